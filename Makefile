@@ -1,0 +1,87 @@
+# Every target says what it does and stops at the first failure.  `make` alone lists them.
+# Needs python3 (3.11 or newer, with venv), git and make; nothing else.
+SHELL       := bash
+.SHELLFLAGS := -euo pipefail -c
+.DELETE_ON_ERROR:
+.DEFAULT_GOAL := help
+
+PYTHON ?= python3
+HOST   ?= 127.0.0.1
+PORT   ?= 8400
+
+VENV := .venv
+BIN  := $(VENV)/bin
+# pip must take exactly what the lock files say, whatever the machine's own configuration adds.
+PIP  := $(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes --only-binary :all:
+SELF := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
+
+define say
+@printf '\033[1m==> %s\033[0m\n' $(1)
+endef
+
+.PHONY: help install run test check bench docs lock clean
+
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-9s %s\n", $$1, $$2}' Makefile
+
+install: $(VENV)/.everything ## put everything (all extras, development tools) into .venv
+
+run: $(VENV)/.service ## serve the API and the in-process controller on SQLite; prints the URL and a first curl
+	$(call say,"serving on http://$(HOST):$(PORT) (database in ./var; end with Ctrl-C)")
+	@mkdir -p var
+	@FLEETWRIGHT_DATABASE_URL="$${FLEETWRIGHT_DATABASE_URL:-sqlite+aiosqlite:///var/fleetwright.db}" \
+		exec $(BIN)/fleetwright serve --host $(HOST) --port $(PORT) --anonymous-read
+
+test: install ## run every test; parts this machine cannot have are skipped with a reason
+	$(call say,"the rooms, the service, the command line")
+	$(BIN)/pytest --numprocesses 2 --ignore tests/cluster
+	$(call say,"PostgreSQL, Prometheus and Kubernetes: real ones")
+	$(BIN)/pytest tests/cluster -m "not ray"
+	$(call say,"Ray: a real cluster")
+	$(BIN)/pytest tests/cluster -m ray
+
+check: install ## format, lint, types, layers, generated files
+	$(call say,"format")
+	$(BIN)/ruff format --check .
+	$(call say,"lint")
+	$(BIN)/ruff check .
+	$(call say,"types")
+	$(BIN)/mypy
+	$(call say,"layers")
+	$(BIN)/lint-imports --no-logo
+	$(call say,"house rules")
+	$(BIN)/python -m scripts.house_rules
+
+bench: install ## measure, print tables side by side, write bench/out/*.json
+	$(call say,"benchmarks")
+	$(BIN)/python -m bench
+
+docs: install ## build the documentation into site/
+	$(call say,"documentation")
+	$(BIN)/mkdocs build --strict --quiet
+	@echo "open site/index.html"
+
+lock: ## resolve the lock files anew from pyproject.toml
+	$(call say,"locking")
+	UV=$(BIN)/uv scripts/lock.sh --upgrade
+
+clean: ## remove everything that make made, the local database too
+	$(call say,"removing .venv, caches, site, var, benchmark output")
+	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache site var bench/out dist
+
+$(BIN)/python:
+	$(call say,"virtual environment in $(VENV)")
+	@$(PYTHON) -c 'import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 11))' \
+		|| { echo "make: $(PYTHON) must be Python 3.11 or newer with venv (Debian: apt install python3-venv)" >&2; exit 1; }
+	@$(PYTHON) -m venv $(VENV)
+
+$(VENV)/.service: requirements.lock pyproject.toml | $(BIN)/python
+	$(call say,"the service and its locked dependencies")
+	@[ -e $(VENV)/.everything ] || { $(PIP) -r requirements.lock && $(SELF); }
+	@touch $@
+
+$(VENV)/.everything: requirements-dev.lock pyproject.toml | $(BIN)/python
+	$(call say,"everything: all extras and development tools")
+	@$(PIP) -r requirements-dev.lock
+	@$(SELF)
+	@touch $@

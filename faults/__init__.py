@@ -1,0 +1,1 @@
+"""Observations in; evidence, verdicts and isolation decisions out."""

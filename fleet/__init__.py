@@ -1,0 +1,1 @@
+"""The vocabulary that all rooms share: GPUs, models, offers, topology, objectives, request sizes, demand."""

@@ -1,0 +1,60 @@
+"""The one exception tree.
+
+FleetwrightError
+├── DocumentError         a file or body breaks its rules: one Problem per defect, each naming field and allowed range
+├── UnknownNameError      a name that no catalogue holds: carries the nearest names
+├── InfeasibleError       no answer exists within the limits (planner)
+├── ApiError              the service said no: carries its RFC 9457 problem (api.client)
+├── StoreError            the database said no (api.store)
+└── ActuationError        the world said no (deploy)
+
+Leaves live beside the code that raises them; only what every room needs is defined here.
+"""
+
+import difflib
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+
+class FleetwrightError(Exception):
+    """Anything this product reports to its user on purpose.  Everything else is a defect of ours."""
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """One defect of a document: where it is, what is wrong, what would be right."""
+
+    path: str  # JSON pointer-like, as the user wrote it: `offers[3].price_usd_per_h`
+    message: str  # names the allowed range or values
+    line: int | None = None  # 1-based, when the source was a file
+
+    def __str__(self) -> str:
+        where = f"line {self.line}: " if self.line is not None else ""
+        return f"{where}{self.path}: {self.message}" if self.path else f"{where}{self.message}"
+
+
+class DocumentError(FleetwrightError):
+    """A document cannot be accepted; nothing of it was applied."""
+
+    def __init__(self, *, name: str, problems: Iterable[Problem]) -> None:
+        self.name = name
+        self.problems = tuple(problems)
+        super().__init__(f"{name}: " + "; ".join(str(problem) for problem in self.problems))
+
+
+class UnknownNameError(FleetwrightError):
+    """A name that the catalogue does not hold."""
+
+    def __init__(self, *, kind: str, name: str, known: Iterable[str]) -> None:
+        self.kind = kind
+        self.name = name
+        self.nearest = nearest_names(name, known)
+        hint = f"; nearest: {', '.join(self.nearest)}" if self.nearest else ""
+        super().__init__(f"unknown {kind} {name!r}{hint}")
+
+
+def nearest_names(name: str, known: Iterable[str], *, most: int = 3) -> tuple[str, ...]:
+    """The known names closest to a misspelt one, closest first, comparing without case."""
+    by_folded = {candidate.casefold(): candidate for candidate in known}
+    close = difflib.get_close_matches(name.casefold(), by_folded, n=most, cutoff=0.5)
+    return tuple(by_folded[folded] for folded in close)

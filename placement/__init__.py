@@ -1,0 +1,1 @@
+"""Expert loads and topology in; replica counts and slots out."""

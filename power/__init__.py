@@ -1,0 +1,1 @@
+"""Power tree, curves and policies in; caps and budgets out."""

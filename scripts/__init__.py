@@ -1,0 +1,1 @@
+"""Small programs that do one thing for the project itself."""

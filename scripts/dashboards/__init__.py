@@ -1,0 +1,5 @@
+"""The Grafana dashboards as code.
+
+`python -m scripts.dashboards` writes them into the chart, `--check` says whether the committed files are up to date.
+`grafana.py` is the small part of Grafana's dashboard model that is used; each other module is one dashboard.
+"""

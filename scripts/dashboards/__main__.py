@@ -1,0 +1,39 @@
+"""Write the dashboards into the chart, or with `--check` say which are out of date."""
+
+import json
+import sys
+from pathlib import Path
+
+from scripts.dashboards.overview import overview
+
+FOLDER = Path(__file__).parents[2] / "helm" / "fleetwright" / "files" / "dashboards"
+DASHBOARDS = (overview(),)
+
+
+def rendered() -> dict[Path, str]:
+    """Each dashboard's file and what belongs into it."""
+    return {FOLDER / f"{board.uid}.json": json.dumps(board.to_json(), indent=2) + "\n" for board in DASHBOARDS}
+
+
+def stale() -> list[Path]:
+    """The files that differ from what belongs into them, and those that no dashboard belongs to."""
+    wanted = rendered()
+    present = set(FOLDER.glob("*.json"))
+    differing = {path for path, text in wanted.items() if path not in present or path.read_text() != text}
+    return sorted(differing | (present - wanted.keys()))
+
+
+def main(arguments: list[str]) -> int:
+    """Run the command; the exit status."""
+    if arguments == ["--check"]:
+        for path in stale():
+            print(f"{path.name} is out of date: run python -m scripts.dashboards", file=sys.stderr)
+        return 1 if stale() else 0
+    for path, text in rendered().items():
+        path.write_text(text)
+        print(f"wrote {path.name}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,254 @@
+"""A small typed part of Grafana's dashboard JSON model, schema version 39 (Grafana 10.4 and newer).
+
+Panels are laid out by their width, left to right and top to bottom, on Grafana's grid of 24 columns.
+"""
+
+import itertools
+import string
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any
+
+SCHEMA_VERSION = 39
+GRID_COLUMNS = 24
+DATASOURCE = {"type": "prometheus", "uid": "${datasource}"}
+
+Json = dict[str, Any]
+
+
+class Unit(StrEnum):
+    """Grafana's names of the units in use."""
+
+    COUNT = "short"
+    PER_SECOND = "reqps"
+    SECONDS = "s"
+
+
+class Colour(StrEnum):
+    """Grafana's named colours: what a value means, not how it looks."""
+
+    GOOD = "green"
+    CALM = "blue"
+    ODD = "yellow"
+    WARN = "orange"
+    BAD = "red"
+    OFF = "text"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Query:
+    """One PromQL query and the name of its series."""
+
+    expr: str
+    legend: str
+    dashed: bool = False  # what is wanted, beside what is
+
+    def to_json(self, ref: str) -> Json:
+        return {"refId": ref, "datasource": DATASOURCE, "expr": self.expr, "legendFormat": self.legend, "range": True}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Meaning:
+    """What one value means: its text and its colour."""
+
+    value: int
+    text: str
+    colour: Colour
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Panel:
+    """What all kinds of panels share."""
+
+    kind = ""
+
+    title: str
+    description: str
+    queries: Sequence[Query]
+    unit: Unit = Unit.COUNT
+    width: int = 8
+    height: int = 8
+    thresholds: Mapping[float, Colour] = field(default_factory=dict)  # from this value on, this colour
+    meanings: Sequence[Meaning] = ()
+
+    def to_json(self, *, panel_id: int, x: int, y: int) -> Json:
+        targets = [query.to_json(ref) for ref, query in zip(string.ascii_uppercase, self.queries, strict=False)]
+        return {
+            "id": panel_id,
+            "type": self.kind,
+            "title": self.title,
+            "description": self.description,
+            "datasource": DATASOURCE,
+            "gridPos": {"x": x, "y": y, "w": self.width, "h": self.height},
+            "targets": targets,
+            "fieldConfig": {"defaults": self._defaults(), "overrides": self._overrides()},
+            "options": self._options(),
+        }
+
+    def _defaults(self) -> Json:
+        steps: list[Json] = [{"value": None, "color": Colour.GOOD}]
+        steps += [{"value": value, "color": colour} for value, colour in sorted(self.thresholds.items())]
+        mappings = {
+            str(m.value): {"index": index, "text": m.text, "color": m.colour} for index, m in enumerate(self.meanings)
+        }
+        return {
+            "unit": self.unit,
+            "thresholds": {"mode": "absolute", "steps": steps},
+            "mappings": [{"type": "value", "options": mappings}] if mappings else [],
+            "custom": self._custom(),
+        }
+
+    def _custom(self) -> Json:
+        return {}
+
+    def _overrides(self) -> list[Json]:
+        return []
+
+    def _options(self) -> Json:
+        return {}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stat(Panel):
+    """One number, as large as fits."""
+
+    kind = "stat"
+
+    width: int = 4
+    height: int = 4
+
+    def _options(self) -> Json:
+        return {"colorMode": "background", "graphMode": "none", "reduceOptions": {"calcs": ["lastNotNull"]}}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TimeSeries(Panel):
+    """Lines over time, or stacked bars."""
+
+    kind = "timeseries"
+
+    steps: bool = False  # values that hold until they change, such as counts of replicas
+    bars: bool = False
+
+    def _custom(self) -> Json:
+        return {
+            "drawStyle": "bars" if self.bars else "line",
+            "lineInterpolation": "stepAfter" if self.steps else "linear",
+            "fillOpacity": 60 if self.bars else 0,
+            "stacking": {"mode": "normal" if self.bars else "none"},
+            "thresholdsStyle": {"mode": "line" if self.thresholds else "off"},
+        }
+
+    def _overrides(self) -> list[Json]:
+        dash = {"id": "custom.lineStyle", "value": {"fill": "dash", "dash": [8, 6]}}
+        return [
+            {"matcher": {"id": "byFrameRefID", "options": ref}, "properties": [dash]}
+            for ref, query in zip(string.ascii_uppercase, self.queries, strict=False)
+            if query.dashed
+        ]
+
+    def _options(self) -> Json:
+        return {
+            "legend": {"displayMode": "table", "placement": "bottom", "calcs": ["lastNotNull"]},
+            "tooltip": {"mode": "multi", "sort": "desc"},
+        }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StateTimeline(Panel):
+    """One band a series, coloured by what its value means."""
+
+    kind = "state-timeline"
+
+    def _options(self) -> Json:
+        return {"mergeValues": True, "showValue": "auto", "rowHeight": 0.8, "legend": {"displayMode": "list"}}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Row:
+    """A titled group of panels."""
+
+    title: str
+    panels: Sequence[Panel]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Variable:
+    """A choice at the top of the dashboard, filled by a query of label values."""
+
+    name: str
+    label: str
+    query: str
+    all_values: bool = False
+
+    def to_json(self) -> Json:
+        return {
+            "type": "query",
+            "name": self.name,
+            "label": self.label,
+            "datasource": DATASOURCE,
+            "query": {"query": self.query, "refId": self.name},
+            "refresh": 2,  # whenever the time range changes
+            "sort": 1,
+            "includeAll": self.all_values,
+            "multi": self.all_values,
+        } | ({"allValue": ".*"} if self.all_values else {})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Dashboard:
+    """A whole dashboard."""
+
+    uid: str
+    title: str
+    description: str
+    variables: Sequence[Variable]
+    rows: Sequence[Row]
+
+    def queries(self) -> Iterator[Query]:
+        """Every query of every panel."""
+        return itertools.chain.from_iterable(panel.queries for row in self.rows for panel in row.panels)
+
+    def to_json(self) -> Json:
+        datasource = {"type": "datasource", "name": "datasource", "label": "Prometheus", "query": "prometheus"}
+        return {
+            "uid": self.uid,
+            "title": self.title,
+            "description": self.description,
+            "tags": ["fleetwright"],
+            "schemaVersion": SCHEMA_VERSION,
+            "editable": False,  # changes are made here, where they are reviewed
+            "graphTooltip": 1,
+            "refresh": "30s",
+            "time": {"from": "now-6h", "to": "now"},
+            "timezone": "utc",
+            "templating": {"list": [datasource, *(variable.to_json() for variable in self.variables)]},
+            "panels": list(_layout(self.rows)),
+        }
+
+
+def _layout(rows: Iterable[Row]) -> Iterator[Json]:
+    ids = itertools.count(1)
+    y = 0
+    for row in rows:
+        yield _row_header(row.title, panel_id=next(ids), y=y)
+        y += 1
+        x = line_height = 0
+        for panel in row.panels:
+            if x + panel.width > GRID_COLUMNS:
+                x, y, line_height = 0, y + line_height, 0
+            yield panel.to_json(panel_id=next(ids), x=x, y=y)
+            x, line_height = x + panel.width, max(line_height, panel.height)
+        y += line_height
+
+
+def _row_header(title: str, *, panel_id: int, y: int) -> Json:
+    return {
+        "id": panel_id,
+        "type": "row",
+        "title": title,
+        "collapsed": False,
+        "gridPos": {"x": 0, "y": y, "w": GRID_COLUMNS, "h": 1},
+        "panels": [],
+    }

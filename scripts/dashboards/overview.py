@@ -1,0 +1,288 @@
+"""The overview: is the service well, and does every target run as planned?
+
+Every API replica tells the same state of the fleet, hence `max` over replicas; counters are summed over them.
+One namespace, that is one release, at a time; Prometheus without that label offers the empty one, which matches.
+"""
+
+from collections.abc import Iterable
+from enum import StrEnum
+
+from api.schemas.targets import Mode, Phase
+from scripts.dashboards.grafana import (
+    Colour,
+    Dashboard,
+    Meaning,
+    Panel,
+    Query,
+    Row,
+    Stat,
+    StateTimeline,
+    TimeSeries,
+    Unit,
+    Variable,
+)
+
+HERE = 'namespace="$namespace"'
+ON_TARGET = f'{HERE}, target=~"$target"'
+STALE_S = 120.0  # as the alert FleetwrightTargetStale
+
+PHASE_COLOURS = {
+    Phase.OBSERVED: Colour.CALM,
+    Phase.RECOMMENDED: Colour.ODD,
+    Phase.APPLYING: Colour.WARN,
+    Phase.APPLIED: Colour.GOOD,
+    Phase.FROZEN: Colour.OFF,
+    Phase.FAILED: Colour.BAD,
+}
+MODE_COLOURS = {Mode.OBSERVE: Colour.CALM, Mode.RECOMMEND: Colour.ODD, Mode.APPLY: Colour.GOOD}
+
+
+def overview() -> Dashboard:
+    """The dashboard."""
+    return Dashboard(
+        uid="fleetwright-overview",
+        title="Fleetwright / Overview",
+        description="Planned and applied side by side, and the health of the service that keeps them together.",
+        variables=[
+            Variable(name="namespace", label="Namespace", query="label_values(fleetwright_build_info, namespace)"),
+            Variable(
+                name="target",
+                label="Target",
+                query=f"label_values(fleetwright_target_mode{{{HERE}}}, target)",
+                all_values=True,
+            ),
+        ],
+        rows=[
+            Row(title="Now", panels=_now()),
+            Row(title="Planned and applied", panels=_targets()),
+            Row(title="Planning", panels=_planning()),
+            Row(title="API", panels=_api()),
+            Row(title="Controller", panels=_controller()),
+        ],
+    )
+
+
+def _now() -> list[Panel]:
+    return [
+        Stat(
+            title="API replicas",
+            description="Replicas that answer Prometheus.",
+            queries=[_one(f"count(fleetwright_build_info{{{HERE}}}) or vector(0)")],
+            thresholds={0: Colour.BAD, 1: Colour.GOOD},
+        ),
+        Stat(
+            title="Database",
+            description="Whether every replica reaches the database.",
+            queries=[_one(f"min(fleetwright_database_up{{{HERE}}})")],
+            meanings=[
+                Meaning(value=0, text="down", colour=Colour.BAD),
+                Meaning(value=1, text="up", colour=Colour.GOOD),
+            ],
+        ),
+        Stat(
+            title="Freeze",
+            description="While it holds, nothing is written to any target.",
+            queries=[_one(f"max(fleetwright_frozen{{{HERE}}})")],
+            meanings=[
+                Meaning(value=0, text="off", colour=Colour.GOOD),
+                Meaning(value=1, text="frozen", colour=Colour.WARN),
+            ],
+        ),
+        Stat(
+            title="Targets off plan",
+            description="Targets whose last round left changes to be made, or failed.",
+            queries=[_one(f"count(max by (target) ({_phases_off_plan()}) == 1) or vector(0)")],
+            thresholds={1: Colour.WARN},
+        ),
+        Stat(
+            title="Oldest report",
+            description="Time since the target heard of least recently was reported on.",
+            queries=[_one(f"max(fleetwright_target_status_age_seconds{{{ON_TARGET}}})")],
+            unit=Unit.SECONDS,
+            thresholds={STALE_S / 2: Colour.WARN, STALE_S: Colour.BAD},
+        ),
+        Stat(
+            title="Plans made",
+            description="Over the whole time range shown.",
+            queries=[_one(f"sum(increase(fleetwright_plans_total{{{HERE}}}[$__range]))")],
+        ),
+    ]
+
+
+def _targets() -> list[Panel]:
+    return [
+        TimeSeries(
+            title="Replicas",
+            description="Dashed: what the plan in force asks for. Solid: what was seen running in the last report.",
+            queries=[
+                Query(expr=_replicas("planned"), legend="{{target}} {{gpu}} planned", dashed=True),
+                Query(expr=_replicas("applied"), legend="{{target}} {{gpu}} applied"),
+            ],
+            steps=True,
+            width=12,
+        ),
+        TimeSeries(
+            title="Off plan",
+            description="Planned less applied: above zero some are missing, below zero more run than planned.",
+            queries=[Query(expr=_off_plan(), legend="{{target}} {{gpu}}")],
+            steps=True,
+            width=12,
+        ),
+        StateTimeline(
+            title="Phase",
+            description="Where each target stood after the last round.",
+            queries=[Query(expr=_state("fleetwright_target_phase", "phase", Phase), legend="{{target}}")],
+            meanings=[_meaning(i, phase, PHASE_COLOURS[phase]) for i, phase in enumerate(Phase)],
+        ),
+        StateTimeline(
+            title="Mode",
+            description="How far the controller may go on each target.",
+            queries=[Query(expr=_state("fleetwright_target_mode", "mode", Mode), legend="{{target}}")],
+            meanings=[_meaning(i, mode, MODE_COLOURS[mode]) for i, mode in enumerate(Mode)],
+        ),
+        TimeSeries(
+            title="Age of reports",
+            description="Time since the last report on a target; nothing is changed on grounds of stale reports.",
+            queries=[
+                Query(
+                    expr=f"max by (target) (fleetwright_target_status_age_seconds{{{ON_TARGET}}})", legend="{{target}}"
+                )
+            ],
+            unit=Unit.SECONDS,
+            thresholds={STALE_S: Colour.BAD},
+        ),
+    ]
+
+
+def _planning() -> list[Panel]:
+    return [
+        TimeSeries(
+            title="Plans",
+            description="Plans made, by outcome.",
+            queries=[_increase("fleetwright_plans_total", by="status", legend="{{status}}")],
+            bars=True,
+        ),
+        TimeSeries(
+            title="Solve time",
+            description="Time in the solver, by share of plans.",
+            queries=_quantiles("fleetwright_plan_solve_seconds"),
+            unit=Unit.SECONDS,
+        ),
+        TimeSeries(
+            title="Catalogue versions",
+            description="Version of each document in force; 0 is the one that ships with the product.",
+            queries=[Query(expr=f"max by (kind) (fleetwright_document_version{{{HERE}}})", legend="{{kind}}")],
+            steps=True,
+        ),
+    ]
+
+
+def _api() -> list[Panel]:
+    return [
+        TimeSeries(
+            title="Requests",
+            description="Requests answered, by method and route.",
+            queries=[
+                Query(
+                    expr=f"sum by (method, route) (rate(fleetwright_http_requests_total{{{HERE}}}[$__rate_interval]))",
+                    legend="{{method}} {{route}}",
+                )
+            ],
+            unit=Unit.PER_SECOND,
+            width=6,
+        ),
+        TimeSeries(
+            title="Time to answer",
+            description="By share of requests, planning and probes excepted.",
+            queries=_quantiles(
+                "fleetwright_http_request_duration_seconds", where='route!~"/v1/plans|/livez|/readyz|/metrics"'
+            ),
+            unit=Unit.SECONDS,
+            width=6,
+        ),
+        TimeSeries(
+            title="Refusals and failures",
+            description="4xx: the caller's doing. 5xx: ours.",
+            queries=[
+                Query(
+                    expr="sum by (status, route) (rate("
+                    f'fleetwright_http_requests_total{{{HERE}, status=~"[45].."}}[$__rate_interval]))',
+                    legend="{{status}} {{route}}",
+                )
+            ],
+            unit=Unit.PER_SECOND,
+            bars=True,
+            width=6,
+        ),
+        TimeSeries(
+            title="Audit trail",
+            description="Entries in all; the trail only ever grows.",
+            queries=[_one(f"max(fleetwright_audit_entries{{{HERE}}})", legend="entries")],
+            steps=True,
+            width=6,
+        ),
+    ]
+
+
+def _controller() -> list[Panel]:
+    return [
+        TimeSeries(
+            title="Rounds",
+            description="Rounds completed and failed.",
+            queries=[_increase("fleetwright_controller_rounds_total", by="outcome", legend="{{outcome}}")],
+            bars=True,
+        ),
+        TimeSeries(
+            title="Time of a round",
+            description="By share of rounds.",
+            queries=_quantiles("fleetwright_controller_round_seconds"),
+            unit=Unit.SECONDS,
+        ),
+        TimeSeries(
+            title="Writes",
+            description="Changes written to running applications.",
+            queries=[_increase("fleetwright_controller_writes_total", by="target, kind", legend="{{target}} {{kind}}")],
+            bars=True,
+        ),
+    ]
+
+
+def _one(expr: str, *, legend: str = "") -> Query:
+    return Query(expr=expr, legend=legend)
+
+
+def _replicas(which: str) -> str:
+    return f"max by (target, gpu) (fleetwright_target_replicas_{which}{{{ON_TARGET}}})"
+
+
+def _off_plan() -> str:
+    """Planned less applied, where a GPU type that one side does not name counts as none of it."""
+    planned, applied = _replicas("planned"), _replicas("applied")
+    return f"({planned} or {applied} * 0) - ({applied} or {planned} * 0)"
+
+
+def _phases_off_plan() -> str:
+    phases = "|".join([Phase.RECOMMENDED, Phase.APPLYING, Phase.FROZEN, Phase.FAILED])
+    return f'fleetwright_target_phase{{{ON_TARGET}, phase=~"{phases}"}}'
+
+
+def _increase(metric: str, *, by: str, legend: str) -> Query:
+    return Query(expr=f"sum by ({by}) (increase({metric}{{{HERE}}}[$__rate_interval]))", legend=legend)
+
+
+def _quantiles(metric: str, *, where: str = "") -> list[Query]:
+    selector = f"{HERE}, {where}" if where else HERE
+    buckets = f"sum by (le) (rate({metric}_bucket{{{selector}}}[$__rate_interval]))"
+    return [Query(expr=f"histogram_quantile({q}, {buckets})", legend=f"{q * 100:g} %") for q in (0.5, 0.95, 0.99)]
+
+
+def _state(metric: str, label: str, states: Iterable[StrEnum]) -> str:
+    """One series a target whose value is the position of the state that is 1 now."""
+    return " or ".join(
+        f'max by (target) ({metric}{{{ON_TARGET}, {label}="{state}"}} == 1) * {position}'
+        for position, state in enumerate(states)
+    )
+
+
+def _meaning(position: int, state: StrEnum, colour: Colour) -> Meaning:
+    return Meaning(value=position, text=state.value, colour=colour)
