@@ -1,0 +1,101 @@
+"""The GPU catalogue: what each accelerator can hold, move, compute, draw and be told to draw.
+
+Facts of the data file only, with their source; nothing here is measured or derived.  Definitions of every figure and
+the sources are in docs/catalogue.md.  A figure that no source states is None, never a guess.
+"""
+
+import datetime as dt
+from collections.abc import Iterator, Mapping
+from functools import cache
+from typing import Annotated, ClassVar, Literal, Self
+
+from pydantic import Field, model_validator
+
+from fleet.catalogues import Catalogue, Entry, shipped_document
+from fleet.documents import Path, RuleError, read_model
+
+Precision = Literal["fp32", "tf32", "bf16", "fp16", "fp8", "fp4", "int8", "int4"]
+LinkKind = Literal["pcie", "nvlink3", "nvlink4", "nvlink5", "infinity-fabric"]
+
+Tflops = Annotated[float, Field(gt=0, le=1_000_000)]
+GbPerS = Annotated[float, Field(gt=0, le=1_000_000)]
+Watts = Annotated[float, Field(gt=0, le=20_000)]
+Megahertz = Annotated[int, Field(gt=0, le=10_000)]
+
+MIB = 1024 * 1024
+MAX_CAP_OVER_TDP = 2.0  # boards let themselves be set above their rating by a third at most; twice is a typing error
+
+
+class GpuSpec(Entry):
+    """One accelerator as sold.  Bandwidths are per direction, compute is dense (without structured sparsity)."""
+
+    vendor: Annotated[str, Field(pattern=r"^[a-z][a-z0-9-]*$")]
+    architecture: Annotated[str, Field(min_length=1)]
+    compute_capability: str | None = None  # CUDA's "9.0", LLVM's "gfx942"
+    form_factor: Literal["sxm", "pcie", "oam", "superchip"]
+    ray_accelerator: str | None = None  # the value of `ray.io/accelerator-type`; several GPUs may share it
+
+    memory_gb: Annotated[float, Field(gt=0, le=100_000)]  # as on the datasheet
+    memory_visible_mib: Annotated[int, Field(gt=0)] | None = None  # as the driver reports it
+    bandwidth_gb_per_s: GbPerS
+    dense_tflops: Annotated[Mapping[Precision, Tflops], Field(min_length=1)]  # absent: its source states none
+
+    tdp_w: Watts
+    cap_min_w: Watts | None = None
+    cap_max_w: Watts | None = None
+    clock_min_mhz: Megahertz | None = None
+    clock_max_mhz: Megahertz | None = None
+
+    link: LinkKind  # scale-up; `pcie` when the GPU has none of its own
+    link_gb_per_s: GbPerS  # one GPU to all its peers together
+    link_domain_gpus: Annotated[int, Field(ge=1, le=10_000)]  # GPUs reachable over it, this one included
+    pcie_gb_per_s: GbPerS
+
+    source: Annotated[str, Field(min_length=1)]
+    date: dt.date  # when the row was last checked against its source
+
+    @property
+    def memory_bytes(self) -> int:
+        """What there is to fit a model into: the driver's figure, else the datasheet's read as 10^9 (never more)."""
+        if self.memory_visible_mib is not None:
+            return self.memory_visible_mib * MIB
+        return int(self.memory_gb * 1e9)
+
+    @model_validator(mode="after")
+    def _is_physical(self) -> Self:
+        RuleError.raise_for(_range_flaws(self))
+        return self
+
+
+class GpuCatalogue(Catalogue[GpuSpec]):
+    """All known GPUs."""
+
+    kind: ClassVar[str] = "GPU"
+    field: ClassVar[str] = "gpus"
+
+    gpus: tuple[GpuSpec, ...]
+
+
+@cache
+def builtin_gpus() -> GpuCatalogue:
+    """The catalogue that ships with the product."""
+    return read_model(shipped_document("gpus.yaml"), GpuCatalogue)
+
+
+def _range_flaws(gpu: GpuSpec) -> Iterator[tuple[Path, str]]:
+    cap_limit_w = gpu.tdp_w * MAX_CAP_OVER_TDP
+    if gpu.cap_max_w is not None and gpu.cap_max_w > cap_limit_w:
+        limit = f"must be at most {MAX_CAP_OVER_TDP:g} x tdp_w ({cap_limit_w:g})"
+        yield ("cap_max_w",), f"{limit}, got {gpu.cap_max_w:g}"
+    cap_ceiling_w = gpu.tdp_w if gpu.cap_max_w is None else gpu.cap_max_w
+    if gpu.cap_min_w is not None and gpu.cap_min_w > cap_ceiling_w:
+        ceiling = "tdp_w" if gpu.cap_max_w is None else "cap_max_w"
+        yield ("cap_min_w",), f"must be at most {ceiling} ({cap_ceiling_w:g}), got {gpu.cap_min_w:g}"
+    if gpu.clock_min_mhz is not None and gpu.clock_max_mhz is not None and gpu.clock_min_mhz > gpu.clock_max_mhz:
+        yield ("clock_min_mhz",), f"must be at most clock_max_mhz ({gpu.clock_max_mhz}), got {gpu.clock_min_mhz}"
+    least_mib, most_mib = gpu.memory_gb * 0.5e9 / MIB, gpu.memory_gb * 1024
+    if gpu.memory_visible_mib is not None and not least_mib <= gpu.memory_visible_mib <= most_mib:
+        bounds = f"must be from half of memory_gb ({least_mib:.0f}) to all of it in GiB ({most_mib:.0f})"
+        yield ("memory_visible_mib",), f"{bounds}, got {gpu.memory_visible_mib}"
+    if gpu.link == "pcie" and gpu.link_gb_per_s != gpu.pcie_gb_per_s:
+        yield ("link_gb_per_s",), f"must equal pcie_gb_per_s ({gpu.pcie_gb_per_s:g}) when link is pcie"

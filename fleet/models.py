@@ -1,0 +1,193 @@
+"""Model architectures: what a decoder weighs, what a token costs it, and what it caches per token.
+
+An entry is written either with all its figures, or as the model's own Hugging Face `config.json` under `config`, from
+which the figures are computed (`fleet.hf_config`).  A published count beside it is checked against the computed one.
+"""
+
+import datetime as dt
+from collections.abc import Iterator, Mapping
+from functools import cache
+from typing import Annotated, Any, ClassVar, Literal, Self
+
+from pydantic import BeforeValidator, Field, ValidationError, model_validator
+
+from fleet.catalogues import Catalogue, Entry, shipped_document
+from fleet.documents import Frozen, Path, RuleError, dotted, read_model, validation_problems
+from fleet.errors import DocumentError, Problem
+from fleet.hf_config import decoder_facts
+
+Size = Annotated[int, Field(gt=0, le=1_000_000_000)]
+Amount = Annotated[int, Field(ge=0, le=1_000_000_000)]
+Parameters = Annotated[int, Field(ge=0, le=1_000_000_000_000_000)]
+
+CONFIG = "config"
+
+
+class KvLayers(Frozen):
+    """Layers that cache alike.  A layer with a window keeps that many tokens, whatever the sequence."""
+
+    layers: Size
+    values_per_token: Size  # keys and values of all heads; for latent attention the latent and the rotary key
+    window_tokens: Size | None = None
+
+
+class PublishedCount(Frozen):
+    """A parameter count as its authors print it, and what it counts that we do not (or, negative, the reverse)."""
+
+    count: Annotated[int, Field(gt=0)]
+    rounded_to: Annotated[int, Field(gt=0)] = 1  # 1 is exact; authors round either way, so the tolerance is one unit
+    unlike_ours: int = 0
+    because: str | None = None
+
+    def admits(self, ours: int) -> bool:
+        """Whether our count is the published one within its rounding."""
+        distance = abs(self.count - self.unlike_ours - ours)
+        return distance < self.rounded_to
+
+
+class ModelArchitecture(Entry):
+    """A decoder-only language model.  Towers for other media and layers for speculation are not part of it."""
+
+    family: str  # `model_type` in Hugging Face's words
+    layers: Size
+    hidden_size: Size
+    vocab_size: Size
+    max_context_tokens: Size | None = None
+
+    attention: Literal["mha", "gqa", "mqa", "mla"]
+    heads: Size
+    kv_heads: Size
+    head_dim: Size  # of queries and keys
+    kv_cache: tuple[KvLayers, ...]  # layers with linear attention or none appear in none of these
+
+    moe_layers: Amount = 0
+    experts: Amount = 0  # routed ones in each MoE layer
+    experts_active: Amount = 0  # of those, how many take a token
+    experts_shared: Amount = 0  # beside those; every token passes them
+    expert_parameters: Parameters = 0  # of one routed expert in one layer
+
+    parameters: Parameters
+    embedding_parameters: Parameters
+    tied_embeddings: bool = False  # the output head is the input embedding
+
+    published: PublishedCount | None = None
+    published_active: PublishedCount | None = None
+    source: str | None = None
+    date: dt.date | None = None
+
+    @property
+    def routed_parameters(self) -> int:
+        """All routed experts of all layers: what expert placement moves about."""
+        return self.moe_layers * self.experts * self.expert_parameters
+
+    @property
+    def active_parameters(self) -> int:
+        """What one token uses, its row of the embedding counted as the whole table."""
+        idle_experts = self.experts - self.experts_active
+        return self.parameters - self.moe_layers * idle_experts * self.expert_parameters
+
+    @property
+    def matmul_parameters(self) -> int:
+        """What one token is multiplied with, two operations each: a lookup in an untied embedding is none."""
+        return self.active_parameters - (0 if self.tied_embeddings else self.embedding_parameters)
+
+    def weight_bytes(self, *, parameter_bytes: float, expert_bytes: float | None = None) -> float:
+        """Size of the weights; `expert_bytes` where the routed experts have a precision of their own."""
+        routed_bytes = parameter_bytes if expert_bytes is None else expert_bytes
+        return (self.parameters - self.routed_parameters) * parameter_bytes + self.routed_parameters * routed_bytes
+
+    def kv_bytes_per_token(self, *, kv_bytes: float) -> float:
+        """Cache for one more token while no window is full yet; `kv_bytes` is the size of one cached value."""
+        return sum(part.layers * part.values_per_token for part in self.kv_cache) * kv_bytes
+
+    def kv_cache_bytes(self, *, tokens: int, kv_bytes: float) -> float:
+        """Cache of a sequence of this length, if the engine frees what has left a window."""
+        values = 0
+        for part in self.kv_cache:
+            kept = tokens if part.window_tokens is None else min(tokens, part.window_tokens)
+            values += part.layers * part.values_per_token * kept
+        return values * kv_bytes
+
+    @model_validator(mode="after")
+    def _adds_up(self) -> Self:
+        RuleError.raise_for(_flaws(self))
+        return self
+
+
+class HfModel(Entry):
+    """A model written as its own `config.json`."""
+
+    config: dict[str, Any]
+    published: PublishedCount | None = None
+    published_active: PublishedCount | None = None
+    source: str | None = None
+    date: dt.date | None = None
+
+    def architecture(self) -> ModelArchitecture:
+        """The figures that the config implies."""
+        try:
+            facts = decoder_facts(self.config, name=self.name)
+        except DocumentError as error:
+            raise RuleError(((CONFIG, problem.path), problem.message) for problem in error.problems) from error
+        return ModelArchitecture.model_validate({**self.model_dump(exclude={CONFIG}), **facts})
+
+
+def _from_config(written: Any) -> Any:
+    if isinstance(written, Mapping) and CONFIG in written:
+        return HfModel.model_validate(written).architecture()
+    return written
+
+
+WrittenModel = Annotated[
+    ModelArchitecture, BeforeValidator(_from_config, json_schema_input_type=ModelArchitecture | HfModel)
+]
+
+
+class ModelCatalogue(Catalogue[ModelArchitecture]):
+    """All known models."""
+
+    kind: ClassVar[str] = "model"
+    field: ClassVar[str] = "models"
+
+    models: tuple[WrittenModel, ...]
+
+
+@cache
+def builtin_models() -> ModelCatalogue:
+    """The catalogue that ships with the product."""
+    return read_model(shipped_document("models.yaml"), ModelCatalogue)
+
+
+def model_from_hf_config(config: Mapping[str, Any], *, name: str) -> ModelArchitecture:
+    """The architecture that a `config.json` describes.  DocumentError names every key that is wrong, and its range."""
+    facts = decoder_facts(config, name=name)
+    try:
+        return ModelArchitecture.model_validate({"name": name, **facts})
+    except ValidationError as error:
+        problems = [Problem(dotted(path), message) for path, message in validation_problems(error)]
+        raise DocumentError(name=name, problems=problems) from error
+
+
+def _flaws(model: ModelArchitecture) -> Iterator[tuple[Path, str]]:
+    if model.heads % model.kv_heads:
+        yield ("kv_heads",), f"must divide heads ({model.heads}), got {model.kv_heads}"
+    cached_layers = sum(part.layers for part in model.kv_cache)
+    if cached_layers > model.layers:
+        yield ("kv_cache",), f"must cover at most layers ({model.layers}), covers {cached_layers}"
+    if model.moe_layers > model.layers:
+        yield ("moe_layers",), f"must be at most layers ({model.layers}), got {model.moe_layers}"
+    if model.moe_layers and not 1 <= model.experts_active <= model.experts:
+        yield ("experts_active",), f"must be from 1 to experts ({model.experts}), got {model.experts_active}"
+    least = model.embedding_parameters + model.routed_parameters
+    if model.parameters < least:
+        yield ("parameters",), f"must be at least the embedding and the experts ({least}), got {model.parameters}"
+    counted = (
+        ("published", model.published, model.parameters),
+        ("published_active", model.published_active, model.active_parameters),
+    )
+    for field, published, ours in counted:
+        if published is not None and not published.admits(ours):
+            expected = (
+                f"must be within {published.rounded_to} of {ours + published.unlike_ours}, our count plus unlike_ours"
+            )
+            yield (field, "count"), f"{expected}, got {published.count}"

@@ -1,0 +1,455 @@
+"""Reading `config.json`: every family against the tensors of its checkpoint, windows, defaults, and what is refused."""
+
+import itertools
+from collections.abc import Iterator, Mapping
+from math import prod
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fleet.errors import DocumentError
+from fleet.hf_config import SUPPORTED_MODEL_TYPES
+from fleet.models import ModelArchitecture, model_from_hf_config
+
+LLAMA = {
+    "model_type": "llama",
+    "hidden_size": 4096,
+    "intermediate_size": 14336,
+    "num_hidden_layers": 32,
+    "num_attention_heads": 32,
+    "num_key_value_heads": 8,
+    "vocab_size": 128256,
+}
+DEEPSEEK = {
+    "model_type": "deepseek_v3",
+    "hidden_size": 7168,
+    "intermediate_size": 18432,
+    "moe_intermediate_size": 2048,
+    "num_hidden_layers": 61,
+    "num_attention_heads": 128,
+    "num_key_value_heads": 128,
+    "n_routed_experts": 256,
+    "n_shared_experts": 1,
+    "num_experts_per_tok": 8,
+    "first_k_dense_replace": 3,
+    "q_lora_rank": 1536,
+    "kv_lora_rank": 512,
+    "qk_nope_head_dim": 128,
+    "qk_rope_head_dim": 64,
+    "v_head_dim": 128,
+    "vocab_size": 129280,
+}
+MOE = {"num_experts": 16, "num_experts_per_tok": 2, "moe_intermediate_size": 64}
+
+
+def read(config: Mapping[str, Any], **changes: Any) -> ModelArchitecture:
+    """The architecture of a config with changes.  A value of ... takes the key out."""
+    changed = {key: value for key, value in {**config, **changes}.items() if value is not ...}
+    return model_from_hf_config(changed, name="model")
+
+
+def refused(config: Mapping[str, Any], **changes: Any) -> str:
+    with pytest.raises(DocumentError) as raised:
+        read(config, **changes)
+    return str(raised.value)
+
+
+def windows(model: ModelArchitecture) -> dict[int | None, int]:
+    """How many layers have which window."""
+    return {part.window_tokens: part.layers for part in model.kv_cache}
+
+
+# The tensors of two checkpoints, named and shaped as they are stored: an account that shares nothing with the code.
+
+
+def llama_tensors(config: Mapping[str, Any]) -> Iterator[tuple[str, tuple[int, ...]]]:
+    hidden, middle, vocab = config["hidden_size"], config["intermediate_size"], config["vocab_size"]
+    width = hidden // config["num_attention_heads"]
+    yield "model.embed_tokens.weight", (vocab, hidden)
+    for layer in range(config["num_hidden_layers"]):
+        stem = f"model.layers.{layer}"
+        yield f"{stem}.input_layernorm.weight", (hidden,)
+        yield f"{stem}.post_attention_layernorm.weight", (hidden,)
+        yield f"{stem}.self_attn.q_proj.weight", (hidden, hidden)
+        yield f"{stem}.self_attn.k_proj.weight", (config["num_key_value_heads"] * width, hidden)
+        yield f"{stem}.self_attn.v_proj.weight", (config["num_key_value_heads"] * width, hidden)
+        yield f"{stem}.self_attn.o_proj.weight", (hidden, hidden)
+        yield f"{stem}.mlp.gate_proj.weight", (middle, hidden)
+        yield f"{stem}.mlp.up_proj.weight", (middle, hidden)
+        yield f"{stem}.mlp.down_proj.weight", (hidden, middle)
+    yield "model.norm.weight", (hidden,)
+    if not config.get("tie_word_embeddings"):
+        yield "lm_head.weight", (vocab, hidden)
+
+
+def deepseek_tensors(config: Mapping[str, Any]) -> Iterator[tuple[str, tuple[int, ...]]]:
+    hidden, heads, vocab = config["hidden_size"], config["num_attention_heads"], config["vocab_size"]
+    query_rank, kv_rank = config["q_lora_rank"], config["kv_lora_rank"]
+    nope, rope, value = config["qk_nope_head_dim"], config["qk_rope_head_dim"], config["v_head_dim"]
+    yield "model.embed_tokens.weight", (vocab, hidden)
+    for layer in range(config["num_hidden_layers"]):
+        stem = f"model.layers.{layer}"
+        yield f"{stem}.input_layernorm.weight", (hidden,)
+        yield f"{stem}.post_attention_layernorm.weight", (hidden,)
+        if query_rank is None:
+            yield f"{stem}.self_attn.q_proj.weight", (heads * (nope + rope), hidden)
+        else:
+            yield f"{stem}.self_attn.q_a_proj.weight", (query_rank, hidden)
+            yield f"{stem}.self_attn.q_a_layernorm.weight", (query_rank,)
+            yield f"{stem}.self_attn.q_b_proj.weight", (heads * (nope + rope), query_rank)
+        yield f"{stem}.self_attn.kv_a_proj_with_mqa.weight", (kv_rank + rope, hidden)
+        yield f"{stem}.self_attn.kv_a_layernorm.weight", (kv_rank,)
+        yield f"{stem}.self_attn.kv_b_proj.weight", (heads * (nope + value), kv_rank)
+        yield f"{stem}.self_attn.o_proj.weight", (hidden, heads * value)
+        yield from deepseek_mlp_tensors(config, layer, f"{stem}.mlp")
+    yield "model.norm.weight", (hidden,)
+    yield "lm_head.weight", (vocab, hidden)
+
+
+def deepseek_mlp_tensors(config: Mapping[str, Any], layer: int, stem: str) -> Iterator[tuple[str, tuple[int, ...]]]:
+    hidden, middle = config["hidden_size"], config["moe_intermediate_size"]
+    blocks = {stem: config["intermediate_size"]}
+    if layer >= config["first_k_dense_replace"]:
+        yield f"{stem}.gate.weight", (config["n_routed_experts"], hidden)
+        yield f"{stem}.gate.e_score_correction_bias", (config["n_routed_experts"],)
+        blocks = {f"{stem}.experts.{expert}": middle for expert in range(config["n_routed_experts"])}
+        blocks[f"{stem}.shared_experts"] = middle * config["n_shared_experts"]
+    for block, size in blocks.items():
+        yield f"{block}.gate_proj.weight", (size, hidden)
+        yield f"{block}.up_proj.weight", (size, hidden)
+        yield f"{block}.down_proj.weight", (hidden, size)
+
+
+def total(tensors: Iterator[tuple[str, tuple[int, ...]]]) -> int:
+    return sum(prod(shape) for _name, shape in tensors)
+
+
+@st.composite
+def llama_configs(draw: st.DrawFn) -> dict[str, Any]:
+    kv_heads, width = draw(st.integers(1, 8)), draw(st.sampled_from([8, 64, 128]))
+    heads = kv_heads * draw(st.integers(1, 8))
+    return {
+        "model_type": "llama",
+        "hidden_size": heads * width,
+        "intermediate_size": draw(st.integers(1, 5000)),
+        "num_hidden_layers": draw(st.integers(1, 20)),
+        "num_attention_heads": heads,
+        "num_key_value_heads": kv_heads,
+        "vocab_size": draw(st.integers(1, 200_000)),
+        "tie_word_embeddings": draw(st.booleans()),
+    }
+
+
+@st.composite
+def deepseek_configs(draw: st.DrawFn) -> dict[str, Any]:
+    layers, experts = draw(st.integers(1, 6)), draw(st.integers(1, 12))
+    small = st.integers(1, 500)
+    drawn = {key: draw(small) for key, value in DEEPSEEK.items() if isinstance(value, int)}
+    return {
+        **drawn,
+        "model_type": "deepseek_v3",
+        "num_hidden_layers": layers,
+        "num_attention_heads": (heads := draw(st.integers(1, 16))),
+        "num_key_value_heads": heads,
+        "head_dim": 64,
+        "n_routed_experts": experts,
+        "n_shared_experts": draw(st.integers(0, 3)),
+        "num_experts_per_tok": draw(st.integers(1, experts)),
+        "first_k_dense_replace": draw(st.integers(0, layers)),
+        "q_lora_rank": draw(st.none() | small),
+    }
+
+
+class TestCounts:
+    @given(config=llama_configs())
+    def test_a_dense_model_by_its_tensors(self, config: dict[str, Any]) -> None:
+        assert read(config).parameters == total(llama_tensors(config))
+
+    @given(config=deepseek_configs())
+    def test_a_latent_mixture_of_experts_by_its_tensors(self, config: dict[str, Any]) -> None:
+        assert read(config).parameters == total(deepseek_tensors(config))
+
+    @given(config=llama_configs() | deepseek_configs(), more=st.integers(1, 5))
+    def test_more_layers_are_more_parameters_and_more_cache(self, config: dict[str, Any], more: int) -> None:
+        shallow, deep = read(config), read(config, num_hidden_layers=config["num_hidden_layers"] + more)
+        assert shallow.parameters < deep.parameters
+        assert shallow.kv_bytes_per_token(kv_bytes=1) < deep.kv_bytes_per_token(kv_bytes=1)
+
+    @given(config=deepseek_configs())
+    def test_active_is_at_most_all(self, config: dict[str, Any]) -> None:
+        model = read(config)
+        assert model.active_parameters <= model.parameters
+        everyone_active = read(config, num_experts_per_tok=config["n_routed_experts"])
+        assert everyone_active.active_parameters == everyone_active.parameters
+
+    def test_tied_embeddings_are_stored_once(self) -> None:
+        assert read(LLAMA).parameters - read(LLAMA, tie_word_embeddings=True).parameters == 128256 * 4096
+
+    def test_speculative_layers_are_not_counted(self) -> None:
+        assert read(DEEPSEEK, num_nextn_predict_layers=1) == read(DEEPSEEK)
+
+    def test_what_else_a_real_file_says_changes_nothing(self) -> None:
+        chatter = {
+            "architectures": ["LlamaForCausalLM"],
+            "bos_token_id": 128000,
+            "eos_token_id": [128001, 128008],
+            "quantization_config": {"quant_method": "fp8"},
+            "rope_scaling": {"factor": 8.0, "rope_type": "llama3"},
+            "torch_dtype": "bfloat16",
+            "transformers_version": "4.43.0",
+            "head_dim": None,
+            "n_routed_experts": None,
+        }
+        assert read(LLAMA, **chatter) == read(LLAMA)
+
+    @pytest.mark.parametrize(
+        ("model_type", "per_layer"),
+        [
+            ("mistral", 0),
+            ("phi3", 0),
+            ("qwen2", 64 + 2 * 16),  # query, key and value biases
+            ("qwen3", 2 * 8),  # query and key norms per head
+            ("gemma2", 2 * 64),  # two norms more
+            ("gemma3_text", 2 * 64 + 2 * 8),
+        ],
+    )
+    def test_what_families_add_to_a_llama_layer(self, model_type: str, per_layer: int) -> None:
+        plain = {**LLAMA, "hidden_size": 64, "num_attention_heads": 8, "num_key_value_heads": 2, "head_dim": 8}
+        plain |= {"num_hidden_layers": 3, "intermediate_size": 96, "vocab_size": 100, "tie_word_embeddings": False}
+        assert read(plain, model_type=model_type).parameters - read(plain).parameters == 3 * per_layer
+
+    def test_glm_norms_queries_and_keys_only_when_told(self) -> None:
+        config = {**LLAMA, **MOE, "model_type": "glm4_moe"}
+        assert read(config, use_qk_norm=True).parameters - read(config).parameters == 32 * 2 * 128
+
+    @pytest.mark.parametrize(
+        ("config", "parameters"),
+        [
+            ({"attention_bias": True}, 4096 + 2 * 1024 + 4096),
+            ({"mlp_bias": True}, 2 * 14336 + 4096),
+            ({"attention_bias": False, "mlp_bias": False}, 0),
+        ],
+    )
+    def test_biases(self, config: dict[str, bool], parameters: int) -> None:
+        assert read(LLAMA, **config).parameters - read(LLAMA).parameters == 32 * parameters
+
+    @pytest.mark.parametrize(
+        ("heads", "kind"), [({"num_key_value_heads": 32}, "mha"), ({}, "gqa"), ({"num_key_value_heads": 1}, "mqa")]
+    )
+    def test_attention_kinds(self, heads: dict[str, int], kind: str) -> None:
+        assert read(LLAMA, **heads).attention == kind
+
+    def test_latent_attention_caches_one_vector_for_all_heads(self) -> None:
+        model = read(DEEPSEEK)
+        assert (model.attention, model.head_dim) == ("mla", 192)
+        assert model.kv_bytes_per_token(kv_bytes=2) == (512 + 64) * 61 * 2
+
+    def test_latent_attention_has_its_biases_where_the_ranks_are(self) -> None:
+        biases = 1536 + (512 + 64) + 7168
+        assert read(DEEPSEEK, attention_bias=True).parameters - read(DEEPSEEK).parameters == 61 * biases
+
+    def test_a_family_may_fix_the_width_of_heads(self) -> None:
+        assert read({**LLAMA, "model_type": "qwen3", "hidden_size": 1024, "num_attention_heads": 16}).head_dim == 128
+
+    def test_heads_may_be_wider_than_the_hidden_size(self) -> None:
+        wide = read(LLAMA, head_dim=256)
+        assert wide.kv_bytes_per_token(kv_bytes=1) == 2 * read(LLAMA).kv_bytes_per_token(kv_bytes=1)
+
+    @pytest.mark.parametrize(
+        ("model_type", "shape", "rest", "parameters"),
+        [
+            ("gemma", (3072, 24576, 28, 16, 16, 256000), {}, 8_537_680_896),  # Gemma 7B
+            (  # Qwen1.5-MoE-A2.7B
+                "qwen2_moe",
+                (2048, 5632, 24, 16, 16, 151936),
+                {**MOE, "num_experts": 60, "moe_intermediate_size": 1408, "shared_expert_intermediate_size": 5632},
+                14_315_784_192,
+            ),
+            (  # Qwen3-Coder-480B-A35B
+                "qwen3_moe",
+                (6144, 8192, 62, 96, 8, 151936),
+                {**MOE, "num_experts": 160, "moe_intermediate_size": 2560, "head_dim": 128},
+                480_154_875_392,
+            ),
+            (  # gpt-oss-20b: its paper rounds away the sinks of the heads and the biases of the experts
+                "gpt_oss",
+                (2880, 2880, 24, 64, 8, 201088),
+                {"num_local_experts": 32, "num_experts_per_tok": 4},
+                20_914_757_184,
+            ),
+            (  # MiniMax-M2.5
+                "minimax_m2",
+                (3072, 1536, 62, 48, 8, 200064),
+                {"num_local_experts": 256, "num_experts_per_tok": 8, "head_dim": 128},
+                228_689_764_864,
+            ),
+        ],
+    )
+    def test_by_the_published_shape(
+        self, model_type: str, shape: tuple[int, ...], rest: dict[str, int], parameters: int
+    ) -> None:
+        keys = ("hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads", "num_key_value_heads")
+        config = dict(zip((*keys, "vocab_size"), shape, strict=True)) | rest
+        assert read({"model_type": model_type, **config}).parameters == parameters
+
+    def test_every_supported_type_is_a_word_that_a_config_can_say(self) -> None:
+        everything = {**DEEPSEEK, **MOE, "shared_expert_intermediate_size": 32, "intermediate_size_mlp": 64}
+        for model_type in SUPPORTED_MODEL_TYPES:
+            model = read(everything, model_type=model_type)
+            assert model.family == model_type
+            assert 0 < model.active_parameters <= model.parameters
+
+
+class TestExpertLayers:
+    def test_the_first_ones_are_dense(self) -> None:
+        assert read(DEEPSEEK, first_k_dense_replace=5).moe_layers == 56
+
+    def test_deepseek_may_have_one_in_so_many(self) -> None:
+        assert read(DEEPSEEK, first_k_dense_replace=1, moe_layer_freq=2).moe_layers == 30
+
+    @pytest.mark.parametrize(("step", "dense", "moe_layers"), [(1, [], 24), (2, [], 12), (1, [0, 23], 22)])
+    def test_qwen_may_skip_layers(self, step: int, dense: list[int], moe_layers: int) -> None:
+        config = {**LLAMA, **MOE, "model_type": "qwen3_moe", "num_hidden_layers": 24}
+        assert read(config, decoder_sparse_step=step, mlp_only_layers=dense).moe_layers == moe_layers
+
+    @pytest.mark.parametrize(
+        ("placed", "moe_layers"), [({"interleave_moe_layer_step": 2}, 16), ({"moe_layers": [3]}, 1)]
+    )
+    def test_llama_4_may_alternate(self, placed: dict[str, Any], moe_layers: int) -> None:
+        config = {**LLAMA, **MOE, "model_type": "llama4_text", "intermediate_size_mlp": 100}
+        assert read(config, **placed).moe_layers == moe_layers
+
+    def test_no_experts_make_a_dense_model(self) -> None:
+        model = read(DEEPSEEK, n_routed_experts=None, n_shared_experts=None, num_experts_per_tok=None)
+        assert (model.moe_layers, model.experts, model.experts_active, model.experts_shared) == (0, 0, 0, 0)
+        assert model.active_parameters == model.parameters
+
+    def test_the_number_of_experts_has_three_names(self) -> None:
+        config = {**LLAMA, "model_type": "mixtral", "num_experts_per_tok": 2}
+        counts = {
+            read(config, **{key: 8}).parameters for key in ("num_local_experts", "num_experts", "n_routed_experts")
+        }
+        assert len(counts) == 1
+
+
+class TestWindows:
+    @pytest.mark.parametrize(
+        ("config", "expected"),
+        [
+            ({"model_type": "llama", "sliding_window": 4096}, {None: 32}),
+            ({"model_type": "mistral", "sliding_window": 1000}, {1000: 32}),
+            ({"model_type": "mistral", "sliding_window": None}, {None: 32}),
+            ({"model_type": "mistral"}, {4096: 32}),  # the default of the family
+            ({"model_type": "qwen2", "sliding_window": 1000, "use_sliding_window": False}, {None: 32}),
+            (
+                {"model_type": "qwen2", "sliding_window": 1000, "use_sliding_window": True, "max_window_layers": 28},
+                {None: 28, 1000: 4},
+            ),
+            ({"model_type": "qwen3_moe", **MOE, "sliding_window": 1000, "use_sliding_window": True}, {1000: 32}),
+            (
+                {
+                    **MOE,
+                    "model_type": "qwen2_moe",
+                    "shared_expert_intermediate_size": 8,
+                    "sliding_window": 1000,
+                    "use_sliding_window": True,
+                    "max_window_layers": 20,
+                },
+                {None: 22, 1000: 10},
+            ),
+            ({"model_type": "gemma2", "sliding_window": 1000}, {None: 16, 1000: 16}),
+            ({"model_type": "gemma3_text", "sliding_window": 1000}, {None: 5, 1000: 27}),
+            ({"model_type": "gemma3_text", "sliding_window": 1000, "sliding_window_pattern": 2}, {None: 16, 1000: 16}),
+            ({"model_type": "gpt_oss", **MOE}, {None: 16, 128: 16}),
+            ({"model_type": "llama4_text", "intermediate_size_mlp": 8, **MOE}, {None: 8, 8192: 24}),
+            (
+                {"model_type": "llama4_text", "intermediate_size_mlp": 8, **MOE, "no_rope_layers": [1] * 31 + [0]},
+                {None: 1, 8192: 31},
+            ),
+        ],
+    )
+    def test_by_family(self, config: dict[str, Any], expected: dict[int | None, int]) -> None:
+        assert windows(read({**LLAMA, **config})) == expected
+
+    def test_a_list_of_layer_types_decides(self) -> None:
+        types = list(itertools.islice(itertools.cycle(["full_attention", "sliding_attention"]), 32))
+        model = read(LLAMA, model_type="gemma3_text", sliding_window=512, layer_types=types)
+        assert windows(model) == {None: 16, 512: 16}
+
+
+class TestNested:
+    def test_the_decoder_of_a_multimodal_model(self) -> None:
+        text = {**LLAMA, "model_type": "qwen3_vl_text", "head_dim": 128}
+        wrapped = {"model_type": "qwen3_vl", "text_config": text, "vision_config": {"hidden_size": 1152}}
+        assert read(wrapped).parameters == read(text).parameters
+
+    def test_tying_may_stand_outside(self) -> None:
+        wrapped = {"model_type": "qwen3_vl", "text_config": {**LLAMA, "model_type": "qwen3_vl_text"}}
+        assert read(wrapped, tie_word_embeddings=True).tied_embeddings
+
+    def test_gemma_3_leaves_out_what_its_class_knows(self) -> None:
+        text = {"model_type": "gemma3_text", "hidden_size": 2560, "intermediate_size": 10240, "num_hidden_layers": 34}
+        model = read({"model_type": "gemma3", "text_config": {**text, "sliding_window": 1024}})
+        assert model.parameters == 4_300_079_472 - 419_816_304  # Gemma 3 4B less its vision tower and projector
+        assert (model.heads, model.kv_heads, model.head_dim, model.vocab_size) == (8, 4, 256, 262208)
+
+    def test_a_mistake_inside_is_named_with_its_path(self) -> None:
+        message = refused({"text_config": {**LLAMA, "hidden_size": -8}})
+        assert message == "model: text_config.hidden_size: input should be greater than 0, got -8"
+
+    def test_something_else_inside(self) -> None:
+        assert "text_config: expected a mapping" in refused({"text_config": "llama"})
+
+
+class TestRefuses:
+    def test_an_unknown_type_and_says_which_are_known(self) -> None:
+        message = refused(LLAMA, model_type="mamba2")
+        assert message.endswith("got 'mamba2'")
+        assert all(model_type in message for model_type in SUPPORTED_MODEL_TYPES)
+
+    @pytest.mark.parametrize("model_type", [..., None, 7, ["llama"]])
+    def test_a_type_that_is_none(self, model_type: Any) -> None:
+        assert "model_type: " in refused(LLAMA, model_type=model_type)
+
+    @pytest.mark.parametrize(
+        ("changes", "message"),
+        [
+            ({"vocab_size": ...}, "vocab_size: is required"),
+            ({"hidden_size": None}, "hidden_size: is required"),
+            ({"hidden_size": 0}, "hidden_size: input should be greater than 0, got 0"),
+            ({"hidden_size": 4096.0}, "hidden_size: expected a whole number, got 4096.0"),
+            ({"num_hidden_layers": 10**15}, "num_hidden_layers: input should be less than or equal to 10000"),
+            (
+                {"num_attention_heads": 31},
+                "num_attention_heads: must divide hidden_size (4096) without head_dim, got 31",
+            ),
+            ({"num_key_value_heads": 7}, "num_key_value_heads: must divide num_attention_heads (32), got 7"),
+            ({"tie_word_embeddings": "no"}, "tie_word_embeddings: expected true or false, got 'no'"),
+            ({"layer_types": ["full_attention"] * 3}, "layer_types: must have num_hidden_layers (32) entries, has 3"),
+            (
+                {"layer_types": ["full_attention"] * 31 + ["linear_attention"]},
+                "layer_types[31]: must be full_attention, sliding_attention or chunked_attention, got 'linear",
+            ),
+            (
+                {"model_type": "mixtral", "num_experts_per_tok": 2},
+                "n_routed_experts: is required for model_type 'mixtral'",
+            ),
+            (
+                {"model_type": "mixtral", "num_local_experts": 8, "num_experts_per_tok": 9},
+                "num_experts_per_tok: must be from 1 to the experts (8), got 9",
+            ),
+            ({"model_type": "deepseek_v2"}, "kv_lora_rank: is required for model_type 'deepseek_v2'"),
+        ],
+    )
+    def test_naming_key_and_range(self, changes: dict[str, Any], message: str) -> None:
+        assert message in refused(LLAMA, **changes)
+
+    def test_every_mistake_at_once(self) -> None:
+        message = refused(LLAMA, hidden_size=-1, vocab_size=...)
+        assert "hidden_size" in message
+        assert "vocab_size" in message
+
+    def test_a_model_that_nobody_can_build(self) -> None:
+        assert "parameters: " in refused(LLAMA, hidden_size=10**8, intermediate_size=10**8, vocab_size=10**8)
