@@ -1,0 +1,122 @@
+"""Offers: what a provider lends or an owner holds, at a dated price.
+
+An offer is an instance: a machine, or the part of one, that is rented as a whole.  Its price, stock and quota count
+instances; `price_usd_per_gpu_h` divides.  Prices are data with a date and a source, never constants: the same GPU costs
+three times as much elsewhere, and next month something else.
+"""
+
+from collections.abc import Iterator
+from datetime import date
+from enum import StrEnum
+from functools import cache, cached_property
+from typing import Annotated, Self
+
+from pydantic import Field, StringConstraints, model_validator
+
+from fleet.catalogues import shipped_document
+from fleet.documents import Flaw, Frozen, RuleError, read_model
+from fleet.errors import UnknownNameError
+
+HOURS_PER_YEAR = 8760
+
+OfferId = Annotated[str, StringConstraints(pattern=r"^[a-z0-9][a-z0-9._/-]*$", max_length=120)]
+Word = Annotated[str, StringConstraints(min_length=1, max_length=100)]
+
+
+class Market(StrEnum):
+    """On what terms an offer is had."""
+
+    ON_DEMAND = "on-demand"
+    SPOT = "spot"  # may be taken back at any time
+    RESERVED = "reserved"  # paid for whether used or not, for the time of the commitment
+    OWNED = "owned"  # the price is what the owner charges against it; 0 when it is written off
+
+
+class Offer(Frozen):
+    """One kind of instance at one place, on one market, at one price."""
+
+    id: OfferId
+    provider: Word
+    region: Word
+    zone: Word | None = None
+    market: Market
+    instance: Word | None = None  # the provider's own name for it
+    gpu: Word  # a name of the GPU catalogue
+    gpus_per_instance: int = Field(default=1, ge=1, le=1024)
+    price_usd_per_h: float = Field(ge=0, le=1e6)  # of one instance, all its GPUs together
+    available: int | None = Field(default=None, ge=0)  # instances in stock; None: no limit is known
+    quota: int | None = Field(default=None, ge=0)  # instances that may be held at once; None: no limit
+    interruption_rate_per_h: float | None = Field(default=None, ge=0, le=60)  # of spot, per instance; None: not known
+    commitment_h: int | None = Field(default=None, ge=1, le=10 * HOURS_PER_YEAR)  # of reserved; None: not stated
+    as_of: date = Field(ge=date(2015, 1, 1))  # the day the price was seen
+    source: Annotated[str, StringConstraints(min_length=1, max_length=500)]  # where, so that it can be checked again
+    note: Annotated[str, StringConstraints(min_length=1, max_length=500)] | None = None
+
+    @property
+    def price_usd_per_gpu_h(self) -> float:
+        """The instance's price shared out over its GPUs."""
+        return self.price_usd_per_h / self.gpus_per_instance
+
+    @property
+    def limit(self) -> int | None:
+        """How many instances can be had: stock or quota, whichever is less; None when neither is known."""
+        return min((count for count in (self.available, self.quota) if count is not None), default=None)
+
+    @model_validator(mode="after")
+    def _fits_its_market(self) -> Self:
+        RuleError.raise_for(self._flaws())
+        return self
+
+    def _flaws(self) -> Iterator[Flaw]:
+        if self.price_usd_per_h == 0 and self.market in (Market.ON_DEMAND, Market.SPOT):
+            yield ("price_usd_per_h",), f"must be more than 0 on the {self.market} market"
+        if self.available is None and self.market is Market.OWNED:
+            yield ("available",), "is required on the owned market: how many instances there are, 0 or more"
+        if self.interruption_rate_per_h is not None and self.market is not Market.SPOT:
+            yield ("interruption_rate_per_h",), f"only spot is interrupted, leave it out on the {self.market} market"
+        if self.commitment_h is not None and self.market is not Market.RESERVED:
+            yield ("commitment_h",), f"only reserved is committed to, leave it out on the {self.market} market"
+
+
+class PriceSheet(Frozen):
+    """Offers under unique ids."""
+
+    offers: tuple[Offer, ...] = ()
+
+    @model_validator(mode="after")
+    def _ids_are_unique(self) -> Self:
+        RuleError.raise_for(self._listed_twice())
+        return self
+
+    @cached_property
+    def by_id(self) -> dict[str, Offer]:
+        """Every offer under its id."""
+        return {offer.id: offer for offer in self.offers}
+
+    def get(self, offer_id: str) -> Offer:
+        """The offer of this id; UnknownNameError carries the nearest."""
+        try:
+            return self.by_id[offer_id]
+        except KeyError:
+            raise UnknownNameError(kind="offer", name=offer_id, known=self.by_id) from None
+
+    def for_gpu(self, gpu: str) -> tuple[Offer, ...]:
+        """The offers of one GPU type, as the sheet spells it, cheapest per GPU first."""
+        return tuple(sorted((offer for offer in self.offers if offer.gpu == gpu), key=lambda o: o.price_usd_per_gpu_h))
+
+    def gpu_mentions(self) -> Iterator[Flaw]:
+        """Where the sheet names a GPU, for `fleet.references`."""
+        for position, offer in enumerate(self.offers):
+            yield ("offers", position, "gpu"), offer.gpu
+
+    def _listed_twice(self) -> Iterator[Flaw]:
+        first: dict[str, int] = {}
+        for position, offer in enumerate(self.offers):
+            if (earlier := first.setdefault(offer.id, position)) != position:
+                yield ("offers", position, "id"), f"must be unique, but {offer.id!r} is already offers[{earlier}]"
+
+
+@cache
+def builtin_prices() -> PriceSheet:
+    """The dated sample sheet that comes with the product: for trying out and for tests, not for buying."""
+    return read_model(shipped_document("prices.yaml"), PriceSheet)

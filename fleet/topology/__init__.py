@@ -1,0 +1,34 @@
+"""Where everything stands: site > power domains (UPS, PDU, row, rack) and network (spine, leaf, rail) > node > GPU.
+
+Start at Topology: read one with `fleet.documents.read_model`, or from a cluster's labels with `topology_from_*_nodes`,
+and ask `topology.index`.  The written form is explained in docs/topology.md.
+"""
+
+from fleet.topology.discovery import (
+    Discovery,
+    Unknown,
+    topology_from_kubernetes_nodes,
+    topology_from_ray_nodes,
+)
+from fleet.topology.document import Topology
+from fleet.topology.index import Distance, TopologyIndex
+from fleet.topology.labels import LabelNames
+from fleet.topology.parts import Node, PowerDomain, PowerKind, Redundancy, Site, Switch, Tier
+
+__all__ = [
+    "Discovery",
+    "Distance",
+    "LabelNames",
+    "Node",
+    "PowerDomain",
+    "PowerKind",
+    "Redundancy",
+    "Site",
+    "Switch",
+    "Tier",
+    "Topology",
+    "TopologyIndex",
+    "Unknown",
+    "topology_from_kubernetes_nodes",
+    "topology_from_ray_nodes",
+]

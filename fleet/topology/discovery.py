@@ -1,0 +1,214 @@
+"""A topology from the labels of a running cluster: the answer of `ray.nodes()`, or Kubernetes Node objects as dicts.
+
+Nothing is guessed: a level that no label names stays unknown and is reported.  Labels that contradict each other (one
+rack in two rows, one row in two sites) are an error, because a wrong power tree is worse than none.
+"""
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from pydantic import ValidationError
+
+from fleet.documents import dotted, validation_problems
+from fleet.errors import DocumentError, Problem, UnknownNameError
+from fleet.topology.claims import Claims
+from fleet.topology.document import Topology
+from fleet.topology.labels import LabelNames, first_set
+from fleet.topology.machines import Machine, kubernetes_machines, ray_machines
+from fleet.topology.parts import MAX_RAILS, Node, PowerDomain, PowerKind, Site, Switch, Tier
+
+UNKNOWN_SITE = "unknown"
+POWER_LEVELS = tuple(PowerKind)
+
+GpuNamer = Callable[[str], str]  # the catalogue's name for what a label says; raises UnknownNameError
+
+
+@dataclass(frozen=True, slots=True)
+class Unknown:
+    """Something the labels do not tell about some nodes."""
+
+    what: str
+    why: str
+    nodes: tuple[str, ...]
+
+    def __str__(self) -> str:
+        shown = ", ".join(self.nodes[:5]) + (f" and {len(self.nodes) - 5} more" if len(self.nodes) > 5 else "")
+        return f"{self.what} unknown for {shown}: {self.why}"
+
+
+@dataclass(frozen=True, slots=True)
+class Discovery:
+    """What the labels say, and what they leave open."""
+
+    topology: Topology
+    unknown: tuple[Unknown, ...]
+
+
+def topology_from_ray_nodes(
+    nodes: Sequence[Mapping[str, Any]], *, labels: LabelNames | None = None, gpu_namer: GpuNamer = str
+) -> Discovery:
+    """From the dicts of `ray.nodes()`.  A node is called by its label, else by its NodeID."""
+    names = labels or LabelNames()
+    return _discover(ray_machines(nodes, names), names, gpu_namer, source="labels of the Ray cluster")
+
+
+def topology_from_kubernetes_nodes(
+    nodes: Sequence[Mapping[str, Any]], *, labels: LabelNames | None = None, gpu_namer: GpuNamer = str
+) -> Discovery:
+    """From Node objects of the Kubernetes API as dicts (labels, `status.capacity`)."""
+    names = labels or LabelNames()
+    return _discover(kubernetes_machines(nodes, names), names, gpu_namer, source="labels of the Kubernetes cluster")
+
+
+def _discover(machines: Iterable[Machine], names: LabelNames, gpu_namer: GpuNamer, *, source: str) -> Discovery:
+    assembly = _Assembly(names, gpu_namer)
+    for machine in machines:
+        with _said_of(source, f"node {machine.name}", dotted(machine.path)):
+            assembly.add(machine)
+    with _said_of(source, "topology", "nodes"):
+        sites = assembly.sites()
+        if assembly.contradictions:
+            raise DocumentError(name=source, problems=assembly.contradictions)
+        topology = Topology(sites=sites)
+    unknown = tuple(Unknown(what, why, tuple(nodes)) for (what, why), nodes in assembly.unknown.items())
+    return Discovery(topology=topology, unknown=unknown)
+
+
+@contextmanager
+def _said_of(source: str, what: str, place: str) -> Iterator[None]:
+    """Report values that no part of a topology may have as defects of the labels."""
+    try:
+        yield
+    except ValidationError as error:
+        found = validation_problems(error)
+        problems = [Problem(place, f"{what}: {dotted(path)}: {message}") for path, message in found]
+        raise DocumentError(name=source, problems=problems) from error
+
+
+class _Assembly:
+    """Puts machines together one by one."""
+
+    def __init__(self, names: LabelNames, gpu_namer: GpuNamer) -> None:
+        self.unknown: dict[tuple[str, str], list[str]] = defaultdict(list)
+        self._names = names
+        self._gpu_namer = gpu_namer
+        self._domains = Claims()
+        self._switches = Claims()
+        self._machines: dict[str, list[Machine]] = defaultdict(list)
+        self._nodes: dict[str, list[Node]] = defaultdict(list)
+
+    def add(self, machine: Machine) -> None:
+        site = self._site_of(machine)
+        self._machines[site].append(machine)
+        node = Node(
+            name=machine.name,
+            power_domain=self._power_domain(machine, site),
+            leaves=self._leaves(machine, site),
+            gpu=self._gpu(machine),
+            gpus=machine.gpus,
+            scale_up_domain=first_set(machine.labels, self._names.scale_up),
+        )
+        self._nodes[site].append(node)
+
+    def sites(self) -> tuple[Site, ...]:
+        """All of it, as far as it is free of contradictions."""
+        self._domains.pass_up(POWER_LEVELS)
+        return tuple(
+            Site(
+                name=name,
+                region=self._common("region", self._names.region, machines),
+                zone=self._common("zone", self._names.zone, machines),
+                power=tuple(
+                    PowerDomain(name=claim.name, kind=PowerKind(claim.kind), parent=claim.nearest(POWER_LEVELS))
+                    for claim in self._domains.of_site(name)
+                ),
+                network=tuple(
+                    Switch(name=claim.name, tier=Tier(claim.kind), uplinks=tuple(claim.uplinks))
+                    for claim in self._switches.of_site(name)
+                ),
+                nodes=tuple(self._nodes[name]),
+            )
+            for name, machines in self._machines.items()
+        )
+
+    @property
+    def contradictions(self) -> list[Problem]:
+        """What the labels say in two ways."""
+        return [*self._domains.contradictions, *self._switches.contradictions]
+
+    def _site_of(self, machine: Machine) -> str:
+        looked_for = (*self._names.site, *self._names.zone, *self._names.region)
+        return self._labelled(machine, "site", looked_for) or UNKNOWN_SITE
+
+    def _power_domain(self, machine: Machine, site: str) -> str | None:
+        """Record the chain of domains the labels name, and return its lowest."""
+        above = [("site", site)]
+        for kind in PowerKind:
+            name = self._labelled(machine, kind, getattr(self._names, kind))
+            if name is not None:
+                self._domains.put(kind, name, above=above, machine=machine)
+                above.append((kind, name))
+        return above[-1][1] if len(above) > 1 else None
+
+    def _leaves(self, machine: Machine, site: str) -> tuple[str, ...]:
+        """Record the switches the labels name, and return the leaf of each rail."""
+        leaves = self._leaf_names(machine)
+        if not leaves:
+            return ()
+        spine = self._labelled(machine, "spine", self._names.spine)
+        core = first_set(machine.labels, self._names.core) if spine else None
+        upwards = [(Tier.LEAF, leaf, spine) for leaf in leaves]
+        if spine:
+            upwards.append((Tier.SPINE, spine, core))
+        if core:
+            upwards.append((Tier.CORE, core, None))
+        for tier, name, uplink in upwards:
+            claim = self._switches.put(tier, name, above=[("site", site)], machine=machine)
+            if uplink:
+                claim.uplinks[uplink] = None
+        return leaves
+
+    def _leaf_names(self, machine: Machine) -> tuple[str, ...]:
+        by_rail = [machine.labels.get(f"{self._names.leaf_of_rail}{rail}") for rail in range(MAX_RAILS)]
+        leaves = tuple(name for name in by_rail if name)
+        if not leaves:
+            leaf = self._labelled(machine, "leaf", self._names.leaf)
+            return (leaf,) if leaf else ()
+        if leaves != tuple(by_rail[: len(leaves)]):
+            why = f"{self._names.leaf_of_rail}* is not set for every rail from 0 up"
+            self.unknown["leaf", why].append(machine.name)
+            return ()
+        return leaves
+
+    def _gpu(self, machine: Machine) -> str | None:
+        if machine.gpus == 0:
+            return None
+        if machine.gpu_label is None:
+            self.unknown["gpu", _none_set(self._names.gpu)].append(machine.name)
+            return None
+        try:
+            return self._gpu_namer(machine.gpu_label)
+        except UnknownNameError as error:
+            self.unknown["gpu", str(error)].append(machine.name)
+            return None
+
+    def _labelled(self, machine: Machine, what: str, names: tuple[str, ...]) -> str | None:
+        value = first_set(machine.labels, names)
+        if value is None:
+            self.unknown[what, _none_set(names)].append(machine.name)
+        return value
+
+    def _common(self, what: str, names: tuple[str, ...], machines: Sequence[Machine]) -> str | None:
+        """The one value that all machines of a site agree on; those without the label do not count."""
+        values = sorted({value for machine in machines if (value := first_set(machine.labels, names))})
+        if len(values) > 1:
+            why = f"the nodes of the site name several: {', '.join(values)}"
+            self.unknown[what, why].extend(machine.name for machine in machines)
+        return values[0] if len(values) == 1 else None
+
+
+def _none_set(names: Iterable[str]) -> str:
+    return f"none of the labels {', '.join(names)} is set"

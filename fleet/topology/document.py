@@ -1,0 +1,35 @@
+"""The topology document: what stands in a YAML file, and what the API takes and gives back."""
+
+from collections.abc import Iterator
+from functools import cached_property
+from typing import Self
+
+from pydantic import model_validator
+
+from fleet.documents import Flaw, Frozen, RuleError
+from fleet.topology.index import TopologyIndex
+from fleet.topology.parts import Site
+from fleet.topology.rules import flaws
+
+
+class Topology(Frozen):
+    """Sites, their power trees, networks and nodes.  Sound by construction; with no sites it says nothing is known."""
+
+    sites: tuple[Site, ...] = ()
+
+    @model_validator(mode="after")
+    def _holds_together(self) -> Self:
+        RuleError.raise_for(flaws(self.sites))
+        return self
+
+    @cached_property
+    def index(self) -> TopologyIndex:
+        """The same, ready to be asked."""
+        return TopologyIndex(self.sites)
+
+    def gpu_mentions(self) -> Iterator[Flaw]:
+        """Where the topology names a GPU type, for `fleet.references`."""
+        for index, site in enumerate(self.sites):
+            for position, node in enumerate(site.nodes):
+                if node.gpu is not None:
+                    yield ("sites", index, "nodes", position, "gpu"), node.gpu
