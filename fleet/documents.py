@@ -5,12 +5,14 @@ people fleets.  Parsing text is pure; whoever owns the file or the socket hands 
 """
 
 import itertools
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from pydantic import BaseModel, ConfigDict, GetCoreSchemaHandler, ValidationError
 from pydantic_core import CoreSchema
+from pydantic_core.core_schema import no_info_before_validator_function
 
 from fleet.errors import DocumentError, FleetwrightError, Problem
 from fleet.yamltext import Place, YamlDefectError, dump_yaml, load_yaml
@@ -18,6 +20,8 @@ from fleet.yamltext import Place, YamlDefectError, dump_yaml, load_yaml
 Path = tuple[str | int, ...]
 Flaw = tuple[Path, str]  # where, and what is wrong there
 ModelT = TypeVar("ModelT", bound=BaseModel)
+
+_ISO_8601 = re.compile(r"\d{4}-\d{2}-\d{2}")
 
 MAX_PROBLEMS = 100  # more than anyone reads; a wrong generator makes one per row
 
@@ -37,11 +41,24 @@ _WORDING: Mapping[str, str] = {
 }
 
 
+def _iso_8601_only(value: Any) -> Any:
+    """pydantic would also take a number, or text that holds one, for seconds since 1970."""
+    if isinstance(value, int | float) or (isinstance(value, str) and not _ISO_8601.match(value)):
+        raise ValueError("expected a date in ISO 8601, such as 2026-11-21 or 2026-11-21T06:00:00Z")
+    return value
+
+
 def _refuse_coercion(schema: Any) -> None:
-    """Make every number and truth value in a core schema strict, in place."""
+    """Make every number, truth value and date in a core schema take its own form only, in place."""
     if isinstance(schema, dict):
-        if schema.get("type") in ("int", "float", "bool"):
+        kind = schema.get("type")
+        if kind in ("int", "float", "bool"):
             schema["strict"] = True
+        elif kind in ("date", "datetime"):
+            inner = schema.copy()
+            schema.clear()
+            schema.update(no_info_before_validator_function(_iso_8601_only, inner))
+            return
         for key, value in schema.items():
             if key not in ("metadata", "default", "serialization"):
                 _refuse_coercion(value)

@@ -49,7 +49,7 @@ class TestForm:
                 "start: 2026-11-01T00:00:00\nstep_s: 60\nrates_rps: [1]",
                 "line 1: start: input should have timezone info",
             ),
-            ("start: NO\nstep_s: 60\nrates_rps: [1]", "line 1: start: input should be a valid datetime"),
+            ("start: NO\nstep_s: 60\nrates_rps: [1]", "line 1: start: expected a date in ISO 8601"),
             ("rates_rps: [1]", "line 1: step_s: is required"),
         ],
     )

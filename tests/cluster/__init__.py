@@ -1,0 +1,1 @@
+"""Tests against real Ray, Kubernetes, PostgreSQL and Prometheus."""

@@ -1,0 +1,149 @@
+"""Where the programs of the test control plane are: in `KUBEBUILDER_ASSETS`, else cached, else built once and cached.
+
+A cache entry is one directory, `~/.cache/fleetwright/<module>/<version>-<fingerprint>`, that appears complete or not
+at all: it is built beside its place and renamed. It carries the digest of each of its files, so a damaged entry is
+noticed and built anew, and needs no Go toolchain to be used. `KUBEBUILDER_ASSETS` may point at a directory with any
+of the same files.
+"""
+
+import fcntl
+import functools
+import hashlib
+import json
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from importlib import metadata
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from tests.testbed import go_tools
+from tests.testbed.go_tools import Tools
+from tests.testbed.requirements import UnavailableError
+
+ASSETS_VARIABLE: Final = "KUBEBUILDER_ASSETS"  # the name that controller-runtime's envtest gave it
+CONTENTS: Final = "contents.json"
+
+
+def find(tools: Tools) -> Mapping[str, Path]:
+    """Answer where each file of `tools` is, built now if need be; `UnavailableError` where that cannot be done."""
+    preset = _in_assets(tools.file_names)
+    if len(preset) == len(tools.file_names):
+        return preset
+    entry = _entry_or_reason(tools, cache_root())
+    if isinstance(entry, str):
+        raise UnavailableError(entry)
+    return {name: entry / name for name in tools.file_names} | preset
+
+
+def in_wheel(distribution: str, ending: str) -> Path:
+    """Answer the path of the installed file of `distribution` whose name ends so."""
+    try:
+        files = metadata.distribution(distribution).files or []
+    except metadata.PackageNotFoundError:
+        raise UnavailableError(f"the package {distribution} is not installed") from None
+    for file in files:
+        if str(file).endswith(f"/{ending}"):
+            return Path(str(file.locate())).resolve()
+    raise UnavailableError(f"the package {distribution} has no file {ending}")
+
+
+def cache_root() -> Path:
+    """Answer where entries live, by the XDG base directory specification."""
+    configured = os.environ.get("XDG_CACHE_HOME", "")
+    base = Path(configured) if Path(configured).is_absolute() else Path.home() / ".cache"
+    return base / "fleetwright"
+
+
+def obtain(tools: Tools, root: Path) -> Path:
+    """Answer the sound entry for `tools` under `root`, built now if there is none."""
+    entry = place(tools, root)
+    try:
+        entry.parent.mkdir(parents=True, exist_ok=True)
+        with _locked(entry.parent / "lock"):
+            if not _is_sound(entry):
+                _build_entry(tools, entry)
+    except OSError as error:
+        raise UnavailableError(f"the cache {root} cannot be used: {error}") from error
+    return entry
+
+
+def place(tools: Tools, root: Path) -> Path:
+    """Answer the directory under `root` that is, or will be, the entry for `tools`."""
+    return root / tools.name / f"{tools.version}-{tools.fingerprint()}"
+
+
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """Build what the chosen tests need before the first of them starts, outside of its time limit."""
+    if session.config.option.collectonly:
+        return
+    wanted = {name for item in session.items if isinstance(item, pytest.Function) for name in item.fixturenames}
+    reporter = session.config.pluginmanager.get_plugin("terminalreporter")
+    for tools in go_tools.ALL:
+        if wanted.isdisjoint(tools.fixtures):
+            continue
+        if reporter is not None and not place(tools, cache_root()).exists():
+            reporter.write_line(
+                f"{tools.name} {tools.version} is not in {cache_root()}: building it, once, which takes minutes"
+            )
+        with suppress(UnavailableError):  # the fixture says so, as a skip or a failure of the tests that ask for it
+            find(tools)
+
+
+@functools.cache
+def _entry_or_reason(tools: Tools, root: Path) -> Path | str:
+    try:
+        return obtain(tools, root)
+    except UnavailableError as unavailable:
+        return str(unavailable)
+
+
+def _in_assets(file_names: tuple[str, ...]) -> dict[str, Path]:
+    assets = os.environ.get(ASSETS_VARIABLE)
+    if not assets:
+        return {}
+    return {name: Path(assets, name).resolve() for name in file_names if Path(assets, name).exists()}
+
+
+@contextmanager
+def _locked(path: Path) -> Iterator[None]:
+    """Hold the lock file at `path`; the kernel lets go of it for a process that dies."""
+    with path.open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
+def _build_entry(tools: Tools, entry: Path) -> None:
+    for leftover in entry.parent.glob(".partial-*"):  # of a build that was killed: the lock says that none is running
+        shutil.rmtree(leftover)
+    partial = Path(tempfile.mkdtemp(prefix=".partial-", dir=entry.parent))
+    try:
+        go_tools.build(tools, partial)
+        (partial / CONTENTS).write_text(json.dumps(_digests(partial), indent=1))
+        partial.chmod(0o755)
+        if entry.exists():
+            shutil.rmtree(entry)
+        partial.rename(entry)
+    finally:
+        shutil.rmtree(partial, ignore_errors=True)
+
+
+def _is_sound(entry: Path) -> bool:
+    try:
+        recorded = json.loads((entry / CONTENTS).read_text())
+    except (FileNotFoundError, ValueError):
+        return False
+    return bool(recorded == _digests(entry))
+
+
+def _digests(directory: Path) -> dict[str, str]:
+    digests = {}
+    for path in sorted(directory.rglob("*")):
+        if path.is_file() and path.name != CONTENTS:
+            with path.open("rb") as file:
+                digests[str(path.relative_to(directory))] = hashlib.file_digest(file, "sha256").hexdigest()
+    return digests

@@ -1,0 +1,64 @@
+"""Nodes with GPUs that exist on paper only: the scheduler fills them, kwok keeps them ready and runs their pods."""
+
+from dataclasses import dataclass
+from typing import Any, Final
+
+from tests.testbed.waiting import wait_for
+
+GPU: Final = "nvidia.com/gpu"
+POOL_LABEL: Final = "testbed.fleetwright/pool"
+ACCELERATOR_LABEL: Final = "nvidia.com/gpu.product"  # as NVIDIA's GPU feature discovery sets it
+RACK_LABEL: Final = "cluster/rack"
+POWER_DOMAIN_LABEL: Final = "cluster/power-domain"
+
+
+@dataclass(frozen=True, kw_only=True)
+class GpuNodes:
+    """The nodes of one test; only pods that select its pool ought to ask for GPUs."""
+
+    core: Any  # kubernetes.client.CoreV1Api, which has no type information
+    pool: str
+
+    @property
+    def selector(self) -> dict[str, str]:
+        """Answer the node selector of this pool."""
+        return {POOL_LABEL: self.pool}
+
+    def add(
+        self,
+        count: int,
+        *,
+        accelerator: str = "NVIDIA-H100-80GB-HBM3",
+        gpus: int = 8,
+        rack: str = "r1",
+        power_domain: str = "pd-r1",
+    ) -> list[str]:
+        """Add `count` equal nodes, wait until they are ready, and answer their names."""
+        labels = {ACCELERATOR_LABEL: accelerator, RACK_LABEL: rack, POWER_DOMAIN_LABEL: power_domain} | self.selector
+        first = len(self.names())
+        names = [f"{self.pool}-{number}" for number in range(first, first + count)]
+        for name in names:
+            self.core.create_node(_node(name, labels=labels | {"kubernetes.io/hostname": name}, gpus=gpus))
+        wait_for(self._schedulable, lambda ready: ready.issuperset(names), what=f"ready nodes {names}")
+        return names
+
+    def names(self) -> list[str]:
+        return [node.metadata.name for node in self._list()]
+
+    def remove_all(self) -> None:
+        self.core.delete_collection_node(label_selector=f"{POOL_LABEL}={self.pool}")
+
+    def _schedulable(self) -> set[str]:
+        # A node keeps the taint not-ready for a moment after it has become ready.
+        return {node.metadata.name for node in self._list() if node.status.conditions and not node.spec.taints}
+
+    def _list(self) -> list[Any]:
+        return list(self.core.list_node(label_selector=f"{POOL_LABEL}={self.pool}").items)
+
+
+def _node(name: str, *, labels: dict[str, str], gpus: int) -> dict[str, Any]:
+    size = {"cpu": "192", "memory": "2Ti", "pods": "110", GPU: str(gpus)}
+    return {
+        "metadata": {"name": name, "labels": labels},
+        "status": {"capacity": size, "allocatable": size},
+    }

@@ -1,0 +1,32 @@
+"""Become another program that is killed when the process that started it is gone, however that ended.
+
+Run as a script, `launch.py PARENT_PID PROGRAM [ARGUMENT...]`. The kernel keeps the wish (`prctl(2)`,
+`PR_SET_PDEATHSIG`) across the exec that follows. A `preexec_fn` could do the same, but is unsafe, and warned about,
+in a process that has threads.
+"""
+
+import ctypes
+import os
+import signal
+import sys
+
+PR_SET_PDEATHSIG = 1  # linux/prctl.h
+
+
+def main(parent_pid: int, argv: list[str]) -> str:
+    """Exec `argv`; answers only when that fails, with the reason."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    if libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0) != 0:
+        return f"prctl: {os.strerror(ctypes.get_errno())}"
+    if os.getppid() != parent_pid:  # it ended before the wish was made
+        return f"process {parent_pid} is gone"
+    for ignored_by_python in (signal.SIGPIPE, signal.SIGXFSZ):
+        signal.signal(ignored_by_python, signal.SIG_DFL)
+    try:
+        os.execvp(argv[0], argv)  # noqa: S606 - no shell is wanted between the tests and what they supervise
+    except OSError as error:
+        return f"{argv[0]}: {error.strerror}"
+
+
+if __name__ == "__main__":
+    sys.exit(main(int(sys.argv[1]), sys.argv[2:]))

@@ -1,0 +1,122 @@
+"""The `serve_app` fixture: the twin of an inference service (`serve_apps.py`), live on the Ray cluster of the tests.
+
+Everything goes over Ray's REST interface, as a controller outside the cluster would do it: one PUT declares the
+application, which opens its replica counts to an external scaler.
+"""
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, Final
+
+import httpx
+import pytest
+
+from tests.testbed.processes import LOOPBACK
+from tests.testbed.ray_cluster import GPU_NODES, RayCluster
+from tests.testbed.waiting import PATIENCE_S, wait_for
+
+APPLICATIONS: Final = "/api/serve/applications/"
+
+
+class ServeError(RuntimeError):
+    """Ray Serve gave up on the application; the message is Serve's own."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Replica:
+    """One replica that takes requests."""
+
+    replica_id: str
+    node_id: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class ServeApp:
+    """A deployed application."""
+
+    name: str
+    url: str  # of the ingress
+    pools: Mapping[str, str]  # deployment to accelerator type
+    dashboard: httpx.Client
+
+    def replicas(self, deployment: str) -> tuple[Replica, ...]:
+        """Answer the replicas of `deployment` that run now."""
+        rows = self.status()["deployments"][deployment]["replicas"]
+        return tuple(
+            Replica(replica_id=row["replica_id"], node_id=row["node_id"]) for row in rows if row["state"] == "RUNNING"
+        )
+
+    def scale(self, deployment: str, *, replicas: int) -> None:
+        """Ask for `replicas`; Serve carries it out afterwards."""
+        path = f"/api/v1/applications/{self.name}/deployments/{deployment}/scale"
+        self.dashboard.post(path, json={"target_num_replicas": replicas}).raise_for_status()
+
+    def wait_replicas(self, deployment: str, count: int) -> tuple[Replica, ...]:
+        """Wait until exactly `count` replicas of `deployment` run."""
+        return wait_for(
+            lambda: self.replicas(deployment),
+            lambda replicas: len(replicas) == count,
+            what=f"{count} running replicas of {deployment}",
+        )
+
+    def status(self) -> dict[str, Any]:
+        """Answer what Serve tells about the application."""
+        applications: dict[str, dict[str, Any]] = (
+            self.dashboard.get(APPLICATIONS).raise_for_status().json()["applications"]
+        )
+        return applications.get(self.name, {"status": "NOT_STARTED", "deployments": {}})
+
+
+@contextmanager
+def running_serve_app(cluster: RayCluster, *, pools: Mapping[str, str], name: str = "twin") -> Iterator[ServeApp]:
+    """Deploy the twin with a replica in each of `pools` (deployment to accelerator type); take it away at the end."""
+    declared = {
+        "name": name,
+        "import_path": "tests.testbed.serve_apps:build",
+        "external_scaler_enabled": True,
+        "args": {"pools": dict(pools)},
+    }
+    with httpx.Client(base_url=cluster.dashboard_url, timeout=PATIENCE_S, trust_env=False) as dashboard:
+        app = ServeApp(name=name, url=f"http://{LOOPBACK}:{cluster.serve_port}/", pools=pools, dashboard=dashboard)
+        _declare(dashboard, [declared], port=cluster.serve_port)
+        try:
+            wait_for(lambda: _settled(app), what=f"running application {name}")
+            yield app
+        finally:
+            _declare(dashboard, [], port=cluster.serve_port)
+            wait_for(
+                lambda: app.status()["status"],
+                lambda status: status == "NOT_STARTED",
+                what=f"end of application {name}",
+            )
+
+
+@pytest.fixture
+def serve_app(ray_cluster: RayCluster) -> Iterator[ServeApp]:
+    """The twin with one deployment per GPU type, each named like the node that has it."""
+    pools = {node.name: node.accelerator for node in GPU_NODES if node.accelerator is not None}
+    with running_serve_app(ray_cluster, pools=pools) as app:
+        yield app
+
+
+def _declare(dashboard: httpx.Client, applications: list[dict[str, Any]], *, port: int) -> None:
+    """Make `applications` all that Serve runs. A loaded head answers 5xx for a while after its start."""
+    wanted = {
+        "proxy_location": "HeadOnly",  # the nodes share one address, so only one of them can have the port
+        "http_options": {"host": LOOPBACK, "port": port},
+        "applications": applications,
+    }
+    wait_for(
+        lambda: dashboard.put(APPLICATIONS, json=wanted),
+        lambda response: response.is_success,
+        what="acceptance by Ray Serve",
+        interval_s=1.0,
+    )
+
+
+def _settled(app: ServeApp) -> bool:
+    status = app.status()
+    if status["status"] == "DEPLOY_FAILED":
+        raise ServeError(status["message"])
+    return bool(status["status"] == "RUNNING")

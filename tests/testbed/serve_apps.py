@@ -1,0 +1,51 @@
+"""The twin of an inference service: a Ray Serve application with one deployment per GPU type behind one ingress.
+
+Ray Serve imports this module inside the cluster; `build` is what an application's `import_path` names. The
+deployments do no inference: they answer where they run, which is all that placing, scaling and routing decide.
+"""
+
+from typing import Any, Final
+
+import ray
+from ray import serve
+from starlette.requests import Request
+from starlette.responses import JSONResponse
+
+LITTLE: Final[dict[str, Any]] = {"num_cpus": 0.1}
+QUICK: Final[dict[str, Any]] = {"graceful_shutdown_wait_loop_s": 0.1}  # how soon an idle replica that must go is gone
+
+
+class Pool:
+    """Replicas on one type of GPU, one GPU each."""
+
+    def __call__(self) -> dict[str, str]:
+        replica = serve.get_replica_context()
+        return {
+            "pool": replica.deployment,
+            "replica_id": replica.replica_id.unique_id,
+            "node_id": ray.get_runtime_context().get_node_id(),
+        }
+
+
+class Ingress:
+    """Sends a request to the pool that its query names: `GET /?pool=h100`."""
+
+    def __init__(self, pools: dict[str, Any]) -> None:
+        self._pools = pools
+
+    async def __call__(self, request: Request) -> JSONResponse:
+        name = request.query_params.get("pool", "")
+        if name not in self._pools:
+            return JSONResponse({"detail": f"pool must be one of {', '.join(self._pools)}"}, status_code=422)
+        return JSONResponse(await self._pools[name].remote())
+
+
+def build(args: dict[str, dict[str, str]]) -> Any:
+    """Build the application from `{"pools": {deployment: accelerator type}}`."""
+    pools = {name: _pool(name, accelerator) for name, accelerator in args["pools"].items()}
+    return serve.deployment(Ingress, **QUICK, ray_actor_options=LITTLE).bind(pools)
+
+
+def _pool(name: str, accelerator: str) -> Any:
+    one_gpu = LITTLE | {"num_gpus": 1, "label_selector": {"ray.io/accelerator-type": accelerator}}
+    return serve.deployment(Pool, name=name, **QUICK, ray_actor_options=one_gpu).bind()

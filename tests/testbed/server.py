@@ -1,0 +1,68 @@
+"""`fleetwright serve` as a process of its own, for what only a real socket, a real kill and real clients can show."""
+
+import os
+import signal
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from api.client import AsyncFleetwright, Fleetwright
+from tests.testbed.processes import LOOPBACK, Process, answers_ok, free_ports
+
+ADMIN_TOKEN = f"fw_{'admin':0<12}_{'t' * 43}"
+
+
+@dataclass(frozen=True, slots=True)
+class Server:
+    """A serving process; everything about it but its life is fixed, so that it can be started again."""
+
+    url: str
+    process: Process
+
+    def client(self) -> Fleetwright:
+        return Fleetwright(self.url, token=ADMIN_TOKEN)
+
+    def async_client(self) -> AsyncFleetwright:
+        return AsyncFleetwright(self.url, token=ADMIN_TOKEN)
+
+    def kill(self) -> None:
+        """End it as a power cut would."""
+        os.kill(self.process.pid, signal.SIGKILL)
+        self.process.popen.wait()
+
+
+StartServer = Callable[..., Server]
+
+
+@pytest.fixture
+def start_server(tmp_path: Path) -> Iterator[StartServer]:
+    """Start `fleetwright serve` on a database, with options and settings; stopped when the test ends."""
+    (tmp_path / "token").write_text(ADMIN_TOKEN)
+    with ExitStack() as running:
+
+        def start(database_url: str, *options: str, **settings: str) -> Server:
+            (port,) = free_ports(1)
+            environment = {
+                "PATH": os.environ["PATH"],
+                "FLEETWRIGHT_DATABASE_URL": database_url,
+                "FLEETWRIGHT_BOOTSTRAP_TOKEN_FILE": str(tmp_path / "token"),
+                "FLEETWRIGHT_LOG_LEVEL": "WARNING",
+            } | {f"FLEETWRIGHT_{name.upper()}": value for name, value in settings.items()}
+            argv = [sys.executable, "-m", "api.cli", "serve", "--port", str(port), *options]
+            process = Process.start(argv, name=f"serve-{port}", log_dir=tmp_path, env=environment)
+            running.callback(process.stop)
+            url = f"http://{LOOPBACK}:{port}"
+            process.wait_ready(lambda: answers_ok(f"{url}/readyz") and _takes_token(url))
+            return Server(url=url, process=process)
+
+        yield start
+
+
+def _takes_token(url: str) -> bool:
+    with Fleetwright(url, token=ADMIN_TOKEN) as client:
+        client.get_freeze()
+    return True

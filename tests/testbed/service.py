@@ -1,0 +1,104 @@
+"""The service itself as a fixture: the real application on a real database, called over ASGI."""
+
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import httpx
+import pytest
+import structlog
+from fastapi import FastAPI
+from structlog.contextvars import merge_contextvars
+from structlog.dev import ConsoleRenderer, plain_traceback
+from structlog.processors import add_log_level
+
+from api.schemas.tokens import Scope
+from api.server import Principal, Settings, StaticToken, create_app
+from api.store import Migrations, Store
+
+TOKENS = {scope: f"fw_{scope.value:0<12}_{'s' * 43}" for scope in Scope}
+
+
+@dataclass(slots=True)
+class SteppedClock:
+    """A clock that stands until it is moved."""
+
+    at: datetime = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
+    elapsed_s: float = 0.0
+
+    def now(self) -> datetime:
+        return self.at
+
+    def monotonic_s(self) -> float:
+        return self.elapsed_s
+
+    def advance(self, seconds: float) -> None:
+        self.at += timedelta(seconds=seconds)
+        self.elapsed_s += seconds
+
+
+@dataclass(slots=True)
+class RunningService:
+    """An application in this process, and clients to it."""
+
+    app: FastAPI
+    clock: SteppedClock
+    shown_tokens: list[str] = field(default_factory=list)
+
+    def client(self, scope: Scope | None = Scope.ADMIN, **options: Any) -> httpx.AsyncClient:
+        """A client with the token of a scope, or with none."""
+        headers = {"Authorization": f"Bearer {TOKENS[scope]}"} if scope is not None else {}
+        transport = httpx.ASGITransport(self.app, raise_app_exceptions=False)
+        return httpx.AsyncClient(transport=transport, base_url="http://localhost", headers=headers, **options)
+
+
+def pytest_configure() -> None:
+    """Tracebacks in captured logs without local variables: structlog's default walks through everything they reach."""
+    structlog.configure(
+        processors=[merge_contextvars, add_log_level, ConsoleRenderer(exception_formatter=plain_traceback)]
+    )
+
+
+StartService = Callable[..., AbstractAsyncContextManager[RunningService]]
+
+
+@pytest.fixture
+def start_service() -> StartService:
+    """Start the application on a database, with any settings."""
+
+    @asynccontextmanager
+    async def start(database_url: str, **settings: Any) -> AsyncIterator[RunningService]:
+        clock = SteppedClock()
+        shown: list[str] = []
+        app = create_app(
+            settings=Settings(database_url=database_url, **settings),
+            store=Store(database_url),
+            schema_head=Migrations(database_url).head,
+            static_tokens=[
+                StaticToken(token=token, principal=Principal(actor=f"token:{scope.value}", scopes=frozenset({scope})))
+                for scope, token in TOKENS.items()
+            ],
+            show_first_token=shown.append,
+            now=clock.now,
+            monotonic_s=clock.monotonic_s,
+        )
+        async with app.router.lifespan_context(app):
+            yield RunningService(app=app, clock=clock, shown_tokens=shown)
+
+    return start
+
+
+@pytest.fixture
+async def service(start_service: StartService, database_url: str) -> AsyncIterator[RunningService]:
+    """The application on SQLite and then on PostgreSQL."""
+    async with start_service(database_url) as running:
+        yield running
+
+
+@pytest.fixture
+async def sqlite_service(start_service: StartService, sqlite_url: str) -> AsyncIterator[RunningService]:
+    """The application on SQLite, for tests to which the database does not matter."""
+    async with start_service(sqlite_url) as running:
+        yield running

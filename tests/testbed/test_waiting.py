@@ -1,0 +1,52 @@
+"""Waiting looks again until it sees what it wants, by the clock it is given."""
+
+import pytest
+
+from tests.testbed.waiting import wait_for
+
+
+class FakeTime:
+    """A clock that only sleeping moves."""
+
+    def __init__(self) -> None:
+        self.now_s = 1000.0
+
+    def clock(self) -> float:
+        return self.now_s
+
+    def sleep(self, duration_s: float) -> None:
+        self.now_s += duration_s
+
+
+def test_the_first_wanted_observation_is_answered_and_nothing_is_looked_at_after_it() -> None:
+    time = FakeTime()
+    observations = iter([1, 2, 3, 4])
+
+    seen = wait_for(
+        lambda: next(observations), lambda n: n == 3, what="three", interval_s=10, clock=time.clock, sleep=time.sleep
+    )
+
+    assert seen == 3
+    assert next(observations) == 4
+    assert time.now_s == 1020.0
+
+
+def test_what_is_there_already_costs_no_time() -> None:
+    time = FakeTime()
+    assert wait_for(lambda: "up", what="it", clock=time.clock, sleep=time.sleep) == "up"
+    assert time.now_s == 1000.0
+
+
+def test_what_never_comes_is_named_with_what_was_seen_last_at_the_deadline() -> None:
+    time = FakeTime()
+    with pytest.raises(TimeoutError, match=r"no third pod within 5 s; last seen: 1005.0"):
+        wait_for(
+            time.clock,
+            lambda _: False,
+            what="third pod",
+            timeout_s=5,
+            interval_s=1,
+            clock=time.clock,
+            sleep=time.sleep,
+        )
+    assert time.now_s == 1005.0
