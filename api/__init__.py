@@ -1,0 +1,1 @@
+"""The contract, the service, its store, its client and its command line."""

@@ -1,0 +1,11 @@
+"""Names and free text as the wire accepts them."""
+
+from typing import Annotated
+
+from pydantic import StringConstraints
+
+# A DNS label: the same name must serve as a Kubernetes object, a Prometheus label and a path segment.
+Name = Annotated[str, StringConstraints(pattern=r"^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$")]
+
+# Free text for people.  C0 controls are refused: PostgreSQL stores no NUL, and terminals obey escapes.
+Text = Annotated[str, StringConstraints(min_length=1, max_length=500, pattern=r"^[^\x00-\x1f\x7f]+$")]

@@ -1,0 +1,130 @@
+"""The audit chain: gapless numbers, each entry bound to the one before by SHA-256.
+
+The head row stays locked for the rest of the transaction, so writers form a queue and an aborted write leaves no hole
+(a database sequence would).  Take it last in a transaction: it is the one lock that all writers share.
+"""
+
+import json
+from collections.abc import AsyncIterator, Mapping
+from dataclasses import replace
+from datetime import datetime
+from typing import Any
+
+from sqlalchemy import insert, select, update
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from api.store.canonical import canonical_json, sha256_hex
+from api.store.records import AuditRecord
+from api.store.tables import AuditHeadRow, AuditRow
+
+GENESIS_HASH = "0" * 64
+HEAD_ID = 1
+BATCH = 1000
+
+
+class AuditRepository:
+    """Append and read; there is nothing else to do with an audit."""
+
+    def __init__(self, connection: AsyncConnection) -> None:
+        self._connection = connection
+
+    async def append(
+        self, *, at: datetime, actor: str, action: str, subject: str, detail: Mapping[str, Any], request_id: str | None
+    ) -> AuditRecord:
+        """Add the next link."""
+        seq, previous = await self._head(lock=True)
+        unsigned = AuditRecord(
+            seq=seq + 1,
+            at=at,
+            actor=actor,
+            action=action,
+            subject=subject,
+            detail=detail,
+            request_id=request_id,
+            hash="",
+        )
+        entry = replace(unsigned, hash=link_hash(previous, unsigned))
+        await self._connection.execute(
+            insert(AuditRow).values(
+                seq=entry.seq,
+                at=at,
+                actor=actor,
+                action=action,
+                subject=subject,
+                detail=canonical_json(detail),
+                request_id=request_id,
+                hash=entry.hash,
+            )
+        )
+        await self._connection.execute(
+            update(AuditHeadRow).where(AuditHeadRow.id == HEAD_ID).values(seq=entry.seq, hash=entry.hash)
+        )
+        return entry
+
+    async def lock(self) -> None:
+        """Wait for every other writer and keep them waiting until this transaction ends."""
+        await self._head(lock=True)
+
+    async def page(self, *, before_seq: int | None, limit: int) -> list[AuditRecord]:
+        """The newest entries before a number."""
+        query = select(AuditRow.__table__).order_by(AuditRow.seq.desc()).limit(limit)
+        if before_seq is not None:
+            query = query.where(AuditRow.seq < before_seq)
+        return [_record(row) for row in await self._connection.execute(query)]
+
+    async def length(self) -> int:
+        """How many entries the chain claims to have."""
+        seq, _hash = await self._head()
+        return seq
+
+    async def first_broken(self) -> int | None:
+        """The first number that is missing or whose hash does not follow from the chain; None when it is intact."""
+        head = await self._head()
+        seq, previous = 0, GENESIS_HASH
+        async for entry in self._all():
+            seq += 1
+            if entry.seq != seq or entry.hash != link_hash(previous, entry):
+                return seq
+            previous = entry.hash
+        return None if head == (seq, previous) else seq + 1
+
+    async def _head(self, *, lock: bool = False) -> tuple[int, str]:
+        query = select(AuditHeadRow.seq, AuditHeadRow.hash).where(AuditHeadRow.id == HEAD_ID)
+        row = (await self._connection.execute(query.with_for_update() if lock else query)).one()
+        return row.seq, row.hash
+
+    async def _all(self) -> AsyncIterator[AuditRecord]:
+        """Every entry, oldest first, read in batches: a chain may be longer than memory."""
+        last = 0
+        query = select(AuditRow.__table__).order_by(AuditRow.seq).limit(BATCH)
+        while rows := (await self._connection.execute(query.where(AuditRow.seq > last))).all():
+            for row in rows:
+                yield _record(row)
+            last = rows[-1].seq
+
+
+def link_hash(previous: str, entry: AuditRecord) -> str:
+    """SHA-256 over the hash before and everything an entry says."""
+    said = {
+        "seq": entry.seq,
+        "at": entry.at.isoformat(timespec="microseconds"),
+        "actor": entry.actor,
+        "action": entry.action,
+        "subject": entry.subject,
+        "detail": entry.detail,
+        "request_id": entry.request_id,
+    }
+    return sha256_hex(previous + canonical_json(said))
+
+
+def _record(row: Any) -> AuditRecord:
+    return AuditRecord(
+        seq=row.seq,
+        at=row.at,
+        actor=row.actor,
+        action=row.action,
+        subject=row.subject,
+        detail=json.loads(row.detail),
+        request_id=row.request_id,
+        hash=row.hash,
+    )

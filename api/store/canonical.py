@@ -1,0 +1,19 @@
+"""Canonical JSON: equal values give equal bytes, so that a hash of the text is a hash of the value.
+
+Sorted keys, no blanks, ASCII only.  ASCII keeps lone surrogates and NUL (both legal in JSON strings, neither storable
+as text in PostgreSQL) as escapes.
+"""
+
+import hashlib
+import json
+from typing import Any
+
+
+def canonical_json(value: Any) -> str:
+    """The one text of a JSON value."""
+    return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=True, allow_nan=False)
+
+
+def sha256_hex(text: str) -> str:
+    """Hash of a text."""
+    return hashlib.sha256(text.encode()).hexdigest()

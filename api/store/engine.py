@@ -1,0 +1,88 @@
+"""Engines for both databases, set up so that an acknowledged write survives `kill -9` and power loss."""
+
+from typing import Any
+
+from sqlalchemy import Engine, create_engine, event, make_url
+from sqlalchemy.engine import URL
+from sqlalchemy.exc import ArgumentError
+from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
+
+from api.store.errors import StoreError
+
+SQLITE_BUSY_TIMEOUT_MS = 10_000
+POOL_SIZE = 10  # connections per process: well under PostgreSQL's default of 100 with several replicas
+POOL_OVERFLOW = 5
+POOL_TIMEOUT_S = 30.0
+CONNECT_TIMEOUT_S = 10
+
+DRIVERS = ("sqlite+aiosqlite", "postgresql+psycopg")
+# Reading on SQLite asks for this; a writer takes the lock at once, because a deferred transaction that turns to writing
+# fails with SQLITE_BUSY immediately, whatever the timeout.
+READ_ONLY = {"sqlite_begin": "DEFERRED"}
+
+
+def parse_url(database_url: str) -> URL:
+    """A database URL with one of the drivers this product knows, naming a place that remembers."""
+    allowed = "allowed: " + " or ".join(f"{driver}://…" for driver in DRIVERS)
+    try:
+        url = make_url(database_url)
+    except ArgumentError:
+        # SQLAlchemy's own message repeats the URL, password included.
+        raise StoreError(f"database_url: not a database URL; {allowed}") from None
+    if url.drivername not in DRIVERS:
+        raise StoreError(f"database_url: driver {url.drivername!r}; {allowed}")
+    if is_sqlite(url) and url.database in {None, "", ":memory:"}:
+        raise StoreError("database_url: an in-memory SQLite forgets acknowledged writes; allowed: a file path")
+    return url
+
+
+def is_sqlite(url: URL) -> bool:
+    """Whether a URL names the embedded database."""
+    return url.get_backend_name() == "sqlite"
+
+
+def make_engine(url: URL) -> AsyncEngine:
+    """The engine of a running service."""
+    if not is_sqlite(url):
+        return create_async_engine(
+            url,
+            pool_size=POOL_SIZE,
+            max_overflow=POOL_OVERFLOW,
+            pool_timeout=POOL_TIMEOUT_S,
+            pool_pre_ping=True,
+            hide_parameters=True,  # statements in errors and logs carry no values
+            connect_args={"connect_timeout": CONNECT_TIMEOUT_S},
+        )
+    engine = create_async_engine(
+        url, pool_size=POOL_SIZE, max_overflow=0, pool_timeout=POOL_TIMEOUT_S, hide_parameters=True
+    )
+    _make_durable(engine.sync_engine)
+    return engine
+
+
+def make_migration_engine(url: URL) -> Engine:
+    """A blocking engine to the same place, for migrations."""
+    if not is_sqlite(url):
+        return create_engine(url, hide_parameters=True, connect_args={"connect_timeout": CONNECT_TIMEOUT_S})
+    engine = create_engine(url.set(drivername="sqlite"), hide_parameters=True)
+    _make_durable(engine)
+    return engine
+
+
+def _make_durable(engine: Engine) -> None:
+    event.listen(engine, "connect", _configure_sqlite)
+    event.listen(engine, "begin", _begin_sqlite)
+
+
+def _configure_sqlite(connection: Any, _record: Any) -> None:
+    connection.isolation_level = None  # the driver's own BEGIN comes late, and not for every statement
+    cursor = connection.cursor()
+    cursor.execute(f"PRAGMA busy_timeout = {SQLITE_BUSY_TIMEOUT_MS}")
+    cursor.execute("PRAGMA journal_mode = WAL")  # readers never wait for the writer
+    cursor.execute("PRAGMA synchronous = FULL")  # a commit is on the disk before it is acknowledged
+    cursor.close()
+
+
+def _begin_sqlite(connection: Any) -> None:
+    mode = connection.get_execution_options().get("sqlite_begin", "IMMEDIATE")
+    connection.exec_driver_sql(f"BEGIN {mode}")

@@ -1,0 +1,68 @@
+"""Schema migrations, up and down, by Alembic.
+
+Blocking: a service runs them in a thread before it takes requests.  On PostgreSQL an advisory lock makes several
+processes that migrate at once take turns.
+"""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import TypeVar
+
+from alembic import command
+from alembic.config import Config
+from alembic.runtime.migration import MigrationContext
+from alembic.script import ScriptDirectory
+from sqlalchemy import Connection, text
+from sqlalchemy.exc import OperationalError
+
+from api.store.engine import is_sqlite, make_migration_engine, parse_url
+from api.store.errors import DatabaseUnavailableError
+
+SCRIPTS = Path(__file__).parent / "migrations"
+ResultT = TypeVar("ResultT")
+ADVISORY_LOCK_KEY = 0x666C6565_74777269  # "fleetwri"
+
+
+class Migrations:
+    """The migrations of one database."""
+
+    def __init__(self, database_url: str) -> None:
+        self._url = parse_url(database_url)
+        self._config = Config()
+        self._config.set_main_option("script_location", str(SCRIPTS).replace("%", "%%"))
+
+    @property
+    def head(self) -> str:
+        """The newest revision this program knows."""
+        head = ScriptDirectory.from_config(self._config).get_current_head()
+        if head is None:  # pragma: no cover - the package without its migrations
+            raise DatabaseUnavailableError("this installation holds no migrations")
+        return head
+
+    def current(self) -> str | None:
+        """The revision the database is at; None before the first migration."""
+        return self._run(lambda connection: MigrationContext.configure(connection).get_current_revision())
+
+    def upgrade(self, revision: str = "head") -> None:
+        """Bring the database up to a revision."""
+        self._run(lambda connection: command.upgrade(self._with(connection), revision))
+
+    def downgrade(self, revision: str) -> None:
+        """Take the database down to a revision; `base` removes every table."""
+        self._run(lambda connection: command.downgrade(self._with(connection), revision))
+
+    def _with(self, connection: Connection) -> Config:
+        self._config.attributes["connection"] = connection
+        return self._config
+
+    def _run(self, work: Callable[[Connection], ResultT]) -> ResultT:
+        engine = make_migration_engine(self._url)
+        try:
+            with engine.begin() as connection:
+                if not is_sqlite(self._url):
+                    connection.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": ADVISORY_LOCK_KEY})
+                return work(connection)
+        except OperationalError as error:
+            raise DatabaseUnavailableError("the database does not answer") from error
+        finally:
+            engine.dispose()

@@ -1,0 +1,13 @@
+"""Alembic's environment: migrations run on the connection of `api.store.migrate`, inside its transaction."""
+
+from alembic import context
+
+from api.store.tables import Base
+
+context.configure(
+    connection=context.config.attributes["connection"],
+    target_metadata=Base.metadata,
+    transactional_ddl=True,  # our SQLite connections begin explicitly, so DDL rolls back there as well
+)
+with context.begin_transaction():
+    context.run_migrations()

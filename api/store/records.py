@@ -1,0 +1,94 @@
+"""What repositories take and return: frozen values, never rows."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+
+@dataclass(frozen=True, slots=True)
+class DocumentVersion:
+    """One version of a named document of a kind.  A tombstone (`body is None`) says that it was deleted there."""
+
+    kind: str
+    name: str
+    version: int
+    body: str | None  # canonical JSON
+    created_at: datetime
+    created_by: str
+
+
+@dataclass(frozen=True, slots=True)
+class AuditRecord:
+    """One link of the audit chain."""
+
+    seq: int
+    at: datetime
+    actor: str
+    action: str
+    subject: str
+    detail: Mapping[str, Any]
+    request_id: str | None
+    hash: str
+
+
+@dataclass(frozen=True, slots=True)
+class TokenRecord:
+    """A token without its secret."""
+
+    id: str
+    name: str
+    secret_sha256: bytes
+    scopes: frozenset[str]
+    created_at: datetime
+    created_by: str
+    expires_at: datetime | None
+    revoked_at: datetime | None
+
+    def is_valid(self, now: datetime) -> bool:
+        """Neither revoked nor expired."""
+        return self.revoked_at is None and (self.expires_at is None or now < self.expires_at)
+
+
+@dataclass(frozen=True, slots=True)
+class StoredPlan:
+    """A plan as stored; request and answer are canonical JSON."""
+
+    id: str
+    created_at: datetime
+    created_by: str
+    status: str
+    cost_usd_per_h: float | None
+    request: str
+    answer: str
+
+
+@dataclass(frozen=True, slots=True)
+class StatusRecord:
+    """The last report on a target."""
+
+    target: str
+    reported_at: datetime
+    body: str
+
+
+@dataclass(frozen=True, slots=True)
+class NewReply:
+    """An answer to keep for when its idempotency key comes again."""
+
+    actor: str
+    key: str
+    fingerprint: str  # SHA-256 of method, path and body
+    status: int
+    headers: Mapping[str, str]
+    body: str
+    expires_at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class SavedReply:
+    """A kept answer."""
+
+    status: int
+    headers: Mapping[str, str]
+    body: str

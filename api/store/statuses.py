@@ -1,0 +1,47 @@
+"""The controller's last report on each target.  Only the last one counts; changes of phase are in the audit."""
+
+from typing import Any
+
+from sqlalchemy import delete, select
+from sqlalchemy.dialects import postgresql, sqlite
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from api.store.records import StatusRecord
+from api.store.tables import TargetStatusRow
+
+TABLE = TargetStatusRow.__table__
+
+
+class StatusRepository:
+    """Status by target name."""
+
+    def __init__(self, connection: AsyncConnection) -> None:
+        self._connection = connection
+
+    async def put(self, status: StatusRecord) -> None:
+        """Replace the report on a target."""
+        on_postgresql = self._connection.dialect.name == "postgresql"
+        insert: Any = postgresql.insert if on_postgresql else sqlite.insert
+        values = {"reported_at": status.reported_at, "body": status.body}
+        await self._connection.execute(
+            insert(TargetStatusRow)
+            .values(target=status.target, **values)
+            .on_conflict_do_update(index_elements=["target"], set_=values)
+        )
+
+    async def get(self, target: str) -> StatusRecord | None:
+        """The last report on a target."""
+        row = (await self._connection.execute(select(TABLE).where(TargetStatusRow.target == target))).one_or_none()
+        return _record(row) if row is not None else None
+
+    async def all(self) -> list[StatusRecord]:
+        """The last report on every target."""
+        return [_record(row) for row in await self._connection.execute(select(TABLE).order_by(TargetStatusRow.target))]
+
+    async def remove(self, target: str) -> None:
+        """Forget a target's report."""
+        await self._connection.execute(delete(TargetStatusRow).where(TargetStatusRow.target == target))
+
+
+def _record(row: Any) -> StatusRecord:
+    return StatusRecord(target=row.target, reported_at=row.reported_at, body=row.body)

@@ -1,0 +1,82 @@
+"""The store: transactions over all repositories."""
+
+import asyncio
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager, nullcontext
+
+from alembic.runtime.migration import MigrationContext
+from sqlalchemy.exc import DBAPIError, InterfaceError, OperationalError, ProgrammingError
+from sqlalchemy.exc import TimeoutError as PoolTimeoutError
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from api.store.audit import AuditRepository
+from api.store.documents import DocumentRepository
+from api.store.engine import READ_ONLY, is_sqlite, make_engine, parse_url
+from api.store.errors import DatabaseUnavailableError
+from api.store.plans import PlanRepository
+from api.store.replies import ReplyRepository
+from api.store.statuses import StatusRepository
+from api.store.tokens import TokenRepository
+
+
+class Transaction:
+    """All repositories over one connection; commits as a whole."""
+
+    def __init__(self, connection: AsyncConnection) -> None:
+        self.audit = AuditRepository(connection)
+        self.documents = DocumentRepository(connection)
+        self.plans = PlanRepository(connection)
+        self.replies = ReplyRepository(connection)
+        self.statuses = StatusRepository(connection)
+        self.tokens = TokenRepository(connection)
+        self._connection = connection
+
+    async def schema_revision(self) -> str | None:
+        """The revision that migrations have brought the database to; None before the first."""
+        return await self._connection.run_sync(
+            lambda connection: MigrationContext.configure(connection).get_current_revision()
+        )
+
+
+class Store:
+    """The database of one process."""
+
+    def __init__(self, database_url: str) -> None:
+        url = parse_url(database_url)
+        self._engine = make_engine(url)
+        # SQLite has one writer; waiting here is fair and cheap, waiting in its busy handler is neither.
+        self._writer = asyncio.Lock() if is_sqlite(url) else nullcontext()
+
+    @asynccontextmanager
+    async def transaction(self) -> AsyncIterator[Transaction]:
+        """Commit everything done in the block, or nothing of it when the block raises."""
+        async with self._writer:
+            with _translated():
+                async with self._engine.begin() as connection:
+                    yield Transaction(connection)
+
+    @asynccontextmanager
+    async def reading(self) -> AsyncIterator[Transaction]:
+        """A block that only reads: one consistent view on SQLite, and never in a writer's way."""
+        with _translated():
+            async with self._engine.connect() as connection:
+                await connection.execution_options(**READ_ONLY)
+                yield Transaction(connection)
+
+    async def close(self) -> None:
+        """Give all connections back."""
+        await self._engine.dispose()
+
+
+@contextmanager
+def _translated() -> Iterator[None]:
+    try:
+        yield
+    except (OperationalError, InterfaceError, PoolTimeoutError) as error:
+        raise DatabaseUnavailableError("the database does not answer") from error
+    except ProgrammingError as error:  # a table or column that is not there
+        raise DatabaseUnavailableError("the database's schema is not the one this program needs") from error
+    except DBAPIError as error:
+        if error.connection_invalidated:
+            raise DatabaseUnavailableError("the database closed the connection") from error
+        raise

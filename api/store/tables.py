@@ -1,0 +1,143 @@
+"""The tables.  Alembic's migrations are the truth of a database's schema; a test proves that both agree.
+
+JSON is kept as canonical text: its hash is the ETag, and both databases return the very bytes that were acknowledged.
+"""
+
+from datetime import UTC, datetime
+
+from sqlalchemy import (
+    DateTime,
+    Dialect,
+    Float,
+    Index,
+    Integer,
+    LargeBinary,
+    MetaData,
+    SmallInteger,
+    String,
+    Text,
+    TypeDecorator,
+)
+from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
+
+NAMING = {
+    "ix": "ix_%(column_0_label)s",
+    "uq": "uq_%(table_name)s_%(column_0_name)s",
+    "fk": "fk_%(table_name)s_%(column_0_name)s_%(referred_table_name)s",
+    "pk": "pk_%(table_name)s",
+}
+
+
+class UtcDateTime(TypeDecorator[datetime]):
+    """A moment in UTC.  SQLite keeps no zone, so it is added back on the way out."""
+
+    impl = DateTime(timezone=True)
+    cache_ok = True
+
+    def process_bind_param(self, value: datetime | None, dialect: Dialect) -> datetime | None:  # noqa: ARG002 - SQLAlchemy's signature
+        if value is not None and value.tzinfo is None:
+            raise ValueError("a moment without a zone cannot be stored")
+        return value.astimezone(UTC) if value is not None else None
+
+    def process_result_value(self, value: datetime | None, dialect: Dialect) -> datetime | None:  # noqa: ARG002 - SQLAlchemy's signature
+        if value is None:
+            return None
+        return value.replace(tzinfo=UTC) if value.tzinfo is None else value.astimezone(UTC)
+
+
+class Base(DeclarativeBase):
+    """Root of all tables."""
+
+    metadata = MetaData(naming_convention=NAMING)
+
+
+class DocumentRow(Base):
+    """Every version of every document; the primary key is what makes a lost update impossible."""
+
+    __tablename__ = "documents"
+
+    kind: Mapped[str] = mapped_column(String(32), primary_key=True)
+    name: Mapped[str] = mapped_column(String(63), primary_key=True)
+    version: Mapped[int] = mapped_column(Integer, primary_key=True, autoincrement=False)
+    body: Mapped[str | None] = mapped_column(Text)
+    created_at: Mapped[datetime] = mapped_column(UtcDateTime)
+    created_by: Mapped[str] = mapped_column(String(200))
+
+
+class AuditRow(Base):
+    """The chain.  Triggers refuse UPDATE and DELETE (see the first migration)."""
+
+    __tablename__ = "audit"
+
+    seq: Mapped[int] = mapped_column(Integer, primary_key=True, autoincrement=False)
+    at: Mapped[datetime] = mapped_column(UtcDateTime)
+    actor: Mapped[str] = mapped_column(String(200))
+    action: Mapped[str] = mapped_column(String(64))
+    subject: Mapped[str] = mapped_column(String(200))
+    detail: Mapped[str] = mapped_column(Text)
+    request_id: Mapped[str | None] = mapped_column(String(64))
+    hash: Mapped[str] = mapped_column(String(64))
+
+
+class AuditHeadRow(Base):
+    """One row: the end of the chain.  Locking it orders all writers, so that `seq` has no hole."""
+
+    __tablename__ = "audit_head"
+
+    id: Mapped[int] = mapped_column(SmallInteger, primary_key=True, autoincrement=False)
+    seq: Mapped[int] = mapped_column(Integer)
+    hash: Mapped[str] = mapped_column(String(64))
+
+
+class TokenRow(Base):
+    """API tokens; only the hash of a secret is kept."""
+
+    __tablename__ = "tokens"
+
+    id: Mapped[str] = mapped_column(String(12), primary_key=True)
+    name: Mapped[str] = mapped_column(String(500))
+    secret_sha256: Mapped[bytes] = mapped_column(LargeBinary(32))
+    scopes: Mapped[str] = mapped_column(String(100))  # space separated, sorted
+    created_at: Mapped[datetime] = mapped_column(UtcDateTime)
+    created_by: Mapped[str] = mapped_column(String(200))
+    expires_at: Mapped[datetime | None] = mapped_column(UtcDateTime)
+    revoked_at: Mapped[datetime | None] = mapped_column(UtcDateTime)
+
+
+class PlanRow(Base):
+    """Plans, immutable.  Ids sort by time of creation."""
+
+    __tablename__ = "plans"
+
+    id: Mapped[str] = mapped_column(String(36), primary_key=True)
+    created_at: Mapped[datetime] = mapped_column(UtcDateTime)
+    created_by: Mapped[str] = mapped_column(String(200))
+    status: Mapped[str] = mapped_column(String(32))
+    cost_usd_per_h: Mapped[float | None] = mapped_column(Float)
+    request: Mapped[str] = mapped_column(Text)
+    answer: Mapped[str] = mapped_column(Text)
+
+
+class TargetStatusRow(Base):
+    """The controller's last report on each target."""
+
+    __tablename__ = "target_status"
+
+    target: Mapped[str] = mapped_column(String(63), primary_key=True)
+    reported_at: Mapped[datetime] = mapped_column(UtcDateTime)
+    body: Mapped[str] = mapped_column(Text)
+
+
+class ReplyRow(Base):
+    """Answers kept for idempotency keys."""
+
+    __tablename__ = "replies"
+    __table_args__ = (Index("ix_replies_expires_at", "expires_at"),)
+
+    actor: Mapped[str] = mapped_column(String(200), primary_key=True)
+    key: Mapped[str] = mapped_column(String(200), primary_key=True)
+    fingerprint: Mapped[str] = mapped_column(String(64))
+    status: Mapped[int] = mapped_column(SmallInteger)
+    headers: Mapped[str] = mapped_column(Text)
+    body: Mapped[str] = mapped_column(Text)
+    expires_at: Mapped[datetime] = mapped_column(UtcDateTime)
