@@ -51,6 +51,9 @@ check: install ## format, lint, types, layers, generated files
 	$(BIN)/lint-imports --no-logo
 	$(call say,"house rules")
 	$(BIN)/python -m scripts.house_rules
+	$(call say,"generated files")
+	$(BIN)/python -m scripts.dashboards --check
+	$(BIN)/python -m scripts.chart_readme --check
 
 bench: install ## measure, print tables side by side, write bench/out/*.json
 	$(call say,"benchmarks")
@@ -58,7 +61,7 @@ bench: install ## measure, print tables side by side, write bench/out/*.json
 
 docs: install ## build the documentation into site/
 	$(call say,"documentation")
-	$(BIN)/mkdocs build --strict --quiet
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 	@echo "open site/index.html"
 
 lock: ## resolve the lock files anew from pyproject.toml

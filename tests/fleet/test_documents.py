@@ -10,7 +10,7 @@ import pytest
 import yaml
 from hypothesis import given
 from hypothesis import strategies as st
-from pydantic import BaseModel, Field, ValidationError, model_validator
+from pydantic import BaseModel, Field, TypeAdapter, ValidationError, model_validator
 
 from fleet.documents import (
     MAX_PROBLEMS,
@@ -351,6 +351,17 @@ class TestFrozen:
             count: int
 
         assert Lax.model_validate({"count": "3"}).count == 3
+
+    @pytest.mark.parametrize("made_on", [1700000000, "1700000000", True, 1.5])
+    def test_a_date_is_not_a_number(self, made_on: object) -> None:
+        with pytest.raises(ValidationError, match="expected a date in ISO 8601"):
+            Thing.model_validate({"title": "x", "made_on": made_on})
+
+    def test_building_on_it_many_times_changes_nothing(self) -> None:
+        """pydantic hands out the schema of an inner model again and again; what is added to it is added once."""
+        for _ in range(300):
+            TypeAdapter(list[Thing])
+        assert TypeAdapter(list[Thing]).validate_python([{"title": "x", "made_on": "2026-11-21"}])[0].made_on
 
     def test_its_schema_is_the_plain_one(self) -> None:
         assert Part.model_json_schema()["properties"]["count"] == {

@@ -4,15 +4,16 @@ import os
 import signal
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
-from api.client import AsyncFleetwright, Fleetwright
+from api.client import AsyncFleetwright, Fleetwright, UnauthorizedError
 from tests.testbed.processes import LOOPBACK, Process, answers_ok, free_ports
 
+ROOT = Path(__file__).parent.parent.parent
 ADMIN_TOKEN = f"fw_{'admin':0<12}_{'t' * 43}"
 
 
@@ -38,10 +39,11 @@ class Server:
 StartServer = Callable[..., Server]
 
 
-@pytest.fixture
-def start_server(tmp_path: Path) -> Iterator[StartServer]:
-    """Start `fleetwright serve` on a database, with options and settings; stopped when the test ends."""
-    (tmp_path / "token").write_text(ADMIN_TOKEN)
+@contextmanager
+def running_servers(folder: Path) -> Iterator[StartServer]:
+    """A way to start `fleetwright serve` on a database, with options and settings; all are stopped at the end."""
+    token_file = folder / "token"
+    token_file.write_text(ADMIN_TOKEN)
     with ExitStack() as running:
 
         def start(database_url: str, *options: str, **settings: str) -> Server:
@@ -49,11 +51,11 @@ def start_server(tmp_path: Path) -> Iterator[StartServer]:
             environment = {
                 "PATH": os.environ["PATH"],
                 "FLEETWRIGHT_DATABASE_URL": database_url,
-                "FLEETWRIGHT_BOOTSTRAP_TOKEN_FILE": str(tmp_path / "token"),
+                "FLEETWRIGHT_BOOTSTRAP_TOKEN_FILE": str(token_file),
                 "FLEETWRIGHT_LOG_LEVEL": "WARNING",
             } | {f"FLEETWRIGHT_{name.upper()}": value for name, value in settings.items()}
             argv = [sys.executable, "-m", "api.cli", "serve", "--port", str(port), *options]
-            process = Process.start(argv, name=f"serve-{port}", log_dir=tmp_path, env=environment)
+            process = Process.start(argv, name=f"serve-{port}", log_dir=folder, env=environment, cwd=ROOT)
             running.callback(process.stop)
             url = f"http://{LOOPBACK}:{port}"
             process.wait_ready(lambda: answers_ok(f"{url}/readyz") and _takes_token(url))
@@ -62,7 +64,18 @@ def start_server(tmp_path: Path) -> Iterator[StartServer]:
         yield start
 
 
+@pytest.fixture
+def start_server(tmp_path: Path) -> Iterator[StartServer]:
+    """Start the service as often as a test likes; stopped when the test ends."""
+    with running_servers(tmp_path) as start:
+        yield start
+
+
 def _takes_token(url: str) -> bool:
+    """The first token is stored a moment after the service is ready."""
     with Fleetwright(url, token=ADMIN_TOKEN) as client:
-        client.get_freeze()
+        try:
+            client.get_freeze()
+        except UnauthorizedError:
+            return False
     return True

@@ -1,0 +1,88 @@
+"""The planner's answer: what to hire, what to run on it, which request goes where, and why."""
+
+from collections.abc import Mapping
+from datetime import date
+from typing import Literal
+
+from pydantic import AwareDatetime, Field
+
+from fleet.documents import Frozen
+from planner.solvers import Solver, SolveStatus
+from planner.throughput import Throughput
+
+
+class Allocation(Frozen):
+    """Replicas of one option."""
+
+    workload: str
+    option: str
+    gpu: str
+    count: int = Field(ge=1)
+    gpus_per_replica: int = Field(ge=1)
+    offer: str | None = Field(description="Id of the offer; absent where the option was given outright.")
+    busy: float = Field(ge=0, description="Mean share of the replicas' highest rate in use.")
+    power_w: float = Field(ge=0, description="Nameplate of the GPUs of all these replicas, without the server.")
+
+
+class Hire(Frozen):
+    """Whole units to pay for: instances of an offer, or replicas of an option that was given outright."""
+
+    name: str = Field(description="Id of the offer, or workload/option.")
+    offer: str | None
+    units: int = Field(ge=1)
+    gpus_per_unit: int | None = Field(default=None, description="Absent where a unit is a replica.")
+    price_usd_per_h: float = Field(ge=0, description="Of one unit.")
+    cost_usd_per_h: float = Field(ge=0)
+
+
+class Alternative(Frozen):
+    """The cheapest plan on one GPU type only."""
+
+    gpu: str
+    status: SolveStatus
+    cost_usd_per_h: float | None = None
+    extra_usd_per_h: float | None = None
+    reason: str | None = Field(default=None, description="Why there is no cost.")
+
+
+class InputAge(Frozen):
+    """Something the plan rests on, and how old it is."""
+
+    kind: Literal["price", "gpu", "model"]
+    name: str
+    as_of: date | None
+    age_days: int | None = Field(ge=0)
+    source: str | None
+
+
+Weights = Mapping[str, Mapping[str, Mapping[str, float]]]
+
+
+class Plan(Frozen):
+    """One answer.  Without a mix (`infeasible`, `time_limit`) there is no cost and nothing is allocated."""
+
+    status: SolveStatus
+    cost_usd_per_h: float | None = Field(default=None, ge=0)
+    bound_usd_per_h: float | None = Field(
+        default=None, ge=0, description="Proven: no mix that meets the request costs less.  Absent when none exists."
+    )
+    gap: float | None = Field(
+        default=None, ge=0, le=1, description="(cost - bound) / cost: at most so far from optimal."
+    )
+    power_w: float = Field(default=0.0, ge=0)
+    allocation: tuple[Allocation, ...] = ()
+    hires: tuple[Hire, ...] = ()
+    routing: Weights = Field(
+        default_factory=dict,
+        description="Workload -> bucket -> option -> weight.  Weights of a bucket sum to 1; a bucket that no allocated "
+        "replica can serve has none.",
+    )
+    throughput: Mapping[str, Mapping[str, Throughput]] = Field(
+        default_factory=dict, description="Workload -> allocated option -> the rates the plan rests on."
+    )
+    alternatives: tuple[Alternative, ...] = ()
+    explanation: tuple[str, ...] = ()
+    inputs: tuple[InputAge, ...] = ()
+    solver: Solver
+    solve_s: float = Field(ge=0)
+    planned_at: AwareDatetime

@@ -1,0 +1,104 @@
+"""From counts and shares to the parts of the answer."""
+
+from collections.abc import Iterator, Sequence
+from datetime import date, datetime
+from typing import Literal
+
+from planner.answer import Allocation, Hire, InputAge
+from planner.mix import MixSolution
+from planner.problem import MixProblem
+from planner.request import PlanRequest, bucket_names
+from planner.search import Candidate
+from planner.throughput import Throughput
+
+
+def allocations(request: PlanRequest, candidates: Sequence[Candidate], solution: MixSolution) -> Iterator[Allocation]:
+    """One entry per option in use, in the order of the options."""
+    for candidate, count, busy in zip(candidates, solution.replicas, solution.busy, strict=True):
+        if count:
+            yield Allocation(
+                workload=request.workloads[candidate.workload].name,
+                option=candidate.name,
+                gpu=candidate.gpu.name,
+                count=count,
+                gpus_per_replica=candidate.gpus,
+                offer=candidate.offer.id if candidate.offer is not None else None,
+                busy=busy / count,
+                power_w=candidate.power_w * count,
+            )
+
+
+def hires(problem: MixProblem, candidates: Sequence[Candidate], solution: MixSolution) -> Iterator[Hire]:
+    """One entry per supply in use."""
+    offers = {option.supply: candidate.offer for option, candidate in zip(problem.options, candidates, strict=True)}
+    for f, (supply, units) in enumerate(zip(problem.supplies, solution.units, strict=True)):
+        if units:
+            offer = offers[f]
+            yield Hire(
+                name=supply.name,
+                offer=None if offer is None else offer.id,
+                units=units,
+                gpus_per_unit=None if offer is None else offer.gpus_per_instance,
+                price_usd_per_h=supply.price_usd_per_h,
+                cost_usd_per_h=round(supply.price_usd_per_h * units, 9),
+            )
+
+
+def routing(request: PlanRequest, problem: MixProblem, solution: MixSolution) -> dict[str, dict[str, dict[str, float]]]:
+    """Workload -> bucket -> option -> weight.
+
+    A bucket without planned demand still gets weights, for the odd request that comes: in proportion to what the
+    replicas in use could carry of it.
+    """
+    return {
+        workload.name: {
+            name: _weights(problem, solution, load=w, bucket=b) for b, name in enumerate(bucket_names(workload))
+        }
+        for w, workload in enumerate(request.workloads)
+    }
+
+
+def throughputs(
+    request: PlanRequest, candidates: Sequence[Candidate], solution: MixSolution
+) -> dict[str, dict[str, Throughput]]:
+    """Workload -> option in use -> the table it was planned with."""
+    tables: dict[str, dict[str, Throughput]] = {workload.name: {} for workload in request.workloads}
+    for candidate, count in zip(candidates, solution.replicas, strict=True):
+        if count:
+            tables[request.workloads[candidate.workload].name][candidate.name] = candidate.throughput
+    return tables
+
+
+def input_ages(candidates: Sequence[Candidate], *, now: datetime) -> Iterator[InputAge]:
+    """The facts behind these options, each once: prices, then data sheets, then models."""
+    today = now.date()
+    priced = {(candidate.offer is None, candidate.supply.name): candidate for candidate in candidates}.values()
+    for candidate in priced:
+        offer = candidate.offer
+        if offer is None:
+            yield InputAge(kind="price", name=candidate.supply.name, as_of=None, age_days=None, source="the request")
+        else:
+            yield _dated("price", offer.id, offer.as_of, offer.source, today=today)
+    for gpu in {candidate.gpu.name: candidate.gpu for candidate in candidates}.values():
+        yield _dated("gpu", gpu.name, gpu.date, gpu.source, today=today)
+    for model in {c.model.name: c.model for c in candidates if c.model is not None}.values():
+        yield _dated("model", model.name, model.date, model.source, today=today)
+
+
+def _weights(problem: MixProblem, solution: MixSolution, *, load: int, bucket: int) -> dict[str, float]:
+    options = [o for o, option in enumerate(problem.options) if option.load == load and solution.replicas[o] > 0]
+    if problem.loads[load].rate_rps[bucket] > 0:
+        weights = {o: solution.shares.get((o, bucket), 0.0) for o in options}
+    else:
+        carried_rps = {o: solution.replicas[o] * problem.options[o].max_rps[bucket] for o in options}
+        total_rps = sum(carried_rps.values()) or 1.0
+        weights = {o: rate_rps / total_rps for o, rate_rps in carried_rps.items()}
+    return {problem.options[o].name: weight for o, weight in weights.items() if weight > 0}
+
+
+def _dated(
+    kind: Literal["price", "gpu", "model"], name: str, as_of: date | None, source: str | None, *, today: date
+) -> InputAge:
+    """A date in the future, as another time zone may write it, counts as today's."""
+    age_days = None if as_of is None else max(0, (today - as_of).days)
+    return InputAge(kind=kind, name=name, as_of=as_of, age_days=age_days, source=source)

@@ -1,0 +1,155 @@
+"""What is asked of the planner: workloads, what can be hired for them, and how hard to try.
+
+An option's throughput table may be given outright and is then used as it stands.  Without one the options of a
+workload are worked out from the offers, the GPU catalogue and the model's architecture; that needs a model and an SLO.
+"""
+
+from collections.abc import Iterable, Iterator
+from typing import Annotated, Self
+
+from pydantic import Field, StringConstraints, model_validator
+
+from fleet.demand import DemandSeries
+from fleet.documents import Frozen, Path, RuleError
+from fleet.offers import Market, Offer
+from fleet.sizes import Bucket, SizeBuckets
+from fleet.slo import Slo
+from planner.solvers import Solver
+from planner.throughput import Rate, Table
+
+MAX_SHARES = 100_000  # options x buckets of all workloads: beyond it a request is a mistake or an attack
+MAX_REPLICAS_PER_BUCKET = (
+    1e6  # a table entry that would need more is "cannot serve", and upsets the solver's arithmetic
+)
+
+Word = Annotated[str, StringConstraints(min_length=1, max_length=100, pattern=r"^\S(.*\S)?$")]
+
+
+class GivenOption(Frozen):
+    """A way to run a replica whose throughput is known: one that was measured, or one to try out."""
+
+    name: Word
+    gpu: Word  # a name of the GPU catalogue
+    gpus: int = Field(default=1, ge=1, le=1024, description="GPUs of one replica.")
+    price_usd_per_h: float = Field(ge=0, le=1e6, description="Of one replica, all its GPUs together.")
+    max_rps: Table = Field(
+        description="Highest rate one replica holds inside the SLO, row per input edge, column per output edge; "
+        "0 where it cannot serve the bucket."
+    )
+    available: int | None = Field(default=None, ge=0, description="Replicas that can be had; absent: no limit.")
+
+
+class Workload(Frozen):
+    """Requests for one model under one SLO."""
+
+    name: Word
+    model: Word | None = Field(default=None, description="Of the model catalogue; needed unless options are given.")
+    rate_rps: Rate | None = Field(default=None, description="Mean arrival rate; either this or demand.")
+    demand: DemandSeries | None = Field(default=None, description="A series of rates; it is planned at its peak.")
+    buckets: SizeBuckets
+    slo: Slo | None = Field(default=None, description="Needed unless options are given.")
+    options: tuple[GivenOption, ...] | None = Field(default=None, min_length=1, max_length=1000)
+    min_replicas: int = Field(default=0, ge=0, le=10_000)
+
+    @property
+    def planned_rps(self) -> float:
+        """The rate to plan for."""
+        return self.demand.peak_rps if self.demand is not None else self.rate_rps or 0.0
+
+    def bucket_rates_rps(self) -> tuple[float, ...]:
+        """The planned rate of every bucket, row by row."""
+        return tuple(self.planned_rps * bucket.share for bucket in self.buckets.buckets())
+
+    @model_validator(mode="after")
+    def _holds_together(self) -> Self:
+        RuleError.raise_for(_workload_flaws(self))
+        return self
+
+
+class PlanRequest(Frozen):
+    """One question to the planner."""
+
+    workloads: tuple[Workload, ...] = Field(min_length=1, max_length=1000)
+    offers: tuple[Offer, ...] | None = Field(
+        default=None, min_length=1, max_length=10_000, description="Absent: the stored price sheet."
+    )
+    markets: tuple[Market, ...] = Field(
+        default=(Market.ON_DEMAND, Market.RESERVED, Market.OWNED),
+        min_length=1,
+        description="Which offers may be used.  Spot must be asked for: no headroom is planned for its interruptions.",
+    )
+    utilisation: float = Field(default=1.0, gt=0, le=1, description="Share of a replica's highest rate to plan with.")
+    time_limit_s: float = Field(default=10.0, ge=0.01, le=600)
+    relative_gap: float = Field(default=0.0, ge=0, le=0.5, description="How far from the optimum is good enough.")
+    solver: Solver = Solver.HIGHS
+
+    @model_validator(mode="after")
+    def _holds_together(self) -> Self:
+        RuleError.raise_for(_request_flaws(self))
+        return self
+
+
+def bucket_name(bucket: Bucket) -> str:
+    """How answers and errors call a bucket: input x output tokens of its edge."""
+    return f"{bucket.edge[0]}x{bucket.edge[1]}"
+
+
+def bucket_names(workload: Workload) -> tuple[str, ...]:
+    """Row by row, in the order of the rates."""
+    return tuple(map(bucket_name, workload.buckets.buckets()))
+
+
+def _request_flaws(request: PlanRequest) -> Iterator[tuple[Path, str]]:
+    yield from _used_twice((workload.name for workload in request.workloads), at=("workloads",), field="name")
+    yield from _used_twice((offer.id for offer in request.offers or ()), at=("offers",), field="id")
+    shares = sum(len(workload.options or ()) * len(workload.bucket_rates_rps()) for workload in request.workloads)
+    if shares > MAX_SHARES:
+        yield ("workloads",), f"options times buckets come to {shares:,}, expected at most {MAX_SHARES:,}"
+
+
+def _workload_flaws(workload: Workload) -> Iterator[tuple[Path, str]]:
+    if (workload.rate_rps is None) == (workload.demand is None):
+        yield (), "give either rate_rps or demand, and not both"
+    if workload.options is None:
+        for field in ("model", "slo"):
+            if getattr(workload, field) is None:
+                yield (field,), "is required where no options are given"
+        return
+    yield from _used_twice((option.name for option in workload.options), at=("options",), field="name")
+    misshapen = list(_shape_flaws(workload.options, workload.buckets))
+    yield from misshapen
+    if not misshapen:
+        yield from _rate_flaws(workload.options, workload)
+
+
+def _shape_flaws(options: Iterable[GivenOption], buckets: SizeBuckets) -> Iterator[tuple[Path, str]]:
+    rows, columns = len(buckets.input_tokens), len(buckets.output_tokens)
+    for position, option in enumerate(options):
+        at = ("options", position, "max_rps")
+        if len(option.max_rps) != rows:
+            yield at, f"has {len(option.max_rps)} rows, expected {rows}: one per edge of input_tokens"
+        for row, rates in enumerate(option.max_rps):
+            if len(rates) != columns:
+                yield (*at, row), f"has {len(rates)} columns, expected {columns}: one per edge of output_tokens"
+
+
+def _rate_flaws(options: Iterable[GivenOption], workload: Workload) -> Iterator[tuple[Path, str]]:
+    for bucket in workload.buckets.buckets():
+        rate_rps = workload.planned_rps * bucket.share
+        served = False
+        for position, option in enumerate(options):
+            max_rps = option.max_rps[bucket.row][bucket.column]
+            served |= max_rps > 0
+            if 0 < max_rps < (least_rps := rate_rps / MAX_REPLICAS_PER_BUCKET):
+                at = ("options", position, "max_rps", bucket.row, bucket.column)
+                yield at, f"{max_rps:g} is too little for {rate_rps:g} rps, expected 0 or at least {least_rps:g}"
+        if rate_rps > 0 and not served:
+            cell = ("buckets", "share", bucket.row, bucket.column)
+            yield cell, f"no option can serve bucket {bucket_name(bucket)}: max_rps is 0 there in every one of them"
+
+
+def _used_twice(names: Iterable[str], *, at: Path, field: str) -> Iterator[tuple[Path, str]]:
+    first: dict[str, int] = {}
+    for position, name in enumerate(names):
+        if (earlier := first.setdefault(name, position)) != position:
+            yield (*at, position, field), f"must be unique, but {name!r} is already number {earlier}"

@@ -1,0 +1,128 @@
+"""Running a PuLP program: HiGHS in this process, or CBC as a second opinion, both silent, single-threaded and seeded.
+
+HiGHS hands back its proven bound.  CBC, driven through files, does not: where it stops early the bound is that of the
+linear relaxation, which is weaker but just as proven.
+"""
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+
+import highspy
+import pulp
+
+from fleet.errors import FleetwrightError
+
+FEASIBILITY_TOLERANCE = 1e-9  # tight, because a load of 2 + 1e-6 on two replicas would be reported as two replicas
+
+
+class SolverError(FleetwrightError):
+    """A solver failed in a way that says nothing about the request."""
+
+
+class Solver(StrEnum):
+    """Which program does the proving."""
+
+    HIGHS = "highs"
+    CBC = "cbc"
+
+
+class SolveStatus(StrEnum):
+    """What is known about the request when the solver stops."""
+
+    OPTIMAL = "optimal"  # nothing cheaper exists, up to the gap asked for
+    FEASIBLE = "feasible"  # the time limit struck: a mix that holds, and how far from the optimum it may be
+    INFEASIBLE = "infeasible"  # no mix holds
+    TIME_LIMIT = "time_limit"  # the time limit struck before any mix was found
+
+    @property
+    def has_mix(self) -> bool:
+        """Whether there is an answer to carry out."""
+        return self in {SolveStatus.OPTIMAL, SolveStatus.FEASIBLE}
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """When a solver may stop.  The same seed gives the same answer as long as the time limit does not strike."""
+
+    time_limit_s: float
+    relative_gap: float = 0.0
+    seed: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """How a run ended.  The bound is in the program's own sense and proven whatever the status."""
+
+    status: SolveStatus
+    bound: float
+
+
+def run(program: Any, *, solver: Solver, limits: Limits) -> Outcome:
+    """Solve; afterwards the program's variables carry the best values found."""
+    try:
+        return _run_highs(program, limits) if solver is Solver.HIGHS else _run_cbc(program, limits)
+    except pulp.PulpSolverError as error:
+        raise SolverError(f"{solver}: {error}") from error
+
+
+def _run_highs(program: Any, limits: Limits) -> Outcome:
+    program.solve(
+        pulp.HiGHS(
+            msg=False,
+            threads=1,
+            timeLimit=limits.time_limit_s,
+            gapRel=limits.relative_gap,
+            random_seed=limits.seed,
+            mip_feasibility_tolerance=FEASIBILITY_TOLERANCE,
+            primal_feasibility_tolerance=FEASIBILITY_TOLERANCE,
+        )
+    )
+    highs = program.solverModel
+    info = highs.getInfo()
+    model_status = highs.getModelStatus()
+    if model_status in {highspy.HighsModelStatus.kInfeasible, highspy.HighsModelStatus.kUnboundedOrInfeasible}:
+        return Outcome(SolveStatus.INFEASIBLE, float("inf"))
+    if model_status == highspy.HighsModelStatus.kOptimal:
+        bound = info.mip_dual_bound if program.isMIP() else info.objective_function_value
+        return Outcome(SolveStatus.OPTIMAL, program.sense * bound)
+    if model_status != highspy.HighsModelStatus.kTimeLimit:
+        raise SolverError(f"highs: stopped with {highs.modelStatusToString(model_status)!r}")
+    bound = info.mip_dual_bound if program.isMIP() else -float("inf")
+    found = info.primal_solution_status == int(highspy.SolutionStatus.kSolutionStatusFeasible)
+    return Outcome(SolveStatus.FEASIBLE if found else SolveStatus.TIME_LIMIT, program.sense * bound)
+
+
+def _run_cbc(program: Any, limits: Limits) -> Outcome:
+    program.solve(_cbc(limits, mip=True))
+    if program.sol_status == pulp.LpSolutionOptimal:
+        objective = pulp.value(program.objective)
+        return Outcome(SolveStatus.OPTIMAL, objective - program.sense * limits.relative_gap * abs(objective))
+    if program.sol_status == pulp.LpSolutionInfeasible:
+        return Outcome(SolveStatus.INFEASIBLE, float("inf"))
+    found = program.sol_status == pulp.LpSolutionIntegerFeasible
+    return Outcome(SolveStatus.FEASIBLE if found else SolveStatus.TIME_LIMIT, _relaxed_bound(program, limits))
+
+
+def _relaxed_bound(program: Any, limits: Limits) -> float:
+    """The linear relaxation's objective, leaving the program's values as they are."""
+    values = {variable: variable.varValue for variable in program.variables()}
+    program.solve(_cbc(limits, mip=False))
+    solved = program.sol_status == pulp.LpSolutionOptimal
+    bound = pulp.value(program.objective) if solved else -program.sense * float("inf")
+    for variable, value in values.items():
+        variable.varValue = value
+    return float(bound)
+
+
+def _cbc(limits: Limits, *, mip: bool) -> Any:
+    # No thread count: CBC is single-threaded without one, while `threads 1` starts a worker that may never wake.
+    tolerances = [f"primalTolerance {FEASIBILITY_TOLERANCE}", f"integerTolerance {FEASIBILITY_TOLERANCE}"]
+    return pulp.COIN_CMD(
+        path=pulp.PULP_CBC_CMD.pulp_cbc_path,  # the bundled binary, by the interface that PuLP 4 keeps
+        msg=False,
+        mip=mip,
+        timeLimit=limits.time_limit_s,
+        gapRel=limits.relative_gap,
+        options=[f"randomSeed {limits.seed + 1}", f"randomCbcSeed {limits.seed + 1}", *tolerances],
+    )

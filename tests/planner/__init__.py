@@ -1,0 +1,1 @@
+"""The planner: request, performance model, programs, answer."""

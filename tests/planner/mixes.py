@@ -1,0 +1,93 @@
+"""Small mix problems: a strategy that draws them, and an oracle that tries every combination of counts."""
+
+from collections.abc import Iterator, Sequence
+from itertools import product
+
+import pulp
+from hypothesis import strategies as st
+
+from planner.problem import Load, MixProblem, ReplicaOption, Supply
+
+TENTHS = st.integers(1, 60).map(lambda tenths: tenths / 10)
+MAYBE_ZERO = st.just(0.0) | TENTHS
+
+
+@st.composite
+def mix_problems(draw: st.DrawFn, *, most_units: int | None) -> MixProblem:
+    """One or two workloads on one or two supplies.  `most_units` bounds every stock; None leaves them unlimited."""
+    bucket_count = draw(st.integers(1, 3))
+    per_bucket = st.lists(MAYBE_ZERO, min_size=bucket_count, max_size=bucket_count).map(tuple)
+    loads = tuple(
+        Load(name=f"w{w}", rate_rps=draw(per_bucket), min_replicas=draw(st.integers(0, 2)))
+        for w in range(draw(st.integers(1, 2)))
+    )
+    supplies = tuple(
+        Supply(
+            name=f"f{f}",
+            price_usd_per_h=draw(MAYBE_ZERO),
+            slots=draw(st.sampled_from((1, 2))),
+            available=None if most_units is None else draw(st.integers(0, most_units)),
+        )
+        for f in range(draw(st.integers(1, 2)))
+    )
+    options = tuple(
+        ReplicaOption(
+            name=f"o{w}{f}",
+            gpu=f"gpu{f}",
+            load=w,
+            supply=f,
+            slots=draw(st.sampled_from((1, supply.slots))),
+            max_rps=draw(per_bucket),
+        )
+        for w in range(len(loads))
+        for f, supply in enumerate(supplies)
+    )
+    return MixProblem(loads, supplies, options, utilisation=draw(st.sampled_from((1.0, 0.8))))
+
+
+def cheapest_by_trying(problem: MixProblem) -> float | None:
+    """The least cost over every combination of unit counts, or None where none of them serves the demand."""
+    counts = product(*(range((supply.available or 0) + 1) for supply in problem.supplies))
+    for units in sorted(counts, key=problem.cost_usd_per_h):
+        if any(_serves(problem, replicas) for replicas in _largest_replica_counts(problem, units)):
+            return problem.cost_usd_per_h(units)
+    return None
+
+
+def _largest_replica_counts(problem: MixProblem, units: tuple[int, ...]) -> Iterator[tuple[int, ...]]:
+    """Replica counts that fit on the units and to which none can be added: fewer can never serve more."""
+    gpus = [supply.slots * count for supply, count in zip(problem.supplies, units, strict=True)]
+    most = [gpus[option.supply] // option.slots for option in problem.options]
+    for replicas in product(*(range(count + 1) for count in most)):
+        free = list(gpus)
+        for option, count in zip(problem.options, replicas, strict=True):
+            free[option.supply] -= option.slots * count
+        if min(free) >= 0 and all(option.slots > free[option.supply] for option in problem.options):
+            yield replicas
+
+
+def _serves(problem: MixProblem, replicas: Sequence[int]) -> bool:
+    """Whether some split of the demand, in plain rates, keeps every option within its replicas."""
+    for w, load in enumerate(problem.loads):
+        running = sum(n for n, option in zip(replicas, problem.options, strict=True) if option.load == w)
+        if running < load.min_replicas:
+            return False
+    program = pulp.LpProblem("oracle", pulp.LpMinimize)
+    rates = {
+        (o, b): program.add_variable(f"rate_{o}_{b}", 0)
+        for o, option in enumerate(problem.options)
+        for b, max_rps in enumerate(option.max_rps)
+        if max_rps > 0 and replicas[o] > 0
+    }
+    for w, load in enumerate(problem.loads):
+        for b, rate_rps in enumerate(load.rate_rps):
+            served = [rate for (o, taken), rate in rates.items() if taken == b and problem.options[o].load == w]
+            if not served and rate_rps > 0:
+                return False
+            program += pulp.lpSum(served) == rate_rps, f"served_{w}_{b}"
+    for o, option in enumerate(problem.options):
+        busy = [rate * (1 / option.max_rps[b]) for (taker, b), rate in rates.items() if taker == o]
+        program += pulp.lpSum(busy) <= problem.utilisation * replicas[o], f"carried_{o}"
+    program.setObjective(pulp.lpSum(rates.values()))
+    program.solve(pulp.HiGHS(msg=False, threads=1))
+    return bool(program.status == pulp.LpStatusOptimal)

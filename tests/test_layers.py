@@ -1,0 +1,80 @@
+"""The house plan is enforced: a room that imports what it must not makes `make check` fail."""
+
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+ROOMS = ("fleet", "planner", "placement", "power", "faults", "deploy", "api")
+LINT_IMPORTS = Path(sys.executable).with_name("lint-imports")
+
+PURE = "The decision rooms are pure"
+LAYERS = "Rooms stand on the rooms below them"
+
+
+@pytest.fixture(scope="module")
+def house(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A copy of the packages and their contracts, to break things in."""
+    copy = tmp_path_factory.mktemp("house")
+    for room in ROOMS:
+        shutil.copytree(ROOT / room, copy / room, ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copy(ROOT / "pyproject.toml", copy)
+    return copy
+
+
+def lint(house: Path) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [LINT_IMPORTS, "--no-cache"],
+        cwd=house,
+        capture_output=True,
+        text=True,
+        check=False,
+        env={"PYTHONPATH": str(house)},
+    )
+
+
+def test_the_house_as_it_stands_keeps_its_plan(house: Path) -> None:
+    outcome = lint(house)
+    assert outcome.returncode == 0, outcome.stdout
+
+
+@pytest.mark.parametrize(
+    ("module", "line", "contract"),
+    [
+        *((room, f"import {library}", PURE) for room in ("fleet", "planner", "placement", "power", "faults")
+          for library in ("ray", "kubernetes", "sqlalchemy", "httpx")),
+        ("planner", "import socket", PURE),
+        ("power", "import asyncio", PURE),
+        ("fleet", "import planner", LAYERS),
+        ("placement", "from planner import plan", LAYERS),
+        ("power", "import faults", LAYERS),
+        ("faults", "import deploy", LAYERS),
+        ("planner", "import api.schemas", LAYERS),
+        ("api/schemas", "import api.client", LAYERS),
+        ("deploy", "import api.cli", LAYERS),
+        ("deploy", "import api.store", "speaks HTTP to the API"),
+        ("api/server", "import api.client", "The service does not call itself"),
+        ("api/server", "import sqlalchemy", "Only the store knows the database"),
+        ("api/server", "from api.store.tables import PlanRow", "The store is entered by its public face"),
+    ],
+)  # fmt: skip
+def test_a_forbidden_import_is_found(house: Path, module: str, line: str, contract: str) -> None:
+    planted = house / module / "planted_by_a_test.py"
+    planted.write_text(f"{line}\n")
+    try:
+        outcome = lint(house)
+    finally:
+        planted.unlink()
+    assert outcome.returncode != 0
+    broken = [row for row in outcome.stdout.splitlines() if row.endswith("BROKEN")]
+    assert any(contract in row for row in broken), outcome.stdout
+
+
+def test_make_check_asks_the_linter() -> None:
+    said = subprocess.run(
+        ["make", "--dry-run", "--always-make", "check"], cwd=ROOT, capture_output=True, text=True, check=True
+    ).stdout
+    assert ".venv/bin/lint-imports" in said
