@@ -12,6 +12,7 @@ from pydantic import Field, HttpUrl, StringConstraints, model_validator
 
 from api.schemas.names import Name, Text
 from fleet.documents import Frozen
+from planner.request import Word
 
 ServeName = Annotated[str, StringConstraints(min_length=1, max_length=200, pattern=r"^[^\x00-\x1f\x7f/]+$")]
 GpuName = Annotated[str, StringConstraints(min_length=1, max_length=100, pattern=r"^[^\x00-\x1f\x7f]+$")]
@@ -46,7 +47,7 @@ class RayServeApplication(Frozen):
 class TargetSpec(Frozen):
     """What an operator says of a target."""
 
-    workload: Name = Field(description="The workload of the plan that this application serves.")
+    workload: Word = Field(description="The workload of the plan that this application serves.")
     application: RayServeApplication
     mode: Mode = Mode.OBSERVE
     plan_id: str | None = Field(default=None, max_length=64, description="The plan to carry out; null: only look.")

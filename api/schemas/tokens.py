@@ -44,4 +44,4 @@ class TokenCreated(Frozen):
     """A new token.  `secret` is null when the same idempotency key asks again: it is shown once."""
 
     info: TokenInfo
-    secret: str | None = Field(description="Send as `Authorization: Bearer SECRET`.")
+    secret: str | None = Field(repr=False, description="Send as `Authorization: Bearer SECRET`.")

@@ -1,0 +1,60 @@
+"""The client of the API: `Fleetwright` for ordinary code, `AsyncFleetwright` for asyncio.
+
+    with Fleetwright("http://127.0.0.1:8400", token=token) as fleet:
+        offers = fleet.get_document(OFFERS)
+        fleet.replace_document(OFFERS, cheaper(offers.document), if_match=offers.etag)
+
+Written by hand from `api.schemas`; a test holds it against the service's OpenAPI document.
+"""
+
+from api.client.asynchronous import AsyncFleetwright
+from api.client.blocking import Fleetwright
+from api.client.calls import Versioned
+from api.client.documents import GPUS, MODELS, OFFERS, TOPOLOGY, DocumentType
+from api.client.errors import (
+    ApiError,
+    ClientSettingsError,
+    ConflictError,
+    ConnectionFailedError,
+    ForbiddenError,
+    InvalidRequestError,
+    NotFoundError,
+    PreconditionFailedError,
+    ProblemError,
+    RateLimitedError,
+    ServerError,
+    UnauthorizedError,
+    UnexpectedAnswerError,
+)
+from api.client.retries import Retries
+from api.client.tokens import token_from_environment, token_from_file
+from api.client.transport import DEFAULT_URL, Timeouts
+
+__all__ = [
+    "DEFAULT_URL",
+    "GPUS",
+    "MODELS",
+    "OFFERS",
+    "TOPOLOGY",
+    "ApiError",
+    "AsyncFleetwright",
+    "ClientSettingsError",
+    "ConflictError",
+    "ConnectionFailedError",
+    "DocumentType",
+    "Fleetwright",
+    "ForbiddenError",
+    "InvalidRequestError",
+    "NotFoundError",
+    "PreconditionFailedError",
+    "ProblemError",
+    "RateLimitedError",
+    "Retries",
+    "ServerError",
+    "Timeouts",
+    "UnauthorizedError",
+    "UnexpectedAnswerError",
+    "Versioned",
+    "token_from_environment",
+    "token_from_file",
+]

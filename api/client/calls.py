@@ -1,0 +1,138 @@
+"""One call to the API, described without doing it.
+
+Sans I/O: a `Call` says what to send and how to read the answer.  The blocking and the asynchronous client send the same
+calls, so nothing about the API stands in either of them.
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from functools import cache
+from typing import Any, Generic, TypeVar
+from urllib.parse import quote
+
+import httpx
+from pydantic import BaseModel, TypeAdapter, ValidationError
+
+from api.client.errors import ConnectionFailedError, UnexpectedAnswerError, error_from
+from api.schemas.pages import Page
+from fleet.documents import dotted, item_problems
+
+ResultT = TypeVar("ResultT")
+ItemT = TypeVar("ItemT")
+
+# These leave no doubt: not one byte of the request reached the service.
+_NOTHING_SENT = (
+    httpx.ConnectError,
+    httpx.ConnectTimeout,
+    httpx.PoolTimeout,
+    httpx.UnsupportedProtocol,
+    httpx.ProxyError,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Versioned(Generic[ResultT]):
+    """A document and the ETag to send as `if_match` when replacing it."""
+
+    etag: str
+    document: ResultT
+
+
+@dataclass(frozen=True, slots=True)
+class Call(Generic[ResultT]):
+    """What to send, which answers are a success, and how to read one."""
+
+    method: str
+    path: str
+    read: Callable[[httpx.Response], ResultT]
+    expects: frozenset[int] = frozenset({200})
+    query: Mapping[str, str] = field(default_factory=dict)
+    headers: Mapping[str, str] = field(default_factory=dict)
+    body: bytes | None = None
+    # May be sent again after it may have been carried out: reads, and writes that an idempotency key protects.  A write
+    # under If-Match is not: the second try would be refused for what the first one did.
+    repeatable: bool = False
+    # Probes want the answer of this moment.
+    retried: bool = True
+    # How long the service may rightly work on it, on top of the usual wait for an answer.
+    work_s: float = 0.0
+
+    def __str__(self) -> str:
+        return f"{self.method} {self.path}"
+
+    def answer(self, response: httpx.Response) -> ResultT:
+        """The result that the response carries, or the error that it stands for."""
+        if response.status_code not in self.expects:
+            raise error_from(response, what=str(self))
+        try:
+            return self.read(response)
+        except ValidationError as error:
+            # Without the input and without the chain: the answer may hold a new token.
+            found = item_problems(error.errors(include_input=False, include_url=False))
+            defects = "; ".join(f"{dotted(path)}: {message}" if path else message for path, message in found[:10])
+            raise UnexpectedAnswerError(f"{self}: the answer is not of this contract: {defects}") from None
+
+
+@contextmanager
+def connection_errors(call: Call[Any]) -> Iterator[None]:
+    """Turn what the transport raises into ConnectionFailedError."""
+    try:
+        yield
+    except httpx.RequestError as error:
+        reason = str(error) or type(error).__name__
+        raise ConnectionFailedError(f"{call}: {reason}", sent=not isinstance(error, _NOTHING_SENT)) from error
+
+
+def next_page(call: Call[Page[ItemT]], page: Page[ItemT]) -> Call[Page[ItemT]] | None:
+    """The call for the page after this one; None after the last."""
+    if page.next_cursor is None:
+        return None
+    return replace(call, query={**call.query, "cursor": page.next_cursor})
+
+
+def path_of(template: str, **parts: object) -> str:
+    """Fill a path template; every part stays one segment, whatever it contains."""
+    return template.format_map({name: quote(str(part), safe="") for name, part in parts.items()})
+
+
+def json_body(model: BaseModel) -> bytes:
+    """The model as it goes over the wire."""
+    return model.model_dump_json().encode()
+
+
+def as_type(kind: Any) -> Callable[[httpx.Response], Any]:
+    """Read the body as `kind`.  Fields this version does not know are passed over: the service may be newer."""
+
+    def read(response: httpx.Response) -> Any:
+        return _adapter(kind).validate_json(response.content, extra="ignore")
+
+    return read
+
+
+@cache
+def _adapter(kind: Any) -> TypeAdapter[Any]:
+    """Building a validator takes longer than most calls."""
+    return TypeAdapter(kind)
+
+
+def as_versioned(kind: Any) -> Callable[[httpx.Response], Versioned[Any]]:
+    """Read the body as `kind`, with its ETag."""
+    read_document = as_type(kind)
+
+    def read(response: httpx.Response) -> Versioned[Any]:
+        etag = response.headers.get("etag")
+        if etag is None:
+            raise UnexpectedAnswerError("the answer carries no ETag")
+        return Versioned(etag=etag, document=read_document(response))
+
+    return read
+
+
+def as_nothing(_: httpx.Response) -> None:
+    """The status said it all."""
+
+
+def as_text(response: httpx.Response) -> str:
+    """Read the body as text."""
+    return response.text

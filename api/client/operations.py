@@ -1,0 +1,230 @@
+"""Every operation of the API as a `Call`, one function each; the only place that knows paths, headers and bodies.
+
+Writes of documents, targets and the freeze are conditional: `if_match` takes the ETag that came with what the caller
+saw, so that nobody's change is lost.  Operations that create take an idempotency key, drawn here when none is given: a
+key belongs to the call, and every attempt at that call sends the same one.
+"""
+
+from collections.abc import Mapping
+from http import HTTPStatus
+from typing import Any
+from uuid import uuid4
+
+from pydantic import BaseModel
+
+from api.client.calls import Call, Versioned, as_nothing, as_text, as_type, as_versioned, json_body, path_of
+from api.client.documents import DocumentT, DocumentType
+from api.schemas.audit import AuditCheck, AuditEntry
+from api.schemas.documents import VersionInfo
+from api.schemas.pages import Page
+from api.schemas.plans import PlanRecord, PlanSummary
+from api.schemas.targets import Freeze, Target, TargetSpec, TargetStatus
+from api.schemas.tokens import TokenCreated, TokenInfo, TokenRequest
+from planner.request import PlanRequest
+
+
+def check_live() -> Call[None]:
+    """Whether the process runs; raises when not."""
+    return Call(method="GET", path="/livez", read=as_nothing, retried=False)
+
+
+def check_ready() -> Call[None]:
+    """Whether the service can do its work; raises ServerError with the reason when not."""
+    return Call(method="GET", path="/readyz", read=as_nothing, retried=False)
+
+
+def get_metrics() -> Call[str]:
+    """The metrics in Prometheus' text format."""
+    return Call(method="GET", path="/metrics", read=as_text, retried=False)
+
+
+def get_document(document_type: DocumentType[DocumentT]) -> Call[Versioned[DocumentT]]:
+    """A catalogue document as it stands."""
+    return _get(_document_path(document_type), as_versioned(document_type.model))
+
+
+def get_document_if_changed(document_type: DocumentType[DocumentT], *, etag: str) -> Call[Versioned[DocumentT] | None]:
+    """A catalogue document, or None while it is still the version with this ETag."""
+    read_changed = as_versioned(document_type.model)
+    return Call(
+        method="GET",
+        path=_document_path(document_type),
+        headers={"If-None-Match": etag},
+        expects=frozenset({HTTPStatus.OK, HTTPStatus.NOT_MODIFIED}),
+        read=lambda response: None if response.status_code == HTTPStatus.NOT_MODIFIED else read_changed(response),
+        repeatable=True,
+    )
+
+
+def replace_document(
+    document_type: DocumentType[DocumentT], document: DocumentT, *, if_match: str
+) -> Call[Versioned[DocumentT]]:
+    """Store a new version of a catalogue document."""
+    return _put(_document_path(document_type), document, _if_match(if_match), as_versioned(document_type.model))
+
+
+def list_document_versions(
+    document_type: DocumentType[Any], *, limit: int | None = None, cursor: str | None = None
+) -> Call[Page[VersionInfo]]:
+    """The stored versions of a catalogue document, newest first."""
+    return _list(f"{_document_path(document_type)}/versions", VersionInfo, limit=limit, cursor=cursor)
+
+
+def get_document_version(document_type: DocumentType[DocumentT], version: int) -> Call[Versioned[DocumentT]]:
+    """A catalogue document as it stood."""
+    path = path_of(_document_path(document_type) + "/versions/{version}", version=version)
+    return _get(path, as_versioned(document_type.model))
+
+
+def create_plan(request: PlanRequest, *, idempotency_key: str | None = None) -> Call[PlanRecord]:
+    """Solve and store a plan.  An infeasible request is answered too: look at the plan's status."""
+    return _create("/v1/plans", request, idempotency_key, PlanRecord, work_s=request.time_limit_s)
+
+
+def list_plans(*, limit: int | None = None, cursor: str | None = None) -> Call[Page[PlanSummary]]:
+    """Plans, newest first."""
+    return _list("/v1/plans", PlanSummary, limit=limit, cursor=cursor)
+
+
+def get_plan(plan_id: str) -> Call[PlanRecord]:
+    """One plan with its request."""
+    return _get(path_of("/v1/plans/{plan_id}", plan_id=plan_id), as_type(PlanRecord))
+
+
+def list_targets(*, limit: int | None = None, cursor: str | None = None) -> Call[Page[Target]]:
+    """Targets, by name."""
+    return _list("/v1/targets", Target, limit=limit, cursor=cursor)
+
+
+def get_target(name: str) -> Call[Versioned[Target]]:
+    """One target."""
+    return _get(_target_path(name), as_versioned(Target))
+
+
+def create_target(name: str, spec: TargetSpec) -> Call[Versioned[Target]]:
+    """Register a target; PreconditionFailedError when the name is taken."""
+    missing = {"If-None-Match": "*"}
+    return _put(_target_path(name), spec, missing, as_versioned(Target), answer=HTTPStatus.CREATED)
+
+
+def replace_target(name: str, spec: TargetSpec, *, if_match: str) -> Call[Versioned[Target]]:
+    """Change what is said of a target: its plan, its mode, its limits."""
+    return _put(_target_path(name), spec, _if_match(if_match), as_versioned(Target))
+
+
+def delete_target(name: str, *, if_match: str) -> Call[None]:
+    """Forget a target; the application itself is left as it is."""
+    return _delete(_target_path(name), _if_match(if_match))
+
+
+def get_target_status(name: str) -> Call[TargetStatus]:
+    """The last report on a target; NotFoundError before the first."""
+    return _get(f"{_target_path(name)}/status", as_type(TargetStatus))
+
+
+def report_target_status(name: str, status: TargetStatus) -> Call[None]:
+    """Replace the report on a target."""
+    return Call(
+        method="PUT",
+        path=f"{_target_path(name)}/status",
+        headers=_JSON,
+        body=json_body(status),
+        expects=frozenset({HTTPStatus.NO_CONTENT}),
+        read=as_nothing,
+        repeatable=True,
+    )
+
+
+def get_freeze() -> Call[Versioned[Freeze]]:
+    """The global freeze."""
+    return _get("/v1/freeze", as_versioned(Freeze))
+
+
+def replace_freeze(freeze: Freeze, *, if_match: str) -> Call[Versioned[Freeze]]:
+    """Set or lift the global freeze."""
+    return _put("/v1/freeze", freeze, _if_match(if_match), as_versioned(Freeze))
+
+
+def create_token(request: TokenRequest, *, idempotency_key: str | None = None) -> Call[TokenCreated]:
+    """Make a token.  Its secret is in this answer and nowhere else."""
+    return _create("/v1/tokens", request, idempotency_key, TokenCreated)
+
+
+def list_tokens(*, limit: int | None = None, cursor: str | None = None) -> Call[Page[TokenInfo]]:
+    """Tokens without their secrets."""
+    return _list("/v1/tokens", TokenInfo, limit=limit, cursor=cursor)
+
+
+def revoke_token(token_id: str) -> Call[None]:
+    """Make a token worthless from now on."""
+    return _delete(path_of("/v1/tokens/{token_id}", token_id=token_id), {})
+
+
+def list_audit(*, limit: int | None = None, cursor: str | None = None) -> Call[Page[AuditEntry]]:
+    """The audit trail, newest first."""
+    return _list("/v1/audit", AuditEntry, limit=limit, cursor=cursor)
+
+
+def check_audit() -> Call[AuditCheck]:
+    """Read the whole audit chain again and say whether it is intact."""
+    return _get("/v1/audit/check", as_type(AuditCheck))
+
+
+_JSON: Mapping[str, str] = {"Content-Type": "application/json"}
+
+
+def _get(path: str, read: Any) -> Call[Any]:
+    return Call(method="GET", path=path, read=read, repeatable=True)
+
+
+def _list(path: str, item: type[BaseModel], *, limit: int | None, cursor: str | None) -> Call[Any]:
+    query = {} if limit is None else {"limit": str(limit)}
+    if cursor is not None:
+        query["cursor"] = cursor
+    return Call(method="GET", path=path, query=query, read=as_type(Page[item]), repeatable=True)  # type: ignore[valid-type] # built at run time
+
+
+def _create(
+    path: str, body: BaseModel, idempotency_key: str | None, result: type[BaseModel], *, work_s: float = 0.0
+) -> Call[Any]:
+    return Call(
+        method="POST",
+        path=path,
+        headers={**_JSON, "Idempotency-Key": idempotency_key if idempotency_key is not None else uuid4().hex},
+        body=json_body(body),
+        expects=frozenset({HTTPStatus.CREATED}),
+        read=as_type(result),
+        repeatable=True,
+        work_s=work_s,
+    )
+
+
+def _put(
+    path: str, body: BaseModel, condition: Mapping[str, str], read: Any, *, answer: HTTPStatus = HTTPStatus.OK
+) -> Call[Any]:
+    return Call(
+        method="PUT",
+        path=path,
+        headers={**_JSON, **condition},
+        body=json_body(body),
+        expects=frozenset({answer}),
+        read=read,
+    )
+
+
+def _delete(path: str, condition: Mapping[str, str]) -> Call[None]:
+    return Call(
+        method="DELETE", path=path, headers=condition, expects=frozenset({HTTPStatus.NO_CONTENT}), read=as_nothing
+    )
+
+
+def _if_match(etag: str) -> Mapping[str, str]:
+    return {"If-Match": etag}
+
+
+def _document_path(document_type: DocumentType[Any]) -> str:
+    return f"/v1/{document_type.kind.value}"
+
+
+def _target_path(name: str) -> str:
+    return path_of("/v1/targets/{name}", name=name)

@@ -1,0 +1,59 @@
+"""Where a token comes from, and how it travels without being seen.
+
+A token is looked for in FLEETWRIGHT_TOKEN, then in the file that FLEETWRIGHT_TOKEN_FILE names.  Once read it lives in
+one place, the `BearerToken` of a client, which shows it to nobody but the request.
+"""
+
+import re
+from collections.abc import Generator, Mapping
+from pathlib import Path
+
+import httpx
+from pydantic import SecretStr
+
+from api.client.errors import ClientSettingsError
+
+TOKEN_VARIABLE = "FLEETWRIGHT_TOKEN"  # noqa: S105 - the variable's name
+TOKEN_FILE_VARIABLE = "FLEETWRIGHT_TOKEN_FILE"  # noqa: S105 - the variable's name
+
+# A header value; checked here because the HTTP layer would quote the whole of a bad one in its error.
+_VISIBLE_ASCII = re.compile(r"[\x21-\x7e]{1,512}")
+
+
+class BearerToken(httpx.Auth):
+    """`Authorization: Bearer …` on every request."""
+
+    def __init__(self, token: str) -> None:
+        if not _VISIBLE_ASCII.fullmatch(token):
+            raise ClientSettingsError("token: must be 1 to 512 visible ASCII characters without spaces")
+        self._secret = SecretStr(token)
+
+    def __repr__(self) -> str:
+        return "BearerToken(…)"
+
+    def auth_flow(self, request: httpx.Request) -> Generator[httpx.Request, httpx.Response, None]:
+        """Add the header (httpx calls this for each request)."""
+        request.headers["Authorization"] = f"Bearer {self._secret.get_secret_value()}"
+        yield request
+
+
+def token_from_file(path: Path) -> str:
+    """The token in a file, such as a mounted secret; surrounding white space does not count."""
+    try:
+        token = path.read_text(encoding="ascii").strip()
+    except OSError as error:
+        raise ClientSettingsError(f"token file {path}: {error.strerror or 'cannot be read'}") from error
+    except UnicodeDecodeError:
+        raise ClientSettingsError(f"token file {path}: must hold ASCII text only") from None
+    if not token:
+        raise ClientSettingsError(f"token file {path}: is empty; it must hold one token")
+    return token
+
+
+def token_from_environment(environment: Mapping[str, str]) -> str | None:
+    """The token that the environment names; None when it names none."""
+    if token := environment.get(TOKEN_VARIABLE):
+        return token
+    if path := environment.get(TOKEN_FILE_VARIABLE):
+        return token_from_file(Path(path))
+    return None

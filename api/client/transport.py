@@ -1,0 +1,88 @@
+"""What both clients are built from: one reading of URL, token, timeouts and retries."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from importlib.metadata import version
+from typing import Any
+
+import httpx
+
+from api.client.calls import Call
+from api.client.errors import ClientSettingsError
+from api.client.retries import Retries
+from api.client.tokens import BearerToken
+
+URL_VARIABLE = "FLEETWRIGHT_URL"
+DEFAULT_URL = "http://127.0.0.1:8400"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Timeouts:
+    """Bounds on one attempt.  Where the service has to work on a call, reading waits that much longer."""
+
+    connect_s: float = 5.0
+    read_s: float = 30.0
+    write_s: float = 30.0
+    pool_s: float = 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class Connection:
+    """Where the service is and how it is talked to; shows no secret."""
+
+    url: httpx.URL
+    auth: BearerToken | None
+    timeouts: Timeouts
+    retries: Retries
+
+    def http_options(self) -> dict[str, Any]:
+        """Arguments that `httpx.Client` and `httpx.AsyncClient` share."""
+        return {
+            "base_url": self.url,
+            "auth": self.auth,
+            "headers": {"User-Agent": f"fleetwright/{version('fleetwright')}"},
+            # A redirect could carry the token to another host.
+            "follow_redirects": False,
+        }
+
+    def request_options(self, call: Call[Any]) -> dict[str, Any]:
+        """Arguments that `httpx.Client.request` and `httpx.AsyncClient.request` share."""
+        limits = self.timeouts
+        return {
+            "method": call.method,
+            "url": call.path,
+            "params": call.query,
+            "headers": call.headers,
+            "content": call.body,
+            "timeout": httpx.Timeout(
+                connect=limits.connect_s, read=limits.read_s + call.work_s, write=limits.write_s, pool=limits.pool_s
+            ),
+        }
+
+
+def make_connection(*, url: str, token: str | None, timeouts: Timeouts | None, retries: Retries | None) -> Connection:
+    """Check what a client was given."""
+    return Connection(
+        url=_checked(url),
+        auth=BearerToken(token) if token is not None else None,
+        timeouts=timeouts or Timeouts(),
+        retries=retries or Retries(),
+    )
+
+
+def url_from_environment(environment: Mapping[str, str]) -> str:
+    """The service that the environment names; the one that `make run` starts when it names none."""
+    return environment.get(URL_VARIABLE) or DEFAULT_URL
+
+
+def _checked(text: str) -> httpx.URL:
+    try:
+        url = httpx.URL(text)
+    except httpx.InvalidURL:
+        url = httpx.URL()
+    if url.scheme not in {"http", "https"} or not url.host:
+        # The text itself is not repeated: it may hold a password.
+        raise ClientSettingsError("url: must be http://HOST[:PORT] or https://HOST[:PORT], with or without a path")
+    if url.userinfo:
+        raise ClientSettingsError("url: must not hold a user name or password; pass the token as `token`")
+    return url

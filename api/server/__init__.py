@@ -1,0 +1,8 @@
+"""The HTTP service: an application factory, its settings, and what `serve` needs to run it."""
+
+from api.server.app import create_app
+from api.server.auth import Principal, StaticToken
+from api.server.logs import configure_logging
+from api.server.settings import Settings
+
+__all__ = ["Principal", "Settings", "StaticToken", "configure_logging", "create_app"]

@@ -1,0 +1,114 @@
+"""The application factory: parts in, an ASGI application out."""
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
+from datetime import UTC, datetime
+from importlib.metadata import version
+
+from fastapi import FastAPI
+
+from api.server.auth import Authenticator, StaticToken
+from api.server.limits import RateLimiter
+from api.server.metrics import ServiceMetrics
+from api.server.middleware import BodyLimit, LoopbackOnly, Observed
+from api.server.openapi import add_openapi
+from api.server.planning import PlanningDesk
+from api.server.problems import add_problem_handlers
+from api.server.routes import audit, freeze, health, plans, targets, tokens
+from api.server.routes.catalogues import catalogue_routes
+from api.server.service import Service
+from api.server.settings import Settings
+from api.server.tokens import make_first_token, read_bootstrap_token
+from api.store import Store
+
+
+def utc_now() -> datetime:
+    """The wall clock."""
+    return datetime.now(UTC)
+
+
+def create_app(
+    *,
+    settings: Settings,
+    store: Store,
+    schema_head: str,
+    static_tokens: Sequence[StaticToken] = (),
+    show_first_token: Callable[[str], None] | None = None,
+    now: Callable[[], datetime] = utc_now,
+    monotonic_s: Callable[[], float] = time.monotonic,
+) -> FastAPI:
+    """The service over a store whose schema is at `schema_head`, or will be soon.
+
+    `show_first_token` gets the admin token of a fresh database, once; without it none is made.
+    """
+    bootstrap_token = read_bootstrap_token(settings.bootstrap_token_file)
+    metrics = ServiceMetrics()
+    service = Service(
+        store=store,
+        settings=settings,
+        metrics=metrics,
+        planning=PlanningDesk(concurrency=settings.plan_concurrency, now=now, monotonic_s=monotonic_s),
+        now=now,
+        schema_head=schema_head,
+    )
+    app = FastAPI(
+        title="Fleetwright",
+        version=version("fleetwright"),
+        summary="Plans, places, caps and heals GPU fleets.",
+        lifespan=_lifespan(service, bootstrap_token, show_first_token),
+        docs_url=None,  # its page loads scripts from another site; /openapi.json has everything
+        redoc_url=None,
+        redirect_slashes=False,
+    )
+    limiter = RateLimiter(per_s=settings.rate_limit_per_s, burst=settings.rate_limit_burst, monotonic_s=monotonic_s)
+    app.state.service = service
+    app.state.authenticator = Authenticator(
+        store=store, settings=settings, limiter=limiter, now=now, static_tokens=static_tokens
+    )
+    for router in (
+        health.router,
+        catalogue_routes(),
+        plans.router,
+        targets.router,
+        freeze.router,
+        tokens.router,
+        audit.router,
+    ):
+        app.include_router(router)
+    add_problem_handlers(app)
+    add_openapi(app)
+    # The last one added is the outermost.
+    app.add_middleware(BodyLimit, limit_bytes=settings.body_limit_bytes)
+    if settings.is_open:
+        app.add_middleware(LoopbackOnly)
+    app.add_middleware(Observed, metrics=metrics, now=now)
+    return app
+
+
+def _lifespan(
+    service: Service, bootstrap_token: str | None, show_first_token: Callable[[str], None] | None
+) -> Callable[[FastAPI], AbstractAsyncContextManager[None]]:
+    @asynccontextmanager
+    async def lifespan(_app: FastAPI) -> AsyncIterator[None]:
+        ending = asyncio.Event()
+
+        async def stopped_within(seconds: float) -> bool:
+            with suppress(TimeoutError):
+                await asyncio.wait_for(ending.wait(), seconds)
+            return ending.is_set()
+
+        # Told to end rather than cancelled: a connection that is cancelled while it opens stays with the database.
+        async with asyncio.TaskGroup() as beside:
+            if show_first_token is not None:
+                beside.create_task(
+                    make_first_token(
+                        service, given=bootstrap_token, show=show_first_token, stopped_within=stopped_within
+                    )
+                )
+            yield
+            ending.set()
+        await service.store.close()
+
+    return lifespan

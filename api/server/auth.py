@@ -1,0 +1,152 @@
+"""Who is asking, and what they may do.
+
+A token is `fw_ID_SECRET`.  The secret has 256 random bits, so one round of SHA-256 is enough to keep it (a slow hash
+protects guessable passwords); comparison takes constant time.
+"""
+
+import hashlib
+import hmac
+import re
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from http import HTTPStatus
+from typing import Annotated
+
+import structlog
+from fastapi import Depends, Request
+from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
+
+from api.schemas.tokens import Scope
+from api.server.limits import RateLimiter
+from api.server.problems import ProblemError
+from api.server.settings import Settings
+from api.store import Store
+
+TOKEN_FORM = re.compile(r"fw_(?P<id>[a-z0-9]{12})_(?P<secret>[A-Za-z0-9_-]{43})")
+
+Credentials = Annotated[
+    HTTPAuthorizationCredentials | None,
+    Depends(HTTPBearer(auto_error=False, scheme_name="token", description="`Authorization: Bearer fw_ID_SECRET`")),
+]
+
+
+@dataclass(frozen=True, slots=True)
+class Principal:
+    """Somebody who may do something."""
+
+    actor: str  # as the audit names them
+    scopes: frozenset[Scope]
+    rate_limited: bool = True  # not for what runs inside the service
+
+    def allows(self, scope: Scope) -> bool:
+        """Whether this principal has a scope; `admin` has them all."""
+        return scope in self.scopes or Scope.ADMIN in self.scopes
+
+
+@dataclass(frozen=True, slots=True)
+class StaticToken:
+    """A token that lives only in this process, for what runs inside it."""
+
+    token: str = field(repr=False)
+    principal: Principal
+
+
+LOOPBACK = Principal(actor="anonymous", scopes=frozenset({Scope.ADMIN}))
+READER = Principal(actor="anonymous", scopes=frozenset({Scope.READ}))
+
+
+class Authenticator:
+    """Turns an Authorization header into a principal."""
+
+    def __init__(
+        self,
+        *,
+        store: Store,
+        settings: Settings,
+        limiter: RateLimiter,
+        now: Callable[[], datetime],
+        static_tokens: Sequence[StaticToken] = (),
+    ) -> None:
+        self._store = store
+        self._settings = settings
+        self._limiter = limiter
+        self._now = now
+        self._static = {token_hash(known.token): known.principal for known in static_tokens}
+
+    async def authenticate(self, *, token: str | None, address: str) -> Principal:
+        """The principal behind a token, its rate limit charged.  Wrong tokens are charged to the address."""
+        principal = await self._identify(token)
+        if principal is None or principal in {READER, LOOPBACK}:
+            self._limiter.spend(f"address:{address}")
+        elif principal.rate_limited:
+            self._limiter.spend(principal.actor)
+        if principal is None:
+            raise _unauthorized("this token is unknown, expired or revoked" if token else "a token is needed")
+        return principal
+
+    async def _identify(self, token: str | None) -> Principal | None:
+        if token is None:
+            if self._settings.insecure_no_auth:
+                return LOOPBACK
+            return READER if self._settings.anonymous_read else None
+        form = TOKEN_FORM.fullmatch(token)
+        if form is None:
+            return None
+        digest = token_hash(token)
+        if (known := self._static.get(digest)) is not None:
+            return known
+        async with self._store.reading() as tx:
+            record = await tx.tokens.get(form["id"])
+        if record is None or not hmac.compare_digest(record.secret_sha256, digest) or not record.is_valid(self._now()):
+            return None
+        return Principal(actor=actor_of(record.id), scopes=frozenset(Scope(scope) for scope in record.scopes))
+
+
+def actor_of(token_id: str) -> str:
+    """How the audit names the holder of a token."""
+    return f"token:{token_id}"
+
+
+def token_hash(token: str) -> bytes:
+    """What is kept of a token."""
+    return hashlib.sha256(token.encode()).digest()
+
+
+def require(scope: Scope) -> Callable[..., Awaitable[Principal]]:
+    """A dependency that lets only principals with a scope through."""
+
+    async def allowed(request: Request, credentials: Credentials) -> Principal:
+        authenticator: Authenticator = request.app.state.authenticator
+        principal = await authenticator.authenticate(
+            token=credentials.credentials if credentials is not None else None,
+            address=request.client.host if request.client is not None else "unknown",
+        )
+        structlog.contextvars.bind_contextvars(actor=principal.actor)
+        if principal.allows(scope):
+            return principal
+        if principal in {READER, LOOPBACK}:
+            raise _unauthorized(f"a token with scope {scope.value!r} is needed")
+        held = ", ".join(sorted(principal.scopes))
+        raise ProblemError(
+            status=HTTPStatus.FORBIDDEN,
+            kind="forbidden",
+            detail=f"scope {scope.value!r} is needed; this token has: {held}",
+        )
+
+    return allowed
+
+
+Reader = Annotated[Principal, Depends(require(Scope.READ))]
+Planner = Annotated[Principal, Depends(require(Scope.PLAN))]
+Operator = Annotated[Principal, Depends(require(Scope.OPERATE))]
+Admin = Annotated[Principal, Depends(require(Scope.ADMIN))]
+
+
+def _unauthorized(detail: str) -> ProblemError:
+    return ProblemError(
+        status=HTTPStatus.UNAUTHORIZED,
+        kind="unauthorized",
+        detail=detail,
+        headers={"WWW-Authenticate": 'Bearer realm="fleetwright"'},
+    )

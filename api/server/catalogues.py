@@ -1,0 +1,92 @@
+"""The four catalogue documents: what they are, what ships as version 0, and what each demands of the others."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Generic, TypeVar
+
+from pydantic import BaseModel
+
+from api.schemas.documents import DocumentKind
+from api.server.etags import Precondition
+from api.server.service import Service
+from api.server.versioned import Deed, Edition, Slot, current, replace
+from api.store import Transaction, canonical_json
+from fleet.documents import dotted
+from fleet.errors import DocumentError, Problem
+from fleet.gpus import GpuCatalogue, builtin_gpus
+from fleet.models import ModelCatalogue, builtin_models
+from fleet.offers import PriceSheet, builtin_prices
+from fleet.references import unknown_gpus
+from fleet.topology import Topology
+
+ModelT = TypeVar("ModelT", bound=BaseModel)
+SINGLE = "default"  # each kind has one document; the store knows named ones
+
+
+@dataclass(frozen=True)
+class Catalogue(Generic[ModelT]):
+    """A kind of document."""
+
+    kind: DocumentKind
+    model: type[ModelT]
+    builtin: Callable[[], ModelT]
+
+    @cached_property
+    def slot(self) -> Slot:
+        """Where it lives; version 0 is what ships with the product."""
+        return Slot(kind=self.kind, name=SINGLE, shipped=self.write(self.builtin()))
+
+    def write(self, value: ModelT) -> str:
+        """The canonical body of a value."""
+        return canonical_json(value.model_dump(mode="json"))
+
+    async def in_force(self, tx: Transaction) -> ModelT:
+        """The value in force."""
+        return self.model.model_validate_json((await current(tx, self.slot)).body or "")
+
+
+GPUS = Catalogue(kind=DocumentKind.GPUS, model=GpuCatalogue, builtin=builtin_gpus)
+MODELS = Catalogue(kind=DocumentKind.MODELS, model=ModelCatalogue, builtin=builtin_models)
+OFFERS = Catalogue(kind=DocumentKind.OFFERS, model=PriceSheet, builtin=builtin_prices)
+TOPOLOGY = Catalogue(kind=DocumentKind.TOPOLOGY, model=Topology, builtin=Topology)
+ALL: tuple[Catalogue[Any], ...] = (GPUS, MODELS, OFFERS, TOPOLOGY)
+
+
+async def replace_catalogue(
+    service: Service, catalogue: Catalogue[ModelT], value: ModelT, *, precondition: Precondition, actor: str
+) -> Edition:
+    """Store the next version, if the caller's precondition holds and the other catalogues still fit."""
+
+    def deed(before: Edition, after: Edition) -> Deed:
+        detail = {"etag_before": before.etag, "etag": after.etag}
+        return Deed(action="document.replaced", subject=f"{catalogue.kind}/{after.version}", detail=detail)
+
+    async def check(tx: Transaction) -> None:
+        await _check_references(tx, value)
+
+    _before, after = await replace(
+        service,
+        catalogue.slot,
+        body=catalogue.write(value),
+        precondition=precondition,
+        actor=actor,
+        deed=deed,
+        check=check,
+    )
+    return after
+
+
+async def _check_references(tx: Transaction, value: BaseModel) -> None:
+    """Offers and the topology name GPUs: no document may be replaced so that a name leads nowhere."""
+    if isinstance(value, PriceSheet | Topology):
+        _require_known(value, await GPUS.in_force(tx), name="")
+    elif isinstance(value, GpuCatalogue):
+        _require_known(await OFFERS.in_force(tx), value, name="offers document: ")
+        _require_known(await TOPOLOGY.in_force(tx), value, name="topology document: ")
+
+
+def _require_known(value: PriceSheet | Topology, gpus: GpuCatalogue, *, name: str) -> None:
+    problems = [Problem(name + dotted(path), reason) for path, reason in unknown_gpus(value.gpu_mentions(), gpus)]
+    if problems:
+        raise DocumentError(name=name or "body", problems=problems)

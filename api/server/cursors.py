@@ -1,0 +1,52 @@
+"""Cursors: where the next page begins, opaque to callers so that it may change."""
+
+import base64
+import binascii
+import json
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
+
+from api.schemas.pages import Page
+from api.server.problems import ProblemError, invalid
+
+ItemT = TypeVar("ItemT")
+Position = tuple[str | int, ...]
+
+INT32_MAX = 2**31 - 1  # both databases' INTEGER columns hold this much
+
+
+def page_of(found: Sequence[ItemT], *, limit: int, position: Callable[[ItemT], Position]) -> Page[ItemT]:
+    """A page from one item more than it may hold: the surplus says that there is a next one."""
+    items = tuple(found[:limit])
+    more = len(found) > limit
+    return Page[ItemT](items=items, next_cursor=write_cursor(position(items[-1])) if more else None)
+
+
+def write_cursor(position: Position) -> str:
+    """A cursor for a position in a list."""
+    return base64.urlsafe_b64encode(json.dumps(position).encode()).decode().rstrip("=")
+
+
+def read_cursor(cursor: str | None, *kinds: type) -> tuple[Any, ...]:
+    """The position in a cursor, or 422 for one that this service did not write; Nones without a cursor."""
+    if cursor is None:
+        return (None,) * len(kinds)
+    try:
+        position = json.loads(base64.urlsafe_b64decode(cursor + "=" * (-len(cursor) % 4)))
+    except (binascii.Error, ValueError, RecursionError):
+        raise _unknown() from None
+    if not isinstance(position, list) or [type(part) for part in position] != list(kinds):
+        raise _unknown()
+    if any(not _storable(part) for part in position):
+        raise _unknown()
+    return tuple(position)
+
+
+def _storable(part: str | int) -> bool:
+    if isinstance(part, int):
+        return 0 <= part <= INT32_MAX
+    return part.isprintable() and part.isascii()  # neither NUL nor a lone surrogate reaches the database
+
+
+def _unknown() -> ProblemError:
+    return invalid("query.cursor", "not a cursor of this list; allowed: next_cursor of the page before")

@@ -1,0 +1,96 @@
+"""Idempotency keys: the same POST with the same key is done once, and answered twice.
+
+The kept answer commits with the work itself, so a crash between the two cannot happen.
+"""
+
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
+from datetime import timedelta
+from http import HTTPStatus
+from typing import Annotated
+
+from fastapi import Header, Request
+from fastapi.responses import Response
+
+from api.server.auth import Principal
+from api.server.service import Service
+from api.store import KeyTakenError, NewReply, SavedReply, Transaction, sha256_hex
+
+IdempotencyKey = Annotated[
+    str | None,
+    Header(
+        min_length=1,
+        max_length=200,
+        pattern=r"^[\x21-\x7e]+$",
+        description="Any text of your own; the same key with the same request is carried out once.",
+    ),
+]
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """An answer to give, and what to keep of it when that differs (a secret is not kept)."""
+
+    body: str
+    status: int = HTTPStatus.CREATED
+    headers: Mapping[str, str] = field(default_factory=dict)
+    kept_body: str | None = None
+
+
+class Once:
+    """One POST, done at most once for its key."""
+
+    def __init__(self, *, service: Service, principal: Principal, key: str | None, fingerprint: str) -> None:
+        self._service = service
+        self._principal = principal
+        self._key = key
+        self._fingerprint = fingerprint
+
+    @classmethod
+    async def of(cls, request: Request, *, service: Service, principal: Principal, key: str | None) -> "Once":
+        """The state of a request's key."""
+        said = f"{request.method} {request.url.path}\n{(await request.body()).hex()}"
+        return cls(service=service, principal=principal, key=key, fingerprint=sha256_hex(said))
+
+    async def saved(self) -> Response | None:
+        """The answer of an earlier request with this key."""
+        if self._key is None:
+            return None
+        async with self._service.store.reading() as tx:
+            saved = await tx.replies.find(
+                actor=self._principal.actor, key=self._key, fingerprint=self._fingerprint, now=self._service.now()
+            )
+        return _response(saved, replayed=True) if saved is not None else None
+
+    async def write(self, work: Callable[[Transaction], Awaitable[Reply]]) -> Response:
+        """Do the work and keep its answer, in one transaction."""
+        try:
+            async with self._service.store.transaction() as tx:
+                reply = await work(tx)
+                await self._keep(tx, reply)
+        except KeyTakenError:
+            earlier = await self.saved()
+            if earlier is None:
+                raise
+            return earlier
+        return _response(SavedReply(status=reply.status, headers=reply.headers, body=reply.body))
+
+    async def _keep(self, tx: Transaction, reply: Reply) -> None:
+        if self._key is None:
+            return
+        now = self._service.now()
+        kept = NewReply(
+            actor=self._principal.actor,
+            key=self._key,
+            fingerprint=self._fingerprint,
+            status=reply.status,
+            headers=reply.headers,
+            body=reply.kept_body if reply.kept_body is not None else reply.body,
+            expires_at=now + timedelta(seconds=self._service.settings.idempotency_ttl_s),
+        )
+        await tx.replies.save(kept, now=now)
+
+
+def _response(reply: SavedReply, *, replayed: bool = False) -> Response:
+    headers = dict(reply.headers) | ({"Idempotent-Replayed": "true"} if replayed else {})
+    return Response(content=reply.body, status_code=reply.status, headers=headers, media_type="application/json")

@@ -1,0 +1,49 @@
+"""Rate limit: a token bucket per caller, refilled continuously.
+
+In memory and per process: it protects this process from a caller that runs away, it does not meter anybody.
+"""
+
+import math
+from collections import OrderedDict
+from collections.abc import Callable
+from dataclasses import dataclass
+from http import HTTPStatus
+
+from api.server.problems import ProblemError
+
+CALLERS_MAX = 10_000  # least recently seen are forgotten: a forgotten caller starts with a full bucket
+
+
+@dataclass(slots=True)
+class _Bucket:
+    level: float
+    at_s: float
+
+
+class RateLimiter:
+    """Spend one token per request, or be told when to come back."""
+
+    def __init__(self, *, per_s: float, burst: int, monotonic_s: Callable[[], float]) -> None:
+        self._per_s = per_s
+        self._burst = burst
+        self._monotonic_s = monotonic_s
+        self._buckets: OrderedDict[str, _Bucket] = OrderedDict()
+
+    def spend(self, caller: str) -> None:
+        """Take one token from a caller's bucket; raise 429 with `Retry-After` when there is none."""
+        now_s = self._monotonic_s()
+        bucket = self._buckets.pop(caller, None) or _Bucket(level=self._burst, at_s=now_s)
+        bucket.level = min(self._burst, bucket.level + (now_s - bucket.at_s) * self._per_s)
+        bucket.at_s = now_s
+        self._buckets[caller] = bucket
+        if len(self._buckets) > CALLERS_MAX:
+            self._buckets.popitem(last=False)
+        if bucket.level < 1.0:
+            wait_s = math.ceil((1.0 - bucket.level) / self._per_s)
+            raise ProblemError(
+                status=HTTPStatus.TOO_MANY_REQUESTS,
+                kind="rate-limited",
+                detail=f"more than {self._per_s:g} requests a second with bursts of {self._burst}",
+                headers={"Retry-After": str(wait_s)},
+            )
+        bucket.level -= 1.0

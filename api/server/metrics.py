@@ -1,0 +1,125 @@
+"""Prometheus metrics: counters of this process, and the state of the fleet read from the store at each scrape.
+
+State is read rather than counted so that every replica of the service tells the same.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from importlib.metadata import version
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+from prometheus_client.core import GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from api.schemas.targets import Mode, Phase, Target, TargetStatus
+
+CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+SOLVE_BUCKETS_S = (0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0, 60.0)
+
+
+class ServiceMetrics:
+    """What this process has done.  Whatever else runs in the process registers its metrics here too."""
+
+    def __init__(self) -> None:
+        self.registry = CollectorRegistry()
+        self._requests = Counter(
+            "fleetwright_http_requests", "Requests answered.", ["method", "route", "status"], registry=self.registry
+        )
+        self._durations = Histogram(
+            "fleetwright_http_request_duration_seconds", "Time to answer.", ["method", "route"], registry=self.registry
+        )
+        self._plans = Counter("fleetwright_plans", "Plans made, by outcome.", ["status"], registry=self.registry)
+        self._solves = Histogram(
+            "fleetwright_plan_solve_seconds", "Time in the solver.", buckets=SOLVE_BUCKETS_S, registry=self.registry
+        )
+        build = Gauge("fleetwright_build_info", "Always 1.", ["version"], registry=self.registry)
+        build.labels(version=version("fleetwright")).set(1)
+
+    def observe_request(self, *, method: str, route: str, status: int, duration_s: float) -> None:
+        """Count one answered request."""
+        self._requests.labels(method=method, route=route, status=str(status)).inc()
+        self._durations.labels(method=method, route=route).observe(duration_s)
+
+    def observe_plan(self, *, status: str, solve_s: float) -> None:
+        """Count one plan."""
+        self._plans.labels(status=status).inc()
+        self._solves.observe(solve_s)
+
+    def render(self) -> bytes:
+        """This process's part of `/metrics`."""
+        return generate_latest(self.registry)
+
+
+@dataclass(frozen=True, slots=True)
+class ReportedTarget:
+    """A target and the last report on it."""
+
+    target: Target
+    status: TargetStatus | None
+    reported_at: datetime | None
+
+
+@dataclass(frozen=True, slots=True)
+class FleetState:
+    """What the store says at one moment."""
+
+    at: datetime
+    database_up: bool
+    targets: Sequence[ReportedTarget] = ()
+    frozen: bool = False
+    audit_entries: int = 0
+    document_versions: Sequence[tuple[str, int]] = ()
+
+
+def render_state(state: FleetState) -> bytes:
+    """The store's part of `/metrics`."""
+    registry = CollectorRegistry()
+    registry.register(_StateCollector(state))
+    return generate_latest(registry)
+
+
+class _StateCollector(Collector):
+    def __init__(self, state: FleetState) -> None:
+        self._state = state
+
+    def collect(self) -> Iterable[Metric]:
+        state = self._state
+        yield GaugeMetricFamily("fleetwright_database_up", "1 while the database answers.", value=state.database_up)
+        if not state.database_up:
+            return
+        yield GaugeMetricFamily("fleetwright_frozen", "1 while the global freeze holds.", value=state.frozen)
+        yield GaugeMetricFamily("fleetwright_audit_entries", "Length of the audit chain.", value=state.audit_entries)
+        documents = GaugeMetricFamily("fleetwright_document_version", "Version in force.", labels=["kind"])
+        for kind, number in state.document_versions:
+            documents.add_metric([kind], number)
+        yield documents
+        yield from _target_metrics(state)
+
+
+def _target_metrics(state: FleetState) -> Iterable[Metric]:
+    planned = GaugeMetricFamily(
+        "fleetwright_target_replicas_planned", "Replicas the plan in force asks for.", labels=["target", "gpu"]
+    )
+    applied = GaugeMetricFamily(
+        "fleetwright_target_replicas_applied", "Replicas seen running in the last report.", labels=["target", "gpu"]
+    )
+    mode = GaugeMetricFamily("fleetwright_target_mode", "1 for the mode a target is in.", labels=["target", "mode"])
+    phase = GaugeMetricFamily("fleetwright_target_phase", "1 for the phase reported.", labels=["target", "phase"])
+    age = GaugeMetricFamily(
+        "fleetwright_target_status_age_seconds", "Time since the last report on a target.", labels=["target"]
+    )
+    for reported in state.targets:
+        name = reported.target.name
+        for each_mode in Mode:
+            mode.add_metric([name, each_mode.value], reported.target.spec.mode is each_mode)
+        if reported.status is None or reported.reported_at is None:
+            continue
+        for gpu, replicas in reported.status.planned.items():
+            planned.add_metric([name, gpu], replicas)
+        for gpu, replicas in reported.status.applied.items():
+            applied.add_metric([name, gpu], replicas)
+        for each_phase in Phase:
+            phase.add_metric([name, each_phase.value], reported.status.phase is each_phase)
+        age.add_metric([name], max(0.0, (state.at - reported.reported_at).total_seconds()))
+    yield from (planned, applied, mode, phase, age)

@@ -1,0 +1,158 @@
+"""What happens to every request, whatever its route: an id, a log line, metrics, limits, and never a bare 500.
+
+Plain ASGI, outermost first; Starlette's BaseHTTPMiddleware would copy bodies and lose context variables.
+"""
+
+import re
+import time
+from collections.abc import Callable
+from datetime import datetime
+from http import HTTPStatus
+from urllib.parse import urlsplit
+
+import structlog
+from starlette.datastructures import Headers, MutableHeaders
+from starlette.exceptions import HTTPException
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from api.server.context import request_context
+from api.server.identifiers import new_id
+from api.server.metrics import ServiceMetrics
+from api.server.problems import ProblemError, problem_response, to_problem
+from api.server.settings import is_loopback
+
+REQUEST_ID = "x-request-id"
+REQUEST_ID_FORM = re.compile(r"[A-Za-z0-9._-]{1,64}")
+SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
+QUIET_PATHS = frozenset({"/livez", "/readyz", "/metrics"})  # asked every few seconds; logged only when they fail
+HEADERS = {
+    "x-content-type-options": "nosniff",
+    "cache-control": "no-store",  # plans and prices are not for shared caches; ETags still save the transfer
+    "content-security-policy": "default-src 'none'; frame-ancestors 'none'",
+}
+
+log = structlog.get_logger("fleetwright.request")
+
+
+class Observed:
+    """Outermost: request id, one log line, metrics, and a problem for what nobody handled."""
+
+    def __init__(self, app: ASGIApp, *, metrics: ServiceMetrics, now: Callable[[], datetime]) -> None:
+        self._app = app
+        self._metrics = metrics
+        self._now = now
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        given = Headers(scope=scope).get(REQUEST_ID, "")
+        request_id = given if REQUEST_ID_FORM.fullmatch(given) else new_id(self._now())
+        with request_context(request_id):
+            await self._answer(scope, receive, send, request_id=request_id)
+
+    async def _answer(self, scope: Scope, receive: Receive, send: Send, *, request_id: str) -> None:
+        started_s = time.perf_counter()
+        status = 0
+
+        async def send_observed(message: Message) -> None:
+            nonlocal status
+            if message["type"] == "http.response.start":
+                status = message["status"]
+                headers = MutableHeaders(scope=message)
+                headers[REQUEST_ID] = request_id
+                for name, value in HEADERS.items():
+                    headers.setdefault(name, value)
+            await send(message)
+
+        try:
+            await self._app(scope, receive, send_observed)
+        except Exception as error:  # the last line of defence
+            log.exception("defect")
+            if status == 0:
+                await problem_response(to_problem(error), instance=scope["path"])(scope, receive, send_observed)
+        finally:
+            self._end(scope, status=status or 499, duration_s=time.perf_counter() - started_s)
+
+    def _end(self, scope: Scope, *, status: int, duration_s: float) -> None:
+        # The template: a path would be one series per plan.
+        route = getattr(scope.get("route"), "path", "unmatched")
+        self._metrics.observe_request(method=scope["method"], route=route, status=status, duration_s=duration_s)
+        if scope["path"] in QUIET_PATHS and status < HTTPStatus.BAD_REQUEST:
+            return
+        log.info(
+            "request",
+            method=scope["method"],
+            path=scope["path"],
+            route=route,
+            status=int(status),
+            duration_ms=round(duration_s * 1000, 2),
+        )
+
+
+class LoopbackOnly:
+    """For a service that some may use without a token: no web page may use it either.
+
+    A page that the user looks at can send requests to loopback.  DNS rebinding shows in `Host`, a cross-site write in
+    `Origin`; both are refused.
+    """
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http" and (refusal := self._refusal(scope)) is not None:
+            problem = ProblemError(status=HTTPStatus.FORBIDDEN, kind="not-from-here", detail=refusal)
+            await problem_response(problem, instance=scope["path"])(scope, receive, send)
+            return
+        await self._app(scope, receive, send)
+
+    def _refusal(self, scope: Scope) -> str | None:
+        headers = Headers(scope=scope)
+        host = urlsplit(f"//{headers.get('host', '')}").hostname or ""
+        if not is_loopback(host):
+            return "without tokens this service answers only to a loopback Host"
+        origin = headers.get("origin")
+        if (
+            origin is not None
+            and scope["method"] not in SAFE_METHODS
+            and not is_loopback(urlsplit(origin).hostname or "")
+        ):
+            return "without tokens this service takes no writes from other sites' pages"
+        return None
+
+
+class BodyLimit:
+    """Refuse bodies over a size: at once when the length is announced, else as soon as it is passed."""
+
+    def __init__(self, app: ASGIApp, *, limit_bytes: int) -> None:
+        self._app = app
+        self._limit_bytes = limit_bytes
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        announced = Headers(scope=scope).get("content-length", "0")
+        if announced.isdigit() and int(announced[:20]) > self._limit_bytes:
+            await problem_response(to_problem(self._too_large()), instance=scope["path"])(scope, receive, send)
+            return
+        seen_bytes = 0
+
+        async def receive_limited() -> Message:
+            nonlocal seen_bytes
+            message = await receive()
+            seen_bytes += len(message.get("body", b""))
+            if seen_bytes > self._limit_bytes:
+                raise self._too_large()
+            return message
+
+        await self._app(scope, receive_limited, send)
+
+    def _too_large(self) -> HTTPException:
+        # Of all that can go wrong while a body is read, FastAPI lets only this type through.
+        return HTTPException(
+            HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
+            detail=f"the body is over {self._limit_bytes} bytes",
+            headers={"Connection": "close"},
+        )

@@ -1,0 +1,72 @@
+"""The OpenAPI document: every operation states the problems it can answer with."""
+
+import re
+from collections.abc import Mapping
+from http import HTTPStatus
+from typing import Any
+
+from fastapi import FastAPI
+from fastapi.openapi.utils import get_openapi
+
+from api.schemas.problems import PROBLEM_MEDIA_TYPE, ProblemDetails
+
+_PARAMETER = re.compile(r"\{\w+\}")
+Responses = dict[int | str, dict[str, Any]]
+
+# Any operation behind a token can end so.
+COMMON = (401, 403, 422, 429, 503)
+# A success whose `ETag` names the version, and one that may be 304 instead.
+TAGGED: Responses = {
+    200: {
+        "description": "`ETag` names the version.",
+        "headers": {"ETag": {"schema": {"type": "string"}, "required": True}},
+    }
+}
+CACHED: Responses = TAGGED | {304: {"description": "You hold this version."}}
+
+# A body can be unreadable, or too large.
+WITH_BODY = (400, 413)
+
+_REF = {"$ref": "#/components/schemas/ProblemDetails"}
+
+
+def problems(*statuses: int) -> Responses:
+    """The problem responses of an operation: the common ones and its own."""
+    return {
+        status: {"description": HTTPStatus(status).phrase, "content": {PROBLEM_MEDIA_TYPE: {"schema": _REF}}}
+        for status in sorted({*COMMON, *statuses})
+    }
+
+
+def allowed_methods(app: FastAPI, path: str) -> str:
+    """The value of `Allow` for a path: every method that some operation has there, not only the first one's."""
+    methods = {
+        method.upper()
+        for template, operations in app.openapi()["paths"].items()
+        if re.fullmatch(_PARAMETER.sub("[^/]+", template), path)
+        for method in operations
+    }
+    return ", ".join(sorted(methods))
+
+
+def add_openapi(app: FastAPI) -> None:
+    """Let the application describe itself, problems included."""
+
+    def document() -> Mapping[str, Any]:
+        if app.openapi_schema is None:
+            schema = get_openapi(
+                title=app.title,
+                version=app.version,
+                summary=app.summary,
+                description=app.description,
+                routes=app.routes,
+            )
+            schema["components"]["schemas"]["ProblemDetails"] = ProblemDetails.model_json_schema(
+                ref_template="#/components/schemas/{model}"
+            )
+            definitions = schema["components"]["schemas"]["ProblemDetails"].pop("$defs", {})
+            schema["components"]["schemas"].update(definitions)
+            app.openapi_schema = schema
+        return app.openapi_schema
+
+    app.openapi = document  # type: ignore[method-assign, assignment]  # the documented way to extend it

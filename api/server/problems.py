@@ -1,0 +1,137 @@
+"""RFC 9457 problems: one error class to raise, one handler for everything that can go wrong."""
+
+from collections.abc import Mapping, Sequence
+from http import HTTPStatus
+
+from fastapi import FastAPI, Request
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import Response
+from starlette.exceptions import HTTPException
+
+from api.schemas.problems import PROBLEM_MEDIA_TYPE, PROBLEM_TYPE_PREFIX, FieldProblem, ProblemDetails
+from api.server.context import current_request_id
+from api.server.openapi import allowed_methods
+from api.store import ConflictError, DatabaseUnavailableError, KeyReusedError
+from fleet.documents import dotted, item_problems
+from fleet.errors import DocumentError, FleetwrightError, UnknownNameError
+
+RETRY_AFTER_S = "1"
+
+
+class ProblemError(FleetwrightError):
+    """An answer that is not a success, ready to be sent."""
+
+    def __init__(
+        self,
+        *,
+        status: HTTPStatus,
+        kind: str,
+        detail: str,
+        errors: Sequence[FieldProblem] = (),
+        headers: Mapping[str, str] | None = None,
+    ) -> None:
+        super().__init__(detail)
+        self.status = status
+        self.kind = kind
+        self.detail = detail
+        self.errors = tuple(errors)
+        self.headers = dict(headers or {})
+
+
+def not_found(what: str) -> ProblemError:
+    """404: there is no such thing."""
+    return ProblemError(status=HTTPStatus.NOT_FOUND, kind="not-found", detail=f"there is no {what}")
+
+
+def invalid(path: str, message: str) -> ProblemError:
+    """422: one field is wrong."""
+    return ProblemError(
+        status=HTTPStatus.UNPROCESSABLE_ENTITY,
+        kind="invalid-request",
+        detail=f"{path}: {message}",
+        errors=[FieldProblem(path=path, message=message)],
+    )
+
+
+def problem_response(problem: ProblemError, *, instance: str) -> Response:
+    """The response for a problem."""
+    details = ProblemDetails(
+        type=PROBLEM_TYPE_PREFIX + problem.kind,
+        title=problem.status.phrase,
+        status=problem.status,
+        detail=problem.detail,
+        instance=instance,
+        errors=problem.errors,
+        request_id=current_request_id(),
+    )
+    return Response(
+        content=details.model_dump_json(exclude_none=True),
+        status_code=problem.status,
+        media_type=PROBLEM_MEDIA_TYPE,
+        headers=problem.headers,
+    )
+
+
+def add_problem_handlers(app: FastAPI) -> None:
+    """Make every error of the application a problem."""
+
+    async def handle(request: Request, error: Exception) -> Response:
+        problem = to_problem(error)
+        if problem.status is HTTPStatus.METHOD_NOT_ALLOWED:
+            problem.headers["Allow"] = allowed_methods(app, request.url.path)
+        return problem_response(problem, instance=request.url.path)
+
+    for kind in (FleetwrightError, RequestValidationError, HTTPException):
+        app.add_exception_handler(kind, handle)
+
+
+def to_problem(error: Exception) -> ProblemError:  # noqa: PLR0911 - one return for each kind of error
+    """What an exception means to the caller.  An unknown one is our defect and says nothing of its inside."""
+    match error:
+        case ProblemError():
+            return error
+        case RequestValidationError():
+            return _unprocessable(_from_validation(error))
+        case DocumentError():
+            return _unprocessable([FieldProblem(path=p.path, message=p.message, line=p.line) for p in error.problems])
+        case UnknownNameError():
+            return invalid(error.kind, str(error))
+        case KeyReusedError():
+            return invalid("header.Idempotency-Key", "was used for another request; allowed: a new key per request")
+        case ConflictError():
+            return ProblemError(
+                status=HTTPStatus.CONFLICT, kind="conflict", detail=f"{error}; nothing was changed, try again"
+            )
+        case DatabaseUnavailableError():
+            return ProblemError(
+                status=HTTPStatus.SERVICE_UNAVAILABLE,
+                kind="database-unavailable",
+                detail=str(error),
+                headers={"Retry-After": RETRY_AFTER_S},
+            )
+        case HTTPException():
+            status = HTTPStatus(error.status_code)
+            kind = status.phrase.lower().replace(" ", "-")
+            return ProblemError(status=status, kind=kind, detail=str(error.detail), headers=error.headers)
+        case FleetwrightError():
+            return ProblemError(status=HTTPStatus.UNPROCESSABLE_ENTITY, kind="refused", detail=str(error))
+        case _:
+            return ProblemError(
+                status=HTTPStatus.INTERNAL_SERVER_ERROR,
+                kind="internal",
+                detail="a defect of the service; its log has the details under this request id",
+            )
+
+
+def _unprocessable(errors: Sequence[FieldProblem]) -> ProblemError:
+    count = len(errors)
+    detail = f"{errors[0].path}: {errors[0].message}" if count == 1 else f"{count} fields are not acceptable"
+    return ProblemError(status=HTTPStatus.UNPROCESSABLE_ENTITY, kind="invalid-request", detail=detail, errors=errors)
+
+
+def _from_validation(error: RequestValidationError) -> list[FieldProblem]:
+    return [
+        # A body's paths start at its root, as in a file.
+        FieldProblem(path=dotted(path[1:] if path[:1] == ("body",) else path), message=message)
+        for path, message in item_problems(error.errors())
+    ]

@@ -1,0 +1,51 @@
+"""`/v1/audit`: what was done, and whether the record of it is whole."""
+
+from typing import Annotated
+
+from fastapi import APIRouter, Query
+
+from api.schemas.audit import AuditCheck, AuditEntry
+from api.schemas.pages import Cursor, Page, PageLimit
+from api.server.auth import Admin
+from api.server.cursors import page_of, read_cursor
+from api.server.openapi import problems
+from api.server.service import ServiceOf
+from api.store import AuditRecord
+
+router = APIRouter(tags=["audit"])
+
+
+@router.get("/v1/audit", name="Read the audit", operation_id="list_audit", responses=problems())
+async def list_audit(
+    service: ServiceOf,
+    _principal: Admin,
+    limit: Annotated[PageLimit, Query()] = 50,
+    cursor: Annotated[Cursor | None, Query()] = None,
+) -> Page[AuditEntry]:
+    """Entries, newest first."""
+    (before,) = read_cursor(cursor, int)
+    async with service.store.reading() as tx:
+        found = await tx.audit.page(before_seq=before, limit=limit + 1)
+    return page_of([_entry(record) for record in found], limit=limit, position=lambda last: (last.seq,))
+
+
+@router.get("/v1/audit/check", name="Check the audit chain", operation_id="check_audit", responses=problems())
+async def check_audit(service: ServiceOf, _principal: Admin) -> AuditCheck:
+    """Read the whole chain and compute every hash again."""
+    async with service.store.reading() as tx:
+        broken = await tx.audit.first_broken()
+        length = await tx.audit.length()
+    return AuditCheck(entries=length, intact=broken is None, first_broken_seq=broken)
+
+
+def _entry(record: AuditRecord) -> AuditEntry:
+    return AuditEntry(
+        seq=record.seq,
+        at=record.at,
+        actor=record.actor,
+        action=record.action,
+        subject=record.subject,
+        detail=dict(record.detail),
+        request_id=record.request_id,
+        hash=record.hash,
+    )

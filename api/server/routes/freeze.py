@@ -1,0 +1,40 @@
+"""`/v1/freeze`: the one switch that stops every write to every target."""
+
+from fastapi import APIRouter
+from fastapi.responses import Response
+
+from api.schemas.targets import Freeze
+from api.server.auth import Operator, Reader
+from api.server.etags import IfMatch, IfNoneMatch, write_precondition
+from api.server.openapi import CACHED, TAGGED, WITH_BODY, problems
+from api.server.service import ServiceOf
+from api.server.targets import FREEZE, write_freeze
+from api.server.versioned import current, send
+
+router = APIRouter(tags=["targets"])
+
+
+@router.get(
+    "/v1/freeze",
+    name="Read the freeze",
+    operation_id="get_freeze",
+    response_model=Freeze,
+    responses=CACHED | problems(),
+)
+async def get_freeze(service: ServiceOf, _principal: Reader, if_none_match: IfNoneMatch = None) -> Response:
+    """Whether writes to targets are stopped, and why."""
+    async with service.store.reading() as tx:
+        return send(await current(tx, FREEZE), if_none_match=if_none_match)
+
+
+@router.put(
+    "/v1/freeze",
+    name="Freeze or thaw",
+    operation_id="put_freeze",
+    response_model=Freeze,
+    responses=TAGGED | problems(409, 412, 428, *WITH_BODY),
+)
+async def put_freeze(body: Freeze, service: ServiceOf, principal: Operator, if_match: IfMatch = None) -> Response:
+    """`If-Match: *` freezes whatever is there: in an emergency nobody reads first."""
+    precondition = write_precondition(if_match=if_match)
+    return send(await write_freeze(service, body, precondition=precondition, actor=principal.actor))

@@ -1,0 +1,44 @@
+"""`/livez`, `/readyz`, `/metrics`: what an orchestrator and Prometheus ask.  None needs a token, none says a secret."""
+
+from http import HTTPStatus
+
+from fastapi import APIRouter
+from fastapi.responses import Response
+
+from api.schemas.health import Health
+from api.server.metrics import CONTENT_TYPE, render_state
+from api.server.openapi import Responses, problems
+from api.server.problems import ProblemError
+from api.server.service import ServiceOf
+from api.server.state import fleet_state
+
+router = APIRouter(tags=["health"])
+_UNAVAILABLE: Responses = {503: problems()[503]}
+
+
+@router.get("/livez", name="Is the process alive", operation_id="livez")
+async def livez() -> Health:
+    """Answers while the event loop turns; says nothing of the database, whose loss no restart cures."""
+    return Health(status="ok")
+
+
+@router.get("/readyz", name="Can it take requests", operation_id="readyz", responses=_UNAVAILABLE)
+async def readyz(service: ServiceOf) -> Health:
+    """200 once the database answers and its schema is the one this program knows, or a newer one."""
+    async with service.store.reading() as tx:
+        revision = await tx.schema_revision()
+    if not service.knows_schema(revision):
+        raise ProblemError(
+            status=HTTPStatus.SERVICE_UNAVAILABLE,
+            kind="schema-not-current",
+            detail=f"the database schema is at {revision or 'nothing'}, this program needs {service.schema_head}: "
+            "run `fleetwright migrate`",
+        )
+    return Health(status="ok")
+
+
+@router.get("/metrics", name="Prometheus metrics", operation_id="metrics", response_class=Response)
+async def metrics(service: ServiceOf) -> Response:
+    """Counters of this process and the state of the fleet; without the database, only that it is down."""
+    state = await fleet_state(service)
+    return Response(content=service.metrics.render() + render_state(state), media_type=CONTENT_TYPE)

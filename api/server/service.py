@@ -1,0 +1,52 @@
+"""What every route works with: the store, the settings, the clock, the metrics, and the one way to write."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Annotated, Any
+
+from fastapi import Depends, Request
+
+from api.server.context import current_request_id
+from api.server.metrics import ServiceMetrics
+from api.server.planning import PlanningDesk
+from api.server.settings import Settings
+from api.store import Store, Transaction
+
+
+@dataclass(frozen=True, slots=True)
+class Service:
+    """The parts of a running service."""
+
+    store: Store
+    settings: Settings
+    metrics: ServiceMetrics
+    planning: PlanningDesk
+    now: Callable[[], datetime]
+    schema_head: str
+
+    def knows_schema(self, revision: str | None) -> bool:
+        """Whether the schema has all that this program needs.  Revisions are numbered, and compatible with the release
+        before them, so that old replicas serve on while a rollout lasts."""
+        return revision is not None and revision >= self.schema_head
+
+    async def audit(
+        self, tx: Transaction, *, actor: str, action: str, subject: str, detail: Mapping[str, Any] | None = None
+    ) -> None:
+        """Record what a transaction did.  Call it last: it takes the lock that all writers share."""
+        await tx.audit.append(
+            at=self.now(),
+            actor=actor,
+            action=action,
+            subject=subject,
+            detail=detail or {},
+            request_id=current_request_id(),
+        )
+
+
+def _service(request: Request) -> Service:
+    service: Service = request.app.state.service
+    return service
+
+
+ServiceOf = Annotated[Service, Depends(_service)]

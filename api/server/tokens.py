@@ -1,0 +1,135 @@
+"""Making tokens: ids that sort by time, secrets with 256 random bits, and the very first token of an installation."""
+
+import secrets
+import string
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from pathlib import Path
+
+import structlog
+
+from api.schemas.tokens import Scope, TokenInfo, TokenRequest
+from api.server.auth import TOKEN_FORM, token_hash
+from api.server.service import Service
+from api.store import DatabaseUnavailableError, TokenRecord
+from fleet.errors import FleetwrightError
+
+FIRST_START = "system:first-start"
+READY_POLL_S = 1.0
+_DIGITS = string.digits + string.ascii_lowercase
+_TIME_DIGITS, _RANDOM_DIGITS = 8, 4  # 36^8 milliseconds last until 2059
+
+log = structlog.get_logger(__name__)
+
+
+class BootstrapTokenError(FleetwrightError):
+    """The file that should hold the first token does not."""
+
+
+@dataclass(frozen=True, slots=True)
+class NewToken:
+    """A token with its secret, before it is stored."""
+
+    secret: str = field(repr=False)
+    record: TokenRecord
+
+
+def new_token(request: TokenRequest, *, now: datetime, created_by: str) -> NewToken:
+    """A fresh token."""
+    secret = f"fw_{_new_id(now)}_{secrets.token_urlsafe(32)}"
+    return _token(secret, request, now=now, created_by=created_by)
+
+
+def token_info(record: TokenRecord) -> TokenInfo:
+    """What may be told of a token."""
+    return TokenInfo(
+        id=record.id,
+        name=record.name,
+        scopes=frozenset(Scope(scope) for scope in record.scopes),
+        created_at=record.created_at,
+        created_by=record.created_by,
+        expires_at=record.expires_at,
+        revoked_at=record.revoked_at,
+    )
+
+
+def read_bootstrap_token(path: Path | None) -> str | None:
+    """The token that an operator brings for the first start."""
+    if path is None:
+        return None
+    try:
+        token = path.read_text(encoding="ascii").strip()
+    except (OSError, UnicodeDecodeError) as error:
+        raise BootstrapTokenError(f"bootstrap_token_file: {path} cannot be read: {error}") from error
+    if TOKEN_FORM.fullmatch(token) is None:
+        raise BootstrapTokenError(
+            f"bootstrap_token_file: {path} does not hold a token; allowed: fw_ID_SECRET with an ID of 12 lower-case "
+            "letters and digits and a SECRET of 43 letters, digits, - and _"
+        )
+    return token
+
+
+async def make_first_token(
+    service: Service,
+    *,
+    given: str | None,
+    show: Callable[[str], None],
+    stopped_within: Callable[[float], Awaitable[bool]],
+) -> None:
+    """Once the database is ready: store the token given, or, in a database without any, make one.
+
+    `stopped_within` waits so many seconds and says whether the service ends.  Replicas that start together queue at the
+    audit's head, so that only the first of them finds no token.
+    """
+    while not await _schema_is_current(service):
+        if await stopped_within(READY_POLL_S):
+            return
+    request = TokenRequest(name="first admin", scopes=frozenset({Scope.ADMIN}))
+    now = service.now()
+    made = (
+        _token(given, request, now=now, created_by=FIRST_START)
+        if given is not None
+        else new_token(request, now=now, created_by=FIRST_START)
+    )
+    async with service.store.transaction() as tx:
+        await tx.audit.lock()
+        if await tx.tokens.get(made.record.id) is not None or (given is None and await tx.tokens.any()):
+            return
+        await tx.tokens.add(made.record)
+        await service.audit(tx, actor=FIRST_START, action="token.created", subject=f"tokens/{made.record.id}")
+    if given is None:
+        show(made.secret)
+
+
+async def _schema_is_current(service: Service) -> bool:
+    try:
+        async with service.store.reading() as tx:
+            return service.knows_schema(await tx.schema_revision())
+    except DatabaseUnavailableError:
+        return False
+
+
+def _token(secret: str, request: TokenRequest, *, now: datetime, created_by: str) -> NewToken:
+    _prefix, token_id, _rest = secret.split("_", maxsplit=2)
+    expires_in_s = request.expires_in_s
+    record = TokenRecord(
+        id=token_id,
+        name=request.name,
+        secret_sha256=token_hash(secret),
+        scopes=request.scopes,
+        created_at=now,
+        created_by=created_by,
+        expires_at=now + timedelta(seconds=expires_in_s) if expires_in_s is not None else None,
+        revoked_at=None,
+    )
+    return NewToken(secret=secret, record=record)
+
+
+def _new_id(now: datetime) -> str:
+    milliseconds = int(now.timestamp() * 1000)
+    digits = []
+    for _ in range(_TIME_DIGITS):
+        milliseconds, digit = divmod(milliseconds, len(_DIGITS))
+        digits.append(_DIGITS[digit])
+    return "".join(reversed(digits)) + "".join(secrets.choice(_DIGITS) for _ in range(_RANDOM_DIGITS))

@@ -1,0 +1,110 @@
+"""Reading and replacing versioned documents: one way for catalogues, targets and the freeze.
+
+A write names the version it replaces.  Two writers that name the same one race for the primary key of the next version;
+the loser gets the same 412 as if it had come a minute later.
+"""
+
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from http import HTTPStatus
+from typing import Any
+
+from fastapi.responses import Response
+
+from api.server.etags import Precondition, etag_of, is_current
+from api.server.service import Service
+from api.store import ConflictError, DocumentVersion, Transaction
+
+
+@dataclass(frozen=True, slots=True)
+class Slot:
+    """Where a document lives, and what is there before anybody wrote (None: nothing)."""
+
+    kind: str
+    name: str
+    shipped: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Edition:
+    """One version of a document.  Without a body there is nothing: never written, or deleted."""
+
+    version: int
+    body: str | None
+    created_at: datetime | None = None
+    created_by: str | None = None
+
+    @property
+    def etag(self) -> str | None:
+        """Its entity tag; None when there is nothing."""
+        return etag_of(version=self.version, body=self.body) if self.body is not None else None
+
+
+@dataclass(frozen=True, slots=True)
+class Deed:
+    """What a write is called in the audit."""
+
+    action: str
+    subject: str
+    detail: Mapping[str, Any]
+
+
+async def current(tx: Transaction, slot: Slot) -> Edition:
+    """The version in force."""
+    head = await tx.documents.head(kind=slot.kind, name=slot.name)
+    return edition(head) if head is not None else Edition(version=0, body=slot.shipped)
+
+
+def edition(stored: DocumentVersion) -> Edition:
+    """A stored version."""
+    return Edition(version=stored.version, body=stored.body, created_at=stored.created_at, created_by=stored.created_by)
+
+
+async def replace(
+    service: Service,
+    slot: Slot,
+    *,
+    body: str | None,
+    precondition: Precondition,
+    actor: str,
+    deed: Callable[[Edition, Edition], Deed],
+    check: Callable[[Transaction], Awaitable[None]] | None = None,
+) -> tuple[Edition, Edition]:
+    """Add the next version (no body deletes) if the precondition and `check` hold; what was there, and what is."""
+    try:
+        async with service.store.transaction() as tx:
+            before = await current(tx, slot)
+            precondition.check(current=before.etag)
+            if check is not None:
+                await check(tx)
+            after = edition(
+                await tx.documents.add_version(
+                    kind=slot.kind,
+                    name=slot.name,
+                    after=before.version,
+                    body=body,
+                    created_at=service.now(),
+                    created_by=actor,
+                )
+            )
+            done = deed(before, after)
+            await service.audit(tx, actor=actor, action=done.action, subject=done.subject, detail=done.detail)
+    except ConflictError:  # somebody's version went in between our look and our write
+        async with service.store.reading() as tx:
+            precondition.check(current=(await current(tx, slot)).etag)
+        raise
+    return before, after
+
+
+def send(found: Edition, *, if_none_match: str | None = None) -> Response:
+    """A version as it is stored."""
+    return send_body(found.body or "", etag=found.etag or "", if_none_match=if_none_match)
+
+
+def send_body(body: str, *, etag: str, if_none_match: str | None = None, status: int = HTTPStatus.OK) -> Response:
+    """A body with its tag, or 304 when the caller holds it."""
+    headers = {"ETag": etag}
+    if is_current(if_none_match, etag=etag):
+        return Response(status_code=HTTPStatus.NOT_MODIFIED, headers=headers)
+    return Response(content=body, status_code=status, media_type="application/json", headers=headers)

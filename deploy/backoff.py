@@ -1,0 +1,35 @@
+"""How long to leave a failing target alone: twice as long after each failure in a row, up to a bound."""
+
+from collections.abc import Hashable, Iterable
+from dataclasses import dataclass, field
+
+
+@dataclass(slots=True, kw_only=True)
+class Backoff:
+    """Failures in a row by key.  A key unheard of is due at once."""
+
+    first_s: float
+    most_s: float
+    _failures: dict[Hashable, int] = field(default_factory=dict)
+    _due_s: dict[Hashable, float] = field(default_factory=dict)
+
+    def is_due(self, key: Hashable, *, now_s: float) -> bool:
+        """Whether it may be tried again."""
+        return now_s >= self._due_s.get(key, now_s)
+
+    def failed(self, key: Hashable, *, now_s: float) -> None:
+        """It failed once more."""
+        failures = self._failures.get(key, 0) + 1
+        self._failures[key] = failures
+        # The exponent is bounded before the power is taken: a target may fail for weeks.
+        self._due_s[key] = now_s + min(self.most_s, self.first_s * 2.0 ** min(failures - 1, 30))
+
+    def succeeded(self, key: Hashable) -> None:
+        """It went well: no wait next time."""
+        self._failures.pop(key, None)
+        self._due_s.pop(key, None)
+
+    def forget_all_but(self, keys: Iterable[Hashable]) -> None:
+        """Drop what is kept for keys that are gone."""
+        for key in self._failures.keys() - set(keys):
+            self.succeeded(key)

@@ -1,0 +1,140 @@
+"""The controller: every period, each target is brought one round nearer to its plan.
+
+Level-triggered.  A round starts from what the API and the targets say now and leaves nothing behind that the next one
+needs; it may be ended anywhere and another process may go on.  Targets do not wait for each other: each has its own
+timeout and its own backoff, and one that is still busy is passed over while the others have their next round.
+"""
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import structlog
+
+from api.client import ApiError, AsyncFleetwright, NotFoundError
+from api.schemas.pages import PAGE_LIMIT_MAX
+from api.schemas.targets import Phase, RayServeApplication, Target, TargetStatus
+from deploy.actuator import Actuator
+from deploy.backoff import Backoff
+from deploy.clock import Clock
+from deploy.metrics import ControllerMetrics
+from deploy.plans import PlanReader
+from deploy.reconcile import Reconciler
+
+log = structlog.get_logger()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ControllerSettings:
+    """Bounds of the loop."""
+
+    period_s: float = 5.0
+    concurrency: int = 32  # targets at work at once
+    target_timeout_s: float = 30.0  # for everything done to one target in one round
+    backoff_most_s: float = 60.0
+    # Demand repeats by the week: a plan older than that was made for another one.
+    plan_max_age_s: float = 7 * 86_400.0
+    # Whatever the targets say: look and report, write nothing.
+    observe_only: bool = False
+
+
+class Controller:
+    """Runs rounds over all targets; writes to the API through its client only."""
+
+    def __init__(
+        self,
+        *,
+        api: AsyncFleetwright,
+        actuators: Callable[[RayServeApplication], Actuator],
+        metrics: ControllerMetrics,
+        settings: ControllerSettings | None = None,
+        clock: Clock | None = None,
+    ) -> None:
+        self._api = api
+        self._settings = settings or ControllerSettings()
+        self._clock = clock or Clock()
+        self._metrics = metrics
+        self._plans = PlanReader(api)
+        self._reconciler = Reconciler(
+            api=api,
+            actuators=actuators,
+            plans=self._plans,
+            metrics=metrics,
+            now=self._clock.now,
+            timeout_s=self._settings.target_timeout_s,
+            plan_max_age_s=self._settings.plan_max_age_s,
+            observe_only=self._settings.observe_only,
+        )
+        self._backoff = Backoff(first_s=self._settings.period_s, most_s=self._settings.backoff_most_s)
+        self._slots = asyncio.Semaphore(self._settings.concurrency)
+        self._busy: set[str] = set()
+
+    async def run(self) -> None:
+        """A round every period, until cancelled.  Targets that take longer do not hold the next round up."""
+        async with asyncio.TaskGroup() as rounds:
+            while True:
+                started_s = self._clock.steady_s()
+                rounds.create_task(self._visit_all(await self._due_targets(), started_s))
+                await self._clock.sleep(self._settings.period_s)
+
+    async def run_round(self) -> bool:
+        """One round over the targets that are due; true when every one of them could be reported on."""
+        started_s = self._clock.steady_s()
+        return await self._visit_all(await self._due_targets(), started_s)
+
+    async def _due_targets(self) -> list[Target] | None:
+        """The targets to visit now, marked as busy; None when the API does not tell."""
+        try:
+            targets = [target async for target in self._api.iter_targets(limit=PAGE_LIMIT_MAX)]
+        except ApiError as error:
+            log.warning("round_failed", reason=str(error))
+            return None
+        self._backoff.forget_all_but(map(_key, targets))
+        self._plans.forget_all_but(target.spec.plan_id for target in targets)
+        now_s = self._clock.steady_s()
+        due = [target for target in targets if self._is_due(target, now_s)]
+        self._busy.update(target.name for target in due)
+        return due
+
+    async def _visit_all(self, due: list[Target] | None, started_s: float) -> bool:
+        ok = due is not None and all(await asyncio.gather(*map(self._visit, due)))
+        self._metrics.round_ended(ok=ok, duration_s=self._clock.steady_s() - started_s)
+        return ok
+
+    def _is_due(self, target: Target, now_s: float) -> bool:
+        return target.name not in self._busy and self._backoff.is_due(_key(target), now_s=now_s)
+
+    async def _visit(self, target: Target) -> bool:
+        try:
+            async with self._slots:
+                status = await self._reconciler.reconcile(target)
+                self._note_outcome(target, status)
+                return await self._report(target, status)
+        except Exception:
+            # A defect met on one target must not end the work on the others.
+            log.exception("target_defect", target=target.name)
+            self._backoff.failed(_key(target), now_s=self._clock.steady_s())
+            return False
+        finally:
+            self._busy.discard(target.name)
+
+    def _note_outcome(self, target: Target, status: TargetStatus) -> None:
+        if status.phase is Phase.FAILED:
+            self._backoff.failed(_key(target), now_s=self._clock.steady_s())
+        else:
+            self._backoff.succeeded(_key(target))
+
+    async def _report(self, target: Target, status: TargetStatus) -> bool:
+        try:
+            await self._api.report_target_status(target.name, status)
+        except NotFoundError:
+            log.info("target_gone", target=target.name)
+        except ApiError as error:
+            log.warning("report_failed", target=target.name, reason=str(error))
+            return False
+        return True
+
+
+def _key(target: Target) -> tuple[str, int]:
+    """A changed target is a new one to the backoff: its change may be the cure."""
+    return (target.name, target.version)

@@ -1,0 +1,20 @@
+"""What goes wrong when acting on the world.
+
+ActuationError
+├── UnreachableError      the target did not answer, or said that it cannot now; the next try may succeed
+└── PlanUnusableError     the plan must not be carried out on this target
+"""
+
+from fleet.errors import FleetwrightError
+
+
+class ActuationError(FleetwrightError):
+    """The world said no."""
+
+
+class UnreachableError(ActuationError):
+    """The target did not answer, or is not ready to."""
+
+
+class PlanUnusableError(ActuationError):
+    """The plan is missing, infeasible, too old, or asks for what the target does not have."""

@@ -1,0 +1,88 @@
+"""From a stored plan to replicas per GPU type, or the reason why the plan must not be carried out."""
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from datetime import datetime, timedelta
+
+from api.client import AsyncFleetwright, NotFoundError
+from api.schemas.plans import PlanRecord
+from api.schemas.targets import TargetSpec
+from deploy.errors import PlanUnusableError
+from planner.answer import Allocation
+
+
+class PlanReader:
+    """Reads plans from the API, each once: a stored plan never changes."""
+
+    def __init__(self, api: AsyncFleetwright) -> None:
+        self._api = api
+        self._plans: dict[str, PlanRecord] = {}
+
+    async def get(self, plan_id: str) -> PlanRecord:
+        """A plan by its id."""
+        if (known := self._plans.get(plan_id)) is not None:
+            return known
+        try:
+            plan = await self._api.get_plan(plan_id)
+        except NotFoundError as error:
+            raise PlanUnusableError(f"plan {plan_id!r} does not exist") from error
+        self._plans[plan_id] = plan
+        return plan
+
+    def forget_all_but(self, plan_ids: Iterable[str | None]) -> None:
+        """Drop plans that no target wants any more."""
+        wanted = set(plan_ids)
+        self._plans = {plan_id: plan for plan_id, plan in self._plans.items() if plan_id in wanted}
+
+
+def planned_replicas(record: PlanRecord, spec: TargetSpec) -> dict[str, int]:
+    """What the plan wants of each GPU type that the target has a deployment for; 0 of those it does not use.
+
+    Options of one GPU type differ in their offer, which is no matter here, or in the GPUs of one replica, which is:
+    the replicas of a deployment are all alike.
+    """
+    _check_answers(record, spec.workload)
+    allocations = [entry for entry in record.plan.allocation if entry.workload == spec.workload]
+    deployments = spec.application.deployments
+    if homeless := sorted({entry.gpu for entry in allocations} - deployments.keys()):
+        raise PlanUnusableError(
+            f"plan {record.id} uses {', '.join(homeless)}, for which the target names no deployment; "
+            f"it has: {', '.join(sorted(deployments))}"
+        )
+    _check_alike(record, allocations)
+    planned: Counter[str] = Counter(dict.fromkeys(deployments, 0))
+    for entry in allocations:
+        planned[entry.gpu] += entry.count
+    return dict(planned)
+
+
+def check_fresh(record: PlanRecord, *, now: datetime, max_age_s: float) -> None:
+    """Refuse to act on a plan that was made for a demand long past."""
+    age = now - record.created_at
+    if age > timedelta(seconds=max_age_s):
+        days = timedelta(days=1)
+        raise PlanUnusableError(
+            f"plan {record.id} is {age / days:.1f} days old; allowed: at most {max_age_s / days.total_seconds():g} days"
+        )
+
+
+def _check_answers(record: PlanRecord, workload: str) -> None:
+    status = record.plan.status
+    if not status.has_mix:
+        because = f" ({record.plan.explanation[0]})" if record.plan.explanation else ""
+        raise PlanUnusableError(f"plan {record.id} is {status.value} and holds nothing to apply{because}")
+    names = [known.name for known in record.request.workloads]
+    if workload not in names:
+        raise PlanUnusableError(f"plan {record.id} has no workload {workload!r}; it has: {', '.join(sorted(names))}")
+
+
+def _check_alike(record: PlanRecord, allocations: Sequence[Allocation]) -> None:
+    sizes: dict[str, set[int]] = {}
+    for entry in allocations:
+        sizes.setdefault(entry.gpu, set()).add(entry.gpus_per_replica)
+    for gpu, found in sorted(sizes.items()):
+        if len(found) > 1:
+            listed = " and ".join(map(str, sorted(found)))
+            raise PlanUnusableError(
+                f"plan {record.id} wants {gpu} replicas of {listed} GPUs; a deployment's replicas are all alike"
+            )

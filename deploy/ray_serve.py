@@ -1,0 +1,173 @@
+"""Ray Serve by its REST API: one deployment per GPU type, scaled through the external scale API.
+
+    GET  /api/serve/applications/                                       what is asked for and what runs
+    POST /api/v1/applications/{app}/deployments/{deployment}/scale      {"target_num_replicas": n}
+
+Serve refuses to be scaled (412) unless the application's config says `external_scaler_enabled: true`, which takes
+Serve's own autoscaler out of that application.  Just after its start the dashboard answers 500 for some seconds, so
+both calls are repeated: reading changes nothing and the replica count is absolute.
+"""
+
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass
+from http import HTTPStatus
+from typing import Any
+from urllib.parse import quote
+
+import httpx
+import stamina
+from pydantic import BaseModel, ValidationError
+
+from api.schemas.targets import RayServeApplication
+from deploy.actuator import Observation, Replicas, Step
+from deploy.changes import is_settled, next_steps
+from deploy.errors import ActuationError, UnreachableError
+
+TIMEOUT = httpx.Timeout(10.0, connect=3.0)
+ATTEMPTS = 3
+# A replica on a draining node (PENDING_MIGRATION) still serves, but it is no capacity to rest a removal on.
+RUNNING = "RUNNING"
+HEALTHY_STATUSES = {"RUNNING", "DEPLOYING"}
+
+
+class _Replica(BaseModel):
+    state: str
+
+
+class _Deployment(BaseModel):
+    target_num_replicas: int
+    replicas: list[_Replica]
+
+    @property
+    def running(self) -> int:
+        return Counter(replica.state for replica in self.replicas)[RUNNING]
+
+
+class _Application(BaseModel):
+    status: str
+    message: str = ""
+    external_scaler_enabled: bool = False
+    deployments: dict[str, _Deployment]
+
+
+class _ServeDetails(BaseModel):
+    """The part of Serve's answer that matters here; it may hold more."""
+
+    applications: dict[str, _Application]
+
+
+@dataclass(frozen=True, slots=True)
+class RayServeActuator:
+    """Drives one Serve application."""
+
+    http: httpx.AsyncClient
+    application: RayServeApplication
+
+    async def observe(self) -> Observation:
+        """Read replica counts per GPU type."""
+        application = self._find(await self._read())
+        found = {gpu: self._deployment(application, name) for gpu, name in sorted(self.application.deployments.items())}
+        return Observation(
+            asked={gpu: deployment.target_num_replicas for gpu, deployment in found.items()},
+            running={gpu: deployment.running for gpu, deployment in found.items()},
+            note=_note(application),
+        )
+
+    def plan_changes(self, *, wanted: Replicas, observation: Observation, max_step: int) -> tuple[Step, ...]:
+        """Make before break."""
+        return next_steps(wanted=wanted, observation=observation, max_step=max_step)
+
+    async def apply(self, step: Step) -> None:
+        """Ask Serve for the step's replicas."""
+        names = (self.application.application, self.application.deployments[step.gpu])
+        application, deployment = (quote(name, safe="") for name in names)
+        path = f"api/v1/applications/{application}/deployments/{deployment}/scale"
+        response = await self._call("POST", path, json={"target_num_replicas": step.replicas_after})
+        if response.status_code == HTTPStatus.PRECONDITION_FAILED:
+            raise ActuationError(
+                f"Serve refuses to scale {names[1]!r}: {_said(response)}; "
+                "the application's Serve config must say external_scaler_enabled: true"
+            )
+        if response.status_code == HTTPStatus.NOT_FOUND:
+            raise ActuationError(f"Serve has no deployment {names[1]!r} in application {names[0]!r}")
+        self._expect_ok(response)
+
+    def verify(self, *, wanted: Replicas, observation: Observation) -> bool:
+        """Exactly the wanted replicas run, and no others are asked for."""
+        return is_settled(wanted=wanted, observation=observation)
+
+    async def _read(self) -> _ServeDetails:
+        response = await self._call("GET", "api/serve/applications/")
+        self._expect_ok(response)
+        try:
+            return _ServeDetails.model_validate_json(response.content)
+        except ValidationError as error:
+            raise ActuationError(
+                f"{self.application.dashboard_url} does not answer as Ray Serve does: {error.errors()[0]['msg']}"
+            ) from error
+
+    def _find(self, details: _ServeDetails) -> _Application:
+        name = self.application.application
+        if (application := details.applications.get(name)) is None:
+            raise ActuationError(f"Serve has no application {name!r}; it has: {_listed(details.applications)}")
+        return application
+
+    def _deployment(self, application: _Application, name: str) -> _Deployment:
+        if (deployment := application.deployments.get(name)) is None:
+            raise ActuationError(
+                f"application {self.application.application!r} ({application.status}) has no deployment {name!r}; "
+                f"it has: {_listed(application.deployments)}"
+            )
+        return deployment
+
+    async def _call(self, method: str, path: str, *, json: Any = None) -> httpx.Response:
+        url = f"{str(self.application.dashboard_url).rstrip('/')}/{path}"
+        async for attempt in stamina.retry_context(
+            on=UnreachableError, attempts=ATTEMPTS, wait_initial=0.2, wait_jitter=0.2, wait_max=2.0
+        ):
+            with attempt:
+                return await self._exchange(method, url, json)
+        raise AssertionError("the last attempt returns or raises")
+
+    async def _exchange(self, method: str, url: str, json: Any) -> httpx.Response:
+        try:
+            response = await self.http.request(method, url, json=json, timeout=TIMEOUT)
+        except httpx.RequestError as error:
+            reason = str(error) or type(error).__name__
+            raise UnreachableError(f"{self.application.dashboard_url} does not answer: {reason}") from error
+        if response.is_server_error:
+            raise UnreachableError(
+                f"{self.application.dashboard_url} answered {response.status_code}: {_said(response)}"
+            )
+        return response
+
+    def _expect_ok(self, response: httpx.Response) -> None:
+        if response.status_code != HTTPStatus.OK:
+            raise ActuationError(f"{self.application.dashboard_url} answered {response.status_code}: {_said(response)}")
+
+
+def ray_serve_actuators(http: httpx.AsyncClient) -> Callable[[RayServeApplication], RayServeActuator]:
+    """A maker of actuators that share one pool of connections."""
+    return lambda application: RayServeActuator(http, application)
+
+
+def _note(application: _Application) -> str | None:
+    if application.status not in HEALTHY_STATUSES:
+        return f"Serve says {application.status}: {application.message or 'no reason given'}"
+    if not application.external_scaler_enabled:
+        return "external_scaler_enabled is off in the application's Serve config: Serve will refuse changes"
+    return None
+
+
+def _listed(names: dict[str, Any]) -> str:
+    return ", ".join(sorted(names)) or "none"
+
+
+def _said(response: httpx.Response) -> str:
+    """What the answer says: Serve's `error` member, else the last line (a traceback ends with its cause)."""
+    try:
+        return str(response.json()["error"])
+    except (ValueError, KeyError, TypeError):
+        lines = response.text.strip().splitlines()
+        return lines[-1][:200] if lines else "nothing"

@@ -1,0 +1,1 @@
+"""The client: what it sends, what it makes of answers, when it tries again."""

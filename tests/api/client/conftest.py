@@ -1,0 +1,49 @@
+"""Fixtures of the client's tests: both clients behind one face, retries that do not wait."""
+
+import asyncio
+from collections.abc import Iterator
+from typing import Any, Protocol, TypeVar
+
+import httpx
+import pytest
+import stamina
+
+from api.client import AsyncFleetwright, Fleetwright
+from api.client.calls import Call
+
+URL = "http://fleet.test"
+ResultT = TypeVar("ResultT")
+
+
+class Send(Protocol):
+    """Carries out a call with one of the two clients."""
+
+    def __call__(self, call: Call[ResultT], transport: httpx.MockTransport, **options: Any) -> ResultT:
+        """`options` are those of the client."""
+
+
+def send_blocking(call: Call[ResultT], transport: httpx.MockTransport, **options: Any) -> ResultT:
+    with Fleetwright(URL, transport=transport, **options) as client:
+        return client.send(call)
+
+
+def send_asynchronous(call: Call[ResultT], transport: httpx.MockTransport, **options: Any) -> ResultT:
+    async def send() -> ResultT:
+        async with AsyncFleetwright(URL, transport=transport, **options) as client:
+            return await client.send(call)
+
+    return asyncio.run(send())
+
+
+@pytest.fixture(params=[send_blocking, send_asynchronous], ids=["blocking", "asynchronous"])
+def send(request: pytest.FixtureRequest) -> Send:
+    """Every test that asks for this runs with both clients."""
+    chosen: Send = request.param
+    return chosen
+
+
+@pytest.fixture(autouse=True)
+def no_waiting() -> Iterator[None]:
+    """As many attempts as the code asks for, without the pauses between them."""
+    with stamina.set_testing(True, attempts=100, cap=True):
+        yield

@@ -1,0 +1,204 @@
+"""What each operation puts on the wire, and what it makes of the answer."""
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+import httpx
+import pytest
+
+from api.client import GPUS, OFFERS, TOPOLOGY, AsyncFleetwright, Fleetwright, Timeouts, Versioned
+from api.client import operations as op
+from api.client.calls import Call, path_of
+from api.schemas.targets import Freeze, Mode, Phase, TargetSpec, TargetStatus
+from api.schemas.tokens import Scope, TokenRequest
+from fleet.offers import builtin_prices
+from planner.request import PlanRequest
+from tests.api.client.conftest import URL, Send
+from tests.api.client.wire import Wire
+
+NOW = "2026-11-20T12:00:00Z"
+SPEC = TargetSpec.model_validate(
+    {
+        "workload": "chat",
+        "application": {"dashboard_url": "http://ray:8265", "application": "chat", "deployments": {"H100": "on-h100"}},
+        "mode": Mode.APPLY,
+    }
+)
+STATUS = TargetStatus.model_validate({"phase": Phase.OBSERVED, "observed_at": NOW, "applied": {"H100": 2}})
+PLAN_REQUEST = PlanRequest.model_validate(
+    {
+        "workloads": [
+            {
+                "name": "chat",
+                "rate_rps": 10.0,
+                "buckets": {"input_tokens": [1000], "output_tokens": [500], "share": [[1.0]]},
+                "options": [{"name": "h100", "gpu": "H100", "price_usd_per_h": 3.0, "max_rps": [[5.0]]}],
+            }
+        ],
+        "time_limit_s": 90.0,
+    }
+)
+
+
+@pytest.mark.parametrize(
+    ("call", "method", "path"),
+    [
+        (op.check_live(), "GET", "/livez"),
+        (op.check_ready(), "GET", "/readyz"),
+        (op.get_metrics(), "GET", "/metrics"),
+        (op.get_document(GPUS), "GET", "/v1/gpus"),
+        (op.get_document_version(OFFERS, 3), "GET", "/v1/offers/versions/3"),
+        (op.list_document_versions(TOPOLOGY), "GET", "/v1/topology/versions"),
+        (op.list_document_versions(TOPOLOGY, limit=5, cursor="c="), "GET", "/v1/topology/versions?limit=5&cursor=c%3D"),
+        (op.list_plans(limit=200), "GET", "/v1/plans?limit=200"),
+        (op.get_plan("0197-a"), "GET", "/v1/plans/0197-a"),
+        (op.list_targets(), "GET", "/v1/targets"),
+        (op.get_target("chat"), "GET", "/v1/targets/chat"),
+        (op.get_target_status("chat"), "GET", "/v1/targets/chat/status"),
+        (op.get_freeze(), "GET", "/v1/freeze"),
+        (op.list_tokens(), "GET", "/v1/tokens"),
+        (op.revoke_token("0197aaaabbbb"), "DELETE", "/v1/tokens/0197aaaabbbb"),
+        (op.list_audit(cursor="x"), "GET", "/v1/audit?cursor=x"),
+        (op.check_audit(), "GET", "/v1/audit/check"),
+    ],
+)
+def test_what_carries_neither_body_nor_condition(call: Call[Any], method: str, path: str) -> None:
+    request = sent(call)
+    assert (request.method, request.url.raw_path.decode()) == (method, path)
+    assert request.content == b""
+    assert not {"If-Match", "If-None-Match", "Idempotency-Key", "Content-Type"} & set(request.headers)
+
+
+@pytest.mark.parametrize(
+    ("call", "path", "headers"),
+    [
+        (op.replace_document(OFFERS, builtin_prices(), if_match='"1-a"'), "/v1/offers", {"If-Match": '"1-a"'}),
+        (op.create_target("chat", SPEC), "/v1/targets/chat", {"If-None-Match": "*"}),
+        (op.replace_target("chat", SPEC, if_match='"1-a"'), "/v1/targets/chat", {"If-Match": '"1-a"'}),
+        (op.report_target_status("chat", STATUS), "/v1/targets/chat/status", {}),
+        (op.replace_freeze(Freeze(frozen=True), if_match="*"), "/v1/freeze", {"If-Match": "*"}),
+    ],
+)
+def test_writes_name_what_they_replace(call: Call[Any], path: str, headers: Mapping[str, str]) -> None:
+    request = sent(call)
+    assert (request.method, request.url.path) == ("PUT", path)
+    assert request.headers["Content-Type"] == "application/json"
+    conditions = {name: request.headers[name] for name in ("If-Match", "If-None-Match") if name in request.headers}
+    assert conditions == headers
+    assert isinstance(json.loads(request.content), dict)
+
+
+def test_deleting_a_target_names_what_is_deleted() -> None:
+    request = sent(op.delete_target("chat", if_match='"2-b"'))
+    assert (request.method, request.url.path, request.headers["If-Match"]) == ("DELETE", "/v1/targets/chat", '"2-b"')
+
+
+@pytest.mark.parametrize("key", [None, "order-7"])
+@pytest.mark.parametrize("kind", ["plan", "token"])
+def test_creations_carry_a_key(kind: str, key: str | None) -> None:
+    token_request = TokenRequest(name="ci", scopes=frozenset({Scope.READ}))
+    call: Call[Any] = (
+        op.create_plan(PLAN_REQUEST, idempotency_key=key)
+        if kind == "plan"
+        else op.create_token(token_request, idempotency_key=key)
+    )
+    request = sent(call)
+    assert (request.method, request.url.path) == ("POST", f"/v1/{kind}s")
+    assert request.headers["Idempotency-Key"] == (key or request.headers["Idempotency-Key"])
+    assert len(request.headers["Idempotency-Key"]) == (len(key) if key else 32)
+
+
+def test_bodies_read_back_as_what_was_sent() -> None:
+    assert TargetSpec.model_validate_json(sent(op.create_target("chat", SPEC)).content) == SPEC
+    assert PlanRequest.model_validate_json(sent(op.create_plan(PLAN_REQUEST)).content) == PLAN_REQUEST
+    assert TargetStatus.model_validate_json(sent(op.report_target_status("chat", STATUS)).content) == STATUS
+
+
+def test_waiting_for_a_plan_allows_for_its_time_limit() -> None:
+    timeouts = Timeouts(connect_s=1, read_s=20, write_s=3, pool_s=4)
+    assert sent(op.create_plan(PLAN_REQUEST), timeouts=timeouts).extensions["timeout"] == {
+        "connect": 1,
+        "read": 110,
+        "write": 3,
+        "pool": 4,
+    }
+    assert sent(op.get_freeze(), timeouts=timeouts).extensions["timeout"]["read"] == 20
+
+
+def test_a_base_path_stays() -> None:
+    wire = Wire([httpx.Response(204)])
+    with Fleetwright("https://host.test/fleet/", transport=wire.transport) as client:
+        client.report_target_status("chat", STATUS)
+    assert str(wire.requests[0].url) == "https://host.test/fleet/v1/targets/chat/status"
+
+
+@pytest.mark.parametrize("name", ["../tokens", "a/b", "a?b=c", "a#b", "100%", "ä"])
+def test_a_name_stays_one_segment_of_the_path(name: str) -> None:
+    request = sent(op.get_plan(name))
+    assert request.url.raw_path.count(b"/") == 3
+    assert b"?" not in request.url.raw_path
+    assert httpx.URL(path_of("http://x/{name}", name=name)).path == f"/{name}"
+
+
+def test_a_document_comes_with_its_tag(send: Send) -> None:
+    wire = Wire([httpx.Response(200, headers={"ETag": '"4-d"'}, json={"frozen": True, "reason": "audit"})])
+    answer = send(op.get_freeze(), wire.transport)
+    assert answer == Versioned(etag='"4-d"', document=Freeze(frozen=True, reason="audit"))
+
+
+def test_a_document_that_has_not_changed_is_not_sent_again(send: Send) -> None:
+    wire = Wire([httpx.Response(304, headers={"ETag": '"4-d"'})])
+    assert send(op.get_document_if_changed(OFFERS, etag='"4-d"'), wire.transport) is None
+    assert wire.requests[0].headers["If-None-Match"] == '"4-d"'
+
+
+def test_a_document_that_has_changed_is_sent(send: Send) -> None:
+    body = builtin_prices().model_dump_json()
+    wire = Wire([httpx.Response(200, headers={"ETag": '"5-e"'}, content=body)])
+    answer = send(op.get_document_if_changed(OFFERS, etag='"4-d"'), wire.transport)
+    assert answer == Versioned(etag='"5-e"', document=builtin_prices())
+
+
+def test_lists_are_read_page_by_page() -> None:
+    wire = Wire(PAGES)
+    with Fleetwright(URL, transport=wire.transport) as client:
+        assert [target.name for target in client.iter_targets(limit=2)] == ["a", "b", "c"]
+    assert queries(wire) == [{"limit": "2"}, {"limit": "2", "cursor": "after-b"}]
+
+
+@pytest.mark.anyio
+async def test_lists_are_read_page_by_page_asynchronously() -> None:
+    wire = Wire(PAGES)
+    async with AsyncFleetwright(URL, transport=wire.transport) as client:
+        assert [target.name async for target in client.iter_targets(limit=2)] == ["a", "b", "c"]
+    assert queries(wire) == [{"limit": "2"}, {"limit": "2", "cursor": "after-b"}]
+
+
+def test_a_page_is_asked_for_only_when_it_is_needed() -> None:
+    wire = Wire(PAGES)
+    with Fleetwright(URL, transport=wire.transport) as client:
+        items = client.iter_targets()
+        assert not wire.requests
+        next(items)
+        assert len(wire.requests) == 1
+
+
+def sent(call: Call[Any], **options: Any) -> httpx.Request:
+    """The request that a client makes of a call."""
+    wire = Wire([httpx.Response(418)])
+    with Fleetwright(URL, transport=wire.transport, **options) as client, pytest.raises(Exception, match="418"):
+        client.send(call)
+    return wire.requests[0]
+
+
+def queries(wire: Wire) -> list[dict[str, str]]:
+    return [dict(request.url.params) for request in wire.requests]
+
+
+def page(*names: str, next_cursor: str | None = None) -> httpx.Response:
+    items = [{"name": name, "version": 1, "spec": SPEC.model_dump(mode="json")} for name in names]
+    return httpx.Response(200, json={"items": items, "next_cursor": next_cursor})
+
+
+PAGES = [page("a", "b", next_cursor="after-b"), page("c")]

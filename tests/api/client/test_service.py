@@ -1,0 +1,243 @@
+"""The client against the service itself: the same operations on both sides, and each of them works."""
+
+import re
+from collections.abc import AsyncIterator
+from typing import Any
+
+import anyio
+import httpx
+import pytest
+
+from api.client import (
+    GPUS,
+    MODELS,
+    OFFERS,
+    TOPOLOGY,
+    AsyncFleetwright,
+    DocumentType,
+    Fleetwright,
+    ForbiddenError,
+    InvalidRequestError,
+    NotFoundError,
+    PreconditionFailedError,
+    UnauthorizedError,
+)
+from api.client import operations as op
+from api.client.calls import Call
+from api.schemas.targets import Freeze
+from api.schemas.tokens import Scope, TokenRequest
+from tests.api.client.test_operations import PLAN_REQUEST, SPEC, STATUS
+from tests.api.client.test_surface import OPERATIONS
+from tests.testbed.service import TOKENS, RunningService
+
+pytestmark = pytest.mark.anyio
+BASE_URL = "http://localhost"
+TOKEN_REQUEST = TokenRequest(name="ci", scopes=frozenset({Scope.READ}))
+
+# One call of each operation, so that its method, path and expected answers can be compared.
+EXAMPLES: dict[str, list[Call[Any]]] = {
+    "check_live": [op.check_live()],
+    "check_ready": [op.check_ready()],
+    "get_metrics": [op.get_metrics()],
+    "get_document": [op.get_document(kind) for kind in (GPUS, MODELS, OFFERS, TOPOLOGY)],
+    "get_document_if_changed": [
+        op.get_document_if_changed(kind, etag='"1-a"') for kind in (GPUS, MODELS, OFFERS, TOPOLOGY)
+    ],
+    "replace_document": [
+        op.replace_document(kind, Freeze(), if_match='"1-a"')  # only where it goes matters
+        for kind in (DocumentType(each.kind, Freeze) for each in (GPUS, MODELS, OFFERS, TOPOLOGY))
+    ],
+    "list_document_versions": [op.list_document_versions(kind) for kind in (GPUS, MODELS, OFFERS, TOPOLOGY)],
+    "get_document_version": [op.get_document_version(kind, 1) for kind in (GPUS, MODELS, OFFERS, TOPOLOGY)],
+    "create_plan": [op.create_plan(PLAN_REQUEST)],
+    "list_plans": [op.list_plans()],
+    "get_plan": [op.get_plan("p")],
+    "list_targets": [op.list_targets()],
+    "get_target": [op.get_target("t")],
+    "create_target": [op.create_target("t", SPEC)],
+    "replace_target": [op.replace_target("t", SPEC, if_match='"1-a"')],
+    "delete_target": [op.delete_target("t", if_match='"1-a"')],
+    "get_target_status": [op.get_target_status("t")],
+    "report_target_status": [op.report_target_status("t", STATUS)],
+    "get_freeze": [op.get_freeze()],
+    "replace_freeze": [op.replace_freeze(Freeze(), if_match="*")],
+    "create_token": [op.create_token(TOKEN_REQUEST)],
+    "list_tokens": [op.list_tokens()],
+    "revoke_token": [op.revoke_token("t")],
+    "list_audit": [op.list_audit()],
+    "check_audit": [op.check_audit()],
+}
+
+
+@pytest.fixture
+async def client(sqlite_service: RunningService) -> AsyncIterator[AsyncFleetwright]:
+    async with asynchronous(sqlite_service, Scope.ADMIN) as client:
+        yield client
+
+
+def asynchronous(service: RunningService, scope: Scope | None) -> AsyncFleetwright:
+    token = TOKENS[scope] if scope is not None else None
+    return AsyncFleetwright(BASE_URL, token=token, transport=httpx.ASGITransport(service.app))
+
+
+class FromThread(httpx.BaseTransport):
+    """Calls an ASGI application from a worker thread, on the event loop that the thread came from."""
+
+    def __init__(self, service: RunningService) -> None:
+        self._asgi = httpx.ASGITransport(service.app)
+
+    def handle_request(self, request: httpx.Request) -> httpx.Response:
+        return anyio.from_thread.run(self._exchange, request)
+
+    async def _exchange(self, request: httpx.Request) -> httpx.Response:
+        given = httpx.Request(request.method, request.url, headers=request.headers, content=request.read())
+        response = await self._asgi.handle_async_request(given)
+        return httpx.Response(response.status_code, headers=response.headers, content=await response.aread())
+
+
+async def test_the_service_and_the_client_know_the_same_operations(sqlite_service: RunningService) -> None:
+    assert EXAMPLES.keys() == OPERATIONS.keys()
+    described = {
+        (method.upper(), path): {int(status) for status in operation["responses"] if status.isdigit()}
+        for path, operations in sqlite_service.app.openapi()["paths"].items()
+        for method, operation in operations.items()
+    }
+    reached = set()
+    for call in (call for calls in EXAMPLES.values() for call in calls):
+        fitting = [key for key in described if key[0] == call.method and fits(call.path, key[1])]
+        # A literal path beats a template: /v1/audit/check is not /v1/audit/{seq}.
+        assert fitting, f"the service has no {call}"
+        key = min(fitting, key=lambda key: key[1].count("{"))
+        reached.add(key)
+        assert call.expects <= described[key], f"{call} expects answers that {key[1]} does not describe"
+    assert reached == described.keys(), "operations without a method of the client"
+
+
+def fits(path: str, template: str) -> bool:
+    return re.fullmatch(re.sub(r"\\\{[^/]*?\\\}", "[^/]+", re.escape(template)), path) is not None
+
+
+async def test_probes_and_metrics(client: AsyncFleetwright) -> None:
+    await client.check_live()
+    await client.check_ready()
+    assert "fleetwright_build_info" in await client.get_metrics()
+
+
+@pytest.mark.parametrize("kind", [GPUS, MODELS, OFFERS, TOPOLOGY], ids=lambda kind: kind.kind.value)
+async def test_documents_are_read_replaced_and_kept(client: AsyncFleetwright, kind: DocumentType[Any]) -> None:
+    shipped = await client.get_document(kind)
+    assert isinstance(shipped.document, kind.model)
+    assert await client.get_document_if_changed(kind, etag=shipped.etag) is None
+
+    stored = await client.replace_document(kind, shipped.document, if_match=shipped.etag)
+    assert stored.document == shipped.document
+    assert stored.etag != shipped.etag
+    assert await client.get_document_if_changed(kind, etag=shipped.etag) == stored
+    with pytest.raises(PreconditionFailedError):
+        await client.replace_document(kind, shipped.document, if_match=shipped.etag)
+
+    versions = [info async for info in client.iter_document_versions(kind)]
+    assert [(info.version, info.etag) for info in versions] == [(1, stored.etag)]
+    assert (await client.get_document_version(kind, 0)).document == shipped.document
+    assert await client.get_document_version(kind, 1) == stored
+    with pytest.raises(NotFoundError):
+        await client.get_document_version(kind, 2)
+
+
+async def test_plans_are_made_once_for_a_key_and_read_back(
+    client: AsyncFleetwright, sqlite_service: RunningService
+) -> None:
+    made = await client.create_plan(PLAN_REQUEST, idempotency_key="k")
+    assert await client.create_plan(PLAN_REQUEST, idempotency_key="k") == made
+    sqlite_service.clock.advance(1.0)
+    other = await client.create_plan(PLAN_REQUEST)
+    assert other.id != made.id
+    assert await client.get_plan(made.id) == made
+    assert [summary.id async for summary in client.iter_plans(limit=1)] == [other.id, made.id]
+
+
+async def test_targets_live_and_die(client: AsyncFleetwright) -> None:
+    created = await client.create_target("chat", SPEC)
+    assert created.document.spec == SPEC
+    with pytest.raises(PreconditionFailedError):
+        await client.create_target("chat", SPEC)
+    assert await client.get_target("chat") == created
+
+    changed = SPEC.model_copy(update={"max_step": 3})
+    replaced = await client.replace_target("chat", changed, if_match=created.etag)
+    assert (replaced.document.version, replaced.document.spec.max_step) == (2, 3)
+    assert [target async for target in client.iter_targets()] == [replaced.document]
+
+    with pytest.raises(NotFoundError):
+        await client.get_target_status("chat")
+    await client.report_target_status("chat", STATUS)
+    assert await client.get_target_status("chat") == STATUS
+
+    with pytest.raises(PreconditionFailedError):
+        await client.delete_target("chat", if_match=created.etag)
+    await client.delete_target("chat", if_match=replaced.etag)
+    with pytest.raises(NotFoundError):
+        await client.get_target("chat")
+
+
+async def test_freezing_and_thawing(client: AsyncFleetwright) -> None:
+    thawed = await client.get_freeze()
+    assert not thawed.document.frozen
+    frozen = await client.replace_freeze(Freeze(frozen=True, reason="audit"), if_match=thawed.etag)
+    assert await client.get_freeze() == frozen
+    with pytest.raises(PreconditionFailedError):
+        await client.replace_freeze(Freeze(), if_match=thawed.etag)
+
+
+async def test_tokens_work_until_they_are_revoked(client: AsyncFleetwright, sqlite_service: RunningService) -> None:
+    made = await client.create_token(TOKEN_REQUEST)
+    transport = httpx.ASGITransport(sqlite_service.app)
+    async with AsyncFleetwright(BASE_URL, token=made.secret, transport=transport) as reader:
+        await reader.get_freeze()
+        with pytest.raises(ForbiddenError, match="scope 'operate' is needed"):
+            await reader.replace_freeze(Freeze(), if_match="*")
+        await client.revoke_token(made.info.id)
+        with pytest.raises(UnauthorizedError):
+            await reader.get_freeze()
+    assert made.info.id in {token.id async for token in client.iter_tokens()}
+
+
+async def test_the_audit_is_read_and_checked(client: AsyncFleetwright) -> None:
+    await client.create_target("chat", SPEC)
+    entries = [entry async for entry in client.iter_audit(limit=1)]
+    assert [entry.seq for entry in entries] == list(range(len(entries), 0, -1))
+    assert [entry.action for entry in entries if entry.subject == "targets/chat"] == ["target.created"]
+    check = await client.check_audit()
+    assert check.intact
+    assert check.entries >= len(entries), "the first token may have been made meanwhile"
+
+
+async def test_without_token_nothing_but_probes(sqlite_service: RunningService) -> None:
+    async with asynchronous(sqlite_service, None) as stranger:
+        await stranger.check_ready()
+        with pytest.raises(UnauthorizedError, match="401 Unauthorized: a token is needed"):
+            await stranger.get_freeze()
+
+
+async def test_what_the_service_finds_wrong_is_told_by_field(client: AsyncFleetwright) -> None:
+    with pytest.raises(InvalidRequestError) as caught:
+        await client.create_target("chat", SPEC.model_copy(update={"plan_id": "no-such-plan"}))
+    assert [error.path for error in caught.value.problem.errors] == ["plan_id"]
+
+
+async def test_the_blocking_client_does_the_same(sqlite_service: RunningService) -> None:
+    def work() -> None:
+        with Fleetwright(BASE_URL, token=TOKENS[Scope.ADMIN], transport=FromThread(sqlite_service)) as client:
+            client.check_ready()
+            offers = client.get_document(OFFERS)
+            assert client.replace_document(OFFERS, offers.document, if_match=offers.etag).document == offers.document
+            plan = client.create_plan(PLAN_REQUEST)
+            target = client.create_target("chat", SPEC.model_copy(update={"plan_id": plan.id}))
+            client.report_target_status("chat", STATUS)
+            assert client.get_target_status("chat") == STATUS
+            assert list(client.iter_targets()) == [target.document]
+            with pytest.raises(PreconditionFailedError):
+                client.delete_target("chat", if_match='"9-z"')
+            assert client.check_audit().intact
+
+    await anyio.to_thread.run_sync(work)

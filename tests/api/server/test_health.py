@@ -1,0 +1,96 @@
+"""Liveness, readiness, metrics, request ids and what happens when the database is gone."""
+
+from pathlib import Path
+
+import pytest
+from sqlalchemy import text
+
+from api.schemas.tokens import Scope
+from api.store import Migrations
+from api.store.engine import make_migration_engine, parse_url
+from tests.testbed.service import RunningService, StartService
+
+pytestmark = pytest.mark.anyio
+
+
+async def test_a_good_service_is_live_and_ready(service: RunningService) -> None:
+    async with service.client(None) as client:
+        assert (await client.get("/livez")).json() == {"status": "ok"}
+        assert (await client.get("/readyz")).json() == {"status": "ok"}
+
+
+async def test_a_service_is_not_ready_before_its_schema_is(
+    start_service: StartService, empty_database_url: str
+) -> None:
+    async with start_service(empty_database_url) as running, running.client(None) as client:
+        before = await client.get("/readyz")
+        Migrations(empty_database_url).upgrade()
+        after = await client.get("/readyz")
+    assert (before.status_code, after.status_code) == (503, 200)
+    assert before.headers["content-type"] == "application/problem+json"
+
+
+async def test_an_older_release_serves_on_while_a_newer_schema_is_rolled_out(
+    start_service: StartService, database_url: str
+) -> None:
+    engine = make_migration_engine(parse_url(database_url))
+    with engine.begin() as connection:
+        connection.execute(text("UPDATE alembic_version SET version_num = 'r9999'"))
+    engine.dispose()
+    async with start_service(database_url) as running, running.client(None) as client:
+        assert (await client.get("/readyz")).status_code == 200
+
+
+async def test_without_a_database_the_service_says_so_and_lives(start_service: StartService, tmp_path: Path) -> None:
+    """A folder in place of the file: every connection fails."""
+    (tmp_path / "gone.db").mkdir()
+    async with start_service(f"sqlite+aiosqlite:///{tmp_path}/gone.db") as running, running.client() as client:
+        assert (await client.get("/livez")).status_code == 200
+        ready = await client.get("/readyz")
+        read = await client.get("/v1/gpus")
+        metrics = await client.get("/metrics")
+    for answer in (ready, read):
+        assert answer.status_code == 503
+        assert answer.headers["retry-after"] == "1"
+        assert answer.json()["type"] == "urn:fleetwright:problem:database-unavailable"
+        assert str(tmp_path) not in answer.text
+    assert "fleetwright_database_up 0.0" in metrics.text.splitlines()
+
+
+async def test_every_answer_carries_a_request_id(sqlite_service: RunningService) -> None:
+    async with sqlite_service.client(Scope.READ) as client:
+        made = await client.get("/v1/gpus")
+        kept = await client.get("/v1/nowhere", headers={"X-Request-Id": "abc-123"})
+        forged = await client.get("/v1/gpus", headers={"X-Request-Id": "a b\tc"})
+    assert len(made.headers["x-request-id"]) == 36
+    assert kept.headers["x-request-id"] == kept.json()["request_id"] == "abc-123"
+    assert forged.headers["x-request-id"] != "a b\tc"
+
+
+@pytest.mark.parametrize(("method", "path", "status"), [("GET", "/v1/nowhere", 404), ("DELETE", "/v1/gpus", 405)])
+async def test_even_unknown_routes_answer_with_problems(
+    sqlite_service: RunningService, method: str, path: str, status: int
+) -> None:
+    async with sqlite_service.client() as client:
+        answer = await client.request(method, path)
+    assert answer.status_code == status
+    assert answer.headers["content-type"] == "application/problem+json"
+    assert answer.json()["instance"] == path
+
+
+async def test_a_wrong_method_is_told_every_right_one(sqlite_service: RunningService) -> None:
+    async with sqlite_service.client() as client:
+        answer = await client.patch("/v1/targets/a")
+    assert answer.status_code == 405
+    assert answer.headers["allow"] == "DELETE, GET, PUT"
+
+
+async def test_requests_are_counted_by_route_not_by_path(sqlite_service: RunningService) -> None:
+    async with sqlite_service.client() as client:
+        for number in range(3):
+            await client.get(f"/v1/targets/t{number}")
+            await client.get(f"/nowhere/{number}")
+        text = (await client.get("/metrics")).text
+    assert 'fleetwright_http_requests_total{method="GET",route="/v1/targets/{name}",status="404"} 3.0' in text
+    assert 'fleetwright_http_requests_total{method="GET",route="unmatched",status="404"} 3.0' in text
+    assert "/v1/targets/t1" not in text

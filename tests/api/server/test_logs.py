@@ -1,0 +1,67 @@
+"""Logs: one JSON object a line, with the request it belongs to, and never a secret."""
+
+import io
+import json
+import logging
+from collections.abc import Callable, Iterator
+
+import pytest
+import structlog
+
+from api.schemas.tokens import Scope
+from api.server import configure_logging
+from api.server.settings import LogFormat
+from tests.testbed.service import TOKENS, RunningService
+
+pytestmark = pytest.mark.anyio
+
+
+@pytest.fixture
+def logged() -> Iterator[Callable[[], str]]:
+    """Logging as `serve` sets it up, put back afterwards; what was logged so far."""
+    root, before = logging.getLogger(), structlog.get_config()
+    handlers, level = root.handlers, root.level
+    stream = io.StringIO()
+    configure_logging(level="INFO", log_format=LogFormat.JSON, stream=stream)
+    yield stream.getvalue
+    root.handlers, root.level = handlers, level
+    structlog.configure(**before)
+
+
+async def test_a_request_is_one_line_with_its_id_and_actor(
+    logged: Callable[[], str], sqlite_service: RunningService
+) -> None:
+    async with sqlite_service.client(Scope.READ) as client:
+        await client.get("/v1/freeze", headers={"X-Request-Id": "abc"})
+        await client.get("/livez")
+    (line,) = logged().splitlines()
+    said = json.loads(line)
+    assert (said["event"], said["request_id"], said["actor"]) == ("request", "abc", "token:read")
+    assert (said["route"], said["status"], said["level"]) == ("/v1/freeze", 200, "info")
+
+
+async def test_a_defect_is_logged_without_what_it_held(
+    logged: Callable[[], str], sqlite_service: RunningService
+) -> None:
+    async def broken() -> None:
+        hunter2 = TOKENS[Scope.ADMIN]
+        raise RuntimeError(f"a defect that knows {len(hunter2)} letters")
+
+    sqlite_service.app.add_api_route("/broken", broken)
+    async with sqlite_service.client() as client:
+        answer = await client.get("/broken")
+    log = logged()
+    assert answer.status_code == 500
+    assert answer.headers["content-type"] == "application/problem+json"
+    assert "letters" not in answer.text
+    assert "a defect that knows" in log
+    assert TOKENS[Scope.ADMIN] not in log
+
+
+async def test_a_request_leaves_no_trace_in_its_callers_context(sqlite_service: RunningService) -> None:
+    """The controller of a laptop calls the service inside its own task."""
+    structlog.contextvars.bind_contextvars(target="chat")
+    async with sqlite_service.client() as client:
+        await client.get("/v1/freeze")
+    assert structlog.contextvars.get_contextvars() == {"target": "chat"}
+    structlog.contextvars.clear_contextvars()

@@ -1,0 +1,141 @@
+"""Targets, their status and the freeze over HTTP."""
+
+from typing import Any
+
+import pytest
+
+from api.schemas.tokens import Scope
+from tests.testbed.service import RunningService
+
+pytestmark = pytest.mark.anyio
+SPEC: dict[str, Any] = {
+    "workload": "chat",
+    "application": {
+        "dashboard_url": "http://127.0.0.1:8265/",
+        "application": "llm",
+        "deployments": {"H100": "llm-h100", "L4": "llm-l4"},
+    },
+}
+STATUS: dict[str, Any] = {
+    "phase": "applying",
+    "observed_at": "2026-11-21T12:00:00Z",
+    "planned": {"H100": 2, "L4": 3},
+    "applied": {"H100": 1, "L4": 3},
+    "changes": [{"gpu": "H100", "deployment": "llm-h100", "replicas_now": 1, "replicas_planned": 2}],
+}
+CREATE = {"If-None-Match": "*"}
+
+
+async def test_a_new_target_only_observes(service: RunningService) -> None:
+    async with service.client(Scope.OPERATE) as operator, service.client(Scope.READ) as reader:
+        made = await operator.put("/v1/targets/chat-eu", json=SPEC, headers=CREATE)
+        found = await reader.get("/v1/targets/chat-eu")
+        listed = await reader.get("/v1/targets")
+    assert made.status_code == 201, made.text
+    assert made.json() == found.json() == listed.json()["items"][0]
+    assert found.json()["spec"]["mode"] == "observe"
+    assert found.headers["etag"] == made.headers["etag"]
+
+
+async def test_a_target_is_replaced_under_its_tag_and_keeps_its_history(service: RunningService) -> None:
+    async with service.client(Scope.ADMIN) as client:
+        first = await client.put("/v1/targets/a", json=SPEC, headers=CREATE)
+        taken = await client.put("/v1/targets/a", json=SPEC, headers=CREATE)
+        second = await client.put(
+            "/v1/targets/a", json=SPEC | {"mode": "apply"}, headers={"If-Match": first.headers["etag"]}
+        )
+        stale = await client.put("/v1/targets/a", json=SPEC, headers={"If-Match": first.headers["etag"]})
+        gone = await client.delete("/v1/targets/a", headers={"If-Match": second.headers["etag"]})
+        missing = await client.get("/v1/targets/a")
+        again = await client.put("/v1/targets/a", json=SPEC, headers=CREATE)
+        listed = await client.get("/v1/targets")
+        audit = await client.get("/v1/audit")
+    assert (taken.status_code, second.status_code, stale.status_code) == (412, 200, 412)
+    assert (gone.status_code, missing.status_code, again.status_code) == (204, 404, 201)
+    assert [target["version"] for target in listed.json()["items"]] == [4]
+    actions = [entry["action"] for entry in audit.json()["items"] if entry["subject"] == "targets/a"]
+    assert actions == ["target.created", "target.deleted", "target.replaced", "target.created"]
+
+
+@pytest.mark.parametrize(
+    ("change", "path"),
+    [
+        ({"mode": "yolo"}, "mode"),
+        ({"workload": " "}, "workload"),
+        ({"max_step": 0}, "max_step"),
+        ({"plan_id": "01990000-0000-7000-8000-000000000000"}, "plan_id"),
+        ({"application": SPEC["application"] | {"dashboard_url": "ftp://x"}}, "application.dashboard_url"),
+        ({"application": SPEC["application"] | {"deployments": {}}}, "application.deployments"),
+        ({"application": SPEC["application"] | {"deployments": {"H100": "a", "L4": "a"}}}, "application"),
+    ],
+)
+async def test_a_bad_target_names_its_field(sqlite_service: RunningService, change: dict[str, Any], path: str) -> None:
+    async with sqlite_service.client() as client:
+        answer = await client.put("/v1/targets/a", json=SPEC | change, headers=CREATE)
+        missing = await client.get("/v1/targets/a")
+    assert answer.status_code == 422
+    assert path in [error["path"] for error in answer.json()["errors"]], answer.text
+    assert missing.status_code == 404
+
+
+@pytest.mark.parametrize("name", ["A", "a_b", "-a", "a" * 64, "%00", "a%2Fb"])
+async def test_a_target_name_is_a_dns_label(sqlite_service: RunningService, name: str) -> None:
+    async with sqlite_service.client() as client:
+        answer = await client.put(f"/v1/targets/{name}", json=SPEC, headers=CREATE)
+    assert answer.status_code in {404, 422}
+    assert answer.headers["content-type"] == "application/problem+json"
+
+
+async def test_reports_replace_each_other_and_only_news_is_audited(service: RunningService) -> None:
+    async with service.client() as client:
+        await client.put("/v1/targets/a", json=SPEC, headers=CREATE)
+        assert (await client.get("/v1/targets/a/status")).status_code == 404
+        for _ in range(3):
+            assert (await client.put("/v1/targets/a/status", json=STATUS)).status_code == 204
+        applied = STATUS | {"phase": "applied", "applied": {"H100": 2, "L4": 3}, "changes": []}
+        assert (await client.put("/v1/targets/a/status", json=applied)).status_code == 204
+        found = await client.get("/v1/targets/a/status")
+        audit = await client.get("/v1/audit")
+    assert found.json()["phase"] == "applied"
+    assert [entry["action"] for entry in audit.json()["items"]].count("target.reported") == 2
+
+
+async def test_a_report_on_no_target_is_refused(service: RunningService) -> None:
+    async with service.client() as client:
+        answer = await client.put("/v1/targets/nobody/status", json=STATUS)
+    assert answer.status_code == 404
+
+
+async def test_the_freeze_is_one_switch(service: RunningService) -> None:
+    async with service.client() as client:
+        open_ = await client.get("/v1/freeze")
+        frozen = await client.put(
+            "/v1/freeze", json={"frozen": True, "reason": "power work in row 3"}, headers={"If-Match": "*"}
+        )
+        found = await client.get("/v1/freeze")
+        stale = await client.put("/v1/freeze", json={"frozen": False}, headers={"If-Match": open_.headers["etag"]})
+        audit = await client.get("/v1/audit")
+    assert open_.json() == {"frozen": False, "reason": None}
+    assert (frozen.status_code, found.json()["frozen"], stale.status_code) == (200, True, 412)
+    assert audit.json()["items"][0]["action"] == "fleet.frozen"
+
+
+async def test_metrics_show_planned_and_applied_side_by_side(service: RunningService) -> None:
+    async with service.client() as client:
+        await client.put("/v1/targets/a", json=SPEC | {"mode": "apply"}, headers=CREATE)
+        await client.put("/v1/targets/a/status", json=STATUS)
+        service.clock.advance(7.0)
+        await client.put("/v1/freeze", json={"frozen": True}, headers={"If-Match": "*"})
+        lines = (await client.get("/metrics")).text.splitlines()
+    for line in (
+        'fleetwright_target_replicas_planned{gpu="H100",target="a"} 2.0',
+        'fleetwright_target_replicas_applied{gpu="H100",target="a"} 1.0',
+        'fleetwright_target_phase{phase="applying",target="a"} 1.0',
+        'fleetwright_target_phase{phase="applied",target="a"} 0.0',
+        'fleetwright_target_mode{mode="apply",target="a"} 1.0',
+        'fleetwright_target_status_age_seconds{target="a"} 7.0',
+        "fleetwright_frozen 1.0",
+        "fleetwright_database_up 1.0",
+        'fleetwright_document_version{kind="gpus"} 0.0',
+    ):
+        assert line in lines

@@ -1,0 +1,201 @@
+"""Who may do what: tokens, scopes, the first token, and doors that are open on purpose."""
+
+import asyncio
+from pathlib import Path
+
+import pytest
+from pydantic import ValidationError
+
+from api.schemas.tokens import Scope
+from api.server import Settings
+from api.server.tokens import BootstrapTokenError
+from api.store import Store
+from tests.testbed.service import RunningService, StartService
+
+pytestmark = pytest.mark.anyio
+
+
+async def first_token(running: RunningService) -> str:
+    async with asyncio.timeout(5):
+        while not running.shown_tokens:
+            await asyncio.sleep(0)
+    return running.shown_tokens[0]
+
+
+async def test_the_first_start_shows_an_admin_token_once(start_service: StartService, database_url: str) -> None:
+    async with start_service(database_url) as running:
+        token = await first_token(running)
+        async with running.client(None, params=None) as client:
+            answer = await client.get("/v1/tokens", headers={"Authorization": f"Bearer {token}"})
+    assert [info["name"] for info in answer.json()["items"]] == ["first admin"]
+    assert token not in answer.text
+    async with start_service(database_url) as running, running.client() as client:
+        assert len((await client.get("/v1/tokens")).json()["items"]) == 1
+        assert running.shown_tokens == []
+
+
+async def test_replicas_that_start_together_make_one_token(start_service: StartService, database_url: str) -> None:
+    async with start_service(database_url) as one, start_service(database_url) as other, one.client() as client:
+        async with asyncio.timeout(5):
+            while not (await client.get("/v1/tokens")).json()["items"]:
+                await asyncio.sleep(0)
+        for _ in range(50):
+            await asyncio.sleep(0.001)
+        assert len(one.shown_tokens) + len(other.shown_tokens) == 1
+
+
+async def test_a_bootstrap_file_is_the_first_token(
+    start_service: StartService, database_url: str, tmp_path: Path
+) -> None:
+    secret = "fw_abcdefghijkl_" + "A" * 43
+    file = tmp_path / "token"
+    file.write_text(secret + "\n")
+    for _ in range(2):
+        async with start_service(database_url, bootstrap_token_file=file) as running, running.client(None) as client:
+            async with asyncio.timeout(5):
+                while (
+                    await client.get("/v1/tokens", headers={"Authorization": f"Bearer {secret}"})
+                ).status_code != 200:
+                    await asyncio.sleep(0)
+            assert running.shown_tokens == []
+
+
+@pytest.mark.parametrize("content", ["", "fw_short", "fw_ABCDEFGHIJKL_" + "A" * 43, "é"])
+async def test_a_bad_bootstrap_file_ends_the_start(
+    start_service: StartService, sqlite_url: str, tmp_path: Path, content: str
+) -> None:
+    file = tmp_path / "token"
+    file.write_text(content)
+    with pytest.raises(BootstrapTokenError, match="bootstrap_token_file") as caught:
+        async with start_service(sqlite_url, bootstrap_token_file=file):
+            pass
+    assert content == "" or content not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "header", ["", "Basic YTpi", "Bearer", "Bearer x", f"Bearer fw_{'a' * 12}_{'b' * 43}", "Bearer é"]
+)
+async def test_without_a_good_token_nothing_is_told(service: RunningService, header: str) -> None:
+    async with service.client(None) as client:
+        answer = await client.get("/v1/gpus", headers=[(b"Authorization", header.encode())] if header else [])
+    assert answer.status_code == 401
+    assert answer.headers["www-authenticate"].startswith("Bearer")
+    assert answer.json()["type"] == "urn:fleetwright:problem:unauthorized"
+
+
+ALLOWED = {
+    ("GET", "/v1/gpus"): {Scope.READ, Scope.ADMIN},
+    ("PUT", "/v1/topology"): {Scope.PLAN, Scope.ADMIN},
+    ("POST", "/v1/plans"): {Scope.PLAN, Scope.ADMIN},
+    ("GET", "/v1/targets"): {Scope.READ, Scope.ADMIN},
+    ("PUT", "/v1/freeze"): {Scope.OPERATE, Scope.ADMIN},
+    ("PUT", "/v1/targets/a"): {Scope.OPERATE, Scope.ADMIN},
+    ("GET", "/v1/tokens"): {Scope.ADMIN},
+    ("POST", "/v1/tokens"): {Scope.ADMIN},
+    ("GET", "/v1/audit"): {Scope.ADMIN},
+}
+
+
+@pytest.mark.parametrize("scope", list(Scope))
+async def test_a_scope_allows_what_it_says_and_no_more(sqlite_service: RunningService, scope: Scope) -> None:
+    async with sqlite_service.client(scope) as client:
+        for (method, path), scopes in ALLOWED.items():
+            answer = await client.request(method, path, json={} if method != "GET" else None)
+            assert (answer.status_code != 403) is (scope in scopes), f"{method} {path}: {answer.text}"
+
+
+async def test_a_new_token_works_until_it_is_revoked(service: RunningService) -> None:
+    async with service.client() as admin, service.client(None) as holder:
+        made = await admin.post("/v1/tokens", json={"name": "ci", "scopes": ["read"]})
+        assert made.status_code == 201
+        bearer = {"Authorization": f"Bearer {made.json()['secret']}"}
+        assert (await holder.get("/v1/gpus", headers=bearer)).status_code == 200
+        assert (await holder.put("/v1/freeze", json={}, headers=bearer)).status_code == 403
+        token_id = made.json()["info"]["id"]
+        assert (await admin.delete(f"/v1/tokens/{token_id}")).status_code == 204
+        assert (await holder.get("/v1/gpus", headers=bearer)).status_code == 401
+        assert (await admin.delete(f"/v1/tokens/{token_id}")).status_code == 204, "revoking twice is once"
+        assert (await admin.delete("/v1/tokens/000000000000")).status_code == 404
+        actions = [entry["action"] for entry in (await admin.get("/v1/audit")).json()["items"]]
+    assert actions[:2] == ["token.revoked", "token.created"]
+
+
+async def test_no_token_can_revoke_itself(service: RunningService) -> None:
+    async with service.client() as admin, service.client(None) as holder:
+        made = await admin.post("/v1/tokens", json={"name": "second admin", "scopes": ["admin"]})
+        bearer = {"Authorization": f"Bearer {made.json()['secret']}"}
+        path = f"/v1/tokens/{made.json()['info']['id']}"
+        own = await holder.delete(path, headers=bearer)
+        assert (own.status_code, own.json()["type"]) == (409, "urn:fleetwright:problem:own-token")
+        assert (await holder.get("/v1/tokens", headers=bearer)).status_code == 200
+
+
+async def test_a_token_ends_when_it_expires(service: RunningService) -> None:
+    async with service.client() as admin, service.client(None) as holder:
+        made = await admin.post("/v1/tokens", json={"name": "ci", "scopes": ["read"], "expires_in_s": 60})
+        bearer = {"Authorization": f"Bearer {made.json()['secret']}"}
+        service.clock.advance(59)
+        assert (await holder.get("/v1/gpus", headers=bearer)).status_code == 200
+        service.clock.advance(1)
+        assert (await holder.get("/v1/gpus", headers=bearer)).status_code == 401
+
+
+async def test_a_secret_is_nowhere_in_the_database(service: RunningService, database_url: str) -> None:
+    async with service.client() as admin:
+        made = await admin.post(
+            "/v1/tokens", json={"name": "ci", "scopes": ["read"]}, headers={"Idempotency-Key": "once"}
+        )
+        again = await admin.post(
+            "/v1/tokens", json={"name": "ci", "scopes": ["read"]}, headers={"Idempotency-Key": "once"}
+        )
+        audit = await admin.get("/v1/audit")
+    secret = made.json()["secret"]
+    assert again.json() == {"info": made.json()["info"], "secret": None}
+    assert again.headers["idempotent-replayed"] == "true"
+    assert secret not in audit.text
+    store = Store(database_url)
+    async with store.reading() as tx:
+        record = await tx.tokens.get(made.json()["info"]["id"])
+    await store.close()
+    assert record is not None
+    assert secret.encode() not in record.secret_sha256
+
+
+async def test_open_doors_are_for_loopback_only(start_service: StartService, sqlite_url: str) -> None:
+    with pytest.raises(ValidationError, match="allowed only with a loopback host"):
+        Settings(host="0.0.0.0", anonymous_read=True)
+    async with start_service(sqlite_url, anonymous_read=True) as running, running.client(None) as client:
+        assert (await client.get("/v1/gpus")).status_code == 200
+        assert (await client.put("/v1/freeze", json={}, headers={"If-Match": "*"})).status_code == 401
+        assert (await client.get("/v1/tokens")).status_code == 401
+        rebound = await client.get("/v1/gpus", headers={"Host": "evil.example"})
+        assert rebound.status_code == 403
+    async with start_service(sqlite_url, insecure_no_auth=True) as running, running.client(None) as client:
+        assert (await client.put("/v1/freeze", json={}, headers={"If-Match": "*"})).status_code == 200
+        foreign = {"If-Match": "*", "Origin": "https://evil.example"}
+        assert (await client.put("/v1/freeze", json={}, headers=foreign)).status_code == 403
+
+
+async def test_a_caller_that_runs_away_is_slowed_down(start_service: StartService, sqlite_url: str) -> None:
+    async with (
+        start_service(sqlite_url, rate_limit_per_s=2.0, rate_limit_burst=3) as running,
+        running.client(Scope.READ) as fast,
+        running.client(Scope.ADMIN) as other,
+    ):
+        assert [(await fast.get("/v1/freeze")).status_code for _ in range(5)] == [200, 200, 200, 429, 429]
+        refused = await fast.get("/v1/freeze")
+        assert refused.headers["retry-after"] == "1"
+        assert (await other.get("/v1/freeze")).status_code == 200
+        assert (await fast.get("/livez")).status_code == 200
+        running.clock.advance(1.0)
+        assert [(await fast.get("/v1/freeze")).status_code for _ in range(3)] == [200, 200, 429]
+
+
+async def test_guessing_tokens_is_slowed_down_too(start_service: StartService, sqlite_url: str) -> None:
+    async with start_service(sqlite_url, rate_limit_per_s=1.0, rate_limit_burst=5) as running:
+        statuses = []
+        for number in range(8):
+            async with running.client(None) as client:
+                guess = {"Authorization": f"Bearer fw_{number:0>12}_{'x' * 43}"}
+                statuses.append((await client.get("/v1/gpus", headers=guess)).status_code)
+    assert statuses == [401] * 5 + [429] * 3

@@ -1,0 +1,105 @@
+"""What was acknowledged is there: under 200 clients at once, and after `kill -9` in the middle of writes."""
+
+import asyncio
+from collections import Counter
+
+import pytest
+
+from api.client import AsyncFleetwright, ConnectionFailedError, PreconditionFailedError
+from api.schemas.targets import RayServeApplication, TargetSpec
+from api.store import Migrations
+from tests.testbed.server import Server, StartServer
+
+CLIENTS = 200
+WRITES_EACH = 3
+DOCUMENTS = 20
+UNLIMITED = {"rate_limit_per_s": "100000", "rate_limit_burst": "100000"}
+
+
+def spec(note: str) -> TargetSpec:
+    """A target whose workload name is the thing that is counted."""
+    application = RayServeApplication.model_validate(
+        {"dashboard_url": "http://127.0.0.1:1/", "application": "a", "deployments": {"H100": note}}
+    )
+    return TargetSpec(workload="w", application=application)
+
+
+async def add_to(client: AsyncFleetwright, name: str, mark: str) -> None:
+    """Read, add a mark to what was read, write under its ETag; again until it is in."""
+    while True:
+        found = await client.get_target(name)
+        marks = found.document.spec.application.deployments
+        application = found.document.spec.application.model_copy(update={"deployments": marks | {mark: mark}})
+        try:
+            await client.replace_target(
+                name, found.document.spec.model_copy(update={"application": application}), if_match=found.etag
+            )
+        except PreconditionFailedError:
+            continue
+        return
+
+
+@pytest.mark.postgres
+def test_200_clients_lose_no_update(start_server: StartServer, postgres_url: str) -> None:
+    Migrations(postgres_url).upgrade()
+    server = start_server(postgres_url, **UNLIMITED)
+
+    async def client(number: int) -> None:
+        async with server.async_client() as api:
+            for write in range(WRITES_EACH):
+                await add_to(api, f"t{(number + write) % DOCUMENTS}", f"c{number}-{write}")
+
+    async def all_clients() -> None:
+        async with server.async_client() as api:
+            for number in range(DOCUMENTS):
+                await api.create_target(f"t{number}", spec("first"))
+        # A 5xx, or any answer but success and 412, raises out of here.
+        await asyncio.gather(*(client(number) for number in range(CLIENTS)))
+
+    asyncio.run(all_clients())
+    with server.client() as api:
+        targets = list(api.iter_targets())
+        check = api.check_audit()
+        metrics = api.get_metrics()
+    marks = Counter(mark for target in targets for mark in target.spec.application.deployments)
+    assert set(marks) == {f"c{number}-{write}" for number in range(CLIENTS) for write in range(WRITES_EACH)} | {"H100"}
+    assert sum(target.version for target in targets) == DOCUMENTS + CLIENTS * WRITES_EACH
+    assert check.intact
+    assert not [line for line in metrics.splitlines() if 'status="5' in line]
+
+
+def test_kill_9_loses_nothing_acknowledged(start_server: StartServer, database_url: str) -> None:
+    server = start_server(database_url, **UNLIMITED)
+    acknowledged: set[str] = set()
+    for round_number in range(3):
+        asyncio.run(_write_until_killed(server, acknowledged, round_number))
+        server = start_server(database_url, **UNLIMITED)
+        with server.client() as api:
+            stored = {target.name for target in api.iter_targets()}
+            assert acknowledged <= stored, f"lost: {sorted(acknowledged - stored)}"
+            assert api.check_audit().intact
+            created = [entry.subject for entry in api.iter_audit() if entry.action == "target.created"]
+            assert sorted(created) == sorted(f"targets/{name}" for name in stored)
+    assert len(acknowledged) > 30
+
+
+async def _write_until_killed(server: Server, acknowledged: set[str], round_number: int) -> None:
+    """Eight writers; the process is killed while all of them are waiting for an answer."""
+    enough = asyncio.Event()
+
+    async def write(writer: int) -> None:
+        async with server.async_client() as api:
+            for number in range(10_000):
+                name = f"k{round_number}-{writer}-{number}"
+                try:
+                    await api.create_target(name, spec("x"))
+                except ConnectionFailedError:
+                    return
+                acknowledged.add(name)
+                if len(acknowledged) % 40 == 39:
+                    enough.set()
+
+    writers = [asyncio.create_task(write(writer)) for writer in range(8)]
+    await enough.wait()
+    server.kill()
+    await asyncio.gather(*writers)

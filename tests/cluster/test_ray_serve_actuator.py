@@ -1,0 +1,207 @@
+"""The Serve actuator and the controller on a real Ray cluster: what is read is what runs, what is asked for happens."""
+
+import asyncio
+from collections.abc import AsyncIterator, Iterator
+from contextlib import contextmanager
+from itertools import pairwise
+from typing import Any
+
+import httpx
+import pytest
+
+from api.schemas.targets import Mode, Phase, RayServeApplication, TargetStatus
+from deploy.actuator import Actuator, Observation, Replicas, Step
+from deploy.controller import Controller
+from deploy.errors import ActuationError
+from deploy.ray_serve import RayServeActuator
+from tests.deploy.house import House, house_of
+from tests.testbed.ray_cluster import RayCluster
+from tests.testbed.ray_serve import APPLICATIONS, ServeApp, running_serve_app
+from tests.testbed.service import RunningService
+from tests.testbed.waiting import PATIENCE_S, wait_for
+
+pytestmark = [pytest.mark.ray, pytest.mark.anyio]
+
+H100, A100, L4 = "H100-SXM", "A100-80GB-SXM", "L4"  # as the catalogue names them
+DEPLOYMENTS = {H100: "on-h100", A100: "on-a100", L4: "on-l4"}
+POOLS = {"on-h100": "H100", "on-a100": "A100", "on-l4": "L4"}  # as Ray labels the nodes that have them
+
+
+@pytest.fixture(scope="module")
+def app(ray_cluster: RayCluster) -> Iterator[ServeApp]:
+    """One application for all tests here: each scales it from wherever the one before left it."""
+    with running_serve_app(ray_cluster, pools=POOLS, name="chat") as app:
+        yield app
+
+
+@pytest.fixture
+def application(app: ServeApp, ray_cluster: RayCluster) -> RayServeApplication:
+    described = {"dashboard_url": ray_cluster.dashboard_url, "application": app.name, "deployments": DEPLOYMENTS}
+    return RayServeApplication.model_validate(described)
+
+
+@pytest.fixture
+async def http() -> AsyncIterator[httpx.AsyncClient]:
+    async with httpx.AsyncClient(trust_env=False) as http:
+        yield http
+
+
+@pytest.fixture
+def actuator(http: httpx.AsyncClient, application: RayServeApplication) -> RayServeActuator:
+    return RayServeActuator(http, application)
+
+
+@pytest.fixture
+async def house(sqlite_service: RunningService) -> AsyncIterator[House]:
+    async with house_of(sqlite_service) as house:
+        yield house
+
+
+async def bring_about(actuator: Actuator, wanted: Replicas, *, max_step: int = 100) -> list[Observation]:
+    """Round after round until the target is as wanted; everything that was seen on the way."""
+    seen = []
+    async with asyncio.timeout(PATIENCE_S):
+        while True:
+            observation = await actuator.observe()
+            seen.append(observation)
+            if actuator.verify(wanted=wanted, observation=observation):
+                return seen
+            for step in actuator.plan_changes(wanted=wanted, observation=observation, max_step=max_step):
+                await actuator.apply(step)
+            await asyncio.sleep(0.05)
+
+
+async def rounds_until(house: House, controller: Controller, phase: Phase) -> list[TargetStatus]:
+    """Rounds until the target is in a phase; every report on the way."""
+    seen: list[TargetStatus] = []
+    async with asyncio.timeout(PATIENCE_S):
+        while not seen or seen[-1].phase is not phase:
+            await house.round(controller)
+            seen.append(await house.status("chat"))
+            await asyncio.sleep(0.05)
+    return seen
+
+
+def counts(app: ServeApp) -> dict[str, int]:
+    return {deployment: len(app.replicas(deployment)) for deployment in POOLS}
+
+
+async def test_scales_up_and_down_and_reads_it_back(actuator: RayServeActuator, app: ServeApp) -> None:
+    for wanted in ({H100: 2, A100: 1, L4: 3}, {H100: 1, A100: 0, L4: 1}, {H100: 1, A100: 1, L4: 1}):
+        last = (await bring_about(actuator, wanted))[-1]
+        assert (last.running, last.asked, last.note) == (wanted, wanted, None)
+        assert counts(app) == {DEPLOYMENTS[gpu]: count for gpu, count in wanted.items()}
+
+
+async def test_replicas_run_on_the_gpus_they_were_asked_for(
+    actuator: RayServeActuator, app: ServeApp, ray_cluster: RayCluster
+) -> None:
+    await bring_about(actuator, {H100: 2, A100: 1, L4: 2})
+    for deployment, accelerator in POOLS.items():
+        node_ids = {replica.node_id for replica in app.replicas(deployment)}
+        assert node_ids == {ray_cluster.node_ids[accelerator.lower()]}
+
+
+async def test_makes_before_it_breaks(actuator: RayServeActuator) -> None:
+    before, after = {H100: 0, A100: 1, L4: 4}, {H100: 3, A100: 1, L4: 0}
+    await bring_about(actuator, before)
+    seen = await bring_about(actuator, after, max_step=2)
+    ready = next(index for index, observation in enumerate(seen) if observation.running[H100] >= 3)
+    assert all(observation.running[L4] == 4 for observation in seen[:ready])
+    assert all(sum(observation.running.values()) >= sum(after.values()) for observation in seen)
+    asked = [sum(observation.asked.values()) for observation in seen]
+    assert max(abs(later - earlier) for earlier, later in pairwise(asked)) == 2
+
+
+async def test_waits_for_gpus_that_are_not_there_and_can_turn_back(actuator: RayServeActuator) -> None:
+    """The node has 8 H100s.  The ninth replica never starts, so the L4s that it should replace stay."""
+    start, too_much = {H100: 1, A100: 1, L4: 2}, {H100: 9, A100: 1, L4: 0}
+    await bring_about(actuator, start)
+    await actuator.apply(Step(gpu=H100, replicas_before=1, replicas_after=9))
+    running = 0
+    async with asyncio.timeout(PATIENCE_S):
+        while running < 8:
+            observation = await actuator.observe()
+            running = observation.running[H100]
+            assert actuator.plan_changes(wanted=too_much, observation=observation, max_step=100) == ()
+            await asyncio.sleep(0.1)
+    assert (await bring_about(actuator, start))[-1].running == start
+
+
+async def test_what_serve_does_not_have_is_named(http: httpx.AsyncClient, application: RayServeApplication) -> None:
+    misspelt = application.model_copy(update={"application": "chta"})
+    with pytest.raises(ActuationError, match="no application 'chta'; it has: chat"):
+        await RayServeActuator(http, misspelt).observe()
+    stranger = RayServeActuator(http, application.model_copy(update={"deployments": {H100: "nowhere"}}))
+    with pytest.raises(ActuationError, match="has no deployment 'nowhere'; it has: Ingress, on-a100"):
+        await stranger.observe()
+    with pytest.raises(ActuationError, match="nowhere"):
+        await stranger.apply(Step(gpu=H100, replicas_before=0, replicas_after=1))
+
+
+async def test_an_application_without_external_scaler_refuses(actuator: RayServeActuator, app: ServeApp) -> None:
+    with external_scaler_off(app):
+        before = await actuator.observe()
+        assert "external_scaler_enabled is off" in (before.note or "")
+        more = before.asked[L4] + 1
+        with pytest.raises(ActuationError, match="must say external_scaler_enabled: true"):
+            await actuator.apply(Step(gpu=L4, replicas_before=more - 1, replicas_after=more))
+        assert (await actuator.observe()).asked == before.asked
+
+
+async def test_the_controller_carries_a_plan_out_and_back(
+    house: House, app: ServeApp, actuator: RayServeActuator, application: RayServeApplication, http: httpx.AsyncClient
+) -> None:
+    start, planned = {H100: 1, A100: 1, L4: 3}, {H100: 3, A100: 1, L4: 0}
+    await bring_about(actuator, start)
+    await house.register_real("chat", application, plan_id=await house.plan(planned), max_step=2)
+    seen = await rounds_until(house, house.controller(http=http), Phase.APPLIED)
+    assert seen[-1].applied == seen[-1].planned == planned
+    assert counts(app) == {DEPLOYMENTS[gpu]: count for gpu, count in planned.items()}
+    ready = next(index for index, status in enumerate(seen) if status.applied[H100] >= 3)
+    assert {status.applied[L4] for status in seen[:ready]} == {3}
+
+    await house.change("chat", plan_id=await house.plan(start))
+    back = await rounds_until(house, house.controller(http=http), Phase.APPLIED)
+    assert back[-1].applied == start
+
+
+async def test_the_controller_writes_nothing_where_it_may_not(
+    house: House, actuator: RayServeActuator, application: RayServeApplication, http: httpx.AsyncClient
+) -> None:
+    start = {H100: 1, A100: 1, L4: 1}
+    await bring_about(actuator, start)
+    await house.register_real("chat", application, plan_id=await house.plan({H100: 2}), mode=Mode.OBSERVE)
+    controller = house.controller(http=http)
+    await rounds_until(house, controller, Phase.OBSERVED)
+    await house.change("chat", mode=Mode.RECOMMEND)
+    recommended = (await rounds_until(house, controller, Phase.RECOMMENDED))[-1]
+    await house.freeze(frozen=True)
+    await house.change("chat", mode=Mode.APPLY)
+    frozen = (await rounds_until(house, controller, Phase.FROZEN))[-1]
+    assert frozen.changes == recommended.changes
+    assert [change.deployment for change in frozen.changes] == ["on-a100", "on-h100", "on-l4"]
+    assert (await actuator.observe()).asked == start
+
+    await house.freeze(frozen=False)
+    assert (await rounds_until(house, controller, Phase.APPLIED))[-1].applied == {H100: 2, A100: 0, L4: 0}
+
+
+@contextmanager
+def external_scaler_off(app: ServeApp) -> Iterator[None]:
+    """The same application, declared again with one switch changed, and in the end as it was."""
+    declared = app.status()["deployed_app_config"]
+    declare(app, declared | {"external_scaler_enabled": False})
+    try:
+        yield
+    finally:
+        declare(app, declared)
+
+
+def declare(app: ServeApp, config: dict[str, Any]) -> None:
+    app.dashboard.put(APPLICATIONS, json={"applications": [config]}).raise_for_status()
+    wait_for(
+        app.status,
+        lambda status: (status["deployed_app_config"], status["status"]) == (config, "RUNNING"),
+        what="application as declared",
+    )
