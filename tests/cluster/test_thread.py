@@ -41,7 +41,7 @@ def question(rate_rps: float) -> PlanRequest:
                     "slo": {"tpot_ms": {"mean": 100}, "ttft_ms": {"mean": 2000}},
                 }
             ],
-            "offers": [offer("L4", 0.5, 3), offer("A100-80GB-SXM", 1.5, 2), offer("H100-SXM", 4.0, 8)],
+            "offers": [offer("L4", 0.05, 3), offer("A100-80GB-SXM", 1.0, 2), offer("H100-SXM", 4.0, 8)],
         }
     )
 
@@ -87,7 +87,7 @@ def test_a_question_over_http_ends_as_replicas_on_ray(
     )
     before = running(serve_app)
     with server.client() as api:
-        plan_id, planned = planned_by(api, question(rate_rps=70.0))
+        plan_id, planned = planned_by(api, question(rate_rps=37.0))
         assert set(planned) == set(DEPLOYMENTS), f"the test wants every GPU type in the plan: {planned}"
         assert planned != before
         api.create_target("chat", TargetSpec(workload="chat", application=application, plan_id=plan_id))

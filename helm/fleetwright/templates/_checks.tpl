@@ -1,0 +1,39 @@
+{{/* What the schema cannot say: fields that must agree.  All defects are named at once. */}}
+{{- define "fleetwright.checks" -}}
+{{- $problems := list -}}
+{{- $database := .Values.database -}}
+{{- if eq $database.type "sqlite" -}}
+{{- if gt (int .Values.api.replicas) 1 -}}
+{{- $problems = append $problems (printf "api.replicas is %d, but database.type sqlite allows 1: use postgresql for more" (int .Values.api.replicas)) -}}
+{{- end -}}
+{{- if .Values.api.autoscaling.enabled -}}
+{{- $problems = append $problems "api.autoscaling.enabled is true, but database.type sqlite allows one replica: use postgresql" -}}
+{{- end -}}
+{{- range $path, $name := dict "database.postgresql.urlSecret.name" $database.postgresql.urlSecret.name "migrations.urlSecret.name" .Values.migrations.urlSecret.name -}}
+{{- if $name -}}
+{{- $problems = append $problems (printf "%s is %q, but database.type is sqlite: set postgresql, or leave the name empty" $path $name) -}}
+{{- end -}}
+{{- end -}}
+{{- else if not $database.postgresql.urlSecret.name -}}
+{{- $problems = append $problems "database.postgresql.urlSecret.name is empty: name the Secret that holds the address of the database" -}}
+{{- end -}}
+{{- with .Values.api.autoscaling -}}
+{{- if and .enabled (gt (int .minReplicas) (int .maxReplicas)) -}}
+{{- $problems = append $problems (printf "api.autoscaling.minReplicas is %d: allowed are 1 to maxReplicas, %d" (int .minReplicas) (int .maxReplicas)) -}}
+{{- end -}}
+{{- end -}}
+{{- if ge (int .Values.api.preStopSleepSeconds) (int .Values.api.terminationGracePeriodSeconds) -}}
+{{- $problems = append $problems (printf "api.preStopSleepSeconds is %d: allowed is less than terminationGracePeriodSeconds, %d" (int .Values.api.preStopSleepSeconds) (int .Values.api.terminationGracePeriodSeconds)) -}}
+{{- end -}}
+{{- $own := list "FLEETWRIGHT_BOOTSTRAP_TOKEN_FILE" "FLEETWRIGHT_DATABASE_URL" "FLEETWRIGHT_HOST" "FLEETWRIGHT_LOG_LEVEL" "FLEETWRIGHT_PORT" -}}
+{{- range $component := list "api" "controller" -}}
+{{- range (index $.Values $component).extraEnv -}}
+{{- if has .name $own -}}
+{{- $problems = append $problems (printf "%s.extraEnv sets %s, which the chart sets itself from its values" $component .name) -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+{{- if $problems -}}
+{{- printf "\n\nThese values do not fit together:\n  - %s\n" (join "\n  - " $problems) | fail -}}
+{{- end -}}
+{{- end -}}

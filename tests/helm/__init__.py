@@ -1,0 +1,1 @@
+"""The chart, rendered; tests/cluster installs it."""

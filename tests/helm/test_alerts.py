@@ -1,0 +1,57 @@
+"""The alert rules, checked and unit-tested by promtool; what they watch is exported by the service."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from tests.helm.chart import ALERTS, ROOT
+from tests.testbed.prometheus import PrometheusError, Promtool
+
+pytestmark = pytest.mark.prometheus
+
+UNIT_TESTS = Path(__file__).parent / "alerts_test.yaml"
+
+
+def rules() -> list[dict[str, Any]]:
+    """Every alert rule."""
+    return [rule for group in yaml.safe_load(ALERTS.read_text())["groups"] for rule in group["rules"]]
+
+
+def test_promtool_accepts_the_rules(promtool: Promtool) -> None:
+    assert f"{len(rules())} rules found" in promtool.check_rules(ALERTS)
+
+
+def test_each_alert_fires_when_it_should_and_only_then(promtool: Promtool) -> None:
+    assert "SUCCESS" in promtool.test_rules(UNIT_TESTS)
+
+
+def test_a_rule_that_says_something_else_fails_its_unit_test(promtool: Promtool, tmp_path: Path) -> None:
+    (tmp_path / "alerts.yaml").write_text(ALERTS.read_text().replace("== 0\n", "== 1\n"))
+    tests = yaml.safe_load(UNIT_TESTS.read_text()) | {"rule_files": ["alerts.yaml"]}
+    (tmp_path / "tests.yaml").write_text(yaml.safe_dump(tests))
+    with pytest.raises(PrometheusError, match="FleetwrightDatabaseDown"):
+        promtool.test_rules(tmp_path / "tests.yaml")
+
+
+def test_every_alert_is_tested_both_ways() -> None:
+    cases = [case for each in yaml.safe_load(UNIT_TESTS.read_text())["tests"] for case in each["alert_rule_test"]]
+    names = {rule["alert"] for rule in rules()}
+    assert {case["alertname"] for case in cases if case["exp_alerts"]} == names
+    assert {case["alertname"] for case in cases if not case["exp_alerts"]} == names
+
+
+@pytest.mark.parametrize("rule", rules(), ids=lambda rule: str(rule["alert"]))
+def test_an_alert_says_how_bad_it_is_and_what_to_do(rule: dict[str, Any]) -> None:
+    assert rule["labels"]["severity"] in {"info", "warning", "critical"}
+    assert rule["annotations"]["summary"].endswith(".")
+    assert len(rule["annotations"]["description"]) > len(rule["annotations"]["summary"])
+
+
+def test_the_operations_page_says_where_to_look_first() -> None:
+    page = (ROOT / "docs" / "operations.md").read_text()
+    listed = [
+        tuple(cell.strip() for cell in line.split("|")[1:3]) for line in page.splitlines() if "| Fleetwright" in line
+    ]
+    assert listed == [(rule["alert"], rule["labels"]["severity"]) for rule in rules()]

@@ -1,0 +1,137 @@
+"""The dashboards: up to date, laid out, and asking only for what the service exports."""
+
+import itertools
+import re
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client.parser import text_string_to_metric_families
+
+from api.schemas.targets import Phase, RayServeApplication, Target, TargetSpec, TargetStatus
+from api.server.metrics import FleetState, ReportedTarget, ServiceMetrics, render_state
+from deploy.metrics import ControllerMetrics
+from scripts.dashboards import __main__ as command
+from scripts.dashboards.grafana import GRID_COLUMNS, Dashboard
+from tests.helm.chart import ALERTS
+
+NOW = datetime(2026, 11, 21, tzinfo=UTC)
+SELECTOR = re.compile(r"(?P<metric>fleetwright_\w+)(?:\{(?P<matchers>[^}]*)\})?")
+MATCHER = re.compile(r"(\w+)\s*[=!]~?")
+
+dashboards = pytest.mark.parametrize("dashboard", command.DASHBOARDS, ids=lambda each: str(each.uid))
+
+
+def test_the_committed_files_are_up_to_date() -> None:
+    assert command.stale() == []
+    assert command.main(["--check"]) == 0
+
+
+def test_a_changed_file_and_one_too_many_are_noticed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(command, "FOLDER", tmp_path)
+    assert command.main([]) == 0
+    assert command.main(["--check"]) == 0
+    (written,) = tmp_path.iterdir()
+    written.write_text(written.read_text().replace("Now", "Then"))
+    (tmp_path / "other.json").write_text("{}")
+    assert command.main(["--check"]) == 1
+    assert re.findall(r"(\S+) is out of date", capsys.readouterr().err) == [written.name, "other.json"]
+
+
+@dashboards
+def test_panels_lie_side_by_side_on_the_grid(dashboard: Dashboard) -> None:
+    taken: set[tuple[int, int]] = set()
+    for panel in dashboard.to_json()["panels"]:
+        cells = set(_cells(panel["gridPos"]))
+        assert not taken & cells, panel["title"]
+        assert all(x < GRID_COLUMNS for x, _ in cells), panel["title"]
+        taken |= cells
+
+
+@dashboards
+def test_panels_have_ids_of_their_own_and_explain_themselves(dashboard: Dashboard) -> None:
+    panels = dashboard.to_json()["panels"]
+    assert len({panel["id"] for panel in panels}) == len(panels)
+    assert all(panel["description"].endswith(".") for panel in panels if panel["type"] != "row")
+
+
+@dashboards
+def test_every_value_of_a_state_has_a_meaning(dashboard: Dashboard) -> None:
+    """The query numbers the states; the panel must name each number."""
+    timelines = [panel for row in dashboard.rows for panel in row.panels if panel.kind == "state-timeline"]
+    assert timelines
+    for panel in timelines:
+        (query,) = panel.queries
+        numbers = [int(number) for number in re.findall(r"\* (\d+)", query.expr)]
+        assert numbers == [meaning.value for meaning in panel.meanings]
+        assert re.findall(r'"(\w+)"\} == 1', query.expr) == [meaning.text for meaning in panel.meanings]
+
+
+@dashboards
+def test_queries_ask_only_for_what_is_exported(dashboard: Dashboard) -> None:
+    for query in dashboard.queries():
+        _assert_exported(query.expr)
+    for variable in dashboard.variables:
+        _assert_exported(variable.query)
+
+
+def test_alerts_ask_only_for_what_is_exported() -> None:
+    for group in yaml.safe_load(ALERTS.read_text())["groups"]:
+        for rule in group["rules"]:
+            _assert_exported(rule["expr"])
+
+
+@dashboards
+def test_a_dashboard_shows_everything_that_is_exported(dashboard: Dashboard) -> None:
+    asked = {match["metric"] for query in dashboard.queries() for match in SELECTOR.finditer(query.expr)}
+    left_out = {
+        name
+        for name in _exported()
+        if not name.endswith(("_created", "_sum", "_count")) and name not in asked
+    }  # fmt: skip
+    assert left_out == set()
+
+
+def _assert_exported(expression: str) -> None:
+    exported = _exported()
+    found = list(SELECTOR.finditer(expression))
+    assert found, expression
+    for match in found:
+        assert match["metric"] in exported, expression
+        labels = set(MATCHER.findall(match["matchers"] or "")) - {"namespace"}  # Prometheus' own
+        assert labels <= exported[match["metric"]], expression
+
+
+def _exported() -> dict[str, set[str]]:
+    """The labels of every series that the service and its controller export once they have done something."""
+    service, registry = ServiceMetrics(), CollectorRegistry()
+    service.observe_request(method="GET", route="/v1/gpus", status=200, duration_s=0.01)
+    service.observe_plan(status="optimal", solve_s=0.1)
+    controller = ControllerMetrics(registry)
+    controller.round_ended(ok=True, duration_s=0.1)
+    controller.wrote(target="chat", kind="scale")
+    pages = service.render() + render_state(_state()) + generate_latest(registry)
+    families = text_string_to_metric_families(pages.decode())
+    samples = itertools.chain.from_iterable(family.samples for family in families)
+    return {sample.name: set(sample.labels) for sample in samples}
+
+
+def _state() -> FleetState:
+    application = RayServeApplication.model_validate(
+        {"dashboard_url": "http://ray.invalid:8265", "application": "chat", "deployments": {"H100": "h100"}}
+    )
+    target = Target(name="chat", version=1, spec=TargetSpec(workload="chat", application=application))
+    status = TargetStatus(phase=Phase.APPLIED, observed_at=NOW, planned={"H100": 2}, applied={"H100": 2})
+    reported = ReportedTarget(target=target, status=status, reported_at=NOW)
+    return FleetState(at=NOW, database_up=True, targets=[reported], document_versions=[("gpus", 1)])
+
+
+def _cells(position: dict[str, Any]) -> Iterator[tuple[int, int]]:
+    x, y = position["x"], position["y"]
+    return itertools.product(range(x, x + position["w"]), range(y, y + position["h"]))

@@ -1,0 +1,87 @@
+"""The chart's containers against the real program: its options, its environment, the image it is in."""
+
+import re
+from importlib.metadata import version
+from pathlib import Path
+
+import pytest
+import yaml
+from typer.testing import CliRunner
+
+from api.cli.app import app
+from api.server.settings import Settings
+from tests.helm.chart import CHART, POSTGRES, ROOT, SQLITE, Object, container, environment, render
+from tests.testbed.helm import Helm
+
+DOCKERFILE = ROOT / "deploy" / "images" / "Dockerfile"
+IMAGE_LOCK = ROOT / "deploy" / "images" / "requirements.lock"
+TESTED_LOCK = ROOT / "requirements-dev.lock"
+PINNED = re.compile(r"^\S+==[^\s;]+", re.MULTILINE)
+
+
+@pytest.mark.parametrize(
+    ("profile", "name"), [(SQLITE, "-api"), (SQLITE, "-controller"), (POSTGRES, "-migrate"), (POSTGRES, "-controller")]
+)
+@pytest.mark.parametrize("values", [[], ["--set", "controller.observeOnly=true"]], ids=["default", "observe-only"])
+def test_the_command_line_knows_every_argument(helm3: Helm, profile: Path, name: str, values: list[str]) -> None:
+    """With `--help` behind them the arguments are parsed, unknown ones refused, and nothing is run."""
+    arguments = container(_workload(render(helm3, *values, profile=profile), name))["args"]
+    done = CliRunner().invoke(app, [*arguments, "--help"])
+    assert done.exit_code == 0, done.output
+
+
+def test_the_command_line_refuses_an_argument_it_does_not_know() -> None:
+    assert CliRunner().invoke(app, ["serve", "--no-contoller", "--help"]).exit_code == 2
+
+
+@pytest.mark.parametrize("profile", [SQLITE, POSTGRES], ids=lambda path: path.stem)
+def test_the_service_knows_every_setting(helm3: Helm, profile: Path) -> None:
+    known = {f"FLEETWRIGHT_{name.upper()}" for name in Settings.model_fields}
+    assert environment(_workload(render(helm3, profile=profile), "-api")).keys() <= known
+
+
+def test_the_service_accepts_the_settings(helm3: Helm, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in environment(_workload(render(helm3, profile=SQLITE), "-api")).items():
+        monkeypatch.setenv(name, value)
+    settings = Settings()
+    assert (settings.host, settings.port, settings.log_level) == ("0.0.0.0", 8400, "DEBUG")
+
+
+def test_the_chart_installs_the_version_it_is_released_with() -> None:
+    chart = yaml.safe_load((CHART / "Chart.yaml").read_text())
+    assert chart["version"] == chart["appVersion"] == version("fleetwright")
+
+
+class TestImage:
+    def test_copies_only_what_there_is(self) -> None:
+        sources = re.findall(r"^COPY (?!--from)(.+) \S+$", DOCKERFILE.read_text(), re.MULTILINE)
+        paths = [ROOT / name for line in sources for name in line.split()]
+        assert paths
+        assert [path for path in paths if not path.exists()] == []
+
+    def test_copies_every_package_of_the_project(self) -> None:
+        wanted = re.search(r"^packages = \[(.+)\]$", (ROOT / "pyproject.toml").read_text(), re.MULTILINE)
+        assert wanted is not None
+        for package in re.findall(r'"(\w+)"', wanted[1]):
+            assert re.search(rf"^COPY {package} {package}/?$", DOCKERFILE.read_text(), re.MULTILINE), package
+
+    def test_runs_as_the_user_of_the_chart(self, helm3: Helm) -> None:
+        security = _workload(render(helm3), "-api")["spec"]["template"]["spec"]["securityContext"]
+        assert f"USER {security['runAsUser']}:{security['runAsGroup']}" in DOCKERFILE.read_text()
+
+    def test_names_no_registry(self) -> None:
+        bases = re.findall(r"^(?:FROM|ARG \w+=)\s*(\S+)", DOCKERFILE.read_text(), re.MULTILINE)
+        assert bases
+        assert not [base for base in bases if re.match(r"[^/]+[.:][^/]*/", base)]
+
+    def test_installs_exactly_what_was_tested(self) -> None:
+        """Everything in the image is pinned by hash, at the version that the tests run with."""
+        tested, image = (set(PINNED.findall(path.read_text())) for path in (TESTED_LOCK, IMAGE_LOCK))
+        assert {"ray", "kubernetes", "psycopg", "fastapi"} <= {pin.partition("==")[0] for pin in image}
+        assert image <= tested
+        assert "--require-hashes" in DOCKERFILE.read_text()
+
+
+def _workload(objects: list[Object], name: str) -> Object:
+    (found,) = (item for item in objects if item["kind"] in {"Deployment", "Job"} and name in item["metadata"]["name"])
+    return found

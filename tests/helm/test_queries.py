@@ -1,0 +1,121 @@
+"""Every query of the dashboards and alerts, run by a real Prometheus that scrapes the real service and controller."""
+
+import os
+import sys
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+import yaml
+
+from api.client import GPUS, Fleetwright, UnauthorizedError
+from api.schemas.targets import Mode, Phase, TargetSpec, TargetStatus
+from fleet.sizes import SizeBuckets
+from planner.request import GivenOption, PlanRequest, Workload
+from scripts.dashboards.__main__ import DASHBOARDS
+from tests.helm.chart import ALERTS
+from tests.testbed.processes import LOOPBACK, Process, answers_ok, free_ports
+from tests.testbed.prometheus import Prometheus
+from tests.testbed.server import Server, StartServer
+
+pytestmark = pytest.mark.prometheus
+
+# As Grafana would fill them in, where Prometheus sets no namespace.
+VARIABLES = {"$namespace": "", "$target": ".*", "$__rate_interval": "1m", "$__range": "1h"}
+# Nothing is written to a target here.
+WITHOUT_SAMPLES = {"Writes"}
+
+
+@pytest.fixture
+def scraped(prometheus: Prometheus, start_server: StartServer, sqlite_url: str, tmp_path: Path) -> Iterator[Prometheus]:
+    """Prometheus after a few scrapes of a service and a controller that have each done something."""
+    server = start_server(sqlite_url, "--no-controller")
+    controller_address = f"{LOOPBACK}:{free_ports(1)[0]}"
+    with _controller(server, controller_address, tmp_path), server.client() as client:
+        _use(client)
+        with Fleetwright(server.url) as stranger, pytest.raises(UnauthorizedError):
+            stranger.get_freeze()
+        addresses = {"api": server.url.removeprefix("http://"), "controller": controller_address}
+        prometheus.configure(
+            {
+                "global": {"scrape_interval": "500ms", "scrape_timeout": "500ms"},
+                "scrape_configs": [
+                    {"job_name": job, "static_configs": [{"targets": [address]}]} for job, address in addresses.items()
+                ],
+            }
+        )
+        for counter in ("fleetwright_plans_total", "fleetwright_controller_rounds_total"):
+            prometheus.wait_for_samples(f"rate({counter}[1m])")  # has been scraped twice
+        yield prometheus
+
+
+def test_every_query_has_an_answer(scraped: Prometheus) -> None:
+    empty = set()
+    for panel in (panel for board in DASHBOARDS for row in board.rows for panel in row.panels):
+        for query in panel.queries:
+            if not scraped.query(_filled_in(query.expr)):
+                empty.add(panel.title)
+    assert empty == WITHOUT_SAMPLES
+
+    expressions = {
+        rule["alert"]: rule["expr"] for group in yaml.safe_load(ALERTS.read_text())["groups"] for rule in group["rules"]
+    }
+    pending = {alert for alert, expression in expressions.items() if scraped.query(expression)}
+    assert pending == {"FleetwrightPlanNotApplied"}
+
+
+def _controller(server: Server, address: str, directory: Path) -> Process:
+    """A controller that has made its first round, over no targets, and rests before its second."""
+    host, port = address.split(":")
+    arguments = ["--url", server.url, "--token-file", str(directory / "token"), "--period-s", "3600"]
+    process = Process.start(
+        [
+            sys.executable,
+            "-m",
+            "api.cli",
+            "controller",
+            "run",
+            *arguments,
+            "--metrics-host",
+            host,
+            "--metrics-port",
+            port,
+        ],
+        name="controller",
+        log_dir=directory,
+        env={"PATH": os.environ["PATH"]},
+    )
+    process.wait_ready(lambda: answers_ok(f"http://{address}/metrics"))
+    return process
+
+
+def _use(client: Fleetwright) -> None:
+    gpu = client.get_document(GPUS).document.gpus[0].name
+    client.create_plan(_request(gpu))
+    spec = TargetSpec.model_validate(
+        {
+            "workload": "chat",
+            "mode": Mode.APPLY,
+            "application": {
+                "dashboard_url": f"http://{LOOPBACK}:8265",
+                "application": "chat",
+                "deployments": {gpu: "chat"},
+            },
+        }
+    )
+    client.create_target("chat", spec)
+    status = TargetStatus(phase=Phase.APPLYING, observed_at=datetime.now(UTC), planned={gpu: 3}, applied={gpu: 2})
+    client.report_target_status("chat", status)
+
+
+def _request(gpu: str) -> PlanRequest:
+    buckets = SizeBuckets(input_tokens=(1024,), output_tokens=(256,), share=((1.0,),))
+    option = GivenOption(name="measured", gpu=gpu, price_usd_per_h=2.0, max_rps=((1.0,),))
+    return PlanRequest(workloads=(Workload(name="chat", rate_rps=2.5, buckets=buckets, options=(option,)),))
+
+
+def _filled_in(expression: str) -> str:
+    for variable, value in VARIABLES.items():
+        expression = expression.replace(variable, value)
+    return expression

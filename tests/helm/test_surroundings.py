@@ -1,0 +1,142 @@
+"""What stands around the workloads: network policies, monitors, alert rules, dashboards, the readiness test."""
+
+import json
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, HTTPServer
+
+import pytest
+import yaml
+
+from tests.helm.chart import ALERTS, CHART, POSTGRES, Object, container, kinds, one, render
+from tests.testbed.helm import Helm
+
+MONITORING = {"ServiceMonitor", "PodMonitor", "PrometheusRule"}
+
+
+class TestNetworkPolicies:
+    def test_the_namespace_and_named_peers_may_come_in(self, helm3: Helm) -> None:
+        objects = render(helm3, profile=POSTGRES)
+        here: Object = {"podSelector": {}}
+        ingress, monitoring = (
+            {"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": name}}}
+            for name in ("ingress", "monitoring")
+        )
+        assert _ingress(objects, "-api") == ([here, ingress, monitoring], 8400)
+        assert _ingress(objects, "-controller") == ([here, monitoring], 9401)
+
+    def test_nothing_may_come_to_the_migration_job(self, helm3: Helm) -> None:
+        policy = one(render(helm3, profile=POSTGRES), "NetworkPolicy", "-migrate")
+        assert policy["spec"]["ingress"] == []
+        assert "Ingress" in policy["spec"]["policyTypes"]
+
+    @pytest.mark.parametrize(
+        ("name", "ports"),
+        [("-api", {53, 5432}), ("-migrate", {53, 5432}), ("-controller", {53, 8265, 8400})],
+    )
+    def test_only_what_is_needed_may_be_reached(self, helm3: Helm, name: str, ports: set[int]) -> None:
+        policy = one(render(helm3, profile=POSTGRES), "NetworkPolicy", name)
+        assert "Egress" in policy["spec"]["policyTypes"]
+        assert {port["port"] for rule in policy["spec"]["egress"] for port in rule["ports"]} == ports
+
+    def test_can_be_left_to_others(self, helm3: Helm) -> None:
+        assert "NetworkPolicy" not in kinds(render(helm3, "--set", "networkPolicy.enabled=false", profile=POSTGRES))
+
+
+class TestMonitoring:
+    def test_needs_no_prometheus_operator_by_default(self, helm3: Helm) -> None:
+        assert not MONITORING & kinds(render(helm3))
+
+    def test_follows_its_switches_even_without_a_cluster_to_look_at(self, helm3: Helm) -> None:
+        assert kinds(render(helm3, profile=POSTGRES)) >= MONITORING
+
+    def test_scrapes_the_ports_that_the_pods_name(self, helm3: Helm) -> None:
+        objects = render(helm3, profile=POSTGRES)
+        service, controller = one(objects, "Service"), one(objects, "Deployment", "-controller")
+        (api_endpoint,) = one(objects, "ServiceMonitor")["spec"]["endpoints"]
+        (controller_endpoint,) = one(objects, "PodMonitor")["spec"]["podMetricsEndpoints"]
+        assert [api_endpoint["port"]] == [port["name"] for port in service["spec"]["ports"]]
+        assert [controller_endpoint["port"]] == [port["name"] for port in container(controller)["ports"]]
+
+    def test_its_objects_carry_the_labels_prometheus_selects_by(self, helm3: Helm) -> None:
+        watched = [item for item in render(helm3, profile=POSTGRES) if item["kind"] in MONITORING]
+        assert all(item["metadata"]["labels"]["release"] == "prometheus" for item in watched)
+
+    def test_the_rules_are_those_of_the_plain_file(self, helm3: Helm) -> None:
+        rule = one(render(helm3, profile=POSTGRES), "PrometheusRule")
+        assert rule["spec"] == yaml.safe_load(ALERTS.read_text())
+
+    def test_the_dashboards_are_those_of_the_plain_files(self, helm3: Helm) -> None:
+        found = one(render(helm3), "ConfigMap", "-dashboards")
+        assert found["metadata"]["labels"]["grafana_dashboard"] == "1"
+        files = {path.name: json.loads(path.read_text()) for path in (CHART / "files" / "dashboards").iterdir()}
+        assert {name: json.loads(text) for name, text in found["data"].items()} == files
+
+    def test_dashboards_can_be_left_out(self, helm3: Helm) -> None:
+        assert "ConfigMap" not in kinds(render(helm3, "--set", "monitoring.dashboards.enabled=false"))
+
+
+class TestReadinessTest:
+    @pytest.mark.parametrize(("status", "passes"), [(200, True), (503, False)])
+    def test_passes_when_the_api_is_ready(self, helm3: Helm, status: int, *, passes: bool) -> None:
+        with _answering(status) as (url, asked):
+            assert (_run(helm3, url) == 0) is passes
+        assert asked == ["/readyz"]
+
+    def test_fails_when_nothing_answers(self, helm3: Helm) -> None:
+        with _answering(200) as (url, _):
+            pass
+        assert _run(helm3, url) != 0
+
+    def test_asks_the_service(self, helm3: Helm) -> None:
+        objects = render(helm3)
+        service = one(objects, "Service")["metadata"]["name"]
+        assert container(_test_job(objects))["args"][-1] == f"http://{service}:8400/readyz"
+
+    def test_is_run_by_helm_test_only(self, helm3: Helm) -> None:
+        assert _test_job(render(helm3))["metadata"]["annotations"]["helm.sh/hook"] == "test"
+
+
+def _ingress(objects: list[Object], name: str) -> tuple[list[Object], int]:
+    (rule,) = one(objects, "NetworkPolicy", name)["spec"]["ingress"]
+    (port,) = rule["ports"]
+    return rule["from"], port["port"]
+
+
+def _test_job(objects: list[Object]) -> Object:
+    return one(objects, "Job", "-test-readiness")
+
+
+def _run(helm: Helm, url: str) -> int:
+    """Run the container's own command here, against another address."""
+    test = container(_test_job(render(helm)))
+    python, *options = test["command"]
+    assert python == "python"
+    *script, _ = test["args"]
+    argv = [sys.executable, *options, *script, f"{url}/readyz"]
+    return subprocess.run(argv, capture_output=True, check=False, env={"no_proxy": "127.0.0.1"}, timeout=30).returncode
+
+
+@contextmanager
+def _answering(status: int) -> Iterator[tuple[str, list[str]]]:
+    """A server that answers every GET with one status, and the paths it was asked for."""
+    asked: list[str] = []
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            asked.append(self.path)
+            self.send_response(status)
+            self.end_headers()
+
+        def log_message(self, *_: object) -> None:
+            """Not on the tests' output."""
+
+    with HTTPServer(("127.0.0.1", 0), Handler) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        try:
+            yield f"http://127.0.0.1:{server.server_port}", asked
+        finally:
+            server.shutdown()

@@ -1,0 +1,170 @@
+"""What every rendering of the chart holds to, whatever the values."""
+
+import re
+from pathlib import Path
+
+import kubernetes_validate
+import pytest
+
+from tests.helm.chart import CHART, NAMESPACE, POSTGRES, PROFILES, Object, given, kinds, pod_templates, render
+from tests.testbed.helm import Helm, HelmError
+
+KUBERNETES_VERSIONS = ["1.29", "1.33", "1.37"]  # the oldest allowed, the middle, the newest whose schemas are published
+PROMETHEUS_OPERATOR = "monitoring.coreos.com/v1"  # its kinds are not built in
+# A Secret of one's own, or a new token is drawn at every rendering.
+FIXED = ["--set", "auth.bootstrapToken.existingSecret=tokens"]
+
+profiles = pytest.mark.parametrize("profile", [None, *PROFILES], ids=lambda path: path.stem if path else "defaults")
+
+
+@profiles
+def test_lints_without_a_warning(helm: Helm, profile: Path | None) -> None:
+    assert "0 chart(s) failed" in helm.run("lint", "--strict", CHART, *given(profile))
+
+
+@profiles
+@pytest.mark.parametrize("version", KUBERNETES_VERSIONS)
+def test_every_object_is_valid_for_kubernetes(helm3: Helm, profile: Path | None, version: str) -> None:
+    objects = render(helm3, "--kube-version", f"{version}.0", profile=profile)
+    built_in = [item for item in objects if item["apiVersion"] != PROMETHEUS_OPERATOR]
+    assert {"Deployment", "Service", "NetworkPolicy"} <= kinds(built_in)
+    for item in built_in:
+        assert kubernetes_validate.validate(item, version, strict=True) == version
+
+
+def test_validation_notices_a_misspelt_field(helm3: Helm) -> None:
+    service = next(item for item in render(helm3) if item["kind"] == "Service")
+    service["spec"]["prots"] = service["spec"].pop("ports")
+    with pytest.raises(kubernetes_validate.ValidationError, match="prots"):
+        kubernetes_validate.validate(service, KUBERNETES_VERSIONS[0], strict=True)
+
+
+@profiles
+def test_both_lines_of_helm_render_the_same(helm3: Helm, helm4: Helm, profile: Path | None) -> None:
+    assert render(helm3, *FIXED, profile=profile) == render(helm4, *FIXED, profile=profile)
+
+
+def test_needs_kubernetes_1_29(helm: Helm) -> None:
+    with pytest.raises(HelmError, match=r"requires kubeVersion: >=1\.29\.0-0"):
+        render(helm, "--kube-version", "1.28.15")
+
+
+def test_takes_a_vendors_build_of_kubernetes_1_29(helm: Helm) -> None:
+    assert render(helm, "--kube-version", "v1.29.0-eks-1234567")
+
+
+@profiles
+def test_every_pod_meets_the_restricted_standard(helm3: Helm, profile: Path | None) -> None:
+    for name, template in pod_templates(render(helm3, profile=profile)):
+        spec = template["spec"]
+        assert spec["securityContext"]["runAsNonRoot"] is True, name
+        assert spec["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}, name
+        assert not {"hostNetwork", "hostPID", "hostIPC"} & spec.keys(), name
+        assert {kind for volume in spec.get("volumes", []) for kind in volume} <= {
+            "name", "emptyDir", "persistentVolumeClaim", "secret",
+        }, name  # fmt: skip
+        for one_container in spec["containers"]:
+            context = one_container["securityContext"]
+            assert context["allowPrivilegeEscalation"] is False, name
+            assert context["readOnlyRootFilesystem"] is True, name
+            assert context["capabilities"] == {"drop": ["ALL"]}, name
+
+
+@profiles
+def test_no_pod_can_call_kubernetes(helm3: Helm, profile: Path | None) -> None:
+    objects = render(helm3, profile=profile)
+    assert all(template["spec"]["automountServiceAccountToken"] is False for _, template in pod_templates(objects))
+    assert all(item["automountServiceAccountToken"] is False for item in objects if item["kind"] == "ServiceAccount")
+    assert not {"Role", "RoleBinding", "ClusterRole", "ClusterRoleBinding"} & kinds(objects)
+
+
+@profiles
+def test_a_service_of_our_name_sets_none_of_our_settings(helm3: Helm, profile: Path | None) -> None:
+    """Kubernetes would set FLEETWRIGHT_PORT=tcp://… in every pod beside a Service named fleetwright."""
+    for name, template in pod_templates(render(helm3, profile=profile)):
+        assert template["spec"]["enableServiceLinks"] is False, name
+
+
+@profiles
+def test_every_container_says_what_it_needs(helm3: Helm, profile: Path | None) -> None:
+    for name, template in pod_templates(render(helm3, profile=profile)):
+        for one_container in template["spec"]["containers"]:
+            assert {"cpu", "memory"} <= one_container["resources"]["requests"].keys(), name
+            assert "memory" in one_container["resources"]["limits"], name
+
+
+def test_every_object_is_in_the_releases_namespace_and_labelled(helm3: Helm) -> None:
+    for item in _everything(helm3, "--set", "commonLabels.team=platform"):
+        assert item["metadata"]["namespace"] == NAMESPACE
+        assert item["metadata"]["labels"]["app.kubernetes.io/instance"] == "demo"
+        assert item["metadata"]["labels"]["team"] == "platform"
+
+
+def test_every_pod_is_labelled_and_no_label_names_a_version(helm3: Helm) -> None:
+    """A pod label that names the chart's version would restart every pod at every new version of the chart."""
+    for name, template in pod_templates(_everything(helm3, "--set", "commonLabels.team=platform")):
+        labels = template["metadata"]["labels"]
+        assert labels["team"] == "platform", name
+        assert not {"app.kubernetes.io/version", "helm.sh/chart"} & labels.keys(), name
+
+
+def test_a_service_and_its_monitor_select_only_their_own_pods(helm3: Helm) -> None:
+    objects = _everything(helm3)
+    pods = [template["metadata"]["labels"] for _, template in pod_templates(objects)]
+    for item in objects:
+        if (selector := _selector(item)) is not None:
+            assert sum(selector.items() <= labels.items() for labels in pods) == 1, item["metadata"]["name"]
+
+
+def test_names_stay_within_what_kubernetes_allows(helm3: Helm) -> None:
+    longest = "r" * 53  # Helm's own limit
+    for item in _everything(helm3, release=longest):
+        name = item["metadata"]["name"]
+        assert len(name) <= 63
+        assert re.fullmatch(r"[a-z0-9]([a-z0-9-]*[a-z0-9])?", name)
+
+
+@pytest.mark.parametrize(
+    ("release", "values", "expected"),
+    [
+        ("demo", [], "demo-fleetwright-api"),
+        ("fleetwright", [], "fleetwright-api"),
+        ("demo", ["--set", "nameOverride=fw"], "demo-fw-api"),
+        ("demo", ["--set", "fullnameOverride=planner"], "planner-api"),
+    ],
+)
+def test_names_come_from_the_release(helm3: Helm, release: str, values: list[str], expected: str) -> None:
+    services = [item for item in render(helm3, *values, release=release) if item["kind"] == "Service"]
+    assert [item["metadata"]["name"] for item in services] == [expected]
+
+
+@pytest.mark.parametrize(
+    ("values", "expected"),
+    [
+        (["image.tag=1.2.3"], "fleetwright:1.2.3"),
+        (["image.registry=registry.invalid:5000/team"], "registry.invalid:5000/team/fleetwright:0.1.0"),
+        (["image.tag=1.2.3", f"image.digest=sha256:{'a' * 64}"], f"fleetwright@sha256:{'a' * 64}"),
+    ],
+)
+def test_all_containers_run_the_one_image(helm3: Helm, values: list[str], expected: str) -> None:
+    objects = _everything(helm3, *(argument for value in values for argument in ("--set", value)))
+    images = {each["image"] for _, template in pod_templates(objects) for each in template["spec"]["containers"]}
+    assert images == {expected}
+
+
+def _everything(helm: Helm, *arguments: str, release: str = "demo") -> list[Object]:
+    """A rendering with every object the chart knows but the PersistentVolumeClaim."""
+    objects = render(
+        helm, *arguments, "--set", "auth.bootstrapToken.existingSecret=", profile=POSTGRES, release=release
+    )
+    assert {"Secret", "Job", "HorizontalPodAutoscaler", "PodMonitor", "PrometheusRule", "ConfigMap"} <= kinds(objects)
+    return objects
+
+
+def _selector(item: Object) -> dict[str, str] | None:
+    spec = item.get("spec", {})
+    found = spec.get("podSelector") or spec.get("selector")
+    if not isinstance(found, dict):
+        return None
+    labels: dict[str, str] = found.get("matchLabels", found)
+    return labels

@@ -1,0 +1,260 @@
+"""Values: described, used, and refused with a reason when they are wrong."""
+
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from scripts import chart_readme
+from tests.helm.chart import CHART, PROFILES, render
+from tests.testbed.helm import Helm, HelmError
+
+Values = dict[str, object]  # by dotted path
+
+VALUES: dict[str, Any] = yaml.safe_load((CHART / "values.yaml").read_text())
+SCHEMA: dict[str, Any] = json.loads((CHART / "values.schema.json").read_text())
+# A Secret of one's own, or a new token is drawn at every rendering.
+FIXED: Values = {"auth.bootstrapToken.existingSecret": "tokens"}
+# Values with which every other one has an effect.
+SQLITE: Values = {**FIXED, "commonLabels.team": "a"}
+POSTGRES: Values = {
+    **SQLITE,
+    "api.replicas": 2,
+    "controller.token.existingSecret": "controller",
+    "database.postgresql.urlSecret.name": "database",
+    "database.type": "postgresql",
+    "migrations.urlSecret.name": "migrations",
+    "monitoring.prometheusRule.enabled": True,
+    "monitoring.serviceMonitor.enabled": True,
+}
+AUTOSCALED: Values = {**POSTGRES, "api.autoscaling.enabled": True}
+BASES = {"api.autoscaling": AUTOSCALED, "database.sqlite": SQLITE, "database.type": SQLITE}
+
+PEERS = [{"podSelector": {"matchLabels": {"app": "other"}}}]
+EGRESS = [{"ports": [{"port": 1}]}]
+RESOURCES = {"requests": {"cpu": 1}, "limits": {"memory": "7Gi"}}
+# One other legal value for each value there is.
+CHANGES: Values = {
+    "nameOverride": "other",
+    "fullnameOverride": "other",
+    "commonLabels": {"team": "b"},
+    "image.registry": "registry.invalid",
+    "image.repository": "other",
+    "image.tag": "other",
+    "image.digest": f"sha256:{'0' * 64}",
+    "image.pullPolicy": "Always",
+    "imagePullSecrets": [{"name": "pull"}],
+    "logLevel": "ERROR",
+    "bindAddress": "::",
+    "podSecurityContext": {"runAsNonRoot": True, "runAsUser": 1},
+    "securityContext": {"runAsUser": 1},
+    "auth.bootstrapToken.existingSecret": "other",
+    "auth.bootstrapToken.key": "other",
+    "database.type": "postgresql",
+    "database.postgresql.urlSecret.name": "other",
+    "database.postgresql.urlSecret.key": "other",
+    "database.sqlite.persistence.enabled": False,
+    "database.sqlite.persistence.existingClaim": "other",
+    "database.sqlite.persistence.retain": False,
+    "database.sqlite.persistence.storageClassName": "other",
+    "database.sqlite.persistence.size": "7Gi",
+    "migrations.enabled": False,
+    "migrations.urlSecret.name": "other",
+    "migrations.urlSecret.key": "other",
+    "migrations.backoffLimit": 7,
+    "migrations.activeDeadlineSeconds": 7,
+    "migrations.ttlSecondsAfterFinished": 7,
+    "migrations.resources": RESOURCES,
+    "api.replicas": 7,
+    "api.service.type": "NodePort",
+    "api.service.port": 7,
+    "api.service.annotations": {"a": "b"},
+    "api.autoscaling.enabled": False,
+    "api.autoscaling.minReplicas": 3,
+    "api.autoscaling.maxReplicas": 7,
+    "api.autoscaling.targetCPUUtilizationPercentage": 7,
+    "api.podDisruptionBudget.enabled": False,
+    "api.podDisruptionBudget.maxUnavailable": "50%",
+    **{
+        f"api.probes.{probe}.{field}": 7
+        for probe in ("startup", "liveness", "readiness")
+        for field in ("periodSeconds", "timeoutSeconds", "failureThreshold")
+    },
+    "api.preStopSleepSeconds": 7,
+    "networkPolicy.enabled": False,
+    "networkPolicy.apiFrom": PEERS,
+    "networkPolicy.metricsFrom": PEERS,
+    "networkPolicy.apiEgress": EGRESS,
+    "networkPolicy.controllerEgress": EGRESS,
+    "controller.enabled": False,
+    "controller.observeOnly": True,
+    "controller.periodSeconds": 7,
+    "controller.token.existingSecret": "other",
+    "controller.token.key": "other",
+    **{
+        f"{component}.{field}": value
+        for component in ("api", "controller")
+        for field, value in {
+            "terminationGracePeriodSeconds": 77,
+            "extraEnv": [{"name": "A", "value": "b"}],
+            "resources": RESOURCES,
+            "serviceAccount.create": False,
+            "serviceAccount.name": "other",
+            "serviceAccount.annotations": {"a": "b"},
+            "podAnnotations": {"a": "b"},
+            "podLabels": {"a": "b"},
+            "priorityClassName": "other",
+            "nodeSelector": {"a": "b"},
+            "tolerations": [{"operator": "Exists"}],
+            "affinity": {"nodeAffinity": {}},
+        }.items()
+    },
+    "api.topologySpreadConstraints": [{"maxSkew": 7}],
+    "monitoring.serviceMonitor.enabled": False,
+    "monitoring.serviceMonitor.interval": "7s",
+    "monitoring.serviceMonitor.labels": {"a": "b"},
+    "monitoring.prometheusRule.enabled": False,
+    "monitoring.prometheusRule.labels": {"a": "b"},
+    "monitoring.dashboards.enabled": False,
+    "monitoring.dashboards.labels": {"a": "b"},
+    "monitoring.dashboards.annotations": {"a": "b"},
+}
+CHANGED_TOGETHER = {"database.type": POSTGRES}  # it needs the name of a Secret
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ("replicas=2", "dditional propert.*replicas"),
+        ("api.replicaCount=2", "dditional propert.*replicaCount"),
+        ("api.replicas=0", "api.*replicas"),
+        ("api.replicas=two", "api.*replicas"),
+        ("api.service.port=65536", "port"),
+        ("api.service.type=ExternalName", "type"),
+        ("api.probes.liveness.periodSeconds=0", "periodSeconds"),
+        ("api.podDisruptionBudget.maxUnavailable=0", "maxUnavailable"),
+        ("api.podDisruptionBudget.maxUnavailable=150%", "maxUnavailable"),
+        ("api.resources.requests.memory=1 GB", "memory"),
+        ("api.extraEnv[0].value=x", "name"),
+        ("api.podLabels.app\\.kubernetes\\.io/name=x", "podLabels"),
+        ("commonLabels.team=not a label", "team"),
+        ("controller.periodSeconds=0", "periodSeconds"),
+        ("database.type=mysql", "type"),
+        ("database.sqlite.persistence.size=large", "size"),
+        ("image.tag=not a tag", "tag"),
+        ("image.digest=sha256:abc", "digest"),
+        ("image.pullPolicy=Sometimes", "pullPolicy"),
+        ("logLevel=TRACE", "logLevel"),
+        ("monitoring.serviceMonitor.interval=fast", "interval"),
+        ("migrations.ttlSecondsAfterFinished=-1", "ttlSecondsAfterFinished"),
+    ],
+)
+def test_a_wrong_value_is_named(helm: Helm, values: str, message: str) -> None:
+    with pytest.raises(HelmError, match=message) as caught:
+        render(helm, "--set", values)
+    assert "schema" in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ("api.replicas=2", "api.replicas is 2, but database.type sqlite allows 1"),
+        ("api.autoscaling.enabled=true", "api.autoscaling.enabled is true, but database.type sqlite"),
+        ("database.type=postgresql", "database.postgresql.urlSecret.name is empty"),
+        ("database.postgresql.urlSecret.name=x", 'database.postgresql.urlSecret.name is "x", but'),
+        ("migrations.urlSecret.name=x", 'migrations.urlSecret.name is "x", but database.type is sqlite'),
+        (
+            "database.type=postgresql,api.autoscaling.enabled=true,api.autoscaling.minReplicas=9",
+            "api.autoscaling.minReplicas is 9: allowed are 1 to maxReplicas, 6",
+        ),
+        ("api.preStopSleepSeconds=40", "api.preStopSleepSeconds is 40: allowed is less than"),
+        ("api.extraEnv[0].name=FLEETWRIGHT_HOST", "api.extraEnv sets FLEETWRIGHT_HOST"),
+        ("controller.extraEnv[0].name=FLEETWRIGHT_LOG_LEVEL", "controller.extraEnv sets FLEETWRIGHT_LOG_LEVEL"),
+    ],
+)  # fmt: skip
+def test_values_that_do_not_fit_together_are_named(helm: Helm, values: str, message: str) -> None:
+    with pytest.raises(HelmError, match=re.escape(message)):
+        render(helm, "--set", values)
+
+
+def test_everything_that_does_not_fit_is_named_at_once(helm3: Helm) -> None:
+    with pytest.raises(HelmError) as caught:
+        render(helm3, "--set", "api.replicas=2,migrations.urlSecret.name=x,api.preStopSleepSeconds=50")
+    assert str(caught.value).count("\n  - ") == 3
+
+
+def test_the_schema_describes_no_value_that_is_not_there() -> None:
+    for path in _leaves(SCHEMA):
+        _value_at(path)
+
+
+def test_no_object_of_the_schema_lets_unknown_values_through() -> None:
+    """An object with fields of its own is closed; one without is passed on to Kubernetes as it is."""
+    objects = [SCHEMA, *SCHEMA["$defs"].values()]
+    for node in objects:
+        objects.extend(child for child in node.get("properties", {}).values() if "properties" in child)
+    described = [node for node in objects if "properties" in node]
+    assert len(described) > 20
+    assert all(node["additionalProperties"] is False for node in described)
+
+
+def test_the_list_of_changes_is_complete() -> None:
+    assert CHANGES.keys() == set(_leaves(SCHEMA))
+
+
+@pytest.mark.parametrize("path", CHANGES)
+def test_no_value_is_without_effect(helm3: Helm, tmp_path: Path, path: str) -> None:
+    base = next((values for prefix, values in BASES.items() if path.startswith(prefix)), POSTGRES)
+    changed = {**base, **CHANGED_TOGETHER.get(path, {path: CHANGES[path]})}
+    assert render(helm3, *_arguments(base, tmp_path)) != render(helm3, *_arguments(changed, tmp_path))
+
+
+def test_the_readme_describes_every_value() -> None:
+    readme = (CHART / "README.md").read_text()
+    assert readme == chart_readme.with_table(readme, (CHART / "values.yaml").read_text())
+    assert "| `api.autoscaling.maxReplicas` | `6` | Most replicas. |" in readme
+
+
+def test_a_value_without_a_description_is_an_error() -> None:
+    with pytest.raises(chart_readme.UndescribedError, match=r"api\.port"):
+        chart_readme.described("api:\n  # -- Hosts.\n  hosts: 1\n  port: 2\n")
+
+
+def test_the_readme_names_every_profile() -> None:
+    assert {path.name for path in PROFILES} == set(re.findall(r"\(ci/([^)]+)\)", (CHART / "README.md").read_text()))
+
+
+def _leaves(node: dict[str, Any], path: str = "") -> Iterator[str]:
+    """The path of every value that the schema describes, Helm's own `global` excepted."""
+    node = SCHEMA["$defs"][node["$ref"].removeprefix("#/$defs/")] if "$ref" in node else node
+    if "properties" not in node or path.endswith(".resources"):
+        yield path
+        return
+    for key, child in node["properties"].items():
+        if key != "global":
+            yield from _leaves(child, f"{path}.{key}" if path else key)
+
+
+def _value_at(path: str) -> Any:
+    value: Any = VALUES
+    for key in path.split("."):
+        value = value[key]
+    return value
+
+
+def _arguments(values: Values, folder: Path) -> list[str]:
+    """Write values to a file, and answer the arguments that give it to Helm."""
+    tree: dict[str, Any] = {}
+    for dotted, value in values.items():
+        *parents, last = dotted.split(".")
+        node = tree
+        for key in parents:
+            node = node.setdefault(key, {})
+        node[last] = value
+    path = folder / "values.json"
+    path.write_text(json.dumps(tree))
+    return ["--values", str(path)]
