@@ -216,10 +216,10 @@ def test_the_cache_follows_the_base_directory_specification(monkeypatch: pytest.
     monkeypatch.setenv("XDG_CACHE_HOME", "/var/cache/me")
     assert binaries.cache_root() == Path("/var/cache/me/fleetwright")
     monkeypatch.setenv("XDG_CACHE_HOME", "relative/is/invalid")
-    monkeypatch.setenv("HOME", "/home/ada")
-    assert binaries.cache_root() == Path("/home/ada/.cache/fleetwright")
+    monkeypatch.setenv("HOME", "/tmp/ada")
+    assert binaries.cache_root() == Path("/tmp/ada/.cache/fleetwright")
     monkeypatch.delenv("XDG_CACHE_HOME")
-    assert binaries.cache_root() == Path("/home/ada/.cache/fleetwright")
+    assert binaries.cache_root() == Path("/tmp/ada/.cache/fleetwright")
 
 
 @pytest.mark.parametrize("tools", go_tools.ALL, ids=lambda tools: tools.name)

@@ -1,0 +1,82 @@
+"""All commands in one application, and the one place where an error becomes a line and an exit code."""
+
+import sys
+from importlib.metadata import version
+from typing import Annotated
+
+import typer
+
+from api.cli.failures import EXIT_INTERRUPTED, exit_code_of, lines_of
+from api.cli.groups import Lazy, lazy_group, new_app
+from api.cli.streams import note, say, show_unprintable_as_escapes
+from fleet.errors import FleetwrightError
+
+NAME = "fleetwright"
+HELP = """Plan, place, cap and heal GPU fleets.
+
+Questions are answered here, from what ships with the product and from your files; commands that take --url ask a
+service.  Answers go to stdout, everything else to stderr.  Exit codes: 0 done, 1 the answer is no, 2 wrong input.
+"""
+
+COMMANDS = {
+    "plan": Lazy("api.cli.plan", "Find the cheapest GPUs that serve a load."),
+    "gpus": Lazy("api.cli.gpus", "GPUs: what each holds, moves, computes and draws."),
+    "models": Lazy("api.cli.models", "Models: what each weighs, computes and caches per token."),
+    "offers": Lazy("api.cli.offers", "Offers: which GPUs can be had, where, at what price."),
+    "topology": Lazy("api.cli.topology", "Topology: sites, power, network and the nodes on them."),
+    "serve": Lazy("api.cli.serve", "Serve the API, on SQLite with the controller inside."),
+    "migrate": Lazy("api.cli.migrate", "Bring a database's schema up or down."),
+    "controller": Lazy("api.cli.controller", "Carry plans out on running applications."),
+    "plans": Lazy("api.cli.plans", "Read the plans that a service keeps."),
+    "targets": Lazy("api.cli.targets", "Register running applications and point them at plans."),
+    "freeze": Lazy("api.cli.freeze", "Stop every write to every target, at once.", "freeze_app"),
+    "thaw": Lazy("api.cli.freeze", "Lift the freeze.", "thaw_app"),
+    "tokens": Lazy("api.cli.tokens", "Make, list and revoke API tokens."),
+    "audit": Lazy("api.cli.audit", "Read and check the record of what was done."),
+}
+
+app = new_app(cls=lazy_group(COMMANDS), help=HELP, add_completion=True)
+
+
+def _show_version(on: bool) -> None:
+    if on:
+        say(f"{NAME} {version(NAME)}")
+        raise typer.Exit
+
+
+@app.callback()
+def root(
+    _version: Annotated[
+        bool, typer.Option("--version", help="Print the version and exit.", is_eager=True, callback=_show_version)
+    ] = False,
+) -> None:
+    """Options that come before any command."""
+
+
+def main() -> None:
+    """Run the command line."""
+    sys.exit(_run())
+
+
+def _run() -> int:
+    show_unprintable_as_escapes()
+    try:
+        code: int | None = app(prog_name=NAME, standalone_mode=False)
+    except FleetwrightError as error:
+        for line in lines_of(error):
+            note(f"{NAME}: {line}")
+        return exit_code_of(error)
+    except typer.TyperException as error:
+        note(f"{NAME}: {_misuse(error)}")
+        return error.exit_code
+    except (KeyboardInterrupt, typer.Abort):
+        return EXIT_INTERRUPTED
+    return code or 0
+
+
+def _misuse(error: typer.TyperException) -> str:
+    """What is wrong with options and arguments, in one line, and where to read about them."""
+    message = " ".join(error.format_message().split()).rstrip(".").replace(": Value error, ", ": ")
+    context = getattr(error, "ctx", None)
+    where = f"; see {context.command_path} --help" if context is not None else ""
+    return message[:1].lower() + message[1:] + where

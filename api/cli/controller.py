@@ -1,0 +1,111 @@
+"""`fleetwright controller`: the controller as a process of its own."""
+
+import asyncio
+import signal
+from collections.abc import Coroutine
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import httpx
+import typer
+from prometheus_client import CollectorRegistry, start_http_server
+
+from api.cli.failures import EXIT_BAD_INPUT, EXIT_REFUSED, CommandError
+from api.cli.groups import new_app
+from api.cli.options import TokenFileOption, UrlOption
+from api.cli.remote import client_errors, read_token
+from api.cli.streams import note
+from api.client import AsyncFleetwright
+from api.client.transport import DEFAULT_URL
+from api.server import configure_logging
+from api.server.settings import LogFormat
+from deploy.controller import Controller, ControllerSettings
+from deploy.metrics import ControllerMetrics
+from deploy.ray_serve import ray_serve_actuators
+
+app = new_app()
+
+
+class LogLevel(StrEnum):
+    """From which severity on something is logged."""
+
+    DEBUG = "DEBUG"
+    INFO = "INFO"
+    WARNING = "WARNING"
+    ERROR = "ERROR"
+
+
+@app.callback()
+def root() -> None:
+    """Carry plans out on running applications."""
+
+
+@app.command()
+def run(
+    url: UrlOption = None,
+    token_file: TokenFileOption = None,
+    period_s: Annotated[float, typer.Option(metavar="SECONDS", min=0.1, max=3600.0, help="Between rounds.")] = 5.0,
+    observe_only: Annotated[
+        bool, typer.Option("--observe-only", help="Look and report, write nothing, whatever the targets say.")
+    ] = False,
+    once: Annotated[bool, typer.Option("--once", help="One round, then exit: 0 when it went well, else 1.")] = False,
+    metrics_port: Annotated[
+        int, typer.Option(metavar="PORT", min=0, max=65_535, help="Of the controller's own /metrics; 0: none.")
+    ] = 9401,
+    metrics_host: Annotated[str, typer.Option(metavar="HOST", help="Address of /metrics.")] = "127.0.0.1",
+    log_level: Annotated[
+        LogLevel, typer.Option(envvar="FLEETWRIGHT_LOG_LEVEL", case_sensitive=False, help="Least severity logged.")
+    ] = LogLevel.INFO,
+) -> None:
+    """Observe every target in rounds, and bring those in mode `apply` to their plans."""
+    configure_logging(level=log_level, log_format=LogFormat.JSON)
+    settings = ControllerSettings(period_s=period_s, observe_only=observe_only)
+    metrics_at = (metrics_host, metrics_port) if metrics_port and not once else None
+    if not asyncio.run(_until_told_to_end(_run(url or DEFAULT_URL, token_file, settings, metrics_at, once=once))):
+        raise typer.Exit(EXIT_REFUSED)
+
+
+async def _until_told_to_end(work: Coroutine[None, None, bool]) -> bool:
+    """Do the work; SIGTERM ends it well, also as process 1 of a container, whose default would be to ignore it."""
+    task = asyncio.create_task(work)
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
+    try:
+        return await task
+    except asyncio.CancelledError:
+        return True
+
+
+async def _run(
+    url: str,
+    token_file: Path | None,
+    settings: ControllerSettings,
+    metrics_at: tuple[str, int] | None,
+    *,
+    once: bool,
+) -> bool:
+    registry = CollectorRegistry()
+    with client_errors(url):
+        api_client = AsyncFleetwright(url, token=read_token(token_file))
+    async with api_client as api, httpx.AsyncClient() as http:
+        controller = Controller(
+            api=api,
+            actuators=ray_serve_actuators(http),
+            metrics=ControllerMetrics(registry),
+            settings=settings,
+        )
+        if once:
+            return await controller.run_round()
+        if metrics_at is not None:
+            _serve_metrics(*metrics_at, registry)
+        await controller.run()
+        return True
+
+
+def _serve_metrics(host: str, port: int, registry: CollectorRegistry) -> None:
+    try:
+        start_http_server(port, addr=host, registry=registry)
+    except OSError as error:
+        message = f"cannot serve /metrics on {host} port {port}: {error.strerror}"
+        raise CommandError(message, exit_code=EXIT_BAD_INPUT) from error
+    note(f"metrics on http://{host}:{port}/metrics")

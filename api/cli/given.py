@@ -1,0 +1,20 @@
+"""Values made of options and arguments."""
+
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from pydantic import ValidationError
+
+from fleet.documents import dotted, validation_problems
+from fleet.errors import DocumentError, Problem
+
+ValueT = TypeVar("ValueT")
+
+
+def made_of(make: Callable[..., ValueT], what: str, /, **fields: Any) -> ValueT:
+    """`make(**fields)`, where a field that does not fit is a defect of `what` was given."""
+    try:
+        return make(**fields)
+    except ValidationError as error:
+        problems = [Problem(dotted(path), message) for path, message in validation_problems(error)]
+        raise DocumentError(name=what, problems=problems) from None

@@ -1,0 +1,162 @@
+"""`fleetwright targets`: running applications, and how far the controller may go on them."""
+
+from collections.abc import Mapping
+from typing import Annotated, Any
+
+import typer
+
+from api.cli.failures import EXIT_BAD_INPUT, CommandError
+from api.cli.files import read_file
+from api.cli.groups import new_app
+from api.cli.options import FileArgument, TokenFileOption, UrlOption
+from api.cli.output import Format, FormatOption, say_json
+from api.cli.remote import connect
+from api.cli.streams import note, say
+from api.cli.tables import Column, Table, moment, number, say_fields, say_table
+from api.client import Fleetwright, NotFoundError, PreconditionFailedError
+from api.schemas.targets import Freeze, Mode, Target, TargetSpec, TargetStatus
+
+COLUMNS = (
+    Column("target"),
+    Column("mode"),
+    Column("plan"),
+    Column("phase"),
+    Column("planned"),
+    Column("running"),
+    moment("seen"),
+    Column("message"),
+)
+CHANGES = (Column("change"), Column("deployment"), number("replicas now"), number("planned"))
+
+NameArgument = Annotated[str, typer.Argument(metavar="NAME", help="The target's name.")]
+
+app = new_app()
+
+
+@app.command("list")
+def list_targets(
+    url: UrlOption = None, token_file: TokenFileOption = None, output: FormatOption = Format.TABLE
+) -> None:
+    """List the targets, each with the controller's last report."""
+    with connect(url, token_file) as client:
+        targets = [(target, _status(client, target.name)) for target in client.iter_targets()]
+        freeze = client.get_freeze().document
+    if output is Format.JSON:
+        rows = [_json(target, status) for target, status in targets]
+        say_json({"freeze": freeze.model_dump(mode="json"), "targets": rows})
+        return
+    say_table(Table(COLUMNS, (_row(target, status) for target, status in targets)))
+    _note_freeze(freeze)
+
+
+@app.command("show")
+def show(
+    name: NameArgument, url: UrlOption = None, token_file: TokenFileOption = None, output: FormatOption = Format.TABLE
+) -> None:
+    """Show one target: what is said of it, the last report, the changes that stand ready."""
+    with connect(url, token_file) as client:
+        target = client.get_target(name).document
+        status = _status(client, name)
+        freeze = client.get_freeze().document
+    if output is Format.JSON:
+        say_json(_json(target, status))
+        return
+    spec = target.spec.model_dump(mode="json")
+    report = {} if status is None else status.model_dump(mode="json", exclude={"changes", "plan_id"})
+    say_fields({"target": target.name, "version": target.version} | spec | report)
+    if status is not None and status.changes:
+        say("")
+        rows = ((each.gpu, each.deployment, each.replicas_now, each.replicas_planned) for each in status.changes)
+        say_table(Table(CHANGES, rows))
+    _note_freeze(freeze)
+
+
+@app.command("put")
+def put(
+    name: NameArgument,
+    file: FileArgument,
+    url: UrlOption = None,
+    token_file: TokenFileOption = None,
+    output: FormatOption = Format.TABLE,
+) -> None:
+    """Register a target, or replace what is said of it."""
+    spec = read_file(file, TargetSpec)
+    with connect(url, token_file) as client:
+        target = _replace(client, name, spec)
+    _say_target(target, output)
+
+
+@app.command("set")
+def change(
+    name: NameArgument,
+    plan: Annotated[str | None, typer.Option(metavar="PLAN", help="Id of the plan to carry out.")] = None,
+    mode: Annotated[Mode | None, typer.Option(help="How far the controller may go.")] = None,
+    url: UrlOption = None,
+    token_file: TokenFileOption = None,
+    output: FormatOption = Format.TABLE,
+) -> None:
+    """Point a target at a plan, or change its mode."""
+    changes: dict[str, Any] = {"plan_id": plan, "mode": mode}
+    changes = {field: value for field, value in changes.items() if value is not None}
+    if not changes:
+        raise CommandError("targets set: give --plan, --mode or both", exit_code=EXIT_BAD_INPUT)
+    with connect(url, token_file) as client:
+        found = client.get_target(name)
+        spec = found.document.spec.model_copy(update=changes)
+        target = client.replace_target(name, spec, if_match=found.etag).document
+    _say_target(target, output)
+
+
+@app.command("delete")
+def delete(
+    name: NameArgument, url: UrlOption = None, token_file: TokenFileOption = None, output: FormatOption = Format.TABLE
+) -> None:
+    """Forget a target.  What runs there goes on running."""
+    with connect(url, token_file) as client:
+        client.delete_target(name, if_match=client.get_target(name).etag)
+    if output is Format.JSON:
+        say_json({"name": name, "deleted": True})
+    else:
+        say(f"target {name} is forgotten")
+
+
+def _replace(client: Fleetwright, name: str, spec: TargetSpec) -> Target:
+    try:
+        return client.create_target(name, spec).document
+    except PreconditionFailedError:
+        return client.replace_target(name, spec, if_match=client.get_target(name).etag).document
+
+
+def _status(client: Fleetwright, name: str) -> TargetStatus | None:
+    try:
+        return client.get_target_status(name)
+    except NotFoundError:
+        return None
+
+
+def _say_target(target: Target, output: Format) -> None:
+    if output is Format.JSON:
+        say_json(target)
+    else:
+        say_fields({"target": target.name, "version": target.version} | target.spec.model_dump(mode="json"))
+
+
+def _note_freeze(freeze: Freeze) -> None:
+    if freeze.frozen:
+        note(f"frozen, nothing is written to any target: {freeze.reason or 'no reason given'}")
+
+
+def _json(target: Target, status: TargetStatus | None) -> dict[str, Any]:
+    return target.model_dump(mode="json") | {"status": None if status is None else status.model_dump(mode="json")}
+
+
+def _row(target: Target, status: TargetStatus | None) -> tuple[object, ...]:
+    said = (target.name, target.spec.mode, target.spec.plan_id)
+    if status is None:
+        return (*said, "not seen yet", None, None, None, None)
+    seen = (status.phase, _counts(status.planned), _counts(status.applied), status.observed_at, status.message)
+    return (*said, *seen)
+
+
+def _counts(replicas: Mapping[str, int]) -> str | None:
+    return ", ".join(f"{count} {gpu}" for gpu, count in sorted(replicas.items())) or None
