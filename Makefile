@@ -30,6 +30,7 @@ run: $(VENV)/.service ## serve the API and the in-process controller on SQLite; 
 	$(call say,"serving on http://$(HOST):$(PORT) (database in ./var; end with Ctrl-C)")
 	@mkdir -p var
 	@FLEETWRIGHT_DATABASE_URL="$${FLEETWRIGHT_DATABASE_URL:-sqlite+aiosqlite:///var/fleetwright.db}" \
+		FLEETWRIGHT_LOG_FORMAT="$${FLEETWRIGHT_LOG_FORMAT:-console}" \
 		exec $(BIN)/fleetwright serve --host $(HOST) --port $(PORT) --anonymous-read
 
 test: install ## run every test; parts this machine cannot have are skipped with a reason

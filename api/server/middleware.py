@@ -3,6 +3,7 @@
 Plain ASGI, outermost first; Starlette's BaseHTTPMiddleware would copy bodies and lose context variables.
 """
 
+import logging
 import re
 import time
 from collections.abc import Callable
@@ -24,7 +25,7 @@ from api.server.settings import is_loopback
 REQUEST_ID = "x-request-id"
 REQUEST_ID_FORM = re.compile(r"[A-Za-z0-9._-]{1,64}")
 SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
-QUIET_PATHS = frozenset({"/livez", "/readyz", "/metrics"})  # asked every few seconds; logged only when they fail
+QUIET_PATHS = frozenset({"/livez", "/readyz", "/metrics"})
 HEADERS = {
     "x-content-type-options": "nosniff",
     "cache-control": "no-store",  # plans and prices are not for shared caches; ETags still save the transfer
@@ -78,9 +79,8 @@ class Observed:
         # The template: a path would be one series per plan.
         route = getattr(scope.get("route"), "path", "unmatched")
         self._metrics.observe_request(method=scope["method"], route=route, status=status, duration_s=duration_s)
-        if scope["path"] in QUIET_PATHS and status < HTTPStatus.BAD_REQUEST:
-            return
-        log.info(
+        log.log(
+            logging.DEBUG if status < HTTPStatus.BAD_REQUEST and _is_routine(scope["path"]) else logging.INFO,
             "request",
             method=scope["method"],
             path=scope["path"],
@@ -88,6 +88,12 @@ class Observed:
             status=int(status),
             duration_ms=round(duration_s * 1000, 2),
         )
+
+
+def _is_routine(path: str) -> bool:
+    """Probes, scrapes, and what runs in this process: asked every few seconds, worth a line only when it fails."""
+    actor: str = structlog.contextvars.get_contextvars().get("actor", "")
+    return path in QUIET_PATHS or actor.startswith("system:")
 
 
 class LoopbackOnly:
