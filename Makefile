@@ -27,18 +27,18 @@ help: ## list the targets
 install: $(VENV)/.everything ## put everything (all extras, development tools) into .venv
 
 run: $(VENV)/.service ## serve the API and the in-process controller on SQLite; prints the URL and a first curl
-	$(call say,"serving on http://$(HOST):$(PORT) (database in ./var; end with Ctrl-C)")
+	$(call say,"serving on http://$(HOST):$(PORT) with the database in ./var (end with Ctrl-C)")
 	@mkdir -p var
 	@FLEETWRIGHT_DATABASE_URL="$${FLEETWRIGHT_DATABASE_URL:-sqlite+aiosqlite:///var/fleetwright.db}" \
 		FLEETWRIGHT_LOG_FORMAT="$${FLEETWRIGHT_LOG_FORMAT:-console}" \
 		exec $(BIN)/fleetwright serve --host $(HOST) --port $(PORT) --anonymous-read
 
 test: install ## run every test; parts this machine cannot have are skipped with a reason
-	$(call say,"the rooms, the service, the command line")
+	$(call say,"unit tests: rooms and service and command line")
 	$(BIN)/pytest --numprocesses 2 --ignore tests/cluster
-	$(call say,"PostgreSQL, Prometheus and Kubernetes: real ones")
+	$(call say,"real PostgreSQL and Prometheus and Kubernetes")
 	$(BIN)/pytest tests/cluster -m "not ray"
-	$(call say,"Ray: a real cluster")
+	$(call say,"a real Ray cluster")
 	$(BIN)/pytest tests/cluster -m ray
 
 check: install ## format, lint, types, layers, generated files
@@ -70,7 +70,7 @@ lock: ## resolve the lock files anew from pyproject.toml
 	UV=$(BIN)/uv scripts/lock.sh --upgrade
 
 clean: ## remove everything that make made, the local database too
-	$(call say,"removing .venv, caches, site, var, benchmark output")
+	$(call say,"removing everything that make made")
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache site var bench/out dist
 
 $(BIN)/python:
