@@ -163,12 +163,13 @@ def validation_problems(error: ValidationError) -> list[Flaw]:
 def item_problems(items: Iterable[Any]) -> list[Flaw]:
     """The same for items already taken out of the error, as FastAPI hands them over; opens up RuleErrors."""
     found: list[Flaw] = []
+    items = list(items)
     for item in items:
         path = tuple(item["loc"])
         cause = item.get("ctx", {}).get("error")
         if isinstance(cause, RuleError):
             found += [((*path, *inner), message) for inner, message in cause.flaws]
-        else:
+        elif item["type"] != "too_short" or not _is_broken_inside(path, items):
             found.append((path, _message(item)))
     return found
 
@@ -179,6 +180,11 @@ def dotted(path: Sequence[str | int]) -> str:
     for part in path:
         text += f"[{part}]" if isinstance(part, int) else f".{part}" if text else part
     return text
+
+
+def _is_broken_inside(path: Path, items: Iterable[Any]) -> bool:
+    """pydantic leaves a wrong entry out of a list, and then calls the list too short."""
+    return any(len(item["loc"]) > len(path) and tuple(item["loc"][: len(path)]) == path for item in items)
 
 
 def _message(item: Any) -> str:

@@ -36,7 +36,7 @@ def _supply_key(candidate: Candidate) -> tuple[bool, str]:
 
 
 def _max_rps(candidate: Candidate, load: Load) -> tuple[float, ...]:
-    """Row by row; an option that would need over a million replicas for a bucket does not count as serving it."""
+    """Row by row; an option that would need absurdly many replicas for a bucket does not count as serving it."""
     flat = (max_rps for row in candidate.throughput.max_rps for max_rps in row)
     return tuple(
         max_rps if max_rps > rate_rps / MAX_REPLICAS_PER_BUCKET else 0.0

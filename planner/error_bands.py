@@ -22,7 +22,8 @@ class ErrorBand:
 
     def note(self, gpu: str) -> str:
         """What the band rests on."""
-        return f"{self.points} measured points of dense 16-bit models on {gpu}, compared on {self.measured}"
+        points = f"{self.points} measured points of dense 16-bit models on {gpu}"
+        return f"{points}, compared at equal concurrency on {self.measured}"
 
 
 DENSE_BANDS = {"H100-SXM": ErrorBand(low=0.63, high=1.18, points=344, measured=date(2026, 11, 21))}

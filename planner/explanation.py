@@ -68,7 +68,7 @@ def premises(request: PlanRequest, chosen: Sequence[Candidate], *, left_out: int
     if any(candidate.throughput.provenance is Provenance.ROOFLINE for candidate in chosen):
         yield "rates come from an uncalibrated roofline at mean latency: measure them before relying on the plan"
     if left_out:
-        yield f"{left_out} offers are left out for their market; `markets` names those to use"
+        yield f"offers left out for their market: {left_out}; `markets` says which to use"
 
 
 def _worth(answer: MixSolution | None, solution: MixSolution) -> str:

@@ -13,6 +13,8 @@ import pulp
 
 from planner.problem import MixProblem
 
+LIGHT_REPLICAS = 1e-2  # a load below this disappears in a solver's tolerances too easily
+
 Variable = Any  # PuLP is published without types
 Terms = Iterable[tuple[Variable, float]]
 
@@ -26,9 +28,17 @@ class MixModel:
     options: tuple[int, ...]  # those this program may use
     units: dict[int, Variable] = field(default_factory=dict)  # m[f]
     replicas: dict[int, Variable] = field(default_factory=dict)  # n[o]
-    shares: dict[tuple[int, int], Variable] = field(default_factory=dict)  # x[o, b]; the option names the workload
+    shares: dict[tuple[int, int], Variable] = field(default_factory=dict)  # x[o, b] times scale(o, b)
     extra_units: dict[int, Variable] = field(default_factory=dict)  # e[f], only in `least_missing`
     busiest: dict[int, Variable] = field(default_factory=dict)  # z[w], only in `most_even`
+
+    def scale(self, option: int, bucket: int) -> float:
+        """The factor on a share's column that keeps its coefficients within 1, so that tolerances mean little."""
+        return max(1.0, self.problem.replicas_per_share(option, bucket))
+
+    def shares_found(self) -> dict[tuple[int, int], float]:
+        """After a run: (option, bucket) -> share, as the solver rounds it."""
+        return {(o, b): x.varValue / self.scale(o, b) for (o, b), x in self.shares.items()}
 
     def counts_of_units(self) -> tuple[int, ...]:
         """After a run: whole units per supply of the problem."""
@@ -46,11 +56,8 @@ class MixModel:
 def cheapest(problem: MixProblem, *, options: Collection[int]) -> MixModel:
     """P1: the cheapest units that serve all demand, using no other options than these."""
     model = _counts_and_shares(problem, options=options)
-    add_demand(model)
-    add_capacity(model)
-    add_packing(model)
+    _add_service(model)
     add_stock(model)
-    add_min_replicas(model)
     _minimise(model, ((m, problem.supplies[f].price_usd_per_h) for f, m in model.units.items()))
     return model
 
@@ -58,11 +65,8 @@ def cheapest(problem: MixProblem, *, options: Collection[int]) -> MixModel:
 def fewest_gpus(problem: MixProblem, *, units: Sequence[int], options: Collection[int]) -> MixModel:
     """P2: within the units already chosen, no GPU hired or in use without need, which price alone cannot see."""
     model = _counts_and_shares(problem, options=[o for o in options if units[problem.options[o].supply] > 0])
-    add_demand(model)
-    add_capacity(model)
-    add_packing(model)
+    _add_service(model)
     add_chosen_units(model, units)
-    add_min_replicas(model)
     hired = [(m, problem.supplies[f].slots) for f, m in model.units.items()]
     _minimise(model, [*hired, *((n, problem.options[o].slots) for o, n in model.replicas.items())])
     return model
@@ -84,11 +88,8 @@ def least_missing(problem: MixProblem) -> MixModel:
     model = _counts_and_shares(problem, options=range(len(problem.options)))
     for f in model.units:
         model.extra_units[f] = model.program.add_variable(f"extra_units_{f}", 0, None, pulp.LpInteger)
-    add_demand(model)
-    add_capacity(model)
-    add_packing(model)
+    _add_service(model)
     add_stock(model)
-    add_min_replicas(model)
     _minimise(model, ((e, problem.supplies[f].slots) for f, e in model.extra_units.items()))
     return model
 
@@ -98,11 +99,13 @@ def most_served(problem: MixProblem) -> MixModel:
     model = _counts_and_shares(problem, options=range(len(problem.options)))
     add_demand_at_most(model)
     add_capacity(model)
+    add_running(model)
     add_packing(model)
     add_stock(model)
     model.program.sense = pulp.LpMaximize
-    rates = ((x, problem.loads[problem.options[o].load].rate_rps[b]) for (o, b), x in model.shares.items())
-    model.program.setObjective(_linear(rates))
+    loads = [problem.loads[option.load] for option in problem.options]
+    served = ((x, loads[o].rate_rps[b] / model.scale(o, b)) for (o, b), x in model.shares.items())
+    model.program.setObjective(_linear(served))
     return model
 
 
@@ -120,6 +123,13 @@ def add_capacity(model: MixModel) -> None:
     """capacity[o]: the loads that an option's buckets put on it add up to no more than its replicas carry."""
     for o, n in model.replicas.items():
         _add(model, f"capacity_{o}", [*_busy_replicas(model, o), (n, -model.problem.utilisation)], at_most=0)
+
+
+def add_running(model: MixModel) -> None:
+    """running[o,b]: a share goes to options that run, said apart where the load is too light for capacity to say it."""
+    for (o, b), x in model.shares.items():
+        if model.problem.replicas_per_share(o, b) < LIGHT_REPLICAS:
+            _add(model, f"running_{o}_{b}", [(x, 1.0), (model.replicas[o], -1.0)], at_most=0)
 
 
 def add_packing(model: MixModel) -> None:
@@ -159,6 +169,15 @@ def add_evenness(model: MixModel, replicas: Sequence[int]) -> None:
             _add(model, f"evenness_{o}", [*busy, (z, -float(replicas[o]))], at_most=0)
 
 
+def _add_service(model: MixModel) -> None:
+    """What every program that serves all demand on counts of its own has in common."""
+    add_demand(model)
+    add_capacity(model)
+    add_running(model)
+    add_packing(model)
+    add_min_replicas(model)
+
+
 def _shares(problem: MixProblem, *, options: Collection[int]) -> MixModel:
     model = MixModel(problem, pulp.LpProblem("mix", pulp.LpMinimize), tuple(options))
     for o in model.options:
@@ -179,18 +198,17 @@ def _counts_and_shares(problem: MixProblem, *, options: Collection[int]) -> MixM
 
 
 def _add_per_bucket(model: MixModel, name: str, sense: int) -> None:
-    takers: dict[tuple[int, int], list[Variable]] = {bucket: [] for bucket in model.problem.buckets()}
+    takers: dict[tuple[int, int], list[tuple[Variable, float]]] = {bucket: [] for bucket in model.problem.buckets()}
     for (o, b), x in model.shares.items():
-        takers[model.problem.options[o].load, b].append(x)
+        takers[model.problem.options[o].load, b].append((x, 1 / model.scale(o, b)))
     for (w, b), shares in takers.items():
-        terms = _linear((x, 1.0) for x in shares)
-        model.program.addConstraint(pulp.LpConstraint(terms, sense, f"{name}_{w}_{b}", 1))
+        model.program.addConstraint(pulp.LpConstraint(_linear(shares), sense, f"{name}_{w}_{b}", 1))
 
 
 def _busy_replicas(model: MixModel, option: int) -> list[tuple[Variable, float]]:
     rates = model.problem.loads[model.problem.options[option].load].rate_rps
     return [
-        (model.shares[option, b], model.problem.replicas_per_share(option, b))
+        (model.shares[option, b], model.problem.replicas_per_share(option, b) / model.scale(option, b))
         for b in range(len(rates))
         if (option, b) in model.shares
     ]

@@ -14,6 +14,7 @@ from planner.solvers import Limits, Solver, SolverError, SolveStatus, run
 
 NEGLIGIBLE_SHARE = 1e-9  # shares below this are the solver's rounding, not routing
 OVERLOAD_TOLERANCE = 1e-6  # how far above its limit a replica's load may come out by rounding
+ROUTING_LIMITS = Limits(time_limit_s=60.0)  # a linear program of milliseconds: never to be cut short
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +56,7 @@ def solve_mix(
     if _may_hold_spare(problem, model.counts_of_units()):
         model = _without_spare(model, solver=solver, limits=limits)
     units, replicas = model.counts_of_units(), model.counts_of_replicas()
-    shares = route(problem, replicas=replicas, solver=solver, limits=limits)
+    shares = route(problem, replicas=replicas)
     cost_usd_per_h = problem.cost_usd_per_h(units)
     return MixSolution(
         status=outcome.status,
@@ -68,17 +69,18 @@ def solve_mix(
     )
 
 
-def route(
-    problem: MixProblem, *, replicas: Sequence[int], solver: Solver, limits: Limits
-) -> dict[tuple[int, int], float]:
-    """The most even routing over these replicas: shares that are never negative and sum to one per bucket."""
+def route(problem: MixProblem, *, replicas: Sequence[int]) -> dict[tuple[int, int], float]:
+    """The most even routing over these replicas: shares that are never negative and sum to one per bucket.
+
+    Always by HiGHS: there is nothing to prove here, and CBC has called a routing optimal that was not.
+    """
     if not any(problem.buckets()):
         return {}
     model = ilp.most_even(problem, replicas=replicas)
-    outcome = run(model.program, solver=solver, limits=limits)
+    outcome = run(model.program, solver=Solver.HIGHS, limits=ROUTING_LIMITS)
     if not outcome.status.has_mix:
-        raise SolverError(f"{solver}: the counts {tuple(replicas)} admit no routing ({outcome.status})")
-    shares = _normalised(problem, {key: x.varValue for key, x in model.shares.items()})
+        raise SolverError(f"the counts {tuple(replicas)} admit no routing ({outcome.status})")
+    shares = _normalised(problem, model.shares_found())
     _refuse_overload(problem, replicas=replicas, busy=busy_replicas(problem, shares=shares))
     return shares
 

@@ -67,7 +67,7 @@ def _unserved(model: ilp.MixModel) -> dict[tuple[int, int], float]:
     """What is left of each bucket, without the solver's rounding."""
     loads = model.problem.loads
     left = {(w, b): loads[w].rate_rps[b] for w, b in model.problem.buckets()}
-    for (o, b), x in model.shares.items():
+    for (o, b), share in model.shares_found().items():
         w = model.problem.options[o].load
-        left[w, b] -= x.varValue * loads[w].rate_rps[b]
+        left[w, b] -= share * loads[w].rate_rps[b]
     return {(w, b): rate_rps for (w, b), rate_rps in left.items() if rate_rps > 1e-6 * loads[w].rate_rps[b]}

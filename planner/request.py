@@ -18,9 +18,8 @@ from planner.solvers import Solver
 from planner.throughput import Rate, Table
 
 MAX_SHARES = 100_000  # options x buckets of all workloads: beyond it a request is a mistake or an attack
-MAX_REPLICAS_PER_BUCKET = (
-    1e6  # a table entry that would need more is "cannot serve", and upsets the solver's arithmetic
-)
+# A table entry that would need more replicas for its bucket means "cannot serve", and upsets a solver's arithmetic.
+MAX_REPLICAS_PER_BUCKET = 1e5
 
 Word = Annotated[str, StringConstraints(min_length=1, max_length=100, pattern=r"^\S(.*\S)?$")]
 

@@ -341,6 +341,17 @@ class TestRules:
         assert str(error) == "a[0]: is wrong; is odd"
 
 
+def test_a_wrong_entry_does_not_make_its_list_too_short() -> None:
+    class Box(Frozen):
+        parts: tuple[Part, ...] = Field(min_length=1)
+
+    with pytest.raises(DocumentError) as caught:
+        read_model(parse_document("parts: [{count: 99}]", name="box.yaml"), Box)
+    assert [problem.path for problem in caught.value.problems] == ["parts[0].count"]
+    with pytest.raises(DocumentError, match=r"parts: .*at least 1"):
+        read_model(parse_document("parts: []", name="box.yaml"), Box)
+
+
 class TestFrozen:
     def test_it_cannot_be_changed(self) -> None:
         with pytest.raises(ValidationError, match="frozen"):

@@ -88,7 +88,7 @@ class TestCheapest:
         st.lists(st.lists(st.floats(-3, 5), min_size=3, max_size=3), min_size=2, max_size=2),
     )
     def test_no_demand_is_lost_whatever_the_magnitudes(self, rates: list[float], powers: list[list[float]]) -> None:
-        tables = [tuple(max(10.0**power, rate / 1e6) for power, rate in zip(row, rates, strict=True)) for row in powers]
+        tables = [tuple(max(10.0**power, rate / 1e5) for power, rate in zip(row, rates, strict=True)) for row in powers]
         problem = MixProblem(
             (Load("w", tuple(rates)),),
             (Supply("f0", 1.0), Supply("f1", 3.7)),

@@ -101,7 +101,7 @@ class TestOffers:
         careful = solved(from_offers() | {"offers": offers})
         bold = solved(from_offers() | {"offers": offers}, markets=["spot"])
         assert "here/spot" not in {hire.name for hire in careful.hires}
-        assert any("1 offers are left out for their market" in line for line in careful.explanation)
+        assert any("offers left out for their market: 1;" in line for line in careful.explanation)
         assert {hire.name for hire in bold.hires} == {"here/spot"}
 
     def test_the_price_sheet_serves_where_the_request_has_no_offers(self) -> None:
