@@ -24,6 +24,7 @@ from api.server.settings import is_loopback
 
 REQUEST_ID = "x-request-id"
 REQUEST_ID_FORM = re.compile(r"[A-Za-z0-9._-]{1,64}")
+METHODS = frozenset({"GET", "HEAD", "OPTIONS", "PUT", "POST", "DELETE", "PATCH", "TRACE"})
 SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
 QUIET_PATHS = frozenset({"/livez", "/readyz", "/metrics"})
 HEADERS = {
@@ -78,7 +79,8 @@ class Observed:
     def _end(self, scope: Scope, *, status: int, duration_s: float) -> None:
         # The template: a path would be one series per plan.
         route = getattr(scope.get("route"), "path", "unmatched")
-        self._metrics.observe_request(method=scope["method"], route=route, status=status, duration_s=duration_s)
+        method = scope["method"] if scope["method"] in METHODS else "other"  # a caller may send any word
+        self._metrics.observe_request(method=method, route=route, status=status, duration_s=duration_s)
         log.log(
             logging.DEBUG if status < HTTPStatus.BAD_REQUEST and _is_routine(scope["path"]) else logging.INFO,
             "request",
@@ -115,17 +117,19 @@ class LoopbackOnly:
 
     def _refusal(self, scope: Scope) -> str | None:
         headers = Headers(scope=scope)
-        host = urlsplit(f"//{headers.get('host', '')}").hostname or ""
-        if not is_loopback(host):
+        if not is_loopback(_host_of(f"//{headers.get('host', '')}")):
             return "without tokens this service answers only to a loopback Host"
         origin = headers.get("origin")
-        if (
-            origin is not None
-            and scope["method"] not in SAFE_METHODS
-            and not is_loopback(urlsplit(origin).hostname or "")
-        ):
+        if origin is not None and scope["method"] not in SAFE_METHODS and not is_loopback(_host_of(origin)):
             return "without tokens this service takes no writes from other sites' pages"
         return None
+
+
+def _host_of(url: str) -> str:
+    try:
+        return urlsplit(url).hostname or ""
+    except ValueError:  # brackets that do not close
+        return ""
 
 
 class BodyLimit:
