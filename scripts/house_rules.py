@@ -13,8 +13,8 @@ ROOT = Path(__file__).resolve().parent.parent
 MODULE_LINES_MAX = 400
 FILE_BYTES_MAX = 1_500_000
 
-# Package indexes and proxies are each user's own choice; none of their hosts belongs in here.  (Written in two parts, so
-# that this file keeps its own rule.)
+# Package indexes and proxies are each user's own choice; none of their hosts belongs in here.  (In two parts, so that
+# this file keeps its own rule.)
 REGISTRIES = (
     ("pypi", "org"),
     ("pythonhosted", "org"),
