@@ -125,9 +125,7 @@ def _checked(dashboard_url: str) -> str:
     except httpx.InvalidURL:
         url = httpx.URL()
     if url.scheme not in {"http", "https"} or not url.host or url.userinfo:
-        raise UnusableSourceError(
-            "a Ray dashboard must be http://HOST[:PORT] or https://HOST[:PORT], without a user"
-        )
+        raise UnusableSourceError("a Ray dashboard must be http://HOST[:PORT] or https://HOST[:PORT], without a user")
     return dashboard_url.rstrip("/")
 
 
@@ -179,7 +177,7 @@ def _kubernetes_settings(kubernetes: Any, kubeconfig: Path | None, context: str 
         )
     # It takes any YAML for a kubeconfig, and fails wherever that differs from one.
     except (kubernetes.config.ConfigException, OSError, ValueError, TypeError, KeyError, yaml.YAMLError) as error:
-        raise UnusableSourceError(f"kubeconfig {source}: {_first_line(error)}") from error
+        raise UnusableSourceError(f"kubeconfig {source}: {' '.join(str(error).split())}") from error
     return settings
 
 

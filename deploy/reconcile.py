@@ -86,13 +86,12 @@ class Reconciler:
     async def _carry_out(
         self, target: Target, actuator: Actuator, wanted: Replicas, observation: Observation, message: str | None
     ) -> tuple[Phase, str | None]:
-        # Read as late as possible: a freeze, or a target switched to observe, holds from this moment.
-        freeze = (await self.api.get_freeze()).document
-        if freeze.frozen:
-            return Phase.FROZEN, freeze.reason or message
+        # Read as late as possible: a target switched to observe holds from this moment.
         if (await self.api.get_target(target.name)).document != target:
             return Phase.APPLYING, "the target was changed a moment ago; nothing was written in this round"
         for step in actuator.plan_changes(wanted=wanted, observation=observation, max_step=target.spec.max_step):
+            if (freeze := (await self.api.get_freeze()).document).frozen:  # before each write: it may come between two
+                return Phase.FROZEN, freeze.reason or message
             await actuator.apply(step)
             self.metrics.wrote(target=target.name, kind="scale")
             log.info(

@@ -35,7 +35,7 @@ COMMANDS = {
     "audit": Lazy("api.cli.audit", "Read and check the record of what was done."),
 }
 
-app = new_app(cls=lazy_group(COMMANDS), help=HELP, add_completion=True)
+app = new_app(cls=lazy_group(COMMANDS), summary=HELP, add_completion=True)
 
 
 def _show_version(on: bool) -> None:

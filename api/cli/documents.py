@@ -49,7 +49,9 @@ def _add_reading(app: typer.Typer, kind: Kind[DocumentT]) -> None:
 
     @app.command("show", help=f"Show all that is known of one {kind.entry_name}, and what follows from it.")
     def show(
-        name: str = typer.Argument(metavar="NAME", autocompletion=lambda: list(kind.names(kind.builtin()))),
+        name: str = typer.Argument(
+            metavar="NAME", help="As `list` shows it.", autocompletion=lambda: list(kind.names(kind.builtin()))
+        ),
         file: list[Path] | None = overlay,
         url: AskUrlOption = None,
         token_file: TokenFileOption = None,

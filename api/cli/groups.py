@@ -70,11 +70,11 @@ def lazy_group(commands: Mapping[str, Lazy]) -> type[Group]:
     return type("LazyGroup", (Group,), {"lazy": commands})
 
 
-def new_app(*, cls: type[Group] = Group, help: str | None = None, add_completion: bool = False) -> typer.Typer:  # noqa: A002 - typer's word
+def new_app(*, cls: type[Group] = Group, summary: str | None = None, add_completion: bool = False) -> typer.Typer:
     """An application: plain help, the same on a terminal, in a pipe and on a page."""
     return typer.Typer(
         cls=cls,
-        help=help,
+        help=summary,
         add_completion=add_completion,
         rich_markup_mode=None,
         pretty_exceptions_enable=False,

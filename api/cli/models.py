@@ -83,7 +83,9 @@ def from_config(
     """
     document = read_document(file)
     if not isinstance(document.data, Mapping):
-        raise DocumentError(name=document.name, problems=[Problem("", "expected a mapping: a model's config.json")])
+        found = "is empty, " if document.data is None else ""
+        message = f"{found}expected a mapping of fields, as in a model's config.json"
+        raise DocumentError(name=document.name, problems=[Problem("", message)])
     with found_in(lambda _place: document):
         model = model_from_hf_config(document.data, name=name)
     catalogue = ModelCatalogue(models=(model,))

@@ -2,8 +2,11 @@
 
 import asyncio
 import socket
+from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import Annotated
 
+import structlog
 import typer
 import uvicorn
 from fastapi import FastAPI
@@ -20,19 +23,36 @@ from api.store import Store
 SHUTDOWN_GRACE_S = 20  # for requests in flight
 
 app = new_app()
+log = structlog.get_logger(__name__)
 
 
 class _Server(uvicorn.Server):
-    """uvicorn, saying when it listens."""
+    """uvicorn, with work beside it that lives exactly as long as it listens."""
 
-    def __init__(self, config: uvicorn.Config) -> None:
+    def __init__(self, config: uvicorn.Config, *beside: Callable[[], Awaitable[None]]) -> None:
         super().__init__(config)
-        self.up = asyncio.Event()
+        self._beside = beside
+        self._tasks: list[asyncio.Task[None]] = []
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Start, and say so."""
+        """Listen, then start the work."""
         await super().startup(sockets)
-        self.up.set()
+        self._tasks = [asyncio.create_task(self._watched(work)) for work in self._beside]
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """End the work, then everything it may still need."""
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await super().shutdown(sockets)
+
+    async def _watched(self, work: Callable[[], Awaitable[None]]) -> None:
+        try:
+            await work()
+        except Exception:
+            # A service that looks well while nothing is reconciled is worse than one that restarts.
+            log.exception("work beside the service failed")
+            self.should_exit = True
 
 
 @app.command()
@@ -73,6 +93,9 @@ async def _serve(settings: Settings, *, with_controller: bool | None) -> None:
     token = controller_token()
     service = _create_app(settings, schema_head=schema_head, token=token)
     listener = _listen(settings.host, settings.port)
+    beside: list[Callable[[], Awaitable[None]]] = [partial(_greet, settings, listener)]
+    if with_controller if with_controller is not None else embedded:
+        beside.append(partial(run_controller, service, token))
     server = _Server(
         uvicorn.Config(
             service,
@@ -81,17 +104,10 @@ async def _serve(settings: Settings, *, with_controller: bool | None) -> None:
             server_header=False,
             proxy_headers=False,
             timeout_graceful_shutdown=SHUTDOWN_GRACE_S,
-        )
+        ),
+        *beside,
     )
-    tasks = [asyncio.create_task(_greet(server, settings, listener))]
-    if with_controller if with_controller is not None else embedded:
-        tasks.append(asyncio.create_task(_control(service, server, token)))
-    try:
-        await server.serve(sockets=[listener])
-    finally:
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+    await server.serve(sockets=[listener])
 
 
 def _create_app(settings: Settings, *, schema_head: str, token: StaticToken) -> FastAPI:
@@ -107,13 +123,7 @@ def _create_app(settings: Settings, *, schema_head: str, token: StaticToken) -> 
         raise CommandError(str(error), exit_code=EXIT_BAD_INPUT) from error
 
 
-async def _control(service: FastAPI, server: _Server, token: StaticToken) -> None:
-    await server.up.wait()
-    await run_controller(service, token)
-
-
-async def _greet(server: _Server, settings: Settings, listener: socket.socket) -> None:
-    await server.up.wait()
+async def _greet(settings: Settings, listener: socket.socket) -> None:
     host, port = listener.getsockname()[:2]
     url = f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
     bearer = "" if settings.is_open else " -H 'Authorization: Bearer TOKEN'"

@@ -4,6 +4,7 @@ A row is one line however narrow the terminal is: a terminal wraps a long line b
 is cut by `awk` tomorrow.
 """
 
+import os
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -53,7 +54,8 @@ def moment(heading: str) -> Column:
 
 def say_table(table: Table) -> None:
     """A table on stdout: bold headings on a terminal, plain text elsewhere."""
-    grid = Grid(box=None, pad_edge=False, header_style="bold")
+    # Who sets NO_COLOR (https://no-color.org) wants no bold either.
+    grid = Grid(box=None, pad_edge=False, header_style="" if os.environ.get("NO_COLOR") else "bold")
     for column in table.columns:
         grid.add_column(column.heading, justify="right" if column.right else "left", no_wrap=True)
     for row in table.rows:

@@ -11,7 +11,7 @@ from typing import Annotated, Literal
 from pydantic import Field, HttpUrl, StringConstraints, model_validator
 
 from api.schemas.names import Name, Text
-from fleet.documents import Frozen
+from fleet.documents import Frozen, RuleError
 from planner.request import Word
 
 ServeName = Annotated[str, StringConstraints(min_length=1, max_length=200, pattern=r"^[^\x00-\x1f\x7f/]+$")]
@@ -34,6 +34,15 @@ class RayServeApplication(Frozen):
     dashboard_url: HttpUrl = Field(description="The Ray dashboard that answers `/api/serve/applications/`.")
     application: ServeName
     deployments: dict[GpuName, ServeName] = Field(min_length=1, max_length=100, description="GPU type -> deployment.")
+
+    @model_validator(mode="after")
+    def _says_only_where(self) -> "RayServeApplication":
+        url = self.dashboard_url
+        if url.username or url.password or url.query or url.fragment:
+            raise RuleError(
+                [(("dashboard_url",), "allowed: http(s)://HOST[:PORT][/PATH], without user, query or fragment")]
+            )
+        return self
 
     @model_validator(mode="after")
     def _one_deployment_per_gpu(self) -> "RayServeApplication":

@@ -78,7 +78,11 @@ async def replace_catalogue(
 
 
 async def _check_references(tx: Transaction, value: BaseModel) -> None:
-    """Offers and the topology name GPUs: no document may be replaced so that a name leads nowhere."""
+    """Offers and the topology name GPUs: no document may be replaced so that a name leads nowhere.
+
+    Under the lock that all writers share: two writers who each look at what the other replaces would both be content.
+    """
+    await tx.audit.lock()
     if isinstance(value, PriceSheet | Topology):
         _require_known(value, await GPUS.in_force(tx), name="")
     elif isinstance(value, GpuCatalogue):

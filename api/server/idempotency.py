@@ -3,6 +3,7 @@
 The kept answer commits with the work itself, so a crash between the two cannot happen.
 """
 
+import hashlib
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -14,7 +15,7 @@ from fastapi.responses import Response
 
 from api.server.auth import Principal
 from api.server.service import Service
-from api.store import KeyTakenError, NewReply, SavedReply, Transaction, sha256_hex
+from api.store import KeyTakenError, NewReply, SavedReply, Transaction
 
 IdempotencyKey = Annotated[
     str | None,
@@ -49,8 +50,9 @@ class Once:
     @classmethod
     async def of(cls, request: Request, *, service: Service, principal: Principal, key: str | None) -> "Once":
         """The state of a request's key."""
-        said = f"{request.method} {request.url.path}\n{(await request.body()).hex()}"
-        return cls(service=service, principal=principal, key=key, fingerprint=sha256_hex(said))
+        said = hashlib.sha256(f"{request.method} {request.url.path}\n".encode())
+        said.update(await request.body())
+        return cls(service=service, principal=principal, key=key, fingerprint=said.hexdigest())
 
     async def saved(self) -> Response | None:
         """The answer of an earlier request with this key."""

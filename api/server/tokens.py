@@ -12,7 +12,7 @@ import structlog
 from api.schemas.tokens import Scope, TokenInfo, TokenRequest
 from api.server.auth import TOKEN_FORM, token_hash
 from api.server.service import Service
-from api.store import DatabaseUnavailableError, TokenRecord
+from api.store import StoreError, TokenRecord, Transaction
 from fleet.errors import FleetwrightError
 
 FIRST_START = "system:first-start"
@@ -82,32 +82,45 @@ async def make_first_token(
     `stopped_within` waits so many seconds and says whether the service ends.  Replicas that start together queue at the
     audit's head, so that only the first of them finds no token.
     """
-    while not await _schema_is_current(service):
+    while not await _first_token_stands(service, given=given, show=show):
         if await stopped_within(READY_POLL_S):
             return
-    request = TokenRequest(name="first admin", scopes=frozenset({Scope.ADMIN}))
-    now = service.now()
-    made = (
-        _token(given, request, now=now, created_by=FIRST_START)
-        if given is not None
-        else new_token(request, now=now, created_by=FIRST_START)
-    )
-    async with service.store.transaction() as tx:
-        await tx.audit.lock()
-        if await tx.tokens.get(made.record.id) is not None or (given is None and await tx.tokens.any()):
-            return
-        await tx.tokens.add(made.record)
-        await service.audit(tx, actor=FIRST_START, action="token.created", subject=f"tokens/{made.record.id}")
-    if given is None:
-        show(made.secret)
 
 
-async def _schema_is_current(service: Service) -> bool:
+async def _first_token_stands(service: Service, *, given: str | None, show: Callable[[str], None]) -> bool:
+    """One attempt; a database that is not ready, or goes away meanwhile, is tried again."""
     try:
         async with service.store.reading() as tx:
-            return service.knows_schema(await tx.schema_revision())
-    except DatabaseUnavailableError:
+            if not service.knows_schema(await tx.schema_revision()):
+                return False
+        async with service.store.transaction() as tx:
+            await _ensure_first_token(service, tx, given=given, show=show)
+    except StoreError as error:
+        log.warning("first_token_delayed", reason=str(error))
         return False
+    return True
+
+
+async def _ensure_first_token(
+    service: Service, tx: Transaction, *, given: str | None, show: Callable[[str], None]
+) -> None:
+    await tx.audit.lock()
+    request = TokenRequest(name="first admin", scopes=frozenset({Scope.ADMIN}))
+    now = service.now()
+    if given is None:
+        if await tx.tokens.any():
+            return
+        made = new_token(request, now=now, created_by=FIRST_START)
+    else:
+        made = _token(given, request, now=now, created_by=FIRST_START)
+        if (known := await tx.tokens.get(made.record.id)) is not None:
+            if known.secret_sha256 != made.record.secret_sha256:
+                log.warning("bootstrap_token_ignored", token_id=known.id, reason="this id exists with another secret")
+            return
+    await tx.tokens.add(made.record)
+    await service.audit(tx, actor=FIRST_START, action="token.created", subject=f"tokens/{made.record.id}")
+    if given is None:
+        show(made.secret)  # before the commit: a token that was shown for nothing harms less than one nobody saw
 
 
 def _token(secret: str, request: TokenRequest, *, now: datetime, created_by: str) -> NewToken:

@@ -1,5 +1,6 @@
 """Engines for both databases, set up so that an acknowledged write survives `kill -9` and power loss."""
 
+from collections.abc import Mapping
 from typing import Any
 
 from sqlalchemy import Engine, create_engine, event, make_url
@@ -16,9 +17,13 @@ POOL_TIMEOUT_S = 30.0
 CONNECT_TIMEOUT_S = 10
 
 DRIVERS = ("sqlite+aiosqlite", "postgresql+psycopg")
-# Reading on SQLite asks for this; a writer takes the lock at once, because a deferred transaction that turns to writing
-# fails with SQLITE_BUSY immediately, whatever the timeout.
-READ_ONLY = {"sqlite_begin": "DEFERRED"}
+# On SQLite a writer takes the lock at once, because a deferred transaction that turns to writing fails with SQLITE_BUSY
+# immediately, whatever the timeout; readers begin deferred.
+# One consistent view for all statements of a reading block: SQLite's by nature, PostgreSQL's by isolation level.
+READ_ONLY: Mapping[str, Mapping[str, Any]] = {
+    "sqlite": {"sqlite_begin": "DEFERRED"},
+    "postgresql": {"isolation_level": "REPEATABLE READ", "postgresql_readonly": True},
+}
 
 
 def parse_url(database_url: str) -> URL:
@@ -26,8 +31,8 @@ def parse_url(database_url: str) -> URL:
     allowed = "allowed: " + " or ".join(f"{driver}://…" for driver in DRIVERS)
     try:
         url = make_url(database_url)
-    except ArgumentError:
-        # SQLAlchemy's own message repeats the URL, password included.
+    except (ArgumentError, ValueError):
+        # Their messages repeat the URL or a part of it; an unescaped @ or : in a password ends up there.
         raise StoreError(f"database_url: not a database URL; {allowed}") from None
     if url.drivername not in DRIVERS:
         raise StoreError(f"database_url: driver {url.drivername!r}; {allowed}")

@@ -57,10 +57,10 @@ class Store:
 
     @asynccontextmanager
     async def reading(self) -> AsyncIterator[Transaction]:
-        """A block that only reads: one consistent view on SQLite, and never in a writer's way."""
+        """A block that only reads: one consistent view of everything, and never in a writer's way."""
         with _translated():
             async with self._engine.connect() as connection:
-                await connection.execution_options(**READ_ONLY)
+                await connection.execution_options(**READ_ONLY[connection.dialect.name])
                 yield Transaction(connection)
 
     async def close(self) -> None:

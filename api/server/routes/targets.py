@@ -95,9 +95,10 @@ async def remove_target(name: Name, service: ServiceOf, principal: Operator, if_
 async def get_status(name: Name, service: ServiceOf, _principal: Reader) -> TargetStatus:
     """The last report on a target."""
     async with service.store.reading() as tx:
-        found = await tx.statuses.get(name)
+        exists = (await current(tx, target_slot(name))).body is not None
+        found = await tx.statuses.get(name) if exists else None
     if found is None:
-        raise not_found(f"report on target {name!r} yet")
+        raise not_found(f"report on target {name!r} yet" if exists else f"target {name!r}")
     return TargetStatus.model_validate_json(found.body)
 
 
@@ -109,9 +110,10 @@ async def get_status(name: Name, service: ServiceOf, _principal: Reader) -> Targ
     responses=problems(404, *WITH_BODY),
 )
 async def put_status(name: Name, body: TargetStatus, service: ServiceOf, principal: Operator) -> None:
-    """What the controller saw and did.  A change of phase or of the replicas planned goes to the audit."""
+    """What the controller saw and did.  Whatever differs from the last report but the counts that run is audited."""
     new = StatusRecord(target=name, reported_at=service.now(), body=canonical_json(body.model_dump(mode="json")))
     async with service.store.transaction() as tx:
+        await tx.audit.lock()  # or the target could be deleted between our look and our write
         if (await current(tx, target_slot(name))).body is None:
             raise not_found(f"target {name!r}")
         before = await tx.statuses.get(name)
@@ -124,7 +126,10 @@ async def put_status(name: Name, body: TargetStatus, service: ServiceOf, princip
 
 
 def _is_news(before: TargetStatus, after: TargetStatus) -> bool:
-    return (before.phase, before.plan_id, before.planned) != (after.phase, after.plan_id, after.planned)
+    def essence(status: TargetStatus) -> tuple[object, ...]:
+        return status.phase, status.plan_id, status.planned, status.changes
+
+    return essence(before) != essence(after)
 
 
 async def _check_plan(service: Service, spec: TargetSpec) -> None:

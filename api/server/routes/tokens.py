@@ -82,7 +82,7 @@ async def list_tokens(
     responses=problems(404, 409),
 )
 async def revoke_token(token_id: TokenId, service: ServiceOf, principal: Admin) -> None:
-    """From the next request on, the token is worth nothing.  None can revoke itself: an admin is always left."""
+    """From the next request on, the token is worth nothing.  None can revoke itself: that would be a mistake."""
     if principal.actor == actor_of(token_id):
         raise ProblemError(
             status=HTTPStatus.CONFLICT,

@@ -232,3 +232,22 @@ def _json(headers: dict[str, str]) -> dict[str, str]:
 
 def _bearer(service: RunningService, scope: Scope) -> dict[str, str]:
     return {"Authorization": service.client(scope).headers["Authorization"]}
+
+
+async def test_two_writers_cannot_leave_a_name_leading_nowhere(service: RunningService) -> None:
+    """One offers a GPU that the other takes out of the catalogue: whoever comes second is refused."""
+    async with service.client() as client:
+        gpus, offers = await client.get("/v1/gpus"), await client.get("/v1/offers")
+        template = offers.json()["offers"][0]
+        named = {offer["gpu"] for offer in offers.json()["offers"]}
+        spare = next(gpu["name"] for gpu in gpus.json()["gpus"] if gpu["name"] not in named)
+        without = [gpu for gpu in gpus.json()["gpus"] if gpu["name"] != spare]
+        using = [*offers.json()["offers"], template | {"id": "test/spare", "gpu": spare}]
+        answers = await asyncio.gather(
+            client.put("/v1/gpus", json={"gpus": without}, headers={"If-Match": gpus.headers["etag"]}),
+            client.put("/v1/offers", json={"offers": using}, headers={"If-Match": offers.headers["etag"]}),
+        )
+        known = {gpu["name"] for gpu in (await client.get("/v1/gpus")).json()["gpus"]}
+        used = {offer["gpu"] for offer in (await client.get("/v1/offers")).json()["offers"]}
+    assert sorted(answer.status_code for answer in answers) == [200, 422]
+    assert used <= known

@@ -65,6 +65,8 @@ async def test_a_target_is_replaced_under_its_tag_and_keeps_its_history(service:
         ({"max_step": 0}, "max_step"),
         ({"plan_id": "01990000-0000-7000-8000-000000000000"}, "plan_id"),
         ({"application": SPEC["application"] | {"dashboard_url": "ftp://x"}}, "application.dashboard_url"),
+        ({"application": SPEC["application"] | {"dashboard_url": "http://a:b@h/"}}, "application.dashboard_url"),
+        ({"application": SPEC["application"] | {"dashboard_url": "http://h/?x=1"}}, "application.dashboard_url"),
         ({"application": SPEC["application"] | {"deployments": {}}}, "application.deployments"),
         ({"application": SPEC["application"] | {"deployments": {"H100": "a", "L4": "a"}}}, "application"),
     ],

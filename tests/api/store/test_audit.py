@@ -95,3 +95,31 @@ async def test_the_database_itself_refuses_to_rewrite_the_audit(
     with pytest.raises(DBAPIError, match="append-only"), engine.begin() as connection:
         connection.execute(text(statement))
     engine.dispose()
+
+
+async def test_an_intact_chain_is_intact_while_others_write(store: Store) -> None:
+    for _ in range(3):
+        await append(store)
+    writing = asyncio.Event()
+
+    async def write() -> None:
+        for _ in range(20):
+            await append(store)
+            writing.set()
+
+    writer = asyncio.create_task(write())
+    await writing.wait()
+    checks = []
+    while not writer.done():
+        async with store.reading() as tx:
+            checks.append(await tx.audit.first_broken())
+    await writer
+    assert set(checks) == {None}
+
+
+async def test_a_reading_block_sees_one_moment(store: Store) -> None:
+    await append(store)
+    async with store.reading() as tx:
+        before = await tx.audit.length()
+        await append(store)
+        assert await tx.audit.length() == before

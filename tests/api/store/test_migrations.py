@@ -69,6 +69,7 @@ def test_processes_that_migrate_at_once_take_turns(empty_database_url: str) -> N
     ("url", "message"),
     [
         ("mysql://u:hunter2@h/d", "driver 'mysql'; allowed: sqlite\\+aiosqlite://… or postgresql\\+psycopg://…"),
+        ("postgresql+psycopg://u:p@ss:hunter2@h/d", "not a database URL; allowed"),
         ("no url with hunter2", "not a database URL; allowed"),
         ("sqlite+aiosqlite://", "in-memory SQLite forgets"),
         ("sqlite+aiosqlite:///:memory:", "in-memory SQLite forgets"),

@@ -1,0 +1,134 @@
+"""The command line in this process, as a process of its own, and a service for it to speak to."""
+
+import io
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+import pytest
+import stamina
+
+from api.cli import main
+from tests.testbed.processes import LOOPBACK, Process, answers_ok, free_ports
+from tests.testbed.server import ADMIN_TOKEN
+
+COMMAND = (sys.executable, "-m", "api.cli")
+
+
+@dataclass(frozen=True)
+class Done:
+    """What a command left behind."""
+
+    code: int
+    stdout: str
+    stderr: str
+
+    @property
+    def json(self) -> Any:
+        """The one document on stdout."""
+        assert self.code == 0, self.stderr
+        return json.loads(self.stdout)
+
+    @property
+    def fields(self) -> dict[str, str]:
+        """The first table on stdout, field by field."""
+        assert self.code == 0, self.stderr
+        rows = self.stdout.partition("\n\n")[0].splitlines()
+        return dict(row.split(maxsplit=1) for row in rows)
+
+    @property
+    def refused(self) -> list[str]:
+        """The lines of a failure: nothing on stdout, every line on stderr under the program's name."""
+        assert self.stdout == ""
+        lines = self.stderr.splitlines()
+        assert lines
+        assert all(line.startswith("fleetwright: ") for line in lines), self.stderr
+        return [line.removeprefix("fleetwright: ") for line in lines]
+
+
+class Cli(Protocol):
+    """Runs one command."""
+
+    def __call__(self, *args: str | Path, stdin: bytes = b"") -> Done: ...
+
+
+class Shell(Protocol):
+    """Runs one command in a process of its own, with an environment in which only what is given is set."""
+
+    def __call__(self, *args: str | Path, **environment: str) -> Done: ...
+
+
+@pytest.fixture
+def cli(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Iterator[Cli]:
+    """The command line in this process: quick, for what a process makes no difference to."""
+    monkeypatch.setattr(sys, "excepthook", sys.excepthook)  # typer sets its own
+
+    def run(*args: str | Path, stdin: bytes = b"") -> Done:
+        monkeypatch.setattr(sys, "argv", ["fleetwright", *map(str, args)])
+        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(stdin)))
+        capsys.readouterr()
+        with pytest.raises(SystemExit) as ended:
+            main()
+        captured = capsys.readouterr()
+        code = ended.value.code
+        assert isinstance(code, int)
+        return Done(code, captured.out, captured.err)
+
+    yield run
+    stamina.instrumentation.set_on_retry_hooks(None)
+
+
+@pytest.fixture
+def bare_environment(tmp_path: Path) -> Mapping[str, str]:
+    """The environment of somebody who has set nothing."""
+    return {"PATH": os.environ["PATH"], "HOME": str(tmp_path)}
+
+
+@pytest.fixture
+def shell(bare_environment: Mapping[str, str], tmp_path: Path) -> Shell:
+    """The command line as a process."""
+
+    def run(*args: str | Path, **environment: str) -> Done:
+        done = subprocess.run(
+            [*COMMAND, *map(str, args)],
+            env={**bare_environment, **environment},
+            cwd=tmp_path,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=120,
+        )
+        return Done(done.returncode, done.stdout, done.stderr)
+
+    return run
+
+
+@pytest.fixture(scope="module")
+def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The URL of a service on a database of its own, shared by the tests of a module."""
+    directory = tmp_path_factory.mktemp("service")
+    (directory / "token").write_text(ADMIN_TOKEN)
+    (port,) = free_ports(1)
+    environment = {
+        "PATH": os.environ["PATH"],
+        "FLEETWRIGHT_DATABASE_URL": f"sqlite+aiosqlite:///{directory}/fleetwright.db",
+        "FLEETWRIGHT_BOOTSTRAP_TOKEN_FILE": str(directory / "token"),
+    }
+    argv = [*COMMAND, "serve", "--no-controller", "--port", str(port)]
+    with Process.start(argv, name="serve", log_dir=directory, env=environment) as process:
+        process.wait_ready(lambda: answers_ok(f"http://{LOOPBACK}:{port}/readyz"))
+        yield f"http://{LOOPBACK}:{port}"
+
+
+@pytest.fixture
+def remote(cli: Cli, service: str, monkeypatch: pytest.MonkeyPatch) -> Cli:
+    """The command line of an administrator of the service."""
+    monkeypatch.setenv("FLEETWRIGHT_URL", service)
+    monkeypatch.setenv("FLEETWRIGHT_TOKEN", ADMIN_TOKEN)
+    return cli

@@ -1,0 +1,195 @@
+"""What a newcomer sees first: the list of commands, help, completion; and that it comes at once."""
+
+import re
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.core import TyperGroup
+from typer.main import get_command
+
+from api.cli.app import COMMANDS, app
+from api.cli.groups import Lazy
+from api.cli.options import LOCAL_URL
+from api.cli.topology import COMMANDS as TOPOLOGY_COMMANDS
+from api.client.transport import DEFAULT_URL
+from tests.api.cli.conftest import COMMAND, Cli, Shell
+
+EXAMPLE = Path(__file__).parents[3] / "examples" / "chat.yaml"
+ENDLESS = {"serve", "controller run"}  # they answer on sockets and in logs
+HEAVY = {"aiosqlite", "alembic", "deploy", "fastapi", "httpx", "kubernetes", "planner", "sqlalchemy", "uvicorn"}
+
+
+def commands() -> Iterator[tuple[str, Any]]:
+    """Every command by its full name, loaded."""
+
+    def below(name: str, command: Any, context: Any) -> Iterator[tuple[str, Any]]:
+        if not isinstance(command, TyperGroup):
+            yield name, command
+            return
+        for inner in command.list_commands(context):
+            _name, loaded, _rest = command.resolve_command(context, [inner])
+            yield from below(f"{name} {inner}".strip(), loaded, context)
+
+    root = get_command(app)
+    yield from below("", root, root.make_context("fleetwright", ["--help"], resilient_parsing=True))
+
+
+ALL = dict(commands())
+
+
+def test_all_commands() -> None:
+    verbs = ("list", "show", "check", "pull", "push", "versions")
+    documents = {f"{kind} {verb}" for kind in ("gpus", "models", "offers", "topology") for verb in verbs}
+    assert set(ALL) == documents | {
+        *("plan", "models from-config", "topology discover", "plans list", "plans show"),
+        *("serve", "controller run", "migrate up", "migrate down", "migrate status"),
+        *("targets list", "targets show", "targets put", "targets set", "targets delete", "freeze", "thaw"),
+        *("tokens create", "tokens list", "tokens revoke", "audit list", "audit check"),
+    }
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_every_command_explains_itself_and_its_options(name: str, cli: Cli) -> None:
+    done = cli(*name.split(), "--help")
+    assert done.code == 0
+    assert done.stdout.startswith(f"Usage: fleetwright {name} ")
+    assert ALL[name].help
+    for parameter in ALL[name].params:
+        if parameter.param_type_name == "option":
+            assert parameter.help, parameter.name
+
+
+@pytest.mark.parametrize("name", sorted(set(ALL) - ENDLESS))
+def test_every_command_that_answers_can_answer_in_json(name: str, cli: Cli) -> None:
+    assert re.search(r"-o, --format <(table|yaml)\|json>", cli(*name.split(), "--help").stdout)
+
+
+@pytest.mark.parametrize(("name", "lazy"), [*COMMANDS.items(), *TOPOLOGY_COMMANDS.items()])
+def test_the_list_of_commands_says_what_the_command_says(name: str, lazy: Lazy) -> None:
+    loaded = lazy.load(name)
+    assert loaded.help.splitlines()[0] == lazy.help
+    assert len(lazy.help) < 66  # so that it is not cut off in 80 columns
+
+
+def test_without_a_command_the_commands_are_listed_on_stderr(cli: Cli) -> None:
+    done = cli()
+    assert (done.code, done.stdout) == (2, "")
+    assert all(f"  {name} " in done.stderr for name in COMMANDS)
+
+
+def test_a_group_without_a_command_lists_its_own(cli: Cli) -> None:
+    done = cli("topology")
+    assert (done.code, done.stdout) == (2, "")
+    assert "  discover  Read the topology off the labels of a running cluster.\n" in done.stderr
+
+
+def test_version(cli: Cli) -> None:
+    done = cli("--version")
+    assert (done.code, done.stdout, done.stderr) == (0, "fleetwright 0.1.0\n", "")
+
+
+def test_the_help_names_the_url_that_is_asked_without_one() -> None:
+    assert LOCAL_URL == DEFAULT_URL
+
+
+@pytest.mark.parametrize(
+    ("args", "said"),
+    [
+        (("--frmat",), "no such option: --frmat (Possible options: --format); see fleetwright gpus list --help"),
+        (("--format", "xml"), "'xml' is not one of 'table', 'json'"),
+        (("--format",), "option '--format' requires an argument"),
+        (("surplus",), "got unexpected extra argument(s) (surplus); see fleetwright gpus list --help"),
+    ],
+)
+def test_a_misused_option_is_one_line(args: tuple[str, ...], said: str, cli: Cli) -> None:
+    done = cli("gpus", "list", *args)
+    assert done.code == 2
+    (line,) = done.refused
+    assert said in line
+
+
+@pytest.mark.parametrize(
+    ("args", "said"),
+    [
+        (("gpu", "list"), "no such command 'gpu'. Did you mean 'gpus'?; see fleetwright --help"),
+        (("plan",), "missing argument 'FILE'; see fleetwright plan --help"),
+        (("audit", "list", "--most", "0"), "invalid value for '--most': Input should be greater than or equal to 1"),
+        (("tokens", "create", "ci"), "missing option '--scope'. Choose from: read, plan, operate, admin"),
+        (("tokens", "create", "ci", "--scope", "all"), "'all' is not one of 'read', 'plan', 'operate', 'admin'"),
+        (("targets", "set", "t"), "targets set: give --plan, --mode or both"),
+        (("topology", "discover"), "give either --ray URL or --kubernetes"),
+        (("topology", "discover", "--ray", "http://r", "--kubernetes"), "give either --ray URL or --kubernetes"),
+        (("topology", "discover", "--ray", "http://r", "--context", "c"), "--context and --kubeconfig go with"),
+    ],
+)
+def test_a_misused_command_is_one_line(args: tuple[str, ...], said: str, cli: Cli) -> None:
+    done = cli(*args)
+    assert done.code == 2
+    (line,) = done.refused
+    assert line.startswith(said) or said in line
+
+
+class TestCompletion:
+    @pytest.mark.parametrize(
+        ("shell_name", "mark"), [("bash", "complete -o default -F"), ("zsh", "#compdef fleetwright")]
+    )
+    def test_its_script_is_shown_by_the_variable(self, shell: Shell, shell_name: str, mark: str) -> None:
+        done = shell(_FLEETWRIGHT_COMPLETE=f"source_{shell_name}")
+        assert done.code == 0
+        assert mark in done.stdout
+
+    def test_its_script_is_shown_for_the_shell_around(self, bare_environment: Mapping[str, str]) -> None:
+        script = f"{' '.join(COMMAND)} --show-completion; true"  # `true`, so that bash stays to be found
+        done = subprocess.run(["bash", "-c", script], env=bare_environment, capture_output=True, text=True, check=True)
+        assert "complete -o default -F _fleetwright_completion fleetwright" in done.stdout
+
+    def test_it_installs_itself(self, bare_environment: Mapping[str, str]) -> None:
+        script = f"{' '.join(COMMAND)} --install-completion; true"
+        subprocess.run(["bash", "-c", script], env=bare_environment, capture_output=True, text=True, check=True)
+        completed = subprocess.run(
+            ["bash", "-c", f"source {bare_environment['HOME']}/.bashrc && complete -p fleetwright"],
+            env=bare_environment,
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        assert completed.stdout == "complete -o default -F _fleetwright_completion fleetwright\n"
+
+    @pytest.mark.parametrize(
+        ("words", "wanted"),
+        [
+            ("fleetwright ", set(COMMANDS)),
+            ("fleetwright t", {"topology", "targets", "tokens", "thaw"}),
+            ("fleetwright topology ", {"discover", "list", "show", "check", "pull", "push", "versions"}),
+            ("fleetwright gpus show H100", {"H100-SXM", "H100-PCIe", "H100-NVL"}),
+            ("fleetwright gpus list --format ", {"table", "json"}),
+            ("fleetwright plan --o", {"--offers"}),
+        ],
+    )
+    def test_words(self, shell: Shell, words: str, wanted: set[str]) -> None:
+        last = len(words.split()) - (0 if words.endswith(" ") else 1)
+        done = shell(_FLEETWRIGHT_COMPLETE="complete_bash", COMP_WORDS=words, COMP_CWORD=str(last))
+        assert set(done.stdout.split()) == wanted
+
+
+class TestImports:
+    def loaded_by(self, *args: str) -> set[str]:
+        """The packages that a command has imported when it ends."""
+        tell = "atexit.register(lambda: print(*{name.partition('.')[0] for name in sys.modules}, file=sys.stderr))"
+        code = f"import atexit, sys; {tell}; from api.cli import main; main()"
+        done = subprocess.run([sys.executable, "-c", code, *args], capture_output=True, text=True, check=True)
+        return set(done.stderr.split())
+
+    def test_help_costs_nothing(self) -> None:
+        assert not self.loaded_by("--help") & (HEAVY | {"pydantic", "rich", "yaml"})
+
+    @pytest.mark.parametrize("kind", ["gpus", "models", "offers", "topology"])
+    def test_catalogues_need_neither_service_nor_solver(self, kind: str) -> None:
+        assert not self.loaded_by(kind, "list") & HEAVY
+
+    def test_planning_needs_no_service(self) -> None:
+        assert self.loaded_by("plan", str(EXAMPLE)) & HEAVY == {"planner"}

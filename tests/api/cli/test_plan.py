@@ -1,0 +1,112 @@
+"""`fleetwright plan`, answered here: the mix, what to hire, why; and when there is none, why not."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from planner import Plan
+from tests.api.cli.conftest import Cli
+from tests.api.cli.samples import GPU, OFFER, REQUEST
+
+EXAMPLE = Path(__file__).parents[3] / "examples" / "chat.yaml"
+INFEASIBLE = """\
+workloads:
+  - name: chat
+    rate_rps: 30
+    buckets: {input_tokens: [500], output_tokens: [250], share: [[1.0]]}
+    options:
+      - {name: L4, gpu: L4, price_usd_per_h: 0.75, max_rps: [[2.5]], available: 3}
+"""
+
+
+@pytest.fixture
+def request_file(tmp_path: Path) -> Path:
+    path = tmp_path / "request.yaml"
+    path.write_text(REQUEST)
+    return path
+
+
+def test_the_example_as_people_read_it(cli: Cli) -> None:
+    done = cli("plan", EXAMPLE)
+    assert (done.code, done.stderr) == (0, "")
+    first, _empty, heading, *rows = done.stdout.splitlines()
+    assert first.startswith("12.12 $/h, proven the least; 1,872 W of GPUs; solved in ")
+    assert " ".join(heading.split()) == "workload option GPU replicas GPUs each busy % nameplate W"
+    assert [row.split()[:4] for row in rows[:3]] == [
+        ["chat", "L4", "L4", "1"],
+        ["chat", "A100", "A100-80GB-SXM", "1"],
+        ["chat", "H100", "H100-SXM", "2"],
+    ]
+    assert "- only L4: cannot serve bucket 2000x1000 of chat" in rows
+
+
+def test_the_example_as_programs_read_it(cli: Cli) -> None:
+    done = cli("plan", EXAMPLE, "--format", "json")
+    assert done.stderr == ""
+    plan = Plan.model_validate(done.json)
+    assert plan.cost_usd_per_h == pytest.approx(12.12)
+    assert {entry.option: entry.count for entry in plan.allocation} == {"L4": 1, "A100": 1, "H100": 2}
+
+
+def test_the_request_may_come_on_stdin(cli: Cli) -> None:
+    assert cli("plan", "-", "-o", "json", stdin=EXAMPLE.read_bytes()).json["status"] == "optimal"
+
+
+def test_what_to_hire_is_said_where_offers_are_the_choice(cli: Cli, request_file: Path, tmp_path: Path) -> None:
+    (tmp_path / "offers.yaml").write_text(OFFER)
+    done = cli("plan", request_file, "--offers", tmp_path / "offers.yaml")
+    heading = next(line for line in done.stdout.splitlines() if line.startswith("hire"))
+    assert " ".join(heading.split()) == "hire units GPUs each $/h each $/h"
+    assert "acme/h100      1          1     4.000  4.000" in done.stdout
+
+
+def test_no_plan_is_an_answer_with_its_reasons_and_exit_code_1(cli: Cli) -> None:
+    done = cli("plan", "-", stdin=INFEASIBLE.encode())
+    assert (done.code, done.stderr) == (1, "")
+    assert done.stdout.startswith("no plan: infeasible\n\n- ")
+
+
+def test_no_plan_is_a_document_too(cli: Cli) -> None:
+    done = cli("plan", "-", "-o", "json", stdin=INFEASIBLE.encode())
+    assert done.code == 1
+    plan = Plan.model_validate(json.loads(done.stdout))
+    assert plan.status == "infeasible"
+    assert plan.explanation
+
+
+class TestCatalogues:
+    def test_of_gpus(self, cli: Cli, request_file: Path, tmp_path: Path) -> None:
+        (tmp_path / "gpus.yaml").write_text(GPU)
+        (tmp_path / "offers.yaml").write_text(OFFER.replace("H100", "X1"))
+        files = ("--gpus", tmp_path / "gpus.yaml", "--offers", tmp_path / "offers.yaml")
+        assert {entry["gpu"] for entry in cli("plan", request_file, *files, "-o", "json").json["allocation"]} == {"X1"}
+
+    def test_a_gpu_that_only_the_sheet_knows_is_a_defect_of_the_sheet(
+        self, cli: Cli, request_file: Path, tmp_path: Path
+    ) -> None:
+        (tmp_path / "offers.yaml").write_text(OFFER.replace("H100", "X1"))
+        done = cli("plan", request_file, "--offers", tmp_path / "offers.yaml")
+        assert done.code == 2
+        (line,) = done.refused
+        assert line.startswith(f"{tmp_path}/offers.yaml: line 6: offers[0].gpu: unknown GPU 'X1'")
+
+    def test_a_gpu_that_the_request_offers_is_a_defect_of_the_request(self, cli: Cli, tmp_path: Path) -> None:
+        (tmp_path / "request.yaml").write_text(REQUEST + OFFER.replace("H100", "X1"))
+        done = cli("plan", tmp_path / "request.yaml")
+        assert done.code == 2
+        (line,) = done.refused
+        assert line.startswith(f"{tmp_path}/request.yaml: line 12: offers[0].gpu: unknown GPU 'X1'")
+
+    def test_offers_come_from_one_place(self, cli: Cli, tmp_path: Path) -> None:
+        (tmp_path / "request.yaml").write_text(REQUEST + OFFER)
+        (tmp_path / "offers.yaml").write_text(OFFER)
+        done = cli("plan", tmp_path / "request.yaml", "--offers", tmp_path / "offers.yaml")
+        assert (done.code, done.refused) == (2, ["--offers: the request brings offers of its own: give one of them"])
+
+    @pytest.mark.parametrize("option", ["--gpus", "--models", "--offers"])
+    def test_a_service_has_its_own(self, cli: Cli, request_file: Path, option: str) -> None:
+        done = cli("plan", request_file, option, "file.yaml", "--url", "http://127.0.0.1:9")
+        assert done.code == 2
+        (line,) = done.refused
+        assert line.endswith("answer here, --url (or FLEETWRIGHT_URL) asks a service: give one of them")

@@ -1,0 +1,306 @@
+"""Commands that ask a service, against a real one: documents, plans, targets, tokens, the audit."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from api.client import Fleetwright
+from api.schemas.targets import Change, Phase, TargetStatus
+from tests.api.cli.conftest import Cli
+from tests.api.cli.samples import OFFER, REQUEST, TARGET
+from tests.testbed.processes import LOOPBACK, free_ports
+from tests.testbed.server import ADMIN_TOKEN
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> Path:
+    """A directory with one file of each kind."""
+    for name, text in {"offers": OFFER, "request": REQUEST, "target": TARGET}.items():
+        (tmp_path / f"{name}.yaml").write_text(text)
+    return tmp_path
+
+
+@pytest.fixture
+def target(remote: Cli, files: Path) -> Iterator[str]:
+    """A registered target, forgotten when the test ends."""
+    assert remote("targets", "put", "chat", files / "target.yaml").code == 0
+    yield "chat"
+    remote("targets", "delete", "chat")
+
+
+class TestDocuments:
+    def test_what_ships_is_what_a_new_service_keeps(
+        self, remote: Cli, cli: Cli, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        kept = remote("gpus", "pull", "--format", "json").json
+        asked = remote("gpus", "list", "--format", "json").json
+        monkeypatch.delenv("FLEETWRIGHT_URL")
+        assert kept == asked == cli("gpus", "list", "--format", "json").json
+
+    def test_a_pushed_document_is_pulled_and_the_one_before_can_come_back(self, remote: Cli, files: Path) -> None:
+        before = remote("offers", "pull")
+        pushed = remote("offers", "push", files / "offers.yaml", "--format", "json").json
+        now = remote("offers", "pull")
+        assert now.stderr == f"version {pushed['etag']}\n"
+        (files / "pulled.yaml").write_text(now.stdout)
+        assert remote("offers", "check", files / "pulled.yaml").stdout.endswith(": good, 1 offer\n")
+        assert remote("offers", "show", "acme/h100").code == 0
+
+        (newest, *_older) = remote("offers", "versions", "--format", "json").json
+        assert newest["etag"] == pushed["etag"]
+        assert newest["created_by"] == "token:admin0000000"
+
+        old = remote("offers", "pull", "--version", str(newest["version"] - 1))
+        assert old.stdout == before.stdout
+        assert remote("offers", "push", "-", stdin=old.stdout.encode()).stdout.startswith("offers: version ")
+        assert remote("offers", "pull").stdout == before.stdout
+
+    def test_a_lost_race_is_told_and_changes_nothing(self, remote: Cli, files: Path) -> None:
+        before = remote("offers", "pull").stdout
+        done = remote("offers", "push", files / "offers.yaml", "--etag", '"1-0000000000000000"')
+        assert done.code == 1
+        (line,) = done.refused
+        assert line.startswith("PUT /v1/offers: 412 Precondition Failed: ")
+        assert remote("offers", "pull").stdout == before
+
+    def test_a_wrong_file_is_not_sent(self, remote: Cli, files: Path) -> None:
+        (files / "offers.yaml").write_text(OFFER.replace("price_usd_per_h: 4", "price_usd_per_h: -4"))
+        done = remote("offers", "push", files / "offers.yaml")
+        assert done.code == 2
+        (line,) = done.refused
+        assert ": line 7: offers[0].price_usd_per_h: " in line
+
+    def test_what_only_the_service_can_know_wrong_is_wrong_input_too(self, remote: Cli, files: Path) -> None:
+        (files / "offers.yaml").write_text(OFFER.replace("H100", "H1000"))
+        done = remote("offers", "push", files / "offers.yaml")
+        assert done.code == 2
+        (line,) = done.refused
+        assert line.startswith("offers[0].gpu: unknown GPU 'H1000'; nearest: H100, ")
+
+    def test_a_version_that_is_not_there(self, remote: Cli) -> None:
+        done = remote("gpus", "pull", "--version", "99")
+        assert done.code == 1
+        (line,) = done.refused
+        assert line.startswith("GET /v1/gpus/versions/99: 404 Not Found: ")
+
+    def test_versions_as_a_table(self, remote: Cli) -> None:
+        assert remote("models", "versions").stdout == "version  at  by  etag\n"
+
+
+class TestPlans:
+    def test_asked_for_listed_shown(self, remote: Cli, files: Path) -> None:
+        record = remote("plan", files / "request.yaml", "--format", "json").json
+        assert record["plan"]["status"] == "optimal"
+        assert remote("plans", "show", record["id"], "--format", "json").json == record
+        assert remote("plans", "list", "-o", "json", "--most", "1").json[0]["id"] == record["id"]
+
+        listed = remote("plans", "list").stdout.splitlines()
+        assert listed[0].split() == ["plan", "at", "by", "status", "$/h"]
+        assert listed[1].split()[0] == record["id"]
+
+        shown = remote("plans", "show", record["id"]).stdout
+        assert shown.startswith(f"plan {record['id']}, ")
+        assert "asked for by token:admin0000000\n\n" in shown
+
+    def test_the_table_names_the_stored_plan(self, remote: Cli, files: Path) -> None:
+        done = remote("plan", files / "request.yaml")
+        assert remote("plans", "list", "-o", "json").json[0]["id"] == done.stdout.split()[1]
+
+    def test_no_plan_is_stored_and_exit_code_1(self, remote: Cli, files: Path) -> None:
+        (files / "request.yaml").write_text(REQUEST + OFFER.replace("gpu: H100", "gpu: H100\n    available: 0"))
+        done = remote("plan", files / "request.yaml", "--format", "json")
+        assert (done.code, done.stderr) == (1, "")
+        assert json.loads(done.stdout)["plan"]["status"] == "infeasible"
+
+    def test_one_that_is_not_there(self, remote: Cli) -> None:
+        done = remote("plans", "show", "01a1fd26-439a-7ac2-acaa-525066f743ab")
+        assert done.code == 1
+        assert done.refused[0].startswith("GET /v1/plans/01a1fd26-439a-7ac2-acaa-525066f743ab: 404 Not Found: ")
+
+
+class TestTargets:
+    def test_registered_it_waits_to_be_seen(self, remote: Cli, target: str) -> None:
+        table = remote("targets", "list").stdout.splitlines()
+        assert [line.split() for line in table] == [
+            ["target", "mode", "plan", "phase", "planned", "running", "seen", "message"],
+            [target, "observe", "-", "not", "seen", "yet", "-", "-", "-", "-"],
+        ]
+        (listed,) = remote("targets", "list", "-o", "json").json["targets"]
+        assert listed["status"] is None
+        assert listed == remote("targets", "show", target, "-o", "json").json
+
+    def test_pointed_at_a_plan(self, remote: Cli, target: str, files: Path) -> None:
+        plan_id = remote("plan", files / "request.yaml", "-o", "json").json["id"]
+        changed = remote("targets", "set", target, "--plan", plan_id, "--mode", "recommend", "-o", "json").json
+        assert (changed["spec"]["plan_id"], changed["spec"]["mode"]) == (plan_id, "recommend")
+        assert remote("targets", "show", target).fields["plan_id"] == plan_id
+
+    def test_replaced_by_a_file(self, remote: Cli, target: str, files: Path) -> None:
+        (files / "target.yaml").write_text(TARGET + "mode: apply\n")
+        assert remote("targets", "put", target, files / "target.yaml").fields["mode"] == "apply"
+
+    def test_the_report_and_the_changes_that_stand_ready(self, remote: Cli, target: str, service: str) -> None:
+        status = TargetStatus.model_validate(
+            {
+                "phase": Phase.RECOMMENDED,
+                "observed_at": "2026-11-21T06:00:00Z",
+                "planned": {"H100": 3},
+                "applied": {"H100": 1},
+                "changes": [Change(gpu="H100", deployment="large", replicas_now=1, replicas_planned=3)],
+                "message": "two more",
+            }
+        )
+        with Fleetwright(service, token=ADMIN_TOKEN) as client:
+            client.report_target_status(target, status)
+        row = remote("targets", "list").stdout.splitlines()[1]
+        assert row.split(maxsplit=3)[3] == "recommended  3 H100   1 H100   2026-11-21 06:00:00Z  two more"
+        shown = remote("targets", "show", target)
+        assert shown.fields["planned.H100"] == "3"
+        assert shown.stdout.endswith(
+            "\nchange  deployment  replicas now  planned\n"
+            "H100    large                  1        3\n"
+        )  # fmt: skip
+
+    def test_an_unknown_plan_is_wrong_input(self, remote: Cli, target: str) -> None:
+        done = remote("targets", "set", target, "--plan", "nonsense")
+        assert (done.code, done.refused[0].partition(";")[0]) == (2, "plan_id: there is no plan 'nonsense'")
+
+    @pytest.mark.parametrize("verb", [("show",), ("set", "--mode", "apply"), ("delete",)])
+    def test_one_that_is_not_there(self, remote: Cli, verb: tuple[str, ...]) -> None:
+        done = remote("targets", verb[0], "nobody", *verb[1:])
+        assert (done.code, done.refused) == (1, ["GET /v1/targets/nobody: 404 Not Found: there is no target 'nobody'"])
+
+    def test_forgotten(self, remote: Cli, target: str) -> None:
+        assert remote("targets", "delete", target, "-o", "json").json == {"name": target, "deleted": True}
+        assert remote("targets", "list", "-o", "json").json["targets"] == []
+
+
+class TestFreeze:
+    def test_on_and_off(self, remote: Cli) -> None:
+        frozen = remote("freeze", "the chiller is being replaced", "--format", "json")
+        assert frozen.json == {"frozen": True, "reason": "the chiller is being replaced"}
+        listed = remote("targets", "list")
+        assert listed.stderr == "frozen, nothing is written to any target: the chiller is being replaced\n"
+        assert remote("targets", "list", "-o", "json").json["freeze"] == frozen.json
+        assert remote("thaw").stdout == "thawed\n"
+        assert remote("targets", "list").stderr == ""
+
+    def test_a_reason_is_needed(self, remote: Cli) -> None:
+        done = remote("freeze", "")
+        assert (done.code, done.refused) == (2, ["freeze: reason: string should have at least 1 character, got ''"])
+
+
+class TestTokens:
+    def test_a_new_one_stands_alone_on_stdout_and_works_until_it_is_revoked(
+        self, remote: Cli, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        made = remote("tokens", "create", "dashboard", "--scope", "read", "--scope", "plan")
+        secret = made.stdout.removesuffix("\n")
+        token_id = secret.split("_")[1]
+        assert made.stderr == f"token {token_id} for dashboard; keep this, it is not shown again:\n"
+        assert secret not in made.stderr
+        assert secret not in remote("tokens", "list", "-o", "json").stdout
+
+        monkeypatch.setenv("FLEETWRIGHT_TOKEN", secret)
+        assert remote("plans", "list").code == 0
+        monkeypatch.setenv("FLEETWRIGHT_TOKEN", ADMIN_TOKEN)
+        assert remote("tokens", "revoke", token_id, "-o", "json").json == {"id": token_id, "revoked": True}
+        monkeypatch.setenv("FLEETWRIGHT_TOKEN", secret)
+        assert remote("plans", "list").code == 1
+
+    def test_as_json(self, remote: Cli) -> None:
+        made = remote("tokens", "create", "ci", "--scope", "read", "--expires-in-s", "60", "--format", "json").json
+        assert made["secret"].startswith(f"fw_{made['info']['id']}_")
+        row = next(line for line in remote("tokens", "list").stdout.splitlines() if made["info"]["id"] in line)
+        assert row.count("Z  ") == 2  # created, expires
+
+    @pytest.mark.parametrize(
+        ("args", "said"),
+        [
+            (("", "--scope", "read"), "token: name: string should have at least 1 character, got ''"),
+            (("ci", "--scope", "read", "--expires-in-s", "999999999999"), "token: expires_in_s: "),
+        ],
+    )
+    def test_what_cannot_be_made(self, remote: Cli, args: tuple[str, ...], said: str) -> None:
+        done = remote("tokens", "create", *args)
+        assert done.code == 2
+        (line,) = done.refused
+        assert line.startswith(said)
+
+
+class TestAudit:
+    def test_everything_that_changed_something_is_there(self, remote: Cli, files: Path) -> None:
+        remote("offers", "push", files / "offers.yaml")
+        (newest,) = remote("audit", "list", "--most", "1", "-o", "json").json
+        assert newest["actor"] == "token:admin0000000"
+        heading, row = remote("audit", "list", "--most", "1").stdout.splitlines()
+        assert heading.split() == ["seq", "at", "actor", "action", "subject"]
+        assert row.split()[0] == str(newest["seq"])
+
+    def test_the_chain_is_whole(self, remote: Cli) -> None:
+        assert remote("audit", "check").stdout.endswith(" entries, intact\n")
+        assert remote("audit", "check", "-o", "json").json["intact"] is True
+
+
+class TestRefusals:
+    def test_without_a_token(self, remote: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.delenv("FLEETWRIGHT_TOKEN")
+        done = remote("plans", "list")
+        assert done.code == 1
+        (line,) = done.refused
+        assert line.startswith("GET /v1/plans: 401 Unauthorized: ")
+        assert line.endswith("name a token with --token-file, FLEETWRIGHT_TOKEN or FLEETWRIGHT_TOKEN_FILE")
+
+    def test_with_an_unknown_token(self, remote: Cli, tmp_path: Path) -> None:
+        unknown = f"fw_000000000000_{'x' * 43}"
+        (tmp_path / "token").write_text(unknown)
+        done = remote("plans", "list", "--token-file", tmp_path / "token")
+        assert done.code == 1
+        (line,) = done.refused
+        assert line.startswith("GET /v1/plans: 401 Unauthorized: ")
+        assert unknown not in line
+
+    def test_with_a_token_that_may_not(self, remote: Cli, files: Path, tmp_path: Path) -> None:
+        (tmp_path / "token").write_text(remote("tokens", "create", "reader", "--scope", "read").stdout)
+        for command in (("audit", "list"), ("offers", "push", files / "offers.yaml"), ("thaw",)):
+            done = remote(*command, "--token-file", tmp_path / "token")
+            assert done.code == 1
+            (line,) = done.refused
+            assert ": 403 Forbidden: " in line
+
+    @pytest.mark.parametrize("content", [b"", b"\xff", b"two words"])
+    def test_a_token_file_without_a_token(self, remote: Cli, tmp_path: Path, content: bytes) -> None:
+        (tmp_path / "token").write_bytes(content)
+        done = remote("plans", "list", "--token-file", tmp_path / "token")
+        assert done.code == 2
+        (line,) = done.refused
+        assert line.startswith("token")
+        assert "two words" not in line
+
+    def test_no_token_file(self, remote: Cli) -> None:
+        done = remote("plans", "list", "--token-file", "none")
+        assert (done.code, done.refused) == (2, ["token file none: No such file or directory"])
+
+
+@pytest.mark.parametrize(
+    "command", [("gpus", "list"), ("plans", "list"), ("targets", "list"), ("audit", "check"), ("thaw",)]
+)
+def test_a_service_out_of_reach_is_one_line_and_exit_code_1(command: tuple[str, ...], cli: Cli) -> None:
+    (port,) = free_ports(1)
+    url = f"http://{LOOPBACK}:{port}"
+    done = cli(*command, "--url", url)
+    assert done.code == 1
+    (line,) = done.refused
+    assert line.startswith(f"no answer from {url}: ")
+    assert "refused" in line
+
+
+@pytest.mark.parametrize("url", ["nonsense", "ftp://host", "http://user:secret-word@host"])
+def test_what_is_no_url(url: str, cli: Cli) -> None:
+    done = cli("plans", "list", "--url", url)
+    assert done.code == 2
+    (line,) = done.refused
+    assert line.startswith("url: must ")
+    assert "secret-word" not in line
