@@ -8,11 +8,24 @@ import pytest
 from api.client import AsyncFleetwright, ConnectionFailedError, PreconditionFailedError
 from api.schemas.targets import RayServeApplication, TargetSpec
 from api.store import Migrations
+from planner.request import PlanRequest
 from tests.testbed.server import Server, StartServer
 
 CLIENTS = 200
 WRITES_EACH = 3
 DOCUMENTS = 20
+QUESTION = PlanRequest.model_validate(
+    {
+        "workloads": [
+            {
+                "name": "w",
+                "rate_rps": 1.0,
+                "buckets": {"input_tokens": [100], "output_tokens": [100], "share": [[1.0]]},
+                "options": [{"name": "a", "gpu": "L4", "price_usd_per_h": 1.0, "max_rps": [[1.0]]}],
+            }
+        ]
+    }
+)
 UNLIMITED = {"rate_limit_per_s": "100000", "rate_limit_burst": "100000"}
 
 
@@ -71,8 +84,9 @@ def test_200_clients_lose_no_update(start_server: StartServer, postgres_url: str
 def test_kill_9_loses_nothing_acknowledged(start_server: StartServer, database_url: str) -> None:
     server = start_server(database_url, **UNLIMITED)
     acknowledged: set[str] = set()
+    planned: dict[str, str] = {}  # idempotency key -> id of the plan that was acknowledged
     for round_number in range(3):
-        asyncio.run(_write_until_killed(server, acknowledged, round_number))
+        asyncio.run(_write_until_killed(server, acknowledged, planned, round_number))
         server = start_server(database_url, **UNLIMITED)
         with server.client() as api:
             stored = {target.name for target in api.iter_targets()}
@@ -80,11 +94,17 @@ def test_kill_9_loses_nothing_acknowledged(start_server: StartServer, database_u
             assert api.check_audit().intact
             created = [entry.subject for entry in api.iter_audit() if entry.action == "target.created"]
             assert sorted(created) == sorted(f"targets/{name}" for name in stored)
+            assert set(planned.values()) <= {plan.id for plan in api.iter_plans()}
+            for key, plan_id in planned.items():
+                assert api.create_plan(QUESTION, idempotency_key=key).id == plan_id, "done once, answered again"
     assert len(acknowledged) > 30
+    assert planned
 
 
-async def _write_until_killed(server: Server, acknowledged: set[str], round_number: int) -> None:
-    """Eight writers; the process is killed while all of them are waiting for an answer."""
+async def _write_until_killed(
+    server: Server, acknowledged: set[str], planned: dict[str, str], round_number: int
+) -> None:
+    """Eight writers and a planner; the process is killed while all of them are waiting for an answer."""
     enough = asyncio.Event()
 
     async def write(writer: int) -> None:
@@ -99,7 +119,16 @@ async def _write_until_killed(server: Server, acknowledged: set[str], round_numb
                 if len(acknowledged) % 40 == 39:
                     enough.set()
 
-    writers = [asyncio.create_task(write(writer)) for writer in range(8)]
+    async def plan() -> None:
+        async with server.async_client() as api:
+            for number in range(10_000):
+                key = f"p{round_number}-{number}"
+                try:
+                    planned[key] = (await api.create_plan(QUESTION, idempotency_key=key)).id
+                except ConnectionFailedError:
+                    return
+
+    writers = [asyncio.create_task(write(writer)) for writer in range(8)] + [asyncio.create_task(plan())]
     await enough.wait()
     server.kill()
     await asyncio.gather(*writers)
