@@ -3,6 +3,7 @@
 from deploy.actuator import Actuator, Observation, Step
 from deploy.clock import Clock
 from deploy.controller import Controller, ControllerSettings
+from deploy.discovery import UnusableSourceError, discover_kubernetes, discover_ray
 from deploy.errors import ActuationError, PlanUnusableError, UnreachableError
 from deploy.metrics import ControllerMetrics
 from deploy.ray_serve import RayServeActuator, ray_serve_actuators
@@ -19,5 +20,8 @@ __all__ = [
     "RayServeActuator",
     "Step",
     "UnreachableError",
+    "UnusableSourceError",
+    "discover_kubernetes",
+    "discover_ray",
     "ray_serve_actuators",
 ]

@@ -5,13 +5,11 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
-from alembic.util import CommandError as AlembicError
 from pydantic import ValidationError
-from sqlalchemy.exc import SQLAlchemyError
 
 from api.cli.failures import EXIT_BAD_INPUT, EXIT_REFUSED, CommandError
 from api.server import Settings
-from api.store import DatabaseUnavailableError, Migrations, StoreError
+from api.store import DatabaseUnavailableError, Migrations, StoreError, UnknownRevisionError
 from fleet.documents import dotted, validation_problems
 from fleet.errors import DocumentError, Problem
 
@@ -44,10 +42,7 @@ def open_migrations(settings: Settings) -> Iterator[Migrations]:
         yield Migrations(url)
     except DatabaseUnavailableError as error:
         raise CommandError(f"{name}: {error}", exit_code=EXIT_REFUSED) from error
+    except UnknownRevisionError as error:
+        raise CommandError(f"{name}: {error}", exit_code=EXIT_BAD_INPUT) from error
     except StoreError as error:
         raise CommandError(str(error), exit_code=EXIT_BAD_INPUT) from error
-    except AlembicError as error:
-        raise CommandError(f"{name}: {error}", exit_code=EXIT_BAD_INPUT) from error
-    except SQLAlchemyError as error:
-        # Its first line only: the rest may repeat statements and settings.
-        raise CommandError(f"{name}: {str(error).splitlines()[0]}", exit_code=EXIT_REFUSED) from error

@@ -5,7 +5,14 @@ its idempotency record together, or nothing.  Nothing outside this package sees 
 """
 
 from api.store.canonical import canonical_json, sha256_hex
-from api.store.errors import ConflictError, DatabaseUnavailableError, KeyReusedError, KeyTakenError, StoreError
+from api.store.errors import (
+    ConflictError,
+    DatabaseUnavailableError,
+    KeyReusedError,
+    KeyTakenError,
+    StoreError,
+    UnknownRevisionError,
+)
 from api.store.migrate import Migrations
 from api.store.records import (
     AuditRecord,
@@ -34,6 +41,7 @@ __all__ = [
     "StoredPlan",
     "TokenRecord",
     "Transaction",
+    "UnknownRevisionError",
     "canonical_json",
     "sha256_hex",
 ]

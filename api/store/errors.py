@@ -19,5 +19,9 @@ class KeyReusedError(StoreError):
     """An idempotency key came back with another request."""
 
 
+class UnknownRevisionError(StoreError):
+    """There is no migration of this name."""
+
+
 class DatabaseUnavailableError(StoreError):
     """The database does not answer, or its schema is not the one this program knows."""

@@ -12,11 +12,12 @@ from alembic import command
 from alembic.config import Config
 from alembic.runtime.migration import MigrationContext
 from alembic.script import ScriptDirectory
+from alembic.util import CommandError
 from sqlalchemy import Connection, text
-from sqlalchemy.exc import OperationalError
+from sqlalchemy.exc import DatabaseError, OperationalError
 
 from api.store.engine import is_sqlite, make_migration_engine, parse_url
-from api.store.errors import DatabaseUnavailableError
+from api.store.errors import DatabaseUnavailableError, UnknownRevisionError
 
 SCRIPTS = Path(__file__).parent / "migrations"
 ResultT = TypeVar("ResultT")
@@ -62,7 +63,12 @@ class Migrations:
                 if not is_sqlite(self._url):
                     connection.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": ADVISORY_LOCK_KEY})
                 return work(connection)
+        except CommandError as error:
+            raise UnknownRevisionError(str(error)) from error
         except OperationalError as error:
             raise DatabaseUnavailableError("the database does not answer") from error
+        except DatabaseError as error:
+            # Its first line only: the rest may repeat statements and settings.
+            raise DatabaseUnavailableError(str(error).splitlines()[0]) from error
         finally:
             engine.dispose()
