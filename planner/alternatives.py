@@ -34,11 +34,11 @@ def in_words(alternative: Alternative) -> str:
 def _single_gpu_plans(inquiry: Inquiry, request: PlanRequest, solution: MixSolution) -> Iterator[Alternative]:
     types = sorted({option.gpu for option in inquiry.problem.options}) if solution.status.has_mix else []
     for gpu in types if len(types) > 1 else ():
-        options = [o for o, option in enumerate(inquiry.problem.options) if option.gpu == gpu]
-        if obstacle := _obstacle(inquiry.problem, request, options):
+        routes = _routes_on(inquiry.problem, gpu)
+        if obstacle := _obstacle(inquiry.problem, request, routes):
             yield Alternative(gpu=gpu, status=SolveStatus.INFEASIBLE, reason=obstacle)
         else:
-            yield _priced(gpu, inquiry.only(options), solution)
+            yield _priced(gpu, inquiry.only(routes), solution)
 
 
 def _priced(gpu: str, answer: MixSolution | None, solution: MixSolution) -> Alternative:
@@ -54,11 +54,17 @@ def _priced(gpu: str, answer: MixSolution | None, solution: MixSolution) -> Alte
     )
 
 
-def _obstacle(problem: MixProblem, request: PlanRequest, options: Sequence[int]) -> str | None:
-    """The first thing asked for that none of these options can do, whatever their number."""
+def _routes_on(problem: MixProblem, gpu: str) -> list[int]:
+    """Routes that pass this GPU type only."""
+    return [
+        r for r, way in enumerate(problem.routes) if all(problem.options[leg.option].gpu == gpu for leg in way.legs)
+    ]
+
+
+def _obstacle(problem: MixProblem, request: PlanRequest, routes: Sequence[int]) -> str | None:
+    """The first thing asked for that none of these routes can do, whatever the number of replicas."""
     for w, b in problem.buckets():
-        replicas = [problem.options[o] for o in options if problem.options[o].load == w]
-        if not any(replica.max_rps[b] > 0 for replica in replicas):
+        if not any(problem.routes[r].serves(b) for r in routes if problem.routes[r].load == w):
             workload = request.workloads[w]
             return f"cannot serve bucket {bucket_names(workload)[b]} of {workload.name}"
     return None

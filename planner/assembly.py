@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from planner.problem import Load, MixProblem, ReplicaOption, Supply
+from planner.problem import Leg, Load, MixProblem, ReplicaOption, Route, Supply
 from planner.request import MAX_REPLICAS_PER_BUCKET, PlanRequest
 from planner.search import Candidate
 
@@ -10,7 +10,8 @@ from planner.search import Candidate
 def mix_problem(request: PlanRequest, candidates: Sequence[Candidate]) -> MixProblem:
     """Options stand in the order of the candidates.  All options of an offer draw on one supply."""
     loads = tuple(
-        Load(workload.name, workload.bucket_rates_rps(), workload.min_replicas) for workload in request.workloads
+        Load(workload.name, workload.bucket_rates_rps(), workload.min_replicas, request.utilisation)
+        for workload in request.workloads
     )
     supplies: dict[tuple[bool, str], Supply] = {}
     for candidate in candidates:
@@ -20,14 +21,17 @@ def mix_problem(request: PlanRequest, candidates: Sequence[Candidate]) -> MixPro
         ReplicaOption(
             name=candidate.name,
             gpu=candidate.gpu.name,
-            load=candidate.workload,
             supply=position_of[_supply_key(candidate)],
             slots=candidate.slots,
-            max_rps=_max_rps(candidate, loads[candidate.workload]),
+            busy_w=candidate.power_w,
         )
         for candidate in candidates
     )
-    return MixProblem(loads, tuple(supplies.values()), options, utilisation=request.utilisation)
+    routes = tuple(
+        Route(candidate.name, candidate.workload, (Leg(o, _max_rps(candidate, loads[candidate.workload])),))
+        for o, candidate in enumerate(candidates)
+    )
+    return MixProblem(loads, tuple(supplies.values()), options, routes)
 
 
 def _supply_key(candidate: Candidate) -> tuple[bool, str]:

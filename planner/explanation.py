@@ -21,12 +21,12 @@ def summary(problem: MixProblem, solution: MixSolution) -> str:
     if solution.cost_usd_per_h is None:
         return "the time limit struck before any mix was found: allow more time"
     running = ", ".join(
-        f"{count} x {option.name} for {problem.loads[option.load].name}"
-        for option, count in zip(problem.options, solution.replicas, strict=True)
+        f"{count} x {option.name} for {_served_by(problem, o)}"
+        for o, (option, count) in enumerate(zip(problem.options, solution.replicas, strict=True))
         if count
     )
     price = f"{running or 'nothing to run'}: {solution.cost_usd_per_h:.2f} $/h"
-    excess = solution.cost_usd_per_h - solution.bound_usd_per_h
+    excess = solution.cost_usd_per_h - solution.bound
     if excess <= NEGLIGIBLE_USD_PER_H:
         return f"{price}; nothing cheaper exists (proven)"
     return f"{price}; at most {excess:.2f} $/h ({excess / solution.cost_usd_per_h:.2%}) above the cheapest possible"
@@ -69,6 +69,11 @@ def premises(request: PlanRequest, chosen: Sequence[Candidate], *, left_out: int
         yield "rates come from an uncalibrated roofline at mean latency: measure them before relying on the plan"
     if left_out:
         yield f"offers left out for their market: {left_out}; `markets` says which to use"
+
+
+def _served_by(problem: MixProblem, option: int) -> str:
+    loads = {route.load for route in problem.routes if any(leg.option == option for leg in route.legs)}
+    return " and ".join(problem.loads[w].name for w in sorted(loads))
 
 
 def _worth(answer: MixSolution | None, solution: MixSolution) -> str:

@@ -1,7 +1,8 @@
-"""From a mix problem to counts and routing weights: three programs in a row (docs/formulation.md, section 4).
+"""From a mix problem to counts and routing weights: programs in a row (docs/formulation.md, section 4).
 
-P1 finds the cheapest units and proves it.  P2 drops what costs nothing but is not needed.  P3 spreads the requests over
-the replicas as evenly as they allow, and by that checks P1's counts a second time.
+P1 finds the best units and proves it; failures that its answer does not survive become rows of the next run.  P2 drops
+what costs nothing but is not needed.  P3 spreads the requests over the replicas as evenly as they allow, and by that
+checks P1's counts a second time.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -9,12 +10,14 @@ from dataclasses import dataclass
 from typing import Self
 
 from planner import ilp
-from planner.problem import MixProblem
-from planner.solvers import Limits, Solver, SolverError, SolveStatus, run
+from planner.problem import Goal, Loss, MixProblem
+from planner.solvers import Limits, Outcome, Solver, SolverError, SolveStatus, run
 
 NEGLIGIBLE_SHARE = 1e-9  # shares below this are the solver's rounding, not routing
 OVERLOAD_TOLERANCE = 1e-6  # how far above its limit a replica's load may come out by rounding
 ROUTING_LIMITS = Limits(time_limit_s=60.0)  # a linear program of milliseconds: never to be cut short
+
+Shares = dict[tuple[int, int], float]  # (route, bucket) -> share of the bucket
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,19 +25,21 @@ class MixSolution:
     """Counts, routing and proof.  All counts are 0 where the status has no mix."""
 
     status: SolveStatus
-    bound_usd_per_h: float  # infinite when nothing serves the demand
+    bound: float  # in the goal's unit, $/h unless asked otherwise; infinite when nothing serves the demand
+    goal_value: float | None
     cost_usd_per_h: float | None
     units: tuple[int, ...]  # per supply
     replicas: tuple[int, ...]  # per option
-    shares: dict[tuple[int, int], float]  # (option, bucket) -> share of the bucket
+    shares: Shares
     busy: tuple[float, ...]  # per option, how many replicas' worth of load it carries
 
     @classmethod
-    def without_mix(cls, problem: MixProblem, *, status: SolveStatus, bound_usd_per_h: float) -> Self:
+    def without_mix(cls, problem: MixProblem, *, status: SolveStatus, bound: float) -> Self:
         """Nothing to run."""
         return cls(
             status=status,
-            bound_usd_per_h=bound_usd_per_h,
+            bound=bound,
+            goal_value=None,
             cost_usd_per_h=None,
             units=(0,) * len(problem.supplies),
             replicas=(0,) * len(problem.options),
@@ -44,32 +49,22 @@ class MixSolution:
 
 
 def solve_mix(
-    problem: MixProblem, *, solver: Solver, limits: Limits, options: Collection[int] | None = None
+    problem: MixProblem, *, solver: Solver, limits: Limits, routes: Collection[int] | None = None
 ) -> MixSolution:
-    """The cheapest mix out of all options, or only of those named."""
-    usable = range(len(problem.options)) if options is None else options
-    model = ilp.cheapest(problem, options=usable)
-    outcome = run(model.program, solver=solver, limits=limits)
-    bound_usd_per_h = max(0.0, outcome.bound)  # prices are not negative, so this too is proven
+    """The best mix by all routes, or only by those named."""
+    usable = range(len(problem.routes)) if routes is None else routes
+    if problem.goal is Goal.SERVED:
+        return _serve_most(problem, solver=solver, limits=limits)
+    model, outcome, losses = _survivable(problem, solver=solver, limits=limits, routes=usable)
+    bound = max(0.0, outcome.bound)  # no weight is negative, so this too is proven
     if not outcome.status.has_mix:
-        return MixSolution.without_mix(problem, status=outcome.status, bound_usd_per_h=bound_usd_per_h)
+        return MixSolution.without_mix(problem, status=outcome.status, bound=bound)
     if _may_hold_spare(problem, model.counts_of_units()):
-        model = _without_spare(model, solver=solver, limits=limits)
-    units, replicas = model.counts_of_units(), model.counts_of_replicas()
-    shares = route(problem, replicas=replicas)
-    cost_usd_per_h = problem.cost_usd_per_h(units)
-    return MixSolution(
-        status=outcome.status,
-        bound_usd_per_h=min(bound_usd_per_h, cost_usd_per_h),
-        cost_usd_per_h=cost_usd_per_h,
-        units=units,
-        replicas=replicas,
-        shares=shares,
-        busy=busy_replicas(problem, shares=shares),
-    )
+        model = _without_spare(model, losses, solver=solver, limits=limits)
+    return _solution(model, status=outcome.status, bound=bound)
 
 
-def route(problem: MixProblem, *, replicas: Sequence[int]) -> dict[tuple[int, int], float]:
+def route(problem: MixProblem, *, replicas: Sequence[int]) -> Shares:
     """The most even routing over these replicas: shares that are never negative and sum to one per bucket.
 
     Always by HiGHS: there is nothing to prove here, and CBC has called a routing optimal that was not.
@@ -81,39 +76,144 @@ def route(problem: MixProblem, *, replicas: Sequence[int]) -> dict[tuple[int, in
     if not outcome.status.has_mix:
         raise SolverError(f"the counts {tuple(replicas)} admit no routing ({outcome.status})")
     shares = _normalised(problem, model.shares_found())
-    _refuse_overload(problem, replicas=replicas, busy=busy_replicas(problem, shares=shares))
+    _refuse_overload(problem, replicas=replicas, shares=shares)
     return shares
 
 
+def survives(problem: MixProblem, loss: Loss, *, replicas: tuple[int, ...]) -> bool:
+    """Whether what a failure leaves still serves all demand, with the requests spread anew."""
+    try:
+        route(problem, replicas=loss.survivors(replicas))
+    except SolverError:
+        return False
+    return True
+
+
 def busy_replicas(problem: MixProblem, *, shares: Mapping[tuple[int, int], float]) -> tuple[float, ...]:
-    """Per option, how many replicas' worth of load its shares put on it."""
+    """Per option, how many replicas' worth of load the shares put on it."""
     busy = [0.0] * len(problem.options)
-    for (o, b), share in shares.items():
-        busy[o] += share * problem.replicas_per_share(o, b)
+    for (r, b), share in shares.items():
+        for leg in problem.routes[r].legs:
+            busy[leg.option] += share * problem.busy_per_share(problem.routes[r], leg, b)
     return tuple(busy)
+
+
+def _survivable(
+    problem: MixProblem, *, solver: Solver, limits: Limits, routes: Collection[int]
+) -> tuple[ilp.MixModel, Outcome, list[Loss]]:
+    """P1 with the failures that matter: those its answer would not survive, added until it survives all.
+
+    Each run leaves rows out, so its bound holds for the whole (column-and-constraint generation: Zeng and Zhao 2013).
+    """
+    losses: list[Loss] = []
+    while True:
+        model = ilp.cheapest(problem, routes=routes, losses=losses)
+        outcome = run(model.program, solver=solver, limits=limits)
+        if not outcome.status.has_mix:
+            return model, outcome, losses
+        replicas = model.counts_of_replicas()
+        open_losses = [loss for loss in problem.losses if loss not in losses]
+        fatal = [loss for loss in open_losses if not survives(problem, loss, replicas=replicas)]
+        if not fatal:
+            return model, outcome, losses
+        losses += fatal
+
+
+def _serve_most(problem: MixProblem, *, solver: Solver, limits: Limits) -> MixSolution:
+    most = ilp.most_served(problem)
+    outcome = run(most.program, solver=solver, limits=limits)
+    if not outcome.status.has_mix:
+        return MixSolution.without_mix(problem, status=outcome.status, bound=max(0.0, outcome.bound))
+    served_rps = sum(_served_rps(problem, most.shares_found()).values())
+    model = ilp.cheapest_serving(problem, served_rps=served_rps * (1 - OVERLOAD_TOLERANCE))
+    if not run(model.program, solver=solver, limits=limits).status.has_mix:
+        model = most
+    return _solution(model, status=outcome.status, bound=outcome.bound)
+
+
+def _solution(model: ilp.MixModel, *, status: SolveStatus, bound: float) -> MixSolution:
+    problem, units, replicas = model.problem, model.counts_of_units(), model.counts_of_replicas()
+    shares = _shares(model, replicas=replicas)
+    cost_usd_per_h = problem.cost_usd_per_h(units)
+    value = goal_value(problem, units=units, replicas=replicas, shares=shares)
+    return MixSolution(
+        status=status,
+        bound=max(bound, value) if problem.goal is Goal.SERVED else min(bound, value),
+        goal_value=value,
+        cost_usd_per_h=cost_usd_per_h,
+        units=units,
+        replicas=replicas,
+        shares=shares,
+        busy=busy_replicas(problem, shares=shares),
+    )
+
+
+def _shares(model: ilp.MixModel, *, replicas: tuple[int, ...]) -> Shares:
+    """The most even routing, unless the goal itself says who is to be busy, or some demand stays unserved."""
+    if model.problem.goal in {Goal.COST, Goal.SWITCHING}:
+        return route(model.problem, replicas=replicas)
+    if model.problem.goal is Goal.SERVED:
+        return {key: min(1.0, share) for key, share in model.shares_found().items() if share > NEGLIGIBLE_SHARE}
+    shares = _normalised(model.problem, model.shares_found())
+    _refuse_overload(model.problem, replicas=replicas, shares=shares)
+    return shares
+
+
+def goal_value(problem: MixProblem, *, units: tuple[int, ...], replicas: tuple[int, ...], shares: Shares) -> float:
+    """What an answer is worth by the goal, from its whole numbers."""
+    if problem.goal is Goal.COST:
+        return problem.cost_usd_per_h(units)
+    if problem.goal is Goal.SERVED:
+        return sum(_served_rps(problem, shares).values())
+    if problem.goal is Goal.SWITCHING:
+        moves = [(n - option.held) for n, option in zip(replicas, problem.options, strict=True)]
+        started, stopped = sum(max(0, move) for move in moves), sum(max(0, -move) for move in moves)
+        switching = problem.change.start_usd_per_h * started + problem.change.stop_usd_per_h * stopped
+        return problem.cost_usd_per_h(units) + switching
+    busy = busy_replicas(problem, shares=shares)
+    return sum(problem.replica_weight(o) * replicas[o] + problem.busy_weight(o) * busy[o] for o in range(len(replicas)))
+
+
+def _served_rps(problem: MixProblem, shares: Mapping[tuple[int, int], float]) -> dict[tuple[int, int], float]:
+    served: dict[tuple[int, int], float] = {}
+    for (r, b), share in shares.items():
+        w = problem.routes[r].load
+        served[w, b] = served.get((w, b), 0.0) + share * problem.loads[w].rate_rps[b]
+    return served
 
 
 def _may_hold_spare(problem: MixProblem, units: Sequence[int]) -> bool:
     """Whether P1 could have counted more than needed at no cost: free units, or units of several GPUs."""
-    hired = (supply for supply, count in zip(problem.supplies, units, strict=True) if count > 0)
-    return any(supply.slots > 1 or supply.price_usd_per_h == 0 for supply in hired)
+    hired = (f for f, count in enumerate(units) if count > 0)
+    return any(problem.supplies[f].slots > 1 or problem.unit_weight(f) == 0 for f in hired)
 
 
-def _without_spare(model: ilp.MixModel, *, solver: Solver, limits: Limits) -> ilp.MixModel:
-    fewest = ilp.fewest_gpus(model.problem, units=model.counts_of_units(), options=model.options)
+def _without_spare(model: ilp.MixModel, losses: Sequence[Loss], *, solver: Solver, limits: Limits) -> ilp.MixModel:
+    ceiling = sum((x.varValue or 0.0) * weight for x, weight in ilp.goal_terms(model))
+    fewest = ilp.fewest_gpus(
+        model.problem,
+        units=model.counts_of_units(),
+        ceiling=ceiling + OVERLOAD_TOLERANCE * max(1.0, abs(ceiling)),
+        routes=model.routes,
+        losses=losses,
+    )
     return fewest if run(fewest.program, solver=solver, limits=limits).status.has_mix else model
 
 
-def _normalised(problem: MixProblem, raw: Mapping[tuple[int, int], float]) -> dict[tuple[int, int], float]:
+def _normalised(problem: MixProblem, raw: Mapping[tuple[int, int], float]) -> Shares:
     kept = {key: share for key, share in raw.items() if share > NEGLIGIBLE_SHARE}
     totals: dict[tuple[int, int], float] = {}
-    for (o, b), share in kept.items():
-        bucket = problem.options[o].load, b
+    for (r, b), share in kept.items():
+        bucket = problem.routes[r].load, b
         totals[bucket] = totals.get(bucket, 0.0) + share
-    return {(o, b): share / totals[problem.options[o].load, b] for (o, b), share in kept.items()}
+    return {(r, b): share / totals[problem.routes[r].load, b] for (r, b), share in kept.items()}
 
 
-def _refuse_overload(problem: MixProblem, *, replicas: Sequence[int], busy: Sequence[float]) -> None:
-    for option, count, load in zip(problem.options, replicas, busy, strict=True):
-        if load > problem.utilisation * count * (1 + OVERLOAD_TOLERANCE):
+def _refuse_overload(problem: MixProblem, *, replicas: Sequence[int], shares: Shares) -> None:
+    needed = [0.0] * len(problem.options)
+    for (r, b), share in shares.items():
+        for leg in problem.routes[r].legs:
+            needed[leg.option] += share * problem.replicas_per_share(problem.routes[r], leg, b)
+    for option, count, load in zip(problem.options, replicas, needed, strict=True):
+        if load > option.uptime * count * (1 + OVERLOAD_TOLERANCE):
             raise SolverError(f"{count} replicas of {option.name} cannot carry the load of {load:.9g}")

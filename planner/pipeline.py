@@ -53,7 +53,7 @@ def plan(
     return Plan(
         status=solution.status,
         cost_usd_per_h=solution.cost_usd_per_h,
-        bound_usd_per_h=solution.bound_usd_per_h if isfinite(solution.bound_usd_per_h) else None,
+        bound_usd_per_h=solution.bound if isfinite(solution.bound) else None,
         gap=_gap(solution),
         power_w=sum(entry.power_w for entry in allocation),
         allocation=allocation,
@@ -80,7 +80,7 @@ def _verdict(inquiry: Inquiry, request: PlanRequest, solution: MixSolution) -> I
 def _gap(solution: MixSolution) -> float | None:
     if solution.cost_usd_per_h is None:
         return None
-    excess_usd_per_h = solution.cost_usd_per_h - solution.bound_usd_per_h
+    excess_usd_per_h = solution.cost_usd_per_h - solution.bound
     return excess_usd_per_h / solution.cost_usd_per_h if excess_usd_per_h > 0 else 0.0
 
 

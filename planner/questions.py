@@ -34,16 +34,16 @@ class Inquiry:
         """The question itself, with all the time there is."""
         return solve_mix(self.problem, solver=self.solver, limits=self.limits)
 
-    def only(self, options: Collection[int]) -> MixSolution | None:
-        """The cheapest mix of some options only."""
-        return self._ask(self.problem, options=options)
+    def only(self, routes: Collection[int]) -> MixSolution | None:
+        """The best mix by some routes only."""
+        return self._ask(self.problem, routes=routes)
 
     def with_one_more(self, supply: int) -> MixSolution | None:
         """The cheapest mix if there were one more unit of a supply that is limited."""
         supplies = list(self.problem.supplies)
         available = supplies[supply].available
         supplies[supply] = replace(supplies[supply], available=None if available is None else available + 1)
-        return self._ask(replace(self.problem, supplies=tuple(supplies)), options=None)
+        return self._ask(replace(self.problem, supplies=tuple(supplies)), routes=None)
 
     def shortage(self) -> Shortage | None:
         """What is missing, for a problem that has no mix."""
@@ -54,9 +54,9 @@ class Inquiry:
                 return None
         return Shortage(missing.counts_of_extra_units(), _unserved(served))
 
-    def _ask(self, problem: MixProblem, *, options: Collection[int] | None) -> MixSolution | None:
+    def _ask(self, problem: MixProblem, *, routes: Collection[int] | None) -> MixSolution | None:
         limits = self._remaining()
-        return None if limits is None else solve_mix(problem, solver=self.solver, limits=limits, options=options)
+        return None if limits is None else solve_mix(problem, solver=self.solver, limits=limits, routes=routes)
 
     def _remaining(self) -> Limits | None:
         left_s = (self.deadline_s - self.clock_s()) / QUESTIONS_PER_TIME
@@ -67,7 +67,7 @@ def _unserved(model: ilp.MixModel) -> dict[tuple[int, int], float]:
     """What is left of each bucket, without the solver's rounding."""
     loads = model.problem.loads
     left = {(w, b): loads[w].rate_rps[b] for w, b in model.problem.buckets()}
-    for (o, b), share in model.shares_found().items():
-        w = model.problem.options[o].load
+    for (r, b), share in model.shares_found().items():
+        w = model.problem.routes[r].load
         left[w, b] -= share * loads[w].rate_rps[b]
     return {(w, b): rate_rps for (w, b), rate_rps in left.items() if rate_rps > 1e-6 * loads[w].rate_rps[b]}

@@ -6,7 +6,7 @@ from typing import Literal
 
 from planner.answer import Allocation, Hire, InputAge
 from planner.mix import MixSolution
-from planner.problem import MixProblem
+from planner.problem import MixProblem, Route
 from planner.request import PlanRequest, bucket_names
 from planner.search import Candidate
 from planner.throughput import Throughput
@@ -45,7 +45,7 @@ def hires(problem: MixProblem, candidates: Sequence[Candidate], solution: MixSol
 
 
 def routing(request: PlanRequest, problem: MixProblem, solution: MixSolution) -> dict[str, dict[str, dict[str, float]]]:
-    """Workload -> bucket -> option -> weight.
+    """Workload -> bucket -> route -> weight.
 
     A bucket without planned demand still gets weights, for the odd request that comes: in proportion to what the
     replicas in use could carry of it.
@@ -86,14 +86,22 @@ def input_ages(candidates: Sequence[Candidate], *, now: datetime) -> Iterator[In
 
 
 def _weights(problem: MixProblem, solution: MixSolution, *, load: int, bucket: int) -> dict[str, float]:
-    options = [o for o, option in enumerate(problem.options) if option.load == load and solution.replicas[o] > 0]
+    routes = [r for r, way in enumerate(problem.routes) if way.load == load and _runs(way, solution)]
     if problem.loads[load].rate_rps[bucket] > 0:
-        weights = {o: solution.shares.get((o, bucket), 0.0) for o in options}
+        weights = {r: solution.shares.get((r, bucket), 0.0) for r in routes}
     else:
-        carried_rps = {o: solution.replicas[o] * problem.options[o].max_rps[bucket] for o in options}
+        carried_rps = {r: _carried_rps(problem.routes[r], solution, bucket) for r in routes}
         total_rps = sum(carried_rps.values()) or 1.0
-        weights = {o: rate_rps / total_rps for o, rate_rps in carried_rps.items()}
-    return {problem.options[o].name: weight for o, weight in weights.items() if weight > 0}
+        weights = {r: rate_rps / total_rps for r, rate_rps in carried_rps.items()}
+    return {problem.routes[r].name: weight for r, weight in weights.items() if weight > 0}
+
+
+def _runs(way: Route, solution: MixSolution) -> bool:
+    return all(solution.replicas[leg.option] > 0 for leg in way.legs)
+
+
+def _carried_rps(way: Route, solution: MixSolution, bucket: int) -> float:
+    return min(solution.replicas[leg.option] * leg.max_rps[bucket] for leg in way.legs)
 
 
 def _dated(

@@ -96,7 +96,7 @@ def _run_highs(program: Any, limits: Limits) -> Outcome:
 def _run_cbc(program: Any, limits: Limits) -> Outcome:
     program.solve(_cbc(limits, mip=True))
     if program.sol_status == pulp.LpSolutionOptimal:
-        objective = pulp.value(program.objective)
+        objective = pulp.value(program.objective) or 0.0  # None: nothing has a weight
         return Outcome(SolveStatus.OPTIMAL, objective - program.sense * limits.relative_gap * abs(objective))
     if program.status == pulp.LpStatusInfeasible:  # CBC's "Integer infeasible" too, which sol_status does not know
         return Outcome(SolveStatus.INFEASIBLE, float("inf"))

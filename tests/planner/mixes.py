@@ -1,12 +1,39 @@
 """Small mix problems: a strategy that draws them, and an oracle that tries every combination of counts."""
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from itertools import product
+from typing import Any
 
 import pulp
 from hypothesis import strategies as st
 
-from planner.problem import Load, MixProblem, ReplicaOption, Supply
+from planner.problem import Leg, Load, MixProblem, ReplicaOption, Route, Supply
+
+
+@dataclass(frozen=True, slots=True)
+class Way:
+    """An option that one workload's requests reach by a route of its own."""
+
+    name: str
+    gpu: str
+    load: int
+    supply: int
+    max_rps: tuple[float, ...]
+    slots: int = 1
+
+
+def mix_of(loads: tuple[Load, ...], supplies: tuple[Supply, ...], ways: tuple[Way, ...], **more: Any) -> MixProblem:
+    """A problem in which every option has its own route."""
+    options = tuple(ReplicaOption(way.name, way.gpu, way.supply, way.slots) for way in ways)
+    routes = tuple(Route(way.name, way.load, (Leg(o, way.max_rps),)) for o, way in enumerate(ways))
+    return MixProblem(loads, supplies, options, routes, **more)
+
+
+def reached_by(problem: MixProblem) -> list[tuple[int, tuple[float, ...]]]:
+    """Per option its load and rates, where every option has its own route."""
+    return [(route.load, route.legs[0].max_rps) for route in problem.routes]
+
 
 TENTHS = st.integers(1, 60).map(lambda tenths: tenths / 10)
 MAYBE_ZERO = st.just(0.0) | TENTHS
@@ -17,8 +44,9 @@ def mix_problems(draw: st.DrawFn, *, most_units: int | None) -> MixProblem:
     """One or two workloads on one or two supplies.  `most_units` bounds every stock; None leaves them unlimited."""
     bucket_count = draw(st.integers(1, 3))
     per_bucket = st.lists(MAYBE_ZERO, min_size=bucket_count, max_size=bucket_count).map(tuple)
+    utilisation = draw(st.sampled_from((1.0, 0.8)))
     loads = tuple(
-        Load(name=f"w{w}", rate_rps=draw(per_bucket), min_replicas=draw(st.integers(0, 2)))
+        Load(f"w{w}", draw(per_bucket), min_replicas=draw(st.integers(0, 2)), utilisation=utilisation)
         for w in range(draw(st.integers(1, 2)))
     )
     supplies = tuple(
@@ -30,8 +58,8 @@ def mix_problems(draw: st.DrawFn, *, most_units: int | None) -> MixProblem:
         )
         for f in range(draw(st.integers(1, 2)))
     )
-    options = tuple(
-        ReplicaOption(
+    ways = tuple(
+        Way(
             name=f"o{w}{f}",
             gpu=f"gpu{f}",
             load=w,
@@ -42,7 +70,7 @@ def mix_problems(draw: st.DrawFn, *, most_units: int | None) -> MixProblem:
         for w in range(len(loads))
         for f, supply in enumerate(supplies)
     )
-    return MixProblem(loads, supplies, options, utilisation=draw(st.sampled_from((1.0, 0.8))))
+    return mix_of(loads, supplies, ways)
 
 
 def cheapest_by_trying(problem: MixProblem) -> float | None:
@@ -69,25 +97,25 @@ def _largest_replica_counts(problem: MixProblem, units: tuple[int, ...]) -> Iter
 def _serves(problem: MixProblem, replicas: Sequence[int]) -> bool:
     """Whether some split of the demand, in plain rates, keeps every option within its replicas."""
     for w, load in enumerate(problem.loads):
-        running = sum(n for n, option in zip(replicas, problem.options, strict=True) if option.load == w)
+        running = sum(n for n, (served, _) in zip(replicas, reached_by(problem), strict=True) if served == w)
         if running < load.min_replicas:
             return False
     program = pulp.LpProblem("oracle", pulp.LpMinimize)
     rates = {
         (o, b): program.add_variable(f"rate_{o}_{b}", 0)
-        for o, option in enumerate(problem.options)
-        for b, max_rps in enumerate(option.max_rps)
+        for o, (_, rates_rps) in enumerate(reached_by(problem))
+        for b, max_rps in enumerate(rates_rps)
         if max_rps > 0 and replicas[o] > 0
     }
     for w, load in enumerate(problem.loads):
         for b, rate_rps in enumerate(load.rate_rps):
-            served = [rate for (o, taken), rate in rates.items() if taken == b and problem.options[o].load == w]
+            served = [rate for (o, taken), rate in rates.items() if taken == b and reached_by(problem)[o][0] == w]
             if not served and rate_rps > 0:
                 return False
             program += pulp.lpSum(served) == rate_rps, f"served_{w}_{b}"
-    for o, option in enumerate(problem.options):
-        busy = [rate * (1 / option.max_rps[b]) for (taker, b), rate in rates.items() if taker == o]
-        program += pulp.lpSum(busy) <= problem.utilisation * replicas[o], f"carried_{o}"
+    for o, (w, rates_rps) in enumerate(reached_by(problem)):
+        busy = [rate * (1 / rates_rps[b]) for (taker, b), rate in rates.items() if taker == o]
+        program += pulp.lpSum(busy) <= problem.loads[w].utilisation * replicas[o], f"carried_{o}"
     program.setObjective(pulp.lpSum(rates.values()))
     program.solve(pulp.HiGHS(msg=False, threads=1))
     return bool(program.status == pulp.LpStatusOptimal)

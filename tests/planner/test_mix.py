@@ -9,9 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from planner.mix import MixSolution, solve_mix
-from planner.problem import Load, MixProblem, ReplicaOption, Supply
+from planner.problem import Load, MixProblem, Supply
 from planner.solvers import Limits, Solver, SolveStatus
-from tests.planner.mixes import cheapest_by_trying, mix_problems
+from tests.planner.mixes import Way, cheapest_by_trying, mix_of, mix_problems, reached_by
 
 LIMITS = Limits(time_limit_s=20)
 
@@ -22,12 +22,12 @@ def cost(problem: MixProblem, *, solver: Solver = Solver.HIGHS) -> float | None:
 
 def two_by_two(*, available: tuple[int | None, int | None] = (None, None), rate_rps: float = 30.0) -> MixProblem:
     """A small GPU at 1 $/h and a large one at 4 $/h, four buckets of unequal weight."""
-    return MixProblem(
+    return mix_of(
         loads=(Load("chat", tuple(rate_rps * share for share in (0.2, 0.1, 0.5, 0.2))),),
         supplies=(Supply("small", 1.0, available=available[0]), Supply("large", 4.0, available=available[1])),
-        options=(
-            ReplicaOption("small", "L4", 0, 0, (2.0, 1.0, 5.0, 0.0)),
-            ReplicaOption("large", "H100", 0, 1, (20.0, 20.0, 40.0, 20.0)),
+        ways=(
+            Way("small", "L4", 0, 0, (2.0, 1.0, 5.0, 0.0)),
+            Way("large", "H100", 0, 1, (20.0, 20.0, 40.0, 20.0)),
         ),
     )
 
@@ -57,7 +57,7 @@ class TestCheapest:
         solution = solve_mix(problem, solver=Solver.HIGHS, limits=LIMITS)
         if solution.status.has_mix:
             assert_within_limits(problem, solution)
-            assert solution.bound_usd_per_h == pytest.approx(solution.cost_usd_per_h, abs=1e-6)
+            assert solution.bound == pytest.approx(solution.cost_usd_per_h, abs=1e-6)
 
     @settings(max_examples=40, deadline=None)
     @given(mix_problems(most_units=None), st.floats(1.0, 3.0))
@@ -79,7 +79,7 @@ class TestCheapest:
 
     def test_a_replica_loaded_to_the_last_bit_counts_as_one(self) -> None:
         tenth = Load("w", (0.1, 0.2))  # 0.1 + 0.2 > 0.3 in binary floating point
-        problem = MixProblem((tenth,), (Supply("f", 1.0),), (ReplicaOption("o", "L4", 0, 0, (0.3, 0.3)),))
+        problem = mix_of((tenth,), (Supply("f", 1.0),), (Way("o", "L4", 0, 0, (0.3, 0.3)),))
         assert solve_mix(problem, solver=Solver.HIGHS, limits=LIMITS).replicas == (1,)
 
     @settings(max_examples=60, deadline=None)
@@ -89,10 +89,10 @@ class TestCheapest:
     )
     def test_no_demand_is_lost_whatever_the_magnitudes(self, rates: list[float], powers: list[list[float]]) -> None:
         tables = [tuple(max(10.0**power, rate / 1e5) for power, rate in zip(row, rates, strict=True)) for row in powers]
-        problem = MixProblem(
+        problem = mix_of(
             (Load("w", tuple(rates)),),
             (Supply("f0", 1.0), Supply("f1", 3.7)),
-            tuple(ReplicaOption(f"o{f}", f"g{f}", 0, f, table) for f, table in enumerate(tables)),
+            tuple(Way(f"o{f}", f"g{f}", 0, f, table) for f, table in enumerate(tables)),
         )
         solution = solve_mix(problem, solver=Solver.HIGHS, limits=LIMITS)
         assert solution.status.has_mix
@@ -106,36 +106,30 @@ class TestCheapest:
 
 class TestSpare:
     def test_free_units_are_not_hired_without_need(self) -> None:
-        problem = MixProblem(
-            (Load("w", (3.0,)),), (Supply("owned", 0.0, available=50),), (ReplicaOption("o", "L4", 0, 0, (1.0,)),)
-        )
+        problem = mix_of((Load("w", (3.0,)),), (Supply("owned", 0.0, available=50),), (Way("o", "L4", 0, 0, (1.0,)),))
         solution = solve_mix(problem, solver=Solver.HIGHS, limits=LIMITS)
         assert (solution.units, solution.replicas, solution.cost_usd_per_h) == ((3,), (3,), 0.0)
 
     def test_a_hired_instance_runs_only_the_replicas_it_needs(self) -> None:
-        problem = MixProblem(
-            (Load("w", (3.0,)),), (Supply("node", 20.0, slots=8),), (ReplicaOption("o", "H100", 0, 0, (1.0,)),)
-        )
+        problem = mix_of((Load("w", (3.0,)),), (Supply("node", 20.0, slots=8),), (Way("o", "H100", 0, 0, (1.0,)),))
         solution = solve_mix(problem, solver=Solver.HIGHS, limits=LIMITS)
         assert (solution.units, solution.replicas) == ((1,), (3,))
 
     def test_workloads_share_an_instance(self) -> None:
         loads = (Load("a", (2.0,)), Load("b", (1.0,)))
         options = (
-            ReplicaOption("a/tp2", "H100", 0, 0, (1.0,), slots=2),
-            ReplicaOption("b/tp4", "H100", 1, 0, (1.0,), slots=4),
+            Way("a/tp2", "H100", 0, 0, (1.0,), slots=2),
+            Way("b/tp4", "H100", 1, 0, (1.0,), slots=4),
         )
-        problem = MixProblem(loads, (Supply("node", 20.0, slots=8),), options)
+        problem = mix_of(loads, (Supply("node", 20.0, slots=8),), options)
         solution = solve_mix(problem, solver=Solver.HIGHS, limits=LIMITS)
         assert (solution.units, solution.replicas) == ((1,), (2, 1))
 
 
 class TestRouting:
     def test_equal_replicas_are_equally_busy(self) -> None:
-        options = tuple(ReplicaOption(f"o{f}", "L4", 0, f, (1.0, 1.0)) for f in range(2))
-        problem = MixProblem(
-            (Load("w", (0.9, 0.6)),), tuple(Supply(f"f{f}", 1.0, available=1) for f in range(2)), options
-        )
+        options = tuple(Way(f"o{f}", "L4", 0, f, (1.0, 1.0)) for f in range(2))
+        problem = mix_of((Load("w", (0.9, 0.6)),), tuple(Supply(f"f{f}", 1.0, available=1) for f in range(2)), options)
         assert solve_mix(problem, solver=Solver.HIGHS, limits=LIMITS).busy == pytest.approx((0.75, 0.75))
 
     def test_a_workload_without_demand_gets_only_its_minimum(self) -> None:
@@ -148,13 +142,13 @@ class TestLimits:
     def test_stock_that_cannot_carry_the_demand_is_infeasible(self) -> None:
         solution = solve_mix(two_by_two(available=(9, 0)), solver=Solver.HIGHS, limits=LIMITS)
         assert solution.status is SolveStatus.INFEASIBLE
-        assert (solution.cost_usd_per_h, solution.bound_usd_per_h, solution.replicas) == (None, float("inf"), (0, 0))
+        assert (solution.cost_usd_per_h, solution.bound, solution.replicas) == (None, float("inf"), (0, 0))
 
     @pytest.mark.parametrize("solver", list(Solver))
     def test_without_time_there_is_a_bound_but_no_mix(self, solver: Solver) -> None:
         solution = solve_mix(hard(), solver=solver, limits=Limits(time_limit_s=1e-6))
         assert (solution.status, solution.cost_usd_per_h) == (SolveStatus.TIME_LIMIT, None)
-        assert 0 <= solution.bound_usd_per_h < float("inf")
+        assert 0 <= solution.bound < float("inf")
 
     @pytest.mark.parametrize("solver", list(Solver))
     def test_when_time_runs_out_the_best_mix_so_far_comes_with_its_gap(self, solver: Solver) -> None:
@@ -162,7 +156,7 @@ class TestLimits:
         solution = solve_mix(problem, solver=solver, limits=Limits(time_limit_s=2.0))
         assert solution.status is SolveStatus.FEASIBLE
         assert solution.cost_usd_per_h is not None
-        assert 0 < solution.bound_usd_per_h < solution.cost_usd_per_h
+        assert 0 < solution.bound < solution.cost_usd_per_h
         assert_within_limits(problem, solution)
 
     @pytest.mark.parametrize("solver", list(Solver))
@@ -172,7 +166,7 @@ class TestLimits:
         assert exact is not None
         loose = solve_mix(problem, solver=solver, limits=Limits(time_limit_s=20, relative_gap=0.2))
         assert loose.cost_usd_per_h is not None
-        assert loose.bound_usd_per_h <= exact + 1e-6
+        assert loose.bound <= exact + 1e-6
         assert exact <= loose.cost_usd_per_h + 1e-6 <= exact / 0.8 + 1e-5
 
 
@@ -188,11 +182,11 @@ def hard() -> MixProblem:
     random = Random(1)
     size = [random.uniform(1, 20) for _ in range(60)]
     prices = [random.uniform(0.5, 8) for _ in range(70)]
-    return MixProblem(
+    return mix_of(
         loads=(Load("w", tuple(random.uniform(1, 30) for _ in size)),),
         supplies=tuple(Supply(f"f{o}", price) for o, price in enumerate(prices)),
-        options=tuple(
-            ReplicaOption(f"o{o}", f"g{o}", 0, o, tuple(price * random.uniform(3, 12) / tokens for tokens in size))
+        ways=tuple(
+            Way(f"o{o}", f"g{o}", 0, o, tuple(price * random.uniform(3, 12) / tokens for tokens in size))
             for o, price in enumerate(prices)
         ),
     )
@@ -201,12 +195,16 @@ def hard() -> MixProblem:
 def assert_within_limits(problem: MixProblem, solution: MixSolution) -> None:
     """Section 3 of docs/formulation.md, from the answer alone."""
     for w, b in product(range(len(problem.loads)), range(len(problem.loads[0].rate_rps))):
-        shares = {o: x for (o, c), x in solution.shares.items() if c == b and problem.options[o].load == w}
-        assert all(x > 0 and problem.options[o].max_rps[b] > 0 for o, x in shares.items())
+        shares = {o: x for (o, c), x in solution.shares.items() if c == b and problem.routes[o].load == w}
+        assert all(x > 0 and reached_by(problem)[o][1][b] > 0 for o, x in shares.items())
         assert sum(shares.values()) == pytest.approx(1.0 if problem.loads[w].rate_rps[b] > 0 else 0.0)
     for o, count in enumerate(solution.replicas):
-        busy = sum(x * problem.replicas_per_share(o, b) for (p, b), x in solution.shares.items() if p == o)
-        assert busy <= problem.utilisation * count * (1 + 1e-6)
+        busy = sum(
+            x * problem.busy_per_share(problem.routes[o], problem.routes[o].legs[0], b)
+            for (p, b), x in solution.shares.items()
+            if p == o
+        )
+        assert busy <= problem.loads[problem.routes[o].load].utilisation * count * (1 + 1e-6)
     for f, supply in enumerate(problem.supplies):
         taken = sum(
             n * option.slots for n, option in zip(solution.replicas, problem.options, strict=True) if option.supply == f
@@ -214,5 +212,5 @@ def assert_within_limits(problem: MixProblem, solution: MixSolution) -> None:
         assert taken <= supply.slots * solution.units[f]
         assert supply.available is None or solution.units[f] <= supply.available
     for w, load in enumerate(problem.loads):
-        running = sum(n for n, option in zip(solution.replicas, problem.options, strict=True) if option.load == w)
+        running = sum(solution.replicas[o] for o in problem.options_of(w))
         assert running >= load.min_replicas
