@@ -14,6 +14,9 @@ from fleet.documents import Frozen, Path, RuleError
 from fleet.offers import Market, Offer
 from fleet.sizes import Bucket, SizeBuckets
 from fleet.slo import Slo
+from planner.performance.config import KvPrecision, WeightPrecision
+from planner.policy import Carbon, Policy, PowerDomain, Quota, Running
+from planner.problem import Goal
 from planner.solvers import Solver
 from planner.throughput import Rate, Table
 
@@ -21,6 +24,7 @@ MAX_SHARES = 100_000  # options x buckets of all workloads: beyond it a request 
 # A table entry that would need more replicas for its bucket means "cannot serve", and upsets a solver's arithmetic.
 MAX_REPLICAS_PER_BUCKET = 1e5
 
+Level = Annotated[float, Field(ge=0.3, le=1)]
 Word = Annotated[str, StringConstraints(min_length=1, max_length=100, pattern=r"^\S(.*\S)?$")]
 
 
@@ -49,6 +53,17 @@ class Workload(Frozen):
     slo: Slo | None = Field(default=None, description="Needed unless options are given.")
     options: tuple[GivenOption, ...] | None = Field(default=None, min_length=1, max_length=1000)
     min_replicas: int = Field(default=0, ge=0, le=10_000)
+    precisions: tuple[WeightPrecision, ...] | None = Field(
+        default=None, min_length=1, description="Of the weights; absent: 16 bit, which changes no answers."
+    )
+    kv_precisions: tuple[KvPrecision, ...] = Field(default=("bf16",), min_length=1, description="Of the KV cache.")
+    split: bool = Field(default=False, description="Also consider prefill and decode on replicas of their own.")
+    expert_imbalance: float = Field(
+        default=1.25, ge=1, le=100, description="Load of the busiest GPU over the mean, where experts are spread."
+    )
+    arrival_cv: float = Field(
+        default=1.0, ge=0, le=20, description="Coefficient of variation of the times between requests; Poisson: 1."
+    )
 
     @property
     def planned_rps(self) -> float:
@@ -77,6 +92,14 @@ class PlanRequest(Frozen):
         min_length=1,
         description="Which offers may be used.  Spot must be asked for: no headroom is planned for its interruptions.",
     )
+    policy: Policy = Policy()
+    power_domains: tuple[PowerDomain, ...] = Field(default=(), max_length=1000)
+    power_levels: tuple[Level, ...] = Field(
+        default=(1.0,), min_length=1, max_length=8, description="Relative clocks at which replicas may run."
+    )
+    quotas: tuple[Quota, ...] = Field(default=(), max_length=1000)
+    current: tuple[Running, ...] | None = Field(default=None, max_length=10_000, description="What runs now.")
+    carbon: Carbon | None = Field(default=None, description="Needed for the goal carbon.")
     utilisation: float = Field(default=1.0, gt=0, le=1, description="Share of a replica's highest rate to plan with.")
     time_limit_s: float = Field(default=10.0, ge=0.01, le=600)
     relative_gap: float = Field(default=0.0, ge=0, le=0.5, description="How far from the optimum is good enough.")
@@ -99,11 +122,27 @@ def bucket_names(workload: Workload) -> tuple[str, ...]:
 
 
 def _request_flaws(request: PlanRequest) -> Iterator[tuple[Path, str]]:
+    if request.policy.goal is Goal.CARBON and request.carbon is None:
+        yield ("carbon",), "is required for the goal carbon: the intensity of the electricity, g/kWh"
+    yield from _used_twice((domain.name for domain in request.power_domains), at=("power_domains",), field="name")
+    yield from _used_twice((quota.name for quota in request.quotas), at=("quotas",), field="name")
+    yield from _current_flaws(request)
     yield from _used_twice((workload.name for workload in request.workloads), at=("workloads",), field="name")
     yield from _used_twice((offer.id for offer in request.offers or ()), at=("offers",), field="id")
     shares = sum(len(workload.options or ()) * len(workload.bucket_rates_rps()) for workload in request.workloads)
     if shares > MAX_SHARES:
         yield ("workloads",), f"options times buckets come to {shares:,}, expected at most {MAX_SHARES:,}"
+
+
+def _current_flaws(request: PlanRequest) -> Iterator[tuple[Path, str]]:
+    known = {workload.name for workload in request.workloads}
+    for position, running in enumerate(request.current or ()):
+        if running.workload not in known:
+            names = ", ".join(sorted(known)[:5])
+            yield (
+                ("current", position, "workload"),
+                f"no workload is called {running.workload!r}, expected one of {names}",
+            )
 
 
 def _workload_flaws(workload: Workload) -> Iterator[tuple[Path, str]]:

@@ -1,0 +1,117 @@
+"""How a plan is to be chosen: its goal, its limits, what it must survive and how far it may move."""
+
+from collections.abc import Iterator
+from enum import StrEnum
+from typing import Annotated, Self
+
+from pydantic import Field, StringConstraints, model_validator
+
+from fleet.documents import Flaw, Frozen, RuleError
+from planner.problem import Goal
+
+Word = Annotated[str, StringConstraints(min_length=1, max_length=250, pattern=r"^\S(.*\S)?$")]
+Words = Annotated[tuple[Word, ...], Field(min_length=1, max_length=10_000)]
+Usd = Annotated[float, Field(ge=0, le=1e9)]
+
+
+class Failure(StrEnum):
+    """What the rest of the fleet must carry on its own."""
+
+    NODE = "node"  # any one instance
+    ZONE = "zone"  # all that stands in any one zone
+
+
+class SpotPolicy(Frozen):
+    """How far to lean on instances that may be taken back."""
+
+    max_share: float = Field(default=1.0, ge=0, le=1, description="Of all GPUs.")
+    recovery_min: float = Field(
+        default=15.0, ge=0, le=1440, description="Minutes until a replica that was taken back is replaced."
+    )
+    interruption_rate_per_h: float = Field(
+        default=0.1, ge=0, le=60, description="For offers that state none; per instance."
+    )
+
+
+class ChangePolicy(Frozen):
+    """What moving away from the replicas that run now may and does cost."""
+
+    max_started: int | None = Field(default=None, ge=0, le=1_000_000)
+    max_stopped: int | None = Field(default=None, ge=0, le=1_000_000)
+    start_usd: Usd = Field(default=0.0, description="Of starting one replica; counts with goal cost-and-switching.")
+    stop_usd: Usd = Field(default=0.0, description="Of stopping one replica; likewise.")
+    lasting_h: float = Field(default=1.0, gt=0, le=8760, description="How long the plan is meant to hold.")
+    keep_within: float = Field(
+        default=0.0,
+        ge=0,
+        le=1,
+        description="Keep what runs now while it holds and costs at most this fraction more than the cheapest mix.",
+    )
+
+
+class Policy(Frozen):
+    """The rules of the choice."""
+
+    goal: Goal = Goal.COST
+    budget_usd_per_h: Usd | None = None
+    survive: tuple[Failure, ...] = Field(default=(), description="Failures that the rest must carry, one at a time.")
+    spot: SpotPolicy = SpotPolicy()
+    change: ChangePolicy = ChangePolicy()
+    erring_buckets: int = Field(
+        default=0,
+        ge=0,
+        le=65_536,
+        description="Per option, how many buckets may turn out at the low end of their rate's interval at once.",
+    )
+
+
+class PowerDomain(Frozen):
+    """A feed that some of the replicas hang on."""
+
+    name: Word
+    limit_w: float = Field(ge=0, le=1e9)
+    members: Words | None = Field(
+        default=None, description="Offer ids, or workload/option for options given outright; absent: everything."
+    )
+
+
+class Quota(Frozen):
+    """A cap on GPUs over several offers; every field that is given narrows which."""
+
+    name: Word
+    gpus: int = Field(ge=0, le=10_000_000)
+    provider: Word | None = None
+    region: Word | None = None
+    gpu: Word | None = None
+    members: Words | None = Field(default=None, description="Offer ids, or workload/option.")
+
+
+class Running(Frozen):
+    """Replicas that run now."""
+
+    workload: Word
+    option: Word
+    replicas: int = Field(ge=0, le=1_000_000)
+
+
+class Carbon(Frozen):
+    """Carbon intensity of the electricity, g/kWh of CO2-equivalent: a figure, or one per step of a series."""
+
+    default_g_per_kwh: float = Field(ge=0, le=5000)
+    regions_g_per_kwh: dict[str, float | tuple[float, ...]] = Field(default_factory=dict, max_length=1000)
+
+    @model_validator(mode="after")
+    def _is_possible(self) -> Self:
+        RuleError.raise_for(self._flaws())
+        return self
+
+    def intensity_g_per_kwh(self, region: str | None) -> float:
+        """The mean over the series, for plans of one period."""
+        figure = self.regions_g_per_kwh.get(region or "", self.default_g_per_kwh)
+        return sum(figure) / len(figure) if isinstance(figure, tuple) else figure
+
+    def _flaws(self) -> Iterator[Flaw]:
+        for region, figure in self.regions_g_per_kwh.items():
+            values = figure if isinstance(figure, tuple) else (figure,)
+            if not values or not all(0 <= value <= 5000 for value in values):
+                yield ("regions_g_per_kwh", region), "must be one or more figures from 0 to 5000"
