@@ -26,10 +26,12 @@ def plan(
     prices: PriceSheet,
     now: datetime,
     clock_s: Callable[[], float],
+    explain: bool = True,
 ) -> Plan:
     """The cheapest mix for a request; `prices` serves where the request brings no offers of its own.
 
     `now` dates the answer and the ages of its inputs; `clock_s` is a monotonic clock in seconds that times the solving.
+    Without `explain` the follow-up questions are left out, for sweeps over many requests.
     DocumentError names what in the request cannot be planned.  A request that the stock cannot serve is an answer.
     """
     started_s = clock_s()
@@ -43,9 +45,9 @@ def plan(
         clock_s=clock_s,
     )
     solution = inquiry.cheapest()
-    others = tuple(single_gpu_plans(inquiry, request, solution))
+    others = tuple(single_gpu_plans(inquiry, request, solution)) if explain else ()
     lines = (
-        *_verdict(inquiry, request, solution),
+        *(_verdict(inquiry, request, solution) if explain else ()),
         *map(in_words, others),
         *explanation.premises(request, found, left_out=_left_out(request, offers)),
     )

@@ -3,31 +3,22 @@
 import time
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Annotated
 
 import typer
 
 from api.cli.answers import say_plan
 from api.cli.failures import EXIT_BAD_INPUT, EXIT_REFUSED, CommandError
-from api.cli.files import found_in, read_document, read_file
+from api.cli.files import found_in, read_document
 from api.cli.groups import new_app
 from api.cli.kinds import known_gpus
 from api.cli.options import AskUrlOption, FileArgument, GpusOption, TokenFileOption
 from api.cli.output import Format, FormatOption, say_json
+from api.cli.planning import ModelsOption, OffersOption, known_world, planned
 from api.cli.streams import say
 from fleet.documents import Document, read_model
 from fleet.documents import Path as Place
-from fleet.models import ModelCatalogue, builtin_models
-from fleet.offers import PriceSheet, builtin_prices
+from fleet.offers import PriceSheet
 from planner import Plan, PlanRequest
-from planner import plan as solve
-
-ModelsOption = Annotated[
-    Path | None, typer.Option("--models", metavar="FILE", help="Model catalogue to lay over the shipped one.")
-]
-OffersOption = Annotated[
-    Path | None, typer.Option("--offers", metavar="FILE", help="Price sheet to use instead of the shipped sample.")
-]
 
 app = new_app()
 
@@ -70,22 +61,14 @@ def _solve(
     if offers is not None and request.offers is not None:
         raise CommandError("--offers: the request brings offers of its own: give one of them", exit_code=EXIT_BAD_INPUT)
     sheet = None if offers is None else read_document(offers)
-    prices = builtin_prices() if sheet is None else read_model(sheet, PriceSheet)
-    known_models = builtin_models() if models is None else builtin_models().overlaid(read_file(models, ModelCatalogue))
-    catalogue = known_gpus(gpus)
+    prices = None if sheet is None else read_model(sheet, PriceSheet)
+    world = known_world(gpus=known_gpus(gpus), models=models, prices=prices)
 
     def document_of(place: Place) -> Document:
         return sheet if sheet is not None and place[:1] == ("offers",) else question
 
     with found_in(document_of):
-        return solve(
-            request,
-            gpus=catalogue,
-            models=known_models,
-            prices=prices,
-            now=datetime.now(UTC),
-            clock_s=time.perf_counter,
-        )
+        return planned(request, world, now=datetime.now(UTC), clock_s=time.perf_counter)
 
 
 def _ask(request: PlanRequest, url: str, token_file: Path | None, output: Format) -> Plan:

@@ -1,0 +1,56 @@
+"""What every command that plans here needs: the catalogues and prices in force, and the options that name them."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from datetime import datetime
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from api.cli.files import read_file
+from fleet.gpus import GpuCatalogue
+from fleet.models import ModelCatalogue, builtin_models
+from fleet.offers import PriceSheet, builtin_prices
+from planner import Plan, PlanRequest, plan
+
+ModelsOption = Annotated[
+    Path | None, typer.Option("--models", metavar="FILE", help="Model catalogue to lay over the shipped one.")
+]
+OffersOption = Annotated[
+    Path | None, typer.Option("--offers", metavar="FILE", help="Price sheet to use instead of the shipped sample.")
+]
+
+
+@dataclass(frozen=True, slots=True)
+class World:
+    """What is known about the world."""
+
+    gpus: GpuCatalogue
+    models: ModelCatalogue
+    prices: PriceSheet
+
+    def at_prices(self, prices: PriceSheet) -> "World":
+        """The same at other prices."""
+        return replace(self, prices=prices)
+
+
+def known_world(*, gpus: GpuCatalogue, models: Path | None, prices: PriceSheet | None) -> World:
+    """The shipped catalogues with the user's files laid over them."""
+    known_models = builtin_models() if models is None else builtin_models().overlaid(read_file(models, ModelCatalogue))
+    return World(gpus=gpus, models=known_models, prices=builtin_prices() if prices is None else prices)
+
+
+def planned(
+    request: PlanRequest, world: World, *, now: datetime, clock_s: Callable[[], float], explain: bool = True
+) -> Plan:
+    """One answer."""
+    return plan(
+        request,
+        gpus=world.gpus,
+        models=world.models,
+        prices=world.prices,
+        now=now,
+        clock_s=clock_s,
+        explain=explain,
+    )

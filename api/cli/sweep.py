@@ -1,0 +1,125 @@
+"""`fleetwright sweep`: one request over a grid of rates, objectives, prices and power limits."""
+
+import time
+from datetime import UTC, datetime
+from functools import partial
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+from api.cli.failures import EXIT_BAD_INPUT, CommandError
+from api.cli.files import read_document, read_file
+from api.cli.groups import new_app
+from api.cli.kinds import known_gpus
+from api.cli.options import FileArgument, GpusOption
+from api.cli.output import Format, FormatOption, say_json
+from api.cli.planning import ModelsOption, OffersOption, World, known_world, planned
+from api.cli.plots import plot_sweep, refuse_unplottable
+from api.cli.tables import Column, Table, number, say_table
+from deploy.parallel import Processes, RayTasks, Runner
+from fleet.documents import RuleError, read_model
+from fleet.offers import PriceSheet
+from planner import PlanRequest
+from planner.sweep import Axis, Question, Sweep, SweepPoint, gathered, point, questions
+
+OverOption = Annotated[
+    list[str],
+    typer.Option(
+        "--over",
+        metavar="KNOB[:NAME]=FACTORS",
+        help="What to turn: rate, slo, price or power, of all or of one workload, GPU or power domain. "
+        "FACTORS is 0.5,1,2 or 0.5:2:7 (from, to, how many). Several make a grid.",
+    ),
+]
+PlotOption = Annotated[Path | None, typer.Option("--plot", metavar="FILE", help="Also draw it: PNG, SVG or PDF.")]
+WorkersOption = Annotated[
+    int | None, typer.Option("--workers", min=1, metavar="N", help="Processes; default: one per core.")
+]
+RayOption = Annotated[
+    str | None, typer.Option("--ray", metavar="ADDRESS", help="Run on this Ray cluster instead, e.g. auto.")
+]
+
+app = new_app()
+
+
+@app.command()
+def sweep(
+    file: FileArgument,
+    over: OverOption,
+    plot: PlotOption = None,
+    workers: WorkersOption = None,
+    ray: RayOption = None,
+    gpus: GpusOption = None,
+    models: ModelsOption = None,
+    offers: OffersOption = None,
+    output: FormatOption = Format.TABLE,
+) -> None:
+    """Show what a load costs as rate, objectives, prices or power limits change.
+
+    FILE holds the request, as for `fleetwright plan`.  Points marked * are on the Pareto front: nothing asks for more
+    at no higher cost.
+    """
+    if plot is not None:
+        refuse_unplottable(plot)
+    request = read_model(read_document(file), PlanRequest)
+    prices = None if offers is None else read_file(offers, PriceSheet)
+    world = known_world(gpus=known_gpus(gpus), models=models, prices=prices)
+    try:
+        axes = [Axis.parsed(text) for text in over]
+        asked = questions(request, world.prices, axes)
+    except RuleError as error:
+        raise CommandError(f"--over: {error}", exit_code=EXIT_BAD_INPUT) from error
+    runner = RayTasks(address=ray) if ray is not None else Processes(workers=workers)
+    found = gathered(axes, _answers(runner, asked, world))
+    if output is Format.JSON:
+        say_json(found)
+    else:
+        say_table(_table(found))
+    if plot is not None:
+        plot_sweep(found, plot)
+
+
+def _answers(runner: Runner, asked: tuple[Question, ...], world: World) -> list[SweepPoint]:
+    found: dict[int, SweepPoint] = {}
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
+        task = progress.add_task("planning", total=len(asked))
+        for position, answer in runner.run(partial(_answer, world), asked):
+            found[position] = answer
+            progress.advance(task)
+    return [found[position] for position in range(len(asked))]
+
+
+def _answer(world: World, question: Question) -> SweepPoint:
+    factors, request, prices = question
+    answer = planned(request, world.at_prices(prices), now=datetime.now(UTC), clock_s=time.perf_counter, explain=False)
+    return point(factors, answer)
+
+
+def _table(found: Sweep) -> Table:
+    names = [axis.name for axis in found.axes]
+    columns = (
+        *(number(name, decimals=3) for name in names),
+        Column(""),
+        number("$/h", decimals=2),
+        number("kW", decimals=2),
+        number("GPUs"),
+        Column("status"),
+        Column("mix"),
+    )
+    rows = (
+        (
+            *(one.factors[name] for name in names),
+            "*" if one.pareto else "",
+            one.cost_usd_per_h,
+            one.power_w / 1000 if one.cost_usd_per_h is not None else None,
+            one.gpus if one.cost_usd_per_h is not None else None,
+            one.status,
+            one.mix,
+        )
+        for one in found.points
+    )
+    return Table(columns, list(rows))

@@ -1,0 +1,59 @@
+"""`fleetwright sweep`: a table and a plot of what a load costs as its terms change."""
+
+from pathlib import Path
+
+import pytest
+
+from planner.sweep import Sweep
+from tests.api.cli.conftest import Cli
+
+EXAMPLE = Path(__file__).parents[3] / "examples" / "chat.yaml"
+PNG = b"\x89PNG\r\n\x1a\n"
+
+
+def test_a_sweep_as_programs_read_it(cli: Cli) -> None:
+    done = cli("sweep", EXAMPLE, "--over", "rate=0.5,1,2", "--workers", "1", "--format", "json")
+    found = Sweep.model_validate(done.json)
+    costs = [one.cost_usd_per_h or 0.0 for one in found.points]
+    assert costs[1] == pytest.approx(12.12)
+    assert costs == sorted(costs)
+    assert all(one.pareto for one in found.points)
+
+
+def test_a_sweep_as_people_read_it(cli: Cli) -> None:
+    done = cli("sweep", EXAMPLE, "--over", "rate=1", "--over", "price:H100=1,2", "--workers", "1")
+    heading, first, second = done.stdout.splitlines()
+    assert heading.split() == ["rate", "price:H100", "$/h", "kW", "GPUs", "status", "mix"]
+    assert first.split()[:4] == ["1.000", "1.000", "*", "12.12"]
+    assert float(second.split()[3]) > 12.12
+
+
+def test_processes_answer_as_one_does(cli: Cli) -> None:
+    """Real processes, started anew."""
+    question = ("sweep", EXAMPLE, "--over", "rate=0.5:2:4", "--format", "json")
+    assert cli(*question, "--workers", "2").json == cli(*question, "--workers", "1").json
+
+
+@pytest.mark.parametrize("suffix", [".png", ".svg"])
+def test_the_plot_is_written(cli: Cli, tmp_path: Path, suffix: str) -> None:
+    path = tmp_path / f"sweep{suffix}"
+    done = cli("sweep", EXAMPLE, "--over", "rate=1,2", "--workers", "1", "--plot", path)
+    assert done.code == 0
+    assert path.read_bytes().startswith(PNG if suffix == ".png" else b"<?xml")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "complaint"),
+    [
+        (("--over", "speed=1"), "does not begin with one of rate, slo, price, power"),
+        (("--over", "rate=x"), "are no factors"),
+        (("--over", "power=1,2"), "the request has no power domain to turn"),
+        (("--over", "rate=1", "--plot", "x.txt"), "x.txt must end with one of .png, .svg, .pdf"),
+        ((), "missing option '--over'"),
+    ],
+)
+def test_wrong_input_is_refused_in_one_line(cli: Cli, arguments: tuple[str, ...], complaint: str) -> None:
+    done = cli("sweep", EXAMPLE, *arguments)
+    assert done.code == 2
+    (line,) = done.refused
+    assert complaint in line
