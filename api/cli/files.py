@@ -3,7 +3,7 @@
 import re
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import TypeVar
 
@@ -17,6 +17,8 @@ from fleet.errors import DocumentError, Problem
 ModelT = TypeVar("ModelT", bound=BaseModel)
 STDIN = Path("-")
 
+MOST_BYTES = 8 * 1024 * 1024  # what the service takes by default; reading much more would take minutes
+
 _PART = re.compile(r"\[(\d+)\]|([^.\[\]]+)")
 
 
@@ -29,7 +31,7 @@ def read_document(path: Path) -> Document:
     """A file as parsed data."""
     name = "stdin" if path == STDIN else str(path)
     try:
-        data = sys.stdin.buffer.read() if path == STDIN else path.read_bytes()
+        data = _bytes(path)
         text = data.decode("utf-8-sig")
     except OSError as error:
         raise DocumentError(name=name, problems=[Problem("", error.strerror or "cannot be read")]) from error
@@ -37,6 +39,16 @@ def read_document(path: Path) -> Document:
         message = f"is not UTF-8 text: {error.reason} at byte {error.start:,}"
         raise DocumentError(name=name, problems=[Problem("", message)]) from error
     return parse_document(text, name=name)
+
+
+def _bytes(path: Path) -> bytes:
+    with nullcontext(sys.stdin.buffer) if path == STDIN else path.open("rb") as stream:
+        data = stream.read(MOST_BYTES + 1)
+    if len(data) > MOST_BYTES:
+        name = "stdin" if path == STDIN else str(path)
+        message = f"is larger than {MOST_BYTES // 1024**2} MiB, expected at most that"
+        raise DocumentError(name=name, problems=[Problem("", message)])
+    return data
 
 
 @contextmanager

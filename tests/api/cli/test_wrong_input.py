@@ -277,3 +277,11 @@ def test_whatever_stands_in_a_field_it_is_taken_or_told(kind: str, data: st.Data
     done = cli(*CHECKED[kind], path)
     assert done.code in {0, 1, 2}
     assert done.code != 2 or done.refused
+
+
+def test_a_file_of_ten_megabytes_is_refused_at_once(cli: Cli, tmp_path: Path) -> None:
+    path = tmp_path / "huge.yaml"
+    path.write_bytes(b"# " + b"x" * 10_000_000)
+    done = cli("plan", path)
+    assert done.code == 2
+    assert done.refused == [f"fleetwright: {path}: is larger than 8 MiB, expected at most that"]
