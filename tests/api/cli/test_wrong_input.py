@@ -284,4 +284,4 @@ def test_a_file_of_ten_megabytes_is_refused_at_once(cli: Cli, tmp_path: Path) ->
     path.write_bytes(b"# " + b"x" * 10_000_000)
     done = cli("plan", path)
     assert done.code == 2
-    assert done.refused == [f"fleetwright: {path}: is larger than 8 MiB, expected at most that"]
+    assert done.refused == [f"{path}: is larger than 8 MiB, expected at most that"]

@@ -1,0 +1,88 @@
+"""How one replica is run: the model, the GPU, the precisions, the parallelism, the clock and its part in the work.
+
+A replica takes `tensor_parallel x attention_data_parallel x pipeline_parallel` GPUs.  Attention and the dense layers are
+split over `tensor_parallel` GPUs and repeated for each rank of `attention_data_parallel` (DP attention of SGLang and
+vLLM); routed experts are split over the GPUs of both: `expert_parallel` ways by expert, the rest inside each expert.
+"""
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Literal
+
+from fleet.gpus import GpuSpec, Precision
+from fleet.models import ModelArchitecture
+
+WeightPrecision = Literal["bf16", "fp16", "fp8", "fp4", "int8-wo", "int4-wo"]
+KvPrecision = Literal["bf16", "fp8"]
+Role = Literal["both", "prefill", "decode"]
+Engine = Literal["vllm", "sglang", "trtllm"]
+
+SIXTEEN_BIT_BYTES = 2.0
+# Scales included: one byte per 16 values in NVFP4, one half per 128 values in the integer formats.
+PARAMETER_BYTES: dict[WeightPrecision, float] = {
+    "bf16": 2.0,
+    "fp16": 2.0,
+    "fp8": 1.0,
+    "fp4": 0.5625,
+    "int8-wo": 1.0156,
+    "int4-wo": 0.5156,
+}
+FOUR_BIT = frozenset({"fp4", "int4-wo"})
+KV_BYTES: dict[KvPrecision, float] = {"bf16": 2.0, "fp8": 1.0}
+# Where the tensor cores lack the precision, or the format is for weights only, engines unpack to the next one.
+ARITHMETIC: dict[WeightPrecision, tuple[Precision, ...]] = {
+    "bf16": ("bf16",),
+    "fp16": ("fp16",),
+    "fp8": ("fp8", "bf16"),
+    "fp4": ("fp4", "bf16"),
+    "int8-wo": ("bf16", "fp16"),
+    "int4-wo": ("bf16", "fp16"),
+}
+
+
+@dataclass(frozen=True)
+class ReplicaConfig:
+    """One way to run a model.  Two that are equal predict the same."""
+
+    model: ModelArchitecture
+    gpu: GpuSpec
+    precision: WeightPrecision = "bf16"
+    kv_precision: KvPrecision = "bf16"
+    tensor_parallel: int = 1
+    pipeline_parallel: int = 1
+    expert_parallel: int = 1
+    attention_data_parallel: int = 1
+    clock: float = 1.0  # of the full clock: compute follows it, bandwidth does not
+    role: Role = "both"
+    engine: Engine = "vllm"
+    expert_imbalance: float = 1.0  # load of the fullest GPU over the mean, among those that share the experts
+    kv_link_gb_per_s: float | None = None  # between the prefill and the decode replica, per GPU; None: the host's PCIe
+
+    @property
+    def gpus(self) -> int:
+        """GPUs of the replica."""
+        return self.stage_gpus * self.pipeline_parallel
+
+    @property
+    def stage_gpus(self) -> int:
+        """GPUs that work on one layer together."""
+        return self.tensor_parallel * self.attention_data_parallel
+
+    @cached_property
+    def arithmetic(self) -> Precision | None:
+        """What the matrix products are done in; None where the GPU can do none of them."""
+        return next((kind for kind in ARITHMETIC[self.precision] if kind in self.gpu.dense_tflops), None)
+
+    @property
+    def base_precision(self) -> WeightPrecision:
+        """Of everything but routed experts: published 4-bit mixtures quantise the experts and leave the rest alone."""
+        return "bf16" if self.model.experts and self.precision in FOUR_BIT else self.precision
+
+    @cached_property
+    def base_arithmetic(self) -> Precision | None:
+        """What the products beside the routed experts are done in."""
+        return next((kind for kind in ARITHMETIC[self.base_precision] if kind in self.gpu.dense_tflops), None)
+
+    def tflops(self, arithmetic: Precision | None) -> float:
+        """Dense compute of one GPU at this clock."""
+        return 0.0 if arithmetic is None else self.gpu.dense_tflops[arithmetic] * self.clock
