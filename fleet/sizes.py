@@ -17,6 +17,8 @@ import numpy.typing as npt
 from pydantic import Field, model_validator
 
 from fleet.documents import Flaw, Frozen, RuleError
+from fleet.size_edges import MOST_INPUT_EDGES, MOST_OUTPUT_EDGES, Cuts
+from fleet.traces import Trace
 
 SHARE_TOLERANCE = 1e-6
 
@@ -73,6 +75,24 @@ class SizeBuckets(Frozen):
         counts = np.zeros((len(input_edges), len(output_edges)))
         np.add.at(counts, (rows, columns), 1)
         return cls(input_tokens=tuple(input_edges), output_tokens=tuple(output_edges), share=_fractions(counts))
+
+    @classmethod
+    def from_trace(
+        cls,
+        trace: Trace,
+        *,
+        input_edges: Sequence[int] | None = None,
+        output_edges: Sequence[int] | None = None,
+        most_inputs: int = MOST_INPUT_EDGES,
+        most_outputs: int = MOST_OUTPUT_EDGES,
+    ) -> Self:
+        """The histogram of a trace; edges not given are those that overstate its tokens the least (`size_edges`)."""
+        return cls.from_requests(
+            input_tokens=trace.input_tokens,
+            output_tokens=trace.output_tokens,
+            input_edges=input_edges or Cuts.best(trace.input_tokens, most=most_inputs).edges,
+            output_edges=output_edges or Cuts.best(trace.output_tokens, most=most_outputs).edges,
+        )
 
     @classmethod
     def mixed(cls, parts: Sequence[tuple[float, Self]]) -> Self:

@@ -65,6 +65,21 @@ class Policy(Frozen):
     )
 
 
+class Replay(Frozen):
+    """How to prove a plan: its requests through a simulated fleet, each limit of the objective measured.
+
+    A trace is replayed at the planned rate with its bursts; without one, requests are drawn from the sizes.
+    """
+
+    hours: float = Field(default=1.0, gt=0, le=168, description="Of traffic; a demand series is replayed whole.")
+    seed: int = Field(default=0, ge=0, le=2**32)
+    size: bool = Field(
+        default=True,
+        description="Plan again with more or less headroom until every limit holds as cheaply as can be; "
+        "else only judge the plan as it is.",
+    )
+
+
 class PowerDomain(Frozen):
     """A feed that some of the replicas hang on."""
 

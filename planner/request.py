@@ -5,17 +5,19 @@ workload are worked out from the offers, the GPU catalogue and the model's archi
 """
 
 from collections.abc import Iterable, Iterator
+from functools import cached_property
 from typing import Annotated, Self
 
-from pydantic import Field, StringConstraints, model_validator
+from pydantic import ConfigDict, Field, StringConstraints, model_validator
 
 from fleet.demand import DemandSeries
 from fleet.documents import Frozen, Path, RuleError
 from fleet.offers import Market, Offer
+from fleet.size_sources import Sizes, SizeSource, resolve
 from fleet.sizes import Bucket, SizeBuckets
 from fleet.slo import Slo
 from planner.performance.config import KvPrecision, WeightPrecision
-from planner.policy import Carbon, Policy, PowerDomain, Quota, Running
+from planner.policy import Carbon, Policy, PowerDomain, Quota, Replay, Running
 from planner.problem import Goal
 from planner.solvers import Solver
 from planner.throughput import Rate, Table
@@ -45,11 +47,15 @@ class GivenOption(Frozen):
 class Workload(Frozen):
     """Requests for one model under one SLO."""
 
+    model_config = ConfigDict(serialize_by_alias=True)
+
     name: Word
     model: Word | None = Field(default=None, description="Of the model catalogue; needed unless options are given.")
-    rate_rps: Rate | None = Field(default=None, description="Mean arrival rate; either this or demand.")
+    rate_rps: Rate | None = Field(default=None, description="Mean arrival rate; this or demand, or a trace that says.")
     demand: DemandSeries | None = Field(default=None, description="A series of rates; it is planned at its peak.")
-    buckets: SizeBuckets
+    size_source: SizeSource = Field(
+        alias="buckets", description="How large requests are: a histogram, a named preset, or a trace."
+    )
     slo: Slo | None = Field(default=None, description="Needed unless options are given.")
     options: tuple[GivenOption, ...] | None = Field(default=None, min_length=1, max_length=1000)
     min_replicas: int = Field(default=0, ge=0, le=10_000)
@@ -65,10 +71,25 @@ class Workload(Frozen):
         default=1.0, ge=0, le=20, description="Coefficient of variation of the times between requests; Poisson: 1."
     )
 
+    @cached_property
+    def sizes(self) -> Sizes:
+        """What the source of the sizes says."""
+        return resolve(self.size_source)
+
+    @property
+    def buckets(self) -> SizeBuckets:
+        """The histogram to plan for."""
+        return self.sizes.buckets
+
+    @property
+    def series(self) -> DemandSeries | None:
+        """The demand over time, where it is known: as given, or as the trace has it."""
+        return self.demand if self.demand is not None or self.rate_rps is not None else self.sizes.demand
+
     @property
     def planned_rps(self) -> float:
         """The rate to plan for."""
-        return self.demand.peak_rps if self.demand is not None else self.rate_rps or 0.0
+        return self.series.peak_rps if self.series is not None else self.rate_rps or 0.0
 
     def bucket_rates_rps(self) -> tuple[float, ...]:
         """The planned rate of every bucket, row by row."""
@@ -98,12 +119,21 @@ class PlanRequest(Frozen):
         default=(1.0,), min_length=1, max_length=8, description="Relative clocks at which replicas may run."
     )
     quotas: tuple[Quota, ...] = Field(default=(), max_length=1000)
+    replay: Replay | None = Field(
+        default=None, description="How to prove the plan; absent: a trace is replayed for an hour, drawn sizes are not."
+    )
     current: tuple[Running, ...] | None = Field(default=None, max_length=10_000, description="What runs now.")
     carbon: Carbon | None = Field(default=None, description="Needed for the goal carbon.")
     utilisation: float = Field(default=1.0, gt=0, le=1, description="Share of a replica's highest rate to plan with.")
     time_limit_s: float = Field(default=10.0, ge=0.01, le=600)
     relative_gap: float = Field(default=0.0, ge=0, le=0.5, description="How far from the optimum is good enough.")
     solver: Solver = Solver.HIGHS
+
+    @property
+    def proof(self) -> Replay | None:
+        """How the plan is to be proven, if at all."""
+        traced = any(workload.sizes.trace is not None for workload in self.workloads)
+        return self.replay if self.replay is not None or not traced else Replay()
 
     @model_validator(mode="after")
     def _holds_together(self) -> Self:
@@ -146,8 +176,15 @@ def _current_flaws(request: PlanRequest) -> Iterator[tuple[Path, str]]:
 
 
 def _workload_flaws(workload: Workload) -> Iterator[tuple[Path, str]]:
-    if (workload.rate_rps is None) == (workload.demand is None):
+    if workload.rate_rps is not None and workload.demand is not None:
         yield (), "give either rate_rps or demand, and not both"
+    try:
+        source = workload.sizes
+    except RuleError as error:
+        yield from ((("buckets", *path), message) for path, message in error.flaws)
+        return
+    if workload.rate_rps is None and workload.demand is None and source.demand is None:
+        yield (), "give rate_rps or demand: the sizes alone do not say how many requests there are"
     if workload.options is None:
         for field in ("model", "slo"):
             if getattr(workload, field) is None:

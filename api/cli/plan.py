@@ -15,6 +15,7 @@ from api.cli.options import AskUrlOption, FileArgument, GpusOption, TokenFileOpt
 from api.cli.output import Format, FormatOption, say_json
 from api.cli.planning import ModelsOption, OffersOption, known_world, planned
 from api.cli.streams import say
+from api.cli.trace_files import with_traces
 from fleet.documents import Document, read_model
 from fleet.documents import Path as Place
 from fleet.offers import PriceSheet
@@ -39,7 +40,7 @@ def plan(
     answer and the exit code is 1.  A service that is asked with --url plans with its own catalogues and keeps the plan:
     then --format json prints the stored record, with the plan and its id.
     """
-    question = read_document(file)
+    question = with_traces(read_document(file), file)
     request = read_model(question, PlanRequest)
     if url is None:
         answer = _solve(question, request, gpus=gpus, models=models, offers=offers)

@@ -19,6 +19,7 @@ from api.cli.output import Format, FormatOption, say_json
 from api.cli.planning import ModelsOption, OffersOption, World, known_world, planned
 from api.cli.plots import plot_sweep, refuse_unplottable
 from api.cli.tables import Column, Table, number, say_table
+from api.cli.trace_files import with_traces
 from deploy.parallel import Processes, RayTasks, Runner
 from fleet.documents import RuleError, read_model
 from fleet.offers import PriceSheet
@@ -57,14 +58,14 @@ def sweep(
     offers: OffersOption = None,
     output: FormatOption = Format.TABLE,
 ) -> None:
-    """Show what a load costs as rate, objectives, prices or power limits change.
+    """Show what a load costs as rate, SLO, prices or power change.
 
     FILE holds the request, as for `fleetwright plan`.  Points marked * are on the Pareto front: nothing asks for more
     at no higher cost.
     """
     if plot is not None:
         refuse_unplottable(plot)
-    request = read_model(read_document(file), PlanRequest)
+    request = read_model(with_traces(read_document(file), file), PlanRequest)
     prices = None if offers is None else read_file(offers, PriceSheet)
     world = known_world(gpus=known_gpus(gpus), models=models, prices=prices)
     try:
@@ -95,7 +96,9 @@ def _answers(runner: Runner, asked: tuple[Question, ...], world: World) -> list[
 
 def _answer(world: World, question: Question) -> SweepPoint:
     factors, request, prices = question
-    answer = planned(request, world.at_prices(prices), now=datetime.now(UTC), clock_s=time.perf_counter, explain=False)
+    answer = planned(
+        request, world.at_prices(prices), now=datetime.now(UTC), clock_s=time.perf_counter, questions=False
+    )
     return point(factors, answer)
 
 

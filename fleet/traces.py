@@ -1,0 +1,217 @@
+"""Traces of requests: when each arrived and how large it was, from the CSV files that are published or logged.
+
+The header says which form a file has; names are compared without case.  Other columns are ignored.
+
+| form | columns | time |
+|---|---|---|
+| Azure LLM inference trace (Splitwise, ISCA'24) | TIMESTAMP, ContextTokens, GeneratedTokens | ISO 8601 |
+| BurstGPT (arXiv 2401.17644) | Timestamp, Request tokens, Response tokens | seconds |
+| Mooncake (FAST'25) | timestamp or timestamp_ms, input_length, output_length | milliseconds |
+| plain | time or time_s or arrival_s, input_tokens, output_tokens | seconds, or ISO 8601 |
+
+BurstGPT marks a request that failed by 0 response tokens; such rows are left out and counted.  Everywhere else a
+request has at least one output token.
+"""
+
+import csv
+import io
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from itertools import islice
+
+import numpy as np
+import numpy.typing as npt
+
+from fleet.demand import MAX_DURATION_S, MAX_PERIODS, DemandSeries
+from fleet.documents import MAX_PROBLEMS, RuleError
+from fleet.errors import DocumentError, Problem
+
+MAX_TOKENS = 100_000_000  # as the edges of a histogram
+MAX_REQUESTS = 10_000_000
+
+Floats = npt.NDArray[np.float64]
+Integers = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
+class Form:
+    """How one kind of file names its columns."""
+
+    name: str
+    times: tuple[str, ...]
+    inputs: str
+    outputs: str
+    seconds_per_unit: float = 1.0
+    failures_have_no_output: bool = False
+
+
+FORMS = (
+    Form("Azure", ("timestamp",), "contexttokens", "generatedtokens"),
+    Form("BurstGPT", ("timestamp",), "request tokens", "response tokens", failures_have_no_output=True),
+    Form("Mooncake", ("timestamp_ms", "timestamp"), "input_length", "output_length", seconds_per_unit=1e-3),
+    Form("plain", ("arrival_s", "time_s", "time"), "input_tokens", "output_tokens"),
+)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Trace:
+    """Requests in the order of their arrival; times count from the first one."""
+
+    arrival_s: Floats
+    input_tokens: Integers
+    output_tokens: Integers
+    start: datetime | None = None  # of the first request; None where the file has no dates
+    failed: int = 0  # rows left out because the request failed
+
+    def __post_init__(self) -> None:
+        for values in (self.arrival_s, self.input_tokens, self.output_tokens):
+            values.flags.writeable = False
+
+    def __len__(self) -> int:
+        return len(self.arrival_s)
+
+    @property
+    def duration_s(self) -> float:
+        """From the first arrival to one mean gap after the last: then requests / duration is the mean rate."""
+        between_s = float(self.arrival_s[-1])
+        return between_s * len(self) / max(len(self) - 1, 1)
+
+    def demand(self, step_s: float = 300.0) -> DemandSeries:
+        """Arrivals per step.  A trace shorter than a step is one step of its own length.
+
+        The last step may be cut short by the end of the trace, and its rate is then too low by as much; the others
+        and the peak are exact.
+        """
+        RuleError.raise_for(self._flaws(step_s))
+        step_s = min(step_s, self.duration_s)
+        steps = max(1, int(np.floor(self.arrival_s[-1] / step_s)) + 1)
+        arrived = np.bincount((self.arrival_s / step_s).astype(np.int64).clip(max=steps - 1), minlength=steps)
+        return DemandSeries(start=self.start, step_s=step_s, rates_rps=tuple(map(float, arrived / step_s)))
+
+    def _flaws(self, step_s: float) -> Iterator[tuple[tuple[str | int, ...], str]]:
+        if not 0 < step_s <= MAX_DURATION_S:
+            yield ("step_s",), f"{step_s:g} is out of range, expected above 0 and at most {MAX_DURATION_S:g}"
+        elif self.duration_s <= 0:
+            yield (), "all requests arrive at once, so they have no rate; expected at least two different times"
+        elif self.arrival_s[-1] / step_s >= MAX_PERIODS:
+            least_s = self.arrival_s[-1] / MAX_PERIODS
+            yield ("step_s",), f"cuts the trace into more than {MAX_PERIODS:,} steps, expected more than {least_s:g}"
+
+
+def read_trace(text: str, *, name: str) -> Trace:
+    """The trace in a CSV text.  `name` is how errors call it; each names line, column and what is allowed."""
+    rows = csv.reader(io.StringIO(text))
+    header = [cell.strip().lstrip("\ufeff").casefold() for cell in next(rows, [])]
+    form = _form_of(header, name)
+    columns = [header.index(_time_column(form, header)), header.index(form.inputs), header.index(form.outputs)]
+    lines = [(rows.line_num, row) for row in islice(rows, MAX_REQUESTS + 1) if row]
+    if not lines or len(lines) > MAX_REQUESTS:
+        count = f"more than {MAX_REQUESTS:,}" if lines else "no"
+        raise DocumentError(name=name, problems=[Problem("", f"has {count} requests, expected 1 to {MAX_REQUESTS:,}")])
+    reader = _Columns(name, [header[column] for column in columns], columns, form)
+    reader.require_cells(lines)
+    times, start = reader.times(lines)
+    inputs, outputs = reader.tokens(lines, 1), reader.tokens(lines, 2)
+    if not outputs.any():
+        raise DocumentError(name=name, problems=[Problem(form.outputs, "is 0 throughout: every request failed")])
+    return _trace(times, inputs, outputs, start=start)
+
+
+@dataclass(frozen=True, slots=True)
+class _Columns:
+    """Reads the three columns, quickly where all is well and line by line where not."""
+
+    name: str
+    headings: Sequence[str]
+    positions: Sequence[int]
+    form: Form
+
+    def require_cells(self, lines: Sequence[tuple[int, Sequence[str]]]) -> None:
+        needed = max(self.positions) + 1
+        self._refuse(
+            Problem("", f"has {len(row)} columns, expected at least {needed}", line)
+            for line, row in lines
+            if len(row) < needed
+        )
+
+    def times(self, lines: Sequence[tuple[int, Sequence[str]]]) -> tuple[Floats, datetime | None]:
+        """Seconds since some moment, and that moment where the file knows it."""
+        cells = [row[self.positions[0]].strip() for _, row in lines]
+        if (seconds := _numbers(cells)) is not None and np.isfinite(seconds).all():
+            return seconds * self.form.seconds_per_unit, None
+        moments = [_moment(cell) for cell in cells]
+        self._refuse(
+            Problem(self.headings[0], f"expected a number or a time in ISO 8601, got {cell!r}", line)
+            for (line, _), cell, moment in zip(lines, cells, moments, strict=True)
+            if moment is None
+        )
+        known = [moment for moment in moments if moment is not None]
+        first = min(known)
+        return np.array([(moment - first).total_seconds() for moment in known]), first
+
+    def tokens(self, lines: Sequence[tuple[int, Sequence[str]]], column: int) -> Integers:
+        cells = [row[self.positions[column]] for _, row in lines]
+        least = 1 if column == 2 and not self.form.failures_have_no_output else 0
+        numbers = _numbers(cells)
+        if numbers is not None and _whole(numbers, least).all():
+            return numbers.astype(np.int64)
+        expected = f"expected a whole number from {least} to {MAX_TOKENS:,}"
+        self._refuse(
+            Problem(self.headings[column], f"{expected}, got {cell!r}", line)
+            for (line, _), cell in zip(lines, cells, strict=True)
+            if (number := _numbers([cell])) is None or not _whole(number, least).all()
+        )
+        raise AssertionError("a column that cannot be read has a cell that cannot")
+
+    def _refuse(self, problems: Iterable[Problem]) -> None:
+        if found := list(islice(problems, MAX_PROBLEMS)):
+            raise DocumentError(name=self.name, problems=found)
+
+
+def _trace(times_s: Floats, inputs: Integers, outputs: Integers, *, start: datetime | None) -> Trace:
+    served = outputs > 0
+    times_s, inputs, outputs = times_s[served], inputs[served], outputs[served]
+    order = np.argsort(times_s, kind="stable")
+    first_s = float(times_s.min())
+    return Trace(
+        arrival_s=times_s[order] - first_s,
+        input_tokens=inputs[order],
+        output_tokens=outputs[order],
+        start=None if start is None else start + timedelta(seconds=first_s),
+        failed=int(np.count_nonzero(~served)),
+    )
+
+
+def _form_of(header: Sequence[str], name: str) -> Form:
+    for form in FORMS:
+        if form.inputs in header and form.outputs in header and set(form.times) & set(header):
+            return form
+    known = "; ".join(f"{form.times[0]},{form.inputs},{form.outputs} ({form.name})" for form in FORMS)
+    shown = ",".join(header)[:200]
+    raise DocumentError(name=name, problems=[Problem("", f"unknown header {shown!r}, expected the columns {known}", 1)])
+
+
+def _time_column(form: Form, header: Sequence[str]) -> str:
+    return next(column for column in form.times if column in header)
+
+
+def _numbers(cells: Sequence[str]) -> Floats | None:
+    try:
+        return np.array(cells, dtype=np.float64)
+    except ValueError:
+        return None
+
+
+def _whole(numbers: Floats, least: int) -> npt.NDArray[np.bool_]:
+    fits: npt.NDArray[np.bool_] = (numbers >= least) & (numbers <= MAX_TOKENS) & (numbers == np.floor(numbers))
+    return fits
+
+
+def _moment(text: str) -> datetime | None:
+    """A time in ISO 8601; one without a zone is UTC."""
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError:
+        return None
+    return moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment.astimezone(UTC)

@@ -1,0 +1,105 @@
+"""Sizes said in three ways: each is read as what it is, and resolves to a histogram."""
+
+from typing import Any
+
+import pytest
+from pydantic import TypeAdapter
+
+from fleet.documents import Frozen, RuleError, parse_document, read_model, write_model
+from fleet.errors import DocumentError
+from fleet.size_presets import preset
+from fleet.size_sources import PresetSizes, SizeSource, TraceSizes, resolve
+from fleet.sizes import SizeBuckets
+
+TRACE = "time,input_tokens,output_tokens\n0,100,10\n600,900,50\n900,5000,50\n"
+
+
+class Request(Frozen):
+    buckets: SizeSource
+
+
+def read(text: str) -> Request:
+    return read_model(parse_document(text, name="request.yaml"), Request)
+
+
+class TestReading:
+    @pytest.mark.parametrize(
+        ("text", "kind"),
+        [
+            ("buckets: {input_tokens: [5], output_tokens: [5], share: [[1.0]]}", SizeBuckets),
+            ("buckets: {preset: azure-code}", PresetSizes),
+            ("buckets: {preset: azure-code, input_tokens: [1000, 8000]}", PresetSizes),
+            ('buckets: {trace_csv: "time,input_tokens,output_tokens\\n0,1,1\\n"}', TraceSizes),
+        ],
+    )
+    def test_each_is_read_as_what_it_is_and_written_so(self, text: str, kind: type[Any]) -> None:
+        request = read(text)
+        assert isinstance(request.buckets, kind)
+        assert read(write_model(request)) == request
+        assert read(request.model_dump_json()) == request
+
+    @pytest.mark.parametrize(
+        ("text", "problem"),
+        [
+            (
+                "buckets:\n  input_tokens: [5]\n  output_tokens: [5]\n  share: [[0.9]]",
+                "line 4: buckets.share: sums to 0.9, expected 1 within 1e-06",
+            ),
+            ("buckets:\n  preset: azure-code\n  share: [[1.0]]", "line 3: buckets.share: is not a known field"),
+            ("buckets:\n  preset: 5", "line 2: buckets.preset: expected text"),
+            ("buckets:\n  trace_csv: a\n  step_s: 0", "line 3: buckets.step_s: input should be greater than 0, got 0"),
+            ("buckets:\n  trace_file: /etc/passwd", "line 2: buckets.trace_file: is read by the command line only"),
+            ("buckets: azure-code", "line 1: buckets: expected a mapping of fields"),
+            ("buckets: {input_tokens: [5]}", "line 1: buckets.output_tokens: is required"),
+        ],
+    )
+    def test_errors_are_about_the_kind_that_was_meant(self, text: str, problem: str) -> None:
+        with pytest.raises(DocumentError) as caught:
+            read(text)
+        assert str(caught.value.problems[0]).startswith(problem)
+
+    def test_the_schema_names_all_three(self) -> None:
+        schema = TypeAdapter(Request).json_schema()
+        assert {"SizeBuckets", "PresetSizes", "TraceSizes"} <= set(schema["$defs"])
+
+
+class TestResolving:
+    def test_a_histogram_is_itself(self) -> None:
+        buckets = preset("azure-code").buckets((8000,), (2000,))
+        assert resolve(buckets).buckets is buckets
+
+    def test_a_preset_takes_edges_and_says_where_it_comes_from(self) -> None:
+        sizes = resolve(PresetSizes(preset="azure-code", input_tokens=(1000, 8000)))
+        assert sizes.buckets == preset("azure-code").buckets((1000, 8000))
+        assert sizes.note.startswith("preset azure-code: Azure/AzurePublicDataset @ b469a11")
+        assert (sizes.trace, sizes.demand) == (None, None)
+
+    def test_a_trace_brings_its_demand(self) -> None:
+        sizes = resolve(TraceSizes(trace_csv=TRACE))
+        assert sizes.trace is not None
+        assert sizes.trace.arrival_s.tolist() == [0, 600, 900]
+        assert sizes.demand is not None
+        assert sizes.demand.rates_rps == pytest.approx((1 / 300, 0, 1 / 300, 1 / 300))
+        assert sizes.buckets.input_tokens == (100, 1000, 5000)
+        assert sizes.note == "a trace of 3 requests in 1,350 s"
+
+    def test_a_trace_without_time_has_no_demand(self) -> None:
+        assert resolve(TraceSizes(trace_csv="time,input_tokens,output_tokens\n0,1,1\n0,1,1\n")).demand is None
+
+    @pytest.mark.parametrize(
+        ("source", "flaw"),
+        [
+            (PresetSizes(preset="azure"), (("preset",), "unknown size preset 'azure'; nearest: azure-code")),
+            (
+                TraceSizes(trace_csv=TRACE.replace("900,50", "-1,50")),
+                (("trace_csv",), "line 3: input_tokens: expected"),
+            ),
+            (TraceSizes(trace_csv=TRACE, step_s=1e-4), (("step_s",), "cuts the trace into more than 1,000,000 steps")),
+        ],
+    )
+    def test_defects_name_their_field(self, source: PresetSizes | TraceSizes, flaw: tuple[tuple[str], str]) -> None:
+        with pytest.raises(RuleError) as caught:
+            resolve(source)
+        (path, message), *_ = caught.value.flaws
+        assert path == flaw[0]
+        assert message.startswith(flaw[1])
