@@ -1,0 +1,26 @@
+"""Where public data lies that some benchmarks measure on.  It is no part of this project.
+
+Looked for beside the checkout, or where FLEETWRIGHT_PLANNER_DATA and FLEETWRIGHT_POWER_DATA say.
+"""
+
+import gzip
+import os
+from pathlib import Path
+
+BESIDE = Path(__file__).resolve().parents[2] / "shared" / "data"
+
+
+def found(room: str, name: str) -> Path | None:
+    """A file of one room's data, or None where it is not at hand."""
+    folder = Path(os.environ.get(f"FLEETWRIGHT_{room.upper()}_DATA", BESIDE / room))
+    path = folder / name
+    return path if path.is_file() else None
+
+
+def text(room: str, name: str) -> str | None:
+    """Its text, unpacked."""
+    path = found(room, name)
+    if path is None:
+        return None
+    data = path.read_bytes()
+    return (gzip.decompress(data) if path.suffix == ".gz" else data).decode()

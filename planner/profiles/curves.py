@@ -1,0 +1,157 @@
+"""A sweep at one request size: how the latencies rise with the load, and where they reach the SLO.
+
+Runs at nearly the same load are repeats of one another.  Going up in load, the last level that holds every limit and
+the first that breaks one enclose the answer.  Between them each latency is taken as a straight line in the rate;
+latencies bend upwards near saturation, so the line lies above the curve and the rate found is on the safe side.  A
+limit on a percentile that was not recorded is held against the next higher one that was.
+
+Runs at an offered rate (open loop) are preferred to runs with a fixed number in flight (closed loop): only the former
+show how arrivals bunch, which is what the high percentiles of TTFT are made of.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from itertools import groupby, pairwise
+from math import inf, sqrt
+
+from fleet.slo import Metric, Slo, Statistic
+from planner.profiles.points import MeasuredPoint
+
+SAME_LOAD = 1.02  # loads within this factor are one level
+FAILED_SHARE_MAX = 0.01  # of requests; a run that loses more does not hold, whatever the others' latency
+# 95 % quantiles of Student's t by degrees of freedom: two sides of them make 90 %.
+STUDENT_95 = (6.314, 2.920, 2.353, 2.132, 2.015, 1.943, 1.895, 1.860, 1.833, 1.812)
+NORMAL_95 = 1.645
+
+Limit = tuple[Metric, Statistic, float]
+
+
+class End(StrEnum):
+    """How a sweep ended."""
+
+    ENCLOSED = "enclosed"  # a level that holds, then one that does not
+    NEVER_FAILED = "never failed"  # the replica may carry more
+    ALWAYS_FAILED = "always failed"  # it may carry less, or nothing
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """The highest rate inside the SLO at one size, and between which rates it lies with 90 % certainty."""
+
+    rate_rps: float
+    low_rps: float
+    high_rps: float  # inf: nothing measured bounds it
+    end: End
+    points: tuple[MeasuredPoint, ...]
+    open_loop: bool
+
+    @property
+    def serves(self) -> bool:
+        """Whether a rate is known that holds."""
+        return self.rate_rps > 0
+
+    @property
+    def cannot_serve(self) -> bool:
+        """Whether it is known that no rate holds: a request alone on the replica is already too slow."""
+        alone = any((point.concurrency or inf) <= 1 for point in self.points)
+        return self.end is End.ALWAYS_FAILED and not self.open_loop and alone
+
+
+@dataclass(frozen=True, slots=True)
+class Level:
+    """Repeats at one load."""
+
+    load: float
+    points: tuple[MeasuredPoint, ...]
+
+    @property
+    def rate_rps(self) -> float:
+        """Mean over the repeats."""
+        return sum(point.achieved_rps for point in self.points) / len(self.points)
+
+    def used(self, limit: Limit) -> float:
+        """How much of a limit the level takes up, mean over the repeats; 1 is all of it."""
+        metric, statistic, limit_ms = limit
+        values = [point.latency(metric).at(statistic) for point in self.points]
+        return sum(value for value in values if value is not None) / len(values) / limit_ms
+
+    @property
+    def loses_requests(self) -> bool:
+        """Whether too many failed."""
+        failed = sum(point.failed for point in self.points)
+        return failed > FAILED_SHARE_MAX * (failed + sum(point.requests or 0 for point in self.points))
+
+
+def held(points: Iterable[MeasuredPoint], slo: Slo) -> Held | None:
+    """What a sweep says; None where no run recorded what the SLO limits."""
+    limits = tuple(slo.limits())
+    judged = [
+        point for point in points if all(point.latency(metric).at(stat) is not None for metric, stat, _ in limits)
+    ]
+    open_loop = [point for point in judged if point.offered_rps is not None]
+    levels = _levels(open_loop or judged)
+    if not levels:
+        return None
+    used = tuple(point for level in levels for point in level.points)
+    rate, low, high, end = _crossing(levels, limits)
+    spread = _spread(levels)
+    return Held(rate, max(low * (1 - spread), 0.0), high * (1 + spread), end, used, bool(open_loop))
+
+
+def missing(points: Sequence[MeasuredPoint], slo: Slo) -> str:
+    """Which limit no run can be held against."""
+    for metric, statistic, _ in slo.limits():
+        if all(point.latency(metric).at(statistic) is None for point in points):
+            return f"no run recorded {metric} at {statistic}"
+    return "no run recorded every metric that the SLO limits"
+
+
+def _crossing(levels: Sequence[Level], limits: Sequence[Limit]) -> tuple[float, float, float, End]:
+    breaks = [level.loses_requests or any(level.used(limit) > 1 for limit in limits) for level in levels]
+    if breaks[0]:
+        return 0.0, 0.0, levels[0].rate_rps, End.ALWAYS_FAILED
+    if not any(breaks):
+        highest = max(level.rate_rps for level in levels)
+        return highest, highest, inf, End.NEVER_FAILED
+    first = breaks.index(True)
+    last_good = max(levels[:first], key=lambda level: level.rate_rps)
+    bad = levels[first]
+    if bad.loses_requests or bad.rate_rps <= last_good.rate_rps:
+        return last_good.rate_rps, last_good.rate_rps, max(last_good.rate_rps, bad.rate_rps), End.ENCLOSED
+    way = min(_way(levels[first - 1].used(limit), bad.used(limit)) for limit in limits)
+    start = levels[first - 1].rate_rps
+    rate = max(start + way * (bad.rate_rps - start), last_good.rate_rps)
+    return rate, last_good.rate_rps, bad.rate_rps, End.ENCLOSED
+
+
+def _way(before: float, after: float) -> float:
+    """How far from one level to the next a limit is reached, 0 to 1."""
+    return 1.0 if after <= 1 else (1 - before) / (after - before)
+
+
+def _levels(points: Sequence[MeasuredPoint]) -> list[Level]:
+    """Repeats together, lightest load first."""
+    ordered = sorted(points, key=_load)
+    number, numbers = 0, [0] * min(1, len(ordered))
+    for lighter, heavier in pairwise(ordered):
+        number += _load(heavier) > SAME_LOAD * _load(lighter)
+        numbers.append(number)
+    grouped = groupby(zip(numbers, ordered, strict=True), key=lambda pair: pair[0])
+    repeats = [tuple(point for _, point in group) for _, group in grouped]
+    return [Level(_load(group[0]), group) for group in repeats]
+
+
+def _load(point: MeasuredPoint) -> float:
+    return point.offered_rps if point.offered_rps is not None else point.concurrency or 0.0
+
+
+def _spread(levels: Sequence[Level]) -> float:
+    """Half of a 90 % interval for one more run, relative to its rate, from how repeats differ; 0 without repeats."""
+    repeated = [level for level in levels if len(level.points) > 1]
+    freedom = sum(len(level.points) - 1 for level in repeated)
+    if not freedom:
+        return 0.0
+    squares = sum((point.achieved_rps / level.rate_rps - 1) ** 2 for level in repeated for point in level.points)
+    quantile = STUDENT_95[freedom - 1] if freedom <= len(STUDENT_95) else NORMAL_95
+    return min(quantile * sqrt(squares / freedom), 1.0)

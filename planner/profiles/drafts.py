@@ -1,0 +1,130 @@
+"""From what a foreign file says to points: every value remembers the field it stood in, so that errors can name it."""
+
+import datetime as dt
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, fields
+from itertools import islice
+from typing import Any
+
+from pydantic import ValidationError
+
+from fleet.catalogues import folded
+from fleet.documents import MAX_PROBLEMS, Path, dotted, validation_problems
+from fleet.errors import DocumentError, Problem, UnknownNameError
+from fleet.gpus import GpuCatalogue
+from fleet.models import ModelCatalogue
+from planner.profiles.points import MeasuredPoint
+
+# How engines call a precision, and how we do.  What is not here keeps its name.
+PRECISIONS: Mapping[str, str] = {
+    "bfloat16": "bf16",
+    "float16": "fp16",
+    "half": "fp16",
+    "fp8_block": "fp8",
+    "nvfp4": "fp4",
+    "mxfp4": "fp4",
+    "int4_wo": "int4",
+    "awq": "int4",
+    "gptq": "int4",
+}
+ABSENT = "is required: the file does not say, so it has to be given beside it"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Given:
+    """What is known of a file from elsewhere; it fills what the file does not say, and the file wins."""
+
+    model: str | None = None
+    gpu: str | None = None
+    tensor_parallel: int | None = None
+    pipeline_parallel: int | None = None
+    data_parallel: int | None = None
+    expert_parallel: int | None = None
+    precision: str | None = None
+    engine: str | None = None
+    engine_version: str | None = None
+    date: dt.date | None = None
+    source: str | None = None
+
+
+@dataclass(slots=True)
+class Draft:
+    """One run as a file tells it, before anything is believed."""
+
+    at: Path = ()  # where the run stands in the file
+    line: int | None = None
+    values: dict[Path, Any] = field(default_factory=dict)
+    origins: dict[Path, Path] = field(default_factory=dict)
+
+    def put(self, target: str | Path, value: Any, *origin: str | int) -> None:
+        """The value for a field of the point, and where in the run it stood; None says nothing."""
+        path = (target,) if isinstance(target, str) else target
+        if value is not None and path not in self.values:
+            self.values[path] = value
+            self.origins[path] = origin
+
+    def fill(self, given: Given) -> None:
+        """What the file does not say, from beside it."""
+        for each in fields(given):
+            self.put(each.name, getattr(given, each.name))
+
+    def nested(self) -> dict[str, Any]:
+        """The values as a mapping of fields."""
+        found: dict[str, Any] = {}
+        for path, value in self.values.items():
+            inner = found
+            for part in path[:-1]:
+                inner = inner.setdefault(str(part), {})
+            inner[str(path[-1])] = value
+        return found
+
+    def problem(self, path: Path, message: str) -> Problem:
+        """A defect of the point, at the field of the file that it comes from."""
+        origin = self.origins.get(path)
+        if not path or origin == ():
+            return Problem(dotted((*self.at, *path)), message, self.line)
+        if origin is None and message == "is required":
+            return Problem(dotted((*self.at, *path)), ABSENT, self.line)
+        return Problem(dotted((*self.at, *(path if origin is None else origin))), message, self.line)
+
+
+def points_of(
+    drafts: Iterable[Draft], *, name: str, given: Given, gpus: GpuCatalogue, models: ModelCatalogue | None = None
+) -> tuple[MeasuredPoint, ...]:
+    """The points, GPU and model under their catalogue names; DocumentError names every field that does not fit.
+
+    A model that the catalogue does not hold keeps its own name: it was measured, so nothing about it need be computed.
+    """
+    found: list[MeasuredPoint] = []
+    problems: list[Problem] = []
+    for draft in drafts:
+        draft.fill(given)
+        draft.put("source", name)
+        _rename(draft, models)
+        try:
+            draft.values[("gpu",)] = gpus.get(draft.values[("gpu",)]).name
+        except (KeyError, AttributeError):
+            pass  # absent or no text: validation says so
+        except UnknownNameError as error:
+            problems.append(draft.problem(("gpu",), str(error)))
+        try:
+            found.append(MeasuredPoint.model_validate(draft.nested()))
+        except ValidationError as error:
+            problems += (draft.problem(path, message) for path, message in validation_problems(error))
+    if problems:
+        raise DocumentError(name=name, problems=list(islice(_once(problems), MAX_PROBLEMS)))
+    return tuple(found)
+
+
+def _rename(draft: Draft, models: ModelCatalogue | None) -> None:
+    model, precision = draft.values.get(("model",)), draft.values.get(("precision",))
+    if models is not None and isinstance(model, str):
+        known = models.index.get(folded(model))  # not `get`: looking for near names takes long, and none is needed
+        draft.values[("model",)] = model if known is None else known.name
+    if isinstance(precision, str):
+        plain = precision.strip().casefold()
+        draft.values[("precision",)] = PRECISIONS.get(plain, plain)
+
+
+def _once(problems: Iterable[Problem]) -> Iterator[Problem]:
+    return iter(dict.fromkeys(problems))

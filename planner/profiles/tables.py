@@ -1,0 +1,191 @@
+"""Measured points to a table of highest rates per bucket, and how that table and a computed one become one.
+
+A bucket stands for its upper edges, so its cell is the rate at that size.  Where a cell has a basis in measurements,
+that rate is taken.  Where it has none, the fallback's rate is, held within what the measurements allow: not below what
+a larger size was seen to hold, not above what a smaller one was seen to break.  Without a fallback such a cell is 0.
+Runs moved from a smaller size show the worst case, so a fallback goes before them, but not below them.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import date
+from math import inf
+
+from fleet.documents import Flaw, RuleError
+from fleet.sizes import Bucket, SizeBuckets
+from fleet.slo import Slo
+from planner.profiles.curves import Held, held, missing
+from planner.profiles.points import Configuration, MeasuredPoint
+from planner.profiles.sizes import Basis, Cell, Size, at_size, grouped
+from planner.throughput import Provenance, Throughput
+
+SOURCES_SHOWN = 3
+Rates = Sequence[Sequence[float]]
+
+
+@dataclass(frozen=True, slots=True)
+class Evidence:
+    """What a table rests on."""
+
+    points: int
+    sizes: int
+    first: date | None
+    last: date | None
+    sources: tuple[str, ...]
+    closed_loop: bool  # only runs with a fixed number in flight, which show no bunched arrivals
+
+    def __str__(self) -> str:
+        dates = (
+            "undated"
+            if self.last is None
+            else f"{self.first} to {self.last}"
+            if self.first != self.last
+            else f"{self.last}"
+        )
+        more = f" and {len(self.sources) - SOURCES_SHOWN} more" if len(self.sources) > SOURCES_SHOWN else ""
+        loop = ", all with a fixed number of requests in flight" if self.closed_loop else ""
+        shown = ", ".join(self.sources[:SOURCES_SHOWN])
+        sizes = f"{self.sizes} size{'s' * (self.sizes > 1)}"
+        return f"{self.points} measured runs at {sizes}, {dates}, from {shown}{more}{loop}"
+
+
+@dataclass(frozen=True, slots=True)
+class MeasuredTable:
+    """The highest rate per bucket, row per input edge, column per output edge, with what stands behind each."""
+
+    configuration: Configuration
+    cells: tuple[tuple[Cell, ...], ...]
+    evidence: Evidence
+
+    @property
+    def covered(self) -> int:
+        """Cells with a basis."""
+        return sum(cell.basis is not Basis.NONE for row in self.cells for cell in row)
+
+    @property
+    def max_rps(self) -> tuple[tuple[float, ...], ...]:
+        """The rates alone; 0 where there is no basis."""
+        return tuple(tuple(cell.max_rps for cell in row) for row in self.cells)
+
+    def counts(self) -> Mapping[Basis, int]:
+        """How many cells have which basis."""
+        bases = [cell.basis for row in self.cells for cell in row]
+        return {basis: bases.count(basis) for basis in Basis if basis in bases}
+
+
+@dataclass(frozen=True, slots=True)
+class MergedTable:
+    """Measured where measured, computed elsewhere."""
+
+    max_rps: tuple[tuple[float, ...], ...]
+    interval_90: tuple[float, float] | None  # multiples of max_rps; None without any
+    measured_share: float  # of requests, whose bucket has a basis in measurements
+    note: str
+    computed: Provenance | None = None  # of the fallback's rates
+
+    @property
+    def throughput(self) -> Throughput:
+        """As a plan reports it."""
+        whole = self.computed is None or self.measured_share > 1 - 1e-9
+        mixed = Provenance.MEASURED_AND_CALIBRATED if self.measured_share > 0 else self.computed
+        return Throughput(
+            max_rps=self.max_rps,
+            provenance=Provenance.MEASURED if whole or mixed is None else mixed,
+            interval_90=self.interval_90,
+            interval_note=self.note,
+        )
+
+
+def throughput_from_points(points: Iterable[MeasuredPoint], *, buckets: SizeBuckets, slo: Slo) -> MeasuredTable:
+    """The table of one configuration.  RuleError where points of several are mixed, or there are none."""
+    known = tuple(points)
+    RuleError.raise_for(_flaws(known))
+    sweeps = {size: sweep for size, group in grouped(known).items() if (sweep := held(group, slo)) is not None}
+    rows: list[list[Cell]] = [[] for _ in buckets.input_tokens]
+    for bucket in buckets.buckets():
+        rows[bucket.row].append(_cell(bucket, sweeps, known, slo))
+    return MeasuredTable(known[0].configuration, tuple(map(tuple, rows)), _evidence(known, sweeps))
+
+
+def merged(
+    table: MeasuredTable,
+    *,
+    buckets: SizeBuckets,
+    fallback: Rates | None = None,
+    fallback_interval: tuple[float, float] | None = None,
+    fallback_name: str = "the roofline",
+    computed: Provenance = Provenance.CALIBRATED,
+) -> MergedTable:
+    """One table of both: measured wins, and bounds what was not measured."""
+    rates = tuple(
+        tuple(_rate(cell, None if fallback is None else fallback[r][c]) for c, cell in enumerate(row))
+        for r, row in enumerate(table.cells)
+    )
+    own = {Basis.MEASURED, Basis.INTERPOLATED, Basis.LARGER, *((Basis.MOVED,) if fallback is None else ())}
+    share = min(sum(b.share for b in buckets.buckets() if table.cells[b.row][b.column].basis in own), 1.0)
+    rest = (
+        "" if share >= 1 or fallback is None else f"; {1 - share:.0%} of requests are of sizes left to {fallback_name}"
+    )
+    interval = _interval(table, buckets, fallback_interval if fallback is not None else None, whole=share > 1 - 1e-9)
+    return MergedTable(
+        rates, interval, share, f"{table.evidence}; {_words(table)}{rest}", None if fallback is None else computed
+    )
+
+
+def _rate(cell: Cell, fallback_rps: float | None) -> float:
+    """A moved rate is so much at its worst that it only bounds a computed one."""
+    if fallback_rps is None or cell.basis in (Basis.MEASURED, Basis.INTERPOLATED, Basis.LARGER):
+        return cell.max_rps
+    return cell.between(fallback_rps)
+
+
+def _cell(bucket: Bucket, sweeps: Mapping[Size, Held], points: Sequence[MeasuredPoint], slo: Slo) -> Cell:
+    if not sweeps:
+        return Cell(0.0, 0.0, inf, Basis.NONE, missing(points, slo))
+    size, lower = (float(bucket.edge[0]), float(bucket.edge[1])), (float(bucket.lower[0]), float(bucket.lower[1]))
+    return at_size(size, lower=lower, sweeps=sweeps, slo=slo)
+
+
+def _interval(
+    table: MeasuredTable, buckets: SizeBuckets, fallback: tuple[float, float] | None, *, whole: bool
+) -> tuple[float, float] | None:
+    """The widest of all buckets with requests: what holds for the worst of them holds for each."""
+    known = [
+        (cell.low_rps / cell.max_rps, cell.high_rps / cell.max_rps)
+        for bucket in buckets.buckets()
+        if bucket.share > 0 and (cell := table.cells[bucket.row][bucket.column]).max_rps > 0
+    ]
+    if not whole:
+        if fallback is None:
+            return None
+        known.append(fallback)
+    # A sweep that never failed bounds the rate from below only: above, the most that any other bucket shows is taken.
+    finite = [high for _, high in known if high < inf]
+    return (min(low for low, _ in known), max([1.0, *finite])) if known else None
+
+
+def _words(table: MeasuredTable) -> str:
+    total = sum(len(row) for row in table.cells)
+    counts = (f"{count} {basis}" for basis, count in table.counts().items() if basis is not Basis.NONE)
+    return f"{table.covered} of {total} buckets covered" + (f" ({', '.join(counts)})" if table.covered else "")
+
+
+def _evidence(points: Sequence[MeasuredPoint], sweeps: Mapping[Size, Held]) -> Evidence:
+    dates = sorted(point.date for point in points if point.date is not None)
+    return Evidence(
+        points=len(points),
+        sizes=len(grouped(points)),
+        first=dates[0] if dates else None,
+        last=dates[-1] if dates else None,
+        sources=tuple(dict.fromkeys(point.source for point in points)),
+        closed_loop=bool(sweeps) and not any(sweep.open_loop for sweep in sweeps.values()),
+    )
+
+
+def _flaws(points: Sequence[MeasuredPoint]) -> Iterator[Flaw]:
+    if not points:
+        yield (), "there are no points, expected at least one"
+    for number, point in enumerate(points):
+        if point.configuration != points[0].configuration:
+            yield (number,), f"is of {point.configuration}, expected all of {points[0].configuration}"
+            return

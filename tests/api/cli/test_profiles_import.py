@@ -1,0 +1,167 @@
+"""`fleetwright profiles import|show`, and requests that name a trace file."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from api.cli.textfiles import read_text
+from api.cli.trace_files import with_traces
+from fleet.documents import Document, parse_document, read_model
+from fleet.errors import DocumentError
+from planner.profiles import Profiles
+from tests.api.cli.conftest import Cli
+from tests.planner.profiles.samples import GUIDELLM, OWN_CSV, SGLANG, SILICON, VLLM, text
+
+
+@pytest.fixture
+def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A result of each tool, in the directory that the command runs in."""
+    contents = {
+        "vllm.json": text(VLLM),
+        "sglang.jsonl": text(SGLANG, SGLANG | {"request_rate": 16.0}),
+        "guidellm.json": json.dumps(GUIDELLM),
+        "silicon.csv": SILICON,
+        "own.csv": OWN_CSV,
+    }
+    for name, content in contents.items():
+        (tmp_path / name).write_text(content)
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+class TestImport:
+    def test_all_formats_become_one_document(self, cli: Cli, files: Path) -> None:
+        done = cli("profiles", "import", *sorted(path.name for path in files.iterdir()), "--gpu", "H100")
+        assert done.code == 0
+        assert done.stderr.splitlines() == [
+            "guidellm.json: guidellm, 4 runs",
+            "own.csv: csv, 2 runs",
+            "sglang.jsonl: sglang, 2 runs",
+            "silicon.csv: silicon, 2 runs; 1 row of split prefill and decode left out",
+            "vllm.json: vllm, 1 run",
+        ]
+        profiles = read_model(parse_document(done.stdout, name="out"), Profiles)
+        assert len(profiles.points) == 11
+        assert {point.gpu for point in profiles.points} == {"H100-SXM", "B200", "L4"}
+
+    def test_what_was_imported_can_be_added_to(self, cli: Cli, files: Path) -> None:
+        (files / "profiles.yaml").write_text(cli("profiles", "import", "own.csv").stdout)
+        again = cli("profiles", "import", "profiles.yaml", "own.csv", "vllm.json", "--format", "json")
+        assert [point["gpu"] for point in again.json["points"]] == ["L4", "L4", "H100-SXM"]
+
+    def test_a_table_can_be_printed_and_read(self, cli: Cli, files: Path) -> None:
+        table = cli("profiles", "import", "own.csv", "vllm.json", "--csv").stdout
+        (files / "table.csv").write_text(table)
+        assert cli("profiles", "import", "table.csv", "--csv").stdout == table
+
+    def test_options_fill_what_a_file_leaves_open(self, cli: Cli, files: Path) -> None:
+        options = ("--gpu", "L4", "--tp", "2", "--engine", "vllm", "--date", "2026-11-01", "--source", "lab")
+        first = cli("profiles", "import", "sglang.jsonl", *options, "-o", "json").json["points"][0]
+        assert (first["gpu"], first["tensor_parallel"], first["engine"]) == ("L4", 4, "sglang")
+        assert (first["date"], first["source"]) == ("2026-11-01", "lab")
+        assert files.is_dir()
+
+    def test_stdin(self, cli: Cli) -> None:
+        done = cli("profiles", "import", "-", "-o", "json", stdin=text(VLLM).encode())
+        assert done.json["points"][0]["source"] == "stdin"
+
+    def test_defects_of_all_files_are_told_at_once(self, cli: Cli, files: Path) -> None:
+        (files / "vllm.json").write_text(text(VLLM | {"gpu": "H1000", "request_throughput": -1.0}))
+        done = cli("profiles", "import", "vllm.json", "own.csv", "sglang.jsonl", "nowhere.json")
+        assert done.code == 2
+        assert done.stdout == ""
+        refused = [line.removeprefix("fleetwright: ") for line in done.stderr.splitlines() if "fleetwright" in line]
+        assert refused[0].startswith("vllm.json: line 1: gpu: unknown GPU 'H1000'; nearest: H100")
+        assert refused[1] == "vllm.json: line 1: request_throughput: input should be greater than 0, got -1.0"
+        assert refused[2].startswith("sglang.jsonl: line 1: gpu: is required: the file does not say")
+        assert refused[3].startswith("sglang.jsonl: line 2: gpu: is required")
+        assert refused[4] == "nowhere.json: No such file or directory"
+
+    def test_a_forced_format_is_used(self, cli: Cli, files: Path) -> None:
+        done = cli("profiles", "import", "own.csv", "--from", "vllm")
+        assert done.code == 2
+        assert "own.csv: line 1: is not JSON: expecting value, column 1" in done.stderr
+        assert files.is_dir()
+
+
+class TestShow:
+    def test_a_line_for_each_model_on_each_kind_of_replica(self, cli: Cli, files: Path) -> None:
+        done = cli("profiles", "show", "own.csv", "silicon.csv", "vllm.json")
+        assert [line.split("  ")[0] for line in done.stdout.splitlines()[1:]] == [
+            "Llama-3.1-8B",
+            "Llama-3.1-8B",
+            "Qwen3-32B",
+            "Qwen3-32B",
+        ]
+        assert done.stderr == ""
+        assert files.is_dir()
+
+    def test_in_json(self, cli: Cli, files: Path) -> None:
+        (covered,) = cli("profiles", "show", "own.csv", "-o", "json").json["configurations"]
+        assert covered == {
+            "model": "Llama-3.1-8B",
+            "gpu": "L4",
+            "tensor_parallel": 1,
+            "gpus": 1,
+            "precision": "fp8",
+            "engine": "vllm 0.19",
+            "runs": 2,
+            "sizes": 1,
+            "input_tokens": [500, 500],
+            "output_tokens": [100, 100],
+            "pressed_by": ["offered rate"],
+            "last": "2026-11-03",
+            "sources": ["lab"],
+        }
+        assert files.is_dir()
+
+
+TRACE = "time,input_tokens,output_tokens\n0,374,44\n"
+
+
+class TestTraceFiles:
+    def request(self, folder: Path, buckets: str) -> tuple[Document, Path]:
+        path = folder / "requests" / "chat.yaml"
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(f"workloads:\n  - name: chat\n    buckets:\n      {buckets}\n")
+        return parse_document(path.read_text(), name="chat.yaml"), path
+
+    def test_the_text_takes_the_place_of_the_name(self, tmp_path: Path) -> None:
+        (tmp_path / "trace.csv").write_text(TRACE)
+        document, path = self.request(tmp_path, "{trace_file: ../trace.csv, step_s: 60}")
+        found = with_traces(document, path)
+        assert found.data["workloads"][0]["buckets"] == {"trace_csv": TRACE, "step_s": 60}
+        assert document.data["workloads"][0]["buckets"]["trace_file"] == "../trace.csv"
+        assert found.line_of(("workloads", 0, "buckets")) == 3
+
+    @pytest.mark.parametrize("text", ["workloads: 5", "[]", "workloads: [5, {buckets: 7}]", "{}", ""])
+    def test_other_requests_are_left_alone(self, text: str, tmp_path: Path) -> None:
+        document = parse_document(text, name="x")
+        assert with_traces(document, tmp_path / "x").data == document.data
+
+    @pytest.mark.parametrize(
+        ("buckets", "problem"),
+        [
+            ("{trace_file: nowhere.csv}", "line 4: workloads[0].buckets.trace_file: "),
+            ("{trace_file: 5}", "line 4: workloads[0].buckets.trace_file: expected the path of a CSV file, got 5"),
+            ("{trace_file: a, trace_csv: b}", "line 4: workloads[0].buckets.trace_file: give either trace_file or"),
+            ("{trace_file: .}", "line 4: workloads[0].buckets.trace_file: "),
+        ],
+    )
+    def test_what_cannot_be_read_is_named(self, buckets: str, problem: str, tmp_path: Path) -> None:
+        document, path = self.request(tmp_path, buckets)
+        with pytest.raises(DocumentError) as caught:
+            with_traces(document, path)
+        assert str(caught.value.problems[0]).startswith(problem)
+
+    def test_a_file_that_is_too_large_is_not_read_whole(self, tmp_path: Path) -> None:
+        (tmp_path / "large").write_bytes(b"x" * 1001)
+        assert len(read_text(tmp_path / "large", most_bytes=1001)) == 1001
+        with pytest.raises(DocumentError, match="is larger than 1,000 bytes, expected at most that"):
+            read_text(tmp_path / "large", most_bytes=1000)
+
+    def test_what_is_no_text_is_refused(self, tmp_path: Path) -> None:
+        (tmp_path / "binary").write_bytes(b"ab\xff")
+        with pytest.raises(DocumentError, match="is not UTF-8 text: invalid start byte at byte 2"):
+            read_text(tmp_path / "binary")
