@@ -1,0 +1,37 @@
+"""A day of requests through a planned fleet: a discrete-event simulator of continuously batching engines.
+
+`replay` runs it, `judge` holds the result against the SLO, `tightness` asks whether any replica could go, and
+`find_headroom` plans again until the replay holds.  docs/replay.md says what is modelled and what is not.
+"""
+
+from planner.replay.fleet import Pool, ReplayPool, SplitPool, Stage
+from planner.replay.headroom import Headroom, Trial, find_headroom
+from planner.replay.pool import PoolResult
+from planner.replay.router import Balancing, Routing
+from planner.replay.run import ReplayResult, replay
+from planner.replay.stream import Stream
+from planner.replay.synthetic import synthetic
+from planner.replay.verdict import LimitVerdict, Removal, Tightness, Verdict, judge, tightness
+
+__all__ = [
+    "Balancing",
+    "Headroom",
+    "LimitVerdict",
+    "Pool",
+    "PoolResult",
+    "Removal",
+    "ReplayPool",
+    "ReplayResult",
+    "Routing",
+    "SplitPool",
+    "Stage",
+    "Stream",
+    "Tightness",
+    "Trial",
+    "Verdict",
+    "find_headroom",
+    "judge",
+    "replay",
+    "synthetic",
+    "tightness",
+]

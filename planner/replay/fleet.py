@@ -1,0 +1,102 @@
+"""What a plan runs: per option a pool of equal replicas, or a pool that reads prompts and one that decodes."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from typing import Self
+
+from fleet.documents import Flaw, RuleError
+from planner.performance.steps import StepCosts, step_s
+
+
+class Stage(StrEnum):
+    """What the replicas of a pool do of a request."""
+
+    BOTH = "both"
+    PREFILL = "prefill"
+    DECODE = "decode"
+
+
+@dataclass(frozen=True, slots=True)
+class ReplayPool:
+    """Equal replicas of one option, each of which serves requests from first to last token."""
+
+    option: str
+    replicas: int
+    costs: StepCosts
+
+    def __post_init__(self) -> None:
+        RuleError.raise_for(_count_flaws("replicas", self.replicas))
+        RuleError.raise_for(_cost_flaws("costs", self.costs))
+
+    @property
+    def stages(self) -> tuple[Stage, ...]:
+        """What can be taken one of."""
+        return (Stage.BOTH,)
+
+    def without_one(self, stage: Stage) -> Self | None:
+        """The same with one replica fewer; None when nothing would be left."""
+        if stage is not Stage.BOTH:
+            raise ValueError(f"a pool that is not split has no {stage} replicas")
+        return replace(self, replicas=self.replicas - 1) if self.replicas > 1 else None
+
+
+@dataclass(frozen=True, slots=True)
+class SplitPool:
+    """Replicas that read prompts, and others that get the cache over a link and decode."""
+
+    option: str
+    prefill_replicas: int
+    prefill: StepCosts
+    decode_replicas: int
+    decode: StepCosts
+    transfer_token_s: float  # moving the cache of one token from one to the other
+    transfer_fixed_s: float = 0.0  # asking for it, once per request
+
+    def __post_init__(self) -> None:
+        for field, count in (("prefill_replicas", self.prefill_replicas), ("decode_replicas", self.decode_replicas)):
+            RuleError.raise_for(_count_flaws(field, count))
+        RuleError.raise_for(_cost_flaws("prefill", self.prefill))
+        RuleError.raise_for(_cost_flaws("decode", self.decode))
+        for field, time_s in (
+            ("transfer_token_s", self.transfer_token_s),
+            ("transfer_fixed_s", self.transfer_fixed_s),
+        ):
+            if not 0 <= time_s < float("inf"):
+                raise RuleError([((field,), f"{time_s:g} s is out of range, expected 0 s or more")])
+
+    @property
+    def stages(self) -> tuple[Stage, ...]:
+        """What can be taken one of."""
+        return (Stage.PREFILL, Stage.DECODE)
+
+    def without_one(self, stage: Stage) -> Self | None:
+        """The same with one replica of this stage fewer; None when none of them would be left."""
+        if stage is Stage.PREFILL:
+            return replace(self, prefill_replicas=self.prefill_replicas - 1) if self.prefill_replicas > 1 else None
+        if stage is Stage.DECODE:
+            return replace(self, decode_replicas=self.decode_replicas - 1) if self.decode_replicas > 1 else None
+        raise ValueError("a split pool has no replicas that do both")
+
+
+Pool = ReplayPool | SplitPool
+
+
+def _count_flaws(field: str, count: int) -> Iterator[Flaw]:
+    if count < 1:
+        yield (field,), f"{count} is out of range, expected at least 1"
+
+
+def _cost_flaws(field: str, costs: StepCosts) -> Iterator[Flaw]:
+    """What would stop the clock, or what no engine accepts."""
+    if not costs.chunk_tokens >= costs.max_sequences >= 1:
+        # vLLM refuses it as well: there would be decoding sequences that an iteration has no budget for.
+        allowed = f"expected 1 to chunk_tokens, which is {costs.chunk_tokens}"
+        yield (field, "max_sequences"), f"{costs.max_sequences} is out of range, {allowed}"
+    if costs.cache_tokens < 1:
+        yield (field, "cache_tokens"), f"{costs.cache_tokens} is out of range, expected at least 1"
+    first_s = step_s(costs, decoding=1.0, cached_tokens=0.0)
+    if not 0 < first_s < float("inf"):
+        yield (field,), f"an iteration of one sequence takes {first_s:g} s, expected more than 0 s"
+    if not costs.cached_token_s >= 0 or not costs.request_s >= 0:
+        yield (field,), "times must not be negative"

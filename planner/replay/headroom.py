@@ -1,0 +1,127 @@
+"""How much of its replicas a plan may use so that its replay holds: a search over the planner's utilisation.
+
+The mix is planned on rates that hold in a steady state; bursts and percentiles need headroom on top, and how much only
+a replay tells.  Less utilisation means more replicas, so whether a workload's replay holds is all but monotone in its
+own utilisation, and bisection finds the edge.  Each workload has its own: one plan and one replay narrow the interval
+of every workload at once, so the number of plans grows with the logarithm of the grid and not with the workloads.
+
+Only all but monotone: another mix may do worse with more headroom, and stock that workloads share couples them.  So
+nothing is concluded that was not replayed: the answer is the cheapest plan seen of which every workload was verified.
+Where rates are on the safe side a grid may reach beyond 1, and the search then finds how far they can be stretched.
+"""
+
+from bisect import bisect_right
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from math import inf
+from typing import Generic, TypeVar
+
+from fleet.documents import RuleError
+
+PlanT = TypeVar("PlanT")
+
+GRID = (0.25, 0.3, 0.35, 0.4, 0.45, 0.5, 0.55, 0.6, 0.65, 0.7, 0.75, 0.8, 0.85, 0.9, 0.95, 1.0)
+MOST_PLANS = 8
+
+Utilisations = Mapping[str, float]  # workload -> share of a replica's highest rate; above 1 where rates are too safe
+
+
+@dataclass(frozen=True, slots=True)
+class Trial(Generic[PlanT]):
+    """One plan and which workloads its replay verified."""
+
+    utilisations: Utilisations
+    plan: PlanT | None  # None where nothing could be planned
+    verified: Mapping[str, bool]
+    cost_usd_per_h: float
+
+    @property
+    def holds(self) -> bool:
+        """Whether every workload is verified."""
+        return self.plan is not None and all(self.verified.values())
+
+
+@dataclass(frozen=True, slots=True)
+class Headroom(Generic[PlanT]):
+    """The cheapest trial that holds, and all that were made."""
+
+    best: Trial[PlanT] | None
+    trials: tuple[Trial[PlanT], ...]
+
+
+@dataclass(slots=True)
+class _Interval:
+    """Of one workload: where on the grid the edge lies, from `low`, presumed to hold, to `high`, known to fail."""
+
+    low: int
+    high: int
+
+    def next(self) -> int:
+        """Where to try next: half way, and once nothing lies between, what is presumed to hold."""
+        return self.low if self.high - self.low <= 1 else (self.low + self.high) // 2
+
+    def held(self, position: int) -> None:
+        """The edge is here or above."""
+        self.low = max(self.low, position)
+        self.high = max(self.high, self.low + 1)
+
+    def failed(self, position: int) -> None:
+        """The edge is below.  What held once, and now fails beside other workloads, gives way by one step."""
+        self.high = min(self.high, position)
+        self.low = min(self.low, max(0, position - 1))
+
+
+def find_headroom(
+    workloads: Sequence[str],
+    *,
+    plan_at: Callable[[Utilisations], tuple[PlanT, float] | None],
+    verify: Callable[[PlanT], Mapping[str, bool]],
+    grid: Sequence[float] = GRID,
+    start: float = 1.0,
+    most_plans: int = MOST_PLANS,
+) -> Headroom[PlanT]:
+    """Plan, replay and plan again, with headroom only where it is missing; `start` on the grid is tried first.
+
+    `plan_at` returns a plan and its cost, or None where there is none; `verify` says which workloads hold in a replay.
+    """
+    _refuse(grid, most_plans)
+    top = len(grid) - 1
+    intervals = {workload: _Interval(low=0, high=top + 1) for workload in workloads}
+    positions = dict.fromkeys(workloads, max(0, bisect_right(grid, start) - 1))
+    trials: dict[tuple[int, ...], Trial[PlanT]] = {}
+    while len(trials) < most_plans and tuple(positions.values()) not in trials:
+        trial = _try({name: grid[at] for name, at in positions.items()}, plan_at=plan_at, verify=verify)
+        trials[tuple(positions.values())] = trial
+        for name, interval in intervals.items():
+            if trial.plan is None:  # so much headroom is not to be had
+                interval.held(min(top, positions[name] + 1))
+            elif trial.verified[name]:
+                interval.held(positions[name])
+            else:
+                interval.failed(positions[name])
+        positions = {name: interval.next() for name, interval in intervals.items()}
+    holding = [trial for trial in trials.values() if trial.holds]
+    best = min(holding, key=lambda trial: trial.cost_usd_per_h, default=None)
+    return Headroom(best=best, trials=tuple(trials.values()))
+
+
+def _try(
+    utilisations: Utilisations,
+    *,
+    plan_at: Callable[[Utilisations], tuple[PlanT, float] | None],
+    verify: Callable[[PlanT], Mapping[str, bool]],
+) -> Trial[PlanT]:
+    planned = plan_at(utilisations)
+    if planned is None:
+        return Trial(utilisations, None, dict.fromkeys(utilisations, False), float("inf"))
+    plan, cost_usd_per_h = planned
+    return Trial(utilisations, plan, verify(plan), cost_usd_per_h)
+
+
+def _refuse(grid: Sequence[float], most_plans: int) -> None:
+    rising = all(lower < upper for lower, upper in pairwise(grid))
+    if not grid or not rising or not 0 < grid[0] <= grid[-1] < inf:
+        raise RuleError([(("grid",), "must rise from above 0")])
+    if most_plans < 1:
+        raise RuleError([(("most_plans",), f"{most_plans} is out of range, expected at least 1")])

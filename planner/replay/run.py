@@ -1,0 +1,154 @@
+"""A plan through a day: every request of a trace to an option and a replica, and when its tokens came."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+
+from fleet.documents import RuleError
+from fleet.sizes import SizeBuckets
+from fleet.slo import Metric, Statistic
+from planner.replay.fleet import Pool
+from planner.replay.packing import NOBODY
+from planner.replay.pool import PoolResult, PoolRun, run_pool
+from planner.replay.router import Balancing, Routing, options_of
+from planner.replay.stream import Seconds, Stream, Tokens
+
+WARM_UP_S = 300.0  # replicas that begin empty are better than they will be
+WARM_UP_SHARE = 0.1  # of a short trace no more than this is thrown away
+MS_PER_S = 1000.0
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ReplayResult:
+    """What became of every request.  A latency is NaN where there is none: not served, or no second token."""
+
+    stream: Stream
+    warm_up_s: float
+    seed: int
+    balancing: Balancing
+    option: Tokens  # position in `options`, NOBODY where the bucket has no weights
+    options: tuple[str, ...]
+    ttft_s: Seconds
+    tpot_s: Seconds
+    e2e_s: Seconds
+    pools: tuple[PoolResult, ...]
+    runs: Mapping[Pool, tuple[Tokens, PoolRun]] = field(repr=False)  # the requests of a pool, and when they were served
+
+    @property
+    def judged(self) -> npt.NDArray[np.bool_]:
+        """Requests that arrived after the warm-up."""
+        return self.stream.arrival_s >= self.warm_up_s
+
+    @property
+    def unrouted(self) -> int:
+        """Requests in buckets that the plan routes nowhere."""
+        return int(np.count_nonzero(self.option == NOBODY))
+
+    @property
+    def too_long(self) -> int:
+        """Requests that no replica they were sent to has room for."""
+        return sum(pool.too_long for pool in self.pools)
+
+    @property
+    def left_over(self) -> int:
+        """Requests in service or waiting when the trace ended.  They are served to the end and judged as all others."""
+        return int(np.count_nonzero(self.stream.arrival_s + self.e2e_s > self.stream.duration_s))
+
+    def samples_ms(self, metric: Metric) -> Seconds:
+        """What the SLO is about, of every judged request that has it.  A request that was not served took forever."""
+        seconds = {Metric.TTFT: self.ttft_s, Metric.TPOT: self.tpot_s, Metric.E2E: self.e2e_s}[metric]
+        samples_ms = np.where(np.isnan(self.e2e_s), np.inf, seconds)[self.judged] * MS_PER_S
+        return np.asarray(samples_ms[~np.isnan(samples_ms)])
+
+    def measured_ms(self, metric: Metric, statistic: Statistic) -> float:
+        """One statistic of one metric; NaN where there is nothing to take it of."""
+        samples_ms = self.samples_ms(metric)
+        return statistic.of(samples_ms) if len(samples_ms) else float("nan")
+
+
+def replay(
+    stream: Stream,
+    pools: Sequence[Pool],
+    routing: Routing,
+    buckets: SizeBuckets,
+    *,
+    seed: int,
+    balancing: Balancing = Balancing.LEAST_REQUESTS,
+    warm_up_s: float | None = None,
+    known: ReplayResult | None = None,
+) -> ReplayResult:
+    """One workload's requests through its pools, until the last token of the last one.
+
+    The same arguments give the same result.  Without a warm-up it is 300 s or a tenth of the trace, whichever is less.
+    Given an earlier result of the same trace and seed, pools that would get the same requests again are taken from it.
+    """
+    options = tuple(pool.option for pool in pools)
+    if len(set(options)) != len(options):
+        raise RuleError([(("pools",), "two pools are of the same option")])
+    if warm_up_s is None:
+        warm_up_s = min(WARM_UP_S, WARM_UP_SHARE * stream.duration_s)
+    # One stream for the routing and one per option's name: a pool draws the same whatever other pools there are.
+    option = options_of(stream, buckets, routing, options, rng=_stream(seed, ""))
+    usable = known if known is not None and _same_question(known, stream, seed, balancing) else None
+    runs: dict[Pool, tuple[Tokens, PoolRun]] = {}
+    for position, pool in enumerate(pools):
+        mine = np.flatnonzero(option == position)
+        runs[pool] = mine, _known_run(usable, pool, mine) or _run(pool, stream, mine, seed, balancing)
+    return _gathered(stream, option, runs, seed=seed, balancing=balancing, warm_up_s=warm_up_s)
+
+
+def _run(pool: Pool, stream: Stream, mine: Tokens, seed: int, balancing: Balancing) -> PoolRun:
+    return run_pool(
+        pool,
+        arrival_s=stream.arrival_s[mine],
+        input_tokens=stream.input_tokens[mine],
+        output_tokens=stream.output_tokens[mine],
+        duration_s=stream.duration_s,
+        balancing=balancing,
+        rng=_stream(seed, pool.option),
+    )
+
+
+def _gathered(
+    stream: Stream,
+    option: Tokens,
+    runs: Mapping[Pool, tuple[Tokens, PoolRun]],
+    *,
+    seed: int,
+    balancing: Balancing,
+    warm_up_s: float,
+) -> ReplayResult:
+    first_s, finish_s = np.full((2, stream.requests), np.nan)
+    for mine, run in runs.values():
+        first_s[mine], finish_s[mine] = run.first_s, run.finish_s
+    gaps = np.where(stream.output_tokens > 1, stream.output_tokens - 1.0, np.nan)
+    return ReplayResult(
+        stream=stream,
+        warm_up_s=warm_up_s,
+        seed=seed,
+        balancing=balancing,
+        option=option,
+        options=tuple(pool.option for pool in runs),
+        ttft_s=first_s - stream.arrival_s,
+        tpot_s=(finish_s - first_s) / gaps,
+        e2e_s=finish_s - stream.arrival_s,
+        pools=tuple(result for _, run in runs.values() for result in run.results),
+        runs=runs,
+    )
+
+
+def _stream(seed: int, name: str) -> np.random.Generator:
+    return np.random.default_rng([seed, *name.encode()])
+
+
+def _same_question(known: ReplayResult, stream: Stream, seed: int, balancing: Balancing) -> bool:
+    return known.stream is stream and known.seed == seed and known.balancing is balancing
+
+
+def _known_run(known: ReplayResult | None, pool: Pool, mine: Tokens) -> PoolRun | None:
+    if known is None or pool not in known.runs:
+        return None
+    before, run = known.runs[pool]
+    return run if np.array_equal(before, mine) else None

@@ -1,0 +1,196 @@
+"""A stream of requests: when they arrive and how large they are.  A day out of an hour of trace, at another rate.
+
+Four ways, which differ in what they do to bursts:
+
+- `scaled` runs the clock faster or slower.  Every gap shrinks by the same factor, so the coefficient of variation of
+  the gaps and the order of sizes stay: bursts keep their number of requests.  For a busier day of the same users.
+- `superposed` lays copies over each other, each begun at a random moment.  Independent bursts fill each other's gaps,
+  and many copies look like a Poisson process (Palm-Khintchine).  For more users who know nothing of each other.
+- `thinned` drops requests at random, which also moves towards Poisson.
+- `shaped` stretches and squeezes time so that the rate follows a demand series; inside each step it keeps the bursts.
+
+`repeated` puts copies one after the other and changes no gap but the one at the seam.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from math import ceil
+from typing import Any, Self
+
+import numpy as np
+import numpy.typing as npt
+
+from fleet.demand import DemandSeries
+from fleet.documents import Flaw, RuleError
+from fleet.traces import Trace
+
+Seconds = npt.NDArray[np.float64]
+Tokens = npt.NDArray[np.int64]
+
+SECONDS_PER_HOUR = 3600.0
+MAX_REQUESTS = 10_000_000  # a day at 115/s; thin the stream and the fleet rather than replay more
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Stream:
+    """Requests in order of arrival, over a stretch of time that begins at 0.  The arrays cannot be written to."""
+
+    arrival_s: Seconds
+    input_tokens: Tokens
+    output_tokens: Tokens
+    duration_s: float
+
+    def __post_init__(self) -> None:
+        refuse_many(self.requests)
+        RuleError.raise_for(_flaws(self))
+        for array in (self.arrival_s, self.input_tokens, self.output_tokens):
+            array.setflags(write=False)
+
+    @classmethod
+    def of(
+        cls,
+        *,
+        times_s: Sequence[float] | Seconds,
+        input_tokens: Sequence[int] | Tokens,
+        output_tokens: Sequence[int] | Tokens,
+        duration_s: float | None = None,
+    ) -> Self:
+        """Requests in any order, the first of them at 0.
+
+        Without a duration it ends one mean gap after the last request.  A request of no tokens counts as one of one.
+        """
+        times = np.array(times_s, dtype=np.float64)
+        inputs, outputs = np.array(input_tokens, dtype=np.int64), np.array(output_tokens, dtype=np.int64)
+        RuleError.raise_for(_unlike_lengths(times, inputs, outputs))
+        order = np.argsort(times, kind="stable")
+        arrival_s = times[order] - times[order[0]]
+        if duration_s is None:
+            duration_s = float(arrival_s[-1]) * len(times) / max(1, len(times) - 1) or 1.0
+        inputs[inputs == 0] = outputs[outputs == 0] = 1
+        return cls(arrival_s, inputs[order], outputs[order], duration_s)
+
+    @classmethod
+    def of_trace(cls, trace: Trace) -> Self:
+        """The requests of a trace that was read from a file."""
+        return cls.of(
+            times_s=trace.arrival_s,
+            input_tokens=trace.input_tokens,
+            output_tokens=trace.output_tokens,
+            duration_s=trace.duration_s or None,
+        )
+
+    @property
+    def requests(self) -> int:
+        """How many."""
+        return len(self.arrival_s)
+
+    @property
+    def rate_rps(self) -> float:
+        """Their mean rate."""
+        return self.requests / self.duration_s
+
+    def repeated(self, *, hours: float) -> Self:
+        """Copies one after the other until so many hours are full; the last one is cut off."""
+        _refuse_outside("hours", hours)
+        duration_s = hours * SECONDS_PER_HOUR
+        copies = self._copies(duration_s / self.duration_s)
+        begin_s = np.arange(copies, dtype=np.float64) * self.duration_s
+        return self._laid(np.add.outer(begin_s, self.arrival_s).ravel(), duration_s=duration_s)
+
+    def scaled(self, factor: float) -> Self:
+        """The same requests at so many times the rate, and so in that much less time."""
+        _refuse_outside("factor", factor)
+        return type(self)(
+            self.arrival_s / factor, self.input_tokens.copy(), self.output_tokens.copy(), self.duration_s / factor
+        )
+
+    def at_rate(self, rate_rps: float, *, hours: float) -> Self:
+        """So many hours at this mean rate, by running the clock faster and repeating: bursts are kept."""
+        return self.scaled(rate_rps / self.rate_rps).repeated(hours=hours)
+
+    def superposed(self, copies: int, *, rng: np.random.Generator) -> Self:
+        """Copies over each other, each begun at a random moment and wrapped around: bursts even out."""
+        begin_s = rng.uniform(0.0, self.duration_s, size=self._copies(copies))
+        times_s = np.add.outer(begin_s, self.arrival_s).ravel() % self.duration_s
+        return self._laid(times_s, duration_s=self.duration_s)
+
+    def thinned(self, share: float, *, rng: np.random.Generator) -> Self:
+        """Each request stays with this probability; at least one does."""
+        stay = rng.random(self.requests) < share
+        stay[rng.integers(self.requests)] |= not stay.any()
+        return type(self)(self.arrival_s[stay], self.input_tokens[stay], self.output_tokens[stay], self.duration_s)
+
+    def shaped(self, demand: DemandSeries) -> Self:
+        """As many requests as the series has, at its rates; repeated as often as that takes."""
+        copies = self._copies(demand.requests / self.requests)
+        begun = np.arange(copies, dtype=np.float64) * self.requests
+        expected = np.add.outer(begun, self.arrival_s * self.rate_rps).ravel()
+        return self._laid(moments(expected, demand), duration_s=demand.duration_s)
+
+    def _copies(self, wanted: float) -> int:
+        """Whole copies, refused before they fill the memory."""
+        refuse_many(wanted * self.requests)
+        return max(1, ceil(wanted))
+
+    def _laid(self, times_s: Seconds, *, duration_s: float) -> Self:
+        """Copies of the requests at these times, those after the end left out."""
+        copies = len(times_s) // self.requests
+        order = np.argsort(times_s, kind="stable")
+        order = order[times_s[order] < duration_s]
+        inputs, outputs = np.tile(self.input_tokens, copies)[order], np.tile(self.output_tokens, copies)[order]
+        return type(self)(times_s[order], inputs, outputs, duration_s)
+
+
+def moments(expected: Seconds, demand: DemandSeries) -> Seconds:
+    """When the series has brought so many requests in the mean; infinity beyond its end.
+
+    The time change that turns a process of rate 1 into one whose rate follows the series.
+    """
+    arrived = np.concatenate(([0.0], np.cumsum(demand.rates_rps) * demand.step_s))
+    ends_s = np.arange(len(arrived)) * demand.step_s
+    rising = np.concatenate((np.diff(arrived) > 0, [True]))  # a step without demand takes no time of the process
+    times_s: Seconds = np.interp(expected, arrived[rising], ends_s[rising])
+    step = np.clip(np.searchsorted(arrived, expected, side="right") - 1, 0, len(demand.rates_rps) - 1)
+    rates_rps = np.array(demand.rates_rps)[step]
+    inside = rates_rps > 0
+    times_s[inside] = ends_s[step[inside]] + (expected[inside] - arrived[step[inside]]) / rates_rps[inside]
+    times_s[expected >= arrived[-1]] = np.inf
+    return times_s
+
+
+def refuse_many(requests: float) -> None:
+    """Raise where there would be more requests than a replay takes."""
+    if not requests <= MAX_REQUESTS:
+        raise RuleError([((), f"{requests:,.0f} requests, expected at most {MAX_REQUESTS:,}")])
+
+
+def _refuse_outside(field: str, value: float) -> None:
+    if not 0 < value < np.inf:
+        raise RuleError([((field,), f"{value:g} is out of range, expected more than 0")])
+
+
+def _unlike_lengths(*arrays: npt.NDArray[Any]) -> Iterator[Flaw]:
+    lengths = [len(array) for array in arrays]
+    if len(set(lengths)) > 1:
+        yield (
+            (),
+            f"{lengths[0]} times, {lengths[1]} input sizes and {lengths[2]} output sizes, expected as many of each",
+        )
+    elif not lengths[0]:
+        yield (), "a stream without requests cannot be replayed, expected at least one request"
+
+
+def _flaws(stream: Stream) -> Iterator[Flaw]:
+    yield from _unlike_lengths(stream.arrival_s, stream.input_tokens, stream.output_tokens)
+    for field, sizes in (("input_tokens", stream.input_tokens), ("output_tokens", stream.output_tokens)):
+        for position in np.flatnonzero(sizes < 1)[:1]:
+            yield (field, int(position)), f"{sizes[position]} is out of range, expected 1 or more"
+    arrival_s = stream.arrival_s
+    if not np.isfinite(arrival_s).all():
+        yield ("arrival_s",), "expected finite seconds"
+    elif stream.requests and (arrival_s[0] < 0 or (np.diff(arrival_s) < 0).any()):
+        yield ("arrival_s",), "must begin at 0 or later and not fall"
+    elif stream.requests and not arrival_s[-1] <= stream.duration_s < np.inf:
+        yield ("duration_s",), f"{stream.duration_s:g} s is out of range, expected at least {arrival_s[-1]:g} s"
+    if not stream.duration_s > 0:
+        yield ("duration_s",), f"{stream.duration_s:g} s is out of range, expected more than 0 s"

@@ -1,0 +1,48 @@
+"""The kernel is compiled late, kept on disk where that is possible, and made anew when its arithmetic changes."""
+
+import subprocess
+import sys
+import tempfile
+from typing import Any, NoReturn
+
+import numpy as np
+import pytest
+from numba import from_dtype
+
+from planner.replay import kernel as compiled
+from planner.replay import packing
+from planner.replay.packing import ARITHMETIC, COSTS
+
+
+def test_a_plan_that_is_not_replayed_never_loads_the_compiler() -> None:
+    script = "import planner.replay, sys; sys.exit('numba' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", script], check=False).returncode == 0
+
+
+def test_where_nothing_can_be_written_it_compiles_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A read-only install, no home, no NUMBA_CACHE_DIR."""
+
+    def refuse(**_: Any) -> NoReturn:
+        raise OSError("Read-only file system")
+
+    def nothing(_packed: Any, _replicas: Any, requests: Any, _slots: Any, _looks: Any) -> None:
+        requests[0].replica = 7
+
+    monkeypatch.setattr(tempfile, "TemporaryFile", refuse)
+    requests = packing.fresh_requests(
+        arrival_s=np.zeros(1),
+        input_tokens=np.ones(1, int),
+        output_tokens=np.ones(1, int),
+        delay_s=0.0,
+        carried=False,
+    )
+    slots = np.zeros((1, 2, 1), dtype=int)
+    compiled._entry(nothing)(np.zeros(1, COSTS), packing.fresh_replicas(1), requests, slots, slots[0])
+    assert requests["replica"][0] == 7
+
+
+def test_other_arithmetic_is_another_type_and_so_another_entry_in_the_cache() -> None:
+    other = np.dtype([*((name, COSTS[name]) for name in COSTS.names or () if name != ARITHMETIC), ("x", int)])
+    assert from_dtype(COSTS) == from_dtype(COSTS)
+    assert from_dtype(COSTS) != from_dtype(other)
+    assert ARITHMETIC in str(from_dtype(COSTS))

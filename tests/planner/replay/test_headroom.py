@@ -1,0 +1,116 @@
+"""The search for headroom: it finds the edge in few plans, and answers only with what was replayed."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fleet.documents import RuleError
+from planner.replay.headroom import GRID, Headroom, Utilisations, find_headroom
+
+Plan = tuple[tuple[str, float], ...]
+
+
+@dataclass
+class Planner:
+    """Costs one over the utilisation; a workload holds up to its edge."""
+
+    edges: Mapping[str, float]
+    least: float = 0.0  # below it nothing can be had
+    asked: list[Plan] = field(default_factory=list)
+
+    def plan_at(self, utilisations: Utilisations) -> tuple[Plan, float] | None:
+        plan = tuple(utilisations.items())
+        self.asked.append(plan)
+        if min(utilisations.values()) < self.least:
+            return None
+        return plan, sum(1 / utilisation for utilisation in utilisations.values())
+
+    def verify(self, plan: Plan) -> dict[str, bool]:
+        return {workload: utilisation <= self.edges[workload] for workload, utilisation in plan}
+
+    def search(self, *, most_plans: int = 8) -> Headroom[Plan]:
+        return find_headroom(list(self.edges), plan_at=self.plan_at, verify=self.verify, most_plans=most_plans)
+
+
+EDGES = st.dictionaries(st.sampled_from("abcd"), st.floats(0.25, 1.0), min_size=1)
+
+
+class TestSearch:
+    @given(edges=EDGES)
+    def test_each_workload_gets_the_least_headroom_that_holds(self, edges: dict[str, float]) -> None:
+        planner = Planner(edges)
+        found = planner.search()
+        assert found.best is not None
+        expected = {name: max(value for value in GRID if value <= edge) for name, edge in edges.items()}
+        assert found.best.utilisations == expected
+
+    @given(edges=EDGES)
+    def test_the_number_of_plans_does_not_grow_with_the_workloads(self, edges: dict[str, float]) -> None:
+        planner = Planner(edges)
+        planner.search()
+        assert len(planner.asked) <= 6
+        assert len(set(planner.asked)) == len(planner.asked)
+
+    def test_a_plan_that_holds_at_once_is_the_answer(self) -> None:
+        planner = Planner({"a": 1.0, "b": 1.0})
+        found = planner.search()
+        assert len(found.trials) == 1
+        assert found.best is not None
+        assert found.best.utilisations == {"a": 1.0, "b": 1.0}
+
+    def test_a_workload_that_holds_is_left_alone(self) -> None:
+        planner = Planner({"fine": 1.0, "tight": 0.5})
+        planner.search()
+        assert all(dict(plan)["fine"] == 1.0 for plan in planner.asked)
+
+    def test_nothing_that_holds_is_said(self) -> None:
+        found = Planner({"a": 0.1}).search()
+        assert found.best is None
+        assert all(not trial.holds for trial in found.trials)
+
+    def test_headroom_that_cannot_be_had_is_not_asked_for_twice(self) -> None:
+        planner = Planner({"a": 0.8}, least=0.7)
+        found = planner.search()
+        assert found.best is not None
+        assert found.best.utilisations == {"a": 0.8}
+
+    @given(edge=st.floats(0.5, 2.4), start=st.floats(0.4, 2.5))
+    def test_rates_on_the_safe_side_are_stretched(self, edge: float, start: float) -> None:
+        """Wherever it starts, on a grid beyond 1 it finds the edge all the same."""
+        grid = tuple(step / 10 for step in range(5, 25))
+        planner = Planner({"a": edge})
+        found = find_headroom(["a"], plan_at=planner.plan_at, verify=planner.verify, grid=grid, start=start)
+        assert found.best is not None
+        assert found.best.utilisations == {"a": max(value for value in grid if value <= edge)}
+        assert planner.asked[0] == (("a", max([value for value in grid if value <= start], default=grid[0])),)
+
+    def test_the_number_of_plans_is_kept(self) -> None:
+        planner = Planner({"a": 0.3})
+        assert len(planner.search(most_plans=2).trials) == 2
+
+    @given(
+        edges=EDGES,
+        flips=st.lists(st.booleans(), min_size=20, max_size=20),
+    )
+    def test_whatever_the_replays_say_the_answer_was_verified(self, edges: dict[str, float], flips: list[bool]) -> None:
+        """Also where more headroom does worse: it ends, and answers with a plan that held."""
+        planner = Planner(edges)
+        answers = iter(flips)
+
+        def verify(plan: Plan) -> dict[str, bool]:
+            return {workload: holds ^ next(answers, False) for workload, holds in planner.verify(plan).items()}
+
+        found = find_headroom(list(edges), plan_at=planner.plan_at, verify=verify)
+        assert found.best is None or all(found.best.verified.values())
+        holding = [trial.cost_usd_per_h for trial in found.trials if trial.holds]
+        assert (found.best is None) == (not holding)
+        if found.best is not None:
+            assert found.best.cost_usd_per_h == min(holding)
+
+    @pytest.mark.parametrize("grid", [(), (0.5, 0.5), (1.0, 0.5), (0.0, 1.0), (0.5, float("inf"))])
+    def test_a_grid_outside_its_range_is_refused(self, grid: tuple[float, ...]) -> None:
+        with pytest.raises(RuleError, match="grid"):
+            find_headroom(["a"], plan_at=lambda _: None, verify=lambda _: {}, grid=grid)

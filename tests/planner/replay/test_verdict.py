@@ -1,0 +1,269 @@
+"""Routing, replays of plans, verdicts and tightness."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+
+from fleet.documents import RuleError
+from fleet.sizes import SizeBuckets
+from fleet.slo import Metric, Slo, Statistic
+from planner.replay import (
+    Balancing,
+    Pool,
+    ReplayPool,
+    ReplayResult,
+    Routing,
+    SplitPool,
+    Stage,
+    Stream,
+    judge,
+    replay,
+    tightness,
+)
+from planner.replay.router import without
+from tests.planner.replay.engines import PLAIN, costs, poisson, pool
+
+BUCKETS = SizeBuckets(input_tokens=(1000, 4000), output_tokens=(200,), share=((0.5,), (0.5,)))
+EVEN: Routing = {"1000x200": {"A": 0.5, "B": 0.5}, "4000x200": {"A": 1.0}}
+
+
+def slo(**limits: dict[str, float]) -> Slo:
+    return Slo.model_validate(limits)
+
+
+def mixed(requests: int = 4000, *, rate_rps: float = 4.0, long: float = 0.3) -> Stream:
+    """Short and long requests."""
+    rng = np.random.default_rng(3)
+    is_long = rng.random(requests) < long
+    return Stream.of(
+        times_s=np.cumsum(rng.exponential(1 / rate_rps, size=requests)),
+        input_tokens=np.where(is_long, 3000, 300),
+        output_tokens=rng.integers(1, 200, size=requests),
+    )
+
+
+class TestRouting:
+    def test_requests_follow_the_weights_of_their_bucket(self) -> None:
+        stream = mixed()
+        routing = {"1000x200": {"A": 0.25, "B": 0.75}, "4000x200": {"B": 2.0}}
+        result = replay(stream, [pool(option="A"), pool(option="B")], routing, BUCKETS, seed=1)
+        long = stream.input_tokens > 1000
+        assert (result.option[long] == 1).all()
+        assert np.mean(result.option[~long] == 0) == pytest.approx(0.25, abs=0.03)
+
+    def test_what_is_longer_than_the_last_edge_is_in_the_last_bucket(self) -> None:
+        stream = Stream.of(times_s=[0.0], input_tokens=[50_000], output_tokens=[900])
+        result = replay(stream, [pool(option="A")], {"4000x200": {"A": 1.0}}, BUCKETS, seed=1)
+        assert (result.unrouted, result.too_long) == (0, 0)
+
+    def test_a_bucket_without_weights_is_not_served(self) -> None:
+        result = replay(mixed(), [pool(option="A")], {"1000x200": {"A": 1.0}}, BUCKETS, seed=1)
+        assert result.unrouted == int((result.stream.input_tokens > 1000).sum())
+        verdict = judge(result, slo(ttft_ms={"mean": 10_000.0}))
+        assert not verdict.verified
+        assert verdict.not_served == result.unrouted
+        assert verdict.limits[0].measured_ms is None
+        assert any("routes nowhere" in note for note in verdict.notes)
+
+    @pytest.mark.parametrize(
+        ("routing", "message"),
+        [
+            ({"7x7": {"A": 1.0}}, "is not a bucket"),
+            ({"1000x200": {"C": 1.0}}, "has no pool"),
+            ({"1000x200": {"A": -1.0}}, "out of range"),
+        ],
+    )
+    def test_weights_that_mean_nothing_are_refused(self, routing: Routing, message: str) -> None:
+        with pytest.raises(RuleError, match=message):
+            replay(mixed(10), [pool(option="A")], routing, BUCKETS, seed=1)
+
+    def test_others_take_the_share_of_an_option_that_is_gone(self) -> None:
+        assert without({"b": {"A": 0.5, "B": 0.3, "C": 0.2}}, "A") == {"b": {"B": 0.3, "C": 0.2}}
+
+
+class TestReplay:
+    POOLS = (pool(2, "A"), pool(1, "B"))
+
+    def test_the_same_arguments_give_the_same_result_and_another_seed_does_not(self) -> None:
+        one, same, other = (replay(mixed(), self.POOLS, EVEN, BUCKETS, seed=seed) for seed in (1, 1, 2))
+        assert np.array_equal(one.ttft_s, same.ttft_s)
+        assert not np.array_equal(one.ttft_s, other.ttft_s)
+
+    def test_a_pool_draws_the_same_whatever_stands_beside_it(self) -> None:
+        """So that taking a replica from one option tells of that option alone."""
+        one = replay(mixed(), self.POOLS, EVEN, BUCKETS, seed=1, balancing=Balancing.POWER_OF_TWO)
+        more = replay(mixed(), (pool(2, "A"), pool(5, "B")), EVEN, BUCKETS, seed=1, balancing=Balancing.POWER_OF_TWO)
+        on_a = one.option == 0
+        assert np.array_equal(one.e2e_s[on_a], more.e2e_s[on_a])
+        assert more.e2e_s[~on_a].mean() < one.e2e_s[~on_a].mean()
+
+    def test_latencies_are_those_of_their_definitions(self) -> None:
+        result = replay(mixed(), self.POOLS, EVEN, BUCKETS, seed=1)
+        outputs = result.stream.output_tokens
+        several = outputs > 1
+        assert np.isnan(result.tpot_s[~several]).all()
+        assert result.e2e_s[several] == pytest.approx((result.ttft_s + result.tpot_s * (outputs - 1))[several])
+        assert result.e2e_s[~several] == pytest.approx(result.ttft_s[~several])
+
+    def test_a_known_result_is_used_only_where_nothing_changed(self) -> None:
+        stream = mixed()
+        known = replay(stream, self.POOLS, EVEN, BUCKETS, seed=1)
+        fewer = (pool(1, "A"), pool(1, "B"))
+        again = replay(stream, fewer, EVEN, BUCKETS, seed=1, known=known)
+        fresh = replay(stream, fewer, EVEN, BUCKETS, seed=1)
+        assert again.runs[fewer[1]][1] is known.runs[fewer[1]][1]
+        assert np.array_equal(again.e2e_s, fresh.e2e_s)
+        other = replay(stream, fewer, EVEN, BUCKETS, seed=2, known=known)
+        assert other.runs[fewer[1]][1] is not known.runs[fewer[1]][1]
+
+    def test_the_warm_up_is_not_judged(self) -> None:
+        stream = poisson(rate_rps=2.0, requests=2000)
+        result = replay(stream, [pool(option="A")], {"1000x200": {"A": 1.0}}, BUCKETS, seed=1, warm_up_s=100.0)
+        assert len(result.samples_ms(Metric.TTFT)) == int((stream.arrival_s >= 100.0).sum())
+        default = replay(stream, [pool(option="A")], {"1000x200": {"A": 1.0}}, BUCKETS, seed=1)
+        assert default.warm_up_s == pytest.approx(0.1 * stream.duration_s)
+
+    def test_one_option_has_one_pool(self) -> None:
+        with pytest.raises(RuleError, match="same option"):
+            replay(mixed(10), [pool(option="A"), pool(2, option="A")], EVEN, BUCKETS, seed=1)
+
+    def test_what_is_still_waiting_at_the_end_is_counted_and_judged(self) -> None:
+        stream = mixed(2000, rate_rps=200.0)
+        result = replay(stream, self.POOLS, EVEN, BUCKETS, seed=1)
+        assert result.left_over > 100
+        assert np.isfinite(result.e2e_s).all()
+        assert result.left_over == sum(one.left_over for one in result.pools)
+
+
+class TestJudge:
+    def test_verified_means_that_every_limit_holds(self) -> None:
+        result = replay(mixed(), (pool(2, "A"), pool(1, "B")), EVEN, BUCKETS, seed=1)
+        measured = {metric: result.measured_ms(metric, Statistic.P99) for metric in Metric}
+        at_it = slo(**{metric.value: {"p99": value} for metric, value in measured.items()})
+        assert judge(result, at_it).verified
+        for metric in Metric:
+            below = slo(**{each.value: {"p99": measured[each] * (0.999 if each is metric else 1)} for each in Metric})
+            verdict = judge(result, below)
+            assert not verdict.verified
+            assert [limit.metric for limit in verdict.broken] == [metric]
+            assert "broken" in str(verdict.broken[0])
+
+    def test_too_few_requests_are_said(self) -> None:
+        result = replay(mixed(500), (pool(2, "A"), pool(1, "B")), EVEN, BUCKETS, seed=1, warm_up_s=0.0)
+        verdict = judge(result, slo(ttft_ms={"p50": 1000.0, "p99": 5000.0}))
+        assert [limit.enough for limit in verdict.limits] == [True, False]
+        assert verdict.notes == ("p99 TTFT rests on 500 requests, fewer than 1,000",)
+
+    def test_one_in_a_hundred_not_served_breaks_p99_and_one_in_a_thousand_does_not(self) -> None:
+        limits = slo(e2e_ms={"p99": 60_000.0})
+        for turned_away, verified in ((2, True), (30, False)):
+            outputs = np.full(2000, 100)
+            outputs[:turned_away] = 500_000
+            stream = Stream.of(
+                times_s=[0.5 * number for number in range(2000)], input_tokens=[100] * 2000, output_tokens=outputs
+            )
+            result = replay(stream, [pool(2, "A")], {"1000x200": {"A": 1.0}}, BUCKETS, seed=1, warm_up_s=0.0)
+            verdict = judge(result, limits)
+            assert (verdict.verified, verdict.not_served) == (verified, turned_away)
+
+    def test_a_limit_on_what_no_request_has_holds(self) -> None:
+        stream = Stream.of(times_s=[0.0, 1.0], input_tokens=[10, 10], output_tokens=[1, 1])
+        result = replay(stream, [pool(option="A")], {"1000x200": {"A": 1.0}}, BUCKETS, seed=1)
+        assert judge(result, slo(tpot_ms={"mean": 1.0})).verified
+
+    def test_a_verdict_survives_json(self) -> None:
+        verdict = judge(
+            replay(mixed(), (pool(2, "A"), pool(1, "B")), EVEN, BUCKETS, seed=1), slo(ttft_ms={"p99": 900.0})
+        )
+        assert type(verdict).model_validate_json(verdict.model_dump_json()) == verdict
+
+
+class TestTightness:
+    LIMITS = slo(ttft_ms={"p99": 400.0})
+
+    def tight(self, counts: dict[str, int]) -> tuple[bool, list[tuple[str, bool]]]:
+        stream = mixed(6000, rate_rps=8.0)
+        pools: list[Pool] = [pool(count, option) for option, count in counts.items()]
+        result = replay(stream, pools, EVEN, BUCKETS, seed=1)
+        assert judge(result, self.LIMITS).verified
+        found = tightness(result, pools, EVEN, BUCKETS, self.LIMITS)
+        return found.tight, [(removal.option, removal.verified) for removal in found.removals]
+
+    def test_a_fleet_that_is_far_too_large_is_not_tight(self) -> None:
+        tight, removals = self.tight({"A": 8, "B": 8})
+        assert not tight
+        assert removals == [("A", True), ("B", True)]
+
+    def test_the_smallest_that_holds_is_tight(self) -> None:
+        stream = mixed(6000, rate_rps=40.0)
+        routing: Routing = {"1000x200": {"A": 1.0}, "4000x200": {"A": 1.0}}
+
+        def result(count: int) -> ReplayResult:
+            return replay(stream, [pool(count, "A")], routing, BUCKETS, seed=1)
+
+        least = next(count for count in range(1, 9) if judge(result(count), self.LIMITS).verified)
+        assert least > 1
+        for count in (least, least + 1):
+            found = tightness(result(count), [pool(count, "A")], routing, BUCKETS, self.LIMITS)
+            assert found.tight == (count == least)
+            assert bool(found.spare) == (count > least)
+
+    def test_the_last_replica_of_an_option_leaves_its_share_to_others(self) -> None:
+        _, removals = self.tight({"A": 8, "B": 1})
+        assert ("B", True) in removals
+
+    def test_nobody_left_is_never_verified(self) -> None:
+        stream = mixed(100, rate_rps=0.1)
+        pools = [pool(1, "A")]
+        routing: Routing = {"1000x200": {"A": 1.0}, "4000x200": {"A": 1.0}}
+        result = replay(stream, pools, routing, BUCKETS, seed=1)
+        found = tightness(result, pools, routing, BUCKETS, self.LIMITS)
+        assert found.tight
+        assert not found.spare
+
+    def test_a_better_routing_of_the_rest_counts(self) -> None:
+        """One replica of B cannot take half of the short requests, but A has room for them."""
+        counts = {"A": 8, "B": 2}
+        stream = mixed(6000, rate_rps=12.0)
+        pools: list[Pool] = [pool(8, "A"), ReplayPool("B", 2, costs(fixed_s=0.03))]
+        limits = slo(tpot_ms={"p99": 60.0}, ttft_ms={"p99": 900.0})
+        result = replay(stream, pools, EVEN, BUCKETS, seed=1)
+        assert judge(result, limits).verified, counts
+
+        def all_to_a(left: Sequence[Pool]) -> Routing:
+            assert sum(1 for _ in left) == 2
+            return {"1000x200": {"A": 1.0}, "4000x200": {"A": 1.0}}
+
+        kept = tightness(result, pools, EVEN, BUCKETS, limits)
+        rerouted = tightness(result, pools, EVEN, BUCKETS, limits, reroute=all_to_a)
+        assert {removal.option for removal in kept.spare} <= {removal.option for removal in rerouted.spare}
+        assert any(removal.option == "B" for removal in rerouted.spare)
+
+    def test_both_stages_of_a_split_are_asked(self) -> None:
+        split = SplitPool("A", 2, PLAIN, 2, PLAIN, transfer_token_s=1e-6)
+        stream = poisson(rate_rps=2.0, requests=2000)
+        routing: Routing = {"1000x200": {"A": 1.0}}
+        result = replay(stream, [split], routing, BUCKETS, seed=1)
+        found = tightness(result, [split], routing, BUCKETS, slo(ttft_ms={"p99": 5000.0}))
+        assert [removal.stage for removal in found.removals] == [Stage.PREFILL, Stage.DECODE]
+
+
+class TestPools:
+    @pytest.mark.parametrize(
+        ("changes", "message"),
+        [
+            ({"max_sequences": 300, "chunk_tokens": 256}, "costs.max_sequences: 300 is out of range"),
+            ({"cache_tokens": 0}, "cache_tokens"),
+            ({"fixed_s": 0.0, "weights_s": 0.0, "token_s": 0.0, "sequence_s": 0.0, "traffic_s": 0.0}, "takes 0 s"),
+            ({"request_s": -1.0}, "negative"),
+        ],
+    )
+    def test_an_engine_that_cannot_be_is_refused(self, changes: dict[str, Any], message: str) -> None:
+        with pytest.raises(RuleError, match=message):
+            pool(**changes)
+
+    def test_no_replica_is_no_pool(self) -> None:
+        with pytest.raises(RuleError, match="replicas: 0 is out of range"):
+            pool(0)
