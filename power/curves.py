@@ -1,0 +1,271 @@
+"""What a GPU board draws, by its load and by its clock, and what a lower clock costs in speed.
+
+Board power at full clock is `idle + (busy - idle) * load^g`: a serving engine that has anything to do draws most of
+what it draws at full load.  A clock `c`, as a share of the full one, leaves `f + (1 - f) * c^a` of that.  A phase whose
+time follows the clock with sensitivity `k` takes `1 + k * (1/c - 1)` times as long.  The shares are fitted on public
+measurements and ship with their spread, source and date (docs/power-curves.md); a board that nobody has measured gets
+the pooled shares of its rated power with wider spreads, and `measured` says so.
+"""
+
+import datetime as dt
+from dataclasses import dataclass
+from functools import cache, cached_property
+from importlib import resources
+from typing import Annotated, Literal, Self
+
+from pydantic import Field, model_validator
+
+from fleet.catalogues import folded
+from fleet.documents import Frozen, RuleError, parse_document, read_model
+from fleet.gpus import GpuSpec
+
+FULL_CLOCK = 1.0
+QUARTER_LOAD = 0.25  # where the straight line that a linear program may use leaves the curve
+LEVEL_STEP = 0.05  # levels finer than this are within the spread of the fit
+FULL_POWER_MARGIN = 1e-9
+
+Share = Annotated[float, Field(ge=0, le=2)]
+Phase = Literal["compute", "memory"]
+
+
+class Spread(Frozen):
+    """A figure with the range that holds 90 % of what was measured."""
+
+    low: Share
+    mid: Share
+    high: Share
+
+    @model_validator(mode="after")
+    def _rises(self) -> Self:
+        if not self.low <= self.mid <= self.high:
+            raise RuleError([((), f"must rise from low to high, got {self.low:g}, {self.mid:g}, {self.high:g}")])
+        return self
+
+
+class BoardShares(Frozen):
+    """Power of one type of board, as shares of its rated power."""
+
+    name: str
+    idle_share: Spread  # powered, weights loaded, nothing to do
+    busy_share: Spread  # at the highest rate the engine reaches
+    load_exponent: Annotated[float, Field(gt=0, le=1)]
+    load_spread: Spread  # measured over fitted, below full load
+    measured: bool
+    source: str
+    date: dt.date
+
+
+class ClockShares(Frozen):
+    """What a lower clock leaves of power and speed."""
+
+    floor_share: Annotated[float, Field(ge=0, lt=1)]
+    exponent: Annotated[float, Field(ge=1, le=4)]
+    spread: Spread
+    compute_sensitivity: Spread
+    memory_sensitivity: Spread
+    lowest: Annotated[float, Field(gt=0, lt=1)]  # of the fitted range; nothing is said below it
+    source: str
+    date: dt.date
+
+
+class ServerShares(Frozen):
+    """CPUs, memory, fans, NICs and conversion losses inside the server, per GPU; the room's cooling is not in it."""
+
+    base_share_of_tdp: Share
+    share_of_gpu: Share
+    spread: Spread
+    source: str
+    date: dt.date
+
+
+class PowerShares(Frozen):
+    """Everything that was fitted or cited."""
+
+    boards: tuple[BoardShares, ...]
+    unmeasured: BoardShares
+    clock: ClockShares
+    server: ServerShares
+
+    @cached_property
+    def by_name(self) -> dict[str, BoardShares]:
+        """The measured boards under their folded names."""
+        return {folded(board.name): board for board in self.boards}
+
+    def board(self, gpu: GpuSpec) -> BoardShares:
+        """What is known of a GPU type, or of all together."""
+        return self.by_name.get(folded(gpu.name), self.unmeasured)
+
+
+@dataclass(frozen=True, slots=True)
+class Watts:
+    """A power with the range that holds nine of ten models."""
+
+    low: float
+    mid: float
+    high: float
+
+    def times(self, factor: float) -> "Watts":
+        """So many alike, all erring together: the spread is over models, and they run the same one."""
+        return Watts(self.low * factor, self.mid * factor, self.high * factor)
+
+
+@dataclass(frozen=True, slots=True)
+class PowerCurve:
+    """Board power of one GPU type.  All functions are pure; loads and clocks are shares from 0 to 1."""
+
+    gpu: GpuSpec
+    board: BoardShares
+    clock: ClockShares
+    server: ServerShares
+
+    @property
+    def measured(self) -> bool:
+        """Whether this very type was measured."""
+        return self.board.measured
+
+    @property
+    def idle_w(self) -> Watts:
+        """Powered, weights loaded, nothing to do; a clock lock changes little here and is not counted."""
+        return self._of_tdp(self.board.idle_share)
+
+    def busy_w(self, clock: float = FULL_CLOCK) -> Watts:
+        """At full load: a mean over seconds, never above the rating."""
+        at_full = self._of_tdp(self.board.busy_share)
+        if clock > FULL_CLOCK - FULL_POWER_MARGIN:
+            return at_full
+        left, spread, idle = self._left(clock), self.clock.spread, self.idle_w
+        return Watts(
+            max(idle.low, at_full.low * left * spread.low),
+            max(idle.mid, at_full.mid * left),
+            max(idle.high, min(at_full.high, at_full.high * left * spread.high)),
+        )
+
+    def power_w(self, load: float, clock: float = FULL_CLOCK) -> Watts:
+        """At a load, the share of the highest rate that is asked for."""
+        idle, busy = self.idle_w, self.busy_w(clock)
+        if load <= 0:
+            return idle
+        rise = min(1.0, load) ** self.board.load_exponent
+        spread = self.board.load_spread if load < 1 else Spread(low=1, mid=1, high=1)
+        return Watts(
+            max(idle.low, (idle.low + (busy.low - idle.low) * rise) * spread.low),
+            idle.mid + (busy.mid - idle.mid) * rise,
+            min(busy.high, (idle.high + (busy.high - idle.high) * rise) * spread.high),
+        )
+
+    def standing_w(self, clock: float = FULL_CLOCK) -> float:
+        """Where the line through quarter and full load meets no load: what a linear program may add per replica."""
+        quarter, full = self.power_w(QUARTER_LOAD, clock).mid, self.busy_w(clock).mid
+        return full - (full - quarter) / (1 - QUARTER_LOAD)
+
+    def speed(self, clock: float, phase: Phase) -> Spread:
+        """Speed of a phase over its speed at full clock."""
+        shares = self.clock.compute_sensitivity if phase == "compute" else self.clock.memory_sensitivity
+        low, mid, high = (1 / (1 + k * (1 / clock - 1)) for k in (shares.high, shares.mid, shares.low))
+        return Spread(low=low, mid=mid, high=high)
+
+    def clock_under(self, limit_w: float) -> float | None:
+        """The highest clock at which 95 % of models stay under a limit; None where none in the fitted range does."""
+        if self.busy_w().high <= limit_w:
+            return FULL_CLOCK
+        low, high = self.clock.lowest, FULL_CLOCK
+        if self.busy_w(low).high > limit_w:
+            return None
+        while high - low > 1e-6:
+            middle = (low + high) / 2
+            low, high = (middle, high) if self.busy_w(middle).high <= limit_w else (low, middle)
+        return low
+
+    def efficient_clock(self, phase: Phase) -> float:
+        """The level at which a phase takes the least energy: below it, it takes longer and more."""
+        lowest, steps = round(self.clock.lowest / LEVEL_STEP), round(FULL_CLOCK / LEVEL_STEP)
+        grid = [round(step * LEVEL_STEP, 2) for step in range(lowest, steps + 1)]
+        return min(grid, key=lambda clock: self._left(clock) / self.speed(clock, phase).mid)
+
+    @property
+    def levels(self) -> tuple[float, ...]:
+        """Clocks worth choosing from, highest first: full, the most efficient for decoding, and one between."""
+        lowest = self.efficient_clock("memory")
+        between = round(round((FULL_CLOCK + lowest) / 2 / LEVEL_STEP) * LEVEL_STEP, 2)
+        return tuple(sorted({FULL_CLOCK, between, lowest}, reverse=True))
+
+    def cap_w(self, clock: float = FULL_CLOCK) -> float:
+        """The board limit that goes with a clock: the rating at full clock, within what the board lets be set."""
+        wanted = self.gpu.tdp_w if clock > FULL_CLOCK - FULL_POWER_MARGIN else self.busy_w(clock).high
+        return max(wanted, self.gpu.cap_min_w or 0.0)
+
+    def server_w(self, gpu_w: float) -> Watts:
+        """The server's share for one GPU that draws so much."""
+        server = self.server
+        mid, spread = server.base_share_of_tdp * self.gpu.tdp_w + server.share_of_gpu * gpu_w, server.spread
+        return Watts(mid * spread.low, mid, mid * spread.high)
+
+    def _of_tdp(self, share: Spread) -> Watts:
+        return Watts(*(self.gpu.tdp_w * each for each in (share.low, share.mid, share.high)))
+
+    def _left(self, clock: float) -> float:
+        return self.clock.floor_share + (1 - self.clock.floor_share) * float(clock**self.clock.exponent)
+
+
+@dataclass(frozen=True, slots=True)
+class ReplicaPower:
+    """What one replica draws, all its GPUs together, and its share of their servers beside."""
+
+    gpus: int
+    clock: float
+    idle_w: Watts  # nothing to do
+    standing_w: float  # intercept of the linear form that planning uses; above idle
+    busy_w: Watts
+    cap_w: float  # of one board
+    server_idle_w: Watts
+    server_standing_w: float
+    server_busy_w: Watts
+    measured: bool
+
+    @property
+    def planned_idle_w(self) -> float:
+        """Of a replica that serves hardly anything, its share of the servers included."""
+        return self.standing_w + self.server_standing_w
+
+    @property
+    def planned_busy_w(self) -> float:
+        """At full load, its share of the servers included."""
+        return self.busy_w.mid + self.server_busy_w.mid
+
+    @property
+    def limit_w(self) -> float:
+        """What a feed must carry for it: GPUs and server at full load, for nine of ten models no more."""
+        return self.busy_w.high + self.server_busy_w.mid
+
+
+def power_curve(gpu: GpuSpec, *, shares: PowerShares | None = None) -> PowerCurve:
+    """The curve of a GPU type, from the shipped shares unless others are given."""
+    known = builtin_shares() if shares is None else shares
+    return PowerCurve(gpu, known.board(gpu), known.clock, known.server)
+
+
+def replica_power(
+    gpu: GpuSpec, *, gpus: int, level: float = FULL_CLOCK, shares: PowerShares | None = None
+) -> ReplicaPower:
+    """What a replica of so many GPUs draws at a clock level."""
+    curve = power_curve(gpu, shares=shares)
+    idle, standing_w, busy = curve.idle_w, curve.standing_w(level), curve.busy_w(level)
+    return ReplicaPower(
+        gpus=gpus,
+        clock=level,
+        idle_w=idle.times(gpus),
+        standing_w=standing_w * gpus,
+        busy_w=busy.times(gpus),
+        cap_w=curve.cap_w(level),
+        server_idle_w=curve.server_w(idle.mid).times(gpus),
+        server_standing_w=curve.server_w(standing_w).mid * gpus,
+        server_busy_w=curve.server_w(busy.mid).times(gpus),
+        measured=curve.measured,
+    )
+
+
+@cache
+def builtin_shares() -> PowerShares:
+    """The shares that ship with the product."""
+    text = resources.files("power").joinpath("data", "curves.yaml").read_text(encoding="utf-8")
+    return read_model(parse_document(text, name="power/data/curves.yaml"), PowerShares)
