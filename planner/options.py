@@ -1,18 +1,26 @@
 """Every way to run a replica of each workload: the options given outright, or those found among the offers."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Hashable, Iterable, Iterator, Sequence
 
 from fleet.documents import Path, dotted
 from fleet.errors import DocumentError, Problem, UnknownNameError
-from fleet.gpus import GpuCatalogue
+from fleet.gpus import GpuCatalogue, GpuSpec
 from fleet.models import ModelCatalogue
 from fleet.offers import Offer
 from fleet.references import unknown_gpus
-from fleet.slo import Slo, Statistic
-from planner.problem import Supply
+from planner.dominance import Stakes, undominated_offers
+from planner.enumeration import FULL_CLOCK, Menu
+from planner.measured import Measurements
+from planner.membership import Rule, carbon_g_per_kwh, covers, rule_flaws, unknown_options, uptime, zone_of
+from planner.performance.rates import highest_rates
+from planner.policy import Failure
+from planner.problem import Goal, Supply
+from planner.profiles import Profiles
 from planner.request import MAX_SHARES, GivenOption, PlanRequest, Workload
-from planner.search import Candidate, Search, degrees
+from planner.search import Candidate, Placed, Search
 from planner.throughput import Provenance, Throughput
+from planner.variants import Estimator, VariantTable
+from power.curves import power_curve
 
 REQUEST = "request"
 
@@ -20,39 +28,100 @@ Flaws = Iterable[tuple[Path, str]]
 
 
 def candidates(
-    request: PlanRequest, *, gpus: GpuCatalogue, models: ModelCatalogue, offers: tuple[Offer, ...]
+    request: PlanRequest,
+    *,
+    gpus: GpuCatalogue,
+    models: ModelCatalogue,
+    offers: tuple[Offer, ...],
+    estimator: Estimator = highest_rates,
+    profiles: Profiles | None = None,
 ) -> tuple[Candidate, ...]:
-    """All of them.  DocumentError names every GPU, model, statistic or bucket that cannot be planned."""
-    usable = tuple(offer for offer in offers if offer.market in request.markets)
-    _refuse([*_unknown_gpus(request, gpus=gpus, offers=offers), *_oversize(request, usable)])
+    """All that a best mix may need.  DocumentError says which names, buckets or rules cannot be planned.
+
+    Measured `profiles` go before what the estimator computes.
+    """
+    usable = [offer for offer in offers if offer.market in request.markets]
+    _refuse([*_unknown_gpus(request, gpus=gpus, offers=offers), *rule_flaws(request, offers)])
+    placed = [(offer, gpus.get(offer.gpu)) for offer in _needed(request, usable, gpus=gpus)]
+    _refuse(_oversize(request, placed))
     found: list[Candidate] = []
     problems: list[Problem] = []
     for position, workload in enumerate(request.workloads):
         found += [_given(position, workload, option, gpus=gpus) for option in workload.options or ()]
         try:
-            search = _search(position, workload, models=models)
+            search = _search(request, position, models=models, estimator=estimator, profiles=profiles)
         except DocumentError as error:
             problems += error.problems
             continue
         if search is not None:
-            found += search.run((offer, gpus.get(offer.gpu)) for offer in usable)
+            found += search.run(placed)
             problems += map(_problem, search.flaws())
     if problems:
         raise DocumentError(name=REQUEST, problems=problems)
+    names = [(request.workloads[candidate.workload].name, candidate.name) for candidate in found]
+    _refuse([*_too_many(request, found), *unknown_options(request, names)])
     return tuple(found)
 
 
-def _search(position: int, workload: Workload, *, models: ModelCatalogue) -> Search | None:
+def stakes_of(request: PlanRequest) -> Stakes:
+    """What the request counts beside price."""
+    change = request.policy.change
+    return Stakes(
+        power=bool(request.power_domains) or request.policy.goal in {Goal.ENERGY, Goal.CARBON},
+        moves=request.policy.goal is Goal.SWITCHING or change.max_started is not None or change.max_stopped is not None,
+        nodes=Failure.NODE in request.policy.survive,
+    )
+
+
+def _needed(request: PlanRequest, offers: list[Offer], *, gpus: GpuCatalogue) -> list[Offer]:
+    """Without those that an equal, cheaper and unlimited one makes needless."""
+    running = [entry.option for entry in request.current or ()]
+    rules: tuple[Rule, ...] = (*request.quotas, *request.power_domains)
+
+    def traits(offer: Offer) -> Hashable:
+        return (
+            offer.market,
+            offer.commitment_h,
+            uptime(request, offer),
+            carbon_g_per_kwh(request, offer) if request.policy.goal is Goal.CARBON else None,
+            zone_of(offer) if Failure.ZONE in request.policy.survive else None,
+            tuple(covers(rule, name=offer.id, offer=offer, gpu=gpus.get(offer.gpu)) for rule in rules),
+        )
+
+    def pinned(offer: Offer) -> bool:
+        return any(option.startswith(f"{offer.id}/") for option in running)
+
+    return undominated_offers(offers, stakes=stakes_of(request), traits=traits, pinned=pinned)
+
+
+def _search(
+    request: PlanRequest, position: int, *, models: ModelCatalogue, estimator: Estimator, profiles: Profiles | None
+) -> Search | None:
     """How to find the options of a workload that brings none."""
+    workload = request.workloads[position]
     if workload.options is not None or workload.model is None or workload.slo is None:
         return None
-    _refuse(_percentiles(position, workload.slo))
     try:
-        return Search(position, workload, models.get(workload.model), workload.slo)
+        model = models.get(workload.model)
     except UnknownNameError as error:
         raise DocumentError(
             name=REQUEST, problems=[_problem((("workloads", position, "model"), str(error)))]
         ) from error
+
+    def menu(gpu: GpuSpec) -> Menu:
+        return Menu(workload.precisions, workload.kv_precisions, _levels(request, gpu))
+
+    held = frozenset(entry.option for entry in request.current or () if entry.workload == workload.name)
+    measured = None if profiles is None else Measurements(profiles, workload.buckets, workload.slo)
+    table = VariantTable(workload, model, workload.slo, estimator, measured)
+    return Search(position, table, menu, stakes_of(request), held)
+
+
+def _levels(request: PlanRequest, gpu: GpuSpec) -> tuple[float, ...]:
+    """Those asked for; else, under a power limit, those worth choosing from."""
+    if request.power_levels is not None:
+        return request.power_levels
+    return power_curve(gpu).levels if request.power_domains else (FULL_CLOCK,)
 
 
 def _given(position: int, workload: Workload, option: GivenOption, *, gpus: GpuCatalogue) -> Candidate:
@@ -63,13 +132,6 @@ def _given(position: int, workload: Workload, option: GivenOption, *, gpus: GpuC
     return Candidate(position, option.name, gpus.get(option.gpu), option.gpus, throughput, supply)
 
 
-def _percentiles(position: int, slo: Slo) -> Iterator[tuple[Path, str]]:
-    for metric, statistic, _ in slo.limits():
-        if statistic is not Statistic.MEAN:
-            at = ("workloads", position, "slo", str(metric), str(statistic))
-            yield at, "only means are predicted: limit the mean, or give options with their measured max_rps"
-
-
 def _unknown_gpus(request: PlanRequest, *, gpus: GpuCatalogue, offers: tuple[Offer, ...]) -> Flaws:
     mentions: list[tuple[Path, str]] = [
         (("workloads", w, "options", o, "gpu"), option.gpu)
@@ -77,17 +139,28 @@ def _unknown_gpus(request: PlanRequest, *, gpus: GpuCatalogue, offers: tuple[Off
         for o, option in enumerate(workload.options or ())
     ]
     mentions += [(("offers", position, "gpu"), offer.gpu) for position, offer in enumerate(offers)]
-    return unknown_gpus(mentions, gpus)
+    mentions += [(("quotas", position, "gpu"), quota.gpu) for position, quota in enumerate(request.quotas) if quota.gpu]
+    measured = request.profiles.unknown_gpus(gpus) if request.profiles is not None else ()
+    return [*unknown_gpus(mentions, gpus), *((("profiles", *path), message) for path, message in measured)]
 
 
-def _oversize(request: PlanRequest, offers: tuple[Offer, ...]) -> Iterator[tuple[Path, str]]:
-    found = sum(1 for offer in offers for _ in degrees(offer))
-    shares = sum(
-        (found if workload.options is None else len(workload.options)) * len(workload.bucket_rates_rps())
-        for workload in request.workloads
-    )
+def _oversize(request: PlanRequest, placed: Sequence[Placed]) -> Iterator[tuple[Path, str]]:
+    """Before anything is estimated: at least one option per offer, however well they thin out."""
+    searched = [workload for workload in request.workloads if workload.options is None]
+    yield from _beyond(sum(len(placed) * len(workload.bucket_rates_rps()) for workload in searched))
+
+
+def _too_many(request: PlanRequest, found: Sequence[Candidate]) -> Iterator[tuple[Path, str]]:
+    """What the ILP would have to hold: routes times buckets."""
+    buckets = [len(workload.bucket_rates_rps()) for workload in request.workloads]
+    routes = ((candidate.role == "both") + len(candidate.feeds) for candidate in found)
+    yield from _beyond(sum(count * buckets[candidate.workload] for count, candidate in zip(routes, found, strict=True)))
+
+
+def _beyond(shares: int) -> Iterator[tuple[Path, str]]:
     if shares > MAX_SHARES:
-        yield ("workloads",), f"options times buckets come to {shares:,}, expected at most {MAX_SHARES:,}"
+        advice = "name fewer offers, precisions, power levels or size edges"
+        yield ("workloads",), f"options times buckets come to {shares:,}, expected at most {MAX_SHARES:,}: {advice}"
 
 
 def _refuse(flaws: Flaws) -> None:

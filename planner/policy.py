@@ -80,6 +80,13 @@ class Replay(Frozen):
     )
 
 
+class Horizon(Frozen):
+    """Plan a series of demand period by period instead of at its peak."""
+
+    periods: int = Field(default=24, ge=1, le=288, description="Equal parts of the longest series of the workloads.")
+    warm_up_min: float = Field(default=10.0, ge=0, le=1440, description="From hiring a replica until it serves.")
+
+
 class PowerDomain(Frozen):
     """A feed that some of the replicas hang on."""
 

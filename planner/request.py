@@ -17,8 +17,9 @@ from fleet.size_sources import Sizes, SizeSource, resolve
 from fleet.sizes import Bucket, SizeBuckets
 from fleet.slo import Slo
 from planner.performance.config import KvPrecision, WeightPrecision
-from planner.policy import Carbon, Policy, PowerDomain, Quota, Replay, Running
+from planner.policy import Carbon, Horizon, Policy, PowerDomain, Quota, Replay, Running
 from planner.problem import Goal
+from planner.profiles import Profiles
 from planner.solvers import Solver
 from planner.throughput import Rate, Table
 
@@ -113,15 +114,20 @@ class PlanRequest(Frozen):
         min_length=1,
         description="Which offers may be used.  Spot must be asked for: no headroom is planned for its interruptions.",
     )
+    profiles: Profiles | None = Field(default=None, description="What was measured; goes before predictions.")
     policy: Policy = Policy()
     power_domains: tuple[PowerDomain, ...] = Field(default=(), max_length=1000)
-    power_levels: tuple[Level, ...] = Field(
-        default=(1.0,), min_length=1, max_length=8, description="Relative clocks at which replicas may run."
+    power_levels: tuple[Level, ...] | None = Field(
+        default=None,
+        min_length=1,
+        max_length=8,
+        description="Relative clocks at which replicas may run; absent: full, and under a power limit lower ones too.",
     )
     quotas: tuple[Quota, ...] = Field(default=(), max_length=1000)
     replay: Replay | None = Field(
         default=None, description="How to prove the plan; absent: a trace is replayed for an hour, drawn sizes are not."
     )
+    horizon: Horizon | None = Field(default=None, description="Also plan the demand period by period.")
     current: tuple[Running, ...] | None = Field(default=None, max_length=10_000, description="What runs now.")
     carbon: Carbon | None = Field(default=None, description="Needed for the goal carbon.")
     utilisation: float = Field(default=1.0, gt=0, le=1, description="Share of a replica's highest rate to plan with.")
@@ -154,6 +160,8 @@ def bucket_names(workload: Workload) -> tuple[str, ...]:
 def _request_flaws(request: PlanRequest) -> Iterator[tuple[Path, str]]:
     if request.policy.goal is Goal.CARBON and request.carbon is None:
         yield ("carbon",), "is required for the goal carbon: the intensity of the electricity, g/kWh"
+    if request.horizon is not None and all(workload.series is None for workload in request.workloads):
+        yield ("horizon",), "needs a workload with demand, or with a trace: constant rates have no periods"
     yield from _used_twice((domain.name for domain in request.power_domains), at=("power_domains",), field="name")
     yield from _used_twice((quota.name for quota in request.quotas), at=("quotas",), field="name")
     yield from _current_flaws(request)

@@ -1,26 +1,38 @@
-"""The replica options of one workload among the offers: GPU type x tensor parallelism, each estimated once.
+"""The replica options of one workload among the offers: variants of each GPU type x offers, thinned out without loss.
 
-Options that cannot hold a single bucket are left out.  Why is kept, for the error that names a bucket nobody can serve.
+Options that cannot serve a single bucket are left out; why is kept, for the error that names a bucket nobody serves.
 """
 
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import product
 
 from fleet.documents import Path
 from fleet.gpus import GpuSpec
 from fleet.models import ModelArchitecture
 from fleet.offers import Offer
-from fleet.sizes import Bucket, SizeBuckets
-from fleet.slo import Slo
-from planner.error_bands import band_for
-from planner.performance import Estimate, Replica, highest_rate
+from planner import split
+from planner.dominance import Stakes, undominated
+from planner.enumeration import FULL_CLOCK, Menu, Shape
+from planner.performance.config import Role
 from planner.problem import Supply
-from planner.request import MAX_REPLICAS_PER_BUCKET, Workload, bucket_name
-from planner.throughput import Provenance, Throughput
+from planner.request import MAX_REPLICAS_PER_BUCKET, bucket_name
+from planner.throughput import Throughput
+from planner.variants import Variant, VariantTable
+from power.curves import ReplicaPower, replica_power
 
-TENSOR_PARALLEL = (1, 2, 4, 8)
+NO_OFFERS = "there are no offers on the markets asked for"
 
-Cell = tuple[int, int]  # row and column of a bucket
+Placed = tuple[Offer, GpuSpec]
+
+
+@dataclass(frozen=True, slots=True)
+class Feed:
+    """A decode option that a prefill option may hand its requests to, and what each of its replicas then carries."""
+
+    decode: str
+    rates_rps: tuple[float, ...]
+    worst_rps: tuple[float, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,11 +47,24 @@ class Candidate:
     supply: Supply
     offer: Offer | None = None  # None: given outright, priced and stocked by the replica
     model: ModelArchitecture | None = None  # None: given outright, for a model that nobody needs to know
+    shape: Shape | None = None  # None: given outright
+    worst_rps: tuple[float, ...] | None = None  # row by row; None: not known to err
+    feeds: tuple[Feed, ...] = ()  # of a prefill option
+
+    @property
+    def role(self) -> Role:
+        """Its part in a request."""
+        return "both" if self.shape is None else self.shape.role
 
     @property
     def slots(self) -> int:
         """GPUs a replica takes out of its supply's units; a given option's unit is the replica."""
         return 1 if self.offer is None else self.gpus
+
+    @property
+    def power(self) -> ReplicaPower:
+        """What one replica draws."""
+        return replica_power(self.gpu, gpus=self.gpus, level=FULL_CLOCK if self.shape is None else self.shape.clock)
 
     @property
     def power_w(self) -> float:
@@ -52,65 +77,131 @@ class Search:
     """One workload's way through the offers."""
 
     position: int
-    workload: Workload
-    model: ModelArchitecture
-    slo: Slo
-    estimates: dict[tuple[str, int], dict[Cell, Estimate]] = field(default_factory=dict)
+    table: VariantTable
+    menu: Callable[[GpuSpec], Menu]
+    stakes: Stakes
+    held: frozenset[str]  # names of options that run now, and stay to be chosen from
+    tried: dict[tuple[str, Shape], Variant] = field(default_factory=dict)
+    unable: dict[str, str] = field(default_factory=dict)  # GPU types without a single shape, and why
 
-    def run(self, offers: Iterable[tuple[Offer, GpuSpec]]) -> Iterator[Candidate]:
-        """The options that can serve anything."""
-        for offer, gpu in offers:
-            supply = Supply(offer.id, offer.price_usd_per_h, slots=offer.gpus_per_instance, available=offer.limit)
-            for degree in degrees(offer):
-                table = self.estimates.get((gpu.name, degree))
-                if table is None:
-                    table = self.estimates[gpu.name, degree] = self._estimate(Replica(self.model, gpu, degree))
-                if _serves_anything(table):
-                    throughput = _throughput(table, self.workload.buckets, gpu=gpu, model=self.model)
-                    name = f"{offer.id}/tp{degree}"
-                    yield Candidate(self.position, name, gpu, degree, throughput, supply, offer, self.model)
+    def run(self, offers: Sequence[Placed]) -> list[Candidate]:
+        """The options that can serve anything: per offer those for whole requests, then each side of the pairs."""
+        whole = [candidate for placed in offers for candidate in self._offered(placed, "both")]
+        if not self.table.workload.split:
+            return whole
+        return [*whole, *self._paired(offers, whole)]
 
     def flaws(self) -> Iterator[tuple[Path, str]]:
-        """After `run`: what is asked for that nothing can serve, and per GPU type why its widest replica cannot."""
-        for bucket in self.workload.buckets.buckets():
-            cell = bucket.row, bucket.column
-            least_rps = self.workload.planned_rps * bucket.share / MAX_REPLICAS_PER_BUCKET
-            if least_rps > 0 and not any(table[cell].max_rps > least_rps for table in self.estimates.values()):
-                at = ("workloads", self.position, "buckets", "share", *cell)
-                yield at, f"no option can serve bucket {bucket_name(bucket)}: {self._reasons(cell)}"
-        if self.workload.min_replicas and not any(map(_serves_anything, self.estimates.values())):
+        """After `run`: what is asked for that nothing can serve, and per GPU type why it cannot."""
+        workload = self.table.workload
+        for number, bucket in enumerate(self.table.buckets):
+            least_rps = workload.planned_rps * bucket.share / MAX_REPLICAS_PER_BUCKET
+            if least_rps > 0 and not self._serves(number):
+                at = ("workloads", self.position, "buckets", "share", bucket.row, bucket.column)
+                yield at, f"no option can serve bucket {bucket_name(bucket)}: {self._reasons(number)}"
+        if workload.min_replicas and not any(variant.serves_anything for variant in self.tried.values()):
             yield ("workloads", self.position, "min_replicas"), "no option can serve any bucket, so only 0 is possible"
 
-    def _estimate(self, replica: Replica) -> dict[Cell, Estimate]:
-        return {(bucket.row, bucket.column): self._one(replica, bucket) for bucket in self.workload.buckets.buckets()}
+    def _offered(self, placed: Placed, role: Role) -> Iterator[Candidate]:
+        offer, gpu = placed
+        for variant in self._variants(offer, gpu, role):
+            yield self._candidate(offer, variant)
 
-    def _one(self, replica: Replica, bucket: Bucket) -> Estimate:
-        input_tokens, output_tokens = bucket.edge
-        return highest_rate(replica, self.slo, input_tokens=input_tokens, output_tokens=output_tokens)
+    def _variants(self, offer: Offer, gpu: GpuSpec, role: Role) -> list[Variant]:
+        menu = replace(self.menu(gpu), roles=(role,))
+        found = self.table.on(gpu, gpus_per_instance=offer.gpus_per_instance, menu=menu)
+        self.tried.update({(gpu.name, variant.shape): variant for variant in found})
+        if not found:
+            self.unable[gpu.name] = f"computes in none of {', '.join(menu.precisions_on(gpu))}"
+        return undominated(
+            (variant for variant in found if variant.serves_anything),
+            stakes=self.stakes,
+            pinned=lambda variant: _option_name(offer, variant) in self.held,
+        )
 
-    def _reasons(self, cell: Cell) -> str:
-        widest = {gpu: table[cell].reason or "far too slow" for (gpu, _), table in sorted(self.estimates.items())}
-        reasons = (f"{gpu}: {reason}" for gpu, reason in widest.items())
-        return "; ".join(reasons) or "there are no offers on the markets asked for"
+    def _candidate(self, offer: Offer, variant: Variant) -> Candidate:
+        supply = Supply(offer.id, offer.price_usd_per_h, slots=offer.gpus_per_instance, available=offer.limit)
+        return Candidate(
+            workload=self.position,
+            name=_option_name(offer, variant),
+            gpu=variant.gpu,
+            gpus=variant.gpus,
+            throughput=variant.throughput,
+            supply=supply,
+            offer=offer,
+            model=self.table.model,
+            shape=variant.shape,
+            worst_rps=variant.worst_rps,
+        )
+
+    def _paired(self, offers: Sequence[Placed], whole: Sequence[Candidate]) -> Iterator[Candidate]:
+        prefills = [candidate for placed in offers for candidate in self._offered(placed, "prefill")]
+        decodes = [candidate for placed in offers for candidate in self._offered(placed, "decode")]
+        every = list(self._pairs(prefills, decodes))
+        pairs = split.worthwhile(
+            every,
+            prefills=list(map(self._leg, prefills)),
+            decodes=list(map(self._leg, decodes)),
+            others=list(map(self._leg, whole)),
+            buckets=[number for number, bucket in enumerate(self.table.buckets) if bucket.share > 0],
+        )
+        pairs += [pair for pair in every if self._runs(prefills[pair.prefill], decodes[pair.decode], pair, pairs)]
+        for p, prefill in enumerate(prefills):
+            feeds = [
+                Feed(decodes[pair.decode].name, pair.rates_rps, pair.worst_rps) for pair in pairs if pair.prefill == p
+            ]
+            if feeds:
+                yield replace(prefill, feeds=tuple(feeds))
+        used = {pair.decode for pair in pairs}
+        yield from (decode for d, decode in enumerate(decodes) if d in used)
+
+    def _pairs(self, prefills: Sequence[Candidate], decodes: Sequence[Candidate]) -> Iterator[split.Pair]:
+        for (p, prefill), (d, decode) in product(enumerate(prefills), enumerate(decodes)):
+            if _may_pair(prefill, decode):
+                link = split.slower_link_gb_per_s((prefill.gpu, prefill.gpus), (decode.gpu, decode.gpus))
+                fed = self.table.variant(prefill.gpu, _shape(prefill), kv_link_gb_per_s=link)
+                if any(ours and theirs for ours, theirs in zip(fed.rates_rps, self._rates(decode), strict=True)):
+                    yield split.Pair(p, d, fed.rates_rps, fed.worst_rps)
+
+    def _runs(self, prefill: Candidate, decode: Candidate, pair: split.Pair, kept: Sequence[split.Pair]) -> bool:
+        return prefill.name in self.held and decode.name in self.held and pair not in kept
+
+    def _rates(self, candidate: Candidate) -> tuple[float, ...]:
+        return self.table.variant(candidate.gpu, _shape(candidate)).rates_rps
+
+    def _leg(self, candidate: Candidate) -> split.Leg:
+        supply = candidate.supply
+        return split.Leg(
+            usd_per_h=supply.price_usd_per_h * candidate.gpus / supply.slots,
+            rates_rps=self._rates(candidate),
+            limited=supply.available is not None,
+        )
+
+    def _serves(self, bucket: int) -> bool:
+        served = {variant.shape.role for variant in self.tried.values() if variant.rates_rps[bucket] > 0}
+        return "both" in served or {"prefill", "decode"} <= served
+
+    def _reasons(self, bucket: int) -> str:
+        reasons = dict(self.unable)
+        for (gpu, _), variant in sorted(self.tried.items(), key=lambda entry: (entry[0][0], entry[1].gpus)):
+            reason = variant.reasons[bucket] or "far too slow"
+            if variant.shape.role == "both" or gpu not in reasons:
+                reasons[gpu] = reason
+        return "; ".join(f"{gpu}: {reason}" for gpu, reason in sorted(reasons.items())) or NO_OFFERS
 
 
-def degrees(offer: Offer) -> Iterator[int]:
-    """Parallelism that divides an instance, so that replicas fill it without a remainder."""
-    return (degree for degree in TENSOR_PARALLEL if offer.gpus_per_instance % degree == 0)
+def _option_name(offer: Offer, variant: Variant) -> str:
+    return f"{offer.id}/{variant.name}"
 
 
-def _serves_anything(table: dict[Cell, Estimate]) -> bool:
-    return any(estimate.max_rps for estimate in table.values())
+def _may_pair(prefill: Candidate, decode: Candidate) -> bool:
+    """The cache in one precision, and one place: between regions there is no such link."""
+    if prefill.offer is None or decode.offer is None or not split.together(prefill.offer, decode.offer):
+        return False
+    return _shape(prefill).kv_precision == _shape(decode).kv_precision
 
 
-def _throughput(
-    table: dict[Cell, Estimate], buckets: SizeBuckets, *, gpu: GpuSpec, model: ModelArchitecture
-) -> Throughput:
-    band = band_for(gpu, model)
-    rows, columns = range(len(buckets.input_tokens)), range(len(buckets.output_tokens))
-    return Throughput(
-        max_rps=tuple(tuple(table[row, column].max_rps for column in columns) for row in rows),
-        provenance=Provenance.ROOFLINE,
-        interval_90=None if band is None else (band.low, band.high),
-        interval_note=f"no measured points of such a model on {gpu.name}" if band is None else band.note(gpu.name),
-    )
+def _shape(candidate: Candidate) -> Shape:
+    if candidate.shape is None:
+        raise AssertionError(f"{candidate.name} was given outright")
+    return candidate.shape

@@ -1,0 +1,233 @@
+"""What is left out never changes the optimum: by solving the same problem with it and without."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+from hypothesis import assume, example, given, settings
+from hypothesis import strategies as st
+
+from fleet.offers import Offer
+from planner.dominance import Stakes, dominates, undominated, undominated_offers
+from planner.mix import solve_mix
+from planner.problem import Change, Goal, Leg, Limit, LimitKind, Load, Loss, MixProblem, ReplicaOption, Route, Supply
+from planner.solvers import Limits, Solver
+from tests.planner.requests import OFFERS, from_offers, offer, solved
+
+LIMITS = Limits(time_limit_s=20.0, relative_gap=0.0)
+UNIT_GPUS = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Plain:
+    """A variant in plain numbers."""
+
+    gpus: int
+    rates_rps: tuple[float, ...]
+    worst_rps: tuple[float, ...]
+    idle_w: float = 0.0
+    busy_w: float = 0.0
+    limit_w: float = 0.0
+    held: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """Variants on one supply, beside one more way that nothing can replace, and what is asked of them."""
+
+    variants: tuple[Plain, ...]
+    demand_rps: tuple[float, ...]
+    goal: Goal
+    more: dict[str, Any]
+
+    @property
+    def stakes(self) -> Stakes:
+        change: Change = self.more.get("change", Change())
+        return Stakes(
+            power=self.goal is Goal.ENERGY or "limits" in self.more,
+            moves=self.goal is Goal.SWITCHING or change.max_started is not None,
+            nodes="losses" in self.more,
+        )
+
+    def problem(self, variants: Sequence[Plain]) -> MixProblem:
+        supplies = (Supply("unit", 4.0, slots=UNIT_GPUS), Supply("other", 1.7, slots=1, available=2))
+        options = [
+            ReplicaOption(f"o{o}", "H100-SXM", 0, v.gpus, idle_w=v.idle_w, busy_w=v.busy_w, held=v.held)
+            for o, v in enumerate(variants)
+        ]
+        other = len(options)
+        options.append(ReplicaOption("other", "L4", 1, idle_w=10, busy_w=60))
+        routes = [Route(f"o{o}", 0, (Leg(o, v.rates_rps, v.worst_rps),)) for o, v in enumerate(variants)]
+        routes.append(Route("other", 0, (Leg(other, (1.0,) * len(self.demand_rps)),)))
+        more = dict(self.more)
+        if "limits" in more:
+            watts = {o: v.limit_w for o, v in enumerate(variants)} | {other: 60.0}
+            more["limits"] = (Limit("feed", LimitKind.POWER, more["limits"], replicas=watts),)
+        if "losses" in more:
+            lost = {o: UNIT_GPUS // v.gpus for o, v in enumerate(variants)} | {other: 1}
+            more["losses"] = tuple(Loss(f"node of {o}", {o: count}) for o, count in lost.items())
+        loads = (Load("w", self.demand_rps, min_replicas=1),)
+        return MixProblem(loads, supplies, tuple(options), tuple(routes), goal=self.goal, **more)
+
+
+@st.composite
+def cases(draw: st.DrawFn) -> Case:
+    """Rates from a coarse grid, and variants made of others, so that one often does what another does, or nearly."""
+    buckets = draw(st.integers(1, 2))
+    grid = st.sampled_from((0.0, 1.0, 2.0, 3.0, 4.0, 6.0, 8.0))
+    watts = st.sampled_from((100.0, 200.0, 400.0))
+
+    def variant() -> Plain:
+        rates = tuple(draw(st.lists(grid, min_size=buckets, max_size=buckets)))
+        worst = tuple(rate * draw(st.sampled_from((1.0, 0.5))) for rate in rates)
+        idle = draw(watts)
+        held = draw(st.sampled_from((0, 0, 0, 1)))
+        return Plain(draw(st.sampled_from((1, 2, 4))), rates, worst, idle, idle + draw(watts), idle + draw(watts), held)
+
+    def like(other: Plain) -> Plain:
+        times = draw(st.sampled_from((1, 2)))
+        nearly = st.sampled_from((1.0, 1.0, 0.9, 1.1))
+        rates = tuple(times * draw(nearly) * rate for rate in other.rates_rps)
+        worst = tuple(min(rate, times * draw(nearly) * low) for rate, low in zip(rates, other.worst_rps, strict=True))
+        idle_w, busy_w, limit_w = (times * draw(nearly) * w for w in (other.idle_w, other.busy_w, other.limit_w))
+        return Plain(min(UNIT_GPUS, times * other.gpus), rates, worst, idle_w, max(idle_w, busy_w), limit_w)
+
+    made = [variant()]
+    for _ in range(draw(st.integers(1, 3))):
+        made.append(like(draw(st.sampled_from(made))) if draw(st.booleans()) else variant())
+    variants = tuple(draw(st.permutations(made)))
+    demand = tuple(draw(st.lists(st.sampled_from((0.0, 0.5, 1.5, 5.0)), min_size=buckets, max_size=buckets)))
+    more: dict[str, Any] = {"erring_buckets": draw(st.integers(0, 1))}
+    kind = draw(st.sampled_from(("plain", "feed", "node", "moves")))
+    if kind == "feed":
+        more["limits"] = draw(st.sampled_from((300.0, 900.0, 2500.0)))
+    if kind == "node":
+        more |= {"losses": (), "own_nodes": True, "erring_buckets": 0}
+    if kind == "moves":
+        more["change"] = Change(max_started=draw(st.integers(0, 3)))
+    goals = (Goal.COST,) if kind == "node" else (Goal.COST, Goal.ENERGY)
+    return Case(variants, demand, draw(st.sampled_from(goals)), more)
+
+
+@settings(max_examples=120, deadline=None)
+@given(cases())
+def test_the_optimum_is_the_same_with_and_without_what_is_left_out(case: Case) -> None:
+    kept = undominated(case.variants, stakes=case.stakes, pinned=lambda variant: variant.held > 0)
+    assume(len(kept) < len(case.variants))
+    whole, thinned = (
+        solve_mix(case.problem(variants), solver=Solver.HIGHS, limits=LIMITS) for variants in (case.variants, kept)
+    )
+    assert thinned.status is whole.status
+    assert (thinned.goal_value or 0.0) == pytest.approx(whole.goal_value or 0.0, rel=1e-6, abs=1e-6)
+
+
+def plain(gpus: int, *rates_rps: float, **more: Any) -> Plain:
+    return Plain(gpus, rates_rps, more.pop("worst_rps", rates_rps), **more)
+
+
+class TestDominates:
+    def test_two_narrow_ones_do_what_a_wide_one_does(self) -> None:
+        narrow, wide = plain(1, 2, 1), plain(2, 4, 1.5)
+        assert dominates(narrow, wide, stakes=Stakes())
+        assert not dominates(wide, narrow, stakes=Stakes())
+
+    def test_a_bucket_that_only_the_wide_one_serves_keeps_it(self) -> None:
+        assert not dominates(plain(1, 2, 0), plain(2, 3, 0.1), stakes=Stakes())
+
+    def test_the_worst_rate_counts_too(self) -> None:
+        assert not dominates(plain(1, 2, worst_rps=(1,)), plain(1, 2, worst_rps=(1.5,)), stakes=Stakes())
+
+    def test_the_expected_rate_counts_where_the_worst_is_equal(self) -> None:
+        assert not dominates(plain(1, 2, worst_rps=(1,)), plain(1, 3, worst_rps=(1,)), stakes=Stakes())
+
+    @pytest.mark.parametrize("better", [{"idle_w": 99.0, "busy_w": 199.0}, {"busy_w": 199.0}, {"limit_w": 249.0}])
+    def test_less_power_of_any_kind_keeps_it_where_power_counts(self, better: dict[str, float]) -> None:
+        watts = {"idle_w": 100.0, "busy_w": 200.0, "limit_w": 250.0}
+        one, other = plain(1, 2, **watts), plain(1, 2, **(watts | better))
+        assert not dominates(one, other, stakes=Stakes(power=True))
+        assert dominates(one, other, stakes=Stakes())
+
+    def test_watts_count_only_where_power_does(self) -> None:
+        hot, cool = plain(1, 2, idle_w=10, busy_w=300, limit_w=300), plain(1, 2, idle_w=10, busy_w=200, limit_w=200)
+        assert dominates(hot, cool, stakes=Stakes())
+        assert not dominates(hot, cool, stakes=Stakes(power=True))
+        assert dominates(cool, hot, stakes=Stakes(power=True))
+
+    def test_more_replicas_are_more_starts(self) -> None:
+        assert not dominates(plain(1, 2), plain(2, 4), stakes=Stakes(moves=True))
+
+
+class TestUndominated:
+    def test_of_equals_the_first_stays(self) -> None:
+        twins = [plain(1, 2, idle_w=1), plain(1, 2, idle_w=2)]
+        assert undominated(twins, stakes=Stakes(), pinned=lambda _: False) == twins[:1]
+
+    def test_what_is_pinned_stays(self) -> None:
+        twins = [plain(1, 2), plain(1, 2, held=1)]
+        assert undominated(twins, stakes=Stakes(), pinned=lambda variant: variant.held > 0) == twins
+
+    def test_nothing_goes_where_nodes_and_watts_both_count(self) -> None:
+        twins = [plain(1, 2), plain(1, 2)]
+        assert undominated(twins, stakes=Stakes(power=True, nodes=True), pinned=lambda _: False) == twins
+
+
+def offers_of(*written: dict[str, Any]) -> list[Offer]:
+    return [Offer.model_validate(each) for each in written]
+
+
+class TestOffers:
+    def test_a_dearer_equal_goes_a_cheaper_but_limited_one_stays(self) -> None:
+        offers = offers_of(
+            offer("a", "L4", 3), offer("b", "L4", 2), offer("c", "L4", 1, available=4), offer("d", "L4", 2.5, quota=1)
+        )
+        kept = undominated_offers(offers, stakes=Stakes(), traits=lambda _: None, pinned=lambda _: False)
+        assert [each.id for each in kept] == ["b", "c"]
+
+    def test_other_gpus_sizes_and_traits_are_never_equal(self) -> None:
+        offers = offers_of(
+            offer("a", "L4", 1), offer("b", "A10G", 2), offer("c", "L4", 9, gpus_per_instance=4), offer("d", "L4", 3)
+        )
+        kept = undominated_offers(offers, stakes=Stakes(), traits=lambda each: each.id == "d", pinned=lambda _: False)
+        assert kept == offers
+
+    @settings(max_examples=15, deadline=None)
+    @given(
+        st.lists(
+            st.tuples(
+                st.sampled_from(("L4", "H100-SXM")),
+                st.sampled_from((1.0, 2.0, 4.0)),
+                st.none() | st.integers(0, 3),
+                st.sampled_from(("one", "two")),
+            ),
+            min_size=1,
+            max_size=6,
+        ),
+        st.sampled_from(({}, {"quotas": [{"name": "q", "gpus": 3, "region": "one"}]})),
+    )
+    @example(
+        [("L4", 1.0, None, "one"), ("L4", 2.0, None, "two")], {"quotas": [{"name": "q", "gpus": 1, "region": "one"}]}
+    )
+    def test_a_plan_costs_the_same_when_nothing_is_left_out(
+        self, drawn: list[tuple[str, float, int | None, str]], policy: dict[str, Any]
+    ) -> None:
+        offers = [
+            offer(f"o{number}", gpu, price) | {"available": stock, "region": region}
+            for number, (gpu, price, stock, region) in enumerate(drawn)
+        ]
+        apart = [each | {"commitment_h": number + 1, "market": "reserved"} for number, each in enumerate(offers)]
+        thinned, whole = (solved(from_offers(rate_rps=60) | {"offers": each}, **policy) for each in (offers, apart))
+        assert (thinned.status, thinned.cost_usd_per_h) == (whole.status, whole.cost_usd_per_h)
+
+    def test_what_runs_now_is_not_left_out(self) -> None:
+        offers = [offer("here/dear", "H100-SXM", 9), offer("here/fair", "H100-SXM", 3)]
+        running = [{"workload": "chat", "option": "here/dear/tp1", "replicas": 2}]
+        plan = solved(
+            from_offers() | {"offers": offers}, current=running, policy={"change": {"max_stopped": 0, "max_started": 9}}
+        )
+        assert {"here/dear/tp1": 2}.items() <= {entry.option: entry.count for entry in plan.allocation}.items()
+
+
+def test_the_offers_of_the_tests_all_differ() -> None:
+    kept = undominated_offers(offers_of(*OFFERS), stakes=Stakes(), traits=lambda _: None, pinned=lambda _: False)
+    assert len(kept) == len(OFFERS)
