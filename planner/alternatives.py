@@ -1,14 +1,19 @@
-"""Why not only X: for each GPU type among the options, the cheapest plan on that type alone."""
+"""Why not only X: for each GPU type among the options, the cheapest plan on that type alone, or what forbids it."""
 
 from collections.abc import Iterator, Sequence
 
 from planner.answer import Alternative
-from planner.explanation import NEGLIGIBLE_USD_PER_H
+from planner.conflicts import Conflict, conflicts
 from planner.mix import MixSolution
 from planner.problem import MixProblem
-from planner.questions import Inquiry
+from planner.questions import Inquiry, avoiding
 from planner.request import PlanRequest, bucket_names
+from planner.requirements import Kind, plural
 from planner.solvers import SolveStatus
+from planner.worth import NEGLIGIBLE, listed
+
+MOST_NAMED = 3  # buckets
+MOST_LINES = 6  # GPU types; the rest are in the answer's figures
 
 
 def single_gpu_plans(inquiry: Inquiry, request: PlanRequest, solution: MixSolution) -> list[Alternative]:
@@ -19,33 +24,42 @@ def single_gpu_plans(inquiry: Inquiry, request: PlanRequest, solution: MixSoluti
     )
 
 
-def in_words(alternative: Alternative) -> str:
-    """One line of the explanation."""
+def in_words(found: Sequence[Alternative]) -> Iterator[str]:
+    """One line each, as far as they can still be read."""
+    yield from map(_line, found[:MOST_LINES])
+    if (more := len(found) - MOST_LINES) > 0:
+        yield f"{plural(more, 'other GPU type')} alone: dearer than these, not possible or not compared"
+
+
+def _line(alternative: Alternative) -> str:
     if alternative.cost_usd_per_h is None or alternative.extra_usd_per_h is None:
         return f"only {alternative.gpu}: {alternative.reason}"
     cost, extra = alternative.cost_usd_per_h, alternative.extra_usd_per_h
-    if abs(extra) <= NEGLIGIBLE_USD_PER_H:
+    if abs(extra) <= NEGLIGIBLE:
         return f"only {alternative.gpu}: {cost:.2f} $/h, the same"
     base = cost - extra
-    relative = f" ({extra / base:.0%})" if base > 0 else ""
-    return f"only {alternative.gpu}: {cost:.2f} $/h, {extra:.2f} $/h{relative} more"
+    relative = f" ({abs(extra) / base:.0%})" if base > 0 else ""
+    return f"only {alternative.gpu}: {cost:.2f} $/h, {abs(extra):.2f} $/h{relative} {'more' if extra > 0 else 'less'}"
 
 
 def _single_gpu_plans(inquiry: Inquiry, request: PlanRequest, solution: MixSolution) -> Iterator[Alternative]:
     types = sorted({option.gpu for option in inquiry.problem.options}) if solution.status.has_mix else []
     for gpu in types if len(types) > 1 else ():
-        routes = _routes_on(inquiry.problem, gpu)
-        if obstacle := _obstacle(inquiry.problem, request, routes):
+        others = [o for o, option in enumerate(inquiry.problem.options) if option.gpu != gpu]
+        alone = avoiding(inquiry.problem, others)
+        if obstacle := _obstacle(alone, request, others):
             yield Alternative(gpu=gpu, status=SolveStatus.INFEASIBLE, reason=obstacle)
         else:
-            yield _priced(gpu, inquiry.only(routes), solution)
+            yield _priced(gpu, inquiry, alone, solution)
 
 
-def _priced(gpu: str, answer: MixSolution | None, solution: MixSolution) -> Alternative:
-    if answer is None or answer.status is SolveStatus.TIME_LIMIT:
+def _priced(gpu: str, inquiry: Inquiry, alone: MixProblem, solution: MixSolution) -> Alternative:
+    answer = inquiry.ask(alone)
+    if answer is None:
         return Alternative(gpu=gpu, status=SolveStatus.TIME_LIMIT, reason="not compared, the time limit struck")
     if answer.cost_usd_per_h is None or solution.cost_usd_per_h is None:
-        return Alternative(gpu=gpu, status=answer.status, reason="there are too few")
+        found = conflicts(inquiry.about(alone))
+        return Alternative(gpu=gpu, status=answer.status, reason=_broken(found))
     return Alternative(
         gpu=gpu,
         status=answer.status,
@@ -54,17 +68,27 @@ def _priced(gpu: str, answer: MixSolution | None, solution: MixSolution) -> Alte
     )
 
 
-def _routes_on(problem: MixProblem, gpu: str) -> list[int]:
-    """Routes that pass this GPU type only."""
-    return [
-        r for r, way in enumerate(problem.routes) if all(problem.options[leg.option].gpu == gpu for leg in way.legs)
+def _broken(found: tuple[Conflict, ...]) -> str:
+    """What else would be needed, or, where nothing alone would do, what cannot hold."""
+    if not found:
+        return "impossible; what forbids it was not worked out: the time limit struck"
+    needed = [way.easing for way in found[0].ways_out if way.kind is not Kind.DEMAND]
+    if len(found) == 1 and needed:
+        return f"impossible, it would take {listed(needed, 'or')}"
+    names = [name for name, kind in zip(found[0].requirements, found[0].kinds, strict=True) if kind is not Kind.DEMAND]
+    return f"impossible because of {listed(names or found[0].requirements, 'and')}"
+
+
+def _obstacle(alone: MixProblem, request: PlanRequest, others: list[int]) -> str | None:
+    """The buckets that none of the routes left can serve, whatever the number of replicas."""
+    usable = [route for route in alone.routes if not any(leg.option in others for leg in route.legs)]
+    unserved = [
+        f"{bucket_names(request.workloads[w])[b]} of {request.workloads[w].name}"
+        for w, b in alone.buckets()
+        if not any(route.serves(b) for route in usable if route.load == w)
     ]
-
-
-def _obstacle(problem: MixProblem, request: PlanRequest, routes: Sequence[int]) -> str | None:
-    """The first thing asked for that none of these routes can do, whatever the number of replicas."""
-    for w, b in problem.buckets():
-        if not any(problem.routes[r].serves(b) for r in routes if problem.routes[r].load == w):
-            workload = request.workloads[w]
-            return f"cannot serve bucket {bucket_names(workload)[b]} of {workload.name}"
-    return None
+    if not unserved:
+        return None
+    more = len(unserved) - MOST_NAMED
+    named = [*unserved[:MOST_NAMED], *([f"{more} more"] if more > 0 else [])]
+    return f"cannot serve bucket{'s' if len(unserved) > 1 else ''} {listed(named, 'and')}"

@@ -1,24 +1,60 @@
-"""The plan in words: how good it is, what limits it, what it takes for granted, what is missing when nothing holds."""
+"""The plan explained: how good it is, what limits it, what else was possible, or why nothing is.
+
+What each part means and how it is found is in docs/explanation.md.
+"""
 
 from collections.abc import Iterator, Sequence
+from itertools import chain
 
+from fleet.documents import Frozen
+from planner import alternatives, break_even, conflicts, data_sheets, perfect, prices, runner_up
+from planner.answer import Alternative
+from planner.break_even import BreakEven
+from planner.conflicts import Conflict
 from planner.mix import MixSolution
-from planner.problem import MixProblem
+from planner.perfect import PerfectBound
+from planner.prices import Prices
+from planner.problem import Goal, MixProblem
 from planner.questions import Inquiry, Shortage
 from planner.request import PlanRequest, bucket_names
+from planner.requirements import Kind
+from planner.runner_up import RunnerUp
 from planner.search import Candidate
 from planner.solvers import SolveStatus
 from planner.throughput import Provenance
+from planner.worth import NEGLIGIBLE, in_unit
 
-NEGLIGIBLE_USD_PER_H = 1e-6
 NOT_WORKED_OUT = "was not worked out: the time limit struck"
+SHARE_FOR_A_MIX = 0.2  # of the time limit, at most, for the questions about a plan
+SHARE_FOR_A_CONFLICT = 0.5  # the reason is then all the answer there is
+
+
+class Explanation(Frozen):
+    """All that is said about a plan beside the plan, in figures and in words."""
+
+    lines: tuple[str, ...] = ()
+    prices: Prices = Prices()
+    alternatives: tuple[Alternative, ...] = ()
+    runners_up: tuple[RunnerUp, ...] = ()
+    break_evens: tuple[BreakEven, ...] = ()
+    conflicts: tuple[Conflict, ...] = ()
+    perfect: PerfectBound | None = None
+
+
+def explain(
+    inquiry: Inquiry, request: PlanRequest, candidates: Sequence[Candidate], solution: MixSolution
+) -> Explanation:
+    """Everything, within a share of the time limit; what time ran out for says so."""
+    if solution.status is SolveStatus.INFEASIBLE:
+        return _of_nothing(inquiry.within(SHARE_FOR_A_CONFLICT), request, solution)
+    return _of_a_mix(inquiry.within(SHARE_FOR_A_MIX), request, candidates, solution)
 
 
 def summary(problem: MixProblem, solution: MixSolution) -> str:
     """What to run, at what price, and what is proven about it."""
     if solution.status is SolveStatus.INFEASIBLE:
-        return "the demand cannot be served with the stock there is (proven)"
-    if solution.cost_usd_per_h is None:
+        return "no mix holds all that is asked for (proven)"
+    if solution.cost_usd_per_h is None or solution.goal_value is None:
         return "the time limit struck before any mix was found: allow more time"
     running = ", ".join(
         f"{count} x {option.name} for {_served_by(problem, o)}"
@@ -26,36 +62,11 @@ def summary(problem: MixProblem, solution: MixSolution) -> str:
         if count
     )
     price = f"{running or 'nothing to run'}: {solution.cost_usd_per_h:.2f} $/h"
-    excess = solution.cost_usd_per_h - solution.bound
-    if excess <= NEGLIGIBLE_USD_PER_H:
-        return f"{price}; nothing cheaper exists (proven)"
-    return f"{price}; at most {excess:.2f} $/h ({excess / solution.cost_usd_per_h:.2%}) above the cheapest possible"
-
-
-def exhausted_stock(inquiry: Inquiry, solution: MixSolution) -> Iterator[str]:
-    """Each supply of which nothing is left, and what one more unit would save."""
-    for f, (supply, units) in enumerate(zip(inquiry.problem.supplies, solution.units, strict=True)):
-        if units and units == supply.available:
-            worth = _worth(inquiry.with_one_more(f), solution)
-            yield f"the stock of {supply.name} ({units}) is used up; {worth}"
-
-
-def shortage(problem: MixProblem, request: PlanRequest, missing: Shortage | None) -> Iterator[str]:
-    """Which stock is short by how much, and which buckets go unserved for it."""
-    if missing is None:
-        yield f"what is missing {NOT_WORKED_OUT}"
-        return
-    for supply, extra in zip(problem.supplies, missing.extra_units, strict=True):
-        if extra:
-            yield f"{supply.name}: {supply.available} can be had, {extra} more would do; fewer GPUs would not"
-    for (w, b), unserved_rps in missing.unserved_rps.items():
-        workload, demand_rps = request.workloads[w], problem.loads[w].rate_rps[b]
-        bucket = bucket_names(workload)[b]
-        unserved = f"{unserved_rps:.4g} of {demand_rps:.4g} rps"
-        yield f"{workload.name}, bucket {bucket}: {unserved} stay unserved when the stock serves as much as it can"
-    for load in problem.loads:
-        if load.min_replicas and not missing.unserved_rps:
-            yield f"{load.name} asks for at least {load.min_replicas} replicas"
+    excess = abs(solution.goal_value - solution.bound)
+    if excess <= NEGLIGIBLE:
+        return f"{price}; {_best_of_all(problem, solution.goal_value)} (proven)"
+    relative = f" ({excess / solution.goal_value:.2%})" if solution.goal_value > 0 else ""
+    return f"{price}; at most {in_unit(problem, excess)}{relative} from the best possible"
 
 
 def premises(request: PlanRequest, chosen: Sequence[Candidate], *, left_out: int) -> Iterator[str]:
@@ -65,21 +76,84 @@ def premises(request: PlanRequest, chosen: Sequence[Candidate], *, left_out: int
             yield f"{workload.name} is planned at its peak of {workload.planned_rps:g} rps"
         if workload.planned_rps == 0:
             yield f"{workload.name} has no demand and gets only the replicas it requires ({workload.min_replicas})"
-    if any(candidate.throughput.provenance is Provenance.ROOFLINE for candidate in chosen):
-        yield "rates come from an uncalibrated roofline at mean latency: measure them before relying on the plan"
+    if any(candidate.throughput.provenance is Provenance.CALIBRATED for candidate in chosen):
+        yield "rates are predicted by the calibrated model, not measured on your fleet: docs/performance.md says how sure"
     if left_out:
         yield f"offers left out for their market: {left_out}; `markets` says which to use"
+
+
+def _of_a_mix(
+    inquiry: Inquiry, request: PlanRequest, candidates: Sequence[Candidate], solution: MixSolution
+) -> Explanation:
+    problem = inquiry.problem
+    binding = prices.prices(inquiry, solution)
+    others = tuple(alternatives.single_gpu_plans(inquiry, request, solution))
+    next_best = runner_up.runners_up(inquiry, solution)
+    unused = break_even.break_evens(inquiry, solution)
+    bound = _perfect(problem, request, candidates, solution)
+    lines = chain(
+        [summary(problem, solution)],
+        prices.in_words(binding, problem) if solution.status.has_mix else (),
+        alternatives.in_words(others),
+        (runner_up.in_words(mix, problem) for mix in next_best),
+        map(break_even.in_words, unused),
+        [perfect.in_words(bound)] if solution.status.has_mix and any(problem.buckets()) else (),
+    )
+    return Explanation(
+        lines=tuple(lines),
+        prices=binding,
+        alternatives=others,
+        runners_up=next_best,
+        break_evens=unused,
+        perfect=bound,
+    )
+
+
+def _of_nothing(inquiry: Inquiry, request: PlanRequest, solution: MixSolution) -> Explanation:
+    problem = inquiry.problem
+    found = conflicts.conflicts(inquiry)
+    lines = [summary(problem, solution), *map(conflicts.in_words, found)]
+    if len(found) > 1:
+        lines.insert(1, f"there are {len(found)} conflicts, and each must be settled:")
+    if not found:
+        lines.append(f"which requirements conflict {NOT_WORKED_OUT}")
+    if not found or any(Kind.DEMAND in conflict.kinds for conflict in found):
+        lines += _unserved(problem, request, inquiry.shortage())
+    return Explanation(lines=tuple(lines), conflicts=found)
+
+
+def _unserved(problem: MixProblem, request: PlanRequest, missing: Shortage | None) -> Iterator[str]:
+    """Which buckets go unserved when as much as possible is served."""
+    if missing is None:
+        yield f"what is missing {NOT_WORKED_OUT}"
+        return
+    for (w, b), unserved_rps in missing.unserved_rps.items():
+        workload, demand_rps = request.workloads[w], problem.loads[w].rate_rps[b]
+        unserved = f"{unserved_rps:.4g} of {demand_rps:.4g} rps"
+        bucket = bucket_names(workload)[b]
+        yield f"{workload.name}, bucket {bucket}: {unserved} stay unserved when as much as possible is served"
+
+
+def _perfect(
+    problem: MixProblem, request: PlanRequest, candidates: Sequence[Candidate], solution: MixSolution
+) -> PerfectBound:
+    return perfect.perfect_bound(
+        problem,
+        solution,
+        hardware=[data_sheets.hardware(candidate) for candidate in candidates],
+        work=data_sheets.work(request, candidates),
+    )
+
+
+def _best_of_all(problem: MixProblem, goal_value: float) -> str:
+    """What is proven, in the words of the goal."""
+    if problem.goal is Goal.COST:
+        return "nothing cheaper exists"
+    if problem.goal is Goal.SERVED:
+        return f"{in_unit(problem, goal_value)} served, nothing serves more"
+    return f"{in_unit(problem, goal_value)} by the goal {problem.goal.value}, nothing does with less"
 
 
 def _served_by(problem: MixProblem, option: int) -> str:
     loads = {route.load for route in problem.routes if any(leg.option == option for leg in route.legs)}
     return " and ".join(problem.loads[w].name for w in sorted(loads))
-
-
-def _worth(answer: MixSolution | None, solution: MixSolution) -> str:
-    if answer is None or answer.cost_usd_per_h is None or solution.cost_usd_per_h is None:
-        return f"what one more is worth {NOT_WORKED_OUT}"
-    saved_usd_per_h = solution.cost_usd_per_h - answer.cost_usd_per_h
-    if saved_usd_per_h <= NEGLIGIBLE_USD_PER_H:
-        return "one more would save nothing"
-    return f"one more would save {saved_usd_per_h:.2f} $/h"

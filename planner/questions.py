@@ -2,14 +2,21 @@
 
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, replace
+from typing import Self
 
+from fleet.errors import FleetwrightError
 from planner import ilp
 from planner.mix import MixSolution, solve_mix
-from planner.problem import MixProblem
-from planner.solvers import Limits, Solver, run
+from planner.problem import Goal, Limit, LimitKind, MixProblem
+from planner.solvers import Limits, Solver, SolveStatus, run
 
+ANY_MIX = 1.0  # a relative gap at which a solver stops at the first mix it finds
 LEAST_TIME_S = 0.005  # with less there is no point in asking
 QUESTIONS_PER_TIME = 4  # each may take a quarter of what is left, so that a hard one does not starve the next
+
+
+class OutOfTimeError(FleetwrightError):
+    """A question that others rest on went unanswered; whoever asks them catches it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,16 +41,25 @@ class Inquiry:
         """The question itself, with all the time there is."""
         return solve_mix(self.problem, solver=self.solver, limits=self.limits)
 
-    def only(self, routes: Collection[int]) -> MixSolution | None:
-        """The best mix by some routes only."""
-        return self._ask(self.problem, routes=routes)
+    def within(self, share: float) -> Self:
+        """The same, with so much of the time limit at most."""
+        return replace(self, deadline_s=min(self.deadline_s, self.clock_s() + share * self.limits.time_limit_s))
 
-    def with_one_more(self, supply: int) -> MixSolution | None:
-        """The cheapest mix if there were one more unit of a supply that is limited."""
-        supplies = list(self.problem.supplies)
-        available = supplies[supply].available
-        supplies[supply] = replace(supplies[supply], available=None if available is None else available + 1)
-        return self._ask(replace(self.problem, supplies=tuple(supplies)), routes=None)
+    def about(self, problem: MixProblem) -> Self:
+        """The same time for another problem."""
+        return replace(self, problem=problem)
+
+    def ask(self, problem: MixProblem) -> MixSolution | None:
+        """The best mix of a problem that differs from this one.  None: nothing is known but that time ran out."""
+        return self._ask(problem, relative_gap=self.limits.relative_gap)
+
+    def any_mix(self, problem: MixProblem) -> MixSolution | None:
+        """The first mix found that holds all that a problem asks for."""
+        return self._ask(problem, relative_gap=ANY_MIX)
+
+    def without_options(self, banned: Collection[int]) -> MixSolution | None:
+        """The best mix that runs nothing on some options."""
+        return self.ask(avoiding(self.problem, banned))
 
     def shortage(self) -> Shortage | None:
         """What is missing, for a problem that has no mix."""
@@ -54,13 +70,27 @@ class Inquiry:
                 return None
         return Shortage(missing.counts_of_extra_units(), _unserved(served))
 
-    def _ask(self, problem: MixProblem, *, routes: Collection[int] | None) -> MixSolution | None:
+    def _ask(self, problem: MixProblem, *, relative_gap: float) -> MixSolution | None:
         limits = self._remaining()
-        return None if limits is None else solve_mix(problem, solver=self.solver, limits=limits, routes=routes)
+        if limits is None:
+            return None
+        answer = solve_mix(problem, solver=self.solver, limits=replace(limits, relative_gap=relative_gap))
+        return None if answer.status is SolveStatus.TIME_LIMIT else answer
 
     def _remaining(self) -> Limits | None:
         left_s = (self.deadline_s - self.clock_s()) / QUESTIONS_PER_TIME
         return replace(self.limits, time_limit_s=left_s) if left_s > LEAST_TIME_S else None
+
+
+def avoiding(problem: MixProblem, banned: Collection[int]) -> MixProblem:
+    """The problem in which nothing may run on some options."""
+    change = problem.change
+    counted = problem.goal is Goal.SWITCHING or (change.max_started, change.max_stopped) != (None, None)
+    if counted and banned:  # what no route passes is not in a program, and would stop unseen
+        none = Limit("none of these", LimitKind.QUOTA, 0.0, replicas=dict.fromkeys(banned, 1.0))
+        return replace(problem, limits=(*problem.limits, none))
+    routes = (route for route in problem.routes if all(leg.option not in banned for leg in route.legs))
+    return replace(problem, routes=tuple(routes))
 
 
 def _unserved(model: ilp.MixModel) -> dict[tuple[int, int], float]:

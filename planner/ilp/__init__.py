@@ -5,6 +5,7 @@ the questions of section 4.  A bucket is split continuously over the routes, so 
 symmetry that interchangeable slices bring.
 """
 
+from planner.ilp.duals import Relaxation, relaxation
 from planner.ilp.model import MixModel
 from planner.ilp.programs import (
     cheapest,
@@ -18,6 +19,7 @@ from planner.ilp.programs import (
 
 __all__ = [
     "MixModel",
+    "Relaxation",
     "cheapest",
     "cheapest_serving",
     "fewest_gpus",
@@ -25,4 +27,5 @@ __all__ = [
     "least_missing",
     "most_even",
     "most_served",
+    "relaxation",
 ]

@@ -1,0 +1,198 @@
+"""Why nothing holds: a smallest set that cannot, and the least that has to give."""
+
+import itertools
+from collections.abc import Sequence
+from math import ceil
+
+import pytest
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+
+from planner.conflicts import Conflict, Proof, conflicts, in_words
+from planner.hitting import smallest_hitting_set
+from planner.problem import Change, Goal, Limit, LimitKind, Load, Loss, MixProblem, Supply
+from planner.requirements import Kind, Requirement, requirements, without
+from planner.solvers import SolveStatus
+from planner.ways_out import WayOut
+from tests.planner.inquiries import budget, inquiry, limited_problems, power, solved, three_types
+from tests.planner.mixes import Way, mix_of
+
+
+def holds(problem: MixProblem) -> bool:
+    return solved(problem).status.has_mix
+
+
+def found_in(problem: MixProblem) -> tuple[Conflict, ...]:
+    assert solved(problem).status is SolveStatus.INFEASIBLE
+    return conflicts(inquiry(problem))
+
+
+def the(problem: MixProblem) -> Conflict:
+    (conflict,) = found_in(problem)
+    return conflict
+
+
+def way(conflict: Conflict, kind: Kind) -> WayOut:
+    return next(way for way in conflict.ways_out if way.kind is kind)
+
+
+def keeping(problem: MixProblem, kept: Sequence[Requirement]) -> MixProblem:
+    return without(problem, [part for part in requirements(problem) if part not in kept])
+
+
+def parts_named(problem: MixProblem, names: Sequence[str]) -> list[Requirement]:
+    """Equal requirements are one object each, so that they can be told apart."""
+    return [part for part in requirements(problem) if part.name in names]
+
+
+class TestSmallest:
+    @settings(max_examples=10, deadline=None)
+    @given(limited_problems())
+    def test_its_members_cannot_hold_and_each_is_needed(self, problem: MixProblem) -> None:
+        assume(not holds(problem))
+        conflict, names = found_in(problem)[0], [part.name for part in requirements(problem)]
+        assert set(conflict.requirements) <= set(names)
+
+        def together(kept: Sequence[str]) -> MixProblem:
+            return without(problem, [part for part in requirements(problem) if part.name not in kept])
+
+        assert not holds(together(conflict.requirements))
+        for left_out in conflict.requirements:
+            assert holds(together([name for name in conflict.requirements if name != left_out]))
+
+    @settings(max_examples=10, deadline=None)
+    @given(limited_problems())
+    def test_no_smaller_set_conflicts(self, problem: MixProblem) -> None:
+        assume(not holds(problem))
+        conflict, parts = found_in(problem)[0], requirements(problem)
+        assert conflict.proof is Proof.SMALLEST
+        for kept in itertools.combinations(parts, len(conflict.requirements) - 1):
+            names = {part.name for part in kept}
+            assert holds(without(problem, [part for part in parts if part.name not in names]))
+
+    @settings(max_examples=10, deadline=None)
+    @given(st.lists(st.frozensets(st.integers(0, 6), min_size=1, max_size=4), max_size=8))
+    def test_a_smallest_hitting_set(self, sets: list[frozenset[int]]) -> None:
+        def hits(chosen: Sequence[int]) -> bool:
+            return all(members.intersection(chosen) for members in sets)
+
+        found = smallest_hitting_set(sets)
+        assert hits(sorted(found))
+        if found:
+            assert not any(map(hits, itertools.combinations(range(7), len(found) - 1)))
+
+
+class TestWaysOut:
+    @settings(max_examples=10, deadline=None)
+    @given(limited_problems())
+    def test_each_alone_is_enough_and_less_of_it_is_not(self, problem: MixProblem) -> None:
+        assume(not holds(problem))
+        found = found_in(problem)
+        assume(len(found) == 1)
+        for out in found[0].ways_out:
+            (part,) = (part for part in requirements(problem) if part.name == out.requirement)
+            if out.amount is None:
+                assert holds(part.dropped(problem))
+                continue
+            assert out.least
+            assert holds(part.ease(problem, out.amount + 1e-5 * (part.grain == 0)))
+            less = out.amount - (part.grain or 1e-3)
+            assert less < 0 or not holds(part.ease(problem, less))
+
+    def test_power_is_exact(self) -> None:
+        """No mix of three types draws less than 1872 W, which is what it takes."""
+        out = way(the(three_types(stock=(None, None, None), limits=(power(1500.0),))), Kind.POWER)
+        assert out.amount == pytest.approx(372.0, abs=1e-3)
+        assert out.easing == "0.372 kW more for row-2"
+
+    def test_the_budget_is_exact(self) -> None:
+        out = way(the(three_types(limits=(budget(10.0),))), Kind.BUDGET)
+        assert out.amount == pytest.approx(2.12)
+        assert out.easing == "2.12 $/h more budget"
+
+    def test_stock_counts_units(self) -> None:
+        conflict = the(three_types(stock=(4, 1, 0)))
+        for kind, f in ((Kind.STOCK, 1), (Kind.STOCK, 2)):
+            name = three_types().supplies[f].name
+            (out,) = (out for out in conflict.ways_out if out.kind is kind and f"of {name} " in out.requirement)
+            stock = [4, 1, 0]
+            stock[f] += round(out.amount or 0)
+            assert holds(three_types(stock=tuple(stock)))
+            stock[f] -= 1
+            assert not holds(three_types(stock=tuple(stock)))
+
+    def test_demand_is_given_up_by_tenths_of_a_percent(self) -> None:
+        out = way(the(three_types(stock=(0, 0, 2))), Kind.DEMAND)
+        served_most = (
+            1 / sum(share / rate for share, rate in zip((0.4, 0.1, 0.3, 0.2), (26, 8, 14, 5.5), strict=True)) * 2
+        )
+        assert out.amount == pytest.approx(ceil((1 - served_most / 30) * 1000) / 1000)
+
+    def test_what_would_not_do_alone_is_no_way_out(self) -> None:
+        """Without the large types the longest requests have nowhere to go, however many small ones there are."""
+        conflict = the(three_types(stock=(2, 0, 0)))
+        assert "2 more L4" not in in_words(conflict)
+        assert all("L4" not in out.easing for out in conflict.ways_out)
+
+
+class TestWords:
+    def test_two_that_cannot_both_hold(self) -> None:
+        problem = three_types(stock=(None, None, None), limits=(power(1500.0),))
+        assert in_words(the(problem)) == (
+            "the demand of chat (30 rps) and the power limit of row-2 (1.5 kW) cannot both hold; any one of these "
+            f"would do: {way(the(problem), Kind.DEMAND).easing} or 0.372 kW more for row-2"
+        )
+
+    def test_fewest_replicas_beyond_the_budget(self) -> None:
+        loads = (Load("w", (1.0,), min_replicas=5),)
+        limit = Limit("budget", LimitKind.BUDGET, 8.0, units={0: 2.0})
+        problem = mix_of(loads, (Supply("f", 2.0),), (Way("o", "A", 0, 0, (9.0,)),), limits=(limit,))
+        assert in_words(the(problem)) == (
+            "the budget (8.00 $/h) and at least 5 replicas of w cannot both hold; any one of these would do: "
+            "2.00 $/h more budget or 1 replica fewer required of w"
+        )
+
+    def test_spot_forbidden_and_nothing_else_on_offer(self) -> None:
+        limit = Limit("spot", LimitKind.SPOT, 0.0, units={0: 1.0})
+        problem = mix_of((Load("w", (1.0,)),), (Supply("f", 2.0),), (Way("o", "A", 0, 0, (9.0,)),), limits=(limit,))
+        conflict = the(problem)
+        assert conflict.kinds == (Kind.DEMAND, Kind.SPOT)
+        assert way(conflict, Kind.SPOT).easing == "100 % of all GPUs on the spot market"
+
+    def test_starts_and_stock(self) -> None:
+        problem = three_types(stock=(None, 0, 2), change=Change(max_started=3))
+        conflict = the(problem)
+        assert set(conflict.kinds) == {Kind.DEMAND, Kind.STOCK, Kind.STARTS}
+
+    def test_a_failure_that_cannot_be_survived(self) -> None:
+        problem = three_types(stock=(0, 3, 3), losses=(Loss("zone b", {2: None}),))
+        conflict = the(problem)
+        assert Kind.ZONE_LOSS in conflict.kinds
+        assert "not surviving the loss of zone b" in in_words(conflict)
+
+    def test_several_conflicts_are_told_apart(self) -> None:
+        problem = three_types(stock=(None, None, None), limits=(power(1500.0), budget(10.0)))
+        first, second = found_in(problem)
+        assert {first.kinds, second.kinds} == {(Kind.DEMAND, Kind.POWER), (Kind.DEMAND, Kind.BUDGET)}
+
+    def test_demand_that_may_go_unserved_is_in_no_conflict(self) -> None:
+        problem = three_types(stock=(0, 0, 0), goal=Goal.SERVED)
+        assert solved(problem).status is SolveStatus.OPTIMAL
+        assert conflicts(inquiry(problem)) == ()
+
+
+def test_without_time_nothing_is_claimed() -> None:
+    assert conflicts(inquiry(three_types(stock=(0, 0, 0)), deadline_s=0.0)) == ()
+
+
+def test_when_time_runs_out_half_way_the_rest_is_left_open() -> None:
+    """Whatever the moment, what is said is true: a conflict, and ways out that are enough."""
+    problem = three_types(stock=(None, None, None), limits=(power(1500.0),))
+    for questions in range(1, 40, 3):
+        ticks = iter([0.0] * questions)
+        partial = conflicts(inquiry(problem, clock_s=lambda ticks=ticks: next(ticks, 99.0)))  # type: ignore[misc]
+        for conflict in partial:
+            assert set(conflict.kinds) == {Kind.DEMAND, Kind.POWER}
+            for out in conflict.ways_out:
+                (part,) = parts_named(problem, [out.requirement])
+                assert holds(part.ease(problem, (out.amount or 0.0) + 1e-5))

@@ -1,0 +1,159 @@
+"""What no scheduler could do without: never more than any plan takes."""
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fleet.gpus import builtin_gpus
+from fleet.models import ModelArchitecture, builtin_models
+from planner.perfect import Hardware, PerfectBound, Work, in_words, perfect_bound, request_work
+from planner.performance import Replica, steady_state
+from planner.problem import Goal, Leg, Load, MixProblem, ReplicaOption, Route, Supply
+from tests.planner.inquiries import limited_problems, solved, three_types
+from tests.planner.mixes import Way, mix_of
+
+
+def bound_of(problem: MixProblem, **more: object) -> PerfectBound:
+    hardware = [Hardware(1e15, 1e12)] * len(problem.options)
+    return perfect_bound(problem, solved(problem), hardware=hardware, work=[None] * len(problem.loads), **more)
+
+
+class TestScheduler:
+    @settings(max_examples=40, deadline=None)
+    @given(limited_problems())
+    def test_no_plan_is_below_it(self, problem: MixProblem) -> None:
+        plan, bound = solved(problem), bound_of(problem)
+        if plan.cost_usd_per_h is not None:
+            assert bound.scheduler.cost_usd_per_h <= plan.cost_usd_per_h + 1e-6
+            assert bound.scheduler.gpus <= sum(plan.replicas)
+            assert bound.above_scheduler is None or bound.above_scheduler >= -1e-9
+
+    def test_each_bucket_goes_where_it_costs_least(self) -> None:
+        problem = three_types()
+        rates = (12.0, 3.0, 9.0, 6.0)
+        per_type = [
+            [rate / max_rps * price if max_rps else float("inf") for rate, max_rps in zip(rates, table, strict=True)]
+            for price, table in (
+                (0.75, (2.4, 0.7, 1.1, 0.0)),
+                (2.79, (13.0, 4.2, 6.5, 2.6)),
+                (4.29, (26.0, 8.0, 14.0, 5.5)),
+            )
+        ]
+        assert bound_of(problem).scheduler.cost_usd_per_h == pytest.approx(sum(map(min, zip(*per_type, strict=True))))
+
+    def test_types_that_cannot_do_it_alone_are_absent(self) -> None:
+        alone = bound_of(three_types()).scheduler.gpus_of_one_type
+        assert set(alone) == {"A100", "H100"}
+        assert alone["H100"] == pytest.approx(12 / 26 + 3 / 8 + 9 / 14 + 6 / 5.5)
+
+    def test_a_replica_s_gpus_count(self) -> None:
+        problem = mix_of((Load("w", (4.0,)),), (Supply("f", 8.0, slots=8),), (Way("o", "A", 0, 0, (1.0,), slots=2),))
+        bound = perfect_bound(problem, hardware=[Hardware(1.0, 1.0, gpus=2)], work=[None])
+        assert (bound.scheduler.gpus, bound.scheduler.cost_usd_per_h, bound.plan_gpus) == (8, 8.0, None)
+
+    def test_both_legs_of_a_split_count(self) -> None:
+        problem = mix_of(
+            (Load("w", (4.0,)),),
+            (Supply("p", 1.0), Supply("d", 2.0)),
+            (Way("p", "A", 0, 0, (4.0,)), Way("d", "B", 0, 1, (2.0,))),
+        )
+        split = replace(problem, routes=(Route("p + d", 0, (Leg(0, (4.0,)), Leg(1, (2.0,)))),))
+        assert bound_of(split).scheduler.cost_usd_per_h == pytest.approx(1.0 + 2 * 2.0)
+
+    def test_a_plan_that_lets_demand_go_is_not_measured(self) -> None:
+        bound = bound_of(three_types(goal=Goal.SERVED, stock=(0, 0, 1)))
+        assert (bound.above_scheduler, bound.plan_gpus) == (None, None)
+
+    def test_no_demand_needs_nothing(self) -> None:
+        bound = bound_of(three_types(rate_rps=0.0))
+        assert (bound.scheduler.gpus, bound.scheduler.cost_usd_per_h, bound.above_scheduler) == (0, 0.0, None)
+
+
+class TestWork:
+    @pytest.mark.parametrize("name", ["Llama-3.1-8B", "Mixtral-8x7B", "DeepSeek-V3"])
+    def test_tokens_pass_the_active_weights(self, name: str) -> None:
+        model = _model(name)
+        one = request_work(model, input_tokens=1, output_tokens=1)
+        assert one.flops >= 2 * model.matmul_parameters
+        assert one.moved_bytes == 0
+        ten = request_work(model, input_tokens=5, output_tokens=6)
+        assert ten.flops > 10 * 2 * model.matmul_parameters
+
+    def test_attention_and_cache_by_hand(self) -> None:
+        model = _model("Llama-3.1-8B")
+        work = request_work(model, input_tokens=100, output_tokens=3)
+        pairs = sum(range(1, 103))  # 102 tokens pass; each looks at all up to itself
+        attention = 4 * model.layers * model.heads * model.head_dim * pairs
+        assert work.flops == 2 * model.matmul_parameters * 102 + attention
+        assert work.moved_bytes == model.kv_bytes_per_token(kv_bytes=2.0) * (101 + 102)
+
+    def test_a_window_limits_both(self) -> None:
+        whole = _model("Llama-3.1-8B")
+        windowed = whole.model_copy(
+            update={"kv_cache": tuple(part.model_copy(update={"window_tokens": 64}) for part in whole.kv_cache)}
+        )
+        long, short = (request_work(model, input_tokens=1000, output_tokens=100) for model in (whole, windowed))
+        assert short.moved_bytes == whole.kv_bytes_per_token(kv_bytes=2.0) * 64 * 99
+        assert short.flops < long.flops
+
+    def test_longer_requests_never_need_less(self) -> None:
+        model = _model("Llama-3.1-8B")
+        flops = [request_work(model, input_tokens=i, output_tokens=o).flops for i, o in ((9, 9), (9, 10), (10, 10))]
+        assert flops == sorted(flops)
+
+
+class TestSystem:
+    @settings(max_examples=60, deadline=None)
+    @given(
+        st.sampled_from(["L4", "A100-80GB-SXM", "H100-SXM", "B200"]),
+        st.integers(1, 8000),
+        st.integers(1, 2000),
+        st.sampled_from([1, 2, 4, 8]),
+    )
+    def test_no_roofline_is_faster(self, gpu: str, input_tokens: int, output_tokens: int, gpus: int) -> None:
+        """A replica that wastes half its arithmetic cannot beat one that wastes nothing."""
+        sheet, model = builtin_gpus().get(gpu), _model("Llama-3.1-8B")
+        replica = Replica(model, sheet, gpus)
+        batch = replica.largest_batch(input_tokens + output_tokens)
+        if batch == 0:
+            return
+        state = steady_state(replica, batch=batch, input_tokens=input_tokens, output_tokens=output_tokens)
+        problem = MixProblem(
+            (Load("w", (10.0,)),),
+            (Supply("f", 1.0, slots=gpus),),
+            (ReplicaOption("o", gpu, 0, slots=gpus),),
+            (Route("o", 0, (Leg(0, (state.rate_rps,)),)),),
+        )
+        hardware = Hardware(sheet.dense_tflops["bf16"] * 1e12, sheet.bandwidth_gb_per_s * 1e9, gpus)
+        work = request_work(model, input_tokens=input_tokens, output_tokens=output_tokens)
+        bound = perfect_bound(problem, hardware=[hardware], work=[[work]])
+        assert bound.system is not None
+        assert bound.system.cost_usd_per_h <= bound.scheduler.cost_usd_per_h
+        assert bound.system.gpus <= bound.scheduler.gpus
+
+    def test_the_dearer_of_arithmetic_and_traffic_counts(self) -> None:
+        problem = mix_of(
+            (Load("w", (10.0,)),),
+            (Supply("a", 1.0), Supply("b", 3.0)),
+            (Way("a", "A", 0, 0, (1.0,)), Way("b", "B", 0, 1, (1.0,))),
+        )
+        hardware = [Hardware(100.0, 10.0), Hardware(200.0, 50.0)]
+        bound = perfect_bound(problem, hardware=hardware, work=[[Work(60.0, 10.0)]])
+        assert bound.system is not None
+        assert bound.system.gpus_of_one_type == {"A": 10.0, "B": 3.0}
+        assert bound.system.gpus == 3
+        assert bound.system.cost_usd_per_h == pytest.approx(max(600 / 100, 100 * 3 / 50))
+
+    def test_words(self) -> None:
+        problem = three_types()
+        bound = bound_of(problem)
+        assert in_words(bound).startswith(
+            "no scheduler with these rates could do with less than 3 GPUs, the plan has 4, or "
+        )
+        assert f"(the plan is {bound.above_scheduler:.1%} above)" in in_words(bound)
+
+
+def _model(name: str) -> ModelArchitecture:
+    return builtin_models().get(name)

@@ -1,0 +1,135 @@
+"""The next best mixes that do without a type of every better one, and what unused types would have to cost."""
+
+from dataclasses import replace
+from itertools import combinations
+
+import pytest
+from hypothesis import given, settings
+
+from planner.break_even import BreakEven, break_evens
+from planner.break_even import in_words as price_in_words
+from planner.problem import Change, Load, MixProblem, Supply
+from planner.questions import avoiding
+from planner.runner_up import RunnerUp, in_words, runners_up, type_names
+from tests.planner.inquiries import budget, cost, inquiry, limited_problems, solved, three_types
+from tests.planner.mixes import Way, mix_of
+
+
+def others(problem: MixProblem, *, count: int = 3) -> tuple[RunnerUp, ...]:
+    return runners_up(inquiry(problem), solved(problem), count=count)
+
+
+def types_of(problem: MixProblem, names: set[str]) -> frozenset[str]:
+    by_name = dict(zip((option.name for option in problem.options), type_names(problem), strict=True))
+    return frozenset(by_name[name] for name in names)
+
+
+class TestRunnersUp:
+    @settings(max_examples=25, deadline=None)
+    @given(limited_problems())
+    def test_never_better_in_order_and_each_without_a_type_of_all_before(self, problem: MixProblem) -> None:
+        plan, found = solved(problem), others(problem)
+        if not plan.status.has_mix:
+            assert found == ()
+            return
+        used = {o.name for o, n in zip(problem.options, plan.replicas, strict=True) if n}
+        supports = [types_of(problem, used)]
+        costs = [plan.cost_usd_per_h or 0.0]
+        for mix in found:
+            assert mix.proven
+            assert mix.cost_usd_per_h >= costs[-1] - 1e-6
+            assert mix.worse_by == pytest.approx(mix.cost_usd_per_h - costs[0], abs=1e-6)
+            support = types_of(problem, set(mix.replicas))
+            assert not any(earlier <= support for earlier in supports)
+            supports.append(support)
+            costs.append(mix.cost_usd_per_h)
+
+    @settings(max_examples=15, deadline=None)
+    @given(limited_problems())
+    def test_nothing_between_is_missed(self, problem: MixProblem) -> None:
+        """The first runner-up is the cheapest over every set of types that leaves out one of the plan's."""
+        plan = solved(problem)
+        if not plan.status.has_mix:
+            return
+        types = type_names(problem)
+        used = {name for name, n in zip(types, plan.replicas, strict=True) if n}
+        every = sorted(set(types))
+        sets = [set(names) for size in range(1, len(every) + 1) for names in combinations(every, size)]
+        costs = [
+            cost(avoiding(problem, [o for o, name in enumerate(types) if name in banned]))
+            for banned in sets
+            if banned & used
+        ]
+        possible = [value for value in costs if value is not None]
+        found = others(problem, count=1)
+        assert [mix.cost_usd_per_h for mix in found] == [pytest.approx(min(possible))] if possible else found == ()
+
+    def test_words(self) -> None:
+        problem = three_types()
+        first = others(problem)[0]
+        extra = first.cost_usd_per_h - 12.12
+        assert in_words(first, problem).endswith(
+            f"{first.cost_usd_per_h:.2f} $/h, {extra:.2f} $/h ({extra / 12.12:.1%}) more"
+        )
+
+    def test_options_of_one_gpu_type_are_told_apart_by_name(self) -> None:
+        supplies = (Supply("a", 1.0), Supply("b", 1.1))
+        ways = (Way("tp1", "H100", 0, 0, (1.0,)), Way("tp2", "H100", 0, 1, (1.0,)))
+        (found,) = others(mix_of((Load("w", (1.0,)),), supplies, ways))
+        assert (found.without, dict(found.replicas)) == (("tp1",), {"tp2": 1})
+        assert found.worse_by == pytest.approx(0.1)
+
+    def test_what_may_not_be_stopped_stays(self) -> None:
+        problem = three_types(stock=(None, None, None), change=Change(max_stopped=0))
+        running = tuple(replace(option, held=held) for option, held in zip(problem.options, (1, 0, 0), strict=True))
+        assert all("L4" in mix.replicas for mix in others(replace(problem, options=running)))
+
+    def test_none_without_time(self) -> None:
+        problem = three_types()
+        assert runners_up(inquiry(problem, deadline_s=0.0), solved(problem)) == ()
+
+
+class TestBreakEven:
+    def unused(self, problem: MixProblem) -> dict[str, BreakEven]:
+        return {entry.gpu: entry for entry in break_evens(inquiry(problem), solved(problem))}
+
+    def at(self, problem: MixProblem, entry: BreakEven, factor: float) -> MixProblem:
+        supplies = tuple(
+            replace(s, price_usd_per_h=s.price_usd_per_h * factor) if s.name == entry.supply else s
+            for s in problem.supplies
+        )
+        return replace(problem, supplies=supplies)
+
+    @pytest.mark.parametrize("price_usd_per_h", [6.0, 9.0, 20.0])
+    def test_below_it_the_plan_gets_cheaper_above_it_does_not(self, price_usd_per_h: float) -> None:
+        base = three_types(stock=(None, None, None), rate_rps=90.0)
+        supplies = (*base.supplies[:2], replace(base.supplies[2], price_usd_per_h=price_usd_per_h))
+        problem = replace(base, supplies=supplies)
+        before = cost(problem) or 0.0
+        for entry in self.unused(problem).values():
+            assert entry.proven
+            assert 0 < entry.factor < 1
+            assert (cost(self.at(problem, entry, entry.factor - 1e-3)) or 0.0) < before - 1e-9
+            assert cost(self.at(problem, entry, entry.factor + 1e-3)) == pytest.approx(before)
+
+    def test_words(self) -> None:
+        base = three_types(stock=(None, None, None), rate_rps=90.0)
+        problem = replace(base, supplies=(*base.supplies[:2], replace(base.supplies[2], price_usd_per_h=20.0)))
+        entry = self.unused(problem)["H100"]
+        price = f"{entry.factor * 20:.2f} $/h instead of 20.00 (H100)"
+        assert price_in_words(entry) == f"H100 is not used; it would pay below {price}"
+
+    def test_what_cannot_help_pays_at_no_price(self) -> None:
+        problem = three_types(stock=(None, None, None))
+        routes = (replace(problem.routes[0], legs=(replace(problem.routes[0].legs[0], max_rps=(0.0,) * 4),)),)
+        entry = self.unused(replace(problem, routes=(*routes, *problem.routes[1:])))["L4"]
+        assert (entry.factor, entry.proven) == (0.0, True)
+        assert price_in_words(entry) == "L4 is not used and would not be for nothing either"
+
+    def test_the_budget_counts_the_lower_price_too(self) -> None:
+        base = three_types(stock=(None, None, None), rate_rps=90.0)
+        problem = replace(base, supplies=(*base.supplies[:2], replace(base.supplies[2], price_usd_per_h=20.0)))
+        spent = cost(problem) or 0.0
+        limit = replace(budget(spent), units={f: s.price_usd_per_h for f, s in enumerate(problem.supplies)})
+        free, tight = self.unused(problem)["H100"], self.unused(replace(problem, limits=(limit,)))["H100"]
+        assert tight.factor == pytest.approx(free.factor)
