@@ -1,0 +1,184 @@
+"""A mix problem over time: the same options, a rate per period, and what moving between periods takes and costs.
+
+Symbols and units are those of docs/horizon.md, section 1.  The base problem says what a replica holds, what a unit
+costs and what may be had; its rates are those of no period in particular and are replaced per period.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from functools import cached_property
+from math import ceil
+from typing import Self
+
+from planner.problem import Goal, Limit, Load, MixProblem
+
+MAX_PERIODS = 1000
+ROUNDING_H = 1e-9  # a warm-up of exactly one period is one period, whatever the division leaves
+
+Rates = tuple[tuple[float, ...], ...]  # [load][bucket] in requests/s
+
+
+class Market(StrEnum):
+    """How a supply is paid."""
+
+    RESERVED = "reserved"  # a number of units for the whole horizon, used or not
+    ON_DEMAND = "on-demand"  # by the period
+    SPOT = "spot"  # by the period, and may be taken back: its options' uptime says how much of them is there
+    OWNED = "owned"  # by the period, usually the price of electricity or nothing
+
+
+@dataclass(frozen=True)
+class HorizonProblem:
+    """What to run in each of a row of equal periods."""
+
+    base: MixProblem
+    rates_rps: tuple[Rates, ...]  # [period][load][bucket]
+    period_h: float
+    markets: tuple[Market, ...]  # per supply
+    warmup_h: tuple[float, ...]  # per option, from hiring to serving
+    start_usd: float = 0.0  # per replica started
+    stop_usd: float = 0.0  # per replica stopped
+    initial: tuple[int, ...] | None = None  # replicas per option before the first period; None: the periods repeat
+    stock: tuple[tuple[int | None, ...], ...] | None = None  # [period][supply] in units; None: each supply's own
+    limits: tuple[tuple[Limit, ...], ...] | None = None  # [period]; None: those of the base in every period
+
+    def __post_init__(self) -> None:
+        for flaw in self._flaws():
+            raise ValueError(flaw)
+
+    @classmethod
+    def scaled(cls, base: MixProblem, factors: Sequence[Sequence[float]], **more: object) -> Self:
+        """Periods in which each load's rates are the base's times a factor: `factors[period][load]`."""
+        rates = tuple(
+            tuple(tuple(factor * rate for rate in load.rate_rps) for factor, load in zip(row, base.loads, strict=True))
+            for row in factors
+        )
+        return cls(base=base, rates_rps=rates, **more)  # type: ignore[arg-type]
+
+    @property
+    def periods(self) -> int:
+        """How many there are."""
+        return len(self.rates_rps)
+
+    @property
+    def hours(self) -> float:
+        """The length of the whole."""
+        return self.periods * self.period_h
+
+    @cached_property
+    def warmup_periods(self) -> tuple[int, ...]:
+        """Per option, whole periods that a replica stands before it serves."""
+        return tuple(max(0, ceil(hours / self.period_h - ROUNDING_H)) for hours in self.warmup_h)
+
+    @property
+    def longest_warmup(self) -> int:
+        """In whole periods."""
+        return max(self.warmup_periods, default=0)
+
+    def reserved(self, supply: int) -> bool:
+        """Whether a supply is paid for the whole horizon."""
+        return self.markets[supply] is Market.RESERVED
+
+    def available(self, period: int, supply: int) -> int | None:
+        """Units that can be had then; None: no limit."""
+        return self.base.supplies[supply].available if self.stock is None else self.stock[period][supply]
+
+    def limits_of(self, period: int) -> tuple[Limit, ...]:
+        """The limits that hold then."""
+        return self.base.limits if self.limits is None else self.limits[period]
+
+    def before(self, period: int) -> int | None:
+        """The period before; None: there is none, and what is held then is `initial`."""
+        if period > 0:
+            return period - 1
+        return self.periods - 1 if self.initial is None else None
+
+    def window(self, period: int, option: int) -> tuple[list[int], bool]:
+        """Periods in all of which a replica stands that serves in this one, and whether it stood from the start on."""
+        reach = range(period - self.warmup_periods[option], period + 1)
+        if self.initial is None:
+            return sorted({s % self.periods for s in reach}), False
+        return [s for s in reach if s >= 0], reach.start < 0
+
+    def ready(self, held: Sequence[Sequence[int]], period: int) -> tuple[int, ...]:
+        """Replicas that serve in a period if so many stand in each: those that stood all through their warm-up.
+
+        Whoever stops replicas stops those first that are not yet warm, so the least count of the window stays warm.
+        """
+        counts = []
+        for o in range(len(self.base.options)):
+            periods, from_start = self.window(period, o)
+            standing = [held[s][o] for s in periods]
+            counts.append(min([*standing, self.initial[o]] if from_start and self.initial else standing))
+        return tuple(counts)
+
+    def mix(self, period: int) -> MixProblem:
+        """The base with the rates, the stock and the limits of one period."""
+        supplies = tuple(
+            replace(supply, available=self.available(period, f)) for f, supply in enumerate(self.base.supplies)
+        )
+        return replace(self.base, loads=self._loads(period), supplies=supplies, limits=self.limits_of(period))
+
+    def merged(self, count: int) -> "HorizonProblem":
+        """Fewer, longer periods, each so many of these: the highest rates, the least stock and all limits of them.
+
+        Whatever holds for it holds for this problem when each of its periods is read as `count` equal ones.
+        """
+        groups = [range(start, start + count) for start in range(0, self.periods, count)]
+        if self.periods % count:
+            raise ValueError(f"count: {count}, expected a divisor of {self.periods}")
+        every = range(len(self.base.supplies))
+        return replace(
+            self,
+            rates_rps=tuple(self._highest(group) for group in groups),
+            period_h=self.period_h * count,
+            stock=tuple(tuple(self._least_stock(group, f) for f in every) for group in groups),
+            limits=tuple(tuple(limit for t in group for limit in self.limits_of(t)) for group in groups)
+            if self.limits is not None
+            else None,
+        )
+
+    def peak(self) -> "HorizonProblem":
+        """One period as long as the whole: planning the peak all day, with nothing to switch."""
+        return replace(self.merged(self.periods), initial=None)
+
+    def _loads(self, period: int) -> tuple[Load, ...]:
+        rates = self.rates_rps[period]
+        return tuple(replace(load, rate_rps=rates[w]) for w, load in enumerate(self.base.loads))
+
+    def _highest(self, group: Sequence[int]) -> Rates:
+        loads = zip(*(self.rates_rps[t] for t in group), strict=True)
+        return tuple(tuple(max(rates) for rates in zip(*load, strict=True)) for load in loads)
+
+    def _least_stock(self, group: Sequence[int], supply: int) -> int | None:
+        counts = (self.available(t, supply) for t in group)
+        return min((count for count in counts if count is not None), default=None)
+
+    def _flaws(self) -> list[str]:
+        base, flaws = self.base, []
+        if not 1 <= len(self.rates_rps) <= MAX_PERIODS:
+            flaws.append(f"rates_rps: {len(self.rates_rps)} periods, expected 1 to {MAX_PERIODS}")
+        shape = [len(load.rate_rps) for load in base.loads]
+        if any([len(load) for load in rates] != shape for rates in self.rates_rps):
+            flaws.append("rates_rps: expected one rate per period, load and bucket")
+        if any(not 0 <= rate < float("inf") for rates in self.rates_rps for load in rates for rate in load):
+            flaws.append("rates_rps: expected finite numbers of at least 0")
+        if not 0 < self.period_h < float("inf"):
+            flaws.append(f"period_h: {self.period_h}, expected a positive number")
+        per_option = {"warmup_h": self.warmup_h} | ({} if self.initial is None else {"initial": self.initial})
+        for name, values in per_option.items():
+            if len(values) != len(base.options) or any(not 0 <= value < float("inf") for value in values):
+                flaws.append(f"{name}: expected one number of at least 0 per option")
+        if len(self.markets) != len(base.supplies):
+            flaws.append("markets: expected one per supply")
+        flaws += [
+            f"{name}: expected one per period"
+            for name, rows in (("stock", self.stock), ("limits", self.limits))
+            if rows is not None and len(rows) != len(self.rates_rps)
+        ]
+        if min(self.start_usd, self.stop_usd) < 0:
+            flaws.append("start_usd, stop_usd: expected at least 0")
+        if base.goal not in {Goal.COST, Goal.SWITCHING} or base.losses or base.own_nodes or base.erring_buckets:
+            flaws.append("base: a horizon counts $ only, without losses, own nodes or erring profiles")
+        return flaws

@@ -1,0 +1,166 @@
+"""When to move to a new plan, window by window: at once where too little runs, slowly where too much does.
+
+Re-solving each window for the rate just seen lets noise flip whole replicas.  Three rules keep still what may stay:
+
+- Planned is not the last rate but a high quantile of the last windows, times a margin; the mix of sizes is their mean.
+- The running replicas stay as long as they hold the window's demand within its utilisation and cost at most `band` more
+  than the proven lower bound on any mix for the planned demand.
+- Cheaper is moved to only when that has been so for `patience` windows in a row; more is moved to at once.
+
+State in, decision out: nothing is remembered here, and no clock is read.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from math import ceil, fsum
+
+from planner.horizon.serving import Serving
+from planner.mix import MixSolution, solve_mix
+from planner.problem import Goal, Load, MixProblem
+from planner.solvers import Limits, Solver
+
+Rates = tuple[tuple[float, ...], ...]  # [load][bucket] in requests/s
+Counts = tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class StabilityPolicy:
+    """How much the plan may lag behind the load.  Defaults are for noise of about 5 % on windows of minutes."""
+
+    band: float = 0.05  # dearer than the bound by up to this share is not worth a move
+    patience: int = 6  # windows in a row that a saving must last
+    memory: int = 24  # windows that the forecast looks back on
+    quantile: float = 0.9  # of those windows' rates
+    margin: float = 0.05  # planned on top of the quantile
+
+    def __post_init__(self) -> None:
+        ranges = {
+            "band": (self.band, 0, 10),
+            "patience": (self.patience, 1, 100_000),
+            "memory": (self.memory, 1, 100_000),
+            "quantile": (self.quantile, 0, 1),
+            "margin": (self.margin, 0, 10),
+        }
+        for name, (value, least, most) in ranges.items():
+            if not least <= value <= most:
+                raise ValueError(f"{name}: {value}, expected {least} to {most}")
+
+
+@dataclass(frozen=True, slots=True)
+class StabilityState:
+    """What one window hands to the next."""
+
+    running: Counts  # replicas per option
+    seen: tuple[Rates, ...] = ()  # the last windows' rates, the newest last
+    dear_for: int = 0  # windows in a row in which a saving beyond the band was possible
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """What to run from now on, and why."""
+
+    running: Counts
+    reason: str
+    planned_rps: Rates
+    solution: MixSolution | None  # of the planned demand; None where none was needed
+    state: StabilityState  # for the next window
+    moved: bool
+
+
+def decide(
+    problem: MixProblem,
+    *,
+    state: StabilityState,
+    observed_rps: Rates,
+    policy: StabilityPolicy,
+    solver: Solver,
+    limits: Limits,
+    serving: Serving | None = None,
+) -> Decision:
+    """Keep the running replicas or move, given one window's rates.
+
+    `problem` says what there is to run; its rates and held replicas are replaced.  A `Serving` of it, handed over from
+    window to window, saves time and changes nothing.
+    """
+    serving = serving or Serving(problem)
+    seen = (*state.seen, observed_rps)[-policy.memory :]
+    planned = _planned(seen, policy)
+    now = replace(state, seen=seen)
+    if not serving(state.running, rates_rps=observed_rps):
+        return _grown(problem, now, planned, solver=solver, limits=limits)
+    solution = _solve(problem, now, planned, solver=solver, limits=limits)
+    excess = _excess(problem, solution, state.running)
+    if excess <= policy.band:
+        reason = f"holds the load and costs at most {100 * excess:.1f} % more than any mix can"
+        return _kept(replace(now, dear_for=0), planned, solution, reason)
+    dear_for = state.dear_for + 1
+    if dear_for < policy.patience:
+        reason = f"{100 * excess:.1f} % may be saved, but only for {dear_for} of {policy.patience} windows so far"
+        return _kept(replace(now, dear_for=dear_for), planned, solution, reason)
+    if solution.cost_usd_per_h is None or solution.cost_usd_per_h >= _cost_usd_per_h(problem, state.running):
+        return _kept(replace(now, dear_for=dear_for), planned, solution, "no cheaper mix was found within the limits")
+    reason = f"{100 * excess:.1f} % saved, and so for {dear_for} windows in a row"
+    return _moved(now, planned, solution, reason)
+
+
+def _planned(seen: Sequence[Rates], policy: StabilityPolicy) -> Rates:
+    """Per load the mean mix of sizes at a high quantile of the total, and never less than the newest window."""
+    planned = []
+    for load in zip(*seen, strict=True):
+        totals = sorted(fsum(rates) for rates in load)
+        high_rps = totals[max(0, ceil(policy.quantile * len(totals)) - 1)] * (1 + policy.margin)
+        means = [fsum(rates) / len(load) for rates in zip(*load, strict=True)]
+        mean_rps = fsum(means)
+        scale = high_rps / mean_rps if mean_rps > 0 else 0.0
+        planned.append(tuple(max(scale * mean, newest) for mean, newest in zip(means, load[-1], strict=True)))
+    return tuple(planned)
+
+
+def _grown(problem: MixProblem, state: StabilityState, planned: Rates, *, solver: Solver, limits: Limits) -> Decision:
+    """More at once: for the planned demand, or, where limits forbid that, for the newest window's."""
+    solution = _solve(problem, state, planned, solver=solver, limits=limits)
+    if solution.status.has_mix:
+        return _moved(state, planned, solution, "the running replicas do not hold the load")
+    bare = _solve(problem, state, state.seen[-1], solver=solver, limits=limits)
+    if bare.status.has_mix:
+        return _moved(state, state.seen[-1], bare, "the running replicas do not hold the load; no room for a margin")
+    reason = "the running replicas do not hold the load, and no mix within the limits does"
+    return _kept(state, planned, solution, reason)
+
+
+def _solve(problem: MixProblem, state: StabilityState, rates: Rates, *, solver: Solver, limits: Limits) -> MixSolution:
+    loads: tuple[Load, ...] = tuple(replace(load, rate_rps=row) for load, row in zip(problem.loads, rates, strict=True))
+    options = tuple(replace(option, held=n) for option, n in zip(problem.options, state.running, strict=True))
+    return solve_mix(replace(problem, loads=loads, options=options), solver=solver, limits=limits)
+
+
+def _excess(problem: MixProblem, solution: MixSolution, running: Counts) -> float:
+    """By which share of the bound the running replicas cost more; 0 where nothing is known to be cheaper.
+
+    By cost alone: whatever else the goal counts is counted when a move is made.
+    """
+    bound = solution.bound
+    if problem.goal not in {Goal.COST, Goal.SWITCHING} or not 0 < bound < float("inf"):
+        bound = solution.cost_usd_per_h or 0.0
+    if bound <= 0:
+        return 0.0 if not _cost_usd_per_h(problem, running) else float("inf")
+    return max(0.0, _cost_usd_per_h(problem, running) / bound - 1)
+
+
+def _cost_usd_per_h(problem: MixProblem, counts: Counts) -> float:
+    gpus = [0] * len(problem.supplies)
+    for option, count in zip(problem.options, counts, strict=True):
+        gpus[option.supply] += option.slots * count
+    return problem.cost_usd_per_h(
+        tuple(ceil(used / supply.slots) for used, supply in zip(gpus, problem.supplies, strict=True))
+    )
+
+
+def _kept(state: StabilityState, planned: Rates, solution: MixSolution, reason: str) -> Decision:
+    return Decision(state.running, reason, planned, solution, state, moved=False)
+
+
+def _moved(state: StabilityState, planned: Rates, solution: MixSolution, reason: str) -> Decision:
+    after = replace(state, running=solution.replicas, dear_for=0)
+    moved = after.running != state.running
+    return Decision(after.running, reason, planned, solution, after, moved=moved)

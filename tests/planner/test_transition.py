@@ -1,0 +1,169 @@
+"""Transitions: what stops was replaced before, at every prefix the demand is served."""
+
+from dataclasses import replace
+from itertools import pairwise
+
+import pytest
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+
+from planner.horizon.serving import Serving
+from planner.mix import route
+from planner.problem import Limit, LimitKind, Load, MixProblem, Supply
+from planner.solvers import SolverError
+from planner.transition import Action, Pace, Transition, transition
+from tests.planner.mixes import Way, mix_of, mix_problems
+
+ROUTING_H, DRAIN_H = 0.02, 0.1
+
+
+def pace(problem: MixProblem, *, warmup_h: float = 0.5) -> Pace:
+    return Pace((warmup_h,) * len(problem.options), routing_h=ROUTING_H, drain_h=DRAIN_H)
+
+
+def moved(problem: MixProblem, current: tuple[int, ...], target: tuple[int, ...]) -> Transition:
+    return transition(problem, current=current, target=target, pace=pace(problem))
+
+
+def replacement(*, stock: int | None, rate_rps: float = 4.0) -> MixProblem:
+    """Two ways to run on the same machines: as slow, or as fast for the same price."""
+    return mix_of(
+        loads=(Load("chat", (rate_rps,)),),
+        supplies=(Supply("rack", 2.0, available=stock),),
+        ways=(Way("old", "L4", 0, 0, (1.0,)), Way("new", "L4", 0, 0, (2.0,))),
+    )
+
+
+def actions(plan: Transition) -> list[tuple[Action, dict[int, int]]]:
+    return [(step.action, dict(step.replicas)) for step in plan.steps]
+
+
+def counts(width: int) -> st.SearchStrategy[tuple[int, ...]]:
+    return st.lists(st.integers(0, 4), min_size=width, max_size=width).map(tuple)
+
+
+class TestMakeBeforeBreak:
+    @settings(max_examples=60, deadline=None)
+    @given(st.data())
+    def test_at_every_prefix_the_running_replicas_serve(self, data: st.DataObject) -> None:
+        problem = data.draw(mix_problems(most_units=None) | mix_problems(most_units=6))
+        current, target = data.draw(counts(len(problem.options))), data.draw(counts(len(problem.options)))
+        serves = Serving(problem)
+        assume(serves(current) and serves(target))
+        plan = moved(problem, current, target)
+        for step in plan.steps:
+            route(problem, replicas=step.running)
+        if all(supply.available is None for supply in problem.supplies):
+            assert plan.possible
+        if plan.possible:
+            assert (plan.steps[-1].running if plan.steps else current) == target
+
+    @settings(max_examples=60, deadline=None)
+    @given(st.data())
+    def test_nothing_stops_before_its_requests_are_elsewhere(self, data: st.DataObject) -> None:
+        problem = data.draw(mix_problems(most_units=None))
+        current, target = data.draw(counts(len(problem.options))), data.draw(counts(len(problem.options)))
+        assume(Serving(problem)(current) and Serving(problem)(target))
+        for before, step in pairwise(moved(problem, current, target).steps):
+            if step.action is Action.STOP:
+                assert before.action is Action.ROUTE
+                gone = {o for o in step.replicas if step.running[o] == 0}
+                assert not any(leg.option in gone for r, _ in before.shares for leg in problem.routes[r].legs)
+
+    @settings(max_examples=40, deadline=None)
+    @given(st.data())
+    def test_without_limits_every_start_precedes_every_stop(self, data: st.DataObject) -> None:
+        problem = data.draw(mix_problems(most_units=None))
+        current, target = data.draw(counts(len(problem.options))), data.draw(counts(len(problem.options)))
+        assume(Serving(problem)(target))
+        kinds = [step.action for step in moved(problem, current, target).steps]
+        assert kinds == sorted(kinds, key=[Action.START, Action.ROUTE, Action.STOP].index)
+
+    @settings(max_examples=40, deadline=None)
+    @given(st.data())
+    def test_the_stock_is_never_exceeded(self, data: st.DataObject) -> None:
+        problem = data.draw(mix_problems(most_units=4))
+        current, target = data.draw(counts(len(problem.options))), data.draw(counts(len(problem.options)))
+        for step in moved(problem, current, target).steps:
+            for f, supply in enumerate(problem.supplies):
+                used, held = (
+                    sum(option.slots * n for option, n in zip(problem.options, row, strict=True) if option.supply == f)
+                    for row in (step.running, current)
+                )
+                assert used <= max(supply.slots * (supply.available or 0), held)
+
+
+class TestWaves:
+    def test_room_for_both_takes_one_wave(self) -> None:
+        plan = moved(replacement(stock=6), (4, 0), (0, 2))
+        assert actions(plan) == [(Action.START, {1: 2}), (Action.ROUTE, {}), (Action.STOP, {0: 4})]
+        assert plan.reason == "all replicas start before any stops"
+
+    def test_without_room_for_both_waves_take_turns(self) -> None:
+        plan = moved(replacement(stock=5), (4, 0), (0, 2))
+        assert plan.possible
+        assert plan.waves == 2
+        assert plan.missing_units == {0: 1}
+        assert plan.reason == "2 waves, as old and new do not fit at once: 1 more of rack would allow one wave"
+        assert [step.running for step in plan.steps if step.action is Action.STOP] == [(2, 1), (0, 2)]
+
+    def test_without_any_room_it_says_what_is_missing(self) -> None:
+        plan = moved(replacement(stock=4), (4, 0), (0, 2))
+        assert not plan.possible
+        assert plan.steps == ()
+        assert plan.missing_units == {0: 2}
+        assert "2 more of rack" in plan.reason
+
+    def test_power_counts_old_and_new(self) -> None:
+        power = Limit("rack power", LimitKind.POWER, 5.0, replicas={0: 1.0, 1: 1.0})
+        plan = moved(replace(replacement(stock=None), limits=(power,)), (4, 0), (0, 2))
+        assert plan.waves == 2
+        assert "power" in plan.reason
+
+    def test_the_order_that_frees_room_is_found(self) -> None:
+        """Starting the replica that nobody needs first would block the rack for good."""
+        problem = mix_of(
+            loads=(Load("a", (4.0,)), Load("b", (1.0,))),
+            supplies=(Supply("rack", 1.0, available=6),),
+            ways=(
+                Way("spare", "L4", 1, 0, (1.0,)),
+                Way("old", "L4", 0, 0, (1.0,)),
+                Way("new", "L4", 0, 0, (4.0,)),
+            ),
+        )
+        plan = moved(problem, (1, 4, 0), (2, 0, 1))
+        assert plan.possible
+        assert plan.steps[0].replicas == {2: 1}
+
+
+class TestWhatItTakes:
+    def test_time_is_that_of_the_slowest_start_then_routing_then_draining(self) -> None:
+        plan = moved(replacement(stock=6), (4, 0), (0, 2))
+        assert plan.duration_h == pytest.approx(0.5 + ROUTING_H + DRAIN_H)
+
+    def test_temporary_cost_is_what_is_hired_beyond_the_target(self) -> None:
+        plan = moved(replacement(stock=6), (4, 0), (0, 2))
+        assert plan.temporary_usd == pytest.approx((6 - 2) * 2.0 * plan.duration_h)
+
+    def test_a_target_that_does_not_serve_is_refused(self) -> None:
+        plan = moved(replacement(stock=6), (4, 0), (1, 1))
+        assert (plan.possible, plan.reason) == (False, "the target does not serve the demand")
+
+    def test_nothing_to_do_is_no_step(self) -> None:
+        assert moved(replacement(stock=6), (4, 0), (4, 0)).steps == ()
+
+
+class TestServing:
+    @settings(max_examples=80, deadline=None)
+    @given(st.data())
+    def test_agrees_with_routing(self, data: st.DataObject) -> None:
+        problem = data.draw(mix_problems(most_units=None))
+        problem = replace(problem, loads=tuple(replace(load, min_replicas=0) for load in problem.loads))
+        serves = Serving(problem)
+        for replicas in data.draw(st.lists(counts(len(problem.options)), min_size=1, max_size=4)):
+            try:
+                route(problem, replicas=replicas)
+                routed = True
+            except SolverError:
+                routed = False
+            assert serves(replicas) == routed
