@@ -1,8 +1,8 @@
 """How one replica is run: the model, the GPU, the precisions, the parallelism, the clock and its part in the work.
 
-A replica takes `tensor_parallel x attention_data_parallel x pipeline_parallel` GPUs.  Attention and the dense layers are
-split over `tensor_parallel` GPUs and repeated for each rank of `attention_data_parallel` (DP attention of SGLang and
-vLLM); routed experts are split over the GPUs of both: `expert_parallel` ways by expert, the rest inside each expert.
+A replica takes `tensor_parallel x attention_data_parallel x pipeline_parallel` GPUs.  Attention and the dense layers
+are split over `tensor_parallel` GPUs and repeated for each rank of `attention_data_parallel` (DP attention of SGLang
+and vLLM); routed experts are split over the GPUs of both: `expert_parallel` ways by expert, the rest inside each.
 """
 
 from dataclasses import dataclass
@@ -82,6 +82,33 @@ class ReplicaConfig:
     def base_arithmetic(self) -> Precision | None:
         """What the products beside the routed experts are done in."""
         return next((kind for kind in ARITHMETIC[self.base_precision] if kind in self.gpu.dense_tflops), None)
+
+    @property
+    def embedding_parameters(self) -> int:
+        """Input embedding and output head, which stay in 16 bit."""
+        return self.model.embedding_parameters * (1 if self.model.tied_embeddings else 2)
+
+    @cached_property
+    def base_parameters(self) -> int:
+        """Everything but embedding, output head and routed experts."""
+        return self.model.parameters - self.model.routed_parameters - self.embedding_parameters
+
+    @cached_property
+    def base_bytes(self) -> float:
+        """Weights beside the routed experts, once."""
+        quantised = self.base_parameters * PARAMETER_BYTES[self.base_precision]
+        return quantised + self.embedding_parameters * SIXTEEN_BIT_BYTES
+
+    @cached_property
+    def expert_bytes(self) -> float:
+        """All routed experts, once."""
+        return self.model.routed_parameters * PARAMETER_BYTES[self.precision]
+
+    @cached_property
+    def weight_bytes_per_gpu(self) -> float:
+        """Weights that one GPU holds."""
+        stage = self.base_bytes / self.tensor_parallel + self.expert_bytes / self.stage_gpus
+        return stage / self.pipeline_parallel
 
     def tflops(self, arithmetic: Precision | None) -> float:
         """Dense compute of one GPU at this clock."""

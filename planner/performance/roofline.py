@@ -1,8 +1,8 @@
-"""An uncalibrated roofline with steady-state continuous batching (docs/formulation.md, section 6).
+"""An uncalibrated roofline with steady-state continuous batching: one GPU type, tensor parallelism, 16 bit, means only.
 
 Rooflines per step as in LLM-Viewer (arXiv 2402.16363): the slower of moving the bytes and doing the arithmetic.  The
-coefficients are round numbers chosen by hand, not fitted; `bench/roofline_error.py` measures how far off they are, and
-only where it has measured does a rate get an interval.
+coefficients are round numbers chosen by hand.  The planner asks `planner.performance.rates`; this one makes tables of
+data sheets for benchmarks and physical limits for tests.
 """
 
 from dataclasses import dataclass
@@ -11,6 +11,7 @@ from functools import cached_property
 from fleet.gpus import GpuSpec
 from fleet.models import ModelArchitecture
 from fleet.slo import Metric, Slo
+from planner.performance.estimate import Estimate
 
 SIXTEEN_BIT_BYTES = 2  # weights, activations and cache: the one precision this model covers
 MS_PER_S = 1000.0
@@ -28,14 +29,6 @@ class Coefficients:
     all_reduce_latency_s: float = 10e-6
     all_reduces_per_layer: int = 2  # after attention and after the MLP (Megatron-LM, arXiv 1909.08053)
     max_batch: int = 256  # vLLM's default max_num_seqs on most GPUs
-
-
-@dataclass(frozen=True, slots=True)
-class Estimate:
-    """The highest rate for one request size; when it is 0, the reason."""
-
-    max_rps: float
-    reason: str | None = None
 
 
 @dataclass(frozen=True)

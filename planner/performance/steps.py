@@ -28,20 +28,27 @@ class StepCosts:
     max_sequences: int  # running at once
     chunk_tokens: int  # tokens of one iteration, decoded ones included
     expert_token_s: float = 0.0  # arithmetic of one token in its routed experts
+    hidden_share: float = 0.0  # of a prompt's work that does not delay those who decode beside it
 
 
 def step_s(
     costs: StepCosts, *, decoding: float, cached_tokens: float, prompt_tokens: float = 0.0, pairs: float = 0.0
 ) -> float:
-    """One iteration: `decoding` sequences holding `cached_tokens` between them, and a chunk of prompts beside them."""
-    tokens = decoding + prompt_tokens
-    touched = 1.0 - pow(1.0 - costs.expert_share, tokens)
-    return (
-        costs.fixed_s
-        + max(costs.weights_s, costs.token_s * tokens)
-        + max(costs.experts_s * touched, costs.expert_token_s * tokens)
-        + costs.traffic_s * tokens
-        + costs.cached_token_s * cached_tokens
-        + costs.pair_s * pairs
-        + costs.sequence_s * decoding
-    )
+    """One iteration: `decoding` sequences holding `cached_tokens` between them, and a chunk of prompts beside them.
+
+    Prompts add their work to what decoding takes, less the share that a busy iteration hides; alone, they hide as much
+    reading of weights as they do arithmetic.
+    """
+    if decoding > 0.0:
+        touched = 1.0 - pow(1.0 - costs.expert_share, decoding)
+        dense_s = max(costs.weights_s, costs.token_s * decoding)
+        experts_s = max(costs.experts_s * touched, costs.expert_token_s * decoding)
+        share = 1.0 - costs.hidden_share
+    else:
+        touched = 1.0 - pow(1.0 - costs.expert_share, prompt_tokens)
+        dense_s = max(0.0, costs.weights_s - costs.token_s * prompt_tokens)
+        experts_s = max(0.0, costs.experts_s * touched - costs.expert_token_s * prompt_tokens)
+        share = 1.0
+    work_s = (costs.token_s + costs.expert_token_s + costs.traffic_s) * prompt_tokens + costs.pair_s * pairs
+    each_s = (costs.traffic_s + costs.sequence_s) * decoding + costs.cached_token_s * cached_tokens
+    return costs.fixed_s + dense_s + experts_s + each_s + share * work_s

@@ -1,0 +1,75 @@
+"""How far the performance model is from measured points that it was not fitted on, and the plain roofline beside it.
+
+Each row holds points back, fits the rest anew and predicts what was held back; nothing comes from the shipped file.
+The points are aiconfigurator's `silicon_sample.csv`; they are looked for under FLEETWRIGHT_PLANNER_DATA or beside the
+project, in ../shared/data/planner, and are not part of it.
+"""
+
+import csv
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from fleet.gpus import builtin_gpus
+from fleet.models import builtin_models
+from planner.performance.coefficients import UNCALIBRATED
+from planner.performance.sample import Sample, predict
+from planner.performance.silicon import read_points, silicon_models
+from planner.performance.validation import Validation, held_back, mape, validate
+
+VARIABLE = "FLEETWRIGHT_PLANNER_DATA"
+BESIDE = Path(__file__).parent.parent.parent / "shared" / "data" / "planner"
+POINTS = Path("aiconfigurator") / "silicon_sample.csv"
+SEED = 0
+METRICS = ("tpot", "ttft")
+
+
+def run() -> list[dict[str, Any]]:
+    """Two rows per split; where there are no points, one that says so."""
+    path = Path(os.environ.get(VARIABLE, BESIDE)) / POINTS
+    if not path.is_file():
+        return [{"held_back": f"skipped: no measured points, set {VARIABLE} to where {POINTS} is"}]
+    with path.open(newline="", encoding="utf-8") as file:
+        reading = read_points(csv.DictReader(file), gpus=builtin_gpus(), models=(builtin_models(), silicon_models()))
+    sample = Sample(reading.points)
+    rows = []
+    for split, held in held_back(sample, seed=SEED):
+        rows += _rows(validate(sample, split=split, held=held))
+    for metric in METRICS:
+        unseen = [row for row in rows if row["held_back"].startswith("without") and row["metric"] == metric]
+        rows.append(_mean("mean over GPU types left out", metric, unseen))
+    return [*rows, *_rejected(reading.rejected)]
+
+
+def _rows(validation: Validation) -> list[dict[str, Any]]:
+    sample, plain = validation.held_back, predict(validation.held_back, UNCALIBRATED)
+    found = []
+    for metric in METRICS:
+        measured, ours = getattr(sample, f"{metric}_s"), getattr(validation.predicted, f"{metric}_s")
+        found.append(
+            {
+                "held_back": validation.split,
+                "metric": metric,
+                "points": len(sample.points),
+                "mape_percent": 100 * mape(ours, measured),
+                "median_error_percent": 100 * float(np.median(np.abs(ours / measured - 1))),
+                "in_interval_percent": 100 * getattr(validation.error, f"{metric}_coverage"),
+                "plain_roofline_mape_percent": 100 * mape(getattr(plain, f"{metric}_s"), measured),
+            }
+        )
+    return found
+
+
+def _mean(name: str, metric: str, rows: list[dict[str, Any]]) -> dict[str, Any]:
+    keys = [key for key in rows[0] if key not in {"held_back", "metric", "points"}]
+    means = {key: float(np.mean([row[key] for row in rows])) for key in keys}
+    return {"held_back": name, "metric": metric, "points": sum(row["points"] for row in rows), **means}
+
+
+def _rejected(reasons: Mapping[str, int]) -> list[dict[str, Any]]:
+    return [
+        {"held_back": f"not used: {reason}", "metric": "rows", "points": count} for reason, count in reasons.items()
+    ]

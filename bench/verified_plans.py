@@ -1,0 +1,87 @@
+"""Plans for the Azure conversation and code traces, each replayed: do their p99 limits hold, and is any GPU to spare?
+
+The traces lie beside the project (FLEETWRIGHT_POWER_DATA says where); without them, traffic is drawn from the presets
+that were fitted on them.  FLEETWRIGHT_BENCH_FULL=1 replays a day per plan instead of the hour that the traces last.
+"""
+
+import os
+import time
+from datetime import UTC, datetime
+from itertools import product
+from typing import Any
+
+from bench.data import text
+from fleet.gpus import builtin_gpus
+from fleet.models import builtin_models
+from fleet.offers import builtin_prices
+from planner import Plan, PlanRequest, plan
+
+TRACES = {
+    "azure-conversation": ("AzureLLMInferenceTrace_conv_2023.csv.gz", 5.53),
+    "azure-code": ("AzureLLMInferenceTrace_code_2023.csv.gz", 2.57),
+}
+MODELS = {
+    "Llama-3.1-8B": {"ttft_ms": {"p99": 2000}, "tpot_ms": {"p99": 60}},
+    "Llama-3.1-70B": {"ttft_ms": {"p99": 6000}, "tpot_ms": {"p99": 100}},
+}
+SPEEDS = (1, 2, 5, 10, 20)  # times the trace's own rate
+HOURS = 24.0 if os.environ.get("FLEETWRIGHT_BENCH_FULL") else 1.0
+
+
+def run() -> list[dict[str, Any]]:
+    """One row per plan, and one for all."""
+    rows = [_row(*case) for case in product(TRACES, MODELS, SPEEDS)]
+    return [*rows, _all(rows)]
+
+
+def _row(trace: str, model: str, speed: int) -> dict[str, Any]:
+    started_s = time.perf_counter()
+    answer = _answer(trace, model, speed)
+    (proof,) = answer.proofs
+    tight = proof.tightness is not None and proof.tightness.tight
+    return {
+        "trace": trace,
+        "model": model,
+        "rate_rps": TRACES[trace][1] * speed,
+        "mix": " + ".join(f"{entry.count} x {entry.option}" for entry in answer.allocation),
+        "cost_usd_per_h": answer.cost_usd_per_h or 0.0,
+        "gap": answer.gap or 0.0,
+        "requests": proof.requests,
+        "utilisation": proof.utilisation,
+        "worst_of_limit": max((limit.measured_ms or 1e9) / limit.limit_ms for limit in proof.verdict.limits),
+        "verified": "yes" if answer.verified else "no",
+        "tight": "yes" if tight else "no",
+        "seconds": time.perf_counter() - started_s,
+    }
+
+
+def _answer(trace: str, model: str, speed: int) -> Plan:
+    file, rate_rps = TRACES[trace]
+    trace_csv = text("power", file)
+    sizes = {"preset": trace} if trace_csv is None else {"trace_csv": trace_csv}
+    workload = {"name": trace, "model": model, "rate_rps": rate_rps * speed, "buckets": sizes, "slo": MODELS[model]}
+    request = {"workloads": [workload], "replay": {"hours": HOURS}, "time_limit_s": 60}
+    return plan(
+        PlanRequest.model_validate(request),
+        gpus=builtin_gpus(),
+        models=builtin_models(),
+        prices=builtin_prices(),
+        now=datetime.now(UTC),
+        clock_s=time.perf_counter,
+        questions=False,
+    )
+
+
+def _all(rows: list[dict[str, Any]]) -> dict[str, Any]:
+    def share(column: str) -> str:
+        return f"{sum(row[column] == 'yes' for row in rows)} of {len(rows)}"
+
+    totals: dict[str, Any] = dict.fromkeys(rows[0], "")
+    return totals | {
+        "trace": "all",
+        "cost_usd_per_h": sum(row["cost_usd_per_h"] for row in rows),
+        "requests": sum(row["requests"] for row in rows),
+        "verified": share("verified"),
+        "tight": share("tight"),
+        "seconds": sum(row["seconds"] for row in rows),
+    }

@@ -1,0 +1,194 @@
+"""A replica that requests reach at random: its latencies, mean and percentiles, by how many it decodes on average.
+
+The number that decodes follows an infinite server's: mean B, variance B (1 + cv^2) / 2 for arrivals whose gaps have the
+coefficient of variation cv.  A larger batch slows itself down and so stays larger: with g the relative growth of TPOT
+over that of B, fluctuations grow by 1 / (1 - g) (the linear noise of a birth and death process).  A request sees itself
+and the others, averaged over its stay; that leaves two thirds of the variance where nothing feeds back (the covariance
+falls linearly over a stay), and all of it where the batch changes slowly.  A TPOT percentile is the step time at the
+batch's percentile.  For the first token a request waits for a place and for its prompt's turn; both waits have
+exponential tails.  Percentiles of parts are added, as if one request had bad luck everywhere, which is on the safe
+side.  (docs/performance.md, section 4)
+
+Requests are taken at the sizes given, all alike; for the wait for a turn prompts vary as an exponential does.
+"""
+
+from dataclasses import dataclass
+from functools import cached_property
+from statistics import NormalDist
+
+import numpy as np
+
+from fleet.slo import Metric, Statistic
+from planner.performance.coefficients import Coefficients, Reached, Terms
+from planner.performance.config import KV_BYTES, ReplicaConfig
+from planner.performance.demands import Array, Demands
+from planner.performance.features import collapsed, config_features, correction_of, load_features
+from planner.performance.queueing import slots_wait_s, turn_wait_s, wait_quantile_s
+from planner.performance.rooflines import decode_s, prompt_alone_s, prompt_work_s
+
+MOST_GAIN = 0.95
+AVERAGED = 2 / 3  # of the variance of the number seen, after averaging over a stay
+PROMPT_CV = 1.0
+STAY_CV = 0.5  # outputs of one bucket
+LINK_REACHED = 0.8  # of a host link's rate, for transfers of megabytes
+
+
+@dataclass(frozen=True)
+class OpenLoop:
+    """Rows are request sizes, columns mean numbers of decoding sequences."""
+
+    config: ReplicaConfig
+    coefficients: Coefficients
+    demand: Demands  # each field with a second axis of length one
+    decoding: Array  # mean number, of prompts in service for a replica that only reads prompts
+    places: Array  # most sequences at once
+    arrival_cv: float
+
+    @property
+    def reached(self) -> Reached:
+        """Of the hardware."""
+        return self.coefficients.reached
+
+    def tpot_s(self, statistic: Statistic) -> Array:
+        """Time per output token after the first."""
+        return self._mean_tpot_s if statistic is Statistic.MEAN else self._tpot_s(self._seen(statistic))
+
+    def ttft_s(self, statistic: Statistic) -> Array:
+        """Time to the first token, the cache's way to a decode replica included where there is one."""
+        turn_s, place_s = self._turn_wait_s, self._place_wait_s
+        if (quantile := statistic.quantile) is not None:
+            turn_s = wait_quantile_s(turn_s, delayed=self.turn_load, quantile=quantile)
+            place_s = wait_quantile_s(place_s, delayed=self._place_load, quantile=quantile)
+        return self._first_token_s(self._seen(statistic)) + turn_s + place_s
+
+    def e2e_s(self, statistic: Statistic) -> Array:
+        """Time of the whole request."""
+        first_s = 0.0 if self.config.role == "decode" else self.ttft_s(statistic)
+        return first_s + (self.demand.output_tokens - 1) * self.tpot_s(statistic)
+
+    def latency_s(self, metric: Metric, statistic: Statistic) -> Array:
+        """Any of them."""
+        by_metric = {Metric.TTFT: self.ttft_s, Metric.TPOT: self.tpot_s, Metric.E2E: self.e2e_s}
+        return by_metric[metric](statistic)
+
+    @cached_property
+    def rate_rps(self) -> Array:
+        """Arrivals that keep so many decoding (Little's law); on a prefill replica, so many prompts in service."""
+        if self.config.role == "prefill":
+            return self.decoding / self._work_s
+        return self.decoding / (self.demand.output_tokens * self._mean_tpot_s)
+
+    @cached_property
+    def turn_load(self) -> Array:
+        """Share of the time in which a prompt is read."""
+        if self.config.role == "decode":
+            return np.zeros_like(self.decoding)
+        return np.minimum(1.0, self.rate_rps * self._work_s)
+
+    @cached_property
+    def _work_s(self) -> Array:
+        """One prompt's work while others decode."""
+        apart = self.config.role != "both"
+        share = 1.0 if apart else self.reached.interference
+        return share * prompt_work_s(self.demand, self.reached) * np.exp(self._correction(self._terms[0], np.ones(1)))
+
+    @cached_property
+    def _turn_wait_s(self) -> Array:
+        return turn_wait_s(
+            load=self.turn_load, service_s=self._work_s, arrival_cv=self.arrival_cv, service_cv=PROMPT_CV
+        )
+
+    @cached_property
+    def _place_wait_s(self) -> Array:
+        if self.config.role == "prefill":
+            return np.zeros_like(self.decoding)
+        stay_s = self.demand.output_tokens * self._mean_tpot_s / (1 - self._gain)
+        return slots_wait_s(
+            busy=self.decoding,
+            slots=self.places,
+            service_s=stay_s,
+            arrival_cv=self.arrival_cv,
+            service_cv=STAY_CV,
+        )
+
+    @cached_property
+    def _place_load(self) -> Array:
+        """Share of requests that find no place (Sakasegawa's numerator)."""
+        busy = np.minimum(1.0, self.decoding / self.places)
+        return np.asarray(busy ** (np.sqrt(2 * (self.places + 1)) - 1))
+
+    def _seen(self, statistic: Statistic) -> Array:
+        """Sequences in a request's steps, itself among them."""
+        others = np.zeros_like(self.decoding) if self.config.role == "prefill" else self.decoding
+        if (quantile := statistic.quantile) is not None:
+            averaged = 1 - (1 - self._gain) * (1 - AVERAGED)
+            spread = np.sqrt(others * (1 + self.arrival_cv**2) / 2 * averaged / (1 - self._gain))
+            others = np.maximum(0.0, others + NormalDist().inv_cdf(quantile) * spread)
+        return np.minimum(1 + others, np.maximum(1.0, self.places))
+
+    @cached_property
+    def _gain(self) -> Array:
+        """How much a larger batch slows itself down: relative growth of TPOT over that of the batch, along the grid."""
+        if self.config.role == "prefill" or self.decoding.shape[1] < 2:
+            return np.zeros_like(self.decoding)
+        slower = np.gradient(np.log(self._mean_tpot_s), axis=1) / np.gradient(np.log(self.decoding), axis=1)
+        return np.asarray(np.clip(slower, 0.0, MOST_GAIN))
+
+    @cached_property
+    def _mean_tpot_s(self) -> Array:
+        return self._tpot_s(self._seen(Statistic.MEAN))
+
+    def _tpot_s(self, batch: Array) -> Array:
+        step_s = decode_s(self.demand, self.reached, batch)
+        if self.config.role == "both":
+            work_s = self.reached.interference * prompt_work_s(self.demand, self.reached)
+            step_s = step_s + batch * work_s / self.demand.output_tokens
+        return step_s * np.exp(self._correction(self._terms[0], batch))
+
+    def corrections(self, batch: Array) -> tuple[Array, Array]:
+        """Logarithms of what TPOT and TTFT are multiplied by."""
+        return self._correction(self._terms[0], batch), self._correction(self._terms[1], batch)
+
+    @property
+    def first_token_alone_s(self) -> Array:
+        """Physical time to the first token with nobody else there, before the correction."""
+        return self._first_token_physical_s(np.ones((1, 1)))
+
+    def _first_token_physical_s(self, batch: Array) -> Array:
+        reached = self.reached
+        return (
+            reached.request_s
+            + prompt_alone_s(self.demand, reached)
+            + reached.first_steps * decode_s(self.demand, reached, batch)
+            + (reached.transfer_s if self.config.role == "prefill" else 0.0)
+        )
+
+    def _first_token_s(self, batch: Array) -> Array:
+        _, correction = self.corrections(batch)
+        return self._first_token_physical_s(batch) * np.exp(correction) + self._transfer_s
+
+    @cached_property
+    def _transfer_s(self) -> Array:
+        """The prompt's cache over the host links, all GPUs of the replica at once."""
+        if self.config.role != "prefill":
+            return np.zeros(1)
+        config = self.config
+        link = config.gpu.pcie_gb_per_s if config.kv_link_gb_per_s is None else config.kv_link_gb_per_s
+        tokens = self.demand.input_tokens.ravel()
+        sent = [config.model.kv_cache_bytes(tokens=int(n), kv_bytes=KV_BYTES[config.kv_precision]) for n in tokens]
+        return np.array(sent)[:, None] / (LINK_REACHED * link * 1e9 * config.gpus)
+
+    @cached_property
+    def _terms(self) -> tuple[Terms, Terms]:
+        fixed = config_features(self.config, software_age=self.coefficients.software_age)
+        chosen = self.coefficients.correction(self.config.gpu.name)
+        return collapsed(chosen.tpot, fixed), collapsed(chosen.ttft, fixed)
+
+    def _correction(self, terms: Terms, batch: Array) -> Array:
+        load = load_features(
+            batch=batch,
+            input_tokens=self.demand.input_tokens,
+            output_tokens=self.demand.output_tokens,
+            apart=float(self.config.role != "both"),
+        )
+        return correction_of(terms, {"one": 1.0, **load})

@@ -1,0 +1,1 @@
+"""The performance model: physics, fit, and the rates that follow."""

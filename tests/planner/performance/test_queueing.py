@@ -1,0 +1,43 @@
+"""Waiting, against cases with an exact answer."""
+
+import numpy as np
+import pytest
+
+from planner.performance.demands import Array
+from planner.performance.queueing import slots_wait_s, turn_wait_s, wait_quantile_s
+
+
+def one(value: float) -> Array:
+    return np.array([value])
+
+
+def test_one_place_and_poisson_arrivals_give_pollaczek_and_khinchine() -> None:
+    load, service_s = 0.8, 2.0
+    for service_cv in (0.0, 1.0):
+        exact_s = load * service_s / (1 - load) * (1 + service_cv**2) / 2
+        found = turn_wait_s(load=one(load), service_s=one(service_s), arrival_cv=1.0, service_cv=service_cv)
+        assert found.item() == pytest.approx(exact_s)
+
+
+def test_many_places_come_close_to_erlang_c() -> None:
+    """M/M/c with c = 10 and load 0.9: the mean wait is 0.669 service times (Erlang's C 0.669)."""
+    found = slots_wait_s(busy=one(9.0), slots=one(10.0), service_s=one(1.0), arrival_cv=1.0, service_cv=1.0)
+    assert found.item() == pytest.approx(0.669, rel=0.06)
+
+
+def test_a_full_station_never_ends_its_wait() -> None:
+    found = slots_wait_s(busy=one(10.0), slots=one(10.0), service_s=one(1.0), arrival_cv=1.0, service_cv=1.0)
+    assert found.item() == np.inf
+
+
+def test_quantiles_of_the_single_exponential_station_are_exact() -> None:
+    """M/M/1: P(W > t) = load * exp(-t (1 - load) / service)."""
+    load, service_s = 0.7, 1.5
+    mean = turn_wait_s(load=one(load), service_s=one(service_s), arrival_cv=1.0, service_cv=1.0)
+    for quantile in (0.5, 0.9, 0.99):
+        exact_s = np.log(load / (1 - quantile)) * service_s / (1 - load)
+        assert wait_quantile_s(mean, delayed=one(load), quantile=quantile).item() == pytest.approx(exact_s)
+
+
+def test_a_percentile_below_those_who_wait_is_zero() -> None:
+    assert wait_quantile_s(one(1.0), delayed=one(0.3), quantile=0.5).item() == 0.0

@@ -1,0 +1,84 @@
+"""Keeping what runs: the same question gets the same answer, and only a move that pays is made."""
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from planner.keeping import kept, units_of, within_limits
+from planner.mix import solve_mix
+from planner.problem import Limit, LimitKind, Load, Loss, MixProblem, Supply
+from planner.solvers import Limits, Solver, SolveStatus
+from tests.planner.mixes import Way, mix_of, mix_problems
+
+LIMITS = Limits(time_limit_s=20)
+
+
+def holding(problem: MixProblem, *counts: int) -> MixProblem:
+    options = tuple(replace(option, held=n) for option, n in zip(problem.options, counts, strict=True))
+    return replace(problem, options=options)
+
+
+def equal_pair(*, rate_rps: float = 3.0) -> MixProblem:
+    """Two options that differ in nothing but their names."""
+    supplies = (Supply("f", 1.0, available=9), Supply("g", 1.0, available=9))
+    ways = (Way("o", "L4", 0, 0, (1.0,)), Way("p", "L4", 0, 1, (1.0,)))
+    return mix_of((Load("w", (rate_rps,)),), supplies, ways)
+
+
+def answer(problem: MixProblem, *, within: float) -> tuple[int, ...]:
+    solution = solve_mix(problem, solver=Solver.HIGHS, limits=LIMITS)
+    return kept(problem, solution, within=within).replicas
+
+
+@pytest.mark.parametrize("counts", [(3, 0), (0, 3), (1, 2)])
+def test_of_equally_good_mixes_the_running_one_stays(counts: tuple[int, int]) -> None:
+    assert answer(holding(equal_pair(), *counts), within=0.0) == counts
+
+
+def test_a_dearer_mix_stays_only_within_the_band() -> None:
+    problem = holding(equal_pair(), 4, 0)
+    assert answer(problem, within=0.34) == (4, 0)
+    assert sum(answer(problem, within=0.33)) == 3
+
+
+def test_what_no_longer_holds_is_left() -> None:
+    assert sum(answer(holding(equal_pair(rate_rps=3.5), 3, 0), within=1.0)) == 4
+
+
+def test_a_mix_that_breaks_a_limit_is_left() -> None:
+    budget = Limit("quota", LimitKind.QUOTA, 2.0, units={0: 1.0})
+    assert answer(replace(holding(equal_pair(), 3, 0), limits=(budget,)), within=0.0)[0] <= 2
+
+
+def test_a_mix_that_a_loss_would_break_is_left() -> None:
+    loss = Loss("zone", {0: None})
+    assert answer(replace(holding(equal_pair(), 3, 0), losses=(loss,)), within=5.0) != (3, 0)
+
+
+def test_without_anything_running_the_plan_is_the_plan() -> None:
+    problem = equal_pair()
+    solution = solve_mix(problem, solver=Solver.HIGHS, limits=LIMITS)
+    assert kept(problem, solution, within=1.0) is solution
+
+
+@settings(max_examples=60, deadline=None)
+@given(mix_problems(most_units=4), st.lists(st.integers(0, 3), min_size=4, max_size=4), st.sampled_from((0.0, 0.2)))
+def test_what_is_kept_holds_and_is_within_the_band(problem: MixProblem, counts: list[int], within: float) -> None:
+    running = holding(problem, *counts[: len(problem.options)])
+    solution = solve_mix(running, solver=Solver.HIGHS, limits=LIMITS)
+    found = kept(running, solution, within=within)
+    assert found.status.has_mix == solution.status.has_mix
+    if found.status.has_mix:
+        assert found.cost_usd_per_h is not None
+        assert (
+            solution.bound - 1e-6
+            <= found.cost_usd_per_h
+            <= max(solution.cost_usd_per_h or 0, solution.bound * (1 + within)) + 1e-6
+        )
+        assert within_limits(running, units=found.units, replicas=found.replicas)
+        assert all(least <= units for least, units in zip(units_of(running, found.replicas), found.units, strict=True))
+        assert found.bound <= found.cost_usd_per_h
+        if found.status is SolveStatus.OPTIMAL:
+            assert found.cost_usd_per_h == pytest.approx(solution.cost_usd_per_h)
