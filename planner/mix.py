@@ -3,13 +3,17 @@
 P1 finds the best units and proves it; failures that its answer does not survive become rows of the next run.  P2 drops
 what costs nothing but is not needed.  P3 spreads the requests over the replicas as evenly as they allow, and by that
 checks P1's counts a second time.
+
+`solve_mix` decides who solves P1: `planner.exact` takes workloads that share nothing (section 8), for HiGHS only;
+everything else, and every second opinion by CBC, goes to `planner.ilp` whole.
 """
 
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from math import fsum
 from typing import Self
 
-from planner import ilp
+from planner import exact, ilp
 from planner.problem import Goal, Loss, MixProblem
 from planner.solvers import Limits, Outcome, Solver, SolverError, SolveStatus, run
 
@@ -55,6 +59,9 @@ def solve_mix(
     usable = range(len(problem.routes)) if routes is None else routes
     if problem.goal is Goal.SERVED:
         return _serve_most(problem, solver=solver, limits=limits)
+    tables = exact.tables_of(problem, routes=usable) if solver is Solver.HIGHS else None
+    if tables is not None and (solution := _by_tables(problem, tables, limits=limits)) is not None:
+        return solution
     model, outcome, losses = _survivable(problem, solver=solver, limits=limits, routes=usable)
     bound = max(0.0, outcome.bound)  # no weight is negative, so this too is proven
     if not outcome.status.has_mix:
@@ -71,11 +78,7 @@ def route(problem: MixProblem, *, replicas: Sequence[int]) -> Shares:
     """
     if not any(problem.buckets()):
         return {}
-    model = ilp.most_even(problem, replicas=replicas)
-    outcome = run(model.program, solver=Solver.HIGHS, limits=ROUTING_LIMITS)
-    if not outcome.status.has_mix:
-        raise SolverError(f"the counts {tuple(replicas)} admit no routing ({outcome.status})")
-    shares = _normalised(problem, model.shares_found())
+    shares = _normalised(problem, _most_even(problem, replicas=replicas))
     _refuse_overload(problem, replicas=replicas, shares=shares)
     return shares
 
@@ -96,6 +99,66 @@ def busy_replicas(problem: MixProblem, *, shares: Mapping[tuple[int, int], float
         for leg in problem.routes[r].legs:
             busy[leg.option] += share * problem.busy_per_share(problem.routes[r], leg, b)
     return tuple(busy)
+
+
+def _by_tables(problem: MixProblem, tables: Sequence[exact.Table], *, limits: Limits) -> MixSolution | None:
+    """P1 one workload after the other; None where rounding let counts through that P3 refuses."""
+    each = replace(limits, time_limit_s=limits.time_limit_s / len(tables))
+    mixes = [exact.cheapest(table, limits=each) for table in tables]
+    status = _worst(mix.outcome.status for mix in mixes)
+    bound = fsum(mix.outcome.bound for mix in mixes)
+    if not status.has_mix:
+        return MixSolution.without_mix(problem, status=status, bound=bound)
+    units, replicas = [0] * len(problem.supplies), [0] * len(problem.options)
+    for table, mix in zip(tables, mixes, strict=True):
+        for r, count in zip(table.routes, mix.units, strict=True):
+            option = problem.routes[r].legs[0].option
+            units[problem.options[option].supply] = int(count)
+            replicas[option] = int(count) * exact.replicas_per_unit(problem, option)
+    if _may_hold_spare(problem, units):
+        replicas = list(_needed_replicas(problem, tables, units=units, limits=limits))
+    try:
+        shares = route(problem, replicas=replicas)
+    except SolverError:
+        return None
+    cost_usd_per_h = problem.cost_usd_per_h(tuple(units))
+    return MixSolution(
+        status=status,
+        bound=min(bound, cost_usd_per_h),
+        goal_value=cost_usd_per_h,
+        cost_usd_per_h=cost_usd_per_h,
+        units=tuple(units),
+        replicas=tuple(replicas),
+        shares=shares,
+        busy=busy_replicas(problem, shares=shares),
+    )
+
+
+def _needed_replicas(
+    problem: MixProblem, tables: Sequence[exact.Table], *, units: Sequence[int], limits: Limits
+) -> tuple[int, ...]:
+    """P2 on the units chosen, all of which are needed: the replicas on them that are."""
+    routes = [int(r) for table in tables for r in table.routes]
+    fewest = ilp.fewest_gpus(problem, units=units, ceiling=0.0, routes=routes)
+    if run(fewest.program, solver=Solver.HIGHS, limits=limits).status.has_mix:
+        return fewest.counts_of_replicas()
+    return tuple(units[option.supply] * exact.replicas_per_unit(problem, o) for o, option in enumerate(problem.options))
+
+
+def _worst(statuses: Iterable[SolveStatus]) -> SolveStatus:
+    """What is known of a whole from what is known of its parts."""
+    order = (SolveStatus.INFEASIBLE, SolveStatus.TIME_LIMIT, SolveStatus.FEASIBLE, SolveStatus.OPTIMAL)
+    return min(statuses, key=order.index)
+
+
+def _most_even(problem: MixProblem, *, replicas: Sequence[int]) -> Mapping[tuple[int, int], float]:
+    if exact.is_plain(problem):
+        return exact.most_even(problem, replicas=replicas, limits=ROUTING_LIMITS)
+    model = ilp.most_even(problem, replicas=replicas)
+    outcome = run(model.program, solver=Solver.HIGHS, limits=ROUTING_LIMITS)
+    if not outcome.status.has_mix:
+        raise SolverError(f"the counts {tuple(replicas)} admit no routing ({outcome.status})")
+    return model.shares_found()
 
 
 def _survivable(

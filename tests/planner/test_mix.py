@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from planner.mix import MixSolution, solve_mix
-from planner.problem import Load, MixProblem, Supply
+from planner.problem import Limit, LimitKind, Load, MixProblem, Supply
 from planner.solvers import Limits, Solver, SolveStatus
 from tests.planner.mixes import Way, cheapest_by_trying, mix_of, mix_problems, reached_by
 
@@ -146,7 +146,7 @@ class TestLimits:
 
     @pytest.mark.parametrize("solver", list(Solver))
     def test_without_time_there_is_a_bound_but_no_mix(self, solver: Solver) -> None:
-        solution = solve_mix(hard(), solver=solver, limits=Limits(time_limit_s=1e-6))
+        solution = solve_mix(coupled(hard()), solver=solver, limits=Limits(time_limit_s=1e-6))
         assert (solution.status, solution.cost_usd_per_h) == (SolveStatus.TIME_LIMIT, None)
         assert 0 <= solution.bound < float("inf")
 
@@ -175,6 +175,12 @@ def test_nothing_is_printed(solver: Solver, capfd: pytest.CaptureFixture[str]) -
     for problem in (two_by_two(), two_by_two(available=(0, 0)), two_by_two(rate_rps=0.0)):
         solve_mix(problem, solver=solver, limits=LIMITS)
     assert capfd.readouterr() == ("", "")
+
+
+def coupled(problem: MixProblem) -> MixProblem:
+    """The same under a budget that does not bind: more than one table, so that the named formulation solves it."""
+    weights = {f: supply.price_usd_per_h for f, supply in enumerate(problem.supplies)}
+    return replace(problem, limits=(Limit("budget", LimitKind.BUDGET, 1e6, units=weights),))
 
 
 def hard() -> MixProblem:

@@ -1,0 +1,105 @@
+"""How long P1 and P3 take on one workload with 70 options x 60 buckets, beside both yardsticks of `bench.melange`.
+
+Measured is `planner.mix.solve_mix`: plain numbers in, counts, routing and proof out.  Each instance of
+`bench.mix_tables` is solved `REPEATS` times and counts with its median, as the machine may be shared; the yardsticks
+run once, on every `YARDSTICK_EVERY`-th instance, under `YARDSTICK_LIMIT_S`, and a time-out counts with that limit,
+which understates the speed-up.  `FLEETWRIGHT_BENCH_FULL=1` takes every instance, for the yardsticks too (hours).
+"""
+
+import os
+import statistics
+import time
+from dataclasses import dataclass
+from math import exp, fsum, log
+from typing import Any
+
+import numpy as np
+
+from bench.melange import Answer, per_slice, plain_milp
+from bench.mix_tables import Instance, instances
+from planner.exact import Table, tables_of
+from planner.mix import MixSolution, solve_mix
+from planner.solvers import Limits, Solver, SolveStatus
+
+FULL = os.environ.get("FLEETWRIGHT_BENCH_FULL") == "1"
+EXPANSIONS = ("prices", "offers", "kinds")
+REPEATS = 3
+EVERY = 1 if FULL else 7  # coprime to the number of rates and workloads, so that all of them occur
+YARDSTICK_EVERY = 1 if FULL else 8
+YARDSTICK_LIMIT_S = 60.0 if FULL else 5.0
+SLICES = 8  # the paper's
+LIMITS = Limits(time_limit_s=20.0)
+SAME_USD_PER_H = 1e-6
+
+
+@dataclass(frozen=True, slots=True)
+class Timed:
+    """One instance: our answer and its median time, and both yardsticks' where they ran."""
+
+    solution: MixSolution
+    seconds: float
+    slices: Answer | None
+    plain: Answer | None
+
+
+def run() -> list[dict[str, Any]]:
+    """One row per expansion."""
+    return [_row(expansion) for expansion in EXPANSIONS]
+
+
+def _row(expansion: str) -> dict[str, Any]:
+    chosen = list(instances(expansions=(expansion,)))[::EVERY]
+    timed = [_timed(instance, yardsticks=at % YARDSTICK_EVERY == 0) for at, instance in enumerate(chosen)]
+    milliseconds = np.array([1000 * one.seconds for one in timed])
+    slices = [(one, one.slices) for one in timed if one.slices is not None]
+    plain = [(one, one.plain) for one in timed if one.plain is not None]
+    return {
+        "70 options x 60 buckets": expansion,
+        "n": len(timed),
+        "median_ms": float(np.median(milliseconds)),
+        "p95_ms": float(np.quantile(milliseconds, 0.95)),
+        "p99_ms": float(np.quantile(milliseconds, 0.99)),
+        "worst_ms": float(milliseconds.max()),
+        "time_outs": sum(one.solution.status is not SolveStatus.OPTIMAL for one in timed),
+        "compared": len(slices),
+        "per_slice_median_ms": 1000 * statistics.median(answer.seconds for _, answer in slices),
+        "per_slice_time_outs": sum(answer.timed_out for _, answer in slices),
+        "speed_up_over_per_slice": _geometric_mean([answer.seconds / one.seconds for one, answer in slices]),
+        "plain_milp_median_ms": 1000 * statistics.median(answer.seconds for _, answer in plain),
+        "plain_milp_worst_ms": 1000 * max(answer.seconds for _, answer in plain),
+        "speed_up_over_plain_milp": _geometric_mean([answer.seconds / one.seconds for one, answer in plain]),
+        "cheaper_than_per_slice": sum(_difference(one, answer) < -SAME_USD_PER_H for one, answer in slices),
+        "dearer_than_either": sum(_difference(one, answer) > SAME_USD_PER_H for one, answer in [*slices, *plain]),
+    }
+
+
+def _timed(instance: Instance, *, yardsticks: bool) -> Timed:
+    seconds, solution = [], None
+    for _ in range(REPEATS):
+        started_s = time.perf_counter()
+        solution = solve_mix(instance.problem, solver=Solver.HIGHS, limits=LIMITS)
+        seconds.append(time.perf_counter() - started_s)
+    assert solution is not None
+    if not yardsticks:
+        return Timed(solution, statistics.median(seconds), None, None)
+    table = table_of(instance)
+    slices = per_slice(table, slices=SLICES, time_limit_s=YARDSTICK_LIMIT_S)
+    return Timed(solution, statistics.median(seconds), slices, plain_milp(table, time_limit_s=YARDSTICK_LIMIT_S))
+
+
+def table_of(instance: Instance) -> Table:
+    """The same numbers as arrays."""
+    tables = tables_of(instance.problem, routes=range(len(instance.problem.routes)))
+    assert tables is not None
+    return tables[0]
+
+
+def _difference(one: Timed, answer: Answer) -> float:
+    """What our mix costs more; nothing where the yardstick found none."""
+    if answer.cost_usd_per_h is None or one.solution.cost_usd_per_h is None:
+        return -float("inf")
+    return one.solution.cost_usd_per_h - answer.cost_usd_per_h
+
+
+def _geometric_mean(ratios: list[float]) -> float:
+    return exp(fsum(map(log, ratios)) / len(ratios))
