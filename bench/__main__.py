@@ -5,6 +5,7 @@ Each benchmark is a module with `run() -> list[dict]`: rows of figures with unit
 
 import argparse
 import json
+import math
 import platform
 import sys
 from datetime import UTC, datetime
@@ -15,7 +16,20 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-BENCHMARKS = ("command_line", "service_writes")
+BENCHMARKS = (
+    "command_line",
+    "mix_quality",
+    "solve_time",
+    "many_models",
+    "accuracy",
+    "profile_interpolation",
+    "verified_plans",
+    "replay",
+    "stability",
+    "horizon",
+    "service_writes",
+)
+WIDTH = 240  # so that no column is cut
 OUT = Path(__file__).parent / "out"
 
 
@@ -31,9 +45,9 @@ def main() -> int:
             "at": datetime.now(UTC).isoformat(timespec="seconds"),
             "python": platform.python_version(),
             "machine": platform.machine(),
-            "rows": rows,
+            "rows": [{column: _plain(value) for column, value in row.items()} for row in rows],
         }
-        (OUT / f"{name}.json").write_text(json.dumps(report, indent=2) + "\n")
+        (OUT / f"{name}.json").write_text(json.dumps(report, indent=2, allow_nan=False) + "\n")
         show(name, rows)
     return 0
 
@@ -41,11 +55,24 @@ def main() -> int:
 def show(name: str, rows: list[dict[str, Any]]) -> None:
     """Print rows as a table."""
     table = Table(title=name.replace("_", " "), title_justify="left", box=None)
-    for column in rows[0]:
-        table.add_column(column, justify="left" if isinstance(rows[0][column], str) else "right")
+    columns = list(dict.fromkeys(column for row in rows for column in row))
+    for column in columns:
+        values = [row[column] for row in rows if column in row]
+        table.add_column(column, justify="left" if isinstance(values[0], str) else "right", no_wrap=True)
     for row in rows:
-        table.add_row(*(value if isinstance(value, str) else f"{value:,.3g}" for value in row.values()))
-    Console().print(table, "")
+        table.add_row(*(_shown(row.get(column)) for column in columns))
+    Console(width=WIDTH).print(table, "")
+
+
+def _shown(value: Any) -> str:
+    if value is None:
+        return "-"
+    return value if isinstance(value, str) else f"{value:,.4g}"
+
+
+def _plain(value: Any) -> Any:
+    """JSON knows no infinity."""
+    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 if __name__ == "__main__":

@@ -7,8 +7,17 @@ from typing import Literal
 from pydantic import AwareDatetime, Field
 
 from fleet.documents import Frozen
+from planner.break_even import BreakEven
+from planner.conflicts import Conflict
+from planner.moves import Moves
+from planner.perfect import PerfectBound
+from planner.prices import Prices
+from planner.problem import Goal
+from planner.proof import WorkloadProof
+from planner.runner_up import RunnerUp
 from planner.solvers import Solver, SolveStatus
 from planner.throughput import Throughput
+from planner.timetable import Timetable
 
 
 class Allocation(Frozen):
@@ -21,7 +30,10 @@ class Allocation(Frozen):
     gpus_per_replica: int = Field(ge=1)
     offer: str | None = Field(description="Id of the offer; absent where the option was given outright.")
     busy: float = Field(ge=0, description="Mean share of the replicas' highest rate in use.")
-    power_w: float = Field(ge=0, description="Nameplate of the GPUs of all these replicas, without the server.")
+    power_w: float = Field(
+        ge=0,
+        description="Of all these replicas at full load, by the power curves, their share of the servers included.",
+    )
 
 
 class Hire(Frozen):
@@ -69,7 +81,20 @@ class Plan(Frozen):
     gap: float | None = Field(
         default=None, ge=0, le=1, description="(cost - bound) / cost: at most so far from optimal."
     )
-    power_w: float = Field(default=0.0, ge=0)
+    goal: Goal = Goal.COST
+    goal_value: float | None = Field(
+        default=None, description="By the goal: $/h, W, g/h or requests/s; absent without a mix."
+    )
+    goal_bound: float | None = Field(default=None, description="Proven: nothing better exists.")
+    verified: bool | None = Field(
+        default=None, description="Whether every limit of every objective held in the replay; absent: not replayed."
+    )
+    moves: Moves | None = Field(
+        default=None, description="From what runs now to the plan; absent: nothing was said to run."
+    )
+    timetable: Timetable | None = Field(default=None, description="The demand period by period, where asked for.")
+    proofs: tuple[WorkloadProof, ...] = Field(default=(), description="What the replay of each workload showed.")
+    power_w: float = Field(default=0.0, ge=0, description="At full load, by the power curves.")
     allocation: tuple[Allocation, ...] = ()
     hires: tuple[Hire, ...] = ()
     routing: Weights = Field(
@@ -80,7 +105,14 @@ class Plan(Frozen):
     throughput: Mapping[str, Mapping[str, Throughput]] = Field(
         default_factory=dict, description="Workload -> allocated option -> the rates the plan rests on."
     )
+    prices: Prices = Field(default=Prices(), description="What binds, and what a step more of it would save.")
     alternatives: tuple[Alternative, ...] = ()
+    runners_up: tuple[RunnerUp, ...] = Field(default=(), description="The next best mixes of other options.")
+    break_evens: tuple[BreakEven, ...] = Field(
+        default=(), description="At what price GPU types that the plan leaves out would enter it."
+    )
+    conflicts: tuple[Conflict, ...] = Field(default=(), description="Of an infeasible request: what cannot all hold.")
+    perfect: PerfectBound | None = Field(default=None, description="What no scheduler could do without.")
     explanation: tuple[str, ...] = ()
     inputs: tuple[InputAge, ...] = ()
     solver: Solver

@@ -1,21 +1,29 @@
 """The planner's one entry: a request and what is known about the world in, a plan out."""
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from datetime import datetime
 from math import isfinite
 
 from fleet.gpus import GpuCatalogue
 from fleet.models import ModelCatalogue
 from fleet.offers import Offer, PriceSheet
-from planner import explanation, report
-from planner.alternatives import in_words, single_gpu_plans
+from planner import report
 from planner.answer import Plan
 from planner.assembly import mix_problem
+from planner.explanation import Explanation, explain, premises
+from planner.keeping import kept
 from planner.mix import MixSolution
+from planner.moves import Moves, moves
 from planner.options import candidates
+from planner.policy import Horizon
+from planner.problem import Goal
+from planner.proving import Proven, Prover, proof_in_words
 from planner.questions import Inquiry
 from planner.request import PlanRequest
-from planner.solvers import Limits, SolveStatus
+from planner.search import Candidate
+from planner.solvers import Limits
+from planner.timetable import Timetable, timetable
 
 
 def plan(
@@ -26,17 +34,17 @@ def plan(
     prices: PriceSheet,
     now: datetime,
     clock_s: Callable[[], float],
-    explain: bool = True,
+    questions: bool = True,
 ) -> Plan:
     """The cheapest mix for a request; `prices` serves where the request brings no offers of its own.
 
     `now` dates the answer and the ages of its inputs; `clock_s` is a monotonic clock in seconds that times the solving.
-    Without `explain` the follow-up questions are left out, for sweeps over many requests.
+    Without `questions` the follow-up questions are left out, for sweeps over many requests.
     DocumentError names what in the request cannot be planned.  A request that the stock cannot serve is an answer.
     """
     started_s = clock_s()
     offers = prices.offers if request.offers is None else request.offers
-    found = candidates(request, gpus=gpus, models=models, offers=offers)
+    found = candidates(request, gpus=gpus, models=models, offers=offers, profiles=request.profiles)
     inquiry = Inquiry(
         problem=mix_problem(request, found),
         solver=request.solver,
@@ -44,25 +52,40 @@ def plan(
         deadline_s=clock_s() + request.time_limit_s,
         clock_s=clock_s,
     )
-    solution = inquiry.cheapest()
-    others = tuple(single_gpu_plans(inquiry, request, solution)) if explain else ()
+    proven = _proven(request, found, inquiry)
+    solution = proven.solution
+    follow_up = replace(inquiry.about(proven.problem), deadline_s=clock_s() + request.time_limit_s)
+    told = explain(follow_up, request, found, solution) if questions else Explanation()
     lines = (
-        *(_verdict(inquiry, request, solution) if explain else ()),
-        *map(in_words, others),
-        *explanation.premises(request, found, left_out=_left_out(request, offers)),
+        *told.lines,
+        *proof_in_words(proven),
+        *premises(request, found, left_out=_left_out(request, offers)),
     )
     allocation = tuple(report.allocations(request, found, solution))
+    cost_is_goal = request.policy.goal is Goal.COST
     return Plan(
         status=solution.status,
         cost_usd_per_h=solution.cost_usd_per_h,
-        bound_usd_per_h=solution.bound if isfinite(solution.bound) else None,
+        bound_usd_per_h=solution.bound if cost_is_goal and isfinite(solution.bound) else None,
         gap=_gap(solution),
+        goal=request.policy.goal,
+        goal_value=solution.goal_value,
+        goal_bound=solution.bound if isfinite(solution.bound) else None,
+        verified=proven.verified,
+        proofs=proven.proofs,
+        moves=_moves(request, proven),
+        timetable=_timetable(request, found, proven, clock_s=clock_s),
         power_w=sum(entry.power_w for entry in allocation),
         allocation=allocation,
         hires=tuple(report.hires(inquiry.problem, found, solution)),
         routing=report.routing(request, inquiry.problem, solution),
         throughput=report.throughputs(request, found, solution),
-        alternatives=others,
+        prices=told.prices,
+        alternatives=told.alternatives,
+        runners_up=told.runners_up,
+        break_evens=told.break_evens,
+        conflicts=told.conflicts,
+        perfect=told.perfect,
         explanation=lines,
         inputs=tuple(report.input_ages(found, now=now)),
         solver=request.solver,
@@ -71,19 +94,44 @@ def plan(
     )
 
 
-def _verdict(inquiry: Inquiry, request: PlanRequest, solution: MixSolution) -> Iterator[str]:
-    yield explanation.summary(inquiry.problem, solution)
-    if solution.status is SolveStatus.INFEASIBLE:
-        yield from explanation.shortage(inquiry.problem, request, inquiry.shortage())
-    else:
-        yield from explanation.exhausted_stock(inquiry, solution)
+def _proven(request: PlanRequest, found: Sequence[Candidate], inquiry: Inquiry) -> Proven:
+    """The best mix, or where it is to be proven the best whose replay holds."""
+    solution = kept(inquiry.problem, inquiry.cheapest(), within=request.policy.change.keep_within)
+    if request.proof is None:
+        return Proven(inquiry.problem, solution, ())
+    return Prover.of(request, found, request.proof).prove(inquiry, solution)
+
+
+def _moves(request: PlanRequest, proven: Proven) -> Moves | None:
+    if request.current is None or not proven.solution.status.has_mix:
+        return None
+    warm_up_min = (request.horizon or Horizon()).warm_up_min
+    return moves(proven.problem, target=proven.solution.replicas, warm_up_min=warm_up_min)
+
+
+def _timetable(
+    request: PlanRequest, found: Sequence[Candidate], proven: Proven, *, clock_s: Callable[[], float]
+) -> Timetable | None:
+    if request.horizon is None or not proven.solution.status.has_mix:
+        return None
+    limits = Limits(time_limit_s=request.time_limit_s, relative_gap=request.relative_gap)
+    return timetable(
+        request,
+        found,
+        proven.problem,
+        how=request.horizon,
+        solver=request.solver,
+        limits=limits,
+        clock_s=clock_s,
+    )
 
 
 def _gap(solution: MixSolution) -> float | None:
-    if solution.cost_usd_per_h is None:
+    """How far the goal's value is from its bound, relative to the larger: what is least comes from below."""
+    if solution.goal_value is None or not isfinite(solution.bound):
         return None
-    excess_usd_per_h = solution.cost_usd_per_h - solution.bound
-    return excess_usd_per_h / solution.cost_usd_per_h if excess_usd_per_h > 0 else 0.0
+    larger = max(abs(solution.goal_value), abs(solution.bound))
+    return abs(solution.goal_value - solution.bound) / larger if larger > 0 else 0.0
 
 
 def _left_out(request: PlanRequest, offers: Iterable[Offer]) -> int:

@@ -24,7 +24,7 @@ def allocations(request: PlanRequest, candidates: Sequence[Candidate], solution:
                 gpus_per_replica=candidate.gpus,
                 offer=candidate.offer.id if candidate.offer is not None else None,
                 busy=busy / count,
-                power_w=candidate.power_w * count,
+                power_w=candidate.power.planned_busy_w * count,
             )
 
 

@@ -162,6 +162,8 @@ def _request_flaws(request: PlanRequest) -> Iterator[tuple[Path, str]]:
         yield ("carbon",), "is required for the goal carbon: the intensity of the electricity, g/kWh"
     if request.horizon is not None and all(workload.series is None for workload in request.workloads):
         yield ("horizon",), "needs a workload with demand, or with a trace: constant rates have no periods"
+    if request.horizon is not None and (request.policy.survive or request.policy.erring_buckets):
+        yield ("horizon",), "is planned without policy.survive and policy.erring_buckets: leave one or the other out"
     yield from _used_twice((domain.name for domain in request.power_domains), at=("power_domains",), field="name")
     yield from _used_twice((quota.name for quota in request.quotas), at=("quotas",), field="name")
     yield from _current_flaws(request)

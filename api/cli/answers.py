@@ -1,8 +1,11 @@
 """A plan as people read it: what it costs, what runs, what to hire, why."""
 
+from collections.abc import Mapping
+
 from api.cli.streams import say
 from api.cli.tables import Column, Table, number, say_table
 from planner import Plan
+from planner.problem import Goal
 
 GAP_SHOWN = 5e-5  # less is 0.00 %
 
@@ -13,7 +16,7 @@ ALLOCATION = (
     number("replicas"),
     number("GPUs each"),
     number("busy %", decimals=1),
-    number("nameplate W"),
+    number("W"),
 )
 HIRES = (
     Column("hire"),
@@ -21,6 +24,20 @@ HIRES = (
     number("GPUs each"),
     number("$/h each", decimals=3),
     number("$/h", decimals=3),
+)
+MOVES = (
+    number("wave"),
+    Column("step"),
+    Column("replicas"),
+    number("minutes", decimals=1),
+    number("extra $", decimals=2),
+)
+PERIODS = (
+    number("hour", decimals=2),
+    number("req/s", decimals=2),
+    Column("serve"),
+    Column("start"),
+    Column("stop"),
 )
 
 
@@ -30,11 +47,13 @@ def say_plan(plan: Plan) -> None:
         say(f"no plan: {plan.status.replace('_', ' ')}")
     else:
         cost = f"{plan.cost_usd_per_h:,.2f} $/h, {_proof(plan)}"
-        say(f"{cost}; {plan.power_w:,.0f} W of GPUs; solved in {plan.solve_s:.2f} s\n")
+        say(f"{cost}{_replayed(plan)}; {plan.power_w:,.0f} W; solved in {plan.solve_s:.2f} s\n")
         say_table(_allocation(plan))
         if any(hire.offer for hire in plan.hires):
             say("")
             say_table(_hires(plan))
+        _say_moves(plan)
+        _say_timetable(plan)
     say("")
     for line in plan.explanation:
         say(f"- {line}")
@@ -43,7 +62,54 @@ def say_plan(plan: Plan) -> None:
 def _proof(plan: Plan) -> str:
     if plan.gap is None:
         return "not proven to be the least"
+    if plan.goal is not Goal.COST:
+        return f"best in {plan.goal} within {plan.gap:.2%} (proven)"
     return "proven the least" if plan.gap < GAP_SHOWN else f"proven within {plan.gap:.2%} of the least"
+
+
+def _replayed(plan: Plan) -> str:
+    if plan.verified is None:
+        return ""
+    return ", verified by replay" if plan.verified else ", NOT verified: a limit breaks in the replay"
+
+
+def _say_moves(plan: Plan) -> None:
+    if plan.moves is None:
+        return
+    say("")
+    if not plan.moves.steps:
+        say(f"moves: {plan.moves.reason}")
+        return
+    steps = plan.moves.steps
+    say_table(Table(MOVES, [(m.wave, m.action, _counted(m.replicas), m.minutes, m.temporary_usd) for m in steps]))
+
+
+def _say_timetable(plan: Plan) -> None:
+    if plan.timetable is None:
+        return
+    table = plan.timetable
+    say("")
+    if table.total_usd is None:
+        say(f"no timetable: {table.reason or table.status}")
+        return
+    saving = f", {table.saving:.1%} less than the peak's mix all the time" if table.saving is not None else ""
+    say(f"period by period: {table.total_usd:,.2f} $, at most {table.gap or 0.0:.2%} above the least{saving}")
+    for offer, units in table.committed.items():
+        say(f"reserve {units} x {offer}")
+    say("")
+    rows = (
+        (
+            period.start_h,
+            sum(period.rate_rps.values()),
+            *map(_counted, (period.running, period.started, period.stopped)),
+        )
+        for period in table.periods
+    )
+    say_table(Table(PERIODS, list(rows)))
+
+
+def _counted(replicas: Mapping[str, int]) -> str | None:
+    return ", ".join(f"{count} x {option}" for option, count in replicas.items()) or None
 
 
 def _allocation(plan: Plan) -> Table:

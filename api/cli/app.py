@@ -20,10 +20,11 @@ service.  Answers go to stdout, everything else to stderr.  Exit codes: 0 done, 
 
 COMMANDS = {
     "plan": Lazy("api.cli.plan", "Find the cheapest GPUs that serve a load."),
-    "sweep": Lazy("api.cli.sweep", "Show what a load costs as rate, objectives, prices or power change."),
+    "sweep": Lazy("api.cli.sweep", "Show what a load costs as rate, SLO, prices or power change."),
     "gpus": Lazy("api.cli.gpus", "GPUs: what each holds, moves, computes and draws."),
     "models": Lazy("api.cli.models", "Models: what each weighs, computes and caches per token."),
     "offers": Lazy("api.cli.offers", "Offers: which GPUs can be had, where, at what price."),
+    "profiles": Lazy("api.cli.profiles", "Profiles: what was measured of serving engines."),
     "topology": Lazy("api.cli.topology", "Topology: sites, power, network and the nodes on them."),
     "serve": Lazy("api.cli.serve", "Serve the API, on SQLite with the controller inside."),
     "migrate": Lazy("api.cli.migrate", "Bring a database's schema up or down."),

@@ -13,7 +13,7 @@ from api.cli.groups import new_app
 from api.cli.kinds import known_gpus
 from api.cli.options import AskUrlOption, FileArgument, GpusOption, TokenFileOption
 from api.cli.output import Format, FormatOption, say_json
-from api.cli.planning import ModelsOption, OffersOption, known_world, planned
+from api.cli.planning import ModelsOption, OffersOption, ProfilesOption, known_world, planned, with_profiles
 from api.cli.streams import say
 from api.cli.trace_files import with_traces
 from fleet.documents import Document, read_model
@@ -30,6 +30,7 @@ def plan(
     gpus: GpusOption = None,
     models: ModelsOption = None,
     offers: OffersOption = None,
+    profiles: ProfilesOption = None,
     url: AskUrlOption = None,
     token_file: TokenFileOption = None,
     output: FormatOption = Format.TABLE,
@@ -41,7 +42,7 @@ def plan(
     then --format json prints the stored record, with the plan and its id.
     """
     question = with_traces(read_document(file), file)
-    request = read_model(question, PlanRequest)
+    request = with_profiles(read_model(question, PlanRequest), profiles, gpus=known_gpus(gpus))
     if url is None:
         answer = _solve(question, request, gpus=gpus, models=models, offers=offers)
         _say(answer, output)

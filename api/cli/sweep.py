@@ -16,7 +16,7 @@ from api.cli.groups import new_app
 from api.cli.kinds import known_gpus
 from api.cli.options import FileArgument, GpusOption
 from api.cli.output import Format, FormatOption, say_json
-from api.cli.planning import ModelsOption, OffersOption, World, known_world, planned
+from api.cli.planning import ModelsOption, OffersOption, ProfilesOption, World, known_world, planned, with_profiles
 from api.cli.plots import plot_sweep, refuse_unplottable
 from api.cli.tables import Column, Table, number, say_table
 from api.cli.trace_files import with_traces
@@ -56,6 +56,7 @@ def sweep(
     gpus: GpusOption = None,
     models: ModelsOption = None,
     offers: OffersOption = None,
+    profiles: ProfilesOption = None,
     output: FormatOption = Format.TABLE,
 ) -> None:
     """Show what a load costs as rate, SLO, prices or power change.
@@ -66,6 +67,7 @@ def sweep(
     if plot is not None:
         refuse_unplottable(plot)
     request = read_model(with_traces(read_document(file), file), PlanRequest)
+    request = with_profiles(request, profiles, gpus=known_gpus(gpus))
     prices = None if offers is None else read_file(offers, PriceSheet)
     world = known_world(gpus=known_gpus(gpus), models=models, prices=prices)
     try:

@@ -44,7 +44,9 @@ class TestGivenOptions:
     def test_a_replica_of_several_gpus_draws_the_power_of_all(self) -> None:
         options = [{"name": "pair", "gpu": "H100", "gpus": 2, "price_usd_per_h": 8, "max_rps": [[30, 30], [30, 30]]}]
         (entry,) = solved(given(options=options)).allocation
-        assert (entry.gpus_per_replica, entry.power_w) == (2, 2 * 700 * entry.count)
+        boards_w = 2 * 700 * entry.count
+        assert entry.gpus_per_replica == 2
+        assert boards_w < entry.power_w < 2 * boards_w  # their share of the server too
 
     def test_headroom_takes_more_replicas(self) -> None:
         tight, roomy = (solved(given(), utilisation=share) for share in (1.0, 0.5))
@@ -112,17 +114,15 @@ class TestOffers:
     def test_the_sample_sheet_has_an_answer(self) -> None:
         assert solved({"workloads": from_offers()["workloads"]}).status is SolveStatus.OPTIMAL
 
-    def test_an_interval_is_given_only_where_it_was_measured(self) -> None:
+    def test_the_interval_is_wider_where_nothing_was_measured(self) -> None:
         measured, unmeasured = (
-            next(iter(solved(from_offers() | {"offers": [chosen]}).throughput["chat"].values()))
-            for chosen in (OFFERS[2], offer("here/b200", "B200", 5))
+            next(iter(solved(from_offers() | {"offers": [chosen]}).throughput["chat"].values())).interval_90
+            for chosen in (OFFERS[2], offer("here/mi300x", "MI300X", 3))
         )
-        assert measured.interval_90 is not None
-        assert measured.interval_90[0] < 1 < measured.interval_90[1]
-        assert (unmeasured.interval_90, unmeasured.interval_note) == (
-            None,
-            "no measured points of such a model on B200",
-        )
+        assert measured is not None
+        assert unmeasured is not None
+        assert measured[0] < 1 < measured[1]
+        assert unmeasured[1] / unmeasured[0] > measured[1] / measured[0]
 
     def test_inputs_carry_their_age(self) -> None:
         ages = {entry.name: entry.age_days for entry in solved(from_offers()).inputs if entry.kind == "price"}
@@ -208,11 +208,11 @@ class TestExplanation:
         }
         assert "only H100-SXM: not compared, the time limit struck" in plan.explanation
 
-    def test_the_peak_and_the_roofline_are_said(self) -> None:
+    def test_the_peak_and_the_prediction_are_said(self) -> None:
         demand = {"step_s": 3600, "rates_rps": [1, 7, 3]}
         lines = solved(from_offers(rate_rps=None, demand=demand)).explanation
         assert "chat is planned at its peak of 7 rps" in lines
-        assert any("uncalibrated roofline" in line for line in lines)
+        assert any("predicted by the calibrated model" in line for line in lines)
 
 
 class TestSeveralWorkloads:

@@ -1,0 +1,94 @@
+"""A plan proven: its requests replayed through the fleet it asks for, and headroom where they need it."""
+
+from typing import Any
+
+import pytest
+
+from planner import Plan
+from tests.planner.requests import from_offers, given, solved
+
+
+def traced(*, rate_per_s: float, requests: int = 1500) -> str:
+    """Requests at even gaps in four sizes."""
+    sizes = [(200, 100), (400, 250), (100, 50), (480, 300)]
+    rows = (f"{n / rate_per_s:.4f},{sizes[n % 4][0]},{sizes[n % 4][1]}" for n in range(requests))
+    return "\n".join(["time,input_tokens,output_tokens", *rows])
+
+
+def request(**changes: Any) -> dict[str, Any]:
+    slo = {"ttft_ms": {"p99": 1500}, "tpot_ms": {"p99": 60}}
+    return from_offers(rate_rps=40, slo=slo, **changes)
+
+
+@pytest.fixture(scope="module")
+def sized() -> Plan:
+    return solved({**request(), "replay": {"hours": 0.1}})
+
+
+class TestSized:
+    def test_every_limit_holds_in_the_replay(self, sized: Plan) -> None:
+        assert sized.verified is True
+        (proof,) = sized.proofs
+        assert proof.traffic == "drawn"
+        assert proof.requests == pytest.approx(40 * 360, rel=0.05)
+        assert {str(limit.metric) for limit in proof.verdict.limits} == {"ttft_ms", "tpot_ms"}
+        assert all(
+            limit.measured_ms is not None and limit.measured_ms <= limit.limit_ms for limit in proof.verdict.limits
+        )
+
+    def test_the_utilisation_it_was_planned_with_is_told(self, sized: Plan) -> None:
+        (proof,) = sized.proofs
+        again = solved({**request(), "utilisation": min(1.0, proof.utilisation)})
+        if proof.utilisation <= 1:
+            assert again.cost_usd_per_h == sized.cost_usd_per_h
+
+    def test_the_proof_is_said_in_words(self, sized: Plan) -> None:
+        assert any("every limit holds in a replay of" in line for line in sized.explanation)
+        assert any(line.startswith("chat: p99 TTFT: ") for line in sized.explanation)
+        assert any(" tight" in line for line in sized.explanation)
+
+    def test_the_same_request_gets_the_same_proof(self, sized: Plan) -> None:
+        again = solved({**request(), "replay": {"hours": 0.1}})
+        assert (again.proofs, again.allocation) == (sized.proofs, sized.allocation)
+
+
+class TestJudged:
+    def test_a_plan_may_be_judged_as_it_is(self) -> None:
+        plain = solved(request())
+        judged = solved({**request(), "replay": {"hours": 0.1, "size": False}})
+        assert plain.verified is None
+        assert judged.allocation == plain.allocation
+        assert judged.proofs[0].utilisation == 1.0
+
+    def test_traffic_in_bursts_takes_as_much_or_more(self) -> None:
+        bursty = solved({**request(arrival_cv=3.0), "replay": {"hours": 0.1}})
+        even = solved({**request(arrival_cv=0.5), "replay": {"hours": 0.1}})
+        assert bursty.verified
+        assert even.verified
+        assert (bursty.cost_usd_per_h or 0) >= (even.cost_usd_per_h or 0)
+
+
+class TestTrace:
+    def test_a_trace_is_replayed_without_being_asked(self) -> None:
+        trace = {"trace_csv": traced(rate_per_s=25)}
+        plan = solved(from_offers(rate_rps=None, buckets=trace, slo={"tpot_ms": {"p99": 60}}))
+        (proof,) = plan.proofs
+        assert (proof.traffic, plan.verified) == ("trace", True)
+
+    def test_a_trace_says_how_much_comes(self) -> None:
+        trace = {"trace_csv": traced(rate_per_s=25)}
+        slo = {"tpot_ms": {"p99": 60}}
+        own = solved(from_offers(rate_rps=None, buckets=trace, slo=slo))
+        told = solved(from_offers(rate_rps=25, buckets=trace, slo=slo))
+        assert own.cost_usd_per_h == told.cost_usd_per_h
+
+
+class TestUnprovable:
+    def test_rates_given_outright_cannot_be_replayed_and_the_plan_says_so(self) -> None:
+        plan = solved({**given(), "replay": {}})
+        assert plan.verified is None
+        assert any(line.startswith("not replayed: ") and "given outright" in line for line in plan.explanation)
+
+    def test_a_plan_that_nothing_serves_has_no_proof(self) -> None:
+        plan = solved({**request(), "policy": {"budget_usd_per_h": 0.01}, "replay": {}})
+        assert (plan.cost_usd_per_h, plan.verified, plan.proofs) == (None, None, ())
