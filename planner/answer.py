@@ -57,10 +57,13 @@ class Alternative(Frozen):
     reason: str | None = Field(default=None, description="Why there is no cost.")
 
 
+InputKind = Literal["sizes", "price", "gpu", "model", "performance", "profiles"]
+
+
 class InputAge(Frozen):
     """Something the plan rests on, and how old it is."""
 
-    kind: Literal["price", "gpu", "model"]
+    kind: InputKind
     name: str
     as_of: date | None
     age_days: int | None = Field(ge=0)

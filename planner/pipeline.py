@@ -87,7 +87,7 @@ def plan(
         conflicts=told.conflicts,
         perfect=told.perfect,
         explanation=lines,
-        inputs=tuple(report.input_ages(found, now=now)),
+        inputs=tuple(report.input_ages(request, found, now=now)),
         solver=request.solver,
         solve_s=clock_s() - started_s,
         planned_at=now,

@@ -2,14 +2,16 @@
 
 from collections.abc import Iterator, Sequence
 from datetime import date, datetime
-from typing import Literal
 
-from planner.answer import Allocation, Hire, InputAge
+from planner.answer import Allocation, Hire, InputAge, InputKind
 from planner.mix import MixSolution
+from planner.performance.coefficients import builtin_coefficients
 from planner.problem import MixProblem, Route
 from planner.request import PlanRequest, bucket_names
 from planner.search import Candidate
-from planner.throughput import Throughput
+from planner.throughput import Provenance, Throughput
+
+PREDICTED = {Provenance.CALIBRATED, Provenance.MEASURED_AND_CALIBRATED}
 
 
 def allocations(request: PlanRequest, candidates: Sequence[Candidate], solution: MixSolution) -> Iterator[Allocation]:
@@ -69,9 +71,11 @@ def throughputs(
     return tables
 
 
-def input_ages(candidates: Sequence[Candidate], *, now: datetime) -> Iterator[InputAge]:
-    """The facts behind these options, each once: prices, then data sheets, then models."""
+def input_ages(request: PlanRequest, candidates: Sequence[Candidate], *, now: datetime) -> Iterator[InputAge]:
+    """The facts behind these options, each once: sizes, prices, data sheets, models, then what rates come from."""
     today = now.date()
+    for workload in request.workloads:
+        yield InputAge(kind="sizes", name=workload.name, as_of=None, age_days=None, source=workload.sizes.note)
     priced = {(candidate.offer is None, candidate.supply.name): candidate for candidate in candidates}.values()
     for candidate in priced:
         offer = candidate.offer
@@ -83,6 +87,17 @@ def input_ages(candidates: Sequence[Candidate], *, now: datetime) -> Iterator[In
         yield _dated("gpu", gpu.name, gpu.date, gpu.source, today=today)
     for model in {c.model.name: c.model for c in candidates if c.model is not None}.values():
         yield _dated("model", model.name, model.date, model.source, today=today)
+    if any(candidate.throughput.provenance in PREDICTED for candidate in candidates):
+        fit = builtin_coefficients()
+        yield _dated("performance", "coefficients", fit.fitted, fit.source, today=today)
+    yield from _measurements(request, today=today)
+
+
+def _measurements(request: PlanRequest, *, today: date) -> Iterator[InputAge]:
+    points = () if request.profiles is None else request.profiles.points
+    for source in dict.fromkeys(point.source for point in points):
+        dates = [point.date for point in points if point.source == source and point.date is not None]
+        yield _dated("profiles", source or "not stated", min(dates, default=None), source, today=today)
 
 
 def _weights(problem: MixProblem, solution: MixSolution, *, load: int, bucket: int) -> dict[str, float]:
@@ -105,7 +120,12 @@ def _carried_rps(way: Route, solution: MixSolution, bucket: int) -> float:
 
 
 def _dated(
-    kind: Literal["price", "gpu", "model"], name: str, as_of: date | None, source: str | None, *, today: date
+    kind: InputKind,
+    name: str,
+    as_of: date | None,
+    source: str | None,
+    *,
+    today: date,
 ) -> InputAge:
     """A date in the future, as another time zone may write it, counts as today's."""
     age_days = None if as_of is None else max(0, (today - as_of).days)

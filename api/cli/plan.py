@@ -41,16 +41,16 @@ def plan(
     answer and the exit code is 1.  A service that is asked with --url plans with its own catalogues and keeps the plan:
     then --format json prints the stored record, with the plan and its id.
     """
+    if url is not None and (gpus or models or offers):
+        message = (
+            "--gpus, --models and --offers answer here, --url (or FLEETWRIGHT_URL) asks a service: give one of them"
+        )
+        raise CommandError(message, exit_code=EXIT_BAD_INPUT)
     question = with_traces(read_document(file), file)
     request = with_profiles(read_model(question, PlanRequest), profiles, gpus=known_gpus(gpus))
     if url is None:
         answer = _solve(question, request, gpus=gpus, models=models, offers=offers)
         _say(answer, output)
-    elif gpus or models or offers:
-        message = (
-            "--gpus, --models and --offers answer here, --url (or FLEETWRIGHT_URL) asks a service: give one of them"
-        )
-        raise CommandError(message, exit_code=EXIT_BAD_INPUT)
     else:
         answer = _ask(request, url, token_file, output)
     if answer.cost_usd_per_h is None:

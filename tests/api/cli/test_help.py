@@ -45,7 +45,8 @@ def test_all_commands() -> None:
     verbs = ("list", "show", "check", "pull", "push", "versions")
     documents = {f"{kind} {verb}" for kind in ("gpus", "models", "offers", "topology") for verb in verbs}
     assert set(ALL) == documents | {
-        *("plan", "sweep", "profiles import", "profiles show", "profiles fit", "models from-config", "topology discover", "plans list", "plans show"),
+        *("plan", "sweep", "profiles import", "profiles show", "profiles fit"),
+        *("models from-config", "topology discover", "plans list", "plans show"),
         *("serve", "controller run", "migrate up", "migrate down", "migrate status"),
         *("targets list", "targets show", "targets put", "targets set", "targets delete", "freeze", "thaw"),
         *("tokens create", "tokens list", "tokens revoke", "audit list", "audit check"),

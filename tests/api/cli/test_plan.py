@@ -31,8 +31,8 @@ def test_the_example_as_people_read_it(cli: Cli) -> None:
     done = cli("plan", EXAMPLE)
     assert (done.code, done.stderr) == (0, "")
     first, _empty, heading, *rows = done.stdout.splitlines()
-    assert first.startswith("12.12 $/h, proven the least; 1,872 W of GPUs; solved in ")
-    assert " ".join(heading.split()) == "workload option GPU replicas GPUs each busy % nameplate W"
+    assert first.startswith("12.12 $/h, proven the least; 2,814 W; solved in ")
+    assert " ".join(heading.split()) == "workload option GPU replicas GPUs each busy % W"
     assert [row.split()[:4] for row in rows[:3]] == [
         ["chat", "L4", "L4", "1"],
         ["chat", "A100", "A100-80GB-SXM", "1"],
