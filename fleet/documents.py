@@ -77,9 +77,7 @@ class Frozen(BaseModel):
     numbers and truth values are made strict.
     """
 
-    model_config = ConfigDict(
-        frozen=True, extra="forbid", allow_inf_nan=False, protected_namespaces=(), defer_build=True
-    )
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, protected_namespaces=())
 
     @classmethod
     def __get_pydantic_core_schema__(cls, source: Any, handler: GetCoreSchemaHandler, /) -> CoreSchema:

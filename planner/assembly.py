@@ -15,7 +15,7 @@ from planner.variants import plannable
 def mix_problem(request: PlanRequest, candidates: Sequence[Candidate]) -> MixProblem:
     """Options stand in the order of the candidates.  All options of an offer draw on one supply."""
     loads = tuple(
-        Load(workload.name, workload.bucket_rates_rps(), workload.min_replicas, request.utilisation)
+        Load(workload.name, workload.bucket_rates_rps(), workload.min_replicas, request.utilisation or 1.0)
         for workload in request.workloads
     )
     supplies: dict[tuple[bool, str], Supply] = {}

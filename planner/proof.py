@@ -5,7 +5,15 @@ from typing import Literal
 from pydantic import Field
 
 from fleet.documents import Frozen
-from planner.replay.verdict import Tightness, Verdict
+from planner.replay.verdict import LimitVerdict, Tightness, Verdict
+
+
+class LossProof(Frozen):
+    """A failure that the plan is to survive: the rest replayed on its own."""
+
+    name: str
+    verified: bool
+    broken: tuple[LimitVerdict, ...] = Field(description="Limits that break; none where the rest cannot be routed.")
 
 
 class WorkloadProof(Frozen):
@@ -17,4 +25,10 @@ class WorkloadProof(Frozen):
     hours: float
     utilisation: float = Field(description="Of the rates in `throughput`, that the plan was made with.")
     verdict: Verdict
+    losses: tuple[LossProof, ...] = ()
     tightness: Tightness | None = Field(description="Whether every replica is needed; absent where a limit is broken.")
+
+    @property
+    def verified(self) -> bool:
+        """Whether every limit holds, whatever fails of what may."""
+        return self.verdict.verified and all(loss.verified for loss in self.losses)

@@ -11,6 +11,9 @@ from planner.replay import Pool, ReplayPool, SplitPool
 from planner.request import PlanRequest, Workload
 from planner.search import Candidate
 from planner.split import slower_link_gb_per_s
+from planner.throughput import Provenance
+
+MEASURED = {Provenance.MEASURED, Provenance.MEASURED_AND_CALIBRATED}
 
 
 def unprovable(
@@ -20,6 +23,8 @@ def unprovable(
     for candidate, count in zip(candidates, replicas, strict=True):
         if count and (candidate.shape is None or candidate.model is None):
             return f"{candidate.name} was given outright: nothing is known of its engine but the rates"
+        if count and candidate.throughput.provenance in MEASURED:
+            return f"{candidate.name} was measured, and the simulated engine is not calibrated on your measurements"
     if any(workload.slo is None for workload in request.workloads):
         return "there is no objective to hold the replay against"
     running = [route for route in problem.routes if runs(route, replicas)]
@@ -41,22 +46,6 @@ def pools_of(
     """One per route of a workload that runs."""
     routes = (route for route in problem.routes if route.load == load and runs(route, replicas))
     return [_pool(request, candidates, route, replicas) for route in routes]
-
-
-def counts_with(problem: MixProblem, replicas: Sequence[int], *, load: int, pools: Sequence[Pool]) -> tuple[int, ...]:
-    """The counts when a workload runs these pools and no others."""
-    sizes = {pool.option: pool for pool in pools}
-    counts = list(replicas)
-    for route in (route for route in problem.routes if route.load == load):
-        pool = sizes.get(route.name)
-        if len(route.legs) == 1:
-            counts[route.legs[0].option] = pool.replicas if isinstance(pool, ReplayPool) else 0
-        elif isinstance(pool, SplitPool):
-            prefill, decode = route.legs
-            counts[prefill.option], counts[decode.option] = pool.prefill_replicas, pool.decode_replicas
-        elif runs(route, replicas):
-            counts[route.legs[0].option] = counts[route.legs[1].option] = 0
-    return tuple(counts)
 
 
 def runs(route: Route, replicas: Sequence[int]) -> bool:

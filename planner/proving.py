@@ -2,6 +2,7 @@
 
 The rates that a mix is planned with hold in a steady state.  Bursts and mixed sizes may need headroom on top, or leave
 room to spare; the replay says which, per workload, and the mix is planned again with the utilisation that it allows.
+Failures that the plan is to survive are replayed too, each on what it leaves.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -10,57 +11,31 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from fleet.demand import DemandSeries
-from fleet.slo import Slo
+from fleet.documents import RuleError, dotted
+from fleet.errors import DocumentError, Problem
 from planner.keeping import kept
-from planner.mix import MixSolution, route
+from planner.mix import MixSolution
 from planner.policy import Replay
 from planner.problem import Goal, MixProblem
 from planner.proof import WorkloadProof
-from planner.proof_pools import counts_with, pools_of, unprovable
+from planner.proof_pools import unprovable
 from planner.questions import Inquiry
-from planner.replay import (
-    Headroom,
-    Pool,
-    ReplayResult,
-    Stream,
-    Tightness,
-    Verdict,
-    find_headroom,
-    judge,
-    replay,
-    synthetic,
-    tightness,
-)
-from planner.report import routing
+from planner.replay import Headroom, Stream, Tightness, Trial, find_headroom, synthetic
 from planner.request import PlanRequest, Workload
 from planner.search import Candidate
-from planner.solvers import SolverError
+from planner.trials import Trials
 
-# Beyond 1 because the rates are on the safe side: a bucket stands for its upper edges.
+# Beyond 1 because the rates are on the safe side: a bucket stands for its upper edges.  Far below 1 because bursts and
+# long prompts may hit short answers hard.
 GRID = (
-    0.25,
-    0.35,
-    0.45,
-    0.55,
-    0.65,
-    0.7,
-    0.75,
-    0.8,
-    0.85,
-    0.9,
-    0.95,
-    1.0,
-    1.05,
-    1.1,
-    1.15,
-    1.2,
-    1.3,
-    1.4,
-    1.5,
-    1.75,
-    2.0,
+    *(0.02, 0.05, 0.1, 0.15, 0.2, 0.25, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0),
+    *(1.1, 1.2, 1.35, 1.5, 1.75, 2.0, 2.5, 3.0),
 )
+PLANS = 8
+LEAST_TIME_S = 0.3
 SECONDS_PER_HOUR = 3600.0
+
+Planned = tuple[MixProblem, MixSolution]
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +50,7 @@ class Proven:
     @property
     def verified(self) -> bool | None:
         """Whether every limit of every workload holds; None where that was not tried."""
-        return all(proof.verdict.verified for proof in self.proofs) if self.proofs else None
+        return all(proof.verified for proof in self.proofs) if self.proofs else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,9 +64,15 @@ class Prover:
 
     @classmethod
     def of(cls, request: PlanRequest, candidates: Sequence[Candidate], how: Replay) -> "Prover":
-        """Draw the traffic once."""
+        """Draw the traffic once.  DocumentError says whose cannot be."""
         rng = np.random.default_rng(how.seed)
-        streams = {one.name: _stream(one, how, rng) for one in request.workloads if one.planned_rps > 0}
+        streams = {}
+        for position, one in enumerate(request.workloads):
+            if one.planned_rps > 0:
+                try:
+                    streams[one.name] = _stream(one, how, rng)
+                except RuleError as error:
+                    raise _unreplayable(position, error) from error
         return cls(request, candidates, how, streams)
 
     def prove(self, inquiry: Inquiry, solution: MixSolution) -> Proven:
@@ -99,83 +80,58 @@ class Prover:
         obstacle = self._obstacle(inquiry.problem, solution)
         if obstacle is not None or not solution.status.has_mix:
             return Proven(inquiry.problem, solution, (), obstacle)
-        if self.how.size and inquiry.problem.goal is not Goal.SERVED:
-            found = self._sized(inquiry)
-            if found.best is not None and found.best.plan is not None:
-                return self._proven(*found.best.plan)
-        return self._proven(inquiry.problem, solution)
+        if not self.how.size or inquiry.problem.goal is Goal.SERVED:
+            return self._proven(inquiry.problem, solution)
+        found = self._sized(inquiry)
+        chosen = found.best or _roomiest(found)
+        return self._proven(*(chosen.plan if chosen is not None and chosen.plan else (inquiry.problem, solution)))
 
     def _obstacle(self, problem: MixProblem, solution: MixSolution) -> str | None:
         return unprovable(self.request, self.candidates, problem, solution.replicas)
 
-    def _sized(self, inquiry: Inquiry) -> Headroom[tuple[MixProblem, MixSolution]]:
-        def plan_at(utilisations: Mapping[str, float]) -> tuple[tuple[MixProblem, MixSolution], float] | None:
+    def _sized(self, inquiry: Inquiry) -> Headroom[Planned]:
+        budget = max(LEAST_TIME_S, inquiry.limits.time_limit_s / PLANS)
+        quick = replace(inquiry, limits=replace(inquiry.limits, time_limit_s=budget))
+
+        def plan_at(utilisations: Mapping[str, float]) -> tuple[Planned, float] | None:
             problem = at_utilisation(inquiry.problem, utilisations)
-            answer = kept(problem, inquiry.about(problem).cheapest(), within=self.request.policy.change.keep_within)
+            answer = kept(problem, quick.about(problem).cheapest(), within=self.request.policy.change.keep_within)
             if answer.goal_value is None or self._obstacle(problem, answer) is not None:
                 return None
             return (problem, answer), answer.goal_value
 
-        def verify(plan: tuple[MixProblem, MixSolution]) -> dict[str, bool]:
-            return {name: verdict.verified for name, verdict in self._verdicts(*plan).items()}
+        def verify(plan: Planned) -> dict[str, bool]:
+            trials = self._trials(*plan)
+            return {workload.name: trials.holds(workload) for workload in self._served()}
 
-        return find_headroom(tuple(self.streams), plan_at=plan_at, verify=verify, grid=GRID)
-
-    def _verdicts(self, problem: MixProblem, solution: MixSolution) -> dict[str, Verdict]:
-        verdicts = {}
-        for workload in self._served():
-            result = self._replayed(workload, problem, solution, solution.replicas)
-            verdicts[workload.name] = judge(result, _slo(workload))
-        return verdicts
-
-    def _proven(self, problem: MixProblem, solution: MixSolution) -> Proven:
-        proofs = tuple(self._proof(workload, problem, solution) for workload in self._served())
-        return Proven(problem, solution, proofs)
-
-    def _proof(self, workload: Workload, problem: MixProblem, solution: MixSolution) -> WorkloadProof:
-        result = self._replayed(workload, problem, solution, solution.replicas)
-        verdict = judge(result, _slo(workload))
-        position = self.request.workloads.index(workload)
-        return WorkloadProof(
-            workload=workload.name,
-            traffic="drawn" if workload.sizes.trace is None else "trace",
-            requests=result.stream.requests,
-            hours=result.stream.duration_s / SECONDS_PER_HOUR,
-            utilisation=problem.loads[position].utilisation,
-            verdict=verdict,
-            tightness=self._tightness(workload, problem, solution, result) if verdict.verified else None,
+        ceiling = self.request.utilisation
+        grid = GRID if ceiling is None else (*(step for step in GRID if step < ceiling), ceiling)
+        start = 1.0 if ceiling is None else ceiling
+        return find_headroom(
+            tuple(self.streams), plan_at=plan_at, verify=verify, grid=grid, start=start, most_plans=PLANS
         )
 
-    def _tightness(
-        self, workload: Workload, problem: MixProblem, solution: MixSolution, result: ReplayResult
-    ) -> Tightness:
-        """Each removal is routed anew, as evenly as the rest allows, even beyond what the plan may use of it."""
-        position = self.request.workloads.index(workload)
-        pools = self._pools(position, problem, solution.replicas)
-        eased = at_utilisation(problem, dict.fromkeys(self.streams, max(GRID) * 4))
+    def _proven(self, problem: MixProblem, solution: MixSolution) -> Proven:
+        trials = self._trials(problem, solution)
+        return Proven(problem, solution, tuple(self._proof(trials, workload) for workload in self._served()))
 
-        def reroute(left: Sequence[Pool]) -> dict[str, dict[str, float]] | None:
-            replicas = counts_with(eased, solution.replicas, load=position, pools=left)
-            try:
-                shares = route(eased, replicas=replicas)
-            except SolverError:
-                return None
-            spread = replace(solution, replicas=replicas, shares=shares)
-            return routing(self.request, eased, spread)[workload.name]
+    def _proof(self, trials: Trials, workload: Workload) -> WorkloadProof:
+        verdict, losses = trials.verdict(workload), trials.losses(workload)
+        stream = self.streams[workload.name]
+        proof = WorkloadProof(
+            workload=workload.name,
+            traffic="drawn" if workload.sizes.trace is None else "trace",
+            requests=stream.requests,
+            hours=stream.duration_s / SECONDS_PER_HOUR,
+            utilisation=trials.problem.loads[self.request.workloads.index(workload)].utilisation,
+            verdict=verdict,
+            losses=losses,
+            tightness=None,
+        )
+        return proof.model_copy(update={"tightness": trials.tightness(workload)}) if proof.verified else proof
 
-        weights = routing(self.request, problem, solution)[workload.name]
-        return tightness(result, pools, weights, workload.buckets, _slo(workload), reroute=reroute)
-
-    def _replayed(
-        self, workload: Workload, problem: MixProblem, solution: MixSolution, replicas: Sequence[int]
-    ) -> ReplayResult:
-        position = self.request.workloads.index(workload)
-        pools = self._pools(position, problem, replicas)
-        weights = routing(self.request, problem, solution)[workload.name]
-        return replay(self.streams[workload.name], pools, weights, workload.buckets, seed=self.how.seed)
-
-    def _pools(self, load: int, problem: MixProblem, replicas: Sequence[int]) -> list[Pool]:
-        return pools_of(self.request, self.candidates, problem, load=load, replicas=replicas)
+    def _trials(self, problem: MixProblem, solution: MixSolution) -> Trials:
+        return Trials(self.request, self.candidates, problem, solution, self.streams, self.how.seed)
 
     def _served(self) -> list[Workload]:
         return [workload for workload in self.request.workloads if workload.name in self.streams]
@@ -187,10 +143,34 @@ def at_utilisation(problem: MixProblem, utilisations: Mapping[str, float]) -> Mi
     return replace(problem, loads=loads)
 
 
-def _slo(workload: Workload) -> Slo:
-    if workload.slo is None:
-        raise AssertionError(f"{workload.name} has no objective")
-    return workload.slo
+def proof_in_words(proven: Proven) -> Iterator[str]:
+    """One line per workload that was replayed, and per limit; or why nothing was."""
+    if proven.obstacle is not None:
+        yield f"not replayed: {proven.obstacle}"
+    for proof in proven.proofs:
+        traffic = f"{proof.requests:,} requests in {proof.hours:.3g} h ({proof.traffic})"
+        verdict = "every limit holds" if proof.verdict.verified else "not every limit holds"
+        yield f"{proof.workload}: {verdict} in a replay of {traffic}, planned at {proof.utilisation:.0%} of the rates"
+        yield from (f"{proof.workload}: {limit}" for limit in proof.verdict.limits)
+        for loss in proof.losses:
+            broken = "; ".join(map(str, loss.broken)) or "the rest cannot serve every size"
+            yield f"{proof.workload}: without {loss.name} {'every limit holds' if loss.verified else broken}"
+        yield from (f"{proof.workload}: {note}" for note in proof.verdict.notes)
+        if proof.tightness is not None:
+            yield f"{proof.workload}: {_tight_in_words(proof.tightness)}"
+
+
+def _tight_in_words(found: Tightness) -> str:
+    if found.tight:
+        return "tight: with any one replica less a limit breaks"
+    spare = ", ".join(dict.fromkeys(removal.option for removal in found.spare))
+    return f"not tight: the replay also holds with a replica less of {spare}"
+
+
+def _roomiest(found: Headroom[Planned]) -> Trial[Planned] | None:
+    """Of plans of which none holds, the one with the most headroom."""
+    planned = [trial for trial in found.trials if trial.plan is not None]
+    return min(planned, key=lambda trial: sum(trial.utilisations.values()), default=None)
 
 
 def _stream(workload: Workload, how: Replay, rng: np.random.Generator) -> Stream:
@@ -206,21 +186,7 @@ def _stream(workload: Workload, how: Replay, rng: np.random.Generator) -> Stream
     return stream.repeated(hours=how.hours)
 
 
-def proof_in_words(proven: Proven) -> Iterator[str]:
-    """One line per workload that was replayed, and per limit that did not hold; or why nothing was."""
-    if proven.obstacle is not None:
-        yield f"not replayed: {proven.obstacle}"
-    for proof in proven.proofs:
-        traffic = f"{proof.requests:,} requests in {proof.hours:.3g} h ({proof.traffic})"
-        verdict = "every limit holds" if proof.verdict.verified else "not every limit holds"
-        yield f"{proof.workload}: {verdict} in a replay of {traffic} at {proof.utilisation:.0%} of the rates"
-        yield from (f"{proof.workload}: {limit}" for limit in proof.verdict.limits)
-        yield from (f"{proof.workload}: {note}" for note in proof.verdict.notes)
-        if proof.tightness is not None:
-            yield f"{proof.workload}: {_tight_in_words(proof.tightness)}"
-
-
-def _tight_in_words(found: Tightness) -> str:
-    if found.tight:
-        return "tight: without any one replica a limit breaks"
-    return f"not tight: the replay holds without a replica of {', '.join(spare.option for spare in found.spare)}"
+def _unreplayable(position: int, error: RuleError) -> DocumentError:
+    at = dotted(("workloads", position))
+    problems = [Problem(at, f"cannot be replayed: {message}") for _, message in error.flaws]
+    return DocumentError(name="request", problems=problems)

@@ -69,7 +69,7 @@ class Workload(Frozen):
         default=1.25, ge=1, le=100, description="Load of the busiest GPU over the mean, where experts are spread."
     )
     arrival_cv: float = Field(
-        default=1.0, ge=0, le=20, description="Coefficient of variation of the times between requests; Poisson: 1."
+        default=1.0, ge=0.05, le=20, description="Coefficient of variation of the times between requests; Poisson: 1."
     )
 
     @cached_property
@@ -130,7 +130,13 @@ class PlanRequest(Frozen):
     horizon: Horizon | None = Field(default=None, description="Also plan the demand period by period.")
     current: tuple[Running, ...] | None = Field(default=None, max_length=10_000, description="What runs now.")
     carbon: Carbon | None = Field(default=None, description="Needed for the goal carbon.")
-    utilisation: float = Field(default=1.0, gt=0, le=1, description="Share of a replica's highest rate to plan with.")
+    utilisation: float | None = Field(
+        default=None,
+        gt=0,
+        le=1,
+        description="Share of a replica's highest rate to plan with, and the most that a replay may find room for; "
+        "absent: 1, or what the replay allows.",
+    )
     time_limit_s: float = Field(default=10.0, ge=0.01, le=600)
     relative_gap: float = Field(default=0.0, ge=0, le=0.5, description="How far from the optimum is good enough.")
     solver: Solver = Solver.HIGHS

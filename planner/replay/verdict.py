@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterator, Sequence
 from math import isfinite
 from typing import Self
 
+import numpy as np
 from pydantic import Field
 
 from fleet.documents import Frozen
@@ -15,6 +16,9 @@ from planner.replay.run import ReplayResult, replay
 
 # So many beyond a percentile make its estimate steady: the 99th of 1000 requests is the worst but ten.
 SAMPLES_BEYOND = 10
+LEAST_WAITS = 30  # requests behind each of two medians
+GROWTH = 3.0  # the last tenth's median wait over the first half's
+GROWN_WAIT_S = 5.0  # below, a busy last tenth of a trace explains it
 BACKLOG_SHARE = 0.01  # unfinished at the end: more than that is said, a few are only the last to come
 
 Reroute = Callable[[Sequence[Pool]], Routing | None]  # the best routing over fewer replicas; None where there is none
@@ -82,7 +86,7 @@ def judge(result: ReplayResult, slo: Slo) -> Verdict:
     """Every limit of the SLO over the requests that arrived after the warm-up."""
     limits = tuple(_limit(result, metric, statistic, limit_ms) for metric, statistic, limit_ms in slo.limits())
     return Verdict(
-        verified=all(limit.holds for limit in limits),
+        verified=all(limit.holds for limit in limits) and not queue_grows(result),
         limits=limits,
         requests=int(result.judged.sum()),
         not_served=result.unrouted + result.too_long,
@@ -165,7 +169,25 @@ def least_requests(statistic: Statistic) -> int:
     return round(SAMPLES_BEYOND / beyond)
 
 
+def queue_grows(result: ReplayResult) -> bool:
+    """Whether the wait for the first token rose to the end: a fleet too small for the mean rate fails only later.
+
+    The medians of the last tenth and of the first half are compared, in time; a small wait may grow as it likes.
+    """
+    end_s = result.stream.duration_s
+    judged_s = end_s - result.warm_up_s
+    late = result.stream.arrival_s >= end_s - judged_s / 10
+    early = result.judged & (result.stream.arrival_s < result.warm_up_s + judged_s / 2)
+    waits = [result.ttft_s[part & np.isfinite(result.ttft_s)] for part in (early, late)]
+    if min(len(wait) for wait in waits) < LEAST_WAITS:
+        return False
+    before_s, after_s = (float(np.median(wait)) for wait in waits)
+    return after_s > max(GROWN_WAIT_S, GROWTH * before_s)
+
+
 def _notes(result: ReplayResult, limits: Sequence[LimitVerdict]) -> Iterator[str]:
+    if queue_grows(result):
+        yield "requests wait ever longer to the end: the fleet is too small for the mean rate, so this is not verified"
     for limit in limits:
         if not limit.enough:
             name = f"{limit.statistic} {limit.metric.name}"

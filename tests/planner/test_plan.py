@@ -296,4 +296,4 @@ def assert_routed_within_capacity(request: PlanRequest, plan: Plan) -> None:
             entry.option: entry.count for entry in plan.allocation if entry.workload == workload.name
         }
         for option, load in busy.items():
-            assert load <= request.utilisation * counts[option] * (1 + 1e-6)
+            assert load <= (request.utilisation or 1.0) * counts[option] * (1 + 1e-6)
