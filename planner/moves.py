@@ -1,6 +1,6 @@
 """The way from what runs now to the plan, as the answer tells it."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from pydantic import Field
 
@@ -11,12 +11,20 @@ from planner.transition import Action, Pace, Step, transition
 MIN_PER_H = 60.0
 
 
+class Count(Frozen):
+    """Replicas of an option.  Options of two workloads may go by one name, and are still not the same thing."""
+
+    workload: str
+    option: str
+    replicas: int = Field(ge=1)
+
+
 class Move(Frozen):
     """One step.  Steps follow one another; replicas that are started serve at the end of theirs."""
 
     wave: int = Field(ge=0, description="Starts of a wave come before its stops.")
     action: Action
-    replicas: dict[str, int] = Field(description="Option -> how many are started or stopped.")
+    replicas: tuple[Count, ...] = Field(description="How many are started or stopped.")
     minutes: float = Field(ge=0)
     temporary_usd: float = Field(ge=0, description="Paid meanwhile, beyond the price of the plan.")
 
@@ -49,11 +57,21 @@ def moves(problem: MixProblem, *, target: Sequence[int], warm_up_min: float) -> 
     )
 
 
+def counted(problem: MixProblem, replicas: Mapping[int, int]) -> tuple[Count, ...]:
+    """Counts by position as counts by name, each under the workload whose routes use the option; without zeros."""
+    used_by = {leg.option: problem.loads[route.load].name for route in problem.routes for leg in route.legs}
+    return tuple(
+        Count(workload=used_by[o], option=problem.options[o].name, replicas=count)
+        for o, count in sorted(replicas.items())
+        if count
+    )
+
+
 def _move(problem: MixProblem, step: Step) -> Move:
     return Move(
         wave=step.wave,
         action=step.action,
-        replicas={problem.options[o].name: count for o, count in step.replicas.items()},
+        replicas=counted(problem, step.replicas),
         minutes=step.duration_h * MIN_PER_H,
         temporary_usd=step.temporary_usd,
     )

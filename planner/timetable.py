@@ -1,14 +1,16 @@
 """A plan over time: the request's demand in periods, what to commit to, what to run when, and what that saves."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
 from pydantic import Field
 
-from fleet.demand import DemandSeries
-from fleet.documents import Frozen
+from fleet.documents import Frozen, dotted
+from fleet.errors import DocumentError, Problem
 from fleet.offers import Market as OfferMarket
-from planner.horizon import HorizonPlan, HorizonProblem, Market, PeriodPlan, solve_horizon
+from planner.horizon import HorizonPlan, HorizonProblem, Market, PeriodPlan, Shortfall, shortfall, solve_horizon
+from planner.moves import Count, counted
+from planner.periods import highest_rates, longest_s, uneven_series
 from planner.policy import Horizon
 from planner.problem import Goal, MixProblem
 from planner.request import PlanRequest, Workload, bucket_names
@@ -31,9 +33,9 @@ class TimetablePeriod(Frozen):
 
     start_h: float
     rate_rps: dict[str, float] = Field(description="Per workload.")
-    running: dict[str, int] = Field(description="Option -> replicas that serve.")
-    started: dict[str, int] = Field(description="Option -> replicas hired at its begin; they serve once warm.")
-    stopped: dict[str, int]
+    running: tuple[Count, ...] = Field(description="Replicas that serve.")
+    started: tuple[Count, ...] = Field(description="Replicas hired at its begin; they serve once warm.")
+    stopped: tuple[Count, ...]
     routing: dict[str, dict[str, dict[str, float]]] = Field(description="Workload -> bucket -> route -> weight.")
 
 
@@ -55,6 +57,7 @@ class Timetable(Frozen):
     committed: dict[str, int] = Field(default_factory=dict, description="Reserved units by offer.")
     periods: tuple[TimetablePeriod, ...] = ()
     reason: str | None = None
+    notes: tuple[str, ...] = Field(default=(), description="What it does not say or hold to.")
 
 
 def timetable(
@@ -67,8 +70,16 @@ def timetable(
     limits: Limits,
     clock_s: Callable[[], float],
 ) -> Timetable:
-    """Solve the horizon that a request asks for, at $ whatever the goal of its single plan."""
+    """Solve the horizon that a request asks for, at $ whatever the goal of its single plan.
+
+    Where what runs now cannot serve until the first replicas hired are warm, no plan from there serves every period.
+    Then the periods repeat, as without any knowledge of what runs, and a note says so.
+    """
+    _refuse_uneven(request)
     asked = _horizon_problem(request, candidates, problem, how)
+    missing = shortfall(asked)
+    if missing is not None:
+        asked = replace(asked, initial=None)
     found = solve_horizon(asked, solver=solver, limits=limits, clock=clock_s)
     cost = found.cost
     return Timetable(
@@ -87,31 +98,50 @@ def timetable(
         committed={problem.supplies[f].name: units for f, units in found.committed.items() if units},
         periods=tuple(_period(request, asked, found, t) for t in range(len(found.periods))),
         reason=found.reason,
+        notes=tuple(_notes(request, problem, asked, missing)),
     )
 
 
-def highest_rates(series: DemandSeries, periods: int) -> tuple[float, ...]:
-    """Per period the highest rate of any step that reaches into it: what must be served, not what is to be expected."""
-    length_s = series.duration_s / periods
-    rates = []
-    for period in range(periods):
-        first = int(period * length_s / series.step_s + 1e-9)
-        last = int((period + 1) * length_s / series.step_s - 1e-9)
-        rates.append(max(series.rates_rps[first : last + 1]))
-    return tuple(rates)
+def _refuse_uneven(request: PlanRequest) -> None:
+    flaws = list(uneven_series([workload.series for workload in request.workloads]))
+    if flaws:
+        raise DocumentError(name="request", problems=[Problem(dotted(path), message) for path, message in flaws])
+
+
+def _notes(
+    request: PlanRequest, problem: MixProblem, asked: HorizonProblem, missing: Shortfall | None
+) -> Iterator[str]:
+    """What a reader might else take the timetable to say."""
+    if missing is not None:
+        names = ", ".join(request.workloads[w].name for w in missing.loads) or "all workloads together"
+        warm_h = missing.warm_from * asked.period_h
+        yield (
+            f"what runs now does not serve {names} in period {missing.period + 1} of {asked.periods}, and what is "
+            f"hired now serves from hour {warm_h:g} on; planned as if the periods repeat"
+        )
+    if problem.goal not in {Goal.COST, Goal.SWITCHING}:
+        yield f"the periods are planned at the least cost, not for the goal {problem.goal} of the single plan"
+    change = problem.change
+    if change.max_started is not None or change.max_stopped is not None:
+        yield "max_started and max_stopped hold for the step to the single plan, not from period to period"
+    if request.proof is not None:
+        sized = any(load.utilisation != request.utilisation for load in problem.loads)
+        yield "the mixes of single periods were not replayed" + (
+            ", only planned with the utilisation that the replay of the single plan led to" if sized else ""
+        )
 
 
 def _horizon_problem(
     request: PlanRequest, candidates: Sequence[Candidate], problem: MixProblem, how: Horizon
 ) -> HorizonProblem:
-    longest_s = max(one.series.duration_s for one in request.workloads if one.series is not None)
-    factors = [_factors(workload, how.periods) for workload in request.workloads]
+    whole_s = longest_s([workload.series for workload in request.workloads])
+    factors = [_factors(workload, how.periods, over_s=whole_s) for workload in request.workloads]
     markets = {option.supply: _market(candidate) for option, candidate in zip(problem.options, candidates, strict=True)}
     change = request.policy.change
     return HorizonProblem.scaled(
         _at_cost(problem),
         list(zip(*factors, strict=True)),
-        period_h=longest_s / how.periods / SECONDS_PER_HOUR,
+        period_h=whole_s / how.periods / SECONDS_PER_HOUR,
         markets=tuple(markets[f] for f in range(len(problem.supplies))),
         warmup_h=(how.warm_up_min / MIN_PER_H,) * len(problem.options),
         start_usd=change.start_usd,
@@ -124,12 +154,13 @@ def _at_cost(problem: MixProblem) -> MixProblem:
     return replace(problem, goal=Goal.COST)
 
 
-def _factors(workload: Workload, periods: int) -> tuple[float, ...]:
+def _factors(workload: Workload, periods: int, *, over_s: float) -> tuple[float, ...]:
     """Of the planned rate, per period."""
     peak_rps = workload.planned_rps
     if workload.series is None or peak_rps == 0:
         return (1.0,) * periods
-    return tuple(max(LEAST_FACTOR, rate / peak_rps) for rate in highest_rates(workload.series, periods))
+    rates_rps = highest_rates(workload.series, periods, over_s=over_s)
+    return tuple(max(LEAST_FACTOR, rate / peak_rps) for rate in rates_rps)
 
 
 def _market(candidate: Candidate) -> Market:
@@ -139,8 +170,8 @@ def _market(candidate: Candidate) -> Market:
 def _period(request: PlanRequest, asked: HorizonProblem, found: HorizonPlan, period: int) -> TimetablePeriod:
     plan = found.periods[period]
 
-    def named(counts: Sequence[int]) -> dict[str, int]:
-        return {option.name: n for option, n in zip(asked.base.options, counts, strict=True) if n}
+    def named(counts: Sequence[int]) -> tuple[Count, ...]:
+        return counted(asked.base, dict(enumerate(counts)))
 
     return TimetablePeriod(
         start_h=period * asked.period_h,

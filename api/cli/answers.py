@@ -1,11 +1,13 @@
 """A plan as people read it: what it costs, what runs, what to hire, why."""
 
-from collections.abc import Mapping
+from collections.abc import Sequence
 
 from api.cli.streams import say
 from api.cli.tables import Column, Table, number, say_table
 from planner import Plan
+from planner.moves import Count
 from planner.problem import Goal
+from planner.timetable import Timetable
 
 GAP_SHOWN = 5e-5  # less is 0.00 %
 
@@ -64,7 +66,9 @@ def _proof(plan: Plan) -> str:
         return "not proven to be the least"
     if plan.goal is not Goal.COST:
         return f"best in {plan.goal} within {plan.gap:.2%} (proven)"
-    return "proven the least" if plan.gap < GAP_SHOWN else f"proven within {plan.gap:.2%} of the least"
+    used = {proof.utilisation for proof in plan.proofs} - {1.0}
+    at = f" at {', '.join(f'{share:.0%}' for share in sorted(used))} of the rates" if used else ""
+    return f"proven the least{at}" if plan.gap < GAP_SHOWN else f"proven within {plan.gap:.2%} of the least"
 
 
 def _replayed(plan: Plan) -> str:
@@ -81,7 +85,8 @@ def _say_moves(plan: Plan) -> None:
         say(f"moves: {plan.moves.reason}")
         return
     steps = plan.moves.steps
-    say_table(Table(MOVES, [(m.wave, m.action, _counted(m.replicas), m.minutes, m.temporary_usd) for m in steps]))
+    rows = [(m.wave, m.action, _counted(plan, m.replicas), m.minutes, m.temporary_usd) for m in steps]
+    say_table(Table(MOVES, rows))
 
 
 def _say_timetable(plan: Plan) -> None:
@@ -91,6 +96,7 @@ def _say_timetable(plan: Plan) -> None:
     say("")
     if table.total_usd is None:
         say(f"no timetable: {table.reason or table.status}")
+        _say_notes(table)
         return
     saving = f", {table.saving:.1%} less than the peak's mix all the time" if table.saving is not None else ""
     say(f"period by period: {table.total_usd:,.2f} $, at most {table.gap or 0.0:.2%} above the least{saving}")
@@ -101,15 +107,24 @@ def _say_timetable(plan: Plan) -> None:
         (
             period.start_h,
             sum(period.rate_rps.values()),
-            *map(_counted, (period.running, period.started, period.stopped)),
+            *(_counted(plan, counts) for counts in (period.running, period.started, period.stopped)),
         )
         for period in table.periods
     )
     say_table(Table(PERIODS, list(rows)))
+    _say_notes(table)
 
 
-def _counted(replicas: Mapping[str, int]) -> str | None:
-    return ", ".join(f"{count} x {option}" for option, count in replicas.items()) or None
+def _say_notes(table: Timetable) -> None:
+    for note in table.notes:
+        say(f"note: {note}")
+
+
+def _counted(plan: Plan, counts: Sequence[Count]) -> str | None:
+    """Under the name of their workload where the plan has several."""
+    several = len(plan.routing) > 1
+    named = (f"{f'{count.workload}: ' if several else ''}{count.replicas} x {count.option}" for count in counts)
+    return ", ".join(named) or None
 
 
 def _allocation(plan: Plan) -> Table:

@@ -8,9 +8,10 @@ from hypothesis import strategies as st
 
 from fleet.demand import DemandSeries
 from planner import Plan
-from planner.timetable import highest_rates
-from tests.planner.requests import given, solved
-from tests.planner.test_request import problems_of
+from planner.moves import Count
+from planner.periods import highest_rates
+from tests.planner.requests import given, offer, solved
+from tests.planner.test_request import problems_of, unplannable
 
 DAY = [5, 4, 3, 3, 3, 4, 8, 15, 25, 30, 32, 33, 34, 33, 32, 30, 28, 26, 24, 20, 16, 12, 9, 6]
 
@@ -18,6 +19,17 @@ DAY = [5, 4, 3, 3, 3, 4, 8, 15, 25, 30, 32, 33, 34, 33, 32, 30, 28, 26, 24, 20, 
 def over_a_day(**changes: object) -> dict[str, object]:
     request = given(rate_rps=None, demand={"step_s": 3600, "rates_rps": DAY})
     return {**request, "horizon": {"periods": 24, "warm_up_min": 30}, **changes}
+
+
+def counts(replicas: tuple[Count, ...]) -> dict[tuple[str, str], int]:
+    return {(count.workload, count.option): count.replicas for count in replicas}
+
+
+def two(*, periods: int = 4, **changes: object) -> dict[str, object]:
+    """Two workloads whose options go by the same names: one over four hours, one over one or what `changes` say."""
+    first = given(rate_rps=None, demand={"step_s": 3600, "rates_rps": [10, 60, 10, 60]})["workloads"][0]
+    second = {"name": "code", "rate_rps": None, "demand": {"step_s": 900, "rates_rps": [3, 4, 5, 20]}, **changes}
+    return {"workloads": [first, first | second], "horizon": {"periods": periods, "warm_up_min": 30}}
 
 
 @pytest.fixture(scope="module")
@@ -32,7 +44,7 @@ class TestTimetable:
         for period in day.timetable.periods:
             for weights in period.routing["chat"].values():
                 assert sum(weights.values()) == pytest.approx(1)
-                assert set(weights) <= set(period.running)
+                assert set(weights) <= {count.option for count in period.running}
 
     def test_the_parts_of_the_cost_add_up_and_lie_between_bound_and_flat(self, day: Plan) -> None:
         table = day.timetable
@@ -48,9 +60,9 @@ class TestTimetable:
         assert day.timetable is not None
         periods = day.timetable.periods
         for before, now in itertools.pairwise(periods):
-            for option, count in now.running.items():
-                grown = count - before.running.get(option, 0)
-                assert grown <= before.started.get(option, 0)
+            for option, count in counts(now.running).items():
+                grown = count - counts(before.running).get(option, 0)
+                assert grown <= counts(before.started).get(option, 0)
 
     def test_starting_can_cost_so_much_that_nothing_is_ever_stopped(self) -> None:
         plan = solved(over_a_day(policy={"change": {"start_usd": 1000}}))
@@ -63,8 +75,90 @@ class TestTimetable:
     def test_what_a_horizon_does_not_hold_to_is_refused(self) -> None:
         assert "survive" in problems_of(over_a_day(policy={"survive": ["node"]}))["horizon"]
 
+    def test_a_plan_that_holds_to_all_it_says_needs_no_note(self, day: Plan) -> None:
+        assert day.timetable is not None
+        assert day.timetable.notes == ()
+
+    def test_that_another_goal_is_not_followed_is_noted(self) -> None:
+        table = solved(over_a_day(policy={"goal": "energy"})).timetable
+        assert table is not None
+        assert [note for note in table.notes if "goal energy" in note]
+
+    def test_that_single_periods_are_not_replayed_is_noted(self) -> None:
+        hour = {
+            "name": "chat",
+            "model": "Llama-3.1-8B",
+            "demand": {"step_s": 300, "rates_rps": [2, 4]},
+            "slo": {"tpot_ms": {"mean": 100}, "ttft_ms": {"mean": 2000}},
+            "buckets": {"input_tokens": [500], "output_tokens": [100], "share": [[1]]},
+        }
+        request = {"workloads": [hour], "offers": [offer("here/l4", "L4", 0.8)], "horizon": {"periods": 2}}
+        table = solved(request, replay={"hours": 0.01}).timetable
+        assert table is not None
+        assert [note for note in table.notes if "were not replayed" in note]
+
+
+class TestSeveralWorkloads:
+    def test_options_of_the_same_name_are_told_apart(self) -> None:
+        request = two(rate_rps=7, demand=None)
+        table = solved(request).timetable
+        assert table is not None
+        for period in table.periods:
+            running = counts(period.running)
+            assert {workload for workload, _ in running} == {"chat", "code"}
+            assert len(running) == len(period.running)
+            for workload, buckets in period.routing.items():
+                for weights in buckets.values():
+                    assert all(running[workload, option] > 0 for option in weights)
+
+    def test_a_shorter_series_is_repeated(self) -> None:
+        table = solved(two(periods=16)).timetable
+        assert table is not None
+        assert [period.rate_rps["code"] for period in table.periods] == pytest.approx([3, 4, 5, 20] * 4)
+        assert [period.rate_rps["chat"] for period in table.periods][::4] == pytest.approx([10, 60, 10, 60])
+
+    def test_a_series_that_does_not_go_into_the_longest_is_refused_with_both_lengths(self) -> None:
+        odd = {"step_s": 3600, "rates_rps": [3, 4, 5]}
+        assert "10800 s beside 14400 s" in unplannable(two(demand=odd))["workloads[1].demand"]
+
+
+class TestWhatRunsNow:
+    def test_one_workload_without_replicas_does_not_spoil_the_whole_and_is_named(self) -> None:
+        request = two()
+        enough = {"workload": "chat", "option": "large", "replicas": 4}
+        plan = solved({**request, "current": [enough]})
+        table, repeated = plan.timetable, solved(request).timetable
+        assert table is not None
+        assert repeated is not None
+        (note,) = table.notes
+        assert "does not serve code in period 1 of 4" in note
+        assert table.total_usd == pytest.approx(repeated.total_usd)
+
+    def test_what_holds_until_others_are_warm_is_started_from(self) -> None:
+        first = solved(two())
+        current = [
+            {"workload": entry.workload, "option": entry.option, "replicas": entry.count} for entry in first.allocation
+        ]
+        table = solved({**two(), "current": current}).timetable
+        assert table is not None
+        assert table.notes == ()
+        assert table.status == "optimal"
+        begin = {(entry.workload, entry.option): entry.count for entry in first.allocation}
+        running = counts(table.periods[0].running)
+        assert all(count <= begin.get(option, 0) for option, count in running.items())
+
 
 class TestMoves:
+    def test_options_of_the_same_name_are_told_apart(self) -> None:
+        plan = solved({**two(), "current": []})
+        assert plan.moves is not None
+        started: dict[tuple[str, str], int] = {}
+        for step in plan.moves.steps:
+            for key, count in counts(step.replicas).items():
+                started[key] = started.get(key, 0) + count
+        assert started == {(entry.workload, entry.option): entry.count for entry in plan.allocation if entry.count}
+        assert {workload for workload, _ in started} == {"chat", "code"}
+
     def test_what_starts_starts_before_anything_stops(self) -> None:
         current = [{"workload": "chat", "option": "small", "replicas": 2}]
         plan = solved({**given(), "current": current})
@@ -102,3 +196,10 @@ def test_no_step_of_a_series_is_above_the_period_that_it_falls_into(rates: list[
     for step, rate in enumerate(rates):
         middle_s = (step + 0.5) * 60
         assert highest[min(periods - 1, int(middle_s // length_s))] >= rate
+
+
+@drawn(st.lists(st.floats(0, 100), min_size=1, max_size=12), st.integers(1, 5), st.integers(1, 40))
+def test_repeating_is_as_writing_the_series_down_so_many_times(rates: list[float], times: int, periods: int) -> None:
+    series = DemandSeries(step_s=60, rates_rps=tuple(rates))
+    written = DemandSeries(step_s=60, rates_rps=tuple(rates) * times)
+    assert highest_rates(series, periods, over_s=written.duration_s) == highest_rates(written, periods)
