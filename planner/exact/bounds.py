@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from planner.exact.reduction import Classes
-from planner.exact.table import Floats
+from planner.exact.table import Floats, Indices
 
 SLACK = 1e-9  # relative, on every comparison of a bound: sums of sixty terms err by far less
 FAR = 1e15  # stands for infinite where products with 0 would not be numbers
@@ -33,6 +33,12 @@ class Projections:
         least = _crossing(self.counts, self.values_usd_per_h, inside, below_usd_per_h)
         most = -_crossing(-self.counts[:, ::-1], self.values_usd_per_h[:, ::-1], inside[:, ::-1], below_usd_per_h)
         return np.ceil(least - 1e-6), np.minimum(np.floor(most + 1e-6), self.most_useful)
+
+    def only(self, classes: Indices) -> "Projections":
+        """Some of the classes; their values stay true of mixes without the others."""
+        return Projections(
+            self.bound_usd_per_h, self.counts[classes], self.values_usd_per_h[classes], self.most_useful[classes]
+        )
 
 
 def projections(classes: Classes, prices_usd_per_h: Floats) -> Projections:

@@ -62,6 +62,7 @@ def _solved(busy: Floats, limits: Limits) -> Shares:
     lp.a_matrix_.index_ = np.concatenate([rows, buckets + np.arange(options)]).astype(np.int32)
     lp.a_matrix_.value_ = np.concatenate([values, np.full(options, -1.0)])
     highs = quiet(limits)
+    highs.setOptionValue("presolve", "off")  # takes longer than it saves
     highs.passModel(lp)
     highs.run()
     if highs.getModelStatus() != highspy.HighsModelStatus.kOptimal:

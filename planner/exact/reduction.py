@@ -63,10 +63,10 @@ def reduced(table: Table) -> Classes:
 
 def _classes(table: Table) -> Classes:
     serving = np.flatnonzero(np.isfinite(table.units).any(axis=1) & (table.stock > 0))
-    rows, offer_class = np.unique(table.units[serving], axis=0, return_inverse=True)
+    first, offer_class = _distinct(table.units[serving])
     order = np.lexsort((serving, np.isfinite(table.stock[serving]), table.price_usd_per_h[serving], offer_class))
     classes = Classes(
-        units=rows,
+        units=table.units[serving][first],
         offer_class=offer_class[order],
         offer_option=serving[order],
         price_usd_per_h=table.price_usd_per_h[serving][order],
@@ -106,9 +106,16 @@ def _merge_buckets(classes: Classes) -> Classes:
         return classes  # no mix at all
     scale = np.min(classes.units, axis=0)
     shape = np.round(classes.units / scale, 12)
-    _, first, group = np.unique(shape, axis=1, return_index=True, return_inverse=True)
+    first, group = _distinct(shape.T)
     if len(first) == classes.units.shape[1]:
         return classes
     weight = np.bincount(group, weights=scale) / scale[first]
     units = classes.units[:, first] * weight
     return Classes(units, classes.offer_class, classes.offer_option, classes.price_usd_per_h, classes.stock)
+
+
+def _distinct(rows: Floats) -> tuple[Indices, Indices]:
+    """Positions of the first of each kind of row, and each row's kind."""
+    kinds: dict[bytes, int] = {}
+    kind = np.array([kinds.setdefault(row.tobytes(), len(kinds)) for row in rows], dtype=np.intp)
+    return np.unique(kind, return_index=True)[1], kind

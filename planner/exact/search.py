@@ -2,9 +2,10 @@
 
 1. `reduction` merges and drops options.  2. `bounds` gives a lower bound from the relaxation's prices.  3. `start`
 finds a mix.  Where the two differ by less than the step of all costs, that is the proof.  4. Otherwise the bounds say
-which counts a cheaper mix could have; most classes can have none.  HiGHS solves what is left, from the mix at hand.
+which counts a cheaper mix could have; most classes can have none.  Mostly the mixes left can be listed, and `sifting`
+finds the cheapest.  5. Where they are too many, HiGHS solves what is left, from the mix and the bound at hand.
 
-Step 4 is taken twice: first for mixes that close no more than part of the gap, which leaves far fewer counts.  If there
+Step 5 is taken twice: first for mixes that close no more than part of the gap, which leaves far fewer counts.  If there
 is one, the cheapest of them is the optimum; if there is none, that is a better bound.
 """
 
@@ -16,7 +17,8 @@ import numpy.typing as npt
 from planner.exact import program
 from planner.exact.bounds import SLACK, Projections, projections
 from planner.exact.reduction import Classes, reduced
-from planner.exact.start import good_mix
+from planner.exact.sifting import Sieve
+from planner.exact.start import good_mix, offers_of
 from planner.exact.table import Floats, Table
 from planner.solvers import Limits, Outcome, SolveStatus
 
@@ -45,8 +47,10 @@ def cheapest(table: Table, *, limits: Limits) -> Mix:
     state = _State(good_mix(classes, prices), max(0.0, found.bound_usd_per_h * (1 - SLACK)), ended=True)
     if state.units is None:
         return _answer(table, classes, _unaided(classes, state, limits))
+    each = replace(limits, time_limit_s=limits.time_limit_s / (1 + len(AIMS)))
+    state = _sifted(table, classes, found, state, prices=prices, limits=each)
     for aim in AIMS:
-        state = _improved(table, classes, found, state, aim=aim, limits=limits)
+        state = _improved(table, classes, found, state, aim=aim, limits=each)
     return _answer(table, classes, state)
 
 
@@ -72,6 +76,34 @@ def _unaided(classes: Classes, state: _State, limits: Limits) -> _State:
     return _State(run.units, max(state.bound, run.bound_usd_per_h), run.ended)
 
 
+def _sifted(
+    table: Table, classes: Classes, found: Projections, state: _State, *, prices: Floats, limits: Limits
+) -> _State:
+    """The optimum where the mixes better than the best known can be listed; else what listing some of them proves."""
+    if state.units is None:
+        return state
+    cost = float(state.units @ classes.price_usd_per_h)
+    target, _ = _target(table, cost, limits)
+    if state.bound >= target:
+        return state
+    least, most = found.ranges(target * (1 + SLACK))
+    kept = np.flatnonzero(most > 0)
+    left, inside = classes.only(kept), np.isin(classes.offer_class, kept)
+    if np.any(least > most) or not np.isfinite(left.units).any(axis=0).all():
+        return replace(state, bound=max(state.bound, target))
+    sieve = Sieve(left, found.only(kept), prices[kept], limits=limits)
+    sifted = sieve.sifted(
+        bound_usd_per_h=state.bound,
+        target_usd_per_h=target,
+        below=lambda cost_usd_per_h: _target(table, cost_usd_per_h, limits)[0],
+    )
+    units = state.units
+    if sifted.counts is not None:
+        units = np.zeros(len(classes.stock), dtype=np.int64)
+        units[inside] = offers_of(left, sifted.counts)
+    return replace(state, units=units, bound=max(state.bound, sifted.bound_usd_per_h))
+
+
 def _improved(
     table: Table, classes: Classes, found: Projections, state: _State, *, aim: float, limits: Limits
 ) -> _State:
@@ -90,8 +122,7 @@ def _improved(
     if np.any(least > most) or not np.isfinite(left.units).any(axis=0).all():
         return _State(state.units, max(state.bound, outside), ended=True)
     start = state.units[inside] if aim == 1 else None
-    each = replace(limits, time_limit_s=limits.time_limit_s / len(AIMS))
-    run = program.cheapest(left, (least[kept], most[kept]), start=start, limits=each)
+    run = program.cheapest(left, (least[kept], most[kept]), start=start, limits=limits)
     units = state.units
     if run.units is not None and float(run.units @ left.price_usd_per_h) < cost:
         units = np.zeros(len(classes.stock), dtype=np.int64)

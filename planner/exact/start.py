@@ -15,7 +15,7 @@ from planner.exact.bounds import FAR
 from planner.exact.reduction import Classes
 from planner.exact.table import CAPACITY_TOLERANCE, Floats
 
-BEAM = 6
+BEAM = 2
 NOTHING = 1e-9  # of a bucket: taken by rounding
 
 
