@@ -20,9 +20,13 @@ TRACES = {
     "azure-conversation": ("AzureLLMInferenceTrace_conv_2023.csv.gz", 5.53),
     "azure-code": ("AzureLLMInferenceTrace_code_2023.csv.gz", 2.57),
 }
-MODELS = {
-    "Llama-3.1-8B": {"ttft_ms": {"p99": 2000}, "tpot_ms": {"p99": 60}},
-    "Llama-3.1-70B": {"ttft_ms": {"p99": 6000}, "tpot_ms": {"p99": 100}},
+# A conversation is read as it comes.  A completion of code is used when it is whole; half of those in the trace have
+# fewer than 14 tokens, for which a time per token says little.
+OBJECTIVES = {
+    ("azure-conversation", "Llama-3.1-8B"): {"ttft_ms": {"p99": 2000}, "tpot_ms": {"p99": 60}},
+    ("azure-conversation", "Llama-3.1-70B"): {"ttft_ms": {"p99": 6000}, "tpot_ms": {"p99": 100}},
+    ("azure-code", "Llama-3.1-8B"): {"ttft_ms": {"p99": 2000}, "e2e_ms": {"p99": 10_000}},
+    ("azure-code", "Llama-3.1-70B"): {"ttft_ms": {"p99": 6000}, "e2e_ms": {"p99": 30_000}},
 }
 SPEEDS = (1, 2, 5, 10, 20)  # times the trace's own rate
 HOURS = 24.0 if os.environ.get("FLEETWRIGHT_BENCH_FULL") else 1.0
@@ -30,7 +34,7 @@ HOURS = 24.0 if os.environ.get("FLEETWRIGHT_BENCH_FULL") else 1.0
 
 def run() -> list[dict[str, Any]]:
     """One row per plan, and one for all."""
-    rows = [_row(*case) for case in product(TRACES, MODELS, SPEEDS)]
+    rows = [_row(*case, speed) for case, speed in product(OBJECTIVES, SPEEDS)]
     return [*rows, _all(rows)]
 
 
@@ -59,7 +63,13 @@ def _answer(trace: str, model: str, speed: int) -> Plan:
     file, rate_rps = TRACES[trace]
     trace_csv = text("power", file)
     sizes = {"preset": trace} if trace_csv is None else {"trace_csv": trace_csv}
-    workload = {"name": trace, "model": model, "rate_rps": rate_rps * speed, "buckets": sizes, "slo": MODELS[model]}
+    workload = {
+        "name": trace,
+        "model": model,
+        "rate_rps": rate_rps * speed,
+        "buckets": sizes,
+        "slo": OBJECTIVES[trace, model],
+    }
     request = {"workloads": [workload], "replay": {"hours": HOURS}, "time_limit_s": 60}
     return plan(
         PlanRequest.model_validate(request),

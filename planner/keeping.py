@@ -21,7 +21,7 @@ def kept(problem: MixProblem, solution: MixSolution, *, within: float) -> MixSol
     held = tuple(option.held for option in problem.options)
     if problem.goal is Goal.SERVED or not any(held) or held == solution.replicas or solution.goal_value is None:
         return solution
-    running = _as_solution(problem, solution, held)
+    running = at_counts(problem, solution, held)
     if running is None or running.goal_value is None:
         return solution
     worth_it = running.goal_value > solution.bound * (1 + within) + ROUNDING
@@ -56,7 +56,8 @@ def within_limits(problem: MixProblem, *, units: Sequence[int], replicas: Sequen
     )
 
 
-def _as_solution(problem: MixProblem, solution: MixSolution, held: tuple[int, ...]) -> MixSolution | None:
+def at_counts(problem: MixProblem, solution: MixSolution, held: tuple[int, ...]) -> MixSolution | None:
+    """Other counts under the solution's bound; None where they do not hold all that is asked for."""
     units = units_of(problem, held)
     if not within_limits(problem, units=units, replicas=held):
         return None

@@ -24,6 +24,7 @@ from planner.replay import Headroom, Stream, Tightness, Trial, find_headroom, sy
 from planner.request import PlanRequest, Workload
 from planner.search import Candidate
 from planner.trials import Trials
+from planner.trimming import proven_anew, trimmed
 
 # Beyond 1 because the rates are on the safe side: a bucket stands for its upper edges.  Far below 1 because bursts and
 # long prompts may hit short answers hard.
@@ -83,8 +84,25 @@ class Prover:
         if not self.how.size or inquiry.problem.goal is Goal.SERVED:
             return self._proven(inquiry.problem, solution)
         found = self._sized(inquiry)
-        chosen = found.best or _roomiest(found)
+        if found.best is not None and found.best.plan is not None:
+            return self._proven(*self._trimmed(inquiry, *found.best.plan))
+        chosen = _roomiest(found)
         return self._proven(*(chosen.plan if chosen is not None and chosen.plan else (inquiry.problem, solution)))
+
+    def _trimmed(self, inquiry: Inquiry, problem: MixProblem, solution: MixSolution) -> Planned:
+        """Without what the replay does not need, unless a utilisation was asked for: it is the user's headroom."""
+        if self.request.utilisation is not None:
+            return problem, solution
+        trials, served = self._trials(problem, solution), self._served()
+        counts = trimmed(problem, solution.replicas, holds=lambda fewer: trials.hold_with(fewer, served))
+        if counts == solution.replicas:
+            return problem, solution
+        tight, best, mine = proven_anew(problem, counts, solve=lambda new: inquiry.about(new).cheapest())
+        if best.goal_value is not None and self._obstacle(tight, best) is None and best.replicas != mine.replicas:
+            again = self._trials(tight, best)
+            if all(again.holds(workload) for workload in served):
+                return tight, best
+        return tight, mine
 
     def _obstacle(self, problem: MixProblem, solution: MixSolution) -> str | None:
         return unprovable(self.request, self.candidates, problem, solution.replicas)

@@ -51,6 +51,14 @@ class Trials:
         """Whether every limit holds as planned and after each failure."""
         return self.verdict(workload).verified and self._survives(workload, self.solution.replicas)
 
+    def hold_with(self, replicas: Counts, workloads: Sequence[Workload]) -> bool:
+        """Whether every limit of these holds with other counts, also after each failure."""
+        for workload in workloads:
+            found = self._judged(workload, replicas)
+            if found is None or not found.verified or not self._survives(workload, replicas):
+                return False
+        return True
+
     def tightness(self, workload: Workload) -> Tightness:
         """One replica less of each option in turn, the rest routed anew, the same failures to survive."""
         return Tightness.of([removal for o in self._used(workload) for removal in self._removals(workload, o)])

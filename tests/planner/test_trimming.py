@@ -1,0 +1,58 @@
+"""Trimming: what the replay does without is let go, and what is left is proven at the utilisation it needs."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from planner.mix import MixSolution, solve_mix
+from planner.problem import Load, MixProblem, Supply
+from planner.solvers import Limits, Solver
+from planner.trimming import proven_anew, trimmed
+from tests.planner.mixes import Way, mix_of
+
+LIMITS = Limits(time_limit_s=10)
+
+
+def two_types(rate_rps: float = 4.0) -> MixProblem:
+    supplies = (Supply("cheap", 1.0), Supply("dear", 3.0))
+    ways = (Way("cheap", "L4", 0, 0, (1.0,)), Way("dear", "H100", 0, 1, (4.0,)))
+    return mix_of((Load("w", (rate_rps,)),), supplies, ways)
+
+
+def solve(problem: MixProblem) -> MixSolution:
+    return solve_mix(problem, solver=Solver.HIGHS, limits=LIMITS)
+
+
+@given(st.integers(0, 6), st.integers(0, 6), st.integers(0, 30))
+def test_what_is_left_holds_and_nothing_more_can_go(cheap: int, dear: int, needed: int) -> None:
+    def holds(counts: tuple[int, ...]) -> bool:
+        return counts[0] + 4 * counts[1] >= needed
+
+    if not holds((cheap, dear)):
+        return
+    left = trimmed(two_types(), (cheap, dear), holds=holds)
+    assert holds(left)
+    assert all(a <= b for a, b in zip(left, (cheap, dear), strict=True))
+    for option in (0, 1):
+        if left[option]:
+            assert not holds(tuple(n - (o == option) for o, n in enumerate(left)))
+
+
+def test_the_dearest_goes_first() -> None:
+    assert trimmed(two_types(), (4, 1), holds=lambda counts: counts[0] + 4 * counts[1] >= 4) == (4, 0)
+
+
+def test_counts_beyond_the_plan_are_proven_at_the_utilisation_they_need() -> None:
+    problem, best, mine = proven_anew(two_types(rate_rps=4.0), (2, 0), solve=solve)
+    assert problem.loads[0].utilisation == pytest.approx(2.0, rel=1e-3)
+    assert (mine.replicas, mine.cost_usd_per_h) == ((2, 0), 2.0)
+    assert best.cost_usd_per_h == 2.0
+    assert mine.bound <= 2.0
+
+
+def test_something_cheaper_at_that_utilisation_is_found() -> None:
+    _, best, mine = proven_anew(two_types(rate_rps=4.0), (0, 1), solve=solve)
+    assert mine.cost_usd_per_h == 3.0
+    assert best.cost_usd_per_h == 3.0
+    _, best, mine = proven_anew(two_types(rate_rps=2.0), (0, 1), solve=solve)
+    assert (mine.cost_usd_per_h, best.cost_usd_per_h) == (3.0, 3.0)
