@@ -18,6 +18,8 @@ Role = Literal["both", "prefill", "decode"]
 Engine = Literal["vllm", "sglang", "trtllm"]
 
 SIXTEEN_BIT_BYTES = 2.0
+LARGE_MEMORY_GB = 70  # vLLM's defaults for serving: 8192 tokens an iteration on such GPUs, 2048 on smaller ones
+CHUNK_TOKENS = {True: 8192, False: 2048}
 # Scales included: one byte per 16 values in NVFP4, one half per 128 values in the integer formats.
 PARAMETER_BYTES: dict[WeightPrecision, float] = {
     "bf16": 2.0,
@@ -113,3 +115,8 @@ class ReplicaConfig:
     def tflops(self, arithmetic: Precision | None) -> float:
         """Dense compute of one GPU at this clock."""
         return 0.0 if arithmetic is None else self.gpu.dense_tflops[arithmetic] * self.clock
+
+
+def chunk_tokens(config: ReplicaConfig) -> int:
+    """Most tokens of one iteration, over all ranks."""
+    return CHUNK_TOKENS[config.gpu.memory_gb >= LARGE_MEMORY_GB] * config.attention_data_parallel

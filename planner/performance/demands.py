@@ -38,6 +38,8 @@ class Demands:
     traffic_s: Array  # moving one token's activations between GPUs
     cache_s: Array  # reading the cache of one sequence halfway through its output
     attention_s: Array  # of one prompt with itself
+    head_s: Array  # arithmetic of one token in the output head, in 16 bit
+    reach_s: Array  # arithmetic of one decoded token's attention, halfway through its output
     latent: Array  # 1 with multi-head latent attention
     sequences: Array  # that fit beside the weights, halfway through their output
     input_tokens: Array
@@ -71,6 +73,8 @@ def demands(
         traffic_s=_one(_traffic_bytes(config) / config.pipeline_parallel / (gpu.link_gb_per_s * 1e9)),
         cache_s=_cache_s(config, halfway),
         attention_s=_attention_s(config, inputs),
+        head_s=_compute_s(config, 2 * model.embedding_parameters, peak_tflops=_attention_tflops(config)),
+        reach_s=_reach_s(config, halfway),
         latent=_one(model.attention == "mla"),
         sequences=np.clip(cache_sequences(config, halfway, usable=memory_usable), 1.0, MOST_SEQUENCES),
         input_tokens=inputs,
@@ -124,9 +128,20 @@ def _cache_s(config: ReplicaConfig, tokens: Array) -> Array:
 
 
 def _attention_s(config: ReplicaConfig, tokens: Array) -> Array:
-    peak_tflops = config.tflops("bf16" if "bf16" in config.gpu.dense_tflops else "fp16")
     flops = 4 * config.model.heads * config.model.head_dim * attended_pairs(config, tokens)
-    return flops / config.gpus / (peak_tflops * 1e12)
+    return flops / config.gpus / (_attention_tflops(config) * 1e12)
+
+
+def _reach_s(config: ReplicaConfig, tokens: Array) -> Array:
+    reached = np.zeros_like(tokens)
+    for part in config.model.kv_cache:
+        reached = reached + part.layers * np.minimum(tokens, part.window_tokens or np.inf)
+    flops = 4 * config.model.heads * config.model.head_dim * reached
+    return flops / config.gpus / (_attention_tflops(config) * 1e12)
+
+
+def _attention_tflops(config: ReplicaConfig) -> float:
+    return config.tflops("bf16" if "bf16" in config.gpu.dense_tflops else "fp16")
 
 
 def attended_pairs(config: ReplicaConfig, tokens: Array) -> Array:

@@ -20,11 +20,11 @@ import numpy as np
 
 from fleet.slo import Metric, Statistic
 from planner.performance.coefficients import Coefficients, Reached, Terms
-from planner.performance.config import KV_BYTES, ReplicaConfig
+from planner.performance.config import KV_BYTES, ReplicaConfig, chunk_tokens
 from planner.performance.demands import Array, Demands
 from planner.performance.features import collapsed, config_features, correction_of, load_features
-from planner.performance.queueing import slots_wait_s, turn_wait_s, wait_quantile_s
-from planner.performance.rooflines import decode_s, prompt_alone_s, prompt_work_s
+from planner.performance.queueing import interruptions, slots_wait_s, turn_wait_s, wait_quantile_s
+from planner.performance.rooflines import answer_floor_s, decode_s, prompt_alone_s, prompt_floor_s, prompt_work_s
 
 MOST_GAIN = 0.95
 AVERAGED = 2 / 3  # of the variance of the number seen, after averaging over a stay
@@ -51,7 +51,10 @@ class OpenLoop:
 
     def tpot_s(self, statistic: Statistic) -> Array:
         """Time per output token after the first."""
-        return self._mean_tpot_s if statistic is Statistic.MEAN else self._tpot_s(self._seen(statistic))
+        if (quantile := statistic.quantile) is None:
+            return self._mean_tpot_s
+        calm_s, reading_s = self._step_parts_s(self._seen(statistic))
+        return calm_s + np.maximum(reading_s, self._interruptions_s(quantile))
 
     def ttft_s(self, statistic: Statistic) -> Array:
         """Time to the first token, the cache's way to a decode replica included where there is one."""
@@ -79,6 +82,13 @@ class OpenLoop:
         return self.decoding / (self.demand.output_tokens * self._mean_tpot_s)
 
     @cached_property
+    def most_rps(self) -> Array:
+        """What the data sheet allows, whatever is predicted: all arithmetic and all reading of caches, overlapping."""
+        prompt_s = 0.0 if self.config.role == "decode" else prompt_floor_s(self.demand)
+        answer_s = 0.0 if self.config.role == "prefill" else answer_floor_s(self.demand)
+        return np.asarray(1 / (prompt_s + answer_s))
+
+    @cached_property
     def turn_load(self) -> Array:
         """Share of the time in which a prompt is read."""
         if self.config.role == "decode":
@@ -90,7 +100,8 @@ class OpenLoop:
         """One prompt's work while others decode."""
         apart = self.config.role != "both"
         share = 1.0 if apart else self.reached.interference
-        return share * prompt_work_s(self.demand, self.reached) * np.exp(self._correction(self._terms[0], np.ones(1)))
+        factor = share * np.exp(self._correction(self._terms[0], np.ones(1)))
+        return prompt_work_s(self.demand, self.reached, factor)
 
     @cached_property
     def _turn_wait_s(self) -> Array:
@@ -136,14 +147,35 @@ class OpenLoop:
 
     @cached_property
     def _mean_tpot_s(self) -> Array:
-        return self._tpot_s(self._seen(Statistic.MEAN))
+        calm_s, reading_s = self._mean_parts_s
+        return calm_s + reading_s
 
-    def _tpot_s(self, batch: Array) -> Array:
-        step_s = decode_s(self.demand, self.reached, batch)
-        if self.config.role == "both":
-            work_s = self.reached.interference * prompt_work_s(self.demand, self.reached)
-            step_s = step_s + batch * work_s / self.demand.output_tokens
-        return step_s * np.exp(self._correction(self._terms[0], batch))
+    @cached_property
+    def _mean_parts_s(self) -> tuple[Array, Array]:
+        return self._step_parts_s(self._seen(Statistic.MEAN))
+
+    def _step_parts_s(self, batch: Array) -> tuple[Array, Array]:
+        """A step of so many without prompts, and the mean of what prompts add."""
+        factor = np.exp(self._correction(self._terms[0], batch))
+        calm_s = decode_s(self.demand, self.reached, batch, factor)
+        if self.config.role != "both":
+            return calm_s, np.zeros_like(calm_s)
+        work_s = prompt_work_s(self.demand, self.reached, self.reached.interference * factor)
+        return calm_s, batch * work_s / self.demand.output_tokens
+
+    def _interruptions_s(self, quantile: float) -> Array:
+        """What prompts add to each token after the first, at a percentile of how many are read during a stay."""
+        if self.config.role != "both":
+            return np.zeros_like(self.decoding)
+        gaps = np.maximum(1.0, self.demand.output_tokens - 1)
+        _, reading_s = self._mean_parts_s
+        of_others = self.decoding / (1 + self.decoding)  # its own prompt is read before its first token
+        load = np.minimum(self.turn_load, MOST_GAIN)
+        prompts = interruptions(
+            of_others * gaps * reading_s / self._work_s, load=load, arrival_cv=self.arrival_cv, quantile=quantile
+        )
+        fullest_s = self._work_s * chunk_tokens(self.config) / self.demand.input_tokens
+        return np.asarray(np.minimum(prompts * self._work_s / gaps, fullest_s))
 
     def corrections(self, batch: Array) -> tuple[Array, Array]:
         """Logarithms of what TPOT and TTFT are multiplied by."""
@@ -165,7 +197,8 @@ class OpenLoop:
 
     def _first_token_s(self, batch: Array) -> Array:
         _, correction = self.corrections(batch)
-        return self._first_token_physical_s(batch) * np.exp(correction) + self._transfer_s
+        first_s = np.maximum(self._first_token_physical_s(batch) * np.exp(correction), prompt_floor_s(self.demand))
+        return first_s + self._transfer_s
 
     @cached_property
     def _transfer_s(self) -> Array:

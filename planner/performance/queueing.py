@@ -1,5 +1,7 @@
 """Closed forms for waiting (docs/performance.md, section 4)."""
 
+from statistics import NormalDist
+
 import numpy as np
 
 from planner.performance.demands import Array
@@ -25,3 +27,18 @@ def wait_quantile_s(mean_s: Array, *, delayed: Array, quantile: float) -> Array:
     with np.errstate(divide="ignore", invalid="ignore"):
         found = mean_s / delayed * np.log(delayed / beyond)
     return np.asarray(np.where(delayed > beyond, found, 0.0))
+
+
+def interruptions(mean: Array, *, load: Array, arrival_cv: float, quantile: float) -> Array:
+    """How many prompts are read during a stay, at a percentile.
+
+    A stay grows by every prompt that is read in it, and more arrive meanwhile, so that their number is that of a busy
+    period: the generalised Poisson distribution (Consul and Jain, Technometrics 15, 1973), with variance
+    mean / (1 - load)^2 and a third cumulant of (1 + 2 load) / (1 - load)^4 times the mean.  The percentile is its
+    expansion by Cornish and Fisher; nothing where less than the share beyond it meets a prompt at all.
+    """
+    normal, uneven = NormalDist().inv_cdf(quantile), (1 + arrival_cv**2) / 2
+    spread = normal * np.sqrt(mean * uneven) / (1 - load)
+    skew = (normal**2 - 1) / 6 * (1 + 2 * load) / (1 - load) ** 2 * uneven
+    found = np.maximum(0.0, mean + spread + skew)
+    return np.asarray(np.where(-np.expm1(-mean) > 1 - quantile, found, 0.0))

@@ -76,13 +76,14 @@ def open_loop(
 def _estimates(loop: OpenLoop, slo: Slo) -> list[Estimate]:
     config = loop.config
     limits = [(metric, statistic, limit_ms) for metric, statistic, limit_ms in slo.limits()]
-    latencies = [_rising(loop.latency_s(metric, statistic)) * MS_PER_S for metric, statistic, _ in limits]
+    latencies = [_rising(_judged_s(loop, metric, statistic)) * MS_PER_S for metric, statistic, _ in limits]
     rate_rps = _rising(loop.rate_rps)
     model = config.model
     interval = loop.coefficients.interval(gpu=config.gpu.name, model=model.name, moe=model.experts > 0)
 
     def rates(factors: dict[Metric, float]) -> tuple[Array, Array, Array]:
-        return _best(limits, latencies, rate_rps, factors)
+        found, binding, at_best = _best(limits, latencies, rate_rps, factors)
+        return np.minimum(found, loop.most_rps[:, 0]), binding, at_best
 
     likely, binding, at_best = rates(dict.fromkeys(Metric, 1.0))
     low = high = None
@@ -93,6 +94,12 @@ def _estimates(loop: OpenLoop, slo: Slo) -> list[Estimate]:
         _estimate(limits, float(likely[row]), int(binding[row]), at_best[row], _pair(low, high, row))
         for row in range(len(likely))
     ]
+
+
+def _judged_s(loop: OpenLoop, metric: Metric, statistic: Statistic) -> Array:
+    """A latency as limits see it: a request of one token has no time per token after the first."""
+    found = loop.latency_s(metric, statistic)
+    return np.where(loop.demand.output_tokens > 1, found, 0.0) if metric is Metric.TPOT else found
 
 
 def _factors(tpot: float, ttft: float) -> dict[Metric, float]:

@@ -2,12 +2,20 @@
 
 A step's time is the slower of reading weights and doing arithmetic, for dense layers and for experts apart, plus what
 neither hides: cache, traffic, launches and the host.
+
+A correction multiplies times by a `factor`, and physics bounds it: with one given, no part of a step runs at more than
+`MOST_REACHED` of the data sheet's rate.  Arithmetic counts as in `planner.perfect`: every token passes the output head.
+Without one, as in the fit, shares are taken as they are.
 """
+
+from dataclasses import dataclass
 
 import numpy as np
 
 from planner.performance.coefficients import Reached
 from planner.performance.demands import Array, Demands
+
+MOST_REACHED = 0.9  # of a data sheet's rate; the best kernels of any vendor stay below
 
 
 def fixed_s(demand: Demands, reached: Reached) -> Array:
@@ -23,21 +31,69 @@ def touched(demand: Demands, tokens: Array) -> Array:
     return np.asarray(1 - (1 - demand.expert_share) ** tokens)
 
 
-def decode_s(demand: Demands, reached: Reached, batch: Array) -> Array:
-    """One step of a batch that decodes, each sequence halfway through its output."""
-    dense_s = np.maximum(demand.weights_s / reached.weights, demand.token_s / reached.compute * batch)
-    experts_s = np.maximum(
-        demand.experts_s / reached.experts * touched(demand, batch),
-        demand.expert_token_s / reached.expert_compute * batch,
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """What a step is made of, each at the rate that is reached."""
+
+    fixed_s: Array
+    weights_s: Array
+    experts_s: Array
+    token_s: Array
+    expert_token_s: Array
+    traffic_s: Array
+    cache_s: Array
+    attention_s: Array
+    sequence_s: Array
+
+
+def parts(demand: Demands, reached: Reached, factor: Array | None = None) -> Parts:
+    """Times this factor, and never faster than the floor of physics."""
+    times = 1.0 if factor is None else factor
+
+    def part(share: Array | float, demanded_s: Array, least_s: Array | None = None) -> Array:
+        taken_s = demanded_s / share * times
+        if factor is None:
+            return np.asarray(taken_s)
+        return np.asarray(np.maximum(taken_s, (demanded_s if least_s is None else least_s) / MOST_REACHED))
+
+    return Parts(
+        fixed_s=np.asarray(fixed_s(demand, reached) * times),
+        weights_s=part(reached.weights, demand.weights_s),
+        experts_s=part(reached.experts, demand.experts_s),
+        token_s=part(reached.compute, demand.token_s, demand.token_s + demand.head_s),
+        expert_token_s=part(reached.expert_compute, demand.expert_token_s),
+        traffic_s=part(reached.link, demand.traffic_s),
+        cache_s=part(reached.cache, demand.cache_s, np.maximum(demand.cache_s, demand.reach_s)),
+        attention_s=part(attention_share(demand, reached), demand.attention_s),
+        sequence_s=np.asarray(reached.sequence_s * times),
     )
-    each_s = demand.traffic_s / reached.link + reached.sequence_s + demand.cache_s / reached.cache
-    return fixed_s(demand, reached) + dense_s + experts_s + each_s * batch
 
 
-def prompt_work_s(demand: Demands, reached: Reached) -> Array:
+def decode_s(demand: Demands, reached: Reached, batch: Array, factor: Array | None = None) -> Array:
+    """One step of a batch that decodes, each sequence halfway through its output."""
+    part = parts(demand, reached, factor)
+    dense_s = np.maximum(part.weights_s, part.token_s * batch)
+    experts_s = np.maximum(part.experts_s * touched(demand, batch), part.expert_token_s * batch)
+    each_s = part.traffic_s + part.sequence_s + part.cache_s
+    return part.fixed_s + dense_s + experts_s + each_s * batch
+
+
+def prompt_work_s(demand: Demands, reached: Reached, factor: Array | None = None) -> Array:
     """Arithmetic and traffic of one prompt, which others wait for whatever the batch."""
-    each_s = demand.token_s / reached.compute + demand.expert_token_s / reached.expert_compute
-    return demand.input_tokens * (each_s + demand.traffic_s / reached.link) + _attention_s(demand, reached)
+    part = parts(demand, reached, factor)
+    return demand.input_tokens * (part.token_s + part.expert_token_s + part.traffic_s) + part.attention_s
+
+
+def prompt_floor_s(demand: Demands) -> Array:
+    """What reading a prompt takes at least, whatever was fitted."""
+    each_s = demand.token_s + demand.head_s + demand.expert_token_s
+    return (demand.input_tokens * each_s + demand.attention_s) / MOST_REACHED
+
+
+def answer_floor_s(demand: Demands) -> Array:
+    """The same of decoding an answer in the largest batch: its arithmetic or its cache, whichever takes longer."""
+    each_s = demand.token_s + demand.head_s + demand.expert_token_s + demand.reach_s
+    return demand.output_tokens * np.maximum(each_s, demand.cache_s) / MOST_REACHED
 
 
 def prompt_alone_s(demand: Demands, reached: Reached) -> Array:

@@ -36,20 +36,23 @@ def test_a_decode_iteration_takes_what_the_model_predicts_without_prompts(config
     batch = 32
     costs = step_costs(config, input_tokens=SIZE[0], output_tokens=SIZE[1], batch=batch)
     loop, seen = loop_of(config), np.array([[float(batch)]])
-    predicted_s = decode_s(loop.demand, loop.reached, seen) * np.exp(loop.corrections(seen)[0])
+    predicted_s = decode_s(loop.demand, loop.reached, seen, np.exp(loop.corrections(seen)[0]))
     taken_s = step_s(costs, decoding=batch, cached_tokens=batch * (SIZE[0] + SIZE[1] // 2))
     assert taken_s == pytest.approx(predicted_s.item(), rel=1e-6)
 
 
 @pytest.mark.parametrize("config", [DENSE, MIXTURE])
 def test_a_lone_first_token_takes_what_the_model_predicts(config: ReplicaConfig) -> None:
-    """But never less than its own iterations: what is predicted is rounded up to them."""
+    """But never less than its own iterations: what is predicted is rounded up to them.
+
+    Where physics holds a busy iteration up, which hides a share of a prompt, one without decoding is slower by it.
+    """
     costs = step_costs(config, input_tokens=SIZE[0], output_tokens=SIZE[1], batch=1)
     loop = loop_of(config)
     reading_s = step_s(costs, decoding=0, cached_tokens=0, prompt_tokens=SIZE[0], pairs=SIZE[0] ** 2 / 2)
     predicted_s = loop.first_token_alone_s.item() * np.exp(loop.corrections(np.ones((1, 1)))[1]).item()
     assert costs.request_s + reading_s == pytest.approx(max(predicted_s, reading_s), rel=1e-6)
-    assert reading_s < 1.1 * predicted_s
+    assert reading_s < 1.15 * predicted_s
 
 
 def test_limits_are_the_replicas() -> None:

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from planner.performance.demands import Array
-from planner.performance.queueing import slots_wait_s, turn_wait_s, wait_quantile_s
+from planner.performance.queueing import interruptions, slots_wait_s, turn_wait_s, wait_quantile_s
 
 
 def one(value: float) -> Array:
@@ -41,3 +41,22 @@ def test_quantiles_of_the_single_exponential_station_are_exact() -> None:
 
 def test_a_percentile_below_those_who_wait_is_zero() -> None:
     assert wait_quantile_s(one(1.0), delayed=one(0.3), quantile=0.5).item() == 0.0
+
+
+def test_the_number_of_interruptions_is_that_of_a_busy_period() -> None:
+    """Against drawn stays: each prompt that is read lengthens the stay, and more arrive meanwhile."""
+    rng = np.random.default_rng(0)
+    for alone, load in ((1.0, 0.3), (3.0, 0.5), (20.0, 0.6)):
+        fresh = rng.poisson(alone, size=100_000)
+        total = fresh.copy()
+        while fresh.any():
+            fresh = rng.poisson(fresh * load)
+            total += fresh
+        for quantile in (0.9, 0.99):
+            found = interruptions(one(alone / (1 - load)), load=one(load), arrival_cv=1.0, quantile=quantile).item()
+            assert found == pytest.approx(np.quantile(total, quantile), rel=0.12, abs=1.0)
+
+
+def test_who_hardly_ever_meets_a_prompt_is_not_interrupted() -> None:
+    assert interruptions(one(0.009), load=one(0.1), arrival_cv=1.0, quantile=0.99).item() == 0.0
+    assert interruptions(one(0.011), load=one(0.1), arrival_cv=1.0, quantile=0.99).item() > 0.5

@@ -156,6 +156,26 @@ def test_no_replica_beats_its_own_arithmetic() -> None:
         assert 0 < rate(config, slo(Metric.TPOT, Statistic.MEAN, 1000)) < most_rps
 
 
+def test_requests_of_one_token_have_no_time_per_token() -> None:
+    objective = Slo.model_validate({"tpot_ms": {"p99": 0.001}, "ttft_ms": {"p99": 3000}})
+    first_only = Slo.model_validate({"ttft_ms": {"p99": 3000}})
+    assert rate(DENSE, objective, sizes=(2000, 1)) == rate(DENSE, first_only, sizes=(2000, 1)) > 0
+    assert rate(DENSE, objective, sizes=(2000, 2)) == 0
+
+
+def test_one_prompt_read_meanwhile_weighs_more_on_a_short_answer() -> None:
+    loops = {
+        tokens: open_loop(DENSE, sizes=[(4000, tokens)], arrival_cv=1.0, coefficients=builtin_coefficients())
+        for tokens in (10, 300)
+    }
+    excess = {}
+    for tokens, loop in loops.items():
+        both = [loop.tpot_s(statistic)[0] for statistic in (Statistic.P99, Statistic.MEAN)]
+        at_three_rps = [np.interp(3.0, loop.rate_rps[0], values) for values in both]
+        excess[tokens] = at_three_rps[0] / at_three_rps[1]
+    assert excess[10] > 1.25 * excess[300] > 1.25
+
+
 def test_a_prefill_replica_pays_for_sending_the_cache() -> None:
     prefill = replace(DENSE, role="prefill")
     objective = slo(Metric.TTFT, Statistic.MEAN, 1500)
