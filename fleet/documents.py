@@ -38,6 +38,7 @@ _WORDING: Mapping[str, str] = {
     "int_type": "expected a whole number",
     "float_type": "expected a number",
     "finite_number": "expected a finite number",
+    "too_short": "is empty, expected at least one",  # no list of ours has a higher minimum
 }
 
 

@@ -5,12 +5,12 @@ from collections.abc import Iterator, Sequence
 from planner.answer import Alternative
 from planner.conflicts import Conflict, conflicts
 from planner.mix import MixSolution
-from planner.problem import MixProblem
+from planner.problem import Goal, MixProblem
 from planner.questions import Inquiry, avoiding
 from planner.request import PlanRequest, bucket_names
 from planner.requirements import Kind, plural
 from planner.solvers import SolveStatus
-from planner.worth import NEGLIGIBLE, listed
+from planner.worth import in_unit, listed, negligible, worse_by
 
 MOST_NAMED = 3  # buckets
 MOST_LINES = 6  # GPU types; the rest are in the answer's figures
@@ -35,7 +35,9 @@ def _line(alternative: Alternative) -> str:
     if alternative.cost_usd_per_h is None or alternative.extra_usd_per_h is None:
         return f"only {alternative.gpu}: {alternative.reason}"
     cost, extra = alternative.cost_usd_per_h, alternative.extra_usd_per_h
-    if abs(extra) <= NEGLIGIBLE:
+    if alternative.reason is not None:
+        return f"only {alternative.gpu}: {alternative.reason}, at {cost:.2f} $/h"
+    if negligible(extra, of=cost):
         return f"only {alternative.gpu}: {cost:.2f} $/h, the same"
     base = cost - extra
     relative = f" ({abs(extra) / base:.0%})" if base > 0 else ""
@@ -65,7 +67,20 @@ def _priced(gpu: str, inquiry: Inquiry, alone: MixProblem, solution: MixSolution
         status=answer.status,
         cost_usd_per_h=answer.cost_usd_per_h,
         extra_usd_per_h=answer.cost_usd_per_h - solution.cost_usd_per_h,
+        reason=_by_the_goal(inquiry.problem, answer, than=solution),
     )
+
+
+def _by_the_goal(problem: MixProblem, answer: MixSolution, *, than: MixSolution) -> str | None:
+    """How much worse it is where the goal is not what it costs: little served is no bargain."""
+    if problem.goal in {Goal.COST, Goal.SWITCHING} or answer.goal_value is None or than.goal_value is None:
+        return None
+    worse = worse_by(problem, answer, than=than) or 0.0
+    value, verb = in_unit(problem, answer.goal_value), "serves " if problem.goal is Goal.SERVED else ""
+    if negligible(worse, of=than.goal_value):
+        return f"{verb}{value}, the same"
+    more = (worse > 0) is not (problem.goal is Goal.SERVED)
+    return f"{verb}{value}, {in_unit(problem, abs(worse))} {'more' if more else 'less'}"
 
 
 def _broken(found: tuple[Conflict, ...]) -> str:

@@ -54,7 +54,9 @@ class Alternative(Frozen):
     status: SolveStatus
     cost_usd_per_h: float | None = None
     extra_usd_per_h: float | None = None
-    reason: str | None = Field(default=None, description="Why there is no cost.")
+    reason: str | None = Field(
+        default=None, description="Why there is no cost; beside one, what it comes to by a goal other than cost."
+    )
 
 
 InputKind = Literal["sizes", "price", "gpu", "model", "performance", "profiles"]

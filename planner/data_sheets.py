@@ -2,8 +2,12 @@
 
 from collections.abc import Sequence
 
+import numpy as np
+
 from fleet.models import ModelArchitecture
-from planner.perfect import Hardware, Work, request_work
+from fleet.sizes import SizeBuckets
+from fleet.traces import Trace
+from planner.perfect import Hardware, Work, mean_work, request_work
 from planner.performance.config import KV_BYTES, SIXTEEN_BIT_BYTES
 from planner.request import PlanRequest, Workload
 from planner.search import Candidate
@@ -31,12 +35,45 @@ def work(request: PlanRequest, candidates: Sequence[Candidate]) -> list[tuple[Wo
         models = {candidate.model.name: candidate.model for candidate in own if candidate.model is not None}
         kv_bytes = min((KV_BYTES[c.shape.kv_precision] for c in own if c.shape), default=SIXTEEN_BIT_BYTES)
         known = len(models) == 1 and all(candidate.model is not None for candidate in own)
-        found.append(_per_bucket(workload, next(iter(models.values())), kv_bytes) if known else None)
+        if not known:
+            found.append(None)
+            continue
+        sustained = _sustained(request, workload)
+        parts = _per_bucket(workload, next(iter(models.values())), kv_bytes)
+        found.append(tuple(Work(part.flops * sustained, part.moved_bytes * sustained) for part in parts))
     return found
 
 
+def _sustained(request: PlanRequest, workload: Workload) -> float:
+    """The share of the planned rate that has to be kept up: a replay may find that the peak of a series can queue."""
+    series = workload.series
+    if series is None or request.proof is None or not request.proof.size or series.peak_rps <= 0:
+        return 1.0
+    return series.mean_rps / series.peak_rps
+
+
 def _per_bucket(workload: Workload, model: ModelArchitecture, kv_bytes: float) -> tuple[Work, ...]:
+    """Of a bucket's mean request where a trace has them, else of the smallest request that may be in it."""
+    sizes = workload.sizes
+    if sizes.trace is not None:
+        return _of_trace(sizes.trace, sizes.buckets, model, kv_bytes)
     return tuple(
-        request_work(model, input_tokens=bucket.edge[0], output_tokens=bucket.edge[1], kv_bytes=kv_bytes)
-        for bucket in workload.buckets.buckets()
+        request_work(model, input_tokens=bucket.lower[0] + 1, output_tokens=bucket.lower[1] + 1, kv_bytes=kv_bytes)
+        for bucket in sizes.buckets.buckets()
+    )
+
+
+def _of_trace(trace: Trace, buckets: SizeBuckets, model: ModelArchitecture, kv_bytes: float) -> tuple[Work, ...]:
+    columns = len(buckets.output_tokens)
+    rows = np.searchsorted(buckets.input_tokens, trace.input_tokens).clip(max=len(buckets.input_tokens) - 1)
+    position = rows * columns + np.searchsorted(buckets.output_tokens, trace.output_tokens).clip(max=columns - 1)
+    order = np.argsort(position, kind="stable")
+    starts = np.searchsorted(position[order], np.arange(1, len(buckets.input_tokens) * columns))
+    return tuple(
+        mean_work(
+            model, input_tokens=trace.input_tokens[own], output_tokens=trace.output_tokens[own], kv_bytes=kv_bytes
+        )
+        if len(own)
+        else Work(0.0, 0.0)
+        for own in np.split(order, starts)
     )

@@ -22,7 +22,7 @@ from planner.runner_up import RunnerUp
 from planner.search import Candidate
 from planner.solvers import SolveStatus
 from planner.throughput import Provenance
-from planner.worth import NEGLIGIBLE, in_unit
+from planner.worth import in_unit, negligible
 
 NOT_WORKED_OUT = "was not worked out: the time limit struck"
 SHARE_FOR_A_MIX = 0.2  # of the time limit, at most, for the questions about a plan
@@ -63,9 +63,10 @@ def summary(problem: MixProblem, solution: MixSolution) -> str:
     )
     price = f"{running or 'nothing to run'}: {solution.cost_usd_per_h:.2f} $/h"
     excess = abs(solution.goal_value - solution.bound)
-    if excess <= NEGLIGIBLE:
+    if negligible(excess, of=solution.goal_value):
         return f"{price}; {_best_of_all(problem, solution.goal_value)} (proven)"
-    relative = f" ({excess / solution.goal_value:.2%})" if solution.goal_value > 0 else ""
+    share = excess / solution.goal_value if solution.goal_value > 0 else None
+    relative = "" if share is None else f" ({share:.2%})" if share >= 1e-4 else " (less than 0.01%)"
     return f"{price}; at most {in_unit(problem, excess)}{relative} from the best possible"
 
 

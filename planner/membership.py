@@ -14,6 +14,7 @@ from planner.policy import Failure, PowerDomain, Quota
 from planner.request import PlanRequest
 
 MINUTES_PER_H = 60.0
+MOST_NAMED = 8  # of names that something may have
 
 Rule = Quota | PowerDomain
 
@@ -54,6 +55,7 @@ def zone_of(offer: Offer) -> str:
 
 def rule_flaws(request: PlanRequest, offers: Sequence[Offer]) -> Iterator[Flaw]:
     """Names that no rule can mean, and rules that lack what they need."""
+    yield from _unknown_places(request, offers)
     known = {offer.id for offer in offers}
     known |= {f"{workload.name}/{option.name}" for workload in request.workloads for option in workload.options or ()}
     named: dict[str, Sequence[Rule]] = {"quotas": request.quotas, "power_domains": request.power_domains}
@@ -72,6 +74,19 @@ def rule_flaws(request: PlanRequest, offers: Sequence[Offer]) -> Iterator[Flaw]:
                 yield at, "options given outright stand in no known zone, so the loss of a zone cannot be survived"
 
 
+def _unknown_places(request: PlanRequest, offers: Sequence[Offer]) -> Iterator[Flaw]:
+    """A cap on a region that is misspelt would cap nothing."""
+    providers, regions = {offer.provider for offer in offers}, {offer.region for offer in offers}
+    for position, quota in enumerate(request.quotas):
+        for field, name, known in (("provider", quota.provider, providers), ("region", quota.region, regions)):
+            if name is not None and name not in known:
+                yield ("quotas", position, field), f"no offer is of {field} {name!r}{_nearest_or_all(name, known)}"
+    for name in () if request.carbon is None else request.carbon.regions_g_per_kwh:
+        if name not in regions:
+            at = ("carbon", "regions_g_per_kwh", name)
+            yield at, f"no offer is of region {name!r}{_nearest_or_all(name, regions)}"
+
+
 def unknown_options(request: PlanRequest, names: Sequence[tuple[str, str]]) -> Iterator[Flaw]:
     """What runs now under names that are not among the (workload, option) to choose from."""
     for position, running in enumerate(request.current or ()):
@@ -79,6 +94,11 @@ def unknown_options(request: PlanRequest, names: Sequence[tuple[str, str]]) -> I
             known = [option for workload, option in names if workload == running.workload]
             message = f"{running.workload} has no option {running.option!r}{_nearest(running.option, known)}"
             yield ("current", position, "option"), message
+
+
+def _nearest_or_all(name: str, known: set[str]) -> str:
+    """What was meant; where nothing is like it, the first of what there is."""
+    return _nearest(name, known) or f", expected one of {', '.join(sorted(known)[:MOST_NAMED]) or 'none'}"
 
 
 def _nearest(name: str, known: Sequence[str] | set[str]) -> str:

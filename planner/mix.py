@@ -1,25 +1,27 @@
 """From a mix problem to counts and routing weights: programs in a row (docs/formulation.md, section 4).
 
-P1 finds the best units and proves it; failures that its answer does not survive become rows of the next run.  P2 drops
-what costs nothing but is not needed.  P3 spreads the requests over the replicas as evenly as they allow, and by that
-checks P1's counts a second time.
+P1 finds the best units and proves it.  P2 drops what costs nothing but is not needed.  P3 spreads the requests over the
+replicas as evenly as they allow, and by that checks P1's counts a second time.  All runs share one deadline.
 
-`solve_mix` decides who solves P1: `planner.exact` takes workloads that share nothing (section 8), for HiGHS only;
-everything else, and every second opinion by CBC, goes to `planner.ilp` whole.
+`solve_mix` decides who solves P1: `planner.exact` takes workloads that share nothing (section 8) and
+`planner.decomposition` many that share stock or limits, both for HiGHS only; `planner.survival` takes failures to
+survive and nodes that are not shared; everything else, and any second opinion by CBC, goes to `planner.ilp` whole.
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from math import fsum
 from typing import Self
 
 from planner import exact, ilp
 from planner.problem import Goal, Loss, MixProblem
-from planner.solvers import Limits, Outcome, Solver, SolverError, SolveStatus, run
+from planner.solvers import Deadline, Limits, Outcome, Solver, SolverError, SolveStatus, run
 
 NEGLIGIBLE_SHARE = 1e-9  # shares below this are the solver's rounding, not routing
 OVERLOAD_TOLERANCE = 1e-6  # how far above its limit a replica's load may come out by rounding
 ROUTING_LIMITS = Limits(time_limit_s=60.0)  # a linear program of milliseconds: never to be cut short
+DECOMPOSED_LOADS = 5  # workloads from which on the decomposition is quicker than P1 whole
+FIRST_SHARE = 0.8  # of the time for P5; the rest is P6's
 
 Shares = dict[tuple[int, int], float]  # (route, bucket) -> share of the bucket
 
@@ -57,17 +59,20 @@ def solve_mix(
 ) -> MixSolution:
     """The best mix by all routes, or only by those named."""
     usable = range(len(problem.routes)) if routes is None else routes
+    deadline = Deadline.of(limits)
     if problem.goal is Goal.SERVED:
-        return _serve_most(problem, solver=solver, limits=limits)
+        return _serve_most(problem, solver=solver, deadline=deadline)
     tables = exact.tables_of(problem, routes=usable) if solver is Solver.HIGHS else None
-    if tables is not None and (solution := _by_tables(problem, tables, limits=limits)) is not None:
+    if tables is not None and (solution := _by_tables(problem, tables, deadline=deadline)) is not None:
         return solution
-    model, outcome, losses = _survivable(problem, solver=solver, limits=limits, routes=usable)
+    if solver is Solver.HIGHS and routes is None and (solution := _decomposed(problem, limits=limits)) is not None:
+        return solution
+    model, outcome = _best(problem, solver=solver, deadline=deadline, routes=usable)
     bound = max(0.0, outcome.bound)  # no weight is negative, so this too is proven
     if not outcome.status.has_mix:
         return MixSolution.without_mix(problem, status=outcome.status, bound=bound)
     if _may_hold_spare(problem, model.counts_of_units()):
-        model = _without_spare(model, losses, solver=solver, limits=limits)
+        model = _without_spare(model, solver=solver, deadline=deadline)
     return _solution(model, status=outcome.status, bound=bound)
 
 
@@ -101,10 +106,9 @@ def busy_replicas(problem: MixProblem, *, shares: Mapping[tuple[int, int], float
     return tuple(busy)
 
 
-def _by_tables(problem: MixProblem, tables: Sequence[exact.Table], *, limits: Limits) -> MixSolution | None:
+def _by_tables(problem: MixProblem, tables: Sequence[exact.Table], *, deadline: Deadline) -> MixSolution | None:
     """P1 one workload after the other; None where rounding let counts through that P3 refuses."""
-    each = replace(limits, time_limit_s=limits.time_limit_s / len(tables))
-    mixes = [exact.cheapest(table, limits=each) for table in tables]
+    mixes = [exact.cheapest(table, limits=deadline.rest(1 / (len(tables) - at))) for at, table in enumerate(tables)]
     status = _worst(mix.outcome.status for mix in mixes)
     bound = fsum(mix.outcome.bound for mix in mixes)
     if not status.has_mix:
@@ -116,7 +120,7 @@ def _by_tables(problem: MixProblem, tables: Sequence[exact.Table], *, limits: Li
             units[problem.options[option].supply] = int(count)
             replicas[option] = int(count) * exact.replicas_per_unit(problem, option)
     if _may_hold_spare(problem, units):
-        replicas = list(_needed_replicas(problem, tables, units=units, limits=limits))
+        replicas = list(_needed_replicas(problem, tables, units=units, deadline=deadline))
     try:
         shares = route(problem, replicas=replicas)
     except SolverError:
@@ -135,12 +139,12 @@ def _by_tables(problem: MixProblem, tables: Sequence[exact.Table], *, limits: Li
 
 
 def _needed_replicas(
-    problem: MixProblem, tables: Sequence[exact.Table], *, units: Sequence[int], limits: Limits
+    problem: MixProblem, tables: Sequence[exact.Table], *, units: Sequence[int], deadline: Deadline
 ) -> tuple[int, ...]:
     """P2 on the units chosen, all of which are needed: the replicas on them that are."""
     routes = [int(r) for table in tables for r in table.routes]
     fewest = ilp.fewest_gpus(problem, units=units, ceiling=0.0, routes=routes)
-    if run(fewest.program, solver=Solver.HIGHS, limits=limits).status.has_mix:
+    if run(fewest.program, solver=Solver.HIGHS, limits=deadline.rest()).status.has_mix:
         return fewest.counts_of_replicas()
     return tuple(units[option.supply] * exact.replicas_per_unit(problem, o) for o, option in enumerate(problem.options))
 
@@ -161,35 +165,43 @@ def _most_even(problem: MixProblem, *, replicas: Sequence[int]) -> Mapping[tuple
     return model.shares_found()
 
 
-def _survivable(
-    problem: MixProblem, *, solver: Solver, limits: Limits, routes: Collection[int]
-) -> tuple[ilp.MixModel, Outcome, list[Loss]]:
-    """P1 with the failures that matter: those its answer would not survive, added until it survives all.
+def _best(
+    problem: MixProblem, *, solver: Solver, deadline: Deadline, routes: Collection[int]
+) -> tuple[ilp.MixModel, Outcome]:
+    """P1, whole or by cuts."""
+    if _is_by_cuts(problem):
+        from planner import survival  # noqa: PLC0415 - it asks this module for the routing
 
-    Each run leaves rows out, so its bound holds for the whole (column-and-constraint generation: Zeng and Zhao 2013).
-    """
-    losses: list[Loss] = []
-    while True:
-        model = ilp.cheapest(problem, routes=routes, losses=losses)
-        outcome = run(model.program, solver=solver, limits=limits)
-        if not outcome.status.has_mix:
-            return model, outcome, losses
-        replicas = model.counts_of_replicas()
-        open_losses = [loss for loss in problem.losses if loss not in losses]
-        fatal = [loss for loss in open_losses if not survives(problem, loss, replicas=replicas)]
-        if not fatal:
-            return model, outcome, losses
-        losses += fatal
+        found = survival.solve(problem, routes=routes, solver=solver, deadline=deadline)
+        return found.model, found.outcome
+    model = ilp.cheapest(problem, routes=routes)
+    return model, run(model.program, solver=solver, limits=deadline.rest())
 
 
-def _serve_most(problem: MixProblem, *, solver: Solver, limits: Limits) -> MixSolution:
+def _is_by_cuts(problem: MixProblem) -> bool:
+    """Failures to survive; and what the same request is asked without them: nodes that nothing shares."""
+    return bool(problem.losses) or problem.own_nodes
+
+
+def _decomposed(problem: MixProblem, *, limits: Limits) -> MixSolution | None:
+    """Many workloads that share stock or limits; None where they do not, or are too few."""
+    if len(problem.loads) < DECOMPOSED_LOADS:
+        return None
+    from planner import decomposition  # noqa: PLC0415 - compiled when it is first imported, before its time is taken
+
+    if not decomposition.decomposes(problem):
+        return None
+    return decomposition.solve_decomposed(problem, limits=limits, clock_s=limits.clock_s)
+
+
+def _serve_most(problem: MixProblem, *, solver: Solver, deadline: Deadline) -> MixSolution:
     most = ilp.most_served(problem)
-    outcome = run(most.program, solver=solver, limits=limits)
+    outcome = run(most.program, solver=solver, limits=deadline.rest(FIRST_SHARE))
     if not outcome.status.has_mix:
         return MixSolution.without_mix(problem, status=outcome.status, bound=max(0.0, outcome.bound))
     served_rps = sum(_served_rps(problem, most.shares_found()).values())
     model = ilp.cheapest_serving(problem, served_rps=served_rps * (1 - OVERLOAD_TOLERANCE))
-    if not run(model.program, solver=solver, limits=limits).status.has_mix:
+    if not run(model.program, solver=solver, limits=deadline.rest()).status.has_mix:
         model = most
     return _solution(model, status=outcome.status, bound=outcome.bound)
 
@@ -251,16 +263,16 @@ def _may_hold_spare(problem: MixProblem, units: Sequence[int]) -> bool:
     return any(problem.supplies[f].slots > 1 or problem.unit_weight(f) == 0 for f in hired)
 
 
-def _without_spare(model: ilp.MixModel, losses: Sequence[Loss], *, solver: Solver, limits: Limits) -> ilp.MixModel:
+def _without_spare(model: ilp.MixModel, *, solver: Solver, deadline: Deadline) -> ilp.MixModel:
+    """P2; P1's counts where the time does not suffice for it."""
     ceiling = sum((x.varValue or 0.0) * weight for x, weight in ilp.goal_terms(model))
-    fewest = ilp.fewest_gpus(
-        model.problem,
-        units=model.counts_of_units(),
-        ceiling=ceiling + OVERLOAD_TOLERANCE * max(1.0, abs(ceiling)),
-        routes=model.routes,
-        losses=losses,
-    )
-    return fewest if run(fewest.program, solver=solver, limits=limits).status.has_mix else model
+    ceiling += OVERLOAD_TOLERANCE * max(1.0, abs(ceiling))
+    if _is_by_cuts(model.problem):
+        from planner import survival  # noqa: PLC0415 - it asks this module for the routing
+
+        return survival.fewest_gpus(model, ceiling=ceiling, solver=solver, deadline=deadline) or model
+    fewest = ilp.fewest_gpus(model.problem, units=model.counts_of_units(), ceiling=ceiling, routes=model.routes)
+    return fewest if run(fewest.program, solver=solver, limits=deadline.rest()).status.has_mix else model
 
 
 def _normalised(problem: MixProblem, raw: Mapping[tuple[int, int], float]) -> Shares:

@@ -2,7 +2,8 @@
 
 Two bounds, both without queueing, fragmentation, headroom or limits (docs/explanation.md has the formulas):
 
-- a perfect scheduler on the plan's own tables: replicas in fractions, each bucket on its best route;
+- a perfect scheduler on the plan's own tables: replicas in fractions, each bucket on its best route.  A replay may have
+  allowed more than the tables say, for a bucket stands for its upper edges; then the rates count as so much higher;
 - a perfect system on the data sheets: every request's arithmetic at the peak rate, and the bytes it alone must move at
   full bandwidth, all overlapping (NanoFlow, arXiv 2408.12757, whose optimum is the arithmetic alone).
 """
@@ -11,6 +12,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import ceil, fsum
 
+import numpy as np
+import numpy.typing as npt
 from pydantic import Field
 
 from fleet.documents import Frozen
@@ -20,7 +23,8 @@ from planner.problem import Goal, MixProblem, Route
 from planner.requirements import plural
 from planner.worth import NEGLIGIBLE
 
-ROUNDING = 1e-6  # of a number of GPUs
+ROUNDING = 1e-6  # of a number of GPUs, and of a cost relative to it
+Floats = npt.NDArray[np.float64]
 FLOPS_PER_PARAMETER = 2  # a multiplication and an addition
 
 
@@ -39,7 +43,9 @@ class PerfectBound(Frozen):
 
     scheduler: LeastNeed = Field(description="A perfect scheduler with the plan's rates.")
     system: LeastNeed | None = Field(
-        default=None, description="A perfect system by the data sheets; absent where a model or a GPU is not known."
+        default=None,
+        description="A perfect system by the data sheets; absent where a model is not known, and where measured rates "
+        "beat the data sheets, as cached prompts can.",
     )
     plan_gpus: int | None = None
     above_scheduler: float | None = Field(default=None, description="(plan's cost - bound) / bound.")
@@ -64,18 +70,31 @@ class Hardware:
 
 
 def request_work(model: ModelArchitecture, *, input_tokens: int, output_tokens: int, kv_bytes: float = 2.0) -> Work:
-    """The least work of one request, whatever else is served beside it.
+    """The least work of one request, whatever else is served beside it."""
+    return mean_work(
+        model, input_tokens=np.array([input_tokens]), output_tokens=np.array([output_tokens]), kv_bytes=kv_bytes
+    )
+
+
+def mean_work(
+    model: ModelArchitecture,
+    *,
+    input_tokens: npt.NDArray[np.int64],
+    output_tokens: npt.NDArray[np.int64],
+    kv_bytes: float = 2.0,
+) -> Work:
+    """The least work of the mean of these requests.
 
     Every token but the last passes all active weights.  Attention is causal.  Decoding reads the request's own cache at
     each step; the weights are shared by a batch that may be as large as one likes, and count nothing.
     """
-    passed = input_tokens + output_tokens - 1
+    passed = np.maximum(0.0, input_tokens + output_tokens - 1.0)
+    prompt = np.minimum(input_tokens, passed)
     flops = FLOPS_PER_PARAMETER * float(model.matmul_parameters) * passed + _attention_flops(model, passed)
     read = sum(
-        _window_sum(part.window_tokens, input_tokens, passed) * part.layers * part.values_per_token
-        for part in model.kv_cache
+        _window_sum(part.window_tokens, prompt, passed) * part.layers * part.values_per_token for part in model.kv_cache
     )
-    return Work(flops, kv_bytes * read)
+    return Work(float(np.mean(flops)), kv_bytes * float(np.mean(read)))
 
 
 def perfect_bound(
@@ -92,14 +111,17 @@ def perfect_bound(
     scheduler = _by_tables(problem, hardware)
     known = all(work[w] is not None for w, _ in problem.buckets())
     system = _by_data_sheets(problem, hardware, work) if known else None
-    cost = None if solution is None else solution.cost_usd_per_h
-    whole = None if problem.goal is Goal.SERVED else cost  # a plan that lets demand go is measured against nothing
+    compared = None if problem.goal is Goal.SERVED else solution  # a plan that lets demand go is measured against none
+    cost = None if compared is None else compared.cost_usd_per_h
+    gpus = None if compared is None or cost is None else _gpus(compared, hardware)
+    if system is not None and gpus is not None and cost is not None and _undercuts(gpus, cost, system):
+        system = None  # the plan shows that the premise, every token computed, does not hold
     return PerfectBound(
         scheduler=scheduler,
         system=system,
-        plan_gpus=None if solution is None or whole is None else _gpus(solution, hardware),
-        above_scheduler=_above(whole, scheduler),
-        above_system=None if system is None else _above(whole, system),
+        plan_gpus=gpus,
+        above_scheduler=_above(cost, scheduler),
+        above_system=None if system is None else _above(cost, system),
     )
 
 
@@ -144,7 +166,8 @@ def _best(problem: MixProblem, weights: Sequence[float], *, only: str | None = N
 
 
 def _weight(problem: MixProblem, route: Route, bucket: int, weights: Sequence[float]) -> float:
-    rate_rps = problem.loads[route.load].rate_rps[bucket]
+    load = problem.loads[route.load]
+    rate_rps = load.rate_rps[bucket] / max(1.0, load.utilisation)
     return fsum(rate_rps / leg.max_rps[bucket] * weights[leg.option] for leg in route.legs)
 
 
@@ -205,10 +228,14 @@ def _gpus(solution: MixSolution, hardware: Sequence[Hardware]) -> int:
     return sum(count * entry.gpus for count, entry in zip(solution.replicas, hardware, strict=True))
 
 
+def _undercuts(gpus: int, cost_usd_per_h: float, need: LeastNeed) -> bool:
+    return gpus < need.gpus or cost_usd_per_h < need.cost_usd_per_h * (1 - ROUNDING)
+
+
 def _above(cost_usd_per_h: float | None, need: LeastNeed) -> float | None:
     if cost_usd_per_h is None or need.cost_usd_per_h < NEGLIGIBLE:
         return None
-    return (cost_usd_per_h - need.cost_usd_per_h) / need.cost_usd_per_h
+    return max(0.0, (cost_usd_per_h - need.cost_usd_per_h) / need.cost_usd_per_h)  # less is rounding
 
 
 def _percent(above: float | None) -> str:
@@ -219,17 +246,18 @@ def _whole(gpus: float) -> int:
     return ceil(gpus - ROUNDING)
 
 
-def _attention_flops(model: ModelArchitecture, passed: int) -> float:
+def _attention_flops(model: ModelArchitecture, passed: Floats) -> Floats:
     """Each token with those before it and itself: a score and, but for latent attention, a value of the same width."""
     products = 1 if model.attention == "mla" else 2
     per_pair = FLOPS_PER_PARAMETER * products * model.heads * model.head_dim
-    pairs = sum(part.layers * _window_sum(part.window_tokens, 0, passed) for part in model.kv_cache)
+    none = np.zeros_like(passed)
+    pairs = sum((part.layers * _window_sum(part.window_tokens, none, passed) for part in model.kv_cache), none)
     return per_pair * pairs
 
 
-def _window_sum(window_tokens: int | None, first: int, last: int) -> float:
+def _window_sum(window_tokens: int | None, first: Floats, last: Floats) -> Floats:
     """Tokens looked back at, the own one included, summed over positions `first + 1` to `last`."""
-    window = last if window_tokens is None else min(window_tokens, last)
-    growing_to = max(first, min(window, last))
-    growing = (growing_to * (growing_to + 1) - first * (first + 1)) / 2
+    window = last if window_tokens is None else np.minimum(float(window_tokens), last)
+    growing_to = np.maximum(first, window)
+    growing: Floats = (growing_to * (growing_to + 1) - first * (first + 1)) / 2
     return growing + window * (last - growing_to)

@@ -18,7 +18,7 @@ from planner.problem import Goal, MixProblem
 from planner.questions import Inquiry
 from planner.requirements import Kind, Requirement, requirements, without
 from planner.solvers import Limits, SolveStatus
-from planner.worth import NEGLIGIBLE, in_unit, saved_in_words, worse_by
+from planner.worth import NEGLIGIBLE, in_unit, nothing_saved_in_words, saved_in_words, worse_by
 
 ESTIMATE_LIMITS = Limits(time_limit_s=0.5)  # a linear program
 
@@ -172,4 +172,4 @@ def _line(price: Price, problem: MixProblem) -> str:
     if price.saves > NEGLIGIBLE:
         return f"{price.name} binds: {price.easing} would {saved_in_words(problem, price.saves)}"
     dropped = saved_in_words(problem, price.saves_without or 0.0)
-    return f"{price.name} binds: {price.easing} would save nothing, dropping it would {dropped}"
+    return f"{price.name} binds: {price.easing} would {nothing_saved_in_words(problem)}, dropping it would {dropped}"

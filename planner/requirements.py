@@ -289,7 +289,10 @@ def _margins(problem: MixProblem) -> Iterator[Requirement]:
 
 
 def _fill_more(problem: MixProblem, amount: float) -> MixProblem:
-    loads = (replace(load, utilisation=min(1.0, load.utilisation + amount)) for load in problem.loads)
+    def filled(utilisation: float) -> float:
+        return max(utilisation, min(1.0, utilisation + amount))
+
+    loads = (replace(load, utilisation=filled(load.utilisation)) for load in problem.loads)
     return replace(problem, loads=tuple(loads))
 
 

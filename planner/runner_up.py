@@ -43,6 +43,8 @@ def runners_up(inquiry: Inquiry, solution: MixSolution, *, count: int = RUNNERS_
     for banned, answer in search.in_order():
         if len(found) == count:
             break
+        if not any(answer.replicas):  # serves nothing, which is no mix
+            continue
         found.append(_runner_up(inquiry.problem, banned, answer, solution, proven=search.complete))
     return tuple(found)
 

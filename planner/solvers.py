@@ -4,7 +4,9 @@ HiGHS hands back its proven bound.  CBC, driven through files, does not: where i
 linear relaxation, which is weaker but just as proven.
 """
 
-from dataclasses import dataclass
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Any
 
@@ -14,6 +16,8 @@ import pulp
 from fleet.errors import FleetwrightError
 
 FEASIBILITY_TOLERANCE = 1e-7  # in replicas and shares; with less, HiGHS 1.15 at times loops past its time limit
+
+LEAST_RUN_S = 1e-3  # what a run is given when no time is left: it stops as soon as it looks
 
 
 class SolverError(FleetwrightError):
@@ -43,11 +47,47 @@ class SolveStatus(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """When a solver may stop.  The same seed gives the same answer as long as the time limit does not strike."""
+    """When a solver may stop.  The same seed gives the same answer as long as the time limit does not strike.
+
+    The clock tells questions of several runs how much of the limit is left.  It is the one clock that the planner reads
+    unless it is given another: each run of HiGHS or CBC reads the machine's own anyway.
+    """
 
     time_limit_s: float
     relative_gap: float = 0.0
     seed: int = 0
+    clock_s: Callable[[], float] = time.perf_counter
+
+
+@dataclass(frozen=True, slots=True)
+class Deadline:
+    """One time limit over all runs that a question takes."""
+
+    limits: Limits
+    ends_s: float
+
+    @classmethod
+    def of(cls, limits: Limits) -> "Deadline":
+        """From now on."""
+        return cls(limits, limits.clock_s() + limits.time_limit_s)
+
+    @property
+    def left_s(self) -> float:
+        """Seconds left, never below 0."""
+        return max(0.0, self.ends_s - self.limits.clock_s())
+
+    @property
+    def has_struck(self) -> bool:
+        """Whether no time is left."""
+        return self.left_s <= 0
+
+    def rest(self, share: float = 1.0) -> Limits:
+        """The limits of one more run, which may take a share of what is left."""
+        return replace(self.limits, time_limit_s=max(LEAST_RUN_S, share * self.left_s))
+
+    def part(self, share: float) -> "Deadline":
+        """An earlier one, after a share of what is left."""
+        return replace(self, ends_s=self.ends_s - (1 - share) * self.left_s)
 
 
 @dataclass(frozen=True, slots=True)

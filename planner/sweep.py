@@ -2,64 +2,31 @@
 
 An axis multiplies what the request says by a list of factors; several axes make a grid.  A point is on the Pareto front
 when no other at the same prices asks for at least as much on every axis at no higher cost, and for more, or less cost,
-on one.
+on one.  Where the goal is not cost, what the goal counts is compared too: to serve little is no merit.
+A plan whose replay broke its objective is no answer to what was asked, so it is never on the front and beats nothing.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from enum import StrEnum
 from itertools import product
-from math import inf
-from typing import Self, TypeVar
+from typing import Any, TypeVar
 
-from pydantic import Field
+from pydantic import Field, ValidationError
 
-from fleet.documents import Frozen, RuleError
+from fleet.catalogues import folded
+from fleet.documents import Frozen, RuleError, dotted, validation_problems
+from fleet.gpus import GpuCatalogue, builtin_gpus
 from fleet.offers import Offer, PriceSheet
 from fleet.slo import LatencyLimits, Metric, Slo
 from planner.answer import Plan
+from planner.axes import MAX_POINTS, Axis, Knob
+from planner.policy import PowerDomain
+from planner.problem import Goal
 from planner.request import GivenOption, PlanRequest, Workload
 from planner.solvers import SolveStatus
 
-MAX_POINTS = 10_000
-
 Priced = TypeVar("Priced", Offer, GivenOption)
-
-
-class Knob(StrEnum):
-    """What an axis turns."""
-
-    RATE = "rate"  # of all workloads, or of one
-    SLO = "slo"  # every limit of all workloads, or of one
-    PRICE = "price"  # of all GPUs, or of one type
-    POWER = "power"  # of all power domains, or of one
-
-    @property
-    def harder_upwards(self) -> bool | None:
-        """Whether more is a harder thing to ask for; None: neither, a price is not asked for."""
-        return {Knob.RATE: True, Knob.SLO: False, Knob.POWER: False}.get(self)
-
-
-class Axis(Frozen):
-    """A knob, what of it is turned, and the factors."""
-
-    knob: Knob
-    subject: str | None = Field(default=None, description="A workload, GPU type or power domain; absent: all of them.")
-    factors: tuple[float, ...] = Field(min_length=1, max_length=MAX_POINTS)
-
-    @property
-    def name(self) -> str:
-        """`rate`, or `price:H100`."""
-        return str(self.knob) if self.subject is None else f"{self.knob}:{self.subject}"
-
-    @classmethod
-    def parsed(cls, text: str) -> Self:
-        """`rate=1,2,4`, `slo:chat=0.5:2:7` (from 0.5 to 2 in 7 steps of equal ratio)."""
-        name, _, values = text.partition("=")
-        knob, _, subject = name.strip().partition(":")
-        if knob not in set(Knob):
-            known = ", ".join(Knob)
-            raise RuleError([((), f"{text!r} does not begin with one of {known}: expected KNOB[:NAME]=FACTORS")])
-        return cls(knob=Knob(knob), subject=subject or None, factors=_factors(values, text))
+Turned = TypeVar("Turned", Offer, GivenOption, PowerDomain)
+Names = frozenset[str] | None  # of what an axis turns, as the request spells them; None: all
 
 
 class SweepPoint(Frozen):
@@ -72,6 +39,12 @@ class SweepPoint(Frozen):
     power_w: float
     gpus: int
     mix: str = Field(description="Replicas by option.")
+    goal_value: float | None = Field(
+        default=None, description="By the goal: $/h, W, g/h or requests/s; absent without a mix."
+    )
+    verified: bool | None = Field(
+        default=None, description="Whether every limit of every objective held in the replay; absent: not replayed."
+    )
     pareto: bool = False
 
 
@@ -79,17 +52,26 @@ class Sweep(Frozen):
     """The whole grid, in the order of the axes."""
 
     axes: tuple[Axis, ...]
+    goal: Goal = Goal.COST
     points: tuple[SweepPoint, ...]
 
 
 Question = tuple[dict[str, float], PlanRequest, PriceSheet]
 
 
-def questions(request: PlanRequest, prices: PriceSheet, axes: Sequence[Axis]) -> tuple[Question, ...]:
-    """Every request of the grid with the factors that made it."""
-    RuleError.raise_for(_flaws(request, prices, axes))
+def questions(
+    request: PlanRequest, prices: PriceSheet, axes: Sequence[Axis], *, gpus: GpuCatalogue | None = None
+) -> tuple[Question, ...]:
+    """Every request of the grid with the factors that made it.
+
+    `gpus` says which names of a GPU type are one and the same.  RuleError names the axis, and where a factor leads out
+    of the request's own ranges the factor and the range.
+    """
+    known = builtin_gpus() if gpus is None else gpus
+    RuleError.raise_for(_flaws(request, prices, axes, known))
+    turns = [(axis, _meant(axis, request, prices, known)) for axis in axes]
     grid = product(*(axis.factors for axis in axes))
-    return tuple(_turned(request, prices, list(zip(axes, factors, strict=True))) for factors in grid)
+    return tuple(_turned(request, prices, turns, factors) for factors in grid)
 
 
 def point(factors: dict[str, float], answer: Plan) -> SweepPoint:
@@ -103,25 +85,37 @@ def point(factors: dict[str, float], answer: Plan) -> SweepPoint:
         power_w=answer.power_w,
         gpus=sum(entry.count * entry.gpus_per_replica for entry in answer.allocation),
         mix=mix or "-",
+        goal_value=answer.goal_value,
+        verified=answer.verified,
     )
 
 
-def gathered(axes: Sequence[Axis], points: Sequence[SweepPoint]) -> Sweep:
+def gathered(axes: Sequence[Axis], points: Sequence[SweepPoint], *, goal: Goal = Goal.COST) -> Sweep:
     """The points with those on the Pareto front marked."""
     worlds: dict[tuple[float, ...], list[SweepPoint]] = {}
     for one in points:
         worlds.setdefault(_prices(axes, one), []).append(one)
-    front = {id(one) for world in worlds.values() for one in _front(axes, world)}
+    front = {id(one) for world in worlds.values() for one in _front(axes, world, goal)}
     marked = tuple(one.model_copy(update={"pareto": id(one) in front}) for one in points)
-    return Sweep(axes=tuple(axes), points=marked)
+    return Sweep(axes=tuple(axes), goal=goal, points=marked)
 
 
-def _front(axes: Sequence[Axis], points: Sequence[SweepPoint]) -> Iterator[SweepPoint]:
-    asked = [_asked(axes, one) for one in points]
-    costs = [one.cost_usd_per_h if one.cost_usd_per_h is not None else inf for one in points]
-    for position, one in enumerate(points):
-        if costs[position] < inf and not _beaten(position, asked, costs):
+def _front(axes: Sequence[Axis], points: Sequence[SweepPoint], goal: Goal) -> Iterator[SweepPoint]:
+    holding = [one for one in points if one.cost_usd_per_h is not None and one.verified is not False]
+    merits = [(*_asked(axes, one), *_achieved(one, goal)) for one in holding]
+    distinct = set(merits)
+    for one, mine in zip(holding, merits, strict=True):
+        if not any(other != mine and all(a >= b for a, b in zip(other, mine, strict=True)) for other in distinct):
             yield one
+
+
+def _achieved(point: SweepPoint, goal: Goal) -> tuple[float, ...]:
+    """What a plan comes to; more is better."""
+    cost = -(point.cost_usd_per_h or 0.0)
+    if goal in {Goal.COST, Goal.SWITCHING}:
+        return (cost,)
+    value = point.goal_value or 0.0
+    return cost, value if goal is Goal.SERVED else -value
 
 
 def _prices(axes: Sequence[Axis], point: SweepPoint) -> tuple[float, ...]:
@@ -137,61 +131,61 @@ def _asked(axes: Sequence[Axis], point: SweepPoint) -> tuple[float, ...]:
     )
 
 
-def _beaten(position: int, asked: Sequence[tuple[float, ...]], costs: Sequence[float]) -> bool:
-    mine = asked[position]
-    for other, (theirs, cost) in enumerate(zip(asked, costs, strict=True)):
-        if other == position or cost > costs[position] or any(a < b for a, b in zip(theirs, mine, strict=True)):
-            continue
-        if cost < costs[position] or theirs != mine:
-            return True
-    return False
+def _turned(
+    request: PlanRequest, prices: PriceSheet, turns: Sequence[tuple[Axis, Names]], factors: Sequence[float]
+) -> Question:
+    for position, ((axis, names), factor) in enumerate(zip(turns, factors, strict=True)):
+        try:
+            request = _TURN[axis.knob](request, names, factor)
+            if axis.knob is Knob.PRICE and request.offers is None:
+                offers = tuple(_repriced(offer, names, factor) for offer in prices.offers)
+                prices = prices.model_copy(update={"offers": offers})
+        except ValidationError as error:
+            path, message = validation_problems(error)[0]
+            where = f"{dotted(path)}: " if path else ""
+            flaw = f"{axis.name}={factor:g} leads out of what a request may hold: {where}{message}"
+            raise RuleError([(("axes", position), flaw)]) from error
+    return {axis.name: factor for (axis, _), factor in zip(turns, factors, strict=True)}, request, prices
 
 
-def _turned(request: PlanRequest, prices: PriceSheet, settings: Sequence[tuple[Axis, float]]) -> Question:
-    for axis, factor in settings:
-        request = _TURN[axis.knob](request, axis.subject, factor)
-        if axis.knob is Knob.PRICE:
-            offers = tuple(_repriced(offer, axis.subject, factor) for offer in prices.offers)
-            prices = prices.model_copy(update={"offers": offers})
-    return {axis.name: factor for axis, factor in settings}, request, prices
-
-
-def _turn_rate(request: PlanRequest, subject: str | None, factor: float) -> PlanRequest:
+def _turn_rate(request: PlanRequest, names: Names, factor: float) -> PlanRequest:
     def faster(workload: Workload) -> Workload:
-        if workload.demand is not None:
-            return workload.model_copy(update={"demand": workload.demand.scaled(factor)})
-        return workload.model_copy(update={"rate_rps": (workload.rate_rps or 0.0) * factor})
+        if factor == 1:
+            return workload  # a trace stays as it was recorded
+        if workload.series is not None:
+            return _checked(workload.model_copy(update={"demand": workload.series.scaled(factor)}))
+        return _checked(workload.model_copy(update={"rate_rps": workload.planned_rps * factor}))
 
-    return _each_workload(request, subject, faster)
+    return _each_workload(request, names, faster)
 
 
-def _turn_slo(request: PlanRequest, subject: str | None, factor: float) -> PlanRequest:
+def _turn_slo(request: PlanRequest, names: Names, factor: float) -> PlanRequest:
     def stricter(workload: Workload) -> Workload:
         slo = None if workload.slo is None else _scaled(workload.slo, factor)
         return workload.model_copy(update={"slo": slo})
 
-    return _each_workload(request, subject, stricter)
+    return _each_workload(request, names, stricter)
 
 
-def _turn_price(request: PlanRequest, subject: str | None, factor: float) -> PlanRequest:
+def _turn_price(request: PlanRequest, names: Names, factor: float) -> PlanRequest:
     def dearer(workload: Workload) -> Workload:
-        options = workload.options and tuple(_repriced(option, subject, factor) for option in workload.options)
+        options = workload.options and tuple(_repriced(option, names, factor) for option in workload.options)
         return workload.model_copy(update={"options": options})
 
     turned = _each_workload(request, None, dearer)
-    offers = request.offers and tuple(_repriced(offer, subject, factor) for offer in request.offers)
+    offers = request.offers and tuple(_repriced(offer, names, factor) for offer in request.offers)
     return turned.model_copy(update={"offers": offers})
 
 
-def _turn_power(request: PlanRequest, subject: str | None, factor: float) -> PlanRequest:
+def _turn_power(request: PlanRequest, names: Names, factor: float) -> PlanRequest:
     domains = tuple(
-        domain.model_copy(update={"limit_w": domain.limit_w * factor}) if subject in {None, domain.name} else domain
+        _changed(domain, limit_w=domain.limit_w * factor) if names is None or domain.name in names else domain
         for domain in request.power_domains
     )
     return request.model_copy(update={"power_domains": domains})
 
 
-_TURN: dict[Knob, Callable[[PlanRequest, str | None, float], PlanRequest]] = {
+_TURN: dict[Knob, Callable[[PlanRequest, Names, float], PlanRequest]] = {
     Knob.RATE: _turn_rate,
     Knob.SLO: _turn_slo,
     Knob.PRICE: _turn_price,
@@ -199,15 +193,33 @@ _TURN: dict[Knob, Callable[[PlanRequest, str | None, float], PlanRequest]] = {
 }
 
 
-def _each_workload(request: PlanRequest, subject: str | None, change: Callable[[Workload], Workload]) -> PlanRequest:
-    workloads = tuple(change(one) if subject in {None, one.name} else one for one in request.workloads)
+def _each_workload(request: PlanRequest, names: Names, change: Callable[[Workload], Workload]) -> PlanRequest:
+    workloads = tuple(change(one) if names is None or one.name in names else one for one in request.workloads)
     return request.model_copy(update={"workloads": workloads})
 
 
-def _repriced(item: Priced, gpu: str | None, factor: float) -> Priced:
-    if gpu is not None and item.gpu != gpu:
+def _repriced(item: Priced, gpus: Names, factor: float) -> Priced:
+    if gpus is not None and item.gpu not in gpus:
         return item
-    return item.model_copy(update={"price_usd_per_h": item.price_usd_per_h * factor})
+    return _changed(item, price_usd_per_h=item.price_usd_per_h * factor)
+
+
+def _changed(item: Turned, **changes: Any) -> Turned:
+    """A copy that keeps to the ranges of its fields, which pydantic's own copy does not look at."""
+    return type(item).model_validate({**_fields(item), **changes})
+
+
+def _checked(workload: Workload) -> Workload:
+    """The same workload, if its rules hold; the check reads its sizes as a histogram, for a trace is long."""
+    fields = _fields(workload)
+    del fields["size_source"]
+    Workload.model_validate({**fields, "buckets": workload.buckets})
+    return workload
+
+
+def _fields(item: Frozen) -> dict[str, Any]:
+    """Without what the item has worked out from them."""
+    return {name: getattr(item, name) for name in type(item).model_fields}
 
 
 def _scaled(slo: Slo, factor: float) -> Slo:
@@ -218,26 +230,8 @@ def _scaled(slo: Slo, factor: float) -> Slo:
     return Slo(**limits)
 
 
-def _factors(values: str, text: str) -> tuple[float, ...]:
-    try:
-        if ":" in values:
-            low, high, count = values.split(":")
-            return _geometric(float(low), float(high), int(count))
-        return tuple(float(value) for value in values.split(","))
-    except ValueError:
-        example = "expected numbers as in rate=0.5,1,2 or rate=0.5:2:7 (from, to, how many)"
-        raise RuleError([((), f"{text!r}: {values!r} are no factors, {example}")]) from None
-
-
-def _geometric(low: float, high: float, count: int) -> tuple[float, ...]:
-    if not (0 < low <= high < float("inf") and 2 <= count <= MAX_POINTS):
-        raise ValueError(low, high, count)
-    ratio = (high / low) ** (1 / (count - 1))
-    return tuple(round(low * ratio**step, 9) for step in range(count))
-
-
 def _flaws(
-    request: PlanRequest, prices: PriceSheet, axes: Sequence[Axis]
+    request: PlanRequest, prices: PriceSheet, axes: Sequence[Axis], gpus: GpuCatalogue
 ) -> Iterator[tuple[tuple[str | int, ...], str]]:
     points = 1
     for position, axis in enumerate(axes):
@@ -245,15 +239,31 @@ def _flaws(
         at = ("axes", position)
         if not all(0 < factor < float("inf") for factor in axis.factors):
             yield at, f"{axis.name}: factors must be more than 0"
+        if twice := [factor for number, factor in enumerate(axis.factors) if factor in axis.factors[:number]]:
+            yield at, f"{axis.name}: factors must differ, but {twice[0]:g} is given twice"
         known = sorted(_subjects(axis.knob, request, prices))
-        if axis.subject is not None and axis.subject not in known:
-            yield at, f"{axis.name}: nothing is called {axis.subject!r}, expected one of {', '.join(known) or 'none'}"
-        elif not known:
+        if not known:
             yield at, f"{axis.name}: the request has no {_MISSING[axis.knob]} to turn"
-    if len({axis.name for axis in axes}) < len(axes):
+        elif not (meant := _meant(axis, request, prices, gpus)) and meant is not None:
+            yield at, f"{axis.name}: nothing is called {axis.subject!r}, expected one of {', '.join(known)}"
+    if len({(axis.knob, _meant(axis, request, prices, gpus)) for axis in axes}) < len(axes):
         yield ("axes",), "the same axis is given twice"
     if points > MAX_POINTS:
         yield ("axes",), f"come to {points:,} points, expected at most {MAX_POINTS:,}"
+
+
+def _meant(axis: Axis, request: PlanRequest, prices: PriceSheet, gpus: GpuCatalogue) -> Names:
+    """The names in the request that an axis turns: a GPU type answers to every name of the catalogue."""
+    if axis.subject is None:
+        return None
+    wanted = axis.subject if axis.knob is not Knob.PRICE else _gpu_type(axis.subject, gpus)
+    known = _subjects(axis.knob, request, prices)
+    return frozenset(n for n in known if wanted == (n if axis.knob is not Knob.PRICE else _gpu_type(n, gpus)))
+
+
+def _gpu_type(name: str, gpus: GpuCatalogue) -> str:
+    entry = gpus.index.get(folded(name))
+    return folded(name if entry is None else entry.name)
 
 
 _MISSING = {

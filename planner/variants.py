@@ -11,7 +11,7 @@ from typing import Protocol
 from fleet.gpus import GpuSpec
 from fleet.models import ModelArchitecture
 from fleet.sizes import Bucket
-from fleet.slo import Slo
+from fleet.slo import Slo, Statistic
 from planner import split
 from planner.enumeration import Menu, Shape, shapes
 from planner.measured import Measurements
@@ -139,7 +139,8 @@ class VariantTable:
     def _estimates(self, config: ReplicaConfig) -> list[Estimate]:
         sizes = [bucket.edge for bucket in self.buckets]
         if config.role == "both":
-            return self._asked(config, self.slo, sizes)
+            at_edge = self._asked(config, self.slo, sizes)
+            return list(map(_lower, at_edge, self._asked_short(config))) if _limits_slow_tokens(self.slo) else at_edge
         limits = [split.role_slo(self.slo, config.role, output_tokens=outputs) for _, outputs in sizes]
         found: dict[int, Estimate] = {}
         for slo in dict.fromkeys(limits):
@@ -154,8 +155,21 @@ class VariantTable:
             for position, (inputs, _) in enumerate(sizes)
         ]
 
+    def _asked_short(self, config: ReplicaConfig) -> list[Estimate]:
+        """At half a bucket's output: a prompt that others bring hits the time per token of a short answer harder."""
+        sizes = [(bucket.edge[0], max(2, round(bucket.middle[1]))) for bucket in self.buckets]
+        return self._asked(config, self.slo, sizes)
+
     def _asked(self, config: ReplicaConfig, slo: Slo, sizes: Sequence[Size]) -> list[Estimate]:
         return list(self.estimator(config, slo, sizes=sizes, arrival_cv=self.workload.arrival_cv))
+
+
+def _limits_slow_tokens(slo: Slo) -> bool:
+    return any(statistic is not Statistic.MEAN for statistic, _ in slo.tpot_ms.items())
+
+
+def _lower(one: Estimate, other: Estimate) -> Estimate:
+    return one if one.max_rps <= other.max_rps else other
 
 
 def plannable(rates_rps: Iterable[float], demand_rps: Iterable[float]) -> tuple[float, ...]:

@@ -6,6 +6,7 @@ from planner.mix import MixSolution
 from planner.problem import Goal, MixProblem
 
 NEGLIGIBLE = 1e-6  # in any goal's unit: less is the solvers' rounding
+NEGLIGIBLE_SHARE = 1e-5  # of a goal's value: solvers end at a share of it, and one solve leaves the next a little room
 
 UNITS = {
     Goal.COST: "$/h",
@@ -34,6 +35,16 @@ def saved_in_words(problem: MixProblem, amount: float) -> str:
     """What an improvement does."""
     verb = "serve another" if problem.goal is Goal.SERVED else "save"
     return f"{verb} {in_unit(problem, amount)}"
+
+
+def nothing_saved_in_words(problem: MixProblem) -> str:
+    """What a change does that improves nothing."""
+    return "serve nothing more" if problem.goal is Goal.SERVED else "save nothing"
+
+
+def negligible(amount: float, *, of: float) -> bool:
+    """Whether an amount is but the solvers' rounding: in itself, or beside the value it belongs to."""
+    return abs(amount) <= max(NEGLIGIBLE, NEGLIGIBLE_SHARE * abs(of))
 
 
 def listed(words: Sequence[str], last: str) -> str:

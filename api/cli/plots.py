@@ -9,6 +9,7 @@ from api.cli.failures import EXIT_BAD_INPUT, EXIT_REFUSED, CommandError
 from planner.sweep import Sweep, SweepPoint
 
 SUFFIXES = (".png", ".svg", ".pdf")
+_TITLE = "filled: on the Pareto front; crosses: broke its objective in the replay; red bands: no mix holds"
 
 
 def refuse_unplottable(path: Path) -> None:
@@ -36,7 +37,7 @@ def plot_sweep(sweep: Sweep, path: Path) -> None:
     axes.grid(visible=True, alpha=0.3)
     if others:
         axes.legend(title=", ".join(axis.name for axis in others), frameon=False)
-    axes.set_title("filled: on the Pareto front; red bands: no mix holds", fontsize="small")
+    axes.set_title(_TITLE, fontsize="small")
     try:
         figure.savefig(path, dpi=150)
     except OSError as error:
@@ -53,8 +54,13 @@ def _lines(points: Iterable[SweepPoint], over: str, others: Sequence[str]) -> It
 
 
 def _draw(axes: Any, label: str, points: Sequence[SweepPoint], *, over: str) -> None:
-    xs = [point.factors[over] for point in points]
-    costs = [point.cost_usd_per_h for point in points]
-    (line,) = axes.plot(xs, costs, linewidth=1, label=label)
-    faces = [line.get_color() if point.pareto else "white" for point in points]
-    axes.scatter(xs, costs, s=28, facecolors=faces, edgecolors=line.get_color(), zorder=3)
+    (line,) = axes.plot(
+        [point.factors[over] for point in points], [point.cost_usd_per_h for point in points], linewidth=1, label=label
+    )
+    colour = line.get_color()
+    for point in points:
+        at = (point.factors[over], point.cost_usd_per_h)
+        if point.verified is False:
+            axes.scatter(*at, s=36, marker="x", color=colour, zorder=3)
+        else:
+            axes.scatter(*at, s=28, facecolors=colour if point.pareto else "white", edgecolors=colour, zorder=3)

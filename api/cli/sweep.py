@@ -1,6 +1,7 @@
 """`fleetwright sweep`: one request over a grid of rates, objectives, prices and power limits."""
 
 import time
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
@@ -18,13 +19,15 @@ from api.cli.options import FileArgument, GpusOption
 from api.cli.output import Format, FormatOption, say_json
 from api.cli.planning import ModelsOption, OffersOption, ProfilesOption, World, known_world, planned, with_profiles
 from api.cli.plots import plot_sweep, refuse_unplottable
-from api.cli.tables import Column, Table, number, say_table
+from api.cli.tables import Column, Table, in_words, number, say_table
 from api.cli.trace_files import with_traces
 from deploy.parallel import Processes, RayTasks, Runner
 from fleet.documents import RuleError, read_model
 from fleet.offers import PriceSheet
 from planner import PlanRequest
-from planner.sweep import Axis, Question, Sweep, SweepPoint, gathered, point, questions
+from planner.axes import Axis
+from planner.problem import Goal
+from planner.sweep import Question, Sweep, SweepPoint, gathered, point, questions
 
 OverOption = Annotated[
     list[str],
@@ -72,11 +75,11 @@ def sweep(
     world = known_world(gpus=known_gpus(gpus), models=models, prices=prices)
     try:
         axes = [Axis.parsed(text) for text in over]
-        asked = questions(request, world.prices, axes)
+        asked = questions(request, world.prices, axes, gpus=world.gpus)
     except RuleError as error:
         raise CommandError(f"--over: {error}", exit_code=EXIT_BAD_INPUT) from error
     runner = RayTasks(address=ray) if ray is not None else Processes(workers=workers)
-    found = gathered(axes, _answers(runner, asked, world))
+    found = gathered(axes, _answers(runner, asked, world), goal=request.policy.goal)
     if output is Format.JSON:
         say_json(found)
     else:
@@ -105,26 +108,28 @@ def _answer(world: World, question: Question) -> SweepPoint:
 
 
 def _table(found: Sweep) -> Table:
-    names = [axis.name for axis in found.axes]
-    columns = (
-        *(number(name, decimals=3) for name in names),
-        Column(""),
-        number("$/h", decimals=2),
-        number("kW", decimals=2),
-        number("GPUs"),
-        Column("status"),
-        Column("mix"),
-    )
-    rows = (
-        (
-            *(one.factors[name] for name in names),
-            "*" if one.pareto else "",
-            one.cost_usd_per_h,
-            one.power_w / 1000 if one.cost_usd_per_h is not None else None,
-            one.gpus if one.cost_usd_per_h is not None else None,
-            one.status,
-            one.mix,
-        )
-        for one in found.points
-    )
-    return Table(columns, list(rows))
+    columns = [*_columns(found)]
+    rows = [[value(one) for _, value in columns] for one in found.points]
+    return Table([column for column, _ in columns], rows)
+
+
+def _columns(found: Sweep) -> Iterator[tuple[Column, Callable[[SweepPoint], object]]]:
+    for axis in found.axes:
+        yield number(axis.name, decimals=3), partial(_factor, name=axis.name)
+    yield Column(""), lambda one: "*" if one.pareto else ""
+    yield number("$/h", decimals=2), lambda one: one.cost_usd_per_h
+    if found.goal not in {Goal.COST, Goal.SWITCHING}:
+        yield number(_GOALS[found.goal], decimals=2), lambda one: one.goal_value
+    yield number("kW", decimals=2), lambda one: one.power_w / 1000 if one.cost_usd_per_h is not None else None
+    yield number("GPUs"), lambda one: one.gpus if one.cost_usd_per_h is not None else None
+    yield Column("status"), lambda one: one.status
+    if any(one.verified is not None for one in found.points):
+        yield Column("verified", show=in_words), lambda one: one.verified
+    yield Column("mix"), lambda one: one.mix
+
+
+def _factor(one: SweepPoint, *, name: str) -> float:
+    return one.factors[name]
+
+
+_GOALS = {Goal.SERVED: "served rps", Goal.ENERGY: "W", Goal.CARBON: "g/h"}

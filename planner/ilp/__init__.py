@@ -5,12 +5,15 @@ the questions of section 4.  A bucket is split continuously over the routes, so 
 symmetry that interchangeable slices bring.
 """
 
+from planner.ilp.constraints import add_service, add_survivor_cut, left_of
 from planner.ilp.duals import Relaxation, relaxation
 from planner.ilp.model import MixModel
 from planner.ilp.programs import (
     cheapest,
+    cheapest_counts,
     cheapest_serving,
     fewest_gpus,
+    fewest_gpus_of_counts,
     goal_terms,
     least_missing,
     most_even,
@@ -20,11 +23,16 @@ from planner.ilp.programs import (
 __all__ = [
     "MixModel",
     "Relaxation",
+    "add_service",
+    "add_survivor_cut",
     "cheapest",
+    "cheapest_counts",
     "cheapest_serving",
     "fewest_gpus",
+    "fewest_gpus_of_counts",
     "goal_terms",
     "least_missing",
+    "left_of",
     "most_even",
     "most_served",
     "relaxation",

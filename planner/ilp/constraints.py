@@ -3,7 +3,8 @@
 The rows over periods are those of `planner.ilp.horizon`; nothing else in the planner adds a row to a program.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from math import inf
 
 from planner.ilp.model import MixModel, Terms, Variable
 from planner.problem import Goal, Loss
@@ -108,17 +109,44 @@ def add_started(model: MixModel) -> None:
         model.at_most("stops", ((v, 1.0) for v in model.stopped.values()), change.max_stopped)
 
 
-def add_survival(model: MixModel, losses: Sequence[Loss]) -> None:
-    """survivor_demand[k,w,b], survivor_capacity[k,o], left[k,o]: what a failure leaves still serves all demand."""
-    for k, loss in enumerate(losses):
-        left = {o: _left(model, k, o, loss) for o in model.options}
-        shares = {key: model.add_variable(f"share_after_{k}_{key[0]}_{key[1]}") for key in model.shares}
-        after = MixModel(model.problem, model.routes, model.program, shares=shares)
-        for (w, b), takers in _takers(after).items():
-            model.equal(f"survivor_demand_{k}_{w}_{b}", takers, 1)
-        for o, terms in left.items():
-            carried = [(x, -model.problem.options[o].uptime * weight) for x, weight in terms]
-            model.at_most(f"survivor_capacity_{k}_{o}", [*after.needed(o), *carried], 0)
+def add_left(model: MixModel, losses: Mapping[int, Loss]) -> None:
+    """left[k,o], left_if_any[k,o]: what a failure leaves of an option that it strikes in part, `max(0, n - lost)`."""
+    for k, loss in losses.items():
+        for o, lost in loss.lost.items():
+            if o not in model.replicas or lost is None:
+                continue
+            n, left = model.replicas[o], model.add_variable(f"left_{k}_{o}")
+            none = model.add_variable(f"none_left_{k}_{o}", integer=True)
+            most = _most_useful(model, o)
+            model.at_most(f"left_{k}_{o}", [(left, 1.0), (n, -1.0), (none, -lost)], -lost)
+            model.at_most(f"left_if_any_{k}_{o}", [(left, 1.0 / most), (none, 1.0)], 1)
+            model.left[k, o] = left
+
+
+def add_service(
+    model: MixModel, *, position: int, weights: Sequence[float], need: float
+) -> list[tuple[Variable, float]]:
+    """service[c]: at these prices of a replica's time, the counts are worth what serving all demand takes at least."""
+    terms = [(model.replicas[o], weight) for o, weight in enumerate(weights) if weight and o in model.replicas]
+    model.at_most(f"service_{position}", ((x, -weight) for x, weight in terms), -need)
+    return terms
+
+
+def add_survivor_cut(
+    model: MixModel, *, scenario: int, loss: Loss, position: int, weights: Sequence[float], need: float
+) -> list[tuple[Variable, float]]:
+    """survivor_cut[k,c]: the same of what a failure leaves."""
+    left = {o: left_of(model, scenario, o, loss) for o in model.options}
+    terms = [(left[o], weight) for o, weight in enumerate(weights) if weight and left.get(o) is not None]
+    model.at_most(f"survivor_cut_{scenario}_{position}", ((x, -weight) for x, weight in terms), -need)
+    return terms
+
+
+def left_of(model: MixModel, scenario: int, option: int, loss: Loss) -> Variable | None:
+    """The replicas of an option after a failure; None where none is left."""
+    if option not in loss.lost:
+        return model.replicas[option]
+    return model.left.get((scenario, option))
 
 
 def add_chosen_units(model: MixModel, units: Sequence[int]) -> None:
@@ -173,33 +201,14 @@ def _protection(model: MixModel, option: int) -> list[tuple[Variable, float]]:
     return [(base, float(budget)), *deviations] if deviations else []
 
 
-def _left(model: MixModel, scenario: int, option: int, loss: Loss) -> list[tuple[Variable, float]]:
-    """The replicas of an option after a loss: all, none, or `max(0, n - lost)` by a binary that says which."""
-    n = model.replicas[option]
-    if option not in loss.lost:
-        return [(n, 1.0)]
-    lost = loss.lost[option]
-    if lost is None:
-        return []
-    left = model.add_variable(f"left_{scenario}_{option}")
-    none = model.add_variable(f"none_left_{scenario}_{option}", integer=True)
-    most = _most_useful(model, option)
-    model.at_most(f"left_{scenario}_{option}", [(left, 1.0), (n, -1.0), (none, -lost)], -lost)
-    model.at_most(f"left_if_any_{scenario}_{option}", [(left, 1.0 / most), (none, 1.0)], 1)
-    return [(left, 1.0)]
-
-
 def _most_useful(model: MixModel, option: int) -> float:
     """No option is ever asked for more replicas than if it took every bucket it can."""
-    uptime = model.problem.options[option].uptime
-    whole = sum(weight * model.scale(r, b) for (r, b), weight in _per_share(model, option))
-    return max(1.0, whole / uptime)
-
-
-def _per_share(model: MixModel, option: int) -> list[tuple[tuple[int, int], float]]:
-    return [
-        ((r, b), model.problem.replicas_per_share(route, leg, b) / model.scale(r, b))
-        for r, route, leg in model.legs_through[option]
-        for b in range(len(leg.max_rps))
-        if (r, b) in model.shares
-    ]
+    problem = model.problem
+    uptime = problem.options[option].uptime
+    whole = sum(
+        problem.replicas_per_share(route, leg, b)
+        for _, route, leg in model.legs_through[option]
+        for b, rate_rps in enumerate(problem.loads[route.load].rate_rps)
+        if rate_rps > 0 and route.serves(b)
+    )
+    return max(1.0, min(whole / uptime, model.most.get(option, inf)))

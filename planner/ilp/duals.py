@@ -9,9 +9,10 @@ from dataclasses import dataclass
 
 import pulp
 
+from planner.ilp.model import MixModel
 from planner.ilp.programs import cheapest
 from planner.problem import MixProblem
-from planner.solvers import Limits, Solver, run
+from planner.solvers import Deadline, Limits, Solver, run
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,10 +25,18 @@ class Relaxation:
 
 def relaxation(problem: MixProblem, *, limits: Limits) -> Relaxation | None:
     """None where it has no optimum, or not within the limits."""
-    model = cheapest(problem, routes=range(len(problem.routes)), losses=problem.losses)
+    model = _relaxed(problem, limits)
     for variable in model.program.variables():
         variable.cat = pulp.LpContinuous
     if not run(model.program, solver=Solver.HIGHS, limits=limits).status.has_mix:
         return None
     rows = {row.name: max(0.0, -(row.pi or 0.0)) for row in model.program.constraints()}
     return Relaxation(rows, {f: m.varValue or 0.0 for f, m in model.units.items()})
+
+
+def _relaxed(problem: MixProblem, limits: Limits) -> MixModel:
+    if not problem.losses:
+        return cheapest(problem, routes=range(len(problem.routes)))
+    from planner import survival  # noqa: PLC0415 - it is built on this package
+
+    return survival.relaxed(problem, deadline=Deadline.of(limits))

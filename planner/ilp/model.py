@@ -1,6 +1,6 @@
 """A PuLP program and the meaning of its variables (docs/formulation.md, section 2)."""
 
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -25,6 +25,8 @@ class MixModel:
     replicas: dict[int, Variable] = field(default_factory=dict)  # n[o]
     shares: dict[ShareKey, Variable] = field(default_factory=dict)  # x[r, b] times scale(r, b)
     own_units: dict[int, Variable] = field(default_factory=dict)  # k[o], only where no unit is shared
+    left: dict[tuple[int, int], Variable] = field(default_factory=dict)  # c[k,o], where failure k leaves some of o
+    most: Mapping[int, float] = field(default_factory=dict)  # replicas beyond which no better mix goes, where known
     started: dict[int, Variable] = field(default_factory=dict)  # u[o], only where change counts
     stopped: dict[int, Variable] = field(default_factory=dict)  # v[o], likewise
     extra_units: dict[int, Variable] = field(default_factory=dict)  # e[f], only in `least_missing`
@@ -110,13 +112,30 @@ def with_shares(problem: MixProblem, *, routes: Collection[int]) -> MixModel:
 def with_counts(problem: MixProblem, *, routes: Collection[int]) -> MixModel:
     """The same with the counts of the options these routes pass, and of the supplies behind them."""
     model = with_shares(problem, routes=routes)
+    _add_counts(model)
+    return model
+
+
+def without_shares(
+    problem: MixProblem, *, routes: Collection[int], most: Mapping[int, float] | None = None
+) -> MixModel:
+    """A program of counts alone, none of them above what is known to be the most."""
+    model = MixModel(problem, tuple(routes), most=most or {})
+    _add_counts(model)
+    for o, count in model.most.items():
+        if o in model.replicas:
+            model.replicas[o].upBound = count
+    return model
+
+
+def _add_counts(model: MixModel) -> None:
+    problem = model.problem
     for o in model.options:
         model.replicas[o] = model.add_variable(f"replicas_{o}", integer=True)
         if problem.own_nodes:
             model.own_units[o] = model.add_variable(f"own_units_{o}", integer=True)
     for f in sorted({problem.options[o].supply for o in model.options}):
         model.units[f] = model.add_variable(f"units_{f}", integer=True)
-    return model
 
 
 def _counts(variables: dict[int, Variable], length: int) -> tuple[int, ...]:

@@ -1,22 +1,25 @@
 """The programs of docs/formulation.md, section 4, each under its number there."""
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from types import MappingProxyType
 
 import pulp
 
 from planner.ilp import constraints as c
-from planner.ilp.model import MixModel, Variable, with_counts, with_shares
+from planner.ilp.model import MixModel, Variable, with_counts, with_shares, without_shares
 from planner.problem import Goal, Loss, MixProblem
 
+NO_LOSS: Mapping[int, Loss] = MappingProxyType({})
 
-def cheapest(problem: MixProblem, *, routes: Collection[int], losses: Sequence[Loss] = ()) -> MixModel:
+
+def cheapest(problem: MixProblem, *, routes: Collection[int], losses: Mapping[int, Loss] = NO_LOSS) -> MixModel:
     """P1: the units and replicas best by the goal that serve all demand, by no other routes than these."""
     model = with_counts(problem, routes=routes)
     _add_service(model)
     c.add_stock(model)
     c.add_limit(model)
     c.add_started(model)
-    c.add_survival(model, losses)
+    c.add_left(model, losses)
     model.optimise(goal_terms(model))
     return model
 
@@ -27,19 +30,12 @@ def fewest_gpus(
     units: Sequence[int],
     ceiling: float,
     routes: Collection[int],
-    losses: Sequence[Loss] = (),
+    losses: Mapping[int, Loss] = NO_LOSS,
 ) -> MixModel:
     """P2: no worse by the goal and within the units already chosen, no GPU hired or in use without need."""
     model = with_counts(problem, routes=[r for r in routes if _within(problem, r, units)])
     _add_service(model)
-    c.add_chosen_units(model, units)
-    c.add_limit(model)
-    c.add_started(model)
-    c.add_survival(model, losses)
-    if problem.goal is not Goal.COST:
-        c.add_ceiling(model, goal_terms(model), ceiling)
-    hired = [(m, problem.supplies[f].slots) for f, m in model.units.items()]
-    model.optimise([*hired, *((n, problem.options[o].slots) for o, n in model.replicas.items())])
+    _add_fewest(model, units=units, ceiling=ceiling, losses=losses)
     return model
 
 
@@ -85,6 +81,39 @@ def cheapest_serving(problem: MixProblem, *, served_rps: float) -> MixModel:
     return model
 
 
+def cheapest_counts(
+    problem: MixProblem,
+    *,
+    routes: Collection[int],
+    losses: Mapping[int, Loss] = NO_LOSS,
+    most: Mapping[int, float] | None = None,
+) -> MixModel:
+    """P8: P1 on counts alone, for goals that do not ask who is busy; `service` rows are added as they are needed."""
+    model = without_shares(problem, routes=routes, most=most)
+    _add_counts(model)
+    c.add_stock(model)
+    c.add_limit(model)
+    c.add_started(model)
+    c.add_left(model, losses)
+    model.optimise(goal_terms(model))
+    return model
+
+
+def fewest_gpus_of_counts(
+    problem: MixProblem,
+    *,
+    units: Sequence[int],
+    ceiling: float,
+    routes: Collection[int],
+    losses: Mapping[int, Loss] = NO_LOSS,
+) -> MixModel:
+    """P9: P2 on counts alone."""
+    model = without_shares(problem, routes=[r for r in routes if _within(problem, r, units)])
+    _add_counts(model)
+    _add_fewest(model, units=units, ceiling=ceiling, losses=losses)
+    return model
+
+
 def goal_terms(model: MixModel) -> list[tuple[Variable, float]]:
     """What the goal minimises."""
     return [(x, weight) for x, weight in _weighted(model) if weight]
@@ -111,9 +140,26 @@ def _add_service(model: MixModel) -> None:
     c.add_demand(model)
     c.add_capacity(model)
     c.add_running(model)
+    _add_counts(model)
+
+
+def _add_counts(model: MixModel) -> None:
+    """What they hold to without a look at who serves what."""
     c.add_packing(model)
     c.add_own_nodes(model)
     c.add_min_replicas(model)
+
+
+def _add_fewest(model: MixModel, *, units: Sequence[int], ceiling: float, losses: Mapping[int, Loss]) -> None:
+    problem = model.problem
+    c.add_chosen_units(model, units)
+    c.add_limit(model)
+    c.add_started(model)
+    c.add_left(model, losses)
+    if problem.goal is not Goal.COST:
+        c.add_ceiling(model, goal_terms(model), ceiling)
+    hired = [(m, problem.supplies[f].slots) for f, m in model.units.items()]
+    model.optimise([*hired, *((n, problem.options[o].slots) for o, n in model.replicas.items())])
 
 
 def _add_standing(model: MixModel) -> None:

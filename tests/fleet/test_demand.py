@@ -37,7 +37,7 @@ class TestForm:
     @pytest.mark.parametrize(
         ("text", "problem"),
         [
-            ("step_s: 60\nrates_rps: []", "line 2: rates_rps: tuple should have at least 1 item"),
+            ("step_s: 60\nrates_rps: []", "line 2: rates_rps: is empty, expected at least one"),
             (
                 "step_s: 60\nrates_rps: [1, -1]",
                 "line 2: rates_rps[1]: input should be greater than or equal to 0, got -1",

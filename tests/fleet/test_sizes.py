@@ -85,7 +85,7 @@ class TestForm:
         assert len(caught.value.problems) == 1
 
     def test_no_edges_at_all_are_refused(self) -> None:
-        with pytest.raises(DocumentError, match="input_tokens: tuple should have at least 1 item"):
+        with pytest.raises(DocumentError, match="input_tokens: is empty, expected at least one"):
             read("{input_tokens: [], output_tokens: [1], share: []}")
 
     def test_rounded_shares_pass(self) -> None:

@@ -21,10 +21,34 @@ PROBLEM = MixProblem(
     erring_buckets=1,
 )
 LOSS = Loss("node of f", {0: 2})
+
+
+def with_survivor_cut(model: ilp.MixModel) -> ilp.MixModel:
+    """A program with the row that is added as it is needed."""
+    ilp.add_survivor_cut(model, scenario=0, loss=LOSS, position=0, weights=[1.0], need=1.0)
+    return model
+
+
+def with_cuts(model: ilp.MixModel) -> ilp.MixModel:
+    """The same without shares."""
+    ilp.add_service(model, position=0, weights=[1.0], need=1.0)
+    return with_survivor_cut(model)
+
+
 PROGRAMS = {
-    "cheapest": ilp.cheapest(PROBLEM, routes=[0], losses=[LOSS]),
-    "fewest_gpus": ilp.fewest_gpus(
-        replace(PROBLEM, goal=Goal.ENERGY), units=[2], ceiling=1.0, routes=[0], losses=[LOSS]
+    "cheapest": with_survivor_cut(ilp.cheapest(PROBLEM, routes=[0], losses={0: LOSS})),
+    "fewest_gpus": with_survivor_cut(
+        ilp.fewest_gpus(replace(PROBLEM, goal=Goal.ENERGY), units=[2], ceiling=1.0, routes=[0], losses={0: LOSS})
+    ),
+    "cheapest_counts": with_cuts(ilp.cheapest_counts(replace(PROBLEM, erring_buckets=0), routes=[0], losses={0: LOSS})),
+    "fewest_gpus_of_counts": with_cuts(
+        ilp.fewest_gpus_of_counts(
+            replace(PROBLEM, erring_buckets=0, goal=Goal.SWITCHING),
+            units=[2],
+            ceiling=1.0,
+            routes=[0],
+            losses={0: LOSS},
+        )
     ),
     "most_even": ilp.most_even(PROBLEM, replicas=[3]),
     "least_missing": ilp.least_missing(PROBLEM),

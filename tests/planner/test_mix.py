@@ -3,14 +3,17 @@
 from dataclasses import replace
 from itertools import product
 from random import Random
+from time import perf_counter
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from planner.mix import MixSolution, solve_mix
-from planner.problem import Limit, LimitKind, Load, MixProblem, Supply
-from planner.solvers import Limits, Solver, SolveStatus
+from planner import ilp
+from planner.mix import DECOMPOSED_LOADS, MixSolution, solve_mix
+from planner.problem import Goal, Limit, LimitKind, Load, MixProblem, Supply
+from planner.solvers import Limits, Solver, SolveStatus, run
+from tests.planner.inquiries import three_types
 from tests.planner.mixes import Way, cheapest_by_trying, mix_of, mix_problems, reached_by
 
 LIMITS = Limits(time_limit_s=20)
@@ -168,6 +171,48 @@ class TestLimits:
         assert loose.cost_usd_per_h is not None
         assert loose.bound <= exact + 1e-6
         assert exact <= loose.cost_usd_per_h + 1e-6 <= exact / 0.8 + 1e-5
+
+
+@pytest.mark.parametrize("rate_rps", [3000.0, 30_000.0])
+def test_a_large_fleet_on_tight_stock_keeps_its_time_limit(rate_rps: float) -> None:
+    problem = three_types(stock=(None, 300, 100), rate_rps=rate_rps)
+    started_s = perf_counter()
+    solution = solve_mix(problem, solver=Solver.HIGHS, limits=Limits(time_limit_s=2.0))
+    assert perf_counter() - started_s < 2.5
+    assert solution.status.has_mix or solution.status is SolveStatus.INFEASIBLE
+    if solution.status.has_mix:
+        assert_within_limits(problem, solution)
+
+
+def many(*, loads: int) -> MixProblem:
+    """Workloads on two GPU types of which there are too few of the better one."""
+    random = Random(loads)
+    supplies = (Supply("small", 1.0, available=40 * loads), Supply("large", 3.5, available=2 * loads))
+    ways = tuple(
+        Way(f"w{w}/f{f}", f"g{f}", w, f, tuple((1.0, 6.0)[f] * random.uniform(0.5, 1.5) for _ in range(3)))
+        for w in range(loads)
+        for f in range(2)
+    )
+    rates = (tuple(random.uniform(1, 6) for _ in range(3)) for _ in range(loads))
+    return mix_of(tuple(Load(f"w{w}", rate) for w, rate in enumerate(rates)), supplies, ways)
+
+
+@pytest.mark.parametrize("loads", [2, DECOMPOSED_LOADS])
+def test_few_and_many_workloads_on_one_stock_cost_what_the_whole_program_says(loads: int) -> None:
+    problem = many(loads=loads)
+    solution = solve_mix(problem, solver=Solver.HIGHS, limits=LIMITS)
+    whole = ilp.cheapest(problem, routes=range(len(problem.routes)))
+    assert run(whole.program, solver=Solver.HIGHS, limits=LIMITS).status is SolveStatus.OPTIMAL
+    assert solution.cost_usd_per_h == pytest.approx(problem.cost_usd_per_h(whole.counts_of_units()), rel=1e-6)
+    assert_within_limits(problem, solution)
+
+
+@pytest.mark.parametrize("time_limit_s", [0.05, 0.5])
+def test_all_runs_of_one_answer_share_the_time_limit(time_limit_s: float) -> None:
+    problem = replace(coupled(hard()), goal=Goal.SERVED)
+    started_s = perf_counter()
+    solve_mix(problem, solver=Solver.HIGHS, limits=Limits(time_limit_s=time_limit_s))
+    assert perf_counter() - started_s < 1.1 * time_limit_s + 1.0  # two programs are built on top
 
 
 @pytest.mark.parametrize("solver", list(Solver))

@@ -30,6 +30,27 @@ class TestScheduler:
             assert bound.scheduler.gpus <= sum(plan.replicas)
             assert bound.above_scheduler is None or bound.above_scheduler >= -1e-9
 
+    @settings(max_examples=60, deadline=None)
+    @given(limited_problems(), st.lists(st.floats(0.2, 3), min_size=4, max_size=4))
+    def test_no_plan_is_below_it_however_full_its_replicas_may_be(
+        self, problem: MixProblem, utilisations: list[float]
+    ) -> None:
+        loads = tuple(
+            replace(load, utilisation=utilisations[w % len(utilisations)]) for w, load in enumerate(problem.loads)
+        )
+        filled = replace(problem, loads=loads)
+        plan, bound = solved(filled), bound_of(filled)
+        if plan.cost_usd_per_h is not None:
+            assert bound.scheduler.cost_usd_per_h <= plan.cost_usd_per_h + 1e-6
+            assert bound.scheduler.gpus <= sum(plan.replicas)
+            assert bound.above_scheduler is None or bound.above_scheduler >= 0
+            assert "-" not in in_words(bound)
+
+    def test_a_plan_fuller_than_its_tables_is_held_against_as_full_a_scheduler(self) -> None:
+        problem = mix_of((Load("w", (6.0,), utilisation=1.5),), (Supply("f", 1.0),), (Way("o", "A", 0, 0, (1.0,)),))
+        bound = bound_of(problem)
+        assert (bound.plan_gpus, bound.scheduler.gpus, bound.above_scheduler) == (4, 4, 0.0)
+
     def test_each_bucket_goes_where_it_costs_least(self) -> None:
         problem = three_types()
         rates = (12.0, 3.0, 9.0, 6.0)
@@ -145,6 +166,16 @@ class TestSystem:
         assert bound.system.gpus_of_one_type == {"A": 10.0, "B": 3.0}
         assert bound.system.gpus == 3
         assert bound.system.cost_usd_per_h == pytest.approx(max(600 / 100, 100 * 3 / 50))
+
+    def test_a_plan_that_beats_the_data_sheets_has_no_such_bound(self) -> None:
+        problem = mix_of((Load("w", (10.0,)),), (Supply("a", 1.0),), (Way("a", "A", 0, 0, (10.0,)),))
+        kept, beaten = (
+            perfect_bound(problem, solved(problem), hardware=[Hardware(flops, 1.0)], work=[[Work(60.0, 0.0)]])
+            for flops in (600.0, 100.0)
+        )
+        assert kept.system is not None
+        assert (kept.system.gpus, kept.above_system) == (1, 0.0)
+        assert (beaten.system, beaten.above_system) == (None, None)
 
     def test_words(self) -> None:
         problem = three_types()

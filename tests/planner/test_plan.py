@@ -128,7 +128,7 @@ class TestOffers:
         ages = {entry.name: entry.age_days for entry in solved(from_offers()).inputs if entry.kind == "price"}
         assert ages == {"here/l4": 20, "here/a100": 20, "here/h100x8": 20}
         kinds = {entry.kind for entry in solved(from_offers()).inputs}
-        assert kinds == {"price", "gpu", "model"}
+        assert kinds == {"sizes", "price", "gpu", "model", "performance"}
 
     def test_the_age_of_a_given_price_is_not_known(self) -> None:
         prices = [entry for entry in solved(given()).inputs if entry.kind == "price"]

@@ -45,13 +45,13 @@ class TestForm:
     @pytest.mark.parametrize(
         ("path", "value", "message"),
         [
-            ("workloads", [], "at least 1 item"),
+            ("workloads", [], "expected at least one"),
             ("workloads.0.rate_rps", -1, "greater than or equal to 0, got -1"),
             ("workloads.0.rate_rps", float("nan"), "finite number"),
             ("workloads.0.rate_rps", "30", "expected a number"),
             ("workloads.0.buckets.share", [[0.4, 0.1], [0.3, 0.3]], "sums to 1.1, expected 1"),
             ("workloads.0.buckets.share.0.0", -0.4, "greater than or equal to 0"),
-            ("workloads.0.options", [], "at least 1 item"),
+            ("workloads.0.options", [], "expected at least one"),
             ("workloads.0.options.0.price_usd_per_h", -0.01, "greater than or equal to 0"),
             ("workloads.0.options.0.max_rps", [[2, 1]], "has 1 rows, expected 2: one per edge of input_tokens"),
             ("workloads.0.options.0.max_rps.1", [1], "has 1 columns, expected 2: one per edge of output_tokens"),
@@ -64,7 +64,7 @@ class TestForm:
             ("time_limit_s", 0, "greater than or equal to 0.01"),
             ("relative_gap", 1, "less than or equal to 0.5"),
             ("solver", "gurobi", "'highs' or 'cbc'"),
-            ("markets", [], "at least 1 item"),
+            ("markets", [], "expected at least one"),
             ("surprise", 1, "is not a known field"),
         ],
     )

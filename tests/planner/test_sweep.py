@@ -5,13 +5,17 @@ from hypothesis import given as drawn
 from hypothesis import strategies as st
 
 from fleet.documents import RuleError
+from fleet.gpus import builtin_gpus
 from fleet.offers import PriceSheet, builtin_prices
 from planner import PlanRequest
+from planner.axes import Axis, Knob
+from planner.problem import Goal
 from planner.solvers import SolveStatus
-from planner.sweep import Axis, Knob, SweepPoint, gathered, point, questions
-from tests.planner.requests import given, solved
+from planner.sweep import SweepPoint, gathered, point, questions
+from tests.planner.requests import from_offers, given, solved
 
 NO_PRICES = PriceSheet()
+ONE_SIZE = [{"name": "large", "gpu": "H100", "price_usd_per_h": 4, "max_rps": [[30]]}]
 
 
 def request(**changes: object) -> PlanRequest:
@@ -31,7 +35,21 @@ class TestAxis:
         axis = Axis.parsed("price:H100=0.5:2:3")
         assert (axis.name, axis.factors) == ("price:H100", (0.5, 1.0, 2.0))
 
-    @pytest.mark.parametrize("text", ["speed=1", "rate", "rate=", "rate=x", "rate=2:1:3", "rate=1:2:1", "rate=1:2"])
+    @pytest.mark.parametrize(
+        "text",
+        [
+            "speed=1",
+            "rate",
+            "rate=",
+            "rate=x",
+            "rate=2:1:3",
+            "rate=1:2:1",
+            "rate=1:2",
+            "rate=nan",
+            "rate=1,inf",
+            "rate=1:1:3",
+        ],
+    )
     def test_anything_else_is_refused_in_words(self, text: str) -> None:
         with pytest.raises(RuleError, match="expected"):
             Axis.parsed(text)
@@ -83,11 +101,44 @@ class TestQuestions:
             (["rate=0,1"], "more than 0"),
             (["rate=1", "rate=2"], "given twice"),
             (["rate=1:2:200", "price=1:2:200"], "at most 10,000"),
+            (["rate=1,2,1"], "1 is given twice"),
+            (["price:H100=1", "price:H100-SXM=2"], "given twice"),
+            (["rate=1,1e9"], r"axes\[0\]: rate=1e\+09 leads out of .*rate_rps: .*less than or equal to"),
+            (["price=1,1e9"], r"axes\[0\]: price=1e\+09 leads out of .*price_usd_per_h: .*less than or equal to"),
         ],
     )
     def test_what_cannot_be_turned_is_named(self, axes: list[str], complaint: str) -> None:
         with pytest.raises(RuleError, match=complaint):
             questions(request(), NO_PRICES, [Axis.parsed(text) for text in axes])
+
+    def test_objectives_keep_to_their_range(self) -> None:
+        asked = PlanRequest.model_validate(from_offers())
+        with pytest.raises(RuleError, match=r"axes\[0\]: slo=1e\+09 leads out of .*less than or equal to"):
+            questions(asked, NO_PRICES, [Axis.parsed("slo=1,1e9")])
+
+    def test_a_rate_that_no_option_can_be_counted_for_is_refused(self) -> None:
+        """The request's own rules hold at every point, not only the ranges of its fields."""
+        with pytest.raises(RuleError, match=r"rate=20000 leads out of .*is too little for"):
+            questions(request(), NO_PRICES, [Axis.parsed("rate=20000")])
+
+    def test_a_trace_without_a_rate_turns_as_a_series(self) -> None:
+        rows = "".join(f"{second},300,100\n" for second in range(600))
+        changes = {"buckets": {"trace_csv": f"time,input_tokens,output_tokens\n{rows}"}, "rate_rps": None}
+        one = PlanRequest.model_validate(given(**changes, options=ONE_SIZE))
+        once, twice = (turned for _, turned, _ in questions(one, NO_PRICES, [Axis.parsed("rate=1,2")]))
+        assert once == one  # the trace as it was recorded
+        assert one.workloads[0].planned_rps == pytest.approx(1.0, rel=0.01)
+        assert twice.workloads[0].planned_rps == pytest.approx(2 * one.workloads[0].planned_rps)
+
+    @pytest.mark.parametrize("name", ["H100", "H100-SXM", "h100 sxm"])
+    def test_a_gpu_goes_by_any_name_of_the_catalogue(self, name: str) -> None:
+        ((_, turned, prices),) = questions(request(), builtin_prices(), [Axis.parsed(f"price:{name}=2")])
+        small, large = turned.workloads[0].options or ()
+        assert (small.price_usd_per_h, large.price_usd_per_h) == (0.8, 8)
+        gpus = builtin_gpus()
+        for before, after in zip(builtin_prices().offers, prices.offers, strict=True):
+            times = 2 if gpus.get(before.gpu) is gpus.get("H100") else 1
+            assert after.price_usd_per_h == times * before.price_usd_per_h
 
 
 class TestFront:
@@ -100,6 +151,26 @@ class TestFront:
         axes = [Axis(knob=Knob.RATE, factors=(1,)), Axis(knob=Knob.PRICE, factors=(1, 2))]
         found = gathered(axes, [at(10, rate=1, price=1), at(20, rate=1, price=2)])
         assert [one.pareto for one in found.points] == [True, True]
+
+    def test_a_plan_whose_replay_failed_is_not_on_it_and_beats_nothing(self) -> None:
+        axes = [Axis(knob=Knob.RATE, factors=(1, 2))]
+        failed = at(9, rate=2).model_copy(update={"verified": False})
+        held = at(10, rate=1).model_copy(update={"verified": True})
+        assert [one.pareto for one in gathered(axes, [held, failed]).points] == [True, False]
+
+    def test_where_demand_may_go_unserved_what_is_served_counts(self) -> None:
+        axes = [Axis(knob=Knob.RATE, factors=(1, 2, 3))]
+        points = [
+            at(cost, rate=rate).model_copy(update={"goal_value": served})
+            for rate, cost, served in ((1, 8, 20.0), (2, 8, 15.0), (3, 8, 15.0))
+        ]
+        assert [one.pareto for one in gathered(axes, points, goal=Goal.SERVED).points] == [True, False, True]
+        assert [one.pareto for one in gathered(axes, points).points] == [False, False, True]
+
+    def test_of_what_is_used_less_is_better(self) -> None:
+        axes = [Axis(knob=Knob.RATE, factors=(1, 2))]
+        points = [at(8, rate=rate).model_copy(update={"goal_value": watts}) for rate, watts in ((1, 500.0), (2, 700.0))]
+        assert [one.pareto for one in gathered(axes, points, goal=Goal.ENERGY).points] == [True, True]
 
     @drawn(st.lists(st.tuples(st.integers(1, 4), st.integers(1, 4), st.integers(1, 9)), min_size=1, max_size=12))
     def test_the_front_beats_all_others_and_none_of_itself(self, drawn_points: list[tuple[int, int, int]]) -> None:
@@ -121,5 +192,6 @@ def test_a_point_keeps_what_a_plan_says() -> None:
     plan = solved(given())
     kept = point({"rate": 1.0}, plan)
     assert kept.cost_usd_per_h == plan.cost_usd_per_h
+    assert (kept.goal_value, kept.verified) == (plan.goal_value, plan.verified)
     assert kept.gpus == sum(entry.count * entry.gpus_per_replica for entry in plan.allocation)
     assert all(f"{entry.count} x {entry.option}" in kept.mix for entry in plan.allocation)

@@ -8,6 +8,15 @@ from planner.sweep import Sweep
 from tests.api.cli.conftest import Cli
 
 EXAMPLE = Path(__file__).parents[3] / "examples" / "chat.yaml"
+TRACED = """
+workloads:
+  - name: chat
+    model: Llama-3.1-8B
+    buckets: {trace_file: requests.csv}
+    slo: {ttft_ms: {p99: 2000}, tpot_ms: {p99: 100}}
+offers:
+  - {id: h, provider: x, region: r, market: on-demand, gpu: H100, price_usd_per_h: 2.5, as_of: 2026-11-01, source: s}
+"""
 PNG = b"\x89PNG\r\n\x1a\n"
 
 
@@ -26,6 +35,27 @@ def test_a_sweep_as_people_read_it(cli: Cli) -> None:
     assert heading.split() == ["rate", "price:H100", "$/h", "kW", "GPUs", "status", "mix"]
     assert first.split()[:4] == ["1.000", "1.000", "*", "12.12"]
     assert float(second.split()[3]) > 12.12
+
+
+def test_what_is_served_has_a_column_where_it_is_the_goal(cli: Cli, tmp_path: Path) -> None:
+    path = tmp_path / "served.yaml"
+    path.write_text(f"{EXAMPLE.read_text()}policy: {{goal: served, budget_usd_per_h: 8}}\n")
+    question = ("sweep", path, "--over", "rate=1,2", "--workers", "1")
+    heading, *lines = cli(*question).stdout.splitlines()
+    assert heading.split() == ["rate", "$/h", "served", "rps", "kW", "GPUs", "status", "mix"]
+    found = Sweep.model_validate(cli(*question, "--format", "json").json)
+    assert [line.replace("*", "").split()[2] for line in lines] == [f"{one.goal_value:.2f}" for one in found.points]
+    assert all(one.goal_value and 0 < one.goal_value < 60 for one in found.points)
+
+
+def test_what_a_replay_showed_has_a_column(cli: Cli, tmp_path: Path) -> None:
+    rows = "".join(f"{second},300,100\n" for second in range(120))
+    (tmp_path / "requests.csv").write_text(f"time,input_tokens,output_tokens\n{rows}")
+    path = tmp_path / "traced.yaml"
+    path.write_text(TRACED)
+    heading, first, second = cli("sweep", path, "--over", "rate=1,3", "--workers", "1").stdout.splitlines()
+    assert heading.split() == ["rate", "$/h", "kW", "GPUs", "status", "verified", "mix"]
+    assert [line.split()[-4] for line in (first, second)] == ["yes", "yes"]
 
 
 def test_processes_answer_as_one_does(cli: Cli) -> None:
@@ -47,6 +77,9 @@ def test_the_plot_is_written(cli: Cli, tmp_path: Path, suffix: str) -> None:
     [
         (("--over", "speed=1"), "does not begin with one of rate, slo, price, power"),
         (("--over", "rate=x"), "are no factors"),
+        (("--over", "rate=nan"), "are no factors"),
+        (("--over", "rate=1,1"), "1 is given twice"),
+        (("--over", "rate=1e9"), "rate=1e+09 leads out of what a request may hold"),
         (("--over", "power=1,2"), "the request has no power domain to turn"),
         (("--over", "rate=1", "--plot", "x.txt"), "x.txt must end with one of .png, .svg, .pdf"),
         ((), "missing option '--over'"),

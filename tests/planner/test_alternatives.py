@@ -1,0 +1,53 @@
+"""Why not only X, in words that fit the goal: what serves less is not cheaper, it does less."""
+
+from planner.alternatives import in_words, single_gpu_plans
+from planner.prices import Basis, Price, Prices
+from planner.prices import in_words as prices_in_words
+from planner.problem import Goal, MixProblem
+from planner.request import PlanRequest
+from planner.requirements import Kind
+from planner.worth import negligible
+from tests.planner.inquiries import inquiry, solved, three_types
+from tests.planner.requests import given
+
+
+def lines(problem: MixProblem) -> list[str]:
+    return list(in_words(single_gpu_plans(inquiry(problem), PlanRequest.model_validate(given()), solved(problem))))
+
+
+class TestServed:
+    problem = three_types(goal=Goal.SERVED, stock=(0, 1, 1))
+
+    def test_one_type_alone_serves_less_and_says_so(self) -> None:
+        plan, request = solved(self.problem), PlanRequest.model_validate(given())
+        whole = plan.goal_value or 0.0
+        (alone,) = [one for one in single_gpu_plans(inquiry(self.problem), request, plan) if one.gpu == "A100"]
+        served = solved(three_types(goal=Goal.SERVED, stock=(0, 1, 0))).goal_value or 0.0
+        assert alone.reason == f"serves {served:,.4g} rps, {whole - served:,.4g} rps less"
+        (line,) = [line for line in lines(self.problem) if line.startswith("only A100")]
+        assert line == f"only A100: {alone.reason}, at {alone.cost_usd_per_h:.2f} $/h"
+
+    def test_no_improvement_is_nothing_more_served(self) -> None:
+        price = Price(
+            kind=Kind.BUDGET,
+            name="the budget",
+            step=1.0,
+            easing="1.00 $/h more",
+            saves=0.0,
+            saves_without=2.0,
+            basis=Basis.PROVEN,
+        )
+        (line,) = prices_in_words(Prices(binding=(price,)), self.problem)
+        assert line == "the budget binds: 1.00 $/h more would serve nothing more, dropping it would serve another 2 rps"
+
+
+def test_by_cost_a_type_alone_costs_more() -> None:
+    (line,) = [line for line in lines(three_types(stock=(None, None, None))) if line.startswith("only A100")]
+    assert line.endswith("more")
+    assert "rps" not in line
+
+
+def test_rounding_counts_beside_the_value_it_belongs_to() -> None:
+    assert negligible(5e-3, of=1000.0)
+    assert not negligible(5e-4, of=1.0)
+    assert negligible(-1e-7, of=0.0)
