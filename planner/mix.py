@@ -169,7 +169,7 @@ def _best(
     problem: MixProblem, *, solver: Solver, deadline: Deadline, routes: Collection[int]
 ) -> tuple[ilp.MixModel, Outcome]:
     """P1, whole or by cuts."""
-    if _is_by_cuts(problem):
+    if _is_by_cuts(problem) and routes:  # without any, P1 has no columns and says what is missing at once
         from planner import survival  # noqa: PLC0415 - it asks this module for the routing
 
         found = survival.solve(problem, routes=routes, solver=solver, deadline=deadline)

@@ -33,7 +33,8 @@ GRID = (
     *(1.1, 1.2, 1.35, 1.5, 1.75, 2.0, 2.5, 3.0),
 )
 PLANS = 8
-LEAST_TIME_S = 0.3
+SOLVES_PER_LIMIT = 5  # easy plans leave their time to hard ones
+LEAST_TIME_S = 1.0
 SECONDS_PER_HOUR = 3600.0
 
 Planned = tuple[MixProblem, MixSolution]
@@ -108,7 +109,7 @@ class Prover:
         return unprovable(self.request, self.candidates, problem, solution.replicas)
 
     def _sized(self, inquiry: Inquiry) -> Headroom[Planned]:
-        budget = max(LEAST_TIME_S, inquiry.limits.time_limit_s / PLANS)
+        budget = max(LEAST_TIME_S, inquiry.limits.time_limit_s / SOLVES_PER_LIMIT)
         quick = replace(inquiry, limits=replace(inquiry.limits, time_limit_s=budget))
 
         def plan_at(utilisations: Mapping[str, float]) -> tuple[Planned, float] | None:

@@ -172,7 +172,7 @@ class TestRefuses:
             ({"tdp_w": "700"}, "tdp_w", "expected a number, got '700'"),
             ({"memory_gb": float("inf")}, "memory_gb", "finite"),
             ({"dense_tflops": {"bf17": 1}}, "dense_tflops", "'fp32', 'tf32', 'bf16'"),
-            ({"dense_tflops": {}}, "dense_tflops", "at least 1"),
+            ({"dense_tflops": {}}, "dense_tflops", "at least one"),
             ({"link": "token-ring"}, "link", "'nvlink4'"),
             ({"link_domain_gpus": 0}, "link_domain_gpus", "greater than or equal to 1"),
             ({"source": ...}, "source", "is required"),
