@@ -29,7 +29,7 @@ BENCHMARKS = (
     "horizon",
     "service_writes",
 )
-WIDTH = 240  # so that no column is cut
+WIDTH = 500  # so that no column is cut; a terminal wraps what it cannot show
 OUT = Path(__file__).parent / "out"
 
 
