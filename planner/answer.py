@@ -7,14 +7,14 @@ from typing import Literal
 from pydantic import AwareDatetime, Field
 
 from fleet.documents import Frozen
-from planner.break_even import BreakEven
-from planner.conflicts import Conflict
 from planner.moves import Moves
-from planner.perfect import PerfectBound
-from planner.prices import Prices
 from planner.problem import Goal
-from planner.proof import WorkloadProof
-from planner.runner_up import RunnerUp
+from planner.proof.model import WorkloadProof
+from planner.reasons.break_even import BreakEven
+from planner.reasons.conflicts import Conflict
+from planner.reasons.perfect import PerfectBound
+from planner.reasons.prices import Prices
+from planner.reasons.runner_up import RunnerUp
 from planner.solvers import Solver, SolveStatus
 from planner.throughput import Throughput
 from planner.timetable import Timetable

@@ -3,13 +3,13 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from planner.limits import Parts, change, held, limits, losses
-from planner.membership import carbon_g_per_kwh, uptime
 from planner.policy import Failure
 from planner.problem import Leg, Load, MixProblem, ReplicaOption, Route, Supply
+from planner.replicas.limits import Parts, change, held, limits, losses
+from planner.replicas.membership import carbon_g_per_kwh, uptime
+from planner.replicas.search import Candidate
+from planner.replicas.variants import plannable
 from planner.request import PlanRequest
-from planner.search import Candidate
-from planner.variants import plannable
 
 
 def mix_problem(request: PlanRequest, candidates: Sequence[Candidate]) -> MixProblem:

@@ -11,17 +11,17 @@ from fleet.offers import Offer, PriceSheet
 from planner import report
 from planner.answer import Plan
 from planner.assembly import mix_problem
-from planner.explanation import Explanation, explain, premises
 from planner.keeping import kept
 from planner.mix import MixSolution
 from planner.moves import Moves, moves
-from planner.options import candidates
 from planner.policy import Horizon
 from planner.problem import Goal
-from planner.proving import Proven, Prover, proof_in_words
-from planner.questions import Inquiry
+from planner.proof.proving import Proven, Prover, proof_in_words
+from planner.reasons.explanation import Explanation, explain, premises
+from planner.reasons.questions import Inquiry
+from planner.replicas.options import candidates
+from planner.replicas.search import Candidate
 from planner.request import PlanRequest
-from planner.search import Candidate
 from planner.solvers import Limits
 from planner.timetable import Timetable, timetable
 

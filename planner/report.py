@@ -7,8 +7,8 @@ from planner.answer import Allocation, Hire, InputAge, InputKind
 from planner.mix import MixSolution
 from planner.performance.coefficients import builtin_coefficients
 from planner.problem import MixProblem, Route
+from planner.replicas.search import Candidate
 from planner.request import PlanRequest, bucket_names
-from planner.search import Candidate
 from planner.throughput import Provenance, Throughput
 
 PREDICTED = {Provenance.CALIBRATED, Provenance.MEASURED_AND_CALIBRATED}

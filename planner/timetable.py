@@ -13,8 +13,8 @@ from planner.moves import Count, counted
 from planner.periods import highest_rates, longest_s, uneven_series
 from planner.policy import Horizon
 from planner.problem import Goal, MixProblem
+from planner.replicas.search import Candidate
 from planner.request import PlanRequest, Workload, bucket_names
-from planner.search import Candidate
 from planner.solvers import Limits, Solver, SolveStatus
 
 MIN_PER_H = 60.0

@@ -4,7 +4,8 @@ A step's time is the slower of reading weights and doing arithmetic, for dense l
 neither hides: cache, traffic, launches and the host.
 
 A correction multiplies times by a `factor`, and physics bounds it: with one given, no part of a step runs at more than
-`MOST_REACHED` of the data sheet's rate.  Arithmetic counts as in `planner.perfect`: every token passes the output head.
+`MOST_REACHED` of the data sheet's rate.  Arithmetic counts as in
+`planner.reasons.perfect`: every token passes the output head.
 Without one, as in the fit, shares are taken as they are.
 """
 

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from planner.mix import MixSolution, solve_mix
 from planner.problem import Change, Limit, LimitKind, Load, Loss, MixProblem, Supply
-from planner.questions import Inquiry
+from planner.reasons.questions import Inquiry
 from planner.solvers import Limits, Solver
 from tests.planner.mixes import Way, mix_of, mix_problems
 

@@ -1,12 +1,12 @@
 """Why not only X, in words that fit the goal: what serves less is not cheaper, it does less."""
 
-from planner.alternatives import in_words, single_gpu_plans
-from planner.prices import Basis, Price, Prices
-from planner.prices import in_words as prices_in_words
 from planner.problem import Goal, MixProblem
+from planner.reasons.alternatives import in_words, single_gpu_plans
+from planner.reasons.prices import Basis, Price, Prices
+from planner.reasons.prices import in_words as prices_in_words
+from planner.reasons.requirements import Kind
+from planner.reasons.worth import negligible
 from planner.request import PlanRequest
-from planner.requirements import Kind
-from planner.worth import negligible
 from tests.planner.inquiries import inquiry, solved, three_types
 from tests.planner.requests import given
 

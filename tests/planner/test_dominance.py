@@ -9,9 +9,9 @@ from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 
 from fleet.offers import Offer
-from planner.dominance import Stakes, dominates, undominated, undominated_offers
 from planner.mix import solve_mix
 from planner.problem import Change, Goal, Leg, Limit, LimitKind, Load, Loss, MixProblem, ReplicaOption, Route, Supply
+from planner.replicas.dominance import Stakes, dominates, undominated, undominated_offers
 from planner.solvers import Limits, Solver
 from tests.planner.requests import OFFERS, from_offers, offer, solved
 

@@ -5,7 +5,7 @@ import itertools
 import pytest
 
 from planner import Plan
-from planner.requirements import Kind
+from planner.reasons.requirements import Kind
 from planner.solvers import SolveStatus
 from tests.planner.requests import OFFERS, from_offers, given, offer, solved
 

@@ -9,8 +9,8 @@ from fleet.gpus import builtin_gpus
 from fleet.models import builtin_models
 from planner.answer import Plan
 from planner.assembly import mix_problem
-from planner.options import candidates
 from planner.problem import LimitKind, MixProblem
+from planner.replicas.options import candidates
 from planner.request import PlanRequest
 from planner.solvers import SolveStatus
 from tests.planner.estimators import simple

@@ -6,10 +6,10 @@ import pytest
 
 from fleet.gpus import builtin_gpus
 from fleet.models import builtin_models
-from planner.options import candidates
 from planner.profiles import Profiles
+from planner.replicas.options import candidates
+from planner.replicas.search import Candidate
 from planner.request import PlanRequest
-from planner.search import Candidate
 from planner.throughput import Provenance
 from tests.planner.estimators import simple
 from tests.planner.requests import from_offers, offer

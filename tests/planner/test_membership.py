@@ -7,7 +7,7 @@ import pytest
 from fleet.documents import Flaw
 from fleet.offers import Offer
 from planner import PlanRequest
-from planner.membership import rule_flaws
+from planner.replicas.membership import rule_flaws
 from tests.planner.requests import from_offers, given, offer
 
 OFFERS = [

@@ -9,19 +9,19 @@ from hypothesis import strategies as st
 from fleet.gpus import builtin_gpus
 from fleet.models import builtin_models
 from fleet.slo import Slo
-from planner import split
 from planner.assembly import mix_problem
-from planner.enumeration import Shape
 from planner.mix import MixSolution, solve_mix
-from planner.options import candidates
 from planner.performance.config import ReplicaConfig
 from planner.performance.estimate import Estimate
 from planner.performance.open_loop import LINK_REACHED
 from planner.problem import Leg, Load, MixProblem, ReplicaOption, Route, Supply
+from planner.replicas import split
+from planner.replicas.enumeration import Shape
+from planner.replicas.options import candidates
+from planner.replicas.search import Candidate
+from planner.replicas.variants import VariantTable
 from planner.request import PlanRequest
-from planner.search import Candidate
 from planner.solvers import Limits, Solver, SolveStatus
-from planner.variants import VariantTable
 from tests.planner.estimators import simple
 from tests.planner.requests import from_offers, offer
 

@@ -6,8 +6,8 @@ from hypothesis import strategies as st
 
 from planner.mix import MixSolution, solve_mix
 from planner.problem import Load, MixProblem, Supply
+from planner.proof.trimming import proven_anew, trimmed
 from planner.solvers import Limits, Solver
-from planner.trimming import proven_anew, trimmed
 from tests.planner.mixes import Way, mix_of
 
 LIMITS = Limits(time_limit_s=10)

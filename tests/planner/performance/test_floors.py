@@ -7,7 +7,6 @@ from hypothesis import strategies as st
 from fleet.gpus import builtin_gpus
 from fleet.models import builtin_models
 from fleet.slo import Slo
-from planner.perfect import request_work
 from planner.performance.config import KV_BYTES, ReplicaConfig, Role, WeightPrecision
 from planner.performance.costs import step_costs
 from planner.performance.demands import demands
@@ -15,6 +14,7 @@ from planner.performance.memory import misfit
 from planner.performance.rates import highest_rate
 from planner.performance.rooflines import MOST_REACHED
 from planner.performance.steps import step_s
+from planner.reasons.perfect import request_work
 
 LOOSE = Slo.model_validate({"ttft_ms": {"mean": 600_000}, "tpot_ms": {"mean": 20_000}})
 PRECISIONS: tuple[WeightPrecision, ...] = ("bf16", "fp8", "fp4", "int4-wo")

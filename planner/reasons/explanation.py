@@ -7,22 +7,22 @@ from collections.abc import Iterator, Sequence
 from itertools import chain
 
 from fleet.documents import Frozen
-from planner import alternatives, break_even, conflicts, data_sheets, perfect, prices, runner_up
 from planner.answer import Alternative
-from planner.break_even import BreakEven
-from planner.conflicts import Conflict
 from planner.mix import MixSolution
-from planner.perfect import PerfectBound
-from planner.prices import Prices
 from planner.problem import Goal, MixProblem
-from planner.questions import Inquiry, Shortage
+from planner.reasons import alternatives, break_even, conflicts, data_sheets, perfect, prices, runner_up
+from planner.reasons.break_even import BreakEven
+from planner.reasons.conflicts import Conflict
+from planner.reasons.perfect import PerfectBound
+from planner.reasons.prices import Prices
+from planner.reasons.questions import Inquiry, Shortage
+from planner.reasons.requirements import Kind
+from planner.reasons.runner_up import RunnerUp
+from planner.reasons.worth import in_unit, negligible
+from planner.replicas.search import Candidate
 from planner.request import PlanRequest, bucket_names
-from planner.requirements import Kind
-from planner.runner_up import RunnerUp
-from planner.search import Candidate
 from planner.solvers import SolveStatus
 from planner.throughput import Provenance
-from planner.worth import in_unit, negligible
 
 NOT_WORKED_OUT = "was not worked out: the time limit struck"
 SHARE_FOR_A_MIX = 0.2  # of the time limit, at most, for the questions about a plan

@@ -12,12 +12,12 @@ from fleet.gpus import GpuSpec
 from fleet.models import ModelArchitecture
 from fleet.sizes import Bucket
 from fleet.slo import Slo, Statistic
-from planner import split
-from planner.enumeration import Menu, Shape, shapes
-from planner.measured import Measurements
 from planner.performance.coefficients import builtin_coefficients
 from planner.performance.config import ReplicaConfig
 from planner.performance.estimate import Estimate
+from planner.replicas import split
+from planner.replicas.enumeration import Menu, Shape, shapes
+from planner.replicas.measured import Measurements
 from planner.request import MAX_REPLICAS_PER_BUCKET, Workload
 from planner.throughput import Provenance, Throughput
 from power.curves import ReplicaPower, replica_power

@@ -8,18 +8,18 @@ from fleet.gpus import GpuCatalogue, GpuSpec
 from fleet.models import ModelCatalogue
 from fleet.offers import Offer
 from fleet.references import unknown_gpus
-from planner.dominance import Stakes, undominated_offers
-from planner.enumeration import FULL_CLOCK, Menu
-from planner.measured import Measurements
-from planner.membership import Rule, carbon_g_per_kwh, covers, rule_flaws, unknown_options, uptime, zone_of
 from planner.performance.rates import highest_rates
 from planner.policy import Failure
 from planner.problem import Goal, Supply
 from planner.profiles import Profiles
+from planner.replicas.dominance import Stakes, undominated_offers
+from planner.replicas.enumeration import FULL_CLOCK, Menu
+from planner.replicas.measured import Measurements
+from planner.replicas.membership import Rule, carbon_g_per_kwh, covers, rule_flaws, unknown_options, uptime, zone_of
+from planner.replicas.search import Candidate, Placed, Search
+from planner.replicas.variants import Estimator, VariantTable
 from planner.request import MAX_SHARES, GivenOption, PlanRequest, Workload
-from planner.search import Candidate, Placed, Search
 from planner.throughput import Provenance, Throughput
-from planner.variants import Estimator, VariantTable
 from power.curves import power_curve
 
 REQUEST = "request"

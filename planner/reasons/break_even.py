@@ -14,10 +14,10 @@ from pydantic import Field
 from fleet.documents import Frozen
 from planner.mix import MixSolution
 from planner.problem import Goal, LimitKind, MixProblem
-from planner.questions import Inquiry
-from planner.runner_up import type_names
+from planner.reasons.questions import Inquiry
+from planner.reasons.runner_up import type_names
+from planner.reasons.worth import NEGLIGIBLE
 from planner.solvers import SolveStatus
-from planner.worth import NEGLIGIBLE
 
 MOST_STEPS = 20  # three are usual
 PRICED = frozenset({Goal.COST, Goal.SWITCHING})

@@ -17,14 +17,14 @@ from planner.keeping import kept
 from planner.mix import MixSolution
 from planner.policy import Replay
 from planner.problem import Goal, MixProblem
-from planner.proof import WorkloadProof
-from planner.proof_pools import unprovable
-from planner.questions import Inquiry
+from planner.proof.model import WorkloadProof
+from planner.proof.pools import unprovable
+from planner.proof.trials import Trials
+from planner.proof.trimming import proven_anew, trimmed
+from planner.reasons.questions import Inquiry
 from planner.replay import Headroom, Stream, Tightness, Trial, find_headroom, synthetic
+from planner.replicas.search import Candidate
 from planner.request import PlanRequest, Workload
-from planner.search import Candidate
-from planner.trials import Trials
-from planner.trimming import proven_anew, trimmed
 
 # Beyond 1 because the rates are on the safe side: a bucket stands for its upper edges.  Far below 1 because bursts and
 # long prompts may hit short answers hard.

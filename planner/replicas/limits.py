@@ -5,11 +5,11 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from fleet.offers import Market
-from planner.membership import Rule, covers, zone_of
 from planner.policy import Failure
 from planner.problem import Change, Limit, LimitKind, Loss, ReplicaOption, Supply
+from planner.replicas.membership import Rule, covers, zone_of
+from planner.replicas.search import Candidate
 from planner.request import PlanRequest
-from planner.search import Candidate
 
 
 @dataclass(frozen=True)

@@ -12,8 +12,8 @@ from fleet.gpus import GpuSpec
 from fleet.models import ModelArchitecture
 from fleet.sizes import SizeBuckets
 from fleet.slo import Slo
-from planner.enumeration import FULL_CLOCK, Shape
 from planner.profiles import Configuration, Profiles, merged, throughput_from_points
+from planner.replicas.enumeration import FULL_CLOCK, Shape
 from planner.throughput import Throughput
 
 SIXTEEN_BIT = frozenset({"", "bf16", "fp16", "bfloat16", "float16"})

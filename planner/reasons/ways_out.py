@@ -8,8 +8,8 @@ from pydantic import Field
 
 from fleet.documents import Frozen
 from planner.problem import Goal, Limit, MixProblem
-from planner.questions import Inquiry, OutOfTimeError
-from planner.requirements import Kind, Requirement
+from planner.reasons.questions import Inquiry, OutOfTimeError
+from planner.reasons.requirements import Kind, Requirement
 from planner.solvers import SolveStatus
 
 ROUNDING = 1e-6  # of a number of grains

@@ -20,8 +20,8 @@ from fleet.documents import Frozen
 from fleet.models import ModelArchitecture
 from planner.mix import MixSolution
 from planner.problem import Goal, MixProblem, Route
-from planner.requirements import plural
-from planner.worth import NEGLIGIBLE
+from planner.reasons.requirements import plural
+from planner.reasons.worth import NEGLIGIBLE
 
 ROUNDING = 1e-6  # of a number of GPUs, and of a cost relative to it
 Floats = npt.NDArray[np.float64]

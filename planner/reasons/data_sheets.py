@@ -7,10 +7,10 @@ import numpy as np
 from fleet.models import ModelArchitecture
 from fleet.sizes import SizeBuckets
 from fleet.traces import Trace
-from planner.perfect import Hardware, Work, mean_work, request_work
 from planner.performance.config import KV_BYTES, SIXTEEN_BIT_BYTES
+from planner.reasons.perfect import Hardware, Work, mean_work, request_work
+from planner.replicas.search import Candidate
 from planner.request import PlanRequest, Workload
-from planner.search import Candidate
 
 TERA = 1e12
 GIGA = 1e9

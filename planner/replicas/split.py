@@ -122,7 +122,7 @@ def worthwhile(
     """Pairs that for some bucket cost at most a tenth more per request than the cheapest way without a limit.
 
     The ways are the pairs and the options that do both.  Of many, the closest to the cheapest are kept.  This thins out
-    what would hardly change a plan; unlike `planner.dominance` it is no proof.
+    what would hardly change a plan; unlike `planner.replicas.dominance` it is no proof.
     """
     costs = [[_usd_per_krequest(pair, b, prefills, decodes) for b in buckets] for pair in pairs]
     free = [not (prefills[pair.prefill].limited or decodes[pair.decode].limited) for pair in pairs]

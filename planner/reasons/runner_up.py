@@ -15,9 +15,9 @@ from pydantic import Field
 from fleet.documents import Frozen
 from planner.mix import MixSolution
 from planner.problem import Goal, MixProblem
-from planner.questions import Inquiry
+from planner.reasons.questions import Inquiry
+from planner.reasons.worth import NEGLIGIBLE, in_unit, listed, worse_by
 from planner.solvers import SolveStatus
-from planner.worth import NEGLIGIBLE, in_unit, listed, worse_by
 
 RUNNERS_UP = 3
 

@@ -12,13 +12,13 @@ from enum import StrEnum
 from functools import reduce
 
 from fleet.documents import Frozen
-from planner.hitting import Set, smallest_hitting_set
 from planner.mix import MixSolution
 from planner.problem import Goal, MixProblem
-from planner.questions import Inquiry, OutOfTimeError
-from planner.requirements import Kind, Requirement, requirements, without
-from planner.ways_out import WayOut, ways_out
-from planner.worth import listed
+from planner.reasons.hitting import Set, smallest_hitting_set
+from planner.reasons.questions import Inquiry, OutOfTimeError
+from planner.reasons.requirements import Kind, Requirement, requirements, without
+from planner.reasons.ways_out import WayOut, ways_out
+from planner.reasons.worth import listed
 
 MOST_CONFLICTS = 3  # apart from one another; more than anyone can keep in mind
 

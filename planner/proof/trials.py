@@ -7,13 +7,13 @@ from math import floor
 from fleet.slo import Slo
 from planner.mix import MixSolution, route
 from planner.problem import MixProblem
-from planner.proof import LossProof
-from planner.proof_pools import pools_of, runs
+from planner.proof.model import LossProof
+from planner.proof.pools import pools_of, runs
 from planner.replay import ReplayResult, Stage, Stream, Tightness, Verdict, judge, replay
 from planner.replay.verdict import Removal
+from planner.replicas.search import Candidate
 from planner.report import routing
 from planner.request import PlanRequest, Workload
-from planner.search import Candidate
 from planner.solvers import SolverError
 
 ANY_LOAD = 1e3  # a utilisation that refuses no routing: the replay says whether it holds

@@ -3,14 +3,14 @@
 from collections.abc import Iterator, Sequence
 
 from planner.answer import Alternative
-from planner.conflicts import Conflict, conflicts
 from planner.mix import MixSolution
 from planner.problem import Goal, MixProblem
-from planner.questions import Inquiry, avoiding
+from planner.reasons.conflicts import Conflict, conflicts
+from planner.reasons.questions import Inquiry, avoiding
+from planner.reasons.requirements import Kind, plural
+from planner.reasons.worth import in_unit, listed, negligible, worse_by
 from planner.request import PlanRequest, bucket_names
-from planner.requirements import Kind, plural
 from planner.solvers import SolveStatus
-from planner.worth import in_unit, listed, negligible, worse_by
 
 MOST_NAMED = 3  # buckets
 MOST_LINES = 6  # GPU types; the rest are in the answer's figures

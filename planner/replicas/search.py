@@ -11,14 +11,14 @@ from fleet.documents import Path
 from fleet.gpus import GpuSpec
 from fleet.models import ModelArchitecture
 from fleet.offers import Offer
-from planner import split
-from planner.dominance import Stakes, undominated
-from planner.enumeration import FULL_CLOCK, Menu, Shape
 from planner.performance.config import Role
 from planner.problem import Supply
+from planner.replicas import split
+from planner.replicas.dominance import Stakes, undominated
+from planner.replicas.enumeration import FULL_CLOCK, Menu, Shape
+from planner.replicas.variants import Variant, VariantTable
 from planner.request import MAX_REPLICAS_PER_BUCKET, bucket_name
 from planner.throughput import Throughput
-from planner.variants import Variant, VariantTable
 from power.curves import ReplicaPower, replica_power
 
 NO_OFFERS = "there are no offers on the markets asked for"

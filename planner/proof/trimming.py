@@ -11,7 +11,7 @@ from dataclasses import replace
 from planner.keeping import at_counts
 from planner.mix import MixSolution, route
 from planner.problem import MixProblem
-from planner.trials import ANY_LOAD, Counts
+from planner.proof.trials import ANY_LOAD, Counts
 
 Holds = Callable[[Counts], bool]  # whether every workload's replay holds with these replicas
 Solve = Callable[[MixProblem], MixSolution]

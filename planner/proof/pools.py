@@ -8,9 +8,9 @@ from planner.performance.open_loop import LINK_REACHED
 from planner.performance.steps import StepCosts
 from planner.problem import MixProblem, Route
 from planner.replay import Pool, ReplayPool, SplitPool
+from planner.replicas.search import Candidate
+from planner.replicas.split import slower_link_gb_per_s
 from planner.request import PlanRequest, Workload
-from planner.search import Candidate
-from planner.split import slower_link_gb_per_s
 from planner.throughput import Provenance
 
 MEASURED = {Provenance.MEASURED, Provenance.MEASURED_AND_CALIBRATED}
