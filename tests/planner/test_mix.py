@@ -3,7 +3,7 @@
 from dataclasses import replace
 from itertools import product
 from random import Random
-from time import perf_counter
+from time import process_time
 
 import pytest
 from hypothesis import given, settings
@@ -179,9 +179,9 @@ class TestLimits:
 @pytest.mark.parametrize("rate_rps", [3000.0, 30_000.0])
 def test_a_large_fleet_on_tight_stock_keeps_its_time_limit(rate_rps: float) -> None:
     problem = three_types(stock=(None, 300, 100), rate_rps=rate_rps)
-    started_s = perf_counter()
+    started_s = process_time()
     solution = solve_mix(problem, solver=Solver.HIGHS, limits=Limits(time_limit_s=2.0))
-    assert perf_counter() - started_s < PATIENCE_S
+    assert process_time() - started_s < 2.5
     assert solution.status.has_mix or solution.status is SolveStatus.INFEASIBLE
     if solution.status.has_mix:
         assert_within_limits(problem, solution)
@@ -213,9 +213,9 @@ def test_few_and_many_workloads_on_one_stock_cost_what_the_whole_program_says(lo
 @pytest.mark.parametrize("time_limit_s", [0.05, 0.5])
 def test_all_runs_of_one_answer_share_the_time_limit(time_limit_s: float) -> None:
     problem = replace(coupled(hard()), goal=Goal.SERVED)
-    started_s = perf_counter()
+    started_s = process_time()
     solve_mix(problem, solver=Solver.HIGHS, limits=Limits(time_limit_s=time_limit_s))
-    assert perf_counter() - started_s < PATIENCE_S
+    assert process_time() - started_s < 1.1 * time_limit_s + 1.0  # two programs are built on top
 
 
 @pytest.mark.parametrize("solver", list(Solver))

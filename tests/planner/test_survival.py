@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from dataclasses import replace
 from itertools import product
-from time import perf_counter
+from time import process_time
 
 import numpy as np
 import pytest
@@ -17,7 +17,6 @@ from tests.planner.inquiries import budget, power, three_types
 from tests.planner.mixes import Way, mix_of
 
 LIMITS = Limits(time_limit_s=20.0)
-PATIENCE_S = 20.0  # what forgets its limit takes minutes
 
 
 def nodes_of(problem: MixProblem) -> tuple[Loss, ...]:
@@ -205,12 +204,12 @@ def wide(*, rate_rps: float, seed: int = 3) -> MixProblem:
     return replace(problem, losses=(*nodes_of(problem), *zones))
 
 
-@pytest.mark.parametrize("limit_s", [1.0, 3.0])
+@pytest.mark.parametrize("limit_s", [0.5, 2.0])
 def test_the_time_limit_holds_and_what_comes_back_survives(limit_s: float) -> None:
     problem = wide(rate_rps=300.0)
-    started_s = perf_counter()
+    started_s = process_time()
     solution = solve_mix(problem, solver=Solver.HIGHS, limits=Limits(time_limit_s=limit_s))
-    assert perf_counter() - started_s < PATIENCE_S
+    assert process_time() - started_s < 1.1 * limit_s + 0.5
     assert solution.status.has_mix
     assert solution.cost_usd_per_h is not None
     assert 0 < solution.bound <= solution.cost_usd_per_h
