@@ -15,6 +15,18 @@ import pulp
 
 from fleet.errors import FleetwrightError
 
+# For programs loaded with a good start: HiGHS' own heuristics would take most of the time to find no better one.
+NO_HEURISTICS = {
+    "mip_heuristic_effort": 0.0,
+    "mip_heuristic_run_feasibility_jump": False,
+    "mip_heuristic_run_rins": False,
+    "mip_heuristic_run_rens": False,
+    "mip_heuristic_run_root_reduced_cost": False,
+    "mip_heuristic_run_zi_round": False,
+    "mip_heuristic_run_shifting": False,
+    "mip_allow_restart": False,
+    "mip_detect_symmetry": False,
+}
 FEASIBILITY_TOLERANCE = 1e-7  # in replicas and shares; with less, HiGHS 1.15 at times loops past its time limit
 
 LEAST_RUN_S = 1e-3  # what a run is given when no time is left: it stops as soon as it looks
@@ -118,19 +130,24 @@ def _run_highs(program: Any, limits: Limits) -> Outcome:
             primal_feasibility_tolerance=FEASIBILITY_TOLERANCE,
         )
     )
-    highs = program.solverModel
-    info = highs.getInfo()
-    model_status = highs.getModelStatus()
-    if model_status in {highspy.HighsModelStatus.kInfeasible, highspy.HighsModelStatus.kUnboundedOrInfeasible}:
+    return highs_outcome(program.solverModel, integer=bool(program.isMIP()), sense=program.sense)
+
+
+def highs_outcome(highs: Any, *, integer: bool, sense: int = 1) -> Outcome:
+    """How a run of HiGHS ended, whoever loaded the program."""
+    info, status, kinds = highs.getInfo(), highs.getModelStatus(), highspy.HighsModelStatus
+    if status in {kinds.kInfeasible, kinds.kUnboundedOrInfeasible}:
         return Outcome(SolveStatus.INFEASIBLE, float("inf"))
-    if model_status == highspy.HighsModelStatus.kOptimal:
-        bound = info.mip_dual_bound if program.isMIP() else info.objective_function_value
-        return Outcome(SolveStatus.OPTIMAL, program.sense * bound)
-    if model_status != highspy.HighsModelStatus.kTimeLimit:
-        raise SolverError(f"highs: stopped with {highs.modelStatusToString(model_status)!r}")
-    bound = info.mip_dual_bound if program.isMIP() else -float("inf")
+    if status not in {kinds.kOptimal, kinds.kTimeLimit}:
+        raise SolverError(f"highs: stopped with {highs.modelStatusToString(status)!r}")
+    if integer:
+        bound = info.mip_dual_bound
+    else:
+        bound = info.objective_function_value if status == kinds.kOptimal else -float("inf")
+    if status == kinds.kOptimal:
+        return Outcome(SolveStatus.OPTIMAL, float(sense * bound))
     found = info.primal_solution_status == int(highspy.SolutionStatus.kSolutionStatusFeasible)
-    return Outcome(SolveStatus.FEASIBLE if found else SolveStatus.TIME_LIMIT, program.sense * bound)
+    return Outcome(SolveStatus.FEASIBLE if found else SolveStatus.TIME_LIMIT, float(sense * bound))
 
 
 def _run_cbc(program: Any, limits: Limits) -> Outcome:

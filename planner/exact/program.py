@@ -14,19 +14,8 @@ import numpy.typing as npt
 
 from planner.exact.reduction import Classes
 from planner.exact.table import Floats
-from planner.solvers import FEASIBILITY_TOLERANCE, Limits, SolverError
+from planner.solvers import FEASIBILITY_TOLERANCE, NO_HEURISTICS, Limits, SolverError
 
-NO_HEURISTICS = {
-    "mip_heuristic_effort": 0.0,
-    "mip_heuristic_run_feasibility_jump": False,
-    "mip_heuristic_run_rins": False,
-    "mip_heuristic_run_rens": False,
-    "mip_heuristic_run_root_reduced_cost": False,
-    "mip_heuristic_run_zi_round": False,
-    "mip_heuristic_run_shifting": False,
-    "mip_allow_restart": False,
-    "mip_detect_symmetry": False,
-}
 ENDED = {
     highspy.HighsModelStatus.kOptimal,
     highspy.HighsModelStatus.kInfeasible,

@@ -14,7 +14,7 @@ from planner.horizon.cuts import Cut
 from planner.horizon.plan import Counts, units_of
 from planner.ilp import horizon as programs
 from planner.ilp.model import Variable
-from planner.solvers import FEASIBILITY_TOLERANCE, Limits, Outcome, Solver, SolverError, SolveStatus, run
+from planner.solvers import FEASIBILITY_TOLERANCE, Limits, Outcome, Solver, highs_outcome, run
 
 Floats = npt.NDArray[np.float64]
 ROUNDING = 1e-6
@@ -156,19 +156,7 @@ class LoadedProgram:
         highs.setOptionValue("time_limit", max(0.1, time_limit_s))
         highs.setOptionValue("mip_rel_gap", relative_gap)
         highs.run()
-        status, info = highs.getModelStatus(), highs.getInfo()
-        kinds = highspy.HighsModelStatus
-        if status in {kinds.kInfeasible, kinds.kUnboundedOrInfeasible}:
-            return Outcome(SolveStatus.INFEASIBLE, float("inf"))
-        if status not in {kinds.kOptimal, kinds.kTimeLimit}:
-            raise SolverError(f"highs: stopped with {highs.modelStatusToString(status)!r}")
-        found = info.primal_solution_status == int(highspy.SolutionStatus.kSolutionStatusFeasible)
-        if found:
+        outcome = highs_outcome(highs, integer=integer)
+        if outcome.status.has_mix:
             self.values = np.array(highs.getSolution().col_value)
-        if integer:
-            bound = info.mip_dual_bound
-        else:
-            bound = info.objective_function_value if status == kinds.kOptimal else -float("inf")
-        if status == kinds.kOptimal:
-            return Outcome(SolveStatus.OPTIMAL, bound)
-        return Outcome(SolveStatus.FEASIBLE if found else SolveStatus.TIME_LIMIT, bound)
+        return outcome

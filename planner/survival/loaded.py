@@ -13,20 +13,17 @@ import pulp
 
 from planner.ilp import MixModel
 from planner.ilp.model import Variable
-from planner.solvers import FEASIBILITY_TOLERANCE, Limits, Outcome, Solver, SolverError, SolveStatus, run
+from planner.solvers import (
+    FEASIBILITY_TOLERANCE,
+    NO_HEURISTICS,
+    Limits,
+    Outcome,
+    Solver,
+    highs_outcome,
+    run,
+)
 
 Floats = npt.NDArray[np.float64]
-NO_HEURISTICS = {  # they would take most of the time to find no better than the start
-    "mip_heuristic_effort": 0.0,
-    "mip_heuristic_run_feasibility_jump": False,
-    "mip_heuristic_run_rins": False,
-    "mip_heuristic_run_rens": False,
-    "mip_heuristic_run_root_reduced_cost": False,
-    "mip_heuristic_run_zi_round": False,
-    "mip_heuristic_run_shifting": False,
-    "mip_allow_restart": False,
-    "mip_detect_symmetry": False,
-}
 KINDS = highspy.HighsModelStatus
 
 
@@ -102,16 +99,7 @@ class LoadedMix:
         highs.setOptionValue("time_limit", limits.time_limit_s)
         highs.setOptionValue("mip_rel_gap", limits.relative_gap)
         highs.run()
-        status, info = highs.getModelStatus(), highs.getInfo()
-        if status in {KINDS.kInfeasible, KINDS.kUnboundedOrInfeasible}:
-            return Outcome(SolveStatus.INFEASIBLE, float("inf"))
-        if status not in {KINDS.kOptimal, KINDS.kTimeLimit}:
-            raise SolverError(f"highs: stopped with {highs.modelStatusToString(status)!r}")
-        found = info.primal_solution_status == int(highspy.SolutionStatus.kSolutionStatusFeasible)
-        if found:
+        outcome = highs_outcome(highs, integer=integer)
+        if outcome.status.has_mix:
             self.values = np.array(highs.getSolution().col_value)
-        if status == KINDS.kOptimal:
-            bound = info.mip_dual_bound if integer else info.objective_function_value
-            return Outcome(SolveStatus.OPTIMAL, float(bound))
-        bound = float(info.mip_dual_bound) if integer else -float("inf")
-        return Outcome(SolveStatus.FEASIBLE if found else SolveStatus.TIME_LIMIT, bound)
+        return outcome
