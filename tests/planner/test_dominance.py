@@ -9,7 +9,7 @@ from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 
 from fleet.offers import Offer
-from planner.mix import solve_mix
+from planner.mix import OVERLOAD_TOLERANCE, solve_mix
 from planner.problem import Change, Goal, Leg, Limit, LimitKind, Load, Loss, MixProblem, ReplicaOption, Route, Supply
 from planner.replicas.dominance import Stakes, dominates, undominated, undominated_offers
 from planner.solvers import Limits, Solver
@@ -119,7 +119,10 @@ def test_the_optimum_is_the_same_with_and_without_what_is_left_out(case: Case) -
         solve_mix(case.problem(variants), solver=Solver.HIGHS, limits=LIMITS) for variants in (case.variants, kept)
     )
     assert thinned.status is whole.status
-    assert (thinned.goal_value or 0.0) == pytest.approx(whole.goal_value or 0.0, rel=1e-6, abs=1e-6)
+    assert thinned.bound == pytest.approx(whole.bound, rel=1e-6, abs=1e-6)
+    # Making do with fewer GPUs may cost up to the overload tolerance above the optimum, in either of the two.
+    given_away = 2 * OVERLOAD_TOLERANCE
+    assert (thinned.goal_value or 0.0) == pytest.approx(whole.goal_value or 0.0, rel=given_away, abs=given_away)
 
 
 def plain(gpus: int, *rates_rps: float, **more: Any) -> Plain:
