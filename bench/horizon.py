@@ -13,9 +13,9 @@ from typing import Any
 import numpy as np
 
 from bench.demand_tables import KINDS, day, rates_of, shares
+from fleet.solvers import Limits, Solver
 from planner.horizon import HorizonPlan, HorizonProblem, Market, solve_horizon
 from planner.problem import Leg, Load, MixProblem, ReplicaOption, Route, Supply
-from planner.solvers import Limits, Solver
 
 SINGLE, NODES = "single replicas", "nodes of 4 and 8"
 LIMITS = Limits(time_limit_s=30.0, relative_gap=0.01)

@@ -27,12 +27,12 @@ from fleet.gpus import builtin_gpus
 from fleet.models import builtin_models
 from fleet.offers import Market, builtin_prices
 from fleet.slo import LatencyLimits, Slo
+from fleet.solvers import Limits, Solver, SolveStatus
+from fleet.solvers import run as run_program
 from planner import ilp
 from planner.decomposition import Solved, solve_and_tell
 from planner.performance import Replica, highest_rate
 from planner.problem import Leg, Limit, LimitKind, Load, MixProblem, ReplicaOption, Route, Supply
-from planner.solvers import Limits, Solver, SolveStatus
-from planner.solvers import run as run_program
 
 MODEL_COUNTS = (20, 50, 100)
 LIMITS = Limits(time_limit_s=10.0, relative_gap=1e-3)

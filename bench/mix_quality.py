@@ -10,11 +10,11 @@ from typing import Any
 from bench.melange import Answer, per_slice
 from bench.mix_tables import Instance, example, instances
 from bench.solve_time import FULL, SAME_USD_PER_H, table_of
+from fleet.solvers import Limits, Solver, SolveStatus
+from fleet.solvers import run as run_program
 from planner import ilp
 from planner.mix import MixSolution, solve_mix
 from planner.problem import MixProblem
-from planner.solvers import Limits, Solver, SolveStatus
-from planner.solvers import run as run_program
 
 SLICE_FACTORS = (1, 2, 4, 8)
 SLICE_LIMIT_S = 60.0 if FULL else 1.0

@@ -18,9 +18,9 @@ import numpy as np
 
 from bench.melange import Answer, per_slice, plain_milp
 from bench.mix_tables import Instance, instances
+from fleet.solvers import Limits, Solver, SolveStatus
 from planner.exact import Table, tables_of
 from planner.mix import MixSolution, solve_mix
-from planner.solvers import Limits, Solver, SolveStatus
 
 FULL = os.environ.get("FLEETWRIGHT_BENCH_FULL") == "1"
 EXPANSIONS = {"prices": 2, "offers": 4, "kinds": 4}  # every so-manieth instance: with each step all rates occur

@@ -14,10 +14,10 @@ from typing import Any
 import numpy as np
 
 from bench.demand_tables import on_demand_mix
+from fleet.solvers import Limits, Solver
 from planner.horizon.serving import Serving
 from planner.mix import solve_mix
 from planner.problem import MixProblem
-from planner.solvers import Limits, Solver
 from planner.stability import Counts, Rates, StabilityPolicy, StabilityState, decide
 
 WINDOWS = 100

@@ -3,7 +3,7 @@
 FleetwrightError
 ├── DocumentError         a file or body breaks its rules: one Problem per defect, each naming field and allowed range
 ├── UnknownNameError      a name that no catalogue holds: carries the nearest names
-├── SolverError           the solver failed or contradicted itself (planner.solvers)
+├── SolverError           the solver failed or contradicted itself (fleet.solvers)
 ├── ApiError              the service said no, with its RFC 9457 problem, or did not answer (api.client)
 ├── StoreError            the database said no (api.store)
 └── ActuationError        the world said no (deploy)

@@ -7,6 +7,7 @@ from typing import Literal
 from pydantic import AwareDatetime, Field
 
 from fleet.documents import Frozen
+from fleet.solvers import Solver, SolveStatus
 from planner.moves import Moves
 from planner.problem import Goal
 from planner.proof.model import WorkloadProof
@@ -15,7 +16,6 @@ from planner.reasons.conflicts import Conflict
 from planner.reasons.perfect import PerfectBound
 from planner.reasons.prices import Prices
 from planner.reasons.runner_up import RunnerUp
-from planner.solvers import Solver, SolveStatus
 from planner.throughput import Throughput
 from planner.timetable import Timetable
 

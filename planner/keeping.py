@@ -9,9 +9,9 @@ from collections.abc import Sequence
 from dataclasses import replace
 from math import ceil, fsum
 
+from fleet.solvers import SolverError, SolveStatus
 from planner.mix import MixSolution, busy_replicas, goal_value, route, survives
 from planner.problem import Goal, MixProblem
-from planner.solvers import SolverError, SolveStatus
 
 ROUNDING = 1e-9
 

@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from math import fsum
 from typing import Self
 
+from fleet.solvers import Deadline, Limits, Outcome, Solver, SolverError, SolveStatus, run
 from planner import exact, ilp
 from planner.problem import Goal, Loss, MixProblem
-from planner.solvers import Deadline, Limits, Outcome, Solver, SolverError, SolveStatus, run
 
 NEGLIGIBLE_SHARE = 1e-9  # shares below this are the solver's rounding, not routing
 OVERLOAD_TOLERANCE = 1e-6  # how far above its limit a replica's load may come out by rounding

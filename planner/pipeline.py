@@ -8,6 +8,7 @@ from math import isfinite
 from fleet.gpus import GpuCatalogue
 from fleet.models import ModelCatalogue
 from fleet.offers import Offer, PriceSheet
+from fleet.solvers import Limits
 from planner import report
 from planner.answer import Plan
 from planner.assembly import mix_problem
@@ -22,7 +23,6 @@ from planner.reasons.questions import Inquiry
 from planner.replicas.options import candidates
 from planner.replicas.search import Candidate
 from planner.request import PlanRequest
-from planner.solvers import Limits
 from planner.timetable import Timetable, timetable
 
 

@@ -16,11 +16,11 @@ from fleet.offers import Market, Offer
 from fleet.size_sources import Sizes, SizeSource, resolve
 from fleet.sizes import Bucket, SizeBuckets
 from fleet.slo import Slo
+from fleet.solvers import Solver
 from planner.performance.config import KvPrecision, WeightPrecision
 from planner.policy import Carbon, Horizon, Policy, PowerDomain, Quota, Replay, Running
 from planner.problem import Goal
 from planner.profiles import Profiles
-from planner.solvers import Solver
 from planner.throughput import Rate, Table
 
 MAX_SHARES = 100_000  # options x buckets of all workloads: beyond it a request is a mistake or an attack

@@ -14,10 +14,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from math import ceil, fsum
 
+from fleet.solvers import Limits, Solver
 from planner.horizon.serving import Serving
 from planner.mix import MixSolution, solve_mix
 from planner.problem import Goal, Load, MixProblem
-from planner.solvers import Limits, Solver
 
 Rates = tuple[tuple[float, ...], ...]  # [load][bucket] in requests/s
 Counts = tuple[int, ...]

@@ -17,12 +17,12 @@ from fleet.documents import Frozen, RuleError, dotted, validation_problems
 from fleet.gpus import GpuCatalogue, builtin_gpus
 from fleet.offers import Offer, PriceSheet
 from fleet.slo import LatencyLimits, Metric, Slo
+from fleet.solvers import SolveStatus
 from planner.answer import Plan
 from planner.axes import MAX_POINTS, Axis, Knob
 from planner.policy import PowerDomain
 from planner.problem import Goal
 from planner.request import GivenOption, PlanRequest, Workload
-from planner.solvers import SolveStatus
 
 Priced = TypeVar("Priced", Offer, GivenOption)
 Turned = TypeVar("Turned", Offer, GivenOption, PowerDomain)

@@ -8,6 +8,7 @@ from pydantic import Field
 from fleet.documents import Frozen, dotted
 from fleet.errors import DocumentError, Problem
 from fleet.offers import Market as OfferMarket
+from fleet.solvers import Limits, Solver, SolveStatus
 from planner.horizon import HorizonPlan, HorizonProblem, Market, PeriodPlan, Shortfall, shortfall, solve_horizon
 from planner.moves import Count, counted
 from planner.periods import highest_rates, longest_s, uneven_series
@@ -15,7 +16,6 @@ from planner.policy import Horizon
 from planner.problem import Goal, MixProblem
 from planner.replicas.search import Candidate
 from planner.request import PlanRequest, Workload, bucket_names
-from planner.solvers import Limits, Solver, SolveStatus
 
 MIN_PER_H = 60.0
 SECONDS_PER_HOUR = 3600.0

@@ -1,4 +1,15 @@
-"""The fixtures all tests share: real parts, each in a module of `tests/testbed`."""
+"""The fixtures all tests share: real parts, each in a module of `tests/testbed`.
+
+Properties are tried on the same examples each time, so that a failure comes from a change.  FLEETWRIGHT_EXPLORE=1 looks
+for new ones.
+"""
+
+import os
+
+from hypothesis import settings
+
+settings.register_profile("steady", derandomize=True)
+settings.load_profile("default" if os.environ.get("FLEETWRIGHT_EXPLORE") == "1" else "steady")
 
 pytest_plugins = [
     "tests.testbed.databases",

@@ -10,9 +10,9 @@ from dataclasses import dataclass
 import highspy
 import numpy as np
 
+from fleet.solvers import SolverError
 from planner.decomposition.blocks import Block, Coupling, Floats
 from planner.decomposition.service import silent_solver
-from planner.solvers import SolverError
 
 INFINITY = highspy.kHighsInf
 DUAL_TOLERANCE = 1e-9  # prices that are off by more cost the bound more than its last digits

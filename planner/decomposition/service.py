@@ -9,8 +9,8 @@ import highspy
 import numpy as np
 import numpy.typing as npt
 
+from fleet.solvers import SolverError
 from planner.decomposition.blocks import Block, Floats
-from planner.solvers import SolverError
 
 TOLERANCE = 1e-8  # replicas of overload, or shares
 LEAKED_SHARE = 1e-7  # on options without replicas: what an overload within the tolerance may let through

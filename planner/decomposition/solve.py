@@ -6,13 +6,13 @@ from math import inf
 
 import numpy as np
 
+from fleet.solvers import Limits, SolverError, SolveStatus
 from planner.decomposition.blocks import Block, Floats, blocks_of, coupling_of
 from planner.decomposition.generation import Generation
 from planner.decomposition.incumbent import Incumbent, cheapest_units
 from planner.decomposition.search import Progress, Search
 from planner.mix import MixSolution, Shares, busy_replicas, route
 from planner.problem import Goal, MixProblem
-from planner.solvers import Limits, SolverError, SolveStatus
 
 LEAST_PRECISION = 1e-9
 PRECISION_PER_GAP = 0.05  # of the gap asked for, what pricing may leave unproven

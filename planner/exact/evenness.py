@@ -9,10 +9,10 @@ from collections.abc import Sequence
 import highspy
 import numpy as np
 
+from fleet.solvers import Limits, SolverError
 from planner.exact.program import quiet
 from planner.exact.table import Floats, replicas_per_share
 from planner.problem import MixProblem
-from planner.solvers import Limits, SolverError
 
 Shares = dict[tuple[int, int], float]  # (route, bucket) -> share of the bucket
 

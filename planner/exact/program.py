@@ -12,9 +12,9 @@ import highspy
 import numpy as np
 import numpy.typing as npt
 
+from fleet.solvers import FEASIBILITY_TOLERANCE, NO_HEURISTICS, Limits, SolverError
 from planner.exact.reduction import Classes
 from planner.exact.table import Floats
-from planner.solvers import FEASIBILITY_TOLERANCE, NO_HEURISTICS, Limits, SolverError
 
 ENDED = {
     highspy.HighsModelStatus.kOptimal,

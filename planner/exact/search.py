@@ -14,13 +14,13 @@ from dataclasses import dataclass, replace
 import numpy as np
 import numpy.typing as npt
 
+from fleet.solvers import Limits, Outcome, SolveStatus
 from planner.exact import program
 from planner.exact.bounds import SLACK, Projections, projections
 from planner.exact.reduction import Classes, reduced
 from planner.exact.sifting import Sieve
 from planner.exact.start import good_mix, offers_of
 from planner.exact.table import Floats, Table
-from planner.solvers import Limits, Outcome, SolveStatus
 
 AIMS = (0.45, 1.0)  # parts of the gap; the optimum lies in the lower half of it about as often as not
 

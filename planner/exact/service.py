@@ -12,9 +12,9 @@ from dataclasses import dataclass
 import highspy
 import numpy as np
 
+from fleet.solvers import Limits, SolverError
 from planner.exact.program import quiet
 from planner.exact.table import Floats
-from planner.solvers import Limits, SolverError
 
 SAFETY = 1e-9  # relative, by which a right side is lowered: less missing is rounding
 

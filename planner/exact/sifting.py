@@ -12,12 +12,12 @@ from functools import cached_property
 
 import numpy as np
 
+from fleet.solvers import Limits
 from planner.exact.bounds import SLACK, Projections
 from planner.exact.candidates import Box, listed
 from planner.exact.reduction import Classes
 from planner.exact.service import OutOfTimeError, Row, Service, row_at
 from planner.exact.table import Floats
-from planner.solvers import Limits
 
 FIRST_STEP = 0.25  # part of the gap
 RAISED, LOWERED = 3.0, 0.3  # the step's change after a list that fitted, and after one that did not

@@ -17,8 +17,8 @@ import highspy
 import numpy as np
 import numpy.typing as npt
 
+from fleet.solvers import FEASIBILITY_TOLERANCE, SolverError
 from planner.problem import MixProblem
-from planner.solvers import FEASIBILITY_TOLERANCE, SolverError
 
 LEAST_PRICE = 1e-9  # prices below are the solver's rounding
 SAFETY = 1e-9  # by how much a cut's right side is lowered, so that rounding cannot cut off counts that serve

@@ -10,11 +10,11 @@ import numpy as np
 import numpy.typing as npt
 import pulp
 
+from fleet.solvers import FEASIBILITY_TOLERANCE, Limits, Outcome, Solver, highs_outcome, run
 from planner.horizon.cuts import Cut
 from planner.horizon.plan import Counts, units_of
 from planner.ilp import horizon as programs
 from planner.ilp.model import Variable
-from planner.solvers import FEASIBILITY_TOLERANCE, Limits, Outcome, Solver, highs_outcome, run
 
 Floats = npt.NDArray[np.float64]
 ROUNDING = 1e-6

@@ -4,9 +4,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from math import ceil
 
+from fleet.solvers import SolveStatus
 from planner.horizon.problem import HorizonProblem, Market
 from planner.mix import Shares, route
-from planner.solvers import SolveStatus
 
 Counts = tuple[tuple[int, ...], ...]  # [period][option or supply]
 

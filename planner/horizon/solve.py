@@ -11,12 +11,12 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 import numpy.typing as npt
 
+from fleet.solvers import Limits, Outcome, Solver, SolveStatus
 from planner.horizon.cuts import ServiceCuts
 from planner.horizon.loaded import LoadedProgram
 from planner.horizon.plan import Counts, HorizonPlan, cost_of, periods_of
 from planner.horizon.problem import HorizonProblem
 from planner.ilp.horizon import cheapest_path
-from planner.solvers import Limits, Outcome, Solver, SolveStatus
 
 Floats = npt.NDArray[np.float64]
 Clock = Callable[[], float]  # seconds that only ever grow

@@ -9,10 +9,10 @@ from dataclasses import dataclass
 
 import pulp
 
+from fleet.solvers import Deadline, Limits, Solver, run
 from planner.ilp.model import MixModel
 from planner.ilp.programs import cheapest
 from planner.problem import MixProblem
-from planner.solvers import Deadline, Limits, Solver, run
 
 
 @dataclass(frozen=True, slots=True)

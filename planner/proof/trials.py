@@ -5,6 +5,7 @@ from dataclasses import dataclass, field, replace
 from math import floor
 
 from fleet.slo import Slo
+from fleet.solvers import SolverError
 from planner.mix import MixSolution, route
 from planner.problem import MixProblem
 from planner.proof.model import LossProof
@@ -14,7 +15,6 @@ from planner.replay.verdict import Removal
 from planner.replicas.search import Candidate
 from planner.report import routing
 from planner.request import PlanRequest, Workload
-from planner.solvers import SolverError
 
 ANY_LOAD = 1e3  # a utilisation that refuses no routing: the replay says whether it holds
 

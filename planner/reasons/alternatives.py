@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 
+from fleet.solvers import SolveStatus
 from planner.answer import Alternative
 from planner.mix import MixSolution
 from planner.problem import Goal, MixProblem
@@ -10,7 +11,6 @@ from planner.reasons.questions import Inquiry, avoiding
 from planner.reasons.requirements import Kind, plural
 from planner.reasons.worth import in_unit, listed, negligible, worse_by
 from planner.request import PlanRequest, bucket_names
-from planner.solvers import SolveStatus
 
 MOST_NAMED = 3  # buckets
 MOST_LINES = 6  # GPU types; the rest are in the answer's figures

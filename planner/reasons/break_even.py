@@ -12,12 +12,12 @@ from dataclasses import dataclass, replace
 from pydantic import Field
 
 from fleet.documents import Frozen
+from fleet.solvers import SolveStatus
 from planner.mix import MixSolution
 from planner.problem import Goal, LimitKind, MixProblem
 from planner.reasons.questions import Inquiry
 from planner.reasons.runner_up import type_names
 from planner.reasons.worth import NEGLIGIBLE
-from planner.solvers import SolveStatus
 
 MOST_STEPS = 20  # three are usual
 PRICED = frozenset({Goal.COST, Goal.SWITCHING})

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from itertools import chain
 
 from fleet.documents import Frozen
+from fleet.solvers import SolveStatus
 from planner.answer import Alternative
 from planner.mix import MixSolution
 from planner.problem import Goal, MixProblem
@@ -21,7 +22,6 @@ from planner.reasons.runner_up import RunnerUp
 from planner.reasons.worth import in_unit, negligible
 from planner.replicas.search import Candidate
 from planner.request import PlanRequest, bucket_names
-from planner.solvers import SolveStatus
 from planner.throughput import Provenance
 
 NOT_WORKED_OUT = "was not worked out: the time limit struck"

@@ -12,13 +12,13 @@ from math import inf, isfinite
 from pydantic import Field
 
 from fleet.documents import Frozen
+from fleet.solvers import Limits, SolveStatus
 from planner.ilp import Relaxation, relaxation
 from planner.mix import MixSolution
 from planner.problem import Goal, MixProblem
 from planner.reasons.questions import Inquiry
 from planner.reasons.requirements import Kind, Requirement, requirements, without
 from planner.reasons.worth import NEGLIGIBLE, in_unit, nothing_saved_in_words, saved_in_words, worse_by
-from planner.solvers import Limits, SolveStatus
 
 ESTIMATE_LIMITS = Limits(time_limit_s=0.5)  # a linear program
 

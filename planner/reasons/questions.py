@@ -5,10 +5,10 @@ from dataclasses import dataclass, replace
 from typing import Self
 
 from fleet.errors import FleetwrightError
+from fleet.solvers import Limits, Solver, SolveStatus, run
 from planner import ilp
 from planner.mix import MixSolution, solve_mix
 from planner.problem import Goal, Limit, LimitKind, MixProblem
-from planner.solvers import Limits, Solver, SolveStatus, run
 
 ANY_MIX = 1.0  # a relative gap at which a solver stops at the first mix it finds
 LEAST_TIME_S = 0.005  # with less there is no point in asking

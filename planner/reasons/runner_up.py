@@ -13,11 +13,11 @@ from dataclasses import dataclass, field
 from pydantic import Field
 
 from fleet.documents import Frozen
+from fleet.solvers import SolveStatus
 from planner.mix import MixSolution
 from planner.problem import Goal, MixProblem
 from planner.reasons.questions import Inquiry
 from planner.reasons.worth import NEGLIGIBLE, in_unit, listed, worse_by
-from planner.solvers import SolveStatus
 
 RUNNERS_UP = 3
 

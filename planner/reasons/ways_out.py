@@ -7,10 +7,10 @@ from math import ceil, inf, isfinite
 from pydantic import Field
 
 from fleet.documents import Frozen
+from fleet.solvers import SolveStatus
 from planner.problem import Goal, Limit, MixProblem
 from planner.reasons.questions import Inquiry, OutOfTimeError
 from planner.reasons.requirements import Kind, Requirement
-from planner.solvers import SolveStatus
 
 ROUNDING = 1e-6  # of a number of grains
 COARSE = 100  # grains to a step, where a limit cannot be aimed at

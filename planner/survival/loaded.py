@@ -11,9 +11,7 @@ import numpy as np
 import numpy.typing as npt
 import pulp
 
-from planner.ilp import MixModel
-from planner.ilp.model import Variable
-from planner.solvers import (
+from fleet.solvers import (
     FEASIBILITY_TOLERANCE,
     NO_HEURISTICS,
     Limits,
@@ -22,6 +20,8 @@ from planner.solvers import (
     highs_outcome,
     run,
 )
+from planner.ilp import MixModel
+from planner.ilp.model import Variable
 
 Floats = npt.NDArray[np.float64]
 KINDS = highspy.HighsModelStatus

@@ -19,9 +19,9 @@ import highspy
 import numpy as np
 import numpy.typing as npt
 
+from fleet.solvers import FEASIBILITY_TOLERANCE, Limits
 from planner.exact.table import replicas_per_share
 from planner.problem import Goal, Loss, MixProblem
-from planner.solvers import FEASIBILITY_TOLERANCE, Limits
 
 Floats = npt.NDArray[np.float64]
 FAR = 1e9  # stands for a load that cannot be taken

@@ -14,10 +14,10 @@ from math import ceil
 import numpy as np
 import numpy.typing as npt
 
+from fleet.solvers import Deadline, Outcome, Solver, SolveStatus
 from planner import ilp
 from planner.mix import survives
 from planner.problem import Goal, Loss, MixProblem
-from planner.solvers import Deadline, Outcome, Solver, SolveStatus
 from planner.survival import reduction
 from planner.survival.loaded import LoadedMix
 from planner.survival.scenarios import NOTHING_LOST, Broken, Scenarios

@@ -7,12 +7,12 @@ import pytest
 from fleet.errors import DocumentError
 from fleet.gpus import builtin_gpus
 from fleet.models import builtin_models
+from fleet.solvers import SolveStatus
 from planner.answer import Plan
 from planner.assembly import mix_problem
 from planner.problem import LimitKind, MixProblem
 from planner.replicas.options import candidates
 from planner.request import PlanRequest
-from planner.solvers import SolveStatus
 from tests.planner.estimators import simple
 from tests.planner.requests import from_offers, given, offer, solved
 

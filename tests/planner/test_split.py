@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from fleet.gpus import builtin_gpus
 from fleet.models import builtin_models
 from fleet.slo import Slo
+from fleet.solvers import Limits, Solver, SolveStatus
 from planner.assembly import mix_problem
 from planner.mix import MixSolution, solve_mix
 from planner.performance.config import ReplicaConfig
@@ -21,7 +22,6 @@ from planner.replicas.options import candidates
 from planner.replicas.search import Candidate
 from planner.replicas.variants import VariantTable
 from planner.request import PlanRequest
-from planner.solvers import Limits, Solver, SolveStatus
 from tests.planner.estimators import simple
 from tests.planner.requests import from_offers, offer
 

@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from fleet.solvers import Limits, Solver, SolverError, SolveStatus
 from planner.mix import route, solve_mix, survives
 from planner.problem import Goal, Leg, Limit, Load, Loss, MixProblem, ReplicaOption, Route, Supply
-from planner.solvers import Limits, Solver, SolverError, SolveStatus
 from tests.planner.inquiries import budget, power, three_types
 from tests.planner.mixes import Way, mix_of
 

@@ -7,10 +7,10 @@ from hypothesis import strategies as st
 from fleet.documents import RuleError
 from fleet.gpus import builtin_gpus
 from fleet.offers import PriceSheet, builtin_prices
+from fleet.solvers import SolveStatus
 from planner import PlanRequest
 from planner.axes import Axis, Knob
 from planner.problem import Goal
-from planner.solvers import SolveStatus
 from planner.sweep import SweepPoint, gathered, point, questions
 from tests.planner.requests import from_offers, given, solved
 

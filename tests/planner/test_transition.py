@@ -7,10 +7,10 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
+from fleet.solvers import SolverError
 from planner.horizon.serving import Serving
 from planner.mix import route
 from planner.problem import Limit, LimitKind, Load, MixProblem, Supply
-from planner.solvers import SolverError
 from planner.transition import Action, Pace, Transition, transition
 from tests.planner.mixes import Way, mix_of, mix_problems
 

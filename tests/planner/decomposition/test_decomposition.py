@@ -8,6 +8,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from fleet.solvers import Limits, Solver, SolveStatus
 from planner.decomposition import decomposes, solve_and_tell, solve_decomposed
 from planner.mix import MixSolution, solve_mix
 from planner.problem import (
@@ -23,7 +24,6 @@ from planner.problem import (
     Route,
     Supply,
 )
-from planner.solvers import Limits, Solver, SolveStatus
 from tests.planner.decomposition.checks import broken_rows
 from tests.planner.mixes import Way, cheapest_by_trying, mix_of, mix_problems
 

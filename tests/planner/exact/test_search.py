@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 from hypothesis import assume, given, settings
 
+from fleet.solvers import Limits, Solver, SolveStatus, run
 from planner import exact, ilp
 from planner.exact.reduction import reduced
 from planner.exact.start import good_mix
 from planner.mix import route, solve_mix
 from planner.problem import Change, Goal, Limit, LimitKind, Load, Loss, MixProblem, Supply
-from planner.solvers import Limits, Solver, SolveStatus, run
 from tests.planner.exact.tables import cheapest_by_trying, plain_problems
 from tests.planner.mixes import Way, mix_of
 

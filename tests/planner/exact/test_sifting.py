@@ -7,6 +7,7 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
+from fleet.solvers import Limits, SolveStatus
 from planner import exact
 from planner.exact import candidates, program, sifting
 from planner.exact.bounds import projections
@@ -15,7 +16,6 @@ from planner.exact.reduction import Classes, reduced
 from planner.exact.service import Row, Service, row_at
 from planner.exact.table import Floats
 from planner.problem import MixProblem
-from planner.solvers import Limits, SolveStatus
 from tests.planner.exact.tables import carries, plain_problems
 from tests.planner.exact.test_search import random_problem, table_of
 

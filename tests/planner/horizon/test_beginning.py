@@ -5,9 +5,9 @@ from dataclasses import replace
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from fleet.solvers import Limits, Solver
 from planner.horizon import HorizonProblem, Market, Shortfall, shortfall, solve_horizon
 from planner.problem import Leg, Load, MixProblem, ReplicaOption, Route, Supply
-from planner.solvers import Limits, Solver
 from tests.planner.horizon.cases import two_options
 
 UNHURRIED = settings(max_examples=25, deadline=None)
