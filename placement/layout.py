@@ -1,0 +1,121 @@
+"""Where expert copies can lie: slots on GPUs on nodes, and how fast each GPU is.
+
+GPUs are numbered node by node, slots GPU by GPU, as every engine numbers its expert-parallel ranks: with equal counts
+slot s lies on GPU s // (slots / GPUs), GPU g on node g // (GPUs / nodes).
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from fleet.documents import Flaw, RuleError
+from placement.arrays import MAX_GPUS, MAX_SLOTS, Floats, Ints
+
+MIN_SPEED, MAX_SPEED = 1e-3, 1e3
+
+
+@dataclass(frozen=True, eq=False)
+class Layout:
+    """Slots of one layer; all layers are alike.  Build one with `even` or `of`, which check it."""
+
+    node_of_gpu: Ints  # from 0, never falling
+    slots_of_gpu: Ints  # how many copies of one layer's experts lie there, at least 1
+    speeds: Floats  # work per second of each GPU; only their ratios count
+
+    @classmethod
+    def even(cls, *, slots: int, gpus: int, nodes: int, speeds: Sequence[float] | None = None) -> "Layout":
+        """The same number of slots on every GPU, and of GPUs on every node."""
+        RuleError.raise_for(_even_flaws(slots, gpus, nodes))
+        return cls.of(
+            node_of_gpu=[gpu * nodes // gpus for gpu in range(gpus)],
+            slots_of_gpu=[slots // gpus] * gpus,
+            speeds=speeds,
+        )
+
+    @classmethod
+    def of(
+        cls, *, node_of_gpu: Sequence[int], slots_of_gpu: Sequence[int], speeds: Sequence[float] | None = None
+    ) -> "Layout":
+        """Any counts, for GPUs whose memories differ and nodes that are not all alike."""
+        given = [1.0] * len(node_of_gpu) if speeds is None else list(speeds)
+        RuleError.raise_for(_flaws(node_of_gpu, slots_of_gpu, given))
+        return cls(
+            node_of_gpu=np.array(node_of_gpu, dtype=np.int64),
+            slots_of_gpu=np.array(slots_of_gpu, dtype=np.int64),
+            speeds=np.array(given, dtype=np.float64),
+        )
+
+    @property
+    def gpus(self) -> int:
+        """How many there are."""
+        return len(self.node_of_gpu)
+
+    @property
+    def nodes(self) -> int:
+        """How many there are."""
+        return int(self.node_of_gpu[-1]) + 1
+
+    @property
+    def slots(self) -> int:
+        """Of one layer, on all GPUs together."""
+        return int(self.slots_of_gpu.sum())
+
+    @property
+    def is_even(self) -> bool:
+        """Whether every GPU has as many slots and every node as many GPUs as any other: what engines can load."""
+        return len(set(self.slots_of_gpu.tolist())) == 1 and len(set(np.bincount(self.node_of_gpu).tolist())) == 1
+
+    @cached_property
+    def first_slot(self) -> Ints:
+        """[GPUs + 1]: GPU g holds the slots from first_slot[g] up to first_slot[g + 1]."""
+        return np.concatenate([[0], np.cumsum(self.slots_of_gpu)]).astype(np.int64)
+
+    @cached_property
+    def gpu_of_slot(self) -> Ints:
+        """[slots]."""
+        return np.repeat(np.arange(self.gpus, dtype=np.int64), self.slots_of_gpu)
+
+    @cached_property
+    def node_of_slot(self) -> Ints:
+        """[slots]."""
+        found: Ints = self.node_of_gpu[self.gpu_of_slot]
+        return found
+
+    @cached_property
+    def shares(self) -> Floats:
+        """[GPUs]: each GPU's part of all speed, which is its part of the load when every GPU is equally busy."""
+        parts: Floats = self.speeds / self.speeds.sum()
+        return parts
+
+
+def _even_flaws(slots: int, gpus: int, nodes: int) -> Iterator[Flaw]:
+    if not 1 <= gpus <= MAX_GPUS:
+        yield ("gpus",), f"must be from 1 to {MAX_GPUS}, got {gpus}"
+    elif not 1 <= nodes <= gpus or gpus % nodes:
+        yield ("nodes",), f"must divide the number of GPUs ({gpus}), got {nodes}"
+    if not 1 <= slots <= MAX_SLOTS:
+        yield ("slots",), f"must be from 1 to {MAX_SLOTS}, got {slots}"
+    elif 1 <= gpus <= MAX_GPUS and slots % gpus:
+        below, above = slots // gpus * gpus, (slots // gpus + 1) * gpus
+        nearest = f"{below} or {above}" if below else f"{above}"
+        yield ("slots",), f"must be a multiple of the number of GPUs ({gpus}), got {slots}; nearest: {nearest}"
+
+
+def _flaws(node_of_gpu: Sequence[int], slots_of_gpu: Sequence[int], speeds: Sequence[float]) -> Iterator[Flaw]:
+    gpus = len(node_of_gpu)
+    if not 1 <= gpus <= MAX_GPUS:
+        yield ("gpus",), f"must be from 1 to {MAX_GPUS}, got {gpus}"
+        return
+    steps = np.diff([0, *node_of_gpu])
+    if node_of_gpu[0] != 0 or ((steps != 0) & (steps != 1)).any():
+        yield ("nodes",), "GPUs must be numbered node by node, nodes from 0"
+    if len(slots_of_gpu) != gpus:
+        yield ("gpu_slots",), f"must be one number per GPU ({gpus}), got {len(slots_of_gpu)}"
+    elif min(slots_of_gpu) < 1 or sum(slots_of_gpu) > MAX_SLOTS:
+        yield ("gpu_slots",), f"must be at least 1 each and {MAX_SLOTS} together"
+    if len(speeds) != gpus:
+        yield ("gpu_speeds",), f"must be one number per GPU ({gpus}), got {len(speeds)}"
+    elif not all(MIN_SPEED <= speed <= MAX_SPEED for speed in speeds):
+        yield ("gpu_speeds",), f"must be from {MIN_SPEED:g} to {MAX_SPEED:g} each"
