@@ -5,6 +5,7 @@ for new ones.
 """
 
 import os
+import signal
 
 from hypothesis import settings
 
@@ -26,3 +27,7 @@ pytest_plugins = [
     "tests.testbed.postgres",
     "tests.testbed.prometheus",
 ]
+
+# What a shell starts in the background inherits SIGINT as ignored, and so would every process that a test starts.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
