@@ -1,13 +1,17 @@
 """Compiled functions, by numba: `@part` for what compiled code calls, `@entry(...)` for what Python calls.
 
 A module with an entry compiles when it is imported, or loads what an earlier process compiled; import it late where a
-command may not need it.
+command may not need it.  What was kept counts as long as nothing it was made of has changed: numba looks at the entry's
+own file only, so the entry is stamped with the files of all parts it reaches and the constants they use.
 """
 
-from collections.abc import Callable
+import hashlib
+from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any, TypeVar, cast
 
 from numba import njit
+from numba.extending import is_jitted
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
@@ -20,12 +24,38 @@ def part(function: Function) -> Function:
 
 def entry(signature: Any) -> Callable[[Function], Function]:
     """Compile for these types at once, or load what is on disk; where nothing can be kept, compile each time."""
-    options: dict[str, Any] = {"nogil": True, "error_model": "numpy"}
 
     def compiled(function: Function) -> Function:
+        dispatcher: Any = njit(nogil=True, error_model="numpy")(function)
         try:
-            return cast("Function", njit(signature, cache=True, **options)(function))
+            dispatcher.enable_caching()
+            _stamp(dispatcher)
         except (RuntimeError, OSError):  # "no locator available": neither NUMBA_CACHE_DIR, nor this folder, nor a home
-            return cast("Function", njit(signature, **options)(function))
+            dispatcher = njit(nogil=True, error_model="numpy")(function)
+        dispatcher.compile(signature)
+        dispatcher.disable_compile()
+        return cast("Function", dispatcher)
 
     return compiled
+
+
+def _stamp(dispatcher: Any) -> None:
+    kept = dispatcher._cache._cache_file  # noqa: SLF001 - numba 0.61 to 0.68 offer no other way
+    made_of = "\n".join(sorted(set(_made_of(dispatcher.py_func))))
+    kept._source_stamp = (*kept._source_stamp, hashlib.sha256(made_of.encode()).hexdigest())  # noqa: SLF001
+
+
+def _made_of(function: Any) -> Iterator[str]:
+    """Every file whose code the function reaches, with size and time, and every constant that it takes."""
+    waiting, seen = [function], {function}
+    while waiting:
+        here = waiting.pop()
+        about = Path(here.__code__.co_filename).stat()
+        yield f"{here.__code__.co_filename} {about.st_size} {about.st_mtime_ns}"
+        for name in here.__code__.co_names:
+            value = here.__globals__.get(name)
+            if is_jitted(value) and value.py_func not in seen:
+                seen.add(value.py_func)
+                waiting.append(value.py_func)
+            elif isinstance(value, int | float | str | tuple):
+                yield f"{here.__module__}.{name} = {value!r}"

@@ -151,11 +151,14 @@ def highs_outcome(highs: Any, *, integer: bool, sense: int = 1) -> Outcome:
 
 
 def _run_cbc(program: Any, limits: Limits) -> Outcome:
+    started_s = limits.clock_s()
     program.solve(_cbc(limits, mip=True))
     if program.sol_status == pulp.LpSolutionOptimal:
         objective = pulp.value(program.objective) or 0.0  # None: nothing has a weight
         return Outcome(SolveStatus.OPTIMAL, objective - program.sense * limits.relative_gap * abs(objective))
     if program.status == pulp.LpStatusInfeasible:  # CBC's "Integer infeasible" too, which sol_status does not know
+        if limits.clock_s() - started_s >= limits.time_limit_s:  # stopped while it prepares, CBC says the same
+            return Outcome(SolveStatus.TIME_LIMIT, -program.sense * float("inf"))
         return Outcome(SolveStatus.INFEASIBLE, float("inf"))
     found = program.sol_status == pulp.LpSolutionIntegerFeasible
     return Outcome(SolveStatus.FEASIBLE if found else SolveStatus.TIME_LIMIT, _relaxed_bound(program, limits))

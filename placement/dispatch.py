@@ -3,8 +3,8 @@
 Tokens come from all GPUs alike (attention is data-parallel).  The rules:
 
 - `equal`: every copy gets the same share.  vLLM (by a hash of the token's place) and SGLang's `dynamic`.
-- `nearest`: SGLang's `static`, read in `expert_location.py` (0.5.23): the copy on the token's own GPU; else the first
-  on its node, by slot; else the GPUs that have none near share out all copies evenly among themselves.
+- `nearest`: SGLang's `static`, read in `expert_location.py` (0.5.23): the copy on the token's own GPU; else, unless all
+  copies lie on one node, the first on its own, by slot; all other GPUs share out the copies evenly among themselves.
 
 An expert of one copy needs no rule.
 """
@@ -40,6 +40,7 @@ def shares_of_copies(slots: Ints, gpu_of_slot: Ints, node_of_gpu: Ints, rule: in
         return
     for c in range(copies):
         shares[c] = 0.0
+    spread = node_of_gpu[gpu_of_slot[slots[0]]] != node_of_gpu[gpu_of_slot[slots[copies - 1]]]
     far = 0
     for gpu in range(gpus):
         taken = -1
@@ -48,7 +49,7 @@ def shares_of_copies(slots: Ints, gpu_of_slot: Ints, node_of_gpu: Ints, rule: in
             if there == gpu:
                 taken = c
                 break
-            if taken < 0 and node_of_gpu[there] == node_of_gpu[gpu]:
+            if spread and taken < 0 and node_of_gpu[there] == node_of_gpu[gpu]:
                 taken = c
         if taken < 0:
             far += 1

@@ -1,0 +1,224 @@
+"""Files of expert loads and of token traces, whatever wrote them: recognised by content, then by the name's ending.
+
+| content | from | loads | trace |
+|---|---|---|---|
+| .pt with `logical_count` | SGLang `stat`, `stat_approx` | yes | - |
+| .pt with `records` | SGLang `per_pass`, `per_token`; ranks add up | yes | `per_token` |
+| JSON with `logical_count` | SGLang | yes | - |
+| .safetensors | TensorRT-LLM statistics; ranks add up | yes | raw |
+| .npy of narrow unsigned numbers, JSON or JSON lines with `routed_experts` | vLLM | yes | yes |
+| .npz with `load`; .npy; JSON list, or object with `load`; CSV | anyone: [windows x] layers x experts | yes | - |
+| .npz with `trace`; .npy | anyone: tokens x layers x k | yes | yes |
+
+Errors name the file, the field and what is allowed there.  Nothing in a file is run and nothing is unpacked past
+what `archives` allows.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+
+from fleet.documents import Flaw, RuleError, dotted
+from fleet.errors import DocumentError, Problem
+from placement.arrays import Floats
+from placement.formats import sglang_recordings, trtllm_statistics, vllm_responses
+from placement.formats.archives import ZIP_START, open_archive
+from placement.formats.arrays import NPY_START, Numbers, read_member, read_npy
+from placement.formats.counts import Counts, Routed, Source, routed_of_whole_model
+from placement.formats.ranks import by_recording
+from placement.formats.safetensors import is_safetensors, read_safetensors
+from placement.formats.text import nested_floats, read_csv, read_json
+from placement.formats.torch_files import PICKLE, read_torch
+from placement.loads import ExpertLoads
+from placement.tokens import TokenTrace
+
+LOAD, TRACE = "load", "trace"
+Files = Iterable[tuple[str, bytes]]  # each with its name
+
+
+def read_loads(data: bytes, *, name: str, least_tokens: float = 0.0, experts: int | None = None) -> ExpertLoads:
+    """Loads of one file, one or more windows.
+
+    `experts` per layer matters for traces alone, whose highest expert may have had no token.
+    """
+    with _about(name):
+        return _loads(_counts(_source(data, name), experts), least_tokens)
+
+
+def read_ranks(files: Files, *, least_tokens: float = 0.0, experts: int | None = None) -> ExpertLoads:
+    """Loads of one recording, one window, that lies in several files, one of each rank."""
+    given = list(files)
+    with _about(_names(given)):
+        return _loads(_together(given, experts), least_tokens)
+
+
+def read_windows(files: Files, *, least_tokens: float = 0.0, experts: int | None = None) -> ExpertLoads:
+    """Loads of several recordings, oldest first, each its own windows; ranks of one, known by their names, join."""
+    groups = by_recording(files)
+    with _about(_names(file for group in groups for file in group)):
+        parts = [_together(group, experts) for group in groups]
+        first = _alike(parts)
+        tokens = np.concatenate([counts.tokens for counts in parts])
+        return _loads(Counts(tokens, first.layers, first.hidden_layers), least_tokens)
+
+
+def read_trace(data: bytes, *, name: str, experts: int | None = None) -> TokenTrace:
+    """The experts of each token in each MoE layer."""
+    with _about(name):
+        source = _source(data, name, as_trace=True)
+        if isinstance(source, Counts):
+            raise RuleError([((), "holds counts, expected the experts of single tokens (tokens x layers x k)")])
+        return TokenTrace.of(source.experts, experts_per_layer=source.experts_per_layer(experts))
+
+
+@contextmanager
+def _about(name: str) -> Iterator[None]:
+    """Errors say which file they are about."""
+    try:
+        yield
+    except RuleError as error:
+        problems = [Problem(dotted(path), message) for path, message in error.flaws]
+        raise DocumentError(name=name, problems=problems) from error
+
+
+def _names(files: Files) -> str:
+    return ", ".join(name for name, _ in files) or "loads"
+
+
+def _loads(counts: Counts, least_tokens: float) -> ExpertLoads:
+    try:
+        return ExpertLoads.of(
+            counts.tokens, layers=counts.layers, hidden_layers=counts.hidden_layers, least_tokens=least_tokens
+        )
+    except RuleError as error:
+        raise RuleError(_renumbered(flaw, counts.layers) for flaw in error.flaws) from error
+
+
+def _renumbered(flaw: Flaw, layers: tuple[int, ...] | None) -> Flaw:
+    """Rows are counted without dense layers, what the user sees is the file."""
+    path, message = flaw
+    match path:
+        case ("loads", int(row), *rest) if layers is not None and len(rest) < 2:
+            return ("loads", layers[row], *rest), message
+        case _:
+            return flaw
+
+
+def _counts_in(data: bytes, name: str, experts: int | None) -> Counts:
+    with _about(name):
+        return _counts(_source(data, name), experts)
+
+
+def _counts(source: Source, experts: int | None) -> Counts:
+    if isinstance(source, Counts):
+        return source
+    trace = TokenTrace.of(source.experts, experts_per_layer=source.experts_per_layer(experts))
+    return Counts(trace.loads()[np.newaxis], source.layers, source.hidden_layers, of_one_rank=True)
+
+
+def _alike(parts: Sequence[Counts]) -> Counts:
+    """The first, where all have the same layers and experts."""
+    if not parts:
+        raise RuleError([((), "expected at least one file")])
+    first = parts[0]
+    for part in parts[1:]:
+        same = part.tokens.shape[1:] == first.tokens.shape[1:] and part.layers == first.layers
+        if not same or part.hidden_layers != first.hidden_layers:
+            raise RuleError([((), "must all have the same layers and experts")])
+    return first
+
+
+def _together(files: Sequence[tuple[str, bytes]], experts: int | None) -> Counts:
+    """The sum of what ranks counted apart; what all ranks counted together counts once."""
+    parts = [_counts_in(data, name, experts) for name, data in files]
+    first = _alike(parts)
+    if any(part.tokens.shape != first.tokens.shape or part.of_one_rank != first.of_one_rank for part in parts):
+        raise RuleError([((), "must all be of one recording, one file of each rank")])
+    if first.of_one_rank:
+        if len({data for _, data in files}) < len(files):
+            raise RuleError([((), "hold the same tokens twice: two of the files are equal")])
+        tokens: Floats = np.sum([part.tokens for part in parts], axis=0)
+        return Counts(tokens, first.layers, first.hidden_layers, of_one_rank=True)
+    if not all(np.array_equal(part.tokens, first.tokens) for part in parts):
+        raise RuleError([((), "are different recordings, each of all ranks; give them as windows")])
+    return first
+
+
+def _source(data: bytes, name: str, *, as_trace: bool = False) -> Source:
+    """What the file holds; `as_trace` decides for arrays that could be either."""
+    if data.startswith(ZIP_START):
+        return _of_archive(data, as_trace=as_trace)
+    if data.startswith(NPY_START):
+        return _of_array(read_npy(data), as_trace=as_trace)
+    if data.startswith(b"\x80"):
+        message = "is a pickle without a zip around it; save it anew with PyTorch 1.6 or later, or as .npz or JSON"
+        raise RuleError([((), message)])
+    if is_safetensors(data):
+        return trtllm_statistics.statistics(read_safetensors(data))
+    start = data.removeprefix(b"\xef\xbb\xbf").lstrip()[:1]
+    if start in (b"{", b"[") or name.casefold().endswith((".json", ".jsonl")):
+        return _of_json(data, as_trace=as_trace)
+    tokens, layers = read_csv(data)
+    return Counts(tokens, layers)
+
+
+def _of_archive(data: bytes, *, as_trace: bool) -> Source:
+    archive = open_archive(data)
+    if any(member.endswith(PICKLE) for member in archive.names):
+        return _of_recording(read_torch(data), as_trace=as_trace)
+    wanted = (TRACE, LOAD) if as_trace else (LOAD, TRACE)
+    for key in wanted:
+        if f"{key}.npy" in archive.names:
+            found = read_member(archive, key)
+            return _routed(found) if key == TRACE else Counts(_windows(found))
+    raise RuleError([((), f"must hold an array under {LOAD} or {TRACE}, got {', '.join(archive.names)[:200]}")])
+
+
+def _of_recording(value: Any, *, as_trace: bool) -> Source:
+    if isinstance(value, np.ndarray):
+        return _of_array(value, as_trace=as_trace)
+    if not sglang_recordings.is_recording(value):
+        raise RuleError([((), "must be an SGLang recording (logical_count, or records), or a tensor of counts")])
+    return sglang_recordings.routed_of(value) if as_trace else sglang_recordings.counts_of(value)
+
+
+def _of_array(found: Numbers, *, as_trace: bool) -> Source:
+    if vllm_responses.is_array(found):
+        return routed_of_whole_model(found)
+    return _routed(found) if as_trace else Counts(_windows(found))
+
+
+def _windows(found: Numbers) -> Floats:
+    return (found if found.ndim != 2 else found[np.newaxis]).astype(np.float64)
+
+
+def _routed(found: Numbers) -> Routed:
+    if found.ndim != 3 or not found.size or found.dtype.kind not in "iu":
+        message = f"must be whole numbers, tokens x layers x k, got {found.dtype} of shape {found.shape}"
+        raise RuleError([((TRACE,), message)])
+    return Routed(found)
+
+
+def _of_json(data: bytes, *, as_trace: bool) -> Source:
+    value = _one_or_lines(data)
+    if found := vllm_responses.responses_in(value):
+        return vllm_responses.routed_of(found)
+    if sglang_recordings.is_recording(value):
+        return sglang_recordings.routed_of(value) if as_trace else sglang_recordings.counts_of(value)
+    if isinstance(value, dict) and LOAD not in value:
+        keys = f"{LOAD}, {sglang_recordings.COUNT} or {vllm_responses.FIELD}"
+        raise RuleError([((), f"must have {keys}, got {', '.join(map(str, value))[:200]}")])
+    return Counts(_windows(nested_floats(value[LOAD] if isinstance(value, dict) else value, field=LOAD)))
+
+
+def _one_or_lines(data: bytes) -> Any:
+    """One JSON document, or one per line."""
+    try:
+        return read_json(data)
+    except RuleError:
+        lines = [line for line in data.splitlines() if line.strip()]
+        if len(lines) < 2 or not all(line.lstrip().startswith(b"{") for line in lines):
+            raise
+        return [read_json(line) for line in lines]

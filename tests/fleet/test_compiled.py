@@ -1,0 +1,54 @@
+"""What is kept of a compiled function counts only while nothing it was made of has changed."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+PARTS = "from fleet.compiled import part\n@part\ndef more(value):\n    return value + {}\n"
+CONSTANT = "LEAST = {}\n"
+ENTRY = """
+from numba import int64
+from fleet.compiled import entry
+from constant import LEAST
+from parts import more
+
+@entry(int64(int64))
+def answer(value):
+    return more(value) + LEAST
+
+print(answer(1), sum(answer.stats.cache_hits.values()))
+"""
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    (tmp_path / "parts.py").write_text(PARTS.format(1))
+    (tmp_path / "constant.py").write_text(CONSTANT.format(100))
+    (tmp_path / "entrance.py").write_text(ENTRY)
+    return tmp_path
+
+
+def ran(folder: Path) -> str:
+    """What it answers, and how often from what was kept."""
+    done = subprocess.run(
+        [sys.executable, "-c", "import entrance"],
+        check=True,
+        capture_output=True,
+        text=True,
+        cwd=folder,
+        env={**os.environ, "PYTHONPATH": str(folder)},
+    )
+    return done.stdout.strip()
+
+
+def test_is_kept_until_a_part_or_a_constant_of_another_file_changes(folder: Path) -> None:
+    assert ran(folder) == "102 0"
+    assert ran(folder) == "102 1"
+    (folder / "parts.py").write_text(PARTS.format(20))
+    assert ran(folder) == "121 0"
+    (folder / "constant.py").write_text(CONSTANT.format(300))
+    assert ran(folder) == "321 0"
+    assert ran(folder) == "321 1"

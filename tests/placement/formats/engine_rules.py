@@ -1,0 +1,71 @@
+"""What each engine asserts when it loads a placement, restated from its source so that our files can be held to it.
+
+Each function takes the file's text and the engine's own numbers, fails where the engine would, and returns
+[layers][slots] of the layers it was asked for.
+"""
+
+import json
+from typing import Any
+
+import yaml
+
+Rows = list[list[int]]
+
+
+def sglang_loads(text: str, *, layers: int, experts: int, redundant: int, ep_size: int) -> Rows:
+    """`compute_initial_expert_location_metadata`, `init_by_mapping`, `_init_common` and the maps they make (0.5.23)."""
+    document = json.loads(text)
+    assert "physical_to_logical_map" in document
+
+    def init_by_mapping(*, physical_to_logical_map: Rows) -> Rows:  # any other key is a TypeError there too
+        return physical_to_logical_map
+
+    rows = init_by_mapping(**document)
+    slots = experts + redundant
+    assert slots % ep_size == 0
+    assert len(rows) == layers
+    for row in rows:
+        assert len(row) == slots
+        slots_of_expert: Rows = [[] for _ in range(experts)]
+        for slot, expert in enumerate(row):
+            assert type(expert) is int
+            slots_of_expert[expert].append(slot)
+        assert all(slots_of_expert)  # an expert without a slot is -1 in the dispatch map, which it asserts against
+    return rows
+
+
+def trtllm_loads(text: str, *, layers: list[int], experts: int, ep_size: int) -> Rows:
+    """`MoeLoadBalancerConfig` (no unknown field, `setup`, the assignments' getter) and what the MoE module asserts."""
+    document: dict[str, Any] = yaml.safe_load(text)
+    assert document.keys() <= {"num_slots", "initial_global_assignments", "layer_updates_per_iter"}
+    num_slots, assignments = document["num_slots"], document["initial_global_assignments"]
+    assert type(num_slots) is int
+    assert num_slots % ep_size == 0
+    assert num_slots >= experts
+    assert type(document["layer_updates_per_iter"]) is int
+    for layer in layers:
+        assert layer in assignments
+        assert isinstance(assignments[layer], list)
+        assert len(assignments[layer]) == num_slots
+        assert set(assignments[layer]) == set(range(experts))
+    return [assignments[layer] for layer in layers]
+
+
+def ascend_loads(text: str, *, moe_layers: int, experts: int, ep_size: int) -> Rows:
+    """`expert_file_to_tensor` and `init_eplb_config` of vllm-ascend, for each MoE layer as it numbers them."""
+    document = json.loads(text)
+    rows = []
+    assert document["moe_layer_count"] == moe_layers
+    for layer in range(moe_layers):
+        devices = [device["device_expert"] for device in document["layer_list"][layer]["device_list"]]
+        assert len({len(device) for device in devices}) == 1  # or no tensor could be made of them
+        assert document["layer_list"][layer]["device_count"] == len(devices) == ep_size
+        found: set[int] = set()
+        for device in devices:
+            place_of_expert = {expert: place for place, expert in enumerate(device)}
+            assert len(place_of_expert) == len(device)  # the later place would overwrite the earlier
+            assert place_of_expert.keys() <= set(range(experts))
+            found |= place_of_expert.keys()
+        assert len(found) == experts
+        rows.append([expert for device in devices for expert in device])
+    return rows
