@@ -88,6 +88,6 @@ $(VENV)/.everything: requirements-dev.lock pyproject.toml | $(BIN)/python
 	$(call say,"everything: all extras and development tools")
 	@$(PIP) -r requirements-dev.lock
 	@$(SELF)
-	$(call say,"compiled parts of the planner")
-	@$(BIN)/python -c 'import planner.replay.kernel; import planner.decomposition'
+	$(call say,"compiled kernels")
+	@$(BIN)/python -m scripts.compile_kernels
 	@touch $@

@@ -27,6 +27,13 @@ BENCHMARKS = (
     "replay",
     "stability",
     "horizon",
+    "placement_balance",
+    "placement_few_slots",
+    "placement_traffic",
+    "placement_dispatch",
+    "placement_drift",
+    "placement_speeds",
+    "placement_exact",
     "service_writes",
 )
 WIDTH = 500  # so that no column is cut; a terminal wraps what it cannot show

@@ -27,6 +27,8 @@ def entry(signature: Any) -> Callable[[Function], Function]:
 
     def compiled(function: Function) -> Function:
         dispatcher: Any = njit(nogil=True, error_model="numpy")(function)
+        if not is_jitted(dispatcher):  # NUMBA_DISABLE_JIT, to step through it
+            return function
         try:
             dispatcher.enable_caching()
             _stamp(dispatcher)

@@ -16,6 +16,7 @@ from planner.reasons.conflicts import Conflict
 from planner.reasons.perfect import PerfectBound
 from planner.reasons.prices import Prices
 from planner.reasons.runner_up import RunnerUp
+from planner.replicas.spread import ExpertSpread
 from planner.throughput import Throughput
 from planner.timetable import Timetable
 
@@ -109,6 +110,10 @@ class Plan(Frozen):
     )
     throughput: Mapping[str, Mapping[str, Throughput]] = Field(
         default_factory=dict, description="Workload -> allocated option -> the rates the plan rests on."
+    )
+    experts: Mapping[str, Mapping[str, ExpertSpread]] = Field(
+        default_factory=dict,
+        description="Workload -> allocated option that spreads experts -> how evenly, which its rates rest on.",
     )
     prices: Prices = Field(default=Prices(), description="What binds, and what a step more of it would save.")
     alternatives: tuple[Alternative, ...] = ()

@@ -22,6 +22,7 @@ from planner.reasons.explanation import Explanation, explain, premises
 from planner.reasons.questions import Inquiry
 from planner.replicas.options import candidates
 from planner.replicas.search import Candidate
+from planner.replicas.spread import spread_in_words
 from planner.request import PlanRequest
 from planner.timetable import Timetable, timetable
 
@@ -56,10 +57,12 @@ def plan(
     solution = proven.solution
     follow_up = replace(inquiry.about(proven.problem), deadline_s=clock_s() + request.time_limit_s)
     told = explain(follow_up, request, found, solution) if questions else Explanation()
+    spreads = report.expert_spreads(request, found, solution)
     lines = (
         *told.lines,
         *proof_in_words(proven),
         *premises(request, found, left_out=_left_out(request, offers)),
+        *(spread_in_words(spread, option) for options in spreads.values() for option, spread in options.items()),
     )
     allocation = tuple(report.allocations(request, found, solution))
     cost_is_goal = request.policy.goal is Goal.COST
@@ -80,6 +83,7 @@ def plan(
         hires=tuple(report.hires(inquiry.problem, found, solution)),
         routing=report.routing(request, inquiry.problem, solution),
         throughput=report.throughputs(request, found, solution),
+        experts=spreads,
         prices=told.prices,
         alternatives=told.alternatives,
         runners_up=told.runners_up,

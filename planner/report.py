@@ -8,6 +8,7 @@ from planner.mix import MixSolution
 from planner.performance.coefficients import builtin_coefficients
 from planner.problem import MixProblem, Route
 from planner.replicas.search import Candidate
+from planner.replicas.spread import ExpertSpread
 from planner.request import PlanRequest, bucket_names
 from planner.throughput import Provenance, Throughput
 
@@ -69,6 +70,17 @@ def throughputs(
         if count:
             tables[request.workloads[candidate.workload].name][candidate.name] = candidate.throughput
     return tables
+
+
+def expert_spreads(
+    request: PlanRequest, candidates: Sequence[Candidate], solution: MixSolution
+) -> dict[str, dict[str, ExpertSpread]]:
+    """Workload -> option in use that spreads experts -> how evenly; workloads without any are left out."""
+    spreads: dict[str, dict[str, ExpertSpread]] = {}
+    for candidate, count in zip(candidates, solution.replicas, strict=True):
+        if count and candidate.spread is not None:
+            spreads.setdefault(request.workloads[candidate.workload].name, {})[candidate.name] = candidate.spread
+    return spreads
 
 
 def input_ages(request: PlanRequest, candidates: Sequence[Candidate], *, now: datetime) -> Iterator[InputAge]:

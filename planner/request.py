@@ -17,6 +17,7 @@ from fleet.size_sources import Sizes, SizeSource, resolve
 from fleet.sizes import Bucket, SizeBuckets
 from fleet.slo import Slo
 from fleet.solvers import Solver
+from planner.expert_loads import RecordedLoads
 from planner.performance.config import KvPrecision, WeightPrecision
 from planner.policy import Carbon, Horizon, Policy, PowerDomain, Quota, Replay, Running
 from planner.problem import Goal
@@ -28,6 +29,7 @@ MAX_SHARES = 100_000  # options x buckets of all workloads: beyond it a request 
 MAX_REPLICAS_PER_BUCKET = 1e5
 
 Level = Annotated[float, Field(ge=0.3, le=1)]
+Spare = Annotated[int, Field(ge=0, le=64)]
 Word = Annotated[str, StringConstraints(min_length=1, max_length=100, pattern=r"^\S(.*\S)?$")]
 
 
@@ -65,8 +67,23 @@ class Workload(Frozen):
     )
     kv_precisions: tuple[KvPrecision, ...] = Field(default=("bf16",), min_length=1, description="Of the KV cache.")
     split: bool = Field(default=False, description="Also consider prefill and decode on replicas of their own.")
-    expert_imbalance: float = Field(
-        default=1.25, ge=1, le=100, description="Load of the busiest GPU over the mean, where experts are spread."
+    expert_imbalance: float | None = Field(
+        default=None,
+        ge=1,
+        le=100,
+        description="Load of the busiest GPU over the mean, where experts are spread; absent: what a placement by "
+        "expert_loads reaches, and without those 1.25.",
+    )
+    expert_loads: RecordedLoads | None = Field(
+        default=None,
+        description="Tokens of each expert: options that spread experts are placed by them and planned so.",
+    )
+    redundant_experts: tuple[Spare, ...] | None = Field(
+        default=None,
+        min_length=1,
+        max_length=8,
+        description="Copies of experts that each GPU may hold beyond its even share, to choose from; absent: 0, and "
+        "with expert_loads also 1.",
     )
     arrival_cv: float = Field(
         default=1.0, ge=0.05, le=20, description="Coefficient of variation of the times between requests; Poisson: 1."
@@ -201,6 +218,7 @@ def _workload_flaws(workload: Workload) -> Iterator[tuple[Path, str]]:
         return
     if workload.rate_rps is None and workload.demand is None and source.demand is None:
         yield (), "give rate_rps or demand: the sizes alone do not say how many requests there are"
+    yield from _expert_flaws(workload)
     if workload.options is None:
         for field in ("model", "slo"):
             if getattr(workload, field) is None:
@@ -211,6 +229,13 @@ def _workload_flaws(workload: Workload) -> Iterator[tuple[Path, str]]:
     yield from misshapen
     if not misshapen:
         yield from _rate_flaws(workload.options, workload)
+
+
+def _expert_flaws(workload: Workload) -> Iterator[tuple[Path, str]]:
+    if workload.expert_loads is not None and workload.expert_imbalance is not None:
+        yield ("expert_imbalance",), "give either this or expert_loads, from which it follows"
+    if workload.redundant_experts is not None and workload.expert_loads is None:
+        yield ("redundant_experts",), "needs expert_loads: without them nothing says what copies are worth"
 
 
 def _shape_flaws(options: Iterable[GivenOption], buckets: SizeBuckets) -> Iterator[tuple[Path, str]]:

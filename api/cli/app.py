@@ -21,6 +21,7 @@ service.  Answers go to stdout, everything else to stderr.  Exit codes: 0 done, 
 COMMANDS = {
     "plan": Lazy("api.cli.plan", "Find the cheapest GPUs that serve a load."),
     "sweep": Lazy("api.cli.sweep", "Show what a load costs as rate, SLO, prices or power change."),
+    "place": Lazy("api.cli.place", "Place experts on GPUs: even load, little traffic, few moves."),
     "gpus": Lazy("api.cli.gpus", "GPUs: what each holds, moves, computes and draws."),
     "models": Lazy("api.cli.models", "Models: what each weighs, computes and caches per token."),
     "offers": Lazy("api.cli.offers", "Offers: which GPUs can be had, where, at what price."),

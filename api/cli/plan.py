@@ -11,11 +11,11 @@ from api.cli.failures import EXIT_BAD_INPUT, EXIT_REFUSED, CommandError
 from api.cli.files import found_in, read_document
 from api.cli.groups import new_app
 from api.cli.kinds import known_gpus
+from api.cli.named_files import with_files
 from api.cli.options import AskUrlOption, FileArgument, GpusOption, TokenFileOption
 from api.cli.output import Format, FormatOption, say_json
 from api.cli.planning import ModelsOption, OffersOption, ProfilesOption, known_world, planned, with_profiles
 from api.cli.streams import say
-from api.cli.trace_files import with_traces
 from fleet.documents import Document, read_model
 from fleet.documents import Path as Place
 from fleet.offers import PriceSheet
@@ -46,7 +46,7 @@ def plan(
             "--gpus, --models and --offers answer here, --url (or FLEETWRIGHT_URL) asks a service: give one of them"
         )
         raise CommandError(message, exit_code=EXIT_BAD_INPUT)
-    question = with_traces(read_document(file), file)
+    question = with_files(read_document(file), file)
     request = with_profiles(read_model(question, PlanRequest), profiles, gpus=known_gpus(gpus))
     if url is None:
         answer = _solve(question, request, gpus=gpus, models=models, offers=offers)

@@ -1,23 +1,13 @@
-"""Plots of answers, written to the file asked for; the kind of file is its suffix (PNG, SVG, PDF)."""
+"""Plots of sweeps, written to the file asked for."""
 
 from collections.abc import Iterable, Sequence
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from api.cli.failures import EXIT_BAD_INPUT, EXIT_REFUSED, CommandError
+from api.cli.plotfiles import save_figure
 from planner.sweep import Sweep, SweepPoint
 
-SUFFIXES = (".png", ".svg", ".pdf")
 _TITLE = "filled: on the Pareto front; crosses: broke its objective in the replay; red bands: no mix holds"
-
-
-def refuse_unplottable(path: Path) -> None:
-    """Before hours of work: the suffix and the extra."""
-    if path.suffix.lower() not in SUFFIXES:
-        raise CommandError(f"--plot: {path} must end with one of {', '.join(SUFFIXES)}", exit_code=EXIT_BAD_INPUT)
-    if find_spec("matplotlib") is None:
-        raise CommandError("--plot needs matplotlib: install fleetwright[plot]", exit_code=EXIT_REFUSED)
 
 
 def plot_sweep(sweep: Sweep, path: Path) -> None:
@@ -38,10 +28,7 @@ def plot_sweep(sweep: Sweep, path: Path) -> None:
     if others:
         axes.legend(title=", ".join(axis.name for axis in others), frameon=False)
     axes.set_title(_TITLE, fontsize="small")
-    try:
-        figure.savefig(path, dpi=150)
-    except OSError as error:
-        raise CommandError(f"{path}: {error.strerror}", exit_code=EXIT_REFUSED) from error
+    save_figure(figure, path)
 
 
 def _lines(points: Iterable[SweepPoint], over: str, others: Sequence[str]) -> Iterable[tuple[str, list[SweepPoint]]]:

@@ -4,7 +4,6 @@ import time
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from functools import partial
-from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -15,12 +14,13 @@ from api.cli.failures import EXIT_BAD_INPUT, CommandError
 from api.cli.files import read_document, read_file
 from api.cli.groups import new_app
 from api.cli.kinds import known_gpus
+from api.cli.named_files import with_files
 from api.cli.options import FileArgument, GpusOption
 from api.cli.output import Format, FormatOption, say_json
 from api.cli.planning import ModelsOption, OffersOption, ProfilesOption, World, known_world, planned, with_profiles
-from api.cli.plots import plot_sweep, refuse_unplottable
+from api.cli.plotfiles import PlotOption, refuse_unplottable
+from api.cli.plots import plot_sweep
 from api.cli.tables import Column, Table, in_words, number, say_table
-from api.cli.trace_files import with_traces
 from deploy.parallel import Processes, RayTasks, Runner
 from fleet.documents import RuleError, read_model
 from fleet.offers import PriceSheet
@@ -38,7 +38,6 @@ OverOption = Annotated[
         "FACTORS is 0.5,1,2 or 0.5:2:7 (from, to, how many). Several make a grid.",
     ),
 ]
-PlotOption = Annotated[Path | None, typer.Option("--plot", metavar="FILE", help="Also draw it: PNG, SVG or PDF.")]
 WorkersOption = Annotated[
     int | None, typer.Option("--workers", min=1, metavar="N", help="Processes; default: one per core.")
 ]
@@ -69,7 +68,7 @@ def sweep(
     """
     if plot is not None:
         refuse_unplottable(plot)
-    request = read_model(with_traces(read_document(file), file), PlanRequest)
+    request = read_model(with_files(read_document(file), file), PlanRequest)
     request = with_profiles(request, profiles, gpus=known_gpus(gpus))
     prices = None if offers is None else read_file(offers, PriceSheet)
     world = known_world(gpus=known_gpus(gpus), models=models, prices=prices)

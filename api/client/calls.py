@@ -133,6 +133,11 @@ def as_nothing(_: httpx.Response) -> None:
     """The status said it all."""
 
 
+def as_bytes(response: httpx.Response) -> bytes:
+    """Take the body as it stands."""
+    return response.content
+
+
 def as_text(response: httpx.Response) -> str:
     """Read the body as text."""
     return response.text

@@ -12,15 +12,20 @@ from uuid import uuid4
 
 from pydantic import BaseModel
 
-from api.client.calls import Call, Versioned, as_nothing, as_text, as_type, as_versioned, json_body, path_of
+from api.client.calls import Call, Versioned, as_bytes, as_nothing, as_text, as_type, as_versioned, json_body, path_of
 from api.client.documents import DocumentT, DocumentType
 from api.schemas.audit import AuditCheck, AuditEntry
 from api.schemas.documents import VersionInfo
 from api.schemas.pages import Page
+from api.schemas.placements import PlacementRecord, PlacementSummary
 from api.schemas.plans import PlanRecord, PlanSummary
 from api.schemas.targets import Freeze, Target, TargetSpec, TargetStatus
 from api.schemas.tokens import TokenCreated, TokenInfo, TokenRequest
+from placement.formats.engines import Engine
+from placement.request import PlacementRequest
 from planner.request import PlanRequest
+
+PLACING_S = 60.0  # with a trace, and others waiting their turn
 
 
 def check_live() -> Call[None]:
@@ -89,6 +94,27 @@ def list_plans(*, limit: int | None = None, cursor: str | None = None) -> Call[P
 def get_plan(plan_id: str) -> Call[PlanRecord]:
     """One plan with its request."""
     return _get(path_of("/v1/plans/{plan_id}", plan_id=plan_id), as_type(PlanRecord))
+
+
+def create_placement(request: PlacementRequest, *, idempotency_key: str | None = None) -> Call[PlacementRecord]:
+    """Place experts and store the outcome.  A ceiling that cannot be met is answered too: look at `holds`."""
+    return _create("/v1/placements", request, idempotency_key, PlacementRecord, work_s=PLACING_S)
+
+
+def list_placements(*, limit: int | None = None, cursor: str | None = None) -> Call[Page[PlacementSummary]]:
+    """Placements, newest first."""
+    return _list("/v1/placements", PlacementSummary, limit=limit, cursor=cursor)
+
+
+def get_placement(placement_id: str) -> Call[PlacementRecord]:
+    """One placement with its request."""
+    return _get(path_of("/v1/placements/{placement_id}", placement_id=placement_id), as_type(PlacementRecord))
+
+
+def export_placement(placement_id: str, *, engine: Engine) -> Call[bytes]:
+    """One placement as the file that an engine loads."""
+    path = path_of("/v1/placements/{placement_id}/export", placement_id=placement_id)
+    return Call(method="GET", path=path, query={"engine": engine.value}, read=as_bytes, repeatable=True)
 
 
 def list_targets(*, limit: int | None = None, cursor: str | None = None) -> Call[Page[Target]]:

@@ -16,7 +16,7 @@ from api.server.middleware import BodyLimit, LoopbackOnly, Observed
 from api.server.openapi import add_openapi
 from api.server.planning import PlanningDesk
 from api.server.problems import add_problem_handlers
-from api.server.routes import audit, freeze, health, plans, targets, tokens
+from api.server.routes import audit, freeze, health, placements, plans, targets, tokens
 from api.server.routes.catalogues import catalogue_routes
 from api.server.service import Service
 from api.server.settings import Settings
@@ -71,6 +71,7 @@ def create_app(
         health.router,
         catalogue_routes(),
         plans.router,
+        placements.router,
         targets.router,
         freeze.router,
         tokens.router,

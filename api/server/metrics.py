@@ -15,6 +15,7 @@ from prometheus_client.registry import Collector
 from api.schemas.targets import Mode, Phase, Target, TargetStatus
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+IMBALANCE_BUCKETS = (1.001, 1.005, 1.01, 1.02, 1.05, 1.1, 1.2, 1.5, 2.0, 3.0, 5.0)
 SOLVE_BUCKETS_S = (0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0, 60.0)
 
 
@@ -33,6 +34,24 @@ class ServiceMetrics:
         self._solves = Histogram(
             "fleetwright_plan_solve_seconds", "Time in the solver.", buckets=SOLVE_BUCKETS_S, registry=self.registry
         )
+        self._placements = Counter(
+            "fleetwright_placements", "Placements made, by outcome.", ["outcome"], registry=self.registry
+        )
+        self._imbalances = Histogram(
+            "fleetwright_placement_imbalance",
+            "Fullest GPU over an even share, mean over layers.",
+            buckets=IMBALANCE_BUCKETS,
+            registry=self.registry,
+        )
+        self._bounds = Histogram(
+            "fleetwright_placement_bound",
+            "What no placement of the same loads can be below.",
+            buckets=IMBALANCE_BUCKETS,
+            registry=self.registry,
+        )
+        self._placement_solves = Histogram(
+            "fleetwright_placement_solve_seconds", "Time to place.", buckets=SOLVE_BUCKETS_S, registry=self.registry
+        )
         build = Gauge("fleetwright_build_info", "Always 1.", ["version"], registry=self.registry)
         build.labels(version=version("fleetwright")).set(1)
 
@@ -45,6 +64,13 @@ class ServiceMetrics:
         """Count one plan."""
         self._plans.labels(status=status).inc()
         self._solves.observe(solve_s)
+
+    def observe_placement(self, *, imbalance: float, bound: float, holds: bool, solve_s: float) -> None:
+        """Count one placement; `held` where the ceiling asked for was reached, or none was asked for."""
+        self._placements.labels(outcome="held" if holds else "ceiling-missed").inc()
+        self._imbalances.observe(imbalance)
+        self._bounds.observe(bound)
+        self._placement_solves.observe(solve_s)
 
     def render(self) -> bytes:
         """This process's part of `/metrics`."""

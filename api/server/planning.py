@@ -1,16 +1,24 @@
-"""Planning requests, solved beside the event loop: the solver takes a core for as long as it needs."""
+"""Plan and placement requests, solved beside the event loop: a solver takes a core for as long as it needs."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from datetime import datetime
 from http import HTTPStatus
+from importlib.metadata import version
 
 import anyio
 from anyio import to_thread
 
 from api.server.problems import ProblemError
+from fleet.documents import RuleError, dotted
+from fleet.errors import DocumentError, Problem
 from fleet.gpus import GpuCatalogue
 from fleet.models import ModelCatalogue
 from fleet.offers import PriceSheet
+from placement.document import Placement
+from placement.export import exported
+from placement.formats.engines import Engine
+from placement.request import PlacementRequest
 from planner import plan
 from planner.answer import Plan
 from planner.request import PlanRequest
@@ -33,9 +41,31 @@ class PlanningDesk:
             raise ProblemError(
                 status=HTTPStatus.SERVICE_UNAVAILABLE,
                 kind="planning-busy",
-                detail=f"{waiting} plan requests are waiting already",
+                detail=f"{waiting} requests are waiting already",
                 headers={"Retry-After": RETRY_AFTER_S},
             )
+
+    async def place(self, request: PlacementRequest, *, models: ModelCatalogue) -> Placement:
+        """The placement that answers a request, from the catalogue in force; 503 when too many are waiting already."""
+        self._refuse_when_busy()
+
+        def work() -> Placement:
+            from placement.pipeline import place  # noqa: PLC0415 - loads compiled code, which not every service needs
+
+            with _named_fields():
+                question = request.question(None if request.model is None else models.get(request.model))
+                return place(question, version=version("fleetwright"), clock_s=self._monotonic_s)
+
+        return await to_thread.run_sync(work, limiter=self._limiter)
+
+    async def export(self, answer: str, engine: Engine) -> str:
+        """A stored placement as the file that an engine loads."""
+
+        def work() -> str:
+            with _named_fields():
+                return exported(Placement.model_validate_json(answer), engine)
+
+        return await to_thread.run_sync(work, limiter=self._limiter)
 
     async def solve(
         self, request: PlanRequest, *, gpus: GpuCatalogue, models: ModelCatalogue, prices: PriceSheet
@@ -47,3 +77,13 @@ class PlanningDesk:
             return plan(request, gpus=gpus, models=models, prices=prices, now=self._now(), clock_s=self._monotonic_s)
 
         return await to_thread.run_sync(work, limiter=self._limiter)
+
+
+@contextmanager
+def _named_fields() -> Iterator[None]:
+    """What shows only in use is a defect of the request too, and names its field."""
+    try:
+        yield
+    except RuleError as error:
+        problems = [Problem(dotted(path), message) for path, message in error.flaws]
+        raise DocumentError(name="request", problems=problems) from error

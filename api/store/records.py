@@ -64,6 +64,33 @@ class StoredPlan:
 
 
 @dataclass(frozen=True, slots=True)
+class PlacementHead:
+    """What lists show of a placement."""
+
+    id: str
+    created_at: datetime
+    created_by: str
+    model: str | None
+    slots: int
+    gpus: int
+    nodes: int
+    imbalance: float
+    bound: float
+    remote_nodes_per_token: float | None
+    moved_copies: int | None
+    holds: bool
+
+
+@dataclass(frozen=True, slots=True)
+class StoredPlacement:
+    """A placement as stored; request and answer are canonical JSON."""
+
+    head: PlacementHead
+    request: str
+    answer: str
+
+
+@dataclass(frozen=True, slots=True)
 class StatusRecord:
     """The last report on a target."""
 

@@ -13,6 +13,7 @@ from api.store.audit import AuditRepository
 from api.store.documents import DocumentRepository
 from api.store.engine import READ_ONLY, is_sqlite, make_engine, parse_url
 from api.store.errors import DatabaseUnavailableError
+from api.store.placements import PlacementRepository
 from api.store.plans import PlanRepository
 from api.store.replies import ReplyRepository
 from api.store.statuses import StatusRepository
@@ -25,6 +26,7 @@ class Transaction:
     def __init__(self, connection: AsyncConnection) -> None:
         self.audit = AuditRepository(connection)
         self.documents = DocumentRepository(connection)
+        self.placements = PlacementRepository(connection)
         self.plans = PlanRepository(connection)
         self.replies = ReplyRepository(connection)
         self.statuses = StatusRepository(connection)

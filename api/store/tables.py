@@ -6,6 +6,7 @@ JSON is kept as canonical text: its hash is the ETag, and both databases return 
 from datetime import UTC, datetime
 
 from sqlalchemy import (
+    Boolean,
     DateTime,
     Dialect,
     Float,
@@ -114,6 +115,27 @@ class PlanRow(Base):
     created_by: Mapped[str] = mapped_column(String(200))
     status: Mapped[str] = mapped_column(String(32))
     cost_usd_per_h: Mapped[float | None] = mapped_column(Float)
+    request: Mapped[str] = mapped_column(Text)
+    answer: Mapped[str] = mapped_column(Text)
+
+
+class PlacementRow(Base):
+    """Placements of experts, immutable.  What lists show stands beside the documents, so that they need not be read."""
+
+    __tablename__ = "placements"
+
+    id: Mapped[str] = mapped_column(String(36), primary_key=True)
+    created_at: Mapped[datetime] = mapped_column(UtcDateTime)
+    created_by: Mapped[str] = mapped_column(String(200))
+    model: Mapped[str | None] = mapped_column(String(200))
+    slots: Mapped[int] = mapped_column(Integer)
+    gpus: Mapped[int] = mapped_column(Integer)
+    nodes: Mapped[int] = mapped_column(Integer)
+    imbalance: Mapped[float] = mapped_column(Float)
+    bound: Mapped[float] = mapped_column(Float)
+    remote_nodes_per_token: Mapped[float | None] = mapped_column(Float)
+    moved_copies: Mapped[int | None] = mapped_column(Integer)
+    holds: Mapped[bool] = mapped_column(Boolean)
     request: Mapped[str] = mapped_column(Text)
     answer: Mapped[str] = mapped_column(Text)
 

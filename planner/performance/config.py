@@ -58,6 +58,7 @@ class ReplicaConfig:
     role: Role = "both"
     engine: Engine = "vllm"
     expert_imbalance: float = 1.0  # load of the fullest GPU over the mean, among those that share the experts
+    redundant_experts: int = 0  # copies in each layer beyond one of each expert
     kv_link_gb_per_s: float | None = None  # between the prefill and the decode replica, per GPU; None: the host's PCIe
 
     @property
@@ -103,8 +104,13 @@ class ReplicaConfig:
 
     @cached_property
     def expert_bytes(self) -> float:
-        """All routed experts, once."""
-        return self.model.routed_parameters * PARAMETER_BYTES[self.precision]
+        """All routed experts, each as often as there are copies of it."""
+        return self.model.routed_parameters * PARAMETER_BYTES[self.precision] * self.copies_per_expert
+
+    @property
+    def copies_per_expert(self) -> float:
+        """In the mean over a layer's experts."""
+        return 1.0 + self.redundant_experts / self.model.experts if self.model.experts else 1.0
 
     @cached_property
     def weight_bytes_per_gpu(self) -> float:

@@ -31,8 +31,8 @@ class Demands:
     moe_layers: Array
     hops: Array  # binary logarithm of the GPUs that a collective joins
     weights_s: Array  # reading the weights that every token uses
-    experts_s: Array  # reading all routed experts
-    expert_share: Array  # chance that a token picks a given routed expert
+    experts_s: Array  # reading all routed experts, redundant copies included
+    expert_share: Array  # chance that a token picks a given copy of a routed expert
     token_s: Array  # arithmetic of one token beside the routed experts
     expert_token_s: Array  # arithmetic of one token in its experts
     traffic_s: Array  # moving one token's activations between GPUs
@@ -98,10 +98,10 @@ def _idle_embedding_bytes(config: ReplicaConfig) -> float:
 
 
 def _expert_share(config: ReplicaConfig) -> float:
-    """Per token of the replica: of a step's tokens each stage sees one part at a time."""
+    """Per token of the replica and copy of an expert: of a step's tokens each stage sees one part at a time."""
     if not config.model.experts:
         return 0.0
-    picked = config.model.experts_active / config.model.experts
+    picked = config.model.experts_active / config.model.experts / config.copies_per_expert
     return float(1 - (1 - picked) ** (1 / config.pipeline_parallel))
 
 

@@ -55,20 +55,20 @@ def runs(route: Route, replicas: Sequence[int]) -> bool:
 
 def _pool(request: PlanRequest, candidates: Sequence[Candidate], route: Route, replicas: Sequence[int]) -> Pool:
     workload = request.workloads[route.load]
-    imbalance, size = workload.expert_imbalance, _mean_size(workload)
+    size = _mean_size(workload)
     if len(route.legs) == 1:
         o = route.legs[0].option
-        return ReplayPool(route.name, replicas[o], _costs(_config(candidates[o], imbalance), size))
+        return ReplayPool(route.name, replicas[o], _costs(_config(candidates[o]), size))
     p, d = (leg.option for leg in route.legs)
     prefill, decode = candidates[p], candidates[d]
     link = slower_link_gb_per_s((prefill.gpu, prefill.gpus), (decode.gpu, decode.gpus))
-    sent = _config(prefill, imbalance, kv_link_gb_per_s=link)
+    sent = _config(prefill, kv_link_gb_per_s=link)
     return SplitPool(
         route.name,
         prefill_replicas=replicas[p],
         prefill=_costs(sent, size),
         decode_replicas=replicas[d],
-        decode=_costs(_config(decode, imbalance), size),
+        decode=_costs(_config(decode), size),
         transfer_token_s=_transfer_token_s(sent),
     )
 
@@ -86,9 +86,10 @@ def _mean_size(workload: Workload) -> tuple[int, int]:
     return max(1, round(inputs)), max(1, round(outputs))
 
 
-def _config(candidate: Candidate, imbalance: float, *, kv_link_gb_per_s: float | None = None) -> ReplicaConfig:
+def _config(candidate: Candidate, *, kv_link_gb_per_s: float | None = None) -> ReplicaConfig:
     if candidate.shape is None or candidate.model is None:
         raise AssertionError(f"{candidate.name} was given outright")
+    imbalance = 1.0 if candidate.spread is None else candidate.spread.expert_imbalance
     return candidate.shape.config(
         candidate.model, candidate.gpu, expert_imbalance=imbalance, kv_link_gb_per_s=kv_link_gb_per_s
     )

@@ -5,6 +5,8 @@ The rules, each for a reason that engines or the formulation give:
 - A stage is 1, 2, 4 or 8 GPUs that its fast link joins, a power of two that divides the instance: replicas then fill
   instances without a remainder (docs/formulation.md, section 1).  Attention heads split evenly over `tp`.
 - A mixture of experts may spread whole experts over the stage's GPUs (`ep`), and may repeat attention on each (`dp`).
+  Where their loads are known, each GPU may hold a few copies more than its even share (`red`): engines that place
+  experts by load take any number of slots that the GPUs divide.
 - Stages in a row (`pp`) only where a stage can grow no further: inside the instance, or over several whole hosts where
   one does not hold the weights.  Smaller instances stand anywhere, with nothing known of the network between them.
 - A precision only where the GPU can compute in it or unpack it to one it computes in.
@@ -32,11 +34,17 @@ class Layout:
     pipeline_parallel: int = 1
     attention_data_parallel: int = 1
     expert_parallel: int = 1
+    redundant_experts: int = 0  # slots of a layer beyond one for each expert, on all GPUs of a stage together
 
     @property
     def gpus(self) -> int:
         """Of one replica."""
-        return self.tensor_parallel * self.attention_data_parallel * self.pipeline_parallel
+        return self.stage_gpus * self.pipeline_parallel
+
+    @property
+    def stage_gpus(self) -> int:
+        """That work on one layer together."""
+        return self.tensor_parallel * self.attention_data_parallel
 
     @property
     def name(self) -> str:
@@ -46,7 +54,9 @@ class Layout:
             ("dp", self.attention_data_parallel),
             ("ep", self.expert_parallel),
         )
-        return "-".join([f"tp{self.tensor_parallel}", *(f"{kind}{degree}" for kind, degree in parts if degree > 1)])
+        copies = [f"red{self.redundant_experts}"] if self.redundant_experts else []
+        degrees = (f"{kind}{degree}" for kind, degree in parts if degree > 1)
+        return "-".join([f"tp{self.tensor_parallel}", *degrees, *copies])
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,6 +107,7 @@ class Shape:
             clock=self.clock,
             role=self.role,
             expert_imbalance=expert_imbalance if layout.expert_parallel > 1 else 1.0,
+            redundant_experts=layout.redundant_experts,
             kv_link_gb_per_s=kv_link_gb_per_s,
         )
 
@@ -109,6 +120,7 @@ class Menu:
     kv_precisions: tuple[KvPrecision, ...] = ("bf16",)
     levels: tuple[float, ...] = (FULL_CLOCK,)
     roles: tuple[Role, ...] = ("both",)
+    redundant_experts: tuple[int, ...] | None = None  # per GPU; None: engines hold each expert once
 
     def precisions_on(self, gpu: GpuSpec) -> tuple[WeightPrecision, ...]:
         """Those of the request, each once, or the GPU's 16 bit."""
@@ -122,7 +134,13 @@ def shapes(model: ModelArchitecture, gpu: GpuSpec, *, gpus_per_instance: int, me
         if probe.arithmetic is None or probe.base_arithmetic is None:
             continue
         spilling = gpus_per_instance >= HOST_GPUS and _spills(model, gpu, precision, gpus_per_instance)
-        for layout in layouts(model, gpu, gpus_per_instance=gpus_per_instance, over_instances=spilling):
+        for layout in layouts(
+            model,
+            gpu,
+            gpus_per_instance=gpus_per_instance,
+            over_instances=spilling,
+            redundant_experts=menu.redundant_experts,
+        ):
             for kv_precision in dict.fromkeys(menu.kv_precisions):
                 plain = Shape(layout, precision, kv_precision)
                 for role in menu.roles:
@@ -130,11 +148,16 @@ def shapes(model: ModelArchitecture, gpu: GpuSpec, *, gpus_per_instance: int, me
 
 
 def layouts(
-    model: ModelArchitecture, gpu: GpuSpec, *, gpus_per_instance: int, over_instances: bool
+    model: ModelArchitecture,
+    gpu: GpuSpec,
+    *,
+    gpus_per_instance: int,
+    over_instances: bool,
+    redundant_experts: tuple[int, ...] | None = None,
 ) -> Iterator[Layout]:
     """Stages of each width, and rows of the widest; `over_instances` lets a row leave the instance."""
     widths = [width for width in STAGE_GPUS if gpus_per_instance % width == 0 and width <= gpu.link_domain_gpus]
-    stages = [stage for width in widths for stage in _stages(model, width)]
+    stages = [stage for width in widths for stage in _stages(model, width, redundant_experts)]
     yield from stages
     widest = max(stage.gpus for stage in stages)
     for stage in stages:
@@ -146,22 +169,37 @@ def layouts(
                 yield row
 
 
+def slots_over(experts: int, gpus: int, spare: int) -> int:
+    """Of one layer, where each GPU holds `spare` beyond its even share of the experts."""
+    return (-(-experts // gpus) + spare) * gpus
+
+
 def sixteen_bit(gpu: GpuSpec) -> WeightPrecision:
     """What a GPU serves published 16-bit weights in."""
     return "bf16" if "bf16" in gpu.dense_tflops else "fp16"
 
 
-def _stages(model: ModelArchitecture, width: int) -> Iterator[Layout]:
-    if model.heads % width == 0:
+def _stages(model: ModelArchitecture, width: int, redundant_experts: tuple[int, ...] | None) -> Iterator[Layout]:
+    splits = model.heads % width == 0
+    if splits:
         yield Layout(tensor_parallel=width)
-        if _spreads_experts(model, width):
-            yield Layout(tensor_parallel=width, expert_parallel=width)
-    if _spreads_experts(model, width):
-        yield Layout(attention_data_parallel=width, expert_parallel=width)
+    for redundant in _redundancies(model, width, redundant_experts):
+        if splits:
+            yield Layout(tensor_parallel=width, expert_parallel=width, redundant_experts=redundant)
+        yield Layout(attention_data_parallel=width, expert_parallel=width, redundant_experts=redundant)
 
 
-def _spreads_experts(model: ModelArchitecture, width: int) -> bool:
-    return width > 1 and model.experts > 0 and model.experts % width == 0
+def _redundancies(model: ModelArchitecture, width: int, redundant_experts: tuple[int, ...] | None) -> Iterator[int]:
+    """How many copies beyond one of each expert a stage may hold; none at all where the experts cannot be spread."""
+    if width == 1 or model.experts == 0:
+        return
+    if redundant_experts is None:
+        yield from () if model.experts % width else (0,)
+        return
+    for spare in sorted(set(redundant_experts)):
+        slots = slots_over(model.experts, width, spare)
+        if slots <= model.experts * width:  # no expert twice on a GPU
+            yield slots - model.experts
 
 
 def _spills(model: ModelArchitecture, gpu: GpuSpec, precision: WeightPrecision, gpus_per_instance: int) -> bool:

@@ -1,8 +1,8 @@
 """Measurements before models: where benchmark results of a configuration are known, they replace what was computed.
 
-Results belong to a shape when model, GPU, degrees and precision are the same; full clock, 16-bit cache and both roles
-are what benchmarks run.  A result that names no precision counts as 16 bit.  Of several engines or versions the one
-with the most runs is taken.
+Results belong to a shape when model, GPU, degrees and precision are the same; full clock, 16-bit cache, both roles and
+no redundant experts are what benchmarks run.  A result that names no precision counts as 16 bit.  Of several engines or
+versions the one with the most runs is taken.
 """
 
 from dataclasses import dataclass
@@ -42,7 +42,8 @@ class Measurements:
         ).throughput
 
     def _configuration(self, model: ModelArchitecture, gpu: GpuSpec, shape: Shape) -> Configuration | None:
-        if shape.role != "both" or shape.clock != FULL_CLOCK or shape.kv_precision != "bf16":
+        plain = shape.role == "both" and shape.clock == FULL_CLOCK and shape.kv_precision == "bf16"
+        if not plain or shape.layout.redundant_experts:
             return None
         known = self.profiles.configurations()
         alike = [each for each in known if _is(each, model, gpu, shape)]

@@ -8,6 +8,7 @@ from fleet.gpus import GpuCatalogue, GpuSpec
 from fleet.models import ModelCatalogue
 from fleet.offers import Offer
 from fleet.references import unknown_gpus
+from planner.expert_loads import model_flaws
 from planner.performance.rates import highest_rates
 from planner.policy import Failure
 from planner.problem import Goal, Supply
@@ -108,13 +109,29 @@ def _search(
             name=REQUEST, problems=[_problem((("workloads", position, "model"), str(error)))]
         ) from error
 
+    if workload.expert_loads is not None:
+        at = "workloads", position, "expert_loads"
+        _refuse(((*at, *path), message) for path, message in model_flaws(workload.expert_loads, model))
+
     def menu(gpu: GpuSpec) -> Menu:
-        return Menu(workload.precisions, workload.kv_precisions, _levels(request, gpu))
+        return Menu(
+            workload.precisions,
+            workload.kv_precisions,
+            _levels(request, gpu),
+            redundant_experts=_redundant_experts(workload),
+        )
 
     held = frozenset(entry.option for entry in request.current or () if entry.workload == workload.name)
     measured = None if profiles is None else Measurements(profiles, workload.buckets, workload.slo)
     table = VariantTable(workload, model, workload.slo, estimator, measured)
     return Search(position, table, menu, stakes_of(request), held)
+
+
+def _redundant_experts(workload: Workload) -> tuple[int, ...] | None:
+    """Those asked for; else, where a placement can make use of them, none or one more on each GPU."""
+    if workload.redundant_experts is not None:
+        return workload.redundant_experts
+    return (0, 1) if workload.expert_loads is not None else None
 
 
 def _levels(request: PlanRequest, gpu: GpuSpec) -> tuple[float, ...]:

@@ -16,6 +16,7 @@ from planner.problem import Supply
 from planner.replicas import split
 from planner.replicas.dominance import Stakes, undominated
 from planner.replicas.enumeration import FULL_CLOCK, Menu, Shape
+from planner.replicas.spread import ExpertSpread
 from planner.replicas.variants import Variant, VariantTable
 from planner.request import MAX_REPLICAS_PER_BUCKET, bucket_name
 from planner.throughput import Throughput
@@ -50,6 +51,7 @@ class Candidate:
     shape: Shape | None = None  # None: given outright
     worst_rps: tuple[float, ...] | None = None  # row by row; None: not known to err
     feeds: tuple[Feed, ...] = ()  # of a prefill option
+    spread: ExpertSpread | None = None  # of its experts over GPUs, where whole experts are
 
     @property
     def role(self) -> Role:
@@ -132,6 +134,7 @@ class Search:
             model=self.table.model,
             shape=variant.shape,
             worst_rps=variant.worst_rps,
+            spread=variant.spread,
         )
 
     def _paired(self, offers: Sequence[Placed], whole: Sequence[Candidate]) -> Iterator[Candidate]:

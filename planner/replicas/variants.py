@@ -18,6 +18,7 @@ from planner.performance.estimate import Estimate
 from planner.replicas import split
 from planner.replicas.enumeration import Menu, Shape, shapes
 from planner.replicas.measured import Measurements
+from planner.replicas.spread import ExpertSpread, SpreadTable
 from planner.request import MAX_REPLICAS_PER_BUCKET, Workload
 from planner.throughput import Provenance, Throughput
 from power.curves import ReplicaPower, replica_power
@@ -47,6 +48,7 @@ class Variant:
     reasons: tuple[str | None, ...]  # per bucket, why it carries nothing
     rates_rps: tuple[float, ...]  # as the plan uses them: 0 where absurdly many replicas would be needed
     worst_rps: tuple[float, ...]  # the same at the lower end of their intervals
+    spread: ExpertSpread | None = None  # of the experts over its GPUs; None: each GPU has a part of all of them
 
     @property
     def gpus(self) -> int:
@@ -96,6 +98,11 @@ class VariantTable:
     known: dict[tuple[str, Shape, float | None], Variant] = field(default_factory=dict)
 
     @cached_property
+    def spreads(self) -> SpreadTable:
+        """How evenly the model's experts can be spread."""
+        return SpreadTable(self.workload, self.model)
+
+    @cached_property
     def buckets(self) -> tuple[Bucket, ...]:
         """Row by row."""
         return tuple(self.workload.buckets.buckets())
@@ -113,9 +120,9 @@ class VariantTable:
         return self.known[key]
 
     def _estimated(self, gpu: GpuSpec, shape: Shape, kv_link_gb_per_s: float | None) -> Variant:
-        config = shape.config(
-            self.model, gpu, expert_imbalance=self.workload.expert_imbalance, kv_link_gb_per_s=kv_link_gb_per_s
-        )
+        spread = self._spread(shape)
+        imbalance = 1.0 if spread is None else spread.expert_imbalance
+        config = shape.config(self.model, gpu, expert_imbalance=imbalance, kv_link_gb_per_s=kv_link_gb_per_s)
         estimates = self._estimates(config)
         computed = _throughput(estimates, columns=len(self.workload.buckets.output_tokens), config=config)
         throughput = computed
@@ -134,7 +141,14 @@ class VariantTable:
                 _worst_rps(estimate, rate_rps) if low is None else rate_rps * min(1.0, low)
                 for estimate, rate_rps in zip(estimates, rates_rps, strict=True)
             ),
+            spread=spread,
         )
+
+    def _spread(self, shape: Shape) -> ExpertSpread | None:
+        layout = shape.layout
+        if layout.expert_parallel == 1:
+            return None
+        return self.spreads.of(gpus=layout.stage_gpus, slots=self.model.experts + layout.redundant_experts)
 
     def _estimates(self, config: ReplicaConfig) -> list[Estimate]:
         sizes = [bucket.edge for bucket in self.buckets]

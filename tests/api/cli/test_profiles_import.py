@@ -1,14 +1,11 @@
-"""`fleetwright profiles import|show`, and requests that name a trace file."""
+"""`fleetwright profiles import|show`."""
 
 import json
 from pathlib import Path
 
 import pytest
 
-from api.cli.textfiles import read_text
-from api.cli.trace_files import with_traces
-from fleet.documents import Document, parse_document, read_model
-from fleet.errors import DocumentError
+from fleet.documents import parse_document, read_model
 from planner.profiles import Profiles
 from tests.api.cli.conftest import Cli
 from tests.planner.profiles.samples import GUIDELLM, OWN_CSV, SGLANG, SILICON, VLLM, text
@@ -115,53 +112,3 @@ class TestShow:
             "sources": ["lab"],
         }
         assert files.is_dir()
-
-
-TRACE = "time,input_tokens,output_tokens\n0,374,44\n"
-
-
-class TestTraceFiles:
-    def request(self, folder: Path, buckets: str) -> tuple[Document, Path]:
-        path = folder / "requests" / "chat.yaml"
-        path.parent.mkdir(exist_ok=True)
-        path.write_text(f"workloads:\n  - name: chat\n    buckets:\n      {buckets}\n")
-        return parse_document(path.read_text(), name="chat.yaml"), path
-
-    def test_the_text_takes_the_place_of_the_name(self, tmp_path: Path) -> None:
-        (tmp_path / "trace.csv").write_text(TRACE)
-        document, path = self.request(tmp_path, "{trace_file: ../trace.csv, step_s: 60}")
-        found = with_traces(document, path)
-        assert found.data["workloads"][0]["buckets"] == {"trace_csv": TRACE, "step_s": 60}
-        assert document.data["workloads"][0]["buckets"]["trace_file"] == "../trace.csv"
-        assert found.line_of(("workloads", 0, "buckets")) == 3
-
-    @pytest.mark.parametrize("text", ["workloads: 5", "[]", "workloads: [5, {buckets: 7}]", "{}", ""])
-    def test_other_requests_are_left_alone(self, text: str, tmp_path: Path) -> None:
-        document = parse_document(text, name="x")
-        assert with_traces(document, tmp_path / "x").data == document.data
-
-    @pytest.mark.parametrize(
-        ("buckets", "problem"),
-        [
-            ("{trace_file: nowhere.csv}", "line 4: workloads[0].buckets.trace_file: "),
-            ("{trace_file: 5}", "line 4: workloads[0].buckets.trace_file: expected the path of a CSV file, got 5"),
-            ("{trace_file: a, trace_csv: b}", "line 4: workloads[0].buckets.trace_file: give either trace_file or"),
-            ("{trace_file: .}", "line 4: workloads[0].buckets.trace_file: "),
-        ],
-    )
-    def test_what_cannot_be_read_is_named(self, buckets: str, problem: str, tmp_path: Path) -> None:
-        document, path = self.request(tmp_path, buckets)
-        with pytest.raises(DocumentError) as caught:
-            with_traces(document, path)
-        assert str(caught.value.problems[0]).startswith(problem)
-
-    def test_a_file_that_is_too_large_is_not_read_whole(self, tmp_path: Path) -> None:
-        (tmp_path / "large").write_bytes(b"x" * 1001)
-        assert len(read_text(tmp_path / "large", most_bytes=1001)) == 1001
-        with pytest.raises(DocumentError, match="is larger than 1,000 bytes, expected at most that"):
-            read_text(tmp_path / "large", most_bytes=1000)
-
-    def test_what_is_no_text_is_refused(self, tmp_path: Path) -> None:
-        (tmp_path / "binary").write_bytes(b"ab\xff")
-        with pytest.raises(DocumentError, match="is not UTF-8 text: invalid start byte at byte 2"):
-            read_text(tmp_path / "binary")

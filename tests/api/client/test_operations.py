@@ -13,6 +13,8 @@ from api.client.calls import Call, path_of
 from api.schemas.targets import Freeze, Mode, Phase, TargetSpec, TargetStatus
 from api.schemas.tokens import Scope, TokenRequest
 from fleet.offers import builtin_prices
+from placement.formats.engines import Engine
+from placement.request import PlacementRequest
 from planner.request import PlanRequest
 from tests.api.client.conftest import URL, Send
 from tests.api.client.wire import Wire
@@ -40,6 +42,8 @@ PLAN_REQUEST = PlanRequest.model_validate(
     }
 )
 
+PLACEMENT_REQUEST = PlacementRequest(loads=((4.0, 2.0, 1.0, 1.0), (1.0, 1.0, 1.0, 5.0)), slots=6, gpus=2, nodes=1)
+
 
 @pytest.mark.parametrize(
     ("call", "method", "path"),
@@ -53,6 +57,9 @@ PLAN_REQUEST = PlanRequest.model_validate(
         (op.list_document_versions(TOPOLOGY, limit=5, cursor="c="), "GET", "/v1/topology/versions?limit=5&cursor=c%3D"),
         (op.list_plans(limit=200), "GET", "/v1/plans?limit=200"),
         (op.get_plan("0197-a"), "GET", "/v1/plans/0197-a"),
+        (op.list_placements(), "GET", "/v1/placements"),
+        (op.get_placement("0197-a"), "GET", "/v1/placements/0197-a"),
+        (op.export_placement("p", engine=Engine.SGLANG), "GET", "/v1/placements/p/export?engine=sglang"),
         (op.list_targets(), "GET", "/v1/targets"),
         (op.get_target("chat"), "GET", "/v1/targets/chat"),
         (op.get_target_status("chat"), "GET", "/v1/targets/chat/status"),
@@ -95,15 +102,15 @@ def test_deleting_a_target_names_what_is_deleted() -> None:
 
 
 @pytest.mark.parametrize("key", [None, "order-7"])
-@pytest.mark.parametrize("kind", ["plan", "token"])
+@pytest.mark.parametrize("kind", ["plan", "placement", "token"])
 def test_creations_carry_a_key(kind: str, key: str | None) -> None:
     token_request = TokenRequest(name="ci", scopes=frozenset({Scope.READ}))
-    call: Call[Any] = (
-        op.create_plan(PLAN_REQUEST, idempotency_key=key)
-        if kind == "plan"
-        else op.create_token(token_request, idempotency_key=key)
-    )
-    request = sent(call)
+    calls: dict[str, Call[Any]] = {
+        "plan": op.create_plan(PLAN_REQUEST, idempotency_key=key),
+        "placement": op.create_placement(PLACEMENT_REQUEST, idempotency_key=key),
+        "token": op.create_token(token_request, idempotency_key=key),
+    }
+    request = sent(calls[kind])
     assert (request.method, request.url.path) == ("POST", f"/v1/{kind}s")
     assert request.headers["Idempotency-Key"] == (key or request.headers["Idempotency-Key"])
     assert len(request.headers["Idempotency-Key"]) == (len(key) if key else 32)
@@ -112,6 +119,9 @@ def test_creations_carry_a_key(kind: str, key: str | None) -> None:
 def test_bodies_read_back_as_what_was_sent() -> None:
     assert TargetSpec.model_validate_json(sent(op.create_target("chat", SPEC)).content) == SPEC
     assert PlanRequest.model_validate_json(sent(op.create_plan(PLAN_REQUEST)).content) == PLAN_REQUEST
+    assert (
+        PlacementRequest.model_validate_json(sent(op.create_placement(PLACEMENT_REQUEST)).content) == PLACEMENT_REQUEST
+    )
     assert TargetStatus.model_validate_json(sent(op.report_target_status("chat", STATUS)).content) == STATUS
 
 

@@ -1,5 +1,6 @@
 """The client against the service itself: the same operations on both sides, and each of them works."""
 
+import json
 import re
 from collections.abc import AsyncIterator
 from typing import Any
@@ -26,7 +27,8 @@ from api.client import operations as op
 from api.client.calls import Call
 from api.schemas.targets import Freeze
 from api.schemas.tokens import Scope, TokenRequest
-from tests.api.client.test_operations import PLAN_REQUEST, SPEC, STATUS
+from placement.formats.engines import Engine
+from tests.api.client.test_operations import PLACEMENT_REQUEST, PLAN_REQUEST, SPEC, STATUS
 from tests.api.client.test_surface import OPERATIONS
 from tests.testbed.service import TOKENS, RunningService
 
@@ -52,6 +54,10 @@ EXAMPLES: dict[str, list[Call[Any]]] = {
     "create_plan": [op.create_plan(PLAN_REQUEST)],
     "list_plans": [op.list_plans()],
     "get_plan": [op.get_plan("p")],
+    "create_placement": [op.create_placement(PLACEMENT_REQUEST)],
+    "list_placements": [op.list_placements()],
+    "get_placement": [op.get_placement("p")],
+    "export_placement": [op.export_placement("p", engine=Engine.VLLM)],
     "list_targets": [op.list_targets()],
     "get_target": [op.get_target("t")],
     "create_target": [op.create_target("t", SPEC)],
@@ -154,6 +160,19 @@ async def test_plans_are_made_once_for_a_key_and_read_back(
     assert other.id != made.id
     assert await client.get_plan(made.id) == made
     assert [summary.id async for summary in client.iter_plans(limit=1)] == [other.id, made.id]
+
+
+async def test_placements_are_made_once_for_a_key_and_read_back(
+    client: AsyncFleetwright, sqlite_service: RunningService
+) -> None:
+    made = await client.create_placement(PLACEMENT_REQUEST, idempotency_key="k")
+    assert await client.create_placement(PLACEMENT_REQUEST, idempotency_key="k") == made
+    assert await client.get_placement(made.id) == made
+    sqlite_service.clock.advance(1.0)
+    other = await client.create_placement(PLACEMENT_REQUEST)
+    assert [summary.id async for summary in client.iter_placements(limit=1)] == [other.id, made.id]
+    exported = json.loads(await client.export_placement(made.id, engine=Engine.SGLANG))
+    assert exported == {"physical_to_logical_map": [list(row) for row in made.placement.physical_to_logical_map]}
 
 
 async def test_targets_live_and_die(client: AsyncFleetwright) -> None:

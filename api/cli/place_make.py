@@ -1,0 +1,111 @@
+"""`fleetwright place make LOADS`: where the experts should lie."""
+
+import time
+from importlib.metadata import version
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from api.cli.failures import EXIT_REFUSED
+from api.cli.groups import new_app
+from api.cli.output import Format, say_json
+from api.cli.place_answers import say_placement
+from api.cli.place_files import write_whole
+from api.cli.place_question import Files, asked_of, flaws_of
+from api.cli.plotfiles import PlotOption, refuse_unplottable
+from api.cli.streams import note
+from placement.document import DrawingEngine, Placement, Rule, placement_text
+from placement.question import Question
+from placement.request import MAX_CEILING, MAX_SEED
+
+LoadsArgument = Annotated[
+    list[Path],
+    typer.Argument(metavar="LOADS...", help="Recorded loads in any form that is read; several are windows, added up."),
+]
+PlainFormatOption = Annotated[Format, typer.Option("--format", help="For people, or for programs.")]
+
+app = new_app()
+
+
+@app.command()
+def make(
+    loads: LoadsArgument,
+    slots: Annotated[int, typer.Option(metavar="S", help="Of one layer, on all GPUs: experts and redundant copies.")],
+    gpus: Annotated[int, typer.Option(metavar="G", help="That share the experts: the expert-parallel size.")],
+    nodes: Annotated[int, typer.Option(metavar="N", help="That the GPUs stand on, numbered node by node.")],
+    groups: Annotated[
+        int | None,
+        typer.Option(metavar="K", help="Expert groups of group-limited routing; models a trace without one."),
+    ] = None,
+    trace: Annotated[Path | None, typer.Option(metavar="TRACE", help="Experts of each token: .npz or .npy.")] = None,
+    dispatch: Annotated[Rule, typer.Option(help="How the engine picks a copy: evenly, or the nearest.")] = "equal",
+    engine: Annotated[
+        DrawingEngine | None, typer.Option(help="With nearest: plan for the very choices that this engine draws.")
+    ] = None,
+    max_imbalance: Annotated[
+        float | None, typer.Option(min=1.0, max=MAX_CEILING, metavar="X", help="Ceiling on the mean over layers.")
+    ] = None,
+    gpu_speeds: Annotated[Path | None, typer.Option(metavar="FILE", help="JSON list: relative speed per GPU.")] = None,
+    gpu_slots: Annotated[Path | None, typer.Option(metavar="FILE", help="JSON list: slots per GPU, if uneven.")] = None,
+    current: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="The placement loaded now: move as few copies as will do.")
+    ] = None,
+    max_moves: Annotated[int | None, typer.Option(min=0, metavar="M", help="Most copies to load anew.")] = None,
+    model: Annotated[str | None, typer.Option(metavar="NAME", help="Hold the loads against a known model.")] = None,
+    models: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Model catalogue to lay over the shipped one.")
+    ] = None,
+    least_tokens: Annotated[
+        float, typer.Option(min=0.0, metavar="T", help="Count experts that took fewer tokens with this many.")
+    ] = 0.0,
+    seed: Annotated[int, typer.Option(min=0, max=MAX_SEED, metavar="N", help="Of what is drawn at random.")] = 0,
+    target: Annotated[
+        Path | None, typer.Option("--output", "-o", metavar="FILE", help="Where placement.json goes.")
+    ] = None,
+    plot: PlotOption = None,
+    output: PlainFormatOption = Format.TABLE,
+) -> None:
+    """Place experts by their loads; `make` may be left out.
+
+    LOADS holds tokens per layer and expert, of one window or of several, as engines record them.  A ceiling that cannot
+    be met ends with exit code 1; what came nearest is written all the same.
+    """
+    if plot is not None:
+        refuse_unplottable(plot)
+    files = Files(loads=loads, trace=trace, current=current, gpu_speeds=gpu_speeds, gpu_slots=gpu_slots, models=models)
+    asked = asked_of(
+        files,
+        slots=slots,
+        gpus=gpus,
+        nodes=nodes,
+        groups=groups,
+        rule=dispatch,
+        engine=engine,
+        max_imbalance=max_imbalance,
+        max_moves=max_moves,
+        model=model,
+        least_tokens=least_tokens,
+        seed=seed,
+    )
+    placement = _placed(asked, files)
+    if target is not None:
+        write_whole(target, placement_text(placement).encode())
+    if plot is not None:
+        from api.cli.place_plot import plot_placement  # noqa: PLC0415 - compiles and draws
+
+        plot_placement(placement, plot, current=asked.current)
+    if output is Format.JSON:
+        say_json(placement.summary())
+    else:
+        say_placement(placement)
+    if not placement.holds:
+        note(f"mean imbalance {placement.imbalance.mean:.4f} is above the ceiling of {max_imbalance:g}")
+        raise typer.Exit(EXIT_REFUSED)
+
+
+def _placed(asked: Question, files: Files) -> Placement:
+    from placement.pipeline import place  # noqa: PLC0415 - loads compiled code: wrong input is told before that
+
+    with flaws_of(files):
+        return place(asked, version=version("fleetwright"), clock_s=time.perf_counter)

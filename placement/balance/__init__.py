@@ -1,0 +1,38 @@
+"""Copies of experts onto GPUs, for engines that share an expert's tokens evenly among its copies."""
+
+import numpy as np
+
+from placement.arrays import MAX_EXPERTS, Floats, Ints
+from placement.bounds.certified import quick_bound
+from placement.layout import Layout
+from placement.slots import check_room
+
+TOLERANCE = 3e-4  # a layer this near its bound is done
+EFFORT = 2**17  # kicks x slots^2 spent on each layer that is not: 1 kick at 288 slots, 512 at 16
+
+
+def balanced(tokens: Floats, *, layout: Layout, effort: int = EFFORT) -> Ints:
+    """An even placement [layers, slots] for loads [layers, experts].
+
+    `effort` bounds the work on a layer that one search leaves uneven: kicks times slots squared.
+    """
+    from placement.balance.kernel import balance  # noqa: PLC0415 - compiles on import
+    from placement.balance.replicas import room_of  # noqa: PLC0415
+
+    check_room(experts=tokens.shape[1], layout=layout)
+    targets = quick_bound(tokens, layout=layout) * (1 + TOLERANCE)
+    parts = np.ascontiguousarray(tokens / tokens.sum(axis=1, keepdims=True))
+    room, kicks = room_of(layout.slots_of_gpu), effort // layout.slots**2
+    return balance(parts, hottest_first(parts), layout.first_slot, layout.shares, room, targets, kicks)
+
+
+def hottest_first(tokens: Floats) -> Ints:
+    """[layers, experts]: experts by falling load, by rising number among nearly equal ones.
+
+    Sorted are the loads' bits, which order as positive floats do, with the expert's number in the last ones: all keys
+    differ, so any sort gives the same order, and the quickest will do.
+    """
+    experts = np.arange(tokens.shape[1])
+    bits: Ints = tokens.view(np.int64)
+    keys = np.sort(-bits & -MAX_EXPERTS | experts, axis=1)
+    return keys & (MAX_EXPERTS - 1)

@@ -1,0 +1,45 @@
+"""A heap of numbered items by key, greatest on top, in two arrays side by side and a size that the caller keeps."""
+
+from typing import NamedTuple
+
+from fleet.compiled import part
+from placement.arrays import Floats, Ints
+
+
+class Heap(NamedTuple):
+    """Room for as many items as the arrays are long."""
+
+    keys: Floats
+    items: Ints
+
+
+@part
+def push(heap: Heap, size: int, key: float, item: int) -> int:
+    """One more; the new size."""
+    keys, items, at = heap.keys, heap.items, size
+    while at > 0 and key > keys[(at - 1) // 2]:
+        keys[at], items[at] = keys[(at - 1) // 2], items[(at - 1) // 2]
+        at = (at - 1) // 2
+    keys[at], items[at] = key, item
+    return size + 1
+
+
+@part
+def replace_top(heap: Heap, size: int, key: float, item: int) -> None:
+    """Another item, or another key, instead of the top."""
+    keys, items, at, child = heap.keys, heap.items, 0, 1
+    while child < size:
+        if child + 1 < size:
+            child += int(keys[child + 1] > keys[child])  # no branch: it would be guessed wrong half the time
+        if keys[child] <= key:
+            break
+        keys[at], items[at] = keys[child], items[child]
+        at, child = child, 2 * child + 1
+    keys[at], items[at] = key, item
+
+
+@part
+def drop_top(heap: Heap, size: int) -> int:
+    """Take the top away; the new size."""
+    replace_top(heap, size - 1, heap.keys[size - 1], heap.items[size - 1])
+    return size - 1

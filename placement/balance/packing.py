@@ -1,0 +1,124 @@
+"""Copies to GPUs for a start: the most loaded copy first, to the GPU that is neediest.
+
+A GPU's need is the load that it lacks to its fair load, per slot still free.  With equal GPUs this is almost the
+longest-processing-time rule; with GPUs of different speed or memory it leaves the cold copies to those that can carry
+least per slot, where the plain rule fills the fast ones first and has only their slots left too few.
+
+Two copies of one expert never share a GPU.  Where every GPU with room already holds the expert, one swap makes room:
+some copy x moves from a full GPU h to a GPU g with room, and the expert takes its place.  With equal slots n there
+is always such an x: h holds n other experts, g at most n - 2.  With unequal slots there may be none; then the layer is
+laid anew by the rule that proves Gale's and Ryser's condition sufficient: the copies of each expert in turn go to the
+GPUs with most room.
+"""
+
+from typing import NamedTuple
+
+from fleet.compiled import part
+from placement.arrays import Ints
+from placement.balance.heap import Heap, drop_top, push, replace_top
+from placement.balance.state import Layer, settle
+
+
+class Packing(NamedTuple):
+    """Working space."""
+
+    filled: Ints  # [GPUs]: slots taken
+    heap: Heap  # GPUs with free slots
+    aside: Ints  # [GPUs]: those out of the heap for a moment
+    by_load: bool  # the least loaded GPU first, else the neediest
+
+
+@part
+def pack(layer: Layer, copies: Ints, packing: Packing) -> None:
+    """Lay out `copies`, most loaded first."""
+    heap, aside = packing.heap, packing.aside
+    size = 0
+    _clear(layer, packing)
+    for gpu in range(len(layer.shares)):
+        size = push(heap, size, _need(layer, packing, gpu), gpu)
+    for expert in copies:
+        skipped = 0
+        while size > 0 and layer.holds[heap.items[0], expert]:
+            aside[skipped] = heap.items[0]
+            skipped += 1
+            size = drop_top(heap, size)
+        if size > 0:
+            gpu = heap.items[0]
+            _lay(layer, packing, gpu, expert)
+            if _free(layer, packing, gpu) > 0:
+                replace_top(heap, size, _need(layer, packing, gpu), gpu)
+            else:
+                size = drop_top(heap, size)
+        elif not _laid_by_swap(layer, packing, aside[:skipped], expert):
+            _pack_by_room(layer, copies, packing)
+            break
+        for gpu in aside[:skipped]:
+            if _free(layer, packing, gpu) > 0:
+                size = push(heap, size, _need(layer, packing, gpu), gpu)
+    settle(layer)
+
+
+@part
+def _clear(layer: Layer, packing: Packing) -> None:
+    for gpu in range(len(layer.shares)):
+        packing.filled[gpu], layer.carried[gpu] = 0, 0.0
+        for expert in range(len(layer.tokens)):
+            layer.holds[gpu, expert] = False
+
+
+@part
+def _lay(layer: Layer, packing: Packing, gpu: int, expert: int) -> None:
+    layer.expert_at[layer.first[gpu] + packing.filled[gpu]] = expert
+    layer.holds[gpu, expert] = True
+    layer.carried[gpu] += layer.each[expert]
+    packing.filled[gpu] += 1
+
+
+@part
+def _free(layer: Layer, packing: Packing, gpu: int) -> int:
+    return int(layer.first[gpu + 1] - layer.first[gpu] - packing.filled[gpu])
+
+
+@part
+def _need(layer: Layer, packing: Packing, gpu: int) -> float:
+    if packing.by_load:
+        return float(-layer.carried[gpu] / layer.shares[gpu])
+    return float((layer.shares[gpu] - layer.carried[gpu]) / _free(layer, packing, gpu))
+
+
+@part
+def _laid_by_swap(layer: Layer, packing: Packing, with_room: Ints, expert: int) -> bool:
+    """Some copy moves from a full GPU to one with room and leaves its place to `expert`; False if none can."""
+    for full in range(len(layer.shares)):
+        if layer.holds[full, expert] or _free(layer, packing, full) > 0:
+            continue
+        for place in range(layer.first[full], layer.first[full + 1]):
+            moved = layer.expert_at[place]
+            for gpu in with_room:
+                if not layer.holds[gpu, moved]:
+                    _lay(layer, packing, gpu, moved)
+                    layer.expert_at[place] = expert
+                    layer.holds[full, moved], layer.holds[full, expert] = False, True
+                    layer.carried[full] += layer.each[expert] - layer.each[moved]
+                    return True
+    return False
+
+
+@part
+def _pack_by_room(layer: Layer, copies: Ints, packing: Packing) -> None:
+    """Each expert's copies to the GPUs with most free slots: always possible where `replicate` chose the counts."""
+    size, at = 0, 0
+    _clear(layer, packing)
+    for gpu in range(len(layer.shares)):
+        size = push(packing.heap, size, float(_free(layer, packing, gpu)), gpu)
+    while at < len(copies):
+        expert = copies[at]
+        taken = packing.aside[: layer.counts[expert]]
+        for k in range(len(taken)):
+            taken[k] = packing.heap.items[0]
+            size = drop_top(packing.heap, size)
+        for gpu in taken:
+            _lay(layer, packing, gpu, expert)
+            if _free(layer, packing, gpu) > 0:
+                size = push(packing.heap, size, float(_free(layer, packing, gpu)), gpu)
+        at += len(taken)

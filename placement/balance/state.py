@@ -1,0 +1,96 @@
+"""One layer while it is being balanced, as compiled code sees it.
+
+Loads are parts of the layer's tokens, so they add up to 1, and a GPU's fair load is its part of all speed.  A GPU's
+`fill` is what it carries over what is fair; the fullest GPU's fill is the layer's imbalance.  The copies of each GPU
+stand in falling order of load, which is what makes the search for a swap linear in the number of copies.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from fleet.compiled import part
+from placement.arrays import Floats, Ints
+
+Flags = npt.NDArray[np.bool_]
+
+CLEARLY = 1 - 1e-12  # an improvement below this factor is rounding
+
+
+class Layer(NamedTuple):
+    """GPU g's copies stand at the places first[g] up to first[g + 1]."""
+
+    tokens: Floats  # [experts]: part of the layer's tokens
+    counts: Ints  # [experts]: copies
+    each: Floats  # [experts]: tokens per copy
+    expert_at: Ints  # [slots]
+    load_at: Floats  # [slots]: each[expert_at]
+    holds: Flags  # [GPUs, experts]
+    carried: Floats  # [GPUs]
+    shares: Floats  # [GPUs]: fair load
+    first: Ints  # [GPUs + 1]
+
+
+@part
+def fill_of(layer: Layer, gpu: int) -> float:
+    """What a GPU carries over its fair load."""
+    return float(layer.carried[gpu] / layer.shares[gpu])
+
+
+@part
+def fullest(layer: Layer) -> tuple[int, int, float]:
+    """The fullest GPU, the emptiest, and the fill of the former."""
+    full, empty = 0, 0
+    most = least = layer.carried[0] / layer.shares[0]
+    for gpu in range(1, len(layer.shares)):
+        fill = layer.carried[gpu] / layer.shares[gpu]
+        if fill > most:
+            full, most = gpu, fill
+        if fill < least:
+            empty, least = gpu, fill
+    return full, empty, most
+
+
+@part
+def settle(layer: Layer) -> None:
+    """Bring loads, sums and order of all copies in line with what lies where and with the counts."""
+    for gpu in range(len(layer.shares)):
+        layer.carried[gpu] = 0.0
+        for place in range(layer.first[gpu], layer.first[gpu + 1]):
+            layer.load_at[place] = layer.each[layer.expert_at[place]]
+            layer.carried[gpu] += layer.load_at[place]
+            move_to_order(layer, layer.first[gpu], place, place + 1)
+
+
+@part
+def move_to_order(layer: Layer, first: int, place: int, end: int) -> None:
+    """The copy at `place` goes where it belongs among those of its GPU, from `first` up to `end`."""
+    expert_at, load_at = layer.expert_at, layer.load_at
+    expert, load = expert_at[place], load_at[place]
+    while place + 1 < end and load_at[place + 1] > load:
+        expert_at[place], load_at[place] = expert_at[place + 1], load_at[place + 1]
+        place += 1
+    while place > first and load_at[place - 1] < load:
+        expert_at[place], load_at[place] = expert_at[place - 1], load_at[place - 1]
+        place -= 1
+    expert_at[place], load_at[place] = expert, load
+
+
+@part
+def put(layer: Layer, gpu: int, place: int, expert: int) -> None:
+    """A copy of `expert` takes the place of the one there."""
+    layer.holds[gpu, layer.expert_at[place]] = False
+    layer.holds[gpu, expert] = True
+    layer.carried[gpu] += layer.each[expert] - layer.load_at[place]
+    layer.expert_at[place], layer.load_at[place] = expert, layer.each[expert]
+    move_to_order(layer, layer.first[gpu], place, layer.first[gpu + 1])
+
+
+@part
+def place_of(layer: Layer, gpu: int, expert: int) -> int:
+    """Where a GPU's copy of an expert stands; it must have one."""
+    place = layer.first[gpu]
+    while layer.expert_at[place] != expert:
+        place += 1
+    return int(place)

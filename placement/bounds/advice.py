@@ -1,0 +1,83 @@
+"""What more slots would do where the bound itself is poor, and what they would cost in memory.
+
+Every GPU takes one slot more per step, as engines want equally many on each.  A slot holds one expert of every layer,
+so n more slots cost n x layers x expert_bytes on each GPU.
+"""
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from fleet.documents import RuleError
+from placement.arrays import MAX_SLOTS, Floats, Ints
+from placement.bounds.certified import lower_bound
+from placement.dispatch import Dispatch
+from placement.layout import Layout
+
+TARGET = 1.01
+MOST_STEPS = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """How even these slots could at best be."""
+
+    slots: int  # of one layer, on all GPUs
+    bound_mean: float  # over the layers
+    bound_max: float  # of the worst layer
+    layers_above: int  # whose bound is above the target
+    extra_bytes_per_gpu: int  # for all layers, beyond the slots there are
+
+
+@dataclass(frozen=True, eq=False)
+class Advice:
+    """From the slots there are, step by step, until every layer's bound meets the target or steps run out."""
+
+    target: float
+    steps: tuple[Step, ...]
+    slots_of_layer: Ints  # [layers]: the fewest whose bound meets the target, 0 where no step does
+
+    @property
+    def is_needed(self) -> bool:
+        """Whether the slots there are keep the mean over the layers above the target."""
+        return self.steps[0].bound_mean > self.target
+
+    @property
+    def enough(self) -> Step | None:
+        """The first step that brings the mean over the layers to the target."""
+        return next((step for step in self.steps if step.bound_mean <= self.target), None)
+
+
+def redundancy_advice(
+    tokens: Floats,
+    *,
+    layout: Layout,
+    expert_bytes: int,
+    rule: Dispatch = Dispatch.EQUAL,
+    target: float = TARGET,
+    most_steps: int = MOST_STEPS,
+) -> Advice:
+    """For loads [layers, experts]; `expert_bytes`: the weights of one expert of one layer."""
+    RuleError.raise_for(() if target >= 1 else [(("target",), f"must be at least 1, got {target:g}")])
+    layers, experts = tokens.shape
+    enough = np.zeros(layers, dtype=np.int64)
+    steps: list[Step] = []
+    for more in range(most_steps + 1):
+        larger = replace(layout, slots_of_gpu=layout.slots_of_gpu + more)
+        if more and (larger.slots > MAX_SLOTS or int(larger.slots_of_gpu.max()) > experts):
+            break
+        bounds = lower_bound(tokens, layout=larger, rule=rule)
+        met = bounds <= target
+        enough[met & (enough == 0)] = larger.slots
+        steps.append(
+            Step(
+                slots=larger.slots,
+                bound_mean=float(bounds.mean()),
+                bound_max=float(bounds.max()),
+                layers_above=int((~met).sum()),
+                extra_bytes_per_gpu=more * layers * expert_bytes,
+            )
+        )
+        if met.all():
+            break
+    return Advice(target=target, steps=tuple(steps), slots_of_layer=enough)

@@ -1,0 +1,56 @@
+"""The bound that every placement reports: no legal placement of these slots has a fullest GPU below it."""
+
+import numpy as np
+
+from placement.arrays import Floats, Ints
+from placement.dispatch import Dispatch
+from placement.layout import Layout
+from placement.slots import check_room
+
+FEW_SLOTS = 2  # per GPU: replica counts and pairing decide; with more the quick bound is nearly met
+
+
+def lower_bound(tokens: Floats, *, layout: Layout, rule: Dispatch = Dispatch.EQUAL) -> Floats:
+    """[layers]: of the fullest GPU over the even share, by speed, as `placement.imbalance` counts it."""
+    check_room(experts=tokens.shape[1], layout=layout)
+    bounds = quick_bound(tokens, layout=layout, rule=rule)
+    return pair_bound(tokens, layout=layout, proven=bounds) if pairs_up(layout, rule) else bounds
+
+
+def quick_bound(tokens: Floats, *, layout: Layout, rule: Dispatch = Dispatch.EQUAL) -> Floats:
+    """By the hottest copies and their company alone, for any layout and rule."""
+    from placement.bounds.hottest import hottest_bounds  # noqa: PLC0415 - compiled code
+
+    shares, slots, gpus = _kinds(layout)
+    return hottest_bounds(_parts(tokens), shares, slots, gpus, int(rule is Dispatch.EQUAL))
+
+
+def pairs_up(layout: Layout, rule: Dispatch) -> bool:
+    """Whether the bound by pairing holds: even split, GPUs alike, at most two slots on each."""
+    alike = float(layout.speeds.min()) == float(layout.speeds.max())
+    return rule is Dispatch.EQUAL and alike and int(layout.slots_of_gpu.max()) <= FEW_SLOTS
+
+
+def pair_bound(tokens: Floats, *, layout: Layout, proven: Floats) -> Floats:
+    """From a bound already proven up to what replica counts and pairing together allow."""
+    from placement.bounds.pairs import pair_bounds  # noqa: PLC0415 - compiled code
+
+    singles = int((layout.slots_of_gpu == 1).sum())
+    return pair_bounds(_parts(tokens) * layout.gpus, layout.slots, singles, proven)
+
+
+def _parts(tokens: Floats) -> Floats:
+    parts: Floats = np.ascontiguousarray(tokens / tokens.sum(axis=1, keepdims=True), dtype=np.float64)
+    return parts
+
+
+def _kinds(layout: Layout) -> tuple[Floats, Ints, Ints]:
+    """GPUs that are alike, as one: their share of all speed, their slots, how many they are."""
+    found: dict[tuple[float, int], int] = {}
+    for kind in zip(layout.shares.tolist(), layout.slots_of_gpu.tolist(), strict=True):
+        found[kind] = found.get(kind, 0) + 1
+    return (
+        np.array([share for share, _ in found]),
+        np.array([slots for _, slots in found], dtype=np.int64),
+        np.array(list(found.values()), dtype=np.int64),
+    )

@@ -1,0 +1,88 @@
+"""How uneven the loaded placement is now, will be, and when that calls for moving copies.
+
+The next windows' loads are drawn around their forecast: as the fullest GPU counts, loads that scatter make a placement
+less even than their mean does, so the imbalance of the forecast alone would be too low.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from fleet.documents import RuleError
+from placement.arrays import Floats, Ints
+from placement.dispatch import Dispatch
+from placement.drift.forecast import Forecast, forecast
+from placement.imbalance import imbalance
+from placement.layout import Layout
+
+DRAWS = 32
+LOW, HIGH = 0.1, 0.9
+
+
+@dataclass(frozen=True, slots=True)
+class Expected:
+    """Mean imbalance over layers in one window to come."""
+
+    mean: float
+    low: float  # one draw in ten is lower
+    high: float  # and one in ten higher
+    part_above: float  # of the draws above the level that calls for acting
+
+
+@dataclass(frozen=True, slots=True)
+class Staleness:
+    """Of the placement now loaded."""
+
+    now: float  # mean imbalance in the last window
+    expected: tuple[Expected, ...]  # in each of the next windows
+    act_above: float
+    act_in: int | None  # windows until the mean draw is above `act_above`: 0 is now; None: not foreseen
+    act_in_earliest: int | None  # until one draw in ten is
+    act_in_latest: int | None  # until nine in ten are
+    forecast: Forecast
+
+
+def staleness(
+    expert_of_slot: Ints,
+    windows: Floats,
+    *,
+    layout: Layout,
+    rule: Dispatch = Dispatch.EQUAL,
+    act_above: float,
+    ahead: int = 4,
+    seed: int = 0,
+) -> Staleness:
+    """Of a placement [layers, slots], from tokens [windows, layers, experts], oldest first."""
+    if not act_above >= 1:
+        raise RuleError([(("act_above",), f"must be at least 1, got {act_above:g}")])
+    foreseen = forecast(windows, ahead=ahead)
+    now = imbalance(expert_of_slot, windows[-1], layout=layout, rule=rule).mean
+    drawn = foreseen.drawn(np.random.default_rng(seed), draws=DRAWS)
+    values = _means(expert_of_slot, drawn, layout, rule)
+    low, high = np.quantile(values, (LOW, HIGH), axis=0)
+    means, above = values.mean(axis=0), (values > act_above).mean(axis=0)
+    return Staleness(
+        now=now,
+        expected=tuple(
+            Expected(*(float(figure) for figure in window)) for window in zip(means, low, high, above, strict=True)
+        ),
+        act_above=act_above,
+        act_in=_first_above(now, means, act_above),
+        act_in_earliest=_first_above(now, high, act_above),
+        act_in_latest=_first_above(now, low, act_above),
+        forecast=foreseen,
+    )
+
+
+def _means(expert_of_slot: Ints, drawn: Floats, layout: Layout, rule: Dispatch) -> Floats:
+    """[draws, windows]: mean imbalance over layers."""
+    draws, ahead, layers, experts = drawn.shape
+    placed = np.tile(expert_of_slot, (draws * ahead, 1))
+    per_row = imbalance(placed, drawn.reshape(-1, experts), layout=layout, rule=rule).per_layer
+    means: Floats = per_row.reshape(draws, ahead, layers).mean(axis=2)
+    return means
+
+
+def _first_above(now: float, coming: Floats, level: float) -> int | None:
+    above = np.flatnonzero(np.array([now, *coming]) > level)
+    return int(above[0]) if len(above) else None

@@ -1,0 +1,103 @@
+"""A new placement with its GPUs renamed so that most copies already lie where they belong.
+
+In each layer the plan's GPU g becomes GPU p(g), with p the permutation that keeps most copies,
+
+    max over p of  sum over g of |plan(g) & loaded(p(g))|,
+
+among those that change nothing that was planned.  With equal split and no regard for traffic, these are the exchanges
+of GPUs of one speed and one number of slots.  Where nodes count, whole nodes alike in their GPUs and in their place in
+the network are exchanged, and GPUs within a node.  SGLang's nearest rule prefers a node's first copy by slot, so under
+it GPUs that share an expert with another of their node keep their place within the node.
+"""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from fleet.documents import RuleError
+from placement.arrays import Floats, Ints
+from placement.dispatch import Dispatch
+from placement.layout import Layout
+from placement.migration.moves import in_kept_slots, overlaps
+
+
+def relabelled(
+    plan: Ints,
+    current: Ints,
+    *,
+    layout: Layout,
+    rule: Dispatch = Dispatch.EQUAL,
+    keep_nodes: bool = False,
+    place_of_node: Sequence[int] | None = None,
+) -> Ints:
+    """The plan under other names.  `keep_nodes`: for plans that weighed traffic; nodes with equal places may change."""
+    if place_of_node is not None and len(place_of_node) != layout.nodes:
+        message = f"must be one number per node ({layout.nodes}), got {len(place_of_node)}"
+        raise RuleError([(("place_of_node",), message)])
+    shared = overlaps(plan, current, layout=layout)
+    if rule is Dispatch.EQUAL and not keep_nodes:
+        kinds = [(float(speed), int(slots)) for speed, slots in zip(layout.speeds, layout.slots_of_gpu, strict=True)]
+        renamed = _assigned(shared, np.array([[one == other for other in kinds] for one in kinds]))
+    else:
+        fixed = _sharing(plan, layout) if rule is Dispatch.NEAREST else np.zeros((len(plan), layout.gpus), dtype=bool)
+        renamed = _by_node(shared, fixed, layout, place_of_node or [0] * layout.nodes)
+    return in_kept_slots(_renamed(plan, renamed, layout), current, layout=layout)
+
+
+def _assigned(kept: Floats, allowed: np.typing.NDArray[np.bool_]) -> Ints:
+    """[layers, n]: for each row the column; `kept` [layers, n, n] to be most, `allowed` broadcasts to it."""
+    from placement.migration.assignment import assigned  # noqa: PLC0415 - compiles on import
+
+    forbidden = kept.max() * kept.shape[1] + 1.0
+    return assigned(np.ascontiguousarray(np.where(allowed, kept.max() - kept, forbidden)))
+
+
+def _by_node(shared: Floats, fixed: np.typing.NDArray[np.bool_], layout: Layout, places: Sequence[int]) -> Ints:
+    """[layers, GPUs]: the new number of each GPU of the plan."""
+    layers = np.arange(len(shared))
+    members = [np.flatnonzero(layout.node_of_gpu == node) for node in range(layout.nodes)]
+    shapes = [
+        (places[node], layout.speeds[gpus].tolist(), layout.slots_of_gpu[gpus].tolist())
+        for node, gpus in enumerate(members)
+    ]
+    alike = np.array([[one == other for other in shapes] for one in shapes])
+    kept = np.zeros((len(shared), layout.nodes, layout.nodes))
+    within: dict[tuple[int, int], Ints] = {}
+    for node, other in np.argwhere(alike).tolist():
+        rows, columns = members[node], members[other]
+        part = shared[:, rows[:, np.newaxis], columns]
+        within[node, other] = _assigned(part, _exchangeable(rows, fixed, layout))
+        kept[:, node, other] = np.take_along_axis(part, within[node, other][:, :, np.newaxis], axis=2).sum(axis=(1, 2))
+    node_of = _assigned(kept, alike)
+    renamed = np.empty((len(shared), layout.gpus), dtype=np.int64)
+    for (node, other), inner in within.items():
+        chosen = layers[node_of[:, node] == other]
+        renamed[chosen[:, np.newaxis], members[node]] = members[other][inner[chosen]]
+    return renamed
+
+
+def _exchangeable(rows: Ints, fixed: np.typing.NDArray[np.bool_], layout: Layout) -> np.typing.NDArray[np.bool_]:
+    """[layers, n, n]: which place within its node each GPU may take."""
+    speeds, slots = layout.speeds[rows], layout.slots_of_gpu[rows]
+    alike = (speeds[:, np.newaxis] == speeds) & (slots[:, np.newaxis] == slots)
+    held = fixed[:, rows, np.newaxis] | fixed[:, np.newaxis, rows]
+    allowed: np.typing.NDArray[np.bool_] = np.where(held, np.eye(len(rows), dtype=bool), alike)
+    return allowed
+
+
+def _sharing(plan: Ints, layout: Layout) -> np.typing.NDArray[np.bool_]:
+    """[layers, GPUs]: whether a GPU of its node holds an expert that it holds too."""
+    shared = overlaps(plan, plan, layout=layout)
+    near = layout.node_of_gpu[:, np.newaxis] == layout.node_of_gpu
+    np.fill_diagonal(near, val=False)
+    sharing: np.typing.NDArray[np.bool_] = ((shared > 0) & near).any(axis=2)
+    return sharing
+
+
+def _renamed(plan: Ints, renamed: Ints, layout: Layout) -> Ints:
+    """What lay on each GPU of the plan, laid on the GPU that bears its new number."""
+    result = np.empty_like(plan)
+    within = np.arange(layout.slots) - layout.first_slot[layout.gpu_of_slot]
+    slots = layout.first_slot[renamed[:, layout.gpu_of_slot]] + within
+    np.put_along_axis(result, slots, plan, axis=1)
+    return result

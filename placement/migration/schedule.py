@@ -1,0 +1,178 @@
+"""When each copy moves, within what links may carry beside serving.
+
+Batches go one after another, each in one layer, as engines put layers in.  A batch's copies travel at once, so it lasts
+as long as its busiest link:
+
+    seconds = max over GPU and node links, each way, of  bytes over that link / (bandwidth * share).
+
+Copies between nodes load both nodes' uplinks; each comes from a live copy, of the same node if there is one, of the GPU
+with least to send.  The next batch is the one, among the layers' next, that makes the layer most even per second, taken
+with those after it in its layer while these raise that average, so that a poor first step does not hide a good second.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from fleet.documents import RuleError
+from placement.arrays import Floats, Ints
+from placement.dispatch import Dispatch
+from placement.imbalance import imbalance
+from placement.layout import Layout
+from placement.migration.steps import Step, steps_of_layer
+
+GB = 1e9
+
+
+@dataclass(frozen=True, slots=True)
+class Links:
+    """What a GPU and a node send or receive at most, each way, and how much of it moves may take."""
+
+    gpu_gb_per_s: float
+    node_gb_per_s: float  # all uplinks of a node together
+    share: float = 0.25  # of each link; the rest serves
+
+    def __post_init__(self) -> None:
+        RuleError.raise_for(
+            ((name,), f"must be above 0, got {getattr(self, name):g}")
+            for name in ("gpu_gb_per_s", "node_gb_per_s")
+            if not getattr(self, name) > 0
+        )
+        if not 0 < self.share <= 1:
+            raise RuleError([(("share",), f"must be above 0 and at most 1, got {self.share:g}")])
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """Copies of one layer that travel together and are put in at its end."""
+
+    layer: int  # row of the placement
+    start_s: float
+    end_s: float
+    slots: tuple[int, ...]  # that change
+    experts: tuple[int, ...]  # what each holds afterwards
+    sources: tuple[int, ...]  # the GPU that each comes from; its own where it only changes slot
+    beside: bool  # needs room beside what is served: see `steps`
+    mean_imbalance: float  # over all layers, after the batch
+
+
+@dataclass(frozen=True, slots=True)
+class Schedule:
+    """All batches, in order."""
+
+    batches: tuple[Batch, ...]
+    moved_bytes: float
+
+    @property
+    def duration_s(self) -> float:
+        """From the first batch's start to the last one's end."""
+        return self.batches[-1].end_s if self.batches else 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class _Timed:
+    step: Step
+    sources: tuple[int, ...]
+    seconds: float
+    gain: float  # imbalance taken off the layer
+    copies: int
+
+
+def scheduled(
+    before: Ints,
+    after: Ints,
+    tokens: Floats,
+    *,
+    layout: Layout,
+    rule: Dispatch = Dispatch.EQUAL,
+    expert_bytes: float,
+    links: Links,
+    copies_per_batch: int = 8,
+) -> Schedule:
+    """From one placement [layers, slots] to another whose kept copies keep their slots."""
+    if not expert_bytes > 0:
+        raise RuleError([(("expert_bytes",), f"must be above 0, got {expert_bytes:g}")])
+    if copies_per_batch < 1:
+        raise RuleError([(("copies_per_batch",), f"must be at least 1, got {copies_per_batch}")])
+    even = imbalance(before, tokens, layout=layout, rule=rule).per_layer
+    waiting = []
+    for layer in range(len(before)):
+        steps = steps_of_layer(
+            before[layer], after[layer], tokens[layer], layout=layout, rule=rule, most_copies=copies_per_batch
+        )
+        waiting.append(
+            _timed(
+                steps,
+                before[layer],
+                after[layer],
+                float(even[layer]),
+                layout=layout,
+                expert_bytes=expert_bytes,
+                links=links,
+            )
+        )
+    return _in_order(waiting, after, even.copy(), expert_bytes)
+
+
+def _in_order(waiting: list[list[_Timed]], after: Ints, even: Floats, expert_bytes: float) -> Schedule:
+    batches: list[Batch] = []
+    clock_s, copies = 0.0, 0
+    while any(waiting):
+        layer = max((at for at, steps in enumerate(waiting) if steps), key=lambda at: (_rate(waiting[at]), -at))
+        timed = waiting[layer].pop(0)
+        even[layer] = timed.step.imbalance
+        experts = tuple(int(after[layer, slot]) for slot in timed.step.slots)
+        end_s = clock_s + timed.seconds
+        batches.append(
+            Batch(
+                layer, clock_s, end_s, timed.step.slots, experts, timed.sources, timed.step.beside, float(even.mean())
+            )
+        )
+        clock_s, copies = end_s, copies + timed.copies
+    return Schedule(tuple(batches), copies * expert_bytes)
+
+
+def _rate(steps: list[_Timed]) -> float:
+    """The best gain per second over the next steps, from one to all; free ones first."""
+    gains, seconds = np.cumsum([step.gain for step in steps]), np.cumsum([step.seconds for step in steps])
+    return float((gains / np.maximum(seconds, 1e-12)).max())
+
+
+def _timed(
+    steps: list[Step], before: Ints, after: Ints, even: float, *, layout: Layout, expert_bytes: float, links: Links
+) -> list[_Timed]:
+    row, timed = before.copy(), []
+    for step in steps:
+        sources, sent = _sources(step, row, after, layout)
+        seconds = _seconds(sent, expert_bytes, links)
+        timed.append(_Timed(step, sources, seconds, even - step.imbalance, len(step.copies)))
+        row[list(step.slots)] = after[list(step.slots)]
+        even = step.imbalance
+    return timed
+
+
+def _sources(step: Step, row: Ints, after: Ints, layout: Layout) -> tuple[tuple[int, ...], Ints]:
+    """Where each copy comes from, and copies over links: [4, GPUs], GPU out and in, node out and in."""
+    sent = np.zeros((4, layout.gpus), dtype=np.int64)
+    sources = []
+    for slot in step.slots:
+        gpu = int(layout.gpu_of_slot[slot])
+        if slot not in step.copies:
+            sources.append(gpu)
+            continue
+        node = layout.node_of_gpu[gpu]
+        holders = layout.gpu_of_slot[row == after[slot]]
+        far = layout.node_of_gpu[holders] != node
+        source = int(holders[np.lexsort((holders, sent[0, holders], far))[0]])
+        sent[0, source] += 1
+        sent[1, gpu] += 1
+        if layout.node_of_gpu[source] != node:
+            sent[2, layout.node_of_gpu[source]] += 1
+            sent[3, node] += 1
+        sources.append(source)
+    return tuple(sources), sent
+
+
+def _seconds(sent: Ints, expert_bytes: float, links: Links) -> float:
+    slowest = max(sent[:2].max() / links.gpu_gb_per_s, sent[2:].max() / links.node_gb_per_s)
+    return float(slowest * expert_bytes / GB / links.share)

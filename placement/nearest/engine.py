@@ -1,0 +1,169 @@
+"""What a placement really makes each GPU carry once SGLang has loaded it, and the same evened out.
+
+Rule `nearest` says what a far GPU's choice is on average.  SGLang 0.5.23 makes that choice once for each GPU, in whole
+numbers and by a fixed seed (placement.nearest.choices), so the loads of a map are known exactly: `engine_loads`.
+`evened_for_engine` takes them for what they are.  First it picks the nodes of experts with several copies so that what
+is drawn for them is even (placement.nearest.dealing), then it packs anew without changing a draw
+(placement.nearest.evening): experts of one copy have none, and a copy alone on its node keeps its place among its
+expert's copies while it stays there.
+
+Draws run on from layer to layer, through dense layers too, for which the map holds `placement.slots.contiguous`
+(placement.formats writes that).  `layers` are the rows' numbers in the whole model; without them it has no dense layer.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from enum import StrEnum
+
+import numpy as np
+
+from fleet.documents import Flaw, RuleError
+from placement.arrays import MAX_LAYERS, Floats, Ints
+from placement.imbalance import Imbalance
+from placement.layout import Layout
+from placement.nearest.draws import Words, words
+from placement.nearest.plans import ROUNDS, TOLERANCE
+from placement.slots import check_slots, contiguous
+
+FIRST_WORDS = 1 << 18  # four times as many while they do not suffice
+
+
+class Draws(StrEnum):
+    """Whose draws a GPU's choices come from."""
+
+    OWN = "own"  # of a map loaded from a file
+    SHARED = "shared"  # of a map that rebalancing brought in; its copies are taken to be listed by slot
+
+
+def engine_choices(
+    expert_of_slot: Ints,
+    *,
+    experts: int,
+    layout: Layout,
+    layers: Sequence[int] | None = None,
+    draws: Draws = Draws.OWN,
+) -> Ints:
+    """[layers, experts, GPUs]: the slot to which each GPU sends the tokens it has for an expert."""
+    numbers = _checked(expert_of_slot, experts=experts, layout=layout, layers=layers)
+    return _choices(_whole(expert_of_slot, experts, layout, numbers), experts, layout, draws)[numbers]
+
+
+def engine_loads(
+    expert_of_slot: Ints,
+    tokens: Floats,
+    *,
+    layout: Layout,
+    layers: Sequence[int] | None = None,
+    draws: Draws = Draws.OWN,
+) -> Floats:
+    """[layers, GPUs]: tokens that each GPU computes, when all GPUs have as many for each expert."""
+    numbers = _checked(expert_of_slot, experts=tokens.shape[1], layout=layout, layers=layers)
+    rows = _whole(expert_of_slot, tokens.shape[1], layout, numbers)
+    weights = _weights(rows, _whole_tokens(tokens, numbers), layout, draws)[numbers]
+    loads: Floats = np.add.reduceat(weights, layout.first_slot[:-1], axis=1)
+    return loads
+
+
+def engine_imbalance(
+    expert_of_slot: Ints,
+    tokens: Floats,
+    *,
+    layout: Layout,
+    layers: Sequence[int] | None = None,
+    draws: Draws = Draws.OWN,
+) -> Imbalance:
+    """The same as `placement.imbalance`, of what the engine does instead of what it does on average."""
+    loads = engine_loads(expert_of_slot, tokens, layout=layout, layers=layers, draws=draws)
+    even = tokens.sum(axis=1, keepdims=True) * layout.shares
+    return Imbalance((loads / even).max(axis=1))
+
+
+def evened_for_engine(
+    expert_of_slot: Ints,
+    tokens: Floats,
+    *,
+    layout: Layout,
+    layers: Sequence[int] | None = None,
+    draws: Draws = Draws.OWN,
+) -> Ints:
+    """[layers, slots]: as many copies of each expert as before, laid so that what the engine makes of them is even.
+
+    Never worse on the mean than what was given; where it would be, that comes back.
+    """
+    experts = tokens.shape[1]
+    numbers = _checked(expert_of_slot, experts=experts, layout=layout, layers=layers)
+    from placement.nearest.dealing import dealt  # noqa: PLC0415  # compiles when first used
+    from placement.nearest.evening import evened  # noqa: PLC0415  # as well
+
+    rows, loads = _whole(expert_of_slot, experts, layout, numbers), _whole_tokens(tokens, numbers)
+    rows = _enough(
+        lambda drawn: dealt(rows, loads, layout.gpu_of_slot, layout.node_of_gpu, drawn, draws is Draws.SHARED)
+    )
+    found = evened(
+        loads,
+        rows,
+        _weights(rows, loads, layout, draws),
+        layout.gpu_of_slot,
+        layout.node_of_gpu,
+        layout.first_slot,
+        layout.shares,
+        TOLERANCE,
+        ROUNDS,
+    )
+    before = engine_imbalance(expert_of_slot, tokens, layout=layout, layers=layers, draws=draws).mean
+    after = engine_imbalance(found[numbers], tokens, layout=layout, layers=layers, draws=draws).mean
+    return found[numbers] if after < before else np.array(expert_of_slot)
+
+
+def _weights(rows: Ints, tokens: Floats, layout: Layout, draws: Draws) -> Floats:
+    """[layers, slots]: tokens of each copy."""
+    layers, experts = tokens.shape
+    chosen = _choices(rows, experts, layout, draws) + (np.arange(layers) * layout.slots)[:, np.newaxis, np.newaxis]
+    senders = np.bincount(chosen.ravel(), minlength=layers * layout.slots).reshape(layers, layout.slots)
+    weights: Floats = senders / layout.gpus * np.take_along_axis(tokens, rows, axis=1)
+    return weights
+
+
+def _choices(rows: Ints, experts: int, layout: Layout, draws: Draws) -> Ints:
+    from placement.nearest.choices import chosen  # noqa: PLC0415  # compiles when first used
+
+    return _enough(
+        lambda drawn: chosen(rows, layout.gpu_of_slot, layout.node_of_gpu, experts, drawn, draws is Draws.SHARED)
+    )
+
+
+def _enough(drawing: Callable[[Words], Ints]) -> Ints:
+    """What is drawn with as many words as it takes."""
+    count = FIRST_WORDS
+    while (found := drawing(words(count))).flat[0] < 0:
+        count *= 4
+    return found
+
+
+def _whole(expert_of_slot: Ints, experts: int, layout: Layout, numbers: Ints) -> Ints:
+    """The map as the engine reads it, up to the last MoE layer: later rows change nothing."""
+    rows = contiguous(layers=int(numbers[-1]) + 1, experts=experts, layout=layout)
+    rows[numbers] = expert_of_slot
+    return rows
+
+
+def _whole_tokens(tokens: Floats, numbers: Ints) -> Floats:
+    rows = np.zeros((int(numbers[-1]) + 1, tokens.shape[1]))
+    rows[numbers] = tokens
+    return rows
+
+
+def _checked(expert_of_slot: Ints, *, experts: int, layout: Layout, layers: Sequence[int] | None) -> Ints:
+    """The rows' numbers in the whole model."""
+    numbers = np.arange(len(expert_of_slot)) if layers is None else np.array(layers, dtype=np.int64)
+    RuleError.raise_for(_flaws(layout, numbers, len(expert_of_slot)))
+    check_slots(expert_of_slot, experts=experts, layout=layout)
+    return numbers
+
+
+def _flaws(layout: Layout, numbers: Ints, rows: int) -> Iterator[Flaw]:
+    if not layout.is_even:
+        yield ("layout",), "must have as many slots on every GPU and as many GPUs on every node, as SGLang has"
+    if len(numbers) != rows or rows < 1:
+        yield ("layers",), f"must be one number per row ({rows}), got {len(numbers)}"
+    elif numbers[0] < 0 or numbers[-1] >= MAX_LAYERS or (np.diff(numbers) < 1).any():
+        yield ("layers",), f"must rise from row to row, from 0 to {MAX_LAYERS - 1}"

@@ -1,0 +1,176 @@
+"""Local search on the fullest GPU: swap two slots, else give a slot to another expert.
+
+A swap is plain when neither expert's shares change by it: one of a single copy, or a copy alone on its node that stays
+there or goes to another node of the same size without one, or any copy that stays on a node where all of them lie.
+Plain swaps change two numbers, so all of them are looked at and the best is made.  Only where none helps are the others
+tried, each by doing it and looking.
+"""
+
+from fleet.compiled import part
+from placement.nearest.state import Ground, Layer, fullest, on_gpu, on_node, put, reshare, spread, take
+
+LEAST_GAIN = 1e-9  # of a GPU's even load; less is rounding
+NEAR = 2e-3  # over even: nearer than this only plain swaps are tried
+
+
+@part
+def _is_plain(layer: Layer, ground: Ground, slot: int, gpu: int) -> bool:
+    """Whether what lies in a slot can go to a GPU without any share changing."""
+    expert, node = layer.expert_of_slot[slot], ground.node_of_gpu[gpu]
+    if layer.copies[expert] == 1:
+        return True
+    here = ground.node_of_gpu[ground.gpu_of_slot[slot]]
+    beside = on_node(layer, ground, expert, here)
+    if beside == 1:
+        return node == here or (ground.roams and on_node(layer, ground, expert, node) == 0)
+    all_here = beside == layer.copies[expert]
+    return ground.roams and all_here and node == here and not on_gpu(layer, ground, expert, gpu)
+
+
+@part
+def _exchange(layer: Layer, ground: Ground, slot: int, other: int) -> None:
+    """A plain swap: each copy keeps its weight."""
+    weight, other_weight = layer.weights[slot], layer.weights[other]
+    expert, there = layer.expert_of_slot[slot], layer.expert_of_slot[other]
+    take(layer, ground, slot)
+    take(layer, ground, other)
+    put(layer, expert, other)
+    put(layer, there, slot)
+    layer.weights[slot], layer.weights[other] = other_weight, weight
+    layer.loads[ground.gpu_of_slot[slot]] += other_weight
+    layer.loads[ground.gpu_of_slot[other]] += weight
+
+
+@part
+def _swapped_plainly(layer: Layer, ground: Ground, gpu: int) -> bool:
+    """Make the plain swap that leaves the busier of its two GPUs least busy."""
+    even, load = ground.even[gpu], layer.loads[gpu]
+    best, best_slot, best_other = load / even - LEAST_GAIN, -1, -1
+    for other_gpu in range(len(layer.loads)):
+        other_even, other_load = ground.even[other_gpu], layer.loads[other_gpu]
+        least, most = load - best * even, best * other_even - other_load  # tokens to move
+        if least >= most:
+            continue
+        for slot in range(ground.first_slot[gpu], ground.first_slot[gpu + 1]):
+            for other in range(ground.first_slot[other_gpu], ground.first_slot[other_gpu + 1]):
+                moved = layer.weights[slot] - layer.weights[other]
+                if (
+                    least < moved < most
+                    and _is_plain(layer, ground, slot, other_gpu)
+                    and _is_plain(layer, ground, other, gpu)
+                ):
+                    best = max((load - moved) / even, (other_load + moved) / other_even)
+                    best_slot, best_other = slot, other
+                    least, most = load - best * even, best * other_even - other_load
+    if best_slot < 0:
+        return False
+    _exchange(layer, ground, best_slot, best_other)
+    return True
+
+
+@part
+def _swapped(layer: Layer, ground: Ground, gpu: int) -> bool:
+    """Make the first swap of any kind that helps."""
+    for slot in range(ground.first_slot[gpu], ground.first_slot[gpu + 1]):
+        for other in range(len(layer.weights)):
+            other_gpu, expert, there = (
+                ground.gpu_of_slot[other],
+                layer.expert_of_slot[slot],
+                layer.expert_of_slot[other],
+            )
+            if layer.weights[other] >= layer.weights[slot] or layer.copies[expert] + layer.copies[there] == 2:
+                continue
+            if on_gpu(layer, ground, expert, other_gpu) or on_gpu(layer, ground, there, gpu):
+                continue
+            before, busy = spread(layer, ground), layer.loads[gpu] / ground.even[gpu]
+            swap(layer, ground, slot, other)
+            if _is_better(layer, ground, before, busy):
+                return True
+            swap(layer, ground, slot, other)
+    return False
+
+
+@part
+def swap(layer: Layer, ground: Ground, slot: int, other: int) -> None:
+    """What lies in two slots, whatever it does to shares."""
+    expert, there = layer.expert_of_slot[slot], layer.expert_of_slot[other]
+    take(layer, ground, slot)
+    take(layer, ground, other)
+    put(layer, expert, other)
+    put(layer, there, slot)
+    reshare(layer, ground, expert)
+    reshare(layer, ground, there)
+
+
+@part
+def _given(layer: Layer, ground: Ground, gpu: int) -> bool:
+    """Give one expert's spare copy's slot to another: here to a lighter one, or elsewhere to one that lies here."""
+    experts = len(layer.copies)
+    for slot in range(ground.first_slot[gpu], ground.first_slot[gpu + 1]):
+        expert = layer.expert_of_slot[slot]
+        if layer.copies[expert] > 1:
+            for taker in range(experts):
+                if ground.tokens[taker] < layer.weights[slot] * (layer.copies[taker] + 1) and _gave(
+                    layer, ground, slot, taker, gpu
+                ):
+                    return True
+        for other in range(len(layer.weights)):
+            if layer.copies[layer.expert_of_slot[other]] > 1 and _gave(layer, ground, other, expert, gpu):
+                return True
+    return False
+
+
+@part
+def _gave(layer: Layer, ground: Ground, slot: int, taker: int, gpu: int) -> bool:
+    """Whether the slot is the taker's now, because that helped the GPU that is fullest."""
+    if on_gpu(layer, ground, taker, ground.gpu_of_slot[slot]):
+        return False
+    giver = layer.expert_of_slot[slot]
+    before, busy = spread(layer, ground), layer.loads[gpu] / ground.even[gpu]
+    give(layer, ground, slot, giver, taker)
+    if _is_better(layer, ground, before, busy):
+        return True
+    give(layer, ground, slot, taker, giver)
+    return False
+
+
+@part
+def give(layer: Layer, ground: Ground, slot: int, giver: int, taker: int) -> None:
+    """The slot of one expert to another."""
+    take(layer, ground, slot)
+    put(layer, taker, slot)
+    reshare(layer, ground, giver)
+    reshare(layer, ground, taker)
+
+
+@part
+def _is_better(layer: Layer, ground: Ground, before: float, busy: float) -> bool:
+    """All GPUs are below what the fullest was, or one is as full as that but the whole is more even."""
+    gpu = fullest(layer, ground)
+    now = layer.loads[gpu] / ground.even[gpu]
+    if now < busy - LEAST_GAIN:
+        return True
+    return now <= busy and spread(layer, ground) < before * (1.0 - LEAST_GAIN)
+
+
+@part
+def even_out(layer: Layer, ground: Ground, tolerance: float, rounds: int) -> None:
+    """By plain swaps only: every copy keeps its weight."""
+    for _ in range(rounds):
+        gpu = fullest(layer, ground)
+        if layer.loads[gpu] <= ground.even[gpu] * (1.0 + tolerance) or not _swapped_plainly(layer, ground, gpu):
+            return
+
+
+@part
+def improve(layer: Layer, ground: Ground, tolerance: float, rounds: int) -> None:
+    """Until the fullest GPU is within `tolerance` of even, or nothing worth its time helps it any more."""
+    for _ in range(rounds):
+        gpu = fullest(layer, ground)
+        busy = layer.loads[gpu] / ground.even[gpu]
+        if busy <= 1.0 + tolerance:
+            return
+        if _swapped_plainly(layer, ground, gpu):
+            continue
+        if busy <= 1.0 + NEAR or not (_swapped(layer, ground, gpu) or _given(layer, ground, gpu)):
+            return

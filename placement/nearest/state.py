@@ -1,0 +1,139 @@
+"""One layer while it is being planned for rule `nearest`: where copies lie, what each carries, what each GPU carries.
+
+A copy's share depends on where all copies of its expert lie (placement.dispatch), so a change of one slot changes what
+other GPUs carry.  `reshare` is the one place that follows this; everything else moves slots and calls it.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from fleet.compiled import part
+from placement.arrays import Floats, Ints
+from placement.dispatch import NEAREST, shares_of_copies
+
+
+class Ground(NamedTuple):
+    """What stays: the layout as arrays, and the loads of one layer."""
+
+    gpu_of_slot: Ints
+    node_of_gpu: Ints
+    first_slot: Ints
+    roams: bool  # whether a copy alone on its node may go to any node without one and keep its share
+    tokens: Floats  # [experts]
+    even: Floats  # [GPUs]: tokens of each when all are equally busy
+
+
+class Layer(NamedTuple):
+    """What changes."""
+
+    expert_of_slot: Ints
+    copies: Ints  # [experts]
+    slots_of: Ints  # [experts, most copies]: rising, the first `copies` of each row
+    weights: Floats  # [slots]: tokens of each copy
+    loads: Floats  # [GPUs]
+
+
+@part
+def empty_layer(ground: Ground) -> Layer:
+    """Nothing in any slot."""
+    slots, gpus, experts = len(ground.gpu_of_slot), len(ground.node_of_gpu), len(ground.tokens)
+    return Layer(
+        np.full(slots, -1),
+        np.zeros(experts, np.int64),
+        np.zeros((experts, gpus + 1), np.int64),
+        np.zeros(slots),
+        np.zeros(gpus),
+    )
+
+
+@part
+def put(layer: Layer, expert: int, slot: int) -> None:
+    """Lay a copy there, without sharing out anew."""
+    row, at = layer.slots_of[expert], layer.copies[expert]
+    while at > 0 and row[at - 1] > slot:
+        row[at] = row[at - 1]
+        at -= 1
+    row[at] = slot
+    layer.copies[expert] += 1
+    layer.expert_of_slot[slot] = expert
+
+
+@part
+def take(layer: Layer, ground: Ground, slot: int) -> None:
+    """Take what lies there away with what it carries, without sharing out anew."""
+    expert = layer.expert_of_slot[slot]
+    row, last, at = layer.slots_of[expert], layer.copies[expert] - 1, 0
+    while row[at] != slot:
+        at += 1
+    while at < last:
+        row[at] = row[at + 1]
+        at += 1
+    layer.copies[expert] = last
+    layer.loads[ground.gpu_of_slot[slot]] -= layer.weights[slot]
+    layer.weights[slot] = 0.0
+    layer.expert_of_slot[slot] = -1
+
+
+@part
+def reshare(layer: Layer, ground: Ground, expert: int) -> None:
+    """Share an expert's tokens among its copies as they lie now."""
+    slots = layer.slots_of[expert, : layer.copies[expert]]
+    shares = np.empty(len(slots))
+    shares_of_copies(slots, ground.gpu_of_slot, ground.node_of_gpu, NEAREST, shares)
+    for c in range(len(slots)):
+        slot = slots[c]
+        tokens = ground.tokens[expert] * shares[c]
+        layer.loads[ground.gpu_of_slot[slot]] += tokens - layer.weights[slot]
+        layer.weights[slot] = tokens
+
+
+@part
+def on_gpu(layer: Layer, ground: Ground, expert: int, gpu: int) -> bool:
+    """Whether a copy lies there."""
+    found = False
+    for c in range(layer.copies[expert]):
+        found |= ground.gpu_of_slot[layer.slots_of[expert, c]] == gpu
+    return found
+
+
+@part
+def on_node(layer: Layer, ground: Ground, expert: int, node: int) -> int:
+    """How many copies lie there."""
+    found = 0
+    for c in range(layer.copies[expert]):
+        if ground.node_of_gpu[ground.gpu_of_slot[layer.slots_of[expert, c]]] == node:
+            found += 1
+    return found
+
+
+@part
+def fullest(layer: Layer, ground: Ground) -> int:
+    """The GPU that everything waits for."""
+    found = 0
+    for gpu in range(1, len(layer.loads)):
+        if layer.loads[gpu] * ground.even[found] > layer.loads[found] * ground.even[gpu]:
+            found = gpu
+    return found
+
+
+@part
+def spread(layer: Layer, ground: Ground) -> float:
+    """Sum of squares of how busy each GPU is: falls with every step towards even loads, near the top or not."""
+    total = 0.0
+    for gpu in range(len(layer.loads)):
+        total += layer.loads[gpu] * layer.loads[gpu] / ground.even[gpu]
+    return total
+
+
+@part
+def falling(values: Floats) -> Ints:
+    """Places in order of falling value, the first of equals first.  numpy's sort takes seconds to compile."""
+    order = np.empty(len(values), np.int64)
+    for place in range(len(values)):
+        at = place
+        while at > 0 and values[order[at - 1]] < values[place]:
+            order[at] = order[at - 1]
+            at -= 1
+        order[at] = place
+    return order

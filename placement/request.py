@@ -1,0 +1,136 @@
+"""A question as JSON, which is how it crosses HTTP."""
+
+from collections.abc import Iterator, Sequence
+from functools import cached_property
+from typing import TYPE_CHECKING, Annotated, Any, Self
+
+import numpy as np
+import numpy.typing as npt
+from pydantic import Field, model_validator
+
+from fleet.documents import Flaw, RuleError
+from fleet.models import ModelArchitecture
+from placement.arrays import MAX_EXPERTS, MAX_LAYERS
+from placement.document import DrawingEngine, Layer, ModelName, Rule, Source
+from placement.loads import ExpertLoads
+from placement.question import Question, numbered
+from placement.shape import Shape
+
+if TYPE_CHECKING:  # only for whoever has a trace
+    from placement.tokens import TokenTrace
+
+MAX_CEILING = 1000.0
+MAX_SEED = 2**32 - 1
+HERE = Source(format="request")
+
+Load = Annotated[float, Field(ge=0, le=1e18)]
+Expert = Annotated[int, Field(ge=0, lt=MAX_EXPERTS)]
+Window = Annotated[
+    tuple[Annotated[tuple[Load, ...], Field(min_length=1, max_length=MAX_EXPERTS)], ...],
+    Field(min_length=1, max_length=MAX_LAYERS),
+]
+
+
+class PlacementRequest(Shape):
+    """Loads of one window or of several, and where copies can lie."""
+
+    model: ModelName | None = Field(default=None, description="A name of the model catalogue.")
+    loads: Window | None = Field(default=None, description="[layers][experts]: tokens of each expert.")
+    windows: Annotated[tuple[Window, ...], Field(min_length=1, max_length=1000)] | None = Field(
+        default=None, description="[windows][layers][experts] instead, oldest first."
+    )
+    layers: Annotated[tuple[Layer, ...], Field(min_length=1, max_length=MAX_LAYERS)] | None = Field(
+        default=None, description="Number in the whole model of each row; null: the model's, else all are MoE layers."
+    )
+    hidden_layers: Annotated[int, Field(ge=1, le=MAX_LAYERS)] | None = None
+    least_tokens: Load = Field(default=0.0, description="Count every expert with at least so many tokens.")
+    dispatch: Rule = "equal"
+    engine: DrawingEngine | None = Field(
+        default=None, description="With dispatch nearest: plan for the very choices that this engine draws."
+    )
+    groups: Annotated[int, Field(ge=1, le=MAX_EXPERTS)] | None = Field(
+        default=None, description="Expert groups of group-limited routing."
+    )
+    trace: tuple[tuple[tuple[Expert, ...], ...], ...] | None = Field(
+        default=None, min_length=1, description="[tokens][layers][k]: the experts that tokens chose."
+    )
+    max_imbalance: Annotated[float, Field(ge=1, le=MAX_CEILING)] | None = Field(
+        default=None, description="Ceiling on the mean over layers."
+    )
+    current: tuple[tuple[Expert, ...], ...] | None = Field(
+        default=None, description="[layers][slots]: the placement that is loaded now."
+    )
+    max_moves: Annotated[int, Field(ge=0, le=10**9)] | None = Field(
+        default=None, description="Most copies to load anew; needs `current`."
+    )
+    seed: Annotated[int, Field(ge=0, le=MAX_SEED)] = 0
+
+    def question(self, model: ModelArchitecture | None = None) -> Question:
+        """The same in arrays, held against the model it names."""
+        return self._question if model is None else self._about(model)
+
+    @cached_property
+    def _question(self) -> Question:
+        return self._about(None)
+
+    def _about(self, model: ModelArchitecture | None) -> Question:
+        windows = self.windows if self.windows is not None else (self.loads or (),)
+        RuleError.raise_for(_ragged(windows, "loads" if self.windows is None else "windows"))
+        loads = ExpertLoads.of(
+            np.array(windows, dtype=np.float64),
+            layers=self.layers,
+            hidden_layers=self.hidden_layers,
+            least_tokens=self.least_tokens,
+        )
+        return Question(
+            loads=numbered(loads, model),
+            layout=self.layout,
+            rule=self.dispatch,
+            engine=self.engine,
+            trace=_token_trace(self.trace, experts=loads.experts),
+            current=None if self.current is None else _rectangle(self.current, "current").astype(np.int64),
+            max_imbalance=self.max_imbalance,
+            max_moves=self.max_moves,
+            groups=self.groups,
+            model=model,
+            model_name=self.model,
+            least_tokens=self.least_tokens,
+            seed=self.seed,
+            loads_sources=(HERE,),
+            trace_source=None if self.trace is None else HERE,
+            current_source=None if self.current is None else HERE,
+        ).checked()
+
+    @model_validator(mode="after")
+    def _fits_together(self) -> Self:
+        if (self.loads is None) == (self.windows is None):
+            raise RuleError([(("loads",), "give either loads or windows, and not both")])
+        if self.model is None:
+            _ = self._question  # else whoever knows the model asks
+        return self
+
+
+def _token_trace(chosen: Sequence[Any] | None, *, experts: int) -> "TokenTrace | None":
+    if chosen is None:
+        return None
+    from placement.tokens import TokenTrace  # noqa: PLC0415 - as above
+
+    return TokenTrace.of(_rectangle(chosen, "trace"), experts_per_layer=experts)
+
+
+def _rectangle(rows: Sequence[Any], field: str) -> npt.NDArray[Any]:
+    try:
+        return np.array(rows)
+    except ValueError as error:  # numpy's word for it is "inhomogeneous"
+        raise RuleError([((field,), "must have rows of one length")]) from error
+
+
+def _ragged(windows: Sequence[Sequence[Sequence[float]]], field: str) -> Iterator[Flaw]:
+    layers, experts = len(windows[0]), len(windows[0][0])
+    for number, window in enumerate(windows):
+        place: tuple[str | int, ...] = (field,) if field == "loads" else (field, number)
+        if len(window) != layers:
+            yield place, f"must have as many layers as the first window ({layers}), got {len(window)}"
+        for row, tokens in enumerate(window):
+            if len(tokens) != experts:
+                yield (*place, row), f"must have as many experts as the first layer ({experts}), got {len(tokens)}"

@@ -1,0 +1,99 @@
+"""Requests that name files: a trace of requests, a recording of experts."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from api.cli.named_files import with_files
+from api.cli.textfiles import read_text
+from fleet.documents import Document, parse_document
+from fleet.errors import DocumentError
+
+TRACE = "time,input_tokens,output_tokens\n0,374,44\n"
+
+
+class TestTraceFiles:
+    def request(self, folder: Path, buckets: str) -> tuple[Document, Path]:
+        path = folder / "requests" / "chat.yaml"
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(f"workloads:\n  - name: chat\n    buckets:\n      {buckets}\n")
+        return parse_document(path.read_text(), name="chat.yaml"), path
+
+    def test_the_text_takes_the_place_of_the_name(self, tmp_path: Path) -> None:
+        (tmp_path / "trace.csv").write_text(TRACE)
+        document, path = self.request(tmp_path, "{trace_file: ../trace.csv, step_s: 60}")
+        found = with_files(document, path)
+        assert found.data["workloads"][0]["buckets"] == {"trace_csv": TRACE, "step_s": 60}
+        assert document.data["workloads"][0]["buckets"]["trace_file"] == "../trace.csv"
+        assert found.line_of(("workloads", 0, "buckets")) == 3
+
+    @pytest.mark.parametrize("text", ["workloads: 5", "[]", "workloads: [5, {buckets: 7}]", "{}", ""])
+    def test_other_requests_are_left_alone(self, text: str, tmp_path: Path) -> None:
+        document = parse_document(text, name="x")
+        assert with_files(document, tmp_path / "x").data == document.data
+
+    @pytest.mark.parametrize(
+        ("buckets", "problem"),
+        [
+            ("{trace_file: nowhere.csv}", "line 4: workloads[0].buckets.trace_file: "),
+            ("{trace_file: 5}", "line 4: workloads[0].buckets.trace_file: expected the path of a CSV file, got 5"),
+            ("{trace_file: a, trace_csv: b}", "line 4: workloads[0].buckets.trace_file: give either trace_file or"),
+            ("{trace_file: .}", "line 4: workloads[0].buckets.trace_file: "),
+        ],
+    )
+    def test_what_cannot_be_read_is_named(self, buckets: str, problem: str, tmp_path: Path) -> None:
+        document, path = self.request(tmp_path, buckets)
+        with pytest.raises(DocumentError) as caught:
+            with_files(document, path)
+        assert str(caught.value.problems[0]).startswith(problem)
+
+
+class TestLoads:
+    def request(self, folder: Path, loads: str) -> tuple[Document, Path]:
+        path = folder / "chat.yaml"
+        path.write_text(f"workloads:\n  - name: chat\n    expert_loads: {loads}\n")
+        return parse_document(path.read_text(), name="chat.yaml"), path
+
+    def test_the_counts_of_a_recording_take_the_place_of_its_name(self, tmp_path: Path) -> None:
+        (tmp_path / "sglang.json").write_text(json.dumps({"logical_count": [[0, 0], [3, 5], [7, 1]]}))
+        document, path = self.request(tmp_path, "{file: sglang.json}")
+        found = with_files(document, path).data["workloads"][0]["expert_loads"]
+        assert found == {"windows": [[[3.0, 5.0], [7.0, 1.0]]]}
+
+    def test_an_expert_without_a_token_counts_as_the_request_says(self, tmp_path: Path) -> None:
+        (tmp_path / "loads.csv").write_text("4,0\n")
+        document, path = self.request(tmp_path, "{file: loads.csv, least_tokens: 2}")
+        found = with_files(document, path).data["workloads"][0]["expert_loads"]
+        assert found == {"windows": [[[4.0, 2.0]]], "least_tokens": 2}
+
+    @pytest.mark.parametrize(
+        ("loads", "problem"),
+        [
+            ("{file: nowhere.json}", "line 3: workloads[0].expert_loads.file: "),
+            ("{file: 5}", "line 3: workloads[0].expert_loads.file: expected the path of a recording, got 5"),
+            (
+                "{file: a, tokens: [[1]]}",
+                "line 3: workloads[0].expert_loads.file: give one of file, tokens",
+            ),
+            ("{file: chat.yaml}", "line 3: workloads[0].expert_loads.file: chat.yaml: "),
+        ],
+    )
+    def test_what_cannot_be_read_is_named(self, loads: str, problem: str, tmp_path: Path) -> None:
+        document, path = self.request(tmp_path, loads)
+        with pytest.raises(DocumentError) as caught:
+            with_files(document, path)
+        assert str(caught.value.problems[0]).startswith(problem)
+
+
+class TestTexts:
+    def test_a_file_that_is_too_large_is_not_read_whole(self, tmp_path: Path) -> None:
+        (tmp_path / "large").write_bytes(b"x" * 1001)
+        assert len(read_text(tmp_path / "large", most_bytes=1001)) == 1001
+        with pytest.raises(DocumentError, match="is larger than 1,000 bytes, expected at most that"):
+            read_text(tmp_path / "large", most_bytes=1000)
+
+    def test_what_is_no_text_is_refused(self, tmp_path: Path) -> None:
+        (tmp_path / "binary").write_bytes(b"ab\xff")
+        with pytest.raises(DocumentError, match="is not UTF-8 text: invalid start byte at byte 2"):
+            read_text(tmp_path / "binary")

@@ -1,0 +1,215 @@
+"""Placements over HTTP: asked once, stored for good, audited, taken away in an engine's own form."""
+
+import asyncio
+import json
+from typing import Any
+
+import pytest
+import yaml
+
+from api.schemas.placements import PlacementRecord
+from api.schemas.tokens import Scope
+from placement.formats.engines import Engine
+from tests.testbed.service import RunningService
+
+pytestmark = pytest.mark.anyio
+
+LOADS = [[9.0, 5.0, 4.0, 3.0, 2.0, 1.0, 1.0, 1.0], [1.0, 1.0, 1.0, 2.0, 3.0, 4.0, 5.0, 9.0]]
+TRACE = [[[0, 1], [7, 6]], [[0, 2], [7, 5]], [[1, 0], [6, 7]], [[0, 3], [7, 4]]]
+UNKNOWN = "01990000-0000-7000-8000-000000000000"
+
+
+def question(**changes: Any) -> dict[str, Any]:
+    return {"loads": LOADS, "slots": 12, "gpus": 4, "nodes": 2} | changes
+
+
+async def test_a_placement_is_stored_with_its_question_and_audited(service: RunningService) -> None:
+    async with service.client(Scope.PLAN) as planner, service.client() as admin:
+        made = await planner.post("/v1/placements", json=question())
+        found = await admin.get(made.headers["location"])
+        listed = await admin.get("/v1/placements")
+        audit = await admin.get("/v1/audit")
+        metrics = await admin.get("/metrics")
+    assert made.status_code == 201, made.text
+    record = made.json()
+    assert found.json() == record
+    placement = record["placement"]
+    assert (
+        placement["bound"]["mean"]
+        <= placement["imbalance"]["mean"]
+        < placement["predictions"]["before"]["imbalance"]["mean"]
+    )
+    assert [sorted(set(row)) for row in placement["physical_to_logical_map"]] == [list(range(8))] * 2
+    assert placement["moved_copies"] is placement["remote_nodes_per_token"] is None
+    assert record["created_by"] == "token:plan"
+    (listed_one,) = listed.json()["items"]
+    assert (listed_one["id"], listed_one["imbalance"]) == (record["id"], placement["imbalance"]["mean"])
+    newest = audit.json()["items"][0]
+    assert (newest["action"], newest["subject"]) == ("placement.created", f"placements/{record['id']}")
+    assert 'fleetwright_placements_total{outcome="held"} 1.0' in metrics.text.splitlines()
+
+
+async def test_a_ceiling_out_of_reach_is_an_answer_and_counted(sqlite_service: RunningService) -> None:
+    async with sqlite_service.client() as client:
+        made = await client.post("/v1/placements", json=question(slots=8, max_imbalance=1.0))
+        metrics = await client.get("/metrics")
+    assert (made.status_code, made.json()["placement"]["holds"]) == (201, False)
+    assert 'fleetwright_placements_total{outcome="ceiling-missed"} 1.0' in metrics.text.splitlines()
+
+
+async def test_few_copies_move_from_what_is_loaded(sqlite_service: RunningService) -> None:
+    async with sqlite_service.client() as client:
+        first = (await client.post("/v1/placements", json=question())).json()["placement"]
+        now = first["physical_to_logical_map"]
+        drifted = [[tokens * (1.5 if expert == 0 else 1.0) for expert, tokens in enumerate(row)] for row in LOADS]
+        same = (await client.post("/v1/placements", json=question(current=now))).json()["placement"]
+        moved = (await client.post("/v1/placements", json=question(loads=drifted, current=now, max_moves=2))).json()[
+            "placement"
+        ]
+    assert same["moved_copies"] <= 2
+    assert moved["moved_copies"] <= 2
+    assert moved["imbalance"]["mean"] <= moved["predictions"]["before"]["imbalance"]["mean"]
+    assert moved["predictions"]["before"]["what"] == "current"
+
+
+async def test_windows_add_up_and_a_trace_is_counted(sqlite_service: RunningService) -> None:
+    async with sqlite_service.client() as client:
+        halves = question(loads=None, windows=[LOADS, LOADS], trace=TRACE, dispatch="nearest", layers=[1, 2])
+        made = await client.post("/v1/placements", json=halves)
+    assert made.status_code == 201, made.text
+    placement = made.json()["placement"]
+    assert placement["loads"] == [[2 * tokens for tokens in row] for row in LOADS]
+    assert placement["provenance"]["windows"] == 2
+    assert (placement["layers"], placement["hidden_layers"]) == ([1, 2], 3)
+    assert placement["remote_nodes"]["source"] == "trace"
+    assert 0.0 <= placement["remote_nodes_per_token"] <= 1.0
+
+
+async def test_every_engine_gets_its_file(sqlite_service: RunningService) -> None:
+    async with sqlite_service.client() as client:
+        made = (await client.post("/v1/placements", json=question(layers=[1, 2]))).json()
+        where = f"/v1/placements/{made['id']}/export"
+        files = {engine: await client.get(where, params={"engine": engine}) for engine in Engine}
+        wrong = await client.get(where, params={"engine": "other"})
+        missing = await client.get(f"/v1/placements/{UNKNOWN}/export", params={"engine": "sglang"})
+    assert {answer.status_code for answer in files.values()} == {200}
+    rows = made["placement"]["physical_to_logical_map"]
+    assert files[Engine.SGLANG].json().keys() == {"physical_to_logical_map"}
+    assert files[Engine.SGLANG].json()["physical_to_logical_map"][1:] == rows
+    assert files[Engine.TRTLLM].headers["content-type"] == "application/yaml"
+    assert yaml.safe_load(files[Engine.TRTLLM].text)["initial_global_assignments"] == {1: rows[0], 2: rows[1]}
+    assert files[Engine.ASCEND].json()["moe_layer_count"] == 2
+    assert files[Engine.VLLM].json()["physical_to_logical_map"] == rows
+    assert (wrong.status_code, missing.status_code) == (422, 404)
+
+
+async def test_what_an_engine_cannot_load_is_refused(sqlite_service: RunningService) -> None:
+    async with sqlite_service.client() as client:
+        made = (await client.post("/v1/placements", json=question(gpu_slots=[2, 2, 4, 4]))).json()
+        answer = await client.get(f"/v1/placements/{made['id']}/export", params={"engine": "sglang"})
+    assert answer.status_code == 422
+    assert answer.json()["errors"][0]["path"] == "gpu_slots"
+
+
+@pytest.mark.parametrize(
+    ("changes", "path", "words"),
+    [
+        ({"slots": 13}, "slots", "multiple of the number of GPUs (4), got 13; nearest: 12 or 16"),
+        ({"slots": 4}, "slots", "at least the number of experts (8), got 4"),
+        ({"slots": 40}, "slots", "would hold 10 of 8 experts"),
+        ({"nodes": 3}, "nodes", "must divide the number of GPUs (4), got 3"),
+        ({"gpus": 0}, "gpus", "greater than or equal to 1"),
+        ({"loads": [LOADS[0], [1.0] * 7]}, "loads[1]", "as many experts as the first layer (8), got 7"),
+        ({"loads": [LOADS[0], [1.0] * 7 + [-1.0]]}, "loads[1][7]", "greater than or equal to 0"),
+        ({"loads": [LOADS[0], [1.0] * 7 + [0.0]]}, "loads[1][7]", "must be above 0"),
+        ({"loads": [LOADS[0], [1.0] * 7 + ["1"]]}, "loads[1][7]", "number"),
+        ({"loads": None}, "loads", "give either loads or windows"),
+        ({"loads": []}, "loads", "at least one"),
+        ({"windows": [LOADS]}, "loads", "give either loads or windows"),
+        ({"loads": None, "windows": [LOADS, LOADS[:1]]}, "windows[1]", "as many layers as the first window (2), got 1"),
+        ({"gpu_speeds": [1.0, 1.0, 1.0]}, "gpu_speeds", "one number per GPU (4), got 3"),
+        ({"gpu_speeds": [1.0, 1.0, 1.0, 0.0]}, "gpu_speeds[3]", "greater than or equal to 0.001"),
+        ({"gpu_slots": [3, 3, 3, 4]}, "slots", "must be the sum of gpu_slots (13), got 12"),
+        ({"groups": 3}, "groups", "must divide the number of experts (8), got 3"),
+        ({"max_moves": 3}, "max_moves", "needs the placement that is loaded now"),
+        ({"max_imbalance": 0.9}, "max_imbalance", "greater than or equal to 1"),
+        ({"current": [list(range(8)) * 2] * 2}, "current", "must be layers x 12 slots"),
+        ({"current": [[0, 1, 2, 3, 4, 5, 6, 0, 1, 2, 3, 4]] * 2}, "current[0]", "must hold every expert"),
+        ({"current": [[0, 1]]}, "current", "as many layers as the loads (2), got 1"),
+        ({"current": [[0, 1], [0]]}, "current", "rows of one length"),
+        ({"trace": [[[0, 1]]]}, "trace", "as many layers as the loads (2), got 1"),
+        ({"trace": [[[0, 8], [1, 2]]]}, "trace[0][0][1]", "from 0 to 7"),
+        ({"trace": [[[0], [1, 2]]]}, "trace", "rows of one length"),
+        ({"trace": []}, "trace", "at least one"),
+        ({"layers": [2, 1]}, "layers", "must rise"),
+        ({"hidden_layers": 1}, "hidden_layers", "from 2"),
+        ({"model": "Mixtal-8x7B"}, "model", "Mixtral-8x7B"),
+        ({"model": "Mixtral-8x7B"}, "loads", "must have 32 MoE layers of 32"),
+        ({"model": "DeepSeek-V3"}, "loads", "must have 256 experts per layer"),
+        ({"model": "Llama-3.1-8B"}, "model", "must have experts"),
+        ({"colour": "red"}, "colour", "not a known field"),
+    ],
+)  # fmt: skip
+async def test_what_cannot_be_placed_names_its_field_and_leaves_nothing(
+    sqlite_service: RunningService, changes: dict[str, Any], path: str, words: str
+) -> None:
+    async with sqlite_service.client() as client:
+        answer = await client.post("/v1/placements", json=question(**changes))
+        listed = await client.get("/v1/placements")
+    assert answer.status_code == 422, answer.text
+    found = {error["path"]: error["message"] for error in answer.json()["errors"]}
+    assert path in found, found
+    assert words in found[path]
+    assert listed.json()["items"] == []
+
+
+async def test_not_a_number_is_refused(sqlite_service: RunningService) -> None:
+    body = json.dumps(question()).replace("9.0", "NaN", 1)
+    async with sqlite_service.client() as client:
+        answer = await client.post("/v1/placements", content=body, headers={"Content-Type": "application/json"})
+    assert answer.status_code == 422
+    assert answer.json()["errors"][0]["path"] == "loads[0][0]"
+
+
+async def test_the_same_key_places_once(service: RunningService) -> None:
+    async with service.client() as client:
+        answers = await asyncio.gather(
+            *(client.post("/v1/placements", json=question(), headers={"Idempotency-Key": "k"}) for _ in range(4))
+        )
+        other = await client.post("/v1/placements", json=question(slots=16), headers={"Idempotency-Key": "k"})
+        listed = await client.get("/v1/placements")
+    assert {answer.status_code for answer in answers} == {201}
+    assert len({answer.text for answer in answers}) == 1
+    assert other.status_code == 422
+    assert len(listed.json()["items"]) == 1
+
+
+async def test_placements_are_paged_newest_first(service: RunningService) -> None:
+    ids = []
+    async with service.client() as client:
+        for _ in range(3):
+            service.clock.advance(1)
+            ids.append((await client.post("/v1/placements", json=question())).json()["id"])
+        first = (await client.get("/v1/placements", params={"limit": 2})).json()
+        rest = (await client.get("/v1/placements", params={"limit": 2, "cursor": first["next_cursor"]})).json()
+        missing = await client.get(f"/v1/placements/{UNKNOWN}")
+    assert [item["id"] for item in first["items"] + rest["items"]] == ids[::-1]
+    assert rest["next_cursor"] is None
+    assert missing.status_code == 404
+
+
+@pytest.mark.parametrize(("scope", "status"), [(Scope.READ, 403), (Scope.OPERATE, 403), (None, 401)])
+async def test_placing_takes_the_scope_to_plan(
+    sqlite_service: RunningService, scope: Scope | None, status: int
+) -> None:
+    async with sqlite_service.client(scope) as client:
+        answer = await client.post("/v1/placements", json=question())
+    assert answer.status_code == status
+
+
+async def test_the_record_reads_back_as_what_it_is(sqlite_service: RunningService) -> None:
+    async with sqlite_service.client() as client:
+        made = await client.post("/v1/placements", json=question(model=None, seed=3))
+    record = PlacementRecord.model_validate_json(made.content)
+    assert record.placement.provenance.seed == record.request.seed == 3
+    assert record.placement.expert_of_slot.shape == (2, 12)

@@ -1,0 +1,1 @@
+"""From one placement to the next."""

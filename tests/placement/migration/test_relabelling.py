@@ -1,0 +1,113 @@
+"""GPUs renamed so that little moves, and nothing that was planned changes."""
+
+import itertools
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fleet.documents import RuleError
+from placement.arrays import Floats, Ints
+from placement.dispatch import Dispatch, gpu_loads
+from placement.imbalance import imbalance
+from placement.layout import Layout
+from placement.migration import moved_copies, moved_per_layer, relabelled
+from placement.migration.assignment import assigned
+from placement.migration.moves import in_kept_slots
+from placement.slots import check_slots
+from tests.placement.migration.placements import loads, placement
+
+FOUR = Layout.even(slots=16, gpus=4, nodes=2)
+UNLIKE = Layout.of(node_of_gpu=[0, 0, 1, 1, 2, 2], slots_of_gpu=[3, 2, 3, 2, 2, 3], speeds=[1, 2, 1, 2, 1, 1])
+SIX = Layout.even(slots=24, gpus=6, nodes=3)
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.integers(0, 10**6), st.integers(1, 6))
+def test_assignment_is_the_cheapest_of_all_permutations(seed: int, n: int) -> None:
+    costs = np.random.default_rng(seed).integers(0, 20, size=(3, n, n)).astype(np.float64)
+    for one, columns in zip(costs, assigned(costs), strict=True):
+        assert sorted(columns.tolist()) == list(range(n))
+        best = min(sum(one[row, p[row]] for row in range(n)) for p in itertools.permutations(range(n)))
+        assert one[np.arange(n), columns].sum() == best
+
+
+def test_moves_as_few_as_the_best_permutation() -> None:
+    rng = np.random.default_rng(0)
+    for _ in range(20):
+        plan, current = (placement(rng, layers=1, experts=12, layout=FOUR) for _ in range(2))
+        found = relabelled(plan, current, layout=FOUR)
+        by_gpu = plan.reshape(4, 4)
+        every = [
+            moved_copies(current, by_gpu[list(order)].reshape(1, -1), layout=FOUR)
+            for order in itertools.permutations(range(4))
+        ]
+        assert moved_copies(current, found, layout=FOUR) == min(every)
+
+
+def test_a_plan_under_other_names_moves_nothing() -> None:
+    rng = np.random.default_rng(1)
+    current = placement(rng, layers=5, experts=20, layout=SIX)
+    order = rng.permuted(np.tile(np.arange(6), (5, 1)), axis=1)
+    plan = np.take_along_axis(current.reshape(5, 6, 4), order[:, :, np.newaxis], axis=1).reshape(5, 24)
+    assert relabelled(plan, current, layout=SIX).tolist() == current.tolist()
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    st.integers(0, 10**6),
+    st.sampled_from([SIX, UNLIKE]),
+    st.sampled_from([Dispatch.EQUAL, Dispatch.NEAREST]),
+    st.booleans(),
+)
+def test_changes_nothing_that_was_planned(seed: int, layout: Layout, rule: Dispatch, keep_nodes: bool) -> None:  # noqa: FBT001
+    rng = np.random.default_rng(seed)
+    plan, current = (placement(rng, layers=3, experts=10, layout=layout) for _ in range(2))
+    tokens = loads(rng, layers=3, experts=10)
+    found = relabelled(plan, current, layout=layout, rule=rule, keep_nodes=keep_nodes)
+    check_slots(found, experts=10, layout=layout)
+    planned = imbalance(plan, tokens, layout=layout, rule=rule).per_layer
+    assert imbalance(found, tokens, layout=layout, rule=rule).per_layer == pytest.approx(planned)
+    assert moved_copies(current, found, layout=layout) <= moved_copies(current, plan, layout=layout)
+    if keep_nodes or rule is Dispatch.NEAREST:
+        assert _by_node(found, tokens, layout, rule) == pytest.approx(_by_node(plan, tokens, layout, rule))
+        assert _together(found, layout) == _together(plan, layout)
+
+
+def test_nodes_of_other_places_stay_apart() -> None:
+    rng = np.random.default_rng(3)
+    current = placement(rng, layers=4, experts=20, layout=SIX)
+    plan = np.roll(current, 8, axis=1)  # every node's content one node further
+    free = relabelled(plan, current, layout=SIX, keep_nodes=True)
+    held = relabelled(plan, current, layout=SIX, keep_nodes=True, place_of_node=[0, 0, 1])
+    assert moved_copies(current, free, layout=SIX) == 0
+    assert moved_copies(current, held, layout=SIX) > 0
+    assert (np.sort(held[:, 16:], axis=1) == np.sort(plan[:, 16:], axis=1)).all()
+
+
+def test_places_are_one_per_node() -> None:
+    current = placement(np.random.default_rng(4), layers=1, experts=20, layout=SIX)
+    with pytest.raises(RuleError, match="place_of_node"):
+        relabelled(current, current, layout=SIX, keep_nodes=True, place_of_node=[0])
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.integers(0, 10**6))
+def test_what_stays_on_a_gpu_keeps_its_slot(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    before, after = (placement(rng, layers=2, experts=14, layout=UNLIKE) for _ in range(2))
+    found = in_kept_slots(after, before, layout=UNLIKE)
+    assert moved_per_layer(before, found, layout=UNLIKE).tolist() == (found != before).sum(axis=1).tolist()
+    assert moved_copies(after, found, layout=UNLIKE) == 0
+
+
+def _by_node(placed: Ints, tokens: Floats, layout: Layout, rule: Dispatch) -> Floats:
+    """Loads of nodes, whatever their order."""
+    per_gpu = gpu_loads(placed, tokens, layout=layout, rule=rule)
+    return np.sort(np.add.reduceat(per_gpu, np.unique(layout.node_of_gpu, return_index=True)[1], axis=1), axis=1)
+
+
+def _together(placed: Ints, layout: Layout) -> list[list[list[int]]]:
+    """Per layer the experts of each node, whatever the nodes' order."""
+    return [sorted(sorted(row[layout.node_of_slot == node].tolist()) for node in range(layout.nodes)) for row in placed]

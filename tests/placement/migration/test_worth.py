@@ -1,0 +1,85 @@
+"""When moving pays, and that it never swings to and fro."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fleet.documents import RuleError
+from placement.migration import Decision, Levels, Window, Worth, decided, worth_of
+
+LEVELS = Levels(act_above=1.10, settle_at=1.05)
+WINDOW = Window(window_s=600, moe_share=0.5, slowdown=0.1, stall_s=0.01, margin=1.5)
+PAYS, DOES_NOT = Worth(10, 1, 1.5), Worth(1, 1, 1.5)
+
+
+def test_gain_is_the_time_that_moe_layers_save_and_cost_what_moving_takes() -> None:
+    worth = worth_of(now=1.2, after=1.05, moving_s=20, batches=50, window=WINDOW)
+    assert worth.gain_s == pytest.approx(600 * 0.5 * 0.125)
+    assert worth.cost_s == pytest.approx(20 * 0.1 + 50 * 0.01)
+    assert worth.pays
+    assert worth.gpu_seconds(gpus=32) == pytest.approx(32 * (37.5 - 2.5))
+
+
+def test_a_short_window_does_not_pay() -> None:
+    short = Window(window_s=20, moe_share=0.5, slowdown=0.1)
+    assert not worth_of(now=1.2, after=1.05, moving_s=20, batches=1, window=short).pays
+
+
+def test_acts_above_one_level_and_settles_at_the_other() -> None:
+    state = Decision()
+    acts = []
+    for now in (1.04, 1.08, 1.101, 1.07, 1.05, 1.08, 1.10, 1.2):
+        state = decided(state, now=now, levels=LEVELS, worth=PAYS)
+        acts.append(state.act)
+    assert acts == [False, False, True, True, False, False, False, True]
+
+
+def test_what_does_not_pay_is_not_begun() -> None:
+    assert not decided(Decision(), now=1.3, levels=LEVELS, worth=DOES_NOT).act
+    assert not decided(Decision(), now=1.3, levels=LEVELS).act
+
+
+def test_a_level_that_nothing_betters_counts_as_settled() -> None:
+    stuck = decided(Decision(act=True), now=1.2, levels=LEVELS, worth=DOES_NOT)
+    assert stuck == Decision(settled_at=1.2)
+    assert not decided(stuck, now=1.24, levels=LEVELS, worth=PAYS).act
+    assert decided(stuck, now=1.26, levels=LEVELS, worth=PAYS).act
+    assert decided(stuck, now=1.04, levels=LEVELS, worth=PAYS) == Decision()
+
+
+@given(st.floats(1, 3), st.floats(1, 3), st.lists(st.sampled_from([PAYS, DOES_NOT, None]), min_size=8, max_size=8))
+def test_constant_loads_are_acted_on_at_most_once(now: float, reachable: float, worths: list[Worth | None]) -> None:
+    """Each act takes the placement to what can be reached; after that nothing can be bettered."""
+    state, level, acts = Decision(), now, 0
+    for worth in worths:
+        best = worth if level > max(reachable, LEVELS.settle_at) else None
+        state = decided(state, now=level, levels=LEVELS, worth=best)
+        if state.act:
+            acts += 1
+            level = min(level, max(reachable, LEVELS.settle_at))
+            state = decided(state, now=level, levels=LEVELS)
+            assert not state.act
+    assert acts <= 1
+
+
+@given(st.lists(st.floats(1.051, 1.099), min_size=1, max_size=20))
+def test_within_the_band_nothing_changes(series: list[float]) -> None:
+    for start in (Decision(), Decision(settled_at=1.09)):
+        state = start
+        for now in series:
+            state = decided(state, now=now, levels=LEVELS, worth=PAYS)
+        assert state == start
+
+
+@pytest.mark.parametrize(("act_above", "settle_at"), [(1.05, 1.1), (1.1, 0.9), (0.9, 0.9)])
+def test_levels_are_in_order(act_above: float, settle_at: float) -> None:
+    with pytest.raises(RuleError, match="settle_at"):
+        Levels(act_above=act_above, settle_at=settle_at)
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"window_s": 0}, {"moe_share": 1.1}, {"slowdown": -0.1}, {"stall_s": -1}, {"margin": 0}]
+)
+def test_windows_name_what_is_wrong(wrong: dict[str, float]) -> None:
+    with pytest.raises(RuleError, match=next(iter(wrong))):
+        Window(**{"window_s": 1, "moe_share": 0.5, "slowdown": 0.1, **wrong})

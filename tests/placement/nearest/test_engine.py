@@ -1,0 +1,149 @@
+"""What SGLang makes of a map: as plain Python says with the interpreter's own generator, and evened out."""
+
+import json
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from bench.expert_loads import synthetic
+from fleet.documents import RuleError
+from placement.arrays import Ints
+from placement.dispatch import Dispatch, gpu_loads
+from placement.formats.engines import EnginePlacement, sglang_json
+from placement.layout import Layout
+from placement.nearest import (
+    Draws,
+    balanced_nearest,
+    engine_choices,
+    engine_imbalance,
+    engine_loads,
+    evened_for_engine,
+)
+from placement.nearest.draws import words
+from placement.slots import check_slots, contiguous, copies
+from tests.placement.nearest.plain_sglang import choices
+
+DEEPSEEK_ROWS = tuple(range(3, 15))  # its first three layers are dense
+
+
+@st.composite
+def maps(draw: st.DrawFn) -> tuple[Ints, int, Layout]:
+    """Maps of a few layers, from one copy each to one on every GPU, on one node or several."""
+    nodes, gpus_of_node, slots_of_gpu = draw(st.integers(1, 4)), draw(st.integers(1, 4)), draw(st.integers(1, 4))
+    layout = Layout.even(slots=nodes * gpus_of_node * slots_of_gpu, gpus=nodes * gpus_of_node, nodes=nodes)
+    experts = draw(st.integers(slots_of_gpu, layout.slots))
+    seed = draw(st.integers(0, 2**32 - 1))
+    tokens = np.random.default_rng(seed).lognormal(0, 2, (draw(st.integers(1, 4)), experts))
+    return balanced_nearest(tokens, layout=layout), experts, layout
+
+
+@settings(max_examples=80, deadline=None)
+@given(maps(), st.sampled_from(Draws))
+def test_choices_are_those_of_the_plain_rule(case: tuple[Ints, int, Layout], draws: Draws) -> None:
+    expert_of_slot, experts, layout = case
+    found = engine_choices(expert_of_slot, experts=experts, layout=layout, draws=draws)
+    plain = choices(expert_of_slot, experts=experts, layout=layout, shared=draws is Draws.SHARED)
+    assert (found == plain).all()
+
+
+@pytest.mark.parametrize("copies_of_first", [24, 30])
+def test_many_copies_draw_as_the_interpreter_does(copies_of_first: int) -> None:
+    """16 of 24 are drawn from a pool; 4 of 30 by drawing again what was drawn before."""
+    layout = Layout.even(slots=128, gpus=64, nodes=2)
+    row = np.arange(128, dtype=np.int64)
+    row[: 2 * copies_of_first : 2] = 0
+    _, row = np.unique(row, return_inverse=True)
+    rows, experts = np.stack([row, row]), int(row.max()) + 1
+    found = engine_choices(rows, experts=experts, layout=layout)
+    assert (found == choices(rows, experts=experts, layout=layout, shared=False)).all()
+
+
+def test_dense_layers_take_their_part_of_the_draws() -> None:
+    layout = Layout.even(slots=24, gpus=8, nodes=4)
+    tokens = np.random.default_rng(5).lognormal(0, 1.5, (2, 16))
+    moe = balanced_nearest(tokens, layout=layout)
+    dense = contiguous(layers=2, experts=16, layout=layout)
+    whole = np.stack([dense[0], moe[0], dense[1], moe[1]])
+    found = engine_choices(moe, experts=16, layout=layout, layers=(1, 3))
+    assert (found == choices(whole, experts=16, layout=layout, shared=False)[[1, 3]]).all()
+
+
+def test_dense_layers_are_those_that_the_file_holds() -> None:
+    layout = Layout.even(slots=24, gpus=8, nodes=4)
+    moe = balanced_nearest(np.random.default_rng(7).lognormal(0, 1.5, (2, 16)), layout=layout)
+    placed = EnginePlacement.of(moe, layout=layout, experts=16, layers=(1, 3), hidden_layers=5)
+    loaded = np.array(json.loads(sglang_json(placed))["physical_to_logical_map"])
+    found = engine_choices(moe, experts=16, layout=layout, layers=(1, 3))
+    assert (found == choices(loaded, experts=16, layout=layout, shared=False)[[1, 3]]).all()
+
+
+@settings(max_examples=40, deadline=None)
+@given(maps())
+def test_no_token_is_lost(case: tuple[Ints, int, Layout]) -> None:
+    expert_of_slot, experts, layout = case
+    tokens = np.random.default_rng(1).uniform(1, 9, (len(expert_of_slot), experts))
+    loads = engine_loads(expert_of_slot, tokens, layout=layout)
+    assert loads.sum(axis=1) == pytest.approx(tokens.sum(axis=1))
+
+
+def test_shared_draws_follow_the_average_within_one_gpu_of_each_copy() -> None:
+    tokens = synthetic("deepseek-v3", seed=4).tokens[:12]
+    layout = Layout.even(slots=288, gpus=32, nodes=4)
+    plan = balanced_nearest(tokens, layout=layout)
+    found = engine_loads(plan, tokens, layout=layout, draws=Draws.SHARED)
+    average = gpu_loads(plan, tokens, layout=layout, rule=Dispatch.NEAREST)
+    several = copies(plan, experts=256) > 1
+    at_most = np.array([(tokens[row] * several[row])[plan[row].reshape(32, -1)].sum(axis=1) for row in range(12)]) / 32
+    assert (np.abs(found - average) <= at_most * (1 + 1e-9)).all()
+
+
+@pytest.mark.parametrize(("slots", "gpus", "nodes"), [(288, 32, 4), (320, 64, 8)])
+def test_what_the_engine_makes_is_evened_out(slots: int, gpus: int, nodes: int) -> None:
+    tokens = synthetic("deepseek-v3", seed=5).tokens[: len(DEEPSEEK_ROWS)]
+    layout = Layout.even(slots=slots, gpus=gpus, nodes=nodes)
+    plan = balanced_nearest(tokens, layout=layout)
+    found = evened_for_engine(plan, tokens, layout=layout, layers=DEEPSEEK_ROWS)
+    check_slots(found, experts=256, layout=layout)
+    assert (copies(found, experts=256) == copies(plan, experts=256)).all()
+    assert engine_imbalance(plan, tokens, layout=layout, layers=DEEPSEEK_ROWS).mean > 1.02
+    assert engine_imbalance(found, tokens, layout=layout, layers=DEEPSEEK_ROWS).mean < 1.005
+
+
+@settings(max_examples=40, deadline=None)
+@given(maps(), st.sampled_from(Draws))
+def test_evened_maps_may_stand_and_are_never_worse(case: tuple[Ints, int, Layout], draws: Draws) -> None:
+    expert_of_slot, experts, layout = case
+    tokens = np.random.default_rng(2).lognormal(0, 2, (len(expert_of_slot), experts))
+    found = evened_for_engine(expert_of_slot, tokens, layout=layout, draws=draws)
+    check_slots(found, experts=experts, layout=layout)
+    assert (copies(found, experts=experts) == copies(expert_of_slot, experts=experts)).all()
+    before = engine_imbalance(expert_of_slot, tokens, layout=layout, draws=draws).mean
+    assert engine_imbalance(found, tokens, layout=layout, draws=draws).mean <= before
+
+
+def test_words_that_do_not_suffice_are_asked_for_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    layout = Layout.even(slots=24, gpus=8, nodes=4)
+    tokens = np.random.default_rng(6).lognormal(0, 1.5, (3, 16))
+    plan = balanced_nearest(tokens, layout=layout)
+    plenty = engine_choices(plan, experts=16, layout=layout)
+    monkeypatch.setattr("placement.nearest.engine.FIRST_WORDS", 1)
+    assert (engine_choices(plan, experts=16, layout=layout) == plenty).all()
+    assert (words(1000)[:10] == words(10)).all()
+
+
+def test_uneven_layouts_are_refused() -> None:
+    layout = Layout.of(node_of_gpu=[0, 0, 1], slots_of_gpu=[2, 2, 2])
+    with pytest.raises(RuleError, match="layout: must have as many slots on every GPU and as many GPUs on every node"):
+        engine_choices(np.arange(6)[np.newaxis], experts=6, layout=layout)
+
+
+@pytest.mark.parametrize(
+    ("layers", "message"),
+    [((0, 1), r"must be one number per row \(1\), got 2"), ((-1,), "from 0 to 999"), ((1000,), "from 0 to 999")],
+)
+def test_wrong_row_numbers_are_refused(layers: tuple[int, ...], message: str) -> None:
+    layout = Layout.even(slots=4, gpus=2, nodes=1)
+    with pytest.raises(RuleError, match=f"layers: .*{message}"):
+        engine_choices(np.arange(4)[np.newaxis], experts=4, layout=layout, layers=layers)

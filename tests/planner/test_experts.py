@@ -1,0 +1,314 @@
+"""Recorded expert loads in a request: what is placed by them, what that does to options, and what the plan says."""
+
+from dataclasses import replace
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from pydantic import ValidationError
+
+from fleet.documents import validation_problems
+from fleet.errors import DocumentError
+from fleet.gpus import builtin_gpus
+from fleet.models import builtin_models
+from fleet.slo import Slo
+from placement.bounds import lower_bound
+from placement.dispatch import Dispatch, gpu_loads
+from placement.exact import heuristic
+from placement.imbalance import imbalance
+from placement.layout import Layout
+from planner import PlanRequest
+from planner.performance.config import ReplicaConfig
+from planner.performance.memory import cache_sequences
+from planner.performance.rates import highest_rates
+from planner.replicas.enumeration import Menu, shapes
+from planner.replicas.spread import (
+    ASSUMED_IMBALANCE,
+    POOR_BOUND,
+    ExpertSpread,
+    SpreadSource,
+    SpreadTable,
+    spread_in_words,
+)
+from planner.request import Workload
+from tests.planner.requests import from_offers, offer, solved
+
+MODELS, GPUS = builtin_models(), builtin_gpus()
+MIXTURE = MODELS.get("Qwen3-30B-A3B")  # 48 layers of 128 experts, 8 active
+FEW = MODELS.get("Mixtral-8x7B")  # 32 layers of 8 experts, 2 active
+H100 = GPUS.get("H100-SXM")
+SLO = Slo.model_validate({"tpot_ms": {"mean": 100}, "ttft_ms": {"mean": 3000}})
+
+
+def zipf(layers: int, experts: int, *, exponent: float, seed: int = 7, windows: int = 1) -> list[Any]:
+    """Tokens [windows x] layers x experts of the given skew, experts in another order in each layer."""
+    rng = np.random.default_rng(seed)
+    ranks = 1e4 * (1.0 + np.arange(experts)) ** -exponent
+    tables = np.array([[rng.permutation(ranks) for _ in range(layers)] for _ in range(windows)])
+    return list((tables[0] if windows == 1 else tables).round(1).tolist())
+
+
+def workload(**changes: Any) -> Workload:
+    request = PlanRequest.model_validate(from_offers(model=MIXTURE.name, **changes))
+    return request.workloads[0]
+
+
+def spreads_of(**changes: Any) -> SpreadTable:
+    return SpreadTable(workload(**changes), MIXTURE)
+
+
+def problems(**changes: Any) -> dict[str, str]:
+    """Field -> message of a workload that is refused."""
+    with pytest.raises(ValidationError) as caught:
+        workload(**changes)
+    return {".".join(map(str, path[2:])): message for path, message in validation_problems(caught.value)}
+
+
+def on_eight(model: str = MIXTURE.name, **changes: Any) -> dict[str, Any]:
+    """A workload that only hosts of eight GPUs can take."""
+    return from_offers(model=model, **changes) | {"offers": [offer("here/h100x8", "H100-SXM", 20, gpus_per_instance=8)]}
+
+
+class TestWhereTheImbalanceComesFrom:
+    def test_it_is_assumed_where_nothing_is_known(self) -> None:
+        spread = spreads_of().of(gpus=8, slots=128)
+        assert (spread.source, spread.expert_imbalance, spread.bound) == (SpreadSource.DEFAULT, ASSUMED_IMBALANCE, None)
+
+    def test_it_is_taken_from_the_request(self) -> None:
+        spread = spreads_of(expert_imbalance=1.6).of(gpus=8, slots=128)
+        assert (spread.source, spread.expert_imbalance, spread.bound) == (SpreadSource.GIVEN, 1.6, None)
+
+    def test_it_is_what_a_placement_of_the_loads_reaches(self) -> None:
+        tokens = zipf(48, 128, exponent=0.8)
+        spread = spreads_of(expert_loads={"tokens": tokens}).of(gpus=8, slots=136)
+        layout = Layout.even(slots=136, gpus=8, nodes=1)
+        placed = imbalance(heuristic(np.array(tokens), layout=layout), np.array(tokens), layout=layout)
+        assert spread.source is SpreadSource.PLACED
+        assert spread.redundant_experts == 8
+        assert spread.expert_imbalance == pytest.approx(placed.mean, rel=1e-3)
+        assert spread.bound == pytest.approx(lower_bound(np.array(tokens), layout=layout).clip(1).mean())
+
+    def test_each_way_to_spread_is_placed_once(self) -> None:
+        table = spreads_of(expert_loads={"tokens": zipf(48, 128, exponent=0.6)})
+        assert table.of(gpus=4, slots=128) is table.of(gpus=4, slots=128)
+        assert table.of(gpus=4, slots=128) is not table.of(gpus=4, slots=132)
+
+
+@given(
+    exponent=st.floats(0.0, 2.0),
+    seed=st.integers(0, 2**16),
+    gpus=st.sampled_from([2, 4, 8]),
+    spare=st.integers(0, 2),
+    windows=st.integers(1, 3),
+)
+@settings(max_examples=20, deadline=None)
+def test_no_option_is_planned_with_better_balance_than_can_exist(
+    exponent: float, seed: int, gpus: int, spare: int, windows: int
+) -> None:
+    loads = zipf(4, 16, exponent=exponent, seed=seed, windows=windows)
+    model = MIXTURE.model_copy(update={"moe_layers": 4, "experts": 16})
+    field = "tokens" if windows == 1 else "windows"
+    spread = SpreadTable(workload(expert_loads={field: loads}), model).of(gpus=gpus, slots=16 + gpus * spare)
+    assert spread.bound is not None
+    assert 1 <= spread.bound <= spread.expert_imbalance
+    total = np.array(loads).reshape(windows, 4, 16).sum(axis=0)
+    layout = Layout.even(slots=spread.slots, gpus=gpus, nodes=1)
+    assert spread.expert_imbalance >= imbalance(heuristic(total, layout=layout), total, layout=layout).mean - 1e-3
+
+
+def test_every_window_waits_for_its_own_busiest_gpu() -> None:
+    """Two windows that even out: together balanced, each of them not."""
+    model = MIXTURE.model_copy(update={"moe_layers": 1, "experts": 4})
+    day, night = [[90.0, 90.0, 10.0, 10.0]], [[10.0, 10.0, 90.0, 90.0]]
+    both = SpreadTable(workload(expert_loads={"windows": [day, night]}), model).of(gpus=4, slots=4)
+    assert both.bound == pytest.approx(1.0)
+    assert both.expert_imbalance == pytest.approx(1.8)
+
+
+class TestThroughput:
+    @given(low=st.floats(1.0, 3.0), more=st.floats(0.01, 2.0), width=st.sampled_from([2, 4, 8]))
+    @settings(max_examples=25, deadline=None)
+    def test_it_falls_as_the_imbalance_rises(self, low: float, more: float, width: int) -> None:
+        config = ReplicaConfig(
+            MIXTURE, H100, attention_data_parallel=width, expert_parallel=width, expert_imbalance=low
+        )
+        rates = [
+            highest_rates(one, SLO, sizes=[(1000, 250)], arrival_cv=1.0)[0].max_rps
+            for one in (config, replace(config, expert_imbalance=low + more))
+        ]
+        assert rates[1] < rates[0]
+
+    def test_copies_take_memory_from_the_cache(self) -> None:
+        plain = ReplicaConfig(MIXTURE, H100, attention_data_parallel=8, expert_parallel=8)
+        copied = replace(plain, redundant_experts=64)
+        more_bytes = 64 / 128 * plain.expert_bytes / 8
+        assert copied.weight_bytes_per_gpu == pytest.approx(plain.weight_bytes_per_gpu + more_bytes)
+        assert cache_sequences(copied, 1000) < cache_sequences(plain, 1000)
+
+    def test_copies_alone_gain_nothing(self) -> None:
+        plain = ReplicaConfig(MIXTURE, H100, attention_data_parallel=8, expert_parallel=8)
+        rates = [
+            highest_rates(replace(plain, redundant_experts=red), SLO, sizes=[(1000, 250)], arrival_cv=1.0)[0].max_rps
+            for red in (0, 8, 64)
+        ]
+        assert all(fewer >= more for fewer, more in pairwise(rates))
+
+
+class TestOptions:
+    def test_recorded_loads_bring_redundant_experts_to_choose_from(self) -> None:
+        menu = Menu(redundant_experts=(0, 1))
+        names = [shape.name(H100) for shape in shapes(MIXTURE, H100, gpus_per_instance=8, menu=menu)]
+        assert {"tp1-dp8-ep8", "tp1-dp8-ep8-red8", "tp4-ep4-red4"} <= set(names)
+        assert len(set(names)) == len(names)
+
+    def test_without_them_there_are_none(self) -> None:
+        names = [shape.name(H100) for shape in shapes(MIXTURE, H100, gpus_per_instance=8, menu=Menu())]
+        assert not any("red" in name for name in names)
+
+    @pytest.mark.parametrize(("experts", "redundant"), [(60, {4, 12}), (128, {0, 8}), (9, {7, 15})])
+    def test_experts_that_do_not_divide_get_the_next_multiple_of_slots(self, experts: int, redundant: set[int]) -> None:
+        model = MIXTURE.model_copy(update={"experts": experts})
+        menu = Menu(redundant_experts=(0, 1))
+        found = {
+            shape.layout.redundant_experts
+            for shape in shapes(model, H100, gpus_per_instance=8, menu=menu)
+            if shape.layout.expert_parallel == 8
+        }
+        assert found == redundant
+        assert all((experts + more) % 8 == 0 for more in found)
+
+    def test_no_gpu_holds_an_expert_twice(self) -> None:
+        menu = Menu(redundant_experts=(0, 7, 8))
+        found = {shape.layout.redundant_experts for shape in shapes(FEW, H100, gpus_per_instance=8, menu=menu)}
+        assert max(found) == 8 * 8 - 8
+
+
+class TestPlans:
+    def test_the_plan_says_how_even_its_options_are(self) -> None:
+        plan = solved(on_eight(rate_rps=150, expert_loads={"tokens": zipf(48, 128, exponent=0.8)}))
+        spreads = plan.experts.get("chat", {})
+        spreading = {entry.option for entry in plan.allocation if "-ep" in entry.option}
+        assert spreads.keys() == spreading
+        for option, spread in spreads.items():
+            assert spread.source is SpreadSource.PLACED
+            assert spread.slots == 128 + spread.redundant_experts
+            assert any(line.startswith(f"{option}: {spread.slots} expert slots") for line in plan.explanation)
+
+    def test_even_loads_need_no_more_than_skewed_ones(self) -> None:
+        costs = [
+            solved(on_eight(FEW.name, rate_rps=400, expert_loads={"tokens": zipf(32, 8, exponent=exponent)})).goal_value
+            for exponent in (0.0, 2.0)
+        ]
+        assert costs[0] is not None
+        assert costs[1] is not None
+        assert costs[0] <= costs[1]
+
+    def test_loads_of_another_model_are_refused(self) -> None:
+        with pytest.raises(DocumentError) as caught:
+            solved(on_eight(expert_loads={"tokens": zipf(48, 64, exponent=0.5)}))
+        (problem,) = caught.value.problems
+        assert problem.path == "workloads[0].expert_loads"
+        assert problem.message == "must be of 48 layers of 128 experts, as Qwen3-30B-A3B has, got 48 of 64"
+
+    def test_loads_for_a_model_without_experts_are_refused(self) -> None:
+        with pytest.raises(DocumentError, match="expert_loads: must be left out"):
+            solved(on_eight("Llama-3.1-8B", expert_loads={"tokens": [[1.0, 2.0]]}))
+
+
+class TestWords:
+    SPREAD = ExpertSpread(
+        gpus=8,
+        slots=8,
+        redundant_experts=0,
+        expert_imbalance=1.7,
+        bound=1.6,
+        source=SpreadSource.PLACED,
+        enough_slots=16,
+    )
+
+    def test_a_poor_bound_is_said_with_what_would_lift_it(self) -> None:
+        words = spread_in_words(self.SPREAD, "here/h100x8/tp8-ep8")
+        assert "no placement does with less than 1.600" in words
+        assert "it takes 16 slots (1 more per GPU)" in words
+
+    def test_one_that_nothing_lifts_is_said_too(self) -> None:
+        words = spread_in_words(self.SPREAD.model_copy(update={"enough_slots": None}), "o")
+        assert "up to 8 redundant experts per GPU do not bring that to 1.05" in words
+
+    def test_a_good_one_needs_no_advice(self) -> None:
+        words = spread_in_words(self.SPREAD.model_copy(update={"bound": POOR_BOUND}), "o")
+        assert words.endswith("no placement does with less than 1.050")
+
+    def test_the_advised_slots_do_lift_it(self) -> None:
+        loads = {"tokens": zipf(32, 8, exponent=1.0)}
+        table = SpreadTable(workload(expert_loads=loads), FEW)
+        poor = table.of(gpus=8, slots=8)
+        assert poor.bound is not None
+        assert poor.bound > POOR_BOUND
+        assert poor.enough_slots is not None
+        better = table.of(gpus=8, slots=poor.enough_slots)
+        assert better.bound is not None
+        assert better.bound <= POOR_BOUND
+        assert better.enough_slots is None
+
+
+class TestRequests:
+    def test_one_table_is_one_window(self) -> None:
+        tokens = zipf(2, 4, exponent=0.5)
+        one = workload(expert_loads={"tokens": tokens}).expert_loads
+        several = workload(expert_loads={"windows": [tokens, tokens]}).expert_loads
+        assert one is not None
+        assert several is not None
+        assert (one.counts.windows, several.counts.windows) == (1, 2)
+        assert several.counts.total.tolist() == (2 * one.counts.total).tolist()
+
+    def test_silent_experts_may_be_counted_with_a_few_tokens(self) -> None:
+        tokens = [[5.0, 0.0]]
+        assert "expert_loads.tokens.0.1" in problems(expert_loads={"tokens": tokens})
+        counted = workload(expert_loads={"tokens": tokens, "least_tokens": 1}).expert_loads
+        assert counted is not None
+        assert counted.counts.total.tolist() == [[5.0, 1.0]]
+
+    @pytest.mark.parametrize(
+        ("changes", "field", "message"),
+        [
+            ({"expert_loads": {}}, "expert_loads", "give either tokens or windows"),
+            (
+                {"expert_loads": {"tokens": [[1.0, 2.0], [1.0]]}},
+                "expert_loads.tokens.1",
+                "as many experts as the first",
+            ),
+            (
+                {"expert_loads": {"windows": [[[1.0]], [[1.0], [1.0]]]}},
+                "expert_loads.windows.1",
+                "as many layers as the first",
+            ),
+            ({"expert_loads": {"tokens": [[1.0, -2.0]]}}, "expert_loads.tokens.0.1", "greater than or equal to 0"),
+            ({"expert_loads": {"tokens": [["1"]]}}, "expert_loads.tokens.0.0", "expected a number"),
+            ({"expert_loads": {"tokens": [[0.0, 0.0]]}}, "expert_loads.tokens.0", "a layer without any load"),
+            (
+                {"expert_loads": {"tokens": [[1.0, 2.0]]}, "expert_imbalance": 1.5},
+                "expert_imbalance",
+                "give either this or expert_loads",
+            ),
+            ({"redundant_experts": [1]}, "redundant_experts", "needs expert_loads"),
+            ({"expert_loads": {"tokens": [[1.0]]}, "redundant_experts": [-1]}, "redundant_experts.0", "greater than"),
+        ],
+    )
+    def test_what_does_not_fit_is_named(self, changes: dict[str, Any], field: str, message: str) -> None:
+        found = problems(**changes)
+        assert message in found[field], found
+
+
+def test_copies_split_equally_is_what_engines_do() -> None:
+    """The figure in the plan is that of the dispatch rule it names."""
+    tokens = np.array(zipf(3, 8, exponent=1.0))
+    layout = Layout.even(slots=16, gpus=4, nodes=1)
+    loads = gpu_loads(heuristic(tokens, layout=layout), tokens, layout=layout, rule=Dispatch.EQUAL)
+    spread = SpreadTable(
+        workload(expert_loads={"tokens": tokens.tolist()}), FEW.model_copy(update={"moe_layers": 3})
+    ).of(gpus=4, slots=16)
+    assert spread.expert_imbalance == pytest.approx((loads.max(axis=1) / loads.mean(axis=1)).mean(), rel=1e-3)
