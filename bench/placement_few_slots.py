@@ -2,6 +2,8 @@
 
 `bound` is `placement.bounds.lower_bound`; `hottest` is the bound by the hottest copies alone.  Imbalances are means
 over the layers for the even split; CPU time is the median of `REPEATS` runs on the whole model, compiled before.
+The last rows show what else helps where two slots per GPU do not (`way`): uneven slots, other ways to share an
+expert's tokens, more slots; `extra_gb_per_gpu` is the weights that the fullest GPU holds beyond two slots per layer.
 """
 
 import statistics
@@ -12,18 +14,24 @@ from typing import Any
 
 import numpy as np
 
+from bench.best_split import best_split, planned_for_best_split
 from bench.eplb import eplb, eplb_global
 from bench.expert_loads import GROUPS, named, synthetic
 from placement.arrays import Floats
 from placement.balance import balanced
 from placement.bounds import lower_bound
 from placement.bounds.certified import quick_bound
+from placement.dispatch import Dispatch
 from placement.imbalance import imbalance
-from placement.joint import joint_balanced
+from placement.joint import joint_balanced, uneven_layout
+from placement.joint.uneven import with_givers
 from placement.layout import Layout
+from placement.nearest import balanced_nearest
 from placement.slots import check_slots
 
 REPEATS = 3
+EXPERT_GB = 3 * 7168 * 2048 / 1e9  # of DeepSeek-V3, one byte per weight
+GIVERS = (4, 8, 12, 16, 20, 24, 32)  # GPUs that give a slot, where each layer may choose anew
 TOY = np.array([[600.0, 560, 120, 120, 20, 10, 10, 10]])  # the example that FlashLB is explained with
 
 
@@ -45,7 +53,7 @@ def run() -> list[dict[str, Any]]:
     for speeds in (None, [2.0] + [1.0] * 7):  # compiles both ways
         joint_balanced(TOY, layout=Layout.even(slots=16, gpus=8, nodes=1, speeds=speeds))
     lower_bound(TOY, layout=layout)
-    return [_row(case) for case in _cases()]
+    return [_row(case) for case in _cases()] + _other_ways("decode_in2000out100")
 
 
 def _cases() -> list[Few]:
@@ -92,10 +100,64 @@ def _row(case: Few) -> dict[str, Any]:
     }
 
 
-def _timed(work: Callable[[], Any]) -> tuple[Any, float]:
+def _other_ways(name: str) -> list[dict[str, Any]]:
+    """From the same loads on 144 GPUs: what each way leaves."""
+    tokens, even = named(name).tokens, Layout.even(slots=288, gpus=144, nodes=18)
+    dealt, deal_ms = _timed(lambda: uneven_layout(tokens, layout=even), repeats=1)
+    joint = joint_balanced(tokens, layout=even)
+    any_layer = np.min([_per_layer(tokens, with_givers(even, givers)) for givers in GIVERS], axis=0)
+    nearest = imbalance(balanced_nearest(tokens, layout=even), tokens, layout=even, rule=Dispatch.NEAREST).mean
+    return [
+        _way("two slots each, even split", name, even, tokens),
+        {**_way("uneven slots", name, dealt, tokens), "deal_cpu_ms": deal_ms},
+        _said("uneven slots, each layer its own", name, even, float(any_layer.mean())),
+        _said("best split, same placement", name, even, best_split(joint, tokens, layout=even)),
+        _said("best split, planned for it", name, even, planned_for_best_split(tokens, gpus=even.gpus, slots=288)),
+        _said("nearest rule, planned for it", name, even, nearest),
+        *(_way("more slots, uneven", name, _some_of_three(even, more), tokens) for more in (8, 16, 32)),
+        _way("three slots each", name, Layout.even(slots=432, gpus=144, nodes=18), tokens),
+    ]
+
+
+def _some_of_three(even: Layout, more: int) -> Layout:
+    """So many slots more than two each, with 16 GPUs of one slot."""
+    dealt = with_givers(even, 16)
+    slots = dealt.slots_of_gpu.copy()
+    slots[np.flatnonzero(slots == 2)[:: (slots == 2).sum() // more][:more]] = 3
+    return Layout.of(node_of_gpu=even.node_of_gpu.tolist(), slots_of_gpu=slots.tolist())
+
+
+def _way(way: str, name: str, layout: Layout, tokens: Floats) -> dict[str, Any]:
+    found, cpu_ms = _timed(lambda: _per_layer(tokens, layout), repeats=1)
+    bound = float(lower_bound(tokens, layout=layout).mean())
+    return {**_said(way, name, layout, float(found.mean())), "bound": bound, "joint_cpu_ms": cpu_ms}
+
+
+def _said(way: str, name: str, layout: Layout, reached: float) -> dict[str, Any]:
+    slots = np.bincount(layout.slots_of_gpu, minlength=4)
+    most = int(layout.slots_of_gpu.max())
+    return {
+        "loads": name,
+        "slots": layout.slots,
+        "gpus": layout.gpus,
+        "way": way,
+        "joint": reached,
+        "gpus_of_one_slot": int(slots[1]),
+        "gpus_of_three_slots": int(slots[3]),
+        "extra_gb_per_gpu": (most - 2) * named(name).tokens.shape[0] * EXPERT_GB,
+    }
+
+
+def _per_layer(tokens: Floats, layout: Layout) -> Floats:
+    placed = joint_balanced(tokens, layout=layout)
+    check_slots(placed, experts=tokens.shape[1], layout=layout)
+    return imbalance(placed, tokens, layout=layout).per_layer
+
+
+def _timed(work: Callable[[], Any], *, repeats: int = REPEATS) -> tuple[Any, float]:
     """The answer and the median CPU time."""
     answer, spent_s = None, []
-    for _ in range(REPEATS):
+    for _ in range(repeats):
         started_s = time.process_time()
         answer = work()
         spent_s.append(time.process_time() - started_s)

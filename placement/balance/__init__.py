@@ -7,23 +7,25 @@ from placement.bounds.certified import quick_bound
 from placement.layout import Layout
 from placement.slots import check_room
 
-TOLERANCE = 3e-4  # a layer this near its bound is done
+TOLERANCE = 7e-4  # of the bound: loads of the next minutes differ by far more
 EFFORT = 2**17  # kicks x slots^2 spent on each layer that is not: 1 kick at 288 slots, 512 at 16
 
 
-def balanced(tokens: Floats, *, layout: Layout, effort: int = EFFORT) -> Ints:
+def balanced(tokens: Floats, *, layout: Layout, tolerance: float = TOLERANCE, effort: int = EFFORT) -> Ints:
     """An even placement [layers, slots] for loads [layers, experts].
 
-    `effort` bounds the work on a layer that one search leaves uneven: kicks times slots squared.
+    A layer within `tolerance` of its bound is left as it is; `effort` bounds the work on one that the first searches
+    leave further off: kicks times slots squared.
     """
     from placement.balance.kernel import balance  # noqa: PLC0415 - compiles on import
     from placement.balance.replicas import room_of  # noqa: PLC0415
 
     check_room(experts=tokens.shape[1], layout=layout)
-    targets = quick_bound(tokens, layout=layout) * (1 + TOLERANCE)
+    targets = quick_bound(tokens, layout=layout) * (1 + tolerance)
     parts = np.ascontiguousarray(tokens / tokens.sum(axis=1, keepdims=True))
     room, kicks = room_of(layout.slots_of_gpu), effort // layout.slots**2
-    return balance(parts, hottest_first(parts), layout.first_slot, layout.shares, room, targets, kicks)
+    alike = len(room) == 2 and float(layout.speeds.min()) == float(layout.speeds.max())
+    return balance(parts, hottest_first(parts), layout.first_slot, layout.shares, room, targets, alike, kicks)
 
 
 def hottest_first(tokens: Floats) -> Ints:

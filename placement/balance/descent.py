@@ -29,7 +29,8 @@ def descend(layer: Layer, tools: Tools, target: float) -> None:
         full, _empty, fill = fullest(layer)
         if fill <= target:
             return
-        work -= slots * (layer.first[full + 1] - layer.first[full]) ** 2
+        copies = layer.first[full + 1] - layer.first[full]
+        work -= slots * copies * copies
         _fill, gpu, place, expert = best_exchange(layer, tools.holders, full, fill * CLEARLY)
         if gpu >= 0:
             exchange(layer, gpu, place, expert)

@@ -1,28 +1,39 @@
-"""All layers of a model, one by one, each on its own."""
+"""All layers of a model, one by one, each on its own: start, search, and start anew or kick while it is uneven."""
 
 import numpy as np
-from numba import float64, int64
+from numba import boolean, float64, int64
 
 from fleet.compiled import entry
 from placement.arrays import Floats, Ints
 from placement.balance.descent import Tools, descend
 from placement.balance.exchanges import Holders
 from placement.balance.heap import Heap
-from placement.balance.kicks import Kept, keep, kick_and_search, restore
+from placement.balance.kicks import Kept, keep, kick, restore
 from placement.balance.packing import Packing, pack
 from placement.balance.replicas import Working, replicate
 from placement.balance.state import Layer, fullest
 
 STARTS = 5  # from all spare copies for the hottest experts to all for the coldest, where GPUs differ
+ALIKE_STARTS = 2  # two ways to pack the same copies, where they do not
 
 
-@entry(int64[:, ::1](float64[:, ::1], int64[:, ::1], int64[::1], float64[::1], int64[::1], float64[::1], int64))
+@entry(
+    int64[:, ::1](float64[:, ::1], int64[:, ::1], int64[::1], float64[::1], int64[::1], float64[::1], boolean, int64)
+)
 def balance(  # noqa: PLR0917 - numba's signatures know no keywords
-    tokens: Floats, order: Ints, first: Ints, shares: Floats, room: Ints, targets: Floats, kicks: int
+    tokens: Floats,
+    order: Ints,
+    first: Ints,
+    shares: Floats,
+    room: Ints,
+    targets: Floats,
+    alike: bool,  # noqa: FBT001
+    kicks: int,
 ) -> Ints:
     """[layers, slots], for tokens that add up to 1 in each layer.
 
-    `order`: each layer's experts, hottest first.  `targets`: fill of the fullest GPU that is good enough.
+    `order`: each layer's experts, hottest first.  `targets`: fill of the fullest GPU that is good enough.  `alike`:
+    whether all GPUs are as fast and have as many slots.
     """
     layers, experts = tokens.shape
     slots, gpus = first[-1], len(shares)
@@ -32,23 +43,26 @@ def balance(  # noqa: PLR0917 - numba's signatures know no keywords
     working = Working(Heap(np.empty(experts), np.empty(experts, np.int64)), np.empty(slots, np.int64))
     gpu_heap = Heap(np.empty(gpus), np.empty(gpus, np.int64))
     filled, aside = np.empty(gpus, np.int64), np.empty(gpus, np.int64)
-    holders = Holders(np.zeros(experts, np.int64), np.empty(experts), np.empty(experts))
-    tools = Tools(holders, np.empty(4, np.int64))
+    tools = Tools(Holders(np.zeros(experts, np.int64), np.empty(experts), np.empty(experts)), np.empty(4, np.int64))
     kept = Kept(np.empty(slots, np.int64), np.empty(experts, np.int64))
-    spare, uniform = slots - experts, len(room) == 2 and shares.min() == shares.max()
+    starts = ALIKE_STARTS if alike else STARTS
     for row in range(layers):
         layer = Layer(tokens[row], counts, each, expert_of_slot[row], load_at, holds, carried, shares, first)
-        fill, target = np.inf, targets[row]
-        for start in range(2 if uniform else STARTS):
-            replicate(layer, order[row], room, working, 0 if uniform else spare * start // (STARTS - 1))
-            pack(layer, working.copies, Packing(filled, gpu_heap, aside, uniform and start == 0))
-            descend(layer, tools, target)
-            if fullest(layer)[2] < fill:
-                fill = fullest(layer)[2]
+        fill, draws = np.inf, 1
+        for turn in range(starts + kicks):
+            if turn < starts:
+                cold = 0 if alike else (slots - experts) * turn // (STARTS - 1)
+                replicate(layer, order[row], room, working, cold)
+                pack(layer, working.copies, Packing(filled, gpu_heap, aside, alike and turn == 0))
+            else:
+                draws = kick(layer, draws)
+            descend(layer, tools, targets[row])
+            found = fullest(layer)[2]
+            if found <= fill:
+                fill = found
+                if fill <= targets[row]:
+                    break
                 keep(layer, kept)
-            if fill <= target:
-                break
-        if fill > target:
-            restore(layer, kept)
-            kick_and_search(layer, tools, kept, target, kicks)
+            elif turn >= starts - 1:
+                restore(layer, kept)
     return expert_of_slot

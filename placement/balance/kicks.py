@@ -1,4 +1,4 @@
-"""Out of a local optimum: change a little at random, search again, keep what is no worse.
+"""Out of a local optimum: change a little at random, for the search to begin again; and the way back.
 
 For layers of few slots, where a search from one start ends early.  The draws follow from a counter of their own, so
 equal loads give equal placements everywhere.
@@ -8,7 +8,6 @@ from typing import NamedTuple
 
 from fleet.compiled import part
 from placement.arrays import Ints
-from placement.balance.descent import Tools, descend
 from placement.balance.exchanges import exchange
 from placement.balance.state import Layer, fullest, place_of, settle
 from placement.balance.swaps import swap
@@ -48,23 +47,12 @@ def restore(layer: Layer, kept: Kept) -> None:
 
 
 @part
-def kick_and_search(layer: Layer, tools: Tools, kept: Kept, target: float, kicks: int) -> None:
-    """At most `kicks` times, until the fullest GPU meets `target`."""
-    fill, draws = fullest(layer)[2], 1
-    keep(layer, kept)
-    for _ in range(kicks):
-        if fill <= target:
-            return
-        draws = _next(draws)
-        for _change in range(1 + _below(MOST_CHANGES, draws)):
-            draws = _change_at_random(layer, draws)
-        descend(layer, tools, target)
-        found = fullest(layer)[2]
-        if found <= fill:
-            fill = found
-            keep(layer, kept)
-        else:
-            restore(layer, kept)
+def kick(layer: Layer, draws: int) -> int:
+    """A few changes at random; returns where the next draws go on."""
+    draws = _next(draws)
+    for _change in range(1 + _below(MOST_CHANGES, draws)):
+        draws = _change_at_random(layer, draws)
+    return draws
 
 
 @part

@@ -3,11 +3,15 @@
 import numpy as np
 
 from placement.arrays import Floats, Ints
+from placement.bounds.counts import greedy_counts, paired_peak
+from placement.bounds.rows import Twos
 from placement.dispatch import Dispatch
 from placement.layout import Layout
 from placement.slots import check_room
 
 FEW_SLOTS = 2  # per GPU: replica counts and pairing decide; with more the quick bound is nearly met
+STEPS = 600  # of the search for prices, per ceiling
+TOLERANCE = 5e-4  # of the even load: where the search for the ceiling stops
 
 
 def lower_bound(tokens: Floats, *, layout: Layout, rule: Dispatch = Dispatch.EQUAL) -> Floats:
@@ -22,7 +26,7 @@ def quick_bound(tokens: Floats, *, layout: Layout, rule: Dispatch = Dispatch.EQU
     from placement.bounds.hottest import hottest_bounds  # noqa: PLC0415 - compiled code
 
     shares, slots, gpus = _kinds(layout)
-    return hottest_bounds(_parts(tokens), shares, slots, gpus, int(rule is Dispatch.EQUAL))
+    return hottest_bounds(_parts(tokens), shares, slots, gpus, int(slots.max()), int(rule is Dispatch.EQUAL))
 
 
 def pairs_up(layout: Layout, rule: Dispatch) -> bool:
@@ -33,10 +37,25 @@ def pairs_up(layout: Layout, rule: Dispatch) -> bool:
 
 def pair_bound(tokens: Floats, *, layout: Layout, proven: Floats) -> Floats:
     """From a bound already proven up to what replica counts and pairing together allow."""
-    from placement.bounds.pairs import pair_bounds  # noqa: PLC0415 - compiled code
+    weights, singles = _parts(tokens) * layout.gpus, int((layout.slots_of_gpu == 1).sum())
+    most = min(layout.gpus, layout.slots - tokens.shape[1] + 1)
+    counts = greedy_counts(weights, slots=layout.slots, most=most)
+    reached = [paired_peak(*layer, singles=singles) for layer in zip(weights, counts, strict=True)]
+    twos = [Twos(layer, layout.slots, singles, most) for layer in weights]
+    return np.array([_proven(*layer) for layer in zip(twos, proven.tolist(), reached, strict=True)])
 
-    singles = int((layout.slots_of_gpu == 1).sum())
-    return pair_bounds(_parts(tokens) * layout.gpus, layout.slots, singles, proven)
+
+def _proven(twos: Twos, low: float, reached: float) -> float:
+    """Bisect between what is proven and what was reached."""
+    from placement.bounds.pairs import out_of_reach  # noqa: PLC0415 - compiled code
+
+    while reached - low > TOLERANCE:
+        ceiling = (low + reached) / 2
+        if out_of_reach(twos, ceiling, STEPS):
+            low = ceiling
+        else:
+            reached = ceiling
+    return low
 
 
 def _parts(tokens: Floats) -> Floats:

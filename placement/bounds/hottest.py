@@ -42,8 +42,11 @@ class Kinds(NamedTuple):
 @part
 def _companies(weights: Floats, kinds: Kinds, counts: Ints, spare: int, companies: Floats) -> None:
     """companies[n]: the least that n copies of different experts weigh."""
-    most, gpus, equal = len(companies) - 1, kinds.gpus.sum(), kinds.equal
-    companies[1:] = np.inf
+    most, gpus, equal = len(companies) - 1, 0, kinds.equal
+    for of_kind in kinds.gpus:
+        gpus += of_kind
+    companies.fill(np.inf)
+    companies[0] = 0.0
     for expert in range(len(weights)):
         copies = min(gpus, counts[expert] + spare)
         divided = copies if equal or copies == 1 else gpus
@@ -77,16 +80,23 @@ def _count(weight: float, rooms: Floats, gpus: Ints, equal: int) -> int:
 @part
 def _in_reach(weights: Floats, kinds: Kinds, ceiling: float, counts: Ints, companies: Floats) -> bool:
     """Whether nothing speaks against the ceiling."""
-    slots, spent = (kinds.slots * kinds.gpus).sum(), -1
-    companies[:] = 0.0
-    rooms = np.empty(len(kinds.gpus))
+    slots, spent = 0, -1
+    for kind in range(len(kinds.gpus)):
+        slots += kinds.slots[kind] * kinds.gpus[kind]
+    companies.fill(0.0)
+    falling, of_kind = np.empty(len(kinds.gpus)), np.empty(len(kinds.gpus), np.int64)
     for _ in range(ROUNDS):
-        for kind in range(len(rooms)):
+        for kind in range(len(falling)):
             if companies[kinds.slots[kind]] > ceiling * kinds.shares[kind] + ROUNDING:
                 return False
-            rooms[kind] = ceiling * kinds.shares[kind] - companies[kinds.slots[kind] - 1]
-        order = np.argsort(-rooms)
-        falling, of_kind = rooms[order], kinds.gpus[order]
+            falling[kind] = ceiling * kinds.shares[kind] - companies[kinds.slots[kind] - 1]
+            of_kind[kind] = kinds.gpus[kind]
+        for last in range(1, len(falling)):  # falling; the kinds are few
+            at = last
+            while at > 0 and falling[at - 1] < falling[at]:
+                falling[at - 1], falling[at] = falling[at], falling[at - 1]
+                of_kind[at - 1], of_kind[at] = of_kind[at], of_kind[at - 1]
+                at -= 1
         used = 0
         for expert in range(len(weights)):
             fits = weights[expert] <= falling[0]  # most do
@@ -101,14 +111,14 @@ def _in_reach(weights: Floats, kinds: Kinds, ceiling: float, counts: Ints, compa
     return True
 
 
-@entry(float64[::1](float64[:, ::1], float64[::1], int64[::1], int64[::1], int64))
-def hottest_bounds(
-    parts: Floats, shares_of_kind: Floats, slots_of_kind: Ints, gpus_of_kind: Ints, equal: int
+@entry(float64[::1](float64[:, ::1], float64[::1], int64[::1], int64[::1], int64, int64))
+def hottest_bounds(  # noqa: PLR0917 - compiled code takes no keywords
+    parts: Floats, shares_of_kind: Floats, slots_of_kind: Ints, gpus_of_kind: Ints, most: int, equal: int
 ) -> Floats:
-    """Per layer, for parts of its tokens and kinds of GPUs."""
+    """Per layer, for parts of its tokens and kinds of GPUs; `most`: slots of any GPU."""
     layers, experts = parts.shape
     kinds = Kinds(shares_of_kind, slots_of_kind, gpus_of_kind, equal)
-    counts, companies = np.empty(experts, np.int64), np.empty(slots_of_kind.max() + 1)
+    counts, companies = np.empty(experts, np.int64), np.empty(most + 1)
     bounds = np.ones(layers)
     for layer in range(layers):
         low, high = 1.0, 1.0

@@ -19,15 +19,13 @@ Whatever the prices, a passed check is a proof; too few steps only leave the bou
 from typing import NamedTuple
 
 import numpy as np
-from numba import float64, int64
+from numba import boolean, float64, int64
 
 from fleet.compiled import entry, part
 from placement.arrays import Floats, Ints
-from placement.bounds.rows import Twos, greedy_counts, least_count, paired_peak, place, thresholds
+from placement.bounds.rows import TWOS, Twos, least_count, place, thresholds
 
 OPTIONS = 40  # counts looked at per expert; all larger ones stand as one that is lighter than any
-STEPS = 600
-TOLERANCE = 5e-4  # of the even load: where the search for the ceiling stops
 AIM = 0.05  # by how much, per unit of all prices, a step tries to pass the check
 PROVEN = 1e-9  # by how much it must pass
 
@@ -70,7 +68,7 @@ def _cheapest(options: Options, prices: Floats, slot_price: float, held: Floats)
     """What the experts cost at least, and the slots they take so; fills `held`: copies by place, light ones minus."""
     first, counts, places = options
     total = prices[-1]
-    held[:] = 0.0
+    held.fill(0.0)
     cost, used = 0.0, 0
     for expert in range(len(first) - 1):
         best, chosen = np.inf, -1
@@ -91,15 +89,15 @@ def _cheapest(options: Options, prices: Floats, slot_price: float, held: Floats)
     return cost, used
 
 
-@part
+@entry(boolean(TWOS, float64, int64))
 def out_of_reach(twos: Twos, ceiling: float, steps: int) -> bool:
     """Whether prices were found that prove it."""
     rows = thresholds(twos, ceiling)
     if len(rows) == 0:
         return False
     options = _options(twos, rows, ceiling)
-    mu, slope, held, prices = np.ones(len(rows)), np.empty(len(rows)), np.empty(len(rows) + 1), np.zeros(len(rows) + 1)
-    mu /= len(rows)
+    mu, slope = np.full(len(rows), 1.0 / len(rows)), np.empty(len(rows))
+    held, prices = np.empty(len(rows) + 1), np.zeros(len(rows) + 1)
     slot_price = 2.0
     for _ in range(steps):
         for row in range(len(rows)):
@@ -128,21 +126,3 @@ def out_of_reach(twos: Twos, ceiling: float, steps: int) -> bool:
             mu[row] /= total
         slot_price = (slot_price + step * (used - twos.slots)) / total
     return False
-
-
-@entry(float64[::1](float64[:, ::1], int64, int64, float64[::1]))
-def pair_bounds(weights: Floats, slots: int, singles: int, proven: Floats) -> Floats:
-    """Per layer, starting from a bound already proven; weights in units of the even load per GPU."""
-    layers, experts = weights.shape
-    bounds = proven.copy()
-    most = min((slots + singles) // 2, slots - experts + 1)
-    for layer in range(layers):
-        twos = Twos(weights[layer], slots, singles, most)
-        reached = paired_peak(twos, greedy_counts(twos))
-        while reached - bounds[layer] > TOLERANCE:
-            ceiling = (reached + bounds[layer]) / 2
-            if out_of_reach(twos, ceiling, STEPS):
-                bounds[layer] = ceiling
-            else:
-                reached = ceiling
-    return bounds

@@ -8,14 +8,17 @@ nothing.  So any placement under T keeps, for every h,
 
 and counts of copies that keep every row can be paired under T: heaviest with lightest.  A row changes only where a
 copy can weigh h, so the weights that heavy copies can have are all the rows there are.
+
+Plain loops stand where numpy has a word for it (sorting, searching): numba takes seconds to compile each of those.
 """
 
-from typing import NamedTuple
+from typing import Any, NamedTuple, cast
 
 import numpy as np
+from numba import float64, int64, types
 
 from fleet.compiled import part
-from placement.arrays import Floats, Ints
+from placement.arrays import Floats
 
 ROUNDING = 1e-12  # of the even load: what sums and quotients may be off by
 MOST_THRESHOLDS = 64  # per expert: how many counts make a copy heavy; fewer rows only weaken a bound
@@ -30,10 +33,42 @@ class Twos(NamedTuple):
     most: int  # copies that an expert can have
 
 
+TWOS: Any = cast("Any", types).NamedTuple((float64[::1], int64, int64, int64), Twos)  # as entries name it
+
+
 @part
 def least_count(weight: float, limit: float) -> int:
     """The fewest copies that each weigh at most the limit."""
     return max(1, int(np.ceil(weight / limit - ROUNDING)))
+
+
+@part
+def sort(keys: Floats) -> None:
+    """Rising (Shell 1959, gaps of a third)."""
+    gap = 1
+    while gap < len(keys) // 3:
+        gap = 3 * gap + 1
+    while gap > 0:
+        for start in range(gap, len(keys)):
+            key, at = keys[start], start
+            while at >= gap and keys[at - gap] > key:
+                keys[at] = keys[at - gap]
+                at -= gap
+            keys[at] = key
+        gap //= 3
+
+
+@part
+def up_to(rows: Floats, limit: float) -> int:
+    """How many rows, rising, are at most the limit."""
+    low, high = 0, len(rows)
+    while low < high:
+        middle = (low + high) // 2
+        if rows[middle] <= limit:
+            low = middle + 1
+        else:
+            high = middle
+    return low
 
 
 @part
@@ -49,7 +84,8 @@ def thresholds(twos: Twos, ceiling: float) -> Floats:
                 break
             found[filled] = weights[expert] / more
             filled += 1
-    found = np.sort(found[:filled])
+    found = found[:filled]
+    sort(found)
     kept = 0
     for at in range(filled):
         if at == 0 or found[at] > found[kept - 1]:
@@ -61,36 +97,6 @@ def thresholds(twos: Twos, ceiling: float) -> Floats:
 @part
 def place(rows: Floats, weight: float, ceiling: float) -> int:
     """+n: a copy of this weight stands among the heavy ones of the first n rows; -n: among their light ones."""
-    if weight > ceiling / 2:
-        return int(np.searchsorted(rows, weight, side="right"))
-    return -int(np.searchsorted(rows, ceiling - weight + ROUNDING, side="right"))
-
-
-@part
-def greedy_counts(twos: Twos) -> Ints:
-    """Every expert once, then one more copy, again and again, of the one whose copies weigh most."""
-    weights, experts = twos.weights, len(twos.weights)
-    counts = np.ones(experts, np.int64)
-    for _ in range(twos.slots - experts):
-        hottest, weight = -1, -1.0
-        for expert in range(experts):
-            if counts[expert] < twos.most and weights[expert] > weight * counts[expert]:
-                hottest, weight = expert, weights[expert] / counts[expert]
-        counts[hottest] += 1
-    return counts
-
-
-@part
-def paired_peak(twos: Twos, counts: Ints) -> float:
-    """The fullest GPU when the heaviest copies lie alone and the others heaviest with lightest."""
-    copies = np.empty(twos.slots)
-    filled = 0
-    for expert in range(len(counts)):
-        for _ in range(counts[expert]):
-            copies[filled] = twos.weights[expert] / counts[expert]
-            filled += 1
-    copies = np.sort(copies)
-    peak, paired = copies[filled - 1], filled - twos.singles
-    for at in range(paired // 2):
-        peak = max(peak, copies[at] + copies[paired - 1 - at])
-    return float(peak)
+    heavy = weight > ceiling / 2
+    among = up_to(rows, weight if heavy else ceiling - weight + ROUNDING)
+    return among if heavy else -among

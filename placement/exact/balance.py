@@ -18,13 +18,14 @@ from placement.exact.balance_rows import most_balanced
 from placement.exact.exchange import Held
 from placement.exact.filling_rows import least_ceiling
 from placement.exact.fillings import fillings
-from placement.exact.program import Certificate
+from placement.exact.program import Certificate, after_building
 from placement.imbalance import imbalance
 from placement.layout import Layout
 from placement.slots import check_room, check_slots
 
 LEAST_GAIN = 1e-6  # of an imbalance: smaller ones lie within a solver's tolerance
 MOST_FILLINGS = 20_000  # of a GPU; of more the program by places is no larger
+LISTING = 0.3  # of the time: what is left is for the program by places, should listing not end
 MOST_CHOICES = 200_000  # binaries of one program; what is larger would not even be built in time
 
 
@@ -69,9 +70,9 @@ def most_even(
     begun, deadline = imbalance(first, tokens, layout=layout).per_layer, Deadline.of(limits)
     rows, layers = [], []
     for layer in range(len(tokens)):
-        left = deadline.rest(1 / (len(tokens) - layer))
+        left = Deadline.of(deadline.rest(1 / (len(tokens) - layer)))
         case = _case(tokens[layer], layout=layout, ceiling=float(begun[layer]) * (1 - LEAST_GAIN))
-        row, certificate = _layer(case, first[layer], float(begun[layer]), layout=layout, solver=solver, limits=left)
+        row, certificate = _layer(case, first[layer], float(begun[layer]), layout=layout, solver=solver, deadline=left)
         rows.append(row)
         layers.append(certificate)
     placed = np.array(rows, dtype=np.int64)
@@ -84,7 +85,7 @@ def heuristic(tokens: Floats, *, layout: Layout) -> Ints:
     from placement.balance import balanced  # noqa: PLC0415 - compiles on import
     from placement.joint import joint_balanced  # noqa: PLC0415 - likewise
 
-    return joint_balanced(tokens, layout=layout, start=balanced(tokens, layout=layout))
+    return joint_balanced(tokens, layout=layout, start=balanced(tokens, layout=layout, tolerance=LEAST_GAIN))
 
 
 def slots_of(held: Held) -> Ints:
@@ -93,17 +94,17 @@ def slots_of(held: Held) -> Ints:
 
 
 def _layer(
-    case: Case, start: Ints, begun: float, *, layout: Layout, solver: Solver, limits: Limits
+    case: Case, start: Ints, begun: float, *, layout: Layout, solver: Solver, deadline: Deadline
 ) -> tuple[Ints, Certificate]:
     """One layer: what the program found, or else the start.  Over fillings of a GPU where they can be listed."""
     ceiling = begun * (1 - LEAST_GAIN)
     if ceiling <= 1:  # even, up to the millionth
         return start, Certificate(begun, 1.0, SolveStatus.OPTIMAL)
-    listed = fillings(case, ceiling=ceiling)
+    listed = fillings(case, ceiling=ceiling, deadline=deadline.part(LISTING))
     if listed is None or listed.count > MOST_FILLINGS:
-        row, bound, status = _by_places(case, solver=solver, limits=limits)
+        row, bound, status = _by_places(case, solver=solver, deadline=deadline)
     else:
-        row, bound, status = least_ceiling(listed, solver=solver, limits=limits)
+        row, bound, status = least_ceiling(listed, solver=solver, deadline=deadline)
     proven = max(1.0, ceiling if bound is None else min(bound, ceiling))
     if row is None:
         return start, Certificate(begun, proven, status)
@@ -111,12 +112,14 @@ def _layer(
     return row, Certificate(value, min(proven, value), status)
 
 
-def _by_places(case: Case, *, solver: Solver, limits: Limits) -> tuple[Ints | None, float | None, SolveStatus]:
+def _by_places(case: Case, *, solver: Solver, deadline: Deadline) -> tuple[Ints | None, float | None, SolveStatus]:
     """The program of one variable per copy and GPU; no slots, no bound: nothing is better than the ceiling."""
+    begun_s = deadline.limits.clock_s()
     model = BalanceModel.of(case)
     if len({expert for _, expert, _ in model.counts}) < case.experts:  # one is above the ceiling wherever it lies
         return None, None, SolveStatus.OPTIMAL
-    outcome = most_balanced(model, Objective.PEAK).program.run(solver=solver, limits=limits)
+    program = most_balanced(model, Objective.PEAK).program
+    outcome = program.run(solver=solver, limits=after_building(deadline, begun_s=begun_s))
     if outcome.status is SolveStatus.INFEASIBLE:
         return None, None, SolveStatus.OPTIMAL
     if not outcome.status.has_mix:

@@ -9,10 +9,10 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from fleet.solvers import Deadline, Limits, Solver, SolveStatus
+from fleet.solvers import Deadline, Solver, SolveStatus
 from placement.arrays import Floats, Ints
 from placement.exact.fillings import SLACK, Fillings
-from placement.exact.program import Program, Variable, is_set
+from placement.exact.program import Program, Variable, after_building, is_set
 
 
 @dataclass(frozen=True, eq=False)
@@ -93,20 +93,21 @@ def within_ceiling(model: FillingModel) -> FillingModel:
 
 
 def least_ceiling(
-    fillings: Fillings, *, solver: Solver, limits: Limits
+    fillings: Fillings, *, solver: Solver, deadline: Deadline
 ) -> tuple[Ints | None, float | None, SolveStatus]:
     """The slots of the best layer, the least load not refuted, and how it ended.
 
     No slots: nothing better than what the fillings were listed for was found, and where the status is OPTIMAL nothing
     is.  No load: every one was refuted.
     """
-    deadline, loads = Deadline.of(limits), fillings.loads
+    loads, gap = fillings.loads, deadline.limits.relative_gap
     low = int(np.searchsorted(loads, 1 - SLACK))  # below 1 nothing can be, as loads are 1 in the mean
     high, best = len(loads), None
     at = high - 1  # the loosest first: mostly nothing better exists
-    while low < high and not _near(loads, low, high, gap=limits.relative_gap):
+    while low < high and not _near(loads, low, high, gap=gap):
+        begun_s = deadline.limits.clock_s()
         model = FillingModel.of(fillings, ceiling=float(loads[at]))
-        status = _status(model, solver=solver, limits=deadline.rest())
+        status = _status(model, solver=solver, deadline=deadline, begun_s=begun_s)
         if status is SolveStatus.TIME_LIMIT:
             return best, float(loads[low]), SolveStatus.FEASIBLE
         if status is SolveStatus.INFEASIBLE:
@@ -122,8 +123,9 @@ def _near(loads: Floats, low: int, high: int, *, gap: float) -> bool:
     return high < len(loads) and float(loads[high]) * (1 - gap) < float(loads[low])
 
 
-def _status(model: FillingModel, *, solver: Solver, limits: Limits) -> SolveStatus:
+def _status(model: FillingModel, *, solver: Solver, deadline: Deadline, begun_s: float) -> SolveStatus:
     if not model.can_hold_all:
         return SolveStatus.INFEASIBLE
-    status = within_ceiling(model).program.run(solver=solver, limits=limits).status
+    program = within_ceiling(model).program
+    status = program.run(solver=solver, limits=after_building(deadline, begun_s=begun_s)).status
     return SolveStatus.OPTIMAL if status.has_mix else status

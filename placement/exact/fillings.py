@@ -11,6 +11,7 @@ from functools import cached_property
 
 import numpy as np
 
+from fleet.solvers import Deadline
 from placement.arrays import Floats, Ints
 from placement.exact.balance_model import Case
 
@@ -45,8 +46,8 @@ class Fillings:
         return np.unique(np.concatenate([kind.loads for kind in self.kinds]))
 
 
-def fillings(case: Case, *, ceiling: float) -> Fillings | None:
-    """All that keep a layer at or under a ceiling; None where they are too many to list."""
+def fillings(case: Case, *, ceiling: float, deadline: Deadline) -> Fillings | None:
+    """All that keep a layer at or under a ceiling; None where they are too many to list, or to list in time."""
     if case.slots_of_gpu is None:
         raise AssertionError("fillings need slots that are counted per layer")
     copies = [(e, c) for e in range(case.experts) for c in range(1, case.most_copies + 1)]
@@ -56,36 +57,50 @@ def fillings(case: Case, *, ceiling: float) -> Fillings | None:
         weights = np.array([case.parts[0, e] / c / share for e, c in copies])
         least = (1 - (1 - share) * ceiling) / share
         slots = int(case.slots_of_gpu[gpus[0]])
-        found = _filled(copies, weights, slots=slots, least=least - SLACK, most=ceiling + SLACK)
+        listing = _Listing(copies, weights, least=least - SLACK, most=ceiling + SLACK, deadline=deadline)
+        found = listing.filled(slots)
         if found is None:
             return None
         kinds.append(Kind(np.array(gpus, dtype=np.int64), found, weights[found].sum(axis=1)))
     return Fillings(copies, tuple(kinds))
 
 
-def _filled(copies: list[tuple[int, int]], weights: Floats, *, slots: int, least: float, most: float) -> Ints | None:
-    """[fillings, slots]: sets of copies of different experts whose weights add up to what lies between."""
-    experts = np.array([expert for expert, _ in copies])
-    reach = _reach(experts, weights, slots)
-    rows, loads = np.zeros((1, 0), dtype=np.int64), np.zeros(1)
-    for filled in range(slots):
-        parts = list(_grown(rows, loads, experts, weights))
-        rows, loads = (np.concatenate(side) for side in zip(*parts, strict=True))
-        low, high = (side[slots - filled - 1][experts[rows[:, -1]] + 1] for side in reach)
-        kept = (loads + low <= most) & (loads + high >= least)
-        rows, loads = rows[kept], loads[kept]
-        if len(rows) > MOST_PARTIAL:
-            return None
-    return rows
+@dataclass(frozen=True, eq=False)
+class _Listing:
+    """Of one kind's fillings: sets of copies of different experts whose weights add up to what lies between."""
 
+    copies: list[tuple[int, int]]
+    weights: Floats
+    least: float
+    most: float
+    deadline: Deadline
 
-def _grown(rows: Ints, loads: Floats, experts: Ints, weights: Floats) -> Iterator[tuple[Ints, Floats]]:
-    """Each filling with one copy more, of a later expert than its last."""
-    last = experts[rows[:, -1]] if rows.shape[1] else np.full(len(rows), -1)
-    for copy, expert in enumerate(experts):
-        fits = last < expert
-        grown = np.column_stack([rows[fits], np.full(int(fits.sum()), copy)])
-        yield grown, loads[fits] + weights[copy]
+    def filled(self, slots: int) -> Ints | None:
+        """[fillings, slots]."""
+        reach = _reach(self._experts, self.weights, slots)
+        rows, loads = np.zeros((1, 0), dtype=np.int64), np.zeros(1)
+        for left in reversed(range(slots)):
+            parts, partial = [], 0
+            for grown in self._grown(rows, loads, reach[0][left], reach[1][left]):
+                parts.append(grown)
+                partial += len(grown[0])
+                if partial > MOST_PARTIAL or self.deadline.has_struck:
+                    return None
+            rows, loads = (np.concatenate(side) for side in zip(*parts, strict=True))
+        return rows
+
+    def _grown(self, rows: Ints, loads: Floats, low: Floats, high: Floats) -> Iterator[tuple[Ints, Floats]]:
+        """Each filling with one copy more, of a later expert than its last, where what may follow still fits."""
+        last = self._experts[rows[:, -1]] if rows.shape[1] else np.full(len(rows), -1)
+        for copy, expert in enumerate(self._experts):
+            weight, then = self.weights[copy], expert + 1
+            kept = (last < expert) & (loads + (weight + low[then]) <= self.most)
+            kept &= loads + (weight + high[then]) >= self.least
+            yield np.column_stack([rows[kept], np.full(int(kept.sum()), copy)]), loads[kept] + weight
+
+    @cached_property
+    def _experts(self) -> Ints:
+        return np.array([expert for expert, _ in self.copies])
 
 
 def _reach(experts: Ints, weights: Floats, slots: int) -> tuple[Floats, Floats]:

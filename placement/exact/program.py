@@ -1,12 +1,14 @@
 """A PuLP program with named rows, and what is proven once it has been run (docs/placement/exact.md)."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pulp
 
-from fleet.solvers import Limits, Outcome, Solver, SolveStatus, run
+from fleet.solvers import LEAST_RUN_S, Deadline, Limits, Outcome, Solver, SolveStatus, run
+
+LOADING = 3.0  # times what building a program takes: PuLP's handing it to HiGHS, which no limit of HiGHS counts
 
 Variable = Any  # PuLP is published without types
 Terms = Iterable[tuple[Variable, float]]
@@ -71,6 +73,12 @@ class Certificate:
     def gap(self) -> float:
         """(value - bound) / value: at most so far from the optimum."""
         return (self.value - self.bound) / self.value if self.value > 0 else 0.0
+
+
+def after_building(deadline: Deadline, *, begun_s: float) -> Limits:
+    """The limits of a run of what has been built since then: so that loading it ends in time as well."""
+    loading_s = LOADING * (deadline.limits.clock_s() - begun_s)
+    return replace(deadline.limits, time_limit_s=max(LEAST_RUN_S, deadline.left_s - loading_s))
 
 
 def is_set(variable: Variable) -> bool:

@@ -4,7 +4,6 @@ import csv
 import io
 import json
 from collections.abc import Iterator, Sequence
-from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -84,9 +83,9 @@ def _list_flaws(value: Any, path: Path, kinds: tuple[type, ...], columns: str) -
         yield from _list_flaws(row, (*path, at), kinds, columns)
     lengths = [len(row) for row in value if isinstance(row, list)]
     what = "layers" if value[0] and isinstance(value[0][0], list) else columns
-    for at, (before, length) in enumerate(pairwise(lengths), start=1):
-        if length != before:
-            yield (*path, at), f"must hold as many {what} as the one before ({before}), got {length}"
+    for at, length in enumerate(lengths):
+        if length != lengths[0]:
+            yield (*path, at), f"must hold as many {what} as the first ({lengths[0]}), got {length}"
 
 
 def read_csv(data: bytes) -> tuple[Floats, tuple[int, ...] | None]:

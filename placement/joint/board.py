@@ -36,7 +36,10 @@ class Board(NamedTuple):
 @part
 def lay(board: Board, expert_of: Ints) -> None:
     """Start from these slots, all prices 1."""
-    board.counts[:], board.holds[:], board.loads[:], board.prices[:] = 0, False, 0.0, 1.0
+    board.counts.fill(0)
+    board.holds[:] = False
+    board.loads.fill(0.0)
+    board.prices.fill(1.0)
     for slot in range(len(expert_of)):
         expert = expert_of[slot]
         board.expert_of[slot] = expert
@@ -50,7 +53,10 @@ def lay(board: Board, expert_of: Ints) -> None:
 @part
 def peak(board: Board) -> float:
     """The fullest GPU over its even share."""
-    return float((board.loads / board.shares).max())
+    fullest = 0.0
+    for gpu in range(len(board.loads)):
+        fullest = max(fullest, board.loads[gpu] / board.shares[gpu])
+    return fullest
 
 
 @part

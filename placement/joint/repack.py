@@ -19,7 +19,6 @@ from fleet.compiled import entry, part
 from placement.arrays import Floats, Ints
 from placement.joint.board import Board, beyond, changed, lay, peak, put, shifts, swap
 
-TOLERANCE = 5e-4  # of the even share
 LITTLE = 1e-13  # an improvement below this is rounding
 STUCK = 8  # price rises without a better peak after which a ceiling is given up
 
@@ -104,38 +103,43 @@ def _dearest(board: Board, ceiling: float, passed: Ints) -> int:
 def _under(board: Board, ceiling: float, kept: Ints, reached: float, steps: int) -> float:
     """Search at one ceiling; keeps the best slots seen and returns their peak."""
     passed = np.zeros(len(board.loads), np.int64)
-    stuck = 0
+    stuck, waiting = 0, False
     for _ in range(steps):
         gpu = _dearest(board, ceiling, passed)
         if gpu < 0:
-            if not passed.any() or stuck == STUCK:
+            if not waiting or stuck == STUCK:
                 break
             stuck += 1
             for at in range(len(board.loads)):
                 board.prices[at] += board.loads[at] > ceiling * board.shares[at]
-            passed[:] = 0
+            passed.fill(0)
+            waiting = False
             continue
         move = _best_recount(board, ceiling, gpu, _best_swap(board, ceiling, gpu, Move(LITTLE, -1, -1, -1)))
         if move.slot < 0:
-            passed[gpu] = 1
+            passed[gpu], waiting = 1, True
             continue
         if move.other >= 0:
             swap(board, move.slot, move.other)
         else:
             put(board, move.slot, move.expert)
-        passed[:] = 0
+        passed.fill(0)
+        waiting = False
         now = peak(board)
         if now < reached - LITTLE:
             reached, stuck = now, 0
-            kept[:] = board.expert_of
+            for slot in range(len(kept)):
+                kept[slot] = board.expert_of[slot]
     return reached
 
 
-@entry(int64[:, ::1](float64[:, ::1], int64[:, ::1], int64[::1], int64[::1], float64[::1], float64[::1], int64))
+@entry(
+    int64[:, ::1](float64[:, ::1], int64[:, ::1], int64[::1], int64[::1], float64[::1], float64[::1], int64, float64)
+)
 def repacked(  # noqa: PLR0917 - compiled code takes no keywords
-    parts: Floats, start: Ints, first: Ints, gpu_of: Ints, shares: Floats, proven: Floats, steps: int
+    parts: Floats, start: Ints, first: Ints, gpu_of: Ints, shares: Floats, proven: Floats, steps: int, tolerance: float
 ) -> Ints:
-    """[layers, slots]: never less even than the start, a legal placement."""
+    """[layers, slots]: never less even than the start, a legal placement; `tolerance` of the even share."""
     layers, slots = start.shape
     experts, gpus = parts.shape[1], len(shares)
     kept = start.copy()
@@ -155,7 +159,7 @@ def repacked(  # noqa: PLR0917 - compiled code takes no keywords
         )
         lay(board, kept[layer])
         low, high = proven[layer], peak(board)
-        while high - low > TOLERANCE:
+        while high - low > tolerance:
             ceiling = (low + high) / 2
             lay(board, kept[layer])
             high = _under(board, ceiling, kept[layer], high, steps)

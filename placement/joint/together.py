@@ -7,11 +7,15 @@ from placement.balance import balanced
 from placement.bounds.certified import pairs_up, quick_bound
 from placement.dispatch import Dispatch
 from placement.imbalance import imbalance
+from placement.joint.pairs import best_pairs
 from placement.layout import Layout
 from placement.slots import check_room, check_slots
 
 PAIR_STEPS = 50  # moves of a copy from expert to expert, per ceiling
 PACK_STEPS = 400  # of one copy or two, per ceiling
+UNEVEN_STEPS = 1200  # likewise where GPUs have unequal slots: more is left to gain there
+TOLERANCE = 5e-4  # of the even share: where the search for the ceiling stops
+FINE = 1e-6  # likewise where few slots make that cheap
 FEW = 64  # slots: pairings of more gained less than 1e-5 by repacking
 
 
@@ -30,7 +34,8 @@ def joint_balanced(tokens: Floats, *, layout: Layout, start: Ints | None = None,
         begun = _paired(tokens, begun, layout=layout, proven=proven, steps=round(PAIR_STEPS * effort))
         if layout.slots > FEW:
             return begun
-    return _repacked(tokens, begun, layout=layout, proven=proven, steps=round(PACK_STEPS * effort))
+    steps = PACK_STEPS if layout.slots_of_gpu.min() == layout.slots_of_gpu.max() else UNEVEN_STEPS
+    return _repacked(tokens, begun, layout=layout, proven=proven, steps=round(steps * effort))
 
 
 def _repacked(tokens: Floats, start: Ints, *, layout: Layout, proven: Floats, steps: int) -> Ints:
@@ -38,17 +43,15 @@ def _repacked(tokens: Floats, start: Ints, *, layout: Layout, proven: Floats, st
 
     parts = np.ascontiguousarray(tokens / tokens.sum(axis=1, keepdims=True))
     begun = np.ascontiguousarray(start, dtype=np.int64)
-    return repacked(parts, begun, layout.first_slot, layout.gpu_of_slot, layout.shares, proven, steps)
+    tolerance = FINE if layout.slots <= FEW else TOLERANCE
+    return repacked(parts, begun, layout.first_slot, layout.gpu_of_slot, layout.shares, proven, steps, tolerance)
 
 
 def _paired(tokens: Floats, start: Ints, *, layout: Layout, proven: Floats, steps: int) -> Ints:
     """Layers that pairing does not make more even stay as they are."""
-    from placement.joint.pairs import fill_pairs  # noqa: PLC0415 - compiled code
-
     weights = np.ascontiguousarray(tokens / tokens.sum(axis=1, keepdims=True) * layout.gpus)
     singles = int((layout.slots_of_gpu == 1).sum())
-    pairs = np.empty((len(tokens), layout.gpus, 2), dtype=np.int64)
-    peaks = fill_pairs(weights, layout.slots, proven, steps, pairs)
+    pairs, peaks = best_pairs(weights, slots=layout.slots, gpus=layout.gpus, proven=proven, steps=steps)
     gains = peaks < imbalance(start, tokens, layout=layout).per_layer
     return np.where(gains[:, np.newaxis], _slots(pairs, layout=layout, singles=singles), start)
 

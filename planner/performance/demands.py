@@ -66,11 +66,11 @@ def demands(
         moe_layers=_one(model.moe_layers),
         hops=np.log2(_one(config.stage_gpus)),
         weights_s=_one(config.base_bytes - _idle_embedding_bytes(config)) / config.tensor_parallel / bytes_per_s,
-        experts_s=_one(config.expert_bytes * imbalance) / config.stage_gpus / bytes_per_s,
+        experts_s=_one(config.expert_bytes) / config.stage_gpus / bytes_per_s,
         expert_share=_one(_expert_share(config)),
         token_s=_compute_s(config, 2 * config.base_parameters, peak_tflops=config.tflops(config.base_arithmetic)),
         expert_token_s=_compute_s(config, routed * imbalance, peak_tflops=config.tflops(config.arithmetic)),
-        traffic_s=_one(_traffic_bytes(config) / config.pipeline_parallel / (gpu.link_gb_per_s * 1e9)),
+        traffic_s=_one(_traffic_bytes(config, imbalance) / config.pipeline_parallel / (gpu.link_gb_per_s * 1e9)),
         cache_s=_cache_s(config, halfway),
         attention_s=_attention_s(config, inputs),
         head_s=_compute_s(config, 2 * model.embedding_parameters, peak_tflops=_attention_tflops(config)),
@@ -111,13 +111,17 @@ def _compute_s(config: ReplicaConfig, flops: float, *, peak_tflops: float) -> Ar
     return _one(flops / config.gpus / (peak_tflops * 1e12)) if peak_tflops else _one(np.inf)
 
 
-def _traffic_bytes(config: ReplicaConfig) -> float:
-    """Per token and GPU: two ring all-reduces a layer, and sending to the experts' GPUs where ranks differ."""
+def _traffic_bytes(config: ReplicaConfig, imbalance: float) -> float:
+    """Per token and GPU: two ring all-reduces a layer, and sending to the experts' GPUs where ranks differ.
+
+    Experts wait for the GPU that the most tokens go to, as its arithmetic does; its weights it reads once all the same.
+    """
     model, split = config.model, config.tensor_parallel
     reduced = 2 * model.layers * 2 * (split - 1) / split / config.attention_data_parallel
     sent = 0.0
     if config.attention_data_parallel > 1:
         sent = 2 * model.moe_layers * model.experts_active * (config.stage_gpus - 1) / config.stage_gpus**2
+        sent *= imbalance
     return (reduced + sent) * model.hidden_size * SIXTEEN_BIT_BYTES
 
 

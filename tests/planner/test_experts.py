@@ -25,6 +25,7 @@ from planner.performance.config import ReplicaConfig
 from planner.performance.memory import cache_sequences
 from planner.performance.rates import highest_rates
 from planner.replicas.enumeration import Menu, shapes
+from planner.replicas.options import candidates
 from planner.replicas.spread import (
     ASSUMED_IMBALANCE,
     POOR_BOUND,
@@ -205,6 +206,25 @@ class TestPlans:
         assert costs[0] is not None
         assert costs[1] is not None
         assert costs[0] <= costs[1]
+
+    def test_an_option_carries_less_the_more_skewed_its_loads(self) -> None:
+        found: list[tuple[float, float]] = []
+        for exponent in (0.0, 0.7, 1.4, 2.1):
+            loads = {"tokens": zipf(32, 8, exponent=exponent)}
+            request = PlanRequest.model_validate(
+                on_eight(FEW.name, rate_rps=400, expert_loads=loads, redundant_experts=[0])
+            )
+            (option,) = (
+                candidate
+                for candidate in candidates(request, gpus=GPUS, models=MODELS, offers=request.offers or ())
+                if candidate.name == "here/h100x8/tp1-dp2-ep2"
+            )
+            assert option.spread is not None
+            found.append((option.spread.expert_imbalance, option.throughput.max_rps[0][0]))
+        assert all(
+            more_uneven > less_uneven and slower < faster
+            for (less_uneven, faster), (more_uneven, slower) in pairwise(found)
+        )
 
     def test_loads_of_another_model_are_refused(self) -> None:
         with pytest.raises(DocumentError) as caught:

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fleet.documents import RuleError
-from fleet.solvers import Limits, Solver, SolveStatus
+from fleet.solvers import Deadline, Limits, Solver, SolveStatus
 from placement.arrays import Floats, Ints
 from placement.bounds import lower_bound
 from placement.exact import Objective, heuristic, most_even
@@ -67,9 +67,9 @@ def test_both_programs_agree(case: tuple[Floats, Layout]) -> None:
         slots_of_gpu=layout.slots_of_gpu,
     )
     by_places = most_balanced(BalanceModel.of(room), Objective.PEAK).program.run(solver=Solver.HIGHS, limits=LIMITS)
-    listed = fillings(room, ceiling=1e3)
+    listed = fillings(room, ceiling=1e3, deadline=Deadline.of(LIMITS))
     assert listed is not None
-    row, bound, status = least_ceiling(listed, solver=Solver.HIGHS, limits=LIMITS)
+    row, bound, status = least_ceiling(listed, solver=Solver.HIGHS, deadline=Deadline.of(LIMITS))
     assert status is SolveStatus.OPTIMAL
     assert row is not None
     check_slots(row[None], experts=tokens.shape[1], layout=layout)
@@ -87,7 +87,7 @@ def test_no_filling_of_a_placement_under_the_ceiling_is_missing(case: tuple[Floa
         most_copies=min(layout.gpus, layout.slots - tokens.shape[1] + 1),
         slots_of_gpu=layout.slots_of_gpu,
     )
-    listed = fillings(room, ceiling=ceiling)
+    listed = fillings(room, ceiling=ceiling, deadline=Deadline.of(LIMITS))
     assert listed is not None
     held = {
         (gpu, tuple(sorted(listed.copies[copy] for copy in copies)))

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
+from fleet.solvers import Deadline, Limits
 from placement.exact import assignment_rows, balance_rows, filling_rows
 from placement.exact.assignment_model import OrderModel, ProductModel
 from placement.exact.balance_model import BalanceModel, Case, Objective
@@ -73,7 +74,7 @@ def test_every_assignment_program_has_the_rows_that_the_docs_say() -> None:
 
 
 def test_the_program_over_fillings_has_the_rows_that_the_docs_say() -> None:
-    listed = fillings(BALANCE["peak"][0], ceiling=1.5)
+    listed = fillings(BALANCE["peak"][0], ceiling=1.5, deadline=Deadline.of(Limits(time_limit_s=60.0)))
     assert listed is not None
     rows = rows_of(filling_rows.within_ceiling(FillingModel.of(listed, ceiling=1.5)).program)
     (table,) = re.findall(r"\| ([\w, ]+) \| `within_ceiling` \|$", section(5), flags=re.MULTILINE)

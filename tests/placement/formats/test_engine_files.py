@@ -178,7 +178,7 @@ LOADS = ExpertLoads.of(np.ones((2, 3)), layers=(1, 2), hidden_layers=3)
             '{"physical_to_logical_map": [[0, 1, 2, 0]]}',
             "is for another model: must have 2 MoE layers or 3 layers as the loads, got 1",
         ),
-        ('{"physical_to_logical_map": [[0, 1, 2, 0], [0, 1, 2]]}', "must hold as many slots as the one before"),
+        ('{"physical_to_logical_map": [[0, 1, 2, 0], [0, 1, 2]]}', "must hold as many slots as the first"),
         ('{"physical_to_logical_map": [[0, 1, 2, 0], [0, 1, 2, 7]]}', "must be an expert from 0 to 2, got 7"),
         ('{"physical_to_logical_map": [[0, 1, 2, 0.5], [0, 1, 2, 0]]}', "must be a whole number, got '0.5'"),
         ('{"physical_to_logical_map": [[0, 1, 2], [0, 1, 2]]}', "must be layers x 4 slots"),

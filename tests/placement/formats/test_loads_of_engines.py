@@ -114,7 +114,7 @@ class TestSglang:
             ([[0, 0], [1, float("nan")]], r"logical_count\[0\]\[1\]\[1\]: must be a finite number from 0 up, got nan"),
             ([[0, 0], [0, 0]], "logical_count: must be above 0 somewhere"),
             ([[0, 0], [1, 0]], r"loads\[1\]\[1\]: must be above 0"),
-            ([[0, 0], [1]], r"logical_count\[1\]: must hold as many experts as the one before \(2\), got 1"),
+            ([[0, 0], [1]], r"logical_count\[1\]: must hold as many experts as the first \(2\), got 1"),
             ([1, 2], r"logical_count: must be \[steps x\] layers x experts"),
             ([], "logical_count: must be a list of layers"),
             ([[1, "2"]], r"logical_count\[0\]\[1\]: must be a number, got '2'"),

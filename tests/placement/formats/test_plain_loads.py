@@ -87,8 +87,8 @@ def test_wrong_csv_is_refused_with_its_line(text: str, message: str) -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("[[1, 2], [3]]", r"load\[1\]: must hold as many experts as the one before \(2\), got 1"),
-        ("[[[1, 2]], [[1, 2], [3, 4]]]", r"load\[1\]: must hold as many layers as the one before \(1\), got 2"),
+        ("[[1, 2], [3]]", r"load\[1\]: must hold as many experts as the first \(2\), got 1"),
+        ("[[[1, 2]], [[1, 2], [3, 4]]]", r"load\[1\]: must hold as many layers as the first \(1\), got 2"),
         ("[[1, 2], 3]", r"load\[1\]: must be a list of numbers"),
         ("[[], [1]]", r"load\[0\]: must be a list of numbers"),
         ("[]", "load: must be a list of layers, each a list of numbers"),

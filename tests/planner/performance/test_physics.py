@@ -78,8 +78,13 @@ def test_an_uneven_load_slows_spread_experts_only() -> None:
     spread = replace(MIXTURE, tensor_parallel=2, expert_parallel=2)
     uneven = replace(spread, expert_imbalance=1.5)
     dense_s = step(replace(DENSE, expert_imbalance=1.5), 1)
-    assert step(uneven, 64) > 1.3 * step(spread, 64)
+    assert step(uneven, 4096) > 1.3 * step(spread, 4096)
     assert dense_s == step(DENSE, 1)
+
+
+def test_an_uneven_load_adds_nothing_to_what_a_gpu_reads() -> None:
+    spread = replace(MIXTURE, tensor_parallel=2, expert_parallel=2)
+    assert step(replace(spread, expert_imbalance=1.5), 4) == step(spread, 4)
 
 
 def test_narrow_weights_without_narrow_arithmetic_speed_up_memory_only() -> None:

@@ -1,0 +1,56 @@
+"""Slots dealt out unevenly at the same total."""
+
+import numpy as np
+import pytest
+
+from bench.expert_loads import synthetic
+from fleet.documents import RuleError
+from placement.imbalance import imbalance
+from placement.joint import joint_balanced, uneven_layout
+from placement.joint.uneven import with_givers
+from placement.layout import Layout
+from placement.slots import check_slots
+
+EVEN = Layout.even(slots=288, gpus=144, nodes=18)
+
+
+def test_the_hottest_copies_lie_alone_and_the_layers_are_evener() -> None:
+    tokens = synthetic("deepseek-v3").tokens[:6]
+    dealt = uneven_layout(tokens, layout=EVEN)
+    slots = joint_balanced(tokens, layout=dealt)
+    check_slots(slots, experts=256, layout=dealt)
+    equal = imbalance(joint_balanced(tokens, layout=EVEN), tokens, layout=EVEN)
+    assert imbalance(slots, tokens, layout=dealt).mean < equal.mean - 0.02
+
+
+@pytest.mark.parametrize("givers", [0, 1, 18, 19, 72])
+def test_givers_and_takers_are_as_many_and_spread_over_the_nodes(givers: int) -> None:
+    dealt = with_givers(EVEN, givers)
+    assert dealt.slots == EVEN.slots
+    assert np.bincount(dealt.slots_of_gpu, minlength=4).tolist() == [0, givers, 144 - 2 * givers, givers]
+    np.testing.assert_array_equal(dealt.node_of_gpu, EVEN.node_of_gpu)
+    for slots in (1, 3):
+        of_node = np.bincount(dealt.node_of_gpu[dealt.slots_of_gpu == slots], minlength=18)
+        assert of_node.max() - of_node.min() <= 1
+
+
+def test_even_loads_leave_the_layout_even() -> None:
+    assert uneven_layout(np.ones((2, 16)), layout=Layout.even(slots=16, gpus=8, nodes=2)).is_even
+
+
+@pytest.mark.parametrize(("experts", "slots"), [(8, 8), (2, 16)])
+def test_no_gpu_is_left_without_a_slot_or_given_more_than_there_are_experts(experts: int, slots: int) -> None:
+    tokens = np.arange(1.0, experts + 1)[np.newaxis]
+    assert uneven_layout(tokens, layout=Layout.even(slots=slots, gpus=8, nodes=1)).is_even
+
+
+@pytest.mark.parametrize(
+    "layout",
+    [
+        Layout.of(node_of_gpu=[0, 0], slots_of_gpu=[1, 2]),
+        Layout.even(slots=4, gpus=2, nodes=1, speeds=[1, 2]),
+    ],
+)
+def test_only_even_layouts_of_one_speed_are_dealt_out_anew(layout: Layout) -> None:
+    with pytest.raises(RuleError, match="layout"):
+        uneven_layout(np.ones((1, 3)), layout=layout)
