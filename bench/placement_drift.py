@@ -6,8 +6,12 @@ GPUs of 4 nodes) and four decode workloads one after another (288 slots on 72 GP
 - `frozen`: the first plan stays.  `EPLB`: its global policy anew in each window; `relabelled`: the same after our
   assignment, which changes no load.  `new plan`: ours anew, relabelled.
 - `fewest`: `placement.migration` on the window it is judged on, to a mean imbalance of 1.05 and of 1.02.
-- `ahead`: the same to 1.02, but on windows seen before only: the last one, or its forecast.  `imbalance` is under the
-  loads of the last window seen, `lived_imbalance` under those of the window that came.
+- `fewest, nearest`: the same under the rule nearest, from a plan made for it; prefill only.
+- `ahead`: on windows seen before only, the last one or its forecast, to 1.02, and as even as moving
+  5 % of the copies makes it.  `imbalance` is under the loads of the last window seen, `lived_imbalance` under those of
+  the window that came.
+
+`fewest_moves` has settings (targets, widths); they were chosen on these recordings.
 """
 
 import time
@@ -21,13 +25,17 @@ from bench.eplb import eplb_global
 from bench.expert_loads import Case, named
 from placement.arrays import Floats, Ints
 from placement.balance import balanced
+from placement.dispatch import Dispatch
 from placement.drift import forecast
 from placement.imbalance import imbalance
 from placement.layout import Layout
 from placement.migration import fewest_moves, moved_copies, relabelled
+from placement.nearest import balanced_nearest
 
 Way = Callable[[Ints, Floats], Ints]  # the placement loaded and all windows up to now; what comes in its place
 CEILINGS = (1.05, 1.02)
+NEAREST = Dispatch.NEAREST
+SPENT = 0.05  # part of the copies
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +80,18 @@ def _ways(layout: Layout) -> list[tuple[str, Way, bool]]:
     def fewest(ceiling: float, tokens: Callable[[Floats], Floats]) -> Way:
         return lambda loaded, seen: fewest_moves(loaded, tokens(seen), layout=layout, ceiling=ceiling).expert_of_slot
 
+    def spent(tokens: Callable[[Floats], Floats]) -> Way:
+        return lambda loaded, seen: (
+            fewest_moves(
+                loaded, tokens(seen), layout=layout, ceiling=1.005, max_moves=int(SPENT * loaded.size)
+            ).expert_of_slot
+        )
+
+    def nearest(ceiling: float) -> Way:
+        return lambda loaded, seen: (
+            fewest_moves(loaded, seen[-1], layout=layout, rule=NEAREST, ceiling=ceiling).expert_of_slot
+        )
+
     return [
         ("frozen", lambda loaded, _: loaded, False),
         ("EPLB", eplb, False),
@@ -84,6 +104,9 @@ def _ways(layout: Layout) -> list[tuple[str, Way, bool]]:
         *((f"fewest to {ceiling}", fewest(ceiling, _last), False) for ceiling in CEILINGS),
         ("ahead, last window, 1.02", fewest(1.02, _last), True),
         ("ahead, forecast, 1.02", fewest(1.02, _foreseen), True),
+        ("ahead, last window, 5 %", spent(_last), True),
+        ("ahead, forecast, 5 %", spent(_foreseen), True),
+        *((f"fewest to {ceiling}, {NEAREST}", nearest(ceiling), False) for ceiling in CEILINGS if layout.nodes == 4),
     ]
 
 
@@ -99,8 +122,11 @@ def _foreseen(seen: Floats) -> Floats:
 
 def _rows(sweep: Sweep, cases: list[Case], way: str, step: Way, *, ahead: bool) -> list[dict[str, Any]]:
     layout, windows = sweep.layout, np.stack([case.tokens for case in cases])
-    first = eplb_global(windows[0], slots=layout.slots, gpus=layout.gpus) if way.startswith("EPLB") else None
-    loaded = balanced(windows[0], layout=layout) if first is None else first
+    rule = NEAREST if way.endswith(NEAREST) else Dispatch.EQUAL
+    if way.startswith("EPLB"):
+        loaded = eplb_global(windows[0], slots=layout.slots, gpus=layout.gpus)
+    else:
+        loaded = (balanced_nearest if rule is NEAREST else balanced)(windows[0], layout=layout)
     rows: list[dict[str, Any]] = []
     for at in range(1, len(windows)):
         seen = windows[: at if ahead else at + 1]
@@ -114,10 +140,10 @@ def _rows(sweep: Sweep, cases: list[Case], way: str, step: Way, *, ahead: bool) 
                 "loads": cases[at].source,
                 "way": way,
                 "window": cases[at].name,
-                "stale_imbalance": imbalance(loaded, windows[at], layout=layout).mean,
-                "imbalance": imbalance(following, seen[-1], layout=layout).mean,
-                "lived_imbalance": imbalance(following, windows[at], layout=layout).mean,
-                "worst_layer": imbalance(following, windows[at], layout=layout).max,
+                "stale_imbalance": imbalance(loaded, windows[at], layout=layout, rule=rule).mean,
+                "imbalance": imbalance(following, seen[-1], layout=layout, rule=rule).mean,
+                "lived_imbalance": imbalance(following, windows[at], layout=layout, rule=rule).mean,
+                "worst_layer": imbalance(following, windows[at], layout=layout, rule=rule).max,
                 "moved_copies": moved,
                 "moved_percent": 100 * moved / loaded.size,
                 "cpu_ms": cpu_ms,

@@ -2,14 +2,14 @@
 
 Tokens come from all GPUs alike (attention is data-parallel).  The rules:
 
-- `equal`: every copy gets the same share.  vLLM (by a hash of the token's place) and SGLang's `dynamic`.
+- `equal`: every copy gets the same share, each expert by itself.  SGLang's `dynamic`.
+- `hash`: every copy gets the same share, and one number picks for all experts of a token (`placement.traffic.hashing`).
+  vLLM, by a hash of the token's place: GPUs carry what they do under `equal`.
 - `nearest`: SGLang's `static`, read in `expert_location.py` (0.5.23): the copy on the token's own GPU; else, unless all
   copies lie on one node, the first on its own, by slot; all other GPUs share out the copies evenly among themselves.
 
 An expert of one copy needs no rule.
 """
-
-from enum import StrEnum
 
 import numpy as np
 from numba import float64, int64
@@ -17,17 +17,12 @@ from numba import float64, int64
 from fleet.compiled import entry, part
 from placement.arrays import Floats, Ints
 from placement.layout import Layout
+from placement.rules import Dispatch
 
-
-class Dispatch(StrEnum):
-    """Who chooses among the copies of an expert."""
-
-    EQUAL = "equal"
-    NEAREST = "nearest"
-
+__all__ = ["EQUAL", "NEAREST", "RULES", "Dispatch", "gpu_loads", "shares_of_copies"]
 
 EQUAL, NEAREST = 0, 1  # as compiled code knows them
-RULES = {Dispatch.EQUAL: EQUAL, Dispatch.NEAREST: NEAREST}
+RULES = {Dispatch.EQUAL: EQUAL, Dispatch.HASH: EQUAL, Dispatch.NEAREST: NEAREST}  # by what GPUs carry
 
 
 @part

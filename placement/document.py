@@ -16,13 +16,13 @@ from pydantic import Field, StringConstraints, model_validator
 from fleet.documents import Flaw, Frozen, RuleError
 from placement.arrays import MAX_EXPERTS, MAX_LAYERS, Floats, Ints
 from placement.loads import ExpertLoads
+from placement.rules import Dispatch
 from placement.shape import Shape
 from placement.slots import check_room, check_slots
 
 SCHEMA_VERSION: Literal[1] = 1
 
 DrawingEngine = Literal["sglang"]  # draws a far GPU's choice once, so that its loads are known exactly
-Rule = Literal["equal", "nearest"]  # `placement.dispatch.Dispatch`, whose module compiles code when imported
 Tokens = Annotated[float, Field(gt=0)]
 Layer = Annotated[int, Field(ge=0, lt=MAX_LAYERS)]
 ModelName = Annotated[str, StringConstraints(min_length=1, max_length=200, pattern=r"^[^\x00-\x1f\x7f]+$")]
@@ -48,6 +48,9 @@ class RemoteNodes(Frozen):
     source: Literal["trace", "modelled"]
     trace_tokens: int
     per_layer: tuple[float, ...]
+    cost_per_token: float | None = Field(
+        default=None, description="The same by node_costs, a way at cost 1 counting 1; null without costs."
+    )
 
 
 class Before(Frozen):
@@ -56,6 +59,7 @@ class Before(Frozen):
     what: Literal["current", "contiguous"]
     imbalance: Spread
     remote_nodes_per_token: float | None = None
+    cost_per_token: float | None = None
 
 
 class Redundancy(Frozen):
@@ -71,7 +75,7 @@ class Redundancy(Frozen):
 class Predictions(Frozen):
     """What to expect of it, beside the figures at the top."""
 
-    imbalance_by_rule: dict[Rule, float] = Field(description="Mean over layers, had the engine the other rule.")
+    imbalance_by_rule: dict[Dispatch, float] = Field(description="Mean over layers, had the engine the other rule.")
     engine_imbalance: Spread | None = Field(
         default=None, description="Nearest dispatch only: with the very choices that SGLang 0.5.23 draws for far GPUs."
     )
@@ -85,6 +89,31 @@ class Source(Frozen):
     format: str | None
     name: str | None = None
     sha256: str | None = None
+
+
+class MoveBatch(Frozen):
+    """Copies of one layer that travel together, and are put in at the end."""
+
+    layer: int = Field(description="Its number in the whole model.")
+    copies: int = Field(description="That come from other GPUs; the rest only change slot.")
+    start_s: float
+    end_s: float
+    imbalance: float = Field(description="Mean over all layers, once they are in.")
+    slots: tuple[int, ...] = Field(description="That change; what they hold then is in the map.")
+    sources: tuple[int, ...] = Field(description="The GPU that each slot's copy comes from.")
+    beside: bool = Field(description="Whether GPUs need room for them beside what they serve until all are there.")
+
+
+class Moves(Frozen):
+    """When each copy moves, and how long that takes, within what links may carry of it."""
+
+    copies: int
+    bytes: int
+    duration_s: float
+    expert_bytes: int = Field(description="Weights of one expert in one layer.")
+    gpu_gb_per_s: float = Field(description="What moves may send, and what receive, per GPU.")
+    node_gb_per_s: float = Field(description="The same per node, over all its uplinks.")
+    batches: tuple[MoveBatch, ...] = Field(description="One after another.")
 
 
 class Provenance(Frozen):
@@ -110,7 +139,7 @@ class Placement(Shape):
     experts: Annotated[int, Field(ge=1, le=MAX_EXPERTS)]
     layers: tuple[Layer, ...] = Field(min_length=1, description="Number in the whole model of each row below.")
     hidden_layers: Annotated[int, Field(ge=1, le=MAX_LAYERS)] = Field(description="Dense layers counted.")
-    dispatch: Rule
+    dispatch: Dispatch
     engine: DrawingEngine | None = Field(
         default=None, description="Planned for this engine's own draws, and judged so."
     )
@@ -120,6 +149,7 @@ class Placement(Shape):
     remote_nodes_per_token: float | None = Field(description="Mean over layers; null without a trace.")
     remote_nodes: RemoteNodes | None = None
     moved_copies: int | None = Field(description="Copies to load where they are not now; null without a current one.")
+    moves: Moves | None = Field(default=None, description="When they move; null without `move_gb_per_s`.")
     solve_s: Annotated[float, Field(ge=0)]
     predictions: Predictions
     provenance: Provenance

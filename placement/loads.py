@@ -101,7 +101,10 @@ def _flaws(loads: ExpertLoads) -> Iterator[Flaw]:
         yield ("loads", row), "must be above 0, got a layer without any load; leave dense layers out"
     elif silent.any():
         row, expert = (int(place) for place in np.argwhere(silent)[0])
-        yield ("loads", row, expert), f"must be above 0, as for all experts; {int(silent.sum())} have no load"
+        yield (
+            ("loads", row, expert),
+            f"must be above 0, as for all experts; {int(silent.sum())} have no load (`least_tokens` gives them some)",
+        )
 
 
 def _place(counts: Floats, wrong: npt.NDArray[np.bool_]) -> tuple[str | int, ...]:

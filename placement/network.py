@@ -33,9 +33,9 @@ from fleet.gpus import GpuCatalogue, GpuSpec, Precision
 from fleet.topology import Distance, Node, TopologyIndex
 from placement.arrays import MAX_EXPERTS, MAX_LAYERS, Floats
 from placement.layout import Layout
+from placement.memory import MAX_EXPERT_BYTES, filled, slots_in
 
 Figure = Literal["bandwidth"] | Precision
-MAX_EXPERT_BYTES = 10**12
 
 
 @dataclass(frozen=True)
@@ -52,8 +52,8 @@ class ExpertMemory:
 
     def slots_on(self, gpu: GpuSpec) -> int:
         """Of each layer."""
-        room = int(gpu.memory_bytes * self.memory_share // (self.layers * self.expert_bytes))
-        return min(room, self.experts)
+        share = gpu.memory_bytes * self.memory_share
+        return slots_in(share, experts=self.experts, layers=self.layers, expert_bytes=self.expert_bytes)
 
     def _flaws(self) -> Iterator[Flaw]:
         if not 1 <= self.experts <= MAX_EXPERTS:
@@ -96,7 +96,7 @@ def expert_group(
     figures = [_figure(kind, figure) for kind in gpus]
     layout = Layout.of(
         node_of_gpu=[at for at, node in enumerate(found) for _ in range(node.gpus)],
-        slots_of_gpu=room if slots is None else _filled(room, slots),
+        slots_of_gpu=room if slots is None else filled(room, slots),
         speeds=[one / max(figures) for one in figures],
     )
     return ExpertGroup(ordered, layout, _costs(index, found, kinds))
@@ -118,16 +118,6 @@ def _farness(index: TopologyIndex, here: str, there: str) -> tuple[int, int]:
     """How traffic gets there; among those that share a leaf, the more leaves the nearer."""
     shared = set(index.node(here).leaves) & set(index.node(there).leaves)
     return index.distance(here, there), -len(shared)
-
-
-def _filled(room: Sequence[int], slots: int) -> list[int]:
-    """So many slots in all, as evenly as the room on each GPU allows, earlier GPUs taking what does not divide."""
-    filled = [0] * len(room)
-    while left := slots - sum(filled):
-        open_gpus = [gpu for gpu, most in enumerate(room) if filled[gpu] < most]
-        for gpu in open_gpus[: left if left < len(open_gpus) else None]:
-            filled[gpu] += min(max(left // len(open_gpus), 1), room[gpu] - filled[gpu])
-    return filled
 
 
 def _figure(gpu: GpuSpec, figure: Figure) -> float:

@@ -4,7 +4,7 @@
 |---|---|---|
 | rule equal | `balance`, and `joint` where it leaves a gap to the bound | balance.md, few-slots.md |
 | rule nearest | `nearest` | dispatch.md |
-| a trace, or groups to model one by | `traffic`, from the above | traffic.md |
+| a trace, or groups and a ceiling to model one by | `traffic`, from the above | traffic.md |
 | a placement that is loaded now | `migration` | migration.md |
 
 Layers are independent but for the ceiling on their mean, so of two methods each layer takes the better.  No step gives
@@ -22,14 +22,15 @@ from placement.arrays import Floats, Ints
 from placement.balance import balanced
 from placement.bounds import lower_bound, redundancy_advice
 from placement.bounds.advice import TARGET
-from placement.dispatch import Dispatch
 from placement.document import Placement, Redundancy
+from placement.imbalance import imbalance
 from placement.joint import joint_balanced
 from placement.layout import Layout
 from placement.loads import ExpertLoads
 from placement.migration import fewest_moves
 from placement.nearest import balanced_nearest, evened_for_engine
 from placement.question import Question
+from placement.rules import Dispatch
 from placement.slots import check_slots
 from placement.tokens import TokenTrace
 from placement.traffic import Routing, less_traffic, modelled_trace
@@ -37,7 +38,8 @@ from placement.traffic import Routing, less_traffic, modelled_trace
 TRAFFIC_CEILING = 1.02  # mean imbalance that less traffic may cost, unless told otherwise
 MOVES_CEILING = 1.05  # what a loaded placement may drift to before copies are moved
 CLOSE_TO_BOUND = 1e-3  # relative: loads of the next window differ by far more
-MODELLED_TOKENS = 2048
+MODELLED_TOKENS = 2048  # to plan on; on 512, what is spared there is not on other tokens
+JUDGED_TOKENS = 512
 USUAL_ACTIVE = 8  # experts of one token, where no model says
 
 
@@ -50,8 +52,7 @@ def place(question: Question, *, version: str, clock_s: Callable[[], float]) -> 
     question.checked()
     _warm_up(question)
     started_s = clock_s()
-    rule = Dispatch(question.rule)
-    bound = lower_bound(question.loads.total, layout=question.layout, rule=rule)
+    bound = lower_bound(question.loads.total, layout=question.layout, rule=question.rule)
     traffic = _traffic(question)
     expert_of_slot = _chosen(question, bound=bound, traffic=traffic)
     solve_s = clock_s() - started_s
@@ -100,18 +101,19 @@ def _chosen(question: Question, *, bound: Floats, traffic: Traffic | None) -> In
         question.loads.total,
         traffic.trace,
         layout=question.layout,
-        rule=Dispatch(question.rule),
+        rule=question.rule,
         ceiling=max(question.max_imbalance or TRAFFIC_CEILING, figures(question, start).mean),
         seed=question.seed,
         start=start,
+        cost=question.node_costs,
     )
 
 
 def even(question: Question, bound: Floats) -> Ints:
     """As even as the methods for the engine's rule make it."""
     tokens, layout = question.loads.total, question.layout
-    if Dispatch(question.rule) is Dispatch.NEAREST:
-        found = balanced_nearest(tokens, layout=layout)
+    if question.rule is Dispatch.NEAREST:
+        found = _even_for_nearest(tokens, bound, layout=layout)
         if question.engine is None:
             return found
         return evened_for_engine(found, tokens, layout=layout, layers=question.loads.layers)
@@ -122,33 +124,53 @@ def even(question: Question, bound: Floats) -> Ints:
     return found
 
 
+def _even_for_nearest(tokens: Floats, bound: Floats, *, layout: Layout) -> Ints:
+    """By a plan for the rule, and where that leaves a gap, by one for even shares: better where slots are few."""
+    rule = Dispatch.NEAREST
+    found = balanced_nearest(tokens, layout=layout)
+    reached = imbalance(found, tokens, layout=layout, rule=rule).per_layer
+    left = np.flatnonzero(reached > bound * (1 + CLOSE_TO_BOUND))
+    if not len(left):
+        return found
+    start = joint_balanced(tokens[left], layout=layout)
+    other = balanced_nearest(tokens[left], layout=layout, start=start)
+    better = imbalance(other, tokens[left], layout=layout, rule=rule).per_layer < reached[left]
+    found[left[better]] = other[better]
+    return found
+
+
 def moved(question: Question, current: Ints) -> Ints:
     """The loaded placement, with as few copies elsewhere as the ceiling needs and the bound on moves allows."""
     return fewest_moves(
         current,
         question.loads.total,
         layout=question.layout,
-        rule=Dispatch(question.rule),
+        rule=question.rule,
         ceiling=question.max_imbalance or MOVES_CEILING,
         max_moves=question.max_moves,
     ).expert_of_slot
 
 
 def _traffic(question: Question) -> Traffic | None:
-    """The trace given, else one modelled from the loads where groups are given."""
+    """The trace given, else one modelled from the loads where groups are given and a ceiling says what it may cost."""
     if question.trace is not None:
         # Compiled code takes writable arrays, and one that was read from bytes is not.
         experts = np.require(question.trace.experts, requirements=["C", "W"])
-        return Traffic(trace=replace(question.trace, experts=experts), modelled=False)
-    if question.groups is None:
+        trace = replace(question.trace, experts=experts)
+        return Traffic(trace=trace, judged=trace, modelled=False)
+    if question.groups is None or question.max_imbalance is None:
         return None
     active = USUAL_ACTIVE if question.model is None else question.model.experts_active
     routing = Routing(
         active=min(active, question.loads.experts), groups=question.groups, active_groups=-(-question.groups // 2)
     )
     rng = np.random.default_rng(question.seed)
-    trace = modelled_trace(question.loads.total, routing=routing, count=MODELLED_TOKENS, rng=rng)
-    return Traffic(trace=trace, modelled=True)
+    trace = modelled_trace(question.loads.total, routing=routing, count=MODELLED_TOKENS + JUDGED_TOKENS, rng=rng)
+    return Traffic(
+        trace=trace.part(0, MODELLED_TOKENS),
+        judged=trace.part(MODELLED_TOKENS, trace.tokens),
+        modelled=True,
+    )
 
 
 def _redundancy(question: Question, bound: Floats) -> Redundancy | None:
@@ -159,7 +181,7 @@ def _redundancy(question: Question, bound: Floats) -> Redundancy | None:
         question.loads.total,
         layout=question.layout,
         expert_bytes=0 if question.model is None else question.model.expert_parameters,
-        rule=Dispatch(question.rule),
+        rule=question.rule,
     )
     step = advice.enough or advice.steps[-1]
     if step.slots == question.layout.slots:

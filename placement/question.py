@@ -2,18 +2,32 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from math import inf
 from typing import TYPE_CHECKING, Self
 
 from fleet.documents import Flaw, RuleError
 from fleet.models import ModelArchitecture
-from placement.arrays import Ints
-from placement.document import DrawingEngine, Rule, Source
+from placement.arrays import Floats, Ints
+from placement.document import DrawingEngine, Source
 from placement.layout import Layout
 from placement.loads import ExpertLoads
-from placement.slots import check_room, check_slots
+from placement.rules import Dispatch
+from placement.slots import check_loaded, check_room
 
 if TYPE_CHECKING:  # only for whoever has a trace
     from placement.tokens import TokenTrace
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pace:
+    """What moving copies may take of the links."""
+
+    expert_bytes: int  # weights of one expert in one layer
+    move_gb_per_s: float  # sent at most, and received, per GPU
+    node_gb_per_s: float | None = None  # the same per node; None: all its GPUs together
+
+    def __post_init__(self) -> None:
+        RuleError.raise_for(_rate_flaws(self))
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -22,12 +36,17 @@ class Question:
 
     loads: ExpertLoads
     layout: Layout
-    rule: Rule = "equal"
+    node_names: tuple[str, ...] | None = None
+    node_costs: Floats | None = None  # [nodes, nodes], of a byte; 1 each if not given
+    rule: Dispatch = Dispatch.EQUAL
     engine: DrawingEngine | None = None  # plan for its own draws, not for what they are on average
     trace: "TokenTrace | None" = None
     current: Ints | None = None  # [layers, slots]: what is loaded now
     max_imbalance: float | None = None
     max_moves: int | None = None
+    move_gb_per_s: float | None = None  # with it, moves are scheduled
+    node_gb_per_s: float | None = None
+    expert_bytes: int | None = None  # else the model's, of one byte per weight
     groups: int | None = None  # expert groups of group-limited routing
     model: ModelArchitecture | None = None
     model_name: str | None = None
@@ -44,6 +63,14 @@ class Question:
         if self.current is not None:
             _check_current(self.current, experts=self.loads.experts, layout=self.layout)
         return self
+
+    @property
+    def pace(self) -> Pace | None:
+        """Of moves, where it was said."""
+        expert_bytes = self.expert_bytes or (None if self.model is None else self.model.expert_parameters)
+        if self.move_gb_per_s is None or expert_bytes is None:
+            return None
+        return Pace(expert_bytes=expert_bytes, move_gb_per_s=self.move_gb_per_s, node_gb_per_s=self.node_gb_per_s)
 
 
 def numbered(loads: ExpertLoads, model: ModelArchitecture | None) -> ExpertLoads:
@@ -63,7 +90,7 @@ def moe_layers(model: ModelArchitecture) -> tuple[int, ...]:
 
 def _check_current(expert_of_slot: Ints, *, experts: int, layout: Layout) -> None:
     try:
-        check_slots(expert_of_slot, experts=experts, layout=layout)
+        check_loaded(expert_of_slot, experts=experts, layout=layout)
     except RuleError as error:  # which names the field of the answer
         raise RuleError((("current", *path[1:]), message) for path, message in error.flaws) from error
 
@@ -73,17 +100,37 @@ def _flaws(question: Question) -> Iterator[Flaw]:
     if groups is not None and (not 1 <= groups <= loads.experts or loads.experts % groups):
         yield ("groups",), f"must divide the number of experts ({loads.experts}), got {groups}"
     if question.max_moves is not None and question.current is None:
-        yield ("max_moves",), "needs the placement that is loaded now"
+        yield ("max_moves",), "needs `current`, the placement that is loaded now"
     if question.current is not None and len(question.current) != len(loads.layers):
         yield ("current",), f"must have as many layers as the loads ({len(loads.layers)}), got {len(question.current)}"
-    if question.engine is not None and question.rule != "nearest":
+    if question.engine is not None and question.rule is not Dispatch.NEAREST:
         yield ("engine",), "must go with dispatch nearest: only there an engine draws"
     elif question.engine is not None and not question.layout.is_even:
         yield ("engine",), "must go with as many slots on every GPU, as the engine has"
     elif question.engine is not None and (question.trace or question.groups or question.current is not None):
         yield ("engine",), "must not go with a trace, groups or a current placement: its draws decide where copies lie"
+    yield from _pace_flaws(question)
     yield from _model_flaws(question)
     yield from _trace_flaws(question)
+
+
+def _rate_flaws(of: Question | Pace) -> Iterator[Flaw]:
+    for name in ("move_gb_per_s", "node_gb_per_s"):
+        rate = getattr(of, name)
+        if rate is not None and not 0 < rate < inf:
+            yield (name,), f"must be above 0, got {rate:g}"
+
+
+def _pace_flaws(question: Question) -> Iterator[Flaw]:
+    yield from _rate_flaws(question)
+    if question.node_gb_per_s is not None and question.move_gb_per_s is None:
+        yield ("node_gb_per_s",), "needs `move_gb_per_s`, what moves may take of each GPU's link"
+    if question.move_gb_per_s is None:
+        return
+    if question.current is None:
+        yield ("move_gb_per_s",), "needs `current`, the placement that is loaded now"
+    if question.expert_bytes is None and question.model is None:
+        yield ("move_gb_per_s",), "needs `expert_bytes` or `model`, to know how large a copy is"
 
 
 def _model_flaws(question: Question) -> Iterator[Flaw]:

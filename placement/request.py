@@ -11,9 +11,11 @@ from pydantic import Field, model_validator
 from fleet.documents import Flaw, RuleError
 from fleet.models import ModelArchitecture
 from placement.arrays import MAX_EXPERTS, MAX_LAYERS
-from placement.document import DrawingEngine, Layer, ModelName, Rule, Source
+from placement.document import DrawingEngine, Layer, ModelName, Source
 from placement.loads import ExpertLoads
+from placement.memory import MAX_EXPERT_BYTES
 from placement.question import Question, numbered
+from placement.rules import Dispatch
 from placement.shape import Shape
 
 if TYPE_CHECKING:  # only for whoever has a trace
@@ -24,6 +26,7 @@ MAX_SEED = 2**32 - 1
 HERE = Source(format="request")
 
 Load = Annotated[float, Field(ge=0, le=1e18)]
+Rate = Annotated[float, Field(gt=0, le=1e9)]
 Expert = Annotated[int, Field(ge=0, lt=MAX_EXPERTS)]
 Window = Annotated[
     tuple[Annotated[tuple[Load, ...], Field(min_length=1, max_length=MAX_EXPERTS)], ...],
@@ -44,7 +47,7 @@ class PlacementRequest(Shape):
     )
     hidden_layers: Annotated[int, Field(ge=1, le=MAX_LAYERS)] | None = None
     least_tokens: Load = Field(default=0.0, description="Count every expert with at least so many tokens.")
-    dispatch: Rule = "equal"
+    dispatch: Dispatch = Dispatch.EQUAL
     engine: DrawingEngine | None = Field(
         default=None, description="With dispatch nearest: plan for the very choices that this engine draws."
     )
@@ -62,6 +65,13 @@ class PlacementRequest(Shape):
     )
     max_moves: Annotated[int, Field(ge=0, le=10**9)] | None = Field(
         default=None, description="Most copies to load anew; needs `current`."
+    )
+    move_gb_per_s: Rate | None = Field(
+        default=None, description="What moves may send, and receive, per GPU: says when each copy moves."
+    )
+    node_gb_per_s: Rate | None = Field(default=None, description="The same per node; null: all its GPUs together.")
+    expert_bytes: Annotated[int, Field(ge=1, le=MAX_EXPERT_BYTES)] | None = Field(
+        default=None, description="Weights of one expert in one layer; null: the model's in FP8."
     )
     seed: Annotated[int, Field(ge=0, le=MAX_SEED)] = 0
 
@@ -85,12 +95,17 @@ class PlacementRequest(Shape):
         return Question(
             loads=numbered(loads, model),
             layout=self.layout,
+            node_names=self.node_names,
+            node_costs=self.costs,
             rule=self.dispatch,
             engine=self.engine,
             trace=_token_trace(self.trace, experts=loads.experts),
             current=None if self.current is None else _rectangle(self.current, "current").astype(np.int64),
             max_imbalance=self.max_imbalance,
             max_moves=self.max_moves,
+            move_gb_per_s=self.move_gb_per_s,
+            node_gb_per_s=self.node_gb_per_s,
+            expert_bytes=self.expert_bytes,
             groups=self.groups,
             model=model,
             model_name=self.model,

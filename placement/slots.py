@@ -17,6 +17,12 @@ def check_room(*, experts: int, layout: Layout) -> None:
 def check_slots(expert_of_slot: Ints, *, experts: int, layout: Layout) -> None:
     """Refuse what no engine may load, or what wastes memory: [layers, slots]."""
     RuleError.raise_for(_flaws(expert_of_slot, experts, layout))
+    RuleError.raise_for(_twin_flaws(expert_of_slot, layout))
+
+
+def check_loaded(expert_of_slot: Ints, *, experts: int, layout: Layout) -> None:
+    """Refuse what no engine can have loaded; an expert twice on one GPU is a waste that other planners leave there."""
+    RuleError.raise_for(_flaws(expert_of_slot, experts, layout))
 
 
 def contiguous(*, layers: int, experts: int, layout: Layout) -> Ints:
@@ -49,6 +55,9 @@ def _flaws(expert_of_slot: Ints, experts: int, layout: Layout) -> Iterator[Flaw]
     if missing.any():
         layer, expert = (int(place) for place in np.argwhere(missing)[0])
         yield ("physical_to_logical_map", layer), f"must hold every expert, {expert} is in no slot"
+
+
+def _twin_flaws(expert_of_slot: Ints, layout: Layout) -> Iterator[Flaw]:
     for layer, row in enumerate(expert_of_slot):
         places = row * layout.gpus + layout.gpu_of_slot
         if len(np.unique(places)) < len(places):

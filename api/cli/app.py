@@ -31,6 +31,7 @@ COMMANDS = {
     "migrate": Lazy("api.cli.migrate", "Bring a database's schema up or down."),
     "controller": Lazy("api.cli.controller", "Carry plans out on running applications."),
     "plans": Lazy("api.cli.plans", "Read the plans that a service keeps."),
+    "placements": Lazy("api.cli.placements", "Ask a service for placements, and read those it keeps."),
     "targets": Lazy("api.cli.targets", "Register running applications and point them at plans."),
     "freeze": Lazy("api.cli.freeze", "Stop every write to every target, at once.", "freeze_app"),
     "thaw": Lazy("api.cli.freeze", "Lift the freeze.", "thaw_app"),

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from api.cli.streams import say
 from api.cli.tables import Column, Table, number, say_table
-from placement.document import Placement, Redundancy
+from placement.document import Moves, Placement, Redundancy
 
 COLUMNS = (
     Column(""),
@@ -13,6 +13,7 @@ COLUMNS = (
     number("remote nodes", decimals=3),
 )
 GIGABYTE = 1e9
+TO_THE_UNIT = 100
 
 
 def say_placement(placement: Placement) -> None:
@@ -37,19 +38,33 @@ def _shape(placement: Placement) -> str:
 
 
 def _remarks(placement: Placement) -> Iterator[str]:
-    other = {"equal": "nearest", "nearest": "equal"}
     for rule, mean in placement.predictions.imbalance_by_rule.items():
-        if rule == other[placement.dispatch]:
+        if rule is not placement.dispatch:
             yield f"planned for {placement.dispatch} dispatch; an engine with {rule} dispatch would see {mean:.4f}"
     if (drawn := placement.predictions.engine_imbalance) is not None and placement.engine is None:
         yield f"SGLang 0.5.23 draws far choices once and sees {drawn.mean:.4f}; --engine sglang plans for its draws"
     if (traffic := placement.remote_nodes) is not None and traffic.source == "modelled":
         yield f"remote nodes are of {traffic.trace_tokens:,} modelled tokens: record a trace to be sure of them"
+    if (traffic := placement.remote_nodes) is not None and traffic.cost_per_token is not None:
+        before = placement.predictions.before.cost_per_token
+        was = "" if before is None else f", {before:.3f} before"
+        yield f"weighted by what links cost: {traffic.cost_per_token:.3f} per token{was}"
     if placement.moved_copies is not None:
         total = placement.slots * len(placement.layers)
-        yield f"{placement.moved_copies:,} of {total:,} copies move ({placement.moved_copies / total:.1%})"
+        taking = "" if placement.moves is None else f": {moves_text(placement.moves)}"
+        yield f"{placement.moved_copies:,} of {total:,} copies move ({placement.moved_copies / total:.1%}){taking}"
     if (more := placement.predictions.redundancy) is not None:
         yield _advice(placement, more)
+
+
+def moves_text(moves: Moves) -> str:
+    """What moving takes."""
+    size_gb, batches = moves.bytes / GIGABYTE, len(moves.batches)
+    return f"{_short(size_gb)} GB, {_short(moves.duration_s)} s in {batches:,} batches"
+
+
+def _short(value: float) -> str:
+    return f"{value:,.0f}" if value >= TO_THE_UNIT else f"{value:.3g}"
 
 
 def _advice(placement: Placement, more: Redundancy) -> str:

@@ -7,7 +7,7 @@ import typer
 
 from api.cli.failures import EXIT_BAD_INPUT, CommandError
 from api.cli.groups import new_app
-from api.cli.place_files import given_placement, write_whole
+from api.cli.place_files import given_placement, refuse_unwritable, write_whole
 from api.cli.streams import write
 from api.cli.textfiles import name_of
 from fleet.documents import RuleError, dotted
@@ -30,6 +30,8 @@ def export(
     SGLang takes it by --init-expert-location, TensorRT-LLM by moe_config.load_balancer, vLLM-Ascend by
     eplb_config.expert_map_path, and vLLM by our plug-in.
     """
+    if target is not None:
+        refuse_unwritable(target)
     placement, _source = given_placement(file)
     try:
         text = exported(placement, engine)

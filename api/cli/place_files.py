@@ -9,7 +9,7 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
-from api.cli.failures import EXIT_REFUSED, CommandError
+from api.cli.failures import EXIT_BAD_INPUT, EXIT_REFUSED, CommandError
 from api.cli.files import STDIN
 from api.cli.textfiles import name_of
 from fleet.documents import MAX_PROBLEMS, dotted, validation_problems
@@ -34,15 +34,18 @@ def read_bytes(path: Path, *, most_bytes: int = MOST_BYTES) -> bytes:
 
 
 def source_of(path: Path, data: bytes) -> Source:
-    """What is remembered of a file."""
-    form = path.suffix.removeprefix(".").lower() or None
-    return Source(name=name_of(path), sha256=hashlib.sha256(data).hexdigest(), format=form)
+    """What is remembered of a file that could be read."""
+    from placement.formats import kind_of  # noqa: PLC0415 - readers of forms that no other command needs
+
+    kind = kind_of(data, name=name_of(path))
+    return Source(name=name_of(path), sha256=hashlib.sha256(data).hexdigest(), format=kind)
 
 
 def given_placement(path: Path) -> tuple[Placement, Source]:
     """A placement made earlier."""
     data = read_bytes(path, most_bytes=MOST_DOCUMENT_BYTES)
-    return placement_in(data, path), source_of(path, data)
+    found = placement_in(data, path)
+    return found, source_of(path, data)
 
 
 def placement_in(data: bytes, path: Path) -> Placement:
@@ -53,6 +56,14 @@ def placement_in(data: bytes, path: Path) -> Placement:
         found = validation_problems(error)[:MAX_PROBLEMS]
         problems = [Problem(dotted(place), message) for place, message in found]
         raise DocumentError(name=name_of(path), problems=problems) from error
+
+
+def refuse_unwritable(path: Path) -> None:
+    """What can be known to fail before anything is computed."""
+    if not path.parent.is_dir():
+        raise CommandError(f"{path}: there is no folder {path.parent}", exit_code=EXIT_BAD_INPUT)
+    if path.is_dir():
+        raise CommandError(f"{path}: is a folder", exit_code=EXIT_BAD_INPUT)
 
 
 def write_whole(path: Path, content: bytes) -> None:

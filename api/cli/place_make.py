@@ -11,13 +11,16 @@ from api.cli.failures import EXIT_REFUSED
 from api.cli.groups import new_app
 from api.cli.output import Format, say_json
 from api.cli.place_answers import say_placement
-from api.cli.place_files import write_whole
+from api.cli.place_files import refuse_unwritable, write_whole
+from api.cli.place_layout import Where
 from api.cli.place_question import Files, asked_of, flaws_of
 from api.cli.plotfiles import PlotOption, refuse_unplottable
 from api.cli.streams import note
-from placement.document import DrawingEngine, Placement, Rule, placement_text
+from placement.document import DrawingEngine, Placement, placement_text
+from placement.memory import MAX_EXPERT_BYTES
 from placement.question import Question
 from placement.request import MAX_CEILING, MAX_SEED
+from placement.rules import Dispatch
 
 LoadsArgument = Annotated[
     list[Path],
@@ -32,14 +35,26 @@ app = new_app()
 def make(
     loads: LoadsArgument,
     slots: Annotated[int, typer.Option(metavar="S", help="Of one layer, on all GPUs: experts and redundant copies.")],
-    gpus: Annotated[int, typer.Option(metavar="G", help="That share the experts: the expert-parallel size.")],
-    nodes: Annotated[int, typer.Option(metavar="N", help="That the GPUs stand on, numbered node by node.")],
+    gpus: Annotated[
+        int | None, typer.Option(metavar="G", help="That share the experts: the expert-parallel size.")
+    ] = None,
+    nodes: Annotated[
+        int | None, typer.Option(metavar="N", help="That the GPUs stand on, numbered node by node.")
+    ] = None,
+    topology: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Instead of --gpus and --nodes: where --on stands.")
+    ] = None,
+    on: Annotated[
+        list[str] | None, typer.Option(metavar="NODE", help="A node of the topology that takes part; say it for each.")
+    ] = None,
     groups: Annotated[
         int | None,
-        typer.Option(metavar="K", help="Expert groups of group-limited routing; models a trace without one."),
+        typer.Option(metavar="K", help="Expert groups of group-limited routing; with --max-imbalance, models a trace."),
     ] = None,
     trace: Annotated[Path | None, typer.Option(metavar="TRACE", help="Experts of each token: .npz or .npy.")] = None,
-    dispatch: Annotated[Rule, typer.Option(help="How the engine picks a copy: evenly, or the nearest.")] = "equal",
+    dispatch: Annotated[
+        Dispatch, typer.Option(help="How the engine picks a copy: evenly, the nearest, or by a hash.")
+    ] = Dispatch.EQUAL,
     engine: Annotated[
         DrawingEngine | None, typer.Option(help="With nearest: plan for the very choices that this engine draws.")
     ] = None,
@@ -48,10 +63,35 @@ def make(
     ] = None,
     gpu_speeds: Annotated[Path | None, typer.Option(metavar="FILE", help="JSON list: relative speed per GPU.")] = None,
     gpu_slots: Annotated[Path | None, typer.Option(metavar="FILE", help="JSON list: slots per GPU, if uneven.")] = None,
+    gpu_memory: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="JSON list: GB for experts per GPU, which decides its slots.")
+    ] = None,
+    memory_share: Annotated[
+        float | None, typer.Option(metavar="Q", help="With --topology: the part of each GPU's memory for experts.")
+    ] = None,
+    expert_bytes: Annotated[
+        int | None,
+        typer.Option(
+            min=1, max=MAX_EXPERT_BYTES, metavar="B", help="Weights of one expert in one layer; else --model's in FP8."
+        ),
+    ] = None,
+    speed_by: Annotated[
+        str, typer.Option(metavar="FIGURE", help="With --topology, what counts as speed: bandwidth, bf16, fp8, ...")
+    ] = "bandwidth",
+    gpu_types: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="GPU catalogue to lay over the shipped one.")
+    ] = None,
     current: Annotated[
         Path | None, typer.Option(metavar="FILE", help="The placement loaded now: move as few copies as will do.")
     ] = None,
     max_moves: Annotated[int | None, typer.Option(min=0, metavar="M", help="Most copies to load anew.")] = None,
+    move_gb_per_s: Annotated[
+        float | None,
+        typer.Option(metavar="R", help="What moves may send, and receive, per GPU: says when copies move."),
+    ] = None,
+    node_gb_per_s: Annotated[
+        float | None, typer.Option(metavar="R", help="The same per node; else all its GPUs together.")
+    ] = None,
     model: Annotated[str | None, typer.Option(metavar="NAME", help="Hold the loads against a known model.")] = None,
     models: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Model catalogue to lay over the shipped one.")
@@ -73,22 +113,40 @@ def make(
     """
     if plot is not None:
         refuse_unplottable(plot)
-    files = Files(loads=loads, trace=trace, current=current, gpu_speeds=gpu_speeds, gpu_slots=gpu_slots, models=models)
-    asked = asked_of(
-        files,
+    for path in (target, plot):
+        if path is not None:
+            refuse_unwritable(path)
+    files = Files(loads=loads, trace=trace, current=current, models=models)
+    where = Where(
         slots=slots,
         gpus=gpus,
         nodes=nodes,
+        gpu_speeds=gpu_speeds,
+        gpu_slots=gpu_slots,
+        gpu_memory=gpu_memory,
+        expert_bytes=expert_bytes,
+        topology=topology,
+        on=on or (),
+        memory_share=memory_share,
+        speed_by=speed_by,
+        catalogue=gpu_types,
+    )
+    asked = asked_of(
+        files,
+        where,
         groups=groups,
         rule=dispatch,
         engine=engine,
         max_imbalance=max_imbalance,
         max_moves=max_moves,
+        move_gb_per_s=move_gb_per_s,
+        node_gb_per_s=node_gb_per_s,
+        expert_bytes=expert_bytes,
         model=model,
         least_tokens=least_tokens,
         seed=seed,
     )
-    placement = _placed(asked, files)
+    placement = _placed(asked, files, where)
     if target is not None:
         write_whole(target, placement_text(placement).encode())
     if plot is not None:
@@ -104,8 +162,8 @@ def make(
         raise typer.Exit(EXIT_REFUSED)
 
 
-def _placed(asked: Question, files: Files) -> Placement:
+def _placed(asked: Question, files: Files, where: Where) -> Placement:
     from placement.pipeline import place  # noqa: PLC0415 - loads compiled code: wrong input is told before that
 
-    with flaws_of(files):
+    with flaws_of(files, where):
         return place(asked, version=version("fleetwright"), clock_s=time.perf_counter)

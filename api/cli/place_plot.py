@@ -7,7 +7,7 @@ import numpy as np
 
 from api.cli.plotfiles import save_figure
 from placement.arrays import Floats, Ints
-from placement.dispatch import Dispatch, gpu_loads
+from placement.dispatch import gpu_loads
 from placement.document import Placement
 from placement.slots import contiguous
 
@@ -45,7 +45,7 @@ def plot_placement(placement: Placement, path: Path, *, current: Ints | None) ->
 
 def _relative(placement: Placement, expert_of_slot: Ints) -> Floats:
     tokens, layout = placement.expert_loads.total, placement.layout
-    loads = gpu_loads(expert_of_slot, tokens, layout=layout, rule=Dispatch(placement.dispatch))
+    loads = gpu_loads(expert_of_slot, tokens, layout=layout, rule=placement.dispatch)
     found: Floats = loads / (tokens.sum(axis=1, keepdims=True) * layout.shares)
     return found
 

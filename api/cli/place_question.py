@@ -1,33 +1,48 @@
 """From options and files to a question about placement; what does not fit is told under the option that brought it."""
 
+import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pydantic import ValidationError
-
 from api.cli.failures import EXIT_BAD_INPUT, CommandError
-from api.cli.files import read_document, read_file
+from api.cli.files import read_file
 from api.cli.place_files import MOST_DOCUMENT_BYTES, placement_in, read_bytes, source_of
+from api.cli.place_layout import Where
 from api.cli.textfiles import name_of
-from fleet.documents import Flaw, RuleError, dotted, validation_problems
-from fleet.errors import DocumentError, Problem
+from fleet.documents import Flaw, RuleError, dotted
+from fleet.errors import DocumentError
 from fleet.models import ModelArchitecture, ModelCatalogue, builtin_models
 from placement.arrays import Ints
 from placement.document import Placement, Source
 from placement.layout import Layout
 from placement.loads import ExpertLoads
 from placement.question import Question, numbered
-from placement.shape import Shape
 
 if TYPE_CHECKING:  # only for whoever has a trace
     from placement.tokens import TokenTrace
 
 Loads = tuple[ExpertLoads, tuple[Source, ...]]
 OURS = b'"schema_version"'
-OPTIONS = ("engine", "slots", "gpus", "nodes", "groups", "max_moves", "model")
+OPTIONS = {
+    "engine",
+    "slots",
+    "gpus",
+    "nodes",
+    "groups",
+    "max_moves",
+    "model",
+    "on",
+    "memory_share",
+    "expert_bytes",
+    "move_gb_per_s",
+    "node_gb_per_s",
+    "figure",
+}
+FIELD = re.compile(r"`([a-z_]+)`")
+NAMED_OTHERWISE = {"figure": "speed-by"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,26 +52,23 @@ class Files:
     loads: Sequence[Path]
     trace: Path | None = None
     current: Path | None = None
-    gpu_speeds: Path | None = None
-    gpu_slots: Path | None = None
     models: Path | None = None
 
 
 def asked_of(
     files: Files,
+    where: Where,
     *,
-    slots: int,
-    gpus: int,
-    nodes: int,
     model: str | None,
     least_tokens: float,
     **others: Any,
 ) -> Question:
     """The question, checked."""
-    with flaws_of(files):
-        layout = _layout(files, slots=slots, gpus=gpus, nodes=nodes)
+    with flaws_of(files, where):
         known = None if model is None else _catalogue(files.models).get(model)
         loads, sources = given_loads(files.loads, model=known, least_tokens=least_tokens)
+        shape = where.shape(loads, known)
+        layout = shape.layout
         current, current_source = (
             (None, None) if files.current is None else given_current(files.current, loads, layout, known)
         )
@@ -64,6 +76,8 @@ def asked_of(
         return Question(
             loads=loads,
             layout=layout,
+            node_names=shape.node_names,
+            node_costs=shape.costs,
             trace=trace,
             current=current,
             model=known,
@@ -83,11 +97,12 @@ def given_loads(paths: Sequence[Path], *, model: ModelArchitecture | None, least
     read = [(path, read_bytes(path)) for path in paths]
     named = [(name_of(path), data) for path, data in read]
     experts = None if model is None else model.experts
-    if len(named) == 1:
-        ((name, data),) = named
-        found = read_loads(data, name=name, least_tokens=least_tokens, experts=experts)
-    else:
-        found = read_windows(named, least_tokens=least_tokens, experts=experts)
+    with _told_in_options():
+        if len(named) == 1:
+            ((name, data),) = named
+            found = read_loads(data, name=name, least_tokens=least_tokens, experts=experts)
+        else:
+            found = read_windows(named, least_tokens=least_tokens, experts=experts)
     return numbered(found, model), tuple(source_of(path, data) for path, data in read)
 
 
@@ -96,7 +111,8 @@ def given_trace(path: Path, loads: ExpertLoads) -> tuple["TokenTrace", Source]:
     from placement.formats import read_trace  # noqa: PLC0415 - as above
 
     data = read_bytes(path)
-    return read_trace(data, name=name_of(path), experts=loads.experts), source_of(path, data)
+    found = read_trace(data, name=name_of(path), experts=loads.experts)
+    return found, source_of(path, data)
 
 
 def given_current(
@@ -106,50 +122,48 @@ def given_current(
     from placement.formats import read_loaded  # noqa: PLC0415 - as above
 
     data = read_bytes(path, most_bytes=MOST_DOCUMENT_BYTES)
-    source = source_of(path, data)
     if OURS not in data:
-        return read_loaded(data, name=name_of(path), loads=loads, layout=layout).expert_of_slot, source
+        loaded = read_loaded(data, name=name_of(path), loads=loads, layout=layout)
+        return loaded.expert_of_slot, source_of(path, data)
     found = placement_in(data, path)
     RuleError.raise_for(_current_flaws(found, loads, layout, model))
-    return found.expert_of_slot, source
+    return found.expert_of_slot, source_of(path, data)
 
 
 @contextmanager
-def flaws_of(files: Files) -> Iterator[None]:
+def flaws_of(files: Files, where: Where) -> Iterator[None]:
     """What does not fit: a line each, under the option or the file that brought it."""
     try:
         yield
     except RuleError as error:
-        raise CommandError(*(_line(files, flaw) for flaw in error.flaws), exit_code=EXIT_BAD_INPUT) from error
+        raise CommandError(*(_line(files, where, flaw) for flaw in error.flaws), exit_code=EXIT_BAD_INPUT) from error
 
 
-def _line(files: Files, flaw: Flaw) -> str:
-    path, message = flaw
-    first = str(path[0]) if path else ""
-    if first in OPTIONS:
-        return f"--{first.replace('_', '-')}: {message}"
-    brought = getattr(files, first, None) if first != "loads" else None
-    if brought is not None:
-        return ": ".join(filter(None, (name_of(brought), dotted(path if first != "current" else path[1:]), message)))
-    return ": ".join(filter(None, (", ".join(map(name_of, files.loads)), dotted(path), message)))
-
-
-def _layout(files: Files, *, slots: int, gpus: int, nodes: int) -> Layout:
-    shape = {"slots": slots, "gpus": gpus, "nodes": nodes}
-    for field in ("gpu_speeds", "gpu_slots"):
-        if (path := getattr(files, field)) is not None:
-            shape[field] = _list_in(path)
+@contextmanager
+def _told_in_options() -> Iterator[None]:
     try:
-        return Shape.model_validate(shape).layout
-    except ValidationError as error:
-        raise RuleError(validation_problems(error)) from error
+        yield
+    except DocumentError as error:
+        problems = [replace(problem, message=in_options(problem.message)) for problem in error.problems]
+        raise DocumentError(name=error.name, problems=problems) from error
 
 
-def _list_in(path: Path) -> Any:
-    found = read_document(path)
-    if not isinstance(found.data, list):
-        raise DocumentError(name=found.name, problems=[Problem("", "expected a JSON list, one number per GPU")])
-    return found.data
+def in_options(message: str) -> str:
+    """Fields that a message names, by their options."""
+    return FIELD.sub(lambda named: f"--{named[1].replace('_', '-')}", message)
+
+
+def _line(files: Files, where: Where, flaw: Flaw) -> str:
+    path, message = flaw[0], in_options(flaw[1])
+    first = str(path[0]) if path else ""
+    if first == "nodes" and where.topology is not None:
+        first, path = "on", ("on", *path[1:])
+    if isinstance(brought := getattr(files, first, None) or getattr(where, first, None), Path):
+        place = dotted(path[1:] if first == "current" else path)
+        return ": ".join(filter(None, (name_of(brought), place, message)))
+    if first in OPTIONS:
+        return f"--{NAMED_OTHERWISE.get(first, first).replace('_', '-')}: {message}"
+    return ": ".join(filter(None, (", ".join(map(name_of, files.loads)), dotted(path), message)))
 
 
 def _catalogue(path: Path | None) -> ModelCatalogue:
@@ -170,3 +184,7 @@ def _current_flaws(
         yield ("current", "layers"), f"must be the {len(loads.layers)} layers of the loads, got {len(current.layers)}"
     if current.layout.slots_of_gpu.tolist() != layout.slots_of_gpu.tolist() and current.slots == layout.slots:
         yield ("current", "gpu_slots"), "must be as asked for"
+    if (current.gpus, current.nodes) == (layout.gpus, layout.nodes) and (
+        current.layout.node_of_gpu != layout.node_of_gpu
+    ).any():
+        yield ("current", "node_gpus"), "must be as asked for"

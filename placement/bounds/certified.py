@@ -26,13 +26,13 @@ def quick_bound(tokens: Floats, *, layout: Layout, rule: Dispatch = Dispatch.EQU
     from placement.bounds.hottest import hottest_bounds  # noqa: PLC0415 - compiled code
 
     shares, slots, gpus = _kinds(layout)
-    return hottest_bounds(_parts(tokens), shares, slots, gpus, int(slots.max()), int(rule is Dispatch.EQUAL))
+    return hottest_bounds(_parts(tokens), shares, slots, gpus, int(slots.max()), int(rule is not Dispatch.NEAREST))
 
 
 def pairs_up(layout: Layout, rule: Dispatch) -> bool:
     """Whether the bound by pairing holds: even split, GPUs alike, at most two slots on each."""
     alike = float(layout.speeds.min()) == float(layout.speeds.max())
-    return rule is Dispatch.EQUAL and alike and int(layout.slots_of_gpu.max()) <= FEW_SLOTS
+    return rule is not Dispatch.NEAREST and alike and int(layout.slots_of_gpu.max()) <= FEW_SLOTS
 
 
 def pair_bound(tokens: Floats, *, layout: Layout, proven: Floats) -> Floats:

@@ -5,7 +5,7 @@ from placement.migration.moves import moved_copies, moved_per_layer
 from placement.migration.relabelling import relabelled
 from placement.migration.schedule import Batch, Links, Schedule, scheduled
 from placement.migration.steps import Step, steps_of_layer
-from placement.migration.worth import Decision, Levels, Window, Worth, decided, worth_of
+from placement.migration.worth import Decision, Levels, Window, Worth, decided, rests_up_to, worth_of
 
 __all__ = [
     "Batch",
@@ -22,6 +22,7 @@ __all__ = [
     "moved_copies",
     "moved_per_layer",
     "relabelled",
+    "rests_up_to",
     "scheduled",
     "steps_of_layer",
     "worth_of",

@@ -6,14 +6,15 @@ layers within b copies,
     f_l(b) = min over k of  f_(l-1)(b - m_lk) + x_lk,
 
 the answer is the least b with f_L(b) <= layers * ceiling, or, where there is none, the b with the least f_L(b).
+Budgets need not be tried beyond one that does: steps down all layers' lower convex hulls, steepest first.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-from placement.arrays import Floats, Ints
+from placement.arrays import Experts, Floats, Ints
 
 SLACK = 1e-9  # sums of some hundred imbalances differ by less
 
@@ -24,32 +25,62 @@ class Options:
 
     moves: Ints
     imbalances: Floats
-    rows: Ints  # [options, slots]: the placements
+    rows: Experts  # [options, slots]: the placements
 
     @classmethod
-    def of(cls, moves: Ints, imbalances: Floats, rows: Ints) -> "Options":
+    def of(cls, moves: Ints, imbalances: Floats, rows: Experts) -> "Options":
         """Without those that another beats."""
         order = np.lexsort((imbalances, moves))
         ahead = np.concatenate([[np.inf], np.minimum.accumulate(imbalances[order])[:-1]])
         kept = order[imbalances[order] < ahead - SLACK]
         return cls(moves[kept], imbalances[kept], rows[kept])
 
+    def with_more(self, longest: Floats, rows: Experts) -> "Options":
+        """And the placements at each number of moves, from none; infinite where there is none."""
+        there = np.flatnonzero(np.isfinite(longest))
+        return Options.of(
+            np.concatenate([self.moves, there]),
+            np.concatenate([self.imbalances, longest[there]]),
+            np.concatenate([self.rows, rows[there]]),
+        )
+
 
 def chosen(layers: Sequence[Options], *, ceiling: float, max_moves: int | None) -> list[int]:
     """Which option of each layer: least moves for the mean ceiling; else the least mean within the moves allowed."""
-    most = sum(int(options.moves[-1]) for options in layers)
-    room = most if max_moves is None else min(most, max_moves)
+    goal = ceiling * len(layers) + SLACK
+    enough = _enough(layers, goal)
+    room = enough if max_moves is None else min(enough, max_moves)
     sums, picks = np.zeros(1), []
     for options in layers:
         sums, pick = _with(options, sums, room)
         picks.append(pick)
-    within = sums <= ceiling * len(layers) + SLACK
+    within = sums <= goal
     budget = int(np.argmax(within)) if within.any() else int(np.argmax(sums <= sums.min() + SLACK))
     answer = []
     for options, pick in zip(reversed(layers), reversed(picks), strict=True):
         answer.append(int(pick[budget]))
         budget -= int(options.moves[answer[-1]])
     return answer[::-1]
+
+
+def _enough(layers: Sequence[Options], goal: float) -> int:
+    """Moves within which the goal can be met, or all there are."""
+    moves, total = sum(int(options.moves[0]) for options in layers), sum(float(it.imbalances[0]) for it in layers)
+    for _, more, less in sorted(step for options in layers for step in _hull(options)):
+        if total <= goal:
+            break
+        moves, total = moves + more, total - less
+    return moves
+
+
+def _hull(options: Options) -> Iterator[tuple[float, int, float]]:
+    """Steps along the lower convex hull: slope (rising), moves more, imbalance less."""
+    at, last = 0, len(options.moves) - 1
+    while at < last:
+        more, less = options.moves[at + 1 :] - options.moves[at], options.imbalances[at] - options.imbalances[at + 1 :]
+        best = int(np.argmax(less / more))
+        yield -float(less[best] / more[best]), int(more[best]), float(less[best])
+        at += 1 + best
 
 
 def _with(options: Options, sums: Floats, room: int) -> tuple[Floats, Ints]:

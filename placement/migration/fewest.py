@@ -1,26 +1,31 @@
 """The fewest expert copies to move so that the mean imbalance over layers comes back to a ceiling.
 
 Each layer offers, for each number of moves, the evenest placement that the search finds, and as its last resort the
-full new plan, relabelled; `budget` takes one offer of each layer so that all together move least.
+full new plan, relabelled; `budget` takes one offer of each layer so that all together move least.  What it takes says
+how even each layer has to become, which differs from layer to layer: a second, wider search aims each at just that.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from fleet.documents import RuleError
-from placement.arrays import Floats, Ints
+from placement.arrays import Experts, Floats, Ints
 from placement.dispatch import RULES, Dispatch
 from placement.imbalance import Imbalance, imbalance
 from placement.layout import Layout
 from placement.migration.budget import SLACK, Options, chosen
 from placement.migration.moves import in_kept_slots, moved_per_layer
 from placement.migration.relabelling import relabelled
-from placement.slots import check_slots
+from placement.migration.twins import without_twins
 
-WIDTH = 6  # states kept per level
-DEEP, DEEPEST = 0.35, 0.1  # the part of the ceiling's distance from 1 that layers may keep, some making up for others
-NEAR = 0.002  # first, no layer is searched deeper than this above what a full plan reaches
+WIDTH = 12  # states kept per level
+DEEP = 0.35  # the part of the ceiling's distance from 1 that layers may keep at first, some making up for others
+NEAR = 0.002  # no layer is searched deeper than this above what a full plan reaches
+AIM = 0.35  # the part of its distance from 1 that a layer's chosen imbalance may keep in the wider search
+BEYOND = 1  # levels searched beyond the moves chosen
+LADDER = (0.75, 0.5, 0.25, 0.0)  # where moves are short: aims between the ceiling, 0, and the imbalance now, 1
 MOST_LEVELS = 96
 
 
@@ -46,6 +51,44 @@ class Migration:
         return self.after.mean <= self.ceiling + SLACK
 
 
+@dataclass(frozen=True, eq=False)
+class _Sought:
+    """What is asked for, as all searches need it."""
+
+    current: Ints
+    start: Ints  # `current` without twins
+    tokens: Floats
+    layout: Layout
+    rule: Dispatch
+
+    def frontiers(self, *, targets: Floats, depths: Ints, width: int) -> tuple[Floats, Experts]:
+        """For each layer and number of moves below its depth: imbalance [layers, levels], and the placements."""
+        from placement.migration.search import frontiers  # noqa: PLC0415 - compiles on import
+
+        layers, slots = self.current.shape
+        longest = np.empty((layers, int(depths.max())))
+        evenest = np.empty((*longest.shape, slots), dtype=np.int16)
+        keys = np.random.default_rng(0).integers(1, 2**62, size=(self.layout.gpus, self.tokens.shape[1]))
+        frontiers(
+            np.ascontiguousarray(self.current, dtype=np.int16),
+            np.ascontiguousarray(self.start, dtype=np.int16),
+            np.ascontiguousarray(self.tokens, dtype=np.float64),
+            np.ascontiguousarray(1.0 / (self.tokens.sum(axis=1, keepdims=True) * self.layout.shares)),
+            self.layout.first_slot,
+            self.layout.gpu_of_slot,
+            self.layout.node_of_gpu,
+            np.arange(self.layout.gpus),
+            keys,
+            RULES[self.rule],
+            np.ascontiguousarray(targets),
+            np.ascontiguousarray(depths),
+            width,
+            longest,
+            evenest,
+        )
+        return longest, evenest
+
+
 def fewest_moves(
     current: Ints,
     tokens: Floats,
@@ -57,44 +100,70 @@ def fewest_moves(
     plan: Ints | None = None,
     width: int = WIDTH,
 ) -> Migration:
-    """Least moves for the ceiling, or the least imbalance within `max_moves`.  `plan`: full new one; default: made."""
-    _check(current, tokens, layout=layout, ceiling=ceiling, max_moves=max_moves, width=width)
+    """Least moves for the ceiling, or the least imbalance within `max_moves`.  `plan`: full new one; default: made.
+
+    `current` may hold an expert twice on one GPU, as EPLB's placements do; one of the two is overwritten.
+    """
+    _check(current, tokens, ceiling=ceiling, width=width)
+    start = without_twins(current, tokens, layout=layout, rule=rule)
+    least = moved_per_layer(current, start, layout=layout)
+    if max_moves is not None and max_moves < least.sum():
+        message = f"must be at least {least.sum()}, got {max_moves}"
+        raise RuleError(
+            [(("max_moves",), f"{message}" + ("; so many slots repeat their GPU's" if least.sum() else ""))]
+        )
     before = imbalance(current, tokens, layout=layout, rule=rule)
     full = relabelled(_planned(tokens, layout, rule) if plan is None else plan, current, layout=layout, rule=rule)
     full_moves = moved_per_layer(current, full, layout=layout)
-    if before.mean <= ceiling + SLACK or max_moves == 0:
-        nothing = np.zeros(len(current), dtype=np.int64)
-        return Migration(current.copy(), nothing, before, before, ceiling, int(full_moves.sum()))
-    reach = imbalance(full, tokens, layout=layout, rule=rule).per_layer
-    found, after = current, before
-    levels = 1 + min(layout.slots, MOST_LEVELS, layout.slots if max_moves is None else max_moves)
-    for targets in (
-        np.maximum(1 + DEEP * (ceiling - 1), reach + NEAR),
-        np.full(len(reach), 1 + DEEPEST * (ceiling - 1)),
-    ):
-        longest, rows = _frontiers(
-            current, tokens, layout=layout, rule=rule, targets=targets, width=width, levels=levels
-        )
+    at_start = imbalance(start, tokens, layout=layout, rule=rule)
+    found, after = start, at_start
+    if at_start.mean > ceiling + SLACK and max_moves != least.sum():
+        sought = _Sought(current, start, tokens, layout, rule)
+        reach = imbalance(full, tokens, layout=layout, rule=rule).per_layer
         offers = [
-            _offers(
-                longest[at],
-                rows[at],
-                full_moves=int(full_moves[at]),
-                full_imbalance=float(reach[at]),
-                full=full[at],
-                row=current[at],
-                now=float(before.per_layer[at]),
+            Options.of(
+                np.array([least[at], full_moves[at]]),
+                np.array([at_start.per_layer[at], reach[at]]),
+                np.stack([start[at], full[at]]).astype(np.int16),
             )
             for at in range(len(current))
         ]
-        picks = chosen(offers, ceiling=ceiling, max_moves=max_moves)
-        found = np.stack([offer.rows[pick] for offer, pick in zip(offers, picks, strict=True)])
+        found = _searched(sought, offers, reach=reach, ceiling=ceiling, max_moves=max_moves, width=width)
         after = imbalance(found, tokens, layout=layout, rule=rule)
-        if after.mean <= ceiling + SLACK:
-            break
     found = in_kept_slots(found, current, layout=layout)
     moved = moved_per_layer(current, found, layout=layout)
     return Migration(found, moved, before, after, ceiling, int(full_moves.sum()))
+
+
+def _searched(
+    sought: _Sought, offers: Sequence[Options], *, reach: Floats, ceiling: float, max_moves: int | None, width: int
+) -> Ints:
+    """First one state per level, then each layer as far as that says it has to go.
+
+    Where the moves allowed do not suffice, all layers go down a ladder of aims.  No search knows how many moves are
+    allowed, only the last choice does: more of them never make it less even.
+    """
+    everywhere = np.full(len(offers), 1 + min(sought.layout.slots, MOST_LEVELS))
+    targets = np.maximum(1 + DEEP * (ceiling - 1), reach + NEAR)
+    offers = _with(offers, sought.frontiers(targets=targets, depths=everywhere, width=1))
+    picks = chosen(offers, ceiling=ceiling, max_moves=None)
+    taken = [(int(it.moves[pick]), float(it.imbalances[pick])) for it, pick in zip(offers, picks, strict=True)]
+    targets = 1 + AIM * (np.array([value for _, value in taken]) - 1)
+    met = sum(value for _, value in taken) <= ceiling * len(taken) + SLACK
+    depths = np.array([moves for moves, _ in taken]) + 1 + BEYOND if met else everywhere
+    offers = _with(offers, sought.frontiers(targets=targets, depths=depths, width=width))
+    picks = chosen(offers, ceiling=ceiling, max_moves=None)
+    if max_moves is not None and sum(int(it.moves[pick]) for it, pick in zip(offers, picks, strict=True)) > max_moves:
+        now = np.array([it.imbalances[0] for it in offers])
+        for step in LADDER:
+            targets = ceiling + step * np.maximum(now - ceiling, 0)
+            offers = _with(offers, sought.frontiers(targets=targets, depths=depths, width=width))
+        picks = chosen(offers, ceiling=ceiling, max_moves=max_moves)
+    return np.stack([it.rows[pick] for it, pick in zip(offers, picks, strict=True)]).astype(np.int64)
+
+
+def _with(offers: Sequence[Options], found: tuple[Floats, Experts]) -> list[Options]:
+    return [it.with_more(longest, rows) for it, longest, rows in zip(offers, *found, strict=True)]
 
 
 def _planned(tokens: Floats, layout: Layout, rule: Dispatch) -> Ints:
@@ -107,53 +176,10 @@ def _planned(tokens: Floats, layout: Layout, rule: Dispatch) -> Ints:
     return balanced(tokens, layout=layout)
 
 
-def _frontiers(
-    current: Ints,
-    tokens: Floats,
-    *,
-    layout: Layout,
-    rule: Dispatch,
-    targets: Floats,
-    width: int,
-    levels: int,
-) -> tuple[Floats, Ints]:
-    from placement.migration.search import frontiers  # noqa: PLC0415 - compiles on import
-
-    longest = np.empty((len(current), levels))
-    evenest = np.zeros((*longest.shape, layout.slots), dtype=np.int64)
-    keys = np.random.default_rng(0).integers(1, 2**62, size=(layout.gpus, tokens.shape[1]))
-    frontiers(
-        np.ascontiguousarray(current, dtype=np.int64),
-        np.ascontiguousarray(tokens, dtype=np.float64),
-        np.ascontiguousarray(1.0 / (tokens.sum(axis=1, keepdims=True) * layout.shares)),
-        layout.gpu_of_slot,
-        layout.node_of_gpu,
-        keys,
-        RULES[rule],
-        targets,
-        width,
-        longest,
-        evenest,
-    )
-    return longest, evenest
-
-
-def _offers(
-    longest: Floats, rows: Ints, *, full_moves: int, full_imbalance: float, full: Ints, row: Ints, now: float
-) -> Options:
-    """What the search found for a layer, what is loaded, and the full plan."""
-    moves = np.concatenate([[0], np.arange(len(longest)), [full_moves]]).astype(np.int64)
-    values = np.concatenate([[now], longest, [full_imbalance]])
-    return Options.of(moves, values, np.concatenate([row[np.newaxis], rows, full[np.newaxis]]))
-
-
-def _check(current: Ints, tokens: Floats, *, layout: Layout, ceiling: float, max_moves: int | None, width: int) -> None:
+def _check(current: Ints, tokens: Floats, *, ceiling: float, width: int) -> None:
     if len(current) != len(tokens):
         raise RuleError([(("current",), f"must have as many layers as the loads ({len(tokens)}), got {len(current)}")])
-    check_slots(current, experts=tokens.shape[1], layout=layout)
     if not ceiling >= 1:
         raise RuleError([(("ceiling",), f"must be at least 1, got {ceiling:g}")])
-    if max_moves is not None and max_moves < 0:
-        raise RuleError([(("max_moves",), f"must be at least 0, got {max_moves}")])
     if width < 1:
         raise RuleError([(("width",), f"must be at least 1, got {width}")])

@@ -35,7 +35,7 @@ def relabelled(
         message = f"must be one number per node ({layout.nodes}), got {len(place_of_node)}"
         raise RuleError([(("place_of_node",), message)])
     shared = overlaps(plan, current, layout=layout)
-    if rule is Dispatch.EQUAL and not keep_nodes:
+    if rule is not Dispatch.NEAREST and not keep_nodes:
         kinds = [(float(speed), int(slots)) for speed, slots in zip(layout.speeds, layout.slots_of_gpu, strict=True)]
         renamed = _assigned(shared, np.array([[one == other for other in kinds] for one in kinds]))
     else:

@@ -5,11 +5,14 @@ as long as its busiest link:
 
     seconds = max over GPU and node links, each way, of  bytes over that link / (bandwidth * share).
 
-Copies between nodes load both nodes' uplinks; each comes from a live copy, of the same node if there is one, of the GPU
-with least to send.  The next batch is the one, among the layers' next, that makes the layer most even per second, taken
-with those after it in its layer while these raise that average, so that a poor first step does not hide a good second.
+Steps of a layer share a batch where that takes no longer than the longest of them alone and every expert has a live
+copy in slots that stay.  Copies between nodes load both nodes' uplinks; each comes from such a copy, of the same node
+if there is one, of the GPU with least to send.  The next batch is the one, among the layers' next, that makes the layer
+most even per second, taken with those after it in its layer while these raise that average, so that a poor first step
+does not hide a good second.
 """
 
+from collections import deque
 from dataclasses import dataclass
 
 import numpy as np
@@ -19,7 +22,7 @@ from placement.arrays import Floats, Ints
 from placement.dispatch import Dispatch
 from placement.imbalance import imbalance
 from placement.layout import Layout
-from placement.migration.steps import Step, steps_of_layer
+from placement.migration.steps import Step, needs_room, steps_of_layer
 
 GB = 1e9
 
@@ -109,6 +112,7 @@ def scheduled(
                 layout=layout,
                 expert_bytes=expert_bytes,
                 links=links,
+                most_copies=copies_per_batch,
             )
         )
     return _in_order(waiting, after, even.copy(), expert_bytes)
@@ -139,29 +143,58 @@ def _rate(steps: list[_Timed]) -> float:
 
 
 def _timed(
-    steps: list[Step], before: Ints, after: Ints, even: float, *, layout: Layout, expert_bytes: float, links: Links
+    steps: list[Step],
+    before: Ints,
+    after: Ints,
+    even: float,
+    *,
+    layout: Layout,
+    expert_bytes: float,
+    links: Links,
+    most_copies: int,
 ) -> list[_Timed]:
-    row, timed = before.copy(), []
-    for step in steps:
+    def of(step: Step) -> _Timed:
         sources, sent = _sources(step, row, after, layout)
         seconds = _seconds(sent, expert_bytes, links)
-        timed.append(_Timed(step, sources, seconds, even - step.imbalance, len(step.copies)))
-        row[list(step.slots)] = after[list(step.slots)]
-        even = step.imbalance
+        return _Timed(step, sources, seconds, even - step.imbalance, len(step.copies))
+
+    row, timed, left = before.copy(), [], deque(steps)
+    while left:
+        batch = of(left.popleft())
+        while left and (both := _joined(batch.step, left[0], row, most_copies)) is not None:
+            together = of(both)
+            if together.seconds > max(batch.seconds, of(left[0]).seconds):
+                break
+            batch = together
+            left.popleft()
+        timed.append(batch)
+        slots = list(batch.step.slots)
+        row[slots] = after[slots]
+        even = batch.step.imbalance
     return timed
+
+
+def _joined(step: Step, following: Step, row: Ints, most_copies: int) -> Step | None:
+    """Both at once, or None where they may not be."""
+    slots, copies = step.slots + following.slots, step.copies + following.copies
+    if step.beside or following.beside or len(copies) > most_copies or needs_room(slots, row):
+        return None
+    return Step(slots, copies, beside=False, imbalance=following.imbalance)
 
 
 def _sources(step: Step, row: Ints, after: Ints, layout: Layout) -> tuple[tuple[int, ...], Ints]:
     """Where each copy comes from, and copies over links: [4, GPUs], GPU out and in, node out and in."""
     sent = np.zeros((4, layout.gpus), dtype=np.int64)
     sources = []
+    stays = np.ones(len(row), dtype=np.bool_)
+    stays[[] if step.beside else list(step.slots)] = False
     for slot in step.slots:
         gpu = int(layout.gpu_of_slot[slot])
         if slot not in step.copies:
             sources.append(gpu)
             continue
         node = layout.node_of_gpu[gpu]
-        holders = layout.gpu_of_slot[row == after[slot]]
+        holders = layout.gpu_of_slot[(row == after[slot]) & stays]
         far = layout.node_of_gpu[holders] != node
         source = int(holders[np.lexsort((holders, sent[0, holders], far))[0]])
         sent[0, source] += 1

@@ -4,182 +4,190 @@ A state is a placement; its level is the number of copies that it holds and the 
 overwriting a slot twice costs once.  Steps are those that lighten the fullest GPU, since no GPU above the level that is
 sought may stay as it is:
 
-- overwrite a spare copy on it, or overwrite a spare copy elsewhere by an expert that it holds (1 copy),
-- exchange one of its experts for a lighter one of another GPU (2 copies; fewer where a slot had changed before).
+- give: overwrite a spare copy on it (1 copy),
+- take: overwrite a spare copy elsewhere by an expert that it holds (1 copy),
+- swap: exchange one of its experts for one of another GPU (2 copies; fewer where a slot had changed before).
 
-Longer chains are several steps.  Each level keeps the `width` states with the least excess, the sum over GPUs of
-max(0, time - target)^2.
+Where a copy's share depends on where the others lie, the same steps of GPUs that hold another copy of the fullest one's
+experts may lighten it too; they are tried from a few states only.  Longer chains are several steps.
+
+Each level keeps the `width` states with the least excess.  A step is two changes, a copy that comes and one that goes;
+each is worked out once, then all their pairs are tried.  A pair's score adds their effects, exact but for third GPUs
+that hold copies of both; a state's own score is worked out anew.
 """
 
-from typing import NamedTuple
-
 import numpy as np
-from numba import float64, int64, void
+from numba import float64, int16, int64, void
 
 from fleet.compiled import entry, part
-from placement.arrays import Floats, Ints
+from placement.arrays import Experts, Floats, Ints
 from placement.dispatch import EQUAL
-from placement.migration.states import NONE, Change, Ground, State, excess, exchanged, overwritten, read
+from placement.migration.pool import Pool, lay, next_of, place_among
+from placement.migration.states import NONE, Changes, Flags, Ground, State, excess, read, work_out
 
-
-class Pool(NamedTuple):
-    """The best states of each level, and the evenest placement of each."""
-
-    scores: Floats  # [levels, width]; infinite where there is none
-    keys: Ints  # [levels, width]
-    fresh: Ints  # [levels, width]: 1 where no step from there was tried
-    rows: Ints  # [levels, width, slots]
-    worst: Floats  # [levels]: the greatest of `scores`
-    longest: Floats  # [levels]: time of the fullest GPU in the evenest placement
-    evenest: Ints  # [levels, slots]
+GIVE, TAKE, SWAP = 0, 1, 2
+ASIDE = 12  # of so many states, from one are GPUs relieved that share an expert with the fullest
 
 
 @part
-def _put(level: int, score: float, key: int, pool: Pool) -> int:
-    """The place for a state with this score, or NONE: its level holds it already, or better ones."""
-    place, worst = 0, 0.0
-    for i in range(pool.scores.shape[1]):
-        if pool.keys[level, i] == key and pool.scores[level, i] < np.inf:
-            return NONE
-        if pool.scores[level, i] > pool.scores[level, place]:
-            place = i
-    pool.scores[level, place], pool.keys[level, place], pool.fresh[level, place] = score, key, 1
-    for i in range(pool.scores.shape[1]):
-        worst = max(worst, pool.scores[level, i])
-    pool.worst[level] = worst
-    return place
-
-
-@part
-def _keep(  # noqa: PLR0917 - compiled code takes no keywords
-    level: int, score: float, key: int, row: Ints, slot: int, expert: int, other: int, second: int, pool: Pool
+def _ask(  # noqa: PLR0917 - compiled code takes no keywords
+    row: Experts, fullest: int, first: int, last: int, ground: Ground, state: State, changes: Changes
 ) -> None:
-    """Put the state that the row becomes with one expert in a slot, and another in another, among its level's best."""
-    place = _put(level, score, key, pool)
-    if place != NONE:
-        kept = pool.rows[level, place]
-        kept[:] = row
-        kept[slot] = expert
-        kept[other] = second
+    """List the changes that steps are made of.
+
+    Numbered: by slot, arriving on the fullest GPU, or given up where it is there; by slot, given up elsewhere; by
+    expert, coming to the fullest GPU; by slot there and other GPU, joined by a copy, and moving.
+    """
+    holds, copies, gpu_of_slot = state.holds, state.copies, ground.gpu_of_slot
+    asked, leaves, enters = changes.expert, changes.leaves, changes.enters
+    slots, gpus, experts, spare = len(row), len(holds), len(copies), False
+    for one in range(len(asked)):
+        asked[one] = leaves[one] = enters[one] = NONE
+    for at in range(first, last):
+        expert, one = row[at], 2 * slots + experts + (at - first) * 2 * gpus
+        if copies[expert] > 1:
+            asked[at], leaves[at], spare = expert, fullest, True
+        for gpu in range(gpus):
+            if holds[gpu, expert] == 0:
+                asked[one + gpu], enters[one + gpu] = expert, gpu
+                asked[one + gpus + gpu], leaves[one + gpus + gpu], enters[one + gpus + gpu] = expert, fullest, gpu
+    for at in range(slots):
+        expert, gpu = row[at], gpu_of_slot[at]
+        if gpu != fullest and copies[expert] > 1:
+            asked[slots + at], leaves[slots + at] = expert, gpu
+        if gpu != fullest and holds[fullest, expert] == 0:
+            asked[at], leaves[at], enters[at] = expert, gpu, fullest
+    for expert in range(experts):
+        if spare and holds[fullest, expert] == 0:
+            asked[2 * slots + expert], enters[2 * slots + expert] = expert, fullest
 
 
 @part
-def _overwrite(  # noqa: PLR0917 - compiled code takes no keywords
-    level: int, score: float, key: int, row: Ints, slot: int, state: State, ground: Ground, change: Change, pool: Pool
+def _try(  # noqa: PLR0917 - compiled code takes no keywords
+    level: int,
+    at: int,
+    score: float,
+    row: Experts,
+    pivot: int,
+    fullest: int,
+    first: int,
+    last: int,
+    ground: Ground,
+    state: State,
+    changes: Changes,
+    pool: Pool,
 ) -> None:
-    """Let the spare copy in a slot give way to any lighter expert."""
-    a, gpu = row[slot], ground.gpu_of_slot[slot]
-    tokens, copies = ground.tokens, state.copies
-    held, loaded, keys, worst = state.holds[gpu], ground.loaded[gpu], ground.keys[gpu], pool.worst
-    share, left, alike = tokens[a] * state.parts[a, 0], level + loaded[a], ground.rule == EQUAL
-    for b in range(len(tokens)):
-        after = left - loaded[b]
-        if held[b] == 1 or after >= len(worst) or (alike and tokens[b] >= share * (copies[b] + 1)):
+    """Keep what steps lead to, all pairs of a copy that comes and one that goes."""
+    effect, times, loaded, keys = changes.effect, state.times, ground.loaded, pool.keys
+    gpu_of_slot, worst, target, name = ground.gpu_of_slot, pool.worst, ground.target, pool.names[level, at]
+    scores, names, fresh, rows = pool.scores, pool.names, pool.fresh, pool.rows
+    slots, gpus, experts, time = len(row), len(times), len(ground.tokens), times[pivot]
+    base = score - excess(time, target)
+    for slot in range(first, last):
+        a = row[slot]
+        if state.holds[fullest, a] == 0:
             continue
-        found = overwritten(score, a, gpu, b, state, ground, change)
-        if found < worst[after]:
-            _keep(after, found, key ^ keys[a] ^ keys[b], row, slot, b, slot, b, pool)
+        for way in range(3):
+            one = slot if way == GIVE else 2 * slots + experts + ((slot - first) * 2 + (way == SWAP)) * gpus
+            others = 2 * slots if way == GIVE else slots if way == TAKE else 0
+            for i in range(experts if way == GIVE else slots):
+                there, b = (pivot, i) if way == GIVE else (gpu_of_slot[i], row[i])
+                mine = one if way == GIVE else one + there
+                more = effect[mine, 0] + effect[others + i, 0]
+                if more == np.inf or (more >= 0 and pivot == fullest):  # infinite where one of the two cannot be
+                    continue
+                after, called = level, name
+                if way != TAKE:
+                    after += loaded[pivot, a] - loaded[pivot, b]
+                    called ^= keys[pivot, a] ^ keys[pivot, b]
+                if way != GIVE:
+                    after += loaded[there, b] - loaded[there, a]
+                    called ^= keys[there, a] ^ keys[there, b]
+                if after >= len(worst):
+                    continue
+                found = base + excess(time + more, target) + effect[mine, 2] + effect[others + i, 2]
+                if way != GIVE:
+                    busy = times[there]
+                    found += excess(busy + effect[mine, 1] + effect[others + i, 1], target) - excess(busy, target)
+                if found < worst[after]:
+                    place = place_among(after, found, called, scores, names, fresh, worst)
+                    if place != NONE:
+                        lay(row, rows[after, place], slot, NONE if way == TAKE else b, i, NONE if way == GIVE else a)
 
 
 @part
-def _copy_elsewhere(  # noqa: PLR0917 - compiled code takes no keywords
-    level: int, score: float, key: int, row: Ints, slot: int, state: State, ground: Ground, change: Change, pool: Pool
+def _shares(row: Experts, first: int, last: int, fullest: int, state: State) -> bool:
+    """Whether one of these slots holds what the fullest GPU holds too."""
+    common = 0
+    for slot in range(first, last):
+        common += state.holds[fullest, row[slot]]
+    return common > 0
+
+
+@part
+def _search(  # noqa: PLR0917 - compiled code takes no keywords
+    start: int,
+    levels: int,
+    row: Experts,
+    longest: Floats,
+    evenest: Experts,
+    first_slot: Ints,
+    ground: Ground,
+    state: State,
+    changes: Changes,
+    pool: Pool,
 ) -> None:
-    """Put a copy of the expert in a slot of the fullest GPU in the place of any spare copy on another GPU."""
-    a = row[slot]
-    gpu_of_slot, copies, holds = ground.gpu_of_slot, state.copies, state.holds
-    loaded, keys, worst = ground.loaded, ground.keys, pool.worst
-    for other in range(len(row)):
-        gpu, b = gpu_of_slot[other], row[other]
-        if copies[b] == 1 or holds[gpu, a] == 1:
-            continue
-        after = level + loaded[gpu, b] - loaded[gpu, a]
-        if after >= len(worst):
-            continue
-        found = overwritten(score, b, gpu, a, state, ground, change)
-        if found < worst[after]:
-            _keep(after, found, key ^ keys[gpu, a] ^ keys[gpu, b], row, other, a, other, a, pool)
-
-
-@part
-def _exchange(  # noqa: PLR0917 - compiled code takes no keywords
-    level: int, score: float, key: int, row: Ints, slot: int, state: State, ground: Ground, change: Change, pool: Pool
-) -> None:
-    """Exchange the expert in a slot for any lighter one on another GPU."""
-    a, gpu = row[slot], ground.gpu_of_slot[slot]
-    tokens, copies, parts, holds, times = ground.tokens, state.copies, state.parts, state.holds, state.times
-    gpu_of_slot, loaded, keys, worst, pace = ground.gpu_of_slot, ground.loaded, ground.keys, pool.worst, ground.pace
-    target, alike = ground.target, ground.rule == EQUAL
-    share = tokens[a] * parts[a, 0]
-    rest = score - excess(times[gpu], target)
-    for other in range(len(row)):
-        there, b = gpu_of_slot[other], row[other]
-        less, two = share - tokens[b] * parts[b, 0], alike or (copies[a] == 1 and copies[b] == 1)
-        if (two and less <= 0) or holds[there, a] == 1 or holds[gpu, b] == 1:
-            continue
-        after = level + loaded[gpu, a] - loaded[gpu, b] + loaded[there, b] - loaded[there, a]
-        if after >= len(worst):
-            continue
-        if two:  # no expert has more copies or fewer: two GPUs notice
-            found = rest + excess(times[gpu] - less * pace[gpu], target)
-            found += excess(times[there] + less * pace[there], target) - excess(times[there], target)
-        else:
-            found = exchanged(score, a, gpu, b, there, state, ground, change)
-        if found < worst[after]:
-            name = key ^ keys[gpu, a] ^ keys[gpu, b] ^ keys[there, b] ^ keys[there, a]
-            _keep(after, found, name, row, slot, b, other, a, pool)
-
-
-@part
-def _expand(  # noqa: PLR0917 - compiled code takes no keywords
-    level: int, at: int, fullest: int, state: State, ground: Ground, change: Change, pool: Pool, row: Ints
-) -> None:
-    """Try every step that lightens the fullest GPU."""
-    key, score = pool.keys[level, at], pool.scores[level, at]
-    row[:] = pool.rows[level, at]
-    for slot in range(len(row)):
-        on_it = ground.gpu_of_slot[slot] == fullest
-        if on_it:
-            _copy_elsewhere(level, score, key, row, slot, state, ground, change, pool)
-        # Where copies' places count, another copy that moves may lighten the one on the fullest GPU.
-        if on_it or (ground.rule != EQUAL and state.holds[fullest, row[slot]] == 1):
-            if state.copies[row[slot]] > 1:
-                _overwrite(level, score, key, row, slot, state, ground, change, pool)
-            _exchange(level, score, key, row, slot, state, ground, change, pool)
-
-
-@part
-def _next(pool: Pool, level: int) -> int:
-    """The best state of a level from which no step was tried, or NONE."""
-    best = NONE
-    for i in range(pool.scores.shape[1]):
-        if pool.fresh[level, i] == 1 and (best == NONE or pool.scores[level, i] < pool.scores[level, best]):
-            best = i
-    return best
-
-
-@part
-def _search(row: Ints, ground: Ground, state: State, change: Change, pool: Pool) -> None:
-    base = row.copy()
-    pool.rows[0, 0] = row
-    read(row, ground, state)
-    score = 0.0
-    for time in state.times:
-        score += excess(time, ground.target)
-    pool.scores[0, 0], pool.fresh[0, 0], pool.keys[0, 0] = score, 1, 0
-    for level in range(len(pool.scores)):
-        for _ in range(pool.scores.shape[1]):
-            at = _next(pool, level)
+    width = pool.scores.shape[1]
+    for level in range(start, levels):
+        for nth in range(width):
+            at = next_of(pool, level)
             if at == NONE:
                 break
             pool.fresh[level, at] = 0
-            fullest = read(pool.rows[level, at], ground, state)
-            if state.times[fullest] < pool.longest[level]:
-                pool.longest[level] = state.times[fullest]
-                pool.evenest[level] = pool.rows[level, at]
-            if state.times[fullest] <= ground.target:
+            for slot in range(len(row)):
+                row[slot] = pool.rows[level, at, slot]
+            fullest = read(row, ground, state)
+            score, longer = 0.0, state.times[fullest]
+            for time in state.times:
+                score += excess(time, ground.target)
+            if longer < longest[level]:
+                longest[level] = longer
+                for slot in range(len(row)):
+                    evenest[level, slot] = row[slot]
+            if longer <= ground.target:
                 return
-            _expand(level, at, fullest, state, ground, change, pool, base)
+            for pivot in range(len(state.times)):
+                first, last = first_slot[pivot], first_slot[pivot + 1]
+                if pivot == fullest or (
+                    ground.rule != EQUAL and nth * ASIDE < width and _shares(row, first, last, fullest, state)
+                ):
+                    _ask(row, pivot, first, last, ground, state, changes)
+                    work_out(pivot, ground, state, changes)
+                    _try(level, at, score, row, pivot, fullest, first, last, ground, state, changes, pool)
+
+
+@part
+def _begin(  # noqa: PLR0917 - compiled code takes no keywords
+    loaded: Experts, start: Experts, levels: int, gpu_of_slot: Ints, held: Flags, longest: Floats, pool: Pool
+) -> int:
+    """Empty the pool but for the start; its level."""
+    for gpu in range(held.shape[0]):
+        for expert in range(held.shape[1]):
+            held[gpu, expert] = 0
+    first = 0
+    for slot in range(len(loaded)):
+        held[gpu_of_slot[slot], loaded[slot]] = 1
+    for slot in range(len(start)):
+        first += 1 - held[gpu_of_slot[slot], start[slot]]
+    for level in range(len(longest)):
+        longest[level], pool.worst[level] = np.inf, np.inf if level < levels else -1.0
+        for i in range(pool.scores.shape[1]):
+            pool.scores[level, i], pool.fresh[level, i] = np.inf, 0
+    if first < levels:
+        for slot in range(len(start)):
+            pool.rows[first, 0, slot] = start[slot]
+        pool.scores[first, 0], pool.fresh[first, 0], pool.names[first, 0] = 0.0, 1, 0
+    return first
 
 
 _TABLE, _LINE = int64[:, ::1], int64[::1]
@@ -187,54 +195,70 @@ _TABLE, _LINE = int64[:, ::1], int64[::1]
 
 @entry(
     void(
-        _TABLE,
+        int16[:, ::1],
+        int16[:, ::1],
         float64[:, ::1],
         float64[:, ::1],
+        _LINE,
+        _LINE,
         _LINE,
         _LINE,
         _TABLE,
         int64,
         float64[::1],
+        _LINE,
         int64,
         float64[:, ::1],
-        int64[:, :, ::1],
+        int16[:, :, ::1],
     )
 )
 def frontiers(  # noqa: PLR0917 - compiled code takes no keywords
-    expert_of_slot: Ints,
+    loaded: Experts,
+    start: Experts,
     tokens: Floats,
     pace: Floats,
+    first_slot: Ints,
     gpu_of_slot: Ints,
     node_of_gpu: Ints,
+    every_gpu: Ints,
     keys: Ints,
     rule: int,
     targets: Floats,
+    depths: Ints,
     width: int,
     longest: Floats,
-    evenest: Ints,
+    evenest: Experts,
 ) -> None:
     """Fill in the time of the fullest GPU [layers, levels] at each number of moves, and the placements."""
-    layers, slots = expert_of_slot.shape
+    layers, slots = start.shape
     gpus, experts = keys.shape
-    levels = longest.shape[1]
-    longest[:] = np.inf
-    scores, names = np.empty((levels, width)), np.zeros((levels, width), np.int64)
-    fresh, rows = np.zeros((levels, width), np.int64), np.empty((levels, width, slots), np.int64)
-    worst = np.empty(levels)
-    every, loaded = np.arange(gpus), np.empty((gpus, experts), np.int64)
+    levels, most = longest.shape[1], 0
+    for gpu in range(gpus):
+        most = max(most, first_slot[gpu + 1] - first_slot[gpu])
+    count = 2 * slots + experts + 2 * most * gpus
+    changes = Changes(
+        np.empty(count, np.int64), np.empty(count, np.int64), np.empty(count, np.int64), np.empty((count, 3))
+    )
+    pool = Pool(
+        np.empty((levels, width)),
+        np.empty((levels, width), np.int64),
+        np.empty((levels, width), np.int64),
+        np.empty((levels, width, slots), np.int16),
+        np.empty(levels),
+        keys,
+    )
     state = State(
         np.empty((experts, gpus), np.int64),
         np.empty(experts, np.int64),
         np.empty((experts, gpus)),
-        np.empty((gpus, experts), np.int64),
+        np.empty((gpus, experts), np.int8),
         np.empty(gpus),
+        np.empty(gpus + 1, np.int64),
+        np.empty(gpus + 1),
     )
-    change = Change(np.zeros(gpus), np.zeros(4 * gpus + 4, np.int64), np.empty(gpus + 1, np.int64), np.empty(gpus + 1))
+    held, row = np.empty((gpus, experts), np.int8), np.empty(slots, np.int16)
     for layer in range(layers):
-        loaded[:] = 0
-        for slot in range(slots):
-            loaded[gpu_of_slot[slot], expert_of_slot[layer, slot]] = 1
-        scores[:], worst[:], fresh[:] = np.inf, np.inf, 0
-        ground = Ground(loaded, tokens[layer], pace[layer], gpu_of_slot, node_of_gpu, every, keys, rule, targets[layer])
-        pool = Pool(scores, names, fresh, rows, worst, longest[layer], evenest[layer])
-        _search(expert_of_slot[layer], ground, state, change, pool)
+        first = _begin(loaded[layer], start[layer], depths[layer], gpu_of_slot, held, longest[layer], pool)
+        if first < depths[layer]:
+            ground = Ground(held, tokens[layer], pace[layer], gpu_of_slot, node_of_gpu, every_gpu, rule, targets[layer])
+            _search(first, depths[layer], row, longest[layer], evenest[layer], first_slot, ground, state, changes, pool)

@@ -1,27 +1,33 @@
-"""A placement of one layer as the search sees it, and what one step does to the GPUs' loads.
+"""A placement of one layer as the search sees it, and what single copies' coming and going would do to its GPUs.
 
-Times are in units of what each GPU would work were all equally busy, so that 1 is even.
+Times are in units of what each GPU would work were all equally busy, so that 1 is even.  A placement's score is its
+excess, the sum over GPUs of max(0, time - target)^2.
+
+Arrays are taken out of their tuples once per placement: in the inner loops that would cost more than the arithmetic.
 """
 
 from typing import NamedTuple
 
+import numpy as np
+import numpy.typing as npt
+
 from fleet.compiled import part
-from placement.arrays import Floats, Ints
+from placement.arrays import Experts, Floats, Ints
 from placement.dispatch import EQUAL, shares_of_copies
 
 NONE = -1
+Flags = npt.NDArray[np.int8]
 
 
 class Ground(NamedTuple):
     """What no step changes."""
 
-    loaded: Ints  # [GPUs, experts]: 1 where the placement now loaded holds the expert
+    loaded: Flags  # [GPUs, experts]: 1 where the placement now loaded holds the expert
     tokens: Floats  # [experts]
     pace: Floats  # [GPUs]: time per token
     gpu_of_slot: Ints
     node_of_gpu: Ints
     every_gpu: Ints  # 0, 1, ...: where copies lie, for rules that ask by slot
-    keys: Ints  # [GPUs, experts]: random bits of each copy; their exclusive or names a state
     rule: int
     target: float
 
@@ -32,35 +38,51 @@ class State(NamedTuple):
     holders: Ints  # [experts, GPUs]: where the copies lie, rising
     copies: Ints  # [experts]
     parts: Floats  # [experts, GPUs]: the share of its expert's tokens that each copy takes
-    holds: Ints  # [GPUs, experts]
+    holds: Flags  # [GPUs, experts]
     times: Floats  # [GPUs]
-
-
-class Change(NamedTuple):
-    """What one step does to the GPUs' loads."""
-
-    tokens: Floats  # [GPUs]
-    touched: Ints  # how many GPUs, then which
-    among: Ints  # scratch: holders after the step
+    among: Ints  # scratch: holders after a change
     shares: Floats  # scratch: and their shares
 
 
+class Changes(NamedTuple):
+    """Copies that come or go; NONE as expert, and an infinite effect, where that cannot be."""
+
+    expert: Ints
+    leaves: Ints  # this GPU, or NONE
+    enters: Ints  # and this one, or NONE
+    effect: Floats  # [changes, 3]: time added to the fullest GPU, to the other GPU, and excess to all others
+
+
 @part
-def read(row: Ints, ground: Ground, state: State) -> int:
+def read(row: Experts, ground: Ground, state: State) -> int:
     """Fill in what a placement holds and how long each GPU works; which works longest."""
-    state.copies[:], state.holds[:], state.times[:] = 0, 0, 0.0
+    holders, copies, parts, holds, times = state.holders, state.copies, state.parts, state.holds, state.times
+    gpu_of_slot, node_of_gpu, every, tokens = ground.gpu_of_slot, ground.node_of_gpu, ground.every_gpu, ground.tokens
+    pace, rule = ground.pace, ground.rule
+    for gpu in range(len(times)):
+        times[gpu] = 0.0
+        for expert in range(len(copies)):
+            holds[gpu, expert] = 0
+    for expert in range(len(copies)):
+        copies[expert] = 0
     for slot in range(len(row)):
-        expert, gpu = row[slot], ground.gpu_of_slot[slot]
-        state.holders[expert, state.copies[expert]] = gpu
-        state.copies[expert] += 1
-        state.holds[gpu, expert] = 1
-    for expert in range(len(ground.tokens)):
-        holders = state.holders[expert, : state.copies[expert]]
-        shares_of_copies(holders, ground.every_gpu, ground.node_of_gpu, ground.rule, state.parts[expert])
-        for c in range(len(holders)):
-            state.times[holders[c]] += ground.tokens[expert] * state.parts[expert, c]
-    state.times[:] *= ground.pace
-    return int(state.times.argmax())
+        expert, gpu = row[slot], gpu_of_slot[slot]
+        holders[expert, copies[expert]] = gpu
+        copies[expert] += 1
+        holds[gpu, expert] = 1
+    for expert in range(len(tokens)):
+        n = copies[expert]
+        if rule != EQUAL and n > 1:
+            shares_of_copies(holders[expert, :n], every, node_of_gpu, rule, parts[expert])
+        for c in range(n):
+            if rule == EQUAL or n == 1:
+                parts[expert, c] = 1.0 / n
+            times[holders[expert, c]] += tokens[expert] * parts[expert, c] * pace[holders[expert, c]]
+    fullest = 0
+    for gpu in range(len(times)):
+        if times[gpu] > times[fullest]:
+            fullest = gpu
+    return fullest
 
 
 @part
@@ -71,59 +93,95 @@ def excess(time: float, target: float) -> float:
 
 
 @part
-def exchanged(  # noqa: PLR0917 - compiled code takes no keywords
-    score: float, a: int, gpu: int, b: int, other: int, state: State, ground: Ground, change: Change
-) -> float:
-    """The score once `a` went from `gpu` to `other` and `b` came back."""
-    _relocate(a, gpu, other, state, ground, change)
-    _relocate(b, other, gpu, state, ground, change)
-    return _settled(score, state, ground, change)
+def work_out(fullest: int, ground: Ground, state: State, changes: Changes) -> None:
+    """The effect of each change by itself."""
+    expert_of, leaving, entering, effect = changes.expert, changes.leaves, changes.enters, changes.effect
+    holders, copies, parts, times = state.holders, state.copies, state.parts, state.times
+    among, shares, every, node_of_gpu = state.among, state.shares, ground.every_gpu, ground.node_of_gpu
+    pace, tokens, rule, target = ground.pace, ground.tokens, ground.rule, ground.target
+    for at in range(len(expert_of)):
+        expert = expert_of[at]
+        if expert == NONE:
+            effect[at, 0] = np.inf
+            continue
+        leaves, enters, n = leaving[at], entering[at], copies[expert]
+        effect[at, 0] = effect[at, 1] = effect[at, 2] = 0.0
+        if min(leaves, enters) != NONE and (n == 1 or rule == EQUAL):  # no other copy notices
+            effect[at, 0 if leaves == fullest else 1] = -tokens[expert] * parts[expert, 0] * pace[leaves]
+            effect[at, 0 if enters == fullest else 1] = tokens[expert] * parts[expert, 0] * pace[enters]
+            continue
+        after = _holders_after(expert, leaves, enters, holders, n, among)
+        if rule == EQUAL:
+            for c in range(after):
+                shares[c] = 1.0 / after
+        else:
+            shares_of_copies(among[:after], every, node_of_gpu, rule, shares)
+        other = enters if leaves in (fullest, NONE) else leaves
+        _feel(
+            at,
+            expert,
+            fullest,
+            other,
+            after,
+            holders,
+            n,
+            parts,
+            among,
+            shares,
+            times,
+            pace,
+            tokens[expert],
+            target,
+            effect,
+        )
 
 
 @part
-def overwritten(  # noqa: PLR0917 - compiled code takes no keywords
-    score: float, a: int, gpu: int, b: int, state: State, ground: Ground, change: Change
-) -> float:
-    """The score once a copy of `a` on `gpu` gave way to one of `b`."""
-    _relocate(a, gpu, NONE, state, ground, change)
-    _relocate(b, NONE, gpu, state, ground, change)
-    return _settled(score, state, ground, change)
-
-
-@part
-def _relocate(  # noqa: PLR0917 - compiled code takes no keywords
-    expert: int, leaves: int, enters: int, state: State, ground: Ground, change: Change
+def _feel(  # noqa: PLR0917 - compiled code takes no keywords
+    at: int,
+    expert: int,
+    fullest: int,
+    other: int,
+    after: int,
+    holders: Ints,
+    before: int,
+    parts: Floats,
+    among: Ints,
+    shares: Floats,
+    times: Floats,
+    pace: Floats,
+    tokens: float,
+    target: float,
+    effect: Floats,
 ) -> None:
-    """Note what GPUs carry more or less once a copy left one GPU, or NONE, and came to another, or NONE."""
-    among, holders, parts, tokens = change.among, state.holders[expert], state.parts[expert], ground.tokens[expert]
-    copies, equal = state.copies[expert], ground.rule == EQUAL
-    n = _holders_after(holders, copies, leaves, enters, among)
-    if not equal:
-        shares_of_copies(among[:n], ground.every_gpu, ground.node_of_gpu, ground.rule, change.shares)
-    for c in range(n):
-        _carry(among[c], tokens * (1.0 / n if equal else change.shares[c]), change.tokens, change.touched)
-    for c in range(copies):
-        _carry(holders[c], -tokens * parts[c], change.tokens, change.touched)
+    """Lay what each holder gains or loses on the fullest GPU, the other one, and the rest."""
+    i = j = 0
+    while i < before or j < after:  # both rise
+        gpu = holders[expert, i] if j == after or (i < before and holders[expert, i] <= among[j]) else among[j]
+        more = 0.0
+        if i < before and holders[expert, i] == gpu:
+            more -= parts[expert, i]
+            i += 1
+        if j < after and among[j] == gpu:
+            more += shares[j]
+            j += 1
+        more *= tokens * pace[gpu]
+        if gpu == fullest:
+            effect[at, 0] = more
+        elif gpu == other:
+            effect[at, 1] = more
+        else:
+            effect[at, 2] += excess(times[gpu] + more, target) - excess(times[gpu], target)
 
 
 @part
-def _settled(score: float, state: State, ground: Ground, change: Change) -> float:
-    """The score with the change, which is taken back."""
-    touched, tokens, times, pace, target = change.touched, change.tokens, state.times, ground.pace, ground.target
-    for i in range(1, touched[0] + 1):
-        gpu = touched[i]
-        score += excess(times[gpu] + tokens[gpu] * pace[gpu], target) - excess(times[gpu], target)
-        tokens[gpu] = 0.0  # a GPU noted twice counts once
-    touched[0] = 0
-    return score
-
-
-@part
-def _holders_after(holders: Ints, copies: int, leaves: int, enters: int, among: Ints) -> int:
-    """Write where the copies lie after the move, rising; how many."""
+def _holders_after(  # noqa: PLR0917 - compiled code takes no keywords
+    expert: int, leaves: int, enters: int, holders: Ints, copies: int, among: Ints
+) -> int:
+    """Write where the copies lie after the change, rising; how many."""
     n, entered = 0, enters == NONE
     for c in range(copies):
-        gpu = holders[c]
+        gpu = holders[expert, c]
         if not entered and enters < gpu:
             among[n] = enters
             n, entered = n + 1, True
@@ -134,11 +192,3 @@ def _holders_after(holders: Ints, copies: int, leaves: int, enters: int, among: 
         among[n] = enters
         n += 1
     return n
-
-
-@part
-def _carry(gpu: int, tokens: float, changed: Floats, touched: Ints) -> None:
-    if changed[gpu] == 0.0:
-        touched[0] += 1
-        touched[touched[0]] = gpu
-    changed[gpu] += tokens

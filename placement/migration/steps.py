@@ -51,12 +51,12 @@ def steps_of_layer(
             row[list(group)] = after[list(group)]
             reached = value
         copies = tuple(slot for slot in joined if slot in loads)
-        steps.append(Step(tuple(joined), copies, _needs_room(joined, start), reached))
+        steps.append(Step(tuple(joined), copies, needs_room(joined, start), reached))
         at = reached
     return steps
 
 
-def _needs_room(joined: Sequence[int], row: Ints) -> bool:
+def needs_room(joined: Sequence[int], row: Ints) -> bool:
     """Whether the slots hold all live copies of an expert, so that none may go before the new one is there."""
     rest = np.delete(row, joined)
     return not np.isin(row[list(joined)], rest).all()

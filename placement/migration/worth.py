@@ -29,7 +29,7 @@ class Levels:
 
     def __post_init__(self) -> None:
         if not 1 <= self.settle_at <= self.act_above:
-            message = f"must be from 1 to act_above ({self.act_above:g}), got {self.settle_at:g}"
+            message = f"must be from 1 to `act_above` ({self.act_above:g}), got {self.settle_at:g}"
             raise RuleError([(("settle_at",), message)])
 
 
@@ -91,12 +91,16 @@ def decided(last: Decision, *, now: float, levels: Levels, worth: Worth | None =
         if worth is not None and worth.pays:
             return Decision(act=True)
         return Decision(settled_at=now)
-    rests_at = levels.act_above
-    if last.settled_at is not None:
-        rests_at = max(rests_at, last.settled_at + levels.act_above - levels.settle_at)
-    if now <= rests_at + SAME:
+    if now <= rests_up_to(last, levels) + SAME:
         return last
     return Decision(act=True) if worth is not None and worth.pays else last
+
+
+def rests_up_to(last: Decision, levels: Levels) -> float:
+    """The mean imbalance up to which nothing moves, unless moves are under way."""
+    if last.settled_at is None:
+        return levels.act_above
+    return max(levels.act_above, last.settled_at + levels.act_above - levels.settle_at)
 
 
 def _window_flaws(window: Window) -> Iterator[Flaw]:

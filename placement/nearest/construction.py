@@ -1,55 +1,60 @@
-"""A first plan for rule `nearest`: as many copies as equal split would take, no two of one expert on one node.
+"""A first plan for rule `nearest`: where copies go (placement.nearest.counts), no two of one expert on one node.
 
 With nodes alike and copies on nodes of their own, every copy takes the same share under the rule: its node's GPUs and
 an equal part of the far ones, (m + (N - n) m / n) / (N m) = 1 / n for n copies, N nodes of m GPUs.  A second copy on a
 node takes only its own GPU's tokens, 1 / (N m).  So no expert gets more copies than there are nodes while others can.
 
-Copies go largest first to the GPU that is least busy with them (LPT).  Where that ends with no slot allowed, every
-expert is laid once and the slots left take whatever they may.
+Copies go largest first to the GPU that is least busy with them (LPT).  Where that ends with no slot allowed, copies are
+dealt out one by one; where GPUs differ, every expert is laid once and the slots left take whatever they may.
 """
 
 import numpy as np
 
 from fleet.compiled import part
-from placement.arrays import Floats, Ints
-from placement.nearest.state import Ground, Layer, empty_layer, falling, on_gpu, on_node, put, reshare
+from placement.arrays import Ints
+from placement.nearest.counts import counts_of
+from placement.nearest.parting import part_copies
+from placement.nearest.state import Ground, Layer, apart, empty_layer, falling, on_gpu, on_node, put, reshare
 
 
 @part
-def constructed(ground: Ground) -> Layer:
+def constructed(ground: Ground, heaviest: float) -> Layer:
     """A plan that may stand, with all shares known."""
-    slots, gpus = len(ground.gpu_of_slot), len(ground.node_of_gpu)
-    counts = _counts(ground.tokens, slots, ground.node_of_gpu[gpus - 1] + 1, gpus)
+    gpus, counts = len(ground.node_of_gpu), counts_of(ground, heaviest)
     layer = empty_layer(ground)
     free = np.empty(gpus, np.int64)
     for gpu in range(gpus):
         free[gpu] = ground.first_slot[gpu + 1] - ground.first_slot[gpu]
-    if not _laid_by_weight(layer, ground, counts, free):
+    may_stand = _laid_by_weight(layer, ground, counts, free.copy())
+    if may_stand:
+        _share(layer, ground)
+        may_stand = part_copies(layer, ground) or free.min() < free.max()
+    if not may_stand:
         layer = empty_layer(ground)
-        _laid_anyhow(layer, ground)
-    layer.loads[:] = 0.0
-    for expert in range(len(ground.tokens)):
-        reshare(layer, ground, expert)
+        if ground.roams and free.min() == free.max():
+            _dealt(layer, ground, counts)
+        else:
+            _laid_anyhow(layer, ground)
+        _share(layer, ground)
     return layer
 
 
 @part
-def _counts(tokens: Floats, slots: int, nodes: int, gpus: int) -> Ints:
-    """Another copy always for the expert with the most tokens per copy; past one per node only when all have that."""
-    counts = np.ones(len(tokens), np.int64)
-    most = nodes
-    for _ in range(slots - len(tokens)):
-        best = -1
-        while best < 0:
-            for expert in range(len(tokens)):
-                if counts[expert] < most and (
-                    best < 0 or tokens[expert] * counts[best] > tokens[best] * counts[expert]
-                ):
-                    best = expert
-            if best < 0:
-                most = gpus
-        counts[best] += 1
-    return counts
+def _share(layer: Layer, ground: Ground) -> None:
+    layer.loads[:] = 0.0
+    for expert in range(len(ground.tokens)):
+        reshare(layer, ground, expert)
+
+
+@part
+def _dealt(layer: Layer, ground: Ground, counts: Ints) -> None:
+    """Where all GPUs have as many slots: from node to node, on each from GPU to GPU; never two on one that need not."""
+    gpus, nodes, at = len(ground.node_of_gpu), apart(ground), 0
+    for expert in range(len(counts)):
+        for _ in range(counts[expert]):
+            gpu = at % nodes * (gpus // nodes) + at // nodes % (gpus // nodes)
+            put(layer, expert, ground.first_slot[gpu] + at // gpus)
+            at += 1
 
 
 @part

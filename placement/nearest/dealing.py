@@ -18,7 +18,7 @@ from placement.arrays import Floats, Ints
 from placement.nearest.choices import Table, choose, slots_of_experts
 from placement.nearest.draws import Words
 
-ENOUGH = 1.0  # GPUs more or fewer than equal shares, for the copy that is furthest off: whole numbers are no closer
+ENOUGH = 0.6  # GPUs more or fewer than equal shares, for the copy that is furthest off
 MOST_OFF = 0.3  # of a copy's weight: who takes its place must be about as heavy, or its node gets too much or little
 PASSES = 3  # from the best nodes so far, one copy moved at a time
 

@@ -1,14 +1,28 @@
 """All layers, one after the other, in compiled code.  Compiled on import: import it late."""
 
+from typing import NamedTuple
+
 import numpy as np
-from numba import float64, int64
+from numba import boolean, float64, int64
 
 from fleet.compiled import entry, part
 from placement.arrays import Floats, Ints
 from placement.nearest.construction import constructed
-from placement.nearest.search import improve
-from placement.nearest.shaking import given, shaken
-from placement.nearest.state import Ground
+from placement.nearest.parting import part_copies
+from placement.nearest.shaking import busiest_of, given, searched
+from placement.nearest.state import Ground, Layer, empty_layer
+
+EFFORT = 2000  # searches times slots, per layer
+HEAVIEST = (0.8, 0.65, 0.5, 0.4, 0.0)  # of a GPU's even load, for a copy; 0: split as far as slots allow
+CLOSE = 0.005  # over even: what is nearer is taken
+
+
+class Settings(NamedTuple):
+    """What the caller wants."""
+
+    tolerance: float
+    rounds: int
+    parts: bool
 
 
 @part
@@ -23,7 +37,46 @@ def _are_alike(node_of_gpu: Ints) -> bool:
     return alike
 
 
-@entry(int64[:, ::1](float64[:, ::1], int64[:, ::1], int64[::1], int64[::1], int64[::1], float64[::1], float64, int64))
+@part
+def _first(ground: Ground, start: Ints, at: int, parts: bool) -> Layer:  # noqa: FBT001
+    if len(start) == 0:
+        return constructed(ground, HEAVIEST[at])
+    layer = given(ground, start)
+    if parts:
+        part_copies(layer, ground)
+    return layer
+
+
+@part
+def _planned(ground: Ground, start: Ints, settings: Settings) -> Layer:
+    """Of made plans the first that is close to even, which has least to draw; else the most even of all."""
+    best, least = empty_layer(ground), np.inf
+    tried = 0 if len(start) == 0 else len(HEAVIEST) - 1
+    for at in range(tried, len(HEAVIEST)):
+        tries = EFFORT // len(ground.gpu_of_slot) + 2 if HEAVIEST[at] == 0.0 else 1
+        layer = _first(ground, start, at, settings.parts)
+        layer = searched(layer, ground, settings.tolerance, settings.rounds, tries)
+        busiest = busiest_of(layer, ground)
+        if busiest < least:
+            best, least = layer, busiest
+        if least <= 1.0 + CLOSE:
+            break
+    return best
+
+
+@entry(
+    int64[:, ::1](
+        float64[:, ::1],
+        int64[:, ::1],
+        int64[::1],
+        int64[::1],
+        int64[::1],
+        float64[::1],
+        float64,
+        int64,
+        boolean,
+    )
+)
 def plan(  # noqa: PLR0917 - compiled code takes no keywords
     tokens: Floats,
     start: Ints,
@@ -33,15 +86,14 @@ def plan(  # noqa: PLR0917 - compiled code takes no keywords
     shares: Floats,
     tolerance: float,
     rounds: int,
+    parts: bool,  # noqa: FBT001
 ) -> Ints:
-    """[layers, slots]; `start` has as many rows, or none."""
+    """[layers, slots]; `start` has as many rows, or none; whether copies that share a node there are first parted."""
     found = np.empty((len(tokens), len(gpu_of_slot)), np.int64)
-    roams = _are_alike(node_of_gpu)
+    roams, none, settings = _are_alike(node_of_gpu), np.empty(0, np.int64), Settings(tolerance, rounds, parts)
     for row in range(len(tokens)):
         ground = Ground(gpu_of_slot, node_of_gpu, first_slot, roams, tokens[row], shares * tokens[row].sum())
-        layer = given(ground, start[row]) if len(start) > 0 else constructed(ground)
-        improve(layer, ground, tolerance, rounds)
-        layer = shaken(layer, ground, tolerance, rounds)
+        layer = _planned(ground, start[row] if len(start) > 0 else none, settings)
         for slot in range(len(gpu_of_slot)):  # one by one: it compiles faster than a copy of arrays
             found[row, slot] = layer.expert_of_slot[slot]
     return found

@@ -4,10 +4,13 @@ A swap is plain when neither expert's shares change by it: one of a single copy,
 there or goes to another node of the same size without one, or any copy that stays on a node where all of them lie.
 Plain swaps change two numbers, so all of them are looked at and the best is made.  Only where none helps are the others
 tried, each by doing it and looking.
+
+Where nodes are alike, no move lays two copies of an expert on one while it has no more copies than there are nodes.
+Then every copy's share is plain, and it does not matter which of several copies on a node an engine would take.
 """
 
 from fleet.compiled import part
-from placement.nearest.state import Ground, Layer, fullest, on_gpu, on_node, put, reshare, spread, take
+from placement.nearest.state import Ground, Layer, apart, fullest, may_move, on_gpu, on_node, put, reshare, spread, take
 
 LEAST_GAIN = 1e-9  # of a GPU's even load; less is rounding
 NEAR = 2e-3  # over even: nearer than this only plain swaps are tried
@@ -80,7 +83,7 @@ def _swapped(layer: Layer, ground: Ground, gpu: int) -> bool:
             )
             if layer.weights[other] >= layer.weights[slot] or layer.copies[expert] + layer.copies[there] == 2:
                 continue
-            if on_gpu(layer, ground, expert, other_gpu) or on_gpu(layer, ground, there, gpu):
+            if not (may_move(layer, ground, slot, other_gpu) and may_move(layer, ground, other, gpu)):
                 continue
             before, busy = spread(layer, ground), layer.loads[gpu] / ground.even[gpu]
             swap(layer, ground, slot, other)
@@ -123,7 +126,7 @@ def _given(layer: Layer, ground: Ground, gpu: int) -> bool:
 @part
 def _gave(layer: Layer, ground: Ground, slot: int, taker: int, gpu: int) -> bool:
     """Whether the slot is the taker's now, because that helped the GPU that is fullest."""
-    if on_gpu(layer, ground, taker, ground.gpu_of_slot[slot]):
+    if not may_give(layer, ground, slot, taker):
         return False
     giver = layer.expert_of_slot[slot]
     before, busy = spread(layer, ground), layer.loads[gpu] / ground.even[gpu]
@@ -132,6 +135,24 @@ def _gave(layer: Layer, ground: Ground, slot: int, taker: int, gpu: int) -> bool
         return True
     give(layer, ground, slot, taker, giver)
     return False
+
+
+@part
+def may_give(layer: Layer, ground: Ground, slot: int, taker: int) -> bool:
+    """Whether a slot of an expert with copies to spare may be the taker's, by the rule of `may_move`."""
+    giver, gpu, most = layer.expert_of_slot[slot], ground.gpu_of_slot[slot], apart(ground)
+    node = ground.node_of_gpu[gpu]
+    if on_gpu(layer, ground, taker, gpu):
+        return False
+    must_share = layer.copies[taker] >= most and len(layer.weights) > len(layer.copies) * most
+    if not must_share and on_node(layer, ground, taker, node) > 0:
+        return False
+    if layer.copies[giver] != most + 1:
+        return True
+    left = True  # one on every node
+    for other in range(most):
+        left &= on_node(layer, ground, giver, other) - (other == node) == 1
+    return left
 
 
 @part

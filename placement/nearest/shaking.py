@@ -1,16 +1,18 @@
-"""Out of dead ends: a few random changes, the search again, and back to the best there was (iterated local search).
+"""The search, and out of its dead ends: a few random changes, the search again, and back to the best there was.
 
-Only for layers that the search leaves far from even, as it does where GPUs have few slots.  Numbers come from a linear
-congruential generator (Knuth's MMIX), so that equal loads give equal plans.
+Iterated local search, only for layers that the search leaves far from even, as it does where GPUs have few slots.
+Numbers come from a linear congruential generator (Knuth's MMIX), so that equal loads give equal plans.
 """
+
+import numpy as np
 
 from fleet.compiled import part
 from placement.arrays import Ints
-from placement.nearest.search import give, improve, swap
-from placement.nearest.state import Ground, Layer, empty_layer, fullest, on_gpu, put, reshare
+from placement.nearest.search import give, improve, may_give, swap
+from placement.nearest.state import Ground, Layer, empty_layer, fullest, may_move, put, reshare
 
 FAR = 0.02  # over even: what is nearer is left as it is
-EFFORT = 2000  # tries times slots, per layer
+SEED = 42
 SWAPS = 2  # before each search, and one slot given to another expert
 
 
@@ -26,23 +28,25 @@ def given(ground: Ground, expert_of_slot: Ints) -> Layer:
 
 
 @part
-def shaken(layer: Layer, ground: Ground, tolerance: float, rounds: int) -> Layer:
-    """The best found."""
-    best, state = layer, 42
-    for _ in range(EFFORT // len(layer.weights) + 1):
-        least = _busiest(best, ground)
+def searched(start: Layer, ground: Ground, tolerance: float, rounds: int, tries: int) -> Layer:
+    """The best found from a start, which changes."""
+    best, least, state = start, np.inf, SEED
+    trial = start
+    for _ in range(tries):
+        improve(trial, ground, tolerance, rounds)
+        busiest = busiest_of(trial, ground)
+        if busiest < least:
+            best, least = trial, busiest
         if least <= 1.0 + FAR:
             break
         trial = given(ground, best.expert_of_slot)
         state = _shake(trial, ground, state)
-        improve(trial, ground, tolerance, rounds)
-        if _busiest(trial, ground) < least:
-            best = trial
     return best
 
 
 @part
-def _busiest(layer: Layer, ground: Ground) -> float:
+def busiest_of(layer: Layer, ground: Ground) -> float:
+    """Over even, of the fullest GPU."""
     gpu = fullest(layer, ground)
     return float(layer.loads[gpu] / ground.even[gpu])
 
@@ -66,16 +70,13 @@ def _shake(layer: Layer, ground: Ground, state: int) -> int:
         slot = _drawn(state, slots)
         state = _next(state)
         other = _drawn(state, slots)
-        expert, there = layer.expert_of_slot[slot], layer.expert_of_slot[other]
-        if not on_gpu(layer, ground, expert, gpu_of_slot[other]) and not on_gpu(
-            layer, ground, there, gpu_of_slot[slot]
-        ):
+        if may_move(layer, ground, slot, gpu_of_slot[other]) and may_move(layer, ground, other, gpu_of_slot[slot]):
             swap(layer, ground, slot, other)
     state = _next(state)
     slot = _drawn(state, slots)
     state = _next(state)
     taker = _drawn(state, len(ground.tokens))
     giver = layer.expert_of_slot[slot]
-    if layer.copies[giver] > 1 and not on_gpu(layer, ground, taker, gpu_of_slot[slot]):
+    if layer.copies[giver] > 1 and may_give(layer, ground, slot, taker):
         give(layer, ground, slot, giver, taker)
     return state

@@ -108,6 +108,25 @@ def on_node(layer: Layer, ground: Ground, expert: int, node: int) -> int:
 
 
 @part
+def apart(ground: Ground) -> int:
+    """As many copies of an expert as lie on nodes of their own: one for each node where nodes are alike, else none.
+
+    Where they differ, copies that share a node make shares that are wanted.
+    """
+    return int(ground.node_of_gpu[-1]) + 1 if ground.roams else 0
+
+
+@part
+def may_move(layer: Layer, ground: Ground, slot: int, gpu: int) -> bool:
+    """Whether what lies in a slot may go to a GPU: none is there, and no two come to one node that need not."""
+    expert, node = layer.expert_of_slot[slot], ground.node_of_gpu[gpu]
+    if on_gpu(layer, ground, expert, gpu):
+        return False
+    stays = node == ground.node_of_gpu[ground.gpu_of_slot[slot]]
+    return stays or layer.copies[expert] > apart(ground) or on_node(layer, ground, expert, node) == 0
+
+
+@part
 def fullest(layer: Layer, ground: Ground) -> int:
     """The GPU that everything waits for."""
     found = 0

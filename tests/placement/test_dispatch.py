@@ -91,4 +91,4 @@ def test_copies_that_all_lie_on_one_node_share_alike() -> None:
 
 
 def test_rules_have_the_names_that_the_command_line_takes() -> None:
-    assert [str(rule) for rule in Dispatch] == ["equal", "nearest"]
+    assert [str(rule) for rule in Dispatch] == ["equal", "nearest", "hash"]

@@ -1,6 +1,7 @@
 """The room's one entry: whatever is asked, what comes back is a placement, no worse than what it began with."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -13,15 +14,15 @@ from placement.balance import balanced
 from placement.dispatch import Dispatch
 from placement.document import Placement
 from placement.imbalance import imbalance
-from placement.judgement import judged
+from placement.judgement import Terms, judged
 from placement.layout import Layout
 from placement.loads import ExpertLoads
-from placement.migration import moved_copies
-from placement.nearest import engine_imbalance
-from placement.pipeline import MOVES_CEILING, TRAFFIC_CEILING, place
-from placement.question import Question
+from placement.migration import Levels, Window, moved_copies
+from placement.nearest import balanced_nearest, engine_imbalance
+from placement.pipeline import JUDGED_TOKENS, MOVES_CEILING, TRAFFIC_CEILING, place
+from placement.question import Pace, Question
 from placement.tokens import TokenTrace
-from placement.traffic import remote_nodes
+from placement.traffic import remote_nodes, traffic_cost
 
 ROUNDING = 1e-9
 
@@ -66,7 +67,7 @@ def questions(draw: st.DrawFn) -> dict[str, Any]:
     return {
         "loads": skewed(draw(st.integers(1, 3)), experts, draw(st.integers(0, 999))),
         "layout": Layout.of(node_of_gpu=[gpu // per_node for gpu in range(gpus)], slots_of_gpu=counts, speeds=speeds),
-        "rule": draw(st.sampled_from(["equal", "nearest"])),
+        "rule": draw(st.sampled_from(Dispatch)),
     }
 
 
@@ -77,7 +78,7 @@ def test_whatever_is_asked_is_answered_by_a_placement_above_its_bound(asked: dic
     again = Placement.model_validate_json(found.model_dump_json())
     assert again == found
     tokens, layout = asked["loads"].total, asked["layout"]
-    spread = imbalance(found.expert_of_slot, tokens, layout=layout, rule=Dispatch(asked["rule"]))
+    spread = imbalance(found.expert_of_slot, tokens, layout=layout, rule=asked["rule"])
     assert found.imbalance.per_layer == pytest.approx(spread.per_layer)
     assert all(low <= have + ROUNDING for low, have in zip(found.bound.per_layer, spread.per_layer, strict=True))
     assert found.layout.slots_of_gpu.tolist() == layout.slots_of_gpu.tolist()
@@ -89,7 +90,7 @@ def test_moving_keeps_to_its_bound_and_is_never_for_the_worse(asked: dict[str, A
     now = placed(Question(**asked)).expert_of_slot
     later = skewed(len(asked["loads"].layers), asked["loads"].experts, seed)
     found = placed(Question(**asked | {"loads": later}, current=now, max_moves=moves))
-    before = imbalance(now, later.total, layout=asked["layout"], rule=Dispatch(asked["rule"]))
+    before = imbalance(now, later.total, layout=asked["layout"], rule=asked["rule"])
     assert found.moved_copies == moved_copies(now, found.expert_of_slot, layout=asked["layout"])
     assert found.moved_copies is not None
     assert found.moved_copies <= moves
@@ -121,8 +122,8 @@ def test_traffic_is_less_and_the_ceiling_is_kept() -> None:
 
 def test_what_an_engine_draws_can_be_planned_for() -> None:
     loads, layout = skewed(3, 32, 1), Layout.even(slots=48, gpus=8, nodes=2)
-    plain = placed(Question(loads=loads, layout=layout, rule="nearest"))
-    drawn = placed(Question(loads=loads, layout=layout, rule="nearest", engine="sglang"))
+    plain = placed(Question(loads=loads, layout=layout, rule=Dispatch.NEAREST))
+    drawn = placed(Question(loads=loads, layout=layout, rule=Dispatch.NEAREST, engine="sglang"))
     real = engine_imbalance(drawn.expert_of_slot, loads.total, layout=layout, layers=loads.layers)
     assert drawn.imbalance.mean == pytest.approx(real.mean)
     assert plain.predictions.engine_imbalance is not None
@@ -147,6 +148,10 @@ def test_the_time_told_is_of_solving_alone() -> None:
     assert placed(Question(loads=loads, layout=layout)).solve_s == 1.0
 
 
+def at(act_above: float, settle_at: float | None = None, **others: Any) -> Terms:
+    return Terms(levels=Levels(act_above, settle_at or act_above), **others)
+
+
 class TestJudging:
     LAYOUT = Layout.even(slots=24, gpus=4, nodes=2)
 
@@ -159,7 +164,7 @@ class TestJudging:
 
     def test_other_loads_make_it_stale_and_moves_mend_it(self) -> None:
         found = placed(Question(loads=skewed(3, 16, 1), layout=self.LAYOUT))
-        verdict = judged(found, skewed(3, 16, 2), ceiling=1.1)
+        verdict = judged(found, skewed(3, 16, 2), terms=at(1.1))
         assert not verdict.holds
         assert verdict.after_moves <= 1.1 + ROUNDING < verdict.imbalance.mean
         assert verdict.fresh <= verdict.after_moves + ROUNDING
@@ -169,7 +174,7 @@ class TestJudging:
         found = placed(Question(loads=skewed(3, 16, 1), layout=self.LAYOUT))
         first, last = skewed(3, 16, 1).total, skewed(3, 16, 2).total
         drifting = np.stack([first + (last - first) * part for part in (0.0, 0.2, 0.4)])
-        verdict = judged(found, ExpertLoads.of(drifting), ceiling=1.05)
+        verdict = judged(found, ExpertLoads.of(drifting))
         assert verdict.expected
         assert all(mean >= 1.0 for mean in verdict.expected)
         assert verdict.act_in == 0
@@ -180,3 +185,127 @@ class TestJudging:
             judged(found, skewed(3, 8, 1))
         with pytest.raises(RuleError, match="must have the placement's 3 layers"):
             judged(found, skewed(2, 16, 1))
+
+    def test_between_the_levels_it_stays_unless_moves_are_under_way(self) -> None:
+        found, loads = placed(Question(loads=skewed(3, 16, 1), layout=self.LAYOUT)), skewed(3, 16, 2)
+        now = judged(found, loads).imbalance.mean
+        waits = judged(found, loads, terms=at(now + 0.01, now - 0.05))
+        goes_on = judged(found, loads, terms=at(now + 0.01, now - 0.05, under_way=True))
+        acts = judged(found, loads, terms=at(now - 0.01, now - 0.05))
+        assert [verdict.act for verdict in (waits, goes_on, acts)] == [False, True, True]
+        assert f"not above {now + 0.01:.6g}" in waits.reason
+        assert goes_on.after_moves <= now - 0.05 + ROUNDING
+
+    def test_what_nothing_could_lower_is_settled_where_it_was_made(self) -> None:
+        hot = ExpertLoads.of([[40.0, *[1.0] * 15]])
+        found = placed(Question(loads=hot, layout=Layout.even(slots=16, gpus=4, nodes=1)))
+        assert found.imbalance.mean > 2
+        verdict = judged(found, hot)
+        assert (verdict.act, verdict.holds, verdict.settled_at) == (False, False, found.imbalance.mean)
+        assert "as it settled at" in verdict.reason
+
+    def test_moves_must_be_worth_their_time(self) -> None:
+        found, loads = placed(Question(loads=skewed(3, 16, 1), layout=self.LAYOUT)), skewed(3, 16, 2)
+        pace = Pace(expert_bytes=10**9, move_gb_per_s=2.0)
+        window = Window(window_s=1000, moe_share=0.5, slowdown=0.5)
+        verdict = judged(found, loads, terms=at(1.1, pace=pace, window=window))
+        gain_s = 1000 * 0.5 * (1 - verdict.after_moves / verdict.imbalance.mean)
+        assert verdict.moves is not None
+        assert verdict.gain_gpu_s == pytest.approx(gain_s * 4)
+        assert verdict.cost_gpu_s == pytest.approx(verdict.moves.duration_s * 0.5 * 4)
+        assert verdict.act
+        short = Window(window_s=verdict.moves.duration_s * 0.5 / gain_s * 1000 * 1.4, moe_share=0.5, slowdown=0.5)
+        kept = judged(found, loads, terms=at(1.1, pace=pace, window=short))
+        assert (kept.act, kept.moved_copies) == (False, verdict.moved_copies)
+        assert "1.5 times must be gained" in kept.reason
+
+
+def test_links_that_cost_more_are_used_less() -> None:
+    """Two pairs of near nodes, far from each other."""
+    loads, near = skewed(3, 32, 4), 8.0
+    costs = np.array([[0, 1, near, near], [1, 0, near, near], [near, near, 0, 1], [near, near, 1, 0]])
+    trace = trace_of(loads, 400, 4, 5)
+    question = Question(loads=loads, layout=Layout.even(slots=40, gpus=8, nodes=4), trace=trace, max_imbalance=1.2)
+    plain, weighted = placed(question), placed(replace(question, node_costs=costs))
+    plain_costs = traffic_cost(plain.expert_of_slot, trace, layout=question.layout, rule=question.rule, cost=costs)
+    assert plain.remote_nodes is not None
+    assert weighted.remote_nodes is not None
+    assert plain.remote_nodes.cost_per_token is None
+    assert weighted.remote_nodes.cost_per_token is not None
+    assert weighted.remote_nodes.cost_per_token <= plain_costs.mean() + ROUNDING
+    assert weighted.predictions.before.cost_per_token is not None
+    assert weighted.remote_nodes.cost_per_token < weighted.predictions.before.cost_per_token
+    assert Placement.model_validate_json(weighted.model_dump_json()).costs == pytest.approx(costs)
+
+
+def test_under_the_nearest_rule_a_plan_for_even_shares_is_tried_too() -> None:
+    loads, layout = skewed(3, 32, 7), Layout.even(slots=48, gpus=24, nodes=3)
+    found = placed(Question(loads=loads, layout=layout, rule=Dispatch.NEAREST))
+    alone = imbalance(balanced_nearest(loads.total, layout=layout), loads.total, layout=layout, rule=Dispatch.NEAREST)
+    assert (np.array(found.imbalance.per_layer) <= alone.per_layer + ROUNDING).all()
+    assert found.imbalance.mean < alone.mean
+
+
+def test_modelled_tokens_are_judged_on_others_than_those_planned_on() -> None:
+    loads = skewed(2, 32, 7)
+    found = placed(Question(loads=loads, layout=Layout.even(slots=40, gpus=8, nodes=2), groups=4, max_imbalance=1.1))
+    assert found.remote_nodes is not None
+    assert (found.remote_nodes.source, found.remote_nodes.trace_tokens) == ("modelled", JUDGED_TOKENS)
+
+
+class TestSchedule:
+    LAYOUT = Layout.even(slots=24, gpus=4, nodes=2)
+
+    def asked(self, **others: Any) -> Placement:
+        start = placed(Question(loads=skewed(3, 16, 1), layout=self.LAYOUT)).expert_of_slot
+        return placed(Question(loads=skewed(3, 16, 2), layout=self.LAYOUT, current=start, **others))
+
+    def test_played_in_order_it_leads_from_the_one_placement_to_the_other(self) -> None:
+        start = placed(Question(loads=skewed(3, 16, 1), layout=self.LAYOUT)).expert_of_slot
+        found = self.asked(move_gb_per_s=2.0, expert_bytes=10**9)
+        assert found.moves is not None
+        row, clock_s = start.copy(), 0.0
+        for batch in found.moves.batches:
+            assert batch.start_s == clock_s
+            slots = list(batch.slots)
+            for slot, source in zip(slots, batch.sources, strict=True):
+                wanted = found.expert_of_slot[batch.layer, slot]
+                stays = np.ones(self.LAYOUT.slots, dtype=np.bool_)
+                stays[[] if batch.beside or source == self.LAYOUT.gpu_of_slot[slot] else slots] = False
+                assert wanted in row[batch.layer][(self.LAYOUT.gpu_of_slot == source) & stays]
+            row[batch.layer, slots] = found.expert_of_slot[batch.layer, slots]
+            even = imbalance(row, skewed(3, 16, 2).total, layout=self.LAYOUT).mean
+            assert batch.imbalance == pytest.approx(even)
+            clock_s = batch.end_s
+        assert (row == found.expert_of_slot).all()
+        assert found.moves.duration_s == clock_s
+        assert found.moves.copies == found.moved_copies == sum(batch.copies for batch in found.moves.batches)
+        assert found.moves.bytes == found.moves.copies * 10**9
+
+    def test_slower_links_take_longer_and_nodes_bound_their_gpus(self) -> None:
+        plain, slow, narrow = (
+            self.asked(expert_bytes=10**9, **rates).moves
+            for rates in (
+                {"move_gb_per_s": 2.0},
+                {"move_gb_per_s": 1.0},
+                {"move_gb_per_s": 2.0, "node_gb_per_s": 0.5},
+            )
+        )
+        assert plain is not None
+        assert slow is not None
+        assert narrow is not None
+        assert slow.duration_s == pytest.approx(2 * plain.duration_s)
+        assert narrow.duration_s > plain.duration_s
+        assert plain.node_gb_per_s == 4.0  # two GPUs per node
+
+    @pytest.mark.parametrize(
+        ("others", "said"),
+        [
+            ({"move_gb_per_s": 1.0}, "needs `expert_bytes` or `model`"),
+            ({"move_gb_per_s": 0.0, "expert_bytes": 1}, "move_gb_per_s: must be above 0, got 0"),
+            ({"node_gb_per_s": 1.0}, "needs `move_gb_per_s`"),
+        ],
+    )
+    def test_what_does_not_fit_is_told(self, others: dict[str, float], said: str) -> None:
+        with pytest.raises(RuleError, match=said):
+            self.asked(**others)

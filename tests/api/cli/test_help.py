@@ -58,6 +58,7 @@ def test_all_commands() -> None:
             "profiles fit",
         ),
         *("models from-config", "topology discover", "plans list", "plans show"),
+        *("placements list", "placements show", "placements ask"),
         *("serve", "controller run", "migrate up", "migrate down", "migrate status"),
         *("targets list", "targets show", "targets put", "targets set", "targets delete", "freeze", "thaw"),
         *("tokens create", "tokens list", "tokens revoke", "audit list", "audit check"),

@@ -1,4 +1,4 @@
-"""`fleetwright place`: placement.json, summary, heat map, engines' files; and wrong input, which leaves nothing."""
+"""`fleetwright place`: placement.json, summary, heat map and engines' files."""
 
 import json
 from pathlib import Path
@@ -7,32 +7,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from placement.document import Placement
 from tests.api.cli.conftest import Cli, Shell
-
-EXAMPLE = Path(__file__).parents[3] / "examples" / "expert-loads.json"
-SHAPE = ("--slots", "40", "--gpus", "8", "--nodes", "2")
-PNG = b"\x89PNG\r\n\x1a\n"
-ROWS, EXPERTS = 6, 32
+from tests.api.cli.placing import EXAMPLE, EXPERTS, PNG, ROWS, SHAPE, loads, read, written
 
 
 @pytest.fixture
 def out(tmp_path: Path) -> Path:
     return tmp_path / "placement.json"
-
-
-def loads() -> list[list[float]]:
-    found: list[list[float]] = json.loads(EXAMPLE.read_text())["load"]
-    return found
-
-
-def written(path: Path, value: Any) -> Path:
-    path.write_text(json.dumps(value))
-    return path
-
-
-def read(path: Path) -> Placement:
-    return Placement.model_validate_json(path.read_bytes())
 
 
 class TestPlacing:
@@ -132,6 +113,107 @@ class TestPlacing:
         }
         assert means["nearest"]["imbalance_by_rule"]["nearest"] < means["equal"]["imbalance_by_rule"]["nearest"]
 
+    def test_by_hash_loads_are_those_of_equal(self, cli: Cli) -> None:
+        made = {
+            rule: cli("place", EXAMPLE, *SHAPE, "--dispatch", rule, "--format", "json").json
+            for rule in ("equal", "hash")
+        }
+        assert made["hash"]["dispatch"] == "hash"
+        assert made["hash"]["imbalance"] == made["equal"]["imbalance"]
+
+
+TOPOLOGY = """
+sites:
+  - name: north
+    network:
+      - {name: "leaf-[1-2]", tier: leaf, uplinks: [spine-1], links_per_uplink: 1, link_gb_per_s: 25}
+      - {name: spine-1, tier: spine}
+    nodes:
+      - {name: "a[1-2]", gpu: H100-SXM, gpus: 4, nic_gb_per_s: 50, leaves: [leaf-1]}
+      - {name: b1, gpu: H100-SXM, gpus: 4, nic_gb_per_s: 50, leaves: [leaf-2]}
+      - {name: c1, gpu: A100-40GB-SXM, gpus: 2, nic_gb_per_s: 50, leaves: [leaf-2]}
+      - {name: cpu, gpus: 0}
+"""
+
+
+class TestNodesByName:
+    @pytest.fixture
+    def site(self, tmp_path: Path) -> Path:
+        path = tmp_path / "site.yaml"
+        path.write_text(TOPOLOGY)
+        return path
+
+    def test_the_topology_says_where_gpus_stand_and_what_links_cost(self, cli: Cli, site: Path, out: Path) -> None:
+        on = ("--topology", site, "--on", "a1", "--on", "b1", "--on", "a2")
+        done = cli("place", EXAMPLE, "--slots", "48", *on, "--groups", "4", "--max-imbalance", "1.2", "-o", out)
+        assert done.code == 0, done.stderr
+        found = read(out)
+        assert (found.gpus, found.nodes, found.node_names) == (12, 3, ("a1", "a2", "b1"))
+        assert found.costs is not None
+        assert found.costs.tolist() == [[0, 1, 4], [1, 0, 4], [4, 4, 0]]  # NIC 50 GB/s; 25 by two nodes, 25 by one
+        assert found.remote_nodes is not None
+        assert found.remote_nodes.cost_per_token is not None
+        assert found.remote_nodes_per_token is not None
+        assert found.remote_nodes.cost_per_token > found.remote_nodes_per_token
+        assert "weighted by what links cost" in done.stdout
+
+    def test_types_differ_in_speed_and_memory(self, cli: Cli, site: Path, out: Path) -> None:
+        on = ("--topology", site, "--on", "a1", "--on", "c1")
+        limits = ("--expert-bytes", str(10**9), "--memory-share", "0.8")
+        assert cli("place", EXAMPLE, "--slots", "44", *on, *limits, "-o", out).code == 0
+        found = read(out)
+        assert found.node_gpus == (4, 2)
+        assert found.gpu_slots is not None
+        assert max(found.gpu_slots[4:]) == 5  # 0.8 x 40 GB hold five experts of 6 layers
+        assert sum(found.gpu_slots) == 44
+        assert found.gpu_speeds is not None
+        assert found.gpu_speeds[0] == 1 > found.gpu_speeds[5]
+        assert cli("place", "export", out, "--engine", "sglang").code == 2
+
+    @pytest.mark.parametrize(
+        ("options", "said"),
+        [
+            ((), "--on: must name at least one node"),
+            (("--on", "a9"), "unknown node 'a9'"),
+            (("--on", "cpu"), "--on: must have at least 1 GPU, 'cpu' has none"),
+            (("--on", "a1", "--on", "a1"), "--on: is named before"),
+            (("--on", "a1", "--gpus", "4"), "--gpus: must not go with --topology"),
+            (("--on", "a1", "--memory-share", "0.5"), "--memory-share: needs --model or --expert-bytes"),
+            (("--on", "a1", "--memory-share", "2", "--expert-bytes", "1"), "--memory-share: must be above 0"),
+            (("--on", "a1", "--speed-by", "luck"), "--speed-by: must be one that is known of H100-SXM"),
+        ],
+    )
+    def test_what_does_not_fit_is_told(
+        self, cli: Cli, site: Path, out: Path, options: tuple[str, ...], said: str
+    ) -> None:
+        done = cli("place", EXAMPLE, "--slots", "40", "--topology", site, *options, "-o", out)
+        assert (done.code, out.exists()) == (2, False)
+        assert any(line.startswith(said) for line in done.refused), done.stderr
+
+
+class TestMemory:
+    def test_smaller_gpus_hold_fewer(self, cli: Cli, tmp_path: Path, out: Path) -> None:
+        memory = written(tmp_path / "memory.json", [40, 40, 40, 40, 26, 26, 26, 26.5])
+        limits = ("--gpu-memory", memory, "--expert-bytes", str(10**9))
+        assert cli("place", EXAMPLE, *SHAPE, *limits, "-o", out).code == 0
+        assert read(out).layout.slots_of_gpu.tolist() == [6, 6, 6, 6, 4, 4, 4, 4]
+
+    @pytest.mark.parametrize(
+        ("memory", "said"),
+        [
+            ([40] * 7, "gpu_memory: must be one number per GPU (8), got 7"),
+            ([40] * 7 + [5], "gpu_memory[7]: must hold one expert of each layer, 6 GB"),
+            ([40] * 7 + [-5], "gpu_memory[7]: must be above 0"),
+            ([40] * 7 + ["much"], "gpu_memory[7]: must be a number of GB"),
+            ([24] * 8, "--slots: must be from 8 (one per GPU) to what memory holds (32), got 40"),
+        ],
+    )
+    def test_too_little_or_nonsense_is_told(self, cli: Cli, tmp_path: Path, out: Path, memory: Any, said: str) -> None:
+        limits = ("--gpu-memory", written(tmp_path / "memory.json", memory), "--expert-bytes", str(10**9))
+        done = cli("place", EXAMPLE, *SHAPE, *limits, "-o", out)
+        assert (done.code, out.exists()) == (2, False)
+        assert any(said in line for line in done.refused), done.stderr
+
 
 class TestTraffic:
     @pytest.fixture
@@ -158,69 +240,18 @@ class TestTraffic:
         assert found["remote_nodes_per_token"] < found["predictions"]["before"]["remote_nodes_per_token"] * 0.8
 
     def test_groups_stand_in_for_a_trace_and_say_so(self, cli: Cli) -> None:
-        done = cli("place", EXAMPLE, *SHAPE, "--groups", "4", "--format", "json")
+        asked = ("--groups", "4", "--max-imbalance", "1.1")
+        done = cli("place", EXAMPLE, *SHAPE, *asked, "--format", "json")
         assert done.json["remote_nodes"]["source"] == "modelled"
-        assert "modelled tokens" in cli("place", EXAMPLE, *SHAPE, "--groups", "4").stdout
+        assert "modelled tokens" in cli("place", EXAMPLE, *SHAPE, *asked).stdout
 
-
-class TestMoving:
-    @pytest.fixture
-    def now(self, cli: Cli, tmp_path: Path) -> Path:
-        path = tmp_path / "now.json"
-        assert cli("place", EXAMPLE, *SHAPE, "-o", path).code == 0
-        return path
-
-    @pytest.fixture
-    def drifted(self, tmp_path: Path) -> Path:
-        factors = np.random.default_rng(3).uniform(0.6, 1.6, (ROWS, EXPERTS))
-        return written(tmp_path / "drifted.json", (np.array(loads()) * factors).round().tolist())
-
-    def test_nothing_moves_without_need(self, cli: Cli, now: Path) -> None:
-        summary = cli("place", EXAMPLE, *SHAPE, "--current", now, "--format", "json").json
-        assert summary["moved_copies"] == 0
-        assert summary["predictions"]["before"]["what"] == "current"
-
-    def test_few_copies_move_back_under_the_ceiling(self, cli: Cli, now: Path, drifted: Path, out: Path) -> None:
-        question = ("place", drifted, *SHAPE, "--current", now, "--format", "json")
-        summary = cli(*question, "-o", out).json
-        assert summary["predictions"]["before"]["imbalance"]["mean"] > 1.05
-        assert summary["imbalance"]["mean"] <= 1.05
-        moved = sum(
-            len({(slot // 5, expert) for slot, expert in enumerate(new)} - {(s // 5, e) for s, e in enumerate(old)})
-            for new, old in zip(read(out).physical_to_logical_map, read(now).physical_to_logical_map, strict=True)
+    def test_a_guess_at_tokens_costs_no_balance_unless_a_ceiling_allows_it(self, cli: Cli) -> None:
+        alone, plain = (
+            json.loads(cli("place", EXAMPLE, *SHAPE, *more, "--format", "json").stdout)
+            for more in (("--groups", "4"), ())
         )
-        assert 0 < summary["moved_copies"] == moved < ROWS * 40 * 0.2
-        bounded = cli(*question, "--max-moves", "3").json
-        assert bounded["moved_copies"] <= 3
-        assert bounded["imbalance"]["mean"] <= summary["predictions"]["before"]["imbalance"]["mean"]
-
-    def test_what_an_engine_has_loaded_can_be_moved_from(self, cli: Cli, now: Path, tmp_path: Path) -> None:
-        exported = tmp_path / "sglang.json"
-        assert cli("place", "export", now, "--engine", "sglang", "-o", exported).code == 0
-        summary = cli("place", EXAMPLE, *SHAPE, "--current", exported, "--format", "json").json
-        assert summary["moved_copies"] == 0
-
-    @pytest.mark.parametrize(
-        ("shape", "said"),
-        [
-            (("--slots", "48", "--gpus", "8", "--nodes", "2"), "slots: must be 48"),
-            (("--slots", "40", "--gpus", "4", "--nodes", "2"), "gpus: must be 4"),
-            (("--slots", "40", "--gpus", "8", "--nodes", "4"), "nodes: must be 4"),
-        ],
-    )
-    def test_a_placement_of_another_shape_is_refused(
-        self, cli: Cli, now: Path, out: Path, shape: tuple[str, ...], said: str
-    ) -> None:
-        done = cli("place", EXAMPLE, *shape, "--current", now, "-o", out)
-        assert done.code == 2
-        assert any(line.startswith(f"{now}: {said}") for line in done.refused)
-        assert not out.exists()
-
-    def test_a_placement_of_another_model_is_refused(self, cli: Cli, now: Path, tmp_path: Path, out: Path) -> None:
-        fewer = written(tmp_path / "fewer.json", [row[:16] for row in loads()])
-        done = cli("place", fewer, *SHAPE, "--current", now, "-o", out)
-        assert (done.code, out.exists()) == (2, False)
-        assert f"{now}: experts: must be 16 as asked for, got 32: a placement of another shape" in done.refused
+        assert alone["imbalance"] == plain["imbalance"]
+        assert alone["remote_nodes_per_token"] is None
 
 
 class TestExport:
@@ -267,90 +298,6 @@ class TestPlot:
         assert "must end with one of .png, .svg, .pdf" in done.refused[0]
 
 
-WRONG_OPTIONS = [
-    (("--slots", "41"), "--slots: must be a multiple of the number of GPUs (8), got 41; nearest: 40 or 48"),
-    (("--slots", "24"), "--slots: must be at least the number of experts (32), got 24"),
-    (("--slots", "0"), "--slots: input should be greater than or equal to 1, got 0"),
-    (("--nodes", "3"), "--nodes: must divide the number of GPUs (8), got 3"),
-    (("--groups", "5"), "--groups: must divide the number of experts (32), got 5"),
-    (("--max-moves", "5"), "--max-moves: needs the placement that is loaded now"),
-    (("--model", "Mixtral"), "Mixtral-8x7B"),
-    (("--model", "DeepSeek-V3"), "must have 256 experts per layer, as DeepSeek-V3, got 32"),
-    (("--max-imbalance", "0.5"), "--max-imbalance"),
-    (("--dispatch", "random"), "'random' is not one of 'equal', 'nearest'"),
-]
-
-
-class TestWrongInput:
-    @pytest.mark.parametrize(("options", "said"), WRONG_OPTIONS)
-    def test_options(self, cli: Cli, out: Path, options: tuple[str, ...], said: str) -> None:
-        done = cli("place", EXAMPLE, *SHAPE, *options, "-o", out)
-        assert (done.code, out.exists()) == (2, False)
-        assert any(said in line for line in done.refused), done.stderr
-
-    @pytest.mark.parametrize(
-        ("change", "said"),
-        [
-            (lambda rows: rows[2].__setitem__(5, 0), "[2][5]: must be above 0"),
-            (lambda rows: rows[2].__setitem__(5, -1), "[2][5]: must be above 0"),
-            (lambda rows: rows[2].__setitem__(5, float("nan")), "[2][5]: must be a finite number"),
-            (lambda rows: rows[2].pop(), "[2]"),
-            (lambda rows: rows[2].__setitem__(5, "many"), "[2][5]"),
-            (lambda rows: rows.clear(), "load"),
-        ],
-    )
-    def test_loads(self, cli: Cli, tmp_path: Path, out: Path, change: Any, said: str) -> None:
-        rows = loads()
-        change(rows)
-        path = written(tmp_path / "loads.json", rows)
-        done = cli("place", path, *SHAPE, "-o", out)
-        assert (done.code, out.exists()) == (2, False)
-        assert any(line.startswith(str(path)) and said in line for line in done.refused), done.stderr
-
-    @pytest.mark.parametrize(
-        ("speeds", "said"),
-        [
-            ([1.0] * 7, "speeds.json: gpu_speeds: must be one number per GPU (8), got 7"),
-            ([1.0] * 7 + [0.0], "speeds.json: gpu_speeds[7]: input should be greater than or equal to 0.001"),
-            ({"a": 1}, "speeds.json: expected a JSON list"),
-            ([1.0] * 7 + ["fast"], "speeds.json: gpu_speeds[7]: expected a number"),
-        ],
-    )
-    def test_speeds(self, cli: Cli, tmp_path: Path, out: Path, speeds: Any, said: str) -> None:
-        done = cli("place", EXAMPLE, *SHAPE, "--gpu-speeds", written(tmp_path / "speeds.json", speeds), "-o", out)
-        assert (done.code, out.exists()) == (2, False)
-        assert any(said in line for line in done.refused), done.stderr
-
-    @pytest.mark.parametrize(
-        ("layers", "high", "said"),
-        [(ROWS - 1, 31, "as many layers as the loads (6), got 5"), (ROWS, 32, "from 0 to 31")],
-    )
-    def test_traces(self, cli: Cli, tmp_path: Path, layers: int, high: int, said: str) -> None:
-        out = tmp_path / "placement.json"
-        chosen = np.zeros((4, layers, 2), dtype=np.int16)
-        chosen[..., 1] = high
-        path = tmp_path / "trace.npz"
-        np.savez(path, trace=chosen)
-        done = cli("place", EXAMPLE, *SHAPE, "--trace", path, "-o", out)
-        assert (done.code, out.exists()) == (2, False)
-        assert any(said in line for line in done.refused), done.stderr
-
-    def test_files_that_are_not_there(self, cli: Cli, tmp_path: Path) -> None:
-        done = cli("place", tmp_path / "none.npz", *SHAPE)
-        assert (done.code, done.refused) == (2, [f"{tmp_path}/none.npz: No such file or directory"])
-
-    def test_a_place_that_cannot_be_written_keeps_what_was_there(self, cli: Cli, tmp_path: Path) -> None:
-        done = cli("place", EXAMPLE, *SHAPE, "-o", tmp_path / "none" / "placement.json")
-        assert done.code == 1
-        assert "No such file or directory" in done.stderr
-
-    def test_wrong_input_leaves_an_older_file_alone(self, cli: Cli, out: Path) -> None:
-        out.write_text("older")
-        cli("place", EXAMPLE, *SHAPE, "--nodes", "3", "-o", out)
-        assert out.read_text() == "older"
-        assert list(out.parent.iterdir()) == [out]
-
-
 def test_place_without_anything_lists_its_commands(cli: Cli) -> None:
     done = cli("place")
     assert (done.code, done.stdout) == (2, "")
@@ -361,34 +308,3 @@ def test_its_help_needs_no_compiled_code(shell: Shell) -> None:
     done = shell("place", "make", "--help")
     assert done.code == 0
     assert "--current FILE" in done.stdout
-
-
-class TestChecking:
-    @pytest.fixture
-    def made(self, cli: Cli, tmp_path: Path) -> Path:
-        path = tmp_path / "made.json"
-        assert cli("place", EXAMPLE, *SHAPE, "-o", path).code == 0
-        return path
-
-    def test_on_its_own_loads_it_is_kept(self, cli: Cli, made: Path) -> None:
-        done = cli("place", "check", made, "--loads", EXAMPLE)
-        assert (done.code, done.stdout.splitlines()[-1]) == (0, "keep it: the mean is under the ceiling of 1.05")
-
-    def test_on_others_it_says_what_acting_brings_and_costs(self, cli: Cli, made: Path, tmp_path: Path) -> None:
-        other = written(tmp_path / "other.json", [row[::-1] for row in loads()])
-        done = cli("place", "check", made, "--loads", other, "--format", "json")
-        verdict = json.loads(done.stdout)
-        assert (done.code, verdict["holds"]) == (1, False)
-        assert verdict["imbalance"]["mean"] > 1.05 >= verdict["after_moves"]
-        assert 0 < verdict["moved_copies"] <= verdict["fresh_moved_copies"]
-        assert cli("place", "check", made, "--loads", other).stdout.splitlines()[-1].startswith("act: ")
-
-    def test_windows_tell_what_comes_next(self, cli: Cli, made: Path) -> None:
-        done = cli("place", "check", made, "--loads", EXAMPLE, "--loads", EXAMPLE, "--loads", EXAMPLE, "-o", "json")
-        assert done.json["expected"]
-
-    def test_loads_of_another_model_are_refused(self, cli: Cli, made: Path, tmp_path: Path) -> None:
-        other = written(tmp_path / "other.json", [row[:16] for row in loads()])
-        done = cli("place", "check", made, "--loads", other)
-        assert done.code == 2
-        assert done.refused == [f"{other}: loads: must have 32 experts per layer, as the placement, got 16"]

@@ -120,6 +120,32 @@ class TestPlans:
         assert done.refused[0].startswith("GET /v1/plans/01a1fd26-439a-7ac2-acaa-525066f743ab: 404 Not Found: ")
 
 
+class TestPlacements:
+    def test_asked_for_listed_shown_saved(self, remote: Cli, cli: Cli, tmp_path: Path) -> None:
+        request = {"loads": [[9, 5, 4, 3], [1, 2, 3, 9]], "slots": 6, "gpus": 2, "nodes": 1}
+        asked = tmp_path / "request.json"
+        asked.write_text(json.dumps(request))
+        record = remote("placements", "ask", asked, "--format", "json").json
+        assert remote("placements", "show", record["id"], "--format", "json").json == record
+        assert remote("placements", "list", "-o", "json", "--most", "1").json[0]["id"] == record["id"]
+        listed = remote("placements", "list").stdout.splitlines()
+        assert listed[0].split() == ["placement", "at", "by", "model", "slots", "GPUs", "imbalance", "bound"]
+        assert listed[1].split()[0] == record["id"]
+
+        saved = tmp_path / "placement.json"
+        shown = remote("placements", "show", record["id"], "--save", saved)
+        assert shown.stdout.startswith(f"placement {record['id']}, ")
+        exported = cli("place", "export", saved, "--engine", "sglang").json
+        assert exported["physical_to_logical_map"] == record["placement"]["physical_to_logical_map"]
+
+    def test_a_request_that_does_not_fit_is_told_here(self, remote: Cli, tmp_path: Path) -> None:
+        asked = tmp_path / "request.json"
+        asked.write_text(json.dumps({"loads": [[9, 5, 4, 3]], "slots": 5, "gpus": 2, "nodes": 1}))
+        done = remote("placements", "ask", asked)
+        assert done.code == 2
+        assert "slots: must be a multiple of the number of GPUs (2), got 5" in done.refused[0]
+
+
 class TestTargets:
     def test_registered_it_waits_to_be_seen(self, remote: Cli, target: str) -> None:
         table = remote("targets", "list").stdout.splitlines()

@@ -103,6 +103,19 @@ async def test_every_engine_gets_its_file(sqlite_service: RunningService) -> Non
     assert (wrong.status_code, missing.status_code) == (422, 404)
 
 
+async def test_moves_are_scheduled_where_their_pace_is_known(sqlite_service: RunningService) -> None:
+    loaded = [[*range(8), 0, 1, 2, 3]] * 2
+    asked = question(current=loaded, max_imbalance=1.1, move_gb_per_s=2, expert_bytes=10**9)
+    async with sqlite_service.client() as client:
+        made = (await client.post("/v1/placements", json=asked)).json()
+        read = (await client.get(f"/v1/placements/{made['id']}")).json()
+    moves = read["placement"]["moves"]
+    assert moves["copies"] == read["placement"]["moved_copies"] > 0
+    assert moves["bytes"] == moves["copies"] * 10**9
+    assert moves["duration_s"] == moves["batches"][-1]["end_s"] >= 0.5  # a copy of 1 GB at 2 GB/s
+    assert moves["batches"][-1]["imbalance"] == pytest.approx(read["placement"]["imbalance"]["mean"])
+
+
 async def test_what_an_engine_cannot_load_is_refused(sqlite_service: RunningService) -> None:
     async with sqlite_service.client() as client:
         made = (await client.post("/v1/placements", json=question(gpu_slots=[2, 2, 4, 4]))).json()
@@ -131,7 +144,11 @@ async def test_what_an_engine_cannot_load_is_refused(sqlite_service: RunningServ
         ({"gpu_speeds": [1.0, 1.0, 1.0, 0.0]}, "gpu_speeds[3]", "greater than or equal to 0.001"),
         ({"gpu_slots": [3, 3, 3, 4]}, "slots", "must be the sum of gpu_slots (13), got 12"),
         ({"groups": 3}, "groups", "must divide the number of experts (8), got 3"),
-        ({"max_moves": 3}, "max_moves", "needs the placement that is loaded now"),
+        ({"max_moves": 3}, "max_moves", "needs `current`, the placement"),
+        ({"move_gb_per_s": 3, "expert_bytes": 9}, "move_gb_per_s", "needs `current`, the placement"),
+        ({"move_gb_per_s": 3, "current": [[*range(8), 0, 1, 2, 3]] * 2}, "move_gb_per_s", "needs `expert_bytes`"),
+        ({"move_gb_per_s": 0}, "move_gb_per_s", "greater than 0"),
+        ({"node_gb_per_s": 3}, "node_gb_per_s", "needs `move_gb_per_s`"),
         ({"max_imbalance": 0.9}, "max_imbalance", "greater than or equal to 1"),
         ({"current": [list(range(8)) * 2] * 2}, "current", "must be layers x 12 slots"),
         ({"current": [[0, 1, 2, 3, 4, 5, 6, 0, 1, 2, 3, 4]] * 2}, "current[0]", "must hold every expert"),

@@ -155,3 +155,17 @@ def test_names_what_is_wrong() -> None:
         scheduled(same, same, tokens, layout=LAYOUT, expert_bytes=0, links=LINKS)
     with pytest.raises(RuleError, match="copies_per_batch"):
         scheduled(same, same, tokens, layout=LAYOUT, expert_bytes=1, links=LINKS, copies_per_batch=0)
+
+
+def test_steps_over_different_links_share_a_batch() -> None:
+    layout = Layout.even(slots=8, gpus=4, nodes=1)
+    before, after = (np.array([[0, 4, 1, 5, *rest]]) for rest in ([2, 3, 2, 3], [0, 3, 2, 1]))
+    tokens = np.array([[10.0, 8.0, 1.0, 1.0, 1.0, 1.0]])
+    together, apart = (
+        scheduled(before, after, tokens, layout=layout, expert_bytes=EXPERT_BYTES, links=LINKS, copies_per_batch=copies)
+        for copies in (8, 1)
+    )
+    assert [batch.sources for batch in together.batches] == [(0, 1)]
+    assert [batch.sources for batch in apart.batches] == [(0,), (1,)]
+    assert apart.duration_s == pytest.approx(2 * together.duration_s) == pytest.approx(2 * 44e6 / 10e9)
+    assert not together.batches[0].beside

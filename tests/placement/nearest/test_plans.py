@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bench.expert_loads import synthetic
+from bench.placement_dispatch import Judged, any_on_node, first_on_node
 from fleet.documents import RuleError
 from placement.arrays import Floats, Ints
 from placement.dispatch import Dispatch
@@ -64,6 +65,59 @@ def test_copies_lie_on_nodes_of_their_own() -> None:
     assert all(len(np.unique(row)) == layout.slots for row in on_node)
     alike = imbalance(found, tokens, layout=layout, rule=Dispatch.EQUAL).per_layer
     assert imbalance(found, tokens, layout=layout, rule=Dispatch.NEAREST).per_layer == pytest.approx(alike)
+
+
+@pytest.mark.parametrize("shape", [(288, 72, 9), (320, 64, 8)])
+def test_it_does_not_matter_which_copy_on_a_node_is_taken(shape: tuple[int, int, int]) -> None:
+    """Where GPUs have few slots the search trades copies hardest."""
+    tokens = synthetic("deepseek-v3", seed=6).tokens[:LAYERS]
+    slots, gpus, nodes = shape
+    layout = Layout.even(slots=slots, gpus=gpus, nodes=nodes)
+    judged = Judged(tokens, layout, tuple(range(LAYERS)))
+    plan = balanced_nearest(tokens, layout=layout)
+    found = nearest(plan, tokens, layout)
+    assert found <= 1.01
+    assert judged.read(plan, first_on_node) == pytest.approx(found, rel=1e-9)
+    assert judged.read(plan, any_on_node) == pytest.approx(found, rel=1e-9)
+
+
+def on_one_node(expert_of_slot: Ints, layout: Layout, *, experts: int) -> int:
+    """Copies beside another one of an expert that has no more copies than there are nodes."""
+    found = 0
+    for row, counts in zip(expert_of_slot, copies(expert_of_slot, experts=experts), strict=True):
+        few = counts[row] <= layout.nodes
+        places = layout.node_of_slot[few] * experts + row[few]
+        found += len(places) - len(np.unique(places))
+    return found
+
+
+@settings(max_examples=80, deadline=None)
+@given(st.data())
+def test_no_node_has_two_copies_that_need_not_share_it(data: st.DataObject) -> None:
+    """Whatever the loads, from slots for one copy each to slots for one on every node, with a start and without."""
+    nodes, gpus_of_node, slots_of_gpu = (data.draw(st.integers(1, most)) for most in (4, 3, 4))
+    layout = Layout.even(slots=nodes * gpus_of_node * slots_of_gpu, gpus=nodes * gpus_of_node, nodes=nodes)
+    experts = data.draw(st.integers(gpus_of_node * slots_of_gpu, layout.slots))
+    generator = np.random.default_rng(data.draw(st.integers(0, 2**32 - 1)))
+    tokens = generator.lognormal(0, 2, (3, experts))
+    plan = balanced_nearest(tokens, layout=layout)
+    assert on_one_node(plan, layout, experts=experts) == 0
+    later = balanced_nearest(generator.lognormal(0, 2, (3, experts)), layout=layout, start=plan)
+    assert on_one_node(later, layout, experts=experts) == 0
+
+
+def test_a_start_is_parted() -> None:
+    """Copies side by side, as a plan for equal split may have them."""
+    layout = Layout.even(slots=24, gpus=8, nodes=4)
+    start = np.arange(24)[np.newaxis] % 18
+    start[0, 3:6] = start[0, 0:3][::-1]
+    start[0, [18, 19, 20]] = [3, 4, 5]
+    check_slots(start, experts=18, layout=layout)
+    assert on_one_node(start, layout, experts=18) > 0
+    tokens = np.random.default_rng(8).lognormal(0, 0.5, (1, 18))
+    found = balanced_nearest(tokens, layout=layout, start=start)
+    assert on_one_node(found, layout, experts=18) == 0
+    assert nearest(found, tokens, layout) <= nearest(start, tokens, layout)
 
 
 def test_slow_gpus_get_less() -> None:

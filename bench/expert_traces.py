@@ -1,0 +1,42 @@
+"""Token traces for traffic between nodes: loads as recorded (or their stand-ins), who goes with whom modelled.
+
+No public trace of tokens was obtained, so `placement.traffic.modelled` routes tokens so that each expert's load is that
+of the recording; `residual_percent` says how far it misses.  Topics' strength is a guess: figures are given for two.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from bench.expert_loads import Case
+from placement.tokens import TokenTrace
+from placement.traffic import Routing, modelled_trace, residual
+
+DEEPSEEK_V3 = Routing(active=8, groups=8, active_groups=4)
+UNGROUPED = Routing(active=8)
+PLANNED_ON, JUDGED_ON = 8192, 8192  # tokens; different ones
+
+
+@dataclass(frozen=True, eq=False)
+class Traces:
+    """One to plan on and another, of the same model, to judge on."""
+
+    planned_on: TokenTrace
+    judged_on: TokenTrace
+    residual_percent: float
+
+
+def traces(case: Case, *, routing: Routing, strength: float, seed: int = 0) -> Traces:
+    """For the loads of a case."""
+    both = modelled_trace(
+        case.tokens,
+        routing=routing,
+        count=PLANNED_ON + JUDGED_ON,
+        rng=np.random.default_rng(seed),
+        strength=strength,
+    )
+    return Traces(
+        both.part(0, PLANNED_ON),
+        both.part(PLANNED_ON, both.tokens),
+        100 * float(residual(both, case.tokens).mean()),
+    )

@@ -1,0 +1,102 @@
+"""How many copies of each expert: one, or one on every node, and numbers in between only where the load asks for them.
+
+Nobody draws for an expert with one copy, nor for one with a copy on every node: every GPU has a nearest copy then.  For
+numbers in between SGLang's far GPUs draw (placement.nearest.choices), and what they draw is even on average only.  So
+where nodes are alike:
+
+1. As few copies of each as keep each under a given part of a GPU's even load.
+2. One more always for the expert with several where that takes most off the variance of what is drawn.  It is small
+   from one node less than all: the GPUs of a node draw from one shuffle, which is as even as whole numbers are.
+3. One on every node for others, hottest first, while slots are left for that.
+4. What is left to the coldest: there it does no harm.
+
+Where that does not fit, and where nodes differ: another copy always for the expert with the most tokens per copy; more
+than one per node only when all have that.
+"""
+
+import math
+
+import numpy as np
+
+from fleet.compiled import part
+from placement.arrays import Floats, Ints
+from placement.nearest.state import Ground, apart, falling
+
+
+@part
+def counts_of(ground: Ground, heaviest: float) -> Ints:
+    """[experts]; a copy should have at most `heaviest` of what a GPU has when all are even, where that is above 0."""
+    slots, gpus = len(ground.gpu_of_slot), len(ground.node_of_gpu)
+    if heaviest > 0.0 and apart(ground) > 2:
+        counts = _few_drawn(ground, slots, apart(ground), heaviest)
+        if counts.sum() == slots:
+            return counts
+    return _greedy(ground.tokens, slots, ground.node_of_gpu[gpus - 1] + 1, gpus)
+
+
+@part
+def _few_drawn(ground: Ground, slots: int, nodes: int, heaviest: float) -> Ints:
+    """Their sum is not `slots` where that does not fit."""
+    most = heaviest * ground.even.min()
+    counts = np.ones(len(ground.tokens), np.int64)
+    for expert in range(len(counts)):
+        counts[expert] = min(nodes, max(1, math.ceil(ground.tokens[expert] / most)))
+    spare = slots - counts.sum()
+    while spare > 0:
+        expert = _most_off(ground, counts, nodes)
+        if expert < 0:
+            break
+        counts[expert] += 1
+        spare -= 1
+    order = falling(ground.tokens)
+    for expert in order:
+        if counts[expert] == 1 and nodes - 1 <= spare:
+            counts[expert] = nodes
+            spare -= nodes - 1
+    for expert in order[::-1]:
+        lacking = max(0, min(spare, nodes - counts[expert]))
+        counts[expert] += lacking
+        spare -= lacking
+    return counts
+
+
+@part
+def _most_off(ground: Ground, counts: Ints, nodes: int) -> int:
+    """The expert with several copies for which one more takes most off the variance of what is drawn, or -1."""
+    gpus = len(ground.node_of_gpu) // nodes
+    best, most = -1, 0.0
+    for expert in range(len(counts)):
+        if 1 < counts[expert] < nodes:
+            before, after = _variance(counts[expert], nodes, gpus), _variance(counts[expert] + 1, nodes, gpus)
+            gain = ground.tokens[expert] * ground.tokens[expert] * (before - after)
+            if gain > most:
+                best, most = expert, gain
+    return best
+
+
+@part
+def _variance(copies: int, nodes: int, gpus: int) -> float:
+    """Of the far GPUs that one copy gets: each node without one takes its part of its own shuffle (hypergeometric)."""
+    far = (nodes - copies) * gpus
+    if far <= gpus:  # one shuffle at most: copies get as many, or one more
+        rest = far % copies / copies
+        return rest * (1.0 - rest)
+    return (nodes - copies) * gpus / copies * (1.0 - 1.0 / copies) * (far - gpus) / (far - 1.0)
+
+
+@part
+def _greedy(tokens: Floats, slots: int, nodes: int, gpus: int) -> Ints:
+    counts = np.ones(len(tokens), np.int64)
+    most = nodes
+    for _ in range(slots - len(tokens)):
+        best = -1
+        while best < 0:
+            for expert in range(len(tokens)):
+                if counts[expert] < most and (
+                    best < 0 or tokens[expert] * counts[best] > tokens[best] * counts[expert]
+                ):
+                    best = expert
+            if best < 0:
+                most = gpus
+        counts[best] += 1
+    return counts

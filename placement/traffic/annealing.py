@@ -1,0 +1,157 @@
+"""Experts to nodes for the least traffic, by simulated annealing over exact changes of cost (`gains`).
+
+Two experts change homes, or one goes to a node with free slots.  That is done when
+
+    traffic + PENALTY * sum over n of max(0, load(n) - limit(n))
+
+falls, or rises by less than chance allows at a temperature that falls.  Traffic counts per token, load
+as a part of the layer's.  Limits are given from loose to tight and each goes on from the last: what comes out is a
+front of traffic against balance.  What to propose, and how often, is counted: equal arguments give equal answers.
+"""
+
+from math import exp
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+from numba import float64, int16, int32, int64, uint64
+
+from fleet.compiled import entry, part
+from placement.arrays import Experts, Floats, Ints
+from placement.traffic.gains import Counts, Cut, Hits, change, change_of_swap, count, shift
+
+State = npt.NDArray[np.uint64]  # of a row of numbers by chance
+
+PENALTY = 20.0  # cost per token, for all of a layer's load above its limit
+MOVES = 0.1  # of all proposals; the others are swaps
+HOPELESS = 12.0  # temperatures
+NOBODY = -1  # instead of an expert
+
+
+class Nodes(NamedTuple):
+    """What nodes carry and hold."""
+
+    loads: Floats  # [experts]: parts of the layer's tokens
+    least: Ints  # [experts]: slots of an expert on its home
+    slots: Ints  # [nodes]
+    load: Floats  # [nodes]
+    used: Ints  # [nodes]: slots
+
+
+@part
+def _draw(state: State) -> float:
+    """The next of a row of numbers from 0 to below 1 (Marsaglia's xorshift64)."""
+    x = state[0]
+    x ^= x << np.uint64(13)
+    x ^= x >> np.uint64(7)
+    x ^= x << np.uint64(17)
+    state[0] = x
+    return float(x >> np.uint64(11)) * 2.0**-53
+
+
+@part
+def _over(nodes: Nodes, limit: Floats, a: int, b: int, more: float) -> float:
+    """The change of load above limits when `more` goes from a to b."""
+    over: float = max(0.0, nodes.load[a] - more - limit[a]) - max(0.0, nodes.load[a] - limit[a])
+    over += max(0.0, nodes.load[b] + more - limit[b]) - max(0.0, nodes.load[b] - limit[b])
+    return over
+
+
+@part
+def _accepts(worse: float, temperature: float, state: State) -> bool:
+    if worse <= 0.0:
+        return True
+    return worse < HOPELESS * temperature and _draw(state) < exp(-worse / temperature)
+
+
+@part
+def _propose(  # noqa: PLR0917 - compiled code takes no keywords
+    cut: Cut, nodes: Nodes, limit: Floats, temperature: float, unit: float, state: State
+) -> None:
+    """That two experts change homes, or one goes to another."""
+    one, other = int(_draw(state) * len(cut.home)), NOBODY
+    if _draw(state) < MOVES:
+        b = int(_draw(state) * len(limit))
+    else:
+        other = int(_draw(state) * len(cut.home))
+        b = cut.home[other]
+    a = cut.home[one]
+    if a < 0 or b < 0 or a == b:
+        return
+    more, slots = nodes.loads[one], nodes.least[one]
+    if other >= 0:
+        more, slots = more - nodes.loads[other], slots - nodes.least[other]
+    if nodes.used[b] + slots > nodes.slots[b] or nodes.used[a] - slots > nodes.slots[a]:
+        return
+    paid = change(cut, one, b) if other < 0 else change_of_swap(cut, one, other)
+    if not _accepts(PENALTY * _over(nodes, limit, a, b, more) + paid / unit, temperature, state):
+        return
+    nodes.load[a] -= more
+    nodes.load[b] += more
+    nodes.used[a] -= slots
+    nodes.used[b] += slots
+    shift(cut, one, b)
+    if other >= 0:
+        shift(cut, other, a)
+
+
+@entry(
+    int64[:, ::1](
+        int16[:, ::1],
+        int64[::1],
+        int32[::1],
+        int64[::1],
+        int32[:, ::1],
+        float64[::1],
+        int64[::1],
+        int64[::1],
+        float64[::1],
+        int64[::1],
+        float64[:, ::1],
+        float64[:, ::1],
+        float64,
+        int64,
+        uint64[::1],
+    )
+)
+def front(  # noqa: PLR0917 - compiled code takes no keywords
+    trace: Experts,
+    first: Ints,
+    of_expert: Counts,
+    home: Ints,
+    weight: Counts,
+    loads: Floats,
+    least: Ints,
+    slots: Ints,
+    load: Floats,
+    used: Ints,
+    limits: Floats,
+    heats: Floats,
+    unit: float,
+    proposals: int,
+    state: State,
+) -> Ints:
+    """[limits, experts]: homes, an answer of one layer per limit.
+
+    As in `Cut` and `Nodes`, all of which is as `home` says before; `home`, `load`, `used` and `state` are worked on.
+    `loads` adds up to 1.  `limits` [limits, nodes]; `heats` [limits, 2]: temperatures from and to, per token; `unit` is
+    what a cost of 1 for every token counts in gains.
+    """
+    experts, nodes = len(home), len(slots)
+    hits: Hits = np.zeros((len(trace), nodes), np.int8)
+    come: Counts = np.zeros((experts, nodes), np.int32)
+    alone: Counts = np.zeros((experts, experts), np.int32)
+    cut = Cut(trace, first, of_expert, home, hits, weight, come, alone)
+    books = Nodes(loads, least, slots, load, used)
+    count(cut)
+    found = np.empty((len(limits), experts), np.int64)
+    for at in range(len(limits)):
+        temperature = heats[at, 0]
+        cooling = (heats[at, 1] / temperature) ** (1.0 / max(1, proposals))
+        limit = limits[at]
+        for _ in range(proposals):
+            temperature *= cooling
+            _propose(cut, books, limit, temperature, unit, state)
+        for expert in range(experts):
+            found[at, expert] = home[expert]
+    return found

@@ -1,0 +1,193 @@
+"""Copies of a node's experts on its GPUs: free of traffic, so for balance alone, under the rule of dispatch.
+
+Each node by itself: copies go heaviest first to the GPU that will be least busy (LPT), then pairs of copies change
+places between the busiest GPU and another while that lowers the busiest.  What a copy takes, and what the
+lowest-numbered one takes besides, is `copies`' to say; the lowest changes as copies change places, and loads follow
+that exactly.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+from numba import float64, int64
+
+from fleet.compiled import entry, part
+from placement.arrays import Floats, Ints
+
+ROUNDS = 400  # swaps of one node; a guard, a few dozen are made
+NONE = -1
+LEAST_GAIN = 1e-9  # of how busy the busiest GPU is
+
+
+class Node(NamedTuple):
+    """The GPUs from `first` up to `last` while they are packed."""
+
+    row: Ints  # [slots]: experts
+    load: Floats  # [GPUs]
+    kept: Floats  # [GPUs]: room to work in
+    holds: Ints  # [experts, GPUs]: copies
+    speeds: Floats  # [GPUs]
+    first_slot: Ints  # [GPUs + 1]
+    each: Floats  # [experts]: what a copy takes
+    lowest: Floats  # [experts]: what the lowest-numbered takes besides
+    first: int
+    last: int
+
+
+@part
+def _lowest_but(node: Node, expert: int, but: int) -> int:
+    for gpu in range(node.first, node.last):
+        if gpu != but and node.holds[expert, gpu]:
+            return gpu
+    return node.last
+
+
+@part
+def _carry(node: Node, expert: int, p: int, q: int) -> None:
+    """The loads when one copy of an expert goes from GPU p to q; `holds` is as before."""
+    node.load[p] -= node.each[expert]
+    node.load[q] += node.each[expert]
+    if node.lowest[expert] > 0.0:
+        other = _lowest_but(node, expert, p)
+        node.load[min(p, other)] -= node.lowest[expert]
+        node.load[min(q, other)] += node.lowest[expert]
+
+
+@part
+def _busiest(node: Node) -> int:
+    at = node.first
+    for gpu in range(node.first + 1, node.last):
+        if node.load[gpu] / node.speeds[gpu] > node.load[at] / node.speeds[at]:
+            at = gpu
+    return at
+
+
+@part
+def _place(node: Node, taken: Ints, expert: int, weight: float) -> None:
+    """A copy to the GPU that will be least busy among those with room, if possible one without this expert."""
+    best, least, twice = -1, 0.0, 0
+    for gpu in range(node.first, node.last):
+        if node.first_slot[gpu] + taken[gpu] >= node.first_slot[gpu + 1]:
+            continue
+        busy, held = (node.load[gpu] + weight) / node.speeds[gpu], node.holds[expert, gpu]
+        if best < 0 or held < twice or (held == twice and busy < least):
+            best, least, twice = gpu, busy, held
+    node.row[node.first_slot[best] + taken[best]] = expert
+    taken[best] += 1
+    node.holds[expert, best] += 1
+    node.load[best] += weight
+
+
+@part
+def _untangle_one(node: Node, slot: int, gpu: int) -> bool:
+    """Take one copy off a GPU that has another: it changes places with one on a GPU that has none."""
+    expert = node.row[slot]
+    for other in range(node.first, node.last):
+        if node.holds[expert, other] > 0:
+            continue
+        for there in range(node.first_slot[other], node.first_slot[other + 1]):
+            found = node.row[there]
+            if node.holds[found, gpu] == 0:
+                node.holds[expert, gpu] -= 1
+                node.holds[expert, other] += 1
+                node.holds[found, other] -= 1
+                node.holds[found, gpu] += 1
+                node.row[slot], node.row[there] = found, expert
+                return True
+    return False
+
+
+@part
+def _untangle(node: Node) -> bool:
+    """No expert twice on a GPU; False where that cannot be done."""
+    for gpu in range(node.first, node.last):
+        for slot in range(node.first_slot[gpu], node.first_slot[gpu + 1]):
+            if node.holds[node.row[slot], gpu] > 1 and not _untangle_one(node, slot, gpu):
+                return False
+    return True
+
+
+@part
+def _swap(node: Node) -> bool:
+    """Make the swap that lowers the busiest GPU most; False where none does."""
+    p = _busiest(node)
+    best = node.load[p] / node.speeds[p] * (1.0 - LEAST_GAIN)
+    mine, yours, to = -1, -1, -1
+    for gpu in range(node.first, node.last):
+        node.kept[gpu] = node.load[gpu]
+    for q in range(node.first, node.last):
+        for slot in range(node.first_slot[p], node.first_slot[p + 1]):
+            x = node.row[slot]
+            if q == p or node.holds[x, q]:
+                continue
+            for there in range(node.first_slot[q], node.first_slot[q + 1]):
+                y = node.row[there]
+                more = node.each[x] - node.each[y] - node.lowest[y]
+                none = node.each[x] + node.lowest[x] <= node.each[y]
+                if none or (node.load[q] + more) / node.speeds[q] >= best or node.holds[y, p]:
+                    continue
+                _carry(node, x, p, q)
+                _carry(node, y, q, p)
+                busiest = _busiest(node)
+                if node.load[busiest] / node.speeds[busiest] < best:
+                    best, mine, yours, to = node.load[busiest] / node.speeds[busiest], slot, there, q
+                for gpu in range(node.first, node.last):
+                    node.load[gpu] = node.kept[gpu]
+    if mine < 0:
+        return False
+    x, y = node.row[mine], node.row[yours]
+    _carry(node, x, p, to)
+    _carry(node, y, to, p)
+    node.holds[x, p], node.holds[x, to], node.holds[y, to], node.holds[y, p] = 0, 1, 0, 1
+    node.row[mine], node.row[yours] = y, x
+    return True
+
+
+@part
+def _settle(node: Node, copies: Ints, order: Ints, taken: Ints) -> bool:
+    """Place a node's copies [experts] in order; loads, holdings and slots taken [GPUs] are 0 before.
+
+    False where they do not fit.
+    """
+    for at in range(len(order)):
+        expert = order[at]
+        for _ in range(copies[expert]):
+            _place(node, taken, expert, node.each[expert] + node.lowest[expert] / copies[expert])
+    if not _untangle(node):
+        return False
+    for gpu in range(node.first, node.last):
+        node.load[gpu] = 0.0
+        for slot in range(node.first_slot[gpu], node.first_slot[gpu + 1]):
+            node.load[gpu] += node.each[node.row[slot]]
+    for expert in range(len(copies)):
+        if copies[expert] > 0:
+            node.load[_lowest_but(node, expert, NONE)] += node.lowest[expert]
+    for _ in range(ROUNDS):
+        if not _swap(node):
+            break
+    return True
+
+
+@entry(int64[::1](int64[:, ::1], float64[:, ::1], float64[:, ::1], int64[:, ::1], int64[::1], int64[::1], float64[::1]))
+def pack(  # noqa: PLR0917 - compiled code takes no keywords
+    copies: Ints, each: Floats, lowest: Floats, order: Ints, first_gpu: Ints, first_slot: Ints, speeds: Floats
+) -> Ints:
+    """[slots]: experts of one layer, from all copies [nodes, experts] and what they take; empty if they do not fit.
+
+    `order` [nodes, experts] says which are placed first.
+    """
+    nodes, experts = copies.shape
+    gpus = len(speeds)
+    row, load, kept, taken = (
+        np.empty(first_slot[-1], np.int64),
+        np.zeros(gpus),
+        np.zeros(gpus),
+        np.zeros(gpus, np.int64),
+    )
+    holds = np.zeros((experts, gpus), np.int64)
+    for at in range(nodes):
+        first, last = first_gpu[at], first_gpu[at + 1]
+        node = Node(row, load, kept, holds, speeds, first_slot, each[at], lowest[at], first, last)
+        if not _settle(node, copies[at], order[at], taken):
+            return np.empty(0, np.int64)
+    return row

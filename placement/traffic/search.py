@@ -1,0 +1,218 @@
+"""The placement that sends tokens to the fewest nodes, at an imbalance under a ceiling: see docs/placement/traffic.md.
+
+Layer by layer a front of answers is made (`annealing`), from loose to tight limits on the load of nodes, each packed
+onto GPUs (`packing`).  What is then taken of each layer is one choice over all layers together (`budget`).
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from fleet.documents import Flaw, RuleError
+from placement.arrays import Experts, Floats, Ints
+from placement.dispatch import Dispatch
+from placement.imbalance import imbalance
+from placement.layout import Layout
+from placement.slots import check_room, check_slots
+from placement.tokens import TokenTrace
+from placement.traffic.apart import parted
+from placement.traffic.budget import chosen
+from placement.traffic.copies import copies_of, packed
+from placement.traffic.expected import traffic_cost, weighted
+from placement.traffic.ground import MAX_SUM, SCALE, Nodes, carried, tokens_of_experts, used, weights, with_room
+from placement.traffic.polishing import Aim, is_small, polished
+from placement.traffic.starts import Start, groups_of, start_of
+
+LIMITS = (1.5, 1.0, 0.3)  # of what the ceiling allows above 1, for nodes
+HEATS = ((2e-4, 2e-5), (5e-5, 1e-5), (5e-5, 1e-5))  # cost per token, from and to, at each limit
+CARRIED = (0.75, 0.6)  # of a GPU's part, by one copy at most: hotter experts get more, which leaves fewer slots
+PROPOSALS = 80  # per expert and limit, times effort
+MAX_CEILING = 1e3
+ROUNDING = 1e-9
+
+
+@dataclass(frozen=True, eq=False)
+class _Problem:
+    layout: Layout
+    nodes: Nodes
+    rule: Dispatch
+    given_cost: Floats | None  # [nodes, nodes]
+    cost: Floats  # [sources, nodes], weighted by source
+    ceiling: float
+    proposals: int
+    seed: int
+
+
+def less_traffic(
+    tokens: Floats,
+    trace: TokenTrace,
+    *,
+    layout: Layout,
+    rule: Dispatch,
+    ceiling: float,
+    seed: int = 0,
+    effort: int = 1,
+    start: Ints | None = None,
+    cost: Floats | None = None,
+) -> Ints:
+    """[layers, slots]: the least traffic found at a mean imbalance up to `ceiling` under `rule`.
+
+    Loads [layers, experts] say what is balanced, the trace what is sent.  With a start: never more traffic than it has,
+    if it keeps the ceiling; with `cost`: never more of it than without.  Under `nearest` copies lie on different nodes
+    where they can (`apart`), but in a start that is itself the answer.  Where nothing keeps it: the most even found.
+    """
+    RuleError.raise_for(_flaws(tokens, trace, ceiling, effort))
+    check_room(experts=tokens.shape[1], layout=layout)
+    if start is not None:
+        check_slots(start, experts=tokens.shape[1], layout=layout)
+    problem = _Problem(
+        layout,
+        Nodes.of(layout),
+        rule,
+        cost,
+        weighted(cost, layout=layout),
+        ceiling,
+        PROPOSALS * effort * tokens.shape[1],
+        seed,
+    )
+    shares = np.ascontiguousarray(tokens / tokens.sum(axis=1, keepdims=True))
+    answers = [
+        _answers(shares[layer], np.ascontiguousarray(trace.experts[:, layer]), problem, layer)
+        for layer in range(len(tokens))
+    ]
+    others = [] if start is None else [start]
+    if cost is not None:
+        others.append(
+            less_traffic(
+                tokens, trace, layout=layout, rule=rule, ceiling=ceiling, seed=seed, effort=effort, start=start
+            )
+        )
+    for placement in others:
+        _add(answers, placement, tokens, problem)
+    found, mean = _best(answers, tokens, trace, problem)
+    if mean > ceiling + ROUNDING:
+        _add(answers, _evenest(tokens, layout=layout, rule=rule), tokens, problem)
+        found, _ = _best(answers, tokens, trace, problem)
+    if is_small(trace.experts[:, 0], experts=tokens.shape[1], layout=layout):
+        _add_polished(answers, tokens, trace, problem)
+        found, _ = _best(answers, tokens, trace, problem)
+    for other in others:
+        found = _no_worse(found, other, tokens, trace, problem)
+    return found
+
+
+def _add_polished(answers: list[list[Ints]], tokens: Floats, trace: TokenTrace, problem: _Problem) -> None:
+    """Each layer's answers polished, those that come to the same once."""
+    aim = Aim(problem.layout, problem.rule, problem.given_cost, problem.ceiling)
+    for layer, found in enumerate(answers):
+        experts = np.ascontiguousarray(trace.experts[:, layer])
+        different = {tuple(row.tolist()): row for row in found}
+        found += [polished(row, tokens[layer], experts, aim) for row in different.values()]
+
+
+def _add(answers: list[list[Ints]], placement: Ints, tokens: Floats, problem: _Problem) -> None:
+    """One more answer per layer, under `nearest` with copies on different nodes."""
+    apart = problem.rule is Dispatch.NEAREST
+    for found, row, loads in zip(answers, placement, tokens, strict=True):
+        found.append(parted(row, loads, layout=problem.layout) if apart else row)
+
+
+def _evenest(tokens: Floats, *, layout: Layout, rule: Dispatch) -> Ints:
+    from placement.balance import balanced  # noqa: PLC0415 - compiles on use
+    from placement.nearest import balanced_nearest  # noqa: PLC0415
+
+    return (balanced_nearest if rule is Dispatch.NEAREST else balanced)(tokens, layout=layout)
+
+
+def _best(answers: list[list[Ints]], tokens: Floats, trace: TokenTrace, problem: _Problem) -> tuple[Ints, float]:
+    """The choice of one answer per layer, and its mean imbalance."""
+    most = max(len(found) for found in answers)
+    imbalances, costs = np.full((len(tokens), most), np.inf), np.full((len(tokens), most), np.inf)
+    for at in range(most):
+        rows = [layer for layer, found in enumerate(answers) if at < len(found)]
+        made = np.stack([answers[layer][at] for layer in rows])
+        part = TokenTrace(np.ascontiguousarray(trace.experts[:, rows]), trace.experts_per_layer)
+        imbalances[rows, at] = imbalance(made, tokens[rows], layout=problem.layout, rule=problem.rule).per_layer
+        costs[rows, at] = traffic_cost(made, part, layout=problem.layout, rule=problem.rule, cost=problem.given_cost)
+    if not np.isfinite(costs).any(axis=1).all():
+        return np.empty((0, 0), dtype=np.int64), np.inf
+    picked = chosen(imbalances, costs, ceiling=problem.ceiling)
+    mean = float(imbalances[np.arange(len(picked)), picked].mean())
+    return np.stack([answers[layer][answer] for layer, answer in enumerate(picked)]), mean
+
+
+def _no_worse(found: Ints, other: Ints, tokens: Floats, trace: TokenTrace, problem: _Problem) -> Ints:
+    """The other itself, where it keeps the ceiling and costs less."""
+    layout, rule = problem.layout, problem.rule
+    if imbalance(other, tokens, layout=layout, rule=rule).mean > problem.ceiling + ROUNDING:
+        return found
+    before = traffic_cost(other, trace, layout=layout, rule=rule, cost=problem.given_cost).sum()
+    after = traffic_cost(found, trace, layout=layout, rule=rule, cost=problem.given_cost).sum()
+    return other if before < after else found
+
+
+def _answers(loads: Floats, trace: Experts, problem: _Problem, layer: int) -> list[Ints]:
+    """Placements of one layer, [slots] each."""
+    found: list[Ints] = []
+    done: list[Start] = []
+    groups = groups_of(trace, experts=len(loads))
+    for most in CARRIED:
+        start = start_of(
+            loads,
+            trace,
+            groups=groups,
+            cost=problem.cost.sum(axis=0),
+            layout=problem.layout,
+            rule=problem.rule,
+            carried=most,
+        )
+        if not any(start.same_as(other) for other in done):
+            found += _front(loads, trace, start, problem, layer)
+            done.append(start)
+    return found
+
+
+def _front(loads: Floats, trace: Experts, start: Start, problem: _Problem, layer: int) -> list[Ints]:
+    """From one start: an answer per limit."""
+    from placement.traffic.annealing import front  # noqa: PLC0415 - compiles on import
+
+    nodes, rule = problem.nodes, problem.rule
+    home = with_room(start, loads, nodes)
+    if home is None:
+        return []
+    highest = float(problem.cost.sum(axis=0).max()) or 1.0
+    scale = min(SCALE, MAX_SUM / len(trace))
+    limits = np.array([[1 + part * (problem.ceiling - 1)] for part in LIMITS]) * nodes.shares
+    found = front(
+        trace,
+        *tokens_of_experts(trace, experts=len(loads)),
+        home,
+        # temperatures and the price of load are for costs around 1
+        weights(trace, home, start, problem.cost / highest, scale=scale, rule=rule),
+        loads,
+        start.least,
+        nodes.slots,
+        carried(home, start, loads, nodes, rule=rule),
+        used(home, start, nodes),
+        limits,
+        np.array(HEATS),
+        scale * len(trace),
+        problem.proposals,
+        np.random.SeedSequence([problem.seed, layer]).generate_state(1, np.uint64) | np.uint64(1),
+    )
+    rows = (packed(copies_of(home, start), loads, layout=problem.layout, rule=rule) for home in found)
+    return [row for row in rows if row is not None]
+
+
+def _flaws(tokens: Floats, trace: TokenTrace, ceiling: float, effort: int) -> Iterator[Flaw]:
+    layers, experts = tokens.shape
+    if trace.layers != layers or trace.experts_per_layer != experts:
+        yield (
+            ("trace",),
+            f"must be of {layers} layers with {experts} experts, got {trace.layers} with {trace.experts_per_layer}",
+        )
+    if not 1 <= ceiling <= MAX_CEILING:
+        yield ("max_imbalance",), f"must be from 1 to {MAX_CEILING:g}, got {ceiling:g}"
+    if effort < 1:
+        yield ("effort",), f"must be at least 1, got {effort}"

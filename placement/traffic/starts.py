@@ -1,0 +1,210 @@
+"""Where experts start before annealing: groups of experts that tokens use together stay together.
+
+With group-limited routing (DeepSeek-V3: 8 groups, a token uses at most 4) most of what can be saved is to keep groups
+whole.  Groups go heaviest first to the lightest node that still takes one, or, where they do not divide over nodes, all
+experts in the order of their groups are cut where loads say.
+
+Copies.  Under `equal` an expert on one node has there as many as its load needs.  Under `nearest` no two copies lie on
+one node while there are no more than nodes, and slots left over buy copies on every other node for those experts that
+save most per slot: what one expert everywhere saves is what tokens pay for its node and no other of their experts.
+Copies on only some nodes save less than their part, as everyone else's tokens go to any of them: where an expert lies
+with those it is used with, the others' nodes are worse than its home.  So they are as few as load needs, where most of
+its tokens go anyhow.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from placement.arrays import Experts, Floats, Ints
+from placement.dispatch import Dispatch
+from placement.layout import Layout
+
+Flags = npt.NDArray[np.bool_]
+
+RAISE = 1.05  # of what a copy may carry, when slots are too few
+EVERYWHERE, SPREAD = -1, -2  # instead of a home node
+CROSSING = 0.5  # of a token's experts: what it costs to bring load from a full node to another, by guess
+HOT = (
+    0.3  # of a node's part of the load, by experts of several copies: from here on it gets no more if it can be helped
+)
+FULL = 0.7  # of its part of the load: from here on a node counts as full
+
+
+@dataclass(frozen=True, eq=False)
+class Start:
+    """Of one layer."""
+
+    home: Ints  # [experts]: a node, EVERYWHERE or SPREAD
+    copies: Ints  # [experts, nodes]: of those that are spread
+    least: Ints  # [experts]: slots on one node
+
+    def same_as(self, other: "Start") -> bool:
+        """Whether annealing would do the same from both."""
+        mine, theirs = (vars(self), vars(other))
+        return all(np.array_equal(mine[name], theirs[name]) for name in mine)
+
+
+def start_of(
+    loads: Floats, trace: Experts, *, groups: int, cost: Floats, layout: Layout, rule: Dispatch, carried: float
+) -> Start:
+    """For loads that add up to 1; a copy carries up to `carried` of a GPU's part if slots allow.
+
+    `groups` of experts; `cost` by node.
+    """
+    if rule is Dispatch.NEAREST and layout.nodes > 1:
+        return _apart(loads, trace, groups=groups, cost=cost, layout=layout, carried=carried)
+    least, too_hot = needed(loads, carried=carried, layout=layout, most=int(np.bincount(layout.node_of_gpu).min()))
+    copies = spread(loads, np.flatnonzero(too_hot), least, carried=carried, layout=layout)
+    fixed = copies.sum(axis=1) > 0
+    least[fixed] = 0
+    home = grouped(np.where(fixed, 0.0, loads), groups=groups, layout=layout)
+    home[fixed] = SPREAD
+    return Start(home, copies, np.maximum(least, 1))
+
+
+def _apart(loads: Floats, trace: Experts, *, groups: int, cost: Floats, layout: Layout, carried: float) -> Start:
+    """Where no expert has two copies on a node, but for those with more copies than there are nodes."""
+    nodes = layout.nodes
+    counts, _ = needed(loads, carried=carried, layout=layout, most=layout.gpus)
+    home = grouped(loads, groups=groups, layout=layout)
+    share = np.bincount(home, weights=loads, minlength=nodes) * nodes
+    saved = saved_everywhere(trace, home, cost)
+    saved += CROSSING * trace.shape[1] * loads * np.maximum(0.0, share[home] - FULL)
+    roams = (counts <= nodes) & (loads * np.bincount(layout.node_of_gpu).max() <= carried)
+    free = layout.slots - int(counts.sum())
+    wide = everywhere(np.where(roams, saved, 0.0), counts, slots=free, nodes=nodes)
+    counts[wide] = nodes
+    counts = _filled_up(counts, loads, layout)
+    single = counts == 1
+    home = grouped(np.where(single, loads, 0.0), groups=groups, layout=layout)
+    copies = np.zeros((len(loads), nodes), dtype=np.int64)
+    taken = np.zeros(nodes)
+    for expert in np.argsort(-loads, kind="stable"):
+        if single[expert] or expert in wide:
+            continue
+        met = _met(trace, home, int(expert), nodes)
+        copies[expert] = _dealt(int(counts[expert]), np.where(taken < HOT, met, -taken), layout)
+        taken += copies[expert] * loads[expert] / counts[expert] * nodes
+    home[np.logical_not(single)] = SPREAD
+    home[wide] = EVERYWHERE
+    return Start(home, copies, np.ones(len(loads), dtype=np.int64))
+
+
+def _filled_up(counts: Ints, loads: Floats, layout: Layout) -> Ints:
+    """[experts]: copies so that all slots are taken: one more of the hottest with room for it on another node."""
+    counts = counts.copy()
+    for _ in range(layout.slots - int(counts.sum())):
+        fits = counts < layout.nodes
+        if not fits.any():
+            break
+        counts[int(np.where(fits, loads / counts, -1.0).argmax())] += 1
+    return counts
+
+
+def _met(trace: Experts, home: Ints, expert: int, nodes: int) -> Floats:
+    """[nodes]: how many of an expert's tokens go there for others, more for its own home."""
+    others = home[trace[(trace == expert).any(axis=1)]]
+    return np.array([(others == node).any(axis=1).sum() for node in range(nodes)], dtype=np.float64)
+
+
+def _dealt(count: int, wanted: Floats, layout: Layout) -> Ints:
+    """[nodes]: copies, one to each node before any has two, to the most wanted first."""
+    room = np.bincount(layout.node_of_gpu, minlength=layout.nodes)
+    copies = np.zeros(layout.nodes, dtype=np.int64)
+    for _ in range(count):
+        open_to = copies < room
+        least = copies[open_to].min()
+        copies[int(np.where(open_to & (copies == least), wanted, -np.inf).argmax())] += 1
+    return copies
+
+
+def groups_of(trace: Experts, *, experts: int) -> int:
+    """How many equal groups routing is limited by, seen in the experts [tokens, k] of one layer; 1 when it is not."""
+    found, tightest = 1, 1.0
+    for groups in range(2, experts // 2 + 1):
+        if experts % groups:
+            continue
+        used = np.zeros((len(trace), groups), dtype=np.bool_)
+        np.put_along_axis(used, trace.astype(np.int64) // (experts // groups), values=True, axis=1)
+        part = int(used.sum(axis=1).max()) / min(trace.shape[1], groups)
+        if part < tightest:
+            found, tightest = groups, part
+    return found
+
+
+def needed(loads: Floats, *, carried: float, layout: Layout, most: int) -> tuple[Ints, Flags]:
+    """[experts]: copies, up to `most`, that bring each to `carried` of a GPU's part, and whether even those do not."""
+    gpus = layout.gpus
+    counts = np.arange(1, most + 1)
+    while True:
+        enough = loads[:, np.newaxis] / counts <= carried / gpus
+        least = np.where(enough.any(axis=1), counts[enough.argmax(axis=1)], most).astype(np.int64)
+        if least.sum() <= layout.slots:
+            too_hot: Flags = np.logical_not(enough.any(axis=1))
+            return least, too_hot
+        carried *= RAISE
+
+
+def spread(loads: Floats, experts: Ints, least: Ints, *, carried: float, layout: Layout) -> Ints:
+    """[experts, nodes]: copies of those too hot for any node, dealt out evenly as far as slots go."""
+    gpus_of_node = np.bincount(layout.node_of_gpu)
+    copies = np.zeros((len(loads), layout.nodes), dtype=np.int64)
+    free = layout.slots - int(least.sum())
+    for expert in experts[np.argsort(-loads[experts], kind="stable")]:
+        wanted = min(int(np.ceil(loads[expert] * layout.gpus / carried)), layout.gpus)
+        count = min(wanted, int(least[expert]) + free)
+        free -= count - int(least[expert])
+        for _ in range(count):
+            room = copies[expert] < gpus_of_node
+            node = int(np.argmin(np.where(room, copies[expert] * layout.slots + copies.sum(axis=0), np.iinfo(int).max)))
+            copies[expert, node] += 1
+    return copies
+
+
+def grouped(loads: Floats, *, groups: int, layout: Layout) -> Ints:
+    """[experts]: a node each."""
+    experts, nodes = len(loads), layout.nodes
+    if groups > 1 and groups % nodes == 0:
+        node_of_group = _by_load(loads.reshape(groups, -1).sum(axis=1), groups // nodes, layout)
+        node_of: Ints = np.repeat(node_of_group, experts // groups)
+        return node_of
+    if groups > 1:
+        bounds = np.cumsum(np.bincount(layout.node_of_gpu, weights=layout.shares))
+        middle = (np.cumsum(loads) - loads / 2) / loads.sum()
+        cut: Ints = np.minimum(np.searchsorted(bounds, middle), nodes - 1).astype(np.int64)
+        return cut
+    return _by_load(loads, -(-experts // nodes), layout)
+
+
+def _by_load(loads: Floats, most: int, layout: Layout) -> Ints:
+    """[items]: heaviest first to the least busy node that holds fewer than `most`."""
+    shares = np.bincount(layout.node_of_gpu, weights=layout.shares)
+    load, count, node_of = np.zeros(layout.nodes), np.zeros(layout.nodes), np.zeros(len(loads), dtype=np.int64)
+    for item in np.argsort(-loads, kind="stable"):
+        node = int(np.argmin(np.where(count < most, (load + loads[item]) / shares, np.inf)))
+        node_of[item] = node
+        load[node] += loads[item]
+        count[node] += 1
+    return node_of
+
+
+def saved_everywhere(trace: Experts, home: Ints, cost: Floats) -> Floats:
+    """[experts]: what one token of the trace pays for its node and no other expert, on average; `cost` by node."""
+    tokens, nodes = len(trace), len(cost)
+    node = home[trace]
+    hits = np.bincount((np.arange(tokens)[:, np.newaxis] * nodes + node).ravel(), minlength=tokens * nodes)
+    alone = np.take_along_axis(hits.reshape(tokens, nodes), node, axis=1) == 1
+    return np.bincount(trace[alone], weights=cost[node[alone]], minlength=len(home)) / tokens
+
+
+def everywhere(saved: Floats, least: Ints, *, slots: int, nodes: int) -> Ints:
+    """The experts to put on every node, for `slots` more than all need; those that save most per slot."""
+    extra = np.maximum(nodes - least, 0)
+    chosen = []
+    for expert in np.argsort(-saved / np.maximum(extra, 0.5), kind="stable"):
+        if extra[expert] <= slots and saved[expert] > 0:
+            chosen.append(int(expert))
+            slots -= int(extra[expert])
+    return np.array(sorted(chosen), dtype=np.int64)

@@ -1,0 +1,180 @@
+"""`fleetwright place --current` and `place check`: few moves, when to make them, and what they cost."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tests.api.cli.conftest import Cli
+from tests.api.cli.placing import EXAMPLE, EXPERTS, ROWS, SHAPE, loads, read, written
+
+
+@pytest.fixture
+def out(tmp_path: Path) -> Path:
+    return tmp_path / "placement.json"
+
+
+class TestMoving:
+    @pytest.fixture
+    def now(self, cli: Cli, tmp_path: Path) -> Path:
+        path = tmp_path / "now.json"
+        assert cli("place", EXAMPLE, *SHAPE, "-o", path).code == 0
+        return path
+
+    @pytest.fixture
+    def drifted(self, tmp_path: Path) -> Path:
+        factors = np.random.default_rng(3).uniform(0.6, 1.6, (ROWS, EXPERTS))
+        return written(tmp_path / "drifted.json", (np.array(loads()) * factors).round().tolist())
+
+    def test_nothing_moves_without_need(self, cli: Cli, now: Path) -> None:
+        summary = cli("place", EXAMPLE, *SHAPE, "--current", now, "--format", "json").json
+        assert summary["moved_copies"] == 0
+        assert summary["predictions"]["before"]["what"] == "current"
+
+    def test_few_copies_move_back_under_the_ceiling(self, cli: Cli, now: Path, drifted: Path, out: Path) -> None:
+        question = ("place", drifted, *SHAPE, "--current", now, "--format", "json")
+        summary = cli(*question, "-o", out).json
+        assert summary["predictions"]["before"]["imbalance"]["mean"] > 1.05
+        assert summary["imbalance"]["mean"] <= 1.05
+        moved = sum(
+            len({(slot // 5, expert) for slot, expert in enumerate(new)} - {(s // 5, e) for s, e in enumerate(old)})
+            for new, old in zip(read(out).physical_to_logical_map, read(now).physical_to_logical_map, strict=True)
+        )
+        assert 0 < summary["moved_copies"] == moved < ROWS * 40 * 0.2
+        bounded = cli(*question, "--max-moves", "3").json
+        assert bounded["moved_copies"] <= 3
+        assert bounded["imbalance"]["mean"] <= summary["predictions"]["before"]["imbalance"]["mean"]
+
+    def test_how_fast_copies_travel_says_when_each_moves(self, cli: Cli, now: Path, drifted: Path, out: Path) -> None:
+        pace = ("--move-gb-per-s", "5", "--node-gb-per-s", "10", "--expert-bytes", str(10**9))
+        done = cli("place", drifted, *SHAPE, "--current", now, *pace, "-o", out)
+        placement = read(out)
+        assert placement.moves is not None
+        assert placement.moves.copies == placement.moved_copies
+        assert placement.moves.bytes == placement.moves.copies * 10**9
+        assert placement.moves.batches[-1].end_s == placement.moves.duration_s
+        assert placement.moves.batches[-1].imbalance == pytest.approx(placement.imbalance.mean)
+        line = next(line for line in done.stdout.splitlines() if "copies move" in line)
+        assert line.endswith(f" s in {len(placement.moves.batches)} batches")
+        again = cli("place", drifted, *SHAPE, "--current", now, *pace, "--format", "json").json
+        assert again["moves"] == json.loads(out.read_text())["moves"]
+
+    def test_a_known_model_says_how_large_a_copy_is(self, cli: Cli, tmp_path: Path) -> None:
+        rng = np.random.default_rng(1)
+        path, now = tmp_path / "loads.npy", tmp_path / "now.json"
+        np.save(path, rng.uniform(1, 9, (26, 64)).round(3))
+        shape = ("--slots", "64", "--gpus", "8", "--nodes", "1", "--model", "DeepSeek-V2-Lite")
+        assert cli("place", path, *shape, "-o", now).code == 0
+        pace = ("--current", now, "--move-gb-per-s", "5")
+        moves = cli("place", path, *shape, *pace, "--format", "json").json["moves"]
+        assert (moves["copies"], moves["expert_bytes"]) == (0, 3 * 2048 * 1408)
+        other = tmp_path / "other.npy"
+        np.save(other, rng.uniform(1, 9, (26, 64)).round(3))
+        verdict = cli("place", "check", now, "--loads", other, *pace[2:], "--format", "json")
+        assert json.loads(verdict.stdout)["moves"]["expert_bytes"] == 3 * 2048 * 1408
+
+    def test_what_an_engine_has_loaded_can_be_moved_from(self, cli: Cli, now: Path, tmp_path: Path) -> None:
+        exported = tmp_path / "sglang.json"
+        assert cli("place", "export", now, "--engine", "sglang", "-o", exported).code == 0
+        summary = cli("place", EXAMPLE, *SHAPE, "--current", exported, "--format", "json").json
+        assert summary["moved_copies"] == 0
+
+    def test_twins_on_a_gpu_are_what_other_planners_leave_there(self, cli: Cli, tmp_path: Path, out: Path) -> None:
+        twins = [[0, 0, *range(1, 32), *range(1, 8)]] * ROWS
+        now = written(tmp_path / "now.json", {"physical_to_logical_map": twins})
+        summary = cli("place", EXAMPLE, *SHAPE, "--current", now, "-o", out, "--format", "json").json
+        assert summary["provenance"]["current"]["format"] == "sglang-placement"
+        assert summary["moved_copies"] >= ROWS
+        done = cli("place", EXAMPLE, *SHAPE, "--current", now, "--max-moves", "1")
+        assert "--max-moves: must be at least 6, got 1" in done.refused[0]
+
+    @pytest.mark.parametrize(
+        ("shape", "said"),
+        [
+            (("--slots", "48", "--gpus", "8", "--nodes", "2"), "slots: must be 48"),
+            (("--slots", "40", "--gpus", "4", "--nodes", "2"), "gpus: must be 4"),
+            (("--slots", "40", "--gpus", "8", "--nodes", "4"), "nodes: must be 4"),
+        ],
+    )
+    def test_a_placement_of_another_shape_is_refused(
+        self, cli: Cli, now: Path, out: Path, shape: tuple[str, ...], said: str
+    ) -> None:
+        done = cli("place", EXAMPLE, *shape, "--current", now, "-o", out)
+        assert done.code == 2
+        assert any(line.startswith(f"{now}: {said}") for line in done.refused)
+        assert not out.exists()
+
+    def test_a_placement_of_another_model_is_refused(self, cli: Cli, now: Path, tmp_path: Path, out: Path) -> None:
+        fewer = written(tmp_path / "fewer.json", [row[:16] for row in loads()])
+        done = cli("place", fewer, *SHAPE, "--current", now, "-o", out)
+        assert (done.code, out.exists()) == (2, False)
+        assert f"{now}: experts: must be 16 as asked for, got 32: a placement of another shape" in done.refused
+
+
+class TestChecking:
+    @pytest.fixture
+    def made(self, cli: Cli, tmp_path: Path) -> Path:
+        path = tmp_path / "made.json"
+        assert cli("place", EXAMPLE, *SHAPE, "-o", path).code == 0
+        return path
+
+    def test_on_its_own_loads_it_is_kept(self, cli: Cli, made: Path) -> None:
+        done = cli("place", "check", made, "--loads", EXAMPLE)
+        assert (done.code, done.stdout.splitlines()[-1]) == (0, "wait: the mean of 1.0006 is within 1.05")
+
+    def test_on_others_it_says_what_acting_brings_and_costs(self, cli: Cli, made: Path, tmp_path: Path) -> None:
+        other = written(tmp_path / "other.json", [row[::-1] for row in loads()])
+        done = cli("place", "check", made, "--loads", other, "--format", "json")
+        verdict = json.loads(done.stdout)
+        assert (done.code, verdict["holds"]) == (1, False)
+        assert verdict["imbalance"]["mean"] > 1.05 >= verdict["after_moves"]
+        assert 0 < verdict["moved_copies"] <= verdict["fresh_moved_copies"]
+        assert cli("place", "check", made, "--loads", other).stdout.splitlines()[-1].startswith("act: ")
+
+    def test_windows_tell_what_comes_next(self, cli: Cli, made: Path) -> None:
+        done = cli("place", "check", made, "--loads", EXAMPLE, "--loads", EXAMPLE, "--loads", EXAMPLE, "-o", "json")
+        assert done.json["expected"]
+
+    def test_between_the_levels_only_moves_under_way_go_on(self, cli: Cli, made: Path, tmp_path: Path) -> None:
+        other = written(tmp_path / "other.json", [row[::-1] for row in loads()])
+        levels = ("place", "check", made, "--loads", other, "--act-above", "5", "--settle-at", "1.1")
+        waits = cli(*levels)
+        assert (waits.code, waits.stdout.splitlines()[-1].split(": ")[0]) == (0, "wait")
+        assert waits.stdout.splitlines()[-1].endswith("is not above 5")
+        goes_on = cli(*levels, "--under-way")
+        assert (goes_on.code, goes_on.stdout.splitlines()[-1][:25]) == (1, "act: moves are under way,")
+
+    def test_what_costs_more_than_it_brings_waits(self, cli: Cli, made: Path, tmp_path: Path) -> None:
+        other = written(tmp_path / "other.json", [row[::-1] for row in loads()])
+        pace = ("--move-gb-per-s", "0.1", "--expert-bytes", str(10**9))
+        asked = ("place", "check", made, "--loads", other, *pace)
+        short, long = (cli(*asked, "--window-s", seconds) for seconds in ("100", "1000000"))
+        assert (short.code, long.code) == (0, 1)
+        assert "of which 1.5 times must be gained" in short.stdout
+        assert "few moves: " in long.stdout
+        verdict = json.loads(cli(*asked, "--window-s", "100", "--format", "json").stdout)
+        assert not verdict["act"]
+        assert verdict["gain_gpu_s"] < 1.5 * verdict["cost_gpu_s"] == 1.5 * verdict["moves"]["duration_s"] * 8
+
+    @pytest.mark.parametrize(
+        ("options", "said"),
+        [
+            (("--act-above", "1.01", "--settle-at", "1.05"), "--settle-at: must be from 1 to --act-above (1.01)"),
+            (("--window-s", "0"), "--window-s: must be above 0, got 0"),
+            (("--moe-share", "2"), "--moe-share: must be from 0 to 1, got 2"),
+            (("--move-gb-per-s", "5"), "--move-gb-per-s: needs --expert-bytes"),
+            (("--move-gb-per-s", "-5", "--expert-bytes", "9"), "--move-gb-per-s: must be above 0, got -5"),
+            (("--node-gb-per-s", "5"), "--node-gb-per-s: needs --move-gb-per-s"),
+        ],
+    )
+    def test_terms_that_do_not_fit_are_told(self, cli: Cli, made: Path, options: tuple[str, ...], said: str) -> None:
+        done = cli("place", "check", made, "--loads", EXAMPLE, *options)
+        assert done.code == 2
+        assert done.refused[0].startswith(said), done.stderr
+
+    def test_loads_of_another_model_are_refused(self, cli: Cli, made: Path, tmp_path: Path) -> None:
+        other = written(tmp_path / "other.json", [row[:16] for row in loads()])
+        done = cli("place", "check", made, "--loads", other)
+        assert done.code == 2
+        assert done.refused == [f"{other}: loads: must have 32 experts per layer, as the placement, got 16"]

@@ -1,0 +1,71 @@
+"""Placements that hold an expert twice on one GPU."""
+
+import numpy as np
+import pytest
+
+from fleet.documents import RuleError
+from placement.arrays import Floats, Ints
+from placement.dispatch import Dispatch
+from placement.imbalance import imbalance
+from placement.layout import Layout
+from placement.migration import fewest_moves, moved_copies
+from placement.migration.twins import without_twins
+from placement.slots import check_slots
+from tests.placement.migration.placements import loads, placement
+
+LAYOUT = Layout.of(node_of_gpu=[0, 0, 0, 1, 1, 1], slots_of_gpu=[5, 5, 5, 5, 4, 4], speeds=[1, 1, 1, 1, 2, 2])
+RULES = (Dispatch.EQUAL, Dispatch.NEAREST)
+
+
+def _with_twins(seed: int) -> tuple[Ints, Floats]:
+    """Three layers, of which the first and the last repeat an expert on GPU 0."""
+    rng = np.random.default_rng(seed)
+    current = placement(rng, layers=3, experts=18, layout=LAYOUT)
+    for layer in (0, 2):
+        here, row = slice(0, 5), current[layer]
+        spare = [slot for slot in range(5) if (row == row[slot]).sum() > 1]
+        if not spare:
+            there = int(np.flatnonzero(np.bincount(row)[row[5:]] > 1)[0]) + 5
+            row[0], row[there] = row[there], row[0]
+            spare = [0] if len(set(row[here])) == 5 and (row == row[0]).sum() > 1 else []
+        if spare:
+            row[spare[0]] = row[1] if spare[0] != 1 else row[0]
+    return current, loads(rng, layers=3, experts=18)
+
+
+@pytest.mark.parametrize("rule", RULES)
+@pytest.mark.parametrize("seed", range(8))
+def test_one_copy_is_loaded_for_each_twin(seed: int, rule: Dispatch) -> None:
+    current, tokens = _with_twins(seed)
+    twins = sum(5 - len(set(row[:5].tolist())) for row in current)
+    legal = without_twins(current, tokens, layout=LAYOUT, rule=rule)
+    check_slots(legal, experts=18, layout=LAYOUT)
+    assert moved_copies(current, legal, layout=LAYOUT) == (legal != current).sum() == twins
+
+
+@pytest.mark.parametrize("rule", RULES)
+@pytest.mark.parametrize("ceiling", [1.1, 100.0])
+def test_the_result_is_legal_however_even_it_was(ceiling: float, rule: Dispatch) -> None:
+    asked = 0
+    for seed in range(8):
+        current, tokens = _with_twins(seed)
+        asked += any(len(set(row[:5].tolist())) < 5 for row in current)
+        found = fewest_moves(current, tokens, layout=LAYOUT, rule=rule, ceiling=ceiling)
+        check_slots(found.expert_of_slot, experts=18, layout=LAYOUT)
+        assert found.moves == moved_copies(current, found.expert_of_slot, layout=LAYOUT)
+        assert found.after.mean == pytest.approx(imbalance(found.expert_of_slot, tokens, layout=LAYOUT, rule=rule).mean)
+    assert asked >= 4
+
+
+def test_too_few_moves_to_be_legal_are_named() -> None:
+    rng = np.random.default_rng(1)
+    layout = Layout.even(slots=6, gpus=2, nodes=1)
+    current = np.array([[0, 1, 1, 2, 3, 0]])
+    with pytest.raises(RuleError, match="at least 1"):
+        fewest_moves(current, loads(rng, layers=1, experts=4), layout=layout, ceiling=1.0, max_moves=0)
+
+
+def test_a_legal_placement_stays_as_it_is() -> None:
+    rng = np.random.default_rng(2)
+    current, tokens = placement(rng, layers=2, experts=18, layout=LAYOUT), loads(rng, layers=2, experts=18)
+    assert without_twins(current, tokens, layout=LAYOUT, rule=Dispatch.EQUAL) is current
