@@ -56,6 +56,7 @@ def overview() -> Dashboard:
             Row(title="Now", panels=_now()),
             Row(title="Planned and applied", panels=_targets()),
             Row(title="Planning", panels=_planning()),
+            Row(title="Expert placement", panels=_placement()),
             Row(title="API", panels=_api()),
             Row(title="Controller", panels=_controller()),
         ],
@@ -177,6 +178,31 @@ def _planning() -> list[Panel]:
     ]
 
 
+def _placement() -> list[Panel]:
+    return [
+        TimeSeries(
+            title="Placements",
+            description="Placements made, by whether the ceiling asked for was reached.",
+            queries=[_increase("fleetwright_placements_total", by="outcome", legend="{{outcome}}")],
+            bars=True,
+        ),
+        TimeSeries(
+            title="Imbalance and its bound",
+            description="Fullest GPU over an even share, median of placements; no placement can be below the bound.",
+            queries=[
+                _median("fleetwright_placement_imbalance", legend="imbalance"),
+                _median("fleetwright_placement_bound", legend="bound"),
+            ],
+        ),
+        TimeSeries(
+            title="Placement time",
+            description="Time to place, by share of placements.",
+            queries=_quantiles("fleetwright_placement_solve_seconds"),
+            unit=Unit.SECONDS,
+        ),
+    ]
+
+
 def _api() -> list[Panel]:
     return [
         TimeSeries(
@@ -271,9 +297,18 @@ def _increase(metric: str, *, by: str, legend: str) -> Query:
 
 
 def _quantiles(metric: str, *, where: str = "") -> list[Query]:
+    return [
+        Query(expr=_quantile(share, metric, where=where), legend=f"{share * 100:g} %") for share in (0.5, 0.95, 0.99)
+    ]
+
+
+def _median(metric: str, *, legend: str) -> Query:
+    return Query(expr=_quantile(0.5, metric), legend=legend)
+
+
+def _quantile(share: float, metric: str, *, where: str = "") -> str:
     selector = f"{HERE}, {where}" if where else HERE
-    buckets = f"sum by (le) (rate({metric}_bucket{{{selector}}}[$__rate_interval]))"
-    return [Query(expr=f"histogram_quantile({q}, {buckets})", legend=f"{q * 100:g} %") for q in (0.5, 0.95, 0.99)]
+    return f"histogram_quantile({share}, sum by (le) (rate({metric}_bucket{{{selector}}}[$__rate_interval])))"
 
 
 def _state(metric: str, label: str, states: Iterable[StrEnum]) -> str:

@@ -113,6 +113,7 @@ def _exported() -> dict[str, set[str]]:
     service, registry = ServiceMetrics(), CollectorRegistry()
     service.observe_request(method="GET", route="/v1/gpus", status=200, duration_s=0.01)
     service.observe_plan(status="optimal", solve_s=0.1)
+    service.observe_placement(imbalance=1.01, bound=1.0, holds=True, solve_s=0.1)
     controller = ControllerMetrics(registry)
     controller.round_ended(ok=True, duration_s=0.1)
     controller.wrote(target="chat", kind="scale")

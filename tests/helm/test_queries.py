@@ -12,6 +12,7 @@ import yaml
 from api.client import GPUS, Fleetwright, UnauthorizedError
 from api.schemas.targets import Mode, Phase, TargetSpec, TargetStatus
 from fleet.sizes import SizeBuckets
+from placement.request import PlacementRequest
 from planner.request import GivenOption, PlanRequest, Workload
 from scripts.dashboards.__main__ import DASHBOARDS
 from tests.helm.chart import ALERTS
@@ -93,6 +94,7 @@ def _controller(server: Server, address: str, directory: Path) -> Process:
 def _use(client: Fleetwright) -> None:
     gpu = client.get_document(GPUS).document.gpus[0].name
     client.create_plan(_request(gpu))
+    client.create_placement(PlacementRequest(loads=((4.0, 2.0, 1.0, 1.0),), slots=6, gpus=2, nodes=1))
     spec = TargetSpec.model_validate(
         {
             "workload": "chat",
