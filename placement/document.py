@@ -75,7 +75,7 @@ class Redundancy(Frozen):
 class Predictions(Frozen):
     """What to expect of it, beside the figures at the top."""
 
-    imbalance_by_rule: dict[Dispatch, float] = Field(description="Mean over layers, had the engine the other rule.")
+    imbalance_by_rule: dict[Dispatch, float] = Field(description="Mean over layers, had the engine this rule or that.")
     engine_imbalance: Spread | None = Field(
         default=None, description="Nearest dispatch only: with the very choices that SGLang 0.5.23 draws for far GPUs."
     )

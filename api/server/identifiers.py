@@ -4,6 +4,7 @@ import secrets
 import uuid
 from datetime import datetime
 
+ID_PATTERN = r"^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$"
 _VERSION_7 = 0x7
 _VARIANT_RFC = 0b10
 

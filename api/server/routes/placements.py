@@ -13,7 +13,7 @@ from api.server.auth import Planner, Reader
 from api.server.catalogues import MODELS
 from api.server.cursors import page_of, read_cursor
 from api.server.idempotency import IdempotencyKey, Once, Reply
-from api.server.identifiers import new_id
+from api.server.identifiers import ID_PATTERN, new_id
 from api.server.openapi import WITH_BODY, Responses, problems
 from api.server.problems import not_found
 from api.server.service import Service, ServiceOf
@@ -29,7 +29,7 @@ EXPORTED: Responses = {
         "content": {JSON: {"schema": {"type": "object"}}, YAML: {"schema": {"type": "string"}}},
     }
 }
-PlacementId = Annotated[str, Path(pattern=r"^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$")]
+PlacementId = Annotated[str, Path(pattern=ID_PATTERN)]
 
 
 @router.post(

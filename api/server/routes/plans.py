@@ -12,7 +12,7 @@ from api.server.auth import Planner, Reader
 from api.server.catalogues import GPUS, MODELS, OFFERS
 from api.server.cursors import page_of, read_cursor
 from api.server.idempotency import IdempotencyKey, Once, Reply
-from api.server.identifiers import new_id
+from api.server.identifiers import ID_PATTERN, new_id
 from api.server.openapi import WITH_BODY, problems
 from api.server.problems import not_found
 from api.server.service import ServiceOf
@@ -21,7 +21,7 @@ from planner.answer import Plan
 from planner.request import PlanRequest
 
 router = APIRouter(tags=["plans"])
-PlanId = Annotated[str, Path(pattern=r"^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$")]
+PlanId = Annotated[str, Path(pattern=ID_PATTERN)]
 
 
 @router.post(
