@@ -18,14 +18,14 @@ from pydantic import Field, model_validator
 from fleet.catalogues import folded
 from fleet.documents import Frozen, RuleError, parse_document, read_model
 from fleet.gpus import GpuSpec
+from power.levers import FULL_CLOCK
 
-FULL_CLOCK = 1.0
 QUARTER_LOAD = 0.25  # where the straight line that a linear program may use leaves the curve
 LEVEL_STEP = 0.05  # levels finer than this are within the spread of the fit
 FULL_POWER_MARGIN = 1e-9
 
 Share = Annotated[float, Field(ge=0, le=2)]
-Phase = Literal["compute", "memory"]
+Bound = Literal["compute", "memory"]
 
 
 class Spread(Frozen):
@@ -158,7 +158,7 @@ class PowerCurve:
         quarter, full = self.power_w(QUARTER_LOAD, clock).mid, self.busy_w(clock).mid
         return full - (full - quarter) / (1 - QUARTER_LOAD)
 
-    def speed(self, clock: float, phase: Phase) -> Spread:
+    def speed(self, clock: float, phase: Bound) -> Spread:
         """Speed of a phase over its speed at full clock."""
         shares = self.clock.compute_sensitivity if phase == "compute" else self.clock.memory_sensitivity
         low, mid, high = (1 / (1 + k * (1 / clock - 1)) for k in (shares.high, shares.mid, shares.low))
@@ -176,7 +176,7 @@ class PowerCurve:
             low, high = (middle, high) if self.busy_w(middle).high <= limit_w else (low, middle)
         return low
 
-    def efficient_clock(self, phase: Phase) -> float:
+    def efficient_clock(self, phase: Bound) -> float:
         """The level at which a phase takes the least energy: below it, it takes longer and more."""
         lowest, steps = round(self.clock.lowest / LEVEL_STEP), round(FULL_CLOCK / LEVEL_STEP)
         grid = [round(step * LEVEL_STEP, 2) for step in range(lowest, steps + 1)]
