@@ -165,12 +165,14 @@ def item_problems(items: Iterable[Any]) -> list[Flaw]:
     """The same for items already taken out of the error, as FastAPI hands them over; opens up RuleErrors."""
     found: list[Flaw] = []
     items = list(items)
+    # pydantic leaves a wrong entry out of a list, and then calls the list too short.
+    broken_inside = {tuple(item["loc"][:depth]) for item in items for depth in range(len(item["loc"]))}
     for item in items:
         path = tuple(item["loc"])
         cause = item.get("ctx", {}).get("error")
         if isinstance(cause, RuleError):
             found += [((*path, *inner), message) for inner, message in cause.flaws]
-        elif item["type"] != "too_short" or not _is_broken_inside(path, items):
+        elif item["type"] != "too_short" or path not in broken_inside:
             found.append((path, _message(item)))
     return found
 
@@ -181,11 +183,6 @@ def dotted(path: Sequence[str | int]) -> str:
     for part in path:
         text += f"[{part}]" if isinstance(part, int) else f".{part}" if text else part
     return text
-
-
-def _is_broken_inside(path: Path, items: Iterable[Any]) -> bool:
-    """pydantic leaves a wrong entry out of a list, and then calls the list too short."""
-    return any(len(item["loc"]) > len(path) and tuple(item["loc"][: len(path)]) == path for item in items)
 
 
 def _message(item: Any) -> str:
