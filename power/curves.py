@@ -3,97 +3,22 @@
 Board power at full clock is `idle + (busy - idle) * load^g`: a serving engine that has anything to do draws most of
 what it draws at full load.  A clock `c`, as a share of the full one, leaves `f + (1 - f) * c^a` of that.  A phase whose
 time follows the clock with sensitivity `k` takes `1 + k * (1/c - 1)` times as long.  The shares are fitted on public
-measurements and ship with their spread, source and date (docs/power-curves.md); a board that nobody has measured gets
+measurements and ship with their spread, source and date (docs/power/phases.md); a board that nobody has measured gets
 the pooled shares of its rated power with wider spreads, and `measured` says so.
 """
 
-import datetime as dt
 from dataclasses import dataclass
-from functools import cache, cached_property
-from importlib import resources
-from typing import Annotated, Literal, Self
+from typing import Literal
 
-from pydantic import Field, model_validator
-
-from fleet.catalogues import folded
-from fleet.documents import Frozen, RuleError, parse_document, read_model
 from fleet.gpus import GpuSpec
 from power.levers import FULL_CLOCK
+from power.phases.document import BoardShares, ClockShares, PowerShares, ServerShares, Spread, builtin_shares
 
 QUARTER_LOAD = 0.25  # where the straight line that a linear program may use leaves the curve
 LEVEL_STEP = 0.05  # levels finer than this are within the spread of the fit
 FULL_POWER_MARGIN = 1e-9
 
-Share = Annotated[float, Field(ge=0, le=2)]
 Bound = Literal["compute", "memory"]
-
-
-class Spread(Frozen):
-    """A figure with the range that holds 90 % of what was measured."""
-
-    low: Share
-    mid: Share
-    high: Share
-
-    @model_validator(mode="after")
-    def _rises(self) -> Self:
-        if not self.low <= self.mid <= self.high:
-            raise RuleError([((), f"must rise from low to high, got {self.low:g}, {self.mid:g}, {self.high:g}")])
-        return self
-
-
-class BoardShares(Frozen):
-    """Power of one type of board, as shares of its rated power."""
-
-    name: str
-    idle_share: Spread  # powered, weights loaded, nothing to do
-    busy_share: Spread  # at the highest rate the engine reaches
-    load_exponent: Annotated[float, Field(gt=0, le=1)]
-    load_spread: Spread  # measured over fitted, below full load
-    measured: bool
-    source: str
-    date: dt.date
-
-
-class ClockShares(Frozen):
-    """What a lower clock leaves of power and speed."""
-
-    floor_share: Annotated[float, Field(ge=0, lt=1)]
-    exponent: Annotated[float, Field(ge=1, le=4)]
-    spread: Spread
-    compute_sensitivity: Spread
-    memory_sensitivity: Spread
-    lowest: Annotated[float, Field(gt=0, lt=1)]  # of the fitted range; nothing is said below it
-    source: str
-    date: dt.date
-
-
-class ServerShares(Frozen):
-    """CPUs, memory, fans, NICs and conversion losses inside the server, per GPU; the room's cooling is not in it."""
-
-    base_share_of_tdp: Share
-    share_of_gpu: Share
-    spread: Spread
-    source: str
-    date: dt.date
-
-
-class PowerShares(Frozen):
-    """Everything that was fitted or cited."""
-
-    boards: tuple[BoardShares, ...]
-    unmeasured: BoardShares
-    clock: ClockShares
-    server: ServerShares
-
-    @cached_property
-    def by_name(self) -> dict[str, BoardShares]:
-        """The measured boards under their folded names."""
-        return {folded(board.name): board for board in self.boards}
-
-    def board(self, gpu: GpuSpec) -> BoardShares:
-        """What is known of a GPU type, or of all together."""
-        return self.by_name.get(folded(gpu.name), self.unmeasured)
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,7 +58,7 @@ class PowerCurve:
         at_full = self._of_tdp(self.board.busy_share)
         if clock > FULL_CLOCK - FULL_POWER_MARGIN:
             return at_full
-        left, spread, idle = self._left(clock), self.clock.spread, self.idle_w
+        left, spread, idle = self.clock.left(clock), self.clock.spread, self.idle_w
         return Watts(
             max(idle.low, at_full.low * left * spread.low),
             max(idle.mid, at_full.mid * left),
@@ -180,7 +105,7 @@ class PowerCurve:
         """The level at which a phase takes the least energy: below it, it takes longer and more."""
         lowest, steps = round(self.clock.lowest / LEVEL_STEP), round(FULL_CLOCK / LEVEL_STEP)
         grid = [round(step * LEVEL_STEP, 2) for step in range(lowest, steps + 1)]
-        return min(grid, key=lambda clock: self._left(clock) / self.speed(clock, phase).mid)
+        return min(grid, key=lambda clock: self.clock.left(clock) / self.speed(clock, phase).mid)
 
     @property
     def levels(self) -> tuple[float, ...]:
@@ -202,9 +127,6 @@ class PowerCurve:
 
     def _of_tdp(self, share: Spread) -> Watts:
         return Watts(*(self.gpu.tdp_w * each for each in (share.low, share.mid, share.high)))
-
-    def _left(self, clock: float) -> float:
-        return self.clock.floor_share + (1 - self.clock.floor_share) * float(clock**self.clock.exponent)
 
 
 @dataclass(frozen=True, slots=True)
@@ -262,10 +184,3 @@ def replica_power(
         server_busy_w=curve.server_w(busy.mid).times(gpus),
         measured=curve.measured,
     )
-
-
-@cache
-def builtin_shares() -> PowerShares:
-    """The shares that ship with the product."""
-    text = resources.files("power").joinpath("data", "curves.yaml").read_text(encoding="utf-8")
-    return read_model(parse_document(text, name="power/data/curves.yaml"), PowerShares)

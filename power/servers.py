@@ -105,7 +105,9 @@ class ServerModel(Frozen):
 # A DGX A100 of 8 x 80 GB that serves BLOOM-176B.  Times: fitted on splitwise-sim's perf_model.csv (MIT, 8f99e7d); idle
 # GPU: the same repository.  Board and server watts: fitted to 2.1 kW idle and 5.7 kW at the peak (POLCA, arXiv
 # 2308.12908, recalled); exponents assumed, swept in bench.  Parked, assumed: switched off but for its BMC; to wake it
-# boots and loads the weights.  Brake: POLCA's 288 of 1410 MHz.
+# boots and loads the weights.  Together: in 16 bits BLOOM's weights take 352 GB and a token of context 4.0 MB (keys and
+# values of 70 layers of 14336), so beside weights and a tenth kept free 640 GB hold six of the longest requests of
+# POLCA's mix (8704 tokens).  Brake: POLCA's 288 of 1410 MHz.
 BLOOM_A100 = ServerModel(
     name="8xA100-80GB BLOOM-176B",
     gpus=8,
@@ -119,6 +121,7 @@ BLOOM_A100 = ServerModel(
     prompt_s=(0.050, 2.15e-4, 2.6e-8),
     token_s=0.049,
     token_batch_growth=0.0115,
+    most_together=6,
     full_clock_mhz=1410.0,
     brake_clock=288 / 1410,
 )

@@ -7,7 +7,7 @@ from importlib import import_module
 
 from scripts.house_rules import ROOT, tracked_files
 
-ROOMS = ("planner", "placement")
+ROOMS = ("planner", "placement", "power")
 MARK = "\n@entry("
 
 

@@ -1,24 +1,17 @@
 """Power by load and clock: bounds and monotonicity on every board, the shipped shares against their sources."""
 
-from pathlib import Path
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from fleet.gpus import GpuSpec, builtin_gpus
-from power.curves import PowerShares, Spread, Watts, builtin_shares, power_curve, replica_power
-from scripts import fit_power_curves as fit
+from power.curves import Watts, power_curve, replica_power
+from power.phases import PowerShares, builtin_shares
 
 GPUS = builtin_gpus()
-DATA = Path(__file__).resolve().parents[3] / "shared" / "data" / "power"
 BOARDS = st.sampled_from(GPUS.gpus)
 LOADS = st.floats(0, 1)
 CLOCKS = st.floats(0.3, 1)
-
-
-def written(spread: Spread) -> str:
-    return fit.written(spread.low, spread.mid, spread.high)
 
 
 def rises(watts: Watts) -> bool:
@@ -128,23 +121,3 @@ def test_spreads_must_rise() -> None:
     written["clock"]["spread"] = {"low": 1.0, "mid": 0.9, "high": 1.1}
     with pytest.raises(ValueError, match="must rise from low to high"):
         PowerShares.model_validate(written)
-
-
-@pytest.mark.skipif(not DATA.exists(), reason="the measurements lie beside the checkout only")
-class TestFit:
-    @pytest.mark.parametrize(("gpu", "board"), [("H100", "H100-SXM"), ("B200", "B200")])
-    def test_the_shipped_shares_are_those_of_the_fit(self, gpu: str, board: str) -> None:
-        shipped = builtin_shares().by_name[board.casefold()]
-        families = fit.serving_families(fit.rows(DATA / fit.SERVING), gpu)
-        busy = [max(family, key=lambda point: point.rate).share for family in families]
-        exponent, ratios = fit.load_exponent(families, fit.IDLE_SHARE[gpu])
-        assert fit.spread(busy) == written(shipped.busy_share)
-        assert fit.spread(ratios) == written(shipped.load_spread)
-        assert exponent == pytest.approx(shipped.load_exponent)
-
-    def test_the_shipped_clock_curve_is_that_of_the_fit(self) -> None:
-        speeds, shares = fit.cap_sweep(DATA)
-        floor, exponent, ratios = fit.clock_curve(fit.clocks_of(speeds), shares)
-        clock = builtin_shares().clock
-        assert (floor, exponent) == pytest.approx((clock.floor_share, clock.exponent))
-        assert fit.spread(ratios) == written(clock.spread)
