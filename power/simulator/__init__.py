@@ -1,0 +1,36 @@
+"""A row of servers in simulated time.  The model and its assumptions: docs/power/simulator.md."""
+
+from power.simulator.budget import POLCA_PEAK_SHARE, provisioned_w, uncapped, worst_minute_s
+from power.simulator.outcome import ClockChange, Outcome, Requests
+from power.simulator.run import simulate
+from power.simulator.spec import (
+    BiasedTelemetry,
+    DriverReloaded,
+    Fault,
+    IgnoredActuation,
+    LateActuation,
+    MissingTelemetry,
+    PlannerKilled,
+    RowSpec,
+    StaleTelemetry,
+)
+
+__all__ = [
+    "POLCA_PEAK_SHARE",
+    "BiasedTelemetry",
+    "ClockChange",
+    "DriverReloaded",
+    "Fault",
+    "IgnoredActuation",
+    "LateActuation",
+    "MissingTelemetry",
+    "Outcome",
+    "PlannerKilled",
+    "Requests",
+    "RowSpec",
+    "StaleTelemetry",
+    "provisioned_w",
+    "simulate",
+    "uncapped",
+    "worst_minute_s",
+]

@@ -1,0 +1,49 @@
+"""Faults, written where the engine finds them."""
+
+from collections.abc import Sequence
+
+from power.simulator.layout import Board
+from power.simulator.spec import (
+    BiasedTelemetry,
+    DriverReloaded,
+    Fault,
+    IgnoredActuation,
+    LateActuation,
+    MissingTelemetry,
+    PlannerKilled,
+    StaleTelemetry,
+)
+
+_PREFIX = {
+    StaleTelemetry: "stale",
+    MissingTelemetry: "missing",
+    BiasedTelemetry: "meter",
+    IgnoredActuation: "ignored",
+    LateActuation: "late",
+}
+
+
+def install(board: Board, faults: Sequence[Fault]) -> None:
+    """One of each kind at most."""
+    row = board.row[0]
+    for fault in faults:
+        if isinstance(fault, PlannerKilled):
+            continue
+        if isinstance(fault, DriverReloaded):
+            row["reloaded_s"], row["reloaded_share"] = fault.at_s, fault.share
+            continue
+        prefix = _PREFIX[type(fault)]
+        row[f"{prefix}_from_s"], row[f"{prefix}_to_s"] = fault.from_s, fault.to_s
+        if isinstance(fault, MissingTelemetry | IgnoredActuation | LateActuation):
+            row[f"{prefix}_share"] = fault.share
+        if isinstance(fault, IgnoredActuation):
+            row["brake_ignored_share"] = fault.brake_share
+        if isinstance(fault, LateActuation):
+            row["late_s"] = fault.late_s
+        if isinstance(fault, BiasedTelemetry):
+            row["meter_factor"] = fault.factor
+
+
+def kill_times(faults: Sequence[Fault]) -> tuple[PlannerKilled, ...]:
+    """When the planner is dead."""
+    return tuple(fault for fault in faults if isinstance(fault, PlannerKilled))

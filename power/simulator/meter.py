@@ -1,0 +1,38 @@
+"""Time passes, and the meter's windows end."""
+
+from fleet.compiled import part
+from power.simulator.chance import strikes
+from power.simulator.layout import WINDOW_S, Board, Record
+
+
+@part
+def elapse(row: Record, until_s: float) -> None:
+    """Time passes at constant power."""
+    span_s = until_s - row.now_s
+    row.window_j += row.row_w * span_s
+    row.window_modelled_j += row.modelled_w * span_s
+    row.busy_server_s += row.busy * span_s
+    row.now_s = until_s
+
+
+@part
+def meter(board: Board) -> bool:
+    """A window ends.  Whether a fresh reading came."""
+    row, servers = board.row[0], board.servers
+    board.readings[row.ticks], board.modelled[row.ticks] = row.window_j / WINDOW_S, row.window_modelled_j / WINDOW_S
+    row.energy_j += row.window_j
+    row.window_j = row.window_modelled_j = 0.0
+    row.row_w = row.modelled_w = 0.0  # anew, so that sums of differences do not drift
+    for i in range(len(servers)):
+        row.row_w += servers[i].watts
+        row.modelled_w += servers[i].modelled_w
+    newest = row.ticks - row.delay_windows
+    row.ticks += 1
+    lost = row.stale_from_s <= row.now_s < row.stale_to_s
+    if newest < 0 or lost or strikes(row, row.missing_share, row.missing_from_s, row.missing_to_s):
+        return False
+    row.seen, row.seen_w = newest, board.readings[newest]
+    if row.meter_from_s <= row.now_s < row.meter_to_s:
+        row.seen_w *= row.meter_factor
+    row.ratio += row.smoothing * (row.seen_w / board.modelled[newest] - row.ratio)
+    return True

@@ -1,0 +1,117 @@
+"""What came of a run: readings, requests, clocks, and the few figures that sum them up."""
+
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from power.levers import Clocks, Priority
+from power.simulator.layout import WINDOW_S, Floats, Records
+
+Ints = npt.NDArray[np.int64]
+Bools = npt.NDArray[np.bool_]
+
+
+class ClockChange(NamedTuple):
+    """What was asked for, from a moment on."""
+
+    at_s: float
+    clocks: Clocks
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Requests:
+    """Every request, in the order of its pool and its arrival; times that never came are NaN."""
+
+    pool: Ints
+    priority: Ints
+    server: Ints
+    arrival_s: Floats
+    start_s: Floats
+    first_s: Floats  # its prompt was read
+    finish_s: Floats
+    held_since_s: Floats  # NaN: watts never held it
+
+    def __len__(self) -> int:
+        return len(self.arrival_s)
+
+    @property
+    def finished(self) -> Bools:
+        """Whether the last token was written before the run ended."""
+        return ~np.isnan(self.finish_s)
+
+    @property
+    def latency_s(self) -> Floats:
+        """From arrival to the last token."""
+        return self.finish_s - self.arrival_s
+
+    @property
+    def first_token_s(self) -> Floats:
+        """From arrival to the first token."""
+        return self.first_s - self.arrival_s
+
+    @property
+    def wait_s(self) -> Floats:
+        """From arrival until its prompt was begun, for whatever reason."""
+        return self.start_s - self.arrival_s
+
+    @property
+    def admission_wait_s(self) -> Floats:
+        """Of that, at the head of its queue with a server free and only watts missing."""
+        return np.where(np.isnan(self.held_since_s), 0.0, self.start_s - self.held_since_s)
+
+    def of(self, priority: Priority) -> Bools:
+        """Those of one priority."""
+        return np.equal(self.priority, int(priority))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Outcome:
+    """A row after its run."""
+
+    policy: str
+    budget_w: float
+    servers: int
+    duration_s: float
+    brakes: int
+    readings_w: Floats  # true mean of each window
+    modelled_w: Floats  # the same as believed, before the meter corrects it
+    energy_kwh: float
+    utilisation: float  # share of serving servers that read or write, over time
+    requests: Requests
+    iterations: Ints  # of each training job
+    clocks: tuple[ClockChange, ...]
+    braked_s: tuple[tuple[float, float], ...]  # orders to engage and to release
+    commands: int  # orders that took effect, server by server
+    ignored: int
+    ticks: int  # times that a decision was asked for
+    events: tuple[object, ...] = field(default=())  # of the guard
+
+    @property
+    def peak_w(self) -> float:
+        """The highest reading."""
+        return float(self.readings_w.max(initial=0.0))
+
+    @property
+    def peak_utilization(self) -> float:
+        """The highest reading over the budget."""
+        return self.peak_w / self.budget_w
+
+    @property
+    def seconds_over_budget(self) -> float:
+        """Windows whose mean lay above the budget."""
+        return WINDOW_S * float(np.count_nonzero(self.readings_w > self.budget_w))
+
+    def largest_rise(self, over_s: float) -> float:
+        """The largest rise of readings within a time, over the budget."""
+        windows = max(1, round(over_s / WINDOW_S))
+        padded = np.concatenate([np.full(windows, np.inf), self.readings_w])
+        lowest = np.lib.stride_tricks.sliding_window_view(padded, windows + 1).min(axis=1)
+        return float((self.readings_w - lowest).max() / self.budget_w)
+
+
+def requests_of(records: Records, *, pool: Ints, priority: Ints) -> Requests:
+    """The engine's records, column by column."""
+    names = ("server", "arrival_s", "start_s", "first_s", "finish_s", "held_since_s")
+    return Requests(pool=pool, priority=priority, **{name: records[name].copy() for name in names})

@@ -1,0 +1,125 @@
+"""Who takes the next request, when servers sleep, and which prompts wait for watts.
+
+A pool has one queue.  The router fills a server up to `together` requests before it uses an idle one; when none is idle
+it goes on to what memory holds.  With `together` 1 a server takes one request at a time.
+
+The rule of admission is that of `power.admission`.  Training counts as if all of it computed: it may at any moment.
+"""
+
+from math import isnan
+
+from fleet.compiled import part
+from power.admission import held_to, may_start
+from power.simulator.drawing import IDLE, PARKED, PROMPT, TOKEN, bring, count, prompt_w, settle
+from power.simulator.layout import NOBODY, WAKING, Board, Record
+
+_held_to = part(held_to)
+_may_start = part(may_start)
+
+
+@part
+def together_in(row: Record, priority: int) -> int:
+    """How many requests to put together."""
+    return int(row.high_together if priority else row.low_together)
+
+
+@part
+def choose(board: Board, pool: Record) -> int:
+    """The server that should take the next request of a pool; NOBODY where all are full or reading."""
+    wanted = together_in(board.row[0], pool.priority)
+    idle, fullest, emptiest, most, least = NOBODY, NOBODY, NOBODY, 0, 1 << 62
+    for i in range(pool.first, pool.first + pool.servers):
+        server = board.servers[i]
+        if server.phase == IDLE:
+            if idle == NOBODY:
+                idle = i
+                if wanted == 1:
+                    return idle
+        elif server.phase == TOKEN:
+            holds = min(wanted, board.kinds[server.kind, 0].most_together)
+            if most < server.together < holds:
+                fullest, most = i, server.together
+            if server.together < min(least, board.kinds[server.kind, 0].most_together):
+                emptiest, least = i, server.together
+    if fullest != NOBODY:
+        return fullest
+    return idle if idle != NOBODY or wanted == 1 else emptiest
+
+
+@part
+def admitted(board: Board, i: int, request: Record) -> bool:
+    """Whether there are watts for a prompt on a server."""
+    row, server = board.row[0], board.servers[i]
+    waited_s = 0.0 if isnan(request.held_since_s) else row.now_s - request.held_since_s
+    hold_w = _held_to(server.priority, waited_s, row.patience_s, row.low_hold_w, row.high_hold_w)
+    step_w = prompt_w(board.kinds[server.kind, 1], server.prompt_clock) - server.modelled_w
+    return bool(_may_start(row.ratio * (row.modelled_w + row.swing_w), row.ratio * step_w, hold_w))
+
+
+@part
+def start(board: Board, i: int, r: int) -> None:
+    """Read the prompt of a request on a server; who writes there pauses."""
+    server, request, now_s = board.servers[i], board.requests[r], board.row[0].now_s
+    kind, tokens = board.kinds[server.kind, 0], request.prompt_tokens
+    bring(server, now_s)
+    count(board, server, -1)
+    server.phase, server.reads = PROMPT, r
+    server.left_s = kind.prompt_s0 + kind.prompt_s1 * tokens + kind.prompt_s2 * tokens * tokens
+    count(board, server, 1)
+    request.start_s, request.server = now_s, i
+    settle(board, i)
+
+
+@part
+def dispatch(board: Board) -> None:
+    """Start what can start, pools of high priority first."""
+    for priority in (1, 0):
+        for p in range(len(board.pools)):
+            pool = board.pools[p]
+            while pool.priority == priority and pool.head < pool.arriving:
+                i, request = choose(board, pool), board.requests[pool.head]
+                if i == NOBODY:
+                    break
+                if not admitted(board, i, request):
+                    if isnan(request.held_since_s):
+                        request.held_since_s = board.row[0].now_s
+                    break
+                start(board, i, pool.head)
+                pool.head += 1
+
+
+@part
+def rest(board: Board, i: int, phase: int, left_s: float) -> None:
+    """A server that does nothing goes to sleep, or wakes, or is awake."""
+    server = board.servers[i]
+    bring(server, board.row[0].now_s)
+    count(board, server, -1)
+    server.phase, server.left_s = phase, left_s
+    count(board, server, 1)
+    settle(board, i)
+
+
+@part
+def park(board: Board) -> None:
+    """Send to sleep what may sleep, the last servers of a pool first; wake what may not, or is waited for."""
+    row = board.row[0]
+    for p in range(len(board.pools)):
+        pool = board.pools[p]
+        if row.parked_share == 0.0 and pool.asleep == 0:
+            continue
+        allowed = int(row.parked_share * pool.servers)
+        waiting = choose(board, pool) == NOBODY and pool.head < pool.arriving
+        wanted = pool.arriving - pool.head if waiting else 0
+        for i in range(pool.first, pool.first + pool.servers):
+            wanted -= board.servers[i].phase == WAKING
+        surplus = max(pool.asleep - allowed, wanted)
+        for i in range(pool.first, pool.first + pool.servers):
+            if surplus > 0 and board.servers[i].phase == PARKED:
+                rest(board, i, WAKING, board.kinds[board.servers[i].kind, 0].wake_s)
+                pool.asleep, surplus = pool.asleep - 1, surplus - 1
+        if pool.head < pool.arriving:
+            continue
+        for k in range(pool.servers - 1, -1, -1):
+            if pool.asleep < allowed and board.servers[pool.first + k].phase == IDLE:
+                rest(board, pool.first + k, PARKED, 0.0)
+                pool.asleep += 1

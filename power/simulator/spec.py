@@ -1,0 +1,100 @@
+"""The row that is simulated, and what may go wrong on it."""
+
+from typing import Annotated, Self
+
+from pydantic import Field, model_validator
+
+from fleet.documents import Frozen, RuleError
+from power.admission import LOW_PATIENCE_S
+from power.servers import BLOOM_A100, ServerModel
+
+Seconds = Annotated[float, Field(ge=0, le=1e9)]
+Share = Annotated[float, Field(ge=0, le=1)]
+FOREVER_S = 1e9
+
+
+class RowSpec(Frozen):
+    """A row of servers behind one breaker.  What pools and jobs it has comes with the work."""
+
+    budget_w: Annotated[float, Field(gt=0, le=1e9)]
+    model: ServerModel = BLOOM_A100
+    # By the name of a pool that has another kind of server.
+    pool_models: dict[str, ServerModel] = Field(default_factory=dict)
+    # What admission reckons with; None: the true one but for the servers' bias.
+    believed: ServerModel | None = None
+    bias: Share = 0.03  # standard deviation of a server's watts over its kind's
+    telemetry_delay_s: Seconds = 2.0  # after the end of a window; rounded up to whole windows (POLCA, Table 1)
+    brake_delay_s: Seconds = 5.0  # from the order until the brake bites or lets go
+    read_back_s: Seconds = 10.0  # how often servers say what holds on them
+    smoothing: Share = 0.1  # of the ratio of meter to model, per reading
+    patience_s: Seconds = LOW_PATIENCE_S  # a low request held longer than this may use what high ones may
+    budget_renewed_s: Annotated[float, Field(gt=0, le=1e6)] = 60.0  # the planner says the budget so often
+    budget_valid_s: Annotated[float, Field(gt=0, le=1e6)] = 180.0  # and each time for so long
+
+
+class During(Frozen):
+    """When a fault holds."""
+
+    from_s: Seconds = 0.0
+    to_s: Seconds = FOREVER_S
+
+    @model_validator(mode="after")
+    def _ends_after_it_begins(self) -> Self:
+        if self.to_s < self.from_s:
+            raise RuleError([(("to_s",), f"must be at least from_s ({self.from_s:g}), got {self.to_s:g}")])
+        return self
+
+
+class StaleTelemetry(During):
+    """No reading comes; the last one stays."""
+
+
+class MissingTelemetry(During):
+    """Each reading is lost with this probability."""
+
+    share: Share
+
+
+class BiasedTelemetry(During):
+    """The meter reads so many times the truth."""
+
+    factor: Annotated[float, Field(gt=0, le=10)]
+
+
+class IgnoredActuation(During):
+    """Each order for clocks is silently lost with this probability.
+
+    The brake is a line of its own and works, unless it is given a share too.
+    """
+
+    share: Share
+    brake_share: Share = 0.0
+
+
+class LateActuation(During):
+    """Each order for clocks takes this much longer with this probability."""
+
+    share: Share
+    late_s: Seconds
+
+
+class DriverReloaded(Frozen):
+    """Each server forgets what was set, with this probability, at the end of the first window from then on."""
+
+    at_s: Seconds
+    share: Share = 1.0
+
+
+class PlannerKilled(During):
+    """Nobody renews the budget."""
+
+
+Fault = (
+    StaleTelemetry
+    | MissingTelemetry
+    | BiasedTelemetry
+    | IgnoredActuation
+    | LateActuation
+    | DriverReloaded
+    | PlannerKilled
+)

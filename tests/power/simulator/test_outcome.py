@@ -1,0 +1,47 @@
+"""Figures that sum up a run, against their definitions."""
+
+import numpy as np
+import pytest
+
+from power.levers import Priority
+from power.policies import policy_named
+from power.simulator import POLCA_PEAK_SHARE, RowSpec, provisioned_w, simulate, uncapped
+from power.workload import generated_work
+from tests.power.simulator.rows import SMALL, work_of
+
+WORK = work_of([(at * 1.3, at % 2, 900, 60) for at in range(80)])
+SPEC = RowSpec(budget_w=4000.0, model=SMALL)
+
+
+@pytest.mark.parametrize("over_s", [2.0, 10.0, 40.0])
+def test_the_largest_rise_is_that_of_any_two_readings_so_far_apart(over_s: float) -> None:
+    outcome = uncapped(SPEC, WORK, seed=2)
+    readings, most = outcome.readings_w, round(over_s / 2)
+    rises = [readings[j] - readings[i] for i in range(len(readings)) for j in range(i, len(readings)) if j - i <= most]
+    assert outcome.largest_rise(over_s) * outcome.budget_w == pytest.approx(max(rises))
+
+
+def test_time_over_the_budget_counts_windows_above_it() -> None:
+    outcome = simulate(SPEC, WORK, policy=policy_named("none"), bare=True)
+    assert outcome.seconds_over_budget == 2.0 * sum(watts > SPEC.budget_w for watts in outcome.readings_w) > 0
+    assert outcome.peak_utilization == outcome.peak_w / SPEC.budget_w > 1
+
+
+def test_requests_stand_in_the_order_of_pool_and_arrival() -> None:
+    requests = uncapped(SPEC, WORK).requests
+    assert np.all(np.diff(requests.pool) >= 0)
+    assert all(np.all(np.diff(requests.arrival_s[requests.pool == pool]) >= 0) for pool in (0, 1))
+    assert requests.of(Priority.HIGH).tolist() == (requests.pool == 1).tolist()
+    finished = requests.finished
+    parts = requests.wait_s[finished] + (requests.first_s - requests.start_s)[finished]
+    assert requests.first_token_s[finished] == pytest.approx(parts)
+
+
+def test_a_row_of_the_published_mix_stands_where_its_notes_say() -> None:
+    """Shares of the budget as POLCA publishes them: 9 % in 2 s (arXiv 2308.12908); about 5.3 kW for a server."""
+    work = generated_work(servers=40, days=0.5, seed=0)
+    outcome = uncapped(RowSpec(budget_w=1.0), work)
+    budget_w = provisioned_w(outcome)
+    assert outcome.peak_w / budget_w == pytest.approx(POLCA_PEAK_SHARE)
+    assert budget_w / 40 == pytest.approx(5300, rel=0.05)
+    assert outcome.largest_rise(2.0) * outcome.budget_w / budget_w == pytest.approx(0.09, abs=0.03)
