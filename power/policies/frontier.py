@@ -1,0 +1,159 @@
+"""The rungs of the ladder: every way of setting the clocks of a row that saves the most watts for its loss.
+
+    minimise    sum over levers l of  loss_l(c_l)
+    subject to  sum over levers l of  saved_l(c_l) >= wanted watts,     one clock c_l of a grid for each lever
+
+is a multiple-choice knapsack.  A lever is a priority in a phase; `saved` and `loss` are sums over the kinds of server
+that are expected in it.  On the concave hull of each lever's points the best next step is the one that saves most per
+loss (Sinha and Zoltners, 1979), so sorting the hulls' steps gives, rung by rung, settings that no other setting beats:
+less loss at as many watts.  What lies between two rungs is one step of one lever, and the grid is fine.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from power.levers import FULL_CLOCK, Clocks, Phase, Priority
+from power.policies.loss import Slack, clock_loss
+from power.servers import ServerModel
+from power.workload.work import TrainingJob
+
+Floats = npt.NDArray[np.float64]
+
+CLOCK_STEP = 0.02  # two to three of the 15 MHz steps of an A100
+LOWEST_CLOCK = 0.3
+TRAINING_SLACK = 0.10  # POLCA reports 20 % of a training server's peak for 10 % of its speed (as quoted)
+
+
+class Point(NamedTuple):
+    """One clock of one lever, against full clock."""
+
+    clock: float
+    loss: float
+    saved_w: float
+
+
+class Step(NamedTuple):
+    """From one clock of a lever to the next on its hull."""
+
+    lever: str  # a field of Clocks
+    clock: float
+    loss: float  # more than before
+    saved_w: float  # more than before
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rung:
+    """One setting of the clocks on the frontier, with what it is expected to do."""
+
+    clocks: Clocks
+    loss: float
+    saved_w: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lever:
+    """Servers that share one clock."""
+
+    name: str  # a field of Clocks
+    loss: Callable[[float], float]  # at a clock, of all its servers together
+    saved_w: Callable[[float], float]
+
+
+SERVING = (
+    ("low_token", Priority.LOW, Phase.TOKEN),
+    ("high_token", Priority.HIGH, Phase.TOKEN),
+    ("low_prompt", Priority.LOW, Phase.PROMPT),
+    ("high_prompt", Priority.HIGH, Phase.PROMPT),
+)
+
+
+def clock_grid(lowest: float = LOWEST_CLOCK, step: float = CLOCK_STEP) -> tuple[float, ...]:
+    """From full clock down."""
+    steps = int(round((FULL_CLOCK - lowest) / step, 6))
+    return tuple(round(FULL_CLOCK - each * step, 6) for each in range(steps + 1))
+
+
+def levers_of(
+    kinds: Sequence[ServerModel], mix: Floats, *, slack: Slack, jobs: Sequence[TrainingJob] = ()
+) -> tuple[Lever, ...]:
+    """The levers of a row; `mix` is how many servers are expected in each [kind, priority, phase]."""
+    serving = [
+        _serving_lever(kinds, mix, name=name, priority=priority, phase=phase, slack=slack)
+        for name, priority, phase in SERVING
+    ]
+    return (*serving, *([_training_lever(jobs)] if jobs else []))
+
+
+def frontier(levers: Sequence[Lever], grid: Sequence[float]) -> tuple[Rung, ...]:
+    """From nothing saved to everything, each rung the least loss that saves its watts."""
+    steps = [step for lever in levers for step in _hull_steps(lever, grid)]
+    # Equal worth: the earlier lever first.  Within a lever worth falls, so its own order holds.
+    steps.sort(key=lambda step: -step.saved_w / step.loss if step.loss > 0 else -np.inf)
+    rungs = [Rung(clocks=Clocks(), loss=0.0, saved_w=0.0)]
+    for step in steps:
+        last = rungs[-1]
+        clocks = last.clocks._replace(**{step.lever: step.clock})
+        rungs.append(Rung(clocks=clocks, loss=last.loss + step.loss, saved_w=last.saved_w + step.saved_w))
+    return tuple(rungs)
+
+
+def training_w(job: TrainingJob, clock: float) -> float:
+    """The most that a server of a job draws: while all of them compute."""
+    return job.trough_w + (job.compute_w - job.trough_w) * float(clock**job.clock_exponent)
+
+
+def training_slowdown(job: TrainingJob, clock: float) -> float:
+    """Of its iterations; exchange does not follow the clock."""
+    return 1 + job.compute_share * (1 / clock - 1)
+
+
+def _serving_lever(
+    kinds: Sequence[ServerModel], mix: Floats, *, name: str, priority: Priority, phase: Phase, slack: Slack
+) -> Lever:
+    expected = [(model, float(count)) for model, count in zip(kinds, mix[:, priority, phase], strict=True)]
+
+    def loss(clock: float) -> float:
+        return sum(count * clock_loss(model, priority, phase, clock, slack) for model, count in expected)
+
+    def saved_w(clock: float) -> float:
+        return sum(count * (model.watts(phase) - model.watts(phase, clock)) for model, count in expected)
+
+    return Lever(name=name, loss=loss, saved_w=saved_w)
+
+
+def _training_lever(jobs: Sequence[TrainingJob]) -> Lever:
+    def loss(clock: float) -> float:
+        return sum(job.servers * (training_slowdown(job, clock) - 1) for job in jobs) / TRAINING_SLACK
+
+    def saved_w(clock: float) -> float:
+        return sum(job.servers * (job.compute_w - training_w(job, clock)) for job in jobs)
+
+    return Lever(name="training", loss=loss, saved_w=saved_w)
+
+
+def _hull_steps(lever: Lever, grid: Sequence[float]) -> Iterator[Step]:
+    points = (Point(clock, lever.loss(clock), lever.saved_w(clock)) for clock in grid)
+    for before, after in pairwise(_concave(points)):
+        yield Step(lever.name, after.clock, after.loss - before.loss, after.saved_w - before.saved_w)
+
+
+def _concave(points: Iterator[Point]) -> list[Point]:
+    """The upper hull of points in order of falling clock: loss and savings rise together."""
+    hull: list[Point] = []
+    for point in points:
+        if hull and point.saved_w <= hull[-1].saved_w:
+            continue  # slower for nothing
+        while len(hull) > 1 and not _bends_down(hull[-2], hull[-1], point):
+            hull.pop()
+        hull.append(point)
+    return hull
+
+
+def _bends_down(first: Point, middle: Point, last: Point) -> bool:
+    before = (middle.saved_w - first.saved_w) * (last.loss - middle.loss)
+    return before > (last.saved_w - middle.saved_w) * (middle.loss - first.loss)

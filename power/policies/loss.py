@@ -1,0 +1,49 @@
+"""What a lower clock costs: time, over the slack that its priority has.
+
+    loss(priority, phase, clock) = (slowdown(phase, clock) - 1) / slack(priority)       of one server in that phase
+
+A row loses the sum over its servers.  A priority that is slowed in every phase by exactly its slack loses one per
+server.  The frontier of `ladder` and the cap planning program minimise the same sum.
+"""
+
+from typing import Annotated, Protocol
+
+from pydantic import Field
+
+from fleet.documents import Frozen
+from power.levers import Phase, Priority
+
+SlackShare = Annotated[float, Field(gt=0, le=100)]
+
+
+class Slack(Frozen):
+    """How much longer a request of each priority may take, as a share of its time; POLCA's median limits."""
+
+    low: SlackShare = 0.05
+    high: SlackShare = 0.01
+
+    def of(self, priority: Priority) -> float:
+        """Of one priority."""
+        return self.high if priority is Priority.HIGH else self.low
+
+
+class Slowed(Protocol):
+    """What is known of a server's speed; `power.servers.ServerModel` is one."""
+
+    def prompt_slowdown(self, clock: float) -> float:
+        """Time over time at full clock."""
+
+    def token_slowdown(self, clock: float) -> float:
+        """Time over time at full clock."""
+
+
+def slowdown(model: Slowed, phase: Phase, clock: float) -> float:
+    """Time over time at full clock; nothing waits for a server that serves nothing."""
+    if phase is Phase.PROMPT:
+        return model.prompt_slowdown(clock)
+    return model.token_slowdown(clock) if phase is Phase.TOKEN else 1.0
+
+
+def clock_loss(model: Slowed, priority: Priority, phase: Phase, clock: float, slack: Slack) -> float:
+    """Of one server in a phase at a clock."""
+    return (slowdown(model, phase, clock) - 1) / slack.of(priority)

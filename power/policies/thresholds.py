@@ -1,0 +1,119 @@
+"""Policies that look at the meter alone: nothing, one threshold, and POLCA's two.
+
+POLCA (arXiv 2308.12908; numbers as quoted in public reading notes).  With p = row power / budget, at every reading:
+
+    p > T2 = 89 %            low priority to 1110 MHz; if still above when that has taken effect, high to 1305 MHz
+    p > T1 = 80 %            low priority to 1275 MHz, the base clock: stop boosting
+    p < T2 - 5 % = 84 %      undo what T2 did
+    p < T1 - 5 % = 75 %      undo what T1 did
+
+The power brake above 100 % belongs to the guard.  The policies with one threshold are POLCA's baselines; where their
+threshold lies and what the one for all does to high priority is not in the notes: T2, and its 1305 MHz for all.
+"""
+
+from dataclasses import dataclass
+from math import inf
+from typing import NamedTuple
+
+from power.levers import FULL_CLOCK, UNTOUCHED, Clocks, Setting
+from power.readings import Seen
+
+OUT_OF_BAND_S = 40.0
+A100_MHZ = 1410.0
+BASE_CLOCK = 1275 / A100_MHZ
+LOW_CLOCK = 1110 / A100_MHZ
+HIGH_CLOCK = 1305 / A100_MHZ
+T1, T2, UNDO_BAND = 0.80, 0.89, 0.05
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Untouched:
+    """Full clocks, whatever the meter says."""
+
+    name: str = "none"
+    command_delay_s: float = 0.0
+
+    def start(self) -> None:
+        """Nothing to remember."""
+
+    def decide(self, state: None, seen: Seen) -> tuple[None, Setting]:  # noqa: ARG002 - the interface
+        """Always the same."""
+        return None, UNTOUCHED
+
+    def calm_below_w(self, state: None, budget_w: float) -> float:  # noqa: ARG002 - the interface
+        """No reading counts."""
+        return inf
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OneThreshold:
+    """Above the threshold these clocks, below it by the undo band full ones.  The state says whether they are asked."""
+
+    name: str
+    clocks: Clocks
+    command_delay_s: float = OUT_OF_BAND_S
+    threshold: float = T2
+    undo_band: float = UNDO_BAND
+
+    def start(self) -> bool:
+        """Full clocks."""
+        return False
+
+    def decide(self, state: bool, seen: Seen) -> tuple[bool, Setting]:  # noqa: FBT001 - the interface
+        """Cap, hold or undo."""
+        capped = _held(seen, asked=state, threshold=self.threshold, undo_band=self.undo_band)
+        return capped, Setting(self.clocks) if capped else UNTOUCHED
+
+    def calm_below_w(self, state: bool, budget_w: float) -> float:  # noqa: FBT001 - the interface
+        """The threshold, while nothing is capped."""
+        return -inf if state else self.threshold * budget_w
+
+
+class Asked(NamedTuple):
+    """What POLCA has asked for."""
+
+    base: bool = False  # the action of T1
+    low_since_s: float = inf  # when that of T2 was asked; never: infinity
+    high: bool = False  # its second half
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Polca:
+    """Two thresholds, two priorities, hysteresis."""
+
+    name: str = "polca"
+    command_delay_s: float = OUT_OF_BAND_S
+    t1: float = T1
+    t2: float = T2
+    undo_band: float = UNDO_BAND
+    base_clock: float = BASE_CLOCK
+    low_clock: float = LOW_CLOCK
+    high_clock: float = HIGH_CLOCK
+
+    def start(self) -> Asked:
+        """Full clocks."""
+        return Asked()
+
+    def decide(self, state: Asked, seen: Seen) -> tuple[Asked, Setting]:
+        """One reading further."""
+        base = _held(seen, asked=state.base, threshold=self.t1, undo_band=self.undo_band)
+        low = _held(seen, asked=state.low_since_s < inf, threshold=self.t2, undo_band=self.undo_band)
+        since_s = min(state.low_since_s, seen.now_s) if low else inf
+        took_effect = low and seen.now_s >= since_s + self.command_delay_s
+        high = low and (state.high or (took_effect and seen.reading.row_w > self.t2 * seen.budget_w))
+        return Asked(base, since_s, high), Setting(self._clocks(base=base, low=low, high=high))
+
+    def calm_below_w(self, state: Asked, budget_w: float) -> float:
+        """T1, while nothing is capped."""
+        return -inf if state != Asked() else self.t1 * budget_w
+
+    def _clocks(self, *, base: bool, low: bool, high: bool) -> Clocks:
+        low_clock = self.low_clock if low else self.base_clock if base else FULL_CLOCK
+        high_clock = self.high_clock if high else FULL_CLOCK
+        return Clocks(low_token=low_clock, low_prompt=low_clock, high_token=high_clock, high_prompt=high_clock)
+
+
+def _held(seen: Seen, *, asked: bool, threshold: float, undo_band: float) -> bool:
+    """Whether an action holds after a reading: asked above its threshold, undone below it by the band."""
+    used_w, budget_w = seen.reading.row_w, seen.budget_w
+    return used_w > threshold * budget_w or (asked and used_w >= (threshold - undo_band) * budget_w)

@@ -1,0 +1,39 @@
+"""What a row looks like to a policy, for tests."""
+
+import numpy as np
+from hypothesis import strategies as st
+
+from power.levers import Phase, Priority
+from power.readings import Floats, Reading, Seen
+
+BUDGET_W = 200_000.0
+
+
+def seen(
+    *, used: float = 0.5, now_s: float = 100.0, counts: Floats | None = None, age_s: float = 0.0, kinds: int = 1
+) -> Seen:
+    """A reading of this share of the budget."""
+    known = np.zeros((kinds, len(Priority), len(Phase))) if counts is None else counts
+    return Seen(now_s, Reading(now_s - age_s, used * BUDGET_W), known, BUDGET_W)
+
+
+def busy(*, low: tuple[float, float] = (20, 4), high: tuple[float, float] = (22, 2), idle: float = 0) -> Floats:
+    """Servers that write and that read, of each priority."""
+    counts = np.zeros((1, len(Priority), len(Phase)))
+    for priority, (writes, reads) in ((Priority.LOW, low), (Priority.HIGH, high)):
+        counts[0, priority, Phase.TOKEN], counts[0, priority, Phase.PROMPT] = writes, reads
+        counts[0, priority, Phase.IDLE] = idle
+    return counts
+
+
+servers = st.integers(min_value=0, max_value=40)
+shares = st.floats(min_value=0, max_value=1.5)
+
+
+@st.composite
+def any_counts(draw: st.DrawFn, *, kinds: int = 1) -> Floats:
+    """Servers in any phase."""
+    size = kinds * len(Priority) * len(Phase)
+    return np.array(draw(st.lists(servers, min_size=size, max_size=size)), dtype=float).reshape(
+        kinds, len(Priority), len(Phase)
+    )

@@ -1,0 +1,47 @@
+"""Policies on a simulated row, for some hours around the peak of a fortnight."""
+
+import pytest
+
+from power.impact import latency_impact
+from power.levers import Priority
+from power.policies import policy_named
+from power.simulator import Outcome, RowSpec, simulate
+from power.workload import generated_work
+
+DAYS, SEED = 0.1, 3
+FREE_W = 1e9
+
+
+def ran(policy: str, *, servers: int, budget_w: float) -> Outcome:
+    work = generated_work(servers=servers, days=DAYS, seed=SEED)
+    return simulate(RowSpec(budget_w=budget_w), work, policy=policy_named(policy), seed=SEED, bare=True)
+
+
+@pytest.fixture(scope="module")
+def budget_w() -> float:
+    """What 40 servers use 79 % of."""
+    return ran("none", servers=40, budget_w=FREE_W).peak_w / 0.79
+
+
+def test_the_ladder_holds_a_row_of_60_percent_more_servers_that_polca_does_not(budget_w: float) -> None:
+    free = ran("none", servers=64, budget_w=FREE_W)
+    polca = ran("polca", servers=64, budget_w=budget_w)
+    ladder = ran("ladder", servers=64, budget_w=budget_w)
+    assert free.peak_w > 1.15 * budget_w
+    assert polca.brakes > 0
+    assert ladder.brakes == 0
+    assert ladder.seconds_over_budget == 0
+    high = latency_impact(
+        uncapped_s=free.requests.latency_s,
+        capped_s=ladder.requests.latency_s,
+        chosen=free.requests.of(Priority.HIGH),
+    )
+    assert high.p99 < 0.05
+
+
+def test_held_prompts_are_rather_low_ones_and_none_waits_for_ever(budget_w: float) -> None:
+    row = ran("ladder", servers=64, budget_w=budget_w)
+    waited_s = row.requests.admission_wait_s
+    low, high = (waited_s[row.requests.of(priority)] for priority in (Priority.LOW, Priority.HIGH))
+    assert (low > 0).mean() > (high > 0).mean()
+    assert row.requests.finished.mean() > 0.98
