@@ -1,0 +1,42 @@
+"""What commands share that listen on a socket of their own."""
+
+import socket
+from enum import StrEnum
+from typing import Annotated
+
+import typer
+
+from api.cli.failures import EXIT_BAD_INPUT, CommandError
+
+
+class LogLevel(StrEnum):
+    """From which severity on something is logged."""
+
+    DEBUG = "DEBUG"
+    INFO = "INFO"
+    WARNING = "WARNING"
+    ERROR = "ERROR"
+
+
+HostOption = Annotated[str, typer.Option(metavar="HOST", help="Address to listen on.")]
+LogLevelOption = Annotated[
+    LogLevel, typer.Option(envvar="FLEETWRIGHT_LOG_LEVEL", case_sensitive=False, help="Least severity logged.")
+]
+
+
+def listen(host: str, port: int) -> socket.socket:
+    """A socket that is bound, or the reason why it is not."""
+    listener: socket.socket | None = None
+    try:
+        family, kind, protocol, _name, address = socket.getaddrinfo(
+            host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )[0]
+        listener = socket.socket(family, kind, protocol)
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind(address)
+    except OSError as error:
+        if listener is not None:
+            listener.close()
+        message = f"cannot listen on {host} port {port}: {error.strerror}"
+        raise CommandError(message, exit_code=EXIT_BAD_INPUT) from error
+    return listener

@@ -1,0 +1,43 @@
+"""The guard: the safety loop of one row as a pure state machine.  docs/power/guard.md draws it.
+
+guard = Guard(policy=policy, row=row, settings=settings)
+state = guard.start()
+state, orders = guard.step(state, telemetry)   # every period
+"""
+
+from power.guard.breaker import TripCurve
+from power.guard.budgets import BudgetError, BudgetOrder, Entry, Timetable, accept
+from power.guard.guard import Guard
+from power.guard.lease import Lease, NodeClocks, NotTheGuardError
+from power.guard.row import Duty, Row
+from power.guard.settings import POLCA_CAUTIOUS, GuardSettings
+from power.guard.states import Cause, Event, GuardState, Kind, Mode, Told
+from power.guard.telemetry import NOT_CALM, Calm, Orders, Servers, Telemetry
+
+__all__ = [
+    "NOT_CALM",
+    "POLCA_CAUTIOUS",
+    "BudgetError",
+    "BudgetOrder",
+    "Calm",
+    "Cause",
+    "Duty",
+    "Entry",
+    "Event",
+    "Guard",
+    "GuardSettings",
+    "GuardState",
+    "Kind",
+    "Lease",
+    "Mode",
+    "NodeClocks",
+    "NotTheGuardError",
+    "Orders",
+    "Row",
+    "Servers",
+    "Telemetry",
+    "Timetable",
+    "Told",
+    "TripCurve",
+    "accept",
+]

@@ -1,0 +1,44 @@
+"""When a breaker opens: an inverse-time curve as a thermal replica, the form of IEC 60255-149.
+
+    d(heat)/dt = (r^2 - heat) / tau        r: power over rating; heat: squared, so 1 = at rest at the rating
+    opens when heat reaches k^2
+    at a constant r, from heat h:  t = tau * ln((r^2 - h) / (r^2 - k^2)) for r > k, else never
+
+Voltage is taken as constant, so that watts stand for amperes.  k = 1.05 is what IEC 60947-2 has a breaker carry without
+opening.  That standard wants it open within 2 h at 1.30, UL 489 within 1 to 2 h at 1.35: both name the latest moment,
+and only a maker's own curve names the earliest.  tau = 300 s is therefore strict on purpose: a breaker that was at its
+rating opens after 48 s at 1.30.  Whoever has the lower edge of the maker's band puts that in.
+"""
+
+from math import exp, inf, log
+from typing import Annotated
+
+from pydantic import Field
+
+from fleet.documents import Frozen
+
+
+class TripCurve(Frozen):
+    """One breaker, relative to its rating."""
+
+    holds: Annotated[float, Field(ge=1, le=2)] = 1.05  # k: carried without end
+    time_constant_s: Annotated[float, Field(gt=0, le=36_000)] = 300.0  # tau
+    at_once: Annotated[float, Field(gt=1, le=50)] = 5.0  # the magnetic part opens here
+
+    def seconds_to_trip(self, ratio: float, *, heat: float = 1.0) -> float:
+        """How long a constant overload is carried, from the heat of what came before."""
+        limit = self.holds * self.holds
+        if ratio >= self.at_once or heat >= limit:
+            return 0.0
+        if ratio <= self.holds:
+            return inf
+        return self.time_constant_s * log((ratio * ratio - heat) / (ratio * ratio - limit))
+
+    def heat_after(self, heat: float, ratio: float, duration_s: float) -> float:
+        """The heat after so long at a constant ratio; exact, however long the step."""
+        final = ratio * ratio
+        return final + (heat - final) * exp(-duration_s / self.time_constant_s)
+
+    def opened(self, heat: float, ratio: float) -> bool:
+        """Whether it is open at this heat and load."""
+        return heat >= self.holds * self.holds or ratio >= self.at_once

@@ -1,0 +1,113 @@
+"""What a planner says a row may draw, accepted or refused as a whole: a bad word leaves the old one in force.
+
+A word is a timetable: from when which limit holds, and until when all of it is to be believed.  The day's phases are
+entries of it.  A lower limit is known before it holds, so that the policy has brought the row down when it does; one
+that comes without notice holds for the policy at once, and for the brake only after the time that the policy needs.
+"""
+
+from collections.abc import Iterator
+from itertools import pairwise
+from math import inf
+from typing import Annotated, NamedTuple, Self
+
+from pydantic import Field, model_validator
+
+from fleet.documents import Flaw, Frozen, RuleError
+from power.guard.settings import GuardSettings
+from power.readings import Budget
+
+LONGEST_S = 7 * 86_400.0  # a week of hours is a plan; longer is a planner that nobody would miss
+MOST_ENTRIES = 1000
+
+Age = Annotated[float, Field(ge=0, le=LONGEST_S)]
+
+
+class BudgetError(RuleError):
+    """A budget that must not come into force; the old one stays."""
+
+
+class Entry(Frozen):
+    """A limit and when it begins, from the moment at which the word was given."""
+
+    after_s: Age = 0.0
+    limit_w: float
+
+
+class BudgetOrder(Frozen):
+    """A planner's word for one row.  Times are relative: no two clocks need agree."""
+
+    domain: Annotated[str, Field(min_length=1, max_length=200)]
+    limits: Annotated[tuple[Entry, ...], Field(min_length=1, max_length=MOST_ENTRIES)]
+    valid_s: float
+    at_once: bool = False  # a feed was lost: a lower limit holds for the brake from this moment
+
+    @model_validator(mode="after")
+    def _in_order(self) -> Self:
+        if self.limits[0].after_s > 0:
+            raise RuleError([(("limits", 0, "after_s"), f"must be 0, got {self.limits[0].after_s:g}")])
+        for at, (before, after) in enumerate(pairwise(self.limits), start=1):
+            if after.after_s <= before.after_s:
+                message = f"must be above the one before ({before.after_s:g}), got {after.after_s:g}"
+                raise RuleError([(("limits", at, "after_s"), message)])
+        return self
+
+
+class Timetable(NamedTuple):
+    """An accepted word.  A value; `accept` makes the next."""
+
+    starts_s: tuple[float, ...]
+    limits_w: tuple[float, ...]
+    expires_at_s: float
+    grace_until_s: float = -inf  # until then the brake still goes by what held before
+    grace_w: float = 0.0
+
+    def at(self, now_s: float) -> Budget:
+        """The limit for the brake."""
+        limit_w = self._limit_at(now_s)
+        return Budget(max(limit_w, self.grace_w) if now_s < self.grace_until_s else limit_w, self.expires_at_s)
+
+    def coming_w(self, now_s: float, *, lead_s: float) -> float:
+        """The lowest limit between now and so long from now: what the policy has to reach."""
+        within = (limit for start, limit in self._entries() if now_s < start <= now_s + lead_s)
+        return min(within, default=self._limit_at(now_s)) if now_s >= self.starts_s[0] else inf
+
+    def _limit_at(self, now_s: float) -> float:
+        held = [limit for start, limit in self._entries() if start <= now_s]
+        return held[-1] if held else self.limits_w[0]
+
+    def _entries(self) -> Iterator[tuple[float, float]]:
+        return zip(self.starts_s, self.limits_w, strict=True)
+
+
+def accept(
+    order: BudgetOrder, *, before: Timetable | None, domain: str, settings: GuardSettings, now_s: float
+) -> Timetable:
+    """The timetable from now on, or BudgetError with every defect."""
+    flaws = list(_flaws(order, domain=domain, settings=settings))
+    if flaws:
+        raise BudgetError(flaws)
+    fresh = Timetable(
+        starts_s=tuple(now_s + entry.after_s for entry in order.limits),
+        limits_w=tuple(entry.limit_w for entry in order.limits),
+        expires_at_s=now_s + order.valid_s,
+    )
+    if before is None or before.expires_at_s <= now_s:
+        return fresh
+    held_w = before.at(now_s).limit_w
+    if order.at_once or held_w <= fresh.limits_w[0]:
+        return fresh
+    # Repeating a cut, or cutting further, does not put the brake off.
+    until_s = before.grace_until_s if now_s < before.grace_until_s else now_s + settings.lead_s
+    return fresh._replace(grace_until_s=until_s, grace_w=held_w)
+
+
+def _flaws(order: BudgetOrder, *, domain: str, settings: GuardSettings) -> Iterator[Flaw]:
+    if order.domain != domain:
+        yield ("domain",), f"unknown domain {order.domain!r}; this guard's is {domain!r}"
+    for at, entry in enumerate(order.limits):
+        if not 0 < entry.limit_w <= settings.rating_w:
+            message = f"must be above 0 and at most the rating ({settings.rating_w:g} W), got {entry.limit_w:g}"
+            yield ("limits", at, "limit_w"), message
+    if not 0 < order.valid_s <= LONGEST_S:
+        past = " (it would have expired already)" if order.valid_s <= 0 else ""
+        yield ("valid_s",), f"must be above 0 and at most {LONGEST_S:g} s, got {order.valid_s:g}{past}"

@@ -1,0 +1,216 @@
+"""The guard's step: telemetry in, orders out.  docs/power/guard.md draws the states and every way between them.
+
+The guard wraps a policy.  It decides whose setting holds: the policy's, the cautious or the blind level, or the brake.
+"""
+
+from functools import lru_cache
+from math import inf
+from typing import Generic, TypeVar
+
+import numpy as np
+
+from power.guard.confirming import Confirming, Finding, events_of, nothing_told
+from power.guard.row import Row
+from power.guard.settings import GuardSettings
+from power.guard.states import Cause, Event, GuardState, Kind, Mode
+from power.guard.telemetry import BRAKE, NOBODY, NOT_CALM, Calm, Ints, Orders, Telemetry
+from power.guard.transitions import last_seen_s, next_mode
+from power.guard.watching import Sight, blind_allowance_s, look
+from power.levers import UNTOUCHED, Clocks, Setting
+from power.policies.interface import Policy
+from power.readings import Seen
+
+StateT = TypeVar("StateT")
+
+SEEING = frozenset((Mode.NORMAL, Mode.CAUTIOUS))  # the policy decides
+LEVEL_STEPS = 200  # of the rating: limits are rounded down to one before a level is sought, so that few are told
+
+
+class Guard(Generic[StateT]):
+    """The safety loop of one row.  It keeps nothing: what it remembers is the state that it is given."""
+
+    def __init__(self, *, policy: Policy[StateT], row: Row, settings: GuardSettings) -> None:
+        self.policy = policy
+        self.row = row
+        self.settings = settings
+        self._confirming = Confirming(row=row, settings=settings, command_delay_s=policy.command_delay_s)
+        self._level_within = lru_cache(maxsize=64)(self._sought_level)
+
+    def start(self) -> GuardState[StateT]:
+        """Before anything was seen; nobody has been told anything."""
+        return GuardState(
+            mode=Mode.NORMAL,
+            since_s=-inf,
+            cause=None,
+            policy=self.policy.start(),
+            wanted=UNTOUCHED,
+            setting=UNTOUCHED,
+            limit_w=self.settings.standing_limit_w,
+            had_budget=False,
+            told=nothing_told(len(self.row)),
+            met=False,
+            started_s=inf,
+            engaged_s=-inf,
+            released_s=-inf,
+            read_s=-inf,
+            good_readings=0,
+            brakes=0,
+        )
+
+    def step(self, state: GuardState[StateT], telemetry: Telemetry) -> tuple[GuardState[StateT], Orders]:
+        """One look, one decision.  Call it every period, and at once when a reading comes in."""
+        sight = look(telemetry, self.settings, last_limit_w=state.limit_w)
+        first = state.started_s == inf
+        if first or state.limit_w != sight.limit_w or state.had_budget is not (state.had_budget or sight.planned):
+            state = state._replace(
+                limit_w=sight.limit_w,
+                had_budget=state.had_budget or sight.planned,
+                started_s=min(state.started_s, sight.now_s),
+            )
+        finding, events = (None, ()) if first else self._checked(state, telemetry)
+        if finding is not None:
+            state = state._replace(told=finding.told)
+        state, changes = self._changed(state, telemetry, sight)
+        if state.mode in SEEING:
+            state = self._decided(state, telemetry, sight)
+        return self._ordered(state, sight, finding, (*events, *changes), first=first)
+
+    def calm(self, state: GuardState[StateT], telemetry: Telemetry) -> Calm:
+        """For how long, and below which readings, stepping on from here would change nothing.
+
+        Holds while readings are fresh, and read-backs, the budget and what is coming stay as in this telemetry.
+        """
+        budget = telemetry.budget
+        if state.mode is not Mode.NORMAL or budget is None or (state.told.open and telemetry.servers is not None):
+            return NOT_CALM
+        sight = look(telemetry, self.settings, last_limit_w=state.limit_w)
+        if not sight.planned:
+            return NOT_CALM
+        lead_at_s = budget.expires_at_s - self.settings.lead_s
+        calm_w = self.policy.calm_below_w(state.policy, self._policy_budget_w(state, sight))
+        return Calm(min(calm_w, sight.limit_w), lead_at_s if sight.now_s < lead_at_s else budget.expires_at_s)
+
+    def _checked(self, state: GuardState[StateT], telemetry: Telemetry) -> tuple[Finding | None, tuple[Event, ...]]:
+        if telemetry.servers is None:
+            return None, ()
+        finding = self._confirming.check(state.told, telemetry.servers, now_s=telemetry.now_s)
+        return finding, () if finding is None else events_of(finding, mode=state.mode, now_s=telemetry.now_s)
+
+    def _changed(
+        self, state: GuardState[StateT], telemetry: Telemetry, sight: Sight
+    ) -> tuple[GuardState[StateT], tuple[Event, ...]]:
+        """The mode after this look."""
+        if not state.met and telemetry.servers is not None:
+            state = state._replace(met=True)
+            if state.mode is not Mode.BRAKED and (telemetry.servers.held[BRAKE] > 0).any():
+                return self._entered(state, Mode.BRAKED, Cause.FOUND_BRAKED, sight)
+        state = _counted(state, sight)
+        change = next_mode(
+            state, sight, self.settings, blind_most_s=lambda: self._blind_most_s(state, telemetry, sight)
+        )
+        return (state, ()) if change is None else self._entered(state, *change, sight)
+
+    def _blind_most_s(self, state: GuardState[StateT], telemetry: Telemetry, sight: Sight) -> float:
+        """How long the row may stay unseen with the highest clocks that may now hold on its servers."""
+        held = state.told.expected.copy()
+        held[:BRAKE] = self.row.clocks_of(state.wanted.clocks.slower(self._blind_level(state, sight)))
+        held[BRAKE] = 0.0
+        if telemetry.servers is not None:
+            shown = telemetry.servers.held[:BRAKE]
+            held[:BRAKE] = np.where(np.isnan(shown), 1.0, np.maximum(held[:BRAKE], shown))
+        held[:BRAKE, state.told.silent] = 1.0
+        return blind_allowance_s(float(self.row.worst_each_w(held).sum()), sight.limit_w, self.settings)
+
+    def _entered(
+        self, state: GuardState[StateT], mode: Mode, cause: Cause, sight: Sight
+    ) -> tuple[GuardState[StateT], tuple[Event, ...]]:
+        now_s = sight.now_s
+        if mode is Mode.BRAKED:
+            state = state._replace(engaged_s=now_s, brakes=state.brakes + (cause is not Cause.FOUND_BRAKED))
+        elif state.mode is Mode.BRAKED:
+            state = state._replace(released_s=now_s)
+        if mode is Mode.BLIND:
+            state = state._replace(good_readings=0, read_s=last_seen_s(state, sight, self.settings))
+        return state._replace(mode=mode, cause=cause, since_s=now_s), (Event(Kind.MODE, now_s, mode, cause),)
+
+    def _decided(self, state: GuardState[StateT], telemetry: Telemetry, sight: Sight) -> GuardState[StateT]:
+        if sight.reading is None:
+            return state
+        budget_w = self._policy_budget_w(state, sight)
+        seen = Seen(now_s=sight.now_s, reading=sight.reading, counts=telemetry.counts, budget_w=budget_w)
+        policy, wanted = self.policy.decide(state.policy, seen)
+        if policy is state.policy and wanted is state.wanted:
+            return state
+        return state._replace(policy=policy, wanted=wanted)
+
+    @staticmethod
+    def _policy_budget_w(state: GuardState[StateT], sight: Sight) -> float:
+        """What is kept back for deaf servers, others have to make up for."""
+        return max(0.0, sight.policy_limit_w - state.told.reserve_w)
+
+    def _setting(self, state: GuardState[StateT], sight: Sight) -> Setting:
+        """Whose word holds."""
+        wanted = state.wanted
+        if state.mode is Mode.NORMAL:
+            return wanted
+        if state.mode is Mode.CAUTIOUS:
+            return wanted._replace(clocks=wanted.clocks.slower(self.settings.cautious_clocks))
+        return Setting(
+            clocks=wanted.clocks.slower(self._blind_level(state, sight)),
+            low_hold_w=min(wanted.low_hold_w, self.settings.blind_low_hold * sight.limit_w),
+            high_hold_w=min(wanted.high_hold_w, self.settings.blind_high_hold * sight.limit_w),
+            routing=wanted.routing,
+        )
+
+    def _blind_level(self, state: GuardState[StateT], sight: Sight) -> Clocks:
+        """The mildest level that fits without any hope, and never milder than the cautious one."""
+        limit_w = max(0.0, sight.limit_w - state.told.reserve_w)
+        step_w = self.settings.rating_w / LEVEL_STEPS
+        return self._level_within(step_w * (limit_w // step_w))
+
+    def _sought_level(self, limit_w: float) -> Clocks:
+        level = self.row.level_within(limit_w, lowest=self.settings.lowest_clock)
+        return level.slower(self.settings.cautious_clocks)
+
+    def _ordered(
+        self,
+        state: GuardState[StateT],
+        sight: Sight,
+        finding: Finding | None,
+        events: tuple[Event, ...],
+        *,
+        first: bool,
+    ) -> tuple[GuardState[StateT], Orders]:
+        """The orders that bring servers from what they were told to what now holds."""
+        setting, told, now_s = self._setting(state, sight), state.told, sight.now_s
+        braked = state.mode is Mode.BRAKED
+        if finding is None:
+            tell = switch = NOBODY
+        else:
+            tell, switch = finding.late_clocks, finding.late_brake
+        if first or setting.clocks != state.setting.clocks:
+            told, changed = self._confirming.told_clocks(told, self.row.clocks_of(setting.clocks), now_s=now_s)
+            tell = _both(tell, changed)
+        if told.braked is not braked:
+            told, switch = self._confirming.told_brake(told, on=braked, now_s=now_s), self.row.all
+        if setting is not state.setting or told is not state.told:
+            state = state._replace(setting=setting, told=told)
+        brake, release = (switch, NOBODY) if braked else (NOBODY, switch)
+        return state, Orders(state.mode, setting, tell, brake, release, events)
+
+
+def _counted(state: GuardState[StateT], sight: Sight) -> GuardState[StateT]:
+    """Fresh readings in a row while blind."""
+    if state.mode is not Mode.BLIND:
+        return state
+    reading = sight.reading
+    good = state.good_readings if sight.fresh else 0
+    if reading is None or reading.at_s <= state.read_s:
+        return state if good == state.good_readings else state._replace(good_readings=good)
+    return state._replace(read_s=reading.at_s, good_readings=good + sight.fresh)
+
+
+def _both(some: Ints, others: Ints) -> Ints:
+    if not some.size or not others.size:
+        return others if others.size else some
+    return np.union1d(some, others)

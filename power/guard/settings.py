@@ -1,0 +1,76 @@
+"""The numbers of a guard, each with its reason."""
+
+from typing import Annotated, Self
+
+from pydantic import Field, model_validator
+
+from fleet.documents import Flaw, Frozen, RuleError
+from power.guard.breaker import TripCurve
+from power.levers import Clocks
+
+Watts = Annotated[float, Field(gt=0, le=1e9)]
+Seconds = Annotated[float, Field(ge=0, le=3600)]
+Share = Annotated[float, Field(gt=0, le=1)]
+Clock = Annotated[float, Field(gt=0, le=1)]
+
+# POLCA's second threshold (arXiv 2308.12908): 1110 and 1305 of 1410 MHz.
+POLCA_CAUTIOUS = Clocks(1110 / 1410, 1305 / 1410, 1110 / 1410, 1305 / 1410, 1110 / 1410)
+
+
+class GuardSettings(Frozen):
+    """Of one row."""
+
+    rating_w: Watts  # what the row's feed carries for ever
+    standing_w: Watts | None = None  # the budget while no planner's is believed; None: the rating
+    period_s: Annotated[float, Field(gt=0, le=60)] = 2.0
+    telemetry_delay_s: Seconds = 2.0  # declared: from the end of a reading's window to its arrival
+    stale_periods: Annotated[float, Field(ge=1, le=100)] = (
+        2.0  # a reading older than that, beyond its delay, is no sight
+    )
+    return_readings: Annotated[int, Field(ge=1, le=100)] = 2  # in a row, before sight is trusted again
+
+    brake_s: Seconds = 5.0  # declared: from the order to its effect (POLCA)
+    brake_hold_s: Seconds = 10.0
+    release_share: Share = 0.93  # of the budget: a reading taken under the brake must be below
+    release_hold_s: Seconds = 10.0  # at the blind level before the policy is back; 0: at once, as POLCA does
+
+    margin_s: Seconds = 4.0  # beyond a declared delay, before an order counts as ignored: two periods
+    most_tries: Annotated[int, Field(ge=1, le=20)] = 2  # told again so often before a server counts as deaf
+    longest_wait_s: Annotated[float, Field(gt=0, le=3600)] = 60.0  # between two orders to a deaf server
+    silent_after_s: Annotated[float, Field(gt=0, le=3600)] = 10.0  # an agent not heard for so long
+    clock_tolerance: Annotated[float, Field(ge=0, le=0.1)] = 0.011  # devices round to their steps: 15 of 1410 MHz
+    most_reserved: Share = 0.05  # of the budget: with more kept back for deaf servers, the row goes cautious
+
+    lead_s: Seconds = 60.0  # so long before a lower limit comes into force, the policy is given it
+    cautious: Annotated[tuple[Clock, ...], Field(min_length=5, max_length=5)] = POLCA_CAUTIOUS
+    lowest_clock: Clock = 0.4  # of the blind level; below, memory-bound work waits for arithmetic too
+    blind_low_hold: Share = 0.90  # of the budget, on the uncorrected model of the row
+    blind_high_hold: Share = 0.95
+    trip: TripCurve = TripCurve()
+    trip_share: Share = 0.75  # of the time that the breaker's curve leaves, until the brake has to have worked
+
+    @property
+    def cautious_clocks(self) -> Clocks:
+        """Never milder than this while planner or actuation is not trusted."""
+        return Clocks(*self.cautious)
+
+    @property
+    def standing_limit_w(self) -> float:
+        """The budget without a planner."""
+        return self.rating_w if self.standing_w is None else self.standing_w
+
+    @property
+    def stale_after_s(self) -> float:
+        """The age at which a reading is no longer believed to tell the present."""
+        return self.telemetry_delay_s + self.stale_periods * self.period_s
+
+    @model_validator(mode="after")
+    def _agree(self) -> Self:
+        flaws: list[Flaw] = []
+        if self.standing_limit_w > self.rating_w:
+            flaws.append((("standing_w",), f"must be at most rating_w ({self.rating_w:g}), got {self.standing_w:g}"))
+        if self.blind_low_hold > self.blind_high_hold:
+            message = f"must be at most blind_high_hold ({self.blind_high_hold:g}), got {self.blind_low_hold:g}"
+            flaws.append((("blind_low_hold",), message))
+        RuleError.raise_for(flaws)
+        return self

@@ -1,0 +1,95 @@
+"""The states of the guard, why it changes them, and what it tells about that.
+
+NORMAL      the policy's setting holds
+CAUTIOUS    eyes open, but planner or actuation cannot be trusted: never milder than the cautious clocks
+BLIND       no believable reading: never milder than the level at which the worst case fits under the budget
+BRAKED      every server at its brake clock
+RELEASING   brake off, at the blind level until the row has shown that it holds
+"""
+
+from enum import StrEnum
+from typing import Generic, NamedTuple, TypeVar
+
+from power.guard.telemetry import Bools, Floats, Ints
+from power.levers import Setting
+
+StateT = TypeVar("StateT")
+
+
+class Mode(StrEnum):
+    """Which setting holds."""
+
+    NORMAL = "normal"
+    CAUTIOUS = "cautious"
+    BLIND = "blind"
+    BRAKED = "braked"
+    RELEASING = "releasing"
+
+
+class Cause(StrEnum):
+    """Why a mode was entered.  The first three of these brake."""
+
+    OVER_BUDGET = "over-budget"  # a reading above the budget
+    BLIND_TOO_LONG = "blind-too-long"  # the worst case does not fit, and the breaker's curve leaves no more time
+    FOUND_BRAKED = "found-braked"  # a guard that was started anew met servers under the brake
+    STALE_TELEMETRY = "stale-telemetry"
+    NO_TELEMETRY = "no-telemetry"
+    BUDGET_EXPIRED = "budget-expired"  # the planner is dead, late or cut off
+    NO_BUDGET = "no-budget"
+    ACTUATION_IGNORED = "actuation-ignored"
+    BRAKE_RELEASED = "brake-released"
+    RECOVERED = "recovered"
+
+
+class Kind(StrEnum):
+    """What an event tells."""
+
+    MODE = "mode"
+    TOLD_AGAIN = "told-again"  # what servers enforce is not what they were told
+    DRIVER_RELOADED = "driver-reloaded"  # caps forgotten
+    DEAF = "deaf"  # told several times in vain, or silent
+    HEARD = "heard"  # deaf no more
+
+
+class Event(NamedTuple):
+    """Something to count, log and keep."""
+
+    kind: Kind
+    at_s: float
+    mode: Mode
+    cause: Cause | None = None
+    servers: tuple[int, ...] = ()
+
+
+class Told(NamedTuple):
+    """What every server was told, and how that went.  Arrays are never written to; a change makes new ones."""
+
+    expected: Floats  # [4, servers], as `Servers.held`
+    due_s: Floats  # when the last order must show; minus infinity: it has shown
+    tries: Ints  # orders in a row that did not show
+    deaf: Bools
+    silent: Bools
+    braked: bool
+    open: bool  # whether any order has yet to show, or any server is deaf
+    reserve_w: float  # what deaf servers may draw above what they were told
+
+
+class GuardState(NamedTuple, Generic[StateT]):
+    """All that the guard remembers.  A value: a step returns another."""
+
+    mode: Mode
+    since_s: float
+    cause: Cause | None
+    policy: StateT
+    wanted: Setting  # the policy's last word
+    setting: Setting  # in force
+    limit_w: float  # the last believed budget, never above the standing one once it is believed no more
+    had_budget: bool  # whether a planner was ever believed
+    told: Told
+    met: bool  # whether servers have been heard at all
+    started_s: float  # of the first step
+    engaged_s: float  # when the brake last was
+    released_s: float  # readings up to here say nothing new about the budget
+    read_s: float  # the newest reading while blind
+    good_readings: int  # since the row came back in sight
+    brakes: int

@@ -1,0 +1,108 @@
+"""The guard's HTTP face: budgets are taken whole or refused by name, and the old one stays."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import httpx
+import pytest
+
+from deploy.guard.guard_app import guard_app
+from tests.deploy.guard.row_of_agents import AgentRow, Guarding, agent_row, guarding
+
+pytestmark = pytest.mark.anyio
+TOKEN = "of-the-planner-of-row-a"
+GOOD = {"domain": "row-a", "limits": [{"limit_w": 9000.0}], "valid_s": 60.0}
+
+
+@asynccontextmanager
+async def faced(row: AgentRow, **said: Any) -> AsyncIterator[tuple[Guarding, httpx.AsyncClient]]:
+    guard = guarding(row.config(**said))
+    app = guard_app(guard.loop, registry=guard.registry, budget_token=TOKEN)
+    async with guard.agents, httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://guard") as http:
+        http.headers["Authorization"] = f"Bearer {TOKEN}"
+        yield guard, http
+
+
+async def test_a_budget_is_taken() -> None:
+    with agent_row(2) as row:
+        async with faced(row) as (guard, http):
+            done = await http.put("/budget", json=GOOD)
+            assert done.status_code == 200
+            assert done.json()["limit_w"] == 9000.0
+            await guard.loop.run_round()
+            state = (await http.get("/state")).json()
+            assert (state["state"], state["limit_w"], state["brakes"]) == ("normal", 9000.0, 0)
+
+
+@pytest.mark.parametrize(
+    ("bad", "path", "said"),
+    [
+        ({"limits": [{"limit_w": -1.0}]}, "limits[0].limit_w", "must be above 0 and at most the rating (10000 W)"),
+        ({"limits": [{"limit_w": 10_001.0}]}, "limits[0].limit_w", "must be above 0 and at most the rating (10000 W)"),
+        ({"domain": "row-b"}, "domain", "unknown domain 'row-b'; this guard's is 'row-a'"),
+        ({"valid_s": -5.0}, "valid_s", "(it would have expired already)"),
+        ({"valid_s": "60"}, "valid_s", "expected a number"),
+        ({"limits": []}, "limits", "is empty"),
+        ({"watts": 5}, "watts", "is not a known field"),
+    ],
+)
+async def test_a_bad_budget_is_refused_by_name_and_the_old_one_stays(bad: Any, path: str, said: str) -> None:
+    with agent_row(2) as row:
+        async with faced(row) as (guard, http):
+            await http.put("/budget", json=GOOD)
+            refused = await http.put("/budget", json=GOOD | bad)
+            assert refused.status_code == 422
+            assert refused.headers["content-type"] == "application/problem+json"
+            (error,) = refused.json()["errors"]
+            assert error["path"] == path
+            assert said in error["message"]
+            assert (await http.get("/state")).json()["budget"]["limit_w"] == 9000.0
+            await guard.loop.run_round()
+            assert guard.loop.state.limit_w == 9000.0
+
+
+async def test_only_the_planner_may_set_it() -> None:
+    with agent_row(1) as row:
+        async with faced(row) as (guard, http):
+            for header in ("", "Bearer guess", f"Basic {TOKEN}"):
+                refused = await http.put("/budget", json=GOOD, headers={"Authorization": header})
+                assert refused.status_code == 401
+            assert guard.loop.budget is None
+
+
+async def test_without_a_token_file_no_budget_is_taken() -> None:
+    with agent_row(1) as row:
+        guard = guarding(row.config())
+        app = guard_app(guard.loop, registry=guard.registry, budget_token=None)
+        async with guard.agents, httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://guard") as http:
+            assert (await http.put("/budget", json=GOOD)).status_code == 404
+
+
+async def test_it_is_healthy_while_rounds_end() -> None:
+    with agent_row(1) as row:
+        async with faced(row) as (guard, http):
+            assert (await http.get("/healthz")).status_code == 503
+            await guard.loop.run_round()
+            assert (await http.get("/healthz")).status_code == 200
+            guard.loop.round_ended_s -= 10
+            assert (await http.get("/healthz")).status_code == 503
+
+
+async def test_metrics_have_base_units_and_the_names_that_operators_know() -> None:
+    with agent_row(2) as row:
+        async with faced(row) as (guard, http):
+            await http.put("/budget", json=GOOD)
+            await guard.loop.run_round()
+            text = (await http.get("/metrics")).text
+    for line in (
+        'fleetwright_row_power_budget_watts{row="row-a"} 9000.0',
+        'fleetwright_power_brake_events_total{cause="over-budget",row="row-a"} 0.0',
+        'fleetwright_power_budget_exceeded_seconds_total{row="row-a"} 0.0',
+        'fleetwright_gpu_clock_cap_hertz{phase="low_token",row="row-a"} 1.41e+09',
+        'fleetwright_guard_mode{mode="normal",row="row-a"} 1.0',
+        'fleetwright_power_cap_actuations_total{path="clocks",result="ok",row="row-a"} 2.0',
+    ):
+        assert line in text.splitlines()
+    for source in ("planned", "applied", "enforced"):
+        assert f'fleetwright_power_cap_watts{{row="row-a",server="n0",source="{source}"}}' in text

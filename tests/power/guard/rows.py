@@ -1,0 +1,104 @@
+"""A row, a policy that is told what to want, and a way to lead a guard through time."""
+
+from dataclasses import dataclass, field
+from math import inf
+from typing import NamedTuple
+
+import numpy as np
+
+from power.guard import Guard, GuardSettings, GuardState, Mode, Orders, Row, Servers, Telemetry
+from power.guard.telemetry import Floats
+from power.levers import UNTOUCHED, Clocks, Setting
+from power.readings import Budget, Reading, Seen
+from power.servers import BLOOM_A100
+
+SERVERS = 58
+LIMIT_W = 211_600.0  # 40 servers at 5.29 kW
+COUNTS: Floats = np.zeros((1, 2, 5))
+FOR_EVER_S = 1e9
+
+
+class Wants(NamedTuple):
+    """A policy that wants one setting, and writes down what it was shown."""
+
+    setting: Setting = UNTOUCHED
+    command_delay_s: float = 1.0
+    calm_w: float = inf
+
+    @property
+    def name(self) -> str:
+        return "wants"
+
+    def start(self) -> tuple[Seen, ...]:
+        return ()
+
+    def decide(self, state: tuple[Seen, ...], seen: Seen) -> tuple[tuple[Seen, ...], Setting]:
+        return (*state[-9:], seen), self.setting
+
+    def calm_below_w(self, state: tuple[Seen, ...], budget_w: float) -> float:  # noqa: ARG002 - the port's
+        return min(self.calm_w, budget_w)
+
+
+def row(servers: int = SERVERS) -> Row:
+    """Half low priority, half high."""
+    return Row(models=(BLOOM_A100,), kind=np.zeros(servers, np.int64), duty=np.arange(servers) % 2)
+
+
+@dataclass
+class Led:
+    """A guard in a row that does what it is told, unless a test says otherwise."""
+
+    policy: Wants = field(default_factory=Wants)
+    settings: GuardSettings = field(default_factory=lambda: GuardSettings(rating_w=LIMIT_W))
+    servers: int = SERVERS
+    now_s: float = 0.0
+    read_back: bool = True
+
+    def __post_init__(self) -> None:
+        self.guard = Guard(policy=self.policy, row=row(self.servers), settings=self.settings)
+        self.state: GuardState[tuple[Seen, ...]] = self.guard.start()
+        self.held = np.vstack([np.ones((2, self.servers)), np.zeros(self.servers), np.ones(self.servers)])
+        self.read_at_s = np.zeros(self.servers)
+        self.deaf = np.zeros(self.servers, dtype=np.bool_)
+        self.budget: Budget | None = Budget(LIMIT_W, FOR_EVER_S)
+        self.reading: Reading | None = None
+        self.told = 0
+        self.all: list[Orders] = []
+
+    def step(self, row_w: float | None = None, *, after_s: float = 2.0, coming_w: float = inf) -> Orders:
+        """So much later; with a watt figure, a reading that has just come in."""
+        self.now_s += after_s
+        if row_w is not None:
+            self.reading = Reading(self.now_s, row_w)
+        self.read_at_s = np.full(self.servers, self.now_s)
+        self.state, orders = self.guard.step(self.state, self.telemetry(coming_w=coming_w))
+        self.obey(orders)
+        self.all.append(orders)
+        return orders
+
+    def telemetry(self, *, coming_w: float = inf) -> Telemetry:
+        """What is known now."""
+        servers = Servers(self.read_at_s, self.held.copy()) if self.read_back else None
+        return Telemetry(self.now_s, self.reading, COUNTS, servers, self.budget, coming_w)
+
+    def obey(self, orders: Orders) -> None:
+        """Do as told, at once; the deaf do nothing."""
+        tell = orders.tell[~self.deaf[orders.tell]]
+        self.held[:2, tell] = self.guard.row.clocks_of(orders.setting.clocks)[:, tell]
+        self.held[2, orders.brake] = 1.0
+        self.held[2, orders.release] = 0.0
+
+    def mode(self) -> Mode:
+        """The state that the guard is in."""
+        return self.state.mode
+
+    def steady(self, row_w: float = 0.8 * LIMIT_W, *, steps: int = 3) -> "Led":
+        """Some steps in which nothing happens."""
+        for _ in range(steps):
+            self.step(row_w)
+        return self
+
+
+def no_faster(clocks: Clocks, bound: Clocks) -> bool:
+    """Whether no lever is milder than the bound."""
+    return all(mine <= theirs + 1e-9 for mine, theirs in zip(clocks, bound, strict=True))

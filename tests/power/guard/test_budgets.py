@@ -1,0 +1,105 @@
+"""A planner's word: taken or refused as a whole, and what holds while it changes."""
+
+from math import inf, nan
+from typing import Any
+
+import pytest
+from pydantic import ValidationError
+
+from power.guard import BudgetError, BudgetOrder, GuardSettings, Timetable, accept
+from power.readings import Budget
+
+SETTINGS = GuardSettings(rating_w=200_000.0, lead_s=60.0)
+
+
+def said(*limits: float | tuple[float, float], valid_s: float = 300.0, **more: Any) -> BudgetOrder:
+    entries = [{"limit_w": one} if isinstance(one, float) else {"after_s": one[0], "limit_w": one[1]} for one in limits]
+    return BudgetOrder.model_validate({"domain": "row-a", "limits": entries, "valid_s": valid_s} | more)
+
+
+def taken(order: BudgetOrder, *, before: Timetable | None = None, now_s: float = 1000.0) -> Timetable:
+    return accept(order, before=before, domain="row-a", settings=SETTINGS, now_s=now_s)
+
+
+def test_a_limit_holds_until_it_expires() -> None:
+    assert taken(said(150_000.0)).at(1000.0) == Budget(150_000.0, 1300.0)
+
+
+def test_the_phases_of_the_day() -> None:
+    day = taken(said(180_000.0, (100.0, 140_000.0), (200.0, 190_000.0)))
+    assert [day.at(now_s).limit_w for now_s in (1000, 1099, 1100, 1199, 1200, 1250)] == [
+        *(180_000.0, 180_000.0, 140_000.0, 140_000.0, 190_000.0, 190_000.0),
+    ]
+
+
+def test_a_lower_limit_is_known_before_it_holds_and_a_higher_one_changes_nothing() -> None:
+    day = taken(said(180_000.0, (100.0, 140_000.0), (200.0, 190_000.0)))
+    assert day.coming_w(1039.0, lead_s=60.0) == 180_000.0
+    assert day.coming_w(1040.0, lead_s=60.0) == 140_000.0
+    assert min(day.at(1150.0).limit_w, day.coming_w(1150.0, lead_s=60.0)) == 140_000.0
+
+
+@pytest.mark.parametrize(
+    ("order", "path", "message"),
+    [
+        (said(-5.0), ("limits", 0, "limit_w"), "must be above 0 and at most the rating (200000 W), got -5"),
+        (said(0.0), ("limits", 0, "limit_w"), "must be above 0 and at most the rating (200000 W), got 0"),
+        (said(200_001.0), ("limits", 0, "limit_w"), "must be above 0 and at most the rating (200000 W), got 200001"),
+        (said(1.0, (5.0, 3e5)), ("limits", 1, "limit_w"), "must be above 0 and at most the rating"),
+        (said(1e5, domain="row-b"), ("domain",), "unknown domain 'row-b'; this guard's is 'row-a'"),
+        (said(1e5, valid_s=0.0), ("valid_s",), "must be above 0 and at most 604800 s, got 0 (it would have expired"),
+        (said(1e5, valid_s=-60.0), ("valid_s",), "got -60 (it would have expired already)"),
+        (said(1e5, valid_s=1e6), ("valid_s",), "must be above 0 and at most 604800 s, got 1e+06"),
+    ],
+)
+def test_a_bad_word_is_refused_by_name_and_the_old_one_stays(order: BudgetOrder, path: Any, message: str) -> None:
+    before = taken(said(150_000.0))
+    with pytest.raises(BudgetError) as refused:
+        taken(order, before=before, now_s=1010.0)
+    ((where, what),) = refused.value.flaws
+    assert where == path
+    assert what.startswith(message) or message in what
+    assert before.at(1010.0) == Budget(150_000.0, 1300.0)
+
+
+def test_every_defect_is_told_at_once() -> None:
+    with pytest.raises(BudgetError) as refused:
+        taken(said(-1.0, (10.0, 3e5), valid_s=-1.0, domain="x"))
+    assert len(refused.value.flaws) == 4
+
+
+@pytest.mark.parametrize("limit_w", [nan, inf, True, "150000"])
+def test_what_is_no_number_does_not_even_parse(limit_w: Any) -> None:
+    with pytest.raises(ValidationError):
+        BudgetOrder.model_validate({"domain": "row-a", "limits": [{"limit_w": limit_w}], "valid_s": 60.0})
+
+
+@pytest.mark.parametrize("limits", [[], [(5.0, 1e5)], [1e5, (10.0, 1e5), (10.0, 1e5)]])
+def test_a_timetable_begins_now_and_rises(limits: list[Any]) -> None:
+    with pytest.raises(ValidationError):
+        said(*limits)
+
+
+class TestCutWithoutNotice:
+    def test_the_policy_has_it_at_once_and_the_brake_after_the_lead(self) -> None:
+        cut = taken(said(120_000.0), before=taken(said(180_000.0)), now_s=1100.0)
+        assert cut.coming_w(1100.0, lead_s=60.0) == 120_000.0
+        assert [cut.at(now_s).limit_w for now_s in (1100.0, 1159.0, 1160.0)] == [180_000.0, 180_000.0, 120_000.0]
+
+    def test_saying_it_again_does_not_put_it_off(self) -> None:
+        cut = taken(said(120_000.0), before=taken(said(180_000.0)), now_s=1100.0)
+        for now_s in range(1110, 1160, 10):
+            cut = taken(said(120_000.0), before=cut, now_s=float(now_s))
+        assert cut.at(1160.0).limit_w == 120_000.0
+
+    def test_a_lost_feed_leaves_no_time(self) -> None:
+        cut = taken(said(120_000.0, at_once=True), before=taken(said(180_000.0)), now_s=1100.0)
+        assert cut.at(1100.0).limit_w == 120_000.0
+
+    def test_a_rise_holds_at_once(self) -> None:
+        risen = taken(said(190_000.0), before=taken(said(180_000.0)), now_s=1100.0)
+        assert risen.at(1100.0).limit_w == 190_000.0
+
+    def test_what_has_expired_gives_no_grace(self) -> None:
+        cut = taken(said(120_000.0), before=taken(said(180_000.0)), now_s=1300.0)
+        assert cut.at(1300.0).limit_w == 120_000.0

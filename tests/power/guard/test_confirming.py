@@ -1,0 +1,125 @@
+"""Orders against read-backs: who is told again, how often, and who counts as deaf."""
+
+import numpy as np
+
+from power.guard import GuardSettings, Kind, Mode
+from power.guard.telemetry import BRAKE, EPOCH
+from power.levers import Clocks, Setting
+from tests.power.guard.rows import LIMIT_W, Led, Wants
+
+CAPPED = Setting(clocks=Clocks(0.8, 0.9, 0.8, 0.9, 0.8))
+
+
+def kinds(led: Led) -> list[Kind]:
+    return [event.kind for orders in led.all for event in orders.events]
+
+
+def test_an_order_has_its_delay_and_a_margin_to_show() -> None:
+    led = Led(policy=Wants(CAPPED, command_delay_s=40.0))
+    led.deaf[5] = True
+    again_s = None
+    while again_s is None:
+        orders = led.step(0.8 * LIMIT_W)
+        if led.now_s > 2 and orders.tell.size:
+            again_s = led.now_s
+    assert led.all[-1].tell.tolist() == [5]
+    assert 2 + 40 + led.settings.margin_s <= again_s <= 2 + 40 + led.settings.margin_s + 2
+
+
+def test_a_deaf_server_is_told_ever_more_rarely() -> None:
+    led = Led(policy=Wants(CAPPED))
+    led.deaf[5] = True
+    for _ in range(900):
+        led.step(0.8 * LIMIT_W)
+    told_s = [2.0 * (at + 1) for at, orders in enumerate(led.all) if orders.tell.size and at]
+    gaps_s = np.diff(told_s)
+    assert (gaps_s[1:] >= gaps_s[:-1]).all()
+    assert gaps_s[-1] == led.settings.longest_wait_s
+    assert all(orders.tell.tolist() == [5] for orders in led.all[1:] if orders.tell.size)
+
+
+def test_what_it_may_draw_above_its_order_is_kept_back_from_the_policy() -> None:
+    led = Led(policy=Wants(CAPPED))
+    led.deaf[5] = True
+    for _ in range(30):
+        led.step(0.8 * LIMIT_W)
+    row = led.guard.row
+    excess_w = row.worst_each_w(led.held)[5] - row.worst_each_w(led.state.told.expected)[5]
+    assert excess_w > 0
+    assert led.state.policy[-1].budget_w == LIMIT_W - excess_w
+    assert led.mode() is Mode.NORMAL
+    assert kinds(led).count(Kind.DEAF) == 1
+
+
+def test_too_much_kept_back_makes_the_row_cautious_and_obeying_ends_it() -> None:
+    led = Led(policy=Wants(CAPPED))
+    led.deaf[:29] = True
+    for _ in range(30):
+        led.step(0.8 * LIMIT_W)
+    assert led.mode() is Mode.CAUTIOUS
+    led.deaf[:] = False
+    for _ in range(40):
+        led.step(0.8 * LIMIT_W)
+    assert led.mode() is Mode.NORMAL
+    assert not led.state.told.deaf.any()
+    assert led.state.told.reserve_w == 0
+    assert Kind.HEARD in kinds(led)
+
+
+def test_a_driver_that_was_reloaded_is_told_again_in_the_same_step() -> None:
+    led = Led(policy=Wants(CAPPED)).steady()
+    led.held[:BRAKE, 7] = 1.0
+    led.held[EPOCH, 7] += 1
+    assert led.step(0.8 * LIMIT_W).tell.tolist() == [7]
+    assert [event.kind for event in led.all[-1].events] == [Kind.DRIVER_RELOADED, Kind.TOLD_AGAIN]
+    assert led.step(0.8 * LIMIT_W).quiet
+
+
+def test_a_reload_under_the_brake_is_braked_again() -> None:
+    led = Led(policy=Wants(CAPPED)).steady()
+    led.step(1.1 * LIMIT_W)
+    led.held[:, 7] = [1.0, 1.0, 0.0, 2.0]
+    orders = led.step(0.6 * LIMIT_W)
+    assert (orders.tell.tolist(), orders.brake.tolist()) == ([7], [7])
+
+
+def test_a_cap_that_somebody_else_lifted_is_set_again() -> None:
+    led = Led(policy=Wants(CAPPED)).steady()
+    led.held[0, 3] = 1.0
+    assert led.step(0.8 * LIMIT_W).tell.tolist() == [3]
+    assert led.step(0.8 * LIMIT_W).quiet
+
+
+def test_a_device_that_rounds_to_its_steps_does_as_it_was_told() -> None:
+    led = Led(policy=Wants(CAPPED)).steady()
+    led.held[:BRAKE] = np.floor(led.held[:BRAKE] * 1410 / 15) * 15 / 1410
+    for _ in range(30):
+        assert led.step(0.8 * LIMIT_W).quiet
+    assert not led.state.told.deaf.any()
+
+
+def test_a_server_that_is_not_heard_may_run_free() -> None:
+    led = Led(policy=Wants(CAPPED), settings=GuardSettings(rating_w=LIMIT_W)).steady()
+    spoke_s = led.now_s
+    for _ in range(10):
+        led.now_s += 2.0
+        led.reading = led.reading._replace(at_s=led.now_s) if led.reading else None
+        read_at_s = np.full(led.servers, led.now_s)
+        read_at_s[4] = spoke_s
+        led.read_at_s = read_at_s
+        led.state, orders = led.guard.step(led.state, led.telemetry())
+        led.all.append(orders)
+    assert led.state.told.silent.nonzero()[0].tolist() == [4]
+    assert led.state.told.reserve_w > 0
+    assert 0 < sum(orders.tell.size for orders in led.all[3:]) <= 4
+
+
+def test_an_old_word_is_no_evidence_against_a_server() -> None:
+    led = Led(policy=Wants(CAPPED), settings=GuardSettings(rating_w=LIMIT_W, silent_after_s=3600.0))
+    led.step(0.8 * LIMIT_W)
+    led.held[:BRAKE] = 1.0  # what was read before the order
+    for _ in range(20):
+        led.now_s += 2.0
+        led.reading = led.reading._replace(at_s=led.now_s) if led.reading else None
+        led.state, orders = led.guard.step(led.state, led.telemetry())
+        assert orders.quiet

@@ -1,0 +1,157 @@
+"""The guard before a row that draws what its servers do, with actuation that takes time and fails: the breaker holds.
+
+The load is the worst that can be: servers jump between idle and reading prompts together, at any moment.
+"""
+
+from dataclasses import dataclass, field
+
+import numpy as np
+import pytest
+
+from power.actuation import ActuatorFaults, SimulatedActuator
+from power.guard import Duty, Guard, GuardSettings, Mode, Telemetry, TripCurve
+from power.guard.telemetry import BRAKE
+from power.levers import Setting
+from power.policies.interface import Policy
+from power.readings import Budget, Reading
+from power.servers import BLOOM_A100
+from tests.power.guard.rows import LIMIT_W, SERVERS, Wants, row
+
+TICK_S = 0.5
+NAMES = [f"n{at}" for at in range(SERVERS)]
+CURVE = TripCurve()
+
+
+@dataclass
+class Plant:
+    """Servers behind a breaker, a meter that is late, and a guard."""
+
+    delay_s: float = 1.0
+    brake_s: float = 5.0
+    faults: ActuatorFaults = field(default_factory=ActuatorFaults)
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        self.rng = np.random.default_rng(self.seed)
+        self.row = row()
+        duties = [Duty(int(duty)) for duty in self.row.duty]
+        self.actuator = SimulatedActuator(
+            NAMES, duties, rng=self.rng, delay_s=self.delay_s, brake_s=self.brake_s, faults=self.faults
+        )
+        policy: Policy[object] = Wants(Setting(), command_delay_s=self.delay_s)  # type: ignore[assignment]
+        settings = GuardSettings(rating_w=LIMIT_W, brake_s=self.brake_s, trip=CURVE)
+        self.guard = Guard(policy=policy, row=self.row, settings=settings)
+        self.state = self.guard.start()
+        self.heat, self.now_s, self.share_busy = 0.5, 0.0, 0.3
+        self.window: list[float] = []
+        self.readings: list[Reading] = []
+        self.hottest = 0.0
+        self.over_s: list[float] = []
+        self.braked_s: list[float] = []
+
+    def watts(self) -> float:
+        """Of the row now: prompts on the busy servers, nothing on the rest."""
+        held = self.actuator.servers().held
+        busy = np.arange(SERVERS) < round(self.share_busy * SERVERS)
+        return float(np.where(busy, self.row.worst_each_w(held), BLOOM_A100.idle_w).sum())
+
+    def run(self, until_s: float, *, seeing: bool = True, budget: bool = True) -> None:
+        """Tick by tick; the guard every two seconds."""
+        while self.now_s < until_s:
+            self.now_s += TICK_S
+            self.actuator.advance(self.now_s)
+            ratio = self.watts() / LIMIT_W
+            self.heat = CURVE.heat_after(self.heat, ratio, TICK_S)
+            assert not CURVE.opened(self.heat, ratio), f"the breaker opened at {self.now_s:g} s"
+            self.hottest = max(self.hottest, self.heat)
+            self.window.append(self.watts())
+            if self.now_s % 2 == 0:
+                self.readings.append(Reading(self.now_s, float(np.mean(self.window[-4:]))))
+                self._guard(seeing=seeing, budget=budget)
+
+    def _guard(self, *, seeing: bool, budget: bool) -> None:
+        if seeing:
+            self.newest: Reading | None = self.readings[-1]
+            if self.newest.row_w > LIMIT_W:
+                self.over_s.append(self.now_s)
+        telemetry = Telemetry(
+            now_s=self.now_s,
+            reading=getattr(self, "newest", None),
+            counts=np.zeros((1, 2, 5)),
+            servers=self.actuator.servers(),
+            budget=Budget(LIMIT_W, self.now_s + 600 if budget else 0.0),
+        )
+        self.state, orders = self.guard.step(self.state, telemetry)
+        self.actuator.set_clocks([NAMES[at] for at in orders.tell], orders.setting.clocks)
+        self.actuator.brake([NAMES[at] for at in orders.brake], on=True)
+        self.actuator.brake([NAMES[at] for at in orders.release], on=False)
+        if orders.brake.size and self.state.engaged_s == self.now_s:
+            self.braked_s.append(self.now_s)
+
+
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("delay_s", [0.01, 1.0, 40.0])
+def test_all_servers_at_once_do_not_open_the_breaker(delay_s: float, seed: int) -> None:
+    plant = Plant(delay_s=delay_s, seed=seed)
+    for _ in range(12):
+        plant.share_busy = float(plant.rng.choice([0.2, 0.6, 1.0]))
+        plant.run(plant.now_s + float(plant.rng.integers(5, 90)))
+    assert plant.state.brakes >= 1
+    # Every time that a reading rose above the budget, the brake was ordered in that step.
+    assert set(plant.braked_s) <= set(plant.over_s)
+
+
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("delay_s", [0.01, 1.0, 40.0])
+def test_a_blind_row_that_jumps_to_its_worst_does_not_open_the_breaker(delay_s: float, seed: int) -> None:
+    plant = Plant(delay_s=delay_s, seed=seed)
+    plant.run(60)
+    lost_s = plant.now_s
+    plant.share_busy = 1.0  # in the very moment in which the meter dies
+    plant.run(lost_s + 600, seeing=False)
+    if delay_s < 10:
+        assert (plant.state.mode, plant.state.brakes) == (Mode.BLIND, 0)
+    else:
+        assert (plant.state.mode, plant.state.brakes) == (Mode.BRAKED, 1)  # caps that take 40 s come too late
+    plant.run(plant.now_s + 60)
+    assert plant.heat < CURVE.holds**2
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_with_orders_ignored_late_and_rounded_the_breaker_holds(seed: int) -> None:
+    faults = ActuatorFaults(
+        ignored_share=0.05, late_share=0.05, late_s=20.0, brake_ignored_share=0.05, deaf=("n3",), clock_step=15 / 1410
+    )
+    plant = Plant(faults=faults, seed=seed)
+    for _ in range(12):
+        plant.share_busy = float(plant.rng.choice([0.2, 0.6, 1.0]))
+        plant.run(plant.now_s + float(plant.rng.integers(5, 90)), seeing=bool(plant.rng.random() < 0.7))
+
+
+def test_ten_seconds_without_telemetry_cost_no_brake() -> None:
+    plant = Plant()
+    plant.share_busy = 0.4
+    plant.run(60)
+    plant.run(70, seeing=False)
+    plant.run(120)
+    assert (plant.state.mode, plant.state.brakes) == (Mode.NORMAL, 0)
+
+
+def test_a_dead_planner_costs_no_brake() -> None:
+    plant = Plant()
+    plant.share_busy = 0.4
+    plant.run(60)
+    plant.run(600, budget=False)
+    assert (plant.state.mode, plant.state.brakes) == (Mode.CAUTIOUS, 0)
+    held = plant.actuator.servers().held[:BRAKE]
+    assert held.max() == pytest.approx(max(plant.guard.settings.cautious_clocks))
+
+
+def test_servers_that_ignore_5_percent_of_orders_are_brought_to_obey() -> None:
+    plant = Plant(faults=ActuatorFaults(ignored_share=0.05), seed=3)
+    plant.share_busy = 0.4
+    plant.run(60)
+    plant.run(120, seeing=False)
+    expected = plant.state.told.expected
+    np.testing.assert_array_equal(plant.actuator.servers().held[:BRAKE], expected[:BRAKE])
+    assert plant.state.brakes == 0
