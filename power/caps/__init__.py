@@ -1,0 +1,33 @@
+"""Which clocks and budgets hold a power tree at the least loss, and how many servers more it would carry.
+
+`plan_caps` is the one entry.  The formulation is in docs/power/caps.md.
+"""
+
+from power.caps.budgets import DomainBudget, domain_budgets
+from power.caps.effective import EffectiveLimit, effective_limits, reweighted
+from power.caps.outcome import CapPlan, ClassCaps, Conflict, FeedCaps, PeriodCaps, row_clocks
+from power.caps.planning import DEFAULT_LIMITS, plan_caps
+from power.caps.room import FeedRoom, Figure, Growth, room, with_risk
+from power.caps.terms import Terms
+
+__all__ = [
+    "DEFAULT_LIMITS",
+    "CapPlan",
+    "ClassCaps",
+    "Conflict",
+    "DomainBudget",
+    "EffectiveLimit",
+    "FeedCaps",
+    "FeedRoom",
+    "Figure",
+    "Growth",
+    "PeriodCaps",
+    "Terms",
+    "domain_budgets",
+    "effective_limits",
+    "plan_caps",
+    "reweighted",
+    "room",
+    "row_clocks",
+    "with_risk",
+]

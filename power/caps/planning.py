@@ -1,0 +1,124 @@
+"""A power tree and terms in, a cap plan out.  The formulation is in docs/power/caps.md."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from math import fsum, isfinite
+
+from fleet.solvers import Deadline, Limits, Solver, SolveStatus
+from power.caps.outcome import CapPlan, Conflict, PeriodCaps
+from power.caps.parts import Part, parts
+from power.caps.program import CapProblem
+from power.caps.reporting import period_caps
+from power.caps.solving import CapAnswer, solve
+from power.caps.states import States
+from power.caps.terms import Terms
+from power.tree.document import PowerTree
+
+DEFAULT_LIMITS = Limits(time_limit_s=120.0, relative_gap=1e-2)
+
+
+def plan_caps(
+    tree: PowerTree, *, terms: Terms | None = None, solver: Solver = Solver.HIGHS, limits: Limits = DEFAULT_LIMITS
+) -> CapPlan:
+    """Clocks per class and period, budgets per feed and period, what a watt is worth where."""
+    started_s = limits.clock_s()
+    run = _Run(States(tree, terms or Terms()), solver, Deadline.of(limits))
+    periods = tuple(run.period(period) for period in range(tree.periods))
+    status = _worst([period.status for period in periods])
+    loss, bound = run.totals(periods) if status.has_mix else (None, None)
+    return CapPlan(
+        tree=tree.name,
+        risk=run.states.terms.risk,
+        status=status,
+        loss=loss,
+        bound=bound,
+        gap=None if loss is None or bound is None else (loss - bound) / loss if loss > 0 else 0.0,
+        binding=_dearest(periods),
+        periods=periods,
+        conflicts=tuple(run.conflicts),
+        solve_s=limits.clock_s() - started_s,
+    )
+
+
+@dataclass
+class _Run:
+    """One plan in the making."""
+
+    states: States
+    solver: Solver
+    deadline: Deadline
+    conflicts: list[Conflict] = field(default_factory=list)
+    lost_bounds: dict[int, float] = field(default_factory=dict)
+    known: dict[CapProblem, CapAnswer] = field(default_factory=dict)
+
+    def period(self, period: int) -> PeriodCaps:
+        problem = self.states.both_sides(period)
+        answer = self._solved(problem, period)
+        self.conflicts += _conflicts(problem, answer, period, on_one_side=False)
+        lost = self._one_side(period, problem, answer)
+        return period_caps(self.states, period, (problem, answer), lost)
+
+    def _one_side(self, period: int, before: CapProblem, answer: CapAnswer) -> tuple[CapProblem, CapAnswer] | None:
+        problem = None if answer.choice is None else self.states.one_side(period, before, answer.choice)
+        if problem is None:
+            return None
+        lost = self._solved(problem, period)
+        self.lost_bounds[period] = lost.bound
+        self.conflicts += _conflicts(problem, lost, period, on_one_side=True)
+        return problem, lost
+
+    def totals(self, periods: tuple[PeriodCaps, ...]) -> tuple[float, float]:
+        """Mean loss and its bound."""
+        share = self.states.terms.lost_share
+        losses = ((1 - share) * (p.loss or 0.0) + share * (p.lost_loss or 0.0) for p in periods)
+        bounds = ((1 - share) * (p.bound or 0.0) + share * self.lost_bounds.get(p.period, 0.0) for p in periods)
+        return fsum(losses) / len(periods), fsum(bounds) / len(periods)
+
+    def _solved(self, whole: CapProblem, period: int) -> CapAnswer:
+        """Each part with its share of the time that is left."""
+        choice, free = [0] * len(whole.options), set(range(len(whole.options)))
+        statuses, bound, prices, excess = [SolveStatus.OPTIMAL], 0.0, dict[int, float](), dict[int, float]()
+        for part in parts(whole):
+            answer = self._part(part, period)
+            statuses.append(answer.status)
+            bound += answer.bound if isfinite(answer.bound) else 0.0
+            prices |= {part.feeds[feed]: price for feed, price in answer.prices.items()}
+            excess |= {part.feeds[feed]: watts for feed, watts in answer.excess_w.items()}
+            free -= set(part.classes)
+            for g, option in zip(part.classes, answer.choice or (), strict=False):
+                choice[g] = option
+        status, found = _worst(statuses), tuple(choice) if _worst(statuses).has_mix else None
+        bound += fsum(whole.options[g][0].loss for g in free)
+        return CapAnswer(status, found, None if found is None else whole.loss(found), bound, prices, excess)
+
+    def _part(self, part: Part, period: int) -> CapAnswer:
+        """Periods alike are solved once."""
+        if part.problem not in self.known:
+            limits = self.deadline.rest(2 / (2 + self.states.tree.periods - period))
+            self.known[part.problem] = solve(part.problem, solver=self.solver, limits=limits)
+        return self.known[part.problem]
+
+
+def _conflicts(problem: CapProblem, answer: CapAnswer, period: int, *, on_one_side: bool) -> Iterator[Conflict]:
+    for position, missing_w in answer.excess_w.items():
+        feed = problem.feeds[position]
+        state = "with one side lost, " if on_one_side else ""
+        reason = (
+            f"period {period}: {state}{feed.name} may draw {feed.limit_w:,.0f} W, but at the lowest clocks allowed its "
+            f"servers would draw {feed.limit_w + missing_w:,.0f} W at the risk: {missing_w:,.0f} W are missing"
+        )
+        yield Conflict(period=period, feed=feed.name, on_one_side=on_one_side, missing_w=missing_w, reason=reason)
+
+
+def _worst(statuses: list[SolveStatus]) -> SolveStatus:
+    order = [SolveStatus.INFEASIBLE, SolveStatus.TIME_LIMIT, SolveStatus.FEASIBLE, SolveStatus.OPTIMAL]
+    return min(statuses, key=order.index)
+
+
+def _dearest(periods: tuple[PeriodCaps, ...]) -> str | None:
+    worth: dict[str, float] = {}
+    for period in periods:
+        for feed in period.feeds:
+            worth[feed.name] = worth.get(feed.name, 0.0) + feed.loss_per_kw * (feed.limit_w or 0.0)
+    best = max(worth, key=lambda name: worth[name], default=None)
+    return best if best is not None and worth[best] > 0 else None

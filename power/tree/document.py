@@ -1,0 +1,48 @@
+"""The power tree as it stands in a file.  Sound by construction: what is wrong is named before anything is planned."""
+
+from functools import cached_property
+from typing import Self
+
+from pydantic import Field, model_validator
+
+from fleet.documents import Frozen, RuleError
+from fleet.topology.names import Name
+from power.servers import BLOOM_A100, ServerModel
+from power.tree.hierarchy import Hierarchy
+from power.tree.parts import Correlation, Feed, ServerGroup
+from power.tree.rules import flaws
+
+MAX_GROUPS = 10_000
+BUILTIN_SERVERS = (BLOOM_A100,)
+
+
+class PowerTree(Frozen):
+    """Feeds, the servers on them, and how many periods of the day they are described for."""
+
+    name: Name = "tree"
+    periods: int = Field(default=24, ge=1, le=8784)
+    period_h: float = Field(default=1.0, gt=0, le=168)
+    feeds: tuple[Feed, ...] = Field(min_length=1, max_length=MAX_GROUPS)
+    servers: tuple[ServerModel, ...] = ()
+    groups: tuple[ServerGroup, ...] = Field(default=(), max_length=MAX_GROUPS)
+    correlation: Correlation = Correlation()
+    power_error: float = Field(
+        default=0.03, ge=0, lt=1, description="Of the servers' watts, as a share: widens intervals, moves no cap."
+    )
+
+    @model_validator(mode="after")
+    def _holds_together(self) -> Self:
+        RuleError.raise_for(
+            flaws(self.feeds, self.groups, servers=self.known_servers, periods=self.periods, tree=self.name)
+        )
+        return self
+
+    @property
+    def known_servers(self) -> tuple[ServerModel, ...]:
+        """Its own, then those that ship."""
+        return (*self.servers, *BUILTIN_SERVERS)
+
+    @cached_property
+    def hierarchy(self) -> Hierarchy:
+        """The same written out, ready to be asked."""
+        return Hierarchy(self.feeds, self.groups, self.known_servers)

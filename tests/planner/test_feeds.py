@@ -1,0 +1,75 @@
+"""A power tree's feeds limit what the planner hires; what the planner would pay for a watt weighs what is capped."""
+
+from typing import Any
+
+import pytest
+
+from fleet.documents import RuleError
+from fleet.gpus import builtin_gpus
+from fleet.models import builtin_models
+from planner import PlanRequest
+from planner.feeds import power_domains, usd_per_kw_h
+from power.caps import EffectiveLimit, Terms, effective_limits, plan_caps, reweighted, room
+from tests.planner.requests import given, solved
+from tests.power.trees import group, row, two_rows
+
+HOT = {"name": "hot", "gpu": "H100", "price_usd_per_h": 1, "max_rps": [[9, 9], [9, 9]]}
+COOL = {"name": "cool", "gpu": "L4", "price_usd_per_h": 9, "max_rps": [[9, 9], [9, 9]]}
+
+
+def priced(**changes: Any) -> dict[str, float]:
+    request = PlanRequest.model_validate({**given(options=[HOT, COOL]), **changes})
+    return usd_per_kw_h(request, gpus=builtin_gpus(), models=builtin_models(), offers=())
+
+
+def test_feeds_become_power_domains() -> None:
+    limits = [EffectiveLimit(feed="row-1", limit_w=2500.0, carried_w=2000.0, servers=3)]
+    (domain,) = power_domains(limits, members={"row-1": ["chat/hot", "chat/cool"]})
+    assert (domain.name, domain.limit_w, domain.members) == ("row-1", 2500.0, ("chat/hot", "chat/cool"))
+    assert power_domains(limits)[0].members is None
+    with pytest.raises(RuleError, match=r"members\.row-9: is no feed of the plan"):
+        power_domains(limits, members={"row-9": ["chat/hot"]})
+
+
+def test_a_plan_keeps_to_a_feed() -> None:
+    limit = EffectiveLimit(feed="row-1", limit_w=2500.0, carried_w=None, servers=3)
+    domains = [domain.model_dump() for domain in power_domains([limit])]
+    plan = solved(given(options=[HOT, COOL]), power_domains=domains)
+    assert {entry.option for entry in plan.allocation} == {"hot", "cool"}
+
+
+def test_a_watt_is_worth_what_more_of_them_would_save() -> None:
+    def cost(limit_w: float) -> float:
+        request = given(options=[HOT, COOL])
+        plan = solved(request, power_domains=[{"name": "row-1", "limit_w": limit_w}])
+        assert plan.cost_usd_per_h is not None
+        return plan.cost_usd_per_h
+
+    price = priced(power_domains=[{"name": "row-1", "limit_w": 2500.0}])["row-1"]
+    assert price == pytest.approx((cost(1200.0) - cost(3600.0)) / 2.4, rel=0.35)  # whole replicas: no finer
+    assert priced(power_domains=[{"name": "row-1", "limit_w": 1e6}]) == {"row-1": 0.0}
+    assert priced() == {}
+
+
+def test_other_goals_price_no_watts() -> None:
+    with pytest.raises(RuleError, match=r"policy\.goal: must be cost or"):
+        priced(policy={"goal": "energy"})
+
+
+def test_an_effective_limit_holds_the_servers_that_fit() -> None:
+    tree = row(60_000.0, [group("batch", "row"), group("chat", "row", priority="high")])
+    (limit,) = effective_limits(tree, room(tree), cautious=False)
+    assert limit.servers == 8 + room(tree)[0].capped.servers.mid
+    assert limit.carried_w == 60_000.0
+    assert limit.limit_w > 60_000.0  # they do not all peak at once
+
+
+def test_dear_watts_weigh_more() -> None:
+    tree = two_rows(pdu_w=67_500.0, row_w=60_000.0)
+    plan = plan_caps(tree, terms=Terms())
+    weighted = reweighted(tree, plan, {"pdu": 12.0})
+    again = plan_caps(weighted, terms=Terms())
+    assert plan.binding == again.binding == "pdu"
+    assert again.periods[0].loss_per_kw("pdu") == pytest.approx(12.0, rel=1e-3)  # now in $/h per kW
+    assert [one.token_clock for one in again.periods[0].classes] == [one.token_clock for one in plan.periods[0].classes]
+    assert reweighted(tree, plan, {"elsewhere": 5.0}) is tree
