@@ -1,0 +1,134 @@
+"""A point of the frontier as clocks that can be set, and which point to take: by deadline, straggler or power.
+
+The frontier mixes two clocks within a computation; here each gets the slowest one that is no slower than planned, and
+what room that leaves is spent again on the computations that save most.  `bound_j`, the frontier's energy, says how far
+from the best the plan may be at most, whatever clocks are mixed.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from fleet.documents import RuleError
+from power.training.choices import Choice, effective_j, worth_having
+from power.training.schedules import Iteration
+from power.training.tradeoff import Frontier
+
+Floats = npt.NDArray[np.float64]
+
+SAME = 1e-9
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """One clock for each computation."""
+
+    choices: tuple[Choice, ...]
+    time_s: float
+    energy_j: float
+    bound_j: float  # no plan within the time asked for takes less
+
+    @property
+    def mean_w(self) -> float:
+        """Over an iteration, all stages together."""
+        return self.energy_j / self.time_s
+
+
+def at_full_clock(iteration: Iteration) -> Plan:
+    """What there is to improve on."""
+    choices = [max(one.choices, key=lambda choice: choice.clock) for one in iteration.computations]
+    energy_j = iteration.energy_j(choices)
+    return Plan(tuple(choices), iteration.time_s([choice.time_s for choice in choices]), energy_j, energy_j)
+
+
+def within(frontier: Frontier, deadline_s: float) -> Plan:
+    """The least energy within a time; RuleError where nothing is as fast."""
+    if deadline_s < frontier.fastest_s * (1 - SAME):
+        message = f"must be at least {frontier.fastest_s:g}, the time at the fastest clocks, got {deadline_s:g}"
+        raise RuleError([(("deadline_s",), message)])
+    return planned_at(frontier, min(deadline_s, frontier.thriftiest.time_s))
+
+
+def beside_straggler(frontier: Frontier, straggler_s: float) -> Plan:
+    """A pipeline that another one keeps waiting anyway: as slow as that, or as slow as saves energy."""
+    return planned_at(frontier, min(max(straggler_s, frontier.fastest_s), frontier.slowest_s))
+
+
+def planned_at(frontier: Frontier, time_s: float) -> Plan:
+    """A point of the frontier in clocks that can be set."""
+    iteration, point = frontier.iteration, frontier.at(time_s)
+    worth = [worth_having(one.choices, blocked_w=iteration.blocked_w) for one in iteration.computations]
+    levels = [_slowest(choices, time_s) for choices, time_s in zip(worth, point.times_s, strict=True)]
+    _spend_slack(iteration, worth, levels, point.time_s)
+    choices = [each[level] for each, level in zip(worth, levels, strict=True)]
+    whole_s = iteration.time_s([choice.time_s for choice in choices])
+    return Plan(tuple(choices), whole_s, iteration.energy_j(choices), point.energy_j)
+
+
+def under_mean(frontier: Frontier, limit_w: float) -> Plan:
+    """The fastest plan whose mean power is within a limit; RuleError where none is."""
+    slowest = planned_at(frontier, frontier.slowest_s)
+    if slowest.mean_w > limit_w:
+        message = f"must be at least {slowest.mean_w:g}, the power at the slowest clocks worth having, got {limit_w:g}"
+        raise RuleError([(("limit_w",), message)])
+    fastest = planned_at(frontier, frontier.fastest_s)
+    if fastest.mean_w <= limit_w:
+        return fastest
+    low_s, high_s, best = frontier.fastest_s, frontier.slowest_s, slowest
+    while high_s - low_s > 1e-6 * high_s:
+        middle_s = (low_s + high_s) / 2
+        plan = planned_at(frontier, middle_s)
+        if plan.mean_w <= limit_w:
+            best, high_s = plan, middle_s
+        else:
+            low_s = middle_s
+    return best
+
+
+def timeline(iteration: Iteration, choices: Sequence[Choice]) -> tuple[Floats, Floats]:
+    """Power of all stages together: moments, and watts from each moment to the next."""
+    starts = iteration.starts_s([choice.time_s for choice in choices])
+    changes: dict[float, float] = {}
+    for start_s, choice in zip(starts, choices, strict=True):
+        rise_w = choice.energy_j / choice.time_s - iteration.blocked_w
+        changes[start_s] = changes.get(start_s, 0.0) + rise_w
+        changes[start_s + choice.time_s] = changes.get(start_s + choice.time_s, 0.0) - rise_w
+    moments = np.array(sorted(changes))
+    watts = iteration.stages * iteration.blocked_w + np.cumsum([changes[moment] for moment in moments])
+    return moments, np.asarray(watts[:-1])
+
+
+def _slowest(choices: Sequence[Choice], time_s: float) -> int:
+    return max((at for at, one in enumerate(choices) if one.time_s <= time_s * (1 + SAME)), default=0)
+
+
+def _spend_slack(iteration: Iteration, worth: Sequence[Sequence[Choice]], levels: list[int], deadline_s: float) -> None:
+    """Slow down, one by one, what saves most and still fits."""
+    while True:
+        slack = _slack_s(iteration, [each[level].time_s for each, level in zip(worth, levels, strict=True)], deadline_s)
+        best = max(_slower(iteration.blocked_w, worth, levels, slack), default=None)
+        if best is None:
+            return
+        levels[best[1]] = best[2]
+
+
+def _slower(
+    blocked_w: float, worth: Sequence[Sequence[Choice]], levels: Sequence[int], slack: Sequence[float]
+) -> Iterator[tuple[float, int, int]]:
+    """(saved J, computation, its new level) of all that fits alone."""
+    for at, (choices, level, room_s) in enumerate(zip(worth, levels, slack, strict=True)):
+        now = choices[level]
+        for other in range(level + 1, len(choices)):
+            if choices[other].time_s - now.time_s > room_s:
+                break
+            yield effective_j(now, blocked_w) - effective_j(choices[other], blocked_w), at, other
+
+
+def _slack_s(iteration: Iteration, times: Sequence[float], deadline_s: float) -> list[float]:
+    starts = iteration.starts_s(times)
+    ends = [deadline_s] * len(times)
+    for at in reversed(iteration.order):
+        ends[at] = min((ends[after] - times[after] for after in iteration.after[at]), default=deadline_s)
+    return [end - start - time + SAME * deadline_s for end, start, time in zip(ends, starts, times, strict=True)]

@@ -1,0 +1,77 @@
+"""The swings of training jobs: power over an iteration, and the largest rise in it (docs/power/training.md, 4).
+
+A profile is power at even steps of one period; what comes after the period is the profile again.
+"""
+
+from dataclasses import dataclass
+from math import ceil
+
+import numpy as np
+import numpy.typing as npt
+
+from power.workload.work import TrainingJob
+
+Floats = npt.NDArray[np.float64]
+
+SENSITIVITY = 1.0  # of computing to its clock, as the simulator has it
+METER_S = 2.0  # POLCA reads every two seconds and calls that the largest rise
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Swing:
+    """Power of a job over one iteration."""
+
+    name: str
+    period_s: float
+    watts: Floats
+
+    @property
+    def step_s(self) -> float:
+        """Between two entries."""
+        return self.period_s / len(self.watts)
+
+
+def at_clock(job: TrainingJob, clock: float, *, sensitivity: float = SENSITIVITY) -> TrainingJob:
+    """The job at a lower clock: computing takes longer and draws less."""
+    computing_s = job.iteration_s * job.compute_share * (1 + sensitivity * (1 / clock - 1))
+    iteration_s = job.iteration_s * (1 - job.compute_share) + computing_s
+    above_w = (job.compute_w - job.trough_w) * float(clock**job.clock_exponent)
+    changed = {
+        "iteration_s": iteration_s,
+        "compute_share": computing_s / iteration_s,
+        "compute_w": job.trough_w + above_w,
+    }
+    return job.model_copy(update=changed)
+
+
+def stretched(job: TrainingJob, period_s: float, *, sensitivity: float = SENSITIVITY) -> TrainingJob:
+    """The job at the clock at which its iterations take `period_s`."""
+    longer_s = max(0.0, period_s - job.iteration_s)
+    clock = 1 / (1 + longer_s / (job.iteration_s * job.compute_share) / sensitivity)
+    return at_clock(job, clock, sensitivity=sensitivity)
+
+
+def swing_of(job: TrainingJob, *, steps: int, clock: float = 1.0) -> Swing:
+    """All servers of a job together: they compute, then exchange."""
+    above_w = (job.compute_w - job.trough_w) * float(clock**job.clock_exponent)
+    at = (np.arange(steps) + 0.5) / steps
+    watts = np.where(at < job.compute_share, job.trough_w + above_w, job.trough_w)
+    return Swing(job.name, job.iteration_s, watts * job.servers)
+
+
+def widened(swing: Swing, slip_s: float) -> Floats:
+    """The most that the job may draw at each step if it may be early or late by `slip_s`."""
+    steps = min(len(swing.watts), ceil(slip_s / swing.step_s - 1e-9))
+    found = swing.watts
+    for shift in range(1, steps + 1):
+        found = np.maximum(found, np.maximum(np.roll(swing.watts, shift), np.roll(swing.watts, -shift)))
+    return np.asarray(found)
+
+
+def largest_rise_w(watts: Floats, *, step_s: float, within_s: float = METER_S) -> float:
+    """The most that power rises from one step to a later one within a time, the profile repeating."""
+    steps, period = max(1, round(within_s / step_s)), len(watts)
+    lowest = watts
+    for shift in range(1, min(steps, period) + 1):
+        lowest = np.minimum(lowest, np.roll(watts, shift))
+    return float(np.max(watts - lowest))
