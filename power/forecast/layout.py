@@ -1,0 +1,84 @@
+"""Where the state of a row's forecast lies in its one array of floats, so that a step copies one block and no more.
+
+head      what came last: times seen, time, reading, slow means
+inputs    the drivers of the reading that is being taken in
+ring      per past reading: the reading, its features, and what was forecast from it
+gram      decayed sums of x x'
+sums      decayed sums of x y and x |residual|, per target
+weights   solutions: location and spread, per target
+factors   how many spreads a quantile lies from the location, per target and quantile
+"""
+
+from dataclasses import dataclass
+from functools import cached_property
+
+QUANTILES = (0.5, 0.9, 0.99, 0.999)
+LAGS = (1, 2, 5, 10, 20)  # readings ahead; with one each 2 s: 2 to 40 s
+TARGETS = 2 * len(LAGS)  # for each lag the highest reading up to it, then for each the reading at it
+HISTORY = LAGS[-1] + 1
+# Until outcomes have been seen, in spreads: wide of a normal distribution's, as rises have a heavy tail.
+FIRST_FACTORS = (0.0, 1.8, 4.0, 7.0)
+FIRST_RISE_SHARE = 0.12  # of the reading, at the last quantile: POLCA's largest in 40 s (arXiv 2308.12908)
+
+# Places in the head.
+SEEN, AT_S, MEAN_W, BRIEF_W, FILLED, UNIT_W, STEP_S, PRIOR_W = range(8)
+HEAD = 8
+CLIMBS = 8  # from reading to reading, that are features: jobs that train swing every few seconds
+OWN = 4 + CLIMBS  # features beside the drivers
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Offsets for a number of drivers."""
+
+    drivers: int
+
+    @cached_property
+    def features(self) -> int:
+        """One, three of the means, the last climbs, and the drivers' distances from their means."""
+        return OWN + self.drivers
+
+    @cached_property
+    def entry(self) -> int:
+        """Floats per reading in the ring."""
+        return 1 + self.features + 2 * TARGETS
+
+    @cached_property
+    def inputs(self) -> int:
+        """First driver; their slow means follow."""
+        return HEAD
+
+    @cached_property
+    def ring(self) -> int:
+        """First entry of the ring."""
+        return self.inputs + 2 * self.drivers
+
+    @cached_property
+    def gram(self) -> int:
+        """First of the sums of squares."""
+        return self.ring + HISTORY * self.entry
+
+    @cached_property
+    def sums(self) -> int:
+        """First of the sums of products."""
+        return self.gram + self.features**2
+
+    @cached_property
+    def weights(self) -> int:
+        """First of the solutions."""
+        return self.sums + 2 * TARGETS * self.features
+
+    @cached_property
+    def factors(self) -> int:
+        """First of the factors."""
+        return self.weights + 2 * TARGETS * self.features
+
+    @cached_property
+    def now(self) -> int:
+        """First of the quantiles forecast from the last reading, in watts above it."""
+        return self.factors + TARGETS * len(QUANTILES)
+
+    @cached_property
+    def size(self) -> int:
+        """All floats."""
+        return self.now + TARGETS * len(QUANTILES)
