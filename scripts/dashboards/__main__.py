@@ -5,9 +5,10 @@ import sys
 from pathlib import Path
 
 from scripts.dashboards.overview import overview
+from scripts.dashboards.power import power
 
 FOLDER = Path(__file__).parents[2] / "helm" / "fleetwright" / "files" / "dashboards"
-DASHBOARDS = (overview(),)
+DASHBOARDS = (overview(), power())
 
 
 def rendered() -> dict[Path, str]:

@@ -23,6 +23,9 @@ class Unit(StrEnum):
     COUNT = "short"
     PER_SECOND = "reqps"
     SECONDS = "s"
+    WATTS = "watt"
+    HERTZ = "hertz"
+    SHARE = "percentunit"
 
 
 class Colour(StrEnum):
@@ -163,6 +166,16 @@ class StateTimeline(Panel):
 
     def _options(self) -> Json:
         return {"mergeValues": True, "showValue": "auto", "rowHeight": 0.8, "legend": {"displayMode": "list"}}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HeatRows(Panel):
+    """One row of cells a series, coloured by height of the value: a heat map whose rows keep their names."""
+
+    kind = "status-history"
+
+    def _options(self) -> Json:
+        return {"showValue": "never", "rowHeight": 0.9, "colWidth": 1, "legend": {"displayMode": "list"}}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

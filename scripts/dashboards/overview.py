@@ -21,8 +21,8 @@ from scripts.dashboards.grafana import (
     Unit,
     Variable,
 )
+from scripts.dashboards.promql import HERE, increase, meaning, one, quantile, quantiles, state
 
-HERE = 'namespace="$namespace"'
 ON_TARGET = f'{HERE}, target=~"$target"'
 STALE_S = 120.0  # as the alert FleetwrightTargetStale
 
@@ -68,13 +68,13 @@ def _now() -> list[Panel]:
         Stat(
             title="API replicas",
             description="Replicas that answer Prometheus.",
-            queries=[_one(f"count(fleetwright_build_info{{{HERE}}}) or vector(0)")],
+            queries=[one(f"count(fleetwright_build_info{{{HERE}}}) or vector(0)")],
             thresholds={0: Colour.BAD, 1: Colour.GOOD},
         ),
         Stat(
             title="Database",
             description="Whether every replica reaches the database.",
-            queries=[_one(f"min(fleetwright_database_up{{{HERE}}})")],
+            queries=[one(f"min(fleetwright_database_up{{{HERE}}})")],
             meanings=[
                 Meaning(value=0, text="down", colour=Colour.BAD),
                 Meaning(value=1, text="up", colour=Colour.GOOD),
@@ -83,7 +83,7 @@ def _now() -> list[Panel]:
         Stat(
             title="Freeze",
             description="While it holds, nothing is written to any target.",
-            queries=[_one(f"max(fleetwright_frozen{{{HERE}}})")],
+            queries=[one(f"max(fleetwright_frozen{{{HERE}}})")],
             meanings=[
                 Meaning(value=0, text="off", colour=Colour.GOOD),
                 Meaning(value=1, text="frozen", colour=Colour.WARN),
@@ -92,20 +92,20 @@ def _now() -> list[Panel]:
         Stat(
             title="Targets off plan",
             description="Targets whose last round left changes to be made, or failed.",
-            queries=[_one(f"count(max by (target) ({_phases_off_plan()}) == 1) or vector(0)")],
+            queries=[one(f"count(max by (target) ({_phases_off_plan()}) == 1) or vector(0)")],
             thresholds={1: Colour.WARN},
         ),
         Stat(
             title="Oldest report",
             description="Time since the target heard of least recently was reported on.",
-            queries=[_one(f"max(fleetwright_target_status_age_seconds{{{ON_TARGET}}})")],
+            queries=[one(f"max(fleetwright_target_status_age_seconds{{{ON_TARGET}}})")],
             unit=Unit.SECONDS,
             thresholds={STALE_S / 2: Colour.WARN, STALE_S: Colour.BAD},
         ),
         Stat(
             title="Plans made",
             description="Over the whole time range shown.",
-            queries=[_one(f"sum(increase(fleetwright_plans_total{{{HERE}}}[$__range]))")],
+            queries=[one(f"sum(increase(fleetwright_plans_total{{{HERE}}}[$__range]))")],
         ),
     ]
 
@@ -133,13 +133,13 @@ def _targets() -> list[Panel]:
             title="Phase",
             description="Where each target stood after the last round.",
             queries=[Query(expr=_state("fleetwright_target_phase", "phase", Phase), legend="{{target}}")],
-            meanings=[_meaning(i, phase, PHASE_COLOURS[phase]) for i, phase in enumerate(Phase)],
+            meanings=[meaning(i, phase, PHASE_COLOURS[phase]) for i, phase in enumerate(Phase)],
         ),
         StateTimeline(
             title="Mode",
             description="How far the controller may go on each target.",
             queries=[Query(expr=_state("fleetwright_target_mode", "mode", Mode), legend="{{target}}")],
-            meanings=[_meaning(i, mode, MODE_COLOURS[mode]) for i, mode in enumerate(Mode)],
+            meanings=[meaning(i, mode, MODE_COLOURS[mode]) for i, mode in enumerate(Mode)],
         ),
         TimeSeries(
             title="Age of reports",
@@ -160,13 +160,13 @@ def _planning() -> list[Panel]:
         TimeSeries(
             title="Plans",
             description="Plans made, by outcome.",
-            queries=[_increase("fleetwright_plans_total", by="status", legend="{{status}}")],
+            queries=[increase("fleetwright_plans_total", by="status", legend="{{status}}")],
             bars=True,
         ),
         TimeSeries(
             title="Solve time",
             description="Time in the solver, by share of plans.",
-            queries=_quantiles("fleetwright_plan_solve_seconds"),
+            queries=quantiles("fleetwright_plan_solve_seconds"),
             unit=Unit.SECONDS,
         ),
         TimeSeries(
@@ -183,7 +183,7 @@ def _placement() -> list[Panel]:
         TimeSeries(
             title="Placements",
             description="Placements made, by whether the ceiling asked for was reached.",
-            queries=[_increase("fleetwright_placements_total", by="outcome", legend="{{outcome}}")],
+            queries=[increase("fleetwright_placements_total", by="outcome", legend="{{outcome}}")],
             bars=True,
         ),
         TimeSeries(
@@ -197,7 +197,7 @@ def _placement() -> list[Panel]:
         TimeSeries(
             title="Placement time",
             description="Time to place, by share of placements.",
-            queries=_quantiles("fleetwright_placement_solve_seconds"),
+            queries=quantiles("fleetwright_placement_solve_seconds"),
             unit=Unit.SECONDS,
         ),
     ]
@@ -220,8 +220,8 @@ def _api() -> list[Panel]:
         TimeSeries(
             title="Time to answer",
             description="By share of requests, planning and probes excepted.",
-            queries=_quantiles(
-                "fleetwright_http_request_duration_seconds", where='route!~"/v1/plans|/livez|/readyz|/metrics"'
+            queries=quantiles(
+                "fleetwright_http_request_duration_seconds", where=f'{HERE}, route!~"/v1/plans|/livez|/readyz|/metrics"'
             ),
             unit=Unit.SECONDS,
             width=6,
@@ -243,7 +243,7 @@ def _api() -> list[Panel]:
         TimeSeries(
             title="Audit trail",
             description="Entries in all; the trail only ever grows.",
-            queries=[_one(f"max(fleetwright_audit_entries{{{HERE}}})", legend="entries")],
+            queries=[one(f"max(fleetwright_audit_entries{{{HERE}}})", legend="entries")],
             steps=True,
             width=6,
         ),
@@ -255,26 +255,22 @@ def _controller() -> list[Panel]:
         TimeSeries(
             title="Rounds",
             description="Rounds completed and failed.",
-            queries=[_increase("fleetwright_controller_rounds_total", by="outcome", legend="{{outcome}}")],
+            queries=[increase("fleetwright_controller_rounds_total", by="outcome", legend="{{outcome}}")],
             bars=True,
         ),
         TimeSeries(
             title="Time of a round",
             description="By share of rounds.",
-            queries=_quantiles("fleetwright_controller_round_seconds"),
+            queries=quantiles("fleetwright_controller_round_seconds"),
             unit=Unit.SECONDS,
         ),
         TimeSeries(
             title="Writes",
             description="Changes written to running applications.",
-            queries=[_increase("fleetwright_controller_writes_total", by="target, kind", legend="{{target}} {{kind}}")],
+            queries=[increase("fleetwright_controller_writes_total", by="target, kind", legend="{{target}} {{kind}}")],
             bars=True,
         ),
     ]
-
-
-def _one(expr: str, *, legend: str = "") -> Query:
-    return Query(expr=expr, legend=legend)
 
 
 def _replicas(which: str) -> str:
@@ -292,32 +288,9 @@ def _phases_off_plan() -> str:
     return f'fleetwright_target_phase{{{ON_TARGET}, phase=~"{phases}"}}'
 
 
-def _increase(metric: str, *, by: str, legend: str) -> Query:
-    return Query(expr=f"sum by ({by}) (increase({metric}{{{HERE}}}[$__rate_interval]))", legend=legend)
-
-
-def _quantiles(metric: str, *, where: str = "") -> list[Query]:
-    return [
-        Query(expr=_quantile(share, metric, where=where), legend=f"{share * 100:g} %") for share in (0.5, 0.95, 0.99)
-    ]
-
-
 def _median(metric: str, *, legend: str) -> Query:
-    return Query(expr=_quantile(0.5, metric), legend=legend)
-
-
-def _quantile(share: float, metric: str, *, where: str = "") -> str:
-    selector = f"{HERE}, {where}" if where else HERE
-    return f"histogram_quantile({share}, sum by (le) (rate({metric}_bucket{{{selector}}}[$__rate_interval])))"
+    return one(quantile(0.5, metric), legend=legend)
 
 
 def _state(metric: str, label: str, states: Iterable[StrEnum]) -> str:
-    """One series a target whose value is the position of the state that is 1 now."""
-    return " or ".join(
-        f'max by (target) ({metric}{{{ON_TARGET}, {label}="{state}"}} == 1) * {position}'
-        for position, state in enumerate(states)
-    )
-
-
-def _meaning(position: int, state: StrEnum, colour: Colour) -> Meaning:
-    return Meaning(value=position, text=state.value, colour=colour)
+    return state(metric, label, states, of="target", where=ON_TARGET)

@@ -3,7 +3,8 @@
 import itertools
 import re
 from collections.abc import Iterator
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -12,12 +13,16 @@ import yaml
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
+from api.schemas.power import PowerBudget
 from api.schemas.targets import Phase, RayServeApplication, Target, TargetSpec, TargetStatus
 from api.server.metrics import FleetState, ReportedTarget, ServiceMetrics, render_state
+from api.server.power_metrics import PowerState
 from deploy.metrics import ControllerMetrics
 from scripts.dashboards import __main__ as command
 from scripts.dashboards.grafana import GRID_COLUMNS, Dashboard
 from tests.helm.chart import ALERTS
+from tests.helm.power_row import beside_page, guard_page
+from tests.helm.power_trees import cap_plan
 
 NOW = datetime(2026, 11, 21, tzinfo=UTC)
 SELECTOR = re.compile(r"(?P<metric>fleetwright_\w+)(?:\{(?P<matchers>[^}]*)\})?")
@@ -37,7 +42,7 @@ def test_a_changed_file_and_one_too_many_are_noticed(
     monkeypatch.setattr(command, "FOLDER", tmp_path)
     assert command.main([]) == 0
     assert command.main(["--check"]) == 0
-    (written,) = tmp_path.iterdir()
+    written, *_ = sorted(tmp_path.iterdir())
     written.write_text(written.read_text().replace("Now", "Then"))
     (tmp_path / "other.json").write_text("{}")
     assert command.main(["--check"]) == 1
@@ -87,9 +92,9 @@ def test_alerts_ask_only_for_what_is_exported() -> None:
             _assert_exported(rule["expr"])
 
 
-@dashboards
-def test_a_dashboard_shows_everything_that_is_exported(dashboard: Dashboard) -> None:
-    asked = {match["metric"] for query in dashboard.queries() for match in SELECTOR.finditer(query.expr)}
+def test_the_dashboards_show_everything_that_is_exported() -> None:
+    queries = itertools.chain.from_iterable(dashboard.queries() for dashboard in command.DASHBOARDS)
+    asked = {match["metric"] for query in queries for match in SELECTOR.finditer(query.expr)}
     left_out = {
         name
         for name in _exported()
@@ -108,16 +113,19 @@ def _assert_exported(expression: str) -> None:
         assert labels <= exported[match["metric"]], expression
 
 
+@cache
 def _exported() -> dict[str, set[str]]:
-    """The labels of every series that the service and its controller export once they have done something."""
+    """The labels of every series that service, controller, guard and router export once they have done something."""
     service, registry = ServiceMetrics(), CollectorRegistry()
     service.observe_request(method="GET", route="/v1/gpus", status=200, duration_s=0.01)
     service.observe_plan(status="optimal", solve_s=0.1)
     service.observe_placement(imbalance=1.01, bound=1.0, holds=True, solve_s=0.1)
+    service.observe_cap_plan(status="optimal", solve_s=0.1)
+    service.observe_simulation(policy="ladder", brakes=0, run_s=10.0)
     controller = ControllerMetrics(registry)
     controller.round_ended(ok=True, duration_s=0.1)
     controller.wrote(target="chat", kind="scale")
-    pages = service.render() + render_state(_state()) + generate_latest(registry)
+    pages = service.render() + render_state(_state()) + generate_latest(registry) + guard_page() + beside_page()
     families = text_string_to_metric_families(pages.decode())
     samples = itertools.chain.from_iterable(family.samples for family in families)
     return {sample.name: set(sample.labels) for sample in samples}
@@ -130,7 +138,9 @@ def _state() -> FleetState:
     target = Target(name="chat", version=1, spec=TargetSpec(workload="chat", application=application))
     status = TargetStatus(phase=Phase.APPLIED, observed_at=NOW, planned={"H100": 2}, applied={"H100": 2})
     reported = ReportedTarget(target=target, status=status, reported_at=NOW)
-    return FleetState(at=NOW, database_up=True, targets=[reported], document_versions=[("gpus", 1)])
+    budget = PowerBudget(limit_w=9000.0, expires_at=NOW + timedelta(minutes=3))
+    power = PowerState(budgets=[("row-a", budget)], plan=cap_plan())
+    return FleetState(at=NOW, database_up=True, targets=[reported], document_versions=[("gpus", 1)], power=power)
 
 
 def _cells(position: dict[str, Any]) -> Iterator[tuple[int, int]]:

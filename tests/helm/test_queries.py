@@ -1,21 +1,29 @@
-"""Every query of the dashboards and alerts, run by a real Prometheus that scrapes the real service and controller."""
+"""Every query of dashboards and alerts, run by a real Prometheus that scrapes the real service, controller and guard.
+
+The gate of a router and the outlook on a row are objects of this process behind a socket.
+"""
 
 import os
 import sys
 from collections.abc import Iterator
-from datetime import UTC, datetime
+from contextlib import ExitStack, contextmanager
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
 import yaml
 
 from api.client import GPUS, Fleetwright, UnauthorizedError
+from api.schemas.power import CapPlanRequest, PowerBudget, SimulationRequest
 from api.schemas.targets import Mode, Phase, TargetSpec, TargetStatus
 from fleet.sizes import SizeBuckets
 from placement.request import PlacementRequest
 from planner.request import GivenOption, PlanRequest, Workload
 from scripts.dashboards.__main__ import DASHBOARDS
+from tests.deploy.guard.row_of_agents import agent_row
 from tests.helm.chart import ALERTS
+from tests.helm.power_row import beside
+from tests.power.trees import two_rows
 from tests.testbed.processes import LOOPBACK, Process, answers_ok, free_ports
 from tests.testbed.prometheus import Prometheus
 from tests.testbed.server import Server, StartServer
@@ -23,9 +31,9 @@ from tests.testbed.server import Server, StartServer
 pytestmark = pytest.mark.prometheus
 
 # As Grafana would fill them in, where Prometheus sets no namespace.
-VARIABLES = {"$namespace": "", "$target": ".*", "$__rate_interval": "1m", "$__range": "1h"}
-# Nothing is written to a target here.
-WITHOUT_SAMPLES = {"Writes"}
+VARIABLES = {"$namespace": "", "$target": ".*", "$row": ".*", "$__rate_interval": "1m", "$__range": "1h"}
+# Nothing is written to a target here, no planner speaks to the guard, and 40 s nobody waits.
+WITHOUT_SAMPLES = {"Writes", "Budgets refused", "Forecast held"}
 
 
 @pytest.fixture
@@ -33,11 +41,17 @@ def scraped(prometheus: Prometheus, start_server: StartServer, sqlite_url: str, 
     """Prometheus after a few scrapes of a service and a controller that have each done something."""
     server = start_server(sqlite_url, "--no-controller")
     controller_address = f"{LOOPBACK}:{free_ports(1)[0]}"
-    with _controller(server, controller_address, tmp_path), server.client() as client:
+    guard_address, beside_address = (f"{LOOPBACK}:{port}" for port in free_ports(2))
+    with ExitStack() as running:
+        running.enter_context(_controller(server, controller_address, tmp_path))
+        running.enter_context(_guard(guard_address, tmp_path))
+        running.enter_context(beside(LOOPBACK, int(beside_address.split(":")[1])))
+        client = running.enter_context(server.client())
         _use(client)
         with Fleetwright(server.url) as stranger, pytest.raises(UnauthorizedError):
             stranger.get_freeze()
         addresses = {"api": server.url.removeprefix("http://"), "controller": controller_address}
+        addresses |= {"guard": guard_address, "beside": beside_address}
         prometheus.configure(
             {
                 "global": {"scrape_interval": "500ms", "scrape_timeout": "500ms"},
@@ -46,7 +60,12 @@ def scraped(prometheus: Prometheus, start_server: StartServer, sqlite_url: str, 
                 ],
             }
         )
-        for counter in ("fleetwright_plans_total", "fleetwright_controller_rounds_total"):
+        for counter in (
+            "fleetwright_plans_total",
+            "fleetwright_controller_rounds_total",
+            "fleetwright_guard_events_total",
+            "fleetwright_power_admission_wait_seconds_count",
+        ):
             prometheus.wait_for_samples(f"rate({counter}[1m])")  # has been scraped twice
         yield prometheus
 
@@ -91,6 +110,25 @@ def _controller(server: Server, address: str, directory: Path) -> Process:
     return process
 
 
+@contextmanager
+def _guard(address: str, directory: Path) -> Iterator[None]:
+    """A guard over two agents that no planner has ever spoken to."""
+    host, port = address.split(":")
+    with agent_row(2) as row:
+        file = directory / "guard.json"
+        file.write_text(row.config().model_dump_json(exclude_defaults=True))
+        arguments = ["--config", str(file), "--host", host, "--port", port]
+        process = Process.start(
+            [sys.executable, "-m", "api.cli", "guard", *arguments],
+            name="guard",
+            log_dir=directory,
+            env={"PATH": os.environ["PATH"]},
+        )
+        with process:
+            process.wait_ready(lambda: answers_ok(f"http://{address}/healthz"))
+            yield
+
+
 def _use(client: Fleetwright) -> None:
     gpu = client.get_document(GPUS).document.gpus[0].name
     client.create_plan(_request(gpu))
@@ -109,6 +147,12 @@ def _use(client: Fleetwright) -> None:
     client.create_target("chat", spec)
     status = TargetStatus(phase=Phase.APPLYING, observed_at=datetime.now(UTC), planned={gpu: 3}, applied={gpu: 2})
     client.report_target_status("chat", status)
+    tree = two_rows(pdu_w=67_500.0, row_w=60_000.0)
+    client.create_power_plan(CapPlanRequest(tree=tree))
+    client.create_power_tree(tree)
+    until = datetime.now(UTC) + timedelta(minutes=30)
+    client.create_power_budget("row-1", PowerBudget(limit_w=30_000.0, expires_at=until))
+    client.create_power_simulation(SimulationRequest(servers=8, budget_servers=8, days=0.1))
 
 
 def _request(gpu: str) -> PlanRequest:

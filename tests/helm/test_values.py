@@ -17,6 +17,7 @@ Values = dict[str, object]  # by dotted path
 
 VALUES: dict[str, Any] = yaml.safe_load((CHART / "values.yaml").read_text())
 SCHEMA: dict[str, Any] = json.loads((CHART / "values.schema.json").read_text())
+GUARD_FILE = {"row": "a", "settings": {"rating_w": 9000}, "agents": [{"name": "n", "url": "http://n.invalid"}]}
 # A Secret of one's own, or a new token is drawn at every rendering.
 FIXED: Values = {"auth.bootstrapToken.existingSecret": "tokens"}
 # Values with which every other one has an effect.
@@ -25,6 +26,10 @@ POSTGRES: Values = {
     **SQLITE,
     "api.replicas": 2,
     "controller.token.existingSecret": "controller",
+    "guard.agentToken.existingSecret": "agents",
+    "guard.budgetToken.existingSecret": "budgets",
+    "guard.config": GUARD_FILE,
+    "guard.enabled": True,
     "database.postgresql.urlSecret.name": "database",
     "database.type": "postgresql",
     "migrations.urlSecret.name": "migrations",
@@ -90,6 +95,14 @@ CHANGES: Values = {
     "networkPolicy.metricsFrom": PEERS,
     "networkPolicy.apiEgress": EGRESS,
     "networkPolicy.controllerEgress": EGRESS,
+    "networkPolicy.guardFrom": PEERS,
+    "networkPolicy.guardEgress": EGRESS,
+    "guard.enabled": False,
+    "guard.apply": True,
+    "guard.config": GUARD_FILE | {"row": "b"},
+    "guard.service.port": 7,
+    "guard.service.annotations": {"a": "b"},
+    **{f"guard.{which}Token.{field}": "other" for which in ("agent", "budget") for field in ("existingSecret", "key")},
     "controller.enabled": False,
     "controller.observeOnly": True,
     "controller.periodSeconds": 7,
@@ -97,7 +110,7 @@ CHANGES: Values = {
     "controller.token.key": "other",
     **{
         f"{component}.{field}": value
-        for component in ("api", "controller")
+        for component in ("api", "controller", "guard")
         for field, value in {
             "terminationGracePeriodSeconds": 77,
             "extraEnv": [{"name": "A", "value": "b"}],

@@ -26,10 +26,17 @@
 {{- $problems = append $problems (printf "api.preStopSleepSeconds is %d: allowed is less than terminationGracePeriodSeconds, %d" (int .Values.api.preStopSleepSeconds) (int .Values.api.terminationGracePeriodSeconds)) -}}
 {{- end -}}
 {{- $own := list "FLEETWRIGHT_BOOTSTRAP_TOKEN_FILE" "FLEETWRIGHT_DATABASE_URL" "FLEETWRIGHT_HOST" "FLEETWRIGHT_LOG_LEVEL" "FLEETWRIGHT_PORT" -}}
-{{- range $component := list "api" "controller" -}}
+{{- range $component := list "api" "controller" "guard" -}}
 {{- range (index $.Values $component).extraEnv -}}
 {{- if has .name $own -}}
 {{- $problems = append $problems (printf "%s.extraEnv sets %s, which the chart sets itself from its values" $component .name) -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+{{- with .Values.guard -}}
+{{- range $field := ternary (list "row" "settings" "agents") list .enabled -}}
+{{- if not (hasKey $.Values.guard.config $field) -}}
+{{- $problems = append $problems (printf "guard.enabled is true, but guard.config has no %s" $field) -}}
 {{- end -}}
 {{- end -}}
 {{- end -}}

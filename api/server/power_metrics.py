@@ -1,0 +1,71 @@
+"""What the store knows of power, as metrics: the budgets in force by domain, and what the newest plan of caps says.
+
+A plan speaks of periods of a day; a domain is shown by its tightest one.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+from prometheus_client.core import GaugeMetricFamily, Metric
+
+from api.schemas.power import PowerBudget
+from power.caps import CapPlan
+from power.caps.outcome import FeedCaps
+
+
+@dataclass(frozen=True, slots=True)
+class PowerState:
+    """Budgets by domain, and the newest plan of caps, if there is any."""
+
+    budgets: Sequence[tuple[str, PowerBudget]] = ()
+    plan: CapPlan | None = None
+
+
+def power_metrics(state: PowerState, at: datetime) -> Iterable[Metric]:
+    """All of it."""
+    yield from _budgets(state.budgets, at)
+    if state.plan is not None and state.plan.periods:
+        yield from _plan(state.plan)
+
+
+def _budgets(budgets: Sequence[tuple[str, PowerBudget]], at: datetime) -> Iterable[Metric]:
+    watts = GaugeMetricFamily(
+        "fleetwright_power_domain_budget_watts", "What a domain may draw, as last set.", labels=["domain"]
+    )
+    remaining = GaugeMetricFamily(
+        "fleetwright_power_domain_budget_remaining_seconds",
+        "Until a domain's budget expires; below 0 nobody believes it.",
+        labels=["domain"],
+    )
+    for domain, budget in budgets:
+        watts.add_metric([domain], budget.limit_w)
+        remaining.add_metric([domain], (budget.expires_at - at).total_seconds())
+    yield from (watts, remaining)
+
+
+def _plan(plan: CapPlan) -> Iterable[Metric]:
+    gauges = {
+        name: GaugeMetricFamily(f"fleetwright_power_domain_{name}", text, labels=["domain"])
+        for name, text in (
+            ("limit_watts", "What a domain can carry, in the period in which that is least."),
+            ("uncapped_peak_watts", "At full clock and the plan's risk, in the highest period."),
+            ("planned_peak_watts", "At the planned clocks and risk, in the highest period."),
+            ("stranded_watts", "Left unused even in the fullest period."),
+            ("loss_per_kilowatt", "What one more kW would save in the dearest period."),
+        )
+    }
+    by_domain: dict[str, list[FeedCaps]] = {}
+    for period in plan.periods:
+        for feed in period.feeds:
+            by_domain.setdefault(feed.name, []).append(feed)
+    for domain, feeds in by_domain.items():
+        limits = [feed.limit_w for feed in feeds if feed.limit_w is not None]
+        if limits:
+            gauges["limit_watts"].add_metric([domain], min(limits))
+            left_w = min(feed.limit_w - feed.peak_w for feed in feeds if feed.limit_w is not None)
+            gauges["stranded_watts"].add_metric([domain], max(0.0, left_w))
+        gauges["uncapped_peak_watts"].add_metric([domain], max(feed.uncapped_peak_w for feed in feeds))
+        gauges["planned_peak_watts"].add_metric([domain], max(feed.peak_w for feed in feeds))
+        gauges["loss_per_kilowatt"].add_metric([domain], max(feed.loss_per_kw for feed in feeds))
+    yield from gauges.values()

@@ -1,0 +1,12 @@
+{{/* The guard's file: what the values say, its mode, and where its tokens are mounted. */}}
+{{- define "fleetwright.guardFile" -}}
+{{- $guard := .Values.guard -}}
+{{- $file := dict "mode" (ternary "apply" "observe" $guard.apply) -}}
+{{- if $guard.agentToken.existingSecret -}}
+{{- $_ := set $file "agent_token_file" "/etc/fleetwright/agent-token/token" -}}
+{{- end -}}
+{{- if $guard.budgetToken.existingSecret -}}
+{{- $_ := set $file "budget_token_file" "/etc/fleetwright/budget-token/token" -}}
+{{- end -}}
+{{- merge $file $guard.config | toJson -}}
+{{- end -}}

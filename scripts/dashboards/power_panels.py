@@ -1,0 +1,202 @@
+"""Panels of the power dashboard beside those of rows and domains: caps, who pays for them, the guard, studies."""
+
+from power.guard import Mode
+from scripts.dashboards.grafana import Colour, Panel, Query, StateTimeline, TimeSeries, Unit
+from scripts.dashboards.power_queries import ON_ROW, off_cap
+from scripts.dashboards.promql import increase, meaning, one, quantile, quantiles, state
+
+MODE_COLOURS = {
+    Mode.NORMAL: Colour.GOOD,
+    Mode.CAUTIOUS: Colour.ODD,
+    Mode.BLIND: Colour.WARN,
+    Mode.BRAKED: Colour.BAD,
+    Mode.RELEASING: Colour.CALM,
+}
+
+
+def caps() -> list[Panel]:
+    """What servers may draw: wanted, told, and true."""
+    return [
+        TimeSeries(
+            title="Planned, applied, enforced",
+            description="What the servers of a row can draw at most: by the policy, as told to them, and as read back.",
+            queries=[
+                Query(
+                    expr=f"sum by (row, source) (fleetwright_power_cap_watts{{{ON_ROW}}})",
+                    legend="{{row}} {{source}}",
+                )
+            ],
+            unit=Unit.WATTS,
+            steps=True,
+        ),
+        TimeSeries(
+            title="Servers off their cap",
+            description="Servers that enforce another cap than they were told.",
+            queries=[one(off_cap(), legend="{{row}}")],
+            steps=True,
+        ),
+        TimeSeries(
+            title="Clocks",
+            description="In force by priority and phase.",
+            queries=[
+                one(f"max by (row, phase) (fleetwright_gpu_clock_cap_hertz{{{ON_ROW}}})", legend="{{row}} {{phase}}")
+            ],
+            unit=Unit.HERTZ,
+            steps=True,
+        ),
+        TimeSeries(
+            title="Orders",
+            description="To servers, by path and outcome.",
+            queries=[
+                increase(
+                    "fleetwright_power_cap_actuations_total",
+                    by="row, path, result",
+                    legend="{{row}} {{path}} {{result}}",
+                    where=ON_ROW,
+                )
+            ],
+            bars=True,
+        ),
+        TimeSeries(
+            title="Time of an order",
+            description="From sending it to the server's answer, by share of orders.",
+            queries=quantiles("fleetwright_power_cap_actuation_seconds", where=ON_ROW),
+            unit=Unit.SECONDS,
+        ),
+        TimeSeries(
+            title="Brakes engaged",
+            description="Every one, by cause.",
+            queries=[
+                increase(
+                    "fleetwright_power_brake_events_total", by="row, cause", legend="{{row}} {{cause}}", where=ON_ROW
+                )
+            ],
+            bars=True,
+        ),
+    ]
+
+
+def slo() -> list[Panel]:
+    """Whose requests take longer for it."""
+    return [
+        TimeSeries(
+            title="Latency impact",
+            description="Latency over that at full clock and without waiting, less 1: POLCA allows high priority 1 % "
+            "at the median and 5 % at the 99th percentile, low priority 5 % and 50 %.",
+            queries=[
+                one(
+                    quantile(share, "fleetwright_slo_latency_impact_ratio", where=ON_ROW, by="priority"),
+                    legend=f"{{{{priority}}}} {share * 100:g} %",
+                )
+                for share in (0.5, 0.99)
+            ],
+            unit=Unit.SHARE,
+        ),
+        TimeSeries(
+            title="Waiting for watts",
+            description="From a prompt's arrival at the gate to its start, by priority and share of prompts.",
+            queries=[
+                one(
+                    quantile(share, "fleetwright_power_admission_wait_seconds", where=ON_ROW, by="priority"),
+                    legend=f"{{{{priority}}}} {share * 100:g} %",
+                )
+                for share in (0.5, 0.99)
+            ],
+            unit=Unit.SECONDS,
+        ),
+        TimeSeries(
+            title="Prompts at the gate",
+            description="Held back now, by priority.",
+            queries=[
+                one(
+                    f"sum by (row, priority) (fleetwright_power_admission_waiting{{{ON_ROW}}})",
+                    legend="{{row}} {{priority}}",
+                )
+            ],
+            steps=True,
+        ),
+        TimeSeries(
+            title="Held to",
+            description="Prompts of a priority wait while the row, as modelled, would draw more than this with them.",
+            queries=[
+                one(
+                    f"min by (row, priority) (fleetwright_power_admission_hold_watts{{{ON_ROW}}})",
+                    legend="{{row}} {{priority}}",
+                )
+            ],
+            unit=Unit.WATTS,
+            steps=True,
+        ),
+    ]
+
+
+def guard() -> list[Panel]:
+    """What the safety loop does."""
+    return [
+        StateTimeline(
+            title="State",
+            description="Whose setting holds: the policy's, a cautious one, a blind one, or the brake's.",
+            queries=[
+                Query(expr=state("fleetwright_guard_mode", "mode", Mode, of="row", where=ON_ROW), legend="{{row}}")
+            ],
+            meanings=[meaning(i, mode, MODE_COLOURS[mode]) for i, mode in enumerate(Mode)],
+        ),
+        TimeSeries(
+            title="Noticed",
+            description="Changes of state, orders repeated, drivers reloaded, servers gone deaf and heard again.",
+            queries=[
+                increase("fleetwright_guard_events_total", by="row, kind", legend="{{row}} {{kind}}", where=ON_ROW)
+            ],
+            bars=True,
+        ),
+        TimeSeries(
+            title="Time of a round",
+            description="From asking the agents to the last answer to an order; a round has two seconds.",
+            queries=quantiles("fleetwright_guard_round_seconds", where=ON_ROW),
+            unit=Unit.SECONDS,
+        ),
+        TimeSeries(
+            title="Budgets refused",
+            description="Words of a planner that the guard did not take; the budget before stays.",
+            queries=[
+                increase("fleetwright_power_budget_refusals_total", by="row", legend="{{row}}", where=ON_ROW),
+            ],
+            bars=True,
+        ),
+    ]
+
+
+def studies() -> list[Panel]:
+    """What the service was asked."""
+    return [
+        TimeSeries(
+            title="Plans of caps",
+            description="Made, by outcome.",
+            queries=[increase("fleetwright_power_plans_total", by="status", legend="{{status}}")],
+            bars=True,
+            width=6,
+        ),
+        TimeSeries(
+            title="Time to plan caps",
+            description="By share of plans.",
+            queries=quantiles("fleetwright_power_plan_solve_seconds"),
+            unit=Unit.SECONDS,
+            width=6,
+        ),
+        TimeSeries(
+            title="Rows simulated",
+            description="By policy, and whether the brake was engaged.",
+            queries=[
+                increase("fleetwright_power_simulations_total", by="policy, outcome", legend="{{policy}} {{outcome}}")
+            ],
+            bars=True,
+            width=6,
+        ),
+        TimeSeries(
+            title="Time to simulate",
+            description="A row with the uncapped run it is held against, by share of simulations.",
+            queries=quantiles("fleetwright_power_simulation_seconds"),
+            unit=Unit.SECONDS,
+            width=6,
+        ),
+    ]

@@ -1,0 +1,47 @@
+"""What the panels of power ask: rows as their guards tell them, domains of the power tree as the service does."""
+
+from power.policies.thresholds import T1, T2
+from scripts.dashboards.grafana import Colour
+from scripts.dashboards.promql import HERE
+
+ON_ROW = f'{HERE}, row=~"$row"'
+BUSY = {0.0: Colour.CALM, 0.5: Colour.GOOD, T1: Colour.ODD, T2: Colour.WARN, 1.0: Colour.BAD}
+
+
+def of_row(name: str) -> str:
+    """Of the one guard of each row."""
+    return f"max by (row) (fleetwright_{name}{{{ON_ROW}}})"
+
+
+def of_domain(name: str) -> str:
+    """Every replica of the service tells the same."""
+    return f"max by (domain) (fleetwright_power_domain_{name}{{{HERE}}})"
+
+
+def forecast(horizon: str, share: str, *, ago: str = "") -> str:
+    """What a guard said of its row, now or some time ago."""
+    where = f'{ON_ROW}, horizon="{horizon}", quantile="{share}"'
+    offset = f" offset {ago}" if ago else ""
+    return f"max by (row) (fleetwright_row_power_forecast_watts{{{where}}}{offset})"
+
+
+def held() -> str:
+    """The highest of 40 s against what was said before them; one without the other counts for nothing."""
+    highest = f"max by (row) (max_over_time(fleetwright_row_power_watts{{{ON_ROW}}}[40s]))"
+    return f"avg_over_time(({highest} <= bool {forecast('40s', '0.999', ago='40s')})[1h:10s])"
+
+
+def headroom_servers() -> str:
+    """(budget - highest reading) / (highest reading / servers)."""
+    highest = f"max by (row) (max_over_time(fleetwright_row_power_watts{{{ON_ROW}}}[1d]))"
+    servers = f'count by (row) (fleetwright_power_cap_watts{{{ON_ROW}, source="applied"}})'
+    return f"floor(({of_row('row_power_budget_watts')} - {highest}) * {servers} / {highest})"
+
+
+def off_cap() -> str:
+    """Servers whose enforced cap differs from the one they were told by more than a watt."""
+    applied, enforced = (
+        f'max by (row, server) (fleetwright_power_cap_watts{{{ON_ROW}, source="{source}"}})'
+        for source in ("applied", "enforced")
+    )
+    return f"sum by (row) (abs({applied} - {enforced}) > bool 1)"

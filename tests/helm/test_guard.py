@@ -1,0 +1,107 @@
+"""The guard in the chart: off, then observing, then acting only when told; its file is one that the guard reads."""
+
+import base64
+import json
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from api.cli.app import app
+from deploy.guard.config import GuardFile, Mode
+from fleet.documents import parse_document, read_model
+from tests.helm.chart import Object, container, kinds, one, render
+from tests.testbed.helm import Helm, HelmError
+
+ROW = {
+    "row": "row-a",
+    "settings": {"rating_w": 211000},
+    "agents": [{"name": f"n{at}", "url": f"http://n{at}.invalid:9403", "duty": "low"} for at in range(3)],
+}
+ON = ["--set", "guard.enabled=true", "--set-json", f"guard.config={json.dumps(ROW)}"]
+TOKENS = ["--set", "guard.agentToken.existingSecret=agents,guard.budgetToken.existingSecret=budgets"]
+
+
+def guard_file(objects: list[Object]) -> GuardFile:
+    text = base64.b64decode(one(objects, "Secret", "-guard")["data"]["guard.json"]).decode()
+    return read_model(parse_document(text, name="guard.json"), GuardFile)
+
+
+def test_it_is_off_by_default(helm3: Helm) -> None:
+    assert not [item for item in render(helm3) if "guard" in item["metadata"]["name"]]
+
+
+def test_it_observes_until_it_is_told_to_act(helm3: Helm) -> None:
+    assert guard_file(render(helm3, *ON)).mode is Mode.OBSERVE
+    assert guard_file(render(helm3, *ON, "--set", "guard.apply=true")).mode is Mode.APPLY
+
+
+def test_there_is_one_at_a_time(helm3: Helm) -> None:
+    deployment = one(render(helm3, *ON), "Deployment", "-guard")
+    assert (deployment["spec"]["replicas"], deployment["spec"]["strategy"]) == (1, {"type": "Recreate"})
+
+
+def test_its_file_says_what_the_values_say(helm3: Helm) -> None:
+    file = guard_file(render(helm3, *ON))
+    assert (file.row, file.settings.rating_w, [agent.name for agent in file.agents]) == (
+        "row-a",
+        211000,
+        ["n0", "n1", "n2"],
+    )
+    assert (file.agent_token_file, file.budget_token_file) == (None, None)
+
+
+def test_tokens_are_mounted_where_its_file_says(helm3: Helm) -> None:
+    objects = render(helm3, *ON, *TOKENS)
+    file, mounts = guard_file(objects), container(one(objects, "Deployment", "-guard"))["volumeMounts"]
+    folders = {Path(mount["mountPath"]) for mount in mounts}
+    for path in (file.agent_token_file, file.budget_token_file):
+        assert path is not None
+        assert path.parent in folders
+
+
+def test_the_command_line_knows_every_argument(helm3: Helm) -> None:
+    arguments = container(one(render(helm3, *ON), "Deployment", "-guard"))["args"]
+    done = CliRunner().invoke(app, [*arguments, "--help"])
+    assert done.exit_code == 0, done.output
+    assert "--config" in arguments
+
+
+def test_pods_start_anew_with_another_file(helm3: Helm) -> None:
+    def checksum(*arguments: str) -> str:
+        template = one(render(helm3, *ON, *arguments), "Deployment", "-guard")["spec"]["template"]
+        return str(template["metadata"]["annotations"]["checksum/config"])
+
+    assert checksum() == checksum()
+    assert checksum() != checksum("--set", "guard.apply=true")
+
+
+def test_it_may_be_asked_on_its_port_and_reach_its_agents(helm3: Helm) -> None:
+    objects = render(helm3, *ON)
+    policy = one(objects, "NetworkPolicy", "-guard")["spec"]
+    (port,) = container(one(objects, "Deployment", "-guard"))["ports"]
+    (ingress,) = policy["ingress"]
+    assert [each["port"] for each in ingress["ports"]] == [port["containerPort"]]
+    assert {each["port"] for rule in policy["egress"] for each in rule["ports"]} == {53, 9403}
+    (served,) = one(objects, "Service", "-guard")["spec"]["ports"]
+    assert served["targetPort"] == port["name"]
+
+
+def test_it_is_scraped_where_the_others_are(helm3: Helm) -> None:
+    objects = render(helm3, *ON, "--set", "monitoring.serviceMonitor.enabled=true")
+    assert "PodMonitor" in kinds(objects)
+    (endpoint,) = one(objects, "PodMonitor", "-guard")["spec"]["podMetricsEndpoints"]
+    assert endpoint["path"] == "/metrics"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--set", "guard.enabled=true"], "guard.enabled is true, but guard.config has no row"),
+        ([*ON, "--set", "guard.config.mode=apply"], "config"),
+        ([*ON, "--set", "guard.budget=5"], "dditional propert.*budget"),
+    ],
+)
+def test_what_does_not_fit_is_named(helm: Helm, arguments: list[str], message: str) -> None:
+    with pytest.raises(HelmError, match=message):
+        render(helm, *arguments)
