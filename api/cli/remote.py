@@ -1,9 +1,10 @@
 """The service as commands see it: a client for one command, whose errors become lines and exit codes."""
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import TypeVar
 
 import stamina
 
@@ -14,11 +15,15 @@ from api.client import (
     ConnectionFailedError,
     Fleetwright,
     InvalidRequestError,
+    PreconditionFailedError,
     UnauthorizedError,
+    Versioned,
     token_from_environment,
     token_from_file,
 )
 from api.client.transport import DEFAULT_URL
+
+StoredT = TypeVar("StoredT")
 
 
 @contextmanager
@@ -41,6 +46,22 @@ def client_errors(service: str) -> Iterator[None]:
         raise CommandError(*_lines(error, service), exit_code=EXIT_BAD_INPUT) from error
     except ApiError as error:
         raise CommandError(*_lines(error, service), exit_code=EXIT_REFUSED) from error
+
+
+def put_document(
+    *,
+    create: Callable[[], Versioned[StoredT]],
+    replace: Callable[[str], Versioned[StoredT]],
+    current: Callable[[], str],
+    etag: str | None = None,
+) -> Versioned[StoredT]:
+    """Store what is new, or a new version of what is there: of the version named, else of whichever there is."""
+    if etag is not None:
+        return replace(etag)
+    try:
+        return create()
+    except PreconditionFailedError:
+        return replace(current())
 
 
 def read_token(token_file: Path | None) -> str | None:

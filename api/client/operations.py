@@ -19,13 +19,26 @@ from api.schemas.documents import VersionInfo
 from api.schemas.pages import Page
 from api.schemas.placements import PlacementRecord, PlacementSummary
 from api.schemas.plans import PlanRecord, PlanSummary
+from api.schemas.power import (
+    CapPlanRecord,
+    CapPlanRequest,
+    CapPlanSummary,
+    DomainBudget,
+    PowerBudget,
+    SimulationRecord,
+    SimulationRequest,
+    SimulationSummary,
+    StoredTree,
+)
 from api.schemas.targets import Freeze, Target, TargetSpec, TargetStatus
 from api.schemas.tokens import TokenCreated, TokenInfo, TokenRequest
 from placement.formats.engines import Engine
 from placement.request import PlacementRequest
 from planner.request import PlanRequest
+from power.tree import PowerTree
 
 PLACING_S = 60.0  # with a trace, and others waiting their turn
+SIMULATING_S = 600.0  # the most that a service takes by default, and others waiting their turn
 
 
 def check_live() -> Call[None]:
@@ -117,6 +130,91 @@ def export_placement(placement_id: str, *, engine: Engine) -> Call[bytes]:
     return Call(method="GET", path=path, query={"engine": engine.value}, read=as_bytes, repeatable=True)
 
 
+def create_power_simulation(
+    request: SimulationRequest, *, idempotency_key: str | None = None
+) -> Call[SimulationRecord]:
+    """Simulate a row behind a budget and store what became of it."""
+    return _create("/v1/power/simulations", request, idempotency_key, SimulationRecord, work_s=SIMULATING_S)
+
+
+def list_power_simulations(*, limit: int | None = None, cursor: str | None = None) -> Call[Page[SimulationSummary]]:
+    """Simulations, newest first."""
+    return _list("/v1/power/simulations", SimulationSummary, limit=limit, cursor=cursor)
+
+
+def get_power_simulation(simulation_id: str) -> Call[SimulationRecord]:
+    """One simulation with its question."""
+    path = path_of("/v1/power/simulations/{simulation_id}", simulation_id=simulation_id)
+    return _get(path, as_type(SimulationRecord))
+
+
+def create_power_plan(request: CapPlanRequest, *, idempotency_key: str | None = None) -> Call[CapPlanRecord]:
+    """Plan caps and store them.  A tree that nothing holds is answered too: look at the plan's status."""
+    return _create("/v1/power/plans", request, idempotency_key, CapPlanRecord, work_s=request.time_limit_s)
+
+
+def list_power_plans(*, limit: int | None = None, cursor: str | None = None) -> Call[Page[CapPlanSummary]]:
+    """Plans of caps, newest first."""
+    return _list("/v1/power/plans", CapPlanSummary, limit=limit, cursor=cursor)
+
+
+def get_power_plan(plan_id: str) -> Call[CapPlanRecord]:
+    """One plan of caps with its request."""
+    return _get(path_of("/v1/power/plans/{plan_id}", plan_id=plan_id), as_type(CapPlanRecord))
+
+
+def list_power_trees(*, limit: int | None = None, cursor: str | None = None) -> Call[Page[StoredTree]]:
+    """Power trees, by name."""
+    return _list("/v1/power/trees", StoredTree, limit=limit, cursor=cursor)
+
+
+def get_power_tree(name: str) -> Call[Versioned[StoredTree]]:
+    """One power tree."""
+    return _get(_power_path("trees", name), as_versioned(StoredTree))
+
+
+def create_power_tree(tree: PowerTree) -> Call[Versioned[StoredTree]]:
+    """Store a tree under its own name; PreconditionFailedError when that is taken."""
+    path = _power_path("trees", tree.name)
+    return _put(path, tree, _MISSING, as_versioned(StoredTree), answer=HTTPStatus.CREATED)
+
+
+def replace_power_tree(tree: PowerTree, *, if_match: str) -> Call[Versioned[StoredTree]]:
+    """Store a new version of a tree; budgets in force must still fit."""
+    return _put(_power_path("trees", tree.name), tree, _if_match(if_match), as_versioned(StoredTree))
+
+
+def delete_power_tree(name: str, *, if_match: str) -> Call[None]:
+    """Forget a tree on which no budget is in force."""
+    return _delete(_power_path("trees", name), _if_match(if_match))
+
+
+def list_power_budgets(*, limit: int | None = None, cursor: str | None = None) -> Call[Page[DomainBudget]]:
+    """The budgets last set, by domain; expired ones too."""
+    return _list("/v1/power/budgets", DomainBudget, limit=limit, cursor=cursor)
+
+
+def get_power_budget(domain: str) -> Call[Versioned[DomainBudget]]:
+    """What a power domain may draw, and until when; NotFoundError where nothing was set."""
+    return _get(_power_path("budgets", domain), as_versioned(DomainBudget))
+
+
+def create_power_budget(domain: str, budget: PowerBudget) -> Call[Versioned[DomainBudget]]:
+    """Set the first budget of a domain; PreconditionFailedError when there is one."""
+    path = _power_path("budgets", domain)
+    return _put(path, budget, _MISSING, as_versioned(DomainBudget), answer=HTTPStatus.CREATED)
+
+
+def replace_power_budget(domain: str, budget: PowerBudget, *, if_match: str) -> Call[Versioned[DomainBudget]]:
+    """Set another budget; one that is refused leaves the old one in force."""
+    return _put(_power_path("budgets", domain), budget, _if_match(if_match), as_versioned(DomainBudget))
+
+
+def delete_power_budget(domain: str, *, if_match: str) -> Call[None]:
+    """Withdraw a budget: who guards the domain falls back to its standing one."""
+    return _delete(_power_path("budgets", domain), _if_match(if_match))
+
+
 def list_targets(*, limit: int | None = None, cursor: str | None = None) -> Call[Page[Target]]:
     """Targets, by name."""
     return _list("/v1/targets", Target, limit=limit, cursor=cursor)
@@ -129,8 +227,7 @@ def get_target(name: str) -> Call[Versioned[Target]]:
 
 def create_target(name: str, spec: TargetSpec) -> Call[Versioned[Target]]:
     """Register a target; PreconditionFailedError when the name is taken."""
-    missing = {"If-None-Match": "*"}
-    return _put(_target_path(name), spec, missing, as_versioned(Target), answer=HTTPStatus.CREATED)
+    return _put(_target_path(name), spec, _MISSING, as_versioned(Target), answer=HTTPStatus.CREATED)
 
 
 def replace_target(name: str, spec: TargetSpec, *, if_match: str) -> Call[Versioned[Target]]:
@@ -197,6 +294,7 @@ def check_audit() -> Call[AuditCheck]:
 
 
 _JSON: Mapping[str, str] = {"Content-Type": "application/json"}
+_MISSING: Mapping[str, str] = {"If-None-Match": "*"}
 
 
 def _get(path: str, read: Any) -> Call[Any]:
@@ -250,6 +348,10 @@ def _if_match(etag: str) -> Mapping[str, str]:
 
 def _document_path(document_type: DocumentType[Any]) -> str:
     return f"/v1/{document_type.kind.value}"
+
+
+def _power_path(kind: str, name: str) -> str:
+    return path_of("/v1/power/{kind}/{name}", kind=kind, name=name)
 
 
 def _target_path(name: str) -> str:

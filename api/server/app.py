@@ -16,7 +16,18 @@ from api.server.middleware import BodyLimit, LoopbackOnly, Observed
 from api.server.openapi import add_openapi
 from api.server.planning import PlanningDesk
 from api.server.problems import add_problem_handlers
-from api.server.routes import audit, freeze, health, placements, plans, targets, tokens
+from api.server.routes import (
+    audit,
+    freeze,
+    health,
+    placements,
+    plans,
+    power_plans,
+    power_simulations,
+    power_trees,
+    targets,
+    tokens,
+)
 from api.server.routes.catalogues import catalogue_routes
 from api.server.service import Service
 from api.server.settings import Settings
@@ -72,6 +83,9 @@ def create_app(
         catalogue_routes(),
         plans.router,
         placements.router,
+        power_trees.router,
+        power_plans.router,
+        power_simulations.router,
         targets.router,
         freeze.router,
         tokens.router,

@@ -4,7 +4,7 @@ State is read rather than counted so that every replica of the service tells the
 """
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from importlib.metadata import version
 
@@ -13,6 +13,7 @@ from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from api.schemas.targets import Mode, Phase, Target, TargetStatus
+from api.server.power_metrics import PowerState, power_metrics
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 IMBALANCE_BUCKETS = (1.001, 1.005, 1.01, 1.02, 1.05, 1.1, 1.2, 1.5, 2.0, 3.0, 5.0)
@@ -52,6 +53,27 @@ class ServiceMetrics:
         self._placement_solves = Histogram(
             "fleetwright_placement_solve_seconds", "Time to place.", buckets=SOLVE_BUCKETS_S, registry=self.registry
         )
+        self._simulations = Counter(
+            "fleetwright_power_simulations",
+            "Rows simulated, by policy and outcome.",
+            ["policy", "outcome"],
+            registry=self.registry,
+        )
+        self._simulation_times = Histogram(
+            "fleetwright_power_simulation_seconds",
+            "Time to simulate a row with what it is held against.",
+            buckets=SOLVE_BUCKETS_S,
+            registry=self.registry,
+        )
+        self._cap_plans = Counter(
+            "fleetwright_power_plans", "Plans of caps made, by outcome.", ["status"], registry=self.registry
+        )
+        self._cap_solves = Histogram(
+            "fleetwright_power_plan_solve_seconds",
+            "Time to plan caps.",
+            buckets=SOLVE_BUCKETS_S,
+            registry=self.registry,
+        )
         build = Gauge("fleetwright_build_info", "Always 1.", ["version"], registry=self.registry)
         build.labels(version=version("fleetwright")).set(1)
 
@@ -71,6 +93,16 @@ class ServiceMetrics:
         self._imbalances.observe(imbalance)
         self._bounds.observe(bound)
         self._placement_solves.observe(solve_s)
+
+    def observe_simulation(self, *, policy: str, brakes: int, run_s: float) -> None:
+        """Count one simulated row."""
+        self._simulations.labels(policy=policy, outcome="braked" if brakes else "clean").inc()
+        self._simulation_times.observe(run_s)
+
+    def observe_cap_plan(self, *, status: str, solve_s: float) -> None:
+        """Count one plan of caps."""
+        self._cap_plans.labels(status=status).inc()
+        self._cap_solves.observe(solve_s)
 
     def render(self) -> bytes:
         """This process's part of `/metrics`."""
@@ -96,6 +128,7 @@ class FleetState:
     frozen: bool = False
     audit_entries: int = 0
     document_versions: Sequence[tuple[str, int]] = ()
+    power: PowerState = field(default_factory=PowerState)
 
 
 def render_state(state: FleetState) -> bytes:
@@ -121,6 +154,7 @@ class _StateCollector(Collector):
             documents.add_metric([kind], number)
         yield documents
         yield from _target_metrics(state)
+        yield from power_metrics(state.power, state.at)
 
 
 def _target_metrics(state: FleetState) -> Iterable[Metric]:

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from datetime import datetime
 from http import HTTPStatus
 from importlib.metadata import version
@@ -9,6 +10,7 @@ from importlib.metadata import version
 import anyio
 from anyio import to_thread
 
+from api.schemas.power import CapPlanRequest
 from api.server.problems import ProblemError
 from fleet.documents import RuleError, dotted
 from fleet.errors import DocumentError, Problem
@@ -22,6 +24,11 @@ from placement.request import PlacementRequest
 from planner import plan
 from planner.answer import Plan
 from planner.request import PlanRequest
+from power.caps import DEFAULT_LIMITS, CapPlan, plan_caps
+from power.study.answer import RowAnswer
+from power.study.question import RowQuestion
+from power.tree import PowerTree
+from power.workload import Sources
 
 WAITING_MAX = 32  # each holds its request in memory; who comes later had better come again
 RETRY_AFTER_S = "5"
@@ -64,6 +71,29 @@ class PlanningDesk:
         def work() -> str:
             with _named_fields():
                 return exported(Placement.model_validate_json(answer), engine)
+
+        return await to_thread.run_sync(work, limiter=self._limiter)
+
+    async def simulate(self, question: RowQuestion, sources: Sources) -> RowAnswer:
+        """What a row would do; 503 when too many requests are waiting already."""
+        self._refuse_when_busy()
+
+        def work() -> RowAnswer:
+            from power.study.run import study  # noqa: PLC0415 - loads compiled code, which not every service needs
+
+            with _named_fields():
+                return study(question, clock_s=self._monotonic_s, sources=sources).answer
+
+        return await to_thread.run_sync(work, limiter=self._limiter)
+
+    async def plan_caps(self, request: CapPlanRequest, *, tree: PowerTree) -> CapPlan:
+        """Clocks and budgets that hold a power tree; 503 when too many requests are waiting already."""
+        self._refuse_when_busy()
+
+        def work() -> CapPlan:
+            limits = replace(DEFAULT_LIMITS, time_limit_s=request.time_limit_s, clock_s=self._monotonic_s)
+            with _named_fields():
+                return plan_caps(tree, terms=request.terms, solver=request.solver, limits=limits)
 
         return await to_thread.run_sync(work, limiter=self._limiter)
 

@@ -48,6 +48,10 @@ class Settings(BaseSettings):
     # As long as a client may reasonably retry; the usual day.
     idempotency_ttl_s: int = Field(default=86_400, ge=60, le=30 * 86_400)
 
+    # Servers times days of one simulated row: 14 days of 64 servers keep a core busy for about a minute, with the two
+    # uncapped rows that they are held against.
+    simulation_server_days: float = Field(default=1_000.0, gt=0, le=1e6)
+
     # Solvers use a core each; more at a time only makes all of them slower.
     plan_concurrency: int = Field(default=2, ge=1, le=256)
 

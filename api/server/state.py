@@ -1,14 +1,20 @@
 """The state of the fleet as `/metrics` tells it."""
 
 from collections.abc import AsyncIterator
+from functools import lru_cache
 
+from api.schemas.power import PowerBudget
 from api.schemas.targets import Freeze, TargetStatus
 from api.server.catalogues import ALL
 from api.server.metrics import FleetState, ReportedTarget
+from api.server.power_metrics import PowerState
+from api.server.power_trees import BUDGET_KIND, read_budget
+from api.server.routes.power_plans import KIND as CAP_PLANS
 from api.server.service import Service
 from api.server.targets import FREEZE, TARGET_KIND, read_target
 from api.server.versioned import current, edition
 from api.store import DatabaseUnavailableError, Transaction
+from power.caps import CapPlan
 
 BATCH = 500
 
@@ -25,6 +31,7 @@ async def fleet_state(service: Service) -> FleetState:
                 frozen=freeze.frozen,
                 audit_entries=await tx.audit.length(),
                 document_versions=[(item.kind.value, (await current(tx, item.slot)).version) for item in ALL],
+                power=PowerState(budgets=[budget async for budget in _budgets(tx)], plan=await _newest_caps(tx)),
             )
     except DatabaseUnavailableError:
         return FleetState(at=service.now(), database_up=False)
@@ -42,3 +49,24 @@ async def _reported(tx: Transaction) -> AsyncIterator[ReportedTarget]:
                 reported_at=report.reported_at if report is not None else None,
             )
         after = batch[-1].name
+
+
+async def _budgets(tx: Transaction) -> AsyncIterator[tuple[str, PowerBudget]]:
+    after: str | None = None
+    while batch := await tx.documents.heads(kind=BUDGET_KIND, after=after, limit=BATCH):
+        for document in batch:
+            yield document.name, read_budget(edition(document))
+        after = batch[-1].name
+
+
+async def _newest_caps(tx: Transaction) -> CapPlan | None:
+    """The plan of caps that was made last."""
+    found = await tx.power.page(kind=CAP_PLANS, before_id=None, limit=1)
+    stored = await tx.power.get(kind=CAP_PLANS, answer_id=found[0].id) if found else None
+    return read_caps(stored.answer) if stored is not None else None
+
+
+@lru_cache(maxsize=2)
+def read_caps(answer: str) -> CapPlan:
+    """A stored plan; the same one is scraped again and again."""
+    return CapPlan.model_validate_json(answer)

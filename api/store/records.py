@@ -91,6 +91,26 @@ class StoredPlacement:
 
 
 @dataclass(frozen=True, slots=True)
+class PowerHead:
+    """What lists show of an answer about power."""
+
+    id: str
+    kind: str
+    created_at: datetime
+    created_by: str
+    summary: str  # canonical JSON
+
+
+@dataclass(frozen=True, slots=True)
+class StoredPower:
+    """An answer about power as stored; request and answer are canonical JSON."""
+
+    head: PowerHead
+    request: str
+    answer: str
+
+
+@dataclass(frozen=True, slots=True)
 class StatusRecord:
     """The last report on a target."""
 

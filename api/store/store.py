@@ -15,6 +15,7 @@ from api.store.engine import READ_ONLY, is_sqlite, make_engine, parse_url
 from api.store.errors import DatabaseUnavailableError
 from api.store.placements import PlacementRepository
 from api.store.plans import PlanRepository
+from api.store.power import PowerRepository
 from api.store.replies import ReplyRepository
 from api.store.statuses import StatusRepository
 from api.store.tokens import TokenRepository
@@ -28,6 +29,7 @@ class Transaction:
         self.documents = DocumentRepository(connection)
         self.placements = PlacementRepository(connection)
         self.plans = PlanRepository(connection)
+        self.power = PowerRepository(connection)
         self.replies = ReplyRepository(connection)
         self.statuses = StatusRepository(connection)
         self.tokens = TokenRepository(connection)

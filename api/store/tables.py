@@ -140,6 +140,20 @@ class PlacementRow(Base):
     answer: Mapped[str] = mapped_column(Text)
 
 
+class PowerRow(Base):
+    """Simulations of rows and plans of caps, immutable.  `summary` is what lists show, as JSON."""
+
+    __tablename__ = "power_answers"
+
+    kind: Mapped[str] = mapped_column(String(16), primary_key=True)
+    id: Mapped[str] = mapped_column(String(36), primary_key=True)
+    created_at: Mapped[datetime] = mapped_column(UtcDateTime)
+    created_by: Mapped[str] = mapped_column(String(200))
+    summary: Mapped[str] = mapped_column(Text)
+    request: Mapped[str] = mapped_column(Text)
+    answer: Mapped[str] = mapped_column(Text)
+
+
 class TargetStatusRow(Base):
     """The controller's last report on each target."""
 

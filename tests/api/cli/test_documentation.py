@@ -19,7 +19,7 @@ from tests.api.cli.conftest import Cli
 ROOT = Path(__file__).parents[3]
 PAGE = ROOT / "docs" / "cli.md"
 BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
-SOLVING_TIME = re.compile(r"solved in [\d.]+ s")
+SOLVING_TIME = re.compile(r"(solved|simulated) in [\d.]+ s")
 
 
 def blocks(language: str) -> Iterator[str]:

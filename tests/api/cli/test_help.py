@@ -15,13 +15,14 @@ from api.cli.app import COMMANDS, app
 from api.cli.groups import Lazy
 from api.cli.options import LOCAL_URL
 from api.cli.place import COMMANDS as PLACE_COMMANDS
+from api.cli.power import COMMANDS as POWER_COMMANDS
 from api.cli.topology import COMMANDS as TOPOLOGY_COMMANDS
 from api.client.transport import DEFAULT_URL
 from tests.api.cli.conftest import COMMAND, Cli, Shell
 
 EXAMPLE = Path(__file__).parents[3] / "examples" / "chat.yaml"
 WRITERS = {"place make", "place export"}  # their -o is a file; what `export` writes is an engine's own form
-ENDLESS = {"serve", "controller run"}  # they answer on sockets and in logs
+ENDLESS = {"agent", "controller run", "guard", "serve"}  # they answer on sockets and in logs
 HEAVY = {"aiosqlite", "alembic", "deploy", "fastapi", "httpx", "kubernetes", "planner", "sqlalchemy", "uvicorn"}
 
 
@@ -59,7 +60,12 @@ def test_all_commands() -> None:
         ),
         *("models from-config", "topology discover", "plans list", "plans show"),
         *("placements list", "placements show", "placements ask"),
-        *("serve", "controller run", "migrate up", "migrate down", "migrate status"),
+        *("power simulate", "power plan", "power fit", "power forecast"),
+        *("power trees list", "power trees check", "power trees pull", "power trees push", "power trees delete"),
+        *("power budgets list", "power budgets show", "power budgets set", "power budgets withdraw"),
+        *("power simulations list", "power simulations show", "power simulations ask"),
+        *("power plans list", "power plans show", "power plans ask"),
+        *("agent", "guard", "serve", "controller run", "migrate up", "migrate down", "migrate status"),
         *("targets list", "targets show", "targets put", "targets set", "targets delete", "freeze", "thaw"),
         *("tokens create", "tokens list", "tokens revoke", "audit list", "audit check"),
     }
@@ -85,7 +91,10 @@ def test_a_placement_can_be_had_in_json(cli: Cli) -> None:
     assert re.search(r"--format <table\|json>", cli("place", "make", "--help").stdout)
 
 
-@pytest.mark.parametrize(("name", "lazy"), [*COMMANDS.items(), *TOPOLOGY_COMMANDS.items(), *PLACE_COMMANDS.items()])
+@pytest.mark.parametrize(
+    ("name", "lazy"),
+    [*COMMANDS.items(), *TOPOLOGY_COMMANDS.items(), *PLACE_COMMANDS.items(), *POWER_COMMANDS.items()],
+)
 def test_the_list_of_commands_says_what_the_command_says(name: str, lazy: Lazy) -> None:
     loaded = lazy.load(name)
     assert loaded.help.splitlines()[0] == lazy.help

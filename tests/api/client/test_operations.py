@@ -10,12 +10,15 @@ import pytest
 from api.client import GPUS, OFFERS, TOPOLOGY, AsyncFleetwright, Fleetwright, Timeouts, Versioned
 from api.client import operations as op
 from api.client.calls import Call, path_of
+from api.schemas.power import CapPlanRequest, PowerBudget, SimulationRequest
 from api.schemas.targets import Freeze, Mode, Phase, TargetSpec, TargetStatus
 from api.schemas.tokens import Scope, TokenRequest
 from fleet.offers import builtin_prices
+from fleet.topology.parts import PowerKind
 from placement.formats.engines import Engine
 from placement.request import PlacementRequest
 from planner.request import PlanRequest
+from power.tree import Feed, PowerTree
 from tests.api.client.conftest import URL, Send
 from tests.api.client.wire import Wire
 
@@ -42,6 +45,9 @@ PLAN_REQUEST = PlanRequest.model_validate(
     }
 )
 
+TREE = PowerTree(name="north", feeds=(Feed(name="row-1", kind=PowerKind.ROW, limit_w=200_000.0),))
+BUDGET = PowerBudget.model_validate({"limit_w": 150_000.0, "expires_at": NOW})
+SIMULATION_REQUEST = SimulationRequest(servers=58, days=14.0, seed=1)
 PLACEMENT_REQUEST = PlacementRequest(loads=((4.0, 2.0, 1.0, 1.0), (1.0, 1.0, 1.0, 5.0)), slots=6, gpus=2, nodes=1)
 
 
@@ -60,6 +66,14 @@ PLACEMENT_REQUEST = PlacementRequest(loads=((4.0, 2.0, 1.0, 1.0), (1.0, 1.0, 1.0
         (op.list_placements(), "GET", "/v1/placements"),
         (op.get_placement("0197-a"), "GET", "/v1/placements/0197-a"),
         (op.export_placement("p", engine=Engine.SGLANG), "GET", "/v1/placements/p/export?engine=sglang"),
+        (op.list_power_simulations(limit=3), "GET", "/v1/power/simulations?limit=3"),
+        (op.get_power_simulation("0197-a"), "GET", "/v1/power/simulations/0197-a"),
+        (op.list_power_plans(), "GET", "/v1/power/plans"),
+        (op.get_power_plan("0197-a"), "GET", "/v1/power/plans/0197-a"),
+        (op.list_power_trees(), "GET", "/v1/power/trees"),
+        (op.get_power_tree("north"), "GET", "/v1/power/trees/north"),
+        (op.list_power_budgets(), "GET", "/v1/power/budgets"),
+        (op.get_power_budget("row-1"), "GET", "/v1/power/budgets/row-1"),
         (op.list_targets(), "GET", "/v1/targets"),
         (op.get_target("chat"), "GET", "/v1/targets/chat"),
         (op.get_target_status("chat"), "GET", "/v1/targets/chat/status"),
@@ -81,6 +95,10 @@ def test_what_carries_neither_body_nor_condition(call: Call[Any], method: str, p
     ("call", "path", "headers"),
     [
         (op.replace_document(OFFERS, builtin_prices(), if_match='"1-a"'), "/v1/offers", {"If-Match": '"1-a"'}),
+        (op.create_power_tree(TREE), "/v1/power/trees/north", {"If-None-Match": "*"}),
+        (op.replace_power_tree(TREE, if_match='"1-a"'), "/v1/power/trees/north", {"If-Match": '"1-a"'}),
+        (op.create_power_budget("row-1", BUDGET), "/v1/power/budgets/row-1", {"If-None-Match": "*"}),
+        (op.replace_power_budget("row-1", BUDGET, if_match="*"), "/v1/power/budgets/row-1", {"If-Match": "*"}),
         (op.create_target("chat", SPEC), "/v1/targets/chat", {"If-None-Match": "*"}),
         (op.replace_target("chat", SPEC, if_match='"1-a"'), "/v1/targets/chat", {"If-Match": '"1-a"'}),
         (op.report_target_status("chat", STATUS), "/v1/targets/chat/status", {}),
@@ -96,18 +114,28 @@ def test_writes_name_what_they_replace(call: Call[Any], path: str, headers: Mapp
     assert isinstance(json.loads(request.content), dict)
 
 
-def test_deleting_a_target_names_what_is_deleted() -> None:
-    request = sent(op.delete_target("chat", if_match='"2-b"'))
-    assert (request.method, request.url.path, request.headers["If-Match"]) == ("DELETE", "/v1/targets/chat", '"2-b"')
+@pytest.mark.parametrize(
+    ("call", "path"),
+    [
+        (op.delete_target("chat", if_match='"2-b"'), "/v1/targets/chat"),
+        (op.delete_power_tree("north", if_match='"2-b"'), "/v1/power/trees/north"),
+        (op.delete_power_budget("row-1", if_match='"2-b"'), "/v1/power/budgets/row-1"),
+    ],
+)
+def test_deleting_names_what_is_deleted(call: Call[None], path: str) -> None:
+    request = sent(call)
+    assert (request.method, request.url.path, request.headers["If-Match"]) == ("DELETE", path, '"2-b"')
 
 
 @pytest.mark.parametrize("key", [None, "order-7"])
-@pytest.mark.parametrize("kind", ["plan", "placement", "token"])
+@pytest.mark.parametrize("kind", ["plan", "placement", "power/simulation", "power/plan", "token"])
 def test_creations_carry_a_key(kind: str, key: str | None) -> None:
     token_request = TokenRequest(name="ci", scopes=frozenset({Scope.READ}))
     calls: dict[str, Call[Any]] = {
         "plan": op.create_plan(PLAN_REQUEST, idempotency_key=key),
         "placement": op.create_placement(PLACEMENT_REQUEST, idempotency_key=key),
+        "power/simulation": op.create_power_simulation(SIMULATION_REQUEST, idempotency_key=key),
+        "power/plan": op.create_power_plan(CapPlanRequest(tree=TREE), idempotency_key=key),
         "token": op.create_token(token_request, idempotency_key=key),
     }
     request = sent(calls[kind])
@@ -122,6 +150,10 @@ def test_bodies_read_back_as_what_was_sent() -> None:
     assert (
         PlacementRequest.model_validate_json(sent(op.create_placement(PLACEMENT_REQUEST)).content) == PLACEMENT_REQUEST
     )
+    assert PowerTree.model_validate_json(sent(op.create_power_tree(TREE)).content) == TREE
+    assert PowerBudget.model_validate_json(sent(op.create_power_budget("r", BUDGET)).content) == BUDGET
+    simulation = sent(op.create_power_simulation(SIMULATION_REQUEST)).content
+    assert SimulationRequest.model_validate_json(simulation) == SIMULATION_REQUEST
     assert TargetStatus.model_validate_json(sent(op.report_target_status("chat", STATUS)).content) == STATUS
 
 

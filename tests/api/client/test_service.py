@@ -3,6 +3,7 @@
 import json
 import re
 from collections.abc import AsyncIterator
+from datetime import timedelta
 from typing import Any
 
 import anyio
@@ -25,10 +26,19 @@ from api.client import (
 )
 from api.client import operations as op
 from api.client.calls import Call
+from api.schemas.power import CapPlanRequest
 from api.schemas.targets import Freeze
 from api.schemas.tokens import Scope, TokenRequest
 from placement.formats.engines import Engine
-from tests.api.client.test_operations import PLACEMENT_REQUEST, PLAN_REQUEST, SPEC, STATUS
+from tests.api.client.test_operations import (
+    BUDGET,
+    PLACEMENT_REQUEST,
+    PLAN_REQUEST,
+    SIMULATION_REQUEST,
+    SPEC,
+    STATUS,
+    TREE,
+)
 from tests.api.client.test_surface import OPERATIONS
 from tests.testbed.service import TOKENS, RunningService
 
@@ -58,6 +68,22 @@ EXAMPLES: dict[str, list[Call[Any]]] = {
     "list_placements": [op.list_placements()],
     "get_placement": [op.get_placement("p")],
     "export_placement": [op.export_placement("p", engine=Engine.VLLM)],
+    "create_power_simulation": [op.create_power_simulation(SIMULATION_REQUEST)],
+    "list_power_simulations": [op.list_power_simulations()],
+    "get_power_simulation": [op.get_power_simulation("s")],
+    "create_power_plan": [op.create_power_plan(CapPlanRequest(tree=TREE))],
+    "list_power_plans": [op.list_power_plans()],
+    "get_power_plan": [op.get_power_plan("p")],
+    "list_power_trees": [op.list_power_trees()],
+    "get_power_tree": [op.get_power_tree("n")],
+    "create_power_tree": [op.create_power_tree(TREE)],
+    "replace_power_tree": [op.replace_power_tree(TREE, if_match='"1-a"')],
+    "delete_power_tree": [op.delete_power_tree("n", if_match='"1-a"')],
+    "list_power_budgets": [op.list_power_budgets()],
+    "get_power_budget": [op.get_power_budget("r")],
+    "create_power_budget": [op.create_power_budget("r", BUDGET)],
+    "replace_power_budget": [op.replace_power_budget("r", BUDGET, if_match='"1-a"')],
+    "delete_power_budget": [op.delete_power_budget("r", if_match='"1-a"')],
     "list_targets": [op.list_targets()],
     "get_target": [op.get_target("t")],
     "create_target": [op.create_target("t", SPEC)],
@@ -173,6 +199,41 @@ async def test_placements_are_made_once_for_a_key_and_read_back(
     assert [summary.id async for summary in client.iter_placements(limit=1)] == [other.id, made.id]
     exported = json.loads(await client.export_placement(made.id, engine=Engine.SGLANG))
     assert exported == {"physical_to_logical_map": [list(row) for row in made.placement.physical_to_logical_map]}
+
+
+async def test_power_trees_and_budgets_live_and_die(client: AsyncFleetwright, sqlite_service: RunningService) -> None:
+    made = await client.create_power_tree(TREE)
+    assert made.document.tree == TREE
+    assert await client.get_power_tree("north") == made
+    assert [tree async for tree in client.iter_power_trees()] == [made.document]
+
+    soon = BUDGET.model_copy(update={"expires_at": sqlite_service.clock.now() + timedelta(minutes=5)})
+    first = await client.create_power_budget("row-1", soon)
+    more = soon.model_copy(update={"limit_w": 160_000.0})
+    second = await client.replace_power_budget("row-1", more, if_match=first.etag)
+    with pytest.raises(InvalidRequestError, match="limit_w: is above the rating"):
+        await client.replace_power_budget("row-1", soon.model_copy(update={"limit_w": 300_000.0}), if_match=second.etag)
+    assert await client.get_power_budget("row-1") == second
+    assert [budget async for budget in client.iter_power_budgets()] == [second.document]
+
+    with pytest.raises(InvalidRequestError, match="delete that before the domain goes"):
+        await client.delete_power_tree("north", if_match=made.etag)
+    await client.delete_power_budget("row-1", if_match=second.etag)
+    await client.delete_power_tree("north", if_match=made.etag)
+    with pytest.raises(NotFoundError):
+        await client.get_power_budget("row-1")
+
+
+async def test_answers_about_power_are_made_once_for_a_key_and_read_back(client: AsyncFleetwright) -> None:
+    small = SIMULATION_REQUEST.model_copy(update={"servers": 8, "budget_servers": 8, "days": 0.02})
+    simulated = await client.create_power_simulation(small, idempotency_key="k")
+    assert await client.create_power_simulation(small, idempotency_key="k") == simulated
+    assert await client.get_power_simulation(simulated.id) == simulated
+    assert [summary.id async for summary in client.iter_power_simulations()] == [simulated.id]
+
+    planned = await client.create_power_plan(CapPlanRequest(tree=TREE), idempotency_key="p")
+    assert await client.get_power_plan(planned.id) == planned
+    assert [summary.id async for summary in client.iter_power_plans()] == [planned.id]
 
 
 async def test_targets_live_and_die(client: AsyncFleetwright) -> None:

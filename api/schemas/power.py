@@ -1,0 +1,173 @@
+"""Power on the wire: trees, the budgets in force on their domains, and the answers that are kept."""
+
+from collections.abc import Iterator
+from datetime import datetime, timedelta
+from itertools import pairwise
+from typing import Annotated, Self
+
+import numpy as np
+from pydantic import AwareDatetime, Field, StringConstraints, model_validator
+
+from api.schemas.names import Name
+from fleet.documents import Flaw, Frozen, RuleError
+from fleet.solvers import Solver, SolveStatus
+from fleet.traces import MAX_TOKENS, Trace
+from power.caps import CapPlan, Terms
+from power.study.answer import RowAnswer
+from power.study.question import PolicyName, RowQuestion
+from power.tree import PowerTree
+from power.workload import Recorded, Sources
+
+# What a power domain may be called on a service: one segment of a path, one label of a metric.
+DOMAIN_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9._:-]{0,62}$"
+DomainName = Annotated[str, StringConstraints(pattern=DOMAIN_PATTERN)]
+LEAST_TRACE_S = 1.0  # a burst has no rate to repeat it at
+LONGEST_BUDGET = timedelta(days=7)  # one that never expires would outlive a dead planner
+
+Instant = Annotated[float, Field(ge=0, le=1e9)]
+Tokens = Annotated[int, Field(ge=1, le=MAX_TOKENS)]
+
+
+class StoredTree(Frozen):
+    """A power tree with the name it is known by."""
+
+    name: Name
+    version: int = Field(ge=1)
+    tree: PowerTree
+
+
+class PowerBudget(Frozen):
+    """What a power domain may draw until then.  Past that moment nobody believes it."""
+
+    limit_w: float = Field(ge=0, le=1e9)
+    expires_at: AwareDatetime
+
+
+class DomainBudget(Frozen):
+    """The budget last set for a domain; an expired one is shown as it was."""
+
+    domain: DomainName
+    version: int = Field(ge=1)
+    set_at: datetime
+    set_by: str
+    budget: PowerBudget
+
+
+class GivenTrace(Frozen):
+    """Requests as they were recorded; times count from the first."""
+
+    name: str = Field(default="trace", min_length=1, max_length=90)
+    arrival_s: tuple[Instant, ...] = Field(min_length=2)
+    input_tokens: tuple[Tokens, ...] = Field(min_length=2)
+    output_tokens: tuple[Tokens, ...] = Field(min_length=2)
+
+    @model_validator(mode="after")
+    def _fits_together(self) -> Self:
+        RuleError.raise_for(self._flaws())
+        return self
+
+    @property
+    def recorded(self) -> Recorded:
+        """As the row takes it."""
+        arrival_s = np.array(self.arrival_s)
+        trace = Trace(arrival_s - arrival_s[0], np.array(self.input_tokens), np.array(self.output_tokens))
+        return Recorded(self.name, trace)
+
+    def _flaws(self) -> Iterator[Flaw]:
+        requests = len(self.arrival_s)
+        for name in ("input_tokens", "output_tokens"):
+            if (found := len(getattr(self, name))) != requests:
+                yield (name,), f"must have one entry for each of the {requests} requests, got {found}"
+        for position, (before, after) in enumerate(pairwise(self.arrival_s), start=1):
+            if after < before:
+                yield ("arrival_s", position), f"must be at least {before:g}, the one before, got {after:g}"
+                return
+        if self.arrival_s[-1] - self.arrival_s[0] < LEAST_TRACE_S:
+            yield ("arrival_s",), f"must run over at least {LEAST_TRACE_S:g} s"
+
+
+class SimulationRequest(RowQuestion):
+    """A question about a row, with the requests that it serves."""
+
+    traces: Annotated[tuple[GivenTrace, ...], Field(max_length=8)] = Field(
+        default=(), description="Repeated in place of the built-in mix; several share the row."
+    )
+
+    @model_validator(mode="after")
+    def _names_differ(self) -> Self:
+        names = [trace.name for trace in self.traces]
+        twice = next((position for position, name in enumerate(names) if name in names[:position]), None)
+        if twice is not None:
+            raise RuleError([(("traces", twice, "name"), f"must differ from the others, got {names[twice]!r} again")])
+        return self
+
+    @property
+    def sources(self) -> Sources:
+        """What the row has to do."""
+        return Sources(tuple(trace.recorded for trace in self.traces))
+
+
+class SimulationRecord(Frozen):
+    """One stored simulation."""
+
+    id: str = Field(description="Sorts by time of creation.")
+    created_at: datetime
+    created_by: str
+    request: SimulationRequest
+    simulation: RowAnswer
+
+
+class SimulationSummary(Frozen):
+    """A simulation in a list."""
+
+    id: str
+    created_at: datetime
+    created_by: str
+    servers: int
+    budget_w: float
+    policy: PolicyName
+    days: float
+    seed: int
+    brakes: int
+    peak_utilization: float
+    slo_held: bool
+
+
+class CapPlanRequest(Frozen):
+    """What is to be held within its limits, and how much may be risked."""
+
+    tree: PowerTree | None = Field(default=None, description="The tree itself.")
+    tree_name: Name | None = Field(default=None, description="Or one that the service keeps.")
+    terms: Terms = Terms()
+    time_limit_s: float = Field(default=30.0, ge=0.01, le=600)
+    solver: Solver = Solver.HIGHS
+
+    @model_validator(mode="after")
+    def _has_one_tree(self) -> Self:
+        if (self.tree is None) == (self.tree_name is None):
+            raise RuleError([(("tree",), "give either tree or tree_name")])
+        return self
+
+
+class CapPlanRecord(Frozen):
+    """One stored plan of caps."""
+
+    id: str = Field(description="Sorts by time of creation.")
+    created_at: datetime
+    created_by: str
+    request: CapPlanRequest
+    plan: CapPlan
+
+
+class CapPlanSummary(Frozen):
+    """A plan of caps in a list."""
+
+    id: str
+    created_at: datetime
+    created_by: str
+    tree: str
+    tree_version: int | None = Field(description="Of the tree that the service keeps; null: it came with the request.")
+    risk: float
+    status: SolveStatus
+    loss: float | None
+    binding: str | None
