@@ -34,6 +34,17 @@ BENCHMARKS = (
     "placement_drift",
     "placement_speeds",
     "placement_exact",
+    "power_reproduction",
+    "power_more_servers",
+    "power_wrong_curves",
+    "power_prefill",
+    "power_training_share",
+    "power_faults",
+    "power_speed",
+    "power_guard",
+    "power_caps",
+    "power_forecast",
+    "power_training",
     "service_writes",
 )
 WIDTH = 500  # so that no column is cut; a terminal wraps what it cannot show

@@ -1,0 +1,220 @@
+"""How good the forecasts of a row's power are, and what a reading costs.
+
+Short horizon: uncapped rows of 52 servers from the simulator, two days, the second one scored, `SEEDS` each: the POLCA
+mix, the Azure code trace (where the shared data is at hand) and a row of which a quarter trains.  Told are readings;
+readings and counts of servers by phase; and also how long the prompts in flight will still take.  A figure
+`..._over_BASELINE` is our pinball loss over that of a baseline of `bench.power_baselines`: below 1 we lose less.
+
+Day ahead: steps of 10 minutes from all days before, the last week of each series scored, against yesterday's course
+and last week's with quantiles of their own past errors.  Series: ServeGen's rates (14 days) as the watts of a row whose
+power rises straight with the rate, and the built-in shape of load (28 days, `SEEDS`).
+"""
+
+import gzip
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import chain
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from bench.data import found
+from bench.power_baselines import BASELINES
+from power.forecast import RowForecast, Steps, next_day
+from power.forecast.layout import LAGS, QUANTILES
+from power.forecast.scores import highest_rise_w, replayed, score
+from power.policies.registry import policy_named
+from power.servers import ServerModel
+from power.simulator import Outcome, RowSpec, simulate
+from power.workload.fitting import read_rates
+from power.workload.shapes import builtin_shape
+from power.workload.sources import Sources, read_sources
+
+Floats = npt.NDArray[np.float64]
+
+SEEDS = 5
+SERVERS, DAYS, STEP_S = 52, 2, 2.0
+SCORED_FROM = 43_200  # readings: the second day
+BLOCK = 10_800  # a quarter of a day
+UNLIMITED_W = 1e9
+DAY_QUANTILES = (0.5, 0.9, 0.99)
+SERVEGEN = tuple(f"servegen_m-{size}_rate_600s.csv.gz" for size in ("large", "mid", "small"))
+AZURE = "AzureLLMInferenceTrace_code_2023.csv.gz"
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """One row: its readings, and drivers by what is told of them."""
+
+    watts: Floats
+    drivers: dict[str, list[list[float]] | None]
+
+
+def run() -> list[dict[str, Any]]:
+    """Rows per workload, what is told and horizon; then per series of days; then the cost of a reading."""
+    return [*chain.from_iterable(_short(name, *given) for name, given in _workloads()), *_days(), _cost()]
+
+
+def _workloads() -> Iterator[tuple[str, tuple[Sources, float]]]:
+    yield "POLCA mix", (Sources(), 0.0)
+    if (path := found("power", AZURE)) is not None:
+        yield "Azure code", (read_sources([(AZURE, gzip.decompress(path.read_bytes()).decode())]), 0.0)
+    yield "a quarter trains", (Sources(), 0.25)
+
+
+def _short(name: str, sources: Sources, training_share: float) -> Iterator[dict[str, Any]]:
+    rows = [_told(sources, training_share, seed) for seed in range(SEEDS)]
+    for known in rows[0].drivers:
+        scored = [_scored(row, known) for row in rows]
+        for i, lag in enumerate(LAGS):
+            yield {"what": name, "told": known, "horizon_s": lag * STEP_S, **_mean([each[i] for each in scored])}
+
+
+def _told(sources: Sources, training_share: float, seed: int) -> Told:
+    model = sources.model()
+    work = sources.work(servers=SERVERS, days=DAYS, seed=seed, training_share=training_share)
+    spec = RowSpec(budget_w=UNLIMITED_W, model=model)
+    outcome = simulate(spec, work, policy=policy_named("none"), seed=seed)
+    return Told(outcome.readings_w, _drivers(outcome, model))
+
+
+def _drivers(outcome: Outcome, model: ServerModel) -> dict[str, list[list[float]] | None]:
+    """At the end of each reading: watts above idle of what is written and read, and what prompts will still draw."""
+    requests = outcome.requests
+    start, first, finish = (_or_never(at) for at in (requests.start_s, requests.first_s, requests.finish_s))
+    edges = STEP_S * np.arange(1, len(outcome.readings_w) + 1, dtype=np.float64)
+    prompt_w = (model.prompt_w() - model.idle_w) * (_until(start, edges) - _until(first, edges))
+    token_w = (model.token_w() - model.idle_w) * (_until(first, edges) - _until(finish, edges))
+    counts = np.column_stack([token_w, prompt_w])
+    left_w = (model.prompt_w() - model.idle_w) / STEP_S * _left_s(start, first, len(edges))
+    return {
+        "readings": None,
+        "and counts": counts.tolist(),
+        "and prompt lengths": np.column_stack([counts, left_w]).tolist(),
+    }
+
+
+def _or_never(times: Floats) -> Floats:
+    return np.where(np.isnan(times), np.inf, times)
+
+
+def _until(times: Floats, edges: Floats) -> Floats:
+    """How many have happened by each edge."""
+    return np.searchsorted(np.sort(times), edges, side="right").astype(np.float64)
+
+
+def _left_s(start: Floats, first: Floats, readings: int) -> Floats:
+    """Seconds of the next reading that prompts in flight at the end of each will still take."""
+    started = start[np.isfinite(first)]
+    until = first[np.isfinite(first)]
+    left = np.zeros(readings)
+    reading = np.ceil(started / STEP_S).astype(np.int64) - 1
+    while len(reading):
+        edge = (reading + 1) * STEP_S
+        held = (edge < until) & (reading < readings)
+        reading, until = reading[held], until[held]
+        now = reading >= 0
+        np.add.at(left, reading[now], np.minimum(until[now] - edge[held][now], STEP_S))
+        reading = reading + 1
+    return left
+
+
+def _scored(row: Told, known: str) -> list[dict[str, float]]:
+    at_s = STEP_S * np.arange(len(row.watts), dtype=np.float64)
+    said = replayed(at_s, row.watts, drivers_w=row.drivers[known])
+    return [_of_lag(row.watts, said[:, i], lag) for i, lag in enumerate(LAGS)]
+
+
+def _of_lag(watts: Floats, said: Floats, lag: int) -> dict[str, float]:
+    outcome = highest_rise_w(watts, lag)
+    scored = slice(SCORED_FROM, len(outcome))
+    ours = [score(said[scored, i], outcome[scored], quantile=share) for i, share in enumerate(QUANTILES)]
+    figures = {f"coverage_{each.quantile:g}": each.coverage for each in ours}
+    figures["least_coverage_0.99_of_6_h"] = min(
+        score(said[at : at + BLOCK, 2], outcome[at : at + BLOCK], quantile=0.99).coverage
+        for at in range(SCORED_FROM, len(outcome) - BLOCK + 1, BLOCK)
+    )
+    for share, one in ((0.99, ours[2]), (0.999, ours[3])):
+        figures[f"mean_rise_{share:g}_of_peak"] = one.mean_w / float(watts.max())
+    for name, baseline in BASELINES.items():
+        theirs = baseline(watts, lag, QUANTILES)
+        for i in (0, 2, 3):
+            other = score(theirs[scored, i], outcome[scored], quantile=QUANTILES[i])
+            figures[f"pinball_{QUANTILES[i]:g}_over_{name}"] = ours[i].pinball_w / other.pinball_w
+            figures[f"coverage_{QUANTILES[i]:g}_of_{name}"] = other.coverage
+    return figures
+
+
+def _mean(scored: Sequence[dict[str, float]]) -> dict[str, float]:
+    return {
+        name: float((np.min if name.startswith("least") else np.mean)([each[name] for each in scored]))
+        for name in scored[0]
+    }
+
+
+def _days() -> Iterator[dict[str, Any]]:
+    for name in SERVEGEN:
+        if (path := found("power", name)) is not None:
+            rates, _ = read_rates(gzip.decompress(path.read_bytes()).decode(), name=name)
+            yield _day_row(name.removesuffix("_rate_600s.csv.gz"), [_watts(rates / np.quantile(rates, 0.995))])
+    shapes = [builtin_shape().drawn(days=28, rng=np.random.default_rng(seed)) for seed in range(SEEDS)]
+    times = 300.0 + 600.0 * np.arange(28 * 144, dtype=np.float64)
+    yield _day_row("built-in shape", [_watts(curve.at(times)) for curve in shapes])
+
+
+def _watts(levels: Floats) -> Floats:
+    """A row of the POLCA mix: from idle to what its servers draw at the highest level, on average."""
+    return SERVERS * (2_065.0 + 2_150.0 * np.clip(levels, 0, 1))
+
+
+def _day_row(name: str, series: Sequence[Floats]) -> dict[str, Any]:
+    found_scores: dict[str, list[Floats]] = {"ours": [], "yesterday": [], "last_week": []}
+    covered = []
+    for watts in series:
+        days = watts.reshape(-1, 144)
+        for day in range(len(days) - 7, len(days)):
+            past, truth = days[:day], days[day]
+            ours = next_day(Steps(600.0, past.ravel()), quantiles=DAY_QUANTILES).watts
+            covered.append([np.mean(truth <= ours[:, i]) for i in range(len(DAY_QUANTILES))])
+            found_scores["ours"].append(_pinballs(ours, truth))
+            found_scores["yesterday"].append(_pinballs(_naive(past, 1), truth))
+            found_scores["last_week"].append(_pinballs(_naive(past, min(7, day - 2)), truth))
+    losses = {method: np.mean(each, axis=0) for method, each in found_scores.items()}
+    mean_w = float(np.mean([watts.mean() for watts in series]))
+    return {
+        "what": f"day ahead, {name}",
+        **{f"coverage_{q:g}": float(share) for q, share in zip(DAY_QUANTILES, np.mean(covered, axis=0), strict=True)},
+        "mean_error_of_mean": 2 * float(losses["ours"][0]) / mean_w,
+        **{
+            f"pinball_{q:g}_over_{method}": float(losses["ours"][i] / losses[method][i])
+            for method in ("yesterday", "last_week")
+            for i, q in enumerate(DAY_QUANTILES)
+        },
+    }
+
+
+def _naive(past: Floats, ago: int) -> Floats:
+    """A past day's course, with quantiles of how far such courses were off."""
+    off = (past[ago:] - past[:-ago]).ravel()
+    naive: Floats = past[-ago][:, None] + np.quantile(off, DAY_QUANTILES)[None, :]
+    return naive
+
+
+def _pinballs(said: Floats, truth: Floats) -> Floats:
+    return np.array([score(said[:, i], truth, quantile=q).pinball_w for i, q in enumerate(DAY_QUANTILES)])
+
+
+def _cost() -> dict[str, Any]:
+    """Processor time of one reading with two drivers and one question, the median of ten runs."""
+    watts = (150e3 + np.random.default_rng(0).normal(0, 3e3, 5_000)).tolist()
+    costs = []
+    for _ in range(10):
+        forecast = RowForecast.start(drivers=2)
+        started_s = time.process_time()
+        for i, row_w in enumerate(watts):
+            forecast = forecast.after(at_s=STEP_S * i, row_w=row_w, drivers_w=(30e3, 5e3))
+            forecast.rise_w(5.0, 0.999)
+        costs.append((time.process_time() - started_s) / len(watts))
+    return {"what": "a reading and a question", "processor_us": 1e6 * float(np.median(costs))}

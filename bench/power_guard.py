@@ -1,0 +1,244 @@
+"""What the guard costs: one step of the pure function, and one round of the process over HTTP with its brake.
+
+The step is timed in five situations of a row of 64 and of 1,000 servers, `time.process_time` around each call.  The
+round runs against 64 agents on loopback that live in one other process: each answers as the real agent does, and they
+share this machine's cores with the guard.  The brake is timed from the start of the round that reads too much to the
+moment at which the last server's read-back says that it is braked.
+"""
+
+import asyncio
+import multiprocessing
+import socket
+import time
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+import uvicorn
+from prometheus_client import CollectorRegistry
+
+from deploy.guard.agent import NodeAgent
+from deploy.guard.agent_app import agent_app
+from deploy.guard.agents import Agents
+from deploy.guard.config import GuardFile
+from deploy.guard.device import SimulatedDevice
+from deploy.guard.loop import GuardLoop
+from deploy.guard.process import guard_loop
+from power.guard import BudgetOrder, Guard, GuardSettings, Mode, NodeClocks, Row, Servers, Telemetry
+from power.guard.telemetry import BRAKE
+from power.levers import UNTOUCHED, Phase, Setting
+from power.readings import Budget, Reading, Seen
+from power.servers import BLOOM_A100
+
+STEPS, WARM_UP = 2000, 100
+ROUNDS, BRAKES = 60, 5
+AGENTS = 64
+PER_SERVER_W = 5290.0  # of 40 servers behind the budget
+OVERSUBSCRIBED = 1.45
+LOOPBACK = "127.0.0.1"
+
+
+class _Steady(NamedTuple):
+    """A policy that costs nothing, so that what is timed is the guard."""
+
+    name: str = "steady"
+    command_delay_s: float = 1.0
+
+    def start(self) -> int:
+        return 0
+
+    def decide(self, state: int, seen: Seen) -> tuple[int, Setting]:  # noqa: ARG002 - the port's
+        return state, UNTOUCHED
+
+    def calm_below_w(self, state: int, budget_w: float) -> float:  # noqa: ARG002 - the port's
+        return budget_w
+
+
+def run() -> list[dict[str, Any]]:
+    """Steps by size and situation, then the rounds."""
+    steps = [_step(servers, what, make) for servers in (64, 1000) for what, make in SITUATIONS.items()]
+    return [*steps, asyncio.run(_rounds())]
+
+
+Make = Callable[[float, int, "_Bed"], Telemetry]
+
+
+class _Bed:
+    """A guard and servers that do what they are told."""
+
+    def __init__(self, servers: int) -> None:
+        self.limit_w = PER_SERVER_W * servers / OVERSUBSCRIBED
+        row = Row(models=(BLOOM_A100,), kind=np.zeros(servers, np.int64), duty=np.arange(servers) % 2)
+        self.guard = Guard(policy=_Steady(), row=row, settings=GuardSettings(rating_w=self.limit_w))
+        self.state = self.guard.start()
+        self.held = np.vstack([np.ones((2, servers)), np.zeros(servers), np.ones(servers)])
+        self.counts = np.zeros((1, 2, 5))
+        self.rng = np.random.default_rng(0)
+
+    def telemetry(self, now_s: float, *, age_s: float = 2.0, share: float = 0.8) -> Telemetry:
+        servers = Servers(np.full(self.held.shape[1], now_s), self.held.copy())
+        reading = Reading(now_s - age_s, share * self.limit_w)
+        return Telemetry(now_s, reading, self.counts, servers, Budget(self.limit_w, 1e9))
+
+    def step(self, telemetry: Telemetry) -> float:
+        started_s = time.process_time()
+        self.state, orders = self.guard.step(self.state, telemetry)
+        spent_s = time.process_time() - started_s
+        self.held[:BRAKE, orders.tell] = self.guard.row.clocks_of(orders.setting.clocks)[:, orders.tell]
+        self.held[BRAKE, orders.brake] = 1.0
+        self.held[BRAKE, orders.release] = 0.0
+        return spent_s
+
+
+def _quiet(now_s: float, _at: int, bed: _Bed) -> Telemetry:
+    return bed.telemetry(now_s)
+
+
+def _ignored(now_s: float, _at: int, bed: _Bed) -> Telemetry:
+    """A twentieth of the servers loses its caps, others each time."""
+    lost = bed.rng.random(bed.held.shape[1]) < 0.05
+    bed.held[:BRAKE, lost] = 0.5
+    return bed.telemetry(now_s)
+
+
+def _reloaded(now_s: float, at: int, bed: _Bed) -> Telemetry:
+    bed.held[3] = at
+    return bed.telemetry(now_s)
+
+
+def _blind(now_s: float, at: int, bed: _Bed) -> Telemetry:
+    """The meter died after some readings."""
+    return bed.telemetry(now_s, age_s=2.0 if at < WARM_UP // 2 else now_s - WARM_UP)
+
+
+def _braking(now_s: float, at: int, bed: _Bed) -> Telemetry:
+    """Above the budget, then below it, for ever: every way around the brake."""
+    return bed.telemetry(now_s, age_s=0.0, share=1.1 if at % 20 == 0 else 0.5)
+
+
+SITUATIONS: dict[str, Make] = {
+    "quiet": _quiet,
+    "5 % lose their caps at every step": _ignored,
+    "every driver reloaded at every step": _reloaded,
+    "blind": _blind,
+    "braking and releasing": _braking,
+}
+
+
+def _step(servers: int, what: str, make: Make) -> dict[str, Any]:
+    bed = _Bed(servers)
+    spent_s = [bed.step(make(2.0 * at, at, bed)) for at in range(WARM_UP + STEPS)][WARM_UP:]
+    return {
+        "what": f"one step, {servers} servers, {what}",
+        "n": STEPS,
+        "median_ms": 1000 * float(np.median(spent_s)),
+        "p99_ms": 1000 * float(np.quantile(spent_s, 0.99)),
+        "worst_ms": 1000 * max(spent_s),
+    }
+
+
+def _serve_agents(listeners: list[socket.socket]) -> None:
+    """All agents in one process, each on its own socket."""
+
+    async def serve() -> None:
+        servers = []
+        for at, listener in enumerate(listeners):
+            device = SimulatedDevice(
+                name=f"n{at}", now_s=time.monotonic, rng=np.random.default_rng(at), phase=Phase.PROMPT
+            )
+            agent = NodeAgent(server=f"n{at}", device=device, safe=NodeClocks(0.5, 0.5), now_s=time.monotonic)
+            config = uvicorn.Config(agent_app(agent, token=None), log_config=None, access_log=False)
+            servers.append(_Quiet(config).serve(sockets=[listener]))
+        await asyncio.gather(*servers)
+
+    asyncio.run(serve())
+
+
+class _Quiet(uvicorn.Server):
+    """One of many in a process: signals are the process's."""
+
+    def install_signal_handlers(self) -> None:
+        """None."""
+
+
+async def _rounds() -> dict[str, Any]:
+    listeners = [socket.create_server((LOOPBACK, 0)) for _ in range(AGENTS)]
+    agents = multiprocessing.get_context("fork").Process(target=_serve_agents, args=(listeners,), daemon=True)
+    agents.start()
+    try:
+        return await _measured(listeners)
+    finally:
+        agents.kill()
+        agents.join()
+        for listener in listeners:
+            listener.close()
+
+
+async def _measured(listeners: list[socket.socket]) -> dict[str, Any]:
+    entries = [
+        {"name": f"n{at}", "url": f"http://{LOOPBACK}:{listener.getsockname()[1]}", "duty": "high" if at % 2 else "low"}
+        for at, listener in enumerate(listeners)
+    ]
+    config = GuardFile.model_validate(
+        {
+            "row": "row-a",
+            "mode": "apply",
+            "policy": "none",
+            # Held and released more quickly than in life, to brake often; neither is on the way to the brake.
+            "settings": {"rating_w": 6000.0 * AGENTS, "brake_hold_s": 0.5, "release_hold_s": 0.0},
+            "agents": entries,
+            "lease_s": 60.0,
+        }
+    )
+    loop, agents = guard_loop(config, registry=CollectorRegistry())
+    async with agents:
+        return await _timed_rounds(loop, agents)
+
+
+async def _timed_rounds(loop: GuardLoop, agents: Agents) -> dict[str, Any]:
+    _budget(loop, 6000.0)
+    while _mode(loop) is not Mode.NORMAL or loop.state.told.open:
+        await loop.run_round()
+        await asyncio.sleep(0.2)
+    timed = [await _timed(loop) for _ in range(ROUNDS)]
+    rounds_s, cpu_s = [wall_s for wall_s, _ in timed], [spent_s for _, spent_s in timed]
+    brakes_s: list[float] = []
+    for _ in range(BRAKES):
+        _budget(loop, 5000.0)  # 64 servers reading prompts draw 5.7 kW each
+        started_s = time.perf_counter()
+        await loop.run_round()
+        assert _mode(loop) is Mode.BRAKED
+        while any(heard is None or not heard.said.braked for heard in agents.heard):
+            await agents.ask()
+        brakes_s.append(time.perf_counter() - started_s)
+        _budget(loop, 6000.0)
+        while _mode(loop) is not Mode.NORMAL:
+            await loop.run_round()
+            await asyncio.sleep(0.5)
+    return {
+        "what": f"one round over HTTP, {AGENTS} agents",
+        "n": ROUNDS,
+        "median_ms": 1000 * float(np.median(rounds_s)),
+        "p99_ms": 1000 * float(np.quantile(rounds_s, 0.99)),
+        "worst_ms": 1000 * max(rounds_s),
+        "guard_cpu_median_ms": 1000 * float(np.median(cpu_s)),
+        "brake_median_ms": 1000 * float(np.median(brakes_s)),
+        "brake_worst_ms": 1000 * max(brakes_s),
+    }
+
+
+def _mode(loop: GuardLoop) -> Mode:
+    return loop.state.mode
+
+
+def _budget(loop: GuardLoop, per_server_w: float) -> None:
+    limits = [{"limit_w": per_server_w * AGENTS}]
+    said = {"domain": "row-a", "limits": limits, "valid_s": 3600.0, "at_once": True}
+    loop.take(BudgetOrder.model_validate(said))
+
+
+async def _timed(loop: GuardLoop) -> tuple[float, float]:
+    """Wall time, and the guard's own processor time: the agents' share of this machine is not in it."""
+    started_s, spent_s = time.perf_counter(), time.process_time()
+    await loop.run_round()
+    return time.perf_counter() - started_s, time.process_time() - spent_s

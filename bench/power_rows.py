@@ -1,0 +1,251 @@
+"""One simulated row, capped, beside the same row uncapped: what every power benchmark of rows measures.
+
+The budget is that of 40 servers: the highest uncapped reading of such a row with the same seed over 0.79, POLCA's
+published peak utilisation (arXiv 2308.12908).  Latency impact is against the same requests uncapped on the same
+servers.  Runs of one seed share a process, so that what they have in common is simulated once; two processes at most.
+"""
+
+import multiprocessing
+import os
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass, replace
+from functools import cache, lru_cache
+from math import inf
+from typing import Any, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+
+from bench.data import text
+from power.guard.breaker import TripCurve
+from power.impact import POLCA_SLO, Impact, latency_impact
+from power.levers import Priority, Routing, Setting
+from power.policies import Policy, policy_named
+from power.readings import Seen
+from power.servers import BLOOM_A100, ServerModel
+from power.simulator import Outcome, RowSpec, simulate
+from power.simulator.spec import Fault
+from power.workload import Sources, Work, read_sources
+from power.workload.jobs import PROVISIONED_W
+
+Floats = npt.NDArray[np.float64]
+Rows = list[dict[str, Any]]
+ItemT = TypeVar("ItemT")
+
+SEEDS = tuple(range(int(os.environ.get("FLEETWRIGHT_BENCH_SEEDS", "5"))))
+DAYS = float(os.environ.get("FLEETWRIGHT_BENCH_DAYS", "14"))
+PROCESSES = 2
+BUDGET_SERVERS = 40
+PUBLISHED_PEAK = 0.79
+WITHOUT_LIMIT_W = 1e9
+WINDOW_S = 2.0
+CODE, CONV = "AzureLLMInferenceTrace_code_2023.csv.gz", "AzureLLMInferenceTrace_conv_2023.csv.gz"
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """One run.  What stands after `seed` is the same for the runs that set its budget and its yardstick."""
+
+    servers: int
+    policy: str
+    seed: int
+    days: float = DAYS
+    truth: ServerModel = BLOOM_A100
+    traced: bool = False
+    load: float | None = None
+    training_share: float = 0.0
+    believed: ServerModel | None = None
+    bare: bool = False  # the power brake alone beside the policy, as POLCA has it; else the whole guard
+    delay_s: float | None = None
+    faults: tuple[Fault, ...] = ()
+
+    @property
+    def uncapped(self) -> "Case":
+        """The same servers and requests without any limit."""
+        return replace(self, policy="none", believed=None, bare=True, delay_s=None, faults=())
+
+    @property
+    def yardstick(self) -> "Case":
+        """The row that the budget was made for."""
+        return replace(self.uncapped, servers=BUDGET_SERVERS, training_share=0.0)
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """One run in plain numbers."""
+
+    case: Case
+    brakes: int
+    peak: float  # highest reading over budget
+    over_s: float
+    impacts: dict[Priority, Impact]
+    energy_saved: float
+    training_slowdown: float
+    hottest: float  # of the breaker, 1: it opens
+    first_brake_s: float
+    cpu_s: float
+
+    @property
+    def slo(self) -> bool:
+        """POLCA's, of both priorities."""
+        return all(limit.holds(self.impacts[priority]) for priority, limit in POLCA_SLO.items())
+
+
+def measured(case: Case) -> Measured:
+    """Run it, its yardstick and its uncapped twin."""
+    before = uncapped(case.uncapped)
+    limit_w = budget_w(case.yardstick)
+    started_s = time.process_time()
+    outcome = _run(case, limit_w)
+    cpu_s = time.process_time() - started_s
+    requests = outcome.requests
+    impacts = {
+        priority: latency_impact(
+            uncapped_s=before.requests.latency_s, capped_s=requests.latency_s, chosen=requests.of(priority)
+        )
+        for priority in Priority
+    }
+    done = outcome.iterations.sum() / max(1, before.iterations.sum()) if len(outcome.iterations) else 1.0
+    return Measured(
+        case=case,
+        brakes=outcome.brakes,
+        peak=outcome.peak_utilization,
+        over_s=outcome.seconds_over_budget,
+        impacts=impacts,
+        energy_saved=1 - outcome.energy_kwh / before.energy_kwh,
+        training_slowdown=float(1 / done - 1) if done else float("inf"),
+        hottest=hottest(outcome.readings_w / limit_w),
+        first_brake_s=outcome.braked_s[0][0] if outcome.braked_s else float("nan"),
+        cpu_s=cpu_s,
+    )
+
+
+@lru_cache(maxsize=1)
+def uncapped(case: Case) -> Outcome:
+    """A run without limit; only the last is kept, they are large."""
+    return _run(case, WITHOUT_LIMIT_W)
+
+
+@cache
+def budget_w(yardstick: Case) -> float:
+    """What 40 servers were provisioned with."""
+    return _run(yardstick, WITHOUT_LIMIT_W).peak_w / PUBLISHED_PEAK
+
+
+def hottest(ratios: Floats, curve: TripCurve | None = None) -> float:
+    """The highest heat of the breaker over the heat at which it opens."""
+    curve = curve or TripCurve()
+    heat, most = float(ratios[0]) ** 2, 0.0
+    for ratio in ratios.tolist():
+        heat = curve.heat_after(heat, ratio, WINDOW_S)
+        most = max(most, heat)
+    return most / curve.holds**2
+
+
+def worst_minute_s(case: Case) -> float:
+    """When the uncapped row draws the most over a minute."""
+    readings = uncapped(case.uncapped).readings_w
+    windows = int(60 / WINDOW_S)
+    return WINDOW_S * float(np.argmax(np.convolve(readings, np.ones(windows), "valid")))
+
+
+def by_seed(function: Callable[[int], list[ItemT]], seeds: Sequence[int] = SEEDS) -> list[list[ItemT]]:
+    """What it gives for each seed, in two processes."""
+    if PROCESSES == 1 or len(seeds) == 1:
+        return [function(seed) for seed in seeds]
+    with ProcessPoolExecutor(PROCESSES, mp_context=multiprocessing.get_context("spawn")) as pool:
+        return list(pool.map(function, seeds))
+
+
+def figures(runs: Sequence[Measured]) -> dict[str, Any]:
+    """One row over its seeds: brakes of each, the worst of everything else."""
+    low, high = ([run.impacts[priority] for run in runs] for priority in (Priority.LOW, Priority.HIGH))
+    return {
+        "seeds": len(runs),
+        "days": runs[0].case.days,
+        "brakes_by_seed": " ".join(str(run.brakes) for run in runs),
+        "peak_pct": 100 * max(run.peak for run in runs),
+        "over_budget_s": max(run.over_s for run in runs),
+        "high_p50_pct": 100 * max(impact.p50 for impact in high),
+        "high_p99_pct": 100 * max(impact.p99 for impact in high),
+        "low_p50_pct": 100 * max(impact.p50 for impact in low),
+        "low_p99_pct": 100 * max(impact.p99 for impact in low),
+        "unfinished": max(impact.unfinished for impact in (*low, *high)),
+        "slo_held": f"{sum(run.slo for run in runs)} of {len(runs)}",
+        "energy_saved_pct": 100 * float(np.median([run.energy_saved for run in runs])),
+        "cpu_s": float(np.median([run.cpu_s for run in runs])),
+    }
+
+
+@dataclass(frozen=True, slots=True)
+class Batching:
+    """A policy on a service that batches by itself: with no server idle, a request joins those that write."""
+
+    policy: Policy[Any]
+
+    @property
+    def name(self) -> str:
+        """As the policy's."""
+        return self.policy.name
+
+    @property
+    def command_delay_s(self) -> float:
+        """As the policy's."""
+        return self.policy.command_delay_s
+
+    def start(self) -> Any:
+        """As the policy, and not asked yet."""
+        return False, self.policy.start()
+
+    def decide(self, state: Any, seen: Seen) -> tuple[Any, Setting]:
+        """As the policy, but for at least two together: with one the router would never batch."""
+        after, setting = self.policy.decide(state[1], seen)
+        low, high, parked = setting.routing
+        return (True, after), setting._replace(routing=Routing(max(low, 2), max(high, 2), parked))
+
+    def calm_below_w(self, state: Any, budget_w: float) -> float:
+        """As the policy, once the routing has been asked for."""
+        return self.policy.calm_below_w(state[1], budget_w) if state[0] else -inf
+
+
+@cache
+def sources(*, traced: bool) -> Sources | None:
+    """Where the work comes from; None where the public traces are not at hand."""
+    if not traced:
+        return Sources()
+    texts = [(name, text("power", name)) for name in (CODE, CONV)]
+    found = [(name, content) for name, content in texts if content is not None]
+    return read_sources(found) if len(found) == len(texts) else None
+
+
+def work_of(case: Case) -> Work:
+    """What the row has to do.  Servers that train are provisioned with their share of the budget."""
+    source = sources(traced=case.traced)
+    assert source is not None
+    provisioned_w = budget_w(case.yardstick) / BUDGET_SERVERS if case.training_share else PROVISIONED_W
+    return source.work(
+        servers=case.servers,
+        days=case.days,
+        seed=case.seed,
+        training_share=case.training_share,
+        model=case.truth,
+        provisioned_w=provisioned_w,
+        load=case.load,
+    )
+
+
+def _run(case: Case, limit_w: float) -> Outcome:
+    work = work_of(case)
+    believed = case.believed or case.truth
+    policy = policy_named(case.policy, kinds=(believed,), jobs=work.jobs, command_delay_s=case.delay_s)
+    if case.traced:
+        policy = Batching(policy)
+    spec = RowSpec(budget_w=limit_w, model=case.truth, believed=case.believed)
+    return simulate(spec, work, policy=policy, bare=case.bare, faults=case.faults, seed=case.seed)
+
+
+def warmed() -> None:
+    """Compile, so that no figure has it in."""
+    _run(Case(servers=4, policy="none", seed=0, days=0.01), WITHOUT_LIMIT_W)

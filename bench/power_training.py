@@ -1,0 +1,209 @@
+"""Training under a power budget: energy off the critical path, swings apart, ramps, and a row where a quarter trains.
+
+- frontier: pipelines of 1F1B whose stages are up to so much slower than the fastest; a pass takes 100 ms forward and
+  200 ms backward on the fastest stage.  Clock curves: the sweeps of V100 and A40 that ship (Zeus), a board that waits
+  draws a quarter of what it draws computing.  All assumed but the curves.  Saved is against every pass at full clock.
+- stagger: ten jobs of four servers (`power.workload.training_jobs`), an hour in the row simulator, as they come and
+  with offsets; jobs are slowed to the longest period of those that train the same model.  Slips of 50 ms allowed for.
+- ramp: what keeping one server's 2 s rise within a share of what is provisioned costs in time, or in energy.
+- row: 48 servers on the budget of 40 under the ladder, a quarter of them training: the jobs as they come, apart, and
+  at the clock that keeps their peak within a share of the budget (`power_training_share` compares policies); each
+  figure is the worst of the seeds.
+"""
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from functools import partial
+from statistics import mean
+from typing import Any
+
+import numpy as np
+
+from fleet.errors import FleetwrightError
+from power.impact import latency_impact
+from power.levers import Priority
+from power.phases import builtin_shares
+from power.phases.limits import SENSITIVITY
+from power.policies.registry import policy_named
+from power.simulator import Outcome, RowSpec, simulate
+from power.training.caps import clock_within
+from power.training.choices import choices_of
+from power.training.offsets import Staggered, stagger
+from power.training.plans import Plan, at_full_clock, beside_straggler, within
+from power.training.ramps import options_under, smoothed
+from power.training.schedules import Iteration, pipeline
+from power.training.swings import METER_S, at_clock, stretched
+from power.training.tradeoff import frontier
+from power.workload import Sources, TrainingJob, Work, training_jobs
+from power.workload.jobs import PROVISIONED_W, TRAINED
+
+CLOCKS = tuple(round(1 - 0.025 * step, 3) for step in range(25))  # 1410 MHz in steps of 35
+PIPELINES = ((4, 8, 0.0), (4, 8, 0.1), (4, 8, 0.25), (4, 24, 0.1), (8, 16, 0.1))
+SLOWDOWNS, STRAGGLER = (0.0, 0.01, 0.02), 0.1
+FULL_W, BLOCKED_SHARE = 300.0, 0.25
+RISES = (0.09, 0.2)  # of provisioned: what a row of inference shows in 2 s (POLCA), and twice that
+SERVERS, BUDGET_SERVERS, TRAINING_SHARE = 48, 40, 0.25
+SHARES = (0.28, 0.27)  # of the budget, for those that train; uncapped their peaks take 0.29
+SLIP_S, MOST_SLOWDOWN = 0.05, 0.11  # of one model's jobs, whose periods differ by up to that
+SEEDS, ROW_SEEDS, ROW_DAYS = 5, 3, 1.0
+
+
+def run() -> list[dict[str, Any]]:
+    """Rows of four kinds, told by their first column."""
+    return [*_frontiers(), *_staggered(), *_ramps(), *_rows()]
+
+
+def made_up(stages: int, microbatches: int, uneven: float, *, board: str) -> Iteration:
+    """A pipeline whose last stage is the slowest, as the one with the vocabulary is."""
+    curve = next(one for one in builtin_shares().sweeps if one.name == board)
+    times_s = 0.1 * np.linspace(1, 1 + uneven, stages)
+    forward, backward = (
+        [
+            choices_of(time_s=way * time_s, power_w=FULL_W, curve=curve, sensitivity=SENSITIVITY, clocks=CLOCKS)
+            for time_s in times_s
+        ]
+        for way in (1.0, 2.0)
+    )
+    return pipeline(forward=forward, backward=backward, microbatches=microbatches, blocked_w=BLOCKED_SHARE * FULL_W)
+
+
+def _frontiers() -> Iterator[dict[str, Any]]:
+    for board, pipelines in (("V100", PIPELINES), ("A40", PIPELINES[:3])):
+        for stages, microbatches, uneven in pipelines:
+            iteration = made_up(stages, microbatches, uneven, board=board)
+            started_s = time.process_time()
+            found = frontier(iteration)
+            used_s = time.process_time() - started_s
+            full = at_full_clock(iteration)
+            plans = [within(found, (1 + share) * found.fastest_s) for share in SLOWDOWNS]
+            straggler_s = (1 + STRAGGLER) * found.fastest_s
+            beside = beside_straggler(found, straggler_s)
+            yield {
+                "what": f"frontier {stages} x {microbatches}, stages to +{uneven:.0%}, {board}",
+                "computations": len(iteration.computations),
+                "bends": len(found.points),
+                "cpu_s": used_s,
+                **{
+                    f"saved_at_+{share:.0%}": 1 - plan.energy_j / full.energy_j
+                    for share, plan in zip(SLOWDOWNS, plans, strict=True)
+                },
+                f"saved_beside_+{STRAGGLER:.0%}": 1
+                - _until(straggler_s, beside, iteration) / _until(straggler_s, full, iteration),
+                "most_saved": 1 - found.thriftiest.energy_j / full.energy_j,
+                "slower_then": found.thriftiest.time_s / found.fastest_s - 1,
+                "above_bound": max(plan.energy_j / plan.bound_j - 1 for plan in plans),
+            }
+
+
+def _until(time_s: float, plan: Plan, iteration: Iteration) -> float:
+    """Energy until another pipeline is done."""
+    return plan.energy_j + iteration.blocked_w * iteration.stages * (time_s - plan.time_s)
+
+
+def _staggered() -> Iterator[dict[str, Any]]:
+    for seed in range(SEEDS):
+        jobs = training_jobs(servers=40, seed=seed)
+        found, apart = _apart(jobs, seed)
+        plain, after = _hour(jobs), _hour(apart)
+        provisioned_w = 40 * PROVISIONED_W
+        yield {
+            "what": f"stagger 10 jobs, seed {seed}",
+            "peak_share": plain.peak_w / provisioned_w,
+            "staggered_peak_share": after.peak_w / provisioned_w,
+            "promised_peak_share": found.peak_w / provisioned_w,
+            "mean_share": found.mean_w / provisioned_w,
+            "rise_2s_share": plain.largest_rise(2.0),
+            "staggered_rise_2s_share": after.largest_rise(2.0),
+            "mean_slowdown": mean(start.slowdown for start in found.starts),
+        }
+
+
+def _ramps() -> Iterator[dict[str, Any]]:
+    for name, job in _examples().items():
+        for rise in RISES:
+            options = options_under(job, rise_w=rise * PROVISIONED_W)
+            ramp = smoothed(job, rise_w_per_s=rise * PROVISIONED_W / METER_S)
+            yield {
+                "what": f"ramp {name}, 2 s rise to {rise:.0%}",
+                "rise_2s_share": (job.compute_w - job.trough_w) / PROVISIONED_W,
+                "best_slowdown": options[0].slowdown,
+                "best_energy_ratio": options[0].energy_ratio,
+                "best_floor_share": options[0].floor_w / PROVISIONED_W,
+                "ramp_alone_slowdown": ramp.slowdown,
+                "ramp_alone_energy_ratio": ramp.energy_ratio,
+                "ramp_alone_rise_share": ramp.rise_w / PROVISIONED_W,
+                "options": len(options),
+            }
+
+
+def _apart(jobs: Sequence[TrainingJob], seed: int) -> tuple[Staggered, tuple[TrainingJob, ...]]:
+    found = stagger(jobs, slip_s=SLIP_S, most_slowdown=MOST_SLOWDOWN, seed=seed)
+    starts = {start.name: start for start in found.starts}
+    slow = (stretched(job, starts[job.name].period_s) for job in jobs)
+    return found, tuple(job.model_copy(update={"start_s": starts[job.name].offset_s}) for job in slow)
+
+
+def _rows() -> Iterator[dict[str, Any]]:
+    ways: dict[str, Callable[[Work, int], Sequence[TrainingJob]]] = {
+        "as they come": lambda work, _: work.jobs,
+        "apart": lambda work, seed: _apart(work.jobs, seed)[1],
+    }
+    ways |= {f"capped to {share:.0%} of the budget": partial(_capped, share=share) for share in SHARES}
+    for how, jobs_of in ways.items():
+        outcomes = [_row(seed, jobs_of=jobs_of) for seed in range(ROW_SEEDS)]
+        yield {"what": f"row of 48 on 40, 12 training, {how}", **_worst(outcomes)}
+
+
+def _capped(work: Work, _seed: int, *, share: float) -> tuple[TrainingJob, ...]:
+    clock = clock_within(work.jobs, share_w=share * BUDGET_SERVERS * PROVISIONED_W).clock
+    return tuple(at_clock(job, clock) for job in work.jobs)
+
+
+def _row(seed: int, *, jobs_of: Callable[[Work, int], Sequence[TrainingJob]]) -> dict[str, float]:
+    work = Sources().work(servers=SERVERS, days=ROW_DAYS, seed=seed, training_share=TRAINING_SHARE)
+    spec, wide = RowSpec(budget_w=BUDGET_SERVERS * PROVISIONED_W), RowSpec(budget_w=1e9)
+    free = simulate(wide, work, policy=policy_named("none"), seed=seed, bare=True)
+    ours = replace(work, jobs=tuple(jobs_of(work, seed)))
+    outcome = simulate(spec, ours, policy=policy_named("ladder", jobs=ours.jobs), seed=seed)
+    found = {
+        "brakes": float(outcome.brakes),
+        "peak_utilization": outcome.peak_utilization,
+        "seconds_over_budget": outcome.seconds_over_budget,
+        "rise_2s_share": outcome.largest_rise(2.0),
+        "training_slowdown": float(np.sum(free.iterations)) / max(1.0, float(np.sum(outcome.iterations))) - 1,
+    }
+    for priority in (Priority.LOW, Priority.HIGH):
+        impact = latency_impact(
+            uncapped_s=free.requests.latency_s,
+            capped_s=outcome.requests.latency_s,
+            chosen=outcome.requests.of(priority),
+        )
+        found |= {f"{priority.name.lower()}_p50": impact.p50, f"{priority.name.lower()}_p99": impact.p99}
+    return found
+
+
+def _worst(outcomes: Sequence[dict[str, float]]) -> dict[str, float]:
+    return {name: max(outcome[name] for outcome in outcomes) for name in outcomes[0]}
+
+
+def _hour(jobs: Sequence[TrainingJob]) -> Outcome:
+    empty = np.array([], dtype=np.int64)
+    work = Work(
+        duration_s=3600.0,
+        pools=(),
+        arrival_s=np.array([], dtype=float),
+        pool=empty,
+        prompt_tokens=empty,
+        output_tokens=empty,
+        jobs=tuple(jobs),
+    )
+    budget_w = sum(job.servers for job in jobs) * PROVISIONED_W
+    return simulate(RowSpec(budget_w=budget_w, bias=0.0), work, policy=policy_named("none"), bare=True)
+
+
+def _examples() -> dict[str, TrainingJob]:
+    jobs = {job.name.rpartition("-")[0]: job for job in training_jobs(servers=40)}
+    if set(jobs) != {one.name for one in TRAINED}:
+        raise FleetwrightError("ten jobs no longer train every model")
+    return jobs
