@@ -18,6 +18,7 @@ from power.readings import Budget
 
 LONGEST_S = 7 * 86_400.0  # a week of hours is a plan; longer is a planner that nobody would miss
 MOST_ENTRIES = 1000
+LEAST_W = 1.0  # no row draws less: a slip of the unit
 
 Age = Annotated[float, Field(ge=0, le=LONGEST_S)]
 
@@ -108,6 +109,11 @@ def _flaws(order: BudgetOrder, *, domain: str, settings: GuardSettings) -> Itera
         if not 0 < entry.limit_w <= settings.rating_w:
             message = f"must be above 0 and at most the rating ({settings.rating_w:g} W), got {entry.limit_w:g}"
             yield ("limits", at, "limit_w"), message
+        elif entry.limit_w < LEAST_W:
+            yield ("limits", at, "limit_w"), f"must be at least {LEAST_W:g} W, got {entry.limit_w:g}"
+        if order.valid_s > 0 and entry.after_s >= order.valid_s:
+            message = f"must be below valid_s ({order.valid_s:g}): it would never hold; got {entry.after_s:g}"
+            yield ("limits", at, "after_s"), message
     if not 0 < order.valid_s <= LONGEST_S:
         past = " (it would have expired already)" if order.valid_s <= 0 else ""
         yield ("valid_s",), f"must be above 0 and at most {LONGEST_S:g} s, got {order.valid_s:g}{past}"

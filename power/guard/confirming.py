@@ -5,8 +5,11 @@
     late       not right, and the order is older than its delay and a margin, by the server's own newer word;
                or right before and not now; or not heard for long
     deaf       late more than `most_tries` times in a row, or not heard
+    landed     not right, but what it was sent before it was told anew now holds: the newer order has its time from here
 
-Late servers are told again, deaf ones ever more rarely: at most one order per server per waiting time.
+An order that is under way is not overtaken: over a path of 40 s the newest wish follows when the older one has landed,
+and a server that is told anew twice a minute is not deaf for that.  Late servers are told again, deaf ones ever more
+rarely: at most one order per server per waiting time.
 """
 
 from typing import NamedTuple
@@ -16,7 +19,7 @@ import numpy as np
 from power.guard.row import Row
 from power.guard.settings import GuardSettings
 from power.guard.states import Event, Kind, Mode, Told
-from power.guard.telemetry import BRAKE, EPOCH, PROMPT_CLOCK, TOKEN_CLOCK, Bools, Floats, Ints, Servers
+from power.guard.telemetry import BRAKE, EPOCH, NOBODY, PROMPT_CLOCK, TOKEN_CLOCK, Bools, Floats, Ints, Servers
 
 SHOWN = -np.inf  # a `due_s` whose order has been seen to hold
 MOST_DOUBLINGS = 10
@@ -32,9 +35,16 @@ class Finding(NamedTuple):
     deaf: Ints  # since now
     heard: Ints  # since now
 
+    @property
+    def quiet(self) -> bool:
+        """Nothing to tell, and nobody to be told."""
+        return not any(which.size for which in self[1:])
+
 
 def events_of(finding: Finding, *, mode: Mode, now_s: float) -> tuple[Event, ...]:
     """What there is to tell about a finding."""
+    if finding.quiet:
+        return ()
     told = (
         (Kind.DRIVER_RELOADED, finding.reloaded),
         (Kind.TOLD_AGAIN, np.union1d(finding.late_clocks, finding.late_brake)),
@@ -44,16 +54,22 @@ def events_of(finding: Finding, *, mode: Mode, now_s: float) -> tuple[Event, ...
     return tuple(Event(kind, now_s, mode, servers=tuple(which.tolist())) for kind, which in told if which.size)
 
 
+def _quiet(told: Told) -> Finding:
+    return Finding(told, NOBODY, NOBODY, NOBODY, NOBODY, NOBODY)
+
+
 def nothing_told(servers: int) -> Told:
     """Before the first order."""
     return Told(
         expected=np.vstack([np.full((2, servers), np.nan), np.zeros(servers), np.full(servers, np.nan)]),
+        sent=np.full((2, servers), np.nan),
         due_s=np.full(servers, SHOWN),
         tries=np.zeros(servers, dtype=np.int64),
         deaf=np.zeros(servers, dtype=np.bool_),
         silent=np.zeros(servers, dtype=np.bool_),
         braked=False,
         open=True,
+        stacked=False,
         reserve_w=0.0,
     )
 
@@ -66,6 +82,8 @@ class Confirming:
         self._settings = settings
         self._clock_wait_s = command_delay_s + settings.margin_s
         self._brake_wait_s = settings.brake_s + settings.margin_s
+        self._shown, self._none = np.full(len(row), SHOWN), np.zeros(len(row), dtype=np.int64)
+        self._nobody = np.zeros(len(row), dtype=np.bool_)
 
     def told_clocks(self, told: Told, clocks: Floats, *, now_s: float) -> tuple[Told, Ints]:
         """The orders after a change of setting, and the servers that it concerns."""
@@ -86,9 +104,30 @@ class Confirming:
     def check(self, told: Told, servers: Servers, *, now_s: float) -> Finding | None:
         """What to do about what servers say; None when all is as it was."""
         silent_before_s = now_s - self._settings.silent_after_s
-        if (servers.held == told.expected).all() and servers.read_at_s.min() >= silent_before_s and not told.open:
-            return None
+        if servers.read_at_s.min() >= silent_before_s:
+            same = servers.held == told.expected
+            if same.all() and not told.deaf.any():
+                return self._all_right(told) if told.open else None
+            if same[BRAKE:].all() and not told.stacked and not told.tries.any() and not told.deaf.any():
+                after = self._waiting(told, servers.held, now_s=now_s)
+                if after is not None:
+                    return None if after is told else _quiet(after)
         return self._judged(told, servers, now_s=now_s, silent=servers.read_at_s < silent_before_s)
+
+    def _all_right(self, told: Told) -> Finding:
+        """All do as they were last told, and none was deaf."""
+        after = told._replace(sent=told.expected[:BRAKE], due_s=self._shown, tries=self._none, open=False)
+        return _quiet(after._replace(stacked=False, silent=self._nobody, reserve_w=0.0))
+
+    def _waiting(self, told: Told, held: Floats, *, now_s: float) -> Told | None:
+        """Where all speak and none has failed: orders that have shown are done, others have time; else None."""
+        right = self._near(told.expected, held)
+        due_s = np.where(right, SHOWN, told.due_s)
+        left = due_s != SHOWN
+        if (left | right).all() and (due_s[left] > now_s).all():
+            unchanged = (due_s == told.due_s).all() and told.open is bool(left.any())
+            return told if unchanged else told._replace(due_s=due_s, open=bool(left.any()))
+        return None
 
     def _judged(self, told: Told, servers: Servers, *, now_s: float, silent: Bools) -> Finding:
         held = servers.held
@@ -98,21 +137,26 @@ class Confirming:
         wait_s = np.where(switch, self._brake_wait_s, self._clock_wait_s)
         # Only a word newer than the moment the order should have shown is evidence against the server.
         spoke_since = servers.read_at_s >= told.due_s - self._settings.margin_s
-        late = ~right & ((now_s >= told.due_s) & (spoke_since | silent) | reloaded)
+        landed = self._landed(told, held, due=~right & ~switch & ~silent & ~reloaded)
+        late = ~right & ~landed & ((now_s >= told.due_s) & (spoke_since | silent) | reloaded)
         tries = np.where(right, 0, np.where(reloaded, 1, told.tries + late))
         longer = 2.0 ** np.clip(tries - 1, 0, MOST_DOUBLINGS)
         waiting_s = np.maximum(wait_s, np.minimum(wait_s * longer, self._settings.longest_wait_s))
         due_s = np.where(right, SHOWN, np.where(late, now_s + waiting_s, told.due_s))
+        due_s = np.where(landed, now_s + self._clock_wait_s, due_s)
+        sent = np.where(right | late | landed, expected[:BRAKE], told.sent)
         deaf = (tries > self._settings.most_tries) | silent
         excess_w = self._excess_w(expected, held, silent)
         after = Told(
             expected=expected,
+            sent=sent,
             due_s=due_s,
             tries=tries,
             deaf=deaf,
             silent=silent,
             braked=told.braked,
             open=not right.all(),
+            stacked=told.stacked and bool((sent != expected[:BRAKE]).any()),
             reserve_w=float(excess_w[deaf].sum()) if deaf.any() else 0.0,
         )
         return Finding(
@@ -129,6 +173,14 @@ class Confirming:
         near = np.abs(held[:BRAKE] - expected[:BRAKE]) <= self._settings.clock_tolerance
         both: Bools = np.logical_and(near[TOKEN_CLOCK], near[PROMPT_CLOCK])
         return both
+
+    def _landed(self, told: Told, held: Floats, *, due: Bools) -> Bools:
+        """Servers that now hold what was under way when they were told anew."""
+        if not told.stacked:
+            return np.zeros(len(self._row), dtype=np.bool_)
+        told_anew = (told.sent != told.expected[:BRAKE]).any(axis=0) & (told.due_s != SHOWN)
+        landed: Bools = due & told_anew & self._near(told.sent, held)
+        return landed
 
     @staticmethod
     def _epochs(expected: Floats, held: Floats, silent: Bools) -> tuple[Floats, Bools]:
@@ -153,5 +205,8 @@ class Confirming:
     @staticmethod
     def _due(told: Told, expected: Floats, changed: Bools, due_s: float) -> Told:
         """An older order that has yet to show keeps its time, else a stream of new ones would hide a deaf server."""
-        due = np.where(changed & (told.due_s == SHOWN), due_s, told.due_s)
-        return told._replace(expected=expected, due_s=due, open=True)
+        free = told.due_s == SHOWN
+        due = np.where(changed & free, due_s, told.due_s)
+        sent = np.where(free, expected[:BRAKE], told.sent)
+        stacked = told.stacked or bool((changed & ~free).any())
+        return told._replace(expected=expected, sent=sent, due_s=due, open=True, stacked=stacked)

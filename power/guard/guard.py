@@ -15,10 +15,10 @@ from power.guard.settings import GuardSettings
 from power.guard.states import Cause, Event, GuardState, Kind, Mode
 from power.guard.telemetry import BRAKE, NOBODY, NOT_CALM, Calm, Ints, Orders, Telemetry
 from power.guard.transitions import last_seen_s, next_mode
-from power.guard.watching import Sight, blind_allowance_s, look
+from power.guard.watching import Sight, believed, blind_allowance_s, look
 from power.levers import UNTOUCHED, Clocks, Setting
 from power.policies.interface import Policy
-from power.readings import Seen
+from power.readings import Budget, Seen
 
 StateT = TypeVar("StateT")
 
@@ -34,6 +34,8 @@ class Guard(Generic[StateT]):
         self.row = row
         self.settings = settings
         self._confirming = Confirming(row=row, settings=settings, command_delay_s=policy.command_delay_s)
+        self._clocks_of = lru_cache(maxsize=256)(row.clocks_of)  # read, never written
+        self._stale_after_s, self._standing_w = settings.stale_after_s, settings.standing_limit_w
         self._level_within = lru_cache(maxsize=64)(self._sought_level)
 
     def start(self) -> GuardState[StateT]:
@@ -49,6 +51,7 @@ class Guard(Generic[StateT]):
             had_budget=False,
             told=nothing_told(len(self.row)),
             met=False,
+            spoken=False,
             started_s=inf,
             engaged_s=-inf,
             released_s=-inf,
@@ -59,6 +62,14 @@ class Guard(Generic[StateT]):
 
     def step(self, state: GuardState[StateT], telemetry: Telemetry) -> tuple[GuardState[StateT], Orders]:
         """One look, one decision.  Call it every period, and at once when a reading comes in."""
+        reading, budget_w = telemetry.reading, self._undisturbed_w(state, telemetry)
+        if reading is None or budget_w is None:
+            return self.looked(state, telemetry)
+        seen = Seen(now_s=telemetry.now_s, reading=reading, counts=telemetry.counts, budget_w=budget_w)
+        return self._went_on(state, seen)
+
+    def looked(self, state: GuardState[StateT], telemetry: Telemetry) -> tuple[GuardState[StateT], Orders]:
+        """The whole step; `step` takes the short way to the same end where only the reading is new."""
         sight = look(telemetry, self.settings, last_limit_w=state.limit_w)
         first = state.started_s == inf
         if first or state.limit_w != sight.limit_w or state.had_budget is not (state.had_budget or sight.planned):
@@ -67,28 +78,62 @@ class Guard(Generic[StateT]):
                 had_budget=state.had_budget or sight.planned,
                 started_s=min(state.started_s, sight.now_s),
             )
-        finding, events = (None, ()) if first else self._checked(state, telemetry)
+        finding, events = self._checked(state, telemetry) if state.spoken else (None, ())
         if finding is not None:
             state = state._replace(told=finding.told)
         state, changes = self._changed(state, telemetry, sight)
         if state.mode in SEEING:
             state = self._decided(state, telemetry, sight)
-        return self._ordered(state, sight, finding, (*events, *changes), first=first)
+        return self._ordered(state, sight, finding, (*events, *changes))
 
     def calm(self, state: GuardState[StateT], telemetry: Telemetry) -> Calm:
         """For how long, and below which readings, stepping on from here would change nothing.
 
         Holds while readings are fresh, and read-backs, the budget and what is coming stay as in this telemetry.
         """
-        budget = telemetry.budget
-        if state.mode is not Mode.NORMAL or budget is None or (state.told.open and telemetry.servers is not None):
+        budget, now_s = telemetry.budget, telemetry.now_s
+        if state.mode is not Mode.NORMAL or not state.spoken or budget is None:
             return NOT_CALM
-        sight = look(telemetry, self.settings, last_limit_w=state.limit_w)
-        if not sight.planned:
+        if state.told.open and telemetry.servers is not None:
+            return NOT_CALM
+        if not believed(budget, self.settings, now_s=now_s):
+            return NOT_CALM
+        calm_w = self.policy.calm_below_w(state.policy, self._left_w(state, telemetry, budget))
+        if calm_w == -inf:
             return NOT_CALM
         lead_at_s = budget.expires_at_s - self.settings.lead_s
-        calm_w = self.policy.calm_below_w(state.policy, self._policy_budget_w(state, sight))
-        return Calm(min(calm_w, sight.limit_w), lead_at_s if sight.now_s < lead_at_s else budget.expires_at_s)
+        return Calm(min(calm_w, budget.limit_w), lead_at_s if now_s < lead_at_s else budget.expires_at_s)
+
+    def _undisturbed_w(self, state: GuardState[StateT], telemetry: Telemetry) -> float | None:
+        """What the policy may use where nothing but the reading can have changed; None: look at everything."""
+        now_s, reading, _, servers, budget, _ = telemetry
+        if state.mode is not Mode.NORMAL or not state.spoken or reading is None or budget is None:
+            return None
+        limit_w = state.limit_w
+        in_sight = 0 <= reading.row_w <= limit_w and 0 <= now_s - reading.at_s <= self._stale_after_s
+        planned = state.had_budget and budget.limit_w == limit_w and now_s < budget.expires_at_s
+        if not in_sight or not planned or state.told.reserve_w > self.settings.most_reserved * limit_w:
+            return None
+        if servers is not None and not (state.met and self._confirming.check(state.told, servers, now_s=now_s) is None):
+            return None
+        return self._left_w(state, telemetry, budget)
+
+    def _left_w(self, state: GuardState[StateT], telemetry: Telemetry, budget: Budget) -> float:
+        """What the policy may use of a budget that is believed: what is kept back for deaf servers, others make up."""
+        limit_w = min(budget.limit_w, telemetry.coming_w)
+        if budget.expires_at_s <= telemetry.now_s + self.settings.lead_s:
+            limit_w = min(limit_w, self._standing_w)
+        return max(0.0, limit_w - state.told.reserve_w)
+
+    def _went_on(self, state: GuardState[StateT], seen: Seen) -> tuple[GuardState[StateT], Orders]:
+        """The policy's next word, and nothing else."""
+        policy, wanted = self.policy.decide(state.policy, seen)
+        told, tell = state.told, NOBODY
+        if wanted is not state.setting and wanted.clocks != state.setting.clocks:
+            told, tell = self._confirming.told_clocks(told, self._clocks_of(wanted.clocks), now_s=seen.now_s)
+        if not (policy is state.policy and wanted is state.setting is state.wanted):
+            state = state._replace(policy=policy, wanted=wanted, setting=wanted, told=told)
+        return state, Orders(Mode.NORMAL, wanted, tell)
 
     def _checked(self, state: GuardState[StateT], telemetry: Telemetry) -> tuple[Finding | None, tuple[Event, ...]]:
         if telemetry.servers is None:
@@ -112,14 +157,25 @@ class Guard(Generic[StateT]):
 
     def _blind_most_s(self, state: GuardState[StateT], telemetry: Telemetry, sight: Sight) -> float:
         """How long the row may stay unseen with the highest clocks that may now hold on its servers."""
+        if state.mode is Mode.BRAKED and telemetry.servers is None:
+            return 0.0  # what lies under the brake has to be shown
         held = state.told.expected.copy()
-        held[:BRAKE] = self.row.clocks_of(state.wanted.clocks.slower(self._blind_level(state, sight)))
+        held[:BRAKE] = 1.0  # a guard that has told nobody anything knows no better
+        if state.spoken:
+            held[:BRAKE] = self._clocks_of(state.wanted.clocks.slower(self._blind_level(state, sight)))
         held[BRAKE] = 0.0
         if telemetry.servers is not None:
             shown = telemetry.servers.held[:BRAKE]
-            held[:BRAKE] = np.where(np.isnan(shown), 1.0, np.maximum(held[:BRAKE], shown))
+            told = held[:BRAKE] if state.spoken else shown
+            held[:BRAKE] = np.where(np.isnan(shown), 1.0, np.maximum(told, shown))
         held[:BRAKE, state.told.silent] = 1.0
-        return blind_allowance_s(float(self.row.worst_each_w(held).sum()), sight.limit_w, self.settings)
+        worst_w = float(self.row.worst_each_w(held).sum())
+        allowed_s = blind_allowance_s(worst_w, sight.limit_w, self.settings)
+        if not state.spoken or state.mode is Mode.BLIND or worst_w <= sight.limit_w:
+            return allowed_s
+        # Lower clocks have not been tried yet: they are, where the brake would still be in time one step after them.
+        try_s = self.policy.command_delay_s + self.settings.period_s + self.settings.brake_s
+        return max(allowed_s, self.settings.trip.seconds_to_trip(worst_w / sight.limit_w) - try_s)
 
     def _entered(
         self, state: GuardState[StateT], mode: Mode, cause: Cause, sight: Sight
@@ -134,37 +190,37 @@ class Guard(Generic[StateT]):
         return state._replace(mode=mode, cause=cause, since_s=now_s), (Event(Kind.MODE, now_s, mode, cause),)
 
     def _decided(self, state: GuardState[StateT], telemetry: Telemetry, sight: Sight) -> GuardState[StateT]:
-        if sight.reading is None:
+        if sight.reading is None or not (sight.fresh or state.spoken):
             return state
-        budget_w = self._policy_budget_w(state, sight)
+        budget_w = max(0.0, sight.policy_limit_w - state.told.reserve_w)  # what is kept back, others make up for
         seen = Seen(now_s=sight.now_s, reading=sight.reading, counts=telemetry.counts, budget_w=budget_w)
         policy, wanted = self.policy.decide(state.policy, seen)
         if policy is state.policy and wanted is state.wanted:
             return state
         return state._replace(policy=policy, wanted=wanted)
 
-    @staticmethod
-    def _policy_budget_w(state: GuardState[StateT], sight: Sight) -> float:
-        """What is kept back for deaf servers, others have to make up for."""
-        return max(0.0, sight.policy_limit_w - state.told.reserve_w)
-
     def _setting(self, state: GuardState[StateT], sight: Sight) -> Setting:
         """Whose word holds."""
         wanted = state.wanted
-        if state.mode is Mode.NORMAL:
+        if state.mode is Mode.NORMAL and (state.spoken or sight.fresh):
             return wanted
+        if state.mode is Mode.NORMAL:
+            return self._held_back(wanted, sight)
         if state.mode is Mode.CAUTIOUS:
             return wanted._replace(clocks=wanted.clocks.slower(self.settings.cautious_clocks))
-        return Setting(
-            clocks=wanted.clocks.slower(self._blind_level(state, sight)),
+        held_back = self._held_back(wanted, sight)
+        return held_back._replace(clocks=wanted.clocks.slower(self._blind_level(state, sight)))
+
+    def _held_back(self, wanted: Setting, sight: Sight) -> Setting:
+        """Prompts wait sooner while the row cannot be seen."""
+        return wanted._replace(
             low_hold_w=min(wanted.low_hold_w, self.settings.blind_low_hold * sight.limit_w),
             high_hold_w=min(wanted.high_hold_w, self.settings.blind_high_hold * sight.limit_w),
-            routing=wanted.routing,
         )
 
     def _blind_level(self, state: GuardState[StateT], sight: Sight) -> Clocks:
         """The mildest level that fits without any hope, and never milder than the cautious one."""
-        limit_w = max(0.0, sight.limit_w - state.told.reserve_w)
+        limit_w = max(0.0, sight.policy_limit_w - state.told.reserve_w)  # what is coming must find the row low enough
         step_w = self.settings.rating_w / LEVEL_STEPS
         return self._level_within(step_w * (limit_w // step_w))
 
@@ -178,8 +234,6 @@ class Guard(Generic[StateT]):
         sight: Sight,
         finding: Finding | None,
         events: tuple[Event, ...],
-        *,
-        first: bool,
     ) -> tuple[GuardState[StateT], Orders]:
         """The orders that bring servers from what they were told to what now holds."""
         setting, told, now_s = self._setting(state, sight), state.told, sight.now_s
@@ -188,8 +242,11 @@ class Guard(Generic[StateT]):
             tell = switch = NOBODY
         else:
             tell, switch = finding.late_clocks, finding.late_brake
-        if first or setting.clocks != state.setting.clocks:
-            told, changed = self._confirming.told_clocks(told, self.row.clocks_of(setting.clocks), now_s=now_s)
+        first = not state.spoken and (state.mode is not Mode.NORMAL or sight.fresh)
+        if first:
+            state = state._replace(spoken=True)
+        if first or (state.spoken and setting.clocks != state.setting.clocks):
+            told, changed = self._confirming.told_clocks(told, self._clocks_of(setting.clocks), now_s=now_s)
             tell = _both(tell, changed)
         if told.braked is not braked:
             told, switch = self._confirming.told_brake(told, on=braked, now_s=now_s), self.row.all

@@ -30,7 +30,7 @@ class GuardSettings(Frozen):
     return_readings: Annotated[int, Field(ge=1, le=100)] = 2  # in a row, before sight is trusted again
 
     brake_s: Seconds = 5.0  # declared: from the order to its effect (POLCA)
-    brake_hold_s: Seconds = 10.0
+    brake_hold_s: Seconds = 10.0  # from the moment at which it bites
     release_share: Share = 0.93  # of the budget: a reading taken under the brake must be below
     release_hold_s: Seconds = 10.0  # at the blind level before the policy is back; 0: at once, as POLCA does
 

@@ -65,12 +65,14 @@ class Told(NamedTuple):
     """What every server was told, and how that went.  Arrays are never written to; a change makes new ones."""
 
     expected: Floats  # [4, servers], as `Servers.held`
-    due_s: Floats  # when the last order must show; minus infinity: it has shown
+    sent: Floats  # [2, servers]: the clocks that are under way to each; newer ones wait until these have landed
+    due_s: Floats  # when the order under way must show; minus infinity: it has shown
     tries: Ints  # orders in a row that did not show
     deaf: Bools
     silent: Bools
     braked: bool
     open: bool  # whether any order has yet to show, or any server is deaf
+    stacked: bool  # whether any server was told anew while an order was under way to it
     reserve_w: float  # what deaf servers may draw above what they were told
 
 
@@ -87,6 +89,7 @@ class GuardState(NamedTuple, Generic[StateT]):
     had_budget: bool  # whether a planner was ever believed
     told: Told
     met: bool  # whether servers have been heard at all
+    spoken: bool  # whether servers were told any clocks
     started_s: float  # of the first step
     engaged_s: float  # when the brake last was
     released_s: float  # readings up to here say nothing new about the budget

@@ -1,6 +1,7 @@
 """Which state follows: the table of docs/power/guard.md, row by row."""
 
 from collections.abc import Callable
+from math import inf
 from typing import Any
 
 from power.guard.settings import GuardSettings
@@ -15,7 +16,7 @@ def next_mode(
 ) -> Change | None:
     """The change that this look demands, if any.  `blind_most_s`: how long the row may stay unseen as it is."""
     if state.mode is Mode.BRAKED:
-        return _from_braked(state, sight, settings)
+        return _from_braked(state, sight, settings, blind_most_s)
     if _is_over(state, sight):
         return Mode.BRAKED, Cause.OVER_BUDGET
     if not sight.fresh:
@@ -30,16 +31,22 @@ def next_mode(
 
 def _is_over(state: GuardState[Any], sight: Sight) -> bool:
     """A reading above the budget counts however late it comes, unless it tells of before the last release."""
-    reading = sight.reading
-    return reading is not None and reading.at_s > state.released_s and reading.row_w > sight.limit_w
+    return sight.above_at_s > state.released_s
 
 
-def _from_braked(state: GuardState[Any], sight: Sight, settings: GuardSettings) -> Change | None:
-    """Only a reading that was taken under the brake, fresh and well below the budget, lets it go."""
+def _from_braked(
+    state: GuardState[Any], sight: Sight, settings: GuardSettings, blind_most_s: Callable[[], float]
+) -> Change | None:
+    """Only a reading that was taken under the brake, fresh and well below the budget, lets it go; or, where blindness
+    alone was why, clocks that have shown at which no load can exceed the budget."""
     reading = sight.reading
-    if not sight.fresh or reading is None or sight.now_s < state.engaged_s + settings.brake_hold_s:
+    bites_s = state.engaged_s + settings.brake_s
+    if sight.now_s < bites_s + settings.brake_hold_s:
         return None
-    if reading.at_s <= state.engaged_s or reading.row_w >= settings.release_share * sight.limit_w:
+    if not sight.fresh or reading is None:
+        shown = state.cause is Cause.BLIND_TOO_LONG and blind_most_s() == inf
+        return (Mode.BLIND, Cause.BRAKE_RELEASED) if shown else None
+    if reading.at_s <= bites_s or reading.row_w >= settings.release_share * sight.limit_w:
         return None
     if settings.release_hold_s > 0:
         return Mode.RELEASING, Cause.BRAKE_RELEASED
@@ -59,8 +66,8 @@ def _out_of_sight(
     seen_s = state.read_s if state.mode is Mode.BLIND else last_seen_s(state, sight, settings)
     if sight.now_s - seen_s >= blind_most_s():
         return Mode.BRAKED, Cause.BLIND_TOO_LONG
-    if state.mode is Mode.BLIND:
-        return None
+    if state.mode is Mode.BLIND or (not state.spoken and sight.now_s - state.started_s < settings.stale_after_s):
+        return None  # one that has just started has told nobody anything, and waits for the meter's first word
     return Mode.BLIND, Cause.NO_TELEMETRY if sight.reading is None else Cause.STALE_TELEMETRY
 
 

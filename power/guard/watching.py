@@ -17,11 +17,12 @@ class Sight(NamedTuple):
     limit_w: float  # above it the brake engages
     policy_limit_w: float  # what the policy may use: less, where less is coming
     planned: bool  # the limit is a planner's
+    above_at_s: float  # when a reading above the limit was taken; minus infinity: none was
 
 
 def look(telemetry: Telemetry, settings: GuardSettings, *, last_limit_w: float) -> Sight:
     """Believe what can be believed."""
-    now_s, reading = telemetry.now_s, telemetry.reading
+    now_s, reading, said = telemetry.now_s, telemetry.reading, telemetry.reading
     if reading is not None and not (0 <= reading.row_w < inf and reading.at_s <= now_s):
         reading = None
     fresh = reading is not None and now_s - reading.at_s <= settings.stale_after_s
@@ -30,10 +31,17 @@ def look(telemetry: Telemetry, settings: GuardSettings, *, last_limit_w: float) 
         limit_w = policy_w = budget.limit_w
         if budget.expires_at_s <= now_s + settings.lead_s:
             policy_w = min(policy_w, settings.standing_limit_w)
-        return Sight(now_s, reading, fresh, limit_w, min(policy_w, telemetry.coming_w), planned=True)
+        above_at_s = _above_at_s(said, limit_w, now_s=now_s)
+        return Sight(now_s, reading, fresh, limit_w, min(policy_w, telemetry.coming_w), True, above_at_s)  # noqa: FBT003
     # The last budget may have been lower than the standing one for a reason that still holds.
     limit_w = min(last_limit_w, settings.standing_limit_w)
-    return Sight(now_s, reading, fresh, limit_w, min(limit_w, telemetry.coming_w), planned=False)
+    above_at_s = _above_at_s(said, limit_w, now_s=now_s)
+    return Sight(now_s, reading, fresh, limit_w, min(limit_w, telemetry.coming_w), False, above_at_s)  # noqa: FBT003
+
+
+def _above_at_s(reading: Reading | None, limit_w: float, *, now_s: float) -> float:
+    """A meter whose clock is ahead, or whose number ran over, is no sight; what it says of too much still counts."""
+    return min(reading.at_s, now_s) if reading is not None and reading.row_w > limit_w else -inf
 
 
 def believed(budget: Budget, settings: GuardSettings, *, now_s: float) -> bool:

@@ -22,11 +22,11 @@ def fresh_board(spec: RowSpec, work: Work, *, seed: int) -> Board:
     ticks = int(np.ceil(work.duration_s / WINDOW_S))
     board = Board(
         servers=servers,
-        slots=np.zeros((len(servers), max(model.most_together for model in models)), SLOT),
+        slots=np.zeros((len(servers), max(_most_together(spec, model) for model in models)), SLOT),
         requests=_requests(work),
         pools=_pools(work),
         jobs=_jobs(work, sum(pool.servers for pool in work.pools)),
-        kinds=np.array([[_kind(model), _kind(_believed(spec, model))] for model in models], KIND),
+        kinds=np.array([[_kind(spec, each) for each in (model, _believed(spec, model))] for model in models], KIND),
         row=_row(spec, seed=seed),
         counts=np.zeros((len(models), len(Priority), len(Phase))),
         tree=np.full(2 * leaves, inf),
@@ -52,7 +52,12 @@ def _believed(spec: RowSpec, model: ServerModel) -> ServerModel:
     return spec.believed if spec.believed is not None and model == spec.model else model
 
 
-def _kind(model: ServerModel) -> tuple[float, ...]:
+def _most_together(spec: RowSpec, model: ServerModel) -> int:
+    """What memory holds, or the row's own limit."""
+    return model.most_together if spec.together is None else min(model.most_together, spec.together)
+
+
+def _kind(spec: RowSpec, model: ServerModel) -> tuple[float, ...]:
     beside_w = model.beside * model.gpus
     values = {
         "idle_w": model.idle_w,
@@ -68,6 +73,7 @@ def _kind(model: ServerModel) -> tuple[float, ...]:
         "prompt_s1": model.prompt_s[1],
         "prompt_s2": model.prompt_s[2],
         "batch_growth": model.token_batch_growth,
+        "most_together": _most_together(spec, model),
     }
     return tuple(values[name] if name in values else getattr(model, name) for name in KIND.fields or ())
 

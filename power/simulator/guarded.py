@@ -5,18 +5,25 @@ from typing import Any
 
 import numpy as np
 
-from power.guard import Duty, Guard, GuardSettings, Row, Servers, Telemetry
+from power.guard import NOT_CALM, Calm, Duty, Guard, GuardSettings, Mode, Orders, Row, Telemetry
 from power.policies.interface import Policy
 from power.servers import Draw, ServerModel
-from power.simulator.control import Calm, Observed, Orders
 from power.simulator.layout import NOBODY, WINDOW_S, Records
 from power.simulator.spec import RowSpec
 from power.workload import TrainingJob
 
 
 def settings_of(spec: RowSpec) -> GuardSettings:
-    """A guard that is told the truth about its row, behind a feed that carries the budget and no more."""
-    return GuardSettings(rating_w=spec.budget_w, telemetry_delay_s=spec.telemetry_delay_s, brake_s=spec.brake_delay_s)
+    """A guard that is told the truth about its row, behind a feed that carries the budget and no more.
+
+    Nobody lent this row anything, so its standing budget is the rating: a dead planner costs clocks, not the brake.
+    """
+    return GuardSettings(
+        rating_w=spec.budget_w,
+        standing_w=spec.budget_w,
+        telemetry_delay_s=spec.telemetry_delay_s,
+        brake_s=spec.brake_delay_s,
+    )
 
 
 def row_of(servers: Records, models: Sequence[ServerModel], jobs: Sequence[TrainingJob]) -> Row:
@@ -50,24 +57,29 @@ class Guarded:
         """How often the brake was engaged."""
         return self._state.brakes
 
-    def step(self, observed: Observed) -> Orders:
+    @property
+    def watchful(self) -> bool:
+        """In any state but the normal one."""
+        return self._state.mode is not Mode.NORMAL
+
+    def step(self, telemetry: Telemetry) -> Orders:
         """One step of the guard."""
-        now_s, reading, counts, held, budget = observed
-        servers = None if held is None else Servers(np.full(held.shape[1], now_s), held)
-        self._seen = Telemetry(now_s, reading, counts, servers, budget)
-        self._state, orders = self._guard.step(self._state, self._seen)
+        self._state, orders = self._guard.step(self._state, telemetry)
+        self._seen = telemetry
         if orders.events:
             self.events += orders.events
-        return Orders(orders.setting, orders.tell, orders.brake, orders.release)
+        return orders
 
     def calm(self) -> Calm:
         """As the guard says."""
-        if self._seen is None:
-            return Calm(-np.inf)
-        below_w, until_s = self._guard.calm(self._state, self._seen._replace(servers=None))
-        if self._state.told.open:  # the next read-back may change something
-            until_s = min(until_s, self._read_back_s * (self._seen.now_s // self._read_back_s + 1))
-        return Calm(below_w, until_s)
+        seen = self._seen
+        if seen is None:
+            return NOT_CALM
+        calm = self._guard.calm(self._state, seen if seen.servers is None else seen._replace(servers=None))
+        if calm is NOT_CALM or not self._state.told.open:
+            return calm
+        # The next read-back may change something.
+        return Calm(calm.below_w, min(calm.until_s, self._read_back_s * (seen.now_s // self._read_back_s + 1)))
 
 
 def _training(jobs: Sequence[TrainingJob]) -> Draw | None:

@@ -27,7 +27,7 @@ KIND = np.dtype(
         *((name, _F) for name in ("prompt_s0", "prompt_s1", "prompt_s2", "prompt_sensitivity")),
         *((name, _F) for name in ("token_s", "batch_growth", "token_sensitivity", "token_floor_time")),
         *((name, _F) for name in ("wake_s", "brake_clock")),
-        ("most_together", _I),
+        ("most_together", _I),  # requests that its memory and the row's limit allow
     ]
 )
 
@@ -161,7 +161,7 @@ class Board(NamedTuple):
     """All that the engine knows and changes."""
 
     servers: Records
-    slots: Records  # [server, most together]
+    slots: Records  # [server, request]
     requests: Records
     pools: Records
     jobs: Records

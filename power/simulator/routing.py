@@ -1,7 +1,7 @@
 """Who takes the next request, when servers sleep, and which prompts wait for watts.
 
 A pool has one queue.  The router fills a server up to `together` requests before it uses an idle one; when none is idle
-it goes on to what memory holds.  With `together` 1 a server takes one request at a time.
+the emptiest takes it, up to what memory and the row's limit (`RowSpec.together`) allow.
 
 The rule of admission is that of `power.admission`.  Training counts as if all of it computed: it may at any moment.
 """
@@ -34,7 +34,7 @@ def choose(board: Board, pool: Record) -> int:
             if idle == NOBODY:
                 idle = i
                 if wanted == 1:
-                    return idle
+                    return idle  # nobody is filled before it
         elif server.phase == TOKEN:
             holds = min(wanted, board.kinds[server.kind, 0].most_together)
             if most < server.together < holds:
@@ -43,7 +43,7 @@ def choose(board: Board, pool: Record) -> int:
                 emptiest, least = i, server.together
     if fullest != NOBODY:
         return fullest
-    return idle if idle != NOBODY or wanted == 1 else emptiest
+    return idle if idle != NOBODY else emptiest
 
 
 @part

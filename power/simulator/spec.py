@@ -22,6 +22,8 @@ class RowSpec(Frozen):
     pool_models: dict[str, ServerModel] = Field(default_factory=dict)
     # What admission reckons with; None: the true one but for the servers' bias.
     believed: ServerModel | None = None
+    # Requests that a server takes at once; None: what its memory holds.  1: POLCA's row, which batches nothing.
+    together: Annotated[int, Field(ge=1, le=1024)] | None = None
     bias: Share = 0.03  # standard deviation of a server's watts over its kind's
     telemetry_delay_s: Seconds = 2.0  # after the end of a window; rounded up to whole windows (POLCA, Table 1)
     brake_delay_s: Seconds = 5.0  # from the order until the brake bites or lets go

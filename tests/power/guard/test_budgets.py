@@ -103,3 +103,19 @@ class TestCutWithoutNotice:
     def test_what_has_expired_gives_no_grace(self) -> None:
         cut = taken(said(120_000.0), before=taken(said(180_000.0)), now_s=1300.0)
         assert cut.at(1300.0).limit_w == 120_000.0
+
+
+@pytest.mark.parametrize(
+    ("limits", "path"),
+    [
+        ([{"limit_w": 1e-9}], ("limits", 0, "limit_w")),
+        ([{"limit_w": 9e4}, {"after_s": 60.0, "limit_w": 8e4}], ("limits", 1, "after_s")),
+    ],
+)
+def test_a_limit_that_no_row_draws_or_that_never_holds_is_refused(
+    limits: list[dict[str, float]], path: tuple[object, ...]
+) -> None:
+    order = BudgetOrder.model_validate({"domain": "row-a", "valid_s": 60.0, "limits": limits})
+    with pytest.raises(BudgetError) as refused:
+        accept(order, before=None, domain="row-a", settings=GuardSettings(rating_w=2e5), now_s=0.0)
+    assert [where for where, _ in refused.value.flaws] == [path]

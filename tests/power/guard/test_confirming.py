@@ -1,8 +1,10 @@
 """Orders against read-backs: who is told again, how often, and who counts as deaf."""
 
+from math import inf
+
 import numpy as np
 
-from power.guard import GuardSettings, Kind, Mode
+from power.guard import GuardSettings, Kind, Mode, Orders
 from power.guard.telemetry import BRAKE, EPOCH
 from power.levers import Clocks, Setting
 from tests.power.guard.rows import LIMIT_W, Led, Wants
@@ -123,3 +125,39 @@ def test_an_old_word_is_no_evidence_against_a_server() -> None:
         led.reading = led.reading._replace(at_s=led.now_s) if led.reading else None
         led.state, orders = led.guard.step(led.state, led.telemetry())
         assert orders.quiet
+
+
+class OneUnderWay(Led):
+    """Servers that take a newer order when the older one has landed, as a path of one order at a time does."""
+
+    delay_s = 40.0
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.under_way: dict[int, tuple[float, tuple[float, float]]] = {}
+        self.next_wish: dict[int, tuple[float, float]] = {}
+
+    def obey(self, orders: Orders) -> None:
+        """Order what was told, where nothing is under way."""
+        clocks = self.guard.row.clocks_of(orders.setting.clocks)
+        for at in orders.tell.tolist():
+            self.next_wish[at] = (float(clocks[0, at]), float(clocks[1, at]))
+        for at in range(self.servers):
+            due_s, sent = self.under_way.get(at, (inf, (1.0, 1.0)))
+            if due_s <= self.now_s:
+                self.held[:2, at] = self.held[:2, at] if self.deaf[at] else sent
+                del self.under_way[at]
+            if at not in self.under_way and at in self.next_wish:
+                self.under_way[at] = (self.now_s + self.delay_s, self.next_wish.pop(at))
+
+
+def test_a_stream_of_orders_over_a_slow_path_makes_nobody_deaf_but_who_is() -> None:
+    led = OneUnderWay(policy=Wants(CAPPED, command_delay_s=40.0))
+    led.deaf[5] = True
+    for at in range(200):  # a new wish every 26 s
+        level = 0.6 + 0.01 * (at // 13)
+        led.guard.policy = Wants(Setting(clocks=Clocks(*[level] * 5)), command_delay_s=40.0)
+        led.step(0.8 * LIMIT_W)
+    assert np.flatnonzero(led.state.told.deaf).tolist() == [5]
+    told_again = {server for orders in led.all for event in orders.events for server in event.servers}
+    assert told_again == {5}

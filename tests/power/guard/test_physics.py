@@ -112,7 +112,8 @@ def test_a_blind_row_that_jumps_to_its_worst_does_not_open_the_breaker(delay_s: 
     if delay_s < 10:
         assert (plant.state.mode, plant.state.brakes) == (Mode.BLIND, 0)
     else:
-        assert (plant.state.mode, plant.state.brakes) == (Mode.BRAKED, 1)  # caps that take 40 s come too late
+        # Caps that take 40 s come too late for the breaker; once they have shown, the brake can go.
+        assert (plant.state.mode, plant.state.brakes) == (Mode.BLIND, 1)
     plant.run(plant.now_s + 60)
     assert plant.heat < CURVE.holds**2
 

@@ -10,7 +10,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from power.guard import Cause, GuardSettings, Mode, Orders
 from power.guard.telemetry import BRAKE, EPOCH
 from power.levers import Clocks, Setting
-from power.readings import Budget, Reading
+from power.readings import Budget, Reading, Seen
 from tests.power.guard.rows import LIMIT_W, Led, Wants, no_faster
 
 SERVERS = 12
@@ -20,10 +20,24 @@ WAYS = {
     Mode.NORMAL: {Mode.CAUTIOUS, Mode.BLIND, Mode.BRAKED},
     Mode.CAUTIOUS: {Mode.NORMAL, Mode.BLIND, Mode.BRAKED},
     Mode.BLIND: {Mode.NORMAL, Mode.CAUTIOUS, Mode.BRAKED},
-    Mode.BRAKED: {Mode.RELEASING},
+    Mode.BRAKED: {Mode.RELEASING, Mode.BLIND},
     Mode.RELEASING: {Mode.NORMAL, Mode.CAUTIOUS, Mode.BLIND, Mode.BRAKED},
 }
 clocks = st.builds(Clocks, *[st.sampled_from([0.3, 0.5, 0.8, 1.0])] * 5)
+
+
+def same(one: object, other: object) -> bool:
+    """Whether two values are equal, their arrays too."""
+    if isinstance(one, tuple) and isinstance(other, tuple):
+        return len(one) == len(other) and all(map(same, one, other))
+    if isinstance(one, np.ndarray) and isinstance(other, np.ndarray):
+        return np.array_equal(one, other, equal_nan=one.dtype.kind == "f")
+    if isinstance(one, Seen) and isinstance(other, Seen):
+        return same(
+            (one.now_s, one.reading, one.counts, one.budget_w),
+            (other.now_s, other.reading, other.counts, other.budget_w),
+        )
+    return one == other
 
 
 class AnyGuard(RuleBasedStateMachine):
@@ -47,7 +61,10 @@ class AnyGuard(RuleBasedStateMachine):
             if row_w > led.state.limit_w and led.reading.at_s > led.state.released_s:
                 self.over_s = led.now_s
         led.read_at_s = np.full(SERVERS, led.now_s)
+        whole, orders = led.guard.looked(led.state, led.telemetry())
         led.state, self.orders = led.guard.step(led.state, led.telemetry())
+        assert same(whole, led.state)
+        assert same(orders, self.orders)
         led.obey(self.orders)
         led.all.append(self.orders)
         for at in self.orders.tell.tolist():

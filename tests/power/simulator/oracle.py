@@ -107,11 +107,13 @@ class Oracle:
         telemetry_delay_s: float = 2.0,
         smoothing: float = 0.1,
         patience_s: float = 10.0,
+        limit: int | None = None,
     ) -> None:
         left = iter(biases)
         self.work, self.script, self.command_delay_s = work, script, command_delay_s
         self.delay = int(telemetry_delay_s / WINDOW_S)
         self.smoothing, self.patience_s = smoothing, patience_s
+        self.most = model.most_together if limit is None else min(limit, model.most_together)
         self.pools = [[Server(model, pool.priority, next(left)) for _ in range(pool.servers)] for pool in work.pools]
         self.jobs = [
             Job(job, [Server(model, Priority.LOW, next(left)) for _ in range(job.servers)], left_s=job.start_s)
@@ -263,13 +265,12 @@ class Oracle:
         together = routing.high_together if priority else routing.low_together
         free = [server for server in self.pools[at] if server.free]
         idle = [server for server in free if not server.writing]
-        most = self.pools[at][0].model.most_together
-        joined = [server for server in free if 0 < len(server.writing) < min(together, most)]
+        joined = [server for server in free if 0 < len(server.writing) < min(together, self.most)]
         if joined:
             return max(joined, key=lambda server: len(server.writing))
-        if idle or together == 1:
-            return idle[0] if idle else None
-        crowded = [server for server in free if len(server.writing) < most]
+        if idle:
+            return idle[0]
+        crowded = [server for server in free if len(server.writing) < self.most]
         return min(crowded, key=lambda server: len(server.writing), default=None)
 
     def _admitted(self, server: Server, request: Request) -> bool:

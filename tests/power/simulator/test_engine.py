@@ -140,7 +140,9 @@ def test_the_router_packs_before_it_uses_an_idle_server() -> None:
 
 def test_idle_servers_sleep_and_a_queue_wakes_them() -> None:
     work = work_of([(60.0 + at, 0, 10, 600) for at in range(4)], pools=((Priority.LOW, 4),), duration_s=180.0)
-    outcome = run(work, (10.0, Setting(routing=Routing(parked_share=0.75))))
+    parked = Scripted(((10.0, Setting(routing=Routing(parked_share=0.75))),))
+    spec = RowSpec(budget_w=1e9, model=SMALL, bias=0.0, together=1)
+    outcome = simulate(spec, work, policy=parked, bare=True)
     assert outcome.readings_w[15] == pytest.approx(SMALL.idle_w + 3 * SMALL.parked_w)
     assert outcome.requests.wait_s.min() == 0.0
     others = np.sort(outcome.requests.start_s)[1:]

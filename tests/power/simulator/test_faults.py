@@ -58,7 +58,7 @@ def run(
 
 
 @pytest.mark.parametrize("bare", [True, False])
-def test_the_brake_bites_five_seconds_after_the_reading_came_and_holds_for_ten(bare: bool) -> None:  # noqa: FBT001
+def test_the_brake_bites_five_seconds_after_the_reading_came_and_then_holds_for_ten(bare: bool) -> None:  # noqa: FBT001
     outcome = run(budget_w=2 * PER_POOL_W * 0.99, bare=bare)
     over_s = 2.0 * float(np.argmax(outcome.readings_w > outcome.budget_w) + 1)
     engaged_s, released_s = outcome.braked_s[0]
@@ -67,7 +67,7 @@ def test_the_brake_bites_five_seconds_after_the_reading_came_and_holds_for_ten(b
     bitten = int((engaged_s + 5.0) // 2)
     assert outcome.readings_w[bitten - 1] > 1.1 * braked_w
     assert outcome.readings_w[bitten + 1] == pytest.approx(braked_w)
-    assert released_s - engaged_s >= 10.0
+    assert released_s - engaged_s >= 5.0 + 10.0
     let_go = int((released_s + 5.0) // 2)
     assert outcome.readings_w[let_go - 1] == pytest.approx(braked_w)
     assert outcome.brakes == len(outcome.braked_s) > (1 if bare else 0)  # it draws as much again

@@ -17,9 +17,17 @@ from tests.power.simulator.rows import SCRIPTS, SMALL, Scripted, works
     phases=[Phase.explicit, Phase.generate],  # shrinking works of hundreds of numbers takes minutes
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
 )
-@given(work=works(), script=SCRIPTS, delay_s=st.sampled_from([0.0, 2.0, 4.0]), bias=st.sampled_from([0.0, 0.03]))
-def test_engine_and_oracle_agree(work: Work, script: Scripted, delay_s: float, bias: float) -> None:
-    spec = RowSpec(budget_w=1e8, model=SMALL, bias=bias, telemetry_delay_s=delay_s)
+@given(
+    work=works(),
+    script=SCRIPTS,
+    delay_s=st.sampled_from([0.0, 2.0, 4.0]),
+    bias=st.sampled_from([0.0, 0.03]),
+    together=st.sampled_from([None, 1, 2]),
+)
+def test_engine_and_oracle_agree(
+    work: Work, script: Scripted, delay_s: float, bias: float, together: int | None
+) -> None:
+    spec = RowSpec(budget_w=1e8, model=SMALL, bias=bias, telemetry_delay_s=delay_s, together=together)
     outcome = simulate(spec, work, policy=script, bare=True, seed=5)
     oracle = Oracle(
         work,
@@ -30,6 +38,7 @@ def test_engine_and_oracle_agree(work: Work, script: Scripted, delay_s: float, b
         telemetry_delay_s=delay_s,
         smoothing=spec.smoothing,
         patience_s=spec.patience_s,
+        limit=together,
     )
     oracle.run()
     assert outcome.readings_w == pytest.approx(oracle.readings, rel=1e-7)

@@ -1,0 +1,171 @@
+"""A row that nobody sees: stale telemetry, and how long that may last."""
+
+from math import inf, nan
+
+import pytest
+
+from power.guard import Cause, GuardSettings, Kind, Mode, TripCurve
+from power.guard.telemetry import BRAKE
+from power.levers import UNTOUCHED, Clocks, Routing, Setting
+from power.readings import Budget, Reading
+from tests.power.guard.rows import LIMIT_W, SERVERS, Led, Wants, no_faster
+
+SLOW = Setting(
+    clocks=Clocks(0.5, 0.9, 0.95, 1.0, 0.8),
+    low_hold_w=200_000.0,
+    high_hold_w=205_000.0,
+    routing=Routing(parked_share=0.1),
+)
+
+
+class TestStaleTelemetry:
+    def test_a_reading_is_believed_for_two_periods_beyond_its_delay(self) -> None:
+        led = Led().steady()
+        assert [led.step(after_s=2.0).mode for _ in range(4)] == [Mode.NORMAL] * 3 + [Mode.BLIND]
+        (event,) = led.all[-1].events
+        assert (event.kind, event.mode, event.cause) == (Kind.MODE, Mode.BLIND, Cause.STALE_TELEMETRY)
+
+    def test_blind_the_worst_case_fits_and_the_holds_are_lower(self) -> None:
+        led = Led().steady()
+        setting = led.step(after_s=7.0).setting
+        assert led.guard.row.worst_w(setting.clocks) <= LIMIT_W
+        assert no_faster(setting.clocks, led.settings.cautious_clocks)
+        assert (setting.low_hold_w, setting.high_hold_w) == (0.90 * LIMIT_W, 0.95 * LIMIT_W)
+
+    def test_blind_never_milder_than_the_policy_was(self) -> None:
+        led = Led(policy=Wants(Setting(clocks=Clocks(*[0.3] * 5), low_hold_w=1.0))).steady()
+        setting = led.step(after_s=7.0).setting
+        assert setting.clocks == Clocks(*[0.3] * 5)
+        assert setting.low_hold_w == 1.0
+
+    def test_blind_for_an_hour_without_a_brake_where_the_worst_case_fits(self) -> None:
+        led = Led().steady()
+        for _ in range(1800):
+            led.step()
+        assert (led.state.mode, led.state.brakes) == (Mode.BLIND, 0)
+        assert sum(orders.tell.size for orders in led.all[4:]) == SERVERS  # one order each
+
+    def test_sight_is_trusted_after_two_readings(self) -> None:
+        led = Led().steady()
+        led.step(after_s=7.0)
+        assert [led.step(0.8 * LIMIT_W).mode for _ in range(2)] == [Mode.BLIND, Mode.NORMAL]
+        assert led.all[-1].events[-1].cause is Cause.RECOVERED
+
+    def test_the_same_reading_again_is_not_a_second_one(self) -> None:
+        led = Led().steady()
+        led.step(after_s=7.0)
+        led.step(0.8 * LIMIT_W)
+        assert led.step(after_s=1.0).mode is Mode.BLIND
+
+    @pytest.mark.parametrize("row_w", [nan, -inf, -5.0])
+    def test_a_reading_that_is_none_is_not_believed(self, row_w: float) -> None:
+        led = Led().steady()
+        assert led.step(row_w).mode is Mode.BLIND
+        assert led.state.brakes == 0
+
+    def test_a_reading_from_the_future_is_not_believed(self) -> None:
+        led = Led().steady()
+        led.reading = Reading(led.now_s + 3600, 0.8 * LIMIT_W)
+        assert led.step().mode is Mode.BLIND
+
+    def test_too_much_brakes_also_from_a_meter_whose_clock_is_ahead_or_whose_number_ran_over(self) -> None:
+        for at_s, row_w in ((0.3, 1.07 * LIMIT_W), (0.0, inf)):
+            led = Led().steady()
+            led.reading = Reading(led.now_s + 2.0 + at_s, row_w)
+            assert led.step().mode is Mode.BRAKED
+            assert led.step().mode is Mode.BRAKED
+            assert led.state.brakes == 1
+
+    def test_a_cut_that_is_coming_finds_a_blind_row_low_enough(self) -> None:
+        led = Led().steady()
+        for _ in range(100):
+            led.step()
+        for _ in range(30):
+            led.step(coming_w=0.88 * LIMIT_W)
+        led.budget = Budget(0.88 * LIMIT_W, 1e9)
+        assert [led.step().mode for _ in range(5)] == [Mode.BLIND] * 5
+
+    def test_no_reading_ever(self) -> None:
+        """A guard that has just started waits for the meter's first word, tells nobody anything, and then is blind."""
+        led = Led()
+        waited = [led.step() for _ in range(3)]
+        assert all(orders.mode is Mode.NORMAL and orders.quiet and not orders.events for orders in waited)
+        assert waited[-1].setting.high_hold_w == led.settings.blind_high_hold * LIMIT_W
+        assert led.step().mode is Mode.BLIND
+        assert led.all[-1].events[-1].cause is Cause.NO_TELEMETRY
+        assert led.all[-1].tell.size == led.servers
+
+    def test_the_first_word_of_the_meter_ends_the_waiting(self) -> None:
+        led = Led()
+        led.held[:2] = 0.6  # what a guard before this one left
+        led.step()
+        assert (led.held[:2] == 0.6).all()
+        orders = led.step(0.8 * LIMIT_W)
+        assert (orders.mode, orders.setting, orders.tell.size) == (Mode.NORMAL, led.policy.setting, led.servers)
+
+    def test_one_that_starts_with_an_old_reading_asks_no_policy(self) -> None:
+        led = Led(now_s=100.0)
+        led.reading = Reading(10.0, 0.8 * LIMIT_W)
+        led.held[:2] = 0.4  # at which no load can exceed the budget
+        for _ in range(3):
+            assert led.step().quiet
+        assert led.state.policy == ()
+        assert led.step().mode is Mode.BLIND
+
+    def test_one_that_starts_with_nobody_in_sight_brakes_where_unknown_clocks_would_open_the_breaker(self) -> None:
+        """Nobody was told anything yet, so full clocks are what has to be reckoned with."""
+        led = Led(settings=GuardSettings(rating_w=LIMIT_W, trip=TripCurve(time_constant_s=150.0)), read_back=False)
+        assert [led.step().mode for _ in range(3)] == [Mode.NORMAL, Mode.NORMAL, Mode.BRAKED]
+        assert led.state.cause is Cause.BLIND_TOO_LONG
+
+
+class TestBlindTooLong:
+    def test_the_brake_comes_before_the_breakers_curve_where_the_worst_case_does_not_fit(self) -> None:
+        settings = GuardSettings(rating_w=LIMIT_W, lowest_clock=0.9)
+        led = Led(settings=settings).steady()
+        seen_s = led.now_s
+        while led.state.mode is not Mode.BRAKED:
+            led.step(after_s=1.0)
+        worst_w = led.guard.row.worst_w(led.all[-2].setting.clocks)
+        assert worst_w > LIMIT_W
+        working_s = led.now_s + settings.brake_s - seen_s
+        assert working_s <= settings.trip.seconds_to_trip(worst_w / LIMIT_W)
+        assert led.state.cause is Cause.BLIND_TOO_LONG
+        assert led.state.brakes == 1
+
+    def test_servers_that_do_not_follow_count_as_they_are(self) -> None:
+        led = Led().steady()
+        led.deaf[:] = True
+        for _ in range(6):
+            led.step()
+        assert (led.state.mode, led.state.cause) == (Mode.BRAKED, Cause.BLIND_TOO_LONG)
+
+    def test_in_band_clocks_are_tried_before_the_brake_where_it_would_still_be_in_time(self) -> None:
+        """64 servers behind the budget of 40: 0.75 of the curve's time is over at the first blind step."""
+        tried, deaf = (Led(servers=64).steady() for _ in range(2))
+        deaf.deaf[:] = True
+        assert [led.step(after_s=7.5).mode for led in (tried, deaf)] == [Mode.BLIND] * 2
+        assert [led.step(after_s=2.0).mode for led in (tried, deaf)] == [Mode.BLIND, Mode.BRAKED]
+        full_w = deaf.guard.row.worst_w(UNTOUCHED.clocks)
+        assert 7.5 + 2.0 + deaf.settings.brake_s <= deaf.settings.trip.seconds_to_trip(full_w / LIMIT_W)
+
+    def test_blind_and_braked_it_lets_go_when_clocks_have_shown_at_which_no_load_is_too_much(self) -> None:
+        led = Led().steady()
+        led.deaf[:] = True
+        while led.state.mode is not Mode.BRAKED:
+            led.step()
+        for _ in range(20):
+            assert led.step().mode is Mode.BRAKED
+        led.deaf[:] = False
+        for _ in range(40):
+            led.step()
+        assert (led.state.mode, led.state.brakes) == (Mode.BLIND, 1)
+        assert not led.held[BRAKE].any()
+
+    def test_it_stays_braked_until_the_row_is_in_sight(self) -> None:
+        led = Led(settings=GuardSettings(rating_w=LIMIT_W, lowest_clock=0.9)).steady()
+        for _ in range(100):
+            led.step()
+        assert led.state.mode is Mode.BRAKED
+        assert led.step(0.4 * LIMIT_W).mode is Mode.RELEASING
+        assert led.state.brakes == 1
