@@ -75,7 +75,7 @@ def _short(name: str, sources: Sources, training_share: float) -> Iterator[dict[
 def _told(sources: Sources, training_share: float, seed: int) -> Told:
     model = sources.model()
     work = sources.work(servers=SERVERS, days=DAYS, seed=seed, training_share=training_share)
-    spec = RowSpec(budget_w=UNLIMITED_W, model=model)
+    spec = RowSpec(budget_w=UNLIMITED_W, model=model, together=None if sources.traces else 1)
     outcome = simulate(spec, work, policy=policy_named("none"), seed=seed)
     return Told(outcome.readings_w, _drivers(outcome, model))
 

@@ -2,7 +2,11 @@
 
 The budget is that of 40 servers: the highest uncapped reading of such a row with the same seed over 0.79, POLCA's
 published peak utilisation (arXiv 2308.12908).  Latency impact is against the same requests uncapped on the same
-servers.  Runs of one seed share a process, so that what they have in common is simulated once; two processes at most.
+servers, as the service was: one request per server, or full batches on traces.  Where ours owns the router the impact
+against the uncapped row with the same right to batch is given beside it: capping alone, without what batching saves.
+Latency runs to the last token; the time to the first token, in which a long answer hides nothing, has columns of its
+own, against the same uncapped row.
+Runs of one seed share a process, so that what they have in common is simulated once; two processes at most.
 """
 
 import multiprocessing
@@ -12,7 +16,6 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, replace
 from functools import cache, lru_cache
-from math import inf
 from typing import Any, TypeVar
 
 import numpy as np
@@ -21,11 +24,11 @@ import numpy.typing as npt
 from bench.data import text
 from power.guard.breaker import TripCurve
 from power.impact import POLCA_SLO, Impact, latency_impact
-from power.levers import Priority, Routing, Setting
-from power.policies import Policy, policy_named
-from power.readings import Seen
+from power.levers import Priority
+from power.policies import OWN_ROUTER, policy_named
 from power.servers import BLOOM_A100, ServerModel
 from power.simulator import Outcome, RowSpec, simulate
+from power.simulator.outcome import Requests
 from power.simulator.spec import Fault
 from power.workload import Sources, Work, read_sources
 from power.workload.jobs import PROVISIONED_W
@@ -60,11 +63,22 @@ class Case:
     bare: bool = False  # the power brake alone beside the policy, as POLCA has it; else the whole guard
     delay_s: float | None = None
     faults: tuple[Fault, ...] = ()
+    batched: bool = False  # whoever owns the router, requests share servers
+
+    @property
+    def together(self) -> int | None:
+        """POLCA's row batches nothing; traces come from services that do, and who owns the router may."""
+        return None if self.traced or self.batched or self.policy in OWN_ROUTER else 1
 
     @property
     def uncapped(self) -> "Case":
         """The same servers and requests without any limit."""
         return replace(self, policy="none", believed=None, bare=True, delay_s=None, faults=())
+
+    @property
+    def uncapped_batched(self) -> "Case":
+        """The same, with servers that take what memory holds: what owning the router gives without any limit."""
+        return replace(self.uncapped, batched=True)
 
     @property
     def yardstick(self) -> "Case":
@@ -81,6 +95,8 @@ class Measured:
     peak: float  # highest reading over budget
     over_s: float
     impacts: dict[Priority, Impact]
+    against_batched: dict[Priority, Impact]
+    first_tokens: dict[Priority, Impact]  # from arrival to the first token, in place of the last
     energy_saved: float
     training_slowdown: float
     hottest: float  # of the breaker, 1: it opens
@@ -100,13 +116,7 @@ def measured(case: Case) -> Measured:
     started_s = time.process_time()
     outcome = _run(case, limit_w)
     cpu_s = time.process_time() - started_s
-    requests = outcome.requests
-    impacts = {
-        priority: latency_impact(
-            uncapped_s=before.requests.latency_s, capped_s=requests.latency_s, chosen=requests.of(priority)
-        )
-        for priority in Priority
-    }
+    impacts = _impacts(before, outcome)
     done = outcome.iterations.sum() / max(1, before.iterations.sum()) if len(outcome.iterations) else 1.0
     return Measured(
         case=case,
@@ -114,6 +124,8 @@ def measured(case: Case) -> Measured:
         peak=outcome.peak_utilization,
         over_s=outcome.seconds_over_budget,
         impacts=impacts,
+        against_batched=_impacts(uncapped(case.uncapped_batched), outcome) if case.together is None else impacts,
+        first_tokens=_impacts(before, outcome, of=lambda requests: requests.first_token_s),
         energy_saved=1 - outcome.energy_kwh / before.energy_kwh,
         training_slowdown=float(1 / done - 1) if done else float("inf"),
         hottest=hottest(outcome.readings_w / limit_w),
@@ -122,9 +134,22 @@ def measured(case: Case) -> Measured:
     )
 
 
-@lru_cache(maxsize=1)
+def _impacts(
+    before: Outcome, outcome: Outcome, *, of: Callable[[Requests], Floats] = lambda requests: requests.latency_s
+) -> dict[Priority, Impact]:
+    return {
+        priority: latency_impact(
+            uncapped_s=of(before.requests),
+            capped_s=of(outcome.requests),
+            chosen=before.requests.of(priority),
+        )
+        for priority in Priority
+    }
+
+
+@lru_cache(maxsize=2)
 def uncapped(case: Case) -> Outcome:
-    """A run without limit; only the last is kept, they are large."""
+    """A run without limit; only the last are kept, they are large."""
     return _run(case, WITHOUT_LIMIT_W)
 
 
@@ -172,6 +197,11 @@ def figures(runs: Sequence[Measured]) -> dict[str, Any]:
         "high_p99_pct": 100 * max(impact.p99 for impact in high),
         "low_p50_pct": 100 * max(impact.p50 for impact in low),
         "low_p99_pct": 100 * max(impact.p99 for impact in low),
+        **{
+            f"{priority.name.lower()}_first_token_p99_pct": 100 * max(run.first_tokens[priority].p99 for run in runs)
+            for priority in (Priority.HIGH, Priority.LOW)
+        },
+        **_against_batched(runs),
         "unfinished": max(impact.unfinished for impact in (*low, *high)),
         "slo_held": f"{sum(run.slo for run in runs)} of {len(runs)}",
         "energy_saved_pct": 100 * float(np.median([run.energy_saved for run in runs])),
@@ -179,35 +209,15 @@ def figures(runs: Sequence[Measured]) -> dict[str, Any]:
     }
 
 
-@dataclass(frozen=True, slots=True)
-class Batching:
-    """A policy on a service that batches by itself: with no server idle, a request joins those that write."""
-
-    policy: Policy[Any]
-
-    @property
-    def name(self) -> str:
-        """As the policy's."""
-        return self.policy.name
-
-    @property
-    def command_delay_s(self) -> float:
-        """As the policy's."""
-        return self.policy.command_delay_s
-
-    def start(self) -> Any:
-        """As the policy, and not asked yet."""
-        return False, self.policy.start()
-
-    def decide(self, state: Any, seen: Seen) -> tuple[Any, Setting]:
-        """As the policy, but for at least two together: with one the router would never batch."""
-        after, setting = self.policy.decide(state[1], seen)
-        low, high, parked = setting.routing
-        return (True, after), setting._replace(routing=Routing(max(low, 2), max(high, 2), parked))
-
-    def calm_below_w(self, state: Any, budget_w: float) -> float:
-        """As the policy, once the routing has been asked for."""
-        return self.policy.calm_below_w(state[1], budget_w) if state[0] else -inf
+def _against_batched(runs: Sequence[Measured]) -> dict[str, Any]:
+    if all(run.against_batched == run.impacts for run in runs):
+        return {}
+    return {
+        f"{priority.name.lower()}_p{share}_pct_against_batched": 100
+        * max(getattr(run.against_batched[priority], f"p{share}") for run in runs)
+        for priority in (Priority.HIGH, Priority.LOW)
+        for share in (50, 99)
+    }
 
 
 @cache
@@ -240,9 +250,7 @@ def _run(case: Case, limit_w: float) -> Outcome:
     work = work_of(case)
     believed = case.believed or case.truth
     policy = policy_named(case.policy, kinds=(believed,), jobs=work.jobs, command_delay_s=case.delay_s)
-    if case.traced:
-        policy = Batching(policy)
-    spec = RowSpec(budget_w=limit_w, model=case.truth, believed=case.believed)
+    spec = RowSpec(budget_w=limit_w, model=case.truth, believed=case.believed, together=case.together)
     return simulate(spec, work, policy=policy, bare=case.bare, faults=case.faults, seed=case.seed)
 
 

@@ -84,7 +84,10 @@ def _remarks(answer: RowAnswer) -> Iterator[str]:
 
 
 def _assumed(told: Assumptions) -> Iterator[str]:
-    yield f"assumed: {told.server}, {told.together} together; {told.work}; servers differ by {told.server_bias:.0%}"
+    yield (
+        f"assumed: {told.server}, {told.together} together ({told.uncapped_together} uncapped); {told.work}; "
+        f"servers differ by {told.server_bias:.0%}"
+    )
     yield (
         f"a clock c slows tokens by {told.token_sensitivity:g} (1/c - 1), prompts by {told.prompt_sensitivity:g} "
         f"(1/c - 1); watts above the floor go as c^{told.token_exponent:g} and c^{told.prompt_exponent:g}"

@@ -61,7 +61,10 @@ def simulate(
     ] = None,
     together: Annotated[
         int | None,
-        typer.Option(metavar="N", help="Requests that a server may decode together; else 1, with traces 32."),
+        typer.Option(
+            metavar="N",
+            help="Requests a server takes together, in every run; else 1 (ladder: what memory holds), traces 32.",
+        ),
     ] = None,
     server: Annotated[
         Path | None, typer.Option(metavar="FILE", help="A server's watts and times, in place of the built-in one's.")

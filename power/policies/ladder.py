@@ -17,11 +17,12 @@ that those who share a server would wait for each other's prompts.  Below `calm_
 mild nothing is reckoned at all.  docs/power/policies.md.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, lru_cache
 from itertools import product
 from math import inf, sqrt
+from operator import mul
 from typing import NamedTuple
 
 import numpy as np
@@ -36,6 +37,7 @@ from power.servers import BLOOM_A100, ServerModel
 from power.workload.work import TrainingJob
 
 Floats = npt.NDArray[np.float64]
+Watts = tuple[tuple[float, ...], ...]
 
 IN_BAND_S = 1.0
 PRIORITIES, PHASES, TOKEN, PROMPT = len(Priority), len(Phase), int(Phase.TOKEN), int(Phase.PROMPT)
@@ -51,9 +53,14 @@ class Step(NamedTuple):
     routing: Routing
 
 
-# Where servers can write for several: high priority shares, for its answers are long and its prompts short, so that a
-# pair saves a server for little; a low prompt is long and keeps those who write beside it waiting.  Chosen by trial.
-CONSOLIDATE = (Step(1.0, Routing(high_together=2)),)
+# Where servers write for several: spare servers sleep as soon as the row is pressed, for an idle one draws 2.1 kW for
+# nothing and whoever comes then joins those who write; only beyond that do requests share a server before an idle one
+# is used, and high priority first: its prompts are short, so those who write beside it hardly wait.  Chosen by trial.
+CONSOLIDATE = (
+    Step(0.95, Routing(parked_share=0.1)),
+    Step(1.0, Routing(parked_share=0.2)),
+    Step(1.05, Routing(high_together=2, parked_share=0.2)),
+)
 
 
 class Margins(NamedTuple):
@@ -87,10 +94,10 @@ class Climb(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Draws:
-    """Watts at each rung, worked out once."""
+    """Watts at each rung, worked out once.  Plain numbers: for so few, arrays would cost more than they save."""
 
-    peak_w: Floats  # [rung, kind * priority * phase], a training server as it computes
-    mean_w: Floats  # the same, a training server over its iterations
+    peak_w: Watts  # [rung][kind * priority * phase], a training server as it computes
+    mean_w: Watts  # the same, a training server over its iterations
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -118,17 +125,20 @@ class Ladder:
 
     def decide(self, state: Climb, seen: Seen) -> tuple[Climb, Setting]:
         """One reading further."""
-        if seen.reading.row_w < self.calm_below_w(state, seen.budget_w):
-            return state, self._setting(state, seen.budget_w)
-        margins, peak_w = self.margins, self._draws.peak_w
-        correction = self._corrected(state, seen)
-        expected, low, high = self._expected(state, seen)
-        forecast_w = peak_w.dot(expected)
-        allowed_w = max(LEAST_ALLOWED_W, margins.share * seen.budget_w / (correction * (1 + margins.growth)))
-        rung = self._rung(state.rung, forecast_w, allowed_w)
-        pressure = _towards(state.pressure, float(forecast_w[0]) / allowed_w, margins.learn_pressure)
-        after = Climb(rung, correction, low, high, pressure, self._step(state.step, pressure, max(low, high)))
-        return after, self._setting(after, seen.budget_w)
+        budget_w = seen.budget_w
+        if seen.reading.row_w < self.calm_below_w(state, budget_w):
+            return state, self._setting(state.rung, state.step, budget_w)
+        margins, (low_places, high_places) = self.margins, self._places
+        counts: list[float] = seen.counts.ravel().tolist()
+        correction = self._corrected(state, seen, counts)
+        low = self._split(counts, low_places, state.low_prompts)
+        high = self._split(counts, high_places, state.high_prompts)
+        allowed_w = max(LEAST_ALLOWED_W, margins.share * budget_w / (correction * (1 + margins.growth)))
+        rung = self._rung(state.rung, counts, allowed_w)
+        full_w = _draw_w(self._draws.peak_w[0], counts)
+        pressure = state.pressure + margins.learn_pressure * (full_w / allowed_w - state.pressure)
+        step = self._step(state.step, pressure, max(high, low))
+        return Climb(rung, correction, low, high, pressure, step), self._setting(rung, step, budget_w)
 
     def calm_below_w(self, state: Climb, budget_w: float) -> float:
         """A share of the budget, while every lever is mild."""
@@ -140,11 +150,9 @@ class Ladder:
         """
         serving = np.asarray(servers, dtype=float)
         shape = (-1, len(self.kinds), len(Priority), len(Phase))
-        hungriest_w = self._draws.peak_w.reshape(shape)[..., [Phase.IDLE, Phase.TOKEN, Phase.PROMPT]].max(axis=-1)
-        training_w_at = [
-            sum(job.servers * training_w(job, rung.clocks.training) for job in self.jobs) for rung in self.rungs
-        ]
-        worst_w = (hungriest_w * serving).sum(axis=(1, 2)) + np.array(training_w_at)
+        peak_w = np.array(self._draws.peak_w).reshape(shape)
+        hungriest_w = peak_w[..., [Phase.IDLE, Phase.TOKEN, Phase.PROMPT]].max(axis=-1)
+        worst_w = (hungriest_w * serving).sum(axis=(1, 2)) + np.array([self._jobs_w(rung) for rung in self.rungs])
         fits = np.flatnonzero(worst_w <= budget_w)
         return self.rungs[int(fits[0])] if len(fits) else None
 
@@ -164,59 +172,68 @@ class Ladder:
                 peak_w[index, ..., Phase.TRAINING], mean_w[index, ..., Phase.TRAINING] = _training_w(
                     self.jobs, rung.clocks.training
                 )
-        flat = (len(self.rungs), -1)
-        return Draws(peak_w=peak_w.reshape(flat), mean_w=mean_w.reshape(flat))
+        return Draws(peak_w=_rows(peak_w), mean_w=_rows(mean_w))
 
     @cached_property
     def _routes(self) -> tuple[Routing, ...]:
         return (Routing(), *(step.routing for step in self.routing))
 
-    def _setting(self, state: Climb, budget_w: float) -> Setting:
-        return Setting(
-            self.rungs[state.rung].clocks,
-            self.margins.low_hold * budget_w,
-            self.margins.high_hold * budget_w,
-            self._routes[state.step],
+    @cached_property
+    def _places(self) -> tuple[tuple[tuple[int, int], ...], ...]:
+        """By priority: where the flat counts have who writes and who reads, of each kind."""
+        starts = range(0, len(self.kinds) * PRIORITIES * PHASES, PRIORITIES * PHASES)
+        return tuple(
+            tuple((start + priority * PHASES + TOKEN, start + priority * PHASES + PROMPT) for start in starts)
+            for priority in Priority
         )
 
-    def _rung(self, before: int, forecast_w: Floats, allowed_w: float) -> int:
-        """The first that fits; down from where it was only as far as fits with room to spare."""
-        fits = int(np.count_nonzero(forecast_w > allowed_w))
-        if fits < before:
-            eased = int(np.count_nonzero(forecast_w > allowed_w * (1 - self.margins.ease)))
-            fits = max(fits, min(before, eased))
-        return min(fits, len(self.rungs) - 1)
+    @cached_property
+    def _setting(self) -> Callable[[int, int, float], Setting]:
+        """Of a rung, a step and a budget; the same object for the same three, so that whoever compares is quick."""
+        return lru_cache(maxsize=1024)(self._made)
 
-    def _corrected(self, state: Climb, seen: Seen) -> float:
-        if seen.now_s - seen.reading.at_s > TRUSTED_AGE_S:
+    def _made(self, rung: int, step: int, budget_w: float) -> Setting:
+        low_hold_w, high_hold_w = self.margins.low_hold * budget_w, self.margins.high_hold * budget_w
+        return Setting(self.rungs[rung].clocks, low_hold_w, high_hold_w, self._routes[step])
+
+    def _rung(self, before: int, counts: list[float], allowed_w: float) -> int:
+        """From where it was up to the first that fits, or down as far as fits with room to spare.  No rung draws more
+        than a milder one, and the next reading asks for few steps at a time, so it walks."""
+        peak_w = self._draws.peak_w
+        last, rung = len(peak_w) - 1, before
+        if _draw_w(peak_w[rung], counts) > allowed_w:
+            while rung < last:
+                rung += 1
+                if _draw_w(peak_w[rung], counts) <= allowed_w:
+                    break
+            return rung
+        eased_w = allowed_w * (1 - self.margins.ease)
+        while rung and _draw_w(peak_w[rung - 1], counts) <= eased_w:
+            rung -= 1
+        return rung
+
+    def _corrected(self, state: Climb, seen: Seen, counts: list[float]) -> float:
+        at_s, row_w = seen.reading
+        believed_w = _draw_w(self._draws.mean_w[state.rung], counts)
+        if believed_w <= 0 or seen.now_s - at_s > TRUSTED_AGE_S:
             return state.correction
-        believed_w = float(self._draws.mean_w[state.rung].dot(seen.counts.ravel()))
-        if believed_w <= 0:
-            return state.correction
-        ratio = min(max(seen.reading.row_w / believed_w, LEAST_CORRECTION), MOST_CORRECTION)
-        return _towards(state.correction, ratio, self.margins.learn_correction)
+        ratio = min(max(row_w / believed_w, LEAST_CORRECTION), MOST_CORRECTION)
+        return state.correction + self.margins.learn_correction * (ratio - state.correction)
 
-    def _expected(self, state: Climb, seen: Seen) -> tuple[list[float], float, float]:
-        """Counts with the busy split as it will be, and the shares of prompts as now learnt."""
-        counts: list[float] = seen.counts.ravel().tolist()
-        low = self._split(counts, Priority.LOW * PHASES, state.low_prompts)
-        high = self._split(counts, Priority.HIGH * PHASES, state.high_prompts)
-        return counts, low, high
-
-    def _split(self, counts: list[float], first: int, before: float) -> float:
-        """In place, for the priority whose phases begin at `first`; the kinds lie two priorities apart."""
-        margins, prompts, busy = self.margins, 0.0, 0.0
-        starts = range(first, len(counts), PRIORITIES * PHASES)
-        for start in starts:
-            prompts += counts[start + PROMPT]
-            busy += counts[start + PROMPT] + counts[start + TOKEN]
+    def _split(self, counts: list[float], places: tuple[tuple[int, int], ...], before: float) -> float:
+        """In place, the busy servers of a priority by the prompts expected; the share of prompts as now learnt."""
+        prompts = busy = 0.0
+        for token, prompt in places:
+            prompts += counts[prompt]
+            busy += counts[prompt] + counts[token]
         if busy <= 0:
             return before
-        share = _towards(before, prompts / busy, margins.learn_prompts)
+        margins = self.margins
+        share = before + margins.learn_prompts * (prompts / busy - before)
         read = min(1.0, share + margins.spread * sqrt(share * (1 - share) / busy))
-        for start in starts:
-            both = counts[start + PROMPT] + counts[start + TOKEN]
-            counts[start + PROMPT], counts[start + TOKEN] = read * both, (1 - read) * both
+        for token, prompt in places:
+            both = counts[prompt] + counts[token]
+            counts[prompt], counts[token] = read * both, (1 - read) * both
         return share
 
     def _step(self, step: int, pressure: float, reading: float) -> int:
@@ -238,5 +255,9 @@ def _training_w(jobs: Sequence[TrainingJob], clock: float) -> tuple[float, float
     return peak_w, peak_w - rise_w / servers
 
 
-def _towards(before: float, after: float, weight: float) -> float:
-    return before + weight * (after - before)
+def _rows(watts: Floats) -> Watts:
+    return tuple(map(tuple, watts.reshape(len(watts), -1).tolist()))
+
+
+def _draw_w(each_w: tuple[float, ...], counts: list[float]) -> float:
+    return sum(map(mul, each_w, counts), 0.0)

@@ -82,7 +82,8 @@ class Assumptions(Frozen):
     prompt_sensitivity: float
     token_exponent: float
     prompt_exponent: float
-    together: int
+    together: int = Field(description="Requests that a server may take at once, under the policy.")
+    uncapped_together: int = Field(description="The same in the uncapped run, which impacts are against.")
     server_bias: float
     command_delay_s: float
     telemetry_delay_s: float

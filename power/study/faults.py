@@ -2,13 +2,14 @@
 
 import numpy as np
 
-from power.simulator import Fault, IgnoredActuation, PlannerKilled, StaleTelemetry
+from power.simulator import Fault, IgnoredActuation, PlannerKilled, RowSpec, StaleTelemetry
 from power.simulator.layout import WINDOW_S
 from power.study.question import FaultName, RowQuestion
 from power.study.record import Floats
 
 MINUTE = round(60 / WINDOW_S)  # readings
 STALE_S = 10.0
+BUDGET_VALID_S = float(RowSpec.model_fields["budget_valid_s"].default)
 
 
 def chosen_fault(question: RowQuestion, *, uncapped_w: Floats) -> tuple[Fault, tuple[float, float]] | None:
@@ -19,7 +20,7 @@ def chosen_fault(question: RowQuestion, *, uncapped_w: Floats) -> tuple[Fault, t
         case None:
             return None
         case FaultName.PLANNER_KILLED:
-            from_s = worst_minute_s(uncapped_w)
+            from_s = max(0.0, worst_minute_s(uncapped_w) - BUDGET_VALID_S)  # what it said last ends in that minute
             to_s = min(duration_s, from_s + length_s)
             return PlannerKilled(from_s=from_s, to_s=to_s), (from_s, to_s)
         case FaultName.STALE_TELEMETRY:

@@ -4,7 +4,7 @@ from enum import StrEnum
 
 from pydantic import Field
 
-from fleet.documents import Frozen
+from fleet.documents import Frozen, RuleError
 from power.servers import BLOOM_A100, ServerModel
 
 MOST_SERVERS = 2_000
@@ -76,7 +76,8 @@ class RowQuestion(Frozen):
         default=None,
         ge=1,
         le=1024,
-        description="Requests that a server may decode together; null: 1 with the built-in mix, 32 with traces.",
+        description="Requests that a server takes together, in every run; null: with traces what its memory holds, "
+        "with the built-in mix one, but what its memory holds where the policy owns the router.",
     )
 
     @property
@@ -91,16 +92,11 @@ class RowQuestion(Frozen):
             return self.guard
         return self.policy is PolicyName.LADDER or self.fault is not None
 
-    @property
-    def provisioned(self) -> ServerModel:
-        """What the budget was made for: requests are served one at a time, as in the row that POLCA looked at."""
-        return self.server.model_copy(update={"most_together": 1})
-
     def changed(self, model: ServerModel) -> ServerModel:
         """A server with what was asked in place of its own."""
-        changes: dict[str, float | int] = {}
-        if self.decode_sensitivity is not None:
-            changes["token_sensitivity"] = self.decode_sensitivity
-        if self.together is not None:
-            changes["most_together"] = self.together
-        return model.model_copy(update=changes)
+        if self.together is not None and self.together > model.most_together:
+            held = f"must be at most {model.most_together}, what the memory of {model.name} holds, got {self.together}"
+            raise RuleError([(("together",), held)])
+        if self.decode_sensitivity is None:
+            return model
+        return model.model_copy(update={"token_sensitivity": self.decode_sensitivity})

@@ -3,13 +3,14 @@
     budget  = highest reading of `budget_servers` uncapped servers with their part of the same work / peak_share
     impact  = quantile of latency under the policy / the same of the same requests uncapped - 1
 
-The budget is that of a row of inference, as POLCA's: who trains behind it later has to live with it.
+The budget is that of a row of inference, as POLCA's: who trains behind it later has to live with it.  The service of
+the built-in mix batches nothing, as POLCA's; one whose traces are replayed batches what its memory holds.  Only a
+policy that owns the router may change that, and is held against the service as it was.
 """
 
 from collections.abc import Callable
 from dataclasses import dataclass
 from math import isfinite
-from typing import Any
 
 import numpy as np
 
@@ -19,8 +20,7 @@ from power.guard import Kind
 from power.impact import POLCA_SLO, latency_impact, slo_holds
 from power.impact import Impact as Measured
 from power.levers import Priority
-from power.policies.interface import Policy
-from power.policies.registry import policy_named
+from power.policies.registry import OWN_ROUTER, policy_named
 from power.servers import ServerModel
 from power.simulator import Fault, Outcome, RowSpec, simulate
 from power.simulator.layout import WINDOW_S
@@ -37,7 +37,6 @@ from power.study.answer import (
     Uncapped,
     Waits,
 )
-from power.study.batching import Batching
 from power.study.faults import chosen_fault
 from power.study.question import PolicyName, RowQuestion
 from power.study.record import Floats, Record, envelope
@@ -46,6 +45,7 @@ from power.workload.jobs import PROVISIONED_W
 
 LEAST_BUDGET_W, MOST_SERVER_W = 1.0, 1e6
 NO_LIMIT_W = 1e9  # a budget that no brake is ever pulled for
+UNBATCHED = 1  # POLCA's row: one request per server
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -64,8 +64,18 @@ class Asked:
     model: ServerModel
     work: Work
     budget_w: float
-    batching: bool  # the service batches by itself
+    together: int | None  # requests that a server takes, as the service was before any policy
     described: str  # the work in words
+
+    @property
+    def together_under_policy(self) -> int | None:
+        """What memory holds, where the policy owns the router and nothing else was asked for."""
+        owned = self.question.policy in OWN_ROUTER and self.question.together is None
+        return None if owned else self.together
+
+    def allowed(self, together: int | None) -> int:
+        """In requests on a server."""
+        return self.model.most_together if together is None else together
 
 
 def study(question: RowQuestion, *, clock_s: Callable[[], float], sources: Sources | None = None) -> Study:
@@ -83,27 +93,32 @@ def study(question: RowQuestion, *, clock_s: Callable[[], float], sources: Sourc
 
 def made_concrete(question: RowQuestion, sources: Sources) -> Asked:
     """The work and the budget."""
-    model = question.changed(sources.model(question.provisioned))
+    model = question.changed(sources.model(question.server))
+    together = _together(question, sources)
     budget_w = question.budget_w or provisioned_w(question, sources)
     work = sources.work(
         servers=question.servers,
         days=question.days,
         seed=question.seed,
         training_share=question.training_share,
-        model=model,
+        model=_filled(model, together),
         provisioned_w=PROVISIONED_W if question.budget_w else budget_w / question.budget_servers,
         load=question.load,
     )
-    return Asked(question, model, work, budget_w, bool(sources.traces), _described(question, sources, work))
+    return Asked(question, model, work, budget_w, together, _described(question, sources, work))
 
 
 def provisioned_w(question: RowQuestion, sources: Sources) -> float:
     """The budget that so many servers were given: at their peak they draw `peak_share` of it."""
-    model = sources.model(question.provisioned)
+    model, together = question.changed(sources.model(question.server)), _together(question, sources)
     work = sources.work(
-        servers=question.budget_servers, days=question.days, seed=question.seed, model=model, load=question.load
+        servers=question.budget_servers,
+        days=question.days,
+        seed=question.seed,
+        model=_filled(model, together),
+        load=question.load,
     )
-    free = _free(model, work, seed=question.seed, batching=bool(sources.traces))
+    free = _free(model, work, seed=question.seed, together=together)
     found_w = free.peak_w / question.peak_share
     most_w = min(NO_LIMIT_W, MOST_SERVER_W * question.budget_servers)
     if not LEAST_BUDGET_W <= found_w <= most_w:
@@ -114,25 +129,33 @@ def provisioned_w(question: RowQuestion, sources: Sources) -> float:
 
 def uncapped(asked: Asked) -> Outcome:
     """The row with neither policy nor brake."""
-    return _free(asked.model, asked.work, seed=asked.question.seed, batching=asked.batching)
+    return _free(asked.model, asked.work, seed=asked.question.seed, together=asked.together)
 
 
 def capped(asked: Asked, *, faults: tuple[Fault, ...] = ()) -> Outcome:
     """The row under its policy and the brake."""
-    spec = RowSpec(budget_w=asked.budget_w, model=asked.model)
     question = asked.question
-    policy = _policy(question.policy, asked.model, asked.work, batching=asked.batching)
+    spec = RowSpec(budget_w=asked.budget_w, model=asked.model, together=asked.together_under_policy)
+    kinds = (_filled(asked.model, asked.together_under_policy),)
+    policy = policy_named(question.policy, kinds=kinds, jobs=asked.work.jobs)
     return simulate(spec, asked.work, policy=policy, bare=not question.guarded, faults=faults, seed=question.seed)
 
 
-def _free(model: ServerModel, work: Work, *, seed: int, batching: bool) -> Outcome:
-    spec = RowSpec(budget_w=NO_LIMIT_W, model=model)
-    return simulate(spec, work, policy=_policy(PolicyName.NONE, model, work, batching=batching), bare=True, seed=seed)
+def _free(model: ServerModel, work: Work, *, seed: int, together: int | None) -> Outcome:
+    spec = RowSpec(budget_w=NO_LIMIT_W, model=model, together=together)
+    return simulate(spec, work, policy=policy_named(PolicyName.NONE), bare=True, seed=seed)
 
 
-def _policy(name: PolicyName, model: ServerModel, work: Work, *, batching: bool) -> Policy[Any]:
-    policy = policy_named(name, kinds=(model,), jobs=work.jobs)
-    return Batching(policy) if batching else policy
+def _together(question: RowQuestion, sources: Sources) -> int | None:
+    """As the service was before any policy; None: what memory holds."""
+    if question.together is not None or sources.traces:
+        return question.together
+    return UNBATCHED
+
+
+def _filled(model: ServerModel, together: int | None) -> ServerModel:
+    """What the load of the work is reckoned with: a full server is one that takes no more."""
+    return model if together is None else model.model_copy(update={"most_together": together})
 
 
 def _described(question: RowQuestion, sources: Sources, work: Work) -> str:
@@ -235,7 +258,8 @@ def _assumptions(asked: Asked) -> Assumptions:
         prompt_sensitivity=model.prompt_sensitivity,
         token_exponent=model.token.exponent,
         prompt_exponent=model.prompt.exponent,
-        together=model.most_together,
+        together=asked.allowed(asked.together_under_policy),
+        uncapped_together=asked.allowed(asked.together),
         server_bias=spec.bias,
         command_delay_s=policy.command_delay_s,
         telemetry_delay_s=spec.telemetry_delay_s,

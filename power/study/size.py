@@ -14,7 +14,7 @@ LEAST_SERVICE_S = 1e-9
 
 def expected_requests(question: RowQuestion, sources: Sources) -> float:
     """Of the row, and of the one that its budget comes from; at most."""
-    model = question.changed(sources.model(question.provisioned))
+    model = question.changed(sources.model(question.server))
     usual = UTILIZATION if sources.traces else PEAK_UTILIZATION
     load = usual if question.load is None else question.load
     servers = question.servers * (1 - question.training_share)

@@ -73,8 +73,20 @@ class TestAnswer:
     def test_what_is_assumed_is_told(self) -> None:
         asked = SMALL.model_copy(update={"decode_sensitivity": 0.25, "together": 3, "policy": PolicyName.LADDER})
         told = answered(asked).answer.assumptions
-        assert (told.token_sensitivity, told.together, told.guarded) == (0.25, 3, True)
+        assert (told.token_sensitivity, told.together, told.uncapped_together, told.guarded) == (0.25, 3, 3, True)
         assert told.command_delay_s < 40
+
+    @pytest.mark.parametrize(("policy", "together"), [(PolicyName.POLCA, 1), (PolicyName.LADDER, 6)])
+    def test_only_who_owns_the_router_batches_more_than_the_service_did(
+        self, policy: PolicyName, together: int
+    ) -> None:
+        asked = SMALL.model_copy(update={"policy": policy, "days": 0.02})
+        told = answered(asked).answer.assumptions
+        assert (told.together, told.uncapped_together) == (together, 1)
+
+    def test_more_than_memory_holds_is_refused(self) -> None:
+        with pytest.raises(RuleError, match="together: must be at most 6"):
+            answered(SMALL.model_copy(update={"together": 8}))
 
     def test_a_row_smaller_than_its_kinds_of_request_is_refused(self) -> None:
         with pytest.raises(RuleError, match="servers: must be at least 4"):

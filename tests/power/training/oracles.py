@@ -8,7 +8,7 @@ import pulp
 from fleet.solvers import Limits, Solver, SolveStatus, run
 from power.phases import builtin_shares
 from power.phases.document import LimitSweep
-from power.training.choices import Choice, choices_of, effective_j, hull_of
+from power.training.choices import Choice, Computation, choices_of, effective_j, hull_of
 from power.training.schedules import Iteration, Schedule, one_forward_one_backward, pipeline
 
 CURVE: LimitSweep = next(one for one in builtin_shares().sweeps if one.name == "V100")
@@ -34,6 +34,28 @@ def made_up(
         for share in (1.0, 2.0)
     ]
     return pipeline(forward=passes[0], backward=passes[1], microbatches=microbatches, blocked_w=75.0, schedule=schedule)
+
+
+def any_graph(seed: int) -> Iteration:
+    """Computations that are alike in nothing, waiting for one another at random: no pipeline's symmetry helps."""
+    random = np.random.default_rng(seed)
+    count = int(random.integers(2, 7))
+    computations = [
+        Computation(
+            name=str(at),
+            stage=0,
+            choices=choices_of(
+                time_s=float(random.uniform(0.1, 3.0)),
+                power_w=float(random.uniform(100, 500)),
+                curve=CURVE,
+                sensitivity=float(random.uniform(0.1, 1.0)),
+                clocks=tuple(np.linspace(1, 0.4, int(random.integers(1, 7))).tolist()),
+            ),
+        )
+        for at in range(count)
+    ]
+    waits = [(before, after) for after in range(count) for before in range(after) if random.random() < 0.3]
+    return Iteration(tuple(computations), tuple(waits), float(random.choice([0.0, 60.0, 90.0])), count)
 
 
 def least_mixed_j(iteration: Iteration, deadline_s: float) -> float | None:

@@ -20,7 +20,7 @@ from power.training.schedules import (
     pipeline,
 )
 from power.training.tradeoff import frontier
-from tests.power.training.oracles import least_mixed_j, least_whole_j, made_up
+from tests.power.training.oracles import any_graph, least_mixed_j, least_whole_j, made_up
 
 SCHEDULES = pytest.mark.parametrize("schedule", [one_forward_one_backward, all_forward_all_backward])
 
@@ -87,6 +87,21 @@ class TestFrontier:
             time_s = found.fastest_s + share * (found.slowest_s - found.fastest_s)
             assert found.at(time_s).energy_j == pytest.approx(least_mixed_j(iteration, time_s), rel=1e-6)
         assert least_mixed_j(iteration, found.fastest_s * (1 - 1e-3)) is None
+
+    @given(st.integers(0, 10_000), st.floats(0.01, 0.99))
+    @settings(max_examples=60, deadline=None)
+    def test_it_is_the_linear_program_on_any_graph(self, seed: int, share: float) -> None:
+        iteration = any_graph(seed)
+        found = frontier(iteration)
+        time_s = found.fastest_s + share * (found.slowest_s - found.fastest_s)
+        assert found.at(time_s).energy_j == pytest.approx(least_mixed_j(iteration, time_s), rel=1e-6)
+
+    def test_the_same_computations_moving_on_past_a_bend_are_a_bend(self) -> None:
+        """All times lie on one line, the energies do not."""
+        curve = (Choice(1.0, 1.0, 100.0), Choice(0.8, 2.0, 60.0), Choice(0.5, 3.0, 50.0))
+        alike = (Computation("a", 0, curve), Computation("b", 1, curve))
+        found = frontier(Iteration(alike, (), blocked_w=0.0, stages=2))
+        assert [(point.time_s, point.energy_j) for point in found.points] == [(1, 200), (2, 120), (3, 100)]
 
     @given(st.integers(0, 10_000), st.integers(1, 4), st.integers(1, 4))
     @settings(max_examples=25, deadline=None)

@@ -3,6 +3,7 @@
 from typing import Any
 
 import pytest
+from pydantic import ValidationError
 
 from fleet.documents import parse_document, read_model
 from fleet.errors import DocumentError, UnknownNameError
@@ -114,3 +115,21 @@ def test_a_topology_gives_the_feeds() -> None:
         feeds_of(topology, budgets_w={"row-1": (2e5,)})
     with pytest.raises(UnknownNameError, match="unknown site 'east'"):
         feeds_of(topology, site="east")
+
+
+def test_what_is_too_much_is_told_before_it_is_looked_at() -> None:
+    for field, most in (("feeds", 10_000), ("servers", 1_000), ("groups", 10_000)):
+        with pytest.raises(ValidationError, match=f"{field}: must have at most {most:,} entries|at most {most:,}"):
+            PowerTree.model_validate({"feeds": [{"name": "ups", "kind": "ups"}], field: [{}] * (most + 1)})
+
+
+def test_feeds_do_not_stand_above_each_other_without_end() -> None:
+    chain = [
+        {"name": f"f{depth}", "kind": "row", "limit_w": 9.0} | ({"parent": f"f{depth - 1}"} if depth else {})
+        for depth in range(33)
+    ]
+    assert len(list(PowerTree.model_validate({"feeds": chain[:32]}).hierarchy.upwards("f31"))) == 32
+    with pytest.raises(
+        ValidationError, match=r"feeds\[32\]\.parent: has 32 feeds or more above it, allowed: at most 31"
+    ):
+        PowerTree.model_validate({"feeds": chain})
