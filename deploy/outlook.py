@@ -23,7 +23,7 @@ class Outlook:
     def __init__(self, registry: CollectorRegistry, *, row: str, period_s: float) -> None:
         self._row = row
         self._horizons_s = [horizon_s for horizon_s in HORIZONS_S if horizon_s <= MOST_STEPS * period_s]
-        self._forecast = RowForecast.start(step_s=period_s)
+        self._forecast = _ready(RowForecast.start(step_s=period_s))
         self._last_s = -inf
         self._watts = Gauge(
             "fleetwright_row_power_forecast_watts",
@@ -65,3 +65,12 @@ class Outlook:
             for quantile in QUANTILES:
                 watts = reading.row_w + self._forecast.rise_w(horizon_s, quantile)
                 self._watts.labels(self._row, f"{horizon_s:g}s", f"{quantile:g}").set(watts)
+
+
+def _ready(forecast: RowForecast) -> RowForecast:
+    """The same, with its kernel loaded: not in the middle of a round."""
+    try:
+        forecast.after(at_s=0.0, row_w=1.0)
+    except Exception:
+        log.exception("forecast_failed")
+    return forecast

@@ -10,10 +10,9 @@ import numpy as np
 import typer
 
 from api.cli.groups import new_app
-from api.cli.listening import HostOption, LogLevel, LogLevelOption, listen
+from api.cli.listening import HostOption, LogLevel, LogLevelOption, listen, read_secret, refuse_strangers
 from api.cli.streams import note
 from deploy.guard.agent import NodeAgent
-from deploy.guard.bearer import read_token_file
 from deploy.guard.device import SimulatedDevice
 from deploy.guard.logs import configure_logs
 from deploy.guard.process import run_agent
@@ -53,9 +52,9 @@ def agent(
     log_level: LogLevelOption = LogLevel.INFO,
 ) -> None:
     """Do what the guard says to one node while it is heard."""
-    configure_logs(level=log_level)
-    token = read_token_file(token_file) if token_file else None
+    token = read_secret(token_file)
     listener = listen(host, port)
+    refuse_strangers(listener, host=host, token=token)
     simulated = SimulatedDevice(
         name=server,
         now_s=time.monotonic,
@@ -66,4 +65,5 @@ def agent(
     node = NodeAgent(server=server, device=simulated, safe=NodeClocks(safe_token, safe_prompt), now_s=time.monotonic)
     address, number = listener.getsockname()[:2]
     note(f"agent of {server} on http://{address}:{number}, device {device}")
+    configure_logs(level=log_level)
     asyncio.run(run_agent(node, listener, token=token))

@@ -8,7 +8,7 @@ import typer
 
 from api.cli.files import read_file
 from api.cli.groups import new_app
-from api.cli.listening import HostOption, LogLevel, LogLevelOption, listen
+from api.cli.listening import HostOption, LogLevel, LogLevelOption, listen, read_secret
 from api.cli.streams import note
 from deploy.guard.config import GuardFile, Mode
 from deploy.guard.logs import configure_logs
@@ -31,9 +31,11 @@ def guard(
     In mode `observe`, which is the file's default, it looks, decides, logs and counts, and sends nothing.
     """
     file = read_file(config, GuardFile)
-    configure_logs(level=log_level)
+    for path in file.token_files:
+        read_secret(path)  # a missing one is told before anything starts
     listener = listen(host, port)
     sends = "sends orders" if file.mode is Mode.APPLY else "sends nothing"
     address, number = listener.getsockname()[:2]
     note(f"guard of {file.row}: {len(file.agents)} servers, {sends}; http://{address}:{number}/state")
+    configure_logs(level=log_level)
     asyncio.run(run_guard(file, listener))

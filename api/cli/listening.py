@@ -1,12 +1,15 @@
 """What commands share that listen on a socket of their own."""
 
+import ipaddress
 import socket
 from enum import StrEnum
+from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from api.cli.failures import EXIT_BAD_INPUT, CommandError
+from deploy.guard.bearer import TokenFileError, read_token_file
 
 
 class LogLevel(StrEnum):
@@ -40,3 +43,20 @@ def listen(host: str, port: int) -> socket.socket:
         message = f"cannot listen on {host} port {port}: {error.strerror}"
         raise CommandError(message, exit_code=EXIT_BAD_INPUT) from error
     return listener
+
+
+def read_secret(path: Path | None) -> str | None:
+    """What a file of one secret holds; none where none is named."""
+    try:
+        return read_token_file(path) if path else None
+    except TokenFileError as error:
+        raise CommandError(str(error), exit_code=EXIT_BAD_INPUT) from error
+
+
+def refuse_strangers(listener: socket.socket, *, host: str, token: str | None) -> None:
+    """Without a secret only this machine may give orders."""
+    address = listener.getsockname()[0].partition("%")[0]
+    if token is None and not ipaddress.ip_address(address).is_loopback:
+        listener.close()
+        message = f"--host {host}: needs --token-file too, or whoever reaches this port could slow the node"
+        raise CommandError(message, exit_code=EXIT_BAD_INPUT)

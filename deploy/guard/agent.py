@@ -5,6 +5,7 @@ died leaves its nodes slow within its lease.  What the driver forgot is asked fo
 """
 
 from collections.abc import Callable
+from math import inf
 
 import structlog
 
@@ -26,7 +27,7 @@ class NodeAgent:
         self._now_s = now_s
         self._lease = Lease(safe=safe)
         self._asked: NodeClocks | None = None  # of the device; None: nothing, or it refused
-        self._lapsed = False
+        self._lapsed = True  # nobody was heard yet
 
     def heard(self, beat: Beat) -> NodeTelemetry:
         """A sign of life; raises NotTheGuardError while another guard is obeyed."""
@@ -68,6 +69,11 @@ class NodeAgent:
             log.warning("clocks_refused", server=self.server, reason=str(error))
         else:
             self._asked = clocks
+
+    def leave(self) -> None:
+        """This process is told to end: as if the guard were lost, for nobody would slow the node after it."""
+        self._lease = self._lease._replace(until_s=-inf)
+        self.tick()
 
     def telemetry(self) -> NodeTelemetry:
         """What holds now."""

@@ -4,11 +4,13 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
+import structlog
 from fastapi import Depends, FastAPI, Request
 from fastapi.responses import JSONResponse
 
 from deploy.guard.agent import TICK_S, NodeAgent
 from deploy.guard.bearer import bearer
+from deploy.guard.bodies import BodyLimit
 from deploy.guard.wire import (
     BEAT_PATH,
     BRAKE_PATH,
@@ -21,6 +23,10 @@ from deploy.guard.wire import (
 )
 from power.guard import NotTheGuardError
 
+log = structlog.get_logger()
+
+MOST_BYTES = 4096  # of an order
+
 
 def agent_app(agent: NodeAgent, *, token: str | None) -> FastAPI:
     """An application that answers for one node and keeps its dead man's switch."""
@@ -32,12 +38,14 @@ def agent_app(agent: NodeAgent, *, token: str | None) -> FastAPI:
             yield
         finally:
             task.cancel()
+            agent.leave()
 
     app = FastAPI(
         title="Fleetwright node agent", lifespan=ticking, openapi_url=None, dependencies=[Depends(bearer(token))]
     )
     app.add_exception_handler(NotTheGuardError, _held_by_another)
     app.add_exception_handler(OSError, _device_refused)
+    app.add_middleware(BodyLimit, limit_bytes=MOST_BYTES)
 
     @app.get(TELEMETRY_PATH)
     async def telemetry() -> NodeTelemetry:
@@ -60,7 +68,11 @@ def agent_app(agent: NodeAgent, *, token: str | None) -> FastAPI:
 
 async def _tick_for_ever(agent: NodeAgent) -> None:
     while True:
-        agent.tick()
+        try:
+            agent.tick()
+        except Exception:
+            # The switch has to work at the next tick.
+            log.exception("tick_failed", server=agent.server)
         await asyncio.sleep(TICK_S)
 
 

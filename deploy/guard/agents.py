@@ -72,12 +72,12 @@ class Agents:
         steady_s: Callable[[], float] = time.monotonic,
     ) -> None:
         self._config = config
-        trusted = ssl.create_default_context()  # once: it takes longer than everything else here
-        self._clients = {agent.url: _client(trusted) for agent in config.agents}
-        if config.meter is not None:
-            self._clients[config.meter] = _client(trusted)
+        asked = [agent.url for agent in config.agents] + ([] if config.meter is None else [config.meter])
+        trusted = _trusted(asked)
+        self._clients = {url: _client(trusted) for url in asked}
         self._in_flight: dict[Hashable, asyncio.Task[None]] = {}
         self._metered: Reading | None = None
+        self._silent: set[str] = set()  # whose last answer did not come
         self._metrics = metrics
         self._steady_s = steady_s
         self._headers = {"Authorization": f"Bearer {token}"} if token else {}
@@ -192,8 +192,13 @@ class Agents:
                 answer = await self._clients[whose].request(method, url, content=content, headers=headers)
                 answer.raise_for_status()
         except (httpx.HTTPError, TimeoutError) as error:
-            log.warning("no_answer", url=url, reason=str(error) or type(error).__name__)
+            if whose not in self._silent:  # once, not at every round
+                self._silent.add(whose)
+                log.warning("no_answer", url=url, reason=str(error) or type(error).__name__)
             return None
+        if whose in self._silent:
+            self._silent.discard(whose)
+            log.info("answers_again", url=url)
         return answer
 
     def _note(self, at: int, agent: AgentEntry, answer: httpx.Response, asked_s: float) -> None:
@@ -207,6 +212,13 @@ class Agents:
             return
         # As old as can be: true when the question left, at the latest.
         self.heard[at] = Heard(asked_s - said.age_s, said)
+
+
+def _trusted(urls: Iterable[str]) -> ssl.SSLContext:
+    """Once for all: reading the authorities takes longer than everything else here."""
+    if any(url.startswith("https:") for url in urls):
+        return ssl.create_default_context()
+    return ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)  # asked for nothing; trusts nobody
 
 
 def _client(trusted: ssl.SSLContext) -> httpx.AsyncClient:

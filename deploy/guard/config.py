@@ -44,6 +44,14 @@ class AgentEntry(Frozen):
     model: Name = BLOOM_A100.name
 
 
+class BudgetsFrom(Frozen):
+    """The service at which a planner sets budgets, and how often it is asked."""
+
+    url: Url
+    token_file: Path | None = None  # of the scope `read`; none for a service that asks for none
+    every_s: Annotated[float, Field(ge=0.1, le=60)] = 5.0
+
+
 class GuardFile(Frozen):
     """Everything that the guard's process is told."""
 
@@ -61,7 +69,8 @@ class GuardFile(Frozen):
     meter: Url | None = None  # of the whole row; without one the agents' watts are added up
     most_missing_share: Annotated[float, Field(ge=0, le=1)] = 0.1  # agents whose watts may be their worst case
     agent_token_file: Path | None = None
-    budget_token_file: Path | None = None  # without one no budget is taken
+    budget_token_file: Path | None = None  # without one nobody may set a budget here
+    budgets_from: BudgetsFrom | None = None  # and without this one none is fetched
 
     @model_validator(mode="after")
     def _agrees(self) -> Self:
@@ -72,6 +81,12 @@ class GuardFile(Frozen):
     def known_models(self) -> dict[str, ServerModel]:
         """By name; the file's come before the built-in ones."""
         return BUILTIN_MODELS | {model.name: model for model in self.models}
+
+    @property
+    def token_files(self) -> tuple[Path, ...]:
+        """Of every secret that it names."""
+        fetched = self.budgets_from.token_file if self.budgets_from else None
+        return tuple(path for path in (self.agent_token_file, self.budget_token_file, fetched) if path)
 
     def servers(self) -> Row:
         """The row as the guard knows it."""

@@ -1,5 +1,6 @@
 """The guard's HTTP face: its health, its metrics, its state, and the planner's budget."""
 
+from collections.abc import Iterator, Sequence
 from typing import Annotated, Any
 
 from fastapi import Depends, FastAPI, Request, Response
@@ -9,9 +10,12 @@ from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_l
 from pydantic import Field
 
 from deploy.guard.bearer import bearer
+from deploy.guard.bodies import BodyLimit
 from deploy.guard.loop import GuardLoop
 from fleet.documents import Frozen, RuleError, dotted, item_problems
 from power.guard import BudgetOrder
+
+MOST_BYTES = 256 * 1024  # a thousand entries, several times
 
 
 class BudgetInForce(Frozen):
@@ -38,8 +42,15 @@ class GuardReport(Frozen):
 def guard_app(loop: GuardLoop, *, registry: CollectorRegistry, budget_token: str | None) -> FastAPI:
     """An application around one running loop.  Without a token no budget is taken."""
     app = FastAPI(title="Fleetwright guard", openapi_url=None)
-    app.add_exception_handler(RequestValidationError, _unreadable)
+
+    async def unreadable(_request: Request, error: Exception) -> JSONResponse:
+        loop.metrics.budget_refused()
+        items = error.errors() if isinstance(error, RequestValidationError) else []
+        return _problem(list(_defects(items)))
+
+    app.add_exception_handler(RequestValidationError, unreadable)
     app.add_exception_handler(RuleError, _refused)
+    app.add_middleware(BodyLimit, limit_bytes=MOST_BYTES)
 
     @app.get("/healthz")
     async def healthz() -> Response:
@@ -99,10 +110,13 @@ def _problem(errors: list[dict[str, str]]) -> JSONResponse:
     return JSONResponse(body, 422, media_type="application/problem+json")
 
 
-async def _unreadable(_request: Request, error: Exception) -> JSONResponse:
-    items = error.errors() if isinstance(error, RequestValidationError) else []
-    found = item_problems([item | {"loc": item["loc"][1:]} for item in items])
-    return _problem([{"path": dotted(path), "message": message} for path, message in found])
+def _defects(items: Sequence[dict[str, Any]]) -> Iterator[dict[str, str]]:
+    """Of a body that is no budget at all, by place."""
+    if items and items[0]["type"] == "json_invalid":
+        yield {"path": "", "message": f"is not JSON: {items[0]['ctx']['error']}"}
+        return
+    for path, message in item_problems([item | {"loc": item["loc"][1:]} for item in items]):
+        yield {"path": dotted(path), "message": message}
 
 
 async def _refused(_request: Request, error: Exception) -> JSONResponse:

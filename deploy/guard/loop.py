@@ -16,6 +16,7 @@ from deploy.guard.config import GuardFile
 from deploy.guard.config import Mode as GuardMode
 from deploy.guard.metrics import GuardMetrics, Source
 from deploy.guard.sight import counts_of, servers_of, summed
+from deploy.outlook import Outlook
 from power.guard import BudgetOrder, Guard, GuardState, NodeClocks, Orders, Telemetry, Timetable, accept
 from power.guard.telemetry import BRAKE, PROMPT_CLOCK, TOKEN_CLOCK
 from power.levers import Setting
@@ -54,6 +55,7 @@ class GuardLoop:
         policy: Policy[Any],
         agents: Agents,
         metrics: GuardMetrics,
+        outlook: Outlook,
         clock: Clock | None = None,
     ) -> None:
         self.config = config
@@ -63,7 +65,8 @@ class GuardLoop:
         self.budget: Timetable | None = None
         self.round_ended_s = -inf
         self._agents = agents
-        self._metrics = metrics
+        self.metrics = metrics
+        self._outlook = outlook
         self._clock = clock or Clock()
         self._reading: Reading | None = None
         self._over_since_s: float | None = None
@@ -85,15 +88,12 @@ class GuardLoop:
         started_s = self._clock.steady_s()
         telemetry = self._telemetry(await self._agents.ask())
         orders = self._step(telemetry)
-        self._tell_of(telemetry, orders)
-        clocks = self.row.clocks_of(orders.setting.clocks)
-        await self._agents.send(
-            brake=orders.brake.tolist(),
-            release=orders.release.tolist(),
-            tell={at: NodeClocks(*clocks[:, at].tolist()) for at in orders.tell.tolist()},
-        )
+        try:
+            await self._send(orders)
+        finally:
+            self._tell_of(telemetry, orders)
         self.round_ended_s = self._clock.steady_s()
-        self._metrics.round_took(self.round_ended_s - started_s)
+        self.metrics.round_took(self.round_ended_s - started_s)
         return orders
 
     def take(self, order: BudgetOrder) -> Timetable:
@@ -107,10 +107,16 @@ class GuardLoop:
                 now_s=self._clock.steady_s(),
             )
         except Exception:
-            self._metrics.budget_refused()
+            self.metrics.budget_refused()
             raise
         log.info("budget_taken", row=self.config.row, limits_w=self.budget.limits_w, valid_s=order.valid_s)
         return self.budget
+
+    def withdraw(self) -> None:
+        """The planner's word is believed no more, as if it had expired now."""
+        if self.budget is not None:
+            expires_at_s = min(self.budget.expires_at_s, self.now_s())
+            self.budget = self.budget._replace(expires_at_s=expires_at_s)
 
     def now_s(self) -> float:
         """By the clock of the budget."""
@@ -151,6 +157,14 @@ class GuardLoop:
             self.state, orders = guard.step(self.state, telemetry._replace(budget=None))
         return orders
 
+    async def _send(self, orders: Orders) -> None:
+        clocks = self.row.clocks_of(orders.setting.clocks)
+        await self._agents.send(
+            brake=orders.brake.tolist(),
+            release=orders.release.tolist(),
+            tell={at: NodeClocks(*clocks[:, at].tolist()) for at in orders.tell.tolist()},
+        )
+
     def _tell_of(self, telemetry: Telemetry, orders: Orders) -> None:
         for event in orders.events:
             names = [self.config.agents[at].name for at in event.servers]
@@ -166,13 +180,14 @@ class GuardLoop:
             )
         reading = telemetry.reading
         row_w, age_s = (None, 0.0) if reading is None else (reading.row_w, telemetry.now_s - reading.at_s)
-        self._metrics.stepped(self.state, orders, row_w=row_w, age_s=age_s)
+        self.metrics.stepped(self.state, orders, row_w=row_w, age_s=age_s)
         self._count_exceeded(telemetry.now_s, over=row_w is not None and row_w > self.state.limit_w)
         self._tell_caps(orders)
+        self._outlook.look(now_s=telemetry.now_s, reading=reading, budget=telemetry.budget, setting=orders.setting)
 
     def _count_exceeded(self, now_s: float, *, over: bool) -> None:
         if self._over_since_s is not None:
-            self._metrics.exceeded(now_s - self._over_since_s)
+            self.metrics.exceeded(now_s - self._over_since_s)
         self._over_since_s = now_s if over else None
 
     def _tell_caps(self, orders: Orders) -> None:
@@ -187,4 +202,4 @@ class GuardLoop:
             watts = self.row.worst_each_w(held)
             for at, agent in enumerate(self.config.agents):
                 if not (held[[TOKEN_CLOCK, PROMPT_CLOCK], at] != held[[TOKEN_CLOCK, PROMPT_CLOCK], at]).any():
-                    self._metrics.cap(agent.name, source, float(watts[at]))
+                    self.metrics.cap(agent.name, source, float(watts[at]))

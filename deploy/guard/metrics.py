@@ -20,6 +20,14 @@ class Path(StrEnum):
     BRAKE = "brake"
 
 
+class Asked(StrEnum):
+    """How asking the service for the row's budget ended."""
+
+    FOUND = "found"
+    NONE = "none"
+    FAILED = "failed"
+
+
 class Source(StrEnum):
     """Whose word a cap is."""
 
@@ -53,6 +61,7 @@ class GuardMetrics:
         self._actuations = counter("power_cap_actuations", "Orders to servers.", "path", "result")
         self._events = counter("guard_events", "What the guard noticed.", "kind")
         self._refused = counter("power_budget_refusals", "Budgets that were not taken.")
+        self._asked = counter("power_budget_asks", "Times that the service was asked for the budget.", "result")
         self._actuation_seconds = Histogram(
             "fleetwright_power_cap_actuation_seconds",
             "From an order to the server's answer.",
@@ -70,6 +79,7 @@ class GuardMetrics:
         for cause in _BRAKING:
             self._brakes.labels(row, cause.value)
         self._exceeded.labels(row)
+        self._refused.labels(row)
 
     def stepped(self, state: GuardState[object], orders: Orders, *, row_w: float | None, age_s: float) -> None:
         """A step was taken."""
@@ -105,6 +115,10 @@ class GuardMetrics:
     def budget_refused(self) -> None:
         """A planner's word was not taken."""
         self._refused.labels(self._row).inc()
+
+    def asked(self, result: Asked, *, times: int = 1) -> None:
+        """The service was asked for the row's budget."""
+        self._asked.labels(self._row, result.value).inc(times)
 
     def _noticed(self, event: Event) -> None:
         self._events.labels(self._row, event.kind.value).inc(max(1, len(event.servers)))

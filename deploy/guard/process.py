@@ -3,6 +3,7 @@
 import asyncio
 import socket
 from collections.abc import Coroutine
+from contextlib import AbstractAsyncContextManager, nullcontext
 from typing import Any
 
 import uvicorn
@@ -13,19 +14,26 @@ from deploy.guard.agent import NodeAgent
 from deploy.guard.agent_app import agent_app
 from deploy.guard.agents import Agents
 from deploy.guard.bearer import read_token_file
-from deploy.guard.config import GuardFile
+from deploy.guard.config import BudgetsFrom, GuardFile
 from deploy.guard.guard_app import guard_app
 from deploy.guard.loop import GuardLoop
 from deploy.guard.metrics import GuardMetrics
+from deploy.outlook import Outlook
 from power.policies.registry import policy_named
 
 GRACE_S = 2  # for answers in flight
+KEEP_ALIVE_S = 65  # longer than a guard's longest period
 
 
 def server_of(app: FastAPI) -> uvicorn.Server:
     """A quiet server that shows nothing of itself."""
     config = uvicorn.Config(
-        app, log_config=None, access_log=False, server_header=False, timeout_graceful_shutdown=GRACE_S
+        app,
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        timeout_graceful_shutdown=GRACE_S,
+        timeout_keep_alive=KEEP_ALIVE_S,
     )
     return uvicorn.Server(config)
 
@@ -52,9 +60,18 @@ async def run_guard(config: GuardFile, listener: socket.socket) -> None:
     """The guard of a row, until told to end."""
     registry = CollectorRegistry()
     loop, agents = guard_loop(config, registry=registry)
-    async with agents:
-        token = read_token_file(config.budget_token_file) if config.budget_token_file else None
-        await serve_beside(guard_app(loop, registry=registry, budget_token=token), listener, loop.run())
+    token = read_token_file(config.budget_token_file) if config.budget_token_file else None
+    app = guard_app(loop, registry=registry, budget_token=token)
+    async with agents, _fetching(config.budgets_from, loop):
+        await serve_beside(app, listener, loop.run())
+
+
+def _fetching(said: BudgetsFrom | None, loop: GuardLoop) -> AbstractAsyncContextManager[None]:
+    if said is None:
+        return nullcontext()
+    from deploy.guard.asking import asking  # noqa: PLC0415 - the client, large: only where it is needed
+
+    return asking(said, loop=loop)
 
 
 def guard_loop(config: GuardFile, *, registry: CollectorRegistry) -> tuple[GuardLoop, Agents]:
@@ -64,4 +81,5 @@ def guard_loop(config: GuardFile, *, registry: CollectorRegistry) -> tuple[Guard
     token = read_token_file(config.agent_token_file) if config.agent_token_file else None
     policy = policy_named(config.policy, kinds=row.models, command_delay_s=config.command_delay_s)
     agents = Agents(config=config, token=token, metrics=metrics)
-    return GuardLoop(config=config, policy=policy, agents=agents, metrics=metrics), agents
+    outlook = Outlook(registry, row=config.row, period_s=config.settings.period_s)
+    return GuardLoop(config=config, policy=policy, agents=agents, metrics=metrics, outlook=outlook), agents

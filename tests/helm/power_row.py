@@ -1,4 +1,4 @@
-"""A row as Prometheus sees it: a real guard over real agents, the outlook on its row, and the gate of a router."""
+"""A row as Prometheus sees it: a real guard over real agents, and the gate of a router."""
 
 import asyncio
 import contextlib
@@ -9,13 +9,11 @@ from prometheus_client import CollectorRegistry, generate_latest, start_http_ser
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
-from deploy.outlook import Outlook
 from deploy.routing_metrics import RoutingMetrics
 from fleet.documents import RuleError
 from power.admission import Gate
 from power.guard import BudgetOrder
-from power.levers import Priority, Setting
-from power.readings import Budget, Reading
+from power.levers import Priority
 from tests.deploy.guard.row_of_agents import Guarding, agent_row, guarding
 
 ORDER = {"domain": "row-a", "limits": [{"limit_w": 9000.0}], "valid_s": 600.0}
@@ -25,13 +23,14 @@ ORDER = {"domain": "row-a", "limits": [{"limit_w": 9000.0}], "valid_s": 600.0}
 def guard_page() -> bytes:
     """What a guard exports after some rounds."""
     with agent_row(2) as row:
-        guard = guarding(row.config())
+        # Forecasts look 20 periods ahead: 40 s.
+        guard = guarding(row.config(settings={"period_s": 2.0}, lease_s=4.0))
         asyncio.run(_rounds(guard))
     return generate_latest(guard.registry)
 
 
 def beside_page() -> bytes:
-    """What is exported beside the guard: a router's gate, and the outlook on the row."""
+    """What is exported beside the guard: a router's gate."""
     registry = CollectorRegistry()
     registry.register(_Used())
     return generate_latest(registry)
@@ -51,7 +50,7 @@ def use_gate(metrics: RoutingMetrics) -> None:
 
 @contextlib.contextmanager
 def beside(host: str, port: int) -> Iterator[None]:
-    """Both behind a socket, growing all the time."""
+    """The same behind a socket, growing all the time."""
     registry = CollectorRegistry()
     registry.register(_Used())
     server, thread = start_http_server(port, addr=host, registry=registry)
@@ -64,20 +63,15 @@ def beside(host: str, port: int) -> Iterator[None]:
 
 
 class _Used(Collector):
-    """Serves some prompts and looks at the row before each scrape."""
+    """Serves some prompts before each scrape."""
 
     def __init__(self) -> None:
         self._registry = CollectorRegistry()
         self._metrics = RoutingMetrics(self._registry, row="row-a")
-        self._outlook = Outlook(self._registry, row="row-a", period_s=2.0)
-        self._now_s = 0.0
 
     def collect(self) -> Iterable[Metric]:
         """After one more use."""
         use_gate(self._metrics)
-        self._now_s += 2.0
-        reading, budget = Reading(self._now_s, 7000.0), Budget(9000.0, self._now_s + 600)
-        self._outlook.look(now_s=self._now_s, reading=reading, budget=budget, setting=Setting(low_hold_w=8800.0))
         return self._registry.collect()
 
 

@@ -20,6 +20,7 @@ ROW = {
 }
 ON = ["--set", "guard.enabled=true", "--set-json", f"guard.config={json.dumps(ROW)}"]
 TOKENS = ["--set", "guard.agentToken.existingSecret=agents,guard.budgetToken.existingSecret=budgets"]
+FETCHING = ["--set", "guard.apiToken.existingSecret=api"]
 
 
 def guard_file(objects: list[Object]) -> GuardFile:
@@ -48,7 +49,7 @@ def test_its_file_says_what_the_values_say(helm3: Helm) -> None:
         211000,
         ["n0", "n1", "n2"],
     )
-    assert (file.agent_token_file, file.budget_token_file) == (None, None)
+    assert (file.agent_token_file, file.budget_token_file, file.budgets_from) == (None, None, None)
 
 
 def test_tokens_are_mounted_where_its_file_says(helm3: Helm) -> None:
@@ -58,6 +59,19 @@ def test_tokens_are_mounted_where_its_file_says(helm3: Helm) -> None:
     for path in (file.agent_token_file, file.budget_token_file):
         assert path is not None
         assert path.parent in folders
+
+
+def test_a_budget_is_fetched_from_the_api_of_the_release_where_a_token_is_given(helm3: Helm) -> None:
+    objects = render(helm3, *ON, *FETCHING)
+    said = guard_file(objects).budgets_from
+    assert said is not None
+    api, mounts = one(objects, "Service", "-api"), container(one(objects, "Deployment", "-guard"))["volumeMounts"]
+    assert said.url == f"http://{api['metadata']['name']}:{api['spec']['ports'][0]['port']}"
+    assert said.token_file is not None
+    assert said.token_file.parent in {Path(mount["mountPath"]) for mount in mounts}
+    egress = one(objects, "NetworkPolicy", "-guard")["spec"]["egress"]
+    assert {each["port"] for rule in egress for each in rule["ports"]} == {53, 8400, 9403}
+    assert guard_file(render(helm3, *ON)).budgets_from is None
 
 
 def test_the_command_line_knows_every_argument(helm3: Helm) -> None:

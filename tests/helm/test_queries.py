@@ -1,6 +1,6 @@
 """Every query of dashboards and alerts, run by a real Prometheus that scrapes the real service, controller and guard.
 
-The gate of a router and the outlook on a row are objects of this process behind a socket.
+The gate of a router is an object of this process behind a socket.
 """
 
 import os
@@ -32,8 +32,10 @@ pytestmark = pytest.mark.prometheus
 
 # As Grafana would fill them in, where Prometheus sets no namespace.
 VARIABLES = {"$namespace": "", "$target": ".*", "$row": ".*", "$__rate_interval": "1m", "$__range": "1h"}
-# Nothing is written to a target here, no planner speaks to the guard, and 40 s nobody waits.
-WITHOUT_SAMPLES = {"Writes", "Budgets refused", "Forecast held"}
+# Nothing is written to a target here, and 40 s nobody waits.
+WITHOUT_SAMPLES = {"Writes", "Forecast held"}
+
+SLOWER = {"rating_w": 60_000.0, "period_s": 2.0}  # forecasts look 20 periods ahead: 40 s
 
 
 @pytest.fixture
@@ -44,7 +46,7 @@ def scraped(prometheus: Prometheus, start_server: StartServer, sqlite_url: str, 
     guard_address, beside_address = (f"{LOOPBACK}:{port}" for port in free_ports(2))
     with ExitStack() as running:
         running.enter_context(_controller(server, controller_address, tmp_path))
-        running.enter_context(_guard(guard_address, tmp_path))
+        running.enter_context(_guard(server, guard_address, tmp_path))
         running.enter_context(beside(LOOPBACK, int(beside_address.split(":")[1])))
         client = running.enter_context(server.client())
         _use(client)
@@ -65,6 +67,7 @@ def scraped(prometheus: Prometheus, start_server: StartServer, sqlite_url: str, 
             "fleetwright_controller_rounds_total",
             "fleetwright_guard_events_total",
             "fleetwright_power_admission_wait_seconds_count",
+            'fleetwright_power_budget_remaining_seconds{row="row-1"}',
         ):
             prometheus.wait_for_samples(f"rate({counter}[1m])")  # has been scraped twice
         yield prometheus
@@ -111,12 +114,14 @@ def _controller(server: Server, address: str, directory: Path) -> Process:
 
 
 @contextmanager
-def _guard(address: str, directory: Path) -> Iterator[None]:
-    """A guard over two agents that no planner has ever spoken to."""
+def _guard(server: Server, address: str, directory: Path) -> Iterator[None]:
+    """A guard over two agents that fetches its budget from the service."""
     host, port = address.split(":")
+    budgets = {"url": server.url, "token_file": directory / "token", "every_s": 0.5}
     with agent_row(2) as row:
         file = directory / "guard.json"
-        file.write_text(row.config().model_dump_json(exclude_defaults=True))
+        config = row.config(row="row-1", settings=SLOWER, lease_s=4.0, budgets_from=budgets)
+        file.write_text(config.model_dump_json(exclude_defaults=True))
         arguments = ["--config", str(file), "--host", host, "--port", port]
         process = Process.start(
             [sys.executable, "-m", "api.cli", "guard", *arguments],

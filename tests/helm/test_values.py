@@ -27,6 +27,7 @@ POSTGRES: Values = {
     "api.replicas": 2,
     "controller.token.existingSecret": "controller",
     "guard.agentToken.existingSecret": "agents",
+    "guard.apiToken.existingSecret": "api",
     "guard.budgetToken.existingSecret": "budgets",
     "guard.config": GUARD_FILE,
     "guard.enabled": True,
@@ -102,7 +103,11 @@ CHANGES: Values = {
     "guard.config": GUARD_FILE | {"row": "b"},
     "guard.service.port": 7,
     "guard.service.annotations": {"a": "b"},
-    **{f"guard.{which}Token.{field}": "other" for which in ("agent", "budget") for field in ("existingSecret", "key")},
+    **{
+        f"guard.{which}Token.{field}": "other"
+        for which in ("agent", "budget", "api")
+        for field in ("existingSecret", "key")
+    },
     "controller.enabled": False,
     "controller.observeOnly": True,
     "controller.periodSeconds": 7,

@@ -39,7 +39,8 @@ class Node:
     device: SimulatedDevice
     agent: NodeAgent
     app: FastAPI
-    stop: Callable[[], None] = lambda: None
+    end: Callable[[], None] = lambda: None  # told to
+    stop: Callable[[], None] = lambda: None  # and waited for
 
     @property
     def url(self) -> str:
@@ -61,11 +62,14 @@ class Node:
         thread.start()
         wait_for(lambda: server.started, what=f"agent {self.name}")
 
-        def stop() -> None:
+        def end() -> None:
             server.should_exit = server.force_exit = True
+
+        def stop() -> None:
+            end()
             thread.join(10)
 
-        self.stop = stop
+        self.end, self.stop = end, stop
 
 
 @dataclass
@@ -112,13 +116,11 @@ def agent_row(
             node = Node(name, listener, device, agent, agent_app(agent, token=token))
             node.serve()
             stopping.callback(node.listener.close)
-            stopping.callback(_stop, node)
+            stopping.callback(node.stop)
             row.nodes.append(node)
         yield row
-
-
-def _stop(node: Node) -> None:
-    node.stop()
+        for node in row.nodes:
+            node.end()  # all at once: each takes a moment
 
 
 @dataclass

@@ -1,5 +1,7 @@
 """The agent by itself: leases, refusals, and who is let in.  Time is given."""
 
+import asyncio
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -100,3 +102,40 @@ async def test_over_http_the_secret_opens_and_a_bad_body_is_refused() -> None:
         other = await http.post(BRAKE_PATH, json={"guard": "h", "lease_s": 1.0, "on": False})
         assert other.status_code == 409
         assert "guard 'g' is obeyed here" in other.json()["detail"]
+
+
+def test_an_agent_that_is_told_to_end_leaves_its_node_slow() -> None:
+    node = Node()
+    node.agent.set_clocks(told(0.9, 0.4))
+    assert node.at(1.0) == NodeClocks(0.9, 0.4)
+    node.agent.leave()
+    node.now_s += 0.1
+    assert node.device.read().clocks == NodeClocks(0.6, 0.4)
+
+
+@pytest.mark.anyio
+async def test_a_device_that_fails_in_an_unknown_way_does_not_stop_the_switch(monkeypatch: pytest.MonkeyPatch) -> None:
+    node = Node()
+    node.agent.set_clocks(told(0.9, 0.8))
+    monkeypatch.setattr("deploy.guard.agent_app.TICK_S", 0.001)
+    failed: list[NodeClocks] = []
+
+    def failing(clocks: NodeClocks) -> None:
+        failed.append(clocks)
+        raise ValueError("a driver of another version")
+
+    app = agent_app(node.agent, token=None)
+    async with app.router.lifespan_context(app):
+        with monkeypatch.context() as broken:
+            broken.setattr(node.device, "set_clocks", failing)
+            node.now_s = 20.0  # the lease is over
+            await holds(lambda: failed)
+        await holds(lambda: node.agent._asked == SAFE)
+    node.now_s += 0.1
+    assert node.device.read().clocks == SAFE
+
+
+async def holds(what: Callable[[], object]) -> None:
+    async with asyncio.timeout(10):
+        while not what():
+            await asyncio.sleep(0.001)

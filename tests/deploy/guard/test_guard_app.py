@@ -7,7 +7,7 @@ from typing import Any
 import httpx
 import pytest
 
-from deploy.guard.guard_app import guard_app
+from deploy.guard.guard_app import MOST_BYTES, guard_app
 from tests.deploy.guard.row_of_agents import AgentRow, Guarding, agent_row, guarding
 
 pytestmark = pytest.mark.anyio
@@ -35,31 +35,50 @@ async def test_a_budget_is_taken() -> None:
             assert (state["state"], state["limit_w"], state["brakes"]) == ("normal", 9000.0, 0)
 
 
-@pytest.mark.parametrize(
-    ("bad", "path", "said"),
-    [
-        ({"limits": [{"limit_w": -1.0}]}, "limits[0].limit_w", "must be above 0 and at most the rating (10000 W)"),
-        ({"limits": [{"limit_w": 10_001.0}]}, "limits[0].limit_w", "must be above 0 and at most the rating (10000 W)"),
-        ({"domain": "row-b"}, "domain", "unknown domain 'row-b'; this guard's is 'row-a'"),
-        ({"valid_s": -5.0}, "valid_s", "(it would have expired already)"),
-        ({"valid_s": "60"}, "valid_s", "expected a number"),
-        ({"limits": []}, "limits", "is empty"),
-        ({"watts": 5}, "watts", "is not a known field"),
-    ],
-)
-async def test_a_bad_budget_is_refused_by_name_and_the_old_one_stays(bad: Any, path: str, said: str) -> None:
+BAD: list[tuple[dict[str, Any], str, str]] = [
+    ({"limits": [{"limit_w": -1.0}]}, "limits[0].limit_w", "at most the rating (10000 W)"),
+    ({"limits": [{"limit_w": 10_001.0}]}, "limits[0].limit_w", "at most the rating (10000 W)"),
+    ({"domain": "row-b"}, "domain", "unknown domain 'row-b'; this guard's is 'row-a'"),
+    ({"valid_s": -5.0}, "valid_s", "(it would have expired already)"),
+    ({"valid_s": "60"}, "valid_s", "expected a number"),
+    ({"limits": []}, "limits", "is empty"),
+    ({"watts": 5}, "watts", "is not a known field"),
+]
+
+
+async def test_a_bad_budget_is_refused_by_name_and_the_old_one_stays() -> None:
     with agent_row(2) as row:
         async with faced(row) as (guard, http):
             await http.put("/budget", json=GOOD)
-            refused = await http.put("/budget", json=GOOD | bad)
-            assert refused.status_code == 422
-            assert refused.headers["content-type"] == "application/problem+json"
-            (error,) = refused.json()["errors"]
-            assert error["path"] == path
-            assert said in error["message"]
-            assert (await http.get("/state")).json()["budget"]["limit_w"] == 9000.0
-            await guard.loop.run_round()
-            assert guard.loop.state.limit_w == 9000.0
+            for bad, path, said in BAD:
+                refused = await http.put("/budget", json=GOOD | bad)
+                assert refused.status_code == 422, bad
+                assert refused.headers["content-type"] == "application/problem+json"
+                (error,) = refused.json()["errors"]
+                assert error["path"] == path, bad
+                assert said in error["message"], bad
+                assert (await http.get("/state")).json()["budget"]["limit_w"] == 9000.0
+                await guard.loop.run_round()
+                assert guard.loop.state.limit_w == 9000.0, bad
+
+
+async def test_what_is_no_document_or_too_much_of_one_is_refused() -> None:
+    with agent_row(1) as row:
+        async with faced(row) as (guard, http):
+            text = {"Content-Type": "application/json"}
+            half = await http.put("/budget", content=b"{", headers=text)
+            assert (half.status_code, half.json()["errors"][0]["message"][:13]) == (422, "is not JSON: "[:13])
+            assert guard.sample("power_budget_refusals_total") == 1
+            announced = await http.put("/budget", content=b" " * (MOST_BYTES + 1), headers=text)
+            assert (announced.status_code, announced.json()["detail"]) == (413, "the body is over 262144 bytes")
+
+            async def unannounced() -> AsyncIterator[bytes]:
+                for _ in range(9):
+                    yield b" " * (MOST_BYTES // 8)
+
+            http.headers["Authorization"] = "none"  # the body is read before the secret is asked for
+            assert (await http.put("/budget", content=unannounced(), headers=text)).status_code == 413
+            assert guard.loop.budget is None
 
 
 async def test_only_the_planner_may_set_it() -> None:

@@ -84,7 +84,7 @@ def test_without_a_guard_the_nodes_fall_to_their_safe_clocks_and_a_new_guard_lif
     with agent_row(3) as row:
 
         async def work() -> None:
-            guard = guarding(row.config())
+            guard = guarding(row.config(lease_s=1.0))
             guard.loop.take(order(row, per_server_w=5000.0))
             await guard.rounds(2)
             assert [node.clocks for node in row.nodes] == [FULL] * 3
@@ -92,8 +92,8 @@ def test_without_a_guard_the_nodes_fall_to_their_safe_clocks_and_a_new_guard_lif
             while any(node.clocks != SAFE for node in row.nodes):
                 await asyncio.sleep(0.02)
                 assert time.monotonic() < lost_s + 5
-            assert time.monotonic() - lost_s < 1.5 + 0.25 + 0.5  # the lease, a tick, and room for a busy machine
-            again = guarding(row.config())
+            assert time.monotonic() - lost_s < 1.0 + 0.25 + 0.5  # the lease, a tick, and room for a busy machine
+            again = guarding(row.config(lease_s=1.0))
             again.loop.take(order(row, per_server_w=5000.0))
             await again.rounds(2)
             assert [node.clocks for node in row.nodes] == [FULL] * 3
@@ -127,7 +127,7 @@ def test_a_server_that_ignores_its_orders_is_told_again_and_then_counted_as_deaf
         row.nodes[2].device.actuator.faults = ActuatorFaults(deaf=("n2",))
 
         async def work() -> None:
-            guard = guarding(row.config(settings={"longest_wait_s": 0.5}))
+            guard = guarding(row.config(settings={"longest_wait_s": 0.3, "margin_s": 0.3}))
             deaf_s = time.monotonic()
             while not guard.loop.state.told.deaf[2]:
                 assert time.monotonic() < deaf_s + 15
@@ -141,20 +141,19 @@ def test_a_server_that_ignores_its_orders_is_told_again_and_then_counted_as_deaf
 
 
 def test_a_node_that_vanished_counts_with_its_worst_and_two_make_the_row_blind() -> None:
-    with agent_row(10) as row:
+    with agent_row(5) as row:
 
         async def work() -> None:
-            guard = guarding(row.config())
+            guard = guarding(row.config(most_missing_share=0.2))
             guard.loop.take(order(row, per_server_w=5000.0))
             await guard.rounds(2)
             before_w = guard.sample("row_power_watts")
             await asyncio.to_thread(row.nodes[0].stop)
-            await guard.rounds(4, every_s=0.4)
-            assert guard.mode() is Mode.NORMAL
-            assert guard.sample("row_power_watts") > before_w
+            while guard.sample("row_power_watts") <= before_w:
+                assert guard.mode() is Mode.NORMAL
+                await guard.rounds(1)
             await asyncio.to_thread(row.nodes[1].stop)
-            await guard.rounds(6, every_s=0.4)
-            assert guard.mode() is Mode.BLIND
+            await asyncio.wait_for(_until(guard, Mode.BLIND), 10)
             await guard.agents.aclose()
 
         led(work())
@@ -190,10 +189,11 @@ def test_another_guard_is_not_obeyed_while_one_is_heard() -> None:
 
         async def work() -> None:
             first, second = guarding(row.config(guard="first")), guarding(row.config(guard="second"))
-            await first.rounds(1)
-            await second.rounds(1)
+            while second.mode() is not Mode.BLIND:  # it hears nobody, and says so
+                await first.rounds(1)
+                await second.rounds(1)
             assert [node.agent.telemetry().holder for node in row.nodes] == ["first"] * 2
-            assert second.mode() is Mode.BLIND  # it hears nobody, and says so
+            assert first.mode() is Mode.CAUTIOUS
             await first.agents.aclose()
             await second.agents.aclose()
 

@@ -1,16 +1,20 @@
-"""`fleetwright guard` and `fleetwright agent` as processes: started from a file, killed, started again."""
+"""`fleetwright guard` and `fleetwright agent` as processes: started from a file, told to end, killed."""
 
+import asyncio
 import json
 import os
 import signal
+import socket
 import sys
 import time
 from pathlib import Path
-from typing import Any
+from types import FrameType
 
 import httpx
 
-from tests.deploy.guard.row_of_agents import SAFE, agent_row
+from deploy.guard.config import AgentEntry, GuardFile
+from deploy.guard.process import run_guard
+from tests.deploy.guard.row_of_agents import SAFE, AgentRow, agent_row
 from tests.testbed.processes import LOOPBACK, Process, answers_ok, free_ports
 from tests.testbed.waiting import wait_for
 
@@ -25,58 +29,80 @@ def started(folder: Path, name: str, *args: str) -> Process:
     return Process.start(argv, name=name, log_dir=folder, env=environment, cwd=ROOT)
 
 
+FULL = (1.0, 1.0)
+
+
 def ended_well(process: Process) -> bool:
     """Told to end, it ends by itself; uvicorn then dies of the very signal that it was sent."""
     return process.stop(grace_s=20.0) in (0, -signal.SIGTERM) and "Traceback" not in process.log_tail()
 
 
-def guard_file(folder: Path, config: dict[str, Any]) -> Path:
+def guard_file(folder: Path, config: GuardFile) -> Path:
     (folder / "agents").write_text(AGENT_TOKEN + "\n")
     (folder / "budget").write_text(BUDGET_TOKEN + "\n")
     files = {"agent_token_file": str(folder / "agents"), "budget_token_file": str(folder / "budget")}
     path = folder / "guard.json"
-    path.write_text(json.dumps(config | files))
+    path.write_text(json.dumps(config.model_dump(mode="json", exclude_defaults=True) | files))
     return path
 
 
-def test_a_killed_guard_leaves_its_nodes_slow_and_a_new_one_takes_over(tmp_path: Path) -> None:
-    with agent_row(4, token=AGENT_TOKEN) as row:
-        file = guard_file(tmp_path, row.config().model_dump(mode="json", exclude_defaults=True))
-        (port,) = free_ports(1)
-        url = f"http://{LOOPBACK}:{port}"
-        order = {"domain": "row-a", "limits": [{"limit_w": 20_000.0}], "valid_s": 60.0}
-        with started(tmp_path, "first", "guard", "--config", str(file), "--port", str(port)) as guard:
+def test_a_killed_guard_leaves_its_nodes_slow(tmp_path: Path) -> None:
+    agent_port, port = free_ports(2)
+    base, url = f"http://{LOOPBACK}:{agent_port}", f"http://{LOOPBACK}:{port}"
+    options = ("--port", str(agent_port), "--token-file", str(tmp_path / "agents"), "--safe-token", "0.75")
+    with agent_row(3, token=AGENT_TOKEN) as row:
+        file = guard_file(tmp_path, with_another(row, base))
+        with (
+            started(tmp_path, "agent", "agent", "n9", "--device", "simulated", *options) as agent,
+            started(tmp_path, "guard", "guard", "--config", str(file), "--port", str(port)) as guard,
+        ):
             guard.wait_ready(lambda: answers_ok(f"{url}/healthz"))
+            order = {"domain": "row-a", "limits": [{"limit_w": 20_000.0}], "valid_s": 60.0}
             headers = {"Authorization": f"Bearer {BUDGET_TOKEN}"}
             assert httpx.put(f"{url}/budget", json=order, headers=headers).status_code == 200
-            wait_for(lambda: all(node.clocks == (1.0, 1.0) for node in row.nodes), what="nodes at full clocks")
+
+            def clocks() -> list[tuple[float, ...]]:
+                far = httpx.get(f"{base}/v1/telemetry", headers={"Authorization": f"Bearer {AGENT_TOKEN}"}).json()
+                return [*(node.clocks for node in row.nodes), (far["token_clock"], far["prompt_clock"])]
+
+            wait_for(lambda: clocks() == [FULL] * 4, what="nodes at full clocks")
             os.kill(guard.pid, signal.SIGKILL)
             killed_s = time.monotonic()
-            wait_for(lambda: all(node.clocks == SAFE for node in row.nodes), what="nodes at safe clocks", timeout_s=10)
+            wait_for(lambda: clocks() == [SAFE] * 3 + [(0.75, 0.5)], what="nodes at safe clocks", timeout_s=10)
             assert time.monotonic() - killed_s < 3.0  # a lease of 1.5 s, a tick, a busy machine
-        with started(tmp_path, "second", "guard", "--config", str(file), "--port", str(port)) as guard:
-            guard.wait_ready(lambda: answers_ok(f"{url}/healthz"))
-            wait_for(lambda: all(node.clocks != SAFE for node in row.nodes), what="nodes with a guard again")
-            assert httpx.get(f"{url}/state").json()["state"] == "cautious"  # no budget yet
-            assert ended_well(guard)
+            assert ended_well(agent)
+    for process in (agent, guard):
+        assert AGENT_TOKEN not in process.log_path.read_text()
+        assert BUDGET_TOKEN not in process.log_path.read_text()
 
 
-def test_an_agent_as_a_process_answers_and_obeys(tmp_path: Path) -> None:
-    (port,) = free_ports(1)
-    (tmp_path / "agents").write_text(AGENT_TOKEN)
-    options = ("--device", "simulated", "--port", str(port), "--token-file", str(tmp_path / "agents"))
-    with started(tmp_path, "agent", "agent", "n0", *options) as agent:
-        headers = {"Authorization": f"Bearer {AGENT_TOKEN}"}
-        url = f"http://{LOOPBACK}:{port}/v1"
+def with_another(row: AgentRow, url: str) -> GuardFile:
+    """The file of a guard over one more agent."""
+    config = row.config(settings={"rating_w": 20_000.0})
+    return config.model_copy(update={"agents": (*config.agents, AgentEntry(name="n9", url=url))})
 
-        def telemetry() -> Any:
-            try:
-                return httpx.get(f"{url}/telemetry", headers=headers).json()
-            except httpx.TransportError:
-                return None
 
-        agent.wait_ready(telemetry)
-        body = {"guard": "g", "lease_s": 30.0, "token_clock": 0.75, "prompt_clock": 0.5}
-        assert httpx.put(f"{url}/clocks", json=body, headers=headers).status_code == 200
-        wait_for(lambda: telemetry()["token_clock"] == 0.75, what="the clock that was told")
-        assert ended_well(agent)
+def test_a_guard_that_is_told_to_end_does() -> None:
+    told: list[int] = []
+
+    def note(number: int, _frame: FrameType | None) -> None:
+        told.append(number)
+
+    with agent_row(1) as row, socket.create_server((LOOPBACK, 0)) as listener:
+        before = signal.signal(signal.SIGTERM, note)
+        try:
+            asyncio.run(_guarded_until_told(row.config(), listener))
+        finally:
+            signal.signal(signal.SIGTERM, before)
+    assert told == [signal.SIGTERM]  # uvicorn hands on what it was sent
+
+
+async def _guarded_until_told(config: GuardFile, listener: socket.socket) -> None:
+    """Ends at the signal, with nothing left running: a pending task would be a warning, which is an error here."""
+    guard = asyncio.create_task(run_guard(config, listener))
+    url = f"http://{LOOPBACK}:{listener.getsockname()[1]}/healthz"
+    async with httpx.AsyncClient() as http, asyncio.timeout(20):
+        while (await http.get(url)).status_code != 200:
+            await asyncio.sleep(0.02)
+    signal.raise_signal(signal.SIGTERM)
+    await asyncio.wait_for(guard, 10)
