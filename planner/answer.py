@@ -16,6 +16,7 @@ from planner.reasons.conflicts import Conflict
 from planner.reasons.perfect import PerfectBound
 from planner.reasons.prices import Prices
 from planner.reasons.runner_up import RunnerUp
+from planner.reasons.watts import DomainWatts
 from planner.replicas.spread import ExpertSpread
 from planner.throughput import Throughput
 from planner.timetable import Timetable
@@ -116,6 +117,9 @@ class Plan(Frozen):
         description="Workload -> allocated option that spreads experts -> how evenly, which its rates rest on.",
     )
     prices: Prices = Field(default=Prices(), description="What binds, and what a step more of it would save.")
+    power_domains: tuple[DomainWatts, ...] = Field(
+        default=(), description="What each power domain is planned to draw, and what one more kW of it would save."
+    )
     alternatives: tuple[Alternative, ...] = ()
     runners_up: tuple[RunnerUp, ...] = Field(default=(), description="The next best mixes of other options.")
     break_evens: tuple[BreakEven, ...] = Field(

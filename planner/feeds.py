@@ -4,36 +4,47 @@ The planner counts replicas by the watts that nine of ten models stay under; a f
 says, as not all peak at once and clocks may go down.  `power.caps.effective_limits` says how much more.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
-from fleet.documents import RuleError
+from fleet.documents import Flaw, RuleError
+from fleet.errors import nearest_names
 from fleet.gpus import GpuCatalogue
 from fleet.models import ModelCatalogue
 from fleet.offers import Offer
 from fleet.solvers import Limits
 from planner.assembly import mix_problem
-from planner.ilp import relaxation
 from planner.policy import PowerDomain
-from planner.problem import Goal, LimitKind
+from planner.reasons import watts
 from planner.replicas.options import candidates
 from planner.request import PlanRequest
-from power.caps import EffectiveLimit
+from power.caps import Terms, effective_limits, room
+from power.tree import PowerTree
 
-W_PER_KW = 1000.0
-IN_USD = (Goal.COST, Goal.SWITCHING)
+Members = Mapping[str, Sequence[str]]  # feed -> what stands on it: offer ids, or workload/option
 
 
 def power_domains(
-    limits: Iterable[EffectiveLimit], *, members: Mapping[str, Sequence[str]] | None = None
+    tree: PowerTree, *, members: Members | None = None, terms: Terms | None = None
 ) -> tuple[PowerDomain, ...]:
-    """One per feed; `members` says which offers stand on which feed, and only feeds named there are taken."""
-    if members is None:
-        return tuple(PowerDomain(name=limit.feed, limit_w=limit.limit_w) for limit in limits)
-    known = {limit.feed: limit for limit in limits}
-    RuleError.raise_for((("members", feed), "is no feed of the plan") for feed in members if feed not in known)
-    return tuple(
-        PowerDomain(name=feed, limit_w=known[feed].limit_w, members=tuple(offers)) for feed, offers in members.items()
-    )
+    """The feeds of a tree that limit what is planned, each with all that stands on it or on a feed below it.
+
+    A feed with servers in the tree has its effective limit; one without has what it may draw, as nothing is known of
+    what would hang there.  `members` may be absent where every feed stands above the next, so that all is on all.
+    """
+    RuleError.raise_for(_member_flaws(tree, members))
+    hierarchy = tree.hierarchy
+    known = {limit.feed: limit.limit_w for limit in effective_limits(tree, room(tree, terms=terms))}
+    standing: dict[str, dict[str, None]] = {}
+    for feed, names in (members or {}).items():
+        for above in hierarchy.upwards(feed):
+            standing.setdefault(above, {}).update(dict.fromkeys(names))
+    domains = []
+    for name in hierarchy.top_down():
+        limit_w = known.get(name, _least_w(tree, name))
+        if limit_w is not None and (members is None or name in standing):
+            inside = None if members is None else tuple(standing[name])
+            domains.append(PowerDomain(name=name, limit_w=limit_w, members=inside))
+    return tuple(domains)
 
 
 def usd_per_kw_h(
@@ -48,18 +59,30 @@ def usd_per_kw_h(
 
     Nothing where the request holds for no mix, or time does not suffice to say.
     """
-    if request.policy.goal not in IN_USD:
-        raise RuleError(
-            [(("policy", "goal"), f"must be {' or '.join(IN_USD)} to price watts, got {request.policy.goal}")]
-        )
+    if request.policy.goal not in watts.IN_USD:
+        goals = " or ".join(watts.IN_USD)
+        raise RuleError([(("policy", "goal"), f"must be {goals} to price watts, got {request.policy.goal}")])
     found = candidates(request, gpus=gpus, models=models, offers=offers, profiles=request.profiles)
     problem = mix_problem(request, found)
-    relaxed = relaxation(problem, limits=limits or Limits(time_limit_s=request.time_limit_s))
-    if relaxed is None:
-        return {}
-    prices: dict[str, float] = {}
-    for position, limit in enumerate(problem.limits):
-        if limit.kind is LimitKind.POWER:
-            scale = max(1.0, *limit.replicas.values(), 0.0)  # of the row; see planner.ilp.constraints.add_limit
-            prices[limit.name] = relaxed.per_row.get(f"limit_{position}", 0.0) / scale * W_PER_KW
-    return prices
+    return dict(watts.usd_per_kw_h(problem, limits=limits or Limits(time_limit_s=request.time_limit_s)))
+
+
+def _least_w(tree: PowerTree, feed: str) -> float | None:
+    """What a feed may draw in any period."""
+    known = [tree.hierarchy.feeds[feed].may_draw_w(period) for period in range(tree.periods)]
+    return min((w for w in known if w is not None), default=None)
+
+
+def _member_flaws(tree: PowerTree, members: Members | None) -> Iterator[Flaw]:
+    hierarchy = tree.hierarchy
+    if members is None:
+        if len(hierarchy.feeds) > max(len(list(hierarchy.upwards(feed))) for feed in hierarchy.feeds):
+            some = ", ".join(list(hierarchy.feeds)[:3])
+            yield ("members",), f"must say which offers stand on which feed, as feeds stand side by side: {some}, ..."
+        return
+    for feed, names in members.items():
+        if not names:
+            yield ("members", feed), "must name at least one offer, or workload/option, that stands there"
+        if feed not in hierarchy.feeds:
+            nearest = ", ".join(nearest_names(feed, hierarchy.feeds)) or ", ".join(list(hierarchy.feeds)[:5])
+            yield ("members", feed), f"no feed of tree {tree.name!r} is called so; nearest: {nearest}"

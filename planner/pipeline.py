@@ -85,6 +85,7 @@ def plan(
         throughput=report.throughputs(request, found, solution),
         experts=spreads,
         prices=told.prices,
+        power_domains=told.power_domains,
         alternatives=told.alternatives,
         runners_up=told.runners_up,
         break_evens=told.break_evens,

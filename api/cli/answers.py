@@ -27,6 +27,12 @@ HIRES = (
     number("$/h each", decimals=3),
     number("$/h", decimals=3),
 )
+POWER = (
+    Column("power domain"),
+    number("limit W"),
+    number("planned W"),
+    number("$/h per kW more", decimals=3),
+)
 MOVES = (
     number("wave"),
     Column("step"),
@@ -54,6 +60,9 @@ def say_plan(plan: Plan) -> None:
         if any(hire.offer for hire in plan.hires):
             say("")
             say_table(_hires(plan))
+        if plan.power_domains:
+            say("")
+            say_table(_power(plan))
         _say_moves(plan)
         _say_timetable(plan)
     say("")
@@ -149,4 +158,10 @@ def _hires(plan: Plan) -> Table:
     return Table(
         HIRES,
         ((hire.name, hire.units, hire.gpus_per_unit, hire.price_usd_per_h, hire.cost_usd_per_h) for hire in plan.hires),
+    )
+
+
+def _power(plan: Plan) -> Table:
+    return Table(
+        POWER, ((domain.name, domain.limit_w, domain.planned_w, domain.usd_per_kw_h) for domain in plan.power_domains)
     )

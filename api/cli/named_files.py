@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from api.cli.files import STDIN
+from api.cli.named_trees import with_power_tree
 from api.cli.place_files import read_bytes
 from api.cli.textfiles import read_text
 from fleet.documents import Document
@@ -20,12 +21,15 @@ from fleet.size_sources import MAX_TRACE_CHARACTERS
 def with_files(document: Document, path: Path) -> Document:
     """The request, whose own path is given, with what is in the files that it names.
 
-    `buckets: {trace_file: PATH}` becomes `trace_csv`, `expert_loads: {file: PATH}` the counts of a recording.
+    `buckets: {trace_file: PATH}` becomes `trace_csv`, `expert_loads: {file: PATH}` the counts of a recording,
+    `power_tree: {file: PATH}` power domains.
     """
+    folder = Path() if path == STDIN else path.parent
+    if isinstance(document.data, Mapping) and document.data.get("power_tree") is not None:
+        document = with_power_tree(document, folder)
     workloads = document.data.get("workloads") if isinstance(document.data, Mapping) else None
     if not isinstance(workloads, list):
         return document
-    folder = Path() if path == STDIN else path.parent
     filled = [
         _with_loads(document, folder, number, _with_trace(document, folder, number, workload))
         for number, workload in enumerate(workloads)

@@ -1,10 +1,12 @@
 """`fleetwright power budgets`: what each power domain may draw for now, as a service has it in force."""
 
 from datetime import UTC, datetime, timedelta
+from math import isfinite
 from typing import Annotated
 
 import typer
 
+from api.cli.failures import EXIT_BAD_INPUT, CommandError
 from api.cli.given import made_of
 from api.cli.groups import new_app
 from api.cli.options import TokenFileOption, UrlOption
@@ -73,6 +75,10 @@ def set_budget(
     output: FormatOption = Format.TABLE,
 ) -> None:
     """Set what a power domain may draw for a time; a refused one leaves the old one in force."""
+    if not isfinite(minutes):
+        raise CommandError(
+            f"--for-minutes: must be above 0 and at most a week, got {minutes}", exit_code=EXIT_BAD_INPUT
+        )
     expires_at = datetime.now(UTC) + timedelta(minutes=min(max(minutes, 0.0), 1e6))
     budget = made_of(PowerBudget, "budget", limit_w=limit_w, expires_at=expires_at.isoformat())
     with connect(url, token_file) as client:

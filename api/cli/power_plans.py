@@ -10,6 +10,7 @@ from api.cli.files import read_file
 from api.cli.groups import new_app
 from api.cli.options import FileArgument, MostOption, TokenFileOption, UrlOption
 from api.cli.output import Format, FormatOption, say_json
+from api.cli.power_plan_answers import say_caps
 from api.cli.remote import connect
 from api.cli.streams import say
 from api.cli.tables import Column, Table, moment, number, say_table
@@ -25,13 +26,6 @@ COLUMNS = (
     Column("status"),
     number("loss", decimals=3),
     Column("dearest feed"),
-)
-PERIODS = (
-    number("period"),
-    Column("status"),
-    number("loss", decimals=3),
-    number("proven", decimals=3),
-    Column("binding feeds"),
 )
 IdArgument = Annotated[str, typer.Argument(metavar="PLAN", help="The plan's id.")]
 
@@ -73,7 +67,7 @@ def show(
     token_file: TokenFileOption = None,
     output: FormatOption = Format.TABLE,
 ) -> None:
-    """Show one plan, period by period; --format json has every class and feed, and the request."""
+    """Show one plan as `power plan` does; --format json has every class and feed, and the request."""
     with connect(url, token_file) as client:
         record = client.get_power_plan(plan_id)
     _say(record, output)
@@ -103,10 +97,5 @@ def _say(record: CapPlanRecord, output: Format) -> None:
         say_json(record)
         return
     plan = record.plan
-    loss = "" if plan.loss is None else f", loss {plan.loss:.3f}"
-    say(f"plan {record.id} of {plan.tree}, {record.created_at:%Y-%m-%d %H:%M:%SZ}, asked for by {record.created_by}")
-    say(f"{plan.status} at a risk of {plan.risk:g}{loss}; solved in {plan.solve_s:.2f} s\n")
-    rows = ((each.period, each.status, each.loss, each.bound, ", ".join(each.binding) or None) for each in plan.periods)
-    say_table(Table(PERIODS, rows))
-    for conflict in plan.conflicts:
-        say(f"- {conflict.reason}")
+    say(f"plan {record.id} of {plan.tree}, {record.created_at:%Y-%m-%d %H:%M:%SZ}, asked for by {record.created_by}\n")
+    say_caps(plan)

@@ -24,6 +24,13 @@ STYLES = ("-", "-", "--", "--", ":")
 COLOURS = ("tab:blue", "tab:orange", "tab:blue", "tab:orange", "tab:green")
 UNCAPPED, CAPPED, BUDGET = "0.6", "tab:blue", "tab:red"
 ROOM = 1.04  # above the highest line
+OUTSIDE: dict[str, Any] = {  # above the axes, so that nothing is hidden
+    "frameon": False,
+    "loc": "lower left",
+    "bbox_to_anchor": (0, 1),
+    "borderaxespad": 0.2,
+    "fontsize": "small",
+}
 
 
 def plot_row(answer: RowAnswer, record: Record, path: Path) -> None:
@@ -66,7 +73,7 @@ def _draw_power(axes: Any, record: Record, unit_s: float) -> None:
         axes.plot(record.brakes_s / unit_s, at, "v", color="black", markersize=5, label=f"brakes: {len(at):,}")
     axes.set_ylabel("row power, kW")
     axes.grid(visible=True, alpha=0.3)
-    axes.legend(frameon=False, loc="lower left", ncols=3, fontsize="small")
+    axes.legend(**OUTSIDE, ncols=6)
 
 
 def _band(axes: Any, found: Envelope, unit_s: float) -> None:
@@ -86,7 +93,7 @@ def _draw_hours(axes: Any, record: Record) -> None:
     axes.set_xlabel("% of the time at least")
     axes.tick_params(labelleft=False)
     axes.grid(visible=True, alpha=0.3)
-    axes.legend(frameon=False, loc="lower left", fontsize="small")
+    axes.legend(**OUTSIDE, ncols=2)
 
 
 def _draw_clocks(axes: Any, record: Record, unit_s: float, *, trains: bool) -> None:
@@ -105,7 +112,7 @@ def _draw_clocks(axes: Any, record: Record, unit_s: float, *, trains: bool) -> N
     axes.set_ylim(0, 1.05)
     axes.set_ylabel("lowest clock, of full")
     axes.grid(visible=True, alpha=0.3)
-    axes.legend(frameon=False, loc="lower left", ncols=5, fontsize="small")
+    axes.legend(**OUTSIDE, ncols=5)
 
 
 def _write(axes: Any, answer: RowAnswer) -> None:

@@ -26,6 +26,8 @@ LONGEST_BUDGET = timedelta(days=7)  # one that never expires would outlive a dea
 
 Instant = Annotated[float, Field(ge=0, le=1e9)]
 Tokens = Annotated[int, Field(ge=1, le=MAX_TOKENS)]
+# One wrong figure of a million is enough to be told: to tell all would keep the service from everybody else.
+Recording = (Field(fail_fast=True), Field(min_length=2))
 
 
 class StoredTree(Frozen):
@@ -57,9 +59,9 @@ class GivenTrace(Frozen):
     """Requests as they were recorded; times count from the first."""
 
     name: str = Field(default="trace", min_length=1, max_length=90)
-    arrival_s: tuple[Instant, ...] = Field(min_length=2)
-    input_tokens: tuple[Tokens, ...] = Field(min_length=2)
-    output_tokens: tuple[Tokens, ...] = Field(min_length=2)
+    arrival_s: Annotated[tuple[Instant, ...], *Recording]
+    input_tokens: Annotated[tuple[Tokens, ...], *Recording]
+    output_tokens: Annotated[tuple[Tokens, ...], *Recording]
 
     @model_validator(mode="after")
     def _fits_together(self) -> Self:

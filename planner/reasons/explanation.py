@@ -19,6 +19,7 @@ from planner.reasons.prices import Prices
 from planner.reasons.questions import Inquiry, Shortage
 from planner.reasons.requirements import Kind
 from planner.reasons.runner_up import RunnerUp
+from planner.reasons.watts import DomainWatts, domain_watts
 from planner.reasons.worth import in_unit, negligible
 from planner.replicas.search import Candidate
 from planner.request import PlanRequest, bucket_names
@@ -39,6 +40,7 @@ class Explanation(Frozen):
     break_evens: tuple[BreakEven, ...] = ()
     conflicts: tuple[Conflict, ...] = ()
     perfect: PerfectBound | None = None
+    power_domains: tuple[DomainWatts, ...] = ()
 
 
 def explain(
@@ -107,6 +109,7 @@ def _of_a_mix(
         runners_up=next_best,
         break_evens=unused,
         perfect=bound,
+        power_domains=domain_watts(problem, solution, limits=prices.ESTIMATE_LIMITS),
     )
 
 

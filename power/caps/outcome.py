@@ -7,17 +7,28 @@ from fleet.solvers import SolveStatus
 from power.levers import FULL_CLOCK, Clocks, Priority
 from power.tree.hierarchy import ServerClass
 
+ROUNDING = 1e-9
+
 
 class ClassCaps(Frozen):
     """What the servers of one class run at."""
 
     name: str
+    group: str
+    feed: str = Field(description="That its servers hang on.")
+    servers: int
+    slack: float = Field(description="How much longer a request may take, as a share.")
     token_clock: float
     prompt_clock: float
     slowdown: float = Field(description="Of a request, at these clocks.")
     loss: float = Field(description="Servers whose slack is used up.")
     lost_token_clock: float | None = Field(default=None, description="When a side of its feeds is lost.")
     lost_prompt_clock: float | None = None
+
+    @property
+    def within_slack(self) -> bool:
+        """Whether its requests are no slower than they may be."""
+        return self.slowdown - 1 <= self.slack * (1 + ROUNDING)
 
 
 class FeedCaps(Frozen):
@@ -73,6 +84,7 @@ class CapPlan(Frozen):
     bound: float | None
     gap: float | None = Field(description="(loss - bound) / loss.")
     binding: str | None = Field(description="The feed whose watts are dearest over the day.")
+    period_h: float = Field(description="Length of a period.")
     periods: tuple[PeriodCaps, ...]
     conflicts: tuple[Conflict, ...] = ()
     solve_s: float = 0.0

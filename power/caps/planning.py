@@ -34,6 +34,7 @@ def plan_caps(
         bound=bound,
         gap=None if loss is None or bound is None else (loss - bound) / loss if loss > 0 else 0.0,
         binding=_dearest(periods),
+        period_h=tree.period_h,
         periods=periods,
         conflicts=tuple(run.conflicts),
         solve_s=limits.clock_s() - started_s,

@@ -4,6 +4,7 @@ from math import isfinite
 
 from power.caps.budgets import firm, spread_w, touching
 from power.caps.draws import Draw, peak_w
+from power.caps.options import slack_of
 from power.caps.outcome import ClassCaps, FeedCaps, PeriodCaps
 from power.caps.program import CapProblem
 from power.caps.solving import CapAnswer
@@ -53,6 +54,10 @@ def _classes(states: States, solved: Solved, lost: Solved | None) -> list[ClassC
         found.append(
             ClassCaps(
                 name=one.name,
+                group=one.group.name,
+                feed=one.feed,
+                servers=one.group.count,
+                slack=slack_of(one, states.terms),
                 token_clock=now.token_clock,
                 prompt_clock=now.prompt_clock,
                 slowdown=now.slowdown,

@@ -1,9 +1,9 @@
 """The power tree as it stands in a file.  Sound by construction: what is wrong is named before anything is planned."""
 
 from functools import cached_property
-from typing import Self
+from typing import Any, Self
 
-from pydantic import Field, model_validator
+from pydantic import Field, ValidationInfo, field_validator, model_validator
 
 from fleet.documents import Frozen, RuleError
 from fleet.topology.names import Name
@@ -13,6 +13,7 @@ from power.tree.parts import Correlation, Feed, ServerGroup
 from power.tree.rules import flaws
 
 MAX_GROUPS = 10_000
+MAX_SERVERS = 1_000
 BUILTIN_SERVERS = (BLOOM_A100,)
 
 
@@ -23,12 +24,21 @@ class PowerTree(Frozen):
     periods: int = Field(default=24, ge=1, le=8784)
     period_h: float = Field(default=1.0, gt=0, le=168)
     feeds: tuple[Feed, ...] = Field(min_length=1, max_length=MAX_GROUPS)
-    servers: tuple[ServerModel, ...] = ()
+    servers: tuple[ServerModel, ...] = Field(default=(), max_length=MAX_SERVERS)
     groups: tuple[ServerGroup, ...] = Field(default=(), max_length=MAX_GROUPS)
     correlation: Correlation = Correlation()
     power_error: float = Field(
         default=0.03, ge=0, lt=1, description="Of the servers' watts, as a share: widens intervals, moves no cap."
     )
+
+    @field_validator("feeds", "servers", "groups", mode="before")
+    @classmethod
+    def _is_not_too_long(cls, given: Any, info: ValidationInfo) -> Any:
+        """Before each entry is looked at: to tell what is wrong with a million takes minutes."""
+        most = MAX_SERVERS if info.field_name == "servers" else MAX_GROUPS
+        if isinstance(given, list | tuple) and len(given) > most:
+            raise RuleError([((), f"must have at most {most:,} entries, got {len(given):,}")])
+        return given
 
     @model_validator(mode="after")
     def _holds_together(self) -> Self:

@@ -27,7 +27,8 @@ def _as_series(value: Any) -> Any:
     return (value,) if isinstance(value, int | float) and not isinstance(value, bool) else value
 
 
-Series = (BeforeValidator(_as_series), Field(min_length=1, max_length=MAX_SERIES))
+# One wrong figure of thousands is enough to be told.
+Series = (Field(fail_fast=True), BeforeValidator(_as_series), Field(min_length=1, max_length=MAX_SERIES))
 # One figure for always, or one per period.
 Shares = Annotated[tuple[Share, ...], *Series]
 BudgetsW = Annotated[tuple[BudgetW, ...], *Series]

@@ -19,6 +19,7 @@ from power.servers import ServerModel
 from power.tree.parts import Feed, ServerGroup, length
 
 MAX_PARTS = 50_000
+MAX_DEPTH = 32  # feeds above each other; every class knows all that are above it
 
 
 def flaws(
@@ -34,8 +35,8 @@ def flaws(
             yield from found
             return
     every = _written_out(feeds, groups, servers, tree)
-    for of_topology in (references, circles, sums):
-        if found := list(islice(of_topology(every), MAX_PROBLEMS)):
+    for rule in (references(every), circles(every), _too_deep(feeds), sums(every)):
+        if found := list(islice(rule, MAX_PROBLEMS)):
             yield from found
             return
 
@@ -81,6 +82,19 @@ def _lengths(feeds: Sequence[Feed], groups: Sequence[ServerGroup], periods: int)
             yield (
                 ("groups", position, "load"),
                 f"must speak for each of {periods} periods or for all alike, got {given}",
+            )
+
+
+def _too_deep(feeds: Sequence[Feed]) -> Iterator[Flaw]:
+    parents = {name: feed.parent for feed in feeds for name in expand(feed.name)}
+    for position, feed in enumerate(feeds):
+        depth, here = 1, feed.parent
+        while here is not None and depth <= MAX_DEPTH:
+            depth, here = depth + 1, parents[here]
+        if depth > MAX_DEPTH:
+            yield (
+                ("feeds", position, "parent"),
+                f"has {MAX_DEPTH} feeds or more above it, allowed: at most {MAX_DEPTH - 1}",
             )
 
 

@@ -9,7 +9,8 @@ from fleet.gpus import builtin_gpus
 from fleet.models import builtin_models
 from planner import PlanRequest
 from planner.feeds import power_domains, usd_per_kw_h
-from power.caps import EffectiveLimit, Terms, effective_limits, plan_caps, reweighted, room
+from power.caps import Terms, effective_limits, plan_caps, reweighted, room
+from power.tree import Feed, PowerTree
 from tests.planner.requests import given, solved
 from tests.power.trees import group, row, two_rows
 
@@ -22,20 +23,47 @@ def priced(**changes: Any) -> dict[str, float]:
     return usd_per_kw_h(request, gpus=builtin_gpus(), models=builtin_models(), offers=())
 
 
-def test_feeds_become_power_domains() -> None:
-    limits = [EffectiveLimit(feed="row-1", limit_w=2500.0, carried_w=2000.0, servers=3)]
-    (domain,) = power_domains(limits, members={"row-1": ["chat/hot", "chat/cool"]})
-    assert (domain.name, domain.limit_w, domain.members) == ("row-1", 2500.0, ("chat/hot", "chat/cool"))
-    assert power_domains(limits)[0].members is None
-    with pytest.raises(RuleError, match=r"members\.row-9: is no feed of the plan"):
-        power_domains(limits, members={"row-9": ["chat/hot"]})
+def test_feeds_become_power_domains_with_all_that_stands_below_them() -> None:
+    tree = two_rows(pdu_w=110_000.0, row_w=60_000.0)
+    by_name = {limit.feed: limit.limit_w for limit in effective_limits(tree, room(tree))}
+    names = [name for name in tree.hierarchy.feeds if name != "pdu"]
+    domains = power_domains(tree, members={names[0]: ["chat/hot"], names[1]: ["chat/cool", "chat/hot"]})
+    assert {one.name: one.limit_w for one in domains} == by_name
+    members = {one.name: one.members for one in domains}
+    assert members == {"pdu": ("chat/hot", "chat/cool"), names[0]: ("chat/hot",), names[1]: ("chat/cool", "chat/hot")}
+    (alone, above) = sorted(power_domains(tree, members={names[0]: ["chat/hot"]}), key=lambda one: one.name != names[0])
+    assert (alone.members, above.name, above.members) == (("chat/hot",), "pdu", ("chat/hot",))
 
 
-def test_a_plan_keeps_to_a_feed() -> None:
-    limit = EffectiveLimit(feed="row-1", limit_w=2500.0, carried_w=None, servers=3)
-    domains = [domain.model_dump() for domain in power_domains([limit])]
+def test_a_feed_without_servers_has_what_it_may_draw() -> None:
+    feeds = [Feed(name="ups", kind="ups", limit_w=9000.0), Feed(name="row", kind="row", parent="ups")]
+    limited = feeds[0].model_copy(update={"budget_w": (8000.0, 7000.0)})
+    tree = PowerTree(periods=2, feeds=(limited, feeds[1]))
+    (domain,) = power_domains(tree)  # a chain: all stands on all of it
+    assert (domain.name, domain.limit_w, domain.members) == ("ups", 7000.0, None)
+
+
+def test_who_stands_where_must_be_known() -> None:
+    tree = two_rows(pdu_w=110_000.0, row_w=60_000.0)
+    with pytest.raises(RuleError, match=r"members: must say which offers stand on which feed"):
+        power_domains(tree)
+    with pytest.raises(RuleError, match=r"members\.bdu: no feed of tree 'hall' is called so; nearest: pdu"):
+        power_domains(tree, members={"bdu": ["chat/hot"]})
+    with pytest.raises(RuleError, match=r"members\.pdu: must name at least one offer"):
+        power_domains(tree, members={"pdu": []})
+
+
+def test_a_plan_keeps_to_a_feed_and_says_what_a_kilowatt_is_worth() -> None:
+    tree = PowerTree(periods=1, feeds=(Feed(name="row-1", kind="row", limit_w=2500.0),))
+    domains = [domain.model_dump() for domain in power_domains(tree)]
     plan = solved(given(options=[HOT, COOL]), power_domains=domains)
     assert {entry.option for entry in plan.allocation} == {"hot", "cool"}
+    (row_1,) = plan.power_domains
+    assert (row_1.name, row_1.limit_w) == ("row-1", 2500.0)
+    assert 0 < row_1.planned_w <= 2500.0
+    assert row_1.usd_per_kw_h == priced(power_domains=domains)["row-1"] > 0
+    (saving,) = solved(given(options=[HOT, COOL]), power_domains=domains, policy={"goal": "energy"}).power_domains
+    assert saving.usd_per_kw_h is None
 
 
 def test_a_watt_is_worth_what_more_of_them_would_save() -> None:

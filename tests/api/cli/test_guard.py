@@ -19,6 +19,8 @@ GOOD = {"row": "r", "settings": {"rating_w": 1000.0}, "agents": [{"name": "a", "
         ({"settings": {"rating_w": -5.0}}, "settings.rating_w: input should be greater than 0, got -5.0"),
         ({"settings": {"rating_w": 100.0, "standing_w": 200.0}}, "standing_w: must be at most rating_w (100), got 200"),
         ({"policy": "laddr"}, "policy: must be one of none, threshold-low, threshold-all, polca, ladder, got 'laddr'"),
+        ({"budgets_from": {"url": "x"}}, "budgets_from.url: string should match pattern"),
+        ({"budgets_from": {"url": "http://x", "every_s": 0}}, "budgets_from.every_s: input should be greater than or"),
         ({"lease_s": 1.0}, "lease_s: must be at least two periods (4 s), got 1"),
         ({"answer_s": 1.5}, "answer_s: must be at most half a period (1 s), got 1.5"),
         ({"agents": [{"name": "a", "url": "ftp://x"}]}, "agents[0].url: string should match pattern"),
@@ -42,7 +44,18 @@ def test_a_port_that_is_taken_and_a_secret_that_is_missing(cli: Cli, tmp_path: P
     assert done.code == 2
     assert "cannot listen on 192.0.2.1 port 9402" in done.refused[0]
     done = cli("agent", "n", "--device", "simulated", "--port", "0", "--token-file", tmp_path / "none")
-    assert "none: No such file or directory" in done.refused[0]
+    assert (done.code, done.refused) == (2, [f"{tmp_path / 'none'}: No such file or directory"])
+    for field in ("agent_token_file", "budget_token_file"):
+        file.write_text(json.dumps(GOOD | {field: str(tmp_path / "none")}))
+        assert cli("guard", "--config", file).refused == done.refused
+    file.write_text(json.dumps(GOOD | {"budgets_from": {"url": "http://x:1", "token_file": str(tmp_path / "none")}}))
+    assert cli("guard", "--config", file).refused == done.refused
+
+
+def test_an_agent_takes_orders_from_other_machines_only_with_a_secret(cli: Cli) -> None:
+    done = cli("agent", "n", "--device", "simulated", "--host", "0.0.0.0", "--port", "0")
+    assert done.code == 2
+    assert "--host 0.0.0.0: needs --token-file too" in done.refused[0]
 
 
 def test_the_guard_loads_neither_service_nor_database_nor_solver() -> None:

@@ -97,3 +97,41 @@ class TestTexts:
         (tmp_path / "binary").write_bytes(b"ab\xff")
         with pytest.raises(DocumentError, match="is not UTF-8 text: invalid start byte at byte 2"):
             read_text(tmp_path / "binary")
+
+
+class TestPowerTrees:
+    TREE = "name: hall\nperiods: 1\nfeeds: [{name: row-1, kind: row, limit_w: 9000}, {name: row-2, kind: row}]\n"
+
+    def request(self, folder: Path, power_tree: str, more: str = "") -> tuple[Document, Path]:
+        (folder / "hall.yaml").write_text(self.TREE)
+        path = folder / "chat.yaml"
+        path.write_text(f"workloads: []\npower_tree: {power_tree}\n{more}")
+        return parse_document(path.read_text(), name="chat.yaml"), path
+
+    def test_feeds_stand_behind_the_power_domains_of_the_request(self, tmp_path: Path) -> None:
+        own = "power_domains: [{name: lab, limit_w: 5}]\n"
+        document, path = self.request(tmp_path, "{file: hall.yaml, members: {row-1: [chat/L4]}}", own)
+        found = with_files(document, path).data
+        row_1 = {"name": "row-1", "limit_w": 9000.0, "members": ["chat/L4"]}
+        assert found == {"workloads": [], "power_domains": [{"name": "lab", "limit_w": 5}, row_1]}
+
+    @pytest.mark.parametrize(
+        ("power_tree", "problem"),
+        [
+            ("{file: hall.yaml}", "line 2: power_tree.members: must say which offers stand on which feed"),
+            ("{file: hall.yaml, members: {row-3: [x]}}", "line 2: power_tree.members.row-3: no feed of tree 'hall'"),
+            ("{file: hall.yaml, members: {row-1: []}}", "line 2: power_tree.members.row-1: must name at least one"),
+            (
+                "{file: hall.yaml, risk: 0}",
+                "line 2: power_tree.risk: input should be greater than or equal to 0.000000001",
+            ),
+            ("{members: {row-1: [x]}}", "line 2: power_tree.file: is required"),
+            ("hall.yaml", "line 2: power_tree: expected a mapping"),
+            ("{file: nowhere.yaml}", "No such file or directory"),
+        ],
+    )
+    def test_what_is_wrong_is_named(self, power_tree: str, problem: str, tmp_path: Path) -> None:
+        document, path = self.request(tmp_path, power_tree)
+        with pytest.raises(DocumentError) as caught:
+            with_files(document, path)
+        assert str(caught.value.problems[0]).startswith(problem)

@@ -52,7 +52,7 @@ def test_for_people_it_is_tables(cli: Cli, tree: Path) -> None:
     assert done.code == 0
     assert done.stdout.startswith("hall: loss ")
     assert "more with caps" in done.stdout
-    assert "batch/row-1" in done.stdout
+    assert "\nbatch on row-1" in done.stdout
 
 
 def test_what_cannot_hold_is_an_answer_with_exit_code_1(cli: Cli) -> None:

@@ -78,6 +78,7 @@ def test_budgets_are_set_refused_and_withdrawn(remote: Cli, tree: Path) -> None:
         ("row-7", "5"): "unknown power domain 'row-7'; nearest: row-1",
         ("row-1", "--", "-5"): "limit_w: input should be greater than or equal to 0, got -5.0",
         ("row-1", "5", "--for-minutes", "0"): "expires_at: allowed: after ",
+        ("row-1", "5", "--for-minutes", "nan"): "--for-minutes: must be above 0 and at most a week, got nan",
     }
     for words, said in wrong.items():
         done = remote("power", "budgets", "set", *words)
@@ -121,7 +122,9 @@ def test_plans_are_asked_for_listed_and_shown(remote: Cli, tree: Path, tmp_path:
     assert (row[0], row[4], row[6], row[7]) == (made["id"], "north", "0.01", "optimal")
     shown = remote("power", "plans", "show", made["id"]).stdout
     assert shown.startswith(f"plan {made['id']} of north, ")
-    assert "optimal at a risk of 0.01" in shown
+    assert "\nnorth: loss 0 servers (gap 0.00 %), risk 0.01, no feed binds\n" in shown
+    here = remote("power", "plan", tree, "--risk", "0.01").stdout
+    assert shown.partition("\n\n")[2].strip() in here  # one answer, said in one way
     (kept,) = remote("power", "trees", "list", "--format", "json").json
     assert remote("power", "plans", "list", "--format", "json").json[0]["tree_version"] == kept["version"]
     tight = {

@@ -62,6 +62,18 @@ class TestTrees:
             ({"feeds": [{"name": "r", "kind": "row", "limit_w": -5.0}]}, "feeds[0].limit_w", "greater than 0"),
             ({"groups": [tree()["groups"][0] | {"power_domain": "row-9"}]}, "groups[0].power_domain", "row-1"),
             ({"rows": []}, "rows", "not a known field"),
+            (
+                {"feeds": [tree()["feeds"][0], tree()["feeds"][1] | {"limit_w": 600_000.0}]},
+                "feeds[0].limit_w",
+                "600,000 W hang on it",
+            ),
+            (
+                {"feeds": [tree()["feeds"][0], tree()["feeds"][1] | {"budget_w": 200_001.0}]},
+                "feeds[1].budget_w[0]",
+                "above the rating",
+            ),
+            ({"feeds": [tree()["feeds"][0], tree()["feeds"][1] | {"parent": "pdu-9"}]}, "feeds[1].parent", "pdu-north"),
+            ({"feeds": [{}] * 20_000}, "feeds", "at most 10,000 entries, got 20,000"),
         ],
     )
     async def test_a_wrong_tree_names_its_field_and_the_old_one_stays(
@@ -77,27 +89,6 @@ class TestTrees:
         assert words in found[path], found
         assert (after.content, after.headers["etag"]) == (before.content, before.headers["etag"])
 
-    async def test_children_may_not_exceed_their_parent(self, sqlite_service: RunningService) -> None:
-        feeds = tree()["feeds"]
-        feeds[1]["limit_w"] = 600_000.0
-        async with sqlite_service.client() as client:
-            answer = await client.put("/v1/power/trees/north", json=tree(feeds=feeds), headers=CREATE)
-            missing = await client.get("/v1/power/trees/north")
-        (error,) = answer.json()["errors"]
-        assert (answer.status_code, missing.status_code) == (422, 404)
-        assert error["path"] == "feeds[0].limit_w"
-        assert "may carry 500,000 W" in error["message"]
-        assert "600,000 W hang on it" in error["message"]
-
-    async def test_a_budget_above_the_rating_is_refused_in_the_tree_too(self, sqlite_service: RunningService) -> None:
-        feeds = tree()["feeds"]
-        feeds[1]["budget_w"] = 200_001.0
-        async with sqlite_service.client() as client:
-            answer = await client.put("/v1/power/trees/north", json=tree(feeds=feeds), headers=CREATE)
-        (error,) = answer.json()["errors"]
-        assert error["path"].startswith("feeds[1].budget_w")
-        assert "above the rating, allowed: 0 to 200,000 W" in error["message"]
-
     async def test_a_domain_stands_in_one_tree_only(self, sqlite_service: RunningService) -> None:
         async with sqlite_service.client() as client:
             await client.put("/v1/power/trees/north", json=tree(), headers=CREATE)
@@ -105,6 +96,22 @@ class TestTrees:
             other = await client.put("/v1/power/trees/south", json=tree("south", row="row-2"), headers=CREATE)
         assert (clash.status_code, other.status_code) == (422, 201)
         assert "'row-1' stands in tree 'north' already" in clash.json()["errors"][0]["message"]
+
+    @pytest.mark.parametrize(("scope", "status"), [(Scope.READ, 403), (Scope.OPERATE, 403), (None, 401)])
+    async def test_a_tree_takes_the_scope_to_plan(
+        self, sqlite_service: RunningService, scope: Scope | None, status: int
+    ) -> None:
+        async with sqlite_service.client(scope) as client:
+            put = await client.put("/v1/power/trees/north", json=tree(), headers=CREATE)
+            deleted = await client.delete("/v1/power/trees/north", headers={"If-Match": "*"})
+        assert (put.status_code, deleted.status_code) == (status, status)
+
+    async def test_bodies_are_limited(self, start_service: StartService, sqlite_url: str) -> None:
+        async with start_service(sqlite_url, body_limit_bytes=4096) as service, service.client() as client:
+            large = tree(groups=[tree()["groups"][0] | {"name": f"chat-{number}", "count": 1} for number in range(40)])
+            answer = await client.put("/v1/power/trees/north", json=large, headers=CREATE)
+            missing = await client.get("/v1/power/trees/north")
+        assert (answer.status_code, missing.status_code) == (413, 404)
 
     async def test_a_domain_that_no_path_can_name_is_refused(self, sqlite_service: RunningService) -> None:
         async with sqlite_service.client() as client:
@@ -311,6 +318,17 @@ class TestPlans:
         (shown,) = listed.json()["items"]
         assert (shown["tree"], shown["tree_version"], shown["loss"]) == ("north", 1, plan.loss)
         assert audit.json()["items"][0]["action"] == "power-plan.created"
+
+    async def test_the_same_key_plans_once(self, sqlite_service: RunningService) -> None:
+        async with sqlite_service.client() as client:
+            key = {"Idempotency-Key": "k"}
+            first = await client.post("/v1/power/plans", json={"tree": tree()}, headers=key)
+            again = await client.post("/v1/power/plans", json={"tree": tree()}, headers=key)
+            other = await client.post("/v1/power/plans", json={"tree": tree("south")}, headers=key)
+            listed = await client.get("/v1/power/plans")
+        assert (first.status_code, again.status_code, other.status_code) == (201, 201, 422)
+        assert first.text == again.text
+        assert [item["id"] for item in listed.json()["items"]] == [first.json()["id"]]
 
     async def test_a_tree_that_nothing_holds_is_an_answer(self, sqlite_service: RunningService) -> None:
         async with sqlite_service.client() as client:
