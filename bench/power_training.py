@@ -6,20 +6,21 @@
 - stagger: ten jobs of four servers (`power.workload.training_jobs`), an hour in the row simulator, as they come and
   with offsets; jobs are slowed to the longest period of those that train the same model.  Slips of 50 ms allowed for.
 - ramp: what keeping one server's 2 s rise within a share of what is provisioned costs in time, or in energy.
-- row: 48 servers on the budget of 40 under the ladder, a quarter of them training: the jobs as they come, apart, and
-  at the clock that keeps their peak within a share of the budget (`power_training_share` compares policies); each
-  figure is the worst of the seeds.
+- row: that of `power_training_share`, 48 servers on the budget of 40 under the ladder in the guard, a quarter of them
+  training: the jobs as they come, apart, and at the clock that keeps their peak within a share of the budget.  Latency
+  is against the same requests uncapped, one per server, and against the uncapped row with the same right to batch, both
+  beside the jobs as they come; each figure is the worst of the seeds.
 """
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from functools import partial
 from statistics import mean
 from typing import Any
 
 import numpy as np
 
+from bench.power_rows import Case, budget_w, uncapped, work_of
 from fleet.errors import FleetwrightError
 from power.impact import latency_impact
 from power.levers import Priority
@@ -35,7 +36,7 @@ from power.training.ramps import options_under, smoothed
 from power.training.schedules import Iteration, pipeline
 from power.training.swings import METER_S, at_clock, stretched
 from power.training.tradeoff import frontier
-from power.workload import Sources, TrainingJob, Work, training_jobs
+from power.workload import TrainingJob, Work, training_jobs
 from power.workload.jobs import PROVISIONED_W, TRAINED
 
 CLOCKS = tuple(round(1 - 0.025 * step, 3) for step in range(25))  # 1410 MHz in steps of 35
@@ -43,7 +44,7 @@ PIPELINES = ((4, 8, 0.0), (4, 8, 0.1), (4, 8, 0.25), (4, 24, 0.1), (8, 16, 0.1))
 SLOWDOWNS, STRAGGLER = (0.0, 0.01, 0.02), 0.1
 FULL_W, BLOCKED_SHARE = 300.0, 0.25
 RISES = (0.09, 0.2)  # of provisioned: what a row of inference shows in 2 s (POLCA), and twice that
-SERVERS, BUDGET_SERVERS, TRAINING_SHARE = 48, 40, 0.25
+SERVERS, TRAINING_SHARE = 48, 0.25
 SHARES = (0.28, 0.27)  # of the budget, for those that train; uncapped their peaks take 0.29
 SLIP_S, MOST_SLOWDOWN = 0.05, 0.11  # of one model's jobs, whose periods differ by up to that
 SEEDS, ROW_SEEDS, ROW_DAYS = 5, 3, 1.0
@@ -145,41 +146,53 @@ def _apart(jobs: Sequence[TrainingJob], seed: int) -> tuple[Staggered, tuple[Tra
 
 
 def _rows() -> Iterator[dict[str, Any]]:
-    ways: dict[str, Callable[[Work, int], Sequence[TrainingJob]]] = {
-        "as they come": lambda work, _: work.jobs,
-        "apart": lambda work, seed: _apart(work.jobs, seed)[1],
-    }
-    ways |= {f"capped to {share:.0%} of the budget": partial(_capped, share=share) for share in SHARES}
-    for how, jobs_of in ways.items():
-        outcomes = [_row(seed, jobs_of=jobs_of) for seed in range(ROW_SEEDS)]
-        yield {"what": f"row of 48 on 40, 12 training, {how}", **_worst(outcomes)}
+    cases = [
+        Case(servers=SERVERS, policy="ladder", seed=seed, days=ROW_DAYS, training_share=TRAINING_SHARE)
+        for seed in range(ROW_SEEDS)
+    ]
+    by_case = [list(_ways(case)) for case in cases]
+    for at, how in enumerate(("as they come", "apart", *(f"capped to {share:.0%} of the budget" for share in SHARES))):
+        yield {"what": f"row of 48 on 40, 12 training, {how}", **_worst([ways[at] for ways in by_case])}
 
 
-def _capped(work: Work, _seed: int, *, share: float) -> tuple[TrainingJob, ...]:
-    clock = clock_within(work.jobs, share_w=share * BUDGET_SERVERS * PROVISIONED_W).clock
-    return tuple(at_clock(job, clock) for job in work.jobs)
+def _ways(case: Case) -> Iterator[dict[str, float]]:
+    """As they come, apart, and capped to each share."""
+    work, limit_w = work_of(case), budget_w(case.yardstick)
+    capped = [_capped(work.jobs, share_w=share * limit_w) for share in SHARES]
+    for jobs in (work.jobs, _apart(work.jobs, case.seed)[1], *capped):
+        yield _row(case, limit_w, replace(work, jobs=jobs))
 
 
-def _row(seed: int, *, jobs_of: Callable[[Work, int], Sequence[TrainingJob]]) -> dict[str, float]:
-    work = Sources().work(servers=SERVERS, days=ROW_DAYS, seed=seed, training_share=TRAINING_SHARE)
-    spec, wide = RowSpec(budget_w=BUDGET_SERVERS * PROVISIONED_W), RowSpec(budget_w=1e9)
-    free = simulate(wide, work, policy=policy_named("none"), seed=seed, bare=True)
-    ours = replace(work, jobs=tuple(jobs_of(work, seed)))
-    outcome = simulate(spec, ours, policy=policy_named("ladder", jobs=ours.jobs), seed=seed)
-    found = {
+def _capped(jobs: Sequence[TrainingJob], *, share_w: float) -> tuple[TrainingJob, ...]:
+    clock = clock_within(jobs, share_w=share_w).clock
+    return tuple(at_clock(job, clock) for job in jobs)
+
+
+def _row(case: Case, limit_w: float, work: Work) -> dict[str, float]:
+    policy = policy_named(case.policy, kinds=(case.truth,), jobs=work.jobs)
+    outcome = simulate(RowSpec(budget_w=limit_w), work, policy=policy, seed=case.seed)
+    before, batched = uncapped(case.uncapped), uncapped(case.uncapped_batched)
+    return {
         "brakes": float(outcome.brakes),
         "peak_utilization": outcome.peak_utilization,
         "seconds_over_budget": outcome.seconds_over_budget,
         "rise_2s_share": outcome.largest_rise(2.0),
-        "training_slowdown": float(np.sum(free.iterations)) / max(1.0, float(np.sum(outcome.iterations))) - 1,
+        "training_slowdown": float(np.sum(before.iterations)) / max(1.0, float(np.sum(outcome.iterations))) - 1,
+        **_impacts(before, outcome),
+        **{f"{name}_against_batched": impact for name, impact in _impacts(batched, outcome).items()},
     }
+
+
+def _impacts(before: Outcome, outcome: Outcome) -> dict[str, float]:
+    found: dict[str, float] = {}
     for priority in (Priority.LOW, Priority.HIGH):
-        impact = latency_impact(
-            uncapped_s=free.requests.latency_s,
-            capped_s=outcome.requests.latency_s,
-            chosen=outcome.requests.of(priority),
+        chosen = before.requests.of(priority)
+        last = latency_impact(uncapped_s=before.requests.latency_s, capped_s=outcome.requests.latency_s, chosen=chosen)
+        first = latency_impact(
+            uncapped_s=before.requests.first_token_s, capped_s=outcome.requests.first_token_s, chosen=chosen
         )
-        found |= {f"{priority.name.lower()}_p50": impact.p50, f"{priority.name.lower()}_p99": impact.p99}
+        name = priority.name.lower()
+        found |= {f"{name}_p50": last.p50, f"{name}_p99": last.p99, f"{name}_first_token_p99": first.p99}
     return found
 
 

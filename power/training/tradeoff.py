@@ -215,7 +215,10 @@ class _Walk:
 
 
 def _bends(points: list[Point]) -> list[Point]:
-    """Without the points that lie on a straight line between others: there the clocks are a mixture of the ends'."""
+    """Without the points that lie on a straight line between others, in every time and in energy.
+
+    Both: the same computations may go on moving past a bend of their own curves, where only the energy turns.
+    """
     kept: list[Point] = []
     for point in points:
         while len(kept) > 1 and _on_line(kept[-2], kept[-1], point):
@@ -227,4 +230,6 @@ def _bends(points: list[Point]) -> list[Point]:
 def _on_line(first: Point, middle: Point, last: Point) -> bool:
     share = (middle.time_s - first.time_s) / (last.time_s - first.time_s)
     straight = first.times_s + share * (last.times_s - first.times_s)
-    return bool(np.allclose(straight, middle.times_s, rtol=1e-9, atol=0))
+    straight_j = first.energy_j + share * (last.energy_j - first.energy_j)
+    same_j = abs(straight_j - middle.energy_j) <= SAME * abs(middle.energy_j)
+    return same_j and bool(np.allclose(straight, middle.times_s, rtol=SAME, atol=0))

@@ -26,7 +26,10 @@ class Sources:
     shape: Shape | Curve | None = None
 
     def model(self, base: ServerModel = BLOOM_A100) -> ServerModel:
-        """Traces come from services that batch well; the generator's load is stated for one request at a time."""
+        """Traces come from services that batch well: 32 together is assumed, whatever the server's memory holds.
+
+        The generator's load is stated for one request at a time.
+        """
         return batching(base) if self.traces else base
 
     def work(

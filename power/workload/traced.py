@@ -26,7 +26,7 @@ from power.workload.shapes import Curve, Floats, Shape
 from power.workload.work import Ints, Pool, TrainingJob, Work
 
 UTILIZATION = 0.38  # at the peak of the day
-TOGETHER = 32
+TOGETHER = 32  # assumed, as in the trial of docs/power/workload.md, section 3; a BLOOM-176B server holds about 14
 PRIORITIES = (Priority.LOW, Priority.HIGH)
 
 
@@ -39,7 +39,7 @@ class Recorded:
 
 
 def batching(model: ServerModel = BLOOM_A100, *, together: int = TOGETHER) -> ServerModel:
-    """The same server where memory holds so many requests at once."""
+    """The same server as if its memory held so many requests at once; nothing is checked against its true size."""
     return model.model_copy(update={"most_together": together, "name": f"{model.name}, batch {together}"})
 
 
