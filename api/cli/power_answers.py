@@ -84,8 +84,9 @@ def _remarks(answer: RowAnswer) -> Iterator[str]:
 
 
 def _assumed(told: Assumptions) -> Iterator[str]:
+    before = "" if told.together == told.uncapped_together else f" ({told.uncapped_together} uncapped)"
     yield (
-        f"assumed: {told.server}, {told.together} together ({told.uncapped_together} uncapped); {told.work}; "
+        f"assumed: {told.server}, {told.together} together{before}; {told.work}; "
         f"servers differ by {told.server_bias:.0%}"
     )
     yield (

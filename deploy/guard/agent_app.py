@@ -33,6 +33,7 @@ def agent_app(agent: NodeAgent, *, token: str | None) -> FastAPI:
 
     @asynccontextmanager
     async def ticking(_app: FastAPI) -> AsyncIterator[None]:
+        agent.tick()  # slow before it answers anybody
         task = asyncio.create_task(_tick_for_ever(agent))
         try:
             yield

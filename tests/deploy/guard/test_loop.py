@@ -8,6 +8,7 @@ from power.actuation import ActuatorFaults
 from power.guard import BudgetOrder, Cause, Mode, NodeClocks
 from power.levers import Phase, Setting
 from tests.deploy.guard.row_of_agents import SAFE, AgentRow, Guarding, agent_row, guarding
+from tests.testbed.waiting import wait_for
 
 FULL = NodeClocks(1.0, 1.0)
 PERIOD_S = 0.5
@@ -28,7 +29,7 @@ def test_agents_start_at_their_safe_clocks_and_are_told_others() -> None:
         async def work() -> None:
             guard = guarding(row.config())
             guard.loop.take(order(row, per_server_w=5000.0))
-            assert [node.clocks for node in row.nodes] == [SAFE] * 3
+            wait_for(lambda: [node.clocks for node in row.nodes] == [SAFE] * 3, what="devices that take a moment")
             await guard.rounds(2)
             assert guard.mode() is Mode.NORMAL
             assert [node.clocks for node in row.nodes] == [FULL] * 3
