@@ -1,0 +1,31 @@
+"""What every detector of a live job can do; the watcher feeds them all and asks them all."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from faults.observations import Observation
+from faults.verdict import Verdict
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """What is known of a job before anything is observed."""
+
+    nodes: int
+    rank_node: tuple[int, ...]  # the node of each rank
+    groups: tuple[tuple[int, ...], ...] = ()  # ranks of each communicator; empty: one of all
+    look_period_s: float = 0.25
+    heartbeat_s: float = 0.5
+
+
+class Detector(Protocol):
+    """Sees observations in the order in which they became known; judges when asked, by the given time."""
+
+    def see(self, observation: Observation) -> None:
+        """Take one in.  Never raises: what cannot be used is left."""
+        ...
+
+    def judge(self, now_s: float) -> Sequence[Verdict]:
+        """The faults that are believed now, each for as long as it lasts."""
+        ...

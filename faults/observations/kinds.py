@@ -1,0 +1,127 @@
+"""The kinds of observation.  Counters count from the start of what they count, never since the last look."""
+
+from typing import NamedTuple, TypeAlias
+
+
+class Look(NamedTuple):
+    """An agent looked at its node's sockets: that many peers had one.  Without it, no sockets and no look are alike."""
+
+    peers: int
+
+
+class Socket(NamedTuple):
+    """All connections to one peer, as the kernel counts them (tcp_info by INET_DIAG)."""
+
+    connections: int
+    acked_bytes: int
+    received_bytes: int
+    busy_us: int  # time with data outstanding; acked_bytes over it is the bandwidth in use
+    rwnd_limited_us: int
+    sndbuf_limited_us: int
+    rtt_us: int
+    min_rtt_us: int
+    cwnd: int
+    unacked: int  # packets
+    write_queue_bytes: int
+    read_queue_bytes: int  # arrived, not yet read by the process
+    unsent_bytes: int
+    retransmits: int
+    timer_retransmits: int
+    backoff: int
+    rto_us: int
+    since_sent_ms: int
+    since_received_ms: int
+
+
+class Heartbeat(NamedTuple):
+    """A thread in the rank says that the process runs, and how far it is."""
+
+    entered: int  # the last collective that the rank called
+    finished: int
+    op: str | None
+    step: int
+    phase: str  # compute, comm, init, ...
+
+
+class Collective(NamedTuple):
+    """One collective of one rank: when it came, when it was through (None: not yet)."""
+
+    seq: int
+    op: str
+    size_bytes: int
+    arrived_s: float
+    finished_s: float | None
+    step: int | None = None
+    group: str = ""
+
+
+class Pass(NamedTuple):
+    """A point-to-point exchange: received from `source` (the observation's peer), sent to `to`."""
+
+    source: int
+    to: int
+    size_bytes: int
+    called_s: float
+    received_s: float
+    sent_s: float
+    step: int | None = None
+
+
+class Probe(NamedTuple):
+    """A one-way probe that arrived from the peer."""
+
+    size_bytes: int
+    sent_s: float
+    received_s: float
+
+
+class Process(NamedTuple):
+    """A rank's process as the kernel sees it."""
+
+    pid: int
+    state: str  # R, S, D, T, Z; "gone" when there is none
+    cpu_s: float
+    threads: int = 1
+
+
+class Flight(NamedTuple):
+    """How far a rank is in one group, from a flight recorder's dump."""
+
+    group: str
+    ranks: tuple[int, ...]  # of the group; empty where the dump does not say
+    entered: int
+    started: int
+    finished: int
+    op: str | None  # the first that is not finished
+    since_s: float | None  # when that was called
+
+
+class Counts(NamedTuple):
+    """How many operations a rank has begun on a communicator (NCCL RAS), and what RAS thinks of the rank."""
+
+    group: str
+    size: int
+    ops: tuple[tuple[str, int], ...]
+    state: str  # ok, missing, unresponsive, dead, aborted
+
+
+class Port(NamedTuple):
+    """Counters of one InfiniBand or RoCE port."""
+
+    device: str
+    port: int
+    state: str
+    rate_gbps: float
+    counters: tuple[tuple[str, int], ...]
+
+
+class Device(NamedTuple):
+    """What a GPU or its driver reports of itself."""
+
+    gpu: str
+    what: str  # xid, ecc-double, ecc-single, row-remap, nvlink, thermal, power
+    code: int
+    total: float
+
+
+Values: TypeAlias = Look | Socket | Heartbeat | Collective | Pass | Probe | Process | Flight | Counts | Port | Device

@@ -1,0 +1,18 @@
+"""What is common to all observations: who saw it, of whom, when."""
+
+from typing import NamedTuple
+
+from faults.observations.kinds import Values
+
+
+class Observation(NamedTuple):
+    """One thing seen at one moment.  Its kind is the type of its values.
+
+    Nodes and ranks are the indices of a job; names are given to them at the border.
+    """
+
+    at_s: float  # when it was known to the one who saw it, by that node's clock
+    node: int
+    values: Values
+    rank: int | None = None
+    peer: int | None = None  # the node at the other end, where there is one
