@@ -1,11 +1,14 @@
 """What is wrong, where, since when, how sure, and why.  docs/faults/index.md"""
 
 from enum import StrEnum
-from typing import Annotated
+from typing import Annotated, Final
 
 from pydantic import Field
 
 from fleet.documents import Frozen
+
+
+SILENCE: Final = "silence"  # the evidence that nothing is heard: it never isolates alone
 
 
 class FaultClass(StrEnum):
