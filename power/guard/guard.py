@@ -14,7 +14,7 @@ from power.guard.row import Row
 from power.guard.settings import GuardSettings
 from power.guard.states import Cause, Event, GuardState, Kind, Mode
 from power.guard.telemetry import BRAKE, NOBODY, NOT_CALM, Calm, Ints, Orders, Telemetry
-from power.guard.transitions import last_seen_s, next_mode
+from power.guard.transitions import is_over, last_seen_s, next_mode
 from power.guard.watching import Sight, believed, blind_allowance_s, look
 from power.levers import UNTOUCHED, Clocks, Setting
 from power.policies.interface import Policy
@@ -150,6 +150,9 @@ class Guard(Generic[StateT]):
             if state.mode is not Mode.BRAKED and (telemetry.servers.held[BRAKE] > 0).any():
                 return self._entered(state, Mode.BRAKED, Cause.FOUND_BRAKED, sight)
         state = _counted(state, sight)
+        if state.mode is Mode.BRAKED and state.cause is Cause.BLIND_TOO_LONG and is_over(state, sight):
+            # Had it come a step before the brake, it would have been the cause: clocks alone let go of that no more.
+            state = state._replace(cause=Cause.OVER_BUDGET)
         change = next_mode(
             state, sight, self.settings, blind_most_s=lambda: self._blind_most_s(state, telemetry, sight)
         )

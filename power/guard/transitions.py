@@ -17,7 +17,7 @@ def next_mode(
     """The change that this look demands, if any.  `blind_most_s`: how long the row may stay unseen as it is."""
     if state.mode is Mode.BRAKED:
         return _from_braked(state, sight, settings, blind_most_s)
-    if _is_over(state, sight):
+    if is_over(state, sight):
         return Mode.BRAKED, Cause.OVER_BUDGET
     if not sight.fresh:
         return _out_of_sight(state, sight, settings, blind_most_s)
@@ -29,7 +29,7 @@ def next_mode(
     return None if mode is state.mode else (mode, cause)
 
 
-def _is_over(state: GuardState[Any], sight: Sight) -> bool:
+def is_over(state: GuardState[Any], sight: Sight) -> bool:
     """A reading above the budget counts however late it comes, unless it tells of before the last release."""
     return sight.above_at_s > state.released_s
 

@@ -1,5 +1,6 @@
 """The service itself as a fixture: the real application on a real database, called over ASGI."""
 
+import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass, field
@@ -94,6 +95,7 @@ def start_service() -> StartService:
 async def service(start_service: StartService, database_url: str) -> AsyncIterator[RunningService]:
     """The application on SQLite and then on PostgreSQL."""
     async with start_service(database_url) as running:
+        await _first_token_stands(running.app.state.service.store)
         yield running
 
 
@@ -101,4 +103,15 @@ async def service(start_service: StartService, database_url: str) -> AsyncIterat
 async def sqlite_service(start_service: StartService, sqlite_url: str) -> AsyncIterator[RunningService]:
     """The application on SQLite, for tests to which the database does not matter."""
     async with start_service(sqlite_url) as running:
+        await _first_token_stands(running.app.state.service.store)
         yield running
+
+
+async def _first_token_stands(store: Store) -> None:
+    """The first token is made beside the start: a test must not find it in the audit trail after its own entry."""
+    async with asyncio.timeout(30):
+        while True:
+            async with store.reading() as tx:
+                if await tx.tokens.any():
+                    return
+            await asyncio.sleep(0.005)

@@ -162,6 +162,39 @@ class TestBlindTooLong:
         assert (led.state.mode, led.state.brakes) == (Mode.BLIND, 1)
         assert not led.held[BRAKE].any()
 
+    @pytest.mark.parametrize(("old_s", "row_w"), [(10.0, 1.05 * LIMIT_W), (-0.3, 1.05 * LIMIT_W), (0.0, inf)])
+    def test_clocks_alone_do_not_let_go_once_a_reading_was_above_the_budget(self, old_s: float, row_w: float) -> None:
+        """Late, from the future or run over: blindness alone is no longer why the row is braked."""
+        led = self._braked_with_clocks_that_fit()
+        led.reading = Reading(led.now_s + 2.0 - old_s, row_w)
+        assert led.step().mode is Mode.BRAKED
+        assert (led.state.cause, led.state.brakes) == (Cause.OVER_BUDGET, 1)
+        for _ in range(20):
+            led.reading = Reading(led.now_s - 5.0, 0.4 * LIMIT_W)
+            assert led.step().mode is Mode.BRAKED  # 7 s old: no sight of now
+        assert led.step(0.4 * LIMIT_W).mode is Mode.RELEASING
+        assert led.state.brakes == 1
+
+    def test_a_late_reading_below_the_budget_does_not_keep_the_brake(self) -> None:
+        led = self._braked_with_clocks_that_fit()
+        led.reading = Reading(led.now_s - 8.0, 0.95 * LIMIT_W)
+        assert led.step().mode is Mode.BLIND
+
+    @staticmethod
+    def _braked_with_clocks_that_fit() -> Led:
+        """Braked for blindness; the next step would let go."""
+        led = Led().steady()
+        led.deaf[:] = True
+        while led.state.mode is not Mode.BRAKED:
+            led.step()
+        for _ in range(20):
+            led.step()
+        led.deaf[:] = False
+        while not led.step().tell.size:
+            pass
+        assert (led.state.mode, led.state.cause) == (Mode.BRAKED, Cause.BLIND_TOO_LONG)
+        return led
+
     def test_it_stays_braked_until_the_row_is_in_sight(self) -> None:
         led = Led(settings=GuardSettings(rating_w=LIMIT_W, lowest_clock=0.9)).steady()
         for _ in range(100):

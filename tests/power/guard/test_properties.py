@@ -1,6 +1,7 @@
 """What holds under any sequence of telemetry, budgets and faults."""
 
 from itertools import pairwise
+from math import inf
 
 import numpy as np
 from hypothesis import given, settings
@@ -22,6 +23,11 @@ WAYS = {
     Mode.BLIND: {Mode.NORMAL, Mode.CAUTIOUS, Mode.BRAKED},
     Mode.BRAKED: {Mode.RELEASING, Mode.BLIND},
     Mode.RELEASING: {Mode.NORMAL, Mode.CAUTIOUS, Mode.BLIND, Mode.BRAKED},
+}
+# What read-backs alone may change: clocks have shown that fit blindness, or the last deaf server has obeyed.
+SHOWN_WAYS = {
+    (Mode.BRAKED, Cause.BLIND_TOO_LONG, Mode.BLIND),
+    (Mode.CAUTIOUS, Cause.ACTUATION_IGNORED, Mode.NORMAL),
 }
 clocks = st.builds(Clocks, *[st.sampled_from([0.3, 0.5, 0.8, 1.0])] * 5)
 
@@ -50,7 +56,7 @@ class AnyGuard(RuleBasedStateMachine):
         self.before: Mode | None = None
         self.orders: Orders | None = None
         self.over_s: float | None = None
-        self.told_s: dict[int, list[float]] = {}
+        self.told: dict[int, list[tuple[float, bool]]] = {}  # when each server was, and whether in vain
 
     def _step(self, row_w: float | None, after_s: float, *, old_s: float = 0.0) -> None:
         led = self.led
@@ -68,16 +74,30 @@ class AnyGuard(RuleBasedStateMachine):
         led.obey(self.orders)
         led.all.append(self.orders)
         for at in self.orders.tell.tolist():
-            self.told_s.setdefault(at, []).append(led.now_s)
+            self.told.setdefault(at, []).append((led.now_s, bool(led.deaf[at])))
         self._ask_again()
 
     def _ask_again(self) -> None:
-        """A second step at the same moment orders nothing more of servers that obey, and changes no state."""
-        led = self.led
-        again, orders = led.guard.step(led.state, led.telemetry())
-        assert led.deaf.any() or orders.quiet
-        assert again.mode is led.state.mode or led.deaf.any()
-        assert again.brakes == led.state.brakes
+        """A second step at the same moment orders nothing more of servers that obey, and changes no state, but for the
+        ways that waited for what the first step made servers show."""
+        led, state = self.led, self.led.state
+        again, orders = led.guard.step(state, led.telemetry())
+        ignored = bool(led.deaf.any() or state.told.deaf.any())
+        assert self.orders is not None
+        if again.mode is state.mode:
+            assert ignored or orders.quiet
+        elif again.mode is Mode.BRAKED:
+            # Lower clocks were tried before the brake: they have not shown, or the lowest are not low enough.
+            assert led.deaf.any() or self._floor_w() > state.limit_w
+            assert (state.mode, state.since_s, again.cause) == (Mode.BLIND, led.now_s, Cause.BLIND_TOO_LONG)
+        else:
+            assert self.orders.tell.size
+            assert (state.mode, state.cause, again.mode) in SHOWN_WAYS
+        assert again.brakes == state.brakes + (state.mode is not again.mode is Mode.BRAKED)
+
+    def _floor_w(self) -> float:
+        """What the row may draw at the lowest clocks of the blind level."""
+        return self.led.guard.row.worst_w(Clocks(*[SETTINGS.lowest_clock] * 5))
 
     @rule(share=st.floats(0.0, 1.5), after_s=st.floats(0.5, 5.0), old_s=st.sampled_from([0.0, 2.0, 10.0]))
     def read(self, share: float, after_s: float, old_s: float) -> None:
@@ -122,8 +142,7 @@ class AnyGuard(RuleBasedStateMachine):
             assert no_faster(level, SETTINGS.cautious_clocks)
         if mode in (Mode.BLIND, Mode.BRAKED, Mode.RELEASING):
             worst_w = self.led.guard.row.worst_w(level)
-            floor_w = self.led.guard.row.worst_w(Clocks(*[SETTINGS.lowest_clock] * 5))
-            assert worst_w <= max(self.led.state.limit_w, floor_w) + 1e-6
+            assert worst_w <= max(self.led.state.limit_w, self._floor_w()) + 1e-6
         assert no_faster(level, self.led.state.wanted.clocks)
 
     @precondition(lambda self: self.over_s == self.led.now_s)
@@ -144,7 +163,8 @@ class AnyGuard(RuleBasedStateMachine):
     @precondition(lambda self: self.orders is not None)
     @invariant()
     def no_storm(self) -> None:
-        """Orders to a server are apart by the time they need, unless what is ordered has changed or was forgotten."""
+        """Orders to a server are apart by the time they need, unless what is ordered has changed, was forgotten, or an
+        order before it was lost, whose time goes on."""
         led = self.led
         assert self.orders is not None
         assert self.orders.tell.size <= SERVERS
@@ -153,9 +173,8 @@ class AnyGuard(RuleBasedStateMachine):
             wait_s = led.policy.command_delay_s + SETTINGS.margin_s
             for at in self.orders.tell.tolist():
                 reloaded = any(at in event.servers for event in self.orders.events if event.kind == "driver-reloaded")
-                drifted = led.deaf[at] or reloaded
-                gap_s = self.told_s[at][-1] - self.told_s[at][-2] if len(self.told_s[at]) > 1 else wait_s
-                assert drifted or gap_s >= wait_s - 1e-9
+                before_s, in_vain = self.told[at][-2] if len(self.told[at]) > 1 else (-inf, False)
+                assert reloaded or in_vain or led.now_s - before_s >= wait_s - 1e-9
 
     @invariant()
     def brakes_are_counted(self) -> None:
@@ -170,6 +189,24 @@ class AnyGuard(RuleBasedStateMachine):
 
 TestAnyGuard = AnyGuard.TestCase
 TestAnyGuard.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
+
+
+def test_the_release_waits_until_servers_show_what_they_were_told() -> None:
+    """Told once more at the last moment, they are believed at the next look, be it at the same moment."""
+    machine = AnyGuard()
+    for after_s in (1.0, 6.0, 1.0, 1.0, 19.0, 40.0, 40.0):
+        machine.lose_sight(after_s=after_s)
+    machine.reload(which=0)
+    machine.reload(which=2)
+    machine.lose_sight(after_s=18.0)
+    led = machine.led
+    assert (led.state.mode, led.state.cause) == (Mode.BRAKED, Cause.BLIND_TOO_LONG)
+    machine.reload(which=0)
+    machine.lose_sight(after_s=15.0)
+    assert (led.state.mode, led.all[-1].tell.tolist()) == (Mode.BRAKED, [0])
+    assert led.step(after_s=0.0).release.size == SERVERS
+    assert led.state.mode is Mode.BLIND
+    assert led.step(after_s=0.0).quiet
 
 
 @settings(max_examples=30, deadline=None)
