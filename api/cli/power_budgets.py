@@ -14,7 +14,7 @@ from api.cli.output import Format, FormatOption, say_json
 from api.cli.remote import connect, put_document
 from api.cli.streams import say
 from api.cli.tables import Column, Table, moment, number, say_fields, say_table
-from api.schemas.power import DomainBudget, PowerBudget
+from api.schemas.power import PowerBudget, StoredBudget
 
 COLUMNS = (
     Column("domain"),
@@ -106,13 +106,13 @@ def withdraw(
         say(f"the budget of {domain} is withdrawn")
 
 
-def _row(found: DomainBudget, now: datetime) -> tuple[object, ...]:
+def _row(found: StoredBudget, now: datetime) -> tuple[object, ...]:
     budget = found.budget
     in_force = "yes" if now < budget.expires_at else "expired"
     return found.domain, budget.limit_w, budget.expires_at, in_force, found.version, found.set_at, found.set_by
 
 
-def _say(found: DomainBudget, output: Format) -> None:
+def _say(found: StoredBudget, output: Format) -> None:
     if output is Format.JSON:
         say_json(found)
     else:

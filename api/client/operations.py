@@ -23,11 +23,11 @@ from api.schemas.power import (
     CapPlanRecord,
     CapPlanRequest,
     CapPlanSummary,
-    DomainBudget,
     PowerBudget,
     SimulationRecord,
     SimulationRequest,
     SimulationSummary,
+    StoredBudget,
     StoredTree,
 )
 from api.schemas.targets import Freeze, Target, TargetSpec, TargetStatus
@@ -189,25 +189,25 @@ def delete_power_tree(name: str, *, if_match: str) -> Call[None]:
     return _delete(_power_path("trees", name), _if_match(if_match))
 
 
-def list_power_budgets(*, limit: int | None = None, cursor: str | None = None) -> Call[Page[DomainBudget]]:
+def list_power_budgets(*, limit: int | None = None, cursor: str | None = None) -> Call[Page[StoredBudget]]:
     """The budgets last set, by domain; expired ones too."""
-    return _list("/v1/power/budgets", DomainBudget, limit=limit, cursor=cursor)
+    return _list("/v1/power/budgets", StoredBudget, limit=limit, cursor=cursor)
 
 
-def get_power_budget(domain: str) -> Call[Versioned[DomainBudget]]:
+def get_power_budget(domain: str) -> Call[Versioned[StoredBudget]]:
     """What a power domain may draw, and until when; NotFoundError where nothing was set."""
-    return _get(_power_path("budgets", domain), as_versioned(DomainBudget))
+    return _get(_power_path("budgets", domain), as_versioned(StoredBudget))
 
 
-def create_power_budget(domain: str, budget: PowerBudget) -> Call[Versioned[DomainBudget]]:
+def create_power_budget(domain: str, budget: PowerBudget) -> Call[Versioned[StoredBudget]]:
     """Set the first budget of a domain; PreconditionFailedError when there is one."""
     path = _power_path("budgets", domain)
-    return _put(path, budget, _MISSING, as_versioned(DomainBudget), answer=HTTPStatus.CREATED)
+    return _put(path, budget, _MISSING, as_versioned(StoredBudget), answer=HTTPStatus.CREATED)
 
 
-def replace_power_budget(domain: str, budget: PowerBudget, *, if_match: str) -> Call[Versioned[DomainBudget]]:
+def replace_power_budget(domain: str, budget: PowerBudget, *, if_match: str) -> Call[Versioned[StoredBudget]]:
     """Set another budget; one that is refused leaves the old one in force."""
-    return _put(_power_path("budgets", domain), budget, _if_match(if_match), as_versioned(DomainBudget))
+    return _put(_power_path("budgets", domain), budget, _if_match(if_match), as_versioned(StoredBudget))
 
 
 def delete_power_budget(domain: str, *, if_match: str) -> Call[None]:

@@ -45,7 +45,7 @@ class PowerBudget(Frozen):
     expires_at: AwareDatetime
 
 
-class DomainBudget(Frozen):
+class StoredBudget(Frozen):
     """The budget last set for a domain; an expired one is shown as it was."""
 
     domain: DomainName

@@ -20,7 +20,7 @@ from api.client import ApiError, AsyncFleetwright, NotFoundError, Retries, Timeo
 from api.client.calls import Call, Versioned
 from api.client.operations import get_power_budget
 from api.client.tokens import token_from_file
-from api.schemas.power import DomainBudget
+from api.schemas.power import StoredBudget
 from deploy.clock import Clock
 from deploy.guard.config import BudgetsFrom
 from deploy.guard.loop import GuardLoop
@@ -40,7 +40,7 @@ DATE_LAG = timedelta(
 class Answer(NamedTuple):
     """What the service said, and when by its own clock where it told."""
 
-    found: Versioned[DomainBudget]
+    found: Versioned[StoredBudget]
     at: datetime | None
 
 
@@ -91,7 +91,7 @@ class BudgetSource:
         now = self._clock.now() if answer.at is None else answer.at + DATE_LAG
         return (answer.found.document.budget.expires_at - now).total_seconds()
 
-    def _offer(self, found: Versioned[DomainBudget], *, valid_s: float) -> None:
+    def _offer(self, found: Versioned[StoredBudget], *, valid_s: float) -> None:
         self._etag = found.etag
         said = found.document
         order = BudgetOrder(domain=said.domain, limits=(Entry(limit_w=said.budget.limit_w),), valid_s=valid_s)
@@ -136,7 +136,7 @@ async def asking(said: BudgetsFrom, *, loop: GuardLoop) -> AsyncIterator[None]:
                 await task
 
 
-def _dated(call: Call[Versioned[DomainBudget]]) -> Call[Answer]:
+def _dated(call: Call[Versioned[StoredBudget]]) -> Call[Answer]:
     """The same call, with the moment of its answer."""
 
     def read(response: httpx.Response) -> Answer:

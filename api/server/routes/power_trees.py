@@ -8,7 +8,7 @@ from fastapi.responses import Response
 
 from api.schemas.names import Name
 from api.schemas.pages import Cursor, Page, PageLimit
-from api.schemas.power import DomainBudget, DomainName, PowerBudget, StoredTree
+from api.schemas.power import DomainName, PowerBudget, StoredBudget, StoredTree
 from api.server.auth import Operator, Planner, Reader
 from api.server.cursors import page_of, read_cursor
 from api.server.etags import IfMatch, IfNoneMatch, write_precondition
@@ -102,7 +102,7 @@ async def list_budgets(
     _principal: Reader,
     limit: Annotated[PageLimit, Query()] = 50,
     cursor: Annotated[Cursor | None, Query()] = None,
-) -> Page[DomainBudget]:
+) -> Page[StoredBudget]:
     """The budgets last set, by domain; expired ones too."""
     (after,) = read_cursor(cursor, str)
     async with service.store.reading() as tx:
@@ -115,7 +115,7 @@ async def list_budgets(
     "/v1/power/budgets/{domain}",
     name="Read a domain's budget",
     operation_id="get_power_budget",
-    response_model=DomainBudget,
+    response_model=StoredBudget,
     responses=CACHED | problems(404),
 )
 async def get_budget(
@@ -131,8 +131,8 @@ async def get_budget(
     "/v1/power/budgets/{domain}",
     name="Set a domain's budget",
     operation_id="put_power_budget",
-    response_model=DomainBudget,
-    responses=TAGGED | {201: TAGGED[200] | {"model": DomainBudget}} | problems(409, 412, 428, *WITH_BODY),
+    response_model=StoredBudget,
+    responses=TAGGED | {201: TAGGED[200] | {"model": StoredBudget}} | problems(409, 412, 428, *WITH_BODY),
 )
 async def put_budget(
     *,
@@ -165,10 +165,10 @@ def _tree(name: str, found: Edition) -> StoredTree:
     return StoredTree(name=name, version=found.version, tree=read_tree(found.body or ""))
 
 
-def _budget(domain: str, found: Edition) -> DomainBudget:
+def _budget(domain: str, found: Edition) -> StoredBudget:
     if found.created_at is None or found.created_by is None:
         raise not_found(f"budget of power domain {domain!r}")
-    return DomainBudget(
+    return StoredBudget(
         domain=domain,
         version=found.version,
         set_at=found.created_at,

@@ -14,7 +14,7 @@ import uvicorn
 
 from api.client import AsyncFleetwright
 from api.client.calls import Versioned
-from api.schemas.power import DomainBudget, PowerBudget
+from api.schemas.power import PowerBudget, StoredBudget
 from api.schemas.tokens import Scope
 from deploy.clock import Clock
 from deploy.guard.asking import BudgetSource, asking
@@ -138,7 +138,7 @@ async def test_what_another_has_set_since_is_not_ended(sqlite_service: RunningSe
     with agent_row(1) as nodes:
         guard = guarding(nodes.config(row="row"))
         async with on_loopback(sqlite_service) as (_url, planner), guard.agents:
-            made: Versioned[DomainBudget] = await planner.create_power_budget("row", budget(4_000.0))
+            made: Versioned[StoredBudget] = await planner.create_power_budget("row", budget(4_000.0))
             source = BudgetSource(api=planner, loop=guard.loop)
             await source.ask()
             held: Any = guard.loop.take(direct)
