@@ -12,8 +12,12 @@ from faults.observations.kinds import (
     Probe,
     Process,
     Socket,
+    Told,
+    Took,
     Values,
 )
+from faults.observations.lines import from_line, from_list, to_line
+from faults.observations.moments import on_clock_of
 from faults.observations.observation import Observation
 
 __all__ = [
@@ -29,5 +33,11 @@ __all__ = [
     "Probe",
     "Process",
     "Socket",
+    "Told",
+    "Took",
     "Values",
+    "from_line",
+    "from_list",
+    "on_clock_of",
+    "to_line",
 ]

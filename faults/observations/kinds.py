@@ -102,7 +102,7 @@ class Counts(NamedTuple):
     group: str
     size: int
     ops: tuple[tuple[str, int], ...]
-    state: str  # ok, missing, unresponsive, dead, aborted
+    state: str  # ok, error, aborted, missing, unresponsive, dead
 
 
 class Port(NamedTuple):
@@ -118,10 +118,31 @@ class Port(NamedTuple):
 class Device(NamedTuple):
     """What a GPU or its driver reports of itself."""
 
-    gpu: str
-    what: str  # xid, ecc-double, ecc-single, row-remap, nvlink, thermal, power
-    code: int
+    gpu: str  # its number on the node, or its UUID
+    what: str  # xid, ecc-double, ecc-single, row-remap, retired, nvlink, nvswitch, pcie, thermal, power
+    code: int  # of xid and nvswitch the driver's number, 0: none so far; of the others which of its counters
     total: float
 
 
-Values: TypeAlias = Look | Socket | Heartbeat | Collective | Pass | Probe | Process | Flight | Counts | Port | Device
+class Took(NamedTuple):
+    """How long one finished operation took; when it was is not told (NCCL Inspector without its event trace)."""
+
+    group: str
+    seq: int
+    op: str
+    size_bytes: int
+    took_s: float
+    bus_gb_per_s: float
+
+
+class Told(NamedTuple):
+    """What another watcher says of a rank: its conclusion, not a thing seen."""
+
+    by: str  # xpu_timer
+    what: str  # hang, matmul-tflops, ...
+    value: float
+
+
+Values: TypeAlias = (
+    Look | Socket | Heartbeat | Collective | Pass | Probe | Process | Flight | Counts | Port | Device | Took | Told
+)

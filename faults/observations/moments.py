@@ -1,0 +1,28 @@
+"""Which of an observation's values are moments, so that all of it can be told on another clock."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from faults.observations.kinds import Collective, Flight, Pass, Probe, Values
+from faults.observations.observation import Observation
+
+MOMENTS: Mapping[type[Values], tuple[str, ...]] = {
+    Collective: ("arrived_s", "finished_s"),
+    Pass: ("called_s", "received_s", "sent_s"),
+    Probe: ("sent_s", "received_s"),
+    Flight: ("since_s",),
+}
+
+
+def on_clock_of(observation: Observation, zero_s: float) -> Observation:
+    """The same in seconds after `zero_s`."""
+    values: Any = observation.values
+    told = {name: getattr(values, name) for name in MOMENTS.get(type(values), ())}
+    moved = {name: at_s - zero_s for name, at_s in told.items() if at_s is not None}
+    return observation._replace(at_s=observation.at_s - zero_s, values=values._replace(**moved) if moved else values)
+
+
+def moments_of(observation: Observation) -> tuple[float, ...]:
+    """All of them: when it was known, and those inside."""
+    inside = (getattr(observation.values, name) for name in MOMENTS.get(type(observation.values), ()))
+    return observation.at_s, *(at_s for at_s in inside if at_s is not None)

@@ -1,0 +1,102 @@
+"""dcgm-exporter's metrics as what GPUs report of themselves.
+
+Field names: the exporter's etc/default-counters.csv and DCGM's dcgm_fields.h.  DCGM_FI_DEV_XID_ERRORS is the number of
+the last XID and stays after the GPU is well again (dcgm-exporter#500): only its changes mean something.  Values that
+DCGM calls blank (not supported, not found, no permission) are left, and so is what another host reported.
+"""
+
+import math
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Final
+
+from faults.observations import Device, Observation
+from faults.readers.places import Places
+from faults.readers.prometheus import Sample, parse_samples
+from faults.readers.tally import MalformedError, Tally
+
+SOURCE: Final = "dcgm"
+MOST_XID: Final = 100_000
+
+# What the metric counts, and which of that kind's counters it is.
+COUNTERS: Final[Mapping[str, tuple[str, int]]] = {
+    "DCGM_FI_DEV_ECC_DBE_VOL_TOTAL": ("ecc-double", 0),  # since the driver was loaded
+    "DCGM_FI_DEV_ECC_DBE_AGG_TOTAL": ("ecc-double", 1),  # over the GPU's life
+    "DCGM_FI_DEV_ECC_SBE_VOL_TOTAL": ("ecc-single", 0),
+    "DCGM_FI_DEV_ECC_SBE_AGG_TOTAL": ("ecc-single", 1),
+    "DCGM_FI_DEV_ROW_REMAP_FAILURE": ("row-remap", 0),  # 1: it failed, the GPU has to go
+    "DCGM_FI_DEV_UNCORRECTABLE_REMAPPED_ROWS": ("row-remap", 1),
+    "DCGM_FI_DEV_CORRECTABLE_REMAPPED_ROWS": ("row-remap", 2),
+    "DCGM_FI_DEV_RETIRED_DBE": ("retired", 0),
+    "DCGM_FI_DEV_RETIRED_SBE": ("retired", 1),
+    "DCGM_FI_DEV_RETIRED_PENDING": ("retired", 2),
+    "DCGM_FI_DEV_NVLINK_CRC_FLIT_ERROR_COUNT_TOTAL": ("nvlink", 0),
+    "DCGM_FI_DEV_NVLINK_CRC_DATA_ERROR_COUNT_TOTAL": ("nvlink", 1),
+    "DCGM_FI_DEV_NVLINK_REPLAY_ERROR_COUNT_TOTAL": ("nvlink", 2),
+    "DCGM_FI_DEV_NVLINK_RECOVERY_ERROR_COUNT_TOTAL": ("nvlink", 3),
+    "DCGM_FI_DEV_PCIE_REPLAY_COUNTER": ("pcie", 0),
+    "DCGM_FI_DEV_THERMAL_VIOLATION": ("thermal", 0),
+    "DCGM_FI_DEV_POWER_VIOLATION": ("power", 0),
+}
+# The value is the number of the last error; 0: none.
+LAST_ERRORS: Final[Mapping[str, str]] = {
+    "DCGM_FI_DEV_XID_ERRORS": "xid",
+    "DCGM_FI_DEV_NVSWITCH_FATAL_ERRORS": "nvswitch",
+}
+# The number is a label, the value counts.  The exporter has called it by both names (dcgm-exporter#239).
+COUNTED_ERRORS: Final = ("DCGM_EXP_XID_ERRORS_COUNT", "DCGM_FI_DEV_XID_ERRORS_ACTIVE")
+
+
+def parse_dcgm(
+    chunks: Iterable[bytes], *, at_s: float, node: int, places: Places, tally: Tally
+) -> Iterator[Observation]:
+    """One scrape.  `node` is whose exporter it was; where the job's hosts are known, the sample's own label counts."""
+    for sample in parse_samples(chunks, prefixes=("DCGM_FI_DEV_", "DCGM_EXP_"), source=SOURCE, tally=tally):
+        with tally.skipping(SOURCE):
+            device = _device(sample)
+            if device is not None:
+                yield Observation(at_s, _node(sample, node=node, places=places), device)
+
+
+def _node(sample: Sample, *, node: int, places: Places) -> int:
+    host = sample.labels.get("Hostname")
+    return places.host(host) if host is not None and places.hosts else places.known(node)
+
+
+def _device(sample: Sample) -> Device | None:
+    name, value = sample.name, sample.value
+    if name not in COUNTERS and name not in LAST_ERRORS and name not in COUNTED_ERRORS:
+        return None
+    if _blank(value):
+        return None
+    if not math.isfinite(value) or not 0 <= value < 2**63:
+        raise MalformedError("value is no number in range")
+    gpu = sample.labels.get("gpu") or sample.labels.get("UUID") or sample.labels.get("nvswitch")
+    if not gpu:
+        raise MalformedError("no gpu label")
+    if name in LAST_ERRORS:
+        code = _code(value)
+        return Device(gpu, LAST_ERRORS[name], code, float(code > 0))
+    if name in COUNTED_ERRORS:
+        return Device(gpu, "xid", _label_code(sample.labels), value)
+    what, counter = COUNTERS[name]
+    return Device(gpu, what, counter, value)
+
+
+def _code(value: float) -> int:
+    if value != int(value) or value > MOST_XID:
+        raise MalformedError("value is no error number")
+    return int(value)
+
+
+def _label_code(labels: Mapping[str, str]) -> int:
+    text = labels.get("xid", "")
+    if not text.isascii() or not text.isdecimal() or len(text) > 6:
+        raise MalformedError("xid label is no error number")
+    return int(text)
+
+
+def _blank(value: float) -> bool:
+    """DCGM_INT32_BLANK, DCGM_FP64_BLANK, DCGM_INT64_BLANK and the fifteen values after each."""
+    return (
+        0x7FFFFFF0 <= value <= 0x7FFFFFFF or 2.0**47 <= value <= 2.0**47 + 15 or value >= float(0x7FFFFFFFFFFFFFF0)
+    ) and math.isfinite(value)

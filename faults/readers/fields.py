@@ -1,0 +1,96 @@
+"""Taking typed values out of parsed data.  A truth value is not a number, and neither is NaN."""
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any, NoReturn
+
+from faults.readers.tally import MalformedError
+
+MOST = 2**63 - 1  # the kernel's and NCCL's counters are 64 bits wide; what is above is a misread one
+LATEST_S = 1e11  # the year 5138
+MOST_TEXT = 256  # characters of a name
+MOST_INDEX = 1 << 24  # nodes and ranks
+
+Record = Mapping[str, Any]
+
+
+def _no_constant(_: str) -> NoReturn:
+    raise ValueError("NaN and Infinity are not JSON")
+
+
+_DECODER = json.JSONDecoder(parse_constant=_no_constant)  # one for all: making it costs as much as a short line
+
+
+def parse_json(data: bytes | str) -> Any:
+    """JSON as the standard has it: in UTF-8, no NaN, no Infinity."""
+    try:
+        return _DECODER.decode(data.decode() if isinstance(data, bytes) else data)
+    except (ValueError, RecursionError) as error:
+        raise MalformedError("not JSON") from error
+
+
+def parse_record(data: bytes | str) -> Record:
+    """A JSON object."""
+    found = parse_json(data)
+    if not isinstance(found, dict):
+        raise MalformedError("not a JSON object")
+    return found
+
+
+def whole(record: Record, key: str, *, most: int = MOST, missing: int | None = None) -> int:
+    """A whole number from 0 to `most`; where it is absent, `missing` if that is given."""
+    value = record.get(key, missing)
+    if type(value) is not int or not 0 <= value <= most:
+        raise MalformedError(f"{key} is no whole number in range")
+    return value
+
+
+def number(record: Record, key: str, *, least: float = 0.0, most: float = float(MOST)) -> float:
+    """A finite number in range."""
+    return in_range(record.get(key), key, least=least, most=most)
+
+
+def in_range(value: Any, key: str, *, least: float = 0.0, most: float = float(MOST)) -> float:
+    """The same of a value already taken out; `key` is how the defect is called."""
+    if type(value) not in (int, float) or not least <= value <= most:
+        raise MalformedError(f"{key} is no number in range")
+    return float(value)
+
+
+def moment(record: Record, key: str) -> float:
+    """Seconds on some clock."""
+    return number(record, key, least=-LATEST_S, most=LATEST_S)
+
+
+def optional_whole(record: Record, key: str) -> int | None:
+    """A whole number, or None where it is absent or null."""
+    return None if record.get(key) is None else whole(record, key)
+
+
+def text(record: Record, key: str, *, missing: str | None = None) -> str:
+    """A name of reasonable length."""
+    value = record.get(key, missing)
+    if type(value) is not str or len(value) > MOST_TEXT:
+        raise MalformedError(f"{key} is no short text")
+    return value
+
+
+def optional_text(record: Record, key: str) -> str | None:
+    """A name, or None where it is absent or null."""
+    return None if record.get(key) is None else text(record, key)
+
+
+def items(record: Record, key: str) -> Sequence[Any]:
+    """A list."""
+    value = record.get(key)
+    if not isinstance(value, list | tuple):
+        raise MalformedError(f"{key} is no list")
+    return value
+
+
+def mapping(record: Record, key: str) -> Record:
+    """A mapping inside; empty where it is absent."""
+    value = record.get(key, {})
+    if not isinstance(value, dict):
+        raise MalformedError(f"{key} is no mapping")
+    return value

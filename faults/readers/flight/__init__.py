@@ -1,0 +1,10 @@
+"""PyTorch Flight Recorder dumps of NCCL and gloo, JSON and pickle, as how far each rank is in each group.
+
+Written by torch/csrc/distributed/c10d/FlightRecorder*.hpp; read with format versions 2.x.
+"""
+
+from faults.readers.flight.dump import Dump, Entry, Status, parse_dump
+from faults.readers.flight.pickled import parse_pickle
+from faults.readers.flight.progress import flights
+
+__all__ = ["Dump", "Entry", "Status", "flights", "parse_dump", "parse_pickle"]

@@ -1,0 +1,166 @@
+"""A Flight Recorder dump as typed entries.  Broken entries are counted and left out; the rest stands."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from faults.readers.documents import most_values, whole_document
+from faults.readers.fields import MOST_INDEX, Record, items, mapping, parse_json, text, whole
+from faults.readers.flight.pickled import parse_pickle
+from faults.readers.tally import MalformedError, Tally
+
+SOURCE = "fr"
+PICKLE = b"\x80"  # protocol 2 and later begin with it; JSON cannot
+MOST_GROUPS = 65_536
+NOT_TIMED = -1
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One operation that a rank has called."""
+
+    group_id: int  # the rank's own number of the group
+    group: str
+    desc: str
+    seq: int  # of collectives, or of point-to-point operations
+    point_to_point: bool
+    backend: str  # nccl, gloo, ...
+    op: str  # all_reduce; "send 0->1" of a point-to-point operation
+    called_ns: int
+    state: str  # scheduled, started, completed
+    finished: bool
+    timeout_ms: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Status:
+    """How far a group is by its own counters; NOT_TIMED where the backend keeps none."""
+
+    entered: int
+    started: int
+    finished: int
+
+
+@dataclass(frozen=True, slots=True)
+class Dump:
+    """What one rank's recorder still held."""
+
+    version: str
+    entries: tuple[Entry, ...]
+    status: Mapping[int, Status]  # by the rank's own number of the group
+    members: Mapping[str, tuple[int, ...]]  # ranks by the group's name, where the dump says
+    last_ns: int  # the last thing it tells of
+
+    @property
+    def first_s(self) -> float:
+        return min((entry.called_ns for entry in self.entries), default=0) / 1e9
+
+    @property
+    def last_s(self) -> float:
+        return self.last_ns / 1e9
+
+
+def parse_dump(content: bytes | Iterable[bytes], *, tally: Tally) -> Dump:
+    """A dump in JSON or as a pickle, whichever it is."""
+    data = whole_document(content)
+    found = parse_pickle(data) if data[:1] == PICKLE else parse_json(most_values(data))
+    if not isinstance(found, dict):
+        raise MalformedError("not a dump")
+    version = text(found, "version")
+    if version.partition(".")[0] != "2":
+        raise MalformedError("dump of an unknown version")
+    entries = []
+    last_ns = 0
+    for each in items({"entries": [], **found}, "entries"):  # JSON leaves an empty list out
+        with tally.skipping(SOURCE):
+            entry = _entry(each)
+            last_ns = max(last_ns, *(_stamp(each, key) for key in _STAMPS))
+            entries.append(entry)
+    return Dump(version, tuple(entries), _statuses(found, tally=tally), _members(found, tally=tally), last_ns)
+
+
+_STAMPS = ("time_created_ns", "time_discovered_started_ns", "time_discovered_completed_ns")
+
+
+def _entry(found: Any) -> Entry:
+    if not isinstance(found, dict):
+        raise MalformedError("entry is no mapping")
+    names = items(found, "process_group")
+    if len(names) != 2 or not all(type(name) is str and len(name) <= 256 for name in names):
+        raise MalformedError("process_group is no pair of name and description")
+    point_to_point = found.get("is_p2p", False)
+    if type(point_to_point) is not bool:
+        raise MalformedError("is_p2p is no truth value")
+    backend, _, op = text(found, "profiling_name").rpartition(":")
+    state = text(found, "state")
+    return Entry(
+        group_id=whole(found, "pg_id"),
+        group=names[0],
+        desc=names[1],
+        seq=whole(found, "p2p_seq_id" if point_to_point else "collective_seq_id"),
+        point_to_point=point_to_point,
+        backend=backend,
+        op=op,
+        called_ns=whole(found, "time_created_ns"),
+        state=state,
+        finished=_finished(found, state=state, backend=backend),
+        timeout_ms=whole(found, "timeout_ms", missing=0) or None,
+    )
+
+
+def _finished(found: Record, *, state: str, backend: str) -> bool:
+    """NCCL's watchdog sees operations complete; one that it gave up is retired without.  gloo only retires them."""
+    if state == "completed" or _stamp(found, "time_discovered_completed_ns"):
+        return True
+    return found.get("retired") is True and backend != "nccl"
+
+
+def _stamp(found: Record, key: str) -> int:
+    """Nanoseconds since 1970; 0 where there is none (pickles say None, JSON says 0)."""
+    return 0 if found.get(key) is None else whole(found, key)
+
+
+def _statuses(found: Record, *, tally: Tally) -> dict[int, Status]:
+    statuses = {}
+    for key, value in list(mapping(found, "pg_status").items())[:MOST_GROUPS]:
+        with tally.skipping(SOURCE):
+            status = Status(
+                *(_count(value, f"last_{what}_collective") for what in ("enqueued", "started", "completed"))
+            )
+            statuses[_decimal(key)] = status
+    return statuses
+
+
+def _count(status: Any, key: str) -> int:
+    """A counter of a group, which some versions write as text; -1: the backend keeps none."""
+    if not isinstance(status, dict):
+        raise MalformedError("pg_status is no mapping of mappings")
+    value = status.get(key, NOT_TIMED)
+    if type(value) is str:
+        value = NOT_TIMED if value == "-1" else _decimal(value)
+    return NOT_TIMED if type(value) is int and value == NOT_TIMED else whole({key: value}, key)
+
+
+def _decimal(value: Any) -> int:
+    if type(value) is not str or not value.isascii() or not value.isdecimal() or len(value) > 19:
+        raise MalformedError("pg_status has a number that is none")
+    return int(value)
+
+
+def _members(found: Record, *, tally: Tally) -> dict[str, tuple[int, ...]]:
+    """gloo's dumps know one group without a name, some of them with no ranks in it."""
+    members = {}
+    for name, config in list(mapping(found, "pg_config").items())[:MOST_GROUPS]:
+        with tally.skipping(SOURCE):
+            if not isinstance(config, dict) or not isinstance(name, str):
+                raise MalformedError("pg_config is no mapping of mappings")
+            members[name] = _ranks(config.get("ranks", []))
+    return members
+
+
+def _ranks(found: Any) -> tuple[int, ...]:
+    """A list of ranks, or its text."""
+    ranks = parse_json(found) if isinstance(found, str) else found
+    if not isinstance(ranks, list) or not all(type(rank) is int and 0 <= rank <= MOST_INDEX for rank in ranks):
+        raise MalformedError("pg_config has no list of ranks")
+    return tuple(ranks)

@@ -1,0 +1,109 @@
+"""From dumps to how far each rank is: one Flight per group, and one per direction of a point-to-point pair.
+
+Numbers of collectives are the same on all ranks of a group, so they tell who is behind.  Numbers of point-to-point
+operations are each rank's own: they tell only that something is not finished.
+"""
+
+import re
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import groupby
+
+from faults.observations import Flight, Observation
+from faults.readers.flight.dump import NOT_TIMED, SOURCE, Dump, Entry
+from faults.readers.places import Places
+from faults.readers.tally import Tally
+
+DEFAULT_GROUP = "default_pg"  # torch's description of the group of all ranks
+_PAIR = re.compile(r"(send|recv) (\d{1,6})(?:->|<-)(\d{1,6})")
+
+Ranks = tuple[int, ...]
+
+
+def flights(
+    dumps: Mapping[int, Dump], *, at_s: float, places: Places, groups: Iterable[Ranks] = (), tally: Tally
+) -> Iterator[Observation]:
+    """What the dumps of some ranks say, known at `at_s`.  `groups` are those that the job is known to have."""
+    members = _members(dumps, everybody=tuple(range(len(places.rank_node))), groups=tuple(groups))
+    for rank, dump in sorted(dumps.items()):
+        with tally.skipping(SOURCE):
+            yield from [*_of_rank(dump, rank=rank, at_s=at_s, places=places, members=members)]
+
+
+def _of_rank(
+    dump: Dump, *, rank: int, at_s: float, places: Places, members: Mapping[str, Ranks]
+) -> Iterator[Observation]:
+    node = places.node(rank)
+    for (_, group, pair), found in groupby(sorted(dump.entries, key=_stream), key=_stream):
+        entries = list(found)
+        ranks = _pair_ranks(pair, members.get(group, ())) if entries[0].point_to_point else members.get(group, ())
+        values = _flight(entries, name=_name(group, pair, ranks), ranks=ranks, places=places)
+        yield Observation(at_s, node, values, rank=rank, peer=_peer(pair, ranks, rank=rank, places=places))
+    told = {entry.group_id for entry in dump.entries}
+    for group_id, status in sorted(dump.status.items()):
+        if group_id not in told:
+            entered, finished = max(status.entered, 0), max(status.finished, 0)
+            values = Flight(str(group_id), (), entered, status.started, min(finished, entered), None, None)
+            yield Observation(at_s, node, values, rank=rank)
+
+
+def _stream(entry: Entry) -> tuple[int, str, tuple[int, ...]]:
+    """What an entry is numbered within: its group; of point-to-point operations the pair, sender first, where told."""
+    if not entry.point_to_point:
+        return entry.group_id, entry.group, ()
+    match = _PAIR.fullmatch(entry.op)
+    if match is None:
+        return entry.group_id, entry.group, (-1,)
+    here, there = int(match[2]), int(match[3])
+    return entry.group_id, entry.group, (here, there) if match[1] == "send" else (there, here)
+
+
+def _flight(entries: Sequence[Entry], *, name: str, ranks: Ranks, places: Places) -> Flight:
+    entered = max(entry.seq for entry in entries)
+    open_ones = [entry for entry in entries if not entry.finished]
+    first = min(open_ones, key=lambda entry: entry.seq, default=None)
+    timed = [entry.seq for entry in entries if entry.state != "scheduled"]
+    return Flight(
+        group=name,
+        ranks=ranks,
+        entered=entered,
+        started=max(timed, default=0) if timed or entries[0].backend == "nccl" else NOT_TIMED,
+        finished=entered if first is None else max(first.seq - 1, 0),
+        op=None if first is None else first.op,
+        since_s=None if first is None else places.time(first.called_ns / 1e9),
+    )
+
+
+def _members(dumps: Mapping[int, Dump], *, everybody: Ranks, groups: Sequence[Ranks]) -> dict[str, Ranks]:
+    """The ranks of each group by its name: as a dump says, else the smallest of the job's groups that fits."""
+    told: dict[str, Ranks] = {}
+    seen: dict[str, set[int]] = defaultdict(set)
+    for rank, dump in dumps.items():
+        told |= {name: ranks for name, ranks in dump.members.items() if name and ranks and max(ranks) < len(everybody)}
+        for entry in dump.entries:
+            if entry.desc == DEFAULT_GROUP:
+                told.setdefault(entry.group, everybody)
+            else:
+                seen[entry.group].add(rank)
+    for name, ranks in seen.items():
+        fitting = [group for group in groups if ranks <= set(group)]
+        if name not in told and fitting:
+            told[name] = min(fitting, key=len)
+    return told
+
+
+def _pair_ranks(pair: tuple[int, ...], members: Ranks) -> Ranks:
+    """The job's ranks of a pair, which dumps number within the group."""
+    return tuple(members[index] for index in pair) if len(pair) == 2 and max(pair) < len(members) else ()
+
+
+def _name(group: str, pair: tuple[int, ...], ranks: Ranks) -> str:
+    if not pair:
+        return group
+    return f"{group} {ranks[0]}->{ranks[1]}" if ranks else f"{group} p2p {'->'.join(map(str, pair))}"
+
+
+def _peer(pair: tuple[int, ...], ranks: Ranks, *, rank: int, places: Places) -> int | None:
+    if not pair or rank not in ranks:
+        return None
+    return places.node(ranks[1] if ranks[0] == rank else ranks[0])

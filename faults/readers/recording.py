@@ -1,0 +1,146 @@
+"""A folder of a recorded job as one ordered stream.  Schema: docs/faults/observations.md
+
+What is observed is put in the order in which it became known, whatever the order of the lines, and told in seconds
+after the job's t_go, so that a replay sees exactly what a live watcher would have seen, and never the future.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from itertools import chain, groupby, pairwise
+from operator import attrgetter
+
+from faults.detector import Job
+from faults.observations import Observation
+from faults.observations.lines import KINDS
+from faults.readers.documents import whole_document
+from faults.readers.flight import Dump, flights, parse_dump
+from faults.readers.folder import dump_rank, line_reader
+from faults.readers.places import Places
+from faults.readers.run import RUN, Run, parse_run
+from faults.readers.tally import MalformedError, Tally
+from fleet.documents import RuleError
+
+Content = bytes | Iterable[bytes]  # of a file: whole, or in chunks of any size
+
+DAY_S = 86_400.0
+LONGEST_S = 30 * DAY_S  # of a recording that does not say how long it is
+DUMPED_BEFORE_END_S = 1.5  # the schema's: flight recorders are asked that long before the run ends
+MOST_RUN_BYTES = 4 * 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Recording:
+    """What was recorded of a job, in the order in which it became known."""
+
+    job: Job
+    t_go_s: float  # on the recording's clock; all other times count from it
+    observations: tuple[Observation, ...]
+    malformed: Mapping[str, int]  # how many records of which kind of defect were skipped
+
+    @property
+    def ends_s(self) -> float:
+        """When the last thing was known."""
+        return self.observations[-1].at_s if self.observations else 0.0
+
+
+def read(files: Mapping[str, Content]) -> Recording:
+    """Read a folder's files by name.  Only `run.json` must be usable: else a RuleError says what is wrong with it."""
+    tally = Tally()
+    run = parse_run(_document(files[RUN])) if RUN in files else _no_run()
+    dumps = list(_dumps(files, tally=tally))
+    t_go_s = _t_go_s(run, dumps)
+    latest_s = DAY_S + (LONGEST_S if run.duration_s is None else run.duration_s)
+    job = run.job
+    places = Places(job.nodes, job.rank_node, zero_s=t_go_s, earliest_s=-DAY_S, latest_s=latest_s)
+    found = [seen for name in sorted(files) for seen in _lines(name, files[name], places=places, tally=tally)]
+    dumped_s = _dumped_s(run, dumps, t_go_s=t_go_s)
+    asked = [flights(each, at_s=dumped_s, places=places, groups=job.groups, tally=tally) for each in _rounds(dumps)]
+    found += dict.fromkeys(chain.from_iterable(asked))
+    return Recording(job, t_go_s, tuple(_in_order(found, tally=tally)), tally.counts())
+
+
+def _no_run() -> Run:
+    raise RuleError([((), f"holds no {RUN}, expected the folder of a recording")])
+
+
+def _document(content: Content) -> bytes:
+    try:
+        return whole_document(content, most_bytes=MOST_RUN_BYTES)
+    except MalformedError as error:
+        raise RuleError([((), f"{RUN} is {error}, expected at most {MOST_RUN_BYTES:,} bytes")]) from error
+
+
+def _lines(name: str, content: Content, *, places: Places, tally: Tally) -> Iterable[Observation]:
+    reader = line_reader(name, places=places, tally=tally)
+    if reader is None:
+        return ()
+    return reader.all((content,) if isinstance(content, bytes) else content)
+
+
+def _dumps(files: Mapping[str, Content], *, tally: Tally) -> Iterator[tuple[int, Dump]]:
+    for name in sorted(files):
+        rank = dump_rank(name)
+        if rank is not None:
+            with tally.skipping("fr"):
+                yield rank, parse_dump(files[name], tally=tally)
+
+
+def _rounds(dumps: Iterable[tuple[int, Dump]]) -> Iterator[dict[int, Dump]]:
+    """Ranks may have been asked twice, with stack traces and without: at most one dump of each rank at a time."""
+    left = list(dumps)
+    while left:
+        taken: dict[int, Dump] = {}
+        rest = []
+        for rank, dump in left:
+            if rank in taken:
+                rest.append((rank, dump))
+            else:
+                taken[rank] = dump
+        yield taken
+        left = rest
+
+
+def _t_go_s(run: Run, dumps: Iterable[tuple[int, Dump]]) -> float:
+    """Without a t_go, the first operation that a dump tells of."""
+    if run.t_go_s is not None:
+        return run.t_go_s
+    return min((dump.first_s for _, dump in dumps), default=0.0)
+
+
+def _dumped_s(run: Run, dumps: Iterable[tuple[int, Dump]], *, t_go_s: float) -> float:
+    """A dump does not say when it was made: not before the last thing that any of them tells of."""
+    told_s = max((dump.last_s - t_go_s for _, dump in dumps), default=0.0)
+    if run.dumped_s is not None:
+        return max(told_s, run.dumped_s - t_go_s)
+    if run.t_go_s is None or run.duration_s is None:
+        return told_s
+    return max(told_s, run.duration_s - DUMPED_BEFORE_END_S)
+
+
+def _in_order(found: list[Observation], *, tally: Tally) -> Iterator[Observation]:
+    """By when it was known; at one moment by kind and place, whatever the order of files and lines.
+
+    What was written twice is told once.
+    """
+    found.sort(key=attrgetter("at_s"))
+    for _, together in groupby(found, key=attrgetter("at_s")):
+        batch = list(together)
+        once = dict.fromkeys(batch)
+        if len(once) < len(batch):
+            tally.add("any", "written twice", times=len(batch) - len(once))
+        yield from once if len(once) == 1 else _placed(once)
+
+
+def _placed(together: Iterable[Observation]) -> list[Observation]:
+    found = sorted(together, key=_place)
+    if any(_place(one) == _place(other) for one, other in pairwise(found)):
+        return sorted(found, key=lambda seen: (_place(seen), repr(seen.values)))
+    return found
+
+
+def _place(seen: Observation) -> tuple[int, int, int, int]:
+    _, node, values, rank, peer = seen
+    return _KIND_ORDER[type(values)], node, -1 if rank is None else rank, -1 if peer is None else peer
+
+
+_KIND_ORDER = {kind: index for index, kind in enumerate(KINDS.values())}  # a look comes before its sockets

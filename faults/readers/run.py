@@ -1,0 +1,84 @@
+"""run.json: what is known of a recorded job before anything of it is read."""
+
+from dataclasses import dataclass
+from typing import Any
+
+from faults.detector import Job
+from faults.readers.fields import LATEST_S, Record, in_range, parse_record
+from faults.readers.tally import MalformedError
+from fleet.documents import RuleError
+
+RUN = "run.json"
+MOST_RANKS = 1 << 17
+RANGE = f"expected a whole number from 1 to {MOST_RANKS:,}"
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """A job, and when it was recorded."""
+
+    job: Job
+    t_go_s: float | None  # none: nothing in the folder has a time but dumps
+    duration_s: float | None
+    dumped_s: float | None  # when the flight recorders were asked, where the recorder noted it
+
+
+def parse_run(data: bytes) -> Run:
+    """Raises a RuleError that names the field."""
+    try:
+        record = parse_record(data)
+    except MalformedError as error:
+        raise RuleError([((), f"is {error}, expected the JSON object of a recording")]) from error
+    ranks = _ranks(record)
+    rank_node = _rank_node(record, ranks)
+    job = Job(
+        nodes=max(rank_node) + 1,
+        rank_node=rank_node,
+        groups=_groups(record, ranks),
+        look_period_s=1.0 / (_number(record, "sample_hz", least=0.01, most=1000.0) or 4.0),
+        heartbeat_s=_number(record, "heartbeat_s", least=0.01, most=3600.0) or 0.5,
+    )
+    return Run(
+        job=job,
+        t_go_s=_number(record, "t_go", least=0.0, most=LATEST_S),
+        duration_s=_number(record, "dur", least=0.0, most=LATEST_S),
+        dumped_s=_number(record, "dumped", least=0.0, most=LATEST_S),
+    )
+
+
+def _ranks(record: Record) -> int:
+    ranks = record.get("n")
+    if type(ranks) is not int or not 1 <= ranks <= MOST_RANKS:
+        raise RuleError([(("n",), RANGE)])
+    return ranks
+
+
+def _rank_node(record: Record, ranks: int) -> tuple[int, ...]:
+    """One rank on each node, unless the recorder says otherwise."""
+    found = record.get("rank_node")
+    if found is None:
+        return tuple(range(ranks))
+    if not _indices(found, below=ranks) or len(found) != ranks:
+        raise RuleError([(("rank_node",), f"expected the node of each of the {ranks} ranks, from 0 to {ranks - 1}")])
+    return tuple(found)
+
+
+def _groups(record: Record, ranks: int) -> tuple[tuple[int, ...], ...]:
+    found = record.get("groups", [])
+    members = list(found.values()) if isinstance(found, dict) else found
+    if not isinstance(members, list) or not all(_indices(group, below=ranks) for group in members):
+        raise RuleError([(("groups",), f"expected lists of ranks from 0 to {ranks - 1}")])
+    return tuple(dict.fromkeys(tuple(group) for group in members))
+
+
+def _indices(found: Any, *, below: int) -> bool:
+    return isinstance(found, list) and all(type(index) is int and 0 <= index < below for index in found)
+
+
+def _number(record: Record, key: str, *, least: float, most: float) -> float | None:
+    if record.get(key) is None:
+        return None
+    try:
+        return in_range(record[key], key, least=least, most=most)
+    except MalformedError as error:
+        raise RuleError([((key,), f"expected a number from {least:g} to {most:g}")]) from error

@@ -1,0 +1,41 @@
+"""The lines of a node's socket looks: kernel counters per peer.  Schema: docs/faults/observations.md"""
+
+from typing import Any
+
+from faults.observations import Look, Observation, Socket
+from faults.readers.fields import MOST, MOST_INDEX, items, moment, parse_record, whole
+from faults.readers.places import Places
+from faults.readers.tally import MalformedError, Tally
+
+SOURCE = "tcp"
+COLUMNS = 1 + len(Socket._fields)  # the peer, then what the kernel counts
+
+
+def parse_look(line: bytes, *, node: int, places: Places, tally: Tally) -> list[Observation]:
+    """`{"t", "node", "c": [[peer, connections, ...], ...]}`: the look, then each peer that could be read.
+
+    A peer of null is everybody outside the job.  Columns that a later writer appends are left.
+    """
+    record = parse_record(line)
+    if whole(record, "node", most=MOST_INDEX) != node:
+        raise MalformedError("of another node than its file")
+    at_s = places.time(moment(record, "t"))
+    rows = items(record, "c")
+    found = [Observation(at_s, node, Look(peers=len(rows)))]
+    for row in rows:
+        try:
+            found.append(_row(row, at_s=at_s, node=node, nodes=places.nodes))
+        except MalformedError as error:  # no context manager: this runs once per peer and look
+            tally.add(SOURCE, str(error))
+    return found
+
+
+def _row(row: Any, *, at_s: float, node: int, nodes: int) -> Observation:
+    if not isinstance(row, list) or len(row) < COLUMNS:
+        raise MalformedError("row is too short")
+    peer, values = row[0], row[1:COLUMNS]
+    if set(map(type, values)) != {int} or min(values) < 0 or max(values) > MOST:
+        raise MalformedError("row has a value that is no whole number in range")
+    if peer is not None and (type(peer) is not int or not 0 <= peer < nodes):
+        raise MalformedError("row of a node that the job has not")
+    return Observation(at_s, node, Socket._make(values), None, peer)

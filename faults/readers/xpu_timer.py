@@ -1,0 +1,42 @@
+"""xpu_timer's metrics (DLRover): what it says of each rank.  Its hang flag is a conclusion, so it is told, not seen."""
+
+import math
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Final
+
+from faults.observations import Observation, Told
+from faults.readers.places import Places
+from faults.readers.prometheus import Sample, parse_samples
+from faults.readers.tally import MalformedError, Tally
+
+SOURCE: Final = "xpu_timer"
+WHAT: Final[Mapping[str, str]] = {
+    "XPU_TIMER_COMMON_HANG": "hang",
+    "XPU_TIMER_COMMON_GC_COUNT": "garbage-collections",
+    "XPU_TIMER_COMMON_DATA_LOADER_COUNT": "data-loads",
+    "XPU_TIMER_COMMON_WORK_QUEUE_SIZE": "queued",
+    "XPU_TIMER_MM_KERNEL_FLOPS": "matmul-tflops",
+    "XPU_TIMER_MM_KERNEL_AVG_LATENCY": "matmul-us",
+    "XPU_TIMER_COLL_KERNEL_AVG_LATENCY": "collective-us",
+    "XPU_TIMER_COLL_KERNEL_BANDWIDTH": "collective-gb-per-s",
+}
+KIND_LABELS: Final = ("operation", "dtype", "transport", "level")  # tell one kernel's metrics from another's
+
+
+def parse_xpu_timer(chunks: Iterable[bytes], *, at_s: float, places: Places, tally: Tally) -> Iterator[Observation]:
+    """One scrape of a node's exporter, which speaks for all of its ranks."""
+    for sample in parse_samples(chunks, prefixes=("XPU_TIMER_",), source=SOURCE, tally=tally):
+        if sample.name in WHAT:
+            with tally.skipping(SOURCE):
+                yield _told(sample, at_s=at_s, places=places)
+
+
+def _told(sample: Sample, *, at_s: float, places: Places) -> Observation:
+    text = sample.labels.get("rank", "")
+    if not text.isascii() or not text.isdecimal() or len(text) > 6:
+        raise MalformedError("rank label is no rank")
+    if not math.isfinite(sample.value) or sample.value < 0:
+        raise MalformedError("value is no number in range")
+    kind = "/".join(sample.labels[label] for label in KIND_LABELS if label in sample.labels)
+    what = f"{WHAT[sample.name]} {kind}" if kind else WHAT[sample.name]
+    return Observation(at_s, places.node(int(text)), Told(SOURCE, what, sample.value), rank=int(text))

@@ -1,0 +1,67 @@
+"""Opening the folder of a recording: what is none is refused in one line that names the file and what is expected."""
+
+import tracemalloc
+from pathlib import Path
+
+import pytest
+
+from api.cli.failures import EXIT_BAD_INPUT, CommandError
+from api.cli.recordings import open_recording
+from faults.readers import read
+from tests.faults.readers import made
+
+
+def written(folder: Path) -> Path:
+    for name, data in made.folder().items():
+        (folder / name).write_bytes(data)
+    return folder
+
+
+def refusal(path: Path) -> str:
+    with pytest.raises(CommandError) as raised:
+        open_recording(path)
+    assert raised.value.exit_code == EXIT_BAD_INPUT
+    (line,) = raised.value.lines
+    return line
+
+
+def test_a_folder_is_read_as_its_files_are(tmp_path: Path) -> None:
+    assert open_recording(written(tmp_path)) == read(made.folder())
+
+
+def test_other_files_and_folders_beside_it_are_left(tmp_path: Path) -> None:
+    written(tmp_path)
+    (tmp_path / "notes.txt").write_bytes(b"{")
+    (tmp_path / "hb_rank7.jsonl").mkdir()
+
+    assert open_recording(tmp_path) == read(made.folder())
+
+
+def test_what_is_no_recording(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "broken").mkdir()
+    (tmp_path / "broken" / "run.json").write_bytes(b'{"n": 0}')
+    expected = "expected the folder of a recording: run.json and what `fleetwright faults record` writes beside it"
+
+    assert refusal(tmp_path / "none") == f"{tmp_path}/none: does not exist, {expected}"
+    assert refusal(tmp_path / "file") == f"{tmp_path}/file: is no folder, {expected}"
+    assert refusal(tmp_path / "empty") == f"{tmp_path}/empty: holds no run.json, expected the folder of a recording"
+    assert refusal(tmp_path / "broken") == f"{tmp_path}/broken/run.json: n: expected a whole number from 1 to 131,072"
+
+
+def test_a_line_of_many_megabytes_is_not_held(tmp_path: Path) -> None:
+    written(tmp_path)
+    with (tmp_path / "coll_rank0.jsonl").open("ab") as file:
+        file.write(b"\n")
+        file.truncate(file.tell() + (64 << 20))  # zero bytes, which cost no disk
+    tracemalloc.start()
+    try:
+        recording = open_recording(tmp_path)
+        peak_bytes = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+
+    assert recording.observations == read(made.folder()).observations
+    assert recording.malformed == {"coll: line too long": 1}
+    assert peak_bytes < 32 << 20

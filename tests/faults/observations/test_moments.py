@@ -1,0 +1,29 @@
+"""Moving an observation to another clock moves every moment in it, and nothing else."""
+
+from typing import get_type_hints
+
+from faults.observations import Collective, Flight, Look, Observation, Pass, Probe, on_clock_of
+from faults.observations.lines import KINDS
+from faults.observations.moments import MOMENTS
+
+
+def test_all_moments_move() -> None:
+    moved = on_clock_of(Observation(105.0, 1, Collective(1, "all_reduce", 8, 103.0, 104.5), rank=1), 100.0)
+
+    assert moved == Observation(5.0, 1, Collective(1, "all_reduce", 8, 3.0, 4.5), rank=1)
+
+
+def test_what_has_not_happened_stays_so() -> None:
+    assert on_clock_of(Observation(105.0, 1, Collective(1, "x", 8, 103.0, None)), 100.0).values == Collective(
+        1, "x", 8, 3.0, None
+    )
+    assert on_clock_of(Observation(105.0, 1, Look(2)), 100.0) == Observation(5.0, 1, Look(2))
+
+
+def test_a_kind_whose_moments_are_not_listed_has_none() -> None:
+    """Durations end in _s too; whoever adds a kind has to say which of its values are moments."""
+    durations = {"cpu_s", "took_s"}
+    for kind in KINDS.values():
+        timed = {name for name in get_type_hints(kind) if name.endswith("_s") and "_per_" not in name} - durations
+        assert timed == set(MOMENTS.get(kind, ()))
+    assert set(MOMENTS) == {Collective, Pass, Probe, Flight}

@@ -1,0 +1,246 @@
+"""Flight Recorder dumps tell how far each rank is in each of its groups, from NCCL and from gloo, JSON and pickle."""
+
+import json
+import pickle
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from faults.observations import Flight, Observation
+from faults.readers import read
+from faults.readers.flight import Dump, flights, parse_dump
+from faults.readers.places import Places
+from faults.readers.tally import MalformedError, Tally
+from tests.faults.readers import made
+
+FORMS = {"json": lambda found: json.dumps(found).encode(), "pickle": lambda found: pickle.dumps(found, protocol=2)}
+PLACES = Places(3, (0, 1, 2), zero_s=made.T_GO_S)
+
+
+def parsed(found: dict[str, Any], *, form: str = "json", tally: Tally | None = None) -> Dump:
+    return parse_dump(FORMS[form](found), tally=tally or Tally())
+
+
+def told(*dumps: dict[str, Any], groups: tuple[tuple[int, ...], ...] = ()) -> list[Observation]:
+    by_rank = {rank: parsed(each) for rank, each in enumerate(dumps)}
+    return list(flights(by_rank, at_s=9.0, places=PLACES, groups=groups, tally=Tally()))
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_nccl_says_what_has_started_and_what_is_done(form: str) -> None:
+    dump = made.dump(
+        made.entry(),
+        made.waiting(collective_seq_id=2, time_created_ns=int((made.T_GO_S + 3.0) * 1e9)),
+        made.waiting(collective_seq_id=3, state="scheduled", time_discovered_started_ns=None),
+    )
+
+    (seen,) = flights({1: parsed(dump, form=form)}, at_s=9.0, places=PLACES, tally=Tally())
+
+    assert seen == Observation(9.0, 1, Flight("0", (0, 1, 2), 3, 2, 1, "all_reduce", 3.0), rank=1)
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_gloo_only_retires_what_is_done(form: str) -> None:
+    dump = made.dump(
+        made.gloo(seq=6, retired=True),
+        made.gloo(seq=7, retired=True),
+        made.gloo(seq=8, retired=False),
+        pg_config={"": {"name": "", "desc": "", "ranks": "[]"}},
+        pg_status={
+            "0": {"last_enqueued_collective": 20, "last_started_collective": -1, "last_completed_collective": 17}
+        },
+    )
+
+    (seen,) = flights({0: parsed(dump, form=form)}, at_s=9.0, places=PLACES, tally=Tally())
+
+    assert seen.values == Flight("0", (0, 1, 2), 8, -1, 7, "all_reduce", 0.0)
+
+
+def test_an_operation_that_nccl_gave_up_is_not_done() -> None:
+    (seen,) = told(made.dump(made.waiting(collective_seq_id=4, retired=True)))
+
+    assert isinstance(seen.values, Flight)
+    assert (seen.values.entered, seen.values.finished) == (4, 3)
+
+
+def test_each_group_counts_for_itself() -> None:
+    other = {"pg_id": 1, "process_group": ["5", "mesh_tp"], "collective_seq_id": 40}
+    config = {"5": {"name": "5", "desc": "mesh_tp", "ranks": "[0, 2]"}}
+
+    seen = told(made.dump(made.entry(), made.entry(**other), pg_config=config))
+
+    assert [each.values for each in seen] == [
+        Flight("0", (0, 1, 2), 1, 1, 1, None, None),
+        Flight("5", (0, 2), 40, 40, 40, None, None),
+    ]
+
+
+def test_a_group_whose_ranks_no_dump_tells_is_the_smallest_of_the_jobs_that_fits() -> None:
+    nameless = {"": {"name": "", "desc": "", "ranks": "[]"}}
+    pair = made.gloo(seq=1, retired=True, pg_id=1, process_group=["1", "undefined"])
+    seen = told(
+        made.dump(made.gloo(seq=1, retired=True), pair, pg_config=nameless),
+        made.dump(made.gloo(seq=1, retired=True), pair, pg_config=nameless),
+        made.dump(made.gloo(seq=1, retired=True), pg_config=nameless),
+        groups=((0, 1, 2), (0, 1), (1, 2)),
+    )
+
+    assert {(each.rank, each.values.group, each.values.ranks) for each in seen if isinstance(each.values, Flight)} == {
+        (0, "0", (0, 1, 2)),
+        (0, "1", (0, 1)),
+        (1, "0", (0, 1, 2)),
+        (1, "1", (0, 1)),
+        (2, "0", (0, 1, 2)),
+    }
+
+
+def test_point_to_point_operations_are_told_by_pair_and_direction() -> None:
+    def passed(name: str, seq: int, *, done: bool) -> dict[str, Any]:
+        kind = made.entry if done else made.waiting
+        return kind(profiling_name=f"nccl:{name}", p2p_seq_id=seq, is_p2p=True, collective_seq_id=0)
+
+    seen = told(
+        made.dump(
+            passed("send 0->1", 1, done=True),
+            passed("recv 0<-2", 2, done=False),
+            passed("send 0->1", 3, done=False),
+            passed("coalesced", 4, done=True),
+        )
+    )
+
+    assert [(each.values, each.peer) for each in seen] == [
+        (Flight("0 p2p -1", (), 4, 4, 4, None, None), None),
+        (Flight("0 0->1", (0, 1), 3, 3, 2, "send 0->1", 0.0), 1),
+        (Flight("0 2->0", (2, 0), 2, 2, 1, "recv 0<-2", 0.0), 2),
+    ]
+
+
+def test_a_pair_is_numbered_within_its_group() -> None:
+    config = {"9": {"name": "9", "desc": "mesh_pp", "ranks": "[1, 2]"}}
+    sends = {"profiling_name": "nccl:send 0->1", "process_group": ["9", "mesh_pp"], "is_p2p": True, "p2p_seq_id": 6}
+
+    (seen,) = flights(
+        {1: parsed(made.dump(made.waiting(**sends), pg_config=config))}, at_s=9.0, places=PLACES, tally=Tally()
+    )
+
+    assert isinstance(seen.values, Flight)
+    assert (seen.values.group, seen.values.ranks, seen.peer) == ("9 1->2", (1, 2), 2)
+
+
+def test_ranks_that_the_job_has_not_are_not_believed() -> None:
+    config = {"5": {"name": "5", "desc": "mesh_tp", "ranks": "[0, 4]"}}
+
+    (seen,) = told(made.dump(made.entry(process_group=["5", "mesh_tp"]), pg_config=config), groups=((0, 1),))
+
+    assert isinstance(seen.values, Flight)
+    assert seen.values.ranks == (0, 1)
+
+
+def test_a_group_without_entries_is_told_by_its_counters() -> None:
+    status = {
+        "7": {"last_enqueued_collective": "12", "last_started_collective": "12", "last_completed_collective": "11"}
+    }
+
+    (seen,) = told(made.dump(pg_status=status))
+
+    assert seen.values == Flight("7", (), 12, 12, 11, None, None)
+
+
+def test_json_leaves_an_empty_list_of_entries_out() -> None:
+    dump = made.dump()
+    del dump["entries"]
+
+    assert parsed(dump).entries == ()
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize(
+    ("broken", "defect"),
+    [
+        (7, "fr: entry is no mapping"),
+        (made.entry(process_group=["0"]), "fr: process_group is no pair of name and description"),
+        (made.entry(process_group=["0", "x" * 300]), "fr: process_group is no pair of name and description"),
+        (made.entry(collective_seq_id=-1), "fr: collective_seq_id is no whole number in range"),
+        (made.entry(collective_seq_id=1.5), "fr: collective_seq_id is no whole number in range"),
+        (made.entry(pg_id=[]), "fr: pg_id is no whole number in range"),
+        (made.entry(is_p2p=1), "fr: is_p2p is no truth value"),
+        (made.entry(time_created_ns=None), "fr: time_created_ns is no whole number in range"),
+        (made.entry(profiling_name={}), "fr: profiling_name is no short text"),
+        (made.entry(time_discovered_started_ns="soon"), "fr: time_discovered_started_ns is no whole number in range"),
+    ],
+)
+def test_a_broken_entry_is_counted_and_the_others_stand(form: str, broken: Any, defect: str) -> None:
+    tally = Tally()
+
+    found = parsed(made.dump(made.entry(), broken, made.entry(collective_seq_id=2)), form=form, tally=tally)
+
+    assert [entry.seq for entry in found.entries] == [1, 2]
+    assert tally.counts() == {defect: 1}
+
+
+@pytest.mark.parametrize(
+    ("content", "defect"),
+    [
+        (b"", "not JSON"),
+        (b"[]", "not a dump"),
+        (b"\x80\x02].", "not a dump"),
+        (json.dumps(made.dump(version="3.0")).encode(), "dump of an unknown version"),
+        (json.dumps(made.dump(entries={})).encode(), "entries is no list"),
+        (b"[" * 1_000_000, "not JSON"),
+        (b"[" + b"[]," * 3_000_000, "too many values"),
+        (b" " * (33 << 20), "too large"),
+    ],
+)
+def test_what_is_no_dump_is_refused(content: bytes, defect: str) -> None:
+    with pytest.raises(MalformedError, match=f"^{defect}$"):
+        parse_dump(content, tally=Tally())
+
+
+def test_a_hostile_dump_in_a_recording_is_counted_and_the_rest_is_read() -> None:
+    files = made.folder()
+    files["fr_rank1.pickle"] = b"\x80\x02cposix\nsystem\nX\x04\x00\x00\x00true\x85R."
+    files["fr_rank0.json"] = json.dumps(made.dump(made.entry())).encode()
+
+    recording = read(files)
+
+    assert recording.malformed == {"fr: pickle that is more than data": 1}
+    assert [seen.rank for seen in recording.observations if isinstance(seen.values, Flight)] == [0]
+
+
+def test_a_dump_is_known_when_the_recorder_asked() -> None:
+    def at_s(**run: Any) -> float:
+        files = {"run.json": made.run(**run), "fr_rank0.json": json.dumps(made.dump(made.entry())).encode()}
+        (seen,) = read(files).observations
+        return seen.at_s
+
+    assert at_s() == made.STEPS * made.STEP_S - 1.5  # the schema's
+    assert at_s(dumped=made.T_GO_S + 4.0) == 4.0
+    assert at_s(dur=None) == pytest.approx(2e-6, abs=1e-6)  # the last thing that it tells of
+
+
+@pytest.mark.skipif(not (made.PUBLIC / "hang_fr_multigroup").is_dir(), reason="the public recordings are not at hand")
+def test_the_public_dumps_of_three_groups_show_who_is_behind() -> None:
+    folder = made.PUBLIC / "hang_fr_multigroup"
+    recording = read({path.name: path.read_bytes() for path in folder.iterdir()})
+
+    found = [seen.values for seen in recording.observations if isinstance(seen.values, Flight)]
+    assert recording.malformed == {}
+    assert len(found) == 8
+    in_all = {
+        seen.rank: seen.values
+        for seen in recording.observations
+        if isinstance(seen.values, Flight) and seen.values.group == "0"
+    }
+    assert [in_all[rank].entered for rank in range(4)] == [8, 8, 7, 8]
+    assert {each.ranks for each in found} == {(0, 1, 2, 3), (0, 1), (2, 3)}
+
+
+@pytest.mark.skipif(not (made.PUBLIC / "hang_sigstop").is_dir(), reason="the public recordings are not at hand")
+def test_a_public_pickle_tells_the_same_as_its_json() -> None:
+    def told_by(name: str) -> list[Flight]:
+        folder = Path(made.PUBLIC / "hang_sigstop")
+        recording = read({each: (folder / each).read_bytes() for each in ("run.json", name)})
+        return [seen.values for seen in recording.observations if isinstance(seen.values, Flight)]
+
+    assert told_by("fr_rank0.pickle") == told_by("fr_rank0.json")

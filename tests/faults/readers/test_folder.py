@@ -1,0 +1,51 @@
+"""A file that is still being written is read by the same code as one that is whole."""
+
+import pytest
+
+from faults.readers import Places, Tally, line_reader, read
+from faults.readers.folder import dump_rank, is_recorded
+from tests.faults.readers import made
+
+PLACES = Places(made.RANKS, (0, 1, 2), zero_s=made.T_GO_S)
+
+
+@pytest.mark.parametrize("name", ["coll_rank1.jsonl", "hb_rank1.jsonl", "tcp_node1.jsonl"])
+def test_a_growing_file_gives_what_its_whole_gives(name: str) -> None:
+    data = made.folder()[name]
+    tally = Tally()
+    reader = line_reader(name, places=PLACES, tally=tally)
+    assert reader is not None
+
+    found = [seen for at in range(0, len(data), 100) for seen in reader.feed(data[at : at + 100])]
+
+    assert [*found, *reader.end()] == sorted(
+        read({"run.json": made.run(), name: data}).observations, key=lambda seen: seen.at_s
+    )
+    assert tally.total == 0
+
+
+def test_a_line_is_told_when_it_is_whole() -> None:
+    reader = line_reader("hb_rank0.jsonl", places=PLACES, tally=Tally())
+    assert reader is not None
+    line = made.lines(made.heartbeats(0)[:1])
+
+    assert list(reader.feed(line[:-1])) == []
+    assert len(list(reader.feed(line[-1:]))) == 1
+
+
+def test_names_of_files() -> None:
+    assert line_reader("run.json", places=PLACES, tally=Tally()) is None
+    assert line_reader("hb_rank0.jsonl.tmp", places=PLACES, tally=Tally()) is None
+    assert {
+        name: dump_rank(name) for name in ("fr_rank3.json", "fr_rank12.pickle", "fr_0", "st_7", "nccl_trace_rank_4")
+    } == {
+        "fr_rank3.json": 3,
+        "fr_rank12.pickle": 12,
+        "fr_0": 0,
+        "st_7": 7,
+        "nccl_trace_rank_4": 4,
+    }
+    assert dump_rank("fr_rank.json") is None
+    assert is_recorded("run.json")
+    assert is_recorded("seen_node5.jsonl")
+    assert not is_recorded("../hb_rank0.jsonl")

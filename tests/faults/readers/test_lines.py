@@ -1,0 +1,70 @@
+"""Lines are cut the same however the bytes come, and no line can fill memory."""
+
+import tracemalloc
+from collections.abc import Iterator
+from itertools import pairwise
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from faults.readers.lines import TOO_LONG, Splitter, split_lines
+from faults.readers.tally import Tally
+
+KILOBYTE = 1024
+
+
+def test_a_line_without_its_end_waits_for_the_rest() -> None:
+    splitter = Splitter(source="x", tally=Tally())
+
+    assert list(splitter.feed(b"one\ntw")) == [b"one"]
+    assert list(splitter.feed(b"o\n")) == [b"two"]
+    assert list(splitter.end()) == []
+
+
+def test_what_follows_the_last_end_is_a_line_when_the_stream_ends() -> None:
+    assert list(split_lines([b"one\ntwo"], source="x", tally=Tally())) == [b"one", b"two"]
+
+
+def test_empty_lines_are_left() -> None:
+    assert list(split_lines([b"\n \n\r\none\r\n\n"], source="x", tally=Tally())) == [b"one\r"]
+
+
+def test_a_line_past_the_limit_is_counted_once_and_the_next_is_read() -> None:
+    tally = Tally()
+    chunks = [b"a" * KILOBYTE] * 10 + [b"\nshort\n"]
+
+    assert list(split_lines(chunks, source="x", tally=tally, most_bytes=4 * KILOBYTE)) == [b"short"]
+    assert tally.counts() == {f"x: {TOO_LONG}": 1}
+
+
+def test_an_endless_line_costs_no_more_than_the_limit() -> None:
+    def endless() -> Iterator[bytes]:
+        chunk = b"[" * (1 << 20)
+        for _ in range(128):
+            yield chunk
+        yield b"\nok\n"
+
+    tracemalloc.start()
+    try:
+        found = list(split_lines(endless(), source="x", tally=Tally(), most_bytes=1 << 20))
+        peak_bytes = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+
+    assert found == [b"ok"]
+    assert peak_bytes < 16 << 20
+
+
+@settings(max_examples=50, deadline=None)
+@given(st.binary(max_size=200), st.lists(st.integers(0, 200), max_size=10), st.integers(1, 40))
+def test_chunks_may_be_cut_anywhere(data: bytes, cuts: list[int], most_bytes: int) -> None:
+    places = [0, *sorted(min(cut, len(data)) for cut in cuts), len(data)]
+    chunks = [data[start:end] for start, end in pairwise(places)]
+    whole, cut = Tally(), Tally()
+
+    in_one = list(split_lines([data], source="x", tally=whole, most_bytes=most_bytes))
+
+    assert list(split_lines(chunks, source="x", tally=cut, most_bytes=most_bytes)) == in_one
+    assert cut.counts() == whole.counts()
+    lines = [line for line in data.split(b"\n") if line and not line.isspace()]
+    assert in_one == [line for line in lines if len(line) <= most_bytes]

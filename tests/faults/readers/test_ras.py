@@ -1,0 +1,140 @@
+"""NCCL RAS's answers: counts of begun operations per rank, who is lost, and who is who in smaller communicators."""
+
+import json
+from typing import Any
+
+from faults.observations import Counts, Observation
+from faults.readers import Tally
+from faults.readers.members import Members
+from faults.readers.places import Places
+from faults.readers.ras import parse_ras, parse_ras_events
+
+HOSTS = {"10.0.0.1": 0, "10.0.0.2": 1}
+PLACES = Places(2, (0, 0, 1, 1), hosts=HOSTS)
+
+
+def rank(index: int, job_rank: int, **changed: Any) -> dict[str, Any]:
+    return {
+        "rank": index,
+        "host": f"10.0.0.{job_rank // 2 + 1}",
+        "pid": 500 + job_rank,
+        "cuda_dev": job_rank % 2,
+        "nvml_dev": job_rank % 2,
+        "status": {
+            "init_state": 0,
+            "async_error": 0,
+            "finalize_called": False,
+            "destroy_flag": False,
+            "abort_flag": False,
+        },
+        "collective_counts": {"Broadcast": 1, "AllReduce": 40},
+        **changed,
+    }
+
+
+def communicator(*ranks: Any, size: int, missing: tuple[dict[str, Any], ...] = ()) -> dict[str, Any]:
+    return {
+        "hash": f"0x{size}",
+        "secondary_hash": "0x1:0x2",
+        "size": size,
+        "ranks_count": len(ranks),
+        "missing_ranks_count": len(missing),
+        "ranks": list(ranks),
+        "missing_ranks": list(missing),
+    }
+
+
+def lost(index: int, job_rank: int, *, dead: bool, unresponsive: bool) -> dict[str, Any]:
+    found = rank(index, job_rank, status={"unresponsive": unresponsive, "considered_dead": dead})
+    del found["collective_counts"]
+    return found
+
+
+def answer(*communicators: Any) -> bytes:
+    return json.dumps({"nccl_version": "2.30.7", "communicators": list(communicators), "ras": {}}).encode()
+
+
+def told(data: bytes, *, tally: Tally | None = None, places: Places = PLACES) -> list[Observation]:
+    return list(parse_ras(data, at_s=3.0, places=places, members=Members(places), tally=tally or Tally()))
+
+
+def test_counts_of_each_rank() -> None:
+    seen = told(b"OK\n" + answer(communicator(*(rank(index, index) for index in range(4)), size=4)))
+
+    assert [(each.node, each.rank) for each in seen] == [(0, 0), (0, 1), (1, 2), (1, 3)]
+    assert seen[0].values == Counts("0x4/0x1:0x2", 4, (("AllReduce", 40), ("Broadcast", 1)), "ok")
+
+
+def test_a_smaller_communicators_ranks_are_known_from_the_one_of_all() -> None:
+    everybody = communicator(*(rank(index, index) for index in range(4)), size=4)
+    pair = communicator(rank(0, 1), rank(1, 3), size=2)
+
+    seen = told(answer(pair, everybody))
+
+    assert [each.rank for each in seen if isinstance(each.values, Counts) and each.values.size == 2] == [1, 3]
+
+
+def test_a_rank_that_is_not_known_still_has_its_node() -> None:
+    assert [(each.node, each.rank) for each in told(answer(communicator(rank(0, 3), size=2)))] == [(1, None)]
+
+
+def test_what_ras_thinks_of_a_rank() -> None:
+    flagged = rank(0, 0)["status"] | {"abort_flag": True}
+    failed = rank(0, 0)["status"] | {"async_error": 6}
+    busy = rank(0, 0)["status"] | {"async_error": 7}
+    found = communicator(
+        rank(0, 0, status=flagged),
+        rank(1, 1, status=failed),
+        rank(2, 2, status=busy),
+        size=6,
+        missing=(
+            lost(3, 3, dead=False, unresponsive=False),
+            lost(4, 3, dead=False, unresponsive=True),
+            lost(5, 3, dead=True, unresponsive=True),
+        ),
+    )
+
+    states = [each.values.state for each in told(answer(found)) if isinstance(each.values, Counts)]
+    assert states == ["aborted", "error", "ok", "missing", "unresponsive", "dead"]
+
+
+def test_malformed_parts_are_counted_and_the_rest_stands() -> None:
+    tally = Tally()
+    found = communicator(
+        rank(0, 0), 5, rank(1, 1, collective_counts={"AllReduce": -4}), rank(9, 2, host="10.9.9.9"), size=4
+    )
+
+    assert [each.rank for each in told(answer(found, "x"), tally=tally)] == [0]
+    assert tally.counts() == {
+        "ras: AllReduce is no whole number in range": 1,
+        "ras: communicator is no mapping": 1,
+        "ras: of a host that the job has not": 1,
+        "ras: rank is no mapping": 1,
+    }
+
+
+def test_what_is_no_answer_is_counted() -> None:
+    for data in (b"", b"ERROR: Unknown command", b"{", b"{}", b"[" * 1000, b'{"communicators": 5}'):
+        tally = Tally()
+        assert told(data, tally=tally) == []
+        assert tally.total == 1
+
+
+def test_events_name_processes_that_are_lost() -> None:
+    members = Members(PLACES)
+    status = answer(communicator(*(rank(index, index) for index in range(4)), size=4))
+    assert len(list(parse_ras(status, at_s=1.0, places=PLACES, members=members, tally=Tally()))) == 4
+    peer = {"host": "10.0.0.2", "pid": 503, "cuda_devs": [1], "nvml_devs": [1]}
+    events = [
+        {"timestamp": "2026-11-21 13:07:06", "group": "LIFECYCLE", "event": "PEER_NEW", "peer": peer, "details": ""},
+        {"timestamp": "2026-11-21 13:07:07", "group": "LIFECYCLE", "event": "PEER_DEAD", "peer": peer, "details": ""},
+        {"event": "PEER_DEAD", "peer": {"addr": "10.0.0.1<28028>"}, "details": ""},
+    ]
+    data = b"RAS monitor\n" + b"\n".join(json.dumps(event, indent=2).encode() for event in events)
+    tally = Tally()
+
+    seen = list(parse_ras_events(data, at_s=3.0, places=PLACES, members=members, tally=tally))
+
+    assert [(each.node, each.rank) for each in seen] == [(1, 3), (0, None)]
+    assert {each.values for each in seen} == {Counts("", 0, (), "dead")}
+    assert tally.total == 0
