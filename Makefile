@@ -35,7 +35,9 @@ run: $(VENV)/.service ## serve the API and the in-process controller on SQLite; 
 
 test: install ## run every test; parts this machine cannot have are skipped with a reason
 	$(call say,"unit tests: rooms and service and command line")
-	$(BIN)/pytest --numprocesses 2 --ignore tests/cluster
+	$(BIN)/pytest --numprocesses 2 --ignore tests/cluster --ignore tests/lab
+	$(call say,"real ranks in network namespaces")
+	$(BIN)/pytest tests/lab
 	$(call say,"real PostgreSQL and Prometheus and Kubernetes")
 	$(BIN)/pytest tests/cluster -m "not ray"
 	$(call say,"a real Ray cluster")

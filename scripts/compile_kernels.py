@@ -7,7 +7,7 @@ from importlib import import_module
 
 from scripts.house_rules import ROOT, tracked_files
 
-ROOMS = ("planner", "placement", "power")
+ROOMS = ("planner", "placement", "power", "faults")
 MARK = "\n@entry("
 
 

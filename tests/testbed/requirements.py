@@ -1,7 +1,7 @@
 """What a machine must offer for the tests: a part it lacks skips its tests, unless `FLEETWRIGHT_REQUIRE` names it.
 
-`FLEETWRIGHT_REQUIRE=kubernetes,ray,postgres,prometheus` is what continuous integration sets, so that a broken machine
-shows as failed tests there and not as skipped ones.
+`FLEETWRIGHT_REQUIRE=kubernetes,ray,postgres,prometheus,lab` is what continuous integration sets, so that a broken
+machine shows as failed tests there and not as skipped ones.
 """
 
 import os
@@ -11,7 +11,7 @@ from typing import Final, Literal, NoReturn, get_args
 
 import pytest
 
-Part = Literal["kubernetes", "ray", "postgres", "prometheus"]
+Part = Literal["kubernetes", "ray", "postgres", "prometheus", "lab"]
 
 VARIABLE: Final = "FLEETWRIGHT_REQUIRE"
 PARTS: Final[tuple[str, ...]] = get_args(Part)

@@ -1,0 +1,141 @@
+"""How much healthy traffic varies in the lab: the noise that the scale simulator is given.
+
+One healthy run of eight ranks.  Of each pair the effective bandwidth (bytes acknowledged over the time with bytes
+outstanding) in windows of some lengths; its logarithm's standard deviation within the pair, and between pairs that do
+the same work.  Of each rank the time between its operations: its spread over steps, and between ranks.
+"""
+
+import math
+import os
+import tempfile
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from statistics import fmean, median, pstdev, stdev
+from typing import Any
+
+from api.cli.recordings import open_recording
+from faults.observations import Collective, Observation, Pass, Socket
+from tests.testbed.lab import network
+from tests.testbed.lab.experiment import Experiment
+from tests.testbed.lab.session import run_experiment
+from tests.testbed.lab.workload import Workload
+from tests.testbed.requirements import UnavailableError
+
+PYTHON = "FLEETWRIGHT_LAB_PYTHON"
+RECORDINGS = "FLEETWRIGHT_LAB_HEALTHY"  # recording folders with colons between; instead of a run of our own
+RANKS = 8
+DURATION_S = 60.0
+SETTLED_S = 2.0
+WINDOWS_S = (2.5, 5.0, 10.0)
+Pair = tuple[int, int]
+
+
+def run() -> list[dict[str, Any]]:
+    """A row for each kind of traffic and window, then the computing."""
+    if named := os.environ.get(RECORDINGS):
+        return [row for folder in named.split(":") for row in figures(Path(folder))]
+    try:
+        network.check_allowed()
+    except UnavailableError as unavailable:
+        return [{"what": f"left out: {unavailable}"}]
+    python = os.environ.get(PYTHON)
+    workload = Workload(ranks=RANKS, duration_s=DURATION_S, library="gloo" if python else "own", seed=1)
+    with tempfile.TemporaryDirectory() as scratch:
+        folder = Path(scratch) / "healthy"
+        run_experiment(
+            Experiment(name="healthy", workload=workload), folder=folder, python=Path(python) if python else None
+        )
+        return figures(folder)
+
+
+def figures(folder: Path) -> list[dict[str, Any]]:
+    """All rows of one recording."""
+    recording = open_recording(folder)
+    looks = _looks(recording.observations)
+    rows = []
+    for window_s in WINDOWS_S:
+        logs = {pair: _log_bandwidths(seen, window_s) for pair, seen in looks.items()}
+        nodes = recording.job.nodes
+        kinds = {
+            "ring": {pair: got for pair, got in logs.items() if (pair[0] - pair[1]) % nodes == 1},
+            "all-to-all": {
+                pair: got for pair, got in logs.items() if (pair[0] - pair[1]) % nodes not in {1, nodes - 1}
+            },
+        }
+        rows += [
+            _bandwidth_row(f"{kind}, {folder.name}", window_s, chosen)
+            for kind, chosen in kinds.items()
+            if _can_tell(chosen)
+        ]
+    return [*rows, _gap_row(f"computing, {folder.name}", recording.observations)]
+
+
+def _looks(observations: Sequence[Observation]) -> Mapping[Pair, list[tuple[float, Socket]]]:
+    found: defaultdict[Pair, list[tuple[float, Socket]]] = defaultdict(list)
+    for seen in observations:
+        if isinstance(seen.values, Socket) and seen.peer is not None and seen.at_s > SETTLED_S:
+            found[seen.node, seen.peer].append((seen.at_s, seen.values))
+    return found
+
+
+def _log_bandwidths(seen: Sequence[tuple[float, Socket]], window_s: float) -> list[float]:
+    """Of windows that do not overlap."""
+    found, (start_s, start) = [], seen[0]
+    for at_s, now in seen[1:]:
+        if at_s - start_s < window_s - 0.1:
+            continue
+        busy_us, acked_bytes = now.busy_us - start.busy_us, now.acked_bytes - start.acked_bytes
+        if busy_us > 0 and acked_bytes > 0:
+            found.append(math.log(8.0 * acked_bytes / busy_us))  # Mbit/s
+        start_s, start = at_s, now
+    return found
+
+
+def _can_tell(logs: Mapping[Pair, Sequence[float]]) -> bool:
+    """Whether the recording is long enough for windows of that length."""
+    return sum(len(got) >= 2 for got in logs.values()) >= 2
+
+
+def _bandwidth_row(what: str, window_s: float, logs: Mapping[Pair, Sequence[float]]) -> dict[str, Any]:
+    enough = [got for got in logs.values() if len(got) >= 2]
+    means = [fmean(got) for got in enough]
+    residuals = [value - mean for got, mean in zip(enough, means, strict=True) for value in got]
+    freedom = len(residuals) - len(means)
+    spread = math.sqrt(sum(value * value for value in residuals) / freedom)
+    return {
+        "what": what,
+        "window_s": window_s,
+        "pairs": len(enough),
+        "windows": len(residuals),
+        "mean_mbit": math.exp(fmean(means)),
+        "sd_within_pair": spread,
+        "sd_within_pair_robust": 1.4826
+        * median(abs(value) for value in residuals)
+        * math.sqrt(len(residuals) / freedom),
+        "sd_between_pairs": stdev(means),
+    }
+
+
+def _gap_row(what: str, observations: Sequence[Observation]) -> dict[str, Any]:
+    """From a rank's last operation in a step to its first in the next."""
+    through: dict[int, float] = {}
+    gaps: defaultdict[int, list[float]] = defaultdict(list)
+    for seen in observations:
+        rank, values = seen.rank or 0, seen.values
+        if isinstance(values, Pass):
+            through[rank] = max(values.received_s, values.sent_s)
+        elif isinstance(values, Collective) and values.op == "all_reduce" and rank in through:
+            gaps[rank].append(values.arrived_s - through[rank])
+    medians = [median(got) for got in gaps.values()]
+    logs = [math.log(gap / median(got)) for got in gaps.values() for gap in got if gap > 0.0]
+    robust = 1.4826 * median(map(abs, logs))
+    return {
+        "what": what,
+        "windows": len(logs),
+        "gap_median_ms": 1000.0 * median(medians),
+        "sd_of_a_step": robust,
+        "sd_of_a_step_with_tails": pstdev(logs),
+        "steps_beyond_5_sd_share": sum(abs(value) > 5.0 * robust for value in logs) / len(logs),
+        "sd_between_ranks": stdev(map(math.log, medians)),
+    }

@@ -1,0 +1,135 @@
+"""Namespaces and links: there while they are used, gone afterwards, as fast as said, and cut where said."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.testbed.lab import commands, flood
+from tests.testbed.lab.network import Network, remove_stale, running_network
+from tests.testbed.waiting import wait_for
+
+pytestmark = pytest.mark.lab
+
+ROOT = Path(__file__).resolve().parents[2]
+MAKES_AND_WAITS = """
+import time
+from tests.testbed.lab.network import running_network
+with running_network(nodes=2) as network:
+    print(network.owner, flush=True)
+    time.sleep(60)
+"""
+
+
+def ours(owner: str) -> list[str]:
+    return [name for name in commands.namespaces() if name.startswith(owner)]
+
+
+def test_everything_is_gone_afterwards_whatever_happens_inside() -> None:
+    owner = ""
+    with pytest.raises(ZeroDivisionError), running_network(nodes=3) as network:
+        owner = network.owner
+        assert len(ours(owner)) == 4
+        raise ZeroDivisionError
+    assert ours(owner) == []
+
+
+def test_what_a_killed_run_left_is_removed_by_the_next() -> None:
+    process = subprocess.Popen([sys.executable, "-c", MAKES_AND_WAITS], cwd=ROOT, stdout=subprocess.PIPE, text=True)
+    with process:
+        assert process.stdout is not None
+        owner = process.stdout.readline().strip()
+        living = subprocess.Popen(["ip", "netns", "exec", f"{owner}-n0", "sleep", "60"])
+        process.kill()
+        process.wait()
+    assert len(ours(owner)) == 3
+    remove_stale()
+    assert ours(owner) == []
+    assert living.wait(5.0) == -signal.SIGKILL
+
+
+def test_the_namespaces_of_a_living_run_are_left_alone() -> None:
+    with running_network(nodes=2) as network:
+        remove_stale()
+        assert len(ours(network.owner)) == 3
+
+
+def test_a_link_is_as_fast_as_said_and_slows_down_when_told() -> None:
+    with running_network(nodes=3, rate_mbit=80.0) as network:
+        assert sent_mbit(network, 0, 1) == pytest.approx(80.0, rel=0.25)
+        network.slow_link(source=0, target=1, rate_mbit=20.0)
+        assert sent_mbit(network, 0, 1) == pytest.approx(20.0, rel=0.25)
+        assert sent_mbit(network, 0, 2) == pytest.approx(80.0, rel=0.25)  # the link only, not the node
+        network.slow_tx(1, rate_mbit=20.0)
+        assert sent_mbit(network, 1, 2) == pytest.approx(20.0, rel=0.25)
+        network.slow_rx(2, rate_mbit=10.0)
+        assert sent_mbit(network, 0, 2) == pytest.approx(10.0, rel=0.25)
+
+
+def test_a_cut_pair_is_deaf_one_way_and_a_cut_node_both_ways() -> None:
+    with running_network(nodes=3) as network:
+        assert reaches(network, 0, 1)
+        network.cut_pair(source=0, target=1)
+        assert not reaches(network, 0, 1)
+        assert reaches(network, 0, 2)
+        network.cut_node(2)
+        assert not reaches(network, 0, 2)
+
+
+def inside(network: Network, node: int, *argv: str | Path) -> "subprocess.Popen[bytes]":
+    where = f"--net={network.path(node)}"
+    return subprocess.Popen(["nsenter", where, *argv], stderr=subprocess.DEVNULL)
+
+
+def sent_mbit(network: Network, source: int, target: int, seconds: float = 1.0) -> float:
+    """What the target's link took in while the source sent as much as it could."""
+    address = network.address(target)
+    taker = inside(network, target, sys.executable, flood.__file__, "take", address, "0")
+    sender = inside(network, source, sys.executable, flood.__file__, "send", address, str(seconds + 1.0))
+    try:
+        before = received_bytes(network, target)
+        wait_for(lambda: received_bytes(network, target) > before + 100_000, what="traffic", timeout_s=10.0)
+        start, start_s = received_bytes(network, target), time.monotonic()
+        time.sleep(seconds)  # what is measured is a rate
+        return 8e-6 * (received_bytes(network, target) - start) / (time.monotonic() - start_s)
+    finally:
+        for process in (sender, taker):
+            process.kill()
+            process.wait()
+
+
+def received_bytes(network: Network, node: int) -> int:
+    said = subprocess.run(
+        ["ip", "-n", network.namespace(node), "-s", "link", "show", "e0"], capture_output=True, text=True, check=True
+    ).stdout.splitlines()
+    heading = next(at for at, line in enumerate(said) if line.strip().startswith("RX:"))
+    return int(said[heading + 1].split()[0])
+
+
+DIAL = "import socket, sys; socket.create_connection((sys.argv[1], 29900), timeout=0.7)"
+
+
+def reaches(network: Network, source: int, target: int) -> bool:
+    """Whether a connection can be made."""
+    address = network.address(target)
+    taker = inside(network, target, sys.executable, flood.__file__, "take", address, "0")
+    try:
+        wait_for(lambda: listens(taker.pid), what="listener", timeout_s=10.0)
+        return inside(network, source, sys.executable, "-c", DIAL, address).wait() == 0
+    finally:
+        taker.kill()
+        taker.wait()
+
+
+def listens(pid: int) -> bool:
+    """Whether somebody listens in the namespace of a process."""
+    return ":74CC " in Path(f"/proc/{pid}/net/tcp").read_text()
+
+
+def test_the_owner_is_this_process() -> None:
+    with running_network(nodes=2) as network:
+        assert network.owner.split("-")[1] == str(os.getpid())

@@ -1,0 +1,75 @@
+"""What the lab records is a recording like any other: whole, readable, and true to what the ranks did."""
+
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from api.cli.recordings import open_recording
+from faults.observations import Collective, Heartbeat, Look, Pass, Process, Socket
+from faults.readers import Recording
+from tests.testbed.lab import commands
+from tests.testbed.lab.experiment import Experiment
+from tests.testbed.lab.session import SessionError, run_experiment
+from tests.testbed.lab.workload import LibraryName, Workload
+
+pytestmark = pytest.mark.lab
+
+RANKS = 4
+DURATION_S = 4.0
+
+
+@pytest.fixture(scope="module")
+def recorded(
+    tmp_path_factory: pytest.TempPathFactory, library: LibraryName, torch_python: Path | None
+) -> tuple[Workload, Recording]:
+    """A healthy run of four ranks."""
+    workload = Workload(ranks=RANKS, duration_s=DURATION_S, library=library, seed=3)
+    folder = tmp_path_factory.mktemp("lab") / "run"
+    run_experiment(Experiment(name="healthy", workload=workload), folder=folder, python=torch_python)
+    return workload, open_recording(folder)
+
+
+def test_every_line_is_read_and_every_kind_is_there(recorded: tuple[Workload, Recording]) -> None:
+    _, recording = recorded
+    assert dict(recording.malformed) == {}
+    assert recording.job.nodes == RANKS
+    kinds = Counter(type(seen.values) for seen in recording.observations)
+    assert {Look, Socket, Heartbeat, Collective, Pass, Process} <= set(kinds)
+    assert kinds[Look] >= RANKS * 4 * (DURATION_S - 1.0)  # four times a second
+
+
+def test_all_ranks_go_through_the_same_collectives(recorded: tuple[Workload, Recording]) -> None:
+    _, recording = recorded
+    ends: dict[int, list[tuple[int, str]]] = {rank: [] for rank in range(RANKS)}
+    for seen in recording.observations:
+        if isinstance(seen.values, Collective) and seen.rank is not None:
+            ends[seen.rank].append((seen.values.seq, seen.values.op))
+    shortest = min(map(len, ends.values()))
+    assert shortest > 20
+    assert all(calls[:shortest] == ends[0][:shortest] for calls in ends.values())
+
+
+def test_the_kernel_counts_the_bytes_that_the_collectives_moved(recorded: tuple[Workload, Recording]) -> None:
+    """To r-1 go both halves of the ring all-reduce, a part of the all-to-all, and nothing of the pass."""
+    workload, recording = recorded
+    steps = max(
+        seen.values.step or 0
+        for seen in recording.observations
+        if isinstance(seen.values, Pass) and seen.rank == 2  # of which all is through
+    )
+    acked = [
+        seen.values.acked_bytes
+        for seen in recording.observations
+        if isinstance(seen.values, Socket) and (seen.node, seen.peer) == (2, 1)
+    ]
+    per_step = 2 * workload.all_reduce_bytes * (RANKS - 1) / RANKS + workload.all_to_all_bytes
+    assert acked[-1] == pytest.approx(per_step * steps, rel=0.15)
+
+
+def test_ranks_that_cannot_start_say_why_and_leave_nothing(tmp_path: Path) -> None:
+    before = commands.namespaces()
+    experiment = Experiment(name="broken", workload=Workload(ranks=2, duration_s=1.0, all_to_all_bytes=-1))
+    with pytest.raises(SessionError, match="negative dimensions"):
+        run_experiment(experiment, folder=tmp_path / "run")
+    assert commands.namespaces() == before

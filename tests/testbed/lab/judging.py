@@ -1,0 +1,99 @@
+"""What a run should have been told, and what it was told."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from faults.verdict import Direction, FaultClass, Scope, Verdict
+from tests.testbed.lab.experiment import Experiment
+from tests.testbed.lab.injections import Kind
+from tests.testbed.lab.watching import Stamped
+from tests.testbed.lab.workload import Inside
+
+CLASS_OF: Final[Mapping[Kind | Inside, FaultClass]] = {
+    "link": FaultClass.COMM_SLOW,
+    "tx": FaultClass.COMM_SLOW,
+    "rx": FaultClass.COMM_SLOW,
+    "pair_cut": FaultClass.COMM_HANG,
+    "node_cut": FaultClass.COMM_HANG,
+    "stop": FaultClass.NONCOMM_HANG,
+    "hang": FaultClass.NONCOMM_HANG,
+    "kill": FaultClass.CRASH,
+    "delay": FaultClass.NONCOMM_SLOW,
+}  # what is not in here is no fault: foreign traffic, imbalance, a pause
+DIRECTION_OF: Final[Mapping[Kind | Inside, Direction]] = {
+    "tx": Direction.TX,
+    "rx": Direction.RX,
+    "link": Direction.FORWARD,
+    "pair_cut": Direction.FORWARD,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Expected:
+    """The one fault of a run."""
+
+    fault: FaultClass
+    node: int
+    peer: int | None
+    direction: Direction | None
+    at_s: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    """How a run was judged.  `detect_s` is None where the fault was not named, or there was none."""
+
+    class_right: bool
+    place_right: bool
+    direction_right: bool
+    detect_s: float | None
+    wrong_isolations: int
+    wrong_verdicts: int  # of hardware, isolating or not
+
+
+def expected_of(experiment: Experiment) -> Expected | None:
+    """The fault that should be named; None: nothing may be."""
+    for what in experiment.injections:
+        if what.kind in CLASS_OF:
+            return Expected(CLASS_OF[what.kind], what.node, what.peer, DIRECTION_OF.get(what.kind), what.at_s)
+    for inner in experiment.workload.inner:
+        if inner.what in CLASS_OF and inner.rank is not None:
+            return Expected(CLASS_OF[inner.what], inner.rank, None, None, inner.at_s)
+    return None
+
+
+def judge(expected: Expected | None, said: Sequence[Stamped], *, began_s: float | None = None) -> Outcome:
+    """Hold what was said against what was done.  `began_s` is when the fault really began, if that was measured."""
+    hardware = [stamped for stamped in said if stamped.verdict.scope is not Scope.WORKLOAD]
+    if expected is None:
+        return Outcome(
+            class_right=not hardware,
+            place_right=not hardware,
+            direction_right=not hardware,
+            detect_s=None,
+            wrong_isolations=sum(stamped.verdict.isolate for stamped in hardware),
+            wrong_verdicts=len(hardware),
+        )
+    placed = [stamped for stamped in hardware if _place_is_right(expected, stamped.verdict)]
+    right = next((stamped for stamped in placed if stamped.verdict.fault is expected.fault), None)
+    onset_s = expected.at_s if began_s is None else began_s
+    return Outcome(
+        class_right=any(stamped.verdict.fault is expected.fault for stamped in hardware),
+        place_right=bool(placed),
+        direction_right=right is not None and expected.direction in (None, right.verdict.direction),
+        detect_s=None if right is None else right.said_s - onset_s,
+        wrong_isolations=sum(_isolates_wrongly(expected, stamped.verdict) for stamped in hardware),
+        wrong_verdicts=len(hardware) - sum(stamped.verdict.fault is expected.fault for stamped in placed),
+    )
+
+
+def _place_is_right(expected: Expected, verdict: Verdict) -> bool:
+    if expected.peer is None:
+        return verdict.node == expected.node and verdict.scope in {Scope.NODE, Scope.RANK}
+    return verdict.scope is Scope.LINK and {verdict.node, verdict.peer} == {expected.node, expected.peer}
+
+
+def _isolates_wrongly(expected: Expected, verdict: Verdict) -> bool:
+    """Another node, or a node for what is a link's fault."""
+    return verdict.isolate and (verdict.node != expected.node or expected.peer is not None)

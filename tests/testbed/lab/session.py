@@ -1,0 +1,211 @@
+"""A whole run: network up, ranks started, looked at four times a second, faults injected, everything taken down.
+
+What is seen is written as a recording that `fleetwright faults replay` reads, and given to a watch while it happens.
+"""
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, replace
+from math import floor
+from pathlib import Path
+from typing import Any, Final
+
+from deploy.recorder.assembly import Recording, recorder_of
+from deploy.recorder.peers import Peers
+from deploy.recorder.recorder import Recorder
+from tests.testbed import launch
+from tests.testbed.lab import job, ranks
+from tests.testbed.lab.experiment import Experiment
+from tests.testbed.lab.injections import Bench, Injection
+from tests.testbed.lab.network import Network, running_network
+from tests.testbed.lab.watching import Watch
+from tests.testbed.lab.workload import Plan
+from tests.testbed.waiting import wait_for
+
+ROOT: Final = Path(__file__).resolve().parents[3]
+BEFORE_S: Final = 1.5  # recording begins so long before the job steps
+CONGESTION_CONTROL: Final = Path("/proc/sys/net/ipv4/tcp_congestion_control")
+AHEAD: Final = 10  # of nice(2)
+SPIN: Final = "while True: pass"
+
+
+class SessionError(RuntimeError):
+    """The ranks did not come up; the message carries what they said."""
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """What came of an experiment."""
+
+    truth: dict[str, Any]
+    done_s: Mapping[Injection, float]  # what was injected, and when after the start
+
+
+def run_experiment(
+    experiment: Experiment,
+    *,
+    folder: Path,
+    watch: Watch | None = None,
+    python: Path | None = None,
+    watcher_url: str | None = None,
+) -> Run:
+    """Run it, record into `folder`; `python` has torch where the workload wants gloo.
+
+    With `watcher_url` the ranks speak to their node's recorder, and the recorders send to that watcher as well.
+    """
+    folder.mkdir(parents=True)
+    with ExitStack() as stack:
+        notes = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="fleetwright-lab-")))
+        inboxes = [notes / f"inbox{rank}" for rank in range(experiment.workload.ranks)] if watcher_url else []
+        network = stack.enter_context(running_network(nodes=experiment.workload.ranks, rate_mbit=experiment.rate_mbit))
+        plan = _plan(experiment, network, folder, inboxes)
+        pids = stack.enter_context(_running_ranks(plan, notes, python or Path(sys.executable)))
+        stack.enter_context(_busy(experiment.busy))
+        bench = Bench(network, pids)
+        stack.callback(bench.close)
+        started_s = time.time() + BEFORE_S
+        common = Recording(
+            node=0,
+            peers=Peers({network.address(node): node for node in range(network.nodes)}),
+            period_s=experiment.period_s,
+            folder=folder,
+            run=experiment.run_entry(congestion_control=CONGESTION_CONTROL.read_text().strip()),
+            watcher=watcher_url,
+        )
+        recorders = _recorders(common, network, pids, inboxes, started_s)
+        for recorder in recorders:
+            stack.callback(recorder.close)
+        if watch is not None:
+            watch.begin(folder=folder, started_s=started_s, job=experiment.job())
+        _say_go(notes, started_s)
+        stack.enter_context(_ahead_of_the_ranks())
+        done = _drive(experiment, bench, recorders, started_s, watch)
+        truth = experiment.truth(started_s=started_s, done=done, loadavg=os.getloadavg())
+    return Run(truth=truth, done_s={what: at_s - started_s for what, at_s in done.items()})
+
+
+def _drive(
+    experiment: Experiment, bench: Bench, recorders: Sequence[Recorder], started_s: float, watch: Watch | None
+) -> dict[Injection, float]:
+    """Looks and injections, each at its time."""
+    done: dict[Injection, float] = {}
+    waiting = sorted(experiment.injections, key=lambda what: what.at_s)
+    period_s = experiment.period_s
+    next_s, ends_s = _next_look_s(period_s), started_s + experiment.workload.duration_s
+    while time.time() < ends_s:
+        if waiting and time.time() >= started_s + waiting[0].at_s:
+            bench.inject(waiting[0])
+            done[waiting.pop(0)] = time.time()
+        if time.time() >= next_s:
+            for recorder in recorders:
+                recorder.look()
+            if watch is not None:
+                watch.turn()
+            next_s = _next_look_s(period_s)
+        due_s = min(next_s, started_s + waiting[0].at_s) if waiting else next_s
+        time.sleep(max(0.0, due_s - time.time()))
+    return done
+
+
+def _next_look_s(period_s: float) -> float:
+    """Looks fall on whole periods of the wall clock, on all nodes: what both ends of a pair say can be compared."""
+    return (floor(time.time() / period_s) + 1) * period_s
+
+
+def _recorders(
+    common: Recording, network: Network, pids: Sequence[int], inboxes: Sequence[Path], started_s: float
+) -> list[Recorder]:
+    """One for each node, looking into its namespace from outside."""
+    return [
+        recorder_of(
+            replace(
+                common,
+                node=node,
+                namespace=network.path(node),
+                pid_of={node: pids[node]},
+                inbox=inboxes[node] if inboxes else None,
+            ),
+            started_s=started_s,
+        )
+        for node in range(network.nodes)
+    ]
+
+
+def _plan(experiment: Experiment, network: Network, records: Path, inboxes: Sequence[Path]) -> Plan:
+    nodes = range(network.nodes)
+    return Plan(
+        workload=experiment.workload,
+        addresses=tuple(network.address(node) for node in nodes),
+        namespaces=tuple(str(network.path(node)) for node in nodes),
+        records=str(records),
+        outlets=tuple(f"unix:{path}" for path in inboxes),
+    )
+
+
+@contextmanager
+def _running_ranks(plan: Plan, notes: Path, python: Path) -> Iterator[list[int]]:
+    """All ranks, connected and ready."""
+    plan.write(notes)
+    log = notes / "ranks.log"
+    argv = [*_dying_with_us(), str(python), "-m", "tests.testbed.lab.ranks", str(notes)]
+    with log.open("wb") as out:
+        process = subprocess.Popen(argv, cwd=ROOT, stdout=out, stderr=out, stdin=subprocess.DEVNULL)
+    try:
+        _wait_until_ready(process, notes, plan.workload.ranks, log)
+        yield json.loads((notes / ranks.PIDS).read_text())
+    finally:
+        process.kill()
+        process.wait()
+
+
+def _wait_until_ready(process: "subprocess.Popen[bytes]", notes: Path, count: int, log: Path) -> None:
+    def ready() -> bool:
+        if process.poll() is not None:
+            raise SessionError(log.read_text()[-4000:])
+        return all((notes / f"{job.READY}{rank}").exists() for rank in range(count))
+
+    try:
+        wait_for(ready, what="ready ranks", timeout_s=60.0)
+    except TimeoutError as error:
+        raise SessionError(f"{error}\n{log.read_text()[-4000:]}") from None
+
+
+def _say_go(notes: Path, started_s: float) -> None:
+    partial = notes / f"{job.GO}.partial"
+    partial.write_text(repr(started_s))
+    partial.rename(notes / job.GO)
+
+
+@contextmanager
+def _busy(count: int) -> Iterator[None]:
+    """Load the machine with processes that only spin."""
+    argv = [*_dying_with_us(), sys.executable, "-I", "-S", "-c", SPIN]
+    spinning = [subprocess.Popen(argv) for _ in range(count)]
+    try:
+        yield
+    finally:
+        for process in spinning:
+            process.kill()
+            process.wait()
+
+
+@contextmanager
+def _ahead_of_the_ranks() -> Iterator[None]:
+    """Every node's recorder is in this one process, beside all ranks: none of them may make the others look late."""
+    before = os.getpriority(os.PRIO_PROCESS, 0)
+    os.setpriority(os.PRIO_PROCESS, 0, before - AHEAD)
+    try:
+        yield
+    finally:
+        os.setpriority(os.PRIO_PROCESS, 0, before)
+
+
+def _dying_with_us() -> list[str]:
+    """What a command is put behind, to be killed by the kernel when this process is gone."""
+    return [sys.executable, "-I", "-S", launch.__file__, str(os.getpid())]
