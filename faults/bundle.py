@@ -1,0 +1,214 @@
+"""A bundle: what a watcher was told, what it said, and all it went by, so that anybody can make it say it again.
+
+Canonical JSON, one value a line:
+
+    {"bundle": 1, "dropped": D, "job": {...}, "settings": {...}, "version": "..."}
+    ["judge", now_s] or an observation's line, in the order of the calls
+    {"verdicts": [...]}
+    {"sha256": "..."}   of all lines before
+
+Replaying the calls gives the same verdicts bit for bit: a watcher has no clock and draws no lots, and numbers are
+written so that reading gives the same ones.  A tape keeps the newest calls only; if it had to drop any (D), the
+verdicts are those that a new watcher reaches from what is left.  Observations hold counters, times and phases: no
+payload, no address, no environment, so a bundle has no secrets to lose.
+"""
+
+import hashlib
+import json
+from collections import deque
+from collections.abc import Iterable, Iterator
+from dataclasses import asdict, dataclass
+from typing import Any, Final
+
+from pydantic import ValidationError
+
+from faults.detector import Job
+from faults.observations import Observation, from_line, to_line
+from faults.replay import Act, run
+from faults.verdict import Verdict
+from faults.watcher import Watcher, WatcherSettings
+from fleet.documents import RuleError, validation_problems
+
+FORMAT: Final = 1
+MOST_ACTS: Final = 500_000  # about 15 minutes of 8 nodes at 4 Hz, 60 MB of text
+MOST_LINE: Final = 1 << 20
+MOST_NODES: Final = 1 << 17
+
+
+class Tape:
+    """The newest calls of a watcher."""
+
+    def __init__(self, most: int = MOST_ACTS) -> None:
+        self._acts: deque[Act] = deque(maxlen=most)
+        self.dropped = 0
+
+    def add(self, act: Act) -> None:
+        """An observation that was seen, or the moment of a judgement."""
+        self.dropped += len(self._acts) == self._acts.maxlen
+        self._acts.append(act)
+
+    def __iter__(self) -> Iterator[Act]:
+        return iter(self._acts)
+
+    def __len__(self) -> int:
+        return len(self._acts)
+
+
+@dataclass(frozen=True, slots=True)
+class Bundle:
+    """A bundle read back, not yet replayed."""
+
+    job: Job
+    settings: WatcherSettings
+    version: str
+    dropped: int
+    acts: tuple[Act, ...]
+    verdicts: tuple[Verdict, ...]
+
+    def replayed(self) -> tuple[Verdict, ...]:
+        """What a new watcher says of the same calls."""
+        return run(Watcher(self.job, self.settings), self.acts)
+
+    @property
+    def holds(self) -> bool:
+        """Whether that is, bit for bit, what the bundle says."""
+        return self.replayed() == self.verdicts
+
+
+def write_bundle(
+    job: Job, settings: WatcherSettings, what: Iterable[Act], *, version: str, dropped: int = 0
+) -> Iterator[str]:
+    """Its lines, each with its newline.  The verdicts are made anew from the calls, so that they are theirs."""
+    digest = hashlib.sha256()
+    watcher = Watcher(job, settings)
+
+    def line(text: str) -> str:
+        digest.update(f"{text}\n".encode())
+        return f"{text}\n"
+
+    head = {"bundle": FORMAT, "dropped": dropped, "job": asdict(job), "version": version}
+    yield line(_canonical({**head, "settings": settings.model_dump(mode="json")}))
+    for act in what:
+        run(watcher, (act,))
+        yield line(to_line(act) if isinstance(act, Observation) else _canonical(["judge", act]))
+    yield line(_canonical({"verdicts": [verdict.model_dump(mode="json") for verdict in watcher.verdicts()]}))
+    yield _canonical({"sha256": digest.hexdigest()}) + "\n"
+
+
+def read_bundle(lines: Iterable[str | bytes]) -> Bundle:
+    """Raises a RuleError that names the line.  Nothing of a bundle is believed before its sum is right."""
+    digest = hashlib.sha256()
+    head: dict[str, Any] = {}
+    acts: list[Act] = []
+    verdicts: tuple[Verdict, ...] | None = None
+    number = 0
+    for number, line in enumerate(lines, start=1):
+        text = _text(line, number)
+        found = _value(text, number)
+        if not head:
+            head = _head(found, number)
+        elif isinstance(found, dict) and "sha256" in found:
+            if found["sha256"] != digest.hexdigest():
+                raise _wrong(number, "the sum does not match: expected the lines as they were written")
+            break
+        elif isinstance(found, dict) and "verdicts" in found and verdicts is None:
+            verdicts = _verdicts(found, number)
+        elif verdicts is None:
+            acts.append(_act(found, text, number))
+        else:
+            raise _wrong(number, "expected the sum after the verdicts")
+        digest.update(f"{text}\n".encode())
+    else:
+        raise _wrong(number, "ends before its sum, expected the whole bundle")
+    if verdicts is None:
+        raise _wrong(number, "has no verdicts, expected the whole bundle")
+    return Bundle(_job(head), _settings(head), str(head["version"]), head["dropped"], tuple(acts), verdicts)
+
+
+def is_bundle(first: str | bytes) -> bool:
+    """Whether a file that begins with this line is one."""
+    try:
+        found = json.loads(first)
+    except (ValueError, RecursionError):
+        return False
+    return isinstance(found, dict) and found.get("bundle") == FORMAT
+
+
+def _canonical(value: Any) -> str:
+    return json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False, ensure_ascii=True)
+
+
+def _wrong(number: int, message: str) -> RuleError:
+    return RuleError([(("line", number), message)])
+
+
+def _text(line: str | bytes, number: int) -> str:
+    if len(line) > MOST_LINE:
+        raise _wrong(number, f"is longer than {MOST_LINE:,} characters")
+    try:
+        text = line.decode("ascii") if isinstance(line, bytes) else line
+    except UnicodeDecodeError as error:
+        raise _wrong(number, "is no ASCII text, expected a line of a bundle") from error
+    return text.removesuffix("\n")
+
+
+def _value(text: str, number: int) -> Any:
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise _wrong(number, "is no JSON, expected a line of a bundle") from error
+
+
+def _head(found: Any, number: int) -> dict[str, Any]:
+    if not isinstance(found, dict) or found.get("bundle") != FORMAT:
+        raise _wrong(number, f"expected the head of a bundle of format {FORMAT}")
+    if type(found.get("dropped")) is not int or not isinstance(found.get("version"), str):
+        raise _wrong(number, "expected `dropped`, a whole number, and `version`, a text")
+    return found
+
+
+def _act(found: Any, text: str, number: int) -> Act:
+    if isinstance(found, list) and len(found) == 2 and found[0] == "judge" and type(found[1]) in (int, float):
+        return float(found[1])
+    try:
+        return from_line(text)
+    except (ValueError, RuntimeError) as error:
+        raise _wrong(number, f"is no observation: {error}") from error
+
+
+def _verdicts(found: dict[str, Any], number: int) -> tuple[Verdict, ...]:
+    if not isinstance(found["verdicts"], list):
+        raise _wrong(number, "expected a list of verdicts")
+    try:
+        return tuple(Verdict.model_validate(verdict) for verdict in found["verdicts"])
+    except ValidationError as error:
+        raise RuleError((("line", number, *path), text) for path, text in validation_problems(error)) from error
+
+
+def _job(head: dict[str, Any]) -> Job:
+    job = head.get("job")
+    fields = {"nodes", "rank_node", "groups", "look_period_s", "heartbeat_s"}
+    if not isinstance(job, dict) or set(job) != fields:
+        raise _wrong(1, f"expected a job with {', '.join(sorted(fields))}")
+    nodes, rank_node, groups = job["nodes"], job["rank_node"], job["groups"]
+    if type(nodes) is not int or not 1 <= nodes <= MOST_NODES:
+        raise _wrong(1, f"expected job.nodes from 1 to {MOST_NODES:,}")
+    if not _indices(rank_node, below=nodes):
+        raise _wrong(1, f"expected job.rank_node as nodes from 0 to {nodes - 1}")
+    if not isinstance(groups, list) or not all(_indices(group, below=len(rank_node)) for group in groups):
+        raise _wrong(1, f"expected job.groups as lists of ranks from 0 to {len(rank_node) - 1}")
+    periods = [job["look_period_s"], job["heartbeat_s"]]
+    if not all(type(period) in (int, float) and 0.0 < period <= 3600.0 for period in periods):
+        raise _wrong(1, "expected job.look_period_s and job.heartbeat_s from above 0 to 3600 s")
+    return Job(nodes, tuple(rank_node), tuple(tuple(group) for group in groups), *map(float, periods))
+
+
+def _indices(found: Any, *, below: int) -> bool:
+    return isinstance(found, list) and all(type(index) is int and 0 <= index < below for index in found)
+
+
+def _settings(head: dict[str, Any]) -> WatcherSettings:
+    try:
+        return WatcherSettings.model_validate(head.get("settings"))
+    except ValidationError as error:
+        raise RuleError((("line", 1, "settings", *path), text) for path, text in validation_problems(error)) from error

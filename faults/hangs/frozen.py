@@ -1,0 +1,71 @@
+"""A process that does not run: it neither beats nor reads, while its node's agent goes on looking.
+
+Positive evidence is a stopped process, or bytes that have arrived and lie unread.  A missing heartbeat alone is
+silence.  Bytes lie unread at healthy ranks too, where a library reads one peer at a time; so without a heartbeat to
+miss, unread bytes name a node only if they lie nowhere else.
+"""
+
+from dataclasses import dataclass
+
+from faults.hangs.settings import HangSettings
+from faults.hangs.standstill import Standstill, alive_share, fresh
+from faults.ledger import Ledger
+
+
+@dataclass(frozen=True, slots=True)
+class Frozen:
+    """A rank that does not run, and what says so."""
+
+    rank: int
+    node: int
+    silent_s: float | None  # of its heartbeat, by its node's agent
+    unread_bytes: int
+    stopped: bool
+    beats: bool  # its heartbeat goes on: only its communication is stuck
+
+
+def frozen(ledger: Ledger, settings: HangSettings, still: Standstill, *, now_s: float) -> list[Frozen]:
+    """Ranks that do not run, by rank."""
+    unread = _unread(ledger, settings, still)
+    found = []
+    for index, rank in enumerate(ledger.ranks):
+        node = ledger.nodes[rank.node]
+        if not fresh(node.look_s, ledger, settings, now_s=now_s) and rank.stopped_s is None:
+            continue
+        silent_s = _silent_s(ledger, settings, index)
+        bytes_, for_s = unread.get(rank.node, (0, 0.0))
+        if rank.stopped_s is not None:
+            found.append(Frozen(index, rank.node, silent_s, bytes_, stopped=True, beats=False))
+        elif silent_s is not None and for_s >= settings.frozen_s:
+            found.append(Frozen(index, rank.node, silent_s, bytes_, stopped=False, beats=False))
+        elif silent_s is None and for_s >= settings.unread_s and list(unread) == [rank.node] and _alone(ledger, index):
+            found.append(Frozen(index, rank.node, None, bytes_, stopped=False, beats=rank.beat_s is not None))
+    return found
+
+
+def _alone(ledger: Ledger, rank: int) -> bool:
+    """Unread bytes belong to a node: with several ranks on it they do not say whose they are."""
+    return len(ledger.ranks_on(ledger.ranks[rank].node)) == 1
+
+
+def _unread(ledger: Ledger, settings: HangSettings, still: Standstill) -> dict[int, tuple[int, float]]:
+    """Per node: how many bytes have lain unread during the standstill, and for how long."""
+    found: dict[int, tuple[int, float]] = {}
+    for key in sorted(ledger.unread):
+        pair = ledger.pairs[key]
+        if pair.looks_unread >= settings.looks and pair.at_s > still.since_s:
+            bytes_, for_s = found.get(key[0], (0, 0.0))
+            found[key[0]] = (bytes_ + pair.socket.read_queue_bytes, max(for_s, pair.unread_s()))
+    return found
+
+
+def _silent_s(ledger: Ledger, settings: HangSettings, index: int) -> float | None:
+    """For how long its heartbeat has been missing, if that is long for it and most of the others beat."""
+    rank = ledger.ranks[index]
+    look_s = ledger.nodes[rank.node].look_s
+    if rank.beat_s is None or look_s is None:
+        return None
+    limit_s = max(settings.frozen_beats * ledger.job.heartbeat_s, settings.frozen_gap * rank.longest_gap_s)
+    silent_s = look_s - rank.beat_s
+    others = alive_share(ledger, since_s=rank.beat_s + limit_s / 2)
+    return silent_s if silent_s >= limit_s and others >= 0.5 else None

@@ -1,0 +1,51 @@
+"""How far each rank is in each group (communicator)."""
+
+import re
+from typing import NamedTuple
+
+
+class Pending(NamedTuple):
+    """An operation that a rank has called and not finished."""
+
+    op: str | None
+    since_s: float | None
+
+
+class GroupSeen:
+    """Members, and for each how many operations it has called and finished."""
+
+    __slots__ = ("entered", "finished", "members", "pending", "told_s")
+
+    def __init__(self, members: tuple[int, ...] = ()) -> None:
+        self.members: set[int] = set(members)
+        self.entered: dict[int, int] = {}
+        self.finished: dict[int, int] = {}
+        self.pending: dict[int, Pending] = {}
+        self.told_s: dict[int, float] = {}  # when a rank was last heard of in this group
+
+    def come(self, at_s: float, rank: int, seq: int, pending: Pending) -> None:
+        """`rank` has called operation `seq`."""
+        self.members.add(rank)
+        self.told_s[rank] = at_s
+        if seq > self.entered.get(rank, -1):
+            self.entered[rank] = seq
+            self.pending[rank] = pending
+
+    def through(self, at_s: float, rank: int, seq: int) -> None:
+        """`rank` has finished operation `seq`."""
+        self.come(at_s, rank, seq, Pending(None, None))
+        self.finished[rank] = max(seq, self.finished.get(rank, -1))
+
+
+_REGULAR = re.compile(r"(\d{1,7})-(\d{1,7})(?::(\d{1,7}))?")
+_LIST = re.compile(r"\d{1,7}(?:,\d{1,7})+")
+
+
+def ranks_of(text: str, *, below: int) -> tuple[int, ...]:
+    """The ranks that a group's short name tells: `0-7`, `0-56:8`, `1,4,6`; none where it is no such name."""
+    if match := _REGULAR.fullmatch(text):
+        first, last, stride = int(match[1]), int(match[2]), int(match[3] or 1)
+        ranks = tuple(range(first, min(last + 1, below), stride)) if stride and last < below else ()
+    else:
+        ranks = tuple(map(int, text.split(","))) if _LIST.fullmatch(text) else ()
+    return ranks if all(rank < below for rank in ranks) else ()

@@ -1,0 +1,161 @@
+"""The one memory that hangs and crashes are judged from."""
+
+from functools import singledispatchmethod
+from math import isfinite
+
+from faults.detector import Job
+from faults.ledger.groups import GroupSeen, Pending, ranks_of
+from faults.ledger.nodes import NodeSeen
+from faults.ledger.pace import Pace
+from faults.ledger.pairs import PairSeen
+from faults.ledger.ranks import RankSeen
+from faults.observations import Collective, Counts, Device, Flight, Heartbeat, Look, Observation, Process, Socket
+
+GAP_FADE = 0.999  # per heartbeat: at two a second the longest gap halves in about six minutes
+GROUPS_KEPT = 65_536
+
+
+class Ledger:
+    """Takes in observations in the order in which they became known."""
+
+    def __init__(self, job: Job) -> None:
+        self.job = job
+        self.nodes = tuple(NodeSeen() for _ in range(job.nodes))
+        self.ranks = tuple(RankSeen(node) for node in job.rank_node)
+        self.pairs: dict[tuple[int, int], PairSeen] = {}
+        self.stuck: set[tuple[int, int]] = set()  # pairs with something outstanding that has not moved for a look
+        self.unread: set[tuple[int, int]] = set()
+        self.groups: dict[str, GroupSeen] = {}
+        self.recorded: set[str] = set()  # groups that the job's own records name
+        self.pace = Pace()
+        self.progress_s: float | None = None  # when any rank last got through anything
+        self.first_s: float | None = None
+        self._ranks_on = _ranks_on(job)
+
+    def see(self, observation: Observation) -> None:
+        """Take one in; what does not fit the job is left."""
+        rank, node = observation.rank, observation.node
+        if not isfinite(observation.at_s) or not 0 <= node < len(self.nodes):
+            return
+        if rank is not None and not 0 <= rank < len(self.ranks):
+            return
+        if self.first_s is None:
+            self.first_s = observation.at_s
+        self._take(observation.values, observation)
+
+    def ranks_on(self, node: int) -> tuple[int, ...]:
+        """The ranks of a node."""
+        return self._ranks_on[node]
+
+    @singledispatchmethod
+    def _take(self, values: object, observation: Observation) -> None:
+        """Kinds that say nothing of hangs and crashes."""
+
+    @_take.register
+    def _(self, values: Look, observation: Observation) -> None:
+        self.nodes[observation.node].look(observation.at_s, values.peers)
+
+    @_take.register
+    def _(self, values: Socket, observation: Observation) -> None:
+        if observation.peer is None or not 0 <= observation.peer < len(self.nodes):
+            return
+        key = (observation.node, observation.peer)
+        pair = self.pairs.get(key)
+        if pair is None:
+            pair = self.pairs[key] = PairSeen(observation.at_s, values)
+        else:
+            pair.see(observation.at_s, values)
+        (self.stuck.add if pair.looks_stuck > 1 else self.stuck.discard)(key)
+        (self.unread.add if pair.looks_unread > 1 else self.unread.discard)(key)
+
+    @_take.register
+    def _(self, values: Heartbeat, observation: Observation) -> None:
+        if observation.rank is None:
+            return
+        rank = self.ranks[observation.rank]
+        before = rank.finished
+        rank.beat(observation.at_s, values, fade=GAP_FADE)
+        if rank.records_s is None:
+            self.pace.stepped(observation.rank, values.step, observation.at_s)
+        if rank.finished > before:
+            self._progressed(observation.at_s)
+
+    @_take.register
+    def _(self, values: Collective, observation: Observation) -> None:
+        if observation.rank is None:
+            return
+        rank, group = self.ranks[observation.rank], self._group(values.group)
+        if group is None:
+            return
+        rank.records_s = observation.at_s
+        self.recorded.add(values.group)
+        group.come(observation.at_s, observation.rank, values.seq, Pending(values.op, values.arrived_s))
+        if not values.group:
+            rank.come(observation.at_s, values.seq)
+        if values.finished_s is None:
+            return
+        group.through(observation.at_s, observation.rank, values.seq)
+        self.pace.arrived(values, len(group.members))
+        if values.step is not None:
+            self.pace.stepped(observation.rank, values.step, values.finished_s)
+        if not values.group:
+            rank.through(observation.at_s, values.seq)
+        self._progressed(values.finished_s)
+
+    @_take.register
+    def _(self, values: Process, observation: Observation) -> None:
+        if observation.rank is not None:
+            self.ranks[observation.rank].process(observation.at_s, values)
+
+    @_take.register
+    def _(self, values: Flight, observation: Observation) -> None:
+        group = self._group(values.group)
+        if observation.rank is None or group is None:
+            return
+        group.members.update(rank for rank in values.ranks if 0 <= rank < len(self.ranks))
+        group.come(observation.at_s, observation.rank, values.entered, Pending(values.op, values.since_s))
+        group.finished[observation.rank] = max(values.finished, group.finished.get(observation.rank, -1))
+
+    @_take.register
+    def _(self, values: Counts, observation: Observation) -> None:
+        group = self._group(f"ras:{values.group}")
+        if observation.rank is None or group is None:
+            return
+        called = sum(count for _, count in values.ops)
+        if called > group.entered.get(observation.rank, -1):
+            # RAS counts calls, not ends: what is called while the counts move has ended.
+            group.finished[observation.rank] = max(called - 1, 0)
+        group.come(observation.at_s, observation.rank, called, Pending(None, observation.at_s))
+        if values.state == "dead":
+            rank = self.ranks[observation.rank]
+            rank.gone_s = rank.gone_s or observation.at_s
+
+    @_take.register
+    def _(self, values: Device, observation: Observation) -> None:
+        if values.what in ("xid", "ecc-double", "nvlink"):
+            said = f"{values.what} {values.code} on {values.gpu}"
+            self.nodes[observation.node].device_events.append((observation.at_s, said))
+
+    def _progressed(self, at_s: float) -> None:
+        self.progress_s = at_s if self.progress_s is None else max(at_s, self.progress_s)
+
+    def _group(self, name: str) -> GroupSeen | None:
+        found = self.groups.get(name)
+        if found is None and len(self.groups) < GROUPS_KEPT:
+            found = self.groups[name] = GroupSeen(self._members(name))
+        return found
+
+    def _members(self, name: str) -> tuple[int, ...]:
+        if not name:
+            return tuple(range(len(self.ranks)))
+        if not name.isdigit() and (ranks := ranks_of(name, below=len(self.ranks))):
+            return ranks
+        index = int(name) if name.isascii() and name.isdigit() and len(name) < 8 else len(self.job.groups)
+        return self.job.groups[index] if index < len(self.job.groups) else ()
+
+
+def _ranks_on(job: Job) -> tuple[tuple[int, ...], ...]:
+    on: list[list[int]] = [[] for _ in range(job.nodes)]
+    for rank, node in enumerate(job.rank_node):
+        on[node].append(rank)
+    return tuple(tuple(ranks) for ranks in on)

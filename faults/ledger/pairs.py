@@ -1,0 +1,63 @@
+"""One node's connections to one peer: what the kernel counts, and since when it has not moved.
+
+A stretch is counted in looks as well as in seconds: two looks 3 s apart that show the same counters say less than
+twelve, since a busy machine may have had no time for either.
+"""
+
+from faults.observations import Socket
+
+HANDSHAKE_BYTES = 1  # the SYN counts as acknowledged, not as received
+
+
+class PairSeen:
+    """From `node` to `peer`, as `node` sees it."""
+
+    __slots__ = (
+        "at_s",
+        "looks_stuck",
+        "looks_unread",
+        "moved_from_s",
+        "moved_s",
+        "socket",
+        "stuck_since_s",
+        "unread_since_s",
+    )
+
+    def __init__(self, at_s: float, socket: Socket) -> None:
+        self.at_s = at_s
+        self.socket = socket
+        self.moved_s = at_s  # bytes moved between these two looks
+        self.moved_from_s = float("-inf")
+        self.stuck_since_s: float | None = at_s if socket.unacked else None  # sent, and not acknowledged
+        self.unread_since_s: float | None = at_s if socket.read_queue_bytes else None  # arrived, and not read
+        self.looks_stuck = int(socket.unacked > 0)
+        self.looks_unread = int(socket.read_queue_bytes > 0)
+
+    def see(self, at_s: float, socket: Socket) -> None:
+        """One look further."""
+        before, before_s = self.socket, self.at_s
+        self.socket, self.at_s = socket, at_s
+        acked = socket.acked_bytes != before.acked_bytes
+        received = socket.received_bytes != before.received_bytes
+        if acked or received:
+            self.moved_from_s, self.moved_s = before_s, at_s
+        if not socket.unacked:
+            self.stuck_since_s, self.looks_stuck = None, 0
+        elif acked or self.stuck_since_s is None:
+            self.stuck_since_s, self.looks_stuck = at_s, 1
+        else:
+            self.looks_stuck += 1
+        if not socket.read_queue_bytes:
+            self.unread_since_s, self.looks_unread = None, 0
+        elif received or socket.read_queue_bytes != before.read_queue_bytes or self.unread_since_s is None:
+            self.unread_since_s, self.looks_unread = at_s, 1
+        else:
+            self.looks_unread += 1
+
+    def stuck_s(self) -> float:
+        """For how long, by the looks themselves, nothing of what is outstanding has been acknowledged."""
+        return 0.0 if self.stuck_since_s is None else self.at_s - self.stuck_since_s
+
+    def unread_s(self) -> float:
+        """For how long, by the looks themselves, what has arrived has lain unread."""
+        return 0.0 if self.unread_since_s is None else self.at_s - self.unread_since_s

@@ -1,0 +1,43 @@
+"""A recorded job through a watcher, as it would have gone live: every observation when it was known, never before."""
+
+from collections.abc import Iterable, Iterator
+from math import floor
+
+from faults.detector import Job
+from faults.observations import Observation
+from faults.verdict import Verdict
+from faults.watcher import Watcher, WatcherSettings
+
+Act = Observation | float  # seen, or judged at that moment
+
+
+def acts(observations: Iterable[Observation], *, judge_s: float) -> Iterator[Act]:
+    """The observations, with a judgement after each period in which there was any, and one at the end."""
+    due_s: float | None = None
+    for observation in observations:
+        if due_s is not None and observation.at_s > due_s:
+            yield due_s
+            due_s = None
+        if due_s is None:
+            due_s = (floor(observation.at_s / judge_s) + 1) * judge_s
+        yield observation
+    if due_s is not None:
+        yield due_s
+
+
+def run(watcher: Watcher, what: Iterable[Act]) -> tuple[Verdict, ...]:
+    """Do it; every fault that was found, in the order of detection."""
+    for act in what:
+        if isinstance(act, Observation):
+            watcher.see(act)
+        else:
+            watcher.judge(act)
+    return watcher.verdicts()
+
+
+def replay(
+    job: Job, observations: Iterable[Observation], settings: WatcherSettings | None = None
+) -> tuple[Verdict, ...]:
+    """The faults of a recording.  Times are on the observations' clock."""
+    settings = settings or WatcherSettings()
+    return run(Watcher(job, settings), acts(observations, judge_s=settings.judge_s))

@@ -1,0 +1,186 @@
+"""What each pair usually does: its own history, and its peers, which are the pairs that carry as many bytes.
+
+    own slowdown    s_ij = u_ij - log b_ij - common_c       noise sigma_c,  u_ij: median of log b_ij over history
+    peer slowdown   p_ij = median over class of log b - log b_ij       noise sqrt(0.1^2 + spread_c^2)
+
+In a bulk-synchronous job all pairs of one role carry the same bytes per step however slow one of them is, so classes
+are told by the gaps in log bytes.  sigma_c: MAD of s over history and class; spread_c: MAD of log b
+over the class, bounded.
+"""
+
+from collections import deque
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from faults.fabric import Floats, Ints
+
+NORMAL: Final = 1.4826
+CLASS_GAP: Final = np.log(1.5)
+LEAST_PEERS: Final = 3
+NO_CLASS: Final = -1
+# Measured on healthy TCP pairs at windows of 2.5 s (November 2026): 0.06 of pairs always busy.
+LEAST_SIGMA: Final = 0.05
+# The same on two libraries: 0.066 and 0.074 of long flows, 0.22 and 0.30 of short messages.
+LONG_SIGMA: Final = 0.07
+SHORT_SIGMA: Final = 0.26
+PRIOR_WINDOWS: Final = 10.0
+LEAST_SPREAD: Final = 0.05
+# Between healthy pairs of one class, measured on the same: 0.03 where one of them is busy 0.3 of the time; 0.22
+# where each carries a short message per step, whose place in the order of sending differs.  Twice the one, a bit more
+# than the other.
+LONG_SPREAD: Final = 0.1
+SHORT_SPREAD: Final = 0.25
+LONG_SHARE: Final = 0.3
+PEER_SIGMA: Final = 0.1  # of one window, where no history tells it
+# A class that uses so little of what the fastest does while busy waits for acknowledgements, not for the wire:
+# delayed acknowledgements (40 ms) hold a lone short message busy long after it has arrived.
+WIRE_SHARE: Final = 0.15
+
+
+@dataclass(frozen=True, slots=True)
+class Usual:
+    """A baseline with its noise, per pair; NaN where there is none."""
+
+    log_mbit: Floats
+    sigma: Floats
+
+
+def classes(total_bytes: Floats) -> Ints:
+    """Class per pair, from bytes carried so far; NO_CLASS where too few carry as much."""
+    found = np.full(total_bytes.shape, NO_CLASS, dtype=np.int64)
+    known = np.flatnonzero(np.isfinite(total_bytes) & (total_bytes > 0))
+    if known.size == 0:
+        return found
+    logs = np.log(total_bytes.flat[known])
+    order = np.argsort(logs, kind="stable")
+    group = np.concatenate([[0], np.cumsum(np.diff(logs[order]) > CLASS_GAP)])
+    for number in range(int(group[-1]) + 1):
+        members = known[order[group == number]]
+        if members.size >= LEAST_PEERS:
+            found.flat[members] = number
+    return found
+
+
+def is_long(busy_share: Floats) -> bool:
+    """Whether the pairs of a class carry long flows; the slowest of them is busy the longest."""
+    return float(busy_share.max(initial=0.0)) >= LONG_SHARE
+
+
+def common(slowdown: Floats, kind: Ints) -> Floats:
+    """What all pairs of a class are slower by in the same moment, per pair: the host, the workload, not one wire.
+
+    The lower median, not below 0: of four pairs, two may be one faulty NIC's; and pairs that all got faster, because
+    they now wait for one wire, are no reason to call those that did not slow.
+    """
+    shared = np.zeros(slowdown.shape)
+    for number in np.unique(kind[kind != NO_CLASS]):
+        inside = kind == number
+        known = np.sort(slowdown[inside & np.isfinite(slowdown)])
+        if known.size:
+            shared[inside] = max(0.0, float(known[(known.size - 1) // 2]))
+    return shared
+
+
+def on_the_wire(log_mbit: Floats, kind: Ints) -> NDArray[np.bool_]:
+    """The pairs whose busy time the wire explains."""
+    medians = {number: _median(log_mbit[kind == number]) for number in np.unique(kind) if number != NO_CLASS}
+    fastest = max((m for m in medians.values() if np.isfinite(m)), default=np.nan)
+    wired = [number for number, m in medians.items() if m >= fastest + np.log(WIRE_SHARE)]
+    return np.isin(kind, wired)
+
+
+class History:
+    """Windows of the past; a window counts once it is old enough to be sure that it was quiet.
+
+    Pairs that were accused are left out of the medians, so that a fault never becomes usual, and stay in the noise, so
+    that what is accused by chance does not make the noise look small.
+    """
+
+    def __init__(self, most: int, ripe_after: int, overlap: float) -> None:
+        self._waiting: deque[tuple[Floats, Floats]] = deque()
+        self._all: deque[Floats] = deque(maxlen=most)
+        self._quiet: deque[Floats] = deque(maxlen=most)
+        self._ripe_after, self._overlap = ripe_after, overlap
+        self._known: tuple[int, Floats, Floats] | None = None
+        self._since = 0  # windows taken since
+
+    def __len__(self) -> int:
+        return len(self._quiet)
+
+    def add(self, log_mbit: Floats, *, accused: NDArray[np.bool_], suspected: bool) -> None:
+        """Take a window; while a fault is suspected it is dropped, with all that overlap with its beginning."""
+        if suspected:
+            self._waiting.clear()
+            return
+        self._waiting.append((log_mbit, np.where(accused, np.nan, log_mbit)))
+        if len(self._waiting) > self._ripe_after:
+            whole, quiet = self._waiting.popleft()
+            self._all.append(whole)
+            self._quiet.append(quiet)
+            self._since += 1
+
+    def usual(self, kind: Ints, busy_share: Floats) -> Usual:
+        """Own baseline: per pair its median, per class the noise of a new window around it.
+
+        Of m independent windows the scatter around their own mean is too small by sqrt((m-1)/m), and the mean itself is
+        uncertain by 1/sqrt(m): together sqrt((m+1)/(m-1)).  What was measured elsewhere counts for `PRIOR_WINDOWS`
+        more, since few windows that overlap look calmer than they are.
+        """
+        middle, spread = self._medians()
+        independent = 1.0 + len(self._quiet) / self._overlap
+        young = float(np.sqrt((independent + 1.0) / max(independent - 1.0, 0.1)))
+        sigma = np.full(middle.shape, np.nan)
+        for number in np.unique(kind[kind != NO_CLASS]):
+            inside = kind == number
+            prior = LONG_SIGMA if is_long(busy_share[inside]) else SHORT_SIGMA
+            seen = young * _median(spread[inside])
+            mixed = (PRIOR_WINDOWS * prior**2 + independent * seen**2) / (PRIOR_WINDOWS + independent)
+            sigma[inside] = max(LEAST_SIGMA, float(np.sqrt(mixed)))
+        return Usual(middle, sigma)
+
+    def _medians(self) -> tuple[Floats, Floats]:
+        """Cached until there is a tenth more to know; once full, it is renewed each time a tenth has passed."""
+        size = len(self._quiet)
+        if self._known is None or size > 1.1 * self._known[0] or self._since >= size / 10:
+            middle = _columns(np.array(self._quiet))
+            logs = np.array(self._all)
+            common = np.array([_median((window - middle).ravel()) for window in logs])[:, None, None]
+            self._known = (size, middle, NORMAL * _columns(np.abs(logs - middle - common)))
+            self._since = 0
+        return self._known[1], self._known[2]
+
+
+def peers(log_mbit: Floats, kind: Ints, busy_share: Floats) -> Usual:
+    """The class's median now as everybody's baseline.
+
+    How far healthy peers lie apart is known beforehand: one slow wire makes the others of a ring uneven too, so what
+    they scatter now says little of how they scatter in health.  It may be less than that, never more.
+    """
+    middle = np.full(log_mbit.shape, np.nan)
+    noise = np.full(log_mbit.shape, np.nan)
+    for number in np.unique(kind[kind != NO_CLASS]):
+        inside = (kind == number) & np.isfinite(log_mbit)
+        if np.count_nonzero(inside) < LEAST_PEERS:
+            continue
+        middle[inside] = _median(log_mbit[inside])
+        spread = NORMAL * _median(np.abs(log_mbit[inside] - middle[inside]))
+        most = LONG_SPREAD if is_long(busy_share[inside]) else SHORT_SPREAD
+        noise[inside] = np.hypot(PEER_SIGMA, min(most, max(LEAST_SPREAD, spread)))
+    return Usual(middle, noise)
+
+
+def _columns(logs: Floats) -> Floats:
+    """nanmedian over windows, NaN (and no warning) where a pair was never heard."""
+    never = ~np.isfinite(logs).any(axis=0)
+    filled = np.where(never, 0.0, logs)
+    middle: Floats = np.nanmedian(filled, axis=0)
+    middle[never] = np.nan
+    return middle
+
+
+def _median(values: Floats) -> float:
+    known = values[np.isfinite(values)]
+    return float(np.median(known)) if known.size else float("nan")

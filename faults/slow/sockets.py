@@ -1,0 +1,113 @@
+"""Counters of all pairs over time, and what they say of a stretch: bytes, busy time, bandwidth in use.
+
+    bandwidth_ij = 8 (acked_ij(t2) - acked_ij(t1)) / (busy_ij(t2) - busy_ij(t1))      [Mbit/s, busy in us]
+
+counts only time in which something was outstanding, so it does not depend on how often one looks.
+"""
+
+from bisect import bisect_left, bisect_right
+from collections import deque
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+
+from faults.fabric import Floats
+from faults.observations import Look, Observation, Socket
+
+ACKED, RECEIVED, BUSY, UNACKED, CONNECTIONS, RWND, SNDBUF, UNREAD = range(8)
+FIELDS: Final = 8
+TICK_US: Final = 4000.0  # the step of busy time at 250 Hz
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One look at one node: a line per peer, NaN where there was no connection."""
+
+    at_s: float
+    peers: Floats  # peer x field
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """What passed between two looks, per pair (source, target)."""
+
+    seconds: Floats  # per source node
+    bytes: Floats
+    busy_us: Floats
+    connections: Floats  # the most seen
+    rwnd_us: Floats  # the receiver's window was full: its process does not read
+    sndbuf_us: Floats  # the sender's buffer was too small for the path
+
+    def bandwidth_mbit(self, busy_ticks: float) -> Floats:
+        """NaN where too little was busy to tell."""
+        known = self.busy_us >= busy_ticks * TICK_US
+        return np.where(known & (self.bytes > 0), 8.0 * self.bytes / np.where(known, self.busy_us, 1.0), np.nan)
+
+
+class Sockets:
+    """The last looks of every node, in order of time."""
+
+    def __init__(self, nodes: int, keep_s: float) -> None:
+        self.nodes = nodes
+        self.rows: tuple[deque[Row], ...] = tuple(deque() for _ in range(nodes))
+        self._keep_s = keep_s
+
+    def see(self, seen: Observation) -> None:
+        """Take a look or a socket; one that is older than the newest of its node is left."""
+        at_s, node, peer = seen.at_s, seen.node, seen.peer
+        if not 0 <= node < self.nodes:
+            return
+        rows = self.rows[node]
+        if rows and at_s < rows[-1].at_s:
+            return
+        if not rows or at_s > rows[-1].at_s:
+            rows.append(Row(at_s, np.full((self.nodes, FIELDS), np.nan)))
+            while rows[0].at_s < at_s - self._keep_s:
+                rows.popleft()
+        if isinstance(seen.values, Socket) and peer is not None and 0 <= peer < self.nodes:
+            rows[-1].peers[peer] = _fields(seen.values)
+
+    def span(self, from_s: float, to_s: float) -> Span | None:
+        """From the first look at or after `from_s` to the last by `to_s`; None where no node has two."""
+        n = self.nodes
+        seconds = np.full(n, np.nan)
+        change = np.full((n, n, FIELDS), np.nan)
+        most = np.full((n, n), np.nan)
+        for node, rows in enumerate(self.rows):
+            inside = between(rows, from_s, to_s)
+            if len(inside) < 2:
+                continue
+            seconds[node] = inside[-1].at_s - inside[0].at_s
+            change[node] = inside[-1].peers - inside[0].peers
+            most[node] = np.fmax.reduce([row.peers[:, CONNECTIONS] for row in inside])
+        if not np.isfinite(seconds).any():
+            return None
+        broken = ~(change[:, :, [ACKED, BUSY]] >= 0).all(axis=2)  # closed and opened anew, or never seen
+        change[broken] = np.nan
+        return Span(seconds, change[:, :, ACKED], change[:, :, BUSY], most, change[:, :, RWND], change[:, :, SNDBUF])
+
+
+def between(rows: deque[Row], from_s: float, to_s: float) -> list[Row]:
+    """The looks of a stretch of time."""
+    first = bisect_left(rows, from_s, key=lambda row: row.at_s)
+    last = bisect_right(rows, to_s, key=lambda row: row.at_s)
+    return [rows[at] for at in range(first, last)]
+
+
+def is_of_sockets(seen: Observation) -> bool:
+    """Whether `Sockets` wants it."""
+    return isinstance(seen.values, Socket | Look)
+
+
+def _fields(socket: Socket) -> tuple[float, ...]:
+    return (
+        socket.acked_bytes,
+        socket.received_bytes,
+        socket.busy_us,
+        socket.unacked,
+        socket.connections,
+        socket.rwnd_limited_us,
+        socket.sndbuf_limited_us,
+        socket.read_queue_bytes,
+    )

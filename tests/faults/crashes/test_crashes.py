@@ -1,0 +1,79 @@
+"""Crashes in told jobs: the one that vanished first, its cascade, and a job that simply ends."""
+
+from faults.observations import Device, Observation
+from faults.replay import replay
+from faults.verdict import FaultClass, Scope, Verdict
+from faults.watcher import WatcherSettings
+from tests.faults.stories import Story
+
+ONLY = WatcherSettings(slow=None)
+DIES = Story(nodes=4, gone=((5.1, 2),))
+
+
+def verdicts(story: Story) -> tuple[Verdict, ...]:
+    return replay(story.job, story.told(), ONLY)
+
+
+def only(story: Story) -> Verdict:
+    (found,) = verdicts(story)
+    return found
+
+
+def test_it_is_named_within_half_a_second() -> None:
+    found = only(DIES)
+    assert (found.fault, found.scope, found.node, found.isolate) == (FaultClass.CRASH, Scope.RANK, 2, True)
+    assert found.onset_s <= 5.1 <= found.detected_s <= 5.6
+
+
+def test_the_cascade_after_it_is_no_fault_of_its_own() -> None:
+    found = only(DIES.but(gone=((5.1, 2), (5.6, 1), (6.1, 3), (6.6, 0))))
+    assert (found.node, found.detected_s <= 5.6) == (2, True)
+
+
+def test_all_gone_in_one_look_the_one_that_did_not_complain() -> None:
+    everybody = tuple((5.1, node) for node in range(4))
+    found = only(DIES.but(gone=everybody, failed=((5.11, 0), (5.11, 1), (5.12, 3))))
+    assert (found.node, found.isolate) == (2, True)
+
+
+def test_all_gone_in_one_look_and_nobody_complained_is_the_end_of_a_job() -> None:
+    everybody = tuple((5.1, node) for node in range(4))
+    assert verdicts(DIES.but(gone=everybody, goes_on=True)) == ()
+
+
+def test_a_job_whose_nodes_end_one_after_another() -> None:
+    # Nobody waits in an operation: each is through with the last one and goes.
+    ends = Story(goes_on=True, end_s=8.0, gone=((5.1, 0), (5.4, 1), (5.9, 3), (6.1, 2)))
+    told = [seen for seen in ends.told() if seen.rank is None or seen.at_s < 5.0]
+    assert replay(ends.job, told, ONLY) == ()
+
+
+def test_two_in_the_same_look_have_no_order_and_are_not_isolated() -> None:
+    found = only(DIES.but(gone=((5.1, 2), (5.15, 1)), records=False, end_s=6.0))
+    assert not found.isolate
+
+
+def test_sockets_alone_take_longer_and_isolate_nobody() -> None:
+    found = only(DIES.but(records=False, beats=False))
+    assert (found.fault, found.node, found.isolate) == (FaultClass.CRASH, 2, False)
+    assert 6.0 <= found.detected_s <= 6.6
+
+
+def test_what_the_devices_reported_is_told_with_it() -> None:
+    xid = Observation(5.05, 2, Device("GPU-0", "xid", 79, 1.0))
+    told = sorted([*DIES.told(), xid], key=lambda seen: seen.at_s)
+    (found,) = replay(DIES.job, told, ONLY)
+    assert "xid 79" in found.reason
+    assert "device" in found.evidence
+
+
+def test_a_node_whose_agent_went_with_it_is_told_by_its_peers() -> None:
+    told = [seen for seen in DIES.told() if seen.node != 2 or seen.at_s < 5.0]
+    (found,) = replay(DIES.job, told, ONLY)
+    assert found.node == 2
+
+
+def test_the_first_that_is_seen_to_go_is_not_isolated_while_another_agent_is_late() -> None:
+    cascade = DIES.but(gone=((5.1, 2), (5.4, 3)))
+    late = [seen for seen in cascade.told() if seen.node not in (1, 2) or not seen.at_s > 5.0]
+    assert not any(found.isolate for found in replay(DIES.job, late, ONLY))

@@ -1,0 +1,159 @@
+"""Hangs in told jobs: who keeps the job, when it is known, and what must not be taken for one."""
+
+import pytest
+
+from faults.observations import Collective, Observation
+from faults.observations.kinds import Values
+from faults.replay import replay
+from faults.verdict import Direction, FaultClass, Scope, Verdict
+from faults.watcher import WatcherSettings
+from tests.faults.stories import LOOK_S, Story
+
+HANG = Story()
+QUICK_S = 3.0
+
+
+HANGS_ONLY = WatcherSettings(slow=None)
+
+
+def verdicts(story: Story) -> tuple[Verdict, ...]:
+    return replay(story.job, story.told(), HANGS_ONLY)
+
+
+def only(story: Story) -> Verdict:
+    (found,) = verdicts(story)
+    return found
+
+
+def test_a_healthy_job_hangs_nowhere() -> None:
+    assert verdicts(Story(goes_on=True)) == ()
+
+
+class TestOwnCode:
+    def test_the_one_that_never_came_is_named_within_three_seconds(self) -> None:
+        found = only(HANG.but(behind=2))
+        assert (found.fault, found.scope, found.node) == (FaultClass.NONCOMM_HANG, Scope.RANK, 2)
+        assert found.onset_s == pytest.approx(HANG.stop_s, abs=0.3)
+        assert found.detected_s - HANG.stop_s <= QUICK_S
+
+    def test_it_is_isolated_only_when_it_lasts(self) -> None:
+        assert not only(HANG.but(behind=2, end_s=9.0)).isolate
+        assert only(HANG.but(behind=2, end_s=15.0)).isolate
+
+    def test_a_checkpoint_that_says_so_is_given_time(self) -> None:
+        assert verdicts(HANG.but(behind=0, phase="checkpoint", end_s=15.0)) == ()
+
+    def test_without_records_heartbeats_tell_it(self) -> None:
+        assert only(HANG.but(behind=3, records=False)).node == 3
+
+
+class TestFrozen:
+    def test_neither_beats_nor_reads(self) -> None:
+        found = only(HANG.but(silent=1, unread=1))
+        assert (found.fault, found.node, found.isolate) == (FaultClass.NONCOMM_HANG, 1, True)
+        assert found.detected_s - HANG.stop_s <= QUICK_S
+
+    def test_a_stopped_process_needs_no_more(self) -> None:
+        found = only(HANG.but(silent=1, stopped=1))
+        assert (found.node, found.isolate) == (1, True)
+        assert "process" in found.evidence
+
+    def test_unread_bytes_of_a_rank_that_beats_do_not_isolate(self) -> None:
+        # A communication thread that gets no core looks so for seconds.
+        assert verdicts(HANG.but(unread=1, end_s=HANG.stop_s + 4.5)) == ()
+        assert not only(HANG.but(unread=1)).isolate
+
+
+class TestSilence:
+    def test_a_missing_heartbeat_alone_never_isolates(self) -> None:
+        found = verdicts(HANG.but(silent=2, behind=2))
+        assert all(not verdict.isolate for verdict in found)
+
+    @pytest.mark.parametrize("node", range(4))
+    def test_an_agent_that_says_nothing_more_is_no_hang(self, node: int) -> None:
+        told = [seen for seen in Story(goes_on=True).told() if seen.node != node or seen.at_s < 5.0]
+        assert replay(HANG.job, told, HANGS_ONLY) == ()
+
+    def test_nobody_says_anything_any_more(self) -> None:
+        told = [seen for seen in Story(goes_on=True).told() if seen.at_s < 5.0 or seen.at_s > 15.0]
+        assert all(not verdict.isolate for verdict in replay(HANG.job, told, HANGS_ONLY))
+
+    def test_a_machine_without_time_to_look_shows_no_cut(self) -> None:
+        # Two looks 2 s apart with something outstanding in both: twice a moment, not 2 s of it.
+        busy = Story(dead=((1, 0),), end_s=7.0, late_looks=lambda at_s: 5.0 < at_s < 6.9)
+        assert verdicts(busy) == ()
+
+
+class TestCuts:
+    @pytest.mark.parametrize(("source", "target"), [(1, 0), (2, 1), (0, 3)])
+    def test_a_way_that_loses_everything_is_told_with_its_direction(self, source: int, target: int) -> None:
+        found = only(HANG.but(dead=((source, target),)))
+        assert (found.fault, found.scope) == (FaultClass.COMM_HANG, Scope.LINK)
+        assert (found.node, found.peer, found.direction) == (source, target, Direction.FORWARD)
+        assert not found.isolate
+        assert found.detected_s - HANG.stop_s <= QUICK_S
+
+    def test_both_ways(self) -> None:
+        found = only(HANG.but(dead=((1, 0), (0, 1))))
+        assert (found.scope, found.direction) == (Scope.LINK, Direction.BOTH)
+
+    def test_a_node_cut_off_is_the_node(self) -> None:
+        found = only(HANG.but(dead=((1, 0), (0, 1), (1, 2), (2, 1))))
+        assert (found.scope, found.node, found.direction, found.isolate) == (Scope.NODE, 1, Direction.BOTH, True)
+
+    @pytest.mark.parametrize(
+        ("dead", "direction"), [(((1, 0), (1, 2)), Direction.TX), (((0, 1), (2, 1)), Direction.RX)]
+    )
+    def test_a_node_that_loses_what_it_sends_or_what_it_is_sent(
+        self, dead: tuple[tuple[int, int], ...], direction: Direction
+    ) -> None:
+        found = only(HANG.but(dead=dead))
+        assert (found.scope, found.node, found.direction) == (Scope.NODE, 1, direction)
+
+    def test_two_links_without_a_node_in_common(self) -> None:
+        found = verdicts(Story(nodes=6, dead=((1, 0), (4, 3))))
+        assert {(verdict.node, verdict.peer) for verdict in found} == {(1, 0), (4, 3)}
+
+    def test_one_agent_alone_tells_the_pair_by_where_bytes_pile_up(self) -> None:
+        told = [seen for seen in HANG.but(dead=((1, 0),)).told() if not (seen.node == 0 and seen.at_s >= 5.0)]
+        (found,) = replay(HANG.job, told, HANGS_ONLY)
+        assert (found.scope, found.node, found.peer) == (Scope.LINK, 1, 0)
+
+
+def test_patience_grows_with_the_steps_of_the_job() -> None:
+    # The same standstill, in a job ten times as slow: 4 steps of 2 s.
+    slow = [
+        seen._replace(at_s=seen.at_s * 10, values=_slower(seen.values))
+        for seen in HANG.but(behind=2, end_s=8.0).told()
+        if seen.rank is not None
+    ]
+    (found,) = replay(HANG.job, slow, HANGS_ONLY)
+    assert found.detected_s - 50.0 >= 8.0
+
+
+def _slower(values: Values) -> Values:
+    if not isinstance(values, Collective):
+        return values
+    return values._replace(arrived_s=values.arrived_s * 10, finished_s=(values.finished_s or 0.0) * 10)
+
+
+def test_what_a_job_survived_before_is_no_hang() -> None:
+    # Rank 0 comes 3 s late in one step, and is later as late again.
+    story = Story(goes_on=True, end_s=10.0)
+    told = [seen for seen in story.told() if isinstance(seen.values, Collective)]
+    late = [_late(seen) for seen in told]
+    then = HANG.but(behind=0, stop_s=10.0, end_s=14.9).told()
+    rest = [seen for seen in then if seen.at_s >= 10.0 and seen.rank is not None]
+    assert replay(HANG.job, [*late, *rest], HANGS_ONLY) == ()
+
+
+def _late(seen: Observation) -> Observation:
+    values = seen.values
+    assert isinstance(values, Collective)
+    if values.seq == 20 and seen.rank != 0:
+        return seen._replace(values=values._replace(arrived_s=values.arrived_s - 3.0))
+    return seen
+
+
+def test_looks_come_four_times_a_second() -> None:
+    assert HANG.job.look_period_s == LOOK_S

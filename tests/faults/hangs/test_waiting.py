@@ -1,0 +1,235 @@
+"""The wait-for graph against one that walks every pair of ranks, and the cases that its words promise."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from faults.hangs.waiting import Memberships, Waits, behind, wait_for
+
+Job = tuple[int, list[list[int]], list[int], list[int], list[bool]]
+
+
+@st.composite
+def jobs(draw: st.DrawFn) -> Job:
+    """Few ranks in few groups, anywhere in their operations, some of them unheard."""
+    ranks = draw(st.integers(1, 6))
+    groups = draw(st.lists(st.lists(st.integers(0, ranks - 1), unique=True, max_size=ranks), max_size=5))
+    size = sum(map(len, groups))
+    finished = draw(st.lists(st.integers(0, 3), min_size=size, max_size=size))
+    entered = [done + draw(st.integers(0, 2)) for done in finished]
+    heard = draw(st.lists(st.booleans(), min_size=size, max_size=size))
+    return ranks, groups, entered, finished, heard
+
+
+def answer(job: Job, alive: list[int] | None = None) -> Waits:
+    ranks, groups, entered, finished, heard = job
+    return wait_for(
+        Memberships.of(groups, ranks=ranks),
+        entered=np.array(entered, dtype=np.int64),
+        finished=np.array(finished, dtype=np.int64),
+        heard=np.array(heard, dtype=np.bool_),
+        alive=None if alive is None else np.array(alive, dtype=np.int8),
+    )
+
+
+class Walked:
+    """The same by walking from rank to rank, in the words of the module's docstring."""
+
+    def __init__(self, job: Job) -> None:
+        self.ranks, groups, entered, finished, heard = job
+        flat = iter(zip(entered, finished, heard, strict=True))
+        self.groups = [{rank: next(flat) for rank in members} for members in groups]
+        self.waiting: set[tuple[int, int]] = set()
+        self.blockers: dict[tuple[int, int], set[int]] = {}
+        self.lacking: dict[tuple[int, int], set[int]] = {}
+        for number, members in enumerate(self.groups):
+            passed = max((done for _, done, told in members.values() if told), default=-1)
+            for rank, (came, done, told) in members.items():
+                if told and came > done:
+                    row = (number, rank)
+                    self.waiting.add(row)
+                    self.blockers[row] = {q for q, (e, _, h) in members.items() if h and e < done + 1}
+                    unheard = {q for q, (_, _, h) in members.items() if not h}
+                    self.lacking[row] = unheard if passed < done + 1 and not self.blockers[row] else set()
+        self.blocked = {row for row in self.waiting if self.blockers[row]}
+        self.uncertain = {row for row in self.waiting if not self.blockers[row] and self.lacking[row]}
+        self.stuck = self.waiting - self.blocked - self.uncertain
+        busy = {rank for _, rank in self.waiting}
+        self.laggards = {q for row in self.blocked for q in self.blockers[row]} - busy
+
+    def ends_at(self, rows: set[tuple[int, int]]) -> set[int]:
+        """Ranks from which some walk over blocked rows comes to a laggard or to one of those rows."""
+        good = self.laggards | {rank for _, rank in rows}
+        while True:
+            more = good | {rank for number, rank in self.blocked if self.blockers[(number, rank)] & good}
+            if more == good:
+                return good
+            good = more
+
+    def deadlocked(self) -> set[int]:
+        return {rank for _, rank in self.blocked} - self.ends_at(self.stuck | self.uncertain)
+
+    def grounded(self) -> tuple[set[tuple[int, int]], set[int]]:
+        rows, excused = set(self.stuck), set[int]()
+        while True:
+            ends = self.laggards | {rank for _, rank in rows}
+            more = rows | {row for row in self.blocked if self.blockers[row] & ends}
+            more |= {row for row in self.uncertain if excused & set(self.groups[row[0]])}
+            by = excused | {rank for number, _ in more for rank in self.groups[number]}
+            if (more, by) == (rows, excused):
+                return rows, excused
+            rows, excused = more, by
+
+    def silent(self) -> set[int]:
+        rows, excused = self.grounded()
+        return {q for row in self.uncertain - rows for q in self.lacking[row]} - excused
+
+
+@given(jobs())
+def test_it_is_what_walking_every_pair_gives(job: Job) -> None:
+    waits, walked = answer(job), Walked(job)
+    rows = [(number, rank) for number, members in enumerate(walked.groups) for rank in members]
+
+    def marked(flags: "np.ndarray[tuple[int, ...], np.dtype[np.bool_]]") -> set[tuple[int, int]]:
+        return {row for row, flag in zip(rows, flags.tolist(), strict=True) if flag}
+
+    assert marked(waits.waiting) == walked.waiting
+    assert marked(waits.blocked) == walked.blocked
+    assert marked(waits.uncertain) == walked.uncertain
+    assert marked(waits.stuck) == walked.stuck
+    assert set(waits.laggards.tolist()) == walked.laggards
+    assert set(waits.deadlocked.tolist()) == walked.deadlocked()
+    assert set(waits.silent.tolist()) == walked.silent()
+    roots = waits.laggards.size + waits.deadlocked.size + int(waits.stuck.sum()) + int(waits.uncertain.sum())
+    assert (roots > 0) == waits.still
+
+
+def test_a_hang_seen_through_two_groups_names_the_one_that_waits_in_neither() -> None:
+    # All ranks, then pairs (0, 1) and (2, 3): rank 2 left after its pair's seventh operation.
+    waits = answer((4, [[0, 1, 2, 3], [0, 1], [2, 3]], [8, 8, 7, 8, 7, 7, 7, 7], [7] * 8, [True] * 8))
+    assert waits.laggards.tolist() == [2]
+    assert not waits.stuck.any()
+
+
+def test_everybody_came_and_nobody_is_through() -> None:
+    waits = answer((3, [[0, 1, 2]], [5, 5, 5], [4, 4, 4], [True] * 3))
+    assert waits.stuck.all()
+    assert waits.laggards.size == waits.silent.size == 0
+
+
+def test_operations_called_in_different_orders() -> None:
+    # 0 is in the first group and waits for 1, which is in the second and waits for 0.
+    waits = answer((2, [[0, 1], [0, 1]], [1, 0, 0, 1], [0, 0, 0, 0], [True] * 4))
+    assert waits.deadlocked.tolist() == [0, 1]
+    assert waits.laggards.size == 0
+
+
+def test_silence_is_excused_by_a_root_elsewhere() -> None:
+    # Rank 3 does not report; its partner 2 waits for laggard 0, and so may 3.
+    waits = answer((4, [[0, 2, 3], [1, 3]], [0, 1, 0, 1, 0], [0] * 5, [True, True, False, True, False]))
+    assert waits.laggards.tolist() == [0]
+    assert waits.silent.size == 0
+    assert waits.excused.tolist() == [0, 2, 3] or 3 in waits.excused.tolist()
+
+
+def test_silence_needs_another_source() -> None:
+    job: Job = (3, [[0, 1, 2]], [1, 1, 0], [0, 0, 0], [True, True, False])
+    assert answer(job).silent.tolist() == [2]
+    assert answer(job).confirmed.size == 0
+    assert answer(job, alive=[1, 1, 1]).confirmed.size == 0
+    assert answer(job, alive=[1, 1, 0]).confirmed.tolist() == [2]
+
+
+def test_who_got_through_proves_that_all_came() -> None:
+    # 0 is through operation 1, so the unheard 2 has called it: 1 waits for bytes.
+    waits = answer((3, [[0, 1, 2]], [1, 1, 0], [1, 0, 0], [True, True, False]))
+    assert waits.stuck.tolist() == [False, True, False]
+    assert waits.silent.size == 0
+
+
+def test_nothing_at_all() -> None:
+    assert not answer((1, [], [], [], [])).still
+
+
+def cluster(ranks: int) -> list[list[int]]:
+    """Tensor groups of 8 in a node, pipelines of 8 nodes, data groups across them, experts over 8 of a data group."""
+    ids = np.arange(ranks).reshape(-1, 8, 8)  # replica, stage, rail
+    tensor = ids.reshape(-1, 8).tolist()
+    pipeline = ids.transpose(0, 2, 1).reshape(-1, 8).tolist()
+    data = ids.reshape(len(ids), 64).T.tolist()
+    expert = [group[start : start + 8] for group in data for start in range(0, len(group), 8)]
+    found: list[list[int]] = [*tensor, *pipeline, *data, *expert]
+    return found
+
+
+@pytest.mark.parametrize("culprit", [0, 4321, 16_383])
+def test_one_of_16384_ranks_is_found_through_tensor_pipeline_data_and_expert_groups(culprit: int) -> None:
+    ranks = 16_384
+    rows = Memberships.of(cluster(ranks), ranks=ranks)
+    entered, finished = standstill(rows, culprit)
+    heard = np.ones(len(rows), dtype=np.bool_)
+    waits = wait_for(rows, entered=entered, finished=finished, heard=heard)
+    assert waits.laggards.tolist() == [culprit]
+    root = np.zeros(ranks, dtype=np.bool_)
+    root[culprit] = True
+    assert behind(rows, waits, entered=entered, finished=finished, root=root).sum() == ranks - 1
+
+
+def test_lost_agents_are_not_accused_while_the_laggard_reports() -> None:
+    ranks, culprit = 16_384, 4321
+    rows = Memberships.of(cluster(ranks), ranks=ranks)
+    entered, finished = standstill(rows, culprit)
+    lost = np.random.default_rng(5).random(ranks // 8) < 0.01
+    lost[culprit // 8] = False
+    waits = wait_for(rows, entered=entered, finished=finished, heard=~np.repeat(lost, 8)[rows.rank])
+    assert waits.laggards.tolist() == [culprit]
+    assert waits.silent.size == 0
+
+
+def test_a_laggard_that_is_lost_itself_is_among_the_silent_and_confirmed_by_another_source() -> None:
+    ranks, culprit = 16_384, 4321
+    rows = Memberships.of(cluster(ranks), ranks=ranks)
+    entered, finished = standstill(rows, culprit)
+    lost = np.random.default_rng(5).random(ranks // 8) < 0.01
+    lost[culprit // 8] = True
+    alive = np.ones(ranks, dtype=np.int8)
+    alive[8 * (culprit // 8) : 8 * (culprit // 8) + 8] = 0
+    heard = ~np.repeat(lost, 8)[rows.rank]
+    waits = wait_for(rows, entered=entered, finished=finished, heard=heard, alive=alive)
+    assert waits.laggards.size == 0
+    assert culprit in waits.silent.tolist()
+    assert set(waits.confirmed // 8) == {culprit // 8}
+
+
+def standstill(
+    rows: Memberships, culprit: int
+) -> tuple["np.ndarray[tuple[int, ...], np.dtype[np.int64]]", "np.ndarray[tuple[int, ...], np.dtype[np.int64]]"]:
+    """How far everybody gets, in rounds of one operation per group, when `culprit` stops after ten of them.
+
+    A rank calls its groups' operations in the order of the groups and waits in each.
+    """
+    order = np.lexsort((rows.group, rows.rank))
+    first = np.searchsorted(rows.rank[order], np.arange(rows.ranks))
+    per_rank = np.bincount(rows.rank, minlength=rows.ranks)
+    done = np.full(rows.ranks, 10 * per_rank)  # operations that a rank has behind it, over all its groups
+    sizes = np.bincount(rows.group, minlength=rows.groups)
+    while True:
+        next_row = order[first + done % per_rank]
+        calls = np.ones(rows.ranks, dtype=np.bool_)
+        calls[culprit] = False
+        at = rows.group[next_row]
+        full = np.bincount(at[calls], minlength=rows.groups) == sizes
+        through = calls & full[at] & (done < 12 * per_rank)
+        if not through.any():
+            break
+        done = done + through
+    finished = np.empty(len(rows), dtype=np.int64)
+    place = np.empty(len(rows), dtype=np.int64)
+    place[order] = np.arange(len(rows)) - first[rows.rank[order]]
+    finished[:] = done[rows.rank] // per_rank[rows.rank] + (place < done[rows.rank] % per_rank[rows.rank])
+    entered = finished.copy()
+    waits = np.ones(rows.ranks, dtype=np.bool_)
+    waits[culprit] = False
+    entered[next_row[waits]] += 1
+    return entered, finished

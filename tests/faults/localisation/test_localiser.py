@@ -1,0 +1,169 @@
+"""What is named and what is not, on small fabrics, through the public face."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from faults.fabric import Fabric, Floats, Window
+from faults.localisation import Localiser, LocaliserSettings, LocaliserState
+from faults.verdict import Direction, FaultClass, Scope, Verdict
+from tests.faults.localisation.fabrics import (
+    Weather,
+    one_switch,
+    rails,
+    slow_leaf,
+    slow_rx,
+    slow_tx,
+    slow_uplink,
+)
+
+FABRIC = rails()
+HEALTHY, SICK = 20, 6  # windows
+
+
+def named(
+    fabric: Fabric, slow: Floats, *, seed: int = 1, before: int = HEALTHY, during: int = SICK, lost: float = 0.0,
+    settings: LocaliserSettings | None = None,
+) -> tuple[Verdict, ...]:  # fmt: skip
+    """All verdicts of a run."""
+    weather, localiser = Weather(fabric, seed=seed), Localiser(fabric, settings)
+    state = localiser.start()
+    found: dict[tuple[object, ...], Verdict] = {}
+    for at in range(before + during):
+        window = weather.window(slow if at >= before else 0.0)
+        silent = weather.rng.random(fabric.node.size) < lost
+        window.slowdown[silent[fabric.source]] = np.nan
+        state, verdicts = localiser.step(state, window)
+        for one in verdicts:
+            found.setdefault((one.scope, one.node, one.peer, one.switch), one)
+    return tuple(found.values())
+
+
+@pytest.mark.parametrize("nic", [0, 21, 63])
+@pytest.mark.parametrize("before", [0, HEALTHY])
+def test_a_slow_sender_is_named_with_its_direction(nic: int, before: int) -> None:
+    """Also when it was slow from the first second."""
+    (found,) = named(FABRIC, slow_tx(FABRIC, nic, 1.5), before=before)
+    assert (found.scope, found.node, found.direction) == (Scope.NODE, nic // 2, Direction.TX)
+    assert found.fault is FaultClass.COMM_SLOW
+    assert found.isolate
+    assert found.detected_s - 10.0 * before <= 40.0
+
+
+def test_a_slow_receiver_is_told_from_a_sender() -> None:
+    (found,) = named(FABRIC, slow_rx(FABRIC, 21, 1.5))
+    assert (found.node, found.direction) == (10, Direction.RX)
+
+
+def test_both_ways_are_both() -> None:
+    slow = np.maximum(slow_tx(FABRIC, 21, 1.5), slow_rx(FABRIC, 21, 1.5))
+    (found,) = named(FABRIC, slow)
+    assert (found.node, found.direction) == (10, Direction.BOTH)
+
+
+def test_a_leaf_is_named_and_takes_no_node_away() -> None:
+    (found,) = named(FABRIC, slow_leaf(FABRIC, 3, 1.5))
+    assert (found.scope, found.switch, found.isolate) == (Scope.LEAF, "leaf-3", False)
+
+
+def test_congestion_of_a_cable_names_nobody() -> None:
+    busy = np.bincount(FABRIC.up[FABRIC.up >= 0]).argmax()
+    assert not [one for one in named(FABRIC, slow_uplink(FABRIC, int(busy), 1.6)) if one.isolate]
+
+
+def test_a_cable_that_stays_slow_becomes_a_fault() -> None:
+    busy = int(np.bincount(FABRIC.up[FABRIC.up >= 0]).argmax())
+    found = named(FABRIC, slow_uplink(FABRIC, busy, 1.6), during=15, settings=LocaliserSettings(lasting_s=100.0))
+    assert (Scope.UPLINK, f"uplink-{busy}", False) in [(one.scope, one.switch, one.isolate) for one in found]
+
+
+def test_a_link_is_a_link() -> None:
+    slow = np.where(np.arange(len(FABRIC)) == 30, np.log(2.0), 0.0)
+    (found,) = named(FABRIC, slow)
+    assert (found.scope, found.isolate, found.direction) == (Scope.LINK, False, Direction.FORWARD)
+    assert (found.node, found.peer) == (FABRIC.node[FABRIC.source[30]], FABRIC.node[FABRIC.target[30]])
+
+
+def test_several_at_once_are_each_named() -> None:
+    slow = np.maximum.reduce(
+        [slow_tx(FABRIC, 4, 1.5), slow_rx(FABRIC, 33, 1.4), slow_tx(FABRIC, 50, 2.0), slow_leaf(FABRIC, 2, 1.3)]
+    )
+    found = named(FABRIC, slow)
+    assert {one.node for one in found if one.isolate} == {2, 16, 25}
+    assert {one.switch for one in found if one.scope is Scope.LEAF} == {"leaf-2"}
+
+
+def test_lost_agents_hide_nobody_and_accuse_nobody() -> None:
+    found = named(FABRIC, slow_tx(FABRIC, 21, 1.5), lost=0.05, during=10)
+    assert {one.node for one in found} == {10}
+
+
+def test_a_healthy_fabric_has_no_faults() -> None:
+    assert not named(FABRIC, np.zeros(len(FABRIC)), before=0, during=300)
+
+
+def test_one_hiccup_is_no_fault() -> None:
+    assert not named(FABRIC, slow_tx(FABRIC, 21, 3.0), during=1)
+
+
+def test_foreign_traffic_is_no_fault() -> None:
+    localiser, weather = Localiser(FABRIC), Weather(FABRIC, seed=2)
+    state = localiser.start()
+    verdicts: tuple[Verdict, ...] = ()
+    marked = (FABRIC.source == 21) | (FABRIC.target == 21)
+    for at in range(30):
+        window = weather.window(slow_tx(FABRIC, 21, 2.0) if at >= 20 else 0.0)
+        state, verdicts = localiser.step(state, replace(window, foreign=marked))
+        assert not verdicts
+
+
+def test_a_ring_cannot_tell_a_link_from_its_ends_and_isolates_nobody() -> None:
+    ring = rails(peers=1)
+    found = named(ring, slow_tx(ring, 21, 2.0, leak=0.0), settings=LocaliserSettings(leak=0.0))
+    assert found
+    assert not [one for one in found if one.isolate]
+
+
+def test_eight_nodes_on_one_switch_over_tcp() -> None:
+    """As live: no leaves, no uplinks known, windows of 2.5 s, and acknowledgements share the slow queue."""
+    fabric = one_switch()
+    found = named(fabric, slow_tx(fabric, 3, 2.5, leak=1.0), settings=LocaliserSettings(leak=1.0, persist_s=20.0))
+    assert [(one.node, one.isolate) for one in found if one.scope is Scope.NODE] == [(3, True)]
+
+
+def test_a_fault_that_goes_is_forgotten() -> None:
+    localiser, weather = Localiser(FABRIC), Weather(FABRIC, seed=3)
+    state = localiser.start()
+    verdicts: tuple[Verdict, ...] = ()
+    for at in range(45):
+        state, verdicts = localiser.step(state, weather.window(slow_tx(FABRIC, 8, 2.0) if 20 <= at < 30 else 0.0))
+        if at == 29:
+            assert [one.node for one in verdicts] == [4]
+    assert not verdicts
+
+
+def test_the_state_that_went_in_is_left_as_it_was() -> None:
+    """The same state and window give the same answer twice."""
+    localiser, weather = Localiser(FABRIC), Weather(FABRIC, seed=4)
+    state = localiser.start()
+    for _ in range(22):
+        state, _ = localiser.step(state, weather.window(slow_tx(FABRIC, 8, 2.0)))
+    window = weather.window(slow_tx(FABRIC, 8, 2.0))
+    first, second = localiser.step(state, window), localiser.step(state, window)
+    assert first[1] == second[1]
+    assert _same(first[0], second[0])
+
+
+def _same(one: LocaliserState, other: LocaliserState) -> bool:
+    pairs = [(one.slow, other.slow), (one.links, other.links), (one.history.usual, other.history.usual)]
+    return all(np.array_equal(left, right, equal_nan=True) for left, right in pairs)
+
+
+def test_nothing_heard_at_all_is_no_evidence() -> None:
+    localiser = Localiser(FABRIC)
+    state = localiser.start()
+    for at in range(5):
+        nothing = Window(10.0 * at, 10.0 * at + 10.0, np.full(len(FABRIC), np.nan))
+        state, verdicts = localiser.step(state, nothing)
+        assert not verdicts

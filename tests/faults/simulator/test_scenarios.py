@@ -1,0 +1,137 @@
+"""Diaries by the mix, and whole small runs before judges whose answers are known."""
+
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from faults.simulator import SCENARIOS, simulate
+from faults.simulator.cluster import Cluster, build
+from faults.simulator.happenings import FAULTS, HANGS, What
+from faults.simulator.judges import Judges, ours, plain
+from faults.simulator.mix import PUBLIC, Mix, drawn, nodes_of
+from faults.simulator.run import job, jobs
+from faults.simulator.scenario import ScenarioName
+from faults.simulator.shape import Shape
+from faults.verdict import Direction, FaultClass, Scope, Verdict
+from fleet.documents import RuleError
+
+CLUSTER = build(Shape(ranks=1024), seed=1)
+
+
+def _no_clock() -> float:
+    return 0.0
+
+
+def test_faults_come_as_the_public_mix_says() -> None:
+    found = drawn(CLUSTER, Mix(crowded=0.0), until_s=50 * 3600.0, rng=np.random.default_rng(1))
+    count = Counter(one.what for one in found if one.what in FAULTS)
+    total, weight = sum(count.values()), sum(PUBLIC.values())
+    assert total > 1200
+    for what, share in PUBLIC.items():
+        assert count[what] / total == pytest.approx(share / weight, abs=4 * (share / weight / total) ** 0.5)
+    assert sum(one.what not in FAULTS for one in found) > 9.5 * total  # ten look-alikes for each
+    assert found[0].from_s <= 1.0
+
+
+def test_of_several_at_once_none_share_a_node_and_none_stops_the_job() -> None:
+    mix = replace(SCENARIOS["eight"].mix, negatives=0.0)
+    found = drawn(CLUSTER, mix, until_s=5 * 3600.0, rng=np.random.default_rng(2))
+    for begin in range(0, len(found), 8):
+        eight = found[begin : begin + 8]
+        touched = [nodes_of(CLUSTER, one) for one in eight]
+        assert sum(map(len, touched)) == len(set().union(*touched))
+        assert not {one.what for one in eight} & HANGS
+        assert max(one.from_s for one in eight) - eight[0].from_s <= 5.0
+
+
+def test_a_diary_is_the_same_for_the_same_seed() -> None:
+    one, same = (drawn(CLUSTER, Mix(), until_s=3600.0, rng=np.random.default_rng(7)) for _ in range(2))
+    assert one == same
+
+
+@dataclass(frozen=True)
+class _Scripted:
+    """Says what it was told to, from a time on."""
+
+    says: Callable[[float], tuple[Verdict, ...]]
+
+    def start(self) -> None: ...
+
+    def step(self, state: None, window: Any) -> tuple[None, tuple[Verdict, ...]]:
+        return state, self.says(window.to_s)
+
+
+def test_a_judge_that_blames_a_node_all_the_time_is_told_so() -> None:
+    def says(now_s: float) -> tuple[Verdict, ...]:
+        return (
+            Verdict(
+                fault=FaultClass.COMM_SLOW,
+                scope=Scope.NODE,
+                node=1,
+                direction=Direction.BOTH,
+                onset_s=0.0,
+                detected_s=now_s,
+                isolate=True,
+                confidence=1.0,
+                reason="because",
+            ),
+        )
+
+    def panel(cluster: Cluster, window_s: float) -> Judges:
+        del cluster, window_s
+        return Judges(slow=_Scripted(says))
+
+    found = job(SCENARIOS["healthy"], ranks=128, until_s=300.0, seed=(1, 0), panel=panel, clock_s=_no_clock)
+    assert found.tally.false_isolations == 1
+    assert len(found.spent_s) == 60
+
+
+def test_c4s_rule_takes_the_nodes_of_a_slow_leaf_out() -> None:
+    quiet = replace(SCENARIOS["leaf"], background_h=0.0)
+    mix = replace(quiet.mix, factors=(2.0,), factor_shares=(1.0,), negatives=0.0)
+    outcomes = jobs(replace(quiet, mix=mix), ranks=1024, hours=0.05, seed=3, panel=plain, clock_s=_no_clock)
+    assert sum(outcome.tally.false_isolations for outcome in outcomes) >= 20
+
+
+def test_hangs_are_named_and_nobody_else_is_taken_out() -> None:
+    tally = next(jobs(SCENARIOS["hangs"], ranks=256, hours=0.15, seed=4, panel=ours, clock_s=_no_clock)).tally
+    assert sum(tally.asked.values()) >= 3
+    assert tally.named == tally.asked
+    assert (tally.wrong, tally.false_isolations) == (0, 0)
+
+
+def test_a_run_says_the_same_again() -> None:
+    one, same = (
+        simulate(ranks=256, hours=0.03, scenario="mixed", seed=11, clock_s=_no_clock).model_dump() for _ in range(2)
+    )
+    assert one == same
+
+
+@pytest.mark.parametrize("name", sorted(set(SCENARIOS) - {"mixed"}))
+def test_every_scenario_runs(name: str) -> None:
+    ranks = 512 if name == "experts" else 256
+    found = simulate(ranks=ranks, hours=1 / 60, scenario=name, seed=2, clock_s=_no_clock)
+    assert found.hours == pytest.approx(1 / 60)
+    assert found.verdicts >= found.false_isolations
+
+
+def test_every_scenario_has_a_name_to_choose() -> None:
+    assert {name.value for name in ScenarioName} == set(SCENARIOS)
+
+
+@pytest.mark.parametrize(
+    ("field", "given"),
+    [("ranks", {"ranks": 1000}), ("hours", {"hours": 0.0}), ("scenario", {"scenario": "calm"}), ("seed", {"seed": -1})],
+)
+def test_what_cannot_be_simulated_is_told(field: str, given: dict[str, Any]) -> None:
+    asked: dict[str, Any] = {"ranks": 1024, "hours": 1.0, "scenario": "mixed", "seed": 1, **given}
+    with pytest.raises(RuleError, match=field):
+        simulate(clock_s=_no_clock, **asked)
+
+
+def test_a_negative_never_counts_as_a_fault() -> None:
+    assert not FAULTS & {What.PAUSE, What.CHECKPOINT, What.FOREIGN, What.IMBALANCE, What.HICCUP, What.SILENCE}

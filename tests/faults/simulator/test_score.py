@@ -1,0 +1,144 @@
+"""What counts as right, late, false; and what is left out of the account."""
+
+from collections import Counter
+from collections.abc import Sequence
+
+import pytest
+
+from faults.simulator.answer import score
+from faults.simulator.cluster import build
+from faults.simulator.happenings import Happening, What
+from faults.simulator.outcome import Outcome
+from faults.simulator.score import AFTER_S, Scorer, Tally
+from faults.simulator.shape import Shape
+from faults.verdict import Direction, FaultClass, Scope, Verdict
+
+FABRIC = build(Shape(ranks=1024), seed=1).fabric
+TX = Happening(What.SLOW_TX, 40, 100.0, 200.0, 1.5)  # NIC 40 is of node 5
+
+
+def _verdict(scope: Scope = Scope.NODE, node: int | None = 5, **more: object) -> Verdict:
+    given = {
+        "fault": FaultClass.COMM_SLOW,
+        "scope": scope,
+        "node": node,
+        "onset_s": 0.0,
+        "detected_s": 0.0,
+        "isolate": scope is Scope.NODE,
+        "confidence": 0.9,
+        "reason": "for a test",
+        **more,
+    }
+    return Verdict.model_validate(given)
+
+
+def _tally(
+    happenings: Sequence[Happening],
+    said: Sequence[tuple[float, Verdict]],
+    *,
+    until_s: float = 1000.0,
+    crowded: bool = False,
+) -> Tally:
+    scorer = Scorer(FABRIC, happenings, until_s=until_s)
+    for now_s, verdict in said:
+        scorer.see(now_s, [verdict], crowded=lambda _verdict, _now_s: crowded)
+    return scorer.tally
+
+
+def test_a_fault_is_named_once_however_often_it_is_said() -> None:
+    tally = _tally([TX], [(120.0 + at, _verdict(direction=Direction.TX)) for at in range(0, 60, 5)])
+    assert (tally.asked, tally.named, tally.ways) == (Counter({What.SLOW_TX: 1}),) * 3
+    assert tally.ttd_s[What.SLOW_TX] == [20.0]
+    assert (tally.right, tally.wrong, tally.false_isolations) == (1, 0, 0)
+
+
+def test_the_clock_is_the_scorers_and_not_the_verdicts() -> None:
+    assert _tally([TX], [(140.0, _verdict(detected_s=101.0))]).late[What.SLOW_TX] == 1
+
+
+def test_nothing_is_named_before_it_happens() -> None:
+    tally = _tally([TX], [(90.0, _verdict())])
+    assert not tally.named
+    assert (tally.wrong, tally.false_isolations) == (1, 1)
+
+
+@pytest.mark.parametrize(
+    ("what", "at", "to", "right", "other"),
+    [
+        (What.SLOW_LINK, 40, 48, _verdict(Scope.LINK, 5, peer=6), _verdict(Scope.LINK, 5, peer=7)),
+        (What.SLOW_LINK, 40, 48, _verdict(Scope.LINK, 6, peer=5), _verdict(Scope.NODE, 5)),
+        (What.LEAF, 3, -1, _verdict(Scope.LEAF, None, switch="leaf-3"), _verdict(Scope.LEAF, None, switch="leaf-4")),
+        (What.UPLINK, 9, -1, _verdict(Scope.UPLINK, None, switch="uplink-9"), _verdict(Scope.NODE, 9)),
+        (What.SLOW_RX, 47, -1, _verdict(), _verdict(Scope.NODE, 6)),
+        (What.STRAGGLER, 5, -1, _verdict(fault=FaultClass.NONCOMM_SLOW), _verdict()),
+        (What.CRASH, 5, -1, _verdict(fault=FaultClass.CRASH), _verdict(fault=FaultClass.NONCOMM_HANG)),
+        (What.HANG_LINK, 40, 48, _verdict(Scope.LINK, 5, peer=6, fault=FaultClass.COMM_HANG), _verdict()),
+    ],
+)
+def test_class_and_entity_must_both_be_right(what: What, at: int, to: int, right: Verdict, other: Verdict) -> None:
+    happening = Happening(what, at, 100.0, 200.0, 1.5, to)
+    assert _tally([happening], [(120.0, right)]).named[what] == 1
+    tally = _tally([happening], [(120.0, other)])
+    assert not tally.named
+    assert tally.wrong == 1
+
+
+@pytest.mark.parametrize(("what", "at"), [(What.LEAF, 3), (What.SLOW_LINK, 40), (What.HICCUP, 5), (What.FOREIGN, 40)])
+def test_no_node_may_be_taken_out_for_a_switch_a_link_or_a_look_alike(what: What, at: int) -> None:
+    tally = _tally([Happening(what, at, 100.0, 200.0, 2.0, 48)], [(120.0, _verdict())])
+    assert tally.false_isolations == 1
+
+
+def test_an_accusation_that_stood_before_has_not_found_the_fault() -> None:
+    before = [(at, _verdict()) for at in (90.0, 95.0, 100.0, 105.0, 110.0)]
+    assert not _tally([TX], before).named
+    assert _tally([TX], [*before, (125.0, _verdict())]).named[What.SLOW_TX] == 1  # said anew
+
+
+def test_a_mild_fault_need_not_be_found_and_may_be() -> None:
+    mild = Happening(What.SLOW_NIC, 40, 100.0, 200.0, 1.15)
+    tally = _tally([mild], [(120.0, _verdict())])
+    assert (sum(tally.asked.values()), tally.right, tally.false_isolations) == (0, 1, 0)
+
+
+def test_what_ends_too_soon_or_is_cut_off_by_the_end_is_not_asked() -> None:
+    brief = Happening(What.SLOW_NIC, 40, 100.0, 125.0, 2.0)
+    assert not _tally([brief], []).asked
+    assert not _tally([TX], [], until_s=120.0).asked
+
+
+def test_a_verdict_may_outlive_its_fault_a_little() -> None:
+    assert _tally([TX], [(200.0 + AFTER_S - 1.0, _verdict())]).false_isolations == 0
+    assert _tally([TX], [(200.0 + AFTER_S + 1.0, _verdict())]).false_isolations == 1
+
+
+def test_congestion_that_is_there_and_what_is_the_workloads_are_counted_apart() -> None:
+    link, load = _verdict(Scope.LINK, 5, peer=6), _verdict(Scope.WORKLOAD, isolate=False)
+    tally = _tally([], [(50.0, link), (60.0, load)], crowded=True)
+    assert (tally.congestion, tally.workload, tally.right, tally.wrong) == (1, 1, 0, 0)
+    assert _tally([], [(50.0, link)], crowded=False).wrong == 1
+
+
+def test_a_node_that_is_accused_again_after_a_while_counts_again() -> None:
+    said = [(at, _verdict()) for at in (10.0, 15.0, 60.0, 300.0)]
+    assert _tally([], said).false_isolations == 2
+
+
+def test_the_answer_says_shares_with_their_intervals_and_what_a_week_would_bring() -> None:
+    outcome = Outcome(hours=16.8, tally=_tally([TX], [(120.0, _verdict())]), spent_s=[0.1, 0.3])
+    outcome.add(Outcome(hours=0.0, tally=_tally([TX], [(150.0, _verdict(Scope.NODE, 9))]), spent_s=[]))
+    found = score(outcome, scenario="mixed", ranks=1024, seed=1, window_s=5.0, run_s=1.0)
+    assert (found.faults, found.recall, found.precision) == (2, 0.5, 0.5)
+    assert found.recall_interval == pytest.approx((0.0945, 0.9055), abs=1e-3)
+    assert found.false_isolations == 1
+    assert found.false_isolations_per_week == pytest.approx(10.0)
+    assert found.false_isolations_per_week_upper95 == pytest.approx(47.4, abs=0.1)
+    assert found.ttd_s["comm-slow"].p95 == 20.0
+    assert found.compute_s_per_window == pytest.approx(0.2)
+    assert found.compute_s_per_window_max == 0.3
+    assert found.by_kind["slow-tx"].right_direction == 0.0
+
+
+def test_of_what_was_not_there_nothing_is_said() -> None:
+    found = score(Outcome(hours=1.0), scenario="healthy", ranks=1024, seed=1, window_s=5.0, run_s=1.0)
+    assert (found.recall, found.recall_interval, found.precision, found.ttd_s) == (None, None, None, {})

@@ -1,0 +1,108 @@
+"""Who holds up whom, by the physics; and that the judge finds who began."""
+
+import numpy as np
+import pytest
+
+from faults.simulator.cluster import build
+from faults.simulator.happenings import Happening, What
+from faults.simulator.program import DATA, PIPELINE, TENSOR, timetable, writing_nodes
+from faults.simulator.shape import Shape
+from faults.simulator.standing import StandingJudge
+from faults.simulator.standstill import HangPlane
+from faults.verdict import Direction, FaultClass, Scope, Verdict
+
+CLUSTER = build(Shape(ranks=512), seed=2)  # 64 nodes: 8 stages of 8 replicas
+JUDGE = StandingJudge.of(CLUSTER)
+NODE, RANK = 19, 19 * 8
+
+
+def _verdicts(*happenings: Happening, lost: int = -1, until_s: float = 40.0) -> list[tuple[float, Verdict]]:
+    plane = HangPlane(CLUSTER, np.zeros(CLUSTER.shape.nodes), seed=1)
+    heard = np.ones(CLUSTER.shape.nodes, dtype=bool)
+    if lost >= 0:
+        heard[lost] = False
+    state, found = JUDGE.start(), list[tuple[float, Verdict]]()
+    for from_s in np.arange(0.0, until_s, 5.0):
+        lasting = [one for one in happenings if one.from_s < from_s + 5.0 and one.to_s > from_s]
+        for seen in plane.between(float(from_s), float(from_s) + 5.0, heard=heard, happenings=lasting):
+            state, verdicts = JUDGE.step(state, seen)
+            found += [(seen.at_s, verdict) for verdict in verdicts]
+    return found
+
+
+def test_a_rank_that_never_calls_holds_up_its_groups_first_and_then_everybody() -> None:
+    hung = Happening(What.HANG_CODE, NODE, 10.0, 60.0)
+    plan = timetable(CLUSTER, [hung], from_s=5.0, to_s=60.0, seed=1)
+    hung_rank = RANK + 10_000 % 8
+    step = int(np.isfinite(plan.came_s[TENSOR, :, hung_rank]).sum())
+    assert np.isfinite(plan.came_s[TENSOR, step]).sum() == 511  # all others still came to that step
+    stuck = np.flatnonzero(np.isinf(plan.through_s[TENSOR, step]))
+    assert stuck.tolist() == list(range(RANK, RANK + 8))
+    assert np.isinf(plan.through_s[DATA, step]).all()  # by the pipeline, and by the data groups of its stages
+    assert np.isinf(plan.came_s[TENSOR, step + 1 :]).all()
+
+
+def test_a_cut_link_holds_up_one_group_whose_members_all_came() -> None:
+    fabric = CLUSTER.fabric
+    edge = 0  # of a ring
+    cut = Happening(What.HANG_LINK, int(fabric.source[edge]), 10.0, 60.0, to=int(fabric.target[edge]))
+    plan = timetable(CLUSTER, [cut], from_s=5.0, to_s=60.0, seed=1)
+    step = int(np.isfinite(plan.through_s[DATA, :, 0]).sum())
+    members = np.arange(8) * 8  # stage 0, rail 0
+    assert np.isfinite(plan.came_s[DATA, step, members]).all()
+    assert np.isinf(plan.through_s[DATA, step, members]).all()
+    assert np.isfinite(plan.through_s[PIPELINE, step]).all()
+
+
+def test_collectives_end_when_the_last_has_come() -> None:
+    plan = timetable(CLUSTER, [], from_s=0.0, to_s=10.0, seed=1)
+    came = plan.came_s[DATA, 3].reshape(8, 8, 8)
+    assert plan.through_s[DATA, 3].reshape(8, 8, 8)[2, :, 5] == pytest.approx(came[2, :, 5].max() + 0.05)
+
+
+@pytest.mark.parametrize(
+    ("what", "fault"),
+    [
+        (What.HANG_CODE, FaultClass.NONCOMM_HANG),
+        (What.HANG_NODE, FaultClass.COMM_HANG),
+        (What.CRASH, FaultClass.CRASH),
+    ],
+)
+def test_the_node_that_began_is_named_within_seconds_and_nobody_else(what: What, fault: FaultClass) -> None:
+    found = _verdicts(Happening(what, NODE, 10.0, 60.0))
+    assert {(verdict.fault, verdict.scope, verdict.node) for _, verdict in found} == {(fault, Scope.NODE, NODE)}
+    assert found[0][0] - 10.0 < 8.0
+
+
+def test_a_machine_that_went_with_its_agent_is_named_by_the_independent_source() -> None:
+    found = _verdicts(Happening(What.CRASH, NODE, 10.001, 60.0))
+    assert {(verdict.fault, verdict.node) for _, verdict in found} == {(FaultClass.CRASH, NODE)}
+    assert 3.0 <= found[0][0] - 10.0 < 8.0
+
+
+def test_a_cut_link_is_named_with_its_way_and_isolates_nobody() -> None:
+    fabric = CLUSTER.fabric
+    for edge in (0, int(np.flatnonzero(fabric.traffic == 1)[3]), int(np.flatnonzero(fabric.traffic == 2)[5])):
+        a, b = int(fabric.source[edge]), int(fabric.target[edge])
+        found = _verdicts(Happening(What.HANG_LINK, a, 10.0, 60.0, to=b))
+        assert {(v.scope, v.node, v.peer, v.direction, v.isolate) for _, v in found} == {
+            (Scope.LINK, int(fabric.node[a]), int(fabric.node[b]), Direction.FORWARD, False)
+        }
+
+
+def test_an_agent_that_is_lost_while_all_is_well_or_somebody_else_hangs_is_not_blamed() -> None:
+    silent = [Happening(What.SILENCE, 0, 5.0, 35.0)]
+    assert not _verdicts(*silent, lost=NODE)
+    found = _verdicts(Happening(What.HANG_CODE, 40, 10.0, 60.0), lost=NODE)
+    assert {verdict.node for _, verdict in found} == {40}
+
+
+def test_a_silent_rank_that_hangs_is_not_isolated_for_its_silence() -> None:
+    assert not [verdict for _, verdict in _verdicts(Happening(What.HANG_CODE, NODE, 10.0, 60.0), lost=NODE)]
+
+
+def test_ranks_that_save_state_are_waited_for_and_not_blamed() -> None:
+    plan = timetable(CLUSTER, [Happening(What.PAUSE, 0, 10.0, 22.0)], from_s=5.0, to_s=40.0, seed=1)
+    gaps = np.diff(plan.came_s[TENSOR, :, int(writing_nodes(CLUSTER)[0]) * 8])
+    assert np.nanmax(gaps[np.isfinite(gaps)]) > 10.0
+    assert not _verdicts(Happening(What.PAUSE, 0, 10.0, 22.0))

@@ -1,0 +1,123 @@
+"""The whole detector on a job that is told step by step, and on the shared recordings where they are at hand."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from api.cli.recordings import open_recording
+from faults.detector import Job
+from faults.observations import Collective, Look, Observation, Socket
+from faults.slow import SlowDetector
+from faults.verdict import Direction, FaultClass, Scope, Verdict
+
+RECORDINGS = Path(__file__).resolve().parents[4] / "shared" / "data" / "faults"
+NODES, STEP_S, RING_BYTES, SHORT_BYTES = 6, 0.2, 2_000_000, 40_000
+
+
+def job(slow: dict[tuple[int, int], float], from_s: float, until_s: float) -> list[Observation]:
+    """A ring with short messages to everybody; slow pairs take longer from `from_s`, and the step with them."""
+    rng = np.random.default_rng(3)
+    acked, busy = np.zeros((NODES, NODES)), np.zeros((NODES, NODES))
+    found, now_s, step = [], 0.0, 0
+    next_look_s = 0.0
+    while now_s < until_s:
+        factors = slow if now_s >= from_s else {}
+        took_s = STEP_S + 0.1 * (max([1.0, *factors.values()]) - 1.0)
+        for i in range(NODES):
+            for j in range(NODES):
+                if i == j:
+                    continue
+                ring = j == (i - 1) % NODES
+                took = (0.1 if ring else 0.006) * factors.get((i, j), 1.0) * float(rng.lognormal(0, 0.1))
+                acked[i, j] += RING_BYTES if ring else SHORT_BYTES
+                busy[i, j] += 1e6 * took
+            arrived_s = now_s + 0.03 + float(rng.normal(0, 0.002))
+            found.append(Observation(now_s + took_s, i, Collective(step, "x", 1, arrived_s, now_s + took_s, step), i))
+        now_s, step = now_s + took_s, step + 1
+        while next_look_s <= now_s:
+            for i in range(NODES):
+                found.append(Observation(next_look_s, i, Look(NODES - 1)))
+                found += [
+                    Observation(next_look_s, i, Socket(1, int(acked[i, j]), 0, int(busy[i, j]), *([0] * 15)), peer=j)
+                    for j in range(NODES)
+                    if j != i
+                ]
+            next_look_s += 0.25
+    return sorted(found, key=lambda seen: seen.at_s)
+
+
+def verdicts(described: Job, observations: list[Observation]) -> dict[tuple[object, ...], Verdict]:
+    detector, now_s = SlowDetector(described), observations[0].at_s
+    found: dict[tuple[object, ...], Verdict] = {}
+    for seen in observations:
+        while seen.at_s > now_s:
+            for verdict in detector.judge(now_s):
+                found.setdefault((verdict.fault, verdict.scope, verdict.node, verdict.peer), verdict)
+            now_s += 0.25
+        detector.see(seen)
+    return found
+
+
+def told(slow: dict[tuple[int, int], float], from_s: float = 10.0) -> list[Verdict]:
+    return list(verdicts(Job(NODES, tuple(range(NODES))), job(slow, from_s, 18.0)).values())
+
+
+def test_a_healthy_job_has_no_verdict() -> None:
+    assert told({}) == []
+
+
+def test_a_slow_link_is_a_link_and_isolates_nobody() -> None:
+    (found,) = told({(4, 3): 2.5})
+    assert (found.scope, found.node, found.peer, found.isolate) == (Scope.LINK, 4, 3, False)
+    assert 10.0 < found.detected_s < 15.0
+
+
+def test_a_slow_nic_is_a_node() -> None:
+    row = {(2, j): 2.5 for j in range(NODES) if j != 2}
+    column = {(j, 2): 2.5 for j in range(NODES) if j != 2}
+    (found,) = told(row | column)
+    assert (found.fault, found.scope, found.node) == (FaultClass.COMM_SLOW, Scope.NODE, 2)
+
+
+def test_a_nic_slow_from_the_first_second_is_found_by_its_peers() -> None:
+    row = {(2, j): 3.0 for j in range(NODES) if j != 2}
+    column = {(j, 2): 3.0 for j in range(NODES) if j != 2}
+    (found,) = told(row | column, from_s=0.0)
+    assert (found.scope, found.node) == (Scope.NODE, 2)
+
+
+def test_a_slow_host_is_nobodys_fault() -> None:
+    everything = {(i, j): 1.6 for i in range(NODES) for j in range(NODES) if i != j}
+    assert told(everything) == []
+
+
+def test_a_job_that_stands_still_is_not_judged() -> None:
+    observations = job({}, 99.0, 8.0)
+    detector = SlowDetector(Job(NODES, tuple(range(NODES))))
+    for seen in observations:
+        detector.see(seen)
+    assert list(detector.judge(60.0)) == []
+
+
+EXPECTED = {
+    "slow_link_ring": (FaultClass.COMM_SLOW, Scope.LINK, 5, 4, Direction.FORWARD),
+    "slow_node_tx": (FaultClass.COMM_SLOW, Scope.NODE, 3, None, Direction.TX),
+    "slow_node_rx": (FaultClass.COMM_SLOW, Scope.NODE, 6, None, Direction.RX),
+    "compute_straggler": (FaultClass.NONCOMM_SLOW, Scope.NODE, 2, None, None),
+    "healthy_a": None,
+}
+
+
+@pytest.mark.skipif(not RECORDINGS.is_dir(), reason="the shared recordings are not at hand")
+@pytest.mark.parametrize("name", EXPECTED)
+def test_recordings(name: str) -> None:
+    recording = open_recording(RECORDINGS / name)
+    found = list(verdicts(recording.job, list(recording.observations)).values())
+    expected = EXPECTED[name]
+    if expected is None:
+        assert found == []
+        return
+    (verdict,) = found
+    assert (verdict.fault, verdict.scope, verdict.node, verdict.peer, verdict.direction) == expected
+    assert 8.0 < verdict.detected_s < 13.0

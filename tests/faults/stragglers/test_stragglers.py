@@ -1,0 +1,142 @@
+"""Who computes longer: found soon, never because data or the whole job is slow, and never for want of history."""
+
+import numpy as np
+import pytest
+
+from faults.fabric import Floats
+from faults.stragglers import Roles, Stragglers, StragglerSettings
+from faults.verdict import FaultClass, Scope, Verdict
+
+STAGES, REPLICAS, WINDOW_S, JITTER = 8, 32, 10.0, 0.01
+NODES = STAGES * REPLICAS
+ROLES = Roles(np.arange(NODES) // REPLICAS, np.arange(NODES) % REPLICAS)
+HOUR = 240  # windows: 40 minutes of history
+
+
+class Days:
+    """Gaps of a job: stages differ, nodes differ a little, all share the length of the sequences."""
+
+    def __init__(self, seed: int, *, jitter: float = JITTER) -> None:
+        self.rng, self.jitter = np.random.default_rng(seed), jitter
+        self.usual = 0.1 * np.isin(ROLES.stage, (0, STAGES - 1)) + 0.01 * self.rng.standard_normal(NODES)
+
+    def gaps(self, late: Floats | float = 0.0) -> Floats:
+        noise = self.jitter * self.rng.standard_normal(NODES) + 0.05 * self.rng.standard_normal()
+        pause = np.where(self.rng.random(NODES) < 0.005, self.rng.exponential(0.15, NODES), 0.0)
+        return np.asarray(0.8 * np.exp(self.usual + late + noise + pause))
+
+
+def run(
+    late: Floats | float, *, before: int, during: int, seed: int = 1, settings: StragglerSettings | None = None,
+    lost: float = 0.0, jitter: float = JITTER,
+) -> dict[int, Verdict]:  # fmt: skip
+    """The first verdict of each node that was ever named."""
+    days, watch = Days(seed, jitter=jitter), Stragglers(ROLES, settings)
+    state = watch.start()
+    found: dict[int, Verdict] = {}
+    for at in range(before + during):
+        gaps = days.gaps(late if at >= before else 0.0)
+        gaps[days.rng.random(NODES) < lost] = np.nan
+        state, verdicts = watch.step(state, gaps, WINDOW_S * (at + 1), window_s=WINDOW_S)
+        for one in verdicts:
+            found.setdefault(one.node if one.node is not None else -1, one)
+    return found
+
+
+def of(node: int, share: float) -> Floats:
+    return np.asarray(np.where(np.arange(NODES) == node, np.log1p(share), 0.0))
+
+
+@pytest.mark.parametrize("node", [0, 77, 255])
+def test_three_percent_is_found_within_four_minutes(node: int) -> None:
+    found = run(of(node, 0.03), before=HOUR, during=24)
+    assert list(found) == [node]
+    one = found[node]
+    assert (one.fault, one.scope, one.isolate) == (FaultClass.NONCOMM_SLOW, Scope.NODE, True)
+    assert 10.0 * HOUR - 30.0 <= one.onset_s < one.detected_s <= 10.0 * HOUR + 240.0
+
+
+def test_ten_percent_is_found_from_the_first_second() -> None:
+    """By the peers alone."""
+    assert list(run(of(9, 0.10), before=0, during=24)) == [9]
+
+
+def test_healthy_hours_have_no_straggler() -> None:
+    """With jitter three times as large: nothing rests on its being small."""
+    assert not run(0.0, before=700, during=0, jitter=0.03)
+
+
+def test_a_replica_with_more_data_is_not_hardware() -> None:
+    late = np.where(ROLES.replica == 5, np.log1p(0.10), 0.0)
+    assert not run(late, before=HOUR, during=60)
+
+
+def test_a_stage_that_gets_slower_is_not_a_node() -> None:
+    late = np.where(ROLES.stage == 3, np.log1p(0.20), 0.0)
+    assert not run(late, before=HOUR, during=60)
+
+
+def test_all_getting_slower_is_not_a_node() -> None:
+    assert not run(0.3, before=HOUR, during=60)
+
+
+def test_a_straggler_in_a_slow_replica_is_still_found() -> None:
+    late = np.where(ROLES.replica == 5, np.log1p(0.05), 0.0) + of(5 + 2 * REPLICAS, 0.10)
+    assert list(run(late, before=HOUR, during=40)) == [5 + 2 * REPLICAS]
+
+
+def test_lost_agents_are_waited_for() -> None:
+    assert list(run(of(77, 0.05), before=HOUR, during=40, lost=0.3)) == [77]
+
+
+def test_without_roles_eight_nodes_are_each_others_peers() -> None:
+    rng, watch = np.random.default_rng(3), Stragglers(8)
+    state = watch.start()
+    named: set[int | None] = set()
+    for at in range(240):
+        gaps = 0.03 * np.exp(0.03 * rng.standard_normal(8) + 0.4 * (np.arange(8) == 2) * (at >= 120))
+        state, verdicts = watch.step(state, gaps, 2.5 * (at + 1))
+        named |= {one.node for one in verdicts}
+        assert at >= 120 or not named
+    assert named == {2}
+
+
+def test_one_that_recovers_is_forgotten() -> None:
+    days, watch = Days(4), Stragglers(ROLES)
+    state = watch.start()
+    verdicts: tuple[Verdict, ...] = ()
+    for at in range(HOUR + 150):
+        gaps = days.gaps(of(77, 0.10) if HOUR <= at < HOUR + 30 else 0.0)
+        state, verdicts = watch.step(state, gaps, WINDOW_S * (at + 1), window_s=WINDOW_S)
+        if at == HOUR + 29:
+            assert [one.node for one in verdicts] == [77]
+    assert not verdicts
+
+
+@pytest.mark.parametrize("nonsense", [np.nan, 0.0, -1.0, np.inf])
+def test_nonsense_is_not_heard(nonsense: float) -> None:
+    days, watch = Days(5), Stragglers(ROLES)
+    state = watch.start()
+    for at in range(30):
+        gaps = days.gaps()
+        gaps[3] = nonsense
+        state, verdicts = watch.step(state, gaps, WINDOW_S * (at + 1), window_s=WINDOW_S)
+        assert not verdicts
+
+
+def test_fewer_false_alarms_ask_for_more_evidence() -> None:
+    bars = [StragglerSettings(false_per_day=rate).bar(0.5, 2048, WINDOW_S) for rate in (10.0, 1.0, 0.1)]
+    assert bars == sorted(bars)
+
+
+def test_the_bar_gives_the_false_alarms_it_was_set_for() -> None:
+    """Plain CUSUMs on normal noise at a rate high enough to count: within a third of Siegmund's formula."""
+    rng, reference, nodes, windows = np.random.default_rng(6), 0.5, 2000, 4000
+    wanted = 100.0 * nodes * windows * WINDOW_S / 86_400.0 / nodes  # in all of them, at 100 per day
+    bar = StragglerSettings(false_per_day=100.0).bar(reference, nodes, WINDOW_S)
+    height, alarms = np.zeros(nodes), 0
+    for _ in range(windows):
+        height = np.maximum(height + rng.standard_normal(nodes) - reference, 0.0)
+        alarms += int((height >= bar).sum())
+        height[height >= bar] = 0.0
+    assert 0.6 * wanted <= alarms <= 1.5 * wanted

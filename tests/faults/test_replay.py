@@ -1,0 +1,50 @@
+"""Replaying: judgements fall where they would have fallen live, and shared recordings are named right."""
+
+from pathlib import Path
+
+import pytest
+
+from api.cli.recordings import open_recording
+from faults.detector import Job
+from faults.observations import Look, Observation
+from faults.replay import acts, replay
+from faults.verdict import Scope
+
+RECORDINGS = Path(__file__).resolve().parents[3] / "shared" / "data" / "faults"
+# class, scope, node, peer, and the moment of the fault, after t_go
+EXPECTED = {
+    "hang_sigstop": ("noncomm-hang", 5, None, 8.0),
+    "hang_user_code": ("noncomm-hang", 1, None, 8.0),
+    "hang_node_cut": ("comm-hang", 4, None, 8.0),
+    "hang_link_cut": ("comm-hang", 3, 2, 8.0),
+    "crash_sigkill": ("crash", 6, None, 8.0),
+    "hang_fr_multigroup": ("noncomm-hang", 2, None, 0.0),
+}
+LIMIT_S = {"noncomm-hang": 3.0, "comm-hang": 3.0, "crash": 1.0}
+
+
+def look(at_s: float) -> Observation:
+    return Observation(at_s, 0, Look(0))
+
+
+def test_judgements_follow_observations_and_never_precede_them() -> None:
+    what = list(acts([look(0.1), look(0.2), look(0.3), look(100.1)], judge_s=0.25))
+    assert what == [look(0.1), look(0.2), 0.25, look(0.3), 0.5, look(100.1), 100.25]
+
+
+def test_nothing_observed_is_nothing_judged() -> None:
+    assert replay(Job(1, (0,)), ()) == ()
+
+
+@pytest.mark.parametrize("name", EXPECTED)
+def test_a_recorded_hang_or_crash_is_named(name: str) -> None:
+    if not (RECORDINGS / name).is_dir():
+        pytest.skip("the shared recordings are not beside this checkout")
+    recording = open_recording(RECORDINGS / name)
+    found = [
+        verdict for verdict in replay(recording.job, recording.observations) if verdict.scope is not Scope.WORKLOAD
+    ]
+    fault, node, peer, at_s = EXPECTED[name]
+    assert [(verdict.fault.value, verdict.node, verdict.peer) for verdict in found] == [(fault, node, peer)]
+    assert found[0].isolate == (peer is None)
+    assert found[0].detected_s - at_s <= LIMIT_S[fault]
