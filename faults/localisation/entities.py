@@ -1,0 +1,122 @@
+"""Everything that can slow an edge, as a sparse matrix kept by entity and by edge.
+
+A[e, k] is the share of entity k's slowdown that edge e shows: 1 on its way, `leak` on the way back of a slow NIC, times
+what its kind of traffic feels of a lack of bandwidth.  An uplink up and one down are two, even if numbered alike.
+Links are not in it: each explains its own edges only, and the fit treats them as odd edges
+(docs/faults/localisation.md).
+"""
+
+from dataclasses import dataclass
+from enum import IntEnum
+
+import numpy as np
+from numpy.typing import NDArray
+
+from faults.fabric import NOWHERE, Fabric, Floats, Ints
+from faults.localisation.settings import LocaliserSettings
+
+Indices = NDArray[np.int32]
+
+
+class Kind(IntEnum):
+    """What an entity is; hosts first."""
+
+    TX = 0
+    RX = 1
+    NIC = 2
+    NODE = 3
+    LEAF = 4
+    UP = 5
+    DOWN = 6
+
+
+HOSTS = (Kind.TX, Kind.RX, Kind.NIC, Kind.NODE)
+SWITCHES = (Kind.LEAF, Kind.UP, Kind.DOWN)
+
+
+@dataclass(frozen=True, slots=True)
+class Entities:
+    """Columns of A by entity (`first`, `edge`, `share`) and rows by edge (`begin`, `entity`, `part`)."""
+
+    kind: Ints
+    which: Ints  # NIC, node, leaf or uplink, by kind
+    slot: Ints  # entities that are one suspect: Tx, Rx and both of one NIC
+    first: Indices
+    edge: Indices
+    share: Floats
+    begin: Indices
+    entity: Indices
+    part: Floats
+    pair: Ints  # link per edge
+    pairs: int
+
+    def __len__(self) -> int:
+        return int(self.kind.size)
+
+    @property
+    def slots(self) -> int:
+        return int(self.slot.max()) + 1
+
+    def edges_of(self, entity: int) -> Indices:
+        return self.edge[self.first[entity] : self.first[entity + 1]]
+
+
+def entities(fabric: Fabric, settings: LocaliserSettings) -> Entities:
+    """All entities of a fabric that has any edge on them."""
+    ports, nodes = fabric.node.size, int(fabric.node.max()) + 1
+    leaves = int(fabric.leaf.max()) + 1
+    ups, downs = int(fabric.up.max()) + 1, int(fabric.down.max()) + 1
+    offset = np.cumsum([0, ports, ports, ports, nodes, leaves, ups, downs])
+    which_edge, which, share = _incidence(fabric, settings, offset)
+    known, which = np.unique(which, return_inverse=True)
+    kind = np.searchsorted(offset, known, side="right") - 1
+    number = known - offset[kind]
+    slot = np.where(kind <= Kind.NIC, number, known - 2 * ports)
+    by_entity, by_edge = np.lexsort((which_edge, which)), np.lexsort((which, which_edge))
+    pair = np.unique(fabric.source * ports + fabric.target, return_inverse=True)[1]
+    return Entities(
+        kind=kind,
+        which=number,
+        slot=slot,
+        first=_starts(which, known.size),
+        edge=which_edge[by_entity].astype(np.int32),
+        share=share[by_entity],
+        begin=_starts(which_edge, len(fabric)),
+        entity=which[by_edge].astype(np.int32),
+        part=share[by_edge],
+        pair=pair,
+        pairs=int(pair.max()) + 1,
+    )
+
+
+def _incidence(fabric: Fabric, settings: LocaliserSettings, offset: Ints) -> tuple[Ints, Ints, Floats]:
+    """(edge, entity, share), each pair once, with its largest share."""
+    source, target = fabric.source, fabric.target
+    on_way = [
+        (Kind.TX, source, 1.0),
+        (Kind.RX, target, 1.0),
+        (Kind.TX, target, settings.leak),
+        (Kind.RX, source, settings.leak),
+        *((Kind.NIC, end, 1.0) for end in (source, target)),
+        *((Kind.NODE, fabric.node[end], 1.0) for end in (source, target)),
+        *((Kind.LEAF, np.where(fabric.leaf[end] < 0, NOWHERE, fabric.leaf[end]), 1.0) for end in (source, target)),
+        (Kind.UP, fabric.up, 1.0),
+        (Kind.DOWN, fabric.down, 1.0),
+    ]
+    feels = np.asarray(settings.feels)[fabric.traffic]
+    edge = np.arange(len(fabric))
+    parts = []
+    for kind, which, share in on_way:
+        there = which != NOWHERE
+        if share > 0.0:
+            parts.append((edge[there], offset[kind] + which[there], share * feels[there]))
+    which_edge, which, share_of = (np.concatenate(column) for column in zip(*parts, strict=True))
+    order = np.lexsort((-share_of, which, which_edge))
+    which_edge, which, share_of = which_edge[order], which[order], share_of[order]
+    new = np.ones(order.size, bool)
+    new[1:] = (which_edge[1:] != which_edge[:-1]) | (which[1:] != which[:-1])
+    return which_edge[new], which[new], share_of[new]
+
+
+def _starts(of: Ints, count: int) -> Indices:
+    return np.concatenate([[0], np.cumsum(np.bincount(of, minlength=count))]).astype(np.int32)

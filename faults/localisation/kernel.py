@@ -1,0 +1,282 @@
+"""The joint fit, compiled: which few entities, slowed by how much, explain all edges at the least price.
+
+An edge is as slow as the narrowest thing on its way: p_e = max_k A[e, k] x_k.  Objective: sum of losses (`board`)
+plus the prices of all k with x_k > 0.  Best single addition first, each followed by refitting and dropping what it
+made superfluous; then exchanges: take one out, add the best others, keep that if the objective fell.  Additions that
+share no edge do not touch each other's gain, so the order among them does not matter; nothing is added in batches.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+from numba import float64, int32, types
+from numpy.typing import NDArray
+
+from faults.localisation.board import MOST, Board
+from fleet.compiled import entry, part
+
+_I, _F = int32[::1], float64[::1]
+BOARD = types.NamedTuple([_I, _I, _F, _I, _I, *(_F for _ in range(9))], Board)  # type: ignore[no-untyped-call]
+STEPS = 4  # of reweighted least squares: beyond, x moves by less than a hundredth
+ADDED = 4  # replacements for one that is taken out
+SWEEPS = 3  # of exchanges
+NEVER = -1e9
+
+
+@part
+def _loss(gap: float, soft: float, scale: float, tail: float, odd: float) -> float:
+    wide = soft * soft / (scale * scale)
+    loss = 0.5 * (tail + 1.0) * np.log(1.0 + gap * gap / (tail * scale * scale * (1.0 + wide)))
+    if wide > 0.0:
+        loss += 0.5 * np.log(1.0 + wide)
+    least: float = min(loss, odd)
+    return least
+
+
+@part
+def _without(board: Board, x: NDArray[np.float64], edge: int, k: int) -> tuple[float, float]:
+    """What explains an edge if k does not: predicted slowdown and its softness."""
+    most, soft = 0.0, 0.0
+    for at in range(board.begin[edge], board.begin[edge + 1]):
+        other = board.entity[at]
+        if other != k and x[other] > 0.0:
+            much = board.part[at] * x[other]
+            if much > most:
+                most, soft = much, board.misfit[other] * much
+    return most, soft
+
+
+@part
+def _middle(values: NDArray[np.float64], count: int) -> float:
+    """The median, by Shell's sort in place: there are few, and numba's own takes seconds to compile."""
+    step = count // 2
+    while step > 0:
+        for i in range(step, count):
+            value, at = values[i], i
+            while at >= step and values[at - step] > value:
+                values[at] = values[at - step]
+                at -= step
+            values[at] = value
+        step //= 2
+    return float(0.5 * (values[(count - 1) // 2] + values[count // 2]))
+
+
+@part
+def _start(board: Board, k: int) -> float:
+    """Median of what its edges would have it be."""
+    first, last = board.first[k], board.first[k + 1]
+    wanted = np.empty(last - first)
+    count = 0
+    for at in range(first, last):
+        r = board.residual[board.edge[at]]
+        if r == r and board.share[at] >= 0.5:  # noqa: PLR0124 - NaN
+            wanted[count] = r / board.share[at]
+            count += 1
+    if count == 0:
+        return 0.0
+    return _middle(wanted, count)
+
+
+@part
+def _better(board: Board, x: NDArray[np.float64], k: int, much: float) -> float:
+    """One step of reweighted least squares from `much`, on the edges of which k would be the narrowest."""
+    up, down = 0.0, 0.0
+    for at in range(board.first[k], board.first[k + 1]):
+        edge = board.edge[at]
+        r = board.residual[edge]
+        if r != r:  # noqa: PLR0124 - NaN
+            continue
+        share = board.share[at]
+        base, _ = _without(board, x, edge, k)
+        if share * much < base:
+            continue
+        s2 = board.scale[edge] ** 2 + (board.misfit[k] * share * much) ** 2
+        gap = r - share * much
+        w = (board.tail[edge] + 1.0) / (s2 * board.tail[edge] + gap * gap)
+        up += w * share * r
+        down += w * share * share
+    return min(MOST, up / down) if down > 0.0 else 0.0
+
+
+@part
+def _gain(board: Board, x: NDArray[np.float64], k: int, much: float) -> float:
+    """Nats that the edges win by x_k = much against x_k = 0."""
+    total = 0.0
+    soft_share = board.misfit[k]
+    for at in range(board.first[k], board.first[k + 1]):
+        edge = board.edge[at]
+        r = board.residual[edge]
+        if r != r:  # noqa: PLR0124 - NaN
+            continue
+        base, soft = _without(board, x, edge, k)
+        with_k = board.share[at] * much
+        if with_k <= base:
+            continue
+        s, tail, odd = board.scale[edge], board.tail[edge], board.odd[edge]
+        total += _loss(r - base, soft, s, tail, odd) - _loss(r - with_k, soft_share * with_k, s, tail, odd)
+    won: float = total * board.weight[k]
+    return won
+
+
+@part
+def _best(board: Board, x: NDArray[np.float64], k: int, start: float) -> tuple[float, float]:
+    """(gain, x_k) at the best x_k, everything else as it is; gain before the price."""
+    much = min(MOST, max(board.least[0], x[k] if x[k] > 0.0 else start))
+    top, top_much = -1e9, 0.0
+    for _ in range(STEPS + 1):
+        gain = _gain(board, x, k, much)
+        if gain > top:
+            top, top_much = gain, much
+        much = max(board.least[0], _better(board, x, k, much))
+    return top, top_much
+
+
+class Pile(NamedTuple):
+    """The candidates of a window, by place in `who`."""
+
+    who: NDArray[np.int32]
+    starts: NDArray[np.float64]
+    place: NDArray[np.int32]  # per entity: its place, or -1
+    gains: NDArray[np.float64]  # of adding it now, after the price; NEVER: it is in, or banned
+    muches: NDArray[np.float64]
+    near: NDArray[np.int32]
+    mark: NDArray[np.int32]
+
+
+@part
+def _near(board: Board, pile: Pile, k: int) -> int:
+    """Gather the candidates that share an edge with k, k among them; how many."""
+    count = 0
+    for at in range(board.first[k], board.first[k + 1]):
+        edge = board.edge[at]
+        for inner in range(board.begin[edge], board.begin[edge + 1]):
+            m = pile.place[board.entity[inner]]
+            if m >= 0 and pile.mark[m] == 0:
+                pile.mark[m] = 1
+                pile.near[count] = m
+                count += 1
+    for i in range(count):
+        pile.mark[pile.near[i]] = 0
+    return count
+
+
+@part
+def _set_right(board: Board, x: NDArray[np.float64], pile: Pile, count: int, keep: int, banned: int) -> float:  # noqa: PLR0917
+    """Refit the chosen among the near ones, dropping those that no longer pay, then value the others; how far it
+    fell."""
+    fell = 0.0
+    for turn in range(2):
+        for i in range(count):
+            m = pile.near[i]
+            k = pile.who[m]
+            if (x[k] > 0.0) != (turn == 0):
+                pile.gains[m] = NEVER
+                continue
+            before = _gain(board, x, k, x[k]) if turn == 0 else 0.0
+            gain, much = _best(board, x, k, pile.starts[m])
+            if turn == 1:
+                pile.gains[m] = NEVER if m == banned else gain - board.price[k]
+                pile.muches[m] = much
+            elif gain <= board.price[k] and m != keep:
+                x[k] = 0.0
+                fell += board.price[k] - before
+            else:
+                x[k] = much
+                fell += gain - before
+    return fell
+
+
+@part
+def _grow(board: Board, x: NDArray[np.float64], pile: Pile, count: int, banned: int, limit: int) -> float:  # noqa: PLR0917
+    """Set the near ones right and add the best candidate, as long as one pays; how far the objective fell."""
+    fell, keep = 0.0, -1
+    for _ in range(limit):
+        fell += _set_right(board, x, pile, count, keep, banned)
+        keep = int(np.argmax(pile.gains))
+        if pile.gains[keep] <= 0.0:
+            break
+        k = pile.who[keep]
+        x[k] = pile.muches[keep]
+        fell += pile.gains[keep]
+        count = _near(board, pile, k)
+    return fell
+
+
+@part
+def _search(board: Board, x: NDArray[np.float64], pile: Pile) -> None:
+    """All at once from what was believed; then each chosen one is taken out, and stays out if others do better."""
+    size = pile.who.size
+    kept, kept_gains, kept_muches = np.empty(size), np.empty(size), np.empty(size)
+    for _ in range(SWEEPS):
+        moved = False
+        for m in range(-1, size):
+            fell, count = 0.0, size
+            if m >= 0:
+                k = pile.who[m]
+                if x[k] <= 0.0:
+                    continue
+                for i in range(size):
+                    kept[i], kept_gains[i], kept_muches[i] = x[pile.who[i]], pile.gains[i], pile.muches[i]
+                fell = board.price[k] - _gain(board, x, k, x[k])
+                x[k] = 0.0
+                count = _near(board, pile, k)
+            fell += _grow(board, x, pile, count, m, ADDED if m >= 0 else 4 * size)
+            if m >= 0 and fell <= 1e-6:
+                for i in range(size):
+                    x[pile.who[i]], pile.gains[i], pile.muches[i] = kept[i], kept_gains[i], kept_muches[i]
+            elif m >= 0:
+                moved = True
+        if not moved:
+            break
+
+
+@entry(types.void(BOARD, _I, _F, _F, _F))
+def solve(
+    board: Board,
+    who: NDArray[np.int32],
+    starts: NDArray[np.float64],
+    x: NDArray[np.float64],
+    evidence: NDArray[np.float64],
+) -> None:
+    """Fill x (per entity; given: what was believed before) and, per candidate, the nats by which it is needed, or would
+    help."""
+    place = np.full(x.size, -1, np.int32)
+    near, mark = np.empty(who.size, np.int32), np.zeros(who.size, np.int32)
+    for m in range(who.size):
+        place[who[m]] = m
+        near[m] = m
+    pile = Pile(who, starts, place, np.full(who.size, NEVER), np.zeros(who.size), near, mark)
+    _search(board, x, pile)
+    for m in range(who.size):
+        k = who[m]
+        evidence[m] = _gain(board, x, k, x[k] if x[k] > 0.0 else pile.muches[m])
+
+
+@entry(types.void(BOARD, _I, _F))
+def typical(board: Board, who: NDArray[np.int32], out: NDArray[np.float64]) -> None:
+    """What the middle one of its edges would have each entity be."""
+    for m in range(who.size):
+        out[m] = _start(board, who[m])
+
+
+@entry(types.void(BOARD, float64, _F))
+def screen(board: Board, clip: float, score: NDArray[np.float64]) -> None:
+    """Weighted sum of clipped standard scores of each entity's edges, in standard deviations."""
+    for k in range(score.size):
+        total, norm = 0.0, 0.0
+        for at in range(board.first[k], board.first[k + 1]):
+            edge = board.edge[at]
+            r = board.residual[edge]
+            if r == r:  # noqa: PLR0124 - NaN
+                z = r / board.scale[edge]
+                share = board.share[at]
+                total += share * min(clip, max(-clip, z))
+                norm += share * share
+        score[k] = total / np.sqrt(norm) if norm > 0.0 else 0.0
+
+
+@entry(types.void(BOARD, _F, _F, _F))
+def predict(board: Board, x: NDArray[np.float64], most: NDArray[np.float64], soft: NDArray[np.float64]) -> None:
+    """What x predicts of each edge, and how softly."""
+    for edge in range(most.size):
+        most[edge], soft[edge] = _without(board, x, edge, -1)

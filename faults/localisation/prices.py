@@ -1,0 +1,120 @@
+"""What an explanation costs: the log odds against it, and how much louder the noise is than it looks.
+
+Hosts and leaves break at a known rate.  Congested cables and odd edges are counted as they come, so that in bad
+weather they are cheap and in good weather dear.  Noise that the edges of an entity share makes its sums scatter
+wider than independent edges would; the scatter of all entities of a kind, below the median where no fault reaches,
+is measured in each window, and all evidence is divided by its square (an empirical null: Efron 2004).
+"""
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from faults.fabric import Floats
+from faults.localisation.board import Board
+from faults.localisation.entities import Entities, Kind
+from faults.localisation.history import Reading
+from faults.localisation.settings import LocaliserSettings
+
+CLIPPED_T4 = 1.29  # standard deviation of t(4) / scale, clipped at 5
+LEFT = 0.1587  # the share below one standard deviation
+FEW = 30  # entities of a kind, from which a scatter can be measured
+ODD_SCALES = 6.0
+ODD_BY_CHANCE = 0.00195  # P(t4 > 6)
+STAYS = 0.7  # nats: what was congested in the last window most likely still is
+BELIEVED = 0.5
+WATCHED = 2.0  # nats
+SLAB = 0.3  # mean log slowdown of an odd edge
+LOOKS_ODD = 2.5  # scales
+NEVER_ODD = 1e9
+PEAK_T4 = 0.375  # density of t4 at 0
+
+
+@dataclass(frozen=True, slots=True)
+class Prices:
+    """What was counted so far."""
+
+    congested: float  # share of cables
+    odd: float  # share of edges
+    inflation: Floats  # per Kind
+    windows: int
+
+    @property
+    def cable(self) -> float:
+        """Nats."""
+        return float(np.log((1.0 - self.congested) / self.congested))
+
+    @property
+    def odd_edge(self) -> float:
+        """Nats."""
+        return float(np.log((1.0 - self.odd) / self.odd))
+
+
+def board_of(
+    all_of: Entities, settings: LocaliserSettings, misfit: Floats, prices: Prices, reading: Reading, *,
+    believed: Floats, nats: Floats, link_nats: Floats, window_s: float,
+) -> Board:  # fmt: skip
+    """One window, ready to be explained."""
+    is_cable = all_of.kind >= Kind.UP
+    broken = settings.price(int((~is_cable).sum()), window_s)
+    host = np.maximum(BELIEVED, broken - nats[all_of.slot])
+    cable = np.where(believed > 0.0, STAYS, prices.cable)
+    slab = np.log(np.maximum(PEAK_T4 * SLAB / reading.scale, 1.0)) + np.clip(reading.residual / SLAB, 0.0, 2.0)
+    odd = np.maximum(BELIEVED, prices.odd_edge - link_nats[all_of.pair]) + slab
+    looks_odd = reading.residual > LOOKS_ODD * reading.scale
+    return Board(
+        first=all_of.first, edge=all_of.edge, share=all_of.share,
+        begin=all_of.begin, entity=all_of.entity, part=all_of.part,
+        misfit=misfit, weight=np.ones(len(all_of)), price=np.where(is_cable, cable, host),
+        residual=reading.residual, scale=reading.scale, tail=reading.tail,
+        odd=np.where(looks_odd, odd, NEVER_ODD), least=np.array([np.log(settings.least_slowdown)]),
+    )  # fmt: skip
+
+
+def inflation(prices: Prices, all_of: Entities, score: Floats) -> Prices:
+    """Bring the scatter of each kind up to date."""
+    new = prices.inflation.copy()
+    rate = 1.0 / min(prices.windows + 1, 20)
+    for kind in Kind:
+        of_kind = score[all_of.kind == kind]
+        if of_kind.size >= FEW:
+            low, middle = np.quantile(of_kind[:: max(1, of_kind.size // 4096)], [LEFT, 0.5])
+            new[kind] = max(1.0, (1.0 - rate) * new[kind] + rate * max(1.0, (middle - low) / CLIPPED_T4))
+    return replace(prices, inflation=new)
+
+
+def candidates(  # noqa: PLR0917 - arrays of one window
+    all_of: Entities, settings: LocaliserSettings, prices: Prices, score: Floats, believed: Floats, nats: Floats
+) -> np.ndarray:
+    """Whom the fit looks at."""
+    looks = score >= settings.screen * prices.inflation[all_of.kind]
+    return np.flatnonzero(looks | (believed > 0.0) | (nats[all_of.slot] > WATCHED)).astype(np.int32)
+
+
+def counted(prices: Prices, all_of: Entities, x: Floats, leftover: Floats, scale: Floats) -> Prices:
+    """Count what this window had of weather."""
+    rate = max(1.0 / (prices.windows + 3.0), 0.05)
+    cables = all_of.kind >= Kind.UP
+    congested = float((x[cables] > 0.0).mean()) if cables.any() else prices.congested
+    heard = np.isfinite(leftover)
+    odd = float((leftover[heard] > ODD_SCALES * scale[heard]).mean()) if heard.any() else 0.0
+    return Prices(
+        congested=float(np.clip((1 - rate) * prices.congested + rate * congested, 5e-4, 0.2)),
+        odd=float(np.clip((1 - rate) * prices.odd + rate * (odd - 1.5 * ODD_BY_CHANCE), 1e-5, 0.2)),
+        inflation=prices.inflation,
+        windows=prices.windows + 1,
+    )
+
+
+def shared_nats(all_of: Entities, board: Board, prices: Prices, entity: int, slowdown: float) -> float:
+    """Most that a slowdown proves, however long it is seen, where the edges of an entity share noise with a memory.
+
+    The sum of n edges scatters `inflation` times as wide as independent ones would: the shared part has the variance
+    (inflation^2 - 1) s^2 / n, and lies between the slowdown and zero by so many of its standard deviations.
+    """
+    mine = slice(int(all_of.first[entity]), int(all_of.first[entity + 1]))
+    scale = board.scale[all_of.edge[mine]]
+    share = all_of.share[mine]
+    spare = float(prices.inflation[all_of.kind[entity]]) ** 2 - 1.0
+    variance = spare * CLIPPED_T4**2 / max(float((share**2 / scale**2).sum()), 1e-12)
+    return slowdown**2 / (2.0 * max(variance, 1e-9))

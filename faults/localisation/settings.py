@@ -1,0 +1,64 @@
+"""The numbers of the localiser, each with its reason.  docs/faults/localisation.md"""
+
+import math
+from typing import Annotated
+
+from pydantic import Field
+
+from fleet.documents import Frozen
+
+WEEK_S = 7 * 86400.0
+
+Share = Annotated[float, Field(ge=0, le=1)]
+Positive = Annotated[float, Field(gt=0, le=1e6)]
+
+
+class LocaliserSettings(Frozen):
+    """Of one job."""
+
+    false_per_week: Positive = 0.1  # accusations of a healthy node or NIC; a tenth of what is promised
+    false_links_per_week: Positive = 10.0  # a link's accusation takes no node away
+    fault_every_h: Positive = (
+        2.4  # real faults of the whole job: 1.8 to 3.1 h at 16,384 ranks (arXiv 2410.21680, Llama 3)
+    )
+    least_slowdown: Annotated[float, Field(ge=1.01, le=2)] = 1.10  # below, nothing is named
+    starts_per_week: Positive = 100.0  # of the job: what is unusual from the first window on is drawn anew at each
+    persist_s: Annotated[float, Field(ge=0, le=300)] = 20.0  # windows of so long must accuse: a hiccup takes up to 10 s
+    spare_windows: Annotated[int, Field(ge=0, le=8)] = 1  # that may fail to, among them
+    forget: Annotated[int, Field(ge=1, le=100)] = 3  # quiet windows until an accusation is taken back
+
+    leak: Share = 0.3  # of a slow NIC on the way back, where acknowledgements queue; about 1 for TCP
+    feels: tuple[Share, Share, Share] = (1.0, 1.0, 0.7)  # per kind of traffic: small messages also wait for latency
+    host_misfit: Share = 0.15  # of an explained slowdown: how unequally the edges of one slow NIC feel it
+    switch_misfit: Share = 0.30  # flows share a congested cable unevenly
+
+    spread_tail: Annotated[float, Field(gt=2, le=100)] = 20.0  # degrees of freedom of that difference: nearly normal
+    spread: Positive = 0.05  # first guess of how far edges of one kind differ for ever (log); estimated afterwards
+    warm_windows: Annotated[int, Field(ge=1, le=1000)] = 12  # until an edge's own history counts as known
+    memory_windows: Annotated[int, Field(ge=10, le=100_000)] = 360  # of that history: an hour of 10 s windows
+    congested: Annotated[float, Field(gt=0, lt=0.5)] = 0.005  # first guess: share of uplinks in congestion
+    odd: Annotated[float, Field(gt=0, lt=0.5)] = 1e-4  # first guess: share of edges slow for no reason of ours
+    screen: Positive = 3.5  # standard deviations of an entity's sum, to be looked at
+    lasting_s: Positive = 600.0  # so long a congested cable is weather, afterwards it is called a fault
+
+    def node_bar(self, entities: int, window_s: float, *, young: bool = False) -> float:
+        """Nats of evidence for a node: Ville's inequality over all entities and all windows of a week."""
+        return math.log(max(entities, 1) * self._draws(window_s, young=young) / self.false_per_week)
+
+    def link_bar(self, links: int, window_s: float, *, young: bool = False) -> float:
+        """The same for a link."""
+        return math.log(max(links * self._draws(window_s, young=young) / self.false_links_per_week, 1.0))
+
+    def hits(self, window_s: float) -> int:
+        """Windows that must accuse, out of `hits + spare_windows`."""
+        return min(max(2, math.ceil(self.persist_s / window_s)), 24)
+
+    def _draws(self, window_s: float, *, young: bool) -> float:
+        """Chances that noise has in a week.  While the job is young the peers' spread rules, which is drawn per
+        start."""
+        windows = max(WEEK_S / window_s, 1.0)
+        return min(windows, self.starts_per_week) if young else windows
+
+    def price(self, entities: int, window_s: float) -> float:
+        """Nats that one more explanation costs in a fit: the log odds against it breaking in this window."""
+        return math.log(entities * max(self.fault_every_h * 3600.0 / window_s, 1.0))

@@ -1,0 +1,134 @@
+"""The score as it crosses a border: each share with its 95 % interval, each time by class."""
+
+from collections.abc import Mapping, Sequence
+from typing import Annotated
+
+from pydantic import Field
+
+from faults.simulator.happenings import FAULTS, What
+from faults.simulator.naming import CLASS, DIRECTED
+from faults.simulator.outcome import Outcome
+from faults.simulator.rates import poisson_upper, wilson
+from fleet.documents import Frozen
+
+WEEK_H = 168.0
+
+Share = Annotated[float, Field(ge=0.0, le=1.0)]
+Interval = tuple[Share, Share]
+
+
+class Times(Frozen):
+    """Seconds from the first harm to the verdict."""
+
+    p50: float
+    p95: float
+    max: float
+
+
+class KindScore(Frozen):
+    """Of one kind of fault."""
+
+    faults: int
+    recall: Share
+    recall_interval: Interval | None
+    right_direction: Share | None  # of those named; none where there is no direction
+    late: int  # named, but after the limit
+    isolated: int  # named with leave to take the node out
+
+
+class Score(Frozen):
+    """What `simulate` answers.  Nothing is said of what was not there: a share of nothing is none."""
+
+    scenario: str
+    ranks: int
+    hours: float
+    seed: int
+    faults: int  # that had to be named
+    recall: Share | None
+    recall_interval: Interval | None
+    recall_slow: Share | None  # of those that slow, and do not stop, the job
+    recall_slow_interval: Interval | None
+    precision: Share | None
+    precision_interval: Interval | None
+    verdicts: int
+    congestion_verdicts: int  # on links and uplinks that others did fill; in neither precision nor recall
+    workload_verdicts: int  # "not hardware"
+    false_isolations: int
+    false_isolations_per_week: float
+    false_isolations_per_week_upper95: float
+    ttd_s: Mapping[str, Times]  # by class
+    by_kind: Mapping[str, KindScore]
+    compute_s_per_window: float
+    compute_s_per_window_max: float
+    window_s: float
+    run_s: float
+
+
+def score(outcome: Outcome, *, scenario: str, ranks: int, seed: int, window_s: float, run_s: float) -> Score:
+    """Counts as shares."""
+    tally = outcome.tally
+    faults, named = sum(tally.asked.values()), sum(tally.named.values())
+    slow = [what for what in FAULTS if CLASS[what].value.endswith("slow")]
+    slow_faults, slow_named = sum(tally.asked[what] for what in slow), sum(tally.named[what] for what in slow)
+    verdicts = tally.right + tally.wrong
+    weeks = outcome.hours / WEEK_H
+    return Score(
+        scenario=scenario,
+        ranks=ranks,
+        hours=outcome.hours,
+        seed=seed,
+        faults=faults,
+        recall=_share(named, faults),
+        recall_interval=wilson(named, faults),
+        recall_slow=_share(slow_named, slow_faults),
+        recall_slow_interval=wilson(slow_named, slow_faults),
+        precision=_share(tally.right, verdicts),
+        precision_interval=wilson(tally.right, verdicts),
+        verdicts=verdicts,
+        congestion_verdicts=tally.congestion,
+        workload_verdicts=tally.workload,
+        false_isolations=tally.false_isolations,
+        false_isolations_per_week=tally.false_isolations / weeks,
+        false_isolations_per_week_upper95=poisson_upper(tally.false_isolations) / weeks,
+        ttd_s=_times(tally.ttd_s),
+        by_kind={what.value: _kind(outcome, what) for what in What if tally.asked[what]},
+        compute_s_per_window=sum(outcome.spent_s) / max(1, len(outcome.spent_s)),
+        compute_s_per_window_max=max(outcome.spent_s, default=0.0),
+        window_s=window_s,
+        run_s=run_s,
+    )
+
+
+def _share(hits: int, of: int) -> float | None:
+    return hits / of if of else None
+
+
+def _kind(outcome: Outcome, what: What) -> KindScore:
+    tally = outcome.tally
+    asked, named, seen = tally.asked[what], tally.named[what], tally.named[what] + tally.late[what]
+    return KindScore(
+        faults=asked,
+        recall=named / asked,
+        recall_interval=wilson(named, asked),
+        right_direction=tally.ways[what] / seen if seen and what in DIRECTED else None,
+        late=tally.late[what],
+        isolated=tally.isolated[what],
+    )
+
+
+def _times(by_kind: Mapping[What, Sequence[float]]) -> dict[str, Times]:
+    """By class of verdict, what was late included."""
+    by_class: dict[str, list[float]] = {}
+    for what, times in by_kind.items():
+        by_class.setdefault(CLASS[what].value, []).extend(times)
+    return {
+        name: Times(p50=_quantile(times, 0.5), p95=_quantile(times, 0.95), max=max(times))
+        for name, times in sorted(by_class.items())
+        if times
+    }
+
+
+def _quantile(times: Sequence[float], share: float) -> float:
+    """The least time that so large a share does not exceed."""
+    ordered = sorted(times)
+    return ordered[min(len(ordered) - 1, int(share * len(ordered)))]

@@ -1,0 +1,82 @@
+"""The fabric of a job: every edge, where its NICs stand, and the path its hash has taken.
+
+A flow takes one of the spines by a hash of its two ends (ECMP); acknowledgements are a flow of their own, hashed apart.
+What the detector is told may be less: `known` has no paths where the operator cannot say them.
+"""
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from faults.fabric import NOWHERE, Fabric, Ints
+from faults.simulator.groups import pairs
+from faults.simulator.shape import Shape
+
+_GOLDEN = np.uint64(0x9E3779B97F4A7C15)
+
+
+@dataclass(frozen=True, slots=True)
+class Cluster:
+    """What is there (`fabric`, `ack_up`, `ack_down`), and what of it the detector is told (`known`)."""
+
+    shape: Shape
+    fabric: Fabric
+    ack_up: Ints  # uplinks that an edge's acknowledgements take; NOWHERE within a leaf
+    ack_down: Ints
+    known: Fabric
+
+    @property
+    def groups(self) -> tuple[Ints, Ints]:
+        """Per node: its stage and its replica."""
+        node = np.arange(self.shape.nodes)
+        return node // self.shape.replicas, node % self.shape.replicas
+
+
+def build(shape: Shape, *, seed: int, paths_known: bool = True) -> Cluster:
+    """Wire a job up.  The same seed scatters its nodes and hashes its flows in the same way."""
+    rails = np.arange(shape.per_node)
+    node = np.repeat(np.arange(shape.nodes), shape.per_node)
+    slot = _slots(shape, np.random.default_rng([seed, 1]))
+    leaf = (slot[node] // shape.leaf_nodes) * shape.per_node + np.tile(rails, shape.nodes)
+    runs = pairs(shape)
+    ends = [
+        (run.source[:, None] * shape.per_node + rails, run.target[:, None] * shape.per_node + rails) for run in runs
+    ]
+    source = np.concatenate([begin.ravel() for begin, _ in ends])
+    target = np.concatenate([end.ravel() for _, end in ends])
+    traffic = np.concatenate(
+        [np.full(begin.size, int(run.traffic)) for run, (begin, _) in zip(runs, ends, strict=True)]
+    )
+    up, down = _path(shape, leaf, source, target, salt=seed * 7 + traffic)
+    ack_up, ack_down = _path(shape, leaf, target, source, salt=seed * 7 + 3 + traffic)
+    fabric = Fabric(source=source, target=target, traffic=traffic, up=up, down=down, node=node, leaf=leaf)
+    nowhere = np.full(len(fabric), NOWHERE)
+    known = fabric if paths_known else replace(fabric, up=nowhere, down=nowhere)
+    return Cluster(shape=shape, fabric=fabric, ack_up=ack_up, ack_down=ack_down, known=known)
+
+
+def _slots(shape: Shape, rng: np.random.Generator) -> Ints:
+    """Where each node stands: in order, but for the scattered ones."""
+    slot = np.arange(shape.nodes)
+    moved = rng.choice(shape.nodes, size=round(shape.scattered * shape.nodes), replace=False)
+    slot[moved] = slot[rng.permutation(moved)]
+    return slot
+
+
+def _path(shape: Shape, leaf: Ints, source: Ints, target: Ints, *, salt: Ints) -> tuple[Ints, Ints]:
+    """The uplinks up and down of each flow: cables up are numbered first, then the same cables down."""
+    spine = (_hashed(source, target, salt) % np.uint64(shape.spines)).astype(np.int64)
+    away = leaf[source] != leaf[target]
+    up = leaf[source] * shape.spines + spine
+    down = (shape.leaves + leaf[target]) * shape.spines + spine
+    return np.where(away, up, NOWHERE), np.where(away, down, NOWHERE)
+
+
+def _hashed(source: Ints, target: Ints, salt: Ints) -> np.ndarray[tuple[int], np.dtype[np.uint64]]:
+    """The finaliser of SplitMix64 (Steele, Lea and Flood 2014) over both ends."""
+    with np.errstate(over="ignore"):
+        mixed = (source.astype(np.uint64) << np.uint64(32)) ^ target.astype(np.uint64)
+        mixed = mixed + _GOLDEN * (salt.astype(np.uint64) + np.uint64(1))
+        mixed = (mixed ^ (mixed >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+        mixed = (mixed ^ (mixed >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return mixed ^ (mixed >> np.uint64(31))

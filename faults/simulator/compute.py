@@ -1,0 +1,73 @@
+"""The compute plane: how long each node computes between collectives, on average over a window.
+
+A node knows it by its own clock alone, so skew does not enter.  log(gap) = the stage's usual + the node's own + what
+all ranks share (sequence lengths) + the replica's data + jitter of
+its steps + pauses + what is wrong with the node.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from faults.simulator.cluster import Cluster
+from faults.simulator.happenings import HANGS, Happening, What
+from faults.simulator.noise import Noise
+
+_USUAL_S = 0.8  # of a step of a second
+_END_STAGES = 0.1  # the first and the last stage also hold the embedding and the loss
+_SHARED_SD = 0.03
+_WANDER_S = 300.0
+
+
+@dataclass(frozen=True, slots=True)
+class Gaps:
+    """What all nodes said of one stretch of time."""
+
+    from_s: float
+    to_s: float
+    gap_s: NDArray[np.float64]  # per node, mean of the steps that ended within; NaN: not heard, or no step
+
+
+class ComputePlane:
+    """Gaps of one job, in order.  `imbalance`: how much replicas differ for minutes, by the data they get."""
+
+    def __init__(self, cluster: Cluster, noise: Noise, *, window_s: float, seed: int, imbalance: float = 0.0) -> None:
+        self._noise, self._window_s, self._imbalance = noise, window_s, imbalance
+        self._rng = np.random.default_rng([seed, 4])
+        self._stage, self._replica = cluster.groups
+        shape = cluster.shape
+        ends = np.isin(self._stage, (0, shape.stages - 1)) * _END_STAGES
+        self._usual = np.log(_USUAL_S) + ends + noise.gap_spread * self._rng.standard_normal(shape.nodes)
+        self._of_node = noise.gap_wander * self._rng.standard_normal(shape.nodes)
+        self._of_replica = imbalance * self._rng.standard_normal(shape.replicas)
+
+    def window(self, from_s: float, *, heard: NDArray[np.bool_], happenings: Sequence[Happening] = ()) -> Gaps:
+        """What is heard of the window that begins at `from_s`."""
+        noise, rng, to_s = self._noise, self._rng, from_s + self._window_s
+        nodes = self._usual.size
+        scale = (10.0 / self._window_s) ** 0.5
+        jitter = noise.gap * min(1.0, noise.step_s / self._window_s) ** 0.5
+        log_gap = self._usual + self._of_node + jitter * rng.standard_normal(nodes) + _SHARED_SD * rng.standard_normal()
+        slow = float(np.exp(-self._window_s / _WANDER_S))
+        self._of_node = slow * self._of_node + (1.0 - slow * slow) ** 0.5 * noise.gap_wander * rng.standard_normal(
+            nodes
+        )
+        keep = float(np.exp(-self._window_s / noise.memory_s))
+        fresh = self._imbalance * (1.0 - keep * keep) ** 0.5
+        self._of_replica = keep * self._of_replica + fresh * rng.standard_normal(self._of_replica.size)
+        log_gap += self._of_replica[self._replica]
+        paused = rng.integers(0, nodes, rng.poisson(noise.pauses_per_node_h * nodes * self._window_s / 3600.0))
+        log_gap[paused] += np.log1p(rng.exponential(noise.pause_share * scale * scale, paused.size))
+        still = 0.0
+        for one in happenings:
+            much = np.log1p(one.share(from_s, to_s) * (one.factor - 1.0))
+            if one.what is What.STRAGGLER:
+                log_gap[one.at] += much
+            elif one.what is What.IMBALANCE:
+                log_gap[self._replica == one.at] += much
+            elif one.what in HANGS or one.what is What.PAUSE:
+                still += one.share(from_s, to_s)
+        gone = ~heard if still < 0.9 else np.ones(nodes, dtype=bool)
+        return Gaps(from_s=from_s, to_s=to_s, gap_s=np.where(gone, np.nan, np.exp(log_gap)))

@@ -1,0 +1,60 @@
+"""Uplinks that others fill for a while: Poisson arrivals on each cable, exponential lengths, lognormal excess."""
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+_BLOCK_S = 600.0  # events are drawn for so long at a time
+
+
+@dataclass(frozen=True, slots=True)
+class Crowding:
+    """How often, how long and how much.  A share of no events is drawn shorter than a queue's life."""
+
+    per_uplink_h: float = 0.5
+    mean_s: float = 30.0
+    excess: float = 0.4  # median of (usual over now) - 1
+    sigma: float = 0.6  # of its logarithm
+
+
+class Congestion:
+    """The state of all uplinks, window by window, in order.  Events from before the start are in progress then."""
+
+    def __init__(self, uplinks: int, crowding: Crowding, rng: np.random.Generator) -> None:
+        self._uplinks = uplinks
+        self._crowding = crowding
+        self._rng = rng
+        self._events: NDArray[np.float64] = np.empty((4, 0))  # uplink, from, to, factor
+        self._drawn_to_s = -8.0 * crowding.mean_s
+        self.path: NDArray[np.float32] = np.zeros(uplinks + 1, np.float32)  # the last stands for no uplink
+
+    def advance(self, from_s: float, to_s: float) -> NDArray[np.float32]:
+        """Log slowdown of each uplink over a window; the array is used again for the next."""
+        while self._drawn_to_s < to_s:
+            self._draw(from_s)
+        uplink, begin, end, factor = self._events
+        here = (begin < to_s) & (end > from_s)
+        share = (np.minimum(end[here], to_s) - np.maximum(begin[here], from_s)) / (to_s - from_s)
+        self.path[:] = 0.0
+        # Bytes that get through while the cable is crowded: 1 / factor of the usual.
+        felt = -np.log1p(-share * (1.0 - 1.0 / factor[here]))
+        np.maximum.at(self.path, uplink[here].astype(np.int64), felt.astype(np.float32))
+        return self.path
+
+    def lasting(self, uplink: int, from_s: float, to_s: float) -> float:
+        """The greatest factor of one uplink at any time between; 1.0 when nothing was drawn there lately."""
+        at, begin, end, factor = self._events
+        here = (at == uplink) & (begin < to_s) & (end > from_s)
+        return float(factor[here].max(initial=1.0))
+
+    def _draw(self, from_s: float) -> None:
+        how = self._crowding
+        count = int(self._rng.poisson(how.per_uplink_h * self._uplinks * _BLOCK_S / 3600.0))
+        begin = self._drawn_to_s + self._rng.uniform(0.0, _BLOCK_S, count)
+        end = begin + self._rng.exponential(how.mean_s, count)
+        factor = 1.0 + how.excess * self._rng.lognormal(0.0, how.sigma, count)
+        uplink = self._rng.integers(0, self._uplinks, count).astype(np.float64)
+        kept = self._events[:, self._events[2] > from_s - _BLOCK_S]  # scoring asks about the recent past
+        self._events = np.concatenate([kept, np.stack([uplink, begin, end, factor])], axis=1)
+        self._drawn_to_s += _BLOCK_S

@@ -1,0 +1,65 @@
+"""The detectors that are measured: one for each plane, pure, with their state handed in and out."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from faults.simulator.cluster import Cluster
+from faults.simulator.compute import Gaps
+from faults.simulator.plain import Plain
+from faults.verdict import Verdict
+
+
+class Judge(Protocol):
+    """What a plane's windows are given to, one after the other."""
+
+    def start(self) -> Any:
+        """What is known before anything is heard."""
+        ...
+
+    def step(self, state: Any, window: Any, /) -> tuple[Any, tuple[Verdict, ...]]:
+        """One window on: the faults that are believed now."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Judges:
+    """None: the plane is simulated for nobody, and left out."""
+
+    slow: Judge | None = None
+    compute: Judge | None = None
+    hang: Judge | None = None
+
+
+Panel = Callable[[Cluster, float], Judges]  # of a cluster and the length of a window
+
+
+def plain(cluster: Cluster, window_s: float) -> Judges:
+    """C4's rule, to compare with."""
+    del window_s  # it remembers nothing
+    return Judges(slow=Plain(cluster.known))
+
+
+def ours(cluster: Cluster, window_s: float) -> Judges:
+    """The joint fit, the straggler's sums and the wait-for graph."""
+    from faults.localisation import Localiser  # noqa: PLC0415 - compiled
+    from faults.simulator.standing import StandingJudge  # noqa: PLC0415
+    from faults.stragglers import Roles, Stragglers  # noqa: PLC0415
+
+    stragglers = _Stragglers(Stragglers(Roles(*cluster.groups)), window_s)
+    return Judges(slow=Localiser(cluster.known), compute=stragglers, hang=StandingJudge.of(cluster))
+
+
+@dataclass(frozen=True, slots=True)
+class _Stragglers:
+    """Takes gaps as this room's planes hand them over."""
+
+    of: Any
+    window_s: float
+
+    def start(self) -> Any:
+        return self.of.start()
+
+    def step(self, state: Any, gaps: Gaps) -> tuple[Any, tuple[Verdict, ...]]:
+        state, verdicts = self.of.step(state, gaps.gap_s, gaps.to_s, window_s=self.window_s)
+        return state, tuple(verdicts)

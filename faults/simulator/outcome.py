@@ -1,0 +1,22 @@
+"""What one job gave, or many added up."""
+
+from dataclasses import dataclass, field
+
+from faults.simulator.score import Tally
+from faults.verdict import Verdict
+
+
+@dataclass(slots=True)
+class Outcome:
+    """Of one job, or of many added up."""
+
+    hours: float = 0.0
+    tally: Tally = field(default_factory=Tally)
+    spent_s: list[float] = field(default_factory=list)  # by the judges, per window
+    wrongs: list[tuple[float, Verdict]] = field(default_factory=list)
+
+    def add(self, other: "Outcome") -> None:
+        self.hours += other.hours
+        self.tally.add(other.tally)
+        self.spent_s += other.spent_s
+        self.wrongs += other.wrongs

@@ -1,0 +1,120 @@
+"""What each rank calls, step after step, and when it gets through: the physics of a standstill.
+
+A step is: compute, the tensor group's collective, the pipeline's (all stages of a replica and rail), the data group's
+(all replicas of a stage and rail).  A collective is through for all when the last member has come and the bytes have
+flowed; times are maxima over groups, so a rank that never comes holds up exactly those who depend
+on it, and no others sooner.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from faults.fabric import Ints, Traffic
+from faults.simulator.cluster import Cluster
+from faults.simulator.happenings import Happening, What
+
+Times = NDArray[np.float64]
+STEP_S, COLLECTIVE_S, JITTER = 0.85, 0.05, 0.03
+TENSOR, PIPELINE, DATA = range(3)
+
+
+@dataclass(frozen=True, slots=True)
+class Timetable:
+    """Per kind of group, step and rank: when it called the collective and when it got through; infinite: never."""
+
+    came_s: Times  # [kind, step, rank]
+    through_s: Times
+
+    def seen(self, at_s: Times) -> tuple[Ints, Ints]:
+        """[kind, rank]: how many a rank has called and got through, at a time of its own."""
+        return (self.came_s <= at_s).sum(axis=1), (self.through_s <= at_s).sum(axis=1)
+
+
+def timetable(cluster: Cluster, happenings: list[Happening], *, from_s: float, to_s: float, seed: int) -> Timetable:
+    """Of a job that has run evenly until `from_s`."""
+    rng = np.random.default_rng([seed, 8, int((from_s + 60.0) * 1000)])
+    ranks, steps = cluster.shape.ranks, int((to_s - from_s) / STEP_S) + 2
+    came, through = np.full((3, steps, ranks), np.inf), np.full((3, steps, ranks), np.inf)
+    begin = np.full(ranks, from_s)
+    step = 0
+    for step in range(steps):
+        called = _called(cluster, happenings, begin, rng)
+        for kind in (TENSOR, PIPELINE, DATA):
+            came[kind, step] = _silenced(cluster, happenings, called)
+            called = _through(cluster, happenings, kind, came[kind, step])
+            through[kind, step] = called
+        begin = called
+        if not np.isfinite(begin).any():
+            break
+    return Timetable(came[:, : step + 1], through[:, : step + 1])
+
+
+def _called(cluster: Cluster, happenings: list[Happening], begin: Times, rng: np.random.Generator) -> Times:
+    """When each rank has computed: later where state is saved, never where its code hangs."""
+    compute_s = (STEP_S - 3 * COLLECTIVE_S) * (1.0 + JITTER * np.abs(rng.standard_normal(begin.size)))
+    called = begin + compute_s
+    shape = cluster.shape
+    for one in happenings:
+        if one.what is What.PAUSE:
+            saving = np.isin(np.arange(shape.ranks) // shape.per_node, writing_nodes(cluster))
+            held = saving & (called >= one.from_s) & (begin < one.to_s)
+            called[held] += one.to_s - one.from_s
+        elif one.what is What.HANG_CODE:
+            rank = one.at * shape.per_node + int(one.from_s * 1000) % shape.per_node
+            if called[rank] >= one.from_s:
+                called[rank] = np.inf
+    return called
+
+
+def _silenced(cluster: Cluster, happenings: list[Happening], called: Times) -> Times:
+    """A process that is gone calls nothing more."""
+    came = called.copy()
+    for one in happenings:
+        if one.what is What.CRASH:
+            mine = slice(one.at * cluster.shape.per_node, (one.at + 1) * cluster.shape.per_node)
+            came[mine] = np.where(came[mine] >= one.from_s, np.inf, came[mine])
+    return came
+
+
+def _through(cluster: Cluster, happenings: list[Happening], kind: int, came: Times) -> Times:
+    shape = cluster.shape
+    grid = came.reshape(shape.stages, shape.replicas, shape.per_node)
+    axis = {TENSOR: 2, PIPELINE: 0, DATA: 1}[kind]
+    done = grid.max(axis=axis, keepdims=True) + COLLECTIVE_S
+    cut = np.zeros(done.shape, dtype=bool)
+    for one in happenings:
+        cut |= _cut(cluster, one, kind, done)
+    return np.broadcast_to(np.where(cut, np.inf, done), grid.shape).reshape(came.shape)
+
+
+def _cut(cluster: Cluster, one: Happening, kind: int, done: Times) -> NDArray[np.bool_]:
+    """Groups, in the grid's shape, whose bytes do not get through."""
+    shape = cluster.shape
+    cut = np.zeros(done.shape, dtype=bool)
+    if one.what is What.HANG_LINK:
+        stage, replica, rail = _place(cluster, one.at)
+        if kind == (PIPELINE if _is_small(cluster, one) else DATA):
+            cut[(0, replica, rail) if kind == PIPELINE else (stage, 0, rail)] = True
+    elif one.what in (What.HANG_NODE, What.CRASH) and kind != TENSOR:
+        stage, replica, _ = _place(cluster, one.at * shape.per_node)
+        cut[(0, replica) if kind == PIPELINE else (stage, 0)] = True
+    return cut & (done > one.from_s)
+
+
+def _place(cluster: Cluster, rank: int) -> tuple[int, int, int]:
+    node, rail = divmod(rank, cluster.shape.per_node)
+    stage, replica = divmod(node, cluster.shape.replicas)
+    return stage, replica, rail
+
+
+def _is_small(cluster: Cluster, one: Happening) -> bool:
+    fabric = cluster.fabric
+    kinds = fabric.traffic[(fabric.source == one.at) & (fabric.target == one.to)]
+    return bool(kinds.size) and bool((kinds == Traffic.SMALL).all())
+
+
+def writing_nodes(cluster: Cluster) -> Ints:
+    """The nodes that save state: those of the first replica."""
+    return np.arange(cluster.shape.stages) * cluster.shape.replicas

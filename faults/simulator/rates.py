@@ -1,0 +1,35 @@
+"""What counts say: Wilson's interval of a share, and the upper bound of a rate of rare events."""
+
+import math
+
+_Z95 = 1.959963984540054
+
+
+def wilson(hits: int, of: int) -> tuple[float, float] | None:
+    """The 95 % interval of hits / of (Wilson 1927); none of none."""
+    if not of:
+        return None
+    share, square = hits / of, _Z95 * _Z95
+    middle = share + square / (2 * of)
+    half = _Z95 * math.sqrt(share * (1 - share) / of + square / (4 * of * of))
+    scale = 1 + square / of
+    return max(0.0, (middle - half) / scale), min(1.0, (middle + half) / scale)
+
+
+def poisson_upper(count: int, *, confidence: float = 0.95) -> float:
+    """The mean at which so few events, or fewer, come with a chance of 1 - confidence; 3.0 for none."""
+    low, high = 0.0, count + 10.0 * math.sqrt(count + 1.0) + 10.0
+    while high - low > 1e-9 * high:
+        middle = (low + high) / 2
+        if _at_most(count, middle) > 1.0 - confidence:
+            low = middle
+        else:
+            high = middle
+    return high
+
+
+def _at_most(count: int, mean: float) -> float:
+    """Chance of at most so many events."""
+    if mean <= 0.0:
+        return 1.0
+    return math.fsum(math.exp(k * math.log(mean) - mean - math.lgamma(k + 1)) for k in range(count + 1))

@@ -1,0 +1,144 @@
+"""A scenario, job after job, before a panel of judges; the sum of what they got right and wrong."""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from faults.simulator.cluster import Cluster, build
+from faults.simulator.compute import ComputePlane
+from faults.simulator.congestion import Congestion
+from faults.simulator.happenings import Diary, Happening, What
+from faults.simulator.judges import Judge, Judges, Panel
+from faults.simulator.mix import drawn, negatives
+from faults.simulator.outcome import Outcome
+from faults.simulator.scenario import HOUR_S, Scenario
+from faults.simulator.score import Scorer
+from faults.simulator.shape import Shape
+from faults.simulator.slow import SlowPlane
+from faults.simulator.standstill import HangPlane
+from faults.simulator.telemetry import Telemetry
+from faults.verdict import Scope, Verdict
+
+WINDOW_S = 5.0
+CROWDED_FACTOR = 1.1
+Clock = Callable[[], float]
+
+
+def jobs(
+    scenario: Scenario, *, ranks: int, hours: float, seed: int, panel: Panel, clock_s: Clock, window_s: float = WINDOW_S
+) -> Iterator[Outcome]:
+    """One after the other; each by its own seed, so that a long run can be taken up at any of them."""
+    count = max(1, round(hours * HOUR_S / scenario.job_s))
+    until_s = min(scenario.job_s, hours * HOUR_S)
+    for at in range(count):
+        yield job(
+            scenario, ranks=ranks, until_s=until_s, seed=(seed, at), panel=panel, clock_s=clock_s, window_s=window_s
+        )
+
+
+def job(
+    scenario: Scenario,
+    *,
+    ranks: int,
+    until_s: float,
+    seed: tuple[int, int],
+    panel: Panel,
+    clock_s: Clock,
+    window_s: float = WINDOW_S,
+) -> Outcome:
+    """One job from its first second on, with detectors that know nothing of it yet."""
+    shape = Shape(ranks=ranks, stages=scenario.stages, trees=scenario.trees, experts=scenario.experts)
+    number = int(np.random.SeedSequence(seed).generate_state(1)[0])
+    cluster = build(shape, seed=number, paths_known=scenario.paths_known)
+    happenings = diary(scenario, cluster, until_s=until_s, rng=np.random.default_rng([number, 5]))
+    judges = panel(cluster, window_s)
+    planes = _Planes(scenario, cluster, judges, window_s=window_s, seed=number)
+    scorer = Scorer(cluster.fabric, happenings, until_s=until_s, in_time_s=scenario.in_time_s)
+    book, spent_s = Diary(happenings), list[float]()
+    for at in range(int(until_s // window_s)):
+        from_s = at * window_s
+        lasting = book.during(from_s, from_s + window_s)
+        spent_s.append(0.0)
+        for now_s, judge in planes.windows(from_s, lasting):
+            begun_s = clock_s()
+            verdicts = judge()
+            spent_s[-1] += clock_s() - begun_s
+            scorer.see(now_s, verdicts, crowded=planes.crowded)
+    return Outcome(hours=until_s / HOUR_S, tally=scorer.tally, spent_s=spent_s, wrongs=scorer.wrongs)
+
+
+def diary(scenario: Scenario, cluster: Cluster, *, until_s: float, rng: np.random.Generator) -> list[Happening]:
+    """Faults by the scenario's mix after its quiet time, and what goes on in any cluster beside them."""
+    mix, rarer = scenario.mix, 16_384 / cluster.shape.ranks if scenario.natural else 1.0
+    mix = replace(mix, rest_s=mix.rest_s * rarer, first_s=mix.first_s * rarer)
+    found = [
+        replace(one, from_s=one.from_s + scenario.quiet_s, to_s=one.to_s + scenario.quiet_s)
+        for one in drawn(cluster, mix, until_s=until_s - scenario.quiet_s, rng=rng)
+    ]
+    background = scenario.background_h * until_s / HOUR_S * cluster.shape.ranks / 16_384
+    return found + negatives(cluster, count=int(rng.poisson(background)), until_s=until_s, rng=rng)
+
+
+class _Planes:
+    """What is heard of a job, and who judges it."""
+
+    def __init__(self, scenario: Scenario, cluster: Cluster, judges: Judges, *, window_s: float, seed: int) -> None:
+        self._cluster, self._window_s = cluster, window_s
+        self._congestion = Congestion(cluster.shape.uplinks, scenario.crowding, np.random.default_rng([seed, 6]))
+        self._telemetry = Telemetry(cluster.shape.nodes, scenario.losses, np.random.default_rng([seed, 7]))
+        noise, planes = scenario.noise, scenario.planes
+        self._slow = SlowPlane(cluster, noise, window_s=window_s, seed=seed)
+        self._compute = ComputePlane(cluster, noise, window_s=window_s, seed=seed, imbalance=scenario.imbalance)
+        self._hang = HangPlane(cluster, self._telemetry.skew_s, seed=seed)
+        self._judges: dict[str, Judge] = {
+            name: judge for name in sorted(planes) if (judge := getattr(judges, name)) is not None
+        }
+        self._states: dict[str, Any] = {name: judge.start() for name, judge in self._judges.items()}
+        fabric = cluster.fabric
+        self._pod_of_node = np.zeros(cluster.shape.nodes, dtype=np.int64)
+        self._pod_of_node[fabric.node] = fabric.leaf // cluster.shape.per_node
+
+    def windows(
+        self, from_s: float, lasting: Sequence[Happening]
+    ) -> Iterator[tuple[float, Callable[[], tuple[Verdict, ...]]]]:
+        """What there is to judge of a window, in order, with the time at which it is known."""
+        to_s = from_s + self._window_s
+        path = self._congestion.advance(from_s, to_s)
+        heard = self._heard(from_s, to_s, lasting)
+        if "hang" in self._judges:
+            for progress in self._hang.between(from_s, to_s, heard=heard, happenings=lasting):
+                yield progress.at_s, partial(self._step, "hang", progress)
+        if "slow" in self._judges:
+            window = self._slow.window(from_s, path=path, heard=heard, happenings=lasting)
+            yield to_s, partial(self._step, "slow", window)
+        if "compute" in self._judges:
+            gaps = self._compute.window(from_s, heard=heard, happenings=lasting)
+            yield to_s, partial(self._step, "compute", gaps)
+
+    def _step(self, name: str, seen: Any) -> tuple[Verdict, ...]:
+        self._states[name], verdicts = self._judges[name].step(self._states[name], seen)
+        return verdicts
+
+    def _heard(self, from_s: float, to_s: float, lasting: Sequence[Happening]) -> NDArray[np.bool_]:
+        heard = self._telemetry.heard(from_s, to_s)
+        for one in lasting:
+            if one.what is What.SILENCE:
+                heard &= self._pod_of_node != one.at
+        return heard
+
+    def crowded(self, verdict: Verdict, now_s: float) -> bool:
+        """Whether others did fill, within the last half minute, what a verdict on a link or an uplink names."""
+        if verdict.scope is Scope.UPLINK:
+            named = [int(str(verdict.switch).rsplit("-", 1)[-1])]
+        else:
+            fabric = self._cluster.fabric
+            edges = np.flatnonzero(
+                (fabric.node[fabric.source] == verdict.node) & (fabric.node[fabric.target] == verdict.peer)
+            )
+            ways = (fabric.up, fabric.down, self._cluster.ack_up, self._cluster.ack_down)
+            named = [int(uplink) for way in ways for uplink in way[edges] if uplink >= 0]
+        return any(self._congestion.lasting(uplink, now_s - 30.0, now_s) > CROWDED_FACTOR for uplink in named)

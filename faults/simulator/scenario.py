@@ -1,0 +1,114 @@
+"""Named scenarios: which faults, how crowded the fabric, what the noise is like, how long one job lasts."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from types import MappingProxyType
+
+from faults.simulator.congestion import Crowding
+from faults.simulator.happenings import SLOW, What
+from faults.simulator.mix import SLOW_ONES, Mix
+from faults.simulator.noise import LAB, Noise
+from faults.simulator.telemetry import Losses
+
+HOUR_S = 3600.0
+NO_FAULTS = Mix(shares={})
+_USUAL, _FEW = Crowding(), Losses()
+
+
+@dataclass(frozen=True, slots=True)
+class Scenario:
+    """A job of `job_s` is simulated again and again, each with its own seed, until the hours are full."""
+
+    what: str
+    mix: Mix = field(default_factory=lambda: NO_FAULTS)
+    background_h: float = 60.0  # negatives per hour that belong to no fault, at 16,384 ranks
+    crowding: Crowding = _USUAL
+    losses: Losses = _FEW
+    noise: Noise = LAB
+    imbalance: float = 0.0
+    job_s: float = HOUR_S
+    paths_known: bool = True
+    trees: bool = True
+    stages: int = 8
+    experts: int = 0
+    in_time_s: float = 30.0
+    natural: bool = False  # fewer ranks, fewer faults
+    quiet_s: float = 0.0  # before the first fault: a long baseline is needed for what is very small
+    planes: frozenset[str] = field(default=frozenset({"slow", "compute", "hang"}))
+
+
+_LEAVES = Mix(shares={What.LEAF: 1.0})
+_SLOW = Mix(shares={what: share for what, share in SLOW_ONES.items() if what in SLOW})
+_SMALL = Mix(
+    shares={What.STRAGGLER: 1.0},
+    factors=(1.03,),
+    factor_shares=(1.0,),
+    lasting_s=300.0,
+    rest_s=300.0,
+    negatives=5.0,
+    crowded=0.0,
+)
+_RARE = Mix(lasting_s=300.0, rest_s=2.4 * HOUR_S, first_s=2.4 * HOUR_S)  # of 16,384 ranks; 1.8 to 3.1 h published
+_EIGHT = Mix(shares=SLOW_ONES, crowded=1.0, together=(8, 8), negatives=2.0)  # sixteen each time
+_BUSY = Crowding(per_uplink_h=5.0)
+
+
+class ScenarioName(StrEnum):
+    """All of `SCENARIOS`."""
+
+    HEALTHY = "healthy"
+    MIXED = "mixed"
+    CONGESTION = "congestion"
+    LEAF = "leaf"
+    STRAGGLER = "straggler"
+    IMBALANCE = "imbalance"
+    EIGHT = "eight"
+    EARLY = "early"
+    HANGS = "hangs"
+    LOST_AGENTS = "lost-agents"
+    SKEW = "skew"
+    BLIND = "blind"
+    RING_ONLY = "ring-only"
+    EXPERTS = "experts"
+    MILD = "mild"
+    WEEKS = "weeks"
+
+
+SCENARIOS: Mapping[str, Scenario] = MappingProxyType(
+    {
+        "healthy": Scenario("no fault; congestion, look-alikes and lost telemetry as ever"),
+        "mixed": Scenario("the public mix one after the other, up to 8 at once, the first within a second", Mix()),
+        "congestion": Scenario("slow faults under ten times the congestion", _SLOW, crowding=_BUSY),
+        "leaf": Scenario("leaf switches that slow all through them; no node is to blame", _LEAVES),
+        "straggler": Scenario(
+            "nodes that compute 3 % longer, to be named within 4 minutes",
+            _SMALL,
+            job_s=2 * HOUR_S,
+            quiet_s=900.0,
+            in_time_s=240.0,
+            planes=frozenset({"compute"}),
+        ),
+        "imbalance": Scenario(
+            "slower nodes while replicas differ by 10 % in what they have to compute",
+            Mix(shares={What.STRAGGLER: 1.0}, lasting_s=120.0),
+            imbalance=0.10,
+            quiet_s=300.0,
+            planes=frozenset({"compute"}),
+        ),
+        "eight": Scenario("eight slow things at once, every time", _EIGHT),
+        "early": Scenario("a new job each minute and a half, with faults from its first second", Mix(), job_s=90.0),
+        "hangs": Scenario(
+            "crashes and hangs only",
+            Mix(shares={What.CRASH: 40, What.HANG_CODE: 12, What.HANG_NODE: 9, What.HANG_LINK: 6}, crowded=0.0),
+            planes=frozenset({"hang"}),
+        ),
+        "lost-agents": Scenario("5 % of agents lost in place of 1 %", Mix(), losses=Losses(agents=0.05)),
+        "skew": Scenario("clocks wrong by up to 50 ms in place of 5", Mix(), losses=Losses(skew_s=0.05)),
+        "blind": Scenario("slow faults where nobody can say which path a flow takes", _SLOW, paths_known=False),
+        "ring-only": Scenario("one peer each way: nothing tells a link from its ends", _SLOW, trees=False, stages=1),
+        "experts": Scenario("slow faults with an all-to-all of eight on each rail", _SLOW, experts=8),
+        "mild": Scenario("slow faults of 1.15x", Mix(shares=_SLOW.shares, factors=(1.15,), factor_shares=(1.0,))),
+        "weeks": Scenario("as a cluster lives: a fault in hours", _RARE, job_s=6 * HOUR_S, natural=True),
+    }
+)  # fmt: skip

@@ -1,0 +1,126 @@
+"""What a detector's verdicts are worth, by what really happened.  Definitions: docs/faults/simulator.md, section 5.
+
+A verdict counts when it is first handed over; said again within `AGAIN_S` it is the same one.  The time is the one at
+which it was handed over, whatever the verdict says of itself.
+"""
+
+from collections import Counter, defaultdict
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from faults.fabric import Fabric
+from faults.simulator.happenings import FAULTS, Happening, What
+from faults.simulator.naming import CLASS, faulty_node, names, right_way
+from faults.verdict import Scope, Verdict
+
+AGAIN_S = 60.0
+PAUSE_S = 10.0  # what was not said for so long is said anew; what stood before a fault has not found it
+AFTER_S = 30.0  # a verdict may outlive its fault by so long
+LEAST_FACTOR = 1.25
+IN_TIME_S = 30.0
+
+Key = tuple[object, ...]
+Crowded = Callable[[Verdict, float], bool]
+
+
+@dataclass(slots=True)
+class Tally:
+    """Counts of one job, or of many added up."""
+
+    asked: Counter[What] = field(default_factory=Counter)  # faults that had to be named
+    named: Counter[What] = field(default_factory=Counter)  # in time
+    late: Counter[What] = field(default_factory=Counter)
+    ways: Counter[What] = field(default_factory=Counter)  # named with the right direction
+    isolated: Counter[What] = field(default_factory=Counter)  # of the asked: a node was, rightly
+    right: int = 0  # verdicts
+    wrong: int = 0
+    congestion: int = 0  # verdicts on links and uplinks that others did fill
+    workload: int = 0  # "not hardware"
+    false_isolations: int = 0
+    ttd_s: dict[What, list[float]] = field(default_factory=lambda: defaultdict(list))
+
+    def add(self, other: "Tally") -> None:
+        for name in ("asked", "named", "late", "ways", "isolated"):
+            getattr(self, name).update(getattr(other, name))
+        for name in ("right", "wrong", "congestion", "workload", "false_isolations"):
+            setattr(self, name, getattr(self, name) + getattr(other, name))
+        for what, times in other.ttd_s.items():
+            self.ttd_s[what] += times
+
+
+class Scorer:
+    """Follows one job."""
+
+    def __init__(
+        self, fabric: Fabric, happenings: Sequence[Happening], *, until_s: float, in_time_s: float = IN_TIME_S
+    ) -> None:
+        self._fabric, self._in_time_s = fabric, in_time_s
+        self._faults = [one for one in happenings if one.what in FAULTS]
+        self._open = {at for at, one in enumerate(self._faults) if self._is_asked(one, until_s)}
+        self.tally = Tally(asked=Counter(self._faults[at].what for at in self._open))
+        self._said: dict[Key, float] = {}
+        self._run: dict[Key, tuple[float, float]] = {}  # since when, and until when last, it has been said all the time
+        self._out: dict[int, float] = {}
+        self.wrongs: list[tuple[float, Verdict]] = []
+
+    def _is_asked(self, one: Happening, until_s: float) -> bool:
+        """Harmful enough, and there for long enough, for a detector to be blamed for missing it."""
+        heavy = one.factor >= LEAST_FACTOR or CLASS[one.what] not in _GRADED or self._in_time_s > IN_TIME_S
+        return heavy and min(one.to_s, until_s) - one.from_s >= self._in_time_s
+
+    def see(self, now_s: float, verdicts: Sequence[Verdict], *, crowded: Crowded) -> None:
+        """What is believed now.  `crowded`: whether others fill what a verdict on a link or an uplink names."""
+        if not verdicts:
+            return
+        lasting = [one for one in self._faults if one.from_s < now_s <= one.to_s + AFTER_S + self._slack_s(one)]
+        for verdict in verdicts:
+            self._name(now_s, verdict)
+            self._judge(now_s, verdict, lasting, crowded)
+            if verdict.isolate and verdict.node is not None:
+                self._isolate(now_s, verdict.node, verdict, lasting)
+
+    def _slack_s(self, one: Happening) -> float:
+        return 240.0 if one.what is What.STRAGGLER else 0.0  # a mean of minutes ends minutes later
+
+    def _name(self, now_s: float, verdict: Verdict) -> None:
+        key = _key(verdict)
+        begun_s, last_s = self._run.get(key, (now_s, now_s))
+        begun_s = now_s if now_s - last_s > PAUSE_S else begun_s
+        self._run[key] = begun_s, now_s
+        for at in list(self._open):
+            one = self._faults[at]
+            if one.from_s < begun_s and now_s <= one.to_s + AFTER_S and names(verdict, one, self._fabric):
+                self._open.discard(at)
+                taken_s = now_s - one.from_s
+                self.tally.ttd_s[one.what].append(taken_s)
+                (self.tally.named if taken_s <= self._in_time_s else self.tally.late)[one.what] += 1
+                self.tally.ways[one.what] += right_way(verdict, one, self._fabric)
+                self.tally.isolated[one.what] += verdict.isolate
+
+    def _judge(self, now_s: float, verdict: Verdict, lasting: Sequence[Happening], crowded: Crowded) -> None:
+        key = _key(verdict)
+        before_s, self._said[key] = self._said.get(key, -AGAIN_S), now_s
+        if now_s - before_s < AGAIN_S:
+            return
+        if verdict.scope is Scope.WORKLOAD:
+            self.tally.workload += 1
+        elif any(names(verdict, one, self._fabric) for one in lasting):
+            self.tally.right += 1
+        elif verdict.scope in (Scope.LINK, Scope.UPLINK) and crowded(verdict, now_s):
+            self.tally.congestion += 1
+        else:
+            self.tally.wrong += 1
+            self.wrongs.append((now_s, verdict))
+
+    def _isolate(self, now_s: float, node: int, verdict: Verdict, lasting: Sequence[Happening]) -> None:
+        before_s, self._out[node] = self._out.get(node, -AGAIN_S), now_s
+        if now_s - before_s >= AGAIN_S and not any(faulty_node(one, self._fabric) == node for one in lasting):
+            self.tally.false_isolations += 1
+            self.wrongs.append((now_s, verdict))
+
+
+def _key(verdict: Verdict) -> Key:
+    return verdict.fault, verdict.scope, verdict.node, verdict.peer, verdict.switch
+
+
+_GRADED = frozenset({CLASS[What.SLOW_TX], CLASS[What.STRAGGLER]})  # that come in degrees

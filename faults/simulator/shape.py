@@ -1,0 +1,60 @@
+"""The job and the machine room in numbers: ranks, nodes, stages, rails, leaves, spines.
+
+Every rank has a NIC of its own; the ranks of a node are one tensor group and never leave it.  Node = one (stage,
+replica) pair, replicas next to each other as Megatron numbers them, so a data group is a run of nodes on one rail.
+"""
+
+from dataclasses import dataclass
+
+from fleet.documents import RuleError
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """Counts only; who talks to whom is in `groups`, over what in `cluster`."""
+
+    ranks: int
+    per_node: int = 8  # ranks, NICs and rails of a node
+    stages: int = 8  # of the pipeline
+    leaf_nodes: int = 32  # nodes that share the leaf switches, one leaf per rail
+    spines: int = 16  # ways between two leaves of a rail
+    experts: int = 0  # nodes of an expert group, all-to-all on each rail; 0: a dense model
+    scattered: float = 0.1  # share of the nodes that do not stand where their number says: spares, holes
+    trees: bool = True  # the double binary tree beside the ring
+
+    def __post_init__(self) -> None:
+        unit = self.per_node * self.stages
+        RuleError.raise_for(self._flaws(unit))
+
+    def _flaws(self, unit: int) -> list[tuple[tuple[str | int, ...], str]]:
+        flaws: list[tuple[tuple[str | int, ...], str]] = []
+        if self.ranks < 2 * unit or self.ranks % unit:
+            flaws.append((("ranks",), f"expected a multiple of {unit} from {2 * unit} up, got {self.ranks}"))
+        if not 0.0 <= self.scattered <= 1.0:
+            flaws.append((("scattered",), f"expected 0 to 1, got {self.scattered}"))
+        if self.experts and (self.experts < 2 or self.replicas % self.experts):
+            flaws.append((("experts",), f"expected 0 or a divisor of {self.replicas} from 2 up, got {self.experts}"))
+        return flaws
+
+    @property
+    def nodes(self) -> int:
+        return self.ranks // self.per_node
+
+    @property
+    def replicas(self) -> int:
+        """The size of a data group."""
+        return self.nodes // self.stages
+
+    @property
+    def pods(self) -> int:
+        """Sets of nodes that share their leaves."""
+        return -(-self.nodes // self.leaf_nodes)
+
+    @property
+    def leaves(self) -> int:
+        return self.pods * self.per_node
+
+    @property
+    def uplinks(self) -> int:
+        """Leaf-spine cables, each way counted."""
+        return 2 * self.leaves * self.spines

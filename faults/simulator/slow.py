@@ -1,0 +1,158 @@
+"""The slow plane: the log slowdown of every edge, window by window, from what happens to NICs, switches and cables.
+
+Bandwidth over a window in which a share s of the time is at 1 / f of the usual is 1 - s (1 - 1 / f) of it.
+"""
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from faults.fabric import Window
+from faults.simulator.cluster import Cluster
+from faults.simulator.happenings import HANGS, Happening, What
+from faults.simulator.kernel import fill
+from faults.simulator.noise import Noise
+
+_LEAST_SHARE = 0.1  # of a window with traffic: of less, nothing can be said
+_DRIFT_EVERY_S = 60.0
+_DAY_S = 86_400.0
+
+
+class SlowPlane:
+    """Windows of one job, in order."""
+
+    def __init__(self, cluster: Cluster, noise: Noise, *, window_s: float, seed: int) -> None:
+        self._cluster, self._noise, self._window_s = cluster, noise, window_s
+        self._rng = np.random.default_rng([seed, 2])
+        fabric = cluster.fabric
+        nics = fabric.node.size
+        self._ways = np.stack(
+            [fabric.source, fabric.target, fabric.up, fabric.down, cluster.ack_up, cluster.ack_down]
+        ).astype(np.int32)
+        self._kind = fabric.traffic.astype(np.int8)
+        unit = (noise.tail / (noise.tail - 2.0)) ** 0.5  # the standard deviation of t itself
+        self._scale = np.array(noise.sd(window_s)) / unit
+        uneven = 1.0 + noise.uneven * self._rng.standard_normal(len(fabric))
+        feels = np.array([1.0, 1.0, noise.small_feels])[fabric.traffic] * np.clip(uneven, 0.2, 1.2)
+        self._feels = feels.astype(np.float32)
+        self._usual = (noise.spread * self._rng.standard_normal(len(fabric))).astype(np.float32)
+        self._wander = np.zeros(nics, np.float32)
+        self._of_nic = noise.nic * self._rng.standard_normal(nics)
+        self._of_leaf = noise.leaf * self._rng.standard_normal(cluster.shape.leaves)
+        self._send, self._take = np.zeros(nics, np.float32), np.zeros(nics, np.float32)
+        self._seed = np.random.SeedSequence([seed, 3]).generate_state(1, np.uint64)[0]
+        self._phase = float(self._rng.uniform(0.0, _DAY_S))
+        self._drifted_s = 0.0
+
+    def window(
+        self,
+        from_s: float,
+        *,
+        path: NDArray[np.float32],
+        heard: NDArray[np.bool_],
+        happenings: Sequence[Happening] = (),
+    ) -> Window:
+        """What is heard of the window that begins at `from_s`.  `path`: log slowdown of uplinks; changed in place."""
+        to_s = from_s + self._window_s
+        self._wandering(to_s)
+        fabric = self._cluster.fabric
+        out = np.empty(len(fabric))
+        flowing = 1.0 - sum(one.share(from_s, to_s) for one in happenings if one.what in _STILL)
+        if flowing < _LEAST_SHARE:
+            out[:] = np.nan
+            return Window(from_s=from_s, to_s=to_s, slowdown=out)
+        links = self._narrowed(happenings, from_s, to_s, path)
+        with np.errstate(over="ignore"):
+            self._seed += np.uint64(0xD1342543DE82EF95)
+        shift = self._noise.diurnal * float(np.sin(2.0 * np.pi * (from_s + self._phase) / _DAY_S))
+        nic_heard = heard[fabric.node]
+        fill(
+            out, self._seed, self._noise.tail, self._noise.leak, shift, self._kind, self._scale / flowing**0.5,
+            self._feels, self._usual, self._ways, self._wander, self._send, self._take, path, nic_heard,
+        )  # fmt: skip
+        self._slow_links(links, out, from_s, to_s)
+        return Window(from_s=from_s, to_s=to_s, slowdown=out, foreign=self._foreign(happenings, nic_heard))
+
+    def _wandering(self, to_s: float) -> None:
+        """What NICs and leaves share, with its memory; and the slow drift of every edge's usual."""
+        noise, rng = self._noise, self._rng
+        keep = float(np.exp(-self._window_s / noise.memory_s))
+        fresh = (1.0 - keep * keep) ** 0.5
+        self._of_nic = keep * self._of_nic + fresh * noise.nic * rng.standard_normal(self._of_nic.size)
+        self._of_leaf = keep * self._of_leaf + fresh * noise.leaf * rng.standard_normal(self._of_leaf.size)
+        self._wander[:] = self._of_nic + self._of_leaf[self._cluster.fabric.leaf]
+        if to_s - self._drifted_s >= _DRIFT_EVERY_S:
+            sd = noise.drift_per_sqrt_h * ((to_s - self._drifted_s) / 3600.0) ** 0.5
+            self._usual += np.float32(sd) * rng.standard_normal(self._usual.size, dtype=np.float32)
+            self._drifted_s = to_s
+
+    def _narrowed(
+        self, happenings: Sequence[Happening], from_s: float, to_s: float, path: NDArray[np.float32]
+    ) -> list[Happening]:
+        """Set what NICs and uplinks are slowed by; give back what concerns single links."""
+        self._send[:] = 0.0
+        self._take[:] = 0.0
+        links: list[Happening] = []
+        fabric = self._cluster.fabric
+        for one in happenings:
+            felt = felt_log(one, from_s, to_s)
+            match one.what:
+                case What.SLOW_LINK:
+                    links.append(one)
+                case What.UPLINK:
+                    path[one.at] = max(path[one.at], felt)
+                case What.FOREIGN:
+                    self._send[one.at] = max(self._send[one.at], felt)
+                    self._take[one.to] = max(self._take[one.to], felt)
+                case What.SLOW_TX | What.SLOW_RX | What.SLOW_NIC:
+                    self._nics(np.array([one.at]), felt, send=one.what != What.SLOW_RX, take=one.what != What.SLOW_TX)
+                case What.SLOW_NODE | What.HICCUP:
+                    self._nics(np.flatnonzero(fabric.node == one.at), felt)
+                case What.LEAF:
+                    self._nics(np.flatnonzero(fabric.leaf == one.at), felt)
+                case What.CHECKPOINT:
+                    self._nics(self.writers(), felt, take=False)
+                case _:
+                    pass
+        return links
+
+    def _nics(self, nics: NDArray[np.int64], felt: float, *, send: bool = True, take: bool = True) -> None:
+        if send:
+            self._send[nics] = np.maximum(self._send[nics], felt)
+        if take:
+            self._take[nics] = np.maximum(self._take[nics], felt)
+
+    def writers(self) -> NDArray[np.int64]:
+        """The NICs that carry checkpoints: the first rail of the first replica's nodes."""
+        shape = self._cluster.shape
+        return np.arange(shape.stages) * shape.replicas * shape.per_node
+
+    def _slow_links(self, links: Sequence[Happening], out: NDArray[np.float64], from_s: float, to_s: float) -> None:
+        """One way of a pair, and by its acknowledgements a part of the other."""
+        fabric = self._cluster.fabric
+        for one in links:
+            felt = felt_log(one, from_s, to_s)
+            for first, last, much in ((one.at, one.to, felt), (one.to, one.at, self._noise.leak * felt)):
+                edges = np.flatnonzero((fabric.source == first) & (fabric.target == last))
+                out[edges] += much * self._feels[edges]
+
+    def _foreign(self, happenings: Sequence[Happening], nic_heard: NDArray[np.bool_]) -> NDArray[np.bool_] | None:
+        """Edges of NICs on which an agent sees connections that are not the job's."""
+        seen = [nic for one in happenings if one.what is What.FOREIGN for nic in (one.at, one.to)]
+        seen += [int(nic) for one in happenings if one.what is What.CHECKPOINT for nic in self.writers()]
+        seen = [nic for nic in seen if nic_heard[nic]]
+        if not seen:
+            return None
+        marked = np.zeros(nic_heard.size, dtype=bool)
+        marked[seen] = True
+        fabric = self._cluster.fabric
+        return np.asarray(marked[fabric.source] | marked[fabric.target])
+
+
+_STILL = HANGS | {What.PAUSE}  # while one of these lasts nobody in a bulk-synchronous job gets anywhere
+
+
+def felt_log(one: Happening, from_s: float, to_s: float) -> float:
+    """Log slowdown over a window of what lasts a part of it."""
+    return float(-np.log1p(-one.share(from_s, to_s) * (1.0 - 1.0 / one.factor)))

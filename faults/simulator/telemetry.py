@@ -1,0 +1,37 @@
+"""Which agents are heard: some are down for minutes, some miss a window, and their clocks are not quite right."""
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+
+@dataclass(frozen=True, slots=True)
+class Losses:
+    """Shares of agents and of single reports that are lost, and how wrong clocks are."""
+
+    agents: float = 0.01
+    outage_s: float = 600.0  # mean
+    reports: float = 0.0005
+    skew_s: float = 0.005  # clocks are wrong by up to so much, either way
+
+
+class Telemetry:
+    """Agents by node, window by window, in order."""
+
+    def __init__(self, nodes: int, losses: Losses, rng: np.random.Generator) -> None:
+        self._losses = losses
+        self._rng = rng
+        down = rng.random(nodes) < losses.agents
+        self._back_s = np.where(down, rng.exponential(losses.outage_s, nodes), -np.inf)
+        self.skew_s: NDArray[np.float64] = rng.uniform(-losses.skew_s, losses.skew_s, nodes)
+
+    def heard(self, from_s: float, to_s: float) -> NDArray[np.bool_]:
+        """Nodes whose report of a window arrives.  An agent that comes back within it has not seen all of it."""
+        nodes, losses, rng = self._back_s.size, self._losses, self._rng
+        rate_per_s = losses.agents / (1.0 - losses.agents) / losses.outage_s
+        failing = rng.integers(0, nodes, rng.poisson(nodes * rate_per_s * (to_s - from_s)))
+        self._back_s[failing] = np.maximum(self._back_s[failing], to_s + rng.exponential(losses.outage_s, failing.size))
+        heard = self._back_s <= from_s
+        heard[rng.integers(0, nodes, rng.poisson(nodes * losses.reports))] = False
+        return heard

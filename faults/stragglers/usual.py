@@ -1,0 +1,129 @@
+"""How long a node usually computes, by its own history and its peers, and what its replica's data adds.
+
+    log gap_i(t) = role level(t) + usual_i + replica(t) + noise,   usual_i ~ N(0, spread^2) until seen otherwise
+
+The level is the median of all nodes of the same role (pipeline stage); a node's usual is a Kalman filter for a
+constant, as for edges.  What a replica has in common is data: it is estimated by the median over the replica's nodes
+and taken off to the degree to which replicas differ at all (an empirical Bayes shrinkage), in full where it stands
+out by itself.
+"""
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from faults.fabric import Floats, Ints
+from faults.stragglers.settings import StragglerSettings
+
+MAD = 1.4826
+EFFICIENCY = np.pi / 2.0  # variance of a median over that of a mean
+STANDS_OUT = 3.0  # standard errors
+REPLICA_FEW = 4  # nodes, from which a replica has a middle
+LEAST = 1e-4
+WINSOR = 2.0
+
+
+@dataclass(frozen=True, slots=True)
+class Roles:
+    """Who does the same work (`stage`) and who gets the same data (`replica`), per node; 0 for all: not known."""
+
+    stage: Ints
+    replica: Ints
+
+    @classmethod
+    def alike(cls, nodes: int) -> "Roles":
+        """All do the same, each on data of its own."""
+        return cls(np.zeros(nodes, np.int64), np.arange(nodes))
+
+
+@dataclass(frozen=True, slots=True)
+class Usual:
+    """Per node, but for the noise and the spread."""
+
+    usual: Floats
+    windows: Floats
+    before: Floats
+    noise: float
+    spread: float
+    age: int
+
+
+def start(nodes: int, settings: StragglerSettings) -> Usual:
+    """Nothing known."""
+    return Usual(np.zeros(nodes), np.zeros(nodes), np.full(nodes, np.nan), 0.0, settings.spread, 0)
+
+
+def late(known: Usual, gaps_s: Floats, roles: Roles, settings: StragglerSettings) -> tuple[Usual, Floats, Floats]:
+    """(scales brought up to date, log lateness per node with its role's level off, what its replica explains of it)."""
+    with np.errstate(divide="ignore", invalid="ignore"):
+        said = np.where(gaps_s > 0.0, np.log(gaps_s), np.nan)
+    said[~np.isfinite(said)] = np.nan
+    said = said - _level(said - known.usual, roles.stage, settings.few)
+    moved = MAD * _median(np.abs(said - known.before)) / np.sqrt(2.0)
+    total = MAD * _median(np.abs(said - _median(said)))
+    if known.age == 0:
+        noise, spread = total, settings.spread
+    else:
+        rate = 1.0 / min(known.age, 120)
+        noise = float(np.sqrt((1.0 - rate) * known.noise**2 + rate * moved**2)) if moved > 0.0 else known.noise
+        beside = max(total**2 - noise**2, LEAST**2)
+        spread = float(np.sqrt((1.0 - rate) * known.spread**2 + rate * beside))
+    known = replace(known, noise=max(noise, LEAST), spread=max(spread, settings.spread / 2.0))
+    return known, said, _replica(said - known.usual, roles.replica, known.noise)
+
+
+def unsure(known: Usual) -> Floats:
+    """Standard error of each node's usual."""
+    return np.sqrt(1.0 / (1.0 / known.spread**2 + known.windows / known.noise**2))
+
+
+def learn(known: Usual, said: Floats, of_replica: Floats, doubtful: NDArray[np.bool_], most_windows: float) -> Usual:
+    """Believe a little more in what is not under suspicion."""
+    gap = said - of_replica - known.usual
+    learnt = np.isfinite(gap) & ~doubtful
+    windows = np.where(learnt, np.minimum(known.windows + 1.0, most_windows), known.windows)
+    limit = WINSOR * np.hypot(known.noise, known.spread)
+    step = np.clip(np.where(learnt, gap, 0.0), -limit, limit) / (windows + (known.noise / known.spread) ** 2)
+    before = np.where(np.isfinite(said), said, known.before)
+    return replace(known, usual=known.usual + step, windows=windows, before=before, age=known.age + 1)
+
+
+def _level(gap: Floats, stage: Ints, few: int) -> Floats:
+    """Median per role; of all, where a role has too few that are heard."""
+    level = np.full(gap.size, _median(gap))
+    for role in np.unique(stage):
+        of_role = gap[stage == role]
+        if np.isfinite(of_role).sum() >= few:
+            level[stage == role] = _median(of_role)
+    return level
+
+
+def _replica(gap: Floats, replica: Ints, noise: float) -> Floats:
+    """What each node's replica explains."""
+    order = np.argsort(replica, kind="stable")
+    first = np.flatnonzero(np.diff(replica[order], prepend=-1))
+    counts = np.diff(first, append=replica.size)
+    explained = np.zeros(gap.size)
+    if not counts.size or counts.max() < REPLICA_FEW:
+        return explained
+    table = np.full((counts.size, counts.max()), np.nan)
+    row = np.repeat(np.arange(counts.size), counts)
+    table[row, np.arange(gap.size) - np.repeat(first, counts)] = gap[order]
+    heard = np.isfinite(table).sum(axis=1)
+    known = heard >= REPLICA_FEW
+    middle, error2 = np.zeros(counts.size), np.zeros(counts.size)
+    middle[known] = np.nanmedian(table[known], axis=1)
+    error2[known] = EFFICIENCY * noise**2 / heard[known]
+    between = (
+        max((MAD * _median(np.abs(middle[known]))) ** 2 - float(error2[known].mean()), 0.0) if known.any() else 0.0
+    )
+    share = between / np.maximum(between + error2, LEAST**2)
+    share[middle**2 > STANDS_OUT**2 * error2] = 1.0
+    explained[order] = (share * middle)[row]
+    return explained
+
+
+def _median(values: Floats) -> float:
+    values = values[np.isfinite(values)]
+    return float(np.median(values)) if values.size else 0.0
