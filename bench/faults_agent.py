@@ -1,0 +1,180 @@
+"""What the recorder of one node costs: a look at the sockets, the whole process at 4 Hz, and its bytes to a watcher.
+
+Connections are real, on loopback, with traffic four times a second on each; both ends lie in this one namespace, so
+that a look has twice the sockets of a node's own to read.  `core_share` is CPU time of the recorder's process (all
+threads, user and system) over wall time, after its start; the watcher that answers is another process.
+"""
+
+import multiprocessing
+import multiprocessing.connection
+import os
+import resource
+import socket
+import tempfile
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+
+from deploy.recorder.assembly import Recording, recorder_of
+from deploy.recorder.peers import Peers
+from deploy.recorder.sender import Sender
+from deploy.recorder.sockets import SocketSource
+
+LOOKS: Final = 200
+RUN_S: Final = 20.0
+MESSAGE: Final = bytes(16_384)
+ADDRESSES: Final = ("127.1.{}.{}", 200)
+CASES: Final = ((8, 1), (8, 4), (64, 4))  # peers, connections to each
+
+
+class Cost(NamedTuple):
+    """Of one run of the whole recorder."""
+
+    core_share: float
+    late_looks: int
+    body_bytes_per_s: float
+    wire_bytes_per_s: float
+    thinned_looks: int
+
+
+def run() -> list[dict[str, Any]]:
+    """A row for each number of peers and connections."""
+    return [_row(peers, each) for peers, each in CASES]
+
+
+def _row(count: int, each: int) -> dict[str, Any]:
+    addresses = [ADDRESSES[0].format(at // ADDRESSES[1], 1 + at % ADDRESSES[1]) for at in range(count)]
+    peers = Peers({address: at for at, address in enumerate(addresses)})
+    with _traffic(addresses, each), _watcher() as url, tempfile.TemporaryDirectory() as folder:
+        look_ms = _looks(peers)
+        cost = _in_child(_whole, peers, url, Path(folder))
+        alone = _in_child(_whole, peers, None, Path(folder) / "alone")
+    return {
+        "peers": count,
+        "connections": count * each,
+        "look_cpu_ms_p50": round(float(np.percentile(look_ms, 50)), 3),
+        "look_cpu_ms_p99": round(float(np.percentile(look_ms, 99)), 3),
+        "looks_only_core_share_at_4_hz": round(4 * float(np.mean(look_ms)) / 1e3, 5),
+        "to_folder_core_share_at_4_hz": round(alone.core_share, 5),
+        "to_folder_and_watcher_core_share_at_4_hz": round(cost.core_share, 5),
+        "late_looks": cost.late_looks,
+        "body_bytes_per_s": round(cost.body_bytes_per_s),
+        "wire_bytes_per_s": round(cost.wire_bytes_per_s),
+        "looks_thinned_share": round(cost.thinned_looks / (4 * RUN_S), 3),
+    }
+
+
+def _looks(peers: Peers) -> list[float]:
+    """CPU of single looks, kernel included, at the pace of a recorder's: a cold cache is part of it."""
+    source = SocketSource(node=0, peers=peers)
+    spent: list[float] = []
+    try:
+        for _ in range(LOOKS):
+            began_s = time.thread_time()
+            sample = source.look(0.0)
+            spent.append((time.thread_time() - began_s) * 1e3)
+            assert len(sample.peers) == peers.nodes
+            time.sleep(0.01)
+    finally:
+        source.close()
+    return spent
+
+
+def _whole(peers: Peers, url: str | None, folder: Path) -> Cost:
+    recording = Recording(node=0, peers=peers, pid_of={0: os.getpid()}, folder=folder, watcher=url)
+    recorder = recorder_of(recording, started_s=time.time())
+    for _ in range(4):  # what is loaded and made at the first looks is not the pace's cost
+        recorder.look()
+    before_s, began_s = _cpu_s(), time.monotonic()
+    tally = recorder.run(threading.Event(), duration_s=RUN_S)
+    lasted_s = time.monotonic() - began_s
+    sent = next((sink.sent for sink in recorder.sinks if isinstance(sink, Sender)), None)
+    return Cost(
+        core_share=(_cpu_s() - before_s) / lasted_s,
+        late_looks=tally.late_looks,
+        body_bytes_per_s=sent.body_bytes / lasted_s if sent else 0.0,
+        wire_bytes_per_s=sent.wire_bytes / lasted_s if sent else 0.0,
+        thinned_looks=sent.thinned_looks if sent else 0,
+    )
+
+
+def _cpu_s() -> float:
+    used = resource.getrusage(resource.RUSAGE_SELF)
+    return used.ru_utime + used.ru_stime
+
+
+def _in_child(call: Any, *args: Any) -> Any:
+    """In a fresh process: nothing else runs in it."""
+    context = multiprocessing.get_context("spawn")
+    with context.Pool(1) as pool:
+        return pool.apply(call, args)
+
+
+@contextmanager
+def _traffic(addresses: list[str], each: int) -> Iterator[None]:
+    context = multiprocessing.get_context("spawn")
+    ours, theirs = context.Pipe()
+    process = context.Process(target=_talk, args=(addresses, each, theirs), daemon=True)
+    process.start()
+    assert ours.poll(60)
+    try:
+        yield
+    finally:
+        process.kill()
+        process.join()
+
+
+def _talk(addresses: list[str], each: int, ready: multiprocessing.connection.Connection) -> None:
+    pairs: list[tuple[socket.socket, socket.socket]] = []
+    for address in addresses:
+        with socket.create_server((address, 0)) as server:
+            for _ in range(each):
+                client = socket.create_connection(server.getsockname()[:2])
+                pairs.append((client, server.accept()[0]))
+    ready.send("connected")
+    while True:
+        for client, server in pairs:
+            client.sendall(MESSAGE)
+            left = len(MESSAGE)
+            while left:
+                left -= len(server.recv(left))
+        time.sleep(0.25)
+
+
+@contextmanager
+def _watcher() -> Iterator[str]:
+    context = multiprocessing.get_context("spawn")
+    ours, theirs = context.Pipe()
+    process = context.Process(target=_answer, args=(theirs,), daemon=True)
+    process.start()
+    assert ours.poll(60)
+    port = ours.recv()
+    try:
+        yield f"http://127.0.0.1:{port}"
+    finally:
+        process.kill()
+        process.join()
+
+
+class _Answers(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+
+    def do_POST(self) -> None:
+        self.rfile.read(int(self.headers["Content-Length"]))
+        self.send_response(204)
+        self.end_headers()
+
+    def log_message(self, *_args: Any) -> None:
+        """Nothing."""
+
+
+def _answer(ready: multiprocessing.connection.Connection) -> None:
+    server = HTTPServer(("127.0.0.1", 0), _Answers)
+    ready.send(server.server_port)
+    server.serve_forever()

@@ -1,0 +1,122 @@
+"""A recorder from what somebody wants recorded."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+from urllib.parse import urlsplit
+
+from deploy.recorder.aside import Aside
+from deploy.recorder.exporters import dcgm_source, xpu_timer_source
+from deploy.recorder.flights import FlightSource
+from deploy.recorder.folder import RecordingFolder
+from deploy.recorder.inbox import Inbox
+from deploy.recorder.peers import Peers
+from deploy.recorder.ports import PortSource
+from deploy.recorder.processes import ProcessSource
+from deploy.recorder.ras import RasSource
+from deploy.recorder.recorder import Recorder, Sink
+from deploy.recorder.sender import Sender
+from deploy.recorder.sockets import SocketSource
+from deploy.recorder.sources import Source
+from faults.readers import Tally
+from faults.readers.places import Places
+
+_PORTS: Final = {"http": 80, "https": 443}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Recording:
+    """What to look at on one node, how often, and where to put it."""
+
+    node: int
+    peers: Peers
+    period_s: float = 0.25
+    namespace: Path | None = None  # None: this process's own
+    pid_of: Mapping[int, int] = field(default_factory=dict)  # by rank
+    ranks_per_node: int = 1
+    ignored_ports: frozenset[int] = frozenset()
+    inbox: Path | None = None  # for `deploy.collectives`
+    infiniband: Path | None = None  # /sys/class/infiniband
+    flights: Path | None = None  # folder of Flight Recorder dumps
+    dcgm: str | None = None  # URL of an exporter
+    xpu_timer: str | None = None
+    ras: tuple[str, int] | None = None
+    folder: Path | None = None
+    run: Mapping[str, Any] = field(default_factory=dict)  # what is known of the job, into run.json
+    watcher: str | None = None  # URL
+    token: str | None = None
+    budget_bytes_per_s: float = 1000.0
+
+    @property
+    def places(self) -> Places:
+        """The job's ranks on its nodes, addresses included."""
+        ranks = range(self.peers.nodes * self.ranks_per_node)
+        rank_node = tuple(rank // self.ranks_per_node for rank in ranks)
+        return Places(self.peers.nodes, rank_node, hosts=self.peers.node_of)
+
+
+def recorder_of(recording: Recording, *, started_s: float, tally: Tally | None = None) -> Recorder:
+    """Opens everything it needs; raises OSError where it may not.  `tally` counts what was malformed."""
+    sockets = SocketSource(
+        node=recording.node,
+        peers=recording.peers,
+        ignored_ports=recording.ignored_ports | _own_ports(recording),
+        namespace=recording.namespace,
+    )
+    return Recorder(
+        sockets=sockets,
+        sources=_sources(recording, tally or Tally()),
+        sinks=_sinks(recording, started_s=started_s),
+        period_s=recording.period_s,
+    )
+
+
+def _own_ports(recording: Recording) -> frozenset[int]:
+    """What the recorder itself sends is none of the job's traffic."""
+    if recording.watcher is None:
+        return frozenset()
+    parts = urlsplit(recording.watcher)
+    return frozenset({parts.port or _PORTS.get(parts.scheme, 80)})
+
+
+def _sources(recording: Recording, tally: Tally) -> list[Source]:
+    node, places, period_s = recording.node, recording.places, recording.period_s
+    sources: list[Source] = []
+    if recording.pid_of:
+        sources.append(ProcessSource(node=node, pid_of=recording.pid_of, period_s=period_s))
+    if recording.inbox is not None:
+        sources.append(Inbox(recording.inbox, places=places, tally=tally, period_s=period_s))
+    slow: list[Source] = []
+    if recording.infiniband is not None:
+        slow.append(PortSource(node=node, tally=tally, root=recording.infiniband))
+    if recording.flights is not None:
+        slow.append(FlightSource(recording.flights, places=places, tally=tally))
+    if recording.dcgm is not None:
+        slow.append(dcgm_source(recording.dcgm, node=node, places=places, tally=tally))
+    if recording.xpu_timer is not None:
+        slow.append(xpu_timer_source(recording.xpu_timer, places=places, tally=tally))
+    if recording.ras is not None:
+        slow.append(RasSource(places=places, tally=tally, address=recording.ras))
+    return [*sources, *(Aside(source, take_period_s=period_s) for source in slow)]
+
+
+def _sinks(recording: Recording, *, started_s: float) -> list[Sink]:
+    sinks: list[Sink] = []
+    if recording.folder is not None:
+        known = {
+            "n": recording.peers.nodes,
+            "t_go": started_s,
+            "sample_hz": round(1.0 / recording.period_s, 6),
+            "rank_node": list(recording.places.rank_node),
+        }
+        sinks.append(RecordingFolder(recording.folder, run=known | dict(recording.run)))
+    if recording.watcher is not None:
+        sender = Sender(
+            recording.watcher,
+            node=recording.node,
+            token=recording.token,
+            budget_bytes_per_s=recording.budget_bytes_per_s,
+        )
+        sinks.append(sender)
+    return sinks

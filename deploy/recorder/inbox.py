@@ -1,0 +1,83 @@
+"""What ranks of this node say of themselves: datagrams of `deploy.collectives` on a Unix socket.
+
+Anybody who may write to the socket's path may speak, so every line goes through the readers of a recording.
+"""
+
+import contextlib
+import json
+import socket
+import threading
+from collections import deque
+from pathlib import Path
+from typing import Final
+
+from faults.observations import Observation
+from faults.readers import Tally
+from faults.readers.places import Places
+from faults.readers.ranklines import parse_collective, parse_heartbeat
+from faults.readers.tally import MalformedError
+
+SOURCE: Final = "inbox"
+MOST_BYTES: Final = 1 << 16
+MOST_WAITING: Final = 4096  # datagrams
+_PARSERS: Final = {"hb": parse_heartbeat, "coll": parse_collective}
+
+
+class Inbox:
+    """A bound datagram socket.  A thread empties it at once, for the kernel queues as few as ten datagrams."""
+
+    name = "inbox"
+
+    def __init__(self, path: Path, *, places: Places, tally: Tally, period_s: float = 0.25) -> None:
+        self.period_s = period_s
+        self._path, self._places, self._tally = path, places, tally
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.unlink(missing_ok=True)  # of a recorder that was killed
+        self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+        self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 20)
+        self._socket.bind(str(path))
+        self._waiting: deque[bytes] = deque()
+        self._thread = threading.Thread(target=self._run, name="inbox", daemon=True)
+        self._thread.start()
+
+    def look(self, now_s: float) -> list[Observation]:  # noqa: ARG002 - the lines have their own times
+        """All that has come."""
+        seen: list[Observation] = []
+        for _ in range(len(self._waiting)):
+            for line in self._waiting.popleft().splitlines():
+                with self._tally.skipping(SOURCE):
+                    seen += self._parsed(line)
+        return seen
+
+    def close(self) -> None:
+        """Take the socket's path away."""
+        with contextlib.suppress(OSError):
+            self._socket.shutdown(socket.SHUT_RDWR)  # wakes the thread
+        self._thread.join(timeout=1.0)
+        self._socket.close()
+        with contextlib.suppress(OSError):
+            self._path.unlink()
+
+    def _run(self) -> None:
+        while True:
+            try:
+                data = self._socket.recv(MOST_BYTES)
+            except OSError:
+                return
+            if not data:
+                return  # closed: nobody sends an empty datagram
+            if len(self._waiting) < MOST_WAITING:
+                self._waiting.append(data)
+            else:
+                self._tally.add(SOURCE, "too many at once")
+
+    def _parsed(self, data: bytes) -> list[Observation]:
+        try:
+            record = json.loads(data)
+            parse = _PARSERS[record["k"]]
+            rank = record["rank"]
+        except (ValueError, RecursionError, KeyError, TypeError) as error:
+            raise MalformedError("not a record of a rank") from error
+        if type(rank) is not int:
+            raise MalformedError("not a record of a rank")
+        return parse(data, rank=rank, places=self._places)

@@ -1,0 +1,71 @@
+"""Which node an address belongs to."""
+
+import ipaddress
+import socket
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+
+from fleet.documents import Flaw, RuleError
+
+MOST_NODES = 100_000
+
+
+@dataclass(frozen=True, slots=True)
+class Peers:
+    """The job's nodes by address.  A node may have several addresses, as with one per rail."""
+
+    node_of: Mapping[str, int]
+    keys: Mapping[bytes, int] = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        RuleError.raise_for(self._flaws())
+        keys = {key: node for text, node in self.node_of.items() for key in _keys(ipaddress.ip_address(text))}
+        object.__setattr__(self, "keys", keys)
+
+    @property
+    def nodes(self) -> int:
+        """How many nodes the job has."""
+        return 1 + max(self.node_of.values(), default=-1)
+
+    @property
+    def families(self) -> tuple[int, ...]:
+        """Which kinds of socket can lead to a peer.  A listener on `::` speaks IPv4 by mapped addresses."""
+        return (socket.AF_INET, socket.AF_INET6)
+
+    def _flaws(self) -> Iterator[Flaw]:
+        for text, node in self.node_of.items():
+            try:
+                ipaddress.ip_address(text)
+            except ValueError:
+                yield (text,), "expected an IPv4 or IPv6 address"
+            if not 0 <= node < MOST_NODES:
+                yield (text,), f"expected the index of a node, 0 to {MOST_NODES - 1}, got {node}"
+
+
+def _keys(address: ipaddress.IPv4Address | ipaddress.IPv6Address) -> tuple[bytes, ...]:
+    """As inet_diag_sockid holds it: an IPv4 address in the first word, or mapped into IPv6."""
+    packed = address.packed
+    if len(packed) == 16:
+        return (packed,)
+    return packed + bytes(12), bytes(10) + b"\xff\xff" + packed
+
+
+def parse_peers(text: str) -> Peers:
+    """`10.0.0.1=0,10.0.0.2=1`, or the same with one pair a line, blanks and `#` comments."""
+    pairs: dict[str, int] = {}
+    flaws: list[Flaw] = []
+    lines = (line.partition("#")[0] for line in text.splitlines())
+    for part in ",".join(lines).split(","):
+        if not (entry := part.strip()):
+            continue
+        address, sign, node = (piece.strip() for piece in entry.partition("="))
+        if not sign or not node.isascii() or not node.isdigit() or len(node) > 6:
+            flaws.append(((entry,), "expected ADDRESS=INDEX"))
+        elif address in pairs:
+            flaws.append(((address,), "is there twice"))
+        else:
+            pairs[address] = int(node)
+    RuleError.raise_for(flaws)
+    if not pairs:
+        raise RuleError([((), "names no peer, expected ADDRESS=INDEX")])
+    return Peers(pairs)

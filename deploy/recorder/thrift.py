@@ -1,0 +1,74 @@
+"""What of a node's observations is worth its bytes: all that is news, and of the rest as much as the budget carries."""
+
+from collections.abc import Sequence
+from typing import Final
+
+import numpy as np
+
+from deploy.recorder.diag import Sample
+from faults.observations import Collective, Heartbeat, Observation, Pass, Process, Socket
+
+_BACKOFF: Final = Socket._fields.index("backoff")
+_ALIVE: Final = frozenset("RSD")
+CPU_EVERY_S: Final = 1.0
+
+
+def is_news(sample: Sample, before: Sample | None) -> bool:
+    """Whether somebody should know at once: a peer is gone, or the kernel has begun to wait for one."""
+    if before is None:
+        return False
+    gone = np.setdiff1d(before.peers, sample.peers, assume_unique=True).size > 0
+    return bool(gone or sample.rows[:, _BACKOFF].max(initial=0) > before.rows[:, _BACKOFF].max(initial=0))
+
+
+class ProcessNews:
+    """Leaves out a process that goes on as before: its state changes seldom, its CPU time always."""
+
+    def __init__(self) -> None:
+        self._last: dict[int | None, Observation] = {}
+
+    def kept(self, observations: Sequence[Observation]) -> list[Observation]:
+        """All but the unchanged."""
+        return [seen for seen in observations if not isinstance(seen.values, Process) or self._changed(seen)]
+
+    def _changed(self, seen: Observation) -> bool:
+        before = self._last.get(seen.rank)
+        if before is not None and _same_state(before, seen) and seen.at_s - before.at_s < CPU_EVERY_S:
+            return False
+        self._last[seen.rank] = seen
+        return True
+
+
+def _same_state(before: Observation, seen: Observation) -> bool:
+    one, other = before.values, seen.values
+    if not isinstance(one, Process) or not isinstance(other, Process):
+        return False
+    return one.state == other.state or (one.state in _ALIVE and other.state in _ALIVE)
+
+
+def stopped(observations: Sequence[Observation]) -> bool:
+    """Whether a process was stopped or ended."""
+    return any(isinstance(seen.values, Process) and seen.values.state not in _ALIVE for seen in observations)
+
+
+def thinned(samples: list[Sample], most: int) -> list[Sample]:
+    """At most so many looks, evenly spaced, the newest among them: counters go on counting between."""
+    if len(samples) <= most:
+        return samples
+    picked = np.linspace(len(samples) - 1, 0, num=max(1, most), endpoint=most > 1).round().astype(int)
+    return [samples[at] for at in sorted(set(picked.tolist()))]
+
+
+def affordable(others: Sequence[Observation], most: int) -> list[Observation]:
+    """At most so many, in their order: first what is rare, then the newest heartbeat of each rank, then the newest."""
+    if len(others) <= most:
+        return list(others)
+    newest_beat = {seen.rank: at for at, seen in enumerate(others) if isinstance(seen.values, Heartbeat)}
+    beats = set(newest_beat.values())
+
+    def rank_of(at: int) -> tuple[int, int]:
+        values = others[at].values
+        common = isinstance(values, Collective | Pass | Heartbeat)
+        return (0 if not common else 1 if at in beats else 2), -at
+
+    return [others[at] for at in sorted(sorted(range(len(others)), key=rank_of)[:most])]

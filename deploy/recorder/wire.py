@@ -1,0 +1,243 @@
+"""What a recorder sends to a watcher: batches small enough for 1 kB/s of a node, and safe to read from anybody.
+
+A batch is zlib of one JSON object.  A look is a matrix, peers x columns of `Socket`, written as differences from the
+look before it: zigzag, 7 bits a byte (LEB128), base64.  Most columns of a quiet connection do not change and cost a
+byte, which zlib then takes away.  A batch whose `base` is None begins anew; any other builds on the batch that `base`
+numbers, and a watcher that does not hold that one says so and gets a whole one.  Times count from `sent_s`.
+"""
+
+import base64
+import binascii
+import json
+import zlib
+from collections.abc import Callable
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from deploy.recorder.diag import Sample
+from faults.observations import Observation, Socket
+from faults.observations.lines import from_list, to_line
+from faults.observations.moments import on_clock_of
+
+Ints = NDArray[np.int64]
+
+VERSION: Final = 1
+COLUMNS: Final = len(Socket._fields)
+MOST_BODY_BYTES: Final = 256 * 1024
+MOST_BYTES: Final = 8 * 1024 * 1024  # of a batch, unpacked
+MOST_PEERS: Final = 100_000
+MOST_LOOKS: Final = 1000
+MOST_OTHERS: Final = 50_000
+CONTENT_TYPE: Final = "application/x-fleetwright-observations"
+PATH: Final = "/v1/observations"
+
+
+class WireError(ValueError):
+    """A batch that cannot be read."""
+
+
+class BaseMissingError(WireError):
+    """A batch that builds on one that is not held here."""
+
+
+class Held(NamedTuple):
+    """What both ends know after a batch: its number and its last look."""
+
+    number: int
+    peers: Ints
+    rows: Ints
+
+
+HeldOf = Callable[[int, str], Held | None]
+
+NOTHING: Final = Held(-1, np.empty(0, np.int64), np.empty((0, COLUMNS), np.int64))
+
+
+class Batch(NamedTuple):
+    """A batch read back.  Times are the sender's."""
+
+    session: str
+    number: int
+    node: int
+    sent_s: float
+    samples: tuple[Sample, ...]
+    others: tuple[Observation, ...]
+    malformed: int  # of the others, left out
+
+
+def encode(
+    samples: list[Sample],
+    others: list[Observation],
+    *,
+    session: str,
+    number: int,
+    held: Held | None,
+    node: int,
+    sent_s: float,
+) -> tuple[bytes, Held]:
+    """The body, and what is known to who has read it.  `held` is what the watcher is known to hold."""
+    before = held or NOTHING
+    looks: list[list[Any]] = []
+    for sample in samples:
+        same = np.array_equal(sample.peers, before.peers)
+        base = before.rows if same else _lined_up(before, sample.peers)
+        peers = None if same else _packed(np.diff(sample.peers, prepend=0))
+        looks.append([_ms(sample.at_s, sent_s), peers, _packed((sample.rows - base).T.ravel())])
+        before = Held(number, sample.peers, sample.rows)
+    document = {
+        "v": VERSION,
+        "session": session,
+        "number": number,
+        "base": None if held is None else held.number,
+        "node": node,
+        "sent_s": sent_s,
+        "looks": looks,
+        "others": [_short(on_clock_of(other, sent_s)) for other in others],
+    }
+    body = zlib.compress(json.dumps(document, separators=(",", ":")).encode(), 6)
+    return body, before._replace(number=number)
+
+
+def decode(body: bytes, *, held_of: HeldOf) -> tuple[Batch, Held]:
+    """A batch and what is held after it; `held_of` says what of a node's session is.  Raises WireError, whatever the
+    bytes are.
+    """
+    document = _document(body)
+    session, number, node, sent_s, base = _head(document)
+    held = None if base is None else held_of(node, session)
+    if base is not None and (held is None or held.number != base):
+        raise BaseMissingError("builds on a batch that is not held")
+    before = held or NOTHING
+    samples: list[Sample] = []
+    for look in _list(document, "looks", most=MOST_LOOKS):
+        sample = _sample(look, before, node=node, sent_s=sent_s)
+        samples.append(sample)
+        before = Held(number, sample.peers, sample.rows)
+    others, malformed = _others(_list(document, "others", most=MOST_OTHERS), node=node, sent_s=sent_s)
+    batch = Batch(session, number, node, sent_s, tuple(samples), others, malformed)
+    return batch, before._replace(number=number)
+
+
+def _sample(look: Any, before: Held, *, node: int, sent_s: float) -> Sample:
+    if type(look) is not list or len(look) != 3 or type(look[0]) is not int or abs(look[0]) > 86_400_000:
+        raise WireError("expected a look as time, peers, rows")
+    offset_ms, packed_peers, packed_rows = look
+    peers = before.peers if packed_peers is None else np.cumsum(_unpacked(packed_peers, most=MOST_PEERS))
+    if packed_peers is not None and (np.any(peers < 0) or np.any(peers >= MOST_PEERS) or np.any(np.diff(peers) <= 0)):
+        raise WireError("expected peers in rising order")
+    changes = _unpacked(packed_rows, most=MOST_PEERS * COLUMNS)
+    if changes.size != peers.size * COLUMNS:
+        raise WireError("expected a row for each peer")
+    rows = _lined_up(before, peers) + changes.reshape(COLUMNS, peers.size).T
+    if np.any(rows < 0):
+        raise WireError("expected counts from 0 on")
+    return Sample(sent_s + offset_ms / 1e3, node, peers, rows)
+
+
+def _lined_up(before: Held, peers: Ints) -> Ints:
+    """The rows before, for these peers; 0 for one that is new."""
+    rows = np.zeros((peers.size, COLUMNS), np.int64)
+    at = np.searchsorted(before.peers, peers)
+    at[at == before.peers.size] = 0
+    if before.peers.size:
+        known = before.peers[at] == peers
+        rows[known] = before.rows[at[known]]
+    return rows
+
+
+def _others(found: list[Any], *, node: int, sent_s: float) -> tuple[tuple[Observation, ...], int]:
+    others: list[Observation] = []
+    for item in found:
+        try:
+            others.append(on_clock_of(from_list(item), -sent_s))
+        except ValueError:
+            continue
+    own = tuple(other for other in others if other.node == node)  # an agent speaks for its own node
+    return own, len(found) - len(own)
+
+
+def _document(body: bytes) -> dict[str, Any]:
+    try:
+        inflater = zlib.decompressobj()
+        text = inflater.decompress(body, MOST_BYTES)
+        if not inflater.eof:
+            raise WireError("is cut off, or larger than anything we send")
+        document = json.loads(text)
+    except (zlib.error, ValueError, RecursionError) as error:
+        raise error if isinstance(error, WireError) else WireError("is no batch of observations") from error
+    if not isinstance(document, dict) or document.get("v") != VERSION:
+        raise WireError(f"expected a batch of version {VERSION}")
+    return document
+
+
+def _head(document: dict[str, Any]) -> tuple[str, int, int, float, int | None]:
+    session, number, node = document.get("session"), document.get("number"), document.get("node")
+    sent_s, base = document.get("sent_s"), document.get("base")
+    if type(session) is not str or not 1 <= len(session) <= 64:
+        raise WireError("expected a session's name")
+    if type(number) is not int or not 0 <= number < 2**53 or not (base is None or type(base) is int):
+        raise WireError("expected a batch's number")
+    if type(node) is not int or not 0 <= node < MOST_PEERS:
+        raise WireError("expected a node's index")
+    if type(sent_s) is not float or not 0.0 <= sent_s < 1e11:
+        raise WireError("expected the time of sending")
+    return session, number, node, sent_s, base
+
+
+def _list(document: dict[str, Any], key: str, *, most: int) -> list[Any]:
+    found = document.get(key)
+    if type(found) is not list or len(found) > most:
+        raise WireError(f"expected at most {most} {key}")
+    return found
+
+
+def _short(other: Observation) -> list[Any]:
+    """As `to_line` has it, times to the microsecond."""
+    found: list[Any] = json.loads(to_line(other))
+    values = [round(value, 6) if type(value) is float else value for value in found.pop()]
+    return [round(found[0], 6), *found[1:], values]
+
+
+def _ms(at_s: float, sent_s: float) -> int:
+    return round((at_s - sent_s) * 1e3)
+
+
+def _packed(values: Ints) -> str:
+    """Zigzag and LEB128: a value takes as many bytes as it has groups of 7 bits, the last without the high bit."""
+    left = ((values << 1) ^ (values >> 63)).view(np.uint64)
+    groups: list[NDArray[Any]] = []
+    alive: list[NDArray[np.bool_]] = []
+    more = np.ones(left.size, np.bool_)
+    while more.any():
+        alive.append(more)
+        digit = (left & np.uint64(0x7F)).astype(np.uint8)
+        left = left >> np.uint64(7)
+        more = alive[-1] & (left > 0)
+        groups.append(digit | (more.astype(np.uint8) << np.uint8(7)))
+    if not groups:
+        return ""
+    flat = np.stack(groups, axis=1)[np.stack(alive, axis=1)]
+    return base64.b64encode(flat.tobytes()).decode()
+
+
+def _unpacked(text: Any, *, most: int) -> Ints:
+    if type(text) is not str or len(text) > MOST_BYTES:
+        raise WireError("expected packed numbers")
+    try:
+        flat = np.frombuffer(base64.b64decode(text, validate=True), np.uint8)
+    except (binascii.Error, ValueError) as error:
+        raise WireError("expected packed numbers") from error
+    if flat.size == 0:
+        return np.empty(0, np.int64)
+    ends = np.flatnonzero(flat < 0x80)
+    if ends.size == 0 or ends[-1] != flat.size - 1 or ends.size > most:
+        raise WireError("expected whole packed numbers")
+    starts = np.r_[0, ends[:-1] + 1]
+    place = np.arange(flat.size) - np.repeat(starts, ends - starts + 1)
+    if place.max() > 9:
+        raise WireError("expected numbers of 64 bits")
+    shifted = (flat & 0x7F).astype(np.uint64) << (7 * place).astype(np.uint64)
+    whole = np.add.reduceat(shifted, starts)
+    return (whole >> np.uint64(1)).astype(np.int64) ^ -((whole & np.uint64(1)).astype(np.int64))

@@ -1,0 +1,81 @@
+"""Batches of recorders in, observations on one clock out.  Nothing that anybody sends gets further than here."""
+
+from dataclasses import dataclass, field
+from typing import Final
+
+from deploy.recorder.wire import Held, WireError, decode
+from deploy.watcher.skew import ClockSkew
+from faults.detector import Job
+from faults.observations import Observation, on_clock_of
+
+LATEST_AGE_S: Final = 120.0  # older than this is a backlog or a broken clock
+MOST_AHEAD_S: Final = 5.0
+LOST_AFTER_S: Final = 10.0  # without a batch; a quiet agent sends every 2 s
+
+
+@dataclass(slots=True)
+class Agent:
+    """One node's recorder, as it is known here."""
+
+    session: str
+    held: Held | None = None
+    skew: ClockSkew = field(default_factory=ClockSkew)
+    heard_s: float = 0.0  # by our steady clock
+
+
+@dataclass(slots=True)
+class Taken:
+    """What came of a batch."""
+
+    observations: list[Observation]
+    malformed: int
+
+
+class Intake:
+    """All agents of a job."""
+
+    def __init__(self, job: Job, *, zero_s: float) -> None:
+        self._job = job
+        self._zero_s = zero_s
+        self.agents: dict[int, Agent] = {}
+
+    def take(self, body: bytes, *, received_s: float, steady_s: float) -> Taken:
+        """Raises WireError; BaseMissingError where the agent should send a whole batch.
+
+        A recorder that was started again has a new session.  Its first batch is whole.
+        """
+        batch, held = decode(body, held_of=self._held_of)
+        if batch.node >= self._job.nodes:
+            raise WireError(f"expected a node from 0 to {self._job.nodes - 1}")
+        agent = self.agents.get(batch.node)
+        if agent is None or agent.session != batch.session:
+            agent = self.agents[batch.node] = Agent(batch.session)
+        agent.held, agent.heard_s = held, steady_s
+        agent.skew.heard(sent_s=batch.sent_s, received_s=received_s)
+        told = [seen for sample in batch.samples for seen in sample.observations()]
+        told += batch.others
+        kept = self._on_our_clock(told, agent.skew.ahead_s, received_s=received_s)
+        return Taken(kept, batch.malformed + len(told) - len(kept))
+
+    def lost(self, *, steady_s: float) -> list[int]:
+        """Nodes whose agents were heard, and are not any more."""
+        return [node for node, agent in self.agents.items() if steady_s - agent.heard_s > LOST_AFTER_S]
+
+    def _held_of(self, node: int, session: str) -> Held | None:
+        agent = self.agents.get(node)
+        return agent.held if agent is not None and agent.session == session else None
+
+    def _on_our_clock(self, told: list[Observation], ahead_s: float, *, received_s: float) -> list[Observation]:
+        """Of the job's nodes and ranks, and of now; counted from zero."""
+        kept: list[Observation] = []
+        for seen in told:
+            moved = on_clock_of(seen, self._zero_s - ahead_s)
+            age_s = received_s - self._zero_s - moved.at_s
+            if -MOST_AHEAD_S <= age_s <= LATEST_AGE_S and self._of_the_job(seen):
+                kept.append(moved)
+        return kept
+
+    def _of_the_job(self, seen: Observation) -> bool:
+        nodes, ranks = self._job.nodes, len(self._job.rank_node)
+        known_rank = seen.rank is None or 0 <= seen.rank < ranks
+        return known_rank and (seen.peer is None or 0 <= seen.peer < nodes)

@@ -1,0 +1,160 @@
+"""The loop of one job's watcher: what came is seen in the order of its times, then judged, as often as agents look.
+
+It only observes.  A judgement that fails is logged and counted; after it a new watcher begins, for the old one's memory
+may be what failed.
+"""
+
+import asyncio
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+import structlog
+
+from deploy.recorder.wire import BaseMissingError, WireError
+from deploy.watcher.intake import Intake
+from deploy.watcher.job import JobFile
+from deploy.watcher.metrics import WatcherMetrics
+from deploy.watcher.tellers import Bundles, Lines
+from faults.bundle import Tape
+from faults.observations import Observation
+from faults.verdict import Verdict
+from faults.watcher import Watcher
+
+log = structlog.get_logger()
+
+MOST_WAITING: Final = 200_000  # observations between two judgements; a flood is left out and counted
+BUNDLE_AFTER_S: Final = 5.0  # so that what follows the first verdict is in the bundle too
+MOST_TAPE: Final = 60_000  # acts: some minutes of 8 nodes, and a second or two to replay
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WatchClock:
+    """Wall time for what agents say, steady time for what we do."""
+
+    now_s: Callable[[], float] = time.time
+    steady_s: Callable[[], float] = time.monotonic
+
+
+class WatchLoop:
+    """One job under watch."""
+
+    def __init__(
+        self,
+        file: JobFile,
+        *,
+        lines: Lines,
+        metrics: WatcherMetrics,
+        bundles: Bundles | None,
+        zero_s: float,
+        clock: WatchClock | None = None,
+    ) -> None:
+        self.file = file
+        self.metrics = metrics
+        self.judged_s = float("-inf")
+        self.verdicts: list[Verdict] = []
+        self._job = file.job()
+        self._intake = Intake(self._job, zero_s=zero_s)
+        self._lines, self._bundles = lines, bundles
+        self._zero_s = zero_s
+        self._clock = clock or WatchClock()
+        self._waiting: list[Observation] = []
+        self._watcher = Watcher(self._job, file.settings)
+        self._told = 0  # of this watcher's verdicts
+        self._tape = Tape(MOST_TAPE)
+        self._bundle_due_s: float | None = None
+        self._bundle_name = ""
+        self._writing: set[asyncio.Task[None]] = set()
+
+    def take(self, body: bytes) -> None:
+        """One batch.  Raises WireError."""
+        try:
+            taken = self._intake.take(body, received_s=self._clock.now_s(), steady_s=self._clock.steady_s())
+        except BaseMissingError:
+            self.metrics.refused("base")
+            raise
+        except WireError:
+            self.metrics.refused("malformed")
+            raise
+        room = max(0, MOST_WAITING - len(self._waiting))
+        left_out = max(0, len(taken.observations) - room)
+        self._waiting += taken.observations[:room]
+        self.metrics.took(
+            observations=len(taken.observations) - left_out,
+            malformed=taken.malformed + left_out,
+            size_bytes=len(body),
+        )
+
+    async def run(self) -> None:
+        """Judge for ever."""
+        period_s = self.file.settings.judge_s
+        while True:
+            started_s = self._clock.steady_s()
+            self.turn()
+            await asyncio.sleep(max(0.0, period_s - (self._clock.steady_s() - started_s)))
+
+    def turn(self) -> tuple[Verdict, ...]:
+        """See what came, judge, tell."""
+        started_s = self._clock.steady_s()
+        now_s = self._clock.now_s() - self._zero_s
+        try:
+            believed = self._judge(now_s)
+        except Exception:
+            log.exception("judgement_failed", job=self.file.name)
+            self.metrics.failed()
+            self._watcher, self._told, self._tape = Watcher(self._job, self.file.settings), 0, Tape(MOST_TAPE)
+            believed = ()
+        self.judged_s = self._clock.steady_s()
+        self.metrics.judged(self.judged_s - started_s, believed=len(believed))
+        skews = [agent.skew.ahead_s for agent in self._intake.agents.values()]
+        lost = self._intake.lost(steady_s=self.judged_s)
+        self.metrics.agents(heard=len(skews), lost=len(lost), skew_s=max(map(abs, skews), default=0.0))
+        self._write_bundle(now_s)
+        return believed
+
+    def is_alive(self) -> bool:
+        """Whether judgements are made in time."""
+        return self._clock.steady_s() - self.judged_s <= max(5.0, 10 * self.file.settings.judge_s)
+
+    async def finish(self) -> None:
+        """Write what is being written, and what is due."""
+        self._write_bundle(float("inf"))
+        await asyncio.gather(*self._writing)
+
+    def _judge(self, now_s: float) -> tuple[Verdict, ...]:
+        came, self._waiting = sorted(self._waiting, key=_at_s), []
+        for seen in came:
+            self._tape.add(seen)
+            self._watcher.see(seen)
+        self._tape.add(now_s)
+        believed = self._watcher.judge(now_s)
+        every = self._watcher.verdicts()
+        for verdict in every[self._told :]:
+            self._tell(verdict, now_s)
+        self._told = len(every)
+        return believed
+
+    def _tell(self, verdict: Verdict, now_s: float) -> None:
+        self.verdicts = [*self.verdicts[-999:], verdict]
+        self._lines.tell(verdict)
+        self.metrics.told(verdict)
+        if self._bundle_due_s is None:
+            self._bundle_due_s = now_s + BUNDLE_AFTER_S
+            place = "" if verdict.node is None else f"-{verdict.node}"
+            self._bundle_name = f"{self._zero_s + now_s:.0f}-{verdict.fault.value}-{verdict.scope.value}{place}"
+
+    def _write_bundle(self, now_s: float) -> None:
+        if self._bundle_due_s is None or now_s < self._bundle_due_s:
+            return
+        self._bundle_due_s = None
+        if self._bundles is None:
+            return
+        writing = self._bundles.write(self._bundle_name, list(self._tape), dropped=self._tape.dropped)
+        task = asyncio.get_running_loop().create_task(writing)
+        self._writing.add(task)
+        task.add_done_callback(self._writing.discard)
+
+
+def _at_s(seen: Observation) -> float:
+    return seen.at_s

@@ -1,0 +1,75 @@
+"""Batches become observations of the job on the watcher's clock, whatever the agents are."""
+
+import numpy as np
+import pytest
+
+from deploy.recorder.diag import Sample
+from deploy.recorder.wire import BaseMissingError, Held, WireError, encode
+from deploy.watcher.intake import LOST_AFTER_S, Intake
+from deploy.watcher.skew import BELIEVED_S, ClockSkew
+from faults.detector import Job
+from faults.observations import Look, Observation, Process
+
+ZERO_S = 1_795_000_000.0
+JOB = Job(nodes=2, rank_node=(0, 1))
+
+
+def body(
+    *, node: int = 1, sent_s: float, number: int = 0, held: Held | None = None, rank: int = 1
+) -> tuple[bytes, Held]:
+    sample = Sample(sent_s - 0.25, node, np.array([0]), np.arange(19, dtype=np.int64).reshape(1, 19))
+    others = [Observation(sent_s, node, Process(5, "T", 1.0), rank=rank)]
+    return encode([sample], others, session="s", number=number, held=held, node=node, sent_s=sent_s)
+
+
+def test_times_count_from_the_watchers_zero() -> None:
+    batch, _held = body(sent_s=ZERO_S + 10.0)
+    taken = Intake(JOB, zero_s=ZERO_S).take(batch, received_s=ZERO_S + 10.01, steady_s=0.0)
+    assert taken.malformed == 0
+    assert taken.observations[0].values == Look(1)
+    assert [seen.at_s for seen in taken.observations] == pytest.approx([9.75, 9.75, 10.0])
+
+
+def test_a_clock_that_is_wrong_is_set_right() -> None:
+    batch, _held = body(sent_s=ZERO_S + 70.0)
+    taken = Intake(JOB, zero_s=ZERO_S).take(batch, received_s=ZERO_S + 10.0, steady_s=0.0)
+    assert [seen.at_s for seen in taken.observations] == pytest.approx([9.75, 9.75, 10.0])
+
+
+def test_the_least_delay_tells_the_skew() -> None:
+    skew = ClockSkew()
+    for delay_s in (0.3, 0.02, 0.5):
+        skew.heard(sent_s=5.0, received_s=7.0 + delay_s)
+    assert skew.ahead_s == pytest.approx(2.02)
+
+
+def test_a_small_delay_is_no_skew() -> None:
+    skew = ClockSkew()
+    skew.heard(sent_s=5.0, received_s=5.0 + BELIEVED_S / 2)
+    assert skew.ahead_s == 0.0
+
+
+def test_ranks_and_nodes_that_the_job_has_not() -> None:
+    intake = Intake(JOB, zero_s=ZERO_S)
+    batch, _held = body(sent_s=ZERO_S, rank=2)
+    assert intake.take(batch, received_s=ZERO_S, steady_s=0.0).malformed == 1
+    batch, _held = body(sent_s=ZERO_S, node=2)
+    with pytest.raises(WireError, match="0 to 1"):
+        intake.take(batch, received_s=ZERO_S, steady_s=0.0)
+
+
+def test_a_watcher_that_is_new_asks_for_a_whole_batch() -> None:
+    first, held = body(sent_s=ZERO_S)
+    second, _held = body(sent_s=ZERO_S + 1.0, number=1, held=held)
+    with pytest.raises(BaseMissingError):
+        Intake(JOB, zero_s=ZERO_S).take(second, received_s=ZERO_S + 1.0, steady_s=0.0)
+    intake = Intake(JOB, zero_s=ZERO_S)
+    intake.take(first, received_s=ZERO_S, steady_s=0.0)
+    assert len(intake.take(second, received_s=ZERO_S + 1.0, steady_s=1.0).observations) == 3
+
+
+def test_an_agent_that_falls_silent_is_lost() -> None:
+    intake = Intake(JOB, zero_s=ZERO_S)
+    intake.take(body(sent_s=ZERO_S)[0], received_s=ZERO_S, steady_s=5.0)
+    assert intake.lost(steady_s=5.0 + LOST_AFTER_S) == []
+    assert intake.lost(steady_s=5.1 + LOST_AFTER_S) == [1]
