@@ -45,6 +45,17 @@ BENCHMARKS = (
     "power_caps",
     "power_forecast",
     "power_training",
+    "faults_recordings",
+    "faults_readers",
+    "faults_agent",
+    "faults_lab",
+    "faults_lab_noise",
+    "faults_directions",
+    "faults_decision",
+    "faults_stragglers",
+    "faults_scale",
+    "faults_weeks",
+    "faults_paths",
     "service_writes",
 )
 WIDTH = 500  # so that no column is cut; a terminal wraps what it cannot show

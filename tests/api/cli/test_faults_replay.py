@@ -1,0 +1,121 @@
+"""`faults replay`: a recording's folder and a bundle give the contract's JSON, and what is neither is refused."""
+
+import json
+from collections import defaultdict
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from api.cli.failures import CommandError
+from api.cli.faults_replay import app
+from faults.observations import Collective, Heartbeat, Look, Observation, Socket
+from tests.faults.stories import Story
+
+HANG = Story(nodes=4, dead=((1, 0),), end_s=8.0)
+KEYS = ["class", "scope", "node", "peer", "direction", "onset_s", "detected_s", "isolate", "confidence", "reason"]
+T_GO_S = 1_795_000_000.0
+
+
+def ran(*arguments: object) -> Result:
+    return CliRunner().invoke(app, [str(argument) for argument in arguments], catch_exceptions=False)
+
+
+def answer(*arguments: object) -> Any:
+    done = ran(*arguments, "--format", "json")
+    assert done.exit_code == 0
+    return json.loads(done.stdout)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    return written(HANG, tmp_path / "hang")
+
+
+def written(story: Story, folder: Path) -> Path:
+    """A told job as a recording's folder."""
+    folder.mkdir()
+    run = {"n": story.nodes, "t_go": T_GO_S, "dur": story.end_s, "sample_hz": 4}
+    (folder / "run.json").write_text(json.dumps(run))
+    files: dict[str, list[str]] = defaultdict(list)
+    looks: dict[tuple[float, int], list[list[int | None]]] = {}
+    for seen in story.told():
+        if isinstance(seen.values, Look):
+            looks[(seen.at_s, seen.node)] = []
+        elif isinstance(seen.values, Socket):
+            looks[(seen.at_s, seen.node)].append([seen.peer, *seen.values])
+        else:
+            name, line = _line(seen)
+            files[name].append(line)
+    for (at_s, node), rows in looks.items():
+        files[f"tcp_node{node}.jsonl"].append(json.dumps({"t": T_GO_S + at_s, "node": node, "c": rows}))
+    for name, lines in files.items():
+        (folder / name).write_text("\n".join(lines) + "\n")
+    return folder
+
+
+def _line(seen: Observation) -> tuple[str, str]:
+    values = seen.values
+    if isinstance(values, Heartbeat):
+        beat = {"t": T_GO_S + seen.at_s, "rank": seen.rank, "enq": values.entered, "done": values.finished}
+        more = {"op": values.op, "step": values.step, "phase": values.phase}
+        return f"hb_rank{seen.rank}.jsonl", json.dumps({**beat, **more})
+    assert isinstance(values, Collective)
+    assert values.finished_s is not None
+    times = {"t0": T_GO_S + values.arrived_s, "t1": T_GO_S + values.finished_s}
+    record = {"seq": values.seq, "op": values.op, "n": values.size_bytes, **times, "step": values.step}
+    return f"coll_rank{seen.rank}.jsonl", json.dumps(record)
+
+
+def test_json_is_a_list_of_verdicts_by_the_names_of_the_contract(folder: Path) -> None:
+    (verdict,) = answer(folder)
+    assert list(verdict) == KEYS
+    assert verdict["class"] == "comm-hang"
+    assert (verdict["scope"], verdict["node"], verdict["peer"], verdict["direction"]) == ("link", 1, 0, "forward")
+    assert verdict["isolate"] is False
+    assert 0.0 <= verdict["detected_s"] - HANG.stop_s <= 3.0
+
+
+def test_a_healthy_job_is_an_empty_list(tmp_path: Path) -> None:
+    assert answer(written(Story(goes_on=True, end_s=6.0), tmp_path / "healthy")) == []
+
+
+def test_people_get_a_table(folder: Path) -> None:
+    table = ran(folder).stdout
+    assert "comm-hang" in table
+    assert "1->0" in table
+
+
+def test_a_bundle_says_the_same(folder: Path, tmp_path: Path) -> None:
+    bundle = tmp_path / "hang.bundle"
+    said = answer(folder, "--bundle-out", bundle)
+    assert answer(bundle) == said
+
+
+def test_a_bundle_of_a_bundle_is_the_same_file(folder: Path, tmp_path: Path) -> None:
+    first, second = tmp_path / "first", tmp_path / "second"
+    answer(folder, "--bundle-out", first)
+    answer(first, "--bundle-out", second)
+    assert first.read_bytes() == second.read_bytes()
+
+
+def test_a_changed_bundle_is_refused(folder: Path, tmp_path: Path) -> None:
+    bundle = tmp_path / "hang.bundle"
+    answer(folder, "--bundle-out", bundle)
+    bundle.write_text(bundle.read_text().replace('"comm-hang"', '"crash"'))
+    with pytest.raises(CommandError, match="sum"):
+        ran(bundle)
+
+
+def test_what_is_neither_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("hello\n")
+    (tmp_path / "folder").mkdir()
+    for name in ("file", "folder", "nowhere"):
+        with pytest.raises(CommandError, match=name):
+            ran(tmp_path / name)
+
+
+def test_a_bundle_that_cannot_be_written_is_refused_before_the_work(folder: Path, tmp_path: Path) -> None:
+    with pytest.raises(CommandError, match="no folder"):
+        ran(folder, "--bundle-out", tmp_path / "missing" / "bundle")
