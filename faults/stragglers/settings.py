@@ -18,7 +18,10 @@ class StragglerSettings(Frozen):
 
     false_per_day: Positive = 0.5  # of the whole job; half of what is promised
     slowdown: Annotated[float, Field(ge=1.005, le=2)] = 1.03  # that is to be found soonest
-    winsor: Annotated[float, Field(ge=1, le=10)] = 3.0  # standard deviations that one window may count
+    winsor: Annotated[float, Field(ge=1, le=10)] = 2.0  # standard deviations that one window may count
+    wander: Annotated[float, Field(ge=0, le=0.1)] = 0.004  # of a node's mean over minutes (log): clocks, temperature
+    large: Annotated[float, Field(ge=3, le=20)] = 4.0  # standard deviations: no jitter, a pause or a large slowdown
+    hiccup_s: Positive = 12.0  # what is over by then is no fault
     spread: Positive = 0.01  # first guess of how far nodes of one role differ for ever (log); estimated afterwards
     memory_s: Annotated[float, Field(ge=60, le=1e6)] = 7200.0  # of a node's own history
     guard: Annotated[float, Field(ge=0, le=5)] = (
@@ -35,3 +38,9 @@ class StragglerSettings(Frozen):
         """
         arl = nodes * DAY_S / window_s / self.false_per_day
         return max(math.log(2.0 * reference**2 * arl + 1.0) / (2.0 * reference) - OVERSHOOT, 1.0)
+
+    def run(self, large_share: float, nodes: int, window_s: float) -> int:
+        """How many large windows in a row are no coincidence: nodes x windows of a day x share^run <= false_per_day."""
+        arl = nodes * DAY_S / window_s / self.false_per_day
+        least = math.ceil(self.hiccup_s / window_s) + 1  # as many windows as a hiccup can touch
+        return max(least, math.ceil(math.log(arl) / -math.log(min(max(large_share, 1e-6), 0.5))))

@@ -2,6 +2,8 @@
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from faults.fabric import Floats
 from faults.stragglers import Roles, Stragglers, StragglerSettings
@@ -140,3 +142,51 @@ def test_the_bar_gives_the_false_alarms_it_was_set_for() -> None:
         alarms += int((height >= bar).sum())
         height[height >= bar] = 0.0
     assert 0.6 * wanted <= alarms <= 1.5 * wanted
+
+
+@pytest.mark.parametrize("window_s", [5.0, 10.0])
+def test_a_large_slowdown_is_named_within_the_windows_that_no_hiccup_fills(window_s: float) -> None:
+    settings = StragglerSettings()
+    days, watch = Days(7), Stragglers(ROLES, settings)
+    state = watch.start()
+    took: list[int] = []
+    for at in range(HOUR + 12):
+        state, verdicts = watch.step(state, days.gaps(of(40, 0.25) if at >= HOUR else 0.0), window_s * (at + 1))
+        took += [at - HOUR + 1 for one in verdicts if one.node == 40]
+    least = int(np.ceil(settings.hiccup_s / window_s)) + 1
+    assert took
+    assert took[0] <= max(least, 4)
+
+
+def test_a_hiccup_names_nobody() -> None:
+    """However large, it is over before a run of large windows could be a fault."""
+    hiccup_windows = int(StragglerSettings().hiccup_s // WINDOW_S) + 1
+    days, watch = Days(8), Stragglers(ROLES)
+    state = watch.start()
+    for at in range(HOUR + 60):
+        late = of(40, 1.0) if HOUR <= at < HOUR + hiccup_windows else 0.0
+        state, verdicts = watch.step(state, days.gaps(late), WINDOW_S * (at + 1))
+        assert not verdicts
+
+
+def test_where_a_replica_is_not_heard_nobody_says_it_is_the_node() -> None:
+    """Seven of its eight agents are lost: its data may be the reason, and nobody could tell."""
+    late = np.where(ROLES.replica == 5, np.log1p(0.25), 0.0)
+    silent = (ROLES.replica == 5) & (np.arange(NODES) >= REPLICAS)
+    days, watch = Days(9), Stragglers(ROLES)
+    state = watch.start()
+    for at in range(HOUR + 30):
+        gaps = days.gaps(late if at >= HOUR else 0.0)
+        gaps[silent] = np.nan
+        state, verdicts = watch.step(state, gaps, WINDOW_S * (at + 1))
+        assert not verdicts
+
+
+@given(share=st.floats(1e-6, 0.4), nodes=st.integers(2, 20_000), window_s=st.floats(1.0, 60.0))
+def test_a_run_is_as_long_as_chance_demands(share: float, nodes: int, window_s: float) -> None:
+    settings = StragglerSettings()
+    run_length = settings.run(share, nodes, window_s)
+    per_day = nodes * 86_400.0 / window_s
+    assert per_day * share**run_length <= settings.false_per_day * (1 + 1e-9)
+    assert (run_length - 1) * window_s >= settings.hiccup_s
+    assert settings.run(min(2 * share, 0.5), nodes, window_s) >= run_length
