@@ -69,6 +69,8 @@ class Stragglers:
         if window_s is None:
             window_s = now_s - state.now_s if state.now_s is not None else now_s
         window_s = max(window_s, 1e-3)
+        if not (np.isfinite(gaps_s) & (gaps_s > 0.0)).any():  # a job that stands tells nothing of who computes how long
+            return replace(state, now_s=now_s), tuple(state.named[node] for node in sorted(state.named))
         known, said, of_replica = usual.late(state.usual, gaps_s, self.roles, self.settings)
         lateness = said - of_replica - known.usual
         heard = np.isfinite(lateness)

@@ -169,6 +169,18 @@ def test_a_hiccup_names_nobody() -> None:
         assert not verdicts
 
 
+@pytest.mark.parametrize("heard_before", [0, 1, 40])
+def test_silence_teaches_nothing(heard_before: int) -> None:
+    """A job that stands for a minute, at first or later: what is usual afterwards is what was usual before."""
+    days, watch = Days(10), Stragglers(ROLES)
+    state = watch.start()
+    for at in range(heard_before + 66):
+        silent = heard_before <= at < heard_before + 6
+        gaps = np.full(NODES, np.nan) if silent else days.gaps()
+        state, verdicts = watch.step(state, gaps, WINDOW_S * (at + 1))
+        assert not verdicts
+
+
 def test_where_a_replica_is_not_heard_nobody_says_it_is_the_node() -> None:
     """Seven of its eight agents are lost: its data may be the reason, and nobody could tell."""
     late = np.where(ROLES.replica == 5, np.log1p(0.25), 0.0)
