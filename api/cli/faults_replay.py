@@ -57,6 +57,8 @@ def replay_command(
     """
     if bundle_out is not None:
         refuse_unwritable(bundle_out)
+    if source.exists() and not (source.is_dir() or source.is_file()):
+        raise CommandError(f"{source}: is neither a folder nor a file", exit_code=EXIT_BAD_INPUT)
     if source.is_dir() or not source.exists():
         recording = open_recording(source)
         verdicts = _replayed(recording, bundle_out)

@@ -43,11 +43,11 @@ class CutNode(NamedTuple):
 
 
 class CutLink(NamedTuple):
-    """A pair alone: from node to peer, or both ways."""
+    """A pair alone: from node to peer, or both ways; None where only one end was seen, which cannot tell."""
 
     node: int
     peer: int
-    direction: Direction
+    direction: Direction | None
     backoff: int
 
 
@@ -80,7 +80,7 @@ def placed(found: Mapping[Edge, Cut], ledger: Ledger, *, since_s: float) -> list
         named.append(_cut_node(node, sorted(of_node[node]), found))
         left = {ends for ends in left if node not in ends}
         of_node.pop(node)
-    return named + [_cut_link(ends, found[ends], ledger) for ends in sorted(left)]
+    return named + [_cut_link(ends, found[ends]) for ends in sorted(left)]
 
 
 def undecided(found: Mapping[Edge, Cut], ledger: Ledger, *, since_s: float) -> bool:
@@ -147,19 +147,17 @@ def _direction(node: int, mine: list[Cut]) -> Direction | None:
     return Direction.RX if sends else Direction.TX
 
 
-def _cut_link(ends: Edge, cut: Cut, ledger: Ledger) -> CutLink:
-    """One way where one way is dead and the other is not; else by where the bytes pile up; else both."""
+def _cut_link(ends: Edge, cut: Cut) -> CutLink:
+    """One way where one way is dead and the other is not.
+
+    A sender that hears nothing back does not know whether its bytes or their acknowledgements are lost.
+    """
     if len(cut.dead) == 1:
         (edge,) = cut.dead
     elif not cut.dead and cut.live:  # acknowledgements alone are missing: the way back is dead
         edge = next(iter(cut.live))[::-1]
     elif not cut.dead:
-        edge = max((ends, ends[::-1]), key=lambda each: _piled_bytes(ledger, each))
+        return CutLink(*ends, None, cut.backoff)
     else:
         return CutLink(*ends, Direction.BOTH, cut.backoff)
     return CutLink(edge[0], edge[1], Direction.FORWARD, cut.backoff)
-
-
-def _piled_bytes(ledger: Ledger, edge: Edge) -> int:
-    pair = ledger.pairs.get(edge)
-    return 0 if pair is None else pair.socket.write_queue_bytes

@@ -32,7 +32,10 @@ def of_cut(cut: CutNode | CutLink, still: Standstill, *, now_s: float) -> Verdic
             reason=f"node {cut.node} is cut off from nodes {others}: {said}; {told}",
             evidence=("unacked", "backoff", "standstill"),
         )
-    arrow = "->" if cut.direction is Direction.FORWARD else "<->"
+    arrow = "->" if cut.direction is Direction.FORWARD else "<->" if cut.direction is Direction.BOTH else "-"
+    loses = (
+        "loses everything" if cut.direction is not None else "loses everything one way or both, one end was not seen"
+    )
     return Verdict(
         fault=FaultClass.COMM_HANG,
         scope=Scope.LINK,
@@ -43,7 +46,7 @@ def of_cut(cut: CutNode | CutLink, still: Standstill, *, now_s: float) -> Verdic
         detected_s=now_s,
         isolate=False,
         confidence=NEARLY,
-        reason=f"link {cut.node}{arrow}{cut.peer} loses everything: {told}",
+        reason=f"link {cut.node}{arrow}{cut.peer} {loses}: {told}",
         evidence=("unacked", "backoff", "standstill"),
     )
 

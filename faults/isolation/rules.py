@@ -45,7 +45,9 @@ class IsolationRules(Frozen):
     breaker_window_s: Seconds = 300.0
     breaker_hold_s: Seconds = 600.0
     without_spare: bool = False
-    min_confidence: Annotated[float, Field(ge=0.0, le=1.0)] = 0.9
+    min_confidence: Annotated[float, Field(ge=0.0, le=1.0)] = (
+        0.85  # of three kinds of evidence that agree: 1 - 2^-3 is above
+    )
     confirm_s: Seconds = 30.0  # slow classes; a hang or a crash has stopped the job already
     probation_s: Seconds = 600.0
     probes: Count = 1  # passed in a row before release

@@ -53,7 +53,8 @@ def read(files: Mapping[str, Content]) -> Recording:
     job = run.job
     places = Places(job.nodes, job.rank_node, zero_s=t_go_s, earliest_s=-DAY_S, latest_s=latest_s)
     found = [seen for name in sorted(files) for seen in _lines(name, files[name], places=places, tally=tally)]
-    dumped_s = _dumped_s(run, dumps, t_go_s=t_go_s)
+    dumps = list(_of_the_job(dumps, places=places, t_go_s=t_go_s, tally=tally))
+    dumped_s = _dumped_s(run, dumps, t_go_s=t_go_s, places=places, tally=tally)
     asked = [flights(each, at_s=dumped_s, places=places, groups=job.groups, tally=tally) for each in _rounds(dumps)]
     found += dict.fromkeys(chain.from_iterable(asked))
     return Recording(job, t_go_s, tuple(_in_order(found, tally=tally)), tally.counts())
@@ -107,11 +108,23 @@ def _t_go_s(run: Run, dumps: Iterable[tuple[int, Dump]]) -> float:
     return min((dump.first_s for _, dump in dumps), default=0.0)
 
 
-def _dumped_s(run: Run, dumps: Iterable[tuple[int, Dump]], *, t_go_s: float) -> float:
+def _of_the_job(
+    dumps: Iterable[tuple[int, Dump]], *, places: Places, t_go_s: float, tally: Tally
+) -> Iterator[tuple[int, Dump]]:
+    """Dumps of the job's time: what another clock wrote would come centuries too late."""
+    for rank, dump in dumps:
+        with tally.skipping("fr"):
+            places.near(dump.last_s - t_go_s)
+            yield rank, dump
+
+
+def _dumped_s(run: Run, dumps: Iterable[tuple[int, Dump]], *, t_go_s: float, places: Places, tally: Tally) -> float:
     """A dump does not say when it was made: not before the last thing that any of them tells of."""
     told_s = max((dump.last_s - t_go_s for _, dump in dumps), default=0.0)
     if run.dumped_s is not None:
-        return max(told_s, run.dumped_s - t_go_s)
+        with tally.skipping("run"):
+            told_s = max(told_s, places.near(run.dumped_s - t_go_s))
+        return told_s
     if run.t_go_s is None or run.duration_s is None:
         return told_s
     return max(told_s, run.duration_s - DUMPED_BEFORE_END_S)

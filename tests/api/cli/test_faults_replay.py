@@ -1,6 +1,7 @@
 """`faults replay`: a recording's folder and a bundle give the contract's JSON, and what is neither is refused."""
 
 import json
+import os
 from collections import defaultdict
 from pathlib import Path
 from typing import Any
@@ -119,3 +120,9 @@ def test_what_is_neither_is_refused(tmp_path: Path) -> None:
 def test_a_bundle_that_cannot_be_written_is_refused_before_the_work(folder: Path, tmp_path: Path) -> None:
     with pytest.raises(CommandError, match="no folder"):
         ran(folder, "--bundle-out", tmp_path / "missing" / "bundle")
+
+
+def test_a_pipe_is_refused_and_not_waited_for(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(CommandError, match="is neither a folder nor a file"):
+        ran(tmp_path / "pipe")

@@ -32,7 +32,7 @@ def test_a_verdict_on_the_network_never_takes_out_a_node_whatever_it_says(scope:
         ({"isolate": False}, "not-justified"),
         ({"evidence": (SILENCE,)}, "silence"),
         ({"evidence": ()}, "silence"),
-        ({"confidence": 0.89}, "confidence 0.89 is below 0.9"),
+        ({"confidence": 0.84}, "confidence 0.84 is below 0.85"),
         (SLOW, "believed for 0 of 30 s"),
     ],
 )

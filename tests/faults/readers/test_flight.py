@@ -219,6 +219,13 @@ def test_a_dump_is_known_when_the_recorder_asked() -> None:
     assert at_s(dur=None) == pytest.approx(2e-6, abs=1e-6)  # the last thing that it tells of
 
 
+def test_a_dump_of_another_time_is_counted_and_left() -> None:
+    late = made.run(t_go=made.T_GO_S - 900 * 86_400.0)
+    recording = read({"run.json": late, "fr_rank0.json": json.dumps(made.dump(made.entry())).encode()})
+    assert recording.observations == ()
+    assert recording.malformed == {"fr: time is far from the job's": 1}
+
+
 @pytest.mark.skipif(not (made.PUBLIC / "hang_fr_multigroup").is_dir(), reason="the public recordings are not at hand")
 def test_the_public_dumps_of_three_groups_show_who_is_behind() -> None:
     folder = made.PUBLIC / "hang_fr_multigroup"
