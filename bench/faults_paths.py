@@ -1,0 +1,142 @@
+"""Paths planned against the fractional optimum and against hashing, on 3-tier fat trees with 1,024 NICs.
+
+Trees: 16-port switches with as many uplinks as nodes per leaf (1:1: 16 pods of 8 leaves), 2:1 (8 pods, 16 nodes a
+leaf), and 128 nodes of 8 NICs with a leaf per rail.  Rings: 8 of 128 NICs, shuffled or in the order of the leaves (then
+they hardly cross), or one per rail.  Dead: a share of all cables between switches, drawn at random.
+"""
+
+import random
+import time
+from collections.abc import Iterator
+from typing import Any
+
+from faults.paths import Traffic, TrafficJob, hashed, make_plan, planned, repair, traffic_of
+from fleet.topology import Topology
+
+Row = dict[str, Any]
+
+HALF = 8  # of a switch's 16 ports
+LINK_GB_PER_S = 50.0
+DRAWS = 100
+
+
+def run() -> list[Row]:
+    """A row per tree, order of rings and share of dead cables; then repairs."""
+    rows = [_row(*case) for case in _cases()]
+    return [*rows, *_repairs()]
+
+
+def _cases() -> Iterator[tuple[str, str, float, int]]:
+    for tree in ("1:1", "2:1", "rails"):
+        for order in ("shuffled", "in order"):
+            for dead in (0.0, 0.01, 0.05):
+                for seed in range(3 if dead and order == "shuffled" else 1):
+                    yield tree, order, dead, seed
+
+
+def _row(tree: str, order: str, dead: float, seed: int) -> Row:
+    traffic = _traffic(tree, order, dead, seed)
+    began = time.process_time()
+    plan = make_plan(traffic)
+    spent_s = time.process_time() - began
+    load, drawn = planned(plan), hashed(traffic, draws=DRAWS, seed=seed)
+    many = hashed(traffic, draws=DRAWS, seed=seed, connections=8)
+    return {
+        "tree": tree,
+        "rings": order,
+        "dead %": 100 * dead,
+        "seed": seed,
+        "fractional optimum": plan.bound.utilisation,
+        "proof": plan.bound.proof,
+        "planned": load.greatest,
+        "planned / optimum": load.greatest / plan.bound.utilisation,
+        "hashed mean": drawn.mean,
+        "hashed p99": drawn.p99,
+        "hashed 8 connections mean": many.mean,
+        "slowest ring planned %": 100 * load.slowest_ring,
+        "slowest ring hashed %": 100 * drawn.slowest_ring_mean,
+        "flows": len(traffic.flows),
+        "flows split": plan.split,
+        "connections": len(plan.paths),
+        "plan s": spent_s,
+    }
+
+
+def _repairs() -> Iterator[Row]:
+    plan = make_plan(_traffic("1:1", "shuffled", 0.0, 0))
+    for cable in (5, 700, 1500):
+        began = time.process_time()
+        mended = repair(plan, [cable])
+        spent_s = time.process_time() - began
+        greatest = planned(mended.plan).greatest
+        yield {
+            "tree": "1:1",
+            "rings": "after a cable died",
+            "fractional optimum": mended.plan.bound.utilisation,
+            "planned": greatest,
+            "planned / optimum": greatest / mended.plan.bound.utilisation,
+            "connections": len(mended.plan.paths),
+            "connections moved": mended.moved,
+            "connections opened": mended.opened,
+            "plan s": spent_s,
+        }
+
+
+def _traffic(tree: str, order: str, dead: float, seed: int) -> Traffic:
+    topology = _rails() if tree == "rails" else _tree(hosts=HALF if tree == "1:1" else 2 * HALF)
+    rng = random.Random(seed)
+    names = list(topology.index.nodes)
+    if order == "shuffled":
+        rng.shuffle(names)
+    if tree == "rails":
+        document: dict[str, Any] = {"groups": [{"name": "data", "nodes": names}]}
+    else:
+        rings = [names[start : start + 128] for start in range(0, len(names), 128)]
+        document = {"rings": [{"name": f"r{place}", "members": members} for place, members in enumerate(rings)]}
+    traffic = traffic_of(TrafficJob.model_validate({"name": "bench", **document}), topology.index)
+    wires = range(len(traffic.clos.wires))
+    return traffic.on(traffic.clos.without(rng.sample(wires, round(len(wires) * dead))))
+
+
+def _pods(pods: int) -> list[Row]:
+    network: list[Row] = []
+    for pod in range(pods):
+        uplinks = [f"spine-{pod}-[0-{HALF - 1}]"]
+        network.append(_switch(f"leaf-{pod}-[0-{HALF - 1}]", "leaf", uplinks))
+        network += [_switch(f"spine-{pod}-{plane}", "spine", [f"core-{plane}-[0-{HALF - 1}]"]) for plane in range(HALF)]
+    return [*network, *({"name": f"core-{plane}-[0-{HALF - 1}]", "tier": "core"} for plane in range(HALF))]
+
+
+def _switch(name: str, tier: str, uplinks: list[str]) -> Row:
+    return {"name": name, "tier": tier, "uplinks": uplinks, "link_gb_per_s": LINK_GB_PER_S}
+
+
+def _tree(*, hosts: int) -> Topology:
+    pods = 1024 // (HALF * hosts)
+    nodes = [
+        {
+            "name": f"n-{pod}-{leaf}-[00-{hosts - 1}]",
+            "leaves": [f"leaf-{pod}-{leaf}"],
+            "nic_gb_per_s": LINK_GB_PER_S,
+        }
+        for pod in range(pods)
+        for leaf in range(HALF)
+    ]
+    return _site(_pods(pods), nodes)
+
+
+def _rails() -> Topology:
+    """128 nodes of 8 NICs: in each of 16 pods 8 nodes, NIC r of all of them in leaf r."""
+    nodes = [
+        {
+            "name": f"n-{pod}-[0-{HALF - 1}]",
+            "leaves": [f"leaf-{pod}-[0-{HALF - 1}]"],
+            "nic_gb_per_s": LINK_GB_PER_S,
+        }
+        for pod in range(16)
+    ]
+    return _site(_pods(16), nodes)
+
+
+def _site(network: list[Row], nodes: list[Row]) -> Topology:
+    return Topology.model_validate({"sites": [{"name": "bench", "network": network, "nodes": nodes}]})

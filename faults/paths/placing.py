@@ -1,0 +1,209 @@
+"""Where each connection goes: slots of cables as colours, first between leaves and spines, then spines and cores.
+
+A limit on utilisation turns the room left on each cable into slots of the size of a connection.  Between leaves a
+colour is (slot, plane, rank of the spine in it), so that a packet comes down in the plane into which it went up;
+between spines it is (slot, core).  What stays uncoloured in either is tried on every way there is.
+"""
+
+from collections import Counter, defaultdict
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from faults.paths.clos import Clos, Trunk
+from faults.paths.colouring import Colouring
+from faults.paths.routes import Hops, Routes
+
+UP, DOWN = 0, 1
+SLACK: Final = 1e-9  # of a connection's size: sums of shares are not exact
+
+Path = tuple[int, ...]  # directed links: 2 x cable up, 2 x cable + 1 down
+Colour = tuple[int, int, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """One connection: its flow, and which of the flow's it is; between two leaves, so many GB/s."""
+
+    flow: int
+    index: int
+    source: int
+    target: int
+    gb_per_s: float
+
+
+class Placing:
+    """Connections placed so far, and what that leaves on every directed link."""
+
+    def __init__(self, clos: Clos, routes: Routes) -> None:
+        self.clos, self.routes = clos, routes
+        self.load = [0.0] * (2 * len(clos.wires))
+        self.paths: dict[Part, Path] = {}
+
+    def copy(self) -> "Placing":
+        """The same, to try something on."""
+        other = Placing(self.clos, self.routes)
+        other.load, other.paths = self.load.copy(), self.paths.copy()
+        return other
+
+    def put(self, part: Part, path: Path) -> None:
+        """Load a path."""
+        self.paths[part] = path
+        for link in path:
+            self.load[link] += part.gb_per_s
+
+    def take(self, part: Part) -> None:
+        """Unload a path."""
+        for link in self.paths.pop(part):
+            self.load[link] -= part.gb_per_s
+
+    def fits(self, parts: Sequence[Part], limit: float) -> bool:
+        """Whether the leaves at both ends of each flow have room for it: it may have none further on."""
+        ends = Counter((leaf, way, part) for part in parts for leaf, way in ((part.source, UP), (part.target, DOWN)))
+        sizes = Counter((part.flow, leaf, way) for leaf, way, part in ends if part.source != part.target)
+        least = {part.flow: part.gb_per_s for part in parts}
+        return all(
+            count <= sum(self._slots((leaf, spine), way, limit, least[flow]) for spine in self.clos.above.get(leaf, ()))
+            for (flow, leaf, way), count in sizes.items()
+        )
+
+    def take_flows(self, flows: Container[int]) -> None:
+        """Unload all connections of some flows."""
+        for part in [part for part in self.paths if part.flow in flows]:
+            self.take(part)
+
+    def place(self, parts: Sequence[Part], limit: float) -> list[Part]:
+        """Place connections so that no cable is used beyond the limit; those that found no room."""
+        left: list[Part] = []
+        by_size: dict[float, list[Part]] = defaultdict(list)
+        for part in parts:
+            by_size[part.gb_per_s].append(part)
+        for size in sorted(by_size, reverse=True):
+            left += self._place_equal(by_size[size], limit)
+        return left
+
+    def _place_equal(self, parts: Sequence[Part], limit: float) -> list[Part]:
+        left: list[Part] = []
+        through: list[tuple[Part, int, int]] = []
+        for part, turn in self._turned(parts, limit):
+            if turn is None:
+                left.append(part)
+            elif turn[0] == turn[1]:
+                self._put(part, ((part.source, turn[0]), (part.target, turn[0])))
+            else:
+                through.append((part, *turn))
+        for part, up, down, core in self._cored(through, limit):
+            if core is None:
+                left.append(part)
+            else:
+                self._put(part, ((part.source, up), (up, core), (down, core), (part.target, down)))
+        return self._searched(left, limit)
+
+    def _searched(self, parts: Sequence[Part], limit: float) -> list[Part]:
+        """Try every way for each; of a flow that has lost one connection no more are tried."""
+        left: list[Part] = []
+        lost: set[int] = set()
+        for part in sorted(parts, key=lambda part: part.flow):
+            if part.flow in lost or not self._search(part, limit):
+                left.append(part)
+                lost.add(part.flow)
+        return left
+
+    def _turned(self, parts: Sequence[Part], limit: float) -> Iterator[tuple[Part, tuple[int, int] | None]]:
+        """The spines between which each connection crosses, or None."""
+        crossing = [part for part in parts if part.source != part.target]
+        for part in parts:
+            if part.source == part.target:
+                self.put(part, ())
+        if not crossing:
+            return
+        size = crossing[0].gb_per_s
+        spines: tuple[dict[tuple[int, Colour], int], ...] = ({}, {})
+        ups = self._spine_slots({part.source for part in crossing}, UP, limit, size, spines[UP])
+        downs = self._spine_slots({part.target for part in crossing}, DOWN, limit, size, spines[DOWN])
+        colouring = Colouring([(part.source, part.target) for part in crossing], ups, downs)
+        colouring.run()
+        for part, colour in zip(crossing, colouring.colour, strict=True):
+            if colour is None:
+                yield part, None
+            else:
+                yield part, (spines[UP][part.source, colour], spines[DOWN][part.target, colour])
+
+    def _spine_slots(
+        self, leaves: Iterable[int], way: int, limit: float, size: float, spines: dict[tuple[int, Colour], int]
+    ) -> Mapping[int, Sequence[Colour]]:
+        clos = self.clos
+        found: dict[int, Sequence[Colour]] = {}
+        for leaf in leaves:
+            colours: list[Colour] = []
+            for spine in clos.above.get(leaf, ()):
+                for slot in range(self._slots((leaf, spine), way, limit, size)):
+                    colour = slot, clos.plane[spine], clos.rank[spine]
+                    colours.append(colour)
+                    spines[leaf, colour] = spine
+            found[leaf] = sorted(colours)
+        return found
+
+    def _cored(
+        self, crossing: Sequence[tuple[Part, int, int]], limit: float
+    ) -> Iterator[tuple[Part, int, int, int | None]]:
+        """The core over which each connection goes from spine to spine, or None."""
+        if not crossing:
+            return
+        size = crossing[0][0].gb_per_s
+        ups = {up: self._core_slots(up, UP, limit, size) for _, up, _ in crossing}
+        downs = {down: self._core_slots(down, DOWN, limit, size) for _, _, down in crossing}
+        colouring = Colouring([(up, down) for _, up, down in crossing], ups, downs)
+        colouring.run()
+        for (part, up, down), colour in zip(crossing, colouring.colour, strict=True):
+            yield part, up, down, None if colour is None else colour[1]
+
+    def _core_slots(self, spine: int, way: int, limit: float, size: float) -> Sequence[tuple[int, int]]:
+        return sorted(
+            (slot, core)
+            for core in self.clos.above.get(spine, ())
+            for slot in range(self._slots((spine, core), way, limit, size))
+        )
+
+    def _slots(self, trunk: Trunk, way: int, limit: float, size: float) -> int:
+        return sum(
+            max(0, int((limit * self.clos.wires[cable].gb_per_s - self.load[2 * cable + way]) / size + SLACK))
+            for cable in self.clos.trunks[trunk]
+        )
+
+    def _put(self, part: Part, hops: Hops) -> None:
+        self.put(part, tuple(self._link(trunk, way) for trunk, way in directed(hops)))
+
+    def _link(self, trunk: Trunk, way: int) -> int:
+        """The least used of the parallel cables."""
+        cables = self.clos.trunks[trunk]
+        return 2 * min(cables, key=lambda cable: self.load[2 * cable + way] / self.clos.wires[cable].gb_per_s) + way
+
+    def _search(self, part: Part, limit: float) -> bool:
+        """Put a connection on the least used of all ways, if that is within the limit."""
+        best, path = limit * (1 + SLACK), None
+        for hops in self.routes.ways(part.source, part.target):
+            links = []
+            worst = 0.0
+            for trunk, way in directed(hops):
+                link = self._link(trunk, way)
+                worst = max(worst, (self.load[link] + part.gb_per_s) / self.clos.wires[link // 2].gb_per_s)
+                if worst > best:
+                    break
+                links.append(link)
+            else:
+                best, path = worst, tuple(links)
+        if path is not None:
+            self.put(part, path)
+        return path is not None
+
+
+def directed(hops: Hops) -> Iterator[tuple[Trunk, int]]:
+    """The trunks of a way with their direction: the first half goes up."""
+    for place, trunk in enumerate(hops):
+        yield trunk, UP if place < len(hops) // 2 else DOWN
+
+
+def connections(parts: Iterable[Part]) -> Counter[int]:
+    """How many connections each flow has."""
+    return Counter(part.flow for part in parts)

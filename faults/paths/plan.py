@@ -1,0 +1,238 @@
+"""The plan of a job's paths: as few connections as possible, no cable beyond 1.02 times the fractional optimum.
+
+First every flow has the connections that the job gives it, and the cuts are the limit: where that works it is the
+optimum.  Otherwise the limit is 1.02 times what the cuts prove, and flows that find no room within it are split, all of
+them into the least number that lets every one in; flows that have room stay whole.  Only where that fails too is the
+linear program solved for a better bound.
+"""
+
+import random
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Final
+
+from faults.paths.bound import Bound, cut_bound, fractional_optimum, refuse_cut_off
+from faults.paths.placing import DOWN, UP, Part, Path, Placing
+from faults.paths.routes import Routes
+from faults.paths.traffic import Traffic
+
+TOLERANCE: Final = 0.02  # above the fractional optimum, before a flow is split
+EXACT: Final = 1e-9
+SWAPS: Final = 24  # rounds in which all are first tried whole again; then those taken off are split
+PATIENCE: Final = 100  # rounds without fewer flows left
+MOST_LEFT: Final = 16  # with more, another number of parts is tried
+MOST_TAKEN: Final = (1, 1, 2, 4)  # flows taken off beside one that found no room: drawn from these
+ROUNDS: Final = 160  # of taking flows off, per number of parts
+RAISE: Final = 1.05  # of the limit, when even the most connections find no room
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A path for every connection."""
+
+    traffic: Traffic
+    paths: Mapping[Part, Path]
+    bound: Bound
+
+    @cached_property
+    def parts(self) -> tuple[Part, ...]:
+        """Connections in the order of flows."""
+        return tuple(sorted(self.paths, key=lambda part: (part.flow, part.index)))
+
+    @cached_property
+    def split(self) -> int:
+        """Flows with more connections than the job gives them."""
+        counts: dict[int, int] = {}
+        for part in self.paths:
+            counts[part.flow] = counts.get(part.flow, 0) + 1
+        return sum(count > first_count(self.traffic, flow) for flow, count in counts.items())
+
+
+@dataclass(frozen=True, slots=True)
+class Repair:
+    """A plan after links died, and what it moved."""
+
+    plan: Plan
+    moved: int  # connections that stayed connections but take another path
+    opened: int
+    closed: int
+
+
+def make_plan(traffic: Traffic) -> Plan:
+    """Plan a job's paths; raises RuleError where dead links leave two leaves without any."""
+    routes = Routes(traffic.clos)
+    refuse_cut_off(traffic, routes)
+    cut = cut_bound(traffic)
+    placing = Placing(traffic.clos, routes)
+    if not _whole(placing, traffic, range(len(traffic.flows)), cut.utilisation * (1 + EXACT)):
+        return Plan(traffic, placing.paths, cut)
+    return _within(traffic, Placing(traffic.clos, routes), range(len(traffic.flows)))
+
+
+def _within(traffic: Traffic, kept: Placing, flows: Sequence[int]) -> Plan:
+    """Place flows beside what is kept, within 1.02 times what the cuts prove, or else what the linear program does."""
+    bound = cut_bound(traffic)
+    trial = _tried(traffic, kept, flows, bound)
+    if trial.left:
+        better = fractional_optimum(traffic, kept.routes)
+        if better.utilisation > bound.utilisation * (1 + EXACT):
+            trial = _tried(traffic, kept, flows, better)
+        bound = better
+    if trial.left:
+        _force(trial.placing, traffic, trial.left, bound.utilisation * (1 + TOLERANCE))
+    return Plan(traffic, trial.placing.paths, bound)
+
+
+@dataclass(frozen=True, slots=True)
+class _Trial:
+    """What was placed within a limit, and the flows that found no room."""
+
+    placing: Placing
+    left: list[int]
+
+
+def _tried(traffic: Traffic, kept: Placing, flows: Sequence[int], bound: Bound) -> _Trial:
+    limit = bound.utilisation * (1 + TOLERANCE)
+    placing = kept.copy()
+    off = _beyond(placing, limit)
+    placing.take_flows(off)
+    left = _whole(placing, traffic, sorted({*flows, *off}), limit)
+    return _split(placing, traffic, left, limit)
+
+
+def repair(plan: Plan, dead: Iterable[int]) -> Repair:
+    """After cables died: what still has a path within the limit keeps it."""
+    traffic = plan.traffic.on(plan.traffic.clos.without(dead))
+    routes = Routes(traffic.clos)
+    refuse_cut_off(traffic, routes)
+    placing = Placing(traffic.clos, routes)
+    struck = {part.flow for part, path in plan.paths.items() if any(link // 2 in traffic.clos.dead for link in path)}
+    for part, path in plan.paths.items():
+        if part.flow not in struck:
+            placing.put(part, path)
+    after = _within(traffic, placing, sorted(struck))
+    return _compared(plan, after)
+
+
+def first_count(traffic: Traffic, flow: int) -> int:
+    """Connections of a flow that nothing forces to have more: the job's, but all ports of a bonded NIC alike."""
+    ports = traffic.ports(traffic.flows[flow])
+    return -(-traffic.job.connections // ports) * ports
+
+
+def parts_of(traffic: Traffic, flow: int, count: int) -> list[Part]:
+    """A flow as equal connections, one port after the other on both sides."""
+    what = traffic.flows[flow]
+    out, into = traffic.nics[what.source].leaves, traffic.nics[what.target].leaves
+    return [
+        Part(flow, index, out[index % len(out)], into[index % len(into)], what.gb_per_s / count)
+        for index in range(count)
+    ]
+
+
+def _whole(placing: Placing, traffic: Traffic, flows: Iterable[int], limit: float) -> list[int]:
+    return _attempt(
+        placing, [part for flow in flows for part in parts_of(traffic, flow, first_count(traffic, flow))], limit
+    )
+
+
+def _attempt(placing: Placing, parts: Sequence[Part], limit: float) -> list[int]:
+    """Place flows whole or not at all; those that found no room."""
+    failed = {part.flow for part in placing.place(parts, limit)}
+    for part in parts:
+        if part.flow in failed and part in placing.paths:
+            placing.take(part)
+    return sorted(failed)
+
+
+def _split(placing: Placing, traffic: Traffic, flows: Sequence[int], limit: float) -> _Trial:
+    """Place what found no room, in the least number of parts that lets everything in.
+
+    Where parts find no room either, others of the same leaves are taken off, and it is drawn anew which stay whole.
+    """
+    best = _Trial(placing, list(flows))
+    for count in range(2, traffic.job.most_connections + 1):
+        if not best.left:
+            break
+        if not placing.fits(_divided(traffic, flows, count), limit):
+            continue
+        trial = _drawn(placing.copy(), traffic, flows, count, limit)
+        if len(trial.left) < len(best.left):
+            best = trial
+    return best
+
+
+def _drawn(placing: Placing, traffic: Traffic, flows: Sequence[int], count: int, limit: float) -> _Trial:
+    rng = random.Random(count)
+    left = _attempt(placing, _divided(traffic, flows, count), limit)
+    least, since = len(left), 0
+    for turn in range(ROUNDS):
+        if not left or len(left) > MOST_LEFT or turn - since > PATIENCE:
+            break
+        left += _evicted(placing, traffic, left, rng)
+        if turn < SWAPS:
+            rng.shuffle(left)
+            left = _whole(placing, traffic, left, limit)
+        left = _attempt(placing, _divided(traffic, left, count), limit)
+        if len(left) < least:
+            least, since = len(left), turn
+    return _Trial(placing, left)
+
+
+def _evicted(placing: Placing, traffic: Traffic, flows: Sequence[int], rng: random.Random) -> list[int]:
+    """One flow beside each that found no room, from its source's or target's leaf, taken off."""
+    beside: dict[tuple[int, int], list[int]] = defaultdict(list)
+    for part in placing.paths:
+        beside[UP, part.source].append(part.flow)
+        beside[DOWN, part.target].append(part.flow)
+    taken: set[int] = set()
+    for flow in flows:
+        for part in parts_of(traffic, flow, first_count(traffic, flow)):
+            way = rng.choice(((UP, part.source), (DOWN, part.target)))
+            found = sorted(set(beside[way]) - taken)
+            taken |= set(rng.sample(found, min(len(found), rng.choice(MOST_TAKEN))))
+    placing.take_flows(taken)
+    return sorted(taken)
+
+
+def _force(placing: Placing, traffic: Traffic, left: Sequence[int], limit: float) -> None:
+    """Place what no number of connections lets in within the limit: let the limit rise for those."""
+    most = traffic.job.most_connections
+    while left:
+        limit *= RAISE
+        for count in (count for count in (1, 2, 4, 8, most) if count <= most):
+            left = _attempt(placing, _divided(traffic, left, count), limit)
+
+
+def _divided(traffic: Traffic, flows: Iterable[int], count: int) -> list[Part]:
+    parts: list[Part] = []
+    for flow in flows:
+        ports = traffic.ports(traffic.flows[flow])
+        parts += parts_of(traffic, flow, max(first_count(traffic, flow), -(-count // ports) * ports))
+    return parts
+
+
+def _beyond(placing: Placing, limit: float) -> set[int]:
+    """Flows to take off so that no cable stays beyond the limit: the least that does on each."""
+    over = {
+        link: load - limit * placing.clos.wires[link // 2].gb_per_s
+        for link, load in enumerate(placing.load)
+        if load > limit * placing.clos.wires[link // 2].gb_per_s * (1 + EXACT)
+    }
+    flows: set[int] = set()
+    for part, path in sorted(placing.paths.items(), key=lambda item: item[0].gb_per_s):
+        if any(over.get(link, 0.0) > 0 for link in path):
+            flows.add(part.flow)
+            for link in path:
+                if link in over:
+                    over[link] -= part.gb_per_s
+    return flows
+
+
+def _compared(before: Plan, after: Plan) -> Repair:
+    old = {(part.flow, part.index): path for part, path in before.paths.items()}
+    new = {(part.flow, part.index): path for part, path in after.paths.items()}
+    moved = sum(old[key] != new[key] for key in old.keys() & new.keys())
+    return Repair(after, moved, len(new.keys() - old.keys()), len(old.keys() - new.keys()))
