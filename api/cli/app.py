@@ -23,6 +23,7 @@ COMMANDS = {
     "sweep": Lazy("api.cli.sweep", "Show what a load costs as rate, SLO, prices or power change."),
     "place": Lazy("api.cli.place", "Place experts on GPUs: even load, little traffic, few moves."),
     "power": Lazy("api.cli.power", "Power: rows behind a budget, caps, budgets, forecasts."),
+    "faults": Lazy("api.cli.faults", "Faults: name the bad node, and take it out safely."),
     "gpus": Lazy("api.cli.gpus", "GPUs: what each holds, moves, computes and draws."),
     "models": Lazy("api.cli.models", "Models: what each weighs, computes and caches per token."),
     "offers": Lazy("api.cli.offers", "Offers: which GPUs can be had, where, at what price."),

@@ -15,10 +15,11 @@ from api.cli.groups import new_app
 from api.cli.listening import LogLevel, LogLevelOption, read_secret
 from api.cli.streams import note
 from deploy.guard.logs import configure_logs
-from deploy.recorder.assembly import Recording, recorder_of
+from deploy.recorder.assembly import Recording, recorder_of, settle_memory
 from deploy.recorder.netlink import namespace_path
 from deploy.recorder.peers import Peers, parse_peers
 from deploy.recorder.ports import SYSFS
+from deploy.recorder.probing import LEAST_BYTES, MOST_BYTES
 from faults.readers import Tally
 from fleet.documents import RuleError
 
@@ -56,6 +57,19 @@ def record(
     flights: Annotated[
         Path | None, typer.Option(metavar="DIR", help="Where Flight Recorder dumps appear.", show_default="none")
     ] = None,
+    probe: Annotated[
+        int | None,
+        typer.Option(
+            metavar="BYTES",
+            min=LEAST_BYTES,
+            max=MOST_BYTES,
+            help="Send one-way probes of that size to both neighbours, by UDP.",
+            show_default="none",
+        ),
+    ] = None,
+    probe_every: Annotated[
+        float, typer.Option(metavar="SECONDS", min=0.1, max=3600.0, help="How often each neighbour is probed.")
+    ] = 0.5,
     infiniband: Annotated[bool, typer.Option("--infiniband", help="Counters of InfiniBand and RoCE ports.")] = False,
     dcgm: Annotated[
         str | None, typer.Option(metavar="URL", help="dcgm-exporter's metrics.", show_default="none")
@@ -92,6 +106,8 @@ def record(
         ranks_per_node=ranks_per_node,
         ignored_ports=frozenset(ignore_port or ()),
         inbox=inbox,
+        probe_bytes=probe,
+        probe_every_s=probe_every,
         infiniband=SYSFS if infiniband else None,
         flights=flights,
         dcgm=_url("--dcgm", dcgm),
@@ -107,6 +123,9 @@ def record(
         recorder = recorder_of(recording, started_s=time.time(), tally=malformed)
     except OSError as error:
         raise CommandError(f"cannot record: {error.strerror or error}", exit_code=EXIT_REFUSED) from error
+    except RuleError as error:
+        raise CommandError(f"--probe: {error}", exit_code=EXIT_BAD_INPUT) from error
+    settle_memory()
     tally = recorder.run(_told_to_end(), duration_s=duration)
     note(f"{tally.looks} looks, {tally.observations} observations, {tally.late_looks} too late")
     for what, count in sorted({**tally.failures, **malformed.counts()}.items()):

@@ -22,6 +22,7 @@ COLUMNS = (
     Column("recall", show=lambda value: f"{value:.1%}", right=True),
     Column("95 % interval", right=True),
     number("late"),
+    number("hidden"),
     Column("direction right", show=lambda value: f"{value:.1%}", right=True),
 )
 
@@ -32,7 +33,14 @@ def simulate_command(
         int, typer.Option(metavar="R", help="Of the job; a multiple of 64 (8 a node, 8 stages).")
     ] = 16_384,
     hours: Annotated[float, typer.Option(metavar="H", help="To simulate; one of 16,384 ranks takes minutes.")] = 1.0,
-    scenario: Annotated[ScenarioName, typer.Option(help="Which faults, and what else goes on.")] = ScenarioName.MIXED,
+    scenario: Annotated[
+        str,
+        typer.Option(
+            metavar="NAME",
+            help=f"Which faults, and what else goes on: {', '.join(ScenarioName)}.",
+            autocompletion=lambda: [name.value for name in ScenarioName],
+        ),
+    ] = ScenarioName.MIXED.value,
     seed: Annotated[int, typer.Option(metavar="S", help="Of all that is drawn at random.")] = 0,
     output: FormatOption = Format.TABLE,
 ) -> None:
@@ -43,7 +51,7 @@ def simulate_command(
     out for nothing.  The same question gives the same answer, but for the seconds it took.
     """
     with told_as_options():
-        found = simulate(ranks=ranks, hours=hours, scenario=scenario.value, seed=seed, clock_s=time.process_time)
+        found = simulate(ranks=ranks, hours=hours, scenario=scenario, seed=seed, clock_s=time.process_time)
     if output is Format.JSON:
         say_json(found)
     else:
@@ -62,7 +70,7 @@ def say_score(found: Score) -> None:
 
 
 def _row(name: str, kind: KindScore) -> tuple[object, ...]:
-    return name, kind.faults, kind.recall, _interval(kind.recall_interval), kind.late, kind.right_direction
+    return name, kind.faults, kind.recall, _interval(kind.recall_interval), kind.late, kind.hidden, kind.right_direction
 
 
 def _remarks(found: Score) -> list[str]:
@@ -70,8 +78,14 @@ def _remarks(found: Score) -> list[str]:
     upper = found.false_isolations_per_week_upper95
     lines = [
         f"recall {recall} of {found.faults:,} faults; precision {precision} of {found.verdicts:,} verdicts",
-        f"{found.false_isolations:,} false isolations: at most {upper:,.1f} a week with 95 % confidence",
+        f"{found.false_isolations:,} false isolations in {found.hours:,.4g} h: at most {upper:,.1f} a week with 95 % confidence",
     ]
+    if found.hidden_faults:
+        visible = _rate(found.recall_visible, found.recall_visible_interval)
+        lines.append(
+            f"{found.hidden_faults:,} of the faults hidden, as the only agent that could tell was lost: recall of the "
+            f"others {visible}"
+        )
     lines += [
         f"{name}: named after {times.p50:.1f} s (p95 {times.p95:.1f}, at most {times.max:.1f})"
         for name, times in found.ttd_s.items()

@@ -34,7 +34,8 @@ def watch(
 ) -> None:
     """Hear a job's recorders and say what is wrong.
 
-    One JSON object a line on stdout.  It only observes: nothing is cordoned, drained or killed.  /metrics and /healthz are on the same port.
+    One JSON object a line on stdout.  It only observes: nothing is cordoned, drained or killed.  /metrics and /healthz
+    are on the same port.
     """
     file = read_file(job, JobFile)
     token = read_secret(token_file)

@@ -8,7 +8,7 @@ from typing import Any, Concatenate, ParamSpec, Self, TypeVar
 
 import httpx
 
-from api.client import operations
+from api.client import fault_operations, operations
 from api.client.calls import Call, connection_errors, next_page
 from api.client.retries import Retries
 from api.client.tokens import token_from_environment
@@ -141,6 +141,23 @@ class AsyncFleetwright:
     create_power_budget = _method(operations.create_power_budget)
     replace_power_budget = _method(operations.replace_power_budget)
     delete_power_budget = _method(operations.delete_power_budget)
+    report_fault_verdict = _method(fault_operations.report_fault_verdict)
+    list_fault_verdicts = _method(fault_operations.list_fault_verdicts)
+    iter_fault_verdicts = _items(fault_operations.list_fault_verdicts)
+    get_fault_verdict = _method(fault_operations.get_fault_verdict)
+    believe_fault_verdict = _method(fault_operations.believe_fault_verdict)
+    get_fault_bundle = _method(fault_operations.get_fault_bundle)
+    replay_fault_bundle = _method(fault_operations.replay_fault_bundle)
+    create_fault_simulation = _method(fault_operations.create_fault_simulation)
+    list_fault_simulations = _method(fault_operations.list_fault_simulations)
+    iter_fault_simulations = _items(fault_operations.list_fault_simulations)
+    get_fault_simulation = _method(fault_operations.get_fault_simulation)
+    get_isolation_rules = _method(fault_operations.get_isolation_rules)
+    replace_isolation_rules = _method(fault_operations.replace_isolation_rules)
+    get_isolation = _method(fault_operations.get_isolation)
+    look_at_fleet = _method(fault_operations.look_at_fleet)
+    wish_for_node = _method(fault_operations.wish_for_node)
+    close_isolation_breaker = _method(fault_operations.close_isolation_breaker)
     list_targets = _method(operations.list_targets)
     iter_targets = _items(operations.list_targets)
     get_target = _method(operations.get_target)

@@ -5,15 +5,12 @@ saw, so that nobody's change is lost.  Operations that create take an idempotenc
 key belongs to the call, and every attempt at that call sends the same one.
 """
 
-from collections.abc import Mapping
 from http import HTTPStatus
 from typing import Any
-from uuid import uuid4
-
-from pydantic import BaseModel
 
 from api.client.calls import Call, Versioned, as_bytes, as_nothing, as_text, as_type, as_versioned, json_body, path_of
 from api.client.documents import DocumentT, DocumentType
+from api.client.requests import JSON, MISSING, creating, deleting, if_matching, listing, putting, reading
 from api.schemas.audit import AuditCheck, AuditEntry
 from api.schemas.documents import VersionInfo
 from api.schemas.pages import Page
@@ -58,7 +55,7 @@ def get_metrics() -> Call[str]:
 
 def get_document(document_type: DocumentType[DocumentT]) -> Call[Versioned[DocumentT]]:
     """A catalogue document as it stands."""
-    return _get(_document_path(document_type), as_versioned(document_type.model))
+    return reading(_document_path(document_type), as_versioned(document_type.model))
 
 
 def get_document_if_changed(document_type: DocumentType[DocumentT], *, etag: str) -> Call[Versioned[DocumentT] | None]:
@@ -78,50 +75,50 @@ def replace_document(
     document_type: DocumentType[DocumentT], document: DocumentT, *, if_match: str
 ) -> Call[Versioned[DocumentT]]:
     """Store a new version of a catalogue document."""
-    return _put(_document_path(document_type), document, _if_match(if_match), as_versioned(document_type.model))
+    return putting(_document_path(document_type), document, if_matching(if_match), as_versioned(document_type.model))
 
 
 def list_document_versions(
     document_type: DocumentType[Any], *, limit: int | None = None, cursor: str | None = None
 ) -> Call[Page[VersionInfo]]:
     """The stored versions of a catalogue document, newest first."""
-    return _list(f"{_document_path(document_type)}/versions", VersionInfo, limit=limit, cursor=cursor)
+    return listing(f"{_document_path(document_type)}/versions", VersionInfo, limit=limit, cursor=cursor)
 
 
 def get_document_version(document_type: DocumentType[DocumentT], version: int) -> Call[Versioned[DocumentT]]:
     """A catalogue document as it stood."""
     path = path_of(_document_path(document_type) + "/versions/{version}", version=version)
-    return _get(path, as_versioned(document_type.model))
+    return reading(path, as_versioned(document_type.model))
 
 
 def create_plan(request: PlanRequest, *, idempotency_key: str | None = None) -> Call[PlanRecord]:
     """Solve and store a plan.  An infeasible request is answered too: look at the plan's status."""
-    return _create("/v1/plans", request, idempotency_key, PlanRecord, work_s=request.time_limit_s)
+    return creating("/v1/plans", request, idempotency_key, PlanRecord, work_s=request.time_limit_s)
 
 
 def list_plans(*, limit: int | None = None, cursor: str | None = None) -> Call[Page[PlanSummary]]:
     """Plans, newest first."""
-    return _list("/v1/plans", PlanSummary, limit=limit, cursor=cursor)
+    return listing("/v1/plans", PlanSummary, limit=limit, cursor=cursor)
 
 
 def get_plan(plan_id: str) -> Call[PlanRecord]:
     """One plan with its request."""
-    return _get(path_of("/v1/plans/{plan_id}", plan_id=plan_id), as_type(PlanRecord))
+    return reading(path_of("/v1/plans/{plan_id}", plan_id=plan_id), as_type(PlanRecord))
 
 
 def create_placement(request: PlacementRequest, *, idempotency_key: str | None = None) -> Call[PlacementRecord]:
     """Place experts and store the outcome.  A ceiling that cannot be met is answered too: look at `holds`."""
-    return _create("/v1/placements", request, idempotency_key, PlacementRecord, work_s=PLACING_S)
+    return creating("/v1/placements", request, idempotency_key, PlacementRecord, work_s=PLACING_S)
 
 
 def list_placements(*, limit: int | None = None, cursor: str | None = None) -> Call[Page[PlacementSummary]]:
     """Placements, newest first."""
-    return _list("/v1/placements", PlacementSummary, limit=limit, cursor=cursor)
+    return listing("/v1/placements", PlacementSummary, limit=limit, cursor=cursor)
 
 
 def get_placement(placement_id: str) -> Call[PlacementRecord]:
     """One placement with its request."""
-    return _get(path_of("/v1/placements/{placement_id}", placement_id=placement_id), as_type(PlacementRecord))
+    return reading(path_of("/v1/placements/{placement_id}", placement_id=placement_id), as_type(PlacementRecord))
 
 
 def export_placement(placement_id: str, *, engine: Engine) -> Call[bytes]:
@@ -134,115 +131,115 @@ def create_power_simulation(
     request: SimulationRequest, *, idempotency_key: str | None = None
 ) -> Call[SimulationRecord]:
     """Simulate a row behind a budget and store what became of it."""
-    return _create("/v1/power/simulations", request, idempotency_key, SimulationRecord, work_s=SIMULATING_S)
+    return creating("/v1/power/simulations", request, idempotency_key, SimulationRecord, work_s=SIMULATING_S)
 
 
 def list_power_simulations(*, limit: int | None = None, cursor: str | None = None) -> Call[Page[SimulationSummary]]:
     """Simulations, newest first."""
-    return _list("/v1/power/simulations", SimulationSummary, limit=limit, cursor=cursor)
+    return listing("/v1/power/simulations", SimulationSummary, limit=limit, cursor=cursor)
 
 
 def get_power_simulation(simulation_id: str) -> Call[SimulationRecord]:
     """One simulation with its question."""
     path = path_of("/v1/power/simulations/{simulation_id}", simulation_id=simulation_id)
-    return _get(path, as_type(SimulationRecord))
+    return reading(path, as_type(SimulationRecord))
 
 
 def create_power_plan(request: CapPlanRequest, *, idempotency_key: str | None = None) -> Call[CapPlanRecord]:
     """Plan caps and store them.  A tree that nothing holds is answered too: look at the plan's status."""
-    return _create("/v1/power/plans", request, idempotency_key, CapPlanRecord, work_s=request.time_limit_s)
+    return creating("/v1/power/plans", request, idempotency_key, CapPlanRecord, work_s=request.time_limit_s)
 
 
 def list_power_plans(*, limit: int | None = None, cursor: str | None = None) -> Call[Page[CapPlanSummary]]:
     """Plans of caps, newest first."""
-    return _list("/v1/power/plans", CapPlanSummary, limit=limit, cursor=cursor)
+    return listing("/v1/power/plans", CapPlanSummary, limit=limit, cursor=cursor)
 
 
 def get_power_plan(plan_id: str) -> Call[CapPlanRecord]:
     """One plan of caps with its request."""
-    return _get(path_of("/v1/power/plans/{plan_id}", plan_id=plan_id), as_type(CapPlanRecord))
+    return reading(path_of("/v1/power/plans/{plan_id}", plan_id=plan_id), as_type(CapPlanRecord))
 
 
 def list_power_trees(*, limit: int | None = None, cursor: str | None = None) -> Call[Page[StoredTree]]:
     """Power trees, by name."""
-    return _list("/v1/power/trees", StoredTree, limit=limit, cursor=cursor)
+    return listing("/v1/power/trees", StoredTree, limit=limit, cursor=cursor)
 
 
 def get_power_tree(name: str) -> Call[Versioned[StoredTree]]:
     """One power tree."""
-    return _get(_power_path("trees", name), as_versioned(StoredTree))
+    return reading(_power_path("trees", name), as_versioned(StoredTree))
 
 
 def create_power_tree(tree: PowerTree) -> Call[Versioned[StoredTree]]:
     """Store a tree under its own name; PreconditionFailedError when that is taken."""
     path = _power_path("trees", tree.name)
-    return _put(path, tree, _MISSING, as_versioned(StoredTree), answer=HTTPStatus.CREATED)
+    return putting(path, tree, MISSING, as_versioned(StoredTree), answer=HTTPStatus.CREATED)
 
 
 def replace_power_tree(tree: PowerTree, *, if_match: str) -> Call[Versioned[StoredTree]]:
     """Store a new version of a tree; budgets in force must still fit."""
-    return _put(_power_path("trees", tree.name), tree, _if_match(if_match), as_versioned(StoredTree))
+    return putting(_power_path("trees", tree.name), tree, if_matching(if_match), as_versioned(StoredTree))
 
 
 def delete_power_tree(name: str, *, if_match: str) -> Call[None]:
     """Forget a tree on which no budget is in force."""
-    return _delete(_power_path("trees", name), _if_match(if_match))
+    return deleting(_power_path("trees", name), if_matching(if_match))
 
 
 def list_power_budgets(*, limit: int | None = None, cursor: str | None = None) -> Call[Page[StoredBudget]]:
     """The budgets last set, by domain; expired ones too."""
-    return _list("/v1/power/budgets", StoredBudget, limit=limit, cursor=cursor)
+    return listing("/v1/power/budgets", StoredBudget, limit=limit, cursor=cursor)
 
 
 def get_power_budget(domain: str) -> Call[Versioned[StoredBudget]]:
     """What a power domain may draw, and until when; NotFoundError where nothing was set."""
-    return _get(_power_path("budgets", domain), as_versioned(StoredBudget))
+    return reading(_power_path("budgets", domain), as_versioned(StoredBudget))
 
 
 def create_power_budget(domain: str, budget: PowerBudget) -> Call[Versioned[StoredBudget]]:
     """Set the first budget of a domain; PreconditionFailedError when there is one."""
     path = _power_path("budgets", domain)
-    return _put(path, budget, _MISSING, as_versioned(StoredBudget), answer=HTTPStatus.CREATED)
+    return putting(path, budget, MISSING, as_versioned(StoredBudget), answer=HTTPStatus.CREATED)
 
 
 def replace_power_budget(domain: str, budget: PowerBudget, *, if_match: str) -> Call[Versioned[StoredBudget]]:
     """Set another budget; one that is refused leaves the old one in force."""
-    return _put(_power_path("budgets", domain), budget, _if_match(if_match), as_versioned(StoredBudget))
+    return putting(_power_path("budgets", domain), budget, if_matching(if_match), as_versioned(StoredBudget))
 
 
 def delete_power_budget(domain: str, *, if_match: str) -> Call[None]:
     """Withdraw a budget: who guards the domain falls back to its standing one."""
-    return _delete(_power_path("budgets", domain), _if_match(if_match))
+    return deleting(_power_path("budgets", domain), if_matching(if_match))
 
 
 def list_targets(*, limit: int | None = None, cursor: str | None = None) -> Call[Page[Target]]:
     """Targets, by name."""
-    return _list("/v1/targets", Target, limit=limit, cursor=cursor)
+    return listing("/v1/targets", Target, limit=limit, cursor=cursor)
 
 
 def get_target(name: str) -> Call[Versioned[Target]]:
     """One target."""
-    return _get(_target_path(name), as_versioned(Target))
+    return reading(_target_path(name), as_versioned(Target))
 
 
 def create_target(name: str, spec: TargetSpec) -> Call[Versioned[Target]]:
     """Register a target; PreconditionFailedError when the name is taken."""
-    return _put(_target_path(name), spec, _MISSING, as_versioned(Target), answer=HTTPStatus.CREATED)
+    return putting(_target_path(name), spec, MISSING, as_versioned(Target), answer=HTTPStatus.CREATED)
 
 
 def replace_target(name: str, spec: TargetSpec, *, if_match: str) -> Call[Versioned[Target]]:
     """Change what is said of a target: its plan, its mode, its limits."""
-    return _put(_target_path(name), spec, _if_match(if_match), as_versioned(Target))
+    return putting(_target_path(name), spec, if_matching(if_match), as_versioned(Target))
 
 
 def delete_target(name: str, *, if_match: str) -> Call[None]:
     """Forget a target; the application itself is left as it is."""
-    return _delete(_target_path(name), _if_match(if_match))
+    return deleting(_target_path(name), if_matching(if_match))
 
 
 def get_target_status(name: str) -> Call[TargetStatus]:
     """The last report on a target; NotFoundError before the first."""
-    return _get(f"{_target_path(name)}/status", as_type(TargetStatus))
+    return reading(f"{_target_path(name)}/status", as_type(TargetStatus))
 
 
 def report_target_status(name: str, status: TargetStatus) -> Call[None]:
@@ -250,7 +247,7 @@ def report_target_status(name: str, status: TargetStatus) -> Call[None]:
     return Call(
         method="PUT",
         path=f"{_target_path(name)}/status",
-        headers=_JSON,
+        headers=JSON,
         body=json_body(status),
         expects=frozenset({HTTPStatus.NO_CONTENT}),
         read=as_nothing,
@@ -260,90 +257,37 @@ def report_target_status(name: str, status: TargetStatus) -> Call[None]:
 
 def get_freeze() -> Call[Versioned[Freeze]]:
     """The global freeze."""
-    return _get("/v1/freeze", as_versioned(Freeze))
+    return reading("/v1/freeze", as_versioned(Freeze))
 
 
 def replace_freeze(freeze: Freeze, *, if_match: str) -> Call[Versioned[Freeze]]:
     """Set or lift the global freeze."""
-    return _put("/v1/freeze", freeze, _if_match(if_match), as_versioned(Freeze))
+    return putting("/v1/freeze", freeze, if_matching(if_match), as_versioned(Freeze))
 
 
 def create_token(request: TokenRequest, *, idempotency_key: str | None = None) -> Call[TokenCreated]:
     """Make a token.  Its secret is in this answer and nowhere else."""
-    return _create("/v1/tokens", request, idempotency_key, TokenCreated)
+    return creating("/v1/tokens", request, idempotency_key, TokenCreated)
 
 
 def list_tokens(*, limit: int | None = None, cursor: str | None = None) -> Call[Page[TokenInfo]]:
     """Tokens without their secrets."""
-    return _list("/v1/tokens", TokenInfo, limit=limit, cursor=cursor)
+    return listing("/v1/tokens", TokenInfo, limit=limit, cursor=cursor)
 
 
 def revoke_token(token_id: str) -> Call[None]:
     """Make a token worthless from now on."""
-    return _delete(path_of("/v1/tokens/{token_id}", token_id=token_id), {})
+    return deleting(path_of("/v1/tokens/{token_id}", token_id=token_id), {})
 
 
 def list_audit(*, limit: int | None = None, cursor: str | None = None) -> Call[Page[AuditEntry]]:
     """The audit trail, newest first."""
-    return _list("/v1/audit", AuditEntry, limit=limit, cursor=cursor)
+    return listing("/v1/audit", AuditEntry, limit=limit, cursor=cursor)
 
 
 def check_audit() -> Call[AuditCheck]:
     """Read the whole audit chain again and say whether it is intact."""
-    return _get("/v1/audit/check", as_type(AuditCheck))
-
-
-_JSON: Mapping[str, str] = {"Content-Type": "application/json"}
-_MISSING: Mapping[str, str] = {"If-None-Match": "*"}
-
-
-def _get(path: str, read: Any) -> Call[Any]:
-    return Call(method="GET", path=path, read=read, repeatable=True)
-
-
-def _list(path: str, item: type[BaseModel], *, limit: int | None, cursor: str | None) -> Call[Any]:
-    query = {} if limit is None else {"limit": str(limit)}
-    if cursor is not None:
-        query["cursor"] = cursor
-    return Call(method="GET", path=path, query=query, read=as_type(Page[item]), repeatable=True)  # type: ignore[valid-type] # built at run time
-
-
-def _create(
-    path: str, body: BaseModel, idempotency_key: str | None, result: type[BaseModel], *, work_s: float = 0.0
-) -> Call[Any]:
-    return Call(
-        method="POST",
-        path=path,
-        headers={**_JSON, "Idempotency-Key": idempotency_key if idempotency_key is not None else uuid4().hex},
-        body=json_body(body),
-        expects=frozenset({HTTPStatus.CREATED}),
-        read=as_type(result),
-        repeatable=True,
-        work_s=work_s,
-    )
-
-
-def _put(
-    path: str, body: BaseModel, condition: Mapping[str, str], read: Any, *, answer: HTTPStatus = HTTPStatus.OK
-) -> Call[Any]:
-    return Call(
-        method="PUT",
-        path=path,
-        headers={**_JSON, **condition},
-        body=json_body(body),
-        expects=frozenset({answer}),
-        read=read,
-    )
-
-
-def _delete(path: str, condition: Mapping[str, str]) -> Call[None]:
-    return Call(
-        method="DELETE", path=path, headers=condition, expects=frozenset({HTTPStatus.NO_CONTENT}), read=as_nothing
-    )
-
-
-def _if_match(etag: str) -> Mapping[str, str]:
-    return {"If-Match": etag}
+    return reading("/v1/audit/check", as_type(AuditCheck))
 
 
 def _document_path(document_type: DocumentType[Any]) -> str:

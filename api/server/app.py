@@ -18,8 +18,11 @@ from api.server.planning import PlanningDesk
 from api.server.problems import add_problem_handlers
 from api.server.routes import (
     audit,
+    fault_simulations,
+    fault_verdicts,
     freeze,
     health,
+    isolation,
     placements,
     plans,
     power_plans,
@@ -86,6 +89,9 @@ def create_app(
         power_trees.router,
         power_plans.router,
         power_simulations.router,
+        fault_verdicts.router,
+        fault_simulations.router,
+        isolation.router,
         targets.router,
         freeze.router,
         tokens.router,

@@ -13,6 +13,7 @@ from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from api.schemas.targets import Mode, Phase, Target, TargetStatus
+from api.server.fault_metrics import FaultMetrics, FaultState, fault_metrics
 from api.server.power_metrics import PowerState, power_metrics
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
@@ -74,6 +75,7 @@ class ServiceMetrics:
             buckets=SOLVE_BUCKETS_S,
             registry=self.registry,
         )
+        self.faults = FaultMetrics(self.registry)
         build = Gauge("fleetwright_build_info", "Always 1.", ["version"], registry=self.registry)
         build.labels(version=version("fleetwright")).set(1)
 
@@ -129,6 +131,7 @@ class FleetState:
     audit_entries: int = 0
     document_versions: Sequence[tuple[str, int]] = ()
     power: PowerState = field(default_factory=PowerState)
+    faults: FaultState = field(default_factory=FaultState)
 
 
 def render_state(state: FleetState) -> bytes:
@@ -155,6 +158,7 @@ class _StateCollector(Collector):
         yield documents
         yield from _target_metrics(state)
         yield from power_metrics(state.power, state.at)
+        yield from fault_metrics(state.faults, state.at)
 
 
 def _target_metrics(state: FleetState) -> Iterable[Metric]:

@@ -10,8 +10,12 @@ from importlib.metadata import version
 import anyio
 from anyio import to_thread
 
+from api.schemas.faults import BundleReplay, FaultQuestion
 from api.schemas.power import CapPlanRequest
+from api.server import bundles
 from api.server.problems import ProblemError
+from faults.simulator import Score, simulate
+from faults.verdict import Verdict
 from fleet.documents import RuleError, dotted
 from fleet.errors import DocumentError, Problem
 from fleet.gpus import GpuCatalogue
@@ -83,6 +87,36 @@ class PlanningDesk:
 
             with _named_fields():
                 return study(question, clock_s=self._monotonic_s, sources=sources).answer
+
+        return await to_thread.run_sync(work, limiter=self._limiter)
+
+    async def check_bundle(self, text: str) -> bundles.Checked:
+        """A bundle in base64, once it has proven to be one; 503 when too many requests are waiting already."""
+        self._refuse_when_busy()
+        return await to_thread.run_sync(bundles.checked, text, limiter=self._limiter)
+
+    async def replay(self, packed: bytes, *, verdict_id: str, verdict: Verdict) -> BundleReplay:
+        """What a bundle says once more; 503 when too many requests are waiting already."""
+        self._refuse_when_busy()
+
+        def work() -> BundleReplay:
+            return bundles.replayed(packed, verdict_id=verdict_id, verdict=verdict, clock_s=self._monotonic_s)
+
+        return await to_thread.run_sync(work, limiter=self._limiter)
+
+    async def simulate_faults(self, question: FaultQuestion) -> Score:
+        """How the detectors do on a simulated cluster; 503 when too many requests are waiting already."""
+        self._refuse_when_busy()
+
+        def work() -> Score:
+            with _named_fields():
+                return simulate(
+                    ranks=question.ranks,
+                    hours=question.hours,
+                    scenario=question.scenario.value,
+                    seed=question.seed,
+                    clock_s=self._monotonic_s,
+                )
 
         return await to_thread.run_sync(work, limiter=self._limiter)
 

@@ -52,6 +52,9 @@ class Settings(BaseSettings):
     # uncapped rows that they are held against.
     simulation_server_days: float = Field(default=1_000.0, gt=0, le=1e6)
 
+    # Ranks times hours of one simulated cluster: 2,048 keep a core busy for about a minute.
+    fault_simulation_rank_hours: float = Field(default=2_048.0, gt=0, le=1e9)
+
     # Solvers use a core each; more at a time only makes all of them slower.
     plan_concurrency: int = Field(default=2, ge=1, le=256)
 

@@ -1,19 +1,25 @@
 """The state of the fleet as `/metrics` tells it."""
 
 from collections.abc import AsyncIterator
+from datetime import datetime
 from functools import lru_cache
 
 from api.schemas.power import PowerBudget
 from api.schemas.targets import Freeze, TargetStatus
 from api.server.catalogues import ALL
+from api.server.fault_metrics import Believed, FaultState
+from api.server.isolation import MOST_BELIEVED, rules_in_force
+from api.server.isolation_memory import remembered
 from api.server.metrics import FleetState, ReportedTarget
 from api.server.power_metrics import PowerState
 from api.server.power_trees import BUDGET_KIND, read_budget
 from api.server.routes.power_plans import KIND as CAP_PLANS
 from api.server.service import Service
 from api.server.targets import FREEZE, TARGET_KIND, read_target
+from api.server.verdicts import read_report
 from api.server.versioned import current, edition
-from api.store import DatabaseUnavailableError, Transaction
+from api.store import DatabaseUnavailableError, Transaction, VerdictHead
+from faults.isolation.inputs import NODES
 from power.caps import CapPlan
 
 BATCH = 500
@@ -32,6 +38,7 @@ async def fleet_state(service: Service) -> FleetState:
                 audit_entries=await tx.audit.length(),
                 document_versions=[(item.kind.value, (await current(tx, item.slot)).version) for item in ALL],
                 power=PowerState(budgets=[budget async for budget in _budgets(tx)], plan=await _newest_caps(tx)),
+                faults=await _faults(tx, service.now()),
             )
     except DatabaseUnavailableError:
         return FleetState(at=service.now(), database_up=False)
@@ -64,6 +71,24 @@ async def _newest_caps(tx: Transaction) -> CapPlan | None:
     found = await tx.power.page(kind=CAP_PLANS, before_id=None, limit=1)
     stored = await tx.power.get(kind=CAP_PLANS, answer_id=found[0].id) if found else None
     return read_caps(stored.answer) if stored is not None else None
+
+
+async def _faults(tx: Transaction, now: datetime) -> FaultState:
+    memory = await remembered(tx)
+    return FaultState(
+        believed=[_believed(head) for head in await tx.verdicts.believed(now=now, limit=MOST_BELIEVED)],
+        mode=(await rules_in_force(tx)).mode,
+        looked_at=memory.record.looked_at if memory.record is not None else None,
+        fleet=len(memory.members),
+        state=memory.state,
+    )
+
+
+def _believed(head: VerdictHead) -> Believed:
+    report = read_report(head)
+    verdict = report.verdict
+    accused = report.name_of(verdict.node) if verdict.isolate and verdict.scope in NODES else None
+    return Believed(fault=verdict.fault, scope=verdict.scope.value, since=head.created_at, node=accused)
 
 
 @lru_cache(maxsize=2)

@@ -4,6 +4,7 @@ One `Store` per process; every change happens inside `store.transaction()`, whic
 its idempotency record together, or nothing.  Nothing outside this package sees SQLAlchemy.
 """
 
+from api.store.answers import AnswerRepository
 from api.store.canonical import canonical_json, sha256_hex
 from api.store.errors import (
     ConflictError,
@@ -15,41 +16,46 @@ from api.store.errors import (
 )
 from api.store.migrate import Migrations
 from api.store.records import (
+    AnswerHead,
     AuditRecord,
     DocumentVersion,
+    IsolationRecord,
     NewReply,
     PlacementHead,
-    PowerHead,
     SavedReply,
     StatusRecord,
+    StoredAnswer,
     StoredPlacement,
     StoredPlan,
-    StoredPower,
     TokenRecord,
+    VerdictHead,
 )
 from api.store.store import Store, Transaction
 
 __all__ = [
+    "AnswerHead",
+    "AnswerRepository",
     "AuditRecord",
     "ConflictError",
     "DatabaseUnavailableError",
     "DocumentVersion",
+    "IsolationRecord",
     "KeyReusedError",
     "KeyTakenError",
     "Migrations",
     "NewReply",
     "PlacementHead",
-    "PowerHead",
     "SavedReply",
     "StatusRecord",
     "Store",
     "StoreError",
+    "StoredAnswer",
     "StoredPlacement",
     "StoredPlan",
-    "StoredPower",
     "TokenRecord",
     "Transaction",
     "UnknownRevisionError",
+    "VerdictHead",
     "canonical_json",
     "sha256_hex",
 ]

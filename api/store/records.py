@@ -91,8 +91,8 @@ class StoredPlacement:
 
 
 @dataclass(frozen=True, slots=True)
-class PowerHead:
-    """What lists show of an answer about power."""
+class AnswerHead:
+    """What lists show of an answer about power or faults."""
 
     id: str
     kind: str
@@ -102,10 +102,10 @@ class PowerHead:
 
 
 @dataclass(frozen=True, slots=True)
-class StoredPower:
-    """An answer about power as stored; request and answer are canonical JSON."""
+class StoredAnswer:
+    """Such an answer as stored; request and answer are canonical JSON."""
 
-    head: PowerHead
+    head: AnswerHead
     request: str
     answer: str
 
@@ -139,3 +139,27 @@ class SavedReply:
     status: int
     headers: Mapping[str, str]
     body: str
+
+
+@dataclass(frozen=True, slots=True)
+class VerdictHead:
+    """A verdict as reported; `believed_until` is all that changes of it."""
+
+    id: str
+    created_at: datetime
+    created_by: str
+    job: str
+    fault: str
+    scope: str
+    believed_until: datetime
+    report: str  # canonical JSON, without the bundle
+    bundle_sha256: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class IsolationRecord:
+    """What the isolation policy remembers after the last look."""
+
+    looked_at: datetime
+    looked_by: str
+    body: str  # canonical JSON

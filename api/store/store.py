@@ -9,16 +9,19 @@ from sqlalchemy.exc import DBAPIError, InterfaceError, OperationalError, Program
 from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from api.store.answers import AnswerRepository
 from api.store.audit import AuditRepository
 from api.store.documents import DocumentRepository
 from api.store.engine import READ_ONLY, is_sqlite, make_engine, parse_url
 from api.store.errors import DatabaseUnavailableError
+from api.store.isolation import IsolationRepository
 from api.store.placements import PlacementRepository
 from api.store.plans import PlanRepository
-from api.store.power import PowerRepository
 from api.store.replies import ReplyRepository
 from api.store.statuses import StatusRepository
+from api.store.tables import FaultAnswerRow, PowerRow
 from api.store.tokens import TokenRepository
+from api.store.verdicts import VerdictRepository
 
 
 class Transaction:
@@ -27,12 +30,15 @@ class Transaction:
     def __init__(self, connection: AsyncConnection) -> None:
         self.audit = AuditRepository(connection)
         self.documents = DocumentRepository(connection)
+        self.fault_answers = AnswerRepository(connection, FaultAnswerRow)
+        self.isolation = IsolationRepository(connection)
         self.placements = PlacementRepository(connection)
         self.plans = PlanRepository(connection)
-        self.power = PowerRepository(connection)
+        self.power = AnswerRepository(connection, PowerRow)
         self.replies = ReplyRepository(connection)
         self.statuses = StatusRepository(connection)
         self.tokens = TokenRepository(connection)
+        self.verdicts = VerdictRepository(connection)
         self._connection = connection
 
     async def schema_revision(self) -> str | None:

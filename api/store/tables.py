@@ -154,6 +154,49 @@ class PowerRow(Base):
     answer: Mapped[str] = mapped_column(Text)
 
 
+class FaultAnswerRow(Base):
+    """Simulations of faults, immutable.  `summary` is what lists show, as JSON."""
+
+    __tablename__ = "fault_answers"
+
+    kind: Mapped[str] = mapped_column(String(16), primary_key=True)
+    id: Mapped[str] = mapped_column(String(36), primary_key=True)
+    created_at: Mapped[datetime] = mapped_column(UtcDateTime)
+    created_by: Mapped[str] = mapped_column(String(200))
+    summary: Mapped[str] = mapped_column(Text)
+    request: Mapped[str] = mapped_column(Text)
+    answer: Mapped[str] = mapped_column(Text)
+
+
+class VerdictRow(Base):
+    """Verdicts with their bundles, immutable but for how long they are believed."""
+
+    __tablename__ = "fault_verdicts"
+    __table_args__ = (Index("ix_fault_verdicts_believed_until", "believed_until"),)
+
+    id: Mapped[str] = mapped_column(String(36), primary_key=True)
+    created_at: Mapped[datetime] = mapped_column(UtcDateTime)
+    created_by: Mapped[str] = mapped_column(String(200))
+    job: Mapped[str] = mapped_column(String(500))
+    fault: Mapped[str] = mapped_column(String(16))
+    scope: Mapped[str] = mapped_column(String(16))
+    believed_until: Mapped[datetime] = mapped_column(UtcDateTime)
+    report: Mapped[str] = mapped_column(Text)
+    bundle_sha256: Mapped[str | None] = mapped_column(String(64))
+    bundle: Mapped[bytes | None] = mapped_column(LargeBinary)
+
+
+class IsolationRow(Base):
+    """One row: what the isolation policy remembers after the last look."""
+
+    __tablename__ = "isolation"
+
+    id: Mapped[int] = mapped_column(SmallInteger, primary_key=True, autoincrement=False)
+    looked_at: Mapped[datetime] = mapped_column(UtcDateTime)
+    looked_by: Mapped[str] = mapped_column(String(200))
+    body: Mapped[str] = mapped_column(Text)
+
+
 class TargetStatusRow(Base):
     """The controller's last report on each target."""
 

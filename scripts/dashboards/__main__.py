@@ -4,11 +4,12 @@ import json
 import sys
 from pathlib import Path
 
+from scripts.dashboards.faults import faults
 from scripts.dashboards.overview import overview
 from scripts.dashboards.power import power
 
 FOLDER = Path(__file__).parents[2] / "helm" / "fleetwright" / "files" / "dashboards"
-DASHBOARDS = (overview(), power())
+DASHBOARDS = (overview(), power(), faults())
 
 
 def rendered() -> dict[Path, str]:

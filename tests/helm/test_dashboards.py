@@ -15,14 +15,19 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from api.schemas.power import PowerBudget
 from api.schemas.targets import Phase, RayServeApplication, Target, TargetSpec, TargetStatus
+from api.server.fault_metrics import Believed, FaultState
 from api.server.metrics import FleetState, ReportedTarget, ServiceMetrics, render_state
 from api.server.power_metrics import PowerState
 from deploy.metrics import ControllerMetrics
+from deploy.watcher.metrics import WatcherMetrics
+from faults.isolation import Act, Decision, IsolationState
+from faults.verdict import FaultClass, Verdict
 from scripts.dashboards import __main__ as command
 from scripts.dashboards.grafana import GRID_COLUMNS, Dashboard
 from tests.helm.chart import ALERTS
 from tests.helm.power_row import beside_page, guard_page
 from tests.helm.power_trees import cap_plan
+from tests.testbed.fault_bundles import accusation
 
 NOW = datetime(2026, 11, 21, tzinfo=UTC)
 SELECTOR = re.compile(r"(?P<metric>fleetwright_\w+)(?:\{(?P<matchers>[^}]*)\})?")
@@ -122,6 +127,15 @@ def _exported() -> dict[str, set[str]]:
     service.observe_placement(imbalance=1.01, bound=1.0, holds=True, solve_s=0.1)
     service.observe_cap_plan(status="optimal", solve_s=0.1)
     service.observe_simulation(policy="ladder", brakes=0, run_s=10.0)
+    verdict = Verdict.model_validate(accusation("gpu-1")["verdict"])
+    service.faults.observe_report(verdict)
+    service.faults.observe_decisions([Decision(Act.REFUSE, "gpu-1", "budget: two are out")])
+    watcher = WatcherMetrics(registry, job="llm")
+    watcher.took(observations=8, malformed=0, size_bytes=100)
+    watcher.refused("base")
+    watcher.told(verdict)
+    watcher.judged(0.01, believed=1)
+    watcher.agents(heard=8, lost=0, skew_s=0.001)
     controller = ControllerMetrics(registry)
     controller.round_ended(ok=True, duration_s=0.1)
     controller.wrote(target="chat", kind="scale")
@@ -140,7 +154,11 @@ def _state() -> FleetState:
     reported = ReportedTarget(target=target, status=status, reported_at=NOW)
     budget = PowerBudget(limit_w=9000.0, expires_at=NOW + timedelta(minutes=3))
     power = PowerState(budgets=[("row-a", budget)], plan=cap_plan())
-    return FleetState(at=NOW, database_up=True, targets=[reported], document_versions=[("gpus", 1)], power=power)
+    believed = Believed(fault=FaultClass.CRASH, scope="node", since=NOW, node="gpu-1")
+    faults = FaultState(believed=[believed], looked_at=NOW, fleet=20, state=IsolationState())
+    return FleetState(
+        at=NOW, database_up=True, targets=[reported], document_versions=[("gpus", 1)], power=power, faults=faults
+    )
 
 
 def _cells(position: dict[str, Any]) -> Iterator[tuple[int, int]]:

@@ -1,4 +1,5 @@
-"""Every query of dashboards and alerts, run by a real Prometheus that scrapes the real service, controller and guard.
+"""Every query of dashboards and alerts, run by a real Prometheus that scrapes the real service, controller, guard
+and watcher.
 
 The gate of a router is an object of this process behind a socket.
 """
@@ -14,6 +15,8 @@ import pytest
 import yaml
 
 from api.client import GPUS, Fleetwright, UnauthorizedError
+from api.schemas.faults import VerdictReport
+from api.schemas.isolation import Look
 from api.schemas.power import CapPlanRequest, PowerBudget, SimulationRequest
 from api.schemas.targets import Mode, Phase, TargetSpec, TargetStatus
 from fleet.sizes import SizeBuckets
@@ -24,6 +27,7 @@ from tests.deploy.guard.row_of_agents import agent_row
 from tests.helm.chart import ALERTS
 from tests.helm.power_row import beside
 from tests.power.trees import two_rows
+from tests.testbed.fault_bundles import accusation, report
 from tests.testbed.processes import LOOPBACK, Process, answers_ok, free_ports
 from tests.testbed.prometheus import Prometheus
 from tests.testbed.server import Server, StartServer
@@ -31,7 +35,7 @@ from tests.testbed.server import Server, StartServer
 pytestmark = pytest.mark.prometheus
 
 # As Grafana would fill them in, where Prometheus sets no namespace.
-VARIABLES = {"$namespace": "", "$target": ".*", "$row": ".*", "$__rate_interval": "1m", "$__range": "1h"}
+VARIABLES = {"$namespace": "", "$target": ".*", "$row": ".*", "$job": ".*", "$__rate_interval": "1m", "$__range": "1h"}
 # Nothing is written to a target here, and 40 s nobody waits.
 WITHOUT_SAMPLES = {"Writes", "Forecast held"}
 
@@ -53,6 +57,9 @@ def scraped(prometheus: Prometheus, start_server: StartServer, sqlite_url: str, 
         with Fleetwright(server.url) as stranger, pytest.raises(UnauthorizedError):
             stranger.get_freeze()
         addresses = {"api": server.url.removeprefix("http://"), "controller": controller_address}
+        watcher_address = f"{LOOPBACK}:{free_ports(1)[0]}"
+        running.enter_context(_watcher(watcher_address, tmp_path))
+        addresses |= {"watcher": watcher_address}
         addresses |= {"guard": guard_address, "beside": beside_address}
         prometheus.configure(
             {
@@ -134,6 +141,19 @@ def _guard(server: Server, address: str, directory: Path) -> Iterator[None]:
             yield
 
 
+def _watcher(address: str, directory: Path) -> Process:
+    """A watcher of a job whose recorders have not come yet."""
+    host, port = address.split(":")
+    file = directory / "job.yaml"
+    file.write_text("{name: llm, nodes: 4}")
+    arguments = ["-m", "api.cli", "faults", "watch", str(file), "--host", host, "--port", port]
+    process = Process.start(
+        [sys.executable, *arguments], name="watcher", log_dir=directory, env={"PATH": os.environ["PATH"]}
+    )
+    process.wait_ready(lambda: answers_ok(f"http://{address}/metrics"))
+    return process
+
+
 def _use(client: Fleetwright) -> None:
     gpu = client.get_document(GPUS).document.gpus[0].name
     client.create_plan(_request(gpu))
@@ -158,6 +178,17 @@ def _use(client: Fleetwright) -> None:
     until = datetime.now(UTC) + timedelta(minutes=30)
     client.create_power_budget("row-1", PowerBudget(limit_w=30_000.0, expires_at=until))
     client.create_power_simulation(SimulationRequest(servers=8, budget_servers=8, days=0.1))
+    _accuse(client)
+
+
+def _accuse(client: Fleetwright) -> None:
+    """One node goes in the dry run, one stays by a rule."""
+    kept = client.report_fault_verdict(VerdictReport.model_validate(report()))
+    client.replay_fault_bundle(kept.id)
+    client.report_fault_verdict(VerdictReport.model_validate(accusation("gpu-1")))
+    client.report_fault_verdict(VerdictReport.model_validate(accusation("gpu-2", confidence=0.1)))
+    members: dict[str, dict[str, str]] = {f"gpu-{index}": {} for index in range(40)}
+    client.look_at_fleet(Look.model_validate({"members": members, "spares": {"default": 1}}))
 
 
 def _request(gpu: str) -> PlanRequest:

@@ -13,10 +13,10 @@ from api.server.cursors import page_of, read_cursor
 from api.server.idempotency import IdempotencyKey, Once, Reply
 from api.server.identifiers import ID_PATTERN, new_id
 from api.server.openapi import WITH_BODY, problems
-from api.server.power_answers import listed, one_stored, stored_of
 from api.server.power_trees import read_tree, tree_slot
 from api.server.problems import invalid
 from api.server.service import Service, ServiceOf
+from api.server.stored_answers import listed, one_stored, stored_of
 from api.server.versioned import current
 from api.store import Transaction
 from power.tree import PowerTree

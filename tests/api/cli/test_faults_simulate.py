@@ -1,12 +1,15 @@
 """`fleetwright faults simulate`: its answer in JSON and as a table, and what it refuses."""
 
+import contextlib
+import io
 import json
 
 import pytest
 from typer.testing import CliRunner
 
 from api.cli.failures import CommandError
-from api.cli.faults_simulate import app
+from api.cli.faults_simulate import app, say_score
+from faults.simulator import simulate
 
 SMALL = ("--ranks", "256", "--hours", "0.03", "--seed", "5")
 PROMISED = {"recall", "precision", "false_isolations", "ttd_s", "compute_s_per_window"}
@@ -31,7 +34,7 @@ def test_json_holds_what_is_promised() -> None:
 def test_people_get_a_row_per_kind_of_fault_and_what_it_means() -> None:
     told = _run("--scenario", "hangs")
     assert told.startswith("256 ranks for 0.03 h, scenario hangs, seed 5\n")
-    assert "false isolations: at most" in told
+    assert "0 false isolations in 0.03 h: at most" in told
     assert "95 % interval" in told
 
 
@@ -40,7 +43,33 @@ def test_without_faults_nothing_is_said_of_recall() -> None:
     assert (answer["faults"], answer["recall"], answer["recall_interval"]) == (0, None, None)
 
 
-@pytest.mark.parametrize(("option", "value"), [("--ranks", "1000"), ("--hours", "0"), ("--seed", "-1")])
-def test_what_cannot_be_simulated_is_told_by_its_option(option: str, value: str) -> None:
-    with pytest.raises(CommandError, match=option):
+@pytest.mark.parametrize(
+    ("option", "value", "told"),
+    [
+        ("--ranks", "1000", "expected a multiple of 64, got 1,000; nearest: 960 or 1,024"),
+        ("--ranks", "64", "expected from 128 to 131,072, got 64"),
+        ("--hours", "0", "expected from a minute"),
+        ("--seed", "-1", "expected 0 or more, got -1"),
+        ("--scenario", "congested", "unknown scenario 'congested'; nearest: congestion"),
+        ("--scenario", "zzz", "nearest: healthy, mixed"),
+    ],
+)
+def test_what_cannot_be_simulated_is_told_by_its_option(option: str, value: str, told: str) -> None:
+    with pytest.raises(CommandError, match=option) as caught:
         CliRunner().invoke(app, [option, value], catch_exceptions=False)
+    assert told in str(caught.value)
+
+
+def test_experts_need_ranks_for_whole_groups() -> None:
+    with pytest.raises(CommandError, match="multiple of 512 with groups of 8"):
+        CliRunner().invoke(app, ["--scenario", "experts", "--ranks", "576"], catch_exceptions=False)
+
+
+def test_people_are_told_what_nobody_could_have_named() -> None:
+    found = simulate(ranks=256, hours=0.03, scenario="hangs", seed=5, clock_s=lambda: 0.0)
+    hidden = found.model_copy(update={"hidden_faults": 1, "recall_visible": 1.0, "recall_visible_interval": (0.5, 1.0)})
+    told = io.StringIO()
+    with contextlib.redirect_stdout(told):
+        say_score(hidden)
+    assert "1 of the faults hidden" in told.getvalue()
+    assert "recall of the others 100.00% (50.0% to 100.0%)" in told.getvalue()

@@ -12,6 +12,7 @@ from typer.core import TyperGroup
 from typer.main import get_command
 
 from api.cli.app import COMMANDS, app
+from api.cli.faults import COMMANDS as FAULTS_COMMANDS
 from api.cli.groups import Lazy
 from api.cli.options import LOCAL_URL
 from api.cli.place import COMMANDS as PLACE_COMMANDS
@@ -21,8 +22,9 @@ from api.client.transport import DEFAULT_URL
 from tests.api.cli.conftest import COMMAND, Cli, Shell
 
 EXAMPLE = Path(__file__).parents[3] / "examples" / "chat.yaml"
-WRITERS = {"place make", "place export"}  # their -o is a file; what `export` writes is an engine's own form
-ENDLESS = {"agent", "controller run", "guard", "serve"}  # they answer on sockets and in logs
+# Their -o is a file or a folder, or what they write has a form of its own.
+WRITERS = {"place make", "place export", "faults record", "faults verdicts bundle"}
+ENDLESS = {"agent", "controller run", "faults watch", "guard", "serve"}  # they answer on sockets and in logs
 HEAVY = {"aiosqlite", "alembic", "deploy", "fastapi", "httpx", "kubernetes", "planner", "sqlalchemy", "uvicorn"}
 
 
@@ -65,6 +67,10 @@ def test_all_commands() -> None:
         *("power budgets list", "power budgets show", "power budgets set", "power budgets withdraw"),
         *("power simulations list", "power simulations show", "power simulations ask"),
         *("power plans list", "power plans show", "power plans ask"),
+        *("faults replay", "faults simulate", "faults record", "faults watch", "faults paths"),
+        *(f"faults verdicts {verb}" for verb in ("list", "show", "bundle", "replay", "report")),
+        *(f"faults isolation {verb}" for verb in ("show", "rules", "set", "close-breaker")),
+        *(f"faults isolation {verb}" for verb in ("approve", "decline", "release", "keep-out")),
         *("agent", "guard", "serve", "controller run", "migrate up", "migrate down", "migrate status"),
         *("targets list", "targets show", "targets put", "targets set", "targets delete", "freeze", "thaw"),
         *("tokens create", "tokens list", "tokens revoke", "audit list", "audit check"),
@@ -93,7 +99,13 @@ def test_a_placement_can_be_had_in_json(cli: Cli) -> None:
 
 @pytest.mark.parametrize(
     ("name", "lazy"),
-    [*COMMANDS.items(), *TOPOLOGY_COMMANDS.items(), *PLACE_COMMANDS.items(), *POWER_COMMANDS.items()],
+    [
+        *COMMANDS.items(),
+        *TOPOLOGY_COMMANDS.items(),
+        *PLACE_COMMANDS.items(),
+        *POWER_COMMANDS.items(),
+        *FAULTS_COMMANDS.items(),
+    ],
 )
 def test_the_list_of_commands_says_what_the_command_says(name: str, lazy: Lazy) -> None:
     loaded = lazy.load(name)

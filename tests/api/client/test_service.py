@@ -24,11 +24,17 @@ from api.client import (
     PreconditionFailedError,
     UnauthorizedError,
 )
+from api.client import fault_operations as faults
 from api.client import operations as op
 from api.client.calls import Call
+from api.client.errors import ConflictError
+from api.schemas.faults import FaultQuestion, VerdictReport
+from api.schemas.isolation import Look
 from api.schemas.power import CapPlanRequest
 from api.schemas.targets import Freeze
 from api.schemas.tokens import Scope, TokenRequest
+from faults.isolation import IsolationRules, Mode, Standing, Wish
+from faults.simulator.scenario import ScenarioName
 from placement.formats.engines import Engine
 from tests.api.client.test_operations import (
     BUDGET,
@@ -40,10 +46,14 @@ from tests.api.client.test_operations import (
     TREE,
 )
 from tests.api.client.test_surface import OPERATIONS
+from tests.testbed.fault_bundles import accusation, bundle_text, report
 from tests.testbed.service import TOKENS, RunningService
 
 pytestmark = pytest.mark.anyio
 BASE_URL = "http://localhost"
+REPORT = VerdictReport.model_validate(report())
+QUESTION = FaultQuestion(ranks=128, hours=0.02, scenario=ScenarioName.HEALTHY, seed=1)
+LOOK = Look.model_validate({"members": {f"gpu-{index}": {} for index in range(20)}, "spares": {"default": 1}})
 TOKEN_REQUEST = TokenRequest(name="ci", scopes=frozenset({Scope.READ}))
 
 # One call of each operation, so that its method, path and expected answers can be compared.
@@ -84,6 +94,21 @@ EXAMPLES: dict[str, list[Call[Any]]] = {
     "create_power_budget": [op.create_power_budget("r", BUDGET)],
     "replace_power_budget": [op.replace_power_budget("r", BUDGET, if_match='"1-a"')],
     "delete_power_budget": [op.delete_power_budget("r", if_match='"1-a"')],
+    "report_fault_verdict": [faults.report_fault_verdict(REPORT)],
+    "list_fault_verdicts": [faults.list_fault_verdicts()],
+    "get_fault_verdict": [faults.get_fault_verdict("v")],
+    "believe_fault_verdict": [faults.believe_fault_verdict("v", believed_for_s=1.0)],
+    "get_fault_bundle": [faults.get_fault_bundle("v")],
+    "replay_fault_bundle": [faults.replay_fault_bundle("v")],
+    "create_fault_simulation": [faults.create_fault_simulation(QUESTION)],
+    "list_fault_simulations": [faults.list_fault_simulations()],
+    "get_fault_simulation": [faults.get_fault_simulation("s")],
+    "get_isolation_rules": [faults.get_isolation_rules()],
+    "replace_isolation_rules": [faults.replace_isolation_rules(IsolationRules(), if_match='"1-a"')],
+    "get_isolation": [faults.get_isolation()],
+    "look_at_fleet": [faults.look_at_fleet(LOOK)],
+    "wish_for_node": [faults.wish_for_node("n", Wish.RELEASE)],
+    "close_isolation_breaker": [faults.close_isolation_breaker()],
     "list_targets": [op.list_targets()],
     "get_target": [op.get_target("t")],
     "create_target": [op.create_target("t", SPEC)],
@@ -321,3 +346,34 @@ async def test_the_blocking_client_does_the_same(sqlite_service: RunningService)
             assert client.check_audit().intact
 
     await anyio.to_thread.run_sync(work)
+
+
+async def test_a_verdict_takes_a_node_out_by_rules(client: AsyncFleetwright, sqlite_service: RunningService) -> None:
+    kept = await client.report_fault_verdict(REPORT, idempotency_key="k")
+    assert await client.report_fault_verdict(REPORT, idempotency_key="k") == kept
+    assert await client.get_fault_verdict(kept.id) == kept
+    assert (await client.get_fault_bundle(kept.id)).decode() == bundle_text()
+    assert (await client.replay_fault_bundle(kept.id)).same
+    rules = await client.get_isolation_rules()
+    raised = rules.document.rules.model_copy(update={"mode": Mode.APPLY})
+    await client.replace_isolation_rules(raised, if_match=rules.etag)
+    crash = await client.report_fault_verdict(VerdictReport.model_validate(accusation("gpu-7")))
+    outcome = await client.look_at_fleet(LOOK, idempotency_key="l")
+    assert outcome.out == ("gpu-7",)
+    assert crash.id in {decision.accusation for decision in outcome.decisions}
+    assert await client.look_at_fleet(LOOK, idempotency_key="l") == outcome
+    assert (await client.wish_for_node("gpu-7", Wish.RELEASE)).wish is Wish.RELEASE
+    withdrawn = await client.believe_fault_verdict(crash.id, believed_for_s=0.0)
+    assert withdrawn.believed_until == sqlite_service.clock.at
+    assert (await client.look_at_fleet(LOOK)).out == ()
+    assert {node.node: node.standing for node in (await client.get_isolation()).nodes}["gpu-7"] is Standing.WATCHED
+    with pytest.raises(ConflictError):
+        await client.close_isolation_breaker()
+    assert [each.id async for each in client.iter_fault_verdicts()] == [crash.id, kept.id]
+
+
+async def test_simulations_of_faults_are_made_once_for_a_key(client: AsyncFleetwright) -> None:
+    made = await client.create_fault_simulation(QUESTION, idempotency_key="s")
+    assert await client.create_fault_simulation(QUESTION, idempotency_key="s") == made
+    assert await client.get_fault_simulation(made.id) == made
+    assert [each.id async for each in client.iter_fault_simulations()] == [made.id]

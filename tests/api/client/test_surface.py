@@ -6,12 +6,13 @@ from types import FunctionType
 import pytest
 
 import api.client
-from api.client import AsyncFleetwright, Fleetwright, operations
+from api.client import AsyncFleetwright, Fleetwright, fault_operations, operations
 
 OPERATIONS = {
     name: function
-    for name, function in vars(operations).items()
-    if isinstance(function, FunctionType) and function.__module__ == operations.__name__ and not name.startswith("_")
+    for module in (operations, fault_operations)
+    for name, function in vars(module).items()
+    if isinstance(function, FunctionType) and function.__module__ == module.__name__ and not name.startswith("_")
 }
 
 

@@ -1,7 +1,7 @@
-"""Answers about power as they are kept: stored whole, listed by their summaries, sent as they were acknowledged."""
+"""Answers of a room as they are kept: stored whole, listed by their summaries, sent as they were acknowledged."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from datetime import datetime
 from typing import Any, Protocol
 
@@ -11,7 +11,19 @@ from pydantic_core import to_jsonable_python
 
 from api.server.problems import not_found
 from api.server.service import Service
-from api.store import PowerHead, StoredPower, canonical_json
+from api.store import AnswerHead, AnswerRepository, StoredAnswer, Transaction, canonical_json
+
+Room = Callable[[Transaction], AnswerRepository]
+
+
+def of_power(tx: Transaction) -> AnswerRepository:
+    """Simulations of rows, plans of caps."""
+    return tx.power
+
+
+def of_faults(tx: Transaction) -> AnswerRepository:
+    """Simulations of faults."""
+    return tx.fault_answers
 
 
 class Record(Protocol):
@@ -29,10 +41,10 @@ class Record(Protocol):
 
 def stored_of(
     record: Record, *, kind: str, summary: Mapping[str, Any], request: BaseModel, answer: BaseModel
-) -> StoredPower:
+) -> StoredAnswer:
     """A record as it goes into the database."""
-    return StoredPower(
-        head=PowerHead(
+    return StoredAnswer(
+        head=AnswerHead(
             id=record.id,
             kind=kind,
             created_at=record.created_at,
@@ -44,20 +56,24 @@ def stored_of(
     )
 
 
-async def listed(service: Service, kind: str, *, before_id: str | None, limit: int) -> list[dict[str, Any]]:
+async def listed(
+    service: Service, kind: str, *, before_id: str | None, limit: int, room: Room = of_power
+) -> list[dict[str, Any]]:
     """The newest answers of a kind, as lists show them."""
     async with service.store.reading() as tx:
-        found = await tx.power.page(kind=kind, before_id=before_id, limit=limit)
+        found = await room(tx).page(kind=kind, before_id=before_id, limit=limit)
     return [
         {"id": head.id, "created_at": head.created_at, "created_by": head.created_by, **json.loads(head.summary)}
         for head in found
     ]
 
 
-async def one_stored(service: Service, kind: str, answer_id: str, *, answer_field: str) -> Response:
+async def one_stored(
+    service: Service, kind: str, answer_id: str, *, answer_field: str, room: Room = of_power
+) -> Response:
     """One record as text: what was stored is what was checked."""
     async with service.store.reading() as tx:
-        found = await tx.power.get(kind=kind, answer_id=answer_id)
+        found = await room(tx).get(kind=kind, answer_id=answer_id)
     if found is None:
         raise not_found(f"{kind} {answer_id}")
     head = {

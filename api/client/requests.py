@@ -1,0 +1,69 @@
+"""The forms that operations come in: a read, a page of a list, a creation under a key, a write under a condition."""
+
+from collections.abc import Mapping
+from http import HTTPStatus
+from typing import Any
+from uuid import uuid4
+
+from pydantic import BaseModel
+
+from api.client.calls import Call, as_nothing, as_type, json_body
+from api.schemas.pages import Page
+
+JSON: Mapping[str, str] = {"Content-Type": "application/json"}
+MISSING: Mapping[str, str] = {"If-None-Match": "*"}
+
+
+def reading(path: str, read: Any) -> Call[Any]:
+    """Read what is there."""
+    return Call(method="GET", path=path, read=read, repeatable=True)
+
+
+def listing(path: str, item: type[BaseModel], *, limit: int | None, cursor: str | None) -> Call[Any]:
+    """Read a page of a list."""
+    query = {} if limit is None else {"limit": str(limit)}
+    if cursor is not None:
+        query["cursor"] = cursor
+    return Call(method="GET", path=path, query=query, read=as_type(Page[item]), repeatable=True)  # type: ignore[valid-type] # built at run time
+
+
+def creating(
+    path: str, body: BaseModel, idempotency_key: str | None, result: type[BaseModel], *, work_s: float = 0.0
+) -> Call[Any]:
+    """Make something, once for its key."""
+    return Call(
+        method="POST",
+        path=path,
+        headers={**JSON, "Idempotency-Key": idempotency_key if idempotency_key is not None else uuid4().hex},
+        body=json_body(body),
+        expects=frozenset({HTTPStatus.CREATED}),
+        read=as_type(result),
+        repeatable=True,
+        work_s=work_s,
+    )
+
+
+def putting(
+    path: str, body: BaseModel, condition: Mapping[str, str], read: Any, *, answer: HTTPStatus = HTTPStatus.OK
+) -> Call[Any]:
+    """Write under a condition."""
+    return Call(
+        method="PUT",
+        path=path,
+        headers={**JSON, **condition},
+        body=json_body(body),
+        expects=frozenset({answer}),
+        read=read,
+    )
+
+
+def deleting(path: str, condition: Mapping[str, str]) -> Call[None]:
+    """Take away under a condition."""
+    return Call(
+        method="DELETE", path=path, headers=condition, expects=frozenset({HTTPStatus.NO_CONTENT}), read=as_nothing
+    )
+
+
+def if_matching(etag: str) -> Mapping[str, str]:
+    """The version that a write replaces."""
+    return {"If-Match": etag}

@@ -1,0 +1,50 @@
+"""A verdict as a watcher reports it, with a real bundle of a told job."""
+
+import base64
+import gzip
+from functools import cache
+from typing import Any
+
+from faults.bundle import read_bundle, write_bundle
+from faults.replay import acts
+from faults.watcher import WatcherSettings
+from tests.faults.stories import Story
+
+SETTINGS = WatcherSettings(slow=None)
+HANG = Story(nodes=4, behind=2, end_s=8.0)
+NODES = {str(index): f"gpu-{index}" for index in range(HANG.nodes)}
+
+
+@cache
+def bundle_text() -> str:
+    """The bundle of a job in which node 2 never comes."""
+    what = acts(HANG.told(), judge_s=SETTINGS.judge_s)
+    return "".join(write_bundle(HANG.job, SETTINGS, what, version="0.0.1"))
+
+
+def packed(text: str) -> str:
+    """As it travels."""
+    return base64.b64encode(gzip.compress(text.encode(), mtime=0)).decode()
+
+
+def report(**changes: Any) -> dict[str, Any]:
+    """The bundle's own verdict, reported with it."""
+    (verdict,) = read_bundle(bundle_text().splitlines(keepends=True)).verdicts
+    said = {"job": "llm-7b", "verdict": verdict.model_dump(mode="json"), "nodes": NODES}
+    return said | {"bundle": packed(bundle_text())} | changes
+
+
+def accusation(name: str, /, **changes: Any) -> dict[str, Any]:
+    """A verdict that would take a node out at once, without a bundle."""
+    verdict = {
+        "fault": "crash",
+        "scope": "node",
+        "node": 0,
+        "onset_s": 10.0,
+        "detected_s": 10.5,
+        "isolate": True,
+        "confidence": 0.99,
+        "reason": f"all sockets of {name} vanished",
+        "evidence": ["peer-reset"],
+    }
+    return {"job": "llm-7b", "verdict": verdict | changes, "nodes": {"0": name}}
