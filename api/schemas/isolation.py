@@ -3,7 +3,7 @@
 from datetime import datetime
 from typing import Annotated
 
-from pydantic import Field
+from pydantic import AwareDatetime, Field
 
 from api.schemas.faults import DomainLabel, NodeName
 from faults.isolation import Act, IsolationRules, Member, Mode, Standing, Wish
@@ -36,6 +36,13 @@ class SeenMember(Frozen):
         return Member(self.pool, self.domains, self.absent)
 
 
+class ProbeEnd(Frozen):
+    """How a probe that was wanted ended."""
+
+    ended_at: AwareDatetime
+    passed: bool
+
+
 class Look(Frozen):
     """One look at the fleet.  Verdicts that are believed, and what operators want, the service adds."""
 
@@ -43,8 +50,10 @@ class Look(Frozen):
     spares: dict[DomainLabel, Annotated[int, Field(ge=0, le=1_000_000)]] = Field(
         default_factory=dict, max_length=1000, description="Per pool: nodes that could take over, counted now."
     )
-    probed: dict[NodeName, bool] = Field(
-        default_factory=dict, max_length=MOST_MEMBERS, description="Probes that ended: whether they passed."
+    probed: dict[NodeName, ProbeEnd] = Field(
+        default_factory=dict,
+        max_length=MOST_MEMBERS,
+        description="The last probe of a node.  One that ended before it was wanted counts for nothing.",
     )
 
 

@@ -19,7 +19,7 @@ from api.server.targets import FREEZE
 from api.server.verdicts import read_report, switched_off
 from api.server.versioned import Slot, current
 from api.store import IsolationRecord, Transaction, VerdictHead, canonical_json
-from faults.isolation import Accusation, Decision, Inputs, IsolationRules, Outcome, Standing, Wish, step
+from faults.isolation import Accusation, Decision, Inputs, IsolationRules, Outcome, ProbeResult, Standing, Wish, step
 from faults.isolation.inputs import NODES
 from faults.isolation.states import OUT, NodeRecord
 
@@ -159,7 +159,7 @@ def _inputs(seen: Look, memory: Memory, believed: Iterable[VerdictHead], *, now:
         accusations=tuple(accusations),
         network=frozenset(network),
         spares=seen.spares,
-        probed=seen.probed,
+        probed={name: ProbeResult(min(end.ended_at, now).timestamp(), end.passed) for name, end in seen.probed.items()},
         wishes=memory.wishes,
         close_breaker=memory.close_breaker,
     )

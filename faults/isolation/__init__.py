@@ -1,6 +1,6 @@
 """Verdicts in; which nodes take no work, and which are probed, out.  docs/faults/isolation.md"""
 
-from faults.isolation.inputs import Accusation, Inputs, Member, Wish
+from faults.isolation.inputs import Accusation, Inputs, Member, ProbeResult, Wish
 from faults.isolation.outcome import Act, Decision, Outcome
 from faults.isolation.policy import step
 from faults.isolation.refusals import Refusal
@@ -20,6 +20,7 @@ __all__ = [
     "Mode",
     "NodeRecord",
     "Outcome",
+    "ProbeResult",
     "Refusal",
     "Standing",
     "Wish",

@@ -1,6 +1,9 @@
 """Who is accused, and whether it goes."""
 
+from collections import Counter
+
 from faults.isolation.desk import Desk
+from faults.isolation.groups import Groups
 from faults.isolation.inputs import SLOW, Accusation, Wish
 from faults.isolation.outcome import Act
 from faults.isolation.refusals import Case, Refusal, objection, unsound
@@ -13,7 +16,8 @@ class Court:
 
     def __init__(self, desk: Desk) -> None:
         self._desk = desk
-        self._promised: dict[str, int] = {}
+        self._promised: Counter[str] = Counter()
+        self._groups = Groups(desk.inputs.members, desk.out())
         # The best accusation against each node of the fleet.  What names a node that is none of ours is the
         # controller's to report: there is nothing here to take out.
         self._cases: dict[str, Accusation] = {}
@@ -41,8 +45,17 @@ class Court:
     def _case(self, accusation: Accusation) -> Case:
         desk, node = self._desk, accusation.node
         member = desk.inputs.members[node]
-        promised = self._promised.get(member.pool, 0)
-        return Case(accusation, desk.record(node), member, desk.state(), desk.inputs, desk.rules, promised)
+        return Case(
+            accusation,
+            desk.record(node),
+            member,
+            desk.breaker,
+            desk.went_s,
+            self._groups,
+            desk.inputs,
+            desk.rules,
+            self._promised[member.pool],
+        )
 
     def _hear(self, node: str, accusation: Accusation) -> None:
         desk = self._desk
@@ -56,8 +69,9 @@ class Court:
         elif desk.rules.mode is Mode.RECOMMEND and not self._approved(node):
             self._propose(node, accusation)
         else:
-            pool = desk.inputs.members[node].pool
-            self._promised[pool] = self._promised.get(pool, 0) + 1
+            member = desk.inputs.members[node]
+            self._promised[member.pool] += 1
+            self._groups.went(member)
             desk.isolate(node, accusation.verdict.reason)
 
     def _approved(self, node: str) -> bool:
@@ -88,7 +102,7 @@ class Court:
         if record.standing in (Standing.SUSPECT, Standing.PROPOSED):
             desk.decide(Act.CLEAR, node, "no longer accused")
             record = record._replace(standing=Standing.SERVING, since_s=desk.inputs.now_s)
-        desk.put(node, record._replace(accusation=None, accused_s=0.0, refused=None, declined=None))
+        desk.put(node, record._replace(accusation=None, accused_s=0.0, refused=None, declined=None, answered=None))
 
 
 def _gravity(accusation: Accusation) -> tuple[bool, float, str, str]:

@@ -5,7 +5,7 @@ from types import MappingProxyType
 from faults.isolation.inputs import Inputs
 from faults.isolation.outcome import Act, Decision
 from faults.isolation.rules import IsolationRules, Mode
-from faults.isolation.states import IsolationState, NodeRecord, Standing
+from faults.isolation.states import OUT, IsolationState, NodeRecord, Standing
 
 
 class Desk:
@@ -24,6 +24,10 @@ class Desk:
         """What is remembered; of a node that serves and has no story, nothing."""
         kept = {node: self.nodes[node] for node in sorted(self.nodes) if _has_story(self.nodes[node])}
         return IsolationState(MappingProxyType(kept), self.breaker, self.went_s)
+
+    def out(self) -> frozenset[str]:
+        """Nodes that take no work, or would not but for the dry run."""
+        return frozenset(name for name, record in self.nodes.items() if record.standing in OUT)
 
     def record(self, node: str) -> NodeRecord:
         return self.nodes.get(node, NodeRecord())
@@ -69,7 +73,8 @@ class Desk:
         record = self.record(node)
         self.decide(Act.RELEASE, node, reason, dry_run=record.dry_run)
         strikes = () if forgiven else record.isolated_s
-        self.put(node, NodeRecord(Standing.WATCHED, self.inputs.now_s, isolated_s=strikes, dry_run=record.dry_run))
+        back = NodeRecord(Standing.WATCHED, self.inputs.now_s, isolated_s=strikes, dry_run=record.dry_run)
+        self.put(node, back._replace(answered=record.accusation))
 
     def _observing(self) -> bool:
         return self.rules.mode is Mode.OBSERVE

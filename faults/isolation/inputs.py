@@ -28,6 +28,13 @@ class Accusation(NamedTuple):
     verdict: Verdict
 
 
+class ProbeResult(NamedTuple):
+    """How a probe ended.  One that ended before it was wanted says nothing: it counts once."""
+
+    at_s: float
+    passed: bool
+
+
 class Wish(StrEnum):
     """What an operator can say of a node."""
 
@@ -38,13 +45,13 @@ class Wish(StrEnum):
 
 
 class Inputs(NamedTuple):
-    """Everything one step looks at.  Given again, nothing more happens."""
+    """Everything one step looks at.  Given again at the same moment, nothing more happens, but for operators' words."""
 
     now_s: float
     members: Mapping[str, Member]
     accusations: tuple[Accusation, ...] = ()
     network: frozenset[str] = frozenset()  # failure domains under a leaf or uplink verdict now
     spares: Mapping[str, int] = MappingProxyType({})  # per pool: nodes that could take over, counted now
-    probed: Mapping[str, bool] = MappingProxyType({})  # per node: how the probe that was wanted ended
+    probed: Mapping[str, ProbeResult] = MappingProxyType({})  # per node: the last probe
     wishes: Mapping[str, Wish] = MappingProxyType({})
     close_breaker: bool = False

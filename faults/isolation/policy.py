@@ -53,9 +53,10 @@ def _wish(desk: Desk, node: str, wish: Wish) -> None:
 
 def _probed(desk: Desk, node: str) -> None:
     """A result counts once, and only where it was wanted."""
-    record, passed = desk.record(node), desk.inputs.probed.get(node)
-    if passed is None or record.standing is not Standing.PROBING or record.dry_run:
+    record, result = desk.record(node), desk.inputs.probed.get(node)
+    if result is None or record.standing is not Standing.PROBING or record.dry_run or result.at_s < record.since_s:
         return
+    passed = result.passed
     if passed and record.passed + 1 >= desk.rules.probes:
         desk.release(node, f"{desk.rules.probes} probe(s) passed")
     elif passed:
@@ -75,11 +76,11 @@ def _probe_again(desk: Desk, node: str, record: NodeRecord, *, wait_s: float) ->
 def _time(desk: Desk, node: str) -> None:
     """Probation served, or watched for long enough."""
     record, now_s = desk.record(node), desk.inputs.now_s
-    if record.standing is Standing.ISOLATED and now_s >= record.probe_at_s:
+    if record.standing is Standing.ISOLATED and now_s >= record.probe_at_s and now_s > record.since_s:
         # A node that was never taken out cannot be probed.
         if record.dry_run:
             desk.release(node, "its probation would be over")
-        elif node not in desk.inputs.probed or record.since_s < now_s:
+        else:
             desk.put(node, record._replace(standing=Standing.PROBING, since_s=now_s))
             desk.decide(Act.PROBE, node, "probation served")
     elif record.standing is Standing.WATCHED and now_s - record.since_s >= desk.rules.watch_s:

@@ -1,12 +1,13 @@
 """Every reason for which a node stays, in the order in which they are asked."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from enum import StrEnum
 from typing import NamedTuple
 
+from faults.isolation.groups import POOL, Groups, groups_of
 from faults.isolation.inputs import NODES, SLOW, TRAFFIC, Accusation, Inputs, Member
-from faults.isolation.rules import Allowance, IsolationRules
-from faults.isolation.states import IsolationState, NodeRecord
+from faults.isolation.rules import IsolationRules
+from faults.isolation.states import Breaker, NodeRecord
 from faults.verdict import SILENCE
 
 
@@ -23,6 +24,7 @@ class Refusal(StrEnum):
     BUDGET = "budget"
     SPARE = "spare"
     DECLINED = "declined"
+    ANSWERED = "answered"
 
 
 class Case(NamedTuple):
@@ -31,7 +33,9 @@ class Case(NamedTuple):
     accusation: Accusation
     record: NodeRecord
     member: Member
-    state: IsolationState
+    breaker: Breaker
+    went_s: tuple[float, ...]  # isolations of late
+    groups: Groups
     inputs: Inputs
     rules: IsolationRules
     promised: int = 0  # spares of the pool that this step has given away
@@ -47,7 +51,9 @@ def objection(case: Case) -> Objection | None:
 
 def unsound(case: Case) -> Objection | None:
     """The first rule about the accusation itself that says no; what passes is one with cause."""
-    return next((found for rule in (*_OF_THE_VERDICT, _unconfirmed) if (found := rule(case)) is not None), None)
+    return next(
+        (found for rule in (*_OF_THE_VERDICT, _answered, _unconfirmed) if (found := rule(case)) is not None), None
+    )
 
 
 def _not_justified(case: Case) -> Objection | None:
@@ -85,40 +91,27 @@ def _network(case: Case) -> Objection | None:
 
 
 def _breaker(case: Case) -> Objection | None:
-    if not case.state.breaker.open:
+    if not case.breaker.open:
         return None
-    return Refusal.BREAKER, f"{len(case.state.breaker.accused_s)} nodes were accused together; releases go on"
+    return Refusal.BREAKER, f"{len(case.breaker.accused_s)} nodes were accused together; releases go on"
 
 
 def _rate(case: Case) -> Objection | None:
     after_s = case.inputs.now_s - case.rules.rate_window_s
-    went = sum(at_s > after_s for at_s in case.state.went_s)
+    went = sum(at_s > after_s for at_s in case.went_s)
     if went < case.rules.rate_count:
         return None
     return Refusal.RATE, f"{went} nodes went within {case.rules.rate_window_s:g} s, allowed: {case.rules.rate_count}"
 
 
 def _budget(case: Case) -> Objection | None:
-    member = case.member
-    for group, allowance in _groups(member, case.rules):
-        of_it = [name for name, other in case.inputs.members.items() if group in (("pool", other.pool), *_named(other))]
-        out = case.state.out()
-        lacking = sum(name in out or case.inputs.members[name].absent for name in of_it)
-        allowed = allowance.of(len(of_it))
-        if lacking + (not member.absent) > allowed:
-            kind, name = group
-            return Refusal.BUDGET, f"{lacking} of the {len(of_it)} nodes of {kind} {name} are out, allowed: {allowed}"
+    for group in groups_of(case.member):
+        kind, name = group
+        size, lacking = case.groups.size[group], case.groups.lacking[group]
+        allowed = (case.rules.pool if kind == POOL else case.rules.domain).of(size)
+        if lacking + (not case.member.absent) > allowed:
+            return Refusal.BUDGET, f"{lacking} of the {size} nodes of {kind} {name} are out, allowed: {allowed}"
     return None
-
-
-def _named(member: Member) -> Iterator[tuple[str, str]]:
-    return (("domain", name) for name in member.domains)
-
-
-def _groups(member: Member, rules: IsolationRules) -> Iterator[tuple[tuple[str, str], Allowance]]:
-    yield ("pool", member.pool), rules.pool
-    for group in _named(member):
-        yield group, rules.domain
 
 
 def _spare(case: Case) -> Objection | None:
@@ -133,5 +126,12 @@ def _declined(case: Case) -> Objection | None:
     return Refusal.DECLINED, "an operator would not let it go for this"
 
 
+def _answered(case: Case) -> Objection | None:
+    """A verdict that is still believed of a node that has come back says nothing new."""
+    if case.record.answered != case.accusation.id:
+        return None
+    return Refusal.ANSWERED, "it went for this and has come back since"
+
+
 _OF_THE_VERDICT: tuple[Callable[[Case], Objection | None], ...] = (_not_justified, _silence, _confidence)
-_OF_THE_FLEET = (_declined, _unconfirmed, _network, _breaker, _rate, _budget, _spare)
+_OF_THE_FLEET = (_declined, _answered, _unconfirmed, _network, _breaker, _rate, _budget, _spare)

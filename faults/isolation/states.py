@@ -36,6 +36,7 @@ class NodeRecord(NamedTuple):
     probe_at_s: float = 0.0
     refused: str | None = None  # the last rule that said no, so that it is told once
     declined: str | None = None  # the accusation for which an operator would not let it go
+    answered: str | None = None  # the accusation that it went for and came back from
 
 
 class Breaker(NamedTuple):

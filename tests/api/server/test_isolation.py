@@ -98,7 +98,8 @@ async def test_a_node_goes_is_probed_and_comes_back(service: RunningService) -> 
         await client.put(f"/v1/faults/verdicts/{name}/belief", json={"believed_for_s": 0.0})
         probing = await looked(client)
         assert (probing["probe"], acts(probing)) == (["gpu-3"], [("probe", "gpu-3", False)])
-        back = await looked(client, probed={"gpu-3": True})
+        ended = {"ended_at": service.clock.now().isoformat(), "passed": True}
+        back = await looked(client, probed={"gpu-3": ended})
         assert (back["out"], acts(back)) == ([], [("release", "gpu-3", False)])
         (node,) = (await client.get(BASE)).json()["nodes"]
         assert (node["standing"], len(node["strikes"])) == ("watched", 1)
@@ -231,7 +232,7 @@ async def test_many_together_open_the_breaker_and_an_operator_closes_it(service:
         ({"members": {"gpu 1": POOL}}, "members"),
         ({"members": {"gpu-1": {"pool": ""}}}, "members.gpu-1.pool"),
         ({"spares": {"train": -1}}, "spares.train"),
-        ({"probed": {"gpu-1": "yes"}}, "probed.gpu-1"),
+        ({"probed": {"gpu-1": {"ended_at": "2026-11-21T12:00:00Z"}}}, "probed.gpu-1.passed"),
         ({"verdicts": []}, "verdicts"),
     ],
 )

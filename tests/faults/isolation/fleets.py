@@ -13,6 +13,7 @@ from faults.isolation import (
     Member,
     Mode,
     Outcome,
+    ProbeResult,
     Standing,
     Wish,
     step,
@@ -39,8 +40,9 @@ def verdict(**changed: Any) -> Verdict:
     return Verdict.model_validate({**sound, **changed})
 
 
-def accused(node: str, **changed: Any) -> Accusation:
-    return Accusation(id=f"bundle-{node}", node=node, verdict=verdict(**changed))
+def accused(node: str, *, again: int = 0, **changed: Any) -> Accusation:
+    """`again`: another verdict against the same node, later."""
+    return Accusation(id=f"bundle-{node}" + "'" * again, node=node, verdict=verdict(**changed))
 
 
 @dataclass
@@ -59,6 +61,7 @@ class Led:
         after_s: float = 2.0,
         network: frozenset[str] = frozenset(),
         probed: Mapping[str, bool] | None = None,
+        results: Mapping[str, ProbeResult] | None = None,
         wishes: Mapping[str, Wish] | None = None,
         close_breaker: bool = False,
     ) -> Outcome:
@@ -69,7 +72,7 @@ class Led:
             accusations=accusations,
             network=network,
             spares={"train": self.spares},
-            probed=probed or {},
+            probed=results or {node: ProbeResult(self.now_s, passed) for node, passed in (probed or {}).items()},
             wishes=wishes or {},
             close_breaker=close_breaker,
         )

@@ -2,7 +2,7 @@
 
 import pytest
 
-from faults.isolation import Act, IsolationRules, Mode, Standing, Wish
+from faults.isolation import Act, IsolationRules, Mode, ProbeResult, Standing, Wish
 from fleet.documents import RuleError
 from tests.faults.isolation.fleets import APPLY, Led, accused, acts, reasons
 
@@ -56,15 +56,34 @@ def test_all_of_the_wanted_probes_must_pass_in_a_row() -> None:
 
 def test_the_third_strike_keeps_a_node_out_until_a_person_releases_it() -> None:
     led = Led()
-    for _ in range(2):
-        led.step(accused("n03"))
+    for again in range(2):
+        led.step(accused("n03", again=again))
         led.step(after_s=600.0)
         led.step(probed={"n03": True})
-    outcome = led.step(accused("n03"))
+    outcome = led.step(accused("n03", again=2))
     assert acts(outcome) == [(Act.ISOLATE, "n03"), (Act.KEEP_OUT, "n03")]
     assert led.step(after_s=1e5).probe == frozenset()
     assert led.step(wishes={"n03": Wish.RELEASE}).out == frozenset()
     assert led.state.nodes["n03"].isolated_s == ()  # forgiven
+
+
+def test_a_verdict_that_a_node_came_back_from_does_not_take_it_out_again() -> None:
+    """The bundle that it went for is still believed: nobody has looked at the node since."""
+    led = isolated()
+    led.step(accused("n03"), after_s=600.0)
+    outcome = led.step(accused("n03"), probed={"n03": True})
+    assert acts(outcome) == [(Act.RELEASE, "n03"), (Act.REFUSE, "n03")]
+    assert "has come back since" in reasons(outcome)
+    assert led.step(accused("n03"), after_s=900.0).out == frozenset()
+    assert led.step(accused("n03", again=1)).out == {"n03"}  # what is said anew counts
+
+
+def test_a_probe_counts_once() -> None:
+    led = isolated(rules=APPLY.model_copy(update={"probes": 2}))
+    led.step(after_s=600.0)
+    first = {"n03": ProbeResult(led.now_s + 1.0, passed=True)}
+    assert all(led.step(results=first).out == {"n03"} for _ in range(5))
+    assert led.step(probed={"n03": True}).out == frozenset()
 
 
 def test_old_strikes_are_forgotten() -> None:

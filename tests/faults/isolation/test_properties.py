@@ -6,7 +6,19 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from faults.isolation import Accusation, Act, Allowance, Inputs, IsolationRules, Member, Mode, Outcome, Wish, step
+from faults.isolation import (
+    Accusation,
+    Act,
+    Allowance,
+    Inputs,
+    IsolationRules,
+    Member,
+    Mode,
+    Outcome,
+    ProbeResult,
+    Wish,
+    step,
+)
 from faults.isolation.states import OUT
 from faults.verdict import SILENCE, FaultClass, Scope
 from tests.faults.isolation.fleets import Led, accused
@@ -72,7 +84,8 @@ class AnyFleet(RuleBasedStateMachine):
 
     def _again(self, *given: Accusation, probed: dict[str, bool] | None) -> None:
         """The same inputs once more: nothing is decided and nothing changes."""
-        inputs = Inputs(now_s=self.led.now_s, members=FLEET, accusations=given, probed=probed or {})
+        results = {node: ProbeResult(self.led.now_s, passed) for node, passed in (probed or {}).items()}
+        inputs = Inputs(now_s=self.led.now_s, members=FLEET, accusations=given, probed=results)
         state, outcome = step(self.led.state, inputs, self.led.rules)
         assert outcome.decisions == ()
         assert state == self.led.state

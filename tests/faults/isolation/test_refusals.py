@@ -8,7 +8,7 @@ from faults.isolation import Act, Member
 from faults.verdict import SILENCE, Direction, FaultClass, Scope
 from tests.faults.isolation.fleets import APPLY, FLEET, Led, accused, acts, reasons
 
-SLOW = {"fault": FaultClass.COMM_SLOW, "direction": Direction.TX, "evidence": ("bandwidth",)}
+SLOW: dict[str, Any] = {"fault": FaultClass.COMM_SLOW, "direction": Direction.TX, "evidence": ("bandwidth",)}
 
 
 def test_a_hanging_node_goes_at_once() -> None:
