@@ -9,6 +9,7 @@ out by itself.
 """
 
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,6 +21,7 @@ MAD = 1.4826
 EFFICIENCY = np.pi / 2.0  # variance of a median over that of a mean
 STANDS_OUT = 3.0  # standard errors
 REPLICA_FEW = 4  # nodes, from which a replica has a middle
+POLISHES = 2
 LEAST = 1e-4
 WINSOR = 2.0
 
@@ -59,7 +61,7 @@ def late(known: Usual, gaps_s: Floats, roles: Roles, settings: StragglerSettings
     with np.errstate(divide="ignore", invalid="ignore"):
         said = np.where(gaps_s > 0.0, np.log(gaps_s), np.nan)
     said[~np.isfinite(said)] = np.nan
-    said = said - _level(said - known.usual, roles.stage, settings.few)
+    said = said - _levels(said - known.usual, roles, settings.few)
     moved = MAD * _median(np.abs(said - known.before)) / np.sqrt(2.0)
     total = MAD * _median(np.abs(said - _median(said)))
     if known.age == 0:
@@ -89,39 +91,76 @@ def learn(known: Usual, said: Floats, of_replica: Floats, doubtful: NDArray[np.b
     return replace(known, usual=known.usual + step, windows=windows, before=before, age=known.age + 1)
 
 
+def _levels(gap: Floats, roles: Roles, few: int) -> Floats:
+    """What a role's nodes have in common, beside what their replicas have (Tukey's median polish).
+
+    A role's median alone is anywhere between the late and the others once half of its replicas have more data.
+    """
+    level = _level(gap, roles.stage, few)
+    for _ in range(POLISHES):
+        level = _level(gap - _middle_of(gap - level, roles.replica), roles.stage, few)
+    return level
+
+
 def _level(gap: Floats, stage: Ints, few: int) -> Floats:
-    """Median per role; of all, where a role has too few that are heard."""
+    """Median per role; of all, where a role has too few nodes.
+
+    Where it has enough and too few are heard, nothing is known: what all have in common is not what the role has.
+    """
     level = np.full(gap.size, _median(gap))
     for role in np.unique(stage):
-        of_role = gap[stage == role]
-        if np.isfinite(of_role).sum() >= few:
-            level[stage == role] = _median(of_role)
+        mine = stage == role
+        if mine.sum() >= few:
+            of_role = gap[mine]
+            level[mine] = _median(of_role) if np.isfinite(of_role).sum() >= few else np.nan
     return level
 
 
 def _replica(gap: Floats, replica: Ints, noise: float) -> Floats:
     """What each node's replica explains."""
-    order = np.argsort(replica, kind="stable")
-    first = np.flatnonzero(np.diff(replica[order], prepend=-1))
-    counts = np.diff(first, append=replica.size)
-    explained = np.zeros(gap.size)
-    if not counts.size or counts.max() < REPLICA_FEW:
-        return explained
-    table = np.full((counts.size, counts.max()), np.nan)
-    row = np.repeat(np.arange(counts.size), counts)
-    table[row, np.arange(gap.size) - np.repeat(first, counts)] = gap[order]
-    heard = np.isfinite(table).sum(axis=1)
-    known = heard >= REPLICA_FEW
-    middle, error2 = np.zeros(counts.size), np.zeros(counts.size)
-    middle[known] = np.nanmedian(table[known], axis=1)
-    error2[known] = EFFICIENCY * noise**2 / heard[known]
+    found = _replicas(gap, replica)
+    if found is None:
+        return np.zeros(gap.size)
+    known, middle = found.heard >= REPLICA_FEW, found.middle
+    error2 = np.zeros(middle.size)
+    error2[known] = EFFICIENCY * noise**2 / found.heard[known]
     between = (
         max((MAD * _median(np.abs(middle[known]))) ** 2 - float(error2[known].mean()), 0.0) if known.any() else 0.0
     )
     share = between / np.maximum(between + error2, LEAST**2)
     share[middle**2 > STANDS_OUT**2 * error2] = 1.0
-    explained[order] = (share * middle)[row]
-    return explained
+    return (share * middle)[found.row]
+
+
+def _middle_of(gap: Floats, replica: Ints) -> Floats:
+    """Each node's replica's median; 0 where too few are heard."""
+    found = _replicas(gap, replica)
+    return np.zeros(gap.size) if found is None else found.middle[found.row]
+
+
+class _Replicas(NamedTuple):
+    row: Ints  # of each node: which replica
+    middle: Floats  # per replica
+    heard: Ints
+
+
+def _replicas(gap: Floats, replica: Ints) -> _Replicas | None:
+    """None where no replica has enough nodes."""
+    order = np.argsort(replica, kind="stable")
+    first = np.flatnonzero(np.diff(replica[order], prepend=-1))
+    counts = np.diff(first, append=replica.size)
+    if not counts.size or counts.max() < REPLICA_FEW:
+        return None
+    table = np.full((counts.size, counts.max()), np.nan)
+    sorted_row = np.repeat(np.arange(counts.size), counts)
+    table[sorted_row, np.arange(gap.size) - np.repeat(first, counts)] = gap[order]
+    heard = np.isfinite(table).sum(axis=1)
+    known = heard >= REPLICA_FEW
+    middle = np.zeros(counts.size)
+    middle[known] = np.nanmedian(table[known], axis=1)
+    row = np.empty(gap.size, np.int64)
+    row[order] = sorted_row
+    return _Replicas(row, middle, heard)
 
 
 def _median(values: Floats) -> float:

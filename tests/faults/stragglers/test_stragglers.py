@@ -73,6 +73,24 @@ def test_a_replica_with_more_data_is_not_hardware() -> None:
     assert not run(late, before=HOUR, during=60)
 
 
+def test_who_is_left_of_a_stage_is_not_held_against_the_other_stages() -> None:
+    """The first stage takes a tenth longer than the middle ones; of its agents all but two fall silent."""
+    days, watch = Days(11), Stragglers(ROLES)
+    state = watch.start()
+    for at in range(HOUR + 40):
+        gaps = days.gaps()
+        if at >= HOUR:
+            gaps[2:REPLICAS] = np.nan
+        state, verdicts = watch.step(state, gaps, WINDOW_S * (at + 1))
+        assert not verdicts
+
+
+def test_half_of_the_replicas_with_more_data_are_not_hardware() -> None:
+    """A stage's median is then anywhere between the late and the others; the stages must not differ by that."""
+    more = np.where(np.arange(REPLICAS) % 2 == 0, np.log1p(np.linspace(0.05, 0.3, REPLICAS)), 0.0)
+    assert not run(more[ROLES.replica], before=HOUR, during=60)
+
+
 def test_a_stage_that_gets_slower_is_not_a_node() -> None:
     late = np.where(ROLES.stage == 3, np.log1p(0.20), 0.0)
     assert not run(late, before=HOUR, during=60)
