@@ -75,10 +75,10 @@ def _row(name: str, kind: KindScore) -> tuple[object, ...]:
 
 def _remarks(found: Score) -> list[str]:
     recall, precision = _rate(found.recall, found.recall_interval), _rate(found.precision, found.precision_interval)
-    upper = found.false_isolations_per_week_upper95
+    per_week = f"{found.false_isolations_per_week_upper95:,.1f} a week"
     lines = [
         f"recall {recall} of {found.faults:,} faults; precision {precision} of {found.verdicts:,} verdicts",
-        f"{found.false_isolations:,} false isolations in {found.hours:,.4g} h: at most {upper:,.1f} a week with 95 % confidence",
+        f"{found.false_isolations:,} false isolations in {found.hours:,.4g} h: at most {per_week} with 95 % confidence",
     ]
     if found.hidden_faults:
         visible = _rate(found.recall_visible, found.recall_visible_interval)

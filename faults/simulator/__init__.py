@@ -8,11 +8,13 @@ from collections.abc import Callable
 from faults.simulator.answer import Score, score
 from faults.simulator.outcome import Outcome
 from faults.simulator.scenario import SCENARIOS
-from fleet.documents import RuleError
+from fleet.documents import Flaw, RuleError
+from fleet.errors import nearest_names
 
 __all__ = ["SCENARIOS", "Score", "simulate"]
 
-MAX_RANKS, MAX_HOURS = 131_072, 24 * 365
+UNIT = 64  # ranks of one replica: 8 stages of 8
+MIN_RANKS, MAX_RANKS, MAX_HOURS = 2 * UNIT, 131_072, 24 * 365
 
 
 def simulate(*, ranks: int, hours: float, scenario: str, seed: int, clock_s: Callable[[], float]) -> Score:
@@ -27,14 +29,30 @@ def simulate(*, ranks: int, hours: float, scenario: str, seed: int, clock_s: Cal
     return score(total, scenario=scenario, ranks=ranks, seed=seed, window_s=WINDOW_S, run_s=clock_s() - begun_s)
 
 
-def _flaws(ranks: int, hours: float, scenario: str, seed: int) -> list[tuple[tuple[str | int, ...], str]]:
-    flaws: list[tuple[tuple[str | int, ...], str]] = []
+def _flaws(ranks: int, hours: float, scenario: str, seed: int) -> list[Flaw]:
+    flaws: list[Flaw] = []
     if scenario not in SCENARIOS:
-        flaws.append((("scenario",), f"expected one of {', '.join(SCENARIOS)}, got {scenario!r}"))
-    if not 128 <= ranks <= MAX_RANKS or ranks % 64:
-        flaws.append((("ranks",), f"expected a multiple of 64 from 128 to {MAX_RANKS:,}, got {ranks}"))
+        nearest = ", ".join(nearest_names(scenario, SCENARIOS)) or ", ".join(SCENARIOS)
+        flaws.append((("scenario",), f"unknown scenario {scenario!r}; nearest: {nearest}"))
+    if not MIN_RANKS <= ranks <= MAX_RANKS or ranks % UNIT:
+        flaws.append((("ranks",), _unfit(ranks)))
+    elif experts := SCENARIOS[scenario].experts if scenario in SCENARIOS else 0:
+        flaws += _flaws_of_experts(ranks, experts)
     if not 1 / 60 <= hours <= MAX_HOURS:
         flaws.append((("hours",), f"expected from a minute (0.0167) to a year ({MAX_HOURS:,}), got {hours:g}"))
     if seed < 0:
         flaws.append((("seed",), f"expected 0 or more, got {seed}"))
     return flaws
+
+
+def _unfit(ranks: int) -> str:
+    told = f"expected a multiple of {UNIT} from {MIN_RANKS} to {MAX_RANKS:,}, got {ranks}"
+    low = ranks // UNIT * UNIT
+    return f"{told}; nearest: {low:,} or {low + UNIT:,}" if MIN_RANKS < ranks < MAX_RANKS else told
+
+
+def _flaws_of_experts(ranks: int, experts: int) -> list[Flaw]:
+    """All replicas of a stage are shared out to groups of so many."""
+    if ranks % (UNIT * experts) == 0:
+        return []
+    return [(("ranks",), f"expected a multiple of {UNIT * experts} with groups of {experts} experts, got {ranks:,}")]

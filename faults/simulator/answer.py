@@ -33,6 +33,7 @@ class KindScore(Frozen):
     recall_interval: Interval | None
     right_direction: Share | None  # of those named; none where there is no direction
     late: int  # named, but after the limit
+    hidden: int  # that nobody could have named: the only agent that could tell was lost
     isolated: int  # named with leave to take the node out
 
 
@@ -46,6 +47,9 @@ class Score(Frozen):
     faults: int  # that had to be named
     recall: Share | None
     recall_interval: Interval | None
+    hidden_faults: int  # of them: the only agent that could tell was lost
+    recall_visible: Share | None  # of the others
+    recall_visible_interval: Interval | None
     recall_slow: Share | None  # of those that slow, and do not stop, the job
     recall_slow_interval: Interval | None
     precision: Share | None
@@ -70,6 +74,7 @@ def score(outcome: Outcome, *, scenario: str, ranks: int, seed: int, window_s: f
     faults, named = sum(tally.asked.values()), sum(tally.named.values())
     slow = [what for what in FAULTS if CLASS[what].value.endswith("slow")]
     slow_faults, slow_named = sum(tally.asked[what] for what in slow), sum(tally.named[what] for what in slow)
+    hidden, visible_named = sum(tally.hidden.values()), named - sum(tally.hidden_named.values())
     verdicts = tally.right + tally.wrong
     weeks = outcome.hours / WEEK_H
     return Score(
@@ -80,6 +85,9 @@ def score(outcome: Outcome, *, scenario: str, ranks: int, seed: int, window_s: f
         faults=faults,
         recall=_share(named, faults),
         recall_interval=wilson(named, faults),
+        hidden_faults=hidden,
+        recall_visible=_share(visible_named, faults - hidden),
+        recall_visible_interval=wilson(visible_named, faults - hidden),
         recall_slow=_share(slow_named, slow_faults),
         recall_slow_interval=wilson(slow_named, slow_faults),
         precision=_share(tally.right, verdicts),
@@ -112,6 +120,7 @@ def _kind(outcome: Outcome, what: What) -> KindScore:
         recall_interval=wilson(named, asked),
         right_direction=tally.ways[what] / seen if seen and what in DIRECTED else None,
         late=tally.late[what],
+        hidden=tally.hidden[what],
         isolated=tally.isolated[what],
     )
 

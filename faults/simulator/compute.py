@@ -1,8 +1,8 @@
 """The compute plane: how long each node computes between collectives, on average over a window.
 
-A node knows it by its own clock alone, so skew does not enter.  log(gap) = the stage's usual + the node's own + what
-all ranks share (sequence lengths) + the replica's data + jitter of
-its steps + pauses + what is wrong with the node.
+log(gap) = the stage's usual + the node's own + what all ranks share (sequence lengths) + the replica's data + jitter of
+its steps + pauses + what is wrong with the node.  A gap is the difference of two times of one clock, so what that clock
+is wrong by cancels; but which steps end within a window is by the node's own clock too.
 """
 
 from collections.abc import Sequence
@@ -33,8 +33,18 @@ class Gaps:
 class ComputePlane:
     """Gaps of one job, in order.  `imbalance`: how much replicas differ for minutes, by the data they get."""
 
-    def __init__(self, cluster: Cluster, noise: Noise, *, window_s: float, seed: int, imbalance: float = 0.0) -> None:
+    def __init__(
+        self,
+        cluster: Cluster,
+        noise: Noise,
+        *,
+        window_s: float,
+        seed: int,
+        imbalance: float = 0.0,
+        skew_s: NDArray[np.float64] | None = None,
+    ) -> None:
         self._noise, self._window_s, self._imbalance = noise, window_s, imbalance
+        self._skew_s = np.zeros(cluster.shape.nodes) if skew_s is None else skew_s
         self._rng = np.random.default_rng([seed, 4])
         self._stage, self._replica = cluster.groups
         shape = cluster.shape
@@ -62,12 +72,17 @@ class ComputePlane:
         log_gap[paused] += np.log1p(rng.exponential(noise.pause_share * scale * scale, paused.size))
         still = 0.0
         for one in happenings:
-            much = np.log1p(one.share(from_s, to_s) * (one.factor - 1.0))
             if one.what is What.STRAGGLER:
-                log_gap[one.at] += much
+                log_gap[one.at] += self._late(one, one.at, from_s)
             elif one.what is What.IMBALANCE:
-                log_gap[self._replica == one.at] += much
+                for node in np.flatnonzero(self._replica == one.at):
+                    log_gap[node] += self._late(one, int(node), from_s)
             elif one.what in HANGS or one.what is What.PAUSE:
                 still += one.share(from_s, to_s)
         gone = ~heard if still < 0.9 else np.ones(nodes, dtype=bool)
         return Gaps(from_s=from_s, to_s=to_s, gap_s=np.where(gone, np.nan, np.exp(log_gap)))
+
+    def _late(self, one: Happening, node: int, from_s: float) -> float:
+        """By the steps that end within the window on the node's own clock."""
+        from_s += float(self._skew_s[node])
+        return float(np.log1p(one.share(from_s, from_s + self._window_s) * (one.factor - 1.0)))

@@ -27,20 +27,27 @@ class Congestion:
         self._rng = rng
         self._events: NDArray[np.float64] = np.empty((4, 0))  # uplink, from, to, factor
         self._drawn_to_s = -8.0 * crowding.mean_s
-        self.path: NDArray[np.float32] = np.zeros(uplinks + 1, np.float32)  # the last stands for no uplink
+        self.path: NDArray[np.float32] = np.zeros((uplinks + 1, 2), np.float32)  # the last stands for no uplink
 
-    def advance(self, from_s: float, to_s: float) -> NDArray[np.float32]:
-        """Log slowdown of each uplink over a window; the array is used again for the next."""
-        while self._drawn_to_s < to_s:
+    def advance(self, from_s: float, to_s: float, *, skew_s: float = 0.0) -> NDArray[np.float32]:
+        """[uplink, 2]: log slowdown over a window, by clocks that are early and late by `skew_s`.
+
+        The array is used again for the next window.
+        """
+        while self._drawn_to_s < to_s + skew_s:
             self._draw(from_s)
-        uplink, begin, end, factor = self._events
-        here = (begin < to_s) & (end > from_s)
-        share = (np.minimum(end[here], to_s) - np.maximum(begin[here], from_s)) / (to_s - from_s)
+        uplink, begin, end, factor = self._events[:, self._near(from_s - skew_s, to_s + skew_s)]
         self.path[:] = 0.0
-        # Bytes that get through while the cable is crowded: 1 / factor of the usual.
-        felt = -np.log1p(-share * (1.0 - 1.0 / factor[here]))
-        np.maximum.at(self.path, uplink[here].astype(np.int64), felt.astype(np.float32))
+        for column, late_s in enumerate((-skew_s, skew_s)):
+            share = np.minimum(end, to_s + late_s) - np.maximum(begin, from_s + late_s)
+            # Bytes that get through while the cable is crowded: 1 / factor of the usual.
+            felt = -np.log1p(-np.maximum(share, 0.0) / (to_s - from_s) * (1.0 - 1.0 / factor))
+            np.maximum.at(self.path[:, column], uplink.astype(np.int64), felt.astype(np.float32))
         return self.path
+
+    def _near(self, from_s: float, to_s: float) -> NDArray[np.bool_]:
+        _, begin, end, _ = self._events
+        return np.asarray((begin < to_s) & (end > from_s))
 
     def lasting(self, uplink: int, from_s: float, to_s: float) -> float:
         """The greatest factor of one uplink at any time between; 1.0 when nothing was drawn there lately."""

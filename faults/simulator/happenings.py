@@ -54,6 +54,11 @@ class Happening:
         return max(0.0, min(to_s, self.to_s) - max(from_s, self.from_s)) / (to_s - from_s)
 
 
+def takes_machine(one: Happening) -> bool:
+    """Every second crash takes its machine along, and the agent with it."""
+    return one.what is What.CRASH and int(one.from_s * 1000) % 2 == 1
+
+
 class Diary:
     """Happenings in order of their beginnings, handed out by window.  Windows must be asked for in order."""
 

@@ -27,6 +27,7 @@ PUBLIC: Mapping[What, float] = MappingProxyType(
         What.SLOW_LINK: 8.0,
         What.STRAGGLER: 8.0,
         What.LEAF: 3.0,
+        What.UPLINK: 1.0,
     }
 )
 SLOW_ONES: Mapping[What, float] = MappingProxyType(
@@ -77,7 +78,8 @@ def _together(
         what = kinds[int(rng.choice(len(kinds), p=weights / weights.sum()))]
         begin_s = from_s + (float(rng.uniform(0.0, 5.0)) if found else 0.0)
         factor = float(rng.choice(mix.factors, p=mix.factor_shares))
-        one = fault(cluster, what, from_s=begin_s, to_s=from_s + mix.lasting_s, factor=factor, rng=rng)
+        lasting_s = max(mix.lasting_s, UPLINK_S) if what is What.UPLINK else mix.lasting_s
+        one = fault(cluster, what, from_s=begin_s, to_s=from_s + lasting_s, factor=factor, rng=rng)
         touched = nodes_of(cluster, one)
         if not touched & taken:
             taken |= touched
@@ -163,4 +165,5 @@ _MAKE: Mapping[What, Callable[[Cluster, float, Rng], list[Happening]]] = Mapping
     }
 )
 _ALONE = frozenset({What.HANG_CODE, What.HANG_NODE, What.HANG_LINK, What.CRASH})  # they stop the traffic of all others
+UPLINK_S = 900.0  # a bad cable stays until it is replaced; what is over sooner cannot be told from others' traffic
 _APART_S = 20.0

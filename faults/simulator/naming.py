@@ -3,6 +3,8 @@
 from collections.abc import Mapping
 from types import MappingProxyType
 
+import numpy as np
+
 from faults.fabric import Fabric
 from faults.simulator.happenings import Happening, What
 from faults.verdict import Direction, FaultClass, Scope, Verdict
@@ -48,8 +50,17 @@ def names(verdict: Verdict, one: Happening, fabric: Fabric) -> bool:
     if one.what is What.LEAF:
         return verdict.scope is Scope.LEAF and verdict.switch == f"leaf-{one.at}"
     if one.what is What.UPLINK:
+        if verdict.scope is Scope.LINK:
+            return _pairs_on(one.at, fabric) == {frozenset((verdict.node, verdict.peer))}
         return verdict.scope is Scope.UPLINK and verdict.switch == f"uplink-{one.at}"
     return verdict.scope in (Scope.NODE, Scope.RANK) and verdict.node == faulty_node(one, fabric)
+
+
+def _pairs_on(uplink: int, fabric: Fabric) -> set[frozenset[int | None]]:
+    """Pairs of nodes that talk over a cable: where there is but one, the cable and their link are the same to all."""
+    edges = np.flatnonzero((fabric.up == uplink) | (fabric.down == uplink))
+    ends = zip(fabric.node[fabric.source[edges]].tolist(), fabric.node[fabric.target[edges]].tolist(), strict=True)
+    return {frozenset(pair) for pair in ends}
 
 
 def faulty_node(one: Happening, fabric: Fabric) -> int | None:

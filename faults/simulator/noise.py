@@ -31,6 +31,7 @@ class Noise:
     leak: float = 0.3  # of a slowdown that shows on the way back, where acknowledgements queue (TCP measured: about 1)
     small_feels: float = 0.7  # of a lack of bandwidth: the rest of a small message's time is latency
     uneven: float = 0.1  # how differently edges feel the same lack: standard deviation of the share
+    talks: float = 0.2  # of a step: bytes flow in bursts, and a window may end within one
     gap: float = 0.03  # of a node's time to compute, from step to step
     step_s: float = 2.0  # a window holds so many steps fewer the longer they are
     gap_wander: float = 0.003  # of a node's mean over minutes: clocks, temperature

@@ -26,10 +26,17 @@ class Timetable:
 
     came_s: Times  # [kind, step, rank]
     through_s: Times
+    begun_s: Times  # per step: when the first rank called anything of it
+    done_s: Times  # when the last one got through the last of it
 
     def seen(self, at_s: Times) -> tuple[Ints, Ints]:
         """[kind, rank]: how many a rank has called and got through, at a time of its own."""
-        return (self.came_s <= at_s).sum(axis=1), (self.through_s <= at_s).sum(axis=1)
+        done = int(np.searchsorted(self.done_s, at_s.min(), side="right"))
+        steps = slice(done, int(np.searchsorted(self.begun_s, at_s.max(), side="right")))  # only those in progress
+        return (
+            done + (self.came_s[:, steps] <= at_s).sum(axis=1),
+            done + (self.through_s[:, steps] <= at_s).sum(axis=1),
+        )
 
 
 def timetable(cluster: Cluster, happenings: list[Happening], *, from_s: float, to_s: float, seed: int) -> Timetable:
@@ -48,7 +55,8 @@ def timetable(cluster: Cluster, happenings: list[Happening], *, from_s: float, t
         begin = called
         if not np.isfinite(begin).any():
             break
-    return Timetable(came[:, : step + 1], through[:, : step + 1])
+    came, through = came[:, : step + 1], through[:, : step + 1]
+    return Timetable(came, through, came.min(axis=(0, 2)), through.max(axis=(0, 2)))
 
 
 def _called(cluster: Cluster, happenings: list[Happening], begin: Times, rng: np.random.Generator) -> Times:

@@ -21,6 +21,7 @@ from faults.simulator.shape import Shape
 from faults.simulator.slow import SlowPlane
 from faults.simulator.standstill import HangPlane
 from faults.simulator.telemetry import Telemetry
+from faults.simulator.witness import Witnesses
 from faults.verdict import Scope, Verdict
 
 WINDOW_S = 5.0
@@ -58,6 +59,7 @@ def job(
     judges = panel(cluster, window_s)
     planes = _Planes(scenario, cluster, judges, window_s=window_s, seed=number)
     scorer = Scorer(cluster.fabric, happenings, until_s=until_s, in_time_s=scenario.in_time_s)
+    witnesses = Witnesses(scorer.asked, planes.unanswered, in_time_s=scenario.in_time_s)
     book, spent_s = Diary(happenings), list[float]()
     for at in range(int(until_s // window_s)):
         from_s = at * window_s
@@ -68,6 +70,8 @@ def job(
             verdicts = judge()
             spent_s[-1] += clock_s() - begun_s
             scorer.see(now_s, verdicts, crowded=planes.crowded)
+        witnesses.see(from_s, from_s + window_s, planes.heard)
+    scorer.hide(witnesses.hidden)
     return Outcome(hours=until_s / HOUR_S, tally=scorer.tally, spent_s=spent_s, wrongs=scorer.wrongs)
 
 
@@ -91,13 +95,19 @@ class _Planes:
         self._congestion = Congestion(cluster.shape.uplinks, scenario.crowding, np.random.default_rng([seed, 6]))
         self._telemetry = Telemetry(cluster.shape.nodes, scenario.losses, np.random.default_rng([seed, 7]))
         noise, planes = scenario.noise, scenario.planes
-        self._slow = SlowPlane(cluster, noise, window_s=window_s, seed=seed)
-        self._compute = ComputePlane(cluster, noise, window_s=window_s, seed=seed, imbalance=scenario.imbalance)
-        self._hang = HangPlane(cluster, self._telemetry.skew_s, seed=seed)
+        skew_s = self._telemetry.skew_s
+        self._skew_s = scenario.losses.skew_s
+        self._slow = SlowPlane(cluster, noise, window_s=window_s, seed=seed, skew_s=skew_s)
+        self._compute = ComputePlane(
+            cluster, noise, window_s=window_s, seed=seed, imbalance=scenario.imbalance, skew_s=skew_s
+        )
+        self._hang = HangPlane(cluster, skew_s, seed=seed)
+        self.unanswered, self.heard = self._hang.unknown, np.ones(cluster.shape.nodes, dtype=bool)
         self._judges: dict[str, Judge] = {
             name: judge for name in sorted(planes) if (judge := getattr(judges, name)) is not None
         }
         self._states: dict[str, Any] = {name: judge.start() for name, judge in self._judges.items()}
+        self._bad: set[int] = set()
         fabric = cluster.fabric
         self._pod_of_node = np.zeros(cluster.shape.nodes, dtype=np.int64)
         self._pod_of_node[fabric.node] = fabric.leaf // cluster.shape.per_node
@@ -107,8 +117,9 @@ class _Planes:
     ) -> Iterator[tuple[float, Callable[[], tuple[Verdict, ...]]]]:
         """What there is to judge of a window, in order, with the time at which it is known."""
         to_s = from_s + self._window_s
-        path = self._congestion.advance(from_s, to_s)
-        heard = self._heard(from_s, to_s, lasting)
+        path = self._congestion.advance(from_s, to_s, skew_s=self._skew_s)
+        heard = self.heard = self._heard(from_s, to_s, lasting)
+        self._bad = {one.at for one in lasting if one.what is What.UPLINK}
         if "hang" in self._judges:
             for progress in self._hang.between(from_s, to_s, heard=heard, happenings=lasting):
                 yield progress.at_s, partial(self._step, "hang", progress)
@@ -141,4 +152,5 @@ class _Planes:
             )
             ways = (fabric.up, fabric.down, self._cluster.ack_up, self._cluster.ack_down)
             named = [int(uplink) for way in ways for uplink in way[edges] if uplink >= 0]
-        return any(self._congestion.lasting(uplink, now_s - 30.0, now_s) > CROWDED_FACTOR for uplink in named)
+        bad = any(uplink in self._bad for uplink in named)  # a cable's fault shows on all links over it
+        return bad or any(self._congestion.lasting(uplink, now_s - 30.0, now_s) > CROWDED_FACTOR for uplink in named)

@@ -38,7 +38,7 @@ class Scenario:
     planes: frozenset[str] = field(default=frozenset({"slow", "compute", "hang"}))
 
 
-_LEAVES = Mix(shares={What.LEAF: 1.0})
+_LEAVES = Mix(shares={What.LEAF: 0.75, What.UPLINK: 0.25})
 _SLOW = Mix(shares={what: share for what, share in SLOW_ONES.items() if what in SLOW})
 _SMALL = Mix(
     shares={What.STRAGGLER: 1.0},
@@ -80,7 +80,7 @@ SCENARIOS: Mapping[str, Scenario] = MappingProxyType(
         "healthy": Scenario("no fault; congestion, look-alikes and lost telemetry as ever"),
         "mixed": Scenario("the public mix one after the other, up to 8 at once, the first within a second", Mix()),
         "congestion": Scenario("slow faults under ten times the congestion", _SLOW, crowding=_BUSY),
-        "leaf": Scenario("leaf switches that slow all through them; no node is to blame", _LEAVES),
+        "leaf": Scenario("leaf switches and their cables that slow all through them; no node is to blame", _LEAVES),
         "straggler": Scenario(
             "nodes that compute 3 % longer, to be named within 4 minutes",
             _SMALL,

@@ -18,6 +18,7 @@ PAUSE_S = 10.0  # what was not said for so long is said anew; what stood before 
 AFTER_S = 30.0  # a verdict may outlive its fault by so long
 LEAST_FACTOR = 1.25
 IN_TIME_S = 30.0
+UPLINK_TIME_S = 720.0  # congestion of 10 minutes is weather
 
 Key = tuple[object, ...]
 Crowded = Callable[[Verdict, float], bool]
@@ -32,6 +33,8 @@ class Tally:
     late: Counter[What] = field(default_factory=Counter)
     ways: Counter[What] = field(default_factory=Counter)  # named with the right direction
     isolated: Counter[What] = field(default_factory=Counter)  # of the asked: a node was, rightly
+    hidden: Counter[What] = field(default_factory=Counter)  # of the asked: the only agent that could tell was lost
+    hidden_named: Counter[What] = field(default_factory=Counter)  # of these, in time all the same
     right: int = 0  # verdicts
     wrong: int = 0
     congestion: int = 0  # verdicts on links and uplinks that others did fill
@@ -40,7 +43,7 @@ class Tally:
     ttd_s: dict[What, list[float]] = field(default_factory=lambda: defaultdict(list))
 
     def add(self, other: "Tally") -> None:
-        for name in ("asked", "named", "late", "ways", "isolated"):
+        for name in ("asked", "named", "late", "ways", "isolated", "hidden", "hidden_named"):
             getattr(self, name).update(getattr(other, name))
         for name in ("right", "wrong", "congestion", "workload", "false_isolations"):
             setattr(self, name, getattr(self, name) + getattr(other, name))
@@ -57,6 +60,8 @@ class Scorer:
         self._fabric, self._in_time_s = fabric, in_time_s
         self._faults = [one for one in happenings if one.what in FAULTS]
         self._open = {at for at, one in enumerate(self._faults) if self._is_asked(one, until_s)}
+        self._asked = tuple(self._open)
+        self._named: set[int] = set()  # in time
         self.tally = Tally(asked=Counter(self._faults[at].what for at in self._open))
         self._said: dict[Key, float] = {}
         self._run: dict[Key, tuple[float, float]] = {}  # since when, and until when last, it has been said all the time
@@ -66,7 +71,24 @@ class Scorer:
     def _is_asked(self, one: Happening, until_s: float) -> bool:
         """Harmful enough, and there for long enough, for a detector to be blamed for missing it."""
         heavy = one.factor >= LEAST_FACTOR or CLASS[one.what] not in _GRADED or self._in_time_s > IN_TIME_S
-        return heavy and min(one.to_s, until_s) - one.from_s >= self._in_time_s
+        return heavy and min(one.to_s, until_s) - one.from_s >= self._limit_s(one)
+
+    def _limit_s(self, one: Happening) -> float:
+        """What a cable carries is slowed by others every day: a bad one is told by how long it lasts."""
+        return max(self._in_time_s, UPLINK_TIME_S) if one.what is What.UPLINK else self._in_time_s
+
+    @property
+    def asked(self) -> tuple[Happening, ...]:
+        """What has to be named."""
+        return tuple(self._faults[at] for at in self._asked)
+
+    def hide(self, hidden: Callable[[Happening], bool]) -> None:
+        """At the end: count the faults that nobody could have named."""
+        for at in self._asked:
+            one = self._faults[at]
+            if hidden(one):
+                self.tally.hidden[one.what] += 1
+                self.tally.hidden_named[one.what] += at in self._named
 
     def see(self, now_s: float, verdicts: Sequence[Verdict], *, crowded: Crowded) -> None:
         """What is believed now.  `crowded`: whether others fill what a verdict on a link or an uplink names."""
@@ -93,7 +115,11 @@ class Scorer:
                 self._open.discard(at)
                 taken_s = now_s - one.from_s
                 self.tally.ttd_s[one.what].append(taken_s)
-                (self.tally.named if taken_s <= self._in_time_s else self.tally.late)[one.what] += 1
+                if taken_s <= self._limit_s(one):
+                    self._named.add(at)
+                    self.tally.named[one.what] += 1
+                else:
+                    self.tally.late[one.what] += 1
                 self.tally.ways[one.what] += right_way(verdict, one, self._fabric)
                 self.tally.isolated[one.what] += verdict.isolate
 

@@ -1,6 +1,8 @@
 """The slow plane: the log slowdown of every edge, window by window, from what happens to NICs, switches and cables.
 
-Bandwidth over a window in which a share s of the time is at 1 / f of the usual is 1 - s (1 - 1 / f) of it.
+Bandwidth over a window in which a share s of the time is at 1 / f of the usual is 1 - s (1 - 1 / f) of it.  An agent
+cuts windows by its own clock: what it counts is of a stretch that begins and ends by its error later, so it sees more
+or less of what begins and ends within, and bytes of a burst in progress at an edge go to the neighbouring window.
 """
 
 from collections.abc import Sequence
@@ -9,10 +11,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from faults.fabric import Window
+from faults.simulator.clocks import Clocks, felt_log
 from faults.simulator.cluster import Cluster
 from faults.simulator.happenings import HANGS, Happening, What
-from faults.simulator.kernel import fill
+from faults.simulator.kernel import fill, narrow
 from faults.simulator.noise import Noise
+from faults.simulator.passing import Passing
 
 _LEAST_SHARE = 0.1  # of a window with traffic: of less, nothing can be said
 _DRIFT_EVERY_S = 60.0
@@ -22,14 +26,19 @@ _DAY_S = 86_400.0
 class SlowPlane:
     """Windows of one job, in order."""
 
-    def __init__(self, cluster: Cluster, noise: Noise, *, window_s: float, seed: int) -> None:
+    def __init__(
+        self, cluster: Cluster, noise: Noise, *, window_s: float, seed: int, skew_s: NDArray[np.float64] | None = None
+    ) -> None:
+        """`skew_s`: by how much each node's clock is early or late; none: all are right."""
         self._cluster, self._noise, self._window_s = cluster, noise, window_s
+        self._clocks = Clocks.of(skew_s, cluster, np.random.default_rng([seed, 10]), noise=noise)
         self._rng = np.random.default_rng([seed, 2])
         fabric = cluster.fabric
         nics = fabric.node.size
         self._ways = np.stack(
             [fabric.source, fabric.target, fabric.up, fabric.down, cluster.ack_up, cluster.ack_down]
         ).astype(np.int32)
+        self._passing = Passing.of(self._ways, nics=nics, uplinks=cluster.shape.uplinks)
         self._kind = fabric.traffic.astype(np.int8)
         unit = (noise.tail / (noise.tail - 2.0)) ** 0.5  # the standard deviation of t itself
         self._scale = np.array(noise.sd(window_s)) / unit
@@ -40,7 +49,7 @@ class SlowPlane:
         self._wander = np.zeros(nics, np.float32)
         self._of_nic = noise.nic * self._rng.standard_normal(nics)
         self._of_leaf = noise.leaf * self._rng.standard_normal(cluster.shape.leaves)
-        self._send, self._take = np.zeros(nics, np.float32), np.zeros(nics, np.float32)
+        self._send, self._take = np.zeros((nics, 2), np.float32), np.zeros((nics, 2), np.float32)
         self._seed = np.random.SeedSequence([seed, 3]).generate_state(1, np.uint64)[0]
         self._phase = float(self._rng.uniform(0.0, _DAY_S))
         self._drifted_s = 0.0
@@ -53,7 +62,7 @@ class SlowPlane:
         heard: NDArray[np.bool_],
         happenings: Sequence[Happening] = (),
     ) -> Window:
-        """What is heard of the window that begins at `from_s`.  `path`: log slowdown of uplinks; changed in place."""
+        """What is heard of the window that begins at `from_s`.  `path`: of `Congestion.advance`; changed in place."""
         to_s = from_s + self._window_s
         self._wandering(to_s)
         fabric = self._cluster.fabric
@@ -67,10 +76,14 @@ class SlowPlane:
             self._seed += np.uint64(0xD1342543DE82EF95)
         shift = self._noise.diurnal * float(np.sin(2.0 * np.pi * (from_s + self._phase) / _DAY_S))
         nic_heard = heard[fabric.node]
+        moved = self._clocks.moved(flowing * self._window_s)
         fill(
-            out, self._seed, self._noise.tail, self._noise.leak, shift, self._kind, self._scale / flowing**0.5,
-            self._feels, self._usual, self._ways, self._wander, self._send, self._take, path, nic_heard,
+            out, self._seed, self._noise.tail, shift, self._kind, self._scale / flowing**0.5, self._usual, self._ways,
+            self._wander + moved, self._wander, nic_heard,
         )  # fmt: skip
+        slow_nics = np.asarray((self._send + self._take).any(axis=1))
+        touched = self._passing.edges(slow_nics, np.asarray(path[:-1].any(axis=1)))
+        narrow(out, touched, self._noise.leak, self._feels, self._ways, self._send, self._take, path, self._clocks.late)
         self._slow_links(links, out, from_s, to_s)
         return Window(from_s=from_s, to_s=to_s, slowdown=out, foreign=self._foreign(happenings, nic_heard))
 
@@ -96,15 +109,15 @@ class SlowPlane:
         links: list[Happening] = []
         fabric = self._cluster.fabric
         for one in happenings:
-            felt = felt_log(one, from_s, to_s)
+            felt = self._clocks.both(one, from_s, to_s)
             match one.what:
                 case What.SLOW_LINK:
                     links.append(one)
                 case What.UPLINK:
-                    path[one.at] = max(path[one.at], felt)
+                    path[one.at] = np.maximum(path[one.at], felt)
                 case What.FOREIGN:
-                    self._send[one.at] = max(self._send[one.at], felt)
-                    self._take[one.to] = max(self._take[one.to], felt)
+                    self._send[one.at] = np.maximum(self._send[one.at], felt)
+                    self._take[one.to] = np.maximum(self._take[one.to], felt)
                 case What.SLOW_TX | What.SLOW_RX | What.SLOW_NIC:
                     self._nics(np.array([one.at]), felt, send=one.what != What.SLOW_RX, take=one.what != What.SLOW_TX)
                 case What.SLOW_NODE | What.HICCUP:
@@ -117,7 +130,9 @@ class SlowPlane:
                     pass
         return links
 
-    def _nics(self, nics: NDArray[np.int64], felt: float, *, send: bool = True, take: bool = True) -> None:
+    def _nics(
+        self, nics: NDArray[np.int64], felt: NDArray[np.float32], *, send: bool = True, take: bool = True
+    ) -> None:
         if send:
             self._send[nics] = np.maximum(self._send[nics], felt)
         if take:
@@ -132,10 +147,10 @@ class SlowPlane:
         """One way of a pair, and by its acknowledgements a part of the other."""
         fabric = self._cluster.fabric
         for one in links:
-            felt = felt_log(one, from_s, to_s)
-            for first, last, much in ((one.at, one.to, felt), (one.to, one.at, self._noise.leak * felt)):
+            for first, last, leak in ((one.at, one.to, 1.0), (one.to, one.at, self._noise.leak)):
+                late_s = self._clocks.skew_s[fabric.node[first]]
                 edges = np.flatnonzero((fabric.source == first) & (fabric.target == last))
-                out[edges] += much * self._feels[edges]
+                out[edges] += leak * felt_log(one, from_s + late_s, to_s + late_s) * self._feels[edges]
 
     def _foreign(self, happenings: Sequence[Happening], nic_heard: NDArray[np.bool_]) -> NDArray[np.bool_] | None:
         """Edges of NICs on which an agent sees connections that are not the job's."""
@@ -151,8 +166,3 @@ class SlowPlane:
 
 
 _STILL = HANGS | {What.PAUSE}  # while one of these lasts nobody in a bulk-synchronous job gets anywhere
-
-
-def felt_log(one: Happening, from_s: float, to_s: float) -> float:
-    """Log slowdown over a window of what lasts a part of it."""
-    return float(-np.log1p(-one.share(from_s, to_s) * (1.0 - 1.0 / one.factor)))

@@ -1,6 +1,8 @@
 """Judges standstills of thousands of ranks: the roots of the wait-for graph, and the bytes sent in vain between nodes.
 
-What is named must have been so for `patience_s`: whoever is a root now and was none before has only just become late.
+What is named must have been so for `patience_s`, or some of the job's own steps: whoever is a root now and was none
+before has only just become late.  How long is told by the stamps of agents: since when by the clock of the one under
+suspicion, until when by the median of all; who is waited for is told by counts, which no clock is needed for.
 Silence isolates nobody; a machine that an independent source finds dead is not merely silent.
 """
 
@@ -32,8 +34,10 @@ class StandingJudge:
 
     fabric: Fabric
     rows: Memberships
-    patience_s: float = 4.0  # steps of a second: what takes four times as long is not merely slow
-    crash_s: float = 0.0  # a process that is not there needs no second look
+    patience_s: float = 2.0
+    patience_steps: float = 2.0  # who is so much later than everybody else is not merely slow
+    cut_s: float = 1.0  # where bytes have been sent twice in vain
+    cut_steps: float = 1.0
 
     @classmethod
     def of(cls, cluster: Cluster) -> "StandingJudge":
@@ -56,13 +60,22 @@ class StandingJudge:
         places = self._places(seen)
         steps = int(seen.finished[:, seen.heard].max(axis=1, initial=0).sum())
         before_s = state.since_s if steps == state.steps else {}  # somebody got on: it was no standstill
-        since_s = {place: before_s.get(place, seen.at_s) for place in places}
+        since_s = {place: before_s.get(place, _stamp_s(place, seen)) for place in places}
+        until_s = _until_s(seen)
         found = [
             _verdict(place, onset_s=begun_s, now_s=seen.at_s)
             for place, begun_s in since_s.items()
-            if seen.at_s - begun_s >= (self.crash_s if place[0] is FaultClass.CRASH else self.patience_s)
+            if until_s - begun_s >= self._patience_s(place[0], seen.step_s)
         ]
         return Standing(since_s, steps), tuple(found)
+
+    def _patience_s(self, fault: FaultClass, step_s: float) -> float:
+        """A process that is not there needs no second look."""
+        if fault is FaultClass.CRASH:
+            return -np.inf
+        if fault is FaultClass.COMM_HANG:
+            return max(self.cut_s, self.cut_steps * step_s)
+        return max(self.patience_s, self.patience_steps * step_s)
 
     def _places(self, seen: Progress) -> list[Place]:
         """Suspects of this moment."""
@@ -110,6 +123,19 @@ class StandingJudge:
 
     def _ends(self, edges: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         return self.fabric.node[self.fabric.source[edges]], self.fabric.node[self.fabric.target[edges]]
+
+
+def _stamp_s(place: Place, seen: Progress) -> float:
+    """When the agent of who is under suspicion last said something; of one that is not heard, when that was known."""
+    stamp_s = float(seen.stamp_s[place[2]])
+    per_node = seen.heard.size // seen.stamp_s.size
+    return stamp_s if seen.heard[place[2] * per_node] else min(_until_s(seen), seen.at_s)
+
+
+def _until_s(seen: Progress) -> float:
+    """How far the evidence reaches: the middle of the newest words of those that are heard."""
+    told = seen.heard[:: seen.heard.size // seen.stamp_s.size]
+    return float(np.median(seen.stamp_s[told])) if told.any() else -np.inf
 
 
 def _other(pair: tuple[int, ...], node: int) -> int:

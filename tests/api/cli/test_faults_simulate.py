@@ -46,8 +46,8 @@ def test_without_faults_nothing_is_said_of_recall() -> None:
 @pytest.mark.parametrize(
     ("option", "value", "told"),
     [
-        ("--ranks", "1000", "expected a multiple of 64, got 1,000; nearest: 960 or 1,024"),
-        ("--ranks", "64", "expected from 128 to 131,072, got 64"),
+        ("--ranks", "1000", "expected a multiple of 64 from 128 to 131,072, got 1000; nearest: 960 or 1,024"),
+        ("--ranks", "64", "expected a multiple of 64 from 128 to 131,072, got 64"),
         ("--hours", "0", "expected from a minute"),
         ("--seed", "-1", "expected 0 or more, got -1"),
         ("--scenario", "congested", "unknown scenario 'congested'; nearest: congestion"),

@@ -18,6 +18,7 @@ from faults.simulator.telemetry import Losses, Telemetry
 
 STILL = replace(LAB, ring=0.0, tree=0.0, small=0.0, spread=0.0, drift_per_sqrt_h=0.0, nic=0.0, leaf=0.0, diurnal=0.0)
 CLUSTER = build(Shape(ranks=1024), seed=5)
+STILL_PATH = np.zeros((CLUSTER.shape.uplinks + 1, 2), np.float32)
 FABRIC = CLUSTER.fabric
 
 
@@ -26,7 +27,7 @@ def _window(noise: Noise, *happenings: Happening, path: NDArray[np.float32] | No
     heard = np.ones(CLUSTER.shape.nodes, dtype=bool)
     if lost >= 0:
         heard[lost] = False
-    path = np.zeros(CLUSTER.shape.uplinks + 1, np.float32) if path is None else path
+    path = STILL_PATH.copy() if path is None else path
     return plane.window(0.0, path=path, heard=heard, happenings=happenings)
 
 
@@ -36,7 +37,7 @@ def _lasting(what: What, at: int, factor: float, *, to: int = -1, to_s: float = 
 
 def test_noise_has_the_spread_that_was_measured_for_each_kind_of_traffic() -> None:
     plane = SlowPlane(CLUSTER, replace(STILL, ring=0.035, tree=0.05, small=0.07), window_s=10.0, seed=2)
-    still = np.zeros(CLUSTER.shape.uplinks + 1, np.float32)
+    still = STILL_PATH.copy()
     heard = np.ones(CLUSTER.shape.nodes, dtype=bool)
     seen = np.array([plane.window(10.0 * at, path=still, heard=heard).slowdown for at in range(60)])
     for kind, sd in ((Traffic.RING, 0.035), (Traffic.TREE, 0.05), (Traffic.SMALL, 0.07)):
@@ -46,7 +47,7 @@ def test_noise_has_the_spread_that_was_measured_for_each_kind_of_traffic() -> No
 @pytest.mark.parametrize(("tail", "beyond_4_sd"), [(4.0, 2.4e-3), (3.0, 3.1e-3)])
 def test_tails_are_those_of_students_t(tail: float, beyond_4_sd: float) -> None:
     plane = SlowPlane(CLUSTER, replace(STILL, ring=1.0, tree=1.0, small=1.0, tail=tail), window_s=10.0, seed=2)
-    still = np.zeros(CLUSTER.shape.uplinks + 1, np.float32)
+    still = STILL_PATH.copy()
     heard = np.ones(CLUSTER.shape.nodes, dtype=bool)
     seen = np.array([plane.window(10.0 * at, path=still, heard=heard).slowdown for at in range(100)])
     # P(|t| > 4 sqrt(n / (n - 2))): n = 4, 5.657: 0.0048 both sides; n = 3, 6.928: 0.0062.
@@ -65,7 +66,7 @@ def test_a_slow_sender_slows_its_row_and_by_its_acknowledgements_a_part_of_its_c
 
 def test_of_two_narrow_places_on_one_way_the_narrower_counts() -> None:
     edge = int(np.flatnonzero((FABRIC.traffic == Traffic.RING) & (FABRIC.up >= 0))[0])
-    path = np.zeros(CLUSTER.shape.uplinks + 1, np.float32)
+    path = STILL_PATH.copy()
     path[FABRIC.up[edge]] = np.log(2.0)
     slow = _window(STILL, _lasting(What.SLOW_TX, int(FABRIC.source[edge]), 1.5), path=path).slowdown
     assert slow[edge] == pytest.approx(np.log(2.0))

@@ -3,14 +3,16 @@
 from collections import Counter
 from collections.abc import Sequence
 
+import numpy as np
 import pytest
 
 from faults.simulator.answer import score
 from faults.simulator.cluster import build
-from faults.simulator.happenings import Happening, What
+from faults.simulator.happenings import Happening, What, takes_machine
 from faults.simulator.outcome import Outcome
 from faults.simulator.score import AFTER_S, Scorer, Tally
 from faults.simulator.shape import Shape
+from faults.simulator.witness import Witnesses
 from faults.verdict import Direction, FaultClass, Scope, Verdict
 
 FABRIC = build(Shape(ranks=1024), seed=1).fabric
@@ -76,7 +78,7 @@ def test_nothing_is_named_before_it_happens() -> None:
     ],
 )
 def test_class_and_entity_must_both_be_right(what: What, at: int, to: int, right: Verdict, other: Verdict) -> None:
-    happening = Happening(what, at, 100.0, 200.0, 1.5, to)
+    happening = Happening(what, at, 100.0, 900.0, 1.5, to)
     assert _tally([happening], [(120.0, right)]).named[what] == 1
     tally = _tally([happening], [(120.0, other)])
     assert not tally.named
@@ -87,6 +89,21 @@ def test_class_and_entity_must_both_be_right(what: What, at: int, to: int, right
 def test_no_node_may_be_taken_out_for_a_switch_a_link_or_a_look_alike(what: What, at: int) -> None:
     tally = _tally([Happening(what, at, 100.0, 200.0, 2.0, 48)], [(120.0, _verdict())])
     assert tally.false_isolations == 1
+
+
+def test_a_cable_has_longer_and_is_its_link_where_it_carries_but_one_pair() -> None:
+    pairs = {cable: set[frozenset[int]]() for cable in FABRIC.up[FABRIC.up >= 0].tolist()}
+    for cable, a, b in zip(FABRIC.up, FABRIC.node[FABRIC.source], FABRIC.node[FABRIC.target], strict=True):
+        if cable >= 0:
+            pairs[int(cable)].add(frozenset((int(a), int(b))))
+    alone = next(cable for cable, ends in pairs.items() if len(ends) == 1)
+    shared = next(cable for cable, ends in pairs.items() if len(ends) > 1)
+    for cable, named in ((alone, 1), (shared, 0)):
+        a, b = sorted(next(iter(pairs[cable])))
+        bad = Happening(What.UPLINK, cable, 0.0, 900.0, 2.0)
+        tally = _tally([bad], [(700.0, _verdict(Scope.LINK, a, peer=b))])
+        assert (tally.asked[What.UPLINK], tally.named[What.UPLINK]) == (1, named)
+    assert not _tally([Happening(What.UPLINK, alone, 0.0, 600.0, 2.0)], []).asked  # no longer than congestion lasts
 
 
 def test_an_accusation_that_stood_before_has_not_found_the_fault() -> None:
@@ -137,6 +154,48 @@ def test_the_answer_says_shares_with_their_intervals_and_what_a_week_would_bring
     assert found.compute_s_per_window == pytest.approx(0.2)
     assert found.compute_s_per_window_max == 0.3
     assert found.by_kind["slow-tx"].right_direction == 0.0
+
+
+def test_what_nobody_could_have_named_is_counted_apart_and_stays_in_the_recall() -> None:
+    silent = np.ones(FABRIC.node.max() + 1, dtype=bool)
+    silent[[5, 9]] = False
+    faults = [
+        Happening(What.HANG_CODE, 5, 100.0, 200.0),
+        Happening(What.HANG_CODE, 6, 300.0, 400.0),
+        Happening(What.HANG_NODE, 9, 500.0, 600.0),  # its peers see it
+    ]
+    scorer = Scorer(FABRIC, faults, until_s=1000.0)
+    witnesses = Witnesses(scorer.asked, ~silent, in_time_s=30.0)
+    for at in range(200):
+        witnesses.see(5.0 * at, 5.0 * at + 5.0, silent)
+    named = _verdict(node=6, fault=FaultClass.NONCOMM_HANG)
+    scorer.see(310.0, [named], crowded=lambda _verdict, _now_s: False)
+    scorer.hide(witnesses.hidden)
+    found = score(Outcome(1.0, scorer.tally), scenario="hangs", ranks=1024, seed=1, window_s=5.0, run_s=1.0)
+    assert (found.faults, found.hidden_faults) == (3, 1)
+    assert found.recall == pytest.approx(1 / 3)
+    assert found.recall_visible == pytest.approx(1 / 2)
+    assert found.by_kind["hang-code"].hidden == 1
+
+
+@pytest.mark.parametrize(("heard_s", "hidden"), [(10.0, True), (20.0, False)])
+def test_a_witness_that_comes_back_soon_enough_hides_nothing(heard_s: float, *, hidden: bool) -> None:
+    late = Happening(What.STRAGGLER, 5, 100.0, 200.0, 1.5)
+    witnesses = Witnesses([late], np.zeros(128, dtype=bool), in_time_s=30.0)
+    for at in range(40):
+        heard = np.ones(128, dtype=bool)
+        heard[5] = 5.0 * at >= 130.0 - heard_s
+        witnesses.see(5.0 * at, 5.0 * at + 5.0, heard)
+    assert witnesses.hidden(late) is hidden
+
+
+def test_a_machine_that_dies_with_its_agent_is_hidden_only_where_nothing_else_can_tell() -> None:
+    dead = [Happening(What.CRASH, node, 100.001, 200.0) for node in (5, 6)]
+    assert all(map(takes_machine, dead))
+    unanswered = np.zeros(128, dtype=bool)
+    unanswered[5] = True
+    witnesses = Witnesses(dead, unanswered, in_time_s=30.0)
+    assert [witnesses.hidden(one) for one in dead] == [True, False]
 
 
 def test_of_what_was_not_there_nothing_is_said() -> None:

@@ -1,0 +1,68 @@
+"""What it does that agents cut windows by clocks that are wrong.
+
+A clock that is d late (d < 0: early) cuts the stretch [from + d, to + d].  Bytes flow in bursts, a share `talks` of
+each step; B(t) = bytes by then over their mean rate.  What is counted in a window w of an even flow is
+
+    w + (B(p' + d) - B(p')) - (B(p + d) - B(p))        p, p': where in a step the window's two edges fall
+
+so that nothing is lost: what one window lacks its neighbour has too much.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from faults.simulator.cluster import Cluster
+from faults.simulator.happenings import Happening
+from faults.simulator.noise import Noise
+
+Times = NDArray[np.float64]
+
+
+@dataclass(slots=True)
+class Clocks:
+    """Of all agents; `edge` is where in a step the next window begins."""
+
+    skew_s: Times  # per node
+    late: NDArray[np.float32]  # per NIC: its agent between the earliest (0) and the latest clock (1)
+    most_s: float
+    noise: Noise
+    rng: np.random.Generator
+    node: NDArray[np.int64]  # per NIC
+    edge_s: float = 0.0
+
+    @classmethod
+    def of(cls, skew_s: Times | None, cluster: Cluster, rng: np.random.Generator, *, noise: Noise) -> "Clocks":
+        """None: all clocks are right."""
+        skew_s = np.zeros(cluster.shape.nodes) if skew_s is None else skew_s
+        most_s = float(np.abs(skew_s).max(initial=0.0))
+        of_node = (skew_s + most_s) / (2.0 * most_s) if most_s else np.zeros(skew_s.size)
+        node = cluster.fabric.node
+        edge_s = float(rng.uniform(0.0, noise.step_s))
+        return cls(skew_s, of_node[node].astype(np.float32), most_s, noise, rng, node, edge_s)
+
+    def both(self, one: Happening, from_s: float, to_s: float) -> NDArray[np.float32]:
+        """Log slowdown over a window, by the earliest and by the latest clock."""
+        early, late = (felt_log(one, from_s + by_s, to_s + by_s) for by_s in (-self.most_s, self.most_s))
+        return np.array([early, late], np.float32)
+
+    def moved(self, flowing_s: float) -> NDArray[np.float32]:
+        """Per NIC: log slowdown by what its agent counts into the windows before and after.  Call once a window."""
+        begin_s, self.edge_s = self.edge_s, float(self.rng.uniform(0.0, self.noise.step_s))
+        extra_s = self._carried(self.edge_s) - self._carried(begin_s)
+        return np.asarray(-np.log1p(extra_s / flowing_s), np.float32)[self.node]
+
+    def _carried(self, edge_s: float) -> Times:
+        """Of each agent: bytes between the true edge and its own, in seconds of the mean rate."""
+        return self._bytes(edge_s + self.skew_s) - self._bytes(np.full(self.skew_s.size, edge_s))
+
+    def _bytes(self, at_s: Times) -> Times:
+        step_s, talks = self.noise.step_s, self.noise.talks
+        steps, within_s = np.divmod(at_s, step_s)
+        return steps * step_s + np.minimum(within_s, talks * step_s) / talks
+
+
+def felt_log(one: Happening, from_s: float, to_s: float) -> float:
+    """Log slowdown over a stretch of what lasts a part of it."""
+    return float(-np.log1p(-one.share(from_s, to_s) * (1.0 - 1.0 / one.factor)))

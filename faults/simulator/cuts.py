@@ -1,0 +1,49 @@
+"""What senders see of a cut: bytes on their way to or from it that nobody acknowledges."""
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from faults.fabric import Fabric, Ints
+from faults.simulator.happenings import Happening, What
+
+_CUT_KNOWN_S = 0.7  # Linux repeats after 0.2 and 0.6 s at the least: twice in vain
+
+
+@dataclass(frozen=True, slots=True)
+class Cut:
+    """Edges of one cut."""
+
+    from_s: float
+    vain: Ints  # on which what is sent is not acknowledged
+    arrived: NDArray[np.bool_]  # of those: the bytes come, their acknowledgements do not
+
+
+def cuts(fabric: Fabric, happenings: tuple[Happening, ...]) -> tuple[Cut, ...]:
+    """Of all that cuts anything off."""
+    return tuple(_cut(fabric, one) for one in happenings if one.what in (What.HANG_NODE, What.HANG_LINK))
+
+
+def _cut(fabric: Fabric, one: Happening) -> Cut:
+    if one.what is What.HANG_NODE:
+        nics = np.flatnonzero(fabric.node == one.at)
+        vain = np.flatnonzero(np.isin(fabric.source, nics) ^ np.isin(fabric.target, nics))
+        return Cut(one.from_s, vain, np.zeros(vain.size, dtype=bool))
+    forth = (fabric.source == one.at) & (fabric.target == one.to)
+    back = (fabric.source == one.to) & (fabric.target == one.at)  # its acknowledgements take the dead way
+    vain = np.flatnonzero(forth | back)
+    return Cut(one.from_s, vain, back[vain])
+
+
+def in_vain(
+    of_now: tuple[Cut, ...], fabric: Fabric, at_s: float, heard: NDArray[np.bool_]
+) -> tuple[Ints, NDArray[np.bool_]]:
+    """(edges, whether the receiver's counter says that the bytes came), as agents that are heard see them."""
+    known = [cut for cut in of_now if at_s >= cut.from_s + _CUT_KNOWN_S]
+    if not known:
+        return np.empty(0, np.int64), np.empty(0, dtype=bool)
+    vain = np.concatenate([cut.vain for cut in known])
+    came = np.concatenate([cut.arrived for cut in known]) & heard[fabric.node[fabric.target[vain]]]
+    told = heard[fabric.node[fabric.source[vain]]]
+    return vain[told], came[told]
