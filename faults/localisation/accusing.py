@@ -1,6 +1,6 @@
 """Who passes every test in this window: evidence, persistence, and that chance would be dearer than the fault."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 import numpy as np
@@ -9,13 +9,14 @@ from numpy.typing import NDArray
 from faults.fabric import Fabric, Floats, Ints, Window
 from faults.localisation.board import Board
 from faults.localisation.coincidence import price_of_chance
-from faults.localisation.entities import Entities, Kind
+from faults.localisation.entities import Entities, Kind, Links
 from faults.localisation.naming import Accused, Key, key_of
 from faults.localisation.prices import Prices, shared_nats
 from faults.localisation.settings import LocaliserSettings
 from faults.localisation.suspicion import Suspicion, direction_of, recent_hits
 
 REMEMBERED = 32  # windows whose hits are kept
+MOSTLY = 0.8  # of the windows in which a cable that is no weather accuses
 CROWD = 3  # nodes of one leaf that are accused in the same window: that is the leaf, however it was fitted
 
 
@@ -29,11 +30,9 @@ class Believed(Protocol):
     @property
     def slow(self) -> Floats: ...
     @property
-    def links(self) -> Floats: ...
+    def links(self) -> Links: ...
     @property
-    def link_hits(self) -> NDArray[np.uint32]: ...
-    @property
-    def link_since(self) -> Floats: ...
+    def heard(self) -> NDArray[np.uint32]: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +68,7 @@ def accused_hosts(
     found: list[Accused] = []
     alive: set[Key] = set()
     leaves: list[set[int]] = []
+    suspected = _suspected_leaves(all_of, state, settings.hits(trial.window_s))
     for entity in hosts:
         slot = int(all_of.slot[entity])
         kind = Kind(int(all_of.kind[entity]))
@@ -85,20 +85,24 @@ def accused_hosts(
         chance, edges = price_of_chance(
             fabric, all_of, trial.board, trial.explained, int(entity), float(state.slow[entity]),
             odd=state.prices.odd_edge, cable=state.prices.cable,
+            windows=1 if trial.young else recent_hits(state.suspicion.hits[slot], settings.hits(trial.window_s)),
         )  # fmt: skip
         if min(chance, shared_nats(all_of, trial.board, state.prices, int(entity), accused.slowdown)) >= bar:
             told = kind if kind is Kind.NODE else direction_of(all_of, state.suspicion, slot)
-            found.append(_with(accused, kind=told, edges=edges))
             ports = np.flatnonzero(fabric.node == node) if kind is Kind.NODE else [which]
-            leaves.append({int(fabric.leaf[port]) for port in ports})
+            behind = {int(fabric.leaf[port]) for port in ports}
+            own = _persists(state.suspicion.hits[slot] & state.heard[node], settings, trial)
+            isolate = bool(own and state.suspicion.hits[slot] & 1 and not behind & suspected)
+            found.append(replace(accused, kind=told, edges=edges, isolate=isolate))
+            leaves.append(behind)
     return _without_crowds(found, leaves), alive
 
 
-def _with(accused: Accused, *, kind: Kind, edges: int) -> Accused:
-    return Accused(
-        kind=kind, which=accused.which, peer=accused.peer, slowdown=accused.slowdown, nats=accused.nats, edges=edges,
-        since_s=accused.since_s,
-    )  # fmt: skip
+def _suspected_leaves(all_of: Entities, state: Believed, windows: int) -> set[int]:
+    """Leaves that are slow, or were just now: what their nodes show proves nothing of the nodes."""
+    of = all_of.of_kind[Kind.LEAF]
+    recent = (state.suspicion.hits[all_of.slot[of]] & np.uint32((1 << 2 * windows) - 1)) > 0
+    return {int(which) for which in all_of.which[of][recent | (state.slow[of] > 0.0)]}
 
 
 def _without_crowds(found: list[Accused], leaves: list[set[int]]) -> list[Accused]:
@@ -116,7 +120,10 @@ def accused_switches(all_of: Entities, settings: LocaliserSettings, state: Belie
     bar = settings.node_bar(int((all_of.kind == Kind.LEAF).sum()), trial.window_s, young=trial.young)
     found: list[Accused] = []
     alive: set[Key] = set()
-    for entity in np.flatnonzero((all_of.kind >= Kind.LEAF) & (state.slow > 0.0)):
+    first = all_of.of_kind[Kind.LEAF].start
+    chosen = first + np.flatnonzero(state.slow[first:])
+    old = trial.window.to_s - state.suspicion.since[all_of.slot[chosen]] >= settings.lasting_s
+    for entity in chosen[(all_of.kind[chosen] == Kind.LEAF) | old]:
         slot = int(all_of.slot[entity])
         kind = Kind(int(all_of.kind[entity]))
         nats, since_s = float(state.suspicion.nats[slot]), float(state.suspicion.since[slot])
@@ -129,26 +136,27 @@ def accused_switches(all_of: Entities, settings: LocaliserSettings, state: Belie
             sure = shared_nats(all_of, trial.board, state.prices, int(entity), accused.slowdown) >= bar
         else:
             windows = min(REMEMBERED, int(settings.lasting_s / trial.window_s))
-            always = recent_hits(state.suspicion.hits[slot], windows) == windows
-            sure = always and trial.window.to_s - since_s >= settings.lasting_s
+            sure = recent_hits(state.suspicion.hits[slot], windows) >= MOSTLY * windows
         if nats >= bar and sure and _persists(state.suspicion.hits[slot], settings, trial):
             found.append(accused)
     return found, alive
 
 
-def accused_links(ends: Ints, settings: LocaliserSettings, state: Believed, trial: Trial) -> Found:
-    """Pairs of nodes, one way."""
-    bar = settings.link_bar(state.links.size, trial.window_s, young=trial.young)
-    price = settings.price(state.links.size, trial.window_s)
-    speaks = (state.link_hits & 1).astype(bool)
+def accused_links(ends: Ints, all_of: Entities, settings: LocaliserSettings, state: Believed, trial: Trial) -> Found:
+    """Pairs of nodes, one way: of both ways the one that says more."""
+    links, back = state.links, all_of.pairs.back
+    bar = settings.link_bar(links.nats.size, trial.window_s, young=trial.young)
+    price = settings.price(links.nats.size, trial.window_s)
     found: list[Accused] = []
     alive: set[Key] = set()
-    for pair in np.flatnonzero(speaks & (state.links >= bar / 2.0)):
+    for pair in np.flatnonzero(links.nats >= bar / 2.0):
+        if not links.hits[pair] & 1 or (back[pair] >= 0 and links.nats[back[pair]] > links.nats[pair]):
+            continue
         accused = Accused(
             kind=None, which=int(ends[0, pair]), peer=int(ends[1, pair]), slowdown=float(trial.link_slow[pair]),
-            nats=float(state.links[pair]) - price, edges=1, since_s=float(state.link_since[pair]),
+            nats=float(links.nats[pair]) - price, edges=1, since_s=float(links.since[pair]),
         )  # fmt: skip
         alive.add(key_of(accused))
-        if state.links[pair] >= bar and _persists(state.link_hits[pair], settings, trial):
+        if links.nats[pair] >= bar and _persists(links.hits[pair], settings, trial):
             found.append(accused)
     return found, alive

@@ -14,6 +14,8 @@ from faults.localisation.board import Board
 from faults.localisation.entities import Entities, Kind
 
 LEAST = 0.5  # nats: no reason is free
+ACCUSES = 0.7  # nats in one window
+NEARLY_ALL = 0.75  # of the nats
 
 
 def price_of_chance(  # noqa: PLR0917 - arrays of one window
@@ -26,19 +28,34 @@ def price_of_chance(  # noqa: PLR0917 - arrays of one window
     *,
     odd: float,
     cable: float,
+    windows: int,
 ) -> tuple[float, int]:
-    """(nats, edges that accuse): the least that the slow edges of a host cost if the host is healthy."""
+    """(nats, edges that accuse): the least that the slow edges of a host cost if the host is healthy.
+
+    `windows` have accused like this one: that an edge is slow gets surer with each, why it is does not.
+    """
     mine = all_of.edges_of(entity)
     share = all_of.share[all_of.first[entity] : all_of.first[entity + 1]]
     predicted = share * slowdown
-    gain = _loss(board, mine, 0.0 * predicted) - _loss(board, mine, predicted)
-    accuses = gain > 1.0
+    gain = windows * (_loss(board, mine, 0.0 * predicted) - _loss(board, mine, predicted))
+    accuses = gain > windows * ACCUSES
     uplinks = {}
     for edge in mine[accuses]:
         for kind, number in ((Kind.UP, int(fabric.up[edge])), (Kind.DOWN, int(fabric.down[edge]))):
             if number != NOWHERE and (kind, number) not in uplinks:
                 uplinks[kind, number] = cable + _witness(all_of, board, explained, int(edge), kind, mine, slowdown)
     return _pay(fabric, mine[accuses], gain[accuses], uplinks, odd), int(accuses.sum())
+
+
+def rests_on_one_pair(all_of: Entities, board: Board, entity: int, slowdown: float) -> bool:
+    """Whether a host is accused by one pair of NICs alone, both ways taken together: then the link may be to blame."""
+    mine = all_of.edges_of(entity)
+    share = all_of.share[all_of.first[entity] : all_of.first[entity + 1]]
+    gain = np.maximum(_loss(board, mine, 0.0 * share) - _loss(board, mine, share * slowdown), 0.0)
+    pair = all_of.pair[mine]
+    back = all_of.pairs.back[pair]
+    both = np.unique(np.where(back >= 0, np.minimum(pair, back), pair), return_inverse=True)[1]
+    return bool(np.bincount(both, gain).max() >= NEARLY_ALL * gain.sum())
 
 
 def _pay(fabric: Fabric, edges: np.ndarray, gain: Floats, uplinks: dict[tuple[Kind, int], float], odd: float) -> float:

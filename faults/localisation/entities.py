@@ -8,6 +8,7 @@ Links are not in it: each explains its own edges only, and the fit treats them a
 
 from dataclasses import dataclass
 from enum import IntEnum
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -34,6 +35,24 @@ HOSTS = (Kind.TX, Kind.RX, Kind.NIC, Kind.NODE)
 SWITCHES = (Kind.LEAF, Kind.UP, Kind.DOWN)
 
 
+class Links(NamedTuple):
+    """Evidence per pair of NICs, one way."""
+
+    nats: Floats
+    since: Floats  # from when the evidence is, s
+    hits: NDArray[np.uint32]  # whether a window speaks by itself, newest in the lowest bit
+
+
+class Pairs(NamedTuple):
+    """The edges of each pair of NICs, one way."""
+
+    first: Indices
+    edge: Indices
+    back: Indices  # the pair the other way, or -1
+    feels: Floats  # per edge: share of a lack of bandwidth that shows
+    leak: float
+
+
 @dataclass(frozen=True, slots=True)
 class Entities:
     """Columns of A by entity (`first`, `edge`, `share`) and rows by edge (`begin`, `entity`, `part`)."""
@@ -41,21 +60,20 @@ class Entities:
     kind: Ints
     which: Ints  # NIC, node, leaf or uplink, by kind
     slot: Ints  # entities that are one suspect: Tx, Rx and both of one NIC
+    slots: int
     first: Indices
     edge: Indices
     share: Floats
     begin: Indices
     entity: Indices
     part: Floats
-    pair: Ints  # link per edge
-    pairs: int
+    full: Floats  # per entity: sum of squared shares
+    pair: Indices  # link per edge
+    pairs: Pairs
+    of_kind: tuple[slice, ...]  # entities lie kind by kind
 
     def __len__(self) -> int:
         return int(self.kind.size)
-
-    @property
-    def slots(self) -> int:
-        return int(self.slot.max()) + 1
 
     def edges_of(self, entity: int) -> Indices:
         return self.edge[self.first[entity] : self.first[entity + 1]]
@@ -73,19 +91,23 @@ def entities(fabric: Fabric, settings: LocaliserSettings) -> Entities:
     number = known - offset[kind]
     slot = np.where(kind <= Kind.NIC, number, known - 2 * ports)
     by_entity, by_edge = np.lexsort((which_edge, which)), np.lexsort((which, which_edge))
-    pair = np.unique(fabric.source * ports + fabric.target, return_inverse=True)[1]
+    pair, pairs = _pairs(fabric, settings)
+    ends = np.searchsorted(kind, np.arange(len(Kind) + 1))
     return Entities(
         kind=kind,
         which=number,
         slot=slot,
+        slots=int(slot.max()) + 1,
         first=_starts(which, known.size),
         edge=which_edge[by_entity].astype(np.int32),
         share=share[by_entity],
         begin=_starts(which_edge, len(fabric)),
         entity=which[by_edge].astype(np.int32),
         part=share[by_edge],
+        full=np.asarray(np.bincount(which, share**2, minlength=known.size), np.float64),
         pair=pair,
-        pairs=int(pair.max()) + 1,
+        pairs=pairs,
+        of_kind=tuple(slice(int(ends[k]), int(ends[k + 1])) for k in Kind),
     )
 
 
@@ -120,3 +142,18 @@ def _incidence(fabric: Fabric, settings: LocaliserSettings, offset: Ints) -> tup
 
 def _starts(of: Ints, count: int) -> Indices:
     return np.concatenate([[0], np.cumsum(np.bincount(of, minlength=count))]).astype(np.int32)
+
+
+def _pairs(fabric: Fabric, settings: LocaliserSettings) -> tuple[Indices, Pairs]:
+    """(pair per edge, pairs)."""
+    ports = fabric.node.size
+    known, pair = np.unique(fabric.source * ports + fabric.target, return_inverse=True)
+    wanted = known % ports * ports + known // ports
+    at = np.minimum(np.searchsorted(known, wanted), known.size - 1)
+    return pair.astype(np.int32), Pairs(
+        first=_starts(pair, known.size),
+        edge=np.argsort(pair, kind="stable").astype(np.int32),
+        back=np.where(known[at] == wanted, at, -1).astype(np.int32),
+        feels=np.asarray(settings.feels)[fabric.traffic],
+        leak=settings.leak,
+    )

@@ -6,64 +6,80 @@ An edge's own history is a Kalman filter for a constant.  After n windows it lea
 n/noise^2); before the first, an edge is judged by its peers alone, within their spread.  So a fault that was there
 before the first window is as visible as the peers are alike, and there is no moment at which the rule changes.  What
 is explained by a fault, or under suspicion while little is known, is not learnt; the rest is learnt with its size
-limited.
+limited.  Age counts windows that were heard: silence teaches nothing.
 """
 
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from faults.fabric import Floats, Ints
-from faults.localisation.board import NU
 from faults.localisation.settings import LocaliserSettings
 
+Halves = NDArray[np.float32]
 T4 = 0.7407  # median of |t| with 4 degrees of freedom; the unit is the scale of t, not its standard deviation
 TWO_T4 = 1.1275  # of the difference of two
-SAMPLE = 8192  # edges that a median over a kind looks at
+SAMPLE = 4096  # edges that a median over a kind looks at
+MANY = 1000  # edges of a kind, from which one window's own scatter can be told
 LEAST_SCALE = 1e-3  # nobody measures better
-WINSOR = 2.0
-HELD = 6.0  # windows that such a mean remembers
-FAR = 3.0  # scales, beyond which a young history learns nothing
+LOUDER = 1.25  # times the usual scatter: such a window is judged by its own
+STALE = 1.35  # times more than from window to window: what was usual no longer is
+TWICE = 2  # windows
+CALM = 1.2
+JUMP = 1.5  # times: by more, one window does not move the noise
+LONG = 60  # windows that noise and spread remember
+
+
+class Usual(NamedTuple):
+    """Per edge."""
+
+    mean: Halves
+    windows: Halves  # that it was learnt from
+    held: Halves  # windows in a row of which nothing was learnt, while young
+    held_mean: Halves  # what it said in them, without its level
+
+
+class Measures(NamedTuple):
+    """Per kind of traffic, of one window; and what is the same for all."""
+
+    level: Floats
+    noise2: Floats  # squared scale
+    spread2: Floats
+    loud: Floats  # times noise2, in this window
+    spread_tail: float
+    odd_price: float
+    clip: float  # scales: one wild edge is not many
 
 
 @dataclass(frozen=True, slots=True)
 class History:
     """Per edge and per kind; `noise` and `spread` are scales of Student's t."""
 
-    usual: Floats
-    windows: Floats  # that an edge was learnt from
-    before: Floats  # what it said in the window before, without its level
-    held: Floats  # windows in a row of which nothing was learnt, while young
-    held_mean: Floats  # what it said in them, without its level
+    usual: Usual
+    before: Halves  # what an edge said in the window before, without its level
     noise: Floats
     spread: Floats
-    age: int
+    age: Ints  # per kind: windows in which it was heard
+    stale: Ints  # per kind: windows in a row that what is usual did not fit, though noise was as ever
 
-
-@dataclass(frozen=True, slots=True)
-class Reading:
-    """One window against history."""
-
-    residual: Floats
-    scale: Floats  # of it: noise and what is not known of the usual
-    fresh: Floats  # share of that variance that is new in each window
-    tail: Floats  # degrees of freedom
-    said: Floats
+    def young(self, settings: LocaliserSettings) -> bool:
+        """Whether the peers' spread still rules."""
+        heard = self.age[self.age > 0]
+        return not heard.size or int(heard.min()) <= 2 * settings.warm_windows
 
 
 def start(edges: int, settings: LocaliserSettings) -> History:
     """Nothing known."""
     kinds = len(settings.feels)
     return History(
-        usual=np.zeros(edges),
-        windows=np.zeros(edges),
-        before=np.full(edges, np.nan),
-        held=np.zeros(edges),
-        held_mean=np.zeros(edges),
+        usual=Usual(*(np.zeros(edges, np.float32) for _ in range(4))),
+        before=np.full(edges, np.nan, np.float32),
         noise=np.zeros(kinds),
         spread=np.full(kinds, settings.spread),
-        age=0,
+        age=np.zeros(kinds, np.int64),
+        stale=np.zeros(kinds, np.int64),
     )
 
 
@@ -73,69 +89,86 @@ def samples(traffic: Ints, kinds: int) -> tuple[Ints, ...]:
     return tuple(edges[:: max(1, edges.size // SAMPLE)] for edges in found)
 
 
-def read(
-    history: History, slowdown: Floats, traffic: Ints, of_kind: tuple[Ints, ...], settings: LocaliserSettings
-) -> tuple[History, Reading]:
-    """Take the level off, and bring the scales up to date."""
-    level = np.array([_median(slowdown[edges] - history.usual[edges]) for edges in of_kind])
-    said = slowdown - level[traffic]
-    total = np.array([_median(np.abs(said[edges])) / T4 for edges in of_kind])
-    moved = np.array([_median(np.abs(said[edges] - history.before[edges])) / TWO_T4 for edges in of_kind])
-    if history.age == 0:
-        noise, spread = 0.5 * total, np.sqrt(0.75) * total  # only their sum is known yet
-    else:
-        rate = 1.0 / min(history.age, 60)
-        noise = np.sqrt((1.0 - rate) * history.noise**2 + rate * moved**2)
-        rate = 1.0 / min(history.age + 1, 60)
-        beside = np.maximum(total**2 - noise**2, LEAST_SCALE**2)
-        spread = np.sqrt((1.0 - rate) * history.spread**2 + rate * beside)
-    noise = np.maximum(noise, LEAST_SCALE)
-    spread = np.maximum(spread, LEAST_SCALE)
-    known = replace(history, noise=noise, spread=spread)
-    return known, _against(known, said, traffic, settings)
+class _Sample(NamedTuple):
+    """One kind of traffic in one window; None: cannot be told."""
+
+    level: float
+    total: float | None  # scatter beside the peers
+    moved: float | None  # since the window before
+    own: float | None  # beside what is usual, in scales
 
 
-def _against(known: History, said: Floats, traffic: Ints, settings: LocaliserSettings) -> Reading:
-    """What was said, or the mean of what was held back, against what is usual."""
-    noise = (known.noise**2)[traffic]
-    unknown = 1.0 / (1.0 / (known.spread**2)[traffic] + known.windows / noise)
-    mean = known.held_mean + (said - known.held_mean) / (known.held + 1.0)
-    variance = noise / (known.held + 1.0) + unknown
-    fresh = np.where(known.held > 0.0, 0.0, noise / variance)
-    return Reading(
-        residual=mean - known.usual,
-        scale=np.sqrt(variance),
-        fresh=fresh,
-        tail=1.0 / (1.0 / settings.spread_tail + (1.0 / NU - 1.0 / settings.spread_tail) * noise / variance),
-        said=said,
+def measures(
+    history: History,
+    slowdown: Floats,
+    foreign: NDArray[np.bool_] | None,
+    of_kind: tuple[Ints, ...],
+    settings: LocaliserSettings,
+) -> tuple[History, Floats, Floats]:
+    """(scales brought up to date, level per kind, how much louder than usual each kind is in this window)."""
+    level, loud = np.zeros(len(of_kind)), np.ones(len(of_kind))
+    noise, spread = history.noise.copy(), history.spread.copy()
+    age, stale = history.age.copy(), history.stale.copy()
+    for kind, edges in enumerate(of_kind):
+        said = slowdown[edges] if foreign is None else np.where(foreign[edges], np.nan, slowdown[edges])
+        sample = _sample(history, kind, edges, said)
+        level[kind] = sample.level
+        if sample.total is None:
+            continue
+        if sample.own is not None and edges.size >= MANY:
+            loud[kind] = sample.own**2 if sample.own > LOUDER else 1.0
+            moved = max(1.0, sample.moved / noise[kind]) if sample.moved is not None else np.inf
+            stale[kind] = stale[kind] + 1 if sample.own > STALE * moved else 0
+        noise[kind], spread[kind] = _scales(noise[kind], spread[kind], int(age[kind]), sample, settings)
+        age[kind] += 1
+    known = replace(history, noise=noise, spread=spread, age=age, stale=stale)
+    if stale.max() >= TWICE:
+        known, loud = _forgotten(known, settings), np.ones(len(of_kind))
+    return known, level, loud
+
+
+def _sample(history: History, kind: int, edges: Ints, said: Floats) -> _Sample:
+    heard = np.isfinite(said)
+    edges, said = edges[heard], said[heard]
+    if not edges.size:
+        return _Sample(0.0, None, None, None)
+    usual = history.usual.mean[edges]
+    level = float(np.median(said - usual))
+    said = said - level
+    total = float(np.median(np.abs(said))) / T4
+    if not history.age[kind]:
+        return _Sample(level, total, None, None)
+    step = np.abs(said - history.before[edges])
+    step = step[np.isfinite(step)]
+    noise2, spread2 = history.noise[kind] ** 2, history.spread[kind] ** 2
+    scale = np.sqrt(noise2 + 1.0 / (1.0 / spread2 + history.usual.windows[edges] / noise2))
+    return _Sample(
+        level=level,
+        total=total,
+        moved=float(np.median(step)) / TWO_T4 if step.size else None,
+        own=float(np.median(np.abs(said - usual) / scale)) / T4,
     )
 
 
-def learn(
-    history: History, reading: Reading, traffic: Ints, settings: LocaliserSettings, doubtful: NDArray[np.bool_]
-) -> History:
-    """Believe a little more in what was not explained."""
-    score = reading.residual / reading.scale
-    heard = np.isfinite(score)
-    young = history.windows < settings.warm_windows
-    doubtful = doubtful | (young & (np.abs(score) > FAR))
-    learnt = heard & ~doubtful
-    windows = np.where(learnt, np.minimum(history.windows + 1.0, settings.memory_windows), history.windows)
-    ratio = (history.noise / history.spread)[traffic] ** 2
-    step = np.clip(np.where(learnt, score, 0.0), -WINSOR, WINSOR) * reading.scale / (windows + ratio)
-    holds = heard & doubtful & young
-    kept = np.where(heard, 0.0, history.held)
-    return replace(
-        history,
-        usual=history.usual + step,
-        windows=windows,
-        before=np.where(heard, reading.said, history.before),
-        held=np.where(holds, np.minimum(history.held + 1.0, HELD), kept),
-        held_mean=np.where(holds, reading.residual + history.usual, np.where(heard, 0.0, history.held_mean)),
-        age=history.age + 1,
-    )
+def _scales(noise: float, spread: float, age: int, sample: _Sample, settings: LocaliserSettings) -> tuple[float, float]:
+    """(noise, spread) with one window more."""
+    total = float(sample.total or 0.0)
+    if not age:  # only their sum is known yet
+        return max(LEAST_SCALE, 0.5 * total), max(settings.spread, 0.75**0.5 * total)
+    if sample.moved is None or (sample.moved > CALM * noise and age > settings.warm_windows):
+        return noise, spread  # a loud window tells nothing of what lasts
+    moved = sample.moved if age == 1 else min(sample.moved, JUMP * noise)
+    noise2, spread2 = _mean(noise, moved, 1.0 / min(age, LONG)), max(total**2 - sample.moved**2, 0.0)
+    spread2 = _mean(spread, spread2**0.5, 1.0 / min(age + 1, LONG))
+    return max(LEAST_SCALE, noise2**0.5), max(LEAST_SCALE, spread2**0.5)
 
 
-def _median(values: Floats) -> float:
-    values = values[np.isfinite(values)]
-    return float(np.median(values)) if values.size else 0.0
+def _mean(before: float, now: float, rate: float) -> float:
+    """Of squares."""
+    return (1.0 - rate) * before**2 + rate * now**2
+
+
+def _forgotten(history: History, settings: LocaliserSettings) -> History:
+    """The job came back over other paths: peers rule again."""
+    fresh = start(history.before.size, settings)
+    return replace(history, usual=fresh.usual, age=np.minimum(history.age, 1), stale=fresh.stale)

@@ -21,6 +21,7 @@ STEPS = 4  # of reweighted least squares: beyond, x moves by less than a hundred
 ADDED = 4  # replacements for one that is taken out
 SWEEPS = 3  # of exchanges
 NEVER = -1e9
+HOPELESS = 7.0  # nats below its price at the median: no slowdown makes it pay
 
 
 @part
@@ -123,8 +124,10 @@ def _best(board: Board, x: NDArray[np.float64], k: int, start: float) -> tuple[f
     """(gain, x_k) at the best x_k, everything else as it is; gain before the price."""
     much = min(MOST, max(board.least[0], x[k] if x[k] > 0.0 else start))
     top, top_much = -1e9, 0.0
-    for _ in range(STEPS + 1):
+    for step in range(STEPS + 1):
         gain = _gain(board, x, k, much)
+        if step == 0 and x[k] <= 0.0 and gain < board.price[k] - HOPELESS:
+            return gain, much
         if gain > top:
             top, top_much = gain, much
         much = max(board.least[0], _better(board, x, k, much))
@@ -239,7 +242,7 @@ def solve(
     evidence: NDArray[np.float64],
 ) -> None:
     """Fill x (per entity; given: what was believed before) and, per candidate, the nats by which it is needed, or would
-    help."""
+    help, and in `starts` at which slowdown."""
     place = np.full(x.size, -1, np.int32)
     near, mark = np.empty(who.size, np.int32), np.zeros(who.size, np.int32)
     for m in range(who.size):
@@ -249,7 +252,8 @@ def solve(
     _search(board, x, pile)
     for m in range(who.size):
         k = who[m]
-        evidence[m] = _gain(board, x, k, x[k] if x[k] > 0.0 else pile.muches[m])
+        starts[m] = x[k] if x[k] > 0.0 else pile.muches[m]
+        evidence[m] = _gain(board, x, k, starts[m])
 
 
 @entry(types.void(BOARD, _I, _F))
@@ -257,26 +261,3 @@ def typical(board: Board, who: NDArray[np.int32], out: NDArray[np.float64]) -> N
     """What the middle one of its edges would have each entity be."""
     for m in range(who.size):
         out[m] = _start(board, who[m])
-
-
-@entry(types.void(BOARD, float64, _F))
-def screen(board: Board, clip: float, score: NDArray[np.float64]) -> None:
-    """Weighted sum of clipped standard scores of each entity's edges, in standard deviations."""
-    for k in range(score.size):
-        total, norm = 0.0, 0.0
-        for at in range(board.first[k], board.first[k + 1]):
-            edge = board.edge[at]
-            r = board.residual[edge]
-            if r == r:  # noqa: PLR0124 - NaN
-                z = r / board.scale[edge]
-                share = board.share[at]
-                total += share * min(clip, max(-clip, z))
-                norm += share * share
-        score[k] = total / np.sqrt(norm) if norm > 0.0 else 0.0
-
-
-@entry(types.void(BOARD, _F, _F, _F))
-def predict(board: Board, x: NDArray[np.float64], most: NDArray[np.float64], soft: NDArray[np.float64]) -> None:
-    """What x predicts of each edge, and how softly."""
-    for edge in range(most.size):
-        most[edge], soft[edge] = _without(board, x, edge, -1)

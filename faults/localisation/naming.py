@@ -24,6 +24,7 @@ class Accused:
     nats: float  # posterior log odds
     edges: int
     since_s: float
+    isolate: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +65,7 @@ def verdict(accused: Accused, *, detected_s: float) -> Verdict:
         direction=direction,
         onset_s=accused.since_s,
         detected_s=detected_s,
-        isolate=scope is Scope.NODE,
+        isolate=accused.isolate,
         confidence=round(float(1.0 / (1.0 + np.exp(-min(accused.nats, 50.0)))), 4),
         reason=_reason(accused, scope),
         evidence=EVIDENCE,
@@ -88,7 +89,7 @@ def merged(found: Iterable[Accused]) -> dict[Key, Accused]:
             kind = accused.kind
             if key in best and kind in _DIRECTION and kind is not best[key].kind:
                 kind = Kind.NODE
-            best[key] = replace(accused, kind=kind)
+            best[key] = replace(accused, kind=kind, isolate=accused.isolate or (key in best and best[key].isolate))
     return best
 
 

@@ -13,21 +13,16 @@ import numpy as np
 from faults.fabric import Floats
 from faults.localisation.board import Board
 from faults.localisation.entities import Entities, Kind
-from faults.localisation.history import Reading
 from faults.localisation.settings import LocaliserSettings
 
 CLIPPED_T4 = 1.29  # standard deviation of t(4) / scale, clipped at 5
 LEFT = 0.1587  # the share below one standard deviation
+SAMPLE = 2048
 FEW = 30  # entities of a kind, from which a scatter can be measured
-ODD_SCALES = 6.0
 ODD_BY_CHANCE = 0.00195  # P(t4 > 6)
 STAYS = 0.7  # nats: what was congested in the last window most likely still is
 BELIEVED = 0.5
-WATCHED = 2.0  # nats
-SLAB = 0.3  # mean log slowdown of an odd edge
-LOOKS_ODD = 2.5  # scales
-NEVER_ODD = 1e9
-PEAK_T4 = 0.375  # density of t4 at 0
+WATCHED = 5.0  # nats
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,23 +46,21 @@ class Prices:
 
 
 def board_of(
-    all_of: Entities, settings: LocaliserSettings, misfit: Floats, prices: Prices, reading: Reading, *,
-    believed: Floats, nats: Floats, link_nats: Floats, window_s: float,
+    all_of: Entities, settings: LocaliserSettings, misfit: Floats, prices: Prices, *, believed: Floats, nats: Floats,
+    window_s: float,
 ) -> Board:  # fmt: skip
-    """One window, ready to be explained."""
-    is_cable = all_of.kind >= Kind.UP
-    broken = settings.price(int((~is_cable).sum()), window_s)
-    host = np.maximum(BELIEVED, broken - nats[all_of.slot])
-    cable = np.where(believed > 0.0, STAYS, prices.cable)
-    slab = np.log(np.maximum(PEAK_T4 * SLAB / reading.scale, 1.0)) + np.clip(reading.residual / SLAB, 0.0, 2.0)
-    odd = np.maximum(BELIEVED, prices.odd_edge - link_nats[all_of.pair]) + slab
-    looks_odd = reading.residual > LOOKS_ODD * reading.scale
+    """One window, ready to be measured."""
+    cables = all_of.of_kind[Kind.UP].start
+    price = np.empty(len(all_of))
+    broken = settings.price(cables, window_s)
+    price[:cables] = np.maximum(BELIEVED, broken - nats[all_of.slot[:cables]])
+    price[cables:] = np.where(believed[cables:] > 0.0, STAYS, prices.cable)
+    residual, scale, tail, odd = np.empty((4, all_of.begin.size - 1))
     return Board(
         first=all_of.first, edge=all_of.edge, share=all_of.share,
         begin=all_of.begin, entity=all_of.entity, part=all_of.part,
-        misfit=misfit, weight=np.ones(len(all_of)), price=np.where(is_cable, cable, host),
-        residual=reading.residual, scale=reading.scale, tail=reading.tail,
-        odd=np.where(looks_odd, odd, NEVER_ODD), least=np.array([np.log(settings.least_slowdown)]),
+        misfit=misfit, weight=np.ones(len(all_of)), price=price,
+        residual=residual, scale=scale, tail=tail, odd=odd, least=np.array([np.log(settings.least_slowdown)]),
     )  # fmt: skip
 
 
@@ -76,9 +69,9 @@ def inflation(prices: Prices, all_of: Entities, score: Floats) -> Prices:
     new = prices.inflation.copy()
     rate = 1.0 / min(prices.windows + 1, 20)
     for kind in Kind:
-        of_kind = score[all_of.kind == kind]
+        of_kind = score[all_of.of_kind[kind]]
         if of_kind.size >= FEW:
-            low, middle = np.quantile(of_kind[:: max(1, of_kind.size // 4096)], [LEFT, 0.5])
+            low, middle = _left(of_kind[:: max(1, of_kind.size // SAMPLE)])
             new[kind] = max(1.0, (1.0 - rate) * new[kind] + rate * max(1.0, (middle - low) / CLIPPED_T4))
     return replace(prices, inflation=new)
 
@@ -87,23 +80,30 @@ def candidates(  # noqa: PLR0917 - arrays of one window
     all_of: Entities, settings: LocaliserSettings, prices: Prices, score: Floats, believed: Floats, nats: Floats
 ) -> np.ndarray:
     """Whom the fit looks at."""
-    looks = score >= settings.screen * prices.inflation[all_of.kind]
+    bar = np.repeat(settings.screen * prices.inflation, [of.stop - of.start for of in all_of.of_kind])
+    looks = score >= bar
     return np.flatnonzero(looks | (believed > 0.0) | (nats[all_of.slot] > WATCHED)).astype(np.int32)
 
 
-def counted(prices: Prices, all_of: Entities, x: Floats, leftover: Floats, scale: Floats) -> Prices:
-    """Count what this window had of weather."""
+def counted(prices: Prices, all_of: Entities, x: Floats, odd: float) -> Prices:
+    """Count what this window had of weather; `odd`: share of edges that nothing explains, NaN: none heard."""
     rate = max(1.0 / (prices.windows + 3.0), 0.05)
-    cables = all_of.kind >= Kind.UP
-    congested = float((x[cables] > 0.0).mean()) if cables.any() else prices.congested
-    heard = np.isfinite(leftover)
-    odd = float((leftover[heard] > ODD_SCALES * scale[heard]).mean()) if heard.any() else 0.0
+    cables = x[all_of.of_kind[Kind.UP].start :]
+    congested = float((cables > 0.0).mean()) if cables.size else prices.congested
+    odd = odd - 1.5 * ODD_BY_CHANCE if np.isfinite(odd) else prices.odd
     return Prices(
         congested=float(np.clip((1 - rate) * prices.congested + rate * congested, 5e-4, 0.2)),
-        odd=float(np.clip((1 - rate) * prices.odd + rate * (odd - 1.5 * ODD_BY_CHANCE), 1e-5, 0.2)),
+        odd=float(np.clip((1 - rate) * prices.odd + rate * odd, 1e-5, 0.2)),
         inflation=prices.inflation,
         windows=prices.windows + 1,
     )
+
+
+def _left(values: Floats) -> tuple[float, float]:
+    """One standard deviation below the median, if they are normal, and the median."""
+    low, middle = int(LEFT * values.size), values.size // 2
+    ordered = np.partition(values, (low, middle))
+    return float(ordered[low]), float(ordered[middle])
 
 
 def shared_nats(all_of: Entities, board: Board, prices: Prices, entity: int, slowdown: float) -> float:

@@ -8,6 +8,7 @@ from pydantic import Field
 from fleet.documents import Frozen
 
 WEEK_S = 7 * 86400.0
+MANY_LINKS = 100_000
 
 Share = Annotated[float, Field(ge=0, le=1)]
 Positive = Annotated[float, Field(gt=0, le=1e6)]
@@ -17,13 +18,13 @@ class LocaliserSettings(Frozen):
     """Of one job."""
 
     false_per_week: Positive = 0.1  # accusations of a healthy node or NIC; a tenth of what is promised
-    false_links_per_week: Positive = 10.0  # a link's accusation takes no node away
+    false_links_per_week: Positive = 100.0  # among 100,000 links, in proportion of fewer; it takes no node away
     fault_every_h: Positive = (
         2.4  # real faults of the whole job: 1.8 to 3.1 h at 16,384 ranks (arXiv 2410.21680, Llama 3)
     )
     least_slowdown: Annotated[float, Field(ge=1.01, le=2)] = 1.10  # below, nothing is named
-    starts_per_week: Positive = 100.0  # of the job: what is unusual from the first window on is drawn anew at each
-    persist_s: Annotated[float, Field(ge=0, le=300)] = 20.0  # windows of so long must accuse: a hiccup takes up to 10 s
+    starts_per_week: Positive = 1000.0  # what is unusual from the first window on is drawn anew at each, ten times
+    hiccup_s: Annotated[float, Field(ge=0, le=300)] = 10.0  # what goes by itself within so long is nobody's fault
     spare_windows: Annotated[int, Field(ge=0, le=8)] = 1  # that may fail to, among them
     forget: Annotated[int, Field(ge=1, le=100)] = 3  # quiet windows until an accusation is taken back
 
@@ -38,7 +39,7 @@ class LocaliserSettings(Frozen):
     memory_windows: Annotated[int, Field(ge=10, le=100_000)] = 360  # of that history: an hour of 10 s windows
     congested: Annotated[float, Field(gt=0, lt=0.5)] = 0.005  # first guess: share of uplinks in congestion
     odd: Annotated[float, Field(gt=0, lt=0.5)] = 1e-4  # first guess: share of edges slow for no reason of ours
-    screen: Positive = 3.5  # standard deviations of an entity's sum, to be looked at
+    screen: Positive = 4.5  # standard deviations of an entity's sum, to be looked at
     lasting_s: Positive = 600.0  # so long a congested cable is weather, afterwards it is called a fault
 
     def node_bar(self, entities: int, window_s: float, *, young: bool = False) -> float:
@@ -47,11 +48,11 @@ class LocaliserSettings(Frozen):
 
     def link_bar(self, links: int, window_s: float, *, young: bool = False) -> float:
         """The same for a link."""
-        return math.log(max(links * self._draws(window_s, young=young) / self.false_links_per_week, 1.0))
+        return math.log(max(links, MANY_LINKS) * self._draws(window_s, young=young) / self.false_links_per_week)
 
     def hits(self, window_s: float) -> int:
-        """Windows that must accuse, out of `hits + spare_windows`."""
-        return min(max(2, math.ceil(self.persist_s / window_s)), 24)
+        """Windows that must accuse by themselves, out of `hits + spare_windows`: one more than a hiccup touches."""
+        return min(math.ceil(self.hiccup_s / window_s) + 2, 24)
 
     def _draws(self, window_s: float, *, young: bool) -> float:
         """Chances that noise has in a week.  While the job is young the peers' spread rules, which is drawn per

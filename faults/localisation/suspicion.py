@@ -16,8 +16,10 @@ from faults.localisation.entities import Entities, Kind
 
 TOLL = 2.0  # nats: x was chosen after looking; log of the ratio between a maximum and an average over x
 MOST = 60.0  # nats: twice any bar; more would only be slow to forget
+BOTH, NEAR = 2, 0.3  # ways; share of the larger
 FADES = 0.7  # per window, of what told the directions apart
 SPAN = 3.0  # nats at which a suspect is kept under the eye
+NEEDED, ALONE = 4.0, 2.0  # nats of a window that accuses, in the fit and with nothing of the windows before
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +28,7 @@ class Suspicion:
 
     nats: Floats  # per slot
     since: Floats  # per slot: from when the evidence is, s
-    hits: NDArray[np.uint32]  # per slot: whether chosen or needed, the last windows, newest in the lowest bit
+    hits: NDArray[np.uint32]  # per slot: whether a window accuses by itself, newest in the lowest bit
     chosen: Floats  # per entity
 
 
@@ -37,9 +39,18 @@ def start(all_of: Entities) -> Suspicion:
 
 
 def gather(  # noqa: PLR0917 - arrays of one window
-    before: Suspicion, all_of: Entities, who: Ints, x: Floats, evidence: Floats, fresh: Floats, from_s: float
+    before: Suspicion,
+    all_of: Entities,
+    who: Ints,
+    x: Floats,
+    evidence: Floats,
+    alone: Floats,
+    fresh: Floats,
+    heard: NDArray[np.bool_],
+    from_s: float,
 ) -> Suspicion:
-    """One window more: `who` was looked at, `x` was chosen, `evidence` is in nats per looked-at entity."""
+    """One window more: `who` was looked at, `x` was chosen, `evidence` is in nats per looked-at entity, `alone` that of
+    this window by itself."""
     slot = all_of.slot[who]
     taken = x[who] > 0.0
     nats = evidence - TOLL
@@ -49,8 +60,12 @@ def gather(  # noqa: PLR0917 - arrays of one window
     np.maximum.at(best, slot, nats)
     hit = np.zeros(all_of.slots, bool)
     hit[slot[taken]] = True
+    accuses = np.zeros(all_of.slots, bool)
+    accuses[slot[(evidence > NEEDED) & (alone > ALONE)]] = True
     seen = np.isfinite(best)
-    new = np.where(hit, summed, np.where(seen, best, -TOLL - before.nats / 2.0))
+    told = np.zeros(all_of.slots, bool)
+    told[all_of.slot[heard]] = True
+    new = np.where(hit, summed, np.where(seen, best, np.where(told, -TOLL - before.nats / 2.0, 0.0)))
     share = np.ones(all_of.slots)
     share[slot] = np.where(before.nats[slot] > 0.0, _mean_fresh(all_of, who, fresh), 1.0)
     total = np.clip(np.maximum(before.nats + np.where(new > 0.0, share, 1.0) * new, new), 0.0, MOST)
@@ -59,7 +74,7 @@ def gather(  # noqa: PLR0917 - arrays of one window
     return Suspicion(
         nats=total,
         since=np.where(total > 0.0, np.where(before.nats > 0.0, before.since, from_s), np.nan),
-        hits=((before.hits << np.uint32(1)) | hit | (new > SPAN)).astype(np.uint32),
+        hits=((before.hits << np.uint32(1)) | accuses).astype(np.uint32),
         chosen=chosen,
     )
 
@@ -79,6 +94,11 @@ def recent_hits(hits: np.uint32, windows: int) -> int:
 
 
 def direction_of(all_of: Entities, suspicion: Suspicion, slot: int) -> Kind:
-    """The kind of entity that has gathered most among those of one suspect."""
+    """The kind of entity that has gathered most among those of one suspect; two that come near are both."""
     same = np.flatnonzero(all_of.slot == slot)
-    return Kind(int(all_of.kind[same[int(np.argmax(suspicion.chosen[same]))]]))
+    chosen = suspicion.chosen[same]
+    kinds = all_of.kind[same]
+    ways = chosen[(kinds == Kind.TX) | (kinds == Kind.RX)]
+    if ways.size == BOTH and ways.min() > NEAR * chosen.max():
+        return Kind.NIC
+    return Kind(int(kinds[int(np.argmax(chosen))]))
