@@ -1,11 +1,12 @@
 """Live detection in the lab: real ranks in network namespaces, faults injected, verdicts stamped as they come out.
 
 Five kinds of fault at three victims each, and what is no fault; on the machine as it is, and with busy processes
-beside.  None of these runs was ever used for tuning.  A slow link counts where its harm can be measured: the table has
-the median step after it over the one before it.  Needs root for namespaces; the ranks are PyTorch's over gloo where
-FLEETWRIGHT_LAB_PYTHON names an interpreter with torch, else they use the lab's own library over TCP.
+beside.  Victims and strengths are drawn from a seed: runs of a seed that no detector was ever shown are held out.  A
+slow link counts where its harm can be measured: the table has the median step after it over the one before it.  Needs
+root for namespaces; the ranks are PyTorch's over gloo where FLEETWRIGHT_LAB_PYTHON names an interpreter with torch,
+else they use the lab's own library over TCP.
 
-    python -m bench faults_lab        FLEETWRIGHT_LAB_KEEP=DIR keeps the recordings
+    python -m bench faults_lab        FLEETWRIGHT_LAB_SEED=N draws others, FLEETWRIGHT_LAB_KEEP=DIR keeps the recordings
 """
 
 import os
@@ -14,8 +15,9 @@ from collections.abc import Iterator
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
+from random import Random
 from statistics import median
-from typing import Any
+from typing import Any, Final
 
 from api.cli.recordings import open_recording
 from faults.observations import Collective
@@ -31,11 +33,18 @@ from tests.testbed.requirements import UnavailableError
 
 PYTHON = "FLEETWRIGHT_LAB_PYTHON"
 KEEP = "FLEETWRIGHT_LAB_KEEP"
-ONLY = "FLEETWRIGHT_LAB_ONLY"  # names, with commas: for looking at some runs again
+SEED = "FLEETWRIGHT_LAB_SEED"
+ONLY = "FLEETWRIGHT_LAB_ONLY"  # beginnings of names, with commas: for looking at some runs again
+BUSY_BESIDE = "FLEETWRIGHT_LAB_BUSY"  # only with so many busy processes
+USUAL_SEED = 8123
+RANKS = 8
 AT_S = 7.1
 DURATION_S = 14.0
 BUSY = 4
-SEED = 7001
+RATE_MBIT = 200.0
+MILD, PLAIN = (1.25, 1.5), (1.8, 2.6)  # how many times slower
+LONGER_MS = (25.0, 100.0)
+SLOW: Final[tuple[Kind, ...]] = ("tx", "rx", "link")
 
 
 def run() -> list[dict[str, Any]]:
@@ -45,40 +54,51 @@ def run() -> list[dict[str, Any]]:
     except UnavailableError as unavailable:
         return [{"what": f"left out: {unavailable}"}]
     python = os.environ.get(PYTHON)
-    only = os.environ.get(ONLY)
-    wanted = [one for one in experiments("gloo" if python else "own") if only is None or one.name in only.split(",")]
+    seed = int(os.environ.get(SEED, USUAL_SEED))
+    only = tuple(os.environ.get(ONLY, "").split(","))
+    drawn = [one for one in experiments("gloo" if python else "own", seed=seed) if one.name.startswith(only)]
+    loads = [int(os.environ[BUSY_BESIDE])] if BUSY_BESIDE in os.environ else [0, BUSY]
     runs = [
-        replace(one, busy=busy, workload=replace(one.workload, seed=SEED + 100 * busy + at))
-        for busy in (0, BUSY)
-        for at, one in enumerate(wanted)
+        replace(one, busy=busy, workload=replace(one.workload, seed=seed + 100 * busy + at))
+        for busy in loads
+        for at, one in enumerate(drawn)
     ]
-    return [_row(one, Path(python) if python else None) for one in runs]
+    return [row_of(one, Path(python) if python else None) for one in runs]
 
 
-def experiments(library: LibraryName) -> Iterator[Experiment]:
+def experiments(library: LibraryName, *, seed: int) -> Iterator[Experiment]:
     """The runs, each with its victim."""
-    usual = Workload(ranks=8, duration_s=DURATION_S, library=library)
+    rng = Random(seed)
+    usual = Workload(ranks=RANKS, duration_s=DURATION_S, library=library)
     heavy = replace(usual, all_reduce_bytes=2 << 20, compute_ms=20.0)  # a training step that waits for its network
-    for node in (1, 4, 6):
-        yield _outside("frozen", usual, "stop", node)
-    yield _outside("node cut", usual, "node_cut", 2)
-    yield _outside("node cut", usual, "node_cut", 5)
-    yield _outside("pair cut", usual, "pair_cut", 4, peer=3)
-    yield _outside("slow tx 1.25x", heavy, "tx", 6, rate_mbit=160.0)
-    yield _outside("slow rx 1.25x", heavy, "rx", 3, rate_mbit=160.0)
-    yield _outside("slow link 1.25x", heavy, "link", 5, peer=4, rate_mbit=160.0)
-    yield _outside("slow tx 2x", usual, "tx", 1, rate_mbit=100.0)
-    yield _outside("slow rx 2x", usual, "rx", 7, rate_mbit=100.0)
-    yield _outside("slow link 2x", usual, "link", 2, peer=1, rate_mbit=100.0)
-    for node, ms in ((0, 80.0), (3, 40.0), (5, 25.0)):
-        yield _inside(f"computes {ms:.0f} ms longer", usual, Inner(what="delay", at_s=AT_S, rank=node, ms=ms))
-    for node in (0, 4, 7):
-        yield _outside("killed", usual, "kill", node)
-    yield _inside("user code hangs", usual, Inner(what="hang", at_s=AT_S, rank=2))
+    yield from (_outside("frozen", usual, "stop", node) for node in _three(rng))
+    cut, sender, other = _three(rng)
+    yield _outside("node cut", usual, "node_cut", cut)
+    yield from (_outside("pair cut", usual, "pair_cut", node, peer=_next(node)) for node in (sender, other))
+    for workload, between in ((heavy, MILD), (usual, PLAIN)):
+        for kind, node in zip(SLOW, _three(rng), strict=True):
+            times = round(rng.uniform(*between), 2)
+            peer = _next(node) if kind == "link" else None
+            yield _outside(f"slow {kind} {times}x", workload, kind, node, peer=peer, rate_mbit=RATE_MBIT / times)
+    for node in _three(rng):
+        ms = round(rng.uniform(*LONGER_MS))
+        yield _inside(f"computes {ms} ms longer", usual, Inner(what="delay", at_s=AT_S, rank=node, ms=float(ms)))
+    yield from (_outside("killed", usual, "kill", node) for node in _three(rng))
+    hangs, floods, flooded = _three(rng)
+    yield _inside("user code hangs", usual, Inner(what="hang", at_s=AT_S, rank=hangs))
     yield Experiment(name="healthy", workload=usual)
-    yield _outside("foreign traffic", usual, "flood", 6, peer=2, seconds=3.0)
-    yield _inside("imbalance", usual, Inner(what="imbalance", at_s=0.0, ms=20.0))
-    yield _inside("checkpoint pause", usual, Inner(what="pause", at_s=AT_S, ms=1500.0))
+    yield _outside("foreign traffic", usual, "flood", floods, peer=flooded, seconds=3.0)
+    yield _inside("imbalance", usual, Inner(what="imbalance", at_s=0.0, ms=rng.uniform(10.0, 30.0)))
+    yield _inside("checkpoint pause", usual, Inner(what="pause", at_s=AT_S, ms=rng.uniform(800.0, 2000.0)))
+
+
+def _three(rng: Random) -> list[int]:
+    return rng.sample(range(RANKS), 3)
+
+
+def _next(node: int) -> int:
+    """Whom the all-reduce sends to."""
+    return (node - 1) % RANKS
 
 
 def _outside(
@@ -101,7 +121,8 @@ def _inside(name: str, workload: Workload, event: Inner) -> Experiment:
     return Experiment(name=f"{name}{where}", workload=replace(workload, inner=(event,)))
 
 
-def _row(experiment: Experiment, python: Path | None) -> dict[str, Any]:
+def row_of(experiment: Experiment, python: Path | None) -> dict[str, Any]:
+    """Run it, judge what was said of it."""
     with tempfile.TemporaryDirectory() as scratch:
         name = f"{experiment.name}{' loaded' if experiment.busy else ''}".replace(" ", "_")
         folder = Path(os.environ.get(KEEP, scratch)) / name

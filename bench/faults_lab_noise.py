@@ -1,21 +1,23 @@
 """How much healthy traffic varies in the lab: the noise that the scale simulator is given.
 
-One healthy run of eight ranks.  Of each pair the effective bandwidth (bytes acknowledged over the time with bytes
-outstanding) in windows of some lengths; its logarithm's standard deviation within the pair, and between pairs that do
-the same work.  Of each rank the time between its operations: its spread over steps, and between ranks.
+Healthy runs of eight ranks, on the machine as it is and with busy processes beside.  Of each pair the effective
+bandwidth (bytes acknowledged over the time with bytes outstanding) in windows of some lengths; its logarithm's standard
+deviation within the pair, and between pairs that do the same work.  Of each rank the time between its operations: its
+spread over steps, and between ranks.  Of one-way probes the least delay of a few in a row, for those that meet the
+job's own traffic wait behind it.
 """
 
 import math
 import os
 import tempfile
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from statistics import fmean, median, pstdev, stdev
 from typing import Any
 
 from api.cli.recordings import open_recording
-from faults.observations import Collective, Observation, Pass, Socket
+from faults.observations import Collective, Observation, Pass, Probe, Socket
 from tests.testbed.lab import network
 from tests.testbed.lab.experiment import Experiment
 from tests.testbed.lab.session import run_experiment
@@ -24,8 +26,12 @@ from tests.testbed.requirements import UnavailableError
 
 PYTHON = "FLEETWRIGHT_LAB_PYTHON"
 RECORDINGS = "FLEETWRIGHT_LAB_HEALTHY"  # recording folders with colons between; instead of a run of our own
+KEEP = "FLEETWRIGHT_LAB_KEEP"
 RANKS = 8
-DURATION_S = 60.0
+BUSY = 4
+DURATION_S = 45.0
+PROBE_BYTES = 64 << 10
+LEAST_OF = (1, 3, 5)
 SETTLED_S = 2.0
 WINDOWS_S = (2.5, 5.0, 10.0)
 Pair = tuple[int, int]
@@ -39,13 +45,16 @@ def run() -> list[dict[str, Any]]:
         network.check_allowed()
     except UnavailableError as unavailable:
         return [{"what": f"left out: {unavailable}"}]
+    return [{"busy_beside": busy, **row} for busy in (0, BUSY) for row in _measured(busy)]
+
+
+def _measured(busy: int) -> list[dict[str, Any]]:
     python = os.environ.get(PYTHON)
-    workload = Workload(ranks=RANKS, duration_s=DURATION_S, library="gloo" if python else "own", seed=1)
+    workload = Workload(ranks=RANKS, duration_s=DURATION_S, library="gloo" if python else "own", seed=1 + busy)
+    experiment = Experiment(name="healthy", workload=workload, busy=busy, probe_bytes=PROBE_BYTES)
     with tempfile.TemporaryDirectory() as scratch:
-        folder = Path(scratch) / "healthy"
-        run_experiment(
-            Experiment(name="healthy", workload=workload), folder=folder, python=Path(python) if python else None
-        )
+        folder = Path(os.environ.get(KEEP, scratch)) / f"healthy{busy}"
+        run_experiment(experiment, folder=folder, python=Path(python) if python else None)
         return figures(folder)
 
 
@@ -68,7 +77,11 @@ def figures(folder: Path) -> list[dict[str, Any]]:
             for kind, chosen in kinds.items()
             if _can_tell(chosen)
         ]
-    return [*rows, _gap_row(f"computing, {folder.name}", recording.observations)]
+    return [
+        *rows,
+        *_probe_rows(f"probes, {folder.name}", recording.observations),
+        _gap_row(f"computing, {folder.name}", recording.observations),
+    ]
 
 
 def _looks(observations: Sequence[Observation]) -> Mapping[Pair, list[tuple[float, Socket]]]:
@@ -115,6 +128,32 @@ def _bandwidth_row(what: str, window_s: float, logs: Mapping[Pair, Sequence[floa
         * math.sqrt(len(residuals) / freedom),
         "sd_between_pairs": stdev(means),
     }
+
+
+def _probe_rows(what: str, observations: Sequence[Observation]) -> Iterator[dict[str, Any]]:
+    """The least of so many in a row, and of all for comparison."""
+    delays_s: defaultdict[Pair, list[float]] = defaultdict(list)
+    for seen in observations:
+        if isinstance(seen.values, Probe) and seen.peer is not None and seen.at_s > SETTLED_S:
+            delays_s[seen.peer, seen.node].append(seen.values.received_s - seen.values.sent_s)
+    for together in LEAST_OF if delays_s else ():
+        least = [
+            [min(got[at : at + together]) for at in range(0, len(got) - together + 1, together)]
+            for got in delays_s.values()
+        ]
+        logs = [math.log(delay_s / median(got)) for got in least for delay_s in got]
+        medians = [median(got) for got in least]
+        yield {
+            "what": what,
+            "least_of": together,
+            "pairs": len(least),
+            "windows": len(logs),
+            "delay_median_ms": 1000.0 * median(medians),
+            "sd_within_pair": pstdev(logs),
+            "sd_within_pair_robust": 1.4826 * median(map(abs, logs)),
+            "beyond_1_2_times_share": sum(log > math.log(1.2) for log in logs) / len(logs),
+            "sd_between_pairs": stdev(map(math.log, medians)),
+        }
 
 
 def _gap_row(what: str, observations: Sequence[Observation]) -> dict[str, Any]:

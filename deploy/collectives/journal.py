@@ -13,6 +13,7 @@ from deploy.collectives.outlets import Line, Outlet
 
 MOST_WAITING: Final = 4096
 TURN_S: Final = 0.05  # between looks at the queue and at what is under way
+AT_ONCE_S: Final = 0.5  # that the job waits at most, and only where an operation of its own has raised
 
 
 @dataclass(slots=True)
@@ -44,6 +45,7 @@ class Journal:
         self._most_waiting = most_waiting
         self._waiting: deque[tuple[str, Callable[[], Line]]] = deque()
         self._stop = threading.Event()
+        self._turning = threading.Lock()
         self._thread = threading.Thread(target=self._run, name="fleetwright-watch", daemon=True)
 
     def start(self) -> None:
@@ -62,11 +64,23 @@ class Journal:
         self._stop.set()
         if self._thread.is_alive():
             self._thread.join(timeout=1.0)
-        self.turn(beats=True)
+        self.beat_now()
         self._guarded(self._outlet.close)
+
+    def beat_now(self) -> None:
+        """A heartbeat from the caller's own thread, for the process may end before the journal's next turn."""
+        if self._turning.acquire(timeout=AT_ONCE_S):
+            try:
+                self._turn(beats=True)
+            finally:
+                self._turning.release()
 
     def turn(self, *, beats: bool) -> None:
         """One turn of the thread."""
+        with self._turning:
+            self._turn(beats=beats)
+
+    def _turn(self, *, beats: bool) -> None:
         self._guarded(self._poll)
         if beats:
             self._guarded(self._beat_once)

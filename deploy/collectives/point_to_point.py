@@ -8,7 +8,7 @@ receiver, which counters of TCP cannot.  What goes alone is not told of: the hea
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 from deploy.collectives.outlets import Line
 
@@ -62,6 +62,14 @@ class Passes:
         if both_done:
             self._tell(_line(half, half.partner))
 
+    def forget(self, half: Half) -> None:
+        """It raised; so does its partner, sooner or later, and neither makes a pass."""
+        with self._lock:
+            half.done_s = self._now_s()
+            self._unpaired = [one for one in self._unpaired if one is not half]
+            if half.partner is not None:
+                half.partner.partner = None
+
 
 def _line(half: Half, partner: Half) -> Line:
     sent, received = (half, partner) if half.sends else (partner, half)
@@ -80,7 +88,13 @@ def _line(half: Half, partner: Half) -> Line:
     return line
 
 
-def watched_work(work_type: type[Any]) -> Callable[[Any, Callable[[], None]], Any]:
+class Ended(Protocol):
+    """Told when an operation is over, and what it raised."""
+
+    def __call__(self, *, raised: BaseException | None) -> None: ...
+
+
+def watched_work(work_type: type[Any]) -> Callable[[Any, Ended], Any]:
     """Makes a Work that tells when it was waited for: gloo's sends and receives have no future to ask.
 
     It is a Work itself, so that whoever asks for its type is answered; everything else goes to the one inside.
@@ -92,23 +106,35 @@ def watched_work(work_type: type[Any]) -> Callable[[Any, Callable[[], None]], An
 
         return call
 
-    def init(self: Any, inner: Any, told: Callable[[], None]) -> None:
+    def init(self: Any, inner: Any, ended: Ended) -> None:
         work_type.__init__(self)
-        self.inner, self.told = inner, told
+        self.inner, self.ended = inner, ended
 
     def wait(self: Any, *args: Any, **named: Any) -> Any:
         try:
-            return self.inner.wait(*args, **named)
-        finally:
-            self.told()
+            found = self.inner.wait(*args, **named)
+        except BaseException as error:
+            self.ended(raised=error)
+            raise
+        self.ended(raised=None)
+        return found
 
     def get_future(self: Any) -> Any:
         future = self.inner.get_future()
-        future.add_done_callback(lambda _future: self.told())
+        future.add_done_callback(lambda future: self.ended(raised=error_of(future)))
         return future
 
     public = {name: handed_on(name) for name in dir(work_type) if not name.startswith("__")}
-    made: Callable[[Any, Callable[[], None]], Any] = type(
+    made: Callable[[Any, Ended], Any] = type(
         "WatchedWork", (work_type,), public | {"__init__": init, "wait": wait, "get_future": get_future}
     )
     return made
+
+
+def error_of(future: Any) -> Exception | None:
+    """What a future that is done holds in place of a value; torch's has no other way to ask."""
+    try:
+        future.value()
+    except Exception as error:  # noqa: BLE001 - whatever the operation raised
+        return error
+    return None

@@ -4,11 +4,15 @@ There nothing of torch's own faces changes: `dist.isend` stays the function that
 imported early are watched as well, and so is what FSDP calls.  What C++ calls itself (DDP's reducer) is not seen: see
 `ddp`.
 
+An operation that raises is not through: at once, from the thread in which it did, a heartbeat says `failed`.  One that
+is refused for its arguments (ValueError, TypeError) never began.
+
 An operation ends when the caller has waited for it, as torch's own synchronous functions do at once, or when the
 journal's thread, which asks some times a second, finds it complete.  On a GPU only the latter: waiting there is no end.
 """
 
 import logging
+import sys
 from collections import deque
 from collections.abc import Callable, Sequence
 from functools import partial, wraps
@@ -16,7 +20,7 @@ from typing import Any, Final
 
 from deploy.collectives.journal import Journal, Tally
 from deploy.collectives.outlets import Nowhere, Outlet, outlet_of
-from deploy.collectives.point_to_point import Passes, watched_work
+from deploy.collectives.point_to_point import Ended, Passes, watched_work
 from deploy.collectives.progress import Operation, Progress, group_text
 
 log = logging.getLogger(__name__)
@@ -44,6 +48,7 @@ OPERATIONS: Final = {
     "scatter": "scatter",
     "barrier": "barrier",
 }
+REFUSALS: Final = (ValueError, TypeError)  # of arguments
 PASSES: Final = {"send": True, "recv": False}
 
 
@@ -86,12 +91,17 @@ class Watch:
         self._progress.step = number
 
     def close(self) -> None:
-        """Put every method back, write what is left.  Twice is once."""
+        """Put every method back, write what is left, and say that the rank is done, unless it ends by an exception.
+
+        Twice is once.
+        """
         if not self.active:
             return
         for name, method in self._before.items():
             setattr(self._dist.ProcessGroup, name, method)
         self._before = {}
+        if sys.exc_info()[0] is None:
+            self._progress.close()
         self._journal.close()
 
     def begin(self, op: str, group: Any, tensors: Sequence[Any]) -> Operation | None:
@@ -109,6 +119,11 @@ class Watch:
         if finished_s is not None:
             self._journal.put("coll", partial(operation.line, finished_s))
 
+    def fail(self, operation: Operation | None) -> None:
+        """It raised, or a send or receive did (None)."""
+        if self._progress.fail(operation):
+            self._journal.beat_now()
+
     def _collective(self, name: str, original: Callable[..., Any]) -> Callable[..., Any]:
         op = OPERATIONS[name]
 
@@ -117,9 +132,9 @@ class Watch:
             begun = self.begin(op, group, args[:2])
             try:
                 work = original(group, *args, **named)
-            except BaseException:
+            except BaseException as error:
                 if begun is not None:
-                    self.end(begun)
+                    self._ended(begun, raised=error)
                 raise
             return work if begun is None else self._follow(begun, work, args[0] if args else None)
 
@@ -130,19 +145,24 @@ class Watch:
 
         @wraps(original)
         def called(group: Any, tensors: Any, other: int, *args: Any, **named: Any) -> Any:
-            told = self._begin_half(group, tensors, other, sends=sends)
-            work = original(group, tensors, other, *args, **named)
-            if told is None or work is None:
+            ended = self._begin_half(group, tensors, other, sends=sends)
+            try:
+                work = original(group, tensors, other, *args, **named)
+            except BaseException as error:
+                if ended is not None:
+                    ended(raised=error)
+                raise
+            if ended is None or work is None:
                 return work
             try:
-                return self._watched_work(work, told)
+                return self._watched_work(work, ended)
             except Exception:  # noqa: BLE001 - the job goes on
                 self.tally.failed += 1
                 return work
 
         return called
 
-    def _begin_half(self, group: Any, tensors: Any, other: int, *, sends: bool) -> Callable[[], None] | None:
+    def _begin_half(self, group: Any, tensors: Any, other: int, *, sends: bool) -> Ended | None:
         try:
             _text, ranks = self._group(group)
             if on_device(tensors):
@@ -153,14 +173,20 @@ class Watch:
         except Exception:  # noqa: BLE001 - the job goes on
             self.tally.failed += 1
             return None
-        self._progress.passing += 1
+        self._progress.begin_pass()
 
-        def told() -> None:
-            if half.done_s is None:
-                self._progress.passing -= 1
+        def ended(*, raised: BaseException | None) -> None:
+            if half.done_s is not None:
+                return
+            self._progress.end_pass()
+            if raised is None:
                 self._passes.end(half)
+                return
+            self._passes.forget(half)
+            if not isinstance(raised, REFUSALS):
+                self.fail(None)
 
-        return told
+        return ended
 
     def _follow(self, begun: Operation, work: Any, tensors: Any) -> Any:
         """What the caller gets back: in host memory a Work that tells when it was waited for."""
@@ -168,12 +194,23 @@ class Watch:
             if work is None:
                 self._poll_until(begun, self._event_query(tensors))
                 return None
-            self._poll_until(begun, work.is_completed)
-            return work if on_device(tensors) else self._watched_work(work, lambda: self.end(begun))
+            if on_device(tensors):
+                self._poll_until(begun, work.is_completed)
+                return work
+            self._poll_until(begun, partial(through, work))
+            return self._watched_work(work, partial(self._ended, begun))
         except Exception:  # noqa: BLE001 - the job goes on
             self.tally.failed += 1
             self.end(begun)
             return work
+
+    def _ended(self, begun: Operation, *, raised: BaseException | None) -> None:
+        if raised is None:
+            self.end(begun)
+        elif isinstance(raised, REFUSALS):
+            self._progress.withdraw(begun)
+        else:
+            self.fail(begun)
 
     def _poll_until(self, begun: Operation, done: Callable[[], bool]) -> None:
         self._polled.append((begun, done))
@@ -194,9 +231,11 @@ class Watch:
         for _ in range(len(self._polled)):
             begun, done = self._polled.popleft()
             try:
-                over = not self._progress.is_open(begun) or done()
-            except Exception:  # noqa: BLE001 - an aborted communicator: that one will never be through
-                self.tally.failed += 1
+                over = begun.failed or not self._progress.is_open(begun) or done()
+            except Exception:  # noqa: BLE001 - it raised, or its communicator was aborted
+                if self._progress.fail(begun):
+                    beat = self._progress.beat()
+                    self._journal.put("hb", lambda beat=beat: beat)  # type: ignore[misc]
                 continue
             if over:
                 self.end(begun)
@@ -211,6 +250,17 @@ class Watch:
             ranks = list(self._dist.get_process_group_ranks(group))
             self._groups[name] = group_text(ranks, world=self._dist.get_world_size()), ranks
         return self._groups[name]
+
+
+def through(work: Any) -> bool:
+    """Whether an operation on host memory is through; raises what it raised.
+
+    A complete one is waited for in no time, and torch's other ways to ask are deprecated.
+    """
+    if not work.is_completed():
+        return False
+    work.wait()
+    return True
 
 
 def size_of(tensors: Any) -> int:

@@ -1,5 +1,6 @@
 """A recorder from what somebody wants recorded."""
 
+import gc
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -13,6 +14,7 @@ from deploy.recorder.folder import RecordingFolder
 from deploy.recorder.inbox import Inbox
 from deploy.recorder.peers import Peers
 from deploy.recorder.ports import PortSource
+from deploy.recorder.probing import Prober
 from deploy.recorder.processes import ProcessSource
 from deploy.recorder.ras import RasSource
 from deploy.recorder.recorder import Recorder, Sink
@@ -37,6 +39,8 @@ class Recording:
     ranks_per_node: int = 1
     ignored_ports: frozenset[int] = frozenset()
     inbox: Path | None = None  # for `deploy.collectives`
+    probe_bytes: int | None = None  # one-way probes of that size to both neighbours
+    probe_every_s: float = 0.5
     infiniband: Path | None = None  # /sys/class/infiniband
     flights: Path | None = None  # folder of Flight Recorder dumps
     dcgm: str | None = None  # URL of an exporter
@@ -54,6 +58,12 @@ class Recording:
         ranks = range(self.peers.nodes * self.ranks_per_node)
         rank_node = tuple(rank // self.ranks_per_node for rank in ranks)
         return Places(self.peers.nodes, rank_node, hosts=self.peers.node_of)
+
+
+def settle_memory() -> None:
+    """What was imported and made stays: no collection of garbage goes through it again."""
+    gc.collect()
+    gc.freeze()
 
 
 def recorder_of(recording: Recording, *, started_s: float, tally: Tally | None = None) -> Recorder:
@@ -87,6 +97,8 @@ def _sources(recording: Recording, tally: Tally) -> list[Source]:
         sources.append(ProcessSource(node=node, pid_of=recording.pid_of, period_s=period_s))
     if recording.inbox is not None:
         sources.append(Inbox(recording.inbox, places=places, tally=tally, period_s=period_s))
+    if recording.probe_bytes is not None:
+        sources.append(_prober(recording, recording.probe_bytes, tally))
     slow: list[Source] = []
     if recording.infiniband is not None:
         slow.append(PortSource(node=node, tally=tally, root=recording.infiniband))
@@ -99,6 +111,18 @@ def _sources(recording: Recording, tally: Tally) -> list[Source]:
     if recording.ras is not None:
         slow.append(RasSource(places=places, tally=tally, address=recording.ras))
     return [*sources, *(Aside(source, take_period_s=period_s) for source in slow)]
+
+
+def _prober(recording: Recording, size_bytes: int, tally: Tally) -> Source:
+    return Prober(
+        node=recording.node,
+        peers=recording.peers,
+        size_bytes=size_bytes,
+        every_s=recording.probe_every_s,
+        period_s=recording.period_s,
+        namespace=recording.namespace,
+        tally=tally,
+    )
 
 
 def _sinks(recording: Recording, *, started_s: float) -> list[Sink]:

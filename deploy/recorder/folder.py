@@ -7,11 +7,13 @@ crash, finds whole lines.  docs/faults/recorder.md has the schema.
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any, BinaryIO, Final
 
 from deploy.recorder.diag import Sample
 from deploy.recorder.records import line_of
 from faults.observations import Observation
+
+_encoded: Final = json.JSONEncoder(separators=(",", ":")).encode
 
 
 class RecordingFolder:
@@ -20,7 +22,7 @@ class RecordingFolder:
     def __init__(self, path: Path, *, run: Mapping[str, Any]) -> None:
         self.path = path
         path.mkdir(parents=True, exist_ok=True)
-        self._open: dict[str, TextIO] = {}
+        self._open: dict[str, BinaryIO] = {}
         self._begin(run)
 
     def sample(self, sample: Sample) -> None:
@@ -51,6 +53,5 @@ class RecordingFolder:
 
     def _write(self, name: str, line: Mapping[str, Any]) -> None:
         if name not in self._open:
-            self._open[name] = (self.path / name).open("a", encoding="utf-8")
-        self._open[name].write(json.dumps(line, separators=(",", ":")) + "\n")
-        self._open[name].flush()
+            self._open[name] = (self.path / name).open("ab", buffering=0)
+        self._open[name].write(_encoded(line).encode() + b"\n")

@@ -1,13 +1,15 @@
 """Which node an address belongs to."""
 
 import ipaddress
-import socket
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from typing import TypeAlias
 
 from fleet.documents import Flaw, RuleError
 
 MOST_NODES = 100_000
+
+Address: TypeAlias = ipaddress.IPv4Address | ipaddress.IPv6Address
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,9 +30,9 @@ class Peers:
         return 1 + max(self.node_of.values(), default=-1)
 
     @property
-    def families(self) -> tuple[int, ...]:
-        """Which kinds of socket can lead to a peer.  A listener on `::` speaks IPv4 by mapped addresses."""
-        return (socket.AF_INET, socket.AF_INET6)
+    def addresses(self) -> tuple[Address, ...]:
+        """All of them."""
+        return tuple(ipaddress.ip_address(text) for text in self.node_of)
 
     def _flaws(self) -> Iterator[Flaw]:
         for text, node in self.node_of.items():
@@ -42,7 +44,7 @@ class Peers:
                 yield (text,), f"expected the index of a node, 0 to {MOST_NODES - 1}, got {node}"
 
 
-def _keys(address: ipaddress.IPv4Address | ipaddress.IPv6Address) -> tuple[bytes, ...]:
+def _keys(address: Address) -> tuple[bytes, ...]:
     """As inet_diag_sockid holds it: an IPv4 address in the first word, or mapped into IPv6."""
     packed = address.packed
     if len(packed) == 16:

@@ -4,20 +4,20 @@ After a batch of B bytes the next waits B / budget seconds, so the budget holds 
 When the watcher is away nothing is kept but the newest: what a detector needs is the present.
 """
 
-import http.client
 import secrets
 import threading
 import time
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
+from http import HTTPStatus
 from typing import Final
-from urllib.parse import urlsplit
 
 import structlog
 
 from deploy.recorder.diag import Sample
-from deploy.recorder.thrift import ProcessNews, affordable, is_news, stopped, thinned
+from deploy.recorder.posting import Poster
+from deploy.recorder.thrift import Alarms, ProcessNews, affordable, is_news, thinned
 from deploy.recorder.wire import CONTENT_TYPE, PATH, Held, encode
 from faults.observations import Observation
 
@@ -31,7 +31,6 @@ MOST_LOOKS: Final = 64
 MOST_OTHERS: Final = 4096
 OTHER_BYTES: Final = 24  # of one, packed: for the estimate only
 MOST_RARE: Final = 8  # other observations of a batch, whatever the budget says
-REQUEST_BYTES: Final = 26  # of a request's head beside its path, host and headers
 SHARE_OF_LOOKS: Final = 0.5  # of a batch's bytes, while there are other observations too
 
 
@@ -52,17 +51,17 @@ class Sender:
 
     def __init__(self, url: str, *, node: int, token: str | None = None, budget_bytes_per_s: float = 1000.0) -> None:
         self.sent = Sent()
-        self._parts = urlsplit(url)
-        self._node, self._token, self._budget = node, token, budget_bytes_per_s
+        self._url, self._node, self._budget = url, node, budget_bytes_per_s
+        headers = {"Content-Type": CONTENT_TYPE} | ({} if token is None else {"Authorization": f"Bearer {token}"})
+        self._poster = Poster(url, path=PATH, headers=headers, timeout_s=ANSWER_S)
         self._session = secrets.token_hex(4)
         self._number = 0
         self._held: Held | None = None
         self._samples: deque[Sample] = deque(maxlen=MOST_LOOKS)
         self._others: deque[Observation] = deque(maxlen=MOST_OTHERS)
-        self._processes = ProcessNews()
+        self._processes, self._alarms = ProcessNews(), Alarms()
         self._last: Sample | None = None
         self._look_bytes = 120.0  # of a look in a batch, as last seen
-        self._connection: http.client.HTTPConnection | None = None
         self._news, self._stop = threading.Event(), threading.Event()
         self._thread = threading.Thread(target=self._run, name="send", daemon=True)
         self._thread.start()
@@ -77,7 +76,7 @@ class Sender:
     def observed(self, observations: Sequence[Observation]) -> None:
         """Anything else."""
         kept = self._processes.kept(observations)
-        if stopped(kept):
+        if self._alarms.ring(kept):
             self._news.set()
         self.sent.dropped += max(0, len(self._others) + len(kept) - MOST_OTHERS)
         self._others.extend(kept)
@@ -98,8 +97,7 @@ class Sender:
             self._news.clear()
             wait_s = self._turn()
         self._turn()
-        if self._connection is not None:
-            self._connection.close()
+        self._poster.close()
 
     def _turn(self) -> float:
         """Send what there is; seconds until the next."""
@@ -127,10 +125,10 @@ class Sender:
     def _post(self, samples: list[Sample], others: list[Observation]) -> int:
         """Bytes spent.  A watcher that does not hold what the batch builds on gets a whole one at once."""
         status, spent = self._post_once(samples, others)
-        if status == http.client.CONFLICT and self._held is not None:
+        if status == HTTPStatus.CONFLICT and self._held is not None:
             self._held = None
             status, spent = self._post_once(samples, others)
-        if status != http.client.NO_CONTENT:
+        if status != HTTPStatus.NO_CONTENT:
             raise OSError(f"the watcher answered {status}")
         self.sent.batches += 1
         return spent
@@ -146,46 +144,18 @@ class Sender:
             sent_s=time.time(),
         )
         self._number += 1
-        status, spent = self._exchange(body)
-        if status == http.client.NO_CONTENT:
+        status, spent = self._poster.post(body)
+        self.sent.body_bytes += len(body)
+        self.sent.wire_bytes += spent
+        if status == HTTPStatus.NO_CONTENT:
             if samples and self._held is not None:
                 in_looks = max(1.0, len(body) - OTHER_BYTES * len(others))
                 self._look_bytes += 0.3 * (in_looks / len(samples) - self._look_bytes)
             self._held = held
         return status, spent
 
-    def _exchange(self, body: bytes) -> tuple[int, int]:
-        connection = self._connection = self._connection or self._connect()
-        path = self._parts.path.rstrip("/") + PATH
-        connection.putrequest("POST", path, skip_accept_encoding=True)
-        headers = {"Content-Type": CONTENT_TYPE, "Content-Length": str(len(body))}
-        if self._token is not None:
-            headers["Authorization"] = f"Bearer {self._token}"
-        for name, value in headers.items():
-            connection.putheader(name, value)
-        connection.endheaders(body)
-        answer = connection.getresponse()
-        answer.read(1 << 16)
-        head = (
-            len(path)
-            + len(self._parts.netloc)
-            + 26
-            + sum(len(name) + len(value) + 4 for name, value in headers.items())
-        )
-        self.sent.body_bytes += len(body)
-        self.sent.wire_bytes += head + len(body)
-        return answer.status, head + len(body)
-
-    def _connect(self) -> http.client.HTTPConnection:
-        secure = self._parts.scheme == "https"
-        made = http.client.HTTPSConnection if secure else http.client.HTTPConnection
-        return made(self._parts.hostname or "", self._parts.port, timeout=ANSWER_S)
-
     def _lost(self, error: Exception) -> None:
         if self.sent.failed == 0:
-            log.warning("watcher_lost", url=self._parts.geturl(), reason=str(error))
+            log.warning("watcher_lost", url=self._url, reason=str(error))
         self.sent.failed += 1
         self._held = None
-        if self._connection is not None:
-            self._connection.close()
-            self._connection = None

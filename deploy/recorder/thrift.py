@@ -10,6 +10,7 @@ from faults.observations import Collective, Heartbeat, Observation, Pass, Proces
 
 _BACKOFF: Final = Socket._fields.index("backoff")
 _ALIVE: Final = frozenset("RSD")
+FAILED: Final = "failed"  # phase of a heartbeat, as `deploy.collectives` says it
 CPU_EVERY_S: Final = 1.0
 
 
@@ -17,7 +18,8 @@ def is_news(sample: Sample, before: Sample | None) -> bool:
     """Whether somebody should know at once: a peer is gone, or the kernel has begun to wait for one."""
     if before is None:
         return False
-    gone = np.setdiff1d(before.peers, sample.peers, assume_unique=True).size > 0
+    same = before.peers is sample.peers or np.array_equal(before.peers, sample.peers)
+    gone = not same and np.setdiff1d(before.peers, sample.peers, assume_unique=True).size > 0
     return bool(gone or sample.rows[:, _BACKOFF].max(initial=0) > before.rows[:, _BACKOFF].max(initial=0))
 
 
@@ -46,9 +48,24 @@ def _same_state(before: Observation, seen: Observation) -> bool:
     return one.state == other.state or (one.state in _ALIVE and other.state in _ALIVE)
 
 
-def stopped(observations: Sequence[Observation]) -> bool:
-    """Whether a process was stopped or ended."""
-    return any(isinstance(seen.values, Process) and seen.values.state not in _ALIVE for seen in observations)
+class Alarms:
+    """Rings when a process is stopped or ended, and when a rank says that its collective raised; once each time."""
+
+    def __init__(self) -> None:
+        self._ringing: set[tuple[int | None, type]] = set()
+
+    def ring(self, observations: Sequence[Observation]) -> bool:
+        """Whether one of these is new and alarming."""
+        rung = False
+        for seen in observations:
+            values = seen.values
+            if not isinstance(values, Process | Heartbeat):
+                continue
+            key = (seen.rank, type(values))
+            alarming = values.state not in _ALIVE if isinstance(values, Process) else values.phase == FAILED
+            rung |= alarming and key not in self._ringing
+            (self._ringing.add if alarming else self._ringing.discard)(key)
+        return rung
 
 
 def thinned(samples: list[Sample], most: int) -> list[Sample]:

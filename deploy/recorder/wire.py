@@ -1,9 +1,10 @@
 """What a recorder sends to a watcher: batches small enough for 1 kB/s of a node, and safe to read from anybody.
 
 A batch is zlib of one JSON object.  A look is a matrix, peers x columns of `Socket`, written as differences from the
-look before it: zigzag, 7 bits a byte (LEB128), base64.  Most columns of a quiet connection do not change and cost a
-byte, which zlib then takes away.  A batch whose `base` is None begins anew; any other builds on the batch that `base`
-numbers, and a watcher that does not hold that one says so and gets a whole one.  Times count from `sent_s`.
+look before it: zigzag, 7 bits a byte (LEB128), base64, all looks of the same peers together, column by column.  Most
+columns of a quiet connection do not change and cost a byte, which zlib then takes away.  A batch whose `base` is None
+begins anew; any other builds on the batch that `base` numbers, and a watcher that does not hold that one says so and
+gets a whole one.  Times count from `sent_s`.
 """
 
 import base64
@@ -11,6 +12,7 @@ import binascii
 import json
 import zlib
 from collections.abc import Callable
+from itertools import groupby
 from typing import Any, Final, NamedTuple
 
 import numpy as np
@@ -23,7 +25,7 @@ from faults.observations.moments import on_clock_of
 
 Ints = NDArray[np.int64]
 
-VERSION: Final = 1
+VERSION: Final = 2
 COLUMNS: Final = len(Socket._fields)
 MOST_BODY_BYTES: Final = 256 * 1024
 MOST_BYTES: Final = 8 * 1024 * 1024  # of a batch, unpacked
@@ -80,12 +82,10 @@ def encode(
     """The body, and what is known to who has read it.  `held` is what the watcher is known to hold."""
     before = held or NOTHING
     looks: list[list[Any]] = []
-    for sample in samples:
-        same = np.array_equal(sample.peers, before.peers)
-        base = before.rows if same else _lined_up(before, sample.peers)
-        peers = None if same else _packed(np.diff(sample.peers, prepend=0))
-        looks.append([_ms(sample.at_s, sent_s), peers, _packed((sample.rows - base).T.ravel())])
-        before = Held(number, sample.peers, sample.rows)
+    for _, alike in groupby(samples, key=lambda sample: sample.peers.tobytes()):
+        run = list(alike)
+        looks.append(_run(run, before, sent_s=sent_s))
+        before = Held(number, run[-1].peers, run[-1].rows)
     document = {
         "v": VERSION,
         "session": session,
@@ -111,29 +111,49 @@ def decode(body: bytes, *, held_of: HeldOf) -> tuple[Batch, Held]:
         raise BaseMissingError("builds on a batch that is not held")
     before = held or NOTHING
     samples: list[Sample] = []
-    for look in _list(document, "looks", most=MOST_LOOKS):
-        sample = _sample(look, before, node=node, sent_s=sent_s)
-        samples.append(sample)
-        before = Held(number, sample.peers, sample.rows)
+    for run in _list(document, "looks", most=MOST_LOOKS):
+        samples += _samples(run, before, node=node, sent_s=sent_s)
+        before = Held(number, samples[-1].peers, samples[-1].rows)
+    if len(samples) > MOST_LOOKS:
+        raise WireError(f"expected at most {MOST_LOOKS} looks")
     others, malformed = _others(_list(document, "others", most=MOST_OTHERS), node=node, sent_s=sent_s)
     batch = Batch(session, number, node, sent_s, tuple(samples), others, malformed)
     return batch, before._replace(number=number)
 
 
-def _sample(look: Any, before: Held, *, node: int, sent_s: float) -> Sample:
-    if type(look) is not list or len(look) != 3 or type(look[0]) is not int or abs(look[0]) > 86_400_000:
-        raise WireError("expected a look as time, peers, rows")
-    offset_ms, packed_peers, packed_rows = look
+def _run(run: list[Sample], before: Held, *, sent_s: float) -> list[Any]:
+    """Looks that have the same peers: [times, peers or None where they are those before, rows]."""
+    peers = run[0].peers
+    same = np.array_equal(peers, before.peers)
+    matrices = np.stack([before.rows if same else _lined_up(before, peers), *(sample.rows for sample in run)])
+    changes = np.diff(matrices, axis=0)  # looks x peers x columns
+    return [
+        [_ms(sample.at_s, sent_s) for sample in run],
+        None if same else _packed(np.diff(peers, prepend=0)),
+        _packed(changes.transpose(2, 0, 1).ravel()),
+    ]
+
+
+def _samples(run: Any, before: Held, *, node: int, sent_s: float) -> list[Sample]:
+    if type(run) is not list or len(run) != 3 or type(run[0]) is not list or not 0 < len(run[0]) <= MOST_LOOKS:
+        raise WireError("expected looks as times, peers, rows")
+    offsets_ms, packed_peers, packed_rows = run
+    if any(type(offset) is not int or abs(offset) > 86_400_000 for offset in offsets_ms):
+        raise WireError("expected times in milliseconds")
     peers = before.peers if packed_peers is None else np.cumsum(_unpacked(packed_peers, most=MOST_PEERS))
     if packed_peers is not None and (np.any(peers < 0) or np.any(peers >= MOST_PEERS) or np.any(np.diff(peers) <= 0)):
         raise WireError("expected peers in rising order")
     changes = _unpacked(packed_rows, most=MOST_PEERS * COLUMNS)
-    if changes.size != peers.size * COLUMNS:
-        raise WireError("expected a row for each peer")
-    rows = _lined_up(before, peers) + changes.reshape(COLUMNS, peers.size).T
+    if changes.size != len(offsets_ms) * peers.size * COLUMNS:
+        raise WireError("expected a row for each look and peer")
+    by_look = changes.reshape(COLUMNS, len(offsets_ms), peers.size).transpose(1, 2, 0)
+    rows = _lined_up(before, peers) + np.cumsum(by_look, axis=0)
     if np.any(rows < 0):
         raise WireError("expected counts from 0 on")
-    return Sample(sent_s + offset_ms / 1e3, node, peers, rows)
+    return [
+        Sample(sent_s + offset_ms / 1e3, node, peers, np.ascontiguousarray(matrix))
+        for offset_ms, matrix in zip(offsets_ms, rows, strict=True)
+    ]
 
 
 def _lined_up(before: Held, peers: Ints) -> Ints:

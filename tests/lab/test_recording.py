@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from api.cli.recordings import open_recording
-from faults.observations import Collective, Heartbeat, Look, Pass, Process, Socket
+from faults.observations import Collective, Heartbeat, Look, Pass, Probe, Process, Socket
 from faults.readers import Recording
 from tests.testbed.lab import commands
 from tests.testbed.lab.experiment import Experiment
@@ -26,7 +26,8 @@ def recorded(
     """A healthy run of four ranks."""
     workload = Workload(ranks=RANKS, duration_s=DURATION_S, library=library, seed=3)
     folder = tmp_path_factory.mktemp("lab") / "run"
-    run_experiment(Experiment(name="healthy", workload=workload), folder=folder, python=torch_python)
+    experiment = Experiment(name="healthy", workload=workload, probe_bytes=16 << 10)
+    run_experiment(experiment, folder=folder, python=torch_python)
     return workload, open_recording(folder)
 
 
@@ -35,8 +36,8 @@ def test_every_line_is_read_and_every_kind_is_there(recorded: tuple[Workload, Re
     assert dict(recording.malformed) == {}
     assert recording.job.nodes == RANKS
     kinds = Counter(type(seen.values) for seen in recording.observations)
-    assert {Look, Socket, Heartbeat, Collective, Pass, Process} <= set(kinds)
-    assert kinds[Look] >= RANKS * 4 * (DURATION_S - 1.0)  # four times a second
+    assert {Look, Socket, Heartbeat, Collective, Pass, Probe, Process} <= set(kinds)
+    assert kinds[Look] >= RANKS * 4 * DURATION_S / 2  # four times a second, and a busy host may be late
 
 
 def test_all_ranks_go_through_the_same_collectives(recorded: tuple[Workload, Recording]) -> None:
@@ -46,7 +47,7 @@ def test_all_ranks_go_through_the_same_collectives(recorded: tuple[Workload, Rec
         if isinstance(seen.values, Collective) and seen.rank is not None:
             ends[seen.rank].append((seen.values.seq, seen.values.op))
     shortest = min(map(len, ends.values()))
-    assert shortest > 20
+    assert shortest > 10
     assert all(calls[:shortest] == ends[0][:shortest] for calls in ends.values())
 
 
@@ -64,7 +65,8 @@ def test_the_kernel_counts_the_bytes_that_the_collectives_moved(recorded: tuple[
         if isinstance(seen.values, Socket) and (seen.node, seen.peer) == (2, 1)
     ]
     per_step = 2 * workload.all_reduce_bytes * (RANKS - 1) / RANKS + workload.all_to_all_bytes
-    assert acked[-1] == pytest.approx(per_step * steps, rel=0.15)
+    # Each message has a header, and the last look may be two steps away from the last record.
+    assert acked[-1] == pytest.approx(per_step * steps, rel=0.05, abs=2.0 * per_step)
 
 
 def test_ranks_that_cannot_start_say_why_and_leave_nothing(tmp_path: Path) -> None:

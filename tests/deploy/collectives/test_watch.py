@@ -1,6 +1,7 @@
 """Watching a torch.distributed that stands in for the real one: what is told, and that the job never notices."""
 
 import json
+from contextlib import closing
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -12,12 +13,14 @@ from deploy.collectives.progress import group_text
 
 
 class Work:
-    """Ends when it is waited for."""
+    """Ends when it is waited for; where the connection is lost it raises, as gloo's does."""
 
-    def __init__(self) -> None:
-        self.over = False
+    def __init__(self, *, lost: bool = False) -> None:
+        self.over = self.lost = lost
 
     def wait(self) -> bool:
+        if self.lost:
+            raise RuntimeError("connection closed by peer")
         self.over = True
         return True
 
@@ -33,17 +36,18 @@ class Tensor:
 def fake_dist() -> Any:
     class ProcessGroup:
         group_name = "0"
+        lost = False
 
         def allreduce(self, tensors: list[Tensor]) -> Work:
             if not tensors:
                 raise ValueError("no tensors")
-            return Work()
+            return Work(lost=self.lost)
 
         def send(self, _tensors: list[Tensor], _to: int, _tag: int) -> Work:
-            return Work()
+            return Work(lost=self.lost)
 
         def recv(self, _tensors: list[Tensor], _source: int, _tag: int) -> Work:
-            return Work()
+            return Work(lost=self.lost)
 
     return SimpleNamespace(
         ProcessGroup=ProcessGroup,
@@ -76,7 +80,7 @@ def test_a_collective_is_told_when_it_was_waited_for(dist: Any, tmp_path: Path) 
     assert (told["seq"], told["op"], told["n"], told["step"]) == (1, "all_reduce", 128, 7)
     assert told["t1"] >= told["t0"]
     assert lines(tmp_path, "hb")[-1] | {"t": 0} == {
-        "t": 0, "rank": 1, "enq": 1, "done": 1, "op": None, "step": 7, "phase": "compute",
+        "t": 0, "rank": 1, "enq": 1, "done": 1, "op": None, "step": 7, "phase": "done",
     }  # fmt: skip
 
 
@@ -105,7 +109,63 @@ def test_the_jobs_own_errors_are_its_own(dist: Any, tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="no tensors"):
         dist.ProcessGroup().allreduce([])
     watched.close()
-    assert lines(tmp_path, "hb")[-1]["done"] == 1
+    beat = lines(tmp_path, "hb")[-1]
+    assert (beat["enq"], beat["done"], beat["phase"]) == (0, 0, "done")  # it never began
+
+
+def test_a_collective_that_raises_is_told_at_once_and_is_not_finished(dist: Any, tmp_path: Path) -> None:
+    watched, group = started(dist, tmp_path), dist.ProcessGroup()
+    group.allreduce([Tensor()]).wait()
+    group.lost = True
+    work = group.allreduce([Tensor()])
+    with pytest.raises(RuntimeError, match="closed by peer"):
+        work.wait()
+    (beat,) = lines(tmp_path, "hb")  # without a turn of the thread: the process may be gone by then
+    assert (beat["enq"], beat["done"], beat["op"], beat["phase"]) == (2, 1, "all_reduce", "failed")
+    watched.close()
+    assert lines(tmp_path, "hb")[-1]["phase"] == "failed"
+    assert [told["seq"] for told in lines(tmp_path, "coll")] == [1]
+
+
+def test_one_that_nobody_waits_for_is_found_to_have_raised(dist: Any, tmp_path: Path) -> None:
+    watched, group = started(dist, tmp_path), dist.ProcessGroup()
+    group.lost = True
+    group.allreduce([Tensor()])
+    watched.close()
+    beat = lines(tmp_path, "hb")[-1]
+    assert (beat["enq"], beat["done"], beat["phase"]) == (1, 0, "failed")
+
+
+def test_a_pass_that_raises_is_no_pass(dist: Any, tmp_path: Path) -> None:
+    watched, group = started(dist, tmp_path), dist.ProcessGroup()
+    group.lost = True
+    received, sent = group.recv([Tensor()], 0, 0), group.send([Tensor()], 2, 0)
+    for half in (received, sent):
+        with pytest.raises(RuntimeError, match="closed by peer"):
+            half.wait()
+    watched.close()
+    assert lines(tmp_path, "coll") == []
+    assert {beat["phase"] for beat in lines(tmp_path, "hb")} == {"failed"}
+
+
+def test_a_job_that_goes_on_after_a_failure_has_given_up_what_failed(dist: Any, tmp_path: Path) -> None:
+    watched, group = started(dist, tmp_path), dist.ProcessGroup()
+    group.lost = True
+    with pytest.raises(RuntimeError):
+        group.allreduce([Tensor()]).wait()
+    group.lost = False
+    group.allreduce([Tensor()]).wait()
+    watched.close()
+    beat = lines(tmp_path, "hb")[-1]
+    assert (beat["enq"], beat["done"], beat["phase"]) == (2, 2, "done")
+
+
+def test_a_rank_that_ends_by_an_exception_of_its_own_is_not_done(dist: Any, tmp_path: Path) -> None:
+    watched = started(dist, tmp_path)
+    dist.ProcessGroup().allreduce([Tensor()]).wait()
+    with pytest.raises(KeyError), closing(watched):
+        raise KeyError("batch")
+    assert lines(tmp_path, "hb")[-1]["phase"] == "compute"
 
 
 def test_our_errors_are_never_the_jobs(dist: Any, tmp_path: Path) -> None:

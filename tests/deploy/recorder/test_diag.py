@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from deploy.recorder.diag import Sample, sample_of
+from deploy.recorder.diag import DumpReader, Sample
 from deploy.recorder.peers import Peers
 from faults.observations import Look, Observation, Socket
 from tests.deploy.recorder.dumps import Told, attribute, joined, message
@@ -35,7 +35,7 @@ told = st.builds(
 
 
 def seen(dump: bytes, **given_: frozenset[int]) -> Sample:
-    return sample_of([dump], peers=PEERS, at_s=1.0, node=0, **given_)
+    return DumpReader(PEERS, **given_).sample(dump, at_s=1.0, node=0)
 
 
 def expected(everything: list[Told]) -> dict[int, Socket]:

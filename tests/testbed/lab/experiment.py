@@ -20,6 +20,7 @@ class Experiment:
     rate_mbit: float = 200.0
     busy: int = 0
     period_s: float = 0.25
+    probe_bytes: int | None = None  # the recorders probe their neighbours with so many
 
     def job(self) -> Job:
         """A rank on each node, one group of all."""

@@ -1,7 +1,7 @@
 """Nodes as network namespaces on one bridge, each behind a shaped link; always taken down again.
 
-A namespace's name carries who made it: `fw-PID-START-PART`, with the start time of the process since a pid comes again.
-What a killed run left is removed by the next one (`remove_stale`).  Nothing here touches the machine's own network.
+A namespace's name carries who made it (`leftovers`): what a killed run left is removed by the next one.  Nothing here
+touches the machine's own network.
 """
 
 import os
@@ -13,11 +13,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from tests.testbed.lab import commands, shaping
+from tests.testbed.lab import commands, leftovers, shaping
 from tests.testbed.requirements import UnavailableError
 
 NETNS: Final = Path("/run/netns")
-PREFIX: Final = "fw"
 DEVICE: Final = "e0"  # a node's only link
 NOWHERE: Final = "02:de:ad:00:00:01"  # a MAC that nobody has
 
@@ -72,7 +71,7 @@ def running_network(*, nodes: int, rate_mbit: float = 200.0) -> Iterator[Network
     """Make the namespaces, links and shapers; take all down at the end, with whoever still lives in there."""
     commands.need_tools()
     remove_stale()
-    network = Network(owner=_owner(), nodes=nodes, rate_mbit=rate_mbit)
+    network = Network(owner=leftovers.owner(), nodes=nodes, rate_mbit=rate_mbit)
     try:
         _make(network)
         yield network
@@ -81,9 +80,9 @@ def running_network(*, nodes: int, rate_mbit: float = 200.0) -> Iterator[Network
 
 
 def remove_stale() -> None:
-    """Take down what runs have left that were killed."""
-    named = [name for name in commands.namespaces() if name.startswith(f"{PREFIX}-")]
-    _remove(name for name in named if not _has_owner(name))
+    """Take down what runs have left that were killed: namespaces with whoever lives in there, and folders."""
+    _remove(name for name in commands.namespaces() if leftovers.is_left(name))
+    leftovers.remove_folders()
 
 
 def _make(network: Network) -> None:
@@ -146,25 +145,6 @@ def _remove(names: Iterator[str]) -> None:
                 os.kill(pid, signal.SIGKILL)
         with suppress(commands.CommandError):  # another run was quicker
             commands.ip([f"netns del {name}"])
-
-
-def _owner() -> str:
-    return f"{PREFIX}-{os.getpid()}-{_start_ticks(os.getpid())}"
-
-
-def _has_owner(name: str) -> bool:
-    parts = name.split("-")
-    if len(parts) != 4 or not parts[1].isdigit():
-        return True  # not ours
-    return _start_ticks(int(parts[1])) == parts[2]
-
-
-def _start_ticks(pid: int) -> str | None:
-    """When the process started, in ticks since boot: field 22 of proc(5)'s stat."""
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19]
-    except (FileNotFoundError, ProcessLookupError):
-        return None
 
 
 def check_allowed() -> None:

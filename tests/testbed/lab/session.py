@@ -7,7 +7,6 @@ import json
 import os
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
@@ -20,7 +19,7 @@ from deploy.recorder.assembly import Recording, recorder_of
 from deploy.recorder.peers import Peers
 from deploy.recorder.recorder import Recorder
 from tests.testbed import launch
-from tests.testbed.lab import job, ranks
+from tests.testbed.lab import job, leftovers, ranks
 from tests.testbed.lab.experiment import Experiment
 from tests.testbed.lab.injections import Bench, Injection
 from tests.testbed.lab.network import Network, running_network
@@ -61,7 +60,7 @@ def run_experiment(
     """
     folder.mkdir(parents=True)
     with ExitStack() as stack:
-        notes = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="fleetwright-lab-")))
+        notes = stack.enter_context(leftovers.folder())
         inboxes = [notes / f"inbox{rank}" for rank in range(experiment.workload.ranks)] if watcher_url else []
         network = stack.enter_context(running_network(nodes=experiment.workload.ranks, rate_mbit=experiment.rate_mbit))
         plan = _plan(experiment, network, folder, inboxes)
@@ -74,6 +73,7 @@ def run_experiment(
             node=0,
             peers=Peers({network.address(node): node for node in range(network.nodes)}),
             period_s=experiment.period_s,
+            probe_bytes=experiment.probe_bytes,
             folder=folder,
             run=experiment.run_entry(congestion_control=CONGESTION_CONTROL.read_text().strip()),
             watcher=watcher_url,

@@ -36,7 +36,7 @@ class Workload:
     compute_sd_ms: float = 3.0
     all_reduce_bytes: int = 1 << 20
     all_to_all_bytes: int = 32 << 10  # to each peer
-    pass_bytes: int = 128 << 10
+    pass_bytes: int = 128 << 10  # 0: the job passes nothing from rank to rank
     seed: int = 0
     inner: tuple[Inner, ...] = ()
 

@@ -1,0 +1,52 @@
+"""What `fleetwright faults record` and `faults watch` say of wrong input, and a short recording of this machine."""
+
+from pathlib import Path
+
+import pytest
+
+from faults.readers import read
+from tests.api.cli.conftest import Cli
+
+RIGHT = ["faults", "record", "--peers", "127.5.0.1=0,127.5.0.2=1"]
+
+
+@pytest.mark.parametrize(
+    ("args", "said"),
+    [
+        ([], "nowhere to record to: give --output DIR or --send URL"),
+        (["-o", "D", "--peers", "10.0.0.1=x"], "--peers: 10.0.0.1=x: expected ADDRESS=INDEX"),
+        (["-o", "D", "--peers", "none.txt"], "--peers none.txt: No such file or directory"),
+        (["-o", "D", "--pid", "0=x"], "--pid 0=x: expected PID or RANK=PID"),
+        (["--send", "ftp://x"], "--send ftp://x: expected http://HOST:PORT"),
+        (["-o", "D", "--dcgm", "http://x:99999"], "--dcgm http://x:99999: expected http://HOST:PORT"),
+        (["-o", "D", "--ras", "localhost"], "--ras localhost: expected HOST:PORT"),
+    ],
+)
+def test_wrong_input_is_refused_by_option(cli: Cli, args: list[str], said: str) -> None:
+    done = cli(*RIGHT, *args)
+    assert done.code == 2
+    (line,) = done.refused
+    assert said in line
+
+
+def test_a_namespace_that_is_not_there_is_refused(cli: Cli, tmp_path: Path) -> None:
+    done = cli(*RIGHT, "-o", tmp_path / "r", "--netns", "fw-none")
+    assert done.code != 0
+    assert any("cannot record" in line for line in done.refused)
+
+
+def test_a_job_that_does_not_agree_is_refused(cli: Cli, tmp_path: Path) -> None:
+    job = tmp_path / "job.yaml"
+    job.write_text("{nodes: 2, rank_node: [0, 2]}")
+    done = cli("faults", "watch", job)
+    assert done.code == 2
+    assert any("rank_node[1]: expected a node from 0 to 1, got 2" in line for line in done.refused)
+
+
+def test_a_short_recording_can_be_read(cli: Cli, tmp_path: Path) -> None:
+    done = cli(*RIGHT, "-o", tmp_path, "--hz", "20", "--duration", "0.3")
+    assert done.code == 0
+    found = read({path.name: path.read_bytes() for path in tmp_path.iterdir()})
+    assert found.job.nodes == 2
+    assert found.observations
+    assert found.malformed == {}

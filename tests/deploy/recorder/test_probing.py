@@ -1,0 +1,135 @@
+"""Probes over the loopback: whole trains are told with the kernel's stamps, everything else is counted."""
+
+import socket
+import struct
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from deploy.recorder.peers import Peers
+from deploy.recorder.probing import DATAGRAM_BYTES, HEAD, LEAST_BYTES, MARK, MOST_BYTES, Prober, neighbours, train
+from faults.observations import Observation, Probe
+from faults.readers import Tally
+from fleet.documents import RuleError
+
+ADDRESSES = tuple(f"127.5.0.{node + 1}" for node in range(3))
+HERE = Peers({address: node for node, address in enumerate(ADDRESSES)})
+SIZE_BYTES = 10_000
+
+
+@pytest.fixture
+def port() -> int:
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as any_port:
+        any_port.bind((ADDRESSES[0], 0))
+        free: int = any_port.getsockname()[1]
+        return free
+
+
+@pytest.fixture
+def tally() -> Tally:
+    return Tally()
+
+
+@pytest.fixture
+def probers(port: int, tally: Tally) -> Iterator[list[Prober]]:
+    with ExitStack() as stack:
+        made = [Prober(node=node, peers=HERE, size_bytes=SIZE_BYTES, port=port, tally=tally) for node in range(3)]
+        for prober in made:
+            stack.callback(prober.close)
+        yield made
+
+
+def told(prober: Prober, at_s: float) -> dict[int | None, Probe]:
+    found: list[Observation] = prober.look(at_s)
+    return {seen.peer: seen.values for seen in found if isinstance(seen.values, Probe)}
+
+
+def test_each_neighbour_is_probed_in_turn_and_once_a_period(probers: list[Prober]) -> None:
+    first, after, before = probers
+    for at_s in (100.0, 100.25):
+        first.look(at_s)
+    assert set(told(after, 100.4)) == {0}
+    assert set(told(before, 100.4)) == {1}  # which sent when it looked, to the one after it
+    first.look(100.5)
+    assert told(after, 100.6).get(0) is None
+    assert set(told(before, 100.6)) == {0}
+
+
+def test_what_is_told_is_when_it_was_sent_and_when_the_kernel_had_all_of_it(probers: list[Prober]) -> None:
+    before_s = time.time()
+    probers[0].look(100.0)
+    sent_s = time.time()
+    time.sleep(0.05)  # the one who listens looks late
+    (probe,) = told(probers[1], 100.1).values()
+    assert probe.size_bytes == SIZE_BYTES
+    assert before_s - 1e-3 <= probe.sent_s <= probe.received_s <= sent_s + 0.02
+
+
+def test_a_train_with_a_gap_is_counted_and_the_next_one_told(probers: list[Prober], port: int, tally: Tally) -> None:
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sender:
+        sender.bind((ADDRESSES[1], 0))
+        for number, lost in ((1, 3), (2, None)):
+            datagrams = list(train(1, number, sent_s=5.0, size_bytes=SIZE_BYTES))
+            for at, datagram in enumerate(datagrams):
+                if at != lost:
+                    sender.sendto(datagram, (ADDRESSES[0], port))
+    (probe,) = told(probers[0], 100.0).values()
+    assert (probe.sent_s, probe.size_bytes) == (5.0, SIZE_BYTES)
+    assert tally.counts() == {"probe: train with a gap": 1}
+
+
+FORGED = [
+    b"",
+    MARK,
+    HEAD.pack(b"otherthi", 1, 1, 0, 1, 5.0),
+    HEAD.pack(MARK, 2, 1, 0, 1, 5.0),  # a node that has another address
+    HEAD.pack(MARK, 1, 1, 1, 1, 5.0),
+    HEAD.pack(MARK, 1, 1, 0, 60_000, 5.0),
+    HEAD.pack(MARK, 1, 1, 0, 1, float("nan")),
+    HEAD.pack(MARK, 1, 1, 0, 1, 5.0).ljust(DATAGRAM_BYTES + 1),
+]
+
+
+@pytest.mark.parametrize("datagram", FORGED, ids=range(len(FORGED)))
+def test_what_is_no_probe_is_counted(datagram: bytes, probers: list[Prober], port: int, tally: Tally) -> None:
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sender:
+        sender.bind((ADDRESSES[1], 0))
+        sender.sendto(datagram, (ADDRESSES[0], port))
+    assert told(probers[0], 100.0) == {}
+    assert tally.counts() == {"probe: none of ours": 1}
+
+
+def test_a_neighbour_that_does_not_listen_disturbs_nothing(port: int) -> None:
+    alone = Prober(node=0, peers=HERE, size_bytes=SIZE_BYTES, port=port)
+    for turn in range(6):
+        assert alone.look(100.0 + turn / 2) == []
+    alone.close()
+
+
+def test_a_port_that_is_taken_is_said_at_once(probers: list[Prober], port: int) -> None:
+    assert probers
+    with pytest.raises(OSError, match="in use"):
+        Prober(node=0, peers=HERE, size_bytes=SIZE_BYTES, port=port)
+
+
+def test_neighbours_are_those_beside_in_the_ring() -> None:
+    assert neighbours(0, HERE) == [(1, ADDRESSES[1]), (2, ADDRESSES[2])]
+    assert neighbours(2, HERE) == [(0, ADDRESSES[0]), (1, ADDRESSES[1])]
+    assert neighbours(0, Peers({"127.5.0.1": 0, "127.5.0.2": 1})) == [(1, "127.5.0.2")]
+    assert neighbours(0, Peers({"127.5.0.1": 0})) == []
+    assert neighbours(1, Peers({"127.5.0.1": 0, "127.5.0.2": 1, "127.6.0.1": 0})) == [(0, "127.5.0.1")]
+    with pytest.raises(RuleError, match="peers' indices, got 7"):
+        neighbours(7, HERE)
+
+
+@given(st.integers(LEAST_BYTES, MOST_BYTES), st.integers(0, 2**32 - 1))
+def test_a_train_has_the_size_that_was_asked_for(size_bytes: int, number: int) -> None:
+    datagrams = list(train(3, number, sent_s=1.5, size_bytes=size_bytes))
+    assert sum(map(len, datagrams)) == size_bytes
+    assert max(map(len, datagrams)) <= DATAGRAM_BYTES
+    heads = [struct.unpack_from(HEAD.format, datagram) for datagram in datagrams]
+    assert heads == [(MARK, 3, number, at, len(datagrams), 1.5) for at in range(len(datagrams))]

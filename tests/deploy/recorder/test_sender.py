@@ -1,0 +1,146 @@
+"""Batches to a real server on loopback: what arrives, what is asked for again, and what trouble costs."""
+
+import socket
+import time
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+
+import numpy as np
+import pytest
+
+from deploy.recorder.diag import Sample
+from deploy.recorder.posting import MOST_BODY_BYTES, MOST_HEAD_BYTES, Poster
+from deploy.recorder.sender import LEAST_WAIT_S, Sender
+from deploy.recorder.thrift import Alarms
+from deploy.recorder.wire import PATH, BaseMissingError, Batch, Held, WireError, decode
+from faults.observations import Heartbeat, Observation, Process
+from tests.deploy.recorder.servers import Answer, http_server, raw_server
+from tests.testbed.waiting import wait_for
+
+BEGAN_S = time.time()  # a batch's times count from its sending
+
+
+class Watcher:
+    """Holds what a watcher would, and can forget it."""
+
+    def __init__(self) -> None:
+        self.batches: list[Batch] = []
+        self.asked_again = 0
+        self.headers: dict[str, str] = {}
+        self._held: Held | None = None
+
+    def forget(self) -> None:
+        self._held = None
+
+    def answer(self, path: str, headers: dict[str, str], body: bytes) -> Answer:
+        assert path == PATH
+        self.headers = headers
+        try:
+            batch, self._held = decode(body, held_of=lambda _node, _session: self._held)
+        except BaseMissingError:
+            self.asked_again += 1
+            return 409, b"whole one, please"
+        except WireError as error:
+            return 422, str(error).encode()
+        self.batches.append(batch)
+        return 204, b""
+
+
+@contextmanager
+def sending(watcher: Watcher, token: str | None = None) -> Iterator[Sender]:
+    with http_server(watcher.answer) as url:
+        sender = Sender(url, node=3, token=token)
+        yield sender
+        sender.close()
+
+
+def look(number: int, peers: tuple[int, ...] = (0, 1)) -> Sample:
+    rows = np.full((len(peers), 19), number, np.int64)
+    rows[:, 15] = 0
+    return Sample(BEGAN_S + number / 4, 3, np.array(peers, np.int64), rows)
+
+
+def process(state: str) -> list[Observation]:
+    return [Observation(BEGAN_S, 3, Process(7, state, 0.0), rank=3)]
+
+
+def test_everything_arrives_and_the_secret_is_shown() -> None:
+    watcher = Watcher()
+    with sending(watcher, token="hush") as sender:
+        for number in range(3):
+            sender.sample(look(number))
+        sender.observed(process("R"))
+    samples = [sample for batch in watcher.batches for sample in batch.samples]
+    assert [sample.rows.tolist() for sample in samples] == [look(number).rows.tolist() for number in range(3)]
+    assert [other.values for batch in watcher.batches for other in batch.others] == [Process(7, "R", 0.0)]
+    assert watcher.headers["Authorization"] == "Bearer hush"
+
+
+def test_a_watcher_that_was_started_again_gets_a_whole_batch() -> None:
+    watcher = Watcher()
+    with sending(watcher) as sender:
+        sender.sample(look(0))
+        sender.sample(look(1, peers=(0,)))  # a peer vanished: sent at once
+        wait_for(lambda: watcher.batches, what="first batch")
+        watcher.forget()
+        sender.sample(look(2, peers=(0,)))
+    assert watcher.asked_again == 1
+    assert watcher.batches[-1].samples[-1].rows.tolist() == look(2, peers=(0,)).rows.tolist()
+
+
+def test_a_stopped_process_is_told_before_the_wait_is_over() -> None:
+    watcher = Watcher()
+    with sending(watcher) as sender:
+        sender.observed(process("R"))
+        sender.observed(process("T"))
+        wait_for(lambda: watcher.batches, what="news", timeout_s=LEAST_WAIT_S / 2)
+
+
+def test_an_alarm_rings_once_until_it_is_over() -> None:
+    alarms = Alarms()
+    beats = [[Observation(1.0, 3, Heartbeat(2, 1, "all_reduce", 0, phase), rank=3)] for phase in ("comm", "failed")]
+    heard = [*beats, beats[1], beats[0], beats[1]]
+    assert [alarms.ring(beat) for beat in heard] == [False, True, False, False, True]
+
+
+def test_a_watcher_that_is_away_costs_the_batch_and_nothing_else() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+    sender = Sender(f"http://127.0.0.1:{port}", node=3)
+    sender.sample(look(0))
+    sender.close()
+    assert (sender.sent.batches, sender.sent.failed) == (0, 1)
+
+
+def served(answers: list[bytes]) -> Iterator[int]:
+    """Statuses that a poster sees of a server that says these, a connection each."""
+    waiting = iter(answers)
+
+    def serve(connection: socket.socket) -> None:
+        connection.recv(1 << 16)
+        connection.sendall(next(waiting))
+
+    with raw_server(serve) as (host, port):
+        poster = Poster(f"http://{host}:{port}/base", path="/x", headers={}, timeout_s=2.0)
+        with closing(poster):
+            for _ in answers:
+                yield poster.post(b"body")[0]
+
+
+def test_a_connection_that_was_closed_is_opened_anew() -> None:
+    assert list(served([b"HTTP/1.1 204 No Content\r\n\r\n"] * 3)) == [204] * 3
+
+
+def test_a_body_is_read_past_and_an_endless_one_left() -> None:
+    short = b"HTTP/1.1 409 Conflict\r\nContent-Length: 4\r\n\r\nbody"
+    long = b"HTTP/1.1 500 No\r\nContent-Length: 99999999999\r\n\r\n"
+    chunked = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n"
+    assert list(served([short, long, chunked, short])) == [409, 500, 200, 409]
+
+
+@pytest.mark.parametrize(
+    "said", [b"", b"SSH-2.0-x\r\n\r\n", b"HTTP/1.1 abc\r\n\r\n", bytes(MOST_HEAD_BYTES + MOST_BODY_BYTES + 1)]
+)
+def test_what_is_no_answer_is_an_error(said: bytes) -> None:
+    with pytest.raises(OSError, match=r"answer is|reset"):
+        list(served([said]))

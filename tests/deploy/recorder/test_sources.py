@@ -1,0 +1,202 @@
+"""Sources beside sockets, each against a real other end on loopback or in a folder."""
+
+import json
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from deploy.collectives.outlets import Datagrams
+from deploy.recorder.aside import Aside
+from deploy.recorder.exporters import dcgm_source, scrape, xpu_timer_source
+from deploy.recorder.flights import FlightSource
+from deploy.recorder.inbox import Inbox
+from deploy.recorder.ports import PortSource
+from deploy.recorder.ras import RasSource
+from faults.observations import Counts, Device, Heartbeat, Observation, Port
+from faults.readers import Tally
+from faults.readers.places import Places
+from tests.deploy.recorder.servers import Answer, http_server, raw_server
+from tests.testbed.waiting import wait_for
+
+PLACES = Places(2, (0, 1), hosts={"127.0.0.1": 0, "10.0.0.2": 1})
+BEAT = {"t": 5.0, "rank": 1, "enq": 3, "done": 2, "op": "all_reduce", "step": 1, "phase": "comm"}
+XID = 'DCGM_FI_DEV_XID_ERRORS{{gpu="0",UUID="GPU-1",device="nvidia0"}} {}\n'
+
+
+@pytest.fixture
+def tally() -> Tally:
+    return Tally()
+
+
+@pytest.fixture
+def inbox(tmp_path: Path, tally: Tally) -> Iterator[Inbox]:
+    made = Inbox(tmp_path / "inbox", places=PLACES, tally=tally)
+    yield made
+    made.close()
+
+
+def test_what_a_rank_says_is_heard(inbox: Inbox, tmp_path: Path) -> None:
+    with closing(Datagrams(str(tmp_path / "inbox"), rank=1)) as outlet:
+        outlet.put("hb", BEAT)
+        outlet.flush()
+    (seen,) = wait_for(lambda: inbox.look(0.0), what="heartbeat")
+    assert (seen.node, seen.rank, seen.values) == (1, 1, Heartbeat(3, 2, "all_reduce", 1, "comm"))
+
+
+def test_what_anybody_else_says_is_counted(inbox: Inbox, tmp_path: Path, tally: Tally) -> None:
+    lines = [b"{", b"[1]", b'{"k":"hb"}', b'{"k":"hb","rank":"1"}', b'{"k":"rm","rank":1}', b"[" * 60_000]
+    with closing(socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)) as stranger:
+        for line in lines:
+            stranger.sendto(line, str(tmp_path / "inbox"))
+    seen: list[Observation] = []
+
+    def counted() -> int:
+        seen.extend(inbox.look(0.0))
+        return sum(tally.counts().values())
+
+    wait_for(counted, lambda count: count == len(lines), what="six malformed records")
+    assert seen == []
+
+
+def test_the_path_is_taken_away_at_the_end(tmp_path: Path, tally: Tally) -> None:
+    Inbox(tmp_path / "inbox", places=PLACES, tally=tally).close()
+    assert not (tmp_path / "inbox").exists()
+
+
+def test_an_exporter_tells_a_value_once_and_again_when_it_changes(tally: Tally) -> None:
+    codes = iter(["0", "0", "79"])
+
+    def answer(path: str, _headers: dict[str, str], _body: bytes) -> Answer:
+        assert path == "/metrics"
+        return 200, XID.format(next(codes)).encode()
+
+    with http_server(answer) as url:
+        source = dcgm_source(f"{url}/metrics", node=1, places=PLACES, tally=tally)
+        told = [[seen.values for seen in source.look(float(at))] for at in range(3)]
+    assert [len(values) for values in told] == [1, 0, 1]
+    (xid,) = told[2]
+    assert isinstance(xid, Device)
+    assert (xid.what, xid.code) == ("xid", 79)
+
+
+@pytest.mark.parametrize("status", [404, 500])
+def test_an_exporter_that_answers_otherwise_is_a_failure(status: int, tally: Tally) -> None:
+    with http_server(lambda *_: (status, b"no")) as url, pytest.raises(OSError, match=f"answered {status}"):
+        xpu_timer_source(url, places=PLACES, tally=tally).look(0.0)
+
+
+def test_an_exporter_that_is_none_is_a_failure() -> None:
+    with (
+        raw_server(lambda connection: connection.sendall(b"hello\r\n")) as (host, port),
+        pytest.raises(OSError, match="BadStatusLine"),
+    ):
+        list(scrape(f"http://{host}:{port}/metrics"))
+
+
+def ras_server(said: bytes, asked: list[bytes]) -> Callable[[socket.socket], None]:
+    def serve(connection: socket.socket) -> None:
+        question = b""
+        while question.count(b"\n") < 2:
+            question += connection.recv(1024)
+        asked.append(question)
+        connection.sendall(b"OK\n" + said)
+
+    return serve
+
+
+def test_ras_is_asked_for_json_and_what_it_says_of_nothing_is_counted(tally: Tally) -> None:
+    asked: list[bytes] = []
+    with raw_server(ras_server(b"NCCL version 2.28.7 ...\n", asked)) as address:
+        assert RasSource(places=PLACES, tally=tally, address=address).look(1.0) == []
+    assert asked == [b"SET FORMAT json\nVERBOSE STATUS\n"]
+    assert sum(tally.counts().values()) > 0
+
+
+def test_counts_of_ras_become_observations(tally: Tally) -> None:
+    ranks = [
+        {"rank": at, "host": host, "pid": 9, "cuda_dev": 0, "nvml_dev": 0, "collective_counts": {"AllReduce": 40 + at}}
+        for at, host in enumerate(PLACES.hosts)
+    ]
+    said = {"nccl_version": "2.30.7", "communicators": [{"hash": "0x2", "size": 2, "ranks": ranks}], "ras": {}}
+    with raw_server(ras_server(json.dumps(said).encode(), [])) as address:
+        seen = RasSource(places=PLACES, tally=tally, address=address).look(1.0)
+    counts = [(one.rank, one.values.ops) for one in seen if isinstance(one.values, Counts)]
+    assert counts == [(0, (("AllReduce", 40),)), (1, (("AllReduce", 41),))]
+
+
+def test_ras_that_is_away_is_a_failure(tally: Tally) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        address = ("127.0.0.1", server.getsockname()[1])
+    with pytest.raises(ConnectionError):
+        RasSource(places=PLACES, tally=tally, address=address).look(1.0)
+
+
+DUMP = {
+    "version": "2.10",
+    "pg_config": {"0": {"name": "0", "desc": "default_pg", "ranks": "[0, 1]"}},
+    "pg_status": {"0": {"last_enqueued_collective": 7, "last_started_collective": 7, "last_completed_collective": 6}},
+    "entries": [],
+}
+
+
+def test_a_dump_is_read_once_when_it_has_stopped_growing(tmp_path: Path, tally: Tally) -> None:
+    source = FlightSource(tmp_path, places=PLACES, tally=tally)
+    path = tmp_path / "fr_rank1.json"
+    text = json.dumps(DUMP)
+    path.write_text(text[:50])
+    assert source.look(1.0) == []
+    path.write_text(text)
+    assert source.look(2.0) == []  # it grew
+    seen = source.look(3.0)
+    assert [(one.rank, one.at_s) for one in seen] == [(1, 3.0)]
+    assert source.look(4.0) == []
+
+
+def test_ports_are_read_from_sysfs(tmp_path: Path, tally: Tally) -> None:
+    port = tmp_path / "mlx5_0/ports/1"
+    for name, text in {"state": "4: ACTIVE\n", "rate": "400 Gb/sec (4X NDR)\n", "counters/link_downed": "3\n"}.items():
+        (port / name).parent.mkdir(parents=True, exist_ok=True)
+        (port / name).write_text(text)
+    (seen,) = PortSource(node=1, tally=tally, root=tmp_path).look(2.0)
+    assert isinstance(seen.values, Port)
+    assert (seen.node, seen.values.device, seen.values.counters) == (1, "mlx5_0", (("link_downed", 3),))
+
+
+class Slow:
+    """Takes its time, and fails once."""
+
+    name, period_s = "slow", 0.01
+
+    def __init__(self) -> None:
+        self.go, self.closed = threading.Event(), False
+        self.looks = 0
+
+    def look(self, now_s: float) -> list[Observation]:
+        self.go.wait()
+        self.looks += 1
+        if self.looks == 1:
+            raise OSError("not yet")
+        return [Observation(now_s, 0, Counts("g", 1, (), "ok"), rank=0)]
+
+    def close(self) -> None:
+        self.closed = True
+
+
+def test_a_slow_source_never_holds_up_a_look_and_its_failure_is_told_once() -> None:
+    slow = Slow()
+    aside = Aside(slow, take_period_s=0.25)
+    began_s = time.monotonic()
+    assert aside.look(0.0) == []
+    assert time.monotonic() - began_s < 1.0
+    slow.go.set()
+    wait_for(lambda: slow.looks > 1, what="second look")
+    with pytest.raises(OSError, match="not yet"):
+        aside.look(0.0)
+    assert wait_for(lambda: aside.look(0.0), what="observations")
+    aside.close()
+    assert slow.closed

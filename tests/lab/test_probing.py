@@ -1,0 +1,81 @@
+"""Probes over real links: the least delay of each way is what its slower end lets through; nothing else moves it."""
+
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+
+import pytest
+
+from deploy.recorder.peers import Peers
+from deploy.recorder.probing import Prober
+from faults.observations import Probe
+from tests.testbed.lab.network import Network, running_network
+
+pytestmark = pytest.mark.lab
+
+NODES = 3
+RATE_MBIT = 80.0
+SIZE_BYTES = 48 << 10
+BURST_BYTES = 16 << 10  # what a shaper lets through at once
+LOOKS = 10
+LOOK_S = 0.05
+Edge = tuple[int, int]
+EDGES = {(node, other) for node in range(NODES) for other in range(NODES) if other != node}
+
+
+def test_a_probe_takes_as_long_as_the_rate_says() -> None:
+    with running_network(nodes=NODES, rate_mbit=RATE_MBIT) as network, probing(network) as probers:
+        least_s = least_delays(probers)
+    assert set(least_s) == EDGES
+    expected_s = 8e-6 * (SIZE_BYTES - BURST_BYTES) / RATE_MBIT
+    assert all(0.9 * expected_s <= delay_s <= 2.0 * expected_s for delay_s in least_s.values())
+
+
+@pytest.mark.parametrize(
+    ("what", "slow"), [("tx", {(1, 0), (1, 2)}), ("rx", {(0, 1), (2, 1)}), ("link", {(1, 2)})], ids=["tx", "rx", "link"]
+)
+def test_the_slow_ways_tell_sender_receiver_and_link_apart(what: str, slow: set[Edge]) -> None:
+    with running_network(nodes=NODES, rate_mbit=RATE_MBIT) as network, probing(network) as probers:
+        before_s = least_delays(probers)
+        slow_down(network, what)
+        least_delays(probers, looks=2)  # those that were on their way
+        now_s = least_delays(probers)
+    ratios = {edge: now_s[edge] / before_s[edge] for edge in EDGES}
+    assert {edge for edge, ratio in ratios.items() if ratio > 1.4} == slow, ratios
+
+
+def slow_down(network: Network, what: str) -> None:
+    """By half, at node 1."""
+    if what == "tx":
+        network.slow_tx(1, rate_mbit=RATE_MBIT / 2)
+    elif what == "rx":
+        network.slow_rx(1, rate_mbit=RATE_MBIT / 2)
+    else:
+        network.slow_link(source=1, target=2, rate_mbit=RATE_MBIT / 2)
+
+
+@contextmanager
+def probing(network: Network) -> Iterator[Sequence[Prober]]:
+    """A prober in every namespace, one train a look."""
+    peers = Peers({network.address(node): node for node in range(NODES)})
+    with ExitStack() as stack:
+        made = [
+            Prober(node=node, peers=peers, size_bytes=SIZE_BYTES, every_s=2 * LOOK_S, namespace=network.path(node))
+            for node in range(NODES)
+        ]
+        for prober in made:
+            stack.callback(prober.close)
+        yield made
+
+
+def least_delays(probers: Sequence[Prober], *, looks: int = LOOKS) -> dict[Edge, float]:
+    """Of some looks, the least of each way."""
+    found: dict[Edge, float] = {}
+    for _ in range(looks):
+        for node, prober in enumerate(probers):
+            for seen in prober.look(time.time()):
+                if isinstance(seen.values, Probe) and seen.peer is not None:
+                    delay_s = seen.values.received_s - seen.values.sent_s
+                    found[seen.peer, node] = min(delay_s, found.get((seen.peer, node), delay_s))
+        time.sleep(LOOK_S)  # trains are on their way meanwhile
+    return found
