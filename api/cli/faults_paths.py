@@ -19,6 +19,7 @@ from api.cli.place_files import refuse_unwritable, write_whole
 from api.cli.streams import note, say
 from api.cli.tables import Column, Table, number, say_table
 from api.cli.textfiles import read_text
+from api.schemas.fault_paths import PathsAnswer
 from faults.paths import (
     Plan,
     Repair,
@@ -26,9 +27,7 @@ from faults.paths import (
     Traffic,
     TrafficJob,
     choices,
-    hashed,
     make_plan,
-    planned,
     probes,
     read_probed,
     repair,
@@ -78,7 +77,7 @@ def paths_command(
     """Give each connection of a job its path: no cable overfull.
 
     Utilisation is what is asked of a port or cable over what it carries.  The fractional optimum is what no assignment
-    can beat, proven.
+    that loads all ports of a NIC alike can beat, proven.
     """
     for path in (out, probe_plan):
         if path is not None:
@@ -125,38 +124,23 @@ def _mended(job: Path, plan: Plan, dies: Sequence[str]) -> Repair | None:
     for text in dies:
         lower, _, rest = text.partition(",")
         upper, _, cable = rest.partition(",")
-        if not lower or not upper or (cable and not (cable.isascii() and cable.isdigit())):
+        if not lower or not upper or (cable and not (cable.isascii() and cable.isdigit() and len(cable) < 10)):
             raise CommandError(
                 f"--dies: expected LOWER,UPPER or LOWER,UPPER,CABLE, got {text!r}", exit_code=EXIT_BAD_INPUT
             )
         try:
-            link = Cable(lower=lower, upper=upper, cable=int(cable) if cable else None)
+            # Not validated as a document's field would be: what the fabric has says more than a pattern does.
+            link = Cable.model_construct(lower=lower, upper=upper, cable=int(cable) if cable else None)
             dead += plan.traffic.clos.cables(link)
-        except ValueError as error:
+        except RuleError as error:
             raise CommandError(f"--dies: {error}", exit_code=EXIT_BAD_INPUT) from error
     mended: Repair = _told(job, lambda: repair(plan, dead))
     return mended
 
 
 def _answer(plan: Plan, mended: Repair | None, rows: Sequence[Row], *, draws: int, seed: int) -> dict[str, Any]:
-    load, traffic = planned(plan), plan.traffic
-    answer: dict[str, Any] = {
-        "job": traffic.job.name,
-        "rings": len(traffic.rings),
-        "nics": len(traffic.nics),
-        "flows": len(traffic.flows),
-        "connections": len(plan.parts),
-        "split_flows": plan.split,
-        "fractional_optimum": plan.bound.utilisation,
-        "proof": plan.bound.proof,
-        "planned": dataclasses.asdict(load),
-        "hashed": dataclasses.asdict(hashed(traffic, draws=draws, seed=seed)),
-        "ports_by": rows[0].by if rows else "model",
-        "without_port": sum(row.udp_source_port is None for row in rows),
-    }
-    if mended is not None:
-        answer["repair"] = {"moved": mended.moved, "opened": mended.opened, "closed": mended.closed}
-    return answer
+    answer = PathsAnswer.of(plan, rows, draws=draws, seed=seed, repair=mended)
+    return answer.model_dump(mode="json", exclude_none=True)
 
 
 def _say(answer: dict[str, Any], *, by_model: bool) -> None:
@@ -170,7 +154,7 @@ def _say(answer: dict[str, Any], *, by_model: bool) -> None:
     say("")
     say(
         f"- greatest utilisation {load['greatest']:.3f}; "
-        f"no assignment can have less than {answer['fractional_optimum']:.3f}"
+        f"no assignment can have less than {answer['fractional_optimum']:.3f} (proof: {answer['proof']})"
     )
     say(
         f"- hashed: {hash_['mean']:.3f} in the mean of {hash_['draws']:,} draws "

@@ -11,7 +11,7 @@ on no tolerance of the solver.  Cuts around one leaf or pod are such weights too
 """
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -26,7 +26,7 @@ from fleet.documents import RuleError
 
 TIME_LIMIT_S: Final = 10.0  # any weights prove something, so a program that is stopped does no harm
 
-Pair = tuple[tuple[int, ...], tuple[int, ...]]  # leaves of the ports of the sender, of the receiver
+Pair = tuple[int, int]  # leaf of the sender's port, leaf of the receiver's
 Way = tuple[Trunk, int]  # a trunk in one direction
 
 
@@ -39,22 +39,19 @@ class Bound:
 
 
 def demands(traffic: Traffic) -> dict[Pair, float]:
-    """GB/s between leaves, summed over the flows that have the choice between the same ports."""
+    """GB/s between leaves: all ports of a NIC carry the same, each to its counterpart."""
     found: dict[Pair, float] = defaultdict(float)
     for flow in traffic.flows:
-        found[traffic.nics[flow.source].leaves, traffic.nics[flow.target].leaves] += flow.gb_per_s
+        pairs = traffic.port_pairs(flow)
+        for pair in pairs:
+            found[pair] += flow.gb_per_s / len(pairs)
     return dict(found)
 
 
 def refuse_cut_off(traffic: Traffic, routes: Routes) -> None:
     """Raise RuleError for each pair of leaves between which no live way is left."""
     names = traffic.clos.names
-    gone = {
-        (one, other)
-        for (source, target) in demands(traffic)
-        for one, other in _ported(source, target)
-        if one != other and not routes.turns(one, other)
-    }
+    gone = {pair for pair in demands(traffic) if pair[0] != pair[1] and not routes.turns(*pair)}
     RuleError.raise_for(
         (("dead",), f"no way is left from {names[one]} to {names[other]}") for one, other in sorted(gone)
     )
@@ -83,12 +80,9 @@ def _cut(traffic: Traffic, group: Sequence[int]) -> float:
             room[group[lower]] += sum(clos.wires[cable].gb_per_s for cable in cables)
     crossing: dict[tuple[int, int], float] = defaultdict(float)
     for (source, target), gb_per_s in demands(traffic).items():
-        here, there = {group[leaf] for leaf in source}, {group[leaf] for leaf in target}
-        if here & there:
-            continue
-        for side, way in ((here, UP), (there, DOWN)):
-            if len(side) == 1:
-                crossing[min(side), way] += gb_per_s
+        if group[source] != group[target]:
+            crossing[group[source], UP] += gb_per_s
+            crossing[group[target], DOWN] += gb_per_s
     return max((gb_per_s / room[place] for (place, _), gb_per_s in crossing.items() if room[place]), default=0.0)
 
 
@@ -105,22 +99,11 @@ def _proven(weights: Mapping[Way, float], traffic: Traffic, routes: Routes) -> f
     total = sum(weight * _capacity(traffic.clos, trunk) for (trunk, _), weight in weights.items())
     if total <= 0:
         return 0.0
-    least: dict[tuple[int, int], float] = {}
-    for source, target in demands(traffic):
-        for pair in _ported(source, target):
-            if pair not in least:
-                least[pair] = min(sum(weights.get(step, 0.0) for step in directed(hops)) for hops in routes.ways(*pair))
-    return (
-        sum(
-            gb_per_s * min(least[pair] for pair in _ported(source, target))
-            for (source, target), gb_per_s in demands(traffic).items()
-        )
-        / total
+    needed = sum(
+        gb_per_s * min(sum(weights.get(step, 0.0) for step in directed(hops)) for hops in routes.ways(*pair))
+        for pair, gb_per_s in demands(traffic).items()
     )
-
-
-def _ported(source: Sequence[int], target: Sequence[int]) -> Iterator[tuple[int, int]]:
-    return ((one, other) for one in source for other in target)
+    return needed / total
 
 
 def _capacity(clos: Clos, trunk: Trunk) -> float:
@@ -137,17 +120,16 @@ class _Program:
         self.columns = 1
         self.demand: dict[int, float] = {}
         cored: set[Trunk] = set()
-        for (source, target), gb_per_s in demands(traffic).items():
-            self.demand[self._row(("pair", source, target))] = gb_per_s
-            for pair in _ported(source, target):
-                cored |= self._add_turns((source, target), pair, routes)
+        for pair, gb_per_s in demands(traffic).items():
+            self.demand[self._row(("pair", *pair))] = gb_per_s
+            cored |= self._add_turns(pair, routes)
         for up, down in sorted(cored):
             for core in routes.cores(up, down):
                 self._add([(("spines", up, down), -1.0), (((up, core), UP), 1.0), (((down, core), DOWN), 1.0)])
 
-    def _add_turns(self, ports: Pair, pair: tuple[int, int], routes: Routes) -> set[Trunk]:
+    def _add_turns(self, pair: Pair, routes: Routes) -> set[Trunk]:
         source, target = pair
-        mine = (("pair", *ports), 1.0)
+        mine = (("pair", *pair), 1.0)
         if source == target:
             self._add([mine])
             return set()

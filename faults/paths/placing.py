@@ -57,14 +57,17 @@ class Placing:
         for link in self.paths.pop(part):
             self.load[link] -= part.gb_per_s
 
-    def fits(self, parts: Sequence[Part], limit: float) -> bool:
-        """Whether the leaves at both ends of each flow have room for it: it may have none further on."""
-        ends = Counter((leaf, way, part) for part in parts for leaf, way in ((part.source, UP), (part.target, DOWN)))
-        sizes = Counter((part.flow, leaf, way) for leaf, way, part in ends if part.source != part.target)
-        least = {part.flow: part.gb_per_s for part in parts}
+    def fits(self, parts: Sequence[Part], limit: float, *, together: bool = False) -> bool:
+        """Whether the leaves at both ends have room for each flow, or for all of a size; further on may be none."""
+        ends: Counter[tuple[int, int, float, int]] = Counter()
+        for part in parts:
+            if part.source != part.target:
+                whose = -1 if together else part.flow
+                ends[part.source, UP, part.gb_per_s, whose] += 1
+                ends[part.target, DOWN, part.gb_per_s, whose] += 1
         return all(
-            count <= sum(self._slots((leaf, spine), way, limit, least[flow]) for spine in self.clos.above.get(leaf, ()))
-            for (flow, leaf, way), count in sizes.items()
+            count <= sum(self._slots((leaf, spine), way, limit, size) for spine in self.clos.above.get(leaf, ()))
+            for (leaf, way, size, _), count in ends.items()
         )
 
     def take_flows(self, flows: Container[int]) -> None:

@@ -2,8 +2,8 @@
 
 First every flow has the connections that the job gives it, and the cuts are the limit: where that works it is the
 optimum.  Otherwise the limit is 1.02 times what the cuts prove, and flows that find no room within it are split, all of
-them into the least number that lets every one in; flows that have room stay whole.  Only where that fails too is the
-linear program solved for a better bound.
+them into the least number that lets every one in; flows that have room stay whole.  Where that fails, every flow is
+split.  Only where that fails too is the linear program solved for a better bound, and all of it tried again.
 """
 
 import random
@@ -11,6 +11,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import islice
 from typing import Final
 
 from faults.paths.bound import Bound, cut_bound, fractional_optimum, refuse_cut_off
@@ -25,7 +26,8 @@ PATIENCE: Final = 100  # rounds without fewer flows left
 MOST_LEFT: Final = 16  # with more, another number of parts is tried
 MOST_TAKEN: Final = (1, 1, 2, 4)  # flows taken off beside one that found no room: drawn from these
 ROUNDS: Final = 160  # of taking flows off, per number of parts
-RAISE: Final = 1.05  # of the limit, when even the most connections find no room
+COUNTS: Final = 2  # numbers of parts that are tried for all flows at once, and in a repair
+RAISE: Final = 1.01  # of the limit, when even the most connections find no room
 
 
 @dataclass(frozen=True)
@@ -99,7 +101,10 @@ def _tried(traffic: Traffic, kept: Placing, flows: Sequence[int], bound: Bound) 
     off = _beyond(placing, limit)
     placing.take_flows(off)
     left = _whole(placing, traffic, sorted({*flows, *off}), limit)
-    return _split(placing, traffic, left, limit)
+    trial = _split(placing, traffic, left, limit, tries=COUNTS if kept.paths else None)
+    if trial.left and not kept.paths:
+        trial = min(trial, _all_split(traffic, kept, limit), key=lambda trial: len(trial.left))
+    return trial
 
 
 def repair(plan: Plan, dead: Iterable[int]) -> Repair:
@@ -125,11 +130,8 @@ def first_count(traffic: Traffic, flow: int) -> int:
 def parts_of(traffic: Traffic, flow: int, count: int) -> list[Part]:
     """A flow as equal connections, one port after the other on both sides."""
     what = traffic.flows[flow]
-    out, into = traffic.nics[what.source].leaves, traffic.nics[what.target].leaves
-    return [
-        Part(flow, index, out[index % len(out)], into[index % len(into)], what.gb_per_s / count)
-        for index in range(count)
-    ]
+    pairs = traffic.port_pairs(what)
+    return [Part(flow, index, *pairs[index % len(pairs)], what.gb_per_s / count) for index in range(count)]
 
 
 def _whole(placing: Placing, traffic: Traffic, flows: Iterable[int], limit: float) -> list[int]:
@@ -147,24 +149,46 @@ def _attempt(placing: Placing, parts: Sequence[Part], limit: float) -> list[int]
     return sorted(failed)
 
 
-def _split(placing: Placing, traffic: Traffic, flows: Sequence[int], limit: float) -> _Trial:
+def _split(placing: Placing, traffic: Traffic, flows: Sequence[int], limit: float, *, tries: int | None) -> _Trial:
     """Place what found no room, in the least number of parts that lets everything in.
 
     Where parts find no room either, others of the same leaves are taken off, and it is drawn anew which stay whole.
     """
     best = _Trial(placing, list(flows))
-    for count in range(2, traffic.job.most_connections + 1):
+    counts = (
+        count
+        for count in range(2, traffic.job.most_connections + 1)
+        if placing.fits(_divided(traffic, flows, count), limit)
+    )
+    for count in islice(counts, tries):
         if not best.left:
             break
-        if not placing.fits(_divided(traffic, flows, count), limit):
-            continue
         trial = _drawn(placing.copy(), traffic, flows, count, limit)
         if len(trial.left) < len(best.left):
             best = trial
     return best
 
 
-def _drawn(placing: Placing, traffic: Traffic, flows: Sequence[int], count: int, limit: float) -> _Trial:
+def _all_split(traffic: Traffic, empty: Placing, limit: float) -> _Trial:
+    """Every flow in the same number of parts: many lame switches leave too little room between whole ones."""
+    flows = range(len(traffic.flows))
+    best = _Trial(empty, list(flows))
+    counts = (
+        count
+        for count in range(2, traffic.job.most_connections + 1)
+        if empty.fits(_divided(traffic, flows, count), limit, together=True)
+    )
+    for count in islice(counts, COUNTS):
+        trial = _drawn(empty.copy(), traffic, flows, count, limit, swaps=0)
+        best = min(best, trial, key=lambda trial: len(trial.left))
+        if not best.left:
+            break
+    return best
+
+
+def _drawn(
+    placing: Placing, traffic: Traffic, flows: Sequence[int], count: int, limit: float, *, swaps: int = SWAPS
+) -> _Trial:
     rng = random.Random(count)
     left = _attempt(placing, _divided(traffic, flows, count), limit)
     least, since = len(left), 0
@@ -172,7 +196,7 @@ def _drawn(placing: Placing, traffic: Traffic, flows: Sequence[int], count: int,
         if not left or len(left) > MOST_LEFT or turn - since > PATIENCE:
             break
         left += _evicted(placing, traffic, left, rng)
-        if turn < SWAPS:
+        if turn < swaps:
             rng.shuffle(left)
             left = _whole(placing, traffic, left, limit)
         left = _attempt(placing, _divided(traffic, left, count), limit)
@@ -202,7 +226,7 @@ def _force(placing: Placing, traffic: Traffic, left: Sequence[int], limit: float
     most = traffic.job.most_connections
     while left:
         limit *= RAISE
-        for count in (count for count in (1, 2, 4, 8, most) if count <= most):
+        for count in range(1, most + 1):
             left = _attempt(placing, _divided(traffic, left, count), limit)
 
 

@@ -61,17 +61,16 @@ def path_name(traffic: Traffic, part: Part, path: Path) -> str:
 def read_probed(lines: Iterable[str]) -> Probed:
     """A probed table: CSV with a header of at least from, to, port, path."""
     reader = csv.DictReader(lines)
-    missing = {"from", "to", "port", "path"} - set(reader.fieldnames or ())
-    if missing:
-        raise RuleError([((), f"lacks the columns {', '.join(sorted(missing))}")])
     found: dict[tuple[str, str, str], list[int]] = {}
-    for line, row in enumerate(reader, start=2):
-        text = row["port"] or ""
-        if not (text.isascii() and text.isdigit() and FIRST_PORT <= int(text) < FIRST_PORT + PORTS):
-            raise RuleError(
-                [((f"line {line}", "port"), f"must be {FIRST_PORT} to {FIRST_PORT + PORTS - 1}, got {text!r}")]
-            )
-        found.setdefault((row["from"], row["to"], row["path"]), []).append(int(text))
+    try:
+        missing = {"from", "to", "port", "path"} - set(reader.fieldnames or ())
+        if missing:
+            raise RuleError([((), f"lacks the columns {', '.join(sorted(missing))}")])
+        for row in reader:
+            key, port = _probe(row, reader.line_num)
+            found.setdefault(key, []).append(port)
+    except csv.Error as error:
+        raise RuleError([((f"line {reader.line_num + 1}",), str(error))]) from error
     return found
 
 
@@ -143,6 +142,19 @@ def _modelled(plan: Plan) -> Sequence[int | None]:
             found[open_[place]] = int(ports[place * AT_ONCE + hits[place].argmax()])
         open_ = open_[~hits.any(axis=1)]
     return found
+
+
+def _probe(row: Mapping[str, str | None], line: int) -> tuple[tuple[str, str, str], int]:
+    source, target, path, text = row["from"], row["to"], row["path"], row["port"] or ""
+    if not source or not target or not path:
+        raise RuleError([((f"line {line}",), "expected from, to, port and path, got less")])
+    if not (
+        len(text) == len(str(FIRST_PORT)) and text.isascii() and text.isdigit() and 0 <= int(text) - FIRST_PORT < PORTS
+    ):
+        raise RuleError(
+            [((f"line {line}",), f"port must be {FIRST_PORT} to {FIRST_PORT + PORTS - 1}, got {text[:40]!r}")]
+        )
+    return (source, target, path), int(text)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,5 +1,6 @@
 """Who sends to whom: the job's rings as flows between the NICs of a topology."""
 
+import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
@@ -46,11 +47,18 @@ class Traffic:
 
     def ports(self, flow: Flow) -> int:
         """The least number of connections that loads all ports of both NICs alike."""
-        return max(len(self.nics[flow.source].leaves), len(self.nics[flow.target].leaves))
+        return math.lcm(len(self.nics[flow.source].leaves), len(self.nics[flow.target].leaves))
+
+    def port_pairs(self, flow: Flow) -> list[tuple[int, int]]:
+        """The leaves between which each of so many connections goes: port i of one side to port i of the other."""
+        out, into = self.nics[flow.source].leaves, self.nics[flow.target].leaves
+        return [(out[index % len(out)], into[index % len(into)]) for index in range(self.ports(flow))]
 
 
 def traffic_of(job: TrafficJob, index: TopologyIndex) -> Traffic:
     """The flows of a job; raises RuleError naming the field of the job that the topology does not bear out."""
+    if not index.switches:
+        raise RuleError([(("rings",), "the topology has no switches (network), so there are no paths to choose")])
     rings = dict(_rings(job, index))
     used = dict.fromkeys(member for members in rings.values() for member in members)
     RuleError.raise_for(_flaws(job, index, used))

@@ -2,7 +2,7 @@
 
 from collections import Counter
 
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from faults.paths.colouring import Colouring
@@ -10,6 +10,7 @@ from faults.paths.colouring import Colouring
 GRAPHS = st.lists(st.tuples(st.integers(0, 6), st.integers(0, 6)), max_size=40)
 
 
+@settings(max_examples=40, deadline=None)
 @given(GRAPHS)
 def test_the_greatest_degree_is_enough(edges: list[tuple[int, int]]) -> None:
     degree = max((count for side in (0, 1) for count in Counter(edge[side] for edge in edges).values()), default=0)
@@ -20,6 +21,7 @@ def test_the_greatest_degree_is_enough(edges: list[tuple[int, int]]) -> None:
     _no_vertex_sees_a_colour_twice(found)
 
 
+@settings(max_examples=40, deadline=None)
 @given(GRAPHS, st.lists(st.sets(st.integers(0, 7), max_size=8), min_size=14, max_size=14))
 def test_a_vertex_sees_only_colours_that_it_has(edges: list[tuple[int, int]], has: list[set[int]]) -> None:
     left = {vertex: sorted(has[vertex]) for vertex in range(7)}

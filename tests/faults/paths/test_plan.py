@@ -1,16 +1,18 @@
 """Plans: the optimum on healthy trees, within 2 % of the proven bound on broken ones, and never over a dead cable."""
 
+from dataclasses import replace
 from itertools import product
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import faults.paths.plan as plan_module
 from faults.paths import Plan, Traffic, make_plan, planned, repair
 from faults.paths.bound import cut_bound, fractional_optimum
 from faults.paths.clos import Clos
 from faults.paths.placing import directed
-from faults.paths.plan import first_count
+from faults.paths.plan import _Trial, first_count
 from faults.paths.routes import Routes
 from fleet.documents import RuleError
 from tests.faults.paths.trees import job, killed, tree
@@ -34,7 +36,7 @@ def check_paths(plan: Plan) -> None:
     assert all(gb_per_s == pytest.approx(plan.traffic.flows[flow].gb_per_s) for flow, gb_per_s in carried.items())
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=8, deadline=None)
 @given(
     pods=st.integers(1, 3),
     width=st.integers(2, 4),
@@ -54,7 +56,7 @@ def test_a_healthy_tree_is_loaded_no_more_than_its_cuts(
         assert plan.split == 0
 
 
-@pytest.mark.parametrize(("share", "seed"), [(0.03, 0), (0.03, 1), (0.06, 0), (0.06, 1)])
+@pytest.mark.parametrize(("share", "seed"), [(0.03, 0), (0.03, 1), (0.06, 0)])
 def test_dead_cables_cost_at_most_two_per_cent_more_than_they_must(share: float, seed: int) -> None:
     traffic = killed(job(tree(pods=4, width=8, hosts=8), seed=seed), share, seed)
     plan = make_plan(traffic)
@@ -80,7 +82,7 @@ def test_a_job_that_allows_no_split_gets_whole_flows() -> None:
     assert planned(plan).greatest == pytest.approx(2.0)
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=10, deadline=None)
 @given(seed=st.integers(0, 1000))
 def test_both_ports_of_a_bonded_nic_carry_the_same(seed: int) -> None:
     traffic = job(tree(pods=2, width=4, hosts=4, ports=2), seed=seed, bonds=[[0, 1]])
@@ -92,7 +94,39 @@ def test_both_ports_of_a_bonded_nic_carry_the_same(seed: int) -> None:
     assert all(first_count(traffic, flow) == 2 for flow in range(len(traffic.flows)))
 
 
-@settings(max_examples=20, deadline=None)
+@pytest.mark.parametrize("parallel", [1, 2])
+def test_a_dead_cable_costs_both_ports_of_a_bonded_nic_the_same(parallel: int) -> None:
+    traffic = job(tree(pods=2, width=4, hosts=4 * parallel, ports=2, parallel=parallel), seed=1, bonds=[[0, 1]])
+    traffic = traffic.on(traffic.clos.without([0]))
+    plan = make_plan(traffic)
+    check_paths(plan)
+    assert plan.bound.utilisation == pytest.approx(fractional_optimum(traffic, Routes(traffic.clos)).utilisation)
+    assert planned(plan).greatest <= 1.02 * plan.bound.utilisation
+    assert planned(plan).by_tier["port out"] == planned(plan).by_tier["port in"] == pytest.approx(1.0)
+    assert plan.split <= 4
+
+
+def test_where_parts_find_no_room_beside_whole_flows_all_are_split(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(
+        plan_module, "_split", lambda placing, _traffic, flows, _limit, **_: _Trial(placing, list(flows))
+    )
+    traffic = job(tree(pods=2, width=4, hosts=4), seed=1)
+    plan = make_plan(traffic.on(traffic.clos.without([0])))
+    check_paths(plan)
+    assert plan.split == len(traffic.flows)
+    assert len(plan.paths) == 3 * len(traffic.flows)
+    assert planned(plan).greatest == pytest.approx(plan.bound.utilisation) == pytest.approx(4 / 3)
+
+
+def test_ports_of_unlike_numbers_are_paired_evenly() -> None:
+    traffic = job(tree(pods=1, width=6, hosts=1, ports=2), bonds=[[0, 1]])
+    three = replace(traffic.nics[1], leaves=(2, 3, 4))
+    traffic = replace(traffic, nics=(traffic.nics[0], three, traffic.nics[2]))
+    flow = next(flow for flow in traffic.flows if (flow.source, flow.target) == (0, 1))
+    assert traffic.ports(flow) == len(set(traffic.port_pairs(flow))) == 6
+
+
+@settings(max_examples=10, deadline=None)
 @given(seed=st.integers(0, 1000), share=st.sampled_from([0.0, 0.1, 0.2]))
 def test_the_linear_program_proves_no_less_than_the_cuts_and_no_more_than_a_plan(seed: int, share: float) -> None:
     traffic = killed(job(tree(pods=2, width=4, hosts=4), seed=seed, most_connections=4), share, seed)
