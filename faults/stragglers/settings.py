@@ -19,7 +19,7 @@ class StragglerSettings(Frozen):
     false_per_day: Positive = 0.5  # of the whole job; half of what is promised
     slowdown: Annotated[float, Field(ge=1.005, le=2)] = 1.03  # that is to be found soonest
     winsor: Annotated[float, Field(ge=1, le=10)] = 2.0  # standard deviations that one window may count
-    wander: Annotated[float, Field(ge=0, le=0.1)] = 0.004  # of a node's mean over minutes (log): clocks, temperature
+    wander: Annotated[float, Field(ge=0, le=0.1)] = 0.0035  # of a node's mean over minutes (log): clocks, temperature
     large: Annotated[float, Field(ge=3, le=20)] = 4.0  # standard deviations: no jitter, a pause or a large slowdown
     hiccup_s: Positive = 12.0  # what is over by then is no fault
     spread: Positive = 0.01  # first guess of how far nodes of one role differ for ever (log); estimated afterwards

@@ -9,6 +9,7 @@ out by itself.
 """
 
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
@@ -26,7 +27,30 @@ LEAST = 1e-4
 WINSOR = 2.0
 
 
-@dataclass(frozen=True, slots=True)
+class Kin:
+    """Nodes by what they have in common, laid out once so that medians are one sort."""
+
+    def __init__(self, label: Ints) -> None:
+        _, self.row, self.size = np.unique(label, return_inverse=True, return_counts=True)
+        self.most = int(self.size.max(initial=0))
+        order = np.argsort(self.row, kind="stable")
+        self._first = np.cumsum(self.size) - self.size
+        column = np.empty(label.size, np.int64)
+        column[order] = np.arange(label.size) - np.repeat(self._first, self.size)
+        self._place = self.row * self.most + column
+
+    def medians(self, values: Floats) -> tuple[Floats, Ints]:
+        """(median of what is heard, how many are) per label; NaN where nobody is."""
+        table = np.full(self.size.size * self.most, np.nan)
+        table[self._place] = values
+        table = np.sort(table.reshape(self.size.size, self.most), axis=1)  # NaN last
+        heard = np.isfinite(table).sum(axis=1)
+        each = np.arange(heard.size)
+        low, high = np.maximum((heard - 1) // 2, 0), np.minimum(heard // 2, self.most - 1)
+        return (table[each, low] + table[each, high]) / 2.0, heard
+
+
+@dataclass(frozen=True)
 class Roles:
     """Who does the same work (`stage`) and who gets the same data (`replica`), per node; 0 for all: not known."""
 
@@ -37,6 +61,14 @@ class Roles:
     def alike(cls, nodes: int) -> "Roles":
         """All do the same, each on data of its own."""
         return cls(np.zeros(nodes, np.int64), np.arange(nodes))
+
+    @cached_property
+    def by_stage(self) -> Kin:
+        return Kin(self.stage)
+
+    @cached_property
+    def by_replica(self) -> Kin:
+        return Kin(self.replica)
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +104,7 @@ def late(known: Usual, gaps_s: Floats, roles: Roles, settings: StragglerSettings
         beside = max(total**2 - noise**2, LEAST**2)
         spread = float(np.sqrt((1.0 - rate) * known.spread**2 + rate * beside))
     known = replace(known, noise=max(noise, LEAST), spread=max(spread, settings.spread / 2.0))
-    return known, said, _replica(said - known.usual, roles.replica, known.noise)
+    return known, said, _replica(said - known.usual, roles, known.noise)
 
 
 def unsure(known: Usual) -> Floats:
@@ -96,29 +128,27 @@ def _levels(gap: Floats, roles: Roles, few: int) -> Floats:
 
     A role's median alone is anywhere between the late and the others once half of its replicas have more data.
     """
-    level = _level(gap, roles.stage, few)
+    level = _level(gap, roles, few)
     for _ in range(POLISHES):
-        level = _level(gap - _middle_of(gap - level, roles.replica), roles.stage, few)
+        level = _level(gap - _middle_of(gap - level, roles), roles, few)
     return level
 
 
-def _level(gap: Floats, stage: Ints, few: int) -> Floats:
+def _level(gap: Floats, roles: Roles, few: int) -> Floats:
     """Median per role; of all, where a role has too few nodes.
 
     Where it has enough and too few are heard, nothing is known: what all have in common is not what the role has.
     """
-    level = np.full(gap.size, _median(gap))
-    for role in np.unique(stage):
-        mine = stage == role
-        if mine.sum() >= few:
-            of_role = gap[mine]
-            level[mine] = _median(of_role) if np.isfinite(of_role).sum() >= few else np.nan
-    return level
+    by = roles.by_stage
+    middle, heard = by.medians(gap)
+    level = np.where(heard >= few, middle, np.nan)
+    level[by.size < few] = _median(gap)
+    return level[by.row]
 
 
-def _replica(gap: Floats, replica: Ints, noise: float) -> Floats:
+def _replica(gap: Floats, roles: Roles, noise: float) -> Floats:
     """What each node's replica explains."""
-    found = _replicas(gap, replica)
+    found = _replicas(gap, roles)
     if found is None:
         return np.zeros(gap.size)
     known, middle = found.heard >= REPLICA_FEW, found.middle
@@ -129,38 +159,27 @@ def _replica(gap: Floats, replica: Ints, noise: float) -> Floats:
     )
     share = between / np.maximum(between + error2, LEAST**2)
     share[middle**2 > STANDS_OUT**2 * error2] = 1.0
-    return (share * middle)[found.row]
+    return (share * middle)[roles.by_replica.row]
 
 
-def _middle_of(gap: Floats, replica: Ints) -> Floats:
+def _middle_of(gap: Floats, roles: Roles) -> Floats:
     """Each node's replica's median; 0 where too few are heard."""
-    found = _replicas(gap, replica)
-    return np.zeros(gap.size) if found is None else found.middle[found.row]
+    found = _replicas(gap, roles)
+    return np.zeros(gap.size) if found is None else found.middle[roles.by_replica.row]
 
 
 class _Replicas(NamedTuple):
-    row: Ints  # of each node: which replica
     middle: Floats  # per replica
     heard: Ints
 
 
-def _replicas(gap: Floats, replica: Ints) -> _Replicas | None:
+def _replicas(gap: Floats, roles: Roles) -> _Replicas | None:
     """None where no replica has enough nodes."""
-    order = np.argsort(replica, kind="stable")
-    first = np.flatnonzero(np.diff(replica[order], prepend=-1))
-    counts = np.diff(first, append=replica.size)
-    if not counts.size or counts.max() < REPLICA_FEW:
+    by = roles.by_replica
+    if by.most < REPLICA_FEW:
         return None
-    table = np.full((counts.size, counts.max()), np.nan)
-    sorted_row = np.repeat(np.arange(counts.size), counts)
-    table[sorted_row, np.arange(gap.size) - np.repeat(first, counts)] = gap[order]
-    heard = np.isfinite(table).sum(axis=1)
-    known = heard >= REPLICA_FEW
-    middle = np.zeros(counts.size)
-    middle[known] = np.nanmedian(table[known], axis=1)
-    row = np.empty(gap.size, np.int64)
-    row[order] = sorted_row
-    return _Replicas(row, middle, heard)
+    middle, heard = by.medians(gap)
+    return _Replicas(np.where(heard >= REPLICA_FEW, middle, 0.0), heard)
 
 
 def _median(values: Floats) -> float:
