@@ -76,7 +76,8 @@ class Stragglers:
         heard = np.isfinite(lateness)
         wanted = max(float(np.log(self.settings.slowdown)) - self.settings.wander, 0.0) / known.noise
         reference = min(wanted / 2.0, MOST_REFERENCE)
-        unsure = usual.unsure(known)
+        spread = usual.apart(known, self.roles, self.settings)
+        unsure = usual.unsure(known, spread)
         guard = (self.settings.guard + PEERS_GUARD * (unsure / known.spread) ** 2) * unsure
         beyond = (lateness - guard - self.settings.wander) / known.noise
         score = np.clip(beyond, -self.settings.winsor, self.settings.winsor)
@@ -90,7 +91,14 @@ class Stragglers:
         lost = np.where(heard, lateness, 0.0)
         after = replace(
             state,
-            usual=usual.learn(known, said, of_replica, height > DOUBT * bar, self.settings.memory_s / window_s),
+            usual=usual.learn(
+                known,
+                said,
+                of_replica,
+                height > DOUBT * bar,
+                spread,
+                most_windows=self.settings.memory_s / window_s,
+            ),
             height=height,
             since_s=np.where(up, np.where(fresh, now_s - window_s, state.since_s), np.nan),
             count=np.where(up, np.where(fresh, 0.0, state.count) + heard, 0.0),

@@ -23,6 +23,7 @@ EFFICIENCY = np.pi / 2.0  # variance of a median over that of a mean
 STANDS_OUT = 3.0  # standard errors
 REPLICA_FEW = 4  # nodes, from which a replica has a middle
 POLISHES = 2
+UNLIKE = 0.2  # how far roles differ (log): the first and last stage of a pipeline compute a tenth longer
 LEAST = 1e-4
 WINSOR = 2.0
 
@@ -107,18 +108,32 @@ def late(known: Usual, gaps_s: Floats, roles: Roles, settings: StragglerSettings
     return known, said, _replica(said - known.usual, roles, known.noise)
 
 
-def unsure(known: Usual) -> Floats:
+def apart(known: Usual, roles: Roles, settings: StragglerSettings) -> Floats:
+    """How far each node may be from its peers for ever; where its role has too few, its peers are of other roles."""
+    alone = roles.by_stage.size[roles.by_stage.row] < settings.few
+    return np.where(alone, max(UNLIKE, known.spread), known.spread)
+
+
+def unsure(known: Usual, spread: Floats) -> Floats:
     """Standard error of each node's usual."""
-    return np.sqrt(1.0 / (1.0 / known.spread**2 + known.windows / known.noise**2))
+    return np.sqrt(1.0 / (1.0 / spread**2 + known.windows / known.noise**2))
 
 
-def learn(known: Usual, said: Floats, of_replica: Floats, doubtful: NDArray[np.bool_], most_windows: float) -> Usual:
+def learn(
+    known: Usual,
+    said: Floats,
+    of_replica: Floats,
+    doubtful: NDArray[np.bool_],
+    spread: Floats,
+    *,
+    most_windows: float,
+) -> Usual:
     """Believe a little more in what is not under suspicion."""
     gap = said - of_replica - known.usual
     learnt = np.isfinite(gap) & ~doubtful
     windows = np.where(learnt, np.minimum(known.windows + 1.0, most_windows), known.windows)
-    limit = WINSOR * np.hypot(known.noise, known.spread)
-    step = np.clip(np.where(learnt, gap, 0.0), -limit, limit) / (windows + (known.noise / known.spread) ** 2)
+    limit = WINSOR * np.hypot(known.noise, spread)
+    step = np.clip(np.where(learnt, gap, 0.0), -limit, limit) / (windows + (known.noise / spread) ** 2)
     before = np.where(np.isfinite(said), said, known.before)
     return replace(known, usual=known.usual + step, windows=windows, before=before, age=known.age + 1)
 

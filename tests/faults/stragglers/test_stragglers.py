@@ -85,6 +85,19 @@ def test_who_is_left_of_a_stage_is_not_held_against_the_other_stages() -> None:
         assert not verdicts
 
 
+@pytest.mark.parametrize("seed", range(4))
+def test_stages_of_two_nodes_are_not_held_against_other_stages(seed: int) -> None:
+    """Nobody says what the first stage takes, a tenth more than the middle ones, but itself, over time."""
+    stage, rng = np.arange(16) // 2, np.random.default_rng(seed)
+    watch = Stragglers(Roles(stage, np.arange(16) % 2))
+    state = watch.start()
+    usual = 0.1 * np.isin(stage, (0, 7)) + 0.01 * rng.standard_normal(16)
+    for at in range(200):
+        gaps = 0.8 * np.exp(usual + 0.02 * rng.standard_normal(16))
+        state, verdicts = watch.step(state, gaps, 5.0 * (at + 1))
+        assert not verdicts
+
+
 def test_half_of_the_replicas_with_more_data_are_not_hardware() -> None:
     """A stage's median is then anywhere between the late and the others; the stages must not differ by that."""
     more = np.where(np.arange(REPLICAS) % 2 == 0, np.log1p(np.linspace(0.05, 0.3, REPLICAS)), 0.0)
