@@ -2,7 +2,7 @@
 
 Canonical JSON, one value a line:
 
-    {"bundle": 1, "dropped": D, "job": {...}, "settings": {...}, "version": "..."}
+    {"bundle": 1, "dropped": D, "job": {...}, "settings": {...}, "told": [...], "version": "..."}
     ["judge", now_s] or an observation's line, in the order of the calls
     {"verdicts": [...]}
     {"sha256": "..."}   of all lines before
@@ -22,7 +22,7 @@ from typing import Any, Final
 
 from pydantic import ValidationError
 
-from faults.detector import Job
+from faults.detector import Job, JobFabric, is_leaves
 from faults.observations import Observation, from_line, to_line
 from faults.replay import Act, run
 from faults.verdict import Verdict
@@ -30,9 +30,10 @@ from faults.watcher import Watcher, WatcherSettings
 from fleet.documents import RuleError, validation_problems
 
 FORMAT: Final = 1
-MOST_ACTS: Final = 500_000  # about 15 minutes of 8 nodes at 4 Hz, 60 MB of text
+MOST_ACTS: Final = 200_000  # 92 MB of memory, 20 MB of text: 8 minutes of 8 nodes with records at 4 Hz
 MOST_LINE: Final = 1 << 20
-MOST_NODES: Final = 1 << 17
+MOST_NODES: Final = 1 << 17  # as many as a recording may have
+HEAD: Final = frozenset({"bundle", "dropped", "job", "settings", "told", "version"})
 
 
 class Tape:
@@ -64,6 +65,7 @@ class Bundle:
     dropped: int
     acts: tuple[Act, ...]
     verdicts: tuple[Verdict, ...]
+    told: tuple[Verdict, ...] = ()  # what it was written for, as the watcher had it that heard everything
 
     def replayed(self) -> tuple[Verdict, ...]:
         """What a new watcher says of the same calls."""
@@ -74,9 +76,20 @@ class Bundle:
         """Whether that is, bit for bit, what the bundle says."""
         return self.replayed() == self.verdicts
 
+    @property
+    def proves(self) -> bool:
+        """Whether its verdicts hold what it was written for: a tape that dropped calls may not reach so far back."""
+        return proves(self.told, self.verdicts)
+
 
 def write_bundle(
-    job: Job, settings: WatcherSettings, what: Iterable[Act], *, version: str, dropped: int = 0
+    job: Job,
+    settings: WatcherSettings,
+    what: Iterable[Act],
+    *,
+    version: str,
+    dropped: int = 0,
+    told: Iterable[Verdict] = (),
 ) -> Iterator[str]:
     """Its lines, each with its newline.  The verdicts are made anew from the calls, so that they are theirs."""
     digest = hashlib.sha256()
@@ -87,6 +100,8 @@ def write_bundle(
         return f"{text}\n"
 
     head = {"bundle": FORMAT, "dropped": dropped, "job": asdict(job), "version": version}
+    if said := [verdict.model_dump(mode="json") for verdict in told]:
+        head["told"] = said
     yield line(_canonical({**head, "settings": settings.model_dump(mode="json")}))
     for act in what:
         run(watcher, (act,))
@@ -101,28 +116,47 @@ def read_bundle(lines: Iterable[str | bytes]) -> Bundle:
     head: dict[str, Any] = {}
     acts: list[Act] = []
     verdicts: tuple[Verdict, ...] | None = None
-    number = 0
+    number, summed = 0, False
     for number, line in enumerate(lines, start=1):
+        if summed:
+            raise _wrong(number, "goes on after its sum, expected nothing behind it")
         text = _text(line, number)
         found = _value(text, number)
         if not head:
             head = _head(found, number)
         elif isinstance(found, dict) and "sha256" in found:
-            if found["sha256"] != digest.hexdigest():
+            if found != {"sha256": digest.hexdigest()}:
                 raise _wrong(number, "the sum does not match: expected the lines as they were written")
-            break
-        elif isinstance(found, dict) and "verdicts" in found and verdicts is None:
+            summed = True
+        elif isinstance(found, dict) and set(found) == {"verdicts"} and verdicts is None:
             verdicts = _verdicts(found, number)
         elif verdicts is None:
             acts.append(_act(found, text, number))
         else:
             raise _wrong(number, "expected the sum after the verdicts")
         digest.update(f"{text}\n".encode())
-    else:
+    if not summed:
         raise _wrong(number, "ends before its sum, expected the whole bundle")
     if verdicts is None:
         raise _wrong(number, "has no verdicts, expected the whole bundle")
-    return Bundle(_job(head), _settings(head), str(head["version"]), head["dropped"], tuple(acts), verdicts)
+    told = _verdicts({"verdicts": head.get("told", [])}, 1)
+    return Bundle(_job(head), _settings(head), str(head["version"]), head["dropped"], tuple(acts), verdicts, told)
+
+
+def proves(told: Iterable[Verdict], verdicts: Iterable[Verdict]) -> bool:
+    """Whether each that was told is among these: fault, place, way and isolation; times may differ by what was lost."""
+    said = {_claim(verdict) for verdict in verdicts}
+    return all(_claim(verdict) in said for verdict in told)
+
+
+def verdicts_in(line: str) -> tuple[Verdict, ...] | None:
+    """The verdicts of a line that was just written; none where it holds something else."""
+    return _verdicts(json.loads(line), 0) if line.startswith('{"verdicts":') else None
+
+
+def _claim(verdict: Verdict) -> tuple[object, ...]:
+    place = verdict.scope, verdict.node, verdict.peer, verdict.switch, verdict.direction
+    return verdict.fault, *place, verdict.isolate
 
 
 def is_bundle(first: str | bytes) -> bool:
@@ -162,8 +196,11 @@ def _value(text: str, number: int) -> Any:
 def _head(found: Any, number: int) -> dict[str, Any]:
     if not isinstance(found, dict) or found.get("bundle") != FORMAT:
         raise _wrong(number, f"expected the head of a bundle of format {FORMAT}")
-    if type(found.get("dropped")) is not int or not isinstance(found.get("version"), str):
-        raise _wrong(number, "expected `dropped`, a whole number, and `version`, a text")
+    if unknown := sorted(set(found) - HEAD):
+        raise _wrong(number, f"{unknown[0][:80]!r} is not a known field of the head")
+    dropped = found.get("dropped")
+    if type(dropped) is not int or dropped < 0 or not isinstance(found.get("version"), str):
+        raise _wrong(number, "expected `dropped`, a whole number from 0, and `version`, a text")
     return found
 
 
@@ -187,20 +224,32 @@ def _verdicts(found: dict[str, Any], number: int) -> tuple[Verdict, ...]:
 
 def _job(head: dict[str, Any]) -> Job:
     job = head.get("job")
-    fields = {"nodes", "rank_node", "groups", "look_period_s", "heartbeat_s"}
+    fields = {"nodes", "rank_node", "groups", "look_period_s", "heartbeat_s", "fabric"}
     if not isinstance(job, dict) or set(job) != fields:
         raise _wrong(1, f"expected a job with {', '.join(sorted(fields))}")
     nodes, rank_node, groups = job["nodes"], job["rank_node"], job["groups"]
     if type(nodes) is not int or not 1 <= nodes <= MOST_NODES:
         raise _wrong(1, f"expected job.nodes from 1 to {MOST_NODES:,}")
-    if not _indices(rank_node, below=nodes):
-        raise _wrong(1, f"expected job.rank_node as nodes from 0 to {nodes - 1}")
+    if not _indices(rank_node, below=nodes) or not 1 <= len(rank_node) <= MOST_NODES:
+        raise _wrong(1, f"expected job.rank_node as 1 to {MOST_NODES:,} nodes from 0 to {nodes - 1}")
     if not isinstance(groups, list) or not all(_indices(group, below=len(rank_node)) for group in groups):
         raise _wrong(1, f"expected job.groups as lists of ranks from 0 to {len(rank_node) - 1}")
     periods = [job["look_period_s"], job["heartbeat_s"]]
     if not all(type(period) in (int, float) and 0.0 < period <= 3600.0 for period in periods):
         raise _wrong(1, "expected job.look_period_s and job.heartbeat_s from above 0 to 3600 s")
-    return Job(nodes, tuple(rank_node), tuple(tuple(group) for group in groups), *map(float, periods))
+    look_period_s, heartbeat_s = map(float, periods)
+    members = tuple(tuple(group) for group in groups)
+    return Job(nodes, tuple(rank_node), members, look_period_s, heartbeat_s, _fabric(job))
+
+
+def _fabric(job: dict[str, Any]) -> JobFabric | None:
+    fabric = job["fabric"]
+    if fabric is None:
+        return None
+    leaves = fabric.get("leaves") if isinstance(fabric, dict) and len(fabric) == 1 else None
+    if not is_leaves(leaves, nodes=job["nodes"]):
+        raise _wrong(1, f"expected job.fabric as null or leaves: the name of the leaf of each of {job['nodes']} nodes")
+    return JobFabric(tuple(leaves))
 
 
 def _indices(found: Any, *, below: int) -> bool:

@@ -2,10 +2,19 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Final, Protocol, TypeGuard
 
 from faults.observations import Observation
 from faults.verdict import Verdict
+
+MOST_NAME: Final = 256  # characters
+
+
+@dataclass(frozen=True, slots=True)
+class JobFabric:
+    """What a job's operator knows of the switches."""
+
+    leaves: tuple[str, ...]  # the leaf switch of each node, by name
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,6 +26,13 @@ class Job:
     groups: tuple[tuple[int, ...], ...] = ()  # ranks of each communicator; empty: one of all
     look_period_s: float = 0.25
     heartbeat_s: float = 0.5
+    fabric: JobFabric | None = None  # not known
+
+
+def is_leaves(found: Any, *, nodes: int) -> TypeGuard[Sequence[str]]:
+    """Whether it names the leaf switch of each node."""
+    names = isinstance(found, list | tuple) and len(found) == nodes
+    return names and all(isinstance(name, str) and 0 < len(name) <= MOST_NAME for name in found)
 
 
 class Detector(Protocol):

@@ -7,7 +7,6 @@ from pydantic import Field
 
 from fleet.documents import Frozen
 
-
 SILENCE: Final = "silence"  # the evidence that nothing is heard: it never isolates alone
 
 

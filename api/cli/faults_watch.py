@@ -12,9 +12,11 @@ from api.cli.files import read_file
 from api.cli.groups import new_app
 from api.cli.listening import HostOption, LogLevel, LogLevelOption, listen, read_secret, refuse_strangers
 from api.cli.streams import note
+from api.client import AsyncFleetwright, ClientSettingsError, token_from_file
 from deploy.guard.logs import configure_logs
-from deploy.watcher.job import JobFile
-from deploy.watcher.process import run_watcher
+from deploy.watcher.job import JobFile, NodeNames
+from deploy.watcher.process import ReportTo, run_watcher
+from fleet.documents import RuleError, dotted
 
 app = new_app()
 
@@ -28,16 +30,27 @@ def watch(
     token_file: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Secret that recorders have to show.", show_default="none")
     ] = None,
+    report: Annotated[
+        str | None, typer.Option(metavar="URL", help="Service that verdicts are reported to.", show_default="none")
+    ] = None,
+    report_token_file: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Token for it: operate, better also read.", show_default="none"),
+    ] = None,
+    names: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Nodes by their names in the fleet.", show_default="none")
+    ] = None,
     host: HostOption = "127.0.0.1",
     port: Annotated[int, typer.Option(metavar="PORT", min=0, max=65_535, help="To listen on; 0: any free one.")] = 9404,
     log_level: LogLevelOption = LogLevel.WARNING,
 ) -> None:
     """Hear a job's recorders and say what is wrong.
 
-    One JSON object a line on stdout.  It only observes: nothing is cordoned, drained or killed.  /metrics and /healthz
-    are on the same port.
+    One JSON object a line on stdout; with --report also to a service, by the names in --names.  It only observes:
+    nothing is cordoned, drained or killed.  /metrics and /healthz are on the same port.
     """
     file = read_file(job, JobFile)
+    report_to = _report_to(file, report, report_token_file, names)
     token = read_secret(token_file)
     listener = listen(host, port)
     refuse_strangers(listener, host=host, token=token)
@@ -49,4 +62,21 @@ def watch(
     address, number = listener.getsockname()[:2]
     note(f"watcher of {file.name}: {file.nodes} nodes; http://{address}:{number}/metrics")
     configure_logs(level=log_level)
-    asyncio.run(run_watcher(file, listener, token=token, out=sys.stdout, bundles=bundles))
+    asyncio.run(run_watcher(file, listener, token=token, out=sys.stdout, bundles=bundles, report_to=report_to))
+
+
+def _report_to(file: JobFile, url: str | None, token_file: Path | None, names: Path | None) -> ReportTo | None:
+    if url is None and token_file is None and names is None:
+        return None
+    if url is None or names is None:
+        raise CommandError("--report and --names: expected both or neither", exit_code=EXIT_BAD_INPUT)
+    known = read_file(names, NodeNames)
+    try:
+        called = known.of(file)
+        token = token_from_file(token_file) if token_file is not None else None
+        return ReportTo(AsyncFleetwright(url, token=token), called)
+    except RuleError as error:
+        lines = (f"{names}: {dotted(path)}: {message}" for path, message in error.flaws)
+        raise CommandError(*lines, exit_code=EXIT_BAD_INPUT) from error
+    except ClientSettingsError as error:
+        raise CommandError(f"--report: {error}", exit_code=EXIT_BAD_INPUT) from error

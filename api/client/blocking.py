@@ -147,6 +147,7 @@ class Fleetwright:
     list_fault_simulations = _method(fault_operations.list_fault_simulations)
     iter_fault_simulations = _items(fault_operations.list_fault_simulations)
     get_fault_simulation = _method(fault_operations.get_fault_simulation)
+    plan_fault_paths = _method(fault_operations.plan_fault_paths)
     get_isolation_rules = _method(fault_operations.get_isolation_rules)
     replace_isolation_rules = _method(fault_operations.replace_isolation_rules)
     get_isolation = _method(fault_operations.get_isolation)

@@ -5,6 +5,7 @@ from uuid import uuid4
 
 from api.client.calls import Call, Versioned, as_bytes, as_type, as_versioned, json_body, path_of
 from api.client.requests import JSON, creating, if_matching, listing, putting, reading
+from api.schemas.fault_paths import PathsAnswer, PathsRequest
 from api.schemas.faults import (
     BeliefChange,
     BundleReplay,
@@ -21,6 +22,7 @@ from faults.isolation import IsolationRules, Wish
 
 CHECKING_S = 30.0  # a bundle
 REPLAYING_S = 120.0
+PLANNING_S = 120.0
 SIMULATING_S = 600.0  # the most that a service takes by default, and others waiting their turn
 
 
@@ -80,6 +82,19 @@ def get_fault_simulation(simulation_id: str) -> Call[FaultSimulationRecord]:
     """One simulation of faults with its question."""
     path = path_of("/v1/faults/simulations/{simulation_id}", simulation_id=simulation_id)
     return reading(path, as_type(FaultSimulationRecord))
+
+
+def plan_fault_paths(request: PathsRequest) -> Call[PathsAnswer]:
+    """Which cable each connection of a job should take, and how loaded the fabric then is."""
+    return Call(
+        method="POST",
+        path="/v1/faults/paths",
+        headers=JSON,
+        body=json_body(request),
+        read=as_type(PathsAnswer),
+        repeatable=True,
+        work_s=PLANNING_S,
+    )
 
 
 def get_isolation_rules() -> Call[Versioned[StoredRules]]:

@@ -18,6 +18,7 @@ from api.server.planning import PlanningDesk
 from api.server.problems import add_problem_handlers
 from api.server.routes import (
     audit,
+    fault_paths,
     fault_simulations,
     fault_verdicts,
     freeze,
@@ -91,6 +92,7 @@ def create_app(
         power_simulations.router,
         fault_verdicts.router,
         fault_simulations.router,
+        fault_paths.router,
         isolation.router,
         targets.router,
         freeze.router,

@@ -10,6 +10,7 @@ from importlib.metadata import version
 import anyio
 from anyio import to_thread
 
+from api.schemas.fault_paths import PathsAnswer, PathsRequest
 from api.schemas.faults import BundleReplay, FaultQuestion
 from api.schemas.power import CapPlanRequest
 from api.server import bundles
@@ -21,6 +22,7 @@ from fleet.errors import DocumentError, Problem
 from fleet.gpus import GpuCatalogue
 from fleet.models import ModelCatalogue
 from fleet.offers import PriceSheet
+from fleet.topology import Topology
 from placement.document import Placement
 from placement.export import exported
 from placement.formats.engines import Engine
@@ -117,6 +119,18 @@ class PlanningDesk:
                     seed=question.seed,
                     clock_s=self._monotonic_s,
                 )
+
+        return await to_thread.run_sync(work, limiter=self._limiter)
+
+    async def plan_paths(self, request: PathsRequest, *, topology: Topology) -> PathsAnswer:
+        """Which cable each connection takes; 503 when too many requests are waiting already."""
+        self._refuse_when_busy()
+
+        def work() -> PathsAnswer:
+            from api.server.fault_paths import paths_of  # noqa: PLC0415 - loads a solver, which not every service needs
+
+            with _named_fields():
+                return paths_of(request, topology)
 
         return await to_thread.run_sync(work, limiter=self._limiter)
 

@@ -1,19 +1,43 @@
 """What a watcher is told of its job."""
 
+import re
 from collections.abc import Iterator
 from typing import Annotated, Self
 
 from pydantic import Field, model_validator
 
-from faults.detector import Job
+from api.schemas.faults import NODE_PATTERN
+from faults.detector import MOST_NAME, Job, JobFabric
 from faults.watcher import WatcherSettings
 from fleet.documents import Flaw, Frozen, RuleError
+from fleet.topology.names import NameSeries, expand_all
 
 MOST_NODES = 100_000
-MOST_RANKS = 1_000_000
+MOST_RANKS = 1 << 17  # as many as a bundle may have
 
 Index = Annotated[int, Field(ge=0, lt=MOST_RANKS)]
+Leaf = Annotated[str, Field(min_length=1, max_length=MOST_NAME)]
 Seconds = Annotated[float, Field(gt=0.0, le=60.0)]
+
+
+class NodeNames(Frozen):
+    """What the fleet calls the nodes of a job, in the order of their indices."""
+
+    nodes: Annotated[tuple[NameSeries, ...], Field(min_length=1, max_length=MOST_NODES)]
+
+    def of(self, job: "JobFile") -> tuple[str, ...]:
+        """One for each node of a job."""
+        names = expand_all(self.nodes)
+        RuleError.raise_for(self._flaws(names, job))
+        return names
+
+    def _flaws(self, names: tuple[str, ...], job: "JobFile") -> Iterator[Flaw]:
+        if len(names) != job.nodes:
+            yield ("nodes",), f"expected {job.nodes} names, one for each node of the job, got {len(names)}"
+        if len(set(names)) != len(names):
+            yield ("nodes",), "names a node twice"
+        if wrong := next((name for name in names if not re.fullmatch(NODE_PATTERN, name)), None):
+            yield ("nodes",), f"{wrong!r}: expected up to 160 letters, digits, '.', '_', ':' or '-'"
 
 
 class JobFile(Frozen):
@@ -24,6 +48,7 @@ class JobFile(Frozen):
     ranks_per_node: Annotated[int, Field(ge=1, le=64)] = 1
     rank_node: tuple[Index, ...] = ()  # node of each rank; without it ranks fill the nodes one after the other
     groups: tuple[tuple[Index, ...], ...] = ()  # ranks of each communicator; none: one of all
+    leaves: tuple[Leaf, ...] = ()  # name of the leaf switch of each node; none: not known
     look_period_s: Seconds = 0.25
     heartbeat_s: Seconds = 0.5
     settings: WatcherSettings = WatcherSettings()
@@ -42,10 +67,18 @@ class JobFile(Frozen):
             groups=self.groups,
             look_period_s=self.look_period_s,
             heartbeat_s=self.heartbeat_s,
+            fabric=JobFabric(self.leaves) if self.leaves else None,
         )
 
     def _flaws(self) -> Iterator[Flaw]:
         ranks = len(self.rank_node) or self.nodes * self.ranks_per_node
+        if ranks > MOST_RANKS:
+            yield (
+                ("rank_node" if self.rank_node else "ranks_per_node",),
+                f"expected at most {MOST_RANKS:,} ranks in all",
+            )
+        if self.leaves and len(self.leaves) != self.nodes:
+            yield ("leaves",), f"expected {self.nodes} names, one for each node, got {len(self.leaves)}"
         for at, node in enumerate(self.rank_node):
             if node >= self.nodes:
                 yield ("rank_node", at), f"expected a node from 0 to {self.nodes - 1}, got {node}"

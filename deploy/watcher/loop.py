@@ -6,7 +6,7 @@ may be what failed.
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
 from typing import Final
 
@@ -16,17 +16,20 @@ from deploy.recorder.wire import BaseMissingError, WireError
 from deploy.watcher.intake import Intake
 from deploy.watcher.job import JobFile
 from deploy.watcher.metrics import WatcherMetrics
+from deploy.watcher.news import Item, News, Said
+from deploy.watcher.reporting import Reporter
 from deploy.watcher.tellers import Bundles, Lines
-from faults.bundle import Tape
+from faults.bundle import MOST_ACTS, Tape
 from faults.observations import Observation
 from faults.verdict import Verdict
-from faults.watcher import Watcher
+from faults.watcher import Key, Watcher, key_of
 
 log = structlog.get_logger()
 
 MOST_WAITING: Final = 200_000  # observations between two judgements; a flood is left out and counted
+MOST_SHOWN: Final = 1000  # verdicts
 BUNDLE_AFTER_S: Final = 5.0  # so that what follows the first verdict is in the bundle too
-MOST_TAPE: Final = 60_000  # acts: some minutes of 8 nodes, and a second or two to replay
+MOST_TAPE: Final = MOST_ACTS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,22 +52,24 @@ class WatchLoop:
         bundles: Bundles | None,
         zero_s: float,
         clock: WatchClock | None = None,
+        reporter: Reporter | None = None,
     ) -> None:
         self.file = file
         self.metrics = metrics
         self.judged_s = float("-inf")
-        self.verdicts: list[Verdict] = []
         self._job = file.job()
         self._intake = Intake(self._job, zero_s=zero_s)
-        self._lines, self._bundles = lines, bundles
+        self._lines, self._bundles, self._reporter = lines, bundles, reporter
         self._zero_s = zero_s
         self._clock = clock or WatchClock()
         self._waiting: list[Observation] = []
         self._watcher = Watcher(self._job, file.settings)
-        self._told = 0  # of this watcher's verdicts
+        self._news = News()  # of this watcher's verdicts
+        self._before: list[Verdict] = []  # of watchers that failed
         self._tape = Tape(MOST_TAPE)
         self._bundle_due_s: float | None = None
         self._bundle_name = ""
+        self._bundle_for: set[tuple[Key, float]] = set()
         self._writing: set[asyncio.Task[None]] = set()
 
     def take(self, body: bytes) -> None:
@@ -103,8 +108,10 @@ class WatchLoop:
         except Exception:
             log.exception("judgement_failed", job=self.file.name)
             self.metrics.failed()
-            self._watcher, self._told, self._tape = Watcher(self._job, self.file.settings), 0, Tape(MOST_TAPE)
+            self._begin_anew()
             believed = ()
+        if self._reporter is not None:
+            self._reporter.believe(believed)
         self.judged_s = self._clock.steady_s()
         self.metrics.judged(self.judged_s - started_s, believed=len(believed))
         skews = [agent.skew.ahead_s for agent in self._intake.agents.values()]
@@ -112,6 +119,11 @@ class WatchLoop:
         self.metrics.agents(heard=len(skews), lost=len(lost), skew_s=max(map(abs, skews), default=0.0))
         self._write_bundle(now_s)
         return believed
+
+    @property
+    def verdicts(self) -> list[Verdict]:
+        """The newest faults as they are known now; without those that were withdrawn."""
+        return [*self._before, *self._watcher.verdicts()][-MOST_SHOWN:]
 
     def is_alive(self) -> bool:
         """Whether judgements are made in time."""
@@ -129,16 +141,23 @@ class WatchLoop:
             self._watcher.see(seen)
         self._tape.add(now_s)
         believed = self._watcher.judge(now_s)
-        every = self._watcher.verdicts()
-        for verdict in every[self._told :]:
-            self._tell(verdict, now_s)
-        self._told = len(every)
+        for item in self._news.of(believed):
+            self._tell(item, now_s)
         return believed
 
-    def _tell(self, verdict: Verdict, now_s: float) -> None:
-        self.verdicts = [*self.verdicts[-999:], verdict]
-        self._lines.tell(verdict)
-        self.metrics.told(verdict)
+    def _begin_anew(self) -> None:
+        self._write_bundle(float("inf"))  # of the calls that led to it
+        self._before = self.verdicts
+        self._watcher, self._news = Watcher(self._job, self.file.settings), News()
+        self._tape = Tape(MOST_TAPE)
+
+    def _tell(self, item: Item, now_s: float) -> None:
+        verdict = item.verdict
+        self._lines.tell(verdict, item.said)
+        if self._reporter is not None:
+            self._reporter.tell(verdict, list(self._tape), dropped=self._tape.dropped)
+        self.metrics.told(verdict, new=item.said is Said.NEW, isolates=item.isolates)
+        self._bundle_for.add((key_of(verdict), verdict.detected_s))
         if self._bundle_due_s is None:
             self._bundle_due_s = now_s + BUNDLE_AFTER_S
             place = "" if verdict.node is None else f"-{verdict.node}"
@@ -147,13 +166,17 @@ class WatchLoop:
     def _write_bundle(self, now_s: float) -> None:
         if self._bundle_due_s is None or now_s < self._bundle_due_s:
             return
-        self._bundle_due_s = None
+        told = [each for each in self._watcher.verdicts() if (key_of(each), each.detected_s) in self._bundle_for]
+        self._bundle_due_s, self._bundle_for = None, set()
         if self._bundles is None:
             return
-        writing = self._bundles.write(self._bundle_name, list(self._tape), dropped=self._tape.dropped)
-        task = asyncio.get_running_loop().create_task(writing)
+        writing = self._bundles.write(self._bundle_name, list(self._tape), dropped=self._tape.dropped, told=told)
+        task = asyncio.get_running_loop().create_task(self._counted(writing))
         self._writing.add(task)
         task.add_done_callback(self._writing.discard)
+
+    async def _counted(self, writing: Coroutine[None, None, str]) -> None:
+        self.metrics.bundled(await writing)
 
 
 def _at_s(seen: Observation) -> float:

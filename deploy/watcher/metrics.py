@@ -4,6 +4,8 @@ from typing import Final
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
+from deploy.watcher.reporting import OUTCOMES
+from deploy.watcher.tellers import OUTCOMES as BUNDLED
 from faults.verdict import FaultClass, Verdict
 
 _DECISION_BUCKETS_S: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5)
@@ -29,6 +31,8 @@ class WatcherMetrics:
         self._verdicts = counter("verdicts", "Verdicts, each fault once.", "class", "scope")
         self._isolations = counter("isolations_recommended", "Verdicts whose evidence would justify an isolation.")
         self._failures = counter("judge_failures", "Judgements that raised.")
+        self._reports = counter("reports", "Reports to the service, by what came of them.", "outcome")
+        self._bundles = counter("bundles", "Bundles, by whether they give again what they were written for.", "outcome")
         self._agents = gauge("agents", "Agents that were heard.")
         self._lost = gauge("lost_agents", "Agents that were heard, and are not any more.")
         self._believed = gauge("believed", "Faults that are believed now.")
@@ -44,6 +48,10 @@ class WatcherMetrics:
             plain.labels(job)
         for reason in REFUSALS:
             self._refused.labels(job, reason)
+        for outcome in OUTCOMES:
+            self._reports.labels(job, outcome)
+        for outcome in BUNDLED:
+            self._bundles.labels(job, outcome)
         for fault in FaultClass:
             self._verdicts.labels(job, fault.value, "node")
 
@@ -57,11 +65,20 @@ class WatcherMetrics:
         """A batch was not."""
         self._refused.labels(self._job, reason).inc()
 
-    def told(self, verdict: Verdict) -> None:
-        """A fault was named for the first time."""
-        self._verdicts.labels(self._job, verdict.fault.value, verdict.scope.value).inc()
-        if verdict.isolate:
+    def told(self, verdict: Verdict, *, new: bool, isolates: bool) -> None:
+        """A fault was named: for the first time, or again; each is counted once, its isolation too."""
+        if new:
+            self._verdicts.labels(self._job, verdict.fault.value, verdict.scope.value).inc()
+        if isolates:
             self._isolations.labels(self._job).inc()
+
+    def reported(self, outcome: str) -> None:
+        """Something came of a report."""
+        self._reports.labels(self._job, outcome).inc()
+
+    def bundled(self, outcome: str) -> None:
+        """A bundle was written, or not."""
+        self._bundles.labels(self._job, outcome).inc()
 
     def judged(self, duration_s: float, *, believed: int) -> None:
         """A judgement was made."""

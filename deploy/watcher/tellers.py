@@ -11,7 +11,8 @@ from typing import Final, TextIO
 
 import structlog
 
-from faults.bundle import write_bundle
+from deploy.watcher.news import Said
+from faults.bundle import proves, verdicts_in, write_bundle
 from faults.detector import Job
 from faults.replay import Act
 from faults.verdict import Verdict
@@ -20,6 +21,9 @@ from faults.watcher import WatcherSettings
 log = structlog.get_logger()
 
 MOST_BUNDLES: Final = 1000  # the oldest go first
+MOST_BUNDLE_BYTES: Final = 4 * 1024**3  # of all together
+UNPROVEN: Final = "-unproven"  # ends the name of a bundle whose calls do not give the verdict it was written for
+OUTCOMES: Final = ("proves", "unproven", "failed")
 
 
 class Lines:
@@ -28,12 +32,13 @@ class Lines:
     def __init__(self, stream: TextIO, *, job: str, zero_s: float) -> None:
         self._stream, self._job, self._zero_s = stream, job, zero_s
 
-    def tell(self, verdict: Verdict) -> None:
+    def tell(self, verdict: Verdict, said: Said) -> None:
         """One line; a reader that went away costs nothing but the line."""
         document = verdict.model_dump(mode="json", exclude_none=True)
         at = datetime.fromtimestamp(self._zero_s + verdict.detected_s, tz=UTC).isoformat()
         line = json.dumps(
-            {"job": self._job, "at": at, "class": document.pop("fault"), **document}, separators=(",", ":")
+            {"job": self._job, "at": at, "said": said.value, "class": document.pop("fault"), **document},
+            separators=(",", ":"),
         )
         try:
             self._stream.write(line + "\n")
@@ -51,25 +56,39 @@ class Bundles:
         self._lock = asyncio.Lock()
         self.written = self.failed = 0
 
-    async def write(self, name: str, acts: Sequence[Act], *, dropped: int) -> None:
-        """One bundle; a disk that is full is logged and counted."""
+    async def write(self, name: str, acts: Sequence[Act], *, dropped: int, told: Sequence[Verdict] = ()) -> str:
+        """One bundle, and what came of it (OUTCOMES); a disk that is full is logged and counted."""
         async with self._lock:
             try:
-                await asyncio.to_thread(self._write, name, acts, dropped)
+                proven = await asyncio.to_thread(self._write, name, acts, dropped, told)
             except Exception:
                 self.failed += 1
                 log.exception("bundle_not_written", name=name)
-            else:
-                self.written += 1
+                return "failed"
+        self.written += 1
+        if not proven:
+            log.warning("bundle_unproven", name=name, calls=len(acts), dropped=dropped)
+        return "proves" if proven else "unproven"
 
-    def _write(self, name: str, acts: Sequence[Act], dropped: int) -> None:
-        path = self._folder / f"{name}.bundle.jsonl"
-        draft = path.with_suffix(".part")
+    def _write(self, name: str, acts: Sequence[Act], dropped: int, told: Sequence[Verdict]) -> bool:
+        draft = self._folder / f"{name}.part"
+        lines = write_bundle(
+            self._job, self._settings, acts, version=version("fleetwright"), dropped=dropped, told=told
+        )
+        proven = False
         with draft.open("w", encoding="ascii") as file:
-            file.writelines(
-                write_bundle(self._job, self._settings, acts, version=version("fleetwright"), dropped=dropped)
-            )
-        draft.replace(path)  # whole or not at all
-        kept = sorted(self._folder.glob("*.bundle.jsonl"), key=os.path.getmtime)
-        for old in kept[:-MOST_BUNDLES]:
-            old.unlink(missing_ok=True)
+            for line in lines:
+                file.write(line)
+                if (verdicts := verdicts_in(line)) is not None:
+                    proven = proves(told, verdicts)
+        draft.replace(self._folder / f"{name}{'' if proven else UNPROVEN}.bundle.jsonl")  # whole or not at all
+        self._make_room()
+        return proven
+
+    def _make_room(self) -> None:
+        kept = sorted(self._folder.glob("*.bundle.jsonl"), key=os.path.getmtime, reverse=True)
+        size_bytes = 0
+        for place, path in enumerate(kept):
+            size_bytes += path.stat().st_size
+            if place and (place >= MOST_BUNDLES or size_bytes > MOST_BUNDLE_BYTES):
+                path.unlink(missing_ok=True)

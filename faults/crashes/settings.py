@@ -6,7 +6,7 @@ from pydantic import Field
 
 from fleet.documents import Frozen
 
-Seconds = Annotated[float, Field(gt=0.0, le=86_400.0)]
+Seconds = Annotated[float, Field(ge=1e-3, le=86_400.0)]
 
 
 class CrashSettings(Frozen):

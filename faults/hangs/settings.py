@@ -6,7 +6,7 @@ from pydantic import Field
 
 from fleet.documents import Frozen
 
-Seconds = Annotated[float, Field(gt=0.0, le=86_400.0)]
+Seconds = Annotated[float, Field(ge=1e-3, le=86_400.0)]
 Times = Annotated[float, Field(ge=1.0, le=1_000.0)]
 Looks = Annotated[int, Field(ge=2, le=1_000)]
 

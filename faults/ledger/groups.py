@@ -3,6 +3,8 @@
 import re
 from typing import NamedTuple
 
+RESTART_S = 0.5  # no process begins sooner; records sent twice and corrected clocks are some milliseconds apart
+
 
 class Pending(NamedTuple):
     """An operation that a rank has called and not finished."""
@@ -14,7 +16,7 @@ class Pending(NamedTuple):
 class GroupSeen:
     """Members, and for each how many operations it has called and finished."""
 
-    __slots__ = ("entered", "finished", "members", "pending", "told_s")
+    __slots__ = ("entered", "finished", "members", "pending", "through_s", "told_s")
 
     def __init__(self, members: tuple[int, ...] = ()) -> None:
         self.members: set[int] = set(members)
@@ -22,6 +24,7 @@ class GroupSeen:
         self.finished: dict[int, int] = {}
         self.pending: dict[int, Pending] = {}
         self.told_s: dict[int, float] = {}  # when a rank was last heard of in this group
+        self.through_s: dict[int, float] = {}  # when it finished what it has finished, by its own record
 
     def come(self, at_s: float, rank: int, seq: int, pending: Pending) -> None:
         """`rank` has called operation `seq`."""
@@ -31,10 +34,21 @@ class GroupSeen:
             self.entered[rank] = seq
             self.pending[rank] = pending
 
-    def through(self, at_s: float, rank: int, seq: int) -> None:
+    def through(self, at_s: float, rank: int, seq: int, *, finished_s: float) -> None:
         """`rank` has finished operation `seq`."""
         self.come(at_s, rank, seq, Pending(None, None))
-        self.finished[rank] = max(seq, self.finished.get(rank, -1))
+        if seq >= self.finished.get(rank, -1):
+            self.finished[rank], self.through_s[rank] = seq, finished_s
+
+    def restarted(self, rank: int, seq: int, *, arrived_s: float) -> bool:
+        """Whether `rank` counts from the start again: it calls what it finished before.  A start takes a while."""
+        finished_s = self.through_s.get(rank)
+        return finished_s is not None and seq <= self.finished[rank] and arrived_s > finished_s + RESTART_S
+
+    def forget(self, rank: int) -> None:
+        """What it did in an earlier life says nothing of this one; it stays a member."""
+        for told in (self.entered, self.finished, self.pending, self.through_s, self.told_s):
+            told.pop(rank, None)
 
 
 _REGULAR = re.compile(r"(\d{1,7})-(\d{1,7})(?::(\d{1,7}))?")

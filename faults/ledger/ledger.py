@@ -4,7 +4,7 @@ from functools import singledispatchmethod
 from math import isfinite
 
 from faults.detector import Job
-from faults.ledger.groups import GroupSeen, Pending, ranks_of
+from faults.ledger.groups import RESTART_S, GroupSeen, Pending, ranks_of
 from faults.ledger.nodes import NodeSeen
 from faults.ledger.pace import Pace
 from faults.ledger.pairs import PairSeen
@@ -73,6 +73,8 @@ class Ledger:
         if observation.rank is None:
             return
         rank = self.ranks[observation.rank]
+        if rank.restarted(observation.at_s, values):
+            self._begin_anew(observation.rank, observation.at_s - RESTART_S)
         before = rank.finished
         rank.beat(observation.at_s, values, fade=GAP_FADE)
         if rank.records_s is None:
@@ -87,6 +89,9 @@ class Ledger:
         rank, group = self.ranks[observation.rank], self._group(values.group)
         if group is None:
             return
+        if values.arrived_s < rank.born_s:
+            return
+        self._restarted(group, observation.rank, values)
         rank.records_s = observation.at_s
         self.recorded.add(values.group)
         group.come(observation.at_s, observation.rank, values.seq, Pending(values.op, values.arrived_s))
@@ -94,7 +99,7 @@ class Ledger:
             rank.come(observation.at_s, values.seq)
         if values.finished_s is None:
             return
-        group.through(observation.at_s, observation.rank, values.seq)
+        group.through(observation.at_s, observation.rank, values.seq, finished_s=values.finished_s)
         self.pace.arrived(values, len(group.members))
         if values.step is not None:
             self.pace.stepped(observation.rank, values.step, values.finished_s)
@@ -113,6 +118,8 @@ class Ledger:
         if observation.rank is None or group is None:
             return
         group.members.update(rank for rank in values.ranks if 0 <= rank < len(self.ranks))
+        if values.group not in self.recorded and values.entered < group.finished.get(observation.rank, -1):
+            group.forget(observation.rank)  # a dump of a new life
         group.come(observation.at_s, observation.rank, values.entered, Pending(values.op, values.since_s))
         group.finished[observation.rank] = max(values.finished, group.finished.get(observation.rank, -1))
 
@@ -122,6 +129,8 @@ class Ledger:
         if observation.rank is None or group is None:
             return
         called = sum(count for _, count in values.ops)
+        if called < group.finished.get(observation.rank, -1):
+            group.forget(observation.rank)
         if called > group.entered.get(observation.rank, -1):
             # RAS counts calls, not ends: what is called while the counts move has ended.
             group.finished[observation.rank] = max(called - 1, 0)
@@ -135,6 +144,23 @@ class Ledger:
         if values.what in ("xid", "ecc-double", "nvlink"):
             said = f"{values.what} {values.code} on {values.gpu}"
             self.nodes[observation.node].device_events.append((observation.at_s, said))
+
+    def _restarted(self, group: GroupSeen, rank: int, record: Collective) -> None:
+        if not group.restarted(rank, record.seq, arrived_s=record.arrived_s):
+            return
+        if record.group:
+            group.forget(rank)
+            self.pace.begin_anew()
+        else:
+            self._begin_anew(rank, record.arrived_s)
+
+    def _begin_anew(self, index: int, at_s: float) -> None:
+        """A rank that has just begun stands still since then, and not since its earlier life."""
+        self.ranks[index].begin_anew(at_s)
+        if whole := self.groups.get(""):
+            whole.forget(index)
+        self.pace.begin_anew()
+        self._progressed(at_s)
 
     def _progressed(self, at_s: float) -> None:
         self.progress_s = at_s if self.progress_s is None else max(at_s, self.progress_s)

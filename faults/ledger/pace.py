@@ -47,6 +47,10 @@ class Pace:
         elif len(self._arrivals) > SEQS_OPEN:
             del self._arrivals[next(iter(self._arrivals))]
 
+    def begin_anew(self) -> None:
+        """Operations of a new life have numbers of the old one."""
+        self._arrivals.clear()
+
     def step_s(self) -> float | None:
         """The median step of late; None while none is known."""
         if self._median is None and self._steps_s:

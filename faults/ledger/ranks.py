@@ -1,4 +1,9 @@
-"""One rank: whether its process lives, and how far it is."""
+"""One rank: whether its process lives, and how far it is.
+
+A job that is restarted in place counts from the start again.  In one life counters only grow, so a heartbeat that
+counts less than the one before it, or a new record of what was finished before, is the first word of a new life: what
+the rank did earlier says nothing any more, and words of the old life that come late are left.
+"""
 
 from faults.observations import Heartbeat, Process
 
@@ -14,7 +19,9 @@ class RankSeen:
 
     __slots__ = (
         "beat_s",
+        "beaten",
         "beats_since_entered",
+        "born_s",
         "entered",
         "entered_s",
         "finished",
@@ -31,7 +38,9 @@ class RankSeen:
 
     def __init__(self, node: int) -> None:
         self.node = node
+        self.born_s = float("-inf")  # when its present life began, where an earlier one was seen
         self.beat_s: float | None = None
+        self.beaten: int | None = None  # what it had finished, by its last heartbeat
         self.longest_gap_s = 0.0  # between two heartbeats, fading
         self.beats_since_entered = 0
         self.entered = 0
@@ -45,12 +54,27 @@ class RankSeen:
         self.stopped_s: float | None = None
         self.gone_s: float | None = None
 
+    def restarted(self, at_s: float, heartbeat: Heartbeat) -> bool:
+        """Whether it counts from the start again."""
+        later = self.beat_s is not None and at_s > self.beat_s
+        return later and self.beaten is not None and heartbeat.entered < self.beaten
+
+    def begin_anew(self, at_s: float) -> None:
+        """Another life: nothing is called or finished yet."""
+        self.born_s, self.entered_s, self.finished_s = at_s, at_s, None
+        self.entered = self.finished = self.beats_since_entered = 0
+        self.step, self.phase, self.beaten = -1, "", None
+        self.stopped_s = self.gone_s = None
+
     def beat(self, at_s: float, heartbeat: Heartbeat, *, fade: float) -> None:
         """Its heartbeat thread spoke."""
+        if at_s < self.born_s:
+            return
         if self.beat_s is not None and heartbeat.phase in ALIVE_PHASES and self.phase in ALIVE_PHASES:
             self.longest_gap_s = max(self.longest_gap_s * fade, at_s - self.beat_s)
         self.beat_s, self.op, self.phase = at_s, heartbeat.op, heartbeat.phase
         self.step = max(self.step, heartbeat.step)
+        self.beaten = max(heartbeat.finished, self.beaten or 0)
         self.come(at_s, heartbeat.entered)
         self.through(at_s, heartbeat.finished)
         self.beats_since_entered += 1

@@ -124,10 +124,9 @@ def _dumped_s(run: Run, dumps: Iterable[tuple[int, Dump]], *, t_go_s: float, pla
     if run.dumped_s is not None:
         with tally.skipping("run"):
             told_s = max(told_s, places.near(run.dumped_s - t_go_s))
-        return told_s
-    if run.t_go_s is None or run.duration_s is None:
-        return told_s
-    return max(told_s, run.duration_s - DUMPED_BEFORE_END_S)
+    elif run.t_go_s is not None and run.duration_s is not None:
+        told_s = max(told_s, run.duration_s - DUMPED_BEFORE_END_S)
+    return told_s
 
 
 def _in_order(found: list[Observation], *, tally: Tally) -> Iterator[Observation]:

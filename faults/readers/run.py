@@ -3,13 +3,14 @@
 from dataclasses import dataclass
 from typing import Any
 
-from faults.detector import Job
+from faults.detector import Job, JobFabric, is_leaves
 from faults.readers.fields import LATEST_S, Record, in_range, parse_record
 from faults.readers.tally import MalformedError
 from fleet.documents import RuleError
 
 RUN = "run.json"
 MOST_RANKS = 1 << 17
+MOST_NODES = 1 << 14
 RANGE = f"expected a whole number from 1 to {MOST_RANKS:,}"
 
 
@@ -31,12 +32,15 @@ def parse_run(data: bytes) -> Run:
         raise RuleError([((), f"is {error}, expected the JSON object of a recording")]) from error
     ranks = _ranks(record)
     rank_node = _rank_node(record, ranks)
+    if max(rank_node) >= MOST_NODES:
+        raise RuleError([(("rank_node",), f"expected at most {MOST_NODES:,} nodes, got {max(rank_node) + 1:,}")])
     job = Job(
         nodes=max(rank_node) + 1,
         rank_node=rank_node,
         groups=_groups(record, ranks),
         look_period_s=1.0 / (_number(record, "sample_hz", least=0.01, most=1000.0) or 4.0),
         heartbeat_s=_number(record, "heartbeat_s", least=0.01, most=3600.0) or 0.5,
+        fabric=_fabric(record, max(rank_node) + 1),
     )
     return Run(
         job=job,
@@ -69,6 +73,15 @@ def _groups(record: Record, ranks: int) -> tuple[tuple[int, ...], ...]:
     if not isinstance(members, list) or not all(_indices(group, below=ranks) for group in members):
         raise RuleError([(("groups",), f"expected lists of ranks from 0 to {ranks - 1}")])
     return tuple(dict.fromkeys(tuple(group) for group in members))
+
+
+def _fabric(record: Record, nodes: int) -> JobFabric | None:
+    leaves = record.get("leaves")
+    if leaves is None:
+        return None
+    if not is_leaves(leaves, nodes=nodes):
+        raise RuleError([(("leaves",), f"expected the name of the leaf switch of each of the {nodes} nodes")])
+    return JobFabric(tuple(leaves))
 
 
 def _indices(found: Any, *, below: int) -> bool:

@@ -16,10 +16,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from faults.fabric import Floats, Ints
+from faults.slow.sample import Sample
 
 NORMAL: Final = 1.4826
 CLASS_GAP: Final = np.log(1.5)
 LEAST_PEERS: Final = 3
+LEAST_TO_SCATTER: Final = 6
+TELLING: Final = 2.0
 NO_CLASS: Final = -1
 # Measured on healthy TCP pairs at windows of 2.5 s (November 2026): 0.06 of pairs always busy.
 LEAST_SIGMA: Final = 0.05
@@ -27,6 +30,7 @@ LEAST_SIGMA: Final = 0.05
 LONG_SIGMA: Final = 0.07
 SHORT_SIGMA: Final = 0.26
 PRIOR_WINDOWS: Final = 10.0
+MOST_PAIRS: Final = 8.0  # of a class that tell its noise independently
 LEAST_SPREAD: Final = 0.05
 # Between healthy pairs of one class, measured on the same: 0.03 where one of them is busy 0.3 of the time; 0.22
 # where each carries a short message per step, whose place in the order of sending differs.  Twice the one, a bit more
@@ -84,6 +88,36 @@ def common(slowdown: Floats, kind: Ints) -> Floats:
     return shared
 
 
+def of_now(slowdown: Floats, change: Floats, sigma: Floats, kind: Ints) -> Floats:
+    """The noise, not less than it is in this moment: a loaded host makes all pairs uneven.
+
+    It shows in how pairs of a class lie apart, and in how each changed from one half of the window to the other (whose
+    difference has twice the noise of the whole).  A fault spreads the one and not the other, but while it begins: the
+    lesser of both counts.  In a class so small that one faulty NIC holds half of it neither is noise.
+    """
+    wider = sigma.copy()
+    for number in np.unique(kind[kind != NO_CLASS]):
+        inside = kind == number
+        scatters = [NORMAL * _median(np.abs(x - _median(x))) for x in (slowdown[inside], change[inside] / 2.0)]
+        if np.count_nonzero(np.isfinite(slowdown[inside])) >= LEAST_TO_SCATTER and np.isfinite(scatters).all():
+            wider[inside] = np.maximum(sigma[inside], min(scatters))
+    return wider
+
+
+def alike_in_rows(kind: Ints, busy_share: Floats) -> Floats:
+    """By how much the noise of a pair counts more, since short messages of one node are slow together.
+
+    What its process does, or waits for, holds up all of them: m of them tell no more than `TELLING` would.
+    """
+    factor = np.ones(kind.shape)
+    for number in np.unique(kind[kind != NO_CLASS]):
+        inside = kind == number
+        if not is_long(busy_share[inside]):
+            per_row = np.count_nonzero(inside) / len(kind)
+            factor[inside] = np.sqrt(max(1.0, per_row / TELLING))
+    return factor
+
+
 def on_the_wire(log_mbit: Floats, kind: Ints) -> NDArray[np.bool_]:
     """The pairs whose busy time the wire explains."""
     medians = {number: _median(log_mbit[kind == number]) for number in np.unique(kind) if number != NO_CLASS}
@@ -99,16 +133,14 @@ class History:
     that what is accused by chance does not make the noise look small.
     """
 
-    def __init__(self, most: int, ripe_after: int, overlap: float) -> None:
+    def __init__(self, nodes: int, most: int, ripe_after: int, overlap: float) -> None:
         self._waiting: deque[tuple[Floats, Floats]] = deque()
-        self._all: deque[Floats] = deque(maxlen=most)
-        self._quiet: deque[Floats] = deque(maxlen=most)
-        self._ripe_after, self._overlap = ripe_after, overlap
+        self._all, self._quiet = Sample(nodes * nodes, most), Sample(nodes * nodes, most)
+        self._nodes, self._most, self._ripe_after, self._overlap = nodes, most, ripe_after, overlap
         self._known: tuple[int, Floats, Floats] | None = None
-        self._since = 0  # windows taken since
 
     def __len__(self) -> int:
-        return len(self._quiet)
+        return min(self._quiet.seen, self._most)
 
     def add(self, log_mbit: Floats, *, accused: NDArray[np.bool_], suspected: bool) -> None:
         """Take a window; while a fault is suspected it is dropped, with all that overlap with its beginning."""
@@ -118,9 +150,8 @@ class History:
         self._waiting.append((log_mbit, np.where(accused, np.nan, log_mbit)))
         if len(self._waiting) > self._ripe_after:
             whole, quiet = self._waiting.popleft()
-            self._all.append(whole)
-            self._quiet.append(quiet)
-            self._since += 1
+            self._all.take(whole.ravel())
+            self._quiet.take(quiet.ravel())
 
     def usual(self, kind: Ints, busy_share: Floats) -> Usual:
         """Own baseline: per pair its median, per class the noise of a new window around it.
@@ -130,26 +161,31 @@ class History:
         more, since few windows that overlap look calmer than they are.
         """
         middle, spread = self._medians()
-        independent = 1.0 + len(self._quiet) / self._overlap
+        independent = 1.0 + len(self) / self._overlap
         young = float(np.sqrt((independent + 1.0) / max(independent - 1.0, 0.1)))
         sigma = np.full(middle.shape, np.nan)
         for number in np.unique(kind[kind != NO_CLASS]):
             inside = kind == number
             prior = LONG_SIGMA if is_long(busy_share[inside]) else SHORT_SIGMA
             seen = young * _median(spread[inside])
-            mixed = (PRIOR_WINDOWS * prior**2 + independent * seen**2) / (PRIOR_WINDOWS + independent)
+            told = (independent - 1.0) * min(MOST_PAIRS, float(np.count_nonzero(inside)))
+            mixed = (PRIOR_WINDOWS * prior**2 + told * seen**2) / (PRIOR_WINDOWS + told)
             sigma[inside] = max(LEAST_SIGMA, float(np.sqrt(mixed)))
         return Usual(middle, sigma)
 
     def _medians(self) -> tuple[Floats, Floats]:
-        """Cached until there is a tenth more to know; once full, it is renewed each time a tenth has passed."""
-        size = len(self._quiet)
-        if self._known is None or size > 1.1 * self._known[0] or self._since >= size / 10:
-            middle = _columns(np.array(self._quiet))
-            logs = np.array(self._all)
-            common = np.array([_median((window - middle).ravel()) for window in logs])[:, None, None]
-            self._known = (size, middle, NORMAL * _columns(np.abs(logs - middle - common)))
-            self._since = 0
+        """Renewed when there is a tenth more to know; of the pairs that were ever heard."""
+        seen = self._quiet.seen
+        if self._known is None or seen > self._known[0] + 0.1 * min(seen, self._most):
+            logs, quiet = self._all.rows, self._quiet.rows
+            heard = np.flatnonzero(np.isfinite(logs).any(axis=0))
+            logs, middle = logs[:, heard], _columns(quiet[:, heard])
+            apart = logs - middle
+            usual, spread = np.full((2, self._nodes * self._nodes), np.nan)
+            usual[heard] = middle
+            spread[heard] = NORMAL * _columns(np.abs(apart - _columns(apart.T)[:, None]))
+            shape = (self._nodes, self._nodes)
+            self._known = (seen, usual.reshape(shape), spread.reshape(shape))
         return self._known[1], self._known[2]
 
 

@@ -1,31 +1,40 @@
 """The live slow detector: wires and ranks that make the job slow, and what looks like it and is not hardware."""
 
 from collections.abc import Hashable, Iterator, Sequence
-from dataclasses import replace
 from typing import Final
 
 import numpy as np
 
 from faults.detector import Job
-from faults.fabric import Floats
 from faults.observations import Collective, Heartbeat, Observation, Pass, Probe
-from faults.slow.directions import Delays, Ways, beyond, from_delays, from_waiting, legs, waiting_bytes
+from faults.slow.delays import Delays
 from faults.slow.gaps import Gaps, Late
-from faults.slow.localise import Entity
 from faults.slow.persistence import Persistence
 from faults.slow.settings import SlowSettings
 from faults.slow.sockets import Sockets, is_of_sockets
-from faults.slow.steps import Steps, harm
+from faults.slow.steps import Harm, Steps, harm
+from faults.slow.waiting import LEAST_BYTES, LEG_NATS, SECOND_LEG, Waiting, Waits
 from faults.slow.wires import Looked, Slow, Wires
-from faults.slow.words import Wire, of_foreign, of_rank, of_unread, of_wire, of_workload
+from faults.slow.words import (
+    PASSES,
+    WAITING,
+    Hypothesis,
+    Wire,
+    named,
+    of_foreign,
+    of_rank,
+    of_unread,
+    of_wire,
+    of_workload,
+)
 from faults.slow.workload import FEWEST_STEPS, Lost, lost
 from faults.verdict import Verdict
 
 STALLED_STEPS: Final = 5.0  # of usual length without a step: a hang, which is not judged here
 LEAST_STALL_S: Final = 1.5
 FEWEST_USUAL: Final = 10  # steps
-SECOND_LEG: Final = 0.2  # of what waits for the first peer, from which a second one shows that it is the NIC
-PASS_SHARE: Final = 0.5  # of a link's slowdown, by which other ways of one end must be slower too
+RIPE: Final = 2.0  # windows, after which a message counts as usual: long enough for a fault to be suspected
+EXPLAINED: Final = 0.75  # of the log of longer steps, by a link beside a node without counters
 FEW: Final = 3  # steps, in the shorter window that measures harm
 
 
@@ -36,9 +45,11 @@ class SlowDetector:
         s = settings or SlowSettings()
         ranks = len(job.rank_node)
         self._job, self._settings = job, s
-        self._sockets = Sockets(job.nodes, 2 * s.window_s)
+        nodes = job.nodes if job.nodes <= s.most_nodes else 0  # whose pairs are watched
+        self._sockets = Sockets(nodes, 2 * s.window_s + 1.0)
         self._wires = Wires(self._sockets, s)
-        self._delays = Delays(job.nodes, s.history_s)
+        self._delays = Delays(nodes, keep_s=2 * RIPE * s.window_s, ripe_s=RIPE * s.window_s)
+        self._waiting = Waiting(self._sockets, s)
         self._steps, self._gaps = Steps(ranks), Gaps(ranks, s)
         self._accused: Persistence[Slow] = Persistence(1, 1, 2 * s.every_s)  # before the harm gate
         self._slow: Persistence[Wire] = Persistence(s.hits, s.of, s.gone_s)
@@ -49,6 +60,7 @@ class SlowDetector:
         self._first_s: float | None = None
         self._looked_s = -np.inf
         self._onset_s: float | None = None  # steps after this are no baseline
+        self._named: dict[Hashable, tuple[int, int | None]] = {}  # places of what is believed, which do not move
         self._verdicts: tuple[Verdict, ...] = ()
 
     def see(self, observation: Observation) -> None:
@@ -56,13 +68,13 @@ class SlowDetector:
         if self._first_s is None:
             self._first_s = observation.at_s
         if is_of_sockets(observation):
-            self._sockets.see(observation)
+            self._sockets.see(observation)  # more nodes than it was made for are none of its
             return
         if isinstance(observation.values, Collective | Heartbeat):
             self._steps.see(observation)
         if isinstance(observation.values, Collective | Pass):
             self._gaps.see(observation)
-        if isinstance(observation.values, Pass | Probe):
+        if isinstance(observation.values, Pass | Probe) and self._sockets.nodes:
             self._delays.see(observation)
 
     def judge(self, now_s: float) -> Sequence[Verdict]:
@@ -73,13 +85,19 @@ class SlowDetector:
             return self._verdicts
         self._looked_s = now_s
         late = {late.rank: late for late in self._gaps.late(self._step_s(now_s))}
-        looked = self._wires.look(now_s, suspected=self._suspected())
+        looked = self._look(now_s) if self._sockets.nodes else None
         self._slow.look(now_s, {} if looked is None else self._harmful(looked, list(late.values()), now_s))
         self._late.look(now_s, dict(late.items()))
         self._explanations(looked, now_s)
         self._mark_onset(now_s)
         self._verdicts = tuple(self._words())
         return self._verdicts
+
+    def _look(self, now_s: float) -> Looked | None:
+        suspected, ripe_s = self._suspected(), RIPE * self._settings.window_s
+        self._delays.ripen(now_s, suspected=suspected)
+        self._waiting.take(now_s, suspected=suspected, ripe_s=ripe_s)
+        return self._wires.look(now_s, self._delays, suspected=suspected, false_per_window=self._price(now_s))
 
     def _suspected(self) -> bool:
         return self._slow.suspected() or self._late.suspected()
@@ -106,8 +124,8 @@ class SlowDetector:
         gaps_s = self._gaps.gaps_s(4 * FEWEST_STEPS)
         self._lost.look(now_s, {each.cause: each for each in lost(gaps_s, self._step_s(now_s))})
 
-    def _ratio(self, since_s: float, now_s: float) -> tuple[float, float] | None:
-        """Step time against its baseline, and the part that is certain; None without a baseline.
+    def _harm(self, since_s: float, now_s: float) -> Harm | None:
+        """Step time against its baseline; None without a baseline.
 
         Of the last half window, or of all steps since the suspicion where they make it more certain.
         """
@@ -120,83 +138,83 @@ class SlowDetector:
         if usual.size < FEWEST_USUAL:
             return None
         starts = {min(since_s, now_s - s.window_s / 2), now_s - s.window_s / 2}
-        return max((harm(self._steps.recent(start, now_s, FEW), usual) for start in starts), key=lambda found: found[1])
+        return min((harm(self._steps.recent(start, now_s, FEW), usual) for start in starts), key=lambda h: h.chance)
+
+    def _price(self, now_s: float) -> float:
+        """Chance of a false entity per window that is bearable: more, where steps are longer as well."""
+        s = self._settings
+        measured = self._harm(now_s - s.window_s, now_s)
+        if measured is None or measured.ratio < s.least_harm or self._slow.confirmed():
+            return s.false_per_window
+        return min(s.false_given_harm, s.false_per_window / max(measured.chance, 1e-9))
 
     def _harmful(self, looked: Looked, late: Sequence[Late], now_s: float) -> dict[Hashable, Wire]:
-        """What has passed the harm gate, with its direction."""
-        s = self._settings
+        """What has passed the harm gate, by where it belongs."""
         self._accused.look(now_s, {slow.key: slow for slow in looked.slow})
-        since_s = {each.key: each.first_s for each in self._accused.confirmed()}
-        if not looked.slow:
+        if not looked.slow or looked.foreign:  # what others' bytes cost is no wire's fault
             return {}
+        s = self._settings
+        since_s = min(each.first_s for each in self._accused.confirmed())
         by_ranks = sum(each.harm for each in late)  # of the step: no wire is to blame for that
-        data, acks = waiting_bytes(
-            self._sockets, looked.bandwidth_mbit, from_s=now_s - s.window_s, to_s=now_s, settings=s
+        measured = self._harm(since_s, now_s)
+        measured = None if measured is None else measured.without(by_ranks)
+        waits = self._waiting.window(
+            now_s - s.window_s, now_s, now_mbit=looked.bandwidth_mbit, usual_mbit=looked.usual_mbit
         )
-        delay, error = self._delays.excess(now_s - s.window_s, now_s)
-        believed = [each.found[-1].slow for each in self._slow.confirmed()]
-        foreign = {node for pair in looked.foreign for node in pair}
         passed: dict[Hashable, Wire] = {}
-        for each in looked.slow:
-            slow = _by_passes(_one_pair(each, data, acks), delay, error)
-            if slow.entity.ends & foreign:
+        for slow in sorted(looked.slow, key=lambda each: -each.saved):
+            ratio = self._costs(slow, measured)
+            if ratio is None or (measured is not None and _may_wait_for_others(slow, measured, looked.unheard)):
                 continue
-            if any(slow.key != other.key and slow.entity.ends & other.entity.ends for other in believed):
-                continue  # what is held up by a fault that has been named is not another one
-            measured = self._ratio(since_s.get(slow.key, now_s), now_s)
-            ratio = self._costs(slow, measured, by_ranks)
-            if ratio is not None:
-                node = slow.entity.node
-                ways = Ways(from_waiting(data, acks, node), from_delays(delay, error, node))
-                passed[slow.key] = Wire(slow, ways, ratio, slow.own and measured is not None)
-        return _apart(passed)
+            seen, own = self._seen_of(slow, waits), slow.own and measured is not None
+            wire = Wire(slow, _likely(slow, waits), seen, ratio, own, looked.unheard)
+            passed.setdefault(self._site(slow), wire)
+        return passed
 
-    def _costs(self, slow: Slow, measured: tuple[float, float] | None, by_ranks: float) -> float | None:
+    def _site(self, slow: Slow) -> Hashable:
+        """What is suspected already at one of its ends: of two slow wires at one node one is held up by the other."""
+        for key, wire in self._slow.open().items():
+            if slow.entity.ends & wire.slow.entity.ends:
+                return key
+        return slow.key
+
+    def _seen_of(self, slow: Slow, waits: Waits) -> tuple[str, ...]:
+        node = slow.entity.node
+        return (WAITING,) * (max(waits.sides(node)) >= LEAST_BYTES) + (PASSES,) * self._delays.has_history
+
+    def _costs(self, slow: Slow, measured: Harm | None) -> float | None:
         """By how much steps are longer for it, where that is enough and what the wire lacks can explain it."""
         s = self._settings
         implied = 1.0 / (1.0 - slow.saved)
         if not slow.own or measured is None:
             return implied if implied >= s.least_implied_harm else None
-        ratio, certain = (value * max(0.0, 1.0 - by_ranks) for value in measured)
-        sure = certain > 1.0 or implied >= s.plain_harm
-        return ratio if sure and min(ratio, implied) >= s.least_harm else None
+        sure = measured.chance < s.chance_of_harm or (measured.log_ratio > 0 and implied >= s.plain_harm)
+        return measured.ratio if sure and min(measured.ratio, implied) >= s.least_harm else None
 
     def _words(self) -> Iterator[Verdict]:
-        yield from (of_wire(each, self._settings.window_s) for each in self._slow.confirmed())
+        wires = self._slow.confirmed()
+        self._named = {each.key: self._named.get(each.key) or named(each.found)[:2] for each in wires}
+        yield from (of_wire(each, self._named[each.key], self._settings.window_s) for each in wires)
         yield from (of_rank(each, self._job.rank_node[each.found[-1].rank]) for each in self._late.confirmed())
         yield from (of_foreign(each) for each in self._foreign.confirmed())
         yield from (of_unread(each) for each in self._unread.confirmed())
         yield from (of_workload(each) for each in self._lost.confirmed())
 
 
-def _one_pair(slow: Slow, data: Floats, acks: Floats) -> Slow:
-    """A NIC whose bytes wait for one peer only is that link."""
-    entity = slow.entity
-    share, peer = legs(data, acks, entity.node)
-    if entity.peer is not None or peer is None or share >= SECOND_LEG:
-        return slow
-    sends = data[entity.node].sum() + acks[:, entity.node].sum() >= data[:, entity.node].sum() + acks[entity.node].sum()
-    pair = (entity.node, peer) if sends else (peer, entity.node)
-    return replace(slow, entity=Entity(*pair, row=entity.slowdown))
+def _may_wait_for_others(slow: Slow, measured: Harm, unheard: frozenset[int]) -> bool:
+    """Whether it explains so little of what steps lose that it may wait for a wire that nobody tells of."""
+    if not unheard - slow.entity.ends or slow.entity.peer is None:
+        return False
+    return bool(-np.log(1.0 - slow.saved) < EXPLAINED * measured.log_ratio)
 
 
-def _by_passes(slow: Slow, delay: Floats, error: Floats) -> Slow:
-    """A link whose sender delays its passes to others too is its Tx; whose receiver gets others' late, its Rx."""
-    entity = slow.entity
-    if entity.peer is None:
-        return slow
-    out, into = beyond(delay, error, entity.node, entity.peer)
-    if max(out, into) < PASS_SHARE * entity.row or min(out, into) > max(out, into) / 2:
-        return slow
-    nic = Entity(entity.node, None, row=entity.row)
-    return replace(slow, entity=nic if out > into else Entity(entity.peer, None, row=0.0, column=entity.row))
-
-
-def _apart(passed: dict[Hashable, Wire]) -> dict[Hashable, Wire]:
-    """Without those that end where a NIC is accused, or a worse one ends."""
-    ordered = sorted(passed.items(), key=lambda item: (item[1].slow.entity.peer is not None, -item[1].slow.saved))
-    kept: dict[Hashable, Wire] = {}
-    for key, wire in ordered:
-        if not any(wire.slow.entity.ends & other.slow.entity.ends for other in kept.values()):
-            kept[key] = wire
-    return kept
+def _likely(slow: Slow, waits: Waits) -> dict[Hypothesis, float]:
+    """Log likelihood of all hypotheses about one fault: the fit's and that of where bytes wait."""
+    found: dict[Hypothesis, float] = {}
+    for entity, nats in slow.standing.items():
+        extra = waits.nats(entity.node, entity.way)
+        share, peer = waits.legs(entity.node)
+        if entity.peer is None and peer is not None:
+            extra += LEG_NATS if share >= SECOND_LEG else -LEG_NATS
+        found[entity.node, entity.peer, entity.way] = nats + extra
+    return found

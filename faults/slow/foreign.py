@@ -1,7 +1,8 @@
 """Other people's bytes: they share a node's NIC and look exactly like a slow one.
 
 A pair with more connections than the job opened itself (the median over pairs) carries foreign traffic when
-its bytes stand above what it carried before by at least `foreign_share` of the fastest pair's bandwidth.  Such traffic
+its bytes stand above what it carried before by at least `foreign_share` of the fastest pair's bandwidth.  A connection
+has two ends, and either shows it: that of a node without an agent is told by the other one's rows.  Such traffic
 explains whatever is slow at both nodes, so their pairs are left out of the fit while it lasts.
 """
 
@@ -12,19 +13,19 @@ from faults.fabric import Floats
 from faults.slow.sockets import Span
 
 
-def foreign_pairs(span: Span, kind_bytes: Floats, fastest_mbit: float, share: float) -> NDArray[np.bool_]:
+def foreign_pairs(span: Span, usual_rate: Floats, fastest_mbit: float, share: float) -> NDArray[np.bool_]:
     """Pairs with extra connections that carry, or carried until they closed, a material load.
 
-    `kind_bytes` is what the pair carries in a stretch of that length by itself.
+    `usual_rate` is what the pair carries by itself, in bytes per second; NaN counts as nothing.
     """
-    seen = np.isfinite(span.connections)
+    connections = np.fmax(span.connections, span.connections.T)
+    seen = np.isfinite(connections)
     if not seen.any() or not np.isfinite(fastest_mbit):
         return np.zeros(span.bytes.shape, dtype=np.bool_)
-    usual = float(np.median(span.connections[seen]))
-    extra = seen & (span.connections > usual)
-    seconds = np.where(span.seconds > 0, span.seconds, np.nan)[:, None]
-    more_mbit = 8e-6 * (span.bytes - np.nan_to_num(kind_bytes)) / seconds
-    closed = ~np.isfinite(span.bytes)  # its count fell when the connection went: how much it was is not known
+    rate = span.rate()
+    extra = seen & (connections > float(np.median(connections[seen])))
+    more_mbit = 8e-6 * (rate - np.nan_to_num(usual_rate))
+    closed = ~np.isfinite(rate)  # its count fell when the connection went: how much it was is not known
     flagged: NDArray[np.bool_] = extra & (closed | (more_mbit >= share * fastest_mbit))
     return flagged
 

@@ -1,171 +1,318 @@
 """Which NICs and links explain the slow pairs: a sparse fit over one window of a live job.
 
-    s_ij = sum over chosen NICs k of (r_k [i = k] + c_k [j = k]) + sum over chosen links l_ij + noise
-    minimise  sum rho((s_ij - fit_ij) / sigma_ij) + sum of prices,     rho: Huber, quadratic to 3 sigma
-    price     log(number of candidates of its kind / false_per_window) + 1/2 log(number of pairs) per further amplitude
+Each pair (i, j) is observed by its sockets, s_ij, and, where a message goes one way, by its delay, y_ij; both are log
+slowdowns with noise sigma.  A fault slows what it sends with amplitude a, and, because TCP's acknowledgements share the
+queue, the sockets of the opposite direction with 0 <= c <= a, how much is not assumed:
 
-A NIC has two amplitudes, for its row (what it sends) and its column (what it receives), both free and >= 0: with
-TCP the acknowledgements share the slow queue, so a slow Tx slows the column as well, and how much is not assumed.
-What is left of a pair that got faster is cut at -2 sigma: it accuses nobody.  A slow NIC slows most of what goes
-through it: a row or a column counts only when at least half of its pairs show half of its amplitude, and a NIC needs
-two pairs; a slow link whose neighbours on the ring wait for it would otherwise pass for a NIC.
+    Tx of k     s_kj = a, y_kj = a        s_jk = c        y_jk = 0       all j
+    Rx of k     s_jk = a, y_jk = a        s_kj = c        y_kj = 0
+    both of k   s_kj = y_kj = a           s_jk = y_jk = c
+    link i, j   s_ij = a, y_ij = a        s_ji = c, y_ji = c             (a message has acknowledgements of its own)
+
+    minimise  sum rho((observed - fit) / sigma) + sum of prices,        rho: Huber, quadratic to 3 sigma
+    price     log(candidates of its kind / false_per_window), 1/2 log(pairs) more where c > 0
+
+What is left of a pair that got faster is cut at -2 sigma: it accuses nobody.  A slow NIC slows more than one pair.
 Entities are chosen one at a time, their amplitudes fitted anew together, and dropped again where the others explain as
-much.
+much.  `standing` compares all hypotheses about the ends of one entity; their sums over looks decide what is said.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from faults.fabric import Floats
+from faults.fabric import Floats, Ints
+from faults.verdict import Direction
 
 HUBER: Final = 3.0
 FASTER_SIGMA: Final = 2.0
 MOST: Final = 6  # entities at once
-SUPPORT: Final = 0.5  # of the pairs of a row or a column
-SWEEPS: Final = 8
-IRLS: Final = 8
+SWEEPS: Final = 4
+IRLS: Final = 6
+NICS: Final = (Direction.TX, Direction.RX, Direction.BOTH)
+
+
+@dataclass(frozen=True, slots=True)
+class Observed:
+    """Log slowdowns of one window with their noise; NaN where unknown."""
+
+    sockets: Floats
+    sigma: Floats
+    delays: Floats
+    doubt: Floats  # the noise of the delays
+    kind: Ints  # class per pair: links are told apart within theirs
+
+    def __len__(self) -> int:
+        return len(self.sockets)
+
+    @property
+    def turned(self) -> "Observed":
+        """Receivers for senders."""
+        return Observed(self.sockets.T, self.sigma.T, self.delays.T, self.doubt.T, self.kind.T)
+
+    def pairs(self) -> int:
+        """How many pairs are known at all."""
+        return max(2, int(np.count_nonzero(np.isfinite(self.sockets) | np.isfinite(self.delays))))
+
+    def less(self, entities: Sequence["Entity"]) -> "Observed":
+        """What is left beside them."""
+        sockets, delays = self.sockets.copy(), self.delays.copy()
+        for entity in entities:
+            sockets -= entity.amplitudes(len(self))
+            delays -= entity.late(len(self))
+        return replace(self, sockets=sockets, delays=delays)
+
+    def loss(self) -> float:
+        """Huber's, over all."""
+        return float(np.nansum(_loss(self.sockets / self.sigma)) + np.nansum(_loss(self.delays / self.doubt)))
 
 
 @dataclass(frozen=True, slots=True)
 class Entity:
-    """A NIC (peer None) or a link from node to peer, with the log slowdown that it adds."""
+    """A NIC (peer None) or a link from node to peer, with the log slowdowns that it adds one way and the other."""
 
     node: int
     peer: int | None
-    row: float  # of a link: its own
-    column: float = 0.0
-
-    @property
-    def slowdown(self) -> float:
-        """The greater of both."""
-        return max(self.row, self.column)
+    way: Direction  # forward for a link
+    slowdown: float
+    leak: float = 0.0
 
     @property
     def ends(self) -> frozenset[int]:
         """The nodes it touches."""
         return frozenset({self.node} if self.peer is None else {self.node, self.peer})
 
+    @property
+    def place(self) -> tuple[int, int | None]:
+        """Whatever its direction."""
+        return self.node, self.peer
+
     def amplitudes(self, nodes: int) -> Floats:
-        """What it adds to the log slowdown of each pair."""
-        added = np.zeros((nodes, nodes))
-        if self.peer is not None:
-            added[self.node, self.peer] = self.row
-        else:
-            added[self.node, :] = self.row
-            added[:, self.node] += self.column
-        return added
+        """What it adds to the log slowdown of each pair's sockets."""
+        return self._added(nodes, self.leak)
+
+    def late(self, nodes: int) -> Floats:
+        """What it adds to the log delay of each pair's messages."""
+        return self._added(nodes, self.leak if self.way in (Direction.BOTH, Direction.FORWARD) else 0.0)
 
     def where(self, nodes: int) -> NDArray[np.bool_]:
         """The pairs that it slows."""
         mask: NDArray[np.bool_] = self.amplitudes(nodes) > 0
         return mask
 
+    def _added(self, nodes: int, back: float) -> Floats:
+        added = np.zeros((nodes, nodes))
+        if self.peer is not None:
+            added[self.node, self.peer], added[self.peer, self.node] = self.slowdown, back
+        elif self.way is Direction.RX:
+            added[:, self.node], added[self.node, :] = self.slowdown, back
+        else:
+            added[self.node, :], added[:, self.node] = self.slowdown, back
+        return added
 
-def explain(slowdown: Floats, sigma: Floats, *, false_per_window: float) -> tuple[Entity, ...]:
-    """The entities of the cheapest explanation found."""
-    known = np.isfinite(slowdown) & np.isfinite(sigma)
-    s = np.where(known, np.maximum(slowdown, -FASTER_SIGMA * sigma), np.nan)
-    prices = _prices(known, false_per_window)
+
+@dataclass(frozen=True, slots=True)
+class Gains:
+    """What each hypothesis of one kind gains over none, and its amplitudes: per node, or per pair."""
+
+    gain: Floats
+    slowdown: Floats
+    leak: Floats
+
+    def entity(self, node: int, peer: int | None, way: Direction) -> Entity:
+        """The hypothesis itself."""
+        at = node if peer is None else (node, peer)
+        return Entity(node, peer, way, float(self.slowdown[at]), float(self.leak[at]))
+
+
+@dataclass(frozen=True, slots=True)
+class _Prices:
+    nic: float
+    link: Floats  # per pair
+
+    def of(self, entity: Entity) -> float:
+        return self.nic if entity.peer is None else float(self.link[entity.node, entity.peer])
+
+
+def explain(observed: Observed, *, false_per_window: float, false_beside: float | None = None) -> tuple[Entity, ...]:
+    """The entities of the cheapest explanation found; beside the first, another may have a price of its own."""
+    cut = _cut(observed)
+    prices = _prices(cut, false_per_window)
+    beside = _prices(cut, false_per_window if false_beside is None else false_beside)
     chosen: list[Entity] = []
+    if _nothing_in(cut, prices):
+        return ()
     while len(chosen) < MOST:
-        best = _best(s - _fit(chosen, len(s)), sigma, prices, chosen)
+        best = _best(cut.less(chosen), beside if chosen else prices, chosen)
         if best is None:
             break
-        chosen = _dropped(_refit([*chosen, best], s, sigma), s, sigma, prices)
-        if best.node not in {e.node for e in chosen}:
+        chosen = _dropped(_refit([*chosen, best], cut), cut, prices)
+        if best.place not in {e.place for e in chosen}:
             break
     return tuple(chosen)
 
 
-def _prices(known: NDArray[np.bool_], false_per_window: float) -> tuple[float, float]:
-    """Of a NIC and of a link."""
-    pairs = max(2, int(np.count_nonzero(known)))
-    nic = np.log(len(known) / false_per_window) + 0.5 * np.log(pairs)
-    return float(nic), float(np.log(pairs / false_per_window))
+def _nothing_in(cut: Observed, prices: _Prices) -> bool:
+    """Whether even all that its pairs lose would not pay for any entity: true of most windows, and quickly known."""
+    sockets, delays = (np.nan_to_num(_loss(np.maximum(x, 0.0) / s)) for x, s in _both(cut))
+    lost = sockets + delays
+    nics = lost.sum(axis=0) + lost.sum(axis=1)
+    return bool(nics.max(initial=0.0) < prices.nic and (lost + lost.T < prices.link).all())
 
 
-def _best(left: Floats, sigma: Floats, prices: tuple[float, float], chosen: Sequence[Entity]) -> Entity | None:
-    """The entity that gains most above its price, if any does."""
-    rows, row_gain, row_pairs = _shift(left, sigma)
-    columns, column_gain, column_pairs = _shift(left.T, sigma.T)
-    nic = np.where(row_pairs + column_pairs >= 2, row_gain + column_gain, 0.0) - prices[0]
-    nic[[e.node for e in chosen if e.peer is None]] = -np.inf
-    link = np.nan_to_num(_loss(left / sigma) - _loss(np.minimum(left, 0.0) / sigma)) - prices[1]
-    for e in chosen:
-        if e.peer is not None:
-            link[e.node, e.peer] = -np.inf
-    at = np.unravel_index(int(link.argmax()), link.shape)
-    k = int(nic.argmax())
-    if max(nic[k], link[at]) <= 0:
-        return None
-    if nic[k] >= link[at]:
-        return Entity(k, None, float(rows[k]), float(columns[k]))
-    return Entity(int(at[0]), int(at[1]), float(left[at]))
+def _both(left: Observed) -> tuple[tuple[Floats, Floats], tuple[Floats, Floats]]:
+    return (left.sockets, left.sigma), (left.delays, left.doubt)
 
 
-def _shift(left: Floats, sigma: Floats) -> tuple[Floats, Floats, Floats]:
-    """Per row the common amplitude >= 0 that Huber's loss likes best, its gain, and the pairs that share it."""
+def standing(observed: Observed, entity: Entity, others: Sequence[Entity]) -> Mapping[Entity, float]:
+    """Log likelihood of all hypotheses that share a slowed pair's end with an entity, beside the other entities."""
+    left = _cut(observed).less(others)
+    gains = _gains(left, 0.5 * float(np.log(left.pairs())))
+    ends = sorted(entity.ends)
+    found = {gains[way].entity(k, None, way): float(gains[way].gain[k]) for way in NICS for k in ends}
+    links = gains[Direction.FORWARD]
+    for i, j in np.argwhere(links.gain > 0):
+        if entity.ends & {int(i), int(j)}:
+            found[links.entity(int(i), int(j), Direction.FORWARD)] = float(links.gain[i, j])
+    return found
+
+
+def apart(slow: NDArray[np.bool_]) -> int:
+    """How many nodes it takes at least to account for pairs: as many as there are pairs that share no end."""
+    used: set[int] = set()
+    count = 0
+    for i, j in np.argwhere(slow):
+        if not used & {int(i), int(j)}:
+            used |= {int(i), int(j)}
+            count += 1
+    return count
+
+
+def _cut(observed: Observed) -> Observed:
+    known = np.isfinite(observed.sockets) & np.isfinite(observed.sigma)
+    heard = np.isfinite(observed.delays) & np.isfinite(observed.doubt)
+    return replace(
+        observed,
+        sockets=np.where(known, np.maximum(observed.sockets, -FASTER_SIGMA * observed.sigma), np.nan),
+        delays=np.where(heard, np.maximum(observed.delays, -FASTER_SIGMA * observed.doubt), np.nan),
+    )
+
+
+def _prices(observed: Observed, false_per_window: float) -> _Prices:
+    link = np.full(observed.kind.shape, np.inf)
+    for number in np.unique(observed.kind[observed.kind >= 0]):
+        inside = observed.kind == number
+        link[inside] = np.log(max(2, int(np.count_nonzero(inside))) / false_per_window)
+    return _Prices(float(np.log(len(observed) / false_per_window)), link)
+
+
+def _gains(left: Observed, second: float) -> dict[Direction, Gains]:
+    """Of all hypotheses; a second amplitude has its price taken off and is left out where it is not worth it."""
+    turned = left.turned
+    out, into = _shift(_beside(left)), _shift(_beside(turned))
+    back_out = _shift((turned.sockets, turned.sigma), out.slowdown)
+    back_into = _shift((left.sockets, left.sigma), into.slowdown)
+    return {
+        Direction.TX: _with(out, back_out, second),
+        Direction.RX: _with(into, back_into, second),
+        Direction.BOTH: _with(out, into, second, always=True),
+        Direction.FORWARD: _links(left, second),
+    }
+
+
+def _with(main: Gains, leak: Gains, second: float, *, always: bool = False) -> Gains:
+    worth = leak.gain > second
+    gain = main.gain + np.where(worth, leak.gain - second, 0.0)
+    if always:
+        gain = np.where(worth & (main.gain > 0), gain, 0.0)
+    return Gains(np.where(main.gain > 0, gain, 0.0), main.slowdown, np.where(worth, leak.slowdown, 0.0))
+
+
+def _links(left: Observed, second: float) -> Gains:
+    """Per pair; sockets and delays of one pair share the amplitude, weighted by their noise."""
+    slowdown, gain = _pooled(left, np.full(left.sockets.shape, np.inf))
+    leak, back = _pooled(left.turned, slowdown)
+    return _with(Gains(gain, slowdown, leak), Gains(back, leak, leak), second)
+
+
+def _pooled(left: Observed, most: Floats) -> tuple[Floats, Floats]:
+    weight = np.nan_to_num(1.0 / left.sigma**2) * np.isfinite(left.sockets)
+    other = np.nan_to_num(1.0 / left.doubt**2) * np.isfinite(left.delays)
+    total = np.maximum(weight + other, 1e-12)
+    amplitude = (weight * np.nan_to_num(left.sockets) + other * np.nan_to_num(left.delays)) / total
+    amplitude = np.clip(amplitude, 0.0, most)
+    gain = np.zeros_like(amplitude)
+    for x, sigma in _both(left):
+        gain += np.nan_to_num(_loss(x / sigma) - _loss((x - amplitude) / sigma))
+    return amplitude, np.maximum(gain, 0.0)
+
+
+def _beside(left: Observed) -> tuple[Floats, Floats]:
+    return np.hstack([left.sockets, left.delays]), np.hstack([left.sigma, left.doubt])
+
+
+def _shift(values: tuple[Floats, Floats], most: Floats | None = None) -> Gains:
+    """Per row the common amplitude from 0 to `most` that Huber's loss likes best, and its gain.
+
+    A row with less than two known is no NIC's; nor is one of which a single value shows half of the amplitude.
+    """
+    left, sigma = values
     known = np.isfinite(left) & np.isfinite(sigma)
-    w = np.where(known, 1.0 / np.where(known, sigma, 1.0) ** 2, 0.0)
+    root = np.where(known, 1.0 / np.where(known, sigma, 1.0), 0.0)
+    w = root**2
     x = np.where(known, left, 0.0)
-    amplitude = np.array([np.median(row[seen]) if seen.any() else 0.0 for row, seen in zip(x, known, strict=True)])
+    amplitude = (w * x).sum(axis=1) / np.maximum(w.sum(axis=1), 1e-12)
     for _ in range(IRLS):
-        z = np.abs(x - amplitude[:, None]) * np.sqrt(w)
+        z = np.abs(x - amplitude[:, None]) * root
         weight = w * np.minimum(1.0, HUBER / np.maximum(z, 1e-9))
-        total = weight.sum(axis=1)
-        amplitude = np.where(total > 0, (weight * x).sum(axis=1) / np.maximum(total, 1e-12), 0.0)
-    amplitude = np.maximum(amplitude, 0.0)
-    root = np.sqrt(w)
+        amplitude = (weight * x).sum(axis=1) / np.maximum(weight.sum(axis=1), 1e-12)
+    amplitude = np.clip(amplitude, 0.0, np.inf if most is None else most)
     gain = _loss(x * root).sum(axis=1) - _loss((x - amplitude[:, None]) * root).sum(axis=1)
-    pairs = (known & (x > 0.5 * amplitude[:, None]) & (amplitude[:, None] > 0)).sum(axis=1).astype(np.float64)
-    good = (gain > 0) & (pairs >= SUPPORT * known.sum(axis=1))
-    return np.where(good, amplitude, 0.0), np.where(good, gain, 0.0), np.where(good, pairs, 0.0)
+    shared = (known & (x > 0.5 * amplitude[:, None])).sum(axis=1)
+    good = (gain > 0) & (shared >= 2)
+    return Gains(np.where(good, gain, 0.0), np.where(good, amplitude, 0.0), np.zeros_like(gain))
 
 
-def _refit(chosen: list[Entity], s: Floats, sigma: Floats) -> list[Entity]:
-    """All amplitudes together, by sweeps over one at a time; the loss is convex."""
+def _best(left: Observed, prices: _Prices, chosen: Sequence[Entity]) -> Entity | None:
+    """The entity that gains most above its price, if any does."""
+    gains = _gains(left, 0.5 * float(np.log(left.pairs())))
+    best: tuple[float, Entity | None] = (0.0, None)
+    taken = {e.place for e in chosen}
+    for way, of_way in gains.items():
+        nic = way is not Direction.FORWARD
+        gain = of_way.gain - (prices.nic if nic else prices.link)
+        for place in taken:
+            if nic is (place[1] is None):
+                gain[place[0] if nic else place] = -np.inf
+        at = np.unravel_index(int(gain.argmax()), gain.shape)
+        if gain[at] > best[0]:
+            best = float(gain[at]), of_way.entity(int(at[0]), None if nic else int(at[1]), way)
+    return best[1]
+
+
+def _refit(chosen: list[Entity], observed: Observed) -> list[Entity]:
+    """All amplitudes together, by sweeps over one at a time."""
     if len(chosen) < 2:
         return chosen
+    second = 0.5 * float(np.log(observed.pairs()))
     for _ in range(SWEEPS):
         for at, entity in enumerate(chosen):
-            left = s - _fit([*chosen[:at], *chosen[at + 1 :]], len(s))
-            chosen[at] = _amplitudes(entity, left, sigma)
+            left = observed.less([*chosen[:at], *chosen[at + 1 :]])
+            chosen[at] = _gains(left, second)[entity.way].entity(entity.node, entity.peer, entity.way)
     return chosen
 
 
-def _amplitudes(entity: Entity, left: Floats, sigma: Floats) -> Entity:
-    k = entity.node
-    if entity.peer is not None:
-        return replace(entity, row=max(0.0, float(left[k, entity.peer])))
-    row, _, _ = _shift(left[k : k + 1], sigma[k : k + 1])
-    column, _, _ = _shift(left[:, k][None, :], sigma[:, k][None, :])
-    return replace(entity, row=float(row[0]), column=float(column[0]))
-
-
-def _dropped(chosen: list[Entity], s: Floats, sigma: Floats, prices: tuple[float, float]) -> list[Entity]:
+def _dropped(chosen: list[Entity], observed: Observed, prices: _Prices) -> list[Entity]:
     """Without those that the others have made worth less than their price."""
     kept = list(chosen)
     for entity in chosen:
         rest = [e for e in kept if e is not entity]
-        gain = _total(s - _fit(rest, len(s)), sigma) - _total(s - _fit(kept, len(s)), sigma)
-        if gain < prices[0 if entity.peer is None else 1]:
+        if observed.less(rest).loss() - observed.less(kept).loss() < prices.of(entity):
             kept = rest
     return kept
-
-
-def _fit(chosen: Sequence[Entity], nodes: int) -> Floats:
-    fit = np.zeros((nodes, nodes))
-    for entity in chosen:
-        fit += entity.amplitudes(nodes)
-    return fit
-
-
-def _total(left: Floats, sigma: Floats) -> float:
-    return float(np.nansum(_loss(left / sigma)))
 
 
 def _loss(z: Floats) -> Floats:

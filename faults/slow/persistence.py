@@ -61,3 +61,7 @@ class Persistence(Generic[Found]):
             for key, track in self._tracks.items()
             if track.confirmed_s is not None
         ]
+
+    def open(self) -> Mapping[Hashable, Found]:
+        """What was found last of everything that is suspected or believed."""
+        return {key: track.found[-1] for key, track in self._tracks.items()}

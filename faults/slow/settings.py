@@ -25,11 +25,13 @@ class SlowSettings(Frozen):
     gone_s: Seconds = 5.0  # without a hit for so long, the fault is over
 
     false_per_window: Share = 1e-4  # of each fit: the price of an entity; harm and persistence come on top
-    least_slowdown: Ratio = 1.2  # of an edge, below which nothing is said of a wire
+    false_given_harm: Share = 3e-2  # the same while steps are longer than noise explains: both must happen by chance
+    least_slowdown: Ratio = 1.1  # of an edge, below which nothing is said of a wire
     least_harm: Ratio = 1.08  # of the step time against its baseline
     least_implied_harm: Ratio = 1.15  # where there is no baseline: what the fastest peers' bandwidth would save
+    chance_of_harm: Share = 0.05  # above, longer steps may be noise
     plain_harm: Ratio = (
-        1.25  # implied so plainly, steps need only be longer, not certainly so: they may scatter by 40 %
+        1.15  # implied so plainly, steps need only be longer, not certainly so: they may scatter by 40 %
     )
     pacing_share: Share = 0.7  # of the slowest wire's time: whoever takes less does not set the pace
     compute_harm: Share = 0.05  # of the step, for which all others wait for one rank
@@ -42,3 +44,6 @@ class SlowSettings(Frozen):
     gap_slack_sigma: Annotated[float, Field(gt=0, le=5)] = 1.0  # CUSUM: a shift of less is left alone
     gap_limit_sigma: Annotated[float, Field(gt=0, le=100)] = 10.0  # see docs/faults/slow.md for its run length
     gap_winsor_sigma: Annotated[float, Field(gt=0, le=20)] = 3.0  # one pause, however long, says no more than this
+
+    # Memory and time grow with the square of it: every pair is a place in a table.  Larger jobs: faults/jobwide.
+    most_nodes: Annotated[int, Field(ge=1, le=256)] = 128

@@ -35,9 +35,16 @@ class Span:
     seconds: Floats  # per source node
     bytes: Floats
     busy_us: Floats
-    connections: Floats  # the most seen
+    connections: Floats  # the most seen, where counted
+    received: Floats  # by the source, from the target
     rwnd_us: Floats  # the receiver's window was full: its process does not read
     sndbuf_us: Floats  # the sender's buffer was too small for the path
+
+    def rate(self) -> Floats:
+        """Bytes per second and pair, as the sender counts them; where nobody looks there, as the receiver does."""
+        seconds = np.where(self.seconds > 0, self.seconds, np.nan)
+        sent, got = self.bytes / seconds[:, None], (self.received / seconds[:, None]).T
+        return np.where(np.isfinite(self.seconds)[:, None], sent, got)
 
     def bandwidth_mbit(self, busy_ticks: float) -> Floats:
         """NaN where too little was busy to tell."""
@@ -68,8 +75,11 @@ class Sockets:
         if isinstance(seen.values, Socket) and peer is not None and 0 <= peer < self.nodes:
             rows[-1].peers[peer] = _fields(seen.values)
 
-    def span(self, from_s: float, to_s: float) -> Span | None:
-        """From the first look at or after `from_s` to the last by `to_s`; None where no node has two."""
+    def span(self, from_s: float, to_s: float, *, counted: bool = False) -> Span | None:
+        """From the first look at or after `from_s` to the last by `to_s`; None where no node has two.
+
+        `counted`: with the connections of all looks in between.
+        """
         n = self.nodes
         seconds = np.full(n, np.nan)
         change = np.full((n, n, FIELDS), np.nan)
@@ -80,12 +90,23 @@ class Sockets:
                 continue
             seconds[node] = inside[-1].at_s - inside[0].at_s
             change[node] = inside[-1].peers - inside[0].peers
-            most[node] = np.fmax.reduce([row.peers[:, CONNECTIONS] for row in inside])
+            if counted:
+                most[node] = np.fmax.reduce([row.peers[:, CONNECTIONS] for row in inside])
         if not np.isfinite(seconds).any():
             return None
-        broken = ~(change[:, :, [ACKED, BUSY]] >= 0).all(axis=2)  # closed and opened anew, or never seen
+        broken = ~(
+            (change[:, :, ACKED] >= 0) & (change[:, :, RECEIVED] >= 0) & (change[:, :, BUSY] >= 0)
+        )  # closed and opened anew, or never seen
         change[broken] = np.nan
-        return Span(seconds, change[:, :, ACKED], change[:, :, BUSY], most, change[:, :, RWND], change[:, :, SNDBUF])
+        return Span(
+            seconds,
+            change[:, :, ACKED],
+            change[:, :, BUSY],
+            most,
+            change[:, :, RECEIVED],
+            change[:, :, RWND],
+            change[:, :, SNDBUF],
+        )
 
 
 def between(rows: deque[Row], from_s: float, to_s: float) -> list[Row]:

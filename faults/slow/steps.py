@@ -3,7 +3,8 @@
 T_s = median over ranks of (arrival at the first operation of step s+1 - the same of step s)
 """
 
-from collections import deque
+from dataclasses import dataclass, replace
+from math import erfc, sqrt
 from typing import Final
 
 import numpy as np
@@ -11,8 +12,8 @@ import numpy as np
 from faults.fabric import Floats
 from faults.observations import Collective, Heartbeat, Observation
 
-MOST_STEPS: Final = 20_000
-Z_95: Final = 1.645  # one-sided 5 %: with three hits of four and an entity beside it, far rarer
+MOST_STEPS: Final = 16_384
+TELLING: Final = 1024  # steps of a baseline: its median is then good to 4 % of a standard deviation
 MEDIAN_LOSS: Final = 1.2533  # sqrt(pi / 2): the standard error of a median against a mean's
 
 
@@ -23,8 +24,8 @@ class Steps:
         self._ranks = ranks
         self._began: dict[int, dict[int, float]] = {}  # step -> rank -> first arrival
         self._by_heartbeat: list[tuple[float, int] | None] = [None] * ranks
-        self.ends_s: deque[float] = deque(maxlen=MOST_STEPS)  # of finished steps
-        self.takes_s: deque[float] = deque(maxlen=MOST_STEPS)
+        self._table = np.empty((2, 256))  # of finished steps: when each ended, how long it took
+        self._count = 0
         self._records = False
         self._first_s: float | None = None
 
@@ -42,7 +43,7 @@ class Steps:
 
     def last_s(self) -> float | None:
         """When the last step that is known ended."""
-        return self.ends_s[-1] if self.ends_s else None
+        return float(self._table[0, self._count - 1]) if self._count else None
 
     def first_s(self) -> float | None:
         """When the first step ended."""
@@ -50,15 +51,15 @@ class Steps:
 
     def between(self, from_s: float, to_s: float) -> Floats:
         """Durations of the steps that ended in a stretch of time."""
-        return np.array([t for at, t in zip(self.ends_s, self.takes_s, strict=True) if from_s < at <= to_s])
+        ends_s, takes_s = self._table[:, : self._count]
+        return np.asarray(takes_s[(ends_s > from_s) & (ends_s <= to_s)])
 
     def recent(self, from_s: float, to_s: float, least: int) -> Floats:
         """Of a stretch of time, or the last few where it holds fewer."""
         found = self.between(from_s, to_s)
         if found.size >= least:
             return found
-        known = [t for at, t in zip(self.ends_s, self.takes_s, strict=True) if at <= to_s]
-        return np.array(known[-least:])
+        return self.between(-np.inf, to_s)[-least:]
 
     def _begin(self, step: int, rank: int, at_s: float) -> None:
         begun = self._began.setdefault(step, {})
@@ -84,16 +85,48 @@ class Steps:
     def _end(self, at_s: float, took_s: float) -> None:
         if self._first_s is None:
             self._first_s = at_s
-        self.ends_s.append(at_s)
-        self.takes_s.append(took_s)
+        if self._count == self._table.shape[1]:
+            self._make_room()
+        self._table[:, self._count] = at_s, took_s
+        self._count += 1
+
+    def _make_room(self) -> None:
+        """Twice as much, or, when there are most, without the older half."""
+        kept = self._table if self._count < MOST_STEPS else self._table[:, self._count // 2 :]
+        self._count = kept.shape[1]
+        self._table = np.hstack([kept, np.empty_like(kept)])
 
 
-def harm(now_s: Floats, usual_s: Floats) -> tuple[float, float]:
-    """Ratio of median step times, and the ratio that is certain at 95 %: noise can no longer explain it."""
+@dataclass(frozen=True, slots=True)
+class Harm:
+    """Median step time against its baseline, in logs, and its standard error."""
+
+    log_ratio: float
+    error: float
+
+    @property
+    def ratio(self) -> float:
+        """How many times as long steps take."""
+        return float(np.exp(self.log_ratio))
+
+    @property
+    def chance(self) -> float:
+        """That noise alone makes steps so much longer."""
+        return 0.5 * erfc(self.log_ratio / self.error / sqrt(2.0))
+
+    def without(self, share: float) -> "Harm":
+        """What is left when others are to blame for a share of the step."""
+        return replace(self, log_ratio=self.log_ratio + float(np.log(max(1e-3, 1.0 - share))))
+
+
+NO_HARM: Final = Harm(0.0, 1.0)
+
+
+def harm(now_s: Floats, usual_s: Floats) -> Harm:
+    """Of the steps of now against those of before."""
     if now_s.size < 3 or usual_s.size < 10:
-        return 1.0, 0.0
-    logs, usual = np.log(now_s), np.log(usual_s)
+        return NO_HARM
+    logs, usual = np.log(now_s), np.log(usual_s[:: max(1, usual_s.size // TELLING)])
     spread = 1.4826 * float(np.median(np.abs(usual - np.median(usual))))
     error = MEDIAN_LOSS * max(spread, 0.02) * float(np.sqrt(1 / now_s.size + 1 / usual_s.size))
-    ratio = float(np.median(logs) - np.median(usual))
-    return float(np.exp(ratio)), float(np.exp(ratio - Z_95 * error))
+    return Harm(float(np.median(logs) - np.median(usual)), error)

@@ -8,19 +8,23 @@ what they wait for).  Whoever would save less than `pacing_share` of what the wo
 anybody at one end of a worse one: a link into a node that cannot pass on what it gets is held up first.
 """
 
-from collections.abc import Hashable
-from dataclasses import dataclass
+from collections.abc import Hashable, Mapping
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 import numpy as np
+from numpy.typing import NDArray
 
 from faults.fabric import Floats, Ints
-from faults.slow.baselines import History, Usual, classes, common, on_the_wire, peers
+from faults.slow.baselines import History, Usual, alike_in_rows, classes, common, of_now, on_the_wire, peers
+from faults.slow.delays import Delays
 from faults.slow.foreign import foreign_pairs, touched
-from faults.slow.localise import Entity, explain
+from faults.slow.localise import Entity, Observed, apart, explain, standing
 from faults.slow.settings import SlowSettings
 from faults.slow.sockets import ACKED, TICK_US, Sockets, Span
 
+LONGER: Final = 0.72  # of the noise: of twice the window (measured: 0.71 of long flows, 0.73 of short messages)
+MOST_AT_START: Final = 2  # wires slow from the first second: what more nodes have alike is a part of the job
 STARVED: Final = 0.3  # of the busy time: then the receiver's process or the sender's buffer is the brake, not the wire
 
 
@@ -31,11 +35,22 @@ class Slow:
     entity: Entity
     saved: float  # share of the window's time
     own: bool  # against its own history; else against its peers
+    standing: Mapping[Entity, float] = field(default_factory=dict)  # log likelihoods of it and of its rivals
 
     @property
     def key(self) -> Hashable:
         """What persistence counts: a NIC whatever its direction, a link."""
-        return (self.entity.node, self.entity.peer)
+        return self.entity.place
+
+
+@dataclass(frozen=True, slots=True)
+class _Window:
+    """What one stretch of time says of all pairs."""
+
+    log: Floats  # of the bandwidth in use; NaN where it says nothing of the wire
+    busy: Floats
+    change: Floats  # from one half of it to the other
+    unread: NDArray[np.bool_]
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,8 +59,10 @@ class Looked:
 
     slow: tuple[Slow, ...]
     bandwidth_mbit: Floats
+    usual_mbit: Floats
     foreign: tuple[tuple[int, int], ...]
     unread: tuple[int, ...]  # nodes whose processes do not take what arrives
+    unheard: frozenset[int] = frozenset()  # nodes whose own counters are not told
 
 
 class Wires:
@@ -55,7 +72,7 @@ class Wires:
         self._sockets, self._settings = sockets, settings
         overlap = int(np.ceil(settings.window_s / settings.every_s))
         self._history = History(
-            int(settings.history_s / settings.every_s), overlap + 2, settings.window_s / settings.every_s
+            sockets.nodes, int(settings.history_s / settings.every_s), overlap + 2, settings.window_s / settings.every_s
         )
         self._usual_rate: Floats | None = None  # bytes per second and pair, without foreign ones
         self._foreign_until_s = -np.inf
@@ -66,43 +83,65 @@ class Wires:
         """Whether pairs can be held against their own past."""
         return len(self._history) >= self._settings.enough_windows
 
-    def look(self, now_s: float, *, suspected: bool) -> Looked | None:
-        """The window that ends now."""
+    def look(self, now_s: float, delays: Delays, *, suspected: bool, false_per_window: float) -> Looked | None:
+        """The windows that end now: one that is quick, and one twice as long whose noise is less."""
         s = self._settings
-        span = self._sockets.span(now_s - s.window_s, now_s)
+        span = self._sockets.span(now_s - s.window_s, now_s, counted=True)
         if span is None:
             return None
         mbit = span.bandwidth_mbit(s.busy_ticks)
         foreign = self._foreign(span, mbit, now_s)
+        kind = classes(self._carried())
+        short = self._window(span, self._changed(now_s))
+        kind = np.where(on_the_wire(short.log, kind), kind, -1)
+        views = [(short, now_s - s.window_s, 1.0)]
+        longer = self._sockets.span(now_s - 2 * s.window_s, now_s)
+        if longer is not None and self.has_history:
+            views.append((self._window(longer, LONGER * short.change), now_s - 2 * s.window_s, LONGER))
+        usual = self._history.usual(kind, short.busy) if self.has_history else None
+        slow = self._accused(views, usual, kind, delays, now_s=now_s, false_rate=false_per_window)
+        accused = np.zeros_like(self._masked)
+        for each in slow:
+            accused |= each.entity.where(len(mbit))
+        self._history.add(short.log, accused=accused, suspected=suspected or bool(foreign))
+        unread = tuple(int(j) for j in np.flatnonzero(short.unread.any(axis=0)))
+        unheard = frozenset(int(i) for i in np.flatnonzero(~np.isfinite(span.seconds)))
+        return Looked(slow, mbit, mbit if usual is None else np.exp(usual.log_mbit), foreign, unread, unheard)
+
+    def _changed(self, now_s: float) -> Floats:
+        """Of log bandwidth, from the first half of the window to the second."""
+        s = self._settings
+        half_s = s.window_s / 2
+        halves = [self._sockets.span(now_s - k * half_s, now_s - (k - 1) * half_s) for k in (2, 1)]
+        logs = [
+            np.full(self._masked.shape, np.nan) if h is None else np.log(h.bandwidth_mbit(s.busy_ticks)) for h in halves
+        ]
+        return np.asarray(logs[1] - logs[0])
+
+    def _window(self, span: Span, change: Floats) -> _Window:
+        s = self._settings
+        mbit = span.bandwidth_mbit(s.busy_ticks)
         least_us = np.maximum(span.busy_us, s.busy_ticks * TICK_US)
         unread = span.rwnd_us > STARVED * least_us
         starved = unread | (span.sndbuf_us > STARVED * least_us)
-        log = np.log(np.where(self._masked | starved, np.nan, mbit))
-        kind = classes(self._carried())
-        kind = np.where(on_the_wire(log, kind), kind, -1)
-        slow = self._accused(log, kind, span)
-        accused = np.zeros_like(self._masked)
-        for each in slow:
-            accused |= each.entity.where(len(log))
-        self._history.add(log, accused=accused, suspected=suspected or bool(foreign))
-        return Looked(slow, mbit, foreign, tuple(int(j) for j in np.flatnonzero(unread.any(axis=0))))
+        return _Window(np.log(np.where(self._masked | starved, np.nan, mbit)), _busy_share(span), change, unread)
 
     def _foreign(self, span: Span, mbit: Floats, now_s: float) -> tuple[tuple[int, int], ...]:
         """Finds foreign bytes, and masks what they touch until the last of them has left the window."""
         s = self._settings
-        rate = span.bytes / np.where(span.seconds > 0, span.seconds, np.nan)[:, None]
+        rate = span.rate()
         fastest = float(np.nanmax(mbit)) if np.isfinite(mbit).any() else float("nan")
-        usual = rate * 0.0 if self._usual_rate is None else self._usual_rate * span.seconds[:, None]
+        usual = np.zeros_like(rate) if self._usual_rate is None else self._usual_rate
         foreign = foreign_pairs(span, usual, fastest, s.foreign_share)
         if foreign.any():
             self._masked = touched(foreign)
             self._foreign_until_s = now_s + s.every_s
         elif now_s > self._foreign_until_s:
             self._masked = np.zeros_like(self._masked)
-            before = self._usual_rate
-            self._usual_rate = (
-                rate if before is None else np.where(np.isfinite(rate), 0.9 * before + 0.1 * rate, before)
+            before = (
+                rate if self._usual_rate is None else np.where(np.isfinite(self._usual_rate), self._usual_rate, rate)
             )
+            self._usual_rate = np.where(np.isfinite(rate), 0.9 * before + 0.1 * rate, before)
         return tuple((int(i), int(j)) for i, j in np.argwhere(foreign))
 
     def _carried(self) -> Floats:
@@ -111,24 +150,43 @@ class Wires:
             [row[-1].peers[:, ACKED] if row else np.full(self._sockets.nodes, np.nan) for row in self._sockets.rows]
         )
 
-    def _accused(self, log: Floats, kind: Ints, span: Span) -> tuple[Slow, ...]:
-        """By own history and, for what was slow before there was any, by peers; each entity once."""
+    def _accused(
+        self,
+        views: list[tuple[_Window, float, float]],
+        usual: Usual | None,
+        kind: Ints,
+        delays: Delays,
+        *,
+        now_s: float,
+        false_rate: float,
+    ) -> tuple[Slow, ...]:
+        """By own history and, for what was slow before there was any, by peers; each place once."""
         found: dict[Hashable, Slow] = {}
-        if self.has_history:
-            found = {
-                slow.key: slow
-                for slow in self._fitted(self._history.usual(kind, _busy_share(span)), log, kind, span, own=True)
-            }
-        for slow in self._fitted(peers(log, kind, _busy_share(span)), log, kind, span, own=False):
+        if usual is not None:
+            for window, from_s, quieter in views:
+                passes = delays.slowdowns(from_s, now_s)
+                observed = _observed(window, Usual(usual.log_mbit, quieter * usual.sigma), kind, passes)
+                for slow in self._fitted(observed, window, kind, false_rate, own=True):
+                    found.setdefault(slow.key, slow)
+        window, from_s, _ = views[0]
+        observed = _observed(window, peers(window.log, kind, window.busy), kind, delays.slowdowns(from_s, now_s))
+        for slow in self._fitted(observed, window, kind, self._settings.false_per_window, own=False):
             found.setdefault(slow.key, slow)
         return tuple(self._pacing(list(found.values())))
 
-    def _fitted(self, usual: Usual, log: Floats, kind: Ints, span: Span, *, own: bool) -> list[Slow]:
-        slowdown = np.where(kind >= 0, usual.log_mbit - log, np.nan)
-        slowdown = slowdown - common(slowdown, kind)
-        entities = explain(slowdown, usual.sigma, false_per_window=self._settings.false_per_window)
+    def _fitted(
+        self, observed: Observed, window: _Window, kind: Ints, false_per_window: float, *, own: bool
+    ) -> list[Slow]:
+        entities = explain(observed, false_per_window=false_per_window, false_beside=self._settings.false_per_window)
         entities = tuple(e for e in entities if e.slowdown >= np.log(self._settings.least_slowdown))
-        return self._pacing([Slow(e, _saved(e, kind, span), own) for e in entities])
+        if not own:
+            entities = tuple(e for e in entities if apart(observed.sockets > e.slowdown / 2) <= MOST_AT_START)
+        found = [Slow(e, _saved(e, kind, window.busy), own) for e in entities]
+        kept = self._pacing(found)
+        return [
+            replace(slow, standing=standing(observed, slow.entity, [e for e in entities if e is not slow.entity]))
+            for slow in kept
+        ]
 
     def _pacing(self, found: list[Slow]) -> list[Slow]:
         """Those of them that set the pace, the worst first; own history before peers."""
@@ -142,9 +200,20 @@ class Wires:
         return slow.saved >= self._settings.pacing_share * max((each.saved for each in worse), default=0.0)
 
 
-def _saved(entity: Entity, kind: Ints, span: Span) -> float:
+def _observed(window: _Window, usual: Usual, kind: Ints, passes: tuple[Floats, Floats]) -> Observed:
+    """Slowdowns beyond what all pairs of a class share, with the noise of now."""
+    slowdown = np.where(kind >= 0, usual.log_mbit - window.log, np.nan)
+    slowdown = slowdown - common(slowdown, kind)
+    delay, doubt = passes
+    alike = np.where(np.isfinite(delay), 0, -1)
+    delay = delay - common(delay, alike)
+    sigma = of_now(slowdown, window.change, usual.sigma, kind) * alike_in_rows(kind, window.busy)
+    return Observed(slowdown, sigma, delay, doubt, kind)
+
+
+def _saved(entity: Entity, kind: Ints, busy: Floats) -> float:
     """Share of the window that would be spared without it, by what the fit gives to it alone."""
-    spared = _busy_share(span) * (1.0 - np.exp(-entity.amplitudes(len(kind))))
+    spared = busy * (1.0 - np.exp(-entity.amplitudes(len(kind))))
     parts = [np.max(spared[kind == number], initial=0.0) for number in np.unique(kind[kind >= 0])]
     return float(min(0.95, np.sum(parts)))
 

@@ -4,13 +4,12 @@ Confidence is 1 - 2^-k, with k the independent kinds of evidence that agree: pai
 what peers imply), where bytes wait, one-way delays; compute gap and the arrival it causes.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
 
-from faults.slow.directions import Ways
 from faults.slow.gaps import Late
 from faults.slow.persistence import Confirmed
 from faults.slow.wires import Slow
@@ -26,44 +25,77 @@ ARRIVAL: Final = "arrival"
 CONNECTIONS: Final = "extra-connections"
 UNREAD: Final = "unread-bytes"
 
+LEAST_NATS: Final = 1.0  # of the mean look, by which one direction is likelier than the other
+
+BOTH_NATS: Final = 3.0  # more, before a NIC is called slow both ways: acknowledgements may slow more than data
+
+LINK_NATS: Final = 3.0  # a NIC explains a link's pair too, and has more ways to fit noise
+ISOLATE_NATS: Final = 5.0  # a link would have to be 150 times less likely
+
+Hypothesis = tuple[int, int | None, Direction]
+
 
 @dataclass(frozen=True, slots=True)
 class Wire:
-    """A slow wire of one look, with what told its direction and what it costs."""
+    """A slow wire of one look, with the log likelihood of all that it could be and what it costs."""
 
     slow: Slow
-    ways: Ways
+    likely: Mapping[Hypothesis, float]
+    seen: tuple[str, ...]  # kinds of one-way evidence
     ratio: float  # of the step time
     measured: bool  # against the step's own baseline; else implied by peers
+    unheard: frozenset[int] = frozenset()  # nodes whose own counters are not told
 
 
-def of_wire(confirmed: Confirmed[Wire], window_s: float) -> Verdict:
+def named(found: Sequence[Wire]) -> Hypothesis:
+    """What all looks together make likeliest; a link, unless a NIC is clearly likelier."""
+    sums: dict[Hypothesis, float] = {}
+    for wire in found:
+        for hypothesis, nats in wire.likely.items():
+            sums[hypothesis] = sums.get(hypothesis, 0.0) + nats / len(found)
+    return max(sums, key=lambda hypothesis: sums[hypothesis] + (LINK_NATS if hypothesis[1] is not None else 0.0))
+
+
+def direction(found: Sequence[Wire], node: int) -> Direction:
+    """Of a NIC."""
+    tx, rx, both = (
+        sum(wire.likely.get((node, None, way), 0.0) for wire in found) / len(found)
+        for way in (Direction.TX, Direction.RX, Direction.BOTH)
+    )
+    if both > max(tx, rx) + BOTH_NATS or abs(tx - rx) < LEAST_NATS:
+        return Direction.BOTH
+    return Direction.TX if tx > rx else Direction.RX
+
+
+def of_wire(confirmed: Confirmed[Wire], place: tuple[int, int | None], window_s: float) -> Verdict:
     """A slow NIC or link."""
     found = confirmed.found
+    node, peer = place
     last = found[-1]
-    entity, own = last.slow.entity, last.slow.own
-    ways = Ways(_mean([wire.ways.waiting for wire in found]), _mean([wire.ways.passes for wire in found]))
-    evidence = [PAIRS] + [STEP] * last.measured
+    silent = node in last.unheard
+    if silent:  # what it sends is known by nobody: neither its direction nor one link
+        peer = None
     factor = float(np.exp(np.median([wire.slow.entity.slowdown for wire in found])))
     ratio = float(np.median([wire.ratio for wire in found]))
-    cost = f"{factor:.1f} times slower than {'before' if own else 'its peers'}; steps take {ratio:.2f} times as long"
-    if entity.peer is None:
-        evidence += [WAITING] * bool(np.isfinite(ways.waiting)) + [PASSES] * bool(np.isfinite(ways.passes))
-        direction = ways.direction(float(np.log(factor))) if ways.known else _by_pairs(found)
-        what = {Direction.TX: "what it sends", Direction.RX: "what it receives"}.get(direction, "both ways")
-        reason = f"the pairs of node {entity.node} are slow, {what}: {cost}"
+    against = "before" if last.slow.own else "its peers"
+    cost = f"{factor:.1f} times slower than {against}; steps take {ratio:.2f} times as long"
+    seen = {kind for wire in found for kind in wire.seen}
+    evidence = [PAIRS, *[STEP] * last.measured, *sorted(seen)]
+    way = Direction.FORWARD if peer is not None else Direction.BOTH if silent else direction(found, node)
+    if peer is None:
+        what = {Direction.TX: "what it sends", Direction.RX: "what it receives"}.get(way, "both ways")
+        reason = f"the pairs of node {node} are slow, {what}: {cost}"
     else:
-        direction = Direction.FORWARD
-        reason = f"of all pairs only {entity.node} -> {entity.peer} is slow: {cost}"
+        reason = f"of all pairs only {node} -> {peer} is slow: {cost}"
     return Verdict(
         fault=FaultClass.COMM_SLOW,
-        scope=Scope.NODE if entity.peer is None else Scope.LINK,
-        node=entity.node,
-        peer=entity.peer,
-        direction=direction,
+        scope=Scope.NODE if peer is None else Scope.LINK,
+        node=node,
+        peer=peer,
+        direction=way,
         onset_s=max(0.0, confirmed.first_s - window_s / 2),
         detected_s=confirmed.confirmed_s,
-        isolate=entity.peer is None and len(evidence) > 1 and _both_ways_or_seen(found, ways),
+        isolate=place[1] is None and len(evidence) > 1 and _no_link(found, node) and _both_ways_or_seen(found, seen),
         confidence=_confidence(len(evidence)),
         reason=reason,
         evidence=tuple(evidence),
@@ -139,24 +171,21 @@ def of_workload(confirmed: Confirmed[Lost]) -> Verdict:
     )
 
 
-def _both_ways_or_seen(found: Sequence[Wire], ways: Ways) -> bool:
+def _no_link(found: Sequence[Wire], node: int) -> bool:
+    """Whether one of its links alone is so much less likely that the node may be taken out for it."""
+    sums: dict[bool, dict[Hypothesis, float]] = {True: {}, False: {}}
+    for wire in found:
+        for hypothesis, nats in wire.likely.items():
+            of_kind = sums[hypothesis[0] == node and hypothesis[1] is None]
+            of_kind[hypothesis] = of_kind.get(hypothesis, 0.0) + nats / len(found)
+    link = max((nats for what, nats in sums[False].items() if what[1] is not None), default=0.0)
+    return max(sums[True].values(), default=0.0) >= link + ISOLATE_NATS
+
+
+def _both_ways_or_seen(found: Sequence[Wire], seen: set[str]) -> bool:
     """Over TCP a slow NIC slows row and column; one of them alone needs one-way evidence before a node is taken out."""
-    both = np.median([min(wire.slow.entity.row, wire.slow.entity.column) for wire in found]) > 0
-    return bool(both) or ways.known
-
-
-def _by_pairs(found: Sequence[Wire]) -> Direction:
-    """Without one-way evidence only a row without its column, or the other way round, tells."""
-    row = float(np.median([wire.slow.entity.row for wire in found]))
-    column = float(np.median([wire.slow.entity.column for wire in found]))
-    if min(row, column) > 0.3 * max(row, column):
-        return Direction.BOTH
-    return Direction.TX if row > column else Direction.RX
-
-
-def _mean(values: Sequence[float]) -> float:
-    known = [value for value in values if np.isfinite(value)]
-    return float(np.mean(known)) if known else float("nan")
+    both = np.median([wire.slow.entity.leak for wire in found]) > 0
+    return bool(both or seen)
 
 
 def _confidence(kinds: int) -> float:

@@ -27,7 +27,7 @@ class FaultsSeen:
         return tuple(fault.verdict for fault in self._all)
 
     def _merged(self, verdict: Verdict, *, now_s: float) -> Verdict:
-        key = _key(verdict)
+        key = key_of(verdict)
         fault = self._newest.get(key)
         if fault is not None and now_s - fault.said_s <= self._same_s:
             fault.verdict = again(fault.verdict, verdict)
@@ -74,7 +74,7 @@ def again(before: Verdict, now: Verdict) -> Verdict:
     )
 
 
-def _key(verdict: Verdict) -> Key:
+def key_of(verdict: Verdict) -> Key:
     """A rank and its node are one place; a link is one, whichever end it is told from."""
     if verdict.scope is Scope.LINK and verdict.node is not None and verdict.peer is not None:
         ends = sorted((verdict.node, verdict.peer))

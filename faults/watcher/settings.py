@@ -1,15 +1,19 @@
 """All numbers of a watcher in one document."""
 
-from typing import Annotated
+from collections.abc import Iterator
+from typing import Annotated, Self
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from faults.crashes import CrashSettings
 from faults.hangs import HangSettings
+from faults.jobwide.settings import JobwideSettings
 from faults.slow.settings import SlowSettings
-from fleet.documents import Frozen
+from fleet.documents import Flaw, Frozen, RuleError
 
-Seconds = Annotated[float, Field(gt=0.0, le=3600.0)]
+LEAST_S = 1e-3  # nothing here is measured in less; what is counted per such a time stays countable
+
+Seconds = Annotated[float, Field(ge=LEAST_S, le=3600.0)]
 
 
 class WatcherSettings(Frozen):
@@ -21,3 +25,17 @@ class WatcherSettings(Frozen):
     hangs: HangSettings = HangSettings()
     crashes: CrashSettings = CrashSettings()
     slow: SlowSettings | None = SlowSettings()  # none: only hangs and crashes
+    jobwide: JobwideSettings = JobwideSettings()  # in its place where leaves are known or nodes too many
+
+    @model_validator(mode="after")
+    def _no_second_too_short(self) -> Self:
+        RuleError.raise_for(self._flaws())
+        return self
+
+    def _flaws(self) -> Iterator[Flaw]:
+        """A window each LEAST_S at the most, in every detector."""
+        for name in ("slow", "jobwide"):
+            part = getattr(self, name)
+            for field, value in () if part is None else part:
+                if field.endswith("_s") and value < LEAST_S:
+                    yield (name, field), f"expected at least {LEAST_S} s, got {value!r}"

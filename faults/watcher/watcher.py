@@ -5,8 +5,9 @@ asks for a judgement as often as agents look.  The same calls give the same verd
 """
 
 from faults.crashes import crashes
-from faults.detector import Job
+from faults.detector import Detector, Job
 from faults.hangs import hangs
+from faults.jobwide import JobwideDetector
 from faults.ledger import Ledger
 from faults.observations import Observation
 from faults.slow.detector import SlowDetector
@@ -23,7 +24,7 @@ class Watcher:
         self.job = job
         self.settings = settings or WatcherSettings()
         self._ledger = Ledger(job)
-        self._slow = None if self.settings.slow is None else SlowDetector(job, self.settings.slow)
+        self._slow = _slow(job, self.settings)
         self._seen = FaultsSeen(self.settings.same_fault_s)
         self._episode = Episode()
         self._standing_until_s = float("-inf")
@@ -59,3 +60,12 @@ class Watcher:
         if not found and not episode.crashed:
             found = hangs(self._ledger, settings.hangs, now_s=now_s)
         return episode.tell(found, now_s=now_s)
+
+
+def _slow(job: Job, settings: WatcherSettings) -> Detector | None:
+    """Of few nodes every look is judged, each pair beside each; of many, or where leaves are known, windows are."""
+    if settings.slow is None:
+        return None
+    if job.fabric is not None or job.nodes > settings.slow.most_nodes:
+        return JobwideDetector(job, settings.jobwide)
+    return SlowDetector(job, settings.slow)

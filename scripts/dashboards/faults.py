@@ -214,6 +214,15 @@ def _watchers() -> list[Panel]:
             bars=True,
         ),
         TimeSeries(
+            title="Reports and bundles",
+            description="What came of reports to the service (failed ones are tried again) and of bundles.",
+            queries=[
+                _of_job("reports_total", by="job, outcome", legend="{{job}} {{outcome}}"),
+                _of_job("bundles_total", by="job, outcome", legend="{{job}} {{outcome}} bundles"),
+            ],
+            bars=True,
+        ),
+        TimeSeries(
             title="Clock skew",
             description="The largest skew of a node's clock that is corrected.",
             queries=[one(f"max by (job) (fleetwright_faults_clock_skew_seconds{{{ON_JOB}}})", legend="{{job}}")],

@@ -1,5 +1,6 @@
 """Bundles: the same verdicts bit for bit, nothing believed that was changed, no more kept than was asked."""
 
+import hashlib
 import json
 from dataclasses import replace
 
@@ -7,9 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from faults.bundle import Tape, is_bundle, read_bundle, write_bundle
+from faults.bundle import Tape, is_bundle, proves, read_bundle, write_bundle
 from faults.observations import Observation
 from faults.replay import Act, acts, replay
+from faults.slow.settings import SlowSettings
 from faults.watcher import Watcher, WatcherSettings
 from fleet.documents import RuleError
 from tests.faults.stories import Story
@@ -94,6 +96,81 @@ def test_a_job_that_cannot_be_is_refused() -> None:
     resummed[0] = json.dumps(head, sort_keys=True, separators=(",", ":")) + "\n"
     with pytest.raises(RuleError):
         read_bundle(resummed)
+
+
+def summed(*lines: str) -> list[str]:
+    """The lines with their right sum."""
+    return [*lines, json.dumps({"sha256": hashlib.sha256("".join(lines).encode()).hexdigest()}) + "\n"]
+
+
+def head_with(**changes: object) -> str:
+    """The head of a bundle, changed inside: `job__nodes=3`."""
+    head = json.loads(HANG_LINES[0])
+    for path, value in changes.items():
+        *parts, last = path.split("__")
+        inner = head
+        for part in parts:
+            inner = inner[part]
+        inner[last] = value
+    return json.dumps(head) + "\n"
+
+
+def test_a_right_sum_alone_is_no_bundle_and_one_unchanged_is() -> None:
+    assert read_bundle(summed(head_with(), *HANG_LINES[1:-1])).holds
+    with pytest.raises(RuleError, match="no verdicts"):
+        read_bundle(summed(head_with()))
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"dropped": -5}, "dropped"),
+        ({"extra": 1}, "extra"),
+        ({"told": [{"fault": "none"}]}, "fault"),
+        ({"told": 1}, "verdicts"),
+        ({"job__nodes": 1 << 18}, "job.nodes"),
+        ({"job__nodes": 0}, "job.nodes"),
+        ({"job__rank_node": []}, "job.rank_node"),
+        ({"job__more": 1}, "job"),
+        ({"settings__judge_s": 1e-300}, "judge_s"),
+        ({"settings__hangs__cut_s": 1e-300}, "cut_s"),
+        ({"settings__crashes__sockets_only_s": 0.0}, "sockets_only_s"),
+        ({"settings__slow": {**SlowSettings().model_dump(), "every_s": 1e-300}}, "slow.every_s"),
+        ({"settings__hangs__more": 1}, "more"),
+    ],
+)
+def test_a_head_that_cannot_be_is_refused_with_its_field_though_the_sum_is_right(
+    changes: dict[str, object], said: str
+) -> None:
+    with pytest.raises(RuleError, match=said):
+        read_bundle(summed(head_with(**changes), *HANG_LINES[1:-1]))
+
+
+@pytest.mark.parametrize("behind", ["rubbish\n", "\n", HANG_LINES[1], HANG_LINES[-1]])
+def test_nothing_may_follow_the_sum(behind: str) -> None:
+    with pytest.raises(RuleError, match="after its sum"):
+        read_bundle([*HANG_LINES, behind])
+
+
+def test_a_sum_with_something_beside_it_is_refused() -> None:
+    last = json.dumps({**json.loads(HANG_LINES[-1]), "more": 1})
+    with pytest.raises(RuleError, match="sum"):
+        read_bundle([*HANG_LINES[:-1], last])
+
+
+def test_it_says_what_it_was_written_for_and_whether_what_is_left_gives_it() -> None:
+    what = list(acts(HANG.told(), judge_s=ONLY.judge_s))
+    told = replay(HANG.job, HANG.told(), ONLY)
+    assert told
+    whole = read_bundle(write_bundle(HANG.job, ONLY, what, version="0", told=told))
+    assert (whole.told, whole.holds, whole.proves) == (told, True, True)
+    tape = Tape(most=8)
+    for act in what:
+        tape.add(act)
+    rest = read_bundle(write_bundle(HANG.job, ONLY, tape, version="0", dropped=tape.dropped, told=told))
+    assert (rest.dropped, rest.told, rest.holds, rest.proves) == (len(what) - 8, told, True, False)
+    less = tuple(verdict.model_copy(update={"isolate": not verdict.isolate}) for verdict in told)
+    assert not proves(less, told)
 
 
 def test_a_tape_keeps_the_newest_and_counts_what_it_dropped() -> None:

@@ -38,6 +38,7 @@ pytestmark = pytest.mark.prometheus
 VARIABLES = {"$namespace": "", "$target": ".*", "$row": ".*", "$job": ".*", "$__rate_interval": "1m", "$__range": "1h"}
 # Nothing is written to a target here, and 40 s nobody waits.
 WITHOUT_SAMPLES = {"Writes", "Forecast held"}
+SCRAPED_EVERY = "2s"  # a scrape that takes longer makes every gauge of its process stale until the next one
 
 SLOWER = {"rating_w": 60_000.0, "period_s": 2.0}  # forecasts look 20 periods ahead: 40 s
 
@@ -63,7 +64,7 @@ def scraped(prometheus: Prometheus, start_server: StartServer, sqlite_url: str, 
         addresses |= {"guard": guard_address, "beside": beside_address}
         prometheus.configure(
             {
-                "global": {"scrape_interval": "500ms", "scrape_timeout": "500ms"},
+                "global": {"scrape_interval": SCRAPED_EVERY, "scrape_timeout": SCRAPED_EVERY},
                 "scrape_configs": [
                     {"job_name": job, "static_configs": [{"targets": [address]}]} for job, address in addresses.items()
                 ],

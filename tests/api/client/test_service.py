@@ -28,6 +28,7 @@ from api.client import fault_operations as faults
 from api.client import operations as op
 from api.client.calls import Call
 from api.client.errors import ConflictError
+from api.schemas.fault_paths import PathsRequest
 from api.schemas.faults import FaultQuestion, VerdictReport
 from api.schemas.isolation import Look
 from api.schemas.power import CapPlanRequest
@@ -47,12 +48,14 @@ from tests.api.client.test_operations import (
 )
 from tests.api.client.test_surface import OPERATIONS
 from tests.testbed.fault_bundles import accusation, bundle_text, report
+from tests.testbed.fault_paths import two_rings
 from tests.testbed.service import TOKENS, RunningService
 
 pytestmark = pytest.mark.anyio
 BASE_URL = "http://localhost"
 REPORT = VerdictReport.model_validate(report())
 QUESTION = FaultQuestion(ranks=128, hours=0.02, scenario=ScenarioName.HEALTHY, seed=1)
+PATHS = PathsRequest.model_validate(two_rings())
 LOOK = Look.model_validate({"members": {f"gpu-{index}": {} for index in range(20)}, "spares": {"default": 1}})
 TOKEN_REQUEST = TokenRequest(name="ci", scopes=frozenset({Scope.READ}))
 
@@ -103,6 +106,7 @@ EXAMPLES: dict[str, list[Call[Any]]] = {
     "create_fault_simulation": [faults.create_fault_simulation(QUESTION)],
     "list_fault_simulations": [faults.list_fault_simulations()],
     "get_fault_simulation": [faults.get_fault_simulation("s")],
+    "plan_fault_paths": [faults.plan_fault_paths(PATHS)],
     "get_isolation_rules": [faults.get_isolation_rules()],
     "replace_isolation_rules": [faults.replace_isolation_rules(IsolationRules(), if_match='"1-a"')],
     "get_isolation": [faults.get_isolation()],
@@ -357,6 +361,7 @@ async def test_a_verdict_takes_a_node_out_by_rules(client: AsyncFleetwright, sql
     rules = await client.get_isolation_rules()
     raised = rules.document.rules.model_copy(update={"mode": Mode.APPLY})
     await client.replace_isolation_rules(raised, if_match=rules.etag)
+    sqlite_service.clock.advance(1.0)  # ids sort by time
     crash = await client.report_fault_verdict(VerdictReport.model_validate(accusation("gpu-7")))
     outcome = await client.look_at_fleet(LOOK, idempotency_key="l")
     assert outcome.out == ("gpu-7",)
@@ -370,6 +375,12 @@ async def test_a_verdict_takes_a_node_out_by_rules(client: AsyncFleetwright, sql
     with pytest.raises(ConflictError):
         await client.close_isolation_breaker()
     assert [each.id async for each in client.iter_fault_verdicts()] == [crash.id, kept.id]
+
+
+async def test_paths_are_planned_alike_each_time(client: AsyncFleetwright) -> None:
+    answer = await client.plan_fault_paths(PATHS)
+    assert (answer.planned.greatest, answer.choices) == (1.0, None)
+    assert await client.plan_fault_paths(PATHS) == answer
 
 
 async def test_simulations_of_faults_are_made_once_for_a_key(client: AsyncFleetwright) -> None:

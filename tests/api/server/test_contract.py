@@ -12,7 +12,7 @@ import pytest
 from tests.testbed.server import ADMIN_TOKEN, StartServer
 
 SEED = "20261121"
-EXAMPLES = "30"  # per operation, on top of the covering set of every parameter's edge cases
+EXAMPLES = "20"  # per operation, on top of the covering set of every parameter's edge cases
 UNLIMITED = {"rate_limit_per_s": "100000", "rate_limit_burst": "100000"}
 SMALL_ROWS = {"simulation_server_days": "0.5", "fault_simulation_rank_hours": "4"}  # each is simulated
 # A valid body is no reason to accept a write: without the right ETag (412, 428) or with a name that leads nowhere (422)

@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 
 from faults.fabric import Floats
-from faults.slow.localise import explain
+from faults.slow.localise import Observed, explain, standing
+from faults.verdict import Direction
 
 SIGMA = 0.1
 
@@ -15,9 +16,60 @@ def noise(seed: int, nodes: int = 8) -> Floats:
     return values
 
 
+def observed(slowdown: Floats, delays: Floats | None = None) -> Observed:
+    unknown = np.full(slowdown.shape, np.nan)
+    late = unknown if delays is None else delays
+    sigma = np.full(slowdown.shape, SIGMA)
+    return Observed(slowdown, sigma, late, sigma, np.zeros(slowdown.shape, dtype=np.int64))
+
+
 def accused(slowdown: Floats) -> set[tuple[int, int | None]]:
-    found = explain(slowdown, np.full(slowdown.shape, SIGMA), false_per_window=1e-4)
-    return {(entity.node, entity.peer) for entity in found}
+    return {entity.place for entity in explain(observed(slowdown), false_per_window=1e-4)}
+
+
+def passes(late: dict[tuple[int, int], float], nodes: int = 8) -> Floats:
+    """One-way messages r -> r+1."""
+    values = np.full((nodes, nodes), np.nan)
+    for r in range(nodes):
+        values[r, (r + 1) % nodes] = 0.0
+    for pair, log in late.items():
+        values[pair] = log
+    return values
+
+
+def ring(slow: dict[tuple[int, int], float], nodes: int = 8) -> Floats:
+    """Sockets of a ring r -> r-1 alone."""
+    values = np.full((nodes, nodes), np.nan)
+    for r in range(nodes):
+        values[r, (r - 1) % nodes] = 0.0
+    for pair, log in slow.items():
+        values[pair] = log
+    return values
+
+
+@pytest.mark.parametrize(
+    ("late", "way", "place"),
+    [
+        ({(3, 4): 0.8}, Direction.TX, (3, None)),  # what 3 sends to both neighbours
+        ({(1, 2): 0.8}, Direction.RX, (2, None)),  # what 2 gets from both
+        ({}, Direction.FORWARD, (3, 2)),  # one pair only
+    ],
+)
+def test_two_slow_sends_of_a_node_are_its_sender_and_one_slow_pair_is_a_link(
+    late: dict[tuple[int, int], float], way: Direction, place: tuple[int, int | None]
+) -> None:
+    slow = {(3, 2): 0.8}
+    (found,) = explain(observed(ring(slow), passes(late)), false_per_window=1e-4)
+    assert (found.way, found.place) == (way, place)
+
+
+def test_a_sender_is_likelier_than_a_receiver_or_a_link_by_many_nats() -> None:
+    seen = observed(ring({(3, 2): 0.8}), passes({(3, 4): 0.9}))
+    (found,) = explain(seen, false_per_window=1e-4)
+    assert (found.node, found.way) == (3, Direction.TX)
+    nats = {(e.node, e.peer, e.way): value for e, value in standing(seen, found, ()).items()}
+    others = [value for what, value in nats.items() if what not in {(3, None, Direction.TX), (3, None, Direction.BOTH)}]
+    assert nats[3, None, Direction.TX] > max(others) + 5.0
 
 
 @pytest.mark.parametrize("seed", range(40))

@@ -1,0 +1,48 @@
+"""A job's paths, planned within bounds: what a request may ask of a core is counted before anything is unfolded."""
+
+from collections.abc import Iterator
+from typing import Final
+
+from api.schemas.fault_paths import PathsAnswer, PathsRequest
+from faults.paths import TrafficJob, choices, make_plan, traffic_of
+from fleet.documents import Flaw, RuleError
+from fleet.topology import Topology, TopologyIndex
+from fleet.topology.names import count, expand
+
+MOST_CONNECTIONS: Final = 16_384  # of 1,024 NICs with 100 draws: 11 s of a core (November 2026)
+MOST_DRAWN: Final = 100 * MOST_CONNECTIONS
+MOST_CABLES: Final = 262_144
+
+
+def paths_of(request: PathsRequest, topology: Topology) -> PathsAnswer:
+    """The plan and its figures.  Raises RuleError naming the request's field."""
+    index = topology.index
+    RuleError.raise_for(_too_large(request.job, index, draws=request.draws))
+    try:
+        plan = make_plan(traffic_of(request.job, index))
+    except RuleError as error:
+        raise RuleError((("job", *path), message) for path, message in error.flaws) from error
+    rows = choices(plan)
+    answer = PathsAnswer.of(plan, rows, draws=request.draws, seed=request.seed)
+    return answer.with_choices(rows) if request.choices else answer
+
+
+def _too_large(job: TrafficJob, index: TopologyIndex, *, draws: int) -> Iterator[Flaw]:
+    asked = _senders(job, index) * job.connections * (2 if job.both_ways else 1)
+    if asked > MOST_CONNECTIONS:
+        yield ("job",), f"asks for {asked:,} connections, allowed here: at most {MOST_CONNECTIONS:,}"
+    elif asked * draws > MOST_DRAWN:
+        yield ("draws",), f"must be at most {MOST_DRAWN // asked:,} for {asked:,} connections"
+    cables = sum(len(switch.uplinks) * switch.links_per_uplink for switch in index.switches.values())
+    if cables > MOST_CABLES:
+        yield ("topology",), f"has {cables:,} cables, allowed here: at most {MOST_CABLES:,}"
+
+
+def _senders(job: TrafficJob, index: TopologyIndex) -> int:
+    """Members of all rings; of a group that names no NICs, as many as its first node could have."""
+    found = sum(len(ring.members) for ring in job.rings)
+    for group in job.groups:
+        first = index.nodes.get(expand(group.nodes[0])[0])
+        nics = len(group.nics) if group.nics is not None else len(first.leaves) if first is not None else 1
+        found += sum(map(count, group.nodes)) * max(1, nics)
+    return found

@@ -1,0 +1,23 @@
+"""`/v1/faults/paths`: which cable each connection of a job should take."""
+
+from fastapi import APIRouter
+
+from api.schemas.fault_paths import PathsAnswer, PathsRequest
+from api.server.auth import Planner
+from api.server.catalogues import TOPOLOGY
+from api.server.openapi import WITH_BODY, problems
+from api.server.service import ServiceOf
+
+router = APIRouter(tags=["faults"])
+
+
+@router.post(
+    "/v1/faults/paths", name="Plan a job's paths", operation_id="plan_fault_paths", responses=problems(*WITH_BODY)
+)
+async def plan_paths(body: PathsRequest, service: ServiceOf, _principal: Planner) -> PathsAnswer:
+    """No cable fuller than it must be, against what hashing does.  Nothing is kept of it."""
+    topology = body.topology
+    if topology is None:
+        async with service.store.reading() as tx:
+            topology = await TOPOLOGY.in_force(tx)
+    return await service.planning.plan_paths(body, topology=topology)

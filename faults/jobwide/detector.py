@@ -1,0 +1,186 @@
+"""One stream in, windows to the joint fit and to the straggler's sums, their verdicts out.
+
+Windows lie on the clock of the stream: k lasts from k window_s to (k + 1) window_s, and is judged `late_s` after that.
+Memory: two sums of each pair and each rank, and `learn_windows` of them until it is settled who talks to whom.
+"""
+
+from collections.abc import Iterator, Sequence
+from math import floor, isfinite
+from typing import Final
+
+import numpy as np
+
+from faults.detector import Job
+from faults.jobwide import edges as of_edges
+from faults.jobwide.computing import Computed, Computing
+from faults.jobwide.edges import Edges
+from faults.jobwide.pairs import Pair, Pairs, Sum
+from faults.jobwide.roles import roles_of
+from faults.jobwide.settings import JobwideSettings
+from faults.localisation import Localiser, LocaliserState
+from faults.observations import Collective, Heartbeat, Observation, Pass, Socket
+from faults.stragglers import Stragglers, StragglerState
+from faults.verdict import FaultClass, Scope, Verdict
+
+MOST_OPEN: Final = 4  # windows: a clock that is so far ahead is broken
+
+Place = tuple[str, str, int | None, int | None, str | None]
+
+
+class _Open:
+    """A window that is not over."""
+
+    __slots__ = ("computed", "sums")
+
+    def __init__(self) -> None:
+        self.sums: dict[Pair, Sum] = {}
+        self.computed = Computed()
+
+
+class _Fitted:
+    """The edges that were settled, and what the localiser knows of them."""
+
+    def __init__(self, edges: Edges, settings: JobwideSettings) -> None:
+        self.edges, self._settings = edges, settings
+        self._localiser = Localiser(edges.fabric, settings.localiser)
+        self._state: LocaliserState = self._localiser.start()
+        self._strange = 0  # windows in a row
+
+    @property
+    def outdated(self) -> bool:
+        """Whether the job has come back with others talking to each other."""
+        return self._strange >= self._settings.relearn_windows
+
+    def step(self, index: int, sums: dict[Pair, Sum]) -> tuple[Verdict, ...]:
+        """One window on."""
+        from_s = index * self._settings.window_s
+        to_s = from_s + self._settings.window_s
+        seen = of_edges.window(self.edges, sums, self._settings, from_s=from_s, to_s=to_s)
+        self._state, verdicts = self._localiser.step(self._state, seen)
+        self._strange = self._strange + 1 if of_edges.strange(self.edges, sums) else 0
+        return verdicts
+
+
+class JobwideDetector:
+    """A `Detector` of one job, whose leaves may be known."""
+
+    def __init__(self, job: Job, settings: JobwideSettings | None = None) -> None:
+        self.settings = settings or JobwideSettings()
+        self._job = job
+        self._pairs = Pairs(job.nodes, self.settings.most_pairs)
+        self._computing = Computing(job)
+        self._open: dict[int, _Open] = {}
+        self._next: int | None = None  # window to be judged
+        self._learning: list[tuple[int, dict[Pair, Sum]]] = []
+        self._fitted: _Fitted | None = None
+        self._stragglers = Stragglers(roles_of(job), self.settings.stragglers)
+        self._late: StragglerState = self._stragglers.start()
+        self._names = () if job.fabric is None else tuple(np.unique(job.fabric.leaves).tolist())
+        self._wires: tuple[Verdict, ...] = ()
+        self._nodes: tuple[Verdict, ...] = ()
+        self._told_s: dict[Place, float] = {}
+        self._verdicts: tuple[Verdict, ...] = ()
+
+    def __len__(self) -> int:
+        """Counters and sums that are held: what its memory grows with."""
+        kept = (*(opened.sums for opened in self._open.values()), *(sums for _, sums in self._learning))
+        return len(self._pairs) + sum(map(len, kept))
+
+    def see(self, observation: Observation) -> None:
+        """Take one in."""
+        if not isinstance(observation.values, Socket | Collective | Heartbeat | Pass):
+            return
+        opened = self._window_of(observation)
+        if opened is None:
+            return
+        if isinstance(observation.values, Socket):
+            self._pairs.take(observation, observation.values, opened.sums)
+        else:
+            self._computing.take(observation, opened.computed)
+
+    def judge(self, now_s: float) -> Sequence[Verdict]:
+        """What is believed since the last window that is over."""
+        if self._next is None or not isfinite(now_s):
+            return self._verdicts
+        over = floor((now_s - self.settings.late_s) / self.settings.window_s)
+        if over + MOST_OPEN < self._next:  # the first word was by a clock that is far ahead
+            self._next = over
+            self._open.clear()
+        if over <= self._next:
+            return self._verdicts
+        for index in [index for index in sorted(self._open) if index < over]:
+            self._close(index, self._open.pop(index))
+        self._next = over
+        self._verdicts = tuple(self._words(now_s))
+        return self._verdicts
+
+    def _window_of(self, seen: Observation) -> _Open | None:
+        """None: over already, no node of the job's, or a time that cannot be."""
+        if not isfinite(seen.at_s) or not 0 <= seen.node < self._job.nodes:
+            return None
+        index = floor(seen.at_s / self.settings.window_s)
+        if self._next is None:
+            self._next = index
+        if not self._next <= index < self._next + MOST_OPEN:
+            return None
+        found = self._open.get(index)
+        if found is None:
+            found = self._open[index] = _Open()
+        return found
+
+    def _close(self, index: int, of: _Open) -> None:
+        window_s = self.settings.window_s
+        to_s = (index + 1) * window_s
+        gaps_s = self._computing.close(of.computed, to_s)
+        self._late, self._nodes = self._stragglers.step(self._late, gaps_s, to_s, window_s=window_s)
+        if self._computing.stood(of.computed, window_s):
+            return
+        if self._fitted is None:
+            self._learn(index, of.sums)
+            return
+        self._wires = self._fitted.step(index, of.sums)
+        if self._fitted.outdated:
+            self._fitted, self._wires = None, ()
+
+    def _learn(self, index: int, sums: dict[Pair, Sum]) -> None:
+        """The first windows settle the edges, then they are judged like all others."""
+        self._learning.append((index, sums))
+        if len(self._learning) < self.settings.learn_windows:
+            return
+        windows, self._learning = self._learning, []
+        found = of_edges.settled([each for _, each in windows], self._job, self.settings)
+        if found is None:
+            return
+        self._fitted = _Fitted(found, self.settings)
+        for each, old in windows:
+            self._wires = self._fitted.step(each, old)
+
+    def _words(self, now_s: float) -> Iterator[Verdict]:
+        """What is sure enough to be told, by names, with the moment it was first told."""
+        told_s: dict[Place, float] = {}
+        for verdict in (*self._wires, *self._nodes):
+            if verdict.confidence < self.settings.least_confidence:
+                continue
+            place = (verdict.fault, verdict.scope, verdict.node, verdict.peer, verdict.switch)
+            told_s[place] = self._told_s.get(place, now_s)
+            isolate = verdict.isolate and self._costs(verdict)
+            changed = {"detected_s": told_s[place], "isolate": isolate, "switch": self._switch(verdict)}
+            yield verdict.model_copy(update=changed)
+        self._told_s = told_s
+
+    def _switch(self, verdict: Verdict) -> str | None:
+        """By the name that the job's fabric has for it."""
+        if verdict.scope is not Scope.LEAF or verdict.switch is None:
+            return verdict.switch
+        return str(self._names[int(verdict.switch.removeprefix("leaf-"))])
+
+    def _costs(self, verdict: Verdict) -> bool:
+        """Whether steps are longer since: nobody is taken out for what the job does not feel.
+
+        Where steps have no baseline, a wire stands apart from wires that do the same; of a node that always computed
+        longer nobody knows that it should not.
+        """
+        chance = self._computing.chance_of_no_harm(verdict.onset_s)
+        if chance is None:
+            return verdict.fault is FaultClass.COMM_SLOW
+        return chance <= self.settings.chance_of_harm

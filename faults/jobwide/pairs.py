@@ -1,0 +1,69 @@
+"""What each pair of nodes carried, summed by windows as looks come in: one step of a counter, one addition.
+
+    bandwidth = 8 x bytes acknowledged / busy time     [Mbit/s, busy in us]
+
+A step between two looks counts in the window of the second.  Bytes and busy time are cut at the same look, so the
+bandwidth does not depend on where; a counter that falls was opened anew, and counts from there.
+"""
+
+from dataclasses import dataclass
+from typing import Final
+
+from faults.observations import Observation, Socket
+
+OUTSIDE: Final = -1  # the peer that stands for everybody outside the job
+
+Pair = tuple[int, int]
+
+
+class Sum:
+    """Of one pair in one window."""
+
+    __slots__ = ("busy_us", "bytes", "connections")
+
+    def __init__(self) -> None:
+        self.bytes = 0
+        self.busy_us = 0
+        self.connections = 0  # the most seen
+
+
+@dataclass(slots=True)
+class _Counters:
+    at_s: float
+    bytes: int
+    busy_us: int
+
+
+class Pairs:
+    """Counters of all pairs, and the sums of windows that are not over yet."""
+
+    def __init__(self, nodes: int, most: int) -> None:
+        self._nodes, self._most = nodes, most
+        self._newest: dict[Pair, _Counters] = {}
+
+    def __len__(self) -> int:
+        return len(self._newest)
+
+    def take(self, seen: Observation, socket: Socket, sums: dict[Pair, Sum]) -> None:
+        """One look at one pair."""
+        peer = OUTSIDE if seen.peer is None else seen.peer
+        if not OUTSIDE <= peer < self._nodes:
+            return
+        pair = (seen.node, peer)
+        carried = socket.acked_bytes + (socket.received_bytes if peer == OUTSIDE else 0)
+        before = self._newest.get(pair)
+        if before is None:
+            if len(self._newest) < self._most:
+                self._newest[pair] = _Counters(seen.at_s, carried, socket.busy_us)
+            return
+        if seen.at_s <= before.at_s:
+            return
+        moved, busy_us = carried - before.bytes, socket.busy_us - before.busy_us
+        before.at_s, before.bytes, before.busy_us = seen.at_s, carried, socket.busy_us
+        total = sums.get(pair)
+        if total is None:
+            total = sums[pair] = Sum()
+        total.connections = max(total.connections, socket.connections)
+        if moved >= 0 and busy_us >= 0:
+            total.bytes += moved
+            total.busy_us += busy_us

@@ -1,0 +1,28 @@
+"""The numbers by which windows are made and verdicts told, each with its reason."""
+
+from typing import Annotated
+
+from pydantic import Field
+
+from faults.localisation.settings import LocaliserSettings
+from faults.stragglers import StragglerSettings
+from fleet.documents import Frozen
+
+Share = Annotated[float, Field(ge=0, le=1)]
+
+
+class JobwideSettings(Frozen):
+    """Of one job."""
+
+    window_s: Annotated[float, Field(ge=0.5, le=60)] = 5.0  # 20 looks at 4 Hz: what is named takes four of them
+    late_s: Annotated[float, Field(ge=0, le=60)] = 1.0  # that a word may come after its window has ended
+    learn_windows: Annotated[int, Field(ge=1, le=100)] = 3  # until it is settled who talks to whom
+    relearn_windows: Annotated[int, Field(ge=1, le=100)] = 6  # in a row of mostly other pairs: the job has come back
+    most_pairs: Annotated[int, Field(ge=1, le=4_000_000)] = 500_000  # that are kept; 16,384 ranks have 110,336 edges
+    busy_ticks: Annotated[float, Field(ge=1, le=100)] = 5.0  # of 4 ms, below which busy time is a rounding error
+    foreign_share: Share = 0.1  # of the fastest kind's bandwidth, from which others' bytes explain slowness
+    least_confidence: Share = 0.5  # below, nothing is told
+    chance_of_harm: Share = 0.05  # above, longer steps may be noise, and nobody is to be taken out for them
+
+    localiser: LocaliserSettings = LocaliserSettings()
+    stragglers: StragglerSettings = StragglerSettings()

@@ -1,0 +1,97 @@
+"""Nodes without an agent, foreign bytes seen from either end, probes that meet traffic, jobs too large for pairs."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from faults.detector import Job
+from faults.observations import Collective, Look, Observation, Probe, Socket
+from faults.slow import SlowDetector, SlowSettings
+from faults.slow.delays import Delays
+from faults.slow.foreign import foreign_pairs
+from faults.slow.localise import apart
+from faults.slow.sample import LEAST_ROWS, Sample
+from faults.slow.sockets import Sockets, Span
+from faults.verdict import Verdict
+
+NODES = 4
+
+
+def span(heard: set[int]) -> Span:
+    """Over 2 s; foreign bytes go from 1 to 2, beside 1 MB of the job on each pair."""
+    sockets = Sockets(NODES, 5.0)
+    for at_s in (0.0, 2.0):
+        for i in sorted(heard):
+            sockets.see(Observation(at_s, i, Look(NODES - 1)))
+            for j in set(range(NODES)) - {i}:
+                sent, got = (1e6 + 2e7 * ((a, b) == (1, 2)) for a, b in ((i, j), (j, i)))
+                counters = (1 + ({i, j} == {1, 2}), int(at_s * sent), int(at_s * got), int(at_s * 1e5))
+                sockets.see(Observation(at_s, i, Socket(*counters, *([0] * 15)), peer=j))
+    found = sockets.span(0.0, 2.0, counted=True)
+    assert found is not None
+    return found
+
+
+@pytest.mark.parametrize("silent", [None, 0, 1, 2])
+def test_foreign_bytes_are_seen_from_either_end(silent: int | None) -> None:
+    usual = np.full((NODES, NODES), 1e6)
+    flagged = foreign_pairs(span(set(range(NODES)) - {silent}), usual, 200.0, 0.1)
+    assert [tuple(map(int, pair)) for pair in np.argwhere(flagged)] == [(1, 2)]
+
+
+def test_foreign_bytes_between_two_silent_nodes_are_seen_by_nobody() -> None:
+    assert not foreign_pairs(span({0, 3}), np.full((NODES, NODES), 1e6), 200.0, 0.1).any()
+
+
+def test_of_five_probes_the_one_that_met_no_traffic_tells() -> None:
+    rng = np.random.default_rng(0)
+    delays = Delays(3, keep_s=10.0, ripe_s=5.0)
+    for number in range(80):
+        at_s = 0.5 * number
+        for source, target in ((0, 1), (1, 2), (2, 0)):
+            wire_s = 0.003 * (1.3 if (source, at_s >= 37.0) == (0, True) else 1.0)
+            meets_s = 0.0 if number % 4 == source else float(rng.exponential(0.004))
+            delays.see(Observation(at_s, target, Probe(65536, at_s, at_s + wire_s + meets_s), None, source))
+        delays.ripen(at_s, suspected=at_s >= 37.0)
+    log, sigma = delays.slowdowns(37.0, 39.5)
+    assert np.isclose(log[0, 1], np.log(1.3), atol=0.02)
+    assert np.isclose([log[1, 2], log[2, 0]], 0.0, atol=0.02).all()
+    assert log[0, 1] > 2 * sigma[0, 1]
+
+
+def test_pairs_without_a_common_end_are_counted() -> None:
+    ring = np.zeros((6, 6), dtype=np.bool_)
+    ring[np.arange(6), (np.arange(6) + 1) % 6] = True
+    star = np.zeros((6, 6), dtype=np.bool_)
+    star[2, [0, 1, 3, 4, 5]] = star[[0, 1], 2] = True
+    assert (apart(ring), apart(star)) == (3, 1)
+
+
+@given(st.integers(1, 400), st.integers(1, 2000), st.integers(1, 300_000))
+def test_a_sample_is_bounded_and_in_order(count: int, horizon: int, length: int) -> None:
+    sample = Sample(1, horizon)
+    for number in range(count):
+        sample.take(np.array([float(number)]))
+    kept = sample.rows[:, 0]
+    assert sample.seen == count
+    assert 1 <= len(kept) <= 256
+    assert (np.diff(kept) > 0).all()
+    assert kept[-1] >= count - 1 - max(1, 2 * horizon // 256)
+    assert Sample(length, horizon).rows.shape == (0, length)
+    assert LEAST_ROWS <= 256
+
+
+def test_above_its_limit_no_pair_is_watched_and_late_ranks_still_are() -> None:
+    nodes = 300
+    detector = SlowDetector(Job(nodes, tuple(range(nodes))), SlowSettings(most_nodes=100))
+    found: list[Verdict] = []
+    for step in range(60):
+        for rank in range(nodes):
+            arrived_s = 0.25 * step + 0.05 + (0.05 if rank == 7 and step > 40 else 0.0) + 1e-4 * ((rank + step) % 5)
+            ended_s = 0.25 * step + 0.2
+            detector.see(Observation(ended_s, rank, Collective(step, "x", 1, arrived_s, ended_s, step), rank))
+        detector.see(Observation(0.25 * step + 0.2, 299, Look(1)))
+        detector.see(Observation(0.25 * step + 0.2, 299, Socket(1, step, step, step, *([0] * 15)), peer=0))
+        found += detector.judge(0.25 * step + 0.2)
+    assert {(verdict.node, verdict.isolate) for verdict in found} == {(7, True)}
