@@ -18,7 +18,8 @@ def configure_logs(*, level: str) -> None:
             structlog.processors.JSONRenderer(default=str),
         ],
         wrapper_class=structlog.make_filtering_bound_logger(least),
-        logger_factory=structlog.WriteLoggerFactory(sys.stderr),
-        cache_logger_on_first_use=True,
+        # Where stderr is when something is said, not when this was called: whoever replaced it in between may be gone.
+        logger_factory=lambda *_: structlog.WriteLogger(sys.stderr),
+        cache_logger_on_first_use=False,
     )
     logging.basicConfig(level=max(least, logging.WARNING), stream=sys.stderr)
