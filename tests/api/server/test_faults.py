@@ -76,7 +76,7 @@ class TestVerdicts:
             ({"bundle": packed(bundle_text())[:400]}, "bundle", "broken gzip"),
             ({"bundle": packed("{}\n")}, "bundle.line[1]", "head of a bundle"),
             ({"bundle": packed(bundle_text().replace('"node":2', '"node":1', 1))}, "bundle.line", "sum"),
-            ({"bundle": packed(bundle_text() + "x\n")}, "bundle", "nothing after it"),
+            ({"bundle": packed(bundle_text() + "x\n")}, "bundle", "nothing behind it"),
             ({"nodes": {"2": "Gpu 2"}}, "nodes", "pattern"),
             ({"nodes": {"02": "gpu-2"}}, "nodes", "pattern"),
             ({"nodes": {}}, "nodes", "must name node 2"),
