@@ -118,11 +118,15 @@ def _waiting_for(ledger: Ledger, gone: list[Vanished]) -> list[int] | None:
     return waiting
 
 
+def _tied(gone: list[Vanished]) -> list[Vanished]:
+    """The earliest, and those that may have gone before it was seen to be."""
+    earliest = min(gone, key=lambda each: each.seen_s)
+    return [each for each in gone if each is earliest or each.after_s < earliest.seen_s]
+
+
 def _first(ledger: Ledger, gone: list[Vanished]) -> Vanished:
     """The earliest; of those that vanished in the same look, the one that was last known to move the longest ago."""
-    seen_s = min(each.seen_s for each in gone)
-    tied = [each for each in gone if each.after_s < seen_s]
-    return min(tied, key=lambda each: (not each.by_process, _moved_s(ledger, each.node), each.seen_s, each.node))
+    return min(_tied(gone), key=lambda each: (not each.by_process, _moved_s(ledger, each.node), each.seen_s, each.node))
 
 
 def _moved_s(ledger: Ledger, node: int) -> float:
@@ -149,7 +153,7 @@ def _verdict(
     ledger: Ledger, settings: CrashSettings, gone: list[Vanished], *, waiting: int | None, now_s: float
 ) -> Verdict:
     first = _first(ledger, gone)
-    clear = sum(each.after_s < first.seen_s for each in gone) == 1 and not _unseen(ledger, first)
+    clear = len(_tied(gone)) == 1 and not _unseen(ledger, first)
     evidence = ["sockets-gone"] if first.by_sockets else []
     if first.by_process:
         evidence.append("process")

@@ -1,6 +1,6 @@
 """Crashes in told jobs: the one that vanished first, its cascade, and a job that simply ends."""
 
-from faults.observations import Device, Observation
+from faults.observations import Device, Heartbeat, Look, Observation, Process
 from faults.replay import replay
 from faults.verdict import FaultClass, Scope, Verdict
 from faults.watcher import WatcherSettings
@@ -77,3 +77,13 @@ def test_the_first_that_is_seen_to_go_is_not_isolated_while_another_agent_is_lat
     cascade = DIES.but(gone=((5.1, 2), (5.4, 3)))
     late = [seen for seen in cascade.told() if seen.node not in (1, 2) or not seen.at_s > 5.0]
     assert not any(found.isolate for found in replay(DIES.job, late, ONLY))
+
+
+def test_a_last_heartbeat_in_the_very_moment_of_its_end() -> None:
+    job = Story(nodes=3).job
+    told = [
+        Observation(1.0, 2, Heartbeat(0, 0, None, 0, "comm"), rank=2),
+        Observation(1.0, 2, Process(1, "gone", 0.0), rank=2),
+        *(Observation(at_s, node, Look(2), None) for at_s in range(1, 8) for node in (0, 1)),
+    ]
+    assert [(found.node, found.isolate) for found in replay(job, told, ONLY)] == [(2, False)]
