@@ -59,3 +59,4 @@ class Window:
     to_s: float
     slowdown: Floats  # per edge: log of (usual bandwidth / bandwidth now); NaN: not heard
     foreign: NDArray[np.bool_] | None = None  # per edge: extra connections were seen beside the job's
+    probed: Floats | None = None  # per edge: log of (peers' one-way rate / its own), by probes over paths of their own
