@@ -3,6 +3,8 @@
 Level-triggered.  A round starts from what the API and the targets say now and leaves nothing behind that the next one
 needs; it may be ended anywhere and another process may go on.  Targets do not wait for each other: each has its own
 timeout and its own backoff, and one that is still busy is passed over while the others have their next round.
+
+Of several controllers only the one that holds the lease reads targets, writes to them and reports.
 """
 
 import asyncio
@@ -17,6 +19,7 @@ from api.schemas.targets import Phase, RayServeApplication, Target, TargetStatus
 from deploy.actuator import Actuator
 from deploy.backoff import Backoff
 from deploy.clock import Clock
+from deploy.leadership import Leadership, Standing
 from deploy.metrics import ControllerMetrics
 from deploy.plans import PlanReader
 from deploy.reconcile import Reconciler
@@ -47,10 +50,12 @@ class Controller:
         api: AsyncFleetwright,
         actuators: Callable[[RayServeApplication], Actuator],
         metrics: ControllerMetrics,
+        leadership: Leadership,
         settings: ControllerSettings | None = None,
         clock: Clock | None = None,
     ) -> None:
         self._api = api
+        self._leadership = leadership
         self._settings = settings or ControllerSettings()
         self._clock = clock or Clock()
         self._metrics = metrics
@@ -60,6 +65,7 @@ class Controller:
             actuators=actuators,
             plans=self._plans,
             metrics=metrics,
+            leadership=leadership,
             now=self._clock.now,
             timeout_s=self._settings.target_timeout_s,
             plan_max_age_s=self._settings.plan_max_age_s,
@@ -72,6 +78,7 @@ class Controller:
     async def run(self) -> None:
         """A round every period, until cancelled.  Targets that take longer do not hold the next round up."""
         async with asyncio.TaskGroup() as rounds:
+            rounds.create_task(self._leadership.run())
             while True:
                 started_s = self._clock.steady_s()
                 rounds.create_task(self._visit_all(await self._due_targets(), started_s))
@@ -79,11 +86,14 @@ class Controller:
 
     async def run_round(self) -> bool:
         """One round over the targets that are due; true when every one of them could be reported on."""
+        await self._leadership.renew()
         started_s = self._clock.steady_s()
         return await self._visit_all(await self._due_targets(), started_s)
 
     async def _due_targets(self) -> list[Target] | None:
-        """The targets to visit now, marked as busy; None when the API does not tell."""
+        """The targets to visit now, marked as busy: none while another leads, None when the API does not tell."""
+        if self._leadership.standing is not Standing.LEADS:
+            return [] if self._leadership.standing is Standing.FOLLOWS else None
         try:
             targets = [target async for target in self._api.iter_targets(limit=PAGE_LIMIT_MAX)]
         except ApiError as error:
@@ -125,6 +135,8 @@ class Controller:
             self._backoff.succeeded(_key(target))
 
     async def _report(self, target: Target, status: TargetStatus) -> bool:
+        if not self._leadership.holds:
+            return False  # the next leader looks for itself
         try:
             await self._api.report_target_status(target.name, status)
         except NotFoundError:

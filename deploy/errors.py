@@ -2,7 +2,8 @@
 
 ActuationError
 ├── UnreachableError      the target did not answer, or said that it cannot now; the next try may succeed
-└── PlanUnusableError     the plan must not be carried out on this target
+├── PlanUnusableError     the plan must not be carried out on this target
+└── NotLeadingError       another controller's turn
 """
 
 from fleet.errors import FleetwrightError
@@ -18,3 +19,7 @@ class UnreachableError(ActuationError):
 
 class PlanUnusableError(ActuationError):
     """The plan is missing, infeasible, too old, or asks for what the target does not have."""
+
+
+class NotLeadingError(ActuationError):
+    """This process does not hold the lease, or it ended during the write."""

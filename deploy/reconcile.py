@@ -16,6 +16,7 @@ from api.client import AsyncFleetwright
 from api.schemas.targets import Change, Mode, Phase, RayServeApplication, Target, TargetStatus
 from deploy.actuator import Actuator, Observation, Replicas
 from deploy.changes import missing_replicas, raise_to_floor
+from deploy.leadership import Leadership
 from deploy.metrics import ControllerMetrics
 from deploy.plans import PlanReader, check_fresh, planned_replicas
 from fleet.errors import FleetwrightError
@@ -43,6 +44,7 @@ class Reconciler:
     actuators: Callable[[RayServeApplication], Actuator]
     plans: PlanReader
     metrics: ControllerMetrics
+    leadership: Leadership
     now: Callable[[], datetime]
     timeout_s: float
     plan_max_age_s: float
@@ -92,7 +94,8 @@ class Reconciler:
         for step in actuator.plan_changes(wanted=wanted, observation=observation, max_step=target.spec.max_step):
             if (freeze := (await self.api.get_freeze()).document).frozen:  # before each write: it may come between two
                 return Phase.FROZEN, freeze.reason or message
-            await actuator.apply(step)
+            async with self.leadership.acting():
+                await actuator.apply(step)
             self.metrics.wrote(target=target.name, kind="scale")
             log.info(
                 "scale_asked",

@@ -20,7 +20,9 @@ from api.client import AsyncFleetwright
 from api.client.transport import DEFAULT_URL
 from api.server import configure_logging
 from api.server.settings import LogFormat
+from deploy.clock import Clock
 from deploy.controller import Controller, ControllerSettings
+from deploy.leadership import Leadership, LeaseSettings, new_holder
 from deploy.metrics import ControllerMetrics
 from deploy.ray_serve import ray_serve_actuators
 
@@ -88,18 +90,30 @@ async def _run(
     with client_errors(url):
         api_client = AsyncFleetwright(url, token=read_token(token_file))
     async with api_client as api, httpx.AsyncClient() as http:
+        leadership = Leadership(api=api, settings=LeaseSettings(holder=new_holder()), clock=Clock())
         controller = Controller(
             api=api,
+            leadership=leadership,
             actuators=ray_serve_actuators(http),
             metrics=ControllerMetrics(registry),
             settings=settings,
         )
         if once:
-            return await controller.run_round()
+            return await _once(controller, leadership)
         if metrics_at is not None:
             _serve_metrics(*metrics_at, registry)
         await controller.run()
         return True
+
+
+async def _once(controller: Controller, leadership: Leadership) -> bool:
+    if not await leadership.wait():
+        note("another controller leads; nothing was done")
+        return False
+    try:
+        return await controller.run_round()
+    finally:
+        await leadership.give_back()
 
 
 def _serve_metrics(host: str, port: int, registry: CollectorRegistry) -> None:

@@ -8,7 +8,9 @@ from fastapi import FastAPI
 from api.client import AsyncFleetwright
 from api.schemas.tokens import Scope
 from api.server import Principal, StaticToken
+from deploy.clock import Clock
 from deploy.controller import Controller
+from deploy.leadership import Leadership, LeaseSettings, new_holder
 from deploy.metrics import ControllerMetrics
 from deploy.ray_serve import ray_serve_actuators
 
@@ -29,4 +31,5 @@ async def run_controller(app: FastAPI, token: StaticToken) -> None:
         AsyncFleetwright(URL, token=token.token, transport=httpx.ASGITransport(app)) as api,
         httpx.AsyncClient() as http,
     ):
-        await Controller(api=api, actuators=ray_serve_actuators(http), metrics=metrics).run()
+        leadership = Leadership(api=api, settings=LeaseSettings(holder=new_holder()), clock=Clock())
+        await Controller(api=api, actuators=ray_serve_actuators(http), metrics=metrics, leadership=leadership).run()

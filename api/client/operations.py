@@ -13,6 +13,7 @@ from api.client.documents import DocumentT, DocumentType
 from api.client.requests import JSON, MISSING, creating, deleting, if_matching, listing, putting, reading
 from api.schemas.audit import AuditCheck, AuditEntry
 from api.schemas.documents import VersionInfo
+from api.schemas.leases import Lease, LeaseClaim
 from api.schemas.pages import Page
 from api.schemas.placements import PlacementRecord, PlacementSummary
 from api.schemas.plans import PlanRecord, PlanSummary
@@ -253,6 +254,28 @@ def report_target_status(name: str, status: TargetStatus) -> Call[None]:
         read=as_nothing,
         repeatable=True,
     )
+
+
+def list_leases() -> Call[Page[Lease]]:
+    """All leases, by name."""
+    return reading("/v1/leases", as_type(Page[Lease]))
+
+
+def get_lease(name: str) -> Call[Versioned[Lease]]:
+    """One lease, and the ETag under which it may be taken."""
+    return reading(path_of("/v1/leases/{name}", name=name), as_versioned(Lease))
+
+
+def create_lease(name: str, claim: LeaseClaim) -> Call[Versioned[Lease]]:
+    """Take a lease that nobody ever held."""
+    path = path_of("/v1/leases/{name}", name=name)
+    return putting(path, claim, MISSING, as_versioned(Lease), answer=HTTPStatus.CREATED)
+
+
+def replace_lease(name: str, claim: LeaseClaim, *, if_match: str) -> Call[Versioned[Lease]]:
+    """Take, renew or give back the lease that was seen."""
+    path = path_of("/v1/leases/{name}", name=name)
+    return putting(path, claim, if_matching(if_match), as_versioned(Lease))
 
 
 def get_freeze() -> Call[Versioned[Freeze]]:

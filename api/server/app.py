@@ -24,6 +24,7 @@ from api.server.routes import (
     freeze,
     health,
     isolation,
+    leases,
     placements,
     plans,
     power_plans,
@@ -96,6 +97,7 @@ def create_app(
         isolation.router,
         targets.router,
         freeze.router,
+        leases.router,
         tokens.router,
         audit.router,
     ):

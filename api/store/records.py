@@ -51,6 +51,17 @@ class TokenRecord:
 
 
 @dataclass(frozen=True, slots=True)
+class LeaseRecord:
+    """Who may act; no holder: it was given back."""
+
+    name: str
+    holder: str | None
+    term: int
+    beats: int
+    lease_s: float
+
+
+@dataclass(frozen=True, slots=True)
 class StoredPlan:
     """A plan as stored; request and answer are canonical JSON."""
 

@@ -15,6 +15,7 @@ from api.store.documents import DocumentRepository
 from api.store.engine import READ_ONLY, is_sqlite, make_engine, parse_url
 from api.store.errors import DatabaseUnavailableError
 from api.store.isolation import IsolationRepository
+from api.store.leases import LeaseRepository
 from api.store.placements import PlacementRepository
 from api.store.plans import PlanRepository
 from api.store.replies import ReplyRepository
@@ -32,6 +33,7 @@ class Transaction:
         self.documents = DocumentRepository(connection)
         self.fault_answers = AnswerRepository(connection, FaultAnswerRow)
         self.isolation = IsolationRepository(connection)
+        self.leases = LeaseRepository(connection)
         self.placements = PlacementRepository(connection)
         self.plans = PlanRepository(connection)
         self.power = AnswerRepository(connection, PowerRow)

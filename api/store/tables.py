@@ -207,6 +207,18 @@ class TargetStatusRow(Base):
     body: Mapped[str] = mapped_column(Text)
 
 
+class LeaseRow(Base):
+    """Who of several processes acts."""
+
+    __tablename__ = "leases"
+
+    name: Mapped[str] = mapped_column(String(63), primary_key=True)
+    holder: Mapped[str | None] = mapped_column(String(500))
+    term: Mapped[int] = mapped_column(Integer)
+    beats: Mapped[int] = mapped_column(Integer)
+    lease_s: Mapped[float] = mapped_column(Float)
+
+
 class ReplyRow(Base):
     """Answers kept for idempotency keys."""
 

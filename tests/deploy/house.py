@@ -13,6 +13,7 @@ from api.schemas.targets import Freeze, Mode, RayServeApplication, TargetSpec, T
 from api.schemas.tokens import Scope
 from deploy.clock import Clock
 from deploy.controller import Controller, ControllerSettings
+from deploy.leadership import Leadership, LeaseSettings
 from deploy.metrics import ControllerMetrics
 from deploy.ray_serve import ray_serve_actuators
 from planner.request import PlanRequest
@@ -20,6 +21,7 @@ from tests.deploy.serve_double import ServeDouble
 from tests.testbed.service import TOKENS, RunningService, SteppedClock
 
 WORKLOAD = "chat"
+LEASE = LeaseSettings(holder="the only one")
 
 
 def request_for(replicas: Mapping[str, int], *, workload: str = WORKLOAD, missing: int = 0) -> PlanRequest:
@@ -84,12 +86,15 @@ class House:
         api: AsyncFleetwright | None = None,
         http: httpx.AsyncClient | None = None,
         sleep: Callable[[float], Awaitable[None]] | None = None,
+        lease: LeaseSettings = LEASE,
     ) -> Controller:
         """A new controller, which knows nothing of any before it.  Without `http` it meets the doubles."""
         self.registry = CollectorRegistry()
         clock = Clock(now=self.clock.now, steady_s=self.clock.monotonic_s, **({"sleep": sleep} if sleep else {}))
+        leadership = Leadership(api=api or self.api, settings=lease, clock=clock)
         return Controller(
             api=api or self.api,
+            leadership=leadership,
             actuators=ray_serve_actuators(http or httpx.AsyncClient(transport=httpx.MockTransport(self._route))),
             metrics=ControllerMetrics(self.registry),
             settings=settings,

@@ -31,6 +31,7 @@ from api.client.errors import ConflictError
 from api.schemas.fault_paths import PathsRequest
 from api.schemas.faults import FaultQuestion, VerdictReport
 from api.schemas.isolation import Look
+from api.schemas.leases import LeaseClaim
 from api.schemas.power import CapPlanRequest
 from api.schemas.targets import Freeze
 from api.schemas.tokens import Scope, TokenRequest
@@ -58,6 +59,7 @@ QUESTION = FaultQuestion(ranks=128, hours=0.02, scenario=ScenarioName.HEALTHY, s
 PATHS = PathsRequest.model_validate(two_rings())
 LOOK = Look.model_validate({"members": {f"gpu-{index}": {} for index in range(20)}, "spares": {"default": 1}})
 TOKEN_REQUEST = TokenRequest(name="ci", scopes=frozenset({Scope.READ}))
+CLAIM = LeaseClaim(holder="a", lease_s=15.0)
 
 # One call of each operation, so that its method, path and expected answers can be compared.
 EXAMPLES: dict[str, list[Call[Any]]] = {
@@ -120,6 +122,10 @@ EXAMPLES: dict[str, list[Call[Any]]] = {
     "delete_target": [op.delete_target("t", if_match='"1-a"')],
     "get_target_status": [op.get_target_status("t")],
     "report_target_status": [op.report_target_status("t", STATUS)],
+    "list_leases": [op.list_leases()],
+    "get_lease": [op.get_lease("l")],
+    "create_lease": [op.create_lease("l", CLAIM)],
+    "replace_lease": [op.replace_lease("l", CLAIM, if_match='"1-a"')],
     "get_freeze": [op.get_freeze()],
     "replace_freeze": [op.replace_freeze(Freeze(), if_match="*")],
     "create_token": [op.create_token(TOKEN_REQUEST)],

@@ -1,0 +1,47 @@
+"""Leases, one row each, replaced in place: renewals come every few seconds, and only the last one counts."""
+
+from typing import Any
+
+from sqlalchemy import CursorResult, insert, select, update
+from sqlalchemy.exc import IntegrityError
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from api.store.errors import ConflictError
+from api.store.records import LeaseRecord
+from api.store.tables import LeaseRow
+
+TABLE = LeaseRow.__table__
+
+
+class LeaseRepository:
+    """Leases by name."""
+
+    def __init__(self, connection: AsyncConnection) -> None:
+        self._connection = connection
+
+    async def get(self, name: str) -> LeaseRecord | None:
+        """A lease; None when nobody ever held it."""
+        row = (await self._connection.execute(select(TABLE).where(LeaseRow.name == name))).one_or_none()
+        return _record(row) if row is not None else None
+
+    async def all(self) -> list[LeaseRecord]:
+        """Every lease, by name."""
+        return [_record(row) for row in await self._connection.execute(select(TABLE).order_by(LeaseRow.name))]
+
+    async def put(self, lease: LeaseRecord, *, after: LeaseRecord | None) -> None:
+        """Replace the lease that was seen; ConflictError when another is there by now."""
+        values = {"holder": lease.holder, "term": lease.term, "beats": lease.beats, "lease_s": lease.lease_s}
+        if after is None:
+            try:
+                await self._connection.execute(insert(LeaseRow).values(name=lease.name, **values))
+            except IntegrityError as error:
+                raise ConflictError(f"lease {lease.name!r} was taken at the same time") from error
+            return
+        seen = (LeaseRow.name == lease.name, LeaseRow.term == after.term, LeaseRow.beats == after.beats)
+        done: CursorResult[Any] = await self._connection.execute(update(LeaseRow).where(*seen).values(**values))
+        if done.rowcount != 1:
+            raise ConflictError(f"lease {lease.name!r} was changed at the same time")
+
+
+def _record(row: Any) -> LeaseRecord:
+    return LeaseRecord(name=row.name, holder=row.holder, term=row.term, beats=row.beats, lease_s=row.lease_s)
