@@ -1,0 +1,122 @@
+"""What a router is told: the plan's weights by size of request, and what each deployment has room for.
+
+Immutable, and replaced as a whole between two requests.  It travels as JSON.
+"""
+
+from bisect import bisect_left
+from collections.abc import Mapping
+from functools import cached_property
+from typing import Annotated, Self
+
+from pydantic import Field, model_validator
+
+from fleet.documents import Flaw, Frozen, RuleError
+from fleet.sizes import Edges, SizeBuckets
+
+WEIGHTS_TOLERANCE = 1e-6
+
+RouteName = Annotated[str, Field(min_length=1, max_length=200)]
+Weight = Annotated[float, Field(ge=0.0, le=1.0 + WEIGHTS_TOLERANCE)]
+Cell = tuple[int, int]
+
+
+class Route(Frozen):
+    """One deployment."""
+
+    replicas: int = Field(ge=0, le=10_000)
+    most_in_flight: int = Field(ge=1, le=100_000, description="Requests at once that one replica takes.")
+
+    @property
+    def room(self) -> int:
+        """Requests at once that all its replicas take."""
+        return self.replicas * self.most_in_flight
+
+
+class CellWeights(Frozen):
+    """The routes of one bucket; their weights sum to 1."""
+
+    row: int = Field(ge=0, le=255)
+    column: int = Field(ge=0, le=255)
+    weights: dict[RouteName, Weight] = Field(min_length=1, max_length=100)
+
+
+class RoutingTable(Frozen):
+    """Weights by bucket.  A bucket that is not listed takes those of the nearest one that is."""
+
+    version: str = Field(min_length=1, max_length=100, description="Of the plan, as metrics and answers show it.")
+    input_tokens: Edges
+    output_tokens: Edges
+    share: tuple[tuple[Annotated[float, Field(ge=0.0)], ...], ...] = Field(
+        description="Of requests, by row and column, as the plan assumed."
+    )
+    routes: dict[RouteName, Route] = Field(min_length=1, max_length=100)
+    cells: tuple[CellWeights, ...] = Field(min_length=1, max_length=65_536)
+
+    @model_validator(mode="after")
+    def _is_whole(self) -> Self:
+        RuleError.raise_for(self._flaws())
+        return self
+
+    @classmethod
+    def of(
+        cls,
+        *,
+        version: str,
+        buckets: SizeBuckets,
+        routes: Mapping[str, Route],
+        weights: Mapping[Cell, Mapping[str, float]],
+    ) -> Self:
+        """From a plan's buckets and weights; weights of 0 are left out."""
+        return cls(
+            version=version,
+            input_tokens=buckets.input_tokens,
+            output_tokens=buckets.output_tokens,
+            share=buckets.share,
+            routes=dict(routes),
+            cells=tuple(
+                CellWeights(row=row, column=column, weights={name: w for name, w in found.items() if w > 0.0})
+                for (row, column), found in sorted(weights.items())
+                if any(found.values())
+            ),
+        )
+
+    def row_of(self, input_tokens: float) -> int:
+        """The row of a prompt; what is longer than the last edge is in the last."""
+        return min(bisect_left(self.input_tokens, input_tokens), len(self.input_tokens) - 1)
+
+    def column_of(self, output_tokens: float) -> int:
+        """The column of an answer."""
+        return min(bisect_left(self.output_tokens, output_tokens), len(self.output_tokens) - 1)
+
+    @cached_property
+    def by_cell(self) -> Mapping[Cell, Mapping[str, float]]:
+        """Weights of every bucket, those that are not listed too."""
+        listed = {(cell.row, cell.column): cell.weights for cell in self.cells}
+        return {
+            (row, column): listed.get((row, column)) or listed[min(listed, key=lambda at: _apart(at, (row, column)))]
+            for row in range(len(self.input_tokens))
+            for column in range(len(self.output_tokens))
+        }
+
+    def _flaws(self) -> list[Flaw]:
+        rows, columns = len(self.input_tokens), len(self.output_tokens)
+        flaws: list[Flaw] = []
+        if len(self.share) != rows or any(len(row) != columns for row in self.share):
+            flaws.append((("share",), f"allowed: {rows} rows of {columns}, one per edge"))
+        seen = set()
+        for at, cell in enumerate(self.cells):
+            if cell.row >= rows or cell.column >= columns:
+                flaws.append((("cells", at), f"allowed: rows below {rows} and columns below {columns}"))
+            if (cell.row, cell.column) in seen:
+                flaws.append((("cells", at), "allowed: each bucket once"))
+            seen.add((cell.row, cell.column))
+            if strangers := sorted(cell.weights.keys() - self.routes.keys()):
+                flaws.append((("cells", at, "weights"), f"names {', '.join(strangers)}; allowed: names of routes"))
+            if abs(sum(cell.weights.values()) - 1.0) > WEIGHTS_TOLERANCE:
+                flaws.append((("cells", at, "weights"), "allowed: a sum of 1"))
+        return flaws
+
+
+def _apart(one: Cell, other: Cell) -> tuple[int, int, Cell]:
+    """Nearer rows first: prompts are what a deployment is chosen for most of all."""
+    return abs(one[0] - other[0]), abs(one[1] - other[1]), one

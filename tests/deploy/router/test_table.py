@@ -1,0 +1,52 @@
+"""A table is whole or refused, and knows a bucket for every size."""
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from deploy.router.table import Route, RoutingTable
+from fleet.sizes import SizeBuckets
+from tests.deploy.router.tables import INPUTS, OUTPUTS, table
+
+
+def test_sizes_have_their_buckets() -> None:
+    found = table()
+    assert [found.row_of(tokens) for tokens in (0, 100, 101, 1000, 10**9)] == [0, 0, 1, 1, 1]
+    assert [found.column_of(tokens) for tokens in (1, 50, 51, float("inf"))] == [0, 0, 1, 1]
+
+
+def test_a_bucket_without_weights_takes_those_of_the_nearest() -> None:
+    buckets = SizeBuckets(input_tokens=INPUTS, output_tokens=OUTPUTS, share=((0.5, 0.0), (0.0, 0.5)))
+    weights = {(0, 0): {"a": 1.0, "b": 0.0}, (0, 1): {}, (1, 0): {"b": 0.0}, (1, 1): {"b": 1.0}}
+    routes = {name: Route(replicas=1, most_in_flight=8) for name in ("a", "b")}
+    found = RoutingTable.of(version="p", buckets=buckets, routes=routes, weights=weights)
+    assert found.by_cell == {(0, 0): {"a": 1.0}, (0, 1): {"a": 1.0}, (1, 0): {"b": 1.0}, (1, 1): {"b": 1.0}}
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        ({"share": [[1.0]]}, "one per edge"),
+        ({"cells": [{"row": 0, "column": 0, "weights": {"c": 1.0}}]}, "allowed: names of routes"),
+        ({"cells": [{"row": 0, "column": 0, "weights": {"a": 0.5}}]}, "allowed: a sum of 1"),
+        ({"cells": [{"row": 9, "column": 0, "weights": {"a": 1.0}}]}, "allowed: rows below 2"),
+        ({"cells": [{"row": 0, "column": 0, "weights": {"a": 1.0}}] * 2}, "each bucket once"),
+        ({"routes": {}}, "at least 1"),
+    ],
+)
+def test_what_does_not_fit_together_is_refused(change: dict[str, Any], says: str) -> None:
+    with pytest.raises(ValueError, match=says):
+        RoutingTable.model_validate(table().model_dump(mode="json") | change)
+
+
+@given(st.floats(0.0, 1e12), st.floats(0.0, 1e12))
+def test_every_size_has_weights_that_sum_to_one(prompt: float, answer: float) -> None:
+    found = table()
+    weights = found.by_cell[found.row_of(prompt), found.column_of(answer)]
+    assert abs(sum(weights.values()) - 1.0) < 1e-9
+
+
+def test_it_travels_as_json() -> None:
+    assert RoutingTable.model_validate_json(table().model_dump_json()) == table()
