@@ -73,6 +73,7 @@ class Probe(NamedTuple):
     size_bytes: int
     sent_s: float
     received_s: float
+    tail_s: float | None = None  # from when half of its datagrams had come until all had, by the receiver's clock alone
 
 
 class Process(NamedTuple):
