@@ -27,12 +27,14 @@ from deploy.recorder.sender import Sender
 from deploy.recorder.sockets import SocketSource
 
 LOOKS: Final = 200
+PERIOD_S: Final = 0.25
+HELD: Final = 4
 RUN_S: Final = 20.0
 LONG_RUN_S: Final = 60.0  # of the case that the claim is about
 MESSAGE: Final = bytes(16_384)
 ADDRESSES: Final = ("127.1.{}.{}", 200)
-CASES: Final = ((8, 1), (8, 32), (64, 4))  # peers, connections to each
-CLAIMED: Final = (8, 32)
+CASES: Final = ((8, 1), (8, 8), (8, 32), (64, 4))  # peers, connections to each
+CLAIMED: Final = (8, 8)
 
 
 class Cost(NamedTuple):
@@ -75,23 +77,26 @@ def _row(count: int, each: int) -> dict[str, Any]:
 
 
 def _looks(peers: Peers) -> list[float]:
-    """CPU of single looks, kernel included, at the pace of a recorder's: a cold cache is part of it."""
-    source = SocketSource(node=0, peers=peers)
+    """CPU of single looks, kernel included.  The cold caches of a recorder's pace are part of it."""
+    source = SocketSource(node=0, peers=peers, most_held=HELD)
     spent: list[float] = []
+    seen = 0
     try:
-        for _ in range(LOOKS):
+        for look in range(LOOKS):
             began_s = time.thread_time()
-            sample = source.look(0.0)
+            samples = source.look(PERIOD_S * look, wanted=False)
             spent.append((time.thread_time() - began_s) * 1e3)
-            assert len(sample.peers) == peers.nodes
-            time.sleep(0.01)
+            seen += sum(len(sample.peers) == peers.nodes for sample in samples)
+            time.sleep(0.05)
     finally:
         source.close()
+    assert seen > LOOKS - HELD
     return spent
 
 
 def _whole(peers: Peers, url: str | None, folder: Path, run_s: float) -> Cost:
-    recording = Recording(node=0, peers=peers, pid_of={0: os.getpid()}, folder=folder, watcher=url)
+    held_s = HELD * PERIOD_S
+    recording = Recording(node=0, peers=peers, pid_of={0: os.getpid()}, folder=folder, watcher=url, held_s=held_s)
     recorder = recorder_of(recording, started_s=time.time())
     for _ in range(4):  # what is loaded and made at the first looks is not the pace's cost
         recorder.look()

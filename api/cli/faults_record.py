@@ -25,6 +25,8 @@ from fleet.documents import RuleError
 
 app = new_app()
 
+HELD_S = 1.0  # looks that say nothing new are written together so often; what is news never waits
+
 
 @app.command()
 def record(
@@ -117,6 +119,7 @@ def record(
         watcher=_url("--send", send),
         token=read_secret(token_file),
         budget_bytes_per_s=budget,
+        held_s=HELD_S,
     )
     malformed = Tally()
     try:

@@ -1,7 +1,7 @@
 """A recorder from what somebody wants recorded."""
 
 import gc
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
@@ -24,6 +24,7 @@ from deploy.recorder.sources import Source
 from faults.readers import Tally
 from faults.readers.places import Places
 
+MOST_HELD: Final = 16  # looks
 _PORTS: Final = {"http": 80, "https": 443}
 
 
@@ -39,7 +40,7 @@ class Recording:
     ranks_per_node: int = 1
     ignored_ports: frozenset[int] = frozenset()
     inbox: Path | None = None  # for `deploy.collectives`
-    probe_bytes: int | None = None  # one-way probes of that size to both neighbours
+    probe_bytes: int | None = None  # one-way probes of that size
     probe_every_s: float = 0.5
     infiniband: Path | None = None  # /sys/class/infiniband
     flights: Path | None = None  # folder of Flight Recorder dumps
@@ -51,6 +52,7 @@ class Recording:
     watcher: str | None = None  # URL
     token: str | None = None
     budget_bytes_per_s: float = 1000.0
+    held_s: float = 0.0  # for how long what is no news may be held back, so that it is read and written together
 
     @property
     def places(self) -> Places:
@@ -73,10 +75,11 @@ def recorder_of(recording: Recording, *, started_s: float, tally: Tally | None =
         peers=recording.peers,
         ignored_ports=recording.ignored_ports | _own_ports(recording),
         namespace=recording.namespace,
+        most_held=min(MOST_HELD, max(1, round(recording.held_s / recording.period_s))),
     )
     return Recorder(
         sockets=sockets,
-        sources=_sources(recording, tally or Tally()),
+        sources=_sources(recording, tally or Tally(), talking=sockets.talking),
         sinks=_sinks(recording, started_s=started_s),
         period_s=recording.period_s,
     )
@@ -90,7 +93,7 @@ def _own_ports(recording: Recording) -> frozenset[int]:
     return frozenset({parts.port or _PORTS.get(parts.scheme, 80)})
 
 
-def _sources(recording: Recording, tally: Tally) -> list[Source]:
+def _sources(recording: Recording, tally: Tally, *, talking: Callable[[], Iterable[int]]) -> list[Source]:
     node, places, period_s = recording.node, recording.places, recording.period_s
     sources: list[Source] = []
     if recording.pid_of:
@@ -98,7 +101,7 @@ def _sources(recording: Recording, tally: Tally) -> list[Source]:
     if recording.inbox is not None:
         sources.append(Inbox(recording.inbox, places=places, tally=tally, period_s=period_s))
     if recording.probe_bytes is not None:
-        sources.append(_prober(recording, recording.probe_bytes, tally))
+        sources.append(_prober(recording, recording.probe_bytes, tally, talking))
     slow: list[Source] = []
     if recording.infiniband is not None:
         slow.append(PortSource(node=node, tally=tally, root=recording.infiniband))
@@ -113,7 +116,7 @@ def _sources(recording: Recording, tally: Tally) -> list[Source]:
     return [*sources, *(Aside(source, take_period_s=period_s) for source in slow)]
 
 
-def _prober(recording: Recording, size_bytes: int, tally: Tally) -> Source:
+def _prober(recording: Recording, size_bytes: int, tally: Tally, talking: Callable[[], Iterable[int]]) -> Source:
     return Prober(
         node=recording.node,
         peers=recording.peers,
@@ -122,6 +125,7 @@ def _prober(recording: Recording, size_bytes: int, tally: Tally) -> Source:
         period_s=recording.period_s,
         namespace=recording.namespace,
         tally=tally,
+        talking=talking,
     )
 
 
@@ -129,12 +133,12 @@ def _sinks(recording: Recording, *, started_s: float) -> list[Sink]:
     sinks: list[Sink] = []
     if recording.folder is not None:
         known = {
-            "n": recording.peers.nodes,
+            "n": len(recording.places.rank_node),
             "t_go": started_s,
             "sample_hz": round(1.0 / recording.period_s, 6),
             "rank_node": list(recording.places.rank_node),
         }
-        sinks.append(RecordingFolder(recording.folder, run=known | dict(recording.run)))
+        sinks.append(RecordingFolder(recording.folder, run=known | dict(recording.run), held_s=recording.held_s))
     if recording.watcher is not None:
         sender = Sender(
             recording.watcher,

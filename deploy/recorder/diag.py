@@ -1,14 +1,14 @@
-"""A dump of INET_DIAG as one row of counters per peer, with as little work per look as can be.
+"""What INET_DIAG says of sockets as one row of counters per peer, with as little work per look as can be.
 
 Layouts are the kernel's (include/uapi/linux/inet_diag.h, tcp.h): nlmsghdr 16 bytes, inet_diag_msg 72, attributes, of
 which INET_DIAG_INFO holds tcp_info.  tcp_info only ever grew at its end, so a field's offset is the same in every
-kernel that has it, and what an older one lacks counts as 0.  All messages of a dump have one shape, nearly always: then
-the dump is a matrix of 32-bit words, and all fields of all sockets are one selection of its elements.  Which those are,
-and which rows belong together, is remembered for as long as the sockets are the same ones.
+kernel that has it, and what an older one lacks counts as 0.  Messages of one shape, nearly always all, are a matrix of
+32-bit words: a field of all sockets, at several looks, is one column of it.  Which rows lead to which peer is found out
+once for as long as the sockets are the same ones (`Known`), and rows are put in the order of peers.
 """
 
 import struct
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from collections.abc import Set as AbstractSet
 from typing import Final, NamedTuple
 
@@ -24,14 +24,13 @@ Words = NDArray[np.uint32]
 Dump = bytes | memoryview
 
 MESSAGE_BYTES: Final = 16 + 72
-MOST_SHAPES: Final = 16  # remembered
 _KINDS: Final = (SOCK_DIAG_BY_FAMILY, TCPDIAG_GETSOCK)
 _TIMER_RETRANSMIT: Final = 1
 
 # Words of nlmsghdr and inet_diag_msg.
-_LENGTH, _KIND, _PORTS, _TARGET, _READ_QUEUE, _WRITE_QUEUE = 0, 1, 5, 10, 18, 19
-_IDENTITY: Final = slice(_PORTS, 17)  # ports, addresses, interface and cookie: of one socket and no other
-_IDENTITY_BYTES: Final = 4 * 12
+_LENGTH, _KIND, STATE, PORTS, _TARGET, _READ_QUEUE, _WRITE_QUEUE = 0, 1, 4, 5, 10, 18, 19
+IDENTITY: Final = slice(PORTS, 17)  # ports, addresses, interface and cookie: of one socket and no other
+LENGTH_BYTE, KIND_BYTE, STATE_BYTE = 4 * _LENGTH, 4 * _KIND, 4 * STATE + 1
 
 # Where each field of `Socket` lies, in the order in which they are taken: words of tcp_info or of the message, by what
 # becomes of several connections to one peer.
@@ -46,8 +45,7 @@ _ADDED: Final = {"cwnd": 80, "unacked": 24, "unsent_bytes": 144, "retransmits": 
 _LARGEST: Final = {"rtt_us": 68, "rto_us": 8}
 _LEAST: Final = {"min_rtt_us": 148, "since_sent_ms": 44, "since_received_ms": 52}
 _QUEUES: Final = {"write_queue_bytes": _WRITE_QUEUE, "read_queue_bytes": _READ_QUEUE}
-_BACKOFF_BYTE: Final = 4  # of tcp_info
-_TIMER_BYTE, _TRIES_BYTE = 18, 19  # of the message
+_BACKOFF: Final = 1  # this word of tcp_info, its lowest octet
 
 
 def _at(names: Iterable[str]) -> list[int]:
@@ -70,13 +68,13 @@ class Sample(NamedTuple):
 
     def observations(self) -> list[Observation]:
         """As the detectors take it: the look first, then each peer."""
-        seen = [Observation(self.at_s, self.node, Look(len(self.peers)))]
-        for peer, row in zip(self.peers.tolist(), self.rows.tolist(), strict=True):
-            seen.append(Observation(self.at_s, self.node, Socket(*row), peer=peer))
-        return seen
+        at_s, node, of_row = self.at_s, self.node, Socket._make
+        rows = zip(self.peers.tolist(), self.rows.tolist(), strict=True)
+        look = Observation(at_s, node, Look(len(self.peers)))
+        return [look, *(Observation(at_s, node, of_row(row), None, peer) for peer, row in rows)]
 
 
-class _Shape(NamedTuple):
+class Shape(NamedTuple):
     """Of a message, in words."""
 
     words: int
@@ -84,16 +82,25 @@ class _Shape(NamedTuple):
     info_words: int
 
 
-class _Selection(NamedTuple):
-    """What to take of a matrix of messages, by the sockets in it.  Elements are counted through the whole matrix."""
+class Group(NamedTuple):
+    """Sockets of one shape that lead to peers, in the order of peers."""
 
-    identity: bytes
+    shape: Shape
+    identity: bytes  # of each socket, in their order
+    rows: int
     peers: Ints  # in rising order
     connections: Ints  # to each
     starts: NDArray[np.intp]  # the first row of each
-    words: NDArray[np.intp]  # rows x words
-    octets: NDArray[np.intp]  # rows x (timer, tries, backoff)
-    absent: list[int]  # columns that the kernel has not
+    columns: Ints
+    absent: list[int]  # columns of `Socket` that the kernel has not
+
+    @property
+    def backoff_byte(self) -> int:
+        """Where a message of this shape has its backoff."""
+        return 4 * (self.shape.info_at + _BACKOFF)
+
+
+Known = tuple[Group, ...]
 
 
 class DumpReader:
@@ -102,53 +109,63 @@ class DumpReader:
     def __init__(self, peers: Peers, *, ignored_ports: AbstractSet[int] = frozenset()) -> None:
         self._node_of = peers.keys
         self._ignored_ports = np.array(sorted(ignored_ports), np.uint16)
-        self._known: dict[_Shape, _Selection] = {}
+        self._dumped: list[tuple[Shape, bytes]] = []
+        self._orders: list[NDArray[np.intp]] = []  # of those of each shape that lead to peers
+        self._known: Known = ()
 
-    def sample(self, dump: Dump, *, at_s: float, node: int) -> Sample:
-        """What one look says of the peers."""
-        parts = [self._part(words, shape) for words, shape in self._shapes(dump)]
-        if len(parts) == 1:
-            return Sample(at_s, node, *parts[0])
-        peers = np.concatenate([np.empty(0, np.int64), *(part[0] for part in parts)])
-        rows = np.concatenate([np.empty((0, len(Socket._fields)), np.int64), *(part[1] for part in parts)])
-        return Sample(at_s, node, *_merged(peers, rows))
+    def read(self, dump: Dump) -> tuple[Known, list[Words]]:
+        """The sockets that lead to peers, and the messages of each group.  The same sockets are the same object."""
+        parts = list(shapes(dump))
+        dumped = [(shape, words[:, IDENTITY].tobytes()) for words, shape in parts]
+        if dumped != self._dumped:
+            self._dumped = dumped
+            self._look_up(parts)
+        ordered = zip(parts, self._orders, strict=True)
+        return self._known, [words[order] for (words, _), order in ordered if len(order)]
 
-    def _shapes(self, dump: Dump) -> Iterator[tuple[Words, _Shape]]:
-        """Where the sockets of the last look are all there is, its shape is this one's."""
-        if len(self._known) == 1:
-            (shape, selection), *_ = self._known.items()
-            if len(dump) == len(selection.identity) // _IDENTITY_BYTES * shape.words * 4:
-                words = np.frombuffer(dump, "<u4").reshape(-1, shape.words)
-                if words[:, _IDENTITY].tobytes() == selection.identity:
-                    return iter([(words, shape)])
-        return shapes(dump)
+    def _look_up(self, parts: list[tuple[Words, Shape]]) -> None:
+        """Others may have come and gone beside those that lead to peers."""
+        self._orders, groups = [], []
+        for words, shape in parts:
+            peer = self._peer(words)
+            order = np.argsort(peer, kind="stable")
+            order = order[np.searchsorted(peer, 0, sorter=order) :]
+            self._orders.append(order)
+            if len(order):
+                groups.append((shape, words[order, IDENTITY].tobytes(), peer[order]))
+        if [group[:2] for group in groups] != [group[:2] for group in self._known]:
+            self._known = tuple(_group(*group) for group in groups)
 
-    def _part(self, words: Words, shape: _Shape) -> tuple[Ints, Ints]:
-        """(peers, a row for each), of the sockets that lead to one."""
-        identity = words[:, _IDENTITY].tobytes()
-        known = self._known.get(shape)
-        if known is None or known.identity != identity:
-            if len(self._known) >= MOST_SHAPES:
-                self._known.clear()
-            known = self._known[shape] = self._selection(words, shape, identity)
-        return known.peers, _rows(words, known)
-
-    def _selection(self, words: Words, shape: _Shape, identity: bytes) -> _Selection:
+    def _peer(self, words: Words) -> Ints:
+        """The node that each message's socket leads to."""
         targets = words[:, _TARGET : _TARGET + 4].tobytes()
         peer = np.array([self._node_of.get(targets[at : at + 16], -1) for at in range(0, len(targets), 16)], np.int64)
         if len(self._ignored_ports):
-            ports = np.ascontiguousarray(words[:, _PORTS]).view(">u2").reshape(-1, 2)
+            ports = np.ascontiguousarray(words[:, PORTS]).view(">u2").reshape(-1, 2)
             peer[np.isin(ports, self._ignored_ports).any(axis=1)] = -1
-        order = np.argsort(peer, kind="stable")
-        order = order[peer[order] >= 0]
-        peers, starts, connections = np.unique(peer[order], return_index=True, return_counts=True)
-        taken, absent = _columns(shape)
-        octets = np.array([_TIMER_BYTE, _TRIES_BYTE, 4 * shape.info_at + _BACKOFF_BYTE])
-        row = order[:, None] * shape.words
-        return _Selection(identity, peers, connections, starts, row + taken, 4 * row + octets, absent)
+        return peer
 
 
-def shapes(dump: Dump) -> Iterator[tuple[Words, _Shape]]:
+def _group(shape: Shape, identity: bytes, peer: Ints) -> Group:
+    peers, starts, connections = np.unique(peer, return_index=True, return_counts=True)
+    return Group(shape, identity, len(peer), peers, connections, starts, *_columns(shape))
+
+
+def samples(known: Known, parts: Sequence[Words], *, times_s: Sequence[float], node: int) -> list[Sample]:
+    """Looks at the same sockets; a part for each group: looks x rows x words."""
+    rows = [_rows(words, group) for words, group in zip(parts, known, strict=True)]
+    if len(known) == 1:
+        peers, looks = known[0].peers, rows[0]
+    else:
+        none = np.empty((len(times_s), 0, len(Socket._fields)), np.int64)
+        peers, looks = _merged(
+            np.concatenate([np.empty(0, np.int64), *(group.peers for group in known)]),
+            np.concatenate([none, *rows], axis=1),
+        )
+    return [Sample(at_s, node, peers, look) for at_s, look in zip(times_s, looks, strict=True)]
+
+
+def shapes(dump: Dump) -> Iterator[tuple[Words, Shape]]:
     """(messages x words, their shape) for each shape of message that has tcp_info."""
     length = struct.unpack_from("=I", dump)[0] if len(dump) >= MESSAGE_BYTES else 0
     if length >= MESSAGE_BYTES and length % 4 == 0 and len(dump) % length == 0:
@@ -156,14 +173,14 @@ def shapes(dump: Dump) -> Iterator[tuple[Words, _Shape]]:
         at, size = _info(dump[:length])
         alike = (words[:, [_LENGTH, _KIND, at - 1]] == words[0, [_LENGTH, _KIND, at - 1]]).all()
         if at and alike and (words[0, _KIND] & 0xFFFF) in _KINDS:
-            yield words, _Shape(length // 4, at, size)
+            yield words, Shape(length // 4, at, size)
             return
     yield from _sorted_out(bytes(dump))
 
 
-def _sorted_out(dump: bytes) -> Iterator[tuple[Words, _Shape]]:
+def _sorted_out(dump: bytes) -> Iterator[tuple[Words, Shape]]:
     """The same for messages of several shapes, one at a time."""
-    by_shape: dict[_Shape, list[bytes]] = {}
+    by_shape: dict[Shape, list[bytes]] = {}
     at = 0
     while at + MESSAGE_BYTES <= len(dump):
         length, kind = struct.unpack_from("=IH", dump, at)
@@ -173,7 +190,7 @@ def _sorted_out(dump: bytes) -> Iterator[tuple[Words, _Shape]]:
             message = dump[at : at + (length & ~3)]
             info_at, info_words = _info(message)
             if info_at:
-                by_shape.setdefault(_Shape(len(message) // 4, info_at, info_words), []).append(message)
+                by_shape.setdefault(Shape(len(message) // 4, info_at, info_words), []).append(message)
         at += (length + 3) & ~3
     for shape, messages in by_shape.items():
         yield np.frombuffer(b"".join(messages), "<u4").reshape(-1, shape.words), shape
@@ -192,7 +209,7 @@ def _info(message: Dump) -> tuple[int, int]:
     return 0, 0
 
 
-def _columns(shape: _Shape) -> tuple[Ints, list[int]]:
+def _columns(shape: Shape) -> tuple[Ints, list[int]]:
     """Words of a message in the order of `_rows`, and the columns of `Socket` that an older kernel lacks."""
     taken: list[int] = []
     absent: list[int] = []
@@ -209,39 +226,42 @@ def _columns(shape: _Shape) -> tuple[Ints, list[int]]:
     taken += _QUEUES.values()
     for name, offset in (_LARGEST | _LEAST).items():
         take(name, offset // 4, 1)
+    take("backoff", _BACKOFF, 1)
+    taken.append(STATE)
     return np.array(taken, np.int64), absent
 
 
-def _rows(words: Words, of: _Selection) -> Ints:
-    """A row of `Socket` for each peer."""
-    rows = np.empty((len(of.peers), len(Socket._fields)), np.int64)
-    if not len(rows):
+def _rows(words: Words, of: Group) -> Ints:
+    """Looks x peers x columns of `Socket`, from looks x messages x words."""
+    rows = np.empty((len(words), len(of.peers), len(Socket._fields)), np.int64)
+    if not len(of.peers):
         return rows
-    taken = words.reshape(-1).take(of.words, mode="clip")
-    octets = words.reshape(-1).view(np.uint8).take(of.octets, mode="clip")
+    taken = words.take(of.columns, axis=2)
     wide, added, largest, least = _ENDS
-    sums = np.add.reduceat(taken[:, :added], of.starts, axis=0, dtype=np.int64)
-    rows[:, 0] = of.connections
-    rows[:, _WIDE_AT] = sums[:, 0:wide:2] + (sums[:, 1:wide:2] << 32)
-    rows[:, _ADDED_AT] = sums[:, wide:]
-    rows[:, _LARGEST_AT] = np.maximum.reduceat(taken[:, added:largest], of.starts, axis=0)
-    rows[:, _LEAST_AT] = np.minimum.reduceat(taken[:, largest:least], of.starts, axis=0)
-    tries = octets[:, 1] * (octets[:, 0] == _TIMER_RETRANSMIT)  # of another timer the count means something else
-    rows[:, _TRIES_AT] = np.add.reduceat(tries, of.starts, dtype=np.int64)
-    rows[:, _BACKOFF_AT] = np.maximum.reduceat(octets[:, 2], of.starts)
+    sums = np.add.reduceat(taken[:, :, :added], of.starts, axis=1, dtype=np.int64)
+    backoff, state = taken[:, :, least] & 0xFF, taken[:, :, least + 1]
+    # Octets: family, state, timer, tries.  The count of another timer than the retransmissions' means something else.
+    tries = np.where((state >> 16) & 0xFF == _TIMER_RETRANSMIT, state >> 24, 0)
+    rows[:, :, 0] = of.connections
+    rows[:, :, _WIDE_AT] = sums[:, :, 0:wide:2] + (sums[:, :, 1:wide:2] << 32)
+    rows[:, :, _ADDED_AT] = sums[:, :, wide:]
+    rows[:, :, _LARGEST_AT] = np.maximum.reduceat(taken[:, :, added:largest], of.starts, axis=1)
+    rows[:, :, _LEAST_AT] = np.minimum.reduceat(taken[:, :, largest:least], of.starts, axis=1)
+    rows[:, :, _TRIES_AT] = np.add.reduceat(tries, of.starts, axis=1, dtype=np.int64)
+    rows[:, :, _BACKOFF_AT] = np.maximum.reduceat(backoff, of.starts, axis=1)
     if of.absent:
-        rows[:, of.absent] = 0
+        rows[:, :, of.absent] = 0
     return rows
 
 
 def _merged(peers: Ints, rows: Ints) -> tuple[Ints, Ints]:
-    """Rows of dumps with several shapes: one for each peer."""
+    """Rows of several shapes: one for each peer."""
     order = np.argsort(peers, kind="stable")
-    rows = rows[order]
+    rows = rows[:, order]
     merged, starts = np.unique(peers[order], return_index=True)
     if not len(starts):
         return merged, rows
-    joined = np.add.reduceat(rows, starts, axis=0)
+    joined = np.add.reduceat(rows, starts, axis=1)
     for columns, reduced in (([*_LARGEST_AT, _BACKOFF_AT], np.maximum), (_LEAST_AT, np.minimum)):
-        joined[:, columns] = reduced.reduceat(rows[:, columns], starts, axis=0)
+        joined[:, :, columns] = reduced.reduceat(rows[:, :, columns], starts, axis=1)
     return merged, joined

@@ -19,20 +19,23 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final, NamedTuple
 
+from deploy.recorder.frames import Frames
 from deploy.recorder.peers import Address
 
 NETLINK_SOCK_DIAG: Final = 4
 SOCK_DIAG_BY_FAMILY: Final = 20
 TCPDIAG_GETSOCK: Final = 18
-NLM_F_REQUEST_DUMP: Final = 0x001 | 0x300
+NLM_F_REQUEST: Final = 0x001
+NLM_F_REQUEST_DUMP: Final = NLM_F_REQUEST | 0x300
 NLMSG_ERROR: Final = 2
 NLMSG_DONE: Final = 3
 INET_DIAG_INFO: Final = 2  # the attribute that holds tcp_info
-_INFO_WANTED: Final = 1 << (INET_DIAG_INFO - 1)
+INFO_WANTED: Final = 1 << (INET_DIAG_INFO - 1)
 INET_DIAG_REQ_BYTECODE: Final = 1
 _JUMP, _TARGET_IS = 1, 8  # INET_DIAG_BC_JMP, INET_DIAG_BC_D_COND
 MOST_CONDITIONS: Final = 64  # the kernel tries one after the other for every socket
-ESTABLISHED: Final = 1 << 1  # bit TCP_ESTABLISHED of idiag_states
+TCP_ESTABLISHED: Final = 1
+ESTABLISHED: Final = 1 << TCP_ESTABLISHED  # of idiag_states
 CLONE_NEWNET: Final = 0x40000000
 HEADER: Final = struct.Struct("=IHHII")
 BUFFER_BYTES: Final = 1 << 18  # at first
@@ -53,17 +56,24 @@ class _Request(NamedTuple):
 
 def _of_both_families(chosen: bytes) -> _Request:
     # inet_diag_req: family, lengths of two addresses, idiag_ext, an inet_diag_sockid of zeros (any), states, dbs
-    return _Request(TCPDIAG_GETSOCK, struct.pack("=BBBB48xII", 0, 0, 0, _INFO_WANTED, ESTABLISHED, 0) + chosen)
+    return _Request(TCPDIAG_GETSOCK, struct.pack("=BBBB48xII", 0, 0, 0, INFO_WANTED, ESTABLISHED, 0) + chosen)
 
 
 def _of_family(family: int, chosen: bytes) -> _Request:
     # inet_diag_req_v2: sdiag_family, sdiag_protocol, idiag_ext, pad, idiag_states, an inet_diag_sockid of zeros
-    head = struct.pack("=BBBxI48x", family, socket.IPPROTO_TCP, _INFO_WANTED, ESTABLISHED)
+    head = struct.pack("=BBBxI48x", family, socket.IPPROTO_TCP, INFO_WANTED, ESTABLISHED)
     return _Request(SOCK_DIAG_BY_FAMILY, head + chosen)
 
 
+class Question(NamedTuple):
+    """Messages that ask for one socket each; their numbers are 0, which no dump has."""
+
+    messages: bytes
+    sockets: int
+
+
 class DiagSocket:
-    """One netlink socket; `dump` is one look.  `targets`: the only addresses that are asked for, if they are few."""
+    """One netlink socket.  `targets`: the only addresses that are asked for, if they are few."""
 
     def __init__(self, namespace: Path | None = None, *, targets: Sequence[Address] = ()) -> None:
         self._socket = _open() if namespace is None else _open_inside(namespace)
@@ -75,7 +85,7 @@ class DiagSocket:
         self._plainer = tuple(_of_family(family, b"") for family in (socket.AF_INET, socket.AF_INET6))
 
     def dump(self) -> memoryview:
-        """All messages of one look, end marks left out; good until the next.  Raises OSError, as when the kernel lacks
+        """All messages of one walk, end marks left out; good until the next.  Raises OSError, as when the kernel lacks
         the module.
         """
         try:
@@ -85,6 +95,21 @@ class DiagSocket:
                 raise
             self._requests = self._plainer
             return self._dump()
+
+    def ask(self, questions: Sequence[Question], frames: Frames, *, look: int) -> bool:
+        """Whether each message got an answer, which is an error where it finds no socket.  Those that a dump finds
+        waiting are left by it.
+        """
+        first = 0
+        for question in questions:
+            try:
+                self._socket.send(question.messages)
+            except OSError:
+                return False
+            if not frames.receive(self._socket, look=look, first=first, count=question.sockets):
+                return False
+            first += question.sockets
+        return True
 
     def close(self) -> None:
         """Give the socket back."""

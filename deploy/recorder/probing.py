@@ -1,13 +1,22 @@
-"""One-way probes round the ring of nodes: how long a message of known size takes to each neighbour, one way only.
+"""One-way probes between the nodes that a job's sockets connect: how long a message of known size takes, one way only.
 
 Where a job passes nothing from rank to rank, nothing else tells a slow sender from a slow receiver: TCP's own timing is
 that of the round trip.  A probe is a train of UDP datagrams, sent back to back; the kernel stamps each as it arrives
 (SO_TIMESTAMPNS, socket(7)), so neither a busy recorder nor the way back is in the figure.  The delay is
 received - sent by the wall clocks of two nodes: a constant difference of the clocks stays in it, a drift is small
 over minutes.  A train larger than what a shaper lets through at once shows the rate, a smaller one only the queue.
+How long its second half takes (`tail_s`) is its size over the rate of the narrowest wire by the receiver's clock alone:
+what a shaper lets through at once is in the first half.
 
-Both neighbours in the order of node indices are sent to, in turns, so that a node takes in one train at a time.  A
-train that lost a datagram says nothing and is counted.  Whatever else comes to the port is counted and left.
+Flows are spread over cables by a hash of their ports (RFC 2992).  A node sends from PORTS source ports in turn, so that
+the trains of a pair take several ways and the quickest of them is not the one that others fill.
+
+Whom the job talks with is learnt (`talking`); until it talks the neighbours in the order of node indices are probed.
+All are sent to in turns, from the next in the ring on.  Turns are counted from the epoch, so nodes that have as many
+peers each are all at the same distance at once, and a node takes in one train a turn.  There are MOST_PER_S turns a
+second at most, so many peers wait for longer.  Of two turns in one look the second train waits behind the first where
+the sender's own wire is slow: there is an even number of turns, so a pair always has the same place.  A train that lost
+a datagram says nothing and is counted.  Whatever else comes to the port is counted and left.
 """
 
 import errno
@@ -15,7 +24,7 @@ import ipaddress
 import socket
 import struct
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from math import ceil, floor, isfinite
@@ -29,7 +38,10 @@ from faults.readers import Tally
 from fleet.documents import RuleError
 
 PORT: Final = 9405
-MOST_BYTES: Final = 64 * 1024  # both neighbours' trains fit the buffer that any process may ask for
+MOST_BYTES: Final = 64 * 1024  # the trains of two turns fit the buffer that any process may ask for
+PORTS: Final = 4  # source ports: as many ways through the fabric, where hashes do not fall together
+MOST_PER_S: Final = 8.0  # trains of a node; as many as two peers need where that is more
+MOST_TURNS: Final = 2  # in one look
 LEAST_BYTES: Final = 64
 DATAGRAM_BYTES: Final = 1400  # with headers below the usual 1,500 bytes of a packet
 MOST_DATAGRAMS: Final = 1000  # a look: more is none of ours
@@ -59,11 +71,23 @@ class _Train:
     head: _Head
     missing: set[int]
     size_bytes: int = 0
+    half_s: float | None = None  # when the last datagram of the first half came
     received_s: float = 0.0
+
+    def probe(self) -> Probe:
+        """Of all of it."""
+        return Probe(self.size_bytes, self.head.sent_s, self.received_s, self._tail_s())
+
+    def _tail_s(self) -> float | None:
+        """None where datagrams overtook each other, and of a train of one."""
+        return None if self.half_s is None or self.received_s <= self.half_s else self.received_s - self.half_s
 
 
 class Prober:
-    """Sends to both neighbours of a node, and hears them.  A `Source`; raises OSError where it may not listen."""
+    """Sends to those whom a node talks with, and hears them.  A `Source`; raises OSError where it may not listen.
+
+    `every_s`: how often each peer is probed, while they are few.
+    """
 
     name = "probes"
 
@@ -78,39 +102,61 @@ class Prober:
         namespace: Path | None = None,
         port: int = PORT,
         tally: Tally | None = None,
+        talking: Callable[[], Iterable[int]] = tuple,
     ) -> None:
         self.period_s = period_s
         self._node, self._size_bytes, self._port = node, size_bytes, port
+        self._nodes, self._every_s, self._talking = peers.nodes, every_s, talking
         self._tally = tally or Tally()
-        self._neighbours = neighbours(node, peers)
+        self._address_of = _addresses(peers)
+        self._neighbours = tuple(neighbours(node, peers))
         self._node_of = {str(ipaddress.ip_address(address)): of for address, of in peers.node_of.items()}
-        self._turn_s = every_s / max(1, len(self._neighbours))
-        self._turn: int | None = None
+        self._turn_s = 0.0  # of the last look
+        self._turn = 0
         self._sent = 0
         self._trains: dict[int, _Train] = {}
-        self._socket = _opened(_addresses(peers)[node], port, namespace)
+        self._socket = _opened(self._address_of[node], port, namespace)
+        self._from = _senders(self._address_of[node], port, namespace)
 
     def look(self, now_s: float) -> list[Observation]:
         """Whole trains that have come since the last look; sends the next one when it is due."""
         taken = [self._taken(*heard) for heard in self._heard()]
-        turn = floor(now_s / self._turn_s)
-        if turn != self._turn and self._neighbours:
-            self._turn = turn
-            self._send()
+        others = self._others()
+        for turn in self._turns(now_s, turns_of(len(others))):
+            if (at := turn % turns_of(len(others))) < len(others):
+                self._send(others[at])
         return [Observation(now_s, self._node, probe, peer=peer) for peer, probe in filter(None, taken)]
 
     def close(self) -> None:
-        """Give the socket back."""
-        self._socket.close()
+        """Give the sockets back."""
+        for one in (self._socket, *self._from):
+            one.close()
 
-    def _send(self) -> None:
-        """A train to the neighbour whose turn it is."""
-        where = self._neighbours[self._sent % len(self._neighbours)][1], self._port
+    def _others(self) -> tuple[int, ...]:
+        """Whom to probe, from the next in the ring on."""
+        known = {node for node in self._talking() if node in self._address_of and node != self._node}
+        return tuple(sorted(known, key=lambda node: (node - self._node) % self._nodes)) or self._neighbours
+
+    def _turns(self, now_s: float, turns: int) -> range:
+        """Those that have begun since the last look, the newest at least of them where they are another length."""
+        turn_s = max(self._every_s / turns, min(1.0 / MOST_PER_S, self._every_s / 2))
+        turn, before = floor(now_s / turn_s), self._turn if turn_s == self._turn_s else -1
+        self._turn_s, self._turn = turn_s, turn
+        if before == turn:
+            return range(0)
+        missed = min(turn - before, MOST_TURNS) if 0 <= before < turn else 1
+        return range(turn + 1 - missed, turn + 1)
+
+    def _send(self, other: int) -> None:
+        """A train to one peer."""
+        where = self._address_of[other], self._port
         self._sent += 1
         sent_s = time.time()
+        # By rounds, not by trains: with as many peers as ports each would else always be probed from the same one.
+        way = self._from[(self._sent // turns_of(len(self._others()))) % PORTS]
         try:
             for datagram in train(self._node, self._sent, sent_s=sent_s, size_bytes=self._size_bytes):
-                self._socket.sendto(datagram, where)
+                way.sendto(datagram, where)
         except BlockingIOError:
             self._tally.add(WHAT, "no room to send")
         except OSError as error:
@@ -144,8 +190,10 @@ class Prober:
             came.missing.remove(head.datagram)
             came.size_bytes += len(message)
             came.received_s = max(came.received_s, stamp_s)
+            if head.datagram == (head.datagrams - 1) // 2:
+                came.half_s = stamp_s
             if not came.missing:
-                return head.node, Probe(came.size_bytes, came.head.sent_s, came.received_s)
+                return head.node, came.probe()
         return None
 
 
@@ -157,15 +205,19 @@ def train(node: int, number: int, *, sent_s: float, size_bytes: int) -> Iterator
         yield HEAD.pack(MARK, node, number, datagram, count, sent_s).ljust(size, b"\0")
 
 
-def neighbours(node: int, peers: Peers) -> list[tuple[int, str]]:
-    """The nodes after and before in the ring, each by one of its addresses; of two nodes the other, of one none."""
-    addresses = _addresses(peers)
-    if node not in addresses:
+def turns_of(others: int) -> int:
+    """An even number, at least two: one may be idle."""
+    return max(2, others + others % 2)
+
+
+def neighbours(node: int, peers: Peers) -> list[int]:
+    """The nodes after and before in the ring; of two nodes the other, of one none."""
+    ring = sorted(_addresses(peers))
+    if node not in ring:
         raise RuleError([(("node",), f"expected one of the peers' indices, got {node}")])
-    ring = sorted(addresses)
     at = ring.index(node)
     others = dict.fromkeys(ring[(at + step) % len(ring)] for step in (1, -1))
-    return [(other, addresses[other]) for other in others if other != node]
+    return [other for other in others if other != node]
 
 
 def _addresses(peers: Peers) -> dict[int, str]:
@@ -189,6 +241,19 @@ def _stamp_s(ancillary: Sequence[tuple[int, int, bytes]]) -> float:
             seconds, nanoseconds = TIMESPEC.unpack(data)
             return float(seconds + 1e-9 * nanoseconds)
     return time.time()
+
+
+def _senders(address: str, port: int, namespace: Path | None) -> tuple[socket.socket, ...]:
+    """Bound to the ports after `port` where those are free, else to any."""
+    made = []
+    for way in range(1, PORTS + 1):
+        try:
+            made.append(_opened(address, port + way if port else 0, namespace))
+        except OSError as error:
+            if error.errno != errno.EADDRINUSE:
+                raise
+            made.append(_opened(address, 0, namespace))
+    return tuple(made)
 
 
 def _opened(address: str, port: int, namespace: Path | None) -> socket.socket:

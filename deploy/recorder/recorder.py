@@ -11,9 +11,10 @@ import time
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from math import floor, inf
 from threading import Event
-from typing import Protocol
+from typing import Final, Protocol
 
 import structlog
 
@@ -23,14 +24,19 @@ from faults.observations import Observation
 
 log = structlog.get_logger()
 
-MOST_LATE = 1000  # periods
+MOST_LATE: Final = 1000  # periods
+MOST_SLEEP_S: Final = 0.25
 
 
 class Sockets(Protocol):
     """What looks at a node's connections."""
 
-    def look(self, now_s: float) -> Sample:
-        """All peers, now."""
+    def look(self, now_s: float, *, wanted: bool) -> Sequence[Sample]:
+        """All peers, now: this look and those held back before, or none, where none is `wanted` yet."""
+        ...
+
+    def held(self) -> Sequence[Sample]:
+        """What is held back."""
         ...
 
     def close(self) -> None:
@@ -40,6 +46,10 @@ class Sockets(Protocol):
 
 class Sink(Protocol):
     """Where observations go."""
+
+    def is_due(self) -> bool:
+        """Whether it passes on at the end of this look what it has: then it wants the newest."""
+        ...
 
     def sample(self, sample: Sample) -> None:
         """One look at the sockets."""
@@ -96,10 +106,10 @@ class Recorder:
         self._round = Round(self._sources, steady_s=self._clock.steady_s())
 
     def run(self, stop: Event, *, duration_s: float | None = None) -> Tally:
-        """Look until told to stop, or for so long; closes everything."""
+        """Look until told to stop, or for so long; closes everything.  Who tells it waits for up to MOST_SLEEP_S."""
         ends_s = inf if duration_s is None else self._clock.steady_s() + duration_s
         try:
-            while not stop.wait(self._until_next_s()) and self._clock.steady_s() < ends_s:
+            while self._slept_until_next(stop) and self._clock.steady_s() < ends_s:
                 self.look()
         finally:
             self.close()
@@ -118,18 +128,26 @@ class Recorder:
     def close(self) -> None:
         """Every source and sink, whatever one of them says."""
         closes = [source.close for source in self._sources] + [sink.close for sink in self.sinks]
-        for close in closes if self._sockets is None else [self._sockets.close, *closes]:
+        if self._sockets is not None:
+            self._hand_over(self._sockets.held())
+            closes.insert(0, self._sockets.close)
+        for close in closes:
             self._guarded("close", close)
 
     def _look_at_sockets(self, sockets: Sockets) -> None:
+        wanted = any(sink.is_due() for sink in self.sinks)
         try:
-            sample = sockets.look(self._clock.now_s())
+            samples = sockets.look(self._clock.now_s(), wanted=wanted)
         except OSError as error:
             self._failed("sockets", error)
             return
-        self.tally.observations += 1 + len(sample.peers)
-        for sink in self.sinks:
-            self._guarded("sample", lambda sink=sink: sink.sample(sample))  # type: ignore[misc]
+        self._hand_over(samples)
+
+    def _hand_over(self, samples: Sequence[Sample]) -> None:
+        for sample in samples:
+            self.tally.observations += 1 + len(sample.peers)
+            for sink in self.sinks:
+                self._guarded("sample", partial(sink.sample, sample))
 
     def _look_at(self, source: Source) -> None:
         try:
@@ -141,7 +159,7 @@ class Recorder:
             return
         self.tally.observations += len(seen)
         for sink in self.sinks:
-            self._guarded("observed", lambda sink=sink: sink.observed(seen))  # type: ignore[misc]
+            self._guarded("observed", partial(sink.observed, seen))
 
     def _guarded(self, what: str, call: Callable[[], None]) -> None:
         try:
@@ -153,6 +171,16 @@ class Recorder:
         if self.tally.failures[what] == 0:
             log.warning("look_failed", source=what, reason=str(error))
         self.tally.failures[what] += 1
+
+    def _slept_until_next(self, stop: Event) -> bool:
+        """False once it is told to stop.  A plain sleep: to wait for an event costs a lock and more calls each time."""
+        left_s = self._until_next_s()
+        while not stop.is_set():
+            time.sleep(min(left_s, MOST_SLEEP_S))
+            if left_s <= MOST_SLEEP_S:
+                return not stop.is_set()
+            left_s -= MOST_SLEEP_S
+        return False
 
     def _until_next_s(self) -> float:
         """To the next whole number of periods on the wall clock."""

@@ -8,16 +8,17 @@ import secrets
 import threading
 import time
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from http import HTTPStatus
+from math import inf
 from typing import Final
 
 import structlog
 
 from deploy.recorder.diag import Sample
 from deploy.recorder.posting import Poster
-from deploy.recorder.thrift import Alarms, ProcessNews, affordable, is_news, thinned
+from deploy.recorder.thrift import Alarms, ProcessNews, SocketNews, affordable, thinned
 from deploy.recorder.wire import CONTENT_TYPE, PATH, Held, encode
 from faults.observations import Observation
 
@@ -26,7 +27,9 @@ log = structlog.get_logger()
 LEAST_WAIT_S: Final = 1.0
 MOST_WAIT_S: Final = 2.0
 RETRY_S: Final = 1.0
+EARLY_S: Final = 0.05  # looks are a little early or late
 ANSWER_S: Final = 2.0
+SET_S: Final = 0.5  # a clock that is drawn nearer moves a thousandth of that between two batches
 MOST_LOOKS: Final = 64
 MOST_OTHERS: Final = 4096
 OTHER_BYTES: Final = 24  # of one, packed: for the estimate only
@@ -49,7 +52,16 @@ class Sent:
 class Sender:
     """A sink that is a watcher far away."""
 
-    def __init__(self, url: str, *, node: int, token: str | None = None, budget_bytes_per_s: float = 1000.0) -> None:
+    def __init__(
+        self,
+        url: str,
+        *,
+        node: int,
+        token: str | None = None,
+        budget_bytes_per_s: float = 1000.0,
+        steady_s: Callable[[], float] = time.monotonic,
+        now_s: Callable[[], float] = time.time,
+    ) -> None:
         self.sent = Sent()
         self._url, self._node, self._budget = url, node, budget_bytes_per_s
         headers = {"Content-Type": CONTENT_TYPE} | ({} if token is None else {"Authorization": f"Bearer {token}"})
@@ -59,49 +71,56 @@ class Sender:
         self._held: Held | None = None
         self._samples: deque[Sample] = deque(maxlen=MOST_LOOKS)
         self._others: deque[Observation] = deque(maxlen=MOST_OTHERS)
-        self._processes, self._alarms = ProcessNews(), Alarms()
-        self._last: Sample | None = None
+        self._sockets, self._processes, self._alarms = SocketNews(), ProcessNews(), Alarms()
         self._look_bytes = 120.0  # of a look in a batch, as last seen
-        self._news, self._stop = threading.Event(), threading.Event()
+        self._go, self._stop = threading.Event(), threading.Event()
+        self._news, self._due_s = False, steady_s() + LEAST_WAIT_S
+        self._steady_s, self._now_s = steady_s, now_s
+        self._offset_s = now_s() - steady_s()
         self._thread = threading.Thread(target=self._run, name="send", daemon=True)
         self._thread.start()
 
+    def is_due(self) -> bool:
+        """Whether a batch is sent at the end of this look."""
+        return self._steady_s() >= self._due_s
+
     def sample(self, sample: Sample) -> None:
         """One look at the sockets."""
-        if is_news(sample, self._last):
-            self._news.set()
-        self._last = sample
+        self._news = self._sockets.is_in(sample) or self._news
         self._samples.append(sample)
 
     def observed(self, observations: Sequence[Observation]) -> None:
         """Anything else."""
         kept = self._processes.kept(observations)
-        if self._alarms.ring(kept):
-            self._news.set()
+        self._news = self._alarms.ring(kept) or self._news
         self.sent.dropped += max(0, len(self._others) + len(kept) - MOST_OTHERS)
         self._others.extend(kept)
 
     def flush(self) -> None:
-        """The thread decides when."""
+        """Wake the thread, where it is time or there is news."""
+        if (self._news or self.is_due()) and (self._samples or self._others):
+            self._news, self._due_s = False, inf  # until this one is sent
+            self._go.set()
 
     def close(self) -> None:
         """Send what is left and end."""
         self._stop.set()
-        self._news.set()
+        self._go.set()
         self._thread.join(timeout=2 * ANSWER_S)
 
     def _run(self) -> None:
-        wait_s = LEAST_WAIT_S
         while not self._stop.is_set():
-            self._news.wait(wait_s)
-            self._news.clear()
-            wait_s = self._turn()
+            self._go.wait()
+            self._go.clear()
+            self._due_s = self._steady_s() + self._turn() - EARLY_S
         self._turn()
         self._poster.close()
 
     def _turn(self) -> float:
         """Send what there is; seconds until the next."""
         samples, others = self._taken()
+        if self._was_set():
+            samples = self._begun_anew(samples)
         if not samples and not others:
             return LEAST_WAIT_S
         try:
@@ -110,6 +129,18 @@ class Sender:
             self._lost(error)
             return RETRY_S
         return min(MOST_WAIT_S, max(LEAST_WAIT_S, spent / self._budget))
+
+    def _was_set(self) -> bool:
+        """Whether somebody has set the wall clock since the last batch."""
+        offset_s = self._now_s() - self._steady_s()
+        before_s, self._offset_s = self._offset_s, offset_s
+        return abs(offset_s - before_s) > SET_S
+
+    def _begun_anew(self, samples: list[Sample]) -> list[Sample]:
+        """None of these: they are of two clocks.  To a watcher it is another agent, whose clock it learns again."""
+        self.sent.thinned_looks += len(samples)
+        self._session, self._held = secrets.token_hex(4), None
+        return []
 
     def _taken(self) -> tuple[list[Sample], list[Observation]]:
         samples = [self._samples.popleft() for _ in range(len(self._samples))]
@@ -141,7 +172,7 @@ class Sender:
             number=self._number,
             held=self._held,
             node=self._node,
-            sent_s=time.time(),
+            sent_s=self._now_s(),
         )
         self._number += 1
         status, spent = self._poster.post(body)

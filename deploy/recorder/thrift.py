@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from typing import Final
 
 import numpy as np
+from numpy.typing import NDArray
 
 from deploy.recorder.diag import Sample
 from faults.observations import Collective, Heartbeat, Observation, Pass, Process, Socket
@@ -14,13 +15,22 @@ FAILED: Final = "failed"  # phase of a heartbeat, as `deploy.collectives` says i
 CPU_EVERY_S: Final = 1.0
 
 
-def is_news(sample: Sample, before: Sample | None) -> bool:
+class SocketNews:
     """Whether somebody should know at once: a peer is gone, or the kernel has begun to wait for one."""
-    if before is None:
-        return False
-    same = before.peers is sample.peers or np.array_equal(before.peers, sample.peers)
-    gone = not same and np.setdiff1d(before.peers, sample.peers, assume_unique=True).size > 0
-    return bool(gone or sample.rows[:, _BACKOFF].max(initial=0) > before.rows[:, _BACKOFF].max(initial=0))
+
+    def __init__(self) -> None:
+        self._peers: NDArray[np.int64] | None = None
+        self._backoff = 0
+
+    def is_in(self, sample: Sample) -> bool:
+        """Against the look before."""
+        before, self._peers = self._peers, sample.peers
+        waited, self._backoff = self._backoff, max(sample.rows[:, _BACKOFF].tolist(), default=0)
+        if before is None:
+            return False
+        same = before is sample.peers or np.array_equal(before, sample.peers)
+        gone = not same and np.setdiff1d(before, sample.peers, assume_unique=True).size > 0
+        return gone or self._backoff > waited
 
 
 class ProcessNews:

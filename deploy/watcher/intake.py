@@ -1,8 +1,10 @@
 """Batches of recorders in, observations on one clock out.  Nothing that anybody sends gets further than here."""
 
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
+from deploy.recorder.diag import Sample
 from deploy.recorder.wire import Held, WireError, decode
 from deploy.watcher.skew import ClockSkew
 from faults.detector import Job
@@ -52,10 +54,11 @@ class Intake:
             agent = self.agents[batch.node] = Agent(batch.session)
         agent.held, agent.heard_s = held, steady_s
         agent.skew.heard(sent_s=batch.sent_s, received_s=received_s)
-        told = [seen for sample in batch.samples for seen in sample.observations()]
-        told += batch.others
-        kept = self._on_our_clock(told, agent.skew.ahead_s, received_s=received_s)
-        return Taken(kept, batch.malformed + len(told) - len(kept))
+        told = sum(1 + len(sample.peers) for sample in batch.samples) + len(batch.others)
+        zero_s = self._zero_s - agent.skew.ahead_s
+        kept = self._looks(batch.samples, zero_s, received_s=received_s)
+        kept += self._others(batch.others, zero_s, received_s=received_s)
+        return Taken(kept, batch.malformed + told - len(kept))
 
     def lost(self, *, steady_s: float) -> list[int]:
         """Nodes whose agents were heard, and are not any more."""
@@ -65,15 +68,26 @@ class Intake:
         agent = self.agents.get(node)
         return agent.held if agent is not None and agent.session == session else None
 
-    def _on_our_clock(self, told: list[Observation], ahead_s: float, *, received_s: float) -> list[Observation]:
-        """Of the job's nodes and ranks, and of now; counted from zero."""
+    def _looks(self, samples: Sequence[Sample], zero_s: float, *, received_s: float) -> list[Observation]:
+        """Of now, counted from zero; moved as a whole, for it is most of what comes."""
         kept: list[Observation] = []
-        for seen in told:
-            moved = on_clock_of(seen, self._zero_s - ahead_s)
-            age_s = received_s - self._zero_s - moved.at_s
-            if -MOST_AHEAD_S <= age_s <= LATEST_AGE_S and self._of_the_job(seen):
-                kept.append(moved)
+        for sample in samples:
+            moved = sample._replace(at_s=sample.at_s - zero_s)
+            if self._is_of_now(moved.at_s, received_s=received_s):
+                seen = moved.observations()
+                inside = sample.peers.size == 0 or sample.peers[-1] < self._job.nodes  # they are in rising order
+                kept += seen if inside else filter(self._of_the_job, seen)
         return kept
+
+    def _others(self, others: Sequence[Observation], zero_s: float, *, received_s: float) -> Iterator[Observation]:
+        """Of the job's nodes and ranks, and of now; counted from zero."""
+        for seen in others:
+            moved = on_clock_of(seen, zero_s)
+            if self._is_of_now(moved.at_s, received_s=received_s) and self._of_the_job(seen):
+                yield moved
+
+    def _is_of_now(self, at_s: float, *, received_s: float) -> bool:
+        return -MOST_AHEAD_S <= received_s - self._zero_s - at_s <= LATEST_AGE_S
 
     def _of_the_job(self, seen: Observation) -> bool:
         nodes, ranks = self._job.nodes, len(self._job.rank_node)

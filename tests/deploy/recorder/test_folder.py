@@ -37,3 +37,35 @@ def test_the_first_recorder_describes_the_run(tmp_path: Path) -> None:
     RecordingFolder(tmp_path, run={"n": 2}).close()
     RecordingFolder(tmp_path, run={"n": 3}).close()
     assert '"n": 2' in (tmp_path / "run.json").read_text()
+
+
+def test_lines_are_written_together_when_the_oldest_is_due(tmp_path: Path) -> None:
+    clock = [0.0]
+    folder = RecordingFolder(tmp_path, run={"n": 2}, held_s=1.0, steady_s=lambda: clock[0])
+
+    def lines() -> int:
+        path = tmp_path / "tcp_node1.jsonl"
+        return len(path.read_text().splitlines()) if path.exists() else 0
+
+    written: list[int] = []
+    for look in range(9):
+        clock[0] = look / 4
+        folder.sample(Sample(GO_S + look / 4, 1, np.array([0]), np.ones((1, 19), np.int64)))
+        folder.flush()
+        written.append(lines())
+    folder.close()
+    assert written == [0, 0, 0, 0, 5, 5, 5, 5, 9]
+    assert lines() == 9
+
+
+def test_what_a_full_disk_did_not_take_is_not_written_twice(tmp_path: Path) -> None:
+    folder = RecordingFolder(tmp_path, run={"n": 2})
+    (tmp_path / "seen_node1.jsonl").mkdir()
+    folder.observed([Observation(GO_S, 1, Process(77, "T", 0.5, 2), rank=1)])
+    with pytest.raises(IsADirectoryError):
+        folder.flush()
+    (tmp_path / "seen_node1.jsonl").rmdir()
+    folder.observed([Observation(GO_S + 1, 1, Process(77, "R", 0.5, 2), rank=1)])
+    folder.flush()
+    folder.close()
+    assert len((tmp_path / "seen_node1.jsonl").read_text().splitlines()) == 1

@@ -38,6 +38,9 @@ class Broken:
 class Full:
     """A sink on a full disk."""
 
+    def is_due(self) -> bool:
+        return False
+
     def sample(self, sample: Sample) -> None:
         raise OSError(28, f"no space for node {sample.node}")
 

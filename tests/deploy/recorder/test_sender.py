@@ -81,6 +81,7 @@ def test_a_watcher_that_was_started_again_gets_a_whole_batch() -> None:
     with sending(watcher) as sender:
         sender.sample(look(0))
         sender.sample(look(1, peers=(0,)))  # a peer vanished: sent at once
+        sender.flush()
         wait_for(lambda: watcher.batches, what="first batch")
         watcher.forget()
         sender.sample(look(2, peers=(0,)))
@@ -92,7 +93,10 @@ def test_a_stopped_process_is_told_before_the_wait_is_over() -> None:
     watcher = Watcher()
     with sending(watcher) as sender:
         sender.observed(process("R"))
+        sender.flush()
+        assert not sender.is_due()
         sender.observed(process("T"))
+        sender.flush()
         wait_for(lambda: watcher.batches, what="news", timeout_s=LEAST_WAIT_S / 2)
 
 
@@ -110,6 +114,25 @@ def test_a_watcher_that_is_away_costs_the_batch_and_nothing_else() -> None:
     sender.sample(look(0))
     sender.close()
     assert (sender.sent.batches, sender.sent.failed) == (0, 1)
+
+
+@pytest.mark.parametrize("step_s", [-300.0, 300.0])
+def test_a_clock_that_was_set_begins_a_new_session_without_the_looks_of_both(step_s: float) -> None:
+    watcher, ahead_s = Watcher(), [0.0]
+    with http_server(watcher.answer) as url:
+        sender = Sender(url, node=3, now_s=lambda: time.time() + ahead_s[0])
+        for number, peers in ((0, (0, 1)), (1, (0,)), (2, (0, 1)), (3, ())):
+            if number == 2:
+                ahead_s[0] = step_s
+            sender.sample(look(number, peers))
+            sender.observed(process("R" if number % 2 else "T"))
+            sender.flush()
+            wait_for(lambda most=number: len(watcher.batches) > most, what="batch")  # type: ignore[misc]
+        sender.close()
+    sessions = [batch.session for batch in watcher.batches]
+    assert sessions[0] == sessions[1] != sessions[2] == sessions[3]
+    assert [len(batch.samples) for batch in watcher.batches] == [1, 1, 0, 1]
+    assert watcher.asked_again == 0
 
 
 def served(answers: list[bytes]) -> Iterator[int]:

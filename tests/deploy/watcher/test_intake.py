@@ -1,5 +1,7 @@
 """Batches become observations of the job on the watcher's clock, whatever the agents are."""
 
+from collections.abc import Sequence
+
 import numpy as np
 import pytest
 
@@ -15,11 +17,19 @@ JOB = Job(nodes=2, rank_node=(0, 1))
 
 
 def body(
-    *, node: int = 1, sent_s: float, number: int = 0, held: Held | None = None, rank: int = 1
+    *,
+    node: int = 1,
+    sent_s: float,
+    number: int = 0,
+    held: Held | None = None,
+    rank: int = 1,
+    peers: Sequence[int] = (0,),
+    session: str = "s",
 ) -> tuple[bytes, Held]:
-    sample = Sample(sent_s - 0.25, node, np.array([0]), np.arange(19, dtype=np.int64).reshape(1, 19))
+    rows = np.arange(19 * len(peers), dtype=np.int64).reshape(-1, 19)
+    sample = Sample(sent_s - 0.25, node, np.array(peers, np.int64), rows)
     others = [Observation(sent_s, node, Process(5, "T", 1.0), rank=rank)]
-    return encode([sample], others, session="s", number=number, held=held, node=node, sent_s=sent_s)
+    return encode([sample], others, session=session, number=number, held=held, node=node, sent_s=sent_s)
 
 
 def test_times_count_from_the_watchers_zero() -> None:
@@ -73,3 +83,30 @@ def test_an_agent_that_falls_silent_is_lost() -> None:
     intake.take(body(sent_s=ZERO_S)[0], received_s=ZERO_S, steady_s=5.0)
     assert intake.lost(steady_s=5.0 + LOST_AFTER_S) == []
     assert intake.lost(steady_s=5.1 + LOST_AFTER_S) == [1]
+
+
+def test_a_look_keeps_the_peers_that_the_job_has() -> None:
+    batch, _held = body(sent_s=ZERO_S, peers=(0, 1, 2, 9))
+    taken = Intake(JOB, zero_s=ZERO_S).take(batch, received_s=ZERO_S, steady_s=0.0)
+    assert [seen.peer for seen in taken.observations] == [None, 0, 1, None]
+    assert taken.malformed == 2
+
+
+def test_looks_of_long_ago_and_of_the_future_are_counted() -> None:
+    intake = Intake(JOB, zero_s=ZERO_S)
+    intake.take(body(sent_s=ZERO_S)[0], received_s=ZERO_S, steady_s=0.0)  # its clock is right
+    late, _held = body(sent_s=ZERO_S + 1.0)
+    assert intake.take(late, received_s=ZERO_S + 500.0, steady_s=0.0).malformed == 3
+
+
+def test_an_agent_that_was_started_again_is_believed_by_its_new_clock() -> None:
+    intake = Intake(JOB, zero_s=ZERO_S)
+    first, held = body(sent_s=ZERO_S)
+    intake.take(first, received_s=ZERO_S + 0.01, steady_s=0.0)
+    again, _held = body(sent_s=ZERO_S - 300.0, session="t")  # its clock was set back five minutes
+    taken = intake.take(again, received_s=ZERO_S + 1.01, steady_s=1.0)
+    assert taken.malformed == 0
+    assert [seen.at_s for seen in taken.observations] == pytest.approx([0.76, 0.76, 1.01])
+    old, _held = body(sent_s=ZERO_S + 1.0, number=1, held=held)
+    with pytest.raises(BaseMissingError):  # of the one that is gone
+        intake.take(old, received_s=ZERO_S + 1.01, steady_s=1.0)
