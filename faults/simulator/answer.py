@@ -60,6 +60,8 @@ class Score(Frozen):
     false_isolations: int
     false_isolations_per_week: float
     false_isolations_per_week_upper95: float
+    carried_out: int  # of healthy nodes: those that the isolation policy would have taken out
+    carried_out_per_week_upper95: float
     ttd_s: Mapping[str, Times]  # by class
     by_kind: Mapping[str, KindScore]
     compute_s_per_window: float
@@ -98,6 +100,8 @@ def score(outcome: Outcome, *, scenario: str, ranks: int, seed: int, window_s: f
         false_isolations=tally.false_isolations,
         false_isolations_per_week=tally.false_isolations / weeks,
         false_isolations_per_week_upper95=poisson_upper(tally.false_isolations) / weeks,
+        carried_out=tally.carried_out,
+        carried_out_per_week_upper95=poisson_upper(tally.carried_out) / weeks,
         ttd_s=_times(tally.ttd_s),
         by_kind={what.value: _kind(outcome, what) for what in What if tally.asked[what]},
         compute_s_per_window=sum(outcome.spent_s) / max(1, len(outcome.spent_s)),

@@ -31,6 +31,7 @@ class Clocks:
     rng: np.random.Generator
     node: NDArray[np.int64]  # per NIC
     edge_s: float = 0.0
+    _before_s: Times | None = None  # carried over the window's first edge
 
     @classmethod
     def of(cls, skew_s: Times | None, cluster: Cluster, rng: np.random.Generator, *, noise: Noise) -> "Clocks":
@@ -49,8 +50,10 @@ class Clocks:
 
     def moved(self, flowing_s: float) -> NDArray[np.float32]:
         """Per NIC: log slowdown by what its agent counts into the windows before and after.  Call once a window."""
-        begin_s, self.edge_s = self.edge_s, float(self.rng.uniform(0.0, self.noise.step_s))
-        extra_s = self._carried(self.edge_s) - self._carried(begin_s)
+        before_s = self._carried(self.edge_s) if self._before_s is None else self._before_s
+        self.edge_s = float(self.rng.uniform(0.0, self.noise.step_s))
+        self._before_s = self._carried(self.edge_s)
+        extra_s = self._before_s - before_s
         return np.asarray(-np.log1p(extra_s / flowing_s), np.float32)[self.node]
 
     def _carried(self, edge_s: float) -> Times:

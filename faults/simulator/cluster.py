@@ -1,6 +1,7 @@
 """The fabric of a job: every edge, where its NICs stand, and the path its hash has taken.
 
-A flow takes one of the spines by a hash of its two ends (ECMP); acknowledgements are a flow of their own, hashed apart.
+A flow takes one of the spines by a hash of its two ends (ECMP); acknowledgements are a flow of their own, hashed apart,
+and so are the probes that agents send, from source ports of their own.
 What the detector is told may be less: `known` has no paths where the operator cannot say them.
 """
 
@@ -17,12 +18,14 @@ _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 
 @dataclass(frozen=True, slots=True)
 class Cluster:
-    """What is there (`fabric`, `ack_up`, `ack_down`), and what of it the detector is told (`known`)."""
+    """What is there: `fabric`, ways of acknowledgements and probes; and what of it the detector is told: `known`."""
 
     shape: Shape
     fabric: Fabric
     ack_up: Ints  # uplinks that an edge's acknowledgements take; NOWHERE within a leaf
     ack_down: Ints
+    probe_up: Ints  # [port, edge]: what probes of the edge's pair of NICs take, whatever its kinds of traffic
+    probe_down: Ints
     known: Fabric
 
     @property
@@ -32,8 +35,11 @@ class Cluster:
         return node // self.shape.replicas, node % self.shape.replicas
 
 
-def build(shape: Shape, *, seed: int, paths_known: bool = True) -> Cluster:
-    """Wire a job up.  The same seed scatters its nodes and hashes its flows in the same way."""
+def build(shape: Shape, *, seed: int, paths_known: bool = True, probe_ports: int = 0) -> Cluster:
+    """Wire a job up.  The same seed scatters its nodes and hashes its flows in the same way.
+
+    `probe_ports`: source ports from which probes leave in turn; 0: none are sent.
+    """
     rails = np.arange(shape.per_node)
     node = np.repeat(np.arange(shape.nodes), shape.per_node)
     slot = _slots(shape, np.random.default_rng([seed, 1]))
@@ -49,10 +55,21 @@ def build(shape: Shape, *, seed: int, paths_known: bool = True) -> Cluster:
     )
     up, down = _path(shape, leaf, source, target, salt=seed * 7 + traffic)
     ack_up, ack_down = _path(shape, leaf, target, source, salt=seed * 7 + 3 + traffic)
+    salts = [np.full(source.size, seed * 7 + 6 + 8 * port) for port in range(probe_ports)]
+    probes = np.array([_path(shape, leaf, source, target, salt=salt) for salt in salts], dtype=np.int64)
+    probes = probes.reshape(probe_ports, 2, source.size)
     fabric = Fabric(source=source, target=target, traffic=traffic, up=up, down=down, node=node, leaf=leaf)
     nowhere = np.full(len(fabric), NOWHERE)
     known = fabric if paths_known else replace(fabric, up=nowhere, down=nowhere)
-    return Cluster(shape=shape, fabric=fabric, ack_up=ack_up, ack_down=ack_down, known=known)
+    return Cluster(
+        shape=shape,
+        fabric=fabric,
+        ack_up=ack_up,
+        ack_down=ack_down,
+        probe_up=probes[:, 0],
+        probe_down=probes[:, 1],
+        known=known,
+    )
 
 
 def _slots(shape: Shape, rng: np.random.Generator) -> Ints:

@@ -16,6 +16,7 @@ _SECOND = np.uint64(0x94D049BB133111EB)
 _30, _27, _31, _32 = np.uint64(30), np.uint64(27), np.uint64(31), np.uint64(32)
 _LOW = np.uint64(0xFFFFFFFF)
 _HALF = 2.0**-31
+_BLOCK = 1024  # points drawn at a time
 
 
 @part
@@ -23,6 +24,37 @@ def _mixed(state: np.uint64) -> np.uint64:
     mixed = (state ^ (state >> _30)) * _FIRST
     mixed = (mixed ^ (mixed >> _27)) * _SECOND
     return mixed ^ (mixed >> _31)
+
+
+@part
+def _students(
+    state: np.uint64, tail: float, u: NDArray[np.float64], w: NDArray[np.float64], drawn: NDArray[np.float64]
+) -> int:
+    """Draw a block of Student's t from `u.size` points of the square; how many fell into the disc.
+
+    Loops without a branch, which a compiler turns into wide instructions.
+    """
+    for at in range(u.size):
+        state += _STEP
+        mixed = _mixed(state)
+        x = float(np.int64(mixed >> _32)) * _HALF - 1.0
+        y = float(np.int64(mixed & _LOW)) * _HALF - 1.0
+        u[at] = x
+        w[at] = x * x + y * y
+    inside = np.uint64(0)
+    for at in range(u.size):
+        x, square = u[at], w[at]
+        u[inside] = x
+        w[inside] = square
+        inside += np.uint64((square < 1.0) & (square > 0.0))
+    if tail == 4.0:
+        for at in range(inside):
+            drawn[at] = u[at] * np.sqrt(tail * (1.0 / np.sqrt(w[at]) - 1.0) / w[at])
+    else:
+        power = -2.0 / tail
+        for at in range(inside):
+            drawn[at] = u[at] * np.sqrt(tail * (w[at] ** power - 1.0) / w[at])
+    return int(np.int64(inside))
 
 
 @entry("void(f8[::1], u8, f8, f8, i1[::1], f8[::1], f4[::1], i4[:, ::1], f4[::1], f4[::1], b1[::1])")
@@ -40,24 +72,75 @@ def fill(  # noqa: PLR0917 - compiled code takes no keywords
     heard: NDArray[np.bool_],  # per NIC
 ) -> None:
     """Write what every edge says when nothing is wrong; NaN where the sender's agent is not heard."""
-    state = seed
-    power = -2.0 / tail
+    u, w, noise = np.empty(_BLOCK), np.empty(_BLOCK), np.empty(_BLOCK)
+    state, at, there = seed, 0, 0
     for edge in range(out.size):
         first = ways[0, edge]
         if not heard[first]:
             out[edge] = np.nan
             continue
-        u = 0.0
-        w = 2.0
-        while w >= 1.0 or w == 0.0:
-            state += _STEP
-            drawn = _mixed(state)
-            u = float(drawn >> _32) * _HALF - 1.0
-            v = float(drawn & _LOW) * _HALF - 1.0
-            w = u * u + v * v
-        much = 1.0 / np.sqrt(w) if tail == 4.0 else w**power
-        noise = u * np.sqrt(tail * (much - 1.0) / w)
-        out[edge] = usual[edge] + shift + scale[kind[edge]] * noise + sends[first] + takes[ways[1, edge]]
+        if at == there:
+            there = _students(state, tail, u, w, noise)
+            state += np.uint64(_BLOCK) * _STEP
+            at = 0
+        out[edge] = usual[edge] + shift + scale[kind[edge]] * noise[at] + sends[first] + takes[ways[1, edge]]
+        at += 1
+
+
+@entry("void(f8[::1], f4[::1], u8, f8, f8, i4[::1], f4[::1], i4[:, ::1], b1[::1])")
+def fill_probes(  # noqa: PLR0917 - compiled code takes no keywords
+    out: NDArray[np.float64],
+    of_pair: NDArray[np.float32],  # to be worked on: the noise of each pair of NICs
+    seed: np.uint64,
+    tail: float,
+    scale: float,
+    pair: NDArray[np.int32],  # per edge: edges of one pair share a reading
+    usual: NDArray[np.float32],  # per edge, by its pair
+    ways: NDArray[np.int32],
+    heard: NDArray[np.bool_],  # per NIC
+) -> None:
+    """Write what the probes of every edge's pair say when nothing is wrong; NaN where one of its agents is lost."""
+    u, w, noise = np.empty(_BLOCK), np.empty(_BLOCK), np.empty(_BLOCK)
+    state, done = seed, 0
+    while done < of_pair.size:
+        there = min(_students(state, tail, u, w, noise), of_pair.size - done)
+        of_pair[done : done + there] = noise[:there]
+        state += np.uint64(_BLOCK) * _STEP
+        done += there
+    for edge in range(out.size):
+        told = heard[ways[0, edge]] & heard[ways[1, edge]]
+        out[edge] = usual[edge] + scale * of_pair[pair[edge]] if told else np.nan
+
+
+@entry("i8(i8[::1], b1[::1], i4[:, ::1], i4[:, ::1], f4[:, ::1], f4[:, ::1], f4[:, ::1])")
+def touched(  # noqa: PLR0917 - compiled code takes no keywords
+    found: NDArray[np.int64],
+    marked: NDArray[np.bool_],  # per edge; all false, before and after
+    order: NDArray[np.int32],  # as in `Passing`
+    begin: NDArray[np.int32],
+    send: NDArray[np.float32],  # as in `narrow`
+    take: NDArray[np.float32],
+    path: NDArray[np.float32],
+) -> int:
+    """Write the edges that pass through anything slow, each once; how many there are."""
+    count = 0
+    for way in range(order.shape[0]):
+        for place in range(send.shape[0] if way < 2 else path.shape[0] - 1):
+            if way < 2:
+                slow = send[place, 0] + send[place, 1] + take[place, 0] + take[place, 1]
+            else:
+                slow = path[place, 0] + path[place, 1]
+            if slow == 0.0:
+                continue
+            for at in range(begin[way, place], begin[way, place + 1]):
+                edge = order[way, at]
+                if not marked[edge]:
+                    marked[edge] = True
+                    found[count] = edge
+                    count += 1
+    for at in range(count):
+        marked[found[at]] = False
+    return count
 
 
 @part
@@ -65,6 +148,28 @@ def _seen(felt: NDArray[np.float32], at: int, late: float) -> float:
     """Between what the earliest and the latest clock make of it."""
     early = felt[at, 0]
     return float(early + late * (felt[at, 1] - early))
+
+
+@entry("void(f8[::1], i8[::1], i4[:, ::1], f4[:, ::1], f4[:, ::1], f4[:, ::1], f4[::1])")
+def narrow_probes(  # noqa: PLR0917 - compiled code takes no keywords
+    out: NDArray[np.float64],
+    edges: NDArray[np.int64],
+    ways: NDArray[np.int32],  # source, target, and up and down by each port; the rest as in `narrow`
+    send: NDArray[np.float32],
+    take: NDArray[np.float32],
+    path: NDArray[np.float32],
+    late: NDArray[np.float32],
+) -> None:
+    """Add what the best of the probes of each edge's pair met: the NICs on every way, and the least of all ways."""
+    for at in range(edges.size):
+        edge = edges[at]
+        first, last = ways[0, edge], ways[1, edge]
+        clock = late[first]
+        least = np.inf
+        for port in range(2, ways.shape[0], 2):
+            crowded = max(_seen(path, ways[port, edge], clock), _seen(path, ways[port + 1, edge], clock))
+            least = min(least, crowded)
+        out[edge] += max(least, _seen(send, first, clock), _seen(take, last, clock))
 
 
 @entry("void(f8[::1], i8[::1], f8, f4[::1], i4[:, ::1], f4[:, ::1], f4[:, ::1], f4[:, ::1], f4[::1])")

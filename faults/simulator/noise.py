@@ -14,8 +14,10 @@ class Noise:
 
     Measured (ranks in namespaces behind 200 Mbit/s links, November 2026): ring .047 in 5 s and .031 in 10 s, falling
     as the root; small messages .10 and .07 to .11; nearly Gaussian.  A second library on a busy machine: ring .046,
-    small .15, between edges .09.  Computing: one step .10 of 3 in 30 ms.  Assumed: everything else; it is there
-    because real fabrics have it, and is varied by kind.
+    small .15, between edges .09.  Computing: one step .10 of 3 in 30 ms.  The least of five one-way probes: .005 quiet,
+    .004 loaded; all five met the job's own traffic in 9 % of windows, all three of three in 19 %, so that one does with
+    .6, the share of time in which that job talked.  Assumed: everything else; it is there because real fabrics have it,
+    and is varied by kind.
     """
 
     tail: float = 4.0  # degrees of freedom of Student's t
@@ -32,6 +34,12 @@ class Noise:
     small_feels: float = 0.7  # of a lack of bandwidth: the rest of a small message's time is latency
     uneven: float = 0.1  # how differently edges feel the same lack: standard deviation of the share
     talks: float = 0.2  # of a step: bytes flow in bursts, and a window may end within one
+    probe: float = 0.02  # of the least of five one-way probes, whatever the window: four times what was measured
+    probe_spread: float = 0.02  # of a pair's own probes around those of others, for ever
+    probe_met: float = (
+        0.2**5
+    )  # share of pairs all of whose probes in a window met the job's traffic: `talks` to the 5th
+    probe_wait: float = 0.5  # mean log of how much slower these then are; single probes measured: .55
     gap: float = 0.03  # of a node's time to compute, from step to step
     step_s: float = 2.0  # a window holds so many steps fewer the longer they are
     gap_wander: float = 0.003  # of a node's mean over minutes: clocks, temperature
@@ -49,12 +57,14 @@ LAB = Noise()
 KINDS: Mapping[str, Noise] = MappingProxyType(
     {
         "lab": LAB,
-        "heavy": replace(LAB, tail=3.0),
+        "heavy": replace(LAB, tail=3.0, probe=0.03, probe_met=0.003),
         "correlated": replace(LAB, nic=0.015, leaf=0.015, memory_s=120.0),
         "drifting": replace(LAB, drift_per_sqrt_h=0.03, diurnal=0.10),
         "tcp": replace(LAB, leak=0.8, small_feels=0.9, uneven=0.2),
         "rdma": replace(LAB, leak=0.05, small_feels=0.4, uneven=0.2),
-        "busy-lab": replace(LAB, ring=0.046, tree=0.07, small=0.15, spread=0.09),
-        "loud": replace(LAB, ring=0.07, tree=0.10, small=0.14, spread=0.08),
+        "busy-lab": replace(
+            LAB, ring=0.046, tree=0.07, small=0.15, spread=0.09, probe=0.03, probe_spread=0.035, probe_met=0.026
+        ),
+        "loud": replace(LAB, ring=0.07, tree=0.10, small=0.14, spread=0.08, probe=0.04, probe_spread=0.04),
     }
 )

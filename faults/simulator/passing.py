@@ -6,29 +6,29 @@ import numpy as np
 from numpy.typing import NDArray
 
 from faults.fabric import Ints
+from faults.simulator.kernel import touched
+
+Indices = NDArray[np.int32]
 
 
 @dataclass(frozen=True, slots=True)
 class Passing:
-    """Edges in the order of the place that one of their six ways names; `first` as in a sparse matrix."""
+    """Edges in the order of the place that one of their ways names, way by way; `begin` as in a sparse matrix."""
 
-    order: tuple[Ints, ...]
-    first: tuple[Ints, ...]
+    order: Indices  # [way, edge]
+    begin: Indices  # [way, place]
+    found: Ints  # to work on
+    marked: NDArray[np.bool_]
 
     @classmethod
-    def of(cls, ways: NDArray[np.int32], *, nics: int, uplinks: int) -> "Passing":
-        """Ways: source and target (NICs), then four of uplinks."""
-        order = tuple(np.argsort(way, kind="stable") for way in ways)
-        sizes = (nics, nics, uplinks, uplinks, uplinks, uplinks)
-        first = tuple(
-            np.searchsorted(way[by], np.arange(size + 1)) for way, by, size in zip(ways, order, sizes, strict=True)
-        )
-        return cls(order, first)
+    def of(cls, ways: Indices, *, nics: int, uplinks: int) -> "Passing":
+        """Ways: source and target (NICs), then those of uplinks."""
+        order = np.argsort(ways, axis=1, kind="stable").astype(np.int32)
+        places = np.arange(max(nics, uplinks) + 1)
+        begin = np.stack([np.searchsorted(way[by], places) for way, by in zip(ways, order, strict=True)])
+        edges = ways.shape[1]
+        return cls(order, begin.astype(np.int32), np.empty(edges, np.int64), np.zeros(edges, dtype=bool))
 
-    def edges(self, nics: NDArray[np.bool_], uplinks: NDArray[np.bool_]) -> Ints:
-        """All that pass through any of these places, each once."""
-        found: list[Ints] = []
-        for way, (order, first) in enumerate(zip(self.order, self.first, strict=True)):
-            places = np.flatnonzero(nics if way < 2 else uplinks)
-            found += [order[first[place] : first[place + 1]] for place in places]
-        return np.unique(np.concatenate(found)) if found else np.empty(0, np.int64)
+    def edges(self, send: NDArray[np.float32], take: NDArray[np.float32], path: NDArray[np.float32]) -> Ints:
+        """All that pass through anything that is slow, each once; good until the next call."""
+        return self.found[: touched(self.found, self.marked, self.order, self.begin, send, take, path)]

@@ -54,7 +54,8 @@ def job(
     """One job from its first second on, with detectors that know nothing of it yet."""
     shape = Shape(ranks=ranks, stages=scenario.stages, trees=scenario.trees, experts=scenario.experts)
     number = int(np.random.SeedSequence(seed).generate_state(1)[0])
-    cluster = build(shape, seed=number, paths_known=scenario.paths_known)
+    ports = scenario.probe_ports if scenario.probes else 0
+    cluster = build(shape, seed=number, paths_known=scenario.paths_known, probe_ports=ports)
     happenings = diary(scenario, cluster, until_s=until_s, rng=np.random.default_rng([number, 5]))
     judges = panel(cluster, window_s)
     planes = _Planes(scenario, cluster, judges, window_s=window_s, seed=number)

@@ -35,6 +35,8 @@ class Scenario:
     in_time_s: float = 30.0
     natural: bool = False  # fewer ranks, fewer faults
     quiet_s: float = 0.0  # before the first fault: a long baseline is needed for what is very small
+    probes: bool = True  # whether agents send one-way probes to their peers
+    probe_ports: int = 4  # from which they leave in turn: as many paths by the hash
     planes: frozenset[str] = field(default=frozenset({"slow", "compute", "hang"}))
 
 
@@ -50,6 +52,7 @@ _SMALL = Mix(
     crowded=0.0,
 )
 _RARE = Mix(lasting_s=300.0, rest_s=2.4 * HOUR_S, first_s=2.4 * HOUR_S)  # of 16,384 ranks; 1.8 to 3.1 h published
+_CLUSTER = "as a cluster lives: a fault in hours"
 _EIGHT = Mix(shares=SLOW_ONES, crowded=1.0, together=(8, 8), negatives=2.0)  # sixteen each time
 _BUSY = Crowding(per_uplink_h=5.0)
 
@@ -72,7 +75,9 @@ class ScenarioName(StrEnum):
     RING_ONLY = "ring-only"
     EXPERTS = "experts"
     MILD = "mild"
+    NO_PROBES = "no-probes"
     WEEKS = "weeks"
+    WEEKS_NO_PROBES = "weeks-no-probes"
 
 
 SCENARIOS: Mapping[str, Scenario] = MappingProxyType(
@@ -109,6 +114,10 @@ SCENARIOS: Mapping[str, Scenario] = MappingProxyType(
         "ring-only": Scenario("one peer each way: nothing tells a link from its ends", _SLOW, trees=False, stages=1),
         "experts": Scenario("slow faults with an all-to-all of eight on each rail", _SLOW, experts=8),
         "mild": Scenario("slow faults of 1.15x", Mix(shares=_SLOW.shares, factors=(1.15,), factor_shares=(1.0,))),
-        "weeks": Scenario("as a cluster lives: a fault in hours", _RARE, job_s=6 * HOUR_S, natural=True),
+        "no-probes": Scenario("the public mix where agents send no probes", Mix(), probes=False),
+        "weeks": Scenario(_CLUSTER, _RARE, job_s=6 * HOUR_S, natural=True),
+        "weeks-no-probes": Scenario(
+            f"{_CLUSTER}, without probes", _RARE, job_s=6 * HOUR_S, natural=True, probes=False
+        ),
     }
 )  # fmt: skip

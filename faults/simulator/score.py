@@ -6,9 +6,11 @@ which it was handed over, whatever the verdict says of itself.
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 
 from faults.fabric import Fabric
+from faults.simulator.carrying import Carrying
 from faults.simulator.happenings import FAULTS, Happening, What
 from faults.simulator.naming import CLASS, faulty_node, names, right_way
 from faults.verdict import Scope, Verdict
@@ -39,13 +41,14 @@ class Tally:
     wrong: int = 0
     congestion: int = 0  # verdicts on links and uplinks that others did fill
     workload: int = 0  # "not hardware"
-    false_isolations: int = 0
+    false_isolations: int = 0  # verdicts with leave to
+    carried_out: int = 0  # nodes that the policy would have taken out for nothing
     ttd_s: dict[What, list[float]] = field(default_factory=lambda: defaultdict(list))
 
     def add(self, other: "Tally") -> None:
         for name in ("asked", "named", "late", "ways", "isolated", "hidden", "hidden_named"):
             getattr(self, name).update(getattr(other, name))
-        for name in ("right", "wrong", "congestion", "workload", "false_isolations"):
+        for name in ("right", "wrong", "congestion", "workload", "false_isolations", "carried_out"):
             setattr(self, name, getattr(self, name) + getattr(other, name))
         for what, times in other.ttd_s.items():
             self.ttd_s[what] += times
@@ -66,6 +69,7 @@ class Scorer:
         self._said: dict[Key, float] = {}
         self._run: dict[Key, tuple[float, float]] = {}  # since when, and until when last, it has been said all the time
         self._out: dict[int, float] = {}
+        self._policy = Carrying(fabric)
         self.wrongs: list[tuple[float, Verdict]] = []
 
     def _is_asked(self, one: Happening, until_s: float) -> bool:
@@ -92,14 +96,17 @@ class Scorer:
 
     def see(self, now_s: float, verdicts: Sequence[Verdict], *, crowded: Crowded) -> None:
         """What is believed now.  `crowded`: whether others fill what a verdict on a link or an uplink names."""
-        if not verdicts:
+        gone = self._policy.see(now_s, verdicts)
+        if not verdicts and not gone:
             return
         lasting = [one for one in self._faults if one.from_s < now_s <= one.to_s + AFTER_S + self._slack_s(one)]
+        guilty = {faulty_node(one, self._fabric) for one in lasting}
+        self.tally.carried_out += sum(node not in guilty for node in gone)
         for verdict in verdicts:
             self._name(now_s, verdict)
             self._judge(now_s, verdict, lasting, crowded)
             if verdict.isolate and verdict.node is not None:
-                self._isolate(now_s, verdict.node, verdict, lasting)
+                self._isolate(now_s, verdict.node, verdict, guilty)
 
     def _slack_s(self, one: Happening) -> float:
         return 240.0 if one.what is What.STRAGGLER else 0.0  # a mean of minutes ends minutes later
@@ -138,9 +145,9 @@ class Scorer:
             self.tally.wrong += 1
             self.wrongs.append((now_s, verdict))
 
-    def _isolate(self, now_s: float, node: int, verdict: Verdict, lasting: Sequence[Happening]) -> None:
+    def _isolate(self, now_s: float, node: int, verdict: Verdict, guilty: AbstractSet[int | None]) -> None:
         before_s, self._out[node] = self._out.get(node, -AGAIN_S), now_s
-        if now_s - before_s >= AGAIN_S and not any(faulty_node(one, self._fabric) == node for one in lasting):
+        if now_s - before_s >= AGAIN_S and node not in guilty:
             self.tally.false_isolations += 1
             self.wrongs.append((now_s, verdict))
 

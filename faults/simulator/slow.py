@@ -17,6 +17,7 @@ from faults.simulator.happenings import HANGS, Happening, What
 from faults.simulator.kernel import fill, narrow
 from faults.simulator.noise import Noise
 from faults.simulator.passing import Passing
+from faults.simulator.probes import Probes
 
 _LEAST_SHARE = 0.1  # of a window with traffic: of less, nothing can be said
 _DRIFT_EVERY_S = 60.0
@@ -27,7 +28,13 @@ class SlowPlane:
     """Windows of one job, in order."""
 
     def __init__(
-        self, cluster: Cluster, noise: Noise, *, window_s: float, seed: int, skew_s: NDArray[np.float64] | None = None
+        self,
+        cluster: Cluster,
+        noise: Noise,
+        *,
+        window_s: float,
+        seed: int,
+        skew_s: NDArray[np.float64] | None = None,
     ) -> None:
         """`skew_s`: by how much each node's clock is early or late; none: all are right."""
         self._cluster, self._noise, self._window_s = cluster, noise, window_s
@@ -51,6 +58,7 @@ class SlowPlane:
         self._of_leaf = noise.leaf * self._rng.standard_normal(cluster.shape.leaves)
         self._send, self._take = np.zeros((nics, 2), np.float32), np.zeros((nics, 2), np.float32)
         self._seed = np.random.SeedSequence([seed, 3]).generate_state(1, np.uint64)[0]
+        self._probes = Probes(cluster, noise, seed=seed) if len(cluster.probe_up) else None
         self._phase = float(self._rng.uniform(0.0, _DAY_S))
         self._drifted_s = 0.0
 
@@ -70,7 +78,7 @@ class SlowPlane:
         flowing = 1.0 - sum(one.share(from_s, to_s) for one in happenings if one.what in _STILL)
         if flowing < _LEAST_SHARE:
             out[:] = np.nan
-            return Window(from_s=from_s, to_s=to_s, slowdown=out)
+            return Window(from_s=from_s, to_s=to_s, slowdown=out, probed=None if self._probes is None else out)
         links = self._narrowed(happenings, from_s, to_s, path)
         with np.errstate(over="ignore"):
             self._seed += np.uint64(0xD1342543DE82EF95)
@@ -81,11 +89,17 @@ class SlowPlane:
             out, self._seed, self._noise.tail, shift, self._kind, self._scale / flowing**0.5, self._usual, self._ways,
             self._wander + moved, self._wander, nic_heard,
         )  # fmt: skip
-        slow_nics = np.asarray((self._send + self._take).any(axis=1))
-        touched = self._passing.edges(slow_nics, np.asarray(path[:-1].any(axis=1)))
+        touched = self._passing.edges(self._send, self._take, path)
         narrow(out, touched, self._noise.leak, self._feels, self._ways, self._send, self._take, path, self._clocks.late)
         self._slow_links(links, out, from_s, to_s)
-        return Window(from_s=from_s, to_s=to_s, slowdown=out, foreign=self._foreign(happenings, nic_heard))
+        foreign = self._foreign(happenings, nic_heard)
+        if self._probes is None:
+            return Window(from_s=from_s, to_s=to_s, slowdown=out, foreign=foreign)
+        felt = [(one.at, one.to, self._felt_from(one.at, one, from_s, to_s)) for one in links]
+        probed = self._probes.window(
+            heard=nic_heard, send=self._send, take=self._take, path=path, late=self._clocks.late, links=felt
+        )
+        return Window(from_s=from_s, to_s=to_s, slowdown=out, foreign=foreign, probed=probed)
 
     def _wandering(self, to_s: float) -> None:
         """What NICs and leaves share, with its memory; and the slow drift of every edge's usual."""
@@ -148,9 +162,13 @@ class SlowPlane:
         fabric = self._cluster.fabric
         for one in links:
             for first, last, leak in ((one.at, one.to, 1.0), (one.to, one.at, self._noise.leak)):
-                late_s = self._clocks.skew_s[fabric.node[first]]
                 edges = np.flatnonzero((fabric.source == first) & (fabric.target == last))
-                out[edges] += leak * felt_log(one, from_s + late_s, to_s + late_s) * self._feels[edges]
+                out[edges] += leak * self._felt_from(first, one, from_s, to_s) * self._feels[edges]
+
+    def _felt_from(self, nic: int, one: Happening, from_s: float, to_s: float) -> float:
+        """Log slowdown over a window by the clock of a NIC's agent."""
+        late_s = float(self._clocks.skew_s[self._cluster.fabric.node[nic]])
+        return felt_log(one, from_s + late_s, to_s + late_s)
 
     def _foreign(self, happenings: Sequence[Happening], nic_heard: NDArray[np.bool_]) -> NDArray[np.bool_] | None:
         """Edges of NICs on which an agent sees connections that are not the job's."""

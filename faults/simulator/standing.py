@@ -26,6 +26,7 @@ class Standing:
 
     since_s: dict[Place, float] = field(default_factory=dict)
     steps: int = -1
+    seen: Progress | None = None  # the last moment: while nothing moves, the graph is the same
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +58,8 @@ class StandingJudge:
 
     def step(self, state: Standing, seen: Progress) -> tuple[Standing, tuple[Verdict, ...]]:
         """What has stood still for long enough, and who holds it up."""
-        places = self._places(seen)
+        same = state.seen is not None and _alike(state.seen, seen)
+        places = list(state.since_s) if same else self._places(seen)
         steps = int(seen.finished[:, seen.heard].max(axis=1, initial=0).sum())
         before_s = state.since_s if steps == state.steps else {}  # somebody got on: it was no standstill
         since_s = {place: before_s.get(place, _stamp_s(place, seen)) for place in places}
@@ -67,7 +69,7 @@ class StandingJudge:
             for place, begun_s in since_s.items()
             if until_s - begun_s >= self._patience_s(place[0], seen.step_s)
         ]
-        return Standing(since_s, steps), tuple(found)
+        return Standing(since_s, steps, seen), tuple(found)
 
     def _patience_s(self, fault: FaultClass, step_s: float) -> float:
         """A process that is not there needs no second look."""
@@ -123,6 +125,14 @@ class StandingJudge:
 
     def _ends(self, edges: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         return self.fabric.node[self.fabric.source[edges]], self.fabric.node[self.fabric.target[edges]]
+
+
+def _alike(before: Progress, now: Progress) -> bool:
+    """Whether two moments show the same: all that the graph is made of, so not when it was said."""
+    return all(
+        np.array_equal(getattr(before, name), getattr(now, name))
+        for name in ("finished", "entered", "heard", "alive", "gone", "saving", "vain", "arrived")
+    )
 
 
 def _stamp_s(place: Place, seen: Progress) -> float:

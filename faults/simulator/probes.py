@@ -1,0 +1,78 @@
+"""What one-way probes tell of each pair of NICs, over a path of their own.  docs/faults/simulator.md, section 2.
+
+    probed = usual of the pair + sd t + max(tx_a, rx_b, leaf(a), leaf(b), min over ports of max(up, down)) + link + met
+
+An agent sends trains to all peers of its job in turn, from a few source ports of its own, in turn too.  So the hash
+sends them other ways than the job's flow between the same two NICs; what they share with it are the NICs and the
+leaves.  Nothing comes back: acknowledgements slow no probe.  At least five come to a pair in a window and the least
+counts, so a crowded cable shows only where all ports meet one; in a few windows all probes met the job's own traffic.
+Edges of one pair share its reading.  The sender's clock cuts the windows.
+"""
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from faults.fabric import Floats
+from faults.simulator.cluster import Cluster
+from faults.simulator.kernel import fill_probes, narrow_probes
+from faults.simulator.noise import Noise
+from faults.simulator.passing import Passing
+
+SlowLink = tuple[int, int, float]  # from NIC, to NIC, log slowdown over the window
+
+
+class Probes:
+    """Readings of one job, window by window.  Draws nothing that others draw from."""
+
+    def __init__(self, cluster: Cluster, noise: Noise, *, seed: int) -> None:
+        self._noise, self._rng = noise, np.random.default_rng([seed, 11])
+        fabric = cluster.fabric
+        nics = fabric.node.size
+        ways = zip(cluster.probe_up, cluster.probe_down, strict=True)
+        self._ways = np.stack([fabric.source, fabric.target, *(way for both in ways for way in both)]).astype(np.int32)
+        # What does not crowd the first port's way does not crowd all.
+        self._passing = Passing.of(self._ways[:4], nics=nics, uplinks=cluster.shape.uplinks)
+        key = fabric.source * nics + fabric.target
+        self._pairs, pair = np.unique(key, return_inverse=True)
+        self._pair = pair.astype(np.int32)
+        self._by_pair = np.argsort(pair, kind="stable")
+        self._first = np.searchsorted(pair[self._by_pair], np.arange(self._pairs.size + 1))
+        self._nics = nics
+        self._of_pair = np.empty(self._pairs.size, np.float32)
+        self._usual = (noise.probe_spread * self._rng.standard_normal(self._pairs.size)).astype(np.float32)[pair]
+        self._scale = noise.probe * ((noise.tail - 2.0) / noise.tail) ** 0.5  # of t itself
+
+    def window(
+        self,
+        *,
+        heard: NDArray[np.bool_],
+        send: NDArray[np.float32],
+        take: NDArray[np.float32],
+        path: NDArray[np.float32],
+        late: NDArray[np.float32],
+        links: Sequence[SlowLink],
+    ) -> Floats:
+        """Per edge.  What slows NICs and uplinks as `kernel.narrow` takes it; `heard`: per NIC."""
+        out = np.empty(self._pair.size)
+        seed = self._rng.integers(0, 2**64, dtype=np.uint64, endpoint=False)
+        fill_probes(out, self._of_pair, seed, self._noise.tail, self._scale, self._pair, self._usual, self._ways, heard)
+        touched = self._passing.edges(send, take, path)
+        narrow_probes(out, touched, self._ways, send, take, path, late)
+        for source, target, felt in links:
+            pair = int(np.searchsorted(self._pairs, source * self._nics + target))
+            out[self._edges(pair)] += felt
+        self._meeting(out)
+        return out
+
+    def _edges(self, pair: int) -> NDArray[np.int64]:
+        return self._by_pair[self._first[pair] : self._first[pair + 1]]
+
+    def _meeting(self, out: Floats) -> None:
+        """Of some pairs all probes waited behind the job's own bytes."""
+        pairs = self._pairs.size
+        count = int(self._rng.binomial(pairs, self._noise.probe_met))
+        waits = self._rng.exponential(self._noise.probe_wait, count)
+        for pair, wait in zip(self._rng.integers(0, pairs, count).tolist(), waits.tolist(), strict=True):
+            out[self._edges(pair)] += wait

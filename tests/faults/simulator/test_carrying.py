@@ -1,0 +1,106 @@
+"""What of the verdicts the isolation policy would have carried out."""
+
+from collections.abc import Sequence
+
+import pytest
+
+from faults.isolation import IsolationRules
+from faults.simulator.carrying import RULES, Carrying
+from faults.simulator.cluster import build
+from faults.simulator.happenings import Happening, What
+from faults.simulator.score import Scorer, Tally
+from faults.simulator.shape import Shape
+from faults.verdict import Direction, FaultClass, Scope, Verdict
+
+FABRIC = build(Shape(ranks=1024), seed=1).fabric
+TX = Happening(What.SLOW_TX, 40, 100.0, 200.0, 1.5)  # NIC 40 is of node 5
+
+
+def _slow(node: int | None = 5, **more: object) -> Verdict:
+    given = {
+        "fault": FaultClass.COMM_SLOW,
+        "scope": Scope.NODE,
+        "node": node,
+        "direction": Direction.TX,
+        "onset_s": 0.0,
+        "detected_s": 0.0,
+        "isolate": True,
+        "confidence": 0.95,
+        "reason": "for a test",
+        "evidence": ("bandwidth",),
+        **more,
+    }
+    return Verdict.model_validate(given)
+
+
+def _leaf(switch: int) -> Verdict:
+    return _slow(scope=Scope.LEAF, node=None, direction=None, isolate=False, switch=f"leaf-{switch}")
+
+
+def _went(said: Sequence[tuple[float, Sequence[Verdict]]], *, until_s: float = 400.0) -> list[tuple[float, int]]:
+    policy, by_time = Carrying(FABRIC), dict(said)
+    times = [5.0 * at for at in range(int(until_s / 5.0))]
+    return [(now_s, node) for now_s in times for node in policy.see(now_s, by_time.get(now_s, ()))]
+
+
+def _standing(verdict: Verdict, from_s: float, to_s: float) -> list[tuple[float, Sequence[Verdict]]]:
+    return [(5.0 * at, [verdict]) for at in range(int(from_s / 5.0), int(to_s / 5.0))]
+
+
+def test_a_slow_verdict_must_stand_for_as_long_as_the_policy_asks() -> None:
+    assert _went(_standing(_slow(), 100.0, 300.0)) == [(130.0, 5)]
+    assert not _went(_standing(_slow(), 100.0, 125.0))  # the last is believed until 125
+
+
+def test_what_was_not_said_for_a_while_is_confirmed_anew() -> None:
+    gap = _standing(_slow(), 100.0, 120.0) + _standing(_slow(), 130.0, 155.0)
+    assert not _went(gap)
+    one_missing = _standing(_slow(), 100.0, 120.0) + _standing(_slow(), 120.0 + 5.0, 145.0)
+    assert _went(one_missing) == [(130.0, 5)]
+
+
+def test_a_node_goes_once_for_one_verdict_and_after_its_probation_for_another() -> None:
+    assert _went(_standing(_slow(), 100.0, 1000.0), until_s=1000.0) == [(130.0, 5)]
+    again = _standing(_slow(), 100.0, 300.0) + _standing(_slow(), 800.0, 900.0)
+    assert _went(again, until_s=1000.0) == [(130.0, 5), (830.0, 5)]
+
+
+def test_a_hang_goes_at_once_and_a_verdict_that_is_unsure_or_has_no_leave_never() -> None:
+    assert _went([(100.0, [_slow(fault=FaultClass.COMM_HANG)])]) == [(100.0, 5)]
+    assert not _went(_standing(_slow(confidence=0.8), 100.0, 300.0))
+    assert not _went(_standing(_slow(isolate=False), 100.0, 300.0))
+
+
+@pytest.mark.parametrize(
+    ("leaf", "goes"), [(int(FABRIC.leaf[40]), False), (int(FABRIC.leaf[40]) + 1, False), (99, True)]
+)
+def test_under_a_slow_leaf_no_node_goes(leaf: int, *, goes: bool) -> None:
+    said = [(now_s, [*verdicts, _leaf(leaf)]) for now_s, verdicts in _standing(_slow(), 100.0, 300.0)]
+    assert bool(_went(said)) is goes
+
+
+def test_rules_of_a_verdict_are_the_shipped_ones_and_none_lessens_the_number() -> None:
+    shipped = IsolationRules()
+    assert (RULES.confirm_s, RULES.min_confidence) == (shipped.confirm_s, shipped.min_confidence)
+    many = [(5.0 * at, [_slow(node) for node in range(100)]) for at in range(20, 40)]
+    assert len(_went(many)) == 100
+
+
+def _tally(happenings: Sequence[Happening], said: Sequence[tuple[float, Sequence[Verdict]]]) -> Tally:
+    scorer, by_time = Scorer(FABRIC, happenings, until_s=1000.0), dict(said)
+    for at in range(200):
+        scorer.see(5.0 * at, by_time.get(5.0 * at, ()), crowded=lambda _verdict, _now_s: False)
+    return scorer.tally
+
+
+def test_only_what_takes_out_a_healthy_node_is_counted() -> None:
+    rightly = _tally([TX], _standing(_slow(), 110.0, 200.0))
+    assert (rightly.false_isolations, rightly.carried_out) == (0, 0)
+    briefly = _tally([], _standing(_slow(), 100.0, 120.0))
+    assert (briefly.false_isolations, briefly.carried_out) == (1, 0)
+    long = _tally([], _standing(_slow(), 100.0, 200.0))
+    assert (long.false_isolations, long.carried_out) == (1, 1)
+    total = Tally()
+    total.add(long)
+    total.add(long)
+    assert total.carried_out == 2
