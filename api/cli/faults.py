@@ -8,6 +8,7 @@ COMMANDS = {
     "record": Lazy("api.cli.faults_record", "Look at one node from outside the job, some times a second."),
     "watch": Lazy("api.cli.faults_watch", "Hear a job's recorders and say what is wrong."),
     "paths": Lazy("api.cli.faults_paths", "Give each connection of a job its path: no cable overfull."),
+    "simulations": Lazy("api.cli.faults_simulations", "Ask a service for simulations, and read those it keeps."),
     "verdicts": Lazy("api.cli.faults_verdicts", "Report verdicts to a service, and read those it keeps."),
     "isolation": Lazy("api.cli.faults_isolation", "Which nodes are out, by which rules; approve and release."),
 }

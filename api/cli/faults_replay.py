@@ -15,7 +15,7 @@ from api.cli.place_files import refuse_unwritable, write_whole
 from api.cli.recordings import open_recording
 from api.cli.streams import note, say
 from api.cli.tables import Column, Table, number, say_table
-from faults.bundle import Bundle, read_bundle, write_bundle
+from faults.bundle import Bundle, proves, read_bundle, write_bundle
 from faults.readers import Recording
 from faults.replay import acts, replay
 from faults.verdict import Scope, Verdict
@@ -53,7 +53,8 @@ def replay_command(
     """Say what was wrong in a recorded job, as live.
 
     Times are seconds after the recording's t_go.  A bundle is replayed with the settings it holds; where it does not
-    give the verdicts it says, bit for bit, the exit code is 1.
+    give the verdicts it says, bit for bit, the exit code is 1.  A bundle that was written too late to hold all that its
+    watcher heard may not show what was said live: what is missing is told on stderr, and "proven" is added to the JSON.
     """
     if bundle_out is not None:
         refuse_unwritable(bundle_out)
@@ -61,12 +62,13 @@ def replay_command(
         raise CommandError(f"{source}: is neither a folder nor a file", exit_code=EXIT_BAD_INPUT)
     if source.is_dir() or not source.exists():
         recording = open_recording(source)
-        verdicts = _replayed(recording, bundle_out)
+        verdicts, missing = _replayed(recording, bundle_out), tuple[Verdict, ...]()
     else:
-        verdicts = _proven(_open_bundle(source), source, bundle_out)
+        bundle = _open_bundle(source)
+        verdicts, missing = _proven(bundle, source, bundle_out), _missing(bundle)
+        _note_missing(missing, bundle)
     if output is Format.JSON:
-        hardware = [verdict for verdict in verdicts if workload or verdict.scope is not Scope.WORKLOAD]
-        say(json.dumps([as_json(verdict) for verdict in hardware], indent=2))
+        say(json.dumps([*_listed(verdicts, missing, workload=workload)], indent=2))
         return
     _say(verdicts)
 
@@ -85,6 +87,25 @@ def as_json(verdict: Verdict) -> dict[str, Any]:
         "confidence": round(verdict.confidence, DECIMALS),
         "reason": verdict.reason,
     }
+
+
+def _listed(verdicts: tuple[Verdict, ...], missing: tuple[Verdict, ...], *, workload: bool) -> Iterator[dict[str, Any]]:
+    """What is shown, and behind it what a bundle should show and does not."""
+    for verdict in (*verdicts, *missing):
+        if workload or verdict.scope is not Scope.WORKLOAD:
+            yield as_json(verdict) | ({"proven": verdict in verdicts} if missing else {})
+
+
+def _missing(bundle: Bundle) -> tuple[Verdict, ...]:
+    """What it was written for and does not show."""
+    return tuple(told for told in bundle.told if not proves((told,), bundle.verdicts))
+
+
+def _note_missing(missing: tuple[Verdict, ...], bundle: Bundle) -> None:
+    if missing:
+        note(f"this bundle is no proof: {bundle.dropped:,} calls were dropped from it, and it does not show again that")
+    for verdict in missing:
+        note(f"  {verdict.reason}")
 
 
 def _replayed(recording: Recording, bundle_out: Path | None) -> tuple[Verdict, ...]:
@@ -109,7 +130,14 @@ def _proven(bundle: Bundle, source: Path, bundle_out: Path | None) -> tuple[Verd
     if bundle_out is not None:
         _write(
             bundle_out,
-            write_bundle(bundle.job, bundle.settings, bundle.acts, version=version(PACKAGE), dropped=bundle.dropped),
+            write_bundle(
+                bundle.job,
+                bundle.settings,
+                bundle.acts,
+                version=version(PACKAGE),
+                dropped=bundle.dropped,
+                told=bundle.told,
+            ),
         )
     return bundle.verdicts
 

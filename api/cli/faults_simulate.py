@@ -14,6 +14,18 @@ from faults.simulator import Score, simulate
 from faults.simulator.answer import KindScore
 from faults.simulator.scenario import ScenarioName
 
+RanksOption = Annotated[int, typer.Option(metavar="R", help="Of the job; a multiple of 64 (8 a node, 8 stages).")]
+HoursOption = Annotated[float, typer.Option(metavar="H", help="To simulate; one of 16,384 ranks takes minutes.")]
+ScenarioOption = Annotated[
+    str,
+    typer.Option(
+        metavar="NAME",
+        help=f"Which faults, and what else goes on: {', '.join(ScenarioName)}.",
+        autocompletion=lambda: [name.value for name in ScenarioName],
+    ),
+]
+SeedOption = Annotated[int, typer.Option(metavar="S", help="Of all that is drawn at random.")]
+
 app = new_app()
 
 COLUMNS = (
@@ -29,19 +41,10 @@ COLUMNS = (
 
 @app.command(name="simulate")
 def simulate_command(
-    ranks: Annotated[
-        int, typer.Option(metavar="R", help="Of the job; a multiple of 64 (8 a node, 8 stages).")
-    ] = 16_384,
-    hours: Annotated[float, typer.Option(metavar="H", help="To simulate; one of 16,384 ranks takes minutes.")] = 1.0,
-    scenario: Annotated[
-        str,
-        typer.Option(
-            metavar="NAME",
-            help=f"Which faults, and what else goes on: {', '.join(ScenarioName)}.",
-            autocompletion=lambda: [name.value for name in ScenarioName],
-        ),
-    ] = ScenarioName.MIXED.value,
-    seed: Annotated[int, typer.Option(metavar="S", help="Of all that is drawn at random.")] = 0,
+    ranks: RanksOption = 16_384,
+    hours: HoursOption = 1.0,
+    scenario: ScenarioOption = ScenarioName.MIXED.value,
+    seed: SeedOption = 0,
     output: FormatOption = Format.TABLE,
 ) -> None:
     """Grade the detectors on a simulated cluster of known faults.

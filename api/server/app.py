@@ -12,7 +12,7 @@ from fastapi import FastAPI
 from api.server.auth import Authenticator, StaticToken
 from api.server.limits import RateLimiter
 from api.server.metrics import ServiceMetrics
-from api.server.middleware import BodyLimit, LoopbackOnly, Observed
+from api.server.middleware import BodyLimit, HeadAsGet, LoopbackOnly, Observed
 from api.server.openapi import add_openapi
 from api.server.planning import PlanningDesk
 from api.server.problems import add_problem_handlers
@@ -105,6 +105,7 @@ def create_app(
     add_problem_handlers(app)
     add_openapi(app)
     # The last one added is the outermost.
+    app.add_middleware(HeadAsGet)
     app.add_middleware(BodyLimit, limit_bytes=settings.body_limit_bytes)
     if settings.is_open:
         app.add_middleware(LoopbackOnly)

@@ -7,14 +7,15 @@ protects guessable passwords); comparison takes constant time.
 import hashlib
 import hmac
 import re
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from http import HTTPStatus
-from typing import Annotated
+from typing import Annotated, Any
 
 import structlog
-from fastapi import Depends, Request
+from fastapi import Depends, Request, Response
+from fastapi.routing import APIRoute
 from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
 
 from api.schemas.tokens import Scope
@@ -25,10 +26,8 @@ from api.store import Store
 
 TOKEN_FORM = re.compile(r"fw_(?P<id>[a-z0-9]{12})_(?P<secret>[A-Za-z0-9_-]{43})")
 
-Credentials = Annotated[
-    HTTPAuthorizationCredentials | None,
-    Depends(HTTPBearer(auto_error=False, scheme_name="token", description="`Authorization: Bearer fw_ID_SECRET`")),
-]
+_bearer = HTTPBearer(auto_error=False, scheme_name="token", description="`Authorization: Bearer fw_ID_SECRET`")
+Credentials = Annotated[HTTPAuthorizationCredentials | None, Depends(_bearer)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,34 +112,64 @@ def token_hash(token: str) -> bytes:
     return hashlib.sha256(token.encode()).digest()
 
 
-def require(scope: Scope) -> Callable[..., Awaitable[Principal]]:
+@dataclass(frozen=True, slots=True)
+class Needs:
     """A dependency that lets only principals with a scope through."""
 
-    async def allowed(request: Request, credentials: Credentials) -> Principal:
+    scope: Scope
+
+    async def __call__(self, request: Request, _shown: Credentials) -> Principal:
+        """Who was let through before the body was read; `_shown` is for the description of the API."""
+        principal: Principal = request.state.principal
+        return principal
+
+    async def admit(self, request: Request) -> None:
+        """Let the caller through, or raise."""
+        request.state.principal = await self._principal(request)
+
+    async def _principal(self, request: Request) -> Principal:
         authenticator: Authenticator = request.app.state.authenticator
+        credentials = await _bearer(request)
         principal = await authenticator.authenticate(
             token=credentials.credentials if credentials is not None else None,
             address=request.client.host if request.client is not None else "unknown",
         )
         structlog.contextvars.bind_contextvars(actor=principal.actor)
-        if principal.allows(scope):
+        if principal.allows(self.scope):
             return principal
         if principal in {READER, LOOPBACK}:
-            raise _unauthorized(f"a token with scope {scope.value!r} is needed")
+            raise _unauthorized(f"a token with scope {self.scope.value!r} is needed")
         held = ", ".join(sorted(principal.scopes))
         raise ProblemError(
             status=HTTPStatus.FORBIDDEN,
             kind="forbidden",
-            detail=f"scope {scope.value!r} is needed; this token has: {held}",
+            detail=f"scope {self.scope.value!r} is needed; this token has: {held}",
         )
 
-    return allowed
+
+class TokenFirst(APIRoute):
+    """A route that asks who calls before it reads what they send.
+
+    FastAPI reads and parses a body before it looks at any dependency, so whoever has no token could keep a core busy.
+    """
+
+    def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
+        """The handler, behind the door."""
+        handle = super().get_route_handler()
+        needed = [each.call for each in self.dependant.dependencies if isinstance(each.call, Needs)]
+
+        async def handle_admitted(request: Request) -> Response:
+            for each in needed:
+                await each.admit(request)
+            return await handle(request)
+
+        return handle_admitted
 
 
-Reader = Annotated[Principal, Depends(require(Scope.READ))]
-Planner = Annotated[Principal, Depends(require(Scope.PLAN))]
-Operator = Annotated[Principal, Depends(require(Scope.OPERATE))]
-Admin = Annotated[Principal, Depends(require(Scope.ADMIN))]
+Reader = Annotated[Principal, Depends(Needs(Scope.READ))]
+Planner = Annotated[Principal, Depends(Needs(Scope.PLAN))]
+Operator = Annotated[Principal, Depends(Needs(Scope.OPERATE))]
+Admin = Annotated[Principal, Depends(Needs(Scope.ADMIN))]
 
 
 def _unauthorized(detail: str) -> ProblemError:

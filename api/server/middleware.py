@@ -98,6 +98,30 @@ def _is_routine(path: str) -> bool:
     return path in QUIET_PATHS or actor.startswith("system:")
 
 
+class HeadAsGet:
+    """HEAD answers as GET does, without the body (RFC 9110, 9.3.2); where there is no GET it is refused as one."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http" or scope["method"] != "HEAD":
+            await self._app(scope, receive, send)
+            return
+        asked = {**scope, "method": "GET"}  # the server looks at its own, to send no body
+
+        async def send_head(message: Message) -> None:
+            if message["type"] == "http.response.body":
+                message = {**message, "body": b""}
+            await send(message)
+
+        try:
+            await self._app(asked, receive, send_head)
+        finally:
+            if "route" in asked:
+                scope["route"] = asked["route"]  # for the log and the metrics
+
+
 class LoopbackOnly:
     """For a service that some may use without a token: no web page may use it either.
 

@@ -46,7 +46,7 @@ def allowed_methods(app: FastAPI, path: str) -> str:
         if re.fullmatch(_PARAMETER.sub("[^/]+", template), path)
         for method in operations
     }
-    return ", ".join(sorted(methods))
+    return ", ".join(sorted(methods | ({"HEAD"} if "GET" in methods else set())))
 
 
 def add_openapi(app: FastAPI) -> None:

@@ -3,6 +3,7 @@
     torch_ops        every collective and pass of a process group, where Python calls it
     point_to_point   sends and receives, paired into passes
     progress         how far the rank is: what heartbeats say
+    telling          both together: one rank that tells of its collectives
     journal          a bounded queue and a thread: the job never waits for it
     outlets          lines in a recording folder, or datagrams to the node's recorder
     ddp, ray_train   the same for what torch calls from C++, and for Ray Train's workers

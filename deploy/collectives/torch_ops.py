@@ -18,10 +18,11 @@ from collections.abc import Callable, Sequence
 from functools import partial, wraps
 from typing import Any, Final
 
-from deploy.collectives.journal import Journal, Tally
+from deploy.collectives.journal import Tally
 from deploy.collectives.outlets import Nowhere, Outlet, outlet_of
 from deploy.collectives.point_to_point import Ended, Passes, watched_work
-from deploy.collectives.progress import Operation, Progress, group_text
+from deploy.collectives.progress import Operation, group_text
+from deploy.collectives.telling import Telling
 
 log = logging.getLogger(__name__)
 
@@ -57,8 +58,8 @@ class Watch:
 
     def __init__(self, dist: Any, *, outlet: Outlet, rank: int, heartbeat_s: float = 0.5) -> None:
         self._dist = dist
-        self._progress = Progress(rank)
-        self._journal = Journal(outlet, beat=self._progress.beat, poll=self._poll, heartbeat_s=heartbeat_s)
+        self.telling = Telling(outlet, rank=rank, heartbeat_s=heartbeat_s, look=self._poll)
+        self._progress, self._journal = self.telling.progress, self.telling.journal
         self._passes = Passes(lambda line: self._journal.put("coll", lambda: line), now_s=self._progress.now_s)
         self._watched_work = watched_work(dist.Work)
         self._polled: deque[tuple[Operation, Callable[[], bool]]] = deque()
@@ -68,7 +69,7 @@ class Watch:
     @property
     def tally(self) -> Tally:
         """Records written, dropped and failed."""
-        return self._journal.tally
+        return self.telling.tally
 
     @property
     def active(self) -> bool:
@@ -90,39 +91,26 @@ class Watch:
         """The job says which step begins."""
         self._progress.step = number
 
-    def close(self) -> None:
+    def close(self, *, well: bool | None = None) -> None:
         """Put every method back, write what is left, and say that the rank is done, unless it ends by an exception.
 
-        Twice is once.
+        Twice is once.  Who ends it from outside the job's thread says whether the job ended well.
         """
         if not self.active:
             return
         for name, method in self._before.items():
             setattr(self._dist.ProcessGroup, name, method)
         self._before = {}
-        if sys.exc_info()[0] is None:
-            self._progress.close()
-        self._journal.close()
+        self.telling.close(well=sys.exc_info()[0] is None if well is None else well)
 
     def begin(self, op: str, group: Any, tensors: Sequence[Any]) -> Operation | None:
         """An operation is called, with its output and its input; None where that could not be told."""
         try:
             text, _ranks = self._group(group)
-            return self._progress.begin(op, group=text, size_bytes=max(map(size_of, tensors), default=0))
+            return self.telling.begin(op, group=text, size_bytes=max(map(size_of, tensors), default=0))
         except Exception:  # noqa: BLE001 - the job goes on
             self.tally.failed += 1
             return None
-
-    def end(self, operation: Operation) -> None:
-        """It is through."""
-        finished_s = self._progress.end(operation)
-        if finished_s is not None:
-            self._journal.put("coll", partial(operation.line, finished_s))
-
-    def fail(self, operation: Operation | None) -> None:
-        """It raised, or a send or receive did (None)."""
-        if self._progress.fail(operation):
-            self._journal.beat_now()
 
     def _collective(self, name: str, original: Callable[..., Any]) -> Callable[..., Any]:
         op = OPERATIONS[name]
@@ -184,7 +172,7 @@ class Watch:
                 return
             self._passes.forget(half)
             if not isinstance(raised, REFUSALS):
-                self.fail(None)
+                self.telling.fail(None)
 
         return ended
 
@@ -201,16 +189,16 @@ class Watch:
             return self._watched_work(work, partial(self._ended, begun))
         except Exception:  # noqa: BLE001 - the job goes on
             self.tally.failed += 1
-            self.end(begun)
+            self.telling.end(begun)
             return work
 
     def _ended(self, begun: Operation, *, raised: BaseException | None) -> None:
         if raised is None:
-            self.end(begun)
+            self.telling.end(begun)
         elif isinstance(raised, REFUSALS):
             self._progress.withdraw(begun)
         else:
-            self.fail(begun)
+            self.telling.fail(begun)
 
     def _poll_until(self, begun: Operation, done: Callable[[], bool]) -> None:
         self._polled.append((begun, done))
@@ -227,7 +215,7 @@ class Watch:
         return query
 
     def _poll(self) -> None:
-        """From the journal's thread: what is through, and what takes long."""
+        """From the journal's thread: what is through."""
         for _ in range(len(self._polled)):
             begun, done = self._polled.popleft()
             try:
@@ -238,11 +226,9 @@ class Watch:
                     self._journal.put("hb", lambda beat=beat: beat)  # type: ignore[misc]
                 continue
             if over:
-                self.end(begun)
+                self.telling.end(begun)
             else:
                 self._polled.append((begun, done))
-        for line in self._progress.long_under_way():
-            self._journal.put("coll", lambda line=line: line)  # type: ignore[misc]
 
     def _group(self, group: Any) -> tuple[str, list[int]]:
         name = group.group_name

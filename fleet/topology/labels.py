@@ -14,7 +14,7 @@ class LabelNames(Frozen):
     zone: tuple[str, ...] = ("topology.kubernetes.io/zone", "ray.io/availability-zone")
 
     ups: tuple[str, ...] = ("fleetwright.io/ups",)
-    pdu: tuple[str, ...] = ("fleetwright.io/pdu", "cluster/power-domain")
+    pdu: tuple[str, ...] = ("fleetwright.io/pdu", "fleetwright.io/power-domain", "cluster/power-domain")
     row: tuple[str, ...] = ("fleetwright.io/row", "cluster/row")
     rack: tuple[str, ...] = ("fleetwright.io/rack", "cluster/rack")
 

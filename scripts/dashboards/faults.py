@@ -16,10 +16,9 @@ from scripts.dashboards.grafana import (
     Unit,
     Variable,
 )
-from scripts.dashboards.promql import HERE, increase, meaning, one, quantile, quantiles, state
+from scripts.dashboards.promql import HERE, increase, mode_meanings, one, quantile, quantiles, state
 
 ON_JOB = f'{HERE}, job=~"$job"'
-MODE_COLOURS = {Mode.OBSERVE: Colour.CALM, Mode.RECOMMEND: Colour.ODD, Mode.APPLY: Colour.GOOD}
 
 
 def faults() -> Dashboard:
@@ -122,7 +121,7 @@ def _isolation() -> list[Panel]:
             title="Mode",
             description="How far a decision goes.",
             queries=[one(state("fleetwright_isolation_mode", "mode", Mode, of="namespace", where=HERE), legend="mode")],
-            meanings=[meaning(position, mode, MODE_COLOURS[mode]) for position, mode in enumerate(Mode)],
+            meanings=mode_meanings(Mode),
             width=24,
             height=4,
         ),

@@ -21,7 +21,7 @@ from scripts.dashboards.grafana import (
     Unit,
     Variable,
 )
-from scripts.dashboards.promql import HERE, increase, meaning, one, quantile, quantiles, state
+from scripts.dashboards.promql import HERE, increase, meaning, mode_meanings, one, quantile, quantiles, state
 
 ON_TARGET = f'{HERE}, target=~"$target"'
 STALE_S = 120.0  # as the alert FleetwrightTargetStale
@@ -34,7 +34,6 @@ PHASE_COLOURS = {
     Phase.FROZEN: Colour.OFF,
     Phase.FAILED: Colour.BAD,
 }
-MODE_COLOURS = {Mode.OBSERVE: Colour.CALM, Mode.RECOMMEND: Colour.ODD, Mode.APPLY: Colour.GOOD}
 
 
 def overview() -> Dashboard:
@@ -139,7 +138,7 @@ def _targets() -> list[Panel]:
             title="Mode",
             description="How far the controller may go on each target.",
             queries=[Query(expr=_state("fleetwright_target_mode", "mode", Mode), legend="{{target}}")],
-            meanings=[meaning(i, mode, MODE_COLOURS[mode]) for i, mode in enumerate(Mode)],
+            meanings=mode_meanings(Mode),
         ),
         TimeSeries(
             title="Age of reports",

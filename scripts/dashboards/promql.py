@@ -6,6 +6,7 @@ from enum import StrEnum
 from scripts.dashboards.grafana import Colour, Meaning, Query
 
 HERE = 'namespace="$namespace"'
+MODE_COLOURS = {"observe": Colour.CALM, "recommend": Colour.ODD, "apply": Colour.GOOD}  # of whatever may go that far
 
 
 def one(expr: str, *, legend: str = "") -> Query:
@@ -35,6 +36,11 @@ def state(metric: str, label: str, states: Iterable[StrEnum], *, of: str, where:
         f'max by ({of}) ({metric}{{{where}, {label}="{each}"}} == 1) * {position}'
         for position, each in enumerate(states)
     )
+
+
+def mode_meanings(modes: Iterable[StrEnum]) -> list[Meaning]:
+    """How far something may go, in the same colours wherever it is asked."""
+    return [meaning(position, mode, MODE_COLOURS[mode]) for position, mode in enumerate(modes)]
 
 
 def meaning(position: int, name: StrEnum, colour: Colour) -> Meaning:

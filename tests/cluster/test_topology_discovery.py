@@ -22,7 +22,7 @@ from tests.testbed.gpu_nodes import GpuNodes
 from tests.testbed.kube_api import KubeApi
 from tests.testbed.ray_cluster import GPU_NODES, HEAD, RayCluster
 
-LABELS = "pdu: [fleetwright.io/power-domain]\n"  # which of the test cluster's own labels names a PDU
+LABELS = "pdu: [example.com/pdu, example.com/feed]\n"  # in place of those that name a PDU by default
 
 
 def discover(*options: str | Path, **environment: str) -> subprocess.CompletedProcess[str]:
@@ -43,10 +43,8 @@ def unknown(done: subprocess.CompletedProcess[str]) -> Mapping[str, str]:
 
 @pytest.mark.ray
 class TestRay:
-    def test_racks_power_domains_and_gpus_of_the_cluster(self, ray_cluster: RayCluster, tmp_path: Path) -> None:
-        (tmp_path / "labels.yaml").write_text(LABELS)
-
-        done = discover("--ray", ray_cluster.dashboard_url, "--labels", tmp_path / "labels.yaml")
+    def test_racks_power_domains_and_gpus_of_the_cluster(self, ray_cluster: RayCluster) -> None:
+        done = discover("--ray", ray_cluster.dashboard_url)
 
         index = read(done).index
         assert set(index.nodes) == set(ray_cluster.node_ids.values())
@@ -59,14 +57,17 @@ class TestRay:
         assert found == names | {"head": None}
         assert set(unknown(done)) == {"site", "ups", "row", "leaf"}
 
-    def test_what_no_label_tells_is_said_of_each_node(self, ray_cluster: RayCluster) -> None:
-        done = discover("--ray", ray_cluster.dashboard_url, "--format", "json")
+    def test_what_no_label_tells_is_said_of_each_node(self, ray_cluster: RayCluster, tmp_path: Path) -> None:
+        labels = tmp_path / "labels.yaml"
+        labels.write_text(LABELS)
+
+        done = discover("--ray", ray_cluster.dashboard_url, "--labels", labels, "--format", "json")
 
         racks = {domain["name"] for domain in json.loads(done.stdout)["sites"][0]["power"]}
         assert racks == {node.rack for node in (HEAD, *GPU_NODES)}
         of_pdu = unknown(done)["pdu"]
         assert all(node_id in of_pdu for node_id in ray_cluster.node_ids.values())
-        assert of_pdu.endswith("none of the labels fleetwright.io/pdu, cluster/power-domain is set")
+        assert of_pdu.endswith("none of the labels example.com/pdu, example.com/feed is set")
 
     def test_another_server_is_told_from_a_ray_dashboard(self, ray_cluster: RayCluster) -> None:
         done = discover("--ray", f"{ray_cluster.dashboard_url}/api")

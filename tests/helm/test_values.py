@@ -18,6 +18,7 @@ Values = dict[str, object]  # by dotted path
 VALUES: dict[str, Any] = yaml.safe_load((CHART / "values.yaml").read_text())
 SCHEMA: dict[str, Any] = json.loads((CHART / "values.schema.json").read_text())
 GUARD_FILE = {"row": "a", "settings": {"rating_w": 9000}, "agents": [{"name": "n", "url": "http://n.invalid"}]}
+JOB_FILE = {"name": "llm", "nodes": 2}
 # A Secret of one's own, or a new token is drawn at every rendering.
 FIXED: Values = {"auth.bootstrapToken.existingSecret": "tokens"}
 # Values with which every other one has an effect.
@@ -31,6 +32,11 @@ POSTGRES: Values = {
     "guard.budgetToken.existingSecret": "budgets",
     "guard.config": GUARD_FILE,
     "guard.enabled": True,
+    "watcher.recorderToken.existingSecret": "recorders",
+    "watcher.apiToken.existingSecret": "api",
+    "watcher.job": JOB_FILE,
+    "watcher.names": ["gpu-1", "gpu-2"],
+    "watcher.enabled": True,
     "database.postgresql.urlSecret.name": "database",
     "database.type": "postgresql",
     "migrations.urlSecret.name": "migrations",
@@ -108,6 +114,17 @@ CHANGES: Values = {
         for which in ("agent", "budget", "api")
         for field in ("existingSecret", "key")
     },
+    "networkPolicy.watcherFrom": PEERS,
+    "watcher.enabled": False,
+    "watcher.job": JOB_FILE | {"nodes": 3},
+    "watcher.names": ["gpu-[1-2]"],
+    "watcher.service.port": 7,
+    "watcher.service.annotations": {"a": "b"},
+    "watcher.bundles.existingClaim": "other",
+    "watcher.bundles.sizeLimit": "7Gi",
+    **{
+        f"watcher.{which}Token.{field}": "other" for which in ("recorder", "api") for field in ("existingSecret", "key")
+    },
     "controller.enabled": False,
     "controller.observeOnly": True,
     "controller.periodSeconds": 7,
@@ -115,7 +132,7 @@ CHANGES: Values = {
     "controller.token.key": "other",
     **{
         f"{component}.{field}": value
-        for component in ("api", "controller", "guard")
+        for component in ("api", "controller", "guard", "watcher")
         for field, value in {
             "terminationGracePeriodSeconds": 77,
             "extraEnv": [{"name": "A", "value": "b"}],

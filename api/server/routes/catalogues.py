@@ -8,7 +8,7 @@ from pydantic import BaseModel
 
 from api.schemas.documents import VersionInfo
 from api.schemas.pages import Cursor, Page, PageLimit
-from api.server.auth import Planner, Reader
+from api.server.auth import Planner, Reader, TokenFirst
 from api.server.catalogues import ALL, SINGLE, Catalogue, replace_catalogue
 from api.server.cursors import INT32_MAX, page_of, read_cursor
 from api.server.etags import IfMatch, IfNoneMatch, write_precondition
@@ -22,7 +22,7 @@ ModelT = TypeVar("ModelT", bound=BaseModel)
 
 def catalogue_routes() -> APIRouter:
     """The routes of all four documents."""
-    router = APIRouter()
+    router = APIRouter(route_class=TokenFirst)
     for catalogue in ALL:
         for routes in (_document_routes(catalogue), _version_routes(catalogue)):
             router.include_router(routes, tags=[catalogue.kind.value])
@@ -30,7 +30,7 @@ def catalogue_routes() -> APIRouter:
 
 
 def _document_routes(catalogue: Catalogue[ModelT]) -> APIRouter:
-    router = APIRouter()
+    router = APIRouter(route_class=TokenFirst)
     kind = catalogue.kind
     model = catalogue.model
 
@@ -66,7 +66,7 @@ def _document_routes(catalogue: Catalogue[ModelT]) -> APIRouter:
 
 
 def _version_routes(catalogue: Catalogue[ModelT]) -> APIRouter:
-    router = APIRouter()
+    router = APIRouter(route_class=TokenFirst)
     kind = catalogue.kind
 
     @router.get(

@@ -3,12 +3,12 @@
 from fastapi import APIRouter
 
 from api.schemas.fault_paths import PathsAnswer, PathsRequest
-from api.server.auth import Planner
+from api.server.auth import Planner, TokenFirst
 from api.server.catalogues import TOPOLOGY
 from api.server.openapi import WITH_BODY, problems
 from api.server.service import ServiceOf
 
-router = APIRouter(tags=["faults"])
+router = APIRouter(tags=["faults"], route_class=TokenFirst)
 
 
 @router.post(

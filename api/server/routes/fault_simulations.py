@@ -8,7 +8,7 @@ from fastapi.responses import Response
 
 from api.schemas.faults import FaultQuestion, FaultSimulationRecord, FaultSimulationSummary
 from api.schemas.pages import Cursor, Page, PageLimit
-from api.server.auth import Planner, Reader
+from api.server.auth import Planner, Reader, TokenFirst
 from api.server.cursors import page_of, read_cursor
 from api.server.idempotency import IdempotencyKey, Once, Reply
 from api.server.identifiers import ID_PATTERN, new_id
@@ -21,7 +21,7 @@ from api.store import Transaction
 KIND = "simulation"
 SHOWN = ("ranks", "hours", "scenario", "seed", "faults", "recall", "precision", "false_isolations")
 
-router = APIRouter(tags=["faults"])
+router = APIRouter(tags=["faults"], route_class=TokenFirst)
 SimulationId = Annotated[str, Path(pattern=ID_PATTERN)]
 
 

@@ -8,7 +8,7 @@ from fastapi.responses import Response
 
 from api.schemas.faults import BeliefChange, BundleReplay, VerdictRecord, VerdictReport, VerdictSummary
 from api.schemas.pages import Cursor, Page, PageLimit
-from api.server.auth import Operator, Planner, Reader
+from api.server.auth import Operator, Planner, Reader, TokenFirst
 from api.server.bundles import text_of
 from api.server.cursors import page_of, read_cursor
 from api.server.idempotency import IdempotencyKey, Once, Reply
@@ -19,7 +19,7 @@ from api.server.service import Service, ServiceOf
 from api.server.verdicts import believed_from, head_of, known, read_report, record_of, summary_of, told
 from api.store import Transaction
 
-router = APIRouter(tags=["faults"])
+router = APIRouter(tags=["faults"], route_class=TokenFirst)
 VerdictId = Annotated[str, Path(pattern=ID_PATTERN)]
 
 BUNDLE_MEDIA_TYPE = "application/x-ndjson"

@@ -8,7 +8,7 @@ from fastapi.responses import Response
 
 from api.schemas.faults import NODE_PATTERN
 from api.schemas.isolation import BreakerView, IsolationView, Look, LookOutcome, NodeView, StoredRules, WishRequest
-from api.server.auth import Operator, Reader
+from api.server.auth import Operator, Reader, TokenFirst
 from api.server.etags import IfMatch, IfNoneMatch, write_precondition
 from api.server.idempotency import IdempotencyKey, Once, Reply
 from api.server.isolation import RULES, close_breaker, look, view, wish
@@ -18,7 +18,7 @@ from api.server.versioned import Deed, Edition, current, replace, send_body
 from api.store import Transaction, canonical_json
 from faults.isolation import Decision, IsolationRules
 
-router = APIRouter(tags=["faults"])
+router = APIRouter(tags=["faults"], route_class=TokenFirst)
 NodeInPath = Annotated[str, Path(pattern=NODE_PATTERN)]
 
 

@@ -9,7 +9,7 @@ from pydantic_core import to_jsonable_python
 
 from api.schemas.pages import Cursor, Page, PageLimit
 from api.schemas.placements import PlacementRecord, PlacementSummary
-from api.server.auth import Planner, Reader
+from api.server.auth import Planner, Reader, TokenFirst
 from api.server.catalogues import MODELS
 from api.server.cursors import page_of, read_cursor
 from api.server.idempotency import IdempotencyKey, Once, Reply
@@ -21,7 +21,7 @@ from api.store import PlacementHead, StoredPlacement, Transaction, canonical_jso
 from placement.formats.engines import Engine
 from placement.request import PlacementRequest
 
-router = APIRouter(tags=["placements"])
+router = APIRouter(tags=["placements"], route_class=TokenFirst)
 JSON, YAML = "application/json", "application/yaml"
 EXPORTED: Responses = {
     200: {

@@ -8,7 +8,7 @@ from fastapi.responses import Response
 
 from api.schemas.pages import Cursor, Page, PageLimit
 from api.schemas.plans import PlanRecord, PlanSummary
-from api.server.auth import Planner, Reader
+from api.server.auth import Planner, Reader, TokenFirst
 from api.server.catalogues import GPUS, MODELS, OFFERS
 from api.server.cursors import page_of, read_cursor
 from api.server.idempotency import IdempotencyKey, Once, Reply
@@ -20,7 +20,7 @@ from api.store import StoredPlan, Transaction, canonical_json
 from planner.answer import Plan
 from planner.request import PlanRequest
 
-router = APIRouter(tags=["plans"])
+router = APIRouter(tags=["plans"], route_class=TokenFirst)
 PlanId = Annotated[str, Path(pattern=ID_PATTERN)]
 
 

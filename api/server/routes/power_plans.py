@@ -8,7 +8,7 @@ from fastapi.responses import Response
 
 from api.schemas.pages import Cursor, Page, PageLimit
 from api.schemas.power import CapPlanRecord, CapPlanRequest, CapPlanSummary
-from api.server.auth import Planner, Reader
+from api.server.auth import Planner, Reader, TokenFirst
 from api.server.cursors import page_of, read_cursor
 from api.server.idempotency import IdempotencyKey, Once, Reply
 from api.server.identifiers import ID_PATTERN, new_id
@@ -23,7 +23,7 @@ from power.tree import PowerTree
 
 KIND = "power plan"
 
-router = APIRouter(tags=["power"])
+router = APIRouter(tags=["power"], route_class=TokenFirst)
 PlanId = Annotated[str, Path(pattern=ID_PATTERN)]
 
 

@@ -8,7 +8,7 @@ from fastapi.responses import Response
 
 from api.schemas.pages import Cursor, Page, PageLimit
 from api.schemas.power import SimulationRecord, SimulationRequest, SimulationSummary
-from api.server.auth import Planner, Reader
+from api.server.auth import Planner, Reader, TokenFirst
 from api.server.cursors import page_of, read_cursor
 from api.server.idempotency import IdempotencyKey, Once, Reply
 from api.server.identifiers import ID_PATTERN, new_id
@@ -23,7 +23,7 @@ KIND = "simulation"
 MOST_REQUESTS_A_SERVER_DAY = 20_000  # the built-in mix has some 1,500
 SHOWN = ("servers", "budget_w", "policy", "days", "seed", "brakes", "peak_utilization", "slo_held")
 
-router = APIRouter(tags=["power"])
+router = APIRouter(tags=["power"], route_class=TokenFirst)
 SimulationId = Annotated[str, Path(pattern=ID_PATTERN)]
 
 

@@ -9,7 +9,7 @@ from fastapi.responses import Response
 from api.schemas.names import Name
 from api.schemas.pages import Cursor, Page, PageLimit
 from api.schemas.power import DomainName, PowerBudget, StoredBudget, StoredTree
-from api.server.auth import Operator, Planner, Reader
+from api.server.auth import Operator, Planner, Reader, TokenFirst
 from api.server.cursors import page_of, read_cursor
 from api.server.etags import IfMatch, IfNoneMatch, write_precondition
 from api.server.openapi import CACHED, TAGGED, WITH_BODY, problems
@@ -30,7 +30,7 @@ from api.server.service import ServiceOf
 from api.server.versioned import Edition, current, edition, send_body
 from power.tree import PowerTree
 
-router = APIRouter(tags=["power"])
+router = APIRouter(tags=["power"], route_class=TokenFirst)
 
 
 @router.get("/v1/power/trees", name="List power trees", operation_id="list_power_trees", responses=problems())

@@ -9,7 +9,7 @@ from fastapi.responses import Response
 from api.schemas.names import Name
 from api.schemas.pages import Cursor, Page, PageLimit
 from api.schemas.targets import Target, TargetSpec, TargetStatus
-from api.server.auth import Operator, Reader
+from api.server.auth import Operator, Reader, TokenFirst
 from api.server.cursors import page_of, read_cursor
 from api.server.etags import IfMatch, IfNoneMatch, write_precondition
 from api.server.openapi import CACHED, TAGGED, WITH_BODY, problems
@@ -19,7 +19,7 @@ from api.server.targets import TARGET_KIND, delete_target, read_target, target_s
 from api.server.versioned import Edition, current, edition, send_body
 from api.store import StatusRecord, canonical_json
 
-router = APIRouter(tags=["targets"])
+router = APIRouter(tags=["targets"], route_class=TokenFirst)
 
 
 @router.get("/v1/targets", name="List targets", operation_id="list_targets", responses=problems())

@@ -8,7 +8,7 @@ from fastapi.responses import Response
 
 from api.schemas.pages import Cursor, Page, PageLimit
 from api.schemas.tokens import TokenCreated, TokenInfo, TokenRequest
-from api.server.auth import Admin, actor_of
+from api.server.auth import Admin, TokenFirst, actor_of
 from api.server.cursors import page_of, read_cursor
 from api.server.idempotency import IdempotencyKey, Once, Reply
 from api.server.openapi import WITH_BODY, problems
@@ -17,7 +17,7 @@ from api.server.service import ServiceOf
 from api.server.tokens import new_token, token_info
 from api.store import Transaction
 
-router = APIRouter(tags=["tokens"])
+router = APIRouter(tags=["tokens"], route_class=TokenFirst)
 TokenId = Annotated[str, Path(pattern=r"^[a-z0-9]{12}$")]
 
 

@@ -26,7 +26,7 @@
 {{- $problems = append $problems (printf "api.preStopSleepSeconds is %d: allowed is less than terminationGracePeriodSeconds, %d" (int .Values.api.preStopSleepSeconds) (int .Values.api.terminationGracePeriodSeconds)) -}}
 {{- end -}}
 {{- $own := list "FLEETWRIGHT_BOOTSTRAP_TOKEN_FILE" "FLEETWRIGHT_DATABASE_URL" "FLEETWRIGHT_HOST" "FLEETWRIGHT_LOG_LEVEL" "FLEETWRIGHT_PORT" -}}
-{{- range $component := list "api" "controller" "guard" -}}
+{{- range $component := list "api" "controller" "guard" "watcher" -}}
 {{- range (index $.Values $component).extraEnv -}}
 {{- if has .name $own -}}
 {{- $problems = append $problems (printf "%s.extraEnv sets %s, which the chart sets itself from its values" $component .name) -}}
@@ -38,6 +38,14 @@
 {{- if not (hasKey $.Values.guard.config $field) -}}
 {{- $problems = append $problems (printf "guard.enabled is true, but guard.config has no %s" $field) -}}
 {{- end -}}
+{{- end -}}
+{{- end -}}
+{{- with .Values.watcher -}}
+{{- if and .enabled (not (hasKey .job "nodes")) -}}
+{{- $problems = append $problems "watcher.enabled is true, but watcher.job has no nodes" -}}
+{{- end -}}
+{{- if and .enabled .apiToken.existingSecret (not .names) -}}
+{{- $problems = append $problems "watcher.apiToken is given, but watcher.names is empty: verdicts are reported by the names of the fleet" -}}
 {{- end -}}
 {{- end -}}
 {{- if $problems -}}

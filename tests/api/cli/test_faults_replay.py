@@ -3,6 +3,7 @@
 import json
 import os
 from collections import defaultdict
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,10 @@ from typer.testing import CliRunner, Result
 
 from api.cli.failures import CommandError
 from api.cli.faults_replay import app
+from faults.bundle import Tape, write_bundle
 from faults.observations import Collective, Heartbeat, Look, Observation, Socket
+from faults.replay import acts, replay
+from faults.watcher import WatcherSettings
 from tests.faults.stories import Story
 
 HANG = Story(nodes=4, dead=((1, 0),), end_s=8.0)
@@ -107,6 +111,25 @@ def test_a_changed_bundle_is_refused(folder: Path, tmp_path: Path) -> None:
     bundle.write_text(bundle.read_text().replace('"comm-hang"', '"crash"'))
     with pytest.raises(CommandError, match="sum"):
         ran(bundle)
+
+
+def test_a_bundle_that_is_no_proof_says_what_is_missing(tmp_path: Path) -> None:
+    settings = WatcherSettings()
+    told = replay(HANG.job, HANG.told(), settings)
+    tape = Tape(most=8)
+    for act in acts(HANG.told(), judge_s=settings.judge_s):
+        tape.add(act)
+    bundle, again = tmp_path / "hang.bundle", tmp_path / "again"
+    lines = write_bundle(HANG.job, settings, tape, version=version("fleetwright"), dropped=tape.dropped, told=told)
+    bundle.write_text("".join(lines))
+    done = ran(bundle, "--format", "json", "--bundle-out", again)
+    assert done.exit_code == 0  # bit for bit what it says; only that is not what was told
+    assert f"no proof: {tape.dropped} calls were dropped" in done.stderr
+    assert all(verdict.reason in done.stderr for verdict in told)
+    (missing,) = json.loads(done.stdout)
+    assert (missing["class"], missing["node"], missing["proven"]) == ("comm-hang", 1, False)
+    assert "nothing wrong" in ran(bundle).stdout
+    assert again.read_bytes() == bundle.read_bytes()
 
 
 def test_what_is_neither_is_refused(tmp_path: Path) -> None:

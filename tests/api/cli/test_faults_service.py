@@ -59,6 +59,38 @@ def test_what_is_no_bundle_is_refused_here(cli: Cli, bundle: Path) -> None:
     assert (done.code, str(bundle) in done.refused[0]) == (2, True)
 
 
+def test_simulations_are_asked_for_listed_and_shown(remote: Cli) -> None:
+    question = ("--ranks", "128", "--hours", "0.05", "--scenario", "healthy", "--seed", "3")
+    asked = remote("faults", "simulations", "ask", *question)
+    assert asked.code == 0, asked.stderr
+    name = asked.stdout.split()[1]
+    assert "\n128 ranks for 0.05 h, scenario healthy, seed 3\n" in asked.stdout
+    (listed,) = remote("faults", "simulations", "list", "--format", "json").json
+    assert (listed["id"], listed["ranks"], listed["scenario"], listed["seed"]) == (name, 128, "healthy", 3)
+    row = remote("faults", "simulations", "list").stdout.splitlines()[1].split()
+    assert (row[0], row[-1]) == (name, str(listed["false_isolations"]))
+    shown = remote("faults", "simulations", "show", name)
+    assert shown.stdout.startswith(f"simulation {name}, ")
+    assert shown.stdout.partition("\n\n")[2] == asked.stdout.partition("\n\n")[2]
+    record = remote("faults", "simulations", "show", name, "--format", "json").json
+    assert (record["request"]["hours"], record["simulation"]["faults"]) == (0.05, listed["faults"])
+
+
+@pytest.mark.parametrize(
+    ("args", "said"),
+    [
+        (["--ranks", "100"], "--ranks: input should be a multiple of 64"),
+        (["--hours", "0"], "--hours: input should be greater than or equal to"),
+        (["--scenario", "sunny"], "--scenario: input should be 'healthy'"),
+        (["--seed", "-1"], "--seed: input should be greater than or equal to 0"),
+    ],
+)
+def test_a_wrong_question_is_a_line(cli: Cli, args: list[str], said: str) -> None:
+    done = cli("faults", "simulations", "ask", *args)
+    assert done.code == 2
+    assert said in done.refused[0]
+
+
 def test_rules_are_printed_and_set(remote: Cli, tmp_path: Path) -> None:
     printed = remote("faults", "isolation", "rules")
     assert "version " in printed.stderr

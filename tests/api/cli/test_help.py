@@ -68,6 +68,7 @@ def test_all_commands() -> None:
         *("power simulations list", "power simulations show", "power simulations ask"),
         *("power plans list", "power plans show", "power plans ask"),
         *("faults replay", "faults simulate", "faults record", "faults watch", "faults paths"),
+        *("faults simulations list", "faults simulations show", "faults simulations ask"),
         *(f"faults verdicts {verb}" for verb in ("list", "show", "bundle", "replay", "report")),
         *(f"faults isolation {verb}" for verb in ("show", "rules", "set", "close-breaker")),
         *(f"faults isolation {verb}" for verb in ("approve", "decline", "release", "keep-out")),

@@ -88,7 +88,31 @@ async def test_a_wrong_method_is_told_every_right_one(sqlite_service: RunningSer
     async with sqlite_service.client() as client:
         answer = await client.patch("/v1/targets/a")
     assert answer.status_code == 405
-    assert answer.headers["allow"] == "DELETE, GET, PUT"
+    assert answer.headers["allow"] == "DELETE, GET, HEAD, PUT"
+
+
+async def test_every_get_answers_head_without_a_body(sqlite_service: RunningService) -> None:
+    readable = [path for path, methods in sqlite_service.app.openapi()["paths"].items() if "get" in methods]
+    assert len(readable) > 30
+    async with sqlite_service.client() as client:
+        for path in [*readable, "/v1/nowhere", "/v1/faults/paths"]:
+            got, head = await client.get(path), await client.head(path)
+            assert (head.status_code, head.content) == (got.status_code, b""), path
+            assert head.headers["content-type"] == got.headers["content-type"], path
+            assert head.headers.get("etag") == got.headers.get("etag"), path
+        told = (await client.get("/v1/gpus")).headers
+        asked = {"If-None-Match": told["etag"]}
+        assert (await client.head("/v1/gpus", headers=asked)).status_code == 304
+        assert (await client.head("/v1/gpus")).headers["content-length"] == told["content-length"]
+        text = (await client.get("/metrics")).text
+    assert 'fleetwright_http_requests_total{method="HEAD",route="/v1/gpus",status="200"} 2.0' in text
+    assert 'fleetwright_http_requests_total{method="HEAD",route="unmatched",status="404"} 1.0' in text
+
+
+async def test_head_is_refused_where_there_is_no_get(sqlite_service: RunningService) -> None:
+    async with sqlite_service.client() as client:
+        answer = await client.head("/v1/faults/paths")
+    assert (answer.status_code, answer.headers["allow"]) == (405, "POST")
 
 
 async def test_requests_are_counted_by_route_not_by_path(sqlite_service: RunningService) -> None:

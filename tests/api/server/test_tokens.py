@@ -4,13 +4,15 @@ import asyncio
 from pathlib import Path
 
 import pytest
+from fastapi import FastAPI
 from pydantic import ValidationError
+from starlette.types import Message
 
 from api.schemas.tokens import Scope
 from api.server import Settings
 from api.server.tokens import BootstrapTokenError
 from api.store import Store
-from tests.testbed.service import RunningService, StartService
+from tests.testbed.service import TOKENS, RunningService, StartService
 
 pytestmark = pytest.mark.anyio
 
@@ -81,6 +83,37 @@ async def test_without_a_good_token_nothing_is_told(service: RunningService, hea
     assert answer.status_code == 401
     assert answer.headers["www-authenticate"].startswith("Bearer")
     assert answer.json()["type"] == "urn:fleetwright:problem:unauthorized"
+
+
+async def sends(app: FastAPI, path: str, *, token: str | None) -> tuple[int, int]:
+    """Status, and how often more of the body was asked for."""
+    headers = [(b"content-type", b"application/json"), (b"host", b"localhost")]
+    headers += [(b"authorization", f"Bearer {token}".encode())] if token is not None else []
+    scope = {"type": "http", "method": "POST", "path": path, "raw_path": path.encode(), "query_string": b""}
+    scope |= {"headers": headers, "client": ("192.0.2.1", 1), "server": ("localhost", 80), "scheme": "http"}
+    asked, status = 0, 0
+
+    async def receive() -> Message:
+        nonlocal asked
+        asked += 1
+        return {"type": "http.request", "body": b"[" * 1000, "more_body": asked < 3}
+
+    async def send(message: Message) -> None:
+        nonlocal status
+        status = message.get("status", status)
+
+    await app({**scope, "http_version": "1.1", "root_path": "", "asgi": {"version": "3.0"}}, receive, send)
+    return status, asked
+
+
+async def test_a_body_is_read_only_of_who_may_send_it(sqlite_service: RunningService) -> None:
+    paths = [path for path, methods in sqlite_service.app.openapi()["paths"].items() if "post" in methods]
+    assert len(paths) > 10
+    for path in paths:
+        assert await sends(sqlite_service.app, path, token=None) == (401, 0), path
+        assert await sends(sqlite_service.app, path, token="fw_wrong") == (401, 0), path
+    assert await sends(sqlite_service.app, "/v1/plans", token=TOKENS[Scope.READ]) == (403, 0)
+    assert await sends(sqlite_service.app, "/v1/plans", token=TOKENS[Scope.PLAN]) == (400, 3)
 
 
 ALLOWED = {

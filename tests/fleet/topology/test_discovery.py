@@ -59,6 +59,13 @@ def unknown(found: Discovery) -> dict[str, tuple[str, ...]]:
     return {each.what: each.nodes for each in found.unknown}
 
 
+@pytest.mark.parametrize("name", ["fleetwright.io/pdu", "fleetwright.io/power-domain", "cluster/power-domain"])
+def test_a_power_domain_is_a_pdu_by_any_of_its_labels(name: str) -> None:
+    node = ray_node(labels={name: "north", "fleetwright.io/rack": "r1"})
+    index = topology_from_ray_nodes([node]).topology.index
+    assert [(domain.name, domain.kind) for domain in index.power_path(NODE_ID)] == [("north", "pdu"), ("r1", "rack")]
+
+
 class TestRay:
     def test_the_labels_of_the_test_cluster_are_understood(self) -> None:
         labels = {

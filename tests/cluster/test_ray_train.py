@@ -1,0 +1,111 @@
+"""A real job of Ray Train v2 under watch: what its workers say of themselves, and what is said of them.
+
+The cluster's nodes are one machine, so its workers are ranks of one node: one recorder hears them.
+"""
+
+import json
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from tests.testbed.processes import LOOPBACK, Process, answers_ok, free_ports
+from tests.testbed.ray_cluster import RayCluster
+from tests.testbed.train_job import BETWEEN_REPORTS, TrainJob
+from tests.testbed.waiting import PATIENCE_S, wait_for
+
+pytestmark = pytest.mark.ray
+
+NODE = "127.0.1.1=0"  # an address that nothing uses: the sockets of Ray's own daemons are none of the job's
+RANKS = 2
+EVERY = ["barrier"] * BETWEEN_REPORTS + ["report"]
+STEPS_AGAIN = len(EVERY)  # collectives of the second life
+
+
+@dataclass(frozen=True)
+class Watched:
+    """A recorder and a watcher, and where they write."""
+
+    folder: Path
+    inbox: Path
+    log: Path
+
+    def verdicts(self) -> list[dict[str, Any]]:
+        """The watcher's, as they come."""
+        return [json.loads(line) for line in self.log.read_text().splitlines() if line.startswith('{"job"')]
+
+    def lines(self, kind: str, rank: int) -> list[dict[str, Any]]:
+        """Of the recording."""
+        path = self.folder / f"{kind}_rank{rank}.jsonl"
+        return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+
+
+@contextmanager
+def watched(tmp_path: Path) -> Iterator[Watched]:
+    (port,) = free_ports(1)
+    job, folder, inbox = tmp_path / "job.yaml", tmp_path / "recording", tmp_path / "inbox"
+    job.write_text(yaml.safe_dump({"name": "train", "nodes": 1, "ranks_per_node": RANKS}))
+    url = f"http://{LOOPBACK}:{port}"
+    folder.mkdir()
+    (folder / "run.json").write_text(json.dumps({"n": RANKS, "rank_node": [0] * RANKS, "t_go": time.time()}))
+    watch: list[str | Path] = [sys.executable, "-m", "api.cli", "faults", "watch", job, "--port", str(port)]
+    record: list[str | Path] = [sys.executable, "-m", "api.cli", "faults", "record", "--peers", NODE]
+    record += ["--ranks-per-node", str(RANKS), "--inbox", inbox, "-o", folder, "--send", url]
+    with ExitStack() as stack:
+        watcher = stack.enter_context(Process.start(watch, name="watcher", log_dir=tmp_path))
+        watcher.wait_ready(lambda: answers_ok(f"{url}/healthz"))
+        stack.enter_context(Process.start(record, name="recorder", log_dir=tmp_path)).wait_ready(inbox.exists)
+        yield Watched(folder, inbox, watcher.log_path)
+
+
+def started(job: TrainJob, log_dir: Path) -> Process:
+    """The job's driver."""
+    settings = log_dir / "train.json"
+    settings.write_text(json.dumps(asdict(job)))
+    return Process.start([sys.executable, "-m", "tests.testbed.train_job", settings], name="train", log_dir=log_dir)
+
+
+def replayed(folder: Path) -> list[dict[str, Any]]:
+    """What `fleetwright faults replay` says of the recording."""
+    replay: list[str | Path] = [sys.executable, "-m", "api.cli", "faults", "replay", folder, "--format", "json"]
+    verdicts: list[dict[str, Any]] = json.loads(subprocess.run(replay, capture_output=True, check=True).stdout)
+    return verdicts
+
+
+def test_a_worker_that_stays_away_is_named_live_and_again_from_the_recording_and_a_restart_is_watched(
+    ray_cluster: RayCluster, tmp_path: Path
+) -> None:
+    with watched(tmp_path) as seen:
+        job = TrainJob(
+            address=ray_cluster.address,
+            folder=str(tmp_path),
+            to=f"unix:{seen.inbox}",
+            steps=5 * BETWEEN_REPORTS,
+            stays_away=(1, 3 * BETWEEN_REPORTS + 5),
+            ends=(0, 4 * BETWEEN_REPORTS + 5),
+        )
+        with started(job, tmp_path) as driver:
+            wait_for(lambda: seen.lines("hb", 1), what="heartbeat")
+            named = wait_for(seen.verdicts, what="verdict")
+            job.go_on.touch()
+            assert driver.popen.wait(timeout=PATIENCE_S) == 0, driver.log_path.read_text()
+    for verdicts in (named, replayed(seen.folder)):
+        assert [verdict["class"] for verdict in verdicts] == ["noncomm-hang"]
+        assert "rank 1 has not called the operation that 1 ranks wait in" in verdicts[0]["reason"]
+    for rank in range(RANKS):
+        through = [line for line in seen.lines("coll", rank) if line["t1"] is not None]
+        first, second = through[:-STEPS_AGAIN], through[-STEPS_AGAIN:]
+        assert [line["op"] for line in first] == [*EVERY * 4, *["barrier"] * 5]
+        assert [line["op"] for line in second] == EVERY  # from the checkpoint of the last report
+        for life in (first, second):
+            assert [line["seq"] for line in life] == list(range(1, len(life) + 1))
+        assert [line["step"] for line in through if line["op"] == "report"] == [0, 1, 2, 3, 4]
+        last = seen.lines("hb", rank)[-1]
+        assert (last["phase"], last["step"], last["done"]) == ("done", 5, STEPS_AGAIN)

@@ -1,0 +1,121 @@
+"""The watcher of a job in the chart: off by default, with files that the command reads, reporting only if told."""
+
+import json
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from api.cli.app import app
+from deploy.watcher.job import JobFile, NodeNames
+from fleet.documents import parse_document, read_model
+from tests.helm.chart import Object, container, kinds, one, render
+from tests.testbed.helm import Helm, HelmError
+
+JOB = {"name": "llm-7b", "nodes": 4, "ranks_per_node": 8}
+ON = ["--set", "watcher.enabled=true", "--set-json", f"watcher.job={json.dumps(JOB)}"]
+NAMED = ["--set-json", 'watcher.names=["gpu-[1-4]"]']
+REPORTING = [*NAMED, "--set", "watcher.apiToken.existingSecret=api"]
+ASKING = ["--set", "watcher.recorderToken.existingSecret=recorders"]
+
+
+def said(objects: list[Object], name: str) -> str:
+    text: str = one(objects, "ConfigMap", "-watcher")["data"][name]
+    return text
+
+
+def arguments(objects: list[Object]) -> list[str]:
+    found: list[str] = container(one(objects, "Deployment", "-watcher"))["args"]
+    return found
+
+
+def test_it_is_off_by_default(helm3: Helm) -> None:
+    assert not [item for item in render(helm3) if "watcher" in item["metadata"]["name"]]
+
+
+def test_its_files_say_what_the_values_say(helm3: Helm) -> None:
+    objects = render(helm3, *ON, *REPORTING)
+    file = read_model(parse_document(said(objects, "job.json"), name="job.json"), JobFile)
+    assert (file.name, file.nodes, len(file.job().rank_node)) == ("llm-7b", 4, 32)
+    names = read_model(parse_document(said(objects, "names.json"), name="names.json"), NodeNames)
+    assert names.of(file) == ("gpu-1", "gpu-2", "gpu-3", "gpu-4")
+
+
+@pytest.mark.parametrize("more", [[], ASKING, REPORTING, [*ASKING, *REPORTING]])
+def test_the_command_line_knows_every_argument_and_every_file_is_mounted(helm3: Helm, more: list[str]) -> None:
+    objects = render(helm3, *ON, *more)
+    told = arguments(objects)
+    done = CliRunner().invoke(app, [*told, "--help"])
+    assert done.exit_code == 0, done.output
+    mounts = container(one(objects, "Deployment", "-watcher"))["volumeMounts"]
+    folders = {Path(mount["mountPath"]) for mount in mounts}
+    files = [Path(word) for word in told if word.startswith("/")]
+    assert {path if path in folders else path.parent for path in files} <= folders
+    assert ("--token-file" in told) is (ASKING[0] in more and ASKING[1] in more)
+    assert ("--report" in told) is (REPORTING[-1] in more)
+
+
+def test_it_reports_to_the_api_of_the_release_and_reaches_nothing_else(helm3: Helm) -> None:
+    objects = render(helm3, *ON, *REPORTING)
+    told, api = arguments(objects), one(objects, "Service", "-api")
+    url = told[told.index("--report") + 1]
+    assert url == f"http://{api['metadata']['name']}:{api['spec']['ports'][0]['port']}"
+
+    def ports(objects: list[Object]) -> set[int]:
+        egress = one(objects, "NetworkPolicy", "-watcher")["spec"]["egress"]
+        return {each["port"] for rule in egress for each in rule["ports"]}
+
+    assert (ports(objects), ports(render(helm3, *ON))) == ({53, 8400}, {53})
+
+
+def test_recorders_may_send_from_where_the_job_runs(helm3: Helm) -> None:
+    peers = [{"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "training"}}}]
+    objects = render(helm3, *ON, "--set-json", f"networkPolicy.watcherFrom={json.dumps(peers)}")
+    (ingress,) = one(objects, "NetworkPolicy", "-watcher")["spec"]["ingress"]
+    assert peers[0] in ingress["from"]
+    (port,) = container(one(objects, "Deployment", "-watcher"))["ports"]
+    assert [each["port"] for each in ingress["ports"]] == [port["containerPort"]] == [9404]
+    (served,) = one(objects, "Service", "-watcher")["spec"]["ports"]
+    assert (served["port"], served["targetPort"]) == (9404, port["name"])
+
+
+def test_there_is_one_at_a_time_and_another_file_starts_it_anew(helm3: Helm) -> None:
+    def deployment(*more: str) -> Object:
+        return dict(one(render(helm3, *ON, *more), "Deployment", "-watcher")["spec"])
+
+    def checksum(*more: str) -> str:
+        return str(deployment(*more)["template"]["metadata"]["annotations"]["checksum/config"])
+
+    assert (deployment()["replicas"], deployment()["strategy"]) == (1, {"type": "Recreate"})
+    assert checksum() == checksum()
+    assert len({checksum(), checksum(*NAMED), checksum("--set", "watcher.job.nodes=5")}) == 3
+
+
+def test_bundles_stay_where_a_claim_is_given(helm3: Helm) -> None:
+    def volume(*more: str) -> Object:
+        pod = one(render(helm3, *ON, *more), "Deployment", "-watcher")["spec"]["template"]["spec"]
+        (found,) = (volume for volume in pod["volumes"] if volume["name"] == "bundles")
+        return dict(found)
+
+    assert volume()["emptyDir"] == {"sizeLimit": "1Gi"}
+    assert volume("--set", "watcher.bundles.existingClaim=proofs")["persistentVolumeClaim"] == {"claimName": "proofs"}
+
+
+def test_it_is_scraped_where_the_others_are(helm3: Helm) -> None:
+    objects = render(helm3, *ON, "--set", "monitoring.serviceMonitor.enabled=true")
+    assert "PodMonitor" in kinds(objects)
+    (endpoint,) = one(objects, "PodMonitor", "-watcher")["spec"]["podMetricsEndpoints"]
+    assert endpoint["path"] == "/metrics"
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        (["--set", "watcher.enabled=true"], "watcher.enabled is true, but watcher.job has no nodes"),
+        ([*ON, *REPORTING[2:]], "watcher.apiToken is given, but watcher.names is empty"),
+        ([*ON, "--set", "watcher.jobs=5"], "dditional propert.*jobs"),
+    ],
+)
+def test_what_does_not_fit_is_named(helm: Helm, given: list[str], message: str) -> None:
+    with pytest.raises(HelmError, match=message):
+        render(helm, *given)

@@ -1,0 +1,112 @@
+"""A job of Ray Train v2 under watch: `python -m tests.testbed.train_job FILE`, which holds `TrainJob` as JSON.
+
+No torch: its workers wait for each other by Ray Train's own barriers, and every few steps they report a checkpoint.
+What goes wrong is written down beforehand: a worker that stays away until a file appears, or that ends without a word
+in its first life.
+"""
+
+import json
+import os
+import sys
+import tempfile
+import time
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import ray
+import ray.train
+import ray.train.collective
+from ray.train.v2.api.data_parallel_trainer import DataParallelTrainer
+
+from deploy.collectives.ray_train import WatchWorkers
+
+STEP_S: Final = 0.05
+BETWEEN_REPORTS: Final = 10  # steps: a report waits until Ray's controller has asked for it
+LOOKS_S: Final = "0.1"  # between two questions of the controller, else 2
+STATE: Final = "state.json"
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainJob:
+    """One job, and what goes wrong in it."""
+
+    address: str  # of the cluster
+    folder: str  # for checkpoints and the files below
+    to: str  # where workers tell of themselves
+    steps: int
+    workers: int = 2
+    stays_away: tuple[int, int] | None = None  # rank and step; it goes on when the file `go-on` is there
+    ends: tuple[int, int] | None = None  # rank and step
+
+    @property
+    def go_on(self) -> Path:
+        """Makes the rank that stays away go on."""
+        return Path(self.folder) / "go-on"
+
+    @property
+    def ended(self) -> Path:
+        """Written by the rank that ends, so that its second life does not."""
+        return Path(self.folder) / "ended"
+
+
+def train(config: dict[str, Any]) -> None:
+    """What every worker runs."""
+    job = TrainJob(**config)
+    rank = ray.train.get_context().get_world_rank()
+    for step in range(_first_step(), job.steps):
+        time.sleep(STEP_S)
+        _go_wrong(job, rank, step)
+        ray.train.collective.barrier()
+        if step % BETWEEN_REPORTS == BETWEEN_REPORTS - 1:
+            _report(step)
+
+
+def main(job: TrainJob) -> int:
+    """Run it on the cluster; the last step that was reported, as JSON."""
+    os.environ["RAY_TRAIN_HEALTH_CHECK_INTERVAL_S"] = LOOKS_S
+    ray.init(address=job.address, log_to_driver=False)
+    trainer = DataParallelTrainer(
+        train,
+        train_loop_config=asdict(job),
+        scaling_config=ray.train.ScalingConfig(num_workers=job.workers),
+        run_config=ray.train.RunConfig(
+            name="watched",
+            storage_path=job.folder,
+            failure_config=ray.train.FailureConfig(max_failures=1),
+            callbacks=[WatchWorkers(to=job.to)],
+        ),
+    )
+    result = trainer.fit()
+    print(json.dumps({"metrics": result.metrics}))  # noqa: T201 - the answer
+    ray.shutdown()
+    return 0
+
+
+def _first_step() -> int:
+    checkpoint = ray.train.get_checkpoint()
+    if checkpoint is None:
+        return 0
+    with checkpoint.as_directory() as folder:
+        return int(json.loads((Path(folder) / STATE).read_text())["step"]) + 1
+
+
+def _go_wrong(job: TrainJob, rank: int, step: int) -> None:
+    if job.stays_away == (rank, step):
+        while not job.go_on.exists():
+            time.sleep(STEP_S)
+    if job.ends == (rank, step) and not job.ended.exists():
+        job.ended.touch()
+        os._exit(1)
+
+
+def _report(step: int) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        (Path(folder) / STATE).write_text(json.dumps({"step": step}))
+        ray.train.report({"step": step}, checkpoint=ray.train.Checkpoint.from_directory(folder))
+
+
+if __name__ == "__main__":
+    said = json.loads(Path(sys.argv[1]).read_text())
+    pairs = {name: tuple(said[name]) if said[name] else None for name in ("stays_away", "ends")}
+    sys.exit(main(TrainJob(**said | pairs)))
