@@ -107,6 +107,9 @@ class Controller:
         return due
 
     async def _visit_all(self, due: list[Target] | None, started_s: float) -> bool:
+        self._metrics.leads(leads=self._leadership.holds)
+        if self._leadership.standing is Standing.FOLLOWS:
+            return True  # no round: a follower's peace must not hide that the leader fails
         ok = due is not None and all(await asyncio.gather(*map(self._visit, due)))
         self._metrics.round_ended(ok=ok, duration_s=self._clock.steady_s() - started_s)
         return ok

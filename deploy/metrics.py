@@ -1,6 +1,6 @@
 """What the controller counts about itself."""
 
-from prometheus_client import CollectorRegistry, Counter, Histogram
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
 # A round is a few HTTP calls when all is well and is cut off at the target timeout when it is not.
 _ROUND_BUCKETS_S = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
@@ -28,6 +28,11 @@ class ControllerMetrics:
             ["target", "kind"],
             registry=registry,
         )
+        self._leads = Gauge(
+            "fleetwright_controller_leads",
+            "Whether this controller holds the lease: 1 or 0.",
+            registry=registry,
+        )
         for outcome in ("ok", "failed"):
             self._rounds.labels(outcome)
 
@@ -35,6 +40,10 @@ class ControllerMetrics:
         """A round is over."""
         self._rounds.labels("ok" if ok else "failed").inc()
         self._round_seconds.observe(duration_s)
+
+    def leads(self, *, leads: bool) -> None:
+        """Whether it is this one's to act."""
+        self._leads.set(leads)
 
     def wrote(self, *, target: str, kind: str) -> None:
         """A target took a change."""

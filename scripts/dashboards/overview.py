@@ -252,6 +252,12 @@ def _api() -> list[Panel]:
 def _controller() -> list[Panel]:
     return [
         TimeSeries(
+            title="Leader",
+            description="Controllers that hold the lease: one, and for some seconds after a crash none.",
+            queries=[one(f"sum(fleetwright_controller_leads{{{HERE}}})", legend="leading")],
+            steps=True,
+        ),
+        TimeSeries(
             title="Rounds",
             description="Rounds completed and failed.",
             queries=[increase("fleetwright_controller_rounds_total", by="outcome", legend="{{outcome}}")],

@@ -151,6 +151,8 @@ async def test_only_the_leader_writes_and_reports(house: House) -> None:
     for _ in range(3):
         assert await follows.run_round()
     assert serve.writes == [("on-B200", 3)]
+    assert house.counted("fleetwright_controller_leads") == 0.0
+    assert house.counted("fleetwright_controller_rounds_total", outcome="ok") == 0.0
     reported = (await house.status("chat")).observed_at
     house.clock.advance(1.0)
     assert await follows.run_round()

@@ -140,6 +140,7 @@ def _exported() -> dict[str, set[str]]:
     controller = ControllerMetrics(registry)
     controller.round_ended(ok=True, duration_s=0.1)
     controller.wrote(target="chat", kind="scale")
+    controller.leads(leads=True)
     pages = service.render() + render_state(_state()) + generate_latest(registry) + guard_page() + beside_page()
     families = text_string_to_metric_families(pages.decode())
     samples = itertools.chain.from_iterable(family.samples for family in families)

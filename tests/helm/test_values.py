@@ -97,6 +97,7 @@ CHANGES: Values = {
         for field in ("periodSeconds", "timeoutSeconds", "failureThreshold")
     },
     "api.preStopSleepSeconds": 7,
+    "controller.replicas": 3,
     "networkPolicy.enabled": False,
     "networkPolicy.apiFrom": PEERS,
     "networkPolicy.metricsFrom": PEERS,

@@ -174,10 +174,18 @@ class TestMigrationJob:
 
 
 class TestController:
+    def test_several_stand_by_and_one_is_never_missed(self, helm3: Helm) -> None:
+        objects = render(helm3, "--set", "controller.replicas=2")
+        controller = one(objects, "Deployment", "-controller")
+        assert controller["spec"]["replicas"] == 2
+        assert controller["spec"]["strategy"]["rollingUpdate"] == {"maxSurge": 1, "maxUnavailable": 0}
+        assert one(objects, "PodDisruptionBudget")["spec"]["selector"] == controller["spec"]["selector"]
+        assert "PodDisruptionBudget" not in kinds(render(helm3))
+
     def test_is_one_process_that_knows_the_api_and_its_token(self, helm3: Helm) -> None:
         objects = render(helm3, "--set", "api.service.port=80")
         controller, service = one(objects, "Deployment", "-controller"), one(objects, "Service")
-        assert (controller["spec"]["replicas"], controller["spec"]["strategy"]) == (1, {"type": "Recreate"})
+        assert controller["spec"]["replicas"] == 1
         args = container(controller)["args"]
         assert args[:2] == ["controller", "run"]
         (port,) = container(controller)["ports"]
