@@ -5,8 +5,8 @@ state = stragglers.start()
 state, verdicts = stragglers.step(state, gaps_s, now_s)   # every window
 """
 
+from faults.stragglers.peers import Roles
 from faults.stragglers.settings import StragglerSettings
 from faults.stragglers.stragglers import Stragglers, StragglerState
-from faults.stragglers.usual import Roles
 
 __all__ = ["Roles", "StragglerSettings", "StragglerState", "Stragglers"]

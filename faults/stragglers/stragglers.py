@@ -1,48 +1,72 @@
-"""Who computes longer than it used to and than its peers: a CUSUM per node (Page 1954).
+"""Who computes longer than it used to and than its peers.  docs/faults/stragglers.md
 
-    S_i(t) = max(0, S_i(t-1) + clip(z_i(t), -w, w) - k_i),   z = lateness beyond the usual / noise
-
-k_i is half of what is looked for, in standard deviations, plus what is not known of the node's usual and what it may
-wander by; that closes the trap of a short history, whose error is the same in every window and adds up.  The bar
-follows from the wanted rate of false alarms.  One window counts little, since a pause is one window; so that a large
-slowdown need not wait, a run of large windows names it too, once it is longer than pauses make by chance.
+Each window: what nodes have in common is taken off (`peers`), the job says how loud it is (`scales`), a Kalman filter
+of each node says what was expected (`belief`), and likelihood ratios are summed for each size of slowdown (`bank`).
+So that a large slowdown need not wait, a run of large windows names it too, once it is longer than pauses make by
+chance.  What is usual is learnt neither from large windows nor from a node that is named: by how much it is slow is
+known roughly only, and it recovers before that is known.
 """
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from types import MappingProxyType
+from typing import Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from faults.fabric import Floats, Ints
-from faults.stragglers import usual
+from faults.stragglers import bank as of_bank
+from faults.stragglers import belief as of_belief
+from faults.stragglers import peers, scales
+from faults.stragglers.bank import Bank, Heard
+from faults.stragglers.belief import Belief
+from faults.stragglers.peers import Roles
+from faults.stragglers.scales import Scales
 from faults.stragglers.settings import StragglerSettings
-from faults.stragglers.usual import Roles
 from faults.verdict import FaultClass, Scope, Verdict
 
-DOUBT = 0.25  # of the bar: from there on nothing is learnt of a node
-PEERS_GUARD = 2.5  # standard errors more while only peers say what is usual: the oddest of thousands is 4 away
-MOST_REFERENCE = 0.75  # standard deviations: with more, e^(2 k w), what a pause adds to the chance of an alarm, tells
-LARGE_MEMORY = 1e6  # node-windows over which their share is known
-EVIDENCE = ("compute-gap",)
+RECENT_S: Final = 60.0  # over which nodes of a replica are compared, and a named one with what it was named for
+RECOVERED: Final = 0.5  # of what it was named for
+MOST: Final = 1.5  # bars: more evidence than that would take long to be undone
+LARGE_MEMORY: Final = 1e6  # node-windows over which their share is known
+EVIDENCE: Final = ("compute-gap",)
 
 
 @dataclass(frozen=True, slots=True)
 class StragglerState:
     """Everything that is remembered between two windows."""
 
-    usual: usual.Usual
-    height: Floats  # of the CUSUM
-    since_s: Floats
-    count: Floats  # windows since
-    total: Floats  # lateness in them
+    scales: Scales
+    belief: Belief
+    bank: Bank
+    shift: Floats  # what named nodes are known to be late by
+    lately: tuple[Floats, ...]  # lateness in the windows of the last minute, the newest first; NaN where not heard
     run: Floats  # large windows in a row
+    run_total: Floats  # lateness in them
     large_share: float  # of all windows
     heard: NDArray[np.bool_]  # in the last window
     quiet: Mapping[int, int]  # named nodes: for how many windows nothing spoke for it
     named: Mapping[int, Verdict]
     now_s: float | None
+    silent_s: float  # since anybody was heard
+
+    def recent(self, nodes: Ints, windows: int) -> Floats:
+        """Mean lateness of these nodes in the newest windows, of those in which each was heard; 0 of none."""
+        said = np.array([window[nodes] for window in self.lately[: max(windows, 1)]])
+        told = np.isfinite(said)
+        return np.asarray(np.where(told, said, 0.0).sum(axis=0) / np.maximum(told.sum(axis=0), 1))
+
+
+class _Found(NamedTuple):
+    """Who crossed a bar, by what."""
+
+    node: int
+    size: int | None  # None: by a run of large windows
+    since_s: float
+    late: float
+    odds: float
 
 
 class Stragglers:
@@ -52,14 +76,17 @@ class Stragglers:
         self.roles = Roles.alike(nodes) if isinstance(nodes, int) else nodes
         self.nodes = int(self.roles.stage.size)
         self.settings = settings or StragglerSettings()
+        self._sizes = np.array(self.settings.sizes)
+        self._alone = self.roles.alone(self.settings.few)
 
     def start(self) -> StragglerState:
         """Before the first window."""
         zero = np.zeros(self.nodes)
         none: Mapping[int, int] = MappingProxyType({})
         return StragglerState(
-            usual.start(self.nodes, self.settings), zero, np.full(self.nodes, np.nan), zero, zero, zero, 1e-3,
-            np.zeros(self.nodes, np.bool_), none, MappingProxyType({}), None,
+            scales.start(self.nodes, self.settings), of_belief.start(self.nodes),
+            of_bank.start(self._sizes.size, self.nodes), zero, (), zero, zero, 1e-3,
+            np.zeros(self.nodes, np.bool_), none, MappingProxyType({}), None, 0.0,
         )  # fmt: skip
 
     def step(
@@ -69,90 +96,167 @@ class Stragglers:
         if window_s is None:
             window_s = now_s - state.now_s if state.now_s is not None else now_s
         window_s = max(window_s, 1e-3)
-        if not (np.isfinite(gaps_s) & (gaps_s > 0.0)).any():  # a job that stands tells nothing of who computes how long
-            return replace(state, now_s=now_s), tuple(state.named[node] for node in sorted(state.named))
-        known, said, of_replica = usual.late(state.usual, gaps_s, self.roles, self.settings)
-        lateness = said - of_replica - known.usual
-        heard = np.isfinite(lateness)
-        wanted = max(float(np.log(self.settings.slowdown)) - self.settings.wander, 0.0) / known.noise
-        reference = min(wanted / 2.0, MOST_REFERENCE)
-        spread = usual.apart(known, self.roles, self.settings)
-        unsure = usual.unsure(known, spread)
-        guard = (self.settings.guard + PEERS_GUARD * (unsure / known.spread) ** 2) * unsure
-        beyond = (lateness - guard - self.settings.wander) / known.noise
-        score = np.clip(beyond, -self.settings.winsor, self.settings.winsor)
-        large = beyond > self.settings.large
-        risen = np.maximum(state.height + score - reference, 0.0)
-        height = np.where(heard, risen, state.height)
-        bar = self.settings.bar(reference, self.nodes, window_s)
-        height = np.minimum(height, 2.0 * bar)
-        up = height > 0.0
-        fresh = up & ~(state.height > 0.0)
-        lost = np.where(heard, lateness, 0.0)
-        after = replace(
+        told = np.isfinite(gaps_s) & (gaps_s > 0.0)
+        if not told.any():  # a job that stands tells nothing of who computes how long
+            silent = replace(state, now_s=now_s, silent_s=state.silent_s + window_s)
+            return silent, tuple(state.named[node] for node in sorted(state.named))
+        known, late = self._late(state, np.log(np.where(told, gaps_s, np.nan)))
+        after = self._learn(replace(state, scales=known), late, now_s, window_s)
+        return self._name(after, now_s, window_s)
+
+    def _late(self, state: StragglerState, said: Floats) -> tuple[Scales, Floats]:
+        """Beside peers."""
+        own = state.belief.usual + state.belief.sway + state.shift
+        common = peers.common(said - own, self.roles, few=self.settings.few, noise=state.scales.noise)
+        late = said - common
+        return scales.by_window(state.scales, late, self.settings), late
+
+    def _learn(self, state: StragglerState, late: Floats, now_s: float, window_s: float) -> StragglerState:
+        known, settings = state.scales, self.settings
+        heard = np.isfinite(late)
+        seconds = window_s + state.silent_s
+        before = of_belief.ahead(state.belief, known, settings, alone=self._alone, seconds=seconds, window_s=window_s)
+        deviation = of_belief.deviation(before, known.noise)
+        beside = np.where(heard, late - before.usual - before.sway, state.shift)
+        surprise = beside - state.shift
+        large = heard & (surprise > settings.large * deviation)
+        gain, after = of_belief.gain(before, heard & ~large & (state.shift == 0.0), deviation)
+        limit = of_belief.WINSOR * gain.deviation
+        cut = np.minimum(np.maximum(surprise, -limit), limit)
+        after = replace(after, usual=before.usual + gain.usual * cut, sway=before.sway + gain.sway * cut)
+        bars = settings.bars(self.nodes, window_s)
+        keep = math.exp(-seconds / settings.wander_memory_s)
+        bank = of_bank.step(
+            state.bank, Heard(heard, before.usual + before.sway, surprise, now_s - window_s), after, gain,
+            sizes=self._sizes, keep=keep, most=bars[-1] / settings.least(window_s),
+            pause_density=state.large_share / settings.pause,
+        )  # fmt: skip
+        bank = replace(bank, evidence=np.minimum(bank.evidence, MOST * bars[-1]))
+        kept = max(round(RECENT_S / window_s), 1)
+        return replace(
             state,
-            usual=usual.learn(
-                known,
-                said,
-                of_replica,
-                height > DOUBT * bar,
-                spread,
-                most_windows=self.settings.memory_s / window_s,
-            ),
-            height=height,
-            since_s=np.where(up, np.where(fresh, now_s - window_s, state.since_s), np.nan),
-            count=np.where(up, np.where(fresh, 0.0, state.count) + heard, 0.0),
-            total=np.where(up, np.where(fresh, 0.0, state.total) + lost, 0.0),
+            scales=scales.by_block(known, late - surprise + cut, heard, window_s, settings),
+            belief=after,
+            bank=bank,
+            lately=(np.where(heard, beside, np.nan), *state.lately)[:kept],
             run=np.where(heard, np.where(large, state.run + 1.0, 0.0), state.run),
+            run_total=np.where(heard, np.where(large, state.run_total + surprise, 0.0), state.run_total),
             large_share=_share(state.large_share, large, heard),
             heard=heard,
             now_s=now_s,
+            silent_s=0.0,
         )
-        run = self.settings.run(after.large_share, self.nodes, window_s)
-        return self._name(after, bar, run, now_s)
 
-    def _name(
-        self, state: StragglerState, bar: float, run: int, now_s: float
-    ) -> tuple[StragglerState, tuple[Verdict, ...]]:
-        mean = state.total / np.maximum(state.count, 1.0)
+    def _name(self, state: StragglerState, now_s: float, window_s: float) -> tuple[StragglerState, tuple[Verdict, ...]]:
         named, quiet = dict(state.named), dict(state.quiet)
-        for node in np.flatnonzero((state.height >= bar) | (state.run >= run)).tolist():
-            if self._own(state, mean, node):
-                found = self._verdict(state, node, float(mean[node]), bar, now_s)
-                old = named.get(node)
-                kept = {} if old is None else {"detected_s": old.detected_s, "onset_s": old.onset_s}
-                named[node] = found.model_copy(update=kept)
-                quiet[node] = 0
         for node in list(named):
-            if state.height[node] < bar / 2.0 and not state.run[node]:
-                quiet[node] += 1
-                if quiet[node] >= self.settings.forget_windows:
-                    del named[node], quiet[node]
+            lately = float(state.recent(np.array([node]), len(state.lately))[0])
+            still = not state.heard[node] or lately > RECOVERED * state.shift[node]
+            quiet[node] = 0 if still else quiet[node] + 1
+            if quiet[node] >= self.settings.forget_windows:
+                state = _recovered(state, node)
+                del named[node], quiet[node]
+        for found in self._found(state, now_s, window_s):
+            if not self._own(state, found, math.ceil((now_s - found.since_s) / window_s)):
+                state = self._doubted(state, found.node, window_s)
+            else:
+                state = _adopted(state, found)
+                verdict = self._verdict(found, float(state.shift[found.node]), now_s)
+                old = named.get(found.node)
+                kept = {} if old is None else {"detected_s": old.detected_s, "onset_s": old.onset_s}
+                named[found.node] = verdict.model_copy(update=kept)
+                quiet[found.node] = 0
         after = replace(state, named=MappingProxyType(named), quiet=MappingProxyType(quiet))
         return after, tuple(named[node] for node in sorted(named))
 
-    def _own(self, state: StragglerState, mean: Floats, node: int) -> bool:
-        """Whether it is the node itself, and not all who compute on the same data.  Who is not heard cannot tell."""
-        same: Ints = np.flatnonzero(self.roles.replica == self.roles.replica[node])
-        others = same[same != node]
-        if others.size < 2:
-            return True
-        heard = others[state.heard[others]]
-        return heard.size >= 2 and float(np.median(mean[heard])) < self.settings.alike * float(mean[node])
+    def _found(self, state: StragglerState, now_s: float, window_s: float) -> list[_Found]:
+        bank, bars = state.bank, np.array(self.settings.bars(self.nodes, window_s)[:-1])
+        run = self.settings.run(state.large_share, self.nodes, window_s)
+        enough = (bank.evidence >= bars[:, None]) & (bank.count >= self.settings.least(window_s))
+        found = []
+        for node in np.flatnonzero(enough.any(axis=0) | (state.run >= run)).tolist():
+            size = int(np.argmax(enough[:, node] * bank.evidence[:, node]))
+            if enough[size, node]:
+                late = float(bank.total[size, node] / bank.count[size, node])
+                odds = float(bank.evidence[size, node] / bars[size])
+                found.append(_Found(node, size, float(bank.since_s[size, node]), late, odds))
+            else:
+                count = float(state.run[node])
+                late = float(state.run_total[node] / count)
+                found.append(_Found(node, None, now_s - count * window_s, late, count / run))
+        return found
 
-    def _verdict(self, state: StragglerState, node: int, mean: float, bar: float, now_s: float) -> Verdict:
-        odds = max(1.0, float(state.height[node] / bar))
+    def _own(self, state: StragglerState, found: _Found, windows: int) -> bool:
+        """Whether it is the node itself, and not all who compute on the same data: in the same windows.
+
+        Who is not heard cannot tell; nor can so few that the replica's data was not taken off.
+        """
+        node = found.node
+        same: Ints = np.flatnonzero(self.roles.replica == self.roles.replica[node])
+        others = same[(same != node) & (state.heard[same])]
+        late = float(_lately(state, np.array([node]), found.size, windows)[0])
+        if min(late, found.late) <= self.settings.alike * self._sizes[0]:  # it is no longer late
+            return False
+        if same.size <= 2:
+            return True
+        enough = max(min(same.size, peers.REPLICA_FEW) - 1, 2)
+        theirs = _lately(state, others, found.size, windows)
+        return others.size >= enough and float(np.median(theirs)) < self.settings.alike * late
+
+    def _doubted(self, state: StragglerState, node: int, window_s: float) -> StragglerState:
+        """What was gathered while it was the data's must not speak against the node when that is over."""
+        evidence, run = state.bank.evidence.copy(), state.run.copy()
+        half = np.array(self.settings.bars(self.nodes, window_s)[:-1]) / 2.0
+        evidence[:, node], run[node] = np.minimum(evidence[:, node], half), 0.0
+        return replace(state, bank=replace(state.bank, evidence=evidence), run=run)
+
+    def _verdict(self, found: _Found, late: float, now_s: float) -> Verdict:
         return Verdict(
             fault=FaultClass.NONCOMM_SLOW,
             scope=Scope.NODE,
-            node=node,
-            onset_s=float(state.since_s[node]),
+            node=found.node,
+            onset_s=found.since_s,
             detected_s=now_s,
             isolate=True,
-            confidence=round(1.0 - 0.5 * float(np.exp(1.0 - 3.0 * odds)), 4),
-            reason=f"node {node} computes {100.0 * float(np.expm1(mean)):.1f} % longer than it and its peers do",
+            confidence=round(1.0 - 0.5 * math.exp(1.0 - 3.0 * max(1.0, found.odds)), 4),
+            reason=f"node {found.node} computes {100.0 * float(np.expm1(late)):.1f} % longer than it and its peers do",
             evidence=EVIDENCE,
         )
+
+
+def _lately(state: StragglerState, nodes: Ints, size: int | None, windows: int) -> Floats:
+    """Mean lateness, beside what the filter believes that knows of the slowdown: the other one takes it for sway."""
+    late = state.recent(nodes, windows)
+    if size is None:
+        return late
+    learnt = state.belief.usual + state.belief.sway - state.bank.usual[size] - state.bank.sway[size]
+    return np.asarray(late + learnt[nodes])
+
+
+def _adopted(state: StragglerState, found: _Found) -> StragglerState:
+    """From now on the node is known to be late by so much, and what it usually takes is what was believed beside it."""
+    node, bank = found.node, state.bank
+    usual, sway, shift = state.belief.usual.copy(), state.belief.sway.copy(), state.shift.copy()
+    if found.size is not None:
+        usual[node], sway[node] = bank.usual[found.size, node], bank.sway[found.size, node]
+    shift[node] += found.late
+    evidence, usuals, sways = bank.evidence.copy(), bank.usual.copy(), bank.sway.copy()
+    evidence[:, node], usuals[:, node], sways[:, node] = 0.0, usual[node], sway[node]
+    run = state.run.copy()
+    run[node] = 0.0
+    return replace(
+        state,
+        belief=replace(state.belief, usual=usual, sway=sway),
+        bank=replace(bank, evidence=evidence, usual=usuals, sway=sways),
+        shift=shift,
+        run=run,
+    )
+
+
+def _recovered(state: StragglerState, node: int) -> StragglerState:
+    shift = state.shift.copy()
+    shift[node] = 0.0
+    return replace(state, shift=shift)
 
 
 def _share(before: float, large: NDArray[np.bool_], heard: NDArray[np.bool_]) -> float:

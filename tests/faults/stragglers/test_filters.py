@@ -1,0 +1,164 @@
+"""The filter and the bank say what exact Gaussian formulas say; the scales say what the noise was made with."""
+
+from math import exp, log, sqrt
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from faults.fabric import Floats
+from faults.stragglers import StragglerSettings, scales
+from faults.stragglers import bank as of_bank
+from faults.stragglers import belief as of_belief
+from faults.stragglers.bank import Bank, Heard
+from faults.stragglers.belief import Belief
+from faults.stragglers.scales import Scales
+
+WINDOW_S, NOISE, SPREAD = 5.0, 0.019, 0.01
+SETTINGS = StragglerSettings(memory_s=1e6)  # next to no drift
+ALONE = np.zeros(1, np.bool_)
+SIZE = log(1.03)
+
+
+def known(noise: float = NOISE, wander: float = 0.003) -> Scales:
+    base = scales.start(1, SETTINGS)
+    fields = {name: getattr(base, name) for name in Scales.__slots__}
+    return Scales(**fields | {"noise": noise, "wander": wander, "spread": SPREAD})
+
+
+def covariance(windows: int, wander: float) -> Floats:
+    """Of what a node says in so many windows."""
+    at_s = WINDOW_S * np.arange(windows)
+    sway = wander**2 * np.exp(-np.abs(at_s[:, None] - at_s) / SETTINGS.wander_memory_s)
+    return np.asarray((of_belief.ODD * SPREAD) ** 2 + sway + NOISE**2 * np.eye(windows))
+
+
+def through(late: Floats, wander: float, *, pause: float = 1e-12) -> tuple[Belief, Bank, float]:
+    """(what is known, the bank, log-likelihood) after all windows; the bank is never set back below zero here."""
+    belief, bank, likelihood = of_belief.start(1), of_bank.start(1, 1), 0.0
+    keep = exp(-WINDOW_S / SETTINGS.wander_memory_s)
+    for at, each in enumerate(late):
+        before = of_belief.ahead(
+            belief, known(wander=wander), SETTINGS, alone=ALONE, seconds=WINDOW_S, window_s=WINDOW_S
+        )
+        heard = np.array([bool(np.isfinite(each))])
+        gain, after = of_belief.gain(before, heard, of_belief.deviation(before, NOISE))
+        expected = before.usual + before.sway
+        surprise = np.where(heard, each - expected, 0.0)
+        belief = Belief(
+            before.usual + gain.usual * surprise, before.sway + gain.sway * surprise,
+            after.usual2, after.both, after.sway2,
+        )  # fmt: skip
+        if heard[0]:
+            likelihood -= 0.5 * float((surprise[0] / gain.deviation[0]) ** 2) + log(gain.deviation[0])
+        bank = of_bank.step(
+            bank, Heard(heard, expected, surprise, at * WINDOW_S), belief, gain,
+            sizes=np.array([SIZE]), keep=keep, pause_density=pause, most=1e9,
+        )  # fmt: skip
+    return belief, bank, likelihood
+
+
+def gaussian(values: Floats, matrix: Floats) -> float:
+    return -0.5 * float(values @ np.linalg.solve(matrix, values)) - 0.5 * float(np.linalg.slogdet(matrix)[1])
+
+
+@settings(deadline=None, max_examples=30)
+@given(seed=st.integers(0, 10_000), windows=st.integers(2, 40), wander=st.floats(0.0005, 0.01))
+def test_surprises_are_the_whole_likelihood(seed: int, windows: int, wander: float) -> None:
+    """Whitened one by one they say what the joint distribution of all windows says; some are not heard."""
+    rng = np.random.default_rng(seed)
+    matrix = covariance(windows, wander)
+    late = rng.multivariate_normal(np.zeros(windows), matrix)
+    late = np.clip(late, -2.0 * SPREAD, 2.0 * SPREAD)
+    lost = rng.random(windows) < 0.2
+    heard = ~lost
+    _, _, likelihood = through(np.where(lost, np.nan, late), wander)
+    exact = gaussian(late[heard], matrix[np.ix_(heard, heard)])
+    assert likelihood == pytest.approx(exact, abs=1e-3 * windows)
+
+
+def test_evidence_is_the_ratio_of_whole_likelihoods() -> None:
+    """Of all windows since it last was nothing, with what was usual and how the node wanders integrated out."""
+    late = np.concatenate([np.full(40, -0.001), np.full(30, SIZE)])
+    _, bank, _ = through(late, 0.003)
+    begun = round(float(bank.since_s[0, 0]) / WINDOW_S)
+    assert begun == 40
+    matrix = covariance(late.size, 0.003)
+    shifted = late - SIZE * (np.arange(late.size) >= begun)
+    exact = gaussian(shifted, matrix) - gaussian(late, matrix)
+    assert float(bank.evidence[0, 0]) == pytest.approx(exact, rel=0.02)
+
+
+def test_a_pause_says_next_to_nothing() -> None:
+    late = np.zeros(60)
+    late[50] = 0.5
+    _, bank, _ = through(late, 0.003, pause=0.01)
+    assert float(bank.evidence[0, 0]) < 0.1
+
+
+def test_what_was_learnt_to_be_usual_is_no_open_question() -> None:
+    """Late from the first window on: in time both filters say the same, and only what is new begins a sum again."""
+    late = np.concatenate([np.full(700, SIZE), np.full(20, 2.0 * SIZE)])
+    _, early, _ = through(late[:5], 0.003)
+    assert float(early.since_s[0, 0]) == 0.0
+    assert float(early.evidence[0, 0]) > 1.0
+    _, bank, _ = through(late, 0.003)
+    assert float(bank.since_s[0, 0]) == 700 * WINDOW_S
+    assert float(bank.evidence[0, 0]) > 10.0
+
+
+def job(seed: int, *, nodes: int = 1024, windows: int = 720, wander: float = 0.003, drift: float = 0.0,
+        sticky: float = 0.0) -> Scales:  # fmt: skip
+    """An hour of a job.  `sticky`: share of the jitter that is the same for a minute."""
+    rng, found = np.random.default_rng(seed), scales.start(nodes, StragglerSettings())
+    keep, stays = exp(-WINDOW_S / 300.0), exp(-WINDOW_S / 30.0)
+    usual, sway = SPREAD * rng.standard_normal(nodes), wander * rng.standard_normal(nodes)
+    slow = rng.standard_normal(nodes)
+    for _ in range(windows):
+        sway = keep * sway + sqrt(1.0 - keep**2) * wander * rng.standard_normal(nodes)
+        slow = stays * slow + sqrt(1.0 - stays**2) * rng.standard_normal(nodes)
+        usual = usual + drift * sqrt(WINDOW_S / 3600.0) * rng.standard_normal(nodes)
+        jitter = NOISE * (sqrt(1.0 - sticky) * rng.standard_normal(nodes) + sqrt(sticky) * slow)
+        late = usual + sway + jitter
+        found = scales.by_window(found, late, StragglerSettings())
+        found = scales.by_block(found, late, np.ones(nodes, np.bool_), WINDOW_S, StragglerSettings())
+    return found
+
+
+@pytest.mark.parametrize("wander", [0.002, 0.003, 0.006])
+def test_a_job_says_what_its_nodes_wander_by(wander: float) -> None:
+    found = job(1, wander=wander)
+    assert found.wander == pytest.approx(wander, rel=0.25)
+    assert found.noise == pytest.approx(NOISE, rel=0.03)
+    assert found.spread == pytest.approx(SPREAD, rel=0.25)
+    assert 3600.0 * found.drift2 < 0.004**2
+
+
+@pytest.mark.parametrize("seed", [2, 5])
+def test_few_nodes_change_the_guess_by_no_more_than_twice(seed: int) -> None:
+    found = job(seed, nodes=8)
+    assert 0.5 <= found.wander / StragglerSettings().wander <= 2.0
+    assert found.drift2 == 0.0
+
+
+def test_drift_is_told_from_wandering() -> None:
+    found = job(3, windows=1080, drift=0.01)
+    assert sqrt(3600.0 * found.drift2) == pytest.approx(0.01, rel=0.35)
+    assert found.wander == pytest.approx(0.003, rel=0.35)
+
+
+def test_jitter_that_stays_for_a_minute_counts_as_more() -> None:
+    """Twelve windows of it say less than twelve."""
+    assert job(4, sticky=0.3).noise > 1.3 * job(4).noise
+
+
+def test_a_block_in_which_too_few_are_heard_changes_no_noise() -> None:
+    found, rng = job(6, nodes=128, sticky=0.3), np.random.default_rng(7)
+    before = found.rough
+    heard = np.arange(128) < 80
+    for _ in range(24):
+        late = np.where(heard, NOISE * rng.standard_normal(128), np.nan)
+        found = scales.by_block(found, np.where(heard, late, 0.0), heard, WINDOW_S, StragglerSettings())
+    assert before > 1.3 * NOISE
+    assert found.rough == before
