@@ -14,15 +14,16 @@ from faults.detector import Job
 from faults.jobwide import edges as of_edges
 from faults.jobwide.computing import Computed, Computing
 from faults.jobwide.edges import Edges
-from faults.jobwide.pairs import Pair, Pairs, Sum
+from faults.jobwide.pairs import Pair, Pairs, Sum, Trains
 from faults.jobwide.roles import roles_of
 from faults.jobwide.settings import JobwideSettings
 from faults.localisation import Localiser, LocaliserState
-from faults.observations import Collective, Heartbeat, Observation, Pass, Socket
+from faults.observations import Collective, Heartbeat, Observation, Pass, Probe, Socket
 from faults.stragglers import Stragglers, StragglerState
 from faults.verdict import FaultClass, Scope, Verdict
 
 MOST_OPEN: Final = 4  # windows: a clock that is so far ahead is broken
+MOST_SILENT: Final = 720  # windows: an hour without a word forgets as much as a day
 
 Place = tuple[str, str, int | None, int | None, str | None]
 
@@ -30,10 +31,11 @@ Place = tuple[str, str, int | None, int | None, str | None]
 class _Open:
     """A window that is not over."""
 
-    __slots__ = ("computed", "sums")
+    __slots__ = ("computed", "sums", "trains")
 
     def __init__(self) -> None:
         self.sums: dict[Pair, Sum] = {}
+        self.trains = Trains()
         self.computed = Computed()
 
 
@@ -51,11 +53,11 @@ class _Fitted:
         """Whether the job has come back with others talking to each other."""
         return self._strange >= self._settings.relearn_windows
 
-    def step(self, index: int, sums: dict[Pair, Sum]) -> tuple[Verdict, ...]:
+    def step(self, index: int, sums: dict[Pair, Sum], trains: Trains) -> tuple[Verdict, ...]:
         """One window on."""
         from_s = index * self._settings.window_s
         to_s = from_s + self._settings.window_s
-        seen = of_edges.window(self.edges, sums, self._settings, from_s=from_s, to_s=to_s)
+        seen = of_edges.window(self.edges, sums, self._settings, from_s=from_s, to_s=to_s, trains=trains)
         self._state, verdicts = self._localiser.step(self._state, seen)
         self._strange = self._strange + 1 if of_edges.strange(self.edges, sums) else 0
         return verdicts
@@ -71,7 +73,7 @@ class JobwideDetector:
         self._computing = Computing(job)
         self._open: dict[int, _Open] = {}
         self._next: int | None = None  # window to be judged
-        self._learning: list[tuple[int, dict[Pair, Sum]]] = []
+        self._learning: list[tuple[int, dict[Pair, Sum], Trains]] = []
         self._fitted: _Fitted | None = None
         self._stragglers = Stragglers(roles_of(job), self.settings.stragglers)
         self._late: StragglerState = self._stragglers.start()
@@ -83,18 +85,21 @@ class JobwideDetector:
 
     def __len__(self) -> int:
         """Counters and sums that are held: what its memory grows with."""
-        kept = (*(opened.sums for opened in self._open.values()), *(sums for _, sums in self._learning))
-        return len(self._pairs) + sum(map(len, kept))
+        sums = (*(opened.sums for opened in self._open.values()), *(sums for _, sums, _ in self._learning))
+        trains = (*(opened.trains for opened in self._open.values()), *(trains for _, _, trains in self._learning))
+        return len(self._pairs) + sum(map(len, sums)) + sum(len(each.of) for each in trains)
 
     def see(self, observation: Observation) -> None:
         """Take one in."""
-        if not isinstance(observation.values, Socket | Collective | Heartbeat | Pass):
+        if not isinstance(observation.values, Socket | Collective | Heartbeat | Pass | Probe):
             return
         opened = self._window_of(observation)
         if opened is None:
             return
         if isinstance(observation.values, Socket):
             self._pairs.take(observation, observation.values, opened.sums)
+        elif isinstance(observation.values, Probe):
+            opened.trains.take(observation, observation.values)
         else:
             self._computing.take(observation, opened.computed)
 
@@ -108,8 +113,9 @@ class JobwideDetector:
             self._open.clear()
         if over <= self._next:
             return self._verdicts
-        for index in [index for index in sorted(self._open) if index < over]:
-            self._close(index, self._open.pop(index))
+        begun = {index for index in self._open if index < over}
+        for index in sorted(begun.union(range(max(self._next, over - MOST_SILENT), over))):
+            self._close(index, self._open.pop(index, None))
         self._next = over
         self._verdicts = tuple(self._words(now_s))
         return self._verdicts
@@ -128,32 +134,33 @@ class JobwideDetector:
             found = self._open[index] = _Open()
         return found
 
-    def _close(self, index: int, of: _Open) -> None:
+    def _close(self, index: int, of: _Open | None) -> None:
+        """None: nothing was seen, but time passes for who is late."""
         window_s = self.settings.window_s
         to_s = (index + 1) * window_s
-        gaps_s = self._computing.close(of.computed, to_s)
+        gaps_s = self._computing.close(Computed() if of is None else of.computed, to_s)
         self._late, self._nodes = self._stragglers.step(self._late, gaps_s, to_s, window_s=window_s)
-        if self._computing.stood(of.computed, window_s):
+        if of is None or self._computing.stood(of.computed, window_s):
             return
         if self._fitted is None:
-            self._learn(index, of.sums)
+            self._learn(index, of.sums, of.trains)
             return
-        self._wires = self._fitted.step(index, of.sums)
+        self._wires = self._fitted.step(index, of.sums, of.trains)
         if self._fitted.outdated:
             self._fitted, self._wires = None, ()
 
-    def _learn(self, index: int, sums: dict[Pair, Sum]) -> None:
+    def _learn(self, index: int, sums: dict[Pair, Sum], trains: Trains) -> None:
         """The first windows settle the edges, then they are judged like all others."""
-        self._learning.append((index, sums))
+        self._learning.append((index, sums, trains))
         if len(self._learning) < self.settings.learn_windows:
             return
         windows, self._learning = self._learning, []
-        found = of_edges.settled([each for _, each in windows], self._job, self.settings)
+        found = of_edges.settled([each for _, each, _ in windows], self._job, self.settings)
         if found is None:
             return
         self._fitted = _Fitted(found, self.settings)
-        for each, old in windows:
-            self._wires = self._fitted.step(each, old)
+        for at, old, probes in windows:
+            self._wires = self._fitted.step(at, old, probes)
 
     def _words(self, now_s: float) -> Iterator[Verdict]:
         """What is sure enough to be told, by names, with the moment it was first told."""

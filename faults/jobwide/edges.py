@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from faults.detector import Job
 from faults.fabric import NOWHERE, Fabric, Floats, Traffic, Window
-from faults.jobwide.pairs import OUTSIDE, Pair, Sum
+from faults.jobwide.pairs import OUTSIDE, Pair, Sum, Trains
 from faults.jobwide.settings import JobwideSettings
 
 TICK_US: Final = 4000.0  # the step of busy time at 250 Hz
@@ -87,7 +87,9 @@ def _fabric(pairs: Sequence[Pair], traffic: NDArray[np.int64], job: Job) -> Fabr
     )  # fmt: skip
 
 
-def window(edges: Edges, sums: Sums, settings: JobwideSettings, *, from_s: float, to_s: float) -> Window:
+def window(
+    edges: Edges, sums: Sums, settings: JobwideSettings, *, from_s: float, to_s: float, trains: Trains | None = None
+) -> Window:
     """What was said of every edge from `from_s` to `to_s`."""
     count = len(edges.fabric)
     moved, busy_us, connections = np.zeros(count), np.zeros(count), np.zeros(count)
@@ -104,7 +106,19 @@ def window(edges: Edges, sums: Sums, settings: JobwideSettings, *, from_s: float
     slowdown[told] = np.log(edges.usual_mbit[told] * busy_us[told] / (8.0 * moved[told]))
     extra = (connections > edges.connections) & (moved - edges.usual_bytes >= least_bytes)
     foreign = _touched(edges.fabric, extra, busy_nodes)
-    return Window(from_s=from_s, to_s=to_s, slowdown=slowdown, foreign=foreign)
+    probed = None if trains is None else _probed(edges, trains, settings)
+    return Window(from_s=from_s, to_s=to_s, slowdown=slowdown, foreign=foreign, probed=probed)
+
+
+def _probed(edges: Edges, trains: Trains, settings: JobwideSettings) -> Floats | None:
+    """Log of how much longer the quickest probe of each edge's pair took than that of its peers; None: none came."""
+    found = np.full(len(edges.fabric), np.nan)
+    for pair, (count, least_s) in trains.of.items():
+        at = edges.at.get(pair)
+        if at is not None and count >= settings.least_probes:
+            found[at] = np.log(least_s)
+    told = np.isfinite(found)
+    return found - np.median(found[told]) if told.any() else None
 
 
 def _touched(fabric: Fabric, extra: NDArray[np.bool_], nodes: set[int]) -> NDArray[np.bool_] | None:

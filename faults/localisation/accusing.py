@@ -1,5 +1,6 @@
 """Who passes every test in this window: evidence, persistence, and that chance would be dearer than the fault."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Protocol
 
@@ -10,13 +11,17 @@ from faults.fabric import Fabric, Floats, Ints, Window
 from faults.localisation.board import Board
 from faults.localisation.coincidence import price_of_chance
 from faults.localisation.entities import Entities, Kind, Links
-from faults.localisation.naming import Accused, Key, key_of
+from faults.localisation.naming import Accused, Key, Named, key_of
 from faults.localisation.prices import Prices, shared_nats
+from faults.localisation.probes import KEPT
+from faults.localisation.second import SecondLook, windows_slow
 from faults.localisation.settings import LocaliserSettings
-from faults.localisation.suspicion import Suspicion, direction_of, recent_hits
+from faults.localisation.suspicion import Suspicion, direction_of, outlasts, recent_hits
+from faults.verdict import Scope
 
 REMEMBERED = 32  # windows whose hits are kept
-MOSTLY = 0.8  # of the windows in which a cable that is no weather accuses
+LONGER = 1.2  # times a hiccup: no noise of probes makes up that
+MOSTLY = 0.8  # of the windows in which a cable that is no weather accuses, or probes were slow all through
 CROWD = 3  # nodes of one leaf that are accused in the same window: that is the leaf, however it was fitted
 
 
@@ -33,6 +38,10 @@ class Believed(Protocol):
     def links(self) -> Links: ...
     @property
     def heard(self) -> NDArray[np.uint32]: ...
+    @property
+    def quiet(self) -> np.uint32: ...
+    @property
+    def named(self) -> Mapping[Key, Named]: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +53,7 @@ class Trial:
     link_slow: Floats  # per pair
     window: Window
     young: bool  # the peers' spread still rules
+    second: SecondLook | None  # None: nobody probes
 
     @property
     def window_s(self) -> float:
@@ -53,22 +63,38 @@ class Trial:
 Found = tuple[list[Accused], set[Key]]
 
 
-def _persists(hits: np.uint32, settings: LocaliserSettings, trial: Trial) -> bool:
+def _persists(hits: np.uint32, quiet: np.uint32, settings: LocaliserSettings, trial: Trial) -> bool:
     wanted = settings.hits(trial.window_s)
-    return recent_hits(hits, wanted + settings.spare_windows) >= wanted
+    return recent_hits(hits, wanted + settings.spare_windows, quiet) >= wanted
+
+
+def _outlasts(hits: np.uint32, quiet: np.uint32, settings: LocaliserSettings, trial: Trial, lasted: float) -> bool:
+    """Whether what probes confirm was no hiccup, by when it accused, or by how long it was as slow.
+
+    A window between that was heard and does not accuse may part two hiccups: then probes must have been as slow in
+    nearly all that are kept.
+    """
+    wanted = settings.hits(trial.window_s)
+    longer = lasted * trial.window_s >= LONGER * settings.hiccup_s
+    if longer and recent_hits(hits, wanted - 1, quiet) >= wanted - 1:
+        return True
+    through = longer and lasted >= MOSTLY * KEPT
+    return outlasts(hits, quiet, wanted, spare=settings.spare_windows if through else 0)
 
 
 def accused_hosts(
     fabric: Fabric, all_of: Entities, settings: LocaliserSettings, state: Believed, trial: Trial
 ) -> Found:
     """Nodes, by any of their NICs, and those that this window still speaks for."""
-    hosts = np.flatnonzero((all_of.kind <= Kind.NODE) & (state.slow > 0.0))
-    bar = settings.node_bar(int((all_of.kind <= Kind.NODE).sum()), trial.window_s, young=trial.young)
-    price = settings.price(int((all_of.kind <= Kind.LEAF).sum()), trial.window_s)
+    count = all_of.of_kind[Kind.NODE].stop
+    hosts = np.flatnonzero(state.slow[:count])
+    bar = settings.node_bar(count, trial.window_s, young=trial.young)
+    price = settings.price(all_of.of_kind[Kind.LEAF].stop, trial.window_s)
     found: list[Accused] = []
     alive: set[Key] = set()
     leaves: list[set[int]] = []
     suspected = _suspected_leaves(all_of, state, settings.hits(trial.window_s))
+    believed = {int(str(key[1]).removeprefix("leaf-")) for key in state.named if key[0] is Scope.LEAF}
     for entity in hosts:
         slot = int(all_of.slot[entity])
         kind = Kind(int(all_of.kind[entity]))
@@ -80,22 +106,54 @@ def accused_hosts(
             since_s=float(state.suspicion.since[slot]),
         )  # fmt: skip
         alive.add(key_of(accused))
-        if nats < bar or not _persists(state.suspicion.hits[slot], settings, trial):
+        hits = state.suspicion.hits[slot]
+        look = (
+            None if trial.second is None or nats < bar / 2.0 else trial.second.at(all_of, int(entity), accused.slowdown)
+        )
+        agrees = look is not None and look.agrees
+        lasts = _persists(hits, state.quiet, settings, trial)
+        if agrees:
+            lasts |= _outlasts(hits, state.quiet, settings, trial, look.lasted if look else 0.0)
+        more = min(look.nats, bar / 2.0) if look is not None and agrees else 0.0
+        if nats + more < bar or not lasts or (look is not None and look.acquits):
             continue
         chance, edges = price_of_chance(
             fabric, all_of, trial.board, trial.explained, int(entity), float(state.slow[entity]),
-            odd=state.prices.odd_edge, cable=state.prices.cable,
-            windows=1 if trial.young else recent_hits(state.suspicion.hits[slot], settings.hits(trial.window_s)),
+            odd=state.prices.odd_edge, cable=state.prices.cable, crowded=state.prices.crowded,
+            windows=1 if trial.young else recent_hits(hits, settings.hits(trial.window_s), state.quiet),
         )  # fmt: skip
-        if min(chance, shared_nats(all_of, trial.board, state.prices, int(entity), accused.slowdown)) >= bar:
-            told = kind if kind is Kind.NODE else direction_of(all_of, state.suspicion, slot)
-            ports = np.flatnonzero(fabric.node == node) if kind is Kind.NODE else [which]
-            behind = {int(fabric.leaf[port]) for port in ports}
-            own = _persists(state.suspicion.hits[slot] & state.heard[node], settings, trial)
-            isolate = bool(own and state.suspicion.hits[slot] & 1 and not behind & suspected)
-            found.append(replace(accused, kind=told, edges=edges, isolate=isolate))
-            leaves.append(behind)
+        shared = shared_nats(all_of, trial.board, state.prices, int(entity), accused.slowdown)
+        if min(chance, shared) + more < bar:
+            continue
+        told = kind if kind is Kind.NODE else direction_of(all_of, state.suspicion, slot)
+        if look is not None and agrees and kind is not Kind.NODE:
+            told = look.told
+        ports = np.flatnonzero(fabric.node == node) if kind is Kind.NODE else [which]
+        behind = {int(fabric.leaf[port]) for port in ports}
+        own = _own(hits, state, node, settings, trial, quick=agrees, lasted=look.lasted if look else 0.0)
+        sure = own and (look is None or agrees)
+        isolate = bool(sure and hits & 1 and not behind & suspected)
+        if kind is not Kind.NODE and not isolate and behind & believed:
+            continue
+        found.append(replace(accused, kind=told, edges=edges, isolate=isolate))
+        leaves.append(behind)
     return _without_crowds(found, leaves), alive
+
+
+def _own(
+    hits: np.uint32,
+    state: Believed,
+    node: int,
+    settings: LocaliserSettings,
+    trial: Trial,
+    *,
+    quick: bool,
+    lasted: float,
+) -> bool:
+    """Whether the agent of a node was heard in the windows that accuse it."""
+    mine = hits & state.heard[node]
+    slow = _persists(mine, state.quiet, settings, trial)
+    return slow or (quick and _outlasts(mine, state.quiet, settings, trial, lasted))
 
 
 def _suspected_leaves(all_of: Entities, state: Believed, windows: int) -> set[int]:
@@ -117,11 +175,11 @@ def _without_crowds(found: list[Accused], leaves: list[set[int]]) -> list[Accuse
 
 def accused_switches(all_of: Entities, settings: LocaliserSettings, state: Believed, trial: Trial) -> Found:
     """Leaves at once; cables when they have been slow for so long that it is no weather."""
-    bar = settings.node_bar(int((all_of.kind == Kind.LEAF).sum()), trial.window_s, young=trial.young)
+    leaves = all_of.of_kind[Kind.LEAF]
+    bar = settings.node_bar(leaves.stop - leaves.start, trial.window_s, young=trial.young)
     found: list[Accused] = []
     alive: set[Key] = set()
-    first = all_of.of_kind[Kind.LEAF].start
-    chosen = first + np.flatnonzero(state.slow[first:])
+    chosen = leaves.start + np.flatnonzero(state.slow[leaves.start :])
     old = trial.window.to_s - state.suspicion.since[all_of.slot[chosen]] >= settings.lasting_s
     for entity in chosen[(all_of.kind[chosen] == Kind.LEAF) | old]:
         slot = int(all_of.slot[entity])
@@ -137,7 +195,7 @@ def accused_switches(all_of: Entities, settings: LocaliserSettings, state: Belie
         else:
             windows = min(REMEMBERED, int(settings.lasting_s / trial.window_s))
             sure = recent_hits(state.suspicion.hits[slot], windows) >= MOSTLY * windows
-        if nats >= bar and sure and _persists(state.suspicion.hits[slot], settings, trial):
+        if nats >= bar and sure and _persists(state.suspicion.hits[slot], state.quiet, settings, trial):
             found.append(accused)
     return found, alive
 
@@ -157,6 +215,10 @@ def accused_links(ends: Ints, all_of: Entities, settings: LocaliserSettings, sta
             nats=float(links.nats[pair]) - price, edges=1, since_s=float(links.since[pair]),
         )  # fmt: skip
         alive.add(key_of(accused))
-        if links.nats[pair] >= bar and _persists(links.hits[pair], settings, trial):
+        lasts = _persists(links.hits[pair], state.quiet, settings, trial)
+        if links.probed[pair] > 0.0:
+            lasted = windows_slow([last[[pair]] for last in trial.second.probes.last]) if trial.second else 0.0
+            lasts |= _outlasts(links.hits[pair], state.quiet, settings, trial, lasted)
+        if links.nats[pair] >= bar and lasts:
             found.append(accused)
     return found, alive

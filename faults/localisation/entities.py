@@ -41,6 +41,7 @@ class Links(NamedTuple):
     nats: Floats
     since: Floats  # from when the evidence is, s
     hits: NDArray[np.uint32]  # whether a window speaks by itself, newest in the lowest bit
+    probed: Floats  # of the nats: by probes
 
 
 class Pairs(NamedTuple):

@@ -30,6 +30,7 @@ TWICE = 2  # windows
 CALM = 1.2
 JUMP = 1.5  # times: by more, one window does not move the noise
 LONG = 60  # windows that noise and spread remember
+_NOTHING = np.zeros(0, bool)
 
 
 class Usual(NamedTuple):
@@ -70,9 +71,8 @@ class History:
         return not heard.size or int(heard.min()) <= 2 * settings.warm_windows
 
 
-def start(edges: int, settings: LocaliserSettings) -> History:
+def start(edges: int, settings: LocaliserSettings, *, kinds: int) -> History:
     """Nothing known."""
-    kinds = len(settings.feels)
     return History(
         usual=Usual(*(np.zeros(edges, np.float32) for _ in range(4))),
         before=np.full(edges, np.nan, np.float32),
@@ -83,10 +83,15 @@ def start(edges: int, settings: LocaliserSettings) -> History:
     )
 
 
+def replaced(history: History, fresh: Usual, before: Halves) -> History:
+    """With what one window taught."""
+    return replace(history, usual=fresh, before=before)
+
+
 def samples(traffic: Ints, kinds: int) -> tuple[Ints, ...]:
     """The edges of each kind that its medians look at: evenly spaced, so that every part of the fabric has a say."""
     found = (np.flatnonzero(traffic == kind) for kind in range(kinds))
-    return tuple(edges[:: max(1, edges.size // SAMPLE)] for edges in found)
+    return tuple(edges[:: max(1, edges.size // SAMPLE)].copy() for edges in found)
 
 
 class _Sample(NamedTuple):
@@ -110,8 +115,7 @@ def measures(
     noise, spread = history.noise.copy(), history.spread.copy()
     age, stale = history.age.copy(), history.stale.copy()
     for kind, edges in enumerate(of_kind):
-        said = slowdown[edges] if foreign is None else np.where(foreign[edges], np.nan, slowdown[edges])
-        sample = _sample(history, kind, edges, said)
+        sample = _sample(history, kind, edges, slowdown, foreign)
         level[kind] = sample.level
         if sample.total is None:
             continue
@@ -127,26 +131,22 @@ def measures(
     return known, level, loud
 
 
-def _sample(history: History, kind: int, edges: Ints, said: Floats) -> _Sample:
-    heard = np.isfinite(said)
-    edges, said = edges[heard], said[heard]
-    if not edges.size:
+def _sample(history: History, kind: int, edges: Ints, slowdown: Floats, foreign: NDArray[np.bool_] | None) -> _Sample:
+    from faults.localisation.middles import told  # noqa: PLC0415 - compiles
+
+    out, of, known = np.empty(4), history.usual, bool(history.age[kind])
+    told(
+        slowdown, _NOTHING if foreign is None else foreign, edges, of.mean, of.windows, history.before,
+        history.noise[kind] ** 2 if known else 0.0, history.spread[kind] ** 2, out,
+    )  # fmt: skip
+    level, total, moved, own = (float(each) for each in out)
+    if np.isnan(level):
         return _Sample(0.0, None, None, None)
-    usual = history.usual.mean[edges]
-    level = float(np.median(said - usual))
-    said = said - level
-    total = float(np.median(np.abs(said))) / T4
-    if not history.age[kind]:
-        return _Sample(level, total, None, None)
-    step = np.abs(said - history.before[edges])
-    step = step[np.isfinite(step)]
-    noise2, spread2 = history.noise[kind] ** 2, history.spread[kind] ** 2
-    scale = np.sqrt(noise2 + 1.0 / (1.0 / spread2 + history.usual.windows[edges] / noise2))
     return _Sample(
         level=level,
-        total=total,
-        moved=float(np.median(step)) / TWO_T4 if step.size else None,
-        own=float(np.median(np.abs(said - usual) / scale)) / T4,
+        total=total / T4,
+        moved=None if np.isnan(moved) else moved / TWO_T4,
+        own=None if np.isnan(own) else own / T4,
     )
 
 
@@ -170,5 +170,5 @@ def _mean(before: float, now: float, rate: float) -> float:
 
 def _forgotten(history: History, settings: LocaliserSettings) -> History:
     """The job came back over other paths: peers rule again."""
-    fresh = start(history.before.size, settings)
+    fresh = start(history.before.size, settings, kinds=history.age.size)
     return replace(history, usual=fresh.usual, age=np.minimum(history.age, 1), stale=fresh.stale)

@@ -4,29 +4,39 @@ Per window and pair, the likelihood ratio of a slow link against a healthy one, 
 times before the logarithm is taken; the acknowledgements' share of it shows on the edges of the way back.  It has mean
 at most 1 when nothing is wrong, so its running product, never let below 1, passes e^c at most once in e^c windows on
 average (e-detectors: Shin, Ramdas and Rinaldo 2022).
+
+A probe of the pair multiplies each slowdown's ratio by its own.  Weather on a probe's way lasts, so what probes add to
+one suspicion is at most the log odds against such weather beginning in a window (`weather`).  A pair whose probe is
+clearly as usual is not looked at: what its traffic lacks is on that flow's own path, and no link between the two.
 """
 
 import numpy as np
-from numba import float64, int32, types, uint32, void
+from numba import float32, float64, int32, types, uint32, void
 from numpy.typing import NDArray
 
 from faults.localisation.board import Board
 from faults.localisation.entities import Links, Pairs
 from faults.localisation.kernel import BOARD
+from faults.localisation.probes import Reading
+from faults.localisation.room import Read
+from faults.localisation.sums import READ
 from fleet.compiled import entry, part
 
-_F, _I = float64[::1], int32[::1]
-_LINKS = types.NamedTuple([_F, _F, uint32[::1]], Links)  # type: ignore[no-untyped-call]
+_F, _H, _I = float64[::1], float32[::1], int32[::1]
+_LINKS = types.NamedTuple([_F, _F, uint32[::1], _F], Links)  # type: ignore[no-untyped-call]
 _ONE = np.uint32(1)
 MISFIT = 0.3
+_READING = types.NamedUniTuple(_F, 3, Reading)  # type: ignore[no-untyped-call]
 _PAIRS = types.NamedTuple([_I, _I, _I, _F, float64], Pairs)  # type: ignore[no-untyped-call]
 SLOWDOWNS = np.log(np.array([1.2, 1.3, 1.45, 1.75, 2.4, 4.5]))
 COUNT = 6
-LOOK = 2.0  # scales: below, a pair without evidence need not be worked out
 SPEAKS = 1.0  # nats in one window
 MOST = 200.0
 LEAST = 0.7  # nats: less is not remembered
 ODD_SCALES = 6.0
+PROBE_LOOK = 4.0  # scales: the same for a probe, of which fewer are needed
+CLEAR = 2.0  # scales: so much nearer to its usual than to the smallest slowdown
+PROBE_MISFIT = 0.15
 
 
 @part
@@ -39,6 +49,31 @@ def _add(board: Board, edge: int, feels: float, totals: NDArray[np.float64]) -> 
     for i in range(COUNT):
         gap = left - feels * SLOWDOWNS[i] * unit
         totals[i] += half * np.log(null / (1.0 + gap * gap / nu))
+
+
+@part
+def _probe(probed: Reading, pair: int, totals: NDArray[np.float64], both: NDArray[np.float64]) -> bool:
+    """Add what the probe of a pair says of each slowdown; whether there is one."""
+    both[:] = totals
+    residual = probed.residual[pair] if probed.residual.size else np.nan
+    if residual != residual:  # noqa: PLR0124 - NaN
+        return False
+    scale2, nu = probed.scale[pair] ** 2, probed.tail[pair]
+    null = 1.0 + residual * residual / (nu * scale2)
+    for i in range(COUNT):
+        wide2 = scale2 + (PROBE_MISFIT * SLOWDOWNS[i]) ** 2
+        gap = residual - SLOWDOWNS[i]
+        both[i] += 0.5 * (nu + 1.0) * np.log(null / (1.0 + gap * gap / (nu * wide2))) - 0.5 * np.log(wide2 / scale2)
+    return True
+
+
+@part
+def _acquits(probed: Reading, pair: int) -> bool:
+    """Whether the probe of a pair is clearly as usual."""
+    if not probed.residual.size:
+        return False
+    as_usual: bool = probed.residual[pair] < 0.5 * SLOWDOWNS[0] - CLEAR * probed.scale[pair]
+    return as_usual
 
 
 @part
@@ -61,69 +96,99 @@ def _nats(totals: NDArray[np.float64]) -> tuple[float, int]:
 
 
 @part
-def _look(
+def _look(  # noqa: PLR0917 - compiled code takes no keywords
     board: Board,
     pair: NDArray[np.int32],
     explained: NDArray[np.float64],
+    read: Read,
+    probed: Reading,
     looked: NDArray[np.bool_],
 ) -> float:
-    """Mark the pairs whose edges ask for a look; the share of edges that nothing explains."""
-    heard, strange = 0, 0
-    for edge in range(pair.size):
+    """Mark the pairs whose edges or probes ask for a look; the share of edges that nothing explains."""
+    looked[:] = False
+    for p in range(probed.residual.size):
+        looked[p] = probed.residual[p] > PROBE_LOOK * probed.scale[p]
+    strange = 0
+    for edge in read.loud[: read.counts[1]]:
         residual, scale, much = board.residual[edge], board.scale[edge], explained[edge]
-        if residual != residual:  # noqa: PLR0124 - NaN
-            continue
-        heard += 1
-        if residual > LOOK * scale:
-            if much <= 0.0:
-                looked[pair[edge]] = True
-            strange += residual - much > ODD_SCALES * np.sqrt(scale * scale + (MISFIT * much) ** 2)
-    return strange / heard if heard else np.nan
+        if much <= 0.0:
+            looked[pair[edge]] = True
+        strange += residual - much > ODD_SCALES * np.sqrt(scale * scale + (MISFIT * much) ** 2)
+    return strange / read.counts[0] if read.counts[0] else np.nan
 
 
-@entry(void(BOARD, _PAIRS, _I, _F, _F, _F, _LINKS, float64, _LINKS, _F))
+@part
+def _pair(  # noqa: PLR0917 - compiled code takes no keywords
+    board: Board,
+    pairs: Pairs,
+    p: int,
+    explained: NDArray[np.float64],
+    fresh: NDArray[np.float64],
+    windows: NDArray[np.float32],
+    warm: float,
+    totals: NDArray[np.float64],
+) -> tuple[int, float]:
+    """Fill what traffic says of each slowdown; (edges that speak, their mean share of what is new)."""
+    count, share = 0, 0.0
+    totals[:] = 0.0
+    for at in range(pairs.first[p], pairs.first[p + 1]):
+        edge = pairs.edge[at]
+        if _speaks(board, edge, explained):
+            count += 1
+            share += fresh[edge] if windows[edge] >= warm else 0.0
+            _add(board, edge, pairs.feels[edge], totals)
+    back = pairs.back[p]
+    if count and back >= 0:
+        for at in range(pairs.first[back], pairs.first[back + 1]):
+            if _speaks(board, pairs.edge[at], explained):
+                _add(board, pairs.edge[at], pairs.leak * pairs.feels[pairs.edge[at]], totals)
+    return count, share / max(count, 1)
+
+
+@entry(void(BOARD, _PAIRS, _I, _F, READ, _H, float64, _READING, _F, _F, _LINKS, float64, _LINKS, _F, _F))
 def gather(  # noqa: PLR0917 - compiled code takes no keywords
     board: Board,
     pairs: Pairs,
     pair: NDArray[np.int32],  # per edge
     explained: NDArray[np.float64],
-    fresh: NDArray[np.float64],  # per edge: share of the variance that is new in each window; 0 while it is young
+    read: Read,
+    windows: NDArray[np.float32],  # per edge: that its usual was learnt from
+    warm: float,  # windows; of a younger edge nothing is new
+    probed: Reading,  # empty: nobody probes
+    most: NDArray[np.float64],  # per pair: nats that its probes may add
     slow: NDArray[np.float64],  # per pair: filled with the slowdown that fits best
     old: Links,
     from_s: float,
     new: Links,
     odd: NDArray[np.float64],  # [0]: share of edges that nothing explains
+    traffic: NDArray[np.float64],  # per pair: filled with what traffic alone says in this window; NaN: nothing
 ) -> None:
     """One window more."""
-    totals, looked = np.empty(COUNT), np.zeros(old.nats.size, np.bool_)
-    odd[0] = _look(board, pair, explained, looked)
+    totals, both, looked = np.empty(COUNT), np.empty(COUNT), np.empty(old.nats.size, np.bool_)
+    odd[0] = _look(board, pair, explained, read, probed, looked)
     for p in range(old.nats.size):
         known = old.nats[p]
         new.hits[p], new.since[p], new.nats[p], slow[p] = old.hits[p] << _ONE, old.since[p], 0.0, 0.0
-        if known <= 0.0 and not looked[p]:
+        new.probed[p], traffic[p] = 0.0, np.nan
+        if (known <= 0.0 and not looked[p]) or _acquits(probed, p):
             continue
-        count, share = 0, 0.0
-        totals[:] = 0.0
-        for at in range(pairs.first[p], pairs.first[p + 1]):
-            edge = pairs.edge[at]
-            if _speaks(board, edge, explained):
-                count += 1
-                share += fresh[edge]
-                _add(board, edge, pairs.feels[edge], totals)
+        count, share = _pair(board, pairs, p, explained, read.fresh, windows, warm, totals)
         if not count:
-            new.nats[p] = known  # not heard, or explained: nothing is learnt
+            new.nats[p], new.probed[p] = known, old.probed[p]  # not heard, or explained: nothing is learnt
             continue
-        back = pairs.back[p]
-        if back >= 0:
-            for at in range(pairs.first[back], pairs.first[back + 1]):
-                if _speaks(board, pairs.edge[at], explained):
-                    _add(board, pairs.edge[at], pairs.leak * pairs.feels[pairs.edge[at]], totals)
         nats, best = _nats(totals)
-        part_of = share / count if known > 0.0 and nats > 0.0 else 1.0
-        total = min(MOST, max(known + part_of * nats, nats))
-        new.nats[p] = total if total > LEAST else 0.0
+        told, more = 0.0, 0.0
+        if _probe(probed, p, totals, both):
+            joint, best = _nats(both)
+            traffic[p], told = totals[best], joint - nats
+            more = min(most[p], old.probed[p] + told) - old.probed[p]
+        part_of = share if known > 0.0 and nats > 0.0 else 1.0
+        total = min(MOST, max(known + part_of * nats + more, nats + min(most[p], told)))
+        if total > LEAST:
+            begun = known + part_of * nats + more < nats + min(most[p], told)
+            new.nats[p], new.probed[p] = total, min(most[p], told) if begun else old.probed[p] + more
         slow[p] = SLOWDOWNS[best]
-        if nats > SPEAKS:
+        if nats + told > SPEAKS:
             new.hits[p] |= _ONE
         if known <= 0.0:
             new.since[p] = from_s

@@ -13,18 +13,21 @@ from numpy.typing import NDArray
 
 from faults.fabric import Fabric, Floats, Ints, Window
 from faults.localisation import history as usual
-from faults.localisation import suspicion
+from faults.localisation import probes as probing
+from faults.localisation import room, suspicion, weather
 from faults.localisation.accusing import Trial, accused_hosts, accused_links, accused_switches
 from faults.localisation.board import Board
 from faults.localisation.coincidence import rests_on_one_pair
 from faults.localisation.entities import Indices, Kind, Links, entities
 from faults.localisation.naming import Key, Named, merged, update
-from faults.localisation.prices import Prices, board_of, candidates, counted, inflation
+from faults.localisation.prices import CROWDED, Prices, board_of, candidates, counted, inflation
+from faults.localisation.second import SecondLook
 from faults.localisation.settings import LocaliserSettings
 from faults.verdict import Verdict
 
 CLIP = 5.0  # scales: one wild edge is not many
 _NOTHING = np.zeros(0, bool)
+_NO_PROBES = probing.Reading(*np.empty((3, 0)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +40,9 @@ class LocaliserState:
     slow: Floats  # per entity: what was believed in the last window (log)
     links: Links
     heard: NDArray[np.uint32]  # per node: whether its own agent was heard, newest window in the lowest bit
+    quiet: np.uint32  # whether nobody talked, likewise
     named: Mapping[Key, Named]
+    probes: probing.Probes
 
 
 class _Reading(NamedTuple):
@@ -45,10 +50,7 @@ class _Reading(NamedTuple):
 
     board: Board
     of: usual.Measures
-    said: Floats
-    fresh: Floats  # share of the variance that is new in each window
-    heard: NDArray[np.bool_]  # per entity: any of its edges
-    score: Floats  # per entity
+    read: room.Read
 
 
 class _Fit(NamedTuple):
@@ -58,6 +60,23 @@ class _Fit(NamedTuple):
     x: Floats  # per entity: log slowdown, 0: not chosen
     much: Floats  # per candidate: what it is, or would be
     evidence: Floats  # per candidate: nats by which it is needed, or would help
+
+
+class _Probed(NamedTuple):
+    """What was probed in one window."""
+
+    said: Floats
+    known: usual.History
+    level: float
+    reading: probing.Reading
+
+
+class _OfLinks(NamedTuple):
+    """Beside the evidence for links, per pair: which slowdown fits best, and what traffic alone says of it."""
+
+    slow: Floats
+    traffic: Floats
+    odd: float  # share of edges that nothing explains
 
 
 class Localiser:
@@ -72,19 +91,27 @@ class Localiser:
         self._sender = fabric.node[fabric.source]
         switch = self.entities.kind >= Kind.LEAF
         self._misfit = np.where(switch, self.settings.switch_misfit, self.settings.host_misfit)
+        self._ways = probing.ways(fabric, self.entities.pair, self.entities.pairs.back.size)
+        self._cables = weather.cables(fabric, self.entities.pair, self._ways)
+        self._some_pairs = probing.samples(self.entities.pairs.back.size)
+        self._edge_ways = room.ways(fabric, self.entities)
+        self._room, self._columns = room.read(self._edge_ways), np.empty((6, len(fabric)))
+        self._first_edge = self.entities.pairs.edge[self.entities.pairs.first[:-1]]
         self.pair_ends = _pair_ends(fabric, self.entities.pair, self.entities.pairs.back.size)
 
     def start(self) -> LocaliserState:
         """Before the first window."""
         pairs = self.entities.pairs.back.size
         return LocaliserState(
-            history=usual.start(len(self.fabric), self.settings),
+            history=usual.start(len(self.fabric), self.settings, kinds=len(self.settings.feels)),
             suspicion=suspicion.start(self.entities),
-            prices=Prices(self.settings.congested, self.settings.odd, np.ones(len(Kind)), 0),
+            prices=Prices(self.settings.congested, self.settings.odd, CROWDED, np.ones(len(Kind)), 0),
             slow=np.zeros(len(self.entities)),
-            links=Links(np.zeros(pairs), np.full(pairs, np.nan), np.zeros(pairs, np.uint32)),
+            links=Links(np.zeros(pairs), np.full(pairs, np.nan), np.zeros(pairs, np.uint32), np.zeros(pairs)),
             heard=np.zeros(int(self.fabric.node.max()) + 1, np.uint32),
+            quiet=np.uint32(0),
             named=MappingProxyType({}),
+            probes=probing.start(pairs, self.settings),
         )
 
     def step(self, state: LocaliserState, window: Window) -> tuple[LocaliserState, tuple[Verdict, ...]]:
@@ -96,27 +123,44 @@ class Localiser:
         who, x = fit.who, fit.x
         board = reading.board._replace(weight=1.0 / prices.inflation[self.entities.kind] ** 2)
         reading = reading._replace(board=board)
-        explained, _ = self._predict(board, x)
+        explained = self._predict(board, x, self._columns[4])
         suspects = suspicion.gather(
-            state.suspicion, self.entities, who, x, fit.evidence, self._alone(reading, known, fit), reading.fresh,
-            reading.heard, window.from_s,
+            state.suspicion, self.entities, who, x, fit.evidence, self._alone(reading, known, fit), reading.read.fresh,
+            reading.read.heard, window.from_s,
         )  # fmt: skip
-        links, link_slow, odd = self._links(state.links, known, reading, self._not_links(board, x), window.from_s)
+        doubtful = self._doubtful(board, x, suspects)
+        probed = self._probed(state.probes, window)
+        links, of_links = self._links(
+            state, known, reading, self._not_links(board, x, explained), probed, window.from_s
+        )
         state = LocaliserState(
-            history=self._learnt(known, reading, (explained > 0.0) | self._watched(board, suspects)),
+            history=self._learnt(known, reading, doubtful),
             suspicion=suspects,
-            prices=counted(prices, self.entities, x, odd),
+            prices=counted(prices, self.entities, x, of_links.odd),
             slow=x,
             links=links,
             heard=self._heard(state.heard, window),
+            quiet=state.quiet << np.uint32(1),
             named=state.named,
+            probes=state.probes if probed is None else self._taught(state.probes, probed, of_links, doubtful, links),
         )
-        return self._name(state, Trial(board, explained, link_slow, window, young=known.young(self.settings)))
+        second = None
+        if probed is not None:
+            second = SecondLook(self.fabric, self._ways, probed.reading, state.probes, self.settings)
+        young = known.young(self.settings)
+        return self._name(state, Trial(board, explained, of_links.slow, window, young=young, second=second))
 
     def _silent(self, state: LocaliserState, window: Window) -> tuple[LocaliserState, tuple[Verdict, ...]]:
         """Nobody talks: nothing is learnt, and what was named is not named for ever."""
         named = update(state.named, {}, frozenset(), now_s=window.to_s, forget=self.settings.forget)
-        after = replace(state, named=MappingProxyType(named))
+        after = replace(
+            state,
+            suspicion=suspicion.silent(state.suspicion),
+            links=state.links._replace(hits=state.links.hits << np.uint32(1)),
+            heard=state.heard << np.uint32(1),
+            quiet=(state.quiet << np.uint32(1)) | np.uint32(1),
+            named=MappingProxyType(named),
+        )
         return after, tuple(one.verdict for one in named.values())
 
     def _read(self, state: LocaliserState, window: Window) -> tuple[usual.History, _Reading]:
@@ -128,26 +172,25 @@ class Localiser:
         board = board_of(
             self.entities, self.settings, self._misfit, state.prices,
             believed=state.slow, nats=state.suspicion.nats, window_s=window.to_s - window.from_s,
+            room=self._columns[:4],
         )  # fmt: skip
         of = usual.Measures(
             level, known.noise**2 + usual.LEAST_SCALE**2, known.spread**2, loud, self.settings.spread_tail,
             state.prices.odd_edge, CLIP,
         )  # fmt: skip
-        said, fresh, score = np.empty(len(self.fabric)), np.empty(len(self.fabric)), np.empty(len(self.entities))
-        heard = np.empty(len(self.entities), bool)
         foreign = _NOTHING if window.foreign is None else window.foreign
         measure(
             window.slowdown, foreign, self._traffic, self.entities.pair, state.links.nats, of, known.usual, board,
-            self.entities.full, said, fresh, heard, score,
+            self._edge_ways, self.entities.pairs.feels, self.entities.full, self._room,
         )  # fmt: skip
-        return known, _Reading(board, of, said, fresh, heard, score)
+        return known, _Reading(board, of, self._room)
 
     def _fit(self, state: LocaliserState, reading: _Reading) -> tuple[_Fit, Prices]:
         from faults.localisation.kernel import solve, typical  # noqa: PLC0415 - compiles
 
-        prices = inflation(state.prices, self.entities, reading.score)
+        prices = inflation(state.prices, self.entities, reading.read.score)
         board = reading.board._replace(weight=1.0 / prices.inflation[self.entities.kind] ** 2)
-        who = candidates(self.entities, self.settings, prices, reading.score, state.slow, state.suspicion.nats)
+        who = candidates(self.entities, self.settings, prices, reading.read.score, state.slow, state.suspicion.nats)
         starts = np.empty(who.size)
         typical(board, who, starts)
         kept = (starts >= board.least[0] / 2.0) | (state.slow[who] > 0.0)  # half of its edges must be slow at all
@@ -163,42 +206,67 @@ class Localiser:
         from faults.localisation.sweep import alone  # noqa: PLC0415 - compiles
 
         nats = np.empty(fit.who.size)
-        alone(self._traffic, reading.of, known.usual, reading.board, reading.said, fit.who, fit.much, nats)
+        alone(self._traffic, reading.of, known.usual, reading.board, reading.read.said, fit.who, fit.much, nats)
         return nats
 
-    def _predict(self, board: Board, x: Floats) -> tuple[Floats, Floats]:
+    def _predict(self, board: Board, x: Floats, most: Floats) -> Floats:
+        """Per edge; into room that is there."""
         from faults.localisation.sweep import predict  # noqa: PLC0415 - compiles
 
-        explained, soft = np.zeros(len(self.fabric)), np.zeros(len(self.fabric))
-        predict(board, np.flatnonzero(x), x, explained, soft)
-        return explained, soft
+        most[:] = 0.0
+        predict(board, np.flatnonzero(x), x, most)
+        return most
 
-    def _links(
-        self, old: Links, known: usual.History, reading: _Reading, explained: Floats, from_s: float
-    ) -> tuple[Links, Floats, float]:
+    def _probed(self, before: probing.Probes, window: Window) -> _Probed | None:
+        said = probing.per_pair(window, self._first_edge)
+        if said is None:
+            return None
+        return _Probed(said, *probing.read(before.history, said, self._some_pairs, self.settings))
+
+    def _taught(
+        self, before: probing.Probes, probed: _Probed, of_links: _OfLinks, doubtful: NDArray[np.bool_], links: Links
+    ) -> probing.Probes:
+        suspected = doubtful[self._first_edge] | (links.nats > suspicion.SPAN)
+        return probing.learnt(before, probed, suspected, of_links.traffic, self._ways, self.settings)
+
+    def _links(  # noqa: PLR0917 - arrays of one window
+        self, state: LocaliserState, known: usual.History, reading: _Reading, explained: Floats,
+        probed: _Probed | None, from_s: float,
+    ) -> tuple[Links, _OfLinks]:  # fmt: skip
         from faults.localisation.links import gather  # noqa: PLC0415 - compiles
 
-        pairs, odd = old.nats.size, np.empty(1)
-        new = Links(np.empty(pairs), np.empty(pairs), np.empty(pairs, np.uint32))
-        slow = np.empty(pairs)
-        fresh = np.where(known.usual.windows < self.settings.warm_windows, 0.0, reading.fresh)
+        pairs, odd = state.links.nats.size, np.empty(1)
+        new = Links(np.empty(pairs), np.empty(pairs), np.empty(pairs, np.uint32), np.empty(pairs))
+        slow, traffic = np.empty(pairs), np.empty(pairs)
+        told = _NO_PROBES if probed is None else probed.reading
+        most = weather.nats(self._cables, self._ways, told if probed else None, state.probes)
         gather(
-            reading.board, self.entities.pairs, self.entities.pair, explained, fresh, slow, old, from_s, new, odd
+            reading.board, self.entities.pairs, self.entities.pair, explained, reading.read,
+            known.usual.windows, float(self.settings.warm_windows), told, most, slow,
+            state.links, from_s, new, odd, traffic,
         )  # fmt: skip
-        return new, slow, float(odd[0])
+        return new, _OfLinks(slow, traffic, float(odd[0]))
 
-    def _not_links(self, board: Board, x: Floats) -> Floats:
+    def _not_links(self, board: Board, x: Floats, explained: Floats) -> Floats:
         """What is explained of each edge by anything that more than one pair of NICs accuses."""
+        hosts = np.flatnonzero(x[: self.entities.of_kind[Kind.NODE].stop])
+        alone = [entity for entity in hosts if rests_on_one_pair(self.entities, board, int(entity), float(x[entity]))]
+        if not alone:
+            return explained
         told = x.copy()
-        for entity in np.flatnonzero(x[: self.entities.of_kind[Kind.NODE].stop]):
-            if rests_on_one_pair(self.entities, board, int(entity), float(x[entity])):
-                told[entity] = 0.0
-        return self._predict(board, told)[0]
+        told[alone] = 0.0
+        return self._predict(board, told, self._columns[5])
 
-    def _watched(self, board: Board, suspects: suspicion.Suspicion) -> NDArray[np.bool_]:
-        """Edges of someone suspected: nothing is to be learnt of them now."""
-        watched = (suspects.nats[self.entities.slot] > suspicion.SPAN).astype(float)
-        return np.asarray(self._predict(board, watched)[0] > 0.0)
+    def _doubtful(self, board: Board, x: Floats, suspects: suspicion.Suspicion) -> NDArray[np.bool_]:
+        """Edges of what is slow or suspected: nothing is to be learnt of them now."""
+        from faults.localisation.sweep import mark  # noqa: PLC0415 - compiles
+
+        doubted, suspected = x > 0.0, suspects.nats > suspicion.SPAN
+        if suspected.any():
+            doubted |= suspected[self.entities.slot]
+        found = np.zeros(len(self.fabric), bool)
+        mark(board, np.flatnonzero(doubted), found)
+        return found
 
     def _learnt(self, known: usual.History, reading: _Reading, doubtful: NDArray[np.bool_]) -> usual.History:
         from faults.localisation.sweep import learn  # noqa: PLC0415 - compiles
@@ -208,8 +276,8 @@ class Localiser:
         worth = np.where(known.age > 1, 1.0 / reading.of.loud, 0.0)  # whether the first was loud nobody can tell
         learn(
             self._traffic, (known.noise / known.spread) ** 2, worth, float(self.settings.warm_windows),
-            float(self.settings.memory_windows), reading.board, reading.said, doubtful, known.usual, known.before, new,
-            before,
+            float(self.settings.memory_windows), reading.board, reading.read.said, doubtful, known.usual,
+            known.before, new, before,
         )  # fmt: skip
         return replace(known, usual=new, before=before)
 

@@ -23,6 +23,8 @@ ODD_BY_CHANCE = 0.00195  # P(t4 > 6)
 STAYS = 0.7  # nats: what was congested in the last window most likely still is
 BELIEVED = 0.5
 WATCHED = 5.0  # nats
+CROWDED = 0.35  # log slowdown of a congested cable, before any was seen: 1.4 times
+CROWDS = 0.02  # rate at which that follows what is seen
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +33,7 @@ class Prices:
 
     congested: float  # share of cables
     odd: float  # share of edges
+    crowded: float  # mean log slowdown of congested cables
     inflation: Floats  # per Kind
     windows: int
 
@@ -47,15 +50,15 @@ class Prices:
 
 def board_of(
     all_of: Entities, settings: LocaliserSettings, misfit: Floats, prices: Prices, *, believed: Floats, nats: Floats,
-    window_s: float,
+    window_s: float, room: Floats,
 ) -> Board:  # fmt: skip
-    """One window, ready to be measured."""
+    """One window, ready to be measured; `room`: four rows of all edges."""
     cables = all_of.of_kind[Kind.UP].start
     price = np.empty(len(all_of))
     broken = settings.price(cables, window_s)
     price[:cables] = np.maximum(BELIEVED, broken - nats[all_of.slot[:cables]])
     price[cables:] = np.where(believed[cables:] > 0.0, STAYS, prices.cable)
-    residual, scale, tail, odd = np.empty((4, all_of.begin.size - 1))
+    residual, scale, tail, odd = room
     return Board(
         first=all_of.first, edge=all_of.edge, share=all_of.share,
         begin=all_of.begin, entity=all_of.entity, part=all_of.part,
@@ -81,8 +84,11 @@ def candidates(  # noqa: PLR0917 - arrays of one window
 ) -> np.ndarray:
     """Whom the fit looks at."""
     bar = np.repeat(settings.screen * prices.inflation, [of.stop - of.start for of in all_of.of_kind])
-    looks = score >= bar
-    return np.flatnonzero(looks | (believed > 0.0) | (nats[all_of.slot] > WATCHED)).astype(np.int32)
+    looks = (score >= bar) | (believed > 0.0)
+    watched = nats > WATCHED
+    if watched.any():
+        looks |= watched[all_of.slot]
+    return np.flatnonzero(looks).astype(np.int32)
 
 
 def counted(prices: Prices, all_of: Entities, x: Floats, odd: float) -> Prices:
@@ -94,6 +100,9 @@ def counted(prices: Prices, all_of: Entities, x: Floats, odd: float) -> Prices:
     return Prices(
         congested=float(np.clip((1 - rate) * prices.congested + rate * congested, 5e-4, 0.2)),
         odd=float(np.clip((1 - rate) * prices.odd + rate * odd, 1e-5, 0.2)),
+        crowded=float((1 - CROWDS) * prices.crowded + CROWDS * cables[cables > 0.0].mean())
+        if (cables > 0.0).any()
+        else prices.crowded,
         inflation=prices.inflation,
         windows=prices.windows + 1,
     )

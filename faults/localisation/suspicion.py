@@ -6,7 +6,7 @@ the share of the variance that is drawn anew in each window: what is not known o
 every time, and repeating it proves nothing.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,12 +14,9 @@ from numpy.typing import NDArray
 from faults.fabric import Floats, Ints
 from faults.localisation.entities import Entities, Kind
 
-TOLL = 2.0  # nats: x was chosen after looking; log of the ratio between a maximum and an average over x
-MOST = 60.0  # nats: twice any bar; more would only be slow to forget
 BOTH, NEAR = 2, 0.3  # ways; share of the larger
-FADES = 0.7  # per window, of what told the directions apart
 SPAN = 3.0  # nats at which a suspect is kept under the eye
-NEEDED, ALONE = 4.0, 2.0  # nats of a window that accuses, in the fit and with nothing of the windows before
+_NONE = np.uint32(0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,46 +48,40 @@ def gather(  # noqa: PLR0917 - arrays of one window
 ) -> Suspicion:
     """One window more: `who` was looked at, `x` was chosen, `evidence` is in nats per looked-at entity, `alone` that of
     this window by itself."""
-    slot = all_of.slot[who]
-    taken = x[who] > 0.0
-    nats = evidence - TOLL
-    summed = np.zeros(all_of.slots)
-    np.add.at(summed, slot[taken], nats[taken])
-    best = np.full(all_of.slots, -np.inf)
-    np.maximum.at(best, slot, nats)
-    hit = np.zeros(all_of.slots, bool)
-    hit[slot[taken]] = True
-    accuses = np.zeros(all_of.slots, bool)
-    accuses[slot[(evidence > NEEDED) & (alone > ALONE)]] = True
-    seen = np.isfinite(best)
-    told = np.zeros(all_of.slots, bool)
-    told[all_of.slot[heard]] = True
-    new = np.where(hit, summed, np.where(seen, best, np.where(told, -TOLL - before.nats / 2.0, 0.0)))
-    share = np.ones(all_of.slots)
-    share[slot] = np.where(before.nats[slot] > 0.0, _mean_fresh(all_of, who, fresh), 1.0)
-    total = np.clip(np.maximum(before.nats + np.where(new > 0.0, share, 1.0) * new, new), 0.0, MOST)
-    chosen = FADES * before.chosen
-    chosen[who[taken]] += evidence[taken]
-    return Suspicion(
-        nats=total,
-        since=np.where(total > 0.0, np.where(before.nats > 0.0, before.since, from_s), np.nan),
-        hits=((before.hits << np.uint32(1)) | accuses).astype(np.uint32),
-        chosen=chosen,
-    )
+    from faults.localisation import gathering  # noqa: PLC0415 - compiles
+
+    slots = all_of.slots
+    new = Suspicion(np.empty(slots), np.empty(slots), np.empty(slots, np.uint32), np.empty(len(all_of)))
+    gathering.gather(
+        all_of.slot, all_of.first, all_of.edge, who, x, evidence, alone, fresh, heard, from_s, before.nats,
+        before.since, before.hits, before.chosen, new.nats, new.since, new.hits, new.chosen,
+    )  # fmt: skip
+    return new
 
 
-def _mean_fresh(all_of: Entities, who: Ints, fresh: Floats) -> Floats:
-    """Mean over the edges of each entity."""
-    counts = (all_of.first[who + 1] - all_of.first[who]).astype(np.int64)
-    ends = np.cumsum(counts)
-    at = np.arange(int(ends[-1]) if ends.size else 0) - np.repeat(ends - counts - all_of.first[who], counts)
-    owner = np.repeat(np.arange(who.size), counts)
-    return np.bincount(owner, fresh[all_of.edge[at]], minlength=who.size) / np.maximum(counts, 1)
+def silent(before: Suspicion) -> Suspicion:
+    """A window in which nobody talked: time goes on, nobody is accused."""
+    return replace(before, hits=before.hits << np.uint32(1))
 
 
-def recent_hits(hits: np.uint32, windows: int) -> int:
-    """How many of the last windows accuse."""
-    return (int(hits) & ((1 << windows) - 1)).bit_count()
+def recent_hits(hits: np.uint32, windows: int, quiet: np.uint32 = _NONE) -> int:
+    """How many of the last windows accuse; `quiet`: in which nobody talked, and which do not count."""
+    found, left, hit, still = 0, windows, int(hits), int(quiet)
+    while left and (hit or still):
+        if not still & 1:
+            found, left = found + (hit & 1), left - 1
+        hit, still = hit >> 1, still >> 1
+    return found
+
+
+def outlasts(hits: np.uint32, quiet: np.uint32, windows: int, *, spare: int) -> bool:
+    """Whether this window accuses and one as long ago that no hiccup touches both, and of those between nearly all."""
+    for ago in range(windows - 1, windows + spare):
+        between = range(1, ago)
+        missed = sum(not (int(hits) | int(quiet)) >> at & 1 for at in between)
+        if int(hits) & 1 and int(hits) >> ago & 1 and missed <= spare:
+            return True
+    return False
 
 
 def direction_of(all_of: Entities, suspicion: Suspicion, slot: int) -> Kind:

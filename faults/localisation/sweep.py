@@ -11,6 +11,8 @@ from numpy.typing import NDArray
 from faults.localisation.board import Board
 from faults.localisation.history import Measures, Usual
 from faults.localisation.kernel import BOARD
+from faults.localisation.room import Read, Ways
+from faults.localisation.sums import READ, WAYS, gathered, per_entity
 from fleet.compiled import entry, part
 
 _F, _H, _I, _B = float64[::1], float32[::1], int32[::1], boolean[::1]
@@ -18,6 +20,7 @@ _MEASURES = types.NamedTuple([_F, _F, _F, _F, float64, float64, float64], Measur
 _USUAL = types.NamedUniTuple(_H, 4, Usual)  # type: ignore[no-untyped-call]
 NU = 4.0
 NEVER_ODD = 1e9
+LOUD = 2.0  # scales: what is less is not odd, and no link is looked at for it
 LOOKS_ODD = 2.5  # scales
 SLAB = 0.3  # mean log slowdown of an odd edge
 PEAK_T4 = 0.375  # density of t4 at 0
@@ -38,71 +41,105 @@ def _odd(residual: float, scale: float, price: float) -> float:
     return cost
 
 
-@entry(void(_F, _B, int8[::1], _I, _F, _MEASURES, _USUAL, BOARD, _F, _F, _F, _B, _F))
+@part
+def _standing_out(  # noqa: PLR0917 - compiled code takes no keywords
+    pair: NDArray[np.int32],
+    link_nats: NDArray[np.float64],
+    of: Measures,
+    board: Board,
+    feels: NDArray[np.float64],
+    read: Read,
+) -> None:
+    """Clipped scores to be summed; what it costs to call odd what is loud."""
+    heard, loud = 0, 0
+    for edge in range(feels.size):
+        residual, scale = board.residual[edge], board.scale[edge]
+        read.much[edge], board.odd[edge] = 0.0, NEVER_ODD
+        if residual != residual:  # noqa: PLR0124 - NaN
+            continue
+        heard += 1
+        read.much[edge] = feels[edge] * min(of.clip, max(-of.clip, residual / scale))
+        if residual > LOUD * scale:
+            read.loud[loud] = edge
+            loud += 1
+            board.odd[edge] = _odd(residual, scale, of.odd_price - link_nats[pair[edge]])
+    read.counts[0], read.counts[1] = heard, loud
+
+
+@part
+def _score(board: Board, ways: Ways, feels: NDArray[np.float64], full: NDArray[np.float64], read: Read) -> None:
+    """From sums to scores, of what was heard."""
+    gathered(ways, read.much, read.sums)
+    per_entity(ways, read.sums, ways.leak, read.score)
+    read.norm[:] = 0.0
+    if read.counts[0] < feels.size:
+        for edge in range(feels.size):
+            residual = board.residual[edge]
+            read.much[edge] = 0.0 if residual == residual else feels[edge] ** 2  # noqa: PLR0124 - NaN
+        gathered(ways, read.much, read.sums)
+        per_entity(ways, read.sums, ways.leak * ways.leak, read.norm)
+    for k in range(full.size):
+        norm = full[k] - read.norm[k]
+        read.heard[k] = norm > UNHEARD
+        read.score[k] = read.score[k] / np.sqrt(norm) if norm > UNHEARD else 0.0
+
+
+@entry(void(_F, _B, int8[::1], _I, _F, _MEASURES, _USUAL, BOARD, WAYS, _F, _F, READ))
 def measure(  # noqa: PLR0917 - compiled code takes no keywords
     slowdown: NDArray[np.float64],
     foreign: NDArray[np.bool_],  # empty: none seen
     traffic: NDArray[np.int8],
     pair: NDArray[np.int32],
-    link_nats: NDArray[np.float64],
+    link_nats: NDArray[np.float64],  # per pair
     of: Measures,
     usual: Usual,
     board: Board,  # residual, scale, tail and odd are filled
+    ways: Ways,
+    feels: NDArray[np.float64],  # per edge
     full: NDArray[np.float64],  # per entity: sum of its edges' squared shares
-    said: NDArray[np.float64],
-    fresh: NDArray[np.float64],
-    heard: NDArray[np.bool_],  # per entity
-    score: NDArray[np.float64],  # per entity: weighted sum of clipped standard scores, in standard deviations
+    read: Read,  # is filled
 ) -> None:
     """One window against what is usual."""
-    norm = full.copy()
-    score[:] = 0.0
     marked = foreign.size > 0
     flat = 1.0 / of.spread_tail
+    apart, per_window = 1.0 / of.spread2, 1.0 / of.noise2
     for edge in range(slowdown.size):
         kind = traffic[edge]
         value = slowdown[edge] - of.level[kind]
         if marked and foreign[edge]:
             value = np.nan
-        noise, spread2, held = of.noise2[kind], of.spread2[kind], usual.held[edge]
-        unknown = 1.0 / (1.0 / spread2 + usual.windows[edge] / noise)
-        noise *= of.loud[kind]
-        variance = noise / (held + 1.0) + unknown
-        scale = np.sqrt(variance)
+        held = usual.held[edge]
+        unknown = 1.0 / (apart[kind] + usual.windows[edge] * per_window[kind])
+        noise = of.noise2[kind] * of.loud[kind] / (held + 1.0)
+        variance = noise + unknown
         mean = value
         if held > 0.0:
             mean = usual.held_mean[edge] + (value - usual.held_mean[edge]) / (held + 1.0)
-        residual = mean - usual.mean[edge]
-        said[edge] = value
-        board.residual[edge] = residual
-        board.scale[edge] = scale
-        fresh[edge] = 0.0 if held > 0.0 else noise / variance
-        board.tail[edge] = 1.0 / (flat + (1.0 / NU - flat) * noise / (held + 1.0) / variance)
-        if residual != residual:  # noqa: PLR0124 - NaN
-            board.odd[edge] = NEVER_ODD
-            for at in range(board.begin[edge], board.begin[edge + 1]):
-                norm[board.entity[at]] -= board.part[at] ** 2
-            continue
-        board.odd[edge] = _odd(residual, scale, of.odd_price - link_nats[pair[edge]])
-        z = min(of.clip, max(-of.clip, residual / scale))
-        for at in range(board.begin[edge], board.begin[edge + 1]):
-            score[board.entity[at]] += board.part[at] * z
-    for k in range(score.size):
-        heard[k] = norm[k] > UNHEARD
-        score[k] = score[k] / np.sqrt(norm[k]) if heard[k] else 0.0
+        new = noise / variance
+        read.said[edge] = value
+        board.residual[edge] = mean - usual.mean[edge]
+        board.scale[edge] = np.sqrt(variance)
+        board.tail[edge] = 1.0 / (flat + (1.0 / NU - flat) * new)
+        read.fresh[edge] = 0.0 if held > 0.0 else new
+    _standing_out(pair, link_nats, of, board, feels, read)
+    _score(board, ways, feels, full, read)
 
 
-@entry(void(BOARD, int64[::1], _F, _F, _F))
-def predict(
-    board: Board, who: NDArray[np.int64], x: NDArray[np.float64], most: NDArray[np.float64], soft: NDArray[np.float64]
-) -> None:
-    """What the entities of `who` predict of their edges, and how softly; the arrays come as zeros."""
+@entry(void(BOARD, int64[::1], _F, _F))
+def predict(board: Board, who: NDArray[np.int64], x: NDArray[np.float64], most: NDArray[np.float64]) -> None:
+    """What the entities of `who` predict of their edges, as far as it is more than is there already."""
     for k in who:
         for at in range(board.first[k], board.first[k + 1]):
-            much = board.share[at] * x[k]
             edge = board.edge[at]
-            if much > most[edge]:
-                most[edge], soft[edge] = much, board.misfit[k] * much
+            most[edge] = max(most[edge], board.share[at] * x[k])
+
+
+@entry(void(BOARD, int64[::1], _B))
+def mark(board: Board, who: NDArray[np.int64], found: NDArray[np.bool_]) -> None:
+    """All edges of `who`."""
+    for k in who:
+        for at in range(board.first[k], board.first[k + 1]):
+            found[board.edge[at]] = True
 
 
 @entry(void(int8[::1], _MEASURES, _USUAL, BOARD, _F, int64[::1], _F, _F))

@@ -11,9 +11,11 @@ import numpy as np
 import pytest
 
 from faults.detector import Job, JobFabric
+from faults.fabric import Floats
 from faults.jobwide import JobwideDetector, JobwideSettings
 from faults.observations import Observation
 from faults.simulator.happenings import Happening, What
+from faults.stragglers import Stragglers, StragglerState
 from faults.verdict import Direction, FaultClass, Scope, Verdict
 from faults.watcher import Watcher
 from tests.faults.jobwide.streams import WINDOW_S, Stream, cluster, job_of, socket
@@ -71,7 +73,7 @@ def happened(
 
 def test_a_healthy_job_is_silent() -> None:
     played = healthy()
-    played.tell(played.stream.windows(40))
+    played.tell(played.stream.windows(24))
     assert not played.said
 
 
@@ -110,6 +112,26 @@ def test_a_replica_with_more_data_is_no_straggler() -> None:
     played = healthy()
     played.tell(played.stream.windows(20, [Happening(What.IMBALANCE, 2, FROM_S, 1e9, 1.1)], longer=1.4))
     assert not played.said
+
+
+def test_time_passes_for_stragglers_where_nobody_says_anything(monkeypatch: pytest.MonkeyPatch) -> None:
+    told: list[tuple[float, bool]] = []
+    step = Stragglers.step
+
+    def recorded(
+        self: Stragglers, state: StragglerState, gaps_s: Floats, to_s: float, *, window_s: float
+    ) -> tuple[StragglerState, tuple[Verdict, ...]]:
+        told.append((to_s, bool(np.isnan(gaps_s).all())))
+        return step(self, state, gaps_s, to_s, window_s=window_s)
+
+    monkeypatch.setattr(Stragglers, "step", recorded)
+    detector = healthy().detector
+    detector.judge(FROM_S + 4 * WINDOW_S + 1.5)
+    ends_s = [to_s for to_s, _ in told]
+    assert ends_s == [FROM_S + at * WINDOW_S for at in range(round((ends_s[0] - FROM_S) / WINDOW_S), 5)]
+    assert [silent for to_s, silent in told if to_s > FROM_S] == [True] * 4
+    detector.judge(1e9)  # a day without a word is not worked through
+    assert len(told) < 1000
 
 
 def test_lost_agents_hide_nobody_else() -> None:
@@ -155,8 +177,8 @@ def looks(nodes: int, peers: int, window: int) -> list[Observation]:
     ]  # fmt: skip
 
 
-def test_a_judgement_of_512_nodes_takes_little() -> None:
-    nodes = 512
+def test_a_judgement_of_256_nodes_takes_little() -> None:
+    nodes = 256
     detector = JobwideDetector(
         Job(nodes, tuple(range(nodes)), fabric=JobFabric(tuple(f"{n // 32}" for n in range(nodes))))
     )
@@ -167,7 +189,7 @@ def test_a_judgement_of_512_nodes_takes_little() -> None:
         begun_s = time.process_time()
         detector.judge((window + 1) * WINDOW_S + 1.0)
         took_s.append(time.process_time() - begun_s)
-    assert min(took_s[4:]) < 0.25  # of 5 s, 4,096 edges; on a machine that others use as well
+    assert min(took_s[4:]) < 0.125  # of 5 s, 2,048 edges; on a machine that others use as well
 
 
 def test_memory_does_not_grow_with_what_is_wrong_in_a_stream() -> None:

@@ -1,0 +1,75 @@
+"""Sums over the edges of every entity, by way of the NICs.
+
+Ten entities lie on an edge, but what they sum is one and the same: with o the sum over the edges out of a NIC and i
+over those into it,
+
+    Tx = o + leak i,    Rx = i + leak o,    NIC = o + i
+
+node and leaf sum their NICs, less what runs inside them, which would count twice.  So an edge is added to two NICs and
+two cables, and all the rest is worked out once per entity.  The same holds for squares, with leak squared.
+"""
+
+import numpy as np
+from numba import boolean, float64, int8, int32, int64, types
+from numpy.typing import NDArray
+
+from faults.localisation.entities import Kind
+from faults.localisation.room import Read, Sums, Ways
+from fleet.compiled import part
+
+TX, RX, NIC, NODE, LEAF, UP = (int(kind) for kind in (Kind.TX, Kind.RX, Kind.NIC, Kind.NODE, Kind.LEAF, Kind.UP))
+_F, _I = float64[::1], int32[::1]
+
+
+WAYS = types.NamedTuple([*(_I for _ in range(6)), int8[::1], _I, float64], Ways)  # type: ignore[no-untyped-call]
+SUMS = types.NamedUniTuple(_F, 7, Sums)  # type: ignore[no-untyped-call]
+READ = types.NamedTuple([_F, _F, boolean[::1], _F, _I, int64[::1], _F, _F, SUMS], Read)  # type: ignore[no-untyped-call]
+
+
+@part
+def gathered(of: Ways, much: NDArray[np.float64], sums: Sums) -> None:
+    """Add up what each edge has, 0 of most or of few.  One loop: a call per edge would count references to arrays."""
+    sums.out[:], sums.into[:], sums.itself[:] = 0.0, 0.0, 0.0
+    sums.up[:], sums.down[:], sums.node[:], sums.leaf[:] = 0.0, 0.0, 0.0, 0.0
+    for edge in range(much.size):
+        value = much[edge]
+        if value == 0.0:
+            continue
+        source, target, up, down = of.source[edge], of.target[edge], of.up[edge], of.down[edge]
+        sums.out[source] += value
+        sums.into[target] += value
+        if up >= 0:
+            sums.up[up] += value
+        if down >= 0:
+            sums.down[down] += value
+        leaf, node = of.leaf[source], of.node[source]
+        if leaf >= 0 and leaf == of.leaf[target]:
+            sums.leaf[leaf] -= value
+        if node == of.node[target]:
+            sums.node[node] -= value
+            if source == target:
+                sums.itself[source] += value
+    for port in range(of.node.size):
+        both, leaf = sums.out[port] + sums.into[port], of.leaf[port]
+        sums.node[of.node[port]] += both
+        if leaf >= 0:
+            sums.leaf[leaf] += both
+
+
+@part
+def per_entity(of: Ways, sums: Sums, leak: float, total: NDArray[np.float64]) -> None:
+    """Fill the sum over the edges of each; of squares with leak squared."""
+    for k in range(total.size):
+        kind, which = of.kind[k], of.which[k]
+        if kind == TX:
+            total[k] = sums.out[which] + leak * (sums.into[which] - sums.itself[which])
+        elif kind == RX:
+            total[k] = sums.into[which] + leak * (sums.out[which] - sums.itself[which])
+        elif kind == NIC:
+            total[k] = sums.out[which] + sums.into[which] - sums.itself[which]
+        elif kind == NODE:
+            total[k] = sums.node[which]
+        elif kind == LEAF:
+            total[k] = sums.leaf[which]
+        else:
+            total[k] = sums.up[which] if kind == UP else sums.down[which]

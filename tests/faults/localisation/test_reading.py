@@ -1,0 +1,86 @@
+"""One window against what is usual: sums by way of the NICs, and medians, both as written down plainly."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from faults.fabric import NOWHERE, Fabric, Window
+from faults.localisation import Localiser
+from faults.localisation.middles import told
+from faults.localisation.sweep import UNHEARD
+
+KINDS = 3
+
+
+@st.composite
+def fabrics(draw: st.DrawFn) -> Fabric:
+    """Any: NICs that talk to themselves, to others of their node or leaf, leaves and cables that are not known."""
+    rng = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
+    nodes, ports = draw(st.integers(1, 6)), draw(st.integers(1, 3))
+    edges, leaves = draw(st.integers(1, 60)), draw(st.integers(1, 4))
+    source, target = rng.integers(nodes * ports, size=(2, edges))
+    leaf = rng.integers(NOWHERE, leaves, nodes * ports)
+    up, down = rng.integers(NOWHERE, 2 * leaves, (2, edges))
+    return Fabric(source, target, rng.integers(KINDS, size=edges), up, down, np.arange(nodes * ports) // ports, leaf)
+
+
+@settings(deadline=None)  # what is compiled is loaded by the first example
+@given(fabrics(), st.integers(0, 2**32 - 1), st.sampled_from([0.0, 0.3, 0.9, 1.0]))
+def test_scores_are_the_weighted_sums_over_the_edges_of_each_entity(fabric: Fabric, seed: int, silent: float) -> None:
+    rng = np.random.default_rng(seed)
+    said = 0.05 * rng.standard_t(3, len(fabric))
+    said[rng.random(len(fabric)) < silent] = np.nan
+    localiser = Localiser(fabric)
+    before = localiser.start()
+    _, reading = localiser._read(before, Window(0.0, 10.0, said))
+    of, board, read = localiser.entities, reading.board, reading.read
+    z = np.clip(board.residual / board.scale, -5.0, 5.0)
+    for entity in range(len(of)):
+        mine = slice(of.first[entity], of.first[entity + 1])
+        share, of_edge = of.share[mine], z[of.edge[mine]]
+        heard = np.isfinite(of_edge)
+        norm = float((share[heard] ** 2).sum())
+        assert bool(read.heard[entity]) is (norm > UNHEARD)
+        wanted = float((share[heard] * of_edge[heard]).sum()) / norm**0.5 if norm > UNHEARD else 0.0
+        assert read.score[entity] == pytest.approx(wanted, abs=1e-6)
+    with np.errstate(invalid="ignore"):
+        loud = np.flatnonzero(board.residual > 2.0 * board.scale)
+    assert read.counts.tolist() == [int(np.isfinite(said).sum()), loud.size]
+    assert read.loud[: loud.size].tolist() == loud.tolist()
+
+
+def test_nothing_of_the_room_is_kept_in_a_state() -> None:
+    nics = np.arange(3)
+    fabric = Fabric(nics, np.roll(nics, -1), np.zeros(3, np.int64), nics, nics + 3, node=nics, leaf=nics)
+    localiser = Localiser(fabric)
+    first, _ = localiser.step(localiser.start(), Window(0.0, 10.0, np.array([0.0, 0.1, np.nan])))
+    kept = (first.slow.copy(), first.history.usual.mean.copy(), first.history.before.copy(), first.links.nats.copy())
+    localiser.step(first, Window(10.0, 20.0, np.array([5.0, np.nan, -3.0])))
+    now = (first.slow, first.history.usual.mean, first.history.before, first.links.nats)
+    for before, after in zip(kept, now, strict=True):
+        np.testing.assert_array_equal(before, after)
+
+
+@settings(deadline=None)
+@given(st.lists(st.floats(-10.0, 10.0) | st.just(float("nan")), max_size=80), st.integers(0, 2**32 - 1))
+def test_medians_are_medians(values: list[float], seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    said = np.array(values)
+    foreign = rng.random(said.size) < 0.2
+    mean, before = rng.standard_normal((2, said.size)).astype(np.float32)
+    windows = rng.integers(0, 9, said.size).astype(np.float32)
+    before[rng.random(said.size) < 0.2] = np.nan
+    edges, out = np.arange(said.size), np.empty(4)
+    told(said, foreign, edges, mean, windows, before, 0.04, 0.25, out)
+    heard = np.isfinite(said) & ~foreign
+    if not heard.any():
+        assert np.isnan(out).all()
+        return
+    said, mean, before, windows = said[heard], mean[heard], before[heard], windows[heard]
+    level = np.median(said - mean)
+    step = np.abs(said - level - before)
+    scale = np.sqrt(0.04 + 1.0 / (1.0 / 0.25 + windows / 0.04))
+    step = step[np.isfinite(step)]
+    wanted = [level, np.median(np.abs(said - level)), np.median(step) if step.size else np.nan]
+    np.testing.assert_allclose(out, [*wanted, np.median(np.abs(said - level - mean) / scale)], rtol=1e-6)
