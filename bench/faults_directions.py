@@ -5,9 +5,11 @@ Ring r -> r-1 (2 MB a step at 200 Mbit/s), a ring pass r -> r+1 (128 KiB), short
 slows the data of k and, over TCP, what is sent to k, by `LEAK` of it; a slow Rx the other way round; a slow link one
 pair, and its opposite by half of `LEAK`.  Sockets show `SHOWN` of the slowdown (turns of the ring leave a wire idle).
 Noise, as measured on healthy recordings: a ring pair 0.066 over 2.5 s, short messages 0.22, the passes of one pair
-`PASS_SD` each and 0.05 between windows.  Each clock is off by up to half of `skew`, constant, and drifts by up to
-10 ppm.  What waits in queues is in the model with 64 packets and the clocks' offsets; how often it says the truth is
-not assumed.
+`PASS_SD` each and 0.05 between windows.  With probes each node sends a train of 64 KiB each quarter second, to all
+others in turn: its second half takes as long as the slower end says, within `TAIL_SD`, but for `BESIDE` of them, which
+meet the job's bytes (exponential, of a train's length), and `TOO_FAST`, which a shaper's allowance lets catch up.  Each
+clock is off by up to half of `skew`, constant, and drifts by up to 10 ppm.  What waits in queues is in the model with
+64 packets and the clocks' offsets; how often it says the truth is not assumed.
 """
 
 from typing import Any, Final
@@ -16,7 +18,8 @@ import numpy as np
 
 from faults.detector import Job
 from faults.fabric import Floats
-from faults.observations import Collective, Look, Observation, Pass, Socket
+from faults.observations import Collective, Look, Observation, Pass, Probe, Socket
+from faults.simulator.rates import wilson
 from faults.slow import SlowDetector
 from faults.verdict import Direction, Scope, Verdict
 
@@ -32,38 +35,44 @@ RING_SD, SHORT_SD, PASS_SD = 0.066 * np.sqrt(10), 0.22 * np.sqrt(10), 0.2
 QUEUE_BYTES: Final = 64 * 1448.0
 HEALTHY_BYTES: Final = 12e3
 DRIFT: Final = 1e-5
-CONDITIONS: Final = tuple(
-    (slowdown, passes, skew_s)
-    for slowdown in (1.5, 2.0, 3.3)
-    for passes, skew_s in ((True, 0.0005), (False, 0.0005), (True, 0.005))
+PROBE_BYTES: Final = 65_536
+TAIL_SD, BESIDE, TOO_FAST = 0.005, 0.25, 0.02  # measured in the lab (`faults_lab_noise`)
+PROBES, PASSES, SOCKETS = frozenset({"probes"}), frozenset({"passes"}), frozenset[str]()
+CONDITIONS: Final = (
+    *((slowdown, PROBES, skew_s) for slowdown in (1.5, 2.0, 3.3) for skew_s in (0.0005, 0.005)),
+    *((1.5, PASSES, skew_s) for skew_s in (0.0005, 0.005)),
+    (1.5, SOCKETS, 0.0005),
 )
 
 
 def run() -> list[dict[str, Any]]:
     """Share of right answers per fault, slowdown and evidence; what was never named counts as wrong."""
     rows = []
-    for slowdown, passes, skew_s in CONDITIONS:
+    for slowdown, evidence, skew_s in CONDITIONS:
         rng = np.random.default_rng(7)
         right = {
-            f: sum(told(f, slowdown, rng, passes=passes, skew_s=skew_s) == f for _ in range(CASES)) for f in FAULTS
+            f: sum(told(f, slowdown, rng, evidence=evidence, skew_s=skew_s) == f for _ in range(CASES)) for f in FAULTS
         }
+        low, high = wilson(sum(right.values()), CASES * len(FAULTS)) or (0.0, 1.0)
         rows.append(
             {
                 "slowdown": slowdown,
-                "ring_pass": passes,
+                "evidence": " and ".join(sorted(evidence)) or "sockets only",
                 "skew_ms": 1e3 * skew_s,
                 "cases": CASES * len(FAULTS),
                 "right_share": sum(right.values()) / (CASES * len(FAULTS)),
+                "right_share_low_95": low,
+                "right_share_high_95": high,
                 **{f"{fault}_right_share": count / CASES for fault, count in right.items()},
             }
         )
     return rows
 
 
-def told(fault: str, slowdown: float, rng: np.random.Generator, *, passes: bool, skew_s: float) -> str:
+def told(fault: str, slowdown: float, rng: np.random.Generator, *, evidence: frozenset[str], skew_s: float) -> str:
     """What the first verdict says: the fault where node, link and direction are right, else other words."""
     node = int(rng.integers(NODES))
-    verdict = _first(_told(fault, slowdown, node, rng, passes=passes, skew_s=skew_s))
+    verdict = _first(_told(fault, slowdown, node, rng, evidence=evidence, skew_s=skew_s))
     if verdict is None:
         return "nothing"
     if verdict.scope is Scope.LINK:
@@ -86,7 +95,7 @@ def _first(observations: list[Observation]) -> Verdict | None:
 
 
 def _told(
-    fault: str, slowdown: float, node: int, rng: np.random.Generator, *, passes: bool, skew_s: float
+    fault: str, slowdown: float, node: int, rng: np.random.Generator, *, evidence: frozenset[str], skew_s: float
 ) -> list[Observation]:
     """All observations of a run, on the nodes' own clocks."""
     offset = rng.uniform(-skew_s / 2, skew_s / 2, NODES)
@@ -110,8 +119,10 @@ def _told(
         for r in range(NODES):
             arrived_s = clock[r] + 0.03 + float(rng.normal(0, 0.002))
             found.append(Observation(clock[r] + 0.2, r, Collective(step, "x", 1, arrived_s, clock[r] + 0.2, step), r))
-        if passes:
+        if "passes" in evidence:
             found += _passed(fault, now, node, clock, step, rng)
+        if "probes" in evidence:
+            found += _probed(fault, now, node, clock, step, rng)
         now_s, step = now_s + took_s, step + 1
     return sorted(found, key=lambda seen: seen.at_s)
 
@@ -178,4 +189,23 @@ def _passed(  # noqa: PLR0917 - the state of the model
         called_s, got_s = clock[r] + 0.2, clock[r] + 0.2 + takes_s
         values = Pass(source, (r + 1) % NODES, PASS_BYTES, called_s, got_s, got_s, step)
         found.append(Observation(got_s, r, values, r, source))
+    return found
+
+
+def _probed(  # noqa: PLR0917 - the state of the model
+    fault: str, slowdown: float, node: int, clock: Floats, step: int, rng: np.random.Generator
+) -> list[Observation]:
+    """A train of each node, all at the same distance; one turn of eight is idle.  Known at the next look."""
+    found = []
+    distance = step % NODES + 1
+    for source, target in ((r, (r + distance) % NODES) for r in range(NODES) if distance < NODES):
+        link = fault == "link" and (source, target) == (node, (node - 1) % NODES)
+        hit = link or (fault == "tx" and source == node) or (fault == "rx" and target == node)
+        half_s = PROBE_BYTES / 2 * 8 / (BASE_MBIT * 1e6) * (slowdown if hit else 1.0)
+        tail_s = half_s * float(rng.normal(1.0, TAIL_SD))
+        tail_s += float(rng.exponential(half_s)) if rng.random() < BESIDE else 0.0
+        tail_s *= 0.7 if rng.random() < TOO_FAST else 1.0
+        received_s = clock[target] + half_s + tail_s
+        values = Probe(PROBE_BYTES, clock[source], received_s, tail_s)
+        found.append(Observation(clock[target] + 0.25, target, values, peer=source))
     return found

@@ -1,7 +1,8 @@
 """The one memory that hangs and crashes are judged from."""
 
-from functools import singledispatchmethod
+from collections.abc import Callable, Mapping
 from math import isfinite
+from typing import Any
 
 from faults.detector import Job
 from faults.ledger.groups import RESTART_S, GroupSeen, Pending, ranks_of
@@ -31,6 +32,17 @@ class Ledger:
         self.progress_s: float | None = None  # when any rank last got through anything
         self.first_s: float | None = None
         self._ranks_on = _ranks_on(job)
+        # By exact type: all kinds are final, and a lookup costs a tenth of what functools.singledispatchmethod does.
+        self._takes: Mapping[type, Callable[[Any, Observation], None]] = {
+            Look: self._look,
+            Socket: self._socket,
+            Heartbeat: self._heartbeat,
+            Collective: self._collective,
+            Process: self._process,
+            Flight: self._flight,
+            Counts: self._counts,
+            Device: self._device,
+        }
 
     def see(self, observation: Observation) -> None:
         """Take one in; what does not fit the job is left."""
@@ -41,22 +53,18 @@ class Ledger:
             return
         if self.first_s is None:
             self.first_s = observation.at_s
-        self._take(observation.values, observation)
+        take = self._takes.get(type(observation.values))
+        if take is not None:  # the other kinds say nothing of hangs and crashes
+            take(observation.values, observation)
 
     def ranks_on(self, node: int) -> tuple[int, ...]:
         """The ranks of a node."""
         return self._ranks_on[node]
 
-    @singledispatchmethod
-    def _take(self, values: object, observation: Observation) -> None:
-        """Kinds that say nothing of hangs and crashes."""
-
-    @_take.register
-    def _(self, values: Look, observation: Observation) -> None:
+    def _look(self, values: Look, observation: Observation) -> None:
         self.nodes[observation.node].look(observation.at_s, values.peers)
 
-    @_take.register
-    def _(self, values: Socket, observation: Observation) -> None:
+    def _socket(self, values: Socket, observation: Observation) -> None:
         if observation.peer is None or not 0 <= observation.peer < len(self.nodes):
             return
         key = (observation.node, observation.peer)
@@ -68,8 +76,7 @@ class Ledger:
         (self.stuck.add if pair.looks_stuck > 1 else self.stuck.discard)(key)
         (self.unread.add if pair.looks_unread > 1 else self.unread.discard)(key)
 
-    @_take.register
-    def _(self, values: Heartbeat, observation: Observation) -> None:
+    def _heartbeat(self, values: Heartbeat, observation: Observation) -> None:
         if observation.rank is None:
             return
         rank = self.ranks[observation.rank]
@@ -82,8 +89,7 @@ class Ledger:
         if rank.finished > before:
             self._progressed(observation.at_s)
 
-    @_take.register
-    def _(self, values: Collective, observation: Observation) -> None:
+    def _collective(self, values: Collective, observation: Observation) -> None:
         if observation.rank is None:
             return
         rank, group = self.ranks[observation.rank], self._group(values.group)
@@ -107,13 +113,11 @@ class Ledger:
             rank.through(observation.at_s, values.seq)
         self._progressed(values.finished_s)
 
-    @_take.register
-    def _(self, values: Process, observation: Observation) -> None:
+    def _process(self, values: Process, observation: Observation) -> None:
         if observation.rank is not None:
             self.ranks[observation.rank].process(observation.at_s, values)
 
-    @_take.register
-    def _(self, values: Flight, observation: Observation) -> None:
+    def _flight(self, values: Flight, observation: Observation) -> None:
         group = self._group(values.group)
         if observation.rank is None or group is None:
             return
@@ -123,8 +127,7 @@ class Ledger:
         group.come(observation.at_s, observation.rank, values.entered, Pending(values.op, values.since_s))
         group.finished[observation.rank] = max(values.finished, group.finished.get(observation.rank, -1))
 
-    @_take.register
-    def _(self, values: Counts, observation: Observation) -> None:
+    def _counts(self, values: Counts, observation: Observation) -> None:
         group = self._group(f"ras:{values.group}")
         if observation.rank is None or group is None:
             return
@@ -139,8 +142,7 @@ class Ledger:
             rank = self.ranks[observation.rank]
             rank.gone_s = rank.gone_s or observation.at_s
 
-    @_take.register
-    def _(self, values: Device, observation: Observation) -> None:
+    def _device(self, values: Device, observation: Observation) -> None:
         if values.what in ("xid", "ecc-double", "nvlink"):
             said = f"{values.what} {values.code} on {values.gpu}"
             self.nodes[observation.node].device_events.append((observation.at_s, said))

@@ -83,6 +83,7 @@ class Process(NamedTuple):
     state: str  # R, S, D, T, Z; "gone" when there is none
     cpu_s: float
     threads: int = 1
+    waited_s: float | None = None  # of its first thread, ready to run, for a core; None where the kernel does not say
 
 
 class Flight(NamedTuple):

@@ -210,6 +210,8 @@ def peers(log_mbit: Floats, kind: Ints, busy_share: Floats) -> Usual:
 
 def _columns(logs: Floats) -> Floats:
     """nanmedian over windows, NaN (and no warning) where a pair was never heard."""
+    if not logs.size:
+        return np.full(logs.shape[1], np.nan)
     never = ~np.isfinite(logs).any(axis=0)
     filled = np.where(never, 0.0, logs)
     middle: Floats = np.nanmedian(filled, axis=0)

@@ -1,13 +1,10 @@
-"""One-way delays of passes and probes, as slowdowns of their pairs against their own past.
+"""One-way delays of passes, as slowdowns of their pairs against their own past.
 
     d_ij = received_j - max(called_i, called_j)        o_j - o_i too long, when the clocks are off by o
     y_ij = log(1 + (median d_ij now - median d_ij usual) / D),   D = mean of the usual medians
 
 A constant offset of clocks cancels in the difference, and in D where as many pairs end at a node as begin there (a
-ring).  A slow drift cancels as far as the usual is recent: it is that of the last `BASELINE` messages.  Of probes
-the least of the last five counts instead of the median: most meet the job's own bytes somewhere, and wait for them; one
-that met none tells the wire (sd 0.55 of the log of one probe, 0.005 of the least of five, November 2026; in one window
-of ten all five met some).  The message
+ring).  A slow drift cancels as far as the usual is recent: it is that of the last `BASELINE` messages.  The message
 must exceed what a shaper lets through at once.  Without a past a pair is held against the median of its peers; there
 clock offsets stay in.
 """
@@ -19,7 +16,7 @@ from typing import Final
 import numpy as np
 
 from faults.fabric import Floats
-from faults.observations import Observation, Pass, Probe
+from faults.observations import Observation, Pass
 
 NORMAL: Final = 1.4826
 MEDIAN_LOSS: Final = 1.2533  # sqrt(pi / 2): the standard error of a median against a mean's
@@ -28,8 +25,6 @@ FEWEST_USUAL: Final = 10
 FEWEST: Final = 3
 # Between windows of 2.5 s in health medians of one pair differ by this, whatever the messages inside scatter.
 LEAST_SIGMA: Final = 0.08
-PROBES: Final = 5
-LEAST_PROBE_SIGMA: Final = 0.12
 LEAST_DELAY_S: Final = 1e-4
 KEPT_STEPS: Final = 8  # in which the other side of a pass is waited for
 
@@ -40,25 +35,21 @@ class _Pair:
     usual: deque[float] = field(default_factory=lambda: deque(maxlen=BASELINE))
     known: tuple[int, float, float] = (0, 0.0, 0.0)  # messages counted, median, scatter
     taken: int = 0
-    ripened: deque[float] = field(default_factory=lambda: deque(maxlen=PROBES))  # of probes
-    probes: bool = False
 
     def ripen(self, until_s: float, *, forget: bool) -> None:
         """Messages of before then become usual, or are forgotten."""
         while self.recent and self.recent[0][0] < until_s:
             _, delay_s = self.recent.popleft()
-            if forget:
-                continue
-            self.ripened.append(delay_s)
-            self.usual.append(min(self.ripened) if self.probes else delay_s)
-            self.taken += 1
+            if not forget:
+                self.usual.append(delay_s)
+                self.taken += 1
 
     def now(self, from_s: float, to_s: float) -> tuple[float, float, int] | None:
-        """Middle, scatter and count of the messages of a stretch of time; of probes the least."""
+        """Middle, scatter and count of the messages of a stretch of time."""
         inside = np.array([delay_s for at_s, delay_s in self.recent if from_s < at_s <= to_s])
         if inside.size < FEWEST:
             return None
-        return (float(inside[-PROBES:].min()), 0.0, 1) if self.probes else (*_middle(inside), inside.size)
+        return *_middle(inside), inside.size
 
     def baseline(self) -> tuple[float, float] | None:
         """Median and scatter of the past, renewed with every tenth message."""
@@ -75,34 +66,24 @@ class Delays:
     def __init__(self, nodes: int, *, keep_s: float, ripe_s: float) -> None:
         self._nodes, self._keep_s, self._ripe_s = nodes, keep_s, ripe_s
         self._passes: dict[tuple[int, int], _Pair] = {}
-        self._probes: dict[tuple[int, int], _Pair] = {}
         self._called: dict[tuple[int, int], tuple[float, int]] = {}  # (step, rank) -> called, node
         self._waiting: dict[tuple[int, int], tuple[int, float, float]] = {}  # (step, source) -> node, called, received
 
     def see(self, seen: Observation) -> None:
-        """Take a pass (both sides are needed) or a probe."""
+        """Take a pass: both sides are needed."""
         values = seen.values
-        if isinstance(values, Probe) and seen.peer is not None:
-            self._add(seen.at_s, seen.peer, seen.node, values.received_s - values.sent_s, probes=True)
-        elif isinstance(values, Pass) and seen.rank is not None and values.step is not None:
+        if isinstance(values, Pass) and seen.rank is not None and values.step is not None:
             self._pass(seen.rank, seen.node, values, values.step)
 
     def ripen(self, now_s: float, *, suspected: bool) -> None:
         """Let old messages become usual; while a fault is suspected they are forgotten."""
         until_s = now_s - (self._keep_s if suspected else self._ripe_s)
-        for pair in (*self._passes.values(), *self._probes.values()):
+        for pair in self._passes.values():
             pair.ripen(until_s, forget=suspected)
 
     def slowdowns(self, from_s: float, to_s: float) -> tuple[Floats, Floats]:
-        """y and its standard error, NaN where too few messages came; of passes and probes the surer one."""
-        y, sigma = self._of(self._passes, from_s, to_s, LEAST_SIGMA)
-        other, doubt = self._of(self._probes, from_s, to_s, LEAST_PROBE_SIGMA)
-        better = np.isfinite(doubt) & ~(sigma <= doubt)
-        return np.where(better, other, y), np.where(better, doubt, sigma)
-
-    def _of(
-        self, pairs: dict[tuple[int, int], _Pair], from_s: float, to_s: float, least: float
-    ) -> tuple[Floats, Floats]:
+        """y and its standard error, NaN where too few messages came."""
+        pairs = self._passes
         y, sigma = np.full((2, self._nodes, self._nodes), np.nan)
         now = {pair: found for pair, each in pairs.items() if (found := each.now(from_s, to_s)) is not None}
         usual = {pair: base for pair in now if (base := pairs[pair].baseline()) is not None}
@@ -115,14 +96,13 @@ class Delays:
             ratio = max(0.1, 1.0 + (middle_s - before_s) / typical_s)
             y[pair] = np.log(ratio)
             noise = MEDIAN_LOSS * max(scatter_s / ratio, before_scatter_s) / typical_s / np.sqrt(count)
-            sigma[pair] = np.hypot(least, noise)
+            sigma[pair] = np.hypot(LEAST_SIGMA, noise)
         return y, sigma
 
     @property
     def has_history(self) -> bool:
         """Whether most pairs have a past of their own."""
-        pairs = (*self._passes.values(), *self._probes.values())
-        known = [len(pair.usual) >= FEWEST_USUAL for pair in pairs]
+        known = [len(pair.usual) >= FEWEST_USUAL for pair in self._passes.values()]
         return bool(known) and sum(known) * 2 > len(known)
 
     def _pass(self, rank: int, node: int, values: Pass, step: int) -> None:
@@ -143,11 +123,10 @@ class Delays:
         target, called_s, received_s = got
         self._add(received_s, sent[1], target, received_s - max(sent[0], called_s))
 
-    def _add(self, at_s: float, source: int, target: int, delay_s: float, *, probes: bool = False) -> None:
+    def _add(self, at_s: float, source: int, target: int, delay_s: float) -> None:
         if source == target or not (0 <= source < self._nodes and 0 <= target < self._nodes):
             return
-        table = self._probes if probes else self._passes
-        pair = table.setdefault((source, target), _Pair(probes=probes))
+        pair = self._passes.setdefault((source, target), _Pair())
         if not pair.recent or at_s >= pair.recent[-1][0]:
             pair.recent.append((at_s, delay_s))
 

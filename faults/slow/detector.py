@@ -6,17 +6,21 @@ from typing import Final
 import numpy as np
 
 from faults.detector import Job
-from faults.observations import Collective, Heartbeat, Observation, Pass, Probe
+from faults.observations import Collective, Heartbeat, Observation, Pass, Probe, Process
+from faults.slow.cores import Cores
 from faults.slow.delays import Delays
+from faults.slow.findings import Slow
 from faults.slow.gaps import Gaps, Late
 from faults.slow.persistence import Persistence
+from faults.slow.probed import Accuser
 from faults.slow.settings import SlowSettings
 from faults.slow.sockets import Sockets, is_of_sockets
 from faults.slow.steps import Harm, Steps, harm
 from faults.slow.waiting import LEAST_BYTES, LEG_NATS, SECOND_LEG, Waiting, Waits
-from faults.slow.wires import Looked, Slow, Wires
+from faults.slow.wires import Looked, Wires
 from faults.slow.words import (
     PASSES,
+    PROBES,
     WAITING,
     Hypothesis,
     Wire,
@@ -35,6 +39,8 @@ LEAST_STALL_S: Final = 1.5
 FEWEST_USUAL: Final = 10  # steps
 RIPE: Final = 2.0  # windows, after which a message counts as usual: long enough for a fault to be suspected
 EXPLAINED: Final = 0.75  # of the log of longer steps, by a link beside a node without counters
+HOSTS_PART: Final = 0.5  # of what a rank takes longer, waiting for a core: then it is its host's load
+SILENT_S: Final = 3.0  # an agent tells of a process each second
 FEW: Final = 3  # steps, in the shorter window that measures harm
 
 
@@ -49,8 +55,9 @@ class SlowDetector:
         self._sockets = Sockets(nodes, 2 * s.window_s + 1.0)
         self._wires = Wires(self._sockets, s)
         self._delays = Delays(nodes, keep_s=2 * RIPE * s.window_s, ripe_s=RIPE * s.window_s)
+        self._accuser = Accuser(nodes, keep_s=2 * RIPE * s.window_s, ripe_s=RIPE * s.window_s)
         self._waiting = Waiting(self._sockets, s)
-        self._steps, self._gaps = Steps(ranks), Gaps(ranks, s)
+        self._steps, self._gaps, self._cores = Steps(ranks), Gaps(ranks, s), Cores(ranks)
         self._accused: Persistence[Slow] = Persistence(1, 1, 2 * s.every_s)  # before the harm gate
         self._slow: Persistence[Wire] = Persistence(s.hits, s.of, s.gone_s)
         self._late: Persistence[Late] = Persistence(s.late_hits, s.of, s.gone_s)
@@ -70,12 +77,16 @@ class SlowDetector:
         if is_of_sockets(observation):
             self._sockets.see(observation)  # more nodes than it was made for are none of its
             return
+        if isinstance(observation.values, Process):
+            self._cores.see(observation)
         if isinstance(observation.values, Collective | Heartbeat):
             self._steps.see(observation)
         if isinstance(observation.values, Collective | Pass):
             self._gaps.see(observation)
-        if isinstance(observation.values, Pass | Probe) and self._sockets.nodes:
+        if isinstance(observation.values, Pass) and self._sockets.nodes:
             self._delays.see(observation)
+        if isinstance(observation.values, Probe) and self._sockets.nodes:
+            self._accuser.see(observation)
 
     def judge(self, now_s: float) -> Sequence[Verdict]:
         """The slow faults that are believed now, and what explains slowness that is none."""
@@ -84,7 +95,7 @@ class SlowDetector:
         if early or now_s < self._looked_s + s.every_s - 1e-6 or self._stalled(now_s):
             return self._verdicts
         self._looked_s = now_s
-        late = {late.rank: late for late in self._gaps.late(self._step_s(now_s))}
+        late = self._own_doing(self._gaps.late(self._step_s(now_s)), now_s)
         looked = self._look(now_s) if self._sockets.nodes else None
         self._slow.look(now_s, {} if looked is None else self._harmful(looked, list(late.values()), now_s))
         self._late.look(now_s, dict(late.items()))
@@ -97,7 +108,18 @@ class SlowDetector:
         suspected, ripe_s = self._suspected(), RIPE * self._settings.window_s
         self._delays.ripen(now_s, suspected=suspected)
         self._waiting.take(now_s, suspected=suspected, ripe_s=ripe_s)
-        return self._wires.look(now_s, self._delays, suspected=suspected, false_per_window=self._price(now_s))
+        probed = self._accuser.look(now_s, suspected=suspected)
+        return self._wires.look(now_s, self._delays, probed, suspected=suspected, false_per_window=self._price(now_s))
+
+    def _own_doing(self, late: Sequence[Late], now_s: float) -> dict[int, Late]:
+        """Without the ranks that come late because they wait for a core; or of which that is about to be told."""
+        step_s, found = self._step_s(now_s), dict[int, Late]()
+        for each in late:
+            waited = self._cores.waited(each.rank, each.since_s, now_s)
+            lost_s = 0.0 if waited is None else each.extra_s * (waited.until_s - waited.from_s) / step_s
+            if waited is None or waited.until_s < now_s - SILENT_S or waited.seconds < HOSTS_PART * lost_s:
+                found[each.rank] = each
+        return found
 
     def _suspected(self) -> bool:
         return self._slow.suspected() or self._late.suspected()
@@ -180,16 +202,24 @@ class SlowDetector:
 
     def _seen_of(self, slow: Slow, waits: Waits) -> tuple[str, ...]:
         node = slow.entity.node
-        return (WAITING,) * (max(waits.sides(node)) >= LEAST_BYTES) + (PASSES,) * self._delays.has_history
+        return (
+            (WAITING,) * (max(waits.sides(node)) >= LEAST_BYTES)
+            + (PASSES,) * self._delays.has_history
+            + (PROBES,) * slow.probed
+        )
 
     def _costs(self, slow: Slow, measured: Harm | None) -> float | None:
         """By how much steps are longer for it, where that is enough and what the wire lacks can explain it."""
         s = self._settings
         implied = 1.0 / (1.0 - slow.saved)
-        if not slow.own or measured is None:
+        if slow.probed and measured is not None:  # slow beyond doubt; steps need only not say that it is for nothing
+            most = measured.log_ratio + 1.645 * measured.error
+            if implied >= s.least_harm and most >= np.log(s.least_harm):
+                return max(1.0, measured.ratio)
+        if not slow.own or measured is None:  # nor can steps tell of what was slow before they were known
             return implied if implied >= s.least_implied_harm else None
         sure = measured.chance < s.chance_of_harm or (measured.log_ratio > 0 and implied >= s.plain_harm)
-        return measured.ratio if sure and min(measured.ratio, implied) >= s.least_harm else None
+        return measured.ratio if sure and not slow.probed and min(measured.ratio, implied) >= s.least_harm else None
 
     def _words(self) -> Iterator[Verdict]:
         wires = self._slow.confirmed()

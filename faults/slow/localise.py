@@ -53,6 +53,11 @@ class Observed:
         """Receivers for senders."""
         return Observed(self.sockets.T, self.sigma.T, self.delays.T, self.doubt.T, self.kind.T)
 
+    def only(self, lines: slice, columns: slice) -> "Observed":
+        """Some senders, some receivers."""
+        at = (lines, columns)
+        return Observed(self.sockets[at], self.sigma[at], self.delays[at], self.doubt[at], self.kind[at])
+
     def pairs(self) -> int:
         """How many pairs are known at all."""
         return max(2, int(np.count_nonzero(np.isfinite(self.sockets) | np.isfinite(self.delays))))
@@ -157,7 +162,7 @@ def explain(observed: Observed, *, false_per_window: float, false_beside: float 
 
 def _nothing_in(cut: Observed, prices: _Prices) -> bool:
     """Whether even all that its pairs lose would not pay for any entity: true of most windows, and quickly known."""
-    sockets, delays = (np.nan_to_num(_loss(np.maximum(x, 0.0) / s)) for x, s in _both(cut))
+    sockets, delays = (_known(_loss(np.maximum(x, 0.0) / s)) for x, s in _both(cut))
     lost = sockets + delays
     nics = lost.sum(axis=0) + lost.sum(axis=1)
     return bool(nics.max(initial=0.0) < prices.nic and (lost + lost.T < prices.link).all())
@@ -219,8 +224,24 @@ def _gains(left: Observed, second: float) -> dict[Direction, Gains]:
         Direction.TX: _with(out, back_out, second),
         Direction.RX: _with(into, back_into, second),
         Direction.BOTH: _with(out, into, second, always=True),
-        Direction.FORWARD: _links(left, second),
+        Direction.FORWARD: _links(left, turned, second),
     }
+
+
+def _fitted(entity: Entity, left: Observed, second: float) -> Entity:
+    """The same hypothesis, with the amplitudes that fit best to what is left: `_gains` of this one alone."""
+    whole, node = slice(None), slice(entity.node, entity.node + 1)
+    columns = whole if entity.peer is None else slice(entity.peer, entity.peer + 1)
+    ahead, turned = left.only(node, columns), left.turned.only(node, columns)
+    if entity.peer is not None:
+        gains = _links(ahead, turned, second)
+    elif entity.way is Direction.BOTH:
+        gains = _with(_shift(_beside(ahead)), _shift(_beside(turned)), second, always=True)
+    else:
+        main, back = (ahead, turned) if entity.way is Direction.TX else (turned, ahead)
+        found = _shift(_beside(main))
+        gains = _with(found, _shift((back.sockets, back.sigma), found.slowdown), second)
+    return replace(entity, slowdown=float(gains.slowdown.flat[0]), leak=float(gains.leak.flat[0]))
 
 
 def _with(main: Gains, leak: Gains, second: float, *, always: bool = False) -> Gains:
@@ -231,23 +252,27 @@ def _with(main: Gains, leak: Gains, second: float, *, always: bool = False) -> G
     return Gains(np.where(main.gain > 0, gain, 0.0), main.slowdown, np.where(worth, leak.slowdown, 0.0))
 
 
-def _links(left: Observed, second: float) -> Gains:
+def _links(left: Observed, turned: Observed, second: float) -> Gains:
     """Per pair; sockets and delays of one pair share the amplitude, weighted by their noise."""
     slowdown, gain = _pooled(left, np.full(left.sockets.shape, np.inf))
-    leak, back = _pooled(left.turned, slowdown)
+    leak, back = _pooled(turned, slowdown)
     return _with(Gains(gain, slowdown, leak), Gains(back, leak, leak), second)
 
 
 def _pooled(left: Observed, most: Floats) -> tuple[Floats, Floats]:
-    weight = np.nan_to_num(1.0 / left.sigma**2) * np.isfinite(left.sockets)
-    other = np.nan_to_num(1.0 / left.doubt**2) * np.isfinite(left.delays)
-    total = np.maximum(weight + other, 1e-12)
-    amplitude = (weight * np.nan_to_num(left.sockets) + other * np.nan_to_num(left.delays)) / total
-    amplitude = np.clip(amplitude, 0.0, most)
+    parts = [(np.isfinite(x) & np.isfinite(sigma), x, sigma) for x, sigma in _both(left)]
+    weights = [np.where(known, 1.0 / sigma**2, 0.0) for known, _, sigma in parts]
+    seen = [np.where(known, x, 0.0) for known, x, _ in parts]
+    total = np.maximum(weights[0] + weights[1], 1e-12)
+    amplitude = np.clip((weights[0] * seen[0] + weights[1] * seen[1]) / total, 0.0, most)
     gain = np.zeros_like(amplitude)
-    for x, sigma in _both(left):
-        gain += np.nan_to_num(_loss(x / sigma) - _loss((x - amplitude) / sigma))
+    for known, x, sigma in parts:
+        gain += np.where(known, _loss(x / sigma) - _loss((x - amplitude) / sigma), 0.0)
     return amplitude, np.maximum(gain, 0.0)
+
+
+def _known(values: Floats) -> Floats:
+    return np.where(np.isfinite(values), values, 0.0)
 
 
 def _beside(left: Observed) -> tuple[Floats, Floats]:
@@ -301,7 +326,7 @@ def _refit(chosen: list[Entity], observed: Observed) -> list[Entity]:
     for _ in range(SWEEPS):
         for at, entity in enumerate(chosen):
             left = observed.less([*chosen[:at], *chosen[at + 1 :]])
-            chosen[at] = _gains(left, second)[entity.way].entity(entity.node, entity.peer, entity.way)
+            chosen[at] = _fitted(entity, left, second)
     return chosen
 
 

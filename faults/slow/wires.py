@@ -8,8 +8,8 @@ what they wait for).  Whoever would save less than `pacing_share` of what the wo
 anybody at one end of a worse one: a link into a node that cannot pass on what it gets is held up first.
 """
 
-from collections.abc import Hashable, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass, replace
 from typing import Final
 
 import numpy as np
@@ -18,29 +18,16 @@ from numpy.typing import NDArray
 from faults.fabric import Floats, Ints
 from faults.slow.baselines import History, Usual, alike_in_rows, classes, common, of_now, on_the_wire, peers
 from faults.slow.delays import Delays
+from faults.slow.findings import Slow
 from faults.slow.foreign import foreign_pairs, touched
+from faults.slow.joining import MOST_AT_START, joined
 from faults.slow.localise import Entity, Observed, apart, explain, standing
+from faults.slow.probed import View
 from faults.slow.settings import SlowSettings
 from faults.slow.sockets import ACKED, TICK_US, Sockets, Span
 
 LONGER: Final = 0.72  # of the noise: of twice the window (measured: 0.71 of long flows, 0.73 of short messages)
-MOST_AT_START: Final = 2  # wires slow from the first second: what more nodes have alike is a part of the job
 STARVED: Final = 0.3  # of the busy time: then the receiver's process or the sender's buffer is the brake, not the wire
-
-
-@dataclass(frozen=True, slots=True)
-class Slow:
-    """One accused entity in one window."""
-
-    entity: Entity
-    saved: float  # share of the window's time
-    own: bool  # against its own history; else against its peers
-    standing: Mapping[Entity, float] = field(default_factory=dict)  # log likelihoods of it and of its rivals
-
-    @property
-    def key(self) -> Hashable:
-        """What persistence counts: a NIC whatever its direction, a link."""
-        return self.entity.place
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +70,15 @@ class Wires:
         """Whether pairs can be held against their own past."""
         return len(self._history) >= self._settings.enough_windows
 
-    def look(self, now_s: float, delays: Delays, *, suspected: bool, false_per_window: float) -> Looked | None:
+    def look(
+        self,
+        now_s: float,
+        delays: Delays,
+        probed: Sequence[View],
+        *,
+        suspected: bool,
+        false_per_window: float,
+    ) -> Looked | None:
         """The windows that end now: one that is quick, and one twice as long whose noise is less."""
         s = self._settings
         span = self._sockets.span(now_s - s.window_s, now_s, counted=True)
@@ -99,7 +94,7 @@ class Wires:
         if longer is not None and self.has_history:
             views.append((self._window(longer, LONGER * short.change), now_s - 2 * s.window_s, LONGER))
         usual = self._history.usual(kind, short.busy) if self.has_history else None
-        slow = self._accused(views, usual, kind, delays, now_s=now_s, false_rate=false_per_window)
+        slow = self._accused(views, usual, kind, delays, probed, now_s=now_s, false_rate=false_per_window)
         accused = np.zeros_like(self._masked)
         for each in slow:
             accused |= each.entity.where(len(mbit))
@@ -156,23 +151,31 @@ class Wires:
         usual: Usual | None,
         kind: Ints,
         delays: Delays,
+        probed: Sequence[View],
         *,
         now_s: float,
         false_rate: float,
     ) -> tuple[Slow, ...]:
-        """By own history and, for what was slow before there was any, by peers; each place once."""
+        """By probes, by own history and, for what was slow before there was any, by peers; each place once."""
         found: dict[Hashable, Slow] = {}
+        by_own: Observed | None = None
         if usual is not None:
             for window, from_s, quieter in views:
                 passes = delays.slowdowns(from_s, now_s)
                 observed = _observed(window, Usual(usual.log_mbit, quieter * usual.sigma), kind, passes)
+                by_own = by_own or observed
                 for slow in self._fitted(observed, window, kind, false_rate, own=True):
                     found.setdefault(slow.key, slow)
         window, from_s, _ = views[0]
         observed = _observed(window, peers(window.log, kind, window.busy), kind, delays.slowdowns(from_s, now_s))
         for slow in self._fitted(observed, window, kind, self._settings.false_per_window, own=False):
             found.setdefault(slow.key, slow)
-        return tuple(self._pacing(list(found.values())))
+
+        def made(entity: Entity, own: bool) -> Slow:  # noqa: FBT001 - of an entity and how it was found
+            beside = {} if by_own is None else standing(by_own, entity, [])
+            return Slow(entity, _saved(entity, kind, window.busy), own, beside, probed=True)
+
+        return tuple(self._pacing(joined(list(found.values()), probed, false_per_window=false_rate, made=made)))
 
     def _fitted(
         self, observed: Observed, window: _Window, kind: Ints, false_per_window: float, *, own: bool
@@ -189,8 +192,8 @@ class Wires:
         ]
 
     def _pacing(self, found: list[Slow]) -> list[Slow]:
-        """Those of them that set the pace, the worst first; own history before peers."""
-        ordered = sorted(found, key=lambda slow: (not slow.own, -slow.saved))
+        """Those of them that set the pace, the worst first; probes before own history before peers."""
+        ordered = sorted(found, key=lambda slow: (not slow.probed, not slow.own, -slow.saved))
         return [slow for at, slow in enumerate(ordered) if slow.saved > 0 and self._sets_pace(slow, ordered[:at])]
 
     def _sets_pace(self, slow: Slow, worse: list[Slow]) -> bool:

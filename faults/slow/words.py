@@ -10,9 +10,9 @@ from typing import Final
 
 import numpy as np
 
+from faults.slow.findings import Slow
 from faults.slow.gaps import Late
 from faults.slow.persistence import Confirmed
-from faults.slow.wires import Slow
 from faults.slow.workload import Lost
 from faults.verdict import Direction, FaultClass, Scope, Verdict
 
@@ -20,6 +20,7 @@ PAIRS: Final = "pair-bandwidth"
 STEP: Final = "step-time"
 WAITING: Final = "where-bytes-wait"
 PASSES: Final = "one-way-delay"
+PROBES: Final = "one-way-probes"
 GAP: Final = "compute-gap"
 ARRIVAL: Final = "arrival"
 CONNECTIONS: Final = "extra-connections"
@@ -29,7 +30,7 @@ LEAST_NATS: Final = 1.0  # of the mean look, by which one direction is likelier 
 
 BOTH_NATS: Final = 3.0  # more, before a NIC is called slow both ways: acknowledgements may slow more than data
 
-LINK_NATS: Final = 3.0  # a NIC explains a link's pair too, and has more ways to fit noise
+LINK_NATS: Final = 3.0  # of sockets alone: a NIC explains a link's pair too, and has more ways to fit noise
 ISOLATE_NATS: Final = 5.0  # a link would have to be 150 times less likely
 
 Hypothesis = tuple[int, int | None, Direction]
@@ -48,12 +49,13 @@ class Wire:
 
 
 def named(found: Sequence[Wire]) -> Hypothesis:
-    """What all looks together make likeliest; a link, unless a NIC is clearly likelier."""
+    """What all looks together make likeliest; a link, unless a NIC is clearly likelier or probes have spoken."""
     sums: dict[Hypothesis, float] = {}
+    link_nats = LINK_NATS * sum(not wire.slow.probed for wire in found) / len(found)
     for wire in found:
         for hypothesis, nats in wire.likely.items():
             sums[hypothesis] = sums.get(hypothesis, 0.0) + nats / len(found)
-    return max(sums, key=lambda hypothesis: sums[hypothesis] + (LINK_NATS if hypothesis[1] is not None else 0.0))
+    return max(sums, key=lambda hypothesis: sums[hypothesis] + (link_nats if hypothesis[1] is not None else 0.0))
 
 
 def direction(found: Sequence[Wire], node: int) -> Direction:

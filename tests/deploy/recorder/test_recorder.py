@@ -1,7 +1,9 @@
 """The loop with real sources: connections of this namespace, a real process, a real folder."""
 
+import os
 import signal
 import subprocess
+import sys
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -103,6 +105,30 @@ def test_a_process_is_followed_to_its_end(sleeper: subprocess.Popen[bytes]) -> N
     sleeper.wait()
     assert state() == "gone"
     source.close()
+
+
+@pytest.mark.skipif(not Path("/proc/self/schedstat").exists(), reason="a kernel without scheduler statistics")
+def test_how_long_a_process_waits_for_a_core_is_told() -> None:
+    """Two processes that only compute, on one core, each wait for half of the time."""
+    cores = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, {min(cores)})  # inherited
+    try:
+        spinning = [subprocess.Popen([sys.executable, "-I", "-S", "-c", "while True: pass"]) for _ in range(2)]
+    finally:
+        os.sched_setaffinity(0, cores)
+    source = ProcessSource(node=0, pid_of={rank: one.pid for rank, one in enumerate(spinning)})
+
+    def waited() -> bool:
+        told = [seen.values.waited_s for seen in source.look(GO_S) if isinstance(seen.values, Process)]
+        return all(each is not None and each > 0.02 for each in told)
+
+    try:
+        wait_for(waited, what="waiting for a core")
+    finally:
+        source.close()
+        for one in spinning:
+            one.kill()
+            one.wait()
 
 
 def test_a_process_that_never_was_is_gone() -> None:

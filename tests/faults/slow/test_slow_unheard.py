@@ -6,9 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from faults.detector import Job
-from faults.observations import Collective, Look, Observation, Probe, Socket
+from faults.observations import Collective, Look, Observation, Socket
 from faults.slow import SlowDetector, SlowSettings
-from faults.slow.delays import Delays
 from faults.slow.foreign import foreign_pairs
 from faults.slow.localise import apart
 from faults.slow.sample import LEAST_ROWS, Sample
@@ -42,22 +41,6 @@ def test_foreign_bytes_are_seen_from_either_end(silent: int | None) -> None:
 
 def test_foreign_bytes_between_two_silent_nodes_are_seen_by_nobody() -> None:
     assert not foreign_pairs(span({0, 3}), np.full((NODES, NODES), 1e6), 200.0, 0.1).any()
-
-
-def test_of_five_probes_the_one_that_met_no_traffic_tells() -> None:
-    rng = np.random.default_rng(0)
-    delays = Delays(3, keep_s=10.0, ripe_s=5.0)
-    for number in range(80):
-        at_s = 0.5 * number
-        for source, target in ((0, 1), (1, 2), (2, 0)):
-            wire_s = 0.003 * (1.3 if (source, at_s >= 37.0) == (0, True) else 1.0)
-            meets_s = 0.0 if number % 4 == source else float(rng.exponential(0.004))
-            delays.see(Observation(at_s, target, Probe(65536, at_s, at_s + wire_s + meets_s), None, source))
-        delays.ripen(at_s, suspected=at_s >= 37.0)
-    log, sigma = delays.slowdowns(37.0, 39.5)
-    assert np.isclose(log[0, 1], np.log(1.3), atol=0.02)
-    assert np.isclose([log[1, 2], log[2, 0]], 0.0, atol=0.02).all()
-    assert log[0, 1] > 2 * sigma[0, 1]
 
 
 def test_pairs_without_a_common_end_are_counted() -> None:

@@ -74,6 +74,7 @@ def run_experiment(
             peers=Peers({network.address(node): node for node in range(network.nodes)}),
             period_s=experiment.period_s,
             probe_bytes=experiment.probe_bytes,
+            probe_every_s=experiment.probe_every_s,
             folder=folder,
             run=experiment.run_entry(congestion_control=CONGESTION_CONTROL.read_text().strip()),
             watcher=watcher_url,

@@ -1,0 +1,66 @@
+"""A rank that waits for a core is not slow by its own doing; one that computes longer is."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from faults.detector import Job
+from faults.observations import Collective, Observation, Process
+from faults.slow import SlowDetector
+from faults.slow.cores import Cores
+from faults.verdict import FaultClass, Scope
+
+RANKS, STEP_S, LONGER_S = 6, 0.2, 0.05
+
+
+def told(from_s: float, until_s: float, *, waits: bool) -> list[Observation]:
+    """Rank 4 comes `LONGER_S` later from then on, because it waits for a core or not; all others wait for it."""
+    found, now_s, step, waited_s = [], 0.0, 0, 0.0
+    while now_s < until_s:
+        longer_s = LONGER_S if now_s >= from_s else 0.0
+        waited_s += longer_s if waits else 0.0
+        ended_s = now_s + STEP_S + longer_s
+        for rank in range(RANKS):
+            arrived_s = now_s + 0.03 + 0.001 * ((step + rank) % 5) + longer_s * (rank == 4)
+            found.append(Observation(ended_s, rank, Collective(step, "x", 1, arrived_s, ended_s, step), rank))
+            of_rank_s = 0.01 * now_s + (waited_s if rank == 4 else 0.0)
+            found.append(Observation(ended_s, rank, Process(7, "S", 0.0, 1, of_rank_s), rank))
+        now_s, step = ended_s, step + 1
+    return found
+
+
+@pytest.mark.parametrize(("waits", "named"), [(False, {(FaultClass.NONCOMM_SLOW, 4, True)}), (True, set())])
+def test_only_who_computes_longer_is_named(*, waits: bool, named: set[tuple[FaultClass, int, bool]]) -> None:
+    detector, said = SlowDetector(Job(RANKS, tuple(range(RANKS)))), set()
+    for seen in told(15.0, 25.0, waits=waits):
+        detector.see(seen)
+        said |= {(v.fault, v.node, v.isolate) for v in detector.judge(seen.at_s) if v.scope is not Scope.WORKLOAD}
+    assert said == named
+
+
+def test_what_the_kernel_does_not_tell_is_not_known() -> None:
+    cores = Cores(2)
+    assert cores.waited(0, 1.0, 5.0) is None
+    for at_s in (1.0, 2.0, 3.0):
+        cores.see(Observation(at_s, 0, Process(1, "R", 0.0, 1, None), rank=0))
+        cores.see(Observation(at_s, 1, Process(1, "R", 0.0, 1, at_s / 2.0), rank=1))
+        cores.see(Observation(at_s, 1, Process(1, "R", 0.0, 1, 9.0), rank=2))  # no rank of this job
+    assert cores.waited(0, 1.0, 3.0) is None
+    assert cores.waited(1, 1.0, 3.0) is None  # against nobody
+
+
+def test_a_new_process_counts_from_its_own_start() -> None:
+    cores = Cores(3)
+    for at_s, waited_s in ((1.0, 50.0), (2.0, 50.5), (3.0, 0.0), (4.5, 0.3)):
+        for rank in range(3):
+            cores.see(Observation(at_s, rank, Process(1, "R", 0.0, 1, waited_s * (rank == 0)), rank=rank))
+    assert cores.waited(0, 2.5, 4.5) == pytest.approx((0.3, 2.5, 4.5))
+
+
+@given(st.lists(st.tuples(st.integers(-1, 3), st.floats(0, 50), st.floats(0, 1e6)), max_size=60), st.floats(0, 60))
+def test_any_order_of_anything_is_taken(looks: list[tuple[int, float, float]], since_s: float) -> None:
+    cores = Cores(3)
+    for rank, at_s, waited_s in looks:
+        cores.see(Observation(at_s, 0, Process(1, "R", 0.0, 1, waited_s), rank=rank))
+    told = [cores.waited(rank, since_s, 50.0) for rank in range(3)]
+    assert all(each is None or abs(each.seconds) <= 1e6 for each in told)

@@ -1,0 +1,146 @@
+"""What one-way probes accuse: tails and whole delays, whatever the clocks, from the first second and later."""
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from faults.observations import Observation, Probe
+from faults.slow.findings import Slow
+from faults.slow.joining import joined
+from faults.slow.localise import Entity
+from faults.slow.probed import Accuser, View
+from faults.slow.probes import Probes, mode
+from faults.verdict import Direction
+
+NODES, EVERY_S, WIRE_S = 8, 0.5, 0.0026
+RING = [(node, (node + way) % NODES) for node in range(NODES) for way in (1, -1)]
+Slowdown = Callable[[int, int, float], float]
+
+
+def observations(
+    slowdown: Slowdown, until_s: float, *, seed: int = 0, skew_s: float = 0.0, beside: float = 0.25, tails: bool = True
+) -> list[Observation]:
+    """Trains of all ring neighbours; so many of them meet the job's bytes, one in fifty comes too fast."""
+    rng = np.random.default_rng(seed)
+    offset_s = rng.uniform(-skew_s, skew_s, NODES)
+    found = []
+    for number in range(int(until_s / EVERY_S)):
+        for source, target in RING:
+            at_s = EVERY_S * number
+            wire_s = WIRE_S * slowdown(source, target, at_s) * float(rng.normal(1.0, 0.003))
+            met_s = float(rng.exponential(WIRE_S)) if rng.random() < beside else 0.0
+            caught_up_s = 0.3 * wire_s * (rng.random() < 0.02)
+            sent_s, received_s = at_s + offset_s[source], at_s + wire_s + met_s + offset_s[target]
+            half_s = received_s - (wire_s + met_s - caught_up_s) / 2.0
+            values = Probe(65536, sent_s, received_s, received_s - half_s if tails else None)
+            found.append(Observation(at_s + 0.25, target, values, peer=source))
+    return found
+
+
+def looked(seen: list[Observation], until_s: float, suspected_from_s: float) -> tuple[View, ...]:
+    accuser, at = Accuser(NODES, keep_s=10.0, ripe_s=5.0), 0
+    views: tuple[View, ...] = ()
+    for now_s in np.arange(0.5, until_s + 0.01, 0.5):
+        while at < len(seen) and seen[at].at_s <= now_s:
+            accuser.see(seen[at])
+            at += 1
+        views = accuser.look(float(now_s), suspected=bool(now_s >= suspected_from_s))
+    return views
+
+
+def places(views: tuple[View, ...], *, own: bool) -> list[tuple[int, int | None, Direction]]:
+    (view,) = (view for view in views if view.own is own)
+    return [(e.node, e.peer, e.way) for e in view.probed().entities(1e-4)]
+
+
+FAULTS: dict[str, tuple[tuple[int, int | None, Direction], Slowdown]] = {
+    "tx": ((3, None, Direction.TX), lambda source, _target, _at_s: 1.25 if source == 3 else 1.0),
+    "rx": ((3, None, Direction.RX), lambda _source, target, _at_s: 1.25 if target == 3 else 1.0),
+    "link": ((3, 2, Direction.FORWARD), lambda source, target, _at_s: 1.25 if (source, target) == (3, 2) else 1.0),
+}
+
+
+@pytest.mark.parametrize("name", FAULTS)
+def test_four_seconds_tell_sender_receiver_and_link_apart(name: str) -> None:
+    place, slowdown = FAULTS[name]
+    for seed in range(5):
+        seen = observations(lambda s, t, at_s: slowdown(s, t, at_s) if at_s >= 15.0 else 1.0, 19.0, seed=seed)
+        assert places(looked(seen, 19.0, 16.0), own=True) == [place]
+
+
+@pytest.mark.parametrize("name", FAULTS)
+def test_what_is_slow_from_the_first_second_is_found_by_its_peers_whatever_the_clocks(name: str) -> None:
+    place, slowdown = FAULTS[name]
+    seen = observations(slowdown, 14.0, skew_s=0.05)
+    assert places(looked(seen, 14.0, 99.0), own=False) == [place]
+
+
+def test_without_tails_offsets_of_clocks_leave_a_change_as_it_is() -> None:
+    place, slowdown = FAULTS["tx"]
+    seen = observations(
+        lambda s, t, at_s: slowdown(s, t, at_s) if at_s >= 15.0 else 1.0, 18.5, skew_s=0.001, tails=False
+    )
+    assert places(looked(seen, 18.5, 16.0), own=True) == [place]
+
+
+@pytest.mark.parametrize("beside", [0.25, 0.6])
+def test_healthy_wires_are_hardly_ever_accused_however_often_trains_meet_the_job(beside: float) -> None:
+    """Of 240 looks one may accuse somebody for a moment; harm and persistence come on top."""
+    seen = observations(lambda *_: 1.0, 120.0, beside=beside)
+    accuser, at, found = Accuser(NODES, keep_s=10.0, ripe_s=5.0), 0, 0
+    for now_s in np.arange(0.5, 120.0, 0.5):
+        while at < len(seen) and seen[at].at_s <= now_s:
+            accuser.see(seen[at])
+            at += 1
+        found += sum(bool(view.probed().entities(1e-4)) for view in accuser.look(float(now_s), suspected=False))
+    assert found <= 2
+
+
+def test_two_faults_are_two() -> None:
+    def slowdown(source: int, target: int, at_s: float) -> float:
+        return 1.0 if at_s < 15.0 else 2.0 if source == 1 else 1.4 if (source, target) == (5, 4) else 1.0
+
+    found = places(looked(observations(slowdown, 19.0), 19.0, 16.0), own=True)
+    assert set(found) == {(1, None, Direction.TX), (5, 4, Direction.FORWARD)}
+
+
+def test_whom_sockets_accuse_and_probes_find_well_is_left_out() -> None:
+    views = looked(observations(lambda *_: 1.0, 20.0, beside=0.0), 20.0, 99.0)
+    accused = [
+        Slow(Entity(2, None, Direction.TX, 0.3), 0.2, own=True),
+        Slow(Entity(4, 3, Direction.FORWARD, 0.3), 0.2, own=False),
+        Slow(Entity(4, 3, Direction.FORWARD, 0.3), 0.2, own=True),  # its bytes may take another way than probes
+        Slow(Entity(4, 6, Direction.FORWARD, 0.3), 0.2, own=False),  # nobody probes it
+    ]
+    kept = joined(accused, views, false_per_window=1e-4, made=lambda entity, own: Slow(entity, 0.1, own, probed=True))
+    assert [(slow.entity.place, slow.own) for slow in kept] == [((4, 3), True), ((4, 6), False)]
+
+
+def test_sockets_that_show_only_the_busiest_way_of_a_sender_do_not_outweigh_probes() -> None:
+    seen = observations(lambda s, _t, at_s: 1.5 if s == 3 and at_s >= 15.0 else 1.0, 18.0)
+    sender, busiest = Entity(3, None, Direction.TX, 0.3), Entity(3, 2, Direction.FORWARD, 0.4)
+    accused = [Slow(busiest, 0.2, own=True, standing={busiest: 40.0, sender: 12.0})]
+    (_, _, kept) = joined(
+        accused,
+        looked(seen, 18.0, 16.0),
+        false_per_window=1e-4,
+        made=lambda entity, own: Slow(entity, 0.1, own, probed=True),
+    )
+    assert kept.entity == busiest
+    assert max(kept.standing, key=lambda entity: kept.standing[entity]).place == (3, None)
+
+
+def test_probes_that_are_none_of_the_job_are_left() -> None:
+    probes = Probes(3, keep_s=10.0, ripe_s=5.0)
+    for source, target in ((0, 3), (5, 1), (1, 1), (-1, 0), (None, 1)):
+        probes.see(Observation(1.0, target, Probe(1, 0.0, 1.0, 0.5), peer=source))
+    assert probes.ratios(0.0) is None
+
+
+@given(st.sets(st.integers(1, 100), min_size=8, max_size=60), st.floats(1.0, 50.0))
+def test_the_mode_is_where_a_third_agrees(others: set[int], wire: float) -> None:
+    agreeing = [wire * (1.0 + 1e-9 * number) for number in range(1 + len(others) // 2)]
+    assert mode(np.array([*others, *agreeing])) == pytest.approx(wire, rel=1e-6)
