@@ -21,8 +21,12 @@ TICK_S = 0.25
 class NodeAgent:
     """One node's end of the guard."""
 
-    def __init__(self, *, server: str, device: Device, safe: NodeClocks, now_s: Callable[[], float]) -> None:
+    def __init__(
+        self, *, server: str, device: Device, safe: NodeClocks, now_s: Callable[[], float], guarded: bool = True
+    ) -> None:
+        """Not `guarded`: until a guard is heard for the first time, the device is left to others."""
         self.server = server
+        self._guarded = guarded
         self._device = device
         self._now_s = now_s
         self._lease = Lease(safe=safe)
@@ -54,6 +58,8 @@ class NodeAgent:
 
     def tick(self) -> None:
         """Bring the device to what has to hold now."""
+        if not self._guarded and self._lease.holder is None:
+            return
         now_s = self._now_s()
         clocks = self._lease.clocks_at(now_s)
         lapsed = self._lease.lapsed(now_s)
@@ -81,7 +87,7 @@ class NodeAgent:
         return NodeTelemetry(
             server=self.server,
             power_w=state.power_w,
-            age_s=0.0,
+            age_s=state.age_s,
             token_clock=state.clocks.token,
             prompt_clock=state.clocks.prompt,
             braked=state.braked,

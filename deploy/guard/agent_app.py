@@ -8,6 +8,9 @@ import structlog
 from fastapi import Depends, FastAPI, Request
 from fastapi.responses import JSONResponse
 
+from deploy.gpu.caps_app import caps_routes
+from deploy.gpu.errors import NotSupportedError, OutOfRangeError
+from deploy.gpu.node import GpuNode
 from deploy.guard.agent import TICK_S, NodeAgent
 from deploy.guard.bearer import bearer
 from deploy.guard.bodies import BodyLimit
@@ -28,24 +31,34 @@ log = structlog.get_logger()
 MOST_BYTES = 4096  # of an order
 
 
-def agent_app(agent: NodeAgent, *, token: str | None) -> FastAPI:
-    """An application that answers for one node and keeps its dead man's switch."""
+def agent_app(agent: NodeAgent, *, token: str | None, gpus: GpuNode | None = None) -> FastAPI:
+    """An application that answers for one node and keeps its dead man's switch.
+
+    With `gpus`, the agent's device, it takes caps too, and leaves every cap as it was found.
+    """
 
     @asynccontextmanager
     async def ticking(_app: FastAPI) -> AsyncIterator[None]:
+        if gpus is not None:
+            gpus.start()
         agent.tick()  # slow before it answers anybody
         task = asyncio.create_task(_tick_for_ever(agent))
         try:
             yield
         finally:
             task.cancel()
-            agent.leave()
+            if gpus is None:
+                agent.leave()
+            else:
+                await asyncio.to_thread(gpus.stop)
 
     app = FastAPI(
         title="Fleetwright node agent", lifespan=ticking, openapi_url=None, dependencies=[Depends(bearer(token))]
     )
     app.add_exception_handler(NotTheGuardError, _held_by_another)
     app.add_exception_handler(OSError, _device_refused)
+    for unfit in (OutOfRangeError, NotSupportedError):
+        app.add_exception_handler(unfit, _unfit)
     app.add_middleware(BodyLimit, limit_bytes=MOST_BYTES)
 
     @app.get(TELEMETRY_PATH)
@@ -64,6 +77,8 @@ def agent_app(agent: NodeAgent, *, token: str | None) -> FastAPI:
     async def brake(body: BrakeOrder) -> NodeTelemetry:
         return agent.brake(body)
 
+    if gpus is not None:
+        app.include_router(caps_routes(gpus, server=agent.server))
     return app
 
 
@@ -83,3 +98,7 @@ async def _held_by_another(_request: Request, error: Exception) -> JSONResponse:
 
 async def _device_refused(_request: Request, error: Exception) -> JSONResponse:
     return JSONResponse({"title": "Bad Gateway", "status": 502, "detail": str(error)}, 502)
+
+
+async def _unfit(_request: Request, error: Exception) -> JSONResponse:
+    return JSONResponse({"title": "Unprocessable Content", "status": 422, "detail": str(error)}, 422)

@@ -1,4 +1,4 @@
-"""What an agent needs of its node's GPUs, and the same without any.  NVML, AMD SMI and Redfish belong behind it."""
+"""What an agent needs of its node's GPUs, and the same without any.  Real ones stand behind it in `deploy.gpu.node`."""
 
 from collections.abc import Callable
 from typing import NamedTuple, Protocol
@@ -19,6 +19,7 @@ class DeviceState(NamedTuple):
     braked: bool
     epoch: int
     phase: Phase
+    age_s: float = 0.0
 
 
 class Device(Protocol):

@@ -1,15 +1,20 @@
 """A server and the work beside it, in one process: either ends with the other."""
 
 import asyncio
+import os
 import socket
+import ssl
+import stat
 from collections.abc import Coroutine
 from contextlib import AbstractAsyncContextManager, nullcontext
-from typing import Any
+from pathlib import Path
+from typing import Any, NamedTuple
 
 import uvicorn
 from fastapi import FastAPI
 from prometheus_client import CollectorRegistry
 
+from deploy.gpu.node import GpuNode
 from deploy.guard.agent import NodeAgent
 from deploy.guard.agent_app import agent_app
 from deploy.guard.agents import Agents
@@ -25,10 +30,22 @@ GRACE_S = 2  # for answers in flight
 KEEP_ALIVE_S = 65  # longer than a guard's longest period
 
 
-def server_of(app: FastAPI) -> uvicorn.Server:
+class MutualTls(NamedTuple):
+    """What a server shows, and whose clients it lets in: nobody without a certificate of that authority."""
+
+    certificate: Path
+    key: Path
+    client_authority: Path
+
+
+def server_of(app: FastAPI, *, tls: MutualTls | None = None) -> uvicorn.Server:
     """A quiet server that shows nothing of itself."""
     config = uvicorn.Config(
         app,
+        ssl_certfile=tls and tls.certificate,
+        ssl_keyfile=tls and tls.key,
+        ssl_ca_certs=tls and str(tls.client_authority),
+        ssl_cert_reqs=ssl.CERT_REQUIRED if tls else ssl.CERT_NONE,
         log_config=None,
         access_log=False,
         server_header=False,
@@ -51,9 +68,37 @@ async def serve_beside(app: FastAPI, listener: socket.socket, work: Coroutine[An
         return
 
 
-async def run_agent(agent: NodeAgent, listener: socket.socket, *, token: str | None) -> None:
+async def run_agent(
+    agent: NodeAgent,
+    listener: socket.socket,
+    *,
+    token: str | None,
+    gpus: GpuNode | None = None,
+    tls: MutualTls | None = None,
+) -> None:
     """The agent of a node, until told to end."""
-    await server_of(agent_app(agent, token=token)).serve(sockets=[listener])
+    await server_of(agent_app(agent, token=token, gpus=gpus), tls=tls).serve(sockets=[listener])
+
+
+def unix_listener(path: Path, *, mode: int) -> socket.socket:
+    """A socket in the file system that was never open to more than `mode` says; what a killed process left goes."""
+    if path.exists() and stat.S_ISSOCK(path.stat().st_mode) and not _answers(path):
+        path.unlink()
+    listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    before = os.umask(0o777 & ~mode)
+    try:
+        listener.bind(str(path))
+    except OSError:
+        listener.close()
+        raise
+    finally:
+        os.umask(before)
+    return listener
+
+
+def _answers(path: Path) -> bool:
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as asking:
+        return asking.connect_ex(str(path)) == 0
 
 
 async def run_guard(config: GuardFile, listener: socket.socket) -> None:

@@ -1,0 +1,61 @@
+"""Options of `fleetwright agent`, by what they are about."""
+
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+
+class DeviceName(StrEnum):
+    """What sets clocks on the node."""
+
+    SIMULATED = "simulated"
+    SIMULATED_GPUS = "simulated-gpus"
+    NVML = "nvml"
+    AMD = "amd"
+    REDFISH = "redfish"
+
+    @property
+    def is_real(self) -> bool:
+        """Whether anything real is slowed by it."""
+        return self in (DeviceName.NVML, DeviceName.AMD, DeviceName.REDFISH)
+
+
+def _file(help_text: str, *, default: str = "none", name: str | None = None) -> typer.models.OptionInfo:
+    names = [name] if name else []
+    option: typer.models.OptionInfo = typer.Option(*names, metavar="FILE", help=help_text, show_default=default)
+    return option
+
+
+ServerArgument = Annotated[str, typer.Argument(metavar="SERVER", help="The node's name in the guard's file.")]
+DeviceOption = Annotated[DeviceName, typer.Option(help="What sets clocks and caps.")]
+ActOption = Annotated[bool, typer.Option("--act/--observe", help="Set caps of real GPUs; else only look at them.")]
+GuardedOption = Annotated[
+    bool, typer.Option("--guarded/--unguarded", help="Safe clocks from the start, or from the first guard on.")
+]
+StateFileOption = Annotated[Path | None, _file("What was found, for the agent that follows a killed one.")]
+TokenFileOption = Annotated[Path | None, _file("Secret that whoever gives orders has to show.")]
+
+RedfishUrlOption = Annotated[
+    str | None, typer.Option(metavar="URL", help="The node's BMC, for `--device redfish`.", show_default="none")
+]
+RedfishLoginOption = Annotated[Path | None, _file("USER:PASSWORD of the BMC, in one line.")]
+RedfishCaOption = Annotated[Path | None, _file("Authority of the BMC's certificate.", default="the system's")]
+RedfishBasicOption = Annotated[
+    bool, typer.Option("--redfish-basic/--redfish-session", help="Log in with every request, or once.")
+]
+
+BoardOption = Annotated[str, typer.Option(metavar="NAME", help="Board of simulated GPUs.")]
+BoardsOption = Annotated[int, typer.Option(metavar="COUNT", min=1, max=64, help="How many simulated GPUs.")]
+IgnoredOption = Annotated[
+    float, typer.Option(metavar="SHARE", min=0.0, max=1.0, help="Orders that the simulated driver ignores.")
+]
+
+SocketOption = Annotated[
+    Path | None, typer.Option("--socket", metavar="PATH", help="Unix socket to listen on.", show_default="none")
+]
+SocketGroupOption = Annotated[bool, typer.Option("--socket-group/--socket-owner", help="Its mode: 0660, or 0600.")]
+TlsCertOption = Annotated[Path | None, _file("Certificate to show; with the next two: mutual TLS.")]
+TlsKeyOption = Annotated[Path | None, _file("Its key.")]
+ClientCaOption = Annotated[Path | None, _file("Authority of the clients that are let in.")]

@@ -1,0 +1,116 @@
+"""The port to one node's GPUs, whoever made them and however they are reached.
+
+Setting is asking: only `enforced` tells what holds.  A driver that was loaded anew has forgotten every cap; `epoch`
+has risen then.  A GPU goes by its UUID, which stays when indices change.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple, Protocol
+
+
+class Caps(NamedTuple):
+    """Upper bounds on one GPU; None bounds nothing."""
+
+    power_limit_w: float | None = None
+    clock_mhz: int | None = None
+
+    def slower(self, other: "Caps") -> "Caps":
+        """The lower of each."""
+        watts = [limit for limit in (self.power_limit_w, other.power_limit_w) if limit is not None]
+        clocks = [clock for clock in (self.clock_mhz, other.clock_mhz) if clock is not None]
+        return Caps(min(watts, default=None), min(clocks, default=None))
+
+
+NO_CAPS = Caps()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GpuIdentity:
+    """Which GPU it is."""
+
+    uuid: str
+    name: str
+    bus_id: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GpuReading:
+    """One look; None where the GPU does not tell."""
+
+    power_w: float | None = None
+    energy_j: float | None = None  # since the driver was loaded
+    temperature_c: float | None = None
+    sm_clock_mhz: float | None = None
+    memory_clock_mhz: float | None = None
+    utilization: float | None = None  # share of the time in which anything ran
+    slowed_by: tuple[str, ...] = ()
+    ecc_corrected: int | None = None
+    ecc_uncorrected: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GpuLimits:
+    """What may be set."""
+
+    least_w: float | None = None
+    most_w: float | None = None
+    default_w: float | None = None
+    clocks_mhz: tuple[int, ...] = ()  # highest first; none: clocks cannot be locked here
+
+    @property
+    def full_clock_mhz(self) -> int | None:
+        """The highest clock."""
+        return self.clocks_mhz[0] if self.clocks_mhz else None
+
+    @property
+    def brake_clock_mhz(self) -> int | None:
+        """The lowest clock."""
+        return self.clocks_mhz[-1] if self.clocks_mhz else None
+
+    def clock_at_most(self, mhz: float) -> int | None:
+        """The highest that may be set and is not above this one; the lowest where all are."""
+        if not self.clocks_mhz:
+            return None
+        return next((clock for clock in self.clocks_mhz if clock <= mhz + CLOCK_MARGIN_MHZ), self.clocks_mhz[-1])
+
+    def watts_within(self, watts: float) -> float:
+        """The nearest that may be set."""
+        least, most = self.least_w or 0.0, self.most_w
+        return max(least, watts if most is None else min(watts, most))
+
+
+CLOCK_MARGIN_MHZ = 0.5  # a share of the full clock that names a step comes back to that step
+
+
+class Gpus(Protocol):
+    """All GPUs of one node that one driver or BMC answers for.  Every call may raise GpuError, and may take a while."""
+
+    driver: str
+    epoch: int  # loads of the driver that were noticed
+    period_s: float  # looking more often shows nothing new, or is a burden
+    reads_locks: bool  # whether `enforced` tells the locked clock
+
+    def identities(self) -> Sequence[GpuIdentity]:
+        """Who is there, as of the last load."""
+
+    def limits(self, uuid: str) -> GpuLimits:
+        """What may be set."""
+
+    def read(self, uuid: str) -> GpuReading:
+        """What it does now."""
+
+    def enforced(self, uuid: str) -> Caps:
+        """What holds now, whoever set it."""
+
+    def standing(self, uuid: str) -> Caps:
+        """What was set by this way, to be put back one day; what holds may be lower for another's reason."""
+
+    def set_power_limit(self, uuid: str, watts: float | None) -> None:
+        """Ask for a limit; None: for the one that the maker chose."""
+
+    def lock_clock(self, uuid: str, mhz: int | None) -> None:
+        """Ask for a clock that is not exceeded; None: for none."""
+
+    def close(self) -> None:
+        """Let go of the driver; changes no cap."""

@@ -1,0 +1,82 @@
+"""What `fleetwright agent` says before it starts: what is missing, what is not there, what nobody may do unknown."""
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from tests.api.cli.conftest import Cli
+from tests.deploy.gpu.stub_driver import StubDriver
+from tests.testbed.processes import LOOPBACK, Process, free_ports
+
+ROOT = Path(__file__).parents[3]
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (["--device", "redfish"], "--device redfish: needs --redfish-url"),
+        (["--device", "redfish", "--redfish-url", "http://127.0.0.1:9"], "--device redfish: /redfish/v1/: "),
+        (["--device", "amd"], "--device amd: AMD GPUs need "),
+        (["--device", "nvml", "--act"], "--act: needs --token-file or mutual TLS; nobody may set caps unknown"),
+        (["--device", "simulated", "--tls-cert", "x"], "--tls-cert, --tls-key and --client-ca: all three are needed"),
+        (["--device", "simulated", "--socket", "none/here"], "cannot listen on none/here: No such file or directory"),
+        (["--device", "simulated-gpus", "--gpu", "H1000"], "--device simulated-gpus: unknown GPU 'H1000'"),
+    ],
+)
+def test_what_is_missing_is_told_before_anything_starts(cli: Cli, options: list[str], said: str) -> None:
+    done = cli("agent", "n1", "--port", "0", *options)
+    assert done.code == 2
+    assert done.refused[0].startswith(said), done.refused
+
+
+def test_a_machine_without_nvidias_driver_is_told_so() -> None:
+    # In a process of its own: in this one another test may have loaded a driver.
+    argv = [sys.executable, "-m", "api.cli", "agent", "n1", "--port", "0", "--device", "nvml"]
+    environment = {"PATH": os.environ["PATH"], "LD_LIBRARY_PATH": "/nonexistent"}
+    done = subprocess.run(argv, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=60.0, check=False)
+    if done.returncode != 2:
+        pytest.skip("this machine has NVIDIA's driver")
+    assert done.stderr.startswith("fleetwright: --device nvml: NV")  # no library, or no package
+
+
+def test_certificates_that_cannot_be_read_are_refused(cli: Cli, tmp_path: Path) -> None:
+    (tmp_path / "x").write_text("no certificate")
+    tls = [f"--{name}={tmp_path / 'x'}" for name in ("tls-cert", "tls-key", "client-ca")]
+    done = cli("agent", "n1", "--port", "0", "--device", "simulated", *tls)
+    assert done.code == 2
+    assert done.refused[0].startswith("--tls-cert, --tls-key, --client-ca: ")
+
+
+def report(url: str) -> Any:
+    return httpx.get(f"{url}/v1/gpus", trust_env=False, timeout=10.0).json()
+
+
+def answers(url: str) -> bool:
+    try:
+        return bool(report(url)["gpus"][0]["age_s"] is not None)
+    except httpx.TransportError:
+        return False
+
+
+def test_without_act_it_looks_at_real_gpus_and_says_so(tmp_path: Path) -> None:
+    driver = StubDriver(tmp_path / "driver")
+    (port,) = free_ports(1)
+    url = f"http://{LOOPBACK}:{port}"
+    argv = [sys.executable, "-m", "api.cli", "agent", "n1", "--device", "nvml", "--port", str(port)]
+    environment = {"PATH": os.environ["PATH"], **driver.environment()}
+    with Process.start(argv, name="agent", log_dir=tmp_path, env=environment, cwd=ROOT) as agent:
+        agent.wait_ready(lambda: answers(url))
+        said = report(url)
+        assert (said["act"], said["driver"], said["clock_is_read_back"]) == ("observe", "nvml", False)
+        gpu = said["gpus"][0]
+        assert (gpu["planned"]["clock_mhz"], gpu["applied"]["clock_mhz"]) == (990, None)  # safe clocks, only planned
+        assert gpu["power_w"] == 650.0
+        assert agent.stop(grace_s=20.0) in (0, -signal.SIGTERM)
+    assert (driver.gpu(0).power_writes, driver.gpu(0).clock_writes) == (0, 0)
+    assert "observing: --act sets caps" in agent.log_path.read_text()
