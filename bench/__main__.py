@@ -55,6 +55,8 @@ BENCHMARKS = (
     "faults_stragglers",
     "faults_scale",
     "faults_weeks",
+    "faults_lab_directions",
+    "router",
     "faults_paths",
     "service_writes",
 )

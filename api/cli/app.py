@@ -34,6 +34,7 @@ COMMANDS = {
     "controller": Lazy("api.cli.controller", "Carry plans out on running applications."),
     "guard": Lazy("api.cli.guard", "Hold a row under its power budget, every two seconds."),
     "agent": Lazy("api.cli.agent", "Do what the guard says to one node while it is heard."),
+    "router": Lazy("api.cli.router", "Send each request to the deployment its plan wants."),
     "plans": Lazy("api.cli.plans", "Read the plans that a service keeps."),
     "placements": Lazy("api.cli.placements", "Ask a service for placements, and read those it keeps."),
     "targets": Lazy("api.cli.targets", "Register running applications and point them at plans."),

@@ -4,9 +4,9 @@ Whoever runs it tells of arrivals, answers and losses, and carries out what `sta
 """
 
 from collections import deque
-from collections.abc import Hashable, Iterator, Mapping
+from collections.abc import Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from itertools import islice
+from itertools import chain, islice
 from math import inf
 
 from deploy.router.foresight import Outputs, TokensPerByte
@@ -54,7 +54,7 @@ class Ticket:
     @property
     def waited_s(self) -> float:
         """Between arrival and start."""
-        return (self.started_s or self.since_s) - self.since_s
+        return 0.0 if self.started_s is None else self.started_s - self.since_s
 
 
 @dataclass(slots=True)
@@ -79,6 +79,10 @@ class Desk:
         self._tokens = TokensPerByte()
         self._queues = _Queues()
         self._in_flight: dict[str, int] = {}
+        self._room: dict[str, int] = {}
+        self._replicas: Mapping[str, int] = {}
+        self._routers = 1
+        self._closed: frozenset[str] = frozenset()
         self._numbers = 0
         self._watts = NO_LIMIT
         self._quotas: dict[Cell, Quota[str]] = {}
@@ -96,17 +100,43 @@ class Desk:
         return self._in_flight
 
     @property
+    def room(self) -> Mapping[str, int]:
+        """Requests at once that this desk sends to each route."""
+        return self._room
+
+    @property
     def waiting(self) -> Mapping[Priority, int]:
         """Requests in the queues."""
         return {priority: len(queue) for priority, queue in self._queues.of.items()}
+
+    def queued(self) -> Iterator[Ticket]:
+        """Every request that waits."""
+        return chain.from_iterable(self._queues.of.values())
+
+    @property
+    def is_staffed(self) -> bool:
+        """Whether any route has a replica."""
+        return any(self._room.values())
 
     def swap(self, table: RoutingTable) -> None:
         """Other weights from the next start on.  Who waits is counted in the new table's buckets."""
         self._take(table)
         for queue in self._queues.of.values():
-            again = [self._sized(ticket) for ticket in queue]
+            again = [(ticket, self._cell(ticket.arrival)) for ticket in queue]
             queue.clear()
-            queue.extend(again)
+            queue.extend(replace(ticket, row=cell[0], cell=cell) for ticket, cell in again)
+
+    def staff(self, replicas: Mapping[str, int], *, routers: int = 1) -> None:
+        """Replicas that run, by route; those of routes that are not named are taken from the table.
+
+        So many `routers` share the deployments: each has its part of the room, rounded up.
+        """
+        self._replicas, self._routers = replicas, routers
+        self._room = {name: self._room_of(name) for name in self._table.routes}
+
+    def close(self, routes: Iterable[str]) -> None:
+        """Send nothing to these until told otherwise; all others are open."""
+        self._closed = frozenset(routes)
 
     def limit(self, watts: Watts) -> None:
         """What the row may draw, and draws."""
@@ -118,7 +148,8 @@ class Desk:
         if len(queue) >= self._settings.most_waiting:
             return None
         self._numbers += 1
-        ticket = self._sized(Ticket(number=self._numbers, arrival=arrival, row=0, cell=(0, 0), since_s=now_s))
+        cell = self._cell(arrival)
+        ticket = Ticket(number=self._numbers, arrival=arrival, row=cell[0], cell=cell, since_s=now_s)
         queue.append(ticket)
         return ticket
 
@@ -143,12 +174,19 @@ class Desk:
                 return True
         return False
 
+    def another(self, ticket: Ticket) -> Ticket | None:
+        """The same request on another route, after the first failed it; None where no other has room."""
+        failed = ticket.route or ""
+        able = self._able(ticket.row, without=failed)
+        if not able:
+            return None
+        self._free(failed)
+        self._in_flight[able[0]] += 1
+        return replace(ticket, route=able[0], spilled=True)
+
     def done(self, ticket: Ticket, *, prompt_tokens: int | None = None, output_tokens: int | None = None) -> None:
         """A request that was sent has its answer, or lost it; tokens are those the engine counted."""
-        route = ticket.route or ""
-        self._in_flight[route] -= 1
-        if not self._in_flight[route] and route not in self._table.routes:
-            del self._in_flight[route]
+        self._free(ticket.route or "")
         if prompt_tokens is not None:
             self._tokens.saw(prompt_bytes=ticket.arrival.prompt_bytes, prompt_tokens=prompt_tokens)
         if output_tokens is not None:
@@ -167,12 +205,21 @@ class Desk:
             **dict.fromkeys(table.routes, 0),
             **{route: count for route, count in self._in_flight.items() if count or route in table.routes},
         }
+        self.staff(self._replicas, routers=self._routers)
 
-    def _sized(self, ticket: Ticket) -> Ticket:
-        arrival = ticket.arrival
+    def _room_of(self, name: str) -> int:
+        route = self._table.routes[name]
+        room = self._replicas.get(name, route.replicas) * route.most_in_flight
+        return -(-room // self._routers)
+
+    def _free(self, route: str) -> None:
+        self._in_flight[route] -= 1
+        if not self._in_flight[route] and route not in self._table.routes:
+            del self._in_flight[route]
+
+    def _cell(self, arrival: Arrival) -> Cell:
         row = self._table.row_of(self._input_tokens(arrival))
-        column = self._outputs.column(row=row, caller=arrival.caller, most_tokens=arrival.most_tokens)
-        return replace(ticket, row=row, cell=(row, column))
+        return row, self._outputs.column(row=row, caller=arrival.caller, most_tokens=arrival.most_tokens)
 
     def _input_tokens(self, arrival: Arrival) -> float:
         counted = arrival.prompt_tokens
@@ -207,13 +254,17 @@ class Desk:
         chosen = self._quotas[ticket.cell].choose(self._has_room)
         if chosen is not None:
             return chosen, not all(map(self._has_room, weights))
-        columns = range(len(self._table.output_tokens))
-        others = {route for column in columns for route in self._table.by_cell[ticket.row, column]}
-        able = sorted(filter(self._has_room, others), key=lambda route: (self._load(route), route))
+        able = self._able(ticket.row)
         return (able[0], True) if able else (None, False)
 
+    def _able(self, row: int, *, without: str = "") -> list[str]:
+        """Routes with room that serve such prompts at all, the least loaded first."""
+        columns = range(len(self._table.output_tokens))
+        others = {route for column in columns for route in self._table.by_cell[row, column]} - {without}
+        return sorted(filter(self._has_room, others), key=lambda route: (self._load(route), route))
+
     def _has_room(self, route: str) -> bool:
-        return self._in_flight[route] < self._table.routes[route].room
+        return self._in_flight[route] < self._room[route] and route not in self._closed
 
     def _load(self, route: str) -> float:
-        return self._in_flight[route] / max(1, self._table.routes[route].room)
+        return self._in_flight[route] / max(1, self._room[route])

@@ -36,6 +36,7 @@ class Outputs:
     def __init__(self, table: RoutingTable, *, before: "Outputs | None" = None) -> None:
         """What was seen `before` is kept where the buckets are the same."""
         self._table = table
+        self._planned = [_plan(row) for row in table.share]
         kept = before.counts if before is not None and before.edges == self.edges else {}
         self.counts: dict[tuple[int, Hashable], list[float]] = kept
         self._draws: dict[tuple[int, Hashable, int], Quota[int]] = {}
@@ -60,7 +61,7 @@ class Outputs:
 
     def expected(self, *, row: int, caller: Hashable, most_tokens: float) -> list[float]:
         """Shares of the columns for the next request of this kind."""
-        shares = _blend(self.counts.get((row, None)), _plan(self._table.share[row]))
+        shares = _blend(self.counts.get((row, None)), self._planned[row])
         if caller is not None:
             shares = _blend(self.counts.get((row, caller)), shares)
         last = self._table.column_of(most_tokens)

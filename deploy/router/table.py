@@ -26,11 +26,6 @@ class Route(Frozen):
     replicas: int = Field(ge=0, le=10_000)
     most_in_flight: int = Field(ge=1, le=100_000, description="Requests at once that one replica takes.")
 
-    @property
-    def room(self) -> int:
-        """Requests at once that all its replicas take."""
-        return self.replicas * self.most_in_flight
-
 
 class CellWeights(Frozen):
     """The routes of one bucket; their weights sum to 1."""

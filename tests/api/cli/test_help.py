@@ -24,7 +24,7 @@ from tests.api.cli.conftest import COMMAND, Cli, Shell
 EXAMPLE = Path(__file__).parents[3] / "examples" / "chat.yaml"
 # Their -o is a file or a folder, or what they write has a form of its own.
 WRITERS = {"place make", "place export", "faults record", "faults verdicts bundle"}
-ENDLESS = {"agent", "controller run", "faults watch", "guard", "serve"}  # they answer on sockets and in logs
+ENDLESS = {"agent", "controller run", "faults watch", "guard", "router", "serve"}  # they answer on sockets and in logs
 HEAVY = {"aiosqlite", "alembic", "deploy", "fastapi", "httpx", "kubernetes", "planner", "sqlalchemy", "uvicorn"}
 
 
@@ -72,7 +72,7 @@ def test_all_commands() -> None:
         *(f"faults verdicts {verb}" for verb in ("list", "show", "bundle", "replay", "report")),
         *(f"faults isolation {verb}" for verb in ("show", "rules", "set", "close-breaker")),
         *(f"faults isolation {verb}" for verb in ("approve", "decline", "release", "keep-out")),
-        *("agent", "guard", "serve", "controller run", "migrate up", "migrate down", "migrate status"),
+        *("agent", "guard", "router", "serve", "controller run", "migrate up", "migrate down", "migrate status"),
         *("targets list", "targets show", "targets put", "targets set", "targets delete", "freeze", "thaw"),
         *("tokens create", "tokens list", "tokens revoke", "audit list", "audit check"),
     }

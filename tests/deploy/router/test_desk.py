@@ -166,3 +166,33 @@ def test_the_columns_follow_what_answers_are_like(answers: int, long_share: floa
     more = [started(desk, HIGH, 1)[0].cell[1] for _ in range(200)]
     expected = (long + 50 * 0.4) / (answers + 50)
     assert abs(sum(more) / 200 - expected) < 0.1
+
+
+def test_another_route_takes_the_place_of_one_that_failed() -> None:
+    desk = Desk(table(rooms={"a": 1, "b": 1}, weights={"a": 0.9, "b": 0.1}))
+    (ticket,) = started(desk, HIGH, 1)
+    again = desk.another(ticket)
+    assert again is not None
+    assert (again.route, again.spilled, desk.in_flight) == ("b", True, {"a": 0, "b": 1})
+    (other,) = started(desk, HIGH, 1)
+    assert desk.another(other) is None, "the other is full"
+    assert desk.in_flight == {"a": 1, "b": 1}
+
+
+def test_room_is_that_of_the_replicas_that_run_shared_among_routers() -> None:
+    desk = Desk(table(rooms={"a": 7, "b": 5}))
+    assert desk.room == {"a": 7, "b": 5}
+    desk.staff({"a": 3}, routers=2)
+    assert desk.room == {"a": 2, "b": 3}, "rounded up: no place is lost"
+    desk.swap(table(version="p2", rooms={"a": 100, "b": 9}))
+    assert desk.room == {"a": 2, "b": 5}
+    desk.staff({"a": 0, "b": 0})
+    assert not desk.is_staffed
+
+
+def test_a_closed_route_gets_nothing_until_it_is_opened() -> None:
+    desk = Desk(table(weights={"a": 0.9, "b": 0.1}))
+    desk.close(["a"])
+    assert routes_of(started(desk, HIGH, 10)) == {"b": 10}
+    desk.close([])
+    assert "a" in routes_of(started(desk, HIGH, 10))

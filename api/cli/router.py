@@ -1,0 +1,47 @@
+"""`fleetwright router`: the ingress of one model, as a process of its own before engines on HTTP."""
+
+import asyncio
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from prometheus_client import CollectorRegistry, start_http_server
+
+from api.cli.failures import EXIT_BAD_INPUT, CommandError
+from api.cli.files import read_file
+from api.cli.groups import new_app
+from api.cli.listening import HostOption, LogLevel, LogLevelOption, listen
+from api.cli.streams import note
+from deploy.guard.logs import configure_logs
+from deploy.router.process import RouterFile, run_router
+from deploy.router.table import RoutingTable
+
+app = new_app()
+
+
+@app.command()
+def router(
+    config: Annotated[Path, typer.Option("--config", metavar="FILE", help="The engines, the table's file, bounds.")],
+    host: HostOption = "127.0.0.1",
+    port: Annotated[int, typer.Option(metavar="PORT", min=0, max=65_535, help="For callers; 0: any free one.")] = 9405,
+    metrics_port: Annotated[int, typer.Option(metavar="PORT", min=1, max=65_535, help="Of /metrics.")] = 9406,
+    log_level: LogLevelOption = LogLevel.INFO,
+) -> None:
+    """Send each request to the deployment its plan wants.
+
+    Speaks the OpenAI protocol and passes bodies through untouched.  The table's file may be replaced at any time.
+    """
+    file = read_file(config, RouterFile)
+    table = read_file(file.table_file, RoutingTable)
+    listener = listen(host, port)
+    registry = CollectorRegistry()
+    try:
+        start_http_server(metrics_port, addr=host, registry=registry)
+    except OSError as error:
+        message = f"cannot listen on {host} port {metrics_port}: {error.strerror}"
+        raise CommandError(message, exit_code=EXIT_BAD_INPUT) from error
+    address, number = listener.getsockname()[:2]
+    routes = ", ".join(sorted(table.routes))
+    note(f"router of {table.version}: {routes}; http://{address}:{number}/v1")
+    configure_logs(level=log_level)
+    asyncio.run(run_router(file, listener, registry=registry))

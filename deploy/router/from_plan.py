@@ -1,0 +1,54 @@
+"""From a stored plan to a router's table: options become the deployments of their GPU types."""
+
+from collections import defaultdict
+from collections.abc import Mapping
+
+from api.schemas.plans import PlanRecord
+from api.schemas.targets import TargetSpec
+from deploy.errors import PlanUnusableError
+from deploy.plans import planned_replicas
+from deploy.router.table import Cell, Route, RoutingTable
+from planner.request import Workload, bucket_name
+
+MOST_IN_FLIGHT = 64  # of one replica, where nothing else is said
+
+
+def routing_table(
+    record: PlanRecord, spec: TargetSpec, *, most_in_flight: Mapping[str, int] | None = None
+) -> RoutingTable:
+    """Weights of the target's workload; raises PlanUnusableError.
+
+    `most_in_flight` of a replica, by deployment: what its engine takes at once without queueing (`max_num_seqs`).
+    """
+    replicas = planned_replicas(record, spec)
+    workload = next(known for known in record.request.workloads if known.name == spec.workload)
+    deployments = spec.application.deployments
+    weights = _weights(record, workload, deployments)
+    if not any(weights.values()):
+        raise PlanUnusableError(f"plan {record.id} sends no request of {spec.workload!r} anywhere")
+    used = {name for found in weights.values() for name in found}
+    each = most_in_flight or {}
+    return RoutingTable.of(
+        version=record.id,
+        buckets=workload.buckets,
+        routes={
+            name: Route(replicas=replicas[gpu], most_in_flight=each.get(name, MOST_IN_FLIGHT))
+            for gpu, name in sorted(deployments.items())
+            if name in used
+        },
+        weights=weights,
+    )
+
+
+def _weights(record: PlanRecord, workload: Workload, deployments: Mapping[str, str]) -> dict[Cell, dict[str, float]]:
+    """Options of one GPU type, which differ in their offers, share a deployment."""
+    home = {entry.option: deployments[entry.gpu] for entry in record.plan.allocation if entry.workload == workload.name}
+    planned = record.plan.routing.get(workload.name, {})
+    weights: dict[Cell, dict[str, float]] = {}
+    for bucket in workload.buckets.buckets():
+        found: dict[str, float] = defaultdict(float)
+        for option, weight in planned.get(bucket_name(bucket), {}).items():
+            found[home[option]] += weight
+        total = sum(found.values())
+        weights[bucket.row, bucket.column] = {name: weight / total for name, weight in found.items() if total > 0.0}
+    return weights

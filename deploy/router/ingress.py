@@ -1,0 +1,135 @@
+"""The router as an ASGI application: read, wait for a route, pass on, pass back.  Bodies go both ways untouched."""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, MutableMapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import Any, cast
+
+from deploy.clock import Clock
+from deploy.router.front import FrontDesk
+from deploy.router.headers import request_headers
+from deploy.router.metrics import RouterMetrics
+from deploy.router.openai import Question, arrival_of
+from deploy.router.passage import Passage
+from deploy.router.refusals import RefusalError, TooLargeError
+from deploy.router.upstream import Upstream
+from power.levers import Priority
+
+Message = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[Message]]
+Send = Callable[[Message], Awaitable[None]]
+
+MOST_BODY_BYTES = 64 * 1024 * 1024  # a prompt with some images in it
+
+
+class _GoneError(Exception):
+    """The caller hung up."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ingress:
+    """One router's face."""
+
+    front: FrontDesk
+    upstreams: Mapping[str, Upstream]
+    metrics: RouterMetrics
+    clock: Clock
+    most_body_bytes: int = MOST_BODY_BYTES
+
+    async def __call__(self, scope: Mapping[str, Any], receive: Receive, send: Send) -> None:
+        """One request."""
+        try:
+            question = await self._question(scope, receive)
+            arrived_s = self.clock.steady_s()
+            arrival = arrival_of(question)
+        except RefusalError as error:
+            self.metrics.refused(Priority.HIGH, error.outcome)
+            await refuse(error, send)
+            return
+        except _GoneError:
+            return
+        passage = Passage(
+            question=question,
+            arrival=arrival,
+            front=self.front,
+            upstreams=self.upstreams,
+            metrics=self.metrics,
+            clock=self.clock,
+            arrived_s=arrived_s,
+            send=send,
+        )
+        try:
+            async with _unless_gone(receive, passage):
+                await passage.run()
+        except RefusalError as error:
+            await refuse(error, send)
+        except _GoneError:
+            return
+
+    async def _question(self, scope: Mapping[str, Any], receive: Receive) -> Question:
+        headers = scope["headers"]
+        announced = next((value for name, value in headers if name == b"content-length"), b"0")
+        if announced.isdigit() and int(announced[:20]) > self.most_body_bytes:
+            raise self._too_large()
+        query = scope["query_string"]
+        path = scope.get("raw_path") or scope["path"].encode()
+        return Question(
+            method=scope["method"],
+            target=_below(scope.get("root_path", ""), path.decode("latin-1"))
+            + (f"?{query.decode('latin-1')}" if query else ""),
+            headers=request_headers(headers),
+            body=await self._body(receive),
+        )
+
+    async def _body(self, receive: Receive) -> bytes:
+        parts, seen_bytes = [], 0
+        while True:
+            message = await receive()
+            if message["type"] != "http.request":
+                raise _GoneError
+            part = message.get("body", b"")
+            seen_bytes += len(part)
+            if seen_bytes > self.most_body_bytes:
+                raise self._too_large()
+            parts.append(part)
+            if not message.get("more_body", False):
+                return b"".join(parts)
+
+    def _too_large(self) -> TooLargeError:
+        return TooLargeError(f"the body is over {self.most_body_bytes} bytes")
+
+
+@asynccontextmanager
+async def _unless_gone(receive: Receive, passage: Passage) -> AsyncIterator[None]:
+    """End what is inside when the caller hangs up."""
+    inside, gone = cast("asyncio.Task[None]", asyncio.current_task()), False
+
+    async def watch() -> None:
+        nonlocal gone
+        while (await receive())["type"] != "http.disconnect":
+            pass
+        if not passage.ended:  # servers say so after the last byte as well
+            gone = True
+            inside.cancel()
+
+    watching = asyncio.create_task(watch())
+    try:
+        yield
+    except asyncio.CancelledError:
+        if gone and not inside.uncancel():
+            raise _GoneError from None
+        raise
+    finally:
+        watching.cancel()
+
+
+def _below(root: str, path: str) -> str:
+    """The path without the prefix that the application is mounted at."""
+    return path.removeprefix(root) or "/" if root and root != "/" else path
+
+
+async def refuse(error: RefusalError, send: Send) -> None:
+    """Answer with an error."""
+    await send({"type": "http.response.start", "status": error.status, "headers": error.headers})
+    await send({"type": "http.response.body", "body": error.body})

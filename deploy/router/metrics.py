@@ -1,0 +1,165 @@
+"""What a router counts, by bucket of the plan, route and priority.
+
+Labels are bounded: at most `MOST_BUCKETS` buckets have a name, those with the largest share of requests, the others
+are one; routes are those of tables; callers have none.
+"""
+
+from collections.abc import Mapping
+
+from deploy.router.desk import Desk, Ticket
+from deploy.router.instruments import Instruments
+from deploy.router.table import Cell, RoutingTable
+from power.levers import Priority
+
+MOST_BUCKETS = 32
+OTHERS = "others"
+NO_ROUTE = "none"
+
+# A prompt of some tokens takes tens of milliseconds; callers give up within a minute.
+_FIRST_S = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
+# 10 ms is what one user alone gets from a large server; 200 ms is slower than anybody reads.
+_TOKEN_S = (0.0025, 0.005, 0.01, 0.02, 0.03, 0.05, 0.075, 0.1, 0.15, 0.2, 0.5, 1.0)
+_WAIT_S = (0.001, 0.01, 0.05, 0.1, 0.25, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0, 60.0)
+_ADDED_S = (0.0001, 0.00025, 0.0005, 0.001, 0.002, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25)
+
+
+class RouterMetrics:
+    """Of one router."""
+
+    def __init__(self, instruments: Instruments) -> None:
+        kept = ["bucket", "route", "priority"]
+        self._starts = instruments.counter(
+            "fleetwright_router_starts",
+            "Requests sent to a route; spilled: a route that was due by its weight had no room.",
+            [*kept, "spilled"],
+        )
+        self._ends = instruments.counter(
+            "fleetwright_router_requests",
+            "Requests that ended: ok, gone (the caller hung up), lost (the route died in its answer), or refused.",
+            ["route", "priority", "outcome"],
+        )
+        self._retries = instruments.counter(
+            "fleetwright_router_retries", "Requests that a route failed before its first byte.", ["route"]
+        )
+        self._tables = instruments.counter(
+            "fleetwright_router_tables", "Tables of weights that came: taken or refused.", ["result"]
+        )
+        self._first = instruments.histogram(
+            "fleetwright_router_ttft_seconds", "From arrival to the first event of a stream.", kept, _FIRST_S
+        )
+        self._token = instruments.histogram(
+            "fleetwright_router_tpot_seconds", "From token to token of a stream, its mean.", kept, _TOKEN_S
+        )
+        self._wait = instruments.histogram(
+            "fleetwright_router_admission_wait_seconds", "From arrival to start.", kept, _WAIT_S
+        )
+        self._added = instruments.histogram(
+            "fleetwright_router_own_seconds",
+            "From the last byte of a request that need not wait to the call to its route.",
+            [],
+            _ADDED_S,
+        )
+        self._waiting = instruments.gauge(
+            "fleetwright_router_waiting", "Requests in the queue now.", ["bucket", "priority"]
+        )
+        self._in_flight = instruments.gauge("fleetwright_router_in_flight", "Sent and not answered yet.", ["route"])
+        self._room = instruments.gauge(
+            "fleetwright_router_room", "Requests at once that this router sends to a route.", ["route"]
+        )
+        self._weight = instruments.gauge(
+            "fleetwright_router_weight_ratio", "Weight of a route in a bucket, as told.", ["bucket", "route"]
+        )
+        self._watts_age = instruments.gauge(
+            "fleetwright_router_watts_age_seconds", "Since the guard's reading that low prompts are held by.", []
+        )
+        self._names: Mapping[Cell, str] = {}
+        self._weighed: set[tuple[str, str]] = set()
+        self._queued: set[tuple[str, str]] = set()
+        self._routes: set[str] = set()
+
+    def table_taken(self, table: RoutingTable) -> None:
+        """Another table is in force."""
+        self._tables(1, "taken")
+        self._names = bucket_labels(table)
+        named = {(self._names[cell], route): w for cell, found in table.by_cell.items() for route, w in found.items()}
+        named = {key: weight for key, weight in named.items() if key[0] != OTHERS}
+        for key in self._weighed - named.keys():
+            self._weight(0.0, *key)
+        for key, weight in named.items():
+            self._weight(weight, *key)
+        self._weighed = set(named)
+
+    def table_refused(self) -> None:
+        """One came that cannot be used."""
+        self._tables(1, "refused")
+
+    def started(self, ticket: Ticket) -> None:
+        """A request was given its route."""
+        of = self._labels(ticket)
+        self._starts(1, *of, "yes" if ticket.spilled else "no")
+        self._wait(ticket.waited_s, *of)
+
+    def sent_in(self, own_s: float) -> None:
+        """What a request that did not wait took here."""
+        self._added(own_s)
+
+    def failed_over(self, route: str) -> None:
+        """A route failed a request, which is tried again."""
+        self._retries(1, route)
+
+    def ended(self, ticket: Ticket, outcome: str) -> None:
+        """A request that was sent is over."""
+        self._ends(1, ticket.route or NO_ROUTE, name_of(ticket.arrival.priority), outcome)
+
+    def refused(self, priority: Priority, outcome: str) -> None:
+        """A request was never sent."""
+        self._ends(1, NO_ROUTE, name_of(priority), outcome)
+
+    def streamed(self, ticket: Ticket, *, first_s: float, token_s: float | None) -> None:
+        """A stream ended: time to its first event, and from token to token."""
+        of = self._labels(ticket)
+        self._first(first_s, *of)
+        if token_s is not None:
+            self._token(token_s, *of)
+
+    def look(self, desk: Desk) -> None:
+        """What stands now."""
+        counts = {(name, name_of(each)): 0 for name in set(self._names.values()) for each in Priority}
+        for ticket in desk.queued():
+            key = self._names.get(ticket.cell, OTHERS), name_of(ticket.arrival.priority)
+            counts[key] = counts.get(key, 0) + 1
+        for key in self._queued - counts.keys():
+            self._waiting(0, *key)
+        for key, count in counts.items():
+            self._waiting(count, *key)
+        self._queued = set(counts)
+        self._routes |= desk.room.keys()
+        for route in self._routes:
+            self._in_flight(desk.in_flight.get(route, 0), route)
+            self._room(desk.room.get(route, 0), route)
+
+    def watts_age(self, age_s: float) -> None:
+        """Of the reading in use."""
+        self._watts_age(age_s)
+
+    def _labels(self, ticket: Ticket) -> tuple[str, str, str]:
+        return (
+            self._names.get(ticket.cell, OTHERS),
+            ticket.route or NO_ROUTE,
+            name_of(ticket.arrival.priority),
+        )
+
+
+def bucket_labels(table: RoutingTable) -> dict[Cell, str]:
+    """The upper edges of a bucket, input x output tokens, as plans name it; of the smallest ones `others`."""
+    cells = [(row, column) for row in range(len(table.input_tokens)) for column in range(len(table.output_tokens))]
+    largest = set(sorted(cells, key=lambda cell: (-table.share[cell[0]][cell[1]], cell))[:MOST_BUCKETS])
+    return {
+        cell: f"{table.input_tokens[cell[0]]}x{table.output_tokens[cell[1]]}" if cell in largest else OTHERS
+        for cell in cells
+    }
+
+
+def name_of(priority: Priority) -> str:
+    """As labels say it."""
+    return priority.name.lower()

@@ -1,0 +1,128 @@
+"""The router as the ingress of a Ray Serve application.
+
+    engines = {"on-h100": engine("H100"), "on-l4": engine("L4")}     # bound deployments, one per GPU type
+    app = behind_router(engines)
+
+Weights come by Serve's `user_config` of the deployment `Router`, `{"table": ..., "watts": ...}` (`RouterConfig`):
+Serve hands a new one to the running replicas, and none is restarted.  A config that cannot be used is refused, and the
+one before stays; only a replica that has none yet fails, as Serve then does with the deployment.
+"""
+
+import asyncio
+from collections.abc import Mapping, MutableMapping
+from dataclasses import dataclass
+from typing import Any
+
+import structlog
+from pydantic import ValidationError
+from ray import serve
+
+from deploy.errors import PlanUnusableError
+from deploy.router.ingress import Receive, Send, refuse
+from deploy.router.instruments import OfServe
+from deploy.router.over_serve import ServeUpstream
+from deploy.router.refusals import NoReplicasError
+from deploy.router.router import Router, Staff, serve_lifespan
+from deploy.router.settings import SERVE_NAME, RouterConfig, RouterSettings
+from deploy.router.table import RoutingTable
+
+log = structlog.get_logger()
+
+RUNNING = "RUNNING"
+LONGEST_ANSWER_S = 900.0  # that a replica which must go is given to end what it has
+MOST_AT_ONCE = 100_000  # of requests in one replica: the queue is the router's, not Serve's
+
+
+@dataclass
+class App:
+    """What Serve calls: the router, once there is a table."""
+
+    router: Router | None = None
+
+    async def __call__(self, scope: MutableMapping[str, Any], receive: Receive, send: Send) -> None:
+        """As ASGI has it."""
+        if scope["type"] == "lifespan":
+            await serve_lifespan(receive, send, start=_nothing, stop=self._stop)
+        elif self.router is not None:
+            await self.router(scope, receive, send)
+        else:
+            await refuse(
+                NoReplicasError("this router has no table yet: its user_config is empty", retry_after_s=1), send
+            )
+
+    async def _stop(self) -> None:
+        if self.router is not None:
+            await self.router.stop()
+
+
+class RouterReplica:
+    """One replica of the ingress."""
+
+    def __init__(self, engines: Mapping[str, Any], settings: Mapping[str, Any]) -> None:
+        self._engines = engines
+        self._settings = RouterSettings.model_validate(settings)
+        self._app = App()
+
+    def __serve_build_asgi_app__(self) -> App:
+        """Serve's hook."""
+        return self._app
+
+    async def reconfigure(self, config: Mapping[str, Any]) -> None:
+        """Serve's `user_config`, at the start and whenever it changes."""
+        router = self._app.router
+        try:
+            said = RouterConfig.model_validate(config)
+            if router is not None:
+                router.take(said.table)
+        except (ValidationError, PlanUnusableError) as error:
+            if router is None:
+                raise
+            if isinstance(error, ValidationError):
+                router.metrics.table_refused()
+            log.warning("config_refused", reason=str(error))
+            return
+        router = router or await self._started(said.table)
+        router.hold(said.watts)
+
+    async def _started(self, table: RoutingTable) -> Router:
+        router = Router(
+            table=table,
+            upstreams={name: ServeUpstream(name, handle) for name, handle in self._engines.items()},
+            settings=self._settings,
+            instruments=OfServe(),
+            count_staff=self._count_staff,
+        )
+        await router.start()
+        self._app.router = router
+        return router
+
+    async def _count_staff(self) -> Staff:
+        application = serve.get_replica_context().app_name
+        status = await asyncio.to_thread(serve.status)
+        deployments = status.applications[application].deployments
+        running = {name: deployment.replica_states.get(RUNNING, 0) for name, deployment in deployments.items()}
+        return Staff(
+            replicas={name: running.get(name, 0) for name in self._engines}, routers=running.get(SERVE_NAME, 1)
+        )
+
+
+def behind_router(
+    engines: Mapping[str, Any],
+    *,
+    config: RouterConfig | None = None,
+    settings: RouterSettings | None = None,
+    **options: Any,
+) -> Any:
+    """An application of these bound deployments, named as the table's routes; `options` are those of a deployment."""
+    first = {} if config is None else {"user_config": config.model_dump(mode="json")}
+    deployment = serve.deployment(
+        serve.ingress()(RouterReplica),
+        name=SERVE_NAME,
+        max_ongoing_requests=MOST_AT_ONCE,
+        **{"graceful_shutdown_timeout_s": LONGEST_ANSWER_S} | first | options,
+    )
+    return deployment.bind(dict(engines), (settings or RouterSettings()).model_dump(mode="json"))
+
+
+async def _nothing() -> None:
+    """The router starts with its first table."""

@@ -1,0 +1,143 @@
+"""Real engines on real sockets: bytes, streams, callers that go, engines that die."""
+
+import asyncio
+import json
+from collections import Counter
+from typing import Any
+
+import pytest
+
+from deploy.router.openai import Question
+from deploy.router.refusals import UpstreamError
+from tests.deploy.router.asgi import bed
+from tests.deploy.router.engine import Engine
+from tests.deploy.router.sockets import listening, nobody
+from tests.deploy.router.tables import table
+from tests.deploy.router.waiting import until
+
+aiohttp = pytest.importorskip("aiohttp", reason="the extra `ray` brings aiohttp")
+
+from deploy.router.over_http import HttpUpstream  # noqa: E402
+
+pytestmark = pytest.mark.anyio
+
+BODY = b'{"messages": [{"content": "hi"}],   "max_tokens": 4}'
+STREAM = (
+    b'{"messages": [{"content": "hi"}], "max_tokens": 4, "stream": true, "stream_options": {"include_usage": true}}'
+)
+
+
+def question(body: bytes = BODY, **headers: str) -> Question:
+    named = [(name.replace("_", "-").encode(), value.encode()) for name, value in headers.items()]
+    return Question(method="POST", target="/v1/chat/completions", headers=named, body=body)
+
+
+def upstream(*urls: str, silence_s: float = 10.0) -> HttpUpstream:
+    return HttpUpstream("a", urls, silence_s=silence_s)
+
+
+async def whole(found: Any) -> bytes:
+    try:
+        return b"".join([chunk async for chunk in found.chunks()])
+    finally:
+        found.close()
+
+
+async def test_bodies_and_heads_come_as_the_engine_sent_them() -> None:
+    engine = Engine("a")
+    async with listening(engine) as url:
+        there = upstream(url)
+        found = await there.ask(question())
+        body = await whole(found)
+        await there.close()
+    assert engine.bodies == [BODY]
+    assert found.head.status == 200
+    assert dict(found.head.headers)[b"content-type"] == b"application/json"
+    assert json.loads(body)["usage"]["completion_tokens"] == 4
+
+
+async def test_a_stream_through_the_router_is_the_engines_own() -> None:
+    engine = Engine("a")
+    async with listening(engine) as url, aiohttp.ClientSession() as http:
+        async with http.post(f"{url}/v1/chat/completions", data=STREAM) as direct:
+            expected = await direct.read()
+        router = bed(table(weights={"a": 1.0}), {"a": upstream(url)}).router
+        async with listening(router) as front, http.post(f"{front}/v1/chat/completions", data=STREAM) as routed:
+            assert await routed.read() == expected
+            assert routed.headers["content-type"] == "text/event-stream"
+        await router.stop()
+    assert engine.bodies == [STREAM] * 2
+
+
+async def test_tokens_come_one_by_one() -> None:
+    engine = Engine("a")
+    async with listening(engine) as url:
+        router = bed(table(weights={"a": 1.0}), {"a": upstream(url)}).router
+        async with (
+            listening(router) as front,
+            aiohttp.ClientSession() as http,
+            http.post(f"{front}/v1/chat/completions", data=STREAM, headers={"x-token-ms": "20"}) as routed,
+        ):
+            first = await routed.content.readany()
+            assert (first.count(b"data:"), engine.in_flight) == (1, 1)
+            await routed.read()
+        await router.stop()
+
+
+async def test_who_hangs_up_is_gone_at_the_engine_too() -> None:
+    engine = Engine("a")
+    async with listening(engine) as url:
+        found = bed(table(weights={"a": 1.0}), {"a": upstream(url)})
+        async with listening(found.router) as front, aiohttp.ClientSession() as http:
+            forever = STREAM.replace(b'"max_tokens": 4', b'"max_tokens": 100000')
+            async with http.post(f"{front}/v1/chat/completions", data=forever, headers={"x-token-ms": "5"}) as routed:
+                await routed.content.readany()
+                routed.close()
+            await until(lambda: engine.in_flight == 0)
+            await until(lambda: found.counted("requests_total", route="a", priority="high", outcome="gone") == 1.0)
+        await found.router.stop()
+
+
+async def test_an_engine_that_is_not_there_is_passed_over() -> None:
+    engine = Engine("a")
+    async with listening(engine) as url:
+        there = upstream(nobody(), url)
+        with pytest.raises(UpstreamError, match="a did not answer: ClientConnectorError"):
+            await there.ask(question())
+        for _ in range(3):
+            await whole(await there.ask(question()))
+        await there.close()
+    assert len(engine.bodies) == 3
+
+
+async def test_replicas_are_filled_evenly() -> None:
+    engines = [Engine("1"), Engine("2")]
+    async with listening(engines[0]) as one, listening(engines[1]) as two:
+        there = upstream(one, two)
+        found = await asyncio.gather(*(there.ask(question(STREAM, x_token_ms="20")) for _ in range(10)))
+        assert Counter(engine.in_flight for engine in engines) == {5: 2}
+        for each in found:
+            each.close()
+        await until(lambda: not any(engine.in_flight for engine in engines))
+        await there.close()
+
+
+async def test_an_engine_that_dies_in_its_answer_breaks_off() -> None:
+    async def dying(_scope: Any, _receive: Any, send: Any) -> None:
+        await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"100")]})
+        await send({"type": "http.response.body", "body": b"half", "more_body": True})
+
+    async with listening(dying) as url:
+        there = upstream(url)
+        found = await there.ask(question())
+        with pytest.raises(UpstreamError, match="a broke off its answer: ClientPayloadError"):
+            await whole(found)
+        await there.close()
+
+
+async def test_silence_ends() -> None:
+    async with listening(Engine("a")) as url:
+        there = upstream(url, silence_s=0.05)
+        with pytest.raises(UpstreamError, match="Timeout"):
+            await whole(await there.ask(question(x_token_ms="1000")))
+        await there.close()

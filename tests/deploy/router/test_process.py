@@ -1,0 +1,127 @@
+"""The router's process: its table is replaced while it runs, and it ends when its last answer has."""
+
+import asyncio
+import json
+import signal
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from deploy.clock import Clock
+from deploy.router.process import RouterFile, TableFile, follow
+from tests.deploy.router.asgi import Scripted, bed
+from tests.deploy.router.engine import Engine
+from tests.deploy.router.sockets import LOOPBACK, listening, nobody
+from tests.deploy.router.tables import table
+from tests.deploy.router.waiting import PATIENCE_S, until
+
+aiohttp = pytest.importorskip("aiohttp", reason="the extra `ray` brings aiohttp")
+
+pytestmark = pytest.mark.anyio
+
+COMMAND = [sys.executable, "-c", "from api.cli.router import app; app()"]
+CHAT = {"messages": [{"role": "user", "content": "hi"}], "max_tokens": 20, "stream": True}
+
+
+@asynccontextmanager
+async def router(folder: Path, engines: dict[str, list[str]]) -> AsyncIterator[tuple[str, asyncio.subprocess.Process]]:
+    """The process, once it answers."""
+    port, metrics_port = (nobody().rpartition(":")[2] for _ in range(2))
+    config = folder / "router.json"
+    config.write_text(json.dumps({"engines": engines, "table_file": str(folder / "table.json")}))
+    options = ["--config", str(config), "--port", port, "--metrics-port", metrics_port]
+    process = await asyncio.create_subprocess_exec(*COMMAND, *options, stderr=asyncio.subprocess.DEVNULL)
+    try:
+        yield f"http://{LOOPBACK}:{port}", process
+    finally:
+        if process.returncode is None:
+            process.kill()
+        await process.wait()
+
+
+async def post(http: Any, url: str, **headers: str) -> tuple[str, bytes]:
+    async with http.post(f"{url}/v1/chat/completions", json=CHAT, headers=headers) as answer:
+        return answer.headers.get("x-fleetwright-plan", "none"), await answer.read()
+
+
+async def plan_in_force(http: Any, url: str) -> str:
+    try:
+        return (await post(http, url))[0]
+    except aiohttp.ClientError:
+        return "nobody"
+
+
+async def test_the_table_is_replaced_while_it_runs_and_the_end_waits(tmp_path: Path) -> None:
+    def put(version: str, name: str) -> None:
+        new = tmp_path / "new.json"
+        new.write_text(table(version=version, weights={name: 1.0}).model_dump_json())
+        new.replace(tmp_path / "table.json")
+
+    put("p1", "a")
+    a, b = Engine("a"), Engine("b")
+    async with (
+        listening(a) as at_a,
+        listening(b) as at_b,
+        aiohttp.ClientSession() as http,
+        router(tmp_path, {"a": [at_a], "b": [at_b]}) as (url, process),
+        asyncio.timeout(PATIENCE_S),
+    ):
+        while await plan_in_force(http, url) != "p1":
+            await asyncio.sleep(0.05)
+        put("p2", "b")
+        while await plan_in_force(http, url) != "p2":
+            await asyncio.sleep(0.05)
+        last = asyncio.create_task(post(http, url, **{"x-token-ms": "25"}))
+        await until(lambda: b.in_flight == 1)
+        process.send_signal(signal.SIGTERM)
+        assert (await last)[1].endswith(b"data: [DONE]\n\n")
+        await process.wait()
+    assert a.bodies
+    assert b.bodies
+
+
+async def test_a_table_that_cannot_be_used_is_refused_once_and_the_next_one_taken(tmp_path: Path) -> None:
+    async def sleep(_seconds: float) -> None:
+        await asyncio.sleep(0)
+
+    path = tmp_path / "table.json"
+    path.write_text(table(weights={"a": 1.0}).model_dump_json())
+    file, found = TableFile(path), bed(table(weights={"a": 1.0}), {"a": Scripted()})
+    file.read()
+    following = asyncio.create_task(follow(found.router, file, clock=replace(Clock(), sleep=sleep)))
+    for refused, text in enumerate(['{"version": "bad"}', table(weights={"strange": 1.0}).model_dump_json()], start=1):
+        path.write_text(text)
+        await until(lambda n=refused: found.counted("tables_total", result="refused") == n)  # type: ignore[misc]
+    path.unlink()
+    await asyncio.sleep(0.01)
+    path.write_text(table(version="p2", weights={"a": 1.0}).model_dump_json())
+    await until(lambda: found.router.front.desk.table.version == "p2")
+    assert found.counted("tables_total", result="refused") == 2
+    following.cancel()
+
+
+def test_a_file_is_read_again_only_when_it_changes(tmp_path: Path) -> None:
+    path = tmp_path / "table.json"
+    path.write_text(table().model_dump_json())
+    file = TableFile(path)
+    assert file.read() == table()
+    assert file.changed() is None
+    path.write_text("{")
+    with pytest.raises(ValueError, match="JSON"):
+        file.changed()
+    assert file.changed() is None, "told of once"
+    path.write_text(table(version="p2").model_dump_json())
+    assert file.changed() == table(version="p2")
+
+
+@pytest.mark.parametrize(
+    ("engines", "says"), [({}, "at least 1"), ({"a": []}, "at least one address"), ({"a": ["ftp://x"]}, "pattern")]
+)
+def test_engines_without_addresses(engines: dict[str, list[str]], says: str) -> None:
+    with pytest.raises(ValueError, match=says):
+        RouterFile.model_validate({"engines": engines, "table_file": "t.json"})

@@ -1,0 +1,145 @@
+"""The router beside its requests: it asks the guard, counts who runs, and tells what it sees."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from prometheus_client import CollectorRegistry
+
+from deploy.clock import Clock
+from deploy.router.instruments import OfProcess
+from deploy.router.metrics import MOST_BUCKETS, OTHERS, bucket_labels
+from deploy.router.router import CountStaff, Router, Staff, running
+from deploy.router.settings import RouterSettings, WattsFrom
+from deploy.router.table import RoutingTable
+from power.levers import Priority
+from tests.deploy.router.asgi import Bed, Scripted
+from tests.deploy.router.sockets import listening, nobody
+from tests.deploy.router.tables import table
+from tests.deploy.router.waiting import until
+
+pytestmark = pytest.mark.anyio
+
+LOW = [(b"x-fleetwright-priority", b"low")]
+PAGE = """fleetwright_row_power_watts{{row="r"}} {row_w}
+fleetwright_row_power_reading_age_seconds{{row="r"}} 1
+fleetwright_row_power_budget_watts{{row="r"}} 10000
+fleetwright_power_admission_hold_watts{{row="r",priority="low"}} 9800
+fleetwright_power_admission_hold_watts{{row="r",priority="high"}} 9900
+"""
+
+
+class GuardPage:
+    """The metrics of a guard, as an ASGI application."""
+
+    def __init__(self, row_w: float) -> None:
+        self.row_w = row_w
+        self.asked = 0
+
+    async def __call__(self, scope: Any, _receive: Any, send: Callable[[Any], Awaitable[None]]) -> None:
+        self.asked += 1
+        assert scope["path"] == "/metrics"
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        await send({"type": "http.response.body", "body": PAGE.format(row_w=self.row_w).encode()})
+
+
+def quick(upstream: Scripted, *, count_staff: CountStaff | None = None) -> Bed:
+    """A router whose periods are a hundredth of what they are."""
+
+    async def sleep(seconds: float) -> None:
+        await asyncio.sleep(seconds / 100)
+
+    registry = CollectorRegistry()
+    router = Router(
+        table=table(weights={"a": 1.0}),
+        upstreams={"a": upstream},
+        settings=RouterSettings(),
+        instruments=OfProcess(registry),
+        count_staff=count_staff,
+        clock=replace(Clock(), sleep=sleep),
+    )
+    return Bed(router, registry)
+
+
+async def test_low_prompts_wait_until_the_row_has_watts() -> None:
+    page, deployment = GuardPage(9750.0), Scripted()
+    found = quick(deployment)
+    async with listening(page) as url, running(found.router) as router:
+        router.hold(WattsFrom(url=url, row="r", step_w=100.0, patience_s=60.0))
+        await until(lambda: page.asked > 1)
+        low = asyncio.create_task(found.post(headers=LOW))
+        assert (await found.post()).status == 200, "9850 W are below what high prompts are held to"
+        assert router.front.desk.waiting[Priority.LOW] == 1
+        page.row_w = 9600.0
+        assert (await low).status == 200
+        assert found.counted("watts_age_seconds") >= 1.0
+
+
+async def test_without_its_guard_low_prompts_wait_and_high_ones_go() -> None:
+    found = quick(Scripted())
+    async with running(found.router) as router:
+        router.hold(WattsFrom(url=nobody(), row="r", step_w=100.0, patience_s=60.0))
+        low = asyncio.create_task(found.post(headers=LOW))
+        assert (await found.post()).status == 200
+        assert not low.done()
+        router.hold(None)
+        assert (await low).status == 200
+
+
+async def test_room_follows_who_runs() -> None:
+    staff = Staff(replicas={"a": 3}, routers=2)
+
+    async def count() -> Staff:
+        return staff
+
+    deployment = Scripted()
+    found = quick(deployment, count_staff=count)
+    async with running(found.router) as router:
+        await until(lambda: router.front.desk.room == {"a": 2})
+        assert (await found.post()).status == 200
+        before = deployment.abandoned
+        staff = Staff(replicas={"a": 0}, routers=2)
+        await until(lambda: router.front.desk.room == {"a": 0})
+        assert (await found.post()).status == 503
+        assert (before, deployment.abandoned > 0) == (0, True)
+        await until(lambda: found.registry.get_sample_value("fleetwright_router_room", {"route": "a"}) == 0.0)
+
+
+async def test_a_count_that_fails_leaves_the_last() -> None:
+    calls = 0
+
+    async def count() -> Staff:
+        nonlocal calls
+        calls += 1
+        if calls > 1:
+            raise RuntimeError("Serve's controller restarts")
+        return Staff(replicas={"a": 5}, routers=1)
+
+    async with running(quick(Scripted(), count_staff=count).router) as router:
+        await until(lambda: calls > 3)
+        assert router.front.desk.room == {"a": 5}
+
+
+def test_only_the_largest_buckets_have_a_name() -> None:
+    edges = tuple(range(1, 21))
+    many = table().model_dump() | {"input_tokens": edges, "output_tokens": (50, 500)}
+    many["share"] = [[0.04, 0.01]] * 20
+    names = bucket_labels(RoutingTable.model_validate(many))
+    assert len(names) == 40
+    assert len(set(names.values())) == MOST_BUCKETS + 1
+    assert all(names[row, 0] == f"{row + 1}x50" for row in range(20))
+    assert sum(name == OTHERS for name in names.values()) == 40 - MOST_BUCKETS
+
+
+async def test_weights_that_ended_are_told_as_none() -> None:
+    found = quick(Scripted())
+    router, registry = found.router, found.registry
+
+    def weight(route: str) -> float | None:
+        return registry.get_sample_value("fleetwright_router_weight_ratio", {"bucket": "100x50", "route": route})
+
+    assert weight("a") == 1.0
+    router.front.swap(table(version="p2", weights={"b": 1.0}))
+    assert (weight("a"), weight("b")) == (0.0, 1.0)

@@ -1,0 +1,98 @@
+"""What an answer tells does not depend on where its chunks are cut."""
+
+import itertools
+import json
+from collections.abc import Iterator
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from deploy.router.streams import TAIL_BYTES, AnswerReader, Usage
+
+NEWLINES = st.sampled_from([b"\n\n", b"\r\n\r\n"])
+
+
+def pieces(body: bytes, cuts: list[int]) -> Iterator[bytes]:
+    edges = [0, *sorted(cut % (len(body) + 1) for cut in cuts), len(body)]
+    return (body[a:b] for a, b in itertools.pairwise(edges))
+
+
+def read(body: bytes, cuts: list[int], *, streamed: bool = True) -> AnswerReader:
+    reader = AnswerReader(streamed=streamed)
+    for at, piece in enumerate(pieces(body, cuts)):
+        reader.saw(piece, now_s=float(at))
+    return reader
+
+
+def stream(tokens: list[str], *, end: bytes, usage: dict[str, int] | None = None, done: bool = True) -> bytes:
+    events = [json.dumps({"choices": [{"delta": {"content": token}}]}).encode() for token in tokens]
+    if usage is not None:
+        events.append(json.dumps({"choices": [], "usage": usage}).encode())
+    if done:
+        events.append(b"[DONE]")
+    return b"".join(b"data: " + event + end for event in events)
+
+
+CUTS = st.lists(st.integers(0, 10_000), max_size=12)
+
+
+@given(tokens=st.lists(st.text(max_size=8), max_size=20), end=NEWLINES, cuts=CUTS, done=st.booleans())
+def test_events_are_counted_wherever_chunks_are_cut(
+    tokens: list[str], end: bytes, cuts: list[int], *, done: bool
+) -> None:
+    reader = read(stream(tokens, end=end, done=done), cuts)
+    assert reader.events == len(tokens) + done
+    assert reader.usage() == Usage(output_tokens=len(tokens))
+
+
+@given(tokens=st.lists(st.text(max_size=8), max_size=20), end=NEWLINES, cuts=CUTS, prompt=st.integers(0, 10**6))
+def test_the_engines_own_count_is_believed(tokens: list[str], end: bytes, cuts: list[int], prompt: int) -> None:
+    usage = {"prompt_tokens": prompt, "completion_tokens": 3 * len(tokens) + 1}
+    found = read(stream(tokens, end=end, usage=usage), cuts).usage()
+    assert found == Usage(prompt_tokens=prompt, output_tokens=3 * len(tokens) + 1)
+
+
+@given(text=st.text(), cuts=CUTS)
+def test_an_answer_in_one_piece_is_read_and_what_it_says_is_not_believed(text: str, cuts: list[int]) -> None:
+    said = 'so "usage": {"prompt_tokens": 9, "completion_tokens": 9}' + text
+    document = {"choices": [{"message": {"content": said}}], "usage": {"prompt_tokens": 4, "completion_tokens": 2}}
+    assert read(json.dumps(document).encode(), cuts, streamed=False).usage() == Usage(prompt_tokens=4, output_tokens=2)
+    del document["usage"]
+    assert read(json.dumps(document).encode(), cuts, streamed=False).usage() == Usage()
+
+
+@pytest.mark.parametrize(
+    "usage", ["null", "{", '{"prompt_tokens": "5"}', '{"prompt_tokens": -1}', '{"prompt_tokens": true}', "[]"]
+)
+def test_counts_that_are_none(usage: str) -> None:
+    assert read(b'{"usage": %s' % usage.encode(), [], streamed=False).usage() == Usage()
+
+
+def test_the_responses_protocol_counts_under_other_names() -> None:
+    body = b'{"usage": {"input_tokens": 5, "output_tokens": 6}}'
+    assert read(body, [], streamed=False).usage() == Usage(prompt_tokens=5, output_tokens=6)
+
+
+def test_only_the_end_of_a_long_answer_is_kept() -> None:
+    reader = AnswerReader(streamed=False)
+    for _ in range(100):
+        reader.saw(b"x" * TAIL_BYTES, now_s=0.0)
+    reader.saw(b'"usage": {"completion_tokens": 8}', now_s=1.0)
+    assert reader.usage().output_tokens == 8
+    assert len(reader._tail) == TAIL_BYTES
+
+
+def test_times_are_those_of_events_and_not_of_comments() -> None:
+    reader = AnswerReader(streamed=True)
+    for now_s, chunk in [(1.0, b": ping\n\n"), (2.0, b"data: 1\n\n"), (4.0, b"data: 2\n\n"), (9.0, b": ping\n\n")]:
+        reader.saw(chunk, now_s=now_s)
+    assert (reader.first_s, reader.last_s) == (2.0, 4.0)
+    assert reader.token_s(5) == 0.5
+    assert reader.token_s(1) is None
+
+
+def test_what_is_compressed_is_timed_and_not_read() -> None:
+    reader = AnswerReader(streamed=True, readable=False)
+    reader.saw(b"\x1f\x8b data: 5", now_s=1.0)
+    assert (reader.first_s, reader.usage()) == (1.0, Usage())
