@@ -31,7 +31,7 @@ WEEKS = {1_024: 3, 16_384: 1}
 WEEK_H = 168.0
 SCENARIO = "weeks"
 WITHOUT = "weeks-no-probes"
-SEED = 3_000
+SEED = 6_000
 LIMIT_S = 120.0
 JUDGED = ("fabric.py", "verdict.py", "simulator", "localisation", "stragglers", "isolation", "hangs/waiting.py")
 # What says the same counts in other words.

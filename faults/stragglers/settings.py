@@ -33,6 +33,9 @@ class StragglerSettings(Frozen):
     hiccup_s: Positive = 12.0  # what is over by then is no fault
     few: Annotated[int, Field(ge=2, le=100)] = 3  # peers of a role, from which they say what is usual
     alike: Annotated[float, Field(gt=0, lt=1)] = 0.5  # a replica this much as late as its node: data, not hardware
+    # What costs the job less than that is told and not isolated, as in live jobs (docs/faults/slow.md, "Slow ranks"):
+    # a false alarm is nearly always small.
+    isolated: Slowdown = 1.05
     forget_windows: Annotated[int, Field(ge=1, le=10_000)] = 6
 
     @property

@@ -29,6 +29,7 @@ from faults.verdict import FaultClass, Scope, Verdict
 
 RECENT_S: Final = 60.0  # over which nodes of a replica are compared, and a named one with what it was named for
 RECOVERED: Final = 0.5  # of what it was named for
+UNSURE: Final = 0.5  # of what it was named for: that much of it may have been its usual
 MOST: Final = 1.5  # bars: more evidence than that would take long to be undone
 LARGE_MEMORY: Final = 1e6  # node-windows over which their share is known
 EVIDENCE: Final = ("compute-gap",)
@@ -154,7 +155,7 @@ class Stragglers:
             still = not state.heard[node] or lately > RECOVERED * state.shift[node]
             quiet[node] = 0 if still else quiet[node] + 1
             if quiet[node] >= self.settings.forget_windows:
-                state = _recovered(state, node)
+                state = _recovered(state, node, doubtful=not named[node].isolate)
                 del named[node], quiet[node]
         for found in self._found(state, now_s, window_s):
             if not self._own(state, found, math.ceil((now_s - found.since_s) / window_s)):
@@ -217,7 +218,7 @@ class Stragglers:
             node=found.node,
             onset_s=found.since_s,
             detected_s=now_s,
-            isolate=True,
+            isolate=late >= math.log(self.settings.isolated),
             confidence=round(1.0 - 0.5 * math.exp(1.0 - 3.0 * max(1.0, found.odds)), 4),
             reason=f"node {found.node} computes {100.0 * float(np.expm1(late)):.1f} % longer than it and its peers do",
             evidence=EVIDENCE,
@@ -253,10 +254,12 @@ def _adopted(state: StragglerState, found: _Found) -> StragglerState:
     )
 
 
-def _recovered(state: StragglerState, node: int) -> StragglerState:
-    shift = state.shift.copy()
+def _recovered(state: StragglerState, node: int, *, doubtful: bool) -> StragglerState:
+    """No longer late.  If it was little it may never have been: part of it may be what the node usually takes."""
+    shift, usual2 = state.shift.copy(), state.belief.usual2.copy()
+    usual2[node] += (UNSURE * shift[node]) ** 2 if doubtful else 0.0
     shift[node] = 0.0
-    return replace(state, shift=shift)
+    return replace(state, shift=shift, belief=replace(state.belief, usual2=usual2))
 
 
 def _share(before: float, large: NDArray[np.bool_], heard: NDArray[np.bool_]) -> float:

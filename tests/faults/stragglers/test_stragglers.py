@@ -54,8 +54,13 @@ def test_three_percent_is_found_within_four_minutes(node: int) -> None:
     found = run(of(node, 0.03), before=HOUR, during=24)
     assert list(found) == [node]
     one = found[node]
-    assert (one.fault, one.scope, one.isolate) == (FaultClass.NONCOMM_SLOW, Scope.NODE, True)
+    assert (one.fault, one.scope, one.isolate) == (FaultClass.NONCOMM_SLOW, Scope.NODE, False)
     assert 10.0 * HOUR - 30.0 <= one.onset_s < one.detected_s <= 10.0 * HOUR + 240.0
+
+
+def test_what_costs_the_job_a_twentieth_may_be_isolated() -> None:
+    found = run(of(77, 0.08), before=HOUR, during=24)
+    assert [(node, one.isolate) for node, one in found.items()] == [(77, True)]
 
 
 def test_ten_percent_is_found_from_the_first_second() -> None:
