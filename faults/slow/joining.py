@@ -4,7 +4,7 @@ Probes speak first: a wire that they call slow is slow, whatever else loads the 
 find well is left out, for sockets also wait for the job, for the host and for one another.  A link that sockets hold
 against its own past stays: where a fabric has several ways between two nodes, a probe may take another one than the
 job's bytes.  Log likelihoods of both kinds of evidence add up, hypothesis by hypothesis.  Against a NIC for which
-more than one probe speaks sockets count `SOCKETS_TELL` at most: alone they take every other Tx for its busiest link,
+more than one probe speaks sockets count `SOCKETS_TELL` at most: alone they tend to take a Tx for its busiest link,
 since short messages hardly show it, and are as sure of that as of what is right.
 """
 
