@@ -168,6 +168,7 @@ class AsyncFleetwright:
     get_target_status = _method(operations.get_target_status)
     report_target_status = _method(operations.report_target_status)
     list_leases = _method(operations.list_leases)
+    iter_leases = _items(operations.list_leases)
     get_lease = _method(operations.get_lease)
     create_lease = _method(operations.create_lease)
     replace_lease = _method(operations.replace_lease)

@@ -256,9 +256,9 @@ def report_target_status(name: str, status: TargetStatus) -> Call[None]:
     )
 
 
-def list_leases() -> Call[Page[Lease]]:
-    """All leases, by name."""
-    return reading("/v1/leases", as_type(Page[Lease]))
+def list_leases(*, limit: int | None = None, cursor: str | None = None) -> Call[Page[Lease]]:
+    """Leases, by name."""
+    return listing("/v1/leases", Lease, limit=limit, cursor=cursor)
 
 
 def get_lease(name: str) -> Call[Versioned[Lease]]:

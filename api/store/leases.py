@@ -24,9 +24,12 @@ class LeaseRepository:
         row = (await self._connection.execute(select(TABLE).where(LeaseRow.name == name))).one_or_none()
         return _record(row) if row is not None else None
 
-    async def all(self) -> list[LeaseRecord]:
-        """Every lease, by name."""
-        return [_record(row) for row in await self._connection.execute(select(TABLE).order_by(LeaseRow.name))]
+    async def page(self, *, after: str | None, limit: int) -> list[LeaseRecord]:
+        """Leases by name."""
+        rows = select(TABLE).order_by(LeaseRow.name).limit(limit)
+        if after is not None:
+            rows = rows.where(LeaseRow.name > after)
+        return [_record(row) for row in await self._connection.execute(rows)]
 
     async def put(self, lease: LeaseRecord, *, after: LeaseRecord | None) -> None:
         """Replace the lease that was seen; ConflictError when another is there by now."""

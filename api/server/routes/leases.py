@@ -4,14 +4,16 @@ A change of holder is an entry of the audit; a renewal is not.
 """
 
 from http import HTTPStatus
+from typing import Annotated
 
-from fastapi import APIRouter
+from fastapi import APIRouter, Query
 from fastapi.responses import Response
 
 from api.schemas.leases import Lease, LeaseClaim
 from api.schemas.names import Name
-from api.schemas.pages import Page
+from api.schemas.pages import Cursor, Page, PageLimit
 from api.server.auth import Operator, Reader, TokenFirst
+from api.server.cursors import page_of, read_cursor
 from api.server.etags import IfMatch, IfNoneMatch, Precondition, etag_of, write_precondition
 from api.server.openapi import CACHED, TAGGED, WITH_BODY, problems
 from api.server.problems import not_found
@@ -23,10 +25,17 @@ router = APIRouter(tags=["leases"], route_class=TokenFirst)
 
 
 @router.get("/v1/leases", name="List leases", operation_id="list_leases", responses=problems())
-async def list_leases(service: ServiceOf, _principal: Reader) -> Page[Lease]:
-    """All leases by name; there are a handful."""
+async def list_leases(
+    service: ServiceOf,
+    _principal: Reader,
+    limit: Annotated[PageLimit, Query()] = 50,
+    cursor: Annotated[Cursor | None, Query()] = None,
+) -> Page[Lease]:
+    """Leases by name."""
+    (after,) = read_cursor(cursor, str)
     async with service.store.reading() as tx:
-        return Page(items=tuple(map(_read, await tx.leases.all())))
+        found = await tx.leases.page(after=after, limit=limit + 1)
+    return page_of([_read(lease) for lease in found], limit=limit, position=lambda last: (last.name,))
 
 
 @router.get(

@@ -37,6 +37,16 @@ async def test_a_lease_is_taken_renewed_lost_and_given_back(service: RunningServ
     assert (again.json()["term"], listed.json()["items"]) == (4, [read.json()])
 
 
+async def test_leases_are_listed_in_pages(service: RunningService) -> None:
+    async with service.client(Scope.ADMIN) as client:
+        for name in ("b", "a", "c"):
+            await client.put(f"/v1/leases/{name}", json=claim("h"), headers=CREATE)
+        first = (await client.get("/v1/leases", params={"limit": 2})).json()
+        rest = (await client.get("/v1/leases", params={"limit": 2, "cursor": first["next_cursor"]})).json()
+    assert [lease["name"] for page in (first, rest) for lease in page["items"]] == ["a", "b", "c"]
+    assert rest["next_cursor"] is None
+
+
 async def test_only_changes_of_holder_are_audited(service: RunningService) -> None:
     async with service.client(Scope.ADMIN) as client:
         tag = (await client.put(PATH, json=claim("a"), headers=CREATE)).headers["etag"]
