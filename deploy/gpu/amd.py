@@ -8,7 +8,7 @@ does not tell is "N/A".
 import contextlib
 import importlib
 import io
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from deploy.gpu.errors import (
@@ -19,13 +19,13 @@ from deploy.gpu.errors import (
     NotSupportedError,
     OutOfRangeError,
 )
+from deploy.gpu.handles import Handles
 from deploy.gpu.port import Caps, GpuIdentity, GpuLimits, GpuReading
 
 PERIOD_S = 0.5
 STEP_MHZ = 25  # AMD's clocks have no steps; these are offered
 MICRO = 1e-6
 MOST_W = 50_000.0  # of any board
-_STALE = ("NOT_INIT", "DRIVER_NOT_LOADED", "INIT_ERROR")
 _KINDS: dict[str, type[GpuError]] = {
     "NO_PERM": NoPermissionError,
     "NOT_SUPPORTED": NotSupportedError,
@@ -37,7 +37,7 @@ _KINDS: dict[str, type[GpuError]] = {
     "NOT_FOUND": GpuLostError,
     "IO": GpuLostError,
     "BUSY": GpuLostError,
-    **dict.fromkeys(_STALE, DriverGoneError),
+    **dict.fromkeys(("NOT_INIT", "DRIVER_NOT_LOADED", "INIT_ERROR"), DriverGoneError),
 }
 
 
@@ -49,20 +49,23 @@ class AmdGpus:
     reads_locks = True
 
     def __init__(self) -> None:
-        self.epoch = 0
         self._smi = _library()
         status = self._smi.amdsmi_wrapper
         named = {f"AMDSMI_STATUS_{name}": kind for name, kind in _KINDS.items()}
         self._kinds = {getattr(status, name): kind for name, kind in named.items() if hasattr(status, name)}
-        self._stale = {getattr(status, f"AMDSMI_STATUS_{name}", None) for name in _STALE}
-        self._handles: dict[str, Any] = {}
-        self._identities: tuple[GpuIdentity, ...] = ()
-        self._energy: dict[str, int] = {}
-        self._open()
+        self._handles = Handles(
+            raised=self._smi.AmdSmiException, translated=self._translated, opened=self._opened, closed=self.close
+        )
+        self._ask, self._optional = self._handles.ask, self._handles.optional
+
+    @property
+    def epoch(self) -> int:
+        """Loads of the driver that were noticed."""
+        return self._handles.epoch
 
     def identities(self) -> Sequence[GpuIdentity]:
         """In AMD SMI's order."""
-        return self._identities
+        return self._handles.identities
 
     def limits(self, uuid: str) -> GpuLimits:
         """Clocks from the board's own range; none where it tells none."""
@@ -128,37 +131,10 @@ class AmdGpus:
         with contextlib.suppress(self._smi.AmdSmiException):
             self._smi.amdsmi_shut_down()
 
-    def _open(self) -> None:
+    def _opened(self) -> list[tuple[GpuIdentity, Any]]:
         smi = self._smi
-        try:
-            smi.amdsmi_init()
-            found = [(_identity(smi, handle), handle) for handle in smi.amdsmi_get_processor_handles()]
-        except smi.AmdSmiException as error:
-            raise self._translated(error) from error
-        self._handles = {identity.uuid: handle for identity, handle in found}
-        self._identities = tuple(identity for identity, _handle in found)
-        self._energy = {}
-        self.epoch += 1
-
-    def _ask(self, uuid: str, what: Callable[[Any], Any]) -> Any:
-        """Of the handle that the present load has for it; a library that has to be opened anew is, once."""
-        for again in (True, False):
-            if uuid not in self._handles:
-                raise GpuLostError(f"{uuid}: the driver does not show it any more")
-            try:
-                return what(self._handles[uuid])
-            except self._smi.AmdSmiException as error:
-                if not again or getattr(error, "err_code", None) not in self._stale:
-                    raise self._translated(error) from error
-            self.close()
-            self._open()
-        raise GpuLostError(uuid)
-
-    def _optional(self, uuid: str, what: Callable[[Any], Any]) -> Any:
-        try:
-            return self._ask(uuid, what)
-        except NotSupportedError:
-            return None
+        smi.amdsmi_init()
+        return [(_identity(smi, handle), handle) for handle in smi.amdsmi_get_processor_handles()]
 
     def _graphics_clock(self, handle: Any) -> Any:
         return self._smi.amdsmi_get_clock_info(handle, self._smi.AmdSmiClkType.GFX)
@@ -170,15 +146,11 @@ class AmdGpus:
         )
 
     def _energy_j(self, uuid: str) -> float | None:
-        """A counter that fell was started anew, with the driver."""
         said = self._optional(uuid, self._smi.amdsmi_get_energy_count)
         if said is None:
             return None
         count = int(said["energy_accumulator"])
-        if count < self._energy.get(uuid, 0):
-            self.epoch += 1
-            self._energy = {}
-        self._energy[uuid] = count
+        self._handles.counted(uuid, count)
         return float(count * said["counter_resolution"] * MICRO)
 
     def _translated(self, error: Any) -> GpuError:

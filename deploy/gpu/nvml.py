@@ -4,7 +4,7 @@ Facts that this rests on (NVML API reference): every write needs root; the enfor
 into account; limits and locked clocks are gone after a reload of the driver; the energy counter starts anew with it; no
 function tells a locked clock.
 
-A handle is of one load of the driver.  Whatever an old one answers, the library is opened anew and asked once more.
+What an old handle answers counts as a driver that is gone: the library is opened anew and asked once more.
 """
 
 import importlib
@@ -20,6 +20,7 @@ from deploy.gpu.errors import (
     NotSupportedError,
     OutOfRangeError,
 )
+from deploy.gpu.handles import Handles
 from deploy.gpu.port import Caps, GpuIdentity, GpuLimits, GpuReading
 
 PERIOD_S = 0.25
@@ -37,13 +38,13 @@ _REASONS = {
     0x200: "board-limit",
     0x400: "reliability",
 }
-_STALE = (
+_GONE = (
     "NVML_ERROR_UNINITIALIZED",
     "NVML_ERROR_DRIVER_NOT_LOADED",
     "NVML_ERROR_LIB_RM_VERSION_MISMATCH",
     "NVML_ERROR_UNKNOWN",
+    "NVML_ERROR_LIBRARY_NOT_FOUND",
 )
-_GONE = (*_STALE, "NVML_ERROR_LIBRARY_NOT_FOUND")
 _LOST = ("NVML_ERROR_GPU_IS_LOST", "NVML_ERROR_RESET_REQUIRED", "NVML_ERROR_NOT_FOUND", "NVML_ERROR_GPU_NOT_FOUND")
 
 
@@ -55,18 +56,21 @@ class NvmlGpus:
     reads_locks = False
 
     def __init__(self) -> None:
-        self.epoch = 0
         self._nvml = _library()
         self._kinds = _error_kinds(self._nvml)
-        self._stale = frozenset(getattr(self._nvml, name) for name in _STALE)
-        self._handles: dict[str, Any] = {}
-        self._identities: tuple[GpuIdentity, ...] = ()
-        self._energy_mj: dict[str, int] = {}
-        self._open()
+        self._handles = Handles(
+            raised=self._nvml.NVMLError, translated=self._translated, opened=self._opened, closed=self.close
+        )
+        self._ask, self._optional = self._handles.ask, self._handles.optional
+
+    @property
+    def epoch(self) -> int:
+        """Loads of the driver that were noticed."""
+        return self._handles.epoch
 
     def identities(self) -> Sequence[GpuIdentity]:
         """In NVML's order."""
-        return self._identities
+        return self._handles.identities
 
     def limits(self, uuid: str) -> GpuLimits:
         """A GPU whose driver tells no range has none to set."""
@@ -84,7 +88,8 @@ class NvmlGpus:
         nvml = self._nvml
         power_mw = self._ask(uuid, nvml.nvmlDeviceGetPowerUsage)
         energy_mj = self._optional(uuid, nvml.nvmlDeviceGetTotalEnergyConsumption)
-        self._watch_energy(uuid, energy_mj)
+        if energy_mj is not None:
+            self._handles.counted(uuid, energy_mj)
         rates = self._optional(uuid, nvml.nvmlDeviceGetUtilizationRates)
         return GpuReading(
             power_w=power_mw / 1000,
@@ -128,21 +133,13 @@ class NvmlGpus:
         try:
             self._nvml.nvmlShutdown()
         except self._nvml.NVMLError as error:
-            if error.value not in self._stale:
+            if self._kinds.get(error.value) is not DriverGoneError:
                 raise self._translated(error) from error
 
-    def _open(self) -> None:
-        """Load the library's view of the driver, and whose handles are whose."""
+    def _opened(self) -> list[tuple[GpuIdentity, Any]]:
         nvml = self._nvml
-        try:
-            nvml.nvmlInit()
-            found = [one for at in range(nvml.nvmlDeviceGetCount()) if (one := self._shown(at)) is not None]
-        except nvml.NVMLError as error:
-            raise self._translated(error) from error
-        self._handles = {identity.uuid: handle for identity, handle in found}
-        self._identities = tuple(identity for identity, _handle in found)
-        self._energy_mj = {}
-        self.epoch += 1
+        nvml.nvmlInit()
+        return [one for at in range(nvml.nvmlDeviceGetCount()) if (one := self._shown(at)) is not None]
 
     def _shown(self, at: int) -> tuple[GpuIdentity, Any] | None:
         """None for a GPU that has fallen off the bus: the others are there all the same."""
@@ -153,32 +150,6 @@ class NvmlGpus:
             if self._kinds.get(error.value) is GpuLostError:
                 return None
             raise
-
-    def _ask(self, uuid: str, what: Callable[[Any], Any]) -> Any:
-        """Of the handle that the present load has for it."""
-        try:
-            return what(self._handle(uuid))
-        except self._nvml.NVMLError as error:
-            if error.value not in self._stale:
-                raise self._translated(error) from error
-        self.close()
-        self._open()
-        try:
-            return what(self._handle(uuid))
-        except self._nvml.NVMLError as error:
-            raise self._translated(error) from error
-
-    def _optional(self, uuid: str, what: Callable[[Any], Any]) -> Any:
-        """None where this GPU or this driver has no such thing."""
-        try:
-            return self._ask(uuid, what)
-        except NotSupportedError:
-            return None
-
-    def _handle(self, uuid: str) -> Any:
-        if uuid not in self._handles:
-            raise GpuLostError(f"{uuid}: the driver does not show it any more")
-        return self._handles[uuid]
 
     def _clocks(self, uuid: str) -> tuple[int, ...]:
         """Of the highest memory clock, at which GPUs in data centres run."""
@@ -210,15 +181,6 @@ class NvmlGpus:
         """Since the driver was loaded."""
         count, counter = self._nvml.nvmlDeviceGetTotalEccErrors, self._nvml.NVML_VOLATILE_ECC
         return self._optional(uuid, lambda handle: count(handle, kind, counter))
-
-    def _watch_energy(self, uuid: str, energy_mj: int | None) -> None:
-        """A counter that fell was started anew: by a reload between two looks."""
-        if energy_mj is None:
-            return
-        if energy_mj < self._energy_mj.get(uuid, 0):
-            self.epoch += 1
-            self._energy_mj = {}
-        self._energy_mj[uuid] = energy_mj
 
     def _translated(self, error: Any) -> GpuError:
         return self._kinds.get(error.value, GpuError)(f"NVML: {error}")

@@ -87,9 +87,12 @@ class Gpus(Protocol):
     """All GPUs of one node that one driver or BMC answers for.  Every call may raise GpuError, and may take a while."""
 
     driver: str
-    epoch: int  # loads of the driver that were noticed
     period_s: float  # looking more often shows nothing new, or is a burden
     reads_locks: bool  # whether `enforced` tells the locked clock
+
+    @property
+    def epoch(self) -> int:
+        """Loads of the driver that were noticed."""
 
     def identities(self) -> Sequence[GpuIdentity]:
         """Who is there, as of the last load."""
