@@ -11,12 +11,27 @@ PORT   ?= 8400
 
 VENV := .venv
 BIN  := $(VENV)/bin
-# pip must take exactly what the lock files say, whatever the machine's own configuration adds.
-PIP  := $(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes --only-binary :all:
+# pip must take exactly what the lock files say, whatever the machine's own configuration adds.  It repeats a request that
+# gets no answer, but gives up on a download that breaks off, so all of it is tried thrice: what came whole is kept.
+PIP  := $(BIN)/python -m pip install --quiet --disable-pip-version-check --retries 10 --timeout 60 --require-hashes --only-binary :all:
 SELF := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
+
+APART := --ignore tests/cluster --ignore tests/lab
 
 define say
 @printf '\033[1m==> %s\033[0m\n' $(1)
+endef
+
+# Real processes on a loaded machine are late now and then.  What fails runs once more, alone, for all to see; what fails
+# again has failed.  Anything but failing tests (1), such as a collection that breaks, ends at once.
+define tested
+@$(BIN)/pytest $(1) || { \
+	[ $$? -eq 1 ] && printf '\033[1m==> %s\033[0m\n' "once more, alone: what failed" && \
+	$(BIN)/pytest --last-failed --last-failed-no-failures none $(2); }
+endef
+
+define fetched
+for pause_s in 5 30 0; do $(PIP) -r $(1) && break; [ $$pause_s -gt 0 ] || exit 1; sleep $$pause_s; done
 endef
 
 .PHONY: help install run test check bench docs lock clean
@@ -35,13 +50,13 @@ run: $(VENV)/.service ## serve the API and the in-process controller on SQLite; 
 
 test: install ## run every test; parts this machine cannot have are skipped with a reason
 	$(call say,"unit tests: rooms and service and command line")
-	$(BIN)/pytest --numprocesses 2 --ignore tests/cluster --ignore tests/lab
+	$(call tested,--numprocesses 2 --dist worksteal $(APART),$(APART))
 	$(call say,"real ranks in network namespaces")
-	$(BIN)/pytest tests/lab
+	$(call tested,tests/lab,tests/lab)
 	$(call say,"real PostgreSQL and Prometheus and Kubernetes")
-	$(BIN)/pytest tests/cluster -m "not ray"
+	$(call tested,tests/cluster -m "not ray",tests/cluster -m "not ray")
 	$(call say,"a real Ray cluster")
-	$(BIN)/pytest tests/cluster -m ray
+	$(call tested,tests/cluster -m ray,tests/cluster -m ray)
 
 check: install ## format, lint, types, layers, generated files
 	$(call say,"format")
@@ -83,12 +98,12 @@ $(BIN)/python:
 
 $(VENV)/.service: requirements.lock pyproject.toml | $(BIN)/python
 	$(call say,"the service and its locked dependencies")
-	@[ -e $(VENV)/.everything ] || { $(PIP) -r requirements.lock && $(SELF); }
+	@[ -e $(VENV)/.everything ] || { $(call fetched,requirements.lock); $(SELF); }
 	@touch $@
 
 $(VENV)/.everything: requirements-dev.lock pyproject.toml | $(BIN)/python
 	$(call say,"everything: all extras and development tools")
-	@$(PIP) -r requirements-dev.lock
+	@$(call fetched,requirements-dev.lock)
 	@$(SELF)
 	$(call say,"compiled kernels")
 	@$(BIN)/python -m scripts.compile_kernels

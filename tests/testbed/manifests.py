@@ -54,20 +54,30 @@ def queued_job(name: str, namespace: str, *, gpus: int, queue: str) -> dict[str,
 
 def ray_cluster(name: str, namespace: str, *, workers: int, gpus: int, nodes: Mapping[str, str]) -> dict[str, Any]:
     """Answer a RayCluster with a head and one group of `workers` workers with `gpus` GPUs each."""
-    group = {
-        "groupName": "gpu",
-        "replicas": workers,
-        "minReplicas": 0,
-        "maxReplicas": 64,
-        "rayStartParams": {},
-        "template": {"spec": pod_spec(gpus=gpus, nodes=nodes)},
-    }
+    return ray_cluster_of_groups(name, namespace, groups={"gpu": workers}, gpus=gpus, nodes=nodes)
+
+
+def ray_cluster_of_groups(
+    name: str, namespace: str, *, groups: Mapping[str, int], gpus: int, nodes: Mapping[str, str]
+) -> dict[str, Any]:
+    """Answer a RayCluster with a head and `groups`: how many workers with `gpus` GPUs each, by name."""
+    specs = [
+        {
+            "groupName": group,
+            "replicas": workers,
+            "minReplicas": 0,
+            "maxReplicas": 64,
+            "rayStartParams": {},
+            "template": {"spec": pod_spec(gpus=gpus, nodes=nodes)},
+        }
+        for group, workers in groups.items()
+    ]
     head = {"rayStartParams": {}, "template": {"spec": pod_spec(gpus=0, nodes=nodes)}}
     return {
         "apiVersion": "ray.io/v1",
         "kind": "RayCluster",
         "metadata": {"name": name, "namespace": namespace},
-        "spec": {"headGroupSpec": head, "workerGroupSpecs": [group]},
+        "spec": {"headGroupSpec": head, "workerGroupSpecs": specs},
     }
 
 

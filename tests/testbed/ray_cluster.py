@@ -12,7 +12,7 @@ import sys
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -36,6 +36,8 @@ BOOTSTRAP_CONFIG: Final = (
 )
 START_S: Final = 2 * PATIENCE_S  # five daemons one after the other
 STOP_S: Final = 30.0
+PLAN: Final = "plan.json"
+READY: Final = "ready.json"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -93,14 +95,30 @@ class RayCluster:
                 lambda: dashboard.get(path).json()["status"], lambda status: status == "RUNNING", what="running job"
             )
 
+    def change_nodes(self, gpu_nodes: Sequence[RayNode]) -> Mapping[str, str]:
+        """Have these nodes beside the head from now on: those that are missing join, others end.  The ids of all."""
+        plan, ready = (self.temp_dir.parent / name for name in (PLAN, READY))
+        head, *_others = json.loads(plan.read_text())
+        unfinished = plan.with_suffix(".part")
+        unfinished.write_text(json.dumps([head, *(node.arguments() for node in gpu_nodes)]))
+        unfinished.replace(plan)
+        wanted = {head["node_name"], *(node.name for node in gpu_nodes)}
+        facts = wait_for(
+            lambda: json.loads(ready.read_text()), lambda facts: set(facts["node_ids"]) == wanted, what="those nodes"
+        )
+        node_ids: dict[str, str] = facts["node_ids"]
+        return node_ids
+
 
 @contextmanager
-def running_ray_cluster(gpu_nodes: Sequence[RayNode], *, log_dir: Path) -> Iterator[RayCluster]:
+def running_ray_cluster(
+    gpu_nodes: Sequence[RayNode], *, log_dir: Path, head_cpus: int = HEAD.cpus
+) -> Iterator[RayCluster]:
     """Start a head and `gpu_nodes`; at the end no process and no file of the cluster is left but its start-up log."""
     scratch = Path(tempfile.mkdtemp(prefix="fw-ray-"))  # short: Ray keeps sockets below it; their paths have a limit
     (scratch / BOOTSTRAP_CONFIG).write_text("{}")
-    plan, ready = scratch / "plan.json", scratch / "ready.json"
-    plan.write_text(json.dumps([node.arguments() for node in (HEAD, *gpu_nodes)]))
+    plan, ready = scratch / PLAN, scratch / READY
+    plan.write_text(json.dumps([node.arguments() for node in (replace(HEAD, cpus=head_cpus), *gpu_nodes)]))
     metrics_port, serve_port = free_ports(2)
     host = [sys.executable, "-m", "tests.testbed.ray_host", str(plan), str(ready)]
     guardian = Process.start(

@@ -1,13 +1,14 @@
 """Hold a Ray cluster of several nodes on this machine: `python -m tests.testbed.ray_host PLAN READY`.
 
 PLAN is a JSON file with the arguments of each node, the head first. READY is written, also as JSON, once every node
-is alive: where the cluster is and which id each node got. The cluster lives until this process is killed; whoever
-starts it must end its daemons too (`guardian.py`).
+is alive: where the cluster is and which id each node got. A PLAN that is replaced later is followed: its new nodes
+join, those that it has no more end, and READY is written again. The cluster lives until this process is killed;
+whoever starts it must end its daemons too (`guardian.py`).
 """
 
 import json
-import signal
 import sys
+import time
 from pathlib import Path
 from typing import Any, Final
 
@@ -17,40 +18,55 @@ from tests.testbed.processes import LOOPBACK
 from tests.testbed.waiting import PATIENCE_S
 
 OBJECT_STORE_BYTES: Final = 80 * 2**20  # a little above the least that Ray accepts
+LOOK_S: Final = 0.2  # at the plan
 
 
-def start(nodes: list[dict[str, Any]]) -> dict[str, Any]:
-    """Start the nodes, all on loopback and on ports that each daemon finds for itself."""
-    cluster = Cluster(shutdown_at_exit=False)
-    started = {
-        node["node_name"]: cluster.add_node(
-            wait=False,  # for all of them together, below, with more patience
+class Nodes:
+    """The nodes of one cluster, all on loopback and on ports that each daemon finds for itself."""
+
+    def __init__(self) -> None:
+        self._cluster = Cluster(shutdown_at_exit=False)
+        self._running: dict[str, Any] = {}
+
+    def follow(self, plan: list[dict[str, Any]]) -> dict[str, Any]:
+        """Have the nodes of a plan and no others; what is to be told of them."""
+        wanted = {node["node_name"]: node for node in plan}
+        for name in self._running.keys() - wanted.keys():
+            self._cluster.remove_node(self._running.pop(name))
+        for name, node in wanted.items():
+            if name not in self._running:
+                self._running[name] = self._added(node)
+        self._cluster.wait_for_nodes(timeout=PATIENCE_S)
+        return {
+            "address": self._cluster.address,
+            "dashboard_url": f"http://{self._cluster.webui_url}",
+            "node_ids": {name: node.node_id for name, node in self._running.items()},
+        }
+
+    def _added(self, node: dict[str, Any]) -> Any:
+        return self._cluster.add_node(
+            wait=False,  # for all of them together, with more patience
             node_ip_address=LOOPBACK,
             object_store_memory=OBJECT_STORE_BYTES,
-            include_dashboard=index == 0,
+            include_dashboard=not self._running,
             dashboard_host=LOOPBACK,
             dashboard_port=0,
             dashboard_agent_listen_port=0,
-            no_monitor=True,  # the autoscaler: no node comes or goes here
+            no_monitor=True,  # the autoscaler: nodes come and go by the plan only
             **node,
         )
-        for index, node in enumerate(nodes)
-    }
-    cluster.wait_for_nodes(timeout=PATIENCE_S)
-    return {
-        "address": cluster.address,
-        "dashboard_url": f"http://{cluster.webui_url}",
-        "node_ids": {name: node.node_id for name, node in started.items()},
-    }
 
 
 def main(plan: Path, ready: Path) -> None:
-    """Start what `plan` says, tell by `ready`, then stay."""
-    facts = start(json.loads(plan.read_text()))
-    unfinished = ready.with_suffix(".part")
-    unfinished.write_text(json.dumps(facts))
-    unfinished.replace(ready)
-    signal.pause()
+    """Do what `plan` says, tell by `ready`, and again whenever the plan is another one."""
+    nodes, followed = Nodes(), ""
+    while True:
+        if (said := plan.read_text()) != followed:
+            unfinished = ready.with_suffix(".part")
+            unfinished.write_text(json.dumps(nodes.follow(json.loads(said))))
+            unfinished.replace(ready)
+            followed = said
+        time.sleep(LOOK_S)
 
 
 if __name__ == "__main__":

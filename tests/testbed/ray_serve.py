@@ -4,7 +4,7 @@ Everything goes over Ray's REST interface, as a controller outside the cluster w
 application, which opens its replica counts to an external scaler.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Final
@@ -90,6 +90,30 @@ def running_serve_app(cluster: RayCluster, *, pools: Mapping[str, str], name: st
                 lambda status: status == "NOT_STARTED",
                 what=f"end of application {name}",
             )
+
+
+@contextmanager
+def declared_applications(cluster: RayCluster, applications: Sequence[dict[str, Any]]) -> Iterator[None]:
+    """Make these applications all that Serve runs; all of them run inside, none at the end."""
+    with httpx.Client(base_url=cluster.dashboard_url, timeout=PATIENCE_S, trust_env=False) as dashboard:
+
+        def statuses() -> dict[str, tuple[str, str]]:
+            rows = dashboard.get(APPLICATIONS).raise_for_status().json()["applications"]
+            return {name: (row["status"], row["message"]) for name, row in rows.items()}
+
+        def all_run() -> bool:
+            found = statuses()
+            if failed := [message for status, message in found.values() if status == "DEPLOY_FAILED"]:
+                raise ServeError(failed[0])
+            return all(found.get(app["name"], ("", ""))[0] == "RUNNING" for app in applications)
+
+        _declare(dashboard, list(applications), port=cluster.serve_port)
+        try:
+            wait_for(all_run, what="running applications")
+            yield
+        finally:
+            _declare(dashboard, [], port=cluster.serve_port)
+            wait_for(statuses, lambda found: not found, what="end of the applications")
 
 
 @pytest.fixture

@@ -18,6 +18,7 @@ from structlog.processors import add_log_level
 from api.schemas.tokens import Scope
 from api.server import Principal, Settings, StaticToken, create_app
 from api.store import Migrations, Store
+from tests.testbed.waiting import PATIENCE_S
 
 TOKENS = {scope: f"fw_{scope.value:0<12}_{'s' * 43}" for scope in Scope}
 
@@ -53,6 +54,11 @@ class RunningService:
         headers = {"Authorization": f"Bearer {TOKENS[scope]}"} if scope is not None else {}
         transport = httpx.ASGITransport(self.app, raise_app_exceptions=False)
         return httpx.AsyncClient(transport=transport, base_url="http://localhost", headers=headers, **options)
+
+    async def first_token_stands(self) -> None:
+        """The first token is made beside the start: a test must not find it in the audit trail after its own entry."""
+        async with asyncio.timeout(PATIENCE_S):
+            await self.app.state.service.first_token_stands.wait()
 
 
 def pytest_configure() -> None:
@@ -95,7 +101,7 @@ def start_service() -> StartService:
 async def service(start_service: StartService, database_url: str) -> AsyncIterator[RunningService]:
     """The application on SQLite and then on PostgreSQL."""
     async with start_service(database_url) as running:
-        await _first_token_stands(running.app.state.service.store)
+        await running.first_token_stands()
         yield running
 
 
@@ -103,15 +109,5 @@ async def service(start_service: StartService, database_url: str) -> AsyncIterat
 async def sqlite_service(start_service: StartService, sqlite_url: str) -> AsyncIterator[RunningService]:
     """The application on SQLite, for tests to which the database does not matter."""
     async with start_service(sqlite_url) as running:
-        await _first_token_stands(running.app.state.service.store)
+        await running.first_token_stands()
         yield running
-
-
-async def _first_token_stands(store: Store) -> None:
-    """The first token is made beside the start: a test must not find it in the audit trail after its own entry."""
-    async with asyncio.timeout(30):
-        while True:
-            async with store.reading() as tx:
-                if await tx.tokens.any():
-                    return
-            await asyncio.sleep(0.005)

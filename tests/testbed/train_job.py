@@ -2,7 +2,8 @@
 
 No torch: its workers wait for each other by Ray Train's own barriers, and every few steps they report a checkpoint.
 What goes wrong is written down beforehand: a worker that stays away until a file appears, or that ends without a word
-in its first life.
+in its first life.  With `healed` it also tells of itself on a board, has each worker on a node of its own, and writes a
+line for every life of a worker, once its first step is done.
 """
 
 import json
@@ -20,10 +21,13 @@ import ray.train.collective
 from ray.train.v2.api.data_parallel_trainer import DataParallelTrainer
 
 from deploy.collectives.ray_train import WatchWorkers
+from deploy.training.elastic import Budgeted
+from deploy.training.telling import TellRun
 
 STEP_S: Final = 0.05
 BETWEEN_REPORTS: Final = 10  # steps: a report waits until Ray's controller has asked for it
 LOOKS_S: Final = "0.1"  # between two questions of the controller, else 2
+RESIZES_S: Final = 1.0
 STATE: Final = "state.json"
 
 
@@ -38,6 +42,13 @@ class TrainJob:
     workers: int = 2
     stays_away: tuple[int, int] | None = None  # rank and step; it goes on when the file `go-on` is there
     ends: tuple[int, int] | None = None  # rank and step
+    healed: bool = False
+    least_workers: int | None = None  # makes it elastic, up to `workers`
+
+    @property
+    def lives(self) -> Path:
+        """A line for every life of a worker that has made a step, in a run that is healed."""
+        return Path(self.folder) / "lives.jsonl"
 
     @property
     def go_on(self) -> Path:
@@ -50,14 +61,21 @@ class TrainJob:
         return Path(self.folder) / "ended"
 
 
+class ElasticTrainer(Budgeted, DataParallelTrainer):  # type: ignore[misc]
+    """Its size is asked for on its board."""
+
+
 def train(config: dict[str, Any]) -> None:
     """What every worker runs."""
     job = TrainJob(**config)
     rank = ray.train.get_context().get_world_rank()
-    for step in range(_first_step(), job.steps):
+    first = _first_step()
+    for step in range(first, job.steps):
         time.sleep(STEP_S)
         _go_wrong(job, rank, step)
         ray.train.collective.barrier()
+        if job.healed and step == first:
+            _say_alive(job, rank, first)
         if step % BETWEEN_REPORTS == BETWEEN_REPORTS - 1:
             _report(step)
 
@@ -66,15 +84,21 @@ def main(job: TrainJob) -> int:
     """Run it on the cluster; the last step that was reported, as JSON."""
     os.environ["RAY_TRAIN_HEALTH_CHECK_INTERVAL_S"] = LOOKS_S
     ray.init(address=job.address, log_to_driver=False)
-    trainer = DataParallelTrainer(
+    watch = WatchWorkers(to=job.to)
+    elastic = job.least_workers is not None
+    trainer = (ElasticTrainer if elastic else DataParallelTrainer)(
         train,
         train_loop_config=asdict(job),
-        scaling_config=ray.train.ScalingConfig(num_workers=job.workers),
+        scaling_config=ray.train.ScalingConfig(
+            num_workers=(job.least_workers, job.workers) if job.least_workers is not None else job.workers,
+            placement_strategy="STRICT_SPREAD" if job.healed else "PACK",
+            elastic_resize_monitor_interval_s=RESIZES_S,
+        ),
         run_config=ray.train.RunConfig(
             name="watched",
             storage_path=job.folder,
-            failure_config=ray.train.FailureConfig(max_failures=1),
-            callbacks=[WatchWorkers(to=job.to)],
+            failure_config=ray.train.FailureConfig(max_failures=-1 if job.healed else 1),
+            callbacks=[TellRun(), watch] if job.healed else [watch],
         ),
     )
     result = trainer.fit()
@@ -89,6 +113,18 @@ def _first_step() -> int:
         return 0
     with checkpoint.as_directory() as folder:
         return int(json.loads((Path(folder) / STATE).read_text())["step"]) + 1
+
+
+def _say_alive(job: TrainJob, rank: int, first_step: int) -> None:
+    life = {
+        "rank": rank,
+        "pid": os.getpid(),
+        "node_id": ray.get_runtime_context().get_node_id(),
+        "first_step": first_step,
+        "at": time.time(),
+    }
+    with job.lives.open("a", encoding="utf-8") as file:
+        file.write(json.dumps(life) + "\n")
 
 
 def _go_wrong(job: TrainJob, rank: int, step: int) -> None:

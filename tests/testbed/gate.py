@@ -1,0 +1,138 @@
+"""A gate between a process under test and the services it calls: it counts, holds and refuses requests on demand.
+
+Runs in a thread of the test.  A held request never gets an answer: what waits for one is killed, or gives up.
+"""
+
+import asyncio
+import re
+import threading
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import httpx
+import uvicorn
+
+from tests.testbed.processes import LOOPBACK, free_ports
+from tests.testbed.waiting import PATIENCE_S, wait_for
+
+Answering = Callable[[httpx.Request], Awaitable[httpx.Response]]
+_OF_ONE_HOP = {"host", "connection", "content-length", "content-encoding", "transfer-encoding", "accept-encoding"}
+
+
+@dataclass(slots=True)
+class Hold:
+    """The request to hold: the `nth` that matches, before it is passed on or after it took effect."""
+
+    method: str
+    path: str  # a regular expression over the whole path
+    nth: int = 1
+    after: bool = False
+    closes: str | None = None  # what is shut at the same moment
+    reached: threading.Event = field(default_factory=threading.Event)
+    given_up: threading.Event = field(default_factory=threading.Event)  # whoever asked does not wait any more
+    seen: int = 0
+
+    def is_hit_by(self, method: str, path: str) -> bool:
+        if method != self.method or re.fullmatch(self.path, path) is None:
+            return False
+        self.seen += 1
+        return self.seen == self.nth
+
+    def wait(self) -> None:
+        """Until the request is held."""
+        assert self.reached.wait(PATIENCE_S), f"no {self.method} {self.path} came, or only {self.seen}"
+
+
+@dataclass
+class Gate:
+    """`/NAME/...` goes to what stands behind NAME; 503 where nothing does."""
+
+    url: str
+    behind: dict[str, Answering | str] = field(default_factory=dict)  # a function, or the URL of a server
+    holds: list[Hold] = field(default_factory=list)
+    http: httpx.AsyncClient | None = None
+
+    def hold(self, hold: Hold) -> Hold:
+        """From now on."""
+        self.holds.append(hold)
+        return hold
+
+    async def __call__(self, scope: Mapping[str, Any], receive: Callable[[], Any], send: Callable[[Any], Any]) -> None:
+        """The gate as an ASGI application."""
+        request = await _request(scope, receive)
+        name, path = scope["raw_path"].decode().removeprefix("/").split("/", 1)
+        hold = next((each for each in list(self.holds) if each.is_hit_by(request.method, scope["path"])), None)
+        if hold is not None and hold.closes is not None:
+            self.behind.pop(hold.closes, None)
+        if hold is not None and not hold.after:
+            await _never_answer(hold, receive)
+            return
+        query = scope["query_string"].decode()
+        inner = httpx.URL(f"http://behind/{path}?{query}" if query else f"http://behind/{path}")
+        response = await self._pass_on(
+            name, httpx.Request(request.method, inner, headers=request.headers, content=request.content)
+        )
+        if hold is not None:
+            await _never_answer(hold, receive)
+            return
+        headers = [(key, value) for key, value in response.headers.raw if key.decode().lower() not in _OF_ONE_HOP]
+        await send({"type": "http.response.start", "status": response.status_code, "headers": headers})
+        await send({"type": "http.response.body", "body": response.content})
+
+    async def _pass_on(self, name: str, request: httpx.Request) -> httpx.Response:
+        behind = self.behind.get(name)
+        if behind is None or self.http is None:
+            return httpx.Response(503)
+        if not isinstance(behind, str):
+            return await behind(request)
+        url = httpx.URL(behind).copy_with(raw_path=request.url.raw_path)
+        return await self.http.request(request.method, url, headers=request.headers, content=request.content)
+
+
+@contextmanager
+def running_gate() -> Iterator[Gate]:
+    """A gate in a thread."""
+    (port,) = free_ports(1)
+    gate = Gate(url=f"http://{LOOPBACK}:{port}")
+    config = uvicorn.Config(
+        gate,
+        host=LOOPBACK,
+        port=port,
+        log_level="critical",
+        lifespan="off",
+        ws="none",
+        timeout_graceful_shutdown=1,
+    )
+    server = uvicorn.Server(config)
+
+    async def serve() -> None:
+        async with httpx.AsyncClient(timeout=PATIENCE_S, trust_env=False) as gate.http:
+            await server.serve()
+
+    thread = threading.Thread(target=lambda: asyncio.run(serve()), daemon=True)
+    thread.start()
+    try:
+        wait_for(lambda: server.started, what="gate")
+        yield gate
+    finally:
+        server.should_exit = True
+        thread.join(PATIENCE_S)
+
+
+async def _request(scope: Mapping[str, Any], receive: Callable[[], Any]) -> httpx.Request:
+    body, more = b"", True
+    while more:
+        message = await receive()
+        body += message.get("body", b"")
+        more = message.get("more_body", False)
+    headers = [(key, value) for key, value in scope["headers"] if key.decode() not in _OF_ONE_HOP]
+    return httpx.Request(scope["method"], "http://gate/", headers=headers, content=body)
+
+
+async def _never_answer(hold: Hold, receive: Callable[[], Any]) -> None:
+    hold.reached.set()
+    while (await receive())["type"] != "http.disconnect":
+        await asyncio.sleep(0)
+    hold.given_up.set()

@@ -1,0 +1,26 @@
+"""Logging is of the whole process: what one test sets up must not decide what the next one hears."""
+
+import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import structlog
+
+SET_UP = ("alembic", "httpx", "httpcore", "aiosqlite", "uvicorn", "uvicorn.error", "uvicorn.access")
+
+
+@contextmanager
+def logging_put_back() -> Iterator[None]:
+    """Whatever `configure_logging` does inside is undone at the end."""
+    root, before = logging.getLogger(), structlog.get_config()
+    handlers, level = root.handlers, root.level
+    others = {name: (found := logging.getLogger(name), found.level, found.propagate) for name in SET_UP}
+    try:
+        yield
+    finally:
+        root.handlers = handlers
+        root.setLevel(level)
+        for logger, its_level, propagate in others.values():
+            logger.setLevel(its_level)
+            logger.propagate = propagate
+        structlog.configure(**before)

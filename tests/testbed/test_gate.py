@@ -1,0 +1,60 @@
+"""The gate: it passes on, counts, holds before and after, and refuses."""
+
+import threading
+from collections.abc import Iterator
+
+import httpx
+import pytest
+
+from tests.testbed.gate import Answering, Gate, Hold, running_gate
+from tests.testbed.waiting import PATIENCE_S, wait_for
+
+
+@pytest.fixture
+def gate() -> Iterator[Gate]:
+    with running_gate() as gate:
+        yield gate
+
+
+def echo(seen: list[str]) -> Answering:
+    async def answer(request: httpx.Request) -> httpx.Response:
+        seen.append(f"{request.method} {request.url.raw_path.decode()} {request.content.decode()}")
+        return httpx.Response(201, json={"said": "yes"}, headers={"ETag": '"1"'})
+
+    return answer
+
+
+def test_it_passes_on_what_has_something_behind_it(gate: Gate) -> None:
+    seen: list[str] = []
+    gate.behind["a"] = echo(seen)
+    answer = asked(f"{gate.url}/a/x/y?b=c", "POST", content=b"body")
+    assert (answer.status_code, answer.json(), answer.headers["ETag"]) == (201, {"said": "yes"}, '"1"')
+    assert asked(f"{gate.url}/a/x/").status_code == 201
+    assert seen == ["POST /x/y?b=c body", "GET /x/ "]
+    assert asked(f"{gate.url}/b/x").status_code == 503
+
+
+@pytest.mark.parametrize("after", [False, True])
+def test_a_held_request_gets_no_answer(gate: Gate, *, after: bool) -> None:
+    seen: list[str] = []
+    gate.behind["a"] = echo(seen)
+    hold = Hold("GET", "/a/.*", nth=2, after=after)
+    gate.holds.append(hold)
+    assert asked(f"{gate.url}/a/1").is_success
+    lost = threading.Thread(target=ask_in_vain, args=(f"{gate.url}/a/2",))
+    lost.start()
+    hold.wait()
+    assert len(seen) == 1 + after
+    lost.join()
+    wait_for(hold.given_up.is_set, what="giving up")
+    assert asked(f"{gate.url}/a/3").is_success
+
+
+def asked(url: str, method: str = "GET", *, content: bytes | None = None) -> httpx.Response:
+    """With all the patience that a busy machine needs."""
+    return httpx.request(method, url, content=content, timeout=PATIENCE_S, trust_env=False)
+
+
+def ask_in_vain(url: str) -> None:
+    with pytest.raises(httpx.TimeoutException):
+        httpx.get(url, timeout=httpx.Timeout(PATIENCE_S, read=1.0), trust_env=False)
