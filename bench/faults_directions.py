@@ -7,7 +7,8 @@ pair, and its opposite by half of `LEAK`.  Sockets show `SHOWN` of the slowdown 
 Noise, as measured on healthy recordings: a ring pair 0.066 over 2.5 s, short messages 0.22, the passes of one pair
 `PASS_SD` each and 0.05 between windows.  With probes each node sends a train of 64 KiB each quarter second, to all
 others in turn: its second half takes as long as the slower end says, within `TAIL_SD`, but for `BESIDE` of them, which
-meet the job's bytes (exponential, of a train's length), and `TOO_FAST`, which a shaper's allowance lets catch up.  Each
+meet the job's bytes (exponential, of a train's length), and `TOO_FAST`, which a shaper's allowance lets catch up; the
+first half of `HELD` of them waits behind the job's bytes where it arrives, so that the second catches up.  Each
 clock is off by up to half of `skew`, constant, and drifts by up to 10 ppm.  What waits in queues is in the model with
 64 packets and the clocks' offsets; how often it says the truth is not assumed.
 """
@@ -37,6 +38,7 @@ HEALTHY_BYTES: Final = 12e3
 DRIFT: Final = 1e-5
 PROBE_BYTES: Final = 65_536
 TAIL_SD, BESIDE, TOO_FAST = 0.005, 0.25, 0.02  # measured in the lab (`faults_lab_noise`)
+HELD: Final = 0.125  # assumed: half of those that meet bytes meet them where they arrive
 PROBES, PASSES, SOCKETS = frozenset({"probes"}), frozenset({"passes"}), frozenset[str]()
 CONDITIONS: Final = (
     *((slowdown, PROBES, skew_s) for slowdown in (1.5, 2.0, 3.3) for skew_s in (0.0005, 0.005)),
@@ -201,8 +203,12 @@ def _probed(  # noqa: PLR0917 - the state of the model
     for source, target in ((r, (r + distance) % NODES) for r in range(NODES) if distance < NODES):
         link = fault == "link" and (source, target) == (node, (node - 1) % NODES)
         hit = link or (fault == "tx" and source == node) or (fault == "rx" and target == node)
-        half_s = PROBE_BYTES / 2 * 8 / (BASE_MBIT * 1e6) * (slowdown if hit else 1.0)
+        usual_s = PROBE_BYTES / 2 * 8 / (BASE_MBIT * 1e6)
+        half_s = usual_s * (slowdown if hit else 1.0)
         tail_s = half_s * float(rng.normal(1.0, TAIL_SD))
+        if rng.random() < HELD:
+            into_s = half_s if fault == "rx" else min(half_s, usual_s)
+            tail_s = max(into_s * float(rng.normal(1.0, TAIL_SD)), tail_s - float(rng.exponential(usual_s)))
         tail_s += float(rng.exponential(half_s)) if rng.random() < BESIDE else 0.0
         tail_s *= 0.7 if rng.random() < TOO_FAST else 1.0
         received_s = clock[target] + half_s + tail_s

@@ -6,7 +6,7 @@ from faults.isolation.desk import Desk
 from faults.isolation.groups import Groups
 from faults.isolation.inputs import SLOW, Accusation, Wish
 from faults.isolation.outcome import Act
-from faults.isolation.refusals import Case, Refusal, objection, unsound
+from faults.isolation.refusals import Case, Refusal, objection, unsound, void
 from faults.isolation.rules import Mode
 from faults.isolation.states import OUT, NodeRecord, Standing
 
@@ -17,13 +17,14 @@ class Court:
     def __init__(self, desk: Desk) -> None:
         self._desk = desk
         self._promised: Counter[str] = Counter()
-        self._groups = Groups(desk.inputs.members, desk.out())
-        # The best accusation against each node of the fleet.  What names a node that is none of ours is the
-        # controller's to report: there is nothing here to take out.
-        self._cases: dict[str, Accusation] = {}
-        for accusation in sorted(desk.inputs.accusations, key=_gravity):
-            if accusation.node in desk.inputs.members:
-                self._cases.setdefault(accusation.node, accusation)
+        self._groups = Groups(desk.inputs.members, desk.out(), desk.missing())
+        # The gravest accusation against each node of the fleet that is not void, else the gravest.  What names a
+        # node that is none of ours is the controller's to report: there is nothing here to take out.
+        ours = [each for each in sorted(desk.inputs.accusations, key=_gravity) if each.node in desk.inputs.members]
+        best: dict[str, Accusation] = {}
+        for accusation in sorted(ours, key=lambda each: void(self._case(each)) is not None):
+            best.setdefault(accusation.node, accusation)
+        self._cases = dict(sorted(best.items(), key=lambda item: _gravity(item[1])))
 
     def accused_with_cause(self) -> frozenset[str]:
         """Nodes in service against which a sound verdict stands."""
@@ -60,7 +61,8 @@ class Court:
     def _hear(self, node: str, accusation: Accusation) -> None:
         desk = self._desk
         record = desk.record(node)
-        if record.accusation is None:
+        over = {record.answered, record.declined} - {accusation.id}
+        if record.accusation is None or record.accusation in over:
             record = record._replace(accused_s=desk.inputs.now_s)
         desk.put(node, record._replace(accusation=accusation.id))
         found = objection(self._case(accusation))

@@ -2,7 +2,7 @@
 
 from types import MappingProxyType
 
-from faults.isolation.inputs import Inputs
+from faults.isolation.inputs import Inputs, Member
 from faults.isolation.outcome import Act, Decision
 from faults.isolation.rules import IsolationRules, Mode
 from faults.isolation.states import OUT, IsolationState, NodeRecord, Standing
@@ -22,8 +22,20 @@ class Desk:
 
     def state(self) -> IsolationState:
         """What is remembered; of a node that serves and has no story, nothing."""
-        kept = {node: self.nodes[node] for node in sorted(self.nodes) if _has_story(self.nodes[node])}
+        kept = {node: self._placed(node) for node in sorted(self.nodes) if _has_story(self.nodes[node])}
         return IsolationState(MappingProxyType(kept), self.breaker, self.went_s)
+
+    def _placed(self, node: str) -> NodeRecord:
+        record, member = self.nodes[node], self.inputs.members.get(node)
+        if record.standing not in OUT:
+            return record._replace(pool=None, domains=())
+        return record if member is None else record._replace(pool=member.pool, domains=member.domains)
+
+    def missing(self) -> list[Member]:
+        """Nodes that are out and that the fleet does not show now: they are lacking all the same."""
+        known = self.inputs.members
+        records = [record for node, record in self.nodes.items() if record.standing in OUT and node not in known]
+        return [Member(record.pool, record.domains, absent=True) for record in records if record.pool is not None]
 
     def out(self) -> frozenset[str]:
         """Nodes that take no work, or would not but for the dry run."""

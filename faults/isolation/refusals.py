@@ -56,6 +56,11 @@ def unsound(case: Case) -> Objection | None:
     )
 
 
+def void(case: Case) -> Objection | None:
+    """The first rule that will say no to this accusation for as long as it stands, whatever becomes of the fleet."""
+    return next((found for rule in _OF_ITS_OWN if (found := rule(case)) is not None), None)
+
+
 def _not_justified(case: Case) -> Objection | None:
     verdict = case.accusation.verdict
     if verdict.scope not in NODES:
@@ -134,4 +139,5 @@ def _answered(case: Case) -> Objection | None:
 
 
 _OF_THE_VERDICT: tuple[Callable[[Case], Objection | None], ...] = (_not_justified, _silence, _confidence)
+_OF_ITS_OWN = (*_OF_THE_VERDICT, _declined, _answered, _network)
 _OF_THE_FLEET = (_declined, _answered, _unconfirmed, _network, _breaker, _rate, _budget, _spare)

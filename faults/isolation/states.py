@@ -37,6 +37,8 @@ class NodeRecord(NamedTuple):
     refused: str | None = None  # the last rule that said no, so that it is told once
     declined: str | None = None  # the accusation for which an operator would not let it go
     answered: str | None = None  # the accusation that it went for and came back from
+    pool: str | None = None  # of a node that is out: what lacks it, also while the fleet does not show it
+    domains: tuple[str, ...] = ()
 
 
 class Breaker(NamedTuple):

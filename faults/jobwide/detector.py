@@ -163,11 +163,9 @@ class JobwideDetector:
             self._wires = self._fitted.step(at, old, probes)
 
     def _words(self, now_s: float) -> Iterator[Verdict]:
-        """What is sure enough to be told, by names, with the moment it was first told."""
+        """By names, with the moment it was first told."""
         told_s: dict[Place, float] = {}
         for verdict in (*self._wires, *self._nodes):
-            if verdict.confidence < self.settings.least_confidence:
-                continue
             place = (verdict.fault, verdict.scope, verdict.node, verdict.peer, verdict.switch)
             told_s[place] = self._told_s.get(place, now_s)
             isolate = verdict.isolate and self._costs(verdict)

@@ -22,7 +22,6 @@ class JobwideSettings(Frozen):
     busy_ticks: Annotated[float, Field(ge=1, le=100)] = 5.0  # of 4 ms, below which busy time is a rounding error
     least_probes: Annotated[int, Field(ge=1, le=1000)] = 3  # of a pair in a window: of fewer all may have met traffic
     foreign_share: Share = 0.1  # of the fastest kind's bandwidth, from which others' bytes explain slowness
-    least_confidence: Share = 0.5  # below, nothing is told
     chance_of_harm: Share = 0.05  # above, longer steps may be noise, and nobody is to be taken out for them
 
     localiser: LocaliserSettings = LocaliserSettings()

@@ -161,7 +161,12 @@ class Localiser:
             quiet=(state.quiet << np.uint32(1)) | np.uint32(1),
             named=MappingProxyType(named),
         )
-        return after, tuple(one.verdict for one in named.values())
+        return after, self._told(named)
+
+    def _told(self, named: Mapping[Key, Named]) -> tuple[Verdict, ...]:
+        """What is sure enough: decided here, so that whoever counts it counts what a live watcher says."""
+        least = self.settings.least_confidence
+        return tuple(one.verdict for one in named.values() if one.verdict.confidence >= least)
 
     def _read(self, state: LocaliserState, window: Window) -> tuple[usual.History, _Reading]:
         from faults.localisation.sweep import measure  # noqa: PLC0415 - compiles
@@ -298,7 +303,7 @@ class Localiser:
             forget=self.settings.forget,
         )
         after = replace(state, named=MappingProxyType(named))
-        return after, tuple(one.verdict for one in named.values())
+        return after, self._told(named)
 
 
 def _pair_ends(fabric: Fabric, pair: Indices, pairs: int) -> Ints:

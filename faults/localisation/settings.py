@@ -24,6 +24,7 @@ class LocaliserSettings(Frozen):
     )
     least_slowdown: Annotated[float, Field(ge=1.01, le=2)] = 1.10  # below, nothing is named
     starts_per_week: Positive = 1000.0  # what is unusual from the first window on is drawn anew at each, ten times
+    least_confidence: Share = 0.5  # below, a name is kept and not told
     hiccup_s: Annotated[float, Field(ge=0, le=300)] = 10.0  # what goes by itself within so long is nobody's fault
     spare_windows: Annotated[int, Field(ge=0, le=8)] = 1  # that may fail to, among them
     forget: Annotated[int, Field(ge=1, le=100)] = 3  # quiet windows until an accusation is taken back

@@ -1,6 +1,7 @@
 """The live slow detector: wires and ranks that make the job slow, and what looks like it and is not hardware."""
 
 from collections.abc import Hashable, Iterator, Sequence
+from math import floor
 from typing import Final
 
 import numpy as np
@@ -37,6 +38,7 @@ from faults.verdict import Verdict
 STALLED_STEPS: Final = 5.0  # of usual length without a step: a hang, which is not judged here
 LEAST_STALL_S: Final = 1.5
 FEWEST_USUAL: Final = 10  # steps
+EARLY: Final = 0.9  # of a period, after which a look counts as in time: who asks is never to the millisecond
 RIPE: Final = 2.0  # windows, after which a message counts as usual: long enough for a fault to be suspected
 EXPLAINED: Final = 0.75  # of the log of longer steps, by a link beside a node without counters
 HOSTS_PART: Final = 0.5  # of what a rank takes longer, waiting for a core: then it is its host's load
@@ -64,16 +66,15 @@ class SlowDetector:
         self._foreign: Persistence[tuple[int, int]] = Persistence(s.hits, s.of, s.gone_s)
         self._unread: Persistence[int] = Persistence(s.hits, s.of, s.gone_s)
         self._lost: Persistence[Lost] = Persistence(s.hits, s.of, s.gone_s)
-        self._first_s: float | None = None
-        self._looked_s = -np.inf
+        self._due_s: float | None = None  # the next look
         self._onset_s: float | None = None  # steps after this are no baseline
         self._named: dict[Hashable, tuple[int, int | None]] = {}  # places of what is believed, which do not move
         self._verdicts: tuple[Verdict, ...] = ()
 
     def see(self, observation: Observation) -> None:
         """Take one in."""
-        if self._first_s is None:
-            self._first_s = observation.at_s
+        if self._due_s is None:
+            self._due_s = observation.at_s + self._settings.warm_up_s + self._settings.window_s
         if is_of_sockets(observation):
             self._sockets.see(observation)  # more nodes than it was made for are none of its
             return
@@ -91,10 +92,12 @@ class SlowDetector:
     def judge(self, now_s: float) -> Sequence[Verdict]:
         """The slow faults that are believed now, and what explains slowness that is none."""
         s = self._settings
-        early = self._first_s is None or now_s < self._first_s + s.warm_up_s + s.window_s
-        if early or now_s < self._looked_s + s.every_s - 1e-6 or self._stalled(now_s):
+        if self._due_s is None:
             return self._verdicts
-        self._looked_s = now_s
+        due = floor((now_s - self._due_s) / s.every_s + 1.0 - EARLY)
+        if due < 0 or self._stalled(now_s):
+            return self._verdicts
+        self._due_s += (due + 1) * s.every_s  # the grid stays where it is, however late this look is
         late = self._own_doing(self._gaps.late(self._step_s(now_s)), now_s)
         looked = self._look(now_s) if self._sockets.nodes else None
         self._slow.look(now_s, {} if looked is None else self._harmful(looked, list(late.values()), now_s))

@@ -5,7 +5,8 @@ find well is left out, for sockets also wait for the job, for the host and for o
 against its own past stays: where a fabric has several ways between two nodes, a probe may take another one than the
 job's bytes.  Log likelihoods of both kinds of evidence add up, hypothesis by hypothesis.  Against a NIC for which
 more than one probe speaks sockets count `SOCKETS_TELL` at most: alone they tend to take a Tx for its busiest link,
-since short messages hardly show it, and are as sure of that as of what is right.
+since short messages hardly show it, and are as sure of that as of what is right.  Where trains accuse a link
+rather than the NIC at its end, they count `BESIDE_LINK` more for that NIC than for the link, at most.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -20,8 +21,10 @@ from faults.slow.probed import MOST_NATS, Probed, View
 from faults.verdict import Direction
 
 MOST_AT_START: Final = 2  # nodes: what more have alike from the first second is a part of the job
-WELL_NATS: Final = -4.0  # a likelihood ratio of 1 to 55
+WELL_NATS: Final = -3.5  # a likelihood ratio of 1 to 33: two trains as usual
 SOCKETS_TELL: Final = 2.0  # nats
+BESIDE_LINK: Final = 8.0  # nats that sockets may say for a NIC more than for its link, where trains accuse that link
+NIC_WAYS: Final = (Direction.TX, Direction.RX, Direction.BOTH)
 Place = tuple[int, int | None, Direction]
 
 
@@ -61,7 +64,13 @@ def _standing(
     of_kind = next((each for one, each in zip(probed, likely, strict=True) if one.own is slow.own), {})
     seen = {place for place, (_, nats) in of_kind.items() if place[1] is None and nats > MOST_NATS}
     least = max(slow.standing.values(), default=0.0) - SOCKETS_TELL
-    sums = {entity: max(nats, least) if _place(entity) in seen else nats for entity, nats in slow.standing.items()}
+    most = _beside_links(slow, of_kind)
+    sums = dict(slow.standing)
+    for entity, nats in slow.standing.items():
+        if entity.peer is None and entity.node in most:
+            sums[entity] = min(nats, most[entity.node])
+        elif _place(entity) in seen:
+            sums[entity] = max(nats, least)
     known = {_place(entity): entity for entity in sums}
     for place, (entity, nats) in of_kind.items():
         if place in known:
@@ -69,6 +78,17 @@ def _standing(
         elif slow.entity.ends & entity.ends:
             sums[entity] = nats + (max(0.0, least) if place in seen else 0.0)
     return sums
+
+
+def _beside_links(slow: Slow, of_kind: Mapping[Place, tuple[Entity, float]]) -> dict[int, float]:
+    """Per node at an end of a link that trains accuse rather than its NIC: most that sockets say for that NIC."""
+    of_sockets = {_place(entity): nats for entity, nats in slow.standing.items()}
+    most: dict[int, float] = {}
+    for place, (entity, nats) in of_kind.items():
+        for end in entity.ends if entity.peer is not None and nats > MOST_NATS else ():
+            if all(nats > of_kind[end, None, way][1] for way in NIC_WAYS if (end, None, way) in of_kind):
+                most[end] = max(most.get(end, 0.0), of_sockets.get(place, 0.0) + BESIDE_LINK)
+    return most
 
 
 def _place(entity: Entity) -> Place:

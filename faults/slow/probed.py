@@ -3,10 +3,15 @@
 A probe's r (`probes`) is, with shares W, B and F, at the wire's own rate, beside the job's bytes, or too fast, because
 a halted sender or a shaper's allowance let the second half catch up:
 
-    p(r | a) = W N(r - a; SIGMA) + B [r > a] exp(a - r) + F / FASTEST [r < a]      on a wire that is slower by a (log)
+    p(r | a) = W N(r - a; SIGMA) + B [r > a] exp(a - r) + F / FASTEST [r < a]      into a NIC that is slower by a (log)
+             - H N(r - a; SIGMA) + H (N(r; SIGMA) exp(1 - e^a) + [0 < r < a] e^r exp(e^r - e^a))      out of one
     p(r)     = p(r | 0), mixed with what this job's probes show in health; that weighs as many as there were
     L_ij(a, t) = sum over the probes of ij since t of log p(r | a) / p(r)
     Tx of k: sum_j L_kj(a, t)      Rx of k: sum_j L_jk(a, t)      both: their sum, an a for each      link: L_ij(a, t)
+
+What a slow sender lets go waits once more where it arrives: a share H of trains meets the job's bytes there, whose wait
+(exponential, of a train's length) lets the second half catch up, all of it where the wait is longer than what the
+sender took too long.  Then it looks as usual, and that must not acquit the sender, nor a link.
 
 Only trains at the rate of a speak for a.  Those that take still longer met bytes, as several in a row do while a host
 stalls; of a slow wire most trains agree.
@@ -29,6 +34,7 @@ from faults.slow.probes import Probes
 from faults.verdict import Direction
 
 WIRE, BESIDE, FAST = 0.7, 0.25, 0.05  # shares, of trains of 64 KiB in a busy job (November 2026)
+HELD: Final = BESIDE / 2  # of them, at the target
 SIGMA: Final = 0.02  # measured 0.002 to 0.01
 FASTEST, LONGEST = 2.5, 4.0  # of r
 BIN: Final = 0.02
@@ -53,7 +59,8 @@ class Probed:
     nodes: int
     own: bool  # against each pair's past; else against the others
     pairs: Ints
-    nats: Floats  # line x moment of onset x slowdown
+    nats: Floats  # line x moment of onset x slowdown: out of a NIC, or on a link
+    into: Floats  # the same into a NIC
 
     def entities(self, false_per_window: float) -> tuple[Entity, ...]:
         """Those worth more than their price, the likeliest first."""
@@ -83,7 +90,7 @@ class Probed:
     def less(self, entity: Entity) -> "Probed":
         """Without the pairs that it slows."""
         slowed = entity.where(self.nodes)[self.pairs[:, 0], self.pairs[:, 1]]
-        return Probed(self.nodes, self.own, self.pairs[~slowed], self.nats[~slowed])
+        return Probed(self.nodes, self.own, self.pairs[~slowed], self.nats[~slowed], self.into[~slowed])
 
     def likely(self) -> Mapping[Entity, float]:
         """Log likelihood ratios of all hypotheses about what is probed."""
@@ -96,8 +103,7 @@ class Probed:
         return found
 
     def _tables(self) -> Table:
-        lines = self.nats.reshape(len(self.nats), -1)
-        tx, rx = (self._nics(lines, side) for side in (0, 1))
+        tx, rx = (self._nics(nats, side) for side, nats in enumerate((self.nats, self.into)))
         gain = np.where(np.isfinite(tx[0]) & np.isfinite(rx[0]), tx[0] + rx[0], -np.inf)
         return {
             Direction.TX: tx,
@@ -106,10 +112,11 @@ class Probed:
             Direction.FORWARD: _most(self.nats),
         }
 
-    def _nics(self, lines: Floats, side: int) -> tuple[Floats, Floats]:
+    def _nics(self, nats: Floats, side: int) -> tuple[Floats, Floats]:
         """Of all nodes' ways out, or in; one way alone is no NIC's."""
+        lines = nats.reshape(len(nats), -1)
         of_node = self.pairs[:, side][None, :] == np.arange(self.nodes)[:, None]
-        gain, slowdown = _most((of_node @ lines).reshape(self.nodes, *self.nats.shape[1:]))
+        gain, slowdown = _most((of_node @ lines).reshape(self.nodes, *nats.shape[1:]))
         return np.where(of_node.sum(axis=1) >= 2, gain, -np.inf), slowdown
 
 
@@ -119,7 +126,7 @@ class Health:
     def __init__(self) -> None:
         self._counts = np.zeros(CENTRES.size)
         self._known = -1.0
-        self._table = np.empty(0)
+        self._table = np.empty((0, 0, 0))
 
     def take(self, ratios: Floats) -> None:
         """Probes that became usual."""
@@ -128,7 +135,7 @@ class Health:
             self._counts /= 2.0
 
     def table(self) -> Floats:
-        """Bin of r x slowdown, renewed when there is a tenth more to know."""
+        """Way (out, in) x bin of r x slowdown, renewed when there is a tenth more to know."""
         total = float(self._counts.sum())
         if not self._table.size or not self._known <= total <= 1.1 * self._known + 10.0:
             self._table, self._known = _table(self._counts), total
@@ -165,9 +172,10 @@ class View:
     def probed(self) -> Probed:
         """The likelihood ratios."""
         table = self.health.table() if self.own else self.health.table_with(self.r[np.isfinite(self.r)])
-        nats = np.where(np.isfinite(self.r)[..., None], table[_bins(self.r)], 0.0)
-        since = (self.at_s[..., None] > self.now_s - np.array(SINCE_S)).astype(np.float64)
-        return Probed(self.nodes, self.own, self.pairs, since.transpose(0, 2, 1) @ nats)
+        heard, bins = np.isfinite(self.r)[..., None], _bins(self.r)
+        since = (self.at_s[..., None] > self.now_s - np.array(SINCE_S)).astype(np.float64).transpose(0, 2, 1)
+        out, into = (since @ np.where(heard, of_way[bins], 0.0) for of_way in table)
+        return Probed(self.nodes, self.own, self.pairs, out, into)
 
 
 class Accuser:
@@ -211,13 +219,25 @@ def _table(counts: Floats) -> Floats:
     shown = np.convolve(counts, SMOOTH, mode="same") / BIN
     healthy = (shown + PRIOR * _density(CENTRES)) / (float(counts.sum()) + PRIOR)
     slow = _density(CENTRES[:, None] - SLOWDOWNS)
-    found: Floats = np.clip(np.log(slow / healthy[:, None]), -MOST_NATS, MOST_NATS)
+    found = np.clip(np.log(np.stack([slow + _held(), slow]) / healthy[:, None]), -MOST_NATS, MOST_NATS)
     return np.where(CENTRES[:, None] > SLOWDOWNS + AGREES * SIGMA, np.minimum(found, 0.0), found)
 
 
 def _density(r: Floats) -> Floats:
-    wire = np.exp(-0.5 * (r / SIGMA) ** 2) / (SIGMA * np.sqrt(2.0 * np.pi))
-    found: Floats = WIRE * wire + np.where(r > 0, BESIDE * np.exp(-np.maximum(r, 0.0)), FAST / FASTEST)
+    found: Floats = WIRE * _normal(r) + np.where(r > 0, BESIDE * np.exp(-np.maximum(r, 0.0)), FAST / FASTEST)
+    return found
+
+
+def _held() -> Floats:
+    """What more, or less, comes at each r out of a slow NIC, for the wait at the target."""
+    r, slowest = CENTRES[:, None], np.exp(SLOWDOWNS)
+    partly = np.where((r > 0.0) & (r < SLOWDOWNS), np.exp(r + np.minimum(np.exp(r), slowest) - slowest), 0.0)
+    found: Floats = HELD * (_normal(r) * np.exp(1.0 - slowest) + partly - _normal(r - SLOWDOWNS))
+    return found
+
+
+def _normal(r: Floats) -> Floats:
+    found: Floats = np.exp(-0.5 * (r / SIGMA) ** 2) / (SIGMA * np.sqrt(2.0 * np.pi))
     return found
 
 

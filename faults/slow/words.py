@@ -48,18 +48,25 @@ class Wire:
     unheard: frozenset[int] = frozenset()  # nodes whose own counters are not told
 
 
-def named(found: Sequence[Wire]) -> Hypothesis:
+def telling(found: Sequence[Wire]) -> Sequence[Wire]:
+    """The looks that count: once probes have spoken, those in which they did."""
+    return [wire for wire in found if wire.slow.probed] or found
+
+
+def named(looks: Sequence[Wire]) -> Hypothesis:
     """What all looks together make likeliest; a link, unless a NIC is clearly likelier or probes have spoken."""
+    found = telling(looks)
     sums: dict[Hypothesis, float] = {}
-    link_nats = LINK_NATS * sum(not wire.slow.probed for wire in found) / len(found)
+    link_nats = 0.0 if found[0].slow.probed else LINK_NATS
     for wire in found:
         for hypothesis, nats in wire.likely.items():
             sums[hypothesis] = sums.get(hypothesis, 0.0) + nats / len(found)
     return max(sums, key=lambda hypothesis: sums[hypothesis] + (link_nats if hypothesis[1] is not None else 0.0))
 
 
-def direction(found: Sequence[Wire], node: int) -> Direction:
+def direction(looks: Sequence[Wire], node: int) -> Direction:
     """Of a NIC."""
+    found = telling(looks)
     tx, rx, both = (
         sum(wire.likely.get((node, None, way), 0.0) for wire in found) / len(found)
         for way in (Direction.TX, Direction.RX, Direction.BOTH)
@@ -173,8 +180,9 @@ def of_workload(confirmed: Confirmed[Lost]) -> Verdict:
     )
 
 
-def _no_link(found: Sequence[Wire], node: int) -> bool:
+def _no_link(looks: Sequence[Wire], node: int) -> bool:
     """Whether one of its links alone is so much less likely that the node may be taken out for it."""
+    found = telling(looks)
     sums: dict[bool, dict[Hypothesis, float]] = {True: {}, False: {}}
     for wire in found:
         for hypothesis, nats in wire.likely.items():

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from faults.isolation import Act, Member
+from faults.isolation import Act, Member, Wish
 from faults.verdict import SILENCE, Direction, FaultClass, Scope
 from tests.faults.isolation.fleets import APPLY, FLEET, Led, accused, acts, reasons
 
@@ -89,6 +89,18 @@ def test_nodes_that_are_missing_for_other_reasons_count() -> None:
     assert outcome.out == {"n11"}
 
 
+def test_a_node_that_is_out_and_missing_for_a_look_is_still_lacking() -> None:
+    led = Led(rules=APPLY.model_copy(update={"domain": APPLY.domain.model_copy(update={"count": 1})}))
+    assert led.step(accused("n01")).out == {"n01"}
+    led.members = {name: member for name, member in FLEET.items() if name != "n01"}
+    outcome = led.step(accused("n02"))
+    assert outcome.out == {"n01"}
+    assert "1 of the 10 nodes of domain rack0 are out, allowed: 1" in reasons(outcome)
+    led.members = FLEET
+    led.step(wishes={"n01": Wish.RELEASE})
+    assert led.step(accused("n02")).out == {"n02"}
+
+
 def test_a_small_cluster_can_heal() -> None:
     members = {"a": Member("train"), "b": Member("train")}
     rules = APPLY.model_copy(update={"breaker_nodes": 3})
@@ -113,6 +125,29 @@ def test_without_a_spare_nothing_goes_unless_that_is_allowed() -> None:
 
 def test_a_node_of_another_fleet_is_left_alone() -> None:
     assert Led().step(accused("elsewhere")) == (frozenset(), frozenset(), ())
+
+
+def test_of_two_accusations_the_gravest_that_can_take_the_node_out_is_heard() -> None:
+    rules = APPLY.model_copy(update={"confirm_s": 0.0})
+    late = accused("n03", again=1, fault=FaultClass.NONCOMM_SLOW, evidence=("compute-gap",))
+    silent = accused("n03", evidence=(SILENCE,))
+    assert Led(rules=rules).step(silent, late).out == {"n03"}
+    assert "silence" in reasons(Led(rules=rules).step(silent))
+    shared = accused("n03", **SLOW)
+    assert Led(rules=rules).step(shared, late, network=frozenset({"rack0"})).decisions[0].accusation == late.id
+
+
+def test_an_accusation_that_was_answered_does_not_hide_another() -> None:
+    led = Led()
+    hang, slow = accused("n03"), accused("n03", again=1, **SLOW)
+    assert led.step(hang).out == {"n03"}
+    led.step(hang, wishes={"n03": Wish.RELEASE})
+    assert led.step(hang, after_s=60.0).out == frozenset()
+    assert "believed for 0 of 30 s" in reasons(
+        led.step(hang, slow)
+    )  # its own time counts, not that of the answered one
+    assert led.step(hang, slow, after_s=29.0).out == frozenset()
+    assert led.step(hang, slow, after_s=1.0).out == {"n03"}
 
 
 def test_the_gravest_accusation_is_heard_first() -> None:

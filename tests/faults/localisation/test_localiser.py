@@ -53,6 +53,14 @@ def test_a_slow_sender_is_named_with_its_direction(nic: int, before: int) -> Non
     assert found.detected_s - 10.0 * before <= 40.0
 
 
+def test_what_is_not_sure_enough_is_not_told() -> None:
+    slow = slow_tx(FABRIC, 21, 1.25)
+    (found,) = named(FABRIC, slow, before=0)
+    assert 0.5 <= found.confidence < 0.9999
+    later = named(FABRIC, slow, before=0, settings=LocaliserSettings(least_confidence=0.9999))
+    assert all(one.confidence >= 0.9999 for one in later)
+
+
 def test_a_slow_receiver_is_told_from_a_sender() -> None:
     (found,) = named(FABRIC, slow_rx(FABRIC, 21, 1.5))
     assert (found.node, found.direction) == (10, Direction.RX)

@@ -59,6 +59,38 @@ def verdicts(described: Job, observations: list[Observation]) -> dict[tuple[obje
     return found
 
 
+def first_said_s(asked_s: list[float], observations: list[Observation]) -> dict[tuple[object, ...], float]:
+    """Who is named, and when first, by a detector that is asked at these moments."""
+    detector, known = SlowDetector(Job(NODES, tuple(range(NODES)))), iter(observations)
+    found: dict[tuple[object, ...], float] = {}
+    waiting = next(known)
+    for now_s in asked_s:
+        while waiting.at_s <= now_s:
+            detector.see(waiting)
+            waiting = next(known)
+        for verdict in detector.judge(now_s):
+            found.setdefault((verdict.scope, verdict.node, verdict.peer, verdict.direction), verdict.detected_s)
+    return found
+
+
+@pytest.mark.parametrize("scatter_s", [0.003, 0.02])
+@pytest.mark.parametrize("seed", range(4))
+def test_who_asks_some_milliseconds_early_or_late_is_told_the_same_as_soon(scatter_s: float, seed: int) -> None:
+    observations = job({(4, 3): 2.5}, 9.0, 16.0)
+    grid_s = [0.1 + 0.25 * turn for turn in range(60)]
+    scattered_s = (np.array(grid_s) + np.random.default_rng(seed).uniform(-scatter_s, scatter_s, len(grid_s))).tolist()
+    on_grid, scattered = first_said_s(grid_s, observations), first_said_s(scattered_s, observations)
+    assert set(scattered) == set(on_grid) == {(Scope.LINK, 4, 3, Direction.FORWARD)}
+    assert list(scattered.values()) == pytest.approx(list(on_grid.values()), abs=2 * scatter_s)
+
+
+def test_who_asks_late_once_does_not_move_the_looks_that_follow() -> None:
+    observations = job({(4, 3): 2.5}, 9.0, 16.0)
+    grid_s = [0.1 + 0.25 * turn for turn in range(60)]
+    late_s = [at_s + 0.2 * (turn == 20) for turn, at_s in enumerate(grid_s)]
+    assert first_said_s(late_s, observations) == first_said_s(grid_s, observations)
+
+
 def told(slow: dict[tuple[int, int], float], from_s: float = 9.0) -> list[Verdict]:
     return list(verdicts(Job(NODES, tuple(range(NODES))), job(slow, from_s, 15.0)).values())
 

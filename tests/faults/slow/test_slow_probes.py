@@ -13,6 +13,7 @@ from faults.slow.joining import joined
 from faults.slow.localise import Entity
 from faults.slow.probed import Accuser, View
 from faults.slow.probes import Probes, mode
+from faults.slow.words import Hypothesis, Wire, direction, named
 from faults.verdict import Direction
 
 NODES, EVERY_S, WIRE_S = 8, 0.5, 0.0026
@@ -21,9 +22,18 @@ Slowdown = Callable[[int, int, float], float]
 
 
 def observations(
-    slowdown: Slowdown, until_s: float, *, seed: int = 0, skew_s: float = 0.0, beside: float = 0.25, tails: bool = True
+    slowdown: Slowdown,
+    until_s: float,
+    *,
+    seed: int = 0,
+    skew_s: float = 0.0,
+    beside: float = 0.25,
+    held: float = 0.0,
+    tails: bool = True,
 ) -> list[Observation]:
-    """Trains of all ring neighbours; so many of them meet the job's bytes, one in fifty comes too fast."""
+    """Trains of all ring neighbours; so many of them meet the job's bytes, and so many wait for it once more where they
+    arrive, until the second half has caught up; one in fifty comes too fast.
+    """
     rng = np.random.default_rng(seed)
     offset_s = rng.uniform(-skew_s, skew_s, NODES)
     found = []
@@ -32,6 +42,8 @@ def observations(
             at_s = EVERY_S * number
             wire_s = WIRE_S * slowdown(source, target, at_s) * float(rng.normal(1.0, 0.003))
             met_s = float(rng.exponential(WIRE_S)) if rng.random() < beside else 0.0
+            if held and rng.random() < held:
+                wire_s, met_s = WIRE_S * float(rng.normal(1.0, 0.003)), 0.0
             caught_up_s = 0.3 * wire_s * (rng.random() < 0.02)
             sent_s, received_s = at_s + offset_s[source], at_s + wire_s + met_s + offset_s[target]
             half_s = received_s - (wire_s + met_s - caught_up_s) / 2.0
@@ -69,6 +81,14 @@ def test_four_seconds_tell_sender_receiver_and_link_apart(name: str) -> None:
     for seed in range(5):
         seen = observations(lambda s, t, at_s: slowdown(s, t, at_s) if at_s >= 15.0 else 1.0, 19.0, seed=seed)
         assert places(looked(seen, 19.0, 16.0), own=True) == [place]
+
+
+@pytest.mark.parametrize("name", ["tx", "link"])
+def test_trains_that_wait_once_more_where_they_arrive_look_as_usual_and_acquit_nobody(name: str) -> None:
+    place, slowdown = FAULTS[name]
+    for seed in range(6):
+        seen = observations(lambda s, t, at_s: slowdown(s, t, at_s) if at_s >= 15.0 else 1.0, 21.0, seed=seed, held=0.2)
+        assert places(looked(seen, 21.0, 16.0), own=True) == [place], seed
 
 
 @pytest.mark.parametrize("name", FAULTS)
@@ -131,6 +151,34 @@ def test_sockets_that_show_only_the_busiest_way_of_a_sender_do_not_outweigh_prob
     )
     assert kept.entity == busiest
     assert max(kept.standing, key=lambda entity: kept.standing[entity]).place == (3, None)
+
+
+def test_sockets_that_take_a_link_for_its_nic_do_not_outweigh_trains_that_accuse_the_link() -> None:
+    seen = observations(lambda s, t, at_s: 1.5 if (s, t) == (3, 2) and at_s >= 15.0 else 1.0, 19.0)
+    nic, link = Entity(3, None, Direction.TX, 0.3), Entity(3, 2, Direction.FORWARD, 0.4)
+    accused = [Slow(nic, 0.2, own=True, standing={nic: 90.0, link: 5.0})]
+    *_, kept = joined(
+        accused,
+        looked(seen, 19.0, 16.0),
+        false_per_window=1e-4,
+        made=lambda entity, own: Slow(entity, 0.1, own, probed=True),
+    )
+    assert kept.entity == nic
+    assert max(kept.standing, key=lambda entity: kept.standing[entity]).place == (3, 2)
+
+
+def test_once_probes_have_spoken_looks_at_sockets_alone_count_no_more() -> None:
+    sender, busiest = (3, None, Direction.TX), (3, 2, Direction.FORWARD)
+
+    def wire(nats: dict[Hypothesis, float], *, probed: bool) -> Wire:
+        slow = Slow(Entity(3, None, Direction.TX, 0.3), 0.2, own=True, probed=probed)
+        return Wire(slow, nats, (), 1.2, measured=True)
+
+    sockets = wire({sender: 10.0, busiest: 40.0}, probed=False)
+    probes = wire({sender: 14.0, busiest: 9.0}, probed=True)
+    assert named([sockets, sockets]) == busiest
+    assert named([sockets, sockets, probes]) == sender
+    assert direction([sockets, sockets, probes], 3) is Direction.TX
 
 
 def test_probes_that_are_none_of_the_job_are_left() -> None:
