@@ -2,6 +2,8 @@
 
     RunConfig(callbacks=[WatchWorkers(to="unix:/run/fleetwright/inbox")])
 
+`{node}` in the place stands for the Ray id of the worker's node, where several nodes share a file system.
+
 Ray calls back on its controller when a group of workers stands, and torch's process group with it where there is one,
 also after a restart or a replaced replica; and in each worker around a report (ray.train.v2, 2.60).  `report`, barriers
 and broadcasts wait for every worker, so they are collectives of the world as torch's own are, and a job without torch
@@ -16,6 +18,7 @@ from contextlib import contextmanager
 from functools import wraps
 from typing import Any, Final
 
+import ray
 import ray.train
 from ray.train.v2._internal.execution import collective_impl
 from ray.train.v2._internal.execution.callback import (
@@ -34,6 +37,7 @@ log = logging.getLogger(__name__)
 
 COLLECTIVES: Final = {"barrier": "barrier", "broadcast_from_rank_zero": "broadcast"}  # of Ray Train itself
 REPORT: Final = "report"
+NODE_FIELD: Final = "{node}"
 
 
 class WorkerWatch:
@@ -73,6 +77,8 @@ class _Here:
 
 def watch_here(to: str | None, heartbeat_s: float) -> str:
     """In a worker; says what came of it."""
+    if to is not None:
+        to = to.replace(NODE_FIELD, ray.get_runtime_context().get_node_id())
     try:
         _Here.watched = _of_torch(to, heartbeat_s) or _of_ray(to, heartbeat_s)
     except (OSError, ValueError) as error:

@@ -32,8 +32,12 @@ class ExporterSource:
         self._last: dict[tuple[object, ...], Observation] = {}
 
     def look(self, now_s: float) -> list[Observation]:
-        """What changed since the last scrape.  Raises OSError."""
-        return [seen for seen in self._parse(scrape(self._url), now_s) if self._changed(seen)]
+        """What changed since the last scrape.  Raises OSError.
+
+        Only a whole answer is read: of one that breaks off, nothing is marked as told.
+        """
+        answer = list(scrape(self._url))
+        return [seen for seen in self._parse(answer, now_s) if self._changed(seen)]
 
     def close(self) -> None:
         """Nothing is held open."""
@@ -67,7 +71,7 @@ def xpu_timer_source(url: str, *, places: Places, tally: Tally) -> ExporterSourc
 
 
 def scrape(url: str) -> Iterator[bytes]:
-    """The answer's body in pieces; OSError for anything but an answer of 200."""
+    """The answer's body in pieces; OSError for anything but a whole answer of 200."""
     parts = urlsplit(url)
     connection_type = http.client.HTTPSConnection if parts.scheme == "https" else http.client.HTTPConnection
     connection = connection_type(parts.hostname or "", parts.port, timeout=ANSWER_S)
@@ -80,6 +84,8 @@ def scrape(url: str) -> Iterator[bytes]:
         while left > 0 and (chunk := answer.read(min(CHUNK_BYTES, left))):
             left -= len(chunk)
             yield chunk
+        if left > 0 and answer.length:
+            raise OSError(f"{url}: the answer is cut off")
     except (http.client.HTTPException, ValueError) as error:
         raise OSError(f"{url}: {type(error).__name__} {error}") from error
     finally:

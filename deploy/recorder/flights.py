@@ -13,6 +13,7 @@ from faults.readers.flight import Dump, flights, parse_dump
 from faults.readers.flight.dump import SOURCE
 from faults.readers.folder import dump_rank
 from faults.readers.places import Places
+from faults.readers.tally import MalformedError
 
 MOST_FILES: Final = 4096
 
@@ -38,13 +39,28 @@ class FlightSource:
         dumps: dict[int, Dump] = {}
         for path in sorted(self._folder.iterdir())[:MOST_FILES]:
             rank = dump_rank(path.name)
-            if rank is not None and path.is_file() and self._complete(path):
+            if rank is not None:
                 with self._tally.skipping(SOURCE):
-                    dumps[rank] = parse_dump(_content(path), tally=self._tally)
+                    content = self._content(path)
+                    if content is not None:
+                        dumps[rank] = parse_dump(content, tally=self._tally)
         return list(flights(dumps, at_s=now_s, places=self._places, tally=self._tally))
 
     def close(self) -> None:
         """Nothing is held open."""
+
+    def _content(self, path: Path) -> bytes | None:
+        """What there is to read.  A dump that cannot be read now costs the others nothing, and is tried again."""
+        try:
+            if not path.is_file() or not self._complete(path):
+                return None
+            with path.open("rb") as file:
+                return file.read(MOST_BYTES + 1)
+        except FileNotFoundError:  # taken away since the folder was listed
+            return None
+        except OSError as error:
+            self._read.pop(path, None)
+            raise MalformedError("dump that cannot be read") from error
 
     def _complete(self, path: Path) -> bool:
         status = path.stat()
@@ -56,8 +72,3 @@ class FlightSource:
             return False
         self._read[path] = self._growing.pop(path)
         return True
-
-
-def _content(path: Path) -> bytes:
-    with path.open("rb") as file:
-        return file.read(MOST_BYTES + 1)

@@ -37,6 +37,7 @@ class Inbox:
         self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 20)
         self._socket.bind(str(path))
         self._waiting: deque[bytes] = deque()
+        self._closing = threading.Event()
         self._thread = threading.Thread(target=self._run, name="inbox", daemon=True)
         self._thread.start()
 
@@ -51,6 +52,7 @@ class Inbox:
 
     def close(self) -> None:
         """Take the socket's path away."""
+        self._closing.set()
         with contextlib.suppress(OSError):
             self._socket.shutdown(socket.SHUT_RDWR)  # wakes the thread
         self._thread.join(timeout=1.0)
@@ -64,9 +66,11 @@ class Inbox:
                 data = self._socket.recv(MOST_BYTES)
             except OSError:
                 return
-            if not data:
-                return  # closed: nobody sends an empty datagram
-            if len(self._waiting) < MOST_WAITING:
+            if not data and self._closing.is_set():
+                return
+            if not data:  # anybody may send an empty datagram
+                self._tally.add(SOURCE, "empty datagram")
+            elif len(self._waiting) < MOST_WAITING:
                 self._waiting.append(data)
             else:
                 self._tally.add(SOURCE, "too many at once")

@@ -12,6 +12,7 @@ from urllib.parse import urlsplit
 
 MOST_HEAD_BYTES: Final = 16 * 1024
 MOST_BODY_BYTES: Final = 64 * 1024
+MOST_DIGITS: Final = 12  # of a body's length
 _NO_BODY: Final = frozenset({204, 304})
 
 
@@ -71,7 +72,8 @@ class Poster:
         fields = {name.strip().lower(): value.strip() for name, _, value in (line.partition(b":") for line in lines)}
         length = b"0" if status in _NO_BODY else fields.get(b"content-length", b"")
         stays = first.startswith(b"HTTP/1.1") and fields.get(b"connection", b"").lower() != b"close"
-        if not (stays and length.isdigit() and self._skipped(connection, int(length) - len(rest))):
+        known = length.isdigit() and len(length) <= MOST_DIGITS
+        if not (stays and known and self._skipped(connection, int(length) - len(rest))):
             self.close()
         return status
 

@@ -1,7 +1,8 @@
 """Sends batches to a watcher over HTTP, within a budget of bytes a second, from a thread of its own.
 
 After a batch of B bytes the next waits B / budget seconds, so the budget holds whatever the sizes; news does not wait.
-When the watcher is away nothing is kept but the newest: what a detector needs is the present.
+When the watcher is away nothing is kept but the newest, for what a detector needs is the present, and for a minute what
+is told once: an error of a GPU, a dump.
 """
 
 import secrets
@@ -20,7 +21,7 @@ from deploy.recorder.diag import Sample
 from deploy.recorder.posting import Poster
 from deploy.recorder.thrift import Alarms, ProcessNews, SocketNews, affordable, thinned
 from deploy.recorder.wire import CONTENT_TYPE, PATH, Held, encode
-from faults.observations import Observation
+from faults.observations import Collective, Heartbeat, Observation, Pass, Probe, Process
 
 log = structlog.get_logger()
 
@@ -33,8 +34,14 @@ SET_S: Final = 0.5  # a clock that is drawn nearer moves a thousandth of that be
 MOST_LOOKS: Final = 64
 MOST_OTHERS: Final = 4096
 OTHER_BYTES: Final = 24  # of one, packed: for the estimate only
+KEPT_S: Final = 60.0
 MOST_RARE: Final = 8  # other observations of a batch, whatever the budget says
 SHARE_OF_LOOKS: Final = 0.5  # of a batch's bytes, while there are other observations too
+REPEATED: Final = (Collective, Heartbeat, Pass, Probe, Process)
+
+
+class RefusedError(OSError):
+    """The watcher will not have this batch, however often it comes."""
 
 
 @dataclass(slots=True)
@@ -127,6 +134,8 @@ class Sender:
             spent = self._post(samples, others)
         except Exception as error:  # noqa: BLE001 - a watcher may answer anything; this thread must live
             self._lost(error)
+            if not isinstance(error, RefusedError):
+                self._keep(others)
             return RETRY_S
         return min(MOST_WAIT_S, max(LEAST_WAIT_S, spent / self._budget))
 
@@ -160,7 +169,8 @@ class Sender:
             self._held = None
             status, spent = self._post_once(samples, others)
         if status != HTTPStatus.NO_CONTENT:
-            raise OSError(f"the watcher answered {status}")
+            refused = HTTPStatus.BAD_REQUEST <= status < HTTPStatus.INTERNAL_SERVER_ERROR
+            raise (RefusedError if refused else OSError)(f"the watcher answered {status}")
         self.sent.batches += 1
         return spent
 
@@ -184,6 +194,14 @@ class Sender:
                 self._look_bytes += 0.3 * (in_looks / len(samples) - self._look_bytes)
             self._held = held
         return status, spent
+
+    def _keep(self, others: Sequence[Observation]) -> None:
+        """What is told once waits for a watcher that is away for a moment; all else is told anew by the next look."""
+        after_s = self._now_s() - KEPT_S
+        once = [seen for seen in others if not isinstance(seen.values, REPEATED) and seen.at_s > after_s]
+        room = max(0, MOST_OTHERS - len(self._others))
+        self.sent.dropped += len(others) - min(room, len(once))
+        self._others.extendleft(reversed(once[max(0, len(once) - room) :]))
 
     def _lost(self, error: Exception) -> None:
         if self.sent.failed == 0:

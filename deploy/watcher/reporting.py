@@ -19,6 +19,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from importlib.metadata import version
+from math import inf
 from typing import Final
 
 import structlog
@@ -39,6 +40,7 @@ MOST_WAITING: Final = 64  # each holds the calls of some minutes
 BELIEVED_FOR_S: Final = 60.0
 RENEWED_EVERY_S: Final = BELIEVED_FOR_S / 3  # two may be lost
 GONE_AFTER_S: Final = 5.0  # a judgement in between that says nothing does not withdraw it
+MOST_WITHDRAWN: Final = 1024  # as many as a watcher remembers
 TURN_S: Final = 0.25
 LAST_WORDS_S: Final = 5.0
 OUTCOMES: Final = ("kept", "found", "refused", "dropped", "failed")
@@ -73,6 +75,7 @@ class Reporter:
     backoff: Backoff = field(default_factory=lambda: Backoff(first_s=1.0, most_s=60.0))
     _waiting: deque[_Fault] = field(default_factory=deque)
     _standing: dict[Key, _Fault] = field(default_factory=dict)
+    _withdrawn: dict[Key, _Fault] = field(default_factory=dict)
 
     def tell(self, verdict: Verdict, acts: Sequence[Act], *, dropped: int) -> None:
         """A fault that is new, or better known than before; not one of the workload itself."""
@@ -83,15 +86,20 @@ class Reporter:
             log.warning("verdict_not_reported", reason="too many wait")
             return
         fault = _Fault(verdict=verdict, acts=acts, dropped=dropped, believed_s=self.steady_s())
+        self._withdrawn.pop(key_of(verdict), None)
         if (known := self._standing.get(key_of(verdict))) is not None:
             fault.before = known.id or known.before
         self._waiting.append(fault)
         self._standing[key_of(verdict)] = fault
 
     def believe(self, believed: Iterable[Verdict]) -> None:
-        """What a judgement says now."""
+        """What a judgement says now.  A fault that was withdrawn stands again: the watcher tells it as the same one."""
         for verdict in believed:
-            if (fault := self._standing.get(key_of(verdict))) is not None:
+            key = key_of(verdict)
+            if (again := self._withdrawn.pop(key, None)) is not None:
+                self._standing[key] = again
+                again.renewed_s = -inf
+            if (fault := self._standing.get(key)) is not None:
                 fault.believed_s = self.steady_s()
 
     async def run(self) -> None:
@@ -177,8 +185,10 @@ class Reporter:
         if fault.id is not None and (gone or now_s - fault.renewed_s >= RENEWED_EVERY_S):
             await self._believe(fault.id, for_s=0.0 if gone else BELIEVED_FOR_S)
             fault.renewed_s = now_s
-        if gone:
-            del self._standing[place]
+        if gone and self._standing.get(place) is fault:  # not told anew in the meantime
+            self._withdrawn[place] = self._standing.pop(place)
+            if len(self._withdrawn) > MOST_WITHDRAWN:
+                del self._withdrawn[next(iter(self._withdrawn))]
 
     async def _believe(self, verdict_id: str, *, for_s: float) -> None:
         try:

@@ -4,18 +4,19 @@ import socket
 import time
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
+from typing import Any
 
 import numpy as np
 import pytest
 
 from deploy.recorder.diag import Sample
 from deploy.recorder.posting import MOST_BODY_BYTES, MOST_HEAD_BYTES, Poster
-from deploy.recorder.sender import LEAST_WAIT_S, Sender
+from deploy.recorder.sender import Sender
 from deploy.recorder.thrift import Alarms
 from deploy.recorder.wire import PATH, BaseMissingError, Batch, Held, WireError, decode
-from faults.observations import Heartbeat, Observation, Process
+from faults.observations import Device, Heartbeat, Observation, Process
 from tests.deploy.recorder.servers import Answer, http_server, raw_server
-from tests.testbed.waiting import wait_for
+from tests.testbed.waiting import PATIENCE_S, wait_for
 
 BEGAN_S = time.time()  # a batch's times count from its sending
 
@@ -47,9 +48,9 @@ class Watcher:
 
 
 @contextmanager
-def sending(watcher: Watcher, token: str | None = None) -> Iterator[Sender]:
+def sending(watcher: Watcher, token: str | None = None, **clocks: Any) -> Iterator[Sender]:
     with http_server(watcher.answer) as url:
-        sender = Sender(url, node=3, token=token)
+        sender = Sender(url, node=3, token=token, **clocks)
         yield sender
         sender.close()
 
@@ -91,13 +92,13 @@ def test_a_watcher_that_was_started_again_gets_a_whole_batch() -> None:
 
 def test_a_stopped_process_is_told_before_the_wait_is_over() -> None:
     watcher = Watcher()
-    with sending(watcher) as sender:
+    with sending(watcher, steady_s=lambda: 0.0, now_s=lambda: BEGAN_S) as sender:  # its wait is never over
         sender.observed(process("R"))
         sender.flush()
         assert not sender.is_due()
         sender.observed(process("T"))
         sender.flush()
-        wait_for(lambda: watcher.batches, what="news", timeout_s=LEAST_WAIT_S / 2)
+        wait_for(lambda: watcher.batches, what="news")
 
 
 def test_an_alarm_rings_once_until_it_is_over() -> None:
@@ -114,6 +115,34 @@ def test_a_watcher_that_is_away_costs_the_batch_and_nothing_else() -> None:
     sender.sample(look(0))
     sender.close()
     assert (sender.sent.batches, sender.sent.failed) == (0, 1)
+
+
+def error_of_a_gpu() -> list[Observation]:
+    return [Observation(time.time(), 3, Device("0", "xid", 79, 1.0))]
+
+
+@pytest.mark.parametrize(("status", "sent"), [(503, [Device]), (422, [])])
+def test_what_is_told_once_waits_for_a_watcher_that_is_away_not_for_one_that_refuses(
+    status: int, sent: list[type]
+) -> None:
+    watcher, refused = Watcher(), list[bytes]()
+
+    def answer(path: str, headers: dict[str, str], body: bytes) -> Answer:
+        if not refused:
+            refused.append(body)
+            return status, b""
+        return watcher.answer(path, headers, body)
+
+    with http_server(answer) as url:
+        sender = Sender(url, node=3)
+        sender.observed([*error_of_a_gpu(), *process("R")])
+        sender.observed(process("T"))
+        sender.flush()
+        wait_for(lambda: sender.sent.failed, what="refusal")
+        sender.sample(look(0))
+        sender.close()
+    (batch,) = watcher.batches
+    assert [type(seen.values) for seen in batch.others] == sent
 
 
 @pytest.mark.parametrize("step_s", [-300.0, 300.0])
@@ -144,7 +173,7 @@ def served(answers: list[bytes]) -> Iterator[int]:
         connection.sendall(next(waiting))
 
     with raw_server(serve) as (host, port):
-        poster = Poster(f"http://{host}:{port}/base", path="/x", headers={}, timeout_s=2.0)
+        poster = Poster(f"http://{host}:{port}/base", path="/x", headers={}, timeout_s=PATIENCE_S)
         with closing(poster):
             for _ in answers:
                 yield poster.post(b"body")[0]

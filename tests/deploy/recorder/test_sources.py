@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -63,6 +64,17 @@ def test_what_anybody_else_says_is_counted(inbox: Inbox, tmp_path: Path, tally: 
     assert seen == []
 
 
+def test_an_empty_datagram_is_counted_and_what_follows_is_heard(inbox: Inbox, tmp_path: Path, tally: Tally) -> None:
+    with closing(socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)) as stranger:
+        stranger.sendto(b"", str(tmp_path / "inbox"))
+    with closing(Datagrams(str(tmp_path / "inbox"), rank=1)) as outlet:
+        outlet.put("hb", BEAT)
+        outlet.flush()
+    (seen,) = wait_for(lambda: inbox.look(0.0), what="heartbeat")
+    assert seen.rank == 1
+    assert tally.counts() == {"inbox: empty datagram": 1}
+
+
 def test_the_path_is_taken_away_at_the_end(tmp_path: Path, tally: Tally) -> None:
     Inbox(tmp_path / "inbox", places=PLACES, tally=tally).close()
     assert not (tmp_path / "inbox").exists()
@@ -96,6 +108,24 @@ def test_an_exporter_that_is_none_is_a_failure() -> None:
         pytest.raises(OSError, match="BadStatusLine"),
     ):
         list(scrape(f"http://{host}:{port}/metrics"))
+
+
+def test_a_scrape_that_breaks_off_is_a_failure_and_what_it_said_is_told_by_the_next(tally: Tally) -> None:
+    body = XID.format(79).encode()
+    head = b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % len(body)
+    answers = iter([head + body[:-1], head + body])
+
+    def serve(connection: socket.socket) -> None:
+        connection.recv(4096)
+        connection.sendall(next(answers))
+
+    with raw_server(serve) as (host, port):
+        source = dcgm_source(f"http://{host}:{port}/metrics", node=1, places=PLACES, tally=tally)
+        with pytest.raises(OSError, match="cut off"):
+            source.look(1.0)
+        (seen,) = source.look(2.0)
+    assert isinstance(seen.values, Device)
+    assert seen.values.code == 79
 
 
 def ras_server(said: bytes, asked: list[bytes]) -> Callable[[socket.socket], None]:
@@ -155,6 +185,27 @@ def test_a_dump_is_read_once_when_it_has_stopped_growing(tmp_path: Path, tally: 
     seen = source.look(3.0)
     assert [(one.rank, one.at_s) for one in seen] == [(1, 3.0)]
     assert source.look(4.0) == []
+
+
+def test_a_dump_that_cannot_be_read_is_counted_tried_again_and_costs_the_others_nothing(
+    tmp_path: Path, tally: Tally, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for rank in (0, 1):
+        (tmp_path / f"fr_rank{rank}.json").write_text(json.dumps(DUMP))
+    opened, broken = Path.open, [True]
+
+    def refusing(path: Path, *args: Any, **kwargs: Any) -> Any:
+        if path.name == "fr_rank0.json" and broken[0]:
+            raise PermissionError("not yours")
+        return opened(path, *args, **kwargs)
+
+    monkeypatch.setattr(Path, "open", refusing)
+    source = FlightSource(tmp_path, places=PLACES, tally=tally)
+    assert source.look(1.0) == []
+    assert [seen.rank for seen in source.look(2.0)] == [1]
+    assert tally.counts() == {"fr: dump that cannot be read": 1}
+    broken[0] = False
+    assert [seen.rank for at_s in (3.0, 4.0) for seen in source.look(at_s)] == [0]
 
 
 def test_ports_are_read_from_sysfs(tmp_path: Path, tally: Tally) -> None:

@@ -12,7 +12,7 @@ from faults.bundle import read_bundle
 from tests.deploy.watcher.batches import batches
 from tests.faults.stories import Story
 from tests.testbed.processes import LOOPBACK, Process, answers_ok, free_ports
-from tests.testbed.waiting import wait_for
+from tests.testbed.waiting import PATIENCE_S, wait_for
 
 DIES = Story(nodes=4, gone=((5.1, 2),), end_s=6.0)
 SECRET = "a-secret-for-one-test"
@@ -28,14 +28,14 @@ def test_ended_right_after_a_verdict_it_still_writes_the_bundle(tmp_path: Path) 
     with Process.start([*argv, "--bundles", bundles], name="watcher", log_dir=tmp_path) as watcher:
         watcher.wait_ready(lambda: answers_ok(f"http://{LOOPBACK}:{port}/healthz"))
         headers = {"Authorization": f"Bearer {SECRET}"}
-        poster = Poster(f"http://{LOOPBACK}:{port}", path=PATH, headers=headers, timeout_s=10.0)
+        poster = Poster(f"http://{LOOPBACK}:{port}", path=PATH, headers=headers, timeout_s=PATIENCE_S)
         now_s = time.time()
         for body in batches(DIES.told(), zero_s=now_s - DIES.end_s, sent_s=now_s):
             assert poster.post(body)[0] == 204
         poster.close()
         (line,) = wait_for(lambda: told(watcher), what="verdict")
         watcher.popen.send_signal(signal.SIGTERM)
-        assert watcher.popen.wait(timeout=20.0) == 0
+        assert watcher.popen.wait(timeout=PATIENCE_S) == 0
     assert (line["class"], line["node"]) == ("crash", 2)
     (bundle,) = bundles.glob("*.bundle.jsonl")
     assert read_bundle(bundle.read_text().splitlines()).holds

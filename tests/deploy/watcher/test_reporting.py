@@ -117,6 +117,21 @@ async def test_it_is_believed_as_long_as_the_watcher_does_and_no_longer(sqlite_s
     assert desk.way.tried == tried  # what has ended is asked for no more
 
 
+async def test_a_fault_that_is_believed_again_after_it_was_withdrawn_stands_again(
+    sqlite_service: RunningService,
+) -> None:
+    desk, clock = Desk(sqlite_service), sqlite_service.clock
+    said = desk.tell()
+    await desk.later(3.0, believed=(said,))
+    await desk.later(GONE_AFTER_S + 2.0)
+    assert (await kept(sqlite_service))[0].believed_until <= clock.now()
+    await desk.later(2 * BELIEVED_FOR_S, believed=(said,))  # a watcher tells it as the same fault: no news
+    (found,) = await kept(sqlite_service)
+    assert found.believed_until > clock.now()
+    await desk.later(GONE_AFTER_S + 2.0)
+    assert (await kept(sqlite_service))[0].believed_until <= clock.now()
+
+
 async def test_what_waited_for_the_service_comes_when_it_is_back(sqlite_service: RunningService) -> None:
     desk = Desk(sqlite_service)
     desk.way.cut = True
