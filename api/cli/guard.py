@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from api.cli.failures import EXIT_BAD_INPUT, CommandError
 from api.cli.files import read_file
 from api.cli.groups import new_app
 from api.cli.listening import HostOption, LogLevel, LogLevelOption, listen, read_secret
@@ -13,6 +14,7 @@ from api.cli.streams import note
 from deploy.guard.config import GuardFile, Mode
 from deploy.guard.logs import configure_logs
 from deploy.guard.process import run_guard
+from deploy.guard.trust import CertificateError, trust_of
 
 app = new_app()
 
@@ -33,6 +35,10 @@ def guard(
     file = read_file(config, GuardFile)
     for path in file.token_files:
         read_secret(path)  # a missing one is told before anything starts
+    try:
+        trust_of(file.agent_tls)
+    except CertificateError as error:
+        raise CommandError(str(error), exit_code=EXIT_BAD_INPUT) from error
     listener = listen(host, port)
     sends = "sends orders" if file.mode is Mode.APPLY else "sends nothing"
     address, number = listener.getsockname()[:2]

@@ -10,6 +10,8 @@ from typing import Any
 from deploy.gpu.errors import DriverGoneError, GpuError, GpuLostError, NotSupportedError
 from deploy.gpu.port import GpuIdentity
 
+SELDOM = 240  # questions, a minute of looks, until another load is tried for the sake of a GPU that gained by none
+
 
 class Handles:
     """Of one library.  `opened` shows its GPUs, `closed` lets go of it, `translated` types what it raises."""
@@ -27,6 +29,7 @@ class Handles:
         self._raised, self._translated, self._opened, self._closed = raised, translated, opened, closed
         self._of: dict[str, Any] = {}
         self._energy: dict[str, int] = {}
+        self._in_vain: dict[str, int] = {}  # questions of a GPU since a load that did not bring it back
         self.load()
 
     def load(self) -> None:
@@ -40,13 +43,23 @@ class Handles:
         self._begun_anew()
 
     def ask(self, uuid: str, what: Callable[[Any], Any]) -> Any:
-        """Of the handle that the present load has for it; a driver that is gone may have come back, once."""
+        """Of the handle that the present load has for it; a driver that is gone may have come back, once.
+
+        Every load makes all GPUs be told their caps again, so one that answers nonsense must not bring one about at
+        every look.
+        """
         try:
-            return self._asked(uuid, what)
+            answer = self._asked(uuid, what)
         except DriverGoneError:
+            if self._in_vain.get(uuid, 0) % SELDOM:
+                self._in_vain[uuid] += 1
+                raise
             self._closed()
             self.load()
-        return self._asked(uuid, what)
+            self._in_vain[uuid] = 1
+            answer = self._asked(uuid, what)
+        self._in_vain.pop(uuid, None)
+        return answer
 
     def optional(self, uuid: str, what: Callable[[Any], Any]) -> Any:
         """None where this GPU or this driver has no such thing."""

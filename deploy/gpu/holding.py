@@ -50,7 +50,7 @@ class Lever:
     touched: bool = False  # by us, since it was found
     written: bool = False  # `asked` is this load's
     asked: float | None = None
-    before: float | None = None  # asked before that
+    before: float | None = None  # asked before that, or found standing of an agent that was killed
     tries: int = 0  # in a row that did not show
     due_s: float = -inf
 
@@ -67,13 +67,17 @@ class Lever:
             touched=True,
             written=True,
             asked=value,
-            before=self.before if again else self.asked,
+            before=self.asked if self.written and not again else self.before,
             due_s=now_s + min(SELDOM_S, self.settle_s * 2.0**self.tries),
         )
 
     def refused(self, *, now_s: float) -> "Lever":
         """The driver said no."""
         return replace(self, state=State.REFUSED, due_s=now_s + SELDOM_S)
+
+    def hurried(self) -> "Lever":
+        """There is no time to wait a minute after a refusal."""
+        return replace(self, due_s=-inf) if self.state is State.REFUSED else self
 
     def shows(self, enforced: float | None) -> bool:
         """Whether what is enforced is what was asked, or lower for another's reason."""

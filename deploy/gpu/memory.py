@@ -5,7 +5,6 @@ clock, which a reboot starts anew: of another boot none is believed.
 """
 
 import os
-from contextlib import suppress
 from pathlib import Path
 from typing import Literal
 
@@ -79,7 +78,17 @@ class Memory:
             # To guess would make a cap of ours the state that was found.
             reason = str(error).splitlines()[0]
             raise StateFileError(f"{self._path}: {reason}; see what it says of each GPU, then remove it") from error
+        self._saved = kept
         return kept if kept.boot == self._boot else kept.model_copy(update={"orders": ()})
+
+    @property
+    def in_use(self) -> bool:
+        """Whether the file says anything."""
+        return self._saved is not None
+
+    def knows(self, uuid: str, found: Caps) -> bool:
+        """Whether the next agent would put this GPU back to that."""
+        return self._saved is not None and self._saved.found.get(uuid) == KeptCaps(**found._asdict())
 
     def keep(self, *, found: dict[str, Caps], orders: tuple[CapOrder, ...]) -> None:
         """Before anything is set; a file that says the same already is left alone."""
@@ -102,21 +111,29 @@ class Memory:
 
     def forget(self) -> None:
         """Everything is as it was found."""
+        if self._path is None or self._saved is None:
+            return
+        try:
+            for path in (self._path, _beside(self._path)):
+                path.unlink(missing_ok=True)
+        except OSError as error:
+            raise StateFileError(f"{self._path}: {error.strerror}") from error
         self._saved = None
-        if self._path is not None:
-            with suppress(FileNotFoundError):
-                self._path.unlink()
 
 
 def _replace(path: Path, content: bytes) -> None:
     """Whole or not at all, also when the power fails."""
-    beside = path.with_name(f"{path.name}.new")
+    beside = _beside(path)
     descriptor = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
     with os.fdopen(descriptor, "wb") as file:
         file.write(content)
         file.flush()
         os.fsync(file.fileno())
     beside.replace(path)
+
+
+def _beside(path: Path) -> Path:
+    return path.with_name(f"{path.name}.new")
 
 
 def _boot_id() -> str:

@@ -8,12 +8,13 @@ how old it is.
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from math import inf
 
 import structlog
 
 from deploy.gpu.curves import brake_caps, caps_at, curve_of, share_of
-from deploy.gpu.errors import DriverGoneError
+from deploy.gpu.errors import DriverGoneError, GpuError
 from deploy.gpu.keeper import Keeper
 from deploy.gpu.phases import Doing, Phases, PhaseSource
 from deploy.gpu.port import Caps
@@ -83,10 +84,18 @@ class GpuNode:
             return
         sights = self.keeper.sights()
         share = _share(told or NodeClocks(), self.phases.now(sights, now_s=self.now_s()))
+        refused: list[GpuError] = []
         for sight in sights:
+            if not sight.known:
+                continue  # nothing can be set there; its watts are counted
             caps = caps_at(share, limits=sight.limits, curve=curve_of(sight.identity.name))
             caps = caps.slower(_brake_of(sight)) if braked else caps
-            self.keeper.order(GUARD, caps, uuids=(sight.identity.uuid,), until_s=inf)
+            try:
+                self.keeper.order(GUARD, caps, uuids=(sight.identity.uuid,), until_s=inf)
+            except GpuError as error:
+                refused.append(error)  # the others first
+        if refused:
+            raise refused[0]
 
     def wake(self) -> None:
         """Something was ordered: look now."""
@@ -106,19 +115,21 @@ class GpuNode:
             if self._thread.is_alive():
                 log.error("driver_hangs", driver=self.keeper.gpus.driver)
                 return False
-        restored = self.keeper.restore()
-        self.keeper.gpus.close()
-        return restored
+        try:
+            return self.keeper.restore()
+        finally:
+            with suppress(GpuError):  # of a driver that is gone there is nothing to let go
+                self.keeper.gpus.close()
 
     def _run(self) -> None:
         while not self._ending.is_set():
             self._wake.clear()
-            try:
-                self.refresh()
-                self.keeper.round()
-            except Exception:
-                # The next look may be better; meanwhile every answer says how old its look is.
-                log.exception("round_failed", driver=self.keeper.gpus.driver)
+            for work in (self.refresh, self.keeper.round):
+                try:
+                    work()
+                except Exception:
+                    # The next look may be better; meanwhile every answer says how old its look is.
+                    log.exception("round_failed", driver=self.keeper.gpus.driver)
             self._wake.wait(self.keeper.gpus.period_s)
 
     def _clock(self, phase: Phase, sights: list[Sight]) -> float:
@@ -158,8 +169,7 @@ def _within(sight: Sight, caps: Caps) -> bool:
 
 def _power_w(sight: Sight) -> float:
     """The board's, and its share of the server beside; of a board that does not answer, the most that it may draw."""
-    board_w = sight.reading.power_w
+    board_w, curve = sight.reading.power_w, curve_of(sight.identity.name)
     if board_w is None or sight.lost:
-        board_w = sight.limits.most_w or 0.0
-    curve = curve_of(sight.identity.name)
+        board_w = sight.limits.most_w or (0.0 if curve is None else curve.busy_w().high)
     return board_w if curve is None else board_w + curve.server_w(board_w).mid

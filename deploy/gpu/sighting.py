@@ -34,6 +34,7 @@ class Sight:
     limits: GpuLimits
     found: Caps  # before anything was set
     levers: tuple[Lever, Lever]
+    known: bool = True  # limits and what was found were told; no order can be taken before
     reading: GpuReading = NO_READING
     enforced: Caps = NO_CAPS
     planned: Caps = NO_CAPS

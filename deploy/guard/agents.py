@@ -24,6 +24,7 @@ from pydantic import ValidationError
 from deploy.guard.config import AgentEntry, GuardFile
 from deploy.guard.config import Mode as GuardMode
 from deploy.guard.metrics import GuardMetrics, Path
+from deploy.guard.trust import trust_of
 from deploy.guard.wire import (
     BEAT_PATH,
     BRAKE_PATH,
@@ -72,9 +73,10 @@ class Agents:
         steady_s: Callable[[], float] = time.monotonic,
     ) -> None:
         self._config = config
-        asked = [agent.url for agent in config.agents] + ([] if config.meter is None else [config.meter])
-        trusted = _trusted(asked)
-        self._clients = {url: _client(trusted) for url in asked}
+        trusted = trust_of(config.agent_tls)
+        self._clients = {agent.url: _client(trusted) for agent in config.agents}
+        if config.meter is not None:
+            self._clients.setdefault(config.meter, _client(trusted if config.agent_tls is None else trust_of(None)))
         self._in_flight: dict[Hashable, asyncio.Task[None]] = {}
         self._metered: Reading | None = None
         self._silent: set[str] = set()  # whose last answer did not come
@@ -111,7 +113,7 @@ class Agents:
             self._start(at, partial(self._ask_one, at, agent))
         if self._config.meter is not None:
             self._start("meter", self._ask_meter)
-        await self._wait([*range(len(self._config.agents)), "meter"])
+        await self._wait([*range(len(self._config.agents)), "meter"], at_most_s=self._config.answer_s)
         return self._metered
 
     async def send(self, *, brake: Iterable[int], release: Iterable[int], tell: Mapping[int, NodeClocks]) -> None:
@@ -125,11 +127,13 @@ class Agents:
         for at, clocks in tell.items():
             body = ClocksOrder(**self._beat.model_dump(), token_clock=clocks.token, prompt_clock=clocks.prompt)
             self._owe(at, Path.CLOCKS, "PUT", CLOCKS_PATH, body)
+        # One wait for both: with another for asking, a round ends within its period whoever is silent.
+        waits_until_s = time.monotonic() + self._config.answer_s
         for path in (Path.BRAKE, Path.CLOCKS):
             owed = self._of(path)
             for key, order in owed:
                 self._start((key, order), partial(self._send_one, key, order))
-            await self._wait(owed)
+            await self._wait(owed, at_most_s=waits_until_s - time.monotonic())
 
     def _start(self, what: Hashable, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
         """One question or order of a kind at a time."""
@@ -137,11 +141,11 @@ class Agents:
             task = self._in_flight[what] = asyncio.create_task(work())
             task.add_done_callback(lambda _done: self._in_flight.pop(what, None))
 
-    async def _wait(self, kinds: Iterable[Hashable]) -> None:
-        """Until all of these are answered, or the time is up."""
+    async def _wait(self, kinds: Iterable[Hashable], *, at_most_s: float) -> None:
+        """Until all of these are answered, or the time is up.  What was just begun is on its way in any case."""
         tasks = [self._in_flight[kind] for kind in kinds if kind in self._in_flight]
         if tasks:
-            await asyncio.wait(tasks, timeout=self._config.answer_s)
+            await asyncio.wait(tasks, timeout=max(0.0, at_most_s))
 
     def _of(self, path: Path) -> list[tuple[tuple[int, Path], _Order]]:
         return [(key, order) for key, order in self._owed.items() if order.path is path]
@@ -191,7 +195,7 @@ class Agents:
             async with asyncio.timeout(PATIENCE * self._config.answer_s):
                 answer = await self._clients[whose].request(method, url, content=content, headers=headers)
                 answer.raise_for_status()
-        except (httpx.HTTPError, TimeoutError) as error:
+        except (httpx.HTTPError, httpx.InvalidURL, TimeoutError) as error:
             if whose not in self._silent:  # once, not at every round
                 self._silent.add(whose)
                 log.warning("no_answer", url=url, reason=str(error) or type(error).__name__)
@@ -212,13 +216,6 @@ class Agents:
             return
         # As old as can be: true when the question left, at the latest.
         self.heard[at] = Heard(asked_s - said.age_s, said)
-
-
-def _trusted(urls: Iterable[str]) -> ssl.SSLContext:
-    """Once for all: reading the authorities takes longer than everything else here."""
-    if any(url.startswith("https:") for url in urls):
-        return ssl.create_default_context()
-    return ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)  # asked for nothing; trusts nobody
 
 
 def _client(trusted: ssl.SSLContext) -> httpx.AsyncClient:

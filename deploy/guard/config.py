@@ -52,6 +52,14 @@ class BudgetsFrom(Frozen):
     every_s: Annotated[float, Field(ge=0.1, le=60)] = 5.0
 
 
+class AgentTls(Frozen):
+    """Mutual TLS with the agents: whose servers they have to be, and what the guard shows."""
+
+    authority: Path
+    certificate: Path
+    key: Path
+
+
 class GuardFile(Frozen):
     """Everything that the guard's process is told."""
 
@@ -69,6 +77,7 @@ class GuardFile(Frozen):
     meter: Url | None = None  # of the whole row; without one the agents' watts are added up
     most_missing_share: Annotated[float, Field(ge=0, le=1)] = 0.1  # agents whose watts may be their worst case
     agent_token_file: Path | None = None
+    agent_tls: AgentTls | None = None
     budget_token_file: Path | None = None  # without one nobody may set a budget here
     budgets_from: BudgetsFrom | None = None  # and without this one none is fetched
 
@@ -113,6 +122,8 @@ class GuardFile(Frozen):
             if agent.name in seen:
                 yield ("agents", at, "name"), f"{agent.name!r} is there twice"
             seen.add(agent.name)
+            if self.agent_tls is not None and not agent.url.startswith("https:"):
+                yield ("agents", at, "url"), "must begin with https:, for agent_tls is given"
             if agent.model not in self.known_models:
                 known = ", ".join(sorted(self.known_models))
                 yield ("agents", at, "model"), f"unknown model {agent.model!r}; known: {known}"

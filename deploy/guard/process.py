@@ -14,6 +14,7 @@ import uvicorn
 from fastapi import FastAPI
 from prometheus_client import CollectorRegistry
 
+from deploy.clock import Clock
 from deploy.gpu.node import GpuNode
 from deploy.guard.agent import NodeAgent
 from deploy.guard.agent_app import agent_app
@@ -119,12 +120,16 @@ def _fetching(said: BudgetsFrom | None, loop: GuardLoop) -> AbstractAsyncContext
     return asking(said, loop=loop)
 
 
-def guard_loop(config: GuardFile, *, registry: CollectorRegistry) -> tuple[GuardLoop, Agents]:
+def guard_loop(
+    config: GuardFile, *, registry: CollectorRegistry, clock: Clock | None = None
+) -> tuple[GuardLoop, Agents]:
     """A loop and the agents that it speaks to; whoever runs it closes them."""
+    clock = clock or Clock()
     row = config.servers()
     metrics = GuardMetrics(registry, row=config.row, full_clock_hz=row.models[0].full_clock_mhz * 1e6)
     token = read_token_file(config.agent_token_file) if config.agent_token_file else None
     policy = policy_named(config.policy, kinds=row.models, command_delay_s=config.command_delay_s)
-    agents = Agents(config=config, token=token, metrics=metrics)
+    agents = Agents(config=config, token=token, metrics=metrics, steady_s=clock.steady_s)
     outlook = Outlook(registry, row=config.row, period_s=config.settings.period_s)
-    return GuardLoop(config=config, policy=policy, agents=agents, metrics=metrics, outlook=outlook), agents
+    loop = GuardLoop(config=config, policy=policy, agents=agents, metrics=metrics, outlook=outlook, clock=clock)
+    return loop, agents

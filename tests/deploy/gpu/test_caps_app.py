@@ -27,7 +27,7 @@ from fleet.gpus import builtin_gpus
 from power.guard import NodeClocks
 from tests.testbed.certificates import Authority
 from tests.testbed.processes import LOOPBACK
-from tests.testbed.waiting import wait_for
+from tests.testbed.waiting import PATIENCE_S, wait_for
 
 TOKEN = "of-the-holders-of-caps"
 BEARER = {"Authorization": f"Bearer {TOKEN}"}
@@ -51,14 +51,14 @@ def serving(
         yield gpus
     finally:
         server.should_exit = True
-        thread.join(20)
+        thread.join(PATIENCE_S)
         listener.close()
     assert {(board.limit_w, board.lock_mhz) for board in gpus.boards.values()} == {(spec.tdp_w, None)}
 
 
 @contextmanager
 def client(**more: Any) -> Iterator[httpx.Client]:
-    with httpx.Client(trust_env=False, timeout=20.0, **more) as http:
+    with httpx.Client(trust_env=False, timeout=PATIENCE_S, **more) as http:
         yield http
 
 

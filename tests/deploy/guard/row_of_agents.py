@@ -1,4 +1,8 @@
-"""Agents with simulated devices, each behind a real socket on loopback, in a thread of this process."""
+"""Agents with simulated devices, each behind a real socket on loopback, in a thread of this process.
+
+Their time and the guard's is the test's (`staged`), so that nothing hangs on how fast the machine is; what goes over
+sockets has all the patience that a guard may have.
+"""
 
 import asyncio
 import socket
@@ -6,13 +10,14 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 from fastapi import FastAPI
 from prometheus_client import CollectorRegistry
 
+from deploy.clock import Clock
 from deploy.guard.agent import NodeAgent
 from deploy.guard.agent_app import agent_app
 from deploy.guard.agents import Agents
@@ -24,10 +29,27 @@ from power.actuation import ActuatorFaults
 from power.guard import Mode, NodeClocks
 from power.levers import Phase
 from tests.testbed.processes import LOOPBACK
-from tests.testbed.waiting import wait_for
+from tests.testbed.waiting import PATIENCE_S, wait_for
 
+PERIOD_S = 20.0
+MOST_ANSWER_S = 10.0  # of the wall's
 SAFE = NodeClocks(0.6, 0.5)
 AGENT_TOKEN = "of-the-agents-of-one-row"
+
+
+@dataclass
+class Hands:
+    """A clock that is set by hand."""
+
+    now_s: float = 1000.0
+
+    def read_s(self) -> float:
+        """What it shows."""
+        return self.now_s
+
+    def pass_(self, duration_s: float) -> None:
+        """Later."""
+        self.now_s += duration_s
 
 
 @dataclass
@@ -67,7 +89,7 @@ class Node:
 
         def stop() -> None:
             end()
-            thread.join(10)
+            thread.join(PATIENCE_S)
 
         self.end, self.stop = end, stop
 
@@ -77,10 +99,17 @@ class AgentRow:
     """All of them."""
 
     nodes: list[Node] = field(default_factory=list)
+    hands: Hands | None = None  # none: the machine's time
 
     def config(self, **said: Any) -> GuardFile:
-        """A guard's file for them; a fast one."""
-        settings = {"rating_w": 5000.0 * len(self.nodes), "telemetry_delay_s": 0.0, "period_s": 0.5, "margin_s": 0.5}
+        """A guard's file for them."""
+        settings = {
+            "rating_w": 5000.0 * len(self.nodes),
+            "telemetry_delay_s": 0.0,
+            "period_s": PERIOD_S,
+            "margin_s": PERIOD_S,
+            "silent_after_s": 20 * PERIOD_S,
+        } | said.get("settings", {})
         entries = [
             {"name": node.name, "url": node.url, "duty": "low" if at % 2 else "high"}
             for at, node in enumerate(self.nodes)
@@ -90,28 +119,35 @@ class AgentRow:
             "agents": entries,
             "mode": "apply",
             "policy": "none",
-            "command_delay_s": 0.1,
-            "lease_s": 1.5,
-            "answer_s": 0.25,
+            "command_delay_s": 0.2 * PERIOD_S,
+            "lease_s": 3 * PERIOD_S,
+            "answer_s": min(MOST_ANSWER_S, settings["period_s"] / 2),
         }
-        merged = basic | said
-        merged["settings"] = settings | said.get("settings", {})
-        return GuardFile.model_validate(merged)
+        return GuardFile.model_validate(basic | said | {"settings": settings})
+
+    def pass_(self, duration_s: float) -> None:
+        """Let time go by."""
+        assert self.hands is not None
+        self.hands.pass_(duration_s)
 
 
 @contextmanager
 def agent_row(
-    count: int, *, faults: ActuatorFaults | None = None, phase: Phase = Phase.TOKEN, token: str | None = None
+    count: int,
+    *,
+    faults: ActuatorFaults | None = None,
+    phase: Phase = Phase.TOKEN,
+    token: str | None = None,
+    hands: Hands | None = None,
 ) -> Iterator[AgentRow]:
     """So many agents, serving."""
-    row = AgentRow()
+    row = AgentRow(hands=hands)
+    now_s = time.monotonic if hands is None else hands.read_s
     with ExitStack() as stopping:
         for at in range(count):
             name = f"n{at}"
-            device = SimulatedDevice(
-                name=name, now_s=time.monotonic, rng=np.random.default_rng(at), phase=phase, faults=faults
-            )
-            agent = NodeAgent(server=name, device=device, safe=SAFE, now_s=time.monotonic)
+            device = SimulatedDevice(name=name, now_s=now_s, rng=np.random.default_rng(at), phase=phase, faults=faults)
+            agent = NodeAgent(server=name, device=device, safe=SAFE, now_s=now_s)
             listener = socket.create_server((LOOPBACK, 0))
             node = Node(name, listener, device, agent, agent_app(agent, token=token))
             node.serve()
@@ -123,6 +159,14 @@ def agent_row(
             node.end()  # all at once: each takes a moment
 
 
+@contextmanager
+def staged(count: int, **more: Any) -> Iterator[AgentRow]:
+    """So many agents whose devices hold their safe clocks, in the test's own time."""
+    with agent_row(count, hands=Hands(), **more) as row:
+        row.pass_(0.1)  # devices take a moment
+        yield row
+
+
 @dataclass
 class Guarding:
     """A guard's loop on a real network, led by the test round by round."""
@@ -130,6 +174,7 @@ class Guarding:
     loop: GuardLoop
     agents: Agents
     registry: CollectorRegistry
+    hands: Hands | None = None
 
     def mode(self) -> Mode:
         """The state that the guard is in."""
@@ -141,15 +186,19 @@ class Guarding:
         assert value is not None, name
         return value
 
-    async def rounds(self, count: int, *, every_s: float = 0.1) -> None:
-        """Some rounds."""
+    async def rounds(self, count: int, *, every_s: float | None = None) -> None:
+        """Some rounds; five a period, where nothing else is said."""
         for _ in range(count):
             await self.loop.run_round()
-            await asyncio.sleep(every_s)
+            if self.hands is None:
+                await asyncio.sleep(0.1 if every_s is None else every_s)
+            else:
+                self.hands.pass_(PERIOD_S / 5 if every_s is None else every_s)
 
 
-def guarding(config: GuardFile) -> Guarding:
-    """A guard for this file."""
+def guarding(config: GuardFile, *, hands: Hands | None = None) -> Guarding:
+    """A guard for this file; with `hands`, in their time."""
     registry = CollectorRegistry()
-    loop, agents = guard_loop(config, registry=registry)
-    return Guarding(loop, agents, registry)
+    clock = Clock() if hands is None else replace(Clock(), steady_s=hands.read_s)
+    loop, agents = guard_loop(config, registry=registry, clock=clock)
+    return Guarding(loop, agents, registry, hands)

@@ -17,6 +17,7 @@ from power.actuation import ActuatorFaults
 from power.guard import NodeClocks, NotTheGuardError
 from power.levers import Phase
 from power.servers import BLOOM_A100
+from tests.testbed.waiting import PATIENCE_S
 
 SAFE = NodeClocks(0.6, 0.5)
 BEAT: dict[str, Any] = {"guard": "g", "lease_s": 10.0}
@@ -136,6 +137,6 @@ async def test_a_device_that_fails_in_an_unknown_way_does_not_stop_the_switch(mo
 
 
 async def holds(what: Callable[[], object]) -> None:
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(PATIENCE_S):
         while not what():
             await asyncio.sleep(0.001)

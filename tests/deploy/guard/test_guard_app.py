@@ -8,7 +8,7 @@ import httpx
 import pytest
 
 from deploy.guard.guard_app import MOST_BYTES, guard_app
-from tests.deploy.guard.row_of_agents import AgentRow, Guarding, agent_row, guarding
+from tests.deploy.guard.row_of_agents import PERIOD_S, AgentRow, Guarding, guarding, staged
 
 pytestmark = pytest.mark.anyio
 TOKEN = "of-the-planner-of-row-a"
@@ -17,7 +17,7 @@ GOOD = {"domain": "row-a", "limits": [{"limit_w": 9000.0}], "valid_s": 60.0}
 
 @asynccontextmanager
 async def faced(row: AgentRow, **said: Any) -> AsyncIterator[tuple[Guarding, httpx.AsyncClient]]:
-    guard = guarding(row.config(**said))
+    guard = guarding(row.config(**said), hands=row.hands)
     app = guard_app(guard.loop, registry=guard.registry, budget_token=TOKEN)
     async with guard.agents, httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://guard") as http:
         http.headers["Authorization"] = f"Bearer {TOKEN}"
@@ -25,7 +25,7 @@ async def faced(row: AgentRow, **said: Any) -> AsyncIterator[tuple[Guarding, htt
 
 
 async def test_a_budget_is_taken() -> None:
-    with agent_row(2) as row:
+    with staged(2) as row:
         async with faced(row) as (guard, http):
             done = await http.put("/budget", json=GOOD)
             assert done.status_code == 200
@@ -47,7 +47,7 @@ BAD: list[tuple[dict[str, Any], str, str]] = [
 
 
 async def test_a_bad_budget_is_refused_by_name_and_the_old_one_stays() -> None:
-    with agent_row(2) as row:
+    with staged(2) as row:
         async with faced(row) as (guard, http):
             await http.put("/budget", json=GOOD)
             for bad, path, said in BAD:
@@ -63,7 +63,7 @@ async def test_a_bad_budget_is_refused_by_name_and_the_old_one_stays() -> None:
 
 
 async def test_what_is_no_document_or_too_much_of_one_is_refused() -> None:
-    with agent_row(1) as row:
+    with staged(1) as row:
         async with faced(row) as (guard, http):
             text = {"Content-Type": "application/json"}
             half = await http.put("/budget", content=b"{", headers=text)
@@ -82,7 +82,7 @@ async def test_what_is_no_document_or_too_much_of_one_is_refused() -> None:
 
 
 async def test_only_the_planner_may_set_it() -> None:
-    with agent_row(1) as row:
+    with staged(1) as row:
         async with faced(row) as (guard, http):
             for header in ("", "Bearer guess", f"Basic {TOKEN}"):
                 refused = await http.put("/budget", json=GOOD, headers={"Authorization": header})
@@ -91,25 +91,27 @@ async def test_only_the_planner_may_set_it() -> None:
 
 
 async def test_without_a_token_file_no_budget_is_taken() -> None:
-    with agent_row(1) as row:
-        guard = guarding(row.config())
+    with staged(1) as row:
+        guard = guarding(row.config(), hands=row.hands)
         app = guard_app(guard.loop, registry=guard.registry, budget_token=None)
         async with guard.agents, httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://guard") as http:
             assert (await http.put("/budget", json=GOOD)).status_code == 404
 
 
 async def test_it_is_healthy_while_rounds_end() -> None:
-    with agent_row(1) as row:
+    with staged(1) as row:
         async with faced(row) as (guard, http):
             assert (await http.get("/healthz")).status_code == 503
             await guard.loop.run_round()
             assert (await http.get("/healthz")).status_code == 200
-            guard.loop.round_ended_s -= 10
+            row.pass_(3 * PERIOD_S)
+            assert (await http.get("/healthz")).status_code == 200
+            row.pass_(0.1)
             assert (await http.get("/healthz")).status_code == 503
 
 
 async def test_metrics_have_base_units_and_the_names_that_operators_know() -> None:
-    with agent_row(2) as row:
+    with staged(2) as row:
         async with faced(row) as (guard, http):
             await http.put("/budget", json=GOOD)
             await guard.loop.run_round()

@@ -6,7 +6,6 @@ import os
 import signal
 import socket
 import sys
-import time
 from pathlib import Path
 from types import FrameType
 
@@ -16,7 +15,7 @@ from deploy.guard.config import AgentEntry, GuardFile
 from deploy.guard.process import run_guard
 from tests.deploy.guard.row_of_agents import SAFE, AgentRow, agent_row
 from tests.testbed.processes import LOOPBACK, Process, answers_ok, free_ports
-from tests.testbed.waiting import wait_for
+from tests.testbed.waiting import PATIENCE_S, wait_for
 
 ROOT = Path(__file__).parents[3]
 AGENT_TOKEN = "of-the-agents-of-one-row"
@@ -34,7 +33,7 @@ FULL = (1.0, 1.0)
 
 def ended_well(process: Process) -> bool:
     """Told to end, it ends by itself; uvicorn then dies of the very signal that it was sent."""
-    return process.stop(grace_s=20.0) in (0, -signal.SIGTERM) and "Traceback" not in process.log_tail()
+    return process.stop(grace_s=PATIENCE_S) in (0, -signal.SIGTERM) and "Traceback" not in process.log_tail()
 
 
 def guard_file(folder: Path, config: GuardFile) -> Path:
@@ -57,19 +56,19 @@ def test_a_killed_guard_leaves_its_nodes_slow(tmp_path: Path) -> None:
             started(tmp_path, "guard", "guard", "--config", str(file), "--port", str(port)) as guard,
         ):
             guard.wait_ready(lambda: answers_ok(f"{url}/healthz"))
-            order = {"domain": "row-a", "limits": [{"limit_w": 20_000.0}], "valid_s": 60.0}
+            order = {"domain": "row-a", "limits": [{"limit_w": 20_000.0}], "valid_s": 3000.0}
             headers = {"Authorization": f"Bearer {BUDGET_TOKEN}"}
-            assert httpx.put(f"{url}/budget", json=order, headers=headers).status_code == 200
+            assert httpx.put(f"{url}/budget", json=order, headers=headers, timeout=PATIENCE_S).status_code == 200
 
             def clocks() -> list[tuple[float, ...]]:
-                far = httpx.get(f"{base}/v1/telemetry", headers={"Authorization": f"Bearer {AGENT_TOKEN}"}).json()
+                bearer = {"Authorization": f"Bearer {AGENT_TOKEN}"}
+                far = httpx.get(f"{base}/v1/telemetry", headers=bearer, timeout=PATIENCE_S).json()
                 return [*(node.clocks for node in row.nodes), (far["token_clock"], far["prompt_clock"])]
 
             wait_for(lambda: clocks() == [FULL] * 4, what="nodes at full clocks")
             os.kill(guard.pid, signal.SIGKILL)
-            killed_s = time.monotonic()
-            wait_for(lambda: clocks() == [SAFE] * 3 + [(0.75, 0.5)], what="nodes at safe clocks", timeout_s=10)
-            assert time.monotonic() - killed_s < 3.0  # a lease of 1.5 s, a tick, a busy machine
+            # When is a matter of the lease alone, and tested where time is given (test_agent, test_loop).
+            wait_for(lambda: clocks() == [SAFE] * 3 + [(0.75, 0.5)], what="nodes at safe clocks")
             assert ended_well(agent)
     for process in (agent, guard):
         assert AGENT_TOKEN not in process.log_path.read_text()
@@ -78,7 +77,7 @@ def test_a_killed_guard_leaves_its_nodes_slow(tmp_path: Path) -> None:
 
 def with_another(row: AgentRow, url: str) -> GuardFile:
     """The file of a guard over one more agent."""
-    config = row.config(settings={"rating_w": 20_000.0})
+    config = row.config(settings={"rating_w": 20_000.0, "period_s": 1.0, "margin_s": 2.0}, lease_s=5.0)
     return config.model_copy(update={"agents": (*config.agents, AgentEntry(name="n9", url=url))})
 
 
@@ -101,8 +100,8 @@ async def _guarded_until_told(config: GuardFile, listener: socket.socket) -> Non
     """Ends at the signal, with nothing left running: a pending task would be a warning, which is an error here."""
     guard = asyncio.create_task(run_guard(config, listener))
     url = f"http://{LOOPBACK}:{listener.getsockname()[1]}/healthz"
-    async with httpx.AsyncClient() as http, asyncio.timeout(20):
+    async with httpx.AsyncClient(timeout=PATIENCE_S) as http, asyncio.timeout(PATIENCE_S):
         while (await http.get(url)).status_code != 200:
             await asyncio.sleep(0.02)
-    signal.raise_signal(signal.SIGTERM)
-    await asyncio.wait_for(guard, 10)
+        signal.raise_signal(signal.SIGTERM)
+        await guard
