@@ -1,8 +1,10 @@
 """What the router adds to a request, what one decision costs, and how exactly weights are followed.
 
-Three processes on loopback: an engine that answers at once (uvicorn), the router before it (uvicorn too), and the
-caller.  200 requests a second go through the router and as many direct to the engine, in turns and whatever the answers
-do; "added" is the difference of the quantiles of the two.  CPU time is that of the router's process, per request.
+Three processes on loopback: an engine that answers at once (uvicorn), the router before it as `fleetwright router` runs
+it, and the caller.  200 requests a second go through the router and as many direct to the engine, in turns and whatever
+the answers do; "added" is the difference of the quantiles of the two.  CPU time is that of the router's process, per
+request.  In `swap` its table file is replaced every two seconds under the same load: what is lost, and how far the
+split of each table is off.
 """
 
 import asyncio
@@ -13,24 +15,26 @@ import os
 import socket
 import time
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterator, Mapping, MutableMapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping, MutableMapping, Sequence
 from contextlib import contextmanager
-from typing import Any
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 import uvicorn
 from prometheus_client import CollectorRegistry
 
+from deploy.guard.logs import configure_logs
 from deploy.router.desk import Arrival, Desk
-from deploy.router.instruments import OfProcess
-from deploy.router.router import Router
-from deploy.router.settings import RouterSettings
+from deploy.router.process import RouterFile, run_router
 from deploy.router.table import CellWeights, Route, RoutingTable
 
 LOOPBACK = "127.0.0.1"
 RATE_RPS = 200
 SECONDS, WARM_UP_S = 20, 3
+SWAP_S = 2.0
 TOKENS = 16  # of a streamed answer
 DECISIONS = 50_000
 BODY = json.dumps(
@@ -42,27 +46,37 @@ ANSWER = json.dumps(
 ).encode()
 EVENT = b'data: {"choices": [{"delta": {"content": "word "}}]}\n\n'
 WEIGHTS = {"a": 0.47, "b": 0.31, "c": 0.22}
+SWAPPED = ({"a": 0.15, "b": 0.25, "c": 0.6}, {"b": 1.0}, WEIGHTS)
 
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 
 
 def run() -> list[dict[str, Any]]:
-    """Decisions, then requests as documents and as streams."""
-    return [_decisions(), *(_served(what, body) for what, body in (("document", BODY), ("stream", STREAM)))]
+    """Decisions, then requests as documents, as streams, and as both while tables are replaced."""
+    paired = (_served(what, body) for what, body in (("document", BODY), ("stream", STREAM)))
+    return [_decisions(), *paired, _swapped()]
 
 
-def table() -> RoutingTable:
+class Served(NamedTuple):
+    """One answer that came whole."""
+
+    took_s: float
+    route: str | None
+    plan: str | None
+
+
+def table(weights: Mapping[str, float] = WEIGHTS, *, version: str = "bench") -> RoutingTable:
     """Twenty buckets, three deployments."""
     inputs, outputs = (100, 400, 1600, 6400, 25_600), (50, 200, 800, 3200)
     return RoutingTable(
-        version="bench",
+        version=version,
         input_tokens=inputs,
         output_tokens=outputs,
         share=((0.05,) * 4,) * 5,
         routes={name: Route(replicas=4, most_in_flight=64) for name in WEIGHTS},
         cells=tuple(
-            CellWeights(row=row, column=column, weights=WEIGHTS)
+            CellWeights(row=row, column=column, weights=dict(weights))
             for row, column in itertools.product(range(5), range(4))
         ),
     )
@@ -110,24 +124,92 @@ def _decisions() -> dict[str, Any]:
     }
 
 
+class Bed(NamedTuple):
+    """What is called, and what is turned."""
+
+    direct: str
+    routed: str
+    pid: int  # of the router
+    table_file: Path
+
+
+@contextmanager
+def _bed() -> Iterator[Bed]:
+    with TemporaryDirectory() as folder, _process(_engine_main) as (direct, _):
+        file = Path(folder) / "table.json"
+        file.write_text(table().model_dump_json())
+        with _process(_router_main, direct, str(file)) as (routed, pid):
+            yield Bed(direct, routed, pid, file)
+
+
 def _served(what: str, body: bytes) -> dict[str, Any]:
-    with _process(_engine_main) as (engine_url, _), _process(_router_main, engine_url) as (router_url, router_pid):
-        return asyncio.run(_paired(what, body, direct=engine_url, routed=router_url, pid=router_pid))
+    with _bed() as bed:
+        return asyncio.run(_paired(what, body, bed))
 
 
-async def _paired(what: str, body: bytes, *, direct: str, routed: str, pid: int) -> dict[str, Any]:
-    await load(body, (direct, routed), seconds=WARM_UP_S)
-    before_s = cpu_s(pid)
-    seconds = await load(body, (direct, routed), seconds=SECONDS)
-    spent_s = cpu_s(pid) - before_s
+async def _paired(what: str, body: bytes, bed: Bed) -> dict[str, Any]:
+    urls = (bed.direct, bed.routed)
+    await load((body,), urls, seconds=WARM_UP_S)
+    before_s = cpu_s(bed.pid)
+    served = await load((body,), urls, seconds=SECONDS)
+    spent_s = cpu_s(bed.pid) - before_s
+    took_ms = {
+        name: np.array([each.took_s for each in served[url]]) * 1e3
+        for name, url in zip(("direct", "routed"), urls, strict=True)
+    }
+    routed = served[bed.routed]
     return {
         "what": what,
-        "requests": len(seconds[routed]),
+        "requests": len(routed),
         "rate_rps": RATE_RPS,
-        **quantiles_ms({"direct": np.array(seconds[direct]) * 1e3, "routed": np.array(seconds[routed]) * 1e3}),
-        "router_cpu_ms": spent_s / len(seconds[routed]) * 1e3,
+        "lost": RATE_RPS * SECONDS - len(routed),
+        "split_error": off(routed, WEIGHTS),
+        **quantiles_ms(took_ms),
+        "router_cpu_ms": spent_s / len(routed) * 1e3,
         "load_average": os.getloadavg()[0],
     }
+
+
+def _swapped() -> dict[str, Any]:
+    with _bed() as bed:
+        return asyncio.run(_swapped_under_load(bed))
+
+
+async def _swapped_under_load(bed: Bed) -> dict[str, Any]:
+    """Tables in turn, each of a version of its own; answers name the one that chose their route."""
+    swaps = itertools.cycle(SWAPPED)
+    told: dict[str, Mapping[str, float]] = {"bench": WEIGHTS}
+
+    async def swap() -> None:
+        while True:
+            await asyncio.sleep(SWAP_S)
+            version, weights = f"bench-{len(told)}", next(swaps)
+            told[version] = weights
+            beside = bed.table_file.with_suffix(".new")
+            beside.write_text(table(weights, version=version).model_dump_json())
+            beside.replace(bed.table_file)
+
+    await load((BODY,), (bed.routed,), seconds=WARM_UP_S)
+    swapping = asyncio.create_task(swap())
+    routed = (await load((BODY, STREAM), (bed.routed,), seconds=SECONDS))[bed.routed]
+    swapping.cancel()
+    by_plan = {plan: [each for each in routed if each.plan == plan] for plan in {each.plan for each in routed}}
+    return {
+        "what": "swap",
+        "requests": len(routed),
+        "rate_rps": RATE_RPS,
+        "lost": RATE_RPS * SECONDS - len(routed),
+        "tables": len(by_plan),
+        # The first began in the warm-up, the last may have had a few requests only.
+        "split_error": max(off(found, told[plan or ""]) for plan, found in by_plan.items() if len(found) >= RATE_RPS),
+        "load_average": os.getloadavg()[0],
+    }
+
+
+def off(served: Sequence[Served], weights: Mapping[str, float]) -> float:
+    """The largest difference of a route's share from its weight."""
+    counts = Counter(each.route for each in served)
+    return max(abs(counts[name] / len(served) - weights.get(name, 0.0)) for name in WEIGHTS)
 
 
 def quantiles_ms(found: Mapping[str, npt.NDArray[np.float64]]) -> dict[str, float]:
@@ -136,25 +218,30 @@ def quantiles_ms(found: Mapping[str, npt.NDArray[np.float64]]) -> dict[str, floa
     return said | {f"added_p{q}_ms": said[f"routed_p{q}_ms"] - said[f"direct_p{q}_ms"] for q in (50, 99)}
 
 
-async def load(body: bytes, urls: tuple[str, str], *, seconds: float) -> dict[str, list[float]]:
-    """`RATE_RPS` each way, in turns, whatever the answers do; how long each took."""
+async def load(bodies: Sequence[bytes], urls: Sequence[str], *, seconds: float) -> dict[str, list[Served]]:
+    """`RATE_RPS` each way, in turns, whatever the answers do; those that came whole, and how long each took."""
     import aiohttp  # noqa: PLC0415 - an extra
 
-    took: dict[str, list[float]] = {url: [] for url in urls}
+    served: dict[str, list[Served]] = {url: [] for url in urls}
 
-    async def one(url: str) -> None:
+    async def one(url: str, body: bytes) -> None:
         started_s = time.perf_counter()
-        async with http.post(f"{url}/v1/chat/completions", data=body) as answer:
-            await answer.read()
-            assert answer.status == 200
-        took[url].append(time.perf_counter() - started_s)
+        try:
+            async with http.post(f"{url}/v1/chat/completions", data=body) as answer:
+                text = await answer.read()
+        except aiohttp.ClientError:
+            return
+        if answer.status == 200 and (text == ANSWER or text.endswith(b"data: [DONE]\n\n")):
+            told = (answer.headers.get(f"x-fleetwright-{name}") for name in ("route", "plan"))
+            served[url].append(Served(time.perf_counter() - started_s, *told))
 
     async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0)) as http, asyncio.TaskGroup() as tasks:
         began_s = time.perf_counter()
-        for at in range(int(2 * RATE_RPS * seconds)):
-            await asyncio.sleep(max(0.0, began_s + at / (2 * RATE_RPS) - time.perf_counter()))
-            tasks.create_task(one(urls[at % 2]))
-    return took
+        rate_rps = len(urls) * RATE_RPS
+        for at in range(int(rate_rps * seconds)):
+            await asyncio.sleep(max(0.0, began_s + at / rate_rps - time.perf_counter()))
+            tasks.create_task(one(urls[at % len(urls)], bodies[at % len(bodies)]))
+    return served
 
 
 def cpu_s(pid: int) -> float:
@@ -183,15 +270,12 @@ def _engine_main(listener: socket.socket) -> None:
     _serve(engine, listener)
 
 
-def _router_main(listener: socket.socket, engine_url: str) -> None:
+def _router_main(listener: socket.socket, engine_url: str, table_file: str) -> None:
     async def serve() -> None:
-        from deploy.router.over_http import HttpUpstream  # noqa: PLC0415 - an extra
+        config = RouterFile(engines=dict.fromkeys(WEIGHTS, (engine_url,)), table_file=Path(table_file))
+        await run_router(config, listener, registry=CollectorRegistry())
 
-        upstreams = {name: HttpUpstream(name, [engine_url], silence_s=60.0) for name in WEIGHTS}
-        instruments = OfProcess(CollectorRegistry())
-        router = Router(table=table(), upstreams=upstreams, settings=RouterSettings(), instruments=instruments)
-        await uvicorn.Server(_quiet(router)).serve(sockets=[listener])
-
+    configure_logs(level="WARNING")
     with asyncio.Runner(loop_factory=_quiet(engine).get_loop_factory()) as runner:  # as `uvicorn` itself runs
         runner.run(serve())
 

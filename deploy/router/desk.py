@@ -50,6 +50,7 @@ class Ticket:
     started_s: float | None = None
     route: str | None = None
     spilled: bool = False
+    plan: str = ""  # version of the table that chose the route
 
     @property
     def waited_s(self) -> float:
@@ -177,12 +178,14 @@ class Desk:
     def another(self, ticket: Ticket) -> Ticket | None:
         """The same request on another route, after the first failed it; None where no other has room."""
         failed = ticket.route or ""
-        able = self._able(ticket.row, without=failed)
+        # The table may have been replaced since, by one with other rows.
+        row = self._table.row_of(self._input_tokens(ticket.arrival))
+        able = self._able(row, without=failed)
         if not able:
             return None
         self._free(failed)
         self._in_flight[able[0]] += 1
-        return replace(ticket, route=able[0], spilled=True)
+        return replace(ticket, route=able[0], spilled=True, plan=self._table.version)
 
     def done(self, ticket: Ticket, *, prompt_tokens: int | None = None, output_tokens: int | None = None) -> None:
         """A request that was sent has its answer, or lost it; tokens are those the engine counted."""
@@ -231,22 +234,27 @@ class Desk:
 
     def _next(self, now_s: float) -> Ticket | None:
         """The first request, queue by queue, that may go.  One that finds no room does not hold up those behind it."""
+        stuck: set[Cell] = set()  # where one request finds no room the next one of its bucket finds none either
         for priority in self._queues.turn():
             queue = self._queues.of[priority]
             if not self._watts.lets(priority, waited_s=now_s - queue[0].since_s):
                 continue
             for at, ticket in enumerate(islice(queue, LOOK_AHEAD)):
+                if ticket.cell in stuck:
+                    continue
                 route, spilled = self._route(ticket)
-                if route is not None:
+                if route is None:
+                    stuck.add(ticket.cell)
+                else:
                     del queue[at]
-                    return self._sent(replace(ticket, started_s=now_s, route=route, spilled=spilled), route)
+                    return self._sent(ticket, route, spilled=spilled, now_s=now_s)
         return None
 
-    def _sent(self, ticket: Ticket, route: str) -> Ticket:
+    def _sent(self, ticket: Ticket, route: str, *, spilled: bool, now_s: float) -> Ticket:
         self._queues.starts += 1
         self._in_flight[route] += 1
         self._watts = self._watts.with_one_more()
-        return ticket
+        return replace(ticket, started_s=now_s, route=route, spilled=spilled, plan=self._table.version)
 
     def _route(self, ticket: Ticket) -> tuple[str | None, bool]:
         """By weight among routes with room; else the least loaded of those that serve such prompts at all."""

@@ -22,7 +22,7 @@ def routing_table(
     """
     replicas = planned_replicas(record, spec)
     workload = next(known for known in record.request.workloads if known.name == spec.workload)
-    deployments = spec.application.deployments
+    deployments = spec.application.parts
     weights = _weights(record, workload, deployments)
     if not any(weights.values()):
         raise PlanUnusableError(f"plan {record.id} sends no request of {spec.workload!r} anywhere")

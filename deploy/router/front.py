@@ -112,8 +112,9 @@ class FrontDesk:
         self._metrics.look(self.desk)
 
     async def drain(self) -> None:
-        """Take nobody in any more; return when nobody is left."""
-        self._drained = asyncio.Event()
+        """Take nobody in any more; return when nobody is left.  Whoever waits for that already goes on waiting."""
+        if self._drained is None:
+            self._drained = asyncio.Event()
         self._tell_if_empty()
         await self._drained.wait()
 

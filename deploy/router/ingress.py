@@ -1,10 +1,12 @@
 """The router as an ASGI application: read, wait for a route, pass on, pass back.  Bodies go both ways untouched."""
 
 import asyncio
+import re
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, MutableMapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any, cast
+from urllib.parse import quote
 
 from deploy.clock import Clock
 from deploy.router.front import FrontDesk
@@ -12,7 +14,7 @@ from deploy.router.headers import request_headers
 from deploy.router.metrics import RouterMetrics
 from deploy.router.openai import Question, arrival_of
 from deploy.router.passage import Passage
-from deploy.router.refusals import RefusalError, TooLargeError
+from deploy.router.refusals import BadRequestError, RefusalError, TooLargeError
 from deploy.router.upstream import Upstream
 from power.levers import Priority
 
@@ -21,6 +23,11 @@ Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
 
 MOST_BODY_BYTES = 64 * 1024 * 1024  # a prompt with some images in it
+
+# The path of a request as RFC 9112 (section 3.2.1) has it.  Whatever else a server lets through, an address or half of
+# one, would become part of the address that is asked.
+_PATH = re.compile(r"/[^\x00-\x20\x7f#]*")
+_QUERY = re.compile(r"[^\x00-\x20\x7f#]*")
 
 
 class _GoneError(Exception):
@@ -72,12 +79,9 @@ class Ingress:
         announced = next((value for name, value in headers if name == b"content-length"), b"0")
         if announced.isdigit() and int(announced[:20]) > self.most_body_bytes:
             raise self._too_large()
-        query = scope["query_string"]
-        path = scope.get("raw_path") or scope["path"].encode()
         return Question(
             method=scope["method"],
-            target=_below(scope.get("root_path", ""), path.decode("latin-1"))
-            + (f"?{query.decode('latin-1')}" if query else ""),
+            target=_target(scope),
             headers=request_headers(headers),
             body=await self._body(receive),
         )
@@ -116,6 +120,8 @@ async def _unless_gone(receive: Receive, passage: Passage) -> AsyncIterator[None
     watching = asyncio.create_task(watch())
     try:
         yield
+        if gone:
+            inside.uncancel()  # it ended all the same
     except asyncio.CancelledError:
         if gone and not inside.uncancel():
             raise _GoneError from None
@@ -124,9 +130,20 @@ async def _unless_gone(receive: Receive, passage: Passage) -> AsyncIterator[None
         watching.cancel()
 
 
+def _target(scope: Mapping[str, Any]) -> str:
+    """Path and query; raises BadRequestError where the path is none."""
+    raw, query = scope.get("raw_path"), scope["query_string"].decode("latin-1")
+    path = raw.decode("latin-1") if raw else quote(scope["path"])
+    path = _below(scope.get("root_path", ""), path)
+    if not _PATH.fullmatch(path) or not _QUERY.fullmatch(query):
+        raise BadRequestError("the request's target must be a path that begins with /")
+    return f"{path}?{query}" if query else path
+
+
 def _below(root: str, path: str) -> str:
     """The path without the prefix that the application is mounted at."""
-    return path.removeprefix(root) or "/" if root and root != "/" else path
+    root = root.rstrip("/")
+    return path[len(root) :] or "/" if root and (path + "/").startswith(root + "/") else path
 
 
 async def refuse(error: RefusalError, send: Send) -> None:

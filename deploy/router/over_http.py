@@ -93,7 +93,7 @@ class HttpUpstream:
 
         return await self._session.request(
             question.method,
-            URL(url + question.target, encoded=True),
+            _address(URL(url), question.target),
             headers=[(name.decode("latin-1"), value.decode("latin-1")) for name, value in question.headers],
             data=question.body or None,
             allow_redirects=False,
@@ -106,6 +106,15 @@ class HttpUpstream:
 
     def _ended(self, url: str) -> None:
         self._in_flight[url] -= 1
+
+
+def _address(base: Any, target: str) -> Any:
+    """The target below the replica's own address, whose scheme, host and port nothing in it changes."""
+    path, _, query = target.partition("?")
+    below = f"{base.raw_path.rstrip('/')}/{path.removeprefix('/')}"
+    return type(base).build(
+        scheme=base.scheme, authority=base.raw_authority, path=below, query_string=query, encoded=True
+    )
 
 
 def _failures() -> tuple[type[Exception], ...]:

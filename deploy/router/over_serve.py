@@ -5,7 +5,7 @@ application): it yields status and headers first, then the parts of the body.
 """
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from typing import Any
 
 from ray.exceptions import RayError
@@ -16,6 +16,14 @@ from deploy.router.refusals import UpstreamError
 from deploy.router.upstream import Head
 
 METHOD = "answer_openai"
+# One that takes in another user_config (UPDATING) is out for a moment, one that Serve's restarted controller has yet to
+# find again (RECOVERING) for none: their requests wait.  One on a draining node (PENDING_MIGRATION) serves on.
+PRESENT = ("RUNNING", "UPDATING", "RECOVERING", "PENDING_MIGRATION")
+
+
+def present(replica_states: Mapping[str, int]) -> int:
+    """How many replicas of a deployment serve, or will in a moment, by Serve's count of their states."""
+    return sum(replica_states.get(state, 0) for state in PRESENT)
 
 
 class ServeAnswer:
@@ -54,20 +62,23 @@ class ServeUpstream:
         """Once a replica has room.  A handle would wait for ever for a deployment that has none (`abandon`)."""
         generator = self._method.remote(question.method, question.target, list(question.headers), question.body)
         asking = asyncio.ensure_future(anext(aiter(generator)))
+        asking.add_done_callback(_looked_at)
         self._asking.add(asking)
         try:
             await asyncio.wait({asking})
-            status, headers = asking.result()
-        except (RayError, RayServeException, StopAsyncIteration) as error:
-            raise UpstreamError(f"{self._name} did not answer: {type(error).__name__}") from error
-        except asyncio.CancelledError:
-            generator.cancel()
-            if asking.cancelled():
-                raise UpstreamError(f"{self._name} has no replica any more") from None
+        except asyncio.CancelledError:  # by the caller, whatever became of the call meanwhile
             asking.cancel()
+            generator.cancel()
             raise
         finally:
             self._asking.discard(asking)
+        if asking.cancelled():
+            generator.cancel()
+            raise UpstreamError(f"{self._name} has no replica any more")
+        try:
+            status, headers = asking.result()
+        except (RayError, RayServeException, StopAsyncIteration) as error:
+            raise UpstreamError(f"{self._name} did not answer: {type(error).__name__}") from error
         return ServeAnswer(generator, Head(status=status, headers=headers), name=self._name)
 
     def abandon(self) -> None:
@@ -77,3 +88,9 @@ class ServeUpstream:
 
     async def close(self) -> None:
         """Handles have no end of their own."""
+
+
+def _looked_at(asking: "asyncio.Future[Any]") -> None:
+    """What became of a call whose caller has gone is nobody's affair, and no warning."""
+    if not asking.cancelled():
+        asking.exception()

@@ -1,5 +1,6 @@
 """One request's way through the router, from its arrival to the last byte of its answer."""
 
+import asyncio
 import json
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, MutableMapping
 from typing import Any
@@ -17,6 +18,7 @@ from deploy.router.upstream import Answer, Head, Upstream
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 
 ROUTE_HEADER, PLAN_HEADER = b"x-fleetwright-route", b"x-fleetwright-plan"
+GONE = "gone"  # as metrics call a caller that hung up
 
 
 class Passage:
@@ -52,7 +54,10 @@ class Passage:
         except RefusalError as error:
             self._metrics.refused(self._arrival.priority, error.outcome)
             raise
-        outcome = "gone"
+        except asyncio.CancelledError:
+            self._metrics.refused(self._arrival.priority, GONE)
+            raise
+        outcome = GONE
         try:
             outcome = await self._forward()
         except UpstreamError as error:
@@ -79,16 +84,17 @@ class Passage:
         return "ok"
 
     async def _asked_twice(self) -> tuple[Answer, AsyncIterator[bytes], bytes]:
+        if self._ticket.started_s == self._ticket.since_s:
+            self._metrics.sent_in(self._clock.steady_s() - self._arrived_s)
         try:
             return await self._asked()
         except UpstreamError:
+            _stop_if_told()
             self._ticket = self._front.another(self._ticket)
             return await self._asked()
 
     async def _asked(self) -> tuple[Answer, AsyncIterator[bytes], bytes]:
         """Up to the first byte of the body: until then nobody has seen anything of it."""
-        if self._ticket.started_s == self._ticket.since_s:
-            self._metrics.sent_in(self._clock.steady_s() - self._arrived_s)
         answer = await self._upstreams[self._ticket.route or ""].ask(self._question)
         try:
             chunks = answer.chunks()
@@ -105,7 +111,7 @@ class Passage:
             readable=known.get(b"content-encoding", b"identity") == b"identity",
         )
         headers.append((ROUTE_HEADER, (self._ticket.route or "").encode()))
-        headers.append((PLAN_HEADER, self._front.desk.table.version.encode()))
+        headers.append((PLAN_HEADER, self._ticket.plan.encode()))
         await self._send({"type": "http.response.start", "status": head.status, "headers": headers})
 
     async def _pass(self, chunk: bytes) -> None:
@@ -131,3 +137,10 @@ class Passage:
         if reader.streamed and reader.first_s is not None:
             token_s = reader.token_s(usage.output_tokens if usage else reader.events)
             self._metrics.streamed(ticket, first_s=reader.first_s - self._arrived_s, token_s=token_s)
+
+
+def _stop_if_told() -> None:
+    """A caller that hangs up in the moment of a failure may be told of as the failure, which must not hide it."""
+    task = asyncio.current_task()
+    if task is not None and task.cancelling():
+        raise asyncio.CancelledError

@@ -112,10 +112,11 @@ class Router:
         self._said = said
         if (asking := self._tasks.pop("watts", None)) is not None:
             asking.cancel()
-        self._watch = None if said is None else RowWatch(said)
-        if said is None or self._watch is None:
+        if said is None:
+            self._watch = None
             self.front.limit(NO_LIMIT)
             return
+        self._watch = self._watch.under(said) if self._watch is not None else RowWatch(said)
         self._limit()
         self._run("watts", self._asks_guard(said, self._watch))
 
@@ -156,10 +157,11 @@ class Router:
             while True:
                 asked_s = self._clock.steady_s()
                 try:
-                    page = (await http.get(url)).raise_for_status().text
+                    async with asyncio.timeout(said.every_s):  # httpx bounds each part of an answer, not all of it
+                        page = (await http.get(url)).raise_for_status().text
                     # As old as when it was asked for: the reading can only be younger than that makes it.
                     watch.hear(word_in(page, row=said.row), now_s=asked_s)
-                except (httpx.HTTPError, ValueError) as error:
+                except (httpx.HTTPError, httpx.InvalidURL, TimeoutError, ValueError, LookupError) as error:
                     log.warning("guard_not_heard", row=said.row, reason=type(error).__name__)
                 await self._clock.sleep(max(0.0, asked_s + said.every_s - self._clock.steady_s()))
 

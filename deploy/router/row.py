@@ -19,7 +19,7 @@ from deploy.router.watts import Watts
 from power.guard import GuardSettings
 
 STALE_PERIODS = 2
-KEPT_S = 60.0  # of how many were in flight: a reading is never as old
+KEPT_S = 60.0  # of how many were in flight, until the next word: its reading is never as old
 BLIND_LOW_HOLD: float = GuardSettings.model_fields["blind_low_hold"].default
 BLIND_HIGH_HOLD: float = GuardSettings.model_fields["blind_high_hold"].default
 
@@ -58,7 +58,15 @@ class RowWatch:
         self._said = said
         self._word: GuardWord | None = None
         self._heard_s = -inf
+        self._in_flight_then = 0  # when the reading in use was taken
         self._counts: deque[tuple[float, int]] = deque()
+
+    def under(self, said: WattsFrom) -> "RowWatch":
+        """With other settings: what is known of the same row is known still, of another row nothing."""
+        if (said.url, said.row) != (self._said.url, self._said.row):
+            return RowWatch(said)
+        self._said = said
+        return self
 
     def count(self, in_flight: int, *, now_s: float) -> None:
         """So many are in flight now."""
@@ -70,6 +78,7 @@ class RowWatch:
         """The guard answered; without a reading it is as if it had not."""
         if word is not None:
             self._word, self._heard_s = word, now_s
+            self._in_flight_then = self._in_flight_at(now_s - word.age_s)
 
     def age_s(self, *, now_s: float) -> float:
         """Of the reading."""
@@ -79,9 +88,8 @@ class RowWatch:
         """What holds now.  The other routers do meanwhile what this one does: its starts count for all of them."""
         if self._word is None:
             return Watts(row_w=0.0, step_w=0.0, low_hold_w=-inf, high_hold_w=inf, patience_s=self._said.patience_s)
-        read_s = self._heard_s - self._word.age_s
         step_w = self._said.step_w * routers
-        row_w = self._word.row_w + step_w * (in_flight - self._in_flight_at(read_s, in_flight))
+        row_w = self._word.row_w + step_w * (in_flight - self._in_flight_then)
         low_w, high_w = self._word.low_hold_w, self._word.high_hold_w
         if now_s - self._heard_s > STALE_PERIODS * self._said.every_s:
             low_w = min(low_w, BLIND_LOW_HOLD * self._word.budget_w)
@@ -94,10 +102,10 @@ class RowWatch:
             patience_s=self._said.patience_s,
         )
 
-    def _in_flight_at(self, at_s: float, now: int) -> int:
-        """When the reading was taken: the last count before it, else the oldest."""
+    def _in_flight_at(self, at_s: float) -> int:
+        """The last count before that, else the fewest known: what may be in the reading or not is counted on top."""
         before = [count for when_s, count in self._counts if when_s <= at_s]
-        return before[-1] if before else self._counts[0][1] if self._counts else now
+        return before[-1] if before else min((count for _when_s, count in self._counts), default=0)
 
 
 _FIELDS = (

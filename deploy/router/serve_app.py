@@ -18,9 +18,10 @@ from pydantic import ValidationError
 from ray import serve
 
 from deploy.errors import PlanUnusableError
+from deploy.expert_maps.telling import MapTeller, is_asked
 from deploy.router.ingress import Receive, Send, refuse
 from deploy.router.instruments import OfServe
-from deploy.router.over_serve import ServeUpstream
+from deploy.router.over_serve import ServeUpstream, present
 from deploy.router.refusals import NoReplicasError
 from deploy.router.router import Router, Staff, serve_lifespan
 from deploy.router.settings import SERVE_NAME, RouterConfig, RouterSettings
@@ -28,7 +29,6 @@ from deploy.router.table import RoutingTable
 
 log = structlog.get_logger()
 
-RUNNING = "RUNNING"
 LONGEST_ANSWER_S = 900.0  # that a replica which must go is given to end what it has
 MOST_AT_ONCE = 100_000  # of requests in one replica: the queue is the router's, not Serve's
 
@@ -38,11 +38,14 @@ class App:
     """What Serve calls: the router, once there is a table."""
 
     router: Router | None = None
+    maps: MapTeller | None = None
 
     async def __call__(self, scope: MutableMapping[str, Any], receive: Receive, send: Send) -> None:
         """As ASGI has it."""
         if scope["type"] == "lifespan":
             await serve_lifespan(receive, send, start=_nothing, stop=self._stop)
+        elif self.maps is not None and is_asked(scope):
+            await self.maps(scope, send)
         elif self.router is not None:
             await self.router(scope, receive, send)
         else:
@@ -61,7 +64,7 @@ class RouterReplica:
     def __init__(self, engines: Mapping[str, Any], settings: Mapping[str, Any]) -> None:
         self._engines = engines
         self._settings = RouterSettings.model_validate(settings)
-        self._app = App()
+        self._app = App(maps=MapTeller(engines) if self._settings.tell_expert_maps else None)
 
     def __serve_build_asgi_app__(self) -> App:
         """Serve's hook."""
@@ -100,7 +103,7 @@ class RouterReplica:
         application = serve.get_replica_context().app_name
         status = await asyncio.to_thread(serve.status)
         deployments = status.applications[application].deployments
-        running = {name: deployment.replica_states.get(RUNNING, 0) for name, deployment in deployments.items()}
+        running = {name: present(deployment.replica_states) for name, deployment in deployments.items()}
         return Staff(
             replicas={name: running.get(name, 0) for name in self._engines}, routers=running.get(SERVE_NAME, 1)
         )

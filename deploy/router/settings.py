@@ -23,6 +23,9 @@ class RouterSettings(Frozen):
         default=1, ge=1, le=1_000, description="Replicas of this router: each has so much of the room."
     )
     most_body_bytes: int = Field(default=64 * 2**20, ge=1, le=2**31)
+    tell_expert_maps: bool = Field(
+        default=False, description="On Ray Serve: tell at /fleetwright/expert-maps what replicas say of theirs."
+    )
 
     @property
     def desk(self) -> DeskSettings:

@@ -2,12 +2,13 @@
 
 import asyncio
 import itertools
-from collections.abc import AsyncIterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from prometheus_client import CollectorRegistry
 
+from deploy.clock import Clock
 from deploy.router.instruments import OfProcess
 from deploy.router.openai import Question
 from deploy.router.refusals import UpstreamError
@@ -113,6 +114,8 @@ class Bed:
         cuts: Sequence[int] = (),
         method: str = "POST",
         gone: asyncio.Event | None = None,
+        root: str = "",
+        raw: bool = True,
     ) -> Told:
         """One request, its body cut at these places; the caller stays until `gone`."""
         told = Told()
@@ -130,7 +133,10 @@ class Bed:
         async def send(message: Mapping[str, Any]) -> None:
             told.sent.append(dict(message))
 
-        await self.router(scope(method, path, headers), receive, send)  # type: ignore[arg-type] # mappings do
+        asked = scope(method, path, headers) | {"root_path": root}
+        if not raw:
+            del asked["raw_path"]
+        await self.router(asked, receive, send)  # type: ignore[arg-type] # mappings do
         return told
 
     def counted(self, name: str, **labels: str) -> float:
@@ -151,13 +157,20 @@ def scope(method: str, path: str, headers: Sequence[tuple[bytes, bytes]]) -> dic
     }
 
 
-def bed(table: RoutingTable, upstreams: Mapping[str, Upstream], **settings: Any) -> Bed:
+def bed(
+    table: RoutingTable,
+    upstreams: Mapping[str, Upstream],
+    *,
+    clock: Callable[[], float] | None = None,
+    **settings: Any,
+) -> Bed:
     registry = CollectorRegistry()
     router = Router(
         table=table,
         upstreams=upstreams,
         settings=RouterSettings.model_validate(settings),
         instruments=OfProcess(registry),
+        clock=replace(Clock(), steady_s=clock) if clock else None,
     )
     return Bed(router, registry)
 

@@ -1,11 +1,13 @@
 """An engine that speaks the OpenAI protocol and does no inference: an ASGI application, on a socket or in a replica.
 
-`max_tokens` is how many tokens it writes, `x-token-ms` how long each takes.
+`max_tokens` is how many tokens it writes, `x-token-ms` how long each takes, `x-until` a file: a document does not come
+before it is there, nor any token but the first.
 """
 
 import asyncio
 import json
 from collections.abc import Awaitable, Callable, MutableMapping
+from pathlib import Path
 from typing import Any
 
 Message = MutableMapping[str, Any]
@@ -47,7 +49,9 @@ class Engine:
         token_s = float(headers.get(b"x-token-ms", b"0")) / 1000
         tokens = int(asked.get("max_tokens", 3))
         usage = {"prompt_tokens": len(body) // 3, "completion_tokens": tokens, "total_tokens": len(body) // 3 + tokens}
+        gate = headers.get(b"x-until", b"/").decode()
         if not asked.get("stream"):
+            await _there(gate)
             await asyncio.sleep(token_s * tokens)
             text = {"id": "1", "choices": [{"message": {"content": "x" * tokens}}], "usage": usage, "on": self.name}
             await _start(send, b"application/json")
@@ -55,11 +59,18 @@ class Engine:
             return
         await _start(send, b"text/event-stream")
         for at in range(tokens):
+            if at:
+                await _there(gate)
             await asyncio.sleep(token_s)
             await _event(send, {"choices": [{"delta": {"content": f"t{at} "}}], "on": self.name})
         if (asked.get("stream_options") or {}).get("include_usage"):
             await _event(send, {"choices": [], "usage": usage})
         await send({"type": "http.response.body", "body": b"data: [DONE]\n\n"})
+
+
+async def _there(gate: str) -> None:
+    while not Path(gate).exists():  # noqa: ASYNC240 - on this machine, and now and then
+        await asyncio.sleep(0.01)
 
 
 async def whole_body(receive: Receive) -> bytes:

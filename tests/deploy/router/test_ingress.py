@@ -11,9 +11,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from deploy.errors import PlanUnusableError
+from deploy.router.table import CellWeights, Route, RoutingTable
 from power.levers import Priority
 from tests.deploy.router.asgi import CHAT, EVENTS, JSON, Bed, Scripted, Told, bed, lost
 from tests.deploy.router.tables import table
+from tests.testbed.waiting import PATIENCE_S
 
 pytestmark = pytest.mark.anyio
 
@@ -163,6 +165,32 @@ async def test_a_route_that_fails_before_its_first_byte_is_replaced_once() -> No
         assert is_idle(found)
 
 
+async def test_a_second_try_is_by_the_table_in_force_then_whatever_its_buckets() -> None:
+    failing = asyncio.Event()
+    a, b = Scripted(parts=[failing, lost()]), Scripted(parts=[b"b"])
+    found = pair(a, b)
+    prompt = b'{"prompt": "' + b"x" * 4000 + b'"}'
+    async with held(found, 1, body=prompt, path="/v1/completions") as (task,):
+        assert len(a.asked) == 1, "the longest prompts have a row of their own"
+        one_row = CellWeights(row=0, column=0, weights={"b": 1.0})
+        routes = {"b": Route(replicas=1, most_in_flight=1)}
+        found.router.take(
+            RoutingTable(
+                version="p2", input_tokens=(10,), output_tokens=(10,), share=((1.0,),), routes=routes, cells=(one_row,)
+            )
+        )
+        failing.set()
+    assert (task.result().body, task.result().headers[b"x-fleetwright-plan"]) == (b"b", b"p2")
+    assert is_idle(found)
+
+
+async def test_what_the_router_takes_is_counted_before_it_asks_and_once() -> None:
+    a, b = Scripted(failures=[lost()]), Scripted()
+    found = pair(a, b)
+    await found.post()
+    assert found.counted("own_seconds_count") == 1.0
+
+
 async def test_it_is_not_tried_a_third_time() -> None:
     a, b = Scripted(failures=[lost()] * 9), Scripted(failures=[lost()] * 9)
     found = pair(a, b)
@@ -228,6 +256,7 @@ async def test_a_caller_that_hangs_up_in_the_queue_leaves_it() -> None:
             assert found.router.front.desk.waiting[Priority.HIGH] == 1
             gone.set()
         assert is_waiting_for(found, 0)
+        assert found.counted("requests_total", route="none", priority="high", outcome="gone") == 1.0
         first.set()
     assert len(deployment.asked) == 1
     assert is_idle(found)
@@ -265,12 +294,12 @@ async def test_overload_waits_in_order_of_priority() -> None:
 
 
 async def test_a_full_queue_and_the_end_of_patience_are_429() -> None:
-    gate = asyncio.Event()
-    found = alone(Scripted(parts=[gate]), room=1, most_waiting=1, patience_s=0.001)
+    gate, now_s = asyncio.Event(), 100.0
+    found = alone(Scripted(parts=[gate]), room=1, most_waiting=1, patience_s=5.0, clock=lambda: now_s)
     async with held(found, 1):
         async with held(found, 1) as (waiting,):
             refused = await found.post()
-            await asyncio.sleep(0.002)
+            now_s += 5.0
             found.router.look()
         gate.set()
     for told in (refused, waiting.result()):
@@ -296,6 +325,7 @@ async def test_weights_change_under_load_and_nothing_is_lost() -> None:
     answers = [task.result() for task in before] + after
     assert {told.body for told in answers} == {b"done"}
     assert {told.headers[b"x-fleetwright-plan"] for told in after} == {b"p2"}
+    assert {task.result().headers[b"x-fleetwright-plan"] for task in before} == {b"p1"}, "which chose their routes"
     assert (len(a.asked), len(b.asked)) == (20, 60)
     assert is_idle(found)
 
@@ -322,6 +352,17 @@ async def test_the_end_waits_for_what_is_in_flight_and_takes_nobody_more() -> No
     await ending
     assert [task.result().body for task in tasks] == [b"done"] * 2, "one of them was still in the queue"
     assert deployment.closed
+
+
+async def test_whoever_asks_for_the_end_again_waits_for_it_too() -> None:
+    gate = asyncio.Event()
+    found = alone(Scripted(parts=[gate]))
+    async with held(found, 1):
+        endings = [asyncio.create_task(found.router.stop()) for _ in range(2)]
+        await settle()
+        gate.set()
+    async with asyncio.timeout(PATIENCE_S):
+        await asyncio.gather(*endings)
 
 
 async def test_the_lifespan_of_the_server_starts_and_stops() -> None:

@@ -3,6 +3,8 @@
 import asyncio
 import json
 from collections import Counter
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -56,6 +58,35 @@ async def test_bodies_and_heads_come_as_the_engine_sent_them() -> None:
     assert json.loads(body)["usage"]["completion_tokens"] == 4
 
 
+@pytest.mark.parametrize(
+    "target", ["@evil.test/v1", "//evil.test/v1", "/\\@evil.test", "/?@evil.test/", ":81/v1", ".evil.test/"]
+)
+async def test_no_target_chooses_who_is_asked(target: str) -> None:
+    engine = Engine("a")
+    async with listening(engine) as url:
+        there = upstream(url)
+        found = await there.ask(replace(question(), target=target))
+        assert found.head.status == 200
+        await whole(found)
+        await there.close()
+    assert engine.bodies == [BODY]
+
+
+async def test_targets_are_below_the_address_of_the_engine() -> None:
+    seen: list[bytes] = []
+
+    async def noting(scope: Any, _receive: Any, send: Any) -> None:
+        seen.append(scope["raw_path"] + b"?" + scope["query_string"])
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        await send({"type": "http.response.body", "body": b""})
+
+    async with listening(noting) as url:
+        there = upstream(f"{url}/below/")
+        await whole(await there.ask(replace(question(), target="/v1/m%C3%A4?a=%20b")))
+        await there.close()
+    assert seen == [b"/below/v1/m%C3%A4?a=%20b"]
+
+
 async def test_a_stream_through_the_router_is_the_engines_own() -> None:
     engine = Engine("a")
     async with listening(engine) as url, aiohttp.ClientSession() as http:
@@ -69,18 +100,19 @@ async def test_a_stream_through_the_router_is_the_engines_own() -> None:
     assert engine.bodies == [STREAM] * 2
 
 
-async def test_tokens_come_one_by_one() -> None:
-    engine = Engine("a")
+async def test_tokens_come_one_by_one(tmp_path: Path) -> None:
+    engine, gate = Engine("a"), tmp_path / "gate"
     async with listening(engine) as url:
         router = bed(table(weights={"a": 1.0}), {"a": upstream(url)}).router
         async with (
             listening(router) as front,
             aiohttp.ClientSession() as http,
-            http.post(f"{front}/v1/chat/completions", data=STREAM, headers={"x-token-ms": "20"}) as routed,
+            http.post(f"{front}/v1/chat/completions", data=STREAM, headers={"x-until": str(gate)}) as routed,
         ):
             first = await routed.content.readany()
             assert (first.count(b"data:"), engine.in_flight) == (1, 1)
-            await routed.read()
+            gate.touch()
+            assert (await routed.read()).count(b"data:") == 5
         await router.stop()
 
 
@@ -114,7 +146,7 @@ async def test_replicas_are_filled_evenly() -> None:
     engines = [Engine("1"), Engine("2")]
     async with listening(engines[0]) as one, listening(engines[1]) as two:
         there = upstream(one, two)
-        found = await asyncio.gather(*(there.ask(question(STREAM, x_token_ms="20")) for _ in range(10)))
+        found = await asyncio.gather(*(there.ask(question(STREAM, x_token_ms="1000000")) for _ in range(10)))
         assert Counter(engine.in_flight for engine in engines) == {5: 2}
         for each in found:
             each.close()

@@ -18,7 +18,8 @@ from tests.deploy.router.asgi import Scripted, bed
 from tests.deploy.router.engine import Engine
 from tests.deploy.router.sockets import LOOPBACK, listening, nobody
 from tests.deploy.router.tables import table
-from tests.deploy.router.waiting import PATIENCE_S, until
+from tests.deploy.router.waiting import until
+from tests.testbed.waiting import PATIENCE_S
 
 aiohttp = pytest.importorskip("aiohttp", reason="the extra `ray` brings aiohttp")
 
@@ -76,9 +77,13 @@ async def test_the_table_is_replaced_while_it_runs_and_the_end_waits(tmp_path: P
         put("p2", "b")
         while await plan_in_force(http, url) != "p2":
             await asyncio.sleep(0.05)
-        last = asyncio.create_task(post(http, url, **{"x-token-ms": "25"}))
+        gate = tmp_path / "gate"
+        last = asyncio.create_task(post(http, url, **{"x-until": str(gate)}))
         await until(lambda: b.in_flight == 1)
         process.send_signal(signal.SIGTERM)
+        while await plan_in_force(http, url) != "nobody":
+            await asyncio.sleep(0.05)
+        gate.touch()
         assert (await last)[1].endswith(b"data: [DONE]\n\n")
         await process.wait()
     assert a.bodies
@@ -86,7 +91,11 @@ async def test_the_table_is_replaced_while_it_runs_and_the_end_waits(tmp_path: P
 
 
 async def test_a_table_that_cannot_be_used_is_refused_once_and_the_next_one_taken(tmp_path: Path) -> None:
+    looks = 0
+
     async def sleep(_seconds: float) -> None:
+        nonlocal looks
+        looks += 1
         await asyncio.sleep(0)
 
     path = tmp_path / "table.json"
@@ -98,7 +107,8 @@ async def test_a_table_that_cannot_be_used_is_refused_once_and_the_next_one_take
         path.write_text(text)
         await until(lambda n=refused: found.counted("tables_total", result="refused") == n)  # type: ignore[misc]
     path.unlink()
-    await asyncio.sleep(0.01)
+    seen = looks
+    await until(lambda: looks > seen + 1)
     path.write_text(table(version="p2", weights={"a": 1.0}).model_dump_json())
     await until(lambda: found.router.front.desk.table.version == "p2")
     assert found.counted("tables_total", result="refused") == 2

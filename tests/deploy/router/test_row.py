@@ -76,3 +76,25 @@ def test_an_empty_word_does_not_replace_the_last() -> None:
     found.hear(None, now_s=101.0)
     assert found.age_s(now_s=101.0) == 3.0
     assert RowWatch(SAID).age_s(now_s=0.0) == inf
+
+
+def test_what_was_started_since_counts_however_long_the_guard_is_silent() -> None:
+    found = watch(in_flight=10)
+    for second in range(600):
+        found.count(10 + second // 100, now_s=101.0 + second)
+    assert found.watts(15, now_s=701.0, routers=1).row_w == 8500.0
+
+
+def test_a_reading_older_than_all_that_is_known_counts_with_the_fewest_in_flight() -> None:
+    found = RowWatch(SAID)
+    for second, count in enumerate((9, 4, 7)):
+        found.count(count, now_s=100.0 + second)
+    found.hear(WORD, now_s=101.0)  # read at 99
+    assert found.watts(7, now_s=102.0, routers=1).row_w == 8300.0
+
+
+def test_other_settings_of_the_same_row_keep_what_was_heard() -> None:
+    steeper = SAID.model_copy(update={"step_w": 200.0})
+    assert watch().under(steeper).watts(12, now_s=100.0, routers=1).row_w == 8400.0
+    another = SAID.model_copy(update={"row": "row-b"})
+    assert watch().under(another).watts(12, now_s=100.0, routers=1).low_hold_w == -inf

@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Callable
 
-PATIENCE_S = 20.0
+from tests.testbed.waiting import PATIENCE_S
 
 
 async def until(holds: Callable[[], bool]) -> None:
