@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from deploy.actuator import Actuator, Observation, Step
+    from deploy.actuators import Actuators, reachable_actuators
     from deploy.clock import Clock
     from deploy.controller import Controller, ControllerSettings
     from deploy.discovery import UnusableSourceError, discover_kubernetes, discover_ray
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
 
 _HOMES = {
     "deploy.actuator": ("Actuator", "Observation", "Step"),
+    "deploy.actuators": ("Actuators", "reachable_actuators"),
     "deploy.clock": ("Clock",),
     "deploy.controller": ("Controller", "ControllerSettings"),
     "deploy.discovery": ("UnusableSourceError", "discover_kubernetes", "discover_ray"),
@@ -29,6 +31,7 @@ _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 __all__ = [
     "ActuationError",
     "Actuator",
+    "Actuators",
     "Clock",
     "Controller",
     "ControllerMetrics",
@@ -42,6 +45,7 @@ __all__ = [
     "discover_kubernetes",
     "discover_ray",
     "ray_serve_actuators",
+    "reachable_actuators",
 ]
 
 

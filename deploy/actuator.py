@@ -5,7 +5,7 @@ worker group) is its own affair.  It keeps no state: what it needs to know, it r
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
 
 Replicas = Mapping[str, int]  # GPU type -> replicas
@@ -17,6 +17,7 @@ class Observation:
 
     asked: Replicas  # what the target has been told to run
     running: Replicas  # what serves requests
+    allowed: Mapping[str, tuple[int, int]] = field(default_factory=dict)  # least and most, where the target has bounds
     note: str | None = None  # what the target itself says is wrong
 
 

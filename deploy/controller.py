@@ -8,17 +8,20 @@ Of several controllers only the one that holds the lease reads targets, writes t
 """
 
 import asyncio
-from collections.abc import Callable
 from dataclasses import dataclass
 
 import structlog
 
 from api.client import ApiError, AsyncFleetwright, NotFoundError
 from api.schemas.pages import PAGE_LIMIT_MAX
-from api.schemas.targets import Phase, RayServeApplication, Target, TargetStatus
-from deploy.actuator import Actuator
+from api.schemas.targets import Phase, Target, TargetStatus
+from deploy.actuators import Maker
 from deploy.backoff import Backoff
 from deploy.clock import Clock
+from deploy.clock_levels import ClockLevels
+from deploy.errors import NotLeadingError
+from deploy.expert_maps.roller import ExpertMaps
+from deploy.health import HealthReader, unread_health
 from deploy.leadership import Leadership, Standing
 from deploy.metrics import ControllerMetrics
 from deploy.plans import PlanReader
@@ -48,9 +51,10 @@ class Controller:
         self,
         *,
         api: AsyncFleetwright,
-        actuators: Callable[[RayServeApplication], Actuator],
+        actuators: Maker,
         metrics: ControllerMetrics,
         leadership: Leadership,
+        health: HealthReader = unread_health,
         settings: ControllerSettings | None = None,
         clock: Clock | None = None,
     ) -> None:
@@ -60,16 +64,15 @@ class Controller:
         self._clock = clock or Clock()
         self._metrics = metrics
         self._plans = PlanReader(api)
-        self._reconciler = Reconciler(
+        self._reconciler = new_reconciler(
             api=api,
             actuators=actuators,
+            health=health,
             plans=self._plans,
             metrics=metrics,
             leadership=leadership,
-            now=self._clock.now,
-            timeout_s=self._settings.target_timeout_s,
-            plan_max_age_s=self._settings.plan_max_age_s,
-            observe_only=self._settings.observe_only,
+            settings=self._settings,
+            clock=self._clock,
         )
         self._backoff = Backoff(first_s=self._settings.period_s, most_s=self._settings.backoff_most_s)
         self._slots = asyncio.Semaphore(self._settings.concurrency)
@@ -138,16 +141,55 @@ class Controller:
             self._backoff.succeeded(_key(target))
 
     async def _report(self, target: Target, status: TargetStatus) -> bool:
-        if not self._leadership.holds:
-            return False  # the next leader looks for itself
         try:
-            await self._api.report_target_status(target.name, status)
+            async with self._leadership.acting():  # it holds what is remembered, which the next leader may have written
+                await self._api.report_target_status(target.name, status)
+        except NotLeadingError:
+            return False  # the next leader looks for itself
         except NotFoundError:
             log.info("target_gone", target=target.name)
         except ApiError as error:
             log.warning("report_failed", target=target.name, reason=str(error))
             return False
         return True
+
+
+def new_reconciler(
+    *,
+    api: AsyncFleetwright,
+    actuators: Maker,
+    health: HealthReader,
+    plans: PlanReader,
+    metrics: ControllerMetrics,
+    leadership: Leadership,
+    settings: ControllerSettings,
+    clock: Clock,
+    dry_run: bool = False,
+) -> Reconciler:
+    """All that is done to one target, put together."""
+    return Reconciler(
+        api=api,
+        actuators=actuators,
+        health=health,
+        plans=plans,
+        metrics=metrics,
+        leadership=leadership,
+        expert_maps=ExpertMaps(api=api, actuators=actuators, leadership=leadership, metrics=metrics),
+        clocks=ClockLevels(
+            api=api,
+            actuators=actuators,
+            leadership=leadership,
+            metrics=metrics,
+            plans=plans,
+            now=clock.now,
+            plan_max_age_s=settings.plan_max_age_s,
+        ),
+        now=clock.now,
+        timeout_s=settings.target_timeout_s,
+        plan_max_age_s=settings.plan_max_age_s,
+        observe_only=settings.observe_only,
+        dry_run=dry_run,
+    )
 
 
 def _key(target: Target) -> tuple[str, int]:

@@ -3,6 +3,7 @@
 ActuationError
 ├── UnreachableError      the target did not answer, or said that it cannot now; the next try may succeed
 ├── PlanUnusableError     the plan must not be carried out on this target
+├── OvertakenError        somebody else changed it since it was read
 └── NotLeadingError       another controller's turn
 """
 
@@ -19,6 +20,10 @@ class UnreachableError(ActuationError):
 
 class PlanUnusableError(ActuationError):
     """The plan is missing, infeasible, too old, or asks for what the target does not have."""
+
+
+class OvertakenError(ActuationError):
+    """What the decision rests on has changed meanwhile; nothing was written."""
 
 
 class NotLeadingError(ActuationError):

@@ -70,6 +70,7 @@ class Leadership:
         self._until_s = float("-inf")
         self._answered = False
         self._told = Standing.UNKNOWN
+        self._bounds: set[asyncio.Timeout] = set()  # of what is being done
 
     @property
     def left_s(self) -> float:
@@ -95,13 +96,20 @@ class Leadership:
 
     @asynccontextmanager
     async def acting(self) -> AsyncIterator[None]:
-        """A block that ends with the lease at the latest; NotLeadingError when it is or becomes another's to act."""
+        """A block that ends with the lease at the latest; NotLeadingError when it is or becomes another's to act.
+
+        Renewals that are granted meanwhile are time for the block too: what takes longer than a lease can be done.
+        """
         if not self.holds:
             raise NotLeadingError("another controller leads, or the API cannot say")
         bound = asyncio.timeout(self.left_s)
         try:
             async with bound:
-                yield
+                self._bounds.add(bound)
+                try:
+                    yield
+                finally:
+                    self._bounds.discard(bound)
         except TimeoutError as error:
             if not bound.expired():
                 raise
@@ -156,7 +164,12 @@ class Leadership:
             sight = await self._look()
             if sight is not None and not self._may_take(sight):
                 return
-        await self._claim(sight)
+        if await self._claim(sight):
+            return
+        # Somebody was quicker, or our own last claim came through after all.
+        sight = await self._look()
+        if sight is not None and sight.seen.document.holder == self._settings.holder:
+            await self._claim(sight)
 
     async def _look(self) -> _Sight | None:
         """What is there now; the moment since which it has been there is kept while it does not change."""
@@ -176,7 +189,7 @@ class Leadership:
         waited_s = self._clock.steady_s() - sight.at_s
         return lease.holder in {None, self._settings.holder} or waited_s >= lease.lease_s
 
-    async def _claim(self, sight: _Sight | None) -> None:
+    async def _claim(self, sight: _Sight | None) -> bool:
         claim = LeaseClaim(holder=self._settings.holder, lease_s=self._settings.lease_s)
         sent_s = self._clock.steady_s()
         try:
@@ -185,10 +198,15 @@ class Leadership:
             else:
                 granted = await self._api.replace_lease(self._settings.name, claim, if_match=sight.seen.etag)
         except PreconditionFailedError:
-            self._sight = None  # somebody was quicker, or our own last claim came through after all: look again
-            return
+            # Nothing more is begun before a look has found our own name there.
+            self._sight, self._until_s = None, float("-inf")
+            return False
         self._sight = _Sight(granted, self._clock.steady_s())
         self._until_s = sent_s + self._settings.lease_s * (1.0 - MARGIN)
+        for bound in self._bounds:
+            if not bound.expired():
+                bound.reschedule(asyncio.get_running_loop().time() + self.left_s)
+        return True
 
     def _tell(self) -> None:
         if self.standing is not self._told:

@@ -58,7 +58,7 @@ class RayTasks:
         """At most as many tasks in flight as inputs; the connection is closed at the end."""
         import ray  # noqa: PLC0415 - an extra, and seconds to import
 
-        self._refuse_silence()
+        refuse_silence(self._address)
         try:
             ray.init(address=self._address, log_to_driver=False, logging_level="ERROR")
         except (ConnectionError, ValueError, RuntimeError) as error:
@@ -72,15 +72,16 @@ class RayTasks:
         finally:
             ray.shutdown()
 
-    def _refuse_silence(self) -> None:
-        """Where nothing listens Ray itself would go on trying for minutes."""
-        host, _, port = self._address.removeprefix("ray://").rpartition(":")
-        if not host or not port.isdecimal():
-            return  # `auto` and the like: Ray looks itself
-        try:
-            socket.create_connection((host.strip("[]"), int(port)), timeout=CONNECT_S).close()
-        except (OSError, OverflowError) as error:
-            raise UnreachableClusterError(f"no Ray cluster at {self._address}: {error}") from error
+
+def refuse_silence(address: str) -> None:
+    """Where nothing listens Ray itself would go on trying for minutes."""
+    host, _, port = address.removeprefix("ray://").rpartition(":")
+    if not host or not port.isdecimal():
+        return  # `auto` and the like: Ray looks itself
+    try:
+        socket.create_connection((host.strip("[]"), int(port)), timeout=CONNECT_S).close()
+    except (OSError, OverflowError) as error:
+        raise UnreachableClusterError(f"no Ray cluster at {address}: {error}") from error
 
 
 def _called(work: Callable[[Given], Answer]) -> Callable[[Given], Answer]:

@@ -43,17 +43,32 @@ def planned_replicas(record: PlanRecord, spec: TargetSpec) -> dict[str, int]:
     """
     _check_answers(record, spec.workload)
     allocations = [entry for entry in record.plan.allocation if entry.workload == spec.workload]
-    deployments = spec.application.deployments
-    if homeless := sorted({entry.gpu for entry in allocations} - deployments.keys()):
+    parts = spec.application.parts
+    if homeless := sorted({entry.gpu for entry in allocations} - parts.keys()):
         raise PlanUnusableError(
             f"plan {record.id} uses {', '.join(homeless)}, for which the target names no deployment; "
-            f"it has: {', '.join(sorted(deployments))}"
+            f"it has: {', '.join(sorted(parts))}"
         )
     _check_alike(record, allocations)
-    planned: Counter[str] = Counter(dict.fromkeys(deployments, 0))
+    planned: Counter[str] = Counter(dict.fromkeys(parts, 0))
     for entry in allocations:
         planned[entry.gpu] += entry.count
     return dict(planned)
+
+
+def planned_clocks(record: PlanRecord, spec: TargetSpec) -> dict[str, float]:
+    """The clock level of each GPU type in use for which the plan says one: a deployment's replicas all run at one."""
+    found: dict[str, set[float]] = {}
+    for entry in record.plan.allocation:
+        if entry.workload == spec.workload and entry.clock is not None:
+            found.setdefault(entry.gpu, set()).add(entry.clock)
+    for gpu, clocks in sorted(found.items()):
+        if len(clocks) > 1:
+            listed = " and ".join(f"{clock:g}" for clock in sorted(clocks))
+            raise PlanUnusableError(
+                f"plan {record.id} wants {gpu} replicas at clocks {listed}; a deployment's replicas all run at one"
+            )
+    return {gpu: clock for gpu, (clock,) in found.items()}
 
 
 def check_fresh(record: PlanRecord, *, now: datetime, max_age_s: float) -> None:

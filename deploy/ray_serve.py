@@ -4,8 +4,9 @@
     POST /api/v1/applications/{app}/deployments/{deployment}/scale      {"target_num_replicas": n}
 
 Serve refuses to be scaled (412) unless the application's config says `external_scaler_enabled: true`, which takes
-Serve's own autoscaler out of that application.  Just after its start the dashboard answers 500 for some seconds, so
-both calls are repeated: reading changes nothing and the replica count is absolute.
+Serve's own autoscaler out of that application.  Where it says otherwise, the count is declared in that config
+(`deploy.serve_config`).  Just after its start the dashboard answers 500 for some seconds, so both calls are repeated:
+reading changes nothing and the replica count is absolute.
 """
 
 from collections import Counter
@@ -23,6 +24,7 @@ from api.schemas.targets import RayServeApplication
 from deploy.actuator import Observation, Replicas, Step
 from deploy.changes import is_settled, next_steps
 from deploy.errors import ActuationError, UnreachableError
+from deploy.serve_config import ServeConfig, serve_lock
 
 TIMEOUT = httpx.Timeout(10.0, connect=3.0)
 ATTEMPTS = 3
@@ -83,12 +85,11 @@ class RayServeActuator:
         names = (self.application.application, self.application.deployments[step.gpu])
         application, deployment = (quote(name, safe="") for name in names)
         path = f"api/v1/applications/{application}/deployments/{deployment}/scale"
-        response = await self._call("POST", path, json={"target_num_replicas": step.replicas_after})
+        async with serve_lock(str(self.application.dashboard_url)):
+            response = await self._call("POST", path, json={"target_num_replicas": step.replicas_after})
         if response.status_code == HTTPStatus.PRECONDITION_FAILED:
-            raise ActuationError(
-                f"Serve refuses to scale {names[1]!r}: {_said(response)}; "
-                "the application's Serve config must say external_scaler_enabled: true"
-            )
+            await self._declare(step)
+            return
         if response.status_code == HTTPStatus.NOT_FOUND:
             raise ActuationError(f"Serve has no deployment {names[1]!r} in application {names[0]!r}")
         self._expect_ok(response)
@@ -96,6 +97,15 @@ class RayServeActuator:
     def verify(self, *, wanted: Replicas, observation: Observation) -> bool:
         """Exactly the wanted replicas run, and no others are asked for."""
         return is_settled(wanted=wanted, observation=observation)
+
+    async def _declare(self, step: Step) -> None:
+        """Where the external scale API is off: by the application's own Serve config."""
+        await ServeConfig(self.http, str(self.application.dashboard_url)).change_num_replicas(
+            application=self.application.application,
+            deployment=self.application.deployments[step.gpu],
+            before=step.replicas_before,
+            after=step.replicas_after,
+        )
 
     async def _read(self) -> _ServeDetails:
         response = await self._call("GET", "api/serve/applications/")
@@ -156,7 +166,7 @@ def _note(application: _Application) -> str | None:
     if application.status not in HEALTHY_STATUSES:
         return f"Serve says {application.status}: {application.message or 'no reason given'}"
     if not application.external_scaler_enabled:
-        return "external_scaler_enabled is off in the application's Serve config: Serve will refuse changes"
+        return "external_scaler_enabled is off in the application's Serve config: counts are declared there"
     return None
 
 

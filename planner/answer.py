@@ -30,6 +30,9 @@ class Allocation(Frozen):
     gpu: str
     count: int = Field(ge=1)
     gpus_per_replica: int = Field(ge=1)
+    clock: float | None = Field(
+        default=None, gt=0, le=1, description="Share of the full clock; absent: as the option that was given outright."
+    )
     offer: str | None = Field(description="Id of the offer; absent where the option was given outright.")
     busy: float = Field(ge=0, description="Mean share of the replicas' highest rate in use.")
     power_w: float = Field(

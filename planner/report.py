@@ -25,6 +25,7 @@ def allocations(request: PlanRequest, candidates: Sequence[Candidate], solution:
                 gpu=candidate.gpu.name,
                 count=count,
                 gpus_per_replica=candidate.gpus,
+                clock=None if candidate.shape is None else candidate.shape.clock,
                 offer=candidate.offer.id if candidate.offer is not None else None,
                 busy=busy / count,
                 power_w=candidate.power.planned_busy_w * count,

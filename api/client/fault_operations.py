@@ -4,7 +4,7 @@ from http import HTTPStatus
 from uuid import uuid4
 
 from api.client.calls import Call, Versioned, as_bytes, as_type, as_versioned, json_body, path_of
-from api.client.requests import JSON, creating, if_matching, listing, putting, reading
+from api.client.requests import JSON, MISSING, creating, if_matching, listing, putting, reading
 from api.schemas.fault_paths import PathsAnswer, PathsRequest
 from api.schemas.faults import (
     BeliefChange,
@@ -16,6 +16,7 @@ from api.schemas.faults import (
     VerdictReport,
     VerdictSummary,
 )
+from api.schemas.healing import CaseSpec, HealingCase
 from api.schemas.isolation import BreakerView, IsolationView, Look, LookOutcome, NodeView, StoredRules, WishRequest
 from api.schemas.pages import Page
 from faults.isolation import IsolationRules, Wish
@@ -146,6 +147,30 @@ def close_isolation_breaker() -> Call[BreakerView]:
         read=as_type(BreakerView),
         repeatable=True,
     )
+
+
+def list_healing_cases(*, limit: int | None = None, cursor: str | None = None) -> Call[Page[HealingCase]]:
+    """Healing cases, by id."""
+    return listing("/v1/faults/cases", HealingCase, limit=limit, cursor=cursor)
+
+
+def get_healing_case(case_id: str) -> Call[Versioned[HealingCase]]:
+    """One case, and the ETag under which it may be carried on."""
+    return reading(_case_path(case_id), as_versioned(HealingCase))
+
+
+def open_healing_case(case_id: str, case: CaseSpec) -> Call[Versioned[HealingCase]]:
+    """Open a case; PreconditionFailedError when somebody has."""
+    return putting(_case_path(case_id), case, MISSING, as_versioned(HealingCase), answer=HTTPStatus.CREATED)
+
+
+def carry_healing_case_on(case_id: str, case: CaseSpec, *, if_match: str) -> Call[Versioned[HealingCase]]:
+    """Write down how far a case is now."""
+    return putting(_case_path(case_id), case, if_matching(if_match), as_versioned(HealingCase))
+
+
+def _case_path(case_id: str) -> str:
+    return path_of("/v1/faults/cases/{case_id}", case_id=case_id)
 
 
 def _verdict_path(verdict_id: str) -> str:

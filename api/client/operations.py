@@ -28,6 +28,7 @@ from api.schemas.power import (
     StoredBudget,
     StoredTree,
 )
+from api.schemas.target_memory import Approval, ApprovalRequest
 from api.schemas.targets import Freeze, Target, TargetSpec, TargetStatus
 from api.schemas.tokens import TokenCreated, TokenInfo, TokenRequest
 from placement.formats.engines import Engine
@@ -252,6 +253,18 @@ def report_target_status(name: str, status: TargetStatus) -> Call[None]:
         body=json_body(status),
         expects=frozenset({HTTPStatus.NO_CONTENT}),
         read=as_nothing,
+        repeatable=True,
+    )
+
+
+def approve_target(name: str, request: ApprovalRequest) -> Call[Approval]:
+    """Approve the change set with this digest; ConflictError when another one stands ready by now."""
+    return Call(
+        method="POST",
+        path=f"{_target_path(name)}/approval",
+        headers=JSON,
+        body=json_body(request),
+        read=as_type(Approval),
         repeatable=True,
     )
 

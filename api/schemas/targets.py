@@ -4,19 +4,21 @@ A target starts in `observe`: Fleetwright looks and reports, nothing more.  `rec
 make; `apply` makes it.  A global freeze stops every write whatever the mode.
 """
 
+from collections.abc import Mapping
 from datetime import datetime
 from enum import StrEnum
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import Field, HttpUrl, StringConstraints, model_validator
+from pydantic import BeforeValidator, ConfigDict, Field, StringConstraints, ValidationError, model_validator
 
-from api.schemas.names import Name, Text
-from fleet.documents import Frozen, RuleError
+from api.schemas.expert_maps import ExpertMapOrder, ExpertMapStatus
+from api.schemas.names import GpuName, Name, Replicas, Text
+from api.schemas.probes import HealthProbe, PlainUrl, Seconds
+from api.schemas.target_memory import Approval, Digest, TargetMemory
+from fleet.documents import Frozen, RuleError, validation_problems
 from planner.request import Word
 
 ServeName = Annotated[str, StringConstraints(min_length=1, max_length=200, pattern=r"^[^\x00-\x1f\x7f/]+$")]
-GpuName = Annotated[str, StringConstraints(min_length=1, max_length=100, pattern=r"^[^\x00-\x1f\x7f]+$")]
-Replicas = Annotated[int, Field(ge=0, le=10_000)]
 
 
 class Mode(StrEnum):
@@ -31,18 +33,17 @@ class RayServeApplication(Frozen):
     """A Ray Serve application with one deployment per GPU type, scaled through Serve's external scale API."""
 
     kind: Literal["ray_serve"] = "ray_serve"
-    dashboard_url: HttpUrl = Field(description="The Ray dashboard that answers `/api/serve/applications/`.")
+    dashboard_url: PlainUrl = Field(description="The Ray dashboard that answers `/api/serve/applications/`.")
     application: ServeName
     deployments: dict[GpuName, ServeName] = Field(min_length=1, max_length=100, description="GPU type -> deployment.")
+    follow_clocks: bool = Field(
+        default=False, description="Tell each deployment its plan's clock level: `clock` in its user_config."
+    )
 
-    @model_validator(mode="after")
-    def _says_only_where(self) -> "RayServeApplication":
-        url = self.dashboard_url
-        if url.username or url.password or url.query or url.fragment:
-            raise RuleError(
-                [(("dashboard_url",), "allowed: http(s)://HOST[:PORT][/PATH], without user, query or fragment")]
-            )
-        return self
+    @property
+    def parts(self) -> Mapping[str, str]:
+        """What is scaled for each GPU type."""
+        return self.deployments
 
     @model_validator(mode="after")
     def _one_deployment_per_gpu(self) -> "RayServeApplication":
@@ -53,17 +54,117 @@ class RayServeApplication(Frozen):
         return self
 
 
+def _names_its_kind(schema: dict[str, Any]) -> None:
+    """What says no kind is read as a Serve application."""
+    schema["required"] = ["kind", *schema["required"]]
+
+
+class RayClusterGroups(Frozen):
+    """Worker groups of a KubeRay RayCluster, one per GPU type, scaled through the Kubernetes API."""
+
+    model_config = ConfigDict(json_schema_extra=_names_its_kind)
+
+    kind: Literal["ray_cluster"] = "ray_cluster"
+    namespace: Name
+    cluster: Name = Field(description="The RayCluster's name.")
+    groups: dict[GpuName, ServeName] = Field(min_length=1, max_length=100, description="GPU type -> worker group.")
+
+    @property
+    def parts(self) -> Mapping[str, str]:
+        """What is scaled for each GPU type."""
+        return self.groups
+
+    @model_validator(mode="after")
+    def _one_group_per_gpu(self) -> "RayClusterGroups":
+        if len(set(self.groups.values())) != len(self.groups):
+            raise ValueError("groups: two GPU types name the same worker group; allowed: one group per GPU type")
+        return self
+
+
+class RayTrainRun(Frozen):
+    """A Ray Train run that listens for its number of workers under a named actor of the controller's Ray cluster."""
+
+    model_config = ConfigDict(json_schema_extra=_names_its_kind)
+
+    kind: Literal["ray_train"] = "ray_train"
+    run: ServeName = Field(description="The run's name.")
+    namespace: ServeName = Field(default="fleetwright", description="Ray namespace of the run's named actor.")
+    gpu: GpuName = Field(description="GPU type of its workers.")
+    workers_per_replica: Annotated[int, Field(ge=1, le=10_000)] = Field(
+        default=1, description="Workers that one replica of the plan stands for."
+    )
+
+    @property
+    def parts(self) -> Mapping[str, str]:
+        """What is scaled for each GPU type."""
+        return {self.gpu: self.run}
+
+
+_KINDS: Mapping[str, type[Frozen]] = {
+    "ray_serve": RayServeApplication,
+    "ray_cluster": RayClusterGroups,
+    "ray_train": RayTrainRun,
+}
+
+
+def _of_its_kind(value: Any) -> Any:
+    """Read as the kind it says, so that errors name fields of that kind only; what says none is a Serve application."""
+    if isinstance(value, Frozen):
+        return value
+    if not isinstance(value, dict):
+        raise RuleError([((), "expected a mapping of fields")])
+    kind = value.get("kind", "ray_serve")
+    model = _KINDS.get(kind) if isinstance(kind, str) else None
+    if model is None:
+        raise RuleError([(("kind",), f"allowed: {', '.join(_KINDS)}")])
+    try:
+        return model.model_validate(value)
+    except ValidationError as error:
+        raise RuleError(validation_problems(error)) from error
+
+
+Application = Annotated[RayServeApplication | RayClusterGroups | RayTrainRun, BeforeValidator(_of_its_kind)]
+
+
 class TargetSpec(Frozen):
     """What an operator says of a target."""
 
     workload: Word = Field(description="The workload of the plan that this application serves.")
-    application: RayServeApplication
+    application: Application
     mode: Mode = Mode.OBSERVE
     plan_id: str | None = Field(default=None, max_length=64, description="The plan to carry out; null: only look.")
     min_replicas: Replicas = Field(default=1, description="Never fewer replicas in all, whatever the plan says.")
     max_step: Annotated[int, Field(ge=1, le=10_000)] = Field(
         default=1_000, description="Most replicas changed in one round."
     )
+    max_step_per_window: Annotated[int, Field(ge=1, le=10_000)] | None = Field(
+        default=None, description="Most replicas changed in any `window_s`; null: no limit but `max_step`."
+    )
+    window_s: Annotated[float, Field(ge=1.0, le=86_400.0)] = 600.0
+    settle_s: Seconds = Field(
+        default=0.0,
+        description="For how long a plan must have been wanted, and not been in place, before it is acted on.",
+    )
+    require_approval: bool = Field(
+        default=False, description="Write nothing before an operator has approved the exact change set."
+    )
+    health: HealthProbe | None = Field(
+        default=None, description="What tells whether a change did harm; null: a plan in place counts as good."
+    )
+    expert_maps: dict[GpuName, ExpertMapOrder] = Field(
+        default_factory=dict,
+        max_length=100,
+        description="GPU type -> the expert placement that the replicas there shall have; Ray Serve applications only.",
+    )
+
+    @model_validator(mode="after")
+    def _maps_are_for_deployments_of_serve(self) -> "TargetSpec":
+        parts = self.application.parts if isinstance(self.application, RayServeApplication) else {}
+        allowed = ", ".join(sorted(parts)) or "none, the application is not of kind ray_serve"
+        RuleError.raise_for(
+            (("expert_maps", gpu), f"allowed: {allowed}") for gpu in self.expert_maps if gpu not in parts
+        )
+        return self
 
 
 class Target(Frozen):
@@ -79,14 +180,18 @@ class Phase(StrEnum):
 
     OBSERVED = "observed"  # looked, nothing to do or nothing allowed
     RECOMMENDED = "recommended"  # a change set stands ready
+    SETTLING = "settling"  # a change set stands ready, and has not been wanted for long enough
+    AWAITING_APPROVAL = "awaiting_approval"  # a change set stands ready for an operator's word
     APPLYING = "applying"  # changes asked for, not yet seen in place
     APPLIED = "applied"  # read back: the world is as planned
+    ROLLING_BACK = "rolling_back"  # health worsened after the plan: on the way to the last verified one
+    ROLLED_BACK = "rolled_back"  # read back: the last verified plan is in place, the one wanted is refused
     FROZEN = "frozen"  # changes stand ready, a freeze holds them
     FAILED = "failed"  # the world did not answer, or said no
 
 
 class Change(Frozen):
-    """One deployment's move from what is to what is planned."""
+    """One deployment's, worker group's or run's move from what is to what is planned."""
 
     gpu: str
     deployment: str
@@ -104,6 +209,12 @@ class TargetStatus(Frozen):
     applied: dict[GpuName, Replicas] = Field(default_factory=dict, max_length=100, description="GPU type -> running.")
     changes: Annotated[tuple[Change, ...], Field(max_length=100)] = ()
     message: Text | None = None
+    digest: Digest | None = Field(default=None, description="Of the change set that stands ready: what is approved.")
+    memory: TargetMemory | None = Field(default=None, description="Null in a report: what is kept stays as it is.")
+    expert_maps: dict[GpuName, ExpertMapStatus] = Field(
+        default_factory=dict, max_length=100, description="GPU type -> how far its expert placement is."
+    )
+    approval: Approval | None = Field(default=None, description="The last one; set by the API, ignored in a report.")
 
 
 class Freeze(Frozen):

@@ -22,6 +22,7 @@ from api.server.routes import (
     fault_simulations,
     fault_verdicts,
     freeze,
+    healing,
     health,
     isolation,
     leases,
@@ -95,6 +96,7 @@ def create_app(
         fault_simulations.router,
         fault_paths.router,
         isolation.router,
+        healing.router,
         targets.router,
         freeze.router,
         leases.router,
@@ -133,6 +135,8 @@ def _lifespan(
                         service, given=bootstrap_token, show=show_first_token, stopped_within=stopped_within
                     )
                 )
+            else:
+                service.first_token_stands.set()
             yield
             ending.set()
         await service.store.close()

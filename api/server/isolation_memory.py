@@ -63,5 +63,5 @@ def opened(record: IsolationRecord) -> Memory:
 
 
 def _node(found: Mapping[str, Any]) -> NodeRecord:
-    plain = {**found, "standing": Standing(found["standing"]), "isolated_s": tuple(found["isolated_s"])}
-    return NodeRecord(**plain)
+    lists = {key: tuple(found.get(key, ())) for key in ("isolated_s", "domains")}
+    return NodeRecord(**{**found, **lists, "standing": Standing(found["standing"])})

@@ -1,7 +1,8 @@
 """What every route works with: the store, the settings, the clock, the metrics, and the one way to write."""
 
+import asyncio
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Annotated, Any
 
@@ -24,6 +25,8 @@ class Service:
     planning: PlanningDesk
     now: Callable[[], datetime]
     schema_head: str
+    # Set once callers can hold a token: the one given or made at the first start is stored, or none is to be.
+    first_token_stands: asyncio.Event = field(default_factory=asyncio.Event)
 
     def knows_schema(self, revision: str | None) -> bool:
         """Whether the schema has all that this program needs.  Revisions are numbered, and compatible with the release

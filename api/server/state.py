@@ -8,6 +8,8 @@ from api.schemas.power import PowerBudget
 from api.schemas.targets import Freeze, TargetStatus
 from api.server.catalogues import ALL
 from api.server.fault_metrics import Believed, FaultState
+from api.server.healing import CASE_KIND
+from api.server.healing_metrics import CaseMark, mark_of
 from api.server.isolation import MOST_BELIEVED, rules_in_force
 from api.server.isolation_memory import remembered
 from api.server.metrics import FleetState, ReportedTarget
@@ -39,6 +41,7 @@ async def fleet_state(service: Service) -> FleetState:
                 document_versions=[(item.kind.value, (await current(tx, item.slot)).version) for item in ALL],
                 power=PowerState(budgets=[budget async for budget in _budgets(tx)], plan=await _newest_caps(tx)),
                 faults=await _faults(tx, service.now()),
+                healing=[case async for case in _cases(tx)],
             )
     except DatabaseUnavailableError:
         return FleetState(at=service.now(), database_up=False)
@@ -63,6 +66,14 @@ async def _budgets(tx: Transaction) -> AsyncIterator[tuple[str, PowerBudget]]:
     while batch := await tx.documents.heads(kind=BUDGET_KIND, after=after, limit=BATCH):
         for document in batch:
             yield document.name, read_budget(edition(document))
+        after = batch[-1].name
+
+
+async def _cases(tx: Transaction) -> AsyncIterator[CaseMark]:
+    after: str | None = None
+    while batch := await tx.documents.heads(kind=CASE_KIND, after=after, limit=BATCH):
+        for document in batch:
+            yield mark_of(document.body or "")
         after = batch[-1].name
 
 

@@ -85,6 +85,7 @@ async def make_first_token(
     while not await _first_token_stands(service, given=given, show=show):
         if await stopped_within(READY_POLL_S):
             return
+    service.first_token_stands.set()
 
 
 async def _first_token_stands(service: Service, *, given: str | None, show: Callable[[str], None]) -> bool:

@@ -9,10 +9,13 @@ import httpx
 from prometheus_client import CollectorRegistry
 
 from api.client import AsyncFleetwright
-from api.schemas.targets import Freeze, Mode, RayServeApplication, TargetSpec, TargetStatus
+from api.schemas.target_memory import Approval, ApprovalRequest
+from api.schemas.targets import Application, Freeze, Mode, RayServeApplication, TargetSpec, TargetStatus
 from api.schemas.tokens import Scope
+from deploy.actuators import Actuators
 from deploy.clock import Clock
 from deploy.controller import Controller, ControllerSettings
+from deploy.health import HealthReader, unread_health
 from deploy.leadership import Leadership, LeaseSettings
 from deploy.metrics import ControllerMetrics
 from deploy.ray_serve import ray_serve_actuators
@@ -60,7 +63,7 @@ class House:
         application = {"dashboard_url": f"http://{name}:8265", "application": "chat", "deployments": deployments}
         await self.register_real(name, RayServeApplication.model_validate(application), **spec)
 
-    async def register_real(self, name: str, application: RayServeApplication, **spec: Any) -> None:
+    async def register_real(self, name: str, application: Application, **spec: Any) -> None:
         """Register an application, in mode `apply` unless told otherwise."""
         described = {"workload": WORKLOAD, "application": application, "mode": Mode.APPLY} | spec
         await self.api.create_target(name, TargetSpec.model_validate(described))
@@ -79,23 +82,35 @@ class House:
         """The last report on a target."""
         return await self.api.get_target_status(name)
 
+    async def approve(self, name: str) -> Approval:
+        """Approve what the last report says stands ready."""
+        status, target = await self.status(name), (await self.api.get_target(name)).document
+        request = {"plan_id": target.spec.plan_id, "digest": status.digest}
+        return await self.api.approve_target(name, ApprovalRequest.model_validate(request))
+
     def controller(
         self,
         *,
         settings: ControllerSettings | None = None,
         api: AsyncFleetwright | None = None,
         http: httpx.AsyncClient | None = None,
+        actuators: Actuators | None = None,
         sleep: Callable[[float], Awaitable[None]] | None = None,
         lease: LeaseSettings = LEASE,
+        health: HealthReader = unread_health,
     ) -> Controller:
-        """A new controller, which knows nothing of any before it.  Without `http` it meets the doubles."""
+        """A new controller, which knows nothing of any before it.  It meets the doubles unless given something real."""
         self.registry = CollectorRegistry()
         clock = Clock(now=self.clock.now, steady_s=self.clock.monotonic_s, **({"sleep": sleep} if sleep else {}))
         leadership = Leadership(api=api or self.api, settings=lease, clock=clock)
         return Controller(
             api=api or self.api,
             leadership=leadership,
-            actuators=ray_serve_actuators(http or httpx.AsyncClient(transport=httpx.MockTransport(self._route))),
+            actuators=actuators
+            or Actuators(
+                ray_serve=ray_serve_actuators(http or httpx.AsyncClient(transport=httpx.MockTransport(self._route)))
+            ),
+            health=health,
             metrics=ControllerMetrics(self.registry),
             settings=settings,
             clock=clock,

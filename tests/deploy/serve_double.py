@@ -22,6 +22,9 @@ class Deployment:
 
     asked: int
     running: int
+    declared: int | None = None  # in the Serve config; None: as many as code says
+    autoscaled: bool = False
+    user_config: dict[str, Any] = field(default_factory=dict)
 
     def details(self, name: str) -> dict[str, Any]:
         """As Serve shows it: replicas on their way up or down are listed too."""
@@ -31,6 +34,8 @@ class Deployment:
             "name": name,
             "status": "HEALTHY" if starting == stopping == 0 else "UPDATING",
             "target_num_replicas": self.asked,
+            "deployment_config": {"num_replicas": self.declared, "user_config": self.user_config}
+            | ({"autoscaling_config": {"min_replicas": 1}} if self.autoscaled else {}),
             "replicas": [{"replica_id": f"{name}#{index}", "state": state} for index, state in enumerate(states)],
         }
 
@@ -77,8 +82,20 @@ class ServeDouble:
                 return httpx.Response(200, json=self._details())
             case "POST", ["api", "v1", "applications", application, "deployments", deployment, "scale"]:
                 return self._scale(unquote(application), unquote(deployment), json.loads(request.content))
+            case "PUT", ["api", "serve", "applications", ""]:
+                return self._declare(json.loads(request.content))
             case _:
                 return httpx.Response(404, text="404: Not Found")
+
+    @property
+    def config(self) -> dict[str, Any]:
+        """As it was declared."""
+        deployments = [
+            {"name": name, "num_replicas": deployment.declared}
+            for name, deployment in self.deployments.items()
+            if deployment.declared is not None
+        ]
+        return {"name": self.application, "import_path": "m:app", "deployments": deployments}
 
     def _details(self) -> dict[str, Any]:
         application = {
@@ -86,6 +103,7 @@ class ServeDouble:
             "status": self.status,
             "message": self.message,
             "external_scaler_enabled": self.external_scaler_enabled,
+            "deployed_app_config": self.config,
             "deployments": {name: deployment.details(name) for name, deployment in self.deployments.items()},
         }
         return {"target_capacity": None, "applications": {self.application: application}}
@@ -100,6 +118,17 @@ class ServeDouble:
         self.writes.append((name, body["target_num_replicas"]))
         message = "Scaling request received. Deployment will get scaled asynchronously."
         return httpx.Response(200, json={"message": message})
+
+    def _declare(self, body: dict[str, Any]) -> httpx.Response:
+        """As Serve does it: a count that was declared before changes nothing, even where it was scaled since."""
+        (application,) = body["applications"]
+        for entry in application["deployments"]:
+            found = self.deployments[entry["name"]]
+            found.user_config = entry.get("user_config", found.user_config)
+            if entry.get("num_replicas", found.declared) != found.declared:
+                found.asked = found.declared = entry["num_replicas"]
+                self.writes.append((entry["name"], entry["num_replicas"]))
+        return httpx.Response(200)
 
 
 def answering(status: int, text: str = "") -> Interruption:

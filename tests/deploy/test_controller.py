@@ -209,6 +209,22 @@ async def test_a_target_switched_to_observe_while_it_is_read_is_left_alone(house
     assert serve.writes == []
 
 
+async def test_a_target_switched_to_observe_between_two_writes_gets_no_second_one(house: House) -> None:
+    serve = app(B200=0, L4=0)
+    await house.register("chat", serve, plan_id=await house.plan({"B200": 1, "L4": 1}))
+
+    async def let_through(_request: httpx.Request) -> None:
+        """The reading."""
+
+    async def switch_meanwhile(_request: httpx.Request) -> None:
+        await house.change("chat", mode=Mode.OBSERVE)
+
+    serve.interruptions = [let_through, switch_meanwhile]
+    await house.round(house.controller())
+    assert serve.writes == [("on-B200", 1)]
+    assert "nothing more was written" in ((await house.status("chat")).message or "")
+
+
 async def test_an_infeasible_plan_is_never_applied(house: House) -> None:
     serve = app(B200=1)
     await house.register("chat", serve, plan_id=await house.plan({"B200": 2}, missing=10))

@@ -85,12 +85,12 @@ async def test_a_changed_registration_is_tried_at_once(house: House) -> None:
 
 async def test_a_target_that_says_no_to_a_change_fails_with_what_was_seen(house: House) -> None:
     serve = app(B200=1)
-    serve.external_scaler_enabled = False
+    serve.external_scaler_enabled, serve.deployments["on-B200"].autoscaled = False, True
     await house.register("chat", serve, plan_id=await house.plan({"B200": 2}))
     await house.round(house.controller())
     status = await house.status("chat")
     assert (status.phase, status.planned, status.applied) == (Phase.FAILED, {"B200": 2}, {"B200": 1})
-    assert "must say external_scaler_enabled: true" in (status.message or "")
+    assert "external_scaler_enabled: true" in (status.message or "")
 
 
 async def test_a_long_error_of_many_lines_fits_into_the_report(house: House) -> None:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from api.client import AsyncFleetwright
 from api.schemas.leases import Lease, LeaseClaim
-from api.schemas.targets import Phase
+from api.schemas.targets import Phase, TargetStatus
 from api.schemas.tokens import Scope
 from deploy.clock import Clock
 from deploy.errors import NotLeadingError
@@ -21,11 +21,14 @@ from tests.testbed.service import TOKENS
 
 pytestmark = pytest.mark.anyio
 LEASE_S, RENEW_S = 15.0, 5.0
+LONG_S = 1200.0
 
 
-def of(house: House, holder: str, *, steady_s: Callable[[], float] | None = None) -> Leadership:
+def of(
+    house: House, holder: str, *, steady_s: Callable[[], float] | None = None, lease_s: float = LEASE_S
+) -> Leadership:
     clock = Clock(now=house.clock.now, steady_s=steady_s or house.clock.monotonic_s)
-    settings = LeaseSettings(holder=holder, lease_s=LEASE_S, renew_s=RENEW_S)
+    settings = LeaseSettings(holder=holder, lease_s=lease_s, renew_s=RENEW_S)
     return Leadership(api=house.api, settings=settings, clock=clock)
 
 
@@ -99,8 +102,20 @@ async def test_an_operator_may_give_it_to_another(house: House) -> None:
     await first.renew()
     held = await house.api.get_lease("controller")
     await house.api.replace_lease("controller", LeaseClaim(holder="b", lease_s=LEASE_S), if_match=held.etag)
+    assert (await first.renew(), first.holds) == (Standing.FOLLOWS, False), "at once, not a renewal later"
+
+
+async def test_a_lease_found_taken_ends_at_once_even_when_nobody_says_whose_it_is(house: House) -> None:
+    def refuse(request: httpx.Request) -> httpx.Response:
+        if request.method == "PUT":
+            return httpx.Response(412, json={"title": "no", "status": 412})
+        raise httpx.ConnectError("refused", request=request)
+
+    first = of(house, "a")
     await first.renew()
-    assert await first.renew() is Standing.FOLLOWS
+    async with AsyncFleetwright("http://api", transport=httpx.MockTransport(refuse)) as api:
+        first._api = api
+        assert (await first.renew(), first.left_s) == (Standing.UNKNOWN, 0.0)
 
 
 async def test_a_write_ends_with_the_lease(house: House) -> None:
@@ -115,6 +130,21 @@ async def test_a_write_ends_with_the_lease(house: House) -> None:
         async with first.acting():
             await asyncio.Event().wait()
     assert asyncio.get_running_loop().time() - begun < 5.0
+
+
+async def test_a_renewal_gives_what_is_under_way_its_time_too(house: House) -> None:
+    first = of(house, "a", lease_s=LONG_S)
+    await first.renew()
+    house.clock.advance(LONG_S / 2)  # what is left is more than a renewal ever takes on the wall's clock
+    async with first.acting():
+        bound = next(iter(first._bounds))
+        before_s = bound.when()
+        assert await first.renew() is Standing.LEADS
+        after_s = bound.when()
+    assert before_s is not None
+    assert after_s is not None
+    assert after_s - before_s > LONG_S / 3
+    assert not first._bounds
 
 
 async def test_a_timeout_of_the_write_itself_stays_one(house: House) -> None:
@@ -178,6 +208,23 @@ async def test_a_leader_that_loses_its_lease_between_two_writes_stops(house: Hou
     assert serve.writes == []
     assert await house.round(controller, settle=False)
     assert serve.writes == [("on-B200", 1), ("on-L4", 1)]
+
+
+async def test_a_report_ends_with_the_lease_too(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+    serve = app(B200=1)
+    await house.register("chat", serve)
+    controller = house.controller(lease=LeaseSettings(holder="a"))
+
+    async def slow(_request: httpx.Request) -> None:
+        house.clock.advance(LEASE_S * 0.9 - 0.01)
+
+    async def stuck(_name: str, _status: TargetStatus) -> None:
+        await asyncio.Event().wait()
+
+    serve.interruptions = [slow]
+    monkeypatch.setattr(house.api, "report_target_status", stuck)
+    async with asyncio.timeout(60.0):
+        assert not await house.round(controller)
 
 
 @dataclass

@@ -115,18 +115,65 @@ async def test_a_deployment_gone_since_it_was_read_is_reported() -> None:
         await actuator(ServeDouble.running(on_h100=1), H100="h100").apply(UP)
 
 
-async def test_the_switched_off_scaler_is_named_with_its_cure() -> None:
-    serve = ServeDouble.running(on_h100=1)
+async def test_where_the_scaler_is_off_the_count_is_declared() -> None:
+    serve = ServeDouble(
+        {"on_h100": Deployment(asked=1, running=1), "on_l4": Deployment(asked=2, running=2, declared=2)}
+    )
     serve.external_scaler_enabled = False
-    with pytest.raises(ActuationError, match="must say external_scaler_enabled: true"):
-        await actuator(serve).apply(UP)
-    assert len(serve.requests) == 1, "asking again would not help"
+    assert "counts are declared there" in ((await actuator(serve).observe()).note or "")
+    await actuator(serve).apply(UP)
+    assert serve.writes == [("on_h100", 3)]
+    assert serve.config["deployments"] == [
+        {"name": "on_h100", "num_replicas": 3},
+        {"name": "on_l4", "num_replicas": 2},
+    ]
 
 
-async def test_the_switched_off_scaler_shows_before_anything_is_written() -> None:
-    serve = ServeDouble.running(on_h100=1)
+async def test_a_count_that_was_declared_before_it_was_scaled_away_is_declared_anew() -> None:
+    """Serve passes over a declaration that it has had already."""
+    serve = ServeDouble({"on_h100": Deployment(asked=1, running=1, declared=3)})
     serve.external_scaler_enabled = False
-    assert "external_scaler_enabled is off" in ((await actuator(serve).observe()).note or "")
+    await actuator(serve).apply(UP)
+    assert serve.deployments["on_h100"].asked == 3
+    assert serve.writes == [("on_h100", 1), ("on_h100", 3)], "first what runs, which moves nothing"
+
+
+async def test_a_declaration_is_made_of_what_was_read_for_it() -> None:
+    """A PUT that failed is not sent again as it was: somebody may have changed the config meanwhile."""
+    serve = ServeDouble(
+        {"on_h100": Deployment(asked=1, running=1), "on_l4": Deployment(asked=2, running=2, declared=2)}
+    )
+    serve.external_scaler_enabled = False
+
+    async def change_and_fail(_request: httpx.Request) -> httpx.Response:
+        serve.deployments["on_l4"] = Deployment(asked=5, running=5, declared=5)
+        return httpx.Response(503)
+
+    async def pass_on(_request: httpx.Request) -> None:
+        return None
+
+    serve.interruptions = [pass_on, pass_on, pass_on, change_and_fail]  # the refused scaling, two looks, the PUT
+    await actuator(serve).apply(UP)
+    assert serve.deployments["on_l4"].asked == 5
+    assert serve.writes == [("on_h100", 3)]
+
+
+@pytest.mark.parametrize(
+    ("deployment", "after", "advice"),
+    [
+        (Deployment(asked=1, running=1, autoscaled=True), 3, "num_replicas in place of autoscaling_config"),
+        (Deployment(asked=1, running=1), 0, "cannot be declared with 0 replicas; allowed: 1 or more"),
+        (Deployment(asked=2, running=2), 3, "was scaled to 2 a moment ago"),
+    ],
+)
+async def test_what_a_declaration_cannot_bring_about_is_refused(
+    deployment: Deployment, after: int, advice: str
+) -> None:
+    serve = ServeDouble({"on_h100": deployment})
+    serve.external_scaler_enabled = False
+    with pytest.raises(ActuationError, match=advice):
+        await actuator(serve).apply(Step(gpu="H100", replicas_before=1, replicas_after=after))
+    assert serve.writes == []
 
 
 async def test_what_serve_itself_complains_of_is_passed_on() -> None:

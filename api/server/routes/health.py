@@ -24,7 +24,7 @@ async def livez() -> Health:
 
 @router.get("/readyz", name="Can it take requests", operation_id="readyz", responses=_UNAVAILABLE)
 async def readyz(service: ServiceOf) -> Health:
-    """200 once the database answers and its schema is the one this program knows, or a newer one."""
+    """200 once the database answers, its schema is the one this program knows or newer, and the first token stands."""
     async with service.store.reading() as tx:
         revision = await tx.schema_revision()
     if not service.knows_schema(revision):
@@ -33,6 +33,13 @@ async def readyz(service: ServiceOf) -> Health:
             kind="schema-not-current",
             detail=f"the database schema is at {revision or 'nothing'}, this program needs {service.schema_head}: "
             "run `fleetwright migrate`",
+        )
+    # Ready is a promise: who was given the first token may use it from this answer on.
+    if not service.first_token_stands.is_set():
+        raise ProblemError(
+            status=HTTPStatus.SERVICE_UNAVAILABLE,
+            kind="first-token-not-stored",
+            detail="the service starts: its first token is not stored yet",
         )
     return Health(status="ok")
 

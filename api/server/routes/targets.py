@@ -8,6 +8,7 @@ from fastapi.responses import Response
 
 from api.schemas.names import Name
 from api.schemas.pages import Cursor, Page, PageLimit
+from api.schemas.target_memory import Approval, ApprovalRequest
 from api.schemas.targets import Target, TargetSpec, TargetStatus
 from api.server.auth import Operator, Reader, TokenFirst
 from api.server.cursors import page_of, read_cursor
@@ -15,9 +16,9 @@ from api.server.etags import IfMatch, IfNoneMatch, write_precondition
 from api.server.openapi import CACHED, TAGGED, WITH_BODY, problems
 from api.server.problems import invalid, not_found
 from api.server.service import Service, ServiceOf
+from api.server.target_reports import approve, keep_report
 from api.server.targets import TARGET_KIND, delete_target, read_target, target_slot, write_target
 from api.server.versioned import Edition, current, edition, send_body
-from api.store import StatusRecord, canonical_json
 
 router = APIRouter(tags=["targets"], route_class=TokenFirst)
 
@@ -111,25 +112,18 @@ async def get_status(name: Name, service: ServiceOf, _principal: Reader) -> Targ
 )
 async def put_status(name: Name, body: TargetStatus, service: ServiceOf, principal: Operator) -> None:
     """What the controller saw and did.  Whatever differs from the last report but the counts that run is audited."""
-    new = StatusRecord(target=name, reported_at=service.now(), body=canonical_json(body.model_dump(mode="json")))
-    async with service.store.transaction() as tx:
-        await tx.audit.lock()  # or the target could be deleted between our look and our write
-        if (await current(tx, target_slot(name))).body is None:
-            raise not_found(f"target {name!r}")
-        before = await tx.statuses.get(name)
-        await tx.statuses.put(new)
-        if before is None or _is_news(TargetStatus.model_validate_json(before.body), body):
-            detail = body.model_dump(mode="json", exclude={"observed_at"})
-            await service.audit(
-                tx, actor=principal.actor, action="target.reported", subject=f"targets/{name}", detail=detail
-            )
+    await keep_report(service, name, body, actor=principal.actor)
 
 
-def _is_news(before: TargetStatus, after: TargetStatus) -> bool:
-    def essence(status: TargetStatus) -> tuple[object, ...]:
-        return status.phase, status.plan_id, status.planned, status.changes
-
-    return essence(before) != essence(after)
+@router.post(
+    "/v1/targets/{name}/approval",
+    name="Approve a target's change set",
+    operation_id="approve_target",
+    responses=problems(404, 409, *WITH_BODY),
+)
+async def post_approval(name: Name, body: ApprovalRequest, service: ServiceOf, principal: Operator) -> Approval:
+    """Approve exactly the change set of the last report.  Doing it twice is doing it once, until it is carried out."""
+    return await approve(service, name, body, actor=principal.actor)
 
 
 async def _check_plan(service: Service, spec: TargetSpec) -> None:

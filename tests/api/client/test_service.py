@@ -24,20 +24,18 @@ from api.client import (
     PreconditionFailedError,
     UnauthorizedError,
 )
-from api.client import fault_operations as faults
 from api.client import operations as op
 from api.client.calls import Call
 from api.client.errors import ConflictError
-from api.schemas.fault_paths import PathsRequest
-from api.schemas.faults import FaultQuestion, VerdictReport
-from api.schemas.isolation import Look
+from api.schemas.faults import VerdictReport
 from api.schemas.leases import LeaseClaim
 from api.schemas.power import CapPlanRequest
+from api.schemas.target_memory import ApprovalRequest
 from api.schemas.targets import Freeze
 from api.schemas.tokens import Scope, TokenRequest
-from faults.isolation import IsolationRules, Mode, Standing, Wish
-from faults.simulator.scenario import ScenarioName
+from faults.isolation import Mode, Standing, Wish
 from placement.formats.engines import Engine
+from tests.api.client.fault_examples import FAULT_EXAMPLES, LOOK, PATHS, QUESTION, REPORT
 from tests.api.client.test_operations import (
     BUDGET,
     PLACEMENT_REQUEST,
@@ -48,17 +46,13 @@ from tests.api.client.test_operations import (
     TREE,
 )
 from tests.api.client.test_surface import OPERATIONS
-from tests.testbed.fault_bundles import accusation, bundle_text, report
-from tests.testbed.fault_paths import two_rings
+from tests.testbed.fault_bundles import accusation, bundle_text
 from tests.testbed.service import TOKENS, RunningService
 
 pytestmark = pytest.mark.anyio
 BASE_URL = "http://localhost"
-REPORT = VerdictReport.model_validate(report())
-QUESTION = FaultQuestion(ranks=128, hours=0.02, scenario=ScenarioName.HEALTHY, seed=1)
-PATHS = PathsRequest.model_validate(two_rings())
-LOOK = Look.model_validate({"members": {f"gpu-{index}": {} for index in range(20)}, "spares": {"default": 1}})
 TOKEN_REQUEST = TokenRequest(name="ci", scopes=frozenset({Scope.READ}))
+APPROVAL = ApprovalRequest(plan_id="p", digest="0" * 64)
 CLAIM = LeaseClaim(holder="a", lease_s=15.0)
 
 # One call of each operation, so that its method, path and expected answers can be compared.
@@ -99,22 +93,7 @@ EXAMPLES: dict[str, list[Call[Any]]] = {
     "create_power_budget": [op.create_power_budget("r", BUDGET)],
     "replace_power_budget": [op.replace_power_budget("r", BUDGET, if_match='"1-a"')],
     "delete_power_budget": [op.delete_power_budget("r", if_match='"1-a"')],
-    "report_fault_verdict": [faults.report_fault_verdict(REPORT)],
-    "list_fault_verdicts": [faults.list_fault_verdicts()],
-    "get_fault_verdict": [faults.get_fault_verdict("v")],
-    "believe_fault_verdict": [faults.believe_fault_verdict("v", believed_for_s=1.0)],
-    "get_fault_bundle": [faults.get_fault_bundle("v")],
-    "replay_fault_bundle": [faults.replay_fault_bundle("v")],
-    "create_fault_simulation": [faults.create_fault_simulation(QUESTION)],
-    "list_fault_simulations": [faults.list_fault_simulations()],
-    "get_fault_simulation": [faults.get_fault_simulation("s")],
-    "plan_fault_paths": [faults.plan_fault_paths(PATHS)],
-    "get_isolation_rules": [faults.get_isolation_rules()],
-    "replace_isolation_rules": [faults.replace_isolation_rules(IsolationRules(), if_match='"1-a"')],
-    "get_isolation": [faults.get_isolation()],
-    "look_at_fleet": [faults.look_at_fleet(LOOK)],
-    "wish_for_node": [faults.wish_for_node("n", Wish.RELEASE)],
-    "close_isolation_breaker": [faults.close_isolation_breaker()],
+    **FAULT_EXAMPLES,
     "list_targets": [op.list_targets()],
     "get_target": [op.get_target("t")],
     "create_target": [op.create_target("t", SPEC)],
@@ -122,6 +101,7 @@ EXAMPLES: dict[str, list[Call[Any]]] = {
     "delete_target": [op.delete_target("t", if_match='"1-a"')],
     "get_target_status": [op.get_target_status("t")],
     "report_target_status": [op.report_target_status("t", STATUS)],
+    "approve_target": [op.approve_target("t", APPROVAL)],
     "list_leases": [op.list_leases()],
     "get_lease": [op.get_lease("l")],
     "create_lease": [op.create_lease("l", CLAIM)],

@@ -2,7 +2,6 @@
 
 import io
 import json
-import logging
 from collections.abc import Callable, Iterator
 
 import pytest
@@ -11,6 +10,7 @@ import structlog
 from api.schemas.tokens import Scope
 from api.server import configure_logging
 from api.server.settings import LogFormat
+from tests.testbed.logs import logging_put_back
 from tests.testbed.service import TOKENS, RunningService
 
 pytestmark = pytest.mark.anyio
@@ -19,13 +19,10 @@ pytestmark = pytest.mark.anyio
 @pytest.fixture
 def logged() -> Iterator[Callable[[], str]]:
     """Logging as `serve` sets it up, put back afterwards; what was logged so far."""
-    root, before = logging.getLogger(), structlog.get_config()
-    handlers, level = root.handlers, root.level
     stream = io.StringIO()
-    configure_logging(level="INFO", log_format=LogFormat.JSON, stream=stream)
-    yield stream.getvalue
-    root.handlers, root.level = handlers, level
-    structlog.configure(**before)
+    with logging_put_back():
+        configure_logging(level="INFO", log_format=LogFormat.JSON, stream=stream)
+        yield stream.getvalue
 
 
 async def test_a_request_is_one_line_with_its_id_and_actor(

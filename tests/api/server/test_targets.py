@@ -16,6 +16,8 @@ SPEC: dict[str, Any] = {
         "deployments": {"H100": "llm-h100", "L4": "llm-l4"},
     },
 }
+GROUPS = {"kind": "ray_cluster", "namespace": "ml", "cluster": "chat", "groups": {"H100": "h100-workers"}}
+RUN = {"kind": "ray_train", "run": "tune-7", "gpu": "H100", "workers_per_replica": 4}
 STATUS: dict[str, Any] = {
     "phase": "applying",
     "observed_at": "2026-11-21T12:00:00Z",
@@ -68,6 +70,13 @@ async def test_a_target_is_replaced_under_its_tag_and_keeps_its_history(service:
         ({"application": SPEC["application"] | {"dashboard_url": "http://a:b@h/"}}, "application.dashboard_url"),
         ({"application": SPEC["application"] | {"dashboard_url": "http://h/?x=1"}}, "application.dashboard_url"),
         ({"application": SPEC["application"] | {"deployments": {}}}, "application.deployments"),
+        ({"application": SPEC["application"] | {"kind": "cron"}}, "application.kind"),
+        ({"application": SPEC["application"] | {"kind": 3}}, "application.kind"),
+        ({"application": "chat"}, "application"),
+        ({"application": GROUPS | {"groups": {"H100": "a", "L4": "a"}}}, "application"),
+        ({"application": GROUPS | {"namespace": "A_B"}}, "application.namespace"),
+        ({"application": RUN | {"workers_per_replica": 0}}, "application.workers_per_replica"),
+        ({"application": RUN | {"dashboard_url": "http://h/"}}, "application.dashboard_url"),
         ({"application": SPEC["application"] | {"deployments": {"H100": "a", "L4": "a"}}}, "application"),
     ],
 )
@@ -78,6 +87,19 @@ async def test_a_bad_target_names_its_field(sqlite_service: RunningService, chan
     assert answer.status_code == 422
     assert path in [error["path"] for error in answer.json()["errors"]], answer.text
     assert missing.status_code == 404
+
+
+@pytest.mark.parametrize(
+    ("application", "kind"), [(SPEC["application"], "ray_serve"), (GROUPS, "ray_cluster"), (RUN, "ray_train")]
+)
+async def test_a_target_is_of_the_kind_it_says(
+    sqlite_service: RunningService, application: dict[str, Any], kind: str
+) -> None:
+    async with sqlite_service.client() as client:
+        await client.put("/v1/targets/a", json=SPEC | {"application": application}, headers=CREATE)
+        found = (await client.get("/v1/targets/a")).json()["spec"]["application"]
+    assert found["kind"] == kind
+    assert application.items() <= found.items()
 
 
 @pytest.mark.parametrize("name", ["A", "a_b", "-a", "a" * 64, "%00", "a%2Fb"])

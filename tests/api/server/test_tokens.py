@@ -13,12 +13,13 @@ from api.server import Settings
 from api.server.tokens import BootstrapTokenError
 from api.store import Store
 from tests.testbed.service import TOKENS, RunningService, StartService
+from tests.testbed.waiting import PATIENCE_S
 
 pytestmark = pytest.mark.anyio
 
 
 async def first_token(running: RunningService) -> str:
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(PATIENCE_S):
         while not running.shown_tokens:
             await asyncio.sleep(0)
     return running.shown_tokens[0]
@@ -38,7 +39,7 @@ async def test_the_first_start_shows_an_admin_token_once(start_service: StartSer
 
 async def test_replicas_that_start_together_make_one_token(start_service: StartService, database_url: str) -> None:
     async with start_service(database_url) as one, start_service(database_url) as other, one.client() as client:
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(PATIENCE_S):
             while not (await client.get("/v1/tokens")).json()["items"]:
                 await asyncio.sleep(0)
         for _ in range(50):
@@ -54,7 +55,7 @@ async def test_a_bootstrap_file_is_the_first_token(
     file.write_text(secret + "\n")
     for _ in range(2):
         async with start_service(database_url, bootstrap_token_file=file) as running, running.client(None) as client:
-            async with asyncio.timeout(5):
+            async with asyncio.timeout(PATIENCE_S):
                 while (
                     await client.get("/v1/tokens", headers={"Authorization": f"Bearer {secret}"})
                 ).status_code != 200:

@@ -1,0 +1,45 @@
+"""Probes: where the health of a target's application is read, and from which value on it is bad."""
+
+from typing import Annotated
+
+from pydantic import AfterValidator, Field, HttpUrl, StringConstraints, model_validator
+
+from fleet.documents import Frozen, RuleError
+
+Query = Annotated[str, StringConstraints(min_length=1, max_length=2_000, pattern=r"^[^\x00-\x08\x0b-\x1f\x7f]+$")]
+Seconds = Annotated[float, Field(ge=0.0, le=86_400.0)]
+
+
+def _says_only_where(url: HttpUrl) -> HttpUrl:
+    if url.username or url.password or url.query or url.fragment:
+        raise RuleError([((), "allowed: http(s)://HOST[:PORT][/PATH], without user, query or fragment")])
+    return url
+
+
+PlainUrl = Annotated[HttpUrl, AfterValidator(_says_only_where)]
+
+
+class HealthProbe(Frozen):
+    """Prometheus queries over the application's own metrics, each with the value that it must not exceed."""
+
+    prometheus_url: PlainUrl = Field(description="The server that answers `/api/v1/query`.")
+    error_rate_query: Query | None = Field(default=None, description="Share of requests that fail, 0 to 1.")
+    max_error_rate: Annotated[float, Field(ge=0.0, le=1.0)] | None = None
+    latency_query: Query | None = Field(default=None, description="Latency in seconds.")
+    max_latency_s: Annotated[float, Field(gt=0.0, le=86_400.0)] | None = None
+    judge_after_s: Seconds = Field(default=120.0, description="From a write to the first judgement of what it did.")
+    max_age_s: Annotated[float, Field(ge=1.0, le=86_400.0)] = Field(
+        default=120.0, description="Values older than this count as missing."
+    )
+
+    @model_validator(mode="after")
+    def _each_query_has_its_limit(self) -> "HealthProbe":
+        flaws = [
+            ((limit,), f"is required with {query}, and only with it")
+            for query, limit in (("error_rate_query", "max_error_rate"), ("latency_query", "max_latency_s"))
+            if (getattr(self, query) is None) != (getattr(self, limit) is None)
+        ]
+        if self.error_rate_query is None and self.latency_query is None:
+            flaws.append((("error_rate_query",), "is required where latency_query is not given"))
+        RuleError.raise_for(flaws)
+        return self

@@ -1,0 +1,102 @@
+"""The controller's reports on targets, and the operator's word on what a report says stands ready."""
+
+from http import HTTPStatus
+
+from api.schemas.target_memory import Approval, ApprovalRequest
+from api.schemas.targets import Target, TargetStatus
+from api.server.problems import ProblemError, not_found
+from api.server.service import Service
+from api.server.targets import read_target, target_slot
+from api.server.versioned import current
+from api.store import StatusRecord, Transaction, canonical_json
+
+
+async def keep_report(service: Service, name: str, report: TargetStatus, *, actor: str) -> None:
+    """Keep a report.  What is remembered of the target stays where the report is silent, and so does its approval."""
+    async with service.store.transaction() as tx:
+        await tx.audit.lock()  # or the target could be deleted between our look and our write
+        await _target(tx, name)
+        before = await _report(tx, name)
+        if before is not None:
+            report = report.model_copy(update={"memory": report.memory or before.memory, "approval": before.approval})
+        else:
+            report = report.model_copy(update={"approval": None})
+        await _put(tx, service, name, report)
+        if before is None or _essence(before) != _essence(report):
+            detail = report.model_dump(mode="json", exclude={"observed_at", "memory", "approval"})
+            detail["verified_plan_id"] = _verified(report)
+            await service.audit(tx, actor=actor, action="target.reported", subject=f"targets/{name}", detail=detail)
+
+
+async def approve(service: Service, name: str, request: ApprovalRequest, *, actor: str) -> Approval:
+    """Keep an operator's approval of the change set that stands ready; any other is refused."""
+    async with service.store.transaction() as tx:
+        await tx.audit.lock()
+        target = await _target(tx, name)
+        report = await _report(tx, name)
+        if report is None:
+            raise not_found(f"report on target {name!r} yet")
+        if not _stands_ready(request, target, report):
+            raise _stale(name, target, report)
+        used = report.memory.approvals_used if report.memory is not None else 0
+        last = report.approval
+        if last is not None and last.number > used and last.digest == request.digest:
+            return last
+        approval = Approval(
+            **request.model_dump(),
+            number=max(used, last.number if last is not None else 0) + 1,
+            approved_at=service.now(),
+            approved_by=actor,
+        )
+        await _put(tx, service, name, report.model_copy(update={"approval": approval}))
+        await service.audit(
+            tx,
+            actor=actor,
+            action="target.approved",
+            subject=f"targets/{name}",
+            detail=approval.model_dump(mode="json", include={"plan_id", "digest", "number"})
+            | {"changes": [change.model_dump(mode="json") for change in report.changes]},
+        )
+        return approval
+
+
+async def _target(tx: Transaction, name: str) -> Target:
+    found = await current(tx, target_slot(name))
+    if found.body is None:
+        raise not_found(f"target {name!r}")
+    return read_target(name, found)
+
+
+async def _report(tx: Transaction, name: str) -> TargetStatus | None:
+    found = await tx.statuses.get(name)
+    return TargetStatus.model_validate_json(found.body) if found is not None else None
+
+
+async def _put(tx: Transaction, service: Service, name: str, report: TargetStatus) -> None:
+    body = canonical_json(report.model_dump(mode="json"))
+    await tx.statuses.put(StatusRecord(target=name, reported_at=service.now(), body=body))
+
+
+def _stands_ready(request: ApprovalRequest, target: Target, report: TargetStatus) -> bool:
+    """Whether the last report offers just this, and the target has not been pointed at another plan since."""
+    refused = report.memory.refused if report.memory is not None else None
+    offered = refused.plan_id if refused is not None else report.plan_id
+    return report.digest == request.digest and offered == target.spec.plan_id == request.plan_id
+
+
+def _stale(name: str, target: Target, report: TargetStatus) -> ProblemError:
+    ready = f"{report.digest} of plan {target.spec.plan_id}" if report.digest is not None else "none"
+    return ProblemError(
+        status=HTTPStatus.CONFLICT,
+        kind="conflict",
+        detail=f"target {name!r}: another change set stands ready than the one to approve; now: {ready}",
+    )
+
+
+def _verified(report: TargetStatus) -> str | None:
+    return report.memory.verified_plan_id if report.memory is not None else None
+
+
+def _essence(report: TargetStatus) -> tuple[object, ...]:
+    """What is news when it differs."""
+    return report.phase, report.plan_id, report.planned, report.changes, _verified(report)

@@ -1,0 +1,39 @@
+"""The exact change set of a target, and its digest: what an operator approves.  Pure."""
+
+import hashlib
+import json
+from collections.abc import Mapping
+
+from api.schemas.targets import Change
+from deploy.actuator import Observation, Replicas
+
+
+def changes_to(wanted: Replicas, *, observation: Observation, parts: Mapping[str, str]) -> tuple[Change, ...]:
+    """All moves that are left, whether or not they may be made in this round."""
+    asked, running = observation.asked, observation.running
+    return tuple(
+        Change(
+            gpu=gpu,
+            deployment=parts[gpu],
+            replicas_now=running[gpu] if running[gpu] != count else asked[gpu],
+            replicas_planned=count,
+        )
+        for gpu, count in sorted(wanted.items())
+        if (running[gpu], asked[gpu]) != (count, count)
+    )
+
+
+def digest_of(wanted: Replicas, *, plan_id: str, observation: Observation, parts: Mapping[str, str]) -> str | None:
+    """Of the requests that are left to make; None when there is none.
+
+    Over what was asked for, not over what runs: a replica that restarts changes nothing of what is to be written.
+    """
+    requests = [
+        (gpu, parts[gpu], observation.asked[gpu], count)
+        for gpu, count in sorted(wanted.items())
+        if observation.asked[gpu] != count
+    ]
+    if not requests:
+        return None
+    said = json.dumps([plan_id, requests], separators=(",", ":"), ensure_ascii=True)
+    return hashlib.sha256(said.encode()).hexdigest()
