@@ -7,10 +7,11 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
-import httpx
 import typer
 from prometheus_client import CollectorRegistry, start_http_server
 
+from api.cli.controller_plan import KubeconfigOption, KubernetesOption, kubernetes_access, plan, usable_actuators
+from api.cli.controller_ray import COMMANDS as ON_RAY
 from api.cli.failures import EXIT_BAD_INPUT, EXIT_REFUSED, CommandError
 from api.cli.groups import new_app
 from api.cli.options import TokenFileOption, UrlOption
@@ -22,9 +23,10 @@ from api.server import configure_logging
 from api.server.settings import LogFormat
 from deploy.clock import Clock
 from deploy.controller import Controller, ControllerSettings
+from deploy.health import prometheus_health
+from deploy.kubernetes_api import KubernetesAccess
 from deploy.leadership import Leadership, LeaseSettings, new_holder
 from deploy.metrics import ControllerMetrics
-from deploy.ray_serve import ray_serve_actuators
 
 app = new_app()
 
@@ -48,6 +50,9 @@ def run(
     url: UrlOption = None,
     token_file: TokenFileOption = None,
     period_s: Annotated[float, typer.Option(metavar="SECONDS", min=0.1, max=3600.0, help="Between rounds.")] = 5.0,
+    lease_s: Annotated[
+        float, typer.Option(metavar="SECONDS", min=1.0, max=3600.0, help="Of leading unrenewed; renewed at a third.")
+    ] = 15.0,
     observe_only: Annotated[
         bool, typer.Option("--observe-only", help="Look and report, write nothing, whatever the targets say.")
     ] = False,
@@ -56,6 +61,8 @@ def run(
         int, typer.Option(metavar="PORT", min=0, max=65_535, help="Of the controller's own /metrics; 0: none.")
     ] = 9401,
     metrics_host: Annotated[str, typer.Option(metavar="HOST", help="Address of /metrics.")] = "127.0.0.1",
+    kubernetes: KubernetesOption = False,
+    kubeconfig: KubeconfigOption = None,
     log_level: Annotated[
         LogLevel, typer.Option(envvar="FLEETWRIGHT_LOG_LEVEL", case_sensitive=False, help="Least severity logged.")
     ] = LogLevel.INFO,
@@ -64,7 +71,10 @@ def run(
     configure_logging(level=log_level, log_format=LogFormat.JSON)
     settings = ControllerSettings(period_s=period_s, observe_only=observe_only)
     metrics_at = (metrics_host, metrics_port) if metrics_port and not once else None
-    if not asyncio.run(_until_told_to_end(_run(url or DEFAULT_URL, token_file, settings, metrics_at, once=once))):
+    access = kubernetes_access(kubernetes=kubernetes, kubeconfig=kubeconfig)
+    lease = LeaseSettings(holder=new_holder(), lease_s=lease_s, renew_s=lease_s / 3.0)
+    work = _run(url or DEFAULT_URL, token_file, settings, lease, metrics_at, access=access, once=once)
+    if not asyncio.run(_until_told_to_end(work)):
         raise typer.Exit(EXIT_REFUSED)
 
 
@@ -82,19 +92,23 @@ async def _run(
     url: str,
     token_file: Path | None,
     settings: ControllerSettings,
+    lease: LeaseSettings,
     metrics_at: tuple[str, int] | None,
     *,
+    access: KubernetesAccess | None,
     once: bool,
 ) -> bool:
     registry = CollectorRegistry()
     with client_errors(url):
         api_client = AsyncFleetwright(url, token=read_token(token_file))
-    async with api_client as api, httpx.AsyncClient() as http:
-        leadership = Leadership(api=api, settings=LeaseSettings(holder=new_holder()), clock=Clock())
+    clock = Clock()
+    async with api_client as api, usable_actuators(access) as actuators, prometheus_health(now=clock.now) as health:
+        leadership = Leadership(api=api, settings=lease, clock=clock)
         controller = Controller(
             api=api,
             leadership=leadership,
-            actuators=ray_serve_actuators(http),
+            actuators=actuators,
+            health=health,
             metrics=ControllerMetrics(registry),
             settings=settings,
         )
@@ -123,3 +137,8 @@ def _serve_metrics(host: str, port: int, registry: CollectorRegistry) -> None:
         message = f"cannot serve /metrics on {host} port {port}: {error.strerror}"
         raise CommandError(message, exit_code=EXIT_BAD_INPUT) from error
     note(f"metrics on http://{host}:{port}/metrics")
+
+
+app.command("plan")(plan)
+for _name, _command in ON_RAY.items():
+    app.command(_name)(_command)

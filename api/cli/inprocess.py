@@ -8,11 +8,12 @@ from fastapi import FastAPI
 from api.client import AsyncFleetwright
 from api.schemas.tokens import Scope
 from api.server import Principal, StaticToken
+from deploy.actuators import reachable_actuators
 from deploy.clock import Clock
-from deploy.controller import Controller
+from deploy.controller import Controller, ControllerSettings
+from deploy.health import prometheus_health
 from deploy.leadership import Leadership, LeaseSettings, new_holder
 from deploy.metrics import ControllerMetrics
-from deploy.ray_serve import ray_serve_actuators
 
 ACTOR = "system:controller"
 URL = "http://localhost"  # never resolved: the transport calls the application itself
@@ -24,12 +25,16 @@ def controller_token() -> StaticToken:
     return StaticToken(token=f"fw_controller00_{secrets.token_urlsafe(32)}", principal=principal)
 
 
-async def run_controller(app: FastAPI, token: StaticToken) -> None:
+async def run_controller(app: FastAPI, token: StaticToken, *, settings: ControllerSettings | None = None) -> None:
     """Run rounds until cancelled."""
-    metrics = ControllerMetrics(app.state.service.metrics.registry)
+    metrics, clock = ControllerMetrics(app.state.service.metrics.registry), Clock()
     async with (
         AsyncFleetwright(URL, token=token.token, transport=httpx.ASGITransport(app)) as api,
-        httpx.AsyncClient() as http,
+        reachable_actuators() as actuators,
+        prometheus_health(now=clock.now) as health,
     ):
-        leadership = Leadership(api=api, settings=LeaseSettings(holder=new_holder()), clock=Clock())
-        await Controller(api=api, actuators=ray_serve_actuators(http), metrics=metrics, leadership=leadership).run()
+        leadership = Leadership(api=api, settings=LeaseSettings(holder=new_holder()), clock=clock)
+        controller = Controller(
+            api=api, actuators=actuators, health=health, metrics=metrics, leadership=leadership, settings=settings
+        )
+        await controller.run()

@@ -4,8 +4,9 @@ from collections.abc import Mapping
 from typing import Annotated, Any
 
 import typer
+from pydantic import ValidationError
 
-from api.cli.failures import EXIT_BAD_INPUT, CommandError
+from api.cli.failures import EXIT_BAD_INPUT, EXIT_REFUSED, CommandError
 from api.cli.files import read_file
 from api.cli.groups import new_app
 from api.cli.options import FileArgument, TokenFileOption, UrlOption
@@ -14,6 +15,8 @@ from api.cli.remote import connect
 from api.cli.streams import note, say
 from api.cli.tables import Column, Table, moment, number, say_fields, say_table
 from api.client import Fleetwright, NotFoundError, PreconditionFailedError
+from api.schemas.expert_maps import ExpertMapStatus
+from api.schemas.target_memory import ApprovalRequest
 from api.schemas.targets import Freeze, Mode, Target, TargetSpec, TargetStatus
 
 COLUMNS = (
@@ -25,6 +28,16 @@ COLUMNS = (
     Column("running"),
     moment("seen"),
     Column("message"),
+)
+MAPS = (
+    Column("expert map"),
+    Column("placement"),
+    Column("phase"),
+    number("replicas"),
+    number("loaded"),
+    number("waiting"),
+    number("refused"),
+    Column("turn"),
 )
 CHANGES = (Column("change"), Column("deployment"), number("replicas now"), number("planned"))
 
@@ -62,12 +75,15 @@ def show(
         say_json(_json(target, status))
         return
     spec = target.spec.model_dump(mode="json")
-    report = {} if status is None else status.model_dump(mode="json", exclude={"changes", "plan_id"})
+    report = {} if status is None else status.model_dump(mode="json", exclude={"changes", "plan_id", "expert_maps"})
     say_fields({"target": target.name, "version": target.version} | spec | report)
     if status is not None and status.changes:
         say("")
         rows = ((each.gpu, each.deployment, each.replicas_now, each.replicas_planned) for each in status.changes)
         say_table(Table(CHANGES, rows))
+    if status is not None and status.expert_maps:
+        say("")
+        say_table(Table(MAPS, (_map_row(gpu, each) for gpu, each in sorted(status.expert_maps.items()))))
     _note_freeze(freeze)
 
 
@@ -107,6 +123,33 @@ def change(
     _say_target(target, output)
 
 
+@app.command("approve")
+def approve(
+    name: NameArgument,
+    digest: Annotated[
+        str | None, typer.Option(metavar="DIGEST", help="Of the change set looked at before; none: the one of now.")
+    ] = None,
+    url: UrlOption = None,
+    token_file: TokenFileOption = None,
+    output: FormatOption = Format.TABLE,
+) -> None:
+    """Approve exactly the change set that stands ready, also of a plan that was rolled back."""
+    with connect(url, token_file) as client:
+        target = client.get_target(name).document
+        status = _status(client, name)
+        if status is None or status.digest is None or target.spec.plan_id is None:
+            raise CommandError(f"target {name}: no change set stands ready", exit_code=EXIT_REFUSED)
+        request = _approval(target.spec.plan_id, digest or status.digest)
+        approval = client.approve_target(name, request)
+    if output is Format.JSON:
+        say_json(approval)
+        return
+    say_fields({"target": name} | approval.model_dump(mode="json"))
+    if digest is None:
+        say("")
+        _say_changes(status)
+
+
 @app.command("delete")
 def delete(
     name: NameArgument, url: UrlOption = None, token_file: TokenFileOption = None, output: FormatOption = Format.TABLE
@@ -132,6 +175,24 @@ def _status(client: Fleetwright, name: str) -> TargetStatus | None:
         return client.get_target_status(name)
     except NotFoundError:
         return None
+
+
+def _map_row(gpu: str, each: ExpertMapStatus) -> tuple[Any, ...]:
+    counts = (each.replicas, each.loaded, each.waiting, each.refused)
+    return (gpu, each.placement_id, each.phase.value, *counts, each.turn or "")
+
+
+def _approval(plan_id: str, digest: str) -> ApprovalRequest:
+    try:
+        return ApprovalRequest(plan_id=plan_id, digest=digest)
+    except ValidationError as error:
+        message = "--digest: allowed: 64 hexadecimal digits, as `fleetwright targets show` says them"
+        raise CommandError(message, exit_code=EXIT_BAD_INPUT) from error
+
+
+def _say_changes(status: TargetStatus) -> None:
+    rows = ((each.gpu, each.deployment, each.replicas_now, each.replicas_planned) for each in status.changes)
+    say_table(Table(CHANGES, rows))
 
 
 def _say_target(target: Target, output: Format) -> None:

@@ -1,0 +1,203 @@
+"""The controller as a detached actor of a real Ray cluster: it comes up, comes back, moves on, and leaves no trace."""
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+import ray
+from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+from deploy.leadership import Standing
+from deploy.on_ray.cluster import RayCluster as Joined
+from deploy.on_ray.cluster import join, leave
+from deploy.on_ray.commands import Conductor, Listed, NotUpError, Patience
+from deploy.on_ray.names import HostName, hosts_among, watchers_among
+from deploy.on_ray.wire import GpuLook, HostReport, HostSettings, WatcherReport, WatchSettings
+from tests.testbed.processes import LOOPBACK, free_ports
+from tests.testbed.ray_cluster import RayCluster, RayNode, check_machine, running_ray_cluster
+from tests.testbed.requirements import skipping_where_unavailable
+from tests.testbed.server import ADMIN_TOKEN, Server, StartServer
+from tests.testbed.waiting import PATIENCE_S, wait_for
+
+pytestmark = pytest.mark.ray
+
+NAME = "controller"
+LEADING = "fleetwright_controller_leads 1.0"
+EXTRA = RayNode(name="extra", cpus=1, gpus=2, accelerator="L4", rack="rack-9", power_domain="pdu-z")
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RayCluster]:
+    """A head of its own: nodes come and go here."""
+    with skipping_where_unavailable("ray", what="Ray"):
+        check_machine()
+    with running_ray_cluster([], log_dir=tmp_path_factory.mktemp("ray")) as cluster:
+        yield cluster
+
+
+@pytest.fixture
+def joined(cluster: RayCluster) -> Iterator[Joined]:
+    """The test run itself, as whoever calls the commands."""
+    joined = join(cluster.address, namespace="fleetwright")
+    yield joined
+    leave()
+
+
+@pytest.fixture
+def conductor(joined: Joined) -> Iterator[Conductor]:
+    conductor = Conductor(joined, patience=Patience(up_s=PATIENCE_S, answer_s=PATIENCE_S))
+    yield conductor
+    conductor.stop(NAME)
+
+
+@pytest.fixture
+def server(start_server: StartServer, sqlite_url: str) -> Server:
+    """A service without a controller inside."""
+    return start_server(sqlite_url, "--no-controller")
+
+
+@pytest.fixture
+def settings(server: Server, tmp_path: Path) -> HostSettings:
+    token_file = tmp_path / "for-the-actor"
+    token_file.write_text(ADMIN_TOKEN)
+    watch = WatchSettings(gpus=GpuLook.SIMULATED)
+    (port,) = free_ports(1)
+    return HostSettings(url=server.url, token_file=token_file, period_s=0.5, metrics_port=port, watch=watch)
+
+
+def leader(conductor: Conductor, wanted: Callable[[HostReport], object] = bool) -> tuple[Listed, HostReport]:
+    """The one controller there is, once it leads and is as wanted."""
+
+    def leads(there: list[Listed]) -> object:
+        report = there[0].report if len(there) == 1 else None  # one that was ended may be listed for a moment
+        return report is not None and report.standing == Standing.LEADS and wanted(report)
+
+    (one,) = wait_for(conductor.listing, leads, what="leading controller")
+    assert one.report is not None
+    return one, one.report
+
+
+def watcher_on(conductor: Conductor, name: str) -> WatcherReport | None:
+    """What the watcher of a node says, if it has one."""
+    reports = [one.report for one in conductor.listing() if one.report is not None]
+    found = [each for report in reports for each in report.watchers if each.node_name == name and each.answers]
+    return found[0] if found else None
+
+
+def test_it_starts_once_and_comes_back_when_its_process_is_killed(
+    conductor: Conductor, settings: HostSettings, server: Server
+) -> None:
+    settings = settings.model_copy(update={"lease_s": 6.0})  # which the one that is killed does not give back
+    assert conductor.start(NAME, settings).changed
+    one, first = leader(conductor, lambda report: report.rounds > 0)
+    assert (one.name, one.node_name) == (HostName(NAME, 1), "head")
+    assert not conductor.start(NAME, settings).changed
+
+    os.kill(first.pid, signal.SIGKILL)
+    _one, again = leader(conductor, lambda report: report.pid != first.pid and report.rounds > 0)
+
+    assert again.restarted
+    with server.client() as client:
+        assert client.get_lease("controller").document.holder == again.holder
+
+
+def test_each_node_has_a_watcher_while_it_takes_work(
+    conductor: Conductor, joined: Joined, settings: HostSettings, cluster: RayCluster
+) -> None:
+    conductor.start(NAME, settings)
+    node_id = cluster.change_nodes([EXTRA])["extra"]
+    seen = wait_for(lambda: watcher_on(conductor, "extra"), lambda one: one and one.gpus, what="GPUs of the new node")
+    assert seen is not None
+    assert seen.gpus is not None
+    assert [gpu["name"] for gpu in seen.gpus["gpus"]] == ["L4", "L4"]
+    assert seen.gpus["act"] == "observe"
+
+    stopped_one(conductor, node_id)
+
+    drain(cluster, node_id)
+    wait_for(lambda: watcher_nodes(joined), lambda nodes: node_id not in nodes, what="end of the watcher")
+    cluster.change_nodes([])
+    wait_for(lambda: [node.name for node in joined.nodes()], lambda names: names == ["head"], what="end of the node")
+    killed = wait_for(lambda: watcher_on(conductor, "head"), what="word of the watcher of the head")
+    assert killed is not None
+    assert killed.pid is not None
+    os.kill(killed.pid, signal.SIGKILL)
+    wait_for(
+        lambda: watcher_on(conductor, "head"), lambda one: one and one.pid != killed.pid, what="a watcher made anew"
+    )
+
+
+def test_an_upgrade_hands_over_or_leaves_all_as_it_was_and_a_stop_leaves_nothing(
+    conductor: Conductor, joined: Joined, settings: HostSettings, server: Server
+) -> None:
+    conductor.start(NAME, settings)
+    leader(conductor)
+
+    assert conductor.upgrade(NAME, {"observe_only": True}).name == HostName(NAME, 2)
+    second, after = leader(conductor)
+    wait_for(lambda: counts_of(settings.metrics_port), lambda text: LEADING in text, what="metrics of the new one")
+    assert HostSettings.model_validate(after.settings) == settings.model_copy(update={"observe_only": True})
+
+    with pytest.raises(NotUpError, match=r"controller\.g3 does not come up: token file /nowhere: No such file"):
+        conductor.upgrade(NAME, {"token_file": "/nowhere"})
+    one, kept = leader(conductor)
+    assert (one.name, kept.pid) == (second.name, after.pid)
+
+    assert conductor.stop(NAME) == [HostName(NAME, 2)]
+    assert hosts_among(joined.names()) == []
+    assert watchers_among(joined.names()) == []
+    with server.client() as client:
+        assert client.get_lease("controller").document.holder is None
+    assert conductor.stop(NAME) == []
+
+
+def counts_of(port: int) -> str:
+    """What is served as /metrics, if it is."""
+    try:
+        return httpx.get(f"http://{LOOPBACK}:{port}/metrics", trust_env=False).text
+    except httpx.TransportError:
+        return ""
+
+
+def stopped_one(conductor: Conductor, node_id: str) -> None:
+    """A worker that somebody stops is alive to Ray, and told by the watcher."""
+    sleeper = ray.remote(num_cpus=0)(Sleeper).options(
+        scheduling_strategy=NodeAffinitySchedulingStrategy(node_id, soft=False)
+    )
+    actor = sleeper.remote()
+    pid = ray.get(actor.pid.remote(), timeout=PATIENCE_S)
+    os.kill(pid, signal.SIGSTOP)
+    try:
+        told = wait_for(
+            lambda: watcher_on(conductor, "extra"), lambda one: one and one.stopped, what="word of the stopped worker"
+        )
+    finally:
+        os.kill(pid, signal.SIGCONT)
+        ray.kill(actor)
+    assert told is not None
+    assert [(worker.pid, worker.name) for worker in told.workers if worker.state == "T"] == [(pid, "Sleeper")]
+
+
+class Sleeper:
+    """A worker of the cluster's users."""
+
+    def pid(self) -> int:
+        return os.getpid()
+
+
+def drain(cluster: RayCluster, node_id: str) -> None:
+    ray_command = Path(sys.executable).with_name("ray")  # an environment that is not activated has it beside Python
+    argv: list[Any] = [ray_command, "drain-node", "--address", cluster.address, "--node-id", node_id]
+    argv += ["--reason", "DRAIN_NODE_REASON_PREEMPTION", "--reason-message", "a test", "--deadline-remaining-seconds"]
+    done = subprocess.run([*argv, "600"], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+def watcher_nodes(joined: Joined) -> set[str]:
+    return {each.node_id for each in watchers_among(joined.names())}
