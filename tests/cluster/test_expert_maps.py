@@ -1,0 +1,178 @@
+"""An expert map rolled over four replicas of a running Serve application under load, and bad ones refused.
+
+Real replicas behind the real router, and the controller over Serve's REST interface.  A replica's engine is stopped for
+its new map and comes back only when siblings have answered in its place.
+"""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from api.schemas.expert_maps import ExpertMapPhase
+from api.schemas.targets import Phase, RayServeApplication, TargetStatus
+from deploy.router.settings import SERVE_NAME, RouterConfig
+from deploy.router.table import CellWeights, Route, RoutingTable
+from placement.formats import Engine
+from placement.request import PlacementRequest
+from tests.deploy.house import House, house_of
+from tests.testbed.processes import LOOPBACK
+from tests.testbed.ray_cluster import RayCluster
+from tests.testbed.ray_serve import APPLICATIONS, declared_applications
+from tests.testbed.service import RunningService
+from tests.testbed.waiting import PATIENCE_S
+
+pytestmark = [pytest.mark.ray, pytest.mark.anyio]
+
+H100, ENGINES, REPLICAS, CALLERS, TOKENS = "H100-SXM", "on-h100", 4, 6, 8
+GOOD = PlacementRequest(loads=((4.0, 2.0, 1.0, 1.0), (1.0, 1.0, 1.0, 5.0)), slots=6, gpus=2, nodes=1)
+ANOTHER = GOOD.model_copy(update={"loads": ((1.0, 2.0, 1.0, 4.0), (5.0, 1.0, 1.0, 1.0))})
+OF_OTHER_SIZE = GOOD.model_copy(update={"slots": 8})
+SHAPE = {"engine": "vllm", "layers": 2, "experts": 4, "slots": 6, "gpus": 2}
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """Where the engines keep their files and write down their restarts."""
+    (tmp_path / "real-shape.json").write_text(json.dumps(SHAPE))
+    return tmp_path
+
+
+@pytest.fixture
+def application(ray_cluster: RayCluster, folder: Path) -> Iterator[RayServeApplication]:
+    table = RoutingTable(
+        version="one",
+        input_tokens=(1000,),
+        output_tokens=(100,),
+        share=((1.0,),),
+        routes={ENGINES: Route(replicas=REPLICAS, most_in_flight=100)},
+        cells=(CellWeights(row=0, column=0, weights={ENGINES: 1.0}),),
+    )
+    app = {
+        "name": "chat",
+        "import_path": "tests.deploy.expert_maps.serve_engines:build",
+        "args": {"engines": {ENGINES: REPLICAS}, "shape": SHAPE, "folder": str(folder)},
+        "external_scaler_enabled": True,
+        "deployments": [
+            {"name": SERVE_NAME, "user_config": RouterConfig(table=table).model_dump(mode="json")},
+            {"name": ENGINES, "user_config": {"clock": 3}},
+        ],
+    }
+    described = {"dashboard_url": ray_cluster.dashboard_url, "application": "chat", "deployments": {H100: ENGINES}}
+    with declared_applications(ray_cluster, [app]):
+        yield RayServeApplication.model_validate(described)
+
+
+@pytest.fixture
+async def http() -> AsyncIterator[httpx.AsyncClient]:
+    async with httpx.AsyncClient(trust_env=False, timeout=PATIENCE_S) as http:
+        yield http
+
+
+@pytest.fixture
+async def house(sqlite_service: RunningService) -> AsyncIterator[House]:
+    async with house_of(sqlite_service) as house:
+        yield house
+
+
+@dataclass
+class Load:
+    """Callers, each with one request after another."""
+
+    http: httpx.AsyncClient
+    url: str
+    whole: int = 0
+    faults: list[str] = field(default_factory=list)
+    over: bool = False
+
+    async def keep_calling(self) -> None:
+        asked = {"messages": [{"role": "user", "content": "hello"}], "max_tokens": TOKENS, "stream": True}
+        while not self.over:
+            try:
+                answer = await self.http.post(
+                    f"{self.url}/v1/chat/completions", json=asked, headers={"x-token-ms": "5"}
+                )
+            except httpx.HTTPError as error:
+                self.faults.append(repr(error))
+                continue
+            if answer.text.count('"delta"') == TOKENS and answer.text.endswith("data: [DONE]\n\n"):
+                self.whole += 1
+            else:
+                self.faults.append(f"{answer.status_code}: {answer.text[-300:]}")
+
+
+@asynccontextmanager
+async def load(http: httpx.AsyncClient, url: str) -> AsyncIterator[Load]:
+    found = Load(http, url)
+    async with asyncio.timeout(PATIENCE_S):
+        while (await http.get(f"{url}/v1/models")).status_code != 200:
+            await asyncio.sleep(0.1)
+    callers = [asyncio.create_task(found.keep_calling()) for _ in range(CALLERS)]
+    try:
+        yield found
+    finally:
+        found.over = True
+        await asyncio.gather(*callers)
+
+
+async def rounds_until(house: House, http: httpx.AsyncClient, phase: ExpertMapPhase) -> list[TargetStatus]:
+    """Rounds, each of a controller that knows nothing of the one before; every report on the way."""
+    seen: list[TargetStatus] = []
+    async with asyncio.timeout(PATIENCE_S):
+        while not seen or seen[-1].expert_maps.get(H100) is None or seen[-1].expert_maps[H100].phase is not phase:
+            await house.round(house.controller(http=http))
+            seen.append(await house.status("chat"))
+            await asyncio.sleep(0.05)
+    return seen
+
+
+def restarts(folder: Path) -> list[dict[str, Any]]:
+    path = folder / "restarts.jsonl"
+    return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+
+
+async def test_a_map_is_rolled_over_four_replicas_under_load_and_bad_ones_reach_none(
+    house: House, http: httpx.AsyncClient, application: RayServeApplication, ray_cluster: RayCluster, folder: Path
+) -> None:
+    """No request fails, one replica at a time is out; what does not fit is refused before any is."""
+    url = f"http://{LOOPBACK}:{ray_cluster.serve_port}"
+    order = {"engine": "vllm", "replicas_url": f"{url}/fleetwright/expert-maps"}
+    good, another, other_size = [
+        (await house.api.create_placement(request)).id for request in (GOOD, ANOTHER, OF_OTHER_SIZE)
+    ]
+    async with load(http, url) as calls:
+        await house.register_real("chat", application, expert_maps={H100: order | {"placement_id": good}})
+        reports = await rounds_until(house, http, ExpertMapPhase.LOADED)
+        ends = sorted(restarts(folder), key=lambda entry: entry["began_s"])
+        assert len({entry["replica"] for entry in ends}) == len(ends) == REPLICAS
+        file = await house.api.export_placement(good, engine=Engine.VLLM)
+        assert {entry["file"] for entry in ends} == {file.decode()}
+        assert all(before["ended_s"] < after["began_s"] for before, after in pairwise(ends)), "one at a time"
+        assert reports[-1].expert_maps[H100].loaded == REPLICAS
+
+        await house.change("chat", expert_maps={H100: order | {"placement_id": other_size}})
+        refused = (await rounds_until(house, http, ExpertMapPhase.REFUSED))[-1]
+        assert refused.phase is Phase.FAILED
+        assert "is for slots 8, but" in (refused.message or "")
+
+        (folder / "real-shape.json").write_text(json.dumps(SHAPE | {"gpus": 3}))  # what the engines did not say
+        await house.change("chat", expert_maps={H100: order | {"placement_id": another}})
+        refused = (await rounds_until(house, http, ExpertMapPhase.REFUSED))[-1]
+        assert "refuses it: gpus must be 3" in (refused.message or "")
+        assert len(restarts(folder)) == REPLICAS, "no replica was touched"
+        enough = calls.whole + 2 * CALLERS
+        async with asyncio.timeout(PATIENCE_S):
+            while calls.whole < enough:
+                await asyncio.sleep(0.05)
+    assert calls.faults == []
+    details = (await http.get(f"{str(application.dashboard_url).rstrip('/')}{APPLICATIONS}")).json()
+    entry = details["applications"]["chat"]["deployments"][ENGINES]
+    assert entry["deployment_config"]["user_config"]["clock"] == 3, "what is not ours is as it was"
+    assert len(entry["replicas"]) == REPLICAS
