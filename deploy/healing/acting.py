@@ -1,0 +1,93 @@
+"""One act at a time: only while this process leads and nothing is frozen, and with what came of it on record."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import datetime
+
+import structlog
+
+from api.client import AsyncFleetwright
+from api.schemas.healing import MOST_ACTS, CaseAct, CaseSpec
+from deploy.errors import ActuationError, NotLeadingError
+from deploy.healing.steps import Act, CallOut, Drain, End, Probe
+from deploy.healing.world import ProbeReading, Sight, World
+from deploy.leadership import Leadership
+
+log = structlog.get_logger()
+
+
+class FrozenError(ActuationError):
+    """The freeze is on."""
+
+
+@dataclass(frozen=True, slots=True)
+class Taken:
+    """The case with the act on record; of a probe, what it found."""
+
+    case: CaseSpec
+    reading: ProbeReading | None = None
+    failed: bool = False
+
+
+class Actor:
+    """Takes acts."""
+
+    def __init__(
+        self, *, api: AsyncFleetwright, world: World, leadership: Leadership, now: Callable[[], datetime]
+    ) -> None:
+        self._api, self._world, self._leadership, self._now = api, world, leadership, now
+
+    async def take(self, act: Act, *, case: CaseSpec, case_id: str, sight: Sight) -> Taken:
+        """Take it.  An act that fails is on record too."""
+        if isinstance(act, CallOut) and any(each.act == f"hook-{act.hook}" for each in case.acts):
+            return Taken(case)
+        if (await self._api.get_freeze()).document.frozen:
+            raise FrozenError("the fleet is frozen")
+        try:
+            async with self._leadership.acting():
+                name, detail, reading = await self._took(act, case=case, case_id=case_id, sight=sight)
+        except NotLeadingError:
+            raise
+        except ActuationError as error:
+            log.warning("act_failed", case=case_id, node=case.node, reason=str(error))
+            return Taken(recorded(case, "failed", str(error), at=self._now()), failed=True)
+        return Taken(recorded(case, name, detail, at=self._now()) if name else case, reading)
+
+    async def _took(
+        self, act: Act, *, case: CaseSpec, case_id: str, sight: Sight
+    ) -> tuple[str, str, ProbeReading | None]:
+        world = self._world
+        match act:
+            case Drain(ray_ids):
+                left_s = max(1.0, (case.deadline - self._now()).total_seconds()) if case.deadline else 1.0
+                for ray_id in ray_ids:
+                    await world.drain(ray_id, reason=f"fleetwright case {case_id}", deadline_s=left_s)
+                return "drain", ", ".join(ray_ids), None
+            case End(attempts, ray_ids):
+                ended = {
+                    run: await world.end_workers(run, attempt=attempt, ray_ids=ray_ids) for run, attempt in attempts
+                }
+                return "end-workers", ", ".join(f"{count} of {run}" for run, count in ended.items()), None
+            case Probe(ray_id):
+                reading = await world.probe(ray_id, good=_good(sight, case))
+                return "probe", f"{'passed' if reading.passed else 'failed'}: {reading.detail}", reading
+            case CallOut(hook):
+                said = await world.call_out(hook, node=case.node, case_id=case_id)
+                return (f"hook-{hook}" if said else ""), said, None
+
+
+def recorded(case: CaseSpec, act: str, detail: str, *, at: datetime) -> CaseSpec:
+    """With one more act; the same one again, right after, is the same."""
+    printable = "".join(sign if sign.isprintable() else " " for sign in detail)[:1000]
+    last = case.acts[-1] if case.acts else None
+    if last is not None and (last.act, last.detail) == (act, printable):
+        return case
+    return case.model_copy(update={"acts": (*case.acts, CaseAct(at=at, act=act, detail=printable))[-MOST_ACTS:]})
+
+
+def _good(sight: Sight, case: CaseSpec) -> list[str]:
+    """Nodes that nothing speaks against, of the same pool first."""
+    suspect = next((node for node in sight.called(case.node)), None)
+    pool = suspect.pool if suspect is not None else None
+    others = [node for node in sight.nodes if node.name != case.node and not node.draining and not node.on_probation]
+    return [node.id for node in sorted(others, key=lambda node: (node.pool != pool, node.is_head, node.id))]

@@ -1,0 +1,244 @@
+"""The healer: every period the fleet is seen, the isolation policy is asked, and each case is brought one step nearer.
+
+    sight ──> look at the fleet (policy, behind the API) ──> out, probe ──> cases ──> acts ──> cases written
+
+Level-triggered.  A case is stored before the first act, and what an act came to is read from the world in the next
+round, so the healer may be ended anywhere.  Of several only the one that holds the lease acts.  While the freeze is on
+nothing is done; it is read before every act.
+
+Cases do not wait for each other: one that fails is tried again in the next round, and one whose act takes long (a hook,
+a probe) is passed over by the rounds until it is through.
+"""
+
+import asyncio
+import hashlib
+from collections.abc import Mapping
+from contextlib import nullcontext
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Final
+
+import structlog
+
+from api.client import ApiError, AsyncFleetwright, PreconditionFailedError
+from api.client.calls import Versioned
+from api.schemas.healing import CasePhase, CaseSpec, HealingCase
+from api.schemas.isolation import IsolationView, LookOutcome, NodeView, ProbeEnd
+from api.schemas.pages import PAGE_LIMIT_MAX
+from deploy.clock import Clock
+from deploy.errors import ActuationError, NotLeadingError
+from deploy.healing.acting import Actor
+from deploy.healing.fleet_look import look_of
+from deploy.healing.steps import Move, Probe, Wanted, advance
+from deploy.healing.world import Sight, World
+from deploy.leadership import Leadership, Standing
+from faults.isolation import Standing as NodeStanding
+from faults.isolation.inputs import SLOW
+
+log = structlog.get_logger()
+
+LEASE: Final = "healer"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HealerSettings:
+    """Bounds of the loop."""
+
+    act: bool = False  # else it looks, asks the policy and writes down what it would do
+    period_s: float = 1.0
+    checkpoint_s: float = 60.0  # for ranks that still step, to checkpoint before their workers are ended
+    round_timeout_s: float = 60.0
+    patience_s: float = 2.0  # of a round, with the acts of its cases; what takes longer goes on beside the next rounds
+    case_timeout_s: float = 600.0  # for all acts of one case in one round
+
+
+class Healer:
+    """Runs rounds over all cases."""
+
+    def __init__(
+        self,
+        *,
+        api: AsyncFleetwright,
+        world: World,
+        leadership: Leadership,
+        settings: HealerSettings | None = None,
+        clock: Clock | None = None,
+    ) -> None:
+        self._api, self._world, self._leadership = api, world, leadership
+        self._settings = settings or HealerSettings()
+        self._clock = clock or Clock()
+        self._actor = Actor(api=api, world=world, leadership=leadership, now=self._clock.now)
+        self._probed: dict[str, ProbeEnd] = {}
+        self._one_probe = asyncio.Lock()  # two at once would slow each other down
+        self._at_work: dict[str, asyncio.Task[bool]] = {}  # by case
+        self._doing: dict[str, CaseSpec] = {}  # of those, as they will be written
+        self.doomed: frozenset[tuple[str, int]] = frozenset()  # attempts whose workers a case ends or has ended
+
+    async def run(self) -> None:
+        """A round every period, until cancelled."""
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                tasks.create_task(self._leadership.run())
+                while True:
+                    try:
+                        await self.run_round()
+                    except Exception:  # whatever is wrong with one round, the next one looks anew
+                        log.exception("round_broke")
+                    await self._clock.sleep(self._settings.period_s)
+        finally:
+            for task in (at_work := list(self._at_work.values())):
+                task.cancel()
+            await asyncio.gather(*at_work, return_exceptions=True)
+
+    async def run_round(self) -> bool:
+        """One round; true when nothing stood in its way."""
+        if self._leadership.standing is not Standing.LEADS:
+            return self._leadership.standing is Standing.FOLLOWS
+        try:
+            async with asyncio.timeout(self._settings.round_timeout_s):
+                return await self._round()
+        except (ApiError, ActuationError, TimeoutError) as error:
+            log.warning("round_failed", reason=str(error) or type(error).__name__)
+            return False
+
+    async def _round(self) -> bool:
+        busy = frozenset(self._at_work)  # now: what is seen of them may be old by the time they are through
+        sight = await self._world.look()
+        if all(node.is_head for node in sight.nodes):
+            return True  # nothing that could be isolated
+        before = await self._api.get_isolation()
+        cases = {each.id: each async for each in self._api.iter_healing_cases(limit=PAGE_LIMIT_MAX) if each.case.open}
+        out = frozenset(before.out)
+        outcome = await self._api.look_at_fleet(look_of(sight, out=out, probed=self._probed))
+        self._tell(outcome)
+        if outcome.frozen:
+            return True
+        after = await self._api.get_isolation() if outcome.decisions else before
+        opened = await self._open_missing(cases, after, sight)
+        begun = [each.case for each in cases.values() if each.case.phase is not CasePhase.WANTED]
+        self.doomed = frozenset((run.run, run.attempt) for case in (*begun, *self._doing.values()) for run in case.runs)
+        tasks = []
+        for each in cases.values():
+            if each.id not in busy:
+                tasks.append(asyncio.create_task(self._carried_on(each, outcome, after, sight)))
+                self._at_work[each.id] = tasks[-1]
+        done, _late = await asyncio.wait(tasks, timeout=self._settings.patience_s) if tasks else (set(), set())
+        return opened and all(task.result() for task in done)
+
+    async def _open_missing(self, cases: dict[str, HealingCase], view: IsolationView, sight: Sight) -> bool:
+        """Whether each node that is out has a case now."""
+        treated = {each.case.node for each in cases.values()}
+        standing = {each.node: each for each in view.nodes}
+        opened = True
+        for node in view.out:
+            if node in treated or node not in standing:
+                continue
+            try:
+                case_id, case = await self._new_case(standing[node], sight)
+                cases[case_id] = await self._opened(case_id, case)
+            except ApiError as error:
+                log.warning("case_not_opened", node=node, reason=str(error))
+                opened = False
+        return opened
+
+    async def _opened(self, case_id: str, case: CaseSpec) -> HealingCase:
+        try:
+            return (await self._api.open_healing_case(case_id, case)).document
+        except PreconditionFailedError:  # it was closed, and the node went for the same once more
+            return await self._write(await self._api.get_healing_case(case_id), case)
+
+    async def _carried_on(self, stored: HealingCase, outcome: LookOutcome, view: IsolationView, sight: Sight) -> bool:
+        """Whether nothing stood in its way."""
+        try:
+            async with asyncio.timeout(self._settings.case_timeout_s):
+                await self._carry_on(stored, outcome, view, sight)
+        except (ApiError, ActuationError, TimeoutError) as error:
+            log.warning("case_failed", id=stored.id, node=stored.case.node, reason=str(error) or type(error).__name__)
+            return False
+        except Exception:  # a defect met in one case must not end the work on the others
+            log.exception("case_broke", id=stored.id, node=stored.case.node)
+            return False
+        finally:
+            self._at_work.pop(stored.id, None)
+            self._doing.pop(stored.id, None)
+        return True
+
+    async def _new_case(self, node: NodeView, sight: Sight) -> tuple[str, CaseSpec]:
+        now = self._clock.now()
+        patient = False
+        if node.accusation is not None:
+            patient = (await self._api.get_fault_verdict(node.accusation)).verdict.fault in SLOW
+        case = CaseSpec(
+            node=node.node,
+            accusation=node.accusation,
+            patient=patient,
+            phase=CasePhase.WANTED,
+            phase_since=now,
+            opened_at=now,
+            ray_nodes=tuple(sorted(each.id for each in sight.called(node.node))),
+            deadline=now + timedelta(seconds=self._settings.checkpoint_s) if patient else now,
+        )
+        still = advance(case, wanted=Wanted(out=True), sight=sight, now=now).case
+        word = hashlib.sha256(node.node.encode()).hexdigest()[:16]
+        return node.accusation or f"kept-out-{word}", case.model_copy(update={"runs": still.runs})
+
+    async def _carry_on(self, stored: HealingCase, outcome: LookOutcome, view: IsolationView, sight: Sight) -> None:
+        now, node = self._clock.now(), stored.case.node
+        wanted = Wanted(
+            out=node in outcome.out,
+            probed=node in outcome.probe,
+            kept=any(each.node == node and each.standing is NodeStanding.KEPT_OUT for each in view.nodes),
+        )
+        move = advance(stored.case, wanted=wanted, sight=sight, now=now)
+        case = _only_wanted(stored.case, move, now) if not self._settings.act else await self._done(stored, move, sight)
+        if case != stored.case:
+            await self._write(await self._versioned(stored), case)
+
+    async def _done(self, stored: HealingCase, move: Move, sight: Sight) -> CaseSpec:
+        self.doomed |= frozenset((run.run, run.attempt) for run in move.case.runs)
+        self._doing[stored.id] = case = move.case
+        failed = False
+        for act in move.acts:
+            async with self._one_probe if isinstance(act, Probe) else nullcontext():
+                taken = await self._actor.take(act, case=case, case_id=stored.id, sight=sight)
+            case, failed = taken.case, failed or taken.failed
+            if taken.reading is not None:
+                self._probed[case.node] = ProbeEnd(ended_at=self._clock.now(), passed=taken.reading.passed)
+        if failed and not case.open:  # a case that is closed is tried no more
+            before = stored.case
+            case = case.model_copy(update={"phase": before.phase, "phase_since": before.phase_since})
+        return case
+
+    async def _versioned(self, stored: HealingCase) -> Versioned[HealingCase]:
+        found = await self._api.get_healing_case(stored.id)
+        if found.document.version != stored.version:
+            raise NotLeadingError(f"case {stored.id} was carried on by somebody else")
+        return found
+
+    async def _write(self, known: Versioned[HealingCase], case: CaseSpec) -> HealingCase:
+        written = await self._api.carry_healing_case_on(known.document.id, case, if_match=known.etag)
+        log.info("case", id=known.document.id, node=case.node, phase=case.phase.value, message=case.message)
+        return written.document
+
+    def _tell(self, outcome: LookOutcome) -> None:
+        for each in outcome.decisions:
+            log.info("decided", act=each.act.value, node=each.node, reason=each.reason, dry_run=each.dry_run)
+
+
+def _only_wanted(case: CaseSpec, move: Move, now: datetime) -> CaseSpec:
+    """What would be done, written down and not done."""
+    if not move.case.open:
+        return move.case
+    would = "; ".join(map(_in_words, move.acts)) or move.case.message
+    since = case.phase_since if case.phase is CasePhase.WANTED else now
+    return move.case.model_copy(
+        update={"phase": CasePhase.WANTED, "phase_since": since, "message": f"would: {would}"[:1000]}
+    )
+
+
+def _in_words(act: object) -> str:
+    return f"{type(act).__name__.lower()} {', '.join(map(str, _values(act).values()))}"
+
+
+def _values(act: object) -> Mapping[str, object]:
+    return {name: getattr(act, name) for name in getattr(act, "__slots__", ())}

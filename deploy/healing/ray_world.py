@@ -1,0 +1,51 @@
+"""The healer's world on a Ray cluster that this process has joined.  Ray's calls wait, so each has a thread."""
+
+import asyncio
+from collections.abc import Sequence
+
+from deploy.healing.hooks import Hooks
+from deploy.healing.probe import probe_on_ray
+from deploy.healing.world import ProbeReading, Sight
+from deploy.ray_nodes import RayNodes
+from deploy.training.board import Boards
+
+
+class RayWorld:
+    """A `World`."""
+
+    def __init__(
+        self, *, nodes: RayNodes | None = None, boards: Boards | None = None, hooks: Hooks | None = None
+    ) -> None:
+        self._nodes, self._boards, self._hooks = nodes or RayNodes(), boards or Boards(), hooks or Hooks()
+        self._names: dict[str, str] = {}
+
+    async def look(self) -> Sight:
+        """Nodes first: a run that moved in between is seen where it is, on nodes that are known."""
+        nodes = await asyncio.to_thread(self._nodes.alive)
+        self._names |= {node.id: node.name for node in nodes}
+        seen = await asyncio.to_thread(self._boards.look)
+        return Sight(nodes=nodes, runs=seen.runs, silent=seen.silent)
+
+    def name_of(self, ray_id: str) -> str:
+        """What a node is called in the fleet, as last seen."""
+        return self._names.get(ray_id, ray_id)
+
+    async def drain(self, ray_id: str, *, reason: str, deadline_s: float) -> None:
+        """Ray's PREEMPTION drain: Ray Train tells its ranks, Ray Serve moves its replicas."""
+        await asyncio.to_thread(self._nodes.drain, ray_id, reason=reason, deadline_s=deadline_s)
+
+    async def end_workers(self, run: str, *, attempt: int, ray_ids: frozenset[str]) -> int:
+        """By the run's own board, which holds the handles."""
+        return await asyncio.to_thread(self._boards.end_workers, run, attempt=attempt, node_ids=ray_ids)
+
+    async def probe(self, ray_id: str, *, good: Sequence[str]) -> ProbeReading:
+        """Over TCP between actors."""
+        addresses = {node.id: node.address for node in await asyncio.to_thread(self._nodes.alive)}
+        present = [each for each in good if each in addresses]
+        if ray_id not in addresses:
+            return ProbeReading(passed=False, detail="it has left the cluster")
+        return await probe_on_ray(ray_id, good=present, address_of=addresses)
+
+    async def call_out(self, hook: str, *, node: str, case_id: str) -> str:
+        """The operator's command."""
+        return await self._hooks.call(hook, node=node, case_id=case_id)

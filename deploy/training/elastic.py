@@ -1,0 +1,123 @@
+"""A run whose number of workers others may choose within its bounds, honoured at the next safe point.
+
+    class Trainer(Budgeted, TorchTrainer): ...
+    Trainer(..., scaling_config=ScalingConfig(num_workers=(2, 16), ...), run_config=RunConfig(callbacks=[TellRun()]))
+
+Whoever moves GPUs between training and inference asks on the run's board (`Boards.ask`).  Ray Train changes the size of
+a group by starting it anew from the last checkpoint, so what was trained since is lost: a change waits until a
+checkpoint has just come, for `PATIENCE_S` at most.  Between changes Ray's own elastic policy goes on: the group grows
+into what is free, up to what was asked for.
+"""
+
+import logging
+import time
+from collections.abc import Callable
+from typing import Any, Final
+
+import ray
+from ray.exceptions import GetTimeoutError, RayError
+from ray.train.v2._internal.execution.scaling_policy import (
+    ElasticScalingPolicy,
+    NoopDecision,
+    ResizeDecision,
+    ScalingDecision,
+)
+
+from deploy.training.board import RunView
+from deploy.training.here import Here
+
+log = logging.getLogger(__name__)
+
+ASKED_EVERY_S: Final = 1.0
+ANSWER_S: Final = 2.0
+PATIENCE_S: Final = 600.0  # a run that never checkpoints is resized all the same
+
+
+def board_says() -> int | None:
+    """What is asked for on the board of this process's run; None: nothing, or it does not answer."""
+    if Here.board is None:
+        return None
+    try:
+        view: RunView = ray.get(Here.board.look.remote(), timeout=ANSWER_S)
+    except (GetTimeoutError, RayError):
+        return None
+    return view.asked_workers
+
+
+class BudgetedScalingPolicy(ElasticScalingPolicy):  # type: ignore[misc]
+    """Ray's elastic policy, and no more workers than are asked for."""
+
+    def __init__(
+        self,
+        scaling_config: Any,
+        *,
+        asked: Callable[[], int | None] = board_says,
+        steady_s: Callable[[], float] = time.monotonic,
+    ) -> None:
+        super().__init__(scaling_config)
+        self._asked_of, self._steady_s = asked, steady_s
+        self._asked: int | None = None
+        self._asked_at_s = float("-inf")
+        self._changed_at_s = 0.0
+        self._checkpoints = 0  # when the change was first seen
+
+    @property
+    def most(self) -> int:
+        """Workers that the run may have now."""
+        config = self.scaling_config
+        if self._asked is None:
+            return int(config.max_workers)
+        return int(min(config.max_workers, max(config.min_workers, self._asked)))
+
+    def make_decision_for_non_running_worker_group(self) -> ScalingDecision:
+        """A group that starts has the right size at once."""
+        self._ask()
+        return super().make_decision_for_non_running_worker_group()
+
+    def make_decision_for_running_worker_group(
+        self, worker_group_state: Any, worker_group_status: Any
+    ) -> ScalingDecision:
+        """Down to what is asked for at the next safe point; up as Ray's own policy would."""
+        self._ask()
+        if worker_group_state.num_workers > self.most:
+            self._maybe_send_resource_request()
+            if not self._is_safe():
+                return NoopDecision()
+            log.info("fewer workers: %d -> %d", worker_group_state.num_workers, self.most)
+            return self._get_resize_decision(self.most)
+        decision = super().make_decision_for_running_worker_group(worker_group_state, worker_group_status)
+        if isinstance(decision, ResizeDecision) and decision.num_workers > worker_group_state.num_workers:
+            return decision if self._is_safe() else self._later()
+        return decision
+
+    def _count_possible_workers(self, reserved_resources: Any) -> int:
+        return min(self.most, int(super()._count_possible_workers(reserved_resources)))
+
+    def _ask(self) -> None:
+        now_s = self._steady_s()
+        if now_s - self._asked_at_s < ASKED_EVERY_S:
+            return
+        self._asked_at_s = now_s
+        asked = self._asked_of()
+        if asked is not None and asked != self._asked:
+            self._asked, self._changed_at_s, self._checkpoints = asked, now_s, Here.checkpoints
+
+    def _is_safe(self) -> bool:
+        """A checkpoint has come since the change, or none has for too long, or none ever."""
+        waited_s = self._steady_s() - self._changed_at_s
+        return Here.checkpoints > self._checkpoints or Here.checkpoints == 0 or waited_s >= PATIENCE_S
+
+    def _later(self) -> NoopDecision:
+        """Asked again at once, not only after Ray's usual interval."""
+        self._latest_monitor_time = float("-inf")
+        return NoopDecision()
+
+
+class Budgeted:
+    """Before any trainer of Ray Train v2, in its bases: an elastic run takes its size from its board."""
+
+    def _initialize_and_run_controller(self, **parts: Any) -> Any:
+        policy = parts.get("scaling_policy")
+        if isinstance(policy, ElasticScalingPolicy):
+            parts["scaling_policy"] = BudgetedScalingPolicy(policy.scaling_config)
+        return super()._initialize_and_run_controller(**parts)  # type: ignore[misc]

@@ -1,0 +1,11 @@
+"""What the parts of Fleetwright in one Train controller's process share: Ray copies each of them there on its own."""
+
+from typing import Any
+
+
+class Here:
+    """At most one run per process."""
+
+    board: Any = None
+    workers: int = 0  # of the group that trains
+    checkpoints: int = 0  # since the process began

@@ -1,0 +1,103 @@
+"""A real elastic run of Ray Train: its number of workers follows what is asked for, from its last checkpoint."""
+
+import asyncio
+import json
+import sys
+import tempfile
+from collections.abc import Iterator
+from dataclasses import asdict
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+import ray
+
+from api.schemas.targets import RayTrainRun
+from deploy.actuator import Step
+from deploy.errors import UnreachableError
+from deploy.healing.ray_world import RayWorld
+from deploy.training.actuator import RayTrainActuator, ray_train_actuators
+from deploy.training.board import Boards
+from tests.testbed.healed_run import ENDLESS
+from tests.testbed.processes import Process
+from tests.testbed.ray_cluster import RayCluster
+from tests.testbed.train_job import TrainJob
+from tests.testbed.waiting import wait_for
+
+pytestmark = pytest.mark.ray
+MOST = 3
+GPU = "H100"
+
+
+@pytest.fixture
+def joined(ray_cluster: RayCluster) -> Iterator[RayCluster]:
+    """The cluster, with this process in it."""
+    ray.init(address=ray_cluster.address, namespace="fleetwright", log_to_driver=False)
+    yield ray_cluster
+    ray.shutdown()
+
+
+def test_workers_follow_what_is_asked_for_and_go_on_from_the_last_checkpoint(
+    joined: RayCluster, tmp_path: Path
+) -> None:
+    with tempfile.TemporaryDirectory(prefix="fw-heal-") as inboxes:
+        job = TrainJob(
+            address=joined.address,
+            folder=str(tmp_path),
+            to=f"unix:{inboxes}/none",
+            steps=ENDLESS,
+            workers=MOST,
+            least_workers=1,
+            healed=True,
+        )
+        settings = tmp_path / "train.json"
+        settings.write_text(json.dumps(asdict(job)))
+        argv: list[str | Path] = [sys.executable, "-m", "tests.testbed.train_job", settings]
+        actuator = ray_train_actuators()(RayTrainRun(run="watched", gpu=GPU))
+        with Process.start(argv, name="train", log_dir=tmp_path) as driver:
+
+            def lives() -> list[dict[str, Any]]:
+                assert driver.running(), driver.log_tail()
+                written = job.lives.read_text().splitlines(keepends=True) if job.lives.exists() else []
+                return [json.loads(line) for line in written if line.endswith("\n")]
+
+            wait_for(lives, what="first step")
+            wait_for(partial(_trains, actuator, MOST), what=f"{MOST} workers")
+            for before, workers in ((MOST, 1), (1, 2)):
+                step = Step(gpu=GPU, replicas_before=before, replicas_after=workers)
+                wait_for(partial(_asks, actuator, step), what=f"a run that is asked for {workers} workers")
+                wait_for(partial(_trains, actuator, workers), what=f"{workers} workers")
+                newest = lives()[-workers:]
+                assert sorted(life["rank"] for life in newest) == list(range(workers))
+                assert all(life["first_step"] > 0 for life in newest)
+
+
+def _trains(actuator: RayTrainActuator, workers: int) -> bool:
+    """It is as asked for, and this group has reported a step, so each of its ranks has made one."""
+    try:
+        as_asked = actuator.verify(wanted={GPU: workers}, observation=asyncio.run(actuator.observe()))
+        return as_asked and Boards().look_at("watched").attempt_step is not None
+    except UnreachableError:  # a busy machine: it is asked again, as by a controller's next round
+        return False
+
+
+def _asks(actuator: RayTrainActuator, step: Step) -> bool:
+    try:
+        asyncio.run(actuator.apply(step))
+    except UnreachableError:
+        return False
+    return True
+
+
+async def _probed(world: RayWorld, ids: list[str]) -> str:
+    reading = await world.probe(ids[0], good=ids[1:])
+    return f"{reading.passed} {reading.detail}"
+
+
+def test_a_healthy_node_passes_a_probe_against_two_others(joined: RayCluster) -> None:
+    ids = [joined.node_ids[name] for name in ("h100", "a100", "l4")]
+    said = asyncio.run(_probed(RayWorld(), ids))
+    assert "between good nodes" in said
+    gone = asyncio.run(_probed(RayWorld(), ["f" * 56, *ids[1:]]))
+    assert gone == "False it has left the cluster"
