@@ -29,8 +29,12 @@ STALE_S = 120.0  # as the alert FleetwrightTargetStale
 PHASE_COLOURS = {
     Phase.OBSERVED: Colour.CALM,
     Phase.RECOMMENDED: Colour.ODD,
+    Phase.SETTLING: Colour.ODD,
+    Phase.AWAITING_APPROVAL: Colour.ODD,
     Phase.APPLYING: Colour.WARN,
     Phase.APPLIED: Colour.GOOD,
+    Phase.ROLLING_BACK: Colour.WARN,
+    Phase.ROLLED_BACK: Colour.BAD,
     Phase.FROZEN: Colour.OFF,
     Phase.FAILED: Colour.BAD,
 }
@@ -289,7 +293,7 @@ def _off_plan() -> str:
 
 
 def _phases_off_plan() -> str:
-    phases = "|".join([Phase.RECOMMENDED, Phase.APPLYING, Phase.FROZEN, Phase.FAILED])
+    phases = "|".join(phase for phase in Phase if phase not in (Phase.OBSERVED, Phase.APPLIED))
     return f'fleetwright_target_phase{{{ON_TARGET}, phase=~"{phases}"}}'
 
 

@@ -13,9 +13,11 @@ import yaml
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
+from api.schemas.healing import CasePhase
 from api.schemas.power import PowerBudget
 from api.schemas.targets import Phase, RayServeApplication, Target, TargetSpec, TargetStatus
 from api.server.fault_metrics import Believed, FaultState
+from api.server.healing_metrics import CaseMark
 from api.server.metrics import FleetState, ReportedTarget, ServiceMetrics, render_state
 from api.server.power_metrics import PowerState
 from deploy.metrics import ControllerMetrics
@@ -159,7 +161,13 @@ def _state() -> FleetState:
     believed = Believed(fault=FaultClass.CRASH, scope="node", since=NOW, node="gpu-1")
     faults = FaultState(believed=[believed], looked_at=NOW, fleet=20, state=IsolationState())
     return FleetState(
-        at=NOW, database_up=True, targets=[reported], document_versions=[("gpus", 1)], power=power, faults=faults
+        at=NOW,
+        database_up=True,
+        targets=[reported],
+        document_versions=[("gpus", 1)],
+        power=power,
+        faults=faults,
+        healing=[CaseMark(CasePhase.DRAINING, NOW, None)],
     )
 
 

@@ -37,6 +37,10 @@ POSTGRES: Values = {
     "watcher.job": JOB_FILE,
     "watcher.names": ["gpu-1", "gpu-2"],
     "watcher.enabled": True,
+    "healer.enabled": True,
+    "healer.rayAddress": "head:6379",
+    "healer.token.existingSecret": "healer",
+    "networkPolicy.healerPeers": [{"podSelector": {"matchLabels": {"app": "ray"}}}],
     "database.postgresql.urlSecret.name": "database",
     "database.type": "postgresql",
     "migrations.urlSecret.name": "migrations",
@@ -44,7 +48,13 @@ POSTGRES: Values = {
     "monitoring.serviceMonitor.enabled": True,
 }
 AUTOSCALED: Values = {**POSTGRES, "api.autoscaling.enabled": True}
-BASES = {"api.autoscaling": AUTOSCALED, "database.sqlite": SQLITE, "database.type": SQLITE}
+ON_KUBERNETES: Values = {**POSTGRES, "controller.kubernetes.enabled": True}
+BASES = {
+    "api.autoscaling": AUTOSCALED,
+    "controller.kubernetes.namespaces": ON_KUBERNETES,
+    "database.sqlite": SQLITE,
+    "database.type": SQLITE,
+}
 
 PEERS = [{"podSelector": {"matchLabels": {"app": "other"}}}]
 EGRESS = [{"ports": [{"port": 1}]}]
@@ -116,6 +126,16 @@ CHANGES: Values = {
         for field in ("existingSecret", "key")
     },
     "networkPolicy.watcherFrom": PEERS,
+    "networkPolicy.healerPeers": PEERS,
+    "healer.enabled": False,
+    "healer.act": True,
+    "healer.rayAddress": "other:6379",
+    "healer.boardsNamespace": "other",
+    "healer.periodSeconds": 7,
+    "healer.checkpointSeconds": 7,
+    "healer.extraArgs": ["--no-watch"],
+    "healer.token.existingSecret": "other",
+    "healer.token.key": "other",
     "watcher.enabled": False,
     "watcher.job": JOB_FILE | {"nodes": 3},
     "watcher.names": ["gpu-[1-2]"],
@@ -129,11 +149,13 @@ CHANGES: Values = {
     "controller.enabled": False,
     "controller.observeOnly": True,
     "controller.periodSeconds": 7,
+    "controller.kubernetes.enabled": True,
+    "controller.kubernetes.namespaces": ["other"],
     "controller.token.existingSecret": "other",
     "controller.token.key": "other",
     **{
         f"{component}.{field}": value
-        for component in ("api", "controller", "guard", "watcher")
+        for component in ("api", "controller", "guard", "watcher", "healer")
         for field, value in {
             "terminationGracePeriodSeconds": 77,
             "extraEnv": [{"name": "A", "value": "b"}],
@@ -179,6 +201,7 @@ CHANGED_TOGETHER = {"database.type": POSTGRES}  # it needs the name of a Secret
         ("api.podLabels.app\\.kubernetes\\.io/name=x", "podLabels"),
         ("commonLabels.team=not a label", "team"),
         ("controller.periodSeconds=0", "periodSeconds"),
+        ("controller.kubernetes.namespaces={Ray_Jobs}", "namespaces"),
         ("database.type=mysql", "type"),
         ("database.sqlite.persistence.size=large", "size"),
         ("image.tag=not a tag", "tag"),
@@ -206,6 +229,10 @@ def test_a_wrong_value_is_named(helm: Helm, values: str, message: str) -> None:
         (
             "database.type=postgresql,api.autoscaling.enabled=true,api.autoscaling.minReplicas=9",
             "api.autoscaling.minReplicas is 9: allowed are 1 to maxReplicas, 6",
+        ),
+        (
+            "controller.kubernetes.enabled=true,controller.serviceAccount.create=false",
+            "controller.kubernetes.enabled is true, but controller.serviceAccount.name is empty",
         ),
         ("api.preStopSleepSeconds=40", "api.preStopSleepSeconds is 40: allowed is less than"),
         ("api.extraEnv[0].name=FLEETWRIGHT_HOST", "api.extraEnv sets FLEETWRIGHT_HOST"),

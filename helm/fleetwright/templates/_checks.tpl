@@ -26,11 +26,16 @@
 {{- $problems = append $problems (printf "api.preStopSleepSeconds is %d: allowed is less than terminationGracePeriodSeconds, %d" (int .Values.api.preStopSleepSeconds) (int .Values.api.terminationGracePeriodSeconds)) -}}
 {{- end -}}
 {{- $own := list "FLEETWRIGHT_BOOTSTRAP_TOKEN_FILE" "FLEETWRIGHT_DATABASE_URL" "FLEETWRIGHT_HOST" "FLEETWRIGHT_LOG_LEVEL" "FLEETWRIGHT_PORT" -}}
-{{- range $component := list "api" "controller" "guard" "watcher" -}}
+{{- range $component := list "api" "controller" "guard" "watcher" "healer" -}}
 {{- range (index $.Values $component).extraEnv -}}
 {{- if has .name $own -}}
 {{- $problems = append $problems (printf "%s.extraEnv sets %s, which the chart sets itself from its values" $component .name) -}}
 {{- end -}}
+{{- end -}}
+{{- end -}}
+{{- with .Values.controller -}}
+{{- if and .enabled .kubernetes.enabled (not .serviceAccount.create) (not .serviceAccount.name) -}}
+{{- $problems = append $problems "controller.kubernetes.enabled is true, but controller.serviceAccount.name is empty and none is made: every pod of the namespace would have the controller's rights" -}}
 {{- end -}}
 {{- end -}}
 {{- with .Values.guard -}}
@@ -46,6 +51,14 @@
 {{- end -}}
 {{- if and .enabled .apiToken.existingSecret (not .names) -}}
 {{- $problems = append $problems "watcher.apiToken is given, but watcher.names is empty: verdicts are reported by the names of the fleet" -}}
+{{- end -}}
+{{- end -}}
+{{- with .Values.healer -}}
+{{- if and .enabled (not .rayAddress) -}}
+{{- $problems = append $problems "healer.enabled is true, but healer.rayAddress is empty: give HOST:PORT of the Ray cluster's head" -}}
+{{- end -}}
+{{- if and .enabled $.Values.networkPolicy.enabled (not $.Values.networkPolicy.healerPeers) -}}
+{{- $problems = append $problems "healer.enabled is true, but networkPolicy.healerPeers is empty: name the pods of its Ray cluster" -}}
 {{- end -}}
 {{- end -}}
 {{- if $problems -}}

@@ -49,6 +49,11 @@ helm.sh/chart: {{ printf "%s-%s" .root.Chart.Name .root.Chart.Version | replace 
 {{- end -}}
 {{- end -}}
 
+{{/* The controller's Role in another namespace: releases of the same name in two namespaces must not share one. */}}
+{{- define "fleetwright.rightsName" -}}
+{{- printf "%s-%s" (include "fleetwright.fullname" .) (sha256sum .Release.Namespace | trunc 8) -}}-controller
+{{- end -}}
+
 {{- define "fleetwright.image" -}}
 {{- with .Values.image -}}
 {{- if .registry -}}{{ .registry }}/{{- end -}}{{ .repository }}

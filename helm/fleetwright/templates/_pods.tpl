@@ -1,9 +1,9 @@
 {{/* What the pods have in common. */}}
 
-{{/* The head of every pod: (dict "root" $ "serviceAccountName" "…"). */}}
+{{/* The head of every pod: (dict "root" $ "serviceAccountName" "…"), with "callsKubernetes" true where one has to. */}}
 {{- define "fleetwright.podHead" -}}
 serviceAccountName: {{ .serviceAccountName }}
-automountServiceAccountToken: false
+automountServiceAccountToken: {{ default false .callsKubernetes }}
 # Or a Service named fleetwright would set FLEETWRIGHT_PORT=tcp://… in the pods, a setting of ours.
 enableServiceLinks: false
 {{- with .root.Values.imagePullSecrets }}

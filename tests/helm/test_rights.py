@@ -1,0 +1,61 @@
+"""What the controller may do on Kubernetes: nothing, unless told to drive RayClusters; then that, and only there."""
+
+import pytest
+
+from tests.helm.chart import NAMESPACE, Object, container, one, render
+from tests.testbed.helm import Helm
+
+ON = ["--set", "controller.kubernetes.enabled=true"]
+TWO = [*ON, "--set", "controller.kubernetes.namespaces={ml,research}"]
+
+
+def namespaces(objects: list[Object], kind: str) -> list[str]:
+    return [item["metadata"]["namespace"] for item in objects if item["kind"] == kind]
+
+
+@pytest.mark.parametrize(("values", "wanted"), [(ON, [NAMESPACE]), (TWO, ["ml", "research"])])
+def test_it_has_rights_in_the_named_namespaces(helm3: Helm, values: list[str], wanted: list[str]) -> None:
+    objects = render(helm3, *values)
+    assert namespaces(objects, "Role") == namespaces(objects, "RoleBinding") == wanted
+    account = one(objects, "ServiceAccount", "-controller")["metadata"]
+    for binding in (item for item in objects if item["kind"] == "RoleBinding"):
+        assert binding["subjects"] == [
+            {"kind": "ServiceAccount", "name": account["name"], "namespace": account["namespace"]}
+        ]
+        assert binding["roleRef"]["name"] == one(render(helm3, *ON), "Role")["metadata"]["name"]
+
+
+def test_its_rights_are_what_worker_groups_need(helm3: Helm) -> None:
+    assert one(render(helm3, *ON), "Role")["rules"] == [
+        {"apiGroups": ["ray.io"], "resources": ["rayclusters"], "verbs": ["get", "patch"]},
+        {"apiGroups": [""], "resources": ["pods"], "verbs": ["list"]},
+    ]
+
+
+def test_releases_of_the_same_name_do_not_share_a_role(helm3: Helm) -> None:
+    roles = {
+        one(render(helm3, *TWO[:2], "--set", "controller.kubernetes.namespaces={ml}", "--namespace", where), "Role")[
+            "metadata"
+        ]["name"]
+        for where in ("fleet", "other")
+    }
+    assert len(roles) == 2
+
+
+def test_the_process_is_told_and_only_its_pods_get_a_token(helm3: Helm) -> None:
+    objects = render(helm3, *ON)
+    assert "--kubernetes" in container(one(objects, "Deployment", "-controller"))["args"]
+    mounted = {
+        item["metadata"]["name"]: item["spec"]["template"]["spec"]["automountServiceAccountToken"]
+        for item in objects
+        if item["kind"] == "Deployment"
+    }
+    assert mounted == {"demo-fleetwright-api": False, "demo-fleetwright-controller": True}
+
+
+def test_it_may_reach_the_api_server(helm3: Helm) -> None:
+    def ports(*values: str) -> set[int]:
+        rules = one(render(helm3, *values), "NetworkPolicy", "-controller")["spec"]["egress"]
+        return {port["port"] for rule in rules for port in rule["ports"]}
+
+    assert ports(*ON) - ports() == {443, 6443}
