@@ -57,7 +57,9 @@ BENCHMARKS = (
     "faults_weeks",
     "faults_lab_directions",
     "router",
+    "controller",
     "faults_paths",
+    "healing",
     "service_writes",
 )
 WIDTH = 500  # so that no column is cut; a terminal wraps what it cannot show

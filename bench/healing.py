@@ -1,0 +1,156 @@
+"""A frozen worker healed on a real Ray cluster, beside Ray alone; and a healthy cluster that is kept busy.
+
+A run of Ray Train v2 with two workers, a node each and spares; a step takes 50 ms, every tenth is a checkpoint.  Time
+counts from the SIGSTOP until both ranks have made a step elsewhere.
+
+    python -m bench healing     FLEETWRIGHT_HEALING_REPEATS=10, FLEETWRIGHT_HEALING_MINUTES=30 (healthy, under load)
+"""
+
+import multiprocessing
+import os
+import signal
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+
+from api.schemas.healing import CasePhase, CaseSpec
+from faults.isolation import Act, Allowance, IsolationRules, Mode
+from tests.testbed.healed_run import HealedRun, healed_run
+from tests.testbed.ray_cluster import RAY_SETTINGS, check_machine
+from tests.testbed.requirements import UnavailableError
+from tests.testbed.waiting import wait_for
+
+REPEATS, MINUTES = "FLEETWRIGHT_HEALING_REPEATS", "FLEETWRIGHT_HEALING_MINUTES"
+ALONE_S: Final = 60.0
+WORKERS: Final = 2
+MOST_AT_ONCE: Final = 8  # repeats on one cluster, each of which costs it a node
+# All but what speaks against the node itself is out of the way: here nodes are frozen one after the other.
+ANY: Final = Allowance(share=1.0, count=1000)
+RULES: Final = IsolationRules(mode=Mode.APPLY, pool=ANY, domain=ANY, rate_count=1000, breaker_nodes=1000)
+
+
+def run() -> list[dict[str, Any]]:
+    """Healthy first, then Ray alone, then the repeats."""
+    try:
+        check_machine()
+    except UnavailableError as unavailable:
+        return [{"what": f"left out: {unavailable}"}]
+    os.environ.update(RAY_SETTINGS)  # of drivers too
+    left, minutes = int(os.environ.get(REPEATS, "10")), float(os.environ.get(MINUTES, "30"))
+    rows: list[dict[str, Any]] = []
+    healed: list[dict[str, float]] = []
+    while left > 0 or not rows:
+        batch = min(left, MOST_AT_ONCE)
+        with (
+            tempfile.TemporaryDirectory() as folder,
+            healed_run(Path(folder), nodes=WORKERS + max(1, batch), workers=WORKERS, rules=RULES) as running,
+        ):
+            if not rows:
+                rows = [_alone(running), _healthy(running, minutes)]
+            healed += _repeats(running, batch)
+        left -= max(1, batch)
+    return [*rows, *_summary(healed)]
+
+
+def _alone(running: HealedRun) -> dict[str, Any]:
+    """Ray without a healer: nothing may have happened when the time is up."""
+    lives, victim = running.lives(), _victim(running)
+    os.kill(victim, signal.SIGSTOP)
+    time.sleep(ALONE_S)
+    noticed = running.lives() != lives
+    os.kill(victim, signal.SIGCONT)
+    return {"what": f"Ray alone, frozen for {ALONE_S:g} s", "runs": 1, "noticed": int(noticed)}
+
+
+def _healthy(running: HealedRun, minutes: float) -> dict[str, Any]:
+    lives = running.lives()
+    with running.healer("--act") as healer, _busy(2 * (os.cpu_count() or 1)):
+        running.wait_watched(healer)
+        time.sleep(60.0 * minutes)
+        load = os.getloadavg()[0]
+    decisions = [each for each in running.client.get_isolation().decisions if each.act is Act.ISOLATE]
+    return {
+        "what": f"healthy, {2 * (os.cpu_count() or 1)} busy processes beside",
+        "runs": 1,
+        "minutes": minutes,
+        "load": load,
+        "isolations": len(decisions),
+        "restarts": int(running.lives() != lives),
+    }
+
+
+def _repeats(running: HealedRun, repeats: int) -> list[dict[str, float]]:
+    found = []
+    with running.healer("--act") as healer:
+        for number in range(1, repeats + 1):
+            running.wait_watched(healer, attempt=number)
+            found.append(_healed(running))
+    return found
+
+
+def _healed(running: HealedRun) -> dict[str, float]:
+    """One freeze; seconds after it."""
+    before, known = running.lives(), {each.id for each in running.cases()}
+    victim, frozen_at = _victim(running), time.time()
+    os.kill(victim, signal.SIGSTOP)
+    after = wait_for(
+        lambda: running.lives()[len(before) :], lambda lives: len(lives) >= WORKERS, what="steps elsewhere"
+    )
+
+    def replaced() -> list[CaseSpec]:
+        new = [each.case for each in running.cases() if each.id not in known]
+        return [case for case in new if case.phase is CasePhase.REPLACED]
+
+    (case,) = wait_for(replaced, what="case")
+    right = case.node == next(life["node_id"] for life in before if life["pid"] == victim)
+    ended = next(act.at for act in case.acts if act.act == "end-workers")
+    return {
+        "decided_s": case.opened_at.timestamp() - frozen_at,
+        "ended_s": ended.timestamp() - frozen_at,
+        "stepped_s": max(life["at"] for life in after) - frozen_at,
+        "lost_steps": float(max(0, (case.runs[0].checkpoint_step or 0) + 1 - after[0]["first_step"])),
+        "wrong": float(not right),
+    }
+
+
+def _summary(healed: Sequence[dict[str, float]]) -> Iterator[dict[str, Any]]:
+    if not healed:
+        return
+    for name, what in (("decided_s", "isolated"), ("ended_s", "worker ended"), ("stepped_s", "first step on a spare")):
+        took = np.array([each[name] for each in healed])
+        row = {"what": f"frozen: {what}", "runs": len(took), "p50_s": float(np.median(took))}
+        yield row | {"p95_s": float(np.quantile(took, 0.95)), "max_s": float(took.max())}
+    yield {
+        "what": "frozen: wrong node, or begun before the checkpoint",
+        "runs": len(healed),
+        "wrong": sum(each["wrong"] for each in healed) + sum(each["lost_steps"] > 0 for each in healed),
+    }
+
+
+def _victim(running: HealedRun) -> int:
+    """The process of rank 1, as it is now."""
+    pid: int = [life["pid"] for life in running.lives() if life["rank"] == 1][-1]
+    return pid
+
+
+@contextmanager
+def _busy(count: int) -> Iterator[None]:
+    processes = [multiprocessing.get_context("fork").Process(target=_spin, daemon=True) for _ in range(count)]
+    for process in processes:
+        process.start()
+    try:
+        yield
+    finally:
+        for process in processes:
+            process.kill()
+            process.join()
+
+
+def _spin() -> None:
+    while True:
+        sum(range(10_000))
