@@ -1,17 +1,32 @@
 """The real KubeRay operator scales a RayCluster, and says what GPUs it has got."""
 
+import asyncio
+from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
 from kubernetes import client
+from kubernetes.dynamic.exceptions import ConflictError
 
+from api.schemas.targets import Phase, RayClusterGroups, TargetStatus
+from deploy.actuators import Actuators
+from deploy.controller import Controller
+from deploy.kubernetes_api import KubernetesAccess, kubernetes_server
+from deploy.ray_cluster import ray_cluster_actuators
+from tests.deploy.house import House, house_of
+from tests.helm.chart import one, render
 from tests.testbed.gpu_nodes import GPU, GpuNodes
+from tests.testbed.helm import Helm
 from tests.testbed.kube_api import KubeApi
 from tests.testbed.kuberay import KubeRay
-from tests.testbed.manifests import ray_cluster
-from tests.testbed.waiting import wait_for
+from tests.testbed.manifests import ray_cluster, ray_cluster_of_groups
+from tests.testbed.service import RunningService
+from tests.testbed.waiting import PATIENCE_S, wait_for
 
 pytestmark = [pytest.mark.kubernetes, pytest.mark.usefixtures("kuberay")]
+
+H100, L4 = "H100-SXM", "L4"  # as the catalogue names them
+OLD, NEW = {H100: 3, L4: 0}, {H100: 1, L4: 2}
 
 
 def test_the_operator_is_the_pinned_one(kuberay: KubeRay, kube_client: client.ApiClient) -> None:
@@ -56,6 +71,84 @@ def test_workers_without_room_leave_the_cluster_unready(
     assert status["desiredWorkerReplicas"] == 3
     assert status["desiredGPU"] == "24"
     assert status.get("state") != "ready"
+
+
+@pytest.fixture
+async def house(sqlite_service: RunningService) -> AsyncIterator[House]:
+    async with house_of(sqlite_service) as house:
+        yield house
+
+
+@pytest.fixture
+def access(helm3: Helm, kube_api: KubeApi, kube_namespace: str) -> KubernetesAccess:
+    """What the chart lets the controller do, and no more."""
+    objects = render(helm3, "--namespace", kube_namespace, "--set", "controller.kubernetes.enabled=true")
+    account = one(objects, "ServiceAccount", "-controller")
+    for item in (account, one(objects, "Role"), one(objects, "RoleBinding")):
+        kube_api.apply(item)
+    name = account["metadata"]["name"]
+    return KubernetesAccess(kubeconfig=kube_api.service_account_kubeconfig(namespace=kube_namespace, name=name))
+
+
+@pytest.fixture
+def two_groups(kube_client: client.ApiClient, kube_namespace: str, gpu_nodes: GpuNodes) -> dict[str, Any]:
+    """The manifest of a running RayCluster with room for five workers."""
+    gpu_nodes.add(5)
+    groups = {"h100": 3, "l4": 0}
+    manifest = ray_cluster_of_groups("llm", kube_namespace, groups=groups, gpus=8, nodes=gpu_nodes.selector)
+    rayclusters = ("ray.io", "v1", kube_namespace, "rayclusters")
+    client.CustomObjectsApi(kube_client).create_namespaced_custom_object(*rayclusters, manifest)
+    _wait_for_workers(kube_client, kube_namespace, 3)
+    return manifest
+
+
+@pytest.mark.anyio
+async def test_the_controller_moves_worker_groups_to_the_plan_and_back_until_another_applies_them(
+    house: House,
+    access: KubernetesAccess,
+    kube_api: KubeApi,
+    kube_client: client.ApiClient,
+    two_groups: dict[str, Any],
+) -> None:
+    manifest, namespace = two_groups, two_groups["metadata"]["namespace"]
+    described = {"namespace": namespace, "cluster": "llm", "groups": {H100: "h100", L4: "l4"}}
+    plan_id = await house.plan(NEW)
+    await house.register_real("llm", RayClusterGroups.model_validate(described), plan_id=plan_id)
+
+    async with kubernetes_server(access) as kube:
+        controller = house.controller(actuators=Actuators(ray_cluster=ray_cluster_actuators(kube)))
+        for before, wanted in ((OLD, NEW), (NEW, OLD)):
+            await house.change("llm", plan_id=await house.plan(wanted))
+            seen = await _rounds_until(house, controller, Phase.APPLIED)
+            assert seen[-1].applied == wanted
+            for gpu in wanted:
+                assert min(status.applied[gpu] for status in seen if status.applied) == min(before[gpu], wanted[gpu])
+        _wait_for_workers(kube_client, namespace, 3)
+
+        with pytest.raises(ConflictError, match=r"conflict with \W+fleetwright\W+ using .*: \.spec\.workerGroupSpecs"):
+            kube_api.apply(manifest, field_manager="gitops")
+        manifest["spec"]["workerGroupSpecs"] = _groups(kube_client, namespace)
+        kube_api.apply(manifest, field_manager="gitops")
+        await house.change("llm", plan_id=plan_id)
+        failed = (await _rounds_until(house, controller, Phase.FAILED))[-1]
+    assert f"RayCluster {namespace}/llm is applied by gitops, and not taken from it" in (failed.message or "")
+    assert [group["replicas"] for group in _groups(kube_client, namespace)] == [3, 0]
+
+
+async def _rounds_until(house: House, controller: Controller, phase: Phase) -> list[TargetStatus]:
+    """Rounds until the target is in a phase; every report on the way."""
+    seen: list[TargetStatus] = []
+    async with asyncio.timeout(PATIENCE_S):
+        while not seen or seen[-1].phase is not phase:
+            await house.round(controller)
+            seen.append(await house.status("llm"))
+            await asyncio.sleep(0.05)
+    return seen
+
+
+def _groups(api: client.ApiClient, namespace: str) -> list[dict[str, Any]]:
+    found = client.CustomObjectsApi(api).get_namespaced_custom_object("ray.io", "v1", namespace, "rayclusters", "llm")
+    return list(found["spec"]["workerGroupSpecs"])
 
 
 def _wait_for_workers(api: client.ApiClient, namespace: str, workers: int) -> set[str]:

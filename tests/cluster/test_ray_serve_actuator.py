@@ -139,14 +139,22 @@ async def test_what_serve_does_not_have_is_named(http: httpx.AsyncClient, applic
         await stranger.apply(Step(gpu=H100, replicas_before=0, replicas_after=1))
 
 
-async def test_an_application_without_external_scaler_refuses(actuator: RayServeActuator, app: ServeApp) -> None:
-    with external_scaler_off(app):
-        before = await actuator.observe()
-        assert "external_scaler_enabled is off" in (before.note or "")
-        more = before.asked[L4] + 1
-        with pytest.raises(ActuationError, match="must say external_scaler_enabled: true"):
-            await actuator.apply(Step(gpu=L4, replicas_before=more - 1, replicas_after=more))
-        assert (await actuator.observe()).asked == before.asked
+async def test_an_application_without_external_scaler_is_scaled_by_its_declaration(
+    actuator: RayServeActuator, app: ServeApp
+) -> None:
+    """All else that is declared stays, and so do the replicas that need not go."""
+    await bring_about(actuator, {H100: 1, A100: 1, L4: 2})
+    kept = {replica.replica_id for name in POOLS for replica in app.replicas(name)}
+    with external_scaler_off(app) as declared:
+        assert "external_scaler_enabled is off" in ((await actuator.observe()).note or "")
+        for wanted in ({H100: 2, A100: 1, L4: 2}, {H100: 1, A100: 1, L4: 1}):
+            assert (await bring_about(actuator, wanted))[-1].running == wanted
+        assert kept & {replica.replica_id for replica in app.replicas("on-a100")}
+        with pytest.raises(ActuationError, match="cannot be declared with 0 replicas; allowed: 1 or more"):
+            await actuator.apply(Step(gpu=L4, replicas_before=1, replicas_after=0))
+        now = app.status()["deployed_app_config"]
+        assert {key: now[key] for key in declared} == declared
+        assert now["deployments"] == [{"name": "on-h100", "num_replicas": 1}, {"name": "on-l4", "num_replicas": 1}]
 
 
 async def test_the_controller_carries_a_plan_out_and_back(
@@ -188,12 +196,13 @@ async def test_the_controller_writes_nothing_where_it_may_not(
 
 
 @contextmanager
-def external_scaler_off(app: ServeApp) -> Iterator[None]:
+def external_scaler_off(app: ServeApp) -> Iterator[dict[str, Any]]:
     """The same application, declared again with one switch changed, and in the end as it was."""
     declared = app.status()["deployed_app_config"]
-    declare(app, declared | {"external_scaler_enabled": False})
+    switched_off = declared | {"external_scaler_enabled": False}
+    declare(app, switched_off)
     try:
-        yield
+        yield switched_off
     finally:
         declare(app, declared)
 

@@ -14,6 +14,7 @@ import pytest
 import stamina
 
 from api.cli import main
+from tests.testbed.logs import logging_put_back
 from tests.testbed.processes import LOOPBACK, Process, answers_ok, free_ports
 from tests.testbed.server import ADMIN_TOKEN
 
@@ -79,7 +80,8 @@ def cli(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> 
         assert isinstance(code, int)
         return Done(code, captured.out, captured.err)
 
-    yield run
+    with logging_put_back():
+        yield run
     stamina.instrumentation.set_on_retry_hooks(None)
 
 

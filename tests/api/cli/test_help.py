@@ -24,7 +24,8 @@ from tests.api.cli.conftest import COMMAND, Cli, Shell
 EXAMPLE = Path(__file__).parents[3] / "examples" / "chat.yaml"
 # Their -o is a file or a folder, or what they write has a form of its own.
 WRITERS = {"place make", "place export", "faults record", "faults verdicts bundle"}
-ENDLESS = {"agent", "controller run", "faults watch", "guard", "router", "serve"}  # they answer on sockets and in logs
+# They answer on sockets and in logs.
+ENDLESS = {"agent", "controller run", "faults watch", "guard", "heal run", "router", "serve"}
 HEAVY = {"aiosqlite", "alembic", "deploy", "fastapi", "httpx", "kubernetes", "planner", "sqlalchemy", "uvicorn"}
 
 
@@ -70,10 +71,23 @@ def test_all_commands() -> None:
         *("faults replay", "faults simulate", "faults record", "faults watch", "faults paths"),
         *("faults simulations list", "faults simulations show", "faults simulations ask"),
         *(f"faults verdicts {verb}" for verb in ("list", "show", "bundle", "replay", "report")),
+        *("heal run", "heal cases", "heal case"),
         *(f"faults isolation {verb}" for verb in ("show", "rules", "set", "close-breaker")),
         *(f"faults isolation {verb}" for verb in ("approve", "decline", "release", "keep-out")),
-        *("agent", "guard", "router", "serve", "controller run", "migrate up", "migrate down", "migrate status"),
-        *("targets list", "targets show", "targets put", "targets set", "targets delete", "freeze", "thaw"),
+        *("controller start", "controller stop", "controller upgrade", "controller list"),
+        *(
+            "agent",
+            "demo",
+            "guard",
+            "router",
+            "serve",
+            "controller run",
+            "migrate up",
+            "migrate down",
+            "migrate status",
+        ),
+        *("targets list", "targets show", "targets put", "targets set", "targets approve", "targets delete"),
+        *("freeze", "thaw", "controller plan"),
         *("tokens create", "tokens list", "tokens revoke", "audit list", "audit check"),
     }
 

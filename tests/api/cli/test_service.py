@@ -189,6 +189,60 @@ class TestTargets:
             "H100    large                  1        3\n"
         )  # fmt: skip
 
+    def test_how_far_expert_maps_are(self, remote: Cli, target: str, service: str) -> None:
+        placement_id = "00000000-0000-7000-8000-000000000000"
+        roll = {
+            "placement_id": placement_id,
+            "phase": "waiting",
+            "replicas": 4,
+            "loaded": 1,
+            "waiting": 3,
+            "turn": "r2",
+        }
+        status = TargetStatus.model_validate(
+            {"phase": Phase.APPLYING, "observed_at": "2026-11-21T06:00:00Z", "expert_maps": {"H100": roll}}
+        )
+        with Fleetwright(service, token=ADMIN_TOKEN) as client:
+            client.report_target_status(target, status)
+        assert remote("targets", "show", target).stdout.splitlines()[-1].split() == [
+            *("H100", placement_id, "waiting", "4", "1", "3", "0", "r2")
+        ]
+
+    def test_what_stands_ready_is_approved(self, remote: Cli, target: str, service: str, files: Path) -> None:
+        nothing = remote("targets", "approve", target)
+        assert (nothing.code, nothing.refused) == (1, [f"target {target}: no change set stands ready"])
+        plan_id = remote("plan", files / "request.yaml", "-o", "json").json["id"]
+        remote("targets", "set", target, "--plan", plan_id)
+        status = TargetStatus.model_validate(
+            {
+                "phase": Phase.AWAITING_APPROVAL,
+                "observed_at": "2026-11-21T06:00:00Z",
+                "plan_id": plan_id,
+                "digest": "a" * 64,
+                "changes": [Change(gpu="H100", deployment="large", replicas_now=1, replicas_planned=3)],
+            }
+        )
+        with Fleetwright(service, token=ADMIN_TOKEN) as client:
+            client.report_target_status(target, status)
+        assert remote("targets", "approve", target, "--digest", "nonsense").code == 2
+        other = remote("targets", "approve", target, "--digest", "b" * 64)
+        assert (other.code, "another change set stands ready" in other.refused[0]) == (1, True)
+        assert remote("targets", "approve", target).stdout.splitlines()[-1].split() == ["H100", "large", "1", "3"]
+        again = remote("targets", "approve", target, "-o", "json").json
+        assert (again["plan_id"], again["digest"], again["number"]) == (plan_id, "a" * 64, 1)
+
+    def test_a_dry_run_reports_nothing(self, remote: Cli, target: str) -> None:
+        (found,) = remote("controller", "plan", target, "-o", "json").json["targets"]
+        assert (found["target"], found["mode"], found["phase"], found["next_round"]) == (
+            target,
+            "observe",
+            "failed",
+            [],
+        )
+        (listed,) = remote("targets", "list", "-o", "json").json["targets"]
+        assert listed["status"] is None
+        assert "nothing to change" in remote("controller", "plan").stdout
+
     def test_an_unknown_plan_is_wrong_input(self, remote: Cli, target: str) -> None:
         done = remote("targets", "set", target, "--plan", "nonsense")
         assert (done.code, done.refused[0].partition(";")[0]) == (2, "plan_id: there is no plan 'nonsense'")

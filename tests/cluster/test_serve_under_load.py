@@ -1,0 +1,239 @@
+"""A plan for three GPU types, carried out on a running Serve application under load, and rolled back.
+
+Twins answer behind the router.  Both plans carry eight requests a second, so at no moment may the replicas that run
+carry less: neither on the way there nor on the way back.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from itertools import cycle
+from typing import Any
+
+import httpx
+import pytest
+
+from api.schemas.targets import Phase, RayServeApplication, TargetStatus
+from deploy.actuator import Observation, Replicas
+from deploy.ray_serve import RayServeActuator
+from deploy.router.settings import SERVE_NAME, RouterConfig
+from deploy.router.table import CellWeights, Route, RoutingTable
+from deploy.serve_config import ServeConfig
+from planner.request import PlanRequest
+from tests.deploy.house import WORKLOAD, House, house_of
+from tests.testbed.processes import LOOPBACK
+from tests.testbed.ray_cluster import RayCluster
+from tests.testbed.ray_serve import declared_applications
+from tests.testbed.service import RunningService
+from tests.testbed.waiting import PATIENCE_S
+
+pytestmark = [pytest.mark.ray, pytest.mark.anyio]
+
+H100, A100, L4 = "H100-SXM", "A100-80GB-SXM", "L4"  # as the catalogue names them
+DEPLOYMENTS = {H100: "on-h100", A100: "on-a100", L4: "on-l4"}
+RATE_RPS = {H100: 3.0, A100: 2.0, L4: 1.0}  # of one replica, as the plans have it
+FEW_FAST = {H100: 2, A100: 1, L4: 0}
+MANY_SLOW = {H100: 1, A100: 1, L4: 3}
+CAPACITY_RPS = 8.0  # of either
+CALLERS, TOKENS = 6, 24
+
+
+def capacity_rps(running: Replicas) -> float:
+    return sum(RATE_RPS[gpu] * count for gpu, count in running.items())
+
+
+def request_for(replicas: Replicas) -> PlanRequest:
+    """A request whose only answer is these replicas: all of them are needed, and no others are to be had."""
+    options = [
+        {"name": DEPLOYMENTS[gpu], "gpu": gpu, "price_usd_per_h": rate, "max_rps": [[rate]], "available": replicas[gpu]}
+        for gpu, rate in RATE_RPS.items()
+        if replicas[gpu]
+    ]
+    buckets = {"input_tokens": [1000], "output_tokens": [100], "share": [[1.0]]}
+    workload = {"name": WORKLOAD, "rate_rps": capacity_rps(replicas) - 0.5, "buckets": buckets, "options": options}
+    return PlanRequest.model_validate({"workloads": [workload]})
+
+
+@pytest.fixture(scope="module")
+def application(ray_cluster: RayCluster) -> Iterator[RayServeApplication]:
+    """Twins on three types of GPU behind one router, running the slow plan."""
+    pools = {DEPLOYMENTS[gpu]: {"gpu": gpu, "replicas": count} for gpu, count in MANY_SLOW.items()}
+    config = RouterConfig(table=table()).model_dump(mode="json")
+    app = {
+        "name": "chat",
+        "import_path": "deploy.twin.serve_app:build",
+        "args": {"pools": pools, "time_scale": 4.0, "router": {"patience_s": PATIENCE_S}},
+        "external_scaler_enabled": True,
+        "deployments": [{"name": SERVE_NAME, "user_config": config}],
+    }
+    described = {"dashboard_url": ray_cluster.dashboard_url, "application": "chat", "deployments": DEPLOYMENTS}
+    with declared_applications(ray_cluster, [app]):
+        yield RayServeApplication.model_validate(described)
+
+
+def table() -> RoutingTable:
+    """A third each; the share of a deployment without replicas goes to the others."""
+    weights = dict.fromkeys(DEPLOYMENTS.values(), 1 / 3)
+    return RoutingTable(
+        version="even",
+        input_tokens=(1000,),
+        output_tokens=(100,),
+        share=((1.0,),),
+        routes={name: Route(replicas=1, most_in_flight=100) for name in weights},
+        cells=(CellWeights(row=0, column=0, weights=weights),),
+    )
+
+
+@pytest.fixture
+async def http() -> AsyncIterator[httpx.AsyncClient]:
+    async with httpx.AsyncClient(trust_env=False, timeout=PATIENCE_S) as http:
+        yield http
+
+
+@pytest.fixture
+async def house(sqlite_service: RunningService) -> AsyncIterator[House]:
+    async with house_of(sqlite_service) as house:
+        yield house
+
+
+@dataclass
+class Load:
+    """Callers, each with one request after another, and what they got."""
+
+    http: httpx.AsyncClient
+    url: str
+    whole: int = 0
+    clocks: dict[str, float] = field(default_factory=dict)  # by replica, as it said last
+    faults: list[str] = field(default_factory=list)
+    over: bool = False
+
+    async def keep_calling(self) -> None:
+        for stream in cycle((True, False)):
+            if self.over:
+                return
+            try:
+                await self._call(stream=stream)
+            except httpx.HTTPError as error:
+                self.faults.append(repr(error))
+
+    async def _call(self, *, stream: bool) -> None:
+        asked: dict[str, Any] = {"messages": [{"role": "user", "content": "hello"}], "max_tokens": TOKENS}
+        answer = await self.http.post(f"{self.url}/v1/chat/completions", json=asked | {"stream": stream})
+        if answer.status_code == 200 and is_whole(answer):
+            self.whole += 1
+            if not stream:
+                twin = answer.json()["twin"]
+                self.clocks[twin["replica"]] = twin["clock"]
+        else:
+            self.faults.append(f"{answer.status_code}: {answer.text[-200:]}")
+
+    async def first_answers(self) -> None:
+        """Until the router knows who runs: it looks every second, and has just begun."""
+        async with asyncio.timeout(PATIENCE_S):
+            while (await self.http.get(f"{self.url}/v1/models")).status_code != 200:
+                await asyncio.sleep(0.1)
+
+    async def some_more(self) -> None:
+        """Until each caller has sent and got at least one whole request from now on."""
+        enough = self.whole + 2 * CALLERS
+        async with asyncio.timeout(PATIENCE_S):
+            while self.whole < enough and not self.faults:
+                await asyncio.sleep(0.05)
+
+
+def is_whole(answer: httpx.Response) -> bool:
+    if answer.headers["content-type"] == "text/event-stream":
+        return answer.text.count("data: {") == TOKENS and answer.text.endswith("data: [DONE]\n\n")
+    return bool(answer.json()["usage"]["completion_tokens"] == TOKENS)
+
+
+@asynccontextmanager
+async def load(http: httpx.AsyncClient, url: str) -> AsyncIterator[Load]:
+    found = Load(http, url)
+    await found.first_answers()
+    callers = [asyncio.create_task(found.keep_calling()) for _ in range(CALLERS)]
+    try:
+        yield found
+    finally:
+        found.over = True
+        await asyncio.gather(*callers)
+
+
+@asynccontextmanager
+async def watched(actuator: RayServeActuator) -> AsyncIterator[list[Observation]]:
+    """Everything that is seen meanwhile, and once more at the end."""
+    seen: list[Observation] = []
+
+    async def watch() -> None:
+        while True:
+            seen.append(await actuator.observe())
+            await asyncio.sleep(0.1)
+
+    watching = asyncio.create_task(watch())
+    try:
+        yield seen
+    finally:
+        watching.cancel()
+        await asyncio.wait({watching})
+    seen.append(await actuator.observe())
+
+
+async def carried_out(house: House, http: httpx.AsyncClient, plan: Replicas) -> list[TargetStatus]:
+    """Rounds of a new controller until the plan is applied; every report on the way."""
+    await house.change("chat", plan_id=(await house.api.create_plan(request_for(plan))).id)
+    seen: list[TargetStatus] = []
+    controller = house.controller(http=http)
+    async with asyncio.timeout(PATIENCE_S):
+        while not seen or seen[-1].phase is not Phase.APPLIED:
+            await house.round(controller)
+            seen.append(await house.status("chat"))
+            await asyncio.sleep(0.1)
+    return seen
+
+
+async def test_a_plan_is_carried_out_and_rolled_back_under_load(
+    house: House, http: httpx.AsyncClient, application: RayServeApplication, ray_cluster: RayCluster
+) -> None:
+    """No request is lost, capacity is never under the old plan's, the end is the plan."""
+    actuator = RayServeActuator(http, application)
+    await house.register_real("chat", application)
+    async with load(http, f"http://{LOOPBACK}:{ray_cluster.serve_port}") as calls:
+        await calls.some_more()
+        for old, new in ((MANY_SLOW, FEW_FAST), (FEW_FAST, MANY_SLOW)):
+            async with watched(actuator) as seen:
+                reports = await carried_out(house, http, new)
+                await calls.some_more()
+            assert [each.running for each in seen if capacity_rps(each.running) < CAPACITY_RPS] == []
+            both = {gpu: max(old[gpu], new[gpu]) for gpu in old}
+            assert both in [report.applied for report in reports], "the old ones stay until all new ones run"
+            assert (seen[-1].running, seen[-1].asked, reports[-1].applied) == (new, new, new)
+    assert calls.faults == []
+
+
+async def test_replicas_are_told_another_clock_under_load_and_none_is_restarted(
+    http: httpx.AsyncClient, application: RayServeApplication, ray_cluster: RayCluster
+) -> None:
+    """Each goes on answering, at the clock that it was told; every other key and count stays."""
+    actuator = RayServeActuator(http, application)
+    config = ServeConfig(http, ray_cluster.dashboard_url)
+    before = await actuator.observe()
+    async with load(http, f"http://{LOOPBACK}:{ray_cluster.serve_port}") as calls:
+        await calls.some_more()
+        for deployment in DEPLOYMENTS.values():
+            await config.change_user_config(application="chat", deployment=deployment, key="clock", value=0.7)
+        replicas = sum(before.running.values())
+        async with asyncio.timeout(PATIENCE_S):
+            while list(calls.clocks.values()) != [0.7] * replicas and not calls.faults:
+                await asyncio.sleep(0.1)
+                assert len(calls.clocks) <= replicas, "a new replica answers: one was restarted"
+        assert (await settled(actuator)).asked == before.asked
+    assert calls.faults == []
+
+
+async def settled(actuator: RayServeActuator) -> Observation:
+    """Once all that is asked for runs."""
+    async with asyncio.timeout(PATIENCE_S):
+        while (found := await actuator.observe()).running != found.asked:
+            await asyncio.sleep(0.1)
+    return found
