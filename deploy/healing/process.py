@@ -9,6 +9,7 @@ from typing import TextIO
 from prometheus_client import CollectorRegistry
 
 from api.client import AsyncFleetwright
+from deploy.blocking import BlockingCalls
 from deploy.clock import Clock
 from deploy.healing.healer import LEASE, Healer, HealerSettings
 from deploy.healing.hooks import Hooks
@@ -40,7 +41,8 @@ async def run_healing(options: HealingOptions, api: AsyncFleetwright, *, out: Te
     """Until cancelled.  Verdicts go to the service and, a line each, to `out`."""
     boards = Boards(options.namespace)
     hooks = Hooks(commands=options.hooks, timeout_s=options.hook_timeout_s)
-    world = RayWorld(boards=boards, hooks=hooks)
+    calls = BlockingCalls()
+    world = RayWorld(boards=boards, hooks=hooks, calls=calls)
     leadership = Leadership(api=api, settings=options.lease, clock=Clock())
     case_timeout_s = options.healer.case_timeout_s + options.hook_timeout_s
     settings = replace(options.healer, case_timeout_s=case_timeout_s)
@@ -49,7 +51,7 @@ async def run_healing(options: HealingOptions, api: AsyncFleetwright, *, out: Te
         tasks.create_task(healer.run())
         if options.watch:
             watch = RunsWatch(
-                look=_looks(boards, leadership),
+                look=_looks(boards, leadership, calls),
                 open_eye=open_ray_eye,
                 make_loop=_loops(api, out),
                 names=world.name_of,
@@ -59,11 +61,11 @@ async def run_healing(options: HealingOptions, api: AsyncFleetwright, *, out: Te
             tasks.create_task(watch.run())
 
 
-def _looks(boards: Boards, leadership: Leadership) -> Callable[[], Awaitable[RunsSeen]]:
+def _looks(boards: Boards, leadership: Leadership, calls: BlockingCalls) -> Callable[[], Awaitable[RunsSeen]]:
     async def look() -> RunsSeen:
         if not leadership.holds:
             return RunsSeen()  # the leader watches, so each fault is told once
-        return await asyncio.to_thread(boards.look)
+        return await calls.call("training runs under watch", boards.look)
 
     return look
 

@@ -1,29 +1,38 @@
-"""The healer's world on a Ray cluster that this process has joined.  Ray's calls wait, so each has a thread."""
+"""The healer's world on a Ray cluster that this process has joined.  Ray's calls wait, some without end."""
 
-import asyncio
 from collections.abc import Sequence
+from typing import Final
 
+from deploy.blocking import BlockingCalls
 from deploy.healing.hooks import Hooks
 from deploy.healing.probe import probe_on_ray
 from deploy.healing.world import ProbeReading, Sight
 from deploy.ray_nodes import RayNodes
 from deploy.training.board import Boards
 
+NODES: Final = "Ray's nodes"
+
 
 class RayWorld:
     """A `World`."""
 
     def __init__(
-        self, *, nodes: RayNodes | None = None, boards: Boards | None = None, hooks: Hooks | None = None
+        self,
+        *,
+        nodes: RayNodes | None = None,
+        boards: Boards | None = None,
+        hooks: Hooks | None = None,
+        calls: BlockingCalls | None = None,
     ) -> None:
         self._nodes, self._boards, self._hooks = nodes or RayNodes(), boards or Boards(), hooks or Hooks()
+        self._calls = calls or BlockingCalls()
         self._names: dict[str, str] = {}
 
     async def look(self) -> Sight:
         """Nodes first: a run that moved in between is seen where it is, on nodes that are known."""
-        nodes = await asyncio.to_thread(self._nodes.alive)
+        nodes = await self._calls.call(NODES, self._nodes.alive)
         self._names |= {node.id: node.name for node in nodes}
-        seen = await asyncio.to_thread(self._boards.look)
+        seen = await self._calls.call("Ray's training runs", self._boards.look)
         return Sight(nodes=nodes, runs=seen.runs, silent=seen.silent)
 
     def name_of(self, ray_id: str) -> str:
@@ -32,15 +41,17 @@ class RayWorld:
 
     async def drain(self, ray_id: str, *, reason: str, deadline_s: float) -> None:
         """Ray's PREEMPTION drain: Ray Train tells its ranks, Ray Serve moves its replicas."""
-        await asyncio.to_thread(self._nodes.drain, ray_id, reason=reason, deadline_s=deadline_s)
+        await self._calls.call("Ray's drain", self._nodes.drain, ray_id, reason=reason, deadline_s=deadline_s)
 
     async def end_workers(self, run: str, *, attempt: int, ray_ids: frozenset[str]) -> int:
         """By the run's own board, which holds the handles."""
-        return await asyncio.to_thread(self._boards.end_workers, run, attempt=attempt, node_ids=ray_ids)
+        return await self._calls.call(
+            f"training run {run!r}", self._boards.end_workers, run, attempt=attempt, node_ids=ray_ids
+        )
 
     async def probe(self, ray_id: str, *, good: Sequence[str]) -> ProbeReading:
         """Over TCP between actors."""
-        addresses = {node.id: node.address for node in await asyncio.to_thread(self._nodes.alive)}
+        addresses = {node.id: node.address for node in await self._calls.call(NODES, self._nodes.alive)}
         present = [each for each in good if each in addresses]
         if ray_id not in addresses:
             return ProbeReading(passed=False, detail="it has left the cluster")

@@ -8,7 +8,6 @@ Serve hands a new one to the running replicas, and none is restarted.  A config 
 one before stays; only a replica that has none yet fails, as Serve then does with the deployment.
 """
 
-import asyncio
 from collections.abc import Mapping, MutableMapping
 from dataclasses import dataclass
 from typing import Any
@@ -17,6 +16,7 @@ import structlog
 from pydantic import ValidationError
 from ray import serve
 
+from deploy.blocking import BlockingCalls
 from deploy.errors import PlanUnusableError
 from deploy.expert_maps.telling import MapTeller, is_asked
 from deploy.router.ingress import Receive, Send, refuse
@@ -30,6 +30,7 @@ from deploy.router.table import RoutingTable
 log = structlog.get_logger()
 
 LONGEST_ANSWER_S = 900.0  # that a replica which must go is given to end what it has
+STATUS_S = 10.0  # for Serve to say who runs, which it may never do
 MOST_AT_ONCE = 100_000  # of requests in one replica: the queue is the router's, not Serve's
 
 
@@ -64,6 +65,7 @@ class RouterReplica:
     def __init__(self, engines: Mapping[str, Any], settings: Mapping[str, Any]) -> None:
         self._engines = engines
         self._settings = RouterSettings.model_validate(settings)
+        self._calls = BlockingCalls(limit_s=STATUS_S)
         self._app = App(maps=MapTeller(engines) if self._settings.tell_expert_maps else None)
 
     def __serve_build_asgi_app__(self) -> App:
@@ -101,7 +103,7 @@ class RouterReplica:
 
     async def _count_staff(self) -> Staff:
         application = serve.get_replica_context().app_name
-        status = await asyncio.to_thread(serve.status)
+        status = await self._calls.call("Serve's status", serve.status)
         deployments = status.applications[application].deployments
         running = {name: present(deployment.replica_states) for name, deployment in deployments.items()}
         return Staff(

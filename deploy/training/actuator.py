@@ -1,11 +1,11 @@
 """A training run as a target: its number of workers is asked for on its board, and it honours that when it is safe."""
 
-import asyncio
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from api.schemas.targets import RayTrainRun
 from deploy.actuator import Observation, Replicas, Step
+from deploy.blocking import BlockingCalls
 from deploy.changes import is_settled, next_steps
 from deploy.errors import PlanUnusableError
 from deploy.training.board import Boards, RunPhase, RunView
@@ -17,10 +17,11 @@ class RayTrainActuator:
 
     boards: Boards
     run: RayTrainRun
+    calls: BlockingCalls = field(default_factory=BlockingCalls)
 
     async def observe(self) -> Observation:
         """What the run was asked to have, and what trains.  A run that is between two groups has nothing that does."""
-        view = await asyncio.to_thread(self.boards.look_at, self.run.run)
+        view = await self.calls.call(self._whom, self.boards.look_at, self.run.run)
         asked = view.asked_workers if view.asked_workers is not None else view.most_workers
         running = len(view.places) if view.phase is RunPhase.RUNNING else 0
         return Observation(
@@ -37,17 +38,21 @@ class RayTrainActuator:
     async def apply(self, step: Step) -> None:
         """Ask the run; it changes at its next safe point."""
         workers = step.replicas_after * self.run.workers_per_replica
-        view = await asyncio.to_thread(self.boards.look_at, self.run.run)
+        view = await self.calls.call(self._whom, self.boards.look_at, self.run.run)
         if not view.least_workers <= workers <= view.most_workers:
             raise PlanUnusableError(
                 f"training run {self.run.run!r} cannot have {workers} workers; "
                 f"allowed: {view.least_workers} to {view.most_workers} (ScalingConfig.num_workers)"
             )
-        await asyncio.to_thread(self.boards.ask, self.run.run, workers)
+        await self.calls.call(self._whom, self.boards.ask, self.run.run, workers)
 
     def verify(self, *, wanted: Replicas, observation: Observation) -> bool:
         """Exactly the wanted workers train, and no others are asked for."""
         return is_settled(wanted=wanted, observation=observation)
+
+    @property
+    def _whom(self) -> str:
+        return f"training run {self.run.run!r}"
 
     def _replicas(self, workers: int) -> int:
         return workers // self.run.workers_per_replica
@@ -61,5 +66,6 @@ class RayTrainActuator:
 
 
 def ray_train_actuators(boards: Callable[[str], Boards] = Boards) -> Callable[[RayTrainRun], RayTrainActuator]:
-    """A maker of actuators, each for the boards of its run's namespace."""
-    return lambda run: RayTrainActuator(boards(run.namespace), run)
+    """A maker of actuators, each for the boards of its run's namespace, that wait for Ray in turn."""
+    calls = BlockingCalls()
+    return lambda run: RayTrainActuator(boards(run.namespace), run, calls)

@@ -1,0 +1,65 @@
+"""The router as Serve runs it, without Serve: whom it counts, and what it does while Serve does not say."""
+
+import threading
+from collections.abc import Callable, Iterator
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+pytest.importorskip("ray.serve", reason="the extra `ray`")
+
+from ray import serve
+
+from deploy.errors import UnreachableError
+from deploy.router import serve_app
+from deploy.router.router import Staff
+from deploy.router.serve_app import RouterReplica
+from deploy.router.settings import SERVE_NAME
+from tests.testbed.waiting import PATIENCE_S
+
+pytestmark = pytest.mark.anyio
+
+
+def said(**running: int) -> SimpleNamespace:
+    """What `serve.status` answers."""
+    deployments = {name: SimpleNamespace(replica_states={"RUNNING": count}) for name, count in running.items()}
+    return SimpleNamespace(applications={"chat": SimpleNamespace(deployments=deployments)})
+
+
+@pytest.fixture
+def replica(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[], Any]], RouterReplica]:
+    """One that asks as given."""
+
+    def made(status: Callable[[], Any]) -> RouterReplica:
+        monkeypatch.setattr(serve, "get_replica_context", lambda: SimpleNamespace(app_name="chat"))
+        monkeypatch.setattr(serve, "status", status)
+        return RouterReplica({"on-h100": None, "on-l4": None}, {})
+
+    return made
+
+
+@pytest.fixture
+def gate() -> Iterator[threading.Event]:
+    gate = threading.Event()
+    yield gate
+    gate.set()
+    for thread in threading.enumerate():
+        if thread.name.startswith("call: "):
+            thread.join(PATIENCE_S)
+
+
+async def test_it_counts_its_own_engines_and_routers(replica: Callable[[Callable[[], Any]], RouterReplica]) -> None:
+    counted = replica(lambda: said(**{SERVE_NAME: 2, "on-h100": 3, "other": 7}))
+    assert await counted._count_staff() == Staff(replicas={"on-h100": 3, "on-l4": 0}, routers=2)
+
+
+async def test_a_serve_that_does_not_say_is_asked_once_and_holds_nothing_up(
+    replica: Callable[[Callable[[], Any]], RouterReplica], gate: threading.Event, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(serve_app, "STATUS_S", 0.0)
+    silent = replica(lambda: gate.wait(PATIENCE_S) and said())
+    for _ in range(10):
+        with pytest.raises(UnreachableError, match="Serve's status"):
+            await silent._count_staff()
+    assert sum(thread.name.startswith("call: ") for thread in threading.enumerate()) == 1
