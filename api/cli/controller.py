@@ -8,12 +8,13 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from prometheus_client import CollectorRegistry, start_http_server
+from prometheus_client import CollectorRegistry
 
 from api.cli.controller_plan import KubeconfigOption, KubernetesOption, kubernetes_access, plan, usable_actuators
 from api.cli.controller_ray import COMMANDS as ON_RAY
-from api.cli.failures import EXIT_BAD_INPUT, EXIT_REFUSED, CommandError
+from api.cli.failures import EXIT_REFUSED
 from api.cli.groups import new_app
+from api.cli.metrics_port import MetricsHostOption, MetricsPortOption, served_metrics
 from api.cli.options import TokenFileOption, UrlOption
 from api.cli.remote import client_errors, read_token
 from api.cli.streams import note
@@ -57,10 +58,8 @@ def run(
         bool, typer.Option("--observe-only", help="Look and report, write nothing, whatever the targets say.")
     ] = False,
     once: Annotated[bool, typer.Option("--once", help="One round, then exit: 0 when it went well, else 1.")] = False,
-    metrics_port: Annotated[
-        int, typer.Option(metavar="PORT", min=0, max=65_535, help="Of the controller's own /metrics; 0: none.")
-    ] = 9401,
-    metrics_host: Annotated[str, typer.Option(metavar="HOST", help="Address of /metrics.")] = "127.0.0.1",
+    metrics_port: MetricsPortOption = 9401,
+    metrics_host: MetricsHostOption = "127.0.0.1",
     kubernetes: KubernetesOption = False,
     kubeconfig: KubeconfigOption = None,
     log_level: Annotated[
@@ -70,10 +69,9 @@ def run(
     """Observe every target in rounds, and bring those in mode `apply` to their plans."""
     configure_logging(level=log_level, log_format=LogFormat.JSON)
     settings = ControllerSettings(period_s=period_s, observe_only=observe_only)
-    metrics_at = (metrics_host, metrics_port) if metrics_port and not once else None
     access = kubernetes_access(kubernetes=kubernetes, kubeconfig=kubeconfig)
     lease = LeaseSettings(holder=new_holder(), lease_s=lease_s, renew_s=lease_s / 3.0)
-    work = _run(url or DEFAULT_URL, token_file, settings, lease, metrics_at, access=access, once=once)
+    work = _run(url or DEFAULT_URL, token_file, settings, lease, (metrics_host, metrics_port), access=access, once=once)
     if not asyncio.run(_until_told_to_end(work)):
         raise typer.Exit(EXIT_REFUSED)
 
@@ -93,7 +91,7 @@ async def _run(
     token_file: Path | None,
     settings: ControllerSettings,
     lease: LeaseSettings,
-    metrics_at: tuple[str, int] | None,
+    metrics_at: tuple[str, int],
     *,
     access: KubernetesAccess | None,
     once: bool,
@@ -114,9 +112,8 @@ async def _run(
         )
         if once:
             return await _once(controller, leadership)
-        if metrics_at is not None:
-            _serve_metrics(*metrics_at, registry)
-        await controller.run()
+        with served_metrics(*metrics_at, registry):
+            await controller.run()
         return True
 
 
@@ -128,15 +125,6 @@ async def _once(controller: Controller, leadership: Leadership) -> bool:
         return await controller.run_round()
     finally:
         await leadership.give_back()
-
-
-def _serve_metrics(host: str, port: int, registry: CollectorRegistry) -> None:
-    try:
-        start_http_server(port, addr=host, registry=registry)
-    except OSError as error:
-        message = f"cannot serve /metrics on {host} port {port}: {error.strerror}"
-        raise CommandError(message, exit_code=EXIT_BAD_INPUT) from error
-    note(f"metrics on http://{host}:{port}/metrics")
 
 
 app.command("plan")(plan)

@@ -7,11 +7,13 @@ from collections.abc import Coroutine
 from typing import Annotated, Any
 
 import typer
+from prometheus_client import CollectorRegistry
 
 from api.cli.controller import LogLevel
 from api.cli.failures import EXIT_BAD_INPUT, CommandError
 from api.cli.groups import new_app
 from api.cli.joining import joined
+from api.cli.metrics_port import MetricsHostOption, MetricsPortOption, served_metrics
 from api.cli.options import TokenFileOption, UrlOption
 from api.cli.output import Format, FormatOption, say_json
 from api.cli.remote import client_errors, connect, read_token
@@ -23,6 +25,8 @@ from api.schemas.healing import HealingCase
 from api.server import configure_logging
 from api.server.settings import LogFormat
 from deploy.healing.hooks import HOOKS
+from deploy.healing.metrics import HealerMetrics
+from deploy.pulse import Pulse
 
 CASES = (
     Column("id"),
@@ -66,6 +70,8 @@ def run(
     hook_timeout_s: Annotated[
         float, typer.Option(metavar="SECONDS", min=1.0, max=3600.0, help="After which a command is killed.")
     ] = 60.0,
+    metrics_port: MetricsPortOption = 9407,
+    metrics_host: MetricsHostOption = "127.0.0.1",
     url: UrlOption = None,
     token_file: TokenFileOption = None,
     log_level: Annotated[
@@ -80,7 +86,8 @@ def run(
     configure_logging(level=log_level, log_format=LogFormat.JSON)
     with client_errors(url or DEFAULT_URL):
         client = AsyncFleetwright(url or DEFAULT_URL, token=read_token(token_file))
-    with joined(address, namespace):
+    registry, pulse = CollectorRegistry(), Pulse()
+    with joined(address, namespace), served_metrics(metrics_host, metrics_port, registry, alive=pulse.is_alive):
         from deploy.healing.healer import HealerSettings  # noqa: PLC0415 - needs Ray
         from deploy.healing.process import HealingOptions, run_healing  # noqa: PLC0415
 
@@ -95,7 +102,7 @@ def run(
 
         async def work() -> None:
             async with client as api:
-                await run_healing(options, api, out=sys.stdout)
+                await run_healing(options, api, out=sys.stdout, metrics=HealerMetrics(registry), pulse=pulse)
 
         asyncio.run(_until_told_to_end(work()))
 

@@ -5,12 +5,12 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from prometheus_client import CollectorRegistry, start_http_server
+from prometheus_client import CollectorRegistry
 
-from api.cli.failures import EXIT_BAD_INPUT, CommandError
 from api.cli.files import read_file
 from api.cli.groups import new_app
 from api.cli.listening import HostOption, LogLevel, LogLevelOption, listen
+from api.cli.metrics_port import served_metrics
 from api.cli.streams import note
 from deploy.guard.logs import configure_logs
 from deploy.router.process import RouterFile, run_router
@@ -35,13 +35,9 @@ def router(
     table = read_file(file.table_file, RoutingTable)
     listener = listen(host, port)
     registry = CollectorRegistry()
-    try:
-        start_http_server(metrics_port, addr=host, registry=registry)
-    except OSError as error:
-        message = f"cannot listen on {host} port {metrics_port}: {error.strerror}"
-        raise CommandError(message, exit_code=EXIT_BAD_INPUT) from error
     address, number = listener.getsockname()[:2]
     routes = ", ".join(sorted(table.routes))
-    note(f"router of {table.version}: {routes}; http://{address}:{number}/v1")
-    configure_logs(level=log_level)
-    asyncio.run(run_router(file, listener, registry=registry))
+    with served_metrics(host, metrics_port, registry):
+        note(f"router of {table.version}: {routes}; http://{address}:{number}/v1")
+        configure_logs(level=log_level)
+        asyncio.run(run_router(file, listener, registry=registry))

@@ -9,6 +9,7 @@ import structlog
 from api.client import AsyncFleetwright
 from api.schemas.healing import MOST_ACTS, CaseAct, CaseSpec
 from deploy.errors import ActuationError, NotLeadingError
+from deploy.healing.metrics import HealerMetrics
 from deploy.healing.steps import Act, CallOut, Drain, End, Probe
 from deploy.healing.world import ProbeReading, Sight, World
 from deploy.leadership import Leadership
@@ -33,47 +34,70 @@ class Actor:
     """Takes acts."""
 
     def __init__(
-        self, *, api: AsyncFleetwright, world: World, leadership: Leadership, now: Callable[[], datetime]
+        self,
+        *,
+        api: AsyncFleetwright,
+        world: World,
+        leadership: Leadership,
+        metrics: HealerMetrics,
+        now: Callable[[], datetime],
     ) -> None:
-        self._api, self._world, self._leadership, self._now = api, world, leadership, now
+        self._api, self._world, self._leadership = api, world, leadership
+        self._metrics, self._now = metrics, now
 
     async def take(self, act: Act, *, case: CaseSpec, case_id: str, sight: Sight) -> Taken:
         """Take it.  An act that fails is on record too."""
-        if isinstance(act, CallOut) and any(each.act == f"hook-{act.hook}" for each in case.acts):
+        kind = _kind(act)
+        if isinstance(act, CallOut) and any(each.act == kind for each in case.acts):
             return Taken(case)
         if (await self._api.get_freeze()).document.frozen:
             raise FrozenError("the fleet is frozen")
         try:
             async with self._leadership.acting():
-                name, detail, reading = await self._took(act, case=case, case_id=case_id, sight=sight)
+                detail, reading = await self._took(act, case=case, case_id=case_id, sight=sight)
         except NotLeadingError:
             raise
         except ActuationError as error:
             log.warning("act_failed", case=case_id, node=case.node, reason=str(error))
+            self._metrics.acted(kind, ok=False)
             return Taken(recorded(case, "failed", str(error), at=self._now()), failed=True)
-        return Taken(recorded(case, name, detail, at=self._now()) if name else case, reading)
+        if not detail:
+            return Taken(case)  # there was nothing to call
+        self._metrics.acted(kind, ok=True)
+        return Taken(recorded(case, kind, detail, at=self._now()), reading)
 
-    async def _took(
-        self, act: Act, *, case: CaseSpec, case_id: str, sight: Sight
-    ) -> tuple[str, str, ProbeReading | None]:
+    async def _took(self, act: Act, *, case: CaseSpec, case_id: str, sight: Sight) -> tuple[str, ProbeReading | None]:
+        """In words; empty when the operator gave no such command."""
         world = self._world
         match act:
             case Drain(ray_ids):
                 left_s = max(1.0, (case.deadline - self._now()).total_seconds()) if case.deadline else 1.0
                 for ray_id in ray_ids:
                     await world.drain(ray_id, reason=f"fleetwright case {case_id}", deadline_s=left_s)
-                return "drain", ", ".join(ray_ids), None
+                return ", ".join(ray_ids), None
             case End(attempts, ray_ids):
                 ended = {
                     run: await world.end_workers(run, attempt=attempt, ray_ids=ray_ids) for run, attempt in attempts
                 }
-                return "end-workers", ", ".join(f"{count} of {run}" for run, count in ended.items()), None
+                return ", ".join(f"{count} of {run}" for run, count in ended.items()), None
             case Probe(ray_id):
                 reading = await world.probe(ray_id, good=_good(sight, case))
-                return "probe", f"{'passed' if reading.passed else 'failed'}: {reading.detail}", reading
+                return f"{'passed' if reading.passed else 'failed'}: {reading.detail}", reading
             case CallOut(hook):
-                said = await world.call_out(hook, node=case.node, case_id=case_id)
-                return (f"hook-{hook}" if said else ""), said, None
+                return await world.call_out(hook, node=case.node, case_id=case_id), None
+
+
+def _kind(act: Act) -> str:
+    """As it is called in a case and in metrics."""
+    match act:
+        case Drain():
+            return "drain"
+        case End():
+            return "end-workers"
+        case Probe():
+            return "probe"
+        case CallOut(hook):
+            return f"hook-{hook}"
 
 
 def recorded(case: CaseSpec, act: str, detail: str, *, at: datetime) -> CaseSpec:

@@ -29,15 +29,18 @@ from deploy.clock import Clock
 from deploy.errors import ActuationError, NotLeadingError
 from deploy.healing.acting import Actor
 from deploy.healing.fleet_look import look_of
+from deploy.healing.metrics import HealerMetrics
 from deploy.healing.steps import Move, Probe, Wanted, advance
 from deploy.healing.world import Sight, World
 from deploy.leadership import Leadership, Standing
+from deploy.pulse import Pulse
 from faults.isolation import Standing as NodeStanding
 from faults.isolation.inputs import SLOW
 
 log = structlog.get_logger()
 
 LEASE: Final = "healer"
+TURN_ALLOWANCE: Final = 2.0  # of the longest turn there is: a machine that is busy is not yet stuck
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,13 +64,17 @@ class Healer:
         api: AsyncFleetwright,
         world: World,
         leadership: Leadership,
+        metrics: HealerMetrics,
         settings: HealerSettings | None = None,
+        pulse: Pulse | None = None,
         clock: Clock | None = None,
     ) -> None:
         self._api, self._world, self._leadership = api, world, leadership
         self._settings = settings or HealerSettings()
         self._clock = clock or Clock()
-        self._actor = Actor(api=api, world=world, leadership=leadership, now=self._clock.now)
+        self._metrics, self._pulse = metrics, pulse or Pulse()
+        metrics.led_by(lambda: leadership.holds)
+        self._actor = Actor(api=api, world=world, leadership=leadership, metrics=metrics, now=self._clock.now)
         self._probed: dict[str, ProbeEnd] = {}
         self._one_probe = asyncio.Lock()  # two at once would slow each other down
         self._at_work: dict[str, asyncio.Task[bool]] = {}  # by case
@@ -75,16 +82,15 @@ class Healer:
         self.doomed: frozenset[tuple[str, int]] = frozenset()  # attempts whose workers a case ends or has ended
 
     async def run(self) -> None:
-        """A round every period, until cancelled."""
+        """A round every period, until cancelled; none before the lease could be asked for."""
+        longest_s = self._settings.period_s + self._settings.round_timeout_s
         try:
             async with asyncio.TaskGroup() as tasks:
                 tasks.create_task(self._leadership.run())
                 while True:
-                    try:
-                        await self.run_round()
-                    except Exception:  # whatever is wrong with one round, the next one looks anew
-                        log.exception("round_broke")
+                    self._pulse.beat(within_s=TURN_ALLOWANCE * longest_s)
                     await self._clock.sleep(self._settings.period_s)
+                    await self.run_round()
         finally:
             for task in (at_work := list(self._at_work.values())):
                 task.cancel()
@@ -92,14 +98,24 @@ class Healer:
 
     async def run_round(self) -> bool:
         """One round; true when nothing stood in its way."""
-        if self._leadership.standing is not Standing.LEADS:
-            return self._leadership.standing is Standing.FOLLOWS
+        standing = self._leadership.standing
+        if standing is Standing.FOLLOWS:
+            return True  # no round: a follower's peace must not hide that the leader fails
+        started_s = self._clock.steady_s()
+        ok = standing is Standing.LEADS and await self._tried()
+        duration_s = self._clock.steady_s() - started_s
+        self._metrics.round_ended(ok=ok, duration_s=duration_s, at=self._clock.now())
+        return ok
+
+    async def _tried(self) -> bool:
         try:
             async with asyncio.timeout(self._settings.round_timeout_s):
                 return await self._round()
         except (ApiError, ActuationError, TimeoutError) as error:
             log.warning("round_failed", reason=str(error) or type(error).__name__)
-            return False
+        except Exception:  # whatever is wrong with one round, the next one looks anew
+            log.exception("round_broke")
+        return False
 
     async def _round(self) -> bool:
         busy = frozenset(self._at_work)  # now: what is seen of them may be old by the time they are through

@@ -13,8 +13,10 @@ from deploy.blocking import BlockingCalls
 from deploy.clock import Clock
 from deploy.healing.healer import LEASE, Healer, HealerSettings
 from deploy.healing.hooks import Hooks
+from deploy.healing.metrics import HealerMetrics
 from deploy.healing.ray_world import RayWorld
 from deploy.leadership import Leadership, LeaseSettings, new_holder
+from deploy.pulse import Pulse
 from deploy.training.board import NAMESPACE, Boards, RunsSeen
 from deploy.training.watching import MakeLoop, RunsWatch, open_ray_eye
 from deploy.watcher.job import JobFile
@@ -37,7 +39,9 @@ class HealingOptions:
     lease: LeaseSettings = field(default_factory=lambda: LeaseSettings(name=LEASE, holder=new_holder()))
 
 
-async def run_healing(options: HealingOptions, api: AsyncFleetwright, *, out: TextIO) -> None:
+async def run_healing(
+    options: HealingOptions, api: AsyncFleetwright, *, out: TextIO, metrics: HealerMetrics, pulse: Pulse
+) -> None:
     """Until cancelled.  Verdicts go to the service and, a line each, to `out`."""
     boards = Boards(options.namespace)
     hooks = Hooks(commands=options.hooks, timeout_s=options.hook_timeout_s)
@@ -46,7 +50,7 @@ async def run_healing(options: HealingOptions, api: AsyncFleetwright, *, out: Te
     leadership = Leadership(api=api, settings=options.lease, clock=Clock())
     case_timeout_s = options.healer.case_timeout_s + options.hook_timeout_s
     settings = replace(options.healer, case_timeout_s=case_timeout_s)
-    healer = Healer(api=api, world=world, leadership=leadership, settings=settings)
+    healer = Healer(api=api, world=world, leadership=leadership, metrics=metrics, settings=settings, pulse=pulse)
     async with asyncio.TaskGroup() as tasks:
         tasks.create_task(healer.run())
         if options.watch:
@@ -58,6 +62,7 @@ async def run_healing(options: HealingOptions, api: AsyncFleetwright, *, out: Te
                 inbox=options.inbox,
                 doomed=lambda: healer.doomed,
             )
+            metrics.watching(lambda: watch.count)
             tasks.create_task(watch.run())
 
 

@@ -78,6 +78,11 @@ class RunsWatch:
         """Under watch now."""
         return frozenset(self._watched)
 
+    @property
+    def count(self) -> int:
+        """How many; any thread may ask."""
+        return len(self._watched)
+
     async def run(self) -> None:
         """For ever."""
         try:

@@ -1,10 +1,13 @@
 """`fleetwright heal` but for the healing itself: cases listed and shown, wrong hooks refused before anything begins."""
 
 import json
+import socket
 import sys
+from contextlib import nullcontext
 
 import pytest
 
+from api.cli import heal
 from api.client import Fleetwright
 from api.schemas.healing import CaseSpec
 from tests.api.cli.conftest import Cli, Done
@@ -67,3 +70,14 @@ def test_where_no_cluster_answers_it_says_so_at_once(cli: Cli) -> None:
     done = cli("heal", "run", "--address", f"{LOOPBACK}:{port}")
     (line,) = done.refused
     assert (done.code, line.startswith(f"no Ray cluster at {LOOPBACK}:{port}: ")) == (1, True)
+
+
+def test_a_healer_that_cannot_show_its_metrics_does_not_begin(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(heal, "joined", lambda _address, _namespace: nullcontext())
+    with socket.create_server((LOOPBACK, 0)) as taken:
+        port = taken.getsockname()[1]
+        done = cli("heal", "run", "--metrics-port", str(port))
+    assert (done.code, done.refused) == (
+        2,
+        [f"cannot serve /metrics on {LOOPBACK} port {port}: Address already in use"],
+    )

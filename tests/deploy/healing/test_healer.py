@@ -1,9 +1,10 @@
 """The healer between the real service and a cluster that does as told: one case, each act once, whoever dies."""
 
 import asyncio
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import pytest
+from prometheus_client import CollectorRegistry
 
 pytest.importorskip("ray.train", reason="ray.train is not there", exc_type=ImportError)
 
@@ -12,6 +13,7 @@ from api.schemas.faults import VerdictReport
 from api.schemas.healing import CasePhase, HealingCase
 from deploy.clock import Clock
 from deploy.healing.healer import LEASE, Healer, HealerSettings
+from deploy.healing.metrics import HealerMetrics
 from deploy.leadership import Leadership, LeaseSettings
 from faults.isolation import IsolationRules, Mode, Wish
 from faults.verdict import FaultClass, Scope, Verdict
@@ -30,6 +32,7 @@ class Ward:
 
     house: House
     world: FakeWorld
+    registry: CollectorRegistry = field(default_factory=CollectorRegistry)  # of the healer that came last
 
     async def rules(self, mode: Mode = Mode.APPLY) -> None:
         shipped = await self.house.api.get_isolation_rules()
@@ -55,7 +58,15 @@ class Ward:
         lease = LeaseSettings(name=LEASE, holder=holder)
         leadership = Leadership(api=self.house.api, settings=lease, clock=clock)
         settings = HealerSettings(act=act, checkpoint_s=60.0, patience_s=patience_s)
-        return Healer(api=self.house.api, world=self.world, leadership=leadership, settings=settings, clock=clock)
+        self.registry = CollectorRegistry()
+        return Healer(
+            api=self.house.api,
+            world=self.world,
+            leadership=leadership,
+            metrics=HealerMetrics(self.registry),
+            settings=settings,
+            clock=clock,
+        )
 
     async def round(self, healer: Healer) -> list[str]:
         """A second later; what the world was asked for."""
