@@ -177,7 +177,8 @@ async def test_what_a_case_has_begun_with_is_watched_no_more() -> None:
     await ward.turns(PERIOD_S)
     ward.doomed = {("llm", 1)}
     await ward.turns(PERIOD_S)
-    assert (ward.watch.attempts, ward.watch.count) == (frozenset(), 0)
+    assert ward.watch.attempts == frozenset()
+    assert ward.watch.count == 0
     ward.runs = (replace(run_on("x", "z"), attempt=2),)
     await ward.turns(PERIOD_S)
     assert ward.watch.attempts == {("llm", 2)}
@@ -195,4 +196,5 @@ async def test_a_run_that_cannot_be_watched_leaves_the_others_watched(monkeypatc
 
     monkeypatch.setattr(ward.watch, "_make_loop", fail_one)
     await ward.watch.turn()
-    assert (ward.watch.attempts, ward.watch.count) == ({("first", 1), ("third", 1)}, 2)
+    assert ward.watch.attempts == {("first", 1), ("third", 1)}
+    assert ward.watch.count == 2
