@@ -10,7 +10,7 @@ from api.schemas.faults import NodeName
 from api.schemas.names import Text
 from fleet.documents import Frozen
 
-MOST_ACTS: Final = 200  # the oldest go first
+MOST_ACTS: Final = 200  # the oldest go first, hooks never
 MOST_RUNS: Final = 64
 
 # Free text for people, which may quote a cluster's own messages.

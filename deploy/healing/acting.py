@@ -1,8 +1,9 @@
 """One act at a time: only while this process leads and nothing is frozen, and with what came of it on record."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from typing import Final
 
 import structlog
 
@@ -15,6 +16,8 @@ from deploy.healing.world import ProbeReading, Sight, World
 from deploy.leadership import Leadership
 
 log = structlog.get_logger()
+
+HOOK: Final = "hook-"  # and its name: an act that is taken once per case
 
 
 class FrozenError(ActuationError):
@@ -97,7 +100,7 @@ def _kind(act: Act) -> str:
         case Probe():
             return "probe"
         case CallOut(hook):
-            return f"hook-{hook}"
+            return f"{HOOK}{hook}"
 
 
 def recorded(case: CaseSpec, act: str, detail: str, *, at: datetime) -> CaseSpec:
@@ -106,7 +109,27 @@ def recorded(case: CaseSpec, act: str, detail: str, *, at: datetime) -> CaseSpec
     last = case.acts[-1] if case.acts else None
     if last is not None and (last.act, last.detail) == (act, printable):
         return case
-    return case.model_copy(update={"acts": (*case.acts, CaseAct(at=at, act=act, detail=printable))[-MOST_ACTS:]})
+    return with_acts(case, (CaseAct(at=at, act=act, detail=printable),))
+
+
+def with_acts(case: CaseSpec, acts: Sequence[CaseAct]) -> CaseSpec:
+    """With these on record too.  Of too many the oldest go, but for hooks: what was called is not called again."""
+    held = [*case.acts, *(act for act in acts if act not in case.acts)]
+    while len(held) > MOST_ACTS:
+        held.remove(next(each for each in held if not each.act.startswith(HOOK)))
+    return case.model_copy(update={"acts": tuple(held)})
+
+
+def one_by_one(acts: Iterable[Act]) -> Iterator[Act]:
+    """Each such that it is taken or not, and never in part."""
+    for act in acts:
+        match act:
+            case Drain(ray_ids):
+                yield from (Drain((ray_id,)) for ray_id in ray_ids)
+            case End(attempts, ray_ids):
+                yield from (End((attempt,), ray_ids) for attempt in attempts)
+            case _:
+                yield act
 
 
 def _good(sight: Sight, case: CaseSpec) -> list[str]:

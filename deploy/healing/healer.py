@@ -22,12 +22,12 @@ import structlog
 
 from api.client import ApiError, AsyncFleetwright, PreconditionFailedError
 from api.client.calls import Versioned
-from api.schemas.healing import CasePhase, CaseSpec, HealingCase
+from api.schemas.healing import CaseAct, CasePhase, CaseSpec, HealingCase
 from api.schemas.isolation import IsolationView, LookOutcome, NodeView, ProbeEnd
 from api.schemas.pages import PAGE_LIMIT_MAX
 from deploy.clock import Clock
 from deploy.errors import ActuationError, NotLeadingError
-from deploy.healing.acting import Actor
+from deploy.healing.acting import Actor, one_by_one, with_acts
 from deploy.healing.fleet_look import look_of
 from deploy.healing.metrics import HealerMetrics
 from deploy.healing.steps import Move, Probe, Wanted, advance
@@ -79,6 +79,7 @@ class Healer:
         self._one_probe = asyncio.Lock()  # two at once would slow each other down
         self._at_work: dict[str, asyncio.Task[bool]] = {}  # by case
         self._doing: dict[str, CaseSpec] = {}  # of those, as they will be written
+        self._owed: dict[str, tuple[CaseAct, ...]] = {}  # by open case: acts taken that could not be written down yet
         self.doomed: frozenset[tuple[str, int]] = frozenset()  # attempts whose workers a case ends or has ended
 
     async def run(self) -> None:
@@ -124,6 +125,7 @@ class Healer:
             return True  # nothing that could be isolated
         before = await self._api.get_isolation()
         cases = {each.id: each async for each in self._api.iter_healing_cases(limit=PAGE_LIMIT_MAX) if each.case.open}
+        self._forget_all_but(cases)
         out = frozenset(before.out)
         outcome = await self._api.look_at_fleet(look_of(sight, out=out, probed=self._probed))
         self._tell(outcome)
@@ -140,6 +142,12 @@ class Healer:
                 self._at_work[each.id] = tasks[-1]
         done, _late = await asyncio.wait(tasks, timeout=self._settings.patience_s) if tasks else (set(), set())
         return opened and all(task.result() for task in done)
+
+    def _forget_all_but(self, cases: Mapping[str, HealingCase]) -> None:
+        """What is held of cases that are closed matters no more."""
+        nodes = {each.case.node for each in cases.values()}
+        self._probed = {node: end for node, end in self._probed.items() if node in nodes}
+        self._owed = {case_id: acts for case_id, acts in self._owed.items() if case_id in cases}
 
     async def _open_missing(self, cases: dict[str, HealingCase], view: IsolationView, sight: Sight) -> bool:
         """Whether each node that is out has a case now."""
@@ -205,25 +213,37 @@ class Healer:
             probed=node in outcome.probe,
             kept=any(each.node == node and each.standing is NodeStanding.KEPT_OUT for each in view.nodes),
         )
-        move = advance(stored.case, wanted=wanted, sight=sight, now=now)
-        case = _only_wanted(stored.case, move, now) if not self._settings.act else await self._done(stored, move, sight)
-        if case != stored.case:
-            await self._write(await self._versioned(stored), case)
+        before = with_acts(stored.case, self._owed.get(stored.id, ()))
+        move = advance(before, wanted=wanted, sight=sight, now=now)
+        if self._settings.act:
+            stored, case = await self._done(stored, move, sight)
+        else:
+            case = _only_wanted(before, move, now)
+        await self._written(stored, case)
 
-    async def _done(self, stored: HealingCase, move: Move, sight: Sight) -> CaseSpec:
+    async def _done(self, stored: HealingCase, move: Move, sight: Sight) -> tuple[HealingCase, CaseSpec]:
+        """As it is stored by then, and as it is to be: each act is on record before the next one is taken."""
         self.doomed |= frozenset((run.run, run.attempt) for run in move.case.runs)
         self._doing[stored.id] = case = move.case
+        # A case is closed only once all went well: one that is closed is tried no more.
+        still = {"phase": stored.case.phase, "phase_since": stored.case.phase_since} if not case.open else {}
         failed = False
-        for act in move.acts:
+        for act in one_by_one(move.acts):
             async with self._one_probe if isinstance(act, Probe) else nullcontext():
                 taken = await self._actor.take(act, case=case, case_id=stored.id, sight=sight)
-            case, failed = taken.case, failed or taken.failed
+            failed = failed or taken.failed
             if taken.reading is not None:
                 self._probed[case.node] = ProbeEnd(ended_at=self._clock.now(), passed=taken.reading.passed)
-        if failed and not case.open:  # a case that is closed is tried no more
-            before = stored.case
-            case = case.model_copy(update={"phase": before.phase, "phase_since": before.phase_since})
-        return case
+            if taken.case != case:
+                case, self._owed[stored.id] = taken.case, taken.case.acts
+                stored = await self._written(stored, case.model_copy(update=still))
+        return stored, case.model_copy(update=still) if failed else case
+
+    async def _written(self, stored: HealingCase, case: CaseSpec) -> HealingCase:
+        if case != stored.case:
+            stored = await self._write(await self._versioned(stored), case)
+        self._owed.pop(stored.id, None)
+        return stored
 
     async def _versioned(self, stored: HealingCase) -> Versioned[HealingCase]:
         found = await self._api.get_healing_case(stored.id)

@@ -12,6 +12,7 @@ from api.client import ApiError
 from api.schemas.faults import VerdictReport
 from api.schemas.healing import CasePhase, HealingCase
 from deploy.clock import Clock
+from deploy.errors import ActuationError
 from deploy.healing.healer import LEASE, Healer, HealerSettings
 from deploy.healing.metrics import HealerMetrics
 from deploy.leadership import Leadership, LeaseSettings
@@ -182,7 +183,9 @@ async def test_it_is_probed_on_probation_and_released(ward: Ward) -> None:
     assert await ward.round(healer) == ["hook release b"]
     (stored,) = await ward.cases()
     assert stored.case.phase is CasePhase.RELEASED
+    assert set(healer._probed) == {BAD}
     assert await ward.round(healer) == []
+    assert healer._probed == {}
 
 
 async def test_a_probe_that_fails_leaves_it_out(ward: Ward) -> None:
@@ -209,6 +212,74 @@ async def test_an_act_that_fails_is_on_record_and_tried_again(ward: Ward) -> Non
     assert [(act.act, act.detail) for act in stored.case.acts] == [("failed", "drain refused")]
     ward.world.refuses = set()
     assert await ward.round(healer) == ["drain id-b"]
+
+
+async def both_hooks_at_once(ward: Ward, healer: Healer) -> None:
+    """Until the next round has two to call."""
+    await ward.accuse()
+    for _ in range(2):
+        await ward.round(healer)
+    ward.world.run_moves(run_on("a", "c", attempt=2, attempt_step=19))
+    ward.world.nodes = [each for each in ward.world.nodes if each.name != BAD]
+    ward.house.clock.advance(IsolationRules().probation_s)
+    await healer._leadership.renew()
+
+
+async def acts_on_record(ward: Ward) -> list[tuple[str, str]]:
+    (stored,) = await ward.cases()
+    return [(act.act, act.detail) for act in stored.case.acts]
+
+
+async def test_what_was_done_before_a_freeze_came_is_on_record_and_not_done_again(
+    ward: Ward, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    healer, called = ward.healer(), ward.world.call_out
+    await both_hooks_at_once(ward, healer)
+
+    async def freezing(hook: str, *, node: str, case_id: str) -> str:
+        await ward.house.freeze(frozen=True)
+        return await called(hook, node=node, case_id=case_id)
+
+    monkeypatch.setattr(ward.world, "call_out", freezing)
+    assert not await healer.run_round()
+    assert ward.world.acts() == ["hook replace b"]
+    assert (await acts_on_record(ward))[-1] == ("hook-replace", "done")
+    await ward.house.freeze(frozen=False)
+    assert await ward.round(healer) == ["hook probation b"]
+
+
+async def test_what_could_not_be_written_down_is_not_done_again_and_written_later(
+    ward: Ward, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    healer = ward.healer()
+    await both_hooks_at_once(ward, healer)
+
+    async def away(*_args: object, **_named: object) -> None:
+        raise ApiError("the service is away")
+
+    with monkeypatch.context() as during:
+        during.setattr(ward.house.api, "carry_healing_case_on", away)
+        assert not await healer.run_round()
+    assert ward.world.acts() == ["hook replace b"]
+    assert await ward.round(healer) == ["hook probation b"]
+    assert (await acts_on_record(ward))[-2:] == [("hook-replace", "done"), ("hook-probation", "done")]
+
+
+async def test_of_several_drains_the_one_that_was_granted_is_on_record_beside_the_one_that_was_not(
+    ward: Ward, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    drained = ward.world.drain
+    ward.world.nodes.append(node(BAD, ray_id="id-z"))
+
+    async def only_the_first(ray_id: str, *, reason: str, deadline_s: float) -> None:
+        await drained(ray_id, reason=reason, deadline_s=deadline_s)
+        if ray_id == "id-z":
+            raise ActuationError("id-z: refused")
+
+    monkeypatch.setattr(ward.world, "drain", only_the_first)
+    await ward.accuse()
+    assert await ward.round(ward.healer()) == ["drain id-b", "drain id-z"]
+    assert await acts_on_record(ward) == [("drain", "id-b"), ("failed", "id-z: refused")]
 
 
 async def test_the_head_is_never_touched_and_a_node_without_a_spare_stays(ward: Ward) -> None:
