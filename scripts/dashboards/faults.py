@@ -1,6 +1,6 @@
 """Faults: what is said to be wrong, how fast it was named, which nodes are out for it, what says no, and what heals.
 
-Watchers tell of their jobs, the service of verdicts, bundles, isolation and healing.
+Watchers tell of their jobs, the service of verdicts, bundles, isolation and healing, a healer of its rounds.
 """
 
 from faults.isolation import Mode
@@ -16,6 +16,7 @@ from scripts.dashboards.grafana import (
     Unit,
     Variable,
 )
+from scripts.dashboards.healing_panels import cases, healer
 from scripts.dashboards.promql import HERE, increase, mode_meanings, one, quantile, quantiles, state
 
 ON_JOB = f'{HERE}, job=~"$job"'
@@ -40,7 +41,8 @@ def faults() -> Dashboard:
             Row(title="Now", panels=_now()),
             Row(title="Verdicts", panels=_verdicts()),
             Row(title="Isolation", panels=_isolation()),
-            Row(title="Healing", panels=_healing()),
+            Row(title="Healing", panels=cases()),
+            Row(title="Healer", panels=healer()),
             Row(title="Watchers", panels=_watchers()),
         ],
     )
@@ -159,29 +161,6 @@ def _isolation() -> list[Panel]:
     ]
 
 
-def _healing() -> list[Panel]:
-    return [
-        TimeSeries(
-            title="Open cases",
-            description="Nodes that are healed, by phase; wanted: the healer only says what it would do.",
-            queries=[one(_cases("open_cases", by="phase"), legend="{{phase}}")],
-            steps=True,
-        ),
-        TimeSeries(
-            title="Oldest case",
-            description="Since the oldest open case of each phase was opened.",
-            queries=[one(_cases("oldest_case_seconds", by="phase"), legend="{{phase}}")],
-            unit=Unit.SECONDS,
-        ),
-        TimeSeries(
-            title="Closed cases",
-            description="By outcome: released after a probe that passed, without one, or before anything was done.",
-            queries=[one(_cases("closed_cases", by="outcome"), legend="{{outcome}}")],
-            steps=True,
-        ),
-    ]
-
-
 def _watchers() -> list[Panel]:
     return [
         TimeSeries(
@@ -259,10 +238,6 @@ def _nodes(standings: str, *, dry_run: str, but: bool = False) -> str:
     sign = "!~" if but else "=~"
     where = f'{HERE}, standing{sign}"{standings}", dry_run="{dry_run}"'
     return f"max by (standing) (fleetwright_isolation_nodes{{{where}}})"
-
-
-def _cases(name: str, *, by: str) -> str:
-    return f"max by ({by}) (fleetwright_healing_{name}{{{HERE}}})"
 
 
 def _differing() -> str:

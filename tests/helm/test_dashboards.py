@@ -20,6 +20,7 @@ from api.server.fault_metrics import Believed, FaultState
 from api.server.healing_metrics import CaseMark
 from api.server.metrics import FleetState, ReportedTarget, ServiceMetrics, render_state
 from api.server.power_metrics import PowerState
+from deploy.healing.metrics import HealerMetrics
 from deploy.metrics import ControllerMetrics
 from deploy.watcher.metrics import WatcherMetrics
 from faults.isolation import Act, Decision, IsolationState
@@ -122,7 +123,7 @@ def _assert_exported(expression: str) -> None:
 
 @cache
 def _exported() -> dict[str, set[str]]:
-    """The labels of every series that service, controller, guard and router export once they have done something."""
+    """The labels of every series that each process exports once it has done something."""
     service, registry = ServiceMetrics(), CollectorRegistry()
     service.observe_request(method="GET", route="/v1/gpus", status=200, duration_s=0.01)
     service.observe_plan(status="optimal", solve_s=0.1)
@@ -143,6 +144,7 @@ def _exported() -> dict[str, set[str]]:
     controller.round_ended(ok=True, duration_s=0.1)
     controller.wrote(target="chat", kind="scale")
     controller.leads(leads=True)
+    HealerMetrics(registry).round_ended(ok=True, duration_s=0.1, at=NOW)
     pages = service.render() + render_state(_state()) + generate_latest(registry) + guard_page() + beside_page()
     families = text_string_to_metric_families(pages.decode())
     samples = itertools.chain.from_iterable(family.samples for family in families)

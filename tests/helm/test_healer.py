@@ -18,10 +18,11 @@ from deploy.ray_nodes import RayNode
 from faults.isolation.groups import Groups, groups_of
 from faults.isolation.inputs import Member
 from tests.helm.chart import POSTGRES, Object, container, environment, one, pod_templates, render
-from tests.helm.test_templates import KUBERNETES_VERSIONS
+from tests.helm.test_templates import KUBERNETES_VERSIONS, PROMETHEUS_OPERATOR
 from tests.testbed.helm import Helm, HelmError
 
 RAY_PODS: Object = {"podSelector": {"matchLabels": {"ray.io/cluster": "train"}}}
+MONITORING: Object = {"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "monitoring"}}}
 PEERS = ["--set-json", f"networkPolicy.healerPeers={json.dumps([RAY_PODS])}"]
 AT = ["--set", "healer.enabled=true", "--set", "healer.rayAddress=train-head-svc:6379"]
 ON = [*AT, *PEERS]
@@ -90,9 +91,27 @@ def test_it_knows_the_api_of_the_release_and_a_token(helm3: Helm, tmp_path: Path
     assert heals[heals.index("--token-file") + 1] == f"{mount['mountPath']}/token"
 
 
-def test_it_reaches_the_api_and_its_cluster_and_nobody_else_reaches_it(helm3: Helm) -> None:
-    policy = one(render(helm3, *ON), "NetworkPolicy", "-healer")["spec"]
-    assert policy["ingress"] == [{"from": [RAY_PODS]}]
+def test_it_says_how_it_is_where_it_is_asked(helm3: Helm, tmp_path: Path) -> None:
+    objects = render(helm3, *ON, "--set", "bindAddress=::", profile=POSTGRES)
+    _joins, heals = spoken(objects, tmp_path)
+    healer = container(one(objects, "Deployment", "-healer"))
+    ((name, port),) = ((each["name"], each["containerPort"]) for each in healer["ports"])
+    assert heals[heals.index("--metrics-host") + 1 :][:3] == ["::", "--metrics-port", str(port)]
+    probes = [healer[f"{kind}Probe"] for kind in ("startup", "liveness", "readiness")]
+    assert {(each["httpGet"]["path"], each["httpGet"]["port"]) for each in probes} == {("/healthz", name)}
+    assert probes[0]["periodSeconds"] * probes[0]["failureThreshold"] >= 120  # Ray starts, joins, and is joined
+    monitor = one(objects, "PodMonitor", "-healer")["spec"]
+    labels = one(objects, "Deployment", "-healer")["spec"]["template"]["metadata"]["labels"]
+    assert monitor["selector"]["matchLabels"].items() <= labels.items()
+    assert [(each["port"], each["path"]) for each in monitor["podMetricsEndpoints"]] == [(name, "/metrics")]
+
+
+def test_it_reaches_the_api_and_its_cluster_and_others_reach_its_metrics_alone(helm3: Helm) -> None:
+    objects = render(helm3, *ON, "--set-json", f"networkPolicy.metricsFrom={json.dumps([MONITORING])}")
+    policy = one(objects, "NetworkPolicy", "-healer")["spec"]
+    cluster, metrics = policy["ingress"]
+    assert cluster == {"from": [RAY_PODS]}
+    assert metrics == {"from": [{"podSelector": {}}, MONITORING], "ports": [{"protocol": "TCP", "port": 9407}]}
     dns, api, cluster = policy["egress"]
     assert ({each["port"] for each in dns["ports"]}, [each["port"] for each in api["ports"]]) == ({53}, [8400])
     assert cluster == {"to": [RAY_PODS]}
@@ -101,8 +120,8 @@ def test_it_reaches_the_api_and_its_cluster_and_nobody_else_reaches_it(helm3: He
 @pytest.mark.parametrize("version", KUBERNETES_VERSIONS)
 def test_its_objects_are_valid_and_its_pod_is_restricted(helm3: Helm, version: str) -> None:
     objects = [item for item in render(helm3, *ON, profile=POSTGRES) if item["metadata"]["name"].endswith("-healer")]
-    assert {item["kind"] for item in objects} == {"Deployment", "NetworkPolicy", "ServiceAccount"}
-    for item in objects:
+    assert {item["kind"] for item in objects} == {"Deployment", "NetworkPolicy", "PodMonitor", "ServiceAccount"}
+    for item in (item for item in objects if item["apiVersion"] != PROMETHEUS_OPERATOR):
         assert kubernetes_validate.validate(item, version, strict=True) == version
     ((_name, template),) = pod_templates(objects)
     context = template["spec"]["containers"][0]["securityContext"]

@@ -1,7 +1,8 @@
 """Every query of dashboards and alerts, run by a real Prometheus that scrapes the real service, controller, guard
 and watcher.
 
-The gate of a router is an object of this process behind a socket.
+The gate of a router and the figures of a healer, which has a Ray cluster to join, are objects of this process behind
+sockets.
 """
 
 import os
@@ -13,12 +14,15 @@ from pathlib import Path
 
 import pytest
 import yaml
+from prometheus_client import CollectorRegistry
 
+from api.cli.metrics_port import served_metrics
 from api.client import GPUS, Fleetwright, UnauthorizedError
 from api.schemas.faults import VerdictReport
 from api.schemas.isolation import Look
 from api.schemas.power import CapPlanRequest, PowerBudget, SimulationRequest
 from api.schemas.targets import Mode, Phase, TargetSpec, TargetStatus
+from deploy.healing.metrics import HealerMetrics
 from fleet.sizes import SizeBuckets
 from placement.request import PlacementRequest
 from planner.request import GivenOption, PlanRequest, Workload
@@ -48,11 +52,12 @@ def scraped(prometheus: Prometheus, start_server: StartServer, sqlite_url: str, 
     """Prometheus after a few scrapes of a service and a controller that have each done something."""
     server = start_server(sqlite_url, "--no-controller")
     controller_address = f"{LOOPBACK}:{free_ports(1)[0]}"
-    guard_address, beside_address = (f"{LOOPBACK}:{port}" for port in free_ports(2))
+    guard_address, beside_address, healer_address = (f"{LOOPBACK}:{port}" for port in free_ports(3))
     with ExitStack() as running:
         running.enter_context(_controller(server, controller_address, tmp_path))
         running.enter_context(_guard(server, guard_address, tmp_path))
         running.enter_context(beside(LOOPBACK, int(beside_address.split(":")[1])))
+        running.enter_context(_healer(healer_address))
         client = running.enter_context(server.client())
         _use(client)
         with Fleetwright(server.url) as stranger, pytest.raises(UnauthorizedError):
@@ -61,7 +66,7 @@ def scraped(prometheus: Prometheus, start_server: StartServer, sqlite_url: str, 
         watcher_address = f"{LOOPBACK}:{free_ports(1)[0]}"
         running.enter_context(_watcher(watcher_address, tmp_path))
         addresses |= {"watcher": watcher_address}
-        addresses |= {"guard": guard_address, "beside": beside_address}
+        addresses |= {"guard": guard_address, "beside": beside_address, "healer": healer_address}
         prometheus.configure(
             {
                 "global": {"scrape_interval": SCRAPED_EVERY, "scrape_timeout": SCRAPED_EVERY},
@@ -74,6 +79,7 @@ def scraped(prometheus: Prometheus, start_server: StartServer, sqlite_url: str, 
             "fleetwright_plans_total",
             "fleetwright_controller_rounds_total",
             "fleetwright_guard_events_total",
+            "fleetwright_healer_rounds_total",
             "fleetwright_power_admission_wait_seconds_count",
             'fleetwright_power_budget_remaining_seconds{row="row-1"}',
         ):
@@ -140,6 +146,16 @@ def _guard(server: Server, address: str, directory: Path) -> Iterator[None]:
         with process:
             process.wait_ready(lambda: answers_ok(f"http://{address}/healthz"))
             yield
+
+
+@contextmanager
+def _healer(address: str) -> Iterator[None]:
+    """What a healer tells after one round, without acts."""
+    host, port = address.split(":")
+    registry = CollectorRegistry()
+    HealerMetrics(registry).round_ended(ok=True, duration_s=0.1, at=datetime.now(UTC))
+    with served_metrics(host, int(port), registry):
+        yield
 
 
 def _watcher(address: str, directory: Path) -> Process:
