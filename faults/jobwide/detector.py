@@ -14,7 +14,7 @@ from faults.detector import Job
 from faults.jobwide import edges as of_edges
 from faults.jobwide.computing import Computed, Computing
 from faults.jobwide.edges import Edges
-from faults.jobwide.pairs import Pair, Pairs, Sum, Trains
+from faults.jobwide.pairs import OUTSIDE, Pair, Pairs, Sum, Trains
 from faults.jobwide.roles import roles_of
 from faults.jobwide.settings import JobwideSettings
 from faults.localisation import Localiser, LocaliserState
@@ -53,13 +53,15 @@ class _Fitted:
         """Whether the job has come back with others talking to each other."""
         return self._strange >= self._settings.relearn_windows
 
-    def step(self, index: int, sums: dict[Pair, Sum], trains: Trains) -> tuple[Verdict, ...]:
-        """One window on."""
+    def step(self, index: int, sums: dict[Pair, Sum], trains: Trains, *, stood: bool = False) -> tuple[Verdict, ...]:
+        """One window on.  `stood`: what was busy while the job stood tells no bandwidth."""
         from_s = index * self._settings.window_s
         to_s = from_s + self._settings.window_s
-        seen = of_edges.window(self.edges, sums, self._settings, from_s=from_s, to_s=to_s, trains=trains)
+        told = {pair: total for pair, total in sums.items() if pair[1] == OUTSIDE} if stood else sums
+        seen = of_edges.window(self.edges, told, self._settings, from_s=from_s, to_s=to_s, trains=trains)
         self._state, verdicts = self._localiser.step(self._state, seen)
-        self._strange = self._strange + 1 if of_edges.strange(self.edges, sums) else 0
+        if not stood:
+            self._strange = self._strange + 1 if of_edges.strange(self.edges, sums) else 0
         return verdicts
 
 
@@ -140,12 +142,16 @@ class JobwideDetector:
         to_s = (index + 1) * window_s
         gaps_s = self._computing.close(Computed() if of is None else of.computed, to_s)
         self._late, self._nodes = self._stragglers.step(self._late, gaps_s, to_s, window_s=window_s)
-        if of is None or self._computing.stood(of.computed, window_s):
+        if of is None:
             return
+        stood = self._computing.stood(of.computed, window_s)
         if self._fitted is None:
-            self._learn(index, of.sums, of.trains)
+            if not stood:
+                self._learn(index, of.sums, of.trains)
             return
-        self._wires = self._fitted.step(index, of.sums, of.trains)
+        if stood and not of.trains.of:
+            return
+        self._wires = self._fitted.step(index, of.sums, of.trains, stood=stood)
         if self._fitted.outdated:
             self._fitted, self._wires = None, ()
 

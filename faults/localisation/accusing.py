@@ -22,6 +22,7 @@ from faults.verdict import Scope
 REMEMBERED = 32  # windows whose hits are kept
 LONGER = 1.2  # times a hiccup: no noise of probes makes up that
 MOSTLY = 0.8  # of the windows in which a cable that is no weather accuses, or probes were slow all through
+_HEARD = np.uint32(0)  # windows in which a pair was not heard are not among its hits
 CROWD = 3  # nodes of one leaf that are accused in the same window: that is the leaf, however it was fitted
 
 
@@ -208,17 +209,21 @@ def accused_links(ends: Ints, all_of: Entities, settings: LocaliserSettings, sta
     found: list[Accused] = []
     alive: set[Key] = set()
     for pair in np.flatnonzero(links.nats >= bar / 2.0):
-        if not links.hits[pair] & 1 or (back[pair] >= 0 and links.nats[back[pair]] > links.nats[pair]):
+        if (
+            not links.hits[pair] & 1
+            or trial.link_slow[pair] <= 0.0
+            or (back[pair] >= 0 and links.nats[back[pair]] > links.nats[pair])
+        ):
             continue
         accused = Accused(
             kind=None, which=int(ends[0, pair]), peer=int(ends[1, pair]), slowdown=float(trial.link_slow[pair]),
             nats=float(links.nats[pair]) - price, edges=1, since_s=float(links.since[pair]),
         )  # fmt: skip
         alive.add(key_of(accused))
-        lasts = _persists(links.hits[pair], state.quiet, settings, trial)
+        lasts = _persists(links.hits[pair], _HEARD, settings, trial)
         if links.probed[pair] > 0.0:
             lasted = windows_slow([last[[pair]] for last in trial.second.probes.last]) if trial.second else 0.0
-            lasts |= _outlasts(links.hits[pair], state.quiet, settings, trial, lasted)
+            lasts |= _outlasts(links.hits[pair], _HEARD, settings, trial, lasted)
         if links.nats[pair] >= bar and lasts:
             found.append(accused)
     return found, alive

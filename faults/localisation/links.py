@@ -11,7 +11,7 @@ clearly as usual is not looked at: what its traffic lacks is on that flow's own 
 """
 
 import numpy as np
-from numba import float32, float64, int32, types, uint32, void
+from numba import boolean, float32, float64, int32, types, uint32, void
 from numpy.typing import NDArray
 
 from faults.localisation.board import Board
@@ -127,12 +127,13 @@ def _pair(  # noqa: PLR0917 - compiled code takes no keywords
     windows: NDArray[np.float32],
     warm: float,
     totals: NDArray[np.float64],
-) -> tuple[int, float]:
-    """Fill what traffic says of each slowdown; (edges that speak, their mean share of what is new)."""
-    count, share = 0, 0.0
+) -> tuple[int, float, bool]:
+    """Fill what traffic says of each slowdown; (edges that speak, their mean share of what is new, any was heard)."""
+    count, share, heard = 0, 0.0, False
     totals[:] = 0.0
     for at in range(pairs.first[p], pairs.first[p + 1]):
         edge = pairs.edge[at]
+        heard |= not np.isnan(board.residual[edge])
         if _speaks(board, edge, explained):
             count += 1
             share += fresh[edge] if windows[edge] >= warm else 0.0
@@ -142,10 +143,10 @@ def _pair(  # noqa: PLR0917 - compiled code takes no keywords
         for at in range(pairs.first[back], pairs.first[back + 1]):
             if _speaks(board, pairs.edge[at], explained):
                 _add(board, pairs.edge[at], pairs.leak * pairs.feels[pairs.edge[at]], totals)
-    return count, share / max(count, 1)
+    return count, share / max(count, 1), heard
 
 
-@entry(void(BOARD, _PAIRS, _I, _F, READ, _H, float64, _READING, _F, _F, _LINKS, float64, _LINKS, _F, _F))
+@entry(void(BOARD, _PAIRS, _I, _F, READ, _H, float64, _READING, _F, boolean[::1], _F, _LINKS, float64, _LINKS, _F, _F))
 def gather(  # noqa: PLR0917 - compiled code takes no keywords
     board: Board,
     pairs: Pairs,
@@ -156,6 +157,7 @@ def gather(  # noqa: PLR0917 - compiled code takes no keywords
     warm: float,  # windows; of a younger edge nothing is new
     probed: Reading,  # empty: nobody probes
     most: NDArray[np.float64],  # per pair: nats that its probes may add
+    aside: NDArray[np.bool_],  # per pair: what its probe says is explained by a host or a leaf
     slow: NDArray[np.float64],  # per pair: filled with the slowdown that fits best
     old: Links,
     from_s: float,
@@ -172,15 +174,19 @@ def gather(  # noqa: PLR0917 - compiled code takes no keywords
         new.probed[p], traffic[p] = 0.0, np.nan
         if (known <= 0.0 and not looked[p]) or _acquits(probed, p):
             continue
-        count, share = _pair(board, pairs, p, explained, read.fresh, windows, warm, totals)
-        if not count:
-            new.nats[p], new.probed[p] = known, old.probed[p]  # not heard, or explained: nothing is learnt
+        count, share, heard = _pair(board, pairs, p, explained, read.fresh, windows, warm, totals)
+        by_probe = _probe(probed, p, totals, both)
+        if not count and (heard or not by_probe or aside[p]):  # explained, or not heard: nothing is learnt
+            new.nats[p], new.probed[p] = known, old.probed[p]
+            new.hits[p] = old.hits[p] << _ONE if heard else old.hits[p]
             continue
         nats, best = _nats(totals)
         told, more = 0.0, 0.0
-        if _probe(probed, p, totals, both):
+        if by_probe:
             joint, best = _nats(both)
-            traffic[p], told = totals[best], joint - nats
+            told = joint - nats
+            if count:
+                traffic[p] = totals[best]
             more = min(most[p], old.probed[p] + told) - old.probed[p]
         part_of = share if known > 0.0 and nats > 0.0 else 1.0
         total = min(MOST, max(known + part_of * nats + more, nats + min(most[p], told)))

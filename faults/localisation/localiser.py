@@ -5,6 +5,7 @@ A pure state machine: the state goes in and a new one comes out.  docs/faults/lo
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import cached_property
 from types import MappingProxyType
 from typing import NamedTuple
 
@@ -20,6 +21,7 @@ from faults.localisation.board import Board
 from faults.localisation.coincidence import rests_on_one_pair
 from faults.localisation.entities import Indices, Kind, Links, entities
 from faults.localisation.naming import Key, Named, merged, update
+from faults.localisation.plane import ProbePlane, fabric_of_pairs, hosts_and_leaves, settings_of_pairs
 from faults.localisation.prices import CROWDED, Prices, board_of, candidates, counted, inflation
 from faults.localisation.second import SecondLook
 from faults.localisation.settings import LocaliserSettings
@@ -43,6 +45,7 @@ class LocaliserState:
     quiet: np.uint32  # whether nobody talked, likewise
     named: Mapping[Key, Named]
     probes: probing.Probes
+    plane: "LocaliserState | None" = None  # of probes by themselves; None: nobody has probed yet
 
 
 class _Reading(NamedTuple):
@@ -82,7 +85,7 @@ class _OfLinks(NamedTuple):
 class Localiser:
     """Of one job on one fabric."""
 
-    def __init__(self, fabric: Fabric, settings: LocaliserSettings | None = None) -> None:
+    def __init__(self, fabric: Fabric, settings: LocaliserSettings | None = None, *, plane: bool = True) -> None:
         self.fabric = fabric
         self.settings = settings or LocaliserSettings()
         self.entities = entities(fabric, self.settings)
@@ -97,7 +100,16 @@ class Localiser:
         self._edge_ways = room.ways(fabric, self.entities)
         self._room, self._columns = room.read(self._edge_ways), np.empty((6, len(fabric)))
         self._first_edge = self.entities.pairs.edge[self.entities.pairs.first[:-1]]
+        self._has_plane = plane
         self.pair_ends = _pair_ends(fabric, self.entities.pair, self.entities.pairs.back.size)
+
+    @cached_property
+    def _plane(self) -> ProbePlane | None:
+        """Made when the first probe comes."""
+        if not self._has_plane:
+            return None
+        pairs = fabric_of_pairs(self.fabric, self.entities.pair, self._first_edge.size)
+        return ProbePlane(Localiser(pairs, settings_of_pairs(self.settings), plane=False))
 
     def start(self) -> LocaliserState:
         """Before the first window."""
@@ -116,39 +128,50 @@ class Localiser:
 
     def step(self, state: LocaliserState, window: Window) -> tuple[LocaliserState, tuple[Verdict, ...]]:
         """The state after this window, and the faults that are believed now."""
-        if not np.isfinite(window.slowdown).any():
+        talks, probes = (
+            told is not None and bool(np.isfinite(told).any()) for told in (window.slowdown, window.probed)
+        )
+        if not talks and not probes:
             return self._silent(state, window)
         known, reading = self._read(state, window)
-        fit, prices = self._fit(state, reading)
-        who, x = fit.who, fit.x
+        fit, prices = self._fit(state, reading) if talks else (self._no_fit(), state.prices)
+        x = fit.x
         board = reading.board._replace(weight=1.0 / prices.inflation[self.entities.kind] ** 2)
         reading = reading._replace(board=board)
         explained = self._predict(board, x, self._columns[4])
-        suspects = suspicion.gather(
-            state.suspicion, self.entities, who, x, fit.evidence, self._alone(reading, known, fit), reading.read.fresh,
-            reading.read.heard, window.from_s,
-        )  # fmt: skip
+        suspects = self._suspects(state, known, reading, fit, window) if talks else suspicion.silent(state.suspicion)
         doubtful = self._doubtful(board, x, suspects)
         probed = self._probed(state.probes, window)
+        by_probes, aside = self._by_probes(state, window)
         links, of_links = self._links(
-            state, known, reading, self._not_links(board, x, explained), probed, window.from_s
+            state, known, reading, self._not_links(board, x, explained), probed, aside, window.from_s
         )
-        state = LocaliserState(
-            history=self._learnt(known, reading, doubtful),
+        before, state = state, LocaliserState(
+            history=self._learnt(known, reading, doubtful) if talks else state.history,
             suspicion=suspects,
-            prices=counted(prices, self.entities, x, of_links.odd),
+            prices=counted(prices, self.entities, x, of_links.odd) if talks else state.prices,
             slow=x,
             links=links,
             heard=self._heard(state.heard, window),
-            quiet=state.quiet << np.uint32(1),
+            quiet=(state.quiet << np.uint32(1)) | np.uint32(not talks),
             named=state.named,
             probes=state.probes if probed is None else self._taught(state.probes, probed, of_links, doubtful, links),
-        )
+            plane=by_probes,
+        )  # fmt: skip
         second = None
         if probed is not None:
             second = SecondLook(self.fabric, self._ways, probed.reading, state.probes, self.settings)
         young = known.young(self.settings)
-        return self._name(state, Trial(board, explained, of_links.slow, window, young=young, second=second))
+        after, verdicts = self._name(state, Trial(board, explained, of_links.slow, window, young=young, second=second))
+        return (after if talks else replace(after, slow=before.slow)), verdicts
+
+    def _by_probes(self, state: LocaliserState, window: Window) -> tuple["LocaliserState | None", NDArray[np.bool_]]:
+        """(state of the plane of probes, per pair whether it explains what its probe says)."""
+        said = probing.per_pair(window, self._first_edge)
+        nothing = np.full(self._first_edge.size, np.nan)
+        if self._plane is None or (state.plane is None and said is None):
+            return None, np.isfinite(nothing)
+        return self._plane.step(state.plane, Window(window.from_s, window.to_s, nothing if said is None else said))
 
     def _silent(self, state: LocaliserState, window: Window) -> tuple[LocaliserState, tuple[Verdict, ...]]:
         """Nobody talks: nothing is learnt, and what was named is not named for ever."""
@@ -156,17 +179,21 @@ class Localiser:
         after = replace(
             state,
             suspicion=suspicion.silent(state.suspicion),
-            links=state.links._replace(hits=state.links.hits << np.uint32(1)),
             heard=state.heard << np.uint32(1),
             quiet=(state.quiet << np.uint32(1)) | np.uint32(1),
             named=MappingProxyType(named),
+            plane=self._by_probes(state, window)[0],
         )
-        return after, self._told(named)
+        return after, self._told(named, after.plane)
 
-    def _told(self, named: Mapping[Key, Named]) -> tuple[Verdict, ...]:
+    def _told(self, named: Mapping[Key, Named], plane: "LocaliserState | None") -> tuple[Verdict, ...]:
         """What is sure enough: decided here, so that whoever counts it counts what a live watcher says."""
         least = self.settings.least_confidence
-        return tuple(one.verdict for one in named.values() if one.verdict.confidence >= least)
+        by_probes = {} if plane is None else hosts_and_leaves(plane.named, besides=named)
+        return tuple(one.verdict for one in (*named.values(), *by_probes.values()) if one.verdict.confidence >= least)
+
+    def _no_fit(self) -> _Fit:
+        return _Fit(np.zeros(0, np.int64), np.zeros(len(self.entities)), np.zeros(0), np.zeros(0))
 
     def _read(self, state: LocaliserState, window: Window) -> tuple[usual.History, _Reading]:
         from faults.localisation.sweep import measure  # noqa: PLC0415 - compiles
@@ -207,6 +234,14 @@ class Localiser:
             solve(board, who, starts, x, evidence)
         return _Fit(who.astype(np.int64), x, starts, evidence), prices
 
+    def _suspects(
+        self, state: LocaliserState, known: usual.History, reading: _Reading, fit: _Fit, window: Window
+    ) -> suspicion.Suspicion:
+        alone, read = self._alone(reading, known, fit), reading.read
+        return suspicion.gather(
+            state.suspicion, self.entities, fit.who, fit.x, fit.evidence, alone, read.fresh, read.heard, window.from_s
+        )
+
     def _alone(self, reading: _Reading, known: usual.History, fit: _Fit) -> Floats:
         from faults.localisation.sweep import alone  # noqa: PLC0415 - compiles
 
@@ -236,7 +271,7 @@ class Localiser:
 
     def _links(  # noqa: PLR0917 - arrays of one window
         self, state: LocaliserState, known: usual.History, reading: _Reading, explained: Floats,
-        probed: _Probed | None, from_s: float,
+        probed: _Probed | None, aside: NDArray[np.bool_], from_s: float,
     ) -> tuple[Links, _OfLinks]:  # fmt: skip
         from faults.localisation.links import gather  # noqa: PLC0415 - compiles
 
@@ -247,7 +282,7 @@ class Localiser:
         most = weather.nats(self._cables, self._ways, told if probed else None, state.probes)
         gather(
             reading.board, self.entities.pairs, self.entities.pair, explained, reading.read,
-            known.usual.windows, float(self.settings.warm_windows), told, most, slow,
+            known.usual.windows, float(self.settings.warm_windows), told, most, aside, slow,
             state.links, from_s, new, odd, traffic,
         )  # fmt: skip
         return new, _OfLinks(slow, traffic, float(odd[0]))
@@ -303,7 +338,7 @@ class Localiser:
             forget=self.settings.forget,
         )
         after = replace(state, named=MappingProxyType(named))
-        return after, self._told(named)
+        return after, self._told(named, state.plane)
 
 
 def _pair_ends(fabric: Fabric, pair: Indices, pairs: int) -> Ints:

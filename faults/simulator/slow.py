@@ -73,25 +73,17 @@ class SlowPlane:
         """What is heard of the window that begins at `from_s`.  `path`: of `Congestion.advance`; changed in place."""
         to_s = from_s + self._window_s
         self._wandering(to_s)
-        fabric = self._cluster.fabric
-        out = np.empty(len(fabric))
-        flowing = 1.0 - sum(one.share(from_s, to_s) for one in happenings if one.what in _STILL)
-        if flowing < _LEAST_SHARE:
-            out[:] = np.nan
-            return Window(from_s=from_s, to_s=to_s, slowdown=out, probed=None if self._probes is None else out)
+        hung, paused = (sum(one.share(from_s, to_s) for one in happenings if one.what in of) for of in (HANGS, _PAUSES))
+        flowing = 1.0 - hung - paused
+        talks = flowing >= _LEAST_SHARE
+        if not talks and (self._probes is None or hung > 0.0):
+            nothing = np.full(len(self._cluster.fabric), np.nan)
+            return Window(from_s=from_s, to_s=to_s, slowdown=nothing, probed=None if self._probes is None else nothing)
         links = self._narrowed(happenings, from_s, to_s, path)
-        with np.errstate(over="ignore"):
-            self._seed += np.uint64(0xD1342543DE82EF95)
-        shift = self._noise.diurnal * float(np.sin(2.0 * np.pi * (from_s + self._phase) / _DAY_S))
-        nic_heard = heard[fabric.node]
-        moved = self._clocks.moved(flowing * self._window_s)
-        fill(
-            out, self._seed, self._noise.tail, shift, self._kind, self._scale / flowing**0.5, self._usual, self._ways,
-            self._wander + moved, self._wander, nic_heard,
-        )  # fmt: skip
-        touched = self._passing.edges(self._send, self._take, path)
-        narrow(out, touched, self._noise.leak, self._feels, self._ways, self._send, self._take, path, self._clocks.late)
-        self._slow_links(links, out, from_s, to_s)
+        nic_heard = heard[self._cluster.fabric.node]
+        out = (
+            self._traffic(from_s, to_s, flowing, path, nic_heard, links) if talks else np.full(self._kind.size, np.nan)
+        )
         foreign = self._foreign(happenings, nic_heard)
         if self._probes is None:
             return Window(from_s=from_s, to_s=to_s, slowdown=out, foreign=foreign)
@@ -100,6 +92,25 @@ class SlowPlane:
             heard=nic_heard, send=self._send, take=self._take, path=path, late=self._clocks.late, links=felt
         )
         return Window(from_s=from_s, to_s=to_s, slowdown=out, foreign=foreign, probed=probed)
+
+    def _traffic(  # noqa: PLR0917 - arrays of one window
+        self, from_s: float, to_s: float, flowing: float, path: NDArray[np.float32], nic_heard: NDArray[np.bool_],
+        links: Sequence[Happening],
+    ) -> NDArray[np.float64]:  # fmt: skip
+        """Per edge, of a window of which a share `flowing` has traffic."""
+        out = np.empty(self._kind.size)
+        with np.errstate(over="ignore"):
+            self._seed += np.uint64(0xD1342543DE82EF95)
+        shift = self._noise.diurnal * float(np.sin(2.0 * np.pi * (from_s + self._phase) / _DAY_S))
+        moved = self._clocks.moved(flowing * self._window_s)
+        fill(
+            out, self._seed, self._noise.tail, shift, self._kind, self._scale / flowing**0.5, self._usual, self._ways,
+            self._wander + moved, self._wander, nic_heard,
+        )  # fmt: skip
+        touched = self._passing.edges(self._send, self._take, path)
+        narrow(out, touched, self._noise.leak, self._feels, self._ways, self._send, self._take, path, self._clocks.late)
+        self._slow_links(links, out, from_s, to_s)
+        return out
 
     def _wandering(self, to_s: float) -> None:
         """What NICs and leaves share, with its memory; and the slow drift of every edge's usual."""
@@ -183,4 +194,4 @@ class SlowPlane:
         return np.asarray(marked[fabric.source] | marked[fabric.target])
 
 
-_STILL = HANGS | {What.PAUSE}  # while one of these lasts nobody in a bulk-synchronous job gets anywhere
+_PAUSES = frozenset({What.PAUSE})  # nobody in a bulk-synchronous job gets anywhere, nor while one hangs; agents go on

@@ -118,3 +118,20 @@ def test_probes_tell_a_sender_in_a_stream() -> None:
 
 def test_probes_as_usual_acquit_in_a_stream() -> None:
     assert not [one for one in judged(SLOW, felt_by=None) if one.scope is Scope.NODE]
+
+
+def test_probes_tell_a_sender_while_the_job_stands() -> None:
+    of = cluster()
+    stream, rng = Stream(of, seed=5), np.random.default_rng(6)
+    detector = JobwideDetector(job_of(of))
+    told: list[list[Verdict]] = []
+    for at in range(20):
+        from_s, stands = stream.at_s, at >= 12
+        seen = [] if stands else list(stream.windows(1))
+        stream.at_s = from_s + WINDOW_S
+        for one in sorted([*seen, *_probes(stream, rng, 9 if stands else None, from_s)], key=lambda each: each.at_s):
+            detector.see(one)
+        told.append(list(detector.judge(from_s + WINDOW_S + 1.5)))
+    assert not any(told[:14])  # two windows of it are no more than a hiccup
+    (found,) = told[17]
+    assert (found.scope, found.node, found.direction, found.isolate) == (Scope.NODE, 9, Direction.TX, False)

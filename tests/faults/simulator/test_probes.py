@@ -146,7 +146,18 @@ def test_probes_go_on_while_the_job_pauses_and_end_with_the_window() -> None:
     assert one.probed is not None
     assert np.nanstd(one.probed) < 0.05
     assert np.nanstd(one.slowdown) > 0.12  # a fifth of the time to measure in
-    assert np.isnan(np.asarray(_next(_plane(LAB), 0, _lasting(What.PAUSE, 0, 1.0)).probed)).all()
+
+
+def test_while_the_job_stands_probes_go_on_and_nothing_else_is_told() -> None:
+    paused = _next(_plane(LAB), 0, _lasting(What.PAUSE, 0, 1.0), _lasting(What.SLOW_TX, 40, 1.5))
+    assert np.isnan(paused.slowdown).all()
+    slow = np.asarray(paused.probed)[FABRIC.source == 40]
+    assert slow == pytest.approx(np.log(1.5), abs=0.2)
+    assert np.nanmedian(np.abs(np.asarray(paused.probed))) < 0.05
+
+
+def test_while_it_hangs_nobody_knows_whose_probes_would_come() -> None:
+    assert np.isnan(np.asarray(_next(_plane(LAB), 0, _lasting(What.HANG_CODE, 0, 1.0)).probed)).all()
 
 
 @pytest.mark.parametrize("name", sorted(KINDS))

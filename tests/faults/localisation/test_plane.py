@@ -1,0 +1,112 @@
+"""What probes say by themselves, where the job says nothing: it stands, or has not used that wire yet."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from faults.fabric import Fabric, Floats
+from faults.localisation import Localiser
+from faults.verdict import Direction, Scope, Verdict
+from tests.faults.localisation.fabrics import Weather, rails, slow_leaf
+
+FABRIC = rails()
+HEALTHY = 20  # windows
+NOISE = 0.015
+NIC = 21
+
+
+class Watched:
+    """A job whose pairs are probed."""
+
+    def __init__(self, *, seed: int = 1, fabric: Fabric = FABRIC) -> None:
+        self.fabric, self._weather, self._localiser = fabric, Weather(fabric, seed=seed), Localiser(fabric)
+        self._rng = np.random.default_rng(seed + 100)
+        self._usual = 0.02 * self._rng.standard_normal(len(fabric))
+        self._state = self._localiser.start()
+        for _ in range(HEALTHY):
+            self.look()
+
+    def look(
+        self, *, probed: Floats | float = 0.0, slow: Floats | float = 0.0, stands: bool = False,
+        unheard: Sequence[int] = (),
+    ) -> tuple[Verdict, ...]:  # fmt: skip
+        """One window on; `unheard`: edges whose traffic is not told."""
+        window = self._weather.window(slow)
+        window.slowdown[list(unheard)] = np.nan
+        if stands:
+            window.slowdown[:] = np.nan
+        told = self._usual + NOISE * self._rng.standard_t(4, len(self.fabric)) + probed
+        self._state, verdicts = self._localiser.step(self._state, replace(window, probed=told))
+        return verdicts
+
+
+def _out_of(nic: int, factor: float = 1.25) -> Floats:
+    return np.asarray(np.where(FABRIC.source == nic, np.log(factor), 0.0))
+
+
+@pytest.mark.parametrize("seed", [1, 2, 3])
+def test_a_sender_that_falls_slow_while_the_job_stands_is_named_and_not_isolated(seed: int) -> None:
+    watched = Watched(seed=seed)
+    told = [watched.look(probed=_out_of(NIC), stands=True) for _ in range(4)]
+    assert not told[0]
+    assert not told[1]  # of 10 s each: a hiccup touches two
+    (found,) = told[3]
+    assert (found.scope, found.node) == (Scope.NODE, FABRIC.node[NIC])
+    assert (found.direction, found.isolate) == (Direction.TX, False)
+    assert "one-way-probes" in found.evidence
+
+
+def test_a_hiccup_while_the_job_stands_is_nobodys() -> None:
+    watched = Watched()
+    told = [watched.look(probed=_out_of(NIC, 2.0) if at < 2 else 0.0, stands=True) for at in range(6)]
+    assert not any(told)
+
+
+def test_a_leaf_while_the_job_stands_is_a_leaf_and_no_node() -> None:
+    watched = Watched()
+    told = [watched.look(probed=slow_leaf(FABRIC, 2, 1.4), stands=True) for _ in range(4)]
+    assert [(one.scope, one.switch) for one in told[-1]] == [(Scope.LEAF, "leaf-2")]
+
+
+def test_a_healthy_job_that_stands_for_long_names_nobody() -> None:
+    watched = Watched()
+    assert not any(watched.look(stands=True) for _ in range(60))
+
+
+def test_what_traffic_accuses_too_is_told_once_and_may_be_isolated() -> None:
+    watched = Watched()
+    slow = np.where(FABRIC.target == NIC, 0.3 * np.log(1.6), _out_of(NIC, 1.6))
+    told = [watched.look(probed=_out_of(NIC, 1.6), slow=slow) for _ in range(5)]
+    assert [(one.scope, one.node, one.isolate) for one in told[-1]] == [(Scope.NODE, FABRIC.node[NIC], True)]
+
+
+def test_when_the_job_goes_on_and_nothing_is_slow_the_name_is_taken_back() -> None:
+    watched = Watched()
+    assert [watched.look(probed=_out_of(NIC), stands=True) for _ in range(4)][-1]
+    assert not [watched.look() for _ in range(5)][-1]
+
+
+def test_a_link_goes_on_being_judged_while_the_job_stands() -> None:
+    link = np.where(np.arange(len(FABRIC)) == 30, np.log(1.4), 0.0)
+    ends = FABRIC.node[FABRIC.source[30]], FABRIC.node[FABRIC.target[30]]
+    watched, waited = Watched(), Watched()
+    assert not watched.look(slow=link, probed=link)
+    assert not waited.look(slow=link, probed=link)
+    told = [watched.look(probed=link, stands=True) for _ in range(2)]
+    assert [(one.scope, one.node, one.peer, one.isolate) for one in told[-1]] == [(Scope.LINK, *ends, False)]
+    assert not any(waited.look(stands=True) for _ in range(2))  # as usual: what traffic lacked was not the wire's
+
+
+def test_probes_alone_name_no_link_that_weather_may_have_slowed() -> None:
+    link = np.where(np.arange(len(FABRIC)) == 30, np.log(1.4), 0.0)
+    watched = Watched()
+    assert not any(watched.look(probed=link, stands=True) for _ in range(8))
+
+
+def test_a_link_whose_traffic_is_not_heard_for_a_while_is_judged_by_its_probe() -> None:
+    link = np.where(np.arange(len(FABRIC)) == 30, np.log(1.4), 0.0)
+    watched = Watched()
+    told = [watched.look(slow=link, probed=link, unheard=[30] if at in {1, 2} else ()) for at in range(4)]
+    assert [one.scope for one in told[-1]] == [Scope.LINK]
