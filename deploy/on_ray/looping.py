@@ -6,7 +6,7 @@ An actor answers in its own threads; the work's event loop is not theirs, so nei
 import asyncio
 import threading
 from collections.abc import Awaitable, Callable, Coroutine
-from typing import Any, Final
+from typing import Any, Final, cast
 
 import structlog
 
@@ -21,65 +21,89 @@ Work = Callable[[Callable[[], None]], Coroutine[Any, Any, None]]
 
 
 class LoopThread:
-    """Runs `work(begun)` for ever: it calls `begun` once it is set up, and ends well when it is cancelled."""
+    """Runs `work(begun)` for ever: it calls `begun` once it is set up, and ends well when it is cancelled.
+
+    Of both words the last one holds, and there are never two at work: where a start comes while work that was told to
+    stop has yet to end, it begins anew right after that end, however long it takes.
+    """
 
     def __init__(
         self, work: Work, *, again_s: float = AGAIN_S, sleep: Callable[[float], Awaitable[None]] = asyncio.sleep
     ) -> None:
         self._work, self._again_s, self._sleep = work, again_s, sleep
-        self._lock = threading.Lock()  # of start and stop
-        self._thread: threading.Thread | None = None
-        self._cancel: Callable[[], object] | None = None
-        self._ready = threading.Event()
+        self._lock = threading.Lock()  # of these three
+        self._wanted = False
+        self._thread: threading.Thread | None = None  # until it has seen that it is not wanted
+        self._cancel: Callable[[], object] | None = None  # what is at work, and has not been told to stop
         self.state = HostState.STARTING
         self.error: str | None = None
 
     def start(self) -> None:
         """Begin; again does no harm."""
         with self._lock:
-            if self._thread is not None and self._thread.is_alive():
+            if self._wanted:
                 return
-            self.state, self.error = HostState.STARTING, None
-            self._ready.clear()
-            self._thread = threading.Thread(target=self._run, name="controller", daemon=True)
-            self._thread.start()
+            self._wanted, self.state, self.error = True, HostState.STARTING, None
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._run, name="controller", daemon=True)
+                self._thread.start()
 
     def stop(self, *, timeout_s: float = STOP_S) -> bool:
-        """End well; whether it has ended.  Again does no harm."""
+        """End well; whether it has ended.  Again does no harm: what is about to end well is not disturbed."""
         with self._lock:
-            thread = self._thread
-            if thread is None or not thread.is_alive():
+            self._wanted = False
+            thread, cancel, self._cancel = self._thread, self._cancel, None
+            if thread is None:
                 self.state = HostState.STOPPED
                 return True
-            self._ready.wait(timeout_s)
-            if self._cancel is not None:
-                self._cancel()
-            thread.join(timeout_s)
-            return not thread.is_alive()
+            if cancel is not None:
+                cancel()
+        thread.join(timeout_s)
+        return not thread.is_alive()
 
     def _run(self) -> None:
-        asyncio.run(self._for_ever())
-        self.state = HostState.STOPPED
+        try:
+            while self._goes_on():
+                asyncio.run(self._life())
+        except BaseException as error:
+            with self._lock:
+                self._wanted, self._thread = False, None
+            self._failed(reason_of(error))
+            raise
 
-    async def _for_ever(self) -> None:
-        loop, task = asyncio.get_running_loop(), asyncio.current_task()
-        if task is not None:
+    def _goes_on(self) -> bool:
+        with self._lock:
+            if not self._wanted:
+                self._thread, self.state = None, HostState.STOPPED
+            return self._wanted
+
+    async def _life(self) -> None:
+        """Until told to stop."""
+        loop, task = asyncio.get_running_loop(), cast("asyncio.Task[None]", asyncio.current_task())
+        with self._lock:
+            if not self._wanted:
+                return
             self._cancel = lambda: loop.call_soon_threadsafe(task.cancel)
-        self._ready.set()
         try:
             while True:
-                await self._once()
+                reason = await self._once()
+                if task.cancelling():
+                    return  # told to stop, whatever the work has made of that
+                self._failed(reason)
                 await self._sleep(self._again_s)
         except asyncio.CancelledError:
-            return  # told to stop
+            return
+        finally:
+            with self._lock:
+                self._cancel = None
 
-    async def _once(self) -> None:
-        """Whatever ends it but being told to is told, and does not end the thread."""
+    async def _once(self) -> str:
+        """Why it ended: whatever it was but being told to does not end the thread."""
         try:
             await self._work(self._begun)
-            self._failed("it ended by itself")
         except Exception as error:  # noqa: BLE001 - the next try may do better, and nobody else would make one
-            self._failed(reason_of(error))
+            return reason_of(error)
+        return "it ended by itself"
 
     def _begun(self) -> None:
         self.error, self.state = None, HostState.RUNNING  # whoever sees a state sees what belongs to it

@@ -72,6 +72,71 @@ def test_a_stop_right_after_the_start_is_a_stop(run: Run) -> None:
     assert work.begun == work.ended
 
 
+class Slow:
+    """Work that takes until it is released to end well, and counts who is at it."""
+
+    def __init__(self, *, fails: bool = False) -> None:
+        self.released = threading.Event()
+        self.begun = self.ended = self.at_work = self.most_at_work = 0
+        self._fails = fails
+
+    async def __call__(self, begun: Callable[[], None]) -> None:
+        self.begun += 1
+        self.at_work += 1
+        self.most_at_work = max(self.most_at_work, self.at_work)
+        begun()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            while not self.released.is_set():
+                await asyncio.sleep(0)
+            self.at_work -= 1
+            self.ended += 1
+            if self._fails:
+                raise OSError("the lease could not be given back")
+
+
+@pytest.fixture
+def stopping(run: Run) -> Iterator[tuple[LoopThread, Slow]]:
+    """A loop that was told to stop and has yet to end."""
+    work = Slow()
+    loop = run(work)
+    wait_for(lambda: loop.state, lambda state: state is HostState.RUNNING, what="running work")
+    assert not loop.stop(timeout_s=0.0)
+    yield loop, work
+    work.released.set()
+
+
+def test_a_start_before_the_end_of_what_was_stopped_begins_anew_after_it(stopping: tuple[LoopThread, Slow]) -> None:
+    loop, work = stopping
+    loop.start()
+    loop.start()
+    assert (loop.state, work.begun, work.ended) == (HostState.STARTING, 1, 0)
+    work.released.set()
+    wait_for(lambda: loop.state, lambda state: state is HostState.RUNNING, what="running work")
+    assert (work.begun, work.ended, work.most_at_work) == (2, 1, 1)
+
+
+def test_stopped_once_more_before_its_end_it_ends_undisturbed_and_stays_so(stopping: tuple[LoopThread, Slow]) -> None:
+    loop, work = stopping
+    assert not loop.stop(timeout_s=0.0)
+    loop.start()
+    assert not loop.stop(timeout_s=0.0)
+    assert work.ended == 0
+    work.released.set()
+    assert loop.stop(timeout_s=PATIENCE_S)
+    assert (loop.state, work.begun, work.ended) == (HostState.STOPPED, 1, 1)
+
+
+def test_work_that_fails_as_it_ends_is_not_begun_again(run: Run) -> None:
+    work = Slow(fails=True)
+    work.released.set()
+    loop = run(work)
+    wait_for(lambda: loop.state, lambda state: state is HostState.RUNNING, what="running work")
+    assert loop.stop(timeout_s=PATIENCE_S)
+    assert (loop.state, work.begun, work.ended) == (HostState.STOPPED, 1, 1)
+
+
 def test_one_that_was_never_started_is_stopped() -> None:
     loop = LoopThread(Endless())
     assert loop.stop()
