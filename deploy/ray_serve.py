@@ -5,8 +5,7 @@
 
 Serve refuses to be scaled (412) unless the application's config says `external_scaler_enabled: true`, which takes
 Serve's own autoscaler out of that application.  Where it says otherwise, the count is declared in that config
-(`deploy.serve_config`).  Just after its start the dashboard answers 500 for some seconds, so both calls are repeated:
-reading changes nothing and the replica count is absolute.
+(`deploy.serve_config`).  Both calls may be repeated: reading changes nothing and the replica count is absolute.
 """
 
 from collections import Counter
@@ -14,20 +13,17 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Any
-from urllib.parse import quote
 
 import httpx
-import stamina
 from pydantic import BaseModel, ValidationError
 
 from api.schemas.targets import RayServeApplication
 from deploy.actuator import Observation, Replicas, Step
 from deploy.changes import is_settled, next_steps
-from deploy.errors import ActuationError, UnreachableError
+from deploy.errors import ActuationError
 from deploy.serve_config import ServeConfig, serve_lock
+from deploy.serve_http import APPLICATIONS, ServeHttp, scale_path
 
-TIMEOUT = httpx.Timeout(10.0, connect=3.0)
-ATTEMPTS = 3
 # A replica on a draining node (PENDING_MIGRATION) still serves, but it is no capacity to rest a removal on.
 RUNNING = "RUNNING"
 HEALTHY_STATUSES = {"RUNNING", "DEPLOYING"}
@@ -82,25 +78,28 @@ class RayServeActuator:
 
     async def apply(self, step: Step) -> None:
         """Ask Serve for the step's replicas."""
-        names = (self.application.application, self.application.deployments[step.gpu])
-        application, deployment = (quote(name, safe="") for name in names)
-        path = f"api/v1/applications/{application}/deployments/{deployment}/scale"
-        async with serve_lock(str(self.application.dashboard_url)):
-            response = await self._call("POST", path, json={"target_num_replicas": step.replicas_after})
+        application, deployment = self.application.application, self.application.deployments[step.gpu]
+        path = scale_path(application=application, deployment=deployment)
+        async with serve_lock(self._serve.url):
+            response = await self._serve.call("POST", path, json={"target_num_replicas": step.replicas_after})
         if response.status_code == HTTPStatus.PRECONDITION_FAILED:
             await self._declare(step)
             return
         if response.status_code == HTTPStatus.NOT_FOUND:
-            raise ActuationError(f"Serve has no deployment {names[1]!r} in application {names[0]!r}")
-        self._expect_ok(response)
+            raise ActuationError(f"Serve has no deployment {deployment!r} in application {application!r}")
+        self._serve.ok(response)
 
     def verify(self, *, wanted: Replicas, observation: Observation) -> bool:
         """Exactly the wanted replicas run, and no others are asked for."""
         return is_settled(wanted=wanted, observation=observation)
 
+    @property
+    def _serve(self) -> ServeHttp:
+        return ServeHttp(self.http, str(self.application.dashboard_url))
+
     async def _declare(self, step: Step) -> None:
         """Where the external scale API is off: by the application's own Serve config."""
-        await ServeConfig(self.http, str(self.application.dashboard_url)).change_num_replicas(
+        await ServeConfig(self.http, self._serve.url).change_num_replicas(
             application=self.application.application,
             deployment=self.application.deployments[step.gpu],
             before=step.replicas_before,
@@ -108,13 +107,12 @@ class RayServeActuator:
         )
 
     async def _read(self) -> _ServeDetails:
-        response = await self._call("GET", "api/serve/applications/")
-        self._expect_ok(response)
+        response = self._serve.ok(await self._serve.call("GET", APPLICATIONS))
         try:
             return _ServeDetails.model_validate_json(response.content)
         except ValidationError as error:
             raise ActuationError(
-                f"{self.application.dashboard_url} does not answer as Ray Serve does: {error.errors()[0]['msg']}"
+                f"{self._serve.url} does not answer as Ray Serve does: {error.errors()[0]['msg']}"
             ) from error
 
     def _find(self, details: _ServeDetails) -> _Application:
@@ -130,31 +128,6 @@ class RayServeActuator:
                 f"it has: {_listed(application.deployments)}"
             )
         return deployment
-
-    async def _call(self, method: str, path: str, *, json: Any = None) -> httpx.Response:
-        url = f"{str(self.application.dashboard_url).rstrip('/')}/{path}"
-        async for attempt in stamina.retry_context(
-            on=UnreachableError, attempts=ATTEMPTS, wait_initial=0.2, wait_jitter=0.2, wait_max=2.0
-        ):
-            with attempt:
-                return await self._exchange(method, url, json)
-        raise AssertionError("the last attempt returns or raises")
-
-    async def _exchange(self, method: str, url: str, json: Any) -> httpx.Response:
-        try:
-            response = await self.http.request(method, url, json=json, timeout=TIMEOUT)
-        except httpx.RequestError as error:
-            reason = str(error) or type(error).__name__
-            raise UnreachableError(f"{self.application.dashboard_url} does not answer: {reason}") from error
-        if response.is_server_error:
-            raise UnreachableError(
-                f"{self.application.dashboard_url} answered {response.status_code}: {_said(response)}"
-            )
-        return response
-
-    def _expect_ok(self, response: httpx.Response) -> None:
-        if response.status_code != HTTPStatus.OK:
-            raise ActuationError(f"{self.application.dashboard_url} answered {response.status_code}: {_said(response)}")
 
 
 def ray_serve_actuators(http: httpx.AsyncClient) -> Callable[[RayServeApplication], RayServeActuator]:
@@ -172,12 +145,3 @@ def _note(application: _Application) -> str | None:
 
 def _listed(names: dict[str, Any]) -> str:
     return ", ".join(sorted(names)) or "none"
-
-
-def _said(response: httpx.Response) -> str:
-    """What the answer says: Serve's `error` member, else the last line (a traceback ends with its cause)."""
-    try:
-        return str(response.json()["error"])
-    except (ValueError, KeyError, TypeError):
-        lines = response.text.strip().splitlines()
-        return lines[-1][:200] if lines else "nothing"

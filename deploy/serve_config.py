@@ -15,20 +15,15 @@ Only `user_config` differs, so Serve calls `reconfigure` of the running replicas
 import asyncio
 from collections.abc import Mapping
 from dataclasses import dataclass
-from http import HTTPStatus
 from typing import Any
-from urllib.parse import quote
 from weakref import WeakValueDictionary
 
 import httpx
-import stamina
 from pydantic import BaseModel, Field, JsonValue, ValidationError
 
-from deploy.errors import ActuationError, OvertakenError, UnreachableError
+from deploy.errors import ActuationError, OvertakenError
+from deploy.serve_http import APPLICATIONS, ServeHttp, attempts, scale_path
 
-TIMEOUT = httpx.Timeout(10.0, connect=3.0)
-ATTEMPTS = 3
-APPLICATIONS = "api/serve/applications/"
 # What Serve runs under; a PUT without them means their defaults.
 _INSTANCE_KEYS = ("proxy_location", "http_options", "grpc_options", "target_capacity")
 _REDACTED = "<redacted>"  # what Ray shows in place of a secret; writing it back would lose the secret
@@ -100,7 +95,7 @@ class ServeConfig:
 
     async def read(self) -> Served:
         """What is declared and what runs, now."""
-        response = await self._call("GET", APPLICATIONS)
+        response = self._serve.ok(await self._serve.call("GET", APPLICATIONS))
         try:
             return Served.model_validate_json(response.content)
         except ValidationError as error:
@@ -130,22 +125,17 @@ class ServeConfig:
                 after[key] = value
             if after == dict(before):
                 return
-            # Never a second time: by then what was read may be old.
-            await self._exchange("PUT", self._url(APPLICATIONS), declaration(served, application, deployment, after))
+            await self._put(declaration(served, application, deployment, after))
             if _scaled_count(served.application(application), deployment) == 0:
-                path = (
-                    f"api/v1/applications/{quote(application, safe='')}/deployments/{quote(deployment, safe='')}/scale"
-                )
-                await self._call("POST", path, json={"target_num_replicas": 0})
+                path = scale_path(application=application, deployment=deployment)
+                self._serve.ok(await self._serve.call("POST", path, json={"target_num_replicas": 0}))
 
     async def change_num_replicas(self, *, application: str, deployment: str, before: int, after: int) -> None:
         """Declare another number of replicas, unless it is no longer `before` that Serve is told to run.
 
         Every try begins with reading: what was read for one that failed may be old by the next.
         """
-        async for attempt in stamina.retry_context(
-            on=UnreachableError, attempts=ATTEMPTS, wait_initial=0.2, wait_jitter=0.2, wait_max=2.0
-        ):
+        async for attempt in attempts():
             with attempt:
                 async with serve_lock(self.dashboard_url):
                     await self._redeclare(application, deployment, before, after)
@@ -163,32 +153,15 @@ class ServeConfig:
         counts = (asked, after) if found.deployment_config.get("num_replicas") == after else (after,)
         for count in counts:
             body = redeclaration(await self.read(), application, deployment, {"num_replicas": count})
-            await self._exchange("PUT", self._url(APPLICATIONS), body)
+            await self._put(body)
 
-    def _url(self, path: str) -> str:
-        return f"{self.dashboard_url.rstrip('/')}/{path}"
+    @property
+    def _serve(self) -> ServeHttp:
+        return ServeHttp(self.http, self.dashboard_url)
 
-    async def _call(self, method: str, path: str, *, json: Any = None) -> httpx.Response:
-        url = self._url(path)
-        async for attempt in stamina.retry_context(
-            on=UnreachableError, attempts=ATTEMPTS, wait_initial=0.2, wait_jitter=0.2, wait_max=2.0
-        ):
-            with attempt:
-                return await self._exchange(method, url, json)
-        raise AssertionError("the last attempt returns or raises")
-
-    async def _exchange(self, method: str, url: str, json: Any) -> httpx.Response:
-        try:
-            response = await self.http.request(method, url, json=json, timeout=TIMEOUT)
-        except httpx.RequestError as error:
-            raise UnreachableError(
-                f"{self.dashboard_url} does not answer: {str(error) or type(error).__name__}"
-            ) from error
-        if response.is_server_error:
-            raise UnreachableError(f"{self.dashboard_url} answered {response.status_code}: {response.text[:200]}")
-        if response.status_code != HTTPStatus.OK:
-            raise ActuationError(f"{self.dashboard_url} answered {response.status_code}: {response.text[:200]}")
-        return response
+    async def _put(self, body: Mapping[str, Any]) -> None:
+        """Once: by the next time what was read may be old."""
+        self._serve.ok(await self._serve.once("PUT", APPLICATIONS, json=body))
 
 
 def declaration(served: Served, application: str, deployment: str, user_config: UserConfig) -> dict[str, Any]:

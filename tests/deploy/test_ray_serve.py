@@ -8,7 +8,8 @@ import pytest
 from api.schemas.targets import RayServeApplication
 from deploy.actuator import Step
 from deploy.errors import ActuationError, UnreachableError
-from deploy.ray_serve import ATTEMPTS, RayServeActuator
+from deploy.ray_serve import RayServeActuator
+from deploy.serve_http import ATTEMPTS
 from tests.deploy.serve_double import DASHBOARD_URL, Deployment, Interruption, ServeDouble, answering, raising
 
 pytestmark = pytest.mark.anyio

@@ -8,7 +8,8 @@ import httpx
 import pytest
 
 from deploy.errors import ActuationError, UnreachableError
-from deploy.serve_config import ATTEMPTS, ServeConfig
+from deploy.serve_config import ServeConfig
+from deploy.serve_http import ATTEMPTS
 from tests.deploy.serve_double import DASHBOARD_URL
 
 pytestmark = pytest.mark.anyio
