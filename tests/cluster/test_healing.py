@@ -5,17 +5,20 @@ The healer is killed as soon as it has begun, so it is the next one that brings 
 
 import os
 import signal
+import time
 from pathlib import Path
 
+import httpx
 import pytest
 import ray
+from prometheus_client.parser import text_string_to_metric_families
 
 from api.schemas.healing import CasePhase
 from deploy.ray_nodes import RayNodes
 from faults.isolation import Act
 from tests.testbed.healed_run import healed_run
 from tests.testbed.ray_cluster import RayCluster
-from tests.testbed.waiting import wait_for
+from tests.testbed.waiting import PATIENCE_S, wait_for
 
 pytestmark = pytest.mark.ray
 
@@ -33,6 +36,9 @@ def test_a_frozen_workers_node_goes_alone_and_the_run_steps_on_a_spare_though_th
             os.kill(first.pid, signal.SIGKILL)
         with run.healer("--act"):
             cases = wait_for(run.cases, lambda cases: cases[0].case.phase is CasePhase.REPLACED, what="run on a spare")
+            told = wait_for(lambda: _told(run.healer_url), lambda told: told["runs_watched"] == 1.0, what="its watch")
+            assert (httpx.get(f"{run.healer_url}/healthz").json(), told["leads"]) == ({"status": "ok"}, 1.0)
+            assert 0.0 <= time.time() - told["last_round_timestamp_seconds"] < PATIENCE_S
         isolation = run.client.get_isolation()
         others = set(run.cluster.node_ids.values()) - {victim["node_id"]}
         assert _left_when_the_drained_one_has_ended(run.cluster, others) == others
@@ -50,6 +56,13 @@ def test_a_frozen_workers_node_goes_alone_and_the_run_steps_on_a_spare_though_th
     assert victim["node_id"] not in {life["node_id"] for life in after}
     assert {life["first_step"] for life in after} == {after[0]["first_step"]}
     assert after[0]["first_step"] > moved.checkpoint_step
+
+
+def _told(url: str) -> dict[str, float]:
+    """The figures of a healer that have no labels."""
+    families = text_string_to_metric_families(httpx.get(f"{url}/metrics").raise_for_status().text)
+    samples = (sample for family in families for sample in family.samples if not sample.labels)
+    return {sample.name.removeprefix("fleetwright_healer_"): sample.value for sample in samples}
 
 
 def _left_when_the_drained_one_has_ended(cluster: RayCluster, others: set[str]) -> set[str]:

@@ -13,7 +13,7 @@ from typing import Any, Final
 from api.client import Fleetwright
 from api.schemas.healing import HealingCase
 from faults.isolation import IsolationRules, Mode
-from tests.testbed.processes import Process
+from tests.testbed.processes import LOOPBACK, Process, free_ports
 from tests.testbed.ray_cluster import RayCluster, RayNode, running_ray_cluster
 from tests.testbed.server import ADMIN_TOKEN, running_servers
 from tests.testbed.train_job import TrainJob
@@ -40,6 +40,7 @@ class HealedRun:
     job: TrainJob
     folder: Path
     healers: int = field(default=0)
+    healer_url: str = ""  # of the newest one's metrics and health
 
     def lives(self) -> list[dict[str, Any]]:
         """Of all workers, in the order in which they began."""
@@ -59,7 +60,9 @@ class HealedRun:
         self.healers += 1
         argv: list[str | Path] = [sys.executable, "-m", "api.cli", "heal", "run", "--address", self.cluster.address]
         argv += ["--inbox", self.job.to.removeprefix("unix:"), "--url", self.url]
-        argv += ["--token-file", self.folder / "token", *options]
+        (port,) = free_ports(1)
+        self.healer_url = f"http://{LOOPBACK}:{port}"
+        argv += ["--token-file", self.folder / "token", "--metrics-port", str(port), *options]
         with Process.start(argv, name=f"healer-{self.healers}", log_dir=self.folder) as process:
             yield process
 
