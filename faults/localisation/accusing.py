@@ -14,6 +14,7 @@ from faults.localisation.entities import Entities, Kind, Links
 from faults.localisation.naming import Accused, Key, Named, key_of
 from faults.localisation.prices import Prices, shared_nats
 from faults.localisation.probes import KEPT
+from faults.localisation.rate import Rate
 from faults.localisation.second import SecondLook, windows_slow
 from faults.localisation.settings import LocaliserSettings
 from faults.localisation.suspicion import Suspicion, direction_of, outlasts, recent_hits
@@ -43,6 +44,8 @@ class Believed(Protocol):
     def quiet(self) -> np.uint32: ...
     @property
     def named(self) -> Mapping[Key, Named]: ...
+    @property
+    def rate(self) -> Rate: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +93,8 @@ def accused_hosts(
     count = all_of.of_kind[Kind.NODE].stop
     hosts = np.flatnonzero(state.slow[:count])
     bar = settings.node_bar(count, trial.window_s, young=trial.young)
-    price = settings.price(all_of.of_kind[Kind.LEAF].stop, trial.window_s)
+    every_h = state.rate.every_h(settings.fault_every_h)
+    price = settings.price(all_of.of_kind[Kind.LEAF].stop, trial.window_s, every_h=every_h)
     found: list[Accused] = []
     alive: set[Key] = set()
     leaves: list[set[int]] = []
@@ -205,7 +209,7 @@ def accused_links(ends: Ints, all_of: Entities, settings: LocaliserSettings, sta
     """Pairs of nodes, one way: of both ways the one that says more."""
     links, back = state.links, all_of.pairs.back
     bar = settings.link_bar(links.nats.size, trial.window_s, young=trial.young)
-    price = settings.price(links.nats.size, trial.window_s)
+    price = settings.price(links.nats.size, trial.window_s, every_h=state.rate.every_h(settings.fault_every_h))
     found: list[Accused] = []
     alive: set[Key] = set()
     for pair in np.flatnonzero(links.nats >= bar / 2.0):

@@ -44,6 +44,13 @@ class Links(NamedTuple):
     probed: Floats  # of the nats: by probes
 
 
+class Elsewhere(NamedTuple):
+    """Per edge: by how much (log) what is no link slows it."""
+
+    by_all: Floats
+    by_others: Floats  # without cables: a link may be slow beyond what is crowded
+
+
 class Pairs(NamedTuple):
     """The edges of each pair of NICs, one way."""
 

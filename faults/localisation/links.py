@@ -1,5 +1,7 @@
 """Evidence for single links: what one pair of NICs, one way, says beyond all that is explained elsewhere.
 
+Of an edge behind a crowded cable counts by how much it is slower than that; of one behind a slow host nothing does.
+
 Per window and pair, the likelihood ratio of a slow link against a healthy one, averaged over slowdowns of 1.2 to 4.5
 times before the logarithm is taken; the acknowledgements' share of it shows on the edges of the way back.  It has mean
 at most 1 when nothing is wrong, so its running product, never let below 1, passes e^c at most once in e^c windows on
@@ -15,7 +17,7 @@ from numba import boolean, float32, float64, int32, types, uint32, void
 from numpy.typing import NDArray
 
 from faults.localisation.board import Board
-from faults.localisation.entities import Links, Pairs
+from faults.localisation.entities import Elsewhere, Links, Pairs
 from faults.localisation.kernel import BOARD
 from faults.localisation.probes import Reading
 from faults.localisation.room import Read
@@ -27,6 +29,7 @@ _LINKS = types.NamedTuple([_F, _F, uint32[::1], _F], Links)  # type: ignore[no-u
 _ONE = np.uint32(1)
 MISFIT = 0.3
 _READING = types.NamedUniTuple(_F, 3, Reading)  # type: ignore[no-untyped-call]
+_ELSEWHERE = types.NamedUniTuple(_F, 2, Elsewhere)  # type: ignore[no-untyped-call]
 _PAIRS = types.NamedTuple([_I, _I, _I, _F, float64], Pairs)  # type: ignore[no-untyped-call]
 SLOWDOWNS = np.log(np.array([1.2, 1.3, 1.45, 1.75, 2.4, 4.5]))
 COUNT = 6
@@ -40,14 +43,15 @@ PROBE_MISFIT = 0.15
 
 
 @part
-def _add(board: Board, edge: int, feels: float, totals: NDArray[np.float64]) -> None:
-    """The log likelihood ratios of one edge."""
-    nu, unit = board.tail[edge], 1.0 / board.scale[edge]
-    left = board.residual[edge] * unit
+def _add(board: Board, edge: int, feels: float, cable: float, totals: NDArray[np.float64]) -> None:
+    """The log likelihood ratios of one edge, whose cable is slow by `cable` or not at all: what is slower counts."""
+    nu = board.tail[edge]
+    unit = 1.0 / np.sqrt(board.scale[edge] ** 2 + (MISFIT * cable) ** 2)
+    left = (board.residual[edge] - cable) * unit
     half = 0.5 * (nu + 1.0)
     null = 1.0 + left * left / nu
     for i in range(COUNT):
-        gap = left - feels * SLOWDOWNS[i] * unit
+        gap = left - max(feels * SLOWDOWNS[i] - cable, 0.0) * unit
         totals[i] += half * np.log(null / (1.0 + gap * gap / nu))
 
 
@@ -77,9 +81,9 @@ def _acquits(probed: Reading, pair: int) -> bool:
 
 
 @part
-def _speaks(board: Board, edge: int, explained: NDArray[np.float64]) -> bool:
+def _speaks(board: Board, edge: int, elsewhere: Elsewhere) -> bool:
     residual = board.residual[edge]
-    heard: bool = residual == residual and explained[edge] <= 0.0  # noqa: PLR0124 - NaN
+    heard: bool = residual == residual and elsewhere.by_others[edge] <= 0.0  # noqa: PLR0124 - NaN
     return heard
 
 
@@ -99,7 +103,7 @@ def _nats(totals: NDArray[np.float64]) -> tuple[float, int]:
 def _look(  # noqa: PLR0917 - compiled code takes no keywords
     board: Board,
     pair: NDArray[np.int32],
-    explained: NDArray[np.float64],
+    elsewhere: Elsewhere,
     read: Read,
     probed: Reading,
     looked: NDArray[np.bool_],
@@ -110,8 +114,8 @@ def _look(  # noqa: PLR0917 - compiled code takes no keywords
         looked[p] = probed.residual[p] > PROBE_LOOK * probed.scale[p]
     strange = 0
     for edge in read.loud[: read.counts[1]]:
-        residual, scale, much = board.residual[edge], board.scale[edge], explained[edge]
-        if much <= 0.0:
+        residual, scale, much = board.residual[edge], board.scale[edge], elsewhere.by_all[edge]
+        if elsewhere.by_others[edge] <= 0.0:
             looked[pair[edge]] = True
         strange += residual - much > ODD_SCALES * np.sqrt(scale * scale + (MISFIT * much) ** 2)
     return strange / read.counts[0] if read.counts[0] else np.nan
@@ -122,7 +126,7 @@ def _pair(  # noqa: PLR0917 - compiled code takes no keywords
     board: Board,
     pairs: Pairs,
     p: int,
-    explained: NDArray[np.float64],
+    elsewhere: Elsewhere,
     fresh: NDArray[np.float64],
     windows: NDArray[np.float32],
     warm: float,
@@ -134,24 +138,44 @@ def _pair(  # noqa: PLR0917 - compiled code takes no keywords
     for at in range(pairs.first[p], pairs.first[p + 1]):
         edge = pairs.edge[at]
         heard |= not np.isnan(board.residual[edge])
-        if _speaks(board, edge, explained):
+        if _speaks(board, edge, elsewhere):
             count += 1
             share += fresh[edge] if windows[edge] >= warm else 0.0
-            _add(board, edge, pairs.feels[edge], totals)
+            _add(board, edge, pairs.feels[edge], elsewhere.by_all[edge], totals)
     back = pairs.back[p]
     if count and back >= 0:
         for at in range(pairs.first[back], pairs.first[back + 1]):
-            if _speaks(board, pairs.edge[at], explained):
-                _add(board, pairs.edge[at], pairs.leak * pairs.feels[pairs.edge[at]], totals)
+            edge = pairs.edge[at]
+            if _speaks(board, edge, elsewhere):
+                _add(board, edge, pairs.leak * pairs.feels[edge], elsewhere.by_all[edge], totals)
     return count, share / max(count, 1), heard
 
 
-@entry(void(BOARD, _PAIRS, _I, _F, READ, _H, float64, _READING, _F, boolean[::1], _F, _LINKS, float64, _LINKS, _F, _F))
+@entry(
+    void(
+        BOARD,
+        _PAIRS,
+        _I,
+        _ELSEWHERE,
+        READ,
+        _H,
+        float64,
+        _READING,
+        _F,
+        boolean[::1],
+        _F,
+        _LINKS,
+        float64,
+        _LINKS,
+        _F,
+        _F,
+    )
+)
 def gather(  # noqa: PLR0917 - compiled code takes no keywords
     board: Board,
     pairs: Pairs,
     pair: NDArray[np.int32],  # per edge
-    explained: NDArray[np.float64],
+    elsewhere: Elsewhere,
     read: Read,
     windows: NDArray[np.float32],  # per edge: that its usual was learnt from
     warm: float,  # windows; of a younger edge nothing is new
@@ -167,14 +191,14 @@ def gather(  # noqa: PLR0917 - compiled code takes no keywords
 ) -> None:
     """One window more."""
     totals, both, looked = np.empty(COUNT), np.empty(COUNT), np.empty(old.nats.size, np.bool_)
-    odd[0] = _look(board, pair, explained, read, probed, looked)
+    odd[0] = _look(board, pair, elsewhere, read, probed, looked)
     for p in range(old.nats.size):
         known = old.nats[p]
         new.hits[p], new.since[p], new.nats[p], slow[p] = old.hits[p] << _ONE, old.since[p], 0.0, 0.0
         new.probed[p], traffic[p] = 0.0, np.nan
         if (known <= 0.0 and not looked[p]) or _acquits(probed, p):
             continue
-        count, share, heard = _pair(board, pairs, p, explained, read.fresh, windows, warm, totals)
+        count, share, heard = _pair(board, pairs, p, elsewhere, read.fresh, windows, warm, totals)
         by_probe = _probe(probed, p, totals, both)
         if not count and (heard or not by_probe or aside[p]):  # explained, or not heard: nothing is learnt
             new.nats[p], new.probed[p] = known, old.probed[p]

@@ -19,10 +19,11 @@ from faults.localisation import room, suspicion, weather
 from faults.localisation.accusing import Trial, accused_hosts, accused_links, accused_switches
 from faults.localisation.board import Board
 from faults.localisation.coincidence import rests_on_one_pair
-from faults.localisation.entities import Indices, Kind, Links, entities
+from faults.localisation.entities import Elsewhere, Indices, Kind, Links, entities
 from faults.localisation.naming import Key, Named, merged, update
 from faults.localisation.plane import ProbePlane, fabric_of_pairs, hosts_and_leaves, settings_of_pairs
 from faults.localisation.prices import CROWDED, Prices, board_of, candidates, counted, inflation
+from faults.localisation.rate import Rate
 from faults.localisation.second import SecondLook
 from faults.localisation.settings import LocaliserSettings
 from faults.verdict import Verdict
@@ -45,6 +46,7 @@ class LocaliserState:
     quiet: np.uint32  # whether nobody talked, likewise
     named: Mapping[Key, Named]
     probes: probing.Probes
+    rate: Rate
     plane: "LocaliserState | None" = None  # of probes by themselves; None: nobody has probed yet
 
 
@@ -94,11 +96,13 @@ class Localiser:
         self._sender = fabric.node[fabric.source]
         switch = self.entities.kind >= Kind.LEAF
         self._misfit = np.where(switch, self.settings.switch_misfit, self.settings.host_misfit)
-        self._ways = probing.ways(fabric, self.entities.pair, self.entities.pairs.back.size)
+        self._ways = probing.ways(
+            fabric, self.entities.pair, self.entities.pairs.back.size, ports=self.settings.probe_ports
+        )
         self._cables = weather.cables(fabric, self.entities.pair, self._ways)
         self._some_pairs = probing.samples(self.entities.pairs.back.size)
         self._edge_ways = room.ways(fabric, self.entities)
-        self._room, self._columns = room.read(self._edge_ways), np.empty((6, len(fabric)))
+        self._room, self._columns = room.read(self._edge_ways), np.empty((7, len(fabric)))
         self._first_edge = self.entities.pairs.edge[self.entities.pairs.first[:-1]]
         self._has_plane = plane
         self.pair_ends = _pair_ends(fabric, self.entities.pair, self.entities.pairs.back.size)
@@ -124,6 +128,7 @@ class Localiser:
             quiet=np.uint32(0),
             named=MappingProxyType({}),
             probes=probing.start(pairs, self.settings),
+            rate=Rate(),
         )
 
     def step(self, state: LocaliserState, window: Window) -> tuple[LocaliserState, tuple[Verdict, ...]]:
@@ -144,7 +149,7 @@ class Localiser:
         probed = self._probed(state.probes, window)
         by_probes, aside = self._by_probes(state, window)
         links, of_links = self._links(
-            state, known, reading, self._not_links(board, x, explained), probed, aside, window.from_s
+            state, known, reading, self._elsewhere(board, x, explained), probed, aside, window.from_s
         )
         before, state = state, LocaliserState(
             history=self._learnt(known, reading, doubtful) if talks else state.history,
@@ -156,6 +161,7 @@ class Localiser:
             quiet=(state.quiet << np.uint32(1)) | np.uint32(not talks),
             named=state.named,
             probes=state.probes if probed is None else self._taught(state.probes, probed, of_links, doubtful, links),
+            rate=state.rate.after(window.to_s - window.from_s),
             plane=by_probes,
         )  # fmt: skip
         second = None
@@ -270,7 +276,7 @@ class Localiser:
         return probing.learnt(before, probed, suspected, of_links.traffic, self._ways, self.settings)
 
     def _links(  # noqa: PLR0917 - arrays of one window
-        self, state: LocaliserState, known: usual.History, reading: _Reading, explained: Floats,
+        self, state: LocaliserState, known: usual.History, reading: _Reading, elsewhere: Elsewhere,
         probed: _Probed | None, aside: NDArray[np.bool_], from_s: float,
     ) -> tuple[Links, _OfLinks]:  # fmt: skip
         from faults.localisation.links import gather  # noqa: PLC0415 - compiles
@@ -281,21 +287,24 @@ class Localiser:
         told = _NO_PROBES if probed is None else probed.reading
         most = weather.nats(self._cables, self._ways, told if probed else None, state.probes)
         gather(
-            reading.board, self.entities.pairs, self.entities.pair, explained, reading.read,
+            reading.board, self.entities.pairs, self.entities.pair, elsewhere, reading.read,
             known.usual.windows, float(self.settings.warm_windows), told, most, aside, slow,
             state.links, from_s, new, odd, traffic,
         )  # fmt: skip
         return new, _OfLinks(slow, traffic, float(odd[0]))
 
-    def _not_links(self, board: Board, x: Floats, explained: Floats) -> Floats:
+    def _elsewhere(self, board: Board, x: Floats, explained: Floats) -> Elsewhere:
         """What is explained of each edge by anything that more than one pair of NICs accuses."""
+        cables = self.entities.of_kind[Kind.UP].start
         hosts = np.flatnonzero(x[: self.entities.of_kind[Kind.NODE].stop])
         alone = [entity for entity in hosts if rests_on_one_pair(self.entities, board, int(entity), float(x[entity]))]
-        if not alone:
-            return explained
+        if not x[cables:].any() and not alone:
+            return Elsewhere(explained, explained)
         told = x.copy()
         told[alone] = 0.0
-        return self._predict(board, told, self._columns[5])
+        by_all = self._predict(board, told, self._columns[5])
+        told[cables:] = 0.0
+        return Elsewhere(by_all, self._predict(board, told, self._columns[6]))
 
     def _doubtful(self, board: Board, x: Floats, suspects: suspicion.Suspicion) -> NDArray[np.bool_]:
         """Edges of what is slow or suspected: nothing is to be learnt of them now."""
@@ -337,8 +346,8 @@ class Localiser:
             now_s=trial.window.to_s,
             forget=self.settings.forget,
         )
-        after = replace(state, named=MappingProxyType(named))
-        return after, self._told(named, state.plane)
+        told = self._told(named, state.plane)
+        return replace(state, named=MappingProxyType(named), rate=state.rate.told(told)), told
 
 
 def _pair_ends(fabric: Fabric, pair: Indices, pairs: int) -> Ints:

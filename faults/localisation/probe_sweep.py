@@ -12,6 +12,7 @@ WINSOR = 2.0  # scales that one window teaches at most
 FAR = 4.5  # scales, beyond which a young history learns nothing
 RUN = 3  # windows: noise alone (t4) is beyond 6 scales in so many once in 10^8
 STRANGE = 6.0  # scales
+CONTRADICTS = -1.0  # nats of a window's traffic: less is what a link that is slow by little says too, now and then
 LONGEST = 250  # windows that a run is counted
 
 
@@ -66,7 +67,7 @@ def learn(  # noqa: PLR0917 - compiled code takes no keywords
         counts[3 if away[pair] else 1] += 1.0
         if z > STRANGE:
             new_run[pair] = np.uint8(min(run[pair] + 1, LONGEST))
-            if run[pair] + 1 == RUN and traffic[pair] <= 0.0:
+            if run[pair] + 1 == RUN and traffic[pair] <= CONTRADICTS:
                 counts[2 if away[pair] else 0] += 1.0
         if worth <= 0.0 or doubtful[pair] or (windows[pair] < warm and abs(z) > FAR):
             continue

@@ -11,7 +11,7 @@ from typing import NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from faults.fabric import Fabric, Floats, Window
+from faults.fabric import NOWHERE, Fabric, Floats, Window
 from faults.localisation import history as usual
 from faults.localisation.entities import Indices
 from faults.localisation.history import History
@@ -19,8 +19,10 @@ from faults.localisation.settings import LocaliserSettings
 
 SHORT = 2.0  # times: weather that is over before it is counted is half of it, where the mean is 30 s
 KEPT = 3  # windows of residuals
+UNEVEN = 0.1  # hashing is not even, and several cables may be crowded at once
 MEMORY = 0.999  # per window, of what was counted
-AWAY_FIRST, NEAR_FIRST = 600.0, 10_000.0  # pairs and windows in which one run is expected before any was counted
+AWAY_FIRST = 600.0  # pairs and windows in which a run is expected over one way, before any was counted
+NEAR_FIRST = 1e9  # within a leaf no cable lies on the way: nothing but the two ends and what joins them
 
 
 class Strange(NamedTuple):
@@ -31,11 +33,10 @@ class Strange(NamedTuple):
     away: float
     away_of: float
 
-    @property
-    def nats(self) -> tuple[float, float]:
+    def nats(self, first_away: float) -> tuple[float, float]:
         """Log odds against one that begins in a window: (within a leaf, between leaves)."""
         near = SHORT * (self.near + 1.0) / (self.near_of + NEAR_FIRST)
-        away = SHORT * (self.away + 1.0) / (self.away_of + AWAY_FIRST)
+        away = SHORT * (self.away + 1.0) / (self.away_of + first_away)
         return -float(np.log(near)), -float(np.log(away))
 
 
@@ -77,9 +78,10 @@ class Ways(NamedTuple):
     into_first: Indices
     into: Indices
     away: NDArray[np.bool_]  # per pair; a leaf that is not known is another
+    first_away: float  # as AWAY_FIRST, where the quickest of several ways counts
 
 
-def ways(fabric: Fabric, pair: Indices, pairs: int) -> Ways:
+def ways(fabric: Fabric, pair: Indices, pairs: int, *, ports: int) -> Ways:
     """Of a fabric with these pairs."""
     source, target = np.empty(pairs, np.int64), np.empty(pairs, np.int64)
     source[pair], target[pair] = fabric.source, fabric.target
@@ -88,8 +90,16 @@ def ways(fabric: Fabric, pair: Indices, pairs: int) -> Ways:
     order = [np.argsort(of, kind="stable") for of in (source, target)]
     return Ways(
         first[0].astype(np.int32), order[0].astype(np.int32), first[1].astype(np.int32), order[1].astype(np.int32),
-        (begin != end) | (begin < 0),
+        (begin != end) | (begin < 0), _first_away(fabric, ports),
     )  # fmt: skip
+
+
+def _first_away(fabric: Fabric, ports: int) -> float:
+    """Weather slows all probes of a pair where it slows one and the others take the same cable, one in S each."""
+    known = fabric.up != NOWHERE
+    leaves = np.unique(fabric.leaf[fabric.source[known]]).size
+    cables = np.unique(fabric.up[known]).size / max(leaves, 1)
+    return AWAY_FIRST * max(1.0, UNEVEN * max(cables, 1.0) ** (ports - 1))
 
 
 def start(pairs: int, settings: LocaliserSettings) -> Probes:

@@ -90,7 +90,7 @@ class SecondLook:
         return _Pairs(mine, np.maximum(nats - 0.5 * np.log(wide / scale**2), -DOUBT), self.ways.away[mine])
 
     def _look(self, ports: NDArray[np.int64], told: Kind, *of: _Pairs) -> Look:
-        near_most, away_most = self.probes.strange.nats
+        near_most, away_most = self.probes.strange.nats(self.ways.first_away)
         total, speaking, count = 0.0, 0, 0
         for _, nats, away in of:
             total += float(np.minimum(nats[~away], near_most).sum() + nats[away & (nats <= 0.0)].sum())

@@ -18,7 +18,10 @@ class LocaliserSettings(Frozen):
     """Of one job."""
 
     false_per_week: Positive = 0.1  # accusations of a healthy node or NIC; a tenth of what is promised
-    false_links_per_week: Positive = 100.0  # among 100,000 links, in proportion of fewer; it takes no node away
+    # Among 100,000 links, in proportion of fewer; it takes no node away.  Where faults are rare the odds against one
+    # are dearer than this bar, and what is not surer than they are is not told.
+    false_links_per_week: Positive = 1000.0
+    false_links_per_start: Positive = 0.1  # likewise, of those that are unusual from the first window on
     fault_every_h: Positive = (
         2.4  # real faults of the whole job: 1.8 to 3.1 h at 16,384 ranks (arXiv 2410.21680, Llama 3)
     )
@@ -34,6 +37,9 @@ class LocaliserSettings(Frozen):
     host_misfit: Share = 0.15  # of an explained slowdown: how unequally the edges of one slow NIC feel it
     switch_misfit: Share = 0.30  # flows share a congested cable unevenly
 
+    probe_ports: Annotated[int, Field(ge=1, le=64)] = (
+        4  # source ports of probes, as the recorder has them: the quickest counts
+    )
     spread_tail: Annotated[float, Field(gt=2, le=100)] = 20.0  # degrees of freedom of that difference: nearly normal
     spread: Positive = 0.05  # first guess of how far edges of one kind differ for ever (log); estimated afterwards
     warm_windows: Annotated[int, Field(ge=1, le=1000)] = 12  # until an edge's own history counts as known
@@ -49,7 +55,8 @@ class LocaliserSettings(Frozen):
 
     def link_bar(self, links: int, window_s: float, *, young: bool = False) -> float:
         """The same for a link."""
-        return math.log(max(links, MANY_LINKS) * self._draws(window_s, young=young) / self.false_links_per_week)
+        draws = max(WEEK_S / window_s, 1.0) / self.false_links_per_week
+        return math.log(max(links, MANY_LINKS) * (min(draws, 1.0 / self.false_links_per_start) if young else draws))
 
     def hits(self, window_s: float) -> int:
         """Windows that must accuse by themselves, out of `hits + spare_windows`: one more than a hiccup touches."""
@@ -61,6 +68,6 @@ class LocaliserSettings(Frozen):
         windows = max(WEEK_S / window_s, 1.0)
         return min(windows, self.starts_per_week) if young else windows
 
-    def price(self, entities: int, window_s: float) -> float:
+    def price(self, entities: int, window_s: float, *, every_h: float | None = None) -> float:
         """Nats that one more explanation costs in a fit: the log odds against it breaking in this window."""
-        return math.log(entities * max(self.fault_every_h * 3600.0 / window_s, 1.0))
+        return math.log(entities * max((every_h or self.fault_every_h) * 3600.0 / window_s, 1.0))

@@ -57,7 +57,7 @@ def _alone(leaf: Ints, away: NDArray[np.bool_], of_edge: Ints, cable: Ints) -> F
 
 def nats(of: Cables, ways: Ways, reading: Reading | None, probes: Probes) -> Floats:
     """Per pair: most that its probes may say for a link."""
-    near, away = probes.strange.nats
+    near, away = probes.strange.nats(ways.first_away)
     most = np.where(ways.away, away, near)
     if reading is None:
         return most

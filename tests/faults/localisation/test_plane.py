@@ -6,7 +6,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from faults.fabric import Fabric, Floats
+from faults.fabric import NOWHERE, Fabric, Floats
 from faults.localisation import Localiser
 from faults.verdict import Direction, Scope, Verdict
 from tests.faults.localisation.fabrics import Weather, rails, slow_leaf
@@ -99,10 +99,16 @@ def test_a_link_goes_on_being_judged_while_the_job_stands() -> None:
     assert not any(waited.look(stands=True) for _ in range(2))  # as usual: what traffic lacked was not the wire's
 
 
-def test_probes_alone_name_no_link_that_weather_may_have_slowed() -> None:
-    link = np.where(np.arange(len(FABRIC)) == 30, np.log(1.4), 0.0)
+AWAY, NEAR = (int(np.flatnonzero((FABRIC.up != NOWHERE) == away)[5]) for away in (True, False))
+
+
+@pytest.mark.parametrize(("edge", "told"), [(AWAY, False), (NEAR, True)])
+def test_probes_alone_name_a_link_only_where_no_weather_lies_on_the_way(edge: int, told: bool) -> None:  # noqa: FBT001
+    link = np.where(np.arange(len(FABRIC)) == edge, np.log(1.4), 0.0)
     watched = Watched()
-    assert not any(watched.look(probed=link, stands=True) for _ in range(8))
+    found = [watched.look(probed=link, stands=True) for _ in range(8)]
+    assert any(found) == told
+    assert all(one.scope is Scope.LINK and not one.isolate for verdicts in found for one in verdicts)
 
 
 def test_a_link_whose_traffic_is_not_heard_for_a_while_is_judged_by_its_probe() -> None:

@@ -1,0 +1,102 @@
+"""Links beside what else slows their edges: crowded cables, and how often anything breaks at all."""
+
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from faults.fabric import NOWHERE, Floats
+from faults.localisation import Localiser, LocaliserSettings
+from faults.localisation import probes as probing
+from faults.localisation.entities import entities
+from faults.localisation.rate import Rate
+from faults.verdict import Direction, FaultClass, Scope, Verdict
+from tests.faults.localisation.fabrics import Weather, rails, slow_uplink
+
+FABRIC = rails()
+HEALTHY, SICK = 20, 5  # windows
+CABLE = int(np.bincount(FABRIC.up[FABRIC.up != NOWHERE]).argmax())
+BEHIND = np.flatnonzero(FABRIC.up == CABLE)
+
+
+def links_named(slow: Floats, probed: Floats | None, *, seed: int) -> set[tuple[int | None, int | None]]:
+    weather, localiser = Weather(FABRIC, seed=seed), Localiser(FABRIC)
+    rng, state = np.random.default_rng(seed + 100), localiser.start()
+    found: set[tuple[int | None, int | None]] = set()
+    for at in range(HEALTHY + SICK):
+        window = weather.window(slow if at >= HEALTHY else 0.0)
+        if probed is not None:
+            told = 0.015 * rng.standard_t(4, len(FABRIC)) + (probed if at >= HEALTHY else 0.0)
+            window = replace(window, probed=told)
+        state, verdicts = localiser.step(state, window)
+        found |= {(one.node, one.peer) for one in verdicts if one.scope is Scope.LINK}
+    return found
+
+
+def ends(edge: int) -> tuple[int, int]:
+    return int(FABRIC.node[FABRIC.source[edge]]), int(FABRIC.node[FABRIC.target[edge]])
+
+
+def only(edge: int, factor: float) -> Floats:
+    return np.where(np.arange(len(FABRIC)) == edge, math.log(factor), 0.0)
+
+
+@pytest.mark.parametrize("seed", [1, 2, 3])
+def test_a_link_that_is_slower_than_its_crowded_cable_is_named(seed: int) -> None:
+    crowded, link = slow_uplink(FABRIC, CABLE, 1.4), only(int(BEHIND[0]), 4.0)
+    assert links_named(np.maximum(crowded, link), link, seed=seed) == {ends(int(BEHIND[0]))}
+
+
+@pytest.mark.parametrize("probes", [True, False])
+@pytest.mark.parametrize("seed", [1, 2, 3])
+def test_links_behind_a_crowded_cable_are_not(seed: int, probes: bool) -> None:  # noqa: FBT001
+    uneven = np.random.default_rng(seed).uniform(0.7, 1.3, len(FABRIC))
+    crowded = uneven * slow_uplink(FABRIC, CABLE, 1.6)
+    assert not links_named(crowded, np.zeros(len(FABRIC)) if probes else None, seed=seed)
+
+
+def verdict(node: int) -> Verdict:
+    return Verdict(
+        fault=FaultClass.COMM_SLOW, scope=Scope.NODE, node=node, direction=Direction.TX, onset_s=1.0, detected_s=2.0,
+        isolate=False, confidence=0.9, reason="slow", evidence=("joint-fit",),
+    )  # fmt: skip
+
+
+def test_what_is_told_for_long_is_one_fault() -> None:
+    rate = Rate().told([verdict(1)]).told([verdict(1), verdict(2)]).told([verdict(2)])
+    assert rate.count == 2.0
+    assert rate.told([verdict(1), verdict(2)]).count == 3.0  # again, after it was taken back
+
+
+def test_a_quiet_day_forgets_a_storm() -> None:
+    rate = Rate()
+    for node in range(8):
+        rate = rate.told([verdict(node)])
+    stormy = rate.after(125.0).every_h(2.4)
+    for _ in range(3 * 24):
+        rate = rate.after(3600.0)
+    assert stormy < 0.3
+    assert 10.0 < rate.every_h(2.4) < 24.0  # nothing for three days, of which one is remembered
+
+
+@given(st.integers(0, 50), st.floats(0.0, 1e6))
+def test_the_more_often_something_breaks_the_less_the_next_has_to_prove(count: int, seconds: float) -> None:
+    settings, rate = LocaliserSettings(), Rate(count=float(count)).after(seconds)
+    more = rate.told([verdict(1)])
+    prices = [settings.price(1000, 5.0, every_h=of.every_h(settings.fault_every_h)) for of in (rate, more)]
+    assert prices[1] <= prices[0]
+    assert settings.price(1000, 5.0) == settings.price(1000, 5.0, every_h=Rate().every_h(settings.fault_every_h))
+
+
+def test_weather_over_several_ways_is_dearer_and_within_a_leaf_dearest() -> None:
+    all_of = entities(FABRIC, LocaliserSettings())
+    pairs = all_of.pairs.back.size
+    strange = probing.Strange(0.0, 0.0, 0.0, 0.0)
+    nats = [strange.nats(probing.ways(FABRIC, all_of.pair, pairs, ports=ports).first_away) for ports in (1, 2, 4)]
+    assert [away for _, away in nats] == sorted(away for _, away in nats)
+    assert all(near > away for near, away in nats)
+    unknown = replace(FABRIC, up=np.full(len(FABRIC), NOWHERE), down=np.full(len(FABRIC), NOWHERE))
+    assert probing.ways(unknown, all_of.pair, pairs, ports=4).first_away == probing.AWAY_FIRST
