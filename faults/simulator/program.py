@@ -64,16 +64,27 @@ def _called(cluster: Cluster, happenings: list[Happening], begin: Times, rng: np
     compute_s = (STEP_S - 3 * COLLECTIVE_S) * (1.0 + JITTER * np.abs(rng.standard_normal(begin.size)))
     called = begin + compute_s
     shape = cluster.shape
+    saving = np.isin(np.arange(shape.ranks) // shape.per_node, writing_nodes(cluster))
+    for from_s, to_s in _pauses(happenings):
+        held = saving & (called >= from_s) & (begin < to_s)
+        called[held] += to_s - from_s
     for one in happenings:
-        if one.what is What.PAUSE:
-            saving = np.isin(np.arange(shape.ranks) // shape.per_node, writing_nodes(cluster))
-            held = saving & (called >= one.from_s) & (begin < one.to_s)
-            called[held] += one.to_s - one.from_s
-        elif one.what is What.HANG_CODE:
+        if one.what is What.HANG_CODE:
             rank = one.at * shape.per_node + int(one.from_s * 1000) % shape.per_node
             if called[rank] >= one.from_s:
                 called[rank] = np.inf
     return called
+
+
+def _pauses(happenings: list[Happening]) -> list[tuple[float, float]]:
+    """From when to when state is saved: what begins in the middle of it is the same."""
+    found: list[tuple[float, float]] = []
+    for one in sorted((one for one in happenings if one.what is What.PAUSE), key=lambda one: one.from_s):
+        if found and one.from_s <= found[-1][1]:
+            found[-1] = found[-1][0], max(found[-1][1], one.to_s)
+        else:
+            found.append((one.from_s, one.to_s))
+    return found
 
 
 def _silenced(cluster: Cluster, happenings: list[Happening], called: Times) -> Times:

@@ -54,7 +54,14 @@ class StragglerSettings(Frozen):
         """As many windows as a hiccup can touch."""
         return math.ceil(self.hiccup_s / window_s) + 1
 
-    def run(self, large_share: float, nodes: int, window_s: float) -> int:
-        """How many large windows in a row are no coincidence: log of share^run is beyond the last bar."""
-        chance = min(max(large_share, 1e-6), 0.5)
-        return max(self.least(window_s), math.ceil(self.bars(nodes, window_s)[-1] / -math.log(chance)))
+    def run(self, large_share: float, nodes: int, window_s: float, *, resumed_share: float = 1.0) -> int:
+        """How many large windows in a row are no coincidence: log of share^run is beyond the last bar.
+
+        `resumed_share`: of windows before which the job stood, where that lies within the run; most runs have none.
+        """
+        chance = -math.log(min(max(large_share, 1e-6), 0.5))
+        bar = self.bars(nodes, window_s)[-1]
+        run = math.ceil(bar / chance)
+        while run > 2 and (run - 1) * chance >= bar + math.log(min(1.0, (run - 2) * resumed_share)):
+            run -= 1
+        return run

@@ -32,6 +32,7 @@ RECOVERED: Final = 0.5  # of what it was named for
 UNSURE: Final = 0.5  # of what it was named for: that much of it may have been its usual
 MOST: Final = 1.5  # bars: more evidence than that would take long to be undone
 LARGE_MEMORY: Final = 1e6  # node-windows over which their share is known
+RESUMED_RATE: Final = 1e-3  # per window: how often the job stands is known over an hour and a half
 EVIDENCE: Final = ("compute-gap",)
 
 
@@ -46,7 +47,10 @@ class StragglerState:
     lately: tuple[Floats, ...]  # lateness in the windows of the last minute, the newest first; NaN where not heard
     run: Floats  # large windows in a row
     run_total: Floats  # lateness in them
+    span: Floats  # windows since it began, with those in which nothing was heard
+    crossed: NDArray[np.bool_]  # whether the job stood within it
     large_share: float  # of all windows
+    resumed_share: float  # of windows: the job stood before
     heard: NDArray[np.bool_]  # in the last window
     quiet: Mapping[int, int]  # named nodes: for how many windows nothing spoke for it
     named: Mapping[int, Verdict]
@@ -66,6 +70,7 @@ class _Found(NamedTuple):
     node: int
     size: int | None  # None: by a run of large windows
     since_s: float
+    windows: int  # heard since, or more
     late: float
     odds: float
 
@@ -86,8 +91,8 @@ class Stragglers:
         none: Mapping[int, int] = MappingProxyType({})
         return StragglerState(
             scales.start(self.nodes, self.settings), of_belief.start(self.nodes),
-            of_bank.start(self._sizes.size, self.nodes), zero, (), zero, zero, 1e-3,
-            np.zeros(self.nodes, np.bool_), none, MappingProxyType({}), None, 0.0,
+            of_bank.start(self._sizes.size, self.nodes), zero, (), zero, zero, zero, np.zeros(self.nodes, np.bool_),
+            1e-3, 1e-2, np.zeros(self.nodes, np.bool_), none, MappingProxyType({}), None, 0.0,
         )  # fmt: skip
 
     def step(
@@ -134,6 +139,7 @@ class Stragglers:
         )  # fmt: skip
         bank = replace(bank, evidence=np.minimum(bank.evidence, MOST * bars[-1]))
         kept = max(round(RECENT_S / window_s), 1)
+        goes_on, resumed = (state.run > 0.0) & (large | ~heard), state.silent_s > 0.0
         return replace(
             state,
             scales=scales.by_block(known, late - surprise + cut, heard, window_s, settings),
@@ -142,7 +148,10 @@ class Stragglers:
             lately=(np.where(heard, beside, np.nan), *state.lately)[:kept],
             run=np.where(heard, np.where(large, state.run + 1.0, 0.0), state.run),
             run_total=np.where(heard, np.where(large, state.run_total + surprise, 0.0), state.run_total),
+            span=np.where(goes_on, state.span + round(seconds / window_s), np.where(large, 1.0, 0.0)),
+            crossed=goes_on & (state.crossed | resumed),
             large_share=_share(state.large_share, large, heard),
+            resumed_share=state.resumed_share + RESUMED_RATE * (float(resumed) - state.resumed_share),
             heard=heard,
             now_s=now_s,
             silent_s=0.0,
@@ -158,7 +167,7 @@ class Stragglers:
                 state = _recovered(state, node, doubtful=not named[node].isolate)
                 del named[node], quiet[node]
         for found in self._found(state, now_s, window_s):
-            if not self._own(state, found, math.ceil((now_s - found.since_s) / window_s)):
+            if not self._own(state, found):
                 state = self._doubted(state, found.node, window_s)
             else:
                 state = _adopted(state, found)
@@ -172,22 +181,25 @@ class Stragglers:
 
     def _found(self, state: StragglerState, now_s: float, window_s: float) -> list[_Found]:
         bank, bars = state.bank, np.array(self.settings.bars(self.nodes, window_s)[:-1])
+        least = self.settings.least(window_s)
         run = self.settings.run(state.large_share, self.nodes, window_s)
-        enough = (bank.evidence >= bars[:, None]) & (bank.count >= self.settings.least(window_s))
+        across = self.settings.run(state.large_share, self.nodes, window_s, resumed_share=state.resumed_share)
+        runs = np.where(state.crossed, across, run)
+        enough = (bank.evidence >= bars[:, None]) & (bank.count >= least)
         found = []
-        for node in np.flatnonzero(enough.any(axis=0) | (state.run >= run)).tolist():
+        for node in np.flatnonzero(enough.any(axis=0) | ((state.run >= runs) & (state.span >= least))).tolist():
             size = int(np.argmax(enough[:, node] * bank.evidence[:, node]))
             if enough[size, node]:
                 late = float(bank.total[size, node] / bank.count[size, node])
-                odds = float(bank.evidence[size, node] / bars[size])
-                found.append(_Found(node, size, float(bank.since_s[size, node]), late, odds))
+                odds, since_s = float(bank.evidence[size, node] / bars[size]), float(bank.since_s[size, node])
+                found.append(_Found(node, size, since_s, math.ceil((now_s - since_s) / window_s), late, odds))
             else:
-                count = float(state.run[node])
+                count, since_s = float(state.run[node]), now_s - float(state.span[node]) * window_s
                 late = float(state.run_total[node] / count)
-                found.append(_Found(node, None, now_s - count * window_s, late, count / run))
+                found.append(_Found(node, None, since_s, round(count), late, count / float(runs[node])))
         return found
 
-    def _own(self, state: StragglerState, found: _Found, windows: int) -> bool:
+    def _own(self, state: StragglerState, found: _Found) -> bool:
         """Whether it is the node itself, and not all who compute on the same data: in the same windows.
 
         Who is not heard cannot tell; nor can so few that the replica's data was not taken off.
@@ -195,13 +207,13 @@ class Stragglers:
         node = found.node
         same: Ints = np.flatnonzero(self.roles.replica == self.roles.replica[node])
         others = same[(same != node) & (state.heard[same])]
-        late = float(_lately(state, np.array([node]), found.size, windows)[0])
+        late = float(_lately(state, np.array([node]), found.size, found.windows)[0])
         if min(late, found.late) <= self.settings.alike * self._sizes[0]:  # it is no longer late
             return False
         if same.size <= 2:
             return True
         enough = max(min(same.size, peers.REPLICA_FEW) - 1, 2)
-        theirs = _lately(state, others, found.size, windows)
+        theirs = _lately(state, others, found.size, found.windows)
         return others.size >= enough and float(np.median(theirs)) < self.settings.alike * late
 
     def _doubted(self, state: StragglerState, node: int, window_s: float) -> StragglerState:

@@ -239,5 +239,35 @@ def test_a_run_is_as_long_as_chance_demands(share: float, nodes: int, window_s: 
     settings = StragglerSettings()
     run_length = settings.run(share, nodes, window_s)
     assert -run_length * np.log(share) >= settings.bars(nodes, window_s)[-1] * (1 - 1e-9)
-    assert (run_length - 1) * window_s >= settings.hiccup_s
     assert settings.run(min(2 * share, 0.5), nodes, window_s) >= run_length
+
+
+@given(
+    share=st.floats(1e-6, 0.4),
+    nodes=st.integers(2, 20_000),
+    window_s=st.floats(1.0, 60.0),
+    resumed=st.floats(1e-4, 1.0),
+)
+def test_a_run_across_a_standstill_counts_how_seldom_the_job_stands(
+    share: float, nodes: int, window_s: float, resumed: float
+) -> None:
+    settings = StragglerSettings()
+    bar, usual = settings.bars(nodes, window_s)[-1], settings.run(share, nodes, window_s)
+    across = settings.run(share, nodes, window_s, resumed_share=resumed)
+    assert 2 <= across <= max(usual, 2)
+    assert across == usual or -across * np.log(share) >= bar + np.log((across - 1) * resumed) - 1e-9
+    assert settings.run(share, nodes, window_s, resumed_share=min(1.0, 2 * resumed)) >= across
+
+
+@pytest.mark.parametrize("stands_s", [0.0, 5.0, 20.0])
+def test_a_standstill_amid_a_large_slowdown_is_time_that_no_hiccup_fills(stands_s: float) -> None:
+    window_s, node = 5.0, 77
+    days, watch = Days(4), Stragglers(ROLES)
+    state, told = watch.start(), list[bool]()
+    late = [*[0.0] * HOUR, 0.25, 0.25, *[None] * round(stands_s / window_s), 0.25]
+    for at, share in enumerate(late):
+        gaps = np.full(NODES, np.nan) if share is None else days.gaps(of(node, share))
+        state, verdicts = watch.step(state, gaps, window_s * (at + 1), window_s=window_s)
+        told.append([one.node for one in verdicts] == [node])
+    assert not any(told[:-1])
+    assert told[-1] == (stands_s >= 5.0)
