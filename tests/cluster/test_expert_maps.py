@@ -7,8 +7,6 @@ its new map and comes back only when siblings have answered in its place.
 import asyncio
 import json
 from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -23,6 +21,7 @@ from deploy.router.table import CellWeights, Route, RoutingTable
 from placement.formats import Engine
 from placement.request import PlacementRequest
 from tests.deploy.house import House, house_of
+from tests.testbed.chat_load import ChatLoad, calling
 from tests.testbed.processes import LOOPBACK
 from tests.testbed.ray_cluster import RayCluster
 from tests.testbed.ray_serve import APPLICATIONS, declared_applications
@@ -31,7 +30,7 @@ from tests.testbed.waiting import PATIENCE_S
 
 pytestmark = [pytest.mark.ray, pytest.mark.anyio]
 
-H100, ENGINES, REPLICAS, CALLERS, TOKENS = "H100-SXM", "on-h100", 4, 6, 8
+H100, ENGINES, REPLICAS, TOKENS = "H100-SXM", "on-h100", 4, 8
 GOOD = PlacementRequest(loads=((4.0, 2.0, 1.0, 1.0), (1.0, 1.0, 1.0, 5.0)), slots=6, gpus=2, nodes=1)
 ANOTHER = GOOD.model_copy(update={"loads": ((1.0, 2.0, 1.0, 4.0), (5.0, 1.0, 1.0, 1.0))})
 OF_OTHER_SIZE = GOOD.model_copy(update={"slots": 8})
@@ -82,46 +81,6 @@ async def house(sqlite_service: RunningService) -> AsyncIterator[House]:
         yield house
 
 
-@dataclass
-class Load:
-    """Callers, each with one request after another."""
-
-    http: httpx.AsyncClient
-    url: str
-    whole: int = 0
-    faults: list[str] = field(default_factory=list)
-    over: bool = False
-
-    async def keep_calling(self) -> None:
-        asked = {"messages": [{"role": "user", "content": "hello"}], "max_tokens": TOKENS, "stream": True}
-        while not self.over:
-            try:
-                answer = await self.http.post(
-                    f"{self.url}/v1/chat/completions", json=asked, headers={"x-token-ms": "5"}
-                )
-            except httpx.HTTPError as error:
-                self.faults.append(repr(error))
-                continue
-            if answer.text.count('"delta"') == TOKENS and answer.text.endswith("data: [DONE]\n\n"):
-                self.whole += 1
-            else:
-                self.faults.append(f"{answer.status_code}: {answer.text[-300:]}")
-
-
-@asynccontextmanager
-async def load(http: httpx.AsyncClient, url: str) -> AsyncIterator[Load]:
-    found = Load(http, url)
-    async with asyncio.timeout(PATIENCE_S):
-        while (await http.get(f"{url}/v1/models")).status_code != 200:
-            await asyncio.sleep(0.1)
-    callers = [asyncio.create_task(found.keep_calling()) for _ in range(CALLERS)]
-    try:
-        yield found
-    finally:
-        found.over = True
-        await asyncio.gather(*callers)
-
-
 async def rounds_until(house: House, http: httpx.AsyncClient, phase: ExpertMapPhase) -> list[TargetStatus]:
     """Rounds, each of a controller that knows nothing of the one before; every report on the way."""
     seen: list[TargetStatus] = []
@@ -147,7 +106,9 @@ async def test_a_map_is_rolled_over_four_replicas_under_load_and_bad_ones_reach_
     good, another, other_size = [
         (await house.api.create_placement(request)).id for request in (GOOD, ANOTHER, OF_OTHER_SIZE)
     ]
-    async with load(http, url) as calls:
+    async with calling(
+        ChatLoad(http=http, url=url, tokens=TOKENS, streams=(True,), headers={"x-token-ms": "5"})
+    ) as calls:
         await house.register_real("chat", application, expert_maps={H100: order | {"placement_id": good}})
         reports = await rounds_until(house, http, ExpertMapPhase.LOADED)
         ends = sorted(restarts(folder), key=lambda entry: entry["began_s"])
@@ -167,10 +128,7 @@ async def test_a_map_is_rolled_over_four_replicas_under_load_and_bad_ones_reach_
         refused = (await rounds_until(house, http, ExpertMapPhase.REFUSED))[-1]
         assert "refuses it: gpus must be 3" in (refused.message or "")
         assert len(restarts(folder)) == REPLICAS, "no replica was touched"
-        enough = calls.whole + 2 * CALLERS
-        async with asyncio.timeout(PATIENCE_S):
-            while calls.whole < enough:
-                await asyncio.sleep(0.05)
+        await calls.some_more()
     assert calls.faults == []
     details = (await http.get(f"{str(application.dashboard_url).rstrip('/')}{APPLICATIONS}")).json()
     entry = details["applications"]["chat"]["deployments"][ENGINES]

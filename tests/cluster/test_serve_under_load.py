@@ -7,8 +7,6 @@ carry less: neither on the way there nor on the way back.
 import asyncio
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
-from itertools import cycle
 from typing import Any
 
 import httpx
@@ -22,6 +20,7 @@ from deploy.router.table import CellWeights, Route, RoutingTable
 from deploy.serve_config import ServeConfig
 from planner.request import PlanRequest
 from tests.deploy.house import WORKLOAD, House, house_of
+from tests.testbed.chat_load import ChatLoad, calling
 from tests.testbed.processes import LOOPBACK
 from tests.testbed.ray_cluster import RayCluster
 from tests.testbed.ray_serve import declared_applications
@@ -36,7 +35,7 @@ RATE_RPS = {H100: 3.0, A100: 2.0, L4: 1.0}  # of one replica, as the plans have 
 FEW_FAST = {H100: 2, A100: 1, L4: 0}
 MANY_SLOW = {H100: 1, A100: 1, L4: 3}
 CAPACITY_RPS = 8.0  # of either
-CALLERS, TOKENS = 6, 24
+TOKENS = 24
 
 
 def capacity_rps(running: Replicas) -> float:
@@ -97,69 +96,6 @@ async def house(sqlite_service: RunningService) -> AsyncIterator[House]:
         yield house
 
 
-@dataclass
-class Load:
-    """Callers, each with one request after another, and what they got."""
-
-    http: httpx.AsyncClient
-    url: str
-    whole: int = 0
-    clocks: dict[str, float] = field(default_factory=dict)  # by replica, as it said last
-    faults: list[str] = field(default_factory=list)
-    over: bool = False
-
-    async def keep_calling(self) -> None:
-        for stream in cycle((True, False)):
-            if self.over:
-                return
-            try:
-                await self._call(stream=stream)
-            except httpx.HTTPError as error:
-                self.faults.append(repr(error))
-
-    async def _call(self, *, stream: bool) -> None:
-        asked: dict[str, Any] = {"messages": [{"role": "user", "content": "hello"}], "max_tokens": TOKENS}
-        answer = await self.http.post(f"{self.url}/v1/chat/completions", json=asked | {"stream": stream})
-        if answer.status_code == 200 and is_whole(answer):
-            self.whole += 1
-            if not stream:
-                twin = answer.json()["twin"]
-                self.clocks[twin["replica"]] = twin["clock"]
-        else:
-            self.faults.append(f"{answer.status_code}: {answer.text[-200:]}")
-
-    async def first_answers(self) -> None:
-        """Until the router knows who runs: it looks every second, and has just begun."""
-        async with asyncio.timeout(PATIENCE_S):
-            while (await self.http.get(f"{self.url}/v1/models")).status_code != 200:
-                await asyncio.sleep(0.1)
-
-    async def some_more(self) -> None:
-        """Until each caller has sent and got at least one whole request from now on."""
-        enough = self.whole + 2 * CALLERS
-        async with asyncio.timeout(PATIENCE_S):
-            while self.whole < enough and not self.faults:
-                await asyncio.sleep(0.05)
-
-
-def is_whole(answer: httpx.Response) -> bool:
-    if answer.headers["content-type"] == "text/event-stream":
-        return answer.text.count("data: {") == TOKENS and answer.text.endswith("data: [DONE]\n\n")
-    return bool(answer.json()["usage"]["completion_tokens"] == TOKENS)
-
-
-@asynccontextmanager
-async def load(http: httpx.AsyncClient, url: str) -> AsyncIterator[Load]:
-    found = Load(http, url)
-    await found.first_answers()
-    callers = [asyncio.create_task(found.keep_calling()) for _ in range(CALLERS)]
-    try:
-        yield found
-    finally:
-        found.over = True
-        await asyncio.gather(*callers)
-
-
 @asynccontextmanager
 async def watched(actuator: RayServeActuator) -> AsyncIterator[list[Observation]]:
     """Everything that is seen meanwhile, and once more at the end."""
@@ -198,7 +134,7 @@ async def test_a_plan_is_carried_out_and_rolled_back_under_load(
     """No request is lost, capacity is never under the old plan's, the end is the plan."""
     actuator = RayServeActuator(http, application)
     await house.register_real("chat", application)
-    async with load(http, f"http://{LOOPBACK}:{ray_cluster.serve_port}") as calls:
+    async with calling(ChatLoad(http=http, url=url_of(ray_cluster), tokens=TOKENS)) as calls:
         await calls.some_more()
         for old, new in ((MANY_SLOW, FEW_FAST), (FEW_FAST, MANY_SLOW)):
             async with watched(actuator) as seen:
@@ -218,17 +154,26 @@ async def test_replicas_are_told_another_clock_under_load_and_none_is_restarted(
     actuator = RayServeActuator(http, application)
     config = ServeConfig(http, ray_cluster.dashboard_url)
     before = await actuator.observe()
-    async with load(http, f"http://{LOOPBACK}:{ray_cluster.serve_port}") as calls:
+    clocks: dict[str, float] = {}  # by replica, as it said last
+
+    def hear(answer: dict[str, Any]) -> None:
+        clocks[answer["twin"]["replica"]] = answer["twin"]["clock"]
+
+    async with calling(ChatLoad(http=http, url=url_of(ray_cluster), tokens=TOKENS, hear=hear)) as calls:
         await calls.some_more()
         for deployment in DEPLOYMENTS.values():
             await config.change_user_config(application="chat", deployment=deployment, key="clock", value=0.7)
         replicas = sum(before.running.values())
         async with asyncio.timeout(PATIENCE_S):
-            while list(calls.clocks.values()) != [0.7] * replicas and not calls.faults:
+            while list(clocks.values()) != [0.7] * replicas and not calls.faults:
                 await asyncio.sleep(0.1)
-                assert len(calls.clocks) <= replicas, "a new replica answers: one was restarted"
+                assert len(clocks) <= replicas, "a new replica answers: one was restarted"
         assert (await settled(actuator)).asked == before.asked
     assert calls.faults == []
+
+
+def url_of(cluster: RayCluster) -> str:
+    return f"http://{LOOPBACK}:{cluster.serve_port}"
 
 
 async def settled(actuator: RayServeActuator) -> Observation:

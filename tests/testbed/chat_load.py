@@ -1,0 +1,84 @@
+"""Callers of a chat service in the background, each with one request after another, and what they got."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from itertools import cycle
+from typing import Any
+
+import httpx
+
+from tests.testbed.waiting import PATIENCE_S
+
+CALLERS = 6
+
+
+@dataclass(kw_only=True)
+class ChatLoad:
+    """What is asked for, and what came of it."""
+
+    http: httpx.AsyncClient
+    url: str
+    tokens: int  # of an answer
+    streams: tuple[bool, ...] = (True, False)  # in turn: as a stream, in one piece
+    headers: Mapping[str, str] = field(default_factory=dict)
+    hear: Callable[[dict[str, Any]], object] | None = None  # each whole answer that came in one piece
+    whole: int = 0
+    faults: list[str] = field(default_factory=list)
+    over: bool = False
+
+    async def some_more(self) -> None:
+        """Until each caller has sent and got at least one whole request from now on, or one has failed."""
+        enough = self.whole + 2 * CALLERS
+        async with asyncio.timeout(PATIENCE_S):
+            while self.whole < enough and not self.faults:
+                await asyncio.sleep(0.05)
+
+    async def keep_calling(self) -> None:
+        """One caller, until it is over."""
+        for stream in cycle(self.streams):
+            if self.over:
+                return
+            try:
+                await self._call(stream=stream)
+            except httpx.HTTPError as error:
+                self.faults.append(repr(error))
+
+    async def first_answer(self) -> None:
+        """Until the router knows who runs: it looks every second, and has just begun."""
+        async with asyncio.timeout(PATIENCE_S):
+            while (await self.http.get(f"{self.url}/v1/models")).status_code != 200:
+                await asyncio.sleep(0.1)
+
+    async def _call(self, *, stream: bool) -> None:
+        asked: dict[str, Any] = {"messages": [{"role": "user", "content": "hello"}], "max_tokens": self.tokens}
+        answer = await self.http.post(
+            f"{self.url}/v1/chat/completions", json=asked | {"stream": stream}, headers=self.headers
+        )
+        if answer.status_code != 200 or not is_whole(answer, tokens=self.tokens):
+            self.faults.append(f"{answer.status_code}: {answer.text[-300:]}")
+            return
+        self.whole += 1
+        if self.hear is not None and not stream:
+            self.hear(answer.json())
+
+
+def is_whole(answer: httpx.Response, *, tokens: int) -> bool:
+    """Whether nothing of it is missing: no token, and of a stream not its end."""
+    if answer.headers["content-type"] == "text/event-stream":
+        events, words = answer.text.count("data: {"), answer.text.count('"delta"')
+        return events == words == tokens and answer.text.endswith("data: [DONE]\n\n")
+    return bool(answer.json()["usage"]["completion_tokens"] == tokens)
+
+
+@asynccontextmanager
+async def calling(load: ChatLoad) -> AsyncIterator[ChatLoad]:
+    """All callers at work, from the first answer on; each ends with the request that it is at."""
+    await load.first_answer()
+    callers = [asyncio.create_task(load.keep_calling()) for _ in range(CALLERS)]
+    try:
+        yield load
+    finally:
+        load.over = True
+        await asyncio.gather(*callers)
