@@ -12,6 +12,7 @@ from fleet.documents import Frozen
 
 MOST_ACTS: Final = 200  # the oldest go first, hooks never
 MOST_RUNS: Final = 64
+MOST_RAY_NODES: Final = 100
 
 # Free text for people, which may quote a cluster's own messages.
 Note = Annotated[str, StringConstraints(max_length=1000, pattern=r"^[^\x00-\x1f\x7f]*$")]
@@ -70,7 +71,7 @@ class CaseSpec(Frozen):
     phase: CasePhase
     phase_since: AwareDatetime
     opened_at: AwareDatetime
-    ray_nodes: Annotated[tuple[RayId, ...], Field(max_length=100)] = Field(
+    ray_nodes: Annotated[tuple[RayId, ...], Field(max_length=MOST_RAY_NODES)] = Field(
         default=(), description="Ids under which the node is or was in the Ray cluster when it was isolated."
     )
     deadline: AwareDatetime | None = Field(default=None, description="When its workers are ended at the latest.")

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 
-from api.schemas.healing import CasePhase, CaseSpec, RunCase
+from api.schemas.healing import MOST_RAY_NODES, CasePhase, CaseSpec, RunCase
 from deploy.healing.world import Sight
 from deploy.ray_nodes import RayNode
 from deploy.training.board import RunPhase, RunView
@@ -70,8 +70,7 @@ def advance(case: CaseSpec, *, wanted: Wanted, sight: Sight, now: datetime) -> M
         return _released(case, now)
     here = sight.called(case.node)
     undrained = tuple(node.id for node in here if not node.draining and not node.on_probation)
-    known = tuple(sorted({*case.ray_nodes, *(node.id for node in here if not node.on_probation)}))
-    case = case.model_copy(update={"ray_nodes": known})
+    case = case.model_copy(update={"ray_nodes": _known(case, here)})
     if undrained:
         return Move(case=_phase(case, CasePhase.DRAINING, now, "nothing new is placed on it"), acts=(Drain(undrained),))
     return _without_new_work(case, wanted=wanted, sight=sight, here=here, now=now)
@@ -124,6 +123,13 @@ def _may_checkpoint(case: CaseSpec, run: RunView, now: datetime) -> bool:
     if not case.patient or case.deadline is None or now >= case.deadline or run.phase is not RunPhase.RUNNING:
         return False
     return known is None or run.checkpoint_step == known.checkpoint_step
+
+
+def _known(case: CaseSpec, here: Sequence[RayNode]) -> tuple[str, ...]:
+    """Ids under which it is or was there.  Of too many those go under which it has left, and nothing runs any more."""
+    now = {node.id for node in here if not node.on_probation}
+    left = [each for each in case.ray_nodes if each not in now]
+    return tuple(sorted({*now, *left[: max(0, MOST_RAY_NODES - len(now))]}))
 
 
 def _with_runs(case: CaseSpec, sight: Sight) -> CaseSpec:

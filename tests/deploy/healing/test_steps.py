@@ -8,7 +8,7 @@ import pytest
 
 pytest.importorskip("ray.train", reason="ray.train is not there", exc_type=ImportError)
 
-from api.schemas.healing import CasePhase, CaseSpec, RunCase
+from api.schemas.healing import MOST_RAY_NODES, CasePhase, CaseSpec, RunCase
 from deploy.healing.steps import CallOut, Drain, End, Probe, Wanted, advance
 from deploy.healing.world import Sight
 from deploy.ray_nodes import RayNode
@@ -36,6 +36,14 @@ def test_a_node_that_takes_work_is_drained_before_anything_else() -> None:
     assert [(each.run, each.attempt, each.workers, each.checkpoint_step) for each in move.case.runs] == [
         ("llm", 1, 1, 9)
     ]
+
+
+def test_a_node_that_comes_back_ever_again_stays_a_case_that_the_service_takes() -> None:
+    often = case(ray_nodes=tuple(f"a-{number:03}" for number in range(MOST_RAY_NODES)))
+    move = advance(often, wanted=OUT, sight=sight(node(BAD, ray_id="z-new")), now=NOW)
+    assert move.acts == (Drain(("z-new",)),)
+    assert "z-new" in CaseSpec.model_validate(move.case.model_dump()).ray_nodes
+    assert len(move.case.ray_nodes) == MOST_RAY_NODES
 
 
 def test_the_workers_of_a_hang_are_ended_at_once_on_that_node_only() -> None:
