@@ -25,6 +25,7 @@ from deploy.health import HealthReader, unread_health
 from deploy.leadership import Leadership, Standing
 from deploy.metrics import ControllerMetrics
 from deploy.plans import PlanReader
+from deploy.pulse import Pulse
 from deploy.reconcile import Reconciler
 
 log = structlog.get_logger()
@@ -36,6 +37,7 @@ class ControllerSettings:
 
     period_s: float = 5.0
     concurrency: int = 32  # targets at work at once
+    listing_timeout_s: float = 60.0  # for the API to tell all targets
     target_timeout_s: float = 30.0  # for everything done to one target in one round
     backoff_most_s: float = 60.0
     # Demand repeats by the week: a plan older than that was made for another one.
@@ -57,12 +59,13 @@ class Controller:
         health: HealthReader = unread_health,
         settings: ControllerSettings | None = None,
         clock: Clock | None = None,
+        pulse: Pulse | None = None,
     ) -> None:
         self._api = api
         self._leadership = leadership
         self._settings = settings or ControllerSettings()
         self._clock = clock or Clock()
-        self._metrics = metrics
+        self._metrics, self._pulse = metrics, pulse or Pulse()
         self._plans = PlanReader(api)
         self._reconciler = new_reconciler(
             api=api,
@@ -80,9 +83,11 @@ class Controller:
 
     async def run(self) -> None:
         """A round every period, until cancelled.  Targets that take longer do not hold the next round up."""
+        longest_s = self._settings.listing_timeout_s + self._settings.period_s
         async with asyncio.TaskGroup() as rounds:
             rounds.create_task(self._leadership.run())
             while True:
+                self._pulse.beat(longest_s=longest_s)
                 started_s = self._clock.steady_s()
                 rounds.create_task(self._visit_all(await self._due_targets(), started_s))
                 await self._clock.sleep(self._settings.period_s)
@@ -98,9 +103,10 @@ class Controller:
         if self._leadership.standing is not Standing.LEADS:
             return [] if self._leadership.standing is Standing.FOLLOWS else None
         try:
-            targets = [target async for target in self._api.iter_targets(limit=PAGE_LIMIT_MAX)]
-        except ApiError as error:
-            log.warning("round_failed", reason=str(error))
+            async with asyncio.timeout(self._settings.listing_timeout_s):
+                targets = [target async for target in self._api.iter_targets(limit=PAGE_LIMIT_MAX)]
+        except (ApiError, TimeoutError) as error:
+            log.warning("round_failed", reason=str(error) or "the API does not tell all targets in time")
             return None
         self._backoff.forget_all_but(map(_key, targets))
         self._plans.forget_all_but(target.spec.plan_id for target in targets)

@@ -6,6 +6,9 @@ that is stuck says nothing, and a thread beside it can tell.
 
 import time
 from collections.abc import Callable
+from typing import Final
+
+ALLOWANCE: Final = 2.0  # of the longest turn there is: a machine that is busy is not yet stuck
 
 
 class Pulse:
@@ -15,9 +18,9 @@ class Pulse:
         self._steady_s = steady_s
         self._next_by_s = float("-inf")
 
-    def beat(self, *, within_s: float) -> None:
-        """A turn begins, and the next one will within this time."""
-        self._next_by_s = self._steady_s() + within_s
+    def beat(self, *, longest_s: float) -> None:
+        """A turn begins, which takes so long at most."""
+        self._next_by_s = self._steady_s() + ALLOWANCE * longest_s
 
     def is_alive(self) -> bool:
         """Whether the loop has begun and no turn is overdue."""

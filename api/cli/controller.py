@@ -28,6 +28,7 @@ from deploy.health import prometheus_health
 from deploy.kubernetes_api import KubernetesAccess
 from deploy.leadership import Leadership, LeaseSettings, new_holder
 from deploy.metrics import ControllerMetrics
+from deploy.pulse import Pulse
 
 app = new_app()
 
@@ -99,7 +100,7 @@ async def _run(
     registry = CollectorRegistry()
     with client_errors(url):
         api_client = AsyncFleetwright(url, token=read_token(token_file))
-    clock = Clock()
+    clock, pulse = Clock(), Pulse()
     async with api_client as api, usable_actuators(access) as actuators, prometheus_health(now=clock.now) as health:
         leadership = Leadership(api=api, settings=lease, clock=clock)
         controller = Controller(
@@ -109,10 +110,11 @@ async def _run(
             health=health,
             metrics=ControllerMetrics(registry),
             settings=settings,
+            pulse=pulse,
         )
         if once:
             return await _once(controller, leadership)
-        with served_metrics(*metrics_at, registry):
+        with served_metrics(*metrics_at, registry, alive=pulse.is_alive):
             await controller.run()
         return True
 

@@ -40,7 +40,6 @@ from faults.isolation.inputs import SLOW
 log = structlog.get_logger()
 
 LEASE: Final = "healer"
-TURN_ALLOWANCE: Final = 2.0  # of the longest turn there is: a machine that is busy is not yet stuck
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,7 +88,7 @@ class Healer:
             async with asyncio.TaskGroup() as tasks:
                 tasks.create_task(self._leadership.run())
                 while True:
-                    self._pulse.beat(within_s=TURN_ALLOWANCE * longest_s)
+                    self._pulse.beat(longest_s=longest_s)
                     await self._clock.sleep(self._settings.period_s)
                     await self.run_round()
         finally:

@@ -18,6 +18,7 @@ from deploy.controller import Controller, ControllerSettings
 from deploy.health import HealthReader, unread_health
 from deploy.leadership import Leadership, LeaseSettings
 from deploy.metrics import ControllerMetrics
+from deploy.pulse import Pulse
 from deploy.ray_serve import ray_serve_actuators
 from planner.request import PlanRequest
 from tests.deploy.serve_double import ServeDouble
@@ -98,6 +99,7 @@ class House:
         sleep: Callable[[float], Awaitable[None]] | None = None,
         lease: LeaseSettings = LEASE,
         health: HealthReader = unread_health,
+        pulse: Pulse | None = None,
     ) -> Controller:
         """A new controller, which knows nothing of any before it.  It meets the doubles unless given something real."""
         self.registry = CollectorRegistry()
@@ -114,6 +116,7 @@ class House:
             metrics=ControllerMetrics(self.registry),
             settings=settings,
             clock=clock,
+            pulse=pulse,
         )
 
     async def round(self, controller: Controller, *, settle: bool = True) -> bool:

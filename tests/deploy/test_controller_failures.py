@@ -1,15 +1,17 @@
 """The controller among failures: each stays where it arose, and nothing is lost when the controller itself dies."""
 
 import asyncio
+from collections.abc import AsyncIterator
 
 import httpx
 import pytest
 
 from api.client import AsyncFleetwright
-from api.schemas.targets import Phase
+from api.schemas.targets import Phase, Target
 from api.schemas.tokens import Scope
 from deploy.controller import ControllerSettings
 from deploy.leadership import LeaseSettings
+from deploy.pulse import ALLOWANCE, Pulse
 from tests.deploy.house import House, app
 from tests.deploy.serve_double import ServeDouble, answering, raising
 from tests.testbed.service import TOKENS
@@ -139,6 +141,46 @@ async def test_targets_do_not_wait_for_one_that_hangs(house: House) -> None:
     with pytest.raises(asyncio.CancelledError):
         await running
     assert len(hanging.requests) == 1, "a busy target is not visited a second time"
+
+
+async def test_it_lives_while_its_rounds_follow_and_not_once_one_is_stuck(house: House) -> None:
+    settings, pulse = ControllerSettings(), Pulse(steady_s=house.clock.monotonic_s)
+    alive, stands = list[bool](), asyncio.Event()
+
+    async def next_period(period_s: float) -> None:
+        alive.append(pulse.is_alive())
+        house.clock.advance(period_s)
+        if len(alive) == 3:
+            stands.set()
+            await asyncio.Event().wait()
+        await asyncio.sleep(0)
+
+    assert not pulse.is_alive()
+    lease = LeaseSettings(holder="the only one", lease_s=3600.0)
+    controller = house.controller(settings=settings, sleep=next_period, lease=lease, pulse=pulse)
+    running = asyncio.create_task(controller.run())
+    async with asyncio.timeout(30):
+        await stands.wait()
+    assert alive == [True] * 3
+    longest_s = settings.listing_timeout_s + settings.period_s
+    house.clock.advance(longest_s)
+    assert pulse.is_alive()  # a turn may take so long
+    house.clock.advance(ALLOWANCE * longest_s)
+    assert not pulse.is_alive()
+    running.cancel()
+    await asyncio.wait([running])
+
+
+async def test_an_api_that_tells_its_targets_without_end_is_given_up(
+    house: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def never(**_asked: object) -> AsyncIterator[Target]:
+        await asyncio.Event().wait()
+        yield (await house.api.get_target("none")).document
+
+    monkeypatch.setattr(house.api, "iter_targets", never)
+    assert not await house.round(house.controller(settings=ControllerSettings(listing_timeout_s=0.05)))
+    assert house.counted("fleetwright_controller_rounds_total", outcome="failed") == 1
 
 
 async def test_a_defect_met_on_one_target_does_not_end_the_others(house: House) -> None:

@@ -197,6 +197,8 @@ class TestController:
             "--metrics-host": "0.0.0.0",
             "--metrics-port": str(port["containerPort"]),
         }
+        probes = [container(controller)[f"{kind}Probe"]["httpGet"] for kind in ("liveness", "readiness")]
+        assert probes == [{"path": "/healthz", "port": port["name"]}] * 2
 
     def test_uses_a_token_of_its_own_where_given(self, helm3: Helm) -> None:
         controller = one(render(helm3, profile=POSTGRES), "Deployment", "-controller")

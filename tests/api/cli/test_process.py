@@ -13,7 +13,7 @@ import pytest
 
 from tests.api.cli.conftest import COMMAND, Shell
 from tests.api.cli.samples import OFFER, REQUEST
-from tests.testbed.processes import LOOPBACK, free_ports
+from tests.testbed.processes import LOOPBACK, Process, answers_ok, free_ports
 
 ESCAPE = "\x1b"
 SECRET = f"fw_000000000000_{'s' * 43}"
@@ -118,6 +118,15 @@ def test_a_controller_that_cannot_show_its_metrics(shell: Shell) -> None:
         2,
         [f"cannot serve /metrics on {LOOPBACK} port {port}: Address already in use"],
     )
+
+
+def test_a_controller_answers_for_its_health_also_while_the_api_is_away(tmp_path: Path) -> None:
+    port, api_port = free_ports(2)
+    argv = [*COMMAND, "controller", "run", "--url", f"http://{LOOPBACK}:{api_port}", "--metrics-port", str(port)]
+    environment = {"PATH": os.environ["PATH"], "FLEETWRIGHT_TOKEN": SECRET}
+    with Process.start(argv, name="controller", log_dir=tmp_path, env=environment) as process:
+        process.wait_ready(lambda: answers_ok(f"http://{LOOPBACK}:{port}/healthz"))
+        assert answers_ok(f"http://{LOOPBACK}:{port}/metrics")
 
 
 def on_a_terminal(*args: str, environment: Mapping[str, str]) -> str:

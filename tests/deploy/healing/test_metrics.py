@@ -13,11 +13,11 @@ from prometheus_client import CollectorRegistry
 from api.client import ApiError
 from deploy.clock import Clock
 from deploy.errors import ActuationError
-from deploy.healing.healer import LEASE, TURN_ALLOWANCE, Healer, HealerSettings
+from deploy.healing.healer import LEASE, Healer, HealerSettings
 from deploy.healing.metrics import HealerMetrics
 from deploy.healing.world import Sight
 from deploy.leadership import Leadership, LeaseSettings
-from deploy.pulse import Pulse
+from deploy.pulse import ALLOWANCE, Pulse
 from faults.isolation import IsolationRules, Mode, Wish
 from tests.deploy.healing.world import FakeWorld, head, node
 from tests.deploy.house import House
@@ -191,7 +191,7 @@ async def test_it_lives_while_its_loop_turns_and_not_once_it_is_stuck(
     longest_s = watched.settings.period_s + watched.settings.round_timeout_s
     watched.house.clock.advance(longest_s)
     assert watched.pulse.is_alive()  # a turn may take so long
-    watched.house.clock.advance(TURN_ALLOWANCE * longest_s)
+    watched.house.clock.advance(ALLOWANCE * longest_s)
     assert not watched.pulse.is_alive()
     running.cancel()
     await asyncio.wait([running])
