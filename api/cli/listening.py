@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from api.cli.failures import EXIT_BAD_INPUT, CommandError
-from deploy.guard.bearer import TokenFileError, read_token_file
+from deploy.guard.token_file import TokenFileError, read_token_file
 
 
 class LogLevel(StrEnum):

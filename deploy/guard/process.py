@@ -19,11 +19,11 @@ from deploy.gpu.node import GpuNode
 from deploy.guard.agent import NodeAgent
 from deploy.guard.agent_app import agent_app
 from deploy.guard.agents import Agents
-from deploy.guard.bearer import read_token_file
 from deploy.guard.config import BudgetsFrom, GuardFile
 from deploy.guard.guard_app import guard_app
 from deploy.guard.loop import GuardLoop
 from deploy.guard.metrics import GuardMetrics
+from deploy.guard.token_file import read_token_file
 from deploy.outlook import Outlook
 from power.policies.registry import policy_named
 

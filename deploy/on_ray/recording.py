@@ -5,7 +5,7 @@ import time
 from collections.abc import Mapping
 from urllib.parse import urlsplit
 
-from deploy.guard.bearer import read_token_file
+from deploy.guard.token_file import read_token_file
 from deploy.on_ray.wire import WatchOrder
 from deploy.on_ray.workers import RayWorkers
 from deploy.recorder.folder import RecordingFolder
