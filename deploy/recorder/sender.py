@@ -57,20 +57,21 @@ class Sent:
 
 
 class Sender:
-    """A sink that is a watcher far away."""
+    """A sink that is a watcher far away: of a node's recorder, or of one `rank` that tells it what it does itself."""
 
     def __init__(
         self,
         url: str,
         *,
         node: int,
+        rank: int | None = None,
         token: str | None = None,
         budget_bytes_per_s: float = 1000.0,
         steady_s: Callable[[], float] = time.monotonic,
         now_s: Callable[[], float] = time.time,
     ) -> None:
         self.sent = Sent()
-        self._url, self._node, self._budget = url, node, budget_bytes_per_s
+        self._url, self._node, self._rank, self._budget = url, node, rank, budget_bytes_per_s
         headers = {"Content-Type": CONTENT_TYPE} | ({} if token is None else {"Authorization": f"Bearer {token}"})
         self._poster = Poster(url, path=PATH, headers=headers, timeout_s=ANSWER_S)
         self._session = secrets.token_hex(4)
@@ -86,6 +87,11 @@ class Sender:
         self._offset_s = now_s() - steady_s()
         self._thread = threading.Thread(target=self._run, name="send", daemon=True)
         self._thread.start()
+
+    @property
+    def waiting(self) -> bool:
+        """Whether anything is not sent yet."""
+        return bool(self._samples or self._others)
 
     def is_due(self) -> bool:
         """Whether a batch is sent at the end of this look."""
@@ -105,7 +111,7 @@ class Sender:
 
     def flush(self) -> None:
         """Wake the thread, where it is time or there is news."""
-        if (self._news or self.is_due()) and (self._samples or self._others):
+        if (self._news or self.is_due()) and self.waiting:
             self._news, self._due_s = False, inf  # until this one is sent
             self._go.set()
 
@@ -134,7 +140,9 @@ class Sender:
             spent = self._post(samples, others)
         except Exception as error:  # noqa: BLE001 - a watcher may answer anything; this thread must live
             self._lost(error)
-            if not isinstance(error, RefusedError):
+            if isinstance(error, RefusedError):
+                self.sent.dropped += len(others)
+            else:
                 self._keep(others)
             return RETRY_S
         return min(MOST_WAIT_S, max(LEAST_WAIT_S, spent / self._budget))
@@ -182,6 +190,7 @@ class Sender:
             number=self._number,
             held=self._held,
             node=self._node,
+            rank=self._rank,
             sent_s=self._now_s(),
         )
         self._number += 1
@@ -192,7 +201,7 @@ class Sender:
             if samples and self._held is not None:
                 in_looks = max(1.0, len(body) - OTHER_BYTES * len(others))
                 self._look_bytes += 0.3 * (in_looks / len(samples) - self._look_bytes)
-            self._held = held
+            self._held = held if held.rows.size else None  # without looks there is nothing to build on
         return status, spent
 
     def _keep(self, others: Sequence[Observation]) -> None:

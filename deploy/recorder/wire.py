@@ -32,6 +32,7 @@ COLUMNS: Final = len(Socket._fields)
 MOST_BODY_BYTES: Final = 256 * 1024
 MOST_BYTES: Final = 8 * 1024 * 1024  # of a batch, unpacked
 MOST_PEERS: Final = 100_000
+MOST_RANKS: Final = 1 << 17
 MOST_LOOKS: Final = 1000
 MOST_OTHERS: Final = 50_000
 CONTENT_TYPE: Final = "application/x-fleetwright-observations"
@@ -69,6 +70,7 @@ class Batch(NamedTuple):
     samples: tuple[Sample, ...]
     others: tuple[Observation, ...]
     malformed: int  # of the others, left out
+    rank: int | None = None  # that tells of itself; none: the node's recorder
 
 
 def encode(
@@ -80,6 +82,7 @@ def encode(
     held: Held | None,
     node: int,
     sent_s: float,
+    rank: int | None = None,
 ) -> tuple[bytes, Held]:
     """The body, and what is known to who has read it.  `held` is what the watcher is known to hold."""
     before = held or NOTHING
@@ -98,6 +101,8 @@ def encode(
         "looks": looks,
         "others": [_short(other, sent_s) for other in others],
     }
+    if rank is not None:
+        document["rank"] = rank
     body = zlib.compress(json.dumps(document, separators=(",", ":")).encode(), 6)
     return body, before._replace(number=number)
 
@@ -118,8 +123,9 @@ def decode(body: bytes, *, held_of: HeldOf) -> tuple[Batch, Held]:
         before = Held(number, samples[-1].peers, samples[-1].rows)
     if len(samples) > MOST_LOOKS:
         raise WireError(f"expected at most {MOST_LOOKS} looks")
-    others, malformed = _others(_list(document, "others", most=MOST_OTHERS), node=node, sent_s=sent_s)
-    batch = Batch(session, number, node, sent_s, tuple(samples), others, malformed)
+    rank = _rank(document)
+    others, malformed = _others(_list(document, "others", most=MOST_OTHERS), node=node, rank=rank, sent_s=sent_s)
+    batch = Batch(session, number, node, sent_s, tuple(samples), others, malformed, rank)
     return batch, before._replace(number=number)
 
 
@@ -169,14 +175,15 @@ def _lined_up(before: Held, peers: Ints) -> Ints:
     return rows
 
 
-def _others(found: list[Any], *, node: int, sent_s: float) -> tuple[tuple[Observation, ...], int]:
+def _others(found: list[Any], *, node: int, rank: int | None, sent_s: float) -> tuple[tuple[Observation, ...], int]:
     others: list[Observation] = []
     for item in found:
         try:
             others.append(on_clock_of(from_list(item), -sent_s))
         except ValueError:
             continue
-    own = tuple(other for other in others if other.node == node)  # an agent speaks for its own node
+    # An agent speaks for its own node, a rank for itself.
+    own = tuple(other for other in others if other.node == node and rank in (None, other.rank))
     return own, len(found) - len(own)
 
 
@@ -206,6 +213,17 @@ def _head(document: dict[str, Any]) -> tuple[str, int, int, float, int | None]:
     if type(sent_s) is not float or not 0.0 <= sent_s < 1e11:
         raise WireError("expected the time of sending")
     return session, number, node, sent_s, base
+
+
+def _rank(document: dict[str, Any]) -> int | None:
+    rank = document.get("rank")
+    if rank is None:
+        return None
+    if type(rank) is not int or not 0 <= rank < MOST_RANKS:
+        raise WireError("expected a rank's index")
+    if document.get("looks"):
+        raise WireError("expected no looks of a rank")
+    return rank
 
 
 def _list(document: dict[str, Any], key: str, *, most: int) -> list[Any]:

@@ -6,20 +6,33 @@ import numpy as np
 
 from deploy.recorder.diag import Sample
 from deploy.recorder.wire import encode
-from faults.observations import Look, Observation, Socket
+from faults.observations import Collective, Heartbeat, Look, Observation, Socket, on_clock_of
 
 
 def batches(told: Iterable[Observation], *, zero_s: float, sent_s: float, session: str = "s") -> Iterator[bytes]:
     """One body a node."""
     by_node: dict[int, list[Observation]] = {}
     for seen in told:
-        by_node.setdefault(seen.node, []).append(seen._replace(at_s=zero_s + seen.at_s))
+        by_node.setdefault(seen.node, []).append(on_clock_of(seen, -zero_s))
     for node, own in sorted(by_node.items()):
         others = [seen for seen in own if not isinstance(seen.values, Look | Socket)]
         body, _held = encode(
             list(_samples(own)), others, session=session, number=0, held=None, node=node, sent_s=sent_s
         )
         yield body
+
+
+def batches_of_ranks(
+    told: Iterable[Observation], *, zero_s: float, sent_s: float, session: str = "r"
+) -> Iterator[bytes]:
+    """What ranks say of themselves, as they would tell it past their recorders: one body a rank."""
+    by_rank: dict[int, list[Observation]] = {}
+    for seen in told:
+        if seen.rank is not None and isinstance(seen.values, Heartbeat | Collective):
+            by_rank.setdefault(seen.rank, []).append(on_clock_of(seen, -zero_s))
+    for rank, own in sorted(by_rank.items()):
+        node = own[0].node
+        yield encode([], own, session=session, number=0, held=None, node=node, sent_s=sent_s, rank=rank)[0]
 
 
 def _samples(own: list[Observation]) -> Iterator[Sample]:

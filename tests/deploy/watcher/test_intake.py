@@ -10,7 +10,7 @@ from deploy.recorder.wire import BaseMissingError, Held, WireError, encode
 from deploy.watcher.intake import LOST_AFTER_S, Intake
 from deploy.watcher.skew import BELIEVED_S, ClockSkew
 from faults.detector import Job
-from faults.observations import Look, Observation, Process
+from faults.observations import Heartbeat, Look, Observation, Process
 
 ZERO_S = 1_795_000_000.0
 JOB = Job(nodes=2, rank_node=(0, 1))
@@ -110,3 +110,68 @@ def test_an_agent_that_was_started_again_is_believed_by_its_new_clock() -> None:
     old, _held = body(sent_s=ZERO_S + 1.0, number=1, held=held)
     with pytest.raises(BaseMissingError):  # of the one that is gone
         intake.take(old, received_s=ZERO_S + 1.01, steady_s=1.0)
+
+
+def told_directly(
+    *, sent_s: float, rank: int = 1, node: int = 1, of_rank: int | None = None, session: str = "of a rank"
+) -> bytes:
+    """A rank tells of itself, or of another."""
+    beat = Observation(sent_s, node, Heartbeat(5, 5, None, 4, "compute"), rank=rank if of_rank is None else of_rank)
+    return encode([], [beat], session=session, number=0, held=None, node=node, sent_s=sent_s, rank=rank)[0]
+
+
+def test_a_recorder_and_the_ranks_of_its_node_are_heard_beside_each_other() -> None:
+    intake, held = Intake(JOB, zero_s=ZERO_S), None
+    for number in range(3):
+        sent_s = ZERO_S + number
+        batch, held = body(sent_s=sent_s, number=number, held=held)  # builds on the one before the rank's
+        assert len(intake.take(batch, received_s=sent_s, steady_s=float(number)).observations) == 3
+        taken = intake.take(told_directly(sent_s=sent_s), received_s=sent_s, steady_s=float(number))
+        assert [seen.rank for seen in taken.observations] == [1]
+        assert [seen.at_s for seen in taken.observations] == pytest.approx([number])
+
+
+def test_a_rank_that_tells_of_itself_does_not_stand_for_its_recorder() -> None:
+    intake = Intake(JOB, zero_s=ZERO_S)
+    intake.take(body(sent_s=ZERO_S)[0], received_s=ZERO_S, steady_s=0.0)
+    later_s = LOST_AFTER_S + 1.0
+    intake.take(told_directly(sent_s=ZERO_S + later_s), received_s=ZERO_S + later_s, steady_s=later_s)
+    assert intake.lost(steady_s=later_s) == [1]
+    assert intake.lost(steady_s=3 * later_s) == [1]  # nor is a rank lost that has gone back to the inbox
+
+
+def test_the_first_batch_of_a_rank_that_was_slow_to_find_its_way_is_set_right_by_its_recorders_clock() -> None:
+    intake, delay_s = Intake(JOB, zero_s=ZERO_S), 0.4
+    intake.take(body(sent_s=ZERO_S)[0], received_s=ZERO_S + 0.01, steady_s=0.0)
+    first = intake.take(told_directly(sent_s=ZERO_S + 5.0), received_s=ZERO_S + 5.0 + delay_s, steady_s=5.0)
+    assert [seen.at_s for seen in first.observations] == pytest.approx([5.0])
+
+
+def test_a_rank_whose_clock_was_set_is_believed_by_its_new_clock() -> None:
+    intake = Intake(JOB, zero_s=ZERO_S)
+    intake.take(body(sent_s=ZERO_S)[0], received_s=ZERO_S, steady_s=0.0)
+    intake.take(told_directly(sent_s=ZERO_S + 1.0), received_s=ZERO_S + 1.0, steady_s=1.0)
+    again = told_directly(sent_s=ZERO_S - 300.0, session="anew")
+    taken = intake.take(again, received_s=ZERO_S + 2.0, steady_s=2.0)
+    assert [seen.at_s for seen in taken.observations] == pytest.approx([2.0])
+
+
+@pytest.mark.parametrize("rank", [0, 2])
+def test_a_rank_of_another_node_is_refused(rank: int) -> None:
+    with pytest.raises(WireError, match="a rank of node 1"):
+        Intake(JOB, zero_s=ZERO_S).take(told_directly(sent_s=ZERO_S, rank=rank), received_s=ZERO_S, steady_s=0.0)
+
+
+def test_a_rank_speaks_for_itself_alone() -> None:
+    job = Job(nodes=2, rank_node=(0, 1, 1))
+    batch = told_directly(sent_s=ZERO_S, rank=1, of_rank=2)
+    taken = Intake(job, zero_s=ZERO_S).take(batch, received_s=ZERO_S, steady_s=0.0)
+    assert (taken.observations, taken.malformed) == ([], 1)
+
+
+def test_a_rank_has_no_looks_and_an_index() -> None:
+    sample = Sample(ZERO_S, 1, np.array([0], np.int64), np.zeros((1, 19), np.int64))
+    for samples, rank in (([sample], 1), ([], -1), ([], 1 << 17)):
+        batch, _held = encode(samples, [], session="s", number=0, held=None, node=1, sent_s=ZERO_S, rank=rank)
+        with pytest.raises(WireError, match=r"of a rank|rank's index"):
+            Intake(JOB, zero_s=ZERO_S).take(batch, received_s=ZERO_S, steady_s=0.0)

@@ -18,7 +18,7 @@ from deploy.watcher.tellers import UNPROVEN, Bundles, Lines
 from deploy.watcher.watcher_app import watcher_app
 from faults.bundle import read_bundle
 from faults.watcher import WatcherSettings
-from tests.deploy.watcher.batches import batches
+from tests.deploy.watcher.batches import batches, batches_of_ranks
 from tests.faults.stories import Story
 
 ZERO_S = 1_795_000_000.0
@@ -41,13 +41,15 @@ class Told:
             clock=WatchClock(now_s=lambda: ZERO_S + self.at_s, steady_s=lambda: self.at_s),
         )
 
-    def tell(self, story: Story, *, until_s: float) -> None:
-        """What each second brings, and four judgements in it."""
+    def tell(self, story: Story, *, until_s: float, twice: bool = False) -> None:
+        """What each second brings, and four judgements in it; what ranks say by their recorders and directly."""
         told = story.told()
         while self.at_s < until_s:
             came = [seen for seen in told if self.at_s <= seen.at_s < self.at_s + 0.5]
             self.at_s += 0.5
             for body in batches(came, zero_s=ZERO_S, sent_s=ZERO_S + self.at_s, session=f"at {self.at_s}"):
+                self.loop.take(body)
+            for body in batches_of_ranks(came if twice else [], zero_s=ZERO_S, sent_s=ZERO_S + self.at_s):
                 self.loop.take(body)
             self.loop.turn()
 
@@ -73,6 +75,25 @@ def test_a_crash_is_told_once_counted_and_its_bundle_holds(tmp_path: Path) -> No
     assert told.metric("isolations_recommended_total") == 1.0
     (bundle,) = kept(tmp_path)
     assert read_bundle(bundle.splitlines()).holds
+
+
+@pytest.mark.parametrize(
+    "story",
+    [
+        Story(nodes=4, goes_on=True, end_s=15.0),
+        Story(nodes=4, behind=2, end_s=15.0),
+        Story(nodes=4, silent=2, unread=2, end_s=15.0),
+        Story(nodes=4, gone=((5.1, 2),), end_s=15.0),
+    ],
+    ids=["well", "behind", "frozen", "crashed"],
+)
+def test_what_is_told_by_the_recorder_and_directly_too_changes_no_verdict(story: Story) -> None:
+    once, again = Told(), Told()
+    once.tell(story, until_s=15.0)
+    again.tell(story, until_s=15.0, twice=True)
+    assert again.loop.verdicts == once.loop.verdicts
+    assert bool(once.loop.verdicts) is not story.goes_on
+    assert again.metric("agents") == once.metric("agents") == 4.0
 
 
 def test_a_bundle_is_written_when_it_is_due(tmp_path: Path) -> None:
