@@ -6,6 +6,7 @@
     telling          both together: one rank that tells of its collectives
     journal          a bounded queue and a thread: the job never waits for it
     outlets          lines in a recording folder, or datagrams to the node's recorder
+    direct           the second way, to the watcher itself, while the inbox refuses
     ddp, ray_train   the same for what torch calls from C++, and for Ray Train's workers
 
 Only the standard library is imported; torch and Ray are handed in, or imported when asked for.  Whatever fails here is

@@ -1,14 +1,20 @@
 """Where a rank's records go.  Each line is a record of the schema in docs/faults/recorder.md."""
 
 import json
+import logging
 import os
 import socket
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Protocol, TextIO
 
+from deploy.collectives.direct import Direct, second_of
+
+log = logging.getLogger(__name__)
+
 Line = dict[str, Any]
 
-VARIABLE: Final = "FLEETWRIGHT_COLLECTIVES"  # a folder, or unix:PATH of the recorder's inbox
+VARIABLE: Final = "FLEETWRIGHT_COLLECTIVES"  # a folder, or unix:PATH of the recorder's inbox and what follows it
 MOST_BYTES: Final = 32 * 1024  # of a datagram
 _UNIX: Final = "unix:"
 
@@ -53,14 +59,25 @@ class Lines:
             file.close()
 
 
+@dataclass(slots=True)
+class Ways:
+    """How many records went which way."""
+
+    inbox: int = 0
+    direct: int = 0  # handed to the second way; what it then loses is counted there
+    refused: int = 0  # by both, or by the inbox where there is no second way: lost
+
+
 class Datagrams:
     """The inbox of the node's recorder, a Unix datagram socket: found by its path from any network namespace.
 
-    Lines go together, as many as fit.  A full or absent inbox refuses at once, so nothing here ever waits.
+    Lines go together, as many as fit.  A full or absent inbox refuses at once, so nothing here ever waits; what it
+    refuses goes the second way, where there is one.  A datagram is taken whole or not at all, so nothing goes both.
     """
 
-    def __init__(self, path: str, *, rank: int) -> None:
-        self._path, self._rank = path, rank
+    def __init__(self, path: str, *, rank: int, second: Direct | None = None) -> None:
+        self.ways = Ways()
+        self._path, self._rank, self._second = path, rank, second
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
         self._socket.setblocking(False)  # noqa: FBT003 - the standard library's
         self._held: list[bytes] = []
@@ -75,14 +92,29 @@ class Datagrams:
         self._held_bytes += len(record) + 1
 
     def flush(self) -> None:
-        """Send what is held; what is refused is lost."""
+        """Send what is held: the inbox is asked anew each time, for that costs one call."""
         held, self._held, self._held_bytes = self._held, [], 0
-        if held:
+        if not held:
+            return
+        try:
             self._socket.sendto(b"\n".join(held), self._path)
+        except OSError:
+            if self._second is None or not self._second.take(held):
+                self.ways.refused += len(held)
+                raise
+            self.ways.direct += len(held)
+        else:
+            self.ways.inbox += len(held)
 
     def close(self) -> None:
-        """Close the socket."""
+        """Close the socket, and see to it that the second way has sent what it was given."""
         self._socket.close()
+        if self._second is None:
+            return
+        self._second.close()
+        if self.ways.direct:
+            ways, lost = self.ways, self._second.lost
+            log.info("records: %d by the inbox, %d directly, %d of them lost", ways.inbox, ways.direct, lost)
 
 
 class Nowhere:
@@ -99,10 +131,11 @@ class Nowhere:
 
 
 def outlet_of(said: str | None, *, rank: int) -> Outlet:
-    """From what the caller or the environment names: a folder, or `unix:` and a path."""
+    """From what the caller or the environment names: a folder, or `unix:`, a path and maybe a watcher after a comma."""
     place = said or os.environ.get(VARIABLE)
     if not place:
         raise ValueError(f"nowhere to write to: name a folder or unix:PATH, or set {VARIABLE}")
     if place.startswith(_UNIX):
-        return Datagrams(place.removeprefix(_UNIX), rank=rank)
+        path, comma, watcher = place.removeprefix(_UNIX).partition(",")
+        return Datagrams(path, rank=rank, second=Direct(second_of(watcher), rank=rank) if comma else None)
     return Lines(Path(place), rank=rank)

@@ -269,8 +269,9 @@ _started: dict[int, Watch] = {}
 def watch(dist: Any, *, to: str | None = None, rank: int | None = None, heartbeat_s: float = 0.5) -> Watch:
     """Watch this rank's torch.distributed: `watch(torch.distributed)` after `init_process_group`.
 
-    `to` is a recording folder, or unix:PATH of the recorder's inbox; else FLEETWRIGHT_COLLECTIVES says it.  Where it
-    cannot be used the job goes on unwatched, and a warning says so.
+    `to` is a recording folder, or unix:PATH of the recorder's inbox and maybe, after a comma, the watcher to tell while
+    the inbox refuses; else FLEETWRIGHT_COLLECTIVES says it.  Where it cannot be used the job goes on unwatched, and a
+    warning says so.
     """
     if (known := _started.get(id(dist))) is not None and known.active:
         return known

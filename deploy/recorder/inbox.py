@@ -47,7 +47,7 @@ class Inbox:
         for _ in range(len(self._waiting)):
             for line in self._waiting.popleft().splitlines():
                 with self._tally.skipping(SOURCE):
-                    seen += self._parsed(line)
+                    seen += told_by_rank(line, places=self._places)
         return seen
 
     def close(self) -> None:
@@ -75,13 +75,15 @@ class Inbox:
             else:
                 self._tally.add(SOURCE, "too many at once")
 
-    def _parsed(self, data: bytes) -> list[Observation]:
-        try:
-            record = json.loads(data)
-            parse = _PARSERS[record["k"]]
-            rank = record["rank"]
-        except (ValueError, RecursionError, KeyError, TypeError) as error:
-            raise MalformedError("not a record of a rank") from error
-        if type(rank) is not int:
-            raise MalformedError("not a record of a rank")
-        return parse(data, rank=rank, places=self._places)
+
+def told_by_rank(line: bytes, *, places: Places) -> list[Observation]:
+    """A line of a datagram, read.  Raises MalformedError."""
+    try:
+        record = json.loads(line)
+        parse = _PARSERS[record["k"]]
+        rank = record["rank"]
+    except (ValueError, RecursionError, KeyError, TypeError) as error:
+        raise MalformedError("not a record of a rank") from error
+    if type(rank) is not int:
+        raise MalformedError("not a record of a rank")
+    return parse(line, rank=rank, places=places)
