@@ -71,7 +71,7 @@ def job(
             verdicts = judge()
             spent_s[-1] += clock_s() - begun_s
             scorer.see(now_s, verdicts, crowded=planes.crowded)
-        witnesses.see(from_s, from_s + window_s, planes.heard)
+        witnesses.see(from_s, from_s + window_s, planes.heard, told=planes.told)
     scorer.hide(witnesses.hidden)
     return Outcome(hours=until_s / HOUR_S, tally=scorer.tally, spent_s=spent_s, wrongs=scorer.wrongs)
 
@@ -104,6 +104,7 @@ class _Planes:
         )
         self._hang = HangPlane(cluster, skew_s, seed=seed)
         self.unanswered, self.heard = self._hang.unknown, np.ones(cluster.shape.nodes, dtype=bool)
+        self.told = self.heard
         self._judges: dict[str, Judge] = {
             name: judge for name in sorted(planes) if (judge := getattr(judges, name)) is not None
         }
@@ -119,7 +120,7 @@ class _Planes:
         """What there is to judge of a window, in order, with the time at which it is known."""
         to_s = from_s + self._window_s
         path = self._congestion.advance(from_s, to_s, skew_s=self._skew_s)
-        heard = self.heard = self._heard(from_s, to_s, lasting)
+        heard, told = self.heard, self.told = self._heard(from_s, to_s, lasting)
         self._bad = {one.at for one in lasting if one.what is What.UPLINK}
         if "hang" in self._judges:
             for progress in self._hang.between(from_s, to_s, heard=heard, happenings=lasting):
@@ -128,19 +129,24 @@ class _Planes:
             window = self._slow.window(from_s, path=path, heard=heard, happenings=lasting)
             yield to_s, partial(self._step, "slow", window)
         if "compute" in self._judges:
-            gaps = self._compute.window(from_s, heard=heard, happenings=lasting)
+            gaps = self._compute.window(from_s, heard=told, happenings=lasting)
             yield to_s, partial(self._step, "compute", gaps)
 
     def _step(self, name: str, seen: Any) -> tuple[Verdict, ...]:
         self._states[name], verdicts = self._judges[name].step(self._states[name], seen)
         return verdicts
 
-    def _heard(self, from_s: float, to_s: float, lasting: Sequence[Happening]) -> NDArray[np.bool_]:
+    def _heard(
+        self, from_s: float, to_s: float, lasting: Sequence[Happening]
+    ) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
+        """Whose agents are heard, and whose ranks' records arrive."""
         heard = self._telemetry.heard(from_s, to_s)
+        told = self._telemetry.told
         for one in lasting:
             if one.what is What.SILENCE:
                 heard &= self._pod_of_node != one.at
-        return heard
+                told &= self._pod_of_node != one.at
+        return heard, told
 
     def crowded(self, verdict: Verdict, now_s: float) -> bool:
         """Whether others did fill, within the last half minute, what a verdict on a link or an uplink names."""

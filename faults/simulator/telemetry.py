@@ -14,6 +14,7 @@ class Losses:
     outage_s: float = 600.0  # mean
     reports: float = 0.0005
     skew_s: float = 0.005  # clocks are wrong by up to so much, either way
+    direct: bool = True  # ranks tell the watcher themselves how long they compute while their agent takes nothing
 
 
 class Telemetry:
@@ -24,6 +25,7 @@ class Telemetry:
         self._rng = rng
         down = rng.random(nodes) < losses.agents
         self._back_s = np.where(down, rng.exponential(losses.outage_s, nodes), -np.inf)
+        self.told: NDArray[np.bool_] = np.ones(nodes, dtype=bool)  # whose ranks' records of the last window arrive
         self.skew_s: NDArray[np.float64] = rng.uniform(-losses.skew_s, losses.skew_s, nodes)
 
     def heard(self, from_s: float, to_s: float) -> NDArray[np.bool_]:
@@ -33,5 +35,7 @@ class Telemetry:
         failing = rng.integers(0, nodes, rng.poisson(nodes * rate_per_s * (to_s - from_s)))
         self._back_s[failing] = np.maximum(self._back_s[failing], to_s + rng.exponential(losses.outage_s, failing.size))
         heard = self._back_s <= from_s
-        heard[rng.integers(0, nodes, rng.poisson(nodes * losses.reports))] = False
+        self.told = heard | losses.direct
+        lost = rng.integers(0, nodes, rng.poisson(nodes * losses.reports))
+        heard[lost] = self.told[lost] = False
         return heard

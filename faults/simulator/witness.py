@@ -31,13 +31,16 @@ class Witnesses:
         self._coming = sorted(self._heard_s, key=lambda one: one.from_s, reverse=True)
         self._open: list[Happening] = []
 
-    def see(self, from_s: float, to_s: float, heard: NDArray[np.bool_]) -> None:
-        """The agents that are heard of a window."""
+    def see(
+        self, from_s: float, to_s: float, heard: NDArray[np.bool_], *, told: NDArray[np.bool_] | None = None
+    ) -> None:
+        """The agents that are heard of a window, and `told` whose ranks' records arrive; none: of the same nodes."""
         while self._coming and self._coming[-1].from_s < to_s:
             self._open.append(self._coming.pop())
         self._open = [one for one in self._open if one.from_s + self._in_time_s > from_s]
         for one in self._open:
-            if heard[one.at]:
+            of = heard if told is None or one.what is not What.STRAGGLER else told
+            if of[one.at]:
                 self._heard_s[one] += min(to_s, one.from_s + self._in_time_s) - max(from_s, one.from_s)
 
     def hidden(self, one: Happening) -> bool:

@@ -138,6 +138,18 @@ def test_a_hundredth_of_the_agents_is_lost_at_any_time() -> None:
     assert np.abs(telemetry.skew_s).max() <= 0.005
 
 
+def test_ranks_tell_how_long_they_compute_while_their_agent_is_lost_unless_the_report_is() -> None:
+    direct, by_agents = (
+        Telemetry(2000, Losses(agents=0.1, reports=0.01, direct=one), np.random.default_rng(3)) for one in (True, False)
+    )
+    for at in range(100):
+        heard = direct.heard(at * 5.0, at * 5.0 + 5.0)
+        assert np.array_equal(heard, by_agents.heard(at * 5.0, at * 5.0 + 5.0))
+        assert np.array_equal(by_agents.told, heard)
+        assert (direct.told | ~heard).all()
+        assert 0 < (~direct.told).sum() < 60 < (~heard).sum()  # of a single report nobody hears again
+
+
 def test_a_straggler_computes_longer_and_a_replica_with_more_data_does_so_everywhere() -> None:
     heard = np.ones(CLUSTER.shape.nodes, dtype=bool)
     quiet = replace(LAB, gap=0.0, gap_wander=0.0, pauses_per_node_h=0.0)

@@ -189,6 +189,17 @@ def test_a_witness_that_comes_back_soon_enough_hides_nothing(heard_s: float, *, 
     assert witnesses.hidden(late) is hidden
 
 
+def test_a_straggler_whose_ranks_tell_of_it_is_not_hidden_with_its_agent() -> None:
+    late, hung = (Happening(what, 5, 100.0, 200.0, 1.5) for what in (What.STRAGGLER, What.HANG_CODE))
+    witnesses = Witnesses([late, hung], np.zeros(128, dtype=bool), in_time_s=30.0)
+    told = np.ones(128, dtype=bool)
+    heard = told.copy()
+    heard[5] = False
+    for at in range(40):
+        witnesses.see(5.0 * at, 5.0 * at + 5.0, heard, told=told)
+    assert [witnesses.hidden(one) for one in (late, hung)] == [False, True]
+
+
 def test_a_machine_that_dies_with_its_agent_is_hidden_only_where_nothing_else_can_tell() -> None:
     dead = [Happening(What.CRASH, node, 100.001, 200.0) for node in (5, 6)]
     assert all(map(takes_machine, dead))
