@@ -195,8 +195,10 @@ class Localiser:
     def _told(self, named: Mapping[Key, Named], plane: "LocaliserState | None") -> tuple[Verdict, ...]:
         """What is sure enough: decided here, so that whoever counts it counts what a live watcher says."""
         least = self.settings.least_confidence
-        by_probes = {} if plane is None else hosts_and_leaves(plane.named, besides=named)
-        return tuple(one.verdict for one in (*named.values(), *by_probes.values()) if one.verdict.confidence >= least)
+        sure = {key: one for key, one in named.items() if one.verdict.confidence >= least}
+        by_probes = {} if plane is None else hosts_and_leaves(plane.named, besides=sure)
+        sure |= {key: one for key, one in by_probes.items() if one.verdict.confidence >= least}
+        return tuple(one.verdict for one in sure.values())
 
     def _no_fit(self) -> _Fit:
         return _Fit(np.zeros(0, np.int64), np.zeros(len(self.entities)), np.zeros(0), np.zeros(0))

@@ -7,7 +7,9 @@ import numpy as np
 import pytest
 
 from faults.fabric import NOWHERE, Fabric, Floats
-from faults.localisation import Localiser
+from faults.localisation import Localiser, LocaliserSettings
+from faults.localisation.entities import Kind
+from faults.localisation.naming import Accused, Named, key_of, verdict
 from faults.verdict import Direction, Scope, Verdict
 from tests.faults.localisation.fabrics import Weather, rails, slow_leaf
 
@@ -40,6 +42,12 @@ class Watched:
         told = self._usual + NOISE * self._rng.standard_t(4, len(self.fabric)) + probed
         self._state, verdicts = self._localiser.step(self._state, replace(window, probed=told))
         return verdicts
+
+    def believe(self, node: int, *, confidence: float) -> None:
+        """As if traffic had accused a node and were no surer of it."""
+        accused = Accused(kind=Kind.TX, which=node, peer=-1, slowdown=0.2, nats=0.0, edges=3, since_s=0.0)
+        unsure = verdict(accused, detected_s=0.0).model_copy(update={"confidence": confidence})
+        self._state = replace(self._state, named={key_of(accused): Named(unsure)})
 
 
 def _out_of(nic: int, factor: float = 1.25) -> Floats:
@@ -80,6 +88,16 @@ def test_what_traffic_accuses_too_is_told_once_and_may_be_isolated() -> None:
     slow = np.where(FABRIC.target == NIC, 0.3 * np.log(1.6), _out_of(NIC, 1.6))
     told = [watched.look(probed=_out_of(NIC, 1.6), slow=slow) for _ in range(5)]
     assert [(one.scope, one.node, one.isolate) for one in told[-1]] == [(Scope.NODE, FABRIC.node[NIC], True)]
+
+
+def test_what_traffic_is_not_sure_of_does_not_keep_back_what_probes_are() -> None:
+    watched, node = Watched(), int(FABRIC.node[NIC])
+    for _ in range(3):
+        watched.look(probed=_out_of(NIC), stands=True)
+    watched.believe(node, confidence=0.03)
+    (found,) = watched.look(probed=_out_of(NIC), stands=True)
+    assert (found.scope, found.node) == (Scope.NODE, node)
+    assert found.confidence >= LocaliserSettings().least_confidence
 
 
 def test_when_the_job_goes_on_and_nothing_is_slow_the_name_is_taken_back() -> None:
