@@ -14,6 +14,7 @@ from api.cli.output import Format, FormatOption, say_json
 from api.cli.remote import connect
 from api.cli.streams import note, say
 from api.cli.tables import Column, Table, moment, number, say_fields, say_table
+from api.cli.target_table import table
 from api.client import Fleetwright, NotFoundError, PreconditionFailedError
 from api.schemas.expert_maps import ExpertMapStatus
 from api.schemas.target_memory import ApprovalRequest
@@ -221,3 +222,6 @@ def _row(target: Target, status: TargetStatus | None) -> tuple[object, ...]:
 
 def _counts(replicas: Mapping[str, int]) -> str | None:
     return ", ".join(f"{count} {gpu}" for gpu, count in sorted(replicas.items())) or None
+
+
+app.command("table")(table)

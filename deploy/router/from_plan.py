@@ -7,7 +7,7 @@ from api.schemas.plans import PlanRecord
 from api.schemas.targets import TargetSpec
 from deploy.errors import PlanUnusableError
 from deploy.plans import planned_replicas
-from deploy.router.table import Cell, Route, RoutingTable
+from deploy.router.table import Cell, CellWeights, Route, RoutingTable
 from planner.request import Workload, bucket_name
 
 MOST_IN_FLIGHT = 64  # of one replica, where nothing else is said
@@ -37,6 +37,31 @@ def routing_table(
             if name in used
         },
         weights=weights,
+    )
+
+
+def both_tables(old: RoutingTable, new: RoutingTable) -> RoutingTable:
+    """Half of each, for while counts change from one plan to the other; raises PlanUnusableError."""
+    if (old.input_tokens, old.output_tokens) != (new.input_tokens, new.output_tokens):
+        raise PlanUnusableError(f"plans {old.version} and {new.version} have other buckets: no table is of both")
+    cells = [
+        CellWeights(
+            row=row,
+            column=column,
+            weights={
+                name: (weights.get(name, 0.0) + old.by_cell[row, column].get(name, 0.0)) / 2
+                for name in weights.keys() | old.by_cell[row, column].keys()
+            },
+        )
+        for (row, column), weights in new.by_cell.items()
+    ]
+    return RoutingTable(
+        version=f"{new.version}+",
+        input_tokens=new.input_tokens,
+        output_tokens=new.output_tokens,
+        share=new.share,
+        routes={**old.routes, **new.routes},
+        cells=tuple(cells),
     )
 
 

@@ -18,9 +18,9 @@ from pydantic import JsonValue
 from api.client import AsyncFleetwright, NotFoundError
 from api.schemas.plans import PlanRecord
 from api.schemas.targets import Mode, Phase, RayServeApplication, TargetSpec, TargetStatus
-from deploy.router.from_plan import routing_table
+from deploy.router.from_plan import both_tables, routing_table
 from deploy.router.settings import SERVE_NAME, RouterConfig
-from deploy.router.table import CellWeights, RoutingTable
+from deploy.router.table import RoutingTable
 from deploy.serve_config import ServeConfig
 from deploy.twin.acts import MODEL, POOLS, WORKLOAD, Act
 from deploy.twin.errors import StageError
@@ -215,29 +215,6 @@ class Demonstration:
 
 def _table(record: PlanRecord, spec: TargetSpec) -> RoutingTable:
     return routing_table(record, spec, most_in_flight=dict.fromkeys(POOLS.values(), MOST_IN_FLIGHT))
-
-
-def both_tables(old: RoutingTable, new: RoutingTable) -> RoutingTable:
-    """Half of each: buckets are the same in all acts."""
-    cells = [
-        CellWeights(
-            row=row,
-            column=column,
-            weights={
-                name: (weights.get(name, 0.0) + old.by_cell[row, column].get(name, 0.0)) / 2
-                for name in weights.keys() | old.by_cell[row, column].keys()
-            },
-        )
-        for (row, column), weights in new.by_cell.items()
-    ]
-    return RoutingTable(
-        version=f"{new.version}+",
-        input_tokens=new.input_tokens,
-        output_tokens=new.output_tokens,
-        share=new.share,
-        routes={**old.routes, **new.routes},
-        cells=tuple(cells),
-    )
 
 
 def _kept(replicas: dict[str, int]) -> dict[str, int]:

@@ -23,7 +23,7 @@ from tests.api.cli.conftest import COMMAND, Cli, Shell
 
 EXAMPLE = Path(__file__).parents[3] / "examples" / "chat.yaml"
 # Their -o is a file or a folder, or what they write has a form of its own.
-WRITERS = {"place make", "place export", "faults record", "faults verdicts bundle"}
+WRITERS = {"place make", "place export", "faults record", "faults verdicts bundle", "targets table"}
 # They answer on sockets and in logs.
 ENDLESS = {"agent", "controller run", "faults watch", "guard", "heal run", "router", "serve"}
 HEAVY = {"aiosqlite", "alembic", "deploy", "fastapi", "httpx", "kubernetes", "planner", "sqlalchemy", "uvicorn"}
@@ -87,6 +87,7 @@ def test_all_commands() -> None:
             "migrate status",
         ),
         *("targets list", "targets show", "targets put", "targets set", "targets approve", "targets delete"),
+        "targets table",
         *("freeze", "thaw", "controller plan"),
         *("tokens create", "tokens list", "tokens revoke", "audit list", "audit check"),
     }

@@ -6,9 +6,9 @@ from datetime import UTC, datetime
 
 import pytest
 
+from deploy.router.from_plan import both_tables
 from deploy.router.table import CellWeights, Route, RoutingTable
 from deploy.twin.acts import ACTS, MOST_GPUS, POOLS, Act, accelerators
-from deploy.twin.demonstration import both_tables
 from fleet.gpus import builtin_gpus
 from fleet.models import builtin_models
 from fleet.offers import builtin_prices

@@ -1,0 +1,62 @@
+"""`fleetwright targets table`: the weights of a stored plan, as the router reads them."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from deploy.router.table import RoutingTable
+from fleet.gpus import builtin_gpus
+from tests.api.cli.conftest import Cli
+from tests.api.cli.samples import REQUEST, TARGET
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> Path:
+    """A request and a target."""
+    (tmp_path / "request.yaml").write_text(REQUEST)
+    deployments = {gpu.name: f"on-{gpu.name.lower()}" for gpu in builtin_gpus().gpus}  # whichever is cheapest today
+    (tmp_path / "target.yaml").write_text(TARGET.replace("{H100: large}", json.dumps(deployments)))
+    return tmp_path
+
+
+@pytest.fixture
+def target(remote: Cli, files: Path) -> Iterator[str]:
+    """A registered target, forgotten when the test ends."""
+    assert remote("targets", "put", "chat", files / "target.yaml").code == 0
+    yield "chat"
+    remote("targets", "delete", "chat")
+
+
+def test_the_plan_of_a_target_as_a_router_takes_it(remote: Cli, target: str, files: Path) -> None:
+    nothing = remote("targets", "table", target)
+    assert (nothing.code, nothing.refused) == (2, [f"target {target} is pointed at no plan: give --plan"])
+    plan_id = remote("plan", files / "request.yaml", "-o", "json").json["id"]
+    remote("targets", "set", target, "--plan", plan_id)
+    told = RoutingTable.model_validate_json(remote("targets", "table", target).stdout)
+    ((name, route),) = told.routes.items()
+    assert (told.version, told.by_cell) == (plan_id, {(0, 0): {name: 1.0}})
+    into = files / "table.json"
+    done = remote("targets", "table", target, "--most-in-flight", f"{name}=16", "--into", into)
+    assert (done.code, done.stdout) == (0, "")
+    (bounded,) = RoutingTable.model_validate_json(into.read_text()).routes.values()
+    assert (bounded.replicas, bounded.most_in_flight) == (route.replicas, 16)
+    both = RoutingTable.model_validate_json(remote("targets", "table", target, "--after", plan_id).stdout)
+    assert (both.version, both.by_cell) == (f"{plan_id}+", told.by_cell)
+
+
+@pytest.mark.parametrize(
+    ("said", "refused"),
+    [
+        ("on-h100", "expected DEPLOYMENT=N, N at least 1"),
+        ("on-h100=0", "expected DEPLOYMENT=N, N at least 1"),
+        ("small=4", "no deployment of target"),
+    ],
+)
+def test_wrong_bounds_of_a_router_are_refused(remote: Cli, target: str, files: Path, said: str, refused: str) -> None:
+    plan_id = remote("plan", files / "request.yaml", "-o", "json").json["id"]
+    done = remote("targets", "table", target, "--plan", plan_id, "--most-in-flight", said)
+    assert done.code == 2
+    assert done.refused[0].startswith(f"--most-in-flight {said.partition('=')[0]}")
+    assert refused in done.refused[0]
