@@ -104,14 +104,14 @@ def agents(row: list[Agent]) -> list[Agent]:
     return row
 
 
-def hold(agent: Agent, watts: float) -> None:
-    agent.ask("PUT", CAPS_PATH, holder="planner", lease_s=600.0, power_limit_w=watts, clock_mhz=1500)
+def hold(agent: Agent, watts: float, mhz: int = 1500) -> None:
+    agent.ask("PUT", CAPS_PATH, holder="planner", lease_s=600.0, power_limit_w=watts, clock_mhz=mhz)
 
 
-def all_agree(agents: list[Agent], watts: float) -> bool:
+def all_agree(agents: list[Agent], watts: float, mhz: int = 1500) -> bool:
     """Planned = applied = enforced, by the agents' word and by the drivers' own."""
-    said = all(a.caps("power_limit_w") == {(watts,) * 3} and a.caps("clock_mhz") == {(1500,) * 3} for a in agents)
-    return said and all(a.driver.limits_w == [watts] * 2 and a.driver.locks_mhz == [1500] * 2 for a in agents)
+    said = all(a.caps("power_limit_w") == {(watts,) * 3} and a.caps("clock_mhz") == {(mhz,) * 3} for a in agents)
+    return said and all(a.driver.limits_w == [watts] * 2 and a.driver.locks_mhz == [mhz] * 2 for a in agents)
 
 
 def test_planned_is_applied_is_enforced_whatever_happens(agents: list[Agent]) -> None:
@@ -126,15 +126,16 @@ def test_planned_is_applied_is_enforced_whatever_happens(agents: list[Agent]) ->
     agents[2].driver.state.ignore_power = 2
     agents[3].driver.state.ignore_clocks = 2
     for agent in agents[2:4]:
-        agent.ask("PUT", CAPS_PATH, holder="planner", lease_s=600.0, power_limit_w=440.0, clock_mhz=1485)
-        hold(agent, 450.0)
+        hold(agent, 440.0, 1485)  # which the drivers do not do at first
     agents[4].driver.reload()
     agents[5].driver.reload()
     agents[6].driver.gpu(0).limit_mw = 700_000  # somebody else's hand
     for agent in agents[:2]:
         assert agent.process is not None
         agent.process.wait_ready(agent.answers)
-    wait_for(lambda: all_agree(agents, 450.0), what="the same caps after all of it")
+    others = [*agents[:2], *agents[4:]]
+    wait_for(lambda: all_agree(others, 450.0) and all_agree(agents[2:4], 440.0, 1485), what="every cap after all of it")
+    assert (agents[2].driver.state.ignore_power, agents[3].driver.state.ignore_clocks) == (0, 0)  # they were ignored
 
     assert [agent.end() in (0, -signal.SIGTERM) for agent in agents[:2]] == [True, True]
     assert [agent.driver.limits_w for agent in agents[:2]] == [[700.0, 700.0]] * 2
@@ -173,9 +174,9 @@ def obeyed(guard: Guarding) -> bool:
 
 @pytest.mark.anyio
 async def test_without_an_agent_the_guard_falls_back_within_two_periods(agents: list[Agent]) -> None:
+    """Agents are as fast as the machine lets them; the guard's periods go by when the test says so."""
     for agent in agents:
         agent.ask("PUT", PHASE_PATH, worker="w", phase="token", lease_s=600.0)
-    """Agents are as fast as the machine lets them; the guard's periods go by when the test says so."""
     config, hands = guard_file(agents), Hands()
     guard = guarding(config, hands=hands)
     async with guard.agents:
