@@ -23,6 +23,7 @@ pytest_plugins = [
     "tests.testbed.kuberay",
     "tests.testbed.kueue",
     "tests.testbed.helm",
+    "tests.testbed.controllers",
     "tests.testbed.ray_cluster",
     "tests.testbed.ray_serve",
     "tests.testbed.postgres",

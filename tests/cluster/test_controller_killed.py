@@ -1,31 +1,22 @@
 """`fleetwright controller run` killed at every kind of point of an apply, and two of them at once.
 
 Real processes over real sockets: the service, the controllers, and between them and everything they call a gate that
-holds the one request at which the controller dies.  Only the application itself is a double.
+holds the one request at which the controller dies.  Only the application itself is a double; the same on a real one is
+in test_controller_killed_on_serve.py.
 """
 
-import itertools
 import json
 import os
 import signal
-import sys
-from collections.abc import Iterator
-from contextlib import ExitStack
-from dataclasses import dataclass, field
-from pathlib import Path
 
 import httpx
 import pytest
 
-from api.client import Fleetwright, NotFoundError
-from api.schemas.targets import Mode, Phase, RayServeApplication, TargetSpec, TargetStatus
-from api.store import Migrations
-from tests.deploy.house import WORKLOAD, app, request_for
+from tests.deploy.house import app
 from tests.deploy.serve_double import ServeDouble
-from tests.testbed.gate import Gate, Hold, running_gate
+from tests.testbed.controllers import Stage
+from tests.testbed.gate import Hold
 from tests.testbed.processes import Process
-from tests.testbed.server import ROOT, Server, StartServer
-from tests.testbed.waiting import wait_for
 
 READ, STATUS = ("GET", "/serve-{name}/.*"), "/api-[^/]+/v1/targets/{name}/status"
 SCALE, FREEZE = ("POST", "/serve-{name}/.*"), ("GET", "/api-[^/]+/v1/freeze")
@@ -51,89 +42,15 @@ POINTS = (
 )
 
 
-@dataclass
-class Stage:
-    """Service, gate, and controllers one after the other."""
+def register(stage: Stage, name: str, serve: ServeDouble) -> str:
+    """A target whose plan takes three writes; the plan's id."""
 
-    server: Server
-    client: Fleetwright
-    gate: Gate
-    folder: Path
-    running: ExitStack
-    numbers: Iterator[int] = field(default_factory=itertools.count)
+    async def answer(request: httpx.Request) -> httpx.Response:
+        response = await serve.answer(request)
+        serve.settle()
+        return response
 
-    def start(self, *, lease_s: float = 1.0) -> tuple[str, Process]:
-        """A controller whose way to the API is still closed: its start costs no time later."""
-        name = f"api-{next(self.numbers)}"
-        options = ["--period-s", "0.1", "--lease-s", str(lease_s), "--metrics-port", "0"]
-        options += ["--token-file", str(self.folder / "token")]
-        process = Process.start(
-            [sys.executable, "-m", "api.cli", "controller", "run", "--url", f"{self.gate.url}/{name}/", *options],
-            name=name,
-            log_dir=self.folder,
-            env={"PATH": os.environ["PATH"]},
-            cwd=ROOT,
-        )
-        self.running.callback(process.stop)
-        return name, process
-
-    def open(self, name: str) -> None:
-        """Let a controller reach the API."""
-        self.gate.behind[name] = self.server.url
-
-    def register(self, name: str, serve: ServeDouble) -> str:
-        """A target whose plan takes three writes; the plan's id."""
-
-        async def answer(request: httpx.Request) -> httpx.Response:
-            response = await serve.answer(request)
-            serve.settle()
-            return response
-
-        self.gate.behind[f"serve-{name}"] = answer
-        plan_id = self.client.create_plan(request_for({"B200": 2})).id
-        application = RayServeApplication.model_validate(
-            {
-                "dashboard_url": f"{self.gate.url}/serve-{name}",
-                "application": "chat",
-                "deployments": {"B200": "on-B200", "L4": "on-L4"},
-            }
-        )
-        spec = TargetSpec(
-            workload=WORKLOAD,
-            application=application,
-            mode=Mode.APPLY,
-            plan_id=plan_id,
-            max_step=1,
-            max_step_per_window=1_000,
-        )
-        self.client.create_target(name, spec)
-        return plan_id
-
-    def done(self, name: str) -> TargetStatus:
-        """The report that says that all is in place."""
-        status = wait_for(
-            lambda: self._status(name),
-            lambda seen: seen is not None and seen.phase is Phase.APPLIED,
-            what=f"{name} in place",
-        )
-        assert status is not None
-        self.client.delete_target(name, if_match=self.client.get_target(name).etag)
-        return status
-
-    def _status(self, name: str) -> TargetStatus | None:
-        try:
-            return self.client.get_target_status(name)
-        except NotFoundError:
-            return None
-
-
-@pytest.fixture
-def stage(tmp_path: Path, start_server: StartServer) -> Iterator[Stage]:
-    database_url = f"sqlite+aiosqlite:///{tmp_path}/fleet.db"
-    Migrations(database_url).upgrade()
-    server = start_server(database_url, "--no-controller", rate_limit_per_s="100000", rate_limit_burst="100000")
-    with ExitStack() as running, running_gate() as gate, server.client() as client:
-        yield Stage(server=server, client=client, gate=gate, folder=tmp_path, running=running)
+    return stage.register(name, behind=answer, deployments={"B200": "on-B200", "L4": "on-L4"}, plan={"B200": 2})
 
 
 def effective(serve: ServeDouble) -> list[tuple[str, int]]:
@@ -152,7 +69,7 @@ def test_a_controller_killed_anywhere_is_finished_by_the_next(stage: Stage) -> N
     (name, alive), waiting = stage.start(), stage.start()
     stage.open(name)
     calm = app(B200=0, L4=1)
-    plan_id = stage.register("calm", calm)
+    plan_id = register(stage, "calm", calm)
     undisturbed = stage.done("calm")
     writes = effective(calm)  # on a slow machine a lease may end during a write, which is then made once more
     assert writes == [("on-B200", 1), ("on-B200", 2), ("on-L4", 0)]
@@ -160,7 +77,7 @@ def test_a_controller_killed_anywhere_is_finished_by_the_next(stage: Stage) -> N
     for number, ((method, path), nth, after) in enumerate(POINTS):
         target, serve = f"t{number}", app(B200=0, L4=1)
         hold = stage.gate.hold(Hold(method, path.format(name=target), nth=nth, after=after))
-        plan_id = stage.register(target, serve)
+        plan_id = register(stage, target, serve)
         hold.wait()
         os.kill(alive.pid, signal.SIGKILL)
         alive.popen.wait()
@@ -185,7 +102,7 @@ def test_a_leader_cut_off_gives_up_its_write_and_only_the_next_one_finishes(stag
     stage.open(first)
     serve = app(B200=0, L4=1)
     hold = stage.gate.hold(Hold("POST", "/serve-chat/.*", closes=first))
-    stage.register("chat", serve)
+    register(stage, "chat", serve)
     hold.wait()
     stage.open(second)
     assert hold.given_up.wait(120.0), "it writes on without a lease"
@@ -201,7 +118,7 @@ def test_of_two_controllers_one_writes(stage: Stage) -> None:
     for name, _process in both:
         stage.open(name)
     serve = app(B200=0, L4=1)
-    stage.register("chat", serve)
+    register(stage, "chat", serve)
     stage.done("chat")
     assert serve.writes == [("on-B200", 1), ("on-B200", 2), ("on-L4", 0)]
     assert sorted(len(writes_logged(process)) for _name, process in both) == [0, 3]
