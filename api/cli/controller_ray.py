@@ -9,28 +9,11 @@ from pydantic import RootModel, ValidationError
 
 from api.cli.controller_ray_options import (
     AddressOption,
-    FolderOption,
-    GpusOption,
-    HzOption,
-    InboxOption,
-    KubeconfigOption,
-    KubernetesOption,
-    LeaseOption,
-    MetricsHostOption,
-    MetricsPortOption,
     NameOption,
     NamespaceOption,
-    ObserveOnlyOption,
-    PeriodOption,
-    RanksOption,
-    RemoteTokenFileOption,
-    RemoteUrlOption,
     RuntimeEnvOption,
-    SendOption,
-    SendTokenFileOption,
     UpOption,
-    WatchOption,
-    given,
+    taking_settings,
 )
 from api.cli.failures import EXIT_BAD_INPUT, CommandError
 from api.cli.files import read_file
@@ -56,27 +39,13 @@ COLUMNS = (
 )
 
 
+@taking_settings
 def start(
     address: AddressOption = "auto",
     name: NameOption = "controller",
     namespace: NamespaceOption = "fleetwright",
-    url: RemoteUrlOption = None,
-    token_file: RemoteTokenFileOption = None,
-    period_s: PeriodOption = None,
-    lease_s: LeaseOption = None,
-    observe_only: ObserveOnlyOption = None,
-    kubernetes: KubernetesOption = None,
-    kubeconfig: KubeconfigOption = None,
-    metrics_port: MetricsPortOption = None,
-    metrics_host: MetricsHostOption = None,
-    watch: WatchOption = None,
-    watch_hz: HzOption = None,
-    watch_gpus: GpusOption = None,
-    watch_send: SendOption = None,
-    watch_send_token_file: SendTokenFileOption = None,
-    watch_folder: FolderOption = None,
-    watch_inbox: InboxOption = None,
-    watch_ranks: RanksOption = None,
+    *,
+    changes: dict[str, Any],
     runtime_env: RuntimeEnvOption = None,
     up_s: UpOption = 60.0,
     output: FormatOption = Format.TABLE,
@@ -86,27 +55,6 @@ def start(
     The actor lives on when this command ends, and Ray starts it again whenever it dies.  Files and URLs are as the
     cluster's nodes have them, which need this package.  The same command again changes nothing.
     """
-    changes = given(
-        url=url,
-        token_file=token_file,
-        period_s=period_s,
-        lease_s=lease_s,
-        observe_only=observe_only,
-        kubernetes=kubernetes,
-        kubeconfig=kubeconfig,
-        metrics_port=metrics_port,
-        metrics_host=metrics_host,
-        watch=watch,
-        watching={
-            "hz": watch_hz,
-            "gpus": watch_gpus,
-            "send": watch_send,
-            "send_token_file": watch_send_token_file,
-            "folder": watch_folder,
-            "inbox": watch_inbox,
-            "ranks_per_node": watch_ranks,
-        },
-    )
     environment = _runtime_env(runtime_env)
     with _wrong_settings():
         settings = settings_of({}, changes)
@@ -133,27 +81,13 @@ def stop(
         say(f"stopped {', '.join(map(str, stopped))}" if stopped else f"no controller {name} runs")
 
 
+@taking_settings
 def upgrade(
     address: AddressOption = "auto",
     name: NameOption = "controller",
     namespace: NamespaceOption = "fleetwright",
-    url: RemoteUrlOption = None,
-    token_file: RemoteTokenFileOption = None,
-    period_s: PeriodOption = None,
-    lease_s: LeaseOption = None,
-    observe_only: ObserveOnlyOption = None,
-    kubernetes: KubernetesOption = None,
-    kubeconfig: KubeconfigOption = None,
-    metrics_port: MetricsPortOption = None,
-    metrics_host: MetricsHostOption = None,
-    watch: WatchOption = None,
-    watch_hz: HzOption = None,
-    watch_gpus: GpusOption = None,
-    watch_send: SendOption = None,
-    watch_send_token_file: SendTokenFileOption = None,
-    watch_folder: FolderOption = None,
-    watch_inbox: InboxOption = None,
-    watch_ranks: RanksOption = None,
+    *,
+    changes: dict[str, Any],
     runtime_env: RuntimeEnvOption = None,
     up_s: UpOption = 60.0,
     output: FormatOption = Format.TABLE,
@@ -163,27 +97,6 @@ def upgrade(
     The new one comes up beside the old one, which then hands over.  One that does not come up is taken away, and the
     old one goes on.  Settings that are not given stay as they are.
     """
-    changes = given(
-        url=url,
-        token_file=token_file,
-        period_s=period_s,
-        lease_s=lease_s,
-        observe_only=observe_only,
-        kubernetes=kubernetes,
-        kubeconfig=kubeconfig,
-        metrics_port=metrics_port,
-        metrics_host=metrics_host,
-        watch=watch,
-        watching={
-            "hz": watch_hz,
-            "gpus": watch_gpus,
-            "send": watch_send,
-            "send_token_file": watch_send_token_file,
-            "folder": watch_folder,
-            "inbox": watch_inbox,
-            "ranks_per_node": watch_ranks,
-        },
-    )
     environment = _runtime_env(runtime_env)
     with _wrong_settings(), joined(address, namespace) as cluster:
         outcome = Conductor(cluster, patience=Patience(up_s=up_s)).upgrade(name, changes, runtime_env=environment)

@@ -1,6 +1,9 @@
 """Options of the controller on Ray.  One that is not given is none: an upgrade leaves what it was."""
 
 import re
+from collections.abc import Callable
+from functools import wraps
+from inspect import Parameter, Signature, signature
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -12,10 +15,10 @@ from deploy.on_ray.wire import GpuLook
 _NAME = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 
 
-def _name(said: str) -> str:
-    if not _NAME.fullmatch(said):
+def _name(given: str) -> str:
+    if not _NAME.fullmatch(given):
         raise typer.BadParameter("expected 1 to 63 of a-z, 0-9 and '-', with no '-' at either end")
-    return said
+    return given
 
 
 AddressOption = Annotated[
@@ -147,14 +150,71 @@ UpOption = Annotated[
 ]
 
 
-def given(*, watch: bool | None, watching: dict[str, Any], **of_host: Any) -> dict[str, Any]:
+def said(
+    *,
+    url: RemoteUrlOption = None,
+    token_file: RemoteTokenFileOption = None,
+    period_s: PeriodOption = None,
+    lease_s: LeaseOption = None,
+    observe_only: ObserveOnlyOption = None,
+    kubernetes: KubernetesOption = None,
+    kubeconfig: KubeconfigOption = None,
+    metrics_port: MetricsPortOption = None,
+    metrics_host: MetricsHostOption = None,
+    watch: WatchOption = None,
+    watch_hz: HzOption = None,
+    watch_gpus: GpusOption = None,
+    watch_send: SendOption = None,
+    watch_send_token_file: SendTokenFileOption = None,
+    watch_folder: FolderOption = None,
+    watch_inbox: InboxOption = None,
+    watch_ranks: RanksOption = None,
+) -> dict[str, Any]:
     """What was said on the command line, as settings, and nothing of what was not."""
-    of_watch = {field: value for field, value in watching.items() if value is not None}
+    of_watch = _not_none(
+        hz=watch_hz,
+        gpus=watch_gpus,
+        send=watch_send,
+        send_token_file=watch_send_token_file,
+        folder=watch_folder,
+        inbox=watch_inbox,
+        ranks_per_node=watch_ranks,
+    )
     if watch is False and of_watch:
         raise typer.BadParameter("--no-watch: takes no other --watch option")
-    changes: dict[str, Any] = {field: value for field, value in of_host.items() if value is not None}
+    changes = _not_none(
+        url=url,
+        token_file=token_file,
+        period_s=period_s,
+        lease_s=lease_s,
+        observe_only=observe_only,
+        kubernetes=kubernetes,
+        kubeconfig=kubeconfig,
+        metrics_port=metrics_port,
+        metrics_host=metrics_host,
+    )
     if watch is False:
-        changes["watch"] = None
-    elif watch or of_watch:
-        changes["watch"] = of_watch
-    return changes
+        return changes | {"watch": None}
+    return changes | ({"watch": of_watch} if watch or of_watch else {})
+
+
+def taking_settings(command: Callable[..., None]) -> Callable[..., None]:
+    """The command with the options of `said` in place of its parameter `changes`."""
+    settings = signature(said).parameters
+    options = [
+        parameter.replace(kind=Parameter.KEYWORD_ONLY)
+        for own in signature(command).parameters.values()
+        for parameter in (settings.values() if own.name == "changes" else (own,))
+    ]
+
+    @wraps(command)
+    def run(**given: Any) -> None:
+        command(changes=said(**{name: given.pop(name) for name in settings}), **given)
+
+    run.__signature__ = Signature(options)  # type: ignore[attr-defined] # what typer reads
+    run.__annotations__ = {option.name: option.annotation for option in options}
+    return run
+
+
+def _not_none(**settings: Any) -> dict[str, Any]:
+    return {field: value for field, value in settings.items() if value is not None}
