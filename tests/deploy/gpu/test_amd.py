@@ -1,4 +1,4 @@
-"""The real `amdsmi` package over a stub of its library; skipped where the package is not installed."""
+"""The real `amdsmi` package over a stub of its library."""
 
 import ctypes
 import importlib.util
