@@ -11,6 +11,7 @@ from typing import Annotated
 
 import numpy as np
 import typer
+from pydantic import TypeAdapter, ValidationError
 
 from api.cli.agent_options import (
     ActOption,
@@ -37,13 +38,14 @@ from api.cli.failures import EXIT_BAD_INPUT, CommandError
 from api.cli.groups import new_app
 from api.cli.listening import HostOption, LogLevel, LogLevelOption, listen, read_secret, refuse_strangers
 from api.cli.streams import note
+from deploy.gpu.memory import StateFileError
 from deploy.gpu.node import GpuNode
 from deploy.gpu.opening import RedfishAccess, Simulation, node_of, open_gpus
 from deploy.guard.agent import NodeAgent
 from deploy.guard.device import Device, SimulatedDevice
 from deploy.guard.logs import configure_logs
 from deploy.guard.process import MutualTls, run_agent, unix_listener
-from deploy.guard.wire import PhaseName
+from deploy.guard.wire import Name, PhaseName
 from fleet.errors import FleetwrightError
 from power.actuation import ActuatorFaults
 from power.guard import NodeClocks
@@ -84,6 +86,7 @@ def agent(
     log_level: LogLevelOption = LogLevel.INFO,
 ) -> None:
     """Do what the guard says to one node while it is heard."""
+    _check_name(server)
     token, tls = read_secret(token_file), _mutual_tls(tls_cert, tls_key, client_ca)
     if act and device.is_real and token is None and tls is None:
         raise _bad("--act: needs --token-file or mutual TLS; nobody may set caps unknown")
@@ -107,6 +110,14 @@ def agent(
 
 def _bad(message: str) -> CommandError:
     return CommandError(message, exit_code=EXIT_BAD_INPUT)
+
+
+def _check_name(server: str) -> None:
+    """What a guard could not name in its file is refused."""
+    try:
+        TypeAdapter(Name).validate_python(server)
+    except ValidationError as error:
+        raise _bad(f"SERVER: must have 1 to 200 characters, got {len(server)}") from error
 
 
 def _mutual_tls(certificate: Path | None, key: Path | None, authority: Path | None) -> MutualTls | None:
@@ -176,5 +187,7 @@ def _gpu_node(
     try:
         gpus = open_gpus(device.value, redfish=access, simulation=simulation)
         return node_of(gpus, acting=acting, state_file=state_file, safe_share=min(safe))
+    except StateFileError as error:
+        raise _bad(f"--state-file {error}") from error
     except FleetwrightError as error:
         raise _bad(f"--device {device}: {error}") from error

@@ -5,6 +5,7 @@ clock, which a reboot starts anew: of another boot none is believed.
 """
 
 import os
+from errno import EDQUOT, ENOSPC
 from pathlib import Path
 from typing import Literal
 
@@ -18,6 +19,7 @@ from fleet.documents import Frozen
 
 log = structlog.get_logger()
 
+_FULL = (ENOSPC, EDQUOT)
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
 
@@ -70,16 +72,34 @@ class Memory:
 
     def recall(self) -> Kept | None:
         """What a killed agent left; its orders only if they are of this boot."""
-        if self._path is None or not self._path.exists():
+        if self._path is None:
             return None
         try:
             kept = Kept.model_validate_json(self._path.read_bytes())
+        except (FileNotFoundError, NotADirectoryError):
+            return None
         except (OSError, ValidationError) as error:
             # To guess would make a cap of ours the state that was found.
             reason = str(error).splitlines()[0]
             raise StateFileError(f"{self._path}: {reason}; see what it says of each GPU, then remove it") from error
         self._saved = kept
         return kept if kept.boot == self._boot else kept.model_copy(update={"orders": ()})
+
+    def check_writable(self) -> None:
+        """Told before anything starts: where nothing can be written, nothing would ever be set.
+
+        A disk that is full may have room later, and what a killed agent left is put back whatever its folder is like.
+        """
+        if self._path is None:
+            return
+        beside = _beside(self._path)
+        try:
+            if not self._path.exists():
+                os.close(os.open(beside, os.O_WRONLY | os.O_CREAT, 0o600))
+                beside.unlink()
+        except OSError as error:
+            if error.errno not in _FULL:
+                raise StateFileError(f"{self._path}: cannot be written: {error.strerror}") from error
 
     @property
     def in_use(self) -> bool:

@@ -55,7 +55,10 @@ def open_gpus(driver: str, *, redfish: RedfishAccess, simulation: Simulation) ->
 
 def node_of(gpus: Gpus, *, acting: bool, state_file: Path | None, safe_share: float) -> GpuNode:
     """The node that keeps them; its thread is not started yet."""
-    keeper = Keeper(gpus=gpus, memory=Memory(state_file), acting=acting, safe_share=safe_share)
+    memory = Memory(state_file)
+    if acting:
+        memory.check_writable()
+    keeper = Keeper(gpus=gpus, memory=memory, acting=acting, safe_share=safe_share)
     return GpuNode(keeper=keeper, phases=Phases())
 
 

@@ -35,6 +35,26 @@ def test_what_is_missing_is_told_before_anything_starts(cli: Cli, options: list[
     assert done.refused[0].startswith(said), done.refused
 
 
+@pytest.mark.parametrize("server", ["", "n" * 201])
+def test_a_name_that_no_guards_file_could_have_is_refused(cli: Cli, server: str) -> None:
+    done = cli("agent", server, "--port", "0", "--device", "simulated")
+    assert done.code == 2
+    assert done.refused == [f"SERVER: must have 1 to 200 characters, got {len(server)}"]
+
+
+def test_a_state_file_that_cannot_be_written_is_refused_where_it_would_be_needed(cli: Cli, tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    for place, reason in (
+        (tmp_path / "none" / "n1.json", "cannot be written: No such file or directory"),
+        (tmp_path / "file" / "n1.json", "cannot be written: Not a directory"),
+        (tmp_path, "[Errno 21] Is a directory"),
+    ):
+        done = cli("agent", "n1", "--port", "0", "--device", "simulated-gpus", "--state-file", place)
+        assert done.code == 2
+        assert done.refused[0].startswith(f"--state-file {place}: {reason}"), done.refused
+    assert [path.name for path in tmp_path.iterdir()] == ["file"]
+
+
 def test_a_machine_without_nvidias_driver_is_told_so() -> None:
     # In a process of its own: in this one another test may have loaded a driver.
     argv = [sys.executable, "-m", "api.cli", "agent", "n1", "--port", "0", "--device", "nvml"]
