@@ -23,11 +23,18 @@ def caps_routes(node: GpuNode, *, server: str) -> APIRouter:
     @router.put(CAPS_PATH)
     def hold(body: CapsRequest) -> NodeReport:
         caps = Caps(body.power_limit_w, body.clock_mhz)
-        if caps == NO_CAPS:
-            raise OutOfRangeError("power_limit_w, clock_mhz: at least one is needed; DELETE releases")
+        if caps == NO_CAPS and body.clock_share is None:
+            raise OutOfRangeError("power_limit_w, clock_mhz, clock_share: at least one is needed; DELETE releases")
         if body.holder == GUARD:
             raise OutOfRangeError(f"holder: {GUARD!r} is the one that speaks at /v1/clocks")
-        node.keeper.order(body.holder, caps, uuids=body.gpus, until_s=node.now_s() + body.lease_s)
+        node.keeper.order(
+            body.holder,
+            caps,
+            share=body.clock_share,
+            uuids=body.gpus,
+            until_s=node.now_s() + body.lease_s,
+            on_lapse=body.on_lapse,
+        )
         node.wake()
         return report_of(node, server=server)
 

@@ -17,7 +17,7 @@ from deploy.gpu.curves import caps_at, curve_of
 from deploy.gpu.errors import DriverGoneError, GpuError, GpuLostError, NotSupportedError, OutOfRangeError
 from deploy.gpu.holding import Event, Lever, Step, step, target
 from deploy.gpu.memory import Memory
-from deploy.gpu.orders import CapOrder, OrderBook
+from deploy.gpu.orders import CapOrder, OnLapse, OrderBook
 from deploy.gpu.port import NO_CAPS, Caps, GpuIdentity, GpuLimits, Gpus
 from deploy.gpu.sighting import Kind, Sight
 from power.levers import FULL_CLOCK
@@ -70,14 +70,27 @@ class Keeper:
         with self._lock:
             return tuple(self._book.all())
 
-    def order(self, holder: str, caps: Caps, *, uuids: Sequence[str] = (), until_s: float) -> None:
-        """Hold these caps; without UUIDs on every GPU.  Raises what the port's errors say before anything is taken."""
+    def order(
+        self,
+        holder: str,
+        caps: Caps,
+        *,
+        share: float | None = None,
+        uuids: Sequence[str] = (),
+        until_s: float,
+        on_lapse: OnLapse = OnLapse.SAFE,
+    ) -> None:
+        """Hold these caps, and this share of each GPU's own full clock; without UUIDs on every GPU.
+
+        Raises what the port's errors say before anything is taken.
+        """
         with self._lock:
             named = tuple(uuids) or tuple(uuid for uuid, sight in self._sights.items() if sight.known)
-            for uuid in named:
-                self._check(uuid, caps)
-            for uuid in named:
-                self._book.take(CapOrder(holder=holder, uuid=uuid, caps=caps, until_s=until_s))
+            asked = {uuid: caps if share is None else caps.slower(self._at(uuid, share)) for uuid in named}
+            for uuid, each in asked.items():
+                self._check(uuid, each)
+            for uuid, each in asked.items():
+                self._book.take(CapOrder(holder=holder, uuid=uuid, caps=each, until_s=until_s, on_lapse=on_lapse))
 
     def release(self, holder: str) -> bool:
         """Whether it held anything."""
@@ -86,6 +99,10 @@ class Keeper:
 
     def round(self) -> None:
         """Look at every GPU, and write what differs."""
+        with self._lock:
+            over = self._book.clear(self._now_s())
+        for order in over:
+            log.warning("order_over", holder=order.holder, gpu=order.uuid)
         for uuid in tuple(self._sights):
             self._round_of(uuid)
         if self.acting:
@@ -177,13 +194,20 @@ class Keeper:
             acting=self.acting,
         )
 
-    def _check(self, uuid: str, caps: Caps) -> None:
+    def _known_sight(self, uuid: str) -> Sight:
         sight = self._sights.get(uuid)
         if sight is None:
             raise OutOfRangeError(f"gpus: no {uuid!r} here; known: {', '.join(self._sights)}")
         if not sight.known:
             raise GpuLostError(f"gpus: {uuid} has not answered yet: {sight.error}")
-        limits = sight.limits
+        return sight
+
+    def _at(self, uuid: str, share: float) -> Caps:
+        sight = self._known_sight(uuid)
+        return caps_at(share, limits=sight.limits, curve=curve_of(sight.identity.name))
+
+    def _check(self, uuid: str, caps: Caps) -> None:
+        limits = self._known_sight(uuid).limits
         if caps.clock_mhz is not None and not limits.clocks_mhz:
             raise NotSupportedError(f"clock_mhz: the clock of {uuid} cannot be locked by {self.gpus.driver}")
         if caps.power_limit_w is not None and limits.most_w is None:

@@ -13,7 +13,7 @@ import structlog
 from pydantic import ValidationError
 
 from deploy.gpu.errors import GpuError
-from deploy.gpu.orders import CapOrder
+from deploy.gpu.orders import CapOrder, OnLapse
 from deploy.gpu.port import Caps
 from fleet.documents import Frozen
 
@@ -46,11 +46,20 @@ class KeptOrder(Frozen):
     uuid: str
     caps: KeptCaps
     until_s: float
+    on_lapse: OnLapse = OnLapse.SAFE
+
+    @classmethod
+    def of(cls, order: CapOrder) -> "KeptOrder":
+        """As the file has it."""
+        caps = KeptCaps(**order.caps._asdict())
+        return cls(holder=order.holder, uuid=order.uuid, caps=caps, until_s=order.until_s, on_lapse=order.on_lapse)
 
     @property
     def order(self) -> CapOrder:
         """As the book has it."""
-        return CapOrder(holder=self.holder, uuid=self.uuid, caps=self.caps.caps, until_s=self.until_s)
+        return CapOrder(
+            holder=self.holder, uuid=self.uuid, caps=self.caps.caps, until_s=self.until_s, on_lapse=self.on_lapse
+        )
 
 
 class Kept(Frozen):
@@ -115,11 +124,7 @@ class Memory:
         kept = Kept(
             boot=self._boot,
             found={uuid: KeptCaps(**caps._asdict()) for uuid, caps in found.items()},
-            orders=tuple(
-                KeptOrder(holder=o.holder, uuid=o.uuid, caps=KeptCaps(**o.caps._asdict()), until_s=o.until_s)
-                for o in orders
-                if o.until_s != float("inf")
-            ),
+            orders=tuple(KeptOrder.of(order) for order in orders if order.until_s != float("inf")),
         )
         if self._path is None or kept == self._saved:
             return

@@ -2,15 +2,24 @@
 
     in force   what was asked
     lapsed     the slower of that and the safe caps, until its holder speaks again or releases it
-    released   nothing
+    released   nothing; so does a lapsed one whose holder asked for that
 
-What has to hold on a GPU is the lowest over all its orders.  A GPU never speeds up because a holder fell silent.
+What has to hold on a GPU is the lowest over all its orders.  A GPU never speeds up because a holder fell silent, unless
+that holder was its worker: its wish ends with it, and whoever looks after watts has an order of their own.
 """
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
+from enum import StrEnum
 
 from deploy.gpu.port import NO_CAPS, Caps
+
+
+class OnLapse(StrEnum):
+    """What becomes of an order whose holder fell silent."""
+
+    SAFE = "safe"
+    RELEASE = "release"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -21,13 +30,20 @@ class CapOrder:
     uuid: str
     caps: Caps
     until_s: float  # by the machine's steady clock
+    on_lapse: OnLapse = OnLapse.SAFE
 
     def lapsed(self, now_s: float) -> bool:
         """Whether its holder has been silent for too long."""
         return now_s >= self.until_s
 
+    def over(self, now_s: float) -> bool:
+        """Whether nothing is left of it."""
+        return self.on_lapse is OnLapse.RELEASE and self.lapsed(now_s)
+
     def caps_at(self, now_s: float, *, safe: Caps) -> Caps:
         """What it comes to."""
+        if self.over(now_s):
+            return NO_CAPS
         return self.caps.slower(safe) if self.lapsed(now_s) else self.caps
 
 
@@ -54,6 +70,13 @@ class OrderBook:
         for key in keys:
             del self._orders[key]
         return bool(keys)
+
+    def clear(self, now_s: float) -> tuple[CapOrder, ...]:
+        """Leave out what is over; says what that was."""
+        ended = tuple(order for order in self._orders.values() if order.over(now_s))
+        for order in ended:
+            del self._orders[order.holder, order.uuid]
+        return ended
 
     def wanted(self, uuid: str, *, now_s: float, safe: Caps) -> Caps:
         """The lowest of all."""

@@ -7,6 +7,7 @@ from math import inf, isinf
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
+from deploy.gpu.curves import curve_of, share_of
 from deploy.gpu.holding import Event
 from deploy.gpu.node import GpuNode
 from deploy.gpu.port import Caps
@@ -44,6 +45,7 @@ def report_of(node: GpuNode, *, server: str) -> NodeReport:
                 holder=order.holder,
                 uuid=order.uuid,
                 lapses_in_s=None if isinf(order.until_s) else order.until_s - now_s,
+                on_lapse=order.on_lapse,
                 **order.caps._asdict(),
             )
             for order in keeper.orders()
@@ -53,7 +55,7 @@ def report_of(node: GpuNode, *, server: str) -> NodeReport:
 
 
 def _gpu(sight: Sight, *, now_s: float) -> GpuReport:
-    identity, limits = asdict(sight.identity), asdict(sight.limits)
+    identity, limits, curve = asdict(sight.identity), asdict(sight.limits), curve_of(sight.identity.name)
     return GpuReport(
         **identity,
         **limits,
@@ -64,6 +66,9 @@ def _gpu(sight: Sight, *, now_s: float) -> GpuReport:
         planned=_body(sight.planned),
         applied=_body(sight.applied),
         enforced=_body(sight.enforced),
+        enforced_share=None
+        if sight.lost or sight.seen_s == -inf
+        else share_of(sight.enforced, limits=sight.limits, curve=curve),
         power_state=sight.levers[Kind.POWER].state.value,
         clock_state=sight.levers[Kind.CLOCK].state.value,
     )

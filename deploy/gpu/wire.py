@@ -5,6 +5,7 @@ from typing import Annotated
 
 from pydantic import Field
 
+from deploy.gpu.orders import OnLapse
 from deploy.guard.wire import Age, LeaseSeconds, Name, PhaseName
 from fleet.documents import Frozen
 
@@ -28,6 +29,8 @@ class CapsRequest(CapsBody):
 
     holder: Name
     lease_s: LeaseSeconds
+    clock_share: Annotated[float, Field(gt=0, lt=1)] | None = None  # of each GPU's own full clock
+    on_lapse: OnLapse = OnLapse.SAFE
     gpus: Annotated[tuple[Name, ...], Field(max_length=128)] = ()  # UUIDs; none: all of the node
 
 
@@ -71,6 +74,7 @@ class GpuReport(Frozen):
     planned: CapsBody
     applied: CapsBody
     enforced: CapsBody
+    enforced_share: float | None  # of the full clock, that what is enforced leaves; none: it does not answer
     power_state: str
     clock_state: str
 
@@ -81,6 +85,7 @@ class OrderReport(CapsBody):
     holder: str
     uuid: str
     lapses_in_s: float | None  # below 0: it has lapsed; none: never by itself
+    on_lapse: OnLapse
 
 
 class NodeReport(Frozen):
