@@ -1,4 +1,4 @@
-"""Power trees and the budgets in force on their domains, as versioned documents that must fit each other.
+"""Power trees and the budgets in force on their domains: two collections that must fit each other.
 
 A domain stands in one tree only, and a budget that has not expired stays within its domain's rating: whichever side is
 written, the other is looked at under the lock that all writers share.
@@ -7,29 +7,16 @@ written, the other is looked at under the lock that all writers share.
 import re
 from collections.abc import AsyncIterator, Iterator, Mapping
 from functools import lru_cache
+from typing import Any
 
-from api.schemas.power import DOMAIN_PATTERN, LONGEST_BUDGET, PowerBudget
-from api.server.etags import Precondition
+from api.schemas.power import DOMAIN_PATTERN, LONGEST_BUDGET, PowerBudget, StoredBudget, StoredTree
+from api.server.collections import Acts, Collection
 from api.server.service import Service
-from api.server.versioned import Deed, Edition, Slot, edition, replace
-from api.store import DocumentVersion, Transaction, canonical_json
+from api.server.versioned import Edition
+from api.store import Transaction
 from fleet.documents import MAX_PROBLEMS
 from fleet.errors import DocumentError, Problem, nearest_names
 from power.tree import Feed, PowerTree
-
-TREE_KIND = "power-trees"
-BUDGET_KIND = "power-budgets"
-BATCH = 100
-
-
-def tree_slot(name: str) -> Slot:
-    """Where a tree lives."""
-    return Slot(kind=TREE_KIND, name=name)
-
-
-def budget_slot(domain: str) -> Slot:
-    """Where a domain's budget lives."""
-    return Slot(kind=BUDGET_KIND, name=domain)
 
 
 @lru_cache(maxsize=32)
@@ -38,93 +25,26 @@ def read_tree(body: str) -> PowerTree:
     return PowerTree.model_validate_json(body)
 
 
-def read_budget(found: Edition) -> PowerBudget:
-    """A stored budget."""
-    return PowerBudget.model_validate_json(found.body or "")
-
-
-async def write_tree(
-    service: Service, name: str, tree: PowerTree, *, precondition: Precondition, actor: str
-) -> tuple[Edition, bool]:
-    """Create or replace a tree; its new version, and whether it was created."""
+async def _named_rightly(_service: Service, name: str, tree: PowerTree) -> None:
     _require(_naming_problems(name, tree))
 
-    def deed(before: Edition, after: Edition) -> Deed:
-        verb = "created" if before.body is None else "replaced"
-        detail = {"etag_before": before.etag, "etag": after.etag, "domains": len(tree.hierarchy.feeds)}
-        return Deed(action=f"power-tree.{verb}", subject=f"power/trees/{name}", detail=detail)
 
-    async def check(tx: Transaction) -> None:
-        await tx.audit.lock()
-        _require([problem async for problem in _fit_problems(service, tx, name, tree.hierarchy.feeds)])
-
-    before, after = await replace(
-        service,
-        tree_slot(name),
-        body=canonical_json(tree.model_dump(mode="json")),
-        precondition=precondition,
-        actor=actor,
-        deed=deed,
-        check=check,
-    )
-    return after, before.body is None
+async def _tree_fits(service: Service, tx: Transaction, name: str, tree: PowerTree | None) -> None:
+    await tx.audit.lock()
+    feeds = tree.hierarchy.feeds if tree is not None else {}
+    _require([problem async for problem in _fit_problems(service, tx, name, feeds)])
 
 
-async def delete_tree(service: Service, name: str, *, precondition: Precondition, actor: str) -> None:
-    """Forget a tree on which no budget is in force; its versions stay."""
-
-    async def check(tx: Transaction) -> None:
-        await tx.audit.lock()
-        _require([problem async for problem in _fit_problems(service, tx, name, {})])
-
-    await replace(
-        service,
-        tree_slot(name),
-        body=None,
-        precondition=precondition,
-        actor=actor,
-        deed=lambda _before, _after: Deed(action="power-tree.deleted", subject=f"power/trees/{name}", detail={}),
-        check=check,
-    )
+async def _budget_fits(service: Service, tx: Transaction, domain: str, budget: PowerBudget | None) -> None:
+    if budget is None:
+        return
+    await tx.audit.lock()
+    feeds = {name: feed async for tree in _trees(tx) for name, feed in tree.hierarchy.feeds.items()}
+    _require(_budget_problems(service, domain, budget, feeds))
 
 
-async def write_budget(
-    service: Service, domain: str, budget: PowerBudget, *, precondition: Precondition, actor: str
-) -> tuple[Edition, bool]:
-    """Set what a domain may draw; its new version, and whether there was none before."""
-    detail = budget.model_dump(mode="json")
-
-    def deed(before: Edition, _after: Edition) -> Deed:
-        verb = "created" if before.body is None else "replaced"
-        return Deed(action=f"power-budget.{verb}", subject=f"power/budgets/{domain}", detail=detail)
-
-    async def check(tx: Transaction) -> None:
-        await tx.audit.lock()
-        feeds = {name: feed async for tree in _trees(tx) for name, feed in tree.hierarchy.feeds.items()}
-        _require(_budget_problems(service, domain, budget, feeds))
-
-    before, after = await replace(
-        service,
-        budget_slot(domain),
-        body=canonical_json(detail),
-        precondition=precondition,
-        actor=actor,
-        deed=deed,
-        check=check,
-    )
-    return after, before.body is None
-
-
-async def delete_budget(service: Service, domain: str, *, precondition: Precondition, actor: str) -> None:
-    """Withdraw a budget: who guards the domain falls back to its standing one."""
-    await replace(
-        service,
-        budget_slot(domain),
-        body=None,
-        precondition=precondition,
-        actor=actor,
-        deed=lambda _before, _after: Deed(action="power-budget.deleted", subject=f"power/budgets/{domain}", detail={}),
-    )
+def _change(tree: PowerTree, before: Edition, after: Edition) -> Mapping[str, Any]:
+    return {"etag_before": before.etag, "etag": after.etag, "domains": len(tree.hierarchy.feeds)}
 
 
 def _naming_problems(name: str, tree: PowerTree) -> Iterator[Problem]:
@@ -148,7 +68,8 @@ async def _fit_problems(
         else:
             for domain in feeds.keys() & tree.hierarchy.feeds.keys():
                 yield Problem("feeds", f"power domain {domain!r} stands in tree {tree.name!r} already")
-    async for domain, budget in _budgets(tx):
+    async for stored in BUDGETS.all(tx):
+        domain, budget = stored.name, stored.spec
         if domain not in mine or budget.expires_at <= service.now():
             continue
         in_force = f"has a budget of {budget.limit_w:,.10g} W until {budget.expires_at:%Y-%m-%d %H:%M:%SZ}"
@@ -176,24 +97,40 @@ def _budget_problems(
 
 
 async def _trees(tx: Transaction) -> AsyncIterator[PowerTree]:
-    async for document in _all(tx, TREE_KIND):
-        yield read_tree(document.body or "")
-
-
-async def _budgets(tx: Transaction) -> AsyncIterator[tuple[str, PowerBudget]]:
-    async for document in _all(tx, BUDGET_KIND):
-        yield document.name, read_budget(edition(document))
-
-
-async def _all(tx: Transaction, kind: str) -> AsyncIterator[DocumentVersion]:
-    after: str | None = None
-    while batch := await tx.documents.heads(kind=kind, after=after, limit=BATCH):
-        for document in batch:
-            yield document
-        after = batch[-1].name
+    async for stored in TREES.all(tx):
+        yield stored.spec
 
 
 def _require(problems: Iterator[Problem] | list[Problem]) -> None:
     found = list(problems)
     if found:
         raise DocumentError(name="body", problems=found[:MAX_PROBLEMS])
+
+
+TREES = Collection(
+    kind="power-trees",
+    path="power/trees",
+    called="power tree",
+    acts=Acts("power-tree"),
+    spec=PowerTree,
+    shown=StoredTree,
+    show=lambda found: StoredTree(name=found.name, version=found.version, tree=found.spec),
+    parse=read_tree,
+    admit=_named_rightly,
+    fit=_tree_fits,
+    detail=_change,
+    batch=100,  # large ones
+)
+BUDGETS = Collection(
+    kind="power-budgets",
+    path="power/budgets",
+    called="budget of power domain",
+    acts=Acts("power-budget"),
+    spec=PowerBudget,
+    shown=StoredBudget,
+    show=lambda found: StoredBudget(
+        domain=found.name, version=found.version, set_at=found.at, set_by=found.by, budget=found.spec
+    ),
+    parse=PowerBudget.model_validate_json,
+    fit=_budget_fits,
+)

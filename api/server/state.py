@@ -4,27 +4,24 @@ from collections.abc import AsyncIterator
 from datetime import datetime
 from functools import lru_cache
 
-from api.schemas.power import PowerBudget
 from api.schemas.targets import Freeze, TargetStatus
 from api.server.catalogues import ALL
 from api.server.fault_metrics import Believed, FaultState
-from api.server.healing import CASE_KIND
-from api.server.healing_metrics import CaseMark, mark_of
+from api.server.healing import CASES
+from api.server.healing_metrics import mark_of
 from api.server.isolation import MOST_BELIEVED, rules_in_force
 from api.server.isolation_memory import remembered
 from api.server.metrics import FleetState, ReportedTarget
 from api.server.power_metrics import PowerState
-from api.server.power_trees import BUDGET_KIND, read_budget
+from api.server.power_trees import BUDGETS
 from api.server.routes.power_plans import KIND as CAP_PLANS
 from api.server.service import Service
-from api.server.targets import FREEZE, TARGET_KIND, read_target
+from api.server.targets import FREEZE, TARGETS
 from api.server.verdicts import read_report
-from api.server.versioned import current, edition
+from api.server.versioned import current
 from api.store import DatabaseUnavailableError, Transaction, VerdictHead
 from faults.isolation.inputs import NODES
 from power.caps import CapPlan
-
-BATCH = 500
 
 
 async def fleet_state(service: Service) -> FleetState:
@@ -39,9 +36,11 @@ async def fleet_state(service: Service) -> FleetState:
                 frozen=freeze.frozen,
                 audit_entries=await tx.audit.length(),
                 document_versions=[(item.kind.value, (await current(tx, item.slot)).version) for item in ALL],
-                power=PowerState(budgets=[budget async for budget in _budgets(tx)], plan=await _newest_caps(tx)),
+                power=PowerState(
+                    budgets=[(each.name, each.spec) async for each in BUDGETS.all(tx)], plan=await _newest_caps(tx)
+                ),
                 faults=await _faults(tx, service.now()),
-                healing=[case async for case in _cases(tx)],
+                healing=[mark_of(case.body or "") async for case in CASES.heads(tx)],
             )
     except DatabaseUnavailableError:
         return FleetState(at=service.now(), database_up=False)
@@ -49,32 +48,13 @@ async def fleet_state(service: Service) -> FleetState:
 
 async def _reported(tx: Transaction) -> AsyncIterator[ReportedTarget]:
     reports = {report.target: report for report in await tx.statuses.all()}
-    after: str | None = None
-    while batch := await tx.documents.heads(kind=TARGET_KIND, after=after, limit=BATCH):
-        for document in batch:
-            report = reports.get(document.name)
-            yield ReportedTarget(
-                target=read_target(document.name, edition(document)),
-                status=TargetStatus.model_validate_json(report.body) if report is not None else None,
-                reported_at=report.reported_at if report is not None else None,
-            )
-        after = batch[-1].name
-
-
-async def _budgets(tx: Transaction) -> AsyncIterator[tuple[str, PowerBudget]]:
-    after: str | None = None
-    while batch := await tx.documents.heads(kind=BUDGET_KIND, after=after, limit=BATCH):
-        for document in batch:
-            yield document.name, read_budget(edition(document))
-        after = batch[-1].name
-
-
-async def _cases(tx: Transaction) -> AsyncIterator[CaseMark]:
-    after: str | None = None
-    while batch := await tx.documents.heads(kind=CASE_KIND, after=after, limit=BATCH):
-        for document in batch:
-            yield mark_of(document.body or "")
-        after = batch[-1].name
+    async for target in TARGETS.all(tx):
+        report = reports.get(target.name)
+        yield ReportedTarget(
+            target=TARGETS.show(target),
+            status=TargetStatus.model_validate_json(report.body) if report is not None else None,
+            reported_at=report.reported_at if report is not None else None,
+        )
 
 
 async def _newest_caps(tx: Transaction) -> CapPlan | None:

@@ -3,11 +3,10 @@
 from http import HTTPStatus
 
 from api.schemas.target_memory import Approval, ApprovalRequest
-from api.schemas.targets import Target, TargetStatus
+from api.schemas.targets import TargetSpec, TargetStatus
 from api.server.problems import ProblemError, not_found
 from api.server.service import Service
-from api.server.targets import read_target, target_slot
-from api.server.versioned import current
+from api.server.targets import TARGETS
 from api.store import StatusRecord, Transaction, canonical_json
 
 
@@ -15,7 +14,7 @@ async def keep_report(service: Service, name: str, report: TargetStatus, *, acto
     """Keep a report.  What is remembered of the target stays where the report is silent, and so does its approval."""
     async with service.store.transaction() as tx:
         await tx.audit.lock()  # or the target could be deleted between our look and our write
-        await _target(tx, name)
+        await TARGETS.get(tx, name)
         before = await _report(tx, name)
         if before is not None:
             report = report.model_copy(update={"memory": report.memory or before.memory, "approval": before.approval})
@@ -32,12 +31,12 @@ async def approve(service: Service, name: str, request: ApprovalRequest, *, acto
     """Keep an operator's approval of the change set that stands ready; any other is refused."""
     async with service.store.transaction() as tx:
         await tx.audit.lock()
-        target = await _target(tx, name)
+        spec = (await TARGETS.get(tx, name)).spec
         report = await _report(tx, name)
         if report is None:
             raise not_found(f"report on target {name!r} yet")
-        if not _stands_ready(request, target, report):
-            raise _stale(name, target, report)
+        if not _stands_ready(request, spec, report):
+            raise _stale(name, spec, report)
         used = report.memory.approvals_used if report.memory is not None else 0
         last = report.approval
         if last is not None and last.number > used and last.digest == request.digest:
@@ -55,16 +54,9 @@ async def approve(service: Service, name: str, request: ApprovalRequest, *, acto
             action="target.approved",
             subject=f"targets/{name}",
             detail=approval.model_dump(mode="json", include={"plan_id", "digest", "number"})
-            | {"changes": [change.model_dump(mode="json") for change in report.changes]},
+            | report.model_dump(mode="json", include={"changes", "settings"}),
         )
         return approval
-
-
-async def _target(tx: Transaction, name: str) -> Target:
-    found = await current(tx, target_slot(name))
-    if found.body is None:
-        raise not_found(f"target {name!r}")
-    return read_target(name, found)
 
 
 async def _report(tx: Transaction, name: str) -> TargetStatus | None:
@@ -77,15 +69,15 @@ async def _put(tx: Transaction, service: Service, name: str, report: TargetStatu
     await tx.statuses.put(StatusRecord(target=name, reported_at=service.now(), body=body))
 
 
-def _stands_ready(request: ApprovalRequest, target: Target, report: TargetStatus) -> bool:
+def _stands_ready(request: ApprovalRequest, spec: TargetSpec, report: TargetStatus) -> bool:
     """Whether the last report offers just this, and the target has not been pointed at another plan since."""
     refused = report.memory.refused if report.memory is not None else None
     offered = refused.plan_id if refused is not None else report.plan_id
-    return report.digest == request.digest and offered == target.spec.plan_id == request.plan_id
+    return report.digest == request.digest and offered == spec.plan_id == request.plan_id
 
 
-def _stale(name: str, target: Target, report: TargetStatus) -> ProblemError:
-    ready = f"{report.digest} of plan {target.spec.plan_id}" if report.digest is not None else "none"
+def _stale(name: str, spec: TargetSpec, report: TargetStatus) -> ProblemError:
+    ready = f"{report.digest} of plan {spec.plan_id}" if report.digest is not None else "none"
     return ProblemError(
         status=HTTPStatus.CONFLICT,
         kind="conflict",
@@ -99,4 +91,4 @@ def _verified(report: TargetStatus) -> str | None:
 
 def _essence(report: TargetStatus) -> tuple[object, ...]:
     """What is news when it differs."""
-    return report.phase, report.plan_id, report.planned, report.changes, _verified(report)
+    return report.phase, report.plan_id, report.planned, report.changes, report.settings, _verified(report)

@@ -1,24 +1,14 @@
-"""Targets and the freeze as versioned documents."""
+"""Targets as a collection, and the freeze, which stands alone."""
 
 from api.schemas.targets import Freeze, Target, TargetSpec
+from api.server.collections import Acts, Collection
 from api.server.etags import Precondition
+from api.server.problems import invalid
 from api.server.service import Service
 from api.server.versioned import Deed, Edition, Slot, replace
 from api.store import Transaction, canonical_json
 
-TARGET_KIND = "targets"
 FREEZE = Slot(kind="freeze", name="default", shipped=canonical_json(Freeze().model_dump(mode="json")))
-
-
-def target_slot(name: str) -> Slot:
-    """Where a target lives."""
-    return Slot(kind=TARGET_KIND, name=name)
-
-
-def read_target(name: str, found: Edition) -> Target:
-    """A stored target."""
-    spec = TargetSpec.model_validate_json(found.body or "")
-    return Target(name=name, version=found.version, spec=spec)
 
 
 async def write_freeze(service: Service, freeze: Freeze, *, precondition: Precondition, actor: str) -> Edition:
@@ -36,39 +26,29 @@ async def write_freeze(service: Service, freeze: Freeze, *, precondition: Precon
     return after
 
 
-async def write_target(
-    service: Service, name: str, spec: TargetSpec, *, precondition: Precondition, actor: str
-) -> tuple[Edition, bool]:
-    """Create or replace a target; its new version, and whether it was created."""
-    detail = spec.model_dump(mode="json")
-
-    def deed(before: Edition, _after: Edition) -> Deed:
-        verb = "created" if before.body is None else "replaced"
-        return Deed(action=f"target.{verb}", subject=f"targets/{name}", detail=detail)
-
-    before, after = await replace(
-        service,
-        target_slot(name),
-        body=canonical_json(detail),
-        precondition=precondition,
-        actor=actor,
-        deed=deed,
-    )
-    return after, before.body is None
+async def _plan_exists(service: Service, _name: str, spec: TargetSpec) -> None:
+    if spec.plan_id is None:
+        return
+    async with service.store.reading() as tx:
+        plan = await tx.plans.get(spec.plan_id)
+    if plan is None:
+        raise invalid("plan_id", f"there is no plan {spec.plan_id!r}; allowed: the id of a stored plan, or null")
 
 
-async def delete_target(service: Service, name: str, *, precondition: Precondition, actor: str) -> None:
-    """Forget a target and its status; its versions stay."""
-
-    async def forget_status(tx: Transaction) -> None:
+async def _status_goes_too(_service: Service, tx: Transaction, name: str, spec: TargetSpec | None) -> None:
+    if spec is None:
         await tx.statuses.remove(name)
 
-    await replace(
-        service,
-        target_slot(name),
-        body=None,
-        precondition=precondition,
-        actor=actor,
-        deed=lambda _before, _after: Deed(action="target.deleted", subject=f"targets/{name}", detail={}),
-        check=forget_status,
-    )
+
+TARGETS = Collection(
+    kind="targets",
+    path="targets",
+    called="target",
+    acts=Acts("target"),
+    spec=TargetSpec,
+    shown=Target,
+    show=lambda found: Target(name=found.name, version=found.version, spec=found.spec),
+    parse=TargetSpec.model_validate_json,
+    admit=_plan_exists,
+    fit=_status_goes_too,
+)

@@ -13,11 +13,10 @@ from api.server.cursors import page_of, read_cursor
 from api.server.idempotency import IdempotencyKey, Once, Reply
 from api.server.identifiers import ID_PATTERN, new_id
 from api.server.openapi import WITH_BODY, problems
-from api.server.power_trees import read_tree, tree_slot
+from api.server.power_trees import TREES
 from api.server.problems import invalid
 from api.server.service import Service, ServiceOf
 from api.server.stored_answers import listed, one_stored, stored_of
-from api.server.versioned import current
 from api.store import Transaction
 from power.tree import PowerTree
 
@@ -99,7 +98,7 @@ async def _tree_of(service: Service, body: CapPlanRequest) -> tuple[PowerTree, i
     if body.tree is not None:
         return body.tree, None
     async with service.store.reading() as tx:
-        found = await current(tx, tree_slot(body.tree_name or ""))
-    if found.body is None:
+        found = await TREES.find(tx, body.tree_name or "")
+    if found is None:
         raise invalid("tree_name", f"there is no power tree {body.tree_name!r}; allowed: one that was put, or `tree`")
-    return read_tree(found.body), found.version
+    return found.spec, found.version

@@ -1,0 +1,153 @@
+"""Collections: documents of one kind, each under its own name, put and deleted under a precondition.
+
+A `Collection` says what one kind is: what is written, what is shown of it, what a write demands of the rest, and what
+the audit keeps.  How they are read, replaced and listed is the same for all of them.
+"""
+
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Generic, TypeVar
+
+from pydantic import BaseModel
+
+from api.server.etags import Precondition
+from api.server.problems import not_found
+from api.server.service import Service
+from api.server.versioned import Deed, Edition, Slot, current, edition, replace
+from api.store import DocumentVersion, Transaction, canonical_json
+
+SpecT = TypeVar("SpecT", bound=BaseModel)
+ShownT = TypeVar("ShownT", bound=BaseModel)
+
+
+@dataclass(frozen=True, slots=True)
+class Entry(Generic[SpecT]):
+    """A document that is there: what was written, as which version, when and by whom."""
+
+    name: str
+    spec: SpecT
+    version: int
+    etag: str
+    at: datetime
+    by: str
+
+
+@dataclass(frozen=True, slots=True)
+class Acts:
+    """What the audit calls writes: of what, and the verbs."""
+
+    of: str
+    creates: str = "created"
+    replaces: str = "replaced"
+    deletes: str = "deleted"
+
+
+async def _anything(_service: Service, _name: str, _spec: BaseModel) -> None:
+    """Whatever has the right form may be put."""
+
+
+async def _anyway(_service: Service, _tx: Transaction, _name: str, _spec: BaseModel | None) -> None:
+    """Nothing else depends on what is there."""
+
+
+def _whole(spec: BaseModel, _before: Edition, _after: Edition) -> Mapping[str, Any]:
+    return spec.model_dump(mode="json")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Collection(Generic[SpecT, ShownT]):
+    """One kind of named documents."""
+
+    kind: str  # in the store
+    path: str  # below `/v1/`, and in the audit
+    called: str  # in problems, before its name
+    acts: Acts
+    spec: type[SpecT]
+    shown: type[ShownT]
+    show: Callable[[Entry[SpecT]], ShownT]
+    parse: Callable[[str], SpecT]
+    # Before the precondition is looked at: what the document itself must keep to.
+    admit: Callable[[Service, str, SpecT], Awaitable[None]] = _anything
+    # With the write, in its transaction: what others demand of it.  No document: it is to be deleted.
+    fit: Callable[[Service, Transaction, str, SpecT | None], Awaitable[None]] = _anyway
+    detail: Callable[[SpecT, Edition, Edition], Mapping[str, Any]] = _whole  # what the audit keeps of a put
+    batch: int = 500  # read at once by what goes through all of them
+
+    async def get(self, tx: Transaction, name: str) -> Entry[SpecT]:
+        """The one with this name; 404 where there is none."""
+        return self._entry(name, await current(tx, self._slot(name)))
+
+    async def find(self, tx: Transaction, name: str) -> Entry[SpecT] | None:
+        """The one with this name, if it is there."""
+        found = await current(tx, self._slot(name))
+        return self._entry(name, found) if found.body is not None else None
+
+    async def page(self, tx: Transaction, *, after: str | None, limit: int) -> list[Entry[SpecT]]:
+        """Those that follow a name."""
+        found = await tx.documents.heads(kind=self.kind, after=after, limit=limit)
+        return [self._entry(each.name, edition(each)) for each in found]
+
+    async def all(self, tx: Transaction) -> AsyncIterator[Entry[SpecT]]:
+        """Every one, by name."""
+        async for each in self.heads(tx):
+            yield self._entry(each.name, edition(each))
+
+    async def heads(self, tx: Transaction) -> AsyncIterator[DocumentVersion]:
+        """Every one as it is stored, by name."""
+        after: str | None = None
+        while batch := await tx.documents.heads(kind=self.kind, after=after, limit=self.batch):
+            for each in batch:
+                yield each
+            after = batch[-1].name
+
+    async def put(
+        self, service: Service, name: str, spec: SpecT, *, precondition: Precondition, actor: str
+    ) -> tuple[Entry[SpecT], bool]:
+        """Create or replace one; what is there now, and whether it was created."""
+        await self.admit(service, name, spec)
+
+        def deed(before: Edition, after: Edition) -> Deed:
+            verb = self.acts.creates if before.body is None else self.acts.replaces
+            return self._deed(verb, name, self.detail(spec, before, after))
+
+        before, after = await replace(
+            service,
+            self._slot(name),
+            body=canonical_json(spec.model_dump(mode="json")),
+            precondition=precondition,
+            actor=actor,
+            deed=deed,
+            check=lambda tx: self.fit(service, tx, name, spec),
+        )
+        return self._entry(name, after), before.body is None
+
+    async def delete(self, service: Service, name: str, *, precondition: Precondition, actor: str) -> None:
+        """Forget one; its versions stay."""
+        await replace(
+            service,
+            self._slot(name),
+            body=None,
+            precondition=precondition,
+            actor=actor,
+            deed=lambda _before, _after: self._deed(self.acts.deletes, name, {}),
+            check=lambda tx: self.fit(service, tx, name, None),
+        )
+
+    def _slot(self, name: str) -> Slot:
+        return Slot(kind=self.kind, name=name)
+
+    def _deed(self, verb: str, name: str, detail: Mapping[str, Any]) -> Deed:
+        return Deed(action=f"{self.acts.of}.{verb}", subject=f"{self.path}/{name}", detail=detail)
+
+    def _entry(self, name: str, found: Edition) -> Entry[SpecT]:
+        if found.body is None or found.etag is None or found.created_at is None or found.created_by is None:
+            raise not_found(f"{self.called} {name!r}")
+        return Entry(
+            name=name,
+            spec=self.parse(found.body),
+            version=found.version,
+            etag=found.etag,
+            at=found.created_at,
+            by=found.created_by,
+        )

@@ -1,0 +1,129 @@
+"""The routes that every collection has: list, read, put and, where that is allowed, delete."""
+
+from dataclasses import dataclass
+from http import HTTPStatus
+from typing import Annotated
+
+from fastapi import APIRouter, Depends, Path, Query
+from fastapi.responses import Response
+
+from api.schemas.pages import Cursor, Page, PageLimit
+from api.schemas.tokens import Scope
+from api.server.auth import Needs, Principal, Reader, TokenFirst
+from api.server.collections import Collection, Entry, ShownT, SpecT
+from api.server.cursors import page_of, read_cursor
+from api.server.etags import IfMatch, IfNoneMatch, write_precondition
+from api.server.openapi import CACHED, TAGGED, WITH_BODY, problems
+from api.server.service import ServiceOf
+from api.server.versioned import send_body
+
+
+@dataclass(frozen=True, slots=True)
+class Words:
+    """What the description of the API says of an operation."""
+
+    name: str
+    description: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wording:
+    """How a collection's operations are called: `list_SINGULARs`, `get_SINGULAR`; and what they do."""
+
+    singular: str
+    lists: Words
+    gets: Words
+    puts: Words
+    deletes: Words | None = None  # nobody may
+
+
+def collection_routes(
+    collection: Collection[SpecT, ShownT], *, key: str, pattern: str, writer: Scope, wording: Wording
+) -> APIRouter:
+    """Routes for documents whose name stands in the path as `key` and follows the pattern."""
+    router = APIRouter(route_class=TokenFirst)
+    path, shown, singular = f"/v1/{collection.path}", collection.shown, wording.singular
+    in_path, may_write = Path(alias=key, pattern=pattern), Depends(Needs(writer))
+
+    def send(found: Entry[SpecT], *, held: str | None = None, status: HTTPStatus = HTTPStatus.OK) -> Response:
+        body = collection.show(found).model_dump_json()
+        return send_body(body, etag=found.etag, if_none_match=held, status=status)
+
+    @router.get(
+        path,
+        name=wording.lists.name,
+        description=wording.lists.description,
+        operation_id=f"list_{singular}s",
+        response_model=Page[shown],  # type: ignore[valid-type]  # FastAPI reads it when the route is made
+        responses=problems(),
+    )
+    async def list_(
+        service: ServiceOf,
+        _principal: Reader,
+        limit: Annotated[PageLimit, Query()] = 50,
+        cursor: Annotated[Cursor | None, Query()] = None,
+    ) -> Page[ShownT]:
+        (after,) = read_cursor(cursor, str)
+        async with service.store.reading() as tx:
+            found = await collection.page(tx, after=after, limit=limit + 1)
+        kept = page_of(found, limit=limit, position=lambda last: (last.name,))
+        return Page[shown](  # type: ignore[valid-type]  # as above
+            items=tuple(map(collection.show, kept.items)), next_cursor=kept.next_cursor
+        )
+
+    @router.get(
+        f"{path}/{{{key}}}",
+        name=wording.gets.name,
+        description=wording.gets.description,
+        operation_id=f"get_{singular}",
+        response_model=shown,
+        responses=CACHED | problems(404),
+    )
+    async def get(
+        name: Annotated[str, in_path], service: ServiceOf, _principal: Reader, if_none_match: IfNoneMatch = None
+    ) -> Response:
+        async with service.store.reading() as tx:
+            found = await collection.get(tx, name)
+        return send(found, held=if_none_match)
+
+    @router.put(
+        f"{path}/{{{key}}}",
+        name=wording.puts.name,
+        description=wording.puts.description,
+        operation_id=f"put_{singular}",
+        response_model=shown,
+        responses=TAGGED | {201: TAGGED[200] | {"model": shown}} | problems(409, 412, 428, *WITH_BODY),
+    )
+    async def put(
+        *,
+        name: Annotated[str, in_path],
+        body: collection.spec,  # type: ignore[name-defined]  # FastAPI reads the annotation when the route is made
+        service: ServiceOf,
+        principal: Annotated[Principal, may_write],
+        if_match: IfMatch = None,
+        if_none_match: IfNoneMatch = None,
+    ) -> Response:
+        precondition = write_precondition(if_match=if_match, if_none_match=if_none_match)
+        stored, created = await collection.put(service, name, body, precondition=precondition, actor=principal.actor)
+        return send(stored, status=HTTPStatus.CREATED if created else HTTPStatus.OK)
+
+    if wording.deletes is not None:
+
+        @router.delete(
+            f"{path}/{{{key}}}",
+            name=wording.deletes.name,
+            description=wording.deletes.description,
+            operation_id=f"delete_{singular}",
+            status_code=HTTPStatus.NO_CONTENT,
+            responses=problems(409, 412, 428),
+        )
+        async def delete(
+            name: Annotated[str, in_path],
+            service: ServiceOf,
+            principal: Annotated[Principal, may_write],
+            if_match: IfMatch = None,
+        ) -> None:
+            precondition = write_precondition(if_match=if_match)
+            await collection.delete(service, name, precondition=precondition, actor=principal.actor)
+
+    return router
