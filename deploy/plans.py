@@ -1,13 +1,14 @@
-"""From a stored plan to replicas per GPU type, or the reason why the plan must not be carried out."""
+"""From a stored plan to replicas per part of a target, or the reason why the plan must not be carried out."""
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable
 from datetime import datetime, timedelta
 
 from api.client import AsyncFleetwright, NotFoundError
 from api.schemas.plans import PlanRecord
 from api.schemas.targets import TargetSpec
 from deploy.errors import PlanUnusableError
+from deploy.parts import part_names, part_of
 from planner.answer import Allocation
 
 
@@ -36,39 +37,61 @@ class PlanReader:
 
 
 def planned_replicas(record: PlanRecord, spec: TargetSpec) -> dict[str, int]:
-    """What the plan wants of each GPU type that the target has a deployment for; 0 of those it does not use.
+    """What the plan wants of each part of the target; 0 of those it does not use.
 
-    Options of one GPU type differ in their offer, which is no matter here, or in the GPUs of one replica, which is:
-    the replicas of a deployment are all alike.
+    Options of one part differ in their offer, which is no matter here, or in the GPUs of one replica, which is: the
+    replicas of a deployment are all alike.
     """
-    _check_answers(record, spec.workload)
-    allocations = [entry for entry in record.plan.allocation if entry.workload == spec.workload]
-    parts = spec.application.parts
-    if homeless := sorted({entry.gpu for entry in allocations} - parts.keys()):
-        raise PlanUnusableError(
-            f"plan {record.id} uses {', '.join(homeless)}, for which the target names no deployment; "
-            f"it has: {', '.join(sorted(parts))}"
-        )
-    _check_alike(record, allocations)
-    planned: Counter[str] = Counter(dict.fromkeys(parts, 0))
-    for entry in allocations:
-        planned[entry.gpu] += entry.count
+    planned: Counter[str] = Counter(dict.fromkeys(spec.application.parts, 0))
+    sizes: dict[str, dict[int, str]] = {}
+    for entry, part in allocations_by_part(record, spec):
+        planned[part] += entry.count
+        sizes.setdefault(part, {})[entry.gpus_per_replica] = f"{entry.gpu}/x{entry.gpus_per_replica}"
+    for part, found in sorted(sizes.items()):
+        if len(found) > 1:
+            listed = " and ".join(map(str, sorted(found)))
+            raise PlanUnusableError(
+                f"plan {record.id} wants {part} replicas of {listed} GPUs; a deployment's replicas are all alike "
+                f"(one for each size: {', '.join(found[size] for size in sorted(found))})"
+            )
     return dict(planned)
 
 
 def planned_clocks(record: PlanRecord, spec: TargetSpec) -> dict[str, float]:
-    """The clock level of each GPU type in use for which the plan says one: a deployment's replicas all run at one."""
+    """The clock level of each part in use for which the plan says one: a deployment's replicas all run at one."""
     found: dict[str, set[float]] = {}
-    for entry in record.plan.allocation:
-        if entry.workload == spec.workload and entry.clock is not None:
-            found.setdefault(entry.gpu, set()).add(entry.clock)
-    for gpu, clocks in sorted(found.items()):
+    for entry, part in allocations_by_part(record, spec):
+        if entry.clock is not None:
+            found.setdefault(part, set()).add(entry.clock)
+    for part, clocks in sorted(found.items()):
         if len(clocks) > 1:
             listed = " and ".join(f"{clock:g}" for clock in sorted(clocks))
             raise PlanUnusableError(
-                f"plan {record.id} wants {gpu} replicas at clocks {listed}; a deployment's replicas all run at one"
+                f"plan {record.id} wants {part} replicas at clocks {listed}; a deployment's replicas all run at one "
+                f"(one for each: {', '.join(f'{part}@{clock:g}' for clock in sorted(clocks))})"
             )
-    return {gpu: clock for gpu, (clock,) in found.items()}
+    return {part: clock for part, (clock,) in found.items()}
+
+
+def allocations_by_part(record: PlanRecord, spec: TargetSpec) -> list[tuple[Allocation, str]]:
+    """What the plan allocates to the target's workload, each with the part that takes it."""
+    _check_answers(record, spec.workload)
+    parts = spec.application.parts
+    found: list[tuple[Allocation, str]] = []
+    homeless: set[str] = set()
+    for entry in record.plan.allocation:
+        if entry.workload != spec.workload:
+            continue
+        if (part := part_of(entry, parts)) is None:
+            homeless.add(_lacking(entry, parts))
+        else:
+            found.append((entry, part))
+    if homeless:
+        raise PlanUnusableError(
+            f"plan {record.id} uses {', '.join(sorted(homeless))}, for which the target names no deployment; "
+            f"it has: {', '.join(sorted(parts))}"
+        )
+    return found
 
 
 def check_fresh(record: PlanRecord, *, now: datetime, max_age_s: float) -> None:
@@ -91,13 +114,7 @@ def _check_answers(record: PlanRecord, workload: str) -> None:
         raise PlanUnusableError(f"plan {record.id} has no workload {workload!r}; it has: {', '.join(sorted(names))}")
 
 
-def _check_alike(record: PlanRecord, allocations: Sequence[Allocation]) -> None:
-    sizes: dict[str, set[int]] = {}
-    for entry in allocations:
-        sizes.setdefault(entry.gpu, set()).add(entry.gpus_per_replica)
-    for gpu, found in sorted(sizes.items()):
-        if len(found) > 1:
-            listed = " and ".join(map(str, sorted(found)))
-            raise PlanUnusableError(
-                f"plan {record.id} wants {gpu} replicas of {listed} GPUs; a deployment's replicas are all alike"
-            )
+def _lacking(entry: Allocation, parts: Collection[str]) -> str:
+    """The part that would take these replicas: the GPU type, unless the target has parts of just that."""
+    narrowed = any(part.startswith((f"{entry.gpu}/", f"{entry.gpu}@")) for part in parts)
+    return f"{part_names(entry)[0]} (x{entry.gpus_per_replica})" if narrowed else entry.gpu

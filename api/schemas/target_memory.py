@@ -8,7 +8,7 @@ from typing import Annotated
 
 from pydantic import Field, StringConstraints
 
-from api.schemas.names import GpuName, PlanId, Replicas, Text
+from api.schemas.names import PartName, PlanId, Replicas, Text
 from fleet.documents import Frozen
 
 SPENT_MAX = 128
@@ -19,7 +19,7 @@ Measured = Annotated[float, Field(ge=0.0)]
 class Goal(Frozen):
     """What is planned and not in place, and since when just this has been so."""
 
-    planned: dict[GpuName, Replicas] = Field(max_length=100)
+    planned: dict[PartName, Replicas] = Field(max_length=100)
     since: datetime
 
 

@@ -12,13 +12,16 @@ from typing import Annotated, Any, Literal
 from pydantic import BeforeValidator, ConfigDict, Field, StringConstraints, ValidationError, model_validator
 
 from api.schemas.expert_maps import ExpertMapOrder, ExpertMapStatus
-from api.schemas.names import GpuName, Name, Replicas, Text
+from api.schemas.names import GpuName, Name, PartKey, PartName, Replicas, Text
 from api.schemas.probes import HealthProbe, PlainUrl, Seconds
 from api.schemas.target_memory import Approval, Digest, TargetMemory
 from fleet.documents import Frozen, RuleError, validation_problems
 from planner.request import Word
 
 ServeName = Annotated[str, StringConstraints(min_length=1, max_length=200, pattern=r"^[^\x00-\x1f\x7f/]+$")]
+
+# What is scaled together; deploy.parts says which replicas of a plan it takes.
+PARTS = "GPU type, or replica option of one (`H100-SXM/x2`, `H100-SXM/tp2-fp8@0.7`)"
 
 
 class Mode(StrEnum):
@@ -30,26 +33,26 @@ class Mode(StrEnum):
 
 
 class RayServeApplication(Frozen):
-    """A Ray Serve application with one deployment per GPU type, scaled through Serve's external scale API."""
+    """A Ray Serve application with a deployment per GPU type or replica option, scaled by its external scale API."""
 
     kind: Literal["ray_serve"] = "ray_serve"
     dashboard_url: PlainUrl = Field(description="The Ray dashboard that answers `/api/serve/applications/`.")
     application: ServeName
-    deployments: dict[GpuName, ServeName] = Field(min_length=1, max_length=100, description="GPU type -> deployment.")
+    deployments: dict[PartKey, ServeName] = Field(min_length=1, max_length=100, description=f"{PARTS} -> deployment.")
     follow_clocks: bool = Field(
         default=False, description="Tell each deployment its plan's clock level: `clock` in its user_config."
     )
 
     @property
     def parts(self) -> Mapping[str, str]:
-        """What is scaled for each GPU type."""
+        """What is scaled, by the replicas that it takes."""
         return self.deployments
 
     @model_validator(mode="after")
-    def _one_deployment_per_gpu(self) -> "RayServeApplication":
+    def _one_deployment_per_part(self) -> "RayServeApplication":
         if len(set(self.deployments.values())) != len(self.deployments):
             raise ValueError(
-                "deployments: two GPU types name the same deployment; allowed: one deployment per GPU type"
+                "deployments: two GPU types or replica options name the same deployment; allowed: one for each"
             )
         return self
 
@@ -60,24 +63,26 @@ def _names_its_kind(schema: dict[str, Any]) -> None:
 
 
 class RayClusterGroups(Frozen):
-    """Worker groups of a KubeRay RayCluster, one per GPU type, scaled through the Kubernetes API."""
+    """Worker groups of a KubeRay RayCluster, one per GPU type or replica option, scaled by the Kubernetes API."""
 
     model_config = ConfigDict(json_schema_extra=_names_its_kind)
 
     kind: Literal["ray_cluster"] = "ray_cluster"
     namespace: Name
     cluster: Name = Field(description="The RayCluster's name.")
-    groups: dict[GpuName, ServeName] = Field(min_length=1, max_length=100, description="GPU type -> worker group.")
+    groups: dict[PartKey, ServeName] = Field(min_length=1, max_length=100, description=f"{PARTS} -> worker group.")
 
     @property
     def parts(self) -> Mapping[str, str]:
-        """What is scaled for each GPU type."""
+        """What is scaled, by the replicas that it takes."""
         return self.groups
 
     @model_validator(mode="after")
-    def _one_group_per_gpu(self) -> "RayClusterGroups":
+    def _one_group_per_part(self) -> "RayClusterGroups":
         if len(set(self.groups.values())) != len(self.groups):
-            raise ValueError("groups: two GPU types name the same worker group; allowed: one group per GPU type")
+            raise ValueError(
+                "groups: two GPU types or replica options name the same worker group; allowed: one for each"
+            )
         return self
 
 
@@ -96,7 +101,7 @@ class RayTrainRun(Frozen):
 
     @property
     def parts(self) -> Mapping[str, str]:
-        """What is scaled for each GPU type."""
+        """What is scaled, by the replicas that it takes."""
         return {self.gpu: self.run}
 
 
@@ -151,10 +156,10 @@ class TargetSpec(Frozen):
     health: HealthProbe | None = Field(
         default=None, description="What tells whether a change did harm; null: a plan in place counts as good."
     )
-    expert_maps: dict[GpuName, ExpertMapOrder] = Field(
+    expert_maps: dict[PartName, ExpertMapOrder] = Field(
         default_factory=dict,
         max_length=100,
-        description="GPU type -> the expert placement that the replicas there shall have; Ray Serve applications only.",
+        description="Key of `deployments` -> the expert placement that its replicas shall have; Ray Serve only.",
     )
 
     @model_validator(mode="after")
@@ -162,7 +167,7 @@ class TargetSpec(Frozen):
         parts = self.application.parts if isinstance(self.application, RayServeApplication) else {}
         allowed = ", ".join(sorted(parts)) or "none, the application is not of kind ray_serve"
         RuleError.raise_for(
-            (("expert_maps", gpu), f"allowed: {allowed}") for gpu in self.expert_maps if gpu not in parts
+            (("expert_maps", part), f"allowed: {allowed}") for part in self.expert_maps if part not in parts
         )
         return self
 
@@ -193,7 +198,7 @@ class Phase(StrEnum):
 class Change(Frozen):
     """One deployment's, worker group's or run's move from what is to what is planned."""
 
-    gpu: str
+    gpu: str = Field(description="The part: a key of `deployments` or `groups`, or the run's GPU type.")
     deployment: str
     replicas_now: Replicas
     replicas_planned: Replicas
@@ -205,14 +210,14 @@ class TargetStatus(Frozen):
     phase: Phase
     observed_at: datetime
     plan_id: str | None = None
-    planned: dict[GpuName, Replicas] = Field(default_factory=dict, max_length=100, description="GPU type -> replicas.")
-    applied: dict[GpuName, Replicas] = Field(default_factory=dict, max_length=100, description="GPU type -> running.")
+    planned: dict[PartName, Replicas] = Field(default_factory=dict, max_length=100, description="Part -> replicas.")
+    applied: dict[PartName, Replicas] = Field(default_factory=dict, max_length=100, description="Part -> running.")
     changes: Annotated[tuple[Change, ...], Field(max_length=100)] = ()
     message: Text | None = None
     digest: Digest | None = Field(default=None, description="Of the change set that stands ready: what is approved.")
     memory: TargetMemory | None = Field(default=None, description="Null in a report: what is kept stays as it is.")
-    expert_maps: dict[GpuName, ExpertMapStatus] = Field(
-        default_factory=dict, max_length=100, description="GPU type -> how far its expert placement is."
+    expert_maps: dict[PartName, ExpertMapStatus] = Field(
+        default_factory=dict, max_length=100, description="Part -> how far its expert placement is."
     )
     approval: Approval | None = Field(default=None, description="The last one; set by the API, ignored in a report.")
 

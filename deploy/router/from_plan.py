@@ -1,4 +1,4 @@
-"""From a stored plan to a router's table: options become the deployments of their GPU types."""
+"""From a stored plan to a router's table: options become the deployments of the parts that take them."""
 
 from collections import defaultdict
 from collections.abc import Mapping
@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from api.schemas.plans import PlanRecord
 from api.schemas.targets import TargetSpec
 from deploy.errors import PlanUnusableError
-from deploy.plans import planned_replicas
+from deploy.plans import allocations_by_part, planned_replicas
 from deploy.router.table import Cell, CellWeights, Route, RoutingTable
 from planner.request import Workload, bucket_name
 
@@ -23,7 +23,8 @@ def routing_table(
     replicas = planned_replicas(record, spec)
     workload = next(known for known in record.request.workloads if known.name == spec.workload)
     deployments = spec.application.parts
-    weights = _weights(record, workload, deployments)
+    home = {entry.option: deployments[part] for entry, part in allocations_by_part(record, spec)}
+    weights = _weights(record, workload, home)
     if not any(weights.values()):
         raise PlanUnusableError(f"plan {record.id} sends no request of {spec.workload!r} anywhere")
     used = {name for found in weights.values() for name in found}
@@ -32,8 +33,8 @@ def routing_table(
         version=record.id,
         buckets=workload.buckets,
         routes={
-            name: Route(replicas=replicas[gpu], most_in_flight=each.get(name, MOST_IN_FLIGHT))
-            for gpu, name in sorted(deployments.items())
+            name: Route(replicas=replicas[part], most_in_flight=each.get(name, MOST_IN_FLIGHT))
+            for part, name in sorted(deployments.items())
             if name in used
         },
         weights=weights,
@@ -65,15 +66,19 @@ def both_tables(old: RoutingTable, new: RoutingTable) -> RoutingTable:
     )
 
 
-def _weights(record: PlanRecord, workload: Workload, deployments: Mapping[str, str]) -> dict[Cell, dict[str, float]]:
-    """Options of one GPU type, which differ in their offers, share a deployment."""
-    home = {entry.option: deployments[entry.gpu] for entry in record.plan.allocation if entry.workload == workload.name}
+def _weights(record: PlanRecord, workload: Workload, home: Mapping[str, str]) -> dict[Cell, dict[str, float]]:
+    """By deployment: those of its options together."""
     planned = record.plan.routing.get(workload.name, {})
     weights: dict[Cell, dict[str, float]] = {}
     for bucket in workload.buckets.buckets():
         found: dict[str, float] = defaultdict(float)
-        for option, weight in planned.get(bucket_name(bucket), {}).items():
-            found[home[option]] += weight
+        for route, weight in planned.get(bucket_name(bucket), {}).items():
+            if route not in home:
+                raise PlanUnusableError(
+                    f"plan {record.id} sends {bucket_name(bucket)} by {route}: a router sends a request to one "
+                    "deployment, and not to one for its prompt and another for its answer"
+                )
+            found[home[route]] += weight
         total = sum(found.values())
         weights[bucket.row, bucket.column] = {name: weight / total for name, weight in found.items() if total > 0.0}
     return weights
