@@ -6,6 +6,7 @@ Runs in a thread of the test.  A held request never gets an answer: what waits f
 import asyncio
 import re
 import threading
+import time
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -32,6 +33,7 @@ class Hold:
     closes: str | None = None  # what is shut at the same moment
     reached: threading.Event = field(default_factory=threading.Event)
     given_up: threading.Event = field(default_factory=threading.Event)  # whoever asked does not wait any more
+    given_up_s: float | None = None  # by the steady clock
     seen: int = 0
 
     def is_hit_by(self, method: str, path: str) -> bool:
@@ -45,6 +47,16 @@ class Hold:
         assert self.reached.wait(PATIENCE_S), f"no {self.method} {self.path} came, or only {self.seen}"
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Passed:
+    """A request that got its answer."""
+
+    came_s: float  # by the steady clock
+    method: str
+    path: str
+    status: int
+
+
 @dataclass
 class Gate:
     """`/NAME/...` goes to what stands behind NAME; 503 where nothing does."""
@@ -52,6 +64,7 @@ class Gate:
     url: str
     behind: dict[str, Answering | str] = field(default_factory=dict)  # a function, or the URL of a server
     holds: list[Hold] = field(default_factory=list)
+    passed: list[Passed] = field(default_factory=list)
     http: httpx.AsyncClient | None = None
 
     def hold(self, hold: Hold) -> Hold:
@@ -61,6 +74,7 @@ class Gate:
 
     async def __call__(self, scope: Mapping[str, Any], receive: Callable[[], Any], send: Callable[[Any], Any]) -> None:
         """The gate as an ASGI application."""
+        came_s = time.monotonic()
         request = await _request(scope, receive)
         name, path = scope["raw_path"].decode().removeprefix("/").split("/", 1)
         hold = next((each for each in list(self.holds) if each.is_hit_by(request.method, scope["path"])), None)
@@ -77,6 +91,9 @@ class Gate:
         if hold is not None:
             await _never_answer(hold, receive)
             return
+        self.passed.append(
+            Passed(came_s=came_s, method=request.method, path=scope["path"], status=response.status_code)
+        )
         headers = [(key, value) for key, value in response.headers.raw if key.decode().lower() not in _OF_ONE_HOP]
         await send({"type": "http.response.start", "status": response.status_code, "headers": headers})
         await send({"type": "http.response.body", "body": response.content})
@@ -135,4 +152,5 @@ async def _never_answer(hold: Hold, receive: Callable[[], Any]) -> None:
     hold.reached.set()
     while (await receive())["type"] != "http.disconnect":
         await asyncio.sleep(0)
+    hold.given_up_s = time.monotonic()
     hold.given_up.set()

@@ -32,6 +32,8 @@ def test_it_passes_on_what_has_something_behind_it(gate: Gate) -> None:
     assert asked(f"{gate.url}/a/x/").status_code == 201
     assert seen == ["POST /x/y?b=c body", "GET /x/ "]
     assert asked(f"{gate.url}/b/x").status_code == 503
+    passed = [(each.method, each.path, each.status) for each in gate.passed]
+    assert passed == [("POST", "/a/x/y", 201), ("GET", "/a/x/", 201), ("GET", "/b/x", 503)]
 
 
 @pytest.mark.parametrize("after", [False, True])
@@ -47,6 +49,9 @@ def test_a_held_request_gets_no_answer(gate: Gate, *, after: bool) -> None:
     assert len(seen) == 1 + after
     lost.join()
     wait_for(hold.given_up.is_set, what="giving up")
+    assert hold.given_up_s is not None
+    assert hold.given_up_s > gate.passed[0].came_s
+    assert [each.path for each in gate.passed] == ["/a/1"]
     assert asked(f"{gate.url}/a/3").is_success
 
 
