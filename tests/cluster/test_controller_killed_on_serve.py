@@ -1,25 +1,34 @@
-"""`fleetwright controller run` killed at ten points of an apply on a running Serve application.
+"""The controller as a detached actor, killed at ten points of an apply on a running Serve application.
 
-As in test_controller_killed.py, with Ray Serve itself behind the gate: plans take turns, each takes three writes, and
-each controller finishes what the one before it left.
+As in test_controller_killed.py, with Ray Serve itself behind the gate.  Plans take turns, each takes three writes; Ray
+starts the actor again, which waits out the lease that it did not give back, and finishes what it began.
 """
 
 import json
+import operator
 import os
 import re
 import signal
+import subprocess
+import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from functools import partial
 
 import httpx
 import pytest
 
 from api.schemas.targets import TargetStatus
+from deploy.on_ray.commands import Conductor
+from deploy.on_ray.names import HostName
 from tests.testbed.controllers import Stage
 from tests.testbed.gate import Hold
+from tests.testbed.proc import is_running
 from tests.testbed.ray_cluster import RayCluster
+from tests.testbed.ray_controllers import NAME, conducting, joined_cluster, leader
 from tests.testbed.ray_serve import ServeApp, running_serve_app
-from tests.testbed.waiting import PATIENCE_S
+from tests.testbed.server import ROOT
+from tests.testbed.waiting import PATIENCE_S, wait_for
 
 pytestmark = pytest.mark.ray
 
@@ -30,6 +39,7 @@ FAST, SLOW = {H100: 2, L4: 0}, {H100: 0, L4: 1}
 # From the one to the other, and back: make before break, one replica a step.
 THERE = [("on-h100", 1), ("on-h100", 2), ("on-l4", 0)]
 BACK = [("on-l4", 1), ("on-h100", 1), ("on-h100", 0)]
+WAY = "api-actor"  # through the gate
 LEASE_S = 4.0  # a look at a busy Serve takes a second: a shorter lease ends while the controller waits for it
 READ, SCALE = ("GET", "/serve-{name}/.*"), ("POST", "/serve-{name}/.*")
 REPORT = ("PUT", "/api-[^/]+/v1/targets/{name}/status")
@@ -81,17 +91,26 @@ def chat(ray_cluster: RayCluster) -> Iterator[ServeApp]:
         yield app
 
 
-@pytest.mark.timeout(1800)
-def test_a_controller_killed_anywhere_is_finished_by_the_next_on_ray_serve(
-    stage: Stage, chat: ServeApp, ray_cluster: RayCluster
-) -> None:
-    (name, alive), waiting = stage.start(lease_s=LEASE_S), stage.start(lease_s=LEASE_S)
-    stage.open(name)
+@pytest.fixture
+def conductor(stage: Stage, ray_cluster: RayCluster) -> Iterator[Conductor]:
+    """The controller runs, as its command starts it."""
+    stage.open(WAY)
+    command = [sys.executable, "-m", "api.cli", "controller", "start", "--address", ray_cluster.address, "--no-watch"]
+    command += ["--url", f"{stage.gate.url}/{WAY}/", "--token-file", str(stage.folder / "token")]
+    command += ["--period-s", "0.1", "--lease-s", str(LEASE_S), "--wait", str(PATIENCE_S)]
+    with joined_cluster(ray_cluster.address) as joined, conducting(joined) as conductor:
+        started = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+        assert started.returncode == 0, started.stderr
+        yield conductor
 
-    def registered(target: str, plan: dict[str, int]) -> Serve:
+
+@pytest.mark.timeout(1800)
+def test_the_actor_killed_anywhere_is_started_again_by_ray_and_finishes(
+    stage: Stage, chat: ServeApp, ray_cluster: RayCluster, conductor: Conductor
+) -> None:
+    def registered(target: str, plan: dict[str, int]) -> tuple[Serve, str]:
         serve = Serve(ray_cluster.dashboard_url)
-        stage.register(target, behind=serve, deployments=DEPLOYMENTS, plan=plan)
-        return serve
+        return serve, stage.register(target, behind=serve, deployments=DEPLOYMENTS, plan=plan)
 
     def in_place(target: str, plan: dict[str, int]) -> TargetStatus:
         status = stage.done(target)
@@ -99,25 +118,31 @@ def test_a_controller_killed_anywhere_is_finished_by_the_next_on_ray_serve(
             assert len(chat.wait_replicas(DEPLOYMENTS[gpu], count)) == count
         return status
 
-    calm = registered("calm", FAST)
+    calm, _plan_id = registered("calm", FAST)
     undisturbed = in_place("calm", FAST)
     assert calm.effective(SLOW) == THERE
     before, wanted = FAST, SLOW
+    _one, alive = leader(conductor)
     for number, ((method, path), nth, after) in enumerate(POINTS):
         target, point = f"t{number}", f"{method} {path} {nth} {'after' if after else 'before'}"
         hold = stage.gate.hold(Hold(method, path.format(name=target), nth=nth, after=after))
-        serve = registered(target, wanted)
+        serve, plan_id = registered(target, wanted)
         hold.wait()
         os.kill(alive.pid, signal.SIGKILL)
-        alive.popen.wait()
+        wait_for(partial(is_running, alive.pid), operator.not_, what="end of the actor's process")
         stage.gate.holds.clear()
-        (name, alive), waiting = waiting, stage.start(lease_s=LEASE_S)
-        stage.open(name)
 
         status = in_place(target, wanted)
         assert serve.effective(before) == (THERE if wanted is FAST else BACK), point
         assert status.applied == wanted, point
         if wanted is FAST:
             assert (status.planned, status.applied) == (undisturbed.planned, undisturbed.applied), point
+        assert status.memory is not None
+        assert status.memory.verified_plan_id == plan_id, point
+        assert sum(entry.replicas for entry in status.memory.spent) >= len(THERE), f"{point}: uncounted"
+        killed = alive
+        one, alive = leader(conductor)
+        assert one.name == HostName(NAME, 1), point
+        assert (alive.restarted, alive.pid != killed.pid) == (True, True), point
+        assert stage.client.get_lease("controller").document.holder == alive.holder, point
         before, wanted = wanted, before
-    assert waiting[1].running()

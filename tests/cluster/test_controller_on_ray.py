@@ -4,7 +4,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -13,21 +13,19 @@ import pytest
 import ray
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-from deploy.leadership import Standing
 from deploy.on_ray.cluster import RayCluster as Joined
-from deploy.on_ray.cluster import join, leave
-from deploy.on_ray.commands import Conductor, Listed, NotUpError, Patience
+from deploy.on_ray.commands import Conductor, NotUpError
 from deploy.on_ray.names import HostName, hosts_among, watchers_among
-from deploy.on_ray.wire import GpuLook, HostReport, HostSettings, WatcherReport, WatchSettings
+from deploy.on_ray.wire import GpuLook, HostSettings, WatcherReport, WatchSettings
 from tests.testbed.processes import LOOPBACK, free_ports
 from tests.testbed.ray_cluster import RayCluster, RayNode, check_machine, running_ray_cluster
+from tests.testbed.ray_controllers import NAME, conducting, joined_cluster, leader
 from tests.testbed.requirements import skipping_where_unavailable
 from tests.testbed.server import ADMIN_TOKEN, Server, StartServer
 from tests.testbed.waiting import PATIENCE_S, wait_for
 
 pytestmark = pytest.mark.ray
 
-NAME = "controller"
 LEADING = "fleetwright_controller_leads 1.0"
 EXTRA = RayNode(name="extra", cpus=1, gpus=2, accelerator="L4", rack="rack-9", power_domain="pdu-z")
 
@@ -44,16 +42,14 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RayCluster]:
 @pytest.fixture
 def joined(cluster: RayCluster) -> Iterator[Joined]:
     """The test run itself, as whoever calls the commands."""
-    joined = join(cluster.address, namespace="fleetwright")
-    yield joined
-    leave()
+    with joined_cluster(cluster.address) as joined:
+        yield joined
 
 
 @pytest.fixture
 def conductor(joined: Joined) -> Iterator[Conductor]:
-    conductor = Conductor(joined, patience=Patience(up_s=PATIENCE_S, answer_s=PATIENCE_S))
-    yield conductor
-    conductor.stop(NAME)
+    with conducting(joined) as conductor:
+        yield conductor
 
 
 @pytest.fixture
@@ -69,18 +65,6 @@ def settings(server: Server, tmp_path: Path) -> HostSettings:
     watch = WatchSettings(gpus=GpuLook.SIMULATED)
     (port,) = free_ports(1)
     return HostSettings(url=server.url, token_file=token_file, period_s=0.5, metrics_port=port, watch=watch)
-
-
-def leader(conductor: Conductor, wanted: Callable[[HostReport], object] = bool) -> tuple[Listed, HostReport]:
-    """The one controller there is, once it leads and is as wanted."""
-
-    def leads(there: list[Listed]) -> object:
-        report = there[0].report if len(there) == 1 else None  # one that was ended may be listed for a moment
-        return report is not None and report.standing == Standing.LEADS and wanted(report)
-
-    (one,) = wait_for(conductor.listing, leads, what="leading controller")
-    assert one.report is not None
-    return one, one.report
 
 
 def watcher_on(conductor: Conductor, name: str) -> WatcherReport | None:

@@ -1,0 +1,45 @@
+"""Controllers as detached actors of a real Ray cluster: the test run joins it as whoever calls the commands."""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Final
+
+from deploy.leadership import Standing
+from deploy.on_ray.cluster import RayCluster, join, leave
+from deploy.on_ray.commands import Conductor, Listed, Patience
+from deploy.on_ray.wire import HostReport
+from tests.testbed.waiting import PATIENCE_S, wait_for
+
+NAME: Final = "controller"
+NAMESPACE: Final = "fleetwright"
+
+
+@contextmanager
+def joined_cluster(address: str) -> Iterator[RayCluster]:
+    """The test run itself as a driver of the cluster."""
+    try:
+        yield join(address, namespace=NAMESPACE)
+    finally:
+        leave()
+
+
+@contextmanager
+def conducting(joined: RayCluster) -> Iterator[Conductor]:
+    """The commands, with more patience; no controller is left at the end."""
+    conductor = Conductor(joined, patience=Patience(up_s=PATIENCE_S, answer_s=PATIENCE_S))
+    try:
+        yield conductor
+    finally:
+        conductor.stop(NAME)
+
+
+def leader(conductor: Conductor, wanted: Callable[[HostReport], object] = bool) -> tuple[Listed, HostReport]:
+    """The one controller there is, once it leads and is as wanted."""
+
+    def leads(there: list[Listed]) -> object:
+        report = there[0].report if len(there) == 1 else None  # one that was ended may be listed for a moment
+        return report is not None and report.standing == Standing.LEADS and wanted(report)
+
+    (one,) = wait_for(conductor.listing, leads, what="leading controller")
+    assert one.report is not None
+    return one, one.report
