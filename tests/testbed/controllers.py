@@ -3,7 +3,7 @@
 import itertools
 import os
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from api.client import Fleetwright, NotFoundError
+from api.schemas.probes import HealthProbe
 from api.schemas.targets import Mode, Phase, RayServeApplication, TargetSpec, TargetStatus
 from api.store import Migrations
 from tests.deploy.house import WORKLOAD, request_for
@@ -51,7 +52,13 @@ class Stage:
         self.gate.behind[name] = self.server.url
 
     def register(
-        self, name: str, *, behind: Answering | str, deployments: Mapping[str, str], plan: Mapping[str, int]
+        self,
+        name: str,
+        *,
+        behind: Answering | str,
+        deployments: Mapping[str, str],
+        plan: Mapping[str, int],
+        health: HealthProbe | None = None,
     ) -> str:
         """A target in mode `apply`, one replica a step; the plan's id."""
         self.gate.behind[f"serve-{name}"] = behind
@@ -70,19 +77,21 @@ class Stage:
             plan_id=plan_id,
             max_step=1,
             max_step_per_window=1_000,
+            health=health,
         )
         self.client.create_target(name, spec)
         return plan_id
 
     def done(self, name: str) -> TargetStatus:
         """The report that says that all is in place."""
-        status = wait_for(
-            lambda: self._status(name),
-            lambda seen: seen is not None and seen.phase is Phase.APPLIED,
-            what=f"{name} in place",
-        )
-        assert status is not None
+        status = self.wait(name, lambda seen: seen.phase is Phase.APPLIED, what=f"{name} in place")
         self.client.delete_target(name, if_match=self.client.get_target(name).etag)
+        return status
+
+    def wait(self, name: str, wanted: Callable[[TargetStatus], bool], *, what: str) -> TargetStatus:
+        """The first report that is as wanted."""
+        status = wait_for(lambda: self._status(name), lambda seen: seen is not None and wanted(seen), what=what)
+        assert status is not None
         return status
 
     def _status(self, name: str) -> TargetStatus | None:

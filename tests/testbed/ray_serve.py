@@ -69,13 +69,15 @@ class ServeApp:
 
 
 @contextmanager
-def running_serve_app(cluster: RayCluster, *, pools: Mapping[str, str], name: str = "twin") -> Iterator[ServeApp]:
+def running_serve_app(
+    cluster: RayCluster, *, pools: Mapping[str, str], name: str = "twin", failing: Sequence[str] = ()
+) -> Iterator[ServeApp]:
     """Deploy the twin with a replica in each of `pools` (deployment to accelerator type); take it away at the end."""
     declared = {
         "name": name,
         "import_path": "tests.testbed.serve_apps:build",
         "external_scaler_enabled": True,
-        "args": {"pools": dict(pools)},
+        "args": {"pools": dict(pools), "failing": list(failing)},
     }
     with httpx.Client(base_url=cluster.dashboard_url, timeout=PATIENCE_S, trust_env=False) as dashboard:
         app = ServeApp(name=name, url=f"http://{LOOPBACK}:{cluster.serve_port}/", pools=pools, dashboard=dashboard)

@@ -1,0 +1,124 @@
+"""A plan that does harm is rolled back on a running Serve application, by what a real Prometheus scrapes of it.
+
+Every pool has a caller of its own, which waits while nothing runs there.  Those on L4 fail every request, so the error
+rate worsens as soon as a plan has brought one up.
+"""
+
+import threading
+from collections.abc import Iterator
+
+import httpx
+import pytest
+
+from api.schemas.probes import HealthProbe
+from api.schemas.target_memory import ApprovalRequest
+from api.schemas.targets import Phase, TargetSpec, TargetStatus
+from tests.deploy.house import request_for
+from tests.testbed.controllers import Stage
+from tests.testbed.prometheus import Prometheus
+from tests.testbed.ray_cluster import RayCluster
+from tests.testbed.ray_serve import ServeApp, running_serve_app
+from tests.testbed.waiting import wait_for
+
+pytestmark = [pytest.mark.ray, pytest.mark.prometheus]
+
+H100, L4 = "H100-SXM", "L4"  # as the catalogue names them
+DEPLOYMENTS = {H100: "on-h100", L4: "on-l4"}
+POOLS = {"on-h100": "H100", "on-l4": "L4"}  # as Ray labels them
+GOOD, BAD = {H100: 1, L4: 0}, {H100: 0, L4: 1}
+LOOKS = 20  # of the controller, in which nothing may be written
+ERROR_RATE = 'sum(increase(app_requests_total{status="500"}[5s])) / sum(increase(app_requests_total[5s]))'
+MOST_ERRORS = 0.1
+
+
+@pytest.fixture
+def chat(ray_cluster: RayCluster) -> Iterator[ServeApp]:
+    """Running the good plan, and called."""
+    with running_serve_app(ray_cluster, pools=POOLS, name="chat", failing=["on-l4"]) as app:
+        app.scale("on-l4", replicas=0)
+        app.wait_replicas("on-l4", 0)
+        over = threading.Event()
+        callers = [threading.Thread(target=call, args=(app.url, pool, over)) for pool in POOLS]
+        for caller in callers:
+            caller.start()
+        try:
+            yield app
+        finally:
+            over.set()
+            for caller in callers:
+                caller.join()
+
+
+@pytest.fixture
+def health(prometheus: Prometheus, chat: ServeApp) -> HealthProbe:
+    """As Prometheus scrapes it from the application, twice a second."""
+    url = httpx.URL(chat.url)
+    scrape = {"job_name": "chat", "scrape_interval": "500ms", "scrape_timeout": "500ms"}
+    targets = [{"targets": [f"{url.host}:{url.port}"]}]
+    prometheus.configure({"scrape_configs": [scrape | {"static_configs": targets}]})
+    prometheus.wait_until_up("chat")
+    described = {"prometheus_url": prometheus.url, "error_rate_query": ERROR_RATE, "max_error_rate": MOST_ERRORS}
+    return HealthProbe.model_validate(described | {"judge_after_s": 4.0, "max_age_s": 5.0})
+
+
+def call(url: str, pool: str, over: threading.Event) -> None:
+    """One request after another; what is not answered is asked again."""
+    with httpx.Client(base_url=url, params={"pool": pool}, trust_env=False, timeout=2.0) as http:
+        while not over.wait(0.02):
+            try:
+                http.get("/")
+            except httpx.TransportError:
+                continue
+
+
+def test_what_prometheus_says_of_a_plan_brings_the_verified_one_back_until_an_operator_wants_the_other(
+    stage: Stage, chat: ServeApp, health: HealthProbe, prometheus: Prometheus, ray_cluster: RayCluster
+) -> None:
+    name, _controller = stage.start(lease_s=15.0)
+    stage.open(name)
+
+    def written() -> list[str]:
+        """Which deployments were scaled, in order."""
+        paths = [each.path for each in stage.gate.passed if each.method == "POST"]
+        return [path.split("/")[-2] for path in paths if path.startswith("/serve-chat/")]
+
+    def looks() -> int:
+        return sum(each.path == "/serve-chat/api/serve/applications/" for each in stage.gate.passed)
+
+    def verified(status: TargetStatus) -> bool:
+        return status.memory is not None and status.memory.verified_plan_id == good_id
+
+    good_id = stage.register(
+        "chat", behind=ray_cluster.dashboard_url, deployments=DEPLOYMENTS, plan=GOOD, health=health
+    )
+    stage.wait("chat", verified, what="verified plan")
+    assert written() == []
+
+    bad_id = follow(stage, BAD)
+    back = stage.wait("chat", lambda seen: seen.phase is Phase.ROLLED_BACK, what="way back")
+    assert back.memory is not None
+    assert back.memory.refused is not None
+    assert (back.memory.verified_plan_id, back.memory.refused.plan_id) == (good_id, bad_id)
+    assert back.memory.refused.reason.startswith(f"health worsened after plan {bad_id}: error rate is ")
+    assert (back.plan_id, back.applied) == (good_id, GOOD)
+    assert [len(chat.wait_replicas(DEPLOYMENTS[gpu], count)) for gpu, count in GOOD.items()] == [1, 0]
+    tried, seen = written(), looks()
+    assert tried[0] == "on-l4", "the other plan was never begun"
+
+    wait_for(lambda: prometheus.query(f"{ERROR_RATE} == 0"), what="health as before")
+    wait_for(looks, lambda now: now >= seen + LOOKS, what="more rounds")
+    still = stage.wait("chat", lambda seen: seen.observed_at > back.observed_at, what="newer report")
+    assert (still.phase, written()) == (Phase.ROLLED_BACK, tried), "tried again, and nobody has said so"
+
+    assert still.digest is not None
+    stage.client.approve_target("chat", ApprovalRequest(plan_id=bad_id, digest=still.digest))
+    wait_for(written, lambda now: now[len(tried) :][:1] == ["on-l4"], what="another try")
+
+
+def follow(stage: Stage, plan: dict[str, int]) -> str:
+    """Point the target at another plan; its id."""
+    plan_id = stage.client.create_plan(request_for(plan)).id
+    before = stage.client.get_target("chat")
+    after = TargetSpec.model_validate(before.document.spec.model_dump(mode="json") | {"plan_id": plan_id})
+    stage.client.replace_target("chat", after, if_match=before.etag)
+    return plan_id
