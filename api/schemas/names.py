@@ -6,7 +6,8 @@ from typing import Annotated
 from pydantic import AfterValidator, Field, StringConstraints
 
 # A DNS label: the same name must serve as a Kubernetes object, a Prometheus label and a path segment.
-Name = Annotated[str, StringConstraints(pattern=r"^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$")]
+NAME_PATTERN = r"^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$"
+Name = Annotated[str, StringConstraints(pattern=NAME_PATTERN)]
 
 # Free text for people.  C0 controls are refused: PostgreSQL stores no NUL, and terminals obey escapes.
 Text = Annotated[str, StringConstraints(min_length=1, max_length=500, pattern=r"^[^\x00-\x1f\x7f]+$")]
