@@ -45,12 +45,12 @@ def kinds(objects: Iterable[Object]) -> set[str]:
 def pod_templates(objects: Iterable[Object]) -> Iterator[tuple[str, Object]]:
     """The pod template of each object that has one, and that object's name."""
     for item in objects:
-        if item["kind"] in {"Deployment", "Job"}:
+        if item["kind"] in {"DaemonSet", "Deployment", "Job"}:
             yield item["metadata"]["name"], item["spec"]["template"]
 
 
 def container(item: Object) -> Object:
-    """The only container of a Deployment or Job."""
+    """The only container of a workload."""
     (found,) = item["spec"]["template"]["spec"]["containers"]
     return dict(found)
 

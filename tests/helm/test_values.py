@@ -27,6 +27,11 @@ POSTGRES: Values = {
     **SQLITE,
     "api.replicas": 2,
     "controller.token.existingSecret": "controller",
+    "agent.act": True,
+    "agent.enabled": True,
+    "agent.tls.existingSecret": "agent-tls",
+    "agent.token.existingSecret": "agents",
+    "guard.agentTls.existingSecret": "guard-tls",
     "guard.agentToken.existingSecret": "agents",
     "guard.apiToken.existingSecret": "api",
     "guard.budgetToken.existingSecret": "budgets",
@@ -125,6 +130,22 @@ CHANGES: Values = {
         for which in ("agent", "budget", "api")
         for field in ("existingSecret", "key")
     },
+    "agent.enabled": False,
+    "agent.device": "amd",
+    "agent.act": False,
+    "agent.guarded": False,
+    "agent.extraArgs": ["--safe-token", "0.8"],
+    "agent.port": 7,
+    "agent.network": "host",
+    "agent.token.existingSecret": "other",
+    "agent.token.key": "other",
+    "agent.tls.existingSecret": "other",
+    "agent.tls.serverName": "other",
+    "agent.state.hostPath": "/var/lib/other",
+    "agent.runtimeClassName": "nvidia",
+    "agent.updateStrategy.maxUnavailable": "10%",
+    "guard.agentTls.existingSecret": "other",
+    "networkPolicy.agentFrom": PEERS,
     "networkPolicy.watcherFrom": PEERS,
     "networkPolicy.healerPeers": PEERS,
     "healer.enabled": False,
@@ -155,7 +176,7 @@ CHANGES: Values = {
     "controller.token.key": "other",
     **{
         f"{component}.{field}": value
-        for component in ("api", "controller", "guard", "watcher", "healer")
+        for component in ("api", "controller", "guard", "agent", "watcher", "healer")
         for field, value in {
             "terminationGracePeriodSeconds": 77,
             "extraEnv": [{"name": "A", "value": "b"}],

@@ -26,7 +26,7 @@
 {{- $problems = append $problems (printf "api.preStopSleepSeconds is %d: allowed is less than terminationGracePeriodSeconds, %d" (int .Values.api.preStopSleepSeconds) (int .Values.api.terminationGracePeriodSeconds)) -}}
 {{- end -}}
 {{- $own := list "FLEETWRIGHT_BOOTSTRAP_TOKEN_FILE" "FLEETWRIGHT_DATABASE_URL" "FLEETWRIGHT_HOST" "FLEETWRIGHT_LOG_LEVEL" "FLEETWRIGHT_PORT" -}}
-{{- range $component := list "api" "controller" "guard" "watcher" "healer" -}}
+{{- range $component := list "api" "controller" "guard" "agent" "watcher" "healer" -}}
 {{- range (index $.Values $component).extraEnv -}}
 {{- if has .name $own -}}
 {{- $problems = append $problems (printf "%s.extraEnv sets %s, which the chart sets itself from its values" $component .name) -}}
@@ -43,6 +43,20 @@
 {{- if not (hasKey $.Values.guard.config $field) -}}
 {{- $problems = append $problems (printf "guard.enabled is true, but guard.config has no %s" $field) -}}
 {{- end -}}
+{{- end -}}
+{{- end -}}
+{{- with .Values.agent -}}
+{{- if and .enabled (not .token.existingSecret) (not .tls.existingSecret) -}}
+{{- $problems = append $problems "agent.enabled is true, but agent.token.existingSecret and agent.tls.existingSecret are empty: whoever reaches the port could slow the nodes" -}}
+{{- end -}}
+{{- if and .enabled .act (lt (int .terminationGracePeriodSeconds) 30) -}}
+{{- $problems = append $problems (printf "agent.terminationGracePeriodSeconds is %d: allowed with agent.act are 30 to 3600, or caps stay behind" (int .terminationGracePeriodSeconds)) -}}
+{{- end -}}
+{{- if and .enabled .token.existingSecret $.Values.guard.enabled (not $.Values.guard.agentToken.existingSecret) -}}
+{{- $problems = append $problems "agent.token is given, but guard.agentToken.existingSecret is empty: the agents would refuse the guard" -}}
+{{- end -}}
+{{- if and .enabled .tls.existingSecret $.Values.guard.enabled (not $.Values.guard.agentTls.existingSecret) -}}
+{{- $problems = append $problems "agent.tls is given, but guard.agentTls.existingSecret is empty: the agents would refuse the guard" -}}
 {{- end -}}
 {{- end -}}
 {{- with .Values.watcher -}}

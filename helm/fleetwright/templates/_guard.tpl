@@ -5,6 +5,10 @@
 {{- if $guard.agentToken.existingSecret -}}
 {{- $_ := set $file "agent_token_file" "/etc/fleetwright/agent-token/token" -}}
 {{- end -}}
+{{- if $guard.agentTls.existingSecret -}}
+{{- $folder := "/etc/fleetwright/agent-tls" -}}
+{{- $_ := set $file "agent_tls" (dict "authority" (printf "%s/ca.crt" $folder) "certificate" (printf "%s/tls.crt" $folder) "key" (printf "%s/tls.key" $folder)) -}}
+{{- end -}}
 {{- if $guard.budgetToken.existingSecret -}}
 {{- $_ := set $file "budget_token_file" "/etc/fleetwright/budget-token/token" -}}
 {{- end -}}
