@@ -1,4 +1,4 @@
-"""Worker groups of a KubeRay RayCluster, one per GPU type, scaled through the Kubernetes API.
+"""Worker groups of a KubeRay RayCluster, one for each part of a target, scaled through the Kubernetes API.
 
     GET   .../rayclusters/{cluster}      what is asked for, and who manages it
     GET   .../pods?labelSelector=...     which workers are ready
@@ -53,7 +53,7 @@ class RayClusterActuator:
     application: RayClusterGroups
 
     async def observe(self) -> Observation:
-        """Read replica counts per GPU type."""
+        """Read replica counts by part."""
         cluster = await self._read()
         workers = await self._workers()
         found = {gpu: self._group(cluster, name)[1] for gpu, name in sorted(self.application.groups.items())}

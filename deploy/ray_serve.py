@@ -1,4 +1,4 @@
-"""Ray Serve by its REST API: one deployment per GPU type, scaled through the external scale API.
+"""Ray Serve by its REST API: a deployment for each part of a target, scaled by the external scale API.
 
     GET  /api/serve/applications/                                       what is asked for and what runs
     POST /api/v1/applications/{app}/deployments/{deployment}/scale      {"target_num_replicas": n}
@@ -63,7 +63,7 @@ class RayServeActuator:
     application: RayServeApplication
 
     async def observe(self) -> Observation:
-        """Read replica counts per GPU type."""
+        """Read replica counts by part."""
         application = self._find(await self._read())
         found = {gpu: self._deployment(application, name) for gpu, name in sorted(self.application.deployments.items())}
         return Observation(

@@ -11,6 +11,8 @@ from fleet.gpus import builtin_gpus
 from tests.api.cli.conftest import Cli
 from tests.api.cli.samples import REQUEST, TARGET
 
+WAYS = (("/x1", ""), ("/x2", "-2"), ("/x4", "-4"), ("/x8", "-8"))
+
 
 @pytest.fixture
 def files(tmp_path: Path) -> Path:
@@ -60,3 +62,20 @@ def test_wrong_bounds_of_a_router_are_refused(remote: Cli, target: str, files: P
     assert done.code == 2
     assert done.refused[0].startswith(f"--most-in-flight {said.partition('=')[0]}")
     assert refused in done.refused[0]
+
+
+def test_a_target_with_replica_options_is_registered_shown_and_routed(remote: Cli, target: str, files: Path) -> None:
+    parts = {f"{gpu.name}{way}": f"on-{gpu.name.lower()}{name}" for gpu in builtin_gpus().gpus for way, name in WAYS}
+    (files / "options.yaml").write_text(TARGET.replace("{H100: large}", json.dumps(parts)))
+    assert remote("targets", "put", target, files / "options.yaml").code == 0
+    assert remote("targets", "show", target).fields["application.deployments.L4/x2"] == "on-l4-2"
+    plan = remote("plan", files / "request.yaml", "-o", "json").json
+    (used,) = plan["plan"]["allocation"]
+    table = RoutingTable.model_validate_json(remote("targets", "table", target, "--plan", plan["id"]).stdout)
+    assert table.routes.keys() == {parts[f"{used['gpu']}/x{used['gpus_per_replica']}"]}
+
+
+def test_a_part_that_no_plan_would_say_is_wrong_input(remote: Cli, files: Path) -> None:
+    (files / "slip.yaml").write_text(TARGET.replace("H100: large", "H100/x02: large"))
+    done = remote("targets", "put", "slip", files / "slip.yaml")
+    assert (done.code, "without leading zeros" in done.refused[0]) == (2, True)

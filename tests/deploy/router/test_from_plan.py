@@ -62,6 +62,34 @@ def test_options_of_one_gpu_type_are_one_route() -> None:
     assert all(weights == {"on-l4": 1.0} for weights in found.by_cell.values())
 
 
+def test_replica_options_of_one_gpu_type_are_routes_of_their_own() -> None:
+    one = option("one", "L4", [[2.0, 2.0], [2.0, 2.0]], available=2)
+    two = option("two", "L4", [[6.0, 6.0], [6.0, 6.0]], available=1) | {"gpus": 2}
+    plan = record(one, two, rate_rps=9.9)
+    found = routing_table(plan, target(**{"L4": "on-l4", "L4/x2": "on-l4-2"}), most_in_flight={"on-l4-2": 128})
+    assert {name: (route.replicas, route.most_in_flight) for name, route in found.routes.items()} == {
+        "on-l4": (2, MOST_IN_FLIGHT),
+        "on-l4-2": (1, 128),
+    }
+    planned = plan.plan.routing["chat"]
+    for weights, (name, by_option) in zip(found.by_cell.values(), planned.items(), strict=True):
+        assert weights.get("on-l4", 0.0) == pytest.approx(by_option.get("one", 0.0)), name
+        assert weights.get("on-l4-2", 0.0) == pytest.approx(by_option.get("two", 0.0)), name
+    carried = {name: sum(w.get(name, 0.0) for w in found.by_cell.values()) / 4 for name in found.routes}
+    assert carried["on-l4-2"] * 9.9 <= 6.0
+    assert carried["on-l4"] * 9.9 <= 4.0
+
+
+def test_a_request_in_two_halves_is_no_route() -> None:
+    plan = record(SHORT, LONG)
+    routing = {"chat": {key: {"a-prefill + b-decode": 1.0} for key in plan.plan.routing["chat"]}}
+    split = plan.model_copy(update={"plan": plan.plan.model_copy(update={"routing": routing})})
+    with pytest.raises(
+        PlanUnusableError, match=r"by a-prefill \+ b-decode: a router sends a request to one deployment"
+    ):
+        routing_table(split, target(L4="on-l4", B200="on-b200"))
+
+
 def test_what_an_engine_takes_at_once_has_a_default() -> None:
     found = routing_table(record(SHORT, LONG), target(L4="on-l4", B200="on-b200"))
     assert {route.most_in_flight for route in found.routes.values()} == {MOST_IN_FLIGHT}

@@ -1,0 +1,67 @@
+"""Replicas of one GPU type in two sizes, each in a deployment of its own, on a real Ray cluster."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Any
+
+import httpx
+import pytest
+
+from api.schemas.targets import Phase, RayServeApplication
+from deploy.ray_serve import RayServeActuator
+from planner.request import PlanRequest
+from tests.deploy.house import WORKLOAD, House, house_of
+from tests.testbed.ray_cluster import RayCluster
+from tests.testbed.ray_serve import declared_applications
+from tests.testbed.service import RunningService
+from tests.testbed.waiting import PATIENCE_S
+
+pytestmark = [pytest.mark.ray, pytest.mark.anyio]
+
+H100 = "H100-SXM"
+PARTS = {f"{H100}/x1": "on-h100", f"{H100}/x2": "on-h100-2"}
+ON_H100 = {"num_cpus": 0.1, "label_selector": {"ray.io/accelerator-type": "H100"}}
+APPLICATION: dict[str, Any] = {
+    "name": "chat",
+    "import_path": "tests.testbed.serve_apps:build",
+    "external_scaler_enabled": True,
+    "args": {"pools": dict.fromkeys(PARTS.values(), "H100")},
+    "deployments": [{"name": "on-h100-2", "ray_actor_options": ON_H100 | {"num_gpus": 2}}],
+}
+
+
+@pytest.fixture
+async def house(sqlite_service: RunningService) -> AsyncIterator[House]:
+    async with house_of(sqlite_service) as house:
+        yield house
+
+
+async def plan_of(house: House, *, small: int, large: int) -> str:
+    """A plan that needs all these replicas of one and of two GPUs."""
+    counts = {"small": (1, small), "large": (2, large)}
+    options = [
+        {"name": name, "gpu": H100, "gpus": gpus, "price_usd_per_h": 1.0, "max_rps": [[1.0]], "available": count}
+        for name, (gpus, count) in counts.items()
+    ]
+    buckets = {"input_tokens": [1000], "output_tokens": [100], "share": [[1.0]]}
+    workload = {"name": WORKLOAD, "rate_rps": small + large - 0.5, "buckets": buckets, "options": options}
+    return (await house.api.create_plan(PlanRequest.model_validate({"workloads": [workload]}))).id
+
+
+async def test_two_sizes_of_one_gpu_type_are_brought_to_their_plan(house: House, ray_cluster: RayCluster) -> None:
+    described = {"dashboard_url": ray_cluster.dashboard_url, "application": "chat", "deployments": PARTS}
+    application = RayServeApplication.model_validate(described)
+    with declared_applications(ray_cluster, [APPLICATION]):
+        async with httpx.AsyncClient(trust_env=False) as http:
+            await house.register_real("chat", application, plan_id=await plan_of(house, small=2, large=3))
+            controller = house.controller(http=http)
+            async with asyncio.timeout(PATIENCE_S):
+                phase = None
+                while phase is not Phase.APPLIED:
+                    await house.round(controller)
+                    phase = (await house.status("chat")).phase
+                    await asyncio.sleep(0.05)
+            wanted = {f"{H100}/x1": 2, f"{H100}/x2": 3}
+            assert (await house.status("chat")).applied == wanted
+            seen = await RayServeActuator(http, application).observe()
+            assert (seen.asked, seen.running) == (wanted, wanted)
