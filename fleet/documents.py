@@ -30,6 +30,7 @@ _WORDING: Mapping[str, str] = {
     "missing": "is required",
     "extra_forbidden": "is not a known field",
     "model_type": "expected a mapping of fields",
+    "model_attributes_type": "expected a mapping of fields",
     "dict_type": "expected a mapping",
     "tuple_type": "expected a list",
     "list_type": "expected a list",

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from http import HTTPStatus
+from typing import Any
 
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
@@ -109,6 +110,12 @@ def to_problem(error: Exception) -> ProblemError:  # noqa: PLR0911 - one return 
                 detail=str(error),
                 headers={"Retry-After": RETRY_AFTER_S},
             )
+        case HTTPException(status_code=HTTPStatus.BAD_REQUEST):  # FastAPI's word for a body that broke its reader
+            return ProblemError(
+                status=HTTPStatus.BAD_REQUEST,
+                kind="bad-request",
+                detail="body: cannot be read; allowed: JSON in UTF-8, nested some hundred levels deep at most",
+            )
         case HTTPException():
             status = HTTPStatus(error.status_code)
             kind = status.phrase.lower().replace(" ", "-")
@@ -130,8 +137,22 @@ def _unprocessable(errors: Sequence[FieldProblem]) -> ProblemError:
 
 
 def _from_validation(error: RequestValidationError) -> list[FieldProblem]:
-    return [
-        # A body's paths start at its root, as in a file.
-        FieldProblem(path=dotted(path[1:] if path[:1] == ("body",) else path), message=message)
-        for path, message in item_problems(error.errors())
-    ]
+    items = error.errors()
+    unread = [problem for item in items if (problem := _unread(item)) is not None]
+    read = [item for item in items if _unread(item) is None]
+    return unread + [FieldProblem(path=_place(path), message=message) for path, message in item_problems(read)]
+
+
+def _unread(item: Any) -> FieldProblem | None:
+    """A body that was not even taken for JSON."""
+    if item["type"] == "json_invalid":
+        _body, at = item["loc"]
+        return FieldProblem(path="body", message=f"must be JSON; at character {at + 1}: {item['ctx']['error']}")
+    if isinstance(item.get("input"), bytes):
+        return FieldProblem(path="header.Content-Type", message="must be application/json")
+    return None
+
+
+def _place(path: tuple[str | int, ...]) -> str:
+    """A body's paths start at its root, as in a file; the root itself is `body`."""
+    return dotted(path[1:] if path[:1] == ("body",) and path[1:] else path)

@@ -39,6 +39,28 @@ async def test_a_new_target_only_observes(service: RunningService) -> None:
     assert found.headers["etag"] == made.headers["etag"]
 
 
+@pytest.mark.parametrize(
+    ("body", "sent_as", "status", "said"),
+    [
+        (b"{bad", "application/json", 422, "body: must be JSON; at character 2: "),
+        (b"", "application/json", 422, "body: is required"),
+        (b"[1]", "application/json", 422, "body: expected a mapping of fields"),
+        (b"null", "application/json", 422, "body: expected a mapping of fields"),
+        (b"{}", "text/plain", 422, "header.Content-Type: must be application/json"),
+        (b"[" * 200_000, "application/json", 400, "body: cannot be read; allowed: JSON in UTF-8, "),
+        (b'{"workload":"\xff"}', "application/json", 400, "body: cannot be read; allowed: JSON in UTF-8, "),
+    ],
+)
+async def test_a_body_that_cannot_be_read_is_named(
+    service: RunningService, body: bytes, sent_as: str, status: int, said: str
+) -> None:
+    async with service.client(Scope.OPERATE) as operator:
+        headers = {**CREATE, "Content-Type": sent_as}
+        answer = await operator.put("/v1/targets/a", content=body, headers=headers)
+    assert (answer.status_code, answer.headers["content-type"]) == (status, "application/problem+json")
+    assert answer.json()["detail"].startswith(said)
+
+
 async def test_a_target_is_replaced_under_its_tag_and_keeps_its_history(service: RunningService) -> None:
     async with service.client(Scope.ADMIN) as client:
         first = await client.put("/v1/targets/a", json=SPEC, headers=CREATE)
