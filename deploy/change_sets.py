@@ -2,10 +2,11 @@
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from api.schemas.targets import Change
 from deploy.actuator import Observation, Replicas
+from deploy.tellings import Telling
 
 
 def changes_to(wanted: Replicas, *, observation: Observation, parts: Mapping[str, str]) -> tuple[Change, ...]:
@@ -23,8 +24,15 @@ def changes_to(wanted: Replicas, *, observation: Observation, parts: Mapping[str
     )
 
 
-def digest_of(wanted: Replicas, *, plan_id: str, observation: Observation, parts: Mapping[str, str]) -> str | None:
-    """Of the requests that are left to make; None when there is none.
+def digest_of(
+    wanted: Replicas,
+    *,
+    plan_id: str,
+    observation: Observation,
+    parts: Mapping[str, str],
+    tellings: Iterable[Telling] = (),
+) -> str | None:
+    """Of the requests that are left to make, and of what is left to tell; None when there is none.
 
     Over what was asked for, not over what runs: a replica that restarts changes nothing of what is to be written.
     """
@@ -33,7 +41,9 @@ def digest_of(wanted: Replicas, *, plan_id: str, observation: Observation, parts
         for gpu, count in sorted(wanted.items())
         if observation.asked[gpu] != count
     ]
-    if not requests:
+    settings = [(each.deployment, each.key, each.now, each.value) for each in tellings if not each.asked]
+    if not requests and not settings:
         return None
-    said = json.dumps([plan_id, requests], separators=(",", ":"), ensure_ascii=True)
+    what = [plan_id, requests, settings] if settings else [plan_id, requests]
+    said = json.dumps(what, separators=(",", ":"), ensure_ascii=True)
     return hashlib.sha256(said.encode()).hexdigest()

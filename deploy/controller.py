@@ -18,7 +18,6 @@ from api.schemas.targets import Phase, Target, TargetStatus
 from deploy.actuators import Maker
 from deploy.backoff import Backoff
 from deploy.clock import Clock
-from deploy.clock_levels import ClockLevels
 from deploy.errors import NotLeadingError
 from deploy.expert_maps.roller import ExpertMaps
 from deploy.health import HealthReader, unread_health
@@ -27,6 +26,7 @@ from deploy.metrics import ControllerMetrics
 from deploy.plans import PlanReader
 from deploy.pulse import Pulse
 from deploy.reconcile import Reconciler
+from deploy.serve_settings import ServeSettings
 
 log = structlog.get_logger()
 
@@ -181,15 +181,7 @@ def new_reconciler(
         metrics=metrics,
         leadership=leadership,
         expert_maps=ExpertMaps(api=api, actuators=actuators, leadership=leadership, metrics=metrics),
-        clocks=ClockLevels(
-            api=api,
-            actuators=actuators,
-            leadership=leadership,
-            metrics=metrics,
-            plans=plans,
-            now=clock.now,
-            plan_max_age_s=settings.plan_max_age_s,
-        ),
+        settings=ServeSettings(actuators),
         now=clock.now,
         timeout_s=settings.target_timeout_s,
         plan_max_age_s=settings.plan_max_age_s,

@@ -16,6 +16,7 @@ from deploy.health import HealthReader
 from deploy.leadership import Leadership, LeaseSettings
 from deploy.metrics import ControllerMetrics
 from deploy.plans import PlanReader
+from deploy.tellings import Telling
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,6 +26,7 @@ class Foreseen:
     target: Target
     status: TargetStatus
     steps: tuple[Step, ...]
+    told: tuple[Telling, ...]
 
 
 async def foresee(
@@ -52,7 +54,7 @@ async def foresee(
 
     async def look(target: Target) -> Foreseen:
         async with slots:
-            status, steps = await reconciler.pursue(target)
-        return Foreseen(target=target, status=status, steps=steps)
+            status, seen = await reconciler.pursue(target)
+        return Foreseen(target=target, status=status, steps=seen.steps, told=seen.told)
 
     return await asyncio.gather(*map(look, targets))

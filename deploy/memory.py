@@ -14,11 +14,13 @@ from api.schemas.targets import Target, TargetSpec
 _PARTS_OF_WINDOW = SPENT_MAX // 2
 
 
-def with_goal(memory: TargetMemory, *, planned: Mapping[str, int], now: datetime) -> TargetMemory:
-    """Something differs from this plan; since when is kept while the plan stays."""
-    if memory.goal is not None and memory.goal.planned == planned:
+def with_goal(
+    memory: TargetMemory, *, planned: Mapping[str, int], settings: str | None = None, now: datetime
+) -> TargetMemory:
+    """Something differs from this plan; since when is kept while what it wants stays the same."""
+    if memory.goal is not None and (memory.goal.planned, memory.goal.settings) == (planned, settings):
         return memory
-    return memory.model_copy(update={"goal": Goal(planned=dict(planned), since=now)})
+    return memory.model_copy(update={"goal": Goal(planned=dict(planned), settings=settings, since=now)})
 
 
 def arrived(memory: TargetMemory) -> TargetMemory:
@@ -52,6 +54,8 @@ def spend(memory: TargetMemory, spec: TargetSpec, *, replicas: int, now: datetim
     """Replicas are about to be changed."""
     if spec.max_step_per_window is None:
         return memory.model_copy(update={"spent": ()}) if memory.spent else memory
+    if replicas == 0:
+        return memory
     kept = _recent(memory, spec, now)
     part_s = spec.window_s / _PARTS_OF_WINDOW
     if kept and (_part(kept[-1].at, part_s) == _part(now, part_s) or len(kept) == SPENT_MAX):
@@ -105,6 +109,11 @@ def is_licensed(memory: TargetMemory, target: Target) -> bool:
     """Whether an approval of just this is being carried out."""
     licence = memory.licence
     return licence is not None and (licence.plan_id, licence.target_version) == (target.spec.plan_id, target.version)
+
+
+def maps_approved(memory: TargetMemory, *, digest: str, approval_number: int) -> TargetMemory:
+    """An approval of expert maps is taken up; it stands while just these are wanted."""
+    return memory.model_copy(update={"approved_maps": digest, "approvals_used": approval_number})
 
 
 def _recent(memory: TargetMemory, spec: TargetSpec, now: datetime) -> list[Spent]:

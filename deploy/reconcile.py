@@ -9,18 +9,18 @@ import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from functools import partial
 
 import structlog
 
 from api.client import AsyncFleetwright, NotFoundError
 from api.schemas.plans import PlanRecord
 from api.schemas.probes import HealthProbe
-from api.schemas.target_memory import TargetMemory
+from api.schemas.target_memory import Approval, TargetMemory
 from api.schemas.targets import Mode, Phase, Target, TargetStatus
 from deploy.actuator import Actuator, Step
 from deploy.actuators import Maker
 from deploy.changes import raise_to_floor
-from deploy.clock_levels import ClockLevels
 from deploy.expert_maps.roller import ExpertMaps
 from deploy.health import HealthReader
 from deploy.judging import Judgement, Verdict, judge, judged_at
@@ -30,6 +30,7 @@ from deploy.memory import (
     began,
     is_licensed,
     licensed,
+    maps_approved,
     refused,
     settled_s,
     spend,
@@ -42,6 +43,8 @@ from deploy.memory import (
 from deploy.metrics import ControllerMetrics
 from deploy.plans import PlanReader, check_fresh, planned_replicas
 from deploy.seen import Seen, joined, one_line
+from deploy.serve_settings import ServeSettings, wanted_settings
+from deploy.tellings import Telling, due, without_losses
 from fleet.errors import FleetwrightError
 
 log = structlog.get_logger()
@@ -62,7 +65,7 @@ class Reconciler:
     metrics: ControllerMetrics
     leadership: Leadership
     expert_maps: ExpertMaps
-    clocks: ClockLevels
+    settings: ServeSettings
     now: Callable[[], datetime]
     timeout_s: float
     plan_max_age_s: float
@@ -73,30 +76,19 @@ class Reconciler:
         """Do what may be done for this target now, and say how it stands."""
         return (await self.pursue(target))[0]
 
-    async def pursue(self, target: Target) -> tuple[TargetStatus, tuple[Step, ...]]:
-        """The same, with the steps that were taken, or would be."""
+    async def pursue(self, target: Target) -> tuple[TargetStatus, Seen]:
+        """The same, with what was found out: the steps that were taken, or would be."""
         seen = Seen(target)
         try:
             async with asyncio.timeout(self.timeout_s):
-                phase, message = await self._set_clocks(seen, *await self._look(seen))
-                phase, message = await self._bring_maps(seen, phase, message)
+                phase, message = await self._bring_maps(seen, *await self._look(seen))
         except FleetwrightError as error:
             phase, message = Phase.FAILED, str(error)
         except TimeoutError:
             phase, message = Phase.FAILED, f"not done within {self.timeout_s:g} s"
         if phase is Phase.FAILED:
             log.warning("target_failed", target=target.name, plan_id=target.spec.plan_id, reason=message)
-        return self._report(seen, phase, message), seen.steps
-
-    async def _set_clocks(self, seen: Seen, phase: Phase, message: str | None) -> Outcome:
-        return await self.clocks.advance(
-            seen.target,
-            seen.plan_id,
-            phase=phase,
-            message=message,
-            only_looks=self._only_looks(seen.target),
-            may_write=self._acts_on(seen.target) and not self.dry_run,
-        )
+        return self._report(seen, phase, message), seen
 
     async def _bring_maps(self, seen: Seen, phase: Phase, message: str | None) -> Outcome:
         outcome = await self.expert_maps.advance(
@@ -105,22 +97,28 @@ class Reconciler:
             message=message,
             only_looks=self._only_looks(seen.target),
             may_write=self._acts_on(seen.target) and not self.dry_run,
+            approved=seen.memory.approved_maps,
         )
         seen.expert_maps = outcome.maps
+        if outcome.digest is not None:
+            seen.digest = outcome.digest
+            if self._acts_on(seen.target) and (approval := _approval_of(seen)) is not None:
+                # Written from the next round on, by when the API keeps that it was taken up.
+                seen.memory = maps_approved(seen.memory, digest=outcome.digest, approval_number=approval.number)
         return outcome.phase, outcome.message
 
     async def _look(self, seen: Seen) -> Outcome:
         spec = seen.target.spec
         actuator = self.actuators(spec.application)
         seen.observation = await actuator.observe()
+        if self._acts_on(seen.target) and (spec.plan_id is not None or spec.require_approval):
+            await self._recall(seen)
         if spec.plan_id is None:
             return Phase.OBSERVED, seen.observation.note
-        if self._acts_on(seen.target):
-            await self._recall(seen)
         if seen.memory.refused is not None:
             return await self._retreat(seen, actuator)
         plan = await self._aim(seen, spec.plan_id)
-        in_place = actuator.verify(wanted=seen.wanted, observation=seen.observation)
+        in_place = self._is_in_place(seen, actuator)
         if not self._acts_on(seen.target):
             return self._advise(seen, plan, in_place=in_place)
         return await (self._look_back(seen) if in_place else self._advance(seen, actuator, plan))
@@ -141,7 +139,13 @@ class Reconciler:
         plan = await self.plans.get(plan_id)
         seen.plan_id, seen.planned = plan_id, planned_replicas(plan, spec)
         seen.wanted = raise_to_floor(planned=seen.planned, asked=seen.observation.asked, min_replicas=spec.min_replicas)
+        settings = wanted_settings(plan, spec)
+        seen.settings_digest = settings.digest
+        seen.tellings = await self.settings.left(settings, spec.application, observation=seen.observation)
         return plan
+
+    def _is_in_place(self, seen: Seen, actuator: Actuator) -> bool:
+        return not seen.tellings and actuator.verify(wanted=seen.wanted, observation=seen.observation)
 
     def _advise(self, seen: Seen, plan: PlanRecord, *, in_place: bool) -> Outcome:
         """Nothing may be written: say at most what would be."""
@@ -173,7 +177,7 @@ class Reconciler:
     async def _advance(self, seen: Seen, actuator: Actuator, plan: PlanRecord) -> Outcome:
         """Something differs: what stands between that and the next write."""
         target, now, notes = seen.target, self.now(), seen.notes()
-        seen.memory = with_goal(seen.memory, planned=seen.planned, now=now)
+        seen.memory = with_goal(seen.memory, planned=seen.planned, settings=seen.settings_digest, now=now)
         if (judgement := await self._judge_halfway(seen)) is not None:
             if judgement.verdict is Verdict.WORSE and seen.memory.verified_plan_id != plan.id:
                 return self._refuse(seen, judgement)
@@ -195,7 +199,7 @@ class Reconciler:
         reason = refusal.reason if refusal is not None else None
         if back_to is not None:
             await self._aim(seen, back_to)
-            if not actuator.verify(wanted=seen.wanted, observation=seen.observation):
+            if not self._is_in_place(seen, actuator):
                 return await self._carry_out(seen, actuator, Phase.ROLLING_BACK, joined(reason, seen.notes()))
         planned = seen.planned
         await self._aim(seen, seen.wanted_plan_id)
@@ -217,34 +221,34 @@ class Reconciler:
         return Phase.ROLLING_BACK, reason
 
     async def _carry_out(self, seen: Seen, actuator: Actuator, phase: Phase, notes: str | None) -> Outcome:
-        if (obstacle := await self._obstacle(seen)) is not None:
-            return phase, joined(notes, obstacle)
-        left = window_left(seen.memory, seen.target.spec, now=self.now())
-        steps = actuator.plan_changes(wanted=seen.wanted, observation=seen.observation, max_step=left)
-        if steps and (freeze := (await self.api.get_freeze()).document).frozen:
+        if await self._is_another(seen.target):
+            return phase, joined(notes, "the target was changed a moment ago; nothing was written in this round")
+        spec, now = seen.target.spec, self.now()
+        if (opens_at := window_opens_at(seen.memory, spec, now=now)) is not None:
+            notes = joined(notes, f"max_step_per_window is used up until {_moment(opens_at)}")
+        left = window_left(seen.memory, spec, now=now)
+        steps = actuator.plan_changes(wanted=seen.wanted, observation=seen.observation, max_step=left) if left else ()
+        steps = without_losses(steps, tellings=seen.tellings)
+        told = due(seen.tellings, wanted=seen.wanted, observation=seen.observation)
+        writes = [partial(self._tell, seen, telling) for telling in told]
+        writes += [partial(self._take, seen, actuator, step) for step in steps]
+        if writes and (freeze := (await self.api.get_freeze()).document).frozen:
             return Phase.FROZEN, freeze.reason or notes
-        seen.steps = steps
-        if self.dry_run or not steps:
+        seen.steps, seen.told = steps, told
+        if self.dry_run or not writes:
             return phase, notes
         await self._write_down(seen, phase, notes)
-        for step in steps:
+        for write in writes:
             if (freeze := (await self.api.get_freeze()).document).frozen:  # it may come between two writes
                 return Phase.FROZEN, freeze.reason or notes
             if await self._is_another(seen.target):
                 return phase, joined(notes, "the target was changed a moment ago; nothing more was written")
-            await self._take(seen, actuator, step)
+            await write()
         return phase, notes
 
     async def _is_another(self, target: Target) -> bool:
         """Read as late as possible: a target switched to observe holds from this moment."""
         return (await self.api.get_target(target.name)).document != target
-
-    async def _obstacle(self, seen: Seen) -> str | None:
-        """Why nothing may be written to the target in this round."""
-        if await self._is_another(seen.target):
-            return "the target was changed a moment ago; nothing was written in this round"
-        opens_at = window_opens_at(seen.memory, seen.target.spec, now=self.now())
-        return f"max_step_per_window is used up until {_moment(opens_at)}" if opens_at is not None else None
 
     async def _write_down(self, seen: Seen, phase: Phase, notes: str | None) -> None:
         """Have the API keep what is about to be done, so that whoever comes after a crash counts it."""
@@ -271,6 +275,20 @@ class Reconciler:
             replicas_after=step.replicas_after,
         )
 
+    async def _tell(self, seen: Seen, telling: Telling) -> None:
+        async with self.leadership.acting():
+            await self.settings.tell(seen.target.spec.application, telling)
+        self.metrics.wrote(target=seen.target.name, kind=telling.key)
+        log.info(
+            "setting_told",
+            target=seen.target.name,
+            plan_id=seen.plan_id,
+            deployment=telling.deployment,
+            key=telling.key,
+            before=telling.now,
+            after=telling.planned,
+        )
+
     async def _judge_halfway(self, seen: Seen) -> Judgement | None:
         """What health says of the writes so far; None when it is too early, or nobody asks."""
         probe, change = seen.target.spec.health, seen.memory.change
@@ -295,13 +313,19 @@ class Reconciler:
 
 def _take_approval(seen: Seen) -> bool:
     """Whether an operator has approved just this, and it has not been used up; using it is remembered."""
-    approval, memory = seen.approval, seen.memory
-    if approval is None or seen.digest is None or approval.number <= memory.approvals_used:
+    if (approval := _approval_of(seen)) is None:
         return False
-    if (approval.digest, approval.plan_id) != (seen.digest, seen.wanted_plan_id):
-        return False
-    seen.memory = licensed(memory, seen.target, approval_number=approval.number)
+    seen.memory = licensed(seen.memory, seen.target, approval_number=approval.number)
     return True
+
+
+def _approval_of(seen: Seen) -> Approval | None:
+    """An operator's, of just what stands ready, that has not been used up."""
+    approval = seen.approval
+    if approval is None or seen.digest is None or approval.number <= seen.memory.approvals_used:
+        return None
+    is_of_this = (approval.digest, approval.plan_id) == (seen.digest, seen.target.spec.plan_id)
+    return approval if is_of_this else None
 
 
 def _moment(at: datetime) -> str:

@@ -11,6 +11,7 @@ from api.schemas.targets import Phase, Target, TargetStatus
 from deploy.actuator import Observation, Replicas, Step
 from deploy.change_sets import changes_to, digest_of
 from deploy.changes import missing_replicas
+from deploy.tellings import Telling, goals
 
 MESSAGE_MAX_CHARS = 500
 _CONTROL_CHARACTERS = re.compile(r"[\x00-\x1f\x7f]+")
@@ -28,8 +29,11 @@ class Seen:
     plan_id: str | None = None  # the plan pursued: not the wanted one while that is refused
     planned: Replicas = field(default_factory=dict)
     wanted: Replicas = field(default_factory=dict)  # the planned replicas, raised to the target's least
+    settings_digest: str | None = None  # of all that deployments are to be told for the plan pursued
+    tellings: tuple[Telling, ...] = ()  # what of it is left
     digest: str | None = None
     steps: tuple[Step, ...] = ()
+    told: tuple[Telling, ...] = ()  # in this round, or what would be
     expert_maps: Mapping[str, ExpertMapStatus] = field(default_factory=dict)
 
     @property
@@ -40,7 +44,13 @@ class Seen:
     def note_digest(self) -> None:
         """Put a name to the change set that leads to what is wanted."""
         parts = self.target.spec.application.parts
-        self.digest = digest_of(self.wanted, plan_id=self.wanted_plan_id, observation=self.observation, parts=parts)
+        self.digest = digest_of(
+            self.wanted,
+            plan_id=self.wanted_plan_id,
+            observation=self.observation,
+            parts=parts,
+            tellings=goals(self.tellings),
+        )
 
     def report(self, *, phase: Phase, message: str | None, now: datetime, with_changes: bool) -> TargetStatus:
         """The report on the target."""
@@ -53,6 +63,7 @@ class Seen:
             planned=dict(self.planned),
             applied=dict(self.observation.running),
             changes=changes,
+            settings=tuple(each.change for each in goals(self.tellings)) if with_changes else (),
             message=one_line(message) if message else None,
             digest=self.digest if with_changes else None,
             memory=self.memory if self.kept is not None else None,
@@ -71,7 +82,7 @@ class Seen:
         }
         if asked_but_absent:
             notes.append("waiting for " + ", ".join(f"{count} {gpu}" for gpu, count in asked_but_absent.items()))
-        return joined(*notes, self.observation.note)
+        return joined(*notes, *map(str, goals(self.tellings)), self.observation.note)
 
 
 def joined(*notes: str | None) -> str | None:

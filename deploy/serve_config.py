@@ -43,6 +43,7 @@ class ServedDeployment(BaseModel):
     """A deployment as it runs; `deployment_config` holds the options in force, wherever they came from."""
 
     target_num_replicas: int
+    status: str = ""
     deployment_config: dict[str, Any] = Field(default_factory=dict)
     replicas: list[ServedReplica] = Field(default_factory=list)
 

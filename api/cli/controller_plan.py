@@ -14,6 +14,8 @@ from api.cli.output import Format, FormatOption, say_json
 from api.cli.remote import client_errors, read_token
 from api.cli.streams import note, say
 from api.cli.tables import Column, Table, number, say_table
+from api.cli.target_changes import COLUMNS as CHANGE_COLUMNS
+from api.cli.target_changes import ChangeRow, change_rows
 from api.client import AsyncFleetwright
 from api.client.transport import DEFAULT_URL
 from api.schemas.pages import PAGE_LIMIT_MAX
@@ -36,10 +38,7 @@ COLUMNS = (
     Column("target"),
     Column("mode"),
     Column("phase"),
-    Column("change"),
-    Column("deployment"),
-    number("replicas now"),
-    number("planned"),
+    *CHANGE_COLUMNS,
     number("next round"),
 )
 
@@ -64,7 +63,7 @@ def plan(
     for each in found:
         if each.status.message is not None:
             note(f"{each.target.name}: {each.status.message}")
-    if not any(each.status.changes for each in found):
+    if not any(change_rows(each.status) for each in found):
         say("nothing to change")
 
 
@@ -102,19 +101,12 @@ async def _foresee(
 
 
 def _rows(found: Foreseen) -> Iterator[tuple[object, ...]]:
-    said = (found.target.name, found.target.spec.mode, found.status.phase)
-    steps = {step.gpu: step.replicas_after for step in found.steps}
-    if not found.status.changes:
-        yield (*said, None, None, None, None, None)
-    for change in found.status.changes:
-        yield (
-            *said,
-            change.gpu,
-            change.deployment,
-            change.replicas_now,
-            change.replicas_planned,
-            steps.get(change.gpu),
-        )
+    said, parts = (found.target.name, found.target.spec.mode, found.status.phase), found.target.spec.application.parts
+    steps: dict[tuple[str | None, str | None], object] = {
+        (step.gpu, parts[step.gpu]): step.replicas_after for step in found.steps
+    } | {(each.key, each.deployment): each.planned for each in found.told}
+    for change in change_rows(found.status) or [ChangeRow(None, None, None, None)]:
+        yield (*said, *change, steps.get((change.what, change.deployment)))
 
 
 def _json(found: Foreseen) -> dict[str, Any]:
@@ -123,4 +115,9 @@ def _json(found: Foreseen) -> dict[str, Any]:
         {"gpu": step.gpu, "replicas_before": step.replicas_before, "replicas_after": step.replicas_after}
         for step in found.steps
     ]
-    return {"target": found.target.name, "mode": found.target.spec.mode.value} | status | {"next_round": steps}
+    told = [{"deployment": each.deployment, "key": each.key, "planned": each.planned} for each in found.told]
+    return (
+        {"target": found.target.name, "mode": found.target.spec.mode.value}
+        | status
+        | {"next_round": steps, "next_told": told}
+    )

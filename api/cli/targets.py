@@ -14,6 +14,8 @@ from api.cli.output import Format, FormatOption, say_json
 from api.cli.remote import connect
 from api.cli.streams import note, say
 from api.cli.tables import Column, Table, moment, number, say_fields, say_table
+from api.cli.target_changes import COLUMNS as CHANGE_COLUMNS
+from api.cli.target_changes import change_rows
 from api.cli.target_table import table
 from api.client import Fleetwright, NotFoundError, PreconditionFailedError
 from api.schemas.expert_maps import ExpertMapStatus
@@ -40,7 +42,6 @@ MAPS = (
     number("refused"),
     Column("turn"),
 )
-CHANGES = (Column("change"), Column("deployment"), number("replicas now"), number("planned"))
 
 NameArgument = Annotated[str, typer.Argument(metavar="NAME", help="The target's name.")]
 
@@ -76,12 +77,15 @@ def show(
         say_json(_json(target, status))
         return
     spec = target.spec.model_dump(mode="json")
-    report = {} if status is None else status.model_dump(mode="json", exclude={"changes", "plan_id", "expert_maps"})
+    report = (
+        {}
+        if status is None
+        else status.model_dump(mode="json", exclude={"changes", "settings", "plan_id", "expert_maps"})
+    )
     say_fields({"target": target.name, "version": target.version} | spec | report)
-    if status is not None and status.changes:
+    if status is not None and (status.changes or status.settings):
         say("")
-        rows = ((each.gpu, each.deployment, each.replicas_now, each.replicas_planned) for each in status.changes)
-        say_table(Table(CHANGES, rows))
+        _say_changes(status)
     if status is not None and status.expert_maps:
         say("")
         say_table(Table(MAPS, (_map_row(gpu, each) for gpu, each in sorted(status.expert_maps.items()))))
@@ -138,7 +142,7 @@ def approve(
     with connect(url, token_file) as client:
         target = client.get_target(name).document
         status = _status(client, name)
-        if status is None or status.digest is None or target.spec.plan_id is None:
+        if status is None or status.digest is None:
             raise CommandError(f"target {name}: no change set stands ready", exit_code=EXIT_REFUSED)
         request = _approval(target.spec.plan_id, digest or status.digest)
         approval = client.approve_target(name, request)
@@ -183,7 +187,7 @@ def _map_row(gpu: str, each: ExpertMapStatus) -> tuple[Any, ...]:
     return (gpu, each.placement_id, each.phase.value, *counts, each.turn or "")
 
 
-def _approval(plan_id: str, digest: str) -> ApprovalRequest:
+def _approval(plan_id: str | None, digest: str) -> ApprovalRequest:
     try:
         return ApprovalRequest(plan_id=plan_id, digest=digest)
     except ValidationError as error:
@@ -192,8 +196,7 @@ def _approval(plan_id: str, digest: str) -> ApprovalRequest:
 
 
 def _say_changes(status: TargetStatus) -> None:
-    rows = ((each.gpu, each.deployment, each.replicas_now, each.replicas_planned) for each in status.changes)
-    say_table(Table(CHANGES, rows))
+    say_table(Table(CHANGE_COLUMNS, change_rows(status)))
 
 
 def _say_target(target: Target, output: Format) -> None:

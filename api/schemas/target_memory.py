@@ -20,6 +20,7 @@ class Goal(Frozen):
     """What is planned and not in place, and since when just this has been so."""
 
     planned: dict[PartName, Replicas] = Field(max_length=100)
+    settings: Digest | None = Field(default=None, description="Of what deployments are to be told beside.")
     since: datetime
 
 
@@ -70,12 +71,15 @@ class TargetMemory(Frozen):
     approvals_used: Annotated[int, Field(ge=0)] = 0
     verified_plan_id: PlanId | None = Field(default=None, description="The last plan seen in place and healthy.")
     refused: Refusal | None = None
+    approved_maps: Digest | None = Field(
+        default=None, description="Of the expert maps that an operator has approved: good until others are wanted."
+    )
 
 
 class ApprovalRequest(Frozen):
     """What an operator approves: exactly the change set with this digest."""
 
-    plan_id: PlanId
+    plan_id: PlanId | None = Field(description="The target's; null where it is pointed at none.")
     digest: Digest
 
 

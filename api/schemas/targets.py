@@ -15,7 +15,7 @@ from api.schemas.expert_maps import ExpertMapOrder, ExpertMapStatus
 from api.schemas.names import GpuName, Name, PartKey, PartName, Replicas, Text
 from api.schemas.probes import HealthProbe, PlainUrl, Seconds
 from api.schemas.target_memory import Approval, Digest, TargetMemory
-from fleet.documents import Frozen, RuleError, validation_problems
+from fleet.documents import Flaw, Frozen, RuleError, validation_problems
 from planner.request import Word
 
 ServeName = Annotated[str, StringConstraints(min_length=1, max_length=200, pattern=r"^[^\x00-\x1f\x7f/]+$")]
@@ -32,6 +32,17 @@ class Mode(StrEnum):
     APPLY = "apply"
 
 
+class ServeRouter(Frozen):
+    """The application's ingress that splits requests by the plan's weights: `deploy.router.serve_app`."""
+
+    deployment: ServeName = "Router"
+    most_in_flight: dict[ServeName, Annotated[int, Field(ge=1, le=100_000)]] = Field(
+        default_factory=dict,
+        max_length=100,
+        description="Deployment -> requests at once that one of its replicas takes; 64 where nothing is said.",
+    )
+
+
 class RayServeApplication(Frozen):
     """A Ray Serve application with a deployment per GPU type or replica option, scaled by its external scale API."""
 
@@ -42,11 +53,30 @@ class RayServeApplication(Frozen):
     follow_clocks: bool = Field(
         default=False, description="Tell each deployment its plan's clock level: `clock` in its user_config."
     )
+    router: ServeRouter | None = Field(
+        default=None, description="Tell this router its plan's weights: `table` in its user_config."
+    )
 
     @property
     def parts(self) -> Mapping[str, str]:
         """What is scaled, by the replicas that it takes."""
         return self.deployments
+
+    @model_validator(mode="after")
+    def _router_is_beside_them(self) -> "RayServeApplication":
+        if self.router is None:
+            return self
+        allowed = ", ".join(sorted(self.deployments.values()))
+        flaws: list[Flaw] = [
+            (("router", "most_in_flight", name), f"allowed: {allowed}")
+            for name in sorted(self.router.most_in_flight.keys() - set(self.deployments.values()))
+        ]
+        if self.router.deployment in self.deployments.values():
+            flaws.append(
+                (("router", "deployment"), f"allowed: a deployment that none of deployments names ({allowed})")
+            )
+        RuleError.raise_for(flaws)
+        return self
 
     @model_validator(mode="after")
     def _one_deployment_per_part(self) -> "RayServeApplication":
@@ -204,6 +234,16 @@ class Change(Frozen):
     replicas_planned: Replicas
 
 
+class SettingChange(Frozen):
+    """What one deployment is told in its `user_config`, and what is planned."""
+
+    gpu: str | None = Field(description="Null: of the router.")
+    deployment: str
+    key: str
+    now: Text | None = Field(description="Null: nothing yet, or nothing that makes sense.")
+    planned: Text
+
+
 class TargetStatus(Frozen):
     """What the controller saw and did in its last round."""
 
@@ -213,6 +253,10 @@ class TargetStatus(Frozen):
     planned: dict[PartName, Replicas] = Field(default_factory=dict, max_length=100, description="Part -> replicas.")
     applied: dict[PartName, Replicas] = Field(default_factory=dict, max_length=100, description="Part -> running.")
     changes: Annotated[tuple[Change, ...], Field(max_length=100)] = ()
+    settings: Annotated[tuple[SettingChange, ...], Field(max_length=200)] = Field(
+        default=(),
+        description="What is left to tell deployments beside their replicas: clock levels, a router's table.",
+    )
     message: Text | None = None
     digest: Digest | None = Field(default=None, description="Of the change set that stands ready: what is approved.")
     memory: TargetMemory | None = Field(default=None, description="Null in a report: what is kept stays as it is.")

@@ -4,6 +4,8 @@ Keeps nothing but a cache of immutable files.  The order is written in Serve's d
 deployment's user_config; what replicas say is read from the application's ingress.
 """
 
+import hashlib
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
@@ -13,7 +15,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from api.client import AsyncFleetwright
 from api.schemas.expert_maps import ExpertMapOrder, ExpertMapPhase, ExpertMapStatus
-from api.schemas.targets import Phase, RayServeApplication, Target
+from api.schemas.targets import Phase, RayServeApplication, Target, TargetSpec
 from deploy.actuators import Maker
 from deploy.errors import ActuationError, OvertakenError, UnreachableError
 from deploy.expert_maps.files import PlacementFiles, UnfitError, check_fits
@@ -50,6 +52,7 @@ class Outcome:
     phase: Phase
     message: str | None
     maps: Mapping[str, ExpertMapStatus] = field(default_factory=dict)
+    digest: str | None = None  # of the maps, where they stand ready and nothing was written
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,11 +82,19 @@ class ExpertMaps:
         self._files = PlacementFiles(api)
 
     async def advance(
-        self, target: Target, *, phase: Phase, message: str | None, only_looks: bool, may_write: bool
+        self,
+        target: Target,
+        *,
+        phase: Phase,
+        message: str | None,
+        only_looks: bool,
+        may_write: bool,
+        approved: str | None = None,
     ) -> Outcome:
         """Bring one deployment one step further, where the counts of replicas are as they shall be (`phase`).
 
-        Deployments take turns too: the next one begins when the one before it is through.
+        Deployments take turns too: the next one begins when the one before it is through.  `approved` is the digest of
+        the maps that an operator has approved.
         """
         application = target.spec.application
         if not target.spec.expert_maps or phase not in SETTLED or not isinstance(application, RayServeApplication):
@@ -97,16 +108,23 @@ class ExpertMaps:
             await self._look(actuator, served, gpu, wanted) for gpu, wanted in sorted(target.spec.expert_maps.items())
         ]
         due = next((part for part in parts if isinstance(part.move, Write | Wait)), None)
-        wrote = False
+        wrote, digest = False, None
         found = _phase_of(parts)
         if due is not None and isinstance(due.move, Write):
-            found = Phase.RECOMMENDED
-            if may_write and not target.spec.require_approval:
+            digest = digest_of_maps(target.spec)
+            if not may_write:
+                found = Phase.RECOMMENDED
+            elif target.spec.require_approval and approved != digest:
+                found = Phase.AWAITING_APPROVAL
+            else:
                 found, wrote = await self._write(target, config, due, due.move.order)
+                digest = None
         maps = {part.gpu: _status(part, wrote=wrote and part is due) for part in parts}
         if only_looks or found is None:
             found = phase
-        return Outcome(phase=found, message=joined(message, _message(maps)), maps=maps)
+        return Outcome(
+            phase=found, message=joined(message, _message(maps)), maps=maps, digest=None if only_looks else digest
+        )
 
     async def _look(self, actuator: RayServeActuator, served: Served, gpu: str, wanted: ExpertMapOrder) -> _Part:
         application = actuator.application
@@ -178,6 +196,15 @@ class ExpertMaps:
             refusal=order.refusal,
         )
         return Phase.APPLYING, True
+
+
+def digest_of_maps(spec: TargetSpec) -> str:
+    """Of all maps that a target is to have, wherever a roll of them stands: what an operator approves, once."""
+    wanted = [
+        (part, spec.application.parts[part], order.placement_id, order.engine, order.attempt)
+        for part, order in sorted(spec.expert_maps.items())
+    ]
+    return hashlib.sha256(json.dumps(["expert maps", wanted]).encode()).hexdigest()
 
 
 def _order_in(user_config: UserConfig) -> Order | None:

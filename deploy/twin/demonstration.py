@@ -1,26 +1,23 @@
 """Plans carried out on twins under load, act after act, and what was seen of each.
 
 The service and its controller stand already; this asks for plans, points the target at them, keeps requests coming and
-tells what came of it.  The router's weights go over in two steps: to those of both plans while replicas change, to the
-new plan's once it is in place, so that at no time all replicas that a table names are gone.
+tells what came of it.  The controller does the rest: counts, clocks and the router's weights.
 """
 
 import asyncio
 from collections.abc import AsyncGenerator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
 import httpx
 import numpy as np
-from pydantic import JsonValue
 
 from api.client import AsyncFleetwright, NotFoundError
 from api.schemas.plans import PlanRecord
 from api.schemas.targets import Mode, Phase, RayServeApplication, TargetSpec, TargetStatus
-from deploy.router.from_plan import both_tables, routing_table
+from deploy.router.from_plan import routing_table
 from deploy.router.settings import SERVE_NAME, RouterConfig
-from deploy.router.table import RoutingTable
 from deploy.serve_config import ServeConfig
 from deploy.twin.acts import MODEL, POOLS, WORKLOAD, Act
 from deploy.twin.errors import StageError
@@ -31,7 +28,7 @@ from fleet.documents import Frozen
 from power.levers import FULL_CLOCK
 
 NAME = "demo"
-MOST_IN_FLIGHT = 256  # of a replica: vLLM's max_num_seqs, beyond which its own queue begins
+IN_FLIGHT = dict.fromkeys(POOLS.values(), 256)  # of a replica: vLLM's max_num_seqs, beyond which its own queue begins
 RUNNING = "RUNNING"
 
 
@@ -72,7 +69,6 @@ class Demonstration:
     time_scale: float
     patience_s: float
     seed: int = 1
-    _weights: RoutingTable | None = field(default=None)
 
     async def play(self, acts: Sequence[Act]) -> AsyncGenerator[ActResult, None]:
         """One result per act, as it ends."""
@@ -124,8 +120,6 @@ class Demonstration:
     async def _carry_out(self, record: PlanRecord) -> TargetStatus:
         """Point the target at the plan, and wait until the controller has read it back."""
         spec = self._spec(record)
-        table = _table(record, spec)
-        await self._route(table if self._weights is None else both_tables(self._weights, table))
         target = await self.api.get_target(NAME)
         if target.document.spec != spec:
             await self.api.replace_target(NAME, spec, if_match=target.etag)
@@ -144,14 +138,7 @@ class Demonstration:
         except StageError as error:
             said = latest[0].message if latest else None
             raise StageError(f"{error}; the controller says: {said or 'nothing'}") from error
-        await self._route(table)
-        self._weights = table
         return latest[0]
-
-    async def _route(self, table: RoutingTable) -> None:
-        value: JsonValue = table.model_dump(mode="json")
-        config = ServeConfig(self.stage.http, self.stage.dashboard_url)
-        await config.change_user_config(application=NAME, deployment=SERVE_NAME, key="table", value=value)
 
     async def _answers(self) -> None:
         """Until the router has seen who runs."""
@@ -191,6 +178,7 @@ class Demonstration:
             "application": NAME,
             "deployments": POOLS,
             "follow_clocks": True,
+            "router": {"deployment": SERVE_NAME, "most_in_flight": IN_FLIGHT},
         }
         return TargetSpec(
             workload=WORKLOAD,
@@ -202,7 +190,8 @@ class Demonstration:
     def _application(self, record: PlanRecord, spec: TargetSpec) -> dict[str, Any]:
         """One replica of each type, as Serve cannot begin with none; the first act takes away what it does not want."""
         pools = {name: {"gpu": gpu, "model": MODEL} for gpu, name in POOLS.items()}
-        config = RouterConfig(table=_table(record, spec)).model_dump(mode="json")
+        table = routing_table(record, spec, most_in_flight=IN_FLIGHT)
+        config = RouterConfig(table=table).model_dump(mode="json")
         router = {"patience_s": self.patience_s, "most_waiting": 100_000}
         return {
             "name": NAME,
@@ -211,10 +200,6 @@ class Demonstration:
             "external_scaler_enabled": True,
             "deployments": [{"name": SERVE_NAME, "user_config": config}],
         }
-
-
-def _table(record: PlanRecord, spec: TargetSpec) -> RoutingTable:
-    return routing_table(record, spec, most_in_flight=dict.fromkeys(POOLS.values(), MOST_IN_FLIGHT))
 
 
 def _kept(replicas: dict[str, int]) -> dict[str, int]:

@@ -185,8 +185,8 @@ class TestTargets:
         shown = remote("targets", "show", target)
         assert shown.fields["planned.H100"] == "3"
         assert shown.stdout.endswith(
-            "\nchange  deployment  replicas now  planned\n"
-            "H100    large                  1        3\n"
+            "\nchange  deployment  now  planned\n"
+            "H100    large         1        3\n"
         )  # fmt: skip
 
     def test_how_far_expert_maps_are(self, remote: Cli, target: str, service: str) -> None:

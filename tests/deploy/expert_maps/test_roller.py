@@ -87,7 +87,7 @@ async def test_a_map_is_brought_to_every_replica_and_told(house: House) -> None:
     [
         ({"mode": Mode.OBSERVE}, {}, Phase.OBSERVED),
         ({"mode": Mode.RECOMMEND}, {}, Phase.RECOMMENDED),
-        ({"require_approval": True}, {}, Phase.RECOMMENDED),
+        ({"require_approval": True}, {}, Phase.AWAITING_APPROVAL),
         ({}, {"observe_only": True}, Phase.OBSERVED),
     ],
     ids=["observe", "recommend", "approval", "observe-only"],
@@ -102,6 +102,28 @@ async def test_where_it_may_not_write_it_says_what_it_would(
     assert (status.phase, status.loaded, status.waiting) == (ExpertMapPhase.WANTED, 0, 2)
     assert (await house.status("chat")).phase is phase
     assert served.puts == 0
+
+
+async def test_an_operator_approves_a_map_once_for_the_whole_of_its_roll(house: House) -> None:
+    served = await Served.of(on_h100=3)
+    first = order(await placement(house))
+    await register(house, {H100: first}, require_approval=True)
+    await one_round(house, served)
+    waiting = await house.status("chat")
+    assert waiting.phase is Phase.AWAITING_APPROVAL
+    assert (await house.approve("chat")).digest == waiting.digest
+    await rounds(house, served, ExpertMapPhase.LOADED)
+    done = await house.status("chat")
+    assert (done.phase, done.digest) == (Phase.OBSERVED, None)
+    puts = served.puts
+
+    await house.change("chat", expert_maps={H100: first | {"attempt": 2}})
+    await one_round(house, served)
+    await one_round(house, served)
+    again = await house.status("chat")
+    assert again.phase is Phase.AWAITING_APPROVAL, "another map is another question"
+    assert again.digest not in {None, waiting.digest}
+    assert served.puts == puts
 
 
 async def test_a_freeze_holds_a_roll_where_it_is(house: House) -> None:

@@ -1,0 +1,108 @@
+"""A router goes from one plan's weights to another's while counts change, and is never ahead of its replicas."""
+
+from collections.abc import Mapping
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from deploy.actuator import Observation
+from deploy.changes import next_steps
+from deploy.router.handover import RouterSeen, tables_left
+from deploy.router.table import CellWeights, Route, RoutingTable
+from deploy.tellings import When, due, without_losses
+
+NAMES = ("a", "b", "c")
+SHARE = ((1.0,),)
+
+
+def table(version: str, replicas: Mapping[str, int], *, edges: tuple[int, ...] = (100,)) -> RoutingTable:
+    """Weights by replicas."""
+    used = {name: count for name, count in replicas.items() if count}
+    total = sum(used.values())
+    return RoutingTable(
+        version=version,
+        input_tokens=edges,
+        output_tokens=(10,),
+        share=SHARE * len(edges),
+        routes={name: Route(replicas=count, most_in_flight=8) for name, count in used.items()},
+        cells=(CellWeights(row=0, column=0, weights={name: count / total for name, count in used.items()}),),
+    )
+
+
+def seen(told: RoutingTable | None, *, heard: bool = True) -> RouterSeen:
+    return RouterSeen(deployment="Router", table=told, heard=heard)
+
+
+OLD, NEW = table("old", {"a": 2}), table("new", {"b": 1, "c": 1})
+
+
+def test_nothing_is_left_once_all_have_heard() -> None:
+    assert tables_left(NEW, seen=seen(NEW), running={"b": 1, "c": 1}) == ()
+    (left,) = tables_left(NEW, seen=seen(NEW, heard=False), running={"b": 1, "c": 1})
+    assert (left.asked, left.when) == (True, When.ALL_RUN), "written, and still to be waited for"
+
+
+def test_half_of_both_is_told_once_every_new_deployment_runs_something() -> None:
+    (goal,) = tables_left(NEW, seen=seen(OLD), running={"a": 2, "b": 1, "c": 0})
+    assert (goal.now, goal.planned, goal.when) == ("old", "new", When.ALL_RUN)
+    half, goal = tables_left(NEW, seen=seen(OLD), running={"a": 2, "b": 1, "c": 1})
+    assert (half.planned, half.when, half.on_the_way) == ("new+", When.ANY_TIME, True)
+    assert RoutingTable.model_validate(half.value).by_cell[0, 0] == {"a": 0.5, "b": 0.25, "c": 0.25}
+    assert (
+        tables_left(NEW, seen=seen(RoutingTable.model_validate(half.value)), running={"b": 1, "c": 1})[0].planned
+        == "new"
+    )
+
+
+def test_plans_of_other_buckets_have_no_table_between_them() -> None:
+    other = table("new", {"b": 1}, edges=(50, 100))
+    (goal,) = tables_left(other, seen=seen(OLD), running={"a": 2, "b": 1})
+    assert (goal.planned, goal.when) == ("new", When.ALL_RUN)
+
+
+@pytest.mark.parametrize(("running", "when"), [({"b": 1, "c": 0}, When.ALL_RUN), ({"b": 1, "c": 2}, When.ANY_TIME)])
+def test_a_router_without_a_table_gets_one_as_soon_as_it_can_be_followed(running: dict[str, int], when: When) -> None:
+    (goal,) = tables_left(NEW, seen=seen(None), running=running)
+    assert (goal.now, goal.planned, goal.when) == (None, "new", when)
+
+
+def test_a_version_that_somebody_else_wrote_is_told_in_one_line() -> None:
+    odd = OLD.model_copy(update={"version": "a\nb"})
+    assert tables_left(NEW, seen=seen(odd), running={})[0].change.now == "a b"
+
+
+counts = st.fixed_dictionaries({name: st.integers(0, 4) for name in NAMES}).filter(lambda found: any(found.values()))
+
+
+@given(before=counts, after=counts, data=st.data())
+def test_no_table_is_ever_ahead_of_its_replicas_and_none_is_given_up_before_all_have_heard(
+    before: dict[str, int], after: dict[str, int], data: st.DataObject
+) -> None:
+    """Whatever the order in which replicas start and the router hears."""
+    asked, running = dict(before), dict(before)
+    told, heard, planned = table("before", before), True, table("after", after)
+    for _ in range(60):
+        observation = Observation(asked=dict(asked), running=dict(running))
+        tellings = tables_left(planned, seen=seen(told, heard=heard), running=running)
+        steps = without_losses(next_steps(wanted=after, observation=observation, max_step=2), tellings=tellings)
+        for telling in due(tellings, wanted=after, observation=observation):
+            told, heard = RoutingTable.model_validate(telling.value), False
+        for step in steps:
+            if step.replicas_after < step.replicas_before:
+                assert told == planned
+                assert heard
+                assert all(running[name] >= count for name, count in after.items())
+            asked[step.gpu] = step.replicas_after
+        for name in NAMES:
+            running[name] = min(running[name], asked[name])  # given up at once
+            if running[name] < asked[name] and data.draw(st.booleans()):
+                running[name] += 1
+        heard = heard or data.draw(st.booleans())
+        assert all(running[name] > 0 for name in told.routes), "a table names a deployment that runs nothing"
+        assert all(running[name] >= min(before[name], after[name]) for name in NAMES)
+        if not tellings and running == after:
+            break
+    else:
+        for name in NAMES:  # whatever was held up so far comes now
+            assert asked[name] >= after[name]
