@@ -5,7 +5,7 @@ import socket
 import ssl
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Annotated
 
@@ -22,6 +22,7 @@ from api.cli.agent_options import (
     DeviceOption,
     GuardedOption,
     IgnoredOption,
+    RecordOption,
     RedfishBasicOption,
     RedfishCaOption,
     RedfishLoginOption,
@@ -35,6 +36,7 @@ from api.cli.agent_options import (
     TokenFileOption,
 )
 from api.cli.failures import EXIT_BAD_INPUT, CommandError
+from api.cli.files import read_file
 from api.cli.groups import new_app
 from api.cli.listening import HostOption, LogLevel, LogLevelOption, listen, read_secret, refuse_strangers
 from api.cli.streams import note
@@ -46,6 +48,9 @@ from deploy.guard.device import Device, SimulatedDevice
 from deploy.guard.logs import configure_logs
 from deploy.guard.process import MutualTls, run_agent, unix_listener
 from deploy.guard.wire import Name, PhaseName
+from deploy.recorder.assembly import recorder_of
+from deploy.recorder.beside import recording_beside
+from deploy.recorder.file import RecordingFile
 from fleet.errors import FleetwrightError
 from power.actuation import ActuatorFaults
 from power.guard import NodeClocks
@@ -67,6 +72,7 @@ def agent(
     guarded: GuardedOption = True,
     token_file: TokenFileOption = None,
     state_file: StateFileOption = None,
+    record: RecordOption = None,
     redfish_url: RedfishUrlOption = None,
     redfish_login: RedfishLoginOption = None,
     redfish_ca: RedfishCaOption = None,
@@ -90,6 +96,7 @@ def agent(
     token, tls = read_secret(token_file), _mutual_tls(tls_cert, tls_key, client_ca)
     if act and device.is_real and token is None and tls is None:
         raise _bad("--act: needs --token-file or mutual TLS; nobody may set caps unknown")
+    recording = read_file(record, RecordingFile) if record else None
     listener = _listener(unix_socket, group=socket_group, host=host, port=port, token=token, tls=tls)
     configure_logs(level=log_level)
     safe, node = NodeClocks(safe_token, safe_prompt), None
@@ -105,7 +112,9 @@ def agent(
     holder = NodeAgent(server=server, device=held, safe=safe, now_s=time.monotonic, guarded=guarded)
     observing = "" if node is None or node.keeper.acting else ", observing: --act sets caps"
     note(f"agent of {server} on {_where(listener, tls=tls)}, device {device}{observing}")
-    asyncio.run(run_agent(holder, listener, token=token, gpus=node, tls=tls))
+    with _closing_on_failure(listener):
+        beside = _recording(recording)
+    asyncio.run(run_agent(holder, listener, token=token, gpus=node, tls=tls, beside=beside))
 
 
 def _bad(message: str) -> CommandError:
@@ -147,6 +156,16 @@ def _listener(
     if tls is None:
         refuse_strangers(listener, host=host, token=token)
     return listener
+
+
+def _recording(said: RecordingFile | None) -> AbstractContextManager[None] | None:
+    """What `fleetwright faults record` does, beside the agent."""
+    try:
+        return recording_beside(recorder_of(said.recording(), started_s=time.time())) if said else None
+    except OSError as error:
+        raise _bad(f"--record: {error.strerror or error}") from error
+    except FleetwrightError as error:
+        raise _bad(f"--record: {error}") from error
 
 
 @contextmanager

@@ -35,6 +35,9 @@ GuardedOption = Annotated[
     bool, typer.Option("--guarded/--unguarded", help="Safe clocks from the start, or from the first guard on.")
 ]
 StateFileOption = Annotated[Path | None, _file("What was found, for the agent that follows a killed one.")]
+RecordOption = Annotated[
+    Path | None, _file("A job to record beside: its peers, processes, and where to put what is seen.", name="--record")
+]
 TokenFileOption = Annotated[Path | None, _file("Secret that whoever gives orders has to show.")]
 
 RedfishUrlOption = Annotated[

@@ -15,7 +15,7 @@ from api.cli.groups import new_app
 from api.cli.listening import LogLevel, LogLevelOption, read_secret
 from api.cli.streams import note
 from deploy.guard.logs import configure_logs
-from deploy.recorder.assembly import Recording, recorder_of, settle_memory
+from deploy.recorder.assembly import HELD_S, Recording, recorder_of, settle_memory
 from deploy.recorder.netlink import namespace_path
 from deploy.recorder.peers import Peers, parse_peers
 from deploy.recorder.ports import SYSFS
@@ -24,8 +24,6 @@ from faults.readers import Tally
 from fleet.documents import RuleError
 
 app = new_app()
-
-HELD_S = 1.0  # looks that say nothing new are written together so often; what is news never waits
 
 
 @app.command()

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AbstractContextManager, asynccontextmanager, nullcontext
 
 import structlog
 from fastapi import Depends, FastAPI, Request
@@ -31,10 +31,17 @@ log = structlog.get_logger()
 MOST_BYTES = 4096  # of an order
 
 
-def agent_app(agent: NodeAgent, *, token: str | None, gpus: GpuNode | None = None) -> FastAPI:
+def agent_app(
+    agent: NodeAgent,
+    *,
+    token: str | None,
+    gpus: GpuNode | None = None,
+    beside: AbstractContextManager[None] | None = None,
+) -> FastAPI:
     """An application that answers for one node and keeps its dead man's switch.
 
-    With `gpus`, the agent's device, it takes caps too, and leaves every cap as it was found.
+    With `gpus`, the agent's device, it takes caps too, and leaves every cap as it was found.  `beside` runs
+    meanwhile, and ends last.
     """
 
     @asynccontextmanager
@@ -43,14 +50,15 @@ def agent_app(agent: NodeAgent, *, token: str | None, gpus: GpuNode | None = Non
             gpus.start()
         agent.tick()  # slow before it answers anybody
         task = asyncio.create_task(_tick_for_ever(agent))
-        try:
-            yield
-        finally:
-            task.cancel()
-            if gpus is None:
-                agent.leave()
-            else:
-                await asyncio.to_thread(gpus.stop)
+        with beside or nullcontext():
+            try:
+                yield
+            finally:
+                task.cancel()
+                if gpus is None:
+                    agent.leave()
+                else:
+                    await asyncio.to_thread(gpus.stop)
 
     app = FastAPI(
         title="Fleetwright node agent", lifespan=ticking, openapi_url=None, dependencies=[Depends(bearer(token))]

@@ -6,7 +6,7 @@ import socket
 import ssl
 import stat
 from collections.abc import Coroutine
-from contextlib import AbstractAsyncContextManager, nullcontext
+from contextlib import AbstractAsyncContextManager, AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -76,9 +76,10 @@ async def run_agent(
     token: str | None,
     gpus: GpuNode | None = None,
     tls: MutualTls | None = None,
+    beside: AbstractContextManager[None] | None = None,
 ) -> None:
-    """The agent of a node, until told to end."""
-    await server_of(agent_app(agent, token=token, gpus=gpus), tls=tls).serve(sockets=[listener])
+    """The agent of a node, until told to end, and what runs beside it."""
+    await server_of(agent_app(agent, token=token, gpus=gpus, beside=beside), tls=tls).serve(sockets=[listener])
 
 
 def unix_listener(path: Path, *, mode: int) -> socket.socket:

@@ -25,6 +25,7 @@ from faults.readers import Tally
 from faults.readers.places import Places
 
 MOST_HELD: Final = 16  # looks
+HELD_S: Final = 1.0  # looks that say nothing new are written together so often; what is news never waits
 _PORTS: Final = {"http": 80, "https": 443}
 
 

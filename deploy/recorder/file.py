@@ -1,0 +1,82 @@
+"""A recording as a file, for an agent that records beside what it does for the guard: one field for each option of
+`fleetwright faults record`."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Annotated, Self
+
+from pydantic import Field, model_validator
+
+from deploy.guard.token_file import read_token_file
+from deploy.recorder.assembly import HELD_S, Recording
+from deploy.recorder.netlink import namespace_path
+from deploy.recorder.peers import Peers
+from deploy.recorder.ports import SYSFS
+from deploy.recorder.probing import LEAST_BYTES, MOST_BYTES
+from fleet.documents import Flaw, Frozen, RuleError
+
+Url = Annotated[str, Field(pattern=r"^https?://[^\s/]+(/\S*)?$", max_length=1000)]
+Port = Annotated[int, Field(ge=1, le=65_535)]
+
+
+class RecordingFile(Frozen):
+    """What to look at of one job on this node, and where to put it."""
+
+    peers: Annotated[dict[str, int], Field(min_length=1)]  # the job's nodes by address, this one too
+    node: Annotated[int, Field(ge=0)] = 0
+    ranks_per_node: Annotated[int, Field(ge=1, le=64)] = 1
+    pids: dict[Annotated[int, Field(ge=0)], Annotated[int, Field(gt=0)]] = Field(default_factory=dict)  # by rank
+    hz: Annotated[float, Field(ge=0.1, le=100)] = 4.0
+    netns: str | None = None  # else that of the first process, else this one's
+    ignored_ports: tuple[Port, ...] = ()
+    inbox: Path | None = None
+    flights: Path | None = None
+    infiniband: bool = False
+    dcgm: Url | None = None
+    xpu_timer: Url | None = None
+    probe_bytes: Annotated[int, Field(ge=LEAST_BYTES, le=MOST_BYTES)] | None = None
+    probe_every_s: Annotated[float, Field(ge=0.1, le=3600)] = 0.5
+    output: Path | None = None
+    send: Url | None = None
+    token_file: Path | None = None  # what the watcher asks for
+    budget_bytes_per_s: Annotated[float, Field(ge=100, le=1e6)] = 1000.0
+
+    @model_validator(mode="after")
+    def _agrees(self) -> Self:
+        RuleError.raise_for(self._flaws())
+        return self
+
+    def _flaws(self) -> Iterator[Flaw]:
+        if self.output is None and self.send is None:
+            yield ("output",), "nowhere to record to: give output, send, or both"
+        try:
+            peers = Peers(self.peers)
+        except RuleError as error:
+            yield ("peers",), str(error)
+        else:
+            if self.node >= peers.nodes:
+                yield ("node",), f"must be below {peers.nodes}, the number of nodes among the peers, got {self.node}"
+
+    def recording(self) -> Recording:
+        """As the recorder takes it.  Raises TokenFileError."""
+        return Recording(
+            node=self.node,
+            peers=Peers(self.peers),
+            period_s=1.0 / self.hz,
+            namespace=namespace_path(name=self.netns, pid=next(iter(self.pids.values()), None)),
+            pid_of=self.pids,
+            ranks_per_node=self.ranks_per_node,
+            ignored_ports=frozenset(self.ignored_ports),
+            inbox=self.inbox,
+            probe_bytes=self.probe_bytes,
+            probe_every_s=self.probe_every_s,
+            infiniband=SYSFS if self.infiniband else None,
+            flights=self.flights,
+            dcgm=self.dcgm,
+            xpu_timer=self.xpu_timer,
+            folder=self.output,
+            watcher=self.send,
+            token=read_token_file(self.token_file) if self.token_file else None,
+            budget_bytes_per_s=self.budget_bytes_per_s,
+            held_s=HELD_S,
+        )

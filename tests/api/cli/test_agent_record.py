@@ -1,0 +1,73 @@
+"""`fleetwright agent --record`: the recorder of `faults record` in the agent's own process; refused by field."""
+
+import signal
+import sys
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+import yaml
+
+from api.cli.faults_record import record
+from deploy.recorder.file import RecordingFile
+from tests.api.cli.conftest import Cli
+from tests.testbed.processes import LOOPBACK, Process, free_ports
+from tests.testbed.waiting import PATIENCE_S, wait_for
+
+ROOT = Path(__file__).parents[3]
+
+
+def written(folder: Path, **fields: Any) -> Path:
+    path = folder / "record.yaml"
+    path.write_text(yaml.safe_dump({"peers": {LOOPBACK: 0}, "output": str(folder / "seen"), **fields}))
+    return path
+
+
+@pytest.mark.parametrize(
+    ("fields", "said"),
+    [
+        ({"output": None}, "nowhere to record to"),
+        ({"peers": {}}, "peers"),
+        ({"peers": {"nobody": 0}}, "expected an IPv4 or IPv6 address"),
+        ({"node": 1}, "must be below 1"),
+        ({"hz": 1000}, "hz"),
+        ({"secret": 1}, "secret"),
+        ({"send": "http://127.0.0.1:9", "token_file": "/nonexistent/token"}, "/nonexistent/token"),
+        ({"netns": "/nonexistent/ns"}, "--record: No such file or directory"),
+    ],
+)
+def test_what_is_wrong_is_told_before_it_serves(cli: Cli, tmp_path: Path, fields: dict[str, Any], said: str) -> None:
+    done = cli("agent", "n1", "--port", "0", "--device", "simulated", "--record", written(tmp_path, **fields))
+    assert done.code == 2
+    assert said in done.stderr
+
+
+def test_the_file_says_what_the_options_say() -> None:
+    """An option of `faults record` that the file does not have would be a second way with less."""
+    renamed = {"pid": "pids", "ignore_port": "ignored_ports", "probe": "probe_bytes", "budget": "budget_bytes_per_s"}
+    renamed |= {"probe_every": "probe_every_s"}
+    options = {renamed.get(name, name) for name in record.__annotations__} - {"return", "log_level", "duration"}
+    assert options - set(RecordingFile.model_fields) == {"ras"}
+
+
+def test_one_process_answers_and_records(tmp_path: Path) -> None:
+    (port,) = free_ports(1)
+    url = f"http://{LOOPBACK}:{port}/v1/gpus"
+    argv = [sys.executable, "-m", "api.cli", "agent", "n1", "--device", "simulated-gpus", "--port", str(port)]
+    argv += ["--record", str(written(tmp_path, hz=20.0))]
+
+    def answers() -> bool:
+        try:
+            return bool(httpx.get(url, trust_env=False, timeout=10.0).json()["gpus"])
+        except httpx.TransportError:
+            return False
+
+    def lines() -> int:
+        return sum(len(path.read_text().splitlines()) for path in (tmp_path / "seen").rglob("*node0.jsonl"))
+
+    with Process.start(argv, name="agent", log_dir=tmp_path, cwd=ROOT) as agent:
+        agent.wait_ready(answers)
+        wait_for(lines, lambda count: count > 0, what="looks in the folder")
+        assert agent.stop(grace_s=PATIENCE_S) in (0, -signal.SIGTERM)
+    assert "recorded" in agent.log_path.read_text()
