@@ -1,6 +1,6 @@
 """The healer's world on a Ray cluster that this process has joined.  Ray's calls wait, some without end."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 from deploy.blocking import BlockingCalls
@@ -11,6 +11,7 @@ from deploy.ray_nodes import RayNodes
 from deploy.training.board import Boards
 
 NODES: Final = "Ray's nodes"
+MOST_NAMES: Final = 10_000  # of nodes that have left, which come back under other ids
 
 
 class RayWorld:
@@ -31,7 +32,7 @@ class RayWorld:
     async def look(self) -> Sight:
         """Nodes first: a run that moved in between is seen where it is, on nodes that are known."""
         nodes = await self._calls.call(NODES, self._nodes.alive)
-        self._names |= {node.id: node.name for node in nodes}
+        self._names = _newest(self._names, {node.id: node.name for node in nodes})
         seen = await self._calls.call("Ray's training runs", self._boards.look)
         return Sight(nodes=nodes, runs=seen.runs, silent=seen.silent)
 
@@ -60,3 +61,9 @@ class RayWorld:
     async def call_out(self, hook: str, *, node: str, case_id: str) -> str:
         """The operator's command."""
         return await self._hooks.call(hook, node=node, case_id=case_id)
+
+
+def _newest(names: Mapping[str, str], present: Mapping[str, str]) -> dict[str, str]:
+    """Those that are there, and of those that have left the last to be seen."""
+    left = [each for each in names.items() if each[0] not in present]
+    return dict(left[-MOST_NAMES:]) | dict(present)

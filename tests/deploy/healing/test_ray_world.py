@@ -26,6 +26,7 @@ class Ray:
         self.gate = threading.Event()
         self.threads: list[threading.Thread] = []
         self.drained: list[str] = []
+        self.nodes = ("a", "b")
 
     def waited(self) -> None:
         self.threads.append(threading.current_thread())
@@ -41,7 +42,7 @@ class Nodes(RayNodes):
 
     def alive(self) -> tuple[RayNode, ...]:
         self._ray.waited()
-        return (node("a"), node("b"))
+        return tuple(map(node, self._ray.nodes))
 
     def drain(self, node_id: str, *, reason: str, deadline_s: float) -> None:  # noqa: ARG002 - as it is called
         self._ray.waited()
@@ -89,6 +90,18 @@ async def test_nodes_and_runs_are_seen_and_acted_on(ray: Ray) -> None:
     await asyncio.gather(*(world.drain(each, reason="case", deadline_s=1.0) for each in ("id-a", "id-b")))
     assert ray.drained == ["id-a", "id-b"]
     assert await world.end_workers("llm", attempt=1, ray_ids=frozenset({"id-a"})) == 1
+
+
+async def test_nodes_that_have_left_keep_their_names_but_not_for_ever(
+    ray: Ray, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("deploy.healing.ray_world.MOST_NAMES", 2)
+    ray.gate.set()
+    world = world_of(ray)
+    for ray.nodes in (("always", "a"), ("always", "b"), ("always", "c"), ("always", "d")):
+        await world.look()
+    known = {name: world.name_of(f"id-{name}") == name for name in ("always", "a", "b", "c", "d")}
+    assert known == {"always": True, "a": False, "b": True, "c": True, "d": True}
 
 
 async def test_while_ray_is_silent_each_call_ends_and_one_thread_of_a_kind_is_left(ray: Ray) -> None:
