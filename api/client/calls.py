@@ -17,10 +17,12 @@ from pydantic import BaseModel, TypeAdapter, ValidationError
 from api.client.errors import ConnectionFailedError, UnexpectedAnswerError, error_from
 from api.schemas.pages import Page
 from fleet.documents import dotted, item_problems
+from fleet.errors import DocumentError, Problem
 
 ResultT = TypeVar("ResultT")
 ItemT = TypeVar("ItemT")
 
+NO_SEGMENTS = frozenset({"", ".", ".."})
 # These leave no doubt: not one byte of the request reached the service.
 _NOTHING_SENT = (
     httpx.ConnectError,
@@ -92,7 +94,14 @@ def next_page(call: Call[Page[ItemT]], page: Page[ItemT]) -> Call[Page[ItemT]] |
 
 
 def path_of(template: str, **parts: object) -> str:
-    """Fill a path template; every part stays one segment, whatever it contains."""
+    """Fill a path template; every part stays one segment, whatever it contains.
+
+    What is no segment is refused before anything is sent: it would ask for another path.
+    """
+    for field_name, part in parts.items():
+        if str(part) in NO_SEGMENTS:
+            wrong = Problem("", f"cannot stand in a path, expected a name other than '.' and '..', got {part!r}")
+            raise DocumentError(name=field_name, problems=[wrong])
     return template.format_map({name: quote(str(part), safe="") for name, part in parts.items()})
 
 

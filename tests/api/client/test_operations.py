@@ -13,6 +13,7 @@ from api.client.calls import Call, path_of
 from api.schemas.power import CapPlanRequest, PowerBudget, SimulationRequest
 from api.schemas.targets import Freeze, Mode, Phase, TargetSpec, TargetStatus
 from api.schemas.tokens import Scope, TokenRequest
+from fleet.errors import DocumentError
 from fleet.offers import builtin_prices
 from fleet.topology.parts import PowerKind
 from placement.formats.engines import Engine
@@ -181,6 +182,12 @@ def test_a_name_stays_one_segment_of_the_path(name: str) -> None:
     assert request.url.raw_path.count(b"/") == 3
     assert b"?" not in request.url.raw_path
     assert httpx.URL(path_of("http://x/{name}", name=name)).path == f"/{name}"
+
+
+@pytest.mark.parametrize("name", ["", ".", ".."])
+def test_what_is_no_segment_of_a_path_is_refused_before_anything_is_sent(name: str) -> None:
+    with pytest.raises(DocumentError, match=r"^node: cannot stand in a path, expected a name other than "):
+        path_of("/v1/faults/isolation/nodes/{node}", node=name)
 
 
 def test_a_document_comes_with_its_tag(send: Send) -> None:

@@ -1,0 +1,26 @@
+"""Names that cannot stand in a path: one line with the field, exit code 2, and nothing is sent."""
+
+import pytest
+
+from tests.api.cli.conftest import Cli
+
+NOBODY = ("--url", "http://127.0.0.1:1")
+
+
+@pytest.mark.parametrize("name", ["", ".", ".."])
+@pytest.mark.parametrize(
+    ("command", "field"),
+    [
+        (("targets", "show"), "name"),
+        (("targets", "delete"), "name"),
+        (("heal", "case"), "case_id"),
+        (("faults", "isolation", "approve"), "node"),
+        (("faults", "isolation", "release"), "node"),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, tuple) else value,
+)
+def test_a_name_that_is_no_segment(command: tuple[str, ...], field: str, name: str, cli: Cli) -> None:
+    done = cli(*command, name, *NOBODY)
+    assert done.code == 2
+    (line,) = done.refused
+    assert line == f"{field}: cannot stand in a path, expected a name other than '.' and '..', got {name!r}"
