@@ -1,4 +1,4 @@
-"""The real `amdsmi` package over a stub of its library."""
+"""The real `amdsmi` package over a stub of its library; skipped where the package is not installed."""
 
 import ctypes
 import importlib.util
