@@ -57,6 +57,7 @@ BENCHMARKS = (
     "faults_weeks",
     "faults_lab_directions",
     "router",
+    "router_on_serve",
     "controller",
     "faults_paths",
     "healing",
