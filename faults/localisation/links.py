@@ -212,11 +212,12 @@ def gather(  # noqa: PLR0917 - compiled code takes no keywords
             if count:
                 traffic[p] = totals[best]
             more = min(most[p], old.probed[p] + told) - old.probed[p]
-        part_of = share if known > 0.0 and nats > 0.0 else 1.0
-        total = min(MOST, max(known + part_of * nats + more, nats + min(most[p], told)))
+        # What is not known of a usual is the same error each time: for a suspicion, and against what probes back.
+        part_of = share if known > 0.0 and (nats > 0.0 or told > 0.0) else 1.0
+        goes_on, begins = known + part_of * nats + more, nats + min(most[p], told)
+        total = min(MOST, max(goes_on, begins))
         if total > LEAST:
-            begun = known + part_of * nats + more < nats + min(most[p], told)
-            new.nats[p], new.probed[p] = total, min(most[p], told) if begun else old.probed[p] + more
+            new.nats[p], new.probed[p] = total, min(most[p], told) if goes_on < begins else old.probed[p] + more
         slow[p] = SLOWDOWNS[best]
         if nats + told > SPEAKS:
             new.hits[p] |= _ONE

@@ -58,6 +58,26 @@ def test_links_behind_a_crowded_cable_are_not(seed: int, probes: bool) -> None: 
     assert not links_named(crowded, np.zeros(len(FABRIC)) if probes else None, seed=seed)
 
 
+NEAR = np.flatnonzero(FABRIC.leaf[FABRIC.source] == FABRIC.leaf[FABRIC.target])
+
+
+@pytest.mark.parametrize("seed", [1, 2, 3])
+def test_an_edge_that_was_always_quicker_speaks_once_against_a_link_slow_from_the_start(seed: int) -> None:
+    link = int(NEAR[seed])
+    quicker = only(link, 1.25) - np.where(np.arange(len(FABRIC)) == link, 0.12, 0.0)
+    assert suspected(link, quicker, seed=seed) >= LocaliserSettings().link_bar(1, 10.0, young=True)
+
+
+def suspected(link: int, slow: Floats, *, seed: int) -> float:
+    """Nats after a job's first windows, in which the probes of a link are slow by 1.25 times, and traffic by `slow`."""
+    weather, localiser = Weather(FABRIC, seed=seed, spread=0.0), Localiser(FABRIC)
+    rng, state = np.random.default_rng(seed + 100), localiser.start()
+    for _ in range(SICK):
+        told = 0.015 * rng.standard_t(4, len(FABRIC)) + only(link, 1.25)
+        state, _ = localiser.step(state, replace(weather.window(slow), probed=told))
+    return float(state.links.nats[localiser.entities.pair[link]])
+
+
 def verdict(node: int) -> Verdict:
     return Verdict(
         fault=FaultClass.COMM_SLOW, scope=Scope.NODE, node=node, direction=Direction.TX, onset_s=1.0, detected_s=2.0,
