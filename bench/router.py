@@ -218,8 +218,10 @@ def quantiles_ms(found: Mapping[str, npt.NDArray[np.float64]]) -> dict[str, floa
     return said | {f"added_p{q}_ms": said[f"routed_p{q}_ms"] - said[f"direct_p{q}_ms"] for q in (50, 99)}
 
 
-async def load(bodies: Sequence[bytes], urls: Sequence[str], *, seconds: float) -> dict[str, list[Served]]:
-    """`RATE_RPS` each way, in turns, whatever the answers do; those that came whole, and how long each took."""
+async def load(
+    bodies: Sequence[bytes], urls: Sequence[str], *, seconds: float, rate_rps: int = RATE_RPS
+) -> dict[str, list[Served]]:
+    """`rate_rps` each way, in turns, whatever the answers do; those that came whole, and how long each took."""
     import aiohttp  # noqa: PLC0415 - an extra
 
     served: dict[str, list[Served]] = {url: [] for url in urls}
@@ -237,9 +239,9 @@ async def load(bodies: Sequence[bytes], urls: Sequence[str], *, seconds: float) 
 
     async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0)) as http, asyncio.TaskGroup() as tasks:
         began_s = time.perf_counter()
-        rate_rps = len(urls) * RATE_RPS
-        for at in range(int(rate_rps * seconds)):
-            await asyncio.sleep(max(0.0, began_s + at / rate_rps - time.perf_counter()))
+        in_all_rps = len(urls) * rate_rps
+        for at in range(int(in_all_rps * seconds)):
+            await asyncio.sleep(max(0.0, began_s + at / in_all_rps - time.perf_counter()))
             tasks.create_task(one(urls[at % len(urls)], bodies[at % len(bodies)]))
     return served
 

@@ -1,7 +1,7 @@
 """What the router adds to a request as the ingress of an application of Ray Serve.
 
 A local Ray cluster, its HTTP proxy, and three applications around the engine of `router`: the engine alone, the engine
-behind an ingress that only passes on, and engines behind the router.  200 requests a second go to one at a time, in
+behind an ingress that only passes on, and engines behind the router.  So many requests a second go to one at a time, in
 turns of a few seconds, so that what the machine does meanwhile is spread over all.  "added" is the difference of
 quantiles from the engine alone: the proxy's hop is in both, the ingress's hop to the engine is added by any ingress,
 and the rest is the router's.  CPU time is that of the ingress's process, per request.
@@ -17,7 +17,7 @@ from typing import Any, Final
 import httpx
 import numpy as np
 
-from bench.router import BODY, RATE_RPS, STREAM, WARM_UP_S, WEIGHTS, Served, cpu_s, load, off, table
+from bench.router import BODY, STREAM, WARM_UP_S, WEIGHTS, Served, cpu_s, load, off, table
 from deploy.router.settings import SERVE_NAME, RouterConfig
 from tests.testbed.processes import LOOPBACK
 from tests.testbed.ray_cluster import check_machine, running_ray_cluster
@@ -25,12 +25,13 @@ from tests.testbed.ray_serve import declared_applications
 from tests.testbed.requirements import UnavailableError
 from tests.testbed.waiting import wait_for
 
-TURN_S, TURNS = 4, 6
+TURN_S, TURNS = 3, 4
+RATES_RPS: Final = (25, 50, 100, 200)  # what Serve itself keeps up with is part of the answer
 INGRESSES: Final = {"direct": "Direct", "passed": "Passing", "routed": SERVE_NAME}
 
 
 def run() -> list[dict[str, Any]]:
-    """Requests as documents, then as streams."""
+    """Requests as documents, ever more a second, then as streams."""
     try:
         check_machine()
     except UnavailableError as unavailable:
@@ -43,22 +44,23 @@ def run() -> list[dict[str, Any]]:
         urls = {name: f"http://{LOOPBACK}:{cluster.serve_port}/{name}" for name in INGRESSES}
         for url in urls.values():
             wait_for(lambda url=url: _answers(url), what=f"answer of {url}")  # type: ignore[misc] # of a loop's variable
-        return [asyncio.run(_in_turns(what, body, urls)) for what, body in (("document", BODY), ("stream", STREAM))]
+        rows = [asyncio.run(_in_turns("document", BODY, urls, rate_rps=rate_rps)) for rate_rps in RATES_RPS]
+        return [*rows, asyncio.run(_in_turns("stream", STREAM, urls, rate_rps=RATES_RPS[0]))]
 
 
-async def _in_turns(what: str, body: bytes, urls: Mapping[str, str]) -> dict[str, Any]:
+async def _in_turns(what: str, body: bytes, urls: Mapping[str, str], *, rate_rps: int) -> dict[str, Any]:
     served: dict[str, list[Served]] = {name: [] for name in urls}
     spent_s = dict.fromkeys(urls, 0.0)
     pids = {name: _pid_of(f"ray::ServeReplica:{name}:{INGRESSES[name]}") for name in urls}
     for url in urls.values():
-        await load((body,), (url,), seconds=WARM_UP_S)
+        await load((body,), (url,), seconds=WARM_UP_S, rate_rps=rate_rps)
     for _turn in range(TURNS):
         for name, url in urls.items():
             before_s = cpu_s(pids[name])
-            served[name] += (await load((body,), (url,), seconds=TURN_S))[url]
+            served[name] += (await load((body,), (url,), seconds=TURN_S, rate_rps=rate_rps))[url]
             spent_s[name] += cpu_s(pids[name]) - before_s
-    sent = RATE_RPS * TURN_S * TURNS
-    row: dict[str, Any] = {"what": what, "requests": sent, "rate_rps": RATE_RPS}
+    sent = rate_rps * TURN_S * TURNS
+    row: dict[str, Any] = {"what": what, "requests": sent, "rate_rps": rate_rps}
     row["lost"] = sum(sent - len(found) for found in served.values())
     row["split_error"] = off(served["routed"], WEIGHTS)
     for q in (50, 99):

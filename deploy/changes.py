@@ -36,16 +36,19 @@ def is_settled(*, wanted: Replicas, observation: Observation) -> bool:
     return all(observation.asked[gpu] == observation.running[gpu] == count for gpu, count in wanted.items())
 
 
-def raise_to_floor(*, planned: Replicas, asked: Replicas, min_replicas: int) -> dict[str, int]:
+def raise_to_floor(
+    *, planned: Replicas, asked: Replicas, min_replicas: int, keep_unplanned: bool = True
+) -> dict[str, int]:
     """The planned replicas, raised until there are `min_replicas` in all.
 
     What is there already is kept first, from the type with most to give up; only then is more of the most planned type
-    asked for.
+    asked for.  Without `keep_unplanned` types that the plan does not use are not kept: nothing would be sent to them.
     """
     wanted = dict(planned)
     lacking = max(0, min_replicas - sum(planned.values()))
     for gpu in sorted(planned, key=lambda gpu: (planned[gpu] - asked[gpu], gpu)):
-        kept = min(lacking, max(0, asked[gpu] - planned[gpu]))
+        spare = max(0, asked[gpu] - planned[gpu]) if keep_unplanned or planned[gpu] else 0
+        kept = min(lacking, spare)
         wanted[gpu] += kept
         lacking -= kept
     if lacking:

@@ -112,7 +112,7 @@ def is_licensed(memory: TargetMemory, target: Target) -> bool:
 
 
 def maps_approved(memory: TargetMemory, *, digest: str, approval_number: int) -> TargetMemory:
-    """An approval of expert maps is taken up; it stands while just these are wanted."""
+    """An approval of expert maps is taken up; it stands until the target is said otherwise."""
     return memory.model_copy(update={"approved_maps": digest, "approvals_used": approval_number})
 
 

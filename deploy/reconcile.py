@@ -21,6 +21,7 @@ from api.schemas.targets import Mode, Phase, Target, TargetStatus
 from deploy.actuator import Actuator, Step
 from deploy.actuators import Maker
 from deploy.changes import raise_to_floor
+from deploy.errors import PlanUnusableError
 from deploy.expert_maps.roller import ExpertMaps
 from deploy.health import HealthReader
 from deploy.judging import Judgement, Verdict, judge, judged_at
@@ -138,8 +139,13 @@ class Reconciler:
         spec = seen.target.spec
         plan = await self.plans.get(plan_id)
         seen.plan_id, seen.planned = plan_id, planned_replicas(plan, spec)
-        seen.wanted = raise_to_floor(planned=seen.planned, asked=seen.observation.asked, min_replicas=spec.min_replicas)
         settings = wanted_settings(plan, spec)
+        seen.wanted = raise_to_floor(
+            planned=seen.planned,
+            asked=seen.observation.asked,
+            min_replicas=spec.min_replicas,
+            keep_unplanned=settings.table is None,
+        )
         seen.settings_digest = settings.digest
         seen.tellings = await self.settings.left(settings, spec.application, observation=seen.observation)
         return plan
@@ -183,8 +189,9 @@ class Reconciler:
                 return self._refuse(seen, judgement)
             if judgement.verdict is not Verdict.GOOD:
                 notes = joined(notes, judgement.reason)
-        check_fresh(plan, now=now, max_age_s=self.plan_max_age_s)
         seen.note_digest()
+        if seen.digest is not None:  # else there is only to be waited for what was asked before
+            check_fresh(plan, now=now, max_age_s=self.plan_max_age_s)
         if (left_s := target.spec.settle_s - settled_s(seen.memory, now=now)) > 0.0:
             due = now + timedelta(seconds=left_s)
             return Phase.SETTLING, joined(notes, f"acted on from {_moment(due)} on if it stays so")
@@ -198,16 +205,20 @@ class Reconciler:
         refusal, back_to = seen.memory.refused, seen.memory.verified_plan_id
         reason = refusal.reason if refusal is not None else None
         if back_to is not None:
-            await self._aim(seen, back_to)
-            if not self._is_in_place(seen, actuator):
-                return await self._carry_out(seen, actuator, Phase.ROLLING_BACK, joined(reason, seen.notes()))
+            try:
+                await self._aim(seen, back_to)
+            except PlanUnusableError as error:  # the target asks for more than it did when that plan was good
+                back_to, reason = None, joined(reason, f"no way back: {error}")
+            else:
+                if not self._is_in_place(seen, actuator):
+                    return await self._carry_out(seen, actuator, Phase.ROLLING_BACK, joined(reason, seen.notes()))
         planned = seen.planned
         await self._aim(seen, seen.wanted_plan_id)
         seen.note_digest()
         if _take_approval(seen):
             return Phase.APPLYING, "an operator has approved another try"
         if back_to is None:
-            return Phase.FAILED, joined(reason, NOWHERE_TO_GO)
+            return Phase.FAILED, joined(reason, NOWHERE_TO_GO if seen.memory.verified_plan_id is None else None)
         seen.plan_id, seen.planned = back_to, planned
         return Phase.ROLLED_BACK, reason
 
@@ -230,8 +241,12 @@ class Reconciler:
         steps = actuator.plan_changes(wanted=seen.wanted, observation=seen.observation, max_step=left) if left else ()
         steps = without_losses(steps, tellings=seen.tellings)
         told = due(seen.tellings, wanted=seen.wanted, observation=seen.observation)
-        writes = [partial(self._tell, seen, telling) for telling in told]
-        writes += [partial(self._take, seen, actuator, step) for step in steps]
+        # What must not wait for a setting that cannot be told: replicas that come.
+        rising = [step for step in steps if step.replicas_after > step.replicas_before]
+        falling = [step for step in steps if step not in rising]
+        writes = [partial(self._take, seen, actuator, step) for step in rising]
+        writes += [partial(self._tell, seen, telling) for telling in told]
+        writes += [partial(self._take, seen, actuator, step) for step in falling]
         if writes and (freeze := (await self.api.get_freeze()).document).frozen:
             return Phase.FROZEN, freeze.reason or notes
         seen.steps, seen.told = steps, told

@@ -3,8 +3,9 @@
 import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
+import httpx
 from pydantic import JsonValue, ValidationError
 
 from api.schemas.plans import PlanRecord
@@ -12,8 +13,8 @@ from api.schemas.targets import Application, RayServeApplication, ServeRouter, T
 from deploy.actuator import Observation
 from deploy.actuators import Maker
 from deploy.errors import ActuationError
-from deploy.plans import planned_clocks
-from deploy.ray_serve import RUNNING, RayServeActuator
+from deploy.plans import planned_clocks, planned_replicas
+from deploy.ray_serve import RayServeActuator
 from deploy.router.from_plan import routing_table
 from deploy.router.handover import TABLE, RouterSeen, tables_left
 from deploy.router.table import RoutingTable
@@ -21,7 +22,8 @@ from deploy.serve_config import ServeConfig, ServedApplication
 from deploy.tellings import CLOCK, Telling, clocks_left
 from power.levers import FULL_CLOCK
 
-UPDATING = "UPDATING"  # a deployment some replicas of which have not heard
+TIMEOUT = httpx.Timeout(5.0, connect=3.0)
+HEALTHY = "HEALTHY"  # as many replicas as asked for run, all with this user_config; those that stop do not count
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,9 +49,15 @@ def wanted_settings(plan: PlanRecord, spec: TargetSpec) -> WantedSettings:
         return WantedSettings()
     router = application.router
     return WantedSettings(
-        clocks=planned_clocks(plan, spec) if application.follow_clocks else {},
+        clocks=_all_clocks(plan, spec) if application.follow_clocks else {},
         table=None if router is None else routing_table(plan, spec, most_in_flight=router.most_in_flight),
     )
+
+
+def _all_clocks(plan: PlanRecord, spec: TargetSpec) -> dict[str, float]:
+    """Of every part in use; where the plan says none, the full one, or the clock of the plan before would stay."""
+    in_use = {part: FULL_CLOCK for part, count in planned_replicas(plan, spec).items() if count > 0}
+    return in_use | planned_clocks(plan, spec)
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +77,11 @@ class ServeSettings:
         if wanted.table is None or application.router is None:
             return clocks
         running = {name: observation.running[part] for part, name in application.deployments.items()}
-        return clocks + tables_left(wanted.table, seen=_router_seen(served, application.router), running=running)
+        seen = _router_seen(served, application.router)
+        if seen.heard and seen.table == wanted.table and application.router.url is not None:
+            in_force = await self._in_force(application, str(application.router.url))
+            seen = replace(seen, heard=in_force == wanted.table.version)
+        return clocks + tables_left(wanted.table, seen=seen, running=running)
 
     async def tell(self, application: Application, telling: Telling) -> None:
         """Write it; the next round reads what came of it."""
@@ -82,11 +94,25 @@ class ServeSettings:
             value=telling.value,
         )
 
+    async def _in_force(self, application: RayServeApplication, url: str) -> str | None:
+        """The version of the table that the router goes by; None where it does not say.
+
+        A router that cannot use a table keeps the one before, which Serve knows nothing of.
+        """
+        try:
+            response = await self._actuator(application).http.get(url, timeout=TIMEOUT)
+            return str(response.raise_for_status().json()["version"])
+        except (httpx.HTTPError, ValueError, KeyError, TypeError):
+            return None
+
     def _config(self, application: RayServeApplication) -> ServeConfig:
+        return ServeConfig(self._actuator(application).http, str(application.dashboard_url))
+
+    def _actuator(self, application: RayServeApplication) -> RayServeActuator:
         actuator = self.actuators(application)
         if not isinstance(actuator, RayServeActuator):
             raise ActuationError("only Ray Serve applications are told settings")
-        return ServeConfig(actuator.http, str(application.dashboard_url))
+        return actuator
 
 
 def _clocks_told(served: ServedApplication, application: RayServeApplication) -> dict[str, float]:
@@ -99,7 +125,7 @@ def _router_seen(served: ServedApplication, router: ServeRouter) -> RouterSeen:
     return RouterSeen(
         deployment=router.deployment,
         table=_table(found.user_config.get(TABLE)),
-        heard=found.status != UPDATING and all(replica.state == RUNNING for replica in found.replicas),
+        heard=found.status == HEALTHY,
     )
 
 

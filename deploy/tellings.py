@@ -77,14 +77,16 @@ def clocks_left(
 
 
 def due(tellings: Iterable[Telling], *, wanted: Replicas, observation: Observation) -> tuple[Telling, ...]:
-    """Those that may be told now."""
+    """Those that may be told now; what is on the way only where the goal may not be told yet."""
     reached = _reached(wanted=wanted, observation=observation)
-    return tuple(each for each in tellings if each.when <= reached and not each.asked)
+    found = [each for each in tellings if each.when <= reached and not each.asked]
+    reachable = {(each.deployment, each.key) for each in found if not each.on_the_way}
+    return tuple(each for each in found if not each.on_the_way or (each.deployment, each.key) not in reachable)
 
 
 def without_losses(steps: tuple[Step, ...], *, tellings: Iterable[Telling]) -> tuple[Step, ...]:
     """The steps that need not wait for anything to be told."""
-    if not any(each.when is When.ALL_RUN for each in tellings):
+    if not any(each.part is None for each in tellings):  # the router must have heard of what stays
         return steps
     return tuple(step for step in steps if step.replicas_after > step.replicas_before)
 

@@ -83,12 +83,8 @@ def show(
         else status.model_dump(mode="json", exclude={"changes", "settings", "plan_id", "expert_maps"})
     )
     say_fields({"target": target.name, "version": target.version} | spec | report)
-    if status is not None and (status.changes or status.settings):
-        say("")
-        _say_changes(status)
-    if status is not None and status.expert_maps:
-        say("")
-        say_table(Table(MAPS, (_map_row(gpu, each) for gpu, each in sorted(status.expert_maps.items()))))
+    if status is not None:
+        _say_ready(status)
     _note_freeze(freeze)
 
 
@@ -151,8 +147,7 @@ def approve(
         return
     say_fields({"target": name} | approval.model_dump(mode="json"))
     if digest is None:
-        say("")
-        _say_changes(status)
+        _say_ready(status)
 
 
 @app.command("delete")
@@ -195,8 +190,14 @@ def _approval(plan_id: str | None, digest: str) -> ApprovalRequest:
         raise CommandError(message, exit_code=EXIT_BAD_INPUT) from error
 
 
-def _say_changes(status: TargetStatus) -> None:
-    say_table(Table(CHANGE_COLUMNS, change_rows(status)))
+def _say_ready(status: TargetStatus) -> None:
+    """What stands ready: changes, and expert maps."""
+    if rows := change_rows(status):
+        say("")
+        say_table(Table(CHANGE_COLUMNS, rows))
+    if status.expert_maps:
+        say("")
+        say_table(Table(MAPS, (_map_row(gpu, each) for gpu, each in sorted(status.expert_maps.items()))))
 
 
 def _say_target(target: Target, output: Format) -> None:

@@ -72,7 +72,8 @@ class TargetMemory(Frozen):
     verified_plan_id: PlanId | None = Field(default=None, description="The last plan seen in place and healthy.")
     refused: Refusal | None = None
     approved_maps: Digest | None = Field(
-        default=None, description="Of the expert maps that an operator has approved: good until others are wanted."
+        default=None,
+        description="Of approved expert maps: good until the target is said otherwise.",
     )
 
 

@@ -36,6 +36,11 @@ class ServeRouter(Frozen):
     """The application's ingress that splits requests by the plan's weights: `deploy.router.serve_app`."""
 
     deployment: ServeName = "Router"
+    url: PlainUrl | None = Field(
+        default=None,
+        description="Where it tells the table in force, `/fleetwright/table` of the application; null: what Serve says "
+        "that it was told counts, also where the router refused it.",
+    )
     most_in_flight: dict[ServeName, Annotated[int, Field(ge=1, le=100_000)]] = Field(
         default_factory=dict,
         max_length=100,

@@ -54,7 +54,7 @@ async def approve(service: Service, name: str, request: ApprovalRequest, *, acto
             action="target.approved",
             subject=f"targets/{name}",
             detail=approval.model_dump(mode="json", include={"plan_id", "digest", "number"})
-            | report.model_dump(mode="json", include={"changes", "settings"}),
+            | report.model_dump(mode="json", include={"changes", "settings", "expert_maps"}),
         )
         return approval
 
@@ -65,7 +65,8 @@ async def _report(tx: Transaction, name: str) -> TargetStatus | None:
 
 
 async def _put(tx: Transaction, service: Service, name: str, report: TargetStatus) -> None:
-    body = canonical_json(report.model_dump(mode="json"))
+    # Without what is as by default: a service of the release before reads it too, unless something new is said.
+    body = canonical_json(report.model_dump(mode="json", exclude_defaults=True))
     await tx.statuses.put(StatusRecord(target=name, reported_at=service.now(), body=body))
 
 

@@ -15,7 +15,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from api.client import AsyncFleetwright
 from api.schemas.expert_maps import ExpertMapOrder, ExpertMapPhase, ExpertMapStatus
-from api.schemas.targets import Phase, RayServeApplication, Target, TargetSpec
+from api.schemas.targets import Phase, RayServeApplication, Target
 from deploy.actuators import Maker
 from deploy.errors import ActuationError, OvertakenError, UnreachableError
 from deploy.expert_maps.files import PlacementFiles, UnfitError, check_fits
@@ -111,7 +111,7 @@ class ExpertMaps:
         wrote, digest = False, None
         found = _phase_of(parts)
         if due is not None and isinstance(due.move, Write):
-            digest = digest_of_maps(target.spec)
+            digest = digest_of_maps(target)
             if not may_write:
                 found = Phase.RECOMMENDED
             elif target.spec.require_approval and approved != digest:
@@ -198,13 +198,17 @@ class ExpertMaps:
         return Phase.APPLYING, True
 
 
-def digest_of_maps(spec: TargetSpec) -> str:
-    """Of all maps that a target is to have, wherever a roll of them stands: what an operator approves, once."""
+def digest_of_maps(target: Target) -> str:
+    """Of all maps that a target is to have, wherever a roll of them stands: what an operator approves, once.
+
+    It ends with the registration, as a plan's licence does: what was replaced and is wanted again is asked again.
+    """
+    spec = target.spec
     wanted = [
         (part, spec.application.parts[part], order.placement_id, order.engine, order.attempt)
         for part, order in sorted(spec.expert_maps.items())
     ]
-    return hashlib.sha256(json.dumps(["expert maps", wanted]).encode()).hexdigest()
+    return hashlib.sha256(json.dumps(["expert maps", target.version, wanted]).encode()).hexdigest()
 
 
 def _order_in(user_config: UserConfig) -> Order | None:

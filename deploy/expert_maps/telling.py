@@ -33,9 +33,9 @@ class MapTeller:
         names = parse_qs(scope["query_string"].decode("latin-1")).get("deployment", [])
         handle = self._handles.get(names[0]) if len(names) == 1 else None
         if scope["method"] != "GET":
-            await _answer(send, 405, {"error": "allowed: GET"})
+            await answer_json(send, 405, {"error": "allowed: GET"})
         elif handle is None:
-            await _answer(send, 404, {"error": f"deployment must be one of: {', '.join(sorted(self._handles))}"})
+            await answer_json(send, 404, {"error": f"deployment must be one of: {', '.join(sorted(self._handles))}"})
         else:
             await self._tell(handle, send)
 
@@ -43,11 +43,11 @@ class MapTeller:
         try:
             replicas = await said_by(handle, patience_s=self._patience_s)
         except TimeoutError:
-            await _answer(send, 504, {"error": f"some replicas did not answer within {self._patience_s:g} s"})
+            await answer_json(send, 504, {"error": f"some replicas did not answer within {self._patience_s:g} s"})
         except (RayError, RayServeException) as error:
-            await _answer(send, 503, {"error": f"the replicas cannot be asked: {type(error).__name__}"})
+            await answer_json(send, 503, {"error": f"the replicas cannot be asked: {type(error).__name__}"})
         else:
-            await _answer(send, 200, {"replicas": replicas})
+            await answer_json(send, 200, {"replicas": replicas})
 
 
 async def said_by(handle: Any, *, patience_s: float = PATIENCE_S) -> list[dict[str, Any]]:
@@ -56,13 +56,13 @@ async def said_by(handle: Any, *, patience_s: float = PATIENCE_S) -> list[dict[s
     return [answer for answer in answers if isinstance(answer, dict)]
 
 
-def is_asked(scope: Mapping[str, Any]) -> bool:
-    """Whether this request is for what is told here."""
+def is_asked(scope: Mapping[str, Any], path_of_it: str = PATH) -> bool:
+    """Whether this request is for what is told here, or at another such path."""
     path = str(scope.get("path", "")).removeprefix(scope.get("root_path", "").rstrip("/"))
-    return scope["type"] == "http" and path == PATH
+    return scope["type"] == "http" and path == path_of_it
 
 
-async def _answer(send: Send, status: int, body: Mapping[str, Any]) -> None:
+async def answer_json(send: Send, status: int, body: Mapping[str, Any]) -> None:
     data = json.dumps(body).encode()
     headers = [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(data))]
     await send({"type": "http.response.start", "status": status, "headers": headers})

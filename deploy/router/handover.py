@@ -10,6 +10,8 @@ So no table is ever in force that names a deployment without replicas, and what 
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from pydantic import ValidationError
+
 from deploy.errors import PlanUnusableError
 from deploy.router.from_plan import both_tables
 from deploy.router.table import RoutingTable
@@ -45,10 +47,10 @@ def tables_left(planned: RoutingTable, *, seen: RouterSeen, running: Mapping[str
 
 
 def _both(told: RoutingTable, planned: RoutingTable) -> RoutingTable | None:
-    """None where it is told already, and where the plans have other buckets."""
+    """None where it is told already, where the plans have other buckets, and where it would have too many routes."""
     try:
         both = both_tables(told, planned)
-    except PlanUnusableError:
+    except (PlanUnusableError, ValidationError):
         return None
     return None if told.version == both.version else both
 

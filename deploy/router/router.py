@@ -95,6 +95,11 @@ class Router:
         for upstream in self._upstreams.values():
             await upstream.close()
 
+    @property
+    def table(self) -> RoutingTable:
+        """In force."""
+        return self.front.desk.table
+
     def take(self, table: RoutingTable) -> None:
         """Another table, from now on; raises PlanUnusableError, and then the old one stays."""
         try:

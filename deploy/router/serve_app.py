@@ -18,13 +18,13 @@ from ray import serve
 
 from deploy.blocking import BlockingCalls
 from deploy.errors import PlanUnusableError
-from deploy.expert_maps.telling import MapTeller, is_asked
+from deploy.expert_maps.telling import MapTeller, answer_json, is_asked
 from deploy.router.ingress import Receive, Send, refuse
 from deploy.router.instruments import OfServe
 from deploy.router.over_serve import ServeUpstream, present
 from deploy.router.refusals import NoReplicasError
 from deploy.router.router import Router, Staff, serve_lifespan
-from deploy.router.settings import SERVE_NAME, RouterConfig, RouterSettings
+from deploy.router.settings import SERVE_NAME, TABLE_PATH, RouterConfig, RouterSettings
 from deploy.router.table import RoutingTable
 
 log = structlog.get_logger()
@@ -47,6 +47,8 @@ class App:
             await serve_lifespan(receive, send, start=_nothing, stop=self._stop)
         elif self.maps is not None and is_asked(scope):
             await self.maps(scope, send)
+        elif self.router is not None and is_asked(scope, TABLE_PATH):
+            await answer_json(send, 200, {"version": self.router.table.version})
         elif self.router is not None:
             await self.router(scope, receive, send)
         else:

@@ -10,6 +10,7 @@ from fleet.documents import Frozen
 from power.admission import LOW_PATIENCE_S
 
 SERVE_NAME = "Router"  # of the deployment, in Ray Serve
+TABLE_PATH = "/fleetwright/table"  # where it tells the version of the table in force
 
 Url = Annotated[str, Field(pattern=r"^https?://[^\s/]+(/\S*)?$", max_length=1000)]
 

@@ -17,7 +17,7 @@ from api.client import AsyncFleetwright, NotFoundError
 from api.schemas.plans import PlanRecord
 from api.schemas.targets import Mode, Phase, RayServeApplication, TargetSpec, TargetStatus
 from deploy.router.from_plan import routing_table
-from deploy.router.settings import SERVE_NAME, RouterConfig
+from deploy.router.settings import SERVE_NAME, TABLE_PATH, RouterConfig
 from deploy.serve_config import ServeConfig
 from deploy.twin.acts import MODEL, POOLS, WORKLOAD, Act
 from deploy.twin.errors import StageError
@@ -178,7 +178,11 @@ class Demonstration:
             "application": NAME,
             "deployments": POOLS,
             "follow_clocks": True,
-            "router": {"deployment": SERVE_NAME, "most_in_flight": IN_FLIGHT},
+            "router": {
+                "deployment": SERVE_NAME,
+                "url": f"{self.stage.url}{TABLE_PATH}",
+                "most_in_flight": IN_FLIGHT,
+            },
         }
         return TargetSpec(
             workload=WORKLOAD,

@@ -49,6 +49,7 @@ class ServeDouble:
     status: str = "RUNNING"
     message: str = ""
     external_scaler_enabled: bool = True
+    table_in_force: str | None = None  # what the application's router tells; None: nothing
     writes: list[tuple[str, int]] = field(default_factory=list)
     requests: list[httpx.Request] = field(default_factory=list)
     interruptions: list[Interruption] = field(default_factory=list)  # the first one sees the next request
@@ -84,6 +85,8 @@ class ServeDouble:
                 return self._scale(unquote(application), unquote(deployment), json.loads(request.content))
             case "PUT", ["api", "serve", "applications", ""]:
                 return self._declare(json.loads(request.content))
+            case "GET", ["fleetwright", "table"] if self.table_in_force is not None:
+                return httpx.Response(200, json={"version": self.table_in_force})
             case _:
                 return httpx.Response(404, text="404: Not Found")
 

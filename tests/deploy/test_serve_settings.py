@@ -54,6 +54,11 @@ def test_only_what_must_be_heard_first_holds_replicas_that_are_given_up() -> Non
     assert without_losses((more, less), tellings=(UP, DOWN)) == (more, less)
 
 
+def test_a_plan_that_says_no_clock_wants_the_full_one_back() -> None:
+    (back,) = clocks_left({"A": 1.0}, deployments={"A": "a"}, told={"A": 0.7})
+    assert (back.value, back.when) == (1.0, When.ANY_TIME)
+
+
 async def plan_id(house: House, act: object = POWER_CUT) -> str:
     request = next(each for each in ACTS if each is act).request(today=date(2026, 11, 21))
     return (await house.api.create_plan(request)).id
@@ -185,16 +190,65 @@ async def test_going_back_needs_no_fresh_plan_and_is_done_only_once_clocks_are_b
     assert phases[-1] is Phase.ROLLED_BACK
 
 
+async def test_clocks_of_a_plan_that_names_none_are_the_full_ones(house: House) -> None:
+    serve = ServeDouble({"on-l4": Deployment(asked=2, running=2, user_config={"clock": 0.7})})
+    application = {
+        "dashboard_url": "http://chat:8265", "application": "chat", "deployments": {L4: "on-l4"}, "follow_clocks": True
+    }  # fmt: skip
+    house.targets["chat"] = serve
+    plan = await house.plan({L4: 2})
+    await house.register_real("chat", RayServeApplication.model_validate(application), plan_id=plan)
+    controller = house.controller()
+    for _ in range(2):
+        await house.round(controller)
+    assert serve.deployments["on-l4"].user_config == {"clock": 1.0}
+    assert (await house.status("chat")).phase is Phase.APPLIED
+
+
+async def test_no_way_back_is_said_and_an_operator_may_have_another_try(house: House) -> None:
+    serve = serve_of(**{H100: 1, L4: 3})
+    await register(house, serve)
+    target = (await house.api.get_target("chat")).document
+    refusal = Refusal(
+        plan_id=target.spec.plan_id or "", target_version=target.version, at=house.clock.now(), reason="slow"
+    )
+    await house.round(house.controller())
+    before = await house.status("chat")
+    good = await house.plan({"T4": 1}, workload=WORKLOAD)  # of a GPU type that the target has no deployment for
+    memory = TargetMemory(verified_plan_id=good, refused=refusal)
+    await house.api.report_target_status("chat", before.model_copy(update={"memory": memory}))
+    await house.round(house.controller())
+    status = await house.status("chat")
+    assert status.phase is Phase.FAILED
+    assert "no way back" in (status.message or "")
+    assert status.digest is not None
+    await house.approve("chat")
+    await house.round(house.controller())
+    assert (await house.status("chat")).phase is Phase.APPLYING
+
+
+async def test_waiting_for_what_was_asked_before_needs_no_fresh_plan(house: House) -> None:
+    serve = serve_of(**{A100: 1})
+    await TestRouter().begin(house, serve)
+    for _ in range(2):
+        await house.round(house.controller())
+    house.clock.advance(8 * 86_400.0)
+    serve.deployments["Router"].asked = 2  # another replica of it starts
+    await house.round(house.controller(), settle=False)
+    status = await house.status("chat")
+    assert (status.phase, status.digest) == (Phase.APPLYING, None)
+
+
 class TestRouter:
     """The application has an ingress that splits requests by the plan's weights."""
 
-    async def begin(self, house: House, serve: ServeDouble, **spec: Any) -> None:
+    async def begin(self, house: House, serve: ServeDouble, *, url: str | None = None, **spec: Any) -> None:
         serve.deployments["Router"] = Deployment(asked=1, running=1)
         application = {
             "dashboard_url": "http://chat:8265",
             "application": "chat",
             "deployments": POOLS,
-            "router": {"most_in_flight": {"on-l4": 7}},
+            "router": {"url": url, "most_in_flight": {"on-l4": 7}},
         }
         house.targets["chat"] = serve
         given = {"workload": WORKLOAD, "plan_id": await plan_id(house, NIGHT)} | spec
@@ -267,6 +321,21 @@ class TestRouter:
         for _ in range(3):
             await house.round(controller)
         assert serve.deployments["on-a100"].asked == 0
+
+    async def test_a_table_that_the_router_refused_is_not_heard(self, house: House) -> None:
+        serve = serve_of(**{A100: 1})
+        await self.begin(house, serve, url="http://chat:8000/fleetwright/table")
+        controller = house.controller()
+        for _ in range(3):
+            await house.round(controller)
+        status = await house.status("chat")
+        assert status.phase is Phase.APPLYING, "it does not say"
+        serve.table_in_force = "another"
+        await house.round(controller)
+        assert "not heard by all" in ((await house.status("chat")).message or "")
+        serve.table_in_force = status.plan_id
+        await house.round(controller)
+        assert (await house.status("chat")).phase is Phase.APPLIED
 
     async def test_a_table_of_garbage_counts_as_none(self, house: House) -> None:
         serve = serve_of(**{A100: 1})

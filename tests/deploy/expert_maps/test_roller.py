@@ -125,6 +125,11 @@ async def test_an_operator_approves_a_map_once_for_the_whole_of_its_roll(house: 
     assert again.digest not in {None, waiting.digest}
     assert served.puts == puts
 
+    await house.change("chat", expert_maps={H100: first | {"attempt": 3}})
+    await house.change("chat", expert_maps={H100: first | {"attempt": 2}})
+    await one_round(house, served)
+    assert (await house.status("chat")).digest not in {None, again.digest}, "wanted again is asked again"
+
 
 async def test_a_freeze_holds_a_roll_where_it_is(house: House) -> None:
     served = await Served.of(on_h100=3)

@@ -1,5 +1,6 @@
 """The router as Serve runs it, without Serve: whom it counts, and what it does while Serve does not say."""
 
+import json
 import threading
 from collections.abc import Callable, Iterator
 from types import SimpleNamespace
@@ -16,6 +17,7 @@ from deploy.router import serve_app
 from deploy.router.router import Staff
 from deploy.router.serve_app import RouterReplica
 from deploy.router.settings import SERVE_NAME
+from tests.deploy.router.tables import table
 from tests.testbed.waiting import PATIENCE_S
 
 pytestmark = pytest.mark.anyio
@@ -34,7 +36,8 @@ def replica(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[], Any]], Ro
     def made(status: Callable[[], Any]) -> RouterReplica:
         monkeypatch.setattr(serve, "get_replica_context", lambda: SimpleNamespace(app_name="chat"))
         monkeypatch.setattr(serve, "status", status)
-        return RouterReplica({"on-h100": None, "on-l4": None}, {})
+        handle = SimpleNamespace(options=lambda **_options: None)  # of engines that nobody asks
+        return RouterReplica({"on-h100": handle, "on-l4": handle}, {})
 
     return made
 
@@ -63,3 +66,31 @@ async def test_a_serve_that_does_not_say_is_asked_once_and_holds_nothing_up(
         with pytest.raises(UnreachableError, match="Serve's status"):
             await silent._count_staff()
     assert sum(thread.name.startswith("call: ") for thread in threading.enumerate()) == 1
+
+
+async def test_it_tells_the_table_in_force_also_after_one_that_it_refused(
+    replica: Callable[[Callable[[], Any]], RouterReplica],
+) -> None:
+    running = replica(lambda: said(**{SERVE_NAME: 1, "on-h100": 1, "on-l4": 1}))
+    scope = {"type": "http", "method": "GET", "path": "/chat/fleetwright/table", "root_path": "/chat"}
+    sent: list[Any] = []
+
+    async def receive() -> Any:
+        return {"type": "http.request"}
+
+    async def send(message: Any) -> None:
+        sent.append(message)
+
+    async def told() -> Any:
+        sent.clear()
+        await running.__serve_build_asgi_app__()(scope, receive, send)
+        return sent[0]["status"], json.loads(sent[-1]["body"]).get("version")
+
+    assert (await told())[0] == 503
+    good = table(weights={"on-h100": 0.5, "on-l4": 0.5}, version="p1")
+    await running.reconfigure({"table": good.model_dump(mode="json")})
+    assert await told() == (200, "p1")
+    strange = table(weights={"on-t4": 1.0}, version="p2")
+    await running.reconfigure({"table": strange.model_dump(mode="json")})
+    assert await told() == (200, "p1")
+    await running.__serve_build_asgi_app__()._stop()
