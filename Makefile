@@ -101,9 +101,10 @@ $(VENV)/.service: requirements.lock pyproject.toml | $(BIN)/python
 	@[ -e $(VENV)/.everything ] || { $(call fetched,requirements.lock); $(SELF); }
 	@touch $@
 
-$(VENV)/.everything: requirements-dev.lock pyproject.toml | $(BIN)/python
+$(VENV)/.everything: requirements-dev.lock requirements-amd.lock pyproject.toml | $(BIN)/python
 	$(call say,"everything: all extras and development tools")
 	@$(call fetched,requirements-dev.lock)
+	@$(call fetched,requirements-amd.lock --upgrade --target $(VENV)/amd)
 	@$(SELF)
 	$(call say,"compiled kernels")
 	@$(BIN)/python -m scripts.compile_kernels

@@ -1,4 +1,7 @@
-"""The real `amdsmi` package over a stub of its library; skipped where the package is not installed."""
+"""The real `amdsmi` package over a stub of its library; skipped where the package is not installed.
+
+`make install` puts it into a folder that only these tests look into: without ROCm's library Ray would fail over it.
+"""
 
 import ctypes
 import importlib.util
@@ -7,6 +10,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +25,7 @@ from tests.deploy.gpu.conftest import Keeping
 
 SOURCE = Path(__file__).with_name("stub_amd.c")
 ROOT = Path(__file__).parents[3]
+APART = Path(sys.prefix) / "amd"
 BUILD = ("-shared", "-fPIC", "-O1", "-Wall", "-Wextra", "-Werror")
 
 
@@ -42,7 +47,7 @@ class Stub(ctypes.Structure):
 
 def installed() -> Path:
     """The package's wrapper; importing it without a library fails."""
-    spec = importlib.util.find_spec("amdsmi")
+    spec = importlib.util.find_spec("amdsmi")  # not loaded by it
     if spec is None or spec.origin is None:
         pytest.skip("needs the package amdsmi")
     return Path(spec.origin).with_name("amdsmi_wrapper.py")
@@ -51,9 +56,27 @@ def installed() -> Path:
 @pytest.fixture(scope="module")
 def library(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ctypes.CDLL]:
     """Built with every name that the package looks up, and found by it."""
-    wrapper, compiler = installed(), shutil.which("gcc") or shutil.which("cc")
+    compiler = shutil.which("gcc") or shutil.which("cc")
     if compiler is None:
         pytest.skip("needs a C compiler for the stub library")
+    with looking_apart() as wrapper:
+        yield from built(wrapper, compiler, tmp_path_factory)
+
+
+@contextmanager
+def looking_apart() -> Iterator[Path]:
+    """The package can be imported, and is forgotten afterwards: other tests load Ray."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(APART)
+        try:
+            yield installed()
+        finally:
+            for name in [name for name in sys.modules if name.partition(".")[0] == "amdsmi"]:
+                del sys.modules[name]
+
+
+def built(wrapper: Path, compiler: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ctypes.CDLL]:
+    """The stub, found by the package."""
     home = tmp_path_factory.mktemp("rocm")
     (home / "lib").mkdir()
     wanted = set(re.findall(r"_libraries\['libamd_smi.so'\]\.(\w+)", wrapper.read_text()))
@@ -61,11 +84,11 @@ def library(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ctypes.CDLL]:
     there = set(re.findall(r"^int (\w+)\(", source, re.MULTILINE))
     rest = "\n".join(f"int {name}(void) {{ return NOT_SUPPORTED; }}" for name in sorted(wanted - there))
     (home / "stub.c").write_text(f"{source}\n{rest}\n")
-    built = home / "lib" / "libamd_smi.so"
-    subprocess.run([compiler, *BUILD, "-o", str(built), str(home / "stub.c")], check=True)
+    stub = home / "lib" / "libamd_smi.so"
+    subprocess.run([compiler, *BUILD, "-o", str(stub), str(home / "stub.c")], check=True)
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("ROCM_HOME", str(home))
-        yield ctypes.CDLL(str(built))
+        yield ctypes.CDLL(str(stub))
 
 
 @pytest.fixture
