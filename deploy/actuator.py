@@ -34,6 +34,11 @@ class Step:
         """Replicas that this step starts or stops."""
         return abs(self.replicas_after - self.replicas_before)
 
+    @property
+    def rises(self) -> bool:
+        """Whether it takes nothing away."""
+        return self.replicas_after > self.replicas_before
+
 
 class Actuator(Protocol):
     """Drives one target.  `observe` and `apply` raise ActuationError."""

@@ -1,11 +1,10 @@
 """The exact change set of a target, and its digest: what an operator approves.  Pure."""
 
-import hashlib
-import json
 from collections.abc import Iterable, Mapping
 
 from api.schemas.targets import Change
 from deploy.actuator import Observation, Replicas
+from deploy.digests import digest_of_json
 from deploy.tellings import Telling
 
 
@@ -45,5 +44,4 @@ def digest_of(
     if not requests and not settings:
         return None
     what = [plan_id, requests, settings] if settings else [plan_id, requests]
-    said = json.dumps(what, separators=(",", ":"), ensure_ascii=True)
-    return hashlib.sha256(said.encode()).hexdigest()
+    return digest_of_json(what)

@@ -10,6 +10,7 @@ from api.schemas.targets import TargetSpec
 from deploy.errors import PlanUnusableError
 from deploy.parts import part_names, part_of
 from planner.answer import Allocation
+from power.levers import FULL_CLOCK
 
 
 class PlanReader:
@@ -58,11 +59,13 @@ def planned_replicas(record: PlanRecord, spec: TargetSpec) -> dict[str, int]:
 
 
 def planned_clocks(record: PlanRecord, spec: TargetSpec) -> dict[str, float]:
-    """The clock level of each part in use for which the plan says one: a deployment's replicas all run at one."""
+    """The clock level of each part in use, at which all replicas of a deployment run.
+
+    Where the plan says none it is the full one: else what the plan before wanted would stay.
+    """
     found: dict[str, set[float]] = {}
     for entry, part in allocations_by_part(record, spec):
-        if entry.clock is not None:
-            found.setdefault(part, set()).add(entry.clock)
+        found.setdefault(part, set()).add(FULL_CLOCK if entry.clock is None else entry.clock)
     for part, clocks in sorted(found.items()):
         if len(clocks) > 1:
             listed = " and ".join(f"{clock:g}" for clock in sorted(clocks))

@@ -241,12 +241,10 @@ class Reconciler:
         steps = actuator.plan_changes(wanted=seen.wanted, observation=seen.observation, max_step=left) if left else ()
         steps = without_losses(steps, tellings=seen.tellings)
         told = due(seen.tellings, wanted=seen.wanted, observation=seen.observation)
-        # What must not wait for a setting that cannot be told: replicas that come.
-        rising = [step for step in steps if step.replicas_after > step.replicas_before]
-        falling = [step for step in steps if step not in rising]
-        writes = [partial(self._take, seen, actuator, step) for step in rising]
+        # Replicas that come first: they must not wait for a setting that cannot be told.
+        writes = [partial(self._take, seen, actuator, step) for step in steps if step.rises]
         writes += [partial(self._tell, seen, telling) for telling in told]
-        writes += [partial(self._take, seen, actuator, step) for step in falling]
+        writes += [partial(self._take, seen, actuator, step) for step in steps if not step.rises]
         if writes and (freeze := (await self.api.get_freeze()).document).frozen:
             return Phase.FROZEN, freeze.reason or notes
         seen.steps, seen.told = steps, told

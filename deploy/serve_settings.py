@@ -1,7 +1,5 @@
 """What a plan wants a Serve application told beside its counts: read, compared, written key by key."""
 
-import hashlib
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
@@ -12,8 +10,9 @@ from api.schemas.plans import PlanRecord
 from api.schemas.targets import Application, RayServeApplication, ServeRouter, TargetSpec
 from deploy.actuator import Observation
 from deploy.actuators import Maker
+from deploy.digests import digest_of_json
 from deploy.errors import ActuationError
-from deploy.plans import planned_clocks, planned_replicas
+from deploy.plans import planned_clocks
 from deploy.ray_serve import RayServeActuator
 from deploy.router.from_plan import routing_table
 from deploy.router.handover import TABLE, RouterSeen, tables_left
@@ -39,7 +38,7 @@ class WantedSettings:
         if not self.clocks and self.table is None:
             return None
         table = None if self.table is None else self.table.model_dump(mode="json")
-        return hashlib.sha256(json.dumps([sorted(self.clocks.items()), table]).encode()).hexdigest()
+        return digest_of_json([sorted(self.clocks.items()), table])
 
 
 def wanted_settings(plan: PlanRecord, spec: TargetSpec) -> WantedSettings:
@@ -49,15 +48,9 @@ def wanted_settings(plan: PlanRecord, spec: TargetSpec) -> WantedSettings:
         return WantedSettings()
     router = application.router
     return WantedSettings(
-        clocks=_all_clocks(plan, spec) if application.follow_clocks else {},
+        clocks=planned_clocks(plan, spec) if application.follow_clocks else {},
         table=None if router is None else routing_table(plan, spec, most_in_flight=router.most_in_flight),
     )
-
-
-def _all_clocks(plan: PlanRecord, spec: TargetSpec) -> dict[str, float]:
-    """Of every part in use; where the plan says none, the full one, or the clock of the plan before would stay."""
-    in_use = {part: FULL_CLOCK for part, count in planned_replicas(plan, spec).items() if count > 0}
-    return in_use | planned_clocks(plan, spec)
 
 
 @dataclass(frozen=True, slots=True)

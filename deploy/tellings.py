@@ -22,7 +22,7 @@ class When(IntEnum):
     """How far replicas must be."""
 
     ANY_TIME = 0
-    ALL_RUN = 1  # all that are wanted; until it is told, and heard, none is given up
+    ALL_RUN = 1  # all that are wanted
     NO_OTHERS = 2  # exactly those that are wanted
 
 
@@ -38,6 +38,7 @@ class Telling:
     planned: str
     when: When
     on_the_way: bool = False  # to what is planned: told for a while, and never waited for
+    holds_losses: bool = False  # while it is left, no replica is given up
     asked: bool = False  # written already, and not heard by all replicas yet
 
     @property
@@ -86,9 +87,9 @@ def due(tellings: Iterable[Telling], *, wanted: Replicas, observation: Observati
 
 def without_losses(steps: tuple[Step, ...], *, tellings: Iterable[Telling]) -> tuple[Step, ...]:
     """The steps that need not wait for anything to be told."""
-    if not any(each.part is None for each in tellings):  # the router must have heard of what stays
+    if not any(each.holds_losses for each in tellings):
         return steps
-    return tuple(step for step in steps if step.replicas_after > step.replicas_before)
+    return tuple(step for step in steps if step.rises)
 
 
 def goals(tellings: Iterable[Telling]) -> tuple[Telling, ...]:

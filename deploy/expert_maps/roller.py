@@ -4,8 +4,6 @@ Keeps nothing but a cache of immutable files.  The order is written in Serve's d
 deployment's user_config; what replicas say is read from the application's ingress.
 """
 
-import hashlib
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
@@ -17,6 +15,7 @@ from api.client import AsyncFleetwright
 from api.schemas.expert_maps import ExpertMapOrder, ExpertMapPhase, ExpertMapStatus
 from api.schemas.targets import Phase, RayServeApplication, Target
 from deploy.actuators import Maker
+from deploy.digests import digest_of_json
 from deploy.errors import ActuationError, OvertakenError, UnreachableError
 from deploy.expert_maps.files import PlacementFiles, UnfitError, check_fits
 from deploy.expert_maps.order import KEY, DamagedError, Order, Says, read_order, stamp_of
@@ -208,7 +207,7 @@ def digest_of_maps(target: Target) -> str:
         (part, spec.application.parts[part], order.placement_id, order.engine, order.attempt)
         for part, order in sorted(spec.expert_maps.items())
     ]
-    return hashlib.sha256(json.dumps(["expert maps", target.version, wanted]).encode()).hexdigest()
+    return digest_of_json(["expert maps", target.version, wanted])
 
 
 def _order_in(user_config: UserConfig) -> Order | None:

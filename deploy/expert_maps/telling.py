@@ -6,19 +6,18 @@ Serve shows a caller no replica by itself; a handle inside the application reach
 may know which placements are loaded, so the outer gateway should not pass this path on.
 """
 
-import json
-from collections.abc import Awaitable, Callable, Mapping, MutableMapping
+from collections.abc import Mapping
 from typing import Any
 from urllib.parse import parse_qs
 
 from ray.exceptions import RayError
 from ray.serve.exceptions import RayServeException
 
+from deploy.asgi import Send, answer_json
+
 PATH = "/fleetwright/expert-maps"
 SAYS_METHOD = "say_expert_map"
 PATIENCE_S = 5.0
-
-Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 
 
 class MapTeller:
@@ -54,16 +53,3 @@ async def said_by(handle: Any, *, patience_s: float = PATIENCE_S) -> list[dict[s
     """What each replica behind a handle says; those that fail to say anything are left out."""
     answers = await handle.broadcast(SAYS_METHOD).results_async(timeout_s=patience_s, return_exceptions=True)
     return [answer for answer in answers if isinstance(answer, dict)]
-
-
-def is_asked(scope: Mapping[str, Any], path_of_it: str = PATH) -> bool:
-    """Whether this request is for what is told here, or at another such path."""
-    path = str(scope.get("path", "")).removeprefix(scope.get("root_path", "").rstrip("/"))
-    return scope["type"] == "http" and path == path_of_it
-
-
-async def answer_json(send: Send, status: int, body: Mapping[str, Any]) -> None:
-    data = json.dumps(body).encode()
-    headers = [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(data))]
-    await send({"type": "http.response.start", "status": status, "headers": headers})
-    await send({"type": "http.response.body", "body": data})

@@ -67,5 +67,6 @@ def _telling(
         planned=table.version,
         when=when,
         on_the_way=on_the_way,
+        holds_losses=True,
         asked=asked,
     )

@@ -2,12 +2,13 @@
 
 import asyncio
 import re
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, MutableMapping
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any, cast
 from urllib.parse import quote
 
+from deploy.asgi import Receive, Send, below
 from deploy.clock import Clock
 from deploy.router.front import FrontDesk
 from deploy.router.headers import request_headers
@@ -17,10 +18,6 @@ from deploy.router.passage import Passage
 from deploy.router.refusals import BadRequestError, RefusalError, TooLargeError
 from deploy.router.upstream import Upstream
 from power.levers import Priority
-
-Message = MutableMapping[str, Any]
-Receive = Callable[[], Awaitable[Message]]
-Send = Callable[[Message], Awaitable[None]]
 
 MOST_BODY_BYTES = 64 * 1024 * 1024  # a prompt with some images in it
 
@@ -134,16 +131,10 @@ def _target(scope: Mapping[str, Any]) -> str:
     """Path and query; raises BadRequestError where the path is none."""
     raw, query = scope.get("raw_path"), scope["query_string"].decode("latin-1")
     path = raw.decode("latin-1") if raw else quote(scope["path"])
-    path = _below(scope.get("root_path", ""), path)
+    path = below(scope.get("root_path", ""), path)
     if not _PATH.fullmatch(path) or not _QUERY.fullmatch(query):
         raise BadRequestError("the request's target must be a path that begins with /")
     return f"{path}?{query}" if query else path
-
-
-def _below(root: str, path: str) -> str:
-    """The path without the prefix that the application is mounted at."""
-    root = root.rstrip("/")
-    return path[len(root) :] or "/" if root and (path + "/").startswith(root + "/") else path
 
 
 async def refuse(error: RefusalError, send: Send) -> None:

@@ -2,9 +2,9 @@
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, MutableMapping
-from typing import Any
+from collections.abc import AsyncIterator, Mapping
 
+from deploy.asgi import Send
 from deploy.clock import Clock
 from deploy.router.desk import Arrival
 from deploy.router.front import FrontDesk
@@ -14,8 +14,6 @@ from deploy.router.openai import Question
 from deploy.router.refusals import RefusalError, UpstreamError
 from deploy.router.streams import AnswerReader
 from deploy.router.upstream import Answer, Head, Upstream
-
-Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 
 ROUTE_HEADER, PLAN_HEADER = b"x-fleetwright-route", b"x-fleetwright-plan"
 GONE = "gone"  # as metrics call a caller that hung up

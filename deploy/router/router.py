@@ -9,10 +9,11 @@ from typing import Any
 import httpx
 import structlog
 
+from deploy.asgi import Receive, Send
 from deploy.clock import Clock
 from deploy.errors import PlanUnusableError
 from deploy.router.front import FrontDesk
-from deploy.router.ingress import Ingress, Receive, Send
+from deploy.router.ingress import Ingress
 from deploy.router.instruments import Instruments
 from deploy.router.metrics import RouterMetrics
 from deploy.router.row import RowWatch, word_in

@@ -16,10 +16,12 @@ import structlog
 from pydantic import ValidationError
 from ray import serve
 
+from deploy.asgi import Receive, Send, answer_json, asks_for
 from deploy.blocking import BlockingCalls
 from deploy.errors import PlanUnusableError
-from deploy.expert_maps.telling import MapTeller, answer_json, is_asked
-from deploy.router.ingress import Receive, Send, refuse
+from deploy.expert_maps.telling import PATH as MAPS_PATH
+from deploy.expert_maps.telling import MapTeller
+from deploy.router.ingress import refuse
 from deploy.router.instruments import OfServe
 from deploy.router.over_serve import ServeUpstream, present
 from deploy.router.refusals import NoReplicasError
@@ -45,9 +47,9 @@ class App:
         """As ASGI has it."""
         if scope["type"] == "lifespan":
             await serve_lifespan(receive, send, start=_nothing, stop=self._stop)
-        elif self.maps is not None and is_asked(scope):
+        elif self.maps is not None and asks_for(MAPS_PATH, scope):
             await self.maps(scope, send)
-        elif self.router is not None and is_asked(scope, TABLE_PATH):
+        elif self.router is not None and asks_for(TABLE_PATH, scope):
             await answer_json(send, 200, {"version": self.router.table.version})
         elif self.router is not None:
             await self.router(scope, receive, send)

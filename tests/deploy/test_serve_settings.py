@@ -8,12 +8,13 @@ import pytest
 from api.schemas.target_memory import Refusal, TargetMemory
 from api.schemas.targets import Mode, Phase, RayServeApplication
 from deploy.actuator import Observation, Step
+from deploy.controller import Controller
 from deploy.errors import PlanUnusableError
 from deploy.plans import planned_clocks
 from deploy.router.from_plan import routing_table
 from deploy.router.table import RoutingTable
 from deploy.tellings import When, clocks_left, due, without_losses
-from deploy.twin.acts import ACTS, POOLS, WORKLOAD
+from deploy.twin.acts import ACTS, POOLS, WORKLOAD, Act
 from tests.deploy.house import House
 from tests.deploy.serve_double import Deployment, ServeDouble
 
@@ -254,6 +255,15 @@ class TestRouter:
         given = {"workload": WORKLOAD, "plan_id": await plan_id(house, NIGHT)} | spec
         await house.register_real("chat", RayServeApplication.model_validate(application), **given)
 
+    async def settled(self, house: House, act: Act) -> Controller:
+        """As the first plan wants it; then pointed at another."""
+        controller = house.controller()
+        for _ in range(2):
+            await house.round(controller)
+        assert (await house.status("chat")).phase is Phase.APPLIED
+        await house.change("chat", plan_id=await plan_id(house, act))
+        return controller
+
     async def planned(self, house: House) -> RoutingTable:
         """Of the plan that the target is pointed at."""
         spec = (await house.api.get_target("chat")).document.spec
@@ -280,10 +290,7 @@ class TestRouter:
     async def test_weights_go_over_before_anything_is_given_up(self, house: House) -> None:
         serve = serve_of(**{A100: 1})
         await self.begin(house, serve)
-        controller = house.controller()
-        for _ in range(2):
-            await house.round(controller)
-        await house.change("chat", plan_id=await plan_id(house, DAY))
+        controller = await self.settled(house, DAY)
         seen: list[tuple[str, int, int]] = []
         while (await house.status("chat")).phase is not Phase.APPLIED or not seen:
             await house.round(controller, settle=len(seen) > 1)
@@ -304,10 +311,7 @@ class TestRouter:
     async def test_nothing_is_given_up_while_the_router_has_not_heard(self, house: House) -> None:
         serve = serve_of(**{A100: 1})
         await self.begin(house, serve)
-        controller = house.controller()
-        for _ in range(2):
-            await house.round(controller)
-        await house.change("chat", plan_id=await plan_id(house, DAY))
+        controller = await self.settled(house, DAY)
         for _ in range(8):
             serve.deployments["Router"].asked = 2  # one of two replicas of it takes its time
             serve.deployments["Router"].running = 1
@@ -351,10 +355,7 @@ class TestRouter:
     async def test_another_plan_of_the_same_counts_is_only_told(self, house: House) -> None:
         serve = serve_of(**{A100: 1})
         await self.begin(house, serve)
-        controller = house.controller()
-        for _ in range(2):
-            await house.round(controller)
-        await house.change("chat", plan_id=await plan_id(house, NIGHT))
+        controller = await self.settled(house, NIGHT)
         for _ in range(2):
             await house.round(controller)
         assert self.told(serve) == await self.planned(house)

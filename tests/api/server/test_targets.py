@@ -1,5 +1,6 @@
 """Targets, their status and the freeze over HTTP."""
 
+import json
 from typing import Any
 
 import pytest
@@ -144,6 +145,20 @@ async def test_reports_replace_each_other_and_only_news_is_audited(service: Runn
         audit = await client.get("/v1/audit")
     assert found.json()["phase"] == "applied"
     assert [entry["action"] for entry in audit.json()["items"]].count("target.reported") == 2
+
+
+async def test_a_report_that_says_nothing_new_is_kept_without_fields_that_an_older_service_would_refuse(
+    sqlite_service: RunningService,
+) -> None:
+    async with sqlite_service.client() as client:
+        await client.put("/v1/targets/a", json=SPEC, headers=CREATE)
+        await client.put("/v1/targets/a/status", json=STATUS | {"memory": {"approvals_used": 2}})
+        found = (await client.get("/v1/targets/a/status")).json()
+    async with sqlite_service.app.state.service.store.reading() as tx:
+        kept = json.loads((await tx.statuses.get("a")).body)
+    assert kept.keys().isdisjoint({"settings", "expert_maps", "approval"})
+    assert kept["memory"] == {"approvals_used": 2}
+    assert (found["settings"], found["memory"]["approved_maps"]) == ([], None), "whoever asks is told all"
 
 
 async def test_a_report_on_no_target_is_refused(service: RunningService) -> None:

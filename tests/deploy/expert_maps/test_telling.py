@@ -11,7 +11,8 @@ pytest.importorskip("ray.serve", reason="the extra `ray`")
 
 from ray.serve.exceptions import RayServeException
 
-from deploy.expert_maps.telling import PATH, MapTeller, is_asked
+from deploy.asgi import asks_for
+from deploy.expert_maps.telling import PATH, MapTeller
 
 pytestmark = pytest.mark.anyio
 
@@ -79,4 +80,4 @@ async def test_says_why_it_cannot(answers: Any, request_: dict[str, Any], status
     ],
 )
 def test_only_its_own_path_is_its_own(*, scope: dict[str, Any], asked: bool) -> None:
-    assert is_asked(scope) is asked
+    assert asks_for(PATH, scope) is asked
