@@ -87,7 +87,7 @@ def fill(  # noqa: PLR0917 - compiled code takes no keywords
         at += 1
 
 
-@entry("void(f8[::1], f4[::1], u8, f8, f8, i4[::1], f4[::1], i4[:, ::1], b1[::1])")
+@entry("void(f8[::1], f4[::1], u8, f8, f8, i4[::1], f4[::1], i4[:, ::1], b1[::1], b1[::1])")
 def fill_probes(  # noqa: PLR0917 - compiled code takes no keywords
     out: NDArray[np.float64],
     of_pair: NDArray[np.float32],  # to be worked on: the noise of each pair of NICs
@@ -97,9 +97,10 @@ def fill_probes(  # noqa: PLR0917 - compiled code takes no keywords
     pair: NDArray[np.int32],  # per edge: edges of one pair share a reading
     usual: NDArray[np.float32],  # per edge, by its pair
     ways: NDArray[np.int32],
-    heard: NDArray[np.bool_],  # per NIC
+    runs: NDArray[np.bool_],  # per NIC: its agent runs
+    told: NDArray[np.bool_],  # per NIC: what it says arrives
 ) -> None:
-    """Write what the probes of every edge's pair say when nothing is wrong; NaN where one of its agents is lost."""
+    """Write what the probes of every edge's pair say when nothing is wrong; NaN where nobody sends or says it."""
     u, w, noise = np.empty(_BLOCK), np.empty(_BLOCK), np.empty(_BLOCK)
     state, done = seed, 0
     while done < of_pair.size:
@@ -108,8 +109,8 @@ def fill_probes(  # noqa: PLR0917 - compiled code takes no keywords
         state += np.uint64(_BLOCK) * _STEP
         done += there
     for edge in range(out.size):
-        told = heard[ways[0, edge]] & heard[ways[1, edge]]
-        out[edge] = usual[edge] + scale * of_pair[pair[edge]] if told else np.nan
+        known = runs[ways[0, edge]] & told[ways[1, edge]]
+        out[edge] = usual[edge] + scale * of_pair[pair[edge]] if known else np.nan
 
 
 @entry("i8(i8[::1], b1[::1], i4[:, ::1], i4[:, ::1], f4[:, ::1], f4[:, ::1], f4[:, ::1])")

@@ -7,20 +7,35 @@ sends them other ways than the job's flow between the same two NICs; what they s
 leaves.  Nothing comes back: acknowledgements slow no probe.  At least five come to a pair in a window and the least
 counts, so a crowded cable shows only where all ports meet one; in a few windows all probes met the job's own traffic.
 Edges of one pair share its reading.  The sender's clock cuts the windows.
+
+The receiver tells: a reading is known where the sender's agent runs and what the receiver's says arrives.  While the
+network takes nothing from a pod its agents run on, and what they send is told by those outside it.
 """
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from faults.fabric import Floats
+from faults.fabric import Floats, Ints
 from faults.simulator.cluster import Cluster
 from faults.simulator.kernel import fill_probes, narrow_probes
 from faults.simulator.noise import Noise
 from faults.simulator.passing import Passing
 
 SlowLink = tuple[int, int, float]  # from NIC, to NIC, log slowdown over the window
+
+
+class Agents(NamedTuple):
+    """Of one window, per node."""
+
+    run: NDArray[np.bool_]  # and send trains
+    told: NDArray[np.bool_]  # what they say arrives
+
+    def of(self, nodes: Ints) -> "Agents":
+        """Of these nodes, in this order."""
+        return Agents(self.run[nodes], self.told[nodes])
 
 
 class Probes:
@@ -47,17 +62,19 @@ class Probes:
     def window(
         self,
         *,
-        heard: NDArray[np.bool_],
+        agents: Agents,
         send: NDArray[np.float32],
         take: NDArray[np.float32],
         path: NDArray[np.float32],
         late: NDArray[np.float32],
         links: Sequence[SlowLink],
     ) -> Floats:
-        """Per edge.  What slows NICs and uplinks as `kernel.narrow` takes it; `heard`: per NIC."""
+        """Per edge.  What slows NICs and uplinks as `kernel.narrow` takes it; `agents`: per NIC."""
         out = np.empty(self._pair.size)
         seed = self._rng.integers(0, 2**64, dtype=np.uint64, endpoint=False)
-        fill_probes(out, self._of_pair, seed, self._noise.tail, self._scale, self._pair, self._usual, self._ways, heard)
+        fill_probes(
+            out, self._of_pair, seed, self._noise.tail, self._scale, self._pair, self._usual, self._ways, *agents
+        )
         touched = self._passing.edges(send, take, path)
         narrow_probes(out, touched, self._ways, send, take, path, late)
         for source, target, felt in links:

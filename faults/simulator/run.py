@@ -104,7 +104,7 @@ class _Planes:
         )
         self._hang = HangPlane(cluster, skew_s, seed=seed)
         self.unanswered, self.heard = self._hang.unknown, np.ones(cluster.shape.nodes, dtype=bool)
-        self.told = self.heard
+        self.told = self._runs = self.heard
         self._judges: dict[str, Judge] = {
             name: judge for name in sorted(planes) if (judge := getattr(judges, name)) is not None
         }
@@ -126,7 +126,7 @@ class _Planes:
             for progress in self._hang.between(from_s, to_s, heard=heard, happenings=lasting):
                 yield progress.at_s, partial(self._step, "hang", progress)
         if "slow" in self._judges:
-            window = self._slow.window(from_s, path=path, heard=heard, happenings=lasting)
+            window = self._slow.window(from_s, path=path, heard=heard, happenings=lasting, runs=self._runs)
             yield to_s, partial(self._step, "slow", window)
         if "compute" in self._judges:
             gaps = self._compute.window(from_s, heard=told, happenings=lasting)
@@ -140,13 +140,13 @@ class _Planes:
         self, from_s: float, to_s: float, lasting: Sequence[Happening]
     ) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
         """Whose agents are heard, and whose ranks' records arrive."""
-        heard = self._telemetry.heard(from_s, to_s)
-        told = self._telemetry.told
-        for one in lasting:
-            if one.what is What.SILENCE:
-                heard &= self._pod_of_node != one.at
-                told &= self._pod_of_node != one.at
-        return heard, told
+        self._runs, arriving = self._telemetry.heard(from_s, to_s), self._arriving(lasting)
+        return self._runs & arriving, self._telemetry.told & arriving
+
+    def _arriving(self, lasting: Sequence[Happening]) -> NDArray[np.bool_]:
+        """Of which nodes anything arrives at all."""
+        silent = [one.at for one in lasting if one.what is What.SILENCE]
+        return np.asarray(~np.isin(self._pod_of_node, silent))
 
     def crowded(self, verdict: Verdict, now_s: float) -> bool:
         """Whether others did fill, within the last half minute, what a verdict on a link or an uplink names."""

@@ -17,7 +17,7 @@ from faults.simulator.happenings import HANGS, Happening, What
 from faults.simulator.kernel import fill, narrow
 from faults.simulator.noise import Noise
 from faults.simulator.passing import Passing
-from faults.simulator.probes import Probes
+from faults.simulator.probes import Agents, Probes
 
 _LEAST_SHARE = 0.1  # of a window with traffic: of less, nothing can be said
 _DRIFT_EVERY_S = 60.0
@@ -69,8 +69,12 @@ class SlowPlane:
         path: NDArray[np.float32],
         heard: NDArray[np.bool_],
         happenings: Sequence[Happening] = (),
+        runs: NDArray[np.bool_] | None = None,
     ) -> Window:
-        """What is heard of the window that begins at `from_s`.  `path`: of `Congestion.advance`; changed in place."""
+        """What is heard of the window that begins at `from_s`.  `path`: of `Congestion.advance`; changed in place.
+
+        `runs`: whose agents send probes; none: of those that are heard.
+        """
         to_s = from_s + self._window_s
         self._wandering(to_s)
         hung, paused = (sum(one.share(from_s, to_s) for one in happenings if one.what in of) for of in (HANGS, _PAUSES))
@@ -89,7 +93,12 @@ class SlowPlane:
             return Window(from_s=from_s, to_s=to_s, slowdown=out, foreign=foreign)
         felt = [(one.at, one.to, self._felt_from(one.at, one, from_s, to_s)) for one in links]
         probed = self._probes.window(
-            heard=nic_heard, send=self._send, take=self._take, path=path, late=self._clocks.late, links=felt
+            agents=Agents(heard if runs is None else runs, heard).of(self._cluster.fabric.node),
+            send=self._send,
+            take=self._take,
+            path=path,
+            late=self._clocks.late,
+            links=felt,
         )
         return Window(from_s=from_s, to_s=to_s, slowdown=out, foreign=foreign, probed=probed)
 

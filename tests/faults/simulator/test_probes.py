@@ -181,3 +181,15 @@ def test_every_scenario_but_two_has_probes() -> None:
     assert all(one.probe_ports > 0 for one in SCENARIOS.values())
     assert {name for name, one in SCENARIOS.items() if not one.probes} == {"no-probes", "weeks-no-probes"}
     assert replace(SCENARIOS["weeks"], what="", probes=False) == replace(SCENARIOS["weeks-no-probes"], what="")
+
+
+def test_a_reading_is_known_where_the_sender_runs_and_the_receiver_is_heard() -> None:
+    runs = np.arange(NODES) != 3
+    heard = runs & ~np.isin(np.arange(NODES), (5, 6))  # of these two the network takes nothing
+    window = _plane(LAB).window(0.0, path=STILL.copy(), heard=heard, runs=runs)
+    assert window.probed is not None
+    begin, end = FABRIC.node[FABRIC.source], FABRIC.node[FABRIC.target]
+    assert np.array_equal(np.isnan(window.probed), (begin == 3) | np.isin(end, (3, 5, 6)))
+    assert np.array_equal(np.isnan(window.slowdown), np.isin(begin, (3, 5, 6)))
+    told = np.isfinite(window.probed) & np.isnan(window.slowdown)  # what the silent ones send others tell of
+    assert set(begin[told]) == {5, 6}
