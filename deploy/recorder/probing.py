@@ -17,6 +17,8 @@ peers each are all at the same distance at once, and a node takes in one train a
 second at most, so many peers wait for longer.  Of two turns in one look the second train waits behind the first where
 the sender's own wire is slow: there is an even number of turns, so a pair always has the same place.  A train that lost
 a datagram says nothing and is counted.  Whatever else comes to the port is counted and left.
+
+Who has a whole train sends word of it to whom it came from (`probe_words`), who tells the same reading.
 """
 
 import errno
@@ -33,7 +35,8 @@ from typing import Final, NamedTuple
 
 from deploy.recorder.netlink import enter_namespace
 from deploy.recorder.peers import Peers
-from faults.observations import Observation, Probe
+from deploy.recorder.probe_words import Awaited, is_word, word_of
+from faults.observations import Observation, Probe, ProbeReturned
 from faults.readers import Tally
 from fleet.documents import RuleError
 
@@ -115,17 +118,18 @@ class Prober:
         self._turn = 0
         self._sent = 0
         self._trains: dict[int, _Train] = {}
+        self._awaited = Awaited(size_bytes=size_bytes)
         self._socket = _opened(self._address_of[node], port, namespace)
         self._from = _senders(self._address_of[node], port, namespace)
 
     def look(self, now_s: float) -> list[Observation]:
-        """Whole trains that have come since the last look; sends the next one when it is due."""
+        """Whole trains that have come since the last look, and words of ours; sends the next train when it is due."""
         taken = [self._taken(*heard) for heard in self._heard()]
         others = self._others()
         for turn in self._turns(now_s, turns_of(len(others))):
             if (at := turn % turns_of(len(others))) < len(others):
                 self._send(others[at])
-        return [Observation(now_s, self._node, probe, peer=peer) for peer, probe in filter(None, taken)]
+        return [Observation(now_s, self._node, values, peer=peer) for peer, values in filter(None, taken)]
 
     def close(self) -> None:
         """Give the sockets back."""
@@ -163,6 +167,8 @@ class Prober:
             if error.errno not in UNREACHABLE:
                 raise
             self._tally.add(WHAT, "no way to the neighbour")
+        else:
+            self._awaited.sent(other, self._sent, sent_s)
 
     def _heard(self) -> Iterator[tuple[bytes, str, float]]:
         """What waits: a datagram, whose it is, when it came."""
@@ -175,10 +181,16 @@ class Prober:
                 continue
             yield message, where[0], _stamp_s(ancillary)
 
-    def _taken(self, message: bytes, address: str, stamp_s: float) -> tuple[int, Probe] | None:
-        """The neighbour and its probe, once all of a train is there."""
+    def _taken(self, message: bytes, address: str, stamp_s: float) -> tuple[int, Probe | ProbeReturned] | None:
+        """The neighbour and its probe, once all of a train is there; or its word of ours."""
+        of = self._node_of.get(address)
+        if is_word(message):
+            word = self._awaited.taken(message, of)
+            if word is None:
+                self._tally.add(WHAT, "none of ours")
+            return word
         head = _head(message)
-        if head is None or self._node_of.get(address) != head.node:
+        if head is None or of != head.node:
             self._tally.add(WHAT, "none of ours")
             return None
         came = self._trains.get(head.node)
@@ -193,8 +205,19 @@ class Prober:
             if head.datagram == (head.datagrams - 1) // 2:
                 came.half_s = stamp_s
             if not came.missing:
-                return head.node, came.probe()
+                return head.node, self._answered(head, came.probe())
         return None
+
+    def _answered(self, head: _Head, probe: Probe) -> Probe:
+        """The sender is told: one datagram for a whole train, and none that waits."""
+        word = word_of(self._node, head.number, probe)
+        where = self._address_of[head.node]
+        if word is not None and head.node != self._node:
+            try:
+                self._socket.sendto(word, (where, self._port))
+            except OSError:  # whatever it is, the train is told of here
+                self._tally.add(WHAT, "word not sent")
+        return probe
 
 
 def train(node: int, number: int, *, sent_s: float, size_bytes: int) -> Iterator[bytes]:

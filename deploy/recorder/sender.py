@@ -21,7 +21,7 @@ from deploy.recorder.diag import Sample
 from deploy.recorder.posting import Poster
 from deploy.recorder.thrift import Alarms, ProcessNews, SocketNews, affordable, thinned
 from deploy.recorder.wire import CONTENT_TYPE, PATH, Held, encode
-from faults.observations import Collective, Heartbeat, Observation, Pass, Probe, Process
+from faults.observations import Collective, Heartbeat, Observation, Pass, Probe, ProbeReturned, Process
 
 log = structlog.get_logger()
 
@@ -37,7 +37,7 @@ OTHER_BYTES: Final = 24  # of one, packed: for the estimate only
 KEPT_S: Final = 60.0
 MOST_RARE: Final = 8  # other observations of a batch, whatever the budget says
 SHARE_OF_LOOKS: Final = 0.5  # of a batch's bytes, while there are other observations too
-REPEATED: Final = (Collective, Heartbeat, Pass, Probe, Process)
+REPEATED: Final = (Collective, Heartbeat, Pass, Probe, ProbeReturned, Process)
 
 
 class RefusedError(OSError):

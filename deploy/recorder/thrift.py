@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from deploy.recorder.diag import Sample
-from faults.observations import Collective, Heartbeat, Observation, Pass, Process, Socket
+from faults.observations import Collective, Heartbeat, Observation, Pass, ProbeReturned, Process, Socket
 
 _BACKOFF: Final = Socket._fields.index("backoff")
 _ALIVE: Final = frozenset("RSD")
@@ -87,7 +87,10 @@ def thinned(samples: list[Sample], most: int) -> list[Sample]:
 
 
 def affordable(others: Sequence[Observation], most: int) -> list[Observation]:
-    """At most so many, in their order: first what is rare, then the newest heartbeat of each rank, then the newest."""
+    """At most so many, in their order: first what is rare, then the newest heartbeat of each rank, then the newest.
+
+    Last come words of probes, which those who received them tell as well, as a rule.
+    """
     if len(others) <= most:
         return list(others)
     newest_beat = {seen.rank: at for at, seen in enumerate(others) if isinstance(seen.values, Heartbeat)}
@@ -95,6 +98,8 @@ def affordable(others: Sequence[Observation], most: int) -> list[Observation]:
 
     def rank_of(at: int) -> tuple[int, int]:
         values = others[at].values
+        if isinstance(values, ProbeReturned):
+            return 3, -at
         common = isinstance(values, Collective | Pass | Heartbeat)
         return (0 if not common else 1 if at in beats else 2), -at
 

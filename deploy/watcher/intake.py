@@ -12,7 +12,7 @@ from deploy.recorder.diag import Sample
 from deploy.recorder.wire import Batch, Held, WireError, decode
 from deploy.watcher.skew import ClockSkew
 from faults.detector import Job
-from faults.observations import Observation, on_clock_of
+from faults.observations import Observation, ProbeReturned, on_clock_of
 
 LATEST_AGE_S: Final = 120.0  # older than this is a backlog or a broken clock
 MOST_AHEAD_S: Final = 5.0
@@ -103,8 +103,15 @@ class Intake:
         """Of the job's nodes and ranks, and of now; counted from zero."""
         for seen in others:
             moved = on_clock_of(seen, zero_s)
+            if isinstance(seen.values, ProbeReturned):
+                moved = moved._replace(values=on_clock_of(seen, self._zero_of_peer(seen.peer, zero_s)).values)
             if self._is_of_now(moved.at_s, received_s=received_s) and self._of_the_job(seen):
                 yield moved
+
+    def _zero_of_peer(self, peer: int | None, zero_s: float) -> float:
+        """What counts as zero of the clock by which a train arrived, so that both ends tell of it alike."""
+        agent = None if peer is None else self.agents.get(peer)
+        return zero_s if agent is None else self._zero_s - agent.skew.ahead_s
 
     def _is_of_now(self, at_s: float, *, received_s: float) -> bool:
         return -MOST_AHEAD_S <= received_s - self._zero_s - at_s <= LATEST_AGE_S

@@ -18,7 +18,16 @@ from faults.jobwide.pairs import OUTSIDE, Pair, Pairs, Sum, Trains
 from faults.jobwide.roles import roles_of
 from faults.jobwide.settings import JobwideSettings
 from faults.localisation import Localiser, LocaliserState
-from faults.observations import Collective, Heartbeat, Observation, Pass, Probe, Socket
+from faults.observations import (
+    BothEnds,
+    Collective,
+    Heartbeat,
+    Observation,
+    Pass,
+    Probe,
+    ProbeReturned,
+    Socket,
+)
 from faults.stragglers import Stragglers, StragglerState
 from faults.verdict import FaultClass, Scope, Verdict
 
@@ -72,6 +81,7 @@ class JobwideDetector:
         self.settings = settings or JobwideSettings()
         self._job = job
         self._pairs = Pairs(job.nodes, self.settings.most_pairs)
+        self._ends = BothEnds(job.nodes, most=self.settings.most_pairs)
         self._computing = Computing(job)
         self._open: dict[int, _Open] = {}
         self._next: int | None = None  # window to be judged
@@ -89,19 +99,22 @@ class JobwideDetector:
         """Counters and sums that are held: what its memory grows with."""
         sums = (*(opened.sums for opened in self._open.values()), *(sums for _, sums, _ in self._learning))
         trains = (*(opened.trains for opened in self._open.values()), *(trains for _, _, trains in self._learning))
-        return len(self._pairs) + sum(map(len, sums)) + sum(len(each.of) for each in trains)
+        kept = len(self._pairs) + len(self._ends)
+        return kept + sum(map(len, sums)) + sum(len(each.of) for each in trains)
 
     def see(self, observation: Observation) -> None:
         """Take one in."""
-        if not isinstance(observation.values, Socket | Collective | Heartbeat | Pass | Probe):
+        if not isinstance(observation.values, Socket | Collective | Heartbeat | Pass | Probe | ProbeReturned):
             return
         opened = self._window_of(observation)
         if opened is None:
             return
         if isinstance(observation.values, Socket):
             self._pairs.take(observation, observation.values, opened.sums)
-        elif isinstance(observation.values, Probe):
-            opened.trains.take(observation, observation.values)
+        elif isinstance(observation.values, Probe | ProbeReturned):
+            reading = self._ends.reading(observation)
+            if reading is not None and isinstance(reading.values, Probe):
+                opened.trains.take(reading, reading.values)
         else:
             self._computing.take(observation, opened.computed)
 

@@ -1,5 +1,6 @@
 """One typed stream of what was observed, whoever observed it.  Formats and traps: docs/faults/observations.md."""
 
+from faults.observations.both_ends import BothEnds
 from faults.observations.kinds import (
     Collective,
     Counts,
@@ -10,6 +11,7 @@ from faults.observations.kinds import (
     Pass,
     Port,
     Probe,
+    ProbeReturned,
     Process,
     Socket,
     Told,
@@ -21,6 +23,7 @@ from faults.observations.moments import on_clock_of
 from faults.observations.observation import Observation
 
 __all__ = [
+    "BothEnds",
     "Collective",
     "Counts",
     "Device",
@@ -31,6 +34,7 @@ __all__ = [
     "Pass",
     "Port",
     "Probe",
+    "ProbeReturned",
     "Process",
     "Socket",
     "Told",

@@ -76,6 +76,15 @@ class Probe(NamedTuple):
     tail_s: float | None = None  # from when half of its datagrams had come until all had, by the receiver's clock alone
 
 
+class ProbeReturned(NamedTuple):
+    """A one-way probe that the node sent and the peer has sent word of: what that one measured, by its clock."""
+
+    size_bytes: int
+    sent_s: float
+    received_s: float
+    tail_s: float | None = None
+
+
 class Process(NamedTuple):
     """A rank's process as the kernel sees it."""
 
@@ -146,5 +155,18 @@ class Told(NamedTuple):
 
 
 Values: TypeAlias = (
-    Look | Socket | Heartbeat | Collective | Pass | Probe | Process | Flight | Counts | Port | Device | Took | Told
+    Look
+    | Socket
+    | Heartbeat
+    | Collective
+    | Pass
+    | Probe
+    | ProbeReturned
+    | Process
+    | Flight
+    | Counts
+    | Port
+    | Device
+    | Took
+    | Told
 )

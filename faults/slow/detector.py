@@ -7,7 +7,7 @@ from typing import Final
 import numpy as np
 
 from faults.detector import Job
-from faults.observations import Collective, Heartbeat, Observation, Pass, Probe, Process
+from faults.observations import BothEnds, Collective, Heartbeat, Observation, Pass, Probe, ProbeReturned, Process
 from faults.slow.cores import Cores
 from faults.slow.delays import Delays
 from faults.slow.findings import Slow
@@ -58,6 +58,7 @@ class SlowDetector:
         self._wires = Wires(self._sockets, s)
         self._delays = Delays(nodes, keep_s=2 * RIPE * s.window_s, ripe_s=RIPE * s.window_s)
         self._accuser = Accuser(nodes, keep_s=2 * RIPE * s.window_s, ripe_s=RIPE * s.window_s)
+        self._ends = BothEnds(nodes, most=nodes * nodes)
         self._waiting = Waiting(self._sockets, s)
         self._steps, self._gaps, self._cores = Steps(ranks), Gaps(ranks, s), Cores(ranks)
         self._accused: Persistence[Slow] = Persistence(1, 1, 2 * s.every_s)  # before the harm gate
@@ -86,8 +87,10 @@ class SlowDetector:
             self._gaps.see(observation)
         if isinstance(observation.values, Pass) and self._sockets.nodes:
             self._delays.see(observation)
-        if isinstance(observation.values, Probe) and self._sockets.nodes:
-            self._accuser.see(observation)
+        if isinstance(observation.values, Probe | ProbeReturned) and self._sockets.nodes:
+            reading = self._ends.reading(observation)
+            if reading is not None:
+                self._accuser.see(reading)
 
     def judge(self, now_s: float) -> Sequence[Verdict]:
         """The slow faults that are believed now, and what explains slowness that is none."""

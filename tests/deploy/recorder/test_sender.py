@@ -12,9 +12,9 @@ import pytest
 from deploy.recorder.diag import Sample
 from deploy.recorder.posting import MOST_BODY_BYTES, MOST_HEAD_BYTES, Poster
 from deploy.recorder.sender import Sender
-from deploy.recorder.thrift import Alarms
+from deploy.recorder.thrift import Alarms, affordable
 from deploy.recorder.wire import PATH, BaseMissingError, Batch, Held, WireError, decode
-from faults.observations import Device, Heartbeat, Observation, Process
+from faults.observations import Collective, Device, Heartbeat, Observation, Probe, ProbeReturned, Process
 from tests.deploy.recorder.servers import Answer, http_server, raw_server
 from tests.testbed.waiting import PATIENCE_S, wait_for
 
@@ -108,6 +108,20 @@ def test_an_alarm_rings_once_until_it_is_over() -> None:
     assert [alarms.ring(beat) for beat in heard] == [False, True, False, False, True]
 
 
+def test_what_the_peers_tell_as_well_is_left_out_first() -> None:
+    seen = [
+        Observation(1.0, 3, ProbeReturned(64, 0.5, 0.6), peer=1),
+        Observation(1.1, 3, Collective(5, "all_reduce", 8, 0.9, 1.1), rank=3),
+        Observation(1.2, 3, Heartbeat(5, 5, None, 2, "compute"), rank=3),
+        Observation(1.3, 3, Probe(64, 0.5, 0.6), peer=1),
+        Observation(1.4, 3, ProbeReturned(64, 1.0, 1.1), peer=2),
+    ]
+    assert affordable(seen, 5) == seen
+    assert affordable(seen, 4) == seen[1:]
+    assert affordable(seen, 3) == seen[1:4]
+    assert affordable(seen, 1) == [seen[3]]
+
+
 def test_a_watcher_that_is_away_costs_the_batch_and_nothing_else() -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
@@ -119,6 +133,11 @@ def test_a_watcher_that_is_away_costs_the_batch_and_nothing_else() -> None:
 
 def error_of_a_gpu() -> list[Observation]:
     return [Observation(time.time(), 3, Device("0", "xid", 79, 1.0))]
+
+
+def trains() -> list[Observation]:
+    both = Probe(64, BEGAN_S, BEGAN_S + 0.1), ProbeReturned(64, BEGAN_S, BEGAN_S + 0.1)
+    return [Observation(time.time(), 3, values, peer=1) for values in both]
 
 
 @pytest.mark.parametrize(("status", "sent"), [(503, [Device]), (422, [])])
@@ -135,7 +154,7 @@ def test_what_is_told_once_waits_for_a_watcher_that_is_away_not_for_one_that_ref
 
     with http_server(answer) as url:
         sender = Sender(url, node=3)
-        sender.observed([*error_of_a_gpu(), *process("R")])
+        sender.observed([*error_of_a_gpu(), *process("R"), *trains()])
         sender.observed(process("T"))
         sender.flush()
         wait_for(lambda: sender.sent.failed, what="refusal")

@@ -13,7 +13,8 @@ import pytest
 from faults.detector import Job, JobFabric
 from faults.fabric import Floats
 from faults.jobwide import JobwideDetector, JobwideSettings
-from faults.observations import Observation
+from faults.observations import Observation, ProbeReturned
+from faults.observations.both_ends import MOST_OPEN
 from faults.simulator.happenings import Happening, What
 from faults.stragglers import Stragglers, StragglerState
 from faults.verdict import Direction, FaultClass, Scope, Verdict
@@ -204,6 +205,16 @@ def test_memory_does_not_grow_with_what_is_wrong_in_a_stream() -> None:
     for now_s in (30.0, float("nan"), 1e6):
         detector.judge(now_s)
         assert len(detector) <= 40 * (1 + settings.learn_windows)
+
+
+def test_memory_does_not_grow_with_trains_that_one_end_alone_tells_of() -> None:
+    settings = JobwideSettings(most_pairs=40)
+    detector = JobwideDetector(Job(16, tuple(range(16))), settings)
+    rng = np.random.default_rng(5)
+    for _ in range(5_000):
+        node, peer = (int(each) for each in rng.integers(-2, 18, 2))
+        detector.see(Observation(1.0, node, ProbeReturned(64, rng.uniform(0, 1e9), 5.0), peer=peer))
+    assert 0 < len(detector) <= 40 * (2 + MOST_OPEN)
 
 
 def test_one_word_by_a_clock_far_ahead_blinds_nobody() -> None:

@@ -13,6 +13,7 @@ from faults.jobwide.settings import JobwideSettings
 from faults.observations import Observation, Probe
 from faults.simulator.happenings import Happening, What
 from faults.verdict import Direction, Scope, Verdict
+from tests.faults.ends import End, told_by
 from tests.faults.jobwide.streams import WINDOW_S, Stream, cluster, job_of
 
 SETTINGS = JobwideSettings()
@@ -77,8 +78,10 @@ def test_few_probes_or_broken_clocks_say_nothing() -> None:
     assert told(trains) is None
 
 
-def judged(slow: Happening, *, felt_by: int | None) -> list[Verdict]:
-    """A stream with a slow node and five probes of each pair in a window; `felt_by`: whose sending they find slow."""
+def judged(slow: Happening, *, felt_by: int | None, end: End = End.RECEIVER) -> list[Verdict]:
+    """A stream with a slow node and five probes of each pair in a window, of which `end` tells; `felt_by`: whose
+    sending they find slow.
+    """
     of = cluster()
     stream, rng = Stream(of, seed=5), np.random.default_rng(6)
     detector = JobwideDetector(job_of(of))
@@ -88,7 +91,7 @@ def judged(slow: Happening, *, felt_by: int | None) -> list[Verdict]:
         sick = from_s >= slow.from_s
         seen = [
             *stream.windows(1, [slow], longer=2.0 if sick else 1.0),
-            *_probes(stream, rng, felt_by if sick else None, from_s),
+            *told_by(end, _probes(stream, rng, felt_by if sick else None, from_s)),
         ]
         for one in sorted(seen, key=lambda each: each.at_s):
             detector.see(one)
@@ -114,6 +117,32 @@ SLOW = Happening(What.SLOW_TX, 9, 60.0, 200.0, 1.5)
 def test_probes_tell_a_sender_in_a_stream() -> None:
     found = [one for one in judged(SLOW, felt_by=9) if one.scope is Scope.NODE]
     assert [(one.node, one.direction, one.isolate) for one in found] == [(9, Direction.TX, True)]
+
+
+@pytest.mark.parametrize("end", [End.SENDER, End.BOTH])
+def test_senders_that_were_sent_word_tell_the_same_as_receivers(end: End) -> None:
+    assert judged(SLOW, felt_by=9, end=end) == judged(SLOW, felt_by=9) != judged(SLOW, felt_by=9, end=End.NEITHER)
+
+
+def test_a_train_that_both_ends_tell_of_counts_once_in_a_window() -> None:
+    """Two trains of a pair are too few, and told of twice they are still two."""
+    told: list[list[Verdict]] = []
+    for every in (1, 2):
+        of = cluster()
+        stream, rng = Stream(of, seed=5), np.random.default_rng(6)
+        detector, found = JobwideDetector(job_of(of)), dict[object, Verdict]()
+        for _ in range(24):
+            from_s = stream.at_s
+            sick = from_s >= SLOW.from_s
+            trains = _probes(stream, rng, 9 if sick else None, from_s)
+            few = [one for at, one in enumerate(trains) if at % 5 < 2]
+            heard = told_by(End.BOTH if every == 2 else End.RECEIVER, few)
+            seen = [*stream.windows(1, [SLOW], longer=2.0 if sick else 1.0), *heard]
+            for one in sorted(seen, key=lambda each: each.at_s):
+                detector.see(one)
+            found |= {(one.scope, one.node, one.peer): one for one in detector.judge(from_s + WINDOW_S + 1.5)}
+        told.append(list(found.values()))
+    assert told[0] == told[1]
 
 
 def test_probes_as_usual_acquit_in_a_stream() -> None:

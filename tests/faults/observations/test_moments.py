@@ -2,7 +2,7 @@
 
 from typing import get_type_hints
 
-from faults.observations import Collective, Flight, Look, Observation, Pass, Probe, on_clock_of
+from faults.observations import Collective, Flight, Look, Observation, Pass, Probe, ProbeReturned, on_clock_of
 from faults.observations.lines import KINDS
 from faults.observations.moments import MOMENTS
 
@@ -26,4 +26,4 @@ def test_a_kind_whose_moments_are_not_listed_has_none() -> None:
     for kind in KINDS.values():
         timed = {name for name in get_type_hints(kind) if name.endswith("_s") and "_per_" not in name} - durations
         assert timed == set(MOMENTS.get(kind, ()))
-    assert set(MOMENTS) == {Collective, Pass, Probe, Flight}
+    assert set(MOMENTS) == {Collective, Pass, Probe, ProbeReturned, Flight}

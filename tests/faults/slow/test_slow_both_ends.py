@@ -1,0 +1,54 @@
+"""What the detector of small jobs says does not depend on which end of a pair tells of its trains."""
+
+import numpy as np
+import pytest
+
+from faults.detector import Job
+from faults.observations import Observation, Probe
+from faults.verdict import Verdict
+from tests.faults.ends import End, told_by
+from tests.faults.slow.test_slow_detector import NODES, job, verdicts
+
+WIRE_S, TURN_S, FROM_S, UNTIL_S = 0.0026, 0.5, 14.0, 22.0
+
+
+def trains() -> list[Observation]:
+    """Of each pair one in 2.5 s, so few that each counts; later those out of node 4 take half as long again."""
+    rng, found = np.random.default_rng(5), []
+    for turn in range(int(UNTIL_S / TURN_S)):
+        sent_s = TURN_S * turn
+        for source in range(NODES):
+            pair = source, (source + 1 + turn % (NODES - 1)) % NODES
+            tail_s = WIRE_S * (1.5 if pair[0] == 4 and sent_s >= FROM_S else 1.0) * float(rng.normal(1.0, 0.003))
+            values = Probe(65_536, sent_s, sent_s + 2 * tail_s, tail_s)
+            found.append(Observation(sent_s + 0.1, pair[1], values, peer=pair[0]))
+    return found
+
+
+def said(end: End) -> list[Verdict]:
+    stream = sorted([*job({(4, 3): 1.5}, FROM_S, UNTIL_S), *told_by(end, trains())], key=lambda seen: seen.at_s)
+    return list(verdicts(Job(NODES, tuple(range(NODES))), stream).values())
+
+
+@pytest.fixture(scope="module")
+def by_receivers() -> list[Verdict]:
+    return said(End.RECEIVER)
+
+
+def probed(found: list[Verdict]) -> list[tuple[object, ...]]:
+    """What trains have a part in."""
+    return [(one.fault, one.node, one.peer, one.direction) for one in found if "one-way-probes" in one.evidence]
+
+
+def test_trains_matter_here(by_receivers: list[Verdict]) -> None:
+    ((_fault, node, peer, _way),) = probed(by_receivers)
+    assert (node, peer) == (4, None)
+    assert not probed(said(End.NEITHER))
+
+
+def test_a_train_known_from_both_ends_counts_once(by_receivers: list[Verdict]) -> None:
+    assert said(End.BOTH) == by_receivers
+
+
+def test_what_senders_alone_tell_names_the_same(by_receivers: list[Verdict]) -> None:
+    assert probed(said(End.SENDER)) == probed(by_receivers)
