@@ -15,23 +15,10 @@ from deploy.recorder.probing import HEAD, LEAST_BYTES, Prober, train
 from deploy.recorder.probing import MARK as TRAIN
 from faults.observations import Observation, Probe, ProbeReturned
 from faults.readers import Tally
-from tests.deploy.recorder.test_probing import ADDRESSES, HERE, arrived
+from tests.deploy.recorder.loopback import ADDRESSES, HERE, arrived
 
 SIZE_BYTES = 10_000
 TWO = Peers({address: node for node, address in enumerate(ADDRESSES[:2])})
-
-
-@pytest.fixture
-def port() -> int:
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as any_port:
-        any_port.bind((ADDRESSES[0], 0))
-        free: int = any_port.getsockname()[1]
-        return free
-
-
-@pytest.fixture
-def tally() -> Tally:
-    return Tally()
 
 
 @pytest.fixture

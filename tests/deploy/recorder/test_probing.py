@@ -1,6 +1,5 @@
 """Probes over the loopback: whole trains are told with the kernel's stamps, everything else is counted."""
 
-import os
 import socket
 import struct
 import time
@@ -29,24 +28,9 @@ from deploy.recorder.probing import (
 from faults.observations import Observation, Probe
 from faults.readers import Tally
 from fleet.documents import RuleError
-from tests.testbed.waiting import PATIENCE_S
+from tests.deploy.recorder.loopback import ADDRESSES, HERE, arrived
 
-ADDRESSES = tuple(f"127.5.0.{node + 1}" for node in range(3))
-HERE = Peers({address: node for node, address in enumerate(ADDRESSES)})
 SIZE_BYTES = 10_000
-
-
-@pytest.fixture
-def port() -> int:
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as any_port:
-        any_port.bind((ADDRESSES[0], 0))
-        free: int = any_port.getsockname()[1]
-        return free
-
-
-@pytest.fixture
-def tally() -> Tally:
-    return Tally()
 
 
 @pytest.fixture
@@ -56,21 +40,6 @@ def probers(port: int, tally: Tally) -> Iterator[list[Prober]]:
         for prober in made:
             stack.callback(prober.close)
         yield made
-
-
-def arrived() -> None:
-    """Wait until the kernel has handed over what was sent: a busy one may leave it in the queue of any processor."""
-    processors = os.sched_getaffinity(0)
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as here:
-        here.bind(("127.0.0.1", 0))
-        here.settimeout(PATIENCE_S)
-        try:
-            for processor in processors:
-                os.sched_setaffinity(0, {processor})
-                here.sendto(b"last", here.getsockname())
-                here.recv(16)
-        finally:
-            os.sched_setaffinity(0, processors)
 
 
 def told(prober: Prober, at_s: float) -> dict[int | None, Probe]:

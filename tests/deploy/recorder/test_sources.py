@@ -30,11 +30,6 @@ XID = 'DCGM_FI_DEV_XID_ERRORS{{gpu="0",UUID="GPU-1",device="nvidia0"}} {}\n'
 
 
 @pytest.fixture
-def tally() -> Tally:
-    return Tally()
-
-
-@pytest.fixture
 def inbox(tmp_path: Path, tally: Tally) -> Iterator[Inbox]:
     made = Inbox(tmp_path / "inbox", places=PLACES, tally=tally)
     yield made

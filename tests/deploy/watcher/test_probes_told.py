@@ -1,6 +1,5 @@
 """A pair's reading through the watcher's door, whichever end is heard: real trains and words, real batches."""
 
-import socket
 import time
 from collections import Counter
 from contextlib import ExitStack
@@ -13,7 +12,7 @@ from deploy.recorder.wire import encode
 from deploy.watcher.intake import Intake
 from faults.detector import Job
 from faults.observations import BothEnds, Observation, Probe, ProbeReturned
-from tests.deploy.recorder.test_probing import ADDRESSES, HERE, arrived
+from tests.deploy.recorder.loopback import HERE, arrived, free_port
 
 ZERO_S = time.time()
 NODES = 3
@@ -26,9 +25,7 @@ class Nodes:
     """Probers of all nodes of a job over the loopback, and what they tell of it in turn."""
 
     def __init__(self, stack: ExitStack) -> None:
-        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as any_port:
-            any_port.bind((ADDRESSES[0], 0))
-            port = any_port.getsockname()[1]
+        port = free_port()
         self.probers = [Prober(node=node, peers=HERE, size_bytes=9_000, port=port) for node in range(NODES)]
         for prober in self.probers:
             stack.callback(prober.close)
