@@ -20,6 +20,7 @@ from faults.fabric import Floats, Ints
 from faults.stragglers import bank as of_bank
 from faults.stragglers import belief as of_belief
 from faults.stragglers import peers, scales
+from faults.stragglers.alike import WINDOWS, alike
 from faults.stragglers.bank import Bank, Heard
 from faults.stragglers.belief import Belief
 from faults.stragglers.peers import Roles
@@ -180,14 +181,20 @@ class Stragglers:
         return after, tuple(named[node] for node in sorted(named))
 
     def _found(self, state: StragglerState, now_s: float, window_s: float) -> list[_Found]:
-        bank, bars = state.bank, np.array(self.settings.bars(self.nodes, window_s)[:-1])
-        least = self.settings.least(window_s)
-        run = self.settings.run(state.large_share, self.nodes, window_s)
-        across = self.settings.run(state.large_share, self.nodes, window_s, resumed_share=state.resumed_share)
-        runs = np.where(state.crossed, across, run)
+        bank, settings = state.bank, self.settings
+        *sums, last = settings.bars(self.nodes, window_s)
+        bars, least = np.array(sums), settings.least(window_s)
+        run = settings.run(state.large_share, self.nodes, window_s)
+        across = settings.run(state.large_share, self.nodes, window_s, resumed_share=state.resumed_share)
+        same = alike(
+            state.lately, state.run, settings, noise=state.scales.noise, large_share=state.large_share, bar=last,
+            window_s=window_s,
+        )  # fmt: skip
+        runs = np.where(same, WINDOWS, np.where(state.crossed, across, run))
         enough = (bank.evidence >= bars[:, None]) & (bank.count >= least)
+        long = same | ((state.run >= runs) & (state.span >= least))
         found = []
-        for node in np.flatnonzero(enough.any(axis=0) | ((state.run >= runs) & (state.span >= least))).tolist():
+        for node in np.flatnonzero(enough.any(axis=0) | long).tolist():
             size = int(np.argmax(enough[:, node] * bank.evidence[:, node]))
             if enough[size, node]:
                 late = float(bank.total[size, node] / bank.count[size, node])

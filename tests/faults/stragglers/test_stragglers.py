@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 
 from faults.fabric import Floats
 from faults.stragglers import Roles, Stragglers, StragglerSettings
+from faults.stragglers.alike import alike
 from faults.verdict import FaultClass, Scope, Verdict
 
 STAGES, REPLICAS, WINDOW_S, JITTER = 8, 32, 10.0, 0.01
@@ -264,10 +265,54 @@ def test_a_standstill_amid_a_large_slowdown_is_time_that_no_hiccup_fills(stands_
     window_s, node = 5.0, 77
     days, watch = Days(4), Stragglers(ROLES)
     state, told = watch.start(), list[bool]()
-    late = [*[0.0] * HOUR, 0.25, 0.25, *[None] * round(stands_s / window_s), 0.25]
+    late = [*[0.0] * HOUR, 0.06, 0.25, *[None] * round(stands_s / window_s), 0.25]
     for at, share in enumerate(late):
         gaps = np.full(NODES, np.nan) if share is None else days.gaps(of(node, share))
         state, verdicts = watch.step(state, gaps, window_s * (at + 1), window_s=window_s)
         told.append([one.node for one in verdicts] == [node])
     assert not any(told[:-1])
     assert told[-1] == (stands_s >= 5.0)
+
+
+def alone(*late: float, share: float = 1e-3, noise: float = 0.02, window_s: float = 5.0) -> bool:
+    """Whether these large windows of one node, the oldest first, are a fault by being alike."""
+    settings, run = StragglerSettings(), np.array([float(len(late))])
+    lately = [np.array([one]) for one in reversed(late)]
+    bar = settings.bars(2048, window_s)[-1]
+    return bool(alike(lately, run, settings, noise=noise, large_share=share, bar=bar, window_s=window_s)[0])
+
+
+@given(begun=st.floats(0.01, 1.0), ended=st.floats(0.01, 1.0), factor=st.floats(1.02, 8.0), noise=st.floats(1e-4, 0.1))
+def test_what_a_hiccup_fills_of_three_windows_is_no_fault(
+    begun: float, ended: float, factor: float, noise: float
+) -> None:
+    hiccup_windows = StragglerSettings().hiccup_s / 5.0 - 1.0  # beside the one in the middle
+    scale = min(1.0, hiccup_windows / (begun + ended))
+    late = [float(np.log1p(share * (factor - 1.0))) for share in (scale * begun, 1.0, scale * ended)]
+    assert not alone(*late, share=1e-6, noise=noise)
+
+
+@given(begun=st.floats(0.6, 1.0), factor=st.floats(1.25, 8.0))
+def test_what_lasts_longer_is_one_at_its_third_window(begun: float, factor: float) -> None:
+    late = float(np.log(factor))
+    assert alone(float(np.log1p(begun * (factor - 1.0))), late, late)
+    assert not alone(late, late)
+    assert not alone(float(np.log1p(begun * (factor - 1.0))), late, late, window_s=3.0)
+
+
+def test_three_pauses_are_not_alike_or_too_frequent_to_tell() -> None:
+    assert alone(0.25, 0.25, 0.25)
+    assert not alone(0.25, 0.35, 0.25)
+    assert not alone(0.25, 0.25, 0.25, share=3e-3)
+    assert not alone(0.25, 0.25, float("nan"))
+
+
+def test_a_slowdown_is_named_at_its_third_window_where_these_are_alike() -> None:
+    window_s, node = 5.0, 77
+    days, watch = Days(4), Stragglers(ROLES)
+    state, told = watch.start(), list[bool]()
+    for at in range(HOUR + 3):
+        late = of(node, 0.25) if at >= HOUR else 0.0
+        state, verdicts = watch.step(state, days.gaps(late), window_s * (at + 1), window_s=window_s)
+        told.append([one.node for one in verdicts] == [node])
+    assert told[-3:] == [False, False, True]
