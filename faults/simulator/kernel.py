@@ -97,8 +97,8 @@ def fill_probes(  # noqa: PLR0917 - compiled code takes no keywords
     pair: NDArray[np.int32],  # per edge: edges of one pair share a reading
     usual: NDArray[np.float32],  # per edge, by its pair
     ways: NDArray[np.int32],
-    runs: NDArray[np.bool_],  # per NIC: its agent runs
-    told: NDArray[np.bool_],  # per NIC: what it says arrives
+    runs: NDArray[np.bool_],  # per NIC: its prober runs
+    told: NDArray[np.bool_],  # per NIC: what that says arrives
 ) -> None:
     """Write what the probes of every edge's pair say when nothing is wrong; NaN where nobody sends or says it."""
     u, w, noise = np.empty(_BLOCK), np.empty(_BLOCK), np.empty(_BLOCK)
@@ -109,7 +109,8 @@ def fill_probes(  # noqa: PLR0917 - compiled code takes no keywords
         state += np.uint64(_BLOCK) * _STEP
         done += there
     for edge in range(out.size):
-        known = runs[ways[0, edge]] & told[ways[1, edge]]
+        a, b = ways[0, edge], ways[1, edge]
+        known = runs[a] & runs[b] & (told[a] | told[b])
         out[edge] = usual[edge] + scale * of_pair[pair[edge]] if known else np.nan
 
 

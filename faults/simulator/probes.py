@@ -2,14 +2,15 @@
 
     probed = usual of the pair + sd t + max(tx_a, rx_b, leaf(a), leaf(b), min over ports of max(up, down)) + link + met
 
-An agent sends trains to all peers of its job in turn, from a few source ports of its own, in turn too.  So the hash
+A prober sends trains to all peers of its job in turn, from a few source ports of its own, in turn too.  So the hash
 sends them other ways than the job's flow between the same two NICs; what they share with it are the NICs and the
-leaves.  Nothing comes back: acknowledgements slow no probe.  At least five come to a pair in a window and the least
-counts, so a crowded cable shows only where all ports meet one; in a few windows all probes met the job's own traffic.
-Edges of one pair share its reading.  The sender's clock cuts the windows.
+leaves.  No acknowledgement slows a probe.  At least five come to a pair in a window and the least counts, so a crowded
+cable shows only where all ports meet one; in a few windows all probes met the job's own traffic.  Edges of one pair
+share its reading.  The sender's clock cuts the windows.
 
-The receiver tells: a reading is known where the sender's agent runs and what the receiver's says arrives.  While the
-network takes nothing from a pod its agents run on, and what they send is told by those outside it.
+Probers are processes of their own, so they are lost apart from agents, and as often.  Who has a whole train sends word
+back, and both ends tell: a reading is known where both probers run and what either says arrives.  While the network
+takes nothing from a pod its probers run on, and those outside it tell of what passes between the two.
 """
 
 from collections.abc import Sequence
@@ -27,15 +28,15 @@ from faults.simulator.passing import Passing
 SlowLink = tuple[int, int, float]  # from NIC, to NIC, log slowdown over the window
 
 
-class Agents(NamedTuple):
+class Probers(NamedTuple):
     """Of one window, per node."""
 
     run: NDArray[np.bool_]  # and send trains
     told: NDArray[np.bool_]  # what they say arrives
 
-    def of(self, nodes: Ints) -> "Agents":
+    def of(self, nodes: Ints) -> "Probers":
         """Of these nodes, in this order."""
-        return Agents(self.run[nodes], self.told[nodes])
+        return Probers(self.run[nodes], self.told[nodes])
 
 
 class Probes:
@@ -62,18 +63,18 @@ class Probes:
     def window(
         self,
         *,
-        agents: Agents,
+        probers: Probers,
         send: NDArray[np.float32],
         take: NDArray[np.float32],
         path: NDArray[np.float32],
         late: NDArray[np.float32],
         links: Sequence[SlowLink],
     ) -> Floats:
-        """Per edge.  What slows NICs and uplinks as `kernel.narrow` takes it; `agents`: per NIC."""
+        """Per edge.  What slows NICs and uplinks as `kernel.narrow` takes it; `probers`: per NIC."""
         out = np.empty(self._pair.size)
         seed = self._rng.integers(0, 2**64, dtype=np.uint64, endpoint=False)
         fill_probes(
-            out, self._of_pair, seed, self._noise.tail, self._scale, self._pair, self._usual, self._ways, *agents
+            out, self._of_pair, seed, self._noise.tail, self._scale, self._pair, self._usual, self._ways, *probers
         )
         touched = self._passing.edges(send, take, path)
         narrow_probes(out, touched, self._ways, send, take, path, late)

@@ -15,6 +15,7 @@ from faults.simulator.happenings import Diary, Happening, What
 from faults.simulator.judges import Judge, Judges, Panel
 from faults.simulator.mix import drawn, negatives
 from faults.simulator.outcome import Outcome
+from faults.simulator.probes import Probers
 from faults.simulator.scenario import HOUR_S, Scenario
 from faults.simulator.score import Scorer
 from faults.simulator.shape import Shape
@@ -94,7 +95,9 @@ class _Planes:
     def __init__(self, scenario: Scenario, cluster: Cluster, judges: Judges, *, window_s: float, seed: int) -> None:
         self._cluster, self._window_s = cluster, window_s
         self._congestion = Congestion(cluster.shape.uplinks, scenario.crowding, np.random.default_rng([seed, 6]))
-        self._telemetry = Telemetry(cluster.shape.nodes, scenario.losses, np.random.default_rng([seed, 7]))
+        self._telemetry, self._probing = (
+            Telemetry(cluster.shape.nodes, scenario.losses, np.random.default_rng([seed, drawn])) for drawn in (7, 12)
+        )
         noise, planes = scenario.noise, scenario.planes
         skew_s = self._telemetry.skew_s
         self._skew_s = scenario.losses.skew_s
@@ -104,7 +107,8 @@ class _Planes:
         )
         self._hang = HangPlane(cluster, skew_s, seed=seed)
         self.unanswered, self.heard = self._hang.unknown, np.ones(cluster.shape.nodes, dtype=bool)
-        self.told = self._runs = self.heard
+        self.told = self.heard
+        self._probers = Probers(self.heard, self.heard)
         self._judges: dict[str, Judge] = {
             name: judge for name in sorted(planes) if (judge := getattr(judges, name)) is not None
         }
@@ -126,7 +130,7 @@ class _Planes:
             for progress in self._hang.between(from_s, to_s, heard=heard, happenings=lasting):
                 yield progress.at_s, partial(self._step, "hang", progress)
         if "slow" in self._judges:
-            window = self._slow.window(from_s, path=path, heard=heard, happenings=lasting, runs=self._runs)
+            window = self._slow.window(from_s, path=path, heard=heard, happenings=lasting, probers=self._probers)
             yield to_s, partial(self._step, "slow", window)
         if "compute" in self._judges:
             gaps = self._compute.window(from_s, heard=told, happenings=lasting)
@@ -140,8 +144,10 @@ class _Planes:
         self, from_s: float, to_s: float, lasting: Sequence[Happening]
     ) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
         """Whose agents are heard, and whose ranks' records arrive."""
-        self._runs, arriving = self._telemetry.heard(from_s, to_s), self._arriving(lasting)
-        return self._runs & arriving, self._telemetry.told & arriving
+        arriving = self._arriving(lasting)
+        heard, probing = self._telemetry.heard(from_s, to_s), self._probing.heard(from_s, to_s)
+        self._probers = Probers(self._probing.run, probing & arriving)
+        return heard & arriving, self._telemetry.told & arriving
 
     def _arriving(self, lasting: Sequence[Happening]) -> NDArray[np.bool_]:
         """Of which nodes anything arrives at all."""

@@ -17,7 +17,7 @@ from faults.simulator.happenings import HANGS, Happening, What
 from faults.simulator.kernel import fill, narrow
 from faults.simulator.noise import Noise
 from faults.simulator.passing import Passing
-from faults.simulator.probes import Agents, Probes
+from faults.simulator.probes import Probers, Probes
 
 _LEAST_SHARE = 0.1  # of a window with traffic: of less, nothing can be said
 _DRIFT_EVERY_S = 60.0
@@ -69,11 +69,11 @@ class SlowPlane:
         path: NDArray[np.float32],
         heard: NDArray[np.bool_],
         happenings: Sequence[Happening] = (),
-        runs: NDArray[np.bool_] | None = None,
+        probers: Probers | None = None,
     ) -> Window:
         """What is heard of the window that begins at `from_s`.  `path`: of `Congestion.advance`; changed in place.
 
-        `runs`: whose agents send probes; none: of those that are heard.
+        `probers`: of which nodes; none: of those whose agents are heard.
         """
         to_s = from_s + self._window_s
         self._wandering(to_s)
@@ -93,7 +93,7 @@ class SlowPlane:
             return Window(from_s=from_s, to_s=to_s, slowdown=out, foreign=foreign)
         felt = [(one.at, one.to, self._felt_from(one.at, one, from_s, to_s)) for one in links]
         probed = self._probes.window(
-            agents=Agents(heard if runs is None else runs, heard).of(self._cluster.fabric.node),
+            probers=(probers or Probers(heard, heard)).of(self._cluster.fabric.node),
             send=self._send,
             take=self._take,
             path=path,

@@ -1,4 +1,4 @@
-"""Which agents are heard: some are down for minutes, some miss a window, and their clocks are not quite right."""
+"""Which agents, or probers, are heard: some are down for minutes, some miss a window, and clocks are a little wrong."""
 
 from dataclasses import dataclass
 
@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 class Losses:
     """Shares of agents and of single reports that are lost, and how wrong clocks are."""
 
-    agents: float = 0.01
+    agents: float = 0.01  # of probers as many
     outage_s: float = 600.0  # mean
     reports: float = 0.0005
     skew_s: float = 0.005  # clocks are wrong by up to so much, either way
@@ -25,6 +25,7 @@ class Telemetry:
         self._rng = rng
         down = rng.random(nodes) < losses.agents
         self._back_s = np.where(down, rng.exponential(losses.outage_s, nodes), -np.inf)
+        self.run: NDArray[np.bool_] = ~down  # who was there for all of the last window
         self.told: NDArray[np.bool_] = np.ones(nodes, dtype=bool)  # whose ranks' records of the last window arrive
         self.skew_s: NDArray[np.float64] = rng.uniform(-losses.skew_s, losses.skew_s, nodes)
 
@@ -34,8 +35,8 @@ class Telemetry:
         rate_per_s = losses.agents / (1.0 - losses.agents) / losses.outage_s
         failing = rng.integers(0, nodes, rng.poisson(nodes * rate_per_s * (to_s - from_s)))
         self._back_s[failing] = np.maximum(self._back_s[failing], to_s + rng.exponential(losses.outage_s, failing.size))
-        heard = self._back_s <= from_s
-        self.told = heard | losses.direct
+        self.run = self._back_s <= from_s
+        heard, self.told = self.run.copy(), self.run | losses.direct
         lost = rng.integers(0, nodes, rng.poisson(nodes * losses.reports))
         heard[lost] = self.told[lost] = False
         return heard

@@ -1,6 +1,7 @@
 """What is measured when nothing is wrong, and when one thing is."""
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -11,7 +12,10 @@ from faults.simulator.cluster import build
 from faults.simulator.compute import ComputePlane
 from faults.simulator.congestion import Congestion, Crowding
 from faults.simulator.happenings import Diary, Happening, What
+from faults.simulator.judges import ours
 from faults.simulator.noise import KINDS, LAB, Noise
+from faults.simulator.run import job
+from faults.simulator.scenario import SCENARIOS
 from faults.simulator.shape import Shape
 from faults.simulator.slow import SlowPlane
 from faults.simulator.telemetry import Losses, Telemetry
@@ -147,6 +151,8 @@ def test_ranks_tell_how_long_they_compute_while_their_agent_is_lost_unless_the_r
         assert np.array_equal(heard, by_agents.heard(at * 5.0, at * 5.0 + 5.0))
         assert np.array_equal(by_agents.told, heard)
         assert (direct.told | ~heard).all()
+        assert (direct.run | ~heard).all()
+        assert 0 < (direct.run & ~heard).sum() < 60  # it runs, and one report of it is lost
         assert 0 < (~direct.told).sum() < 60 < (~heard).sum()  # of a single report nobody hears again
 
 
@@ -178,3 +184,20 @@ def test_a_diary_is_read_by_windows() -> None:
     assert [list(book.during(at, at + 5.0)) for at in (0.0, 5.0, 10.0, 30.0)] == [
         [first], [first, second], [second], [],
     ]  # fmt: skip
+
+
+def test_probers_are_lost_apart_from_agents(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[tuple[NDArray[np.bool_], NDArray[np.bool_]]] = []
+    window = SlowPlane.window
+
+    def noted(self: SlowPlane, from_s: float, **given: Any) -> Window:
+        seen.append((given["heard"], given["probers"].run))
+        return window(self, from_s, **given)
+
+    monkeypatch.setattr(SlowPlane, "window", noted)
+    scenario = replace(SCENARIOS["healthy"], losses=Losses(agents=0.2, reports=0.0), background_h=0.0)
+    job(scenario, ranks=1024, until_s=100.0, seed=(1, 2), panel=ours, clock_s=lambda: 0.0)
+    heard, runs = seen[-1]
+    for lost in (~heard, ~runs, ~heard & ~runs, heard & ~runs, runs & ~heard):
+        assert lost.any()
+    assert abs((~heard & ~runs).mean() - (~heard).mean() * (~runs).mean()) < 0.06

@@ -10,6 +10,7 @@ from faults.fabric import Floats, Traffic, Window
 from faults.simulator.cluster import build
 from faults.simulator.happenings import Happening, What
 from faults.simulator.noise import KINDS, LAB, Noise
+from faults.simulator.probes import Probers
 from faults.simulator.scenario import SCENARIOS
 from faults.simulator.shape import Shape
 from faults.simulator.slow import SlowPlane
@@ -136,7 +137,7 @@ def test_of_a_window_probes_feel_the_share_that_traffic_feels() -> None:
     assert slow[FABRIC.source == 40] == pytest.approx(-np.log(0.75))
 
 
-def test_both_agents_of_a_pair_are_needed() -> None:
+def test_both_probers_of_a_pair_are_needed() -> None:
     ends = (FABRIC.node[FABRIC.source] == 9) | (FABRIC.node[FABRIC.target] == 9)
     assert (np.isnan(_probed(LAB, lost=9)) == ends).all()
 
@@ -183,13 +184,17 @@ def test_every_scenario_but_two_has_probes() -> None:
     assert replace(SCENARIOS["weeks"], what="", probes=False) == replace(SCENARIOS["weeks-no-probes"], what="")
 
 
-def test_a_reading_is_known_where_the_sender_runs_and_the_receiver_is_heard() -> None:
+def test_a_reading_is_known_where_both_ends_probe_and_either_is_heard() -> None:
     runs = np.arange(NODES) != 3
-    heard = runs & ~np.isin(np.arange(NODES), (5, 6))  # of these two the network takes nothing
-    window = _plane(LAB).window(0.0, path=STILL.copy(), heard=heard, runs=runs)
+    arriving = ~np.isin(np.arange(NODES), (5, 6))  # of these two the network takes nothing
+    agents = arriving & (np.arange(NODES) != 9)  # lost apart from probers
+    probers = Probers(runs, runs & arriving)
+    window = _plane(LAB).window(0.0, path=STILL.copy(), heard=agents, probers=probers)
     assert window.probed is not None
     begin, end = FABRIC.node[FABRIC.source], FABRIC.node[FABRIC.target]
-    assert np.array_equal(np.isnan(window.probed), (begin == 3) | np.isin(end, (3, 5, 6)))
-    assert np.array_equal(np.isnan(window.slowdown), np.isin(begin, (3, 5, 6)))
+    among = np.isin(begin, (5, 6)) & np.isin(end, (5, 6))
+    assert among.any()
+    assert np.array_equal(np.isnan(window.probed), (begin == 3) | (end == 3) | among)
+    assert np.array_equal(np.isnan(window.slowdown), np.isin(begin, (5, 6, 9)))
     told = np.isfinite(window.probed) & np.isnan(window.slowdown)  # what the silent ones send others tell of
-    assert set(begin[told]) == {5, 6}
+    assert set(begin[told]) == {5, 6, 9}
