@@ -2,6 +2,7 @@
 
 import signal
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from threading import Event
 from types import FrameType
@@ -70,6 +71,12 @@ def record(
     probe_every: Annotated[
         float, typer.Option(metavar="SECONDS", min=0.1, max=3600.0, help="How often each neighbour is probed.")
     ] = 0.5,
+    probes_only: Annotated[
+        bool,
+        typer.Option(
+            "--probes-only", help="Probes and nothing else: a process beside the recorder, which then has none."
+        ),
+    ] = False,
     infiniband: Annotated[bool, typer.Option("--infiniband", help="Counters of InfiniBand and RoCE ports.")] = False,
     dcgm: Annotated[
         str | None, typer.Option(metavar="URL", help="dcgm-exporter's metrics.", show_default="none")
@@ -96,6 +103,9 @@ def record(
     configure_logs(level=log_level)
     if output is None and send is None:
         raise CommandError("nowhere to record to: give --output DIR or --send URL", exit_code=EXIT_BAD_INPUT)
+    if probes_only:
+        seen = {"--inbox": inbox, "--flights": flights, "--infiniband": infiniband, "--dcgm": dcgm}
+        _probes_alone(probe, asked=seen | {"--xpu-timer": xpu_timer, "--ras": ras})
     pids = _pids(pid or [], node=node, ranks_per_node=ranks_per_node)
     recording = Recording(
         node=node,
@@ -108,6 +118,7 @@ def record(
         inbox=inbox,
         probe_bytes=probe,
         probe_every_s=probe_every,
+        probes_only=probes_only,
         infiniband=SYSFS if infiniband else None,
         flights=flights,
         dcgm=_url("--dcgm", dcgm),
@@ -131,6 +142,15 @@ def record(
     note(f"{tally.looks} looks, {tally.observations} observations, {tally.late_looks} too late")
     for what, count in sorted({**tally.failures, **malformed.counts()}.items()):
         note(f"{count} times: {what}")
+
+
+def _probes_alone(probe: int | None, *, asked: Mapping[str, object]) -> None:
+    """What is asked for beside probes is a recorder's; `--pid` still says into which namespace to look."""
+    if probe is None:
+        raise CommandError("--probes-only: give --probe BYTES, the size of a train", exit_code=EXIT_BAD_INPUT)
+    if others := [option for option, said in asked.items() if said]:
+        message = f"--probes-only sends probes and nothing else: leave {', '.join(others)} to the node's recorder"
+        raise CommandError(message, exit_code=EXIT_BAD_INPUT)
 
 
 def _told_to_end() -> Event:

@@ -1,7 +1,7 @@
-"""A recorder from what somebody wants recorded."""
+"""A recorder from what somebody wants recorded, or a prober in its place."""
 
 import gc
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
@@ -21,8 +21,10 @@ from deploy.recorder.recorder import Recorder, Sink
 from deploy.recorder.sender import Sender
 from deploy.recorder.sockets import SocketSource
 from deploy.recorder.sources import Source
+from deploy.recorder.talking import Talking
 from faults.readers import Tally
 from faults.readers.places import Places
+from fleet.documents import RuleError
 
 MOST_HELD: Final = 16  # looks
 HELD_S: Final = 1.0  # looks that say nothing new are written together so often; what is news never waits
@@ -43,6 +45,7 @@ class Recording:
     inbox: Path | None = None  # for `deploy.collectives`
     probe_bytes: int | None = None  # one-way probes of that size
     probe_every_s: float = 0.5
+    probes_only: bool = False  # and nothing else that is asked for: a prober beside the recorder, which then has none
     infiniband: Path | None = None  # /sys/class/infiniband
     flights: Path | None = None  # folder of Flight Recorder dumps
     dcgm: str | None = None  # URL of an exporter
@@ -71,16 +74,20 @@ def settle_memory() -> None:
 
 def recorder_of(recording: Recording, *, started_s: float, tally: Tally | None = None) -> Recorder:
     """Opens everything it needs; raises OSError where it may not.  `tally` counts what was malformed."""
+    if recording.probes_only and recording.probe_bytes is None:
+        raise RuleError([(("probe_bytes",), "expected the size of a train, where there is nothing but probes")])
+    tally = tally or Tally()
+    held = 1 if recording.probes_only else min(MOST_HELD, max(1, round(recording.held_s / recording.period_s)))
     sockets = SocketSource(
         node=recording.node,
         peers=recording.peers,
         ignored_ports=recording.ignored_ports | _own_ports(recording),
         namespace=recording.namespace,
-        most_held=min(MOST_HELD, max(1, round(recording.held_s / recording.period_s))),
+        most_held=held,
     )
     return Recorder(
-        sockets=sockets,
-        sources=_sources(recording, tally or Tally(), talking=sockets.talking),
+        sockets=None if recording.probes_only else sockets,
+        sources=_sources(recording, tally, sockets),
         sinks=_sinks(recording, started_s=started_s),
         period_s=recording.period_s,
     )
@@ -94,15 +101,16 @@ def _own_ports(recording: Recording) -> frozenset[int]:
     return frozenset({parts.port or _PORTS.get(parts.scheme, 80)})
 
 
-def _sources(recording: Recording, tally: Tally, *, talking: Callable[[], Iterable[int]]) -> list[Source]:
+def _sources(recording: Recording, tally: Tally, sockets: SocketSource) -> list[Source]:
+    probers = _probers(recording, tally, sockets)
+    if recording.probes_only:
+        return [Talking(sockets), *probers]
     node, places, period_s = recording.node, recording.places, recording.period_s
     sources: list[Source] = []
     if recording.pid_of:
         sources.append(ProcessSource(node=node, pid_of=recording.pid_of, period_s=period_s))
     if recording.inbox is not None:
         sources.append(Inbox(recording.inbox, places=places, tally=tally, period_s=period_s))
-    if recording.probe_bytes is not None:
-        sources.append(_prober(recording, recording.probe_bytes, tally, talking))
     slow: list[Source] = []
     if recording.infiniband is not None:
         slow.append(PortSource(node=node, tally=tally, root=recording.infiniband))
@@ -114,20 +122,24 @@ def _sources(recording: Recording, tally: Tally, *, talking: Callable[[], Iterab
         slow.append(xpu_timer_source(recording.xpu_timer, places=places, tally=tally))
     if recording.ras is not None:
         slow.append(RasSource(places=places, tally=tally, address=recording.ras))
-    return [*sources, *(Aside(source, take_period_s=period_s) for source in slow)]
+    return [*sources, *probers, *(Aside(source, take_period_s=period_s) for source in slow)]
 
 
-def _prober(recording: Recording, size_bytes: int, tally: Tally, talking: Callable[[], Iterable[int]]) -> Source:
-    return Prober(
+def _probers(recording: Recording, tally: Tally, sockets: SocketSource) -> list[Source]:
+    """One, or none where none is asked for."""
+    if recording.probe_bytes is None:
+        return []
+    prober = Prober(
         node=recording.node,
         peers=recording.peers,
-        size_bytes=size_bytes,
+        size_bytes=recording.probe_bytes,
         every_s=recording.probe_every_s,
         period_s=recording.period_s,
         namespace=recording.namespace,
         tally=tally,
-        talking=talking,
+        talking=sockets.talking,
     )
+    return [prober]
 
 
 def _sinks(recording: Recording, *, started_s: float) -> list[Sink]:
@@ -144,6 +156,7 @@ def _sinks(recording: Recording, *, started_s: float) -> list[Sink]:
         sender = Sender(
             recording.watcher,
             node=recording.node,
+            prober=recording.probes_only,
             token=recording.token,
             budget_bytes_per_s=recording.budget_bytes_per_s,
         )

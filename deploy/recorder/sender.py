@@ -57,7 +57,9 @@ class Sent:
 
 
 class Sender:
-    """A sink that is a watcher far away: of a node's recorder, or of one `rank` that tells it what it does itself."""
+    """A sink that is a watcher far away: of a node's recorder, of its `prober` where that is another process, or of one
+    `rank` that tells it what it does itself.
+    """
 
     def __init__(
         self,
@@ -65,13 +67,15 @@ class Sender:
         *,
         node: int,
         rank: int | None = None,
+        prober: bool = False,
         token: str | None = None,
         budget_bytes_per_s: float = 1000.0,
         steady_s: Callable[[], float] = time.monotonic,
         now_s: Callable[[], float] = time.time,
     ) -> None:
         self.sent = Sent()
-        self._url, self._node, self._rank, self._budget = url, node, rank, budget_bytes_per_s
+        self._url, self._node, self._rank, self._prober = url, node, rank, prober
+        self._budget = budget_bytes_per_s
         headers = {"Content-Type": CONTENT_TYPE} | ({} if token is None else {"Authorization": f"Bearer {token}"})
         self._poster = Poster(url, path=PATH, headers=headers, timeout_s=ANSWER_S)
         self._session = secrets.token_hex(4)
@@ -111,7 +115,7 @@ class Sender:
 
     def flush(self) -> None:
         """Wake the thread, where it is time or there is news."""
-        if (self._news or self.is_due()) and self.waiting:
+        if (self._news or self.is_due()) and (self.waiting or self._prober):
             self._news, self._due_s = False, inf  # until this one is sent
             self._go.set()
 
@@ -134,7 +138,7 @@ class Sender:
         samples, others = self._taken()
         if self._was_set():
             samples = self._begun_anew(samples)
-        if not samples and not others:
+        if not samples and not others and not self._prober:  # whose silence would be that of one which is gone
             return LEAST_WAIT_S
         try:
             spent = self._post(samples, others)
@@ -191,6 +195,7 @@ class Sender:
             held=self._held,
             node=self._node,
             rank=self._rank,
+            prober=self._prober,
             sent_s=self._now_s(),
         )
         self._number += 1

@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from deploy.recorder.diag import Sample
-from faults.observations import Observation, Socket
+from faults.observations import Observation, Probe, ProbeReturned, Socket
 from faults.observations.lines import from_list
 from faults.observations.moments import on_clock_of
 
@@ -70,7 +70,8 @@ class Batch(NamedTuple):
     samples: tuple[Sample, ...]
     others: tuple[Observation, ...]
     malformed: int  # of the others, left out
-    rank: int | None = None  # that tells of itself; none: the node's recorder
+    rank: int | None = None  # that tells of itself; none: the node's recorder, or its prober
+    prober: bool = False
 
 
 def encode(
@@ -83,6 +84,7 @@ def encode(
     node: int,
     sent_s: float,
     rank: int | None = None,
+    prober: bool = False,
 ) -> tuple[bytes, Held]:
     """The body, and what is known to who has read it.  `held` is what the watcher is known to hold."""
     before = held or NOTHING
@@ -103,6 +105,8 @@ def encode(
     }
     if rank is not None:
         document["rank"] = rank
+    if prober:
+        document["prober"] = True
     body = zlib.compress(json.dumps(document, separators=(",", ":")).encode(), 6)
     return body, before._replace(number=number)
 
@@ -123,9 +127,10 @@ def decode(body: bytes, *, held_of: HeldOf) -> tuple[Batch, Held]:
         before = Held(number, samples[-1].peers, samples[-1].rows)
     if len(samples) > MOST_LOOKS:
         raise WireError(f"expected at most {MOST_LOOKS} looks")
-    rank = _rank(document)
-    others, malformed = _others(_list(document, "others", most=MOST_OTHERS), node=node, rank=rank, sent_s=sent_s)
-    batch = Batch(session, number, node, sent_s, tuple(samples), others, malformed, rank)
+    rank, prober = _rank(document), _is_of_a_prober(document)
+    found = _list(document, "others", most=MOST_OTHERS)
+    others = _others(found, node=node, rank=rank, prober=prober, sent_s=sent_s)
+    batch = Batch(session, number, node, sent_s, tuple(samples), others, len(found) - len(others), rank, prober)
     return batch, before._replace(number=number)
 
 
@@ -175,16 +180,20 @@ def _lined_up(before: Held, peers: Ints) -> Ints:
     return rows
 
 
-def _others(found: list[Any], *, node: int, rank: int | None, sent_s: float) -> tuple[tuple[Observation, ...], int]:
+def _others(found: list[Any], *, node: int, rank: int | None, prober: bool, sent_s: float) -> tuple[Observation, ...]:
     others: list[Observation] = []
     for item in found:
         try:
             others.append(on_clock_of(from_list(item), -sent_s))
         except ValueError:
             continue
-    # An agent speaks for its own node, a rank for itself.
-    own = tuple(other for other in others if other.node == node and rank in (None, other.rank))
-    return own, len(found) - len(own)
+    # An agent speaks for its own node, a rank for itself, a prober of its trains.
+    kinds = (Probe, ProbeReturned) if prober else object
+    return tuple(
+        other
+        for other in others
+        if other.node == node and rank in (None, other.rank) and isinstance(other.values, kinds)
+    )
 
 
 def _document(body: bytes) -> dict[str, Any]:
@@ -224,6 +233,17 @@ def _rank(document: dict[str, Any]) -> int | None:
     if document.get("looks"):
         raise WireError("expected no looks of a rank")
     return rank
+
+
+def _is_of_a_prober(document: dict[str, Any]) -> bool:
+    said = document.get("prober")
+    if said is None:
+        return False
+    if said is not True:
+        raise WireError("expected true of a prober, or nothing")
+    if document.get("rank") is not None or document.get("looks"):
+        raise WireError("expected no rank and no looks of a prober")
+    return True
 
 
 def _list(document: dict[str, Any], key: str, *, most: int) -> list[Any]:

@@ -114,9 +114,7 @@ class WatchLoop:
             self._reporter.believe(believed)
         self.judged_s = self._clock.steady_s()
         self.metrics.judged(self.judged_s - started_s, believed=len(believed))
-        skews = [agent.skew.ahead_s for agent in self._intake.agents.values()]
-        lost = self._intake.lost(steady_s=self.judged_s)
-        self.metrics.agents(heard=len(skews), lost=len(lost), skew_s=max(map(abs, skews), default=0.0))
+        self._count_agents()
         self._write_bundle(now_s)
         return believed
 
@@ -144,6 +142,13 @@ class WatchLoop:
         for item in self._news.of(believed):
             self._tell(item, now_s)
         return believed
+
+    def _count_agents(self) -> None:
+        agents, steady_s = self._intake.agents, self.judged_s
+        every = (*agents.recorders.values(), *agents.probers.values())
+        skew_s = max((abs(agent.skew.ahead_s) for agent in every), default=0.0)
+        self.metrics.agents(heard=len(agents.recorders), lost=len(agents.lost(steady_s=steady_s)), skew_s=skew_s)
+        self.metrics.probers(heard=len(agents.probers), lost=len(agents.lost_probers(steady_s=steady_s)))
 
     def _begin_anew(self) -> None:
         self._write_bundle(float("inf"))  # of the calls that led to it

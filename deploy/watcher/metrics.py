@@ -35,6 +35,8 @@ class WatcherMetrics:
         self._bundles = counter("bundles", "Bundles, by whether they give again what they were written for.", "outcome")
         self._agents = gauge("agents", "Agents that were heard.")
         self._lost = gauge("lost_agents", "Agents that were heard, and are not any more.")
+        self._probers = gauge("probers", "Probers of their own process that were heard.")
+        self._lost_probers = gauge("lost_probers", "Probers that were heard, and are not any more.")
         self._believed = gauge("believed", "Faults that are believed now.")
         self._skew = gauge("clock_skew_seconds", "The largest skew of a node's clock that is corrected.")
         self._decisions = Histogram(
@@ -94,3 +96,8 @@ class WatcherMetrics:
         self._agents.labels(self._job).set(heard)
         self._lost.labels(self._job).set(lost)
         self._skew.labels(self._job).set(skew_s)
+
+    def probers(self, *, heard: int, lost: int) -> None:
+        """How those are that are no part of a recorder."""
+        self._probers.labels(self._job).set(heard)
+        self._lost_probers.labels(self._job).set(lost)

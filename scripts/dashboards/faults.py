@@ -85,8 +85,11 @@ def _now() -> list[Panel]:
         ),
         Stat(
             title="Lost agents",
-            description="Recorders that were heard and are not any more, of all jobs.",
-            queries=[one(f"sum(fleetwright_faults_lost_agents{{{ON_JOB}}})")],
+            description="Recorders that were heard and are not any more, of all jobs; and probers.",
+            queries=[
+                one(f"sum(fleetwright_faults_lost_agents{{{ON_JOB}}})", legend="recorders"),
+                one(f"sum(fleetwright_faults_lost_probers{{{ON_JOB}}})", legend="probers"),
+            ],
             thresholds={1: Colour.WARN},
         ),
     ]
@@ -165,10 +168,12 @@ def _watchers() -> list[Panel]:
     return [
         TimeSeries(
             title="Agents",
-            description="Recorders heard, and those that are not any more.",
+            description="Recorders heard, and those that are not any more; the same of probers.",
             queries=[
                 one(f"max by (job) (fleetwright_faults_agents{{{ON_JOB}}})", legend="{{job}}"),
                 one(f"max by (job) (fleetwright_faults_lost_agents{{{ON_JOB}}})", legend="{{job}} lost"),
+                one(f"max by (job) (fleetwright_faults_probers{{{ON_JOB}}})", legend="{{job}} probers"),
+                one(f"max by (job) (fleetwright_faults_lost_probers{{{ON_JOB}}})", legend="{{job}} probers lost"),
             ],
             steps=True,
         ),

@@ -140,6 +140,7 @@ def _exported() -> dict[str, set[str]]:
     watcher.reported("kept")
     watcher.judged(0.01, believed=1)
     watcher.agents(heard=8, lost=0, skew_s=0.001)
+    watcher.probers(heard=8, lost=0)
     controller = ControllerMetrics(registry)
     controller.round_ended(ok=True, duration_s=0.1)
     controller.wrote(target="chat", kind="scale")

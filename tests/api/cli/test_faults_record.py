@@ -1,5 +1,6 @@
 """What `fleetwright faults record` and `faults watch` say of wrong input, and a short recording of this machine."""
 
+import os
 from pathlib import Path
 
 import pytest
@@ -20,6 +21,8 @@ RIGHT = ["faults", "record", "--peers", "127.5.0.1=0,127.5.0.2=1"]
         (["--send", "ftp://x"], "--send ftp://x: expected http://HOST:PORT"),
         (["-o", "D", "--dcgm", "http://x:99999"], "--dcgm http://x:99999: expected http://HOST:PORT"),
         (["-o", "D", "--ras", "localhost"], "--ras localhost: expected HOST:PORT"),
+        (["-o", "D", "--probes-only"], "--probes-only: give --probe BYTES, the size of a train"),
+        (["--probes-only", "--probe", "64"], "nowhere to record to: give --output DIR or --send URL"),
     ],
 )
 def test_wrong_input_is_refused_by_option(cli: Cli, args: list[str], said: str) -> None:
@@ -41,6 +44,35 @@ def test_a_job_that_does_not_agree_is_refused(cli: Cli, tmp_path: Path) -> None:
     done = cli("faults", "watch", job)
     assert done.code == 2
     assert any("rank_node[1]: expected a node from 0 to 1, got 2" in line for line in done.refused)
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [
+        ["--inbox", "I"],
+        ["--flights", "F"],
+        ["--infiniband"],
+        ["--dcgm", "http://x:9400"],
+        ["--xpu-timer", "http://x:9401"],
+        ["--ras", "localhost:28028"],
+    ],
+    ids=lambda asked: asked[0],
+)
+def test_what_a_prober_does_not_look_at_is_refused_by_name(cli: Cli, tmp_path: Path, asked: list[str]) -> None:
+    done = cli(*RIGHT, "-o", tmp_path / "r", "--probes-only", "--probe", "64", *asked)
+    assert done.code == 2
+    (line,) = done.refused
+    assert f"leave {asked[0]} to the node's recorder" in line
+    assert not (tmp_path / "r").exists()
+
+
+def test_a_prober_that_hears_nobody_tells_nothing(cli: Cli, tmp_path: Path) -> None:
+    own = f"127.{os.getpid() % 200 + 10}.{os.getpid() // 200 % 250}.1"  # whose port nobody else's test has
+    alone = ["faults", "record", "--peers", f"{own}=0", "--probes-only", "--probe", "2048"]
+    done = cli(*alone, "--hz", "20", "--duration", "0.3", "-o", tmp_path)
+    assert done.code == 0
+    assert [path.name for path in tmp_path.iterdir()] == ["run.json"]
+    assert " 0 observations" in done.stderr
 
 
 def test_a_short_recording_can_be_read(cli: Cli, tmp_path: Path) -> None:

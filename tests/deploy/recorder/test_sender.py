@@ -48,9 +48,9 @@ class Watcher:
 
 
 @contextmanager
-def sending(watcher: Watcher, token: str | None = None, **clocks: Any) -> Iterator[Sender]:
+def sending(watcher: Watcher, token: str | None = None, **more: Any) -> Iterator[Sender]:
     with http_server(watcher.answer) as url:
-        sender = Sender(url, node=3, token=token, **clocks)
+        sender = Sender(url, node=3, token=token, **more)
         yield sender
         sender.close()
 
@@ -99,6 +99,27 @@ def test_a_stopped_process_is_told_before_the_wait_is_over() -> None:
         sender.observed(process("T"))
         sender.flush()
         wait_for(lambda: watcher.batches, what="news")
+
+
+def test_a_prober_says_that_it_lives_where_it_has_nothing_to_tell() -> None:
+    watcher = Watcher()
+    with sending(watcher, prober=True) as sender:
+
+        def heard_thrice() -> bool:
+            sender.flush()
+            return len(watcher.batches) >= 3
+
+        wait_for(heard_thrice, what="three batches")
+    assert {(batch.prober, batch.samples, batch.others) for batch in watcher.batches} == {(True, (), ())}
+    assert sender.sent.wire_bytes / len(watcher.batches) < 500  # of the 1,000 that a second may cost
+
+
+def test_a_recorder_that_has_nothing_to_tell_sends_nothing() -> None:
+    watcher = Watcher()
+    with sending(watcher, steady_s=iter(range(100_000)).__next__) as sender:
+        for _ in range(10):
+            sender.flush()
+    assert watcher.batches == []
 
 
 def test_an_alarm_rings_once_until_it_is_over() -> None:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from deploy.recorder.diag import Sample
 from deploy.recorder.wire import COLUMNS, VERSION, BaseMissingError, Batch, Held, WireError, decode, encode
-from faults.observations import Collective, Heartbeat, Observation, Process
+from faults.observations import Collective, Heartbeat, Observation, Probe, ProbeReturned, Process
 
 SENT_S = 1_795_000_000.5
 
@@ -73,6 +73,52 @@ def test_an_agent_speaks_for_its_own_node_only() -> None:
     assert batch.malformed == 1
 
 
+def of_a_prober(others: list[Observation], **said: Any) -> Batch:
+    body, _held = encode([], others, session="s", number=0, held=None, node=3, sent_s=SENT_S, prober=True)
+    altered = zlib.compress(json.dumps(json.loads(zlib.decompress(body)) | said).encode())
+    return decode(altered, held_of=lambda _node, _session: None)[0]
+
+
+TRAIN = Probe(2048, SENT_S - 0.4, SENT_S - 0.399, 0.0005)
+
+
+def test_a_prober_tells_of_its_trains_and_of_nothing_else() -> None:
+    trains = [
+        Observation(SENT_S, 3, TRAIN, peer=4),
+        Observation(SENT_S, 3, ProbeReturned(*TRAIN), peer=5),
+    ]
+    rest = [
+        Observation(SENT_S, 3, Process(1, "R", 0.0), rank=3),
+        Observation(SENT_S, 3, Heartbeat(5, 4, "all_reduce", 2, "comm"), rank=3),
+        Observation(SENT_S, 4, TRAIN, peer=3),  # of another node
+    ]
+    batch = of_a_prober([*trains, *rest])
+    assert batch.prober
+    assert [(one.peer, type(one.values)) for one in batch.others] == [(4, Probe), (5, ProbeReturned)]
+    assert batch.malformed == len(rest)
+
+
+@pytest.mark.parametrize("said", [False, 0, 1, 1.0, "true", "prober", [], [True], {}])
+def test_a_batch_is_of_a_prober_or_says_nothing_of_it(said: Any) -> None:
+    with pytest.raises(WireError, match="true of a prober"):
+        of_a_prober([], prober=said)
+
+
+def test_a_prober_has_no_looks_and_is_no_rank() -> None:
+    sample = Sample(SENT_S, 3, np.array([0], np.int64), np.zeros((1, COLUMNS), np.int64))
+    body, _held = encode([sample], [], session="s", number=0, held=None, node=3, sent_s=SENT_S)
+    looks = json.loads(zlib.decompress(body))["looks"]
+    for said in ({"looks": looks}, {"rank": 3}):
+        with pytest.raises(WireError, match="no rank and no looks of a prober"):
+            of_a_prober([], **said)
+
+
+def test_a_batch_of_a_recorder_says_nothing_of_probers() -> None:
+    body, _held = encode([], [], session="s", number=0, held=None, node=3, sent_s=SENT_S)
+    assert "prober" not in json.loads(zlib.decompress(body))
+    assert not decode(body, held_of=lambda _node, _session: None)[0].prober
+
+
 def test_a_batch_on_one_that_is_not_held_says_so() -> None:
     held = Held(4, np.empty(0, np.int64), np.empty((0, COLUMNS), np.int64))
     body, _ = encode([], [], session="s", number=5, held=held, node=3, sent_s=SENT_S)
@@ -98,6 +144,8 @@ WHOLE: dict[str, Any] = {
     "sent_s": SENT_S,
     "looks": [],
     "others": [],
+    "rank": None,
+    "prober": None,
 }
 odd = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=8),

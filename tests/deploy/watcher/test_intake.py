@@ -7,7 +7,8 @@ import pytest
 
 from deploy.recorder.diag import Sample
 from deploy.recorder.wire import BaseMissingError, Held, WireError, encode
-from deploy.watcher.intake import LOST_AFTER_S, Intake
+from deploy.watcher.agents import LOST_AFTER_S
+from deploy.watcher.intake import Intake
 from deploy.watcher.skew import BELIEVED_S, ClockSkew
 from faults.detector import Job
 from faults.observations import Heartbeat, Look, Observation, Process
@@ -81,8 +82,8 @@ def test_a_watcher_that_is_new_asks_for_a_whole_batch() -> None:
 def test_an_agent_that_falls_silent_is_lost() -> None:
     intake = Intake(JOB, zero_s=ZERO_S)
     intake.take(body(sent_s=ZERO_S)[0], received_s=ZERO_S, steady_s=5.0)
-    assert intake.lost(steady_s=5.0 + LOST_AFTER_S) == []
-    assert intake.lost(steady_s=5.1 + LOST_AFTER_S) == [1]
+    assert intake.agents.lost(steady_s=5.0 + LOST_AFTER_S) == []
+    assert intake.agents.lost(steady_s=5.1 + LOST_AFTER_S) == [1]
 
 
 def test_a_look_keeps_the_peers_that_the_job_has() -> None:
@@ -136,8 +137,8 @@ def test_a_rank_that_tells_of_itself_does_not_stand_for_its_recorder() -> None:
     intake.take(body(sent_s=ZERO_S)[0], received_s=ZERO_S, steady_s=0.0)
     later_s = LOST_AFTER_S + 1.0
     intake.take(told_directly(sent_s=ZERO_S + later_s), received_s=ZERO_S + later_s, steady_s=later_s)
-    assert intake.lost(steady_s=later_s) == [1]
-    assert intake.lost(steady_s=3 * later_s) == [1]  # nor is a rank lost that has gone back to the inbox
+    assert intake.agents.lost(steady_s=later_s) == [1]
+    assert intake.agents.lost(steady_s=3 * later_s) == [1]  # nor is a rank lost that has gone back to the inbox
 
 
 def test_the_first_batch_of_a_rank_that_was_slow_to_find_its_way_is_set_right_by_its_recorders_clock() -> None:
