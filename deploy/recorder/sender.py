@@ -86,7 +86,8 @@ class Sender:
         self._sockets, self._processes, self._alarms = SocketNews(), ProcessNews(), Alarms()
         self._look_bytes = 120.0  # of a look in a batch, as last seen
         self._go, self._stop = threading.Event(), threading.Event()
-        self._news, self._due_s = False, steady_s() + LEAST_WAIT_S
+        self._least_wait_s = MOST_WAIT_S if prober else LEAST_WAIT_S  # a train is no news
+        self._news, self._due_s = False, steady_s() + self._least_wait_s
         self._steady_s, self._now_s = steady_s, now_s
         self._offset_s = now_s() - steady_s()
         self._thread = threading.Thread(target=self._run, name="send", daemon=True)
@@ -149,7 +150,7 @@ class Sender:
             else:
                 self._keep(others)
             return RETRY_S
-        return min(MOST_WAIT_S, max(LEAST_WAIT_S, spent / self._budget))
+        return min(MOST_WAIT_S, max(self._least_wait_s, spent / self._budget))
 
     def _was_set(self) -> bool:
         """Whether somebody has set the wall clock since the last batch."""

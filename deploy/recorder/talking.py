@@ -6,7 +6,7 @@ from typing import Final, Protocol
 from deploy.recorder.diag import Sample
 from faults.observations import Observation
 
-LOOKED_EVERY_S: Final = 3.0  # a dump each time; a job that begins or moves is found as late
+LOOKED_EVERY_S: Final = 5.0  # a dump each time; a job that begins or moves is found as late
 
 
 class Sockets(Protocol):

@@ -101,17 +101,19 @@ def test_a_stopped_process_is_told_before_the_wait_is_over() -> None:
         wait_for(lambda: watcher.batches, what="news")
 
 
-def test_a_prober_says_that_it_lives_where_it_has_nothing_to_tell() -> None:
-    watcher = Watcher()
-    with sending(watcher, prober=True) as sender:
-
-        def heard_thrice() -> bool:
+def test_a_prober_says_every_two_seconds_that_it_lives_where_it_has_nothing_to_tell() -> None:
+    watcher, at_s = Watcher(), 0.0
+    with sending(watcher, prober=True, steady_s=lambda: at_s, now_s=lambda: BEGAN_S + at_s) as sender:
+        for number in range(1, 4):
+            at_s = 2.0 * number - 0.2
+            assert not sender.is_due()
             sender.flush()
-            return len(watcher.batches) >= 3
-
-        wait_for(heard_thrice, what="three batches")
+            at_s = 2.0 * number
+            wait_for(sender.is_due, what="the next")
+            sender.flush()
+            wait_for(lambda: len(watcher.batches), number.__eq__, what="a batch each")
     assert {(batch.prober, batch.samples, batch.others) for batch in watcher.batches} == {(True, (), ())}
-    assert sender.sent.wire_bytes / len(watcher.batches) < 500  # of the 1,000 that a second may cost
+    assert sender.sent.wire_bytes / sender.sent.batches < 500  # of the 2,000 that two seconds may cost
 
 
 def test_a_recorder_that_has_nothing_to_tell_sends_nothing() -> None:

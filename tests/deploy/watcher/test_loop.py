@@ -10,7 +10,8 @@ import pytest
 from prometheus_client import CollectorRegistry
 from pydantic import ValidationError
 
-from deploy.recorder.wire import PATH, WireError
+from deploy.recorder.wire import PATH, WireError, encode
+from deploy.watcher.agents import LOST_AFTER_S
 from deploy.watcher.job import JobFile
 from deploy.watcher.loop import BUNDLE_AFTER_S, WatchClock, WatchLoop
 from deploy.watcher.metrics import WatcherMetrics
@@ -60,6 +61,19 @@ class Told:
 
     def metric(self, name: str, **labels: str) -> float | None:
         return self.registry.get_sample_value(f"fleetwright_faults_{name}", {"job": "told", **labels})
+
+
+def test_a_prober_that_is_lost_is_no_lost_agent() -> None:
+    told = Told()
+    whole = {"session": "s", "number": 0, "held": None}
+    for node in range(2):
+        told.loop.take(encode([], [], node=node, sent_s=ZERO_S, prober=True, **whole)[0])  # type: ignore[arg-type]
+    told.at_s = LOST_AFTER_S + 1.0
+    for node, prober in ((0, True), (1, False)):
+        told.loop.take(encode([], [], node=node, sent_s=ZERO_S + told.at_s, prober=prober, **whole)[0])  # type: ignore[arg-type]
+    told.loop.turn()
+    assert (told.metric("probers"), told.metric("lost_probers")) == (2.0, 1.0)
+    assert (told.metric("agents"), told.metric("lost_agents")) == (1.0, 0.0)
 
 
 def kept(folder: Path) -> list[str]:
