@@ -66,6 +66,7 @@ class ScenarioName(StrEnum):
     LEAF = "leaf"
     STRAGGLER = "straggler"
     IMBALANCE = "imbalance"
+    PUBLIC = "public"
     EIGHT = "eight"
     EARLY = "early"
     HANGS = "hangs"
@@ -100,6 +101,11 @@ SCENARIOS: Mapping[str, Scenario] = MappingProxyType(
             imbalance=0.10,
             quiet_s=300.0,
             planes=frozenset({"compute"}),
+        ),
+        "public": Scenario(
+            "slow faults of the public mix, up to 8 at once, under ten times the congestion",
+            Mix(shares=SLOW_ONES),
+            crowding=_BUSY,
         ),
         "eight": Scenario("eight slow things at once, every time", _EIGHT),
         "early": Scenario("a new job each minute and a half, with faults from its first second", Mix(), job_s=90.0),
