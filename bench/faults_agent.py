@@ -3,6 +3,9 @@
 Connections are real, on loopback, with traffic four times a second on each; both ends lie in this one namespace, so
 that the kernel goes through twice the sockets of a node's own.  `core_share` is CPU time of the recorder's process (all
 threads, user and system) over wall time, after its start; the watcher that answers is another process.
+
+The rows with trains are of two processes at once, a recorder that sends none and the node's prober: what each costs,
+and both together.  Its peers are heard and answered by a process that is not counted: as many trains come as go.
 """
 
 import multiprocessing
@@ -14,8 +17,9 @@ import tempfile
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, HTTPServer
+from contextlib import ExitStack, contextmanager
+from dataclasses import replace
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -23,6 +27,7 @@ import numpy as np
 
 from deploy.recorder.assembly import Recording, recorder_of, settle_memory
 from deploy.recorder.peers import Peers
+from deploy.recorder.probing import Prober
 from deploy.recorder.sender import Sender
 from deploy.recorder.sockets import SocketSource
 
@@ -35,6 +40,8 @@ MESSAGE: Final = bytes(16_384)
 ADDRESSES: Final = ("127.1.{}.{}", 200)
 CASES: Final = ((8, 1), (8, 8), (8, 32), (64, 4))  # peers, connections to each
 CLAIMED: Final = (8, 8)
+TRAINS_BYTES: Final = (2048, 16_384, 65_536)
+PROBED_EVERY_S: Final = 1.0  # by each of 8 peers: 8 trains a second out, and as many in
 
 
 class Cost(NamedTuple):
@@ -45,21 +52,24 @@ class Cost(NamedTuple):
     body_bytes_per_s: float
     wire_bytes_per_s: float
     thinned_looks: int
+    told_per_s: float  # observations
+    rss_mib: float
 
 
 def run() -> list[dict[str, Any]]:
-    """A row for each number of peers and connections."""
-    return [_row(peers, each) for peers, each in CASES]
+    """A row for each number of peers and connections; then one for each size of a train."""
+    return [*(_row(peers, each) for peers, each in CASES), *map(_row_of_two, TRAINS_BYTES)]
 
 
 def _row(count: int, each: int) -> dict[str, Any]:
-    addresses = [ADDRESSES[0].format(at // ADDRESSES[1], 1 + at % ADDRESSES[1]) for at in range(count)]
-    peers = Peers({address: at for at, address in enumerate(addresses)})
+    addresses = _addresses(count)
+    peers = _peers(addresses)
     with _traffic(addresses, each), _watcher() as url, tempfile.TemporaryDirectory() as folder:
         look_ms = _looks(peers)
         run_s = LONG_RUN_S if (count, each) == CLAIMED else RUN_S
-        cost = _in_child(_whole, peers, url, Path(folder), run_s)
-        alone = _in_child(_whole, peers, None, Path(folder) / "alone", RUN_S)
+        both = _recording(peers, watcher=url, folder=Path(folder))
+        (cost,) = _in_children([(both, run_s)])
+        (alone,) = _in_children([(_recording(peers, watcher=None, folder=Path(folder) / "alone"), RUN_S)])
     return {
         "peers": count,
         "connections": count * each,
@@ -74,6 +84,49 @@ def _row(count: int, each: int) -> dict[str, Any]:
         "looks_thinned_share": round(cost.thinned_looks / (4 * run_s), 3),
         "machine_load_1_min": round(os.getloadavg()[0], 1),
     }
+
+
+def _row_of_two(size_bytes: int) -> dict[str, Any]:
+    count, each = CLAIMED
+    addresses = _addresses(count + 1)  # the last is the node's own
+    peers = _peers(addresses)
+    with (
+        _traffic(addresses[:-1], each),
+        _others(peers, size_bytes),
+        _watcher() as url,
+    ):
+        recorder = replace(_recording(peers, watcher=url, folder=None), node=count)
+        prober = replace(recorder, probe_bytes=size_bytes, probes_only=True)
+        ours, its = _in_children([(recorder, LONG_RUN_S), (prober, LONG_RUN_S)])
+    return {
+        "peers": count,
+        "connections": count * each,
+        "train_bytes": size_bytes,
+        "to_watcher_core_share_at_4_hz": round(ours.core_share, 5),
+        "prober_core_share_at_4_hz": round(its.core_share, 5),
+        "together_core_share_at_4_hz": round(ours.core_share + its.core_share, 5),
+        "recorder_rss_mib": round(ours.rss_mib, 1),
+        "prober_rss_mib": round(its.rss_mib, 1),
+        "prober_told_per_s": round(its.told_per_s, 1),
+        "wire_bytes_per_s": round(ours.wire_bytes_per_s),
+        "prober_wire_bytes_per_s": round(its.wire_bytes_per_s),
+        "late_looks": ours.late_looks + its.late_looks,
+        "machine_load_1_min": round(os.getloadavg()[0], 1),
+    }
+
+
+def _addresses(count: int) -> list[str]:
+    return [ADDRESSES[0].format(at // ADDRESSES[1], 1 + at % ADDRESSES[1]) for at in range(count)]
+
+
+def _peers(addresses: list[str]) -> Peers:
+    return Peers({address: at for at, address in enumerate(addresses)})
+
+
+def _recording(peers: Peers, *, watcher: str | None, folder: Path | None) -> Recording:
+    pid_of = {0: os.getpid()}  # a process that is there
+    held_s = HELD * PERIOD_S
+    return Recording(node=0, peers=peers, pid_of=pid_of, folder=folder, watcher=watcher, held_s=held_s)
 
 
 def _looks(peers: Peers) -> list[float]:
@@ -94,14 +147,12 @@ def _looks(peers: Peers) -> list[float]:
     return spent
 
 
-def _whole(peers: Peers, url: str | None, folder: Path, run_s: float) -> Cost:
-    held_s = HELD * PERIOD_S
-    recording = Recording(node=0, peers=peers, pid_of={0: os.getpid()}, folder=folder, watcher=url, held_s=held_s)
+def _whole(recording: Recording, run_s: float) -> Cost:
     recorder = recorder_of(recording, started_s=time.time())
     for _ in range(4):  # what is loaded and made at the first looks is not the pace's cost
         recorder.look()
     settle_memory()
-    before_s, began_s = _cpu_s(), time.monotonic()
+    told, before_s, began_s = recorder.tally.observations, _cpu_s(), time.monotonic()
     tally = recorder.run(threading.Event(), duration_s=run_s)
     lasted_s = time.monotonic() - began_s
     sent = next((sink.sent for sink in recorder.sinks if isinstance(sink, Sender)), None)
@@ -111,6 +162,8 @@ def _whole(peers: Peers, url: str | None, folder: Path, run_s: float) -> Cost:
         body_bytes_per_s=sent.body_bytes / lasted_s if sent else 0.0,
         wire_bytes_per_s=sent.wire_bytes / lasted_s if sent else 0.0,
         thinned_looks=sent.thinned_looks if sent else 0,
+        told_per_s=(tally.observations - told) / lasted_s,
+        rss_mib=_rss_mib(),
     )
 
 
@@ -119,11 +172,18 @@ def _cpu_s() -> float:
     return used.ru_utime + used.ru_stime
 
 
-def _in_child(call: Any, *args: Any) -> Any:
-    """In a fresh process: nothing else runs in it."""
+def _rss_mib() -> float:
+    pages = int(Path("/proc/self/statm").read_text().split()[1])
+    return pages * resource.getpagesize() / 2**20
+
+
+def _in_children(runs: list[tuple[Recording, float]]) -> list[Cost]:
+    """Each in a fresh process, all at once: nothing else runs in it."""
     context = multiprocessing.get_context("spawn")
-    with context.Pool(1) as pool:
-        return pool.apply(call, args)
+    with ExitStack() as stack:
+        pools = [stack.enter_context(context.Pool(1)) for _ in runs]
+        going = [pool.apply_async(_whole, run) for pool, run in zip(pools, runs, strict=True)]
+        return [each.get() for each in going]
 
 
 @contextmanager
@@ -138,6 +198,31 @@ def _traffic(addresses: list[str], each: int) -> Iterator[None]:
     finally:
         process.kill()
         process.join()
+
+
+@contextmanager
+def _others(peers: Peers, size_bytes: int) -> Iterator[None]:
+    """The probers of all nodes but the last."""
+    context = multiprocessing.get_context("spawn")
+    process = context.Process(target=_probe, args=(peers, size_bytes), daemon=True)
+    process.start()
+    try:
+        yield
+    finally:
+        process.kill()
+        process.join()
+
+
+def _probe(peers: Peers, size_bytes: int) -> None:
+    last = peers.nodes - 1
+    made = [
+        Prober(node=node, peers=peers, size_bytes=size_bytes, every_s=PROBED_EVERY_S, talking=lambda: (last,))
+        for node in range(last)
+    ]
+    while True:
+        for prober in made:
+            prober.look(time.time())
+        time.sleep(PERIOD_S)
 
 
 def _talk(addresses: list[str], each: int, ready: multiprocessing.connection.Connection) -> None:
@@ -185,6 +270,6 @@ class _Answers(BaseHTTPRequestHandler):
 
 
 def _answer(ready: multiprocessing.connection.Connection) -> None:
-    server = HTTPServer(("127.0.0.1", 0), _Answers)
+    server = ThreadingHTTPServer(("127.0.0.1", 0), _Answers)
     ready.send(server.server_port)
     server.serve_forever()
