@@ -36,6 +36,7 @@ class RecordingFile(Frozen):
     xpu_timer: Url | None = None
     probe_bytes: Annotated[int, Field(ge=LEAST_BYTES, le=MOST_BYTES)] | None = None
     probe_every_s: Annotated[float, Field(ge=0.1, le=3600)] = 0.5
+    probes_only: bool = False
     output: Path | None = None
     send: Url | None = None
     token_file: Path | None = None  # what the watcher asks for
@@ -49,6 +50,8 @@ class RecordingFile(Frozen):
     def _flaws(self) -> Iterator[Flaw]:
         if self.output is None and self.send is None:
             yield ("output",), "nowhere to record to: give output, send, or both"
+        if self.probes_only and self.probe_bytes is None:
+            yield ("probe_bytes",), "expected the size of a train, where there is nothing but probes"
         try:
             peers = Peers(self.peers)
         except RuleError as error:
@@ -70,6 +73,7 @@ class RecordingFile(Frozen):
             inbox=self.inbox,
             probe_bytes=self.probe_bytes,
             probe_every_s=self.probe_every_s,
+            probes_only=self.probes_only,
             infiniband=SYSFS if self.infiniband else None,
             flights=self.flights,
             dcgm=self.dcgm,
