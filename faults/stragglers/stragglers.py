@@ -192,7 +192,7 @@ class Stragglers:
         )  # fmt: skip
         runs = np.where(same, WINDOWS, np.where(state.crossed, across, run))
         enough = (bank.evidence >= bars[:, None]) & (bank.count >= least)
-        long = same | ((state.run >= runs) & (state.span >= least))
+        long = state.heard & (same | ((state.run >= runs) & (state.span >= least)))  # silence is no large window
         found = []
         for node in np.flatnonzero(enough.any(axis=0) | long).tolist():
             size = int(np.argmax(enough[:, node] * bank.evidence[:, node]))

@@ -316,3 +316,17 @@ def test_a_slowdown_is_named_at_its_third_window_where_these_are_alike() -> None
         state, verdicts = watch.step(state, days.gaps(late), window_s * (at + 1), window_s=window_s)
         told.append([one.node for one in verdicts] == [node])
     assert told[-3:] == [False, False, True]
+
+
+@pytest.mark.parametrize("fourth", [None, 0.0, 0.25])
+def test_a_node_that_falls_silent_after_three_pauses_is_not_slow(fourth: float | None) -> None:
+    """Three that are not alike may be pauses; a fourth would be no coincidence, and silence is none."""
+    window_s, node = 5.0, 77
+    days, watch = Days(4), Stragglers(ROLES)
+    state, told = watch.start(), False
+    for share in [*[0.0] * HOUR, 0.08, 0.2, 0.5, *[fourth] * 4]:
+        gaps = days.gaps(of(node, share or 0.0))
+        gaps[node] = np.nan if share is None else gaps[node]
+        state, verdicts = watch.step(state, gaps, (state.now_s or 0.0) + window_s, window_s=window_s)
+        told = told or any(one.node == node for one in verdicts)
+    assert told == (fourth == 0.25)
