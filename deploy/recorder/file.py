@@ -3,7 +3,7 @@
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated, Self
+from typing import Annotated, Final, Self
 
 from pydantic import Field, model_validator
 
@@ -14,6 +14,8 @@ from deploy.recorder.peers import Peers
 from deploy.recorder.ports import SYSFS
 from deploy.recorder.probing import LEAST_BYTES, MOST_BYTES
 from fleet.documents import Flaw, Frozen, RuleError
+
+OTHERS: Final = ("inbox", "flights", "infiniband", "dcgm", "xpu_timer")  # that only a recorder looks at
 
 Url = Annotated[str, Field(pattern=r"^https?://[^\s/]+(/\S*)?$", max_length=1000)]
 Port = Annotated[int, Field(ge=1, le=65_535)]
@@ -52,6 +54,9 @@ class RecordingFile(Frozen):
             yield ("output",), "nowhere to record to: give output, send, or both"
         if self.probes_only and self.probe_bytes is None:
             yield ("probe_bytes",), "expected the size of a train, where there is nothing but probes"
+        for name in OTHERS if self.probes_only else ():
+            if getattr(self, name):
+                yield (name,), "leave it to the node's recorder: probes_only sends probes and nothing else"
         try:
             peers = Peers(self.peers)
         except RuleError as error:

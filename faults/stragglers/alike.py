@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from faults.fabric import Floats
-from faults.stragglers.settings import StragglerSettings
+from faults.stragglers.settings import StragglerSettings, nats_of_large
 
 WINDOWS: Final = 3
 SURE: Final = 2.0  # standard errors, of how long it lasts
@@ -42,6 +42,6 @@ def alike(
     with np.errstate(invalid="ignore", divide="ignore"):
         windows = np.expm1(late).sum(axis=0) / np.expm1(most) - SURE * noise / most
         same = log(settings.pause / (2.0 * sqrt(pi) * noise)) - ((late[0] - late[1]) / (2.0 * noise)) ** 2
-    chance = -log(min(max(large_share, 1e-6), 0.5))
-    found[nodes] = (windows * window_s >= settings.hiccup_s) & (WINDOWS * chance + same >= bar)
+    enough = WINDOWS * nats_of_large(large_share) + same >= bar
+    found[nodes] = (windows * window_s >= settings.hiccup_s) & enough
     return found

@@ -59,9 +59,14 @@ class StragglerSettings(Frozen):
 
         `resumed_share`: of windows before which the job stood, where that lies within the run; most runs have none.
         """
-        chance = -math.log(min(max(large_share, 1e-6), 0.5))
+        chance = nats_of_large(large_share)
         bar = self.bars(nodes, window_s)[-1]
         run = math.ceil(bar / chance)
         while run > 2 and (run - 1) * chance >= bar + math.log(min(1.0, (run - 2) * resumed_share)):
             run -= 1
         return run
+
+
+def nats_of_large(share: float) -> float:
+    """What one large window says, by how often windows are large."""
+    return -math.log(min(max(share, 1e-6), 0.5))

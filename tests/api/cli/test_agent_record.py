@@ -71,3 +71,25 @@ def test_one_process_answers_and_records(tmp_path: Path) -> None:
         wait_for(lines, lambda count: count > 0, what="looks in the folder")
         assert agent.stop(grace_s=PATIENCE_S) in (0, -signal.SIGTERM)
     assert "recorded" in agent.log_path.read_text()
+
+
+OF_A_RECORDER = {
+    "inbox": "inbox",
+    "flights": "flights",
+    "infiniband": True,
+    "dcgm": "http://h:1",
+    "xpu_timer": "http://h:1",
+}
+
+
+@pytest.mark.parametrize(
+    ("more", "field"),
+    [({}, "probe_bytes"), *(({"probe_bytes": 2048, name: said}, name) for name, said in OF_A_RECORDER.items())],
+)
+def test_a_file_for_probes_alone_says_what_it_lacks_and_what_is_a_recorders(
+    more: dict[str, object], field: str
+) -> None:
+    alone = {"peers": {"10.0.0.1": 0}, "output": "folder", "probes_only": True}
+    with pytest.raises(ValueError, match=field):
+        RecordingFile.model_validate(alone | more)
+    assert RecordingFile.model_validate(alone | {"probe_bytes": 2048}).probes_only
