@@ -30,6 +30,7 @@ TWICE = 2  # windows
 CALM = 1.2
 JUMP = 1.5  # times: by more, one window does not move the noise
 LONG = 60  # windows that noise and spread remember
+GUESS = 1  # window that the first guess of the spread is worth, where few are heard
 _NOTHING = np.zeros(0, bool)
 
 
@@ -123,7 +124,8 @@ def measures(
             loud[kind] = sample.own**2 if sample.own > LOUDER else 1.0
             moved = max(1.0, sample.moved / noise[kind]) if sample.moved is not None else np.inf
             stale[kind] = stale[kind] + 1 if sample.own > STALE * moved else 0
-        noise[kind], spread[kind] = _scales(noise[kind], spread[kind], int(age[kind]), sample, settings)
+        guess = 0 if edges.size >= MANY else GUESS
+        noise[kind], spread[kind] = _scales(noise[kind], spread[kind], int(age[kind]), sample, settings, guess=guess)
         age[kind] += 1
     known = replace(history, noise=noise, spread=spread, age=age, stale=stale)
     if stale.max() >= TWICE:
@@ -150,8 +152,10 @@ def _sample(history: History, kind: int, edges: Ints, slowdown: Floats, foreign:
     )
 
 
-def _scales(noise: float, spread: float, age: int, sample: _Sample, settings: LocaliserSettings) -> tuple[float, float]:
-    """(noise, spread) with one window more."""
+def _scales(
+    noise: float, spread: float, age: int, sample: _Sample, settings: LocaliserSettings, *, guess: int
+) -> tuple[float, float]:
+    """(noise, spread) with one window more; `guess`: windows that the first guess of the spread is worth."""
     total = float(sample.total or 0.0)
     if not age:  # only their sum is known yet
         return max(LEAST_SCALE, 0.5 * total), max(settings.spread, 0.75**0.5 * total)
@@ -159,7 +163,7 @@ def _scales(noise: float, spread: float, age: int, sample: _Sample, settings: Lo
         return noise, spread  # a loud window tells nothing of what lasts
     moved = sample.moved if age == 1 else min(sample.moved, JUMP * noise)
     noise2, spread2 = _mean(noise, moved, 1.0 / min(age, LONG)), max(total**2 - sample.moved**2, 0.0)
-    spread2 = _mean(spread, spread2**0.5, 1.0 / min(age + 1, LONG))
+    spread2 = _mean(spread, spread2**0.5, 1.0 / min(age + guess, LONG))
     return max(LEAST_SCALE, noise2**0.5), max(LEAST_SCALE, spread2**0.5)
 
 
