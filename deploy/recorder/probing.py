@@ -42,7 +42,7 @@ from fleet.documents import RuleError
 
 PORT: Final = 9405
 MOST_BYTES: Final = 64 * 1024  # the trains of two turns fit the buffer that any process may ask for
-PORTS: Final = 4  # source ports: as many ways through the fabric, where hashes do not fall together
+PORTS: Final = 8  # source ports: as many ways through the fabric, where hashes do not fall together
 MOST_PER_S: Final = 8.0  # trains of a node; as many as two peers need where that is more
 MOST_TURNS: Final = 2  # in one look
 LEAST_BYTES: Final = 64

@@ -8,7 +8,7 @@ at most 1 when nothing is wrong, so its running product, never let below 1, pass
 average (e-detectors: Shin, Ramdas and Rinaldo 2022).
 
 A probe of the pair multiplies each slowdown's ratio by its own.  Weather on a probe's way lasts, so what probes add to
-one suspicion is at most the log odds against such weather beginning in a window (`weather`).  A pair whose probe is
+one suspicion is at most the log odds against such weather beginning in a window (`probes`).  A pair whose probe is
 clearly as usual is not looked at: what its traffic lacks is on that flow's own path, and no link between the two.
 """
 

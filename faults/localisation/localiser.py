@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from faults.fabric import Fabric, Floats, Ints, Window
 from faults.localisation import history as usual
 from faults.localisation import probes as probing
-from faults.localisation import room, suspicion, weather
+from faults.localisation import room, suspicion
 from faults.localisation.accusing import Trial, accused_hosts, accused_links, accused_switches
 from faults.localisation.board import Board
 from faults.localisation.coincidence import rests_on_one_pair
@@ -99,7 +99,6 @@ class Localiser:
         self._ways = probing.ways(
             fabric, self.entities.pair, self.entities.pairs.back.size, ports=self.settings.probe_ports
         )
-        self._cables = weather.cables(fabric, self.entities.pair, self._ways)
         self._some_pairs = probing.samples(self.entities.pairs.back.size)
         self._edge_ways = room.ways(fabric, self.entities)
         self._room, self._columns = room.read(self._edge_ways), np.empty((7, len(fabric)))
@@ -287,7 +286,7 @@ class Localiser:
         new = Links(np.empty(pairs), np.empty(pairs), np.empty(pairs, np.uint32), np.empty(pairs))
         slow, traffic = np.empty(pairs), np.empty(pairs)
         told = _NO_PROBES if probed is None else probed.reading
-        most = weather.nats(self._cables, self._ways, told if probed else None, state.probes)
+        most = self._ways.most(state.probes.strange)
         gather(
             reading.board, self.entities.pairs, self.entities.pair, elsewhere, reading.read,
             known.usual.windows, float(self.settings.warm_windows), told, most, aside, slow,

@@ -12,7 +12,7 @@ WINSOR = 2.0  # scales that one window teaches at most
 FAR = 4.5  # scales, beyond which a young history learns nothing
 RUN = 3  # windows: noise alone (t4) is beyond 6 scales in so many once in 10^8
 STRANGE = 6.0  # scales
-CONTRADICTS = -1.0  # nats of a window's traffic: less is what a link that is slow by little says too, now and then
+CONTRADICTS = -3.0  # nats of a window's traffic: less is what a link that is slow by little says too, now and then
 LONGEST = 250  # windows that a run is counted
 
 

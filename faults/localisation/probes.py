@@ -22,6 +22,8 @@ KEPT = 3  # windows of residuals
 UNEVEN = 0.1  # hashing is not even, and several cables may be crowded at once
 MEMORY = 0.999  # per window, of what was counted
 AWAY_FIRST = 600.0  # pairs and windows in which a run is expected over one way, before any was counted
+AWAY_MOST = 1e10  # a week of all pairs of a large job: nobody will have seen that anything is rarer
+REFUTED = 1e3  # one run seen, and how ports are hashed was guessed wrong: so little of the guess is left
 NEAR_FIRST = 1e9  # within a leaf no cable lies on the way: nothing but the two ends and what joins them
 
 
@@ -36,7 +38,7 @@ class Strange(NamedTuple):
     def nats(self, first_away: float) -> tuple[float, float]:
         """Log odds against one that begins in a window: (within a leaf, between leaves)."""
         near = SHORT * (self.near + 1.0) / (self.near_of + NEAR_FIRST)
-        away = SHORT * (self.away + 1.0) / (self.away_of + first_away)
+        away = SHORT * (self.away + 1.0) / (self.away_of + first_away / (1.0 + REFUTED * self.away))
         return -float(np.log(near)), -float(np.log(away))
 
 
@@ -80,6 +82,11 @@ class Ways(NamedTuple):
     away: NDArray[np.bool_]  # per pair; a leaf that is not known is another
     first_away: float  # as AWAY_FIRST, where the quickest of several ways counts
 
+    def most(self, strange: Strange) -> Floats:
+        """Per pair, nats: all that its probes may say for a link."""
+        near, away = strange.nats(self.first_away)
+        return np.where(self.away, away, near)
+
 
 def ways(fabric: Fabric, pair: Indices, pairs: int, *, ports: int) -> Ways:
     """Of a fabric with these pairs."""
@@ -99,7 +106,7 @@ def _first_away(fabric: Fabric, ports: int) -> float:
     known = fabric.up != NOWHERE
     leaves = np.unique(fabric.leaf[fabric.source[known]]).size
     cables = np.unique(fabric.up[known]).size / max(leaves, 1)
-    return AWAY_FIRST * max(1.0, UNEVEN * max(cables, 1.0) ** (ports - 1))
+    return float(min(AWAY_FIRST * max(1.0, UNEVEN * max(cables, 1.0) ** (ports - 1)), AWAY_MOST))
 
 
 def start(pairs: int, settings: LocaliserSettings) -> Probes:

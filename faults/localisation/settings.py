@@ -38,7 +38,7 @@ class LocaliserSettings(Frozen):
     switch_misfit: Share = 0.30  # flows share a congested cable unevenly
 
     probe_ports: Annotated[int, Field(ge=1, le=64)] = (
-        4  # source ports of probes, as the recorder has them: the quickest counts
+        8  # source ports of probes, as the recorder has them: the quickest counts
     )
     spread_tail: Annotated[float, Field(gt=2, le=100)] = 20.0  # degrees of freedom of that difference: nearly normal
     spread: Positive = 0.05  # first guess of how far edges of one kind differ for ever (log); estimated afterwards

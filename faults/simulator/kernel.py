@@ -152,24 +152,28 @@ def _seen(felt: NDArray[np.float32], at: int, late: float) -> float:
     return float(early + late * (felt[at, 1] - early))
 
 
-@entry("void(f8[::1], i8[::1], i4[:, ::1], f4[:, ::1], f4[:, ::1], f4[:, ::1], f4[::1])")
+@entry("void(f8[::1], i8[::1], i4[:, ::1], i8, i8, f4[:, ::1], f4[:, ::1], f4[:, ::1], f4[::1])")
 def narrow_probes(  # noqa: PLR0917 - compiled code takes no keywords
     out: NDArray[np.float64],
     edges: NDArray[np.int64],
     ways: NDArray[np.int32],  # source, target, and up and down by each port; the rest as in `narrow`
+    first_port: int,
+    trains: int,  # in a window, each by the next port
     send: NDArray[np.float32],
     take: NDArray[np.float32],
     path: NDArray[np.float32],
     late: NDArray[np.float32],
 ) -> None:
-    """Add what the best of the probes of each edge's pair met: the NICs on every way, and the least of all ways."""
+    """Add what the best probe of each edge's pair met: the NICs on every way, and the least of the ways they took."""
+    ports = (ways.shape[0] - 2) // 2
     for at in range(edges.size):
         edge = edges[at]
         first, last = ways[0, edge], ways[1, edge]
         clock = late[first]
         least = np.inf
-        for port in range(2, ways.shape[0], 2):
-            crowded = max(_seen(path, ways[port, edge], clock), _seen(path, ways[port + 1, edge], clock))
+        for train in range(min(trains, ports)):
+            way = 2 + 2 * ((first_port + train) % ports)
+            crowded = max(_seen(path, ways[way, edge], clock), _seen(path, ways[way + 1, edge], clock))
             least = min(least, crowded)
         out[edge] += max(least, _seen(send, first, clock), _seen(take, last, clock))
 

@@ -1,12 +1,12 @@
 """What one-way probes tell of each pair of NICs, over a path of their own.  docs/faults/simulator.md, section 2.
 
-    probed = usual of the pair + sd t + max(tx_a, rx_b, leaf(a), leaf(b), min over ports of max(up, down)) + link + met
+    probed = usual of the pair + sd t + max(tx_a, rx_b, leaf(a), leaf(b), min over trains of max(up, down)) + link + met
 
-A prober sends trains to all peers of its job in turn, from a few source ports of its own, in turn too.  So the hash
-sends them other ways than the job's flow between the same two NICs; what they share with it are the NICs and the
-leaves.  No acknowledgement slows a probe.  At least five come to a pair in a window and the least counts, so a crowded
-cable shows only where all ports meet one; in a few windows all probes met the job's own traffic.  Edges of one pair
-share its reading.  The sender's clock cuts the windows.
+A prober sends trains to all peers of its job in turn, from source ports of its own, in turn too.  So the hash sends
+them other ways than the job's flow between the same two NICs; what they share with it are the NICs and the leaves.  No
+acknowledgement slows a probe.  At least five come to a pair in a window, by the next five ports, and the least counts,
+so a crowded cable shows only where all of them meet one; in a few windows all probes met the job's own traffic.  Edges
+of one pair share its reading.  The sender's clock cuts the windows.
 
 Probers are processes of their own, so they are lost apart from agents, and as often.  Who has a whole train sends word
 back, and both ends tell: a reading is known where both probers run and what either says arrives.  While the network
@@ -24,6 +24,8 @@ from faults.simulator.cluster import Cluster
 from faults.simulator.kernel import fill_probes, narrow_probes
 from faults.simulator.noise import Noise
 from faults.simulator.passing import Passing
+
+TRAINS = 5  # to a pair in a window, at least
 
 SlowLink = tuple[int, int, float]  # from NIC, to NIC, log slowdown over the window
 
@@ -46,10 +48,13 @@ class Probes:
         self._noise, self._rng = noise, np.random.default_rng([seed, 11])
         fabric = cluster.fabric
         nics = fabric.node.size
-        ways = zip(cluster.probe_up, cluster.probe_down, strict=True)
-        self._ways = np.stack([fabric.source, fabric.target, *(way for both in ways for way in both)]).astype(np.int32)
-        # What does not crowd the first port's way does not crowd all.
-        self._passing = Passing.of(self._ways[:4], nics=nics, uplinks=cluster.shape.uplinks)
+        by_port = zip(cluster.probe_up, cluster.probe_down, strict=True)
+        rows = [fabric.source, fabric.target, *(way for both in by_port for way in both)]
+        self._ways = np.stack(rows).astype(np.int32)
+        self._ports, self._next = len(cluster.probe_up), 0
+        # One of these ports sends in any window, and what does not crowd its way does not crowd all.
+        ways = [row for port in range(0, self._ports, TRAINS) for row in (2 + 2 * port, 3 + 2 * port)]
+        self._passing = Passing.of(self._ways[[0, 1, *ways]], nics=nics, uplinks=cluster.shape.uplinks)
         key = fabric.source * nics + fabric.target
         self._pairs, pair = np.unique(key, return_inverse=True)
         self._pair = pair.astype(np.int32)
@@ -77,7 +82,8 @@ class Probes:
             out, self._of_pair, seed, self._noise.tail, self._scale, self._pair, self._usual, self._ways, *probers
         )
         touched = self._passing.edges(send, take, path)
-        narrow_probes(out, touched, self._ways, send, take, path, late)
+        narrow_probes(out, touched, self._ways, self._next, TRAINS, send, take, path, late)
+        self._next = (self._next + TRAINS) % self._ports
         for source, target, felt in links:
             pair = int(np.searchsorted(self._pairs, source * self._nics + target))
             out[self._edges(pair)] += felt

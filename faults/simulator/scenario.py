@@ -36,7 +36,7 @@ class Scenario:
     natural: bool = False  # fewer ranks, fewer faults
     quiet_s: float = 0.0  # before the first fault: a long baseline is needed for what is very small
     probes: bool = True  # whether agents send one-way probes to their peers
-    probe_ports: int = 4  # from which they leave in turn: as many paths by the hash
+    probe_ports: int = 8  # from which they leave in turn: as many paths by the hash
     planes: frozenset[str] = field(default=frozenset({"slow", "compute", "hang"}))
 
 

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from faults.fabric import NOWHERE, Floats
 from faults.localisation import Localiser, LocaliserSettings
+from faults.localisation import history as usual
 from faults.localisation import probes as probing
 from faults.localisation.entities import entities
 from faults.localisation.rate import Rate
@@ -120,3 +121,27 @@ def test_weather_over_several_ways_is_dearer_and_within_a_leaf_dearest() -> None
     assert all(near > away for near, away in nats)
     unknown = replace(FABRIC, up=np.full(len(FABRIC), NOWHERE), down=np.full(len(FABRIC), NOWHERE))
     assert probing.ways(unknown, all_of.pair, pairs, ports=4).first_away == probing.AWAY_FIRST
+
+
+def test_a_guess_of_how_ports_are_hashed_holds_until_one_run_of_weather_refutes_it() -> None:
+    most = probing.AWAY_MOST
+    calm, seen = (probing.Strange(0.0, 0.0, count, 4e7).nats(most)[1] for count in (0.0, 1.0))
+    assert calm == pytest.approx(np.log((4e7 + most) / probing.SHORT))
+    assert seen < np.log(1e8)
+    guesses = [probing.Strange(0.0, 0.0, 200.0, 4e7).nats(first)[1] for first in (probing.AWAY_FIRST, most)]
+    assert guesses[0] == pytest.approx(guesses[1], abs=0.01)  # what was counted rules
+
+
+def test_where_many_are_heard_the_first_guess_of_their_spread_counts_for_nothing() -> None:
+    rng, settings = np.random.default_rng(3), LocaliserSettings(spread=0.05)
+    spreads = []
+    for edges in (4000, 400):
+        usual_of = 0.01 * rng.standard_t(4, edges)
+        history, of_kind = usual.start(edges, settings, kinds=1), usual.samples(np.zeros(edges, np.int64), 1)
+        for _ in range(3):
+            said = usual_of + 0.005 * rng.standard_t(4, edges)
+            history, level, _ = usual.measures(history, said, None, of_kind, settings)
+            history = replace(history, before=(said - level[0]).astype(np.float32))
+        spreads.append(float(history.spread[0]))
+    assert spreads[0] == pytest.approx(0.01, rel=0.15)
+    assert spreads[1] > 0.02

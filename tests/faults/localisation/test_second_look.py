@@ -11,12 +11,9 @@ from hypothesis import strategies as st
 
 from faults.fabric import Fabric, Floats
 from faults.localisation import Localiser, LocaliserSettings
-from faults.localisation import probes as probing
 from faults.localisation.coincidence import hashed_nats
-from faults.localisation.entities import entities
 from faults.localisation.second import windows_slow
 from faults.localisation.suspicion import outlasts, recent_hits
-from faults.localisation.weather import cables, nats
 from faults.verdict import Direction, Scope, Verdict
 from tests.faults.localisation.fabrics import Weather, rails, slow_leaf, slow_rx, slow_tx
 
@@ -146,23 +143,3 @@ def test_what_outlasts_a_hiccup_accuses_at_both_ends_and_nearly_always_between(n
     ends = [ago for ago in (3, 4) if newest_first[0] == newest_first[ago] == "hit"]
     wanted = any(newest_first[1:ago].count("miss") <= 1 for ago in ends)
     assert outlasts(hits, quiet, 4, spare=1) is wanted
-
-
-def test_weather_is_dearer_where_nobody_shares_it() -> None:
-    settings = LocaliserSettings()
-    all_of = entities(FABRIC, settings)
-    pairs = all_of.pairs.back.size
-    ways = probing.ways(FABRIC, all_of.pair, pairs, ports=1)
-    of, known = cables(FABRIC, all_of.pair, ways), probing.start(pairs, settings)
-    away = np.flatnonzero(ways.away)
-    one = int(away[0])
-    other = next(int(pair) for pair in away[1:] if of.begin[pair] == of.begin[one])
-    residual = np.zeros(pairs)
-    residual[one] = 0.4
-    alone = nats(of, ways, probing.Reading(residual, np.full(pairs, 0.02), np.full(pairs, 4.0)), known)[one]
-    residual[other] = 0.41
-    shared = nats(of, ways, probing.Reading(residual, np.full(pairs, 0.02), np.full(pairs, 4.0)), known)[one]
-    base = known.strange.nats(ways.first_away)[1]
-    assert alone > base + 0.1
-    assert alone == pytest.approx(base + math.log(2.0) - math.log(of.alone_up[one] + of.alone_down[one]))
-    assert base - 1e-9 <= shared < alone

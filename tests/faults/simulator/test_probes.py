@@ -10,7 +10,7 @@ from faults.fabric import Floats, Traffic, Window
 from faults.simulator.cluster import build
 from faults.simulator.happenings import Happening, What
 from faults.simulator.noise import KINDS, LAB, Noise
-from faults.simulator.probes import Probers
+from faults.simulator.probes import TRAINS, Probers
 from faults.simulator.scenario import SCENARIOS
 from faults.simulator.shape import Shape
 from faults.simulator.slow import SlowPlane
@@ -198,3 +198,17 @@ def test_a_reading_is_known_where_both_ends_probe_and_either_is_heard() -> None:
     assert np.array_equal(np.isnan(window.slowdown), np.isin(begin, (5, 6, 9)))
     told = np.isfinite(window.probed) & np.isnan(window.slowdown)  # what the silent ones send others tell of
     assert set(begin[told]) == {5, 6, 9}
+
+
+def test_the_trains_of_a_window_leave_by_the_next_ports() -> None:
+    ports = TRAINS + 3
+    many = build(Shape(ranks=1024), seed=5, probe_ports=ports)
+    away = np.flatnonzero(many.fabric.up >= 0)
+    alone = np.array([np.unique(many.probe_up[:, edge]).size == ports for edge in away])
+    edge = int(away[alone][0])
+    path = STILL.copy()
+    path[many.probe_up[:TRAINS, edge]] = np.log(3.0)
+    plane = SlowPlane(many, SURE, window_s=5.0, seed=1)
+    felt = [_next(plane, at, path=path).probed for at in range(ports + 1)]
+    slow = [bool(one is not None and one[edge] > 0.0) for one in felt]
+    assert slow == [True, *[False] * (ports - 1), True]  # the same five after as many windows as there are ports
