@@ -2,7 +2,7 @@
 
 Only the compute plane, as docs/faults/simulator.md (section 3) has it: steps of 2 s with a jitter of 3 %, nodes that
 wander by .3 % with a memory of 5 minutes and differ by 1 % for ever, two pauses per node and hour, 3 % that all share,
-eight stages, windows of 5 s.  After an hour, and every 20 minutes from then on, one node of 128 is 3 % slower for five
+eight stages, windows of 2.5 s.  After an hour, and each 20 minutes from then on, one node of 128 is 3 % slower for five
 minutes; each is used once.  Some cases change one of these, or what the detector is told of them.
 
 Each finished job is a line of bench/out/faults_stragglers.jsonl with a digest of the code that it judged: a run that
@@ -25,9 +25,9 @@ from faults.stragglers import Roles, Stragglers, StragglerSettings
 
 KEPT: Final = Path(__file__).parent / "out" / "faults_stragglers.jsonl"
 JUDGED: Final = Path(__file__).parent.parent / "faults" / "stragglers"
-SEED: Final = 5_000
+SEED: Final = 10_000
 LIMIT_S: Final = 120.0
-WINDOW_S, STAGES, DAY_H = 5.0, 8, 24.0
+WINDOW_S, STAGES, DAY_H = 2.5, 8, 24.0
 HISTORY_H, EPISODES, LASTS_S, EVERY_S = 1.0, 208, 300.0, 1200.0
 AT_ONCE: Final = 128  # one node of so many
 

@@ -18,13 +18,16 @@ FEWEST_USUAL: Final = 10  # windows, before steps have a baseline
 FEWEST_NOW: Final = 3
 
 
-class Computed:
-    """What one window says: per rank (seconds, steps) of computing, and of the job (seconds, steps)."""
+class Gaps(dict[int, tuple[float, int]]):
+    """What one window says of each rank: seconds of computing, and in how many steps."""
 
-    __slots__ = ("gaps", "step_s", "steps")
+
+class Steps:
+    """What one window says of the job: seconds, and steps."""
+
+    __slots__ = ("step_s", "steps")
 
     def __init__(self) -> None:
-        self.gaps: dict[int, tuple[float, int]] = {}
         self.step_s = 0.0
         self.steps = 0
 
@@ -50,7 +53,7 @@ class Computing:
         self._ranks = [_Rank(rank) for rank in range(len(job.rank_node))]
         self._steps: deque[tuple[float, float]] = deque(maxlen=MOST_WINDOWS)  # end of a window, mean step in it
 
-    def take(self, seen: Observation, into: Computed) -> None:
+    def take(self, seen: Observation, into: Steps, gaps: Gaps) -> None:
         """A collective, a pass or a heartbeat."""
         values, rank = seen.values, seen.rank
         if rank is None or not 0 <= rank < len(self._ranks):
@@ -61,24 +64,27 @@ class Computing:
         elif isinstance(values, Collective) and values.finished_s is not None:
             step = values.seq if values.step is None else values.step
             _reach(of, step, values.arrived_s, into)
-            _operation(of, step, values.arrived_s, values.finished_s, into)
+            _operation(of, step, values.arrived_s, values.finished_s, gaps)
         elif isinstance(values, Pass) and values.step is not None:
-            _operation(of, values.step, values.called_s, max(values.received_s, values.sent_s), into)
+            _operation(of, values.step, values.called_s, max(values.received_s, values.sent_s), gaps)
 
-    def close(self, computed: Computed, to_s: float) -> Floats:
-        """Mean gap per node of a window that is over; NaN where no step ended."""
-        if computed.steps:
-            self._steps.append((to_s, computed.step_s / computed.steps))
+    def gaps(self, of: Gaps) -> Floats:
+        """Mean per node of a window that is over; NaN where no step ended."""
         of_node = np.full(self._nodes, np.nan)
-        if computed.gaps:
-            ranks = np.fromiter(computed.gaps, dtype=np.int64)
-            means = np.array([total_s / steps for total_s, steps in computed.gaps.values()])
+        if of:
+            ranks = np.fromiter(of, dtype=np.int64)
+            means = np.array([total_s / steps for total_s, steps in of.values()])
             np.fmax.at(of_node, self._node[ranks], means)
         return of_node
 
-    def stood(self, computed: Computed, window_s: float) -> bool:
+    def close(self, window: Steps, to_s: float) -> None:
+        """Remember how long steps took in a window that is over."""
+        if window.steps:
+            self._steps.append((to_s, window.step_s / window.steps))
+
+    def stood(self, window: Steps, window_s: float) -> bool:
         """Whether nobody finished a step in a window that usually has two: what was busy then tells no bandwidth."""
-        return not computed.steps and bool(self._steps) and 2.0 * self.step_s() < window_s
+        return not window.steps and bool(self._steps) and 2.0 * self.step_s() < window_s
 
     def step_s(self) -> float:
         """The usual one."""
@@ -94,7 +100,7 @@ class Computing:
         return None if measured is NO_HARM else measured.chance
 
 
-def _reach(of: _Rank, step: int, at_s: float, into: Computed) -> None:
+def _reach(of: _Rank, step: int, at_s: float, into: Steps) -> None:
     """A rank was seen in a step."""
     if of.reached is not None and step > of.reached and at_s > of.reached_s:
         into.step_s += at_s - of.reached_s
@@ -103,11 +109,11 @@ def _reach(of: _Rank, step: int, at_s: float, into: Computed) -> None:
         of.reached, of.reached_s = step, at_s
 
 
-def _operation(of: _Rank, step: int, arrived_s: float, finished_s: float, into: Computed) -> None:
+def _operation(of: _Rank, step: int, arrived_s: float, finished_s: float, into: Gaps) -> None:
     if step != of.of_step:
         if of.gap_s is not None:
-            total_s, steps = into.gaps.get(of.rank, (0.0, 0))
-            into.gaps[of.rank] = (total_s + of.gap_s, steps + 1)
+            total_s, steps = into.get(of.rank, (0.0, 0))
+            into[of.rank] = (total_s + of.gap_s, steps + 1)
         of.gap_s = None if of.of_step is None else 0.0
         of.of_step = step
     if of.gap_s is not None and of.finished_s is not None:

@@ -1,22 +1,22 @@
 """One stream in, windows to the joint fit and to the straggler's sums, their verdicts out.
 
-Windows lie on the clock of the stream: k lasts from k window_s to (k + 1) window_s, and is judged `late_s` after that.
-Memory: two sums of each pair and each rank, and `learn_windows` of them until it is settled who talks to whom.
+Who computes longer is judged by shorter windows than wires are: no bytes have to be counted, and of a run of windows
+the first is in part.  Memory: two sums of each pair and each rank, and `learn_windows` of them until it is settled who
+talks to whom.
 """
 
 from collections.abc import Iterator, Sequence
-from math import floor, isfinite
-from typing import Final
 
 import numpy as np
 
 from faults.detector import Job
 from faults.jobwide import edges as of_edges
-from faults.jobwide.computing import Computed, Computing
+from faults.jobwide.computing import Computing, Gaps, Steps
 from faults.jobwide.edges import Edges
 from faults.jobwide.pairs import OUTSIDE, Pair, Pairs, Sum, Trains
 from faults.jobwide.roles import roles_of
 from faults.jobwide.settings import JobwideSettings
+from faults.jobwide.windows import Windows
 from faults.localisation import Localiser, LocaliserState
 from faults.observations import (
     BothEnds,
@@ -31,21 +31,18 @@ from faults.observations import (
 from faults.stragglers import Stragglers, StragglerState
 from faults.verdict import FaultClass, Scope, Verdict
 
-MOST_OPEN: Final = 4  # windows: a clock that is so far ahead is broken
-MOST_SILENT: Final = 720  # windows: an hour without a word forgets as much as a day
-
 Place = tuple[str, str, int | None, int | None, str | None]
 
 
 class _Open:
     """A window that is not over."""
 
-    __slots__ = ("computed", "sums", "trains")
+    __slots__ = ("steps", "sums", "trains")
 
     def __init__(self) -> None:
         self.sums: dict[Pair, Sum] = {}
         self.trains = Trains()
-        self.computed = Computed()
+        self.steps = Steps()
 
 
 class _Fitted:
@@ -83,8 +80,9 @@ class JobwideDetector:
         self._pairs = Pairs(job.nodes, self.settings.most_pairs)
         self._ends = BothEnds(job.nodes, most=self.settings.most_pairs)
         self._computing = Computing(job)
-        self._open: dict[int, _Open] = {}
-        self._next: int | None = None  # window to be judged
+        late_s = self.settings.late_s
+        self._open = Windows(_Open, length_s=self.settings.window_s, late_s=late_s)
+        self._gaps = Windows(Gaps, length_s=self.settings.gap_window_s, late_s=late_s)
         self._learning: list[tuple[int, dict[Pair, Sum], Trains]] = []
         self._fitted: _Fitted | None = None
         self._stragglers = Stragglers(roles_of(job), self.settings.stragglers)
@@ -97,8 +95,8 @@ class JobwideDetector:
 
     def __len__(self) -> int:
         """Counters and sums that are held: what its memory grows with."""
-        sums = (*(opened.sums for opened in self._open.values()), *(sums for _, sums, _ in self._learning))
-        trains = (*(opened.trains for opened in self._open.values()), *(trains for _, _, trains in self._learning))
+        sums = (*(opened.sums for opened in self._open), *(sums for _, sums, _ in self._learning))
+        trains = (*(opened.trains for opened in self._open), *(trains for _, _, trains in self._learning))
         kept = len(self._pairs) + len(self._ends)
         return kept + sum(map(len, sums)) + sum(len(each.of) for each in trains)
 
@@ -106,7 +104,7 @@ class JobwideDetector:
         """Take one in."""
         if not isinstance(observation.values, Socket | Collective | Heartbeat | Pass | Probe | ProbeReturned):
             return
-        opened = self._window_of(observation)
+        opened = self._open.at(observation.at_s) if 0 <= observation.node < self._job.nodes else None
         if opened is None:
             return
         if isinstance(observation.values, Socket):
@@ -116,48 +114,29 @@ class JobwideDetector:
             if reading is not None and isinstance(reading.values, Probe):
                 opened.trains.take(reading, reading.values)
         else:
-            self._computing.take(observation, opened.computed)
+            gaps = self._gaps.at(observation.at_s)
+            self._computing.take(observation, opened.steps, Gaps() if gaps is None else gaps)
 
     def judge(self, now_s: float) -> Sequence[Verdict]:
         """What is believed since the last window that is over."""
-        if self._next is None or not isfinite(now_s):
-            return self._verdicts
-        over = floor((now_s - self.settings.late_s) / self.settings.window_s)
-        if over + MOST_OPEN < self._next:  # the first word was by a clock that is far ahead
-            self._next = over
-            self._open.clear()
-        if over <= self._next:
-            return self._verdicts
-        begun = {index for index in self._open if index < over}
-        for index in sorted(begun.union(range(max(self._next, over - MOST_SILENT), over))):
-            self._close(index, self._open.pop(index, None))
-        self._next = over
-        self._verdicts = tuple(self._words(now_s))
+        gaps, windows = self._gaps.over(now_s), self._open.over(now_s)
+        for index, told in gaps:
+            length_s = self._gaps.length_s
+            gaps_s = self._computing.gaps(Gaps() if told is None else told)
+            self._late, self._nodes = self._stragglers.step(
+                self._late, gaps_s, (index + 1) * length_s, window_s=length_s
+            )
+        for index, of in windows:
+            if of is not None:  # else nothing was seen
+                self._close(index, of)
+        if gaps or windows:
+            self._verdicts = tuple(self._words(now_s))
         return self._verdicts
 
-    def _window_of(self, seen: Observation) -> _Open | None:
-        """None: over already, no node of the job's, or a time that cannot be."""
-        if not isfinite(seen.at_s) or not 0 <= seen.node < self._job.nodes:
-            return None
-        index = floor(seen.at_s / self.settings.window_s)
-        if self._next is None:
-            self._next = index
-        if not self._next <= index < self._next + MOST_OPEN:
-            return None
-        found = self._open.get(index)
-        if found is None:
-            found = self._open[index] = _Open()
-        return found
-
-    def _close(self, index: int, of: _Open | None) -> None:
-        """None: nothing was seen, but time passes for who is late."""
+    def _close(self, index: int, of: _Open) -> None:
         window_s = self.settings.window_s
-        to_s = (index + 1) * window_s
-        gaps_s = self._computing.close(Computed() if of is None else of.computed, to_s)
-        self._late, self._nodes = self._stragglers.step(self._late, gaps_s, to_s, window_s=window_s)
-        if of is None:
-            return
-        stood = self._computing.stood(of.computed, window_s)
+        self._computing.close(of.steps, (index + 1) * window_s)
+        stood = self._computing.stood(of.steps, window_s)
         if self._fitted is None:
             if not stood:
                 self._learn(index, of.sums, of.trains)

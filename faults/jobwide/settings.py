@@ -15,6 +15,8 @@ class JobwideSettings(Frozen):
     """Of one job."""
 
     window_s: Annotated[float, Field(ge=0.5, le=60)] = 5.0  # 20 looks at 4 Hz: what is named takes four of them
+    # Of who computes longer: a hiccup of 12 s touches six of them, 15 s, and four of 5 s, 20 s.
+    gap_window_s: Annotated[float, Field(ge=0.5, le=60)] = 2.5
     late_s: Annotated[float, Field(ge=0, le=60)] = 1.0  # that a word may come after its window has ended
     learn_windows: Annotated[int, Field(ge=1, le=100)] = 3  # until it is settled who talks to whom
     relearn_windows: Annotated[int, Field(ge=1, le=100)] = 6  # in a row of mostly other pairs: the job has come back

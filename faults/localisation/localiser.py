@@ -150,6 +150,7 @@ class Localiser:
         links, of_links = self._links(
             state, known, reading, self._elsewhere(board, x, explained), probed, aside, window.from_s
         )
+        traffic = np.where(aside, np.nan, of_links.traffic)  # what hosts and leaves explain is no weather
         before, state = state, LocaliserState(
             history=self._learnt(known, reading, doubtful) if talks else state.history,
             suspicion=suspects,
@@ -159,7 +160,7 @@ class Localiser:
             heard=self._heard(state.heard, window),
             quiet=(state.quiet << np.uint32(1)) | np.uint32(not talks),
             named=state.named,
-            probes=state.probes if probed is None else self._taught(state.probes, probed, of_links, doubtful, links),
+            probes=state.probes if probed is None else self._taught(state.probes, probed, traffic, doubtful, links),
             rate=state.rate.after(window.to_s - window.from_s),
             plane=by_probes,
         )  # fmt: skip
@@ -271,10 +272,10 @@ class Localiser:
         return _Probed(said, *probing.read(before.history, said, self._some_pairs, self.settings))
 
     def _taught(
-        self, before: probing.Probes, probed: _Probed, of_links: _OfLinks, doubtful: NDArray[np.bool_], links: Links
+        self, before: probing.Probes, probed: _Probed, traffic: Floats, doubtful: NDArray[np.bool_], links: Links
     ) -> probing.Probes:
         suspected = doubtful[self._first_edge] | (links.nats > suspicion.SPAN)
-        return probing.learnt(before, probed, suspected, of_links.traffic, self._ways, self.settings)
+        return probing.learnt(before, probed, suspected, traffic, self._ways, self.settings)
 
     def _links(  # noqa: PLR0917 - arrays of one window
         self, state: LocaliserState, known: usual.History, reading: _Reading, elsewhere: Elsewhere,

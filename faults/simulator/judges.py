@@ -46,7 +46,8 @@ def ours(cluster: Cluster, window_s: float) -> Judges:
     from faults.simulator.standing import StandingJudge  # noqa: PLC0415
     from faults.stragglers import Roles, Stragglers  # noqa: PLC0415
 
-    stragglers = _Stragglers(Stragglers(Roles(*cluster.groups)), window_s)
+    del window_s  # each plane says how long its own are
+    stragglers = _Stragglers(Stragglers(Roles(*cluster.groups)))
     return Judges(slow=Localiser(cluster.known), compute=stragglers, hang=StandingJudge.of(cluster))
 
 
@@ -55,11 +56,10 @@ class _Stragglers:
     """Takes gaps as this room's planes hand them over."""
 
     of: Any
-    window_s: float
 
     def start(self) -> Any:
         return self.of.start()
 
     def step(self, state: Any, gaps: Gaps) -> tuple[Any, tuple[Verdict, ...]]:
-        state, verdicts = self.of.step(state, gaps.gap_s, gaps.to_s, window_s=self.window_s)
+        state, verdicts = self.of.step(state, gaps.gap_s, gaps.to_s, window_s=gaps.to_s - gaps.from_s)
         return state, tuple(verdicts)

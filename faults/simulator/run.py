@@ -3,13 +3,15 @@
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
+from heapq import merge
+from operator import itemgetter
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from faults.simulator.cluster import Cluster, build
-from faults.simulator.compute import ComputePlane
+from faults.simulator.compute import ComputePlane, Gaps
 from faults.simulator.congestion import Congestion
 from faults.simulator.happenings import Diary, Happening, What
 from faults.simulator.judges import Judge, Judges, Panel
@@ -26,6 +28,7 @@ from faults.simulator.witness import Witnesses
 from faults.verdict import Scope, Verdict
 
 WINDOW_S = 5.0
+GAP_WINDOWS = 2  # in each, as the watcher has them: who computes longer is judged by shorter ones
 CROWDED_FACTOR = 1.1
 Clock = Callable[[], float]
 
@@ -102,8 +105,9 @@ class _Planes:
         skew_s = self._telemetry.skew_s
         self._skew_s = scenario.losses.skew_s
         self._slow = SlowPlane(cluster, noise, window_s=window_s, seed=seed, skew_s=skew_s)
+        self._gap_s = window_s / GAP_WINDOWS
         self._compute = ComputePlane(
-            cluster, noise, window_s=window_s, seed=seed, imbalance=scenario.imbalance, skew_s=skew_s
+            cluster, noise, window_s=self._gap_s, seed=seed, imbalance=scenario.imbalance, skew_s=skew_s
         )
         self._hang = HangPlane(cluster, skew_s, seed=seed)
         self.unanswered, self.heard = self._hang.unknown, np.ones(cluster.shape.nodes, dtype=bool)
@@ -124,17 +128,24 @@ class _Planes:
         """What there is to judge of a window, in order, with the time at which it is known."""
         to_s = from_s + self._window_s
         path = self._congestion.advance(from_s, to_s, skew_s=self._skew_s)
-        heard, told = self.heard, self.told = self._heard(from_s, to_s, lasting)
+        self.heard, self.told = self._heard(from_s, to_s, lasting)
+        heard = self.heard
         self._bad = {one.at for one in lasting if one.what is What.UPLINK}
-        if "hang" in self._judges:
-            for progress in self._hang.between(from_s, to_s, heard=heard, happenings=lasting):
-                yield progress.at_s, partial(self._step, "hang", progress)
+        moments = self._hang.between(from_s, to_s, heard=heard, happenings=lasting) if "hang" in self._judges else ()
+        hangs = ((progress.at_s, partial(self._step, "hang", progress)) for progress in moments)
+        late = self._gaps(from_s, lasting) if "compute" in self._judges else ()
+        gaps = ((each.to_s, partial(self._step, "compute", each)) for each in late)
+        yield from merge(hangs, gaps, key=itemgetter(0))
         if "slow" in self._judges:
             window = self._slow.window(from_s, path=path, heard=heard, happenings=lasting, probers=self._probers)
             yield to_s, partial(self._step, "slow", window)
-        if "compute" in self._judges:
-            gaps = self._compute.window(from_s, heard=told, happenings=lasting)
-            yield to_s, partial(self._step, "compute", gaps)
+
+    def _gaps(self, from_s: float, lasting: Sequence[Happening]) -> Iterator[Gaps]:
+        """Who computes for how long, by the windows that a window holds."""
+        for at in range(GAP_WINDOWS):
+            begin_s, end_s = from_s + at * self._gap_s, from_s + (at + 1) * self._gap_s
+            now = [one for one in lasting if one.from_s < end_s and one.to_s > begin_s]
+            yield self._compute.window(begin_s, heard=self._telemetry.told & self._arriving(now), happenings=now)
 
     def _step(self, name: str, seen: Any) -> tuple[Verdict, ...]:
         self._states[name], verdicts = self._judges[name].step(self._states[name], seen)

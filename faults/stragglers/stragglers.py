@@ -20,7 +20,7 @@ from faults.fabric import Floats, Ints
 from faults.stragglers import bank as of_bank
 from faults.stragglers import belief as of_belief
 from faults.stragglers import peers, scales
-from faults.stragglers.alike import WINDOWS, alike
+from faults.stragglers.alike import alike, windows_of
 from faults.stragglers.bank import Bank, Heard
 from faults.stragglers.belief import Belief
 from faults.stragglers.peers import Roles
@@ -190,7 +190,7 @@ class Stragglers:
             state.lately, state.run, settings, noise=state.scales.noise, large_share=state.large_share, bar=last,
             window_s=window_s,
         )  # fmt: skip
-        runs = np.where(same, WINDOWS, np.where(state.crossed, across, run))
+        runs = np.where(same, windows_of(settings, window_s), np.where(state.crossed, across, run))
         enough = (bank.evidence >= bars[:, None]) & (bank.count >= least)
         long = state.heard & (same | ((state.run >= runs) & (state.span >= least)))  # silence is no large window
         found = []

@@ -49,7 +49,7 @@ class Stream:
     def __init__(self, of: Cluster, *, seed: int) -> None:
         self.of = of
         self._slow = SlowPlane(of, LAB, window_s=WINDOW_S, seed=seed)
-        self._compute = ComputePlane(of, LAB, window_s=WINDOW_S, seed=seed)
+        self._compute = ComputePlane(of, LAB, window_s=STEP_S, seed=seed)
         self._path = np.zeros((of.shape.uplinks + 1, 2), np.float32)
         ends = zip(of.fabric.source.tolist(), of.fabric.target.tolist(), strict=True)
         self._pairs = [(pair, Traffic(kind)) for pair, kind in zip(ends, of.fabric.traffic.tolist(), strict=True)]
@@ -66,8 +66,9 @@ class Stream:
         heard[list(unheard)] = False
         for _ in range(count):
             told = self._slow.window(self.at_s, path=self._path, heard=heard, happenings=happenings)
-            gaps = self._compute.window(self.at_s, heard=heard, happenings=happenings)
-            found = [*self._sockets(told.slowdown, heard), *self._steps(gaps.gap_s, heard, longer)]
+            begin_s = np.arange(self.at_s, self.at_s + WINDOW_S, STEP_S)
+            gaps_s = [self._compute.window(at_s, heard=heard, happenings=happenings).gap_s for at_s in begin_s.tolist()]
+            found = [*self._sockets(told.slowdown, heard), *self._steps(gaps_s, heard, longer)]
             yield from sorted(found, key=lambda one: one.at_s)
             self.at_s += WINDOW_S
 
@@ -85,9 +86,10 @@ class Stream:
                 if heard[node]:
                     yield Observation(at_s, node, socket(carried, busy_us), peer=peer)
 
-    def _steps(self, gap_s: NDArray[np.float64], heard: NDArray[np.bool_], longer: float) -> Iterator[Observation]:
-        steps = round(WINDOW_S / STEP_S)
-        for step in range(steps):
+    def _steps(
+        self, gaps_s: Sequence[NDArray[np.float64]], heard: NDArray[np.bool_], longer: float
+    ) -> Iterator[Observation]:
+        for step, gap_s in enumerate(gaps_s):
             self._seq += 1
             ends_s = self.at_s + (step + 0.9) * STEP_S
             for node in np.flatnonzero(heard & np.isfinite(gap_s)).tolist():
