@@ -17,13 +17,12 @@ from faults.localisation.probes import KEPT
 from faults.localisation.rate import Rate
 from faults.localisation.second import SecondLook, windows_slow
 from faults.localisation.settings import LocaliserSettings
-from faults.localisation.suspicion import Suspicion, direction_of, outlasts, recent_hits
+from faults.localisation.suspicion import Suspicion, direction_of, outlasts, recent_hits, run_of_hits
 from faults.verdict import Scope
 
 REMEMBERED = 32  # windows whose hits are kept
 LONGER = 1.2  # times a hiccup: no noise of probes makes up that
 MOSTLY = 0.8  # of the windows in which a cable that is no weather accuses, or probes were slow all through
-_HEARD = np.uint32(0)  # windows in which a pair was not heard are not among its hits
 CROWD = 3  # nodes of one leaf that are accused in the same window: that is the leaf, however it was fitted
 
 
@@ -84,6 +83,13 @@ def _outlasts(hits: np.uint32, quiet: np.uint32, settings: LocaliserSettings, tr
         return True
     through = longer and lasted >= MOSTLY * KEPT
     return outlasts(hits, quiet, wanted, spare=settings.spare_windows if through else 0)
+
+
+def _stretches(hits: np.uint32, quiet: np.uint32, settings: LocaliserSettings, trial: Trial) -> bool:
+    """Whether it accused whenever it was heard, one time less than it must, over as long by the clock."""
+    wanted = settings.hits(trial.window_s)
+    count, windows = run_of_hits(hits, quiet)
+    return count >= wanted - 1 and windows >= wanted
 
 
 def accused_hosts(
@@ -224,10 +230,11 @@ def accused_links(ends: Ints, all_of: Entities, settings: LocaliserSettings, sta
             nats=float(links.nats[pair]) - price, edges=1, since_s=float(links.since[pair]),
         )  # fmt: skip
         alive.add(key_of(accused))
-        lasts = _persists(links.hits[pair], _HEARD, settings, trial)
+        hits, quiet = links.hits[pair], links.quiet[pair]
+        lasts = _persists(hits, quiet, settings, trial) or _stretches(hits, quiet, settings, trial)
         if links.probed[pair] > 0.0:
             lasted = windows_slow([last[[pair]] for last in trial.second.probes.last]) if trial.second else 0.0
-            lasts |= _outlasts(links.hits[pair], _HEARD, settings, trial, lasted)
+            lasts |= _outlasts(hits, quiet, settings, trial, lasted)
         if links.nats[pair] >= bar and lasts:
             found.append(accused)
     return found, alive

@@ -42,6 +42,18 @@ class Links(NamedTuple):
     since: Floats  # from when the evidence is, s
     hits: NDArray[np.uint32]  # whether a window speaks by itself, newest in the lowest bit
     probed: Floats  # of the nats: by probes
+    quiet: NDArray[np.uint32]  # whether nothing was heard of a suspect in a window, likewise
+
+
+def links_of(pairs: int) -> Links:
+    """Nobody is suspected."""
+    return Links(
+        nats=np.zeros(pairs),
+        since=np.full(pairs, np.nan),
+        hits=np.zeros(pairs, np.uint32),
+        probed=np.zeros(pairs),
+        quiet=np.zeros(pairs, np.uint32),
+    )
 
 
 class Elsewhere(NamedTuple):

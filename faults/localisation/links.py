@@ -25,7 +25,7 @@ from faults.localisation.sums import READ
 from fleet.compiled import entry, part
 
 _F, _H, _I = float64[::1], float32[::1], int32[::1]
-_LINKS = types.NamedTuple([_F, _F, uint32[::1], _F], Links)  # type: ignore[no-untyped-call]
+_LINKS = types.NamedTuple([_F, _F, uint32[::1], _F, uint32[::1]], Links)  # type: ignore[no-untyped-call]
 _ONE = np.uint32(1)
 MISFIT = 0.3
 _READING = types.NamedUniTuple(_F, 3, Reading)  # type: ignore[no-untyped-call]
@@ -195,14 +195,15 @@ def gather(  # noqa: PLR0917 - compiled code takes no keywords
     for p in range(old.nats.size):
         known = old.nats[p]
         new.hits[p], new.since[p], new.nats[p], slow[p] = old.hits[p] << _ONE, old.since[p], 0.0, 0.0
-        new.probed[p], traffic[p] = 0.0, np.nan
+        new.probed[p], new.quiet[p], traffic[p] = 0.0, old.quiet[p] << _ONE, np.nan
         if (known <= 0.0 and not looked[p]) or _acquits(probed, p):
             continue
         count, share, heard = _pair(board, pairs, p, elsewhere, read.fresh, windows, warm, totals)
         by_probe = _probe(probed, p, totals, both)
         if not count and (heard or not by_probe or aside[p]):  # explained, or not heard: nothing is learnt
             new.nats[p], new.probed[p] = known, old.probed[p]
-            new.hits[p] = old.hits[p] << _ONE if heard else old.hits[p]
+            if not heard:
+                new.quiet[p] |= _ONE
             continue
         nats, best = _nats(totals)
         told, more = 0.0, 0.0

@@ -19,7 +19,7 @@ from faults.localisation import room, suspicion
 from faults.localisation.accusing import Trial, accused_hosts, accused_links, accused_switches
 from faults.localisation.board import Board
 from faults.localisation.coincidence import rests_on_one_pair
-from faults.localisation.entities import Elsewhere, Indices, Kind, Links, entities
+from faults.localisation.entities import Elsewhere, Indices, Kind, Links, entities, links_of
 from faults.localisation.naming import Key, Named, merged, update
 from faults.localisation.plane import ProbePlane, fabric_of_pairs, hosts_and_leaves, settings_of_pairs
 from faults.localisation.prices import CROWDED, Prices, board_of, candidates, counted, inflation
@@ -122,7 +122,7 @@ class Localiser:
             suspicion=suspicion.start(self.entities),
             prices=Prices(self.settings.congested, self.settings.odd, CROWDED, np.ones(len(Kind)), 0),
             slow=np.zeros(len(self.entities)),
-            links=Links(np.zeros(pairs), np.full(pairs, np.nan), np.zeros(pairs, np.uint32), np.zeros(pairs)),
+            links=links_of(pairs),
             heard=np.zeros(int(self.fabric.node.max()) + 1, np.uint32),
             quiet=np.uint32(0),
             named=MappingProxyType({}),
@@ -284,7 +284,7 @@ class Localiser:
         from faults.localisation.links import gather  # noqa: PLC0415 - compiles
 
         pairs, odd = state.links.nats.size, np.empty(1)
-        new = Links(np.empty(pairs), np.empty(pairs), np.empty(pairs, np.uint32), np.empty(pairs))
+        new = links_of(pairs)  # all of it is written
         slow, traffic = np.empty(pairs), np.empty(pairs)
         told = _NO_PROBES if probed is None else probed.reading
         most = self._ways.most(state.probes.strange)

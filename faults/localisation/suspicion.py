@@ -84,6 +84,16 @@ def outlasts(hits: np.uint32, quiet: np.uint32, windows: int, *, spare: int) -> 
     return False
 
 
+def run_of_hits(hits: np.uint32, quiet: np.uint32) -> tuple[int, int]:
+    """(how many windows in a row up to this one accuse but for quiet ones, how many windows that is by the clock)."""
+    hit, still, count, windows, at = int(hits), int(quiet), 0, 0, 0
+    while (hit | still) >> at & 1:
+        at += 1
+        if hit >> (at - 1) & 1:
+            count, windows = count + 1, at
+    return count, windows
+
+
 def direction_of(all_of: Entities, suspicion: Suspicion, slot: int) -> Kind:
     """The kind of entity that has gathered most among those of one suspect; two that come near are both."""
     same = np.flatnonzero(all_of.slot == slot)

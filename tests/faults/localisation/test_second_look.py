@@ -13,7 +13,7 @@ from faults.fabric import Fabric, Floats
 from faults.localisation import Localiser, LocaliserSettings
 from faults.localisation.coincidence import hashed_nats
 from faults.localisation.second import windows_slow
-from faults.localisation.suspicion import outlasts, recent_hits
+from faults.localisation.suspicion import outlasts, recent_hits, run_of_hits
 from faults.verdict import Direction, Scope, Verdict
 from tests.faults.localisation.fabrics import Weather, rails, slow_leaf, slow_rx, slow_tx
 
@@ -143,3 +143,13 @@ def test_what_outlasts_a_hiccup_accuses_at_both_ends_and_nearly_always_between(n
     ends = [ago for ago in (3, 4) if newest_first[0] == newest_first[ago] == "hit"]
     wanted = any(newest_first[1:ago].count("miss") <= 1 for ago in ends)
     assert outlasts(hits, quiet, 4, spare=1) is wanted
+
+
+@given(st.lists(st.sampled_from(["hit", "miss", "quiet"]), min_size=1, max_size=12))
+def test_a_run_of_hits_ends_at_the_first_window_that_was_heard_and_does_not_accuse(newest_first: list[str]) -> None:
+    hits, quiet = (
+        np.uint32(sum((one == word) << at for at, one in enumerate(newest_first))) for word in ("hit", "quiet")
+    )
+    run = newest_first[: [*newest_first, "miss"].index("miss")]
+    wanted = (run.count("hit"), max((at + 1 for at, one in enumerate(run) if one == "hit"), default=0))
+    assert run_of_hits(hits, quiet) == wanted
