@@ -114,7 +114,7 @@ class JobwideDetector:
             if reading is not None and isinstance(reading.values, Probe):
                 opened.trains.take(reading, reading.values)
         else:
-            gaps = self._gaps.at(observation.at_s)
+            gaps = self._gaps.at(observation.at_s)  # None: over already; the step goes on all the same
             self._computing.take(observation, opened.steps, Gaps() if gaps is None else gaps)
 
     def judge(self, now_s: float) -> Sequence[Verdict]:

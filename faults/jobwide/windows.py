@@ -5,7 +5,7 @@ from math import floor, isfinite
 from typing import Final, Generic, TypeVar
 
 MOST_OPEN: Final = 4  # windows: a clock that is so far ahead is broken
-MOST_SILENT: Final = 1440  # windows: an hour of 2.5 s without a word forgets as much as a day
+MOST_SILENT: Final = 720  # windows: half an hour of 2.5 s without a word forgets as much as a day
 
 Of = TypeVar("Of")
 
