@@ -10,6 +10,8 @@ average (e-detectors: Shin, Ramdas and Rinaldo 2022).
 A probe of the pair multiplies each slowdown's ratio by its own.  Weather on a probe's way lasts, so what probes add to
 one suspicion is at most the log odds against such weather beginning in a window (`probes`).  A pair whose probe is
 clearly as usual is not looked at: what its traffic lacks is on that flow's own path, and no link between the two.
+Nor is one whose probes a slow host or leaf explains, whatever the fit of traffic made of it: of a silent pod it hears
+one way only, and then a leaf may be had for less as all of its cables crowded at once.
 """
 
 import numpy as np
@@ -181,7 +183,7 @@ def gather(  # noqa: PLR0917 - compiled code takes no keywords
     warm: float,  # windows; of a younger edge nothing is new
     probed: Reading,  # empty: nobody probes
     most: NDArray[np.float64],  # per pair: nats that its probes may add
-    aside: NDArray[np.bool_],  # per pair: what its probe says is explained by a host or a leaf
+    aside: NDArray[np.bool_],  # per pair: the fit of probes has a slow host or leaf on its way
     slow: NDArray[np.float64],  # per pair: filled with the slowdown that fits best
     old: Links,
     from_s: float,
@@ -200,7 +202,7 @@ def gather(  # noqa: PLR0917 - compiled code takes no keywords
             continue
         count, share, heard = _pair(board, pairs, p, elsewhere, read.fresh, windows, warm, totals)
         by_probe = _probe(probed, p, totals, both)
-        if not count and (heard or not by_probe or aside[p]):  # explained, or not heard: nothing is learnt
+        if aside[p] or (not count and (heard or not by_probe)):  # explained, or not heard: nothing is learnt
             new.nats[p], new.probed[p] = known, old.probed[p]
             if not heard:
                 new.quiet[p] |= _ONE

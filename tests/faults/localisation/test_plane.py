@@ -55,6 +55,14 @@ def _out_of(nic: int, factor: float = 1.25) -> Floats:
 
 
 @pytest.mark.parametrize("seed", [1, 2, 3])
+def test_a_sender_of_whose_traffic_little_is_heard_is_no_slow_link_beside(seed: int) -> None:
+    watched, sent = Watched(seed=seed), np.flatnonzero(FABRIC.source == NIC)
+    unheard = [*sent[1:], *np.flatnonzero(FABRIC.target == NIC)]  # one edge: no fit of traffic makes a host of it
+    told = [watched.look(slow=_out_of(NIC), probed=_out_of(NIC), unheard=unheard) for _ in range(6)]
+    assert {(one.scope, one.node) for verdicts in told for one in verdicts} == {(Scope.NODE, FABRIC.node[NIC])}
+
+
+@pytest.mark.parametrize("seed", [1, 2, 3])
 def test_a_sender_that_falls_slow_while_the_job_stands_is_named_and_not_isolated(seed: int) -> None:
     watched = Watched(seed=seed)
     told = [watched.look(probed=_out_of(NIC), stands=True) for _ in range(4)]
