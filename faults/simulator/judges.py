@@ -31,22 +31,20 @@ class Judges:
     hang: Judge | None = None
 
 
-Panel = Callable[[Cluster, float], Judges]  # of a cluster and the length of a window
+Panel = Callable[[Cluster], Judges]  # each plane says itself how long its windows are
 
 
-def plain(cluster: Cluster, window_s: float) -> Judges:
+def plain(cluster: Cluster) -> Judges:
     """C4's rule, to compare with."""
-    del window_s  # it remembers nothing
     return Judges(slow=Plain(cluster.known))
 
 
-def ours(cluster: Cluster, window_s: float) -> Judges:
+def ours(cluster: Cluster) -> Judges:
     """The joint fit, the straggler's sums and the wait-for graph."""
     from faults.localisation import Localiser  # noqa: PLC0415 - compiled
     from faults.simulator.standing import StandingJudge  # noqa: PLC0415
     from faults.stragglers import Roles, Stragglers  # noqa: PLC0415
 
-    del window_s  # each plane says how long its own are
     stragglers = _Stragglers(Stragglers(Roles(*cluster.groups)))
     return Judges(slow=Localiser(cluster.known), compute=stragglers, hang=StandingJudge.of(cluster))
 

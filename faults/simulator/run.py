@@ -61,7 +61,7 @@ def job(
     ports = scenario.probe_ports if scenario.probes else 0
     cluster = build(shape, seed=number, paths_known=scenario.paths_known, probe_ports=ports)
     happenings = diary(scenario, cluster, until_s=until_s, rng=np.random.default_rng([number, 5]))
-    judges = panel(cluster, window_s)
+    judges = panel(cluster)
     planes = _Planes(scenario, cluster, judges, window_s=window_s, seed=number)
     scorer = Scorer(cluster.fabric, happenings, until_s=until_s, in_time_s=scenario.in_time_s)
     witnesses = Witnesses(scorer.asked, planes.unanswered, in_time_s=scenario.in_time_s)

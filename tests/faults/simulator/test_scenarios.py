@@ -81,8 +81,8 @@ def test_a_judge_that_blames_a_node_all_the_time_is_told_so() -> None:
             ),
         )
 
-    def panel(cluster: Cluster, window_s: float) -> Judges:
-        del cluster, window_s
+    def panel(cluster: Cluster) -> Judges:
+        del cluster
         return Judges(slow=_Scripted(says))
 
     found = job(SCENARIOS["healthy"], ranks=128, until_s=300.0, seed=(1, 0), panel=panel, clock_s=_no_clock)
