@@ -5,7 +5,7 @@ that the kernel goes through twice the sockets of a node's own.  `core_share` is
 threads, user and system) over wall time, after its start; the watcher that answers is another process.
 
 The rows with trains are of two processes at once, a recorder that sends none and the node's prober: what each costs,
-and both together.  Its peers are heard and answered by a process that is not counted: as many trains come as go.
+and both together; then of a recorder that probes itself.  Its peers are heard and answered by a process that is not counted: as many trains come as go.
 """
 
 import multiprocessing
@@ -98,6 +98,7 @@ def _row_of_two(size_bytes: int) -> dict[str, Any]:
         recorder = replace(_recording(peers, watcher=url, folder=None), node=count)
         prober = replace(recorder, probe_bytes=size_bytes, probes_only=True)
         ours, its = _in_children([(recorder, LONG_RUN_S), (prober, LONG_RUN_S)])
+        (one,) = _in_children([(replace(recorder, probe_bytes=size_bytes), LONG_RUN_S)])
     return {
         "peers": count,
         "connections": count * each,
@@ -105,6 +106,7 @@ def _row_of_two(size_bytes: int) -> dict[str, Any]:
         "to_watcher_core_share_at_4_hz": round(ours.core_share, 5),
         "prober_core_share_at_4_hz": round(its.core_share, 5),
         "together_core_share_at_4_hz": round(ours.core_share + its.core_share, 5),
+        "one_process_core_share_at_4_hz": round(one.core_share, 5),
         "recorder_rss_mib": round(ours.rss_mib, 1),
         "prober_rss_mib": round(its.rss_mib, 1),
         "prober_told_per_s": round(its.told_per_s, 1),

@@ -114,6 +114,8 @@ class Prober:
         self._address_of = _addresses(peers)
         self._neighbours = tuple(neighbours(node, peers))
         self._node_of = {str(ipaddress.ip_address(address)): of for address, of in peers.node_of.items()}
+        self._talked: Iterable[int] = ()
+        self._others = self._neighbours
         self._turn_s = 0.0  # of the last look
         self._turn = 0
         self._sent = 0
@@ -125,7 +127,7 @@ class Prober:
     def look(self, now_s: float) -> list[Observation]:
         """Whole trains that have come since the last look, and words of ours; sends the next train when it is due."""
         taken = [self._taken(*heard) for heard in self._heard()]
-        others = self._others()
+        others = self._known()
         for turn in self._turns(now_s, turns_of(len(others))):
             if (at := turn % turns_of(len(others))) < len(others):
                 self._send(others[at])
@@ -136,10 +138,14 @@ class Prober:
         for one in (self._socket, *self._from):
             one.close()
 
-    def _others(self) -> tuple[int, ...]:
+    def _known(self) -> tuple[int, ...]:
         """Whom to probe, from the next in the ring on."""
-        known = {node for node in self._talking() if node in self._address_of and node != self._node}
-        return tuple(sorted(known, key=lambda node: (node - self._node) % self._nodes)) or self._neighbours
+        talking = self._talking()
+        if talking != self._talked:
+            self._talked = frozenset(talking)
+            known = {node for node in self._talked if node in self._address_of and node != self._node}
+            self._others = tuple(sorted(known, key=lambda node: (node - self._node) % self._nodes)) or self._neighbours
+        return self._others
 
     def _turns(self, now_s: float, turns: int) -> range:
         """Those that have begun since the last look, the newest at least of them where they are another length."""
@@ -157,7 +163,7 @@ class Prober:
         self._sent += 1
         sent_s = time.time()
         # By rounds, not by trains: with as many peers as ports each would else always be probed from the same one.
-        way = self._from[(self._sent // turns_of(len(self._others()))) % PORTS]
+        way = self._from[(self._sent // turns_of(len(self._others))) % PORTS]
         try:
             for datagram in train(self._node, self._sent, sent_s=sent_s, size_bytes=self._size_bytes):
                 way.sendto(datagram, where)

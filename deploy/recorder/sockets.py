@@ -40,6 +40,8 @@ class SocketSource:
         self._reader = DumpReader(peers, ignored_ports=ignored_ports)
         self._most_held = most_held
         self._known: Known = ()
+        self._talking_of: Known = ()
+        self._talking: frozenset[int] = frozenset()
         self._frames = Frames(looks=most_held, sockets=1, width=1)
         self._questions: Questions | None = None
         self._in_vain = 0
@@ -67,7 +69,10 @@ class SocketSource:
 
     def talking(self) -> frozenset[int]:
         """The nodes that connections lead to, as of the last dump."""
-        return frozenset(peer for group in self._known for peer in group.peers.tolist())
+        if self._talking_of is not self._known:
+            self._talking_of = self._known
+            self._talking = frozenset(peer for group in self._known for peer in group.peers.tolist())
+        return self._talking
 
     def close(self) -> None:
         """Give the socket back."""
