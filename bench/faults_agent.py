@@ -5,7 +5,8 @@ that the kernel goes through twice the sockets of a node's own.  `core_share` is
 threads, user and system) over wall time, after its start; the watcher that answers is another process.
 
 The rows with trains are of two processes at once, a recorder that sends none and the node's prober: what each costs,
-and both together; then of a recorder that probes itself.  Its peers are heard and answered by a process that is not counted: as many trains come as go.
+and both together; then of a recorder that probes itself.  Its peers are heard and answered by a process that is not
+counted: as many trains come as go.
 """
 
 import multiprocessing
