@@ -11,7 +11,8 @@ from collections.abc import Iterator
 from typing import Any
 
 from faults.paths import Traffic, TrafficJob, hashed, make_plan, planned, repair, traffic_of
-from fleet.topology import Topology
+from faults.paths.clos import Clos
+from fleet.topology import Tier, Topology
 
 Row = dict[str, Any]
 
@@ -19,12 +20,13 @@ HALF = 8  # of a switch's 16 ports
 LINK_GB_PER_S = 50.0
 DRAWS = 100
 DRAWS_OF_EIGHT = 20  # connections per flow
+SINGLES, SINGLE_SEED, REPAIRED = 60, 3, 6
 
 
 def run() -> list[Row]:
-    """A row per tree, order of rings and share of dead cables; then repairs."""
+    """A row per tree, order of rings and share of dead cables; then one cable of a spine at a time, and repairs."""
     rows = [_row(*case) for case in _cases()]
-    return [*rows, *_repairs()]
+    return [*rows, *map(_singles, ("1:1", "2:1")), *_repairs()]
 
 
 def _cases() -> Iterator[tuple[str, str, float, int]]:
@@ -64,9 +66,35 @@ def _row(tree: str, order: str, dead: float, seed: int) -> Row:
     }
 
 
+def _singles(tree: str) -> Row:
+    """One cable between spine and core dead, the worst of many."""
+    healthy = _traffic(tree, "shuffled", 0.0, 0)
+    plans, spent_s = [], []
+    for cable in random.Random(SINGLE_SEED).sample(_above_spines(healthy.clos), SINGLES):
+        began = time.process_time()
+        plans.append(make_plan(healthy.on(healthy.clos.without([cable]))))
+        spent_s.append(time.process_time() - began)
+    return {
+        "tree": tree,
+        "rings": f"the worst of {SINGLES} single cables of spines",
+        "fractional optimum": max(plan.bound.utilisation for plan in plans),
+        "planned": max(plan.greatest for plan in plans),
+        "planned / optimum": max(plan.greatest / plan.bound.utilisation for plan in plans),
+        "flows": len(healthy.flows),
+        "flows split": max(plan.split for plan in plans),
+        "connections": max(len(plan.paths) for plan in plans),
+        "plan s": max(spent_s),
+    }
+
+
+def _above_spines(clos: Clos) -> list[int]:
+    return [cable for cable, wire in enumerate(clos.wires) if clos.tiers[wire.lower] is Tier.SPINE]
+
+
 def _repairs() -> Iterator[Row]:
     plan = make_plan(_traffic("1:1", "shuffled", 0.0, 0))
-    for cable in (5, 700, 1500):
+    spines = random.Random(SINGLE_SEED).sample(_above_spines(plan.traffic.clos), REPAIRED)
+    for cable in (5, 700, 1500, *spines):
         began = time.process_time()
         mended = repair(plan, [cable])
         spent_s = time.process_time() - began

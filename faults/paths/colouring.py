@@ -6,12 +6,27 @@ edges get one (Koenig 1916).  A vertex with dead cables lacks colours; a chain t
 what finds no chain stays uncoloured.
 """
 
-from collections.abc import Hashable, Mapping, Sequence
-from typing import Generic, TypeVar
+from collections.abc import Hashable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from typing import Final, Generic, TypeVar
 
 ColourT = TypeVar("ColourT", bound=Hashable)
 
 Edge = tuple[int, int]  # left vertex, right vertex
+FREED: Final = 32  # chains flipped for an edge that finds no colour, before it is left
+
+
+@dataclass(frozen=True, slots=True)
+class Chain(Generic[ColourT]):
+    """Edges of two colours in turn, all that hang together."""
+
+    edges: tuple[int, ...]
+    colours: tuple[ColourT, ColourT]
+
+    def other(self, colour: ColourT | None) -> ColourT:
+        """The one that is not this."""
+        return self.colours[1] if colour == self.colours[0] else self.colours[0]
 
 
 class Colouring(Generic[ColourT]):
@@ -31,30 +46,83 @@ class Colouring(Generic[ColourT]):
         for edge in range(len(self.edges)):
             self._place(edge)
 
+    def chains(self, edge: int) -> Iterator[Chain[ColourT]]:
+        """All chains with this edge that can be swapped."""
+        colour = self.colour[edge]
+        if colour is None:
+            return
+        left, right = self.edges[edge]
+        for other in self._slots[0].get(left, ()):
+            if other == colour or other not in self._has[1].get(right, ()):
+                continue
+            there = self._walked(edge, 1, colour, other)
+            if there is None:
+                continue
+            back = () if there and there[-1] == edge else self._walked(edge, 0, colour, other)
+            if back is not None:
+                yield Chain((edge, *(each for each in there if each != edge), *back), (colour, other))
+
+    def _walked(self, edge: int, side: int, colour: ColourT, other: ColourT) -> tuple[int, ...] | None:
+        """The edges behind an end of one, up to itself where they are a circle; None: the last cannot change."""
+        found: list[int] = []
+        vertex, wanted, following = self.edges[edge][side], other, colour
+        while (after := self._at[side].get((vertex, wanted))) is not None:
+            found.append(after)
+            if after == edge:
+                return tuple(found)
+            side = 1 - side
+            vertex = self.edges[after][side]
+            wanted, following = following, wanted
+        return tuple(found) if wanted in self._has[side].get(vertex, ()) else None
+
+    def swap(self, chain: Chain[ColourT]) -> None:
+        """Give each edge of a chain the other colour."""
+        after = [(edge, chain.other(self.colour[edge])) for edge in chain.edges]
+        for edge in chain.edges:
+            self._unset(edge)
+        for edge, colour in after:
+            self._set(edge, colour)
+
     def _free(self, side: int, vertex: int) -> list[ColourT]:
         at = self._at[side]
         return [colour for colour in self._slots[side].get(vertex, ()) if (vertex, colour) not in at]
 
     def _place(self, edge: int) -> None:
+        if not self._coloured(edge):
+            any(self._coloured(edge) for _ in islice(self._freed(edge), FREED))
+
+    def _freed(self, edge: int) -> Iterator[None]:
+        """Have something else free at either end: the chains of what is end where a colour is lacking."""
+        for side, vertex in enumerate(self.edges[edge]):
+            for free in self._free(side, vertex):
+                other = free
+                for colour in self._slots[side][vertex]:
+                    if (vertex, colour) in self._at[side] and self._flip(side, vertex, colour, other):
+                        other = colour
+                        yield
+
+    def _coloured(self, edge: int) -> bool:
+        """Whether it could be, after one flip at most."""
         left, right = self.edges[edge]
         here, there = self._free(0, left), self._free(1, right)
         free = set(there)
         for colour in here:
             if colour in free:
                 self._set(edge, colour)
-                return
+                return True
         for colour in here:  # free on the left only; some other one is free on the right only
             if colour not in self._has[1].get(right, ()):
                 continue
             for other in there:
-                if other in self._has[0].get(left, ()) and self._flip(right, colour, other):
+                if other in self._has[0].get(left, ()) and self._flip(1, right, colour, other):
                     self._set(edge, colour)
-                    return
+                    return True
+        return False
 
-    def _flip(self, vertex: int, colour: ColourT, other: ColourT) -> bool:
-        """Swap two colours along the chain that starts at a right vertex, so that `colour` is free there."""
+    def _flip(self, side: int, vertex: int, colour: ColourT, other: ColourT) -> bool:
+        """Swap two colours along the chain that starts at a vertex where `other` is free, so that `colour` is."""
         chain: list[int] = []
-        side, wanted, following = 1, colour, other
+        wanted, following = colour, other
         while (edge := self._at[side].get((vertex, wanted))) is not None:
             chain.append(edge)
             side = 1 - side

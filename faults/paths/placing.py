@@ -12,6 +12,7 @@ from typing import Final
 
 from faults.paths.clos import Clos, Trunk
 from faults.paths.colouring import Colouring
+from faults.paths.relief import Relief
 from faults.paths.routes import Hops, Routes
 
 UP, DOWN = 0, 1
@@ -19,6 +20,7 @@ SLACK: Final = 1e-9  # of a connection's size: sums of shares are not exact
 
 Path = tuple[int, ...]  # directed links: 2 x cable up, 2 x cable + 1 down
 Colour = tuple[int, int, int]
+_Spines = tuple[dict[tuple[int, Colour], int], dict[tuple[int, Colour], int]]  # up, down: by leaf and colour
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,16 +123,25 @@ class Placing:
         if not crossing:
             return
         size = crossing[0].gb_per_s
-        spines: tuple[dict[tuple[int, Colour], int], ...] = ({}, {})
+        spines: _Spines = ({}, {})
         ups = self._spine_slots({part.source for part in crossing}, UP, limit, size, spines[UP])
         downs = self._spine_slots({part.target for part in crossing}, DOWN, limit, size, spines[DOWN])
         colouring = Colouring([(part.source, part.target) for part in crossing], ups, downs)
         colouring.run()
+        self._relieve(colouring, crossing, spines, limit)
         for part, colour in zip(crossing, colouring.colour, strict=True):
             if colour is None:
                 yield part, None
             else:
                 yield part, (spines[UP][part.source, colour], spines[DOWN][part.target, colour])
+
+    def _relieve(self, colouring: Colouring[Colour], crossing: Sequence[Part], spines: _Spines, limit: float) -> None:
+        """No more flows to cores through a spine than its cables have room for, where there is another way."""
+        pod, size = self.clos.pod, crossing[0].gb_per_s
+        onward = [pod[part.source] != pod[part.target] for part in crossing]
+        places = {(side, spine) for side, of in enumerate(spines) for spine in of.values()}
+        room = {(side, spine): len(self._core_slots(spine, side, limit, size)) for side, spine in places}
+        Relief(colouring, spines, onward, room, pod).run()
 
     def _spine_slots(
         self, leaves: Iterable[int], way: int, limit: float, size: float, spines: dict[tuple[int, Colour], int]

@@ -15,6 +15,7 @@ from faults.paths.placing import directed
 from faults.paths.plan import _Trial, first_count
 from faults.paths.routes import Routes
 from fleet.documents import RuleError
+from fleet.topology import Tier
 from tests.faults.paths.trees import job, killed, tree
 
 
@@ -63,6 +64,21 @@ def test_dead_cables_cost_at_most_two_per_cent_more_than_they_must(share: float,
     check_paths(plan)
     assert planned(plan).greatest <= 1.02 * plan.bound.utilisation + 1e-9
     assert plan.bound.utilisation > 1
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_a_dead_cable_above_a_spine_costs_nothing_where_a_pod_has_one_to_spare(seed: int) -> None:
+    traffic = job(tree(pods=4, width=8, hosts=8), seed=seed)
+    spines = [wire for wire, ends in enumerate(traffic.clos.wires) if traffic.clos.tiers[ends.lower] is Tier.SPINE]
+    dead = traffic.on(traffic.clos.without([spines[41 * seed]]))
+    plan = make_plan(dead)
+    check_paths(plan)
+    assert plan.bound.utilisation == pytest.approx(1.0)
+    assert plan.greatest == pytest.approx(1.0)
+    assert plan.split == 0
+    mended = repair(make_plan(traffic), [spines[41 * seed]])
+    check_paths(mended.plan)
+    assert planned(mended.plan).greatest <= 1.02
 
 
 def test_only_flows_without_room_are_split() -> None:
