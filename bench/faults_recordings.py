@@ -1,13 +1,17 @@
 """The watcher on every shared recording: class, place, time to detect, wrong isolations; and what the watcher costs.
 
 Replayed as it would have gone live: each observation when it was known, a judgement every quarter second.  A fault
-counts from the moment at which it was injected.  The recordings and their truth lie in the shared data and are no part
+counts from the moment at which it was injected.  Then all of it again with the clock of each node set off by up to
+5 ms, another draw each time.  The recordings and their truth lie in the shared data and are no part
 of this project; without them there is nothing to replay, and only the costs are measured.
 """
 
 import json
+import math
+import random
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from statistics import median
 from typing import Any, Final
 
@@ -15,8 +19,9 @@ from api.cli.recordings import open_recording
 from bench.data import found
 from faults.detector import Job
 from faults.observations import Collective, Heartbeat, Look, Observation, Socket
+from faults.observations.moments import on_clock_of
 from faults.replay import replay
-from faults.verdict import Scope, Verdict
+from faults.verdict import Direction, Scope, Verdict
 from faults.watcher import Watcher, WatcherSettings
 
 Row = dict[str, Any]
@@ -33,6 +38,9 @@ CLASS: Final = {
     "link": "comm-slow",
     "rank:delay": "noncomm-slow",
 }
+WAY: Final = {"tx": Direction.TX, "rx": Direction.RX, "link": Direction.FORWARD}
+APART_S, DRAWS = 0.005, 6
+NODES: Final = 64  # no recording has more
 HARMLESS: Final = ("slow_link_offring",)  # its bursts fit in the shaper's buffer: no step takes longer
 MULTIGROUP: Final = (
     "hang_fr_multigroup"  # dumps only; its README gives the answer, and there is no moment to count from
@@ -41,87 +49,117 @@ MULTIGROUP_ANSWER: Final = ("noncomm-hang", 2, None)
 
 
 def run() -> list[Row]:
-    """A row per recording, then the sums, then the costs."""
-    rows = list(_recordings())
-    return [*rows, *_sums(rows), *(_cost(nodes) for nodes in (8, 64, 256))]
+    """A row per recording, the sums, the same with clocks set off, then the costs."""
+    truth = _truth()
+    rows = [_row(name, truth.get(name, {})) for name in sorted([*truth, MULTIGROUP])] if truth else []
+    return [*rows, *_sums(rows), *([_set_off(truth)] if truth else []), *(_cost(nodes) for nodes in (8, 64, 256))]
 
 
-def _recordings() -> list[Row]:
+def _truth() -> dict[str, Any]:
     path = found("faults", "truth.json")
-    if path is None:
-        return []
-    truth = json.loads(path.read_text())
-    return [_row(name, truth.get(name, {})) for name in sorted([*truth, MULTIGROUP])]
+    truth: dict[str, Any] = {} if path is None else json.loads(path.read_text())
+    return truth
 
 
-def _row(name: str, truth: Mapping[str, Any]) -> Row:
+def _set_off(truth: Mapping[str, Any]) -> Row:
+    """All recordings, so many draws of clocks that are apart, as one row."""
+    rows = []
+    for name in sorted(truth):
+        for draw in range(DRAWS):
+            rng = random.Random(f"{name}{draw}")
+            rows.append(_row(name, truth[name], off_s=tuple(rng.uniform(-APART_S, APART_S) for _ in range(NODES))))
+    return {"recording": f"clocks up to {1e3 * APART_S:g} ms off, {DRAWS} draws each", **_sum(rows)}
+
+
+def _row(name: str, truth: Mapping[str, Any], off_s: Sequence[float] = ()) -> Row:
     folder = found("faults", f"{name}/run.json")
     if folder is None:
         raise FileNotFoundError(name)
     recording = open_recording(folder.parent)
+    observations = list(recording.observations)
+    if off_s:
+        moved = (on_clock_of(seen, -off_s[seen.node]) for seen in observations)
+        observations = sorted(moved, key=lambda seen: seen.at_s)
     began = time.process_time()
-    verdicts = replay(recording.job, recording.observations)
+    verdicts = replay(recording.job, observations)
     spent_s = time.process_time() - began
     said = [verdict for verdict in verdicts if verdict.scope is not Scope.WORKLOAD]
     expected = _expected(name, truth)
-    hits = [(at_s, hit) for what, at_s in expected if (hit := _hit(said, what)) is not None]
-    told = {(what[1], what[2]) for what, _ in expected}
+    hits = [(fault, hit) for fault in expected if (hit := _hit(said, fault.place)) is not None]
+    told = {(fault.place[1], fault.place[2]) for fault in expected}
     return {
         "recording": name,
         "load": round(truth["loadavg"][0], 1) if truth else None,
-        "expected": "; ".join(_words(what) for what, _ in expected) or "nothing",
+        "expected": "; ".join(_words(fault.place) for fault in expected) or "nothing",
         "said": "; ".join(_words(_place(verdict)) for verdict in said) or "nothing",
         "faults": len(expected),
         "right": len(hits),
+        "directions": sum(fault.way is not None for fault in expected),
+        "directions right": sum(fault.way is not None and hit.direction is fault.way for fault, hit in hits),
         "wrong": len(said) - len(hits),
         "wrong isolations": sum(verdict.isolate and (verdict.node, None) not in told for verdict in said),
-        "time to detect s": max((hit.detected_s - at_s for at_s, hit in hits if at_s is not None), default=None),
+        "time to detect s": max(
+            (hit.detected_s - fault.at_s for fault, hit in hits if fault.at_s is not None), default=None
+        ),
         "replay s": spent_s,
     }
 
 
-def _expected(name: str, truth: Mapping[str, Any]) -> list[tuple[tuple[str, int, int | None], float | None]]:
+Place = tuple[str, int | None, int | None]
+
+
+@dataclass(frozen=True, slots=True)
+class _Fault:
+    """What a recording holds: class, node and peer; since when; and which way, where a NIC or a link has one."""
+
+    place: Place
+    at_s: float | None
+    way: Direction | None = None
+
+
+def _expected(name: str, truth: Mapping[str, Any]) -> list[_Fault]:
     if name == MULTIGROUP:
-        return [(MULTIGROUP_ANSWER, None)]
+        return [_Fault(MULTIGROUP_ANSWER, None)]
     events = [] if name in HARMLESS else [event for event in truth["events"] if event["kind"] in CLASS]
     return [
-        ((CLASS[event["kind"]], event.get("rank", event.get("src")), event.get("dst")), event["t_real"] - truth["t_go"])
+        _Fault(
+            (CLASS[event["kind"]], event.get("rank", event.get("src")), event.get("dst")),
+            event["t_real"] - truth["t_go"],
+            WAY.get(event["kind"]),
+        )
         for event in events
     ]
 
 
-def _place(verdict: Verdict) -> tuple[str, int | None, int | None]:
+def _place(verdict: Verdict) -> Place:
     return (verdict.fault.value, verdict.node, verdict.peer)
 
 
-def _hit(said: Sequence[Verdict], what: tuple[str, int, int | None]) -> Verdict | None:
+def _hit(said: Sequence[Verdict], what: Place) -> Verdict | None:
     return next((verdict for verdict in said if _place(verdict) == what), None)
 
 
-def _words(what: tuple[str, int | None, int | None]) -> str:
+def _words(what: Place) -> str:
     fault, node, peer = what
     return f"{fault} {node}" if peer is None else f"{fault} {node}->{peer}"
 
 
 def _sums(rows: Sequence[Row]) -> list[Row]:
-    """By kind of fault: how many were right, and the 95th percentile of the time to detect (of few: the greatest)."""
+    """By kind of fault."""
     sums = []
     for kind in ("hang", "slow", "crash", "all"):
         mine = [row for row in rows if kind in row["expected"] or kind == "all"]
-        if not mine:
-            continue
-        times = sorted(row["time to detect s"] for row in mine if row["time to detect s"] is not None)
-        sums.append(
-            {
-                "recording": f"{kind}: {len(mine)} recordings",
-                "faults": sum(row["faults"] for row in mine),
-                "right": sum(row["right"] for row in mine),
-                "wrong": sum(row["wrong"] for row in mine),
-                "wrong isolations": sum(row["wrong isolations"] for row in mine),
-                "time to detect s": times[min(len(times) - 1, int(0.95 * len(times)))] if times else None,
-            }
-        )
+        if mine:
+            sums.append({"recording": f"{kind}: {len(mine)} recordings", **_sum(mine)})
     return sums
+
+
+def _sum(rows: Sequence[Row]) -> Row:
+    """How many were right, and the 95th percentile of the time to detect (of few: the greatest)."""
+    times = sorted(row["time to detect s"] for row in rows if row["time to detect s"] is not None)
+    counted = ("faults", "right", "directions", "directions right", "wrong", "wrong isolations")
+    late = times[math.ceil(0.95 * len(times)) - 1] if times else None
+    return {**{name: sum(row[name] for row in rows) for name in counted}, "time to detect s": late}
 
 
 def _cost(nodes: int) -> Row:

@@ -1,22 +1,25 @@
 """One-way delays of passes, as slowdowns of their pairs against their own past.
 
-    d_ij = received_j - max(called_i, called_j)        o_j - o_i too long, when the clocks are off by o
+    d_ij = min(received_j - called_i - (o_j - o_i), received_j - called_j)     by the receiver's clock; o: `clocks`
     y_ij = log(1 + (median d_ij now - median d_ij usual) / D),   D = mean of the usual medians
 
-A constant offset of clocks cancels in the difference, and in D where as many pairs end at a node as begin there (a
-ring).  A slow drift cancels as far as the usual is recent: it is that of the last `BASELINE` messages.  The message
-must exceed what a shaper lets through at once.  Without a past a pair is held against the median of its peers; there
-clock offsets stay in.
+The later of both calls begins it.  Which one that was two clocks that are a few milliseconds apart do not tell, so
+they are set right first, by the past.  What stays of an offset cancels in the difference as far as the usual is recent:
+it is that of the last `BASELINE` messages.  The message must exceed what a shaper lets through at once.  Without a past
+a pair is held against the median of its peers; there clock offsets stay in.
 """
 
 from collections import deque
+from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, NamedTuple
 
 import numpy as np
 
 from faults.fabric import Floats
 from faults.observations import Observation, Pass
+from faults.slow.clocks import FEWEST as FEWEST_WAITED
+from faults.slow.clocks import QUICK, WAITED_S, ahead_of
 
 NORMAL: Final = 1.4826
 MEDIAN_LOSS: Final = 1.2533  # sqrt(pi / 2): the standard error of a median against a mean's
@@ -29,35 +32,48 @@ LEAST_DELAY_S: Final = 1e-4
 KEPT_STEPS: Final = 8  # in which the other side of a pass is waited for
 
 
+class _Taken(NamedTuple):
+    """One message: seconds from each of both calls, by two clocks and by one."""
+
+    since_sent_s: float
+    since_called_s: float
+
+
 @dataclass
 class _Pair:
-    recent: deque[tuple[float, float]] = field(default_factory=deque)  # at, seconds
-    usual: deque[float] = field(default_factory=lambda: deque(maxlen=BASELINE))
-    known: tuple[int, float, float] = (0, 0.0, 0.0)  # messages counted, median, scatter
+    recent: deque[tuple[float, _Taken]] = field(default_factory=deque)
+    usual: deque[_Taken] = field(default_factory=lambda: deque(maxlen=BASELINE))
+    known: tuple[int, float, float, float] = (0, 0.0, 0.0, 0.0)  # messages counted, clocks apart, median, scatter
     taken: int = 0
 
     def ripen(self, until_s: float, *, forget: bool) -> None:
         """Messages of before then become usual, or are forgotten."""
         while self.recent and self.recent[0][0] < until_s:
-            _, delay_s = self.recent.popleft()
+            _, message = self.recent.popleft()
             if not forget:
-                self.usual.append(delay_s)
+                self.usual.append(message)
                 self.taken += 1
 
-    def now(self, from_s: float, to_s: float) -> tuple[float, float, int] | None:
+    def now(self, from_s: float, to_s: float, *, apart_s: float) -> tuple[float, float, int] | None:
         """Middle, scatter and count of the messages of a stretch of time."""
-        inside = np.array([delay_s for at_s, delay_s in self.recent if from_s < at_s <= to_s])
-        if inside.size < FEWEST:
+        inside = [message for at_s, message in self.recent if from_s < at_s <= to_s]
+        if len(inside) < FEWEST:
             return None
-        return *_middle(inside), inside.size
+        return *_middle(_delays(inside, apart_s)), len(inside)
 
-    def baseline(self) -> tuple[float, float] | None:
+    def baseline(self, *, apart_s: float) -> tuple[float, float] | None:
         """Median and scatter of the past, renewed with every tenth message."""
         if len(self.usual) < FEWEST_USUAL:
             return None
-        if self.known[0] == 0 or self.taken >= 1.1 * self.known[0] or self.taken >= self.known[0] + BASELINE // 10:
-            self.known = (self.taken, *_middle(np.array(self.usual)))
-        return self.known[1:]
+        count, apart_then_s, *_ = self.known
+        if count == 0 or apart_s != apart_then_s or self.taken >= min(1.1 * count, count + BASELINE // 10):
+            self.known = (self.taken, apart_s, *_middle(_delays(self.usual, apart_s)))
+        return self.known[2:]
+
+    def way_s(self) -> float | None:
+        """How long a message took by both clocks that was waited for."""
+        waited = [sent_s for sent_s, called_s in self.usual if called_s > WAITED_S]
+        return float(np.quantile(waited, QUICK)) if len(waited) >= FEWEST_WAITED else None
 
 
 class Delays:
@@ -68,6 +84,8 @@ class Delays:
         self._passes: dict[tuple[int, int], _Pair] = {}
         self._called: dict[tuple[int, int], tuple[float, int]] = {}  # (step, rank) -> called, node
         self._waiting: dict[tuple[int, int], tuple[int, float, float]] = {}  # (step, source) -> node, called, received
+        self._taken = 0  # messages that have become usual when the clocks were last looked at
+        self._apart_s = np.full((nodes, nodes), np.nan)
 
     def see(self, seen: Observation) -> None:
         """Take a pass: both sides are needed."""
@@ -83,10 +101,14 @@ class Delays:
 
     def slowdowns(self, from_s: float, to_s: float) -> tuple[Floats, Floats]:
         """y and its standard error, NaN where too few messages came."""
-        pairs = self._passes
+        pairs, apart_s = self._passes, np.nan_to_num(self.clocks_apart_s())
         y, sigma = np.full((2, self._nodes, self._nodes), np.nan)
-        now = {pair: found for pair, each in pairs.items() if (found := each.now(from_s, to_s)) is not None}
-        usual = {pair: base for pair in now if (base := pairs[pair].baseline()) is not None}
+        now = {
+            pair: found
+            for pair, each in pairs.items()
+            if (found := each.now(from_s, to_s, apart_s=float(apart_s[pair]))) is not None
+        }
+        usual = {pair: base for pair in now if (base := pairs[pair].baseline(apart_s=float(apart_s[pair]))) is not None}
         if not now:
             return y, sigma
         typical_s = max(LEAST_DELAY_S, float(np.mean([known[0] for known in (usual or now).values()])))
@@ -98,6 +120,15 @@ class Delays:
             noise = MEDIAN_LOSS * max(scatter_s / ratio, before_scatter_s) / typical_s / np.sqrt(count)
             sigma[pair] = np.hypot(LEAST_SIGMA, noise)
         return y, sigma
+
+    def clocks_apart_s(self) -> Floats:
+        """By how much the clock of j is ahead of that of i, by pair [i, j]; NaN where messages do not tell."""
+        taken = sum(pair.taken for pair in self._passes.values())
+        if taken >= min(1.1 * self._taken, self._taken + len(self._passes) * (BASELINE // 10)) and taken > self._taken:
+            self._taken = taken
+            ways = {pair: way_s for pair, each in self._passes.items() if (way_s := each.way_s()) is not None}
+            self._apart_s = ahead_of(ways, nodes=self._nodes)
+        return self._apart_s
 
     @property
     def has_history(self) -> bool:
@@ -121,14 +152,18 @@ class Delays:
             return
         del self._waiting[step, source]
         target, called_s, received_s = got
-        self._add(received_s, sent[1], target, received_s - max(sent[0], called_s))
+        self._add(received_s, sent[1], target, _Taken(received_s - sent[0], received_s - called_s))
 
-    def _add(self, at_s: float, source: int, target: int, delay_s: float) -> None:
+    def _add(self, at_s: float, source: int, target: int, message: _Taken) -> None:
         if source == target or not (0 <= source < self._nodes and 0 <= target < self._nodes):
             return
         pair = self._passes.setdefault((source, target), _Pair())
         if not pair.recent or at_s >= pair.recent[-1][0]:
-            pair.recent.append((at_s, delay_s))
+            pair.recent.append((at_s, message))
+
+
+def _delays(messages: Iterable[_Taken], apart_s: float) -> Floats:
+    return np.array([min(sent_s - apart_s, called_s) for sent_s, called_s in messages])
 
 
 def _middle(values: Floats) -> tuple[float, float]:

@@ -187,8 +187,9 @@ class SlowDetector:
         measured = self._harm(since_s, now_s)
         measured = None if measured is None else measured.without(by_ranks)
         waits = self._waiting.window(
-            now_s - s.window_s, now_s, now_mbit=looked.bandwidth_mbit, usual_mbit=looked.usual_mbit
-        )
+            now_s - s.window_s, now_s, now_mbit=looked.bandwidth_mbit, usual_mbit=looked.usual_mbit,
+            clocks_apart_s=self._delays.clocks_apart_s(),
+        )  # fmt: skip
         passed: dict[Hashable, Wire] = {}
         for slow in sorted(looked.slow, key=lambda each: -each.saved):
             ratio = self._costs(slow, measured)

@@ -2,10 +2,12 @@
 
     A_ij = received_j - acked_i - b_ij (t_j - t_i + o_ij)     acknowledgements on their way back, within 0 .. U_ij
     F_ij = U_ij - A_ij,   U_ij = unacked_i m                  data on their way, of all that is outstanding
-    o_ij = median over the past of (received_j - acked_i) / b_ij - (t_j - t_i) while busy, less its median over pairs
+    o_ij = median over the past of (received_j - acked_i) / b_ij - (t_j - t_i) while busy, less what pairs share of it
 
 with b the bandwidth in use, t the moments of the two looks, m the bytes of a packet.  An offset of two clocks is a
-constant part of o and cancels; a slow drift, as far as the past is recent; what all pairs share stays.
+constant part of o and cancels; a slow drift, as far as the past is recent; what all pairs share stays.  Most pairs have
+hardly any bytes on their way in health, and no such past: theirs is what messages tell of the clocks (`clocks`), or
+half of what is out counts as data, which says nothing.  Where nobody passes messages clocks are taken to agree.
 What waits behind the Tx of k is sum F_kj + sum A_jk; behind its Rx sum F_jk + sum A_kj.
 """
 
@@ -98,24 +100,28 @@ class Waiting:
             if not suspected:
                 self._past.append(moment)
 
-    def window(self, from_s: float, to_s: float, *, now_mbit: Floats, usual_mbit: Floats) -> Waits:
+    def window(
+        self, from_s: float, to_s: float, *, now_mbit: Floats, usual_mbit: Floats, clocks_apart_s: Floats
+    ) -> Waits:
         """Means over the moments of a stretch of time."""
         rate = np.nan_to_num(now_mbit) * 1e6 / 8
-        offset_s = self._offsets(np.nan_to_num(usual_mbit) * 1e6 / 8)
+        otherwise_s = -clocks_apart_s if np.isfinite(clocks_apart_s).any() else np.zeros_like(rate)
+        offset_s = self._offsets(np.nan_to_num(usual_mbit) * 1e6 / 8, otherwise_s)
         moments = [moment for moment in self._moments if from_s <= moment.at_s <= to_s]
         data, acks = np.zeros_like(rate), np.zeros_like(rate)
         for moment in moments:
             out = np.where(moment.out > LEAST_BYTES, moment.out, 0.0)  # NaN is not more
-            back = np.nan_to_num(np.clip(moment.behind - rate * (moment.apart_s + offset_s), 0.0, out))
+            told = np.clip(moment.behind - rate * (moment.apart_s + offset_s), 0.0, out)
+            back = np.nan_to_num(np.where(np.isfinite(offset_s), told, out / 2.0))
             acks += back
             data += out - back
         count = max(1, len(moments))
         return Waits(data / count, acks / count)
 
-    def _offsets(self, rate: Floats) -> Floats:
-        """Per pair; 0 where too few moments of the past tell."""
+    def _offsets(self, rate: Floats, otherwise_s: Floats) -> Floats:
+        """Per pair; where too few moments of the past tell, that."""
         if len(self._past) < FEWEST_LOOKS:
-            return np.zeros_like(rate)
+            return otherwise_s
         busy = np.array([moment.out > LEAST_BYTES for moment in self._past]) & (rate > 0)
         safe = np.where(rate > 0, rate, 1.0)
         seen = np.array([moment.behind / safe - moment.apart_s for moment in self._past])
@@ -124,9 +130,10 @@ class Waiting:
         middle = np.sort(np.where(busy, seen, np.inf), axis=0)
         offsets = np.take_along_axis(middle, (count // 2)[None].clip(max=len(seen) - 1), axis=0)[0]
         enough = count >= FEWEST_BUSY
-        if not enough.any():
-            return np.zeros_like(rate)
-        return np.where(enough, offsets - float(np.median(offsets[enough])), 0.0)
+        shared = (offsets - otherwise_s)[enough & np.isfinite(otherwise_s)]
+        if not shared.size:
+            return otherwise_s
+        return np.where(enough, offsets - float(np.median(shared)), otherwise_s)
 
     def _moment(self, at_s: float) -> _Moment | None:
         rows = [_nearest(line, at_s, self._settings.aligned_s) for line in self._sockets.rows]

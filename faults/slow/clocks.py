@@ -1,0 +1,50 @@
+"""By how much the clocks of nodes are ahead of each other, from messages that were waited for.
+
+    m_ij = low quartile over the past of received_j - called_i,  where received_j - called_j > WAITED_S
+         = w + o_j - o_i                                   w: the way, alike for all
+    minimise  sum (m_ij - w - (o_j - o_i))^2               sum o = 0
+
+Whether a message was waited for the receiver's clock tells alone; one that lay there already tells of who called late.
+A ring, or messages both ways, tell w from the offsets; where neither is, nothing is said.  Ways differ by far less than
+clocks that NTP keeps.
+"""
+
+from collections.abc import Mapping
+from typing import Final
+
+import numpy as np
+
+from faults.fabric import Floats
+
+WAITED_S: Final = 2e-4  # less than any wire takes for a message worth timing, more than to wake who waits
+QUICK: Final = 0.25  # of them meet nothing on their way
+FEWEST: Final = 8  # such messages of a pair
+
+
+def ahead_of(ways_s: Mapping[tuple[int, int], float], *, nodes: int) -> Floats:
+    """o_j - o_i by pair [i, j], from m_ij; NaN where messages do not tell."""
+    apart = np.full((nodes, nodes), np.nan)
+    left = set(ways_s)
+    while left:
+        pairs = _joined(left)
+        left -= pairs
+        members = sorted({end for pair in pairs for end in pair})
+        at = {node: place for place, node in enumerate(members)}
+        rows = np.zeros((len(pairs), len(members) + 1))
+        told = sorted(pairs)
+        for row, (source, target) in enumerate(told):
+            rows[row, [at[source], at[target], -1]] = -1.0, 1.0, 1.0
+        found, _, rank, _ = np.linalg.lstsq(rows, np.array([ways_s[pair] for pair in told]), rcond=None)
+        if rank == len(members):  # all but the sum of the offsets, which is nothing
+            offsets = found[:-1]
+            apart[np.ix_(members, members)] = offsets[None, :] - offsets[:, None]
+    return apart
+
+
+def _joined(pairs: set[tuple[int, int]]) -> set[tuple[int, int]]:
+    """Those that hang together with one of them."""
+    ends, found = set(next(iter(sorted(pairs)))), set[tuple[int, int]]()
+    while more := {pair for pair in pairs - found if ends & set(pair)}:
+        found |= more
+        ends |= {end for pair in more for end in pair}
+    return found
