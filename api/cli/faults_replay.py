@@ -74,13 +74,14 @@ def replay_command(
 
 
 def as_json(verdict: Verdict) -> dict[str, Any]:
-    """A verdict by the names of the contract."""
+    """A verdict by the names of the contract, and the switch of a leaf or an uplink."""
     return {
         "class": verdict.fault.value,
         "scope": verdict.scope.value,
         "node": verdict.node,
         "peer": verdict.peer,
         "direction": None if verdict.direction is None else verdict.direction.value,
+        "switch": verdict.switch,
         "onset_s": round(verdict.onset_s, DECIMALS),
         "detected_s": round(verdict.detected_s, DECIMALS),
         "isolate": verdict.isolate,

@@ -1,5 +1,6 @@
 """The score as it crosses a border: each share with its 95 % interval, each time by class."""
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Annotated
 
@@ -32,6 +33,7 @@ class KindScore(Frozen):
     recall: Share
     recall_interval: Interval | None
     right_direction: Share | None  # of those named; none where there is no direction
+    right_direction_interval: Interval | None
     late: int  # named, but after the limit
     hidden: int  # that nobody could have named: the only agent that could tell was lost
     isolated: int  # named with leave to take the node out
@@ -118,11 +120,13 @@ def _share(hits: int, of: int) -> float | None:
 def _kind(outcome: Outcome, what: What) -> KindScore:
     tally = outcome.tally
     asked, named, seen = tally.asked[what], tally.named[what], tally.named[what] + tally.late[what]
+    ways, told = tally.ways[what], seen if what in DIRECTED else 0
     return KindScore(
         faults=asked,
         recall=named / asked,
         recall_interval=wilson(named, asked),
-        right_direction=tally.ways[what] / seen if seen and what in DIRECTED else None,
+        right_direction=_share(ways, told),
+        right_direction_interval=wilson(ways, told),
         late=tally.late[what],
         hidden=tally.hidden[what],
         isolated=tally.isolated[what],
@@ -143,5 +147,4 @@ def _times(by_kind: Mapping[What, Sequence[float]]) -> dict[str, Times]:
 
 def _quantile(times: Sequence[float], share: float) -> float:
     """The least time that so large a share does not exceed."""
-    ordered = sorted(times)
-    return ordered[min(len(ordered) - 1, int(share * len(ordered)))]
+    return sorted(times)[math.ceil(share * len(times)) - 1]

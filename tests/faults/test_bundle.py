@@ -146,6 +146,12 @@ def test_a_head_that_cannot_be_is_refused_with_its_field_though_the_sum_is_right
         read_bundle(summed(head_with(**changes), *HANG_LINES[1:-1]))
 
 
+@pytest.mark.parametrize("moment", ["NaN", "Infinity", "-Infinity", "1e999", "1" + "0" * 400])
+def test_a_judgement_at_no_time_is_refused(moment: str) -> None:
+    with pytest.raises(RuleError, match="no time"):
+        read_bundle(summed(HANG_LINES[0], f'["judge",{moment}]\n', *HANG_LINES[-2:-1]))
+
+
 @pytest.mark.parametrize("behind", ["rubbish\n", "\n", HANG_LINES[1], HANG_LINES[-1]])
 def test_nothing_may_follow_the_sum(behind: str) -> None:
     with pytest.raises(RuleError, match="after its sum"):

@@ -154,6 +154,14 @@ def test_the_answer_says_shares_with_their_intervals_and_what_a_week_would_bring
     assert found.compute_s_per_window == pytest.approx(0.2)
     assert found.compute_s_per_window_max == 0.3
     assert found.by_kind["slow-tx"].right_direction == 0.0
+    assert found.by_kind["slow-tx"].right_direction_interval == pytest.approx((0.0, 0.7935), abs=1e-3)
+
+
+def test_of_twenty_times_the_nineteenth_is_the_95th_percentile() -> None:
+    tally = Tally()
+    tally.ttd_s[What.SLOW_TX] = [float(time_s) for time_s in range(20, 0, -1)]
+    times = score(Outcome(1.0, tally), scenario="x", ranks=1024, seed=1, window_s=5.0, run_s=1.0).ttd_s["comm-slow"]
+    assert (times.p50, times.p95, times.max) == (10.0, 19.0, 20.0)
 
 
 def test_what_nobody_could_have_named_is_counted_apart_and_stays_in_the_recall() -> None:
