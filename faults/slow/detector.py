@@ -231,7 +231,8 @@ class SlowDetector:
     def _words(self) -> Iterator[Verdict]:
         wires = self._slow.confirmed()
         self._named = {each.key: self._named.get(each.key) or named(each.found)[:2] for each in wires}
-        yield from (of_wire(each, self._named[each.key], self._settings.window_s) for each in wires)
+        alone = len(self._slow.open()) == 1  # of several at once a switch may be the cause, and it is no node's fault
+        yield from (of_wire(each, self._named[each.key], self._settings.window_s, alone=alone) for each in wires)
         yield from (of_rank(each, self._job.rank_node[each.found[-1].rank]) for each in self._late.confirmed())
         yield from (of_foreign(each) for each in self._foreign.confirmed())
         yield from (of_unread(each) for each in self._unread.confirmed())

@@ -76,8 +76,10 @@ def direction(looks: Sequence[Wire], node: int) -> Direction:
     return Direction.TX if tx > rx else Direction.RX
 
 
-def of_wire(confirmed: Confirmed[Wire], place: tuple[int, int | None], window_s: float) -> Verdict:
-    """A slow NIC or link."""
+def of_wire(
+    confirmed: Confirmed[Wire], place: tuple[int, int | None], window_s: float, *, alone: bool = True
+) -> Verdict:
+    """A slow NIC or link.  `alone`: no other wire is suspected."""
     found = confirmed.found
     node, peer = place
     last = found[-1]
@@ -90,6 +92,7 @@ def of_wire(confirmed: Confirmed[Wire], place: tuple[int, int | None], window_s:
     cost = f"{factor:.1f} times slower than {against}; steps take {ratio:.2f} times as long"
     seen = {kind for wire in found for kind in wire.seen}
     evidence = [PAIRS, *[STEP] * last.measured, *sorted(seen)]
+    nodes_own = alone and place[1] is None and len(evidence) > 1
     way = Direction.FORWARD if peer is not None else Direction.BOTH if silent else direction(found, node)
     if peer is None:
         what = {Direction.TX: "what it sends", Direction.RX: "what it receives"}.get(way, "both ways")
@@ -104,7 +107,7 @@ def of_wire(confirmed: Confirmed[Wire], place: tuple[int, int | None], window_s:
         direction=way,
         onset_s=max(0.0, confirmed.first_s - window_s / 2),
         detected_s=confirmed.confirmed_s,
-        isolate=place[1] is None and len(evidence) > 1 and _no_link(found, node) and _both_ways_or_seen(found, seen),
+        isolate=nodes_own and _no_link(found, node) and _both_ways_or_seen(found, seen),
         confidence=_confidence(len(evidence)),
         reason=reason,
         evidence=tuple(evidence),

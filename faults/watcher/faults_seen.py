@@ -2,10 +2,13 @@
 
 from collections import deque
 from collections.abc import Iterable
+from typing import Final
 
 from faults.verdict import FaultClass, Scope, Verdict
 
-KEPT = 1024
+KEPT: Final = 1024
+SWITCHES: Final = frozenset({Scope.LEAF, Scope.UPLINK})
+TOGETHER_S: Final = 5.0  # onsets of one fault as two detectors see them
 
 Key = tuple[str, int | None, int | None, str | None]
 
@@ -43,13 +46,9 @@ class FaultsSeen:
         return verdict
 
     def _withdraw(self, verdict: Verdict, *, now_s: float) -> None:
-        """A link of a node that hangs as a whole was no fault of its own."""
-        if verdict.scope is not Scope.NODE or verdict.fault is not FaultClass.COMM_HANG:
-            return
-        for fault in [each for each in self._all if now_s - each.said_s <= self._same_s]:
-            told = fault.verdict
-            link = told.scope is Scope.LINK and told.fault is verdict.fault
-            if link and verdict.node in (told.node, told.peer):
+        """What was told before of a part of this."""
+        for fault in [each for each in self._all if now_s - self._same_s <= each.said_s < now_s]:
+            if _is_link_of(fault.verdict, verdict) or _is_behind(fault.verdict, verdict):
                 self._all.remove(fault)
                 self._newest.pop(fault.key, None)
 
@@ -59,6 +58,18 @@ class _Fault:
 
     def __init__(self, key: Key, verdict: Verdict, now_s: float) -> None:
         self.key, self.verdict, self.said_s = key, verdict, now_s
+
+
+def _is_link_of(told: Verdict, node: Verdict) -> bool:
+    """A link of a node that hangs as a whole was no fault of its own."""
+    hangs = node.fault is told.fault is FaultClass.COMM_HANG
+    return hangs and node.scope is Scope.NODE and told.scope is Scope.LINK and node.node in (told.node, told.peer)
+
+
+def _is_behind(told: Verdict, switch: Verdict) -> bool:
+    """A wire that became slow with a switch, and that nobody was to be taken out for, was the switch's."""
+    wire = told.scope in (Scope.NODE, Scope.LINK) and told.fault is switch.fault and not told.isolate
+    return switch.scope in SWITCHES and wire and told.onset_s >= switch.onset_s - TOGETHER_S
 
 
 def again(before: Verdict, now: Verdict) -> Verdict:

@@ -25,7 +25,7 @@ class WatcherSettings(Frozen):
     hangs: HangSettings = HangSettings()
     crashes: CrashSettings = CrashSettings()
     slow: SlowSettings | None = SlowSettings()  # none: only hangs and crashes
-    jobwide: JobwideSettings = JobwideSettings()  # in its place where leaves are known or nodes too many
+    jobwide: JobwideSettings = JobwideSettings()  # in its place where nodes are many, beside it where leaves are known
 
     @model_validator(mode="after")
     def _no_second_too_short(self) -> Self:

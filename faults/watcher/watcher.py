@@ -15,6 +15,7 @@ from faults.verdict import Verdict
 from faults.watcher.episode import Episode
 from faults.watcher.faults_seen import FaultsSeen
 from faults.watcher.settings import WatcherSettings
+from faults.watcher.with_leaves import WithLeaves
 
 
 class Watcher:
@@ -63,9 +64,10 @@ class Watcher:
 
 
 def _slow(job: Job, settings: WatcherSettings) -> Detector | None:
-    """Of few nodes every look is judged, each pair beside each; of many, or where leaves are known, windows are."""
+    """Of few nodes every look is judged, each pair beside each; of many windows are; where leaves are known, both."""
     if settings.slow is None:
         return None
-    if job.fabric is not None or job.nodes > settings.slow.most_nodes:
+    if job.nodes > settings.slow.most_nodes:
         return JobwideDetector(job, settings.jobwide)
-    return SlowDetector(job, settings.slow)
+    quick = SlowDetector(job, settings.slow)
+    return quick if job.fabric is None else WithLeaves(quick, JobwideDetector(job, settings.jobwide))

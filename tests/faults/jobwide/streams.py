@@ -1,4 +1,4 @@
-"""Windows of the simulator's planes as an agent's stream: socket counters twice a window, records of steps."""
+"""Windows of the simulator's planes as an agent's stream: socket counters some times a window, records of steps."""
 
 from collections.abc import Iterator, Sequence
 
@@ -16,7 +16,7 @@ from faults.simulator.shape import Shape
 from faults.simulator.slow import SlowPlane
 
 WINDOW_S = 5.0
-LOOKS = 2
+LOOKS = 2  # of sockets in a window
 STEP_S = 1.0  # the simulator's
 BYTES = {Traffic.RING: 40_000_000, Traffic.TREE: 10_000_000, Traffic.SMALL: 1_000_000}  # of an edge in a window
 MBIT = {Traffic.RING: 200.0, Traffic.TREE: 180.0, Traffic.SMALL: 60.0}
@@ -46,8 +46,8 @@ def socket(carried: float, busy_us: float, connections: int = 1) -> Socket:
 class Stream:
     """What agents tell, window by window."""
 
-    def __init__(self, of: Cluster, *, seed: int) -> None:
-        self.of = of
+    def __init__(self, of: Cluster, *, seed: int, looks: int = LOOKS) -> None:
+        self.of, self._looks = of, looks
         self._slow = SlowPlane(of, LAB, window_s=WINDOW_S, seed=seed)
         self._compute = ComputePlane(of, LAB, window_s=STEP_S, seed=seed)
         self._path = np.zeros((of.shape.uplinks + 1, 2), np.float32)
@@ -74,14 +74,14 @@ class Stream:
 
     def _sockets(self, slowdown: NDArray[np.float64], heard: NDArray[np.bool_]) -> Iterator[Observation]:
         """Edges of two kinds between the same nodes share their sockets."""
-        for look in range(1, LOOKS + 1):
+        for look in range(1, self._looks + 1):
             sums: dict[tuple[int, int], NDArray[np.float64]] = {}
             for at, (pair, kind) in enumerate(self._pairs):
                 if np.isfinite(slowdown[at]):
-                    bytes_ = BYTES[kind] / LOOKS
+                    bytes_ = BYTES[kind] / self._looks
                     self._carried[at] += bytes_, 8.0 * bytes_ / MBIT[kind] * np.exp(slowdown[at])
                 sums[pair] = sums.get(pair, np.zeros(2)) + self._carried[at]
-            at_s = self.at_s + (look - 0.5) * WINDOW_S / LOOKS
+            at_s = self.at_s + (look - 0.5) * WINDOW_S / self._looks
             for (node, peer), (carried, busy_us) in sums.items():
                 if heard[node]:
                     yield Observation(at_s, node, socket(carried, busy_us), peer=peer)

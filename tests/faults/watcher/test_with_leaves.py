@@ -1,0 +1,110 @@
+"""Small jobs whose leaves are known: named as soon as without them, and no node taken out for its switch."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import pytest
+
+from faults.simulator.happenings import Happening, What
+from faults.verdict import Direction, FaultClass, Scope, Verdict
+from faults.watcher import Watcher
+from faults.watcher.faults_seen import FaultsSeen
+from faults.watcher.with_leaves import joined
+from tests.faults.jobwide.streams import WINDOW_S, Stream, cluster, job_of
+
+SMALL = cluster()
+HEALTHY = 13  # windows
+FROM_S = HEALTHY * WINDOW_S
+
+
+def verdict(scope: Scope = Scope.NODE, node: int | None = 3, **more: object) -> Verdict:
+    fields = {
+        "fault": FaultClass.COMM_SLOW,
+        "scope": scope,
+        "node": node,
+        "onset_s": 100.0,
+        "detected_s": 104.0,
+        "isolate": scope is Scope.NODE,
+        "confidence": 0.9,
+        "reason": "because",
+    }
+    return Verdict.model_validate({**fields, **more})
+
+
+LINK = verdict(Scope.LINK, node=3, peer=4, direction=Direction.FORWARD)
+LEAF = verdict(Scope.LEAF, None, switch="rack 1")
+MAY_STAY = verdict(isolate=False)
+LATE = verdict(node=7, fault=FaultClass.NONCOMM_SLOW)
+
+
+@pytest.mark.parametrize(
+    ("quick", "fit", "said"),
+    [
+        ([verdict()], [], [MAY_STAY]),  # named at once, taken out once the fit consents
+        ([verdict()], [verdict(detected_s=120.0)], [verdict()]),
+        ([MAY_STAY], [verdict()], [MAY_STAY]),
+        ([], [verdict()], [verdict()]),  # what is too mild for the quick one
+        ([verdict()], [LEAF], [LEAF]),
+        ([verdict(), verdict(node=9)], [LEAF, verdict(node=9)], [verdict(node=9), LEAF]),
+        ([LINK], [verdict()], [LINK]),  # one word for one fault
+        ([LINK], [verdict(node=9)], [LINK, verdict(node=9)]),
+        ([LATE], [LEAF], [LATE, LEAF]),  # who computes longer does not hang on a switch
+        ([LATE], [LATE], [LATE]),
+    ],
+)
+def test_what_two_detectors_say_is_one_word_for_each_fault(
+    quick: Sequence[Verdict], fit: Sequence[Verdict], said: Sequence[Verdict]
+) -> None:
+    assert list(joined(quick, fit)) == said
+
+
+def test_wires_that_became_slow_with_a_switch_are_withdrawn_for_it() -> None:
+    seen, others = FaultsSeen(10.0), verdict(node=9, isolate=False, onset_s=60.0)
+    seen.say([MAY_STAY, LINK.model_copy(update={"node": 5}), verdict(node=6), others], now_s=118.0)
+    seen.say([LEAF], now_s=120.0)
+    assert [(each.scope, each.node) for each in seen.verdicts()] == [
+        (Scope.NODE, 6),  # it was sure of that
+        (Scope.NODE, 9),  # slow long before
+        (Scope.LEAF, None),
+    ]
+
+
+class Heard:
+    """Two watchers of one stream, with leaves and without."""
+
+    def __init__(self, fault: Happening) -> None:
+        job = job_of(SMALL)
+        self.with_leaves, self.without = Watcher(job), Watcher(replace(job, fabric=None))
+        self.isolated_s: dict[int | None, float] = {}
+        stream, now_s = Stream(SMALL, seed=2, looks=20), 0.0
+        for one in (*stream.windows(HEALTHY), *stream.windows(5, [fault], longer=1.4)):
+            while one.at_s > now_s + 0.25:
+                now_s += 0.25
+                for each in self.with_leaves.judge(now_s):
+                    if each.isolate:
+                        self.isolated_s.setdefault(each.node, now_s)
+                self.without.judge(now_s)
+            self.with_leaves.see(one)
+            self.without.see(one)
+
+
+def hardware(watcher: Watcher) -> list[Verdict]:
+    return [each for each in watcher.verdicts() if each.scope is not Scope.WORKLOAD]
+
+
+def test_a_slow_nic_is_named_as_soon_and_taken_out_when_the_fit_consents() -> None:
+    heard = Heard(Happening(What.SLOW_NIC, 3, FROM_S, 1e9, 2.0))
+    (found,), (other,) = hardware(heard.with_leaves), hardware(heard.without)
+    assert found.node == other.node == 3
+    assert found.detected_s == other.detected_s <= FROM_S + 10.0
+    assert list(heard.isolated_s) == [3]
+    assert heard.isolated_s[3] > FROM_S + 15.0
+
+
+def test_no_node_is_taken_out_for_its_leaf_known_or_not() -> None:
+    heard = Heard(Happening(What.LEAF, 0, FROM_S, 1e9, 2.5))
+    assert [each.switch for each in hardware(heard.with_leaves)] == ["rack 0"]
+    nodes = hardware(heard.without)
+    assert len(nodes) > 1  # one of them alone would have gone
+    assert not heard.isolated_s
+    assert not any(each.isolate for each in nodes)
