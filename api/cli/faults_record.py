@@ -17,6 +17,7 @@ from api.cli.listening import LogLevel, LogLevelOption, read_secret
 from api.cli.streams import note
 from deploy.guard.logs import configure_logs
 from deploy.recorder.assembly import HELD_S, Recording, recorder_of, settle_memory
+from deploy.recorder.folder import OtherRunError
 from deploy.recorder.netlink import namespace_path
 from deploy.recorder.peers import Peers, parse_peers
 from deploy.recorder.ports import SYSFS
@@ -107,9 +108,12 @@ def record(
         seen = {"--inbox": inbox, "--flights": flights, "--infiniband": infiniband, "--dcgm": dcgm}
         _probes_alone(probe, asked=seen | {"--xpu-timer": xpu_timer, "--ras": ras})
     pids = _pids(pid or [], node=node, ranks_per_node=ranks_per_node)
+    known = _peers(peers)
+    if flaw := known.flaw_of(node):
+        raise CommandError(f"--node {node}: {flaw} (--peers)", exit_code=EXIT_BAD_INPUT)
     recording = Recording(
         node=node,
-        peers=_peers(peers),
+        peers=known,
         period_s=1.0 / hz,
         namespace=namespace_path(name=netns, pid=next(iter(pids.values()), None)),
         pid_of=pids,
@@ -135,6 +139,8 @@ def record(
         recorder = recorder_of(recording, started_s=time.time(), tally=malformed)
     except OSError as error:
         raise CommandError(f"cannot record: {error.strerror or error}", exit_code=EXIT_REFUSED) from error
+    except OtherRunError as error:
+        raise CommandError(f"--output {error}", exit_code=EXIT_BAD_INPUT) from error
     except RuleError as error:
         raise CommandError(f"--probe: {error}", exit_code=EXIT_BAD_INPUT) from error
     settle_memory()

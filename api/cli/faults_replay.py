@@ -12,7 +12,7 @@ from api.cli.failures import EXIT_BAD_INPUT, EXIT_REFUSED, CommandError
 from api.cli.groups import new_app
 from api.cli.output import Format, FormatOption
 from api.cli.place_files import refuse_unwritable, write_whole
-from api.cli.recordings import open_recording
+from api.cli.recordings import EXPECTED, open_recording
 from api.cli.streams import note, say
 from api.cli.tables import Column, Table, number, say_table
 from faults.bundle import Bundle, proves, read_bundle, write_bundle
@@ -62,7 +62,7 @@ def replay_command(
         raise CommandError(f"{source}: is neither a folder nor a file", exit_code=EXIT_BAD_INPUT)
     if source.is_dir() or not source.exists():
         recording = open_recording(source)
-        verdicts, missing = _replayed(recording, bundle_out), tuple[Verdict, ...]()
+        verdicts, missing = _replayed(recording, source, bundle_out), tuple[Verdict, ...]()
     else:
         bundle = _open_bundle(source)
         verdicts, missing = _proven(bundle, source, bundle_out), _missing(bundle)
@@ -109,9 +109,11 @@ def _note_missing(missing: tuple[Verdict, ...], bundle: Bundle) -> None:
         note(f"  {verdict.reason}")
 
 
-def _replayed(recording: Recording, bundle_out: Path | None) -> tuple[Verdict, ...]:
+def _replayed(recording: Recording, source: Path, bundle_out: Path | None) -> tuple[Verdict, ...]:
     for kind, count in sorted(recording.malformed.items()):
         note(f"{count:,} malformed and left out: {kind}")
+    if not recording.observations:
+        note(f"nothing was observed in {source}: {EXPECTED}")
     settings = WatcherSettings()
     if bundle_out is None:
         return replay(recording.job, recording.observations, settings)

@@ -5,6 +5,7 @@ from typing import Annotated
 
 import typer
 
+from api.cli.failures import EXIT_BAD_INPUT, CommandError
 from api.cli.groups import new_app
 from api.cli.output import Format, FormatOption, say_json
 from api.cli.power_question import told_as_options
@@ -24,6 +25,7 @@ ScenarioOption = Annotated[
         autocompletion=lambda: [name.value for name in ScenarioName],
     ),
 ]
+MOST_SEED = 2**31 - 1  # as a service takes it
 SeedOption = Annotated[int, typer.Option(metavar="S", help="Of all that is drawn at random.")]
 
 app = new_app()
@@ -53,6 +55,8 @@ def simulate_command(
     all verdicts on hardware, those that name a fault that is there; false_isolations: nodes that would have been taken
     out for nothing.  The same question gives the same answer, but for the seconds it took.
     """
+    if not 0 <= seed <= MOST_SEED:
+        raise CommandError(f"--seed: expected 0 to {MOST_SEED:,}, got {seed}", exit_code=EXIT_BAD_INPUT)
     with told_as_options():
         found = simulate(ranks=ranks, hours=hours, scenario=scenario, seed=seed, clock_s=time.process_time)
     if output is Format.JSON:

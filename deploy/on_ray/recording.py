@@ -9,7 +9,7 @@ from deploy.guard.token_file import read_token_file
 from deploy.on_ray.wire import WatchOrder
 from deploy.on_ray.workers import RayWorkers
 from deploy.recorder.folder import RecordingFolder
-from deploy.recorder.inbox import Inbox
+from deploy.recorder.inbox import LateInbox
 from deploy.recorder.peers import Peers
 from deploy.recorder.recorder import Recorder, Sink, Tally
 from deploy.recorder.sender import Sender
@@ -57,7 +57,7 @@ class NodeRecording:
     def _inbox(self, order: WatchOrder, *, period_s: float) -> list[Source]:
         if order.settings.inbox is None:
             return []
-        return [Inbox(order.settings.inbox, places=_places(order), tally=self._malformed, period_s=period_s)]
+        return [LateInbox(order.settings.inbox, places=_places(order), tally=self._malformed, period_s=period_s)]
 
 
 def _places(order: WatchOrder) -> Places:

@@ -1,7 +1,8 @@
 """A recorder from what somebody wants recorded, or a prober in its place."""
 
 import gc
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
@@ -10,7 +11,7 @@ from urllib.parse import urlsplit
 from deploy.recorder.aside import Aside
 from deploy.recorder.exporters import dcgm_source, xpu_timer_source
 from deploy.recorder.flights import FlightSource
-from deploy.recorder.folder import RecordingFolder
+from deploy.recorder.folder import RecordingFolder, refuse_other_run
 from deploy.recorder.inbox import Inbox
 from deploy.recorder.peers import Peers
 from deploy.recorder.ports import PortSource
@@ -73,22 +74,33 @@ def settle_memory() -> None:
 
 
 def recorder_of(recording: Recording, *, started_s: float, tally: Tally | None = None) -> Recorder:
-    """Opens everything it needs; raises OSError where it may not.  `tally` counts what was malformed."""
+    """Opens everything it needs, or nothing: raises OSError where it may not, FleetwrightError where it must not.
+
+    `tally` counts what was malformed.
+    """
     if recording.probes_only and recording.probe_bytes is None:
         raise RuleError([(("probe_bytes",), "expected the size of a train, where there is nothing but probes")])
     tally = tally or Tally()
     held = 1 if recording.probes_only else min(MOST_HELD, max(1, round(recording.held_s / recording.period_s)))
-    sockets = SocketSource(
-        node=recording.node,
-        peers=recording.peers,
-        ignored_ports=recording.ignored_ports | _own_ports(recording),
-        namespace=recording.namespace,
-        most_held=held,
-    )
+    with ExitStack() as opened:
+        sockets = SocketSource(
+            node=recording.node,
+            peers=recording.peers,
+            ignored_ports=recording.ignored_ports | _own_ports(recording),
+            namespace=recording.namespace,
+            most_held=held,
+        )
+        opened.callback(sockets.close)
+        sources: list[Source] = []
+        for source in _sources(recording, tally, sockets):
+            opened.callback(source.close)
+            sources.append(source)
+        sinks = _sinks(recording, started_s=started_s)
+        opened.pop_all()
     return Recorder(
         sockets=None if recording.probes_only else sockets,
-        sources=_sources(recording, tally, sockets),
-        sinks=_sinks(recording, started_s=started_s),
+        sources=sources,
+        sinks=sinks,
         period_s=recording.period_s,
     )
 
@@ -101,28 +113,33 @@ def _own_ports(recording: Recording) -> frozenset[int]:
     return frozenset({parts.port or _PORTS.get(parts.scheme, 80)})
 
 
-def _sources(recording: Recording, tally: Tally, sockets: SocketSource) -> list[Source]:
-    probers = _probers(recording, tally, sockets)
+def _sources(recording: Recording, tally: Tally, sockets: SocketSource) -> Iterator[Source]:
+    """Each opened as it is asked for."""
     if recording.probes_only:
-        return [Talking(sockets), *probers]
+        yield Talking(sockets)
+        yield from _probers(recording, tally, sockets)
+        return
     node, places, period_s = recording.node, recording.places, recording.period_s
-    sources: list[Source] = []
     if recording.pid_of:
-        sources.append(ProcessSource(node=node, pid_of=recording.pid_of, period_s=period_s))
+        yield ProcessSource(node=node, pid_of=recording.pid_of, period_s=period_s)
     if recording.inbox is not None:
-        sources.append(Inbox(recording.inbox, places=places, tally=tally, period_s=period_s))
-    slow: list[Source] = []
+        yield Inbox(recording.inbox, places=places, tally=tally, period_s=period_s)
+    yield from _probers(recording, tally, sockets)
+    yield from (Aside(source, take_period_s=period_s) for source in _slow_sources(recording, tally))
+
+
+def _slow_sources(recording: Recording, tally: Tally) -> Iterator[Source]:
+    node, places = recording.node, recording.places
     if recording.infiniband is not None:
-        slow.append(PortSource(node=node, tally=tally, root=recording.infiniband))
+        yield PortSource(node=node, tally=tally, root=recording.infiniband)
     if recording.flights is not None:
-        slow.append(FlightSource(recording.flights, places=places, tally=tally))
+        yield FlightSource(recording.flights, places=places, tally=tally)
     if recording.dcgm is not None:
-        slow.append(dcgm_source(recording.dcgm, node=node, places=places, tally=tally))
+        yield dcgm_source(recording.dcgm, node=node, places=places, tally=tally)
     if recording.xpu_timer is not None:
-        slow.append(xpu_timer_source(recording.xpu_timer, places=places, tally=tally))
+        yield xpu_timer_source(recording.xpu_timer, places=places, tally=tally)
     if recording.ras is not None:
-        slow.append(RasSource(places=places, tally=tally, address=recording.ras))
-    return [*sources, *probers, *(Aside(source, take_period_s=period_s) for source in slow)]
+        yield RasSource(places=places, tally=tally, address=recording.ras)
 
 
 def _probers(recording: Recording, tally: Tally, sockets: SocketSource) -> list[Source]:
@@ -151,7 +168,9 @@ def _sinks(recording: Recording, *, started_s: float) -> list[Sink]:
             "sample_hz": round(1.0 / recording.period_s, 6),
             "rank_node": list(recording.places.rank_node),
         }
-        sinks.append(RecordingFolder(recording.folder, run=known | dict(recording.run), held_s=recording.held_s))
+        run = known | dict(recording.run)
+        refuse_other_run(recording.folder, run=run)
+        sinks.append(RecordingFolder(recording.folder, run=run, held_s=recording.held_s))
     if recording.watcher is not None:
         sender = Sender(
             recording.watcher,

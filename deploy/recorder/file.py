@@ -62,8 +62,8 @@ class RecordingFile(Frozen):
         except RuleError as error:
             yield ("peers",), str(error)
         else:
-            if self.node >= peers.nodes:
-                yield ("node",), f"must be below {peers.nodes}, the number of nodes among the peers, got {self.node}"
+            if flaw := peers.flaw_of(self.node):
+                yield ("node",), f"{self.node} {flaw}"
 
     def recording(self) -> Recording:
         """As the recorder takes it.  Raises TokenFileError."""

@@ -7,7 +7,8 @@ docs/faults/observations.md has the schema.
 
 import json
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from math import isclose
 from pathlib import Path
 from typing import Any, BinaryIO, Final
 
@@ -15,14 +16,22 @@ import numpy as np
 
 from deploy.recorder.diag import Sample
 from deploy.recorder.records import line_of
+from faults.detector import Job
 from faults.observations import Observation
+from faults.readers.run import RUN, parse_run
+from fleet.documents import RuleError
+from fleet.errors import FleetwrightError
 
 EARLY_S: Final = 0.05  # looks are a little early or late
 _encoded: Final = json.JSONEncoder(separators=(",", ":")).encode
 
 
+class OtherRunError(FleetwrightError):
+    """The folder holds what was recorded of another job, or at another pace."""
+
+
 class RecordingFolder:
-    """Where one node's recorder writes.  Recorders of several nodes may share a folder."""
+    """Where one node's recorder writes.  Recorders of several nodes may share a folder, and each begin anew."""
 
     def __init__(
         self,
@@ -72,7 +81,7 @@ class RecordingFolder:
 
     def _begin(self, run: Mapping[str, Any]) -> None:
         try:
-            with (self.path / "run.json").open("x", encoding="utf-8") as file:
+            with (self.path / RUN).open("x", encoding="utf-8") as file:
                 file.write(json.dumps(run, indent=1) + "\n")
         except FileExistsError:
             return  # another node's recorder, or the job, was first
@@ -88,6 +97,28 @@ class RecordingFolder:
             if name not in self._open:
                 self._open[name] = (self.path / name).open("ab", buffering=0)
             self._open[name].write("".join(lines).encode())
+
+
+def refuse_other_run(path: Path, *, run: Mapping[str, Any]) -> None:
+    """What is recorded into a folder is read by the run.json that lies there.  Raises OtherRunError."""
+    file = path / RUN
+    try:
+        there, here = parse_run(file.read_bytes()).job, parse_run(json.dumps(run).encode()).job
+    except (FileNotFoundError, RuleError):
+        return  # none yet; or another begins to write it, or a replay will say what is wrong with it
+    for field, said, asked in _differences(there, here):
+        raise OtherRunError(f"{file}: {field}: is {said} there and {asked} here, expected a folder of its own")
+
+
+def _differences(there: Job, here: Job) -> Iterator[tuple[str, object, object]]:
+    """Field, what is there, what is asked for; as a replay understands both."""
+    if len(there.rank_node) != len(here.rank_node):
+        yield "n", len(there.rank_node), len(here.rank_node)
+    for rank, (said, asked) in enumerate(zip(there.rank_node, here.rank_node, strict=False)):
+        if said != asked:
+            yield f"rank_node[{rank}]", said, asked
+    if not isclose(there.look_period_s, here.look_period_s, rel_tol=1e-4):
+        yield "sample_hz", f"{1.0 / there.look_period_s:g}", f"{1.0 / here.look_period_s:g}"
 
 
 def _socket_line(sample: Sample) -> tuple[str, str]:

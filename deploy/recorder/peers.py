@@ -8,6 +8,7 @@ from typing import TypeAlias
 from fleet.documents import Flaw, RuleError
 
 MOST_NODES = 100_000
+MOST_NAMED = 8  # nodes, in an error
 
 Address: TypeAlias = ipaddress.IPv4Address | ipaddress.IPv6Address
 
@@ -33,6 +34,14 @@ class Peers:
     def addresses(self) -> tuple[Address, ...]:
         """All of them."""
         return tuple(ipaddress.ip_address(text) for text in self.node_of)
+
+    def flaw_of(self, node: int) -> str | None:
+        """What is wrong with a node that is none of the job's."""
+        nodes = sorted(set(self.node_of.values()))
+        if node in nodes:
+            return None
+        named = ", ".join(map(str, nodes[:MOST_NAMED])) + (", ..." if len(nodes) > MOST_NAMED else "")
+        return f"is none of the nodes among the peers, which are {named}"
 
     def _flaws(self) -> Iterator[Flaw]:
         for text, node in self.node_of.items():

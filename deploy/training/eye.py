@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from deploy.recorder.diag import Sample
-from deploy.recorder.inbox import Inbox
+from deploy.recorder.inbox import LateInbox
 from deploy.recorder.peers import Peers
 from deploy.recorder.processes import ProcessSource
 from deploy.recorder.recorder import Recorder
@@ -116,5 +116,5 @@ def _sources(spec: EyeSpec) -> list[Source]:
     sources: list[Source] = [ProcessSource(node=spec.node, pid_of=spec.pid_of, period_s=spec.period_s)]
     if spec.inbox is not None:
         places = Places(spec.nodes, spec.rank_node)
-        sources.append(Inbox(Path(spec.inbox), places=places, tally=Tally(), period_s=spec.period_s))
+        sources.append(LateInbox(Path(spec.inbox), places=places, tally=Tally(), period_s=spec.period_s))
     return sources

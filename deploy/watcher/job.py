@@ -72,6 +72,8 @@ class JobFile(Frozen):
 
     def _flaws(self) -> Iterator[Flaw]:
         ranks = len(self.rank_node) or self.nodes * self.ranks_per_node
+        if self.rank_node and "ranks_per_node" in self.model_fields_set:
+            yield ("ranks_per_node",), "expected ranks_per_node or rank_node, not both: each says where the ranks are"
         if ranks > MOST_RANKS:
             yield (
                 ("rank_node" if self.rank_node else "ranks_per_node",),

@@ -43,6 +43,8 @@ GONE_AFTER_S: Final = 5.0  # a judgement in between that says nothing does not w
 MOST_WITHDRAWN: Final = 1024  # as many as a watcher remembers
 TURN_S: Final = 0.25
 LAST_WORDS_S: Final = 5.0
+MOST_REASON: Final = 2000  # characters; a service takes no more
+CUT: Final = " ..."
 OUTCOMES: Final = ("kept", "found", "refused", "dropped", "failed")
 
 KEY_FIELD: Final = "header.Idempotency-Key"
@@ -150,7 +152,7 @@ class Reporter:
             await self._believe(fault.before, for_s=0.0)
 
     async def _send(self, fault: _Fault, bundle: str | None) -> None:
-        verdict = fault.verdict
+        verdict = _fitting(fault.verdict)
         ends = [end for end in (verdict.node, verdict.peer) if end is not None]
         report = VerdictReport(
             job=self.file.name,
@@ -236,3 +238,11 @@ class Reporter:
             self.file.job(), settings, fault.acts, version=version("fleetwright"), dropped=fault.dropped
         )
         return base64.b64encode(gzip.compress("".join(lines).encode(), mtime=0)).decode()
+
+
+def _fitting(verdict: Verdict) -> Verdict:
+    """As a service takes it: an agent's clock may be ahead of ours, and a reason holds what a job calls its phases."""
+    reason = verdict.reason
+    if len(reason) > MOST_REASON:
+        reason = reason[: MOST_REASON - len(CUT)] + CUT
+    return verdict.model_copy(update={"onset_s": min(verdict.onset_s, verdict.detected_s), "reason": reason})

@@ -19,6 +19,7 @@ def parse_look(line: bytes, *, node: int, places: Places, tally: Tally) -> list[
     record = parse_record(line)
     if whole(record, "node", most=MOST_INDEX) != node:
         raise MalformedError("of another node than its file")
+    places.known(node)
     at_s = places.time(moment(record, "t"))
     rows = items(record, "c")
     found = [Observation(at_s, node, Look(peers=len(rows)))]

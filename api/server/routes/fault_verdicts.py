@@ -16,6 +16,7 @@ from api.server.identifiers import ID_PATTERN, new_id
 from api.server.openapi import WITH_BODY, Responses, problems
 from api.server.problems import ProblemError
 from api.server.service import Service, ServiceOf
+from api.server.verdict_rules import refuse_unfit
 from api.server.verdicts import believed_from, head_of, known, read_report, record_of, summary_of, told
 from api.store import Transaction
 
@@ -47,6 +48,7 @@ async def report_verdict(
     once = await Once.of(request, service=service, principal=principal, key=idempotency_key)
     if (saved := await once.saved()) is not None:
         return saved
+    refuse_unfit(body)
     bundle = await service.planning.check_bundle(body.bundle) if body.bundle is not None else None
     now = service.now()
     sha256 = bundle.sha256 if bundle is not None else None

@@ -30,7 +30,7 @@ def written(folder: Path, **fields: Any) -> Path:
         ({"output": None}, "nowhere to record to"),
         ({"peers": {}}, "peers"),
         ({"peers": {"nobody": 0}}, "expected an IPv4 or IPv6 address"),
-        ({"node": 1}, "must be below 1"),
+        ({"node": 1}, "node: 1 is none of the nodes among the peers, which are 0"),
         ({"hz": 1000}, "hz"),
         ({"secret": 1}, "secret"),
         ({"send": "http://127.0.0.1:9", "token_file": "/nonexistent/token"}, "/nonexistent/token"),

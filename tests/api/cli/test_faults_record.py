@@ -22,6 +22,7 @@ RIGHT = ["faults", "record", "--peers", "127.5.0.1=0,127.5.0.2=1"]
         (["-o", "D", "--dcgm", "http://x:99999"], "--dcgm http://x:99999: expected http://HOST:PORT"),
         (["-o", "D", "--ras", "localhost"], "--ras localhost: expected HOST:PORT"),
         (["-o", "D", "--probes-only"], "--probes-only: give --probe BYTES, the size of a train"),
+        (["-o", "D", "--node", "2"], "--node 2: is none of the nodes among the peers, which are 0, 1 (--peers)"),
         (["--probes-only", "--probe", "64"], "nowhere to record to: give --output DIR or --send URL"),
     ],
 )
@@ -36,6 +37,15 @@ def test_a_namespace_that_is_not_there_is_refused(cli: Cli, tmp_path: Path) -> N
     done = cli(*RIGHT, "-o", tmp_path / "r", "--netns", "fw-none")
     assert done.code != 0
     assert any("cannot record" in line for line in done.refused)
+
+
+def test_an_inbox_where_something_is_already_is_refused_and_left(cli: Cli, tmp_path: Path) -> None:
+    inbox = tmp_path / "inbox"
+    inbox.write_text("precious")
+    done = cli(*RIGHT, "-o", tmp_path / "r", "--inbox", inbox)
+    assert done.code == 1
+    assert done.refused == [f"cannot record: {inbox} is a file, expected a free path or a socket that was left behind"]
+    assert inbox.read_text() == "precious"
 
 
 def test_a_job_that_does_not_agree_is_refused(cli: Cli, tmp_path: Path) -> None:
@@ -82,3 +92,29 @@ def test_a_short_recording_can_be_read(cli: Cli, tmp_path: Path) -> None:
     assert found.job.nodes == 2
     assert found.observations
     assert found.malformed == {}
+
+
+def test_a_folder_is_gone_on_with_and_shared_by_recorders_and_probers_of_one_run(cli: Cli, tmp_path: Path) -> None:
+    own = f"127.{os.getpid() % 200 + 10}.{os.getpid() // 200 % 250}.1"
+    always = ["faults", "record", "--peers", f"{own}=0,127.5.0.2=1", "--hz", "20", "--duration", "0.2"]
+    begun: list[list[str]] = [[], [], ["--node", "1"], ["--probes-only", "--probe", "2048"]]
+    for more in begun:
+        assert cli(*always, *more, "-o", tmp_path).code == 0
+    found = read({path.name: path.read_bytes() for path in tmp_path.iterdir()})
+    assert {seen.node for seen in found.observations} == {0, 1}
+
+
+@pytest.mark.parametrize(
+    ("asked", "said"),
+    [
+        (["--hz", "4"], "sample_hz: is 20 there and 4 here"),
+        (["--hz", "20", "--ranks-per-node", "2"], "n: is 2 there and 4 here"),
+    ],
+)
+def test_a_folder_of_another_run_is_refused_by_field(cli: Cli, tmp_path: Path, asked: list[str], said: str) -> None:
+    assert cli(*RIGHT, "-o", tmp_path, "--hz", "20", "--duration", "0.1").code == 0
+    before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
+    done = cli(*RIGHT, "-o", tmp_path, "--duration", "0.1", *asked)
+    assert done.code == 2
+    assert done.refused == [f"--output {tmp_path}/run.json: {said}, expected a folder of its own"]
+    assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before

@@ -16,6 +16,7 @@ from faults.bundle import Tape, write_bundle
 from faults.observations import Collective, Heartbeat, Look, Observation, Socket
 from faults.replay import acts, replay
 from faults.watcher import WatcherSettings
+from tests.api.cli.conftest import Cli
 from tests.faults.stories import Story
 
 HANG = Story(nodes=4, dead=((1, 0),), end_s=8.0)
@@ -87,6 +88,19 @@ def test_json_is_a_list_of_verdicts_by_the_names_of_the_contract(folder: Path) -
 
 def test_a_healthy_job_is_an_empty_list(tmp_path: Path) -> None:
     assert answer(written(Story(goes_on=True, end_s=6.0), tmp_path / "healthy")) == []
+
+
+def test_a_folder_of_which_nothing_was_observed_is_an_empty_list_and_a_note(cli: Cli, tmp_path: Path) -> None:
+    (tmp_path / "run.json").write_text('{"n": 2}')
+    done = cli("faults", "replay", tmp_path, "--format", "json")
+    assert done.json == []
+    (line,) = done.stderr.splitlines()
+    assert line.startswith(f"nothing was observed in {tmp_path}: expected the folder of a recording")
+
+
+def test_of_a_folder_in_which_something_was_observed_nothing_is_noted(cli: Cli, tmp_path: Path) -> None:
+    done = cli("faults", "replay", written(Story(goes_on=True, end_s=6.0), tmp_path / "healthy"), "--format", "json")
+    assert (done.json, done.stderr) == ([], "")
 
 
 def test_people_get_a_table(folder: Path) -> None:

@@ -49,7 +49,8 @@ def test_without_faults_nothing_is_said_of_recall() -> None:
         ("--ranks", "1000", "expected a multiple of 64 from 128 to 131,072, got 1000; nearest: 960 or 1,024"),
         ("--ranks", "64", "expected a multiple of 64 from 128 to 131,072, got 64"),
         ("--hours", "0", "expected from a minute"),
-        ("--seed", "-1", "expected 0 or more, got -1"),
+        ("--seed", "-1", "expected 0 to 2,147,483,647, got -1"),
+        ("--seed", "2147483648", "expected 0 to 2,147,483,647, got 2147483648"),
         ("--scenario", "congested", "unknown scenario 'congested'; nearest: congestion"),
         ("--scenario", "zzz", "nearest: healthy, mixed"),
     ],
@@ -58,6 +59,10 @@ def test_what_cannot_be_simulated_is_told_by_its_option(option: str, value: str,
     with pytest.raises(CommandError, match=option) as caught:
         CliRunner().invoke(app, [option, value], catch_exceptions=False)
     assert told in str(caught.value)
+
+
+def test_the_largest_seed_is_one() -> None:
+    assert json.loads(_run("--scenario", "healthy", "--seed", "2147483647", "--format", "json"))["seed"] == 2**31 - 1
 
 
 def test_experts_need_ranks_for_whole_groups() -> None:

@@ -1,5 +1,6 @@
 """Verdicts and simulations of faults over HTTP: kept with their bundles, replayed, believed for a time."""
 
+import json
 from typing import Any
 
 import pytest
@@ -12,6 +13,9 @@ from tests.testbed.service import RunningService, StartService
 pytestmark = pytest.mark.anyio
 
 VERDICTS = "/v1/faults/verdicts"
+LEAF = {"scope": "leaf", "node": None, "switch": "leaf-1", "isolate": False}
+LINK = {"scope": "link", "peer": 1, "isolate": False}
+ENDS = {"nodes": {"0": "gpu-0", "1": "gpu-1"}}
 UNKNOWN = "01990000-0000-7000-8000-000000000000"
 
 
@@ -97,6 +101,72 @@ class TestVerdicts:
             assert error["path"].startswith(path)
             assert words in error["message"]
             assert (await client.get(VERDICTS)).json()["items"] == []
+
+    @pytest.mark.parametrize(
+        ("changes", "path", "words"),
+        [
+            (LEAF | {"switch": None}, "switch", "is required for scope leaf"),
+            (LEAF | {"switch": ""}, "switch", "is required for scope leaf"),
+            (LEAF | {"scope": "uplink", "switch": None}, "switch", "is required for scope uplink"),
+            (LEAF | {"isolate": True}, "isolate", "is true for scope leaf, allowed: only for rank and node"),
+            (LEAF | {"peer": 1}, "peer", "is given for scope leaf, allowed: only for link and workload"),
+            (LINK | {"peer": None}, "peer", "is required for scope link"),
+            (LINK | {"isolate": True}, "isolate", "is true for scope link"),
+            ({"switch": "leaf-1"}, "switch", "is given for scope node, allowed: only for leaf and uplink"),
+            ({"peer": 1}, "peer", "is given for scope node"),
+            ({"scope": "rank", "peer": 1}, "peer", "is given for scope rank"),
+            ({"scope": "workload"}, "isolate", "is true for scope workload"),
+            ({"detected_s": 9.5}, "detected_s", "is before onset_s, expected 10 or later, got 9.5"),
+            ({"reason": "x" * 2001}, "reason", "expected at most 2,000 characters, got 2,001"),
+            ({"evidence": ["x"] * 17}, "evidence", "expected at most 16 entries, got 17"),
+        ],
+    )
+    async def test_a_verdict_whose_fields_do_not_fit_is_refused(
+        self, sqlite_service: RunningService, changes: dict[str, Any], path: str, words: str
+    ) -> None:
+        async with sqlite_service.client() as client:
+            refused = await client.post(VERDICTS, json=accusation("gpu-0", **changes) | ENDS)
+            assert refused.status_code == 422
+            (error,) = refused.json()["errors"]
+            assert error["path"] == f"verdict.{path}"
+            assert words in error["message"]
+            assert (await client.get(VERDICTS)).json()["items"] == []
+
+    @pytest.mark.parametrize(
+        "changes",
+        [
+            LEAF,
+            LEAF | {"scope": "uplink"},
+            LINK,
+            {"scope": "rank"},
+            {"scope": "workload", "isolate": False, "peer": 1},  # foreign traffic
+            {"detected_s": 10.0, "reason": "x" * 2000, "evidence": ["x"] * 16},
+        ],
+    )
+    async def test_a_verdict_whose_fields_fit_is_kept(
+        self, sqlite_service: RunningService, changes: dict[str, Any]
+    ) -> None:
+        async with sqlite_service.client() as client:
+            made = await client.post(VERDICTS, json=accusation("gpu-0", **changes) | ENDS)
+        assert made.status_code == 201, made.text
+
+    @pytest.mark.parametrize("field", ["onset_s", "detected_s"])
+    async def test_a_time_without_end_is_refused(self, sqlite_service: RunningService, field: str) -> None:
+        body = json.dumps(accusation("gpu-0", **{field: "TIME"})).replace('"TIME"', "1e999")
+        async with sqlite_service.client() as client:
+            refused = await client.post(VERDICTS, content=body, headers={"Content-Type": "application/json"})
+        assert refused.status_code == 422
+        (error,) = refused.json()["errors"]
+        assert (error["path"], "expected a finite number" in error["message"]) == (f"verdict.{field}", True)
+
+    async def test_what_was_kept_before_is_read_as_it_is(
+        self, sqlite_service: RunningService, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr("api.server.routes.fault_verdicts.refuse_unfit", lambda _report: None)
+        async with sqlite_service.client() as client:
+            made = await client.post(VERDICTS, json=accusation("gpu-0", detected_s=9.5))
+            monkeypatch.undo()
+            assert (await client.get(made.headers["location"])).json() == made.json()
 
     async def test_a_small_file_that_holds_a_large_one_is_refused(self, sqlite_service: RunningService) -> None:
         async with sqlite_service.client() as client:

@@ -1,12 +1,14 @@
 """What a recorder writes is what the reader of recordings reads."""
 
+import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 from deploy.recorder.diag import Sample
-from deploy.recorder.folder import RecordingFolder
+from deploy.recorder.folder import OtherRunError, RecordingFolder, refuse_other_run
 from faults.observations import Collective, Heartbeat, Observation, Process
 from faults.readers import read
 
@@ -37,6 +39,40 @@ def test_the_first_recorder_describes_the_run(tmp_path: Path) -> None:
     RecordingFolder(tmp_path, run={"n": 2}).close()
     RecordingFolder(tmp_path, run={"n": 3}).close()
     assert '"n": 2' in (tmp_path / "run.json").read_text()
+
+
+SAID = {"n": 4, "t_go": GO_S, "sample_hz": 4.0, "rank_node": [0, 0, 1, 1]}
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"n": 2, "rank_node": [0, 0]}, "n: is 4 there and 2 here"),
+        ({"rank_node": [0, 1, 1, 1]}, r"rank_node\[1\]: is 0 there and 1 here"),
+        ({"rank_node": None}, r"rank_node\[1\]: is 0 there and 1 here"),
+        ({"sample_hz": 20.0}, "sample_hz: is 4 there and 20 here"),
+    ],
+)
+def test_a_folder_of_another_run_is_refused_by_field(tmp_path: Path, changes: dict[str, Any], said: str) -> None:
+    RecordingFolder(tmp_path, run=SAID).close()
+    with pytest.raises(OtherRunError, match=f"{tmp_path}/run.json: {said}"):
+        refuse_other_run(tmp_path, run=SAID | changes)
+
+
+@pytest.mark.parametrize(
+    "there",
+    [
+        None,
+        "",  # another node's recorder begins to write it
+        json.dumps(SAID | {"t_go": GO_S - 60.0, "dur": 10, "groups": [[0, 1]], "leaves": ["a", "b"]}),
+        json.dumps({"n": 4, "rank_node": [0, 0, 1, 1]}),  # the job's own
+    ],
+    ids=["none", "begun", "before", "job's"],
+)
+def test_a_folder_of_the_same_run_may_be_shared_and_gone_on_with(tmp_path: Path, there: str | None) -> None:
+    if there is not None:
+        (tmp_path / "run.json").write_text(there)
+    refuse_other_run(tmp_path, run=SAID)
 
 
 def test_lines_are_written_together_when_the_oldest_is_due(tmp_path: Path) -> None:

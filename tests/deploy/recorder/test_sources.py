@@ -15,7 +15,7 @@ from deploy.collectives.outlets import Datagrams
 from deploy.recorder.aside import Aside
 from deploy.recorder.exporters import dcgm_source, scrape, xpu_timer_source
 from deploy.recorder.flights import FlightSource
-from deploy.recorder.inbox import Inbox
+from deploy.recorder.inbox import Inbox, LateInbox
 from deploy.recorder.ports import PortSource
 from deploy.recorder.ras import RasSource
 from faults.observations import Counts, Device, Heartbeat, Observation, Port
@@ -73,6 +73,56 @@ def test_an_empty_datagram_is_counted_and_what_follows_is_heard(inbox: Inbox, tm
 def test_the_path_is_taken_away_at_the_end(tmp_path: Path, tally: Tally) -> None:
     Inbox(tmp_path / "inbox", places=PLACES, tally=tally).close()
     assert not (tmp_path / "inbox").exists()
+
+
+def test_what_a_killed_recorder_left_at_the_path_goes(tmp_path: Path, tally: Tally) -> None:
+    path = tmp_path / "inbox"
+    with closing(socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)) as dead:
+        dead.bind(str(path))
+    with closing(Inbox(path, places=PLACES, tally=tally)) as inbox, closing(Datagrams(str(path), rank=1)) as outlet:
+        outlet.put("hb", BEAT)
+        outlet.flush()
+        assert wait_for(lambda: inbox.look(0.0), what="heartbeat")
+
+
+def test_an_inbox_that_is_another_recorders_stays_its(inbox: Inbox, tmp_path: Path, tally: Tally) -> None:
+    path = tmp_path / "inbox"
+    with pytest.raises(FileExistsError, match=f"{path} is a socket that another process listens to"):
+        Inbox(path, places=PLACES, tally=tally)
+    with closing(Datagrams(str(path), rank=1)) as outlet:
+        outlet.put("hb", BEAT)
+        outlet.flush()
+    assert wait_for(lambda: inbox.look(0.0), what="heartbeat")
+
+
+@pytest.mark.parametrize("said", ["is a file", "is a folder", "is a symbolic link"])
+def test_what_is_no_socket_stays_at_the_path(tmp_path: Path, tally: Tally, said: str) -> None:
+    path, kept = tmp_path / "inbox", tmp_path / "kept"
+    kept.write_text("precious")
+    if said == "is a folder":
+        path.mkdir()
+    elif said == "is a file":
+        path.write_text("precious")
+    else:
+        path.symlink_to(kept)
+    with pytest.raises(FileExistsError, match=f"{path} {said}"):
+        Inbox(path, places=PLACES, tally=tally)
+    assert sorted(found.name for found in tmp_path.iterdir()) == ["inbox", "kept"]
+    assert path.is_dir() or path.read_text() == "precious"
+
+
+def test_a_late_inbox_waits_for_its_path(inbox: Inbox, tmp_path: Path, tally: Tally) -> None:
+    path = tmp_path / "inbox"
+    with closing(LateInbox(path, places=PLACES, tally=tally)) as late:
+        with pytest.raises(FileExistsError, match="another process listens to"):
+            late.look(0.0)
+        inbox.close()
+        assert late.look(0.0) == []
+        with closing(Datagrams(str(path), rank=1)) as outlet:
+            outlet.put("hb", BEAT)
+            outlet.flush()
+        assert wait_for(lambda: late.look(0.0), what="heartbeat")
+    assert not path.exists()
 
 
 def test_an_exporter_tells_a_value_once_and_again_when_it_changes(tally: Tally) -> None:

@@ -207,6 +207,14 @@ def test_a_job_names_what_does_not_agree() -> None:
     assert "expected a rank from 0 to 1, got 5" in str(flaws.value)
 
 
+@pytest.mark.parametrize("per_node", [1, 2])
+def test_where_the_ranks_are_is_said_once(per_node: int) -> None:
+    with pytest.raises(ValidationError, match="expected ranks_per_node or rank_node, not both"):
+        JobFile(nodes=2, ranks_per_node=per_node, rank_node=(0, 1))
+    assert JobFile(nodes=2, ranks_per_node=2).job().rank_node == (0, 0, 1, 1)
+    assert JobFile(nodes=2, rank_node=(1, 0)).job().rank_node == (1, 0)
+
+
 def test_a_job_of_more_ranks_than_a_bundle_holds_is_refused() -> None:
     with pytest.raises(ValidationError, match="ranks_per_node"):
         JobFile(nodes=100_000, ranks_per_node=8)

@@ -100,6 +100,17 @@ async def test_a_fault_is_reported_by_name_with_a_proof_that_holds(sqlite_servic
     assert desk.counts == {"kept": 1}
 
 
+async def test_what_a_service_would_not_take_is_made_to_fit(sqlite_service: RunningService) -> None:
+    desk = Desk(sqlite_service)
+    said = desk.tell(onset_s=STANDS.detected_s + 0.3, reason="phase " + "x" * 2000)
+    await desk.reporter.turn()
+    (found,) = await kept(sqlite_service)
+    verdict = (await desk.client.get_fault_verdict(found.id)).verdict
+    assert (verdict.onset_s, verdict.detected_s) == (said.detected_s, said.detected_s)
+    assert (len(verdict.reason), verdict.reason[-5:]) == (2000, "x ...")
+    assert desk.counts == {"kept": 1}
+
+
 async def test_it_is_believed_as_long_as_the_watcher_does_and_no_longer(sqlite_service: RunningService) -> None:
     desk, clock = Desk(sqlite_service), sqlite_service.clock
     said = desk.tell()

@@ -107,6 +107,19 @@ def test_a_look_without_peers_is_a_look() -> None:
     assert [seen.values for seen in recording.observations] == [Look(peers=0)]
 
 
+def test_a_look_of_a_node_that_the_job_has_not_is_counted() -> None:
+    strange = {"t": made.T_GO_S, "node": made.RANKS, "c": []}
+    peer = {"t": made.T_GO_S, "node": 0, "c": [[made.RANKS, 3, *range(18)]]}
+    name = f"tcp_node{made.RANKS}.jsonl"
+    recording = read({"run.json": made.run(), name: made.lines([strange]), "tcp_node0.jsonl": made.lines([peer])})
+
+    assert [(seen.node, seen.values) for seen in recording.observations] == [(0, Look(peers=1))]
+    assert recording.malformed == {
+        "tcp: of a node that the job has not": 1,
+        "tcp: row of a node that the job has not": 1,
+    }
+
+
 def test_a_peer_of_null_is_outside_the_job() -> None:
     outside = {"t": made.T_GO_S, "node": 0, "c": [[None, 3, *range(18)]]}
     recording = read({"run.json": made.run(), "tcp_node0.jsonl": made.lines([outside])})
