@@ -13,7 +13,7 @@ clock is off by up to half of `skew`, constant, and drifts by up to 10 ppm.  Wha
 64 packets and the clocks' offsets; how often it says the truth is not assumed.
 """
 
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 
@@ -25,7 +25,8 @@ from faults.slow import SlowDetector
 from faults.verdict import Direction, Scope, Verdict
 
 NODES: Final = 8
-CASES: Final = 20
+CASES: Final = 40
+SEED: Final = 8
 BASE_MBIT: Final = 200.0
 RING_BYTES, PASS_BYTES, SHORT_BYTES = 2_000_000, 131_072, 32_768
 STEP_S: Final = 0.25
@@ -51,32 +52,42 @@ def run() -> list[dict[str, Any]]:
     """Share of right answers per fault, slowdown and evidence; what was never named counts as wrong."""
     rows = []
     for slowdown, evidence, skew_s in CONDITIONS:
-        rng = np.random.default_rng(7)
-        right = {
-            f: sum(told(f, slowdown, rng, evidence=evidence, skew_s=skew_s) == f for _ in range(CASES)) for f in FAULTS
-        }
-        low, high = wilson(sum(right.values()), CASES * len(FAULTS)) or (0.0, 1.0)
+        rng = np.random.default_rng(SEED)
+        said = {f: [told(f, slowdown, rng, evidence=evidence, skew_s=skew_s) for _ in range(CASES)] for f in FAULTS}
+        first = {f: sum(word.first == f for word in words) for f, words in said.items()}
+        last = sum(word.last == f for f, words in said.items() for word in words)
+        low, high = wilson(sum(first.values()), CASES * len(FAULTS)) or (0.0, 1.0)
         rows.append(
             {
                 "slowdown": slowdown,
                 "evidence": " and ".join(sorted(evidence)) or "sockets only",
                 "skew_ms": 1e3 * skew_s,
                 "cases": CASES * len(FAULTS),
-                "right_share": sum(right.values()) / (CASES * len(FAULTS)),
+                "right_share": sum(first.values()) / (CASES * len(FAULTS)),
                 "right_share_low_95": low,
                 "right_share_high_95": high,
-                **{f"{fault}_right_share": count / CASES for fault, count in right.items()},
+                **{f"{fault}_right_share": count / CASES for fault, count in first.items()},
+                "last_word_right_share": last / (CASES * len(FAULTS)),
             }
         )
     return rows
 
 
-def told(fault: str, slowdown: float, rng: np.random.Generator, *, evidence: frozenset[str], skew_s: float) -> str:
-    """What the first verdict says: the fault where node, link and direction are right, else other words."""
+class Words(NamedTuple):
+    """What is said first, and what at the end: the fault where node, link and direction are right, else other words."""
+
+    first: str
+    last: str
+
+
+def told(fault: str, slowdown: float, rng: np.random.Generator, *, evidence: frozenset[str], skew_s: float) -> Words:
+    """Of one run."""
     node = int(rng.integers(NODES))
-    verdict = _first(_told(fault, slowdown, node, rng, evidence=evidence, skew_s=skew_s))
-    if verdict is None:
-        return "nothing"
+    verdicts = _verdicts(_told(fault, slowdown, node, rng, evidence=evidence, skew_s=skew_s))
+    return Words(_word(verdicts[0], node), _word(verdicts[-1], node)) if verdicts else Words("nothing", "nothing")
+
+
+def _word(verdict: Verdict, node: int) -> str:
     if verdict.scope is Scope.LINK:
         return "link" if (verdict.node, verdict.peer) == (node, (node - 1) % NODES) else "another link"
     if verdict.node != node:
@@ -84,16 +95,15 @@ def told(fault: str, slowdown: float, rng: np.random.Generator, *, evidence: fro
     return {Direction.TX: "tx", Direction.RX: "rx"}.get(verdict.direction or Direction.BOTH, "both")
 
 
-def _first(observations: list[Observation]) -> Verdict | None:
-    detector, now_s = SlowDetector(Job(NODES, tuple(range(NODES)))), 0.5
+def _verdicts(observations: list[Observation]) -> list[Verdict]:
+    """The first of each look that has any."""
+    detector, now_s, found = SlowDetector(Job(NODES, tuple(range(NODES)))), 0.5, list[Verdict]()
     for seen in observations:
         while seen.at_s > now_s:
-            found = [verdict for verdict in detector.judge(now_s) if verdict.scope is not Scope.WORKLOAD]
-            if found:
-                return found[0]
+            found += [verdict for verdict in detector.judge(now_s) if verdict.scope is not Scope.WORKLOAD][:1]
             now_s += 0.5
         detector.see(seen)
-    return None
+    return found
 
 
 def _told(

@@ -12,7 +12,7 @@ from faults.slow.cores import Cores
 from faults.slow.delays import Delays
 from faults.slow.findings import Slow
 from faults.slow.gaps import Gaps, Late
-from faults.slow.persistence import Persistence
+from faults.slow.persistence import Confirmed, Persistence
 from faults.slow.probed import Accuser
 from faults.slow.settings import SlowSettings
 from faults.slow.sockets import Sockets, is_of_sockets
@@ -24,6 +24,7 @@ from faults.slow.words import (
     PROBES,
     WAITING,
     Hypothesis,
+    Named,
     Wire,
     named,
     of_foreign,
@@ -69,7 +70,7 @@ class SlowDetector:
         self._lost: Persistence[Lost] = Persistence(s.hits, s.of, s.gone_s)
         self._due_s: float | None = None  # the next look
         self._onset_s: float | None = None  # steps after this are no baseline
-        self._named: dict[Hashable, tuple[int, int | None]] = {}  # places of what is believed, which do not move
+        self._named: dict[Hashable, Named] = {}  # of what is believed
         self._verdicts: tuple[Verdict, ...] = ()
 
     def see(self, observation: Observation) -> None:
@@ -107,7 +108,7 @@ class SlowDetector:
         self._late.look(now_s, dict(late.items()))
         self._explanations(looked, now_s)
         self._mark_onset(now_s)
-        self._verdicts = tuple(self._words())
+        self._verdicts = tuple(self._words(now_s))
         return self._verdicts
 
     def _look(self, now_s: float) -> Looked | None:
@@ -228,15 +229,21 @@ class SlowDetector:
         sure = measured.chance < s.chance_of_harm or (measured.log_ratio > 0 and implied >= s.plain_harm)
         return measured.ratio if sure and not slow.probed and min(measured.ratio, implied) >= s.least_harm else None
 
-    def _words(self) -> Iterator[Verdict]:
+    def _words(self, now_s: float) -> Iterator[Verdict]:
         wires = self._slow.confirmed()
-        self._named = {each.key: self._named.get(each.key) or named(each.found)[:2] for each in wires}
+        self._named = {each.key: self._called(each, now_s) for each in wires}
         alone = len(self._slow.open()) == 1  # of several at once a switch may be the cause, and it is no node's fault
         yield from (of_wire(each, self._named[each.key], self._settings.window_s, alone=alone) for each in wires)
         yield from (of_rank(each, self._job.rank_node[each.found[-1].rank]) for each in self._late.confirmed())
         yield from (of_foreign(each) for each in self._foreign.confirmed())
         yield from (of_unread(each) for each in self._unread.confirmed())
         yield from (of_workload(each) for each in self._lost.confirmed())
+
+    def _called(self, wire: Confirmed[Wire], now_s: float) -> Named:
+        before = self._named.get(wire.key)
+        if before is None:
+            return Named(*named(wire.found)[:2], at_s=wire.confirmed_s)
+        return before.again(wire.found, now_s=now_s)
 
 
 def _may_wait_for_others(slow: Slow, measured: Harm, unheard: frozenset[int]) -> bool:

@@ -64,6 +64,22 @@ def named(looks: Sequence[Wire]) -> Hypothesis:
     return max(sums, key=lambda hypothesis: sums[hypothesis] + (link_nats if hypothesis[1] is not None else 0.0))
 
 
+@dataclass(frozen=True, slots=True)
+class Named:
+    """What a wire was called, and when."""
+
+    node: int
+    peer: int | None
+    at_s: float
+
+    def again(self, looks: Sequence[Wire], *, now_s: float) -> "Named":
+        """The same; or a NIC for its link once probes say so, as clearly as it takes to take a node out."""
+        node, peer, _ = named(looks)
+        if self.peer is None or peer is not None or node not in (self.node, self.peer):
+            return self
+        return Named(node, None, now_s) if telling(looks)[0].slow.probed and _no_link(looks, node) else self
+
+
 def direction(looks: Sequence[Wire], node: int) -> Direction:
     """Of a NIC."""
     found = telling(looks)
@@ -76,12 +92,10 @@ def direction(looks: Sequence[Wire], node: int) -> Direction:
     return Direction.TX if tx > rx else Direction.RX
 
 
-def of_wire(
-    confirmed: Confirmed[Wire], place: tuple[int, int | None], window_s: float, *, alone: bool = True
-) -> Verdict:
+def of_wire(confirmed: Confirmed[Wire], place: Named, window_s: float, *, alone: bool = True) -> Verdict:
     """A slow NIC or link.  `alone`: no other wire is suspected."""
     found = confirmed.found
-    node, peer = place
+    node, peer = place.node, place.peer
     last = found[-1]
     silent = node in last.unheard
     if silent:  # what it sends is known by nobody: neither its direction nor one link
@@ -92,7 +106,7 @@ def of_wire(
     cost = f"{factor:.1f} times slower than {against}; steps take {ratio:.2f} times as long"
     seen = {kind for wire in found for kind in wire.seen}
     evidence = [PAIRS, *[STEP] * last.measured, *sorted(seen)]
-    nodes_own = alone and place[1] is None and len(evidence) > 1
+    nodes_own = alone and place.peer is None and len(evidence) > 1
     way = Direction.FORWARD if peer is not None else Direction.BOTH if silent else direction(found, node)
     if peer is None:
         what = {Direction.TX: "what it sends", Direction.RX: "what it receives"}.get(way, "both ways")
@@ -106,7 +120,7 @@ def of_wire(
         peer=peer,
         direction=way,
         onset_s=max(0.0, confirmed.first_s - window_s / 2),
-        detected_s=confirmed.confirmed_s,
+        detected_s=place.at_s,
         isolate=nodes_own and _no_link(found, node) and _both_ways_or_seen(found, seen),
         confidence=_confidence(len(evidence)),
         reason=reason,

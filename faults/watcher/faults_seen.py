@@ -8,6 +8,7 @@ from faults.verdict import FaultClass, Scope, Verdict
 
 KEPT: Final = 1024
 SWITCHES: Final = frozenset({Scope.LEAF, Scope.UPLINK})
+WIRES: Final = frozenset({FaultClass.COMM_HANG, FaultClass.COMM_SLOW})
 TOGETHER_S: Final = 5.0  # onsets of one fault as two detectors see them
 
 Key = tuple[str, int | None, int | None, str | None]
@@ -61,9 +62,9 @@ class _Fault:
 
 
 def _is_link_of(told: Verdict, node: Verdict) -> bool:
-    """A link of a node that hangs as a whole was no fault of its own."""
-    hangs = node.fault is told.fault is FaultClass.COMM_HANG
-    return hangs and node.scope is Scope.NODE and told.scope is Scope.LINK and node.node in (told.node, told.peer)
+    """A link of a node that hangs or is slow as a whole was no fault of its own."""
+    wires = node.fault is told.fault and node.fault in WIRES
+    return wires and node.scope is Scope.NODE and told.scope is Scope.LINK and node.node in (told.node, told.peer)
 
 
 def _is_behind(told: Verdict, switch: Verdict) -> bool:

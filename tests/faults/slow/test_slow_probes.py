@@ -13,7 +13,7 @@ from faults.slow.joining import joined
 from faults.slow.localise import Entity
 from faults.slow.probed import Accuser, View
 from faults.slow.probes import Probes, mode
-from faults.slow.words import Hypothesis, Wire, direction, named
+from faults.slow.words import Hypothesis, Named, Wire, direction, named
 from faults.verdict import Direction
 
 NODES, EVERY_S, WIRE_S = 8, 0.5, 0.0026
@@ -175,10 +175,16 @@ def test_once_probes_have_spoken_looks_at_sockets_alone_count_no_more() -> None:
         return Wire(slow, nats, (), 1.2, measured=True)
 
     sockets = wire({sender: 10.0, busiest: 40.0}, probed=False)
-    probes = wire({sender: 14.0, busiest: 9.0}, probed=True)
+    probes = wire({sender: 14.0, busiest: 8.0}, probed=True)
     assert named([sockets, sockets]) == busiest
     assert named([sockets, sockets, probes]) == sender
     assert direction([sockets, sockets, probes], 3) is Direction.TX
+    link = Named(3, 2, 9.0)
+    assert link.again([sockets, sockets], now_s=10.0) is link
+    assert link.again([sockets, probes], now_s=10.0) == Named(3, None, 10.0)
+    assert link.again([sockets, wire({sender: 12.0, busiest: 9.0}, probed=True)], now_s=10.0) is link  # not clearly
+    assert Named(7, 6, 9.0).again([probes], now_s=10.0) == Named(7, 6, 9.0)  # of no end of its own
+    assert Named(3, None, 9.0).again([wire({busiest: 40.0}, probed=True)], now_s=10.0) == Named(3, None, 9.0)
 
 
 def test_probes_that_are_none_of_the_job_are_left() -> None:

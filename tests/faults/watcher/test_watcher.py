@@ -57,11 +57,19 @@ class TestMerging:
             seen.say([verdict(detected_s=now_s)], now_s=now_s)
         assert [fault.detected_s for fault in seen.verdicts()] == [2.0, 12.1]
 
-    def test_a_link_is_withdrawn_when_its_node_hangs(self) -> None:
+    @pytest.mark.parametrize("fault", [FaultClass.COMM_HANG, FaultClass.COMM_SLOW])
+    def test_a_link_is_withdrawn_when_its_node_hangs_or_is_slow(self, fault: FaultClass) -> None:
         seen = FaultsSeen(10.0)
-        seen.say([LINK], now_s=2.0)
-        seen.say([verdict(detected_s=2.5)], now_s=2.5)
-        assert [fault.scope for fault in seen.verdicts()] == [Scope.NODE]
+        seen.say([verdict(fault, scope=Scope.LINK, node=1, peer=0), verdict(fault, 3)], now_s=2.0)
+        seen.say([verdict(fault, detected_s=2.5)], now_s=2.5)
+        assert [(each.scope, each.node) for each in seen.verdicts()] == [(Scope.NODE, 3), (Scope.NODE, 1)]
+
+    def test_a_link_that_is_still_said_beside_its_node_stays(self) -> None:
+        seen = FaultsSeen(10.0)
+        link = verdict(FaultClass.COMM_SLOW, scope=Scope.LINK, node=1, peer=0)
+        seen.say([link], now_s=2.0)
+        seen.say([link, verdict(FaultClass.COMM_SLOW, detected_s=2.5)], now_s=2.5)
+        assert [fault.scope for fault in seen.verdicts()] == [Scope.LINK, Scope.NODE]
 
     def test_a_flood_of_faults_is_bounded(self) -> None:
         seen = FaultsSeen(10.0)
