@@ -86,5 +86,4 @@ class Intake:
 
     def _of_the_job(self, seen: Observation) -> bool:
         nodes, ranks = self._job.nodes, len(self._job.rank_node)
-        known_rank = seen.rank is None or 0 <= seen.rank < ranks
-        return known_rank and (seen.peer is None or 0 <= seen.peer < nodes)
+        return all(0 <= rank < ranks for rank in seen.ranks) and (seen.peer is None or 0 <= seen.peer < nodes)

@@ -2,7 +2,7 @@
 
 from typing import NamedTuple
 
-from faults.observations.kinds import Values
+from faults.observations.kinds import Flight, Pass, Values
 
 
 class Observation(NamedTuple):
@@ -16,3 +16,11 @@ class Observation(NamedTuple):
     values: Values
     rank: int | None = None
     peer: int | None = None  # the node at the other end, where there is one
+
+    @property
+    def ranks(self) -> tuple[int, ...]:
+        """All that it speaks of: its own, and those that are named inside."""
+        own = () if self.rank is None else (self.rank,)
+        if isinstance(self.values, Pass):
+            return (*own, self.values.source, self.values.to)
+        return (*own, *self.values.ranks) if isinstance(self.values, Flight) else own

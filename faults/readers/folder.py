@@ -4,7 +4,7 @@ import re
 from collections.abc import Callable
 from functools import partial
 
-from faults.observations import Flight, Observation, Pass, Values, on_clock_of
+from faults.observations import Observation, on_clock_of
 from faults.observations.lines import KINDS, from_values
 from faults.observations.moments import moments_of
 from faults.readers.fields import MOST_INDEX, moment, optional_whole, parse_record, text, whole
@@ -61,16 +61,9 @@ def parse_seen(line: bytes, *, node: int, places: Places) -> list[Observation]:
         places.near(at_s)
     for index in (node, peer):
         places.known(0 if index is None else index)
-    for index in (*_ranks(values), 0 if rank is None else rank):
+    for index in seen.ranks:
         places.node(index)
     return [seen]
-
-
-def _ranks(values: Values) -> tuple[int, ...]:
-    """The ranks that are named inside."""
-    if isinstance(values, Pass):
-        return values.source, values.to
-    return values.ranks if isinstance(values, Flight) else ()
 
 
 def is_recorded(name: str) -> bool:

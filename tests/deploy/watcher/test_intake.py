@@ -11,7 +11,7 @@ from deploy.watcher.agents import LOST_AFTER_S
 from deploy.watcher.intake import Intake
 from deploy.watcher.skew import BELIEVED_S, ClockSkew
 from faults.detector import Job
-from faults.observations import Heartbeat, Look, Observation, Process
+from faults.observations import Flight, Heartbeat, Look, Observation, Pass, Process
 
 ZERO_S = 1_795_000_000.0
 JOB = Job(nodes=2, rank_node=(0, 1))
@@ -67,6 +67,24 @@ def test_ranks_and_nodes_that_the_job_has_not() -> None:
     batch, _held = body(sent_s=ZERO_S, node=2)
     with pytest.raises(WireError, match="0 to 1"):
         intake.take(batch, received_s=ZERO_S, steady_s=0.0)
+
+
+@pytest.mark.parametrize(
+    ("values", "kept"),
+    [
+        (Pass(0, 1, 8, ZERO_S, ZERO_S, ZERO_S), 1),
+        (Pass(2, 1, 8, ZERO_S, ZERO_S, ZERO_S), 0),
+        (Pass(0, 9, 8, ZERO_S, ZERO_S, ZERO_S), 0),
+        (Flight("g", (0, 1), 3, 3, 3, None, None), 1),
+        (Flight("g", (0, 1, 2), 3, 3, 3, None, None), 0),
+    ],
+)
+def test_ranks_that_are_named_inside_have_to_be_the_jobs_too(values: Pass | Flight, kept: int) -> None:
+    batch, _held = encode(
+        [], [Observation(ZERO_S, 1, values, rank=1)], session="s", number=0, held=None, node=1, sent_s=ZERO_S
+    )
+    taken = Intake(JOB, zero_s=ZERO_S).take(batch, received_s=ZERO_S, steady_s=0.0)
+    assert (len(taken.observations), taken.malformed) == (kept, 1 - kept)
 
 
 def test_a_watcher_that_is_new_asks_for_a_whole_batch() -> None:
