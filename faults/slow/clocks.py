@@ -14,7 +14,7 @@ from typing import Final
 
 import numpy as np
 
-from faults.fabric import Floats
+from faults.fabric import Floats, Ints
 
 WAITED_S: Final = 2e-4  # less than any wire takes for a message worth timing, more than to wake who waits
 QUICK: Final = 0.25  # of them meet nothing on their way
@@ -30,15 +30,28 @@ def ahead_of(ways_s: Mapping[tuple[int, int], float], *, nodes: int) -> Floats:
         left -= pairs
         members = sorted({end for pair in pairs for end in pair})
         at = {node: place for place, node in enumerate(members)}
-        rows = np.zeros((len(pairs), len(members) + 1))
-        told = sorted(pairs)
-        for row, (source, target) in enumerate(told):
-            rows[row, [at[source], at[target], -1]] = -1.0, 1.0, 1.0
-        found, _, rank, _ = np.linalg.lstsq(rows, np.array([ways_s[pair] for pair in told]), rcond=None)
-        if rank == len(members):  # all but the sum of the offsets, which is nothing
-            offsets = found[:-1]
-            apart[np.ix_(members, members)] = offsets[None, :] - offsets[:, None]
+        ends = np.array([(at[source], at[target]) for source, target in sorted(pairs)])
+        told_s = np.array([ways_s[pair] for pair in sorted(pairs)])
+        found, known = _solved(ends, told_s, count=len(members))
+        if known:
+            apart[np.ix_(members, members)] = found[None, :] - found[:, None]
     return apart
+
+
+def _solved(ends: Ints, told_s: Floats, *, count: int) -> tuple[Floats, bool]:
+    """Offsets by the normal equations, and whether they are told: all but their sum, which is nothing."""
+    source, target = ends.T
+    matrix, side = np.zeros((count + 1, count + 1)), np.zeros(count + 1)
+    for at, sign in ((source, -1.0), (target, 1.0)):
+        np.add.at(matrix, (at, at), 1.0)
+        np.add.at(matrix, (at, count), sign)
+        np.add.at(matrix, (count, at), sign)
+        np.add.at(side, at, sign * told_s)
+    np.add.at(matrix, (source, target), -1.0)
+    np.add.at(matrix, (target, source), -1.0)
+    matrix[count, count], side[count] = len(ends), told_s.sum()
+    found, _, rank, _ = np.linalg.lstsq(matrix, side, rcond=None)
+    return np.asarray(found[:-1], dtype=np.float64), bool(rank == count)
 
 
 def _joined(pairs: set[tuple[int, int]]) -> set[tuple[int, int]]:
