@@ -62,8 +62,10 @@ class Relief(Generic[ColourT]):
         best, least, alike = None, 1, 0
         for chain in self._chains(over):
             change = self._change(chain)
-            alike = alike + 1 if change == least else 1
-            if change < least or (change == least and rng.random() * alike < 1.0):
+            if change > least:
+                continue
+            alike = 1 if change < least else alike + 1
+            if rng.random() * alike < 1.0:
                 best, least = chain, change
         return best, least
 
