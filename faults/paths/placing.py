@@ -12,7 +12,7 @@ from typing import Final
 
 from faults.paths.clos import Clos, Trunk
 from faults.paths.colouring import Colouring
-from faults.paths.relief import Relief
+from faults.paths.relief import Effort, Relief
 from faults.paths.routes import Hops, Routes
 
 UP, DOWN = 0, 1
@@ -37,14 +37,14 @@ class Part:
 class Placing:
     """Connections placed so far, and what that leaves on every directed link."""
 
-    def __init__(self, clos: Clos, routes: Routes) -> None:
-        self.clos, self.routes = clos, routes
+    def __init__(self, clos: Clos, routes: Routes, effort: Effort | None = None) -> None:
+        self.clos, self.routes, self._effort = clos, routes, effort or Effort()
         self.load = [0.0] * (2 * len(clos.wires))
         self.paths: dict[Part, Path] = {}
 
     def copy(self) -> "Placing":
-        """The same, to try something on."""
-        other = Placing(self.clos, self.routes)
+        """The same, to try something on; what is spent there is spent here."""
+        other = Placing(self.clos, self.routes, self._effort)
         other.load, other.paths = self.load.copy(), self.paths.copy()
         return other
 
@@ -141,7 +141,7 @@ class Placing:
         onward = [pod[part.source] != pod[part.target] for part in crossing]
         places = {(side, spine) for side, of in enumerate(spines) for spine in of.values()}
         room = {(side, spine): len(self._core_slots(spine, side, limit, size)) for side, spine in places}
-        Relief(colouring, spines, onward, room, pod).run()
+        Relief(colouring, spines, onward, room, pod, effort=self._effort).run()
 
     def _spine_slots(
         self, leaves: Iterable[int], way: int, limit: float, size: float, spines: dict[tuple[int, Colour], int]

@@ -4,7 +4,8 @@ A colouring between leaves knows nothing of the cables above the spines.  Where 
 got more flows that go on to a core than it can pass.  Swapping the two colours of a whole chain (Kempe) keeps a proper
 colouring, and exchanges flows that go on for flows that turn round at the spine, or for none.  The excess over all
 spines never rises: the chain that lowers it most is swapped, or else, a bounded number of times, one that leaves it as
-it is, drawn by a generator with a seed.
+it is, drawn by a generator with a seed.  Where flows are split many colourings are tried, so all of them together may
+look at so many edges of chains, and no more.
 """
 
 import random
@@ -16,6 +17,14 @@ from faults.paths.colouring import Chain, Colouring, ColourT
 
 Place = tuple[int, int]  # side (0: the way up, 1: down), spine
 LEVEL: Final = 24  # swaps that change nothing, altogether
+EDGES: Final = 500_000  # of chains, for a whole plan: a second or two
+
+
+class Effort:
+    """What is left of it, for all that share it."""
+
+    def __init__(self, edges: int = EDGES) -> None:
+        self.edges = edges
 
 
 class Relief(Generic[ColourT]):
@@ -28,8 +37,11 @@ class Relief(Generic[ColourT]):
         onward: Sequence[bool],
         room: Mapping[Place, int],
         pod: Mapping[int, int] | Sequence[int],
+        *,
+        effort: Effort | None = None,
     ) -> None:
         self._of, self._spines, self._onward, self._room, self._pod = colouring, spines, onward, room, pod
+        self._effort = effort or Effort()
         self._load: Counter[Place] = Counter()
         self._through: dict[Place, set[int]] = defaultdict(set)
         for edge in range(len(colouring.edges)):
@@ -39,7 +51,7 @@ class Relief(Generic[ColourT]):
         """Until no spine has more than it must, or no chain helps."""
         rng, level = random.Random(0), LEVEL
         excess, least = sum(self._excess(place, 0) for place in self._load), self._least()
-        while excess > least:
+        while excess > least and self._effort.edges > 0:
             over = [place for place, load in self._load.items() if load > self._room[place]]
             best, change = self._best(over, rng)
             if best is None or change > 0 or (change == 0 and not level):
@@ -61,6 +73,7 @@ class Relief(Generic[ColourT]):
         """Of all chains with a flow that goes on through one of these spines: the one that lowers the excess most."""
         best, least, alike = None, 1, 0
         for chain in self._chains(over):
+            self._effort.edges -= len(chain.edges)
             change = self._change(chain)
             if change > least:
                 continue

@@ -29,7 +29,10 @@ FEWEST: Final = 3
 # Between windows of 2.5 s in health medians of one pair differ by this, whatever the messages inside scatter.
 LEAST_SIGMA: Final = 0.08
 LEAST_DELAY_S: Final = 1e-4
+MOST_RECENT: Final = 1024  # messages that are not yet old enough: nobody asks while a job stands
 KEPT_STEPS: Final = 8  # in which the other side of a pass is waited for
+LONGEST_S: Final = 10.0  # after a call; what took longer belongs to a step of this number before the job began anew
+NO_TIME_S: Final = -1e-3  # less than no message takes by clocks that were set right: one of them has been set since
 
 
 class _Taken(NamedTuple):
@@ -41,7 +44,7 @@ class _Taken(NamedTuple):
 
 @dataclass
 class _Pair:
-    recent: deque[tuple[float, _Taken]] = field(default_factory=deque)
+    recent: deque[tuple[float, _Taken]] = field(default_factory=lambda: deque(maxlen=MOST_RECENT))
     usual: deque[_Taken] = field(default_factory=lambda: deque(maxlen=BASELINE))
     known: tuple[int, float, float, float] = (0, 0.0, 0.0, 0.0)  # messages counted, clocks apart, median, scatter
     taken: int = 0
@@ -84,6 +87,7 @@ class Delays:
         self._passes: dict[tuple[int, int], _Pair] = {}
         self._called: dict[tuple[int, int], tuple[float, int]] = {}  # (step, rank) -> called, node
         self._waiting: dict[tuple[int, int], tuple[int, float, float]] = {}  # (step, source) -> node, called, received
+        self._step = 0  # the newest
         self._taken = 0  # messages that have become usual when the clocks were last looked at
         self._apart_s = np.full((nodes, nodes), np.nan)
 
@@ -101,7 +105,8 @@ class Delays:
 
     def slowdowns(self, from_s: float, to_s: float) -> tuple[Floats, Floats]:
         """y and its standard error, NaN where too few messages came."""
-        pairs, apart_s = self._passes, np.nan_to_num(self.clocks_apart_s())
+        pairs, told_s = self._passes, self.clocks_apart_s()
+        apart_s = np.nan_to_num(told_s)
         y, sigma = np.full((2, self._nodes, self._nodes), np.nan)
         now = {
             pair: found
@@ -115,6 +120,8 @@ class Delays:
         peers_s = float(np.median([middle_s for middle_s, _, _ in now.values()]))
         for pair, (middle_s, scatter_s, count) in now.items():
             before_s, before_scatter_s = usual.get(pair, (peers_s, scatter_s))
+            if np.isfinite(told_s[pair]) and min(before_s, middle_s) < NO_TIME_S:
+                continue
             ratio = max(0.1, 1.0 + (middle_s - before_s) / typical_s)
             y[pair] = np.log(ratio)
             noise = MEDIAN_LOSS * max(scatter_s / ratio, before_scatter_s) / typical_s / np.sqrt(count)
@@ -137,21 +144,34 @@ class Delays:
         return bool(known) and sum(known) * 2 > len(known)
 
     def _pass(self, rank: int, node: int, values: Pass, step: int) -> None:
+        self._forget(step)
         self._called[step, rank] = (values.called_s, node)
         self._waiting[step, values.source] = (node, values.called_s, values.received_s)
         for source in (rank, values.source):
             self._match(step, source)
-        for table in (self._called, self._waiting):
-            if len(table) > KEPT_STEPS * 2 * self._nodes:
-                for key in [k for k in table if k[0] < step - KEPT_STEPS]:
+
+    def _forget(self, step: int) -> None:
+        """With a new step what lies long back; all where the job has begun anew from an earlier one."""
+        if step > self._step:
+            for table in (self._called, self._waiting):
+                for key in [key for key in table if key[0] < step - KEPT_STEPS]:
                     del table[key]
+        elif step < self._step - KEPT_STEPS:
+            self._called.clear()
+            self._waiting.clear()
+        else:
+            return
+        self._step = step
 
     def _match(self, step: int, source: int) -> None:
         sent, got = self._called.get((step, source)), self._waiting.get((step, source))
         if sent is None or got is None:
             return
-        del self._waiting[step, source]
         target, called_s, received_s = got
+        if received_s - sent[0] > LONGEST_S:
+            del self._called[step, source]
+            return
+        del self._waiting[step, source]
         self._add(received_s, sent[1], target, _Taken(received_s - sent[0], received_s - called_s))
 
     def _add(self, at_s: float, source: int, target: int, message: _Taken) -> None:

@@ -44,6 +44,7 @@ RIPE: Final = 2.0  # windows, after which a message counts as usual: long enough
 EXPLAINED: Final = 0.75  # of the log of longer steps, by a link beside a node without counters
 HOSTS_PART: Final = 0.5  # of what a rank takes longer, waiting for a core: then it is its host's load
 SILENT_S: Final = 3.0  # an agent tells of a process each second
+TOGETHER_S: Final = 60.0  # in which the wires of a slow switch come to be suspected, one after the other
 FEW: Final = 3  # steps, in the shorter window that measures harm
 
 
@@ -232,8 +233,9 @@ class SlowDetector:
     def _words(self, now_s: float) -> Iterator[Verdict]:
         wires = self._slow.confirmed()
         self._named = {each.key: self._called(each, now_s) for each in wires}
-        alone = len(self._slow.open()) == 1  # of several at once a switch may be the cause, and it is no node's fault
-        yield from (of_wire(each, self._named[each.key], self._settings.window_s, alone=alone) for each in wires)
+        for each in wires:  # of several at once a switch may be the cause; where leaves are known, others tell
+            alone = self._job.fabric is not None or self._slow.alone(each.key, within_s=TOGETHER_S)
+            yield of_wire(each, self._named[each.key], self._settings.window_s, alone=alone)
         yield from (of_rank(each, self._job.rank_node[each.found[-1].rank]) for each in self._late.confirmed())
         yield from (of_foreign(each) for each in self._foreign.confirmed())
         yield from (of_unread(each) for each in self._unread.confirmed())

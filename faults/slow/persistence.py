@@ -62,6 +62,11 @@ class Persistence(Generic[Found]):
             if track.confirmed_s is not None
         ]
 
+    def alone(self, key: Hashable, *, within_s: float) -> bool:
+        """Whether nothing else that is suspected or believed began within this time of it."""
+        first_s = self._tracks[key].first_s
+        return all(abs(track.first_s - first_s) > within_s for other, track in self._tracks.items() if other != key)
+
     def open(self) -> Mapping[Hashable, Found]:
         """What was found last of everything that is suspected or believed."""
         return {key: track.found[-1] for key, track in self._tracks.items()}

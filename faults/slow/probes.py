@@ -45,7 +45,7 @@ class _Past:
     """Of one pair: what is not yet old enough to be usual, and what is."""
 
     tails: bool
-    fresh: deque[tuple[float, float]] = field(default_factory=deque)  # known at, value
+    fresh: deque[tuple[float, float]] = field(default_factory=lambda: deque(maxlen=BASELINE))  # known at, value
     values_s: deque[float] = field(default_factory=lambda: deque(maxlen=BASELINE))
     taken: int = 0
     renewed: int = 0  # at how many

@@ -93,7 +93,7 @@ def direction(looks: Sequence[Wire], node: int) -> Direction:
 
 
 def of_wire(confirmed: Confirmed[Wire], place: Named, window_s: float, *, alone: bool = True) -> Verdict:
-    """A slow NIC or link.  `alone`: no other wire is suspected."""
+    """A slow NIC or link.  `alone`: no switch may be the cause of it."""
     found = confirmed.found
     node, peer = place.node, place.peer
     last = found[-1]

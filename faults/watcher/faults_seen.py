@@ -10,6 +10,7 @@ KEPT: Final = 1024
 SWITCHES: Final = frozenset({Scope.LEAF, Scope.UPLINK})
 WIRES: Final = frozenset({FaultClass.COMM_HANG, FaultClass.COMM_SLOW})
 TOGETHER_S: Final = 5.0  # onsets of one fault as two detectors see them
+SPREADING_S: Final = 30.0  # in which the wires of a slow switch are taken for slow, one after the other
 
 Key = tuple[str, int | None, int | None, str | None]
 
@@ -36,6 +37,7 @@ class FaultsSeen:
         if fault is not None and now_s - fault.said_s <= self._same_s:
             fault.verdict = again(fault.verdict, verdict)
             fault.said_s = now_s
+            self._withdraw(fault.verdict, now_s=now_s)
             return fault.verdict
         self._withdraw(verdict, now_s=now_s)
         self._newest[key] = fault = _Fault(key, verdict, now_s)
@@ -62,15 +64,18 @@ class _Fault:
 
 
 def _is_link_of(told: Verdict, node: Verdict) -> bool:
-    """A link of a node that hangs or is slow as a whole was no fault of its own."""
+    """A link of a node that hangs or is slow as a whole was no fault of its own, unless it was slow long before."""
     wires = node.fault is told.fault and node.fault in WIRES
-    return wires and node.scope is Scope.NODE and told.scope is Scope.LINK and node.node in (told.node, told.peer)
+    part = node.scope is Scope.NODE and told.scope is Scope.LINK and node.node in (told.node, told.peer)
+    before = node.fault is FaultClass.COMM_SLOW and told.onset_s < node.onset_s - TOGETHER_S
+    return wires and part and not before
 
 
 def _is_behind(told: Verdict, switch: Verdict) -> bool:
     """A wire that became slow with a switch, and that nobody was to be taken out for, was the switch's."""
     wire = told.scope in (Scope.NODE, Scope.LINK) and told.fault is switch.fault and not told.isolate
-    return switch.scope in SWITCHES and wire and told.onset_s >= switch.onset_s - TOGETHER_S
+    with_it = -TOGETHER_S <= told.onset_s - switch.onset_s <= SPREADING_S
+    return switch.scope in SWITCHES and wire and with_it
 
 
 def again(before: Verdict, now: Verdict) -> Verdict:

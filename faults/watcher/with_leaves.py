@@ -3,7 +3,7 @@
     wires   what either says; where both say something of one node, the quick one's word
     switch  while the fit names a leaf or an uplink, of wires only what the fit names beside it
     isolate a wire only where the fit would; and not where the quick detector, awake, sees it and would not
-    ranks   what either says
+    ranks   what either says; the quick one's word where both do
 
 A slow leaf looks to the quick detector like several slow nodes, and some of them come first.  The fit takes four
 windows, which a name need not wait for and a node's isolation must.

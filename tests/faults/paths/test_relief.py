@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from faults.paths.colouring import Colouring
-from faults.paths.relief import Relief
+from faults.paths.relief import Effort, Relief
 
 LEAVES, PLANES = 4, 4  # of a pod; a plane is a spine of it
 GRAPHS = st.lists(st.tuples(st.integers(0, 7), st.integers(0, 7)), max_size=32)
@@ -49,5 +49,9 @@ def test_a_flow_that_turns_round_takes_the_place_of_one_that_goes_on() -> None:
     found.run()
     assert found.colour == [0, 1]
     room = {(side, spine): 4 for side in (0, 1) for spine in PODS} | {(0, 0): 0}
-    Relief(found, (SPINES, SPINES), [True, False], room, PODS).run()
+    Relief(found, (SPINES, SPINES), [True, False], room, PODS, effort=Effort(0)).run()
+    assert found.colour == [0, 1]
+    effort = Effort(100)
+    Relief(found, (SPINES, SPINES), [True, False], room, PODS, effort=effort).run()
     assert found.colour == [1, 0]
+    assert effort.edges < 100

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from faults.observations import Observation, Pass
 from faults.slow.clocks import ahead_of
-from faults.slow.delays import Delays
+from faults.slow.delays import MOST_RECENT, Delays
 
 WAY_S = 0.003
 OFFSETS = st.lists(st.floats(-0.05, 0.05), min_size=3, max_size=8)
@@ -81,3 +81,44 @@ def test_delays_are_the_same_whatever_the_clocks(offset_s: list[float], seed: in
     assert np.allclose(found[0], found[1], equal_nan=True)
     assert np.isclose(found[1][1, 2], np.log(5.0), atol=0.05)
     assert abs(found[1][0, 1]) < 0.1
+
+
+def exchanged(delays: Delays, step: int, at_s: float, *, receiver_first: bool) -> None:
+    """Rank 0 sends to rank 1 and tells of it before or after it."""
+    sent = Observation(at_s, 0, Pass(1, 1, 1, at_s, at_s + 0.004, at_s + 0.004, step), 0, 1)
+    got = Observation(at_s, 1, Pass(0, 0, 1, at_s, at_s + 0.004, at_s + 0.004, step), 1, 0)
+    for seen in (got, sent) if receiver_first else (sent, got):
+        delays.see(seen)
+
+
+@given(st.integers(1, 30), st.sampled_from(["sender", "receiver"]))
+def test_a_job_that_begins_anew_matches_nothing_of_before(back: int, first: str) -> None:
+    delays = Delays(2, keep_s=10.0, ripe_s=5.0)
+    for step in range(40):
+        exchanged(delays, step, 0.25 * step, receiver_first=first == "receiver")
+    for step in range(40 - back, 60):
+        exchanged(delays, step, 70.0 + 0.25 * step, receiver_first=first == "receiver")
+    assert max(message.since_sent_s for pair in delays._passes.values() for _, message in pair.recent) < 1.0
+    assert len(delays._passes[0, 1].recent) == 60 + back  # none was lost by it
+
+
+def test_memory_is_bounded_whatever_steps_are_told() -> None:
+    delays, rng = Delays(2, keep_s=10.0, ripe_s=5.0), np.random.default_rng(0)
+    for _ in range(5_000):
+        step = int(rng.choice([rng.integers(0, 50), rng.integers(0, 10**9)]))
+        delays.see(Observation(1.0, 0, Pass(1, 1, 1, 1.0, 1.0, 1.0, step), 0, 1))
+    assert len(delays._called) + len(delays._waiting) < 100
+    for step in range(3_000):  # and nobody asks
+        exchanged(delays, 50 + step, 1.0 + 0.01 * step, receiver_first=False)
+    assert all(len(pair.recent) <= MOST_RECENT for pair in delays._passes.values())
+
+
+def test_a_pair_whose_message_takes_no_time_says_nothing_until_its_clocks_are_set_right_again() -> None:
+    delays = shaped([0.0] * 4, late_s=0.003, slow_from_s=1e9, until_s=20.0)
+    log, _ = delays.slowdowns(15.0, 20.0)
+    assert np.isfinite(log[0, 1])
+    for step in range(80, 90):  # the clock of rank 1 is set back by half a second
+        at_s = 0.25 * step
+        delays.see(Observation(at_s, 0, Pass(3, 1, 1, at_s, at_s + 0.004, at_s + 0.004, step), 0, 3))
+        delays.see(Observation(at_s, 1, Pass(0, 2, 1, at_s - 0.5, at_s - 0.496, at_s - 0.496, step), 1, 0))
+    assert np.isnan(delays.slowdowns(19.0, 22.5)[0][0, 1])

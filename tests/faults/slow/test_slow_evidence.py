@@ -207,6 +207,13 @@ def test_a_fault_is_believed_after_hits_and_over_when_gone() -> None:
     assert persistence.confirmed() == []
 
 
+def test_what_began_with_something_else_is_not_alone() -> None:
+    persistence: Persistence[int] = Persistence(1, 4, 100.0)
+    for at_s, key in ((0.0, "a"), (12.0, "b"), (80.0, "c")):
+        persistence.look(at_s, {key: 1})
+    assert [persistence.alone(key, within_s=60.0) for key in "abc"] == [False, False, True]
+
+
 def test_imbalance_pauses_and_checkpoints_are_told_apart() -> None:
     rng = np.random.default_rng(0)
     even = rng.normal(0.03, 0.002, (40, 8))

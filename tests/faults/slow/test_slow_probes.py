@@ -12,7 +12,7 @@ from faults.slow.findings import Slow
 from faults.slow.joining import joined
 from faults.slow.localise import Entity
 from faults.slow.probed import Accuser, View
-from faults.slow.probes import Probes, mode
+from faults.slow.probes import BASELINE, Probes, mode
 from faults.slow.words import Hypothesis, Named, Wire, direction, named
 from faults.verdict import Direction
 
@@ -185,6 +185,13 @@ def test_once_probes_have_spoken_looks_at_sockets_alone_count_no_more() -> None:
     assert link.again([sockets, wire({sender: 12.0, busiest: 9.0}, probed=True)], now_s=10.0) is link  # not clearly
     assert Named(7, 6, 9.0).again([probes], now_s=10.0) == Named(7, 6, 9.0)  # of no end of its own
     assert Named(3, None, 9.0).again([wire({busiest: 40.0}, probed=True)], now_s=10.0) == Named(3, None, 9.0)
+
+
+def test_while_nobody_asks_memory_is_bounded() -> None:
+    probes = Probes(2, keep_s=10.0, ripe_s=5.0)
+    for number in range(2_000):
+        probes.see(Observation(0.1 * number, 1, Probe(64, 0.0, 0.0, 0.002), peer=0))
+    assert len(probes.ripen(1e6, suspected=False)) <= BASELINE
 
 
 def test_probes_that_are_none_of_the_job_are_left() -> None:

@@ -69,15 +69,29 @@ def test_wires_that_became_slow_with_a_switch_are_withdrawn_for_it() -> None:
     ]
 
 
+def test_they_are_too_where_the_fit_misses_the_switch_for_a_window() -> None:
+    seen = FaultsSeen(10.0)
+    for now_s, said in ((120.0, [LEAF]), (125.0, [MAY_STAY, LINK]), (130.0, [LEAF])):
+        seen.say(said, now_s=now_s)
+    assert [each.scope for each in seen.verdicts()] == [Scope.LEAF]
+
+
+def test_a_wire_that_became_slow_long_after_a_switch_is_its_own() -> None:
+    seen = FaultsSeen(10.0)
+    for now_s, said in ((120.0, [LEAF]), (164.0, [LEAF, LINK.model_copy(update={"onset_s": 160.0})]), (170.0, [LEAF])):
+        seen.say(said, now_s=now_s)
+    assert [each.scope for each in seen.verdicts()] == [Scope.LEAF, Scope.LEAF, Scope.LINK]
+
+
 class Heard:
     """Two watchers of one stream, with leaves and without."""
 
-    def __init__(self, fault: Happening) -> None:
+    def __init__(self, *faults: Happening, longer: float = 1.4) -> None:
         job = job_of(SMALL)
         self.with_leaves, self.without = Watcher(job), Watcher(replace(job, fabric=None))
         self.isolated_s: dict[int | None, float] = {}
         stream, now_s = Stream(SMALL, seed=2, looks=20), 0.0
-        for one in (*stream.windows(HEALTHY), *stream.windows(5, [fault], longer=1.4)):
+        for one in (*stream.windows(HEALTHY), *stream.windows(5, faults, longer=longer)):
             while one.at_s > now_s + 0.25:
                 now_s += 0.25
                 for each in self.with_leaves.judge(now_s):
@@ -108,3 +122,10 @@ def test_no_node_is_taken_out_for_its_leaf_known_or_not() -> None:
     assert len(nodes) > 1  # one of them alone would have gone
     assert not heard.isolated_s
     assert not any(each.isolate for each in nodes)
+
+
+def test_two_slow_nics_of_two_leaves_are_taken_out_where_leaves_are_known() -> None:
+    faults = [Happening(What.SLOW_NIC, nic, FROM_S, 1e9, 2.0) for nic in (3, 20)]
+    heard = Heard(*faults, longer=1.9)
+    assert set(heard.isolated_s) == {3, 20}
+    assert not any(each.isolate for each in hardware(heard.without))  # a switch may be the cause
