@@ -7,6 +7,7 @@ they hardly cross), or one per rail.  Dead: a share of all cables between switch
 
 import random
 import time
+from collections import defaultdict
 from collections.abc import Iterator
 from typing import Any
 
@@ -21,12 +22,13 @@ LINK_GB_PER_S = 50.0
 DRAWS = 100
 DRAWS_OF_EIGHT = 20  # connections per flow
 SINGLES, SINGLE_SEED, REPAIRED = 60, 3, 6
+LAME, LAME_SEED = (0.05, 0.3), 5  # of all spines
 
 
 def run() -> list[Row]:
-    """A row per tree, order of rings and share of dead cables; then one cable of a spine at a time, and repairs."""
+    """A row per tree, order of rings and share of dead cables; then cables of spines, lame spines, repairs."""
     rows = [_row(*case) for case in _cases()]
-    return [*rows, *map(_singles, ("1:1", "2:1")), *_repairs()]
+    return [*rows, *map(_singles, ("1:1", "2:1")), *map(_lame, LAME), *_repairs()]
 
 
 def _cases() -> Iterator[tuple[str, str, float, int]]:
@@ -84,6 +86,30 @@ def _singles(tree: str) -> Row:
         "flows split": max(plan.split for plan in plans),
         "connections": max(len(plan.paths) for plan in plans),
         "plan s": max(spent_s),
+    }
+
+
+def _lame(share: float) -> Row:
+    """Some spines without half of their cables to cores."""
+    healthy = _traffic("1:1", "shuffled", 0.0, 0)
+    rng, cables = random.Random(LAME_SEED), defaultdict(list)
+    for cable in _above_spines(healthy.clos):
+        cables[healthy.clos.wires[cable].lower].append(cable)
+    lame = rng.sample(sorted(cables), max(1, round(share * len(cables))))
+    dead = [cable for spine in lame for cable in rng.sample(cables[spine], len(cables[spine]) // 2)]
+    began = time.process_time()
+    plan = make_plan(healthy.on(healthy.clos.without(dead)))
+    return {
+        "tree": "1:1",
+        "rings": f"half of the cables of {share:.0%} of the spines",
+        "fractional optimum": plan.bound.utilisation,
+        "proof": plan.bound.proof,
+        "planned": plan.greatest,
+        "planned / optimum": plan.greatest / plan.bound.utilisation,
+        "flows": len(healthy.flows),
+        "flows split": plan.split,
+        "connections": len(plan.paths),
+        "plan s": time.process_time() - began,
     }
 
 

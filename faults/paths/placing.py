@@ -20,6 +20,7 @@ SLACK: Final = 1e-9  # of a connection's size: sums of shares are not exact
 
 Path = tuple[int, ...]  # directed links: 2 x cable up, 2 x cable + 1 down
 Colour = tuple[int, int, int]
+End = tuple[int, int]  # way, leaf
 _Spines = tuple[dict[tuple[int, Colour], int], dict[tuple[int, Colour], int]]  # up, down: by leaf and colour
 
 
@@ -39,13 +40,14 @@ class Placing:
 
     def __init__(self, clos: Clos, routes: Routes, effort: Effort | None = None) -> None:
         self.clos, self.routes, self._effort = clos, routes, effort or Effort()
+        self.fair = False  # whether a leaf may send through a spine no more than its share of what that can pass on
         self.load = [0.0] * (2 * len(clos.wires))
         self.paths: dict[Part, Path] = {}
 
     def copy(self) -> "Placing":
         """The same, to try something on; what is spent there is spent here."""
         other = Placing(self.clos, self.routes, self._effort)
-        other.load, other.paths = self.load.copy(), self.paths.copy()
+        other.load, other.paths, other.fair = self.load.copy(), self.paths.copy(), self.fair
         return other
 
     def put(self, part: Part, path: Path) -> None:
@@ -59,18 +61,30 @@ class Placing:
         for link in self.paths.pop(part):
             self.load[link] -= part.gb_per_s
 
-    def fits(self, parts: Sequence[Part], limit: float, *, together: bool = False) -> bool:
-        """Whether the leaves at both ends have room for each flow, or for all of a size; further on may be none."""
+    def fits(self, parts: Sequence[Part], limit: float) -> bool:
+        """Whether the leaves at both ends have room for each flow; further on may be none."""
         ends: Counter[tuple[int, int, float, int]] = Counter()
         for part in parts:
             if part.source != part.target:
-                whose = -1 if together else part.flow
-                ends[part.source, UP, part.gb_per_s, whose] += 1
-                ends[part.target, DOWN, part.gb_per_s, whose] += 1
+                ends[part.source, UP, part.gb_per_s, part.flow] += 1
+                ends[part.target, DOWN, part.gb_per_s, part.flow] += 1
         return all(
             count <= sum(self._slots((leaf, spine), way, limit, size) for spine in self.clos.above.get(leaf, ()))
             for (leaf, way, size, _), count in ends.items()
         )
+
+    def fit_together(self, parts: Sequence[Part], limit: float, *, fair: bool) -> bool:
+        """Whether the leaves at both ends have room for all; `fair`: by what their spines can pass on, too."""
+        by_size: dict[float, list[Part]] = defaultdict(list)
+        for part in parts:
+            if part.source != part.target:
+                by_size[part.gb_per_s].append(part)
+        for same in by_size.values():
+            room = self._fair(same, limit) if fair else self._room(same, limit)
+            degree = _degree(same)
+            if any(degree[end] > sum(slots.values()) for end, slots in room.items()):
+                return False
+        return True
 
     def take_flows(self, flows: Container[int]) -> None:
         """Unload all connections of some flows."""
@@ -122,10 +136,8 @@ class Placing:
                 self.put(part, ())
         if not crossing:
             return
-        size = crossing[0].gb_per_s
         spines: _Spines = ({}, {})
-        ups = self._spine_slots({part.source for part in crossing}, UP, limit, size, spines[UP])
-        downs = self._spine_slots({part.target for part in crossing}, DOWN, limit, size, spines[DOWN])
+        ups, downs = self._spine_slots(crossing, limit, spines)
         colouring = Colouring([(part.source, part.target) for part in crossing], ups, downs)
         colouring.run()
         self._relieve(colouring, crossing, spines, limit)
@@ -144,19 +156,45 @@ class Placing:
         Relief(colouring, spines, onward, room, pod, effort=self._effort).run()
 
     def _spine_slots(
-        self, leaves: Iterable[int], way: int, limit: float, size: float, spines: dict[tuple[int, Colour], int]
-    ) -> Mapping[int, Sequence[Colour]]:
+        self, crossing: Sequence[Part], limit: float, spines: _Spines
+    ) -> tuple[Mapping[int, Sequence[Colour]], Mapping[int, Sequence[Colour]]]:
+        """Colours of each leaf, up and down."""
         clos = self.clos
-        found: dict[int, Sequence[Colour]] = {}
-        for leaf in leaves:
+        found: tuple[dict[int, Sequence[Colour]], dict[int, Sequence[Colour]]] = ({}, {})
+        for (way, leaf), slots in (self._fair if self.fair else self._room)(crossing, limit).items():
             colours: list[Colour] = []
-            for spine in clos.above.get(leaf, ()):
-                for slot in range(self._slots((leaf, spine), way, limit, size)):
+            for spine, count in slots.items():
+                for slot in range(count):
                     colour = slot, clos.plane[spine], clos.rank[spine]
                     colours.append(colour)
-                    spines[leaf, colour] = spine
-            found[leaf] = sorted(colours)
+                    spines[way][leaf, colour] = spine
+            found[way][leaf] = sorted(colours)
         return found
+
+    def _room(self, crossing: Sequence[Part], limit: float) -> dict[End, dict[int, int]]:
+        """Slots of each spine, by end."""
+        size = crossing[0].gb_per_s
+        return {
+            (way, leaf): {
+                spine: self._slots((leaf, spine), way, limit, size) for spine in self.clos.above.get(leaf, ())
+            }
+            for way, leaf in sorted(_degree(crossing))
+        }
+
+    def _fair(self, crossing: Sequence[Part], limit: float) -> dict[End, dict[int, int]]:
+        """Of what a spine can pass on each leaf of its pod gets as much as it sends of all that goes on from there."""
+        pod, degree, onward = self.clos.pod, _degree(crossing), Counter[End]()
+        for part in crossing:
+            if pod[part.source] != pod[part.target]:
+                onward.update(((UP, pod[part.source]), (DOWN, pod[part.target])))
+        passes: dict[End, int] = {}
+        fair = self._room(crossing, limit)
+        for (way, leaf), slots in fair.items():
+            for spine in slots if (all_of := onward[way, pod[leaf]]) else ():
+                if (way, spine) not in passes:
+                    passes[way, spine] = len(self._core_slots(spine, way, limit, crossing[0].gb_per_s))
+                slots[spine] = min(slots[spine], passes[way, spine] * degree[way, leaf] // all_of)
+        return fair
 
     def _cored(
         self, crossing: Sequence[tuple[Part, int, int]], limit: float
@@ -210,6 +248,11 @@ class Placing:
         if path is not None:
             self.put(part, path)
         return path is not None
+
+
+def _degree(parts: Iterable[Part]) -> Counter[End]:
+    """How many connections begin or end at each leaf."""
+    return Counter(end for part in parts for end in ((UP, part.source), (DOWN, part.target)))
 
 
 def directed(hops: Hops) -> Iterator[tuple[Trunk, int]]:

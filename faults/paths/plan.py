@@ -91,9 +91,7 @@ def _within(traffic: Traffic, kept: Placing, flows: Sequence[int]) -> Plan:
         if better.utilisation > bound.utilisation * (1 + EXACT):
             trial = _tried(traffic, kept, flows, better)
         bound = better
-    if trial.left:
-        _force(trial.placing, traffic, trial.left, bound.utilisation * (1 + TOLERANCE))
-    return Plan(traffic, trial.placing.paths, bound)
+    return _forced(trial, traffic, kept, bound) if trial.left else Plan(traffic, trial.placing.paths, bound)
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,17 +179,32 @@ def _split(placing: Placing, traffic: Traffic, flows: Sequence[int], limit: floa
     return best
 
 
-def _all_split(traffic: Traffic, empty: Placing, limit: float) -> _Trial:
+def _forced(trial: _Trial, traffic: Traffic, kept: Placing, bound: Bound) -> Plan:
+    """With a limit that rises: for those that are left, or for all, each in parts, where that ends lower."""
+    limit = bound.utilisation * (1 + TOLERANCE)
+    _force(trial.placing, traffic, trial.left, limit)
+    plan = Plan(traffic, trial.placing.paths, bound)
+    while not kept.paths and (limit := limit * RAISE) < plan.greatest:
+        other = _all_split(traffic, kept, limit, fairs=(True,))
+        if not other.left:
+            return Plan(traffic, other.placing.paths, bound)
+    return plan
+
+
+def _all_split(traffic: Traffic, empty: Placing, limit: float, *, fairs: Sequence[bool] = (True, False)) -> _Trial:
     """Every flow in the same number of parts: many lame switches leave too little room between whole ones."""
     flows = range(len(traffic.flows))
     best = _Trial(empty, list(flows))
-    counts = (
-        count
+    ways = (
+        (fair, count)
+        for fair in fairs
         for count in range(2, traffic.job.most_connections + 1)
-        if empty.fits(_divided(traffic, flows, count), limit, together=True)
+        if empty.fit_together(_divided(traffic, flows, count), limit, fair=fair)
     )
-    for count in islice(counts, COUNTS):
-        trial = _drawn(empty.copy(), traffic, flows, count, limit, swaps=0)
+    for fair, count in islice(ways, COUNTS):
+        placing = empty.copy()
+        placing.fair = fair
+        trial = _drawn(placing, traffic, flows, count, limit, swaps=0)
         best = min(best, trial, key=lambda trial: len(trial.left))
         if not best.left:
             break

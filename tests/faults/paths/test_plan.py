@@ -11,8 +11,8 @@ import faults.paths.plan as plan_module
 from faults.paths import Plan, Traffic, make_plan, planned, repair
 from faults.paths.bound import cut_bound, fractional_optimum
 from faults.paths.clos import Clos
-from faults.paths.placing import directed
-from faults.paths.plan import _Trial, first_count
+from faults.paths.placing import Placing, directed
+from faults.paths.plan import _divided, _Trial, first_count
 from faults.paths.routes import Routes
 from fleet.documents import RuleError
 from fleet.topology import Tier
@@ -79,6 +79,25 @@ def test_a_dead_cable_above_a_spine_costs_nothing_where_a_pod_has_one_to_spare(s
     mended = repair(make_plan(traffic), [spines[41 * seed]])
     check_paths(mended.plan)
     assert planned(mended.plan).greatest <= 1.02
+
+
+def test_parts_are_spread_over_spines_by_what_each_can_pass_on() -> None:
+    """A spine has lost half of its cables to cores, and its pod has none to spare."""
+    traffic = job(tree(pods=6, width=4, hosts=4), seed=1)
+    wires, tiers = traffic.clos.wires, traffic.clos.tiers
+    lame = next(wire.lower for wire in wires if tiers[wire.lower] is Tier.SPINE)
+    broken = traffic.on(traffic.clos.without([cable for cable, wire in enumerate(wires) if wire.lower == lame][:2]))
+    limit = 1.134  # 17 parts of 15 on a cable
+    parts = _divided(broken, range(len(broken.flows)), 15)
+    left = {}
+    for fair in (True, False):
+        placing = Placing(broken.clos, Routes(broken.clos))
+        placing.fair = fair
+        assert placing.fit_together(parts, limit, fair=fair)
+        left[fair] = len(placing.place(parts, limit))
+        plan = Plan(broken, placing.paths, cut_bound(broken))
+        assert plan.greatest <= limit + 1e-9
+    assert left[True] == 0 < left[False]
 
 
 def test_only_flows_without_room_are_split() -> None:
