@@ -40,7 +40,6 @@ CLASS: Final = {
 }
 WAY: Final = {"tx": Direction.TX, "rx": Direction.RX, "link": Direction.FORWARD}
 APART_S, DRAWS = 0.005, 6
-NODES: Final = 64  # no recording has more
 HARMLESS: Final = ("slow_link_offring",)  # its bursts fit in the shaper's buffer: no step takes longer
 MULTIGROUP: Final = (
     "hang_fr_multigroup"  # dumps only; its README gives the answer, and there is no moment to count from
@@ -63,21 +62,22 @@ def _truth() -> dict[str, Any]:
 
 def _set_off(truth: Mapping[str, Any]) -> Row:
     """All recordings, so many draws of clocks that are apart, as one row."""
-    rows = []
-    for name in sorted(truth):
-        for draw in range(DRAWS):
-            rng = random.Random(f"{name}{draw}")
-            rows.append(_row(name, truth[name], off_s=tuple(rng.uniform(-APART_S, APART_S) for _ in range(NODES))))
+    rows = [
+        _row(name, truth[name], clocks=random.Random(f"{name}{draw}"))
+        for name in sorted(truth)
+        for draw in range(DRAWS)
+    ]
     return {"recording": f"clocks up to {1e3 * APART_S:g} ms off, {DRAWS} draws each", **_sum(rows)}
 
 
-def _row(name: str, truth: Mapping[str, Any], off_s: Sequence[float] = ()) -> Row:
+def _row(name: str, truth: Mapping[str, Any], *, clocks: random.Random | None = None) -> Row:
     folder = found("faults", f"{name}/run.json")
     if folder is None:
         raise FileNotFoundError(name)
     recording = open_recording(folder.parent)
     observations = list(recording.observations)
-    if off_s:
+    if clocks is not None:
+        off_s = [clocks.uniform(-APART_S, APART_S) for _ in range(recording.job.nodes)]
         moved = (on_clock_of(seen, -off_s[seen.node]) for seen in observations)
         observations = sorted(moved, key=lambda seen: seen.at_s)
     began = time.process_time()

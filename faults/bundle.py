@@ -24,6 +24,7 @@ from pydantic import ValidationError
 
 from faults.detector import Job, JobFabric, is_leaves
 from faults.observations import Observation, from_line, to_line
+from faults.observations.lines import FARTHEST
 from faults.replay import Act, run
 from faults.verdict import Verdict
 from faults.watcher import Watcher, WatcherSettings
@@ -32,7 +33,6 @@ from fleet.documents import RuleError, validation_problems
 FORMAT: Final = 1
 MOST_ACTS: Final = 200_000  # 92 MB of memory, 20 MB of text: 8 minutes of 8 nodes with records at 4 Hz
 MOST_LINE: Final = 1 << 20
-FARTHEST_S: Final = 1e300  # as of observations
 MOST_NODES: Final = 1 << 17  # as many as a recording may have
 HEAD: Final = frozenset({"bundle", "dropped", "job", "settings", "told", "version"})
 
@@ -207,8 +207,8 @@ def _head(found: Any, number: int) -> dict[str, Any]:
 
 def _act(found: Any, text: str, number: int) -> Act:
     if isinstance(found, list) and len(found) == 2 and found[0] == "judge" and type(found[1]) in (int, float):
-        if not -FARTHEST_S < found[1] < FARTHEST_S:
-            raise _wrong(number, f"judges at no time, expected seconds within +-{FARTHEST_S:g}")
+        if not -FARTHEST < found[1] < FARTHEST:
+            raise _wrong(number, f"judges at no time, expected seconds within +-{FARTHEST:g}")
         return float(found[1])
     try:
         return from_line(text)

@@ -11,6 +11,7 @@ from api.cli.output import Format, FormatOption, say_json
 from api.cli.power_question import told_as_options
 from api.cli.streams import say
 from api.cli.tables import Column, Table, number, say_table
+from api.schemas.faults import MOST_SEED
 from faults.simulator import Score, simulate
 from faults.simulator.answer import KindScore
 from faults.simulator.scenario import ScenarioName
@@ -25,7 +26,6 @@ ScenarioOption = Annotated[
         autocompletion=lambda: [name.value for name in ScenarioName],
     ),
 ]
-MOST_SEED = 2**31 - 1  # as a service takes it
 SeedOption = Annotated[int, typer.Option(metavar="S", help="Of all that is drawn at random.")]
 
 app = new_app()

@@ -20,6 +20,9 @@ NodeIndex = Annotated[str, StringConstraints(pattern=r"^(0|[1-9][0-9]{0,6})$")]
 Belief = Annotated[float, Field(ge=0.0, le=86_400.0)]
 
 MOST_NODES = 16_384
+MOST_SEED = 2**31 - 1
+MOST_REASON = 2000  # characters, of a verdict that is reported
+MOST_EVIDENCE = 16  # kinds, of one
 MOST_BUNDLE_CHARACTERS = 64 * 1024 * 1024  # base64; the limit on bodies is lower
 
 
@@ -118,7 +121,7 @@ class FaultQuestion(Frozen):
     ranks: int = Field(default=1024, ge=128, le=131_072, multiple_of=64)
     hours: float = Field(default=1.0, ge=1 / 60, le=8760)
     scenario: ScenarioName = ScenarioName.MIXED
-    seed: int = Field(default=0, ge=0, le=2**31 - 1)
+    seed: int = Field(default=0, ge=0, le=MOST_SEED)
 
     @property
     def rank_hours(self) -> float:

@@ -6,12 +6,10 @@ Only what is reported now is held to it; what was kept before is read as it is.
 from collections.abc import Iterator
 from typing import Final
 
-from api.schemas.faults import VerdictReport
+from api.schemas.faults import MOST_EVIDENCE, MOST_REASON, VerdictReport
 from faults.verdict import Scope, Verdict
 from fleet.errors import DocumentError, Problem
 
-MOST_REASON: Final = 2000  # characters
-MOST_EVIDENCE: Final = 16  # kinds
 _SWITCHES: Final = (Scope.LEAF, Scope.UPLINK)
 _PAIRS: Final = (Scope.LINK, Scope.WORKLOAD)  # foreign traffic goes from a node to a peer, and is no hardware's
 _NODES: Final = (Scope.RANK, Scope.NODE)

@@ -25,7 +25,7 @@ from typing import Final
 import structlog
 
 from api.client import ApiError, AsyncFleetwright, ForbiddenError, InvalidRequestError, NotFoundError
-from api.schemas.faults import VerdictReport, VerdictSummary
+from api.schemas.faults import MOST_REASON, VerdictReport, VerdictSummary
 from api.schemas.pages import PAGE_LIMIT_MAX
 from deploy.backoff import Backoff
 from deploy.watcher.job import JobFile
@@ -43,7 +43,6 @@ GONE_AFTER_S: Final = 5.0  # a judgement in between that says nothing does not w
 MOST_WITHDRAWN: Final = 1024  # as many as a watcher remembers
 TURN_S: Final = 0.25
 LAST_WORDS_S: Final = 5.0
-MOST_REASON: Final = 2000  # characters; a service takes no more
 CUT: Final = " ..."
 OUTCOMES: Final = ("kept", "found", "refused", "dropped", "failed")
 

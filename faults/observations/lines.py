@@ -15,6 +15,7 @@ KINDS: Mapping[str, type[Values]] = {kind.__name__.lower(): kind for kind in get
 
 MOST_COUNT = 2**63 - 1
 MOST_CHARACTERS = 1024
+FARTHEST = 1e300  # of a number, as far as sums of some stay finite
 
 Check = Callable[[Any], Any]  # gives the value in its own type, or raises ValueError
 
@@ -53,7 +54,7 @@ def from_values(kind: type[Values], values: Any) -> Values:
 
 
 def _float(value: Any) -> float:
-    if type(value) not in (int, float) or not -1e300 < value < 1e300:
+    if type(value) not in (int, float) or not -FARTHEST < value < FARTHEST:
         raise ValueError("expected a finite number")
     return float(value)
 

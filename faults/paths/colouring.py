@@ -55,20 +55,22 @@ class Colouring(Generic[ColourT]):
         for other in self._slots[0].get(left, ()):
             if other == colour or other not in self._has[1].get(right, ()):
                 continue
-            there = self._walked(edge, 1, colour, other)
+            there = self._walked(1, right, other, colour, home=edge)
             if there is None:
                 continue
-            back = () if there and there[-1] == edge else self._walked(edge, 0, colour, other)
+            back = () if there and there[-1] == edge else self._walked(0, left, other, colour)
             if back is not None:
                 yield Chain((edge, *(each for each in there if each != edge), *back), (colour, other))
 
-    def _walked(self, edge: int, side: int, colour: ColourT, other: ColourT) -> tuple[int, ...] | None:
-        """The edges behind an end of one, up to itself where they are a circle; None: the last cannot change."""
+    def _walked(
+        self, side: int, vertex: int, wanted: ColourT, following: ColourT, *, home: int | None = None
+    ) -> tuple[int, ...] | None:
+        """The edges of two colours in turn from a vertex on, up to `home` where they are a circle; None: the last of
+        them would take a colour where there is none."""
         found: list[int] = []
-        vertex, wanted, following = self.edges[edge][side], other, colour
         while (after := self._at[side].get((vertex, wanted))) is not None:
             found.append(after)
-            if after == edge:
+            if after == home:
                 return tuple(found)
             side = 1 - side
             vertex = self.edges[after][side]
@@ -121,19 +123,10 @@ class Colouring(Generic[ColourT]):
 
     def _flip(self, side: int, vertex: int, colour: ColourT, other: ColourT) -> bool:
         """Swap two colours along the chain that starts at a vertex where `other` is free, so that `colour` is."""
-        chain: list[int] = []
-        wanted, following = colour, other
-        while (edge := self._at[side].get((vertex, wanted))) is not None:
-            chain.append(edge)
-            side = 1 - side
-            vertex = self.edges[edge][side]
-            wanted, following = following, wanted
-        if wanted not in self._has[side].get(vertex, ()):  # the last edge would take it here, where there is none
+        chain = self._walked(side, vertex, colour, other)
+        if chain is None:
             return False
-        for edge in chain:
-            self._unset(edge)
-        for place, edge in enumerate(chain):
-            self._set(edge, other if place % 2 == 0 else colour)
+        self.swap(Chain(chain, (colour, other)))
         return True
 
     def _set(self, edge: int, colour: ColourT) -> None:

@@ -44,10 +44,10 @@ class Placing:
         self.load = [0.0] * (2 * len(clos.wires))
         self.paths: dict[Part, Path] = {}
 
-    def copy(self) -> "Placing":
-        """The same, to try something on; what is spent there is spent here."""
+    def copy(self, *, fair: bool = False) -> "Placing":
+        """The same, to try something on, in fair shares or not; what is spent there is spent here."""
         other = Placing(self.clos, self.routes, self._effort)
-        other.load, other.paths, other.fair = self.load.copy(), self.paths.copy(), self.fair
+        other.load, other.paths, other.fair = self.load.copy(), self.paths.copy(), fair or self.fair
         return other
 
     def put(self, part: Part, path: Path) -> None:

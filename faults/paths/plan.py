@@ -202,9 +202,7 @@ def _all_split(traffic: Traffic, empty: Placing, limit: float, *, fairs: Sequenc
         if empty.fit_together(_divided(traffic, flows, count), limit, fair=fair)
     )
     for fair, count in islice(ways, COUNTS):
-        placing = empty.copy()
-        placing.fair = fair
-        trial = _drawn(placing, traffic, flows, count, limit, swaps=0)
+        trial = _drawn(empty.copy(fair=fair), traffic, flows, count, limit, swaps=0)
         best = min(best, trial, key=lambda trial: len(trial.left))
         if not best.left:
             break

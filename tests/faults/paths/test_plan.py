@@ -91,8 +91,7 @@ def test_parts_are_spread_over_spines_by_what_each_can_pass_on() -> None:
     parts = _divided(broken, range(len(broken.flows)), 15)
     left = {}
     for fair in (True, False):
-        placing = Placing(broken.clos, Routes(broken.clos))
-        placing.fair = fair
+        placing = Placing(broken.clos, Routes(broken.clos)).copy(fair=fair)
         assert placing.fit_together(parts, limit, fair=fair)
         left[fair] = len(placing.place(parts, limit))
         plan = Plan(broken, placing.paths, cut_bound(broken))

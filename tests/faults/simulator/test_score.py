@@ -14,24 +14,16 @@ from faults.simulator.score import AFTER_S, Scorer, Tally
 from faults.simulator.shape import Shape
 from faults.simulator.witness import Witnesses
 from faults.verdict import Direction, FaultClass, Scope, Verdict
+from tests.faults.verdicts import verdict
 
 FABRIC = build(Shape(ranks=1024), seed=1).fabric
 TX = Happening(What.SLOW_TX, 40, 100.0, 200.0, 1.5)  # NIC 40 is of node 5
 
 
-def _verdict(scope: Scope = Scope.NODE, node: int | None = 5, **more: object) -> Verdict:
-    given = {
-        "fault": FaultClass.COMM_SLOW,
-        "scope": scope,
-        "node": node,
-        "onset_s": 0.0,
-        "detected_s": 0.0,
-        "isolate": scope is Scope.NODE,
-        "confidence": 0.9,
-        "reason": "for a test",
-        **more,
-    }
-    return Verdict.model_validate(given)
+def _verdict(
+    scope: Scope = Scope.NODE, node: int | None = 5, *, fault: FaultClass = FaultClass.COMM_SLOW, **more: object
+) -> Verdict:
+    return verdict(fault, node, scope=scope, **{"isolate": scope is Scope.NODE, **more})
 
 
 def _tally(
@@ -42,8 +34,8 @@ def _tally(
     crowded: bool = False,
 ) -> Tally:
     scorer = Scorer(FABRIC, happenings, until_s=until_s)
-    for now_s, verdict in said:
-        scorer.see(now_s, [verdict], crowded=lambda _verdict, _now_s: crowded)
+    for now_s, one in said:
+        scorer.see(now_s, [one], crowded=lambda _verdict, _now_s: crowded)
     return scorer.tally
 
 

@@ -175,7 +175,7 @@ def test_once_probes_have_spoken_looks_at_sockets_alone_count_no_more() -> None:
         return Wire(slow, nats, (), 1.2, measured=True)
 
     sockets = wire({sender: 10.0, busiest: 40.0}, probed=False)
-    probes = wire({sender: 14.0, busiest: 8.0}, probed=True)
+    probes = wire({sender: 14.0, busiest: 9.0}, probed=True)
     assert named([sockets, sockets]) == busiest
     assert named([sockets, sockets, probes]) == sender
     assert direction([sockets, sockets, probes], 3) is Direction.TX

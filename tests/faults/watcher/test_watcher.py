@@ -3,27 +3,14 @@
 import pytest
 
 from faults.observations import Observation
-from faults.verdict import Direction, FaultClass, Scope, Verdict
+from faults.verdict import Direction, FaultClass, Scope
 from faults.watcher import Watcher, WatcherSettings
 from faults.watcher.episode import Episode
 from faults.watcher.faults_seen import FaultsSeen, again
 from tests.faults.stories import Story
+from tests.faults.verdicts import verdict
 
 ONLY = WatcherSettings(slow=None)
-
-
-def verdict(fault: FaultClass = FaultClass.COMM_HANG, node: int = 1, **more: object) -> Verdict:
-    fields = {
-        "fault": fault,
-        "scope": Scope.NODE,
-        "node": node,
-        "onset_s": 1.0,
-        "detected_s": 2.0,
-        "isolate": False,
-        "confidence": 0.9,
-        "reason": "because",
-    }
-    return Verdict.model_validate({**fields, **more})
 
 
 LINK = verdict(scope=Scope.LINK, node=1, peer=0, direction=Direction.FORWARD)

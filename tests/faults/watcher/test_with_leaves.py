@@ -11,43 +11,36 @@ from faults.watcher import Watcher
 from faults.watcher.faults_seen import FaultsSeen
 from faults.watcher.with_leaves import joined
 from tests.faults.jobwide.streams import WINDOW_S, Stream, cluster, job_of
+from tests.faults.verdicts import verdict
 
 SMALL = cluster()
 HEALTHY = 13  # windows
 FROM_S = HEALTHY * WINDOW_S
 
 
-def verdict(scope: Scope = Scope.NODE, node: int | None = 3, **more: object) -> Verdict:
-    fields = {
-        "fault": FaultClass.COMM_SLOW,
-        "scope": scope,
-        "node": node,
-        "onset_s": 100.0,
-        "detected_s": 104.0,
-        "isolate": scope is Scope.NODE,
-        "confidence": 0.9,
-        "reason": "because",
-    }
-    return Verdict.model_validate({**fields, **more})
+def slow(scope: Scope = Scope.NODE, node: int | None = 3, **more: object) -> Verdict:
+    return verdict(
+        FaultClass.COMM_SLOW, node, scope=scope, **{"onset_s": 100.0, "isolate": scope is Scope.NODE, **more}
+    )
 
 
-LINK = verdict(Scope.LINK, node=3, peer=4, direction=Direction.FORWARD)
-LEAF = verdict(Scope.LEAF, None, switch="rack 1")
-MAY_STAY = verdict(isolate=False)
-LATE = verdict(node=7, fault=FaultClass.NONCOMM_SLOW)
+LINK = slow(Scope.LINK, node=3, peer=4, direction=Direction.FORWARD)
+LEAF = slow(Scope.LEAF, None, switch="rack 1")
+MAY_STAY = slow(isolate=False)
+LATE = verdict(FaultClass.NONCOMM_SLOW, 7, isolate=True)
 
 
 @pytest.mark.parametrize(
     ("quick", "fit", "said"),
     [
-        ([verdict()], [], [MAY_STAY]),  # named at once, taken out once the fit consents
-        ([verdict()], [verdict(detected_s=120.0)], [verdict()]),
-        ([MAY_STAY], [verdict()], [MAY_STAY]),
-        ([], [verdict()], [verdict()]),  # what is too mild for the quick one
-        ([verdict()], [LEAF], [LEAF]),
-        ([verdict(), verdict(node=9)], [LEAF, verdict(node=9)], [verdict(node=9), LEAF]),
-        ([LINK], [verdict()], [LINK]),  # one word for one fault
-        ([LINK], [verdict(node=9)], [LINK, verdict(node=9)]),
+        ([slow()], [], [MAY_STAY]),  # named at once, taken out once the fit consents
+        ([slow()], [slow(detected_s=120.0)], [slow()]),
+        ([MAY_STAY], [slow()], [MAY_STAY]),
+        ([], [slow()], [slow()]),  # what is too mild for the quick one
+        ([slow()], [LEAF], [LEAF]),
+        ([slow(), slow(node=9)], [LEAF, slow(node=9)], [slow(node=9), LEAF]),
+        ([LINK], [slow()], [LINK]),  # one word for one fault
+        ([LINK], [slow(node=9)], [LINK, slow(node=9)]),
         ([LATE], [LEAF], [LATE, LEAF]),  # who computes longer does not hang on a switch
         ([LATE], [LATE], [LATE]),
     ],
@@ -59,8 +52,8 @@ def test_what_two_detectors_say_is_one_word_for_each_fault(
 
 
 def test_wires_that_became_slow_with_a_switch_are_withdrawn_for_it() -> None:
-    seen, others = FaultsSeen(10.0), verdict(node=9, isolate=False, onset_s=60.0)
-    seen.say([MAY_STAY, LINK.model_copy(update={"node": 5}), verdict(node=6), others], now_s=118.0)
+    seen, others = FaultsSeen(10.0), slow(node=9, isolate=False, onset_s=60.0)
+    seen.say([MAY_STAY, LINK.model_copy(update={"node": 5}), slow(node=6), others], now_s=118.0)
     seen.say([LEAF], now_s=120.0)
     assert [(each.scope, each.node) for each in seen.verdicts()] == [
         (Scope.NODE, 6),  # it was sure of that
