@@ -67,8 +67,8 @@ check: install ## format, lint, types, layers, generated files
 	$(BIN)/mypy
 	$(call say,"layers")
 	$(BIN)/lint-imports --no-logo
-	$(call say,"house rules")
-	$(BIN)/python -m scripts.house_rules
+	$(call say,"repository checks")
+	$(BIN)/python -m scripts.repo_checks
 	$(call say,"generated files")
 	$(BIN)/python -m scripts.dashboards --check
 	$(BIN)/python -m scripts.chart_readme --check
@@ -107,5 +107,5 @@ $(VENV)/.everything: requirements-dev.lock requirements-amd.lock pyproject.toml 
 	@$(call fetched,requirements-amd.lock --upgrade --target $(VENV)/amd)
 	@$(SELF)
 	$(call say,"compiled kernels")
-	@$(BIN)/python -m scripts.compile_kernels
+	@$(BIN)/python -m scripts.warm_numba_cache
 	@touch $@

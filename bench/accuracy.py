@@ -15,9 +15,9 @@ import numpy as np
 
 from fleet.gpus import builtin_gpus
 from fleet.models import builtin_models
+from planner.performance.aiconfigurator import read_points, silicon_models
 from planner.performance.coefficients import UNCALIBRATED
-from planner.performance.sample import Sample, predict
-from planner.performance.silicon import read_points, silicon_models
+from planner.performance.dataset import Sample, predict
 from planner.performance.validation import Validation, held_back, mape, validate
 
 VARIABLE = "FLEETWRIGHT_PLANNER_DATA"

@@ -20,12 +20,12 @@ from prometheus_client import CollectorRegistry
 
 from api.client import AsyncFleetwright
 from api.schemas.plans import PlanRecord
-from deploy.actuators import Actuators
-from deploy.clock import Clock
-from deploy.controller import Controller, ControllerSettings
-from deploy.leadership import Leadership, LeaseSettings
-from deploy.metrics import ControllerMetrics
-from deploy.ray_serve import ray_serve_actuators
+from deploy.actuators.ray_serve.actuator import ray_serve_actuators
+from deploy.actuators.registry import Actuators
+from deploy.common.clock import Clock
+from deploy.common.leader_election import Leadership, LeaseSettings
+from deploy.controller.controller import Controller, ControllerSettings
+from deploy.controller.metrics import ControllerMetrics
 
 TARGETS = 200
 NODES_EACH = 5

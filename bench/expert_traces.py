@@ -1,6 +1,7 @@
 """Token traces for traffic between nodes: loads as recorded (or their stand-ins), who goes with whom modelled.
 
-No public trace of tokens was obtained, so `placement.traffic.modelled` routes tokens so that each expert's load is that
+No public trace of tokens was obtained, so `placement.traffic.synthetic_trace` routes tokens so that each expert's load
+is that
 of the recording; `residual_percent` says how far it misses.  Topics' strength is a guess: figures are given for two.
 """
 
@@ -9,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from bench.expert_loads import Case
-from placement.tokens import TokenTrace
+from placement.token_trace import TokenTrace
 from placement.traffic import Routing, modelled_trace, residual
 
 DEEPSEEK_V3 = Routing(active=8, groups=8, active_groups=4)

@@ -26,11 +26,11 @@ from typing import Any, Final, NamedTuple
 
 import numpy as np
 
-from deploy.recorder.assembly import Recording, recorder_of, settle_memory
-from deploy.recorder.peers import Peers
-from deploy.recorder.probing import Prober
-from deploy.recorder.sender import Sender
-from deploy.recorder.sockets import SocketSource
+from deploy.telemetry.factory import Recording, recorder_of, settle_memory
+from deploy.telemetry.peers import Peers
+from deploy.telemetry.prober import Prober
+from deploy.telemetry.sender import Sender
+from deploy.telemetry.sockets import SocketSource
 
 LOOKS: Final = 200
 PERIOD_S: Final = 0.25

@@ -12,7 +12,7 @@ import numpy as np
 from faults.localisation import Localiser
 from faults.simulator.cluster import Cluster, build
 from faults.simulator.congestion import Congestion, Crowding
-from faults.simulator.happenings import Diary, Happening, What
+from faults.simulator.fault_schedule import Diary, Happening, What
 from faults.simulator.noise import LAB
 from faults.simulator.shape import Shape
 from faults.simulator.slow import SlowPlane

@@ -18,11 +18,11 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 
 from faults.detector import Job
+from faults.diagnosis import Direction, Scope, Verdict
 from faults.fabric import Floats
 from faults.observations import Collective, Look, Observation, Pass, Probe, Socket
-from faults.simulator.rates import wilson
+from faults.simulator.intervals import wilson
 from faults.slow import SlowDetector
-from faults.verdict import Direction, Scope, Verdict
 
 NODES: Final = 8
 CASES: Final = 40

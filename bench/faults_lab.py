@@ -19,9 +19,9 @@ from random import Random
 from statistics import median
 from typing import Any, Final
 
-from api.cli.recordings import open_recording
+from api.cli.faults.recordings import open_recording
+from faults.monitor import Watcher
 from faults.observations import Collective
-from faults.watcher import Watcher
 from tests.testbed.lab import network
 from tests.testbed.lab.experiment import Experiment
 from tests.testbed.lab.injections import Injection, Kind

@@ -3,7 +3,7 @@
 Every kind of fault at four strengths, so many times each, at victims drawn from a seed; several in one run, each for
 `FAULT_S` with a rest behind it, while the live detector looks on.  The job passes nothing from rank to rank.  A case is
 right when the first verdict about hardware that comes out in its time has class, place and direction.  Harm is the
-median step during the fault over the median before it; where steps are not at least `LEAST_HARM` times as long, nothing
+median step during the fault over the median before it; where steps are not at least `MIN_HARM` times as long, nothing
 need be said.  As it is, and with busy processes beside.  Needs root.
 
     python -m bench faults_lab_directions
@@ -20,11 +20,11 @@ from random import Random
 from statistics import median, quantiles
 from typing import Any, Final
 
-from api.cli.recordings import open_recording
+from api.cli.faults.recordings import open_recording
+from faults.diagnosis import Direction, FaultClass, Scope
 from faults.observations import Collective
-from faults.simulator.rates import wilson
+from faults.simulator.intervals import wilson
 from faults.slow import SlowDetector
-from faults.verdict import Direction, FaultClass, Scope
 from tests.testbed.lab import network
 from tests.testbed.lab.experiment import Experiment
 from tests.testbed.lab.injections import Injection, Kind
@@ -40,7 +40,7 @@ KINDS: Final[tuple[Kind, ...]] = ("tx", "rx", "link")
 FIRST_S, FAULT_S, REST_S = 12.1, 6.5, 6.5  # a verdict is over 5 s after its last evidence
 A_RUN: Final = 6  # faults
 ROUNDS: Final = 5  # of all kinds and strengths, quiet; and as many loaded
-LEAST_HARM: Final = 1.08
+MIN_HARM: Final = 1.08
 USUAL_SEED: Final = 8123
 
 
@@ -150,7 +150,7 @@ def _is(what: Injection, said: Stamped) -> bool:
 
 def row_of(busy: int, what: str, cases: Sequence[Case]) -> dict[str, Any]:
     """Shares of the cases whose harm can be measured."""
-    harmful = [case for case in cases if case.harm is not None and case.harm >= LEAST_HARM]
+    harmful = [case for case in cases if case.harm is not None and case.harm >= MIN_HARM]
     right = sum(case.right for case in harmful)
     low, high = wilson(right, len(harmful)) or (0.0, 1.0)
     taken_s = sorted(case.detect_s for case in harmful if case.detect_s is not None)

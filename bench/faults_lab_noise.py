@@ -16,7 +16,7 @@ from pathlib import Path
 from statistics import fmean, median, pstdev, stdev
 from typing import Any
 
-from api.cli.recordings import open_recording
+from api.cli.faults.recordings import open_recording
 from faults.observations import Collective, Observation, Pass, Probe, Socket
 from tests.testbed.lab import network
 from tests.testbed.lab.experiment import Experiment
@@ -31,7 +31,7 @@ RANKS = 8
 BUSY = 4
 DURATION_S = 45.0
 PROBE_BYTES = 64 << 10
-LEAST_OF = (1, 3, 5)
+MIN_OF = (1, 3, 5)
 SETTLED_S = 2.0
 WINDOWS_S = (2.5, 5.0, 10.0)
 Pair = tuple[int, int]
@@ -136,7 +136,7 @@ def _probe_rows(what: str, observations: Sequence[Observation]) -> Iterator[dict
     for seen in observations:
         if isinstance(seen.values, Probe) and seen.peer is not None and seen.at_s > SETTLED_S:
             delays_s[seen.peer, seen.node].append(seen.values.received_s - seen.values.sent_s)
-    for together in LEAST_OF if delays_s else ():
+    for together in MIN_OF if delays_s else ():
         least = [
             [min(got[at : at + together]) for at in range(0, len(got) - together + 1, together)]
             for got in delays_s.values()

@@ -11,8 +11,8 @@ from collections import defaultdict
 from collections.abc import Iterator
 from typing import Any
 
-from faults.paths import Traffic, TrafficJob, hashed, make_plan, planned, repair, traffic_of
-from faults.paths.clos import Clos
+from faults.path_planning import Traffic, TrafficJob, hashed, make_plan, planned, repair, traffic_of
+from faults.path_planning.clos import Clos
 from fleet.topology import Tier, Topology
 
 Row = dict[str, Any]

@@ -20,7 +20,7 @@ from bench import data
 from faults.readers import Tally, read
 from faults.readers.flight import parse_dump, parse_pickle
 from faults.readers.lines import split_lines
-from faults.readers.tally import MalformedError
+from faults.readers.parse_errors import MalformedError
 
 RUNS = ("healthy_a", "hang_sigstop", "crash_sigkill", "hang_fr_multigroup")
 DAMAGED = 25  # versions of each file

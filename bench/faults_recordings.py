@@ -15,14 +15,14 @@ from dataclasses import dataclass
 from statistics import median
 from typing import Any, Final
 
-from api.cli.recordings import open_recording
+from api.cli.faults.recordings import open_recording
 from bench.data import found
 from faults.detector import Job
+from faults.diagnosis import Direction, Scope, Verdict
+from faults.monitor import Watcher, WatcherSettings
 from faults.observations import Collective, Heartbeat, Look, Observation, Socket
-from faults.observations.moments import on_clock_of
+from faults.observations.timestamps import on_clock_of
 from faults.replay import replay
-from faults.verdict import Direction, Scope, Verdict
-from faults.watcher import Watcher, WatcherSettings
 
 Row = dict[str, Any]
 Events = Sequence[Mapping[str, Any]]

@@ -17,7 +17,7 @@ from typing import Any
 from bench.__main__ import show
 from faults.simulator import SCENARIOS
 from faults.simulator.answer import Score, score
-from faults.simulator.judges import Panel, ours, plain
+from faults.simulator.detectors import Panel, ours, plain
 from faults.simulator.noise import KINDS
 from faults.simulator.outcome import Outcome
 from faults.simulator.run import WINDOW_S, jobs
@@ -31,7 +31,11 @@ OTHERS = {  # that C4's rule is asked too: it knows nothing of programs that sta
 }  # fmt: skip
 HARD = ("eight", "mixed", "congestion", "leaf", "early", "skew", "lost-agents")  # with probes and without
 LARGE = (4_096, 16_384)
-LEFT_OUT = {"weeks", "weeks-no-probes", "no-probes"}  # the first two are bench/faults_weeks.py's; the third is HARD's
+LEFT_OUT = {
+    "weeks",
+    "weeks-no-probes",
+    "no-probes",
+}  # the first two are bench/false_isolation_rate.py's; the third is HARD's
 SIZE_OF_KINDS = 1_024
 
 

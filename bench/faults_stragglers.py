@@ -20,7 +20,7 @@ from typing import Any, Final
 import numpy as np
 
 from faults.fabric import Floats
-from faults.simulator.rates import poisson_upper, wilson
+from faults.simulator.intervals import poisson_upper, wilson
 from faults.stragglers import Roles, Stragglers, StragglerSettings
 
 KEPT: Final = Path(__file__).parent / "out" / "faults_stragglers.jsonl"

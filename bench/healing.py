@@ -18,8 +18,8 @@ from typing import Any, Final
 
 import numpy as np
 
-from api.schemas.healing import CasePhase, CaseSpec
-from faults.isolation import Act, Allowance, IsolationRules, Mode
+from api.schemas.remediation import CasePhase, CaseSpec
+from faults.quarantine import Act, Allowance, IsolationRules, Mode
 from tests.testbed.healed_run import HealedRun, healed_run
 from tests.testbed.ray_cluster import RAY_SETTINGS, check_machine
 from tests.testbed.requirements import UnavailableError
@@ -28,7 +28,7 @@ from tests.testbed.waiting import wait_for
 REPEATS, MINUTES = "FLEETWRIGHT_HEALING_REPEATS", "FLEETWRIGHT_HEALING_MINUTES"
 ALONE_S: Final = 60.0
 WORKERS: Final = 2
-MOST_AT_ONCE: Final = 8  # repeats on one cluster, each of which costs it a node
+MAX_AT_ONCE: Final = 8  # repeats on one cluster, each of which costs it a node
 # All but what speaks against the node itself is out of the way: here nodes are frozen one after the other.
 ANY: Final = Allowance(share=1.0, count=1000)
 RULES: Final = IsolationRules(mode=Mode.APPLY, pool=ANY, domain=ANY, rate_count=1000, breaker_nodes=1000)
@@ -45,7 +45,7 @@ def run() -> list[dict[str, Any]]:
     rows: list[dict[str, Any]] = []
     healed: list[dict[str, float]] = []
     while left > 0 or not rows:
-        batch = min(left, MOST_AT_ONCE)
+        batch = min(left, MAX_AT_ONCE)
         with (
             tempfile.TemporaryDirectory() as folder,
             healed_run(Path(folder), nodes=WORKERS + max(1, batch), workers=WORKERS, rules=RULES) as running,

@@ -16,7 +16,7 @@ import highspy
 import numpy as np
 import pulp
 
-from planner.exact import Table
+from planner.solve.single_workload import Table
 
 
 @dataclass(frozen=True, slots=True)

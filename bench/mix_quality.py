@@ -2,7 +2,7 @@
 
 The tables are those of `bench.mix_tables` as they are (2 to 18 options), all workloads, rates of 1 to 10,000
 requests/s, and the published 2x2 example.  The per-slice formulation runs under `SLICE_LIMIT_S`; a time-out's best mix
-still counts as its answer.  The continuous optimum is P1 by `planner.ilp`, solved to gap 0 by HiGHS from PuLP.
+still counts as its answer.  The continuous optimum is P1 by `planner.solve.ilp`, solved to gap 0 by HiGHS from PuLP.
 """
 
 from typing import Any
@@ -12,9 +12,9 @@ from bench.mix_tables import Instance, example, instances
 from bench.solve_time import FULL, SAME_USD_PER_H, table_of
 from fleet.solvers import Limits, Solver, SolveStatus
 from fleet.solvers import run as run_program
-from planner import ilp
-from planner.mix import MixSolution, solve_mix
 from planner.problem import MixProblem
+from planner.solve import ilp
+from planner.solve.dispatch import MixSolution, solve_mix
 
 SLICE_FACTORS = (1, 2, 4, 8)
 SLICE_LIMIT_S = 60.0 if FULL else 1.0

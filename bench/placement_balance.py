@@ -22,7 +22,7 @@ from placement.balance import balanced
 from placement.bounds import lower_bound
 from placement.imbalance import imbalance
 from placement.layout import Layout
-from placement.slots import check_slots
+from placement.validation import check_slots
 
 REPEATS = 7
 SAME = 1 + 1e-9

@@ -14,20 +14,20 @@ from typing import Any
 
 import numpy as np
 
-from bench.best_split import best_split, planned_for_best_split
 from bench.eplb import eplb, eplb_global
 from bench.expert_loads import GROUPS, named, synthetic
+from bench.optimal_dispatch import best_split, planned_for_best_split
 from placement.arrays import Floats
 from placement.balance import balanced
 from placement.bounds import lower_bound
-from placement.bounds.certified import quick_bound
+from placement.bounds.lower_bound import quick_bound
 from placement.dispatch import Dispatch
 from placement.imbalance import imbalance
 from placement.joint import joint_balanced, uneven_layout
 from placement.joint.uneven import with_givers
 from placement.layout import Layout
 from placement.nearest import balanced_nearest
-from placement.slots import check_slots
+from placement.validation import check_slots
 
 REPEATS = 3
 EXPERT_GB = 3 * 7168 * 2048 / 1e9  # of DeepSeek-V3, one byte per weight

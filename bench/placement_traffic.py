@@ -16,7 +16,7 @@ from placement.arrays import Floats, Ints
 from placement.dispatch import Dispatch
 from placement.imbalance import imbalance
 from placement.layout import Layout
-from placement.tokens import TokenTrace
+from placement.token_trace import TokenTrace
 from placement.traffic import Routing, less_traffic, remote_nodes
 
 CEILING, SEED = 1.02, 0

@@ -12,7 +12,7 @@ from statistics import NormalDist
 import numpy as np
 import numpy.typing as npt
 
-from power.forecast.scores import highest_rise_w
+from power.forecast.metrics import highest_rise_w
 
 Floats = npt.NDArray[np.float64]
 Baseline = Callable[[Floats, int, Sequence[float]], Floats]  # readings, lag, quantiles -> [reading, quantile]

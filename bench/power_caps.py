@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from power.caps import Terms, plan_caps, room, with_risk
+from power.caps import Terms, feed_headroom, plan_caps, with_risk
 from power.tree import PowerTree
 
 ROWS, RACKS, PERIODS = 20, 10, 24
@@ -53,7 +53,7 @@ def one_row(correlation: float) -> PowerTree:
 
 def _sampled(risk: float, correlation: float) -> dict[str, Any]:
     tree, terms = one_row(correlation), Terms(risk=risk)
-    (found,) = room(tree, terms=terms)
+    (found,) = feed_headroom(tree, terms=terms)
     rows = [with_risk(tree, found, samples=SAMPLES, rng=np.random.default_rng(s), terms=terms) for s in range(SEEDS)]
     full = [one.uncapped.risk.mid for one in rows if one.uncapped.risk is not None]
     slow = [one.capped.risk.mid for one in rows if one.capped.risk is not None]

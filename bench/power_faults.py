@@ -37,11 +37,10 @@ from bench.power_rows import (
     work_of,
     worst_minute_s,
 )
+from power.controls import Priority
 from power.guard import Cause, Event, Kind, Mode, TripCurve
-from power.impact import POLCA_SLO, latency_impact
-from power.levers import Priority
 from power.policies import policy_named
-from power.servers import BLOOM_A100
+from power.server_model import BLOOM_A100
 from power.simulator import (
     BiasedTelemetry,
     DriverReloaded,
@@ -54,6 +53,7 @@ from power.simulator import (
     simulate,
 )
 from power.simulator.spec import Fault
+from power.slo_impact import POLCA_SLO, latency_impact
 
 SERVERS = 58
 DAYS_EACH = min(DAYS, 1.0)
@@ -62,7 +62,7 @@ TELEMETRY_DELAY_S = 2.0
 BRAKE_S = 5.0
 BLIND_AT_AGE_S = 8.0  # of the last reading, at the first step that finds it older than its delay and two periods
 OUT_OF_BAND_S = 40.0
-MOST_JUDGED = 200  # brakes of one run whose delays are looked at
+MAX_JUDGED = 200  # brakes of one run whose delays are looked at
 # The most under the brake; 1 %: two and a half deviations of the mean of so many servers' bias.
 BRAKED_W = (
     1.01
@@ -167,7 +167,7 @@ def _run(name: str, case: Case) -> Run:
         peak=outcome.peak_utilization,
         over_s=outcome.seconds_over_budget,
         hottest=hottest(outcome.readings_w / limit_w),
-        braked=tuple(_brake_of(outcome, event) for event in braked[:MOST_JUDGED]),
+        braked=tuple(_brake_of(outcome, event) for event in braked[:MAX_JUDGED]),
         slo=all(limit.holds(impacts[priority]) for priority, limit in POLCA_SLO.items()),
         unfinished=sum(impact.unfinished for impact in impacts.values()),
     )

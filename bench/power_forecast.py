@@ -23,13 +23,13 @@ import numpy.typing as npt
 from bench.data import found
 from bench.power_baselines import BASELINES
 from power.forecast import RowForecast, Steps, next_day
-from power.forecast.layout import LAGS, QUANTILES
-from power.forecast.scores import highest_rise_w, replayed, score
+from power.forecast.metrics import highest_rise_w, replayed, score
+from power.forecast.state_layout import LAGS, QUANTILES
 from power.policies.registry import policy_named
-from power.servers import ServerModel
+from power.server_model import ServerModel
 from power.simulator import Outcome, RowSpec, simulate
 from power.workload.fitting import read_rates
-from power.workload.shapes import builtin_shape
+from power.workload.load_profile import builtin_shape
 from power.workload.sources import Sources, read_sources
 
 Floats = npt.NDArray[np.float64]

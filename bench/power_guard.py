@@ -17,18 +17,18 @@ import numpy as np
 import uvicorn
 from prometheus_client import CollectorRegistry
 
-from deploy.guard.agent import NodeAgent
-from deploy.guard.agent_app import agent_app
-from deploy.guard.agents import Agents
-from deploy.guard.config import GuardFile
-from deploy.guard.device import SimulatedDevice
-from deploy.guard.loop import GuardLoop
-from deploy.guard.process import guard_loop
+from deploy.node_agent.agent import NodeAgent
+from deploy.node_agent.device import SimulatedDevice
+from deploy.node_agent.routes import agent_app
+from deploy.power_guard.agent_client import Agents
+from deploy.power_guard.config import GuardFile
+from deploy.power_guard.loop import GuardLoop
+from deploy.power_guard.process import guard_loop
+from power.controls import UNTOUCHED, Phase, Setting
 from power.guard import BudgetOrder, Guard, GuardSettings, Mode, NodeClocks, Row, Servers, Telemetry
 from power.guard.telemetry import BRAKE
-from power.levers import UNTOUCHED, Phase, Setting
-from power.readings import Budget, Reading, Seen
-from power.servers import BLOOM_A100
+from power.server_model import BLOOM_A100
+from power.telemetry import Budget, Reading, Seen
 
 STEPS, WARM_UP = 2000, 100
 ROUNDS, BRAKES = 60, 5

@@ -8,7 +8,7 @@ sensitivity of the servers and of the curves the policy has.
 from typing import Any
 
 from bench.power_rows import Case, Measured, Rows, by_seed, figures, measured
-from power.servers import BLOOM_A100
+from power.server_model import BLOOM_A100
 
 SIZES = (58, 64)
 SENSITIVITIES = (0.05, 0.15, 0.25)

@@ -6,7 +6,8 @@ budget of 40 servers as everywhere: uncapped peak over 0.79.  Ours runs in the g
 
 Requests together.  32 is the assumption of the trial whose figures these rows stand beside; it is no property of the
 server, whose memory would not hold them.  BLOOM keeps 4.0 MB per token of context (keys and values of 70 layers of
-14,336 in 16 bits, `power.servers`), and 640 GB less a tenth less 352 GB of weights leave 224 GB, so 55,804 tokens; a
+14,336 in 16 bits, `power.server_model`), and 640 GB less a tenth less 352 GB of weights leave 224 GB, so 55,804
+tokens; a
 request of the code trace has 2,076 in the mean and up to 7,841: 32 of them ask for 267 GB.  So rows with `HELD`
 together stand beside: so many that about one draw in a thousand does not fit (`does_not_fit_pct`).  It is for
 a cache without waste, in pages; a slot for the longest request of both traces, 14,089 tokens, would leave three.
@@ -17,9 +18,9 @@ from typing import Any
 import numpy as np
 
 from bench.power_rows import Case, Measured, Rows, by_seed, figures, measured, sources
-from power.servers import BLOOM_A100
+from power.server_model import BLOOM_A100
 from power.workload import batching
-from power.workload.traced import TOGETHER
+from power.workload.trace_replay import TOGETHER
 
 HELD = 14
 CASES = (

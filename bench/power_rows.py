@@ -22,14 +22,14 @@ import numpy as np
 import numpy.typing as npt
 
 from bench.data import text
+from power.controls import Priority
 from power.guard.breaker import TripCurve
-from power.impact import POLCA_SLO, Impact, latency_impact
-from power.levers import Priority
 from power.policies import OWN_ROUTER, policy_named
-from power.servers import BLOOM_A100, ServerModel
+from power.server_model import BLOOM_A100, ServerModel
 from power.simulator import Outcome, RowSpec, simulate
 from power.simulator.outcome import Requests
 from power.simulator.spec import Fault
+from power.slo_impact import POLCA_SLO, Impact, latency_impact
 from power.workload import Sources, Work, read_sources
 from power.workload.jobs import PROVISIONED_W
 

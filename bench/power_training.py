@@ -22,20 +22,20 @@ import numpy as np
 
 from bench.power_rows import Case, budget_w, uncapped, work_of
 from fleet.errors import FleetwrightError
-from power.impact import latency_impact
-from power.levers import Priority
-from power.phases import builtin_shares
-from power.phases.limits import SENSITIVITY
+from power.controls import Priority
+from power.measured_models import builtin_shares
+from power.measured_models.limits import SENSITIVITY
 from power.policies.registry import policy_named
 from power.simulator import Outcome, RowSpec, simulate
+from power.slo_impact import latency_impact
 from power.training.caps import clock_within
-from power.training.choices import choices_of
-from power.training.offsets import Staggered, stagger
+from power.training.operating_points import choices_of
 from power.training.plans import Plan, at_full_clock, beside_straggler, within
 from power.training.ramps import options_under, smoothed
 from power.training.schedules import Iteration, pipeline
+from power.training.staggering import Staggered, stagger
 from power.training.swings import METER_S, at_clock, stretched
-from power.training.tradeoff import frontier
+from power.training.time_energy_frontier import frontier
 from power.workload import TrainingJob, Work, training_jobs
 from power.workload.jobs import PROVISIONED_W, TRAINED
 
@@ -46,7 +46,7 @@ FULL_W, BLOCKED_SHARE = 300.0, 0.25
 RISES = (0.09, 0.2)  # of provisioned: what a row of inference shows in 2 s (POLCA), and twice that
 SERVERS, TRAINING_SHARE = 48, 0.25
 SHARES = (0.28, 0.27)  # of the budget, for those that train; uncapped their peaks take 0.29
-SLIP_S, MOST_SLOWDOWN = 0.05, 0.11  # of one model's jobs, whose periods differ by up to that
+SLIP_S, MAX_SLOWDOWN = 0.05, 0.11  # of one model's jobs, whose periods differ by up to that
 SEEDS, ROW_SEEDS, ROW_DAYS = 5, 3, 1.0
 
 
@@ -139,7 +139,7 @@ def _ramps() -> Iterator[dict[str, Any]]:
 
 
 def _apart(jobs: Sequence[TrainingJob], seed: int) -> tuple[Staggered, tuple[TrainingJob, ...]]:
-    found = stagger(jobs, slip_s=SLIP_S, most_slowdown=MOST_SLOWDOWN, seed=seed)
+    found = stagger(jobs, slip_s=SLIP_S, most_slowdown=MAX_SLOWDOWN, seed=seed)
     starts = {start.name: start for start in found.starts}
     slow = (stretched(job, starts[job.name].period_s) for job in jobs)
     return found, tuple(job.model_copy(update={"start_s": starts[job.name].offset_s}) for job in slow)

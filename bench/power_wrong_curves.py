@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from bench.power_rows import DAYS, Case, Measured, Rows, by_seed, figures, measured
-from power.servers import BLOOM_A100, ServerModel
+from power.server_model import BLOOM_A100, ServerModel
 
 SERVERS = 58
 DAYS_EACH = min(DAYS, 3.0)

@@ -16,8 +16,8 @@ from fleet.gpus import builtin_gpus
 from fleet.models import builtin_models
 from fleet.slo import LatencyLimits, Slo
 from planner.profiles import Basis, Profiles, read_points
-from planner.profiles.curves import End, Held, held
-from planner.profiles.sizes import Cell, Size, at_size, grouped
+from planner.profiles.interpolation import Cell, Size, at_size, grouped
+from planner.profiles.load_curves import End, Held, held
 
 LIMITS_MS = (20.0, 40.0, 80.0)
 

@@ -22,10 +22,10 @@ from typing import Any
 import numpy as np
 
 from fleet.demand import DemandSeries
-from fleet.sizes import SizeBuckets
+from fleet.sizes.histogram import SizeBuckets
 from fleet.traces import read_trace
 from planner.performance.steps import StepCosts
-from planner.replay import Balancing, ReplayPool, Routing, Stream, replay, synthetic
+from planner.replay import Balancing, ReplayPool, Routing, Stream, replay, synthetic_arrivals
 
 RUNS = 3
 SEED = 7
@@ -112,7 +112,7 @@ def _synthetic_day() -> Stream:
     """Mean sizes near those of the conversation trace."""
     sizes = SizeBuckets(input_tokens=(1024, 4096), output_tokens=(256, 1024), share=((0.45, 0.15), (0.3, 0.1)))
     demand = DemandSeries.constant(5.53, duration_s=86_400.0)
-    return synthetic(sizes, demand, rng=np.random.default_rng(SEED), cv=1.5)
+    return synthetic_arrivals(sizes, demand, rng=np.random.default_rng(SEED), cv=1.5)
 
 
 def _compile_s() -> tuple[float, float]:

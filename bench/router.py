@@ -26,9 +26,9 @@ import numpy.typing as npt
 import uvicorn
 from prometheus_client import CollectorRegistry
 
-from deploy.guard.logs import configure_logs
-from deploy.router.desk import Arrival, Desk
+from deploy.common.logs import configure_logs
 from deploy.router.process import RouterFile, run_router
+from deploy.router.scheduler import Arrival, Desk
 from deploy.router.table import CellWeights, Route, RoutingTable
 
 LOOPBACK = "127.0.0.1"

@@ -10,7 +10,7 @@ from typing import Any, Final
 from ray import serve
 
 from bench.router import WEIGHTS, Receive, Send, engine
-from deploy.router.engine_side import Part, answered
+from deploy.router.asgi_handle import Part, answered
 from deploy.router.serve_app import behind_router
 
 LITTLE: Final[dict[str, Any]] = {"num_cpus": 0.1}

@@ -1,6 +1,6 @@
 """How long P1 and P3 take on one workload with 70 options x 60 buckets, beside both yardsticks of `bench.melange`.
 
-Measured is `planner.mix.solve_mix`: plain numbers in, counts, routing and proof out.  Each instance of
+Measured is `planner.solve.dispatch.solve_mix`: plain numbers in, counts, routing and proof out.  Each instance of
 `bench.mix_tables` is solved `REPEATS` times and counts with its median, as the machine may be shared; one that takes
 longer than `LONG_S` is solved once.  The yardsticks run once, on some of the instances, under `YARDSTICK_LIMIT_S`, and
 a time-out counts with that limit, which understates the speed-up.  `FLEETWRIGHT_BENCH_FULL=1` takes every instance,
@@ -19,8 +19,8 @@ import numpy as np
 from bench.melange import Answer, per_slice, plain_milp
 from bench.mix_tables import Instance, instances
 from fleet.solvers import Limits, Solver, SolveStatus
-from planner.exact import Table, tables_of
-from planner.mix import MixSolution, solve_mix
+from planner.solve.dispatch import MixSolution, solve_mix
+from planner.solve.single_workload import Table, tables_of
 
 FULL = os.environ.get("FLEETWRIGHT_BENCH_FULL") == "1"
 EXPANSIONS = {"prices": 2, "offers": 4, "kinds": 4}  # every so-manieth instance: with each step all rates occur

@@ -15,9 +15,9 @@ import numpy as np
 
 from bench.demand_tables import on_demand_mix
 from fleet.solvers import Limits, Solver
-from planner.horizon.serving import Serving
-from planner.mix import solve_mix
+from planner.horizon.feasibility import Serving
 from planner.problem import MixProblem
+from planner.solve.dispatch import solve_mix
 from planner.stability import Counts, Rates, StabilityPolicy, StabilityState, decide
 
 WINDOWS = 100

@@ -6,7 +6,7 @@ The process that keeps a `power.admission.Gate` registers these on its own regis
 from prometheus_client import CollectorRegistry, Gauge, Histogram
 
 from power.admission import Gate, Started
-from power.levers import Priority
+from power.controls import Priority
 
 # A low-priority prompt gives up its place behind the high ones after 10 s (power.admission.LOW_PATIENCE_S).
 _WAIT_BUCKETS_S = (0.001, 0.01, 0.05, 0.1, 0.25, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0, 60.0)

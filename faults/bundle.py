@@ -23,24 +23,24 @@ from typing import Any, Final
 from pydantic import ValidationError
 
 from faults.detector import Job, JobFabric, is_leaves
+from faults.diagnosis import Verdict
+from faults.monitor import Watcher, WatcherSettings
 from faults.observations import Observation, from_line, to_line
-from faults.observations.lines import FARTHEST
+from faults.observations.jsonl import FARTHEST
 from faults.replay import Act, run
-from faults.verdict import Verdict
-from faults.watcher import Watcher, WatcherSettings
 from fleet.documents import RuleError, validation_problems
 
 FORMAT: Final = 1
-MOST_ACTS: Final = 200_000  # 92 MB of memory, 20 MB of text: 8 minutes of 8 nodes with records at 4 Hz
-MOST_LINE: Final = 1 << 20
-MOST_NODES: Final = 1 << 17  # as many as a recording may have
+MAX_ACTS: Final = 200_000  # 92 MB of memory, 20 MB of text: 8 minutes of 8 nodes with records at 4 Hz
+MAX_LINE: Final = 1 << 20
+MAX_NODES: Final = 1 << 17  # as many as a recording may have
 HEAD: Final = frozenset({"bundle", "dropped", "job", "settings", "told", "version"})
 
 
 class Tape:
     """The newest calls of a watcher."""
 
-    def __init__(self, most: int = MOST_ACTS) -> None:
+    def __init__(self, most: int = MAX_ACTS) -> None:
         self._acts: deque[Act] = deque(maxlen=most)
         self.dropped = 0
 
@@ -178,8 +178,8 @@ def _wrong(number: int, message: str) -> RuleError:
 
 
 def _text(line: str | bytes, number: int) -> str:
-    if len(line) > MOST_LINE:
-        raise _wrong(number, f"is longer than {MOST_LINE:,} characters")
+    if len(line) > MAX_LINE:
+        raise _wrong(number, f"is longer than {MAX_LINE:,} characters")
     try:
         text = line.decode("ascii") if isinstance(line, bytes) else line
     except UnicodeDecodeError as error:
@@ -231,10 +231,10 @@ def _job(head: dict[str, Any]) -> Job:
     if not isinstance(job, dict) or set(job) != fields:
         raise _wrong(1, f"expected a job with {', '.join(sorted(fields))}")
     nodes, rank_node, groups = job["nodes"], job["rank_node"], job["groups"]
-    if type(nodes) is not int or not 1 <= nodes <= MOST_NODES:
-        raise _wrong(1, f"expected job.nodes from 1 to {MOST_NODES:,}")
-    if not _indices(rank_node, below=nodes) or not 1 <= len(rank_node) <= MOST_NODES:
-        raise _wrong(1, f"expected job.rank_node as 1 to {MOST_NODES:,} nodes from 0 to {nodes - 1}")
+    if type(nodes) is not int or not 1 <= nodes <= MAX_NODES:
+        raise _wrong(1, f"expected job.nodes from 1 to {MAX_NODES:,}")
+    if not _indices(rank_node, below=nodes) or not 1 <= len(rank_node) <= MAX_NODES:
+        raise _wrong(1, f"expected job.rank_node as 1 to {MAX_NODES:,} nodes from 0 to {nodes - 1}")
     if not isinstance(groups, list) or not all(_indices(group, below=len(rank_node)) for group in groups):
         raise _wrong(1, f"expected job.groups as lists of ranks from 0 to {len(rank_node) - 1}")
     periods = [job["look_period_s"], job["heartbeat_s"]]

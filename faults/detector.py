@@ -4,10 +4,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Protocol, TypeGuard
 
+from faults.diagnosis import Verdict
 from faults.observations import Observation
-from faults.verdict import Verdict
 
-MOST_NAME: Final = 256  # characters
+MAX_NAME: Final = 256  # characters
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +32,7 @@ class Job:
 def is_leaves(found: Any, *, nodes: int) -> TypeGuard[Sequence[str]]:
     """Whether it names the leaf switch of each node."""
     names = isinstance(found, list | tuple) and len(found) == nodes
-    return names and all(isinstance(name, str) and 0 < len(name) <= MOST_NAME for name in found)
+    return names and all(isinstance(name, str) and 0 < len(name) <= MAX_NAME for name in found)
 
 
 class Detector(Protocol):

@@ -4,9 +4,9 @@ from collections.abc import Iterable, Iterator
 from math import floor
 
 from faults.detector import Job
+from faults.diagnosis import Verdict
+from faults.monitor import Watcher, WatcherSettings
 from faults.observations import Observation
-from faults.verdict import Verdict
-from faults.watcher import Watcher, WatcherSettings
 
 Act = Observation | float  # seen, or judged at that moment
 

@@ -15,10 +15,10 @@ from pydantic_core import CoreSchema
 from pydantic_core.core_schema import no_info_before_validator_function
 
 from fleet.errors import DocumentError, FleetwrightError, Problem
-from fleet.yamltext import Place, YamlDefectError, dump_yaml, load_yaml
+from fleet.yaml_reader import Place, YamlDefectError, dump_yaml, load_yaml
 
 Path = tuple[str | int, ...]
-Flaw = tuple[Path, str]  # where, and what is wrong there
+Violation = tuple[Path, str]  # where, and what is wrong there
 ModelT = TypeVar("ModelT", bound=BaseModel)
 
 _ISO_8601 = re.compile(r"\d{4}-\d{2}-\d{2}")
@@ -94,14 +94,16 @@ class RuleError(FleetwrightError, ValueError):
     A ValueError too, so that a pydantic validator may raise it; `validation_problems` then opens it up.
     """
 
-    def __init__(self, flaws: Iterable[Flaw]) -> None:
-        self.flaws = tuple(flaws)
-        super().__init__("; ".join(f"{dotted(path)}: {message}" if path else message for path, message in self.flaws))
+    def __init__(self, violations: Iterable[Violation]) -> None:
+        self.violations = tuple(violations)
+        super().__init__(
+            "; ".join(f"{dotted(path)}: {message}" if path else message for path, message in self.violations)
+        )
 
     @classmethod
-    def raise_for(cls, flaws: Iterable[Flaw]) -> None:
-        """Raise when there is any flaw; of a flood only as many as anyone reads."""
-        if found := tuple(itertools.islice(flaws, MAX_PROBLEMS)):
+    def raise_for(cls, violations: Iterable[Violation]) -> None:
+        """Raise when there is any violation; of a flood only as many as anyone reads."""
+        if found := tuple(itertools.islice(violations, MAX_PROBLEMS)):
             raise cls(found)
 
 
@@ -157,14 +159,14 @@ def write_model(model: BaseModel) -> str:
     return dump_yaml(model.model_dump(mode="json", exclude_defaults=True))
 
 
-def validation_problems(error: ValidationError) -> list[Flaw]:
+def validation_problems(error: ValidationError) -> list[Violation]:
     """pydantic's findings as (path, message) with the offending value in the message."""
     return item_problems(error.errors(include_url=False))
 
 
-def item_problems(items: Iterable[Any]) -> list[Flaw]:
+def item_problems(items: Iterable[Any]) -> list[Violation]:
     """The same for items already taken out of the error, as FastAPI hands them over; opens up RuleErrors."""
-    found: list[Flaw] = []
+    found: list[Violation] = []
     items = list(items)
     # pydantic leaves a wrong entry out of a list, and then calls the list too short.
     broken_inside = {tuple(item["loc"][:depth]) for item in items for depth in range(len(item["loc"]))}
@@ -172,7 +174,7 @@ def item_problems(items: Iterable[Any]) -> list[Flaw]:
         path = tuple(item["loc"])
         cause = item.get("ctx", {}).get("error")
         if isinstance(cause, RuleError):
-            found += [((*path, *inner), message) for inner, message in cause.flaws]
+            found += [((*path, *inner), message) for inner, message in cause.violations]
         elif item["type"] != "too_short" or path not in broken_inside:
             found.append((path, _message(item)))
     return found

@@ -63,7 +63,7 @@ class GpuSpec(Entry):
 
     @model_validator(mode="after")
     def _is_physical(self) -> Self:
-        RuleError.raise_for(_range_flaws(self))
+        RuleError.raise_for(_range_violations(self))
         return self
 
 
@@ -82,7 +82,7 @@ def builtin_gpus() -> GpuCatalogue:
     return read_model(shipped_document("gpus.yaml"), GpuCatalogue)
 
 
-def _range_flaws(gpu: GpuSpec) -> Iterator[tuple[Path, str]]:
+def _range_violations(gpu: GpuSpec) -> Iterator[tuple[Path, str]]:
     cap_limit_w = gpu.tdp_w * MAX_CAP_OVER_TDP
     if gpu.cap_max_w is not None and gpu.cap_max_w > cap_limit_w:
         limit = f"must be at most {MAX_CAP_OVER_TDP:g} x tdp_w ({cap_limit_w:g})"

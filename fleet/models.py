@@ -1,7 +1,8 @@
 """Model architectures: what a decoder weighs, what a token costs it, and what it caches per token.
 
 An entry is written either with all its figures, or as the model's own Hugging Face `config.json` under `config`, from
-which the figures are computed (`fleet.hf_config`).  A published count beside it is checked against the computed one.
+which the figures are computed (`fleet.huggingface.config`).  A published count beside it is checked against the
+computed one.
 """
 
 import datetime as dt
@@ -14,7 +15,7 @@ from pydantic import BeforeValidator, Field, ValidationError, model_validator
 from fleet.catalogues import Catalogue, Entry, shipped_document
 from fleet.documents import Frozen, Path, RuleError, dotted, read_model, validation_problems
 from fleet.errors import DocumentError, Problem
-from fleet.hf_config import decoder_facts
+from fleet.huggingface.config import decoder_facts
 
 Size = Annotated[int, Field(gt=0, le=1_000_000_000)]
 Amount = Annotated[int, Field(ge=0, le=1_000_000_000)]
@@ -110,7 +111,7 @@ class ModelArchitecture(Entry):
 
     @model_validator(mode="after")
     def _adds_up(self) -> Self:
-        RuleError.raise_for(_flaws(self))
+        RuleError.raise_for(_violations(self))
         return self
 
 
@@ -168,7 +169,7 @@ def model_from_hf_config(config: Mapping[str, Any], *, name: str) -> ModelArchit
         raise DocumentError(name=name, problems=problems) from error
 
 
-def _flaws(model: ModelArchitecture) -> Iterator[tuple[Path, str]]:
+def _violations(model: ModelArchitecture) -> Iterator[tuple[Path, str]]:
     if model.heads % model.kv_heads:
         yield ("kv_heads",), f"must divide heads ({model.heads}), got {model.kv_heads}"
     cached_layers = sum(part.layers for part in model.kv_cache)

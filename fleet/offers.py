@@ -14,7 +14,7 @@ from typing import Annotated, Self
 from pydantic import Field, StringConstraints, model_validator
 
 from fleet.catalogues import shipped_document
-from fleet.documents import Flaw, Frozen, RuleError, read_model
+from fleet.documents import Frozen, RuleError, Violation, read_model
 from fleet.errors import UnknownNameError
 
 HOURS_PER_YEAR = 8760
@@ -64,10 +64,10 @@ class Offer(Frozen):
 
     @model_validator(mode="after")
     def _fits_its_market(self) -> Self:
-        RuleError.raise_for(self._flaws())
+        RuleError.raise_for(self._violations())
         return self
 
-    def _flaws(self) -> Iterator[Flaw]:
+    def _violations(self) -> Iterator[Violation]:
         if self.price_usd_per_h == 0 and self.market in (Market.ON_DEMAND, Market.SPOT):
             yield ("price_usd_per_h",), f"must be more than 0 on the {self.market} market"
         if self.available is None and self.market is Market.OWNED:
@@ -104,12 +104,12 @@ class PriceSheet(Frozen):
         """The offers of one GPU type, as the sheet spells it, cheapest per GPU first."""
         return tuple(sorted((offer for offer in self.offers if offer.gpu == gpu), key=lambda o: o.price_usd_per_gpu_h))
 
-    def gpu_mentions(self) -> Iterator[Flaw]:
-        """Where the sheet names a GPU, for `fleet.references`."""
+    def gpu_mentions(self) -> Iterator[Violation]:
+        """Where the sheet names a GPU, for `fleet.gpu_references`."""
         for position, offer in enumerate(self.offers):
             yield ("offers", position, "gpu"), offer.gpu
 
-    def _listed_twice(self) -> Iterator[Flaw]:
+    def _listed_twice(self) -> Iterator[Violation]:
         first: dict[str, int] = {}
         for position, offer in enumerate(self.offers):
             if (earlier := first.setdefault(offer.id, position)) != position:

@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 from pydantic import Field, model_validator
 
-from fleet.documents import Flaw, Frozen, RuleError
+from fleet.documents import Frozen, RuleError, Violation
 
 MAX_LIMIT_MS = 3_600_000.0
 
@@ -71,7 +71,7 @@ class LatencyLimits(Frozen):
             if limit_ms is not None:
                 yield statistic, limit_ms
 
-    def _falling_percentiles(self) -> Iterator[Flaw]:
+    def _falling_percentiles(self) -> Iterator[Violation]:
         given = [(statistic, limit_ms) for statistic, limit_ms in self.items() if statistic in PERCENTILES]
         for (lower, lower_ms), (upper, upper_ms) in pairwise(given):
             if upper_ms < lower_ms:

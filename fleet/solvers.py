@@ -29,7 +29,7 @@ NO_HEURISTICS = {
 }
 FEASIBILITY_TOLERANCE = 1e-7  # in replicas and shares; with less, HiGHS 1.15 at times loops past its time limit
 
-LEAST_RUN_S = 1e-3  # what a run is given when no time is left: it stops as soon as it looks
+MIN_RUN_S = 1e-3  # what a run is given when no time is left: it stops as soon as it looks
 
 
 class SolverError(FleetwrightError):
@@ -95,7 +95,7 @@ class Deadline:
 
     def rest(self, share: float = 1.0) -> Limits:
         """The limits of one more run, which may take a share of what is left."""
-        return replace(self.limits, time_limit_s=max(LEAST_RUN_S, share * self.left_s))
+        return replace(self.limits, time_limit_s=max(MIN_RUN_S, share * self.left_s))
 
     def part(self, share: float) -> "Deadline":
         """An earlier one, after a share of what is left."""

@@ -83,13 +83,13 @@ class Trace:
         The last step may be cut short by the end of the trace, and its rate is then too low by as much; the others
         and the peak are exact.
         """
-        RuleError.raise_for(self._flaws(step_s))
+        RuleError.raise_for(self._violations(step_s))
         step_s = min(step_s, self.duration_s)
         steps = max(1, int(np.floor(self.arrival_s[-1] / step_s)) + 1)
         arrived = np.bincount((self.arrival_s / step_s).astype(np.int64).clip(max=steps - 1), minlength=steps)
         return DemandSeries(start=self.start, step_s=step_s, rates_rps=tuple(map(float, arrived / step_s)))
 
-    def _flaws(self, step_s: float) -> Iterator[tuple[tuple[str | int, ...], str]]:
+    def _violations(self, step_s: float) -> Iterator[tuple[tuple[str | int, ...], str]]:
         if not 0 < step_s <= MAX_DURATION_S:
             yield ("step_s",), f"{step_s:g} is out of range, expected above 0 and at most {MAX_DURATION_S:g}"
         elif self.duration_s <= 0:

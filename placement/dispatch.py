@@ -14,7 +14,7 @@ An expert of one copy needs no rule.
 import numpy as np
 from numba import float64, int64
 
-from fleet.compiled import entry, part
+from fleet.numba_cache import entry, part
 from placement.arrays import Floats, Ints
 from placement.layout import Layout
 from placement.rules import Dispatch

@@ -13,12 +13,12 @@ from typing import Annotated, Any, Literal, Self
 import numpy as np
 from pydantic import Field, StringConstraints, model_validator
 
-from fleet.documents import Flaw, Frozen, RuleError
+from fleet.documents import Frozen, RuleError, Violation
 from placement.arrays import MAX_EXPERTS, MAX_LAYERS, Floats, Ints
+from placement.layout_schema import Shape
 from placement.loads import ExpertLoads
 from placement.rules import Dispatch
-from placement.shape import Shape
-from placement.slots import check_room, check_slots
+from placement.validation import check_room, check_slots
 
 SCHEMA_VERSION: Literal[1] = 1
 
@@ -173,7 +173,7 @@ class Placement(Shape):
 
     @model_validator(mode="after")
     def _adds_up(self) -> Self:
-        RuleError.raise_for(_flaws(self))
+        RuleError.raise_for(_violations(self))
         if self.expert_loads.experts != self.experts:
             RuleError.raise_for([(("experts",), f"must be as in the loads ({self.expert_loads.experts})")])
         check_room(experts=self.experts, layout=self.layout)
@@ -198,7 +198,7 @@ def _value_text(value: Any) -> str:
     return "[\n    " + ",\n    ".join(json.dumps(row, separators=(",", ":")) for row in value) + "\n  ]"
 
 
-def _flaws(placement: Placement) -> Iterator[Flaw]:
+def _violations(placement: Placement) -> Iterator[Violation]:
     rows = len(placement.layers)
     for name in ("physical_to_logical_map", "loads"):
         if len(found := getattr(placement, name)) != rows:

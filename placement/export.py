@@ -1,7 +1,7 @@
 """A placement as the file that an engine loads."""
 
 from placement.document import Placement
-from placement.formats.engines import Engine, EnginePlacement, write_for
+from placement.formats.engine_writers import Engine, EnginePlacement, write_for
 
 
 def exported(placement: Placement, engine: Engine) -> str:

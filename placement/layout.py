@@ -10,7 +10,7 @@ from functools import cached_property
 
 import numpy as np
 
-from fleet.documents import Flaw, RuleError
+from fleet.documents import RuleError, Violation
 from placement.arrays import MAX_GPUS, MAX_SLOTS, Floats, Ints
 
 MIN_SPEED, MAX_SPEED = 1e-3, 1e3
@@ -27,7 +27,7 @@ class Layout:
     @classmethod
     def even(cls, *, slots: int, gpus: int, nodes: int, speeds: Sequence[float] | None = None) -> "Layout":
         """The same number of slots on every GPU, and of GPUs on every node."""
-        RuleError.raise_for(_even_flaws(slots, gpus, nodes))
+        RuleError.raise_for(_even_violations(slots, gpus, nodes))
         return cls.of(
             node_of_gpu=[gpu * nodes // gpus for gpu in range(gpus)],
             slots_of_gpu=[slots // gpus] * gpus,
@@ -40,7 +40,7 @@ class Layout:
     ) -> "Layout":
         """Any counts, for GPUs whose memories differ and nodes that are not all alike."""
         given = [1.0] * len(node_of_gpu) if speeds is None else list(speeds)
-        RuleError.raise_for(_flaws(node_of_gpu, slots_of_gpu, given))
+        RuleError.raise_for(_violations(node_of_gpu, slots_of_gpu, given))
         return cls(
             node_of_gpu=np.array(node_of_gpu, dtype=np.int64),
             slots_of_gpu=np.array(slots_of_gpu, dtype=np.int64),
@@ -90,7 +90,7 @@ class Layout:
         return parts
 
 
-def _even_flaws(slots: int, gpus: int, nodes: int) -> Iterator[Flaw]:
+def _even_violations(slots: int, gpus: int, nodes: int) -> Iterator[Violation]:
     if not 1 <= gpus <= MAX_GPUS:
         yield ("gpus",), f"must be from 1 to {MAX_GPUS}, got {gpus}"
     elif not 1 <= nodes <= gpus or gpus % nodes:
@@ -103,7 +103,9 @@ def _even_flaws(slots: int, gpus: int, nodes: int) -> Iterator[Flaw]:
         yield ("slots",), f"must be a multiple of the number of GPUs ({gpus}), got {slots}; nearest: {nearest}"
 
 
-def _flaws(node_of_gpu: Sequence[int], slots_of_gpu: Sequence[int], speeds: Sequence[float]) -> Iterator[Flaw]:
+def _violations(
+    node_of_gpu: Sequence[int], slots_of_gpu: Sequence[int], speeds: Sequence[float]
+) -> Iterator[Violation]:
     gpus = len(node_of_gpu)
     if not 1 <= gpus <= MAX_GPUS:
         yield ("gpus",), f"must be from 1 to {MAX_GPUS}, got {gpus}"

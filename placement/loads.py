@@ -7,7 +7,7 @@ from functools import cached_property
 import numpy as np
 import numpy.typing as npt
 
-from fleet.documents import Flaw, RuleError
+from fleet.documents import RuleError, Violation
 from placement.arrays import MAX_EXPERTS, MAX_LAYERS, Floats
 
 
@@ -36,13 +36,13 @@ class ExpertLoads:
         counts = np.array(tokens, dtype=np.float64)
         if counts.ndim == 2:
             counts = counts[np.newaxis]
-        RuleError.raise_for(_shape_flaws(counts))
+        RuleError.raise_for(_shape_violations(counts))
         rows = tuple(range(counts.shape[1])) if layers is None else layers
-        RuleError.raise_for(_number_flaws(counts))
+        RuleError.raise_for(_number_violations(counts))
         if least_tokens > 0:
             counts = np.maximum(counts, least_tokens / len(counts))
         loads = cls(counts, rows, rows[-1] + 1 if hidden_layers is None else hidden_layers)
-        RuleError.raise_for(_flaws(loads))
+        RuleError.raise_for(_violations(loads))
         return loads
 
     @property
@@ -66,7 +66,7 @@ class ExpertLoads:
         return np.ascontiguousarray(self.total / self.total.sum(axis=1, keepdims=True))
 
 
-def _shape_flaws(counts: npt.NDArray[np.float64]) -> Iterator[Flaw]:
+def _shape_violations(counts: npt.NDArray[np.float64]) -> Iterator[Violation]:
     if counts.ndim != 3:
         yield ("loads",), f"must have 2 or 3 dimensions ([windows x] layers x experts), got {counts.ndim}"
         return
@@ -79,14 +79,14 @@ def _shape_flaws(counts: npt.NDArray[np.float64]) -> Iterator[Flaw]:
         yield ("loads",), f"must hold from 1 to {MAX_EXPERTS} experts per layer, got {experts}"
 
 
-def _number_flaws(counts: Floats) -> Iterator[Flaw]:
+def _number_violations(counts: Floats) -> Iterator[Violation]:
     if not np.isfinite(counts).all():
         yield _place(counts, ~np.isfinite(counts)), "must be a finite number"
     elif (counts < 0).any():
         yield _place(counts, counts < 0), f"must be above 0, got {counts[counts < 0][0]:g}"
 
 
-def _flaws(loads: ExpertLoads) -> Iterator[Flaw]:
+def _violations(loads: ExpertLoads) -> Iterator[Violation]:
     rows = loads.tokens.shape[1]
     if len(loads.layers) != rows:
         yield ("layers",), f"must be one number per row ({rows}), got {len(loads.layers)}"

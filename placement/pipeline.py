@@ -17,7 +17,6 @@ from dataclasses import replace
 import numpy as np
 
 from fleet.documents import RuleError
-from placement.answer import Found, Traffic, answered, figures
 from placement.arrays import Floats, Ints
 from placement.balance import balanced
 from placement.bounds import lower_bound, redundancy_advice
@@ -29,11 +28,12 @@ from placement.layout import Layout
 from placement.loads import ExpertLoads
 from placement.migration import fewest_moves
 from placement.nearest import balanced_nearest, evened_for_engine
-from placement.question import Question
+from placement.problem import Question
+from placement.report import Found, Traffic, answered, figures
 from placement.rules import Dispatch
-from placement.slots import check_slots
-from placement.tokens import TokenTrace
+from placement.token_trace import TokenTrace
 from placement.traffic import Routing, less_traffic, modelled_trace
+from placement.validation import check_slots
 
 TRAFFIC_CEILING = 1.02  # mean imbalance that less traffic may cost, unless told otherwise
 MOVES_CEILING = 1.05  # what a loaded placement may drift to before copies are moved

@@ -8,18 +8,18 @@ import numpy as np
 import numpy.typing as npt
 from pydantic import Field, model_validator
 
-from fleet.documents import Flaw, RuleError
+from fleet.documents import RuleError, Violation
 from fleet.models import ModelArchitecture
 from placement.arrays import MAX_EXPERTS, MAX_LAYERS
 from placement.document import DrawingEngine, Layer, ModelName, Source
+from placement.layout_schema import Shape
 from placement.loads import ExpertLoads
-from placement.memory import MAX_EXPERT_BYTES
-from placement.question import Question, numbered
+from placement.problem import Question, numbered
 from placement.rules import Dispatch
-from placement.shape import Shape
+from placement.slot_capacity import MAX_EXPERT_BYTES
 
 if TYPE_CHECKING:  # only for whoever has a trace
-    from placement.tokens import TokenTrace
+    from placement.token_trace import TokenTrace
 
 MAX_CEILING = 1000.0
 MAX_SEED = 2**32 - 1
@@ -128,7 +128,7 @@ class PlacementRequest(Shape):
 def _token_trace(chosen: Sequence[Any] | None, *, experts: int) -> "TokenTrace | None":
     if chosen is None:
         return None
-    from placement.tokens import TokenTrace  # noqa: PLC0415 - as above
+    from placement.token_trace import TokenTrace  # noqa: PLC0415 - as above
 
     return TokenTrace.of(_rectangle(chosen, "trace"), experts_per_layer=experts)
 
@@ -140,7 +140,7 @@ def _rectangle(rows: Sequence[Any], field: str) -> npt.NDArray[Any]:
         raise RuleError([((field,), "must have rows of one length")]) from error
 
 
-def _ragged(windows: Sequence[Sequence[Sequence[float]]], field: str) -> Iterator[Flaw]:
+def _ragged(windows: Sequence[Sequence[Sequence[float]]], field: str) -> Iterator[Violation]:
     layers, experts = len(windows[0]), len(windows[0][0])
     for number, window in enumerate(windows):
         place: tuple[str | int, ...] = (field,) if field == "loads" else (field, number)

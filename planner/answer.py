@@ -8,18 +8,18 @@ from pydantic import AwareDatetime, Field
 
 from fleet.documents import Frozen
 from fleet.solvers import Solver, SolveStatus
-from planner.moves import Moves
+from planner.explain.break_even import BreakEven
+from planner.explain.ideal_bound import PerfectBound
+from planner.explain.iis import Conflict
+from planner.explain.power_prices import DomainWatts
+from planner.explain.prices import Prices
+from planner.explain.runner_up import RunnerUp
+from planner.options.expert_imbalance import ExpertSpread
 from planner.problem import Goal
-from planner.proof.model import WorkloadProof
-from planner.reasons.break_even import BreakEven
-from planner.reasons.conflicts import Conflict
-from planner.reasons.perfect import PerfectBound
-from planner.reasons.prices import Prices
-from planner.reasons.runner_up import RunnerUp
-from planner.reasons.watts import DomainWatts
-from planner.replicas.spread import ExpertSpread
+from planner.rollout_report import Moves
+from planner.schedule import Timetable
 from planner.throughput import Throughput
-from planner.timetable import Timetable
+from planner.validation.model import WorkloadProof
 
 
 class Allocation(Frozen):

@@ -7,7 +7,7 @@ from typing import Annotated, Self
 import numpy as np
 from pydantic import Field, model_validator
 
-from fleet.documents import Flaw, Frozen, RuleError
+from fleet.documents import Frozen, RuleError, Violation
 from fleet.models import ModelArchitecture
 from placement.arrays import MAX_EXPERTS, MAX_LAYERS
 from placement.loads import ExpertLoads
@@ -42,15 +42,15 @@ class RecordedLoads(Frozen):
         if (self.tokens is None) == (self.windows is None):
             raise RuleError([((), "give either tokens or windows, and not both")])
         field = "tokens" if self.windows is None else "windows"
-        RuleError.raise_for(_shape_flaws(self.windows or (self.tokens or (),), field))
+        RuleError.raise_for(_shape_violations(self.windows or (self.tokens or (),), field))
         try:
             _ = self.counts
         except RuleError as error:  # which calls the whole array loads
-            raise RuleError((((field, *path[1:]), message) for path, message in error.flaws)) from error
+            raise RuleError((((field, *path[1:]), message) for path, message in error.violations)) from error
         return self
 
 
-def model_flaws(loads: RecordedLoads, model: ModelArchitecture) -> Iterator[Flaw]:
+def model_violations(loads: RecordedLoads, model: ModelArchitecture) -> Iterator[Violation]:
     """Why these cannot be loads of this model."""
     counts = loads.counts
     rows = counts.tokens.shape[1]
@@ -61,7 +61,7 @@ def model_flaws(loads: RecordedLoads, model: ModelArchitecture) -> Iterator[Flaw
         yield (), f"must be of {expected}, as {model.name} has, got {rows} of {counts.experts}"
 
 
-def _shape_flaws(windows: Sequence[Window], field: str) -> Iterator[Flaw]:
+def _shape_violations(windows: Sequence[Window], field: str) -> Iterator[Violation]:
     layers, experts = len(windows[0]), len(windows[0][0])
     for number, window in enumerate(windows):
         at: tuple[str | int, ...] = (field,) if field == "tokens" else (field, number)

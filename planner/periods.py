@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 
 from fleet.demand import DemandSeries
-from fleet.documents import Flaw
+from fleet.documents import Violation
 
 EVEN = 1e-6  # of a repeat: what steps in seconds may leave over
 
@@ -13,7 +13,7 @@ def longest_s(series: Sequence[DemandSeries | None]) -> float:
     return max((one.duration_s for one in series if one is not None), default=0.0)
 
 
-def uneven_series(series: Sequence[DemandSeries | None]) -> Iterator[Flaw]:
+def uneven_series(series: Sequence[DemandSeries | None]) -> Iterator[Violation]:
     """Per workload whose series does not go into the longest a whole number of times: where, and what is wrong."""
     whole_s = longest_s(series)
     for position, one in enumerate(series):

@@ -11,20 +11,20 @@ from fleet.offers import Offer, PriceSheet
 from fleet.solvers import Limits
 from planner import report
 from planner.answer import Plan
-from planner.assembly import mix_problem
-from planner.keeping import kept
-from planner.mix import MixSolution
-from planner.moves import Moves, moves
+from planner.explain.explanation import Explanation, explain, premises
+from planner.explain.what_if import Inquiry
+from planner.hysteresis import kept
+from planner.options.builder import candidates
+from planner.options.expert_imbalance import spread_in_words
+from planner.options.search import Candidate
 from planner.policy import Horizon
 from planner.problem import Goal
-from planner.proof.proving import Proven, Prover, proof_in_words
-from planner.reasons.explanation import Explanation, explain, premises
-from planner.reasons.questions import Inquiry
-from planner.replicas.options import candidates
-from planner.replicas.search import Candidate
-from planner.replicas.spread import spread_in_words
+from planner.problem_builder import mix_problem
 from planner.request import PlanRequest
-from planner.timetable import Timetable, timetable
+from planner.rollout_report import Moves, moves
+from planner.schedule import Timetable, timetable
+from planner.solve.dispatch import MixSolution
+from planner.validation.slo_validation import Proven, Prover, proof_in_words
 
 
 def plan(

@@ -6,7 +6,7 @@ from typing import Annotated, Self
 
 from pydantic import Field, StringConstraints, model_validator
 
-from fleet.documents import Flaw, Frozen, RuleError
+from fleet.documents import Frozen, RuleError, Violation
 from planner.problem import Goal
 
 Word = Annotated[str, StringConstraints(min_length=1, max_length=250, pattern=r"^\S(.*\S)?$")]
@@ -124,7 +124,7 @@ class Carbon(Frozen):
 
     @model_validator(mode="after")
     def _is_possible(self) -> Self:
-        RuleError.raise_for(self._flaws())
+        RuleError.raise_for(self._violations())
         return self
 
     def intensity_g_per_kwh(self, region: str | None) -> float:
@@ -132,7 +132,7 @@ class Carbon(Frozen):
         figure = self.regions_g_per_kwh.get(region or "", self.default_g_per_kwh)
         return sum(figure) / len(figure) if isinstance(figure, tuple) else figure
 
-    def _flaws(self) -> Iterator[Flaw]:
+    def _violations(self) -> Iterator[Violation]:
         for region, figure in self.regions_g_per_kwh.items():
             values = figure if isinstance(figure, tuple) else (figure,)
             if not values or not all(0 <= value <= 5000 for value in values):

@@ -1,4 +1,4 @@
-"""The mix problem in plain numbers: what `planner.ilp` turns into variables and constraints.
+"""The mix problem in plain numbers: what `planner.solve.ilp` turns into variables and constraints.
 
 Symbols and units are those of docs/formulation.md, section 1.  Indices are positions: an option names its supply, a
 route its load and its options, by where they stand in the problem's tuples.
@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from math import fsum
 
-LEAST_BUSY_REPLICAS = 1e-6  # well above the solvers' tolerances, well below anything that costs
+MIN_BUSY_REPLICAS = 1e-6  # well above the solvers' tolerances, well below anything that costs
 
 
 class Goal(StrEnum):
@@ -148,7 +148,7 @@ class MixProblem:
 
     def busy_per_share(self, route: Route, leg: Leg, bucket: int) -> float:
         """`a`: busy replicas of a leg whose route takes the whole bucket; never so few that a solver sees nothing."""
-        return max(LEAST_BUSY_REPLICAS, self.loads[route.load].rate_rps[bucket] / leg.max_rps[bucket])
+        return max(MIN_BUSY_REPLICAS, self.loads[route.load].rate_rps[bucket] / leg.max_rps[bucket])
 
     def replicas_per_share(self, route: Route, leg: Leg, bucket: int) -> float:
         """`a` over the utilisation: replicas that the workload's utilisation asks for then."""

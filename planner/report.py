@@ -4,12 +4,12 @@ from collections.abc import Iterator, Sequence
 from datetime import date, datetime
 
 from planner.answer import Allocation, Hire, InputAge, InputKind
-from planner.mix import MixSolution
+from planner.options.expert_imbalance import ExpertSpread
+from planner.options.search import Candidate
 from planner.performance.coefficients import builtin_coefficients
 from planner.problem import MixProblem, Route
-from planner.replicas.search import Candidate
-from planner.replicas.spread import ExpertSpread
 from planner.request import PlanRequest, bucket_names
+from planner.solve.dispatch import MixSolution
 from planner.throughput import Provenance, Throughput
 
 PREDICTED = {Provenance.CALIBRATED, Provenance.MEASURED_AND_CALIBRATED}

@@ -13,8 +13,8 @@ from pydantic import ConfigDict, Field, StringConstraints, model_validator
 from fleet.demand import DemandSeries
 from fleet.documents import Frozen, Path, RuleError
 from fleet.offers import Market, Offer
-from fleet.size_sources import Sizes, SizeSource, resolve
-from fleet.sizes import Bucket, SizeBuckets
+from fleet.sizes.histogram import Bucket, SizeBuckets
+from fleet.sizes.sources import Sizes, SizeSource, resolve
 from fleet.slo import Slo
 from fleet.solvers import Solver
 from planner.expert_loads import RecordedLoads
@@ -115,7 +115,7 @@ class Workload(Frozen):
 
     @model_validator(mode="after")
     def _holds_together(self) -> Self:
-        RuleError.raise_for(_workload_flaws(self))
+        RuleError.raise_for(_workload_violations(self))
         return self
 
 
@@ -166,7 +166,7 @@ class PlanRequest(Frozen):
 
     @model_validator(mode="after")
     def _holds_together(self) -> Self:
-        RuleError.raise_for(_request_flaws(self))
+        RuleError.raise_for(_request_violations(self))
         return self
 
 
@@ -180,7 +180,7 @@ def bucket_names(workload: Workload) -> tuple[str, ...]:
     return tuple(map(bucket_name, workload.buckets.buckets()))
 
 
-def _request_flaws(request: PlanRequest) -> Iterator[tuple[Path, str]]:
+def _request_violations(request: PlanRequest) -> Iterator[tuple[Path, str]]:
     if request.policy.goal is Goal.CARBON and request.carbon is None:
         yield ("carbon",), "is required for the goal carbon: the intensity of the electricity, g/kWh"
     if request.horizon is not None and all(workload.series is None for workload in request.workloads):
@@ -189,7 +189,7 @@ def _request_flaws(request: PlanRequest) -> Iterator[tuple[Path, str]]:
         yield ("horizon",), "is planned without policy.survive and policy.erring_buckets: leave one or the other out"
     yield from _used_twice((domain.name for domain in request.power_domains), at=("power_domains",), field="name")
     yield from _used_twice((quota.name for quota in request.quotas), at=("quotas",), field="name")
-    yield from _current_flaws(request)
+    yield from _current_violations(request)
     yield from _used_twice((workload.name for workload in request.workloads), at=("workloads",), field="name")
     yield from _used_twice((offer.id for offer in request.offers or ()), at=("offers",), field="id")
     shares = sum(len(workload.options or ()) * len(workload.bucket_rates_rps()) for workload in request.workloads)
@@ -197,7 +197,7 @@ def _request_flaws(request: PlanRequest) -> Iterator[tuple[Path, str]]:
         yield ("workloads",), f"options times buckets come to {shares:,}, expected at most {MAX_SHARES:,}"
 
 
-def _current_flaws(request: PlanRequest) -> Iterator[tuple[Path, str]]:
+def _current_violations(request: PlanRequest) -> Iterator[tuple[Path, str]]:
     known = {workload.name for workload in request.workloads}
     for position, running in enumerate(request.current or ()):
         if running.workload not in known:
@@ -208,37 +208,37 @@ def _current_flaws(request: PlanRequest) -> Iterator[tuple[Path, str]]:
             )
 
 
-def _workload_flaws(workload: Workload) -> Iterator[tuple[Path, str]]:
+def _workload_violations(workload: Workload) -> Iterator[tuple[Path, str]]:
     if workload.rate_rps is not None and workload.demand is not None:
         yield (), "give either rate_rps or demand, and not both"
     try:
         source = workload.sizes
     except RuleError as error:
-        yield from ((("buckets", *path), message) for path, message in error.flaws)
+        yield from ((("buckets", *path), message) for path, message in error.violations)
         return
     if workload.rate_rps is None and workload.demand is None and source.demand is None:
         yield (), "give rate_rps or demand: the sizes alone do not say how many requests there are"
-    yield from _expert_flaws(workload)
+    yield from _expert_violations(workload)
     if workload.options is None:
         for field in ("model", "slo"):
             if getattr(workload, field) is None:
                 yield (field,), "is required where no options are given"
         return
     yield from _used_twice((option.name for option in workload.options), at=("options",), field="name")
-    misshapen = list(_shape_flaws(workload.options, workload.buckets))
+    misshapen = list(_shape_violations(workload.options, workload.buckets))
     yield from misshapen
     if not misshapen:
-        yield from _rate_flaws(workload.options, workload)
+        yield from _rate_violations(workload.options, workload)
 
 
-def _expert_flaws(workload: Workload) -> Iterator[tuple[Path, str]]:
+def _expert_violations(workload: Workload) -> Iterator[tuple[Path, str]]:
     if workload.expert_loads is not None and workload.expert_imbalance is not None:
         yield ("expert_imbalance",), "give either this or expert_loads, from which it follows"
     if workload.redundant_experts is not None and workload.expert_loads is None:
         yield ("redundant_experts",), "needs expert_loads: without them nothing says what copies are worth"
 
 
-def _shape_flaws(options: Iterable[GivenOption], buckets: SizeBuckets) -> Iterator[tuple[Path, str]]:
+def _shape_violations(options: Iterable[GivenOption], buckets: SizeBuckets) -> Iterator[tuple[Path, str]]:
     rows, columns = len(buckets.input_tokens), len(buckets.output_tokens)
     for position, option in enumerate(options):
         at = ("options", position, "max_rps")
@@ -249,7 +249,7 @@ def _shape_flaws(options: Iterable[GivenOption], buckets: SizeBuckets) -> Iterat
                 yield (*at, row), f"has {len(rates)} columns, expected {columns}: one per edge of output_tokens"
 
 
-def _rate_flaws(options: Iterable[GivenOption], workload: Workload) -> Iterator[tuple[Path, str]]:
+def _rate_violations(options: Iterable[GivenOption], workload: Workload) -> Iterator[tuple[Path, str]]:
     for bucket in workload.buckets.buckets():
         rate_rps = workload.planned_rps * bucket.share
         served = False

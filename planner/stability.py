@@ -15,9 +15,9 @@ from dataclasses import dataclass, replace
 from math import ceil, fsum
 
 from fleet.solvers import Limits, Solver
-from planner.horizon.serving import Serving
-from planner.mix import MixSolution, solve_mix
+from planner.horizon.feasibility import Serving
 from planner.problem import Goal, Load, MixProblem
+from planner.solve.dispatch import MixSolution, solve_mix
 
 Rates = tuple[tuple[float, ...], ...]  # [load][bucket] in requests/s
 Counts = tuple[int, ...]

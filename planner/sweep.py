@@ -19,10 +19,10 @@ from fleet.offers import Offer, PriceSheet
 from fleet.slo import LatencyLimits, Metric, Slo
 from fleet.solvers import SolveStatus
 from planner.answer import Plan
-from planner.axes import MAX_POINTS, Axis, Knob
 from planner.policy import PowerDomain
 from planner.problem import Goal
 from planner.request import GivenOption, PlanRequest, Workload
+from planner.sweep_axes import MAX_POINTS, Axis, Knob
 
 Priced = TypeVar("Priced", Offer, GivenOption)
 Turned = TypeVar("Turned", Offer, GivenOption, PowerDomain)
@@ -68,7 +68,7 @@ def questions(
     of the request's own ranges the factor and the range.
     """
     known = builtin_gpus() if gpus is None else gpus
-    RuleError.raise_for(_flaws(request, prices, axes, known))
+    RuleError.raise_for(_violations(request, prices, axes, known))
     turns = [(axis, _meant(axis, request, prices, known)) for axis in axes]
     grid = product(*(axis.factors for axis in axes))
     return tuple(_turned(request, prices, turns, factors) for factors in grid)
@@ -143,8 +143,8 @@ def _turned(
         except ValidationError as error:
             path, message = validation_problems(error)[0]
             where = f"{dotted(path)}: " if path else ""
-            flaw = f"{axis.name}={factor:g} leads out of what a request may hold: {where}{message}"
-            raise RuleError([(("axes", position), flaw)]) from error
+            violation = f"{axis.name}={factor:g} leads out of what a request may hold: {where}{message}"
+            raise RuleError([(("axes", position), violation)]) from error
     return {axis.name: factor for (axis, _), factor in zip(turns, factors, strict=True)}, request, prices
 
 
@@ -230,7 +230,7 @@ def _scaled(slo: Slo, factor: float) -> Slo:
     return Slo(**limits)
 
 
-def _flaws(
+def _violations(
     request: PlanRequest, prices: PriceSheet, axes: Sequence[Axis], gpus: GpuCatalogue
 ) -> Iterator[tuple[tuple[str | int, ...], str]]:
     points = 1

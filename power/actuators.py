@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from power.levers import Clocks
+from power.controls import Clocks
 
 
 @dataclass(frozen=True, slots=True)

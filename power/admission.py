@@ -13,7 +13,7 @@ from collections import deque
 from dataclasses import dataclass, field
 from typing import Generic, NamedTuple, TypeVar
 
-from power.levers import Priority
+from power.controls import Priority
 
 LOW_HOLD_SHARE = 0.98  # of the budget
 HIGH_HOLD_SHARE = 0.99

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from typing import Literal
 
 from fleet.gpus import GpuSpec
-from power.levers import FULL_CLOCK
-from power.phases.document import BoardShares, ClockShares, PowerShares, ServerShares, Spread, builtin_shares
+from power.controls import FULL_CLOCK
+from power.measured_models.document import BoardShares, ClockShares, PowerShares, ServerShares, Spread, builtin_shares
 
 QUARTER_LOAD = 0.25  # where the straight line that a linear program may use leaves the curve
 LEVEL_STEP = 0.05  # levels finer than this are within the spread of the fit

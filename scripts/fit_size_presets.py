@@ -21,12 +21,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from fleet.lognormal_mixture import CORRELATION_MAX, Component, normal_cdf
-from fleet.size_edges import MOST_INPUT_EDGES, MOST_OUTPUT_EDGES, Cuts
-from fleet.size_presets import Goodness, SizePreset, SizePresets
-from fleet.sizes import SizeBuckets
+from fleet.sizes.bucketing import MAX_INPUT_EDGES, MAX_OUTPUT_EDGES, Cuts
+from fleet.sizes.histogram import SizeBuckets
+from fleet.sizes.lognormal_mixture import CORRELATION_MAX, Component, normal_cdf
+from fleet.sizes.presets import Goodness, SizePreset, SizePresets
 from fleet.traces import read_trace
-from fleet.yamltext import dump_yaml
+from fleet.yaml_reader import dump_yaml
 
 COMPONENTS = 8
 STARTS = 5
@@ -132,8 +132,8 @@ def fitted(
         "components": likeliest(logs, COMPONENTS, starts=STARTS),
         "longest_input_tokens": int(inputs.max()),
         "longest_output_tokens": int(outputs.max()),
-        "input_edges": Cuts.best(inputs, most=MOST_INPUT_EDGES).edges,
-        "output_edges": Cuts.best(outputs, most=MOST_OUTPUT_EDGES).edges,
+        "input_edges": Cuts.best(inputs, most=MAX_INPUT_EDGES).edges,
+        "output_edges": Cuts.best(outputs, most=MAX_OUTPUT_EDGES).edges,
         "source": source.source,
         "licence": source.licence,
         "citation": source.citation,

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parent.parent
-ROOMS = ("fleet", "planner", "placement", "power", "faults", "deploy", "api")
+ROOMS = ("fleet", "planner", "placement", "power", "faults", "deploy", "api", "fleetwright")
 LINT_IMPORTS = Path(sys.executable).with_name("lint-imports")
 
 PURE = "The decision rooms are pure"

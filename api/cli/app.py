@@ -6,9 +6,9 @@ from typing import Annotated
 
 import typer
 
-from api.cli.failures import EXIT_INTERRUPTED, exit_code_of, lines_of
-from api.cli.groups import Lazy, lazy_group, new_app
-from api.cli.streams import note, say, show_unprintable_as_escapes
+from api.cli.common.console import note, say, show_unprintable_as_escapes
+from api.cli.common.errors import EXIT_INTERRUPTED, exit_code_of, lines_of
+from api.cli.common.lazy_groups import Lazy, lazy_group, new_app
 from fleet.errors import FleetwrightError
 
 NAME = "fleetwright"
@@ -19,31 +19,31 @@ service.  Answers go to stdout, everything else to stderr.  Exit codes: 0 done, 
 """
 
 COMMANDS = {
-    "plan": Lazy("api.cli.plan", "Find the cheapest GPUs that serve a load."),
-    "sweep": Lazy("api.cli.sweep", "Show what a load costs as rate, SLO, prices or power change."),
-    "place": Lazy("api.cli.place", "Place experts on GPUs: even load, little traffic, few moves."),
-    "power": Lazy("api.cli.power", "Power: rows behind a budget, caps, budgets, forecasts."),
-    "faults": Lazy("api.cli.faults", "Faults: name the bad node, and take it out safely."),
-    "gpus": Lazy("api.cli.gpus", "GPUs: what each holds, moves, computes and draws."),
-    "models": Lazy("api.cli.models", "Models: what each weighs, computes and caches per token."),
-    "offers": Lazy("api.cli.offers", "Offers: which GPUs can be had, where, at what price."),
-    "profiles": Lazy("api.cli.profiles", "Profiles: what was measured of serving engines."),
-    "topology": Lazy("api.cli.topology", "Topology: sites, power, network and the nodes on them."),
-    "demo": Lazy("api.cli.demo", "Play a day of a chat on simulated GPUs: plan, apply, watch."),
-    "serve": Lazy("api.cli.serve", "Serve the API, on SQLite with the controller inside."),
-    "migrate": Lazy("api.cli.migrate", "Bring a database's schema up or down."),
-    "controller": Lazy("api.cli.controller", "Carry plans out on running applications."),
-    "heal": Lazy("api.cli.heal", "Take bad nodes out and move their training to spares."),
-    "guard": Lazy("api.cli.guard", "Hold a row under its power budget, every two seconds."),
-    "agent": Lazy("api.cli.agent", "Do what the guard says to one node while it is heard."),
-    "router": Lazy("api.cli.router", "Send each request to the deployment its plan wants."),
-    "plans": Lazy("api.cli.plans", "Read the plans that a service keeps."),
-    "placements": Lazy("api.cli.placements", "Ask a service for placements, and read those it keeps."),
-    "targets": Lazy("api.cli.targets", "Register running applications and point them at plans."),
-    "freeze": Lazy("api.cli.freeze", "Stop every write to every target, at once.", "freeze_app"),
-    "thaw": Lazy("api.cli.freeze", "Lift the freeze.", "thaw_app"),
-    "tokens": Lazy("api.cli.tokens", "Make, list and revoke API tokens."),
-    "audit": Lazy("api.cli.audit", "Read and check the record of what was done."),
+    "plan": Lazy("api.cli.plan.run", "Find the cheapest GPUs that serve a load."),
+    "sweep": Lazy("api.cli.plan.sweep", "Show what a load costs as rate, SLO, prices or power change."),
+    "place": Lazy("api.cli.place.group", "Place experts on GPUs: even load, little traffic, few moves."),
+    "power": Lazy("api.cli.power.group", "Power: rows behind a budget, caps, budgets, forecasts."),
+    "faults": Lazy("api.cli.faults.group", "Faults: name the bad node, and take it out safely."),
+    "gpus": Lazy("api.cli.catalogues.gpus", "GPUs: what each holds, moves, computes and draws."),
+    "models": Lazy("api.cli.catalogues.models", "Models: what each weighs, computes and caches per token."),
+    "offers": Lazy("api.cli.catalogues.offers", "Offers: which GPUs can be had, where, at what price."),
+    "profiles": Lazy("api.cli.profiles.group", "Profiles: what was measured of serving engines."),
+    "topology": Lazy("api.cli.catalogues.topology", "Topology: sites, power, network and the nodes on them."),
+    "demo": Lazy("api.cli.demo.run", "Play a day of a chat on simulated GPUs: plan, apply, watch."),
+    "serve": Lazy("api.cli.serve.run", "Serve the API, on SQLite with the controller inside."),
+    "migrate": Lazy("api.cli.serve.migrate", "Bring a database's schema up or down."),
+    "controller": Lazy("api.cli.controller.run", "Carry plans out on running applications."),
+    "heal": Lazy("api.cli.remediate.run", "Take bad nodes out and move their training to spares."),
+    "guard": Lazy("api.cli.power.guard", "Hold a row under its power budget, every two seconds."),
+    "agent": Lazy("api.cli.agent.run", "Do what the guard says to one node while it is heard."),
+    "router": Lazy("api.cli.router.run", "Send each request to the deployment its plan wants."),
+    "plans": Lazy("api.cli.plan.plans", "Read the plans that a service keeps."),
+    "placements": Lazy("api.cli.place.placements", "Ask a service for placements, and read those it keeps."),
+    "targets": Lazy("api.cli.targets.group", "Register running applications and point them at plans."),
+    "freeze": Lazy("api.cli.targets.freeze", "Stop every write to every target, at once.", "freeze_app"),
+    "thaw": Lazy("api.cli.targets.freeze", "Lift the freeze.", "thaw_app"),
+    "tokens": Lazy("api.cli.admin.tokens", "Make, list and revoke API tokens."),
+    "audit": Lazy("api.cli.admin.audit", "Read and check the record of what was done."),
 }
 
 app = new_app(cls=lazy_group(COMMANDS), summary=HELP, add_completion=True)

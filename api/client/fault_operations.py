@@ -4,7 +4,7 @@ from http import HTTPStatus
 from uuid import uuid4
 
 from api.client.calls import Call, Versioned, as_bytes, as_type, as_versioned, json_body, path_of
-from api.client.requests import JSON, MISSING, creating, if_matching, listing, putting, reading
+from api.client.request_builders import JSON, MISSING, creating, if_matching, listing, putting, reading
 from api.schemas.fault_paths import PathsAnswer, PathsRequest
 from api.schemas.faults import (
     BeliefChange,
@@ -16,10 +16,10 @@ from api.schemas.faults import (
     VerdictReport,
     VerdictSummary,
 )
-from api.schemas.healing import CaseSpec, HealingCase
-from api.schemas.isolation import BreakerView, IsolationView, Look, LookOutcome, NodeView, StoredRules, WishRequest
 from api.schemas.pages import Page
-from faults.isolation import IsolationRules, Wish
+from api.schemas.quarantine import BreakerView, IsolationView, Look, LookOutcome, NodeView, StoredRules, WishRequest
+from api.schemas.remediation import CaseSpec, HealingCase
+from faults.quarantine import IsolationRules, Wish
 
 CHECKING_S = 30.0  # a bundle
 REPLAYING_S = 120.0

@@ -10,7 +10,7 @@ from typing import Any
 
 from api.client.calls import Call, Versioned, as_bytes, as_nothing, as_text, as_type, as_versioned, json_body, path_of
 from api.client.documents import DocumentT, DocumentType
-from api.client.requests import JSON, MISSING, creating, deleting, if_matching, listing, putting, reading
+from api.client.request_builders import JSON, MISSING, creating, deleting, if_matching, listing, putting, reading
 from api.schemas.audit import AuditCheck, AuditEntry
 from api.schemas.documents import VersionInfo
 from api.schemas.leases import Lease, LeaseClaim
@@ -28,10 +28,10 @@ from api.schemas.power import (
     StoredBudget,
     StoredTree,
 )
-from api.schemas.target_memory import Approval, ApprovalRequest
+from api.schemas.target_state import Approval, ApprovalRequest
 from api.schemas.targets import Freeze, Target, TargetSpec, TargetStatus
 from api.schemas.tokens import TokenCreated, TokenInfo, TokenRequest
-from placement.formats.engines import Engine
+from placement.formats.engine_writers import Engine
 from placement.request import PlacementRequest
 from planner.request import PlanRequest
 from power.tree import PowerTree

@@ -5,7 +5,7 @@ from typing import Self
 
 from pydantic import Field
 
-from faults.paths import Hashed, Load, Plan, Repair, Row, TrafficJob, hashed, planned
+from faults.path_planning import Hashed, Load, Plan, Repair, Row, TrafficJob, hashed, planned
 from fleet.documents import Frozen
 from fleet.topology import Topology
 

@@ -7,10 +7,10 @@ from typing import Annotated, Self
 from pydantic import Field, StringConstraints, model_validator
 
 from api.schemas.names import Text
+from faults.diagnosis import FaultClass, Scope, Verdict
 from faults.simulator.answer import Score
 from faults.simulator.scenario import ScenarioName
-from faults.verdict import FaultClass, Scope, Verdict
-from fleet.documents import Flaw, Frozen, RuleError
+from fleet.documents import Frozen, RuleError, Violation
 
 # One segment of a path, and with what stands before it no longer than an audit's subject may be.
 NODE_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9._:-]{0,159}$"
@@ -19,11 +19,11 @@ DomainLabel = Annotated[str, StringConstraints(min_length=1, max_length=200, pat
 NodeIndex = Annotated[str, StringConstraints(pattern=r"^(0|[1-9][0-9]{0,6})$")]
 Belief = Annotated[float, Field(ge=0.0, le=86_400.0)]
 
-MOST_NODES = 16_384
-MOST_SEED = 2**31 - 1
-MOST_REASON = 2000  # characters, of a verdict that is reported
-MOST_EVIDENCE = 16  # kinds, of one
-MOST_BUNDLE_CHARACTERS = 64 * 1024 * 1024  # base64; the limit on bodies is lower
+MAX_NODES = 16_384
+MAX_SEED = 2**31 - 1
+MAX_REASON = 2000  # characters, of a verdict that is reported
+MAX_EVIDENCE = 16  # kinds, of one
+MAX_BUNDLE_CHARACTERS = 64 * 1024 * 1024  # base64; the limit on bodies is lower
 
 
 class VerdictReport(Frozen):
@@ -32,26 +32,26 @@ class VerdictReport(Frozen):
     job: Text = Field(description="Whose traffic it was read from.")
     verdict: Verdict
     nodes: dict[NodeIndex, NodeName] = Field(
-        default_factory=dict, max_length=MOST_NODES, description="Names of the job's nodes, by their indices there."
+        default_factory=dict, max_length=MAX_NODES, description="Names of the job's nodes, by their indices there."
     )
     domains: Annotated[tuple[DomainLabel, ...], Field(max_length=1000)] = Field(
         default=(), description="Of a leaf or uplink: the failure domains that hang on it.  None: its own name."
     )
     believed_for_s: Belief = Field(default=60.0, description="Until then it counts in looks, unless said again.")
-    bundle: Annotated[str, StringConstraints(max_length=MOST_BUNDLE_CHARACTERS)] | None = Field(
+    bundle: Annotated[str, StringConstraints(max_length=MAX_BUNDLE_CHARACTERS)] | None = Field(
         default=None, description="What it rests on: a bundle, gzipped, in base64."
     )
 
     @model_validator(mode="after")
     def _names_its_nodes(self) -> Self:
-        RuleError.raise_for(self._flaws())
+        RuleError.raise_for(self._violations())
         return self
 
     def name_of(self, index: int | None) -> str | None:
         """The node's name in the fleet."""
         return None if index is None else self.nodes.get(str(index))
 
-    def _flaws(self) -> Iterator[Flaw]:
+    def _violations(self) -> Iterator[Violation]:
         for end in ("node", "peer"):
             index = getattr(self.verdict, end)
             if index is not None and self.name_of(index) is None:
@@ -121,7 +121,7 @@ class FaultQuestion(Frozen):
     ranks: int = Field(default=1024, ge=128, le=131_072, multiple_of=64)
     hours: float = Field(default=1.0, ge=1 / 60, le=8760)
     scenario: ScenarioName = ScenarioName.MIXED
-    seed: int = Field(default=0, ge=0, le=MOST_SEED)
+    seed: int = Field(default=0, ge=0, le=MAX_SEED)
 
     @property
     def rank_hours(self) -> float:

@@ -9,19 +9,19 @@ import numpy as np
 from pydantic import AwareDatetime, Field, StringConstraints, model_validator
 
 from api.schemas.names import Name
-from fleet.documents import Flaw, Frozen, RuleError
+from fleet.documents import Frozen, RuleError, Violation
 from fleet.solvers import Solver, SolveStatus
 from fleet.traces import MAX_TOKENS, Trace
 from power.caps import CapPlan, Terms
-from power.study.answer import RowAnswer
-from power.study.question import PolicyName, RowQuestion
 from power.tree import PowerTree
+from power.whatif.request import PolicyName, RowQuestion
+from power.whatif.response import RowAnswer
 from power.workload import Recorded, Sources
 
 # What a power domain may be called on a service: one segment of a path, one label of a metric.
 DOMAIN_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9._:-]{0,62}$"
 DomainName = Annotated[str, StringConstraints(pattern=DOMAIN_PATTERN)]
-LEAST_TRACE_S = 1.0  # a burst has no rate to repeat it at
+MIN_TRACE_S = 1.0  # a burst has no rate to repeat it at
 LONGEST_BUDGET = timedelta(days=7)  # one that never expires would outlive a dead planner
 
 Instant = Annotated[float, Field(ge=0, le=1e9)]
@@ -65,7 +65,7 @@ class GivenTrace(Frozen):
 
     @model_validator(mode="after")
     def _fits_together(self) -> Self:
-        RuleError.raise_for(self._flaws())
+        RuleError.raise_for(self._violations())
         return self
 
     @property
@@ -75,7 +75,7 @@ class GivenTrace(Frozen):
         trace = Trace(arrival_s - arrival_s[0], np.array(self.input_tokens), np.array(self.output_tokens))
         return Recorded(self.name, trace)
 
-    def _flaws(self) -> Iterator[Flaw]:
+    def _violations(self) -> Iterator[Violation]:
         requests = len(self.arrival_s)
         for name in ("input_tokens", "output_tokens"):
             if (found := len(getattr(self, name))) != requests:
@@ -84,8 +84,8 @@ class GivenTrace(Frozen):
             if after < before:
                 yield ("arrival_s", position), f"must be at least {before:g}, the one before, got {after:g}"
                 return
-        if self.arrival_s[-1] - self.arrival_s[0] < LEAST_TRACE_S:
-            yield ("arrival_s",), f"must run over at least {LEAST_TRACE_S:g} s"
+        if self.arrival_s[-1] - self.arrival_s[0] < MIN_TRACE_S:
+            yield ("arrival_s",), f"must run over at least {MIN_TRACE_S:g} s"
 
 
 class SimulationRequest(RowQuestion):

@@ -34,12 +34,12 @@ class HealthProbe(Frozen):
 
     @model_validator(mode="after")
     def _each_query_has_its_limit(self) -> "HealthProbe":
-        flaws = [
+        violations = [
             ((limit,), f"is required with {query}, and only with it")
             for query, limit in (("error_rate_query", "max_error_rate"), ("latency_query", "max_latency_s"))
             if (getattr(self, query) is None) != (getattr(self, limit) is None)
         ]
         if self.error_rate_query is None and self.latency_query is None:
-            flaws.append((("error_rate_query",), "is required where latency_query is not given"))
-        RuleError.raise_for(flaws)
+            violations.append((("error_rate_query",), "is required where latency_query is not given"))
+        RuleError.raise_for(violations)
         return self

@@ -14,13 +14,13 @@ from pydantic import BeforeValidator, ConfigDict, Field, StringConstraints, Vali
 from api.schemas.expert_maps import ExpertMapOrder, ExpertMapStatus
 from api.schemas.names import GpuName, Name, PartKey, PartName, Replicas, Text
 from api.schemas.probes import HealthProbe, PlainUrl, Seconds
-from api.schemas.target_memory import Approval, Digest, TargetMemory
-from fleet.documents import Flaw, Frozen, RuleError, validation_problems
+from api.schemas.target_state import Approval, Digest, TargetMemory
+from fleet.documents import Frozen, RuleError, Violation, validation_problems
 from planner.request import Word
 
 ServeName = Annotated[str, StringConstraints(min_length=1, max_length=200, pattern=r"^[^\x00-\x1f\x7f/]+$")]
 
-# What is scaled together; deploy.parts says which replicas of a plan it takes.
+# What is scaled together; deploy.controller.deployment_mapping says which replicas of a plan it takes.
 PARTS = "GPU type, or replica option of one (`H100-SXM/x2`, `H100-SXM/tp2-fp8@0.7`)"
 
 
@@ -72,15 +72,15 @@ class RayServeApplication(Frozen):
         if self.router is None:
             return self
         allowed = ", ".join(sorted(self.deployments.values()))
-        flaws: list[Flaw] = [
+        violations: list[Violation] = [
             (("router", "most_in_flight", name), f"allowed: {allowed}")
             for name in sorted(self.router.most_in_flight.keys() - set(self.deployments.values()))
         ]
         if self.router.deployment in self.deployments.values():
-            flaws.append(
+            violations.append(
                 (("router", "deployment"), f"allowed: a deployment that none of deployments names ({allowed})")
             )
-        RuleError.raise_for(flaws)
+        RuleError.raise_for(violations)
         return self
 
     @model_validator(mode="after")

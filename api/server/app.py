@@ -14,29 +14,29 @@ from api.server.limits import RateLimiter
 from api.server.metrics import ServiceMetrics
 from api.server.middleware import BodyLimit, HeadAsGet, LoopbackOnly, Observed
 from api.server.openapi import add_openapi
-from api.server.planning import PlanningDesk
 from api.server.problems import add_problem_handlers
 from api.server.routes import (
     audit,
+    diagnoses,
     fault_paths,
     fault_simulations,
-    fault_verdicts,
     freeze,
-    healing,
     health,
-    isolation,
     leases,
     placements,
     plans,
     power_plans,
     power_simulations,
     power_trees,
+    quarantine,
+    remediation,
     targets,
     tokens,
 )
 from api.server.routes.catalogues import catalogue_routes
 from api.server.service import Service
 from api.server.settings import Settings
+from api.server.solver_pool import PlanningDesk
 from api.server.tokens import make_first_token, read_bootstrap_token
 from api.store import Store
 
@@ -92,11 +92,11 @@ def create_app(
         power_trees.router,
         power_plans.router,
         power_simulations.router,
-        fault_verdicts.router,
+        diagnoses.router,
         fault_simulations.router,
         fault_paths.router,
-        isolation.router,
-        healing.router,
+        quarantine.router,
+        remediation.router,
         targets.router,
         freeze.router,
         leases.router,

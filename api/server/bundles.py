@@ -13,14 +13,14 @@ from api.schemas.faults import BundleReplay
 from api.server.problems import invalid
 from faults.bundle import Bundle, read_bundle
 from faults.detector import Job
+from faults.diagnosis import Scope, Verdict
 from faults.observations import Observation
-from faults.verdict import Scope, Verdict
 from fleet.documents import RuleError, dotted
 
-MOST_BYTES: Final = 64 * 1024 * 1024  # of text; minutes of some nodes are 10 MB
-MOST_ACTS: Final = 200_000
+MAX_BYTES: Final = 64 * 1024 * 1024  # of text; minutes of some nodes are 10 MB
+MAX_ACTS: Final = 200_000
 # A judgement looks at every rank: 4 Hz for five minutes of 4,096 ranks, about a minute of a core.
-MOST_RANK_JUDGEMENTS: Final = 5_000_000
+MAX_RANK_JUDGEMENTS: Final = 5_000_000
 GZIP = 16 + zlib.MAX_WBITS
 PATH: Final = "bundle"
 SUM: Final = b'{"sha256":'
@@ -74,11 +74,11 @@ def replayed(packed: bytes, *, verdict_id: str, verdict: Verdict, clock_s: Calla
 def _lines(packed: bytes) -> Iterator[bytes]:
     unpacking = zlib.decompressobj(GZIP)
     try:
-        text = unpacking.decompress(packed, MOST_BYTES + 1)
+        text = unpacking.decompress(packed, MAX_BYTES + 1)
     except zlib.error as error:
         raise invalid(PATH, f"is not gzipped: {error}") from error
-    if len(text) > MOST_BYTES:
-        raise invalid(PATH, f"holds more than {MOST_BYTES // 1024**2} MiB of text, allowed: that much")
+    if len(text) > MAX_BYTES:
+        raise invalid(PATH, f"holds more than {MAX_BYTES // 1024**2} MiB of text, allowed: that much")
     if not unpacking.eof or unpacking.unused_data:
         raise invalid(PATH, "is a broken gzip file, expected a whole one and nothing after it")
     yield from text.splitlines(keepends=True)
@@ -88,17 +88,17 @@ def _read(lines: list[bytes]) -> Bundle:
     try:
         return read_bundle(lines)
     except RuleError as error:
-        place, message = error.flaws[0]
+        place, message = error.violations[0]
         raise invalid(f"{PATH}.{dotted(place)}", message) from error
 
 
 def _refuse_costly(bundle: Bundle) -> None:
     acts = len(bundle.acts)
-    if acts > MOST_ACTS:
-        raise invalid(PATH, f"holds {acts:,} calls, allowed: {MOST_ACTS:,}")
+    if acts > MAX_ACTS:
+        raise invalid(PATH, f"holds {acts:,} calls, allowed: {MAX_ACTS:,}")
     judgements = sum(not isinstance(act, Observation) for act in bundle.acts)
-    if (cost := judgements * _size(bundle.job)) > MOST_RANK_JUDGEMENTS:
-        said = f"{MOST_RANK_JUDGEMENTS:,} judgements of a rank or node"
+    if (cost := judgements * _size(bundle.job)) > MAX_RANK_JUDGEMENTS:
+        said = f"{MAX_RANK_JUDGEMENTS:,} judgements of a rank or node"
         raise invalid(PATH, f"asks for {cost:,}, allowed: {said}")
 
 

@@ -8,9 +8,9 @@ from datetime import datetime
 from prometheus_client import CollectorRegistry, Counter, Histogram
 from prometheus_client.core import GaugeMetricFamily, Metric
 
-from faults.isolation import Act, Decision, IsolationState, Mode, Refusal, Standing
-from faults.isolation.states import OUT
-from faults.verdict import FaultClass, Verdict
+from faults.diagnosis import FaultClass, Verdict
+from faults.quarantine import Act, Decision, IsolationState, Mode, Refusal, Standing
+from faults.quarantine.states import OUT
 
 DETECTION_BUCKETS_S = (0.25, 0.5, 1.0, 2.0, 3.0, 5.0, 10.0, 20.0, 30.0, 60.0, 120.0, 300.0)
 

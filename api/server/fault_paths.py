@@ -4,14 +4,14 @@ from collections.abc import Iterator
 from typing import Final
 
 from api.schemas.fault_paths import PathsAnswer, PathsRequest
-from faults.paths import TrafficJob, choices, make_plan, traffic_of
-from fleet.documents import Flaw, RuleError
+from faults.path_planning import TrafficJob, choices, make_plan, traffic_of
+from fleet.documents import RuleError, Violation
 from fleet.topology import Topology, TopologyIndex
-from fleet.topology.names import count, expand
+from fleet.topology.hostlist import count, expand
 
-MOST_CONNECTIONS: Final = 16_384  # of 1,024 NICs with 100 draws: 11 s of a core (November 2026)
-MOST_DRAWN: Final = 100 * MOST_CONNECTIONS
-MOST_CABLES: Final = 262_144
+MAX_CONNECTIONS: Final = 16_384  # of 1,024 NICs with 100 draws: 11 s of a core (November 2026)
+MAX_DRAWN: Final = 100 * MAX_CONNECTIONS
+MAX_CABLES: Final = 262_144
 
 
 def paths_of(request: PathsRequest, topology: Topology) -> PathsAnswer:
@@ -21,21 +21,21 @@ def paths_of(request: PathsRequest, topology: Topology) -> PathsAnswer:
     try:
         plan = make_plan(traffic_of(request.job, index))
     except RuleError as error:
-        raise RuleError((("job", *path), message) for path, message in error.flaws) from error
+        raise RuleError((("job", *path), message) for path, message in error.violations) from error
     rows = choices(plan)
     answer = PathsAnswer.of(plan, rows, draws=request.draws, seed=request.seed)
     return answer.with_choices(rows) if request.choices else answer
 
 
-def _too_large(job: TrafficJob, index: TopologyIndex, *, draws: int) -> Iterator[Flaw]:
+def _too_large(job: TrafficJob, index: TopologyIndex, *, draws: int) -> Iterator[Violation]:
     asked = _senders(job, index) * job.connections * (2 if job.both_ways else 1)
-    if asked > MOST_CONNECTIONS:
-        yield ("job",), f"asks for {asked:,} connections, allowed here: at most {MOST_CONNECTIONS:,}"
-    elif asked * draws > MOST_DRAWN:
-        yield ("draws",), f"must be at most {MOST_DRAWN // asked:,} for {asked:,} connections"
+    if asked > MAX_CONNECTIONS:
+        yield ("job",), f"asks for {asked:,} connections, allowed here: at most {MAX_CONNECTIONS:,}"
+    elif asked * draws > MAX_DRAWN:
+        yield ("draws",), f"must be at most {MAX_DRAWN // asked:,} for {asked:,} connections"
     cables = sum(len(switch.uplinks) * switch.links_per_uplink for switch in index.switches.values())
-    if cables > MOST_CABLES:
-        yield ("topology",), f"has {cables:,} cables, allowed here: at most {MOST_CABLES:,}"
+    if cables > MAX_CABLES:
+        yield ("topology",), f"has {cables:,} cables, allowed here: at most {MAX_CABLES:,}"
 
 
 def _senders(job: TrafficJob, index: TopologyIndex) -> int:

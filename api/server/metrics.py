@@ -14,8 +14,8 @@ from prometheus_client.registry import Collector
 
 from api.schemas.targets import Mode, Phase, Target, TargetStatus
 from api.server.fault_metrics import FaultMetrics, FaultState, fault_metrics
-from api.server.healing_metrics import CaseMark, healing_metrics
 from api.server.power_metrics import PowerState, power_metrics
+from api.server.remediation_metrics import CaseMark, healing_metrics
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 IMBALANCE_BUCKETS = (1.001, 1.005, 1.01, 1.02, 1.05, 1.1, 1.2, 1.5, 2.0, 3.0, 5.0)

@@ -17,10 +17,10 @@ from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from api.server.context import request_context
-from api.server.identifiers import new_id
 from api.server.metrics import ServiceMetrics
 from api.server.problems import ProblemError, problem_response, to_problem
 from api.server.settings import is_loopback
+from api.server.uuid7 import new_id
 
 REQUEST_ID = "x-request-id"
 REQUEST_ID_FORM = re.compile(r"[A-Za-z0-9._-]{1,64}")

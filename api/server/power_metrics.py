@@ -11,7 +11,7 @@ from prometheus_client.core import GaugeMetricFamily, Metric
 
 from api.schemas.power import PowerBudget
 from power.caps import CapPlan
-from power.caps.outcome import FeedCaps
+from power.caps.result import FeedCaps
 
 
 @dataclass(frozen=True, slots=True)

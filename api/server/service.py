@@ -10,8 +10,8 @@ from fastapi import Depends, Request
 
 from api.server.context import current_request_id
 from api.server.metrics import ServiceMetrics
-from api.server.planning import PlanningDesk
 from api.server.settings import Settings
+from api.server.solver_pool import PlanningDesk
 from api.store import Store, Transaction
 
 

@@ -6,21 +6,21 @@ from functools import lru_cache
 
 from api.schemas.targets import Freeze, TargetStatus
 from api.server.catalogues import ALL
+from api.server.diagnoses import read_report
 from api.server.fault_metrics import Believed, FaultState
-from api.server.healing import CASES
-from api.server.healing_metrics import mark_of
-from api.server.isolation import MOST_BELIEVED, rules_in_force
-from api.server.isolation_memory import remembered
 from api.server.metrics import FleetState, ReportedTarget
 from api.server.power_metrics import PowerState
 from api.server.power_trees import BUDGETS
+from api.server.quarantine import MAX_BELIEVED, rules_in_force
+from api.server.quarantine_state import remembered
+from api.server.remediation import CASES
+from api.server.remediation_metrics import mark_of
 from api.server.routes.power_plans import KIND as CAP_PLANS
 from api.server.service import Service
 from api.server.targets import FREEZE, TARGETS
-from api.server.verdicts import read_report
 from api.server.versioned import current
 from api.store import DatabaseUnavailableError, Transaction, VerdictHead
-from faults.isolation.inputs import NODES
+from faults.quarantine.inputs import NODES
 from power.caps import CapPlan
 
 
@@ -67,7 +67,7 @@ async def _newest_caps(tx: Transaction) -> CapPlan | None:
 async def _faults(tx: Transaction, now: datetime) -> FaultState:
     memory = await remembered(tx)
     return FaultState(
-        believed=[_believed(head) for head in await tx.verdicts.believed(now=now, limit=MOST_BELIEVED)],
+        believed=[_believed(head) for head in await tx.verdicts.believed(now=now, limit=MAX_BELIEVED)],
         mode=(await rules_in_force(tx)).mode,
         looked_at=memory.record.looked_at if memory.record is not None else None,
         fleet=len(memory.members),

@@ -2,7 +2,7 @@
 
 from http import HTTPStatus
 
-from api.schemas.target_memory import Approval, ApprovalRequest
+from api.schemas.target_state import Approval, ApprovalRequest
 from api.schemas.targets import TargetSpec, TargetStatus
 from api.server.problems import ProblemError, not_found
 from api.server.service import Service

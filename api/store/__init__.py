@@ -4,7 +4,6 @@ One `Store` per process; every change happens inside `store.transaction()`, whic
 its idempotency record together, or nothing.  Nothing outside this package sees SQLAlchemy.
 """
 
-from api.store.answers import AnswerRepository
 from api.store.canonical import canonical_json, sha256_hex
 from api.store.errors import (
     ConflictError,
@@ -31,6 +30,7 @@ from api.store.records import (
     TokenRecord,
     VerdictHead,
 )
+from api.store.results import AnswerRepository
 from api.store.store import Store, Transaction
 
 __all__ = [

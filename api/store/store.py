@@ -9,20 +9,20 @@ from sqlalchemy.exc import DBAPIError, InterfaceError, OperationalError, Program
 from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from api.store.answers import AnswerRepository
 from api.store.audit import AuditRepository
+from api.store.diagnoses import VerdictRepository
 from api.store.documents import DocumentRepository
 from api.store.engine import READ_ONLY, is_sqlite, make_engine, parse_url
 from api.store.errors import DatabaseUnavailableError
-from api.store.isolation import IsolationRepository
+from api.store.idempotency import ReplyRepository
 from api.store.leases import LeaseRepository
 from api.store.placements import PlacementRepository
 from api.store.plans import PlanRepository
-from api.store.replies import ReplyRepository
-from api.store.statuses import StatusRepository
+from api.store.quarantine import IsolationRepository
+from api.store.results import AnswerRepository
 from api.store.tables import FaultAnswerRow, PowerRow
+from api.store.target_status import StatusRepository
 from api.store.tokens import TokenRepository
-from api.store.verdicts import VerdictRepository
 
 
 class Transaction:

@@ -8,18 +8,18 @@ from dataclasses import dataclass
 from typing import Any, cast
 from urllib.parse import quote
 
-from deploy.asgi import Receive, Send, below
-from deploy.clock import Clock
-from deploy.router.front import FrontDesk
+from deploy.common.asgi import Receive, Send, below
+from deploy.common.clock import Clock
+from deploy.router.async_scheduler import FrontDesk
+from deploy.router.errors import BadRequestError, RefusalError, TooLargeError
 from deploy.router.headers import request_headers
 from deploy.router.metrics import RouterMetrics
 from deploy.router.openai import Question, arrival_of
-from deploy.router.passage import Passage
-from deploy.router.refusals import BadRequestError, RefusalError, TooLargeError
+from deploy.router.proxy import Passage
 from deploy.router.upstream import Upstream
-from power.levers import Priority
+from power.controls import Priority
 
-MOST_BODY_BYTES = 64 * 1024 * 1024  # a prompt with some images in it
+MAX_BODY_BYTES = 64 * 1024 * 1024  # a prompt with some images in it
 
 # The path of a request as RFC 9112 (section 3.2.1) has it.  Whatever else a server lets through, an address or half of
 # one, would become part of the address that is asked.
@@ -39,7 +39,7 @@ class Ingress:
     upstreams: Mapping[str, Upstream]
     metrics: RouterMetrics
     clock: Clock
-    most_body_bytes: int = MOST_BODY_BYTES
+    most_body_bytes: int = MAX_BODY_BYTES
 
     async def __call__(self, scope: Mapping[str, Any], receive: Receive, send: Send) -> None:
         """One request."""

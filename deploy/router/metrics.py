@@ -1,17 +1,17 @@
 """What a router counts, by bucket of the plan, route and priority.
 
-Labels are bounded: at most `MOST_BUCKETS` buckets have a name, those with the largest share of requests, the others
+Labels are bounded: at most `MAX_BUCKETS` buckets have a name, those with the largest share of requests, the others
 are one; routes are those of tables; callers have none.
 """
 
 from collections.abc import Mapping
 
-from deploy.router.desk import Desk, Ticket
-from deploy.router.instruments import Instruments
+from deploy.router.metrics_backend import Instruments
+from deploy.router.scheduler import Desk, Ticket
 from deploy.router.table import Cell, RoutingTable
-from power.levers import Priority
+from power.controls import Priority
 
-MOST_BUCKETS = 32
+MAX_BUCKETS = 32
 OTHERS = "others"
 NO_ROUTE = "none"
 
@@ -153,7 +153,7 @@ class RouterMetrics:
 def bucket_labels(table: RoutingTable) -> dict[Cell, str]:
     """The upper edges of a bucket, input x output tokens, as plans name it; of the smallest ones `others`."""
     cells = [(row, column) for row in range(len(table.input_tokens)) for column in range(len(table.output_tokens))]
-    largest = set(sorted(cells, key=lambda cell: (-table.share[cell[0]][cell[1]], cell))[:MOST_BUCKETS])
+    largest = set(sorted(cells, key=lambda cell: (-table.share[cell[0]][cell[1]], cell))[:MAX_BUCKETS])
     return {
         cell: f"{table.input_tokens[cell[0]]}x{table.output_tokens[cell[1]]}" if cell in largest else OTHERS
         for cell in cells

@@ -10,13 +10,13 @@ from dataclasses import dataclass
 from math import inf
 from typing import Any
 
-from deploy.router.desk import Arrival
-from deploy.router.refusals import BadRequestError
-from power.levers import Priority
+from deploy.router.errors import BadRequestError
+from deploy.router.scheduler import Arrival
+from power.controls import Priority
 
 CLASS_HEADER = b"x-fleetwright-class"
 PRIORITY_HEADER = b"x-fleetwright-priority"
-MOST_CLASS_BYTES = 64
+MAX_CLASS_BYTES = 64
 PRIORITIES = {b"high": Priority.HIGH, b"low": Priority.LOW}
 
 Headers = Sequence[tuple[bytes, bytes]]
@@ -122,8 +122,8 @@ def _most_tokens(document: Mapping[str, Any]) -> float:
 
 def _caller(headers: Headers) -> bytes | None:
     found = _header(headers, CLASS_HEADER)
-    if found is not None and not 0 < len(found) <= MOST_CLASS_BYTES:
-        raise BadRequestError(f"must have 1 to {MOST_CLASS_BYTES} bytes", param=CLASS_HEADER.decode())
+    if found is not None and not 0 < len(found) <= MAX_CLASS_BYTES:
+        raise BadRequestError(f"must have 1 to {MAX_CLASS_BYTES} bytes", param=CLASS_HEADER.decode())
     return found
 
 

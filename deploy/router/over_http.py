@@ -8,15 +8,15 @@ import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence
 from typing import Any
 
-from deploy.backoff import Backoff
-from deploy.clock import Clock
+from deploy.common.backoff import Backoff
+from deploy.common.clock import Clock
+from deploy.router.errors import UpstreamError
 from deploy.router.openai import Question
-from deploy.router.refusals import UpstreamError
 from deploy.router.upstream import Head
 
 CONNECT_S = 3.0
 KEEP_ALIVE_S = 4.0  # less than the 5 s after which uvicorn, which most engines run on, closes an idle connection
-FIRST_REST_S, MOST_REST_S = 0.5, 10.0  # of one address that did not answer
+FIRST_REST_S, MAX_REST_S = 0.5, 10.0  # of one address that did not answer
 _OUR_OWN = ("Accept", "Accept-Encoding", "Content-Type", "User-Agent")  # what aiohttp would add
 
 
@@ -55,7 +55,7 @@ class HttpUpstream:
         self._name = name
         self._clock = clock or Clock()
         self._in_flight = dict.fromkeys((url.rstrip("/") for url in urls), 0)
-        self._rests = Backoff(first_s=FIRST_REST_S, most_s=MOST_REST_S)
+        self._rests = Backoff(first_s=FIRST_REST_S, most_s=MAX_REST_S)
         self._session = aiohttp.ClientSession(
             connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=KEEP_ALIVE_S),
             cookie_jar=aiohttp.DummyCookieJar(),

@@ -1,6 +1,6 @@
 """Deployments of the same Ray Serve application, by their handles.  Serve picks the replica.
 
-The engine's side is one method, an asynchronous generator (`deploy.router.engine_side` makes it of any ASGI
+The engine's side is one method, an asynchronous generator (`deploy.router.asgi_handle` makes it of any ASGI
 application): it yields status and headers first, then the parts of the body.
 """
 
@@ -11,8 +11,8 @@ from typing import Any
 from ray.exceptions import RayError
 from ray.serve.exceptions import RayServeException
 
+from deploy.router.errors import UpstreamError
 from deploy.router.openai import Question
-from deploy.router.refusals import UpstreamError
 from deploy.router.upstream import Head
 
 METHOD = "answer_openai"

@@ -13,9 +13,9 @@ import uvicorn
 from prometheus_client import CollectorRegistry
 from pydantic import Field, ValidationError, model_validator
 
-from deploy.clock import Clock
-from deploy.errors import PlanUnusableError
-from deploy.router.instruments import OfProcess
+from deploy.common.clock import Clock
+from deploy.common.errors import PlanUnusableError
+from deploy.router.metrics_backend import OfProcess
 from deploy.router.over_http import HttpUpstream
 from deploy.router.router import Router
 from deploy.router.settings import RouterSettings, Url, WattsFrom

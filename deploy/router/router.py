@@ -9,18 +9,18 @@ from typing import Any
 import httpx
 import structlog
 
-from deploy.asgi import Receive, Send
-from deploy.clock import Clock
-from deploy.errors import PlanUnusableError
-from deploy.router.front import FrontDesk
+from deploy.common.asgi import Receive, Send
+from deploy.common.clock import Clock
+from deploy.common.errors import PlanUnusableError
+from deploy.router.async_scheduler import FrontDesk
 from deploy.router.ingress import Ingress
-from deploy.router.instruments import Instruments
 from deploy.router.metrics import RouterMetrics
-from deploy.router.row import RowWatch, word_in
+from deploy.router.metrics_backend import Instruments
+from deploy.router.power_admission import NO_LIMIT
+from deploy.router.row_power import RowWatch, word_in
 from deploy.router.settings import RouterSettings, WattsFrom
 from deploy.router.table import RoutingTable
 from deploy.router.upstream import Upstream
-from deploy.router.watts import NO_LIMIT
 
 log = structlog.get_logger()
 

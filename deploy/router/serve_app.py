@@ -16,15 +16,15 @@ import structlog
 from pydantic import ValidationError
 from ray import serve
 
-from deploy.asgi import Receive, Send, answer_json, asks_for
-from deploy.blocking import BlockingCalls
-from deploy.errors import PlanUnusableError
-from deploy.expert_maps.telling import PATH as MAPS_PATH
-from deploy.expert_maps.telling import MapTeller
+from deploy.common.asgi import Receive, Send, answer_json, asks_for
+from deploy.common.errors import PlanUnusableError
+from deploy.common.thread_calls import BlockingCalls
+from deploy.expert_rollout.status_endpoint import PATH as MAPS_PATH
+from deploy.expert_rollout.status_endpoint import MapTeller
+from deploy.router.errors import NoReplicasError
 from deploy.router.ingress import refuse
-from deploy.router.instruments import OfServe
+from deploy.router.metrics_backend import OfServe
 from deploy.router.over_serve import ServeUpstream, present
-from deploy.router.refusals import NoReplicasError
 from deploy.router.router import Router, Staff, serve_lifespan
 from deploy.router.settings import SERVE_NAME, TABLE_PATH, RouterConfig, RouterSettings
 from deploy.router.table import RoutingTable
@@ -33,7 +33,7 @@ log = structlog.get_logger()
 
 LONGEST_ANSWER_S = 900.0  # that a replica which must go is given to end what it has
 STATUS_S = 10.0  # for Serve to say who runs, which it may never do
-MOST_AT_ONCE = 100_000  # of requests in one replica: the queue is the router's, not Serve's
+MAX_AT_ONCE = 100_000  # of requests in one replica: the queue is the router's, not Serve's
 
 
 @dataclass
@@ -127,7 +127,7 @@ def behind_router(
     deployment = serve.deployment(
         serve.ingress()(RouterReplica),
         name=SERVE_NAME,
-        max_ongoing_requests=MOST_AT_ONCE,
+        max_ongoing_requests=MAX_AT_ONCE,
         **{"graceful_shutdown_timeout_s": LONGEST_ANSWER_S} | first | options,
     )
     return deployment.bind(dict(engines), (settings or RouterSettings()).model_dump(mode="json"))

@@ -4,7 +4,7 @@ from typing import Annotated
 
 from pydantic import Field
 
-from deploy.router.desk import DeskSettings
+from deploy.router.scheduler import DeskSettings
 from deploy.router.table import RoutingTable
 from fleet.documents import Frozen
 from power.admission import LOW_PATIENCE_S

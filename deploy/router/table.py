@@ -10,8 +10,8 @@ from typing import Annotated, Self
 
 from pydantic import Field, model_validator
 
-from fleet.documents import Flaw, Frozen, RuleError
-from fleet.sizes import Edges, SizeBuckets
+from fleet.documents import Frozen, RuleError, Violation
+from fleet.sizes.histogram import Edges, SizeBuckets
 
 WEIGHTS_TOLERANCE = 1e-6
 
@@ -49,7 +49,7 @@ class RoutingTable(Frozen):
 
     @model_validator(mode="after")
     def _is_whole(self) -> Self:
-        RuleError.raise_for(self._flaws())
+        RuleError.raise_for(self._violations())
         return self
 
     @classmethod
@@ -93,23 +93,23 @@ class RoutingTable(Frozen):
             for column in range(len(self.output_tokens))
         }
 
-    def _flaws(self) -> list[Flaw]:
+    def _violations(self) -> list[Violation]:
         rows, columns = len(self.input_tokens), len(self.output_tokens)
-        flaws: list[Flaw] = []
+        violations: list[Violation] = []
         if len(self.share) != rows or any(len(row) != columns for row in self.share):
-            flaws.append((("share",), f"allowed: {rows} rows of {columns}, one per edge"))
+            violations.append((("share",), f"allowed: {rows} rows of {columns}, one per edge"))
         seen = set()
         for at, cell in enumerate(self.cells):
             if cell.row >= rows or cell.column >= columns:
-                flaws.append((("cells", at), f"allowed: rows below {rows} and columns below {columns}"))
+                violations.append((("cells", at), f"allowed: rows below {rows} and columns below {columns}"))
             if (cell.row, cell.column) in seen:
-                flaws.append((("cells", at), "allowed: each bucket once"))
+                violations.append((("cells", at), "allowed: each bucket once"))
             seen.add((cell.row, cell.column))
             if strangers := sorted(cell.weights.keys() - self.routes.keys()):
-                flaws.append((("cells", at, "weights"), f"names {', '.join(strangers)}; allowed: names of routes"))
+                violations.append((("cells", at, "weights"), f"names {', '.join(strangers)}; allowed: names of routes"))
             if abs(sum(cell.weights.values()) - 1.0) > WEIGHTS_TOLERANCE:
-                flaws.append((("cells", at, "weights"), "allowed: a sum of 1"))
-        return flaws
+                violations.append((("cells", at, "weights"), "allowed: a sum of 1"))
+        return violations
 
 
 def _apart(one: Cell, other: Cell) -> tuple[int, int, Cell]:

@@ -23,8 +23,8 @@ from ray.train.v2._internal.execution.scaling_policy import (
     ScalingDecision,
 )
 
-from deploy.training.board import RunView
-from deploy.training.here import Here
+from deploy.training.process_state import Here
+from deploy.training.run_status import RunView
 
 log = logging.getLogger(__name__)
 

@@ -10,9 +10,9 @@ vanished rank has not finished.
 from dataclasses import dataclass
 
 from faults.crashes.settings import CrashSettings
-from faults.ledger import Ledger, NodeSeen
-from faults.ledger.ranks import DONE, FAILED
-from faults.verdict import FaultClass, Scope, Verdict
+from faults.diagnosis import FaultClass, Scope, Verdict
+from faults.job_state import Ledger, NodeSeen
+from faults.job_state.ranks import DONE, FAILED
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,8 +8,8 @@ miss, unread bytes name a node only if they lie nowhere else.
 from dataclasses import dataclass
 
 from faults.hangs.settings import HangSettings
-from faults.hangs.standstill import Standstill, alive_share, fresh
-from faults.ledger import Ledger
+from faults.hangs.stall import Standstill, alive_share, fresh
+from faults.job_state import Ledger
 
 
 @dataclass(frozen=True, slots=True)

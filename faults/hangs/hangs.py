@@ -4,15 +4,15 @@ The strongest evidence speaks first: a process that does not run, then bytes tha
 came.  What one kind explains the next does not look at, since everybody waits for the same cause in the end.
 """
 
-from faults.hangs.cuts import CutLink, CutNode, cuts, placed, undecided
+from faults.diagnosis import Verdict
+from faults.hangs.diagnoses import of_cut, of_dumps, of_frozen, of_laggard, of_nowhere, of_silence
 from faults.hangs.frozen import Frozen, frozen
-from faults.hangs.laggards import Graph, graph_of, waiters, waits_since_s
+from faults.hangs.link_cuts import CutLink, CutNode, cuts, placed, undecided
+from faults.hangs.missing_ranks import Graph, graph_of, waiters, waits_since_s
 from faults.hangs.settings import HangSettings
-from faults.hangs.standstill import Standstill, standstill
-from faults.hangs.verdicts import of_cut, of_dumps, of_frozen, of_laggard, of_nowhere, of_silence
-from faults.ledger import Ledger
-from faults.ledger.ranks import ALIVE_PHASES
-from faults.verdict import Verdict
+from faults.hangs.stall import Standstill, standstill
+from faults.job_state import Ledger
+from faults.job_state.ranks import ALIVE_PHASES
 
 PATIENT = 10.0  # times as patient with a rank that says it does something else: a checkpoint, an evaluation
 

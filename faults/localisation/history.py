@@ -23,7 +23,7 @@ T4 = 0.7407  # median of |t| with 4 degrees of freedom; the unit is the scale of
 TWO_T4 = 1.1275  # of the difference of two
 SAMPLE = 4096  # edges that a median over a kind looks at
 MANY = 1000  # edges of a kind, from which one window's own scatter can be told
-LEAST_SCALE = 1e-3  # nobody measures better
+MIN_SCALE = 1e-3  # nobody measures better
 LOUDER = 1.25  # times the usual scatter: such a window is judged by its own
 STALE = 1.35  # times more than from window to window: what was usual no longer is
 TWICE = 2  # windows
@@ -134,7 +134,7 @@ def measures(
 
 
 def _sample(history: History, kind: int, edges: Ints, slowdown: Floats, foreign: NDArray[np.bool_] | None) -> _Sample:
-    from faults.localisation.middles import told  # noqa: PLC0415 - compiles
+    from faults.localisation.median_kernel import told  # noqa: PLC0415 - compiles
 
     out, of, known = np.empty(4), history.usual, bool(history.age[kind])
     told(
@@ -158,13 +158,13 @@ def _scales(
     """(noise, spread) with one window more; `guess`: windows that the first guess of the spread is worth."""
     total = float(sample.total or 0.0)
     if not age:  # only their sum is known yet
-        return max(LEAST_SCALE, 0.5 * total), max(settings.spread, 0.75**0.5 * total)
+        return max(MIN_SCALE, 0.5 * total), max(settings.spread, 0.75**0.5 * total)
     if sample.moved is None or (sample.moved > CALM * noise and age > settings.warm_windows):
         return noise, spread  # a loud window tells nothing of what lasts
     moved = sample.moved if age == 1 else min(sample.moved, JUMP * noise)
     noise2, spread2 = _mean(noise, moved, 1.0 / min(age, LONG)), max(total**2 - sample.moved**2, 0.0)
     spread2 = _mean(spread, spread2**0.5, 1.0 / min(age + guess, LONG))
-    return max(LEAST_SCALE, noise2**0.5), max(LEAST_SCALE, spread2**0.5)
+    return max(MIN_SCALE, noise2**0.5), max(MIN_SCALE, spread2**0.5)
 
 
 def _mean(before: float, now: float, rate: float) -> float:

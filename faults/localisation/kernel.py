@@ -12,8 +12,8 @@ import numpy as np
 from numba import float64, int32, types
 from numpy.typing import NDArray
 
-from faults.localisation.board import MOST, Board
-from fleet.compiled import entry, part
+from faults.localisation.window_arrays import MAX, Board
+from fleet.numba_cache import entry, part
 
 _I, _F = int32[::1], float64[::1]
 BOARD = types.NamedTuple([_I, _I, _F, _I, _I, *(_F for _ in range(9))], Board)  # type: ignore[no-untyped-call]
@@ -96,7 +96,7 @@ def _better(board: Board, x: NDArray[np.float64], k: int, much: float) -> float:
         w = (board.tail[edge] + 1.0) / (s2 * board.tail[edge] + gap * gap)
         up += w * share * r
         down += w * share * share
-    return min(MOST, up / down) if down > 0.0 else 0.0
+    return min(MAX, up / down) if down > 0.0 else 0.0
 
 
 @part
@@ -122,7 +122,7 @@ def _gain(board: Board, x: NDArray[np.float64], k: int, much: float) -> float:
 @part
 def _best(board: Board, x: NDArray[np.float64], k: int, start: float) -> tuple[float, float]:
     """(gain, x_k) at the best x_k, everything else as it is; gain before the price."""
-    much = min(MOST, max(board.least[0], x[k] if x[k] > 0.0 else start))
+    much = min(MAX, max(board.least[0], x[k] if x[k] > 0.0 else start))
     top, top_much = -1e9, 0.0
     for step in range(STEPS + 1):
         gain = _gain(board, x, k, much)

@@ -18,13 +18,13 @@ import numpy as np
 from numba import boolean, float32, float64, int32, types, uint32, void
 from numpy.typing import NDArray
 
-from faults.localisation.board import Board
 from faults.localisation.entities import Elsewhere, Links, Pairs
 from faults.localisation.kernel import BOARD
 from faults.localisation.probes import Reading
-from faults.localisation.room import Read
+from faults.localisation.scratch import Read
 from faults.localisation.sums import READ
-from fleet.compiled import entry, part
+from faults.localisation.window_arrays import Board
+from fleet.numba_cache import entry, part
 
 _F, _H, _I = float64[::1], float32[::1], int32[::1]
 _LINKS = types.NamedTuple([_F, _F, uint32[::1], _F, uint32[::1]], Links)  # type: ignore[no-untyped-call]
@@ -36,8 +36,8 @@ _PAIRS = types.NamedTuple([_I, _I, _I, _F, float64], Pairs)  # type: ignore[no-u
 SLOWDOWNS = np.log(np.array([1.2, 1.3, 1.45, 1.75, 2.4, 4.5]))
 COUNT = 6
 SPEAKS = 1.0  # nats in one window
-MOST = 200.0
-LEAST = 0.7  # nats: less is not remembered
+MAX = 200.0
+MIN = 0.7  # nats: less is not remembered
 ODD_SCALES = 6.0
 PROBE_LOOK = 4.0  # scales: the same for a probe, of which fewer are needed
 CLEAR = 2.0  # scales: so much nearer to its usual than to the smallest slowdown
@@ -218,8 +218,8 @@ def gather(  # noqa: PLR0917 - compiled code takes no keywords
         # What is not known of a usual is the same error each time: for a suspicion, and against what probes back.
         part_of = share if known > 0.0 and (nats > 0.0 or told > 0.0) else 1.0
         goes_on, begins = known + part_of * nats + more, nats + min(most[p], told)
-        total = min(MOST, max(goes_on, begins))
-        if total > LEAST:
+        total = min(MAX, max(goes_on, begins))
+        if total > MIN:
             new.nats[p], new.probed[p] = total, min(most[p], told) if goes_on < begins else old.probed[p] + more
         slow[p] = SLOWDOWNS[best]
         if nats + told > SPEAKS:

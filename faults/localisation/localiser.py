@@ -12,21 +12,22 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from faults.diagnosis import Verdict
 from faults.fabric import Fabric, Floats, Ints, Window
+from faults.localisation import evidence as evidence_of
 from faults.localisation import history as usual
 from faults.localisation import probes as probing
-from faults.localisation import room, suspicion
-from faults.localisation.accusing import Trial, accused_hosts, accused_links, accused_switches
-from faults.localisation.board import Board
-from faults.localisation.coincidence import rests_on_one_pair
+from faults.localisation import scratch
+from faults.localisation.chance_model import rests_on_one_pair
 from faults.localisation.entities import Elsewhere, Indices, Kind, Links, entities, links_of
-from faults.localisation.naming import Key, Named, merged, update
-from faults.localisation.plane import ProbePlane, fabric_of_pairs, hosts_and_leaves, settings_of_pairs
-from faults.localisation.prices import CROWDED, Prices, board_of, candidates, counted, inflation
-from faults.localisation.rate import Rate
-from faults.localisation.second import SecondLook
+from faults.localisation.fault_rate import Rate
+from faults.localisation.priors import CROWDED, Prices, board_of, candidates, counted, inflation
+from faults.localisation.probe_confirmation import SecondLook
+from faults.localisation.probe_fit import ProbePlane, fabric_of_pairs, hosts_and_leaves, settings_of_pairs
+from faults.localisation.reporting import Key, Named, merged, update
 from faults.localisation.settings import LocaliserSettings
-from faults.verdict import Verdict
+from faults.localisation.significance import Trial, accused_hosts, accused_links, accused_switches
+from faults.localisation.window_arrays import Board
 
 CLIP = 5.0  # scales: one wild edge is not many
 _NOTHING = np.zeros(0, bool)
@@ -38,7 +39,7 @@ class LocaliserState:
     """Everything that is remembered between two windows."""
 
     history: usual.History
-    suspicion: suspicion.Suspicion
+    suspicion: evidence_of.Suspicion
     prices: Prices
     slow: Floats  # per entity: what was believed in the last window (log)
     links: Links
@@ -55,7 +56,7 @@ class _Reading(NamedTuple):
 
     board: Board
     of: usual.Measures
-    read: room.Read
+    read: scratch.Read
 
 
 class _Fit(NamedTuple):
@@ -100,8 +101,8 @@ class Localiser:
             fabric, self.entities.pair, self.entities.pairs.back.size, ports=self.settings.probe_ports
         )
         self._some_pairs = probing.samples(self.entities.pairs.back.size)
-        self._edge_ways = room.ways(fabric, self.entities)
-        self._room, self._columns = room.read(self._edge_ways), np.empty((7, len(fabric)))
+        self._edge_ways = scratch.ways(fabric, self.entities)
+        self._room, self._columns = scratch.read(self._edge_ways), np.empty((7, len(fabric)))
         self._first_edge = self.entities.pairs.edge[self.entities.pairs.first[:-1]]
         self._has_plane = plane
         self.pair_ends = _pair_ends(fabric, self.entities.pair, self.entities.pairs.back.size)
@@ -119,7 +120,7 @@ class Localiser:
         pairs = self.entities.pairs.back.size
         return LocaliserState(
             history=usual.start(len(self.fabric), self.settings, kinds=len(self.settings.feels)),
-            suspicion=suspicion.start(self.entities),
+            suspicion=evidence_of.start(self.entities),
             prices=Prices(self.settings.congested, self.settings.odd, CROWDED, np.ones(len(Kind)), 0),
             slow=np.zeros(len(self.entities)),
             links=links_of(pairs),
@@ -143,7 +144,7 @@ class Localiser:
         board = reading.board._replace(weight=1.0 / prices.inflation[self.entities.kind] ** 2)
         reading = reading._replace(board=board)
         explained = self._predict(board, x, self._columns[4])
-        suspects = self._suspects(state, known, reading, fit, window) if talks else suspicion.silent(state.suspicion)
+        suspects = self._suspects(state, known, reading, fit, window) if talks else evidence_of.silent(state.suspicion)
         doubtful = self._doubtful(board, x, suspects)
         probed = self._probed(state.probes, window)
         by_probes, aside = self._by_probes(state, window)
@@ -184,7 +185,7 @@ class Localiser:
         named = update(state.named, {}, frozenset(), now_s=window.to_s, forget=self.settings.forget)
         after = replace(
             state,
-            suspicion=suspicion.silent(state.suspicion),
+            suspicion=evidence_of.silent(state.suspicion),
             heard=state.heard << np.uint32(1),
             quiet=(state.quiet << np.uint32(1)) | np.uint32(1),
             named=MappingProxyType(named),
@@ -204,7 +205,7 @@ class Localiser:
         return _Fit(np.zeros(0, np.int64), np.zeros(len(self.entities)), np.zeros(0), np.zeros(0))
 
     def _read(self, state: LocaliserState, window: Window) -> tuple[usual.History, _Reading]:
-        from faults.localisation.sweep import measure  # noqa: PLC0415 - compiles
+        from faults.localisation.edge_kernels import measure  # noqa: PLC0415 - compiles
 
         known, level, loud = usual.measures(
             state.history, window.slowdown, window.foreign, self._of_kind, self.settings
@@ -215,7 +216,7 @@ class Localiser:
             room=self._columns[:4],
         )  # fmt: skip
         of = usual.Measures(
-            level, known.noise**2 + usual.LEAST_SCALE**2, known.spread**2, loud, self.settings.spread_tail,
+            level, known.noise**2 + usual.MIN_SCALE**2, known.spread**2, loud, self.settings.spread_tail,
             state.prices.odd_edge, CLIP,
         )  # fmt: skip
         foreign = _NOTHING if window.foreign is None else window.foreign
@@ -244,14 +245,14 @@ class Localiser:
 
     def _suspects(
         self, state: LocaliserState, known: usual.History, reading: _Reading, fit: _Fit, window: Window
-    ) -> suspicion.Suspicion:
+    ) -> evidence_of.Suspicion:
         alone, read = self._alone(reading, known, fit), reading.read
-        return suspicion.gather(
+        return evidence_of.gather(
             state.suspicion, self.entities, fit.who, fit.x, fit.evidence, alone, read.fresh, read.heard, window.from_s
         )
 
     def _alone(self, reading: _Reading, known: usual.History, fit: _Fit) -> Floats:
-        from faults.localisation.sweep import alone  # noqa: PLC0415 - compiles
+        from faults.localisation.edge_kernels import alone  # noqa: PLC0415 - compiles
 
         nats = np.empty(fit.who.size)
         alone(self._traffic, reading.of, known.usual, reading.board, reading.read.said, fit.who, fit.much, nats)
@@ -259,7 +260,7 @@ class Localiser:
 
     def _predict(self, board: Board, x: Floats, most: Floats) -> Floats:
         """Per edge; into room that is there."""
-        from faults.localisation.sweep import predict  # noqa: PLC0415 - compiles
+        from faults.localisation.edge_kernels import predict  # noqa: PLC0415 - compiles
 
         most[:] = 0.0
         predict(board, np.flatnonzero(x), x, most)
@@ -274,7 +275,7 @@ class Localiser:
     def _taught(
         self, before: probing.Probes, probed: _Probed, traffic: Floats, doubtful: NDArray[np.bool_], links: Links
     ) -> probing.Probes:
-        suspected = doubtful[self._first_edge] | (links.nats > suspicion.SPAN)
+        suspected = doubtful[self._first_edge] | (links.nats > evidence_of.SPAN)
         return probing.learnt(before, probed, suspected, traffic, self._ways, self.settings)
 
     def _links(  # noqa: PLR0917 - arrays of one window
@@ -308,11 +309,11 @@ class Localiser:
         told[cables:] = 0.0
         return Elsewhere(by_all, self._predict(board, told, self._columns[6]))
 
-    def _doubtful(self, board: Board, x: Floats, suspects: suspicion.Suspicion) -> NDArray[np.bool_]:
+    def _doubtful(self, board: Board, x: Floats, suspects: evidence_of.Suspicion) -> NDArray[np.bool_]:
         """Edges of what is slow or suspected: nothing is to be learnt of them now."""
-        from faults.localisation.sweep import mark  # noqa: PLC0415 - compiles
+        from faults.localisation.edge_kernels import mark  # noqa: PLC0415 - compiles
 
-        doubted, suspected = x > 0.0, suspects.nats > suspicion.SPAN
+        doubted, suspected = x > 0.0, suspects.nats > evidence_of.SPAN
         if suspected.any():
             doubted |= suspected[self.entities.slot]
         found = np.zeros(len(self.fabric), bool)
@@ -320,7 +321,7 @@ class Localiser:
         return found
 
     def _learnt(self, known: usual.History, reading: _Reading, doubtful: NDArray[np.bool_]) -> usual.History:
-        from faults.localisation.sweep import learn  # noqa: PLC0415 - compiles
+        from faults.localisation.edge_kernels import learn  # noqa: PLC0415 - compiles
 
         new = usual.Usual(*(np.empty(len(self.fabric), np.float32) for _ in usual.Usual._fields))
         before = np.empty(len(self.fabric), np.float32)

@@ -22,7 +22,7 @@ KEPT = 3  # windows of residuals
 UNEVEN = 0.1  # hashing is not even, and several cables may be crowded at once
 MEMORY = 0.999  # per window, of what was counted
 AWAY_FIRST = 600.0  # pairs and windows in which a run is expected over one way, before any was counted
-AWAY_MOST = 1e10  # a week of all pairs of a large job: nobody will have seen that anything is rarer
+AWAY_MAX = 1e10  # a week of all pairs of a large job: nobody will have seen that anything is rarer
 REFUTED = 1e3  # one run seen, and how ports are hashed was guessed wrong: so little of the guess is left
 NEAR_FIRST = 1e9  # within a leaf no cable lies on the way: nothing but the two ends and what joins them
 
@@ -106,7 +106,7 @@ def _first_away(fabric: Fabric, ports: int) -> float:
     known = fabric.up != NOWHERE
     leaves = np.unique(fabric.leaf[fabric.source[known]]).size
     cables = np.unique(fabric.up[known]).size / max(leaves, 1)
-    return float(min(AWAY_FIRST * max(1.0, UNEVEN * max(cables, 1.0) ** (ports - 1)), AWAY_MOST))
+    return float(min(AWAY_FIRST * max(1.0, UNEVEN * max(cables, 1.0) ** (ports - 1)), AWAY_MAX))
 
 
 def start(pairs: int, settings: LocaliserSettings) -> Probes:
@@ -129,11 +129,11 @@ def per_pair(window: Window, edge: Indices) -> Floats | None:
 
 def read(before: History, said: Floats, sample: Indices, settings: LocaliserSettings) -> tuple[History, float, Reading]:
     """(scales brought up to date, level of this window, what it says)."""
-    from faults.localisation.probe_sweep import measure  # noqa: PLC0415 - compiles
+    from faults.localisation.probe_kernels import measure  # noqa: PLC0415 - compiles
 
     known, level, loud = usual.measures(before, said, None, (sample.astype(np.int64),), settings)
     reading = Reading(*np.empty((3, said.size)))
-    noise2, spread2 = known.noise[0] ** 2 + usual.LEAST_SCALE**2, known.spread[0] ** 2
+    noise2, spread2 = known.noise[0] ** 2 + usual.MIN_SCALE**2, known.spread[0] ** 2
     measure(
         said - level[0], known.usual.mean, known.usual.windows, noise2, spread2, loud[0], settings.spread_tail, *reading
     )
@@ -144,7 +144,7 @@ def learnt(  # noqa: PLR0917 - arrays of one window
     before: Probes, probed: Probed, doubtful: NDArray[np.bool_], traffic: Floats, of: Ways, settings: LocaliserSettings
 ) -> Probes:
     """One window more.  `doubtful`: pairs under suspicion; `traffic`: per pair, nats for a slow link; NaN: no say."""
-    from faults.localisation.probe_sweep import learn  # noqa: PLC0415 - compiles
+    from faults.localisation.probe_kernels import learn  # noqa: PLC0415 - compiles
 
     known, old = probed.known, probed.known.usual
     mean, windows, run = np.empty_like(old.mean), np.empty_like(old.windows), np.empty_like(before.run)

@@ -14,8 +14,8 @@ from numba import boolean, float64, int8, int32, int64, types
 from numpy.typing import NDArray
 
 from faults.localisation.entities import Kind
-from faults.localisation.room import Read, Sums, Ways
-from fleet.compiled import part
+from faults.localisation.scratch import Read, Sums, Ways
+from fleet.numba_cache import part
 
 TX, RX, NIC, NODE, LEAF, UP = (int(kind) for kind in (Kind.TX, Kind.RX, Kind.NIC, Kind.NODE, Kind.LEAF, Kind.UP))
 _F, _I = float64[::1], int32[::1]

@@ -1,6 +1,6 @@
 """One typed stream of what was observed, whoever observed it.  Formats and traps: docs/faults/observations.md."""
 
-from faults.observations.both_ends import BothEnds
+from faults.observations.jsonl import from_line, from_list, to_line
 from faults.observations.kinds import (
     Collective,
     Counts,
@@ -18,9 +18,9 @@ from faults.observations.kinds import (
     Took,
     Values,
 )
-from faults.observations.lines import from_line, from_list, to_line
-from faults.observations.moments import on_clock_of
 from faults.observations.observation import Observation
+from faults.observations.probe_dedup import BothEnds
+from faults.observations.timestamps import on_clock_of
 
 __all__ = [
     "BothEnds",

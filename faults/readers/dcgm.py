@@ -10,12 +10,12 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Final
 
 from faults.observations import Device, Observation
-from faults.readers.places import Places
+from faults.readers.job_map import Places
+from faults.readers.parse_errors import MalformedError, Tally
 from faults.readers.prometheus import Sample, parse_samples
-from faults.readers.tally import MalformedError, Tally
 
 SOURCE: Final = "dcgm"
-MOST_XID: Final = 100_000
+MAX_XID: Final = 100_000
 
 # What the metric counts, and which of that kind's counters it is.
 COUNTERS: Final[Mapping[str, tuple[str, int]]] = {
@@ -83,7 +83,7 @@ def _device(sample: Sample) -> Device | None:
 
 
 def _code(value: float) -> int:
-    if value != int(value) or value > MOST_XID:
+    if value != int(value) or value > MAX_XID:
         raise MalformedError("value is no error number")
     return int(value)
 

@@ -2,13 +2,13 @@
 
 from collections.abc import Iterable
 
-from faults.readers.tally import MalformedError
+from faults.readers.parse_errors import MalformedError
 
-MOST_BYTES = 32 * 1024 * 1024
-MOST_VALUES = 2_000_000  # in one JSON document; each costs about 100 bytes once parsed
+MAX_BYTES = 32 * 1024 * 1024
+MAX_VALUES = 2_000_000  # in one JSON document; each costs about 100 bytes once parsed
 
 
-def whole_document(content: bytes | Iterable[bytes], *, most_bytes: int = MOST_BYTES) -> bytes:
+def whole_document(content: bytes | Iterable[bytes], *, most_bytes: int = MAX_BYTES) -> bytes:
     """The bytes of a document.  Reading stops at the limit."""
     held = bytearray()
     for chunk in (content,) if isinstance(content, bytes) else content:
@@ -18,7 +18,7 @@ def whole_document(content: bytes | Iterable[bytes], *, most_bytes: int = MOST_B
     return bytes(held)
 
 
-def most_values(data: bytes, *, most: int = MOST_VALUES) -> bytes:
+def most_values(data: bytes, *, most: int = MAX_VALUES) -> bytes:
     """The same bytes, if parsing them as JSON cannot make more values than that."""
     if sum(map(data.count, (b",", b"[", b"{"))) > most:
         raise MalformedError("too many values")

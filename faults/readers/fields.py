@@ -4,12 +4,12 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any, NoReturn
 
-from faults.readers.tally import MalformedError
+from faults.readers.parse_errors import MalformedError
 
-MOST = 2**63 - 1  # the kernel's and NCCL's counters are 64 bits wide; what is above is a misread one
+MAX = 2**63 - 1  # the kernel's and NCCL's counters are 64 bits wide; what is above is a misread one
 LATEST_S = 1e11  # the year 5138
-MOST_TEXT = 256  # characters of a name
-MOST_INDEX = 1 << 24  # nodes and ranks
+MAX_TEXT = 256  # characters of a name
+MAX_INDEX = 1 << 24  # nodes and ranks
 
 Record = Mapping[str, Any]
 
@@ -37,7 +37,7 @@ def parse_record(data: bytes | str) -> Record:
     return found
 
 
-def whole(record: Record, key: str, *, most: int = MOST, missing: int | None = None) -> int:
+def whole(record: Record, key: str, *, most: int = MAX, missing: int | None = None) -> int:
     """A whole number from 0 to `most`; where it is absent, `missing` if that is given."""
     value = record.get(key, missing)
     if type(value) is not int or not 0 <= value <= most:
@@ -45,12 +45,12 @@ def whole(record: Record, key: str, *, most: int = MOST, missing: int | None = N
     return value
 
 
-def number(record: Record, key: str, *, least: float = 0.0, most: float = float(MOST)) -> float:
+def number(record: Record, key: str, *, least: float = 0.0, most: float = float(MAX)) -> float:
     """A finite number in range."""
     return in_range(record.get(key), key, least=least, most=most)
 
 
-def in_range(value: Any, key: str, *, least: float = 0.0, most: float = float(MOST)) -> float:
+def in_range(value: Any, key: str, *, least: float = 0.0, most: float = float(MAX)) -> float:
     """The same of a value already taken out; `key` is how the defect is called."""
     if type(value) not in (int, float) or not least <= value <= most:
         raise MalformedError(f"{key} is no number in range")
@@ -70,7 +70,7 @@ def optional_whole(record: Record, key: str) -> int | None:
 def text(record: Record, key: str, *, missing: str | None = None) -> str:
     """A name of reasonable length."""
     value = record.get(key, missing)
-    if type(value) is not str or len(value) > MOST_TEXT:
+    if type(value) is not str or len(value) > MAX_TEXT:
         raise MalformedError(f"{key} is no short text")
     return value
 

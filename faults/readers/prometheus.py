@@ -7,12 +7,12 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple
 
-from faults.readers.fields import MOST_TEXT
+from faults.readers.fields import MAX_TEXT
 from faults.readers.lines import split_lines
-from faults.readers.tally import MalformedError, Tally
+from faults.readers.parse_errors import MalformedError, Tally
 
-MOST_LINE_BYTES = 64 * 1024
-MOST_LABELS = 64
+MAX_LINE_BYTES = 64 * 1024
+MAX_LABELS = 64
 
 _SAMPLE = re.compile(r"([a-zA-Z_:][a-zA-Z0-9_:]*)(?:\s*\{(.*)\})?\s+(\S+)(?:\s+-?\d+)?\s*")
 _LABEL = re.compile(r'\s*([a-zA-Z_][a-zA-Z0-9_]*)\s*=\s*"((?:[^"\\]|\\.)*)"\s*(?:,|$)')
@@ -31,7 +31,7 @@ class Sample(NamedTuple):
 def parse_samples(chunks: Iterable[bytes], *, prefixes: tuple[str, ...], source: str, tally: Tally) -> Iterator[Sample]:
     """The samples whose names begin with one of the prefixes; all others are left unread."""
     wanted = tuple(prefix.encode() for prefix in prefixes)
-    for line in split_lines(chunks, source=source, tally=tally, most_bytes=MOST_LINE_BYTES):
+    for line in split_lines(chunks, source=source, tally=tally, most_bytes=MAX_LINE_BYTES):
         if line.startswith(wanted):
             with tally.skipping(source):
                 yield _sample(line)
@@ -56,7 +56,7 @@ def _labels(text: str) -> dict[str, str]:
     at = 0
     while at < len(text):
         match = _LABEL.match(text, at)
-        if match is None or len(match[2]) > MOST_TEXT or len(labels) >= MOST_LABELS:
+        if match is None or len(match[2]) > MAX_TEXT or len(labels) >= MAX_LABELS:
             raise MalformedError("labels are malformed")
         labels[match[1]] = _ESCAPED.sub(lambda found: _PLAIN.get(found[1], found[0]), match[2])
         at = match.end()

@@ -11,13 +11,13 @@ from operator import attrgetter
 
 from faults.detector import Job
 from faults.observations import Observation
-from faults.observations.lines import KINDS
+from faults.observations.jsonl import KINDS
 from faults.readers.documents import whole_document
 from faults.readers.flight import Dump, flights, parse_dump
-from faults.readers.folder import dump_rank, line_reader
-from faults.readers.places import Places
+from faults.readers.job_map import Places
+from faults.readers.parse_errors import MalformedError, Tally
+from faults.readers.recording_files import dump_rank, line_reader
 from faults.readers.run import RUN, Run, parse_run
-from faults.readers.tally import MalformedError, Tally
 from fleet.documents import RuleError
 
 Content = bytes | Iterable[bytes]  # of a file: whole, or in chunks of any size
@@ -25,7 +25,7 @@ Content = bytes | Iterable[bytes]  # of a file: whole, or in chunks of any size
 DAY_S = 86_400.0
 LONGEST_S = 30 * DAY_S  # of a recording that does not say how long it is
 DUMPED_BEFORE_END_S = 1.5  # the schema's: flight recorders are asked that long before the run ends
-MOST_RUN_BYTES = 4 * 1024 * 1024
+MAX_RUN_BYTES = 4 * 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,9 +66,9 @@ def _no_run() -> Run:
 
 def _document(content: Content) -> bytes:
     try:
-        return whole_document(content, most_bytes=MOST_RUN_BYTES)
+        return whole_document(content, most_bytes=MAX_RUN_BYTES)
     except MalformedError as error:
-        raise RuleError([((), f"{RUN} is {error}, expected at most {MOST_RUN_BYTES:,} bytes")]) from error
+        raise RuleError([((), f"{RUN} is {error}, expected at most {MAX_RUN_BYTES:,} bytes")]) from error
 
 
 def _lines(name: str, content: Content, *, places: Places, tally: Tally) -> Iterable[Observation]:

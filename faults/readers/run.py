@@ -5,13 +5,13 @@ from typing import Any
 
 from faults.detector import Job, JobFabric, is_leaves
 from faults.readers.fields import LATEST_S, Record, in_range, parse_record
-from faults.readers.tally import MalformedError
+from faults.readers.parse_errors import MalformedError
 from fleet.documents import RuleError
 
 RUN = "run.json"
-MOST_RANKS = 1 << 17
-MOST_NODES = 1 << 14
-RANGE = f"expected a whole number from 1 to {MOST_RANKS:,}"
+MAX_RANKS = 1 << 17
+MAX_NODES = 1 << 14
+RANGE = f"expected a whole number from 1 to {MAX_RANKS:,}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,8 +32,8 @@ def parse_run(data: bytes) -> Run:
         raise RuleError([((), f"is {error}, expected the JSON object of a recording")]) from error
     ranks = _ranks(record)
     rank_node = _rank_node(record, ranks)
-    if max(rank_node) >= MOST_NODES:
-        raise RuleError([(("rank_node",), f"expected at most {MOST_NODES:,} nodes, got {max(rank_node) + 1:,}")])
+    if max(rank_node) >= MAX_NODES:
+        raise RuleError([(("rank_node",), f"expected at most {MAX_NODES:,} nodes, got {max(rank_node) + 1:,}")])
     job = Job(
         nodes=max(rank_node) + 1,
         rank_node=rank_node,
@@ -52,7 +52,7 @@ def parse_run(data: bytes) -> Run:
 
 def _ranks(record: Record) -> int:
     ranks = record.get("n")
-    if type(ranks) is not int or not 1 <= ranks <= MOST_RANKS:
+    if type(ranks) is not int or not 1 <= ranks <= MAX_RANKS:
         raise RuleError([(("n",), RANGE)])
     return ranks
 

@@ -3,9 +3,9 @@
 from typing import Any
 
 from faults.observations import Look, Observation, Socket
-from faults.readers.fields import MOST, MOST_INDEX, items, moment, parse_record, whole
-from faults.readers.places import Places
-from faults.readers.tally import MalformedError, Tally
+from faults.readers.fields import MAX, MAX_INDEX, items, moment, parse_record, whole
+from faults.readers.job_map import Places
+from faults.readers.parse_errors import MalformedError, Tally
 
 SOURCE = "tcp"
 COLUMNS = 1 + len(Socket._fields)  # the peer, then what the kernel counts
@@ -17,7 +17,7 @@ def parse_look(line: bytes, *, node: int, places: Places, tally: Tally) -> list[
     A peer of null is everybody outside the job.  Columns that a later writer appends are left.
     """
     record = parse_record(line)
-    if whole(record, "node", most=MOST_INDEX) != node:
+    if whole(record, "node", most=MAX_INDEX) != node:
         raise MalformedError("of another node than its file")
     places.known(node)
     at_s = places.time(moment(record, "t"))
@@ -35,7 +35,7 @@ def _row(row: Any, *, at_s: float, node: int, nodes: int) -> Observation:
     if not isinstance(row, list) or len(row) < COLUMNS:
         raise MalformedError("row is too short")
     peer, values = row[0], row[1:COLUMNS]
-    if set(map(type, values)) != {int} or min(values) < 0 or max(values) > MOST:
+    if set(map(type, values)) != {int} or min(values) < 0 or max(values) > MAX:
         raise MalformedError("row has a value that is no whole number in range")
     if peer is not None and (type(peer) is not int or not 0 <= peer < nodes):
         raise MalformedError("row of a node that the job has not")

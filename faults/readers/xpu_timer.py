@@ -5,9 +5,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Final
 
 from faults.observations import Observation, Told
-from faults.readers.places import Places
+from faults.readers.job_map import Places
+from faults.readers.parse_errors import MalformedError, Tally
 from faults.readers.prometheus import Sample, parse_samples
-from faults.readers.tally import MalformedError, Tally
 
 SOURCE: Final = "xpu_timer"
 WHAT: Final[Mapping[str, str]] = {

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from faults.simulator.answer import Score, score
 from faults.simulator.outcome import Outcome
 from faults.simulator.scenario import SCENARIOS
-from fleet.documents import Flaw, RuleError
+from fleet.documents import RuleError, Violation
 from fleet.errors import nearest_names
 
 __all__ = ["SCENARIOS", "Score", "simulate"]
@@ -19,30 +19,30 @@ MIN_RANKS, MAX_RANKS, MAX_HOURS = 2 * UNIT, 131_072, 24 * 365
 
 def simulate(*, ranks: int, hours: float, scenario: str, seed: int, clock_s: Callable[[], float]) -> Score:
     """Run a scenario before our detectors.  `clock_s` tells what they cost; nothing else depends on it."""
-    from faults.simulator.judges import ours  # noqa: PLC0415
+    from faults.simulator.detectors import ours  # noqa: PLC0415
     from faults.simulator.run import WINDOW_S, jobs  # noqa: PLC0415 - loads compiled code
 
-    RuleError.raise_for(_flaws(ranks, hours, scenario, seed))
+    RuleError.raise_for(_violations(ranks, hours, scenario, seed))
     begun_s, total = clock_s(), Outcome()
     for outcome in jobs(SCENARIOS[scenario], ranks=ranks, hours=hours, seed=seed, panel=ours, clock_s=clock_s):
         total.add(outcome)
     return score(total, scenario=scenario, ranks=ranks, seed=seed, window_s=WINDOW_S, run_s=clock_s() - begun_s)
 
 
-def _flaws(ranks: int, hours: float, scenario: str, seed: int) -> list[Flaw]:
-    flaws: list[Flaw] = []
+def _violations(ranks: int, hours: float, scenario: str, seed: int) -> list[Violation]:
+    violations: list[Violation] = []
     if scenario not in SCENARIOS:
         nearest = ", ".join(nearest_names(scenario, SCENARIOS)) or ", ".join(SCENARIOS)
-        flaws.append((("scenario",), f"unknown scenario {scenario!r}; nearest: {nearest}"))
+        violations.append((("scenario",), f"unknown scenario {scenario!r}; nearest: {nearest}"))
     if not MIN_RANKS <= ranks <= MAX_RANKS or ranks % UNIT:
-        flaws.append((("ranks",), _unfit(ranks)))
+        violations.append((("ranks",), _unfit(ranks)))
     elif experts := SCENARIOS[scenario].experts if scenario in SCENARIOS else 0:
-        flaws += _flaws_of_experts(ranks, experts)
+        violations += _violations_of_experts(ranks, experts)
     if not 1 / 60 <= hours <= MAX_HOURS:
-        flaws.append((("hours",), f"expected from a minute (0.0167) to a year ({MAX_HOURS:,}), got {hours:g}"))
+        violations.append((("hours",), f"expected from a minute (0.0167) to a year ({MAX_HOURS:,}), got {hours:g}"))
     if seed < 0:
-        flaws.append((("seed",), f"expected 0 or more, got {seed}"))
-    return flaws
+        violations.append((("seed",), f"expected 0 or more, got {seed}"))
+    return violations
 
 
 def _unfit(ranks: int) -> str:
@@ -51,7 +51,7 @@ def _unfit(ranks: int) -> str:
     return f"{told}; nearest: {low:,} or {low + UNIT:,}" if MIN_RANKS < ranks < MAX_RANKS else told
 
 
-def _flaws_of_experts(ranks: int, experts: int) -> list[Flaw]:
+def _violations_of_experts(ranks: int, experts: int) -> list[Violation]:
     """All replicas of a stage are shared out to groups of so many."""
     if ranks % (UNIT * experts) == 0:
         return []

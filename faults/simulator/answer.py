@@ -6,10 +6,10 @@ from typing import Annotated
 
 from pydantic import Field
 
-from faults.simulator.happenings import FAULTS, What
-from faults.simulator.naming import CLASS, DIRECTED
+from faults.simulator.fault_schedule import FAULTS, What
+from faults.simulator.intervals import poisson_upper, wilson
+from faults.simulator.matching import CLASS, DIRECTED
 from faults.simulator.outcome import Outcome
-from faults.simulator.rates import poisson_upper, wilson
 from fleet.documents import Frozen
 
 WEEK_H = 168.0

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from faults.simulator.cluster import Cluster
-from faults.simulator.happenings import Happening
+from faults.simulator.fault_schedule import Happening
 from faults.simulator.noise import Noise
 
 Times = NDArray[np.float64]

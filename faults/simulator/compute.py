@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from faults.simulator.cluster import Cluster
-from faults.simulator.happenings import HANGS, Happening, What
+from faults.simulator.fault_schedule import HANGS, Happening, What
 from faults.simulator.noise import Noise
 
 _USUAL_S = 0.8  # of a step of a second

@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from faults.fabric import Fabric, Ints
-from faults.simulator.happenings import Happening, What
+from faults.simulator.fault_schedule import Happening, What
 
 _CUT_KNOWN_S = 0.7  # Linux repeats after 0.2 and 0.6 s at the least: twice in vain
 

@@ -8,7 +8,7 @@ be taken up anywhere.  A flow through several narrow things is as fast as the na
 import numpy as np
 from numpy.typing import NDArray
 
-from fleet.compiled import entry, part
+from fleet.numba_cache import entry, part
 
 _STEP = np.uint64(0x9E3779B97F4A7C15)
 _FIRST = np.uint64(0xBF58476D1CE4E5B9)

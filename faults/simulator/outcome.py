@@ -2,8 +2,8 @@
 
 from dataclasses import dataclass, field
 
+from faults.diagnosis import Verdict
 from faults.simulator.score import Tally
-from faults.verdict import Verdict
 
 
 @dataclass(slots=True)

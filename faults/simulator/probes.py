@@ -20,10 +20,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from faults.fabric import Floats, Ints
+from faults.simulator.affected_edges import Passing
 from faults.simulator.cluster import Cluster
 from faults.simulator.kernel import fill_probes, narrow_probes
 from faults.simulator.noise import Noise
-from faults.simulator.passing import Passing
 
 TRAINS = 5  # to a pair in a window, at least
 

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from faults.fabric import Ints, Traffic
 from faults.simulator.cluster import Cluster
-from faults.simulator.happenings import Happening, What
+from faults.simulator.fault_schedule import Happening, What
 
 Times = NDArray[np.float64]
 STEP_S, COLLECTIVE_S, JITTER = 0.85, 0.05, 0.03

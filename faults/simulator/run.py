@@ -10,22 +10,22 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from faults.diagnosis import Scope, Verdict
 from faults.simulator.cluster import Cluster, build
 from faults.simulator.compute import ComputePlane, Gaps
 from faults.simulator.congestion import Congestion
-from faults.simulator.happenings import Diary, Happening, What
-from faults.simulator.judges import Judge, Judges, Panel
-from faults.simulator.mix import drawn, negatives
+from faults.simulator.detectors import Judge, Judges, Panel
+from faults.simulator.fault_mix import drawn, negatives
+from faults.simulator.fault_schedule import Diary, Happening, What
+from faults.simulator.observability import Witnesses
 from faults.simulator.outcome import Outcome
 from faults.simulator.probes import Probers
 from faults.simulator.scenario import HOUR_S, Scenario
 from faults.simulator.score import Scorer
 from faults.simulator.shape import Shape
 from faults.simulator.slow import SlowPlane
-from faults.simulator.standstill import HangPlane
+from faults.simulator.stall_plane import HangPlane
 from faults.simulator.telemetry import Telemetry
-from faults.simulator.witness import Witnesses
-from faults.verdict import Scope, Verdict
 
 WINDOW_S = 5.0
 GAP_WINDOWS = 2  # in each, as the watcher has them: who computes longer is judged by shorter ones

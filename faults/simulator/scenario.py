@@ -6,8 +6,8 @@ from enum import StrEnum
 from types import MappingProxyType
 
 from faults.simulator.congestion import Crowding
-from faults.simulator.happenings import SLOW, What
-from faults.simulator.mix import SLOW_ONES, Mix
+from faults.simulator.fault_mix import SLOW_ONES, Mix
+from faults.simulator.fault_schedule import SLOW, What
 from faults.simulator.noise import LAB, Noise
 from faults.simulator.telemetry import Losses
 

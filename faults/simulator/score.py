@@ -9,16 +9,16 @@ from collections.abc import Callable, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 
+from faults.diagnosis import Scope, Verdict
 from faults.fabric import Fabric
-from faults.simulator.carrying import Carrying
-from faults.simulator.happenings import FAULTS, Happening, What
-from faults.simulator.naming import CLASS, faulty_node, names, right_way
-from faults.verdict import Scope, Verdict
+from faults.simulator.fault_schedule import FAULTS, Happening, What
+from faults.simulator.matching import CLASS, faulty_node, names, right_way
+from faults.simulator.quarantine_outcome import Carrying
 
 AGAIN_S = 60.0
 PAUSE_S = 10.0  # what was not said for so long is said anew; what stood before a fault has not found it
 AFTER_S = 30.0  # a verdict may outlive its fault by so long
-LEAST_FACTOR = 1.25
+MIN_FACTOR = 1.25
 IN_TIME_S = 30.0
 UPLINK_TIME_S = 720.0  # congestion of 10 minutes is weather
 
@@ -74,7 +74,7 @@ class Scorer:
 
     def _is_asked(self, one: Happening, until_s: float) -> bool:
         """Harmful enough, and there for long enough, for a detector to be blamed for missing it."""
-        heavy = one.factor >= LEAST_FACTOR or CLASS[one.what] not in _GRADED or self._in_time_s > IN_TIME_S
+        heavy = one.factor >= MIN_FACTOR or CLASS[one.what] not in _GRADED or self._in_time_s > IN_TIME_S
         return heavy and min(one.to_s, until_s) - one.from_s >= self._limit_s(one)
 
     def _limit_s(self, one: Happening) -> float:

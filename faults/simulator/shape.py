@@ -24,17 +24,19 @@ class Shape:
 
     def __post_init__(self) -> None:
         unit = self.per_node * self.stages
-        RuleError.raise_for(self._flaws(unit))
+        RuleError.raise_for(self._violations(unit))
 
-    def _flaws(self, unit: int) -> list[tuple[tuple[str | int, ...], str]]:
-        flaws: list[tuple[tuple[str | int, ...], str]] = []
+    def _violations(self, unit: int) -> list[tuple[tuple[str | int, ...], str]]:
+        violations: list[tuple[tuple[str | int, ...], str]] = []
         if self.ranks < 2 * unit or self.ranks % unit:
-            flaws.append((("ranks",), f"expected a multiple of {unit} from {2 * unit} up, got {self.ranks}"))
+            violations.append((("ranks",), f"expected a multiple of {unit} from {2 * unit} up, got {self.ranks}"))
         if not 0.0 <= self.scattered <= 1.0:
-            flaws.append((("scattered",), f"expected 0 to 1, got {self.scattered}"))
+            violations.append((("scattered",), f"expected 0 to 1, got {self.scattered}"))
         if self.experts and (self.experts < 2 or self.replicas % self.experts):
-            flaws.append((("experts",), f"expected 0 or a divisor of {self.replicas} from 2 up, got {self.experts}"))
-        return flaws
+            violations.append(
+                (("experts",), f"expected 0 or a divisor of {self.replicas} from 2 up, got {self.experts}")
+            )
+        return violations
 
     @property
     def nodes(self) -> int:

@@ -11,15 +11,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from faults.fabric import Window
+from faults.simulator.affected_edges import Passing
 from faults.simulator.clocks import Clocks, felt_log
 from faults.simulator.cluster import Cluster
-from faults.simulator.happenings import HANGS, Happening, What
+from faults.simulator.fault_schedule import HANGS, Happening, What
 from faults.simulator.kernel import fill, narrow
 from faults.simulator.noise import Noise
-from faults.simulator.passing import Passing
 from faults.simulator.probes import Probers, Probes
 
-_LEAST_SHARE = 0.1  # of a window with traffic: of less, nothing can be said
+_MIN_SHARE = 0.1  # of a window with traffic: of less, nothing can be said
 _DRIFT_EVERY_S = 60.0
 _DAY_S = 86_400.0
 
@@ -79,7 +79,7 @@ class SlowPlane:
         self._wandering(to_s)
         hung, paused = (sum(one.share(from_s, to_s) for one in happenings if one.what in of) for of in (HANGS, _PAUSES))
         flowing = 1.0 - hung - paused
-        talks = flowing >= _LEAST_SHARE
+        talks = flowing >= _MIN_SHARE
         if not talks and (self._probes is None or hung > 0.0):
             nothing = np.full(len(self._cluster.fabric), np.nan)
             return Window(from_s=from_s, to_s=to_s, slowdown=nothing, probed=None if self._probes is None else nothing)

@@ -16,22 +16,22 @@ import numpy as np
 from numpy.typing import NDArray
 
 from faults.fabric import Floats, Ints
-from faults.slow.sample import Sample
+from faults.slow.sampling import Sample
 
 NORMAL: Final = 1.4826
 CLASS_GAP: Final = np.log(1.5)
-LEAST_PEERS: Final = 3
-LEAST_TO_SCATTER: Final = 6
+MIN_PEERS: Final = 3
+MIN_TO_SCATTER: Final = 6
 TELLING: Final = 2.0
 NO_CLASS: Final = -1
 # Measured on healthy TCP pairs at windows of 2.5 s (November 2026): 0.06 of pairs always busy.
-LEAST_SIGMA: Final = 0.05
+MIN_SIGMA: Final = 0.05
 # The same on two libraries: 0.066 and 0.074 of long flows, 0.22 and 0.30 of short messages.
 LONG_SIGMA: Final = 0.07
 SHORT_SIGMA: Final = 0.26
 PRIOR_WINDOWS: Final = 10.0
-MOST_PAIRS: Final = 8.0  # of a class that tell its noise independently
-LEAST_SPREAD: Final = 0.05
+MAX_PAIRS: Final = 8.0  # of a class that tell its noise independently
+MIN_SPREAD: Final = 0.05
 # Between healthy pairs of one class, measured on the same: 0.03 where one of them is busy 0.3 of the time; 0.22
 # where each carries a short message per step, whose place in the order of sending differs.  Twice the one, a bit more
 # than the other.
@@ -63,7 +63,7 @@ def classes(total_bytes: Floats) -> Ints:
     group = np.concatenate([[0], np.cumsum(np.diff(logs[order]) > CLASS_GAP)])
     for number in range(int(group[-1]) + 1):
         members = known[order[group == number]]
-        if members.size >= LEAST_PEERS:
+        if members.size >= MIN_PEERS:
             found.flat[members] = number
     return found
 
@@ -99,7 +99,7 @@ def of_now(slowdown: Floats, change: Floats, sigma: Floats, kind: Ints) -> Float
     for number in np.unique(kind[kind != NO_CLASS]):
         inside = kind == number
         scatters = [NORMAL * _median(np.abs(x - _median(x))) for x in (slowdown[inside], change[inside] / 2.0)]
-        if np.count_nonzero(np.isfinite(slowdown[inside])) >= LEAST_TO_SCATTER and np.isfinite(scatters).all():
+        if np.count_nonzero(np.isfinite(slowdown[inside])) >= MIN_TO_SCATTER and np.isfinite(scatters).all():
             wider[inside] = np.maximum(sigma[inside], min(scatters))
     return wider
 
@@ -168,9 +168,9 @@ class History:
             inside = kind == number
             prior = LONG_SIGMA if is_long(busy_share[inside]) else SHORT_SIGMA
             seen = young * _median(spread[inside])
-            told = (independent - 1.0) * min(MOST_PAIRS, float(np.count_nonzero(inside)))
+            told = (independent - 1.0) * min(MAX_PAIRS, float(np.count_nonzero(inside)))
             mixed = (PRIOR_WINDOWS * prior**2 + told * seen**2) / (PRIOR_WINDOWS + told)
-            sigma[inside] = max(LEAST_SIGMA, float(np.sqrt(mixed)))
+            sigma[inside] = max(MIN_SIGMA, float(np.sqrt(mixed)))
         return Usual(middle, sigma)
 
     def _medians(self) -> tuple[Floats, Floats]:
@@ -199,12 +199,12 @@ def peers(log_mbit: Floats, kind: Ints, busy_share: Floats) -> Usual:
     noise = np.full(log_mbit.shape, np.nan)
     for number in np.unique(kind[kind != NO_CLASS]):
         inside = (kind == number) & np.isfinite(log_mbit)
-        if np.count_nonzero(inside) < LEAST_PEERS:
+        if np.count_nonzero(inside) < MIN_PEERS:
             continue
         middle[inside] = _median(log_mbit[inside])
         spread = NORMAL * _median(np.abs(log_mbit[inside] - middle[inside]))
         most = LONG_SPREAD if is_long(busy_share[inside]) else SHORT_SPREAD
-        noise[inside] = np.hypot(PEER_SIGMA, min(most, max(LEAST_SPREAD, spread)))
+        noise[inside] = np.hypot(PEER_SIGMA, min(most, max(MIN_SPREAD, spread)))
     return Usual(middle, noise)
 
 

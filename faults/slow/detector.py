@@ -7,19 +7,11 @@ from typing import Final
 import numpy as np
 
 from faults.detector import Job
+from faults.diagnosis import Verdict
 from faults.observations import BothEnds, Collective, Heartbeat, Observation, Pass, Probe, ProbeReturned, Process
-from faults.slow.cores import Cores
-from faults.slow.delays import Delays
-from faults.slow.findings import Slow
-from faults.slow.gaps import Gaps, Late
-from faults.slow.persistence import Confirmed, Persistence
-from faults.slow.probed import Accuser
-from faults.slow.settings import SlowSettings
-from faults.slow.sockets import Sockets, is_of_sockets
-from faults.slow.steps import Harm, Steps, harm
-from faults.slow.waiting import LEAST_BYTES, LEG_NATS, SECOND_LEG, Waiting, Waits
-from faults.slow.wires import Looked, Wires
-from faults.slow.words import (
+from faults.slow.compute_gaps import Gaps, Late
+from faults.slow.cpu_wait import Cores
+from faults.slow.diagnoses import (
     PASSES,
     PROBES,
     WAITING,
@@ -33,11 +25,19 @@ from faults.slow.words import (
     of_wire,
     of_workload,
 )
+from faults.slow.findings import Slow
+from faults.slow.network_detector import Looked, Wires
+from faults.slow.one_way_delays import Delays
+from faults.slow.persistence import Confirmed, Persistence
+from faults.slow.probe_likelihood import Accuser
+from faults.slow.queue_location import LEG_NATS, MIN_BYTES, SECOND_LEG, Waiting, Waits
+from faults.slow.settings import SlowSettings
+from faults.slow.sockets import Sockets, is_of_sockets
+from faults.slow.steps import Harm, Steps, harm
 from faults.slow.workload import FEWEST_STEPS, Lost, lost
-from faults.verdict import Verdict
 
 STALLED_STEPS: Final = 5.0  # of usual length without a step: a hang, which is not judged here
-LEAST_STALL_S: Final = 1.5
+MIN_STALL_S: Final = 1.5
 FEWEST_USUAL: Final = 10  # steps
 EARLY: Final = 0.9  # of a period, after which a look counts as in time: who asks is never to the millisecond
 RIPE: Final = 2.0  # windows, after which a message counts as usual: long enough for a fault to be suspected
@@ -134,7 +134,7 @@ class SlowDetector:
 
     def _stalled(self, now_s: float) -> bool:
         last_s = self._steps.last_s()
-        return last_s is not None and now_s - last_s > max(LEAST_STALL_S, STALLED_STEPS * self._step_s(last_s))
+        return last_s is not None and now_s - last_s > max(MIN_STALL_S, STALLED_STEPS * self._step_s(last_s))
 
     def _step_s(self, now_s: float) -> float:
         recent = self._steps.between(now_s - self._settings.window_s, now_s)
@@ -212,7 +212,7 @@ class SlowDetector:
     def _seen_of(self, slow: Slow, waits: Waits) -> tuple[str, ...]:
         node = slow.entity.node
         return (
-            (WAITING,) * (max(waits.sides(node)) >= LEAST_BYTES)
+            (WAITING,) * (max(waits.sides(node)) >= MIN_BYTES)
             + (PASSES,) * self._delays.has_history
             + (PROBES,) * slow.probed
         )

@@ -3,7 +3,7 @@
 from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field
 
-from faults.slow.localise import Entity
+from faults.slow.sparse_fit import Entity
 
 
 @dataclass(frozen=True, slots=True)

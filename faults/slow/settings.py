@@ -45,5 +45,5 @@ class SlowSettings(Frozen):
     gap_limit_sigma: Annotated[float, Field(gt=0, le=100)] = 10.0  # see docs/faults/slow.md for its run length
     gap_winsor_sigma: Annotated[float, Field(gt=0, le=20)] = 3.0  # one pause, however long, says no more than this
 
-    # Memory and time grow with the square of it: every pair is a place in a table.  Larger jobs: faults/jobwide.
+    # Memory and time grow with the square of it: every pair is a place in a table.  Larger jobs: faults/large_jobs.
     most_nodes: Annotated[int, Field(ge=1, le=256)] = 128

@@ -12,7 +12,7 @@ import numpy as np
 from faults.fabric import Floats
 from faults.observations import Collective, Heartbeat, Observation
 
-MOST_STEPS: Final = 16_384
+MAX_STEPS: Final = 16_384
 TELLING: Final = 1024  # steps of a baseline: its median is then good to 4 % of a standard deviation
 MEDIAN_LOSS: Final = 1.2533  # sqrt(pi / 2): the standard error of a median against a mean's
 
@@ -92,7 +92,7 @@ class Steps:
 
     def _make_room(self) -> None:
         """Twice as much, or, when there are most, without the older half."""
-        kept = self._table if self._count < MOST_STEPS else self._table[:, self._count // 2 :]
+        kept = self._table if self._count < MAX_STEPS else self._table[:, self._count // 2 :]
         self._count = kept.shape[1]
         self._table = np.hstack([kept, np.empty_like(kept)])
 

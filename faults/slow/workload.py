@@ -19,10 +19,10 @@ import numpy as np
 from faults.fabric import Floats
 
 FEWEST_STEPS: Final = 24
-LEAST_WAITING: Final = 0.08  # of the step; healthy lab ranks lose 3 % to the last of eight
+MIN_WAITING: Final = 0.08  # of the step; healthy lab ranks lose 3 % to the last of eight
 ONE_RANK: Final = 0.5
 FEW: Final = 0.15  # of the steps
-MOST_OF_IT: Final = 0.7
+MAX_OF_IT: Final = 0.7
 TOGETHER: Final = 4.0  # times the usual gap
 SAME: Final = 0.25  # scatter between ranks of a pause that all take
 
@@ -58,17 +58,17 @@ def _together(gap_s: Floats, step_s: float) -> Lost | None:
     pauses = (common > TOGETHER * max(usual, 1e-3)) & (scatter < SAME * common)
     extra_s = float((common[pauses] - usual).sum())
     total_s = step_s * len(gap_s) + extra_s
-    return Lost(Cause.TOGETHER, extra_s / total_s) if extra_s >= LEAST_WAITING * total_s else None
+    return Lost(Cause.TOGETHER, extra_s / total_s) if extra_s >= MIN_WAITING * total_s else None
 
 
 def _single(gap_s: Floats, step_s: float) -> Lost | None:
     waits = gap_s.max(axis=1) - np.median(gap_s, axis=1)
     share = float(waits.sum()) / (step_s * len(gap_s))
-    if share < LEAST_WAITING:
+    if share < MIN_WAITING:
         return None
     by_rank = np.bincount(gap_s.argmax(axis=1), weights=waits, minlength=gap_s.shape[1]) / waits.sum()
     if by_rank.max() > ONE_RANK:
         return None
     few = max(1, int(FEW * len(waits)))
-    concentrated = float(np.sort(waits)[-few:].sum() / waits.sum()) >= MOST_OF_IT
+    concentrated = float(np.sort(waits)[-few:].sum() / waits.sum()) >= MAX_OF_IT
     return Lost(Cause.PAUSES if concentrated else Cause.IMBALANCE, share)

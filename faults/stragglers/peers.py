@@ -21,7 +21,7 @@ EFFICIENCY: Final = np.pi / 2.0  # variance of a median over that of a mean
 STANDS_OUT: Final = 3.0  # standard errors
 REPLICA_FEW: Final = 4  # nodes, from which a replica has a middle
 POLISHES: Final = 2
-LEAST: Final = 1e-4
+MIN: Final = 1e-4
 
 
 class Kin:
@@ -117,7 +117,7 @@ def _shrunk(middle: Floats, heard: Ints, known: NDArray[np.bool_], noise: float)
     error2 = np.zeros(middle.size)
     error2[known] = EFFICIENCY * noise**2 / heard[known]
     between = max((MAD * median(np.abs(middle[known]))) ** 2 - float(error2[known].mean()), 0.0)
-    share = between / np.maximum(between + error2, LEAST**2)
+    share = between / np.maximum(between + error2, MIN**2)
     share[middle**2 > STANDS_OUT**2 * error2] = 1.0
     return np.asarray(share * middle)
 

@@ -16,22 +16,22 @@ from typing import Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from faults.diagnosis import FaultClass, Scope, Verdict
 from faults.fabric import Floats, Ints
-from faults.stragglers import bank as of_bank
-from faults.stragglers import belief as of_belief
-from faults.stragglers import peers, scales
-from faults.stragglers.alike import alike, windows_of
-from faults.stragglers.bank import Bank, Heard
-from faults.stragglers.belief import Belief
+from faults.stragglers import cusum as of_bank
+from faults.stragglers import kalman as of_belief
+from faults.stragglers import noise_scales, peers
+from faults.stragglers.consecutive_windows import alike, windows_of
+from faults.stragglers.cusum import Bank, Heard
+from faults.stragglers.kalman import Belief
+from faults.stragglers.noise_scales import Scales
 from faults.stragglers.peers import Roles
-from faults.stragglers.scales import Scales
 from faults.stragglers.settings import StragglerSettings
-from faults.verdict import FaultClass, Scope, Verdict
 
 RECENT_S: Final = 60.0  # over which nodes of a replica are compared, and a named one with what it was named for
 RECOVERED: Final = 0.5  # of what it was named for
 UNSURE: Final = 0.5  # of what it was named for: that much of it may have been its usual
-MOST: Final = 1.5  # bars: more evidence than that would take long to be undone
+MAX: Final = 1.5  # bars: more evidence than that would take long to be undone
 LARGE_MEMORY: Final = 1e6  # node-windows over which their share is known
 RESUMED_RATE: Final = 1e-3  # per window: how often the job stands is known over an hour and a half
 EVIDENCE: Final = ("compute-gap",)
@@ -91,7 +91,7 @@ class Stragglers:
         zero = np.zeros(self.nodes)
         none: Mapping[int, int] = MappingProxyType({})
         return StragglerState(
-            scales.start(self.nodes, self.settings), of_belief.start(self.nodes),
+            noise_scales.start(self.nodes, self.settings), of_belief.start(self.nodes),
             of_bank.start(self._sizes.size, self.nodes), zero, (), zero, zero, zero, np.zeros(self.nodes, np.bool_),
             1e-3, 1e-2, np.zeros(self.nodes, np.bool_), none, MappingProxyType({}), None, 0.0,
         )  # fmt: skip
@@ -116,7 +116,7 @@ class Stragglers:
         own = state.belief.usual + state.belief.sway + state.shift
         common = peers.common(said - own, self.roles, few=self.settings.few, noise=state.scales.noise)
         late = said - common
-        return scales.by_window(state.scales, late, self.settings), late
+        return noise_scales.by_window(state.scales, late, self.settings), late
 
     def _learn(self, state: StragglerState, late: Floats, now_s: float, window_s: float) -> StragglerState:
         known, settings = state.scales, self.settings
@@ -138,12 +138,12 @@ class Stragglers:
             sizes=self._sizes, keep=keep, most=bars[-1] / settings.least(window_s),
             pause_density=state.large_share / settings.pause,
         )  # fmt: skip
-        bank = replace(bank, evidence=np.minimum(bank.evidence, MOST * bars[-1]))
+        bank = replace(bank, evidence=np.minimum(bank.evidence, MAX * bars[-1]))
         kept = max(round(RECENT_S / window_s), 1)
         goes_on, resumed = (state.run > 0.0) & (large | ~heard), state.silent_s > 0.0
         return replace(
             state,
-            scales=scales.by_block(known, late - surprise + cut, heard, window_s, settings),
+            scales=noise_scales.by_block(known, late - surprise + cut, heard, window_s, settings),
             belief=after,
             bank=bank,
             lately=(np.where(heard, beside, np.nan), *state.lately)[:kept],

@@ -11,9 +11,9 @@ from fleet.topology.discovery import (
     topology_from_ray_nodes,
 )
 from fleet.topology.document import Topology
+from fleet.topology.elements import Node, PowerDomain, PowerKind, Redundancy, Site, Switch, Tier
 from fleet.topology.index import Distance, TopologyIndex
 from fleet.topology.labels import LabelNames
-from fleet.topology.parts import Node, PowerDomain, PowerKind, Redundancy, Site, Switch, Tier
 
 __all__ = [
     "Discovery",

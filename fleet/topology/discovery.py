@@ -14,11 +14,11 @@ from pydantic import ValidationError
 
 from fleet.documents import dotted, validation_problems
 from fleet.errors import DocumentError, Problem, UnknownNameError
-from fleet.topology.claims import Claims
 from fleet.topology.document import Topology
+from fleet.topology.elements import MAX_RAILS, Node, PowerDomain, PowerKind, Site, Switch, Tier
+from fleet.topology.label_resolution import Claims
 from fleet.topology.labels import LabelNames, first_set
-from fleet.topology.machines import Machine, kubernetes_machines, ray_machines
-from fleet.topology.parts import MAX_RAILS, Node, PowerDomain, PowerKind, Site, Switch, Tier
+from fleet.topology.node_sources import Machine, kubernetes_machines, ray_machines
 
 UNKNOWN_SITE = "unknown"
 POWER_LEVELS = tuple(PowerKind)

@@ -6,10 +6,10 @@ from typing import Self
 
 from pydantic import model_validator
 
-from fleet.documents import Flaw, Frozen, RuleError
+from fleet.documents import Frozen, RuleError, Violation
+from fleet.topology.elements import Site
 from fleet.topology.index import TopologyIndex
-from fleet.topology.parts import Site
-from fleet.topology.rules import flaws
+from fleet.topology.validation import violations
 
 
 class Topology(Frozen):
@@ -19,7 +19,7 @@ class Topology(Frozen):
 
     @model_validator(mode="after")
     def _holds_together(self) -> Self:
-        RuleError.raise_for(flaws(self.sites))
+        RuleError.raise_for(violations(self.sites))
         return self
 
     @cached_property
@@ -27,8 +27,8 @@ class Topology(Frozen):
         """The same, ready to be asked."""
         return TopologyIndex(self.sites)
 
-    def gpu_mentions(self) -> Iterator[Flaw]:
-        """Where the topology names a GPU type, for `fleet.references`."""
+    def gpu_mentions(self) -> Iterator[Violation]:
+        """Where the topology names a GPU type, for `fleet.gpu_references`."""
         for index, site in enumerate(self.sites):
             for position, node in enumerate(site.nodes):
                 if node.gpu is not None:

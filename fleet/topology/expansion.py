@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 from fleet.documents import Path
-from fleet.topology.names import count, expand, expand_all
-from fleet.topology.parts import Node, PowerDomain, Site, Switch
+from fleet.topology.elements import Node, PowerDomain, Site, Switch
+from fleet.topology.hostlist import count, expand, expand_all
 
 PartT = TypeVar("PartT", PowerDomain, Switch, Node)
 

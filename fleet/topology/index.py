@@ -10,8 +10,8 @@ from types import MappingProxyType
 from typing import TypeVar
 
 from fleet.errors import UnknownNameError
+from fleet.topology.elements import Node, PowerDomain, Site, Switch
 from fleet.topology.expansion import write_out
-from fleet.topology.parts import Node, PowerDomain, Site, Switch
 
 PartT = TypeVar("PartT")
 

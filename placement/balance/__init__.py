@@ -3,9 +3,9 @@
 import numpy as np
 
 from placement.arrays import MAX_EXPERTS, Floats, Ints
-from placement.bounds.certified import quick_bound
+from placement.bounds.lower_bound import quick_bound
 from placement.layout import Layout
-from placement.slots import check_room
+from placement.validation import check_room
 
 TOLERANCE = 7e-4  # of the bound: loads of the next minutes differ by far more
 EFFORT = 2**17  # kicks x slots^2 spent on each layer that is not: 1 kick at 288 slots, 512 at 16
@@ -18,7 +18,7 @@ def balanced(tokens: Floats, *, layout: Layout, tolerance: float = TOLERANCE, ef
     leave further off: kicks times slots squared.
     """
     from placement.balance.kernel import balance  # noqa: PLC0415 - compiles on import
-    from placement.balance.replicas import room_of  # noqa: PLC0415
+    from placement.balance.replica_counts import room_of  # noqa: PLC0415
 
     check_room(experts=tokens.shape[1], layout=layout)
     targets = quick_bound(tokens, layout=layout) * (1 + tolerance)

@@ -2,7 +2,7 @@
 
 from typing import NamedTuple
 
-from fleet.compiled import part
+from fleet.numba_cache import part
 from placement.arrays import Floats, Ints
 
 

@@ -3,14 +3,14 @@
 import numpy as np
 from numba import boolean, float64, int64
 
-from fleet.compiled import entry
+from fleet.numba_cache import entry
 from placement.arrays import Floats, Ints
-from placement.balance.descent import Tools, descend
-from placement.balance.exchanges import Holders
 from placement.balance.heap import Heap
-from placement.balance.kicks import Kept, keep, kick, restore
+from placement.balance.local_search import Tools, descend
 from placement.balance.packing import Packing, pack
-from placement.balance.replicas import Working, replicate
+from placement.balance.perturbation import Kept, keep, kick, restore
+from placement.balance.replica_counts import Working, replicate
+from placement.balance.replica_moves import Holders
 from placement.balance.state import Layer, fullest
 
 STARTS = 5  # from all spare copies for the hottest experts to all for the coldest, where GPUs differ

@@ -13,7 +13,7 @@ GPUs with most room.
 
 from typing import NamedTuple
 
-from fleet.compiled import part
+from fleet.numba_cache import part
 from placement.arrays import Ints
 from placement.balance.heap import Heap, drop_top, push, replace_top
 from placement.balance.state import Layer, settle

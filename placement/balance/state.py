@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from fleet.compiled import part
+from fleet.numba_cache import part
 from placement.arrays import Floats, Ints
 
 Flags = npt.NDArray[np.bool_]

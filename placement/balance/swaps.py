@@ -9,7 +9,7 @@ from one walk over both lists.  The emptiest GPU is tried first; a swap that tak
 much, or meets the target, is taken at once, as a better one is seldom worth its search.
 """
 
-from fleet.compiled import part
+from fleet.numba_cache import part
 from placement.balance.state import CLEARLY, Layer, fullest, put
 
 ENOUGH = 0.65  # of the excess may stay for a swap to be taken without looking further

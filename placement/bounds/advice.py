@@ -10,12 +10,12 @@ import numpy as np
 
 from fleet.documents import RuleError
 from placement.arrays import MAX_SLOTS, Floats, Ints
-from placement.bounds.certified import lower_bound
+from placement.bounds.lower_bound import lower_bound
 from placement.dispatch import Dispatch
 from placement.layout import Layout
 
 TARGET = 1.01
-MOST_STEPS = 8
+MAX_STEPS = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +55,7 @@ def redundancy_advice(
     expert_bytes: int,
     rule: Dispatch = Dispatch.EQUAL,
     target: float = TARGET,
-    most_steps: int = MOST_STEPS,
+    most_steps: int = MAX_STEPS,
 ) -> Advice:
     """For loads [layers, experts]; `expert_bytes`: the weights of one expert of one layer."""
     RuleError.raise_for(() if target >= 1 else [(("target",), f"must be at least 1, got {target:g}")])

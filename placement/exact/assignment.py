@@ -10,7 +10,7 @@ from math import factorial
 
 import numpy as np
 
-from fleet.documents import Flaw, RuleError
+from fleet.documents import RuleError, Violation
 from fleet.solvers import Limits, Solver, SolverError, SolveStatus
 from placement.arrays import Floats, Ints
 from placement.exact.assignment_model import AssignmentModel, OrderModel, ProductModel
@@ -18,8 +18,8 @@ from placement.exact.assignment_rows import least_tail_by_orders, least_tail_by_
 from placement.exact.exchange import Exchange, Held, exchange_times_s, tails_s
 from placement.exact.program import Certificate
 
-LEAST_GAIN = 1e-6  # of the time
-MOST_MOVES = 60_000  # between orders of clusters; beyond it pairs of clusters are the smaller program
+MIN_GAIN = 1e-6  # of the time
+MAX_MOVES = 60_000  # between orders of clusters; beyond it pairs of clusters are the smaller program
 
 
 @dataclass(frozen=True, eq=False)
@@ -51,7 +51,7 @@ def assigned(
     """Of clusters [layers, experts, clusters], tokens [layers - 1, experts, experts] from each expert to each of the
     next layer, and bandwidths [GPUs, GPUs].  `copies_of_gpu`, over all layers, is by default as even as it can be.
     """
-    RuleError.raise_for(_flaws(clustered, routing, bandwidth_gb_per_s))
+    RuleError.raise_for(_violations(clustered, routing, bandwidth_gb_per_s))
     sizes: Ints = clustered.sum(axis=1)
     most = -(-int(sizes.sum()) // sizes.shape[1]) if copies_of_gpu is None else copies_of_gpu
     exchange = Exchange(
@@ -80,14 +80,14 @@ def _solved(exchange: Exchange, *, solver: Solver, limits: Limits) -> Assignment
     begun_s = np.inf if start is None else float(tails_s(exchange, start).sum())
     if start is not None and begun_s <= 0:
         return _assignment(exchange, start, bound_s=0.0, status=SolveStatus.OPTIMAL)
-    ceiling_s = None if start is None else begun_s * (1 - LEAST_GAIN)
+    ceiling_s = None if start is None else begun_s * (1 - MIN_GAIN)
     model = _program(exchange, ceiling_s)
     outcome = model.program.run(solver=solver, limits=limits)
     if outcome.status is SolveStatus.INFEASIBLE:
         if start is None:
             fault = ("copies_of_gpu",), f"no assignment keeps every GPU to {exchange.copies_of_gpu} copies"
             raise RuleError([fault])
-        return _assignment(exchange, start, bound_s=begun_s * (1 - LEAST_GAIN), status=SolveStatus.OPTIMAL)
+        return _assignment(exchange, start, bound_s=begun_s * (1 - MIN_GAIN), status=SolveStatus.OPTIMAL)
     bound_s = max(0.0, min(outcome.bound * exchange.unit_s, begun_s))
     if outcome.status.has_mix:
         return _assignment(exchange, model.found(), bound_s=bound_s, status=outcome.status)
@@ -98,7 +98,7 @@ def _solved(exchange: Exchange, *, solver: Solver, limits: Limits) -> Assignment
 
 def _program(exchange: Exchange, ceiling_s: float | None) -> AssignmentModel:
     """Over orders where there are few: their relaxation is a shortest path, and only memory makes it fractional."""
-    if factorial(exchange.clusters) ** 2 * exchange.layers <= MOST_MOVES:
+    if factorial(exchange.clusters) ** 2 * exchange.layers <= MAX_MOVES:
         return least_tail_by_orders(OrderModel.of(exchange, ceiling_s=ceiling_s))
     return least_tail_by_products(ProductModel.of(exchange, ceiling_s=ceiling_s))
 
@@ -125,7 +125,7 @@ def _all_alike(bandwidth_gb_per_s: Floats) -> bool:
     return bool(np.all(apart == apart[:1]))
 
 
-def _flaws(clustered: Held, routing: Floats, bandwidth_gb_per_s: Floats) -> Iterator[Flaw]:
+def _violations(clustered: Held, routing: Floats, bandwidth_gb_per_s: Floats) -> Iterator[Violation]:
     layers, experts, gpus = clustered.shape
     shapes: Mapping[str, tuple[tuple[int, ...], tuple[int, ...]]] = {
         "routing": (routing.shape, (layers - 1, experts, experts)),

@@ -10,23 +10,23 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from fleet.documents import Flaw, RuleError
+from fleet.documents import RuleError, Violation
 from fleet.solvers import Deadline, Limits, Solver, SolveStatus
 from placement.arrays import Floats, Ints
 from placement.exact.balance_model import BalanceModel, Case, Objective
 from placement.exact.balance_rows import most_balanced
 from placement.exact.exchange import Held
-from placement.exact.filling_rows import least_ceiling
-from placement.exact.fillings import fillings
+from placement.exact.gpu_pattern_rows import least_ceiling
+from placement.exact.gpu_patterns import fillings
 from placement.exact.program import Certificate, after_building
 from placement.imbalance import imbalance
 from placement.layout import Layout
-from placement.slots import check_room, check_slots
+from placement.validation import check_room, check_slots
 
-LEAST_GAIN = 1e-6  # of an imbalance: smaller ones lie within a solver's tolerance
-MOST_FILLINGS = 20_000  # of a GPU; of more the program by places is no larger
+MIN_GAIN = 1e-6  # of an imbalance: smaller ones lie within a solver's tolerance
+MAX_FILLINGS = 20_000  # of a GPU; of more the program by places is no larger
 LISTING = 0.3  # of the time: what is left is for the program by places, should listing not end
-MOST_CHOICES = 200_000  # binaries of one program; what is larger would not even be built in time
+MAX_CHOICES = 200_000  # binaries of one program; what is larger would not even be built in time
 
 
 @dataclass(frozen=True, eq=False)
@@ -64,14 +64,14 @@ def most_even(
     """Of loads [layers, experts] under equal split.  `start` is a placement to be beaten; absent: the heuristics'."""
     experts = tokens.shape[1]
     check_room(experts=experts, layout=layout)
-    RuleError.raise_for(_size_flaws(experts, layout))
+    RuleError.raise_for(_size_violations(experts, layout))
     first = heuristic(tokens, layout=layout) if start is None else start
     check_slots(first, experts=experts, layout=layout)
     begun, deadline = imbalance(first, tokens, layout=layout).per_layer, Deadline.of(limits)
     rows, layers = [], []
     for layer in range(len(tokens)):
         left = Deadline.of(deadline.rest(1 / (len(tokens) - layer)))
-        case = _case(tokens[layer], layout=layout, ceiling=float(begun[layer]) * (1 - LEAST_GAIN))
+        case = _case(tokens[layer], layout=layout, ceiling=float(begun[layer]) * (1 - MIN_GAIN))
         row, certificate = _layer(case, first[layer], float(begun[layer]), layout=layout, solver=solver, deadline=left)
         rows.append(row)
         layers.append(certificate)
@@ -85,7 +85,7 @@ def heuristic(tokens: Floats, *, layout: Layout) -> Ints:
     from placement.balance import balanced  # noqa: PLC0415 - compiles on import
     from placement.joint import joint_balanced  # noqa: PLC0415 - likewise
 
-    return joint_balanced(tokens, layout=layout, start=balanced(tokens, layout=layout, tolerance=LEAST_GAIN))
+    return joint_balanced(tokens, layout=layout, start=balanced(tokens, layout=layout, tolerance=MIN_GAIN))
 
 
 def slots_of(held: Held) -> Ints:
@@ -97,11 +97,11 @@ def _layer(
     case: Case, start: Ints, begun: float, *, layout: Layout, solver: Solver, deadline: Deadline
 ) -> tuple[Ints, Certificate]:
     """One layer: what the program found, or else the start.  Over fillings of a GPU where they can be listed."""
-    ceiling = begun * (1 - LEAST_GAIN)
+    ceiling = begun * (1 - MIN_GAIN)
     if ceiling <= 1:  # even, up to the millionth
         return start, Certificate(begun, 1.0, SolveStatus.OPTIMAL)
     listed = fillings(case, ceiling=ceiling, deadline=deadline.part(LISTING))
-    if listed is None or listed.count > MOST_FILLINGS:
+    if listed is None or listed.count > MAX_FILLINGS:
         row, bound, status = _by_places(case, solver=solver, deadline=deadline)
     else:
         row, bound, status = least_ceiling(listed, solver=solver, deadline=deadline)
@@ -138,10 +138,10 @@ def _case(tokens: Floats, *, layout: Layout, ceiling: float) -> Case:
     )
 
 
-def _size_flaws(experts: int, layout: Layout) -> Iterator[Flaw]:
+def _size_violations(experts: int, layout: Layout) -> Iterator[Violation]:
     choices = experts * min(layout.gpus, layout.slots - experts + 1) * layout.gpus
-    if choices > MOST_CHOICES:
+    if choices > MAX_CHOICES:
         yield (
             ("slots",),
-            f"experts times copies times GPUs must be at most {MOST_CHOICES:,} for a proof, got {choices:,}",
+            f"experts times copies times GPUs must be at most {MAX_CHOICES:,} for a proof, got {choices:,}",
         )

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from fleet.documents import Flaw, RuleError
+from fleet.documents import RuleError, Violation
 from fleet.solvers import Deadline, Limits, Solver, SolverError, SolveStatus
 from placement.arrays import Floats, Ints
 from placement.exact.balance_model import BalanceModel, Case, Objective
@@ -46,7 +46,7 @@ def clusters(
     """Of loads [layers, experts]: `copies` of experts per layer at most (absent: one each), and on each GPU over all
     layers `copies_of_gpu` at most (absent: no limit, and layer by layer).
     """
-    RuleError.raise_for(_flaws(tokens, gpus, copies, copies_of_gpu))
+    RuleError.raise_for(_violations(tokens, gpus, copies, copies_of_gpu))
     deadline = Deadline.of(limits)
     if copies_of_gpu is not None:
         room = np.array(copies_of_gpu, dtype=np.int64)
@@ -106,7 +106,9 @@ def _mean(proofs: Sequence[Certificate]) -> Certificate:
     )
 
 
-def _flaws(tokens: Floats, gpus: int, copies: int | None, copies_of_gpu: Sequence[int] | None) -> Iterator[Flaw]:
+def _violations(
+    tokens: Floats, gpus: int, copies: int | None, copies_of_gpu: Sequence[int] | None
+) -> Iterator[Violation]:
     layers, experts = tokens.shape
     if not 1 <= gpus <= experts:
         yield ("gpus",), f"must be from 1 to the number of experts ({experts}), got {gpus}"

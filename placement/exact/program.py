@@ -6,7 +6,7 @@ from typing import Any
 
 import pulp
 
-from fleet.solvers import LEAST_RUN_S, Deadline, Limits, Outcome, Solver, SolveStatus, run
+from fleet.solvers import MIN_RUN_S, Deadline, Limits, Outcome, Solver, SolveStatus, run
 
 LOADING = 3.0  # times what building a program takes: PuLP's handing it to HiGHS, which no limit of HiGHS counts
 
@@ -78,7 +78,7 @@ class Certificate:
 def after_building(deadline: Deadline, *, begun_s: float) -> Limits:
     """The limits of a run of what has been built since then: so that loading it ends in time as well."""
     loading_s = LOADING * (deadline.limits.clock_s() - begun_s)
-    return replace(deadline.limits, time_limit_s=max(LEAST_RUN_S, deadline.left_s - loading_s))
+    return replace(deadline.limits, time_limit_s=max(MIN_RUN_S, deadline.left_s - loading_s))
 
 
 def is_set(variable: Variable) -> bool:

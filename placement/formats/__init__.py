@@ -1,6 +1,7 @@
 """Expert loads and placements in the files that engines write and load.  Bytes in, values out and back."""
 
-from placement.formats.engines import (
+from placement.formats.engine_readers import read_loaded
+from placement.formats.engine_writers import (
     Engine,
     EnginePlacement,
     ascend_json,
@@ -9,9 +10,8 @@ from placement.formats.engines import (
     vllm_json,
     write_for,
 )
-from placement.formats.kinds import Kind, kind_of
-from placement.formats.loaded import read_loaded
 from placement.formats.reading import read_loads, read_ranks, read_trace, read_windows
+from placement.formats.sniff import Kind, kind_of
 
 __all__ = [
     "Engine",

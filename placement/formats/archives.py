@@ -11,7 +11,7 @@ import zlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from fleet.documents import Flaw, RuleError
+from fleet.documents import RuleError, Violation
 
 MAX_UNPACKED_BYTES = 1 << 31  # a trace of half a million tokens through 58 layers is 0.5 GB
 MAX_MEMBERS = 100_000
@@ -44,7 +44,7 @@ def open_archive(data: bytes) -> Archive:
     except _DAMAGED as error:
         raise RuleError([((), f"is not a whole zip archive: {error}")]) from error
     members = opened.infolist()
-    RuleError.raise_for(_flaws(members))
+    RuleError.raise_for(_violations(members))
     known = frozenset(info.filename for info in members)
 
     def member(name: str) -> bytes:
@@ -58,7 +58,7 @@ def open_archive(data: bytes) -> Archive:
     return Archive(tuple(info.filename for info in members), member)
 
 
-def _flaws(members: list[zipfile.ZipInfo]) -> Iterator[Flaw]:
+def _violations(members: list[zipfile.ZipInfo]) -> Iterator[Violation]:
     if len(members) > MAX_MEMBERS:
         yield (), f"must hold at most {MAX_MEMBERS:,} files, got {len(members):,}"
     if len({info.filename for info in members}) < len(members):

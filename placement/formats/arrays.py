@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from fleet.documents import Flaw, Path, RuleError
+from fleet.documents import Path, RuleError, Violation
 from placement.formats.archives import MAX_UNPACKED_BYTES, Archive
 
 Numbers = npt.NDArray[Any]  # of any type that counts or numbers come in
@@ -26,7 +26,7 @@ def read_npy(data: bytes, *, path: Path = ()) -> Numbers:
         shape, by_column, dtype, start = _header(data)
     except (ValueError, TypeError, SyntaxError, KeyError, RecursionError, MemoryError) as error:
         raise RuleError([(path, f"is not a whole .npy array: {error}")]) from error
-    RuleError.raise_for(_flaws(shape, dtype, len(data) - start, path))
+    RuleError.raise_for(_violations(shape, dtype, len(data) - start, path))
     flat = np.frombuffer(data, dtype=dtype, count=math.prod(shape), offset=start)
     return flat.reshape(shape, order="F" if by_column else "C")
 
@@ -53,7 +53,7 @@ def _header(data: bytes) -> tuple[tuple[int, ...], bool, np.dtype[Any], int]:
     return shape, by_column, np.dtype(descr), start
 
 
-def _flaws(shape: tuple[int, ...], dtype: np.dtype[Any], room: int, path: Path) -> Iterator[Flaw]:
+def _violations(shape: tuple[int, ...], dtype: np.dtype[Any], room: int, path: Path) -> Iterator[Violation]:
     if dtype.kind not in "iuf" or dtype.itemsize > 8:
         yield path, f"must hold whole or floating-point numbers of at most 8 bytes, got {dtype}"
         return

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from fleet.documents import Flaw, RuleError
+from fleet.documents import RuleError, Violation
 from placement.arrays import MAX_EXPERTS, MAX_LAYERS, Floats
 from placement.formats.arrays import Numbers
 
@@ -43,7 +43,7 @@ Source = Counts | Routed
 
 def of_whole_model(tokens: Floats, *, field: str, of_one_rank: bool = False) -> Counts:
     """Counts [windows, layers, experts] with a row for every layer of the model, dense ones being all zero."""
-    RuleError.raise_for(_flaws(tokens, field))
+    RuleError.raise_for(_violations(tokens, field))
     routed = tokens.sum(axis=(0, 2)) > 0
     layers = tuple(int(layer) for layer in np.flatnonzero(routed))
     return Counts(tokens[:, routed], layers, len(routed), of_one_rank)
@@ -62,7 +62,7 @@ def routed_of_whole_model(experts: Numbers, *, known_experts: int | None = None)
     return Routed(kept, layers, len(dense), known_experts)
 
 
-def _flaws(tokens: Floats, field: str) -> Iterator[Flaw]:
+def _violations(tokens: Floats, field: str) -> Iterator[Violation]:
     if tokens.ndim != 3 or not tokens.size:
         yield (field,), f"must be [steps x] layers x experts, got shape {tokens.shape}"
     elif tokens.shape[1] > MAX_LAYERS or tokens.shape[2] > MAX_EXPERTS:

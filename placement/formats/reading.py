@@ -20,19 +20,19 @@ from typing import Any
 
 import numpy as np
 
-from fleet.documents import Flaw, RuleError, dotted
+from fleet.documents import RuleError, Violation, dotted
 from fleet.errors import DocumentError, Problem
 from placement.arrays import Floats
 from placement.formats import sglang_recordings, trtllm_statistics, vllm_responses
 from placement.formats.archives import ZIP_START, open_archive
 from placement.formats.arrays import NPY_START, Numbers, read_member, read_npy
 from placement.formats.counts import Counts, Routed, Source, routed_of_whole_model
-from placement.formats.ranks import by_recording
+from placement.formats.json_csv import nested_floats, read_csv, read_json
+from placement.formats.rank_files import by_recording
 from placement.formats.safetensors import is_safetensors, read_safetensors
-from placement.formats.text import nested_floats, read_csv, read_json
 from placement.formats.torch_files import PICKLE, read_torch
 from placement.loads import ExpertLoads
-from placement.tokens import TokenTrace
+from placement.token_trace import TokenTrace
 
 LOAD, TRACE = "load", "trace"
 Files = Iterable[tuple[str, bytes]]  # each with its name
@@ -79,7 +79,7 @@ def _about(name: str) -> Iterator[None]:
     try:
         yield
     except RuleError as error:
-        problems = [Problem(dotted(path), message) for path, message in error.flaws]
+        problems = [Problem(dotted(path), message) for path, message in error.violations]
         raise DocumentError(name=name, problems=problems) from error
 
 
@@ -93,17 +93,17 @@ def _loads(counts: Counts, least_tokens: float) -> ExpertLoads:
             counts.tokens, layers=counts.layers, hidden_layers=counts.hidden_layers, least_tokens=least_tokens
         )
     except RuleError as error:
-        raise RuleError(_renumbered(flaw, counts.layers) for flaw in error.flaws) from error
+        raise RuleError(_renumbered(violation, counts.layers) for violation in error.violations) from error
 
 
-def _renumbered(flaw: Flaw, layers: tuple[int, ...] | None) -> Flaw:
+def _renumbered(violation: Violation, layers: tuple[int, ...] | None) -> Violation:
     """Rows are counted without dense layers, what the user sees is the file."""
-    path, message = flaw
+    path, message = violation
     match path:
         case ("loads", int(row), *rest) if layers is not None and len(rest) < 2:
             return ("loads", layers[row], *rest), message
         case _:
-            return flaw
+            return violation
 
 
 def _counts_in(data: bytes, name: str, experts: int | None) -> Counts:

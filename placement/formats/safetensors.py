@@ -10,9 +10,9 @@ from typing import Any
 
 import numpy as np
 
-from fleet.documents import Flaw, RuleError
+from fleet.documents import RuleError, Violation
 from placement.formats.arrays import Numbers
-from placement.formats.text import read_json
+from placement.formats.json_csv import read_json
 
 MAX_HEADER_BYTES = 100_000_000  # the format's own limit
 _TYPES: Mapping[str, str] = {
@@ -43,11 +43,11 @@ def read_safetensors(data: bytes) -> dict[str, Numbers]:
     header = read_json(data[8 : 8 + length])
     tensors = {name: entry for name, entry in header.items() if name != "__metadata__"}
     room = len(data) - 8 - length
-    RuleError.raise_for(flaw for name, entry in tensors.items() for flaw in _flaws(name, entry, room))
+    RuleError.raise_for(violation for name, entry in tensors.items() for violation in _violations(name, entry, room))
     return {name: _tensor(data, 8 + length, entry) for name, entry in tensors.items()}
 
 
-def _flaws(name: str, entry: Any, room: int) -> Iterator[Flaw]:
+def _violations(name: str, entry: Any, room: int) -> Iterator[Violation]:
     match entry:
         case {"dtype": str(dtype), "shape": [*shape], "data_offsets": [int(start), int(end)]}:
             pass

@@ -19,7 +19,7 @@ from fleet.documents import RuleError
 from placement.arrays import Floats, Ints
 from placement.formats.arrays import Numbers
 from placement.formats.counts import Counts, Routed, of_whole_model, routed_of_whole_model
-from placement.formats.text import nested_floats
+from placement.formats.json_csv import nested_floats
 
 COUNT, RECORDS, MAP = "logical_count", "records", "last_physical_to_logical_map"
 

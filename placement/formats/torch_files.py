@@ -16,7 +16,7 @@ import numpy as np
 from fleet.documents import RuleError
 from placement.formats.archives import MAX_UNPACKED_BYTES, Archive, open_archive
 from placement.formats.arrays import Numbers
-from placement.formats.pickles import Arguments, Name, read_pickle
+from placement.formats.safe_pickle import Arguments, Name, read_pickle
 
 PICKLE = "/data.pkl"
 _STORAGES: Mapping[str, str] = {

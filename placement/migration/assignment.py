@@ -8,7 +8,7 @@ O(n^3) for n rows.
 import numpy as np
 from numba import float64, int64
 
-from fleet.compiled import entry, part
+from fleet.numba_cache import entry, part
 from placement.arrays import Floats, Ints
 
 

@@ -22,7 +22,7 @@ from placement.arrays import Floats, Ints
 from placement.dispatch import Dispatch
 from placement.imbalance import imbalance
 from placement.layout import Layout
-from placement.migration.steps import Step, needs_room, steps_of_layer
+from placement.migration.move_order import Step, needs_room, steps_of_layer
 
 GB = 1e9
 

@@ -19,11 +19,11 @@ that hold copies of both; a state's own score is worked out anew.
 import numpy as np
 from numba import float64, int16, int64, void
 
-from fleet.compiled import entry, part
+from fleet.numba_cache import entry, part
 from placement.arrays import Experts, Floats, Ints
 from placement.dispatch import EQUAL
-from placement.migration.pool import Pool, lay, next_of, place_among
-from placement.migration.states import NONE, Changes, Flags, Ground, State, excess, read, work_out
+from placement.migration.beam import Pool, lay, next_of, place_among
+from placement.migration.layer_state import NONE, Changes, Flags, Ground, State, excess, read, work_out
 
 GIVE, TAKE, SWAP = 0, 1, 2
 ASIDE = 12  # of so many states, from one are GPUs relieved that share an expert with the fullest

@@ -1,8 +1,8 @@
 """How many copies of each expert: one, or one on every node, and numbers in between only where the load asks for them.
 
 Nobody draws for an expert with one copy, nor for one with a copy on every node: every GPU has a nearest copy then.  For
-numbers in between SGLang's far GPUs draw (placement.nearest.choices), and what they draw is even on average only.  So
-where nodes are alike:
+numbers in between SGLang's far GPUs draw (placement.nearest.sglang_dispatch), and what they draw is even on average
+only.  So where nodes are alike:
 
 1. As few copies of each as keep each under a given part of a GPU's even load.
 2. One more always for the expert with several where that takes most off the variance of what is drawn.  It is small
@@ -18,7 +18,7 @@ import math
 
 import numpy as np
 
-from fleet.compiled import part
+from fleet.numba_cache import part
 from placement.arrays import Floats, Ints
 from placement.nearest.state import Ground, apart, falling
 

@@ -5,11 +5,11 @@ from typing import NamedTuple
 import numpy as np
 from numba import boolean, float64, int64
 
-from fleet.compiled import entry, part
+from fleet.numba_cache import entry, part
 from placement.arrays import Floats, Ints
-from placement.nearest.construction import constructed
-from placement.nearest.parting import part_copies
-from placement.nearest.shaking import busiest_of, given, searched
+from placement.nearest.initial import constructed
+from placement.nearest.node_spread import part_copies
+from placement.nearest.perturbation import busiest_of, given, searched
 from placement.nearest.state import Ground, Layer, empty_layer
 
 EFFORT = 2000  # searches times slots, per layer

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from fleet.compiled import part
+from fleet.numba_cache import part
 from placement.arrays import Ints
 from placement.nearest.state import Ground, Layer, empty_layer, falling, on_node, put
 

@@ -9,10 +9,10 @@ Where nodes are alike, no move lays two copies of an expert on one while it has 
 Then every copy's share is plain, and it does not matter which of several copies on a node an engine would take.
 """
 
-from fleet.compiled import part
+from fleet.numba_cache import part
 from placement.nearest.state import Ground, Layer, apart, fullest, may_move, on_gpu, on_node, put, reshare, spread, take
 
-LEAST_GAIN = 1e-9  # of a GPU's even load; less is rounding
+MIN_GAIN = 1e-9  # of a GPU's even load; less is rounding
 NEAR = 2e-3  # over even: nearer than this only plain swaps are tried
 
 
@@ -48,7 +48,7 @@ def _exchange(layer: Layer, ground: Ground, slot: int, other: int) -> None:
 def _swapped_plainly(layer: Layer, ground: Ground, gpu: int) -> bool:
     """Make the plain swap that leaves the busier of its two GPUs least busy."""
     even, load = ground.even[gpu], layer.loads[gpu]
-    best, best_slot, best_other = load / even - LEAST_GAIN, -1, -1
+    best, best_slot, best_other = load / even - MIN_GAIN, -1, -1
     for other_gpu in range(len(layer.loads)):
         other_even, other_load = ground.even[other_gpu], layer.loads[other_gpu]
         least, most = load - best * even, best * other_even - other_load  # tokens to move
@@ -169,9 +169,9 @@ def _is_better(layer: Layer, ground: Ground, before: float, busy: float) -> bool
     """All GPUs are below what the fullest was, or one is as full as that but the whole is more even."""
     gpu = fullest(layer, ground)
     now = layer.loads[gpu] / ground.even[gpu]
-    if now < busy - LEAST_GAIN:
+    if now < busy - MIN_GAIN:
         return True
-    return now <= busy and spread(layer, ground) < before * (1.0 - LEAST_GAIN)
+    return now <= busy and spread(layer, ground) < before * (1.0 - MIN_GAIN)
 
 
 @part

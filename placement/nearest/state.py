@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from fleet.compiled import part
+from fleet.numba_cache import part
 from placement.arrays import Floats, Ints
 from placement.dispatch import NEAREST, shares_of_copies
 

@@ -16,9 +16,9 @@ import numpy as np
 import numpy.typing as npt
 from numba import float64, int16, int32, int64, uint64
 
-from fleet.compiled import entry, part
+from fleet.numba_cache import entry, part
 from placement.arrays import Experts, Floats, Ints
-from placement.traffic.gains import Counts, Cut, Hits, change, change_of_swap, count, shift
+from placement.traffic.hypergraph_gains import Counts, Cut, Hits, change, change_of_swap, count, shift
 
 State = npt.NDArray[np.uint64]  # of a row of numbers by chance
 

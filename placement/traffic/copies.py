@@ -13,8 +13,8 @@ import numpy as np
 from placement.arrays import Floats, Ints
 from placement.dispatch import Dispatch
 from placement.layout import Layout
-from placement.traffic.ground import Nodes
-from placement.traffic.starts import EVERYWHERE, SPREAD, Start
+from placement.traffic.initial_partition import EVERYWHERE, SPREAD, Start
+from placement.traffic.problem import Nodes
 
 ELSEWHERE_TOO = 1e-6  # one more copy of an expert that lies on several nodes changes others' shares: the last choice
 

@@ -3,7 +3,7 @@
 import numpy as np
 from numba import float64, int16, int64
 
-from fleet.compiled import entry, part
+from fleet.numba_cache import entry, part
 from placement.arrays import Experts, Floats, Ints
 from placement.dispatch import NEAREST
 

@@ -20,7 +20,7 @@ from fleet.documents import RuleError
 from placement.arrays import Floats, Ints
 from placement.dispatch import RULES, Dispatch
 from placement.layout import Layout
-from placement.tokens import TokenTrace
+from placement.token_trace import TokenTrace
 
 SEVERAL = -1  # instead of a home node
 

@@ -6,22 +6,22 @@ copies take the same.  With copies in the order of slots and r going through 0 .
 
     cost = mean over r of sum over n of cost(n) * [some expert e of the token has its copy r mod c(e) on n]
 
-which is exact for numbers spread evenly.  Beyond `MOST` values of r the first `MOST` stand for all: each expert's
-copies then still come up equally often to within c / MOST.
+which is exact for numbers spread evenly.  Beyond `MAX` values of r the first `MAX` stand for all: each expert's
+copies then still come up equally often to within c / MAX.
 """
 
 import numpy as np
 from numba import float64, int16, int64
 
-from fleet.compiled import entry, part
+from fleet.numba_cache import entry, part
 from placement.arrays import Experts, Floats, Ints
 
-MOST = 4096  # values of r; 4 copies, 3 and 5 have 60, and all counts up to 10 have 2520
+MAX = 4096  # values of r; 4 copies, 3 and 5 have 60, and all counts up to 10 have 2520
 
 
 @part
 def _period(experts: Experts, first: Ints) -> int:
-    """The least common multiple of the experts' counts, or `MOST` if that is less."""
+    """The least common multiple of the experts' counts, or `MAX` if that is less."""
     period = 1
     for at in range(len(experts)):
         count = int(first[experts[at] + 1] - first[experts[at]])
@@ -29,8 +29,8 @@ def _period(experts: Experts, first: Ints) -> int:
         while b:
             a, b = b, a % b
         period = period // a * count
-        if period >= MOST:
-            return MOST
+        if period >= MAX:
+            return MAX
     return period
 
 

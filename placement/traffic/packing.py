@@ -11,12 +11,12 @@ from typing import NamedTuple
 import numpy as np
 from numba import float64, int64
 
-from fleet.compiled import entry, part
+from fleet.numba_cache import entry, part
 from placement.arrays import Floats, Ints
 
 ROUNDS = 400  # swaps of one node; a guard, a few dozen are made
 NONE = -1
-LEAST_GAIN = 1e-9  # of how busy the busiest GPU is
+MIN_GAIN = 1e-9  # of how busy the busiest GPU is
 
 
 class Node(NamedTuple):
@@ -111,7 +111,7 @@ def _untangle(node: Node) -> bool:
 def _swap(node: Node) -> bool:
     """Make the swap that lowers the busiest GPU most; False where none does."""
     p = _busiest(node)
-    best = node.load[p] / node.speeds[p] * (1.0 - LEAST_GAIN)
+    best = node.load[p] / node.speeds[p] * (1.0 - MIN_GAIN)
     mine, yours, to = -1, -1, -1
     for gpu in range(node.first, node.last):
         node.kept[gpu] = node.load[gpu]

@@ -9,20 +9,20 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from fleet.documents import Flaw, RuleError
+from fleet.documents import RuleError, Violation
 from placement.arrays import Experts, Floats, Ints
 from placement.dispatch import Dispatch
 from placement.imbalance import imbalance
 from placement.layout import Layout
-from placement.slots import check_room, check_slots
-from placement.tokens import TokenTrace
-from placement.traffic.apart import parted
-from placement.traffic.budget import chosen
+from placement.token_trace import TokenTrace
 from placement.traffic.copies import copies_of, packed
 from placement.traffic.expected import traffic_cost, weighted
-from placement.traffic.ground import MAX_SUM, SCALE, Nodes, carried, tokens_of_experts, used, weights, with_room
-from placement.traffic.polishing import Aim, is_small, polished
-from placement.traffic.starts import Start, groups_of, start_of
+from placement.traffic.initial_partition import Start, groups_of, start_of
+from placement.traffic.knapsack import chosen
+from placement.traffic.local_search import Aim, is_small, polished
+from placement.traffic.node_spread import parted
+from placement.traffic.problem import MAX_SUM, SCALE, Nodes, carried, tokens_of_experts, used, weights, with_room
+from placement.validation import check_room, check_slots
 
 LIMITS = (1.5, 1.0, 0.3)  # of what the ceiling allows above 1, for nodes
 HEATS = ((2e-4, 2e-5), (5e-5, 1e-5), (5e-5, 1e-5))  # cost per token, from and to, at each limit
@@ -62,7 +62,7 @@ def less_traffic(
     if it keeps the ceiling; with `cost`: never more of it than without.  Under `nearest` copies lie on different nodes
     where they can (`apart`), but in a start that is itself the answer.  Where nothing keeps it: the most even found.
     """
-    RuleError.raise_for(_flaws(tokens, trace, ceiling, effort))
+    RuleError.raise_for(_violations(tokens, trace, ceiling, effort))
     check_room(experts=tokens.shape[1], layout=layout)
     if start is not None:
         check_slots(start, experts=tokens.shape[1], layout=layout)
@@ -205,7 +205,7 @@ def _front(loads: Floats, trace: Experts, start: Start, problem: _Problem, layer
     return [row for row in rows if row is not None]
 
 
-def _flaws(tokens: Floats, trace: TokenTrace, ceiling: float, effort: int) -> Iterator[Flaw]:
+def _violations(tokens: Floats, trace: TokenTrace, ceiling: float, effort: int) -> Iterator[Violation]:
     layers, experts = tokens.shape
     if trace.layers != layers or trace.experts_per_layer != experts:
         yield (

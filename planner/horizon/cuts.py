@@ -20,7 +20,7 @@ import numpy.typing as npt
 from fleet.solvers import FEASIBILITY_TOLERANCE, SolverError
 from planner.problem import MixProblem
 
-LEAST_PRICE = 1e-9  # prices below are the solver's rounding
+MIN_PRICE = 1e-9  # prices below are the solver's rounding
 SAFETY = 1e-9  # by how much a cut's right side is lowered, so that rounding cannot cut off counts that serve
 
 Floats = npt.NDArray[np.float64]
@@ -107,7 +107,7 @@ class ServiceCuts:
         if self._program.getModelStatus() != highspy.HighsModelStatus.kOptimal:
             raise SolverError("highs: the pricing of service cuts did not end")
         prices = np.array(self._program.getSolution().col_value[: len(ready)])
-        prices[prices < LEAST_PRICE] = 0.0
+        prices[prices < MIN_PRICE] = 0.0
         weights = prices * self._uptime
         if not weights.max(initial=0.0):
             return None

@@ -6,7 +6,7 @@ from math import ceil
 
 from fleet.solvers import SolveStatus
 from planner.horizon.problem import HorizonProblem, Market
-from planner.mix import Shares, route
+from planner.solve.dispatch import Shares, route
 
 Counts = tuple[tuple[int, ...], ...]  # [period][option or supply]
 

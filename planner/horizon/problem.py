@@ -44,8 +44,8 @@ class HorizonProblem:
     limits: tuple[tuple[Limit, ...], ...] | None = None  # [period]; None: those of the base in every period
 
     def __post_init__(self) -> None:
-        for flaw in self._flaws():
-            raise ValueError(flaw)
+        for violation in self._violations():
+            raise ValueError(violation)
 
     @classmethod
     def scaled(cls, base: MixProblem, factors: Sequence[Sequence[float]], **more: object) -> Self:
@@ -155,30 +155,30 @@ class HorizonProblem:
         counts = (self.available(t, supply) for t in group)
         return min((count for count in counts if count is not None), default=None)
 
-    def _flaws(self) -> list[str]:
-        base, flaws = self.base, []
+    def _violations(self) -> list[str]:
+        base, violations = self.base, []
         if not 1 <= len(self.rates_rps) <= MAX_PERIODS:
-            flaws.append(f"rates_rps: {len(self.rates_rps)} periods, expected 1 to {MAX_PERIODS}")
+            violations.append(f"rates_rps: {len(self.rates_rps)} periods, expected 1 to {MAX_PERIODS}")
         shape = [len(load.rate_rps) for load in base.loads]
         if any([len(load) for load in rates] != shape for rates in self.rates_rps):
-            flaws.append("rates_rps: expected one rate per period, load and bucket")
+            violations.append("rates_rps: expected one rate per period, load and bucket")
         if any(not 0 <= rate < float("inf") for rates in self.rates_rps for load in rates for rate in load):
-            flaws.append("rates_rps: expected finite numbers of at least 0")
+            violations.append("rates_rps: expected finite numbers of at least 0")
         if not 0 < self.period_h < float("inf"):
-            flaws.append(f"period_h: {self.period_h}, expected a positive number")
+            violations.append(f"period_h: {self.period_h}, expected a positive number")
         per_option = {"warmup_h": self.warmup_h} | ({} if self.initial is None else {"initial": self.initial})
         for name, values in per_option.items():
             if len(values) != len(base.options) or any(not 0 <= value < float("inf") for value in values):
-                flaws.append(f"{name}: expected one number of at least 0 per option")
+                violations.append(f"{name}: expected one number of at least 0 per option")
         if len(self.markets) != len(base.supplies):
-            flaws.append("markets: expected one per supply")
-        flaws += [
+            violations.append("markets: expected one per supply")
+        violations += [
             f"{name}: expected one per period"
             for name, rows in (("stock", self.stock), ("limits", self.limits))
             if rows is not None and len(rows) != len(self.rates_rps)
         ]
         if min(self.start_usd, self.stop_usd) < 0:
-            flaws.append("start_usd, stop_usd: expected at least 0")
+            violations.append("start_usd, stop_usd: expected at least 0")
         if base.goal not in {Goal.COST, Goal.SWITCHING} or base.losses or base.own_nodes or base.erring_buckets:
-            flaws.append("base: a horizon counts $ only, without losses, own nodes or erring profiles")
-        return flaws
+            violations.append("base: a horizon counts $ only, without losses, own nodes or erring profiles")
+        return violations

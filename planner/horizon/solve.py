@@ -13,10 +13,10 @@ import numpy.typing as npt
 
 from fleet.solvers import Limits, Outcome, Solver, SolveStatus
 from planner.horizon.cuts import ServiceCuts
-from planner.horizon.loaded import LoadedProgram
+from planner.horizon.highs_model import LoadedProgram
 from planner.horizon.plan import Counts, HorizonPlan, cost_of, periods_of
 from planner.horizon.problem import HorizonProblem
-from planner.ilp.horizon import cheapest_path
+from planner.solve.ilp.horizon import cheapest_path
 
 Floats = npt.NDArray[np.float64]
 Clock = Callable[[], float]  # seconds that only ever grow

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from planner.performance.coefficients import Reached
-from planner.performance.demands import Array, Demands
-from planner.performance.rooflines import decode_s, prompt_alone_s, prompt_work_s
+from planner.performance.hardware_demand import Array, Demands
+from planner.performance.step_time import decode_s, prompt_alone_s, prompt_work_s
 
 ITERATIONS = 6  # of the fixed point between batch and times; the batch changes by less than 1 % after four
 SHARPNESS = 6.0  # of the soft minimum of concurrency and room in the cache

@@ -1,7 +1,7 @@
 """What an iteration of a replica costs, for the replay, out of the fitted coefficients.
 
 The correction depends a little on batch and lengths; it is taken at the load given and applied to every part of the
-iteration alike, and no part gets faster than `MOST_REACHED` of the data sheet's rate.  What the correction says of the
+iteration alike, and no part gets faster than `MAX_REACHED` of the data sheet's rate.  What the correction says of the
 first token beyond the prompt's own iterations becomes a cost per request.
 """
 
@@ -11,10 +11,10 @@ import numpy as np
 
 from planner.performance.coefficients import Coefficients, builtin_coefficients
 from planner.performance.config import ReplicaConfig, chunk_tokens
-from planner.performance.memory import cache_tokens
+from planner.performance.kv_memory import cache_tokens
 from planner.performance.open_loop import OpenLoop
 from planner.performance.rates import MAX_SEQUENCES, open_loop
-from planner.performance.rooflines import parts
+from planner.performance.step_time import parts
 from planner.performance.steps import StepCosts, step_s
 
 

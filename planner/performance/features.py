@@ -11,7 +11,7 @@ import numpy as np
 
 from planner.performance.coefficients import Terms
 from planner.performance.config import ReplicaConfig
-from planner.performance.demands import Array
+from planner.performance.hardware_demand import Array
 
 EPOCH_YEAR = 2026  # the age of software counts from here
 

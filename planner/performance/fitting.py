@@ -19,9 +19,9 @@ import numpy as np
 import numpy.typing as npt
 
 from planner.performance.coefficients import Coefficients, Correction, Interval, Intervals, Reached
-from planner.performance.demands import Array
+from planner.performance.dataset import Sample
 from planner.performance.features import LOCAL_TERMS, PORTABLE_TERMS
-from planner.performance.sample import Sample
+from planner.performance.hardware_demand import Array
 
 Errors = dict[str, Array]  # by metric, logarithm of predicted over measured
 
@@ -57,13 +57,13 @@ NAMED_SHRINKAGE: Mapping[str, float] = {"one": 0.05, "gpu:": 0.2, "model:": 0.15
 SHRINKAGE = 0.1
 PRIOR_POINTS = 30  # a shrinkage of 1 weighs as much as the share of one in so many points
 INTERVAL = 0.9
-LEAST_POINTS = 100
+MIN_POINTS = 100
 
 
 def fit(sample: Sample, *, fitted: dt.date, source: str, rejected: Mapping[str, int] | None = None) -> Coefficients:
     """All coefficients and intervals."""
-    if len(sample.points) < LEAST_POINTS:
-        raise ValueError(f"{len(sample.points)} points can be used, expected at least {LEAST_POINTS}")
+    if len(sample.points) < MIN_POINTS:
+        raise ValueError(f"{len(sample.points)} points can be used, expected at least {MIN_POINTS}")
     reached = fit_reached(sample)
     left_over = Residuals.of(sample, reached)
     return Coefficients(

@@ -21,12 +21,12 @@ import numpy as np
 from fleet.slo import Metric, Statistic
 from planner.performance.coefficients import Coefficients, Reached, Terms
 from planner.performance.config import KV_BYTES, ReplicaConfig, chunk_tokens
-from planner.performance.demands import Array, Demands
 from planner.performance.features import collapsed, config_features, correction_of, load_features
+from planner.performance.hardware_demand import Array, Demands
 from planner.performance.queueing import interruptions, slots_wait_s, turn_wait_s, wait_quantile_s
-from planner.performance.rooflines import answer_floor_s, decode_s, prompt_alone_s, prompt_floor_s, prompt_work_s
+from planner.performance.step_time import answer_floor_s, decode_s, prompt_alone_s, prompt_floor_s, prompt_work_s
 
-MOST_GAIN = 0.95
+MAX_GAIN = 0.95
 AVERAGED = 2 / 3  # of the variance of the number seen, after averaging over a stay
 PROMPT_CV = 1.0
 STAY_CV = 0.5  # outputs of one bucket
@@ -143,7 +143,7 @@ class OpenLoop:
         if self.config.role == "prefill" or self.decoding.shape[1] < 2:
             return np.zeros_like(self.decoding)
         slower = np.gradient(np.log(self._mean_tpot_s), axis=1) / np.gradient(np.log(self.decoding), axis=1)
-        return np.asarray(np.clip(slower, 0.0, MOST_GAIN))
+        return np.asarray(np.clip(slower, 0.0, MAX_GAIN))
 
     @cached_property
     def _mean_tpot_s(self) -> Array:
@@ -170,7 +170,7 @@ class OpenLoop:
         gaps = np.maximum(1.0, self.demand.output_tokens - 1)
         _, reading_s = self._mean_parts_s
         of_others = self.decoding / (1 + self.decoding)  # its own prompt is read before its first token
-        load = np.minimum(self.turn_load, MOST_GAIN)
+        load = np.minimum(self.turn_load, MAX_GAIN)
         prompts = interruptions(
             of_others * gaps * reading_s / self._work_s, load=load, arrival_cv=self.arrival_cv, quantile=quantile
         )

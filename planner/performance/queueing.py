@@ -4,7 +4,7 @@ from statistics import NormalDist
 
 import numpy as np
 
-from planner.performance.demands import Array
+from planner.performance.hardware_demand import Array
 
 
 def slots_wait_s(*, busy: Array, slots: Array, service_s: Array, arrival_cv: float, service_cv: float) -> Array:

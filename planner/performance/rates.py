@@ -12,15 +12,15 @@ import numpy as np
 from fleet.slo import Metric, Slo, Statistic
 from planner.performance.coefficients import Coefficients, builtin_coefficients
 from planner.performance.config import ReplicaConfig
-from planner.performance.demands import Array, Demands, demands
 from planner.performance.estimate import Estimate
-from planner.performance.memory import misfits
+from planner.performance.hardware_demand import Array, Demands, demands
+from planner.performance.kv_memory import misfits
 from planner.performance.open_loop import OpenLoop
 
 MAX_SEQUENCES = 256  # per rank: vLLM's default max_num_seqs on most GPUs
 FULLEST = 0.95  # mean share of places in use; beyond, the wait for one grows without bound
 GRID = 40
-LEAST_DECODING = 0.02
+MIN_DECODING = 0.02
 MS_PER_S = 1000.0
 
 Size = tuple[int, int]
@@ -69,7 +69,7 @@ def open_loop(
     places = np.minimum(demand.sequences, MAX_SEQUENCES * config.attention_data_parallel)
     most = np.full_like(places, FULLEST) if config.role == "prefill" else FULLEST * places
     ratio = np.linspace(0.0, 1.0, GRID)[None, :]
-    decoding = LEAST_DECODING * (most / LEAST_DECODING) ** ratio
+    decoding = MIN_DECODING * (most / MIN_DECODING) ** ratio
     return OpenLoop(config, coefficients, demand, decoding, places, arrival_cv)
 
 

@@ -13,9 +13,9 @@ import numpy as np
 import numpy.typing as npt
 
 from planner.performance.coefficients import Coefficients, Error, Interval
-from planner.performance.demands import Array
+from planner.performance.dataset import Predicted, Sample, predict
 from planner.performance.fitting import fit
-from planner.performance.sample import Predicted, Sample, predict
+from planner.performance.hardware_demand import Array
 
 HELD_BACK = 1 / 3
 UNDATED = dt.date(1970, 1, 1)  # of fits that are thrown away

@@ -9,12 +9,12 @@ from fleet.documents import MAX_PROBLEMS, parse_document, read_model
 from fleet.errors import DocumentError, Problem
 from fleet.gpus import GpuCatalogue
 from fleet.models import ModelCatalogue
-from planner.profiles.csvtext import own_drafts, silicon_drafts
-from planner.profiles.drafts import Draft, Given, points_of
+from planner.profiles.csv_tables import own_drafts, silicon_drafts
 from planner.profiles.guidellm import guidellm_drafts
-from planner.profiles.jsontext import at, json_records
+from planner.profiles.json_records import at, json_records
 from planner.profiles.points import MeasuredPoint, Profiles
-from planner.profiles.serving import SGLANG, VLLM, Dialect, serving_draft
+from planner.profiles.raw_points import Draft, Given, points_of
+from planner.profiles.vllm_bench import SGLANG, VLLM, Dialect, serving_draft
 
 
 class Format(StrEnum):

@@ -14,8 +14,8 @@ from typing import Annotated, Self
 from pydantic import Field, model_validator
 
 from fleet.catalogues import Name
-from fleet.documents import Flaw, Frozen, RuleError
-from fleet.references import GpuNames, unknown_gpus
+from fleet.documents import Frozen, RuleError, Violation
+from fleet.gpu_references import GpuNames, unknown_gpus
 from fleet.slo import MAX_LIMIT_MS, PERCENTILES, Metric, Statistic
 
 MAX_POINTS = 100_000
@@ -54,7 +54,7 @@ class Latency(Frozen):
         RuleError.raise_for(self._falling())
         return self
 
-    def _falling(self) -> Iterator[Flaw]:
+    def _falling(self) -> Iterator[Violation]:
         highest = 0.0
         for statistic in PERCENTILES:
             value = getattr(self, statistic)
@@ -138,10 +138,10 @@ class MeasuredPoint(Frozen):
 
     @model_validator(mode="after")
     def _tells_something(self) -> Self:
-        RuleError.raise_for(self._flaws())
+        RuleError.raise_for(self._violations())
         return self
 
-    def _flaws(self) -> Iterator[Flaw]:
+    def _violations(self) -> Iterator[Violation]:
         if self.offered_rps is None and self.concurrency is None:
             yield (), "give offered_rps, concurrency or both: how hard the replica was pressed"
         if not any(self.latency(metric).known for metric in Metric):
@@ -165,7 +165,7 @@ class Profiles(Frozen):
         """The points of one configuration."""
         return tuple(point for point in self.points if point.configuration == configuration)
 
-    def unknown_gpus(self, gpus: GpuNames) -> Iterator[Flaw]:
+    def unknown_gpus(self, gpus: GpuNames) -> Iterator[Violation]:
         """The names that the catalogue does not hold, each with the nearest that it does."""
-        mentions: list[Flaw] = [(("points", n, "gpu"), point.gpu) for n, point in enumerate(self.points)]
+        mentions: list[Violation] = [(("points", n, "gpu"), point.gpu) for n, point in enumerate(self.points)]
         return unknown_gpus(mentions, gpus)

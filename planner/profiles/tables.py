@@ -11,12 +11,12 @@ from dataclasses import dataclass
 from datetime import date
 from math import inf
 
-from fleet.documents import Flaw, RuleError
-from fleet.sizes import Bucket, SizeBuckets
+from fleet.documents import RuleError, Violation
+from fleet.sizes.histogram import Bucket, SizeBuckets
 from fleet.slo import Slo
-from planner.profiles.curves import Held, held, missing
+from planner.profiles.interpolation import Basis, Cell, Size, at_size, grouped
+from planner.profiles.load_curves import Held, held, missing
 from planner.profiles.points import Configuration, MeasuredPoint
-from planner.profiles.sizes import Basis, Cell, Size, at_size, grouped
 from planner.throughput import Provenance, Throughput
 
 SOURCES_SHOWN = 3
@@ -99,7 +99,7 @@ class MergedTable:
 def throughput_from_points(points: Iterable[MeasuredPoint], *, buckets: SizeBuckets, slo: Slo) -> MeasuredTable:
     """The table of one configuration.  RuleError where points of several are mixed, or there are none."""
     known = tuple(points)
-    RuleError.raise_for(_flaws(known))
+    RuleError.raise_for(_violations(known))
     sweeps = {size: sweep for size, group in grouped(known).items() if (sweep := held(group, slo)) is not None}
     rows: list[list[Cell]] = [[] for _ in buckets.input_tokens]
     for bucket in buckets.buckets():
@@ -182,7 +182,7 @@ def _evidence(points: Sequence[MeasuredPoint], sweeps: Mapping[Size, Held]) -> E
     )
 
 
-def _flaws(points: Sequence[MeasuredPoint]) -> Iterator[Flaw]:
+def _violations(points: Sequence[MeasuredPoint]) -> Iterator[Violation]:
     if not points:
         yield (), "there are no points, expected at least one"
     for number, point in enumerate(points):

@@ -4,14 +4,14 @@
 `find_headroom` plans again until the replay holds.  docs/replay.md says what is modelled and what is not.
 """
 
+from planner.replay.arrivals import synthetic_arrivals
 from planner.replay.fleet import Pool, ReplayPool, SplitPool, Stage
 from planner.replay.headroom import Headroom, Trial, find_headroom
 from planner.replay.pool import PoolResult
 from planner.replay.router import Balancing, Routing
 from planner.replay.run import ReplayResult, replay
+from planner.replay.slo_check import LimitVerdict, Removal, Tightness, Verdict, judge, tightness
 from planner.replay.stream import Stream
-from planner.replay.synthetic import synthetic
-from planner.replay.verdict import LimitVerdict, Removal, Tightness, Verdict, judge, tightness
 
 __all__ = [
     "Balancing",
@@ -32,6 +32,6 @@ __all__ = [
     "find_headroom",
     "judge",
     "replay",
-    "synthetic",
+    "synthetic_arrivals",
     "tightness",
 ]

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Self
 
-from fleet.documents import Flaw, RuleError
+from fleet.documents import RuleError, Violation
 from planner.performance.steps import StepCosts, step_s
 
 
@@ -26,8 +26,8 @@ class ReplayPool:
     costs: StepCosts
 
     def __post_init__(self) -> None:
-        RuleError.raise_for(_count_flaws("replicas", self.replicas))
-        RuleError.raise_for(_cost_flaws("costs", self.costs))
+        RuleError.raise_for(_count_violations("replicas", self.replicas))
+        RuleError.raise_for(_cost_violations("costs", self.costs))
 
     @property
     def stages(self) -> tuple[Stage, ...]:
@@ -55,9 +55,9 @@ class SplitPool:
 
     def __post_init__(self) -> None:
         for field, count in (("prefill_replicas", self.prefill_replicas), ("decode_replicas", self.decode_replicas)):
-            RuleError.raise_for(_count_flaws(field, count))
-        RuleError.raise_for(_cost_flaws("prefill", self.prefill))
-        RuleError.raise_for(_cost_flaws("decode", self.decode))
+            RuleError.raise_for(_count_violations(field, count))
+        RuleError.raise_for(_cost_violations("prefill", self.prefill))
+        RuleError.raise_for(_cost_violations("decode", self.decode))
         for field, time_s in (
             ("transfer_token_s", self.transfer_token_s),
             ("transfer_fixed_s", self.transfer_fixed_s),
@@ -82,12 +82,12 @@ class SplitPool:
 Pool = ReplayPool | SplitPool
 
 
-def _count_flaws(field: str, count: int) -> Iterator[Flaw]:
+def _count_violations(field: str, count: int) -> Iterator[Violation]:
     if count < 1:
         yield (field,), f"{count} is out of range, expected at least 1"
 
 
-def _cost_flaws(field: str, costs: StepCosts) -> Iterator[Flaw]:
+def _cost_violations(field: str, costs: StepCosts) -> Iterator[Violation]:
     """What would stop the clock, or what no engine accepts."""
     if not costs.chunk_tokens >= costs.max_sequences >= 1:
         # vLLM refuses it as well: there would be decoding sequences that an iteration has no budget for.

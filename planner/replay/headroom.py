@@ -22,7 +22,7 @@ from fleet.documents import RuleError
 PlanT = TypeVar("PlanT")
 
 GRID = (0.25, 0.3, 0.35, 0.4, 0.45, 0.5, 0.55, 0.6, 0.65, 0.7, 0.75, 0.8, 0.85, 0.9, 0.95, 1.0)
-MOST_PLANS = 8
+MAX_PLANS = 8
 
 Utilisations = Mapping[str, float]  # workload -> share of a replica's highest rate; above 1 where rates are too safe
 
@@ -79,7 +79,7 @@ def find_headroom(
     verify: Callable[[PlanT], Mapping[str, bool]],
     grid: Sequence[float] = GRID,
     start: float = 1.0,
-    most_plans: int = MOST_PLANS,
+    most_plans: int = MAX_PLANS,
 ) -> Headroom[PlanT]:
     """Plan, replay and plan again, with headroom only where it is missing; `start` on the grid is tried first.
 

@@ -19,9 +19,9 @@ from typing import TypeVar, cast
 import numpy as np
 from numba import from_dtype, int64, void
 
-from fleet.compiled import entry, part
+from fleet.numba_cache import entry, part
 from planner.performance.steps import step_s
-from planner.replay.packing import COSTS, NOBODY, REPLICA, REQUEST, Record, Records, Slots
+from planner.replay.kernel_layout import COSTS, NOBODY, REPLICA, REQUEST, Record, Records, Slots
 
 Function = TypeVar("Function", bound=Callable[..., object])
 

@@ -9,7 +9,7 @@ import numpy.typing as npt
 
 from planner.performance.steps import StepCosts
 from planner.replay.fleet import Pool, SplitPool, Stage
-from planner.replay.packing import Records, Slots, fresh_replicas, fresh_requests, pack_costs
+from planner.replay.kernel_layout import Records, Slots, fresh_replicas, fresh_requests, pack_costs
 from planner.replay.router import Balancing, looks
 from planner.replay.stream import Seconds, Tokens
 

@@ -12,8 +12,8 @@ import numpy as np
 import numpy.typing as npt
 
 from fleet.documents import RuleError
-from fleet.sizes import SizeBuckets
-from planner.replay.packing import NOBODY, Slots
+from fleet.sizes.histogram import SizeBuckets
+from planner.replay.kernel_layout import NOBODY, Slots
 from planner.replay.stream import Stream
 from planner.request import bucket_name
 
@@ -24,8 +24,8 @@ class Balancing(StrEnum):
     """How one replica is chosen among equals.  Load is the number of requests that are sent and not yet finished."""
 
     ROUND_ROBIN = "round_robin"  # the next in turn
-    LEAST_REQUESTS = "least_requests"  # the least loaded of all, ties in turn: what queue scorers and proxies do
-    POWER_OF_TWO = "power_of_two"  # the less loaded of two drawn at random (Mitzenmacher 2001; Envoy's LEAST_REQUEST)
+    MIN_REQUESTS = "least_requests"  # the least loaded of all, ties in turn: what queue scorers and proxies do
+    POWER_OF_TWO = "power_of_two"  # the less loaded of two drawn at random (Mitzenmacher 2001; Envoy's MIN_REQUEST)
 
 
 def options_of(
@@ -52,7 +52,7 @@ def looks(balancing: Balancing, *, replicas: int, requests: int, rng: np.random.
     """The replicas a router looks at, in the form `kernel.simulate` takes."""
     if balancing is Balancing.ROUND_ROBIN or replicas == 1:
         return np.zeros((0, 1), dtype=np.int64)
-    if balancing is Balancing.LEAST_REQUESTS or replicas == 2:
+    if balancing is Balancing.MIN_REQUESTS or replicas == 2:
         return np.zeros((0, replicas), dtype=np.int64)
     one = rng.integers(replicas, size=requests)
     other = (one + 1 + rng.integers(replicas - 1, size=requests)) % replicas

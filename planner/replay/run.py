@@ -7,10 +7,10 @@ import numpy as np
 import numpy.typing as npt
 
 from fleet.documents import RuleError
-from fleet.sizes import SizeBuckets
+from fleet.sizes.histogram import SizeBuckets
 from fleet.slo import Metric, Statistic
 from planner.replay.fleet import Pool
-from planner.replay.packing import NOBODY
+from planner.replay.kernel_layout import NOBODY
 from planner.replay.pool import PoolResult, PoolRun, run_pool
 from planner.replay.router import Balancing, Routing, options_of
 from planner.replay.stream import Seconds, Stream, Tokens
@@ -75,7 +75,7 @@ def replay(
     buckets: SizeBuckets,
     *,
     seed: int,
-    balancing: Balancing = Balancing.LEAST_REQUESTS,
+    balancing: Balancing = Balancing.MIN_REQUESTS,
     warm_up_s: float | None = None,
     known: ReplayResult | None = None,
 ) -> ReplayResult:

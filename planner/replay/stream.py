@@ -21,7 +21,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fleet.demand import DemandSeries
-from fleet.documents import Flaw, RuleError
+from fleet.documents import RuleError, Violation
 from fleet.traces import Trace
 
 Seconds = npt.NDArray[np.float64]
@@ -42,7 +42,7 @@ class Stream:
 
     def __post_init__(self) -> None:
         refuse_many(self.requests)
-        RuleError.raise_for(_flaws(self))
+        RuleError.raise_for(_violations(self))
         for array in (self.arrival_s, self.input_tokens, self.output_tokens):
             array.setflags(write=False)
 
@@ -169,7 +169,7 @@ def _refuse_outside(field: str, value: float) -> None:
         raise RuleError([((field,), f"{value:g} is out of range, expected more than 0")])
 
 
-def _unlike_lengths(*arrays: npt.NDArray[Any]) -> Iterator[Flaw]:
+def _unlike_lengths(*arrays: npt.NDArray[Any]) -> Iterator[Violation]:
     lengths = [len(array) for array in arrays]
     if len(set(lengths)) > 1:
         yield (
@@ -180,7 +180,7 @@ def _unlike_lengths(*arrays: npt.NDArray[Any]) -> Iterator[Flaw]:
         yield (), "a stream without requests cannot be replayed, expected at least one request"
 
 
-def _flaws(stream: Stream) -> Iterator[Flaw]:
+def _violations(stream: Stream) -> Iterator[Violation]:
     yield from _unlike_lengths(stream.arrival_s, stream.input_tokens, stream.output_tokens)
     for field, sizes in (("input_tokens", stream.input_tokens), ("output_tokens", stream.output_tokens)):
         for position in np.flatnonzero(sizes < 1)[:1]:

@@ -4,10 +4,10 @@
 """
 
 from power.caps.budgets import DomainBudget, domain_budgets
-from power.caps.effective import EffectiveLimit, effective_limits, reweighted
-from power.caps.outcome import CapPlan, ClassCaps, Conflict, FeedCaps, PeriodCaps, row_clocks
+from power.caps.effective_limits import EffectiveLimit, effective_limits, reweighted
+from power.caps.headroom import FeedRoom, Figure, Growth, feed_headroom, with_risk
 from power.caps.planning import DEFAULT_LIMITS, plan_caps
-from power.caps.room import FeedRoom, Figure, Growth, room, with_risk
+from power.caps.result import CapPlan, ClassCaps, Conflict, FeedCaps, PeriodCaps, row_clocks
 from power.caps.terms import Terms
 
 __all__ = [
@@ -25,9 +25,9 @@ __all__ = [
     "Terms",
     "domain_budgets",
     "effective_limits",
+    "feed_headroom",
     "plan_caps",
     "reweighted",
-    "room",
     "row_clocks",
     "with_risk",
 ]

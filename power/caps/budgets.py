@@ -13,16 +13,16 @@ import numpy as np
 import numpy.typing as npt
 
 from fleet.documents import Frozen
-from power.caps.draws import Draw
-from power.caps.outcome import CapPlan
-from power.readings import Budget
+from power.caps.power_model import Draw
+from power.caps.result import CapPlan
+from power.telemetry import Budget
 from power.tree.document import PowerTree
 from power.tree.hierarchy import Hierarchy
 
 SECONDS_PER_H = 3600.0
-LEAST_SPREAD = 1e-3  # of the mean, and of a watt: what is left over goes somewhere
+MIN_SPREAD = 1e-3  # of the mean, and of a watt: what is left over goes somewhere
 HALVINGS = 60
-MOST_SIGMAS = 1e12
+MAX_SIGMAS = 1e12
 
 
 class DomainBudget(Frozen):
@@ -90,13 +90,13 @@ def split(budget_w: float, needs: Sequence[Needs]) -> list[float]:
     means, spreads, limits = (np.array(column, dtype=np.float64) for column in zip(*needs, strict=True))
     if limits.sum() <= budget_w:
         return [float(limit) for limit in limits]
-    spreads = np.maximum(spreads, LEAST_SPREAD * (means + 1.0))
+    spreads = np.maximum(spreads, MIN_SPREAD * (means + 1.0))
 
     def at(sigmas: float) -> npt.NDArray[np.float64]:
         return np.minimum(limits, means + sigmas * spreads)
 
     low, high = 0.0, 1.0
-    while at(high).sum() < budget_w and high < MOST_SIGMAS:
+    while at(high).sum() < budget_w and high < MAX_SIGMAS:
         high *= 2
     for _ in range(HALVINGS):
         middle = (low + high) / 2

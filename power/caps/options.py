@@ -9,9 +9,9 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from power.caps.draws import Busy, Draw, busy_in, working
+from power.caps.power_model import Busy, Draw, busy_in, working
 from power.caps.terms import Terms
-from power.levers import FULL_CLOCK
+from power.controls import FULL_CLOCK
 from power.tree.hierarchy import ServerClass
 
 ROUNDING = 1e-9  # relative

@@ -5,12 +5,12 @@ from dataclasses import dataclass, field
 from math import fsum, isfinite
 
 from fleet.solvers import Deadline, Limits, Solver, SolveStatus
-from power.caps.outcome import CapPlan, Conflict, PeriodCaps
-from power.caps.parts import Part, parts
+from power.caps.components import Part, parts
 from power.caps.program import CapProblem
 from power.caps.reporting import period_caps
+from power.caps.result import CapPlan, Conflict, PeriodCaps
+from power.caps.scenarios import States
 from power.caps.solving import CapAnswer, solve
-from power.caps.states import States
 from power.caps.terms import Terms
 from power.tree.document import PowerTree
 

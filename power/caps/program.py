@@ -14,8 +14,8 @@ import numpy as np
 import numpy.typing as npt
 import pulp
 
-from power.caps.draws import peak_w
 from power.caps.options import Option
+from power.caps.power_model import peak_w
 
 Floats = npt.NDArray[np.float64]
 Choice = tuple[int, ...]  # of each class, which option

@@ -3,12 +3,12 @@
 from math import isfinite
 
 from power.caps.budgets import firm, spread_w, touching
-from power.caps.draws import Draw, peak_w
 from power.caps.options import slack_of
-from power.caps.outcome import ClassCaps, FeedCaps, PeriodCaps
+from power.caps.power_model import Draw, peak_w
 from power.caps.program import CapProblem
+from power.caps.result import ClassCaps, FeedCaps, PeriodCaps
+from power.caps.scenarios import States
 from power.caps.solving import CapAnswer
-from power.caps.states import States
 
 W_PER_KW = 1000.0
 

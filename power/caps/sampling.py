@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from power.caps.draws import Busy
+from power.caps.power_model import Busy
 from power.tree.hierarchy import ServerClass
 
 NORMAL_95 = 1.959964

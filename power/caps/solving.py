@@ -5,10 +5,10 @@ from dataclasses import dataclass, replace
 from math import inf
 
 from fleet.solvers import Deadline, Limits, Solver, SolveStatus, run
-from power.caps.descent import HOLDS, broken, descend, rounded
+from power.caps.greedy import HOLDS, broken, descend, rounded
 from power.caps.program import CapModel, CapProblem, Choice, Spreads, add_peak, add_plane, mixed, scale_w
 
-MOST_ROUNDS = 60
+MAX_ROUNDS = 60
 RELAXATION_ROUNDS = 12
 RELAXED = 1e-5  # relative; mixtures are no choices, so planes near enough do
 NEGLIGIBLE = 1e-9  # servers; less is the solver's rounding
@@ -92,7 +92,7 @@ class _Search:
         model = CapModel(replace(self.problem, options=menus))
         for position, at in self.touched:
             add_plane(model, position, at)
-        for _ in range(MOST_ROUNDS):
+        for _ in range(MAX_ROUNDS):
             outcome = run(model.program, solver=self.solver, limits=self.deadline.rest())
             if outcome.status is SolveStatus.INFEASIBLE:
                 # Of the options that a better choice might contain, none makes one: the best known is the best.
@@ -151,7 +151,7 @@ def _missing_w(problem: CapProblem, solver: Solver, deadline: Deadline) -> dict[
     choice = problem.least()
     limits = replace(deadline.limits, relative_gap=0.0)
     deadline = replace(deadline, limits=limits)
-    for _ in range(MOST_ROUNDS):
+    for _ in range(MAX_ROUNDS):
         if not run(model.program, solver=solver, limits=deadline.rest()).status.has_mix:
             break
         choice = model.chosen()

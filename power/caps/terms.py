@@ -8,14 +8,14 @@ from typing import Annotated, Self
 
 from pydantic import Field, model_validator
 
-from fleet.documents import Flaw, Frozen, RuleError
+from fleet.documents import Frozen, RuleError, Violation
 from power.policies.loss import Slack
-from power.servers import Clock
+from power.server_model import Clock
 
-LEAST_RISK = 1e-9
+MIN_RISK = 1e-9
 FULL_CLOCK_ONLY = (1.0,)
 
-Risk = Annotated[float, Field(ge=LEAST_RISK, le=0.5)]
+Risk = Annotated[float, Field(ge=MIN_RISK, le=0.5)]
 Levels = Annotated[tuple[Clock, ...], Field(min_length=1, max_length=64)]
 
 
@@ -34,7 +34,7 @@ class Terms(Frozen):
 
     @model_validator(mode="after")
     def _start_at_full_clock(self) -> Self:
-        RuleError.raise_for(self._flaws())
+        RuleError.raise_for(self._violations())
         return self
 
     @cached_property
@@ -42,7 +42,7 @@ class Terms(Frozen):
         """How many standard deviations above the mean a normal law exceeds with that chance."""
         return NormalDist().inv_cdf(1 - self.risk)
 
-    def _flaws(self) -> Iterator[Flaw]:
+    def _violations(self) -> Iterator[Violation]:
         for field in ("token_clocks", "prompt_clocks", "training_clocks"):
             levels: tuple[float, ...] = getattr(self, field)
             if levels[0] != 1 or any(low >= high for high, low in pairwise(levels)):

@@ -9,9 +9,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from power.levers import Phase, Priority
-from power.readings import Floats
-from power.servers import ServerModel
+from power.controls import Phase, Priority
+from power.server_model import ServerModel
+from power.telemetry import Floats
 
 
 def phase_drivers_w(counts: Floats, kinds: Sequence[ServerModel]) -> tuple[float, float]:

@@ -38,7 +38,7 @@ class Readings:
     start: datetime | None = None  # of the first reading, in the zone it was written in
 
     def __post_init__(self) -> None:
-        RuleError.raise_for(self._flaws())
+        RuleError.raise_for(self._violations())
         for values in (self.at_s, self.watts):
             values.flags.writeable = False
 
@@ -67,7 +67,7 @@ class Readings:
         weekday = None if self.start is None else self.start.weekday()
         return Steps(step_s=step_s, watts=values, second_of_day=begun_s, weekday=weekday)
 
-    def _flaws(self) -> Iterable[tuple[tuple[str | int, ...], str]]:
+    def _violations(self) -> Iterable[tuple[tuple[str | int, ...], str]]:
         if len(self.at_s) != len(self.watts) or len(self.at_s) < 2:
             yield ("watts",), f"must be at least two readings, each with its time, got {len(self.watts)}"
         elif np.any(np.diff(self.at_s) <= 0):

@@ -12,13 +12,13 @@ from typing import Annotated, NamedTuple, Self
 
 from pydantic import Field, model_validator
 
-from fleet.documents import Flaw, Frozen, RuleError
+from fleet.documents import Frozen, RuleError, Violation
 from power.guard.settings import GuardSettings
-from power.readings import Budget
+from power.telemetry import Budget
 
 LONGEST_S = 7 * 86_400.0  # a week of hours is a plan; longer is a planner that nobody would miss
-MOST_ENTRIES = 1000
-LEAST_W = 1.0  # no row draws less: a slip of the unit
+MAX_ENTRIES = 1000
+MIN_W = 1.0  # no row draws less: a slip of the unit
 
 Age = Annotated[float, Field(ge=0, le=LONGEST_S)]
 
@@ -38,7 +38,7 @@ class BudgetOrder(Frozen):
     """A planner's word for one row.  Times are relative: no two clocks need agree."""
 
     domain: Annotated[str, Field(min_length=1, max_length=200)]
-    limits: Annotated[tuple[Entry, ...], Field(min_length=1, max_length=MOST_ENTRIES)]
+    limits: Annotated[tuple[Entry, ...], Field(min_length=1, max_length=MAX_ENTRIES)]
     valid_s: float
     at_once: bool = False  # a feed was lost: a lower limit holds for the brake from this moment
 
@@ -84,9 +84,9 @@ def accept(
     order: BudgetOrder, *, before: Timetable | None, domain: str, settings: GuardSettings, now_s: float
 ) -> Timetable:
     """The timetable from now on, or BudgetError with every defect."""
-    flaws = list(_flaws(order, domain=domain, settings=settings))
-    if flaws:
-        raise BudgetError(flaws)
+    violations = list(_violations(order, domain=domain, settings=settings))
+    if violations:
+        raise BudgetError(violations)
     fresh = Timetable(
         starts_s=tuple(now_s + entry.after_s for entry in order.limits),
         limits_w=tuple(entry.limit_w for entry in order.limits),
@@ -102,15 +102,15 @@ def accept(
     return fresh._replace(grace_until_s=until_s, grace_w=held_w)
 
 
-def _flaws(order: BudgetOrder, *, domain: str, settings: GuardSettings) -> Iterator[Flaw]:
+def _violations(order: BudgetOrder, *, domain: str, settings: GuardSettings) -> Iterator[Violation]:
     if order.domain != domain:
         yield ("domain",), f"unknown domain {order.domain!r}; this guard's is {domain!r}"
     for at, entry in enumerate(order.limits):
         if not 0 < entry.limit_w <= settings.rating_w:
             message = f"must be above 0 and at most the rating ({settings.rating_w:g} W), got {entry.limit_w:g}"
             yield ("limits", at, "limit_w"), message
-        elif entry.limit_w < LEAST_W:
-            yield ("limits", at, "limit_w"), f"must be at least {LEAST_W:g} W, got {entry.limit_w:g}"
+        elif entry.limit_w < MIN_W:
+            yield ("limits", at, "limit_w"), f"must be at least {MIN_W:g} W, got {entry.limit_w:g}"
         if order.valid_s > 0 and entry.after_s >= order.valid_s:
             message = f"must be below valid_s ({order.valid_s:g}): it would never hold; got {entry.after_s:g}"
             yield ("limits", at, "after_s"), message

@@ -4,9 +4,9 @@ from typing import Annotated, Self
 
 from pydantic import Field, model_validator
 
-from fleet.documents import Flaw, Frozen, RuleError
+from fleet.documents import Frozen, RuleError, Violation
+from power.controls import Clocks
 from power.guard.breaker import TripCurve
-from power.levers import Clocks
 
 Watts = Annotated[float, Field(gt=0, le=1e9)]
 Seconds = Annotated[float, Field(ge=0, le=3600)]
@@ -66,11 +66,13 @@ class GuardSettings(Frozen):
 
     @model_validator(mode="after")
     def _agree(self) -> Self:
-        flaws: list[Flaw] = []
+        violations: list[Violation] = []
         if self.standing_limit_w > self.rating_w:
-            flaws.append((("standing_w",), f"must be at most rating_w ({self.rating_w:g}), got {self.standing_w:g}"))
+            violations.append(
+                (("standing_w",), f"must be at most rating_w ({self.rating_w:g}), got {self.standing_w:g}")
+            )
         if self.blind_low_hold > self.blind_high_hold:
             message = f"must be at most blind_high_hold ({self.blind_high_hold:g}), got {self.blind_low_hold:g}"
-            flaws.append((("blind_low_hold",), message))
-        RuleError.raise_for(flaws)
+            violations.append((("blind_low_hold",), message))
+        RuleError.raise_for(violations)
         return self

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from power.levers import Setting
-from power.readings import Budget, Reading
+from power.controls import Setting
+from power.telemetry import Budget, Reading
 
 if TYPE_CHECKING:
     from power.guard.states import Event, Mode

@@ -6,7 +6,7 @@ from typing import Any
 
 from power.guard.settings import GuardSettings
 from power.guard.states import Cause, GuardState, Mode
-from power.guard.watching import Sight
+from power.guard.telemetry_health import Sight
 
 Change = tuple[Mode, Cause]
 

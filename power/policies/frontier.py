@@ -17,10 +17,10 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from power.levers import FULL_CLOCK, Clocks, Phase, Priority
+from power.controls import FULL_CLOCK, Clocks, Phase, Priority
 from power.policies.loss import Slack, clock_loss
-from power.servers import ServerModel
-from power.workload.work import TrainingJob
+from power.server_model import ServerModel
+from power.workload.workload import TrainingJob
 
 Floats = npt.NDArray[np.float64]
 

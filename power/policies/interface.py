@@ -2,8 +2,8 @@
 
 from typing import Protocol, TypeVar
 
-from power.levers import Setting
-from power.readings import Seen
+from power.controls import Setting
+from power.telemetry import Seen
 
 StateT = TypeVar("StateT")
 

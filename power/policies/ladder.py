@@ -29,12 +29,12 @@ import numpy as np
 import numpy.typing as npt
 
 from power.admission import HIGH_HOLD_SHARE, LOW_HOLD_SHARE
-from power.levers import Phase, Priority, Routing, Setting
+from power.controls import Phase, Priority, Routing, Setting
 from power.policies.frontier import Rung, clock_grid, frontier, levers_of, training_w
 from power.policies.loss import Slack
-from power.readings import Seen
-from power.servers import BLOOM_A100, ServerModel
-from power.workload.work import TrainingJob
+from power.server_model import BLOOM_A100, ServerModel
+from power.telemetry import Seen
+from power.workload.workload import TrainingJob
 
 Floats = npt.NDArray[np.float64]
 Watts = tuple[tuple[float, ...], ...]
@@ -42,8 +42,8 @@ Watts = tuple[tuple[float, ...], ...]
 IN_BAND_S = 1.0
 PRIORITIES, PHASES, TOKEN, PROMPT = len(Priority), len(Phase), int(Phase.TOKEN), int(Phase.PROMPT)
 TRUSTED_AGE_S = 4.0  # an older reading says nothing of the present counts
-LEAST_ALLOWED_W = 1.0  # a guard may keep back the whole budget
-LEAST_CORRECTION, MOST_CORRECTION = 0.85, 1.25  # beyond, it is not the curves that are wrong: a brake, a dead meter
+MIN_ALLOWED_W = 1.0  # a guard may keep back the whole budget
+MIN_CORRECTION, MAX_CORRECTION = 0.85, 1.25  # beyond, it is not the curves that are wrong: a brake, a dead meter
 
 
 class Step(NamedTuple):
@@ -133,7 +133,7 @@ class Ladder:
         correction = self._corrected(state, seen, counts)
         low = self._split(counts, low_places, state.low_prompts)
         high = self._split(counts, high_places, state.high_prompts)
-        allowed_w = max(LEAST_ALLOWED_W, margins.share * budget_w / (correction * (1 + margins.growth)))
+        allowed_w = max(MIN_ALLOWED_W, margins.share * budget_w / (correction * (1 + margins.growth)))
         rung = self._rung(state.rung, counts, allowed_w)
         full_w = _draw_w(self._draws.peak_w[0], counts)
         pressure = state.pressure + margins.learn_pressure * (full_w / allowed_w - state.pressure)
@@ -217,7 +217,7 @@ class Ladder:
         believed_w = _draw_w(self._draws.mean_w[state.rung], counts)
         if believed_w <= 0 or seen.now_s - at_s > TRUSTED_AGE_S:
             return state.correction
-        ratio = min(max(row_w / believed_w, LEAST_CORRECTION), MOST_CORRECTION)
+        ratio = min(max(row_w / believed_w, MIN_CORRECTION), MAX_CORRECTION)
         return state.correction + self.margins.learn_correction * (ratio - state.correction)
 
     def _split(self, counts: list[float], places: tuple[tuple[int, int], ...], before: float) -> float:

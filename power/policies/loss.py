@@ -11,7 +11,7 @@ from typing import Annotated, Protocol
 from pydantic import Field
 
 from fleet.documents import Frozen
-from power.levers import Phase, Priority
+from power.controls import Phase, Priority
 
 SlackShare = Annotated[float, Field(gt=0, le=100)]
 
@@ -28,7 +28,7 @@ class Slack(Frozen):
 
 
 class Slowed(Protocol):
-    """What is known of a server's speed; `power.servers.ServerModel` is one."""
+    """What is known of a server's speed; `power.server_model.ServerModel` is one."""
 
     def prompt_slowdown(self, clock: float) -> float:
         """Time over time at full clock."""

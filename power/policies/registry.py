@@ -4,12 +4,12 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from fleet.documents import RuleError
-from power.levers import Clocks
+from power.controls import Clocks
 from power.policies.interface import Policy
 from power.policies.ladder import CONSOLIDATE, IN_BAND_S, Ladder
 from power.policies.thresholds import HIGH_CLOCK, LOW_CLOCK, OUT_OF_BAND_S, OneThreshold, Polca, Untouched
-from power.servers import BLOOM_A100, ServerModel
-from power.workload.work import TrainingJob
+from power.server_model import BLOOM_A100, ServerModel
+from power.workload.workload import TrainingJob
 
 Make = Callable[[tuple[ServerModel, ...], tuple[TrainingJob, ...], float | None], Policy[Any]]
 

@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from math import inf
 from typing import NamedTuple
 
-from power.levers import FULL_CLOCK, UNTOUCHED, Clocks, Setting
-from power.readings import Seen
+from power.controls import FULL_CLOCK, UNTOUCHED, Clocks, Setting
+from power.telemetry import Seen
 
 OUT_OF_BAND_S = 40.0
 A100_MHZ = 1410.0

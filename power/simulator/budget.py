@@ -3,10 +3,10 @@
 import numpy as np
 
 from power.policies.thresholds import Untouched
-from power.simulator.layout import WINDOW_S
 from power.simulator.outcome import Outcome
 from power.simulator.run import simulate
 from power.simulator.spec import RowSpec
+from power.simulator.state import WINDOW_S
 from power.workload import Work
 
 POLCA_PEAK_SHARE = 0.79  # peak of the uncapped row over what is provisioned for it (POLCA, arXiv 2308.12908)

@@ -4,11 +4,11 @@ from collections.abc import Sequence
 from math import inf
 from typing import Any, Protocol
 
+from power.controls import UNTOUCHED
 from power.guard import NOT_CALM, Calm, Mode, Orders, Row, Telemetry
 from power.guard.telemetry import NOBODY
-from power.levers import UNTOUCHED
 from power.policies.interface import Policy
-from power.readings import Seen
+from power.telemetry import Seen
 
 BRAKE_HELD_S = 10.0
 RELEASED_BELOW = 0.93

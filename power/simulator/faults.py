@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 
-from power.simulator.layout import Board
 from power.simulator.spec import (
     BiasedTelemetry,
     DriverReloaded,
@@ -13,6 +12,7 @@ from power.simulator.spec import (
     PlannerKilled,
     StaleTelemetry,
 )
+from power.simulator.state import Board
 
 _PREFIX = {
     StaleTelemetry: "stale",

@@ -9,14 +9,14 @@ Importing this module compiles it, or loads what an earlier process compiled.  O
 
 from numba import float64, from_dtype, types, void
 
-from fleet.compiled import entry, part
-from power.simulator.actuation import brake, land, order, reload
-from power.simulator.drawing import next_server
-from power.simulator.layout import JOB, KIND, NOBODY, POOL, REQUEST, ROW, SERVER, SLOT, WINDOW_S, Board
+from fleet.numba_cache import entry, part
+from power.simulator.command_queue import brake, land, order, reload
 from power.simulator.meter import elapse, meter
+from power.simulator.power_model import next_server
 from power.simulator.routing import dispatch, park
 from power.simulator.serving import arrival, arrive, work
-from power.simulator.swings import next_job, swing
+from power.simulator.state import JOB, KIND, NOBODY, POOL, REQUEST, ROW, SERVER, SLOT, WINDOW_S, Board
+from power.simulator.training_jobs import next_job, swing
 
 BOARD = types.NamedTuple(  # type: ignore[no-untyped-call]
     [

@@ -1,8 +1,8 @@
 """Time passes, and the meter's windows end."""
 
-from fleet.compiled import part
-from power.simulator.chance import strikes
-from power.simulator.layout import WINDOW_S, Board, Record
+from fleet.numba_cache import part
+from power.simulator.rng import strikes
+from power.simulator.state import WINDOW_S, Board, Record
 
 
 @part

@@ -6,8 +6,8 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from power.levers import Clocks, Priority
-from power.simulator.layout import WINDOW_S, Floats, Records
+from power.controls import Clocks, Priority
+from power.simulator.state import WINDOW_S, Floats, Records
 
 Ints = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]

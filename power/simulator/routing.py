@@ -8,10 +8,10 @@ The rule of admission is that of `power.admission`.  Training counts as if all o
 
 from math import isnan
 
-from fleet.compiled import part
+from fleet.numba_cache import part
 from power.admission import held_to, may_start
-from power.simulator.drawing import IDLE, PARKED, PROMPT, TOKEN, bring, count, prompt_w, settle
-from power.simulator.layout import NOBODY, WAKING, Board, Record
+from power.simulator.power_model import IDLE, PARKED, PROMPT, TOKEN, bring, count, prompt_w, settle
+from power.simulator.state import NOBODY, WAKING, Board, Record
 
 _held_to = part(held_to)
 _may_start = part(may_start)

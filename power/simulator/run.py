@@ -12,17 +12,17 @@ from typing import Any, Protocol, cast
 
 import numpy as np
 
+from power.controls import Clocks, Setting
 from power.guard import GuardSettings, Orders, Servers, Telemetry
-from power.levers import Clocks, Setting
 from power.policies.interface import Policy
-from power.readings import Budget, Reading
-from power.simulator.board import fresh_board, models_of
 from power.simulator.control import Control, PolicyAlone
 from power.simulator.faults import install, kill_times
-from power.simulator.guarded import Guarded, row_of, settings_of
-from power.simulator.layout import ROW, WINDOW_S, Board
+from power.simulator.guard_adapter import Guarded, row_of, settings_of
+from power.simulator.initial_state import fresh_board, models_of
 from power.simulator.outcome import ClockChange, Ints, Outcome, requests_of
 from power.simulator.spec import Fault, PlannerKilled, RowSpec
+from power.simulator.state import ROW, WINDOW_S, Board
+from power.telemetry import Budget, Reading
 from power.workload import Work
 
 

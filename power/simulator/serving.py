@@ -10,10 +10,10 @@ has reached its mark.
 
 from math import inf
 
-from fleet.compiled import part
-from power.simulator.drawing import IDLE, PROMPT, TOKEN, count, settle
-from power.simulator.layout import NOBODY, WAKING, Board
+from fleet.numba_cache import part
+from power.simulator.power_model import IDLE, PROMPT, TOKEN, count, settle
 from power.simulator.routing import rest
+from power.simulator.state import NOBODY, WAKING, Board
 
 
 @part

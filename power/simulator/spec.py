@@ -6,7 +6,7 @@ from pydantic import Field, model_validator
 
 from fleet.documents import Frozen, RuleError
 from power.admission import LOW_PATIENCE_S
-from power.servers import BLOOM_A100, ServerModel
+from power.server_model import BLOOM_A100, ServerModel
 
 Seconds = Annotated[float, Field(ge=0, le=1e9)]
 Share = Annotated[float, Field(ge=0, le=1)]

@@ -6,12 +6,12 @@ them.
 """
 
 from power.training.caps import Cap, clock_within, plan_within
-from power.training.choices import Choice, Computation, choices_of
-from power.training.offsets import Staggered, Start, stagger, wait_s
+from power.training.operating_points import Choice, Computation, choices_of
 from power.training.plans import Plan, at_full_clock, beside_straggler, under_mean, within
 from power.training.ramps import Smoothed, options_under, smoothed
 from power.training.schedules import Iteration, all_forward_all_backward, one_forward_one_backward, pipeline
-from power.training.tradeoff import Frontier, Point, frontier
+from power.training.staggering import Staggered, Start, stagger, wait_s
+from power.training.time_energy_frontier import Frontier, Point, frontier
 
 __all__ = [
     "Cap",

@@ -8,10 +8,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from fleet.documents import RuleError
-from power.training.offsets import Staggered
 from power.training.plans import Plan, planned_at, timeline
-from power.training.tradeoff import Frontier
-from power.workload.work import TrainingJob
+from power.training.staggering import Staggered
+from power.training.time_energy_frontier import Frontier
+from power.workload.workload import TrainingJob
 
 LOWEST_CLOCK = 0.2
 

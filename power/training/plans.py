@@ -12,9 +12,9 @@ import numpy as np
 import numpy.typing as npt
 
 from fleet.documents import RuleError
-from power.training.choices import Choice, effective_j, worth_having
+from power.training.operating_points import Choice, effective_j, worth_having
 from power.training.schedules import Iteration
-from power.training.tradeoff import Frontier
+from power.training.time_energy_frontier import Frontier
 
 Floats = npt.NDArray[np.float64]
 

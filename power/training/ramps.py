@@ -12,7 +12,7 @@ import numpy as np
 
 from fleet.documents import RuleError
 from power.training.swings import METER_S, SENSITIVITY, Floats, largest_rise_w
-from power.workload.work import TrainingJob
+from power.workload.workload import TrainingJob
 
 STEP_S = 0.005
 LOWEST_CLOCK = 0.2  # what the power brake leaves; a ramp begins no lower

@@ -10,10 +10,10 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
 
-from fleet.documents import Flaw, RuleError
-from power.training.choices import Choice, Computation
+from fleet.documents import RuleError, Violation
+from power.training.operating_points import Choice, Computation
 
-MOST_COMPUTATIONS = 20_000
+MAX_COMPUTATIONS = 20_000
 
 
 @dataclass(frozen=True)
@@ -26,7 +26,7 @@ class Iteration:
     stages: int
 
     def __post_init__(self) -> None:
-        RuleError.raise_for(self._flaws())
+        RuleError.raise_for(self._violations())
 
     @cached_property
     def after(self) -> tuple[tuple[int, ...], ...]:
@@ -66,9 +66,9 @@ class Iteration:
         waiting_s = self.stages * self.time_s(times) - sum(times)
         return sum(choice.energy_j for choice in choices) + self.blocked_w * waiting_s
 
-    def _flaws(self) -> Iterator[Flaw]:
-        if not 1 <= len(self.computations) <= MOST_COMPUTATIONS:
-            yield ("computations",), f"must be 1 to {MOST_COMPUTATIONS:,}, got {len(self.computations):,}"
+    def _violations(self) -> Iterator[Violation]:
+        if not 1 <= len(self.computations) <= MAX_COMPUTATIONS:
+            yield ("computations",), f"must be 1 to {MAX_COMPUTATIONS:,}, got {len(self.computations):,}"
             return
         if not 0 <= self.blocked_w < float("inf"):
             yield ("blocked_w",), f"must be from 0, got {self.blocked_w:g}"
@@ -118,8 +118,8 @@ def pipeline(
     if len(forward) != len(backward) or not forward:
         message = f"must have as many stages as forward, at least 1; got {len(backward)} and {len(forward)}"
         raise RuleError([(("backward",), message)])
-    if not 1 <= microbatches <= MOST_COMPUTATIONS:
-        raise RuleError([(("microbatches",), f"must be 1 to {MOST_COMPUTATIONS:,}, got {microbatches}")])
+    if not 1 <= microbatches <= MAX_COMPUTATIONS:
+        raise RuleError([(("microbatches",), f"must be 1 to {MAX_COMPUTATIONS:,}, got {microbatches}")])
     stages = len(forward)
     number: dict[tuple[int, Pass], int] = {}
     computations: list[Computation] = []

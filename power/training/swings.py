@@ -9,7 +9,7 @@ from math import ceil
 import numpy as np
 import numpy.typing as npt
 
-from power.workload.work import TrainingJob
+from power.workload.workload import TrainingJob
 
 Floats = npt.NDArray[np.float64]
 

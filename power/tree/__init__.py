@@ -2,9 +2,9 @@
 form: docs/power/caps.md."""
 
 from power.tree.document import PowerTree
+from power.tree.elements import Correlation, Feed, Load, ServerGroup, Training
+from power.tree.from_topology import feeds_of
 from power.tree.hierarchy import Hierarchy, ServerClass
-from power.tree.parts import Correlation, Feed, Load, ServerGroup, Training
-from power.tree.sites import feeds_of
 
 __all__ = [
     "Correlation",

@@ -6,11 +6,11 @@ from typing import Any, Self
 from pydantic import Field, ValidationInfo, field_validator, model_validator
 
 from fleet.documents import Frozen, RuleError
-from fleet.topology.names import Name
-from power.servers import BLOOM_A100, ServerModel
+from fleet.topology.hostlist import Name
+from power.server_model import BLOOM_A100, ServerModel
+from power.tree.elements import Correlation, Feed, ServerGroup
 from power.tree.hierarchy import Hierarchy
-from power.tree.parts import Correlation, Feed, ServerGroup
-from power.tree.rules import flaws
+from power.tree.validation import violations
 
 MAX_GROUPS = 10_000
 MAX_SERVERS = 1_000
@@ -43,7 +43,7 @@ class PowerTree(Frozen):
     @model_validator(mode="after")
     def _holds_together(self) -> Self:
         RuleError.raise_for(
-            flaws(self.feeds, self.groups, servers=self.known_servers, periods=self.periods, tree=self.name)
+            violations(self.feeds, self.groups, servers=self.known_servers, periods=self.periods, tree=self.name)
         )
         return self
 

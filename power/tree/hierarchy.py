@@ -4,9 +4,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from fleet.errors import UnknownNameError
-from fleet.topology.names import expand
-from power.servers import ServerModel
-from power.tree.parts import Feed, ServerGroup
+from fleet.topology.hostlist import expand
+from power.server_model import ServerModel
+from power.tree.elements import Feed, ServerGroup
 
 
 @dataclass(frozen=True, slots=True, eq=False)

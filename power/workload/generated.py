@@ -9,10 +9,10 @@ time at full clock.  All kinds are one process with marks, drawn by inverting it
 import numpy as np
 
 from fleet.documents import RuleError
-from power.servers import BLOOM_A100, ServerModel
-from power.workload.kinds import POLCA_MIX, Mix
-from power.workload.shapes import Curve, Floats, Shape, builtin_shape
-from power.workload.work import Ints, TrainingJob, Work
+from power.server_model import BLOOM_A100, ServerModel
+from power.workload.load_profile import Curve, Floats, Shape, builtin_shape
+from power.workload.request_classes import POLCA_MIX, Mix
+from power.workload.workload import Ints, TrainingJob, Work
 
 PEAK_UTILIZATION = 0.80
 MAX_REQUESTS = 50_000_000

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from fleet.documents import RuleError
-from power.servers import BLOOM_A100, ServerModel
-from power.workload.work import TrainingJob
+from power.server_model import BLOOM_A100, ServerModel
+from power.workload.workload import TrainingJob
 
 PEAK = 0.97
 GPU_RATING_W = 400.0  # A100 SXM

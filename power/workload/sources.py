@@ -9,13 +9,13 @@ from dataclasses import dataclass
 
 from fleet.documents import RuleError
 from fleet.traces import read_trace
-from power.servers import BLOOM_A100, ServerModel
+from power.server_model import BLOOM_A100, ServerModel
 from power.workload.fitting import course, is_rates, read_rates
 from power.workload.generated import PEAK_UTILIZATION, generated_work
 from power.workload.jobs import PROVISIONED_W, split_servers, training_jobs
-from power.workload.shapes import Curve, Shape
-from power.workload.traced import UTILIZATION, Recorded, batching, traced_work
-from power.workload.work import Work
+from power.workload.load_profile import Curve, Shape
+from power.workload.trace_replay import UTILIZATION, Recorded, batching, traced_work
+from power.workload.workload import Work
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -3,7 +3,7 @@
 Watchers tell of their jobs, the service of verdicts, bundles, isolation and healing, a healer of its rounds.
 """
 
-from faults.isolation import Mode
+from faults.quarantine import Mode
 from scripts.dashboards.grafana import (
     Colour,
     Dashboard,

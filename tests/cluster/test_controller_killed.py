@@ -12,8 +12,8 @@ import signal
 import httpx
 import pytest
 
-from deploy.leadership import MARGIN
-from tests.deploy.house import app
+from deploy.common.leader_election import MARGIN
+from tests.deploy.controller_harness import app
 from tests.deploy.serve_double import ServeDouble
 from tests.testbed.controllers import Stage
 from tests.testbed.gate import Hold, Passed

@@ -19,8 +19,8 @@ import httpx
 import pytest
 
 from api.schemas.targets import TargetStatus
-from deploy.on_ray.commands import Conductor
-from deploy.on_ray.names import HostName
+from deploy.ray_actor.lifecycle import Conductor
+from deploy.ray_actor.names import HostName
 from tests.testbed.controllers import Stage
 from tests.testbed.gate import Hold
 from tests.testbed.proc import is_running

@@ -13,10 +13,10 @@ import pytest
 import ray
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-from deploy.on_ray.cluster import RayCluster as Joined
-from deploy.on_ray.commands import Conductor, NotUpError
-from deploy.on_ray.names import HostName, hosts_among, watchers_among
-from deploy.on_ray.wire import GpuLook, HostSettings, WatcherReport, WatchSettings
+from deploy.ray_actor.cluster import RayCluster as Joined
+from deploy.ray_actor.lifecycle import Conductor, NotUpError
+from deploy.ray_actor.messages import GpuLook, HostSettings, WatcherReport, WatchSettings
+from deploy.ray_actor.names import HostName, hosts_among, watchers_among
 from tests.testbed.processes import LOOPBACK, free_ports
 from tests.testbed.ray_cluster import RayCluster, RayNode, check_machine, running_ray_cluster
 from tests.testbed.ray_controllers import NAME, conducting, joined_cluster, leader

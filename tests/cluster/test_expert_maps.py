@@ -20,7 +20,7 @@ from deploy.router.settings import SERVE_NAME, RouterConfig
 from deploy.router.table import CellWeights, Route, RoutingTable
 from placement.formats import Engine
 from placement.request import PlacementRequest
-from tests.deploy.house import House, house_of
+from tests.deploy.controller_harness import House, house_of
 from tests.testbed.chat_load import ChatLoad, calling
 from tests.testbed.processes import LOOPBACK
 from tests.testbed.ray_cluster import RayCluster
@@ -56,7 +56,7 @@ def application(ray_cluster: RayCluster, folder: Path) -> Iterator[RayServeAppli
     )
     app = {
         "name": "chat",
-        "import_path": "tests.deploy.expert_maps.serve_engines:build",
+        "import_path": "tests.deploy.expert_rollout.serve_engines:build",
         "args": {"engines": {ENGINES: REPLICAS}, "shape": SHAPE, "folder": str(folder)},
         "external_scaler_enabled": True,
         "deployments": [

@@ -13,9 +13,9 @@ import pytest
 import ray
 from prometheus_client.parser import text_string_to_metric_families
 
-from api.schemas.healing import CasePhase
-from deploy.ray_nodes import RayNodes
-from faults.isolation import Act
+from api.schemas.remediation import CasePhase
+from deploy.remediation.ray_nodes import RayNodes
+from faults.quarantine import Act
 from tests.testbed.healed_run import healed_run
 from tests.testbed.ray_cluster import RayCluster
 from tests.testbed.waiting import PATIENCE_S, wait_for

@@ -9,11 +9,11 @@ from kubernetes import client
 from kubernetes.dynamic.exceptions import ConflictError
 
 from api.schemas.targets import Phase, RayClusterGroups, TargetStatus
-from deploy.actuators import Actuators
-from deploy.controller import Controller
-from deploy.kubernetes_api import KubernetesAccess, kubernetes_server
-from deploy.ray_cluster import ray_cluster_actuators
-from tests.deploy.house import House, house_of
+from deploy.actuators.ray_cluster.actuator import ray_cluster_actuators
+from deploy.actuators.registry import Actuators
+from deploy.common.kubernetes_client import KubernetesAccess, kubernetes_server
+from deploy.controller.controller import Controller
+from tests.deploy.controller_harness import House, house_of
 from tests.helm.chart import one, render
 from tests.testbed.gpu_nodes import GPU, GpuNodes
 from tests.testbed.helm import Helm

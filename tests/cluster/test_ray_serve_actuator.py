@@ -10,11 +10,11 @@ import httpx
 import pytest
 
 from api.schemas.targets import Mode, Phase, RayServeApplication, TargetStatus
-from deploy.actuator import Actuator, Observation, Replicas, Step
-from deploy.controller import Controller
-from deploy.errors import ActuationError
-from deploy.ray_serve import RayServeActuator
-from tests.deploy.house import House, house_of
+from deploy.actuators.base import Actuator, Observation, Replicas, Step
+from deploy.actuators.ray_serve.actuator import RayServeActuator
+from deploy.common.errors import ActuationError
+from deploy.controller.controller import Controller
+from tests.deploy.controller_harness import House, house_of
 from tests.testbed.ray_cluster import RayCluster
 from tests.testbed.ray_serve import APPLICATIONS, ServeApp, running_serve_app
 from tests.testbed.service import RunningService

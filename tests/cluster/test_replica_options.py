@@ -8,9 +8,9 @@ import httpx
 import pytest
 
 from api.schemas.targets import Phase, RayServeApplication
-from deploy.ray_serve import RayServeActuator
+from deploy.actuators.ray_serve.actuator import RayServeActuator
 from planner.request import PlanRequest
-from tests.deploy.house import WORKLOAD, House, house_of
+from tests.deploy.controller_harness import WORKLOAD, House, house_of
 from tests.testbed.ray_cluster import RayCluster
 from tests.testbed.ray_serve import declared_applications
 from tests.testbed.service import RunningService

@@ -11,9 +11,9 @@ import httpx
 import pytest
 
 from api.schemas.probes import HealthProbe
-from api.schemas.target_memory import ApprovalRequest
+from api.schemas.target_state import ApprovalRequest
 from api.schemas.targets import Phase, TargetSpec, TargetStatus
-from tests.deploy.house import request_for
+from tests.deploy.controller_harness import request_for
 from tests.testbed.controllers import Stage
 from tests.testbed.prometheus import Prometheus
 from tests.testbed.ray_cluster import RayCluster
@@ -28,7 +28,7 @@ POOLS = {"on-h100": "H100", "on-l4": "L4"}  # as Ray labels them
 GOOD, BAD = {H100: 1, L4: 0}, {H100: 0, L4: 1}
 LOOKS = 20  # of the controller, in which nothing may be written
 ERROR_RATE = 'sum(increase(app_requests_total{status="500"}[5s])) / sum(increase(app_requests_total[5s]))'
-MOST_ERRORS = 0.1
+MAX_ERRORS = 0.1
 
 
 @pytest.fixture
@@ -57,7 +57,7 @@ def health(prometheus: Prometheus, chat: ServeApp) -> HealthProbe:
     targets = [{"targets": [f"{url.host}:{url.port}"]}]
     prometheus.configure({"scrape_configs": [scrape | {"static_configs": targets}]})
     prometheus.wait_until_up("chat")
-    described = {"prometheus_url": prometheus.url, "error_rate_query": ERROR_RATE, "max_error_rate": MOST_ERRORS}
+    described = {"prometheus_url": prometheus.url, "error_rate_query": ERROR_RATE, "max_error_rate": MAX_ERRORS}
     return HealthProbe.model_validate(described | {"judge_after_s": 4.0, "max_age_s": 5.0})
 
 

@@ -25,7 +25,7 @@ pytestmark = [pytest.mark.ray, pytest.mark.anyio]
 APP = "routed"
 ENGINES = ("on-h100", "on-a100", "on-l4")
 AT_ONCE = 8  # requests that the load keeps in flight
-MOST_WAITING = 20  # in a queue of the router
+MAX_WAITING = 20  # in a queue of the router
 EVEN = dict(zip(ENGINES, (0.5, 0.3, 0.2), strict=True))
 
 
@@ -55,7 +55,7 @@ class Served:
         application = {
             "name": APP,
             "import_path": "tests.deploy.router.serve_engines:build",
-            "args": {"engines": list(ENGINES), "settings": {"patience_s": PATIENCE_S, "most_waiting": MOST_WAITING}},
+            "args": {"engines": list(ENGINES), "settings": {"patience_s": PATIENCE_S, "most_waiting": MAX_WAITING}},
             "external_scaler_enabled": True,
             "deployments": [{"name": SERVE_NAME, "user_config": config}],
         }
@@ -249,7 +249,7 @@ async def test_overload_keeps_high_priority_whole(http: httpx.AsyncClient, serve
             await warm.call(stream=False)
     found, gate = Load(http, served.url), tmp_path / "gate"
     calls: list[asyncio.Task[None]] = []
-    for priority, most in (("low", 4 + MOST_WAITING), ("high", MOST_WAITING)):
+    for priority, most in (("low", 4 + MAX_WAITING), ("high", MAX_WAITING)):
         calls += [
             asyncio.create_task(found.call(stream=False, priority=priority, gate=str(gate))) for _ in range(most + 1)
         ]
@@ -261,7 +261,7 @@ async def test_overload_keeps_high_priority_whole(http: httpx.AsyncClient, serve
     assert found.failures == []
     assert [priority_of(answer) for answer in refused(found)] == ["low", "high"]
     order = [priority_of(answer) for answer in found.answers if answer.status_code == 200]
-    assert len(order) == 4 + 2 * MOST_WAITING
+    assert len(order) == 4 + 2 * MAX_WAITING
     mean = {name: sum(at for at, each in enumerate(order) if each == name) / order.count(name) for name in set(order)}
     assert mean["high"] + 5 < mean["low"]
     last_high = len(order) - 1 - order[::-1].index("high")

@@ -13,13 +13,13 @@ import httpx
 import pytest
 
 from api.schemas.targets import Phase, RayServeApplication, TargetStatus
-from deploy.actuator import Observation, Replicas
-from deploy.ray_serve import RayServeActuator
+from deploy.actuators.base import Observation, Replicas
+from deploy.actuators.ray_serve.actuator import RayServeActuator
+from deploy.actuators.ray_serve.config import ServeConfig
 from deploy.router.settings import SERVE_NAME, RouterConfig
 from deploy.router.table import CellWeights, Route, RoutingTable
-from deploy.serve_config import ServeConfig
 from planner.request import PlanRequest
-from tests.deploy.house import WORKLOAD, House, house_of
+from tests.deploy.controller_harness import WORKLOAD, House, house_of
 from tests.testbed.chat_load import ChatLoad, calling
 from tests.testbed.processes import LOOPBACK
 from tests.testbed.ray_cluster import RayCluster
@@ -61,7 +61,7 @@ def application(ray_cluster: RayCluster) -> Iterator[RayServeApplication]:
     config = RouterConfig(table=table()).model_dump(mode="json")
     app = {
         "name": "chat",
-        "import_path": "deploy.twin.serve_app:build",
+        "import_path": "deploy.emulator.serve_app:build",
         "args": {"pools": pools, "time_scale": 4.0, "router": {"patience_s": PATIENCE_S}},
         "external_scaler_enabled": True,
         "deployments": [{"name": SERVE_NAME, "user_config": config}],

@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from deploy.parallel import Processes, RayTasks, UnreachableClusterError
+from deploy.common.executors import Processes, RayTasks, UnreachableClusterError
 from tests.testbed.ray_cluster import RayCluster
 
 pytestmark = pytest.mark.ray

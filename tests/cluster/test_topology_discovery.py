@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from deploy.discovery import discover_kubernetes
+from deploy.common.topology_discovery import discover_kubernetes
 from fleet.documents import parse_document, read_model
 from fleet.topology import Topology
 from tests.testbed.certificates import Authority

@@ -14,11 +14,11 @@ import pytest
 import ray
 
 from api.schemas.targets import RayTrainRun
-from deploy.actuator import Step
-from deploy.errors import UnreachableError
-from deploy.healing.ray_world import RayWorld
-from deploy.training.actuator import RayTrainActuator, ray_train_actuators
-from deploy.training.board import Boards
+from deploy.actuators.base import Step
+from deploy.actuators.ray_train import RayTrainActuator, ray_train_actuators
+from deploy.common.errors import UnreachableError
+from deploy.remediation.ray_cluster import RayWorld
+from deploy.training.run_status import Boards
 from tests.testbed.healed_run import ENDLESS
 from tests.testbed.processes import Process
 from tests.testbed.ray_cluster import RayCluster
@@ -26,7 +26,7 @@ from tests.testbed.train_job import TrainJob
 from tests.testbed.waiting import wait_for
 
 pytestmark = pytest.mark.ray
-MOST = 3
+MAX = 3
 GPU = "H100"
 
 
@@ -47,7 +47,7 @@ def test_workers_follow_what_is_asked_for_and_go_on_from_the_last_checkpoint(
             folder=str(tmp_path),
             to=f"unix:{inboxes}/none",
             steps=ENDLESS,
-            workers=MOST,
+            workers=MAX,
             least_workers=1,
             healed=True,
         )
@@ -63,8 +63,8 @@ def test_workers_follow_what_is_asked_for_and_go_on_from_the_last_checkpoint(
                 return [json.loads(line) for line in written if line.endswith("\n")]
 
             wait_for(lives, what="first step")
-            wait_for(partial(_trains, actuator, MOST), what=f"{MOST} workers")
-            for before, workers in ((MOST, 1), (1, 2)):
+            wait_for(partial(_trains, actuator, MAX), what=f"{MAX} workers")
+            for before, workers in ((MAX, 1), (1, 2)):
                 step = Step(gpu=GPU, replicas_before=before, replicas_after=workers)
                 wait_for(partial(_asks, actuator, step), what=f"a run that is asked for {workers} workers")
                 wait_for(partial(_trains, actuator, workers), what=f"{workers} workers")

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from deploy.kubernetes_api import FIELD_MANAGER, Operations, RefusedError
+from deploy.common.kubernetes_client import FIELD_MANAGER, Operations, RefusedError
 
 NAMESPACE, CLUSTER = "ml", "llm"
 GROUPS: Mapping[str, Any] = {"f:spec": {"f:workerGroupSpecs": {}}}

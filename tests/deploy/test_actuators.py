@@ -4,10 +4,10 @@ import httpx
 import pytest
 
 from api.schemas.targets import Phase, RayClusterGroups, RayServeApplication, RayTrainRun
-from deploy.actuators import Actuators
-from deploy.errors import ActuationError
-from deploy.ray_serve import RayServeActuator, ray_serve_actuators
-from tests.deploy.house import House, app
+from deploy.actuators.ray_serve.actuator import RayServeActuator, ray_serve_actuators
+from deploy.actuators.registry import Actuators
+from deploy.common.errors import ActuationError
+from tests.deploy.controller_harness import House, app
 
 GROUPS = RayClusterGroups(namespace="ml", cluster="chat", groups={"B200": "b200-workers"})
 RUN = RayTrainRun(run="tune-7", gpu="H100", workers_per_replica=4)

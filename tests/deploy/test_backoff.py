@@ -1,6 +1,6 @@
 """Failing targets are left alone for longer and longer, others are not."""
 
-from deploy.backoff import Backoff
+from deploy.common.backoff import Backoff
 
 
 def waits_s(backoff: Backoff, *, failures: int) -> list[float]:

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from deploy.blocking import BlockingCalls
-from deploy.errors import UnreachableError
+from deploy.common.errors import UnreachableError
+from deploy.common.thread_calls import BlockingCalls
 from tests.testbed.waiting import PATIENCE_S
 
 pytestmark = pytest.mark.anyio

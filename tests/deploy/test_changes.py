@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from deploy.actuator import Observation, Replicas
-from deploy.changes import is_settled, missing_replicas, next_steps, raise_to_floor
+from deploy.actuators.base import Observation, Replicas
+from deploy.controller.rollout import is_settled, missing_replicas, next_steps, raise_to_floor
 
 GPUS = ("A100", "H100", "L4")
 COUNTS = st.fixed_dictionaries(dict.fromkeys(GPUS, st.integers(0, 12)))

@@ -4,8 +4,8 @@ import httpx
 import pytest
 
 from api.schemas.targets import Change, Mode, Phase
-from deploy.controller import ControllerSettings
-from tests.deploy.house import House, app
+from deploy.controller.controller import ControllerSettings
+from tests.deploy.controller_harness import House, app
 
 pytestmark = pytest.mark.anyio
 

@@ -9,10 +9,10 @@ import pytest
 from api.client import AsyncFleetwright
 from api.schemas.targets import Phase, Target
 from api.schemas.tokens import Scope
-from deploy.controller import ControllerSettings
-from deploy.leadership import LeaseSettings
-from deploy.pulse import ALLOWANCE, Pulse
-from tests.deploy.house import House, app
+from deploy.common.leader_election import LeaseSettings
+from deploy.common.liveness import ALLOWANCE, Pulse
+from deploy.controller.controller import ControllerSettings
+from tests.deploy.controller_harness import House, app
 from tests.deploy.serve_double import ServeDouble, answering, raising
 from tests.testbed.service import TOKENS
 

@@ -8,7 +8,7 @@ import pytest
 from api.client import AsyncFleetwright
 from api.schemas.targets import Phase
 from api.schemas.tokens import Scope
-from tests.deploy.house import House, app
+from tests.deploy.controller_harness import House, app
 from tests.deploy.serve_double import ServeDouble
 from tests.testbed.service import TOKENS
 

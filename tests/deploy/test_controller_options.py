@@ -6,7 +6,7 @@ import pytest
 
 from api.schemas.targets import Change, Phase
 from planner.request import PlanRequest
-from tests.deploy.house import WORKLOAD, House
+from tests.deploy.controller_harness import WORKLOAD, House
 from tests.deploy.serve_double import ServeDouble
 
 pytestmark = pytest.mark.anyio

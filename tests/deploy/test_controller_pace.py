@@ -4,7 +4,7 @@ import pytest
 
 from api.client import ConflictError
 from api.schemas.targets import Mode, Phase
-from tests.deploy.house import House, app
+from tests.deploy.controller_harness import House, app
 
 pytestmark = pytest.mark.anyio
 

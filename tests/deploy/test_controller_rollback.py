@@ -6,10 +6,10 @@ import httpx
 import pytest
 
 from api.schemas.probes import HealthProbe
-from api.schemas.target_memory import Readings
+from api.schemas.target_state import Readings
 from api.schemas.targets import Phase
-from deploy.judging import Health
-from tests.deploy.house import House, app
+from deploy.controller.health_check import Health
+from tests.deploy.controller_harness import House, app
 from tests.deploy.serve_double import ServeDouble
 
 pytestmark = pytest.mark.anyio

@@ -13,8 +13,8 @@ import httpx
 import pytest
 from kubernetes.config import incluster_config
 
-from deploy.discovery import UnusableSourceError, discover_kubernetes, discover_ray
-from deploy.errors import ActuationError, UnreachableError
+from deploy.common.errors import ActuationError, UnreachableError
+from deploy.common.topology_discovery import UnusableSourceError, discover_kubernetes, discover_ray
 from fleet.errors import FleetwrightError
 from fleet.topology import Discovery
 from tests.testbed.certificates import Authority

@@ -5,13 +5,13 @@ import pytest
 
 from api.client import NotFoundError
 from api.schemas.targets import Mode, Phase
-from deploy.actuators import Actuators
-from deploy.clock import Clock
-from deploy.controller import ControllerSettings
-from deploy.dry_run import Foreseen, foresee
-from deploy.health import unread_health
-from deploy.ray_serve import ray_serve_actuators
-from tests.deploy.house import House, app
+from deploy.actuators.ray_serve.actuator import ray_serve_actuators
+from deploy.actuators.registry import Actuators
+from deploy.common.clock import Clock
+from deploy.controller.controller import ControllerSettings
+from deploy.controller.dry_run import Foreseen, foresee
+from deploy.controller.prometheus_health import unread_health
+from tests.deploy.controller_harness import House, app
 
 pytestmark = pytest.mark.anyio
 

@@ -9,10 +9,10 @@ import pytest
 from pydantic import ValidationError
 
 from api.schemas.probes import HealthProbe
-from api.schemas.target_memory import Readings
-from deploy import health
-from deploy.health import ANSWER_MAX_BYTES, MOST, PrometheusHealth, unread_health
-from deploy.judging import Health, Verdict, judge
+from api.schemas.target_state import Readings
+from deploy.controller import prometheus_health
+from deploy.controller.health_check import Health, Verdict, judge
+from deploy.controller.prometheus_health import ANSWER_MAX_BYTES, MAX, PrometheusHealth, unread_health
 
 NOW = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
 PROBE = HealthProbe.model_validate(
@@ -58,7 +58,7 @@ async def test_each_value_is_asked_for_by_its_query() -> None:
     [
         (vector("0.25"), 0.25),
         (vector("0.1", "0.4", "0.2"), 0.4),
-        (vector("+Inf"), MOST),
+        (vector("+Inf"), MAX),
         ({"status": "success", "data": {"resultType": "scalar", "result": [NOW.timestamp(), "0.5"]}}, 0.5),
     ],
 )
@@ -92,7 +92,7 @@ async def test_what_is_no_fresh_number_is_missing(answer: httpx.Response, reason
 
 @pytest.mark.anyio
 async def test_a_server_that_does_not_answer_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(health, "TIMEOUT_S", 0.05)
+    monkeypatch.setattr(prometheus_health, "TIMEOUT_S", 0.05)
 
     async def never(_request: httpx.Request) -> httpx.Response:
         await asyncio.Event().wait()

@@ -10,9 +10,15 @@ import pytest
 from aiohttp import web
 from aiohttp.test_utils import TestServer
 
-from deploy.discovery import UnusableSourceError
-from deploy.errors import ActuationError, UnreachableError
-from deploy.kubernetes_api import ATTEMPTS, KubernetesAccess, KubernetesServer, RefusedError, kubernetes_server
+from deploy.common.errors import ActuationError, UnreachableError
+from deploy.common.kubernetes_client import (
+    ATTEMPTS,
+    KubernetesAccess,
+    KubernetesServer,
+    RefusedError,
+    kubernetes_server,
+)
+from deploy.common.topology_discovery import UnusableSourceError
 from tests.testbed.processes import LOOPBACK, free_ports
 
 pytestmark = pytest.mark.anyio

@@ -13,10 +13,10 @@ from api.client import AsyncFleetwright
 from api.schemas.leases import Lease, LeaseClaim
 from api.schemas.targets import Phase, TargetStatus
 from api.schemas.tokens import Scope
-from deploy.clock import Clock
-from deploy.errors import NotLeadingError
-from deploy.leadership import Leadership, LeaseSettings, Standing, new_holder
-from tests.deploy.house import House, app
+from deploy.common.clock import Clock
+from deploy.common.errors import NotLeadingError
+from deploy.common.leader_election import Leadership, LeaseSettings, Standing, new_holder
+from tests.deploy.controller_harness import House, app
 from tests.testbed.service import TOKENS
 
 pytestmark = pytest.mark.anyio

@@ -6,11 +6,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from api.schemas.target_memory import SPENT_MAX, Readings, TargetMemory
+from api.schemas.target_state import SPENT_MAX, Readings, TargetMemory
 from api.schemas.targets import Target, TargetSpec
-from deploy.actuator import Observation
-from deploy.changes import next_steps, raise_to_floor
-from deploy.memory import (
+from deploy.actuators.base import Observation
+from deploy.controller.rollout import next_steps, raise_to_floor
+from deploy.controller.target_state import (
     arrived,
     began,
     is_licensed,

@@ -2,10 +2,10 @@
 
 from prometheus_client import CollectorRegistry
 
-from deploy.outlook import Outlook
+from deploy.power_guard.forecast_metrics import Outlook
 from deploy.routing_metrics import RoutingMetrics
-from power.levers import Priority, Setting
-from power.readings import Budget, Reading
+from power.controls import Priority, Setting
+from power.telemetry import Budget, Reading
 from tests.helm.power_row import use_gate
 
 

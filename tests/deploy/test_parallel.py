@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from deploy.parallel import Processes
+from deploy.common.executors import Processes
 
 
 @pytest.mark.parametrize("workers", [1, 2])

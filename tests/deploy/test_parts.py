@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from api.schemas.targets import RayClusterGroups, RayServeApplication, TargetSpec
-from deploy.errors import PlanUnusableError
-from deploy.parts import part_names, part_of
-from deploy.plans import allocations_by_part, planned_clocks, planned_replicas
+from deploy.common.errors import PlanUnusableError
+from deploy.controller.deployment_mapping import part_names, part_of
+from deploy.controller.plan_reader import allocations_by_part, planned_clocks, planned_replicas
 from planner.answer import Allocation
 from tests.deploy.test_plans import record
 from tests.planner.requests import from_offers, solved

@@ -9,9 +9,9 @@ import pytest
 from api.client import AsyncFleetwright
 from api.schemas.plans import PlanRecord
 from api.schemas.targets import TargetSpec
-from deploy.errors import PlanUnusableError
-from deploy.plans import PlanReader, check_fresh, planned_replicas
-from tests.deploy.house import request_for
+from deploy.common.errors import PlanUnusableError
+from deploy.controller.plan_reader import PlanReader, check_fresh, planned_replicas
+from tests.deploy.controller_harness import request_for
 
 NOW = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
 DAY_S = 86_400.0

@@ -1,6 +1,6 @@
 """A loop's pulse: it begins with the first beat, and ends when a turn is overdue."""
 
-from deploy.pulse import ALLOWANCE, Pulse
+from deploy.common.liveness import ALLOWANCE, Pulse
 
 
 def test_it_lives_from_the_first_beat_to_the_moment_at_which_the_next_one_is_overdue() -> None:

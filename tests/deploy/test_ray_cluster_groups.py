@@ -6,10 +6,10 @@ from typing import Any
 import pytest
 
 from api.schemas.targets import RayClusterGroups
-from deploy.actuator import Step
-from deploy.errors import ActuationError, PlanUnusableError
-from deploy.kubernetes_api import RefusedError
-from deploy.ray_cluster import RayClusterActuator
+from deploy.actuators.base import Step
+from deploy.actuators.ray_cluster.actuator import RayClusterActuator
+from deploy.common.errors import ActuationError, PlanUnusableError
+from deploy.common.kubernetes_client import RefusedError
 from tests.deploy.kube_double import CLUSTER, NAMESPACE, KubeDouble, group, managed, pod
 
 pytestmark = pytest.mark.anyio

@@ -6,10 +6,10 @@ import httpx
 import pytest
 
 from api.schemas.targets import RayServeApplication
-from deploy.actuator import Step
-from deploy.errors import ActuationError, UnreachableError
-from deploy.ray_serve import RayServeActuator
-from deploy.serve_http import ATTEMPTS
+from deploy.actuators.base import Step
+from deploy.actuators.ray_serve.actuator import RayServeActuator
+from deploy.actuators.ray_serve.client import ATTEMPTS
+from deploy.common.errors import ActuationError, UnreachableError
 from tests.deploy.serve_double import DASHBOARD_URL, Deployment, Interruption, ServeDouble, answering, raising
 
 pytestmark = pytest.mark.anyio

@@ -7,9 +7,9 @@ from typing import Any
 import httpx
 import pytest
 
-from deploy.errors import ActuationError, UnreachableError
-from deploy.serve_config import ServeConfig
-from deploy.serve_http import ATTEMPTS
+from deploy.actuators.ray_serve.client import ATTEMPTS
+from deploy.actuators.ray_serve.config import ServeConfig
+from deploy.common.errors import ActuationError, UnreachableError
 from tests.deploy.serve_double import DASHBOARD_URL
 
 pytestmark = pytest.mark.anyio

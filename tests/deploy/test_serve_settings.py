@@ -5,17 +5,17 @@ from typing import Any
 
 import pytest
 
-from api.schemas.target_memory import Refusal, TargetMemory
+from api.schemas.target_state import Refusal, TargetMemory
 from api.schemas.targets import Mode, Phase, RayServeApplication
-from deploy.actuator import Observation, Step
-from deploy.controller import Controller
-from deploy.errors import PlanUnusableError
-from deploy.plans import planned_clocks
-from deploy.router.from_plan import routing_table
+from deploy.actuators.base import Observation, Step
+from deploy.common.errors import PlanUnusableError
+from deploy.controller.config_changes import When, clocks_left, due, without_losses
+from deploy.controller.controller import Controller
+from deploy.controller.plan_reader import planned_clocks
+from deploy.emulator.scenario import ACTS, POOLS, WORKLOAD, Act
 from deploy.router.table import RoutingTable
-from deploy.tellings import When, clocks_left, due, without_losses
-from deploy.twin.acts import ACTS, POOLS, WORKLOAD, Act
-from tests.deploy.house import House
+from deploy.router.table_builder import routing_table
+from tests.deploy.controller_harness import House
 from tests.deploy.serve_double import Deployment, ServeDouble
 
 pytestmark = pytest.mark.anyio

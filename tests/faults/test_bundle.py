@@ -9,10 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from faults.bundle import Tape, is_bundle, proves, read_bundle, write_bundle
+from faults.monitor import Watcher, WatcherSettings
 from faults.observations import Observation
 from faults.replay import Act, acts, replay
 from faults.slow.settings import SlowSettings
-from faults.watcher import Watcher, WatcherSettings
 from fleet.documents import RuleError
 from tests.faults.stories import Story
 

@@ -4,11 +4,11 @@ from pathlib import Path
 
 import pytest
 
-from api.cli.recordings import open_recording
+from api.cli.faults.recordings import open_recording
 from faults.detector import Job
+from faults.diagnosis import Scope
 from faults.observations import Look, Observation
 from faults.replay import acts, replay
-from faults.verdict import Scope
 
 RECORDINGS = Path(__file__).resolve().parents[3] / "shared" / "data" / "faults"
 # class, scope, node, peer, and the moment of the fault, after t_go

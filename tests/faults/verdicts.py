@@ -1,6 +1,6 @@
 """A verdict to change for a test."""
 
-from faults.verdict import FaultClass, Scope, Verdict
+from faults.diagnosis import FaultClass, Scope, Verdict
 
 
 def verdict(

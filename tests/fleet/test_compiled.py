@@ -7,17 +7,17 @@ from pathlib import Path
 
 import pytest
 
-PARTS = "from fleet.compiled import part\n@part\ndef more(value):\n    return value + {}\n"
-CONSTANT = "LEAST = {}\n"
+PARTS = "from fleet.numba_cache import part\n@part\ndef more(value):\n    return value + {}\n"
+CONSTANT = "MIN = {}\n"
 ENTRY = """
 from numba import int64
-from fleet.compiled import entry
-from constant import LEAST
+from fleet.numba_cache import entry
+from constant import MIN
 from parts import more
 
 @entry(int64(int64))
 def answer(value):
-    return more(value) + LEAST
+    return more(value) + MIN
 
 print(answer(1), sum(answer.stats.cache_hits.values()))
 """

@@ -23,7 +23,7 @@ from fleet.documents import (
     write_model,
 )
 from fleet.errors import DocumentError, FleetwrightError, Problem
-from fleet.yamltext import MAX_DEPTH, MAX_VALUES, dump_yaml
+from fleet.yaml_reader import MAX_DEPTH, MAX_VALUES, dump_yaml
 
 
 class Colour(StrEnum):

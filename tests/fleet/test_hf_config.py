@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fleet.hf_config import SUPPORTED_MODEL_TYPES
+from fleet.huggingface.config import SUPPORTED_MODEL_TYPES
 from tests.fleet.hf_configs import (
     DEEPSEEK,
     LLAMA,

@@ -12,9 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fleet.errors import UnknownNameError
-from fleet.lognormal_mixture import Component, cell_shares, draw, normal_cdf
-from fleet.size_presets import builtin_size_presets, preset
-from fleet.sizes import SizeBuckets
+from fleet.sizes.histogram import SizeBuckets
+from fleet.sizes.lognormal_mixture import Component, cell_shares, draw, normal_cdf
+from fleet.sizes.presets import builtin_size_presets, preset
 from scripts.fit_size_presets import SOURCES, Source, goodness, likeliest, sizes_of
 
 SHARED = Path(__file__).parents[2].parent / "shared" / "data"

@@ -7,9 +7,9 @@ from pydantic import TypeAdapter
 
 from fleet.documents import Frozen, RuleError, parse_document, read_model, write_model
 from fleet.errors import DocumentError
-from fleet.size_presets import preset
-from fleet.size_sources import PresetSizes, SizeSource, TraceSizes, resolve
-from fleet.sizes import SizeBuckets
+from fleet.sizes.histogram import SizeBuckets
+from fleet.sizes.presets import preset
+from fleet.sizes.sources import PresetSizes, SizeSource, TraceSizes, resolve
 
 TRACE = "time,input_tokens,output_tokens\n0,100,10\n600,900,50\n900,5000,50\n"
 
@@ -87,7 +87,7 @@ class TestResolving:
         assert resolve(TraceSizes(trace_csv="time,input_tokens,output_tokens\n0,1,1\n0,1,1\n")).demand is None
 
     @pytest.mark.parametrize(
-        ("source", "flaw"),
+        ("source", "violation"),
         [
             (PresetSizes(preset="azure"), (("preset",), "unknown size preset 'azure'; nearest: azure-code")),
             (
@@ -97,9 +97,11 @@ class TestResolving:
             (TraceSizes(trace_csv=TRACE, step_s=1e-4), (("step_s",), "cuts the trace into more than 1,000,000 steps")),
         ],
     )
-    def test_defects_name_their_field(self, source: PresetSizes | TraceSizes, flaw: tuple[tuple[str], str]) -> None:
+    def test_defects_name_their_field(
+        self, source: PresetSizes | TraceSizes, violation: tuple[tuple[str], str]
+    ) -> None:
         with pytest.raises(RuleError) as caught:
             resolve(source)
-        (path, message), *_ = caught.value.flaws
-        assert path == flaw[0]
-        assert message.startswith(flaw[1])
+        (path, message), *_ = caught.value.violations
+        assert path == violation[0]
+        assert message.startswith(violation[1])

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from fleet.documents import RuleError, parse_document, read_model, write_model
 from fleet.errors import DocumentError
-from fleet.sizes import SizeBuckets
+from fleet.sizes.histogram import SizeBuckets
 
 EXAMPLE = "{input_tokens: [500, 2000], output_tokens: [250, 1000], share: [[0.4, 0.1], [0.3, 0.2]]}"
 

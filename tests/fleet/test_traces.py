@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from fleet.documents import RuleError
 from fleet.errors import DocumentError
-from fleet.size_edges import Cuts, round_sizes
-from fleet.sizes import SizeBuckets
+from fleet.sizes.bucketing import Cuts, round_sizes
+from fleet.sizes.histogram import SizeBuckets
 from fleet.traces import Trace, read_trace
 
 AZURE = """\

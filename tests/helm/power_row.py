@@ -12,9 +12,9 @@ from prometheus_client.registry import Collector
 from deploy.routing_metrics import RoutingMetrics
 from fleet.documents import RuleError
 from power.admission import Gate
+from power.controls import Priority
 from power.guard import BudgetOrder
-from power.levers import Priority
-from tests.deploy.guard.row_of_agents import Guarding, agent_row, guarding
+from tests.deploy.power_guard.row_of_agents import Guarding, agent_row, guarding
 
 ORDER = {"domain": "row-a", "limits": [{"limit_w": 9000.0}], "valid_s": 600.0}
 

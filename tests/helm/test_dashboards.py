@@ -13,18 +13,18 @@ import yaml
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
-from api.schemas.healing import CasePhase
 from api.schemas.power import PowerBudget
+from api.schemas.remediation import CasePhase
 from api.schemas.targets import Phase, RayServeApplication, Target, TargetSpec, TargetStatus
 from api.server.fault_metrics import Believed, FaultState
-from api.server.healing_metrics import CaseMark
 from api.server.metrics import FleetState, ReportedTarget, ServiceMetrics, render_state
 from api.server.power_metrics import PowerState
-from deploy.healing.metrics import HealerMetrics
-from deploy.metrics import ControllerMetrics
-from deploy.watcher.metrics import WatcherMetrics
-from faults.isolation import Act, Decision, IsolationState
-from faults.verdict import FaultClass, Verdict
+from api.server.remediation_metrics import CaseMark
+from deploy.controller.metrics import ControllerMetrics
+from deploy.fault_monitor.metrics import WatcherMetrics
+from deploy.remediation.metrics import HealerMetrics
+from faults.diagnosis import FaultClass, Verdict
+from faults.quarantine import Act, Decision, IsolationState
 from scripts.dashboards import __main__ as command
 from scripts.dashboards.grafana import GRID_COLUMNS, Dashboard
 from tests.helm.chart import ALERTS

@@ -8,7 +8,7 @@ import pytest
 from typer.testing import CliRunner
 
 from api.cli.app import app
-from deploy.guard.config import GuardFile, Mode
+from deploy.power_guard.config import GuardFile, Mode
 from fleet.documents import parse_document, read_model
 from tests.helm.chart import Object, container, kinds, one, render
 from tests.testbed.helm import Helm, HelmError

@@ -12,11 +12,11 @@ from ray.scripts.scripts import cli as ray_cli
 from typer.testing import CliRunner
 
 from api.cli.app import app
-from deploy.healing.fleet_look import look_of
-from deploy.healing.world import Sight
-from deploy.ray_nodes import RayNode
-from faults.isolation.groups import Groups, groups_of
-from faults.isolation.inputs import Member
+from deploy.remediation.cluster_interface import Sight
+from deploy.remediation.fleet_snapshot import look_of
+from deploy.remediation.ray_nodes import RayNode
+from faults.quarantine.failure_domains import Groups, groups_of
+from faults.quarantine.inputs import Member
 from tests.helm.chart import POSTGRES, Object, container, environment, one, pod_templates, render
 from tests.helm.test_templates import KUBERNETES_VERSIONS, PROMETHEUS_OPERATOR
 from tests.testbed.helm import Helm, HelmError

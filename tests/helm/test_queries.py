@@ -16,18 +16,18 @@ import pytest
 import yaml
 from prometheus_client import CollectorRegistry
 
-from api.cli.metrics_port import served_metrics
+from api.cli.common.metrics_port import served_metrics
 from api.client import GPUS, Fleetwright, UnauthorizedError
 from api.schemas.faults import VerdictReport
-from api.schemas.isolation import Look
 from api.schemas.power import CapPlanRequest, PowerBudget, SimulationRequest
+from api.schemas.quarantine import Look
 from api.schemas.targets import Mode, Phase, TargetSpec, TargetStatus
-from deploy.healing.metrics import HealerMetrics
-from fleet.sizes import SizeBuckets
+from deploy.remediation.metrics import HealerMetrics
+from fleet.sizes.histogram import SizeBuckets
 from placement.request import PlacementRequest
 from planner.request import GivenOption, PlanRequest, Workload
 from scripts.dashboards.__main__ import DASHBOARDS
-from tests.deploy.guard.row_of_agents import agent_row
+from tests.deploy.power_guard.row_of_agents import agent_row
 from tests.helm.chart import ALERTS
 from tests.helm.power_row import beside
 from tests.power.trees import two_rows

@@ -11,8 +11,8 @@ import yaml
 from typer.testing import CliRunner
 
 from api.cli.app import app
-from deploy.recorder.peers import parse_peers
-from deploy.watcher.job import JobFile
+from deploy.fault_monitor.job_config import JobFile
+from deploy.telemetry.peers import parse_peers
 from tests.helm.chart import Object, one, render
 from tests.helm.test_templates import KUBERNETES_VERSIONS
 from tests.testbed.helm import Helm

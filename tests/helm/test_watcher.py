@@ -7,7 +7,7 @@ import pytest
 from typer.testing import CliRunner
 
 from api.cli.app import app
-from deploy.watcher.job import JobFile, NodeNames
+from deploy.fault_monitor.job_config import JobFile, NodeNames
 from fleet.documents import parse_document, read_model
 from tests.helm.chart import Object, container, kinds, one, render
 from tests.testbed.helm import Helm, HelmError

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from faults.verdict import Scope
-from faults.watcher import Watcher
+from faults.diagnosis import Scope
+from faults.monitor import Watcher
 from tests.testbed.lab.experiment import Experiment
 from tests.testbed.lab.injections import Injection
 from tests.testbed.lab.judging import expected_of, judge

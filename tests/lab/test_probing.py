@@ -6,8 +6,8 @@ from contextlib import ExitStack, contextmanager
 
 import pytest
 
-from deploy.recorder.peers import Peers
-from deploy.recorder.probing import Prober
+from deploy.telemetry.peers import Peers
+from deploy.telemetry.prober import Prober
 from faults.observations import Probe
 from tests.testbed.lab.network import Network, running_network
 

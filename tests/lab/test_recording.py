@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from api.cli.recordings import open_recording
+from api.cli.faults.recordings import open_recording
 from faults.observations import Collective, Heartbeat, Look, Pass, Probe, Process, Socket
 from faults.readers import Recording
 from tests.testbed.lab import commands

@@ -23,7 +23,7 @@ RANKS = 4
 AT_S = 5.1
 HANG_S = 3.0
 ON_ITS_WAY_S = 1.0  # from the recorders over HTTP; the bound of the claim is the watcher's own
-WATCH = "from api.cli.faults_watch import app; app()"
+WATCH = "from api.cli.faults.monitor import app; app()"
 
 
 def test_a_frozen_rank_is_named_by_the_watcher_process_and_a_bundle_is_kept(

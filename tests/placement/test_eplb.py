@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from bench.eplb import eplb, eplb_global
 from placement.arrays import Floats
-from placement.slots import copies
+from placement.validation import copies
 
 
 def test_published_example() -> None:

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from placement.dispatch import Dispatch
 from placement.imbalance import imbalance
 from placement.layout import Layout
-from placement.slots import contiguous
+from placement.validation import contiguous
 
 
 def test_the_fullest_gpu_over_the_even_share() -> None:

@@ -77,4 +77,4 @@ def test_any_counts_that_do_not_fit_are_refused(
 def test_two_mistakes_are_told_at_once() -> None:
     with pytest.raises(RuleError) as caught:
         Layout.even(slots=0, gpus=4, nodes=3)
-    assert [path for path, _ in caught.value.flaws] == [("nodes",), ("slots",)]
+    assert [path for path, _ in caught.value.violations] == [("nodes",), ("slots",)]

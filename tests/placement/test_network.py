@@ -7,7 +7,7 @@ from fleet.documents import RuleError, parse_document, read_model
 from fleet.errors import UnknownNameError
 from fleet.gpus import builtin_gpus
 from fleet.topology import Topology, TopologyIndex
-from placement.network import ExpertMemory, Figure, expert_group, near_together
+from placement.expert_group import ExpertMemory, Figure, expert_group, near_together
 
 GIB = 2**30
 MEMORY = ExpertMemory(experts=256, layers=58, expert_bytes=44_040_192, memory_share=0.6)  # DeepSeek-V3 in FP8

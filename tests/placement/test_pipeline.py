@@ -13,15 +13,15 @@ from fleet.documents import RuleError
 from placement.balance import balanced
 from placement.dispatch import Dispatch
 from placement.document import Placement
+from placement.drift.assessment import Terms, judged
 from placement.imbalance import imbalance
-from placement.judgement import Terms, judged
 from placement.layout import Layout
 from placement.loads import ExpertLoads
 from placement.migration import Levels, Window, moved_copies
 from placement.nearest import balanced_nearest, engine_imbalance
 from placement.pipeline import JUDGED_TOKENS, MOVES_CEILING, TRAFFIC_CEILING, place
-from placement.question import Pace, Question
-from placement.tokens import TokenTrace
+from placement.problem import Pace, Question
+from placement.token_trace import TokenTrace
 from placement.traffic import remote_nodes, traffic_cost
 
 ROUNDING = 1e-9

@@ -5,7 +5,7 @@ import pytest
 
 from fleet.documents import RuleError
 from placement.layout import Layout
-from placement.slots import check_room, check_slots, contiguous, copies
+from placement.validation import check_room, check_slots, contiguous, copies
 
 LAYOUT = Layout.even(slots=6, gpus=3, nodes=1)
 

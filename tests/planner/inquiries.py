@@ -7,9 +7,9 @@ from typing import Any
 from hypothesis import strategies as st
 
 from fleet.solvers import Limits, Solver
-from planner.mix import MixSolution, solve_mix
+from planner.explain.what_if import Inquiry
 from planner.problem import Change, Limit, LimitKind, Load, Loss, MixProblem, Supply
-from planner.reasons.questions import Inquiry
+from planner.solve.dispatch import MixSolution, solve_mix
 from tests.planner.mixes import Way, mix_of, mix_problems
 
 LIMITS = Limits(time_limit_s=60)

@@ -1,11 +1,11 @@
 """Why not only X, in words that fit the goal: what serves less is not cheaper, it does less."""
 
+from planner.explain.alternatives import in_words, single_gpu_plans
+from planner.explain.constraints import Kind
+from planner.explain.deltas import negligible
+from planner.explain.prices import Basis, Price, Prices
+from planner.explain.prices import in_words as prices_in_words
 from planner.problem import Goal, MixProblem
-from planner.reasons.alternatives import in_words, single_gpu_plans
-from planner.reasons.prices import Basis, Price, Prices
-from planner.reasons.prices import in_words as prices_in_words
-from planner.reasons.requirements import Kind
-from planner.reasons.worth import negligible
 from planner.request import PlanRequest
 from tests.planner.inquiries import inquiry, solved, three_types
 from tests.planner.requests import given

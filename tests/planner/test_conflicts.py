@@ -9,11 +9,11 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from fleet.solvers import SolveStatus
+from planner.explain.constraints import Kind, Requirement, requirements, without
+from planner.explain.hitting_set import smallest_hitting_set
+from planner.explain.iis import Conflict, Proof, conflicts, in_words
+from planner.explain.relaxations import WayOut
 from planner.problem import Change, Goal, Limit, LimitKind, Load, Loss, MixProblem, Supply
-from planner.reasons.conflicts import Conflict, Proof, conflicts, in_words
-from planner.reasons.hitting import smallest_hitting_set
-from planner.reasons.requirements import Kind, Requirement, requirements, without
-from planner.reasons.ways_out import WayOut
 from tests.planner.inquiries import budget, inquiry, limited_problems, power, solved, three_types
 from tests.planner.mixes import Way, mix_of
 

@@ -8,9 +8,9 @@ from hypothesis import strategies as st
 from fleet.gpus import builtin_gpus
 from fleet.models import builtin_models
 from planner import PlanRequest
-from planner.reasons.data_sheets import work
-from planner.reasons.perfect import Work, mean_work, request_work
-from planner.replicas.options import candidates
+from planner.explain.ideal_bound import Work, mean_work, request_work
+from planner.explain.spec_sheets import work
+from planner.options.builder import candidates
 from tests.planner.requests import from_offers
 
 MODEL = builtin_models().get("Llama-3.1-8B")

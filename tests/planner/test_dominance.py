@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 
 from fleet.offers import Offer
 from fleet.solvers import Limits, Solver
-from planner.mix import OVERLOAD_TOLERANCE, solve_mix
+from planner.options.dominance import Stakes, dominates, undominated, undominated_offers
 from planner.problem import Change, Goal, Leg, Limit, LimitKind, Load, Loss, MixProblem, ReplicaOption, Route, Supply
-from planner.replicas.dominance import Stakes, dominates, undominated, undominated_offers
+from planner.solve.dispatch import OVERLOAD_TOLERANCE, solve_mix
 from tests.planner.requests import OFFERS, from_offers, offer, solved
 
 LIMITS = Limits(time_limit_s=20.0, relative_gap=0.0)

@@ -7,9 +7,9 @@ from hypothesis import strategies as st
 from fleet.errors import DocumentError
 from fleet.gpus import GpuSpec, builtin_gpus
 from fleet.models import ModelArchitecture, builtin_models
+from planner.options.builder import candidates
+from planner.options.enumeration import HOST_GPUS, Layout, Menu, Shape, shapes, sixteen_bit
 from planner.performance.config import WeightPrecision
-from planner.replicas.enumeration import HOST_GPUS, Layout, Menu, Shape, shapes, sixteen_bit
-from planner.replicas.options import candidates
 from planner.request import PlanRequest
 from tests.planner.estimators import simple
 from tests.planner.requests import from_offers, offer

@@ -21,12 +21,9 @@ from placement.exact import heuristic
 from placement.imbalance import imbalance
 from placement.layout import Layout
 from planner import PlanRequest
-from planner.performance.config import ReplicaConfig
-from planner.performance.memory import cache_sequences
-from planner.performance.rates import highest_rates
-from planner.replicas.enumeration import Menu, shapes
-from planner.replicas.options import candidates
-from planner.replicas.spread import (
+from planner.options.builder import candidates
+from planner.options.enumeration import Menu, shapes
+from planner.options.expert_imbalance import (
     ASSUMED_IMBALANCE,
     POOR_BOUND,
     ExpertSpread,
@@ -34,6 +31,9 @@ from planner.replicas.spread import (
     SpreadTable,
     spread_in_words,
 )
+from planner.performance.config import ReplicaConfig
+from planner.performance.kv_memory import cache_sequences
+from planner.performance.rates import highest_rates
 from planner.request import Workload
 from tests.planner.requests import from_offers, offer, solved
 

@@ -6,7 +6,7 @@ import pytest
 
 from fleet.solvers import SolveStatus
 from planner import Plan
-from planner.reasons.requirements import Kind
+from planner.explain.constraints import Kind
 from tests.planner.requests import OFFERS, from_offers, given, offer, solved
 
 PARTS = ("prices", "alternatives", "runners_up", "break_evens", "conflicts", "perfect")

@@ -8,8 +8,8 @@ from fleet.documents import RuleError
 from fleet.gpus import builtin_gpus
 from fleet.models import builtin_models
 from planner import PlanRequest
-from planner.feeds import power_domains, usd_per_kw_h
-from power.caps import Terms, effective_limits, plan_caps, reweighted, room
+from planner.power_domains import power_domains, usd_per_kw_h
+from power.caps import Terms, effective_limits, feed_headroom, plan_caps, reweighted
 from power.tree import Feed, PowerTree
 from tests.planner.requests import given, solved
 from tests.power.trees import group, row, two_rows
@@ -25,7 +25,7 @@ def priced(**changes: Any) -> dict[str, float]:
 
 def test_feeds_become_power_domains_with_all_that_stands_below_them() -> None:
     tree = two_rows(pdu_w=110_000.0, row_w=60_000.0)
-    by_name = {limit.feed: limit.limit_w for limit in effective_limits(tree, room(tree))}
+    by_name = {limit.feed: limit.limit_w for limit in effective_limits(tree, feed_headroom(tree))}
     names = [name for name in tree.hierarchy.feeds if name != "pdu"]
     domains = power_domains(tree, members={names[0]: ["chat/hot"], names[1]: ["chat/cool", "chat/hot"]})
     assert {one.name: one.limit_w for one in domains} == by_name
@@ -86,8 +86,8 @@ def test_other_goals_price_no_watts() -> None:
 
 def test_an_effective_limit_holds_the_servers_that_fit() -> None:
     tree = row(60_000.0, [group("batch", "row"), group("chat", "row", priority="high")])
-    (limit,) = effective_limits(tree, room(tree), cautious=False)
-    assert limit.servers == 8 + room(tree)[0].capped.servers.mid
+    (limit,) = effective_limits(tree, feed_headroom(tree), cautious=False)
+    assert limit.servers == 8 + feed_headroom(tree)[0].capped.servers.mid
     assert limit.carried_w == 60_000.0
     assert limit.limit_w > 60_000.0  # they do not all peak at once
 

@@ -4,9 +4,9 @@ import re
 from dataclasses import replace
 from pathlib import Path
 
-from planner import ilp
-from planner.ilp import constraints
 from planner.problem import Change, Goal, Leg, Limit, LimitKind, Load, Loss, MixProblem, ReplicaOption, Route, Supply
+from planner.solve import ilp
+from planner.solve.ilp import constraints
 
 FORMULATION = (Path(__file__).resolve().parents[2] / "docs" / "formulation.md").read_text(encoding="utf-8")
 

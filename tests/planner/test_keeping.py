@@ -7,9 +7,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fleet.solvers import Limits, Solver, SolveStatus
-from planner.keeping import kept, units_of, within_limits
-from planner.mix import solve_mix
+from planner.hysteresis import kept, units_of, within_limits
 from planner.problem import Limit, LimitKind, Load, Loss, MixProblem, Supply
+from planner.solve.dispatch import solve_mix
 from tests.planner.mixes import Way, mix_of, mix_problems
 
 LIMITS = Limits(time_limit_s=20)

@@ -9,9 +9,9 @@ from fleet.gpus import builtin_gpus
 from fleet.models import builtin_models
 from fleet.solvers import SolveStatus
 from planner.answer import Plan
-from planner.assembly import mix_problem
+from planner.options.builder import candidates
 from planner.problem import LimitKind, MixProblem
-from planner.replicas.options import candidates
+from planner.problem_builder import mix_problem
 from planner.request import PlanRequest
 from tests.planner.estimators import simple
 from tests.planner.requests import from_offers, given, offer, solved
@@ -34,7 +34,7 @@ def problem_of(*offers: dict[str, Any], **rules: Any) -> MixProblem:
     return mix_problem(request, found)
 
 
-def flaws_of(request: dict[str, Any]) -> dict[str, str]:
+def violations_of(request: dict[str, Any]) -> dict[str, str]:
     with pytest.raises(DocumentError) as caught:
         solved(request)
     return {problem.path: problem.message for problem in caught.value.problems}
@@ -153,7 +153,7 @@ class TestFailures:
         assert hired(plan).keys() == {"east/h100", "west/h100"}
 
     def test_options_given_outright_stand_in_no_zone(self) -> None:
-        assert set(flaws_of(given() | {"policy": {"survive": ["zone"]}})) == {"workloads[0].options"}
+        assert set(violations_of(given() | {"policy": {"survive": ["zone"]}})) == {"workloads[0].options"}
 
 
 class TestChange:
@@ -166,16 +166,16 @@ class TestChange:
 
     def test_a_name_that_nothing_has_comes_with_the_nearest(self) -> None:
         running = [{"workload": "chat", "option": "east/h100/tp11", "replicas": 2}]
-        flaws = flaws_of(request_of(EAST, current=running).model_dump())
-        assert flaws["current[0].option"].endswith("nearest: east/h100/tp1")
+        violations = violations_of(request_of(EAST, current=running).model_dump())
+        assert violations["current[0].option"].endswith("nearest: east/h100/tp1")
 
     def test_limits_on_change_need_to_know_what_runs(self) -> None:
-        assert "current" in flaws_of(request_of(EAST, policy={"change": {"max_stopped": 1}}).model_dump())
+        assert "current" in violations_of(request_of(EAST, policy={"change": {"max_stopped": 1}}).model_dump())
 
     def test_an_unknown_member_comes_with_the_nearest(self) -> None:
         quotas = [{"name": "q", "gpus": 1, "members": ["east/h10"]}]
-        flaws = flaws_of(request_of(EAST, quotas=quotas).model_dump())
-        assert flaws["quotas[0].members[0]"] == "unknown name 'east/h10'; nearest: east/h100"
+        violations = violations_of(request_of(EAST, quotas=quotas).model_dump())
+        assert violations["quotas[0].members[0]"] == "unknown name 'east/h10'; nearest: east/h100"
 
 
 def test_the_worst_rate_is_the_low_end_of_the_interval() -> None:

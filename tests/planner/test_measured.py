@@ -6,9 +6,9 @@ import pytest
 
 from fleet.gpus import builtin_gpus
 from fleet.models import builtin_models
+from planner.options.builder import candidates
+from planner.options.search import Candidate
 from planner.profiles import Profiles
-from planner.replicas.options import candidates
-from planner.replicas.search import Candidate
 from planner.request import PlanRequest
 from planner.throughput import Provenance
 from tests.planner.estimators import simple

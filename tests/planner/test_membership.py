@@ -4,10 +4,10 @@ from typing import Any
 
 import pytest
 
-from fleet.documents import Flaw
+from fleet.documents import Violation
 from fleet.offers import Offer
 from planner import PlanRequest
-from planner.replicas.membership import rule_flaws
+from planner.options.rule_scopes import rule_violations
 from tests.planner.requests import from_offers, given, offer
 
 OFFERS = [
@@ -16,9 +16,9 @@ OFFERS = [
 ]
 
 
-def flaws(**rules: Any) -> list[Flaw]:
+def violations(**rules: Any) -> list[Violation]:
     request = PlanRequest.model_validate({**from_offers(), "offers": OFFERS, **rules})
-    return list(rule_flaws(request, request.offers or ()))
+    return list(rule_violations(request, request.offers or ()))
 
 
 class TestPlaces:
@@ -31,20 +31,20 @@ class TestPlaces:
         ],
     )
     def test_a_quota_on_a_place_that_no_offer_is_of(self, field: str, name: str, said: str) -> None:
-        assert flaws(quotas=[{"name": "q", "gpus": 1, field: name}]) == [(("quotas", 0, field), said)]
+        assert violations(quotas=[{"name": "q", "gpus": 1, field: name}]) == [(("quotas", 0, field), said)]
 
     def test_carbon_of_a_region_that_no_offer_is_of(self) -> None:
         carbon = {"default_g_per_kwh": 400, "regions_g_per_kwh": {"us-east-1": 300, "eu-west-1": 20}}
         said = "no offer is of region 'eu-west-1'; nearest: eu-west-4, us-east-1"
-        assert flaws(carbon=carbon)[0] == (("carbon", "regions_g_per_kwh", "eu-west-1"), said)
-        assert len(flaws(carbon=carbon)) == 1
+        assert violations(carbon=carbon)[0] == (("carbon", "regions_g_per_kwh", "eu-west-1"), said)
+        assert len(violations(carbon=carbon)) == 1
 
     def test_places_that_offers_are_of_pass(self) -> None:
         carbon = {"default_g_per_kwh": 400, "regions_g_per_kwh": {"us-east-1": 300}}
         quota = {"name": "q", "gpus": 1, "provider": "borealis", "region": "eu-west-4"}
-        assert flaws(quotas=[quota], carbon=carbon) == []
+        assert violations(quotas=[quota], carbon=carbon) == []
 
     def test_without_any_offer_no_place_is_known(self) -> None:
         request = PlanRequest.model_validate({**given(), "quotas": [{"name": "q", "gpus": 1, "region": "here"}]})
-        ((_, said),) = rule_flaws(request, list[Offer]())
+        ((_, said),) = rule_violations(request, list[Offer]())
         assert said == "no offer is of region 'here', expected one of none"

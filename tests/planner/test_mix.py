@@ -10,9 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fleet.solvers import Limits, Solver, SolveStatus, run
-from planner import ilp
-from planner.mix import DECOMPOSED_LOADS, MixSolution, solve_mix
 from planner.problem import Goal, Limit, LimitKind, Load, MixProblem, Supply
+from planner.solve import ilp
+from planner.solve.dispatch import DECOMPOSED_LOADS, MixSolution, solve_mix
 from tests.planner.inquiries import three_types
 from tests.planner.mixes import Way, cheapest_by_trying, mix_of, mix_problems, reached_by
 

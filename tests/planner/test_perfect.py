@@ -8,9 +8,9 @@ from hypothesis import strategies as st
 
 from fleet.gpus import builtin_gpus
 from fleet.models import ModelArchitecture, builtin_models
+from planner.explain.ideal_bound import Hardware, PerfectBound, Work, in_words, perfect_bound, request_work
 from planner.performance import Replica, steady_state
 from planner.problem import Goal, Leg, Load, MixProblem, ReplicaOption, Route, Supply
-from planner.reasons.perfect import Hardware, PerfectBound, Work, in_words, perfect_bound, request_work
 from tests.planner.inquiries import limited_problems, solved, three_types
 from tests.planner.mixes import Way, mix_of
 

@@ -5,9 +5,9 @@ from dataclasses import replace
 import pytest
 from hypothesis import given, settings
 
+from planner.explain.constraints import Kind, requirements
+from planner.explain.prices import Basis, Price, Prices, in_words, prices
 from planner.problem import Change, Goal, Limit, LimitKind, Load, Loss, MixProblem, Supply
-from planner.reasons.prices import Basis, Price, Prices, in_words, prices
-from planner.reasons.requirements import Kind, requirements
 from tests.planner.inquiries import cost, inquiry, limited_problems, power, solved, three_types
 from tests.planner.mixes import Way, mix_of
 

@@ -6,11 +6,11 @@ from itertools import combinations
 import pytest
 from hypothesis import given, settings
 
+from planner.explain.break_even import BreakEven, break_evens
+from planner.explain.break_even import in_words as price_in_words
+from planner.explain.runner_up import RunnerUp, in_words, runners_up, type_names
+from planner.explain.what_if import avoiding
 from planner.problem import Change, Load, MixProblem, Supply
-from planner.reasons.break_even import BreakEven, break_evens
-from planner.reasons.break_even import in_words as price_in_words
-from planner.reasons.questions import avoiding
-from planner.reasons.runner_up import RunnerUp, in_words, runners_up, type_names
 from tests.planner.inquiries import budget, cost, inquiry, limited_problems, solved, three_types
 from tests.planner.mixes import Way, mix_of
 

@@ -10,18 +10,18 @@ from fleet.gpus import builtin_gpus
 from fleet.models import builtin_models
 from fleet.slo import Slo
 from fleet.solvers import Limits, Solver, SolveStatus
-from planner.assembly import mix_problem
-from planner.mix import MixSolution, solve_mix
+from planner.options import disaggregation
+from planner.options.builder import candidates
+from planner.options.enumeration import Shape
+from planner.options.search import Candidate
+from planner.options.variants import VariantTable
 from planner.performance.config import ReplicaConfig
 from planner.performance.estimate import Estimate
 from planner.performance.open_loop import LINK_REACHED
 from planner.problem import Leg, Load, MixProblem, ReplicaOption, Route, Supply
-from planner.replicas import split
-from planner.replicas.enumeration import Shape
-from planner.replicas.options import candidates
-from planner.replicas.search import Candidate
-from planner.replicas.variants import VariantTable
+from planner.problem_builder import mix_problem
 from planner.request import PlanRequest
+from planner.solve.dispatch import MixSolution, solve_mix
 from tests.planner.estimators import simple
 from tests.planner.requests import from_offers, offer
 
@@ -47,21 +47,23 @@ def solution_of(request: PlanRequest) -> tuple[MixProblem, MixSolution]:
 class TestSlo:
     def test_each_side_holds_its_own_limit(self) -> None:
         slo = Slo.model_validate({"ttft_ms": {"p90": 500}, "tpot_ms": {"mean": 40}})
-        assert split.prefill_slo(slo) == Slo.model_validate({"ttft_ms": {"p90": 500}})
-        assert split.decode_slo(slo, output_tokens=100) == Slo.model_validate({"tpot_ms": {"mean": 40}})
+        assert disaggregation.prefill_slo(slo) == Slo.model_validate({"ttft_ms": {"p90": 500}})
+        assert disaggregation.decode_slo(slo, output_tokens=100) == Slo.model_validate({"tpot_ms": {"mean": 40}})
 
     def test_what_the_first_token_may_take_is_gone_for_the_rest(self) -> None:
         slo = Slo.model_validate({"ttft_ms": {"mean": 1000}, "e2e_ms": {"mean": 11_000}})
-        assert split.decode_slo(slo, output_tokens=101) == Slo.model_validate({"tpot_ms": {"mean": 100}})
+        assert disaggregation.decode_slo(slo, output_tokens=101) == Slo.model_validate({"tpot_ms": {"mean": 100}})
         assert (
-            split.decode_slo(Slo.model_validate({"ttft_ms": {"mean": 9}, "e2e_ms": {"mean": 9}}), output_tokens=5)
+            disaggregation.decode_slo(
+                Slo.model_validate({"ttft_ms": {"mean": 9}, "e2e_ms": {"mean": 9}}), output_tokens=5
+            )
             is None
         )
 
     def test_without_a_limit_on_it_the_first_token_may_take_a_quarter(self) -> None:
         slo = Slo.model_validate({"e2e_ms": {"p99": 8000}, "tpot_ms": {"p99": 50}})
-        assert split.prefill_slo(slo) == Slo.model_validate({"ttft_ms": {"p99": 2000}})
-        assert split.decode_slo(slo, output_tokens=61) == Slo.model_validate({"tpot_ms": {"p99": 50}})
+        assert disaggregation.prefill_slo(slo) == Slo.model_validate({"ttft_ms": {"p99": 2000}})
+        assert disaggregation.decode_slo(slo, output_tokens=61) == Slo.model_validate({"tpot_ms": {"p99": 50}})
 
     @settings(max_examples=100, deadline=None)
     @given(
@@ -76,10 +78,10 @@ class TestSlo:
         self, written: dict[str, dict[str, float]], output_tokens: int
     ) -> None:
         slo = Slo.model_validate({metric: _rising(limits) for metric, limits in written.items()})
-        decode = split.decode_slo(slo, output_tokens=output_tokens)
+        decode = disaggregation.decode_slo(slo, output_tokens=output_tokens)
         if decode is None:
             return
-        first, then = dict(split.prefill_slo(slo).ttft_ms.items()), dict(decode.tpot_ms.items())
+        first, then = dict(disaggregation.prefill_slo(slo).ttft_ms.items()), dict(decode.tpot_ms.items())
         for statistic, limit_ms in slo.e2e_ms.items():
             assert first[statistic] + (output_tokens - 1) * then[statistic] <= limit_ms * (1 + 1e-9)
         assert all(first[statistic] <= limit_ms for statistic, limit_ms in slo.ttft_ms.items())
@@ -90,15 +92,15 @@ class TestLink:
     def test_the_rate_is_at_most_what_the_link_carries(self) -> None:
         config = ReplicaConfig(MODEL, GPUS.get("L4"), role="prefill")
         gb = 2 * MODEL.layers * MODEL.kv_heads * MODEL.head_dim * 2 * 1000 / 1e9
-        capped = split.within_link(Estimate(1e6), config, input_tokens=1000)
+        capped = disaggregation.within_link(Estimate(1e6), config, input_tokens=1000)
         assert capped.max_rps == pytest.approx(LINK_REACHED * 32 / gb)
-        assert split.within_link(Estimate(0.5), config, input_tokens=1000) == Estimate(0.5)
+        assert disaggregation.within_link(Estimate(0.5), config, input_tokens=1000) == Estimate(0.5)
 
     def test_the_slower_side_sets_the_pace(self) -> None:
         l4, h100 = GPUS.get("L4"), GPUS.get("H100-SXM")
-        assert split.slower_link_gb_per_s((l4, 1), (h100, 1)) is None
-        assert split.slower_link_gb_per_s((h100, 1), (l4, 1)) == l4.pcie_gb_per_s
-        assert split.slower_link_gb_per_s((h100, 2), (l4, 1)) == l4.pcie_gb_per_s / 2
+        assert disaggregation.slower_link_gb_per_s((l4, 1), (h100, 1)) is None
+        assert disaggregation.slower_link_gb_per_s((h100, 1), (l4, 1)) == l4.pcie_gb_per_s
+        assert disaggregation.slower_link_gb_per_s((h100, 2), (l4, 1)) == l4.pcie_gb_per_s / 2
 
     def test_a_slow_receiver_costs_the_prefill_side_its_rate(self) -> None:
         sizes = {"input_tokens": [4000], "output_tokens": [10], "share": [[1.0]]}
@@ -107,21 +109,25 @@ class TestLink:
         table, shape, gpu = VariantTable(workload, MODEL, workload.slo, simple), Shape(role="prefill"), GPUS.get("L40S")
         own, slower = table.variant(gpu, shape), table.variant(gpu, shape, kv_link_gb_per_s=0.25)
         assert slower.rates_rps[0] < own.rates_rps[0]
-        sent_gb = split.kv_bytes(shape.config(MODEL, gpu, expert_imbalance=1), 4000) / 1e9
+        sent_gb = disaggregation.kv_bytes(shape.config(MODEL, gpu, expert_imbalance=1), 4000) / 1e9
         assert slower.rates_rps[0] == pytest.approx(LINK_REACHED * 0.25 / sent_gb)
 
 
 class TestWorthwhile:
     @staticmethod
-    def leg(usd_per_h: float, *rates_rps: float, limited: bool = False) -> split.Leg:
-        return split.Leg(usd_per_h, rates_rps, limited)
+    def leg(usd_per_h: float, *rates_rps: float, limited: bool = False) -> disaggregation.Leg:
+        return disaggregation.Leg(usd_per_h, rates_rps, limited)
 
     def kept(
-        self, prefills: list[split.Leg], decodes: list[split.Leg], others: list[split.Leg]
+        self, prefills: list[disaggregation.Leg], decodes: list[disaggregation.Leg], others: list[disaggregation.Leg]
     ) -> set[tuple[int, int]]:
-        pairs = [split.Pair(p, d, prefill.rates_rps) for p, prefill in enumerate(prefills) for d in range(len(decodes))]
+        pairs = [
+            disaggregation.Pair(p, d, prefill.rates_rps)
+            for p, prefill in enumerate(prefills)
+            for d in range(len(decodes))
+        ]
         buckets = range(len(prefills[0].rates_rps))
-        chosen = split.worthwhile(pairs, prefills=prefills, decodes=decodes, others=others, buckets=buckets)
+        chosen = disaggregation.worthwhile(pairs, prefills=prefills, decodes=decodes, others=others, buckets=buckets)
         return {(pair.prefill, pair.decode) for pair in chosen}
 
     def test_of_ten_by_ten_the_cheap_ones_stay(self) -> None:
@@ -143,7 +149,7 @@ class TestWorthwhile:
 
     def test_never_more_than_the_most(self) -> None:
         sides = [self.leg(1.0 + number / 1e4, 10.0) for number in range(10)]
-        assert len(self.kept(sides, sides, [])) == split.MOST_PAIRS
+        assert len(self.kept(sides, sides, [])) == disaggregation.MAX_PAIRS
 
 
 class TestPlans:

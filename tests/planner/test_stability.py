@@ -8,9 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fleet.solvers import Limits, Solver
-from planner.horizon.serving import Serving
-from planner.mix import solve_mix
+from planner.horizon.feasibility import Serving
 from planner.problem import Change, Load, MixProblem, Supply
+from planner.solve.dispatch import solve_mix
 from planner.stability import Counts, Decision, Rates, StabilityPolicy, StabilityState, decide
 from tests.planner.mixes import Way, mix_of, mix_problems
 

@@ -9,9 +9,9 @@ from fleet.gpus import builtin_gpus
 from fleet.offers import PriceSheet, builtin_prices
 from fleet.solvers import SolveStatus
 from planner import PlanRequest
-from planner.axes import Axis, Knob
 from planner.problem import Goal
 from planner.sweep import SweepPoint, gathered, point, questions
+from planner.sweep_axes import Axis, Knob
 from tests.planner.requests import from_offers, given, solved
 
 NO_PRICES = PriceSheet()

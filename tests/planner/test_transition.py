@@ -8,10 +8,10 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from fleet.solvers import SolverError
-from planner.horizon.serving import Serving
-from planner.mix import route
+from planner.horizon.feasibility import Serving
 from planner.problem import Limit, LimitKind, Load, MixProblem, Supply
-from planner.transition import Action, Pace, Transition, transition
+from planner.rollout_planner import Action, Pace, Transition, transition
+from planner.solve.dispatch import route
 from tests.planner.mixes import Way, mix_of, mix_problems
 
 ROUTING_H, DRAIN_H = 0.02, 0.1

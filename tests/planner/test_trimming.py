@@ -5,9 +5,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fleet.solvers import Limits, Solver
-from planner.mix import MixSolution, solve_mix
 from planner.problem import Load, MixProblem, Supply
-from planner.proof.trimming import proven_anew, trimmed
+from planner.solve.dispatch import MixSolution, solve_mix
+from planner.validation.pruning import proven_anew, trimmed
 from tests.planner.mixes import Way, mix_of
 
 LIMITS = Limits(time_limit_s=10)

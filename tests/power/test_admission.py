@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from power.admission import Gate, held_to, may_start
-from power.levers import Priority
+from power.controls import Priority
 
 LOW, HIGH = Priority.LOW, Priority.HIGH
 

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from fleet.gpus import GpuSpec, builtin_gpus
 from power.curves import Watts, power_curve, replica_power
-from power.phases import PowerShares, builtin_shares
+from power.measured_models import PowerShares, builtin_shares
 
 GPUS = builtin_gpus()
 BOARDS = st.sampled_from(GPUS.gpus)

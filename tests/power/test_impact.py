@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fleet.documents import RuleError
-from power.impact import POLCA_SLO, Impact, latency_impact, slo_holds
-from power.levers import Priority
+from power.controls import Priority
+from power.slo_impact import POLCA_SLO, Impact, latency_impact, slo_holds
 
 times = st.lists(st.floats(0.1, 1000), min_size=1, max_size=200)
 

@@ -14,7 +14,7 @@ from api.client import Fleetwright, NotFoundError
 from api.schemas.probes import HealthProbe
 from api.schemas.targets import Mode, Phase, RayServeApplication, TargetSpec, TargetStatus
 from api.store import Migrations
-from tests.deploy.house import WORKLOAD, request_for
+from tests.deploy.controller_harness import WORKLOAD, request_for
 from tests.testbed.gate import Answering, Gate, running_gate
 from tests.testbed.processes import Process
 from tests.testbed.server import ROOT, Server, StartServer

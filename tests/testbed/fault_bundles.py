@@ -6,8 +6,8 @@ from functools import cache
 from typing import Any
 
 from faults.bundle import read_bundle, write_bundle
+from faults.monitor import WatcherSettings
 from faults.replay import acts
-from faults.watcher import WatcherSettings
 from tests.faults.stories import Story
 
 SETTINGS = WatcherSettings(slow=None)

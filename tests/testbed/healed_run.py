@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from api.client import Fleetwright
-from api.schemas.healing import HealingCase
-from faults.isolation import IsolationRules, Mode
+from api.schemas.remediation import HealingCase
+from faults.quarantine import IsolationRules, Mode
 from tests.testbed.processes import LOOPBACK, Process, free_ports
 from tests.testbed.ray_cluster import RayCluster, RayNode, running_ray_cluster
 from tests.testbed.server import ADMIN_TOKEN, running_servers

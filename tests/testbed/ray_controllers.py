@@ -4,10 +4,10 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Final
 
-from deploy.leadership import Standing
-from deploy.on_ray.cluster import RayCluster, join, leave
-from deploy.on_ray.commands import Conductor, Listed, Patience
-from deploy.on_ray.wire import HostReport
+from deploy.common.leader_election import Standing
+from deploy.ray_actor.cluster import RayCluster, join, leave
+from deploy.ray_actor.lifecycle import Conductor, Listed, Patience
+from deploy.ray_actor.messages import HostReport
 from tests.testbed.waiting import PATIENCE_S, wait_for
 
 NAME: Final = "controller"

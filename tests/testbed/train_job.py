@@ -20,9 +20,9 @@ import ray.train
 import ray.train.collective
 from ray.train.v2.api.data_parallel_trainer import DataParallelTrainer
 
-from deploy.collectives.ray_train import WatchWorkers
 from deploy.training.elastic import Budgeted
-from deploy.training.telling import TellRun
+from deploy.training.status_callback import TellRun
+from fleetwright.collectives.ray_train import WatchWorkers
 
 STEP_S: Final = 0.05
 BETWEEN_REPORTS: Final = 10  # steps: a report waits until Ray's controller has asked for it

@@ -11,11 +11,11 @@ from api.schemas.pages import Cursor, Page, PageLimit
 from api.server.auth import Planner, Reader, TokenFirst
 from api.server.cursors import page_of, read_cursor
 from api.server.idempotency import IdempotencyKey, Once, Reply
-from api.server.identifiers import ID_PATTERN, new_id
 from api.server.openapi import WITH_BODY, problems
 from api.server.problems import invalid
 from api.server.service import ServiceOf
-from api.server.stored_answers import listed, of_faults, one_stored, stored_of
+from api.server.stored_results import listed, of_faults, one_stored, stored_of
+from api.server.uuid7 import ID_PATTERN, new_id
 from api.store import Transaction
 
 KIND = "simulation"

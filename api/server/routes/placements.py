@@ -13,12 +13,12 @@ from api.server.auth import Planner, Reader, TokenFirst
 from api.server.catalogues import MODELS
 from api.server.cursors import page_of, read_cursor
 from api.server.idempotency import IdempotencyKey, Once, Reply
-from api.server.identifiers import ID_PATTERN, new_id
 from api.server.openapi import WITH_BODY, Responses, problems
 from api.server.problems import not_found
 from api.server.service import Service, ServiceOf
+from api.server.uuid7 import ID_PATTERN, new_id
 from api.store import PlacementHead, StoredPlacement, Transaction, canonical_json
-from placement.formats.engines import Engine
+from placement.formats.engine_writers import Engine
 from placement.request import PlacementRequest
 
 router = APIRouter(tags=["placements"], route_class=TokenFirst)

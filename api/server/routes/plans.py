@@ -12,10 +12,10 @@ from api.server.auth import Planner, Reader, TokenFirst
 from api.server.catalogues import GPUS, MODELS, OFFERS
 from api.server.cursors import page_of, read_cursor
 from api.server.idempotency import IdempotencyKey, Once, Reply
-from api.server.identifiers import ID_PATTERN, new_id
 from api.server.openapi import WITH_BODY, problems
 from api.server.problems import not_found
 from api.server.service import ServiceOf
+from api.server.uuid7 import ID_PATTERN, new_id
 from api.store import StoredPlan, Transaction, canonical_json
 from planner.answer import Plan
 from planner.request import PlanRequest

@@ -11,12 +11,12 @@ from api.schemas.power import CapPlanRecord, CapPlanRequest, CapPlanSummary
 from api.server.auth import Planner, Reader, TokenFirst
 from api.server.cursors import page_of, read_cursor
 from api.server.idempotency import IdempotencyKey, Once, Reply
-from api.server.identifiers import ID_PATTERN, new_id
 from api.server.openapi import WITH_BODY, problems
 from api.server.power_trees import TREES
 from api.server.problems import invalid
 from api.server.service import Service, ServiceOf
-from api.server.stored_answers import listed, one_stored, stored_of
+from api.server.stored_results import listed, one_stored, stored_of
+from api.server.uuid7 import ID_PATTERN, new_id
 from api.store import Transaction
 from power.tree import PowerTree
 

@@ -11,16 +11,16 @@ from api.schemas.power import SimulationRecord, SimulationRequest, SimulationSum
 from api.server.auth import Planner, Reader, TokenFirst
 from api.server.cursors import page_of, read_cursor
 from api.server.idempotency import IdempotencyKey, Once, Reply
-from api.server.identifiers import ID_PATTERN, new_id
 from api.server.openapi import WITH_BODY, problems
 from api.server.problems import invalid
 from api.server.service import Service, ServiceOf
-from api.server.stored_answers import listed, one_stored, stored_of
+from api.server.stored_results import listed, one_stored, stored_of
+from api.server.uuid7 import ID_PATTERN, new_id
 from api.store import Transaction
-from power.study.size import expected_requests
+from power.whatif.cost_estimate import expected_requests
 
 KIND = "simulation"
-MOST_REQUESTS_A_SERVER_DAY = 20_000  # the built-in mix has some 1,500
+MAX_REQUESTS_A_SERVER_DAY = 20_000  # the built-in mix has some 1,500
 SHOWN = ("servers", "budget_w", "policy", "days", "seed", "brakes", "peak_utilization", "slo_held")
 
 router = APIRouter(tags=["power"], route_class=TokenFirst)
@@ -103,6 +103,6 @@ def _refuse_too_large(body: SimulationRequest, service: Service) -> None:
     if body.server_days > most:
         raise invalid("days", f"servers x days must be at most {most:g} here, got {body.server_days:g}")
     requests = expected_requests(body, body.sources)
-    if not requests <= MOST_REQUESTS_A_SERVER_DAY * most:
-        said = f"at most {MOST_REQUESTS_A_SERVER_DAY * most:,.0f} here"
+    if not requests <= MAX_REQUESTS_A_SERVER_DAY * most:
+        said = f"at most {MAX_REQUESTS_A_SERVER_DAY * most:,.0f} here"
         raise invalid("days", f"such servers would answer about {requests:,.0f} requests in that time, {said}")

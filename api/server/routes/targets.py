@@ -5,7 +5,7 @@ from http import HTTPStatus
 from fastapi import APIRouter
 
 from api.schemas.names import NAME_PATTERN, Name
-from api.schemas.target_memory import Approval, ApprovalRequest
+from api.schemas.target_state import Approval, ApprovalRequest
 from api.schemas.targets import TargetStatus
 from api.schemas.tokens import Scope
 from api.server.auth import Operator, Reader, TokenFirst

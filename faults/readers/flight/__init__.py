@@ -4,7 +4,7 @@ Written by torch/csrc/distributed/c10d/FlightRecorder*.hpp; read with format ver
 """
 
 from faults.readers.flight.dump import Dump, Entry, Status, parse_dump
-from faults.readers.flight.pickled import parse_pickle
 from faults.readers.flight.progress import flights
+from faults.readers.flight.safe_pickle import parse_pickle
 
 __all__ = ["Dump", "Entry", "Status", "flights", "parse_dump", "parse_pickle"]

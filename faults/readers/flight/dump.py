@@ -5,13 +5,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from faults.readers.documents import most_values, whole_document
-from faults.readers.fields import MOST_INDEX, Record, items, mapping, parse_json, text, whole
-from faults.readers.flight.pickled import parse_pickle
-from faults.readers.tally import MalformedError, Tally
+from faults.readers.fields import MAX_INDEX, Record, items, mapping, parse_json, text, whole
+from faults.readers.flight.safe_pickle import parse_pickle
+from faults.readers.parse_errors import MalformedError, Tally
 
 SOURCE = "fr"
 PICKLE = b"\x80"  # protocol 2 and later begin with it; JSON cannot
-MOST_GROUPS = 65_536
+MAX_GROUPS = 65_536
 NOT_TIMED = -1
 
 
@@ -122,7 +122,7 @@ def _stamp(found: Record, key: str) -> int:
 
 def _statuses(found: Record, *, tally: Tally) -> dict[int, Status]:
     statuses = {}
-    for key, value in list(mapping(found, "pg_status").items())[:MOST_GROUPS]:
+    for key, value in list(mapping(found, "pg_status").items())[:MAX_GROUPS]:
         with tally.skipping(SOURCE):
             status = Status(
                 *(_count(value, f"last_{what}_collective") for what in ("enqueued", "started", "completed"))
@@ -150,7 +150,7 @@ def _decimal(value: Any) -> int:
 def _members(found: Record, *, tally: Tally) -> dict[str, tuple[int, ...]]:
     """gloo's dumps know one group without a name, some of them with no ranks in it."""
     members = {}
-    for name, config in list(mapping(found, "pg_config").items())[:MOST_GROUPS]:
+    for name, config in list(mapping(found, "pg_config").items())[:MAX_GROUPS]:
         with tally.skipping(SOURCE):
             if not isinstance(config, dict) or not isinstance(name, str):
                 raise MalformedError("pg_config is no mapping of mappings")
@@ -161,6 +161,6 @@ def _members(found: Record, *, tally: Tally) -> dict[str, tuple[int, ...]]:
 def _ranks(found: Any) -> tuple[int, ...]:
     """A list of ranks, or its text."""
     ranks = parse_json(found) if isinstance(found, str) else found
-    if not isinstance(ranks, list) or not all(type(rank) is int and 0 <= rank <= MOST_INDEX for rank in ranks):
+    if not isinstance(ranks, list) or not all(type(rank) is int and 0 <= rank <= MAX_INDEX for rank in ranks):
         raise MalformedError("pg_config has no list of ranks")
     return tuple(ranks)

@@ -11,8 +11,8 @@ from itertools import groupby
 
 from faults.observations import Flight, Observation
 from faults.readers.flight.dump import NOT_TIMED, SOURCE, Dump, Entry
-from faults.readers.places import Places
-from faults.readers.tally import Tally
+from faults.readers.job_map import Places
+from faults.readers.parse_errors import Tally
 
 DEFAULT_GROUP = "default_pg"  # torch's description of the group of all ranks
 _PAIR = re.compile(r"(send|recv) (\d{1,6})(?:->|<-)(\d{1,6})")

@@ -11,7 +11,7 @@ import httpx
 import pytest
 
 from tests.api.cli.conftest import Cli
-from tests.deploy.gpu.stub_driver import StubDriver
+from tests.deploy.node_agent.gpu.stub_driver import StubDriver
 from tests.testbed.processes import LOOPBACK, Process, free_ports
 
 ROOT = Path(__file__).parents[3]

@@ -9,8 +9,8 @@ import httpx
 import pytest
 import yaml
 
-from api.cli.faults_record import record
-from deploy.recorder.file import RecordingFile
+from api.cli.faults.record import record
+from deploy.telemetry.config import RecordingFile
 from tests.api.cli.conftest import Cli
 from tests.testbed.processes import LOOPBACK, Process, free_ports
 from tests.testbed.waiting import PATIENCE_S, wait_for

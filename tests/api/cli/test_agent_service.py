@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from deploy.gpu.keeper import RESTORE_TRIES, SETTLE_PERIODS
-from deploy.gpu.node import STALE_PERIODS
+from deploy.node_agent.gpu.cap_controller import RESTORE_TRIES, SETTLE_PERIODS
+from deploy.node_agent.gpu.node import STALE_PERIODS
 from tests.api.cli.units import Settings, arguments, assert_known, settings_of
 
 SLOWEST_S = 2.0  # period of looks, that of a BMC

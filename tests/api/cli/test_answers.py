@@ -2,7 +2,7 @@
 
 import pytest
 
-from api.cli.answers import say_plan
+from api.cli.plan.output import say_plan
 from tests.planner.requests import given, solved
 
 DEMAND = {"step_s": 3600, "rates_rps": [10, 30]}

@@ -10,12 +10,12 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner, Result
 
-from api.cli.failures import CommandError
-from api.cli.faults_replay import app
+from api.cli.common.errors import CommandError
+from api.cli.faults.replay import app
 from faults.bundle import Tape, write_bundle
+from faults.monitor import WatcherSettings
 from faults.observations import Collective, Heartbeat, Look, Observation, Socket
 from faults.replay import acts, replay
-from faults.watcher import WatcherSettings
 from tests.api.cli.conftest import Cli
 from tests.faults.stories import Story
 

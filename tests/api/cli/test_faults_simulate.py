@@ -7,8 +7,8 @@ import json
 import pytest
 from typer.testing import CliRunner
 
-from api.cli.failures import CommandError
-from api.cli.faults_simulate import app, say_score
+from api.cli.common.errors import CommandError
+from api.cli.faults.simulate import app, say_score
 from faults.simulator import simulate
 
 SMALL = ("--ranks", "256", "--hours", "0.03", "--seed", "5")

@@ -59,7 +59,7 @@ def test_an_agent_takes_orders_from_other_machines_only_with_a_secret(cli: Cli) 
 
 
 def test_the_guard_loads_neither_service_nor_database_nor_solver() -> None:
-    code = "import sys, api.cli.guard; print(*{name.partition('.')[0] for name in sys.modules})"
+    code = "import sys, api.cli.power.guard; print(*{name.partition('.')[0] for name in sys.modules})"
     loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
     assert not set(loaded) & {"sqlalchemy", "alembic", "aiosqlite", "pulp", "highspy", "ray", "kubernetes", "planner"}
     assert "power" in loaded

@@ -7,9 +7,9 @@ from contextlib import nullcontext
 
 import pytest
 
-from api.cli import heal
+from api.cli.remediate import run
 from api.client import Fleetwright
-from api.schemas.healing import CaseSpec
+from api.schemas.remediation import CaseSpec
 from tests.api.cli.conftest import Cli, Done
 from tests.testbed.processes import LOOPBACK, free_ports
 from tests.testbed.server import ADMIN_TOKEN
@@ -73,7 +73,7 @@ def test_where_no_cluster_answers_it_says_so_at_once(cli: Cli) -> None:
 
 
 def test_a_healer_that_cannot_show_its_metrics_does_not_begin(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(heal, "joined", lambda _address, _namespace: nullcontext())
+    monkeypatch.setattr(run, "joined", lambda _address, _namespace: nullcontext())
     with socket.create_server((LOOPBACK, 0)) as taken:
         port = taken.getsockname()[1]
         done = cli("heal", "run", "--metrics-port", str(port))

@@ -12,12 +12,12 @@ from typer.core import TyperGroup
 from typer.main import get_command
 
 from api.cli.app import COMMANDS, app
-from api.cli.faults import COMMANDS as FAULTS_COMMANDS
-from api.cli.groups import Lazy
-from api.cli.options import LOCAL_URL
-from api.cli.place import COMMANDS as PLACE_COMMANDS
-from api.cli.power import COMMANDS as POWER_COMMANDS
-from api.cli.topology import COMMANDS as TOPOLOGY_COMMANDS
+from api.cli.catalogues.topology import COMMANDS as TOPOLOGY_COMMANDS
+from api.cli.common.lazy_groups import Lazy
+from api.cli.common.options import LOCAL_URL
+from api.cli.faults.group import COMMANDS as FAULTS_COMMANDS
+from api.cli.place.group import COMMANDS as PLACE_COMMANDS
+from api.cli.power.group import COMMANDS as POWER_COMMANDS
 from api.client.transport import DEFAULT_URL
 from tests.api.cli.conftest import COMMAND, Cli, Shell
 

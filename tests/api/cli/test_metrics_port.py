@@ -4,8 +4,8 @@ import httpx
 import pytest
 from prometheus_client import CollectorRegistry, Counter
 
-from api.cli.failures import CommandError
-from api.cli.metrics_port import served_metrics
+from api.cli.common.errors import CommandError
+from api.cli.common.metrics_port import served_metrics
 from tests.testbed.processes import LOOPBACK, free_ports
 
 

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from api.cli.named_files import with_files
-from api.cli.textfiles import read_text
+from api.cli.common.text_files import read_text
+from api.cli.plan.file_references import with_files
 from fleet.documents import Document, parse_document
 from fleet.errors import DocumentError
 

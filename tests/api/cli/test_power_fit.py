@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from fleet.documents import parse_document, read_model
-from power.phases import PowerShares
-from power.phases.tables import Row
+from power.measured_models import PowerShares
+from power.measured_models.tables import Row
 from tests.api.cli.conftest import Cli
-from tests.power.phases import made_up
+from tests.power.measured_models import made_up
 
 
 def written(path: Path, rows: list[Row]) -> Path:

@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from deploy.recorder.sender import ANSWER_S
+from deploy.telemetry.sender import ANSWER_S
 from tests.api.cli.units import Settings, arguments, assert_known, settings_of
 
 

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from api.cli.failures import EXIT_BAD_INPUT, CommandError
-from api.cli.recordings import open_recording
+from api.cli.common.errors import EXIT_BAD_INPUT, CommandError
+from api.cli.faults.recordings import open_recording
 from faults.readers import read
 from tests.faults.readers import made
 

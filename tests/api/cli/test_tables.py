@@ -4,7 +4,7 @@ from datetime import UTC, datetime, timedelta, timezone
 
 import pytest
 
-from api.cli.tables import Column, Table, in_words, moment, number, say_fields, say_table
+from api.cli.common.tables import Column, Table, in_words, moment, number, say_fields, say_table
 
 SEEN = datetime(2026, 11, 21, 6, 5, 4, tzinfo=UTC)
 

@@ -7,9 +7,9 @@ from api.client import fault_operations as faults
 from api.client.calls import Call
 from api.schemas.fault_paths import PathsRequest
 from api.schemas.faults import FaultQuestion, VerdictReport
-from api.schemas.healing import CasePhase, CaseSpec
-from api.schemas.isolation import Look
-from faults.isolation import IsolationRules, Wish
+from api.schemas.quarantine import Look
+from api.schemas.remediation import CasePhase, CaseSpec
+from faults.quarantine import IsolationRules, Wish
 from faults.simulator.scenario import ScenarioName
 from tests.testbed.fault_bundles import report
 from tests.testbed.fault_paths import two_rings

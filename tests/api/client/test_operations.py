@@ -15,8 +15,8 @@ from api.schemas.targets import Freeze, Mode, Phase, TargetSpec, TargetStatus
 from api.schemas.tokens import Scope, TokenRequest
 from fleet.errors import DocumentError
 from fleet.offers import builtin_prices
-from fleet.topology.parts import PowerKind
-from placement.formats.engines import Engine
+from fleet.topology.elements import PowerKind
+from placement.formats.engine_writers import Engine
 from placement.request import PlacementRequest
 from planner.request import PlanRequest
 from power.tree import Feed, PowerTree

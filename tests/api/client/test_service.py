@@ -30,11 +30,11 @@ from api.client.errors import ConflictError
 from api.schemas.faults import VerdictReport
 from api.schemas.leases import LeaseClaim
 from api.schemas.power import CapPlanRequest
-from api.schemas.target_memory import ApprovalRequest
+from api.schemas.target_state import ApprovalRequest
 from api.schemas.targets import Freeze
 from api.schemas.tokens import Scope, TokenRequest
-from faults.isolation import Mode, Standing, Wish
-from placement.formats.engines import Engine
+from faults.quarantine import Mode, Standing, Wish
+from placement.formats.engine_writers import Engine
 from tests.api.client.fault_examples import FAULT_EXAMPLES, LOOK, PATHS, QUESTION, REPORT
 from tests.api.client.test_operations import (
     BUDGET,

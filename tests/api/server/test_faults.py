@@ -162,7 +162,7 @@ class TestVerdicts:
     async def test_what_was_kept_before_is_read_as_it_is(
         self, sqlite_service: RunningService, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr("api.server.routes.fault_verdicts.refuse_unfit", lambda _report: None)
+        monkeypatch.setattr("api.server.routes.diagnoses.refuse_unfit", lambda _report: None)
         async with sqlite_service.client() as client:
             made = await client.post(VERDICTS, json=accusation("gpu-0", detected_s=9.5))
             monkeypatch.undo()

@@ -104,7 +104,7 @@ async def test_a_node_goes_is_probed_and_comes_back(service: RunningService) -> 
         (node,) = (await client.get(BASE)).json()["nodes"]
         assert (node["standing"], len(node["strikes"])) == ("watched", 1)
         audit = (await client.get("/v1/audit")).json()["items"]
-        told = [entry["action"] for entry in audit if entry["subject"] == "faults/isolation/nodes/gpu-3"]
+        told = [entry["action"] for entry in audit if entry["subject"] == "faults/quarantine/nodes/gpu-3"]
         assert told == ["isolation.release", "isolation.probe", "isolation.isolate"]
         metrics = (await client.get("/metrics")).text
     assert 'fleetwright_isolation_decisions_total{act="isolate",dry_run="no"} 1.0' in metrics

@@ -9,7 +9,7 @@ import yaml
 
 from api.schemas.placements import PlacementRecord
 from api.schemas.tokens import Scope
-from placement.formats.engines import Engine
+from placement.formats.engine_writers import Engine
 from tests.testbed.service import RunningService
 
 pytestmark = pytest.mark.anyio

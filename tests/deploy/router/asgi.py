@@ -8,10 +8,10 @@ from typing import Any
 
 from prometheus_client import CollectorRegistry
 
-from deploy.clock import Clock
-from deploy.router.instruments import OfProcess
+from deploy.common.clock import Clock
+from deploy.router.errors import UpstreamError
+from deploy.router.metrics_backend import OfProcess
 from deploy.router.openai import Question
-from deploy.router.refusals import UpstreamError
 from deploy.router.router import Router
 from deploy.router.settings import RouterSettings
 from deploy.router.table import RoutingTable

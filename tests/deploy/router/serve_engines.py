@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from ray import serve
 
-from deploy.router.engine_side import Part, answered
+from deploy.router.asgi_handle import Part, answered
 from deploy.router.serve_app import behind_router
 from deploy.router.settings import RouterSettings
 from tests.deploy.router.engine import Engine

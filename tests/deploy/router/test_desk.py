@@ -6,9 +6,9 @@ from math import inf
 from hypothesis import given
 from hypothesis import strategies as st
 
-from deploy.router.desk import LOW_TURN, Arrival, Desk, DeskSettings, Ticket
-from deploy.router.watts import Watts
-from power.levers import Priority
+from deploy.router.power_admission import Watts
+from deploy.router.scheduler import LOW_TURN, Arrival, Desk, DeskSettings, Ticket
+from power.controls import Priority
 from tests.deploy.router.tables import table
 
 HIGH = Arrival(prompt_bytes=400)

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from deploy.router.engine_side import answered
+from deploy.router.asgi_handle import answered
 from tests.deploy.router.engine import Engine
 from tests.deploy.router.waiting import until
 

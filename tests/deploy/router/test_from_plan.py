@@ -7,8 +7,8 @@ import pytest
 
 from api.schemas.plans import PlanRecord
 from api.schemas.targets import TargetSpec
-from deploy.errors import PlanUnusableError
-from deploy.router.from_plan import MOST_IN_FLIGHT, routing_table
+from deploy.common.errors import PlanUnusableError
+from deploy.router.table_builder import MAX_IN_FLIGHT, routing_table
 from planner.request import PlanRequest
 from tests.planner.requests import solved
 
@@ -68,7 +68,7 @@ def test_replica_options_of_one_gpu_type_are_routes_of_their_own() -> None:
     plan = record(one, two, rate_rps=9.9)
     found = routing_table(plan, target(**{"L4": "on-l4", "L4/x2": "on-l4-2"}), most_in_flight={"on-l4-2": 128})
     assert {name: (route.replicas, route.most_in_flight) for name, route in found.routes.items()} == {
-        "on-l4": (2, MOST_IN_FLIGHT),
+        "on-l4": (2, MAX_IN_FLIGHT),
         "on-l4-2": (1, 128),
     }
     planned = plan.plan.routing["chat"]
@@ -92,7 +92,7 @@ def test_a_request_in_two_halves_is_no_route() -> None:
 
 def test_what_an_engine_takes_at_once_has_a_default() -> None:
     found = routing_table(record(SHORT, LONG), target(L4="on-l4", B200="on-b200"))
-    assert {route.most_in_flight for route in found.routes.values()} == {MOST_IN_FLIGHT}
+    assert {route.most_in_flight for route in found.routes.values()} == {MAX_IN_FLIGHT}
 
 
 @pytest.mark.parametrize(

@@ -8,14 +8,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from prometheus_client import CollectorRegistry
 
-from deploy.clock import Clock
-from deploy.router.desk import Arrival, DeskSettings, Ticket
-from deploy.router.front import FrontDesk
-from deploy.router.instruments import OfProcess
+from deploy.common.clock import Clock
+from deploy.router.async_scheduler import FrontDesk
+from deploy.router.errors import BusyError, NoReplicasError, RefusalError
 from deploy.router.metrics import RouterMetrics
-from deploy.router.refusals import BusyError, NoReplicasError, RefusalError
-from deploy.router.watts import NO_LIMIT, Watts
-from power.levers import Priority
+from deploy.router.metrics_backend import OfProcess
+from deploy.router.power_admission import NO_LIMIT, Watts
+from deploy.router.scheduler import Arrival, DeskSettings, Ticket
+from power.controls import Priority
 from tests.deploy.router.tables import table
 
 pytestmark = pytest.mark.anyio

@@ -6,11 +6,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from deploy.actuator import Observation
-from deploy.changes import next_steps
-from deploy.router.handover import RouterSeen, tables_left
+from deploy.actuators.base import Observation
+from deploy.controller.config_changes import When, due, without_losses
+from deploy.controller.rollout import next_steps
 from deploy.router.table import CellWeights, Route, RoutingTable
-from deploy.tellings import When, due, without_losses
+from deploy.router.table_transition import RouterSeen, tables_left
 
 NAMES = ("a", "b", "c")
 SHARE = ((1.0,),)

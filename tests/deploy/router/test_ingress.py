@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from deploy.errors import PlanUnusableError
+from deploy.common.errors import PlanUnusableError
 from deploy.router.table import CellWeights, Route, RoutingTable
-from power.levers import Priority
+from power.controls import Priority
 from tests.deploy.router.asgi import CHAT, EVENTS, JSON, Bed, Scripted, Told, bed, lost
 from tests.deploy.router.tables import table
 from tests.testbed.waiting import PATIENCE_S

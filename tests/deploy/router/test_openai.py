@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from deploy.router.openai import MOST_CLASS_BYTES, Question, arrival_of
-from deploy.router.refusals import BadRequestError
-from power.levers import Priority
+from deploy.router.errors import BadRequestError
+from deploy.router.openai import MAX_CLASS_BYTES, Question, arrival_of
+from power.controls import Priority
 
 CHAT, COMPLETION = "/v1/chat/completions", "/v1/completions"
 
@@ -115,7 +115,7 @@ def test_a_completion_without_a_prompt(prompt: Any) -> None:
     ("headers", "param"),
     [
         ({"x_fleetwright_priority": "urgent"}, "x-fleetwright-priority"),
-        ({"x_fleetwright_class": "c" * (MOST_CLASS_BYTES + 1)}, "x-fleetwright-class"),
+        ({"x_fleetwright_class": "c" * (MAX_CLASS_BYTES + 1)}, "x-fleetwright-class"),
         ({"x_fleetwright_class": ""}, "x-fleetwright-class"),
     ],
 )

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
+from deploy.router.errors import UpstreamError
 from deploy.router.openai import Question
-from deploy.router.refusals import UpstreamError
 from tests.deploy.router.asgi import bed
 from tests.deploy.router.engine import Engine
 from tests.deploy.router.sockets import listening, nobody

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from deploy.clock import Clock
+from deploy.common.clock import Clock
 from deploy.router.process import RouterFile, TableFile, follow
 from tests.deploy.router.asgi import Scripted, bed
 from tests.deploy.router.engine import Engine
@@ -25,7 +25,7 @@ aiohttp = pytest.importorskip("aiohttp", reason="the extra `ray` brings aiohttp"
 
 pytestmark = pytest.mark.anyio
 
-COMMAND = [sys.executable, "-c", "from api.cli.router import app; app()"]
+COMMAND = [sys.executable, "-c", "from api.cli.router.run import app; app()"]
 CHAT = {"messages": [{"role": "user", "content": "hi"}], "max_tokens": 20, "stream": True}
 
 

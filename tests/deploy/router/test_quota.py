@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from deploy.router.quota import MOST_CREDIT, Quota
+from deploy.router.weighted_round_robin import MAX_CREDIT, Quota
 
 WEIGHTS = st.dictionaries(st.integers(0, 9), st.floats(0.01, 10.0), min_size=1, max_size=8)
 
@@ -30,7 +30,7 @@ def test_only_usable_names_are_chosen_and_credit_is_bounded(weights: dict[int, f
         chosen = quota.choose(lambda name, out=out: name not in out)  # type: ignore[misc] # bound early
         assert chosen not in out
         assert chosen is not None or quota.credits == before
-        assert all(abs(credit) <= MOST_CREDIT for credit in quota.credits.values())
+        assert all(abs(credit) <= MAX_CREDIT for credit in quota.credits.values())
 
 
 def test_a_name_that_was_out_is_not_flooded_afterwards() -> None:

@@ -8,13 +8,13 @@ from typing import Any
 import pytest
 from prometheus_client import CollectorRegistry
 
-from deploy.clock import Clock
-from deploy.router.instruments import OfProcess
-from deploy.router.metrics import MOST_BUCKETS, OTHERS, bucket_labels
+from deploy.common.clock import Clock
+from deploy.router.metrics import MAX_BUCKETS, OTHERS, bucket_labels
+from deploy.router.metrics_backend import OfProcess
 from deploy.router.router import CountStaff, Router, Staff, running
 from deploy.router.settings import RouterSettings, WattsFrom
 from deploy.router.table import RoutingTable
-from power.levers import Priority
+from power.controls import Priority
 from tests.deploy.router.asgi import Bed, Scripted
 from tests.deploy.router.sockets import listening, nobody
 from tests.deploy.router.tables import table
@@ -128,9 +128,9 @@ def test_only_the_largest_buckets_have_a_name() -> None:
     many["share"] = [[0.04, 0.01]] * 20
     names = bucket_labels(RoutingTable.model_validate(many))
     assert len(names) == 40
-    assert len(set(names.values())) == MOST_BUCKETS + 1
+    assert len(set(names.values())) == MAX_BUCKETS + 1
     assert all(names[row, 0] == f"{row + 1}x50" for row in range(20))
-    assert sum(name == OTHERS for name in names.values()) == 40 - MOST_BUCKETS
+    assert sum(name == OTHERS for name in names.values()) == 40 - MAX_BUCKETS
 
 
 async def test_weights_that_ended_are_told_as_none() -> None:

@@ -5,7 +5,7 @@ from math import inf
 import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 
-from deploy.router.row import BLIND_HIGH_HOLD, BLIND_LOW_HOLD, GuardWord, RowWatch, word_in
+from deploy.router.row_power import BLIND_HIGH_HOLD, BLIND_LOW_HOLD, GuardWord, RowWatch, word_in
 from deploy.router.settings import WattsFrom
 from tests.helm.power_row import guard_page
 

@@ -12,7 +12,7 @@ pytest.importorskip("ray.serve", reason="the extra `ray`")
 
 from ray import serve
 
-from deploy.errors import UnreachableError
+from deploy.common.errors import UnreachableError
 from deploy.router import serve_app
 from deploy.router.router import Staff
 from deploy.router.serve_app import RouterReplica

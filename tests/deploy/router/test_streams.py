@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from deploy.router.streams import TAIL_BYTES, AnswerReader, Usage
+from deploy.router.response_stream import TAIL_BYTES, AnswerReader, Usage
 
 NEWLINES = st.sampled_from([b"\n\n", b"\r\n\r\n"])
 

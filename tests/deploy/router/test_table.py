@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from deploy.router.table import Route, RoutingTable
-from fleet.sizes import SizeBuckets
+from fleet.sizes.histogram import SizeBuckets
 from tests.deploy.router.tables import INPUTS, OUTPUTS, table
 
 

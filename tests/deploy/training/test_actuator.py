@@ -8,10 +8,10 @@ import pytest
 pytest.importorskip("ray.train", reason="ray.train is not there", exc_type=ImportError)
 
 from api.schemas.targets import RayTrainRun
-from deploy.actuator import Step
-from deploy.errors import PlanUnusableError, UnreachableError
-from deploy.training.actuator import RayTrainActuator, ray_train_actuators
-from deploy.training.board import Boards, Place, RunPhase, RunView
+from deploy.actuators.base import Step
+from deploy.actuators.ray_train import RayTrainActuator, ray_train_actuators
+from deploy.common.errors import PlanUnusableError, UnreachableError
+from deploy.training.run_status import Boards, Place, RunPhase, RunView
 
 pytestmark = pytest.mark.anyio
 RUN = RayTrainRun(run="llm", gpu="H100", workers_per_replica=2)

@@ -11,10 +11,10 @@ pytest.importorskip("ray.train", reason="ray.train is not there", exc_type=Impor
 import ray
 from ray.train.v2._internal.execution.callback import ControllerCallback, ReportCallback, WorkerGroupCallback
 
-from deploy.training import telling
-from deploy.training.board import Boards, Place, RunBoard, RunPhase, RunView
-from deploy.training.here import Here
-from deploy.training.telling import TellRun
+from deploy.training import status_callback
+from deploy.training.process_state import Here
+from deploy.training.run_status import Boards, Place, RunBoard, RunPhase, RunView
+from deploy.training.status_callback import TellRun
 
 PLACES = (Place(rank=0, node_id="x", address="", pid=1), Place(rank=1, node_id="y", address="", pid=2))
 
@@ -54,7 +54,7 @@ def group(*node_ids: str) -> SimpleNamespace:
 @pytest.fixture
 def board(monkeypatch: pytest.MonkeyPatch) -> RunBoard:
     board = RunBoard("llm", 1, 4)
-    monkeypatch.setattr(telling, "new_board", lambda *_args, **_named: Near(board))
+    monkeypatch.setattr(status_callback, "new_board", lambda *_args, **_named: Near(board))
     monkeypatch.setattr(ray, "get", lambda answer, timeout: answer)  # noqa: ARG005 - Ray's signature
     monkeypatch.setattr(Here, "checkpoints", 0)
     monkeypatch.setattr(Here, "board", None)

@@ -12,7 +12,7 @@ import ray.train
 from ray.train.v2._internal.execution.scaling_policy import NoopDecision, ResizeDecision
 
 from deploy.training.elastic import PATIENCE_S, Budgeted, BudgetedScalingPolicy
-from deploy.training.here import Here
+from deploy.training.process_state import Here
 
 
 @dataclass

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from deploy.collectives.outlets import outlet_of
-from deploy.recorder.wire import decode
-from deploy.training.eye import Eye, EyeSpec
+from deploy.telemetry.batch_codec import decode
+from deploy.training.node_recorder_actor import Eye, EyeSpec
 from faults.observations import Heartbeat, Observation, Process
+from fleetwright.collectives.sinks import outlet_of
 from tests.testbed.waiting import wait_for
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")

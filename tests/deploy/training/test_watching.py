@@ -12,14 +12,14 @@ pytest.importorskip("ray.train", reason="ray.train is not there", exc_type=Impor
 
 from prometheus_client import CollectorRegistry
 
-from deploy.recorder.wire import encode
-from deploy.training.board import Place, RunPhase, RunsSeen, RunView
-from deploy.training.eye import EyeSpec
-from deploy.training.watching import RunsWatch
-from deploy.watcher.job import JobFile
-from deploy.watcher.loop import WatchClock, WatchLoop
-from deploy.watcher.metrics import WatcherMetrics
-from deploy.watcher.tellers import Lines
+from deploy.fault_monitor.job_config import JobFile
+from deploy.fault_monitor.loop import WatchClock, WatchLoop
+from deploy.fault_monitor.metrics import WatcherMetrics
+from deploy.fault_monitor.outputs import Lines
+from deploy.telemetry.batch_codec import encode
+from deploy.training.node_recorder_actor import EyeSpec
+from deploy.training.run_monitor import RunsWatch
+from deploy.training.run_status import Place, RunPhase, RunsSeen, RunView
 from faults.observations import Heartbeat, Observation, Process
 
 pytestmark = pytest.mark.anyio

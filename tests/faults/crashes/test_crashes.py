@@ -1,9 +1,9 @@
 """Crashes in told jobs: the one that vanished first, its cascade, and a job that simply ends."""
 
+from faults.diagnosis import FaultClass, Scope, Verdict
+from faults.monitor import WatcherSettings
 from faults.observations import Device, Heartbeat, Look, Observation, Process
 from faults.replay import replay
-from faults.verdict import FaultClass, Scope, Verdict
-from faults.watcher import WatcherSettings
 from tests.faults.stories import Story
 
 ONLY = WatcherSettings(slow=None)

@@ -2,11 +2,11 @@
 
 import pytest
 
+from faults.diagnosis import Direction, FaultClass, Scope, Verdict
+from faults.monitor import WatcherSettings
 from faults.observations import Collective, Observation
 from faults.observations.kinds import Values
 from faults.replay import replay
-from faults.verdict import Direction, FaultClass, Scope, Verdict
-from faults.watcher import WatcherSettings
 from tests.faults.stories import LOOK_S, Story
 
 HANG = Story()

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from faults.hangs.waiting import Memberships, Waits, behind, wait_for
+from faults.hangs.wait_for_graph import Memberships, Waits, behind, wait_for
 
 Job = tuple[int, list[list[int]], list[int], list[int], list[bool]]
 

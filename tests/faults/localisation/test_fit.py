@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 from faults.fabric import Floats
-from faults.localisation.board import MOST, Board
 from faults.localisation.entities import Entities, Kind, entities
 from faults.localisation.kernel import solve, typical
 from faults.localisation.settings import LocaliserSettings
+from faults.localisation.window_arrays import MAX, Board
 from tests.faults.localisation.fabrics import rails, slow_leaf, slow_rx, slow_tx, slow_uplink
 
 SLACK = 0.3  # nats: the fit finds a slowdown by least squares, which leaves the softness out
@@ -109,7 +109,7 @@ def brute_among(given: Board, few: np.ndarray) -> float:
 
 def test_slowdowns_are_bounded() -> None:
     given = board(ALL, np.full(len(FABRIC), 50.0))
-    assert fitted(given).max() <= MOST
+    assert fitted(given).max() <= MAX
 
 
 def test_all_silent_is_nothing_to_explain() -> None:

@@ -8,13 +8,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from faults.diagnosis import Direction, FaultClass, Scope, Verdict
 from faults.fabric import NOWHERE, Floats
 from faults.localisation import Localiser, LocaliserSettings
 from faults.localisation import history as usual
 from faults.localisation import probes as probing
 from faults.localisation.entities import entities
-from faults.localisation.rate import Rate
-from faults.verdict import Direction, FaultClass, Scope, Verdict
+from faults.localisation.fault_rate import Rate
 from tests.faults.localisation.fabrics import Weather, rails, slow_uplink
 
 FABRIC = rails()
@@ -124,7 +124,7 @@ def test_weather_over_several_ways_is_dearer_and_within_a_leaf_dearest() -> None
 
 
 def test_a_guess_of_how_ports_are_hashed_holds_until_one_run_of_weather_refutes_it() -> None:
-    most = probing.AWAY_MOST
+    most = probing.AWAY_MAX
     calm, seen = (probing.Strange(0.0, 0.0, count, 4e7).nats(most)[1] for count in (0.0, 1.0))
     assert calm == pytest.approx(np.log((4e7 + most) / probing.SHORT))
     assert seen < np.log(1e8)

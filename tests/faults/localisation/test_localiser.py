@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from faults.diagnosis import Direction, FaultClass, Scope, Verdict
 from faults.fabric import Fabric, Floats, Window
 from faults.localisation import Localiser, LocaliserSettings, LocaliserState
-from faults.verdict import Direction, FaultClass, Scope, Verdict
 from tests.faults.localisation.fabrics import (
     Weather,
     one_switch,

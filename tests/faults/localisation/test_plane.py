@@ -6,11 +6,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from faults.diagnosis import Direction, Scope, Verdict
 from faults.fabric import NOWHERE, Fabric, Floats
 from faults.localisation import Localiser, LocaliserSettings
 from faults.localisation.entities import Kind
-from faults.localisation.naming import Accused, Named, key_of, verdict
-from faults.verdict import Direction, Scope, Verdict
+from faults.localisation.reporting import Accused, Named, key_of, verdict
 from tests.faults.localisation.fabrics import Weather, rails, slow_leaf
 
 FABRIC = rails()

@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 
 from faults.fabric import NOWHERE, Fabric, Window
 from faults.localisation import Localiser
-from faults.localisation.middles import told
-from faults.localisation.sweep import UNHEARD
+from faults.localisation.edge_kernels import UNHEARD
+from faults.localisation.median_kernel import told
 
 KINDS = 3
 

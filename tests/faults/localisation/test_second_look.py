@@ -9,12 +9,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from faults.diagnosis import Direction, Scope, Verdict
 from faults.fabric import Fabric, Floats
 from faults.localisation import Localiser, LocaliserSettings
-from faults.localisation.coincidence import hashed_nats
-from faults.localisation.second import windows_slow
-from faults.localisation.suspicion import outlasts, recent_hits, run_of_hits
-from faults.verdict import Direction, Scope, Verdict
+from faults.localisation.chance_model import hashed_nats
+from faults.localisation.evidence import outlasts, recent_hits, run_of_hits
+from faults.localisation.probe_confirmation import windows_slow
 from tests.faults.localisation.fabrics import Weather, rails, slow_leaf, slow_rx, slow_tx
 
 FABRIC = rails()

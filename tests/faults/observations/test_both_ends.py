@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from faults.observations import BothEnds, Look, Observation, Probe, ProbeReturned
-from faults.observations.both_ends import MOST_OPEN, SAME_S
+from faults.observations.probe_dedup import MAX_OPEN, SAME_S
 
 NODES = 4
 SIZE_BYTES = 65_536
@@ -72,11 +72,11 @@ def test_what_is_no_reading_of_the_job_is_none() -> None:
 
 def test_of_more_pairs_than_are_kept_the_receivers_are_believed() -> None:
     both = ends(most=1)
-    for number in range(3 * MOST_OPEN):
+    for number in range(3 * MAX_OPEN):
         assert both.reading(by_sender(number)) is not None
         assert both.reading(by_receiver(number, target=2)) is not None
         assert both.reading(by_sender(number, target=2)) is None
-    assert len(both) == 1 + MOST_OPEN
+    assert len(both) == 1 + MAX_OPEN
 
 
 def test_what_both_ends_have_told_of_is_kept_no_longer() -> None:

@@ -8,10 +8,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from faults.observations import Look, Observation, Process, Values, from_line, to_line
-from faults.observations.lines import KINDS, MOST_COUNT
+from faults.observations.jsonl import KINDS, MAX_COUNT
 
 numbers = st.floats(-1e299, 1e299)
-counts = st.integers(-1, MOST_COUNT)
+counts = st.integers(-1, MAX_COUNT)
 texts = st.text(max_size=20)
 PLAIN: dict[Any, st.SearchStrategy[Any]] = {
     int: counts,
@@ -33,10 +33,10 @@ def values_of(kind: type[Values]) -> st.SearchStrategy[Values]:
 observations = st.builds(
     Observation,
     numbers,
-    st.integers(0, MOST_COUNT),
+    st.integers(0, MAX_COUNT),
     st.one_of([values_of(kind) for kind in get_args(Values)]),
-    st.none() | st.integers(0, MOST_COUNT),
-    st.none() | st.integers(0, MOST_COUNT),
+    st.none() | st.integers(0, MAX_COUNT),
+    st.none() | st.integers(0, MAX_COUNT),
 )
 anything = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5) | st.sampled_from(sorted(KINDS)),

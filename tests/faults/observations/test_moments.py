@@ -3,8 +3,8 @@
 from typing import get_type_hints
 
 from faults.observations import Collective, Flight, Look, Observation, Pass, Probe, ProbeReturned, on_clock_of
-from faults.observations.lines import KINDS
-from faults.observations.moments import MOMENTS
+from faults.observations.jsonl import KINDS
+from faults.observations.timestamps import MOMENTS
 
 
 def test_all_moments_move() -> None:

@@ -10,8 +10,8 @@ import pytest
 from faults.observations import Flight, Observation
 from faults.readers import read
 from faults.readers.flight import Dump, flights, parse_dump
-from faults.readers.places import Places
-from faults.readers.tally import MalformedError, Tally
+from faults.readers.job_map import Places
+from faults.readers.parse_errors import MalformedError, Tally
 from tests.faults.readers import made
 
 FORMS = {"json": lambda found: json.dumps(found).encode(), "pickle": lambda found: pickle.dumps(found, protocol=2)}

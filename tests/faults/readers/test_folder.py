@@ -3,7 +3,7 @@
 import pytest
 
 from faults.readers import Places, Tally, line_reader, read
-from faults.readers.folder import dump_rank, is_recorded
+from faults.readers.recording_files import dump_rank, is_recorded
 from tests.faults.readers import made
 
 PLACES = Places(made.RANKS, (0, 1, 2), zero_s=made.T_GO_S)

@@ -15,11 +15,11 @@ from hypothesis import strategies as st
 
 from faults.observations import Observation, from_line, to_line
 from faults.readers import Tally, read
+from faults.readers.communicators import Members
 from faults.readers.dcgm import parse_dcgm
-from faults.readers.members import Members
-from faults.readers.places import Places
-from faults.readers.ports import parse_ports
-from faults.readers.ras import parse_ras, parse_ras_events
+from faults.readers.ib_ports import parse_ports
+from faults.readers.job_map import Places
+from faults.readers.nccl_ras import parse_ras, parse_ras_events
 from faults.readers.xpu_timer import parse_xpu_timer
 from tests.faults.readers import made
 from tests.faults.readers.test_inspector import COLLECTIVE, PROXY, SEND, marker, stamps
@@ -159,7 +159,7 @@ def _swapped(row: bytes, chance: random.Random) -> bytes:
     return json.dumps(found).encode() + b"\n"
 
 
-def test_good_files_have_no_flaw() -> None:
+def test_good_files_have_no_violation() -> None:
     for name in SOURCES.keys() - {"ports", "seen"}:
         tally = Tally()
         assert len(list(SOURCES[name].read(SOURCES[name].good, tally))) > 0

@@ -7,9 +7,9 @@ import pytest
 
 from faults.observations import Collective, Took
 from faults.readers import Tally, read
-from faults.readers.inspector import InspectorLines
-from faults.readers.places import Places
-from faults.readers.tally import MalformedError
+from faults.readers.job_map import Places
+from faults.readers.nccl_inspector import InspectorLines
+from faults.readers.parse_errors import MalformedError
 from tests.faults.readers import made
 
 PLACES = Places(3, (0, 1, 2), zero_s=made.T_GO_S)

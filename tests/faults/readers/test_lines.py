@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from faults.readers.lines import TOO_LONG, Splitter, split_lines
-from faults.readers.tally import Tally
+from faults.readers.parse_errors import Tally
 
 KILOBYTE = 1024
 

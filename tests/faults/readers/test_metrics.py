@@ -8,7 +8,7 @@ import pytest
 from faults.observations import Device, Told
 from faults.readers import Tally
 from faults.readers.dcgm import parse_dcgm
-from faults.readers.places import Places
+from faults.readers.job_map import Places
 from faults.readers.prometheus import Sample, parse_samples
 from faults.readers.xpu_timer import parse_xpu_timer
 from tests.faults.readers import made

@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from faults.readers.flight.pickled import parse_pickle
-from faults.readers.tally import MalformedError
+from faults.readers.flight.safe_pickle import parse_pickle
+from faults.readers.parse_errors import MalformedError
 
 keys = (
     st.none()

@@ -4,7 +4,7 @@ import pytest
 
 from faults.observations import Observation, Port
 from faults.readers import Tally
-from faults.readers.ports import parse_ports
+from faults.readers.ib_ports import parse_ports
 
 ROOT = "/sys/class/infiniband/mlx5_0/ports/1"
 FILES = {

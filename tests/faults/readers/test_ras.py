@@ -5,9 +5,9 @@ from typing import Any
 
 from faults.observations import Counts, Observation
 from faults.readers import Tally
-from faults.readers.members import Members
-from faults.readers.places import Places
-from faults.readers.ras import parse_ras, parse_ras_events
+from faults.readers.communicators import Members
+from faults.readers.job_map import Places
+from faults.readers.nccl_ras import parse_ras, parse_ras_events
 
 HOSTS = {"10.0.0.1": 0, "10.0.0.2": 1}
 PLACES = Places(2, (0, 0, 1, 1), hosts=HOSTS)

@@ -4,13 +4,13 @@ from collections.abc import Sequence
 
 import pytest
 
-from faults.isolation import IsolationRules
-from faults.simulator.carrying import RULES, Carrying
+from faults.diagnosis import Direction, FaultClass, Scope, Verdict
+from faults.quarantine import IsolationRules
 from faults.simulator.cluster import build
-from faults.simulator.happenings import Happening, What
+from faults.simulator.fault_schedule import Happening, What
+from faults.simulator.quarantine_outcome import RULES, Carrying
 from faults.simulator.score import Scorer, Tally
 from faults.simulator.shape import Shape
-from faults.verdict import Direction, FaultClass, Scope, Verdict
 
 FABRIC = build(Shape(ranks=1024), seed=1).fabric
 TX = Happening(What.SLOW_TX, 40, 100.0, 200.0, 1.5)  # NIC 40 is of node 5

@@ -11,7 +11,7 @@ from faults.simulator.clocks import Clocks
 from faults.simulator.cluster import build
 from faults.simulator.compute import ComputePlane
 from faults.simulator.congestion import Congestion, Crowding
-from faults.simulator.happenings import Happening, What
+from faults.simulator.fault_schedule import Happening, What
 from faults.simulator.noise import LAB
 from faults.simulator.shape import Shape
 from faults.simulator.slow import SlowPlane

@@ -11,8 +11,8 @@ from faults.fabric import Traffic, Window
 from faults.simulator.cluster import build
 from faults.simulator.compute import ComputePlane
 from faults.simulator.congestion import Congestion, Crowding
-from faults.simulator.happenings import Diary, Happening, What
-from faults.simulator.judges import ours
+from faults.simulator.detectors import ours
+from faults.simulator.fault_schedule import Diary, Happening, What
 from faults.simulator.noise import KINDS, LAB, Noise
 from faults.simulator.run import job
 from faults.simulator.scenario import SCENARIOS

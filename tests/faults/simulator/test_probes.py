@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from faults.fabric import Floats, Traffic, Window
 from faults.simulator.cluster import build
-from faults.simulator.happenings import Happening, What
+from faults.simulator.fault_schedule import Happening, What
 from faults.simulator.noise import KINDS, LAB, Noise
 from faults.simulator.probes import TRAINS, Probers
 from faults.simulator.scenario import SCENARIOS

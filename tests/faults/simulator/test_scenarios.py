@@ -8,15 +8,15 @@ from typing import Any
 import numpy as np
 import pytest
 
+from faults.diagnosis import Direction, FaultClass, Scope, Verdict
 from faults.simulator import SCENARIOS, simulate
 from faults.simulator.cluster import Cluster, build
-from faults.simulator.happenings import FAULTS, HANGS, What
-from faults.simulator.judges import Judges, ours, plain
-from faults.simulator.mix import PUBLIC, Mix, drawn, nodes_of
+from faults.simulator.detectors import Judges, ours, plain
+from faults.simulator.fault_mix import PUBLIC, Mix, drawn, nodes_of
+from faults.simulator.fault_schedule import FAULTS, HANGS, What
 from faults.simulator.run import job, jobs
 from faults.simulator.scenario import ScenarioName
 from faults.simulator.shape import Shape
-from faults.verdict import Direction, FaultClass, Scope, Verdict
 from fleet.documents import RuleError
 
 CLUSTER = build(Shape(ranks=1024), seed=1)

@@ -6,14 +6,14 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 
+from faults.diagnosis import Direction, FaultClass, Scope, Verdict
 from faults.simulator.answer import score
 from faults.simulator.cluster import build
-from faults.simulator.happenings import Happening, What, takes_machine
+from faults.simulator.fault_schedule import Happening, What, takes_machine
+from faults.simulator.observability import Witnesses
 from faults.simulator.outcome import Outcome
 from faults.simulator.score import AFTER_S, Scorer, Tally
 from faults.simulator.shape import Shape
-from faults.simulator.witness import Witnesses
-from faults.verdict import Direction, FaultClass, Scope, Verdict
 from tests.faults.verdicts import verdict
 
 FABRIC = build(Shape(ranks=1024), seed=1).fabric

@@ -4,13 +4,13 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from faults.diagnosis import Direction, FaultClass, Scope, Verdict
 from faults.simulator.cluster import build
-from faults.simulator.happenings import Happening, What
+from faults.simulator.fault_schedule import Happening, What
 from faults.simulator.program import DATA, PIPELINE, TENSOR, timetable, writing_nodes
 from faults.simulator.shape import Shape
-from faults.simulator.standing import StandingJudge
-from faults.simulator.standstill import BEAT_S, HangPlane
-from faults.verdict import Direction, FaultClass, Scope, Verdict
+from faults.simulator.stall_detector import StandingJudge
+from faults.simulator.stall_plane import BEAT_S, HangPlane
 
 CLUSTER = build(Shape(ranks=512), seed=2)  # 64 nodes: 8 stages of 8 replicas
 JUDGE = StandingJudge.of(CLUSTER)

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from faults.detector import Job
+from faults.diagnosis import Verdict
 from faults.observations import Observation, Probe
-from faults.verdict import Verdict
 from tests.faults.ends import End, told_by
 from tests.faults.slow.test_slow_detector import NODES, job, verdicts
 

@@ -5,8 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from faults.observations import Observation, Pass
-from faults.slow.clocks import ahead_of
-from faults.slow.delays import MOST_RECENT, Delays
+from faults.slow.clock_offsets import ahead_of
+from faults.slow.one_way_delays import MAX_RECENT, Delays
 
 WAY_S = 0.003
 OFFSETS = st.lists(st.floats(-0.05, 0.05), min_size=3, max_size=8)
@@ -110,7 +110,7 @@ def test_memory_is_bounded_whatever_steps_are_told() -> None:
     assert len(delays._called) + len(delays._waiting) < 100
     for step in range(3_000):  # and nobody asks
         exchanged(delays, 50 + step, 1.0 + 0.01 * step, receiver_first=False)
-    assert all(len(pair.recent) <= MOST_RECENT for pair in delays._passes.values())
+    assert all(len(pair.recent) <= MAX_RECENT for pair in delays._passes.values())
 
 
 def test_a_pair_whose_message_takes_no_time_says_nothing_until_its_clocks_are_set_right_again() -> None:

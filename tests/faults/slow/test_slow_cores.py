@@ -5,10 +5,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from faults.detector import Job
+from faults.diagnosis import FaultClass, Scope
 from faults.observations import Collective, Observation, Process
 from faults.slow import SlowDetector
-from faults.slow.cores import Cores
-from faults.verdict import FaultClass, Scope
+from faults.slow.cpu_wait import Cores
 
 RANKS, STEP_S, LONGER_S = 6, 0.2, 0.05
 

@@ -5,11 +5,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from api.cli.recordings import open_recording
+from api.cli.faults.recordings import open_recording
 from faults.detector import Job
+from faults.diagnosis import Direction, FaultClass, Scope, Verdict
 from faults.observations import Collective, Look, Observation, Socket
 from faults.slow import SlowDetector
-from faults.verdict import Direction, FaultClass, Scope, Verdict
 
 RECORDINGS = Path(__file__).resolve().parents[4] / "shared" / "data" / "faults"
 NODES, STEP_S, RING_BYTES, SHORT_BYTES = 6, 0.2, 2_000_000, 40_000

@@ -4,17 +4,17 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
+from faults.diagnosis import Direction
 from faults.observations import Collective, Heartbeat, Look, Observation, Pass, Socket
 from faults.slow.baselines import classes, common
-from faults.slow.delays import Delays
-from faults.slow.gaps import Gaps
+from faults.slow.compute_gaps import Gaps
+from faults.slow.one_way_delays import Delays
 from faults.slow.persistence import Persistence
+from faults.slow.queue_location import Waiting, Waits
 from faults.slow.settings import SlowSettings
 from faults.slow.sockets import Sockets
 from faults.slow.steps import Steps, harm
-from faults.slow.waiting import Waiting, Waits
 from faults.slow.workload import Cause, lost
-from faults.verdict import Direction
 
 
 def socket(acked: int, busy_us: int) -> Socket:

@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
+from faults.diagnosis import Direction
 from faults.fabric import Floats
-from faults.slow.localise import Observed, explain, standing
-from faults.verdict import Direction
+from faults.slow.sparse_fit import Observed, explain, standing
 
 SIGMA = 0.1
 

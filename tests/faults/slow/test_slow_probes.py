@@ -7,14 +7,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from faults.diagnosis import Direction
 from faults.observations import Observation, Probe
+from faults.slow.diagnoses import Hypothesis, Named, Wire, direction, named
 from faults.slow.findings import Slow
-from faults.slow.joining import joined
-from faults.slow.localise import Entity
-from faults.slow.probed import Accuser, View
-from faults.slow.probes import BASELINE, Probes, mode
-from faults.slow.words import Hypothesis, Named, Wire, direction, named
-from faults.verdict import Direction
+from faults.slow.merge import joined
+from faults.slow.probe_likelihood import Accuser, View
+from faults.slow.probe_ratios import BASELINE, Probes, mode
+from faults.slow.sparse_fit import Entity
 
 NODES, EVERY_S, WIRE_S = 8, 0.5, 0.0026
 RING = [(node, (node + way) % NODES) for node in range(NODES) for way in (1, -1)]

@@ -6,13 +6,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from faults.detector import Job
+from faults.diagnosis import Verdict
 from faults.observations import Collective, Look, Observation, Socket
 from faults.slow import SlowDetector, SlowSettings
-from faults.slow.foreign import foreign_pairs
-from faults.slow.localise import apart
-from faults.slow.sample import LEAST_ROWS, Sample
+from faults.slow.cross_traffic import foreign_pairs
+from faults.slow.sampling import MIN_ROWS, Sample
 from faults.slow.sockets import Sockets, Span
-from faults.verdict import Verdict
+from faults.slow.sparse_fit import apart
 
 NODES = 4
 
@@ -62,7 +62,7 @@ def test_a_sample_is_bounded_and_in_order(count: int, horizon: int, length: int)
     assert (np.diff(kept) > 0).all()
     assert kept[-1] >= count - 1 - max(1, 2 * horizon // 256)
     assert Sample(length, horizon).rows.shape == (0, length)
-    assert LEAST_ROWS <= 256
+    assert MIN_ROWS <= 256
 
 
 def test_above_its_limit_no_pair_is_watched_and_late_ranks_still_are() -> None:

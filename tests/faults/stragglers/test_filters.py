@@ -8,12 +8,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from faults.fabric import Floats
-from faults.stragglers import StragglerSettings, scales
-from faults.stragglers import bank as of_bank
-from faults.stragglers import belief as of_belief
-from faults.stragglers.bank import Bank, Heard
-from faults.stragglers.belief import Belief
-from faults.stragglers.scales import Scales
+from faults.stragglers import StragglerSettings, noise_scales
+from faults.stragglers import cusum as of_bank
+from faults.stragglers import kalman as of_belief
+from faults.stragglers.cusum import Bank, Heard
+from faults.stragglers.kalman import Belief
+from faults.stragglers.noise_scales import Scales
 
 WINDOW_S, NOISE, SPREAD = 5.0, 0.019, 0.01
 SETTINGS = StragglerSettings(memory_s=1e6)  # next to no drift
@@ -22,7 +22,7 @@ SIZE = log(1.03)
 
 
 def known(noise: float = NOISE, wander: float = 0.003) -> Scales:
-    base = scales.start(1, SETTINGS)
+    base = noise_scales.start(1, SETTINGS)
     fields = {name: getattr(base, name) for name in Scales.__slots__}
     return Scales(**fields | {"noise": noise, "wander": wander, "spread": SPREAD})
 
@@ -111,7 +111,7 @@ def test_what_was_learnt_to_be_usual_is_no_open_question() -> None:
 def job(seed: int, *, nodes: int = 1024, windows: int = 720, wander: float = 0.003, drift: float = 0.0,
         sticky: float = 0.0) -> Scales:  # fmt: skip
     """An hour of a job.  `sticky`: share of the jitter that is the same for a minute."""
-    rng, found = np.random.default_rng(seed), scales.start(nodes, StragglerSettings())
+    rng, found = np.random.default_rng(seed), noise_scales.start(nodes, StragglerSettings())
     keep, stays = exp(-WINDOW_S / 300.0), exp(-WINDOW_S / 30.0)
     usual, sway = SPREAD * rng.standard_normal(nodes), wander * rng.standard_normal(nodes)
     slow = rng.standard_normal(nodes)
@@ -121,8 +121,8 @@ def job(seed: int, *, nodes: int = 1024, windows: int = 720, wander: float = 0.0
         usual = usual + drift * sqrt(WINDOW_S / 3600.0) * rng.standard_normal(nodes)
         jitter = NOISE * (sqrt(1.0 - sticky) * rng.standard_normal(nodes) + sqrt(sticky) * slow)
         late = usual + sway + jitter
-        found = scales.by_window(found, late, StragglerSettings())
-        found = scales.by_block(found, late, np.ones(nodes, np.bool_), WINDOW_S, StragglerSettings())
+        found = noise_scales.by_window(found, late, StragglerSettings())
+        found = noise_scales.by_block(found, late, np.ones(nodes, np.bool_), WINDOW_S, StragglerSettings())
     return found
 
 
@@ -159,6 +159,6 @@ def test_a_block_in_which_too_few_are_heard_changes_no_noise() -> None:
     heard = np.arange(128) < 80
     for _ in range(24):
         late = np.where(heard, NOISE * rng.standard_normal(128), np.nan)
-        found = scales.by_block(found, np.where(heard, late, 0.0), heard, WINDOW_S, StragglerSettings())
+        found = noise_scales.by_block(found, np.where(heard, late, 0.0), heard, WINDOW_S, StragglerSettings())
     assert before > 1.3 * NOISE
     assert found.rough == before

@@ -5,10 +5,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from faults.diagnosis import FaultClass, Scope, Verdict
 from faults.fabric import Floats
 from faults.stragglers import Roles, Stragglers, StragglerSettings
-from faults.stragglers.alike import alike
-from faults.verdict import FaultClass, Scope, Verdict
+from faults.stragglers.consecutive_windows import alike
 
 STAGES, REPLICAS, WINDOW_S, JITTER = 8, 32, 10.0, 0.01
 NODES = STAGES * REPLICAS

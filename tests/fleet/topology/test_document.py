@@ -7,7 +7,7 @@ from hypothesis import given
 
 from fleet.documents import write_model
 from fleet.topology import Node, PowerDomain, PowerKind, Redundancy, Switch, Tier, Topology
-from fleet.topology.names import MAX_RANGE
+from fleet.topology.hostlist import MAX_RANGE
 from tests.fleet.topology.halls import HALL, problems, read, site, topologies
 
 

@@ -7,7 +7,7 @@ from hypothesis import given
 
 from fleet.errors import UnknownNameError
 from fleet.topology import Distance, Topology
-from fleet.topology.names import count
+from fleet.topology.hostlist import count
 from tests.fleet.topology.halls import HALL, read, site, topologies
 
 

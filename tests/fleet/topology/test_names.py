@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fleet.topology.names import MAX_RANGE, count, expand
+from fleet.topology.hostlist import MAX_RANGE, count, expand
 
 
 def test_a_range_keeps_its_width() -> None:

@@ -15,7 +15,7 @@ from placement.balance import balanced
 from placement.bounds import lower_bound
 from placement.imbalance import imbalance
 from placement.layout import Layout
-from placement.slots import check_slots, copies
+from placement.validation import check_slots, copies
 from tests.placement.balance.oracle import best_fill
 
 WITHIN = 1.0005  # of the optimum or bound: the tolerance at which a layer counts as done, and rounding

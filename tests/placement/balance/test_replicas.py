@@ -11,7 +11,7 @@ from numba import njit
 from placement.arrays import Floats, Ints
 from placement.balance import hottest_first
 from placement.balance.heap import Heap
-from placement.balance.replicas import Working, replicate, room_of
+from placement.balance.replica_counts import Working, replicate, room_of
 from placement.balance.state import Layer
 from placement.layout import Layout
 from tests.placement.balance.oracle import coldest_hottest_copy

@@ -8,7 +8,7 @@ from placement.arrays import Floats, Ints
 from placement.dispatch import Dispatch
 from placement.imbalance import imbalance
 from placement.layout import Layout
-from placement.slots import copies
+from placement.validation import copies
 
 
 def every_placement(*, experts: int, layout: Layout) -> Ints:

@@ -10,7 +10,7 @@ from bench.expert_loads import synthetic
 from fleet.documents import RuleError
 from fleet.solvers import Limits, Solver, SolveStatus, run
 from placement.bounds import lower_bound
-from placement.bounds.certified import pair_bound, pairs_up, quick_bound
+from placement.bounds.lower_bound import pair_bound, pairs_up, quick_bound
 from placement.dispatch import Dispatch
 from placement.layout import Layout
 from tests.placement.bounds.every import optimum

@@ -12,11 +12,11 @@ from placement.bounds import lower_bound
 from placement.exact import Objective, heuristic, most_even
 from placement.exact.balance_model import BalanceModel, Case
 from placement.exact.balance_rows import most_balanced
-from placement.exact.filling_rows import least_ceiling
-from placement.exact.fillings import fillings
+from placement.exact.gpu_pattern_rows import least_ceiling
+from placement.exact.gpu_patterns import fillings
 from placement.imbalance import imbalance
 from placement.layout import Layout
-from placement.slots import check_slots
+from placement.validation import check_slots
 from tests.placement.exact.oracles import every_placement
 
 LIMITS = Limits(time_limit_s=60.0)

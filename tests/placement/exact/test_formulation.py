@@ -7,12 +7,12 @@ from pathlib import Path
 import numpy as np
 
 from fleet.solvers import Deadline, Limits
-from placement.exact import assignment_rows, balance_rows, filling_rows
+from placement.exact import assignment_rows, balance_rows, gpu_pattern_rows
 from placement.exact.assignment_model import OrderModel, ProductModel
 from placement.exact.balance_model import BalanceModel, Case, Objective
 from placement.exact.exchange import Exchange
-from placement.exact.filling_rows import FillingModel
-from placement.exact.fillings import fillings
+from placement.exact.gpu_pattern_rows import FillingModel
+from placement.exact.gpu_patterns import fillings
 from placement.exact.program import Program
 
 FORMULATION = (Path(__file__).resolve().parents[3] / "docs" / "placement" / "exact.md").read_text(encoding="utf-8")
@@ -76,14 +76,17 @@ def test_every_assignment_program_has_the_rows_that_the_docs_say() -> None:
 def test_the_program_over_fillings_has_the_rows_that_the_docs_say() -> None:
     listed = fillings(BALANCE["peak"][0], ceiling=1.5, deadline=Deadline.of(Limits(time_limit_s=60.0)))
     assert listed is not None
-    rows = rows_of(filling_rows.within_ceiling(FillingModel.of(listed, ceiling=1.5)).program)
+    rows = rows_of(gpu_pattern_rows.within_ceiling(FillingModel.of(listed, ceiling=1.5)).program)
     (table,) = re.findall(r"\| ([\w, ]+) \| `within_ceiling` \|$", section(5), flags=re.MULTILINE)
     assert rows == documented_rows(5).keys() == set(table.split(", "))
 
 
 def test_every_function_that_adds_rows_stands_in_the_docs() -> None:
     functions = {
-        name for room in (balance_rows, filling_rows, assignment_rows) for name in dir(room) if name.startswith("add_")
+        name
+        for room in (balance_rows, gpu_pattern_rows, assignment_rows)
+        for name in dir(room)
+        if name.startswith("add_")
     }
     assert {function for number in (3, 5, 7) for function in documented_rows(number).values()} == functions
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from deploy.engines.placement_file import EngineShape, parse
+from deploy.engine_plugins.placement_file import EngineShape, parse
 from fleet.documents import RuleError
 from fleet.errors import DocumentError
 from placement.arrays import Ints

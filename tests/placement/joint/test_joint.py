@@ -14,7 +14,7 @@ from placement.bounds import lower_bound
 from placement.imbalance import imbalance
 from placement.joint import joint_balanced
 from placement.layout import Layout
-from placement.slots import check_slots, contiguous, copies
+from placement.validation import check_slots, contiguous, copies
 from tests.placement.bounds.every import optimum
 from tests.placement.bounds.test_lower_bound import TOY, small_cases
 

@@ -9,7 +9,7 @@ from placement.imbalance import imbalance
 from placement.joint import joint_balanced, uneven_layout
 from placement.joint.uneven import with_givers
 from placement.layout import Layout
-from placement.slots import check_slots
+from placement.validation import check_slots
 
 EVEN = Layout.even(slots=288, gpus=144, nodes=18)
 

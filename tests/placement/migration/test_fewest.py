@@ -13,7 +13,7 @@ from placement.dispatch import Dispatch
 from placement.imbalance import imbalance
 from placement.layout import Layout
 from placement.migration import fewest_moves, moved_copies, moved_per_layer
-from placement.slots import check_slots
+from placement.validation import check_slots
 from tests.placement.migration.placements import drifted, fewest, loads, placement
 
 RULES = (Dispatch.EQUAL, Dispatch.NEAREST)
@@ -147,4 +147,4 @@ def test_names_what_is_wrong(wrong: dict[str, Any], field: str) -> None:
     }
     with pytest.raises(RuleError) as raised:
         fewest_moves(**asked)
-    assert raised.value.flaws[0][0][0] == field
+    assert raised.value.violations[0][0][0] == field

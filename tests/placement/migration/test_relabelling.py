@@ -15,7 +15,7 @@ from placement.layout import Layout
 from placement.migration import moved_copies, moved_per_layer, relabelled
 from placement.migration.assignment import assigned
 from placement.migration.moves import in_kept_slots
-from placement.slots import check_slots
+from placement.validation import check_slots
 from tests.placement.migration.placements import loads, placement
 
 FOUR = Layout.even(slots=16, gpus=4, nodes=2)

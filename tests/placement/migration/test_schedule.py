@@ -15,7 +15,7 @@ from placement.imbalance import imbalance
 from placement.layout import Layout
 from placement.migration import Batch, Links, Schedule, fewest_moves, moved_copies, scheduled
 from placement.migration.moves import in_kept_slots
-from placement.slots import check_slots
+from placement.validation import check_slots
 from tests.placement.migration.placements import drifted, loads, placement
 
 LAYOUT = Layout.even(slots=24, gpus=6, nodes=2)

@@ -9,8 +9,8 @@ from placement.dispatch import Dispatch
 from placement.imbalance import imbalance
 from placement.layout import Layout
 from placement.migration import fewest_moves, moved_copies
-from placement.migration.twins import without_twins
-from placement.slots import check_slots
+from placement.migration.duplicates import without_twins
+from placement.validation import check_slots
 from tests.placement.migration.placements import loads, placement
 
 LAYOUT = Layout.of(node_of_gpu=[0, 0, 0, 1, 1, 1], slots_of_gpu=[5, 5, 5, 5, 4, 4], speeds=[1, 1, 1, 1, 2, 2])

@@ -12,7 +12,7 @@ from fleet.documents import RuleError
 from placement.arrays import Ints
 from placement.balance import balanced
 from placement.dispatch import Dispatch, gpu_loads
-from placement.formats.engines import EnginePlacement, sglang_json
+from placement.formats.engine_writers import EnginePlacement, sglang_json
 from placement.imbalance import imbalance
 from placement.layout import Layout
 from placement.nearest import (
@@ -23,8 +23,8 @@ from placement.nearest import (
     engine_loads,
     evened_for_engine,
 )
-from placement.nearest.draws import words
-from placement.slots import check_slots, contiguous, copies
+from placement.nearest.sglang_rng import words
+from placement.validation import check_slots, contiguous, copies
 from tests.placement.nearest.plain_sglang import choices
 
 DEEPSEEK_ROWS = tuple(range(3, 15))  # its first three layers are dense
@@ -156,7 +156,7 @@ def test_words_that_do_not_suffice_are_asked_for_again(monkeypatch: pytest.Monke
     tokens = np.random.default_rng(6).lognormal(0, 1.5, (3, 16))
     plan = balanced_nearest(tokens, layout=layout)
     plenty = engine_choices(plan, experts=16, layout=layout)
-    monkeypatch.setattr("placement.nearest.engine.FIRST_WORDS", 1)
+    monkeypatch.setattr("placement.nearest.sglang_model.FIRST_WORDS", 1)
     assert (engine_choices(plan, experts=16, layout=layout) == plenty).all()
     assert (words(1000)[:10] == words(10)).all()
 

@@ -16,7 +16,7 @@ from placement.dispatch import Dispatch
 from placement.imbalance import imbalance
 from placement.layout import Layout
 from placement.nearest import balanced_nearest
-from placement.slots import check_slots, contiguous, copies
+from placement.validation import check_slots, contiguous, copies
 
 LAYERS = 12  # enough for a mean, few enough for a test
 

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from placement.arrays import Floats, Ints
 from placement.layout import Layout
-from placement.tokens import TokenTrace
+from placement.token_trace import TokenTrace
 
 
 @dataclass(frozen=True, eq=False)

@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from placement.traffic.budget import chosen
+from placement.traffic.knapsack import chosen
 
 
 def best(imbalances: list[list[float]], costs: list[list[float]], ceiling: float) -> float:

@@ -12,7 +12,7 @@ from fleet.documents import RuleError
 from placement.arrays import Floats, Ints
 from placement.dispatch import Dispatch
 from placement.layout import Layout
-from placement.tokens import TokenTrace
+from placement.token_trace import TokenTrace
 from placement.traffic import remote_nodes, traffic_cost
 from tests.placement.traffic.instances import Instance, instance, instances
 

@@ -12,37 +12,42 @@ from numba import njit
 from placement.arrays import Experts, Floats, Ints
 from placement.dispatch import RULES, Dispatch
 from placement.layout import Layout
-from placement.traffic import gains
+from placement.traffic import hypergraph_gains
 from placement.traffic.copies import copies_of, taken
 from placement.traffic.counting import token_cost
-from placement.traffic.ground import Nodes, carried, tokens_of_experts, used, weights, with_room
-from placement.traffic.starts import EVERYWHERE, SPREAD, Start
+from placement.traffic.initial_partition import EVERYWHERE, SPREAD, Start
+from placement.traffic.problem import Nodes, carried, tokens_of_experts, used, weights, with_room
 from tests.placement.traffic.instances import instance
 
 SCALE = 2.0**20  # fine enough for costs of any kind
 
 
 def _walked(  # noqa: PLR0917
-    trace: Experts, first: Ints, of_expert: gains.Counts, home: Ints, weight: gains.Counts, steps: Ints
-) -> tuple[Ints, gains.Hits, gains.Counts, gains.Counts]:
+    trace: Experts,
+    first: Ints,
+    of_expert: hypergraph_gains.Counts,
+    home: Ints,
+    weight: hypergraph_gains.Counts,
+    steps: Ints,
+) -> tuple[Ints, hypergraph_gains.Hits, hypergraph_gains.Counts, hypergraph_gains.Counts]:
     """The changes looked up for each step (expert, other or -1, node), all made, and the tables at the end."""
     experts, nodes = len(home), weight.shape[1]
-    hits: gains.Hits = np.zeros((len(trace), nodes), np.int8)
-    come: gains.Counts = np.zeros((experts, nodes), np.int32)
-    alone: gains.Counts = np.zeros((experts, experts), np.int32)
-    cut = gains.Cut(trace, first, of_expert, home, hits, weight, come, alone)
-    gains.count(cut)
+    hits: hypergraph_gains.Hits = np.zeros((len(trace), nodes), np.int8)
+    come: hypergraph_gains.Counts = np.zeros((experts, nodes), np.int32)
+    alone: hypergraph_gains.Counts = np.zeros((experts, experts), np.int32)
+    cut = hypergraph_gains.Cut(trace, first, of_expert, home, hits, weight, come, alone)
+    hypergraph_gains.count(cut)
     found = np.zeros(len(steps), np.int64)
     for at in range(len(steps)):
         one, other, to = steps[at, 0], steps[at, 1], steps[at, 2]
         if other >= 0:
-            found[at] = gains.change_of_swap(cut, one, other)
+            found[at] = hypergraph_gains.change_of_swap(cut, one, other)
             a, b = home[one], home[other]
-            gains.shift(cut, one, b)
-            gains.shift(cut, other, a)
+            hypergraph_gains.shift(cut, one, b)
+            hypergraph_gains.shift(cut, other, a)
         else:
-            found[at] = gains.change(cut, one, to)
-            gains.shift(cut, one, to)
+            found[at] = hypergraph_gains.change(cut, one, to)
+            hypergraph_gains.shift(cut, one, to)
     return found, cut.hits, cut.come, cut.alone
 
 

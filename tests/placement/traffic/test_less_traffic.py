@@ -13,10 +13,10 @@ from placement.arrays import Floats, Ints
 from placement.dispatch import Dispatch, gpu_loads
 from placement.imbalance import imbalance
 from placement.layout import Layout
-from placement.slots import check_slots
-from placement.tokens import TokenTrace
+from placement.token_trace import TokenTrace
 from placement.traffic import less_traffic, remote_nodes, traffic_cost
-from placement.traffic.apart import parted, together
+from placement.traffic.node_spread import parted, together
+from placement.validation import check_slots
 from tests.placement.traffic.instances import Instance, instance, instances
 
 RULES = (Dispatch.EQUAL, Dispatch.NEAREST)

@@ -6,7 +6,7 @@ import pytest
 from fleet.documents import RuleError
 from placement.arrays import Floats
 from placement.traffic import Routing, modelled_trace, residual
-from placement.traffic.starts import groups_of
+from placement.traffic.initial_partition import groups_of
 
 
 def skewed(layers: int = 2, experts: int = 32) -> Floats:

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from fleet.documents import RuleError
-from placement.tokens import TokenTrace
+from placement.token_trace import TokenTrace
 
 
 def test_counts_tokens_per_expert() -> None:

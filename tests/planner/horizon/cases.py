@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 from fleet.solvers import SolverError
 from planner.horizon import CostSplit, HorizonProblem, Market
 from planner.horizon.plan import cost_of, units_of
-from planner.mix import route
 from planner.problem import Leg, Load, MixProblem, ReplicaOption, Route, Supply
+from planner.solve.dispatch import route
 
 HALVES = st.integers(0, 8).map(lambda halves: halves / 2)
 

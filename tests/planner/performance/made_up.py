@@ -7,11 +7,11 @@ import numpy as np
 
 from fleet.gpus import builtin_gpus
 from fleet.models import builtin_models
+from planner.performance.aiconfigurator import COLUMNS, ENGINES, GPU_OF_SYSTEM
 from planner.performance.closed_loop import closed_loop
 from planner.performance.coefficients import Reached
 from planner.performance.config import ReplicaConfig
-from planner.performance.demands import demands
-from planner.performance.silicon import COLUMNS, ENGINES, GPU_OF_SYSTEM
+from planner.performance.hardware_demand import demands
 
 TRUTH = Reached(weights=0.7, cache=0.6, compute=0.6, layer_s=5e-5, request_s=0.05)
 SLOWER_ENGINE = 1.25  # what one of the engines needs of the physics' time

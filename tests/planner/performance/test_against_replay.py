@@ -7,7 +7,7 @@ import pytest
 
 from fleet.gpus import builtin_gpus
 from fleet.models import builtin_models
-from fleet.sizes import SizeBuckets
+from fleet.sizes.histogram import SizeBuckets
 from fleet.slo import Metric, Slo, Statistic
 from planner.performance.coefficients import builtin_coefficients
 from planner.performance.config import ReplicaConfig

@@ -12,7 +12,7 @@ from planner.performance.config import ReplicaConfig
 from planner.performance.costs import step_costs
 from planner.performance.open_loop import OpenLoop
 from planner.performance.rates import open_loop
-from planner.performance.rooflines import decode_s
+from planner.performance.step_time import decode_s
 from planner.performance.steps import step_s
 
 DENSE = ReplicaConfig(builtin_models().get("Llama-3.1-70B"), builtin_gpus().get("H200-SXM"), "fp8", "fp8", 4)

@@ -8,10 +8,10 @@ import pytest
 
 from fleet.gpus import builtin_gpus
 from fleet.models import builtin_models
+from planner.performance.aiconfigurator import read_points
 from planner.performance.coefficients import Coefficients
+from planner.performance.dataset import Sample, predict
 from planner.performance.fitting import PORTABLE, Residuals, fit
-from planner.performance.sample import Sample, predict
-from planner.performance.silicon import read_points
 from planner.performance.validation import held_back, mape, validate
 from tests.planner.performance.made_up import SLOWER_ENGINE, TRUTH, rows
 

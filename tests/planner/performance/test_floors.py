@@ -7,14 +7,14 @@ from hypothesis import strategies as st
 from fleet.gpus import builtin_gpus
 from fleet.models import builtin_models
 from fleet.slo import Slo
+from planner.explain.ideal_bound import request_work
 from planner.performance.config import KV_BYTES, ReplicaConfig, Role, WeightPrecision
 from planner.performance.costs import step_costs
-from planner.performance.demands import demands
-from planner.performance.memory import misfit
+from planner.performance.hardware_demand import demands
+from planner.performance.kv_memory import misfit
 from planner.performance.rates import highest_rate
-from planner.performance.rooflines import MOST_REACHED
+from planner.performance.step_time import MAX_REACHED
 from planner.performance.steps import step_s
-from planner.reasons.perfect import request_work
 
 LOOSE = Slo.model_validate({"ttft_ms": {"mean": 600_000}, "tpot_ms": {"mean": 20_000}})
 PRECISIONS: tuple[WeightPrecision, ...] = ("bf16", "fp8", "fp4", "int4-wo")
@@ -76,8 +76,8 @@ def test_no_iteration_is_faster_than_the_data_sheet_allows(
     arithmetic_s = (demand.token_s + demand.expert_token_s).item() * (decoding + prompt_tokens)
     arithmetic_s += demand.attention_s.item() * pairs / (size[0] ** 2 / 2)
     moved_s = demand.cache_s.item() * decoding + (demand.weights_s.item() if decoding else 0.0)
-    assert arithmetic_s <= MOST_REACHED * taken_s * ROUNDING
-    assert moved_s <= MOST_REACHED * taken_s * ROUNDING
+    assert arithmetic_s <= MAX_REACHED * taken_s * ROUNDING
+    assert moved_s <= MAX_REACHED * taken_s * ROUNDING
 
 
 @pytest.mark.parametrize("gpu", ["H100-SXM", "B200", "GB300"])
@@ -86,4 +86,4 @@ def test_long_prompts_with_short_answers_reach_most_of_the_peak_and_no_more(gpu:
     config = ReplicaConfig(builtin_models().get("Llama-3.1-8B"), builtin_gpus().get(gpu))
     rate_rps = highest_rate(config, LOOSE, input_tokens=8000, output_tokens=10).max_rps
     flops = request_work(config.model, input_tokens=8000, output_tokens=10).flops
-    assert 0.6 < rate_rps * flops / (config.tflops("bf16") * 1e12) < MOST_REACHED
+    assert 0.6 < rate_rps * flops / (config.tflops("bf16") * 1e12) < MAX_REACHED

@@ -9,7 +9,7 @@ import pytest
 from fleet.gpus import builtin_gpus
 from fleet.models import builtin_models
 from planner.performance.config import ReplicaConfig
-from planner.performance.memory import cache_sequences, cache_tokens, cached_bytes, misfit, misfits
+from planner.performance.kv_memory import cache_sequences, cache_tokens, cached_bytes, misfit, misfits
 
 
 def config(model_name: str = "Llama-3.1-8B", gpu_name: str = "H100-SXM", **rest: Any) -> ReplicaConfig:

@@ -12,8 +12,8 @@ from fleet.models import builtin_models
 from planner.performance.closed_loop import Split, closed_loop, soft_least
 from planner.performance.coefficients import Reached
 from planner.performance.config import ReplicaConfig
-from planner.performance.demands import Array, demands
-from planner.performance.rooflines import decode_s, prompt_work_s
+from planner.performance.hardware_demand import Array, demands
+from planner.performance.step_time import decode_s, prompt_work_s
 
 NOTHING = 1e-12
 PERFECT = Reached(

@@ -6,8 +6,8 @@ import pytest
 
 from fleet.gpus import builtin_gpus
 from fleet.models import builtin_models
-from planner.performance import silicon
-from planner.performance.silicon import MeasuredPoint, Reading, read_points, silicon_models
+from planner.performance import aiconfigurator
+from planner.performance.aiconfigurator import MeasuredPoint, Reading, read_points, silicon_models
 from tests.planner.performance.made_up import row
 
 
@@ -37,7 +37,7 @@ def test_the_same_measurement_counts_once_and_the_best_label_wins() -> None:
     for rows in ([worse, better], [better, worse]):
         reading = read(rows)
         assert [point.config.tensor_parallel for point in reading.points] == [8]
-        assert reading.rejected == {silicon.DUPLICATE: 1}
+        assert reading.rejected == {aiconfigurator.DUPLICATE: 1}
 
 
 def test_a_square_of_experts_is_as_many_gpus_as_its_side() -> None:
@@ -95,16 +95,16 @@ def test_a_split_deployment_has_two_layouts_and_counts() -> None:
 @pytest.mark.parametrize(
     ("given", "reason"),
     [
-        ({"model_path": "nvidia/Llama-3.1-8B-Instruct-FP8", "system": "h200_sxm"}, silicon.ANOMALOUS),
-        ({"id": "run_epnone_1"}, silicon.SEVERAL_REPLICAS),
-        ({"mode": "disagg"}, silicon.NO_WORKERS),
-        ({"tp_size": 36, "moe_tp_size": 36, "system": "gb200"}, silicon.TOTAL_GPUS),
-        ({"batch_size": 512, "silicon_ttft_ms": 1e6}, silicon.ENGINE_CAP),
-        ({"model_path": "nobody/nothing"}, silicon.UNKNOWN),
-        ({"system": "abacus"}, silicon.UNKNOWN),
-        ({"batch_size": ""}, silicon.UNREADABLE),
-        ({"silicon_tpot_ms": ""}, silicon.UNREADABLE),
-        ({"model_path": "meta-llama/Llama-3.1-405B", "tp_size": 2, "moe_tp_size": 2}, silicon.TOO_BIG),
+        ({"model_path": "nvidia/Llama-3.1-8B-Instruct-FP8", "system": "h200_sxm"}, aiconfigurator.ANOMALOUS),
+        ({"id": "run_epnone_1"}, aiconfigurator.SEVERAL_REPLICAS),
+        ({"mode": "disagg"}, aiconfigurator.NO_WORKERS),
+        ({"tp_size": 36, "moe_tp_size": 36, "system": "gb200"}, aiconfigurator.TOTAL_GPUS),
+        ({"batch_size": 512, "silicon_ttft_ms": 1e6}, aiconfigurator.ENGINE_CAP),
+        ({"model_path": "nobody/nothing"}, aiconfigurator.UNKNOWN),
+        ({"system": "abacus"}, aiconfigurator.UNKNOWN),
+        ({"batch_size": ""}, aiconfigurator.UNREADABLE),
+        ({"silicon_tpot_ms": ""}, aiconfigurator.UNREADABLE),
+        ({"model_path": "meta-llama/Llama-3.1-405B", "tp_size": 2, "moe_tp_size": 2}, aiconfigurator.TOO_BIG),
     ],
 )
 def test_what_cannot_be_read_with_confidence_is_left_out_and_counted(given: dict[str, object], reason: str) -> None:

@@ -8,11 +8,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fleet.documents import RuleError
-from fleet.sizes import SizeBuckets
+from fleet.sizes.histogram import SizeBuckets
 from fleet.slo import LatencyLimits, Slo
 from planner.profiles import Basis, Cell, Latency, MeasuredPoint, merged, throughput_from_points
-from planner.profiles.curves import End, Held, held
-from planner.profiles.sizes import at_size, moved
+from planner.profiles.interpolation import at_size, moved
+from planner.profiles.load_curves import End, Held, held
 from planner.throughput import Provenance
 
 TPOT_40 = Slo(tpot_ms=LatencyLimits(mean=40))

@@ -31,7 +31,7 @@ PLAIN = StepCosts(
         "chunk_tokens": 2048,
     }
 )
-MOST_TICKS = {"fixed_s": 20_000, "weights_s": 20_000, "experts_s": 20_000, "token_s": 2000, "request_s": 50_000}
+MAX_TICKS = {"fixed_s": 20_000, "weights_s": 20_000, "experts_s": 20_000, "token_s": 2000, "request_s": 50_000}
 
 
 def costs(**changes: Any) -> StepCosts:
@@ -40,7 +40,7 @@ def costs(**changes: Any) -> StepCosts:
 
 
 def run(
-    sizes: list[Size], pool: Pool, *, balancing: Balancing = Balancing.LEAST_REQUESTS, seed: int = 0, **changes: Any
+    sizes: list[Size], pool: Pool, *, balancing: Balancing = Balancing.MIN_REQUESTS, seed: int = 0, **changes: Any
 ) -> PoolRun:
     """These requests through one pool."""
     columns = list(zip(*sizes, strict=True)) or [(), (), ()]
@@ -81,7 +81,7 @@ def small_engines(draw: st.DrawFn, *, exact: bool = True) -> StepCosts:
     """Engines so small that caches fill, queues form and prompts are cut, all in a few iterations."""
     max_sequences = draw(st.integers(1, 6))
     times: dict[str, Any] = {
-        name: draw(_ticks(MOST_TICKS.get(name, 200), least=int(name == "fixed_s")))
+        name: draw(_ticks(MAX_TICKS.get(name, 200), least=int(name == "fixed_s")))
         for name in NAMES
         if name.endswith("_s")
     }

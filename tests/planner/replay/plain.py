@@ -154,7 +154,7 @@ def simulate(
         order = [(turn + offset) % replicas for offset in range(replicas)]
         for engine in engines:
             engine.advance(arrival_s)
-        if balancing is Balancing.LEAST_REQUESTS:
+        if balancing is Balancing.MIN_REQUESTS:
             order.sort(key=lambda r: engines[r].in_flight(arrival_s))
         turn = (order[0] + 1) % replicas
         ready_s = arrival_s if carried else arrival_s + costs.request_s

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from planner.performance.steps import StepCosts, step_s
 from planner.replay import Balancing, ReplayPool, SplitPool, Stage
 from planner.replay import kernel as compiled
-from planner.replay.packing import fresh_replicas, fresh_requests, pack_costs
+from planner.replay.kernel_layout import fresh_replicas, fresh_requests, pack_costs
 from tests.planner.replay.engines import PLAIN, costs, poisson, pool, run, small_engines, small_requests
 from tests.planner.replay.plain import Size
 
@@ -128,7 +128,7 @@ class TestTheory:
             free_s.sort()
             free_s[0] = max(free_s[0], arrival_s) + self.SERVICE_S
             expected.append(free_s[0])
-        for balancing in (Balancing.LEAST_REQUESTS, Balancing.ROUND_ROBIN):
+        for balancing in (Balancing.MIN_REQUESTS, Balancing.ROUND_ROBIN):
             found = run(sizes, ReplayPool("A", 4, self.ONE_BY_ONE), balancing=balancing)
             assert found.finish_s == pytest.approx(expected, rel=1e-9)
 
@@ -139,7 +139,7 @@ class TestTheory:
         sizes = [(float(at_s), int(tokens), 1) for at_s, tokens in zip(arrivals_s, inputs, strict=True)]
         all_of_them, two, none = (
             float(np.mean(run(sizes, ReplayPool("A", 5, self.ONE_BY_ONE), balancing=way).finish_s - arrivals_s))
-            for way in (Balancing.LEAST_REQUESTS, Balancing.POWER_OF_TWO, Balancing.ROUND_ROBIN)
+            for way in (Balancing.MIN_REQUESTS, Balancing.POWER_OF_TWO, Balancing.ROUND_ROBIN)
         )
         assert all_of_them < two < none
 

@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 from numba import from_dtype
 
-from fleet.compiled import entry
+from fleet.numba_cache import entry
 from planner.replay import kernel as compiled
-from planner.replay import packing
-from planner.replay.packing import ARITHMETIC, COSTS
+from planner.replay import kernel_layout
+from planner.replay.kernel_layout import ARITHMETIC, COSTS
 
 
 def test_a_plan_that_is_not_replayed_never_loads_the_compiler() -> None:
@@ -30,7 +30,7 @@ def test_where_nothing_can_be_written_it_compiles_all_the_same(monkeypatch: pyte
         requests[0].replica = 7
 
     monkeypatch.setattr(tempfile, "TemporaryFile", refuse)
-    requests = packing.fresh_requests(
+    requests = kernel_layout.fresh_requests(
         arrival_s=np.zeros(1),
         input_tokens=np.ones(1, int),
         output_tokens=np.ones(1, int),
@@ -38,7 +38,7 @@ def test_where_nothing_can_be_written_it_compiles_all_the_same(monkeypatch: pyte
         carried=False,
     )
     slots = np.zeros((1, 2, 1), dtype=int)
-    entry(compiled.SIGNATURE)(nothing)(np.zeros(1, COSTS), packing.fresh_replicas(1), requests, slots, slots[0])
+    entry(compiled.SIGNATURE)(nothing)(np.zeros(1, COSTS), kernel_layout.fresh_replicas(1), requests, slots, slots[0])
     assert requests["replica"][0] == 7
 
 

@@ -10,11 +10,11 @@ from hypothesis import strategies as st
 from planner.performance.steps import StepCosts, step_s
 from planner.replay import Balancing, ReplayPool, Stage
 from planner.replay import kernel as compiled
-from planner.replay.packing import COSTS, fresh_replicas, fresh_requests, pack_costs
+from planner.replay.kernel_layout import COSTS, fresh_replicas, fresh_requests, pack_costs
 from tests.planner.replay import plain
 from tests.planner.replay.engines import PLAIN, TICK_S, costs, pool, run, small_engines, small_requests
 
-COUPLED = st.sampled_from((Balancing.ROUND_ROBIN, Balancing.LEAST_REQUESTS))
+COUPLED = st.sampled_from((Balancing.ROUND_ROBIN, Balancing.MIN_REQUESTS))
 
 
 class TestAgainstThePlainSimulator:
@@ -47,7 +47,7 @@ class TestAgainstThePlainSimulator:
             arrival_s=times_s, input_tokens=inputs, output_tokens=outputs, delay_s=0.0, carried=True
         )
         slots = np.zeros((replicas, 2, engine.max_sequences), dtype=np.int64)
-        looks = np.zeros((0, replicas if balancing is Balancing.LEAST_REQUESTS else 1), dtype=np.int64)
+        looks = np.zeros((0, replicas if balancing is Balancing.MIN_REQUESTS else 1), dtype=np.int64)
         compiled.simulate(pack_costs(engine), fresh_replicas(replicas), requests, slots, looks)
         assert list(requests["first_s"]) == expected.first_s
         assert list(requests["finish_s"]) == expected.finish_s
@@ -62,7 +62,7 @@ class TestAgainstThePlainSimulator:
         np.testing.assert_allclose(found.first_s, expected.first_s, rtol=1e-12)
         np.testing.assert_allclose(found.finish_s, expected.finish_s, rtol=1e-12)
 
-    @pytest.mark.parametrize("balancing", [Balancing.ROUND_ROBIN, Balancing.LEAST_REQUESTS])
+    @pytest.mark.parametrize("balancing", [Balancing.ROUND_ROBIN, Balancing.MIN_REQUESTS])
     def test_in_minutes_of_a_real_engine_as_well(self, balancing: Balancing) -> None:
         """Long leaps, prompts in several chunks, a cache that is full now and then."""
         rng = np.random.default_rng(4)
@@ -107,7 +107,7 @@ class TestAgainstThePlainSimulator:
         inputs, outputs = (1, 21, 6, 4, 11, 20, 5, 4), (24, 7, 14, 24, 17, 8, 23, 13)
         ticks_of_64 = (2, 13, 25, 27, 35, 46, 55, 59)
         sizes = [(at / 64, read, written) for at, read, written in zip(ticks_of_64, inputs, outputs, strict=True)]
-        expected = plain.simulate(sizes, engine, replicas=3, balancing=Balancing.LEAST_REQUESTS)
+        expected = plain.simulate(sizes, engine, replicas=3, balancing=Balancing.MIN_REQUESTS)
         assert sum(one.preemptions for one in expected.engines) > 0
         assert list(run(sizes, ReplayPool("A", 3, engine)).finish_s) == expected.finish_s
 
@@ -156,7 +156,7 @@ class TestLoadBalancing:
         for balancing in Balancing:
             (result,) = run(sizes, ReplayPool("A", 10, engine), balancing=balancing).results
             loads[balancing] = result.peak_cache
-        assert loads[Balancing.LEAST_REQUESTS] == pytest.approx(loads[Balancing.ROUND_ROBIN])
+        assert loads[Balancing.MIN_REQUESTS] == pytest.approx(loads[Balancing.ROUND_ROBIN])
         assert loads[Balancing.POWER_OF_TWO] < 1.05 * loads[Balancing.ROUND_ROBIN]
 
     def test_the_same_seed_gives_the_same_draws_and_another_does_not(self) -> None:

@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 
 from fleet.demand import DemandSeries
 from fleet.documents import RuleError
-from fleet.sizes import SizeBuckets
+from fleet.sizes.histogram import SizeBuckets
 from fleet.traces import Trace
-from planner.replay import Stream, synthetic
+from planner.replay import Stream, synthetic_arrivals
 from planner.replay.stream import moments
 
 
@@ -90,7 +90,7 @@ class TestDays:
     def test_superposing_and_thinning_move_towards_poisson(self) -> None:
         rng = np.random.default_rng(1)
         demand = DemandSeries.constant(1.0, duration_s=20_000.0)
-        stream = synthetic(TestSynthetic.SIZES, demand, rng=rng, cv=3.0)
+        stream = synthetic_arrivals(TestSynthetic.SIZES, demand, rng=rng, cv=3.0)
         many = stream.superposed(30, rng=rng)
         assert many.requests == 30 * stream.requests
         assert many.duration_s == stream.duration_s
@@ -130,7 +130,7 @@ class TestDays:
             lambda: bursty().repeated(hours=1e8),
             lambda: bursty().superposed(10**8, rng=rng),
             lambda: bursty().shaped(DemandSeries.constant(1e9)),
-            lambda: synthetic(TestSynthetic.SIZES, DemandSeries.constant(1e9), rng=rng),
+            lambda: synthetic_arrivals(TestSynthetic.SIZES, DemandSeries.constant(1e9), rng=rng),
         ]
         for make in many:
             with pytest.raises(RuleError, match="requests, expected at most 10,000,000"):
@@ -150,13 +150,13 @@ class TestSynthetic:
     @pytest.mark.parametrize("cv", [0.3, 1.0, 3.0])
     def test_gaps_have_the_variation_asked_for(self, cv: float) -> None:
         demand = DemandSeries.constant(10.0, duration_s=20_000.0)
-        stream = synthetic(self.SIZES, demand, rng=np.random.default_rng(5), cv=cv)
+        stream = synthetic_arrivals(self.SIZES, demand, rng=np.random.default_rng(5), cv=cv)
         assert gaps_cv(stream) == pytest.approx(cv, rel=0.05)
         assert stream.rate_rps == pytest.approx(10.0, rel=0.03)
 
     def test_sizes_follow_the_histogram(self) -> None:
         demand = DemandSeries.constant(10.0, duration_s=5000.0)
-        stream = synthetic(self.SIZES, demand, rng=np.random.default_rng(5))
+        stream = synthetic_arrivals(self.SIZES, demand, rng=np.random.default_rng(5))
         found = SizeBuckets.from_requests(
             input_tokens=stream.input_tokens,
             output_tokens=stream.output_tokens,
@@ -169,15 +169,15 @@ class TestSynthetic:
 
     def test_the_rate_follows_the_series(self) -> None:
         demand = DemandSeries(step_s=1000.0, rates_rps=(5.0, 20.0))
-        stream = synthetic(self.SIZES, demand, rng=np.random.default_rng(5))
+        stream = synthetic_arrivals(self.SIZES, demand, rng=np.random.default_rng(5))
         first, second = np.histogram(stream.arrival_s, bins=[0.0, 1000.0, 2000.0])[0]
         assert first == pytest.approx(5000, rel=0.06)
         assert second == pytest.approx(20_000, rel=0.03)
 
     def test_no_demand_is_refused(self) -> None:
         with pytest.raises(RuleError, match="at least one request"):
-            synthetic(self.SIZES, DemandSeries.constant(0.0), rng=np.random.default_rng(0))
+            synthetic_arrivals(self.SIZES, DemandSeries.constant(0.0), rng=np.random.default_rng(0))
 
     def test_a_variation_out_of_range_is_refused(self) -> None:
         with pytest.raises(RuleError, match="cv: 0 is out of range"):
-            synthetic(self.SIZES, DemandSeries.constant(1.0), rng=np.random.default_rng(0), cv=0.0)
+            synthetic_arrivals(self.SIZES, DemandSeries.constant(1.0), rng=np.random.default_rng(0), cv=0.0)

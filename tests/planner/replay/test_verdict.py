@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from fleet.documents import RuleError
-from fleet.sizes import SizeBuckets
+from fleet.sizes.histogram import SizeBuckets
 from fleet.slo import Metric, Slo, Statistic
 from planner.replay import (
     Balancing,

@@ -9,9 +9,9 @@ from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
 from fleet.solvers import Limits, Solver, SolveStatus
-from power.caps.descent import broken
-from power.caps.draws import Draw
+from power.caps.greedy import broken
 from power.caps.options import Option, not_beaten, raises_no_peak
+from power.caps.power_model import Draw
 from power.caps.program import CapProblem, Choice, FeedLimit
 from power.caps.solving import CapAnswer, solve
 

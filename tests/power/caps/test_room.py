@@ -6,8 +6,8 @@ from hypothesis import given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
-from power.caps import Terms, room, with_risk
-from power.caps.draws import busy_in, peak_w, working
+from power.caps import Terms, feed_headroom, with_risk
+from power.caps.power_model import busy_in, peak_w, working
 from power.caps.sampling import Running, chance_above, sampled_w
 from power.tree import PowerTree
 from tests.power.trees import group, row, two_rows
@@ -40,13 +40,13 @@ def peak_of(tree: PowerTree, count: int) -> float:
 @hypothesis_settings(deadline=None, max_examples=20)
 def test_one_more_would_be_too_many(servers: int) -> None:
     tree = fifty(peak_of(fifty(1e6), servers) + 1.0)
-    growth = room(tree)[0].uncapped
+    growth = feed_headroom(tree)[0].uncapped
     assert 50 + growth.servers.mid == servers
     assert growth.limited_by == "row"
 
 
 def test_caps_make_room_and_the_interval_holds_the_middle() -> None:
-    (found,) = room(fifty(240_000.0))
+    (found,) = feed_headroom(fifty(240_000.0))
     assert found.servers == 50
     for growth in (found.uncapped, found.capped):
         assert growth.servers.low <= growth.servers.mid <= growth.servers.high
@@ -57,19 +57,21 @@ def test_caps_make_room_and_the_interval_holds_the_middle() -> None:
 
 def test_a_full_feed_above_limits_what_is_below() -> None:
     tree = two_rows(pdu_w=70_000.0, row_w=60_000.0)
-    by_name = {found.feed: found.uncapped for found in room(tree)}
+    by_name = {found.feed: found.uncapped for found in feed_headroom(tree)}
     assert by_name["row-1"].limited_by == by_name["pdu"].limited_by == "pdu"
     assert by_name["row-1"].servers.mid <= by_name["pdu"].servers.mid
 
 
 def test_too_many_servers_are_said_to_be_too_many() -> None:
-    (found,) = room(fifty(150_000.0))
+    (found,) = feed_headroom(fifty(150_000.0))
     assert found.uncapped.servers.mid < 0
     assert found.uncapped.stranded_w.mid < 0
 
 
 def test_less_risk_holds_fewer() -> None:
-    held = [room(fifty(240_000.0), terms=Terms(risk=risk))[0].uncapped.servers.mid for risk in (1e-1, 1e-2, 1e-4)]
+    held = [
+        feed_headroom(fifty(240_000.0), terms=Terms(risk=risk))[0].uncapped.servers.mid for risk in (1e-1, 1e-2, 1e-4)
+    ]
     assert held == sorted(held, reverse=True)
     assert held[0] > held[-1]
 
@@ -77,7 +79,7 @@ def test_less_risk_holds_fewer() -> None:
 @pytest.mark.parametrize("capped", [False, True])
 def test_sampling_finds_the_risk_asked_for(*, capped: bool) -> None:
     tree, terms = fifty(240_000.0), Terms(risk=1e-2)
-    (found,) = room(tree, terms=terms)
+    (found,) = feed_headroom(tree, terms=terms)
     checked = with_risk(tree, found, samples=CHECKED, rng=np.random.default_rng(7), terms=terms)
     risk = (checked.capped if capped else checked.uncapped).risk
     assert risk is not None

@@ -7,9 +7,9 @@ import pytest
 
 from fleet.solvers import Limits, Solver
 from power.caps import Terms
-from power.caps.draws import peak_w
+from power.caps.power_model import peak_w
+from power.caps.scenarios import States
 from power.caps.solving import solve
-from power.caps.states import States
 from power.tree import PowerTree
 from tests.power.trees import group
 

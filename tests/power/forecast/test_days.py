@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 
 from fleet.documents import RuleError
 from power.forecast import Steps, next_day
-from power.forecast.days import LEAST_DAYS
-from power.forecast.scores import score
+from power.forecast.day_ahead import MIN_DAYS
+from power.forecast.metrics import score
 from tests.power.forecast.rows import Floats
 
 STEP_S = 600.0
@@ -60,7 +60,7 @@ class TestQuantiles:
             assert found.coverage == pytest.approx(share, abs=(0.09, 0.05, 0.01)[i])
 
     @settings(max_examples=20, deadline=None)
-    @given(st.integers(LEAST_DAYS, 12), st.integers(0, 1000), st.integers(1, PER_DAY))
+    @given(st.integers(MIN_DAYS, 12), st.integers(0, 1000), st.integers(1, PER_DAY))
     def test_they_rise_and_a_period_covers_its_steps(self, count: int, seed: int, periods: int) -> None:
         ahead = next_day(of(days(count, seed=seed)))
         assert np.all(np.diff(ahead.watts, axis=1) >= 0)

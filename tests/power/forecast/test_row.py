@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 
 from fleet.documents import RuleError
 from power.forecast import RowForecast
-from power.forecast.layout import FIRST_RISE_SHARE, LAGS, QUANTILES
-from power.forecast.scores import highest_rise_w, replayed, score
+from power.forecast.metrics import highest_rise_w, replayed, score
+from power.forecast.state_layout import FIRST_RISE_SHARE, LAGS, QUANTILES
 from tests.power.forecast.rows import STEP_S, Floats, Row, row
 
 WARM = 3600  # readings: two hours

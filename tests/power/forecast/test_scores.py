@@ -5,10 +5,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from power.controls import Phase, Priority
 from power.forecast.drivers import ending_driver_w, phase_drivers_w
-from power.forecast.scores import highest_rise_w, score
-from power.levers import Phase, Priority
-from power.servers import BLOOM_A100
+from power.forecast.metrics import highest_rise_w, score
+from power.server_model import BLOOM_A100
 
 
 @given(st.lists(st.floats(0, 1e6), min_size=25, max_size=60), st.integers(1, 20))

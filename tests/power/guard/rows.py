@@ -6,11 +6,11 @@ from typing import NamedTuple
 
 import numpy as np
 
+from power.controls import UNTOUCHED, Clocks, Setting
 from power.guard import Guard, GuardSettings, GuardState, Mode, Orders, Row, Servers, Telemetry
 from power.guard.telemetry import Floats
-from power.levers import UNTOUCHED, Clocks, Setting
-from power.readings import Budget, Reading, Seen
-from power.servers import BLOOM_A100
+from power.server_model import BLOOM_A100
+from power.telemetry import Budget, Reading, Seen
 
 SERVERS = 58
 LIMIT_W = 211_600.0  # 40 servers at 5.29 kW

@@ -4,10 +4,10 @@ from math import inf, nan
 
 import pytest
 
+from power.controls import UNTOUCHED, Clocks, Routing, Setting
 from power.guard import Cause, GuardSettings, Kind, Mode, TripCurve
 from power.guard.telemetry import BRAKE
-from power.levers import UNTOUCHED, Clocks, Routing, Setting
-from power.readings import Budget, Reading
+from power.telemetry import Budget, Reading
 from tests.power.guard.rows import LIMIT_W, SERVERS, Led, Wants, no_faster
 
 SLOW = Setting(

@@ -7,7 +7,7 @@ import pytest
 from pydantic import ValidationError
 
 from power.guard import BudgetError, BudgetOrder, GuardSettings, Timetable, accept
-from power.readings import Budget
+from power.telemetry import Budget
 
 SETTINGS = GuardSettings(rating_w=200_000.0, lead_s=60.0)
 
@@ -56,7 +56,7 @@ def test_a_bad_word_is_refused_by_name_and_the_old_one_stays(order: BudgetOrder,
     before = taken(said(150_000.0))
     with pytest.raises(BudgetError) as refused:
         taken(order, before=before, now_s=1010.0)
-    ((where, what),) = refused.value.flaws
+    ((where, what),) = refused.value.violations
     assert where == path
     assert what.startswith(message) or message in what
     assert before.at(1010.0) == Budget(150_000.0, 1300.0)
@@ -65,7 +65,7 @@ def test_a_bad_word_is_refused_by_name_and_the_old_one_stays(order: BudgetOrder,
 def test_every_defect_is_told_at_once() -> None:
     with pytest.raises(BudgetError) as refused:
         taken(said(-1.0, (10.0, 3e5), valid_s=-1.0, domain="x"))
-    assert len(refused.value.flaws) == 4
+    assert len(refused.value.violations) == 4
 
 
 @pytest.mark.parametrize("limit_w", [nan, inf, True, "150000"])
@@ -118,4 +118,4 @@ def test_a_limit_that_no_row_draws_or_that_never_holds_is_refused(
     order = BudgetOrder.model_validate({"domain": "row-a", "valid_s": 60.0, "limits": limits})
     with pytest.raises(BudgetError) as refused:
         accept(order, before=None, domain="row-a", settings=GuardSettings(rating_w=2e5), now_s=0.0)
-    assert [where for where, _ in refused.value.flaws] == [path]
+    assert [where for where, _ in refused.value.violations] == [path]

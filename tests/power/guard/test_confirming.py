@@ -4,9 +4,9 @@ from math import inf
 
 import numpy as np
 
+from power.controls import Clocks, Setting
 from power.guard import GuardSettings, Kind, Mode, Orders
 from power.guard.telemetry import BRAKE, EPOCH
-from power.levers import Clocks, Setting
 from tests.power.guard.rows import LIMIT_W, Led, Wants
 
 CAPPED = Setting(clocks=Clocks(0.8, 0.9, 0.8, 0.9, 0.8))

@@ -5,10 +5,10 @@ from math import inf, nan
 import numpy as np
 import pytest
 
+from power.controls import Clocks, Routing, Setting
 from power.guard import NOT_CALM, Cause, GuardSettings, Mode
 from power.guard.telemetry import BRAKE
-from power.levers import Clocks, Routing, Setting
-from power.readings import Budget, Reading
+from power.telemetry import Budget, Reading
 from tests.power.guard.rows import LIMIT_W, SERVERS, Led, Wants
 
 SLOW = Setting(

@@ -8,13 +8,13 @@ from dataclasses import dataclass, field
 import numpy as np
 import pytest
 
-from power.actuation import ActuatorFaults, SimulatedActuator
+from power.controls import Setting
 from power.guard import Duty, Guard, GuardSettings, Mode, Telemetry, TripCurve
 from power.guard.telemetry import BRAKE
-from power.levers import Setting
 from power.policies.interface import Policy
-from power.readings import Budget, Reading
-from power.servers import BLOOM_A100
+from power.server_model import BLOOM_A100
+from power.telemetry import Budget, Reading
+from power.testing import ActuatorFaults, SimulatedActuator
 from tests.power.guard.rows import LIMIT_W, SERVERS, Wants, row
 
 TICK_S = 0.5

@@ -8,10 +8,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
+from power.controls import Clocks, Setting
 from power.guard import Cause, GuardSettings, Mode, Orders
 from power.guard.telemetry import BRAKE, EPOCH
-from power.levers import Clocks, Setting
-from power.readings import Budget, Reading, Seen
+from power.telemetry import Budget, Reading, Seen
 from tests.power.guard.rows import LIMIT_W, Led, Wants, no_faster
 
 SERVERS = 12

@@ -6,9 +6,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fleet.documents import RuleError
+from power.controls import Clocks
 from power.guard import Duty, Row
-from power.levers import Clocks
-from power.servers import BLOOM_A100, Draw
+from power.server_model import BLOOM_A100, Draw
 from tests.power.guard.rows import LIMIT_W, row
 
 SMALL = BLOOM_A100.model_copy(update={"name": "small", "gpus": 4, "base_w": 700.0})

@@ -3,8 +3,8 @@
 import numpy as np
 from hypothesis import strategies as st
 
-from power.levers import Phase, Priority
-from power.readings import Floats, Reading, Seen
+from power.controls import Phase, Priority
+from power.telemetry import Floats, Reading, Seen
 
 BUDGET_W = 200_000.0
 

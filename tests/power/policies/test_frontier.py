@@ -7,11 +7,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from power.levers import Clocks, Phase, Priority
+from power.controls import Clocks, Phase, Priority
 from power.policies.frontier import Lever, Rung, clock_grid, frontier, levers_of
 from power.policies.loss import Slack, clock_loss, slowdown
-from power.servers import BLOOM_A100, Draw, ServerModel
-from power.workload.work import TrainingJob
+from power.server_model import BLOOM_A100, Draw, ServerModel
+from power.workload.workload import TrainingJob
 from tests.power.policies.rows import any_counts
 
 GRID = (1.0, 0.85, 0.7, 0.5, 0.35)

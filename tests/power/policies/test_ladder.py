@@ -7,11 +7,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from power.levers import Clocks, Phase, Priority, Routing
+from power.controls import Clocks, Phase, Priority, Routing
 from power.policies.ladder import Climb, Ladder, Margins, Step
-from power.readings import Floats, Reading, Seen
-from power.servers import BLOOM_A100
-from power.workload.work import TrainingJob
+from power.server_model import BLOOM_A100
+from power.telemetry import Floats, Reading, Seen
+from power.workload.workload import TrainingJob
 from tests.power.policies.rows import BUDGET_W, any_counts, busy, seen, shares
 
 LADDER = Ladder()

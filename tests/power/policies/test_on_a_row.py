@@ -2,10 +2,10 @@
 
 import pytest
 
-from power.impact import latency_impact, slo_holds
-from power.levers import Priority
+from power.controls import Priority
 from power.policies import OWN_ROUTER, policy_named
 from power.simulator import Outcome, RowSpec, simulate
+from power.slo_impact import latency_impact, slo_holds
 from power.workload import generated_work
 
 DAYS, SEED = 0.1, 3

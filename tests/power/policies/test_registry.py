@@ -5,8 +5,8 @@ import pytest
 from fleet.documents import RuleError
 from power.policies import POLICY_NAMES, policy_named
 from power.policies.ladder import CONSOLIDATE, Ladder
-from power.readings import Reading, Seen
-from power.servers import BLOOM_A100
+from power.server_model import BLOOM_A100
+from power.telemetry import Reading, Seen
 from tests.power.policies.rows import busy, seen
 
 

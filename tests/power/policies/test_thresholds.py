@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from power.levers import UNTOUCHED, Clocks, Setting
+from power.controls import UNTOUCHED, Clocks, Setting
 from power.policies.thresholds import BASE_CLOCK, HIGH_CLOCK, LOW_CLOCK, Asked, OneThreshold, Polca, Untouched
 from tests.power.policies.rows import BUDGET_W, seen, shares
 

@@ -5,8 +5,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from math import inf, isnan, nan
 
-from power.levers import Clocks, Phase, Priority, Setting
-from power.servers import ServerModel
+from power.controls import Clocks, Phase, Priority, Setting
+from power.server_model import ServerModel
 from power.workload import TrainingJob, Work
 
 WINDOW_S = 2.0

@@ -7,9 +7,9 @@ from math import inf
 import numpy as np
 from hypothesis import strategies as st
 
-from power.levers import UNTOUCHED, Clocks, Priority, Routing, Setting
-from power.readings import Seen
-from power.servers import Draw, ServerModel
+from power.controls import UNTOUCHED, Clocks, Priority, Routing, Setting
+from power.server_model import Draw, ServerModel
+from power.telemetry import Seen
 from power.workload import Pool, TrainingJob, Work
 
 SMALL = ServerModel(

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 
-from power.levers import Clocks, Priority, Routing, Setting
+from power.controls import Clocks, Priority, Routing, Setting
 from power.policies import policy_named
-from power.servers import BLOOM_A100
+from power.server_model import BLOOM_A100
 from power.simulator import Outcome, RowSpec, simulate, uncapped
 from power.workload import TrainingJob, Work, generated_work
 from tests.power.simulator.rows import SCRIPTS, SMALL, Scripted, work_of, works

@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 from pydantic import ValidationError
 
-from power.levers import Clocks, Priority, Setting
-from power.readings import Seen
+from power.controls import Clocks, Priority, Setting
 from power.simulator import (
     BiasedTelemetry,
     DriverReloaded,
@@ -22,6 +21,7 @@ from power.simulator import (
     worst_minute_s,
 )
 from power.simulator.spec import Fault
+from power.telemetry import Seen
 from power.workload import Work
 from tests.power.simulator.rows import SMALL, Scripted, work_of
 

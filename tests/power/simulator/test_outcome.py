@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from power.levers import Priority
+from power.controls import Priority
 from power.policies import policy_named
 from power.simulator import POLCA_PEAK_SHARE, RowSpec, provisioned_w, simulate, uncapped
 from power.workload import generated_work

@@ -6,9 +6,9 @@ import numpy as np
 import pulp
 
 from fleet.solvers import Limits, Solver, SolveStatus, run
-from power.phases import builtin_shares
-from power.phases.document import LimitSweep
-from power.training.choices import Choice, Computation, choices_of, effective_j, hull_of
+from power.measured_models import builtin_shares
+from power.measured_models.document import LimitSweep
+from power.training.operating_points import Choice, Computation, choices_of, effective_j, hull_of
 from power.training.schedules import Iteration, Schedule, one_forward_one_backward, pipeline
 
 CURVE: LimitSweep = next(one for one in builtin_shares().sweeps if one.name == "V100")

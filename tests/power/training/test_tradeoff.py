@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fleet.documents import RuleError
-from power.training.choices import Choice, Computation, hull_of, worth_having
+from power.training.operating_points import Choice, Computation, hull_of, worth_having
 from power.training.plans import at_full_clock, beside_straggler, planned_at, timeline, under_mean, within
 from power.training.schedules import (
     BACKWARD,
@@ -19,7 +19,7 @@ from power.training.schedules import (
     one_forward_one_backward,
     pipeline,
 )
-from power.training.tradeoff import frontier
+from power.training.time_energy_frontier import frontier
 from tests.power.training.oracles import any_graph, least_mixed_j, least_whole_j, made_up
 
 SCHEDULES = pytest.mark.parametrize("schedule", [one_forward_one_backward, all_forward_all_backward])

@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from fleet.documents import RuleError
-from power.levers import Priority
-from power.servers import BLOOM_A100
+from power.controls import Priority
+from power.server_model import BLOOM_A100
 from power.workload import POLCA_MIX, Curve, Kind, Mix, Work, generated_work
 
 FLAT = Curve(3600.0, np.ones(25))

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fleet.documents import RuleError
-from power.servers import BLOOM_A100
+from power.server_model import BLOOM_A100
 from power.workload import split_servers, training_jobs
 from power.workload.jobs import PEAK, TRAINED, trough_w
 

@@ -5,7 +5,7 @@ import pytest
 
 from fleet.documents import RuleError
 from fleet.errors import DocumentError
-from power.servers import BLOOM_A100
+from power.server_model import BLOOM_A100
 from power.workload import Sources, read_sources
 
 REQUESTS = "time_s,input_tokens,output_tokens\n" + "".join(f"{at},{500 + at},{20 + at}\n" for at in range(100))

@@ -5,9 +5,9 @@ import pytest
 
 from fleet.documents import RuleError
 from fleet.traces import Trace
-from power.levers import Priority
+from power.controls import Priority
 from power.workload import Curve, Recorded, batching, traced_work
-from power.workload.traced import content_s
+from power.workload.trace_replay import content_s
 
 FLAT = Curve(3600.0, np.ones(25))
 

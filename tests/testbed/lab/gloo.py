@@ -7,7 +7,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from deploy.collectives import watch
+from fleetwright.collectives import watch
 from tests.testbed.lab.collectives import Bytes, Floats, Passed
 
 

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from faults.verdict import Direction, FaultClass, Scope, Verdict
+from faults.diagnosis import Direction, FaultClass, Scope, Verdict
 from tests.testbed.lab.experiment import Experiment
 from tests.testbed.lab.injections import Kind
 from tests.testbed.lab.watching import Stamped

@@ -4,9 +4,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Final
 
-from deploy.collectives.journal import Journal
-from deploy.collectives.outlets import Line, outlet_of
-from deploy.collectives.progress import Progress
+from fleetwright.collectives.progress import Progress
+from fleetwright.collectives.queue import Journal
+from fleetwright.collectives.sinks import Line, outlet_of
 from tests.testbed.lab.collectives import Bytes, Floats, Library, Passed
 
 BEAT_S: Final = 0.5

@@ -15,9 +15,9 @@ from math import floor
 from pathlib import Path
 from typing import Any, Final
 
-from deploy.recorder.assembly import Recording, recorder_of
-from deploy.recorder.peers import Peers
-from deploy.recorder.recorder import Recorder
+from deploy.telemetry.factory import Recording, recorder_of
+from deploy.telemetry.peers import Peers
+from deploy.telemetry.recorder import Recorder
 from tests.testbed import launch
 from tests.testbed.lab import job, leftovers, ranks
 from tests.testbed.lab.experiment import Experiment

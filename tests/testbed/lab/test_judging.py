@@ -2,7 +2,7 @@
 
 import pytest
 
-from faults.verdict import Direction, FaultClass, Scope, Verdict
+from faults.diagnosis import Direction, FaultClass, Scope, Verdict
 from tests.testbed.lab.experiment import Experiment
 from tests.testbed.lab.injections import Injection
 from tests.testbed.lab.judging import expected_of, judge

@@ -7,12 +7,12 @@ from pathlib import Path
 from typing import Protocol
 
 from faults.detector import Detector, Job
+from faults.diagnosis import Verdict
 from faults.observations import Observation
 from faults.readers import Tally
-from faults.readers.folder import line_reader
+from faults.readers.job_map import Places
 from faults.readers.lines import LineReader
-from faults.readers.places import Places
-from faults.verdict import Verdict
+from faults.readers.recording_files import line_reader
 
 
 class Watch(Protocol):

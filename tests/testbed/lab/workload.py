@@ -52,7 +52,7 @@ class Plan:
     outlets: tuple[str, ...] = ()  # where each rank's own records go, if not into that folder
 
     def outlet(self, rank: int) -> str:
-        """What `deploy.collectives` is told."""
+        """What `fleetwright.collectives` is told."""
         return self.outlets[rank] if self.outlets else self.records
 
     def write(self, folder: Path) -> None:

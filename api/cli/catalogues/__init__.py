@@ -1,0 +1,1 @@
+"""The `gpus`, `models`, `offers` and `topology` commands: read and replace catalogue documents."""

@@ -1,0 +1,150 @@
+"""The verbs that every catalogue document has: `fleetwright gpus|models|offers|topology VERB`.
+
+`list`, `show` and `check` need no service; `pull`, `push` and `versions` exchange the document with one.
+"""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from api.cli.catalogues.kinds import DocumentT, Kind, known_gpus
+from api.cli.common.console import note, say
+from api.cli.common.errors import EXIT_BAD_INPUT, CommandError
+from api.cli.common.files import read_file
+from api.cli.common.lazy_groups import Group, new_app
+from api.cli.common.options import AskUrlOption, FileArgument, GpusOption, MostOption, TokenFileOption, UrlOption
+from api.cli.common.output import DocumentFormat, DocumentFormatOption, Format, FormatOption, say_document, say_json
+from api.cli.common.tables import Column, Table, moment, number, say_fields, say_table
+
+if TYPE_CHECKING:
+    from api.cli.catalogues.exchange import Exchange
+
+
+def document_app(kind: Kind[DocumentT], *, cls: type[Group] = Group) -> typer.Typer:
+    """The application of one kind of document."""
+    app = new_app(cls=cls)
+    _add_reading(app, kind)
+    _add_check(app, kind)
+    _add_exchange(app, kind)
+    return app
+
+
+def _add_reading(app: typer.Typer, kind: Kind[DocumentT]) -> None:
+    overlay = typer.Option(None, "--file", "-f", metavar="FILE", help=kind.file_help)
+
+    @app.command("list", help=f"List the {kind.entry_name}s.")
+    def list_entries(
+        file: list[Path] | None = overlay,
+        url: AskUrlOption = None,
+        token_file: TokenFileOption = None,
+        output: FormatOption = Format.TABLE,
+    ) -> None:
+        document = _current(kind, file or (), url, token_file)
+        if output is Format.JSON:
+            say_json(document)
+        else:
+            say_table(kind.table(document))
+
+    @app.command("show", help=f"Show all that is known of one {kind.entry_name}, and what follows from it.")
+    def show(
+        name: str = typer.Argument(
+            metavar="NAME", help="As `list` shows it.", autocompletion=lambda: list(kind.names(kind.builtin()))
+        ),
+        file: list[Path] | None = overlay,
+        url: AskUrlOption = None,
+        token_file: TokenFileOption = None,
+        output: FormatOption = Format.TABLE,
+    ) -> None:
+        document = _current(kind, file or (), url, token_file)
+        entry = kind.entry(document, name)
+        fields, derived = entry.model_dump(mode="json"), kind.derived(document, entry)
+        if output is Format.JSON:
+            say_json(fields | {"derived": derived})
+        else:
+            say_fields(fields | derived)
+
+
+def _add_check(app: typer.Typer, kind: Kind[DocumentT]) -> None:
+    def answer(file: Path, value: DocumentT, output: Format) -> None:
+        count = sum(1 for _ in kind.names(value))
+        if output is Format.JSON:
+            say_json({"file": str(file), "good": True, kind.name: count})
+        else:
+            say(f"{file}: good, {count:,} {kind.entry_name}{'s' if count != 1 else ''}")
+
+    summary = "Check a file: a line per defect, with what is allowed, and exit code 2."
+    if kind.require_known is None:
+
+        @app.command("check", help=summary)
+        def check(file: FileArgument, output: FormatOption = Format.TABLE) -> None:
+            answer(file, read_file(file, kind.model), output)
+
+    else:
+
+        @app.command("check", help=summary)
+        def check_names_too(file: FileArgument, gpus: GpusOption = None, output: FormatOption = Format.TABLE) -> None:
+            answer(file, kind.read(file, gpus=known_gpus(gpus)), output)
+
+
+def _add_exchange(app: typer.Typer, kind: Kind[DocumentT]) -> None:
+    @app.command("pull", help="Print the document that a service keeps.")
+    def pull(
+        version: Annotated[
+            int | None, typer.Option(metavar="N", min=0, help="An earlier version; 0 is what ships.")
+        ] = None,
+        url: UrlOption = None,
+        token_file: TokenFileOption = None,
+        output: DocumentFormatOption = DocumentFormat.YAML,
+    ) -> None:
+        found = _exchange(kind, url, token_file).fetch(version)
+        note(f"version {found.etag}")
+        say_document(found.document, output)
+
+    @app.command("push", help="Replace the document that a service keeps by a file.")
+    def push(
+        file: FileArgument,
+        etag: Annotated[
+            str | None,
+            typer.Option(metavar="ETAG", help="Replace only this version; without it, the one there now."),
+        ] = None,
+        url: UrlOption = None,
+        token_file: TokenFileOption = None,
+        output: FormatOption = Format.TABLE,
+    ) -> None:
+        stored = _exchange(kind, url, token_file).replace(read_file(file, kind.model), etag=etag)
+        if output is Format.JSON:
+            say_json({"etag": stored})
+        else:
+            say(f"{kind.name}: version {stored}")
+
+    @app.command("versions", help="List the versions that a service keeps, newest first.")
+    def versions(
+        most: MostOption = 20,
+        url: UrlOption = None,
+        token_file: TokenFileOption = None,
+        output: FormatOption = Format.TABLE,
+    ) -> None:
+        found = _exchange(kind, url, token_file).versions(most)
+        if output is Format.JSON:
+            say_json(found)
+        else:
+            rows = ((each.version, each.created_at, each.created_by, each.etag) for each in found)
+            say_table(Table((number("version"), moment("at"), Column("by"), Column("etag")), rows))
+
+
+def _current(kind: Kind[DocumentT], files: Sequence[Path], url: str | None, token_file: Path | None) -> DocumentT:
+    if url is None:
+        return kind.local(files)
+    if files:
+        message = "--file answers here, --url (or FLEETWRIGHT_URL) asks a service: give one of them"
+        raise CommandError(message, exit_code=EXIT_BAD_INPUT)
+    return _exchange(kind, url, token_file).fetch().document
+
+
+def _exchange(kind: Kind[DocumentT], url: str | None, token_file: Path | None) -> "Exchange[DocumentT]":
+    """What speaks to the service; importing its client costs more than most answers given here."""
+    from api.cli.catalogues.exchange import Exchange  # noqa: PLC0415 - on use, as above
+
+    return Exchange(kind, url=url, token_file=token_file)

@@ -1,0 +1,64 @@
+"""What the command line has to know of one kind of catalogue document."""
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Generic, TypeVar
+
+from pydantic import BaseModel
+
+from api.cli.common.errors import EXIT_BAD_INPUT, CommandError
+from api.cli.common.files import read_document, read_file
+from api.cli.common.tables import Table
+from fleet.documents import Document, read_model
+from fleet.gpus import GpuCatalogue, builtin_gpus
+
+DocumentT = TypeVar("DocumentT", bound=BaseModel)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Kind(Generic[DocumentT]):
+    """One kind: where its documents come from, and what is shown of them."""
+
+    name: str
+    entry_name: str  # what one entry is called
+    model: type[DocumentT]
+    builtin: Callable[[], DocumentT]
+    overlaid: Callable[[DocumentT, DocumentT], DocumentT] | None  # None: a file stands instead of what ships
+    table: Callable[[DocumentT], Table]
+    names: Callable[[DocumentT], Iterable[str]]
+    entry: Callable[[DocumentT, str], BaseModel]
+    derived: Callable[[DocumentT, Any], dict[str, Any]]  # what follows from the fields of an entry
+    require_known: Callable[[Document, DocumentT, GpuCatalogue], None] | None = None  # the GPUs it names
+
+    @property
+    def file_help(self) -> str:
+        """What `--file` does."""
+        if self.overlaid is None:
+            return "File to use instead of what ships."
+        return "File to lay over what ships; may be given several times."
+
+    def read(self, path: Path, *, gpus: GpuCatalogue) -> DocumentT:
+        """A file, checked on its own and against the GPUs there are."""
+        document = read_document(path)
+        value = read_model(document, self.model)
+        if self.require_known is not None:
+            self.require_known(document, value, gpus)
+        return value
+
+    def local(self, files: Sequence[Path]) -> DocumentT:
+        """What ships with the product, with files laid over it in turn, or one file instead."""
+        if self.overlaid is not None:
+            value = self.builtin()
+            for path in files:
+                value = self.overlaid(value, read_file(path, self.model))
+            return value
+        if len(files) > 1:
+            message = f"--file: give one; two files of {self.name} are not laid over one another"
+            raise CommandError(message, exit_code=EXIT_BAD_INPUT)
+        return read_file(files[0], self.model) if files else self.builtin()
+
+
+def known_gpus(file: Path | None) -> GpuCatalogue:
+    """The shipped catalogue, with a file over it."""
+    return builtin_gpus() if file is None else builtin_gpus().overlaid(read_file(file, GpuCatalogue))

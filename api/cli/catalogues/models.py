@@ -1,0 +1,95 @@
+"""`fleetwright models`: model architectures, and the figures that a `config.json` implies."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from api.cli.catalogues.documents import document_app
+from api.cli.catalogues.kinds import Kind
+from api.cli.common.files import found_in, read_document
+from api.cli.common.output import Format, FormatOption, say_json
+from api.cli.common.tables import Column, Table, number, say_fields
+from fleet.errors import DocumentError, Problem
+from fleet.models import ModelArchitecture, ModelCatalogue, builtin_models, model_from_hf_config
+
+FP16_BYTES = 2.0
+COLUMNS = (
+    Column("model"),
+    number("params 10^9", decimals=2),
+    number("active 10^9", decimals=2),
+    number("layers"),
+    Column("attention"),
+    number("KV KiB/token", decimals=1),
+    number("experts"),
+    number("of them active"),
+)
+
+
+def _table(catalogue: ModelCatalogue) -> Table:
+    return Table(
+        COLUMNS,
+        (
+            (
+                model.name,
+                model.parameters / 1e9,
+                model.active_parameters / 1e9,
+                model.layers,
+                model.attention,
+                model.kv_bytes_per_token(kv_bytes=FP16_BYTES) / 1024,
+                model.experts or None,
+                model.experts_active or None,
+            )
+            for model in catalogue.models
+        ),
+    )
+
+
+def _derived(_catalogue: ModelCatalogue, model: ModelArchitecture) -> dict[str, Any]:
+    return {
+        "active_parameters": model.active_parameters,
+        "matmul_parameters": model.matmul_parameters,
+        "routed_parameters": model.routed_parameters,
+        "weight_bytes_bf16": int(model.weight_bytes(parameter_bytes=2.0)),
+        "kv_bytes_per_token_fp16": int(model.kv_bytes_per_token(kv_bytes=FP16_BYTES)),
+    }
+
+
+app = document_app(
+    Kind(
+        name="models",
+        entry_name="model",
+        model=ModelCatalogue,
+        builtin=builtin_models,
+        overlaid=ModelCatalogue.overlaid,
+        table=_table,
+        names=lambda catalogue: (model.name for model in catalogue.models),
+        entry=ModelCatalogue.get,
+        derived=_derived,
+    )
+)
+
+
+@app.command("from-config")
+def from_config(
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="A model's config.json, or - for stdin.")],
+    name: Annotated[str, typer.Option(metavar="NAME", help="What to call it.")],
+    output: FormatOption = Format.TABLE,
+) -> None:
+    """Work out a model's figures from its Hugging Face config.json.
+
+    With --format json the answer is a catalogue of this one model, for `plan --models` and `models list --file`.
+    """
+    document = read_document(file)
+    if not isinstance(document.data, Mapping):
+        found = "is empty, " if document.data is None else ""
+        message = f"{found}expected a mapping of fields, as in a model's config.json"
+        raise DocumentError(name=document.name, problems=[Problem("", message)])
+    with found_in(lambda _place: document):
+        model = model_from_hf_config(document.data, name=name)
+    catalogue = ModelCatalogue(models=(model,))
+    if output is Format.JSON:
+        say_json(catalogue)
+    else:
+        say_fields(model.model_dump(mode="json") | _derived(catalogue, model))

@@ -1,0 +1,68 @@
+"""`fleetwright topology discover`: the topology that the labels of a running cluster tell."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Annotated, TypedDict
+
+import httpx
+import typer
+
+from api.cli.catalogues.kinds import known_gpus
+from api.cli.common.console import note
+from api.cli.common.errors import EXIT_BAD_INPUT, CommandError
+from api.cli.common.files import read_file
+from api.cli.common.lazy_groups import new_app
+from api.cli.common.options import GpusOption
+from api.cli.common.output import DocumentFormat, DocumentFormatOption, say_document
+from deploy.common.topology_discovery import UnusableSourceError, discover_kubernetes, discover_ray
+from fleet.topology import LabelNames
+
+app = new_app()
+
+
+class _Reading(TypedDict):
+    """How labels are to be understood."""
+
+    labels: LabelNames
+    gpu_namer: Callable[[str], str]
+
+
+@app.command()
+def discover(
+    ray: Annotated[str | None, typer.Option(metavar="URL", help="Dashboard of a Ray cluster.")] = None,
+    kubernetes: Annotated[
+        bool, typer.Option("--kubernetes", help="A Kubernetes cluster, found as kubectl finds it.")
+    ] = False,
+    context: Annotated[str | None, typer.Option(metavar="NAME", help="Context of the kubeconfig.")] = None,
+    kubeconfig: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Instead of KUBECONFIG or ~/.kube/config.")
+    ] = None,
+    labels: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Which labels to read, where they are not the usual ones.")
+    ] = None,
+    gpus: GpusOption = None,
+    output: DocumentFormatOption = DocumentFormat.YAML,
+) -> None:
+    """Read the topology off the labels of a running cluster.
+
+    The topology goes to stdout, ready for `topology push -`.  What no label tells is not guessed: it is said on stderr,
+    with the nodes it is about.  Labels that contradict each other are an error.
+    """
+    if (ray is None) != kubernetes:
+        raise CommandError("give either --ray URL or --kubernetes", exit_code=EXIT_BAD_INPUT)
+    if ray is not None and (context or kubeconfig):
+        raise CommandError("--context and --kubeconfig go with --kubernetes", exit_code=EXIT_BAD_INPUT)
+    names = LabelNames() if labels is None else read_file(labels, LabelNames)
+    catalogue = known_gpus(gpus)
+    reading = _Reading(labels=names, gpu_namer=lambda label: catalogue.get(label).name)
+    try:
+        if ray is not None:
+            with httpx.Client() as http:
+                found = discover_ray(ray, http=http, **reading)
+        else:
+            found = discover_kubernetes(kubeconfig=kubeconfig, context=context, **reading)
+    except UnusableSourceError as error:
+        raise CommandError(str(error), exit_code=EXIT_BAD_INPUT) from error
+    for unknown in found.unknown:
+        note(str(unknown))
+    say_document(found.topology, output)

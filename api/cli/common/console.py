@@ -1,0 +1,45 @@
+"""Where output goes: answers to stdout, everything else to stderr."""
+
+import contextlib
+import io
+import os
+import sys
+
+import typer
+
+from api.cli.common.errors import EXIT_NOBODY_READS, EXIT_REFUSED, CommandError
+
+
+def show_unprintable_as_escapes() -> None:
+    """Let a terminal that lacks a character show its code instead of failing; stderr does so by itself."""
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")
+
+
+def say(line: str) -> None:
+    """One line on stdout."""
+    write(f"{line}\n")
+
+
+def note(line: str) -> None:
+    """One line beside the answer, on stderr."""
+    typer.echo(line, err=True)
+
+
+def write(text: str) -> None:
+    """Text on stdout, now."""
+    try:
+        sys.stdout.write(text)
+        sys.stdout.flush()
+    except BrokenPipeError:  # `fleetwright … | head`
+        _forget_stdout()
+        raise typer.Exit(EXIT_NOBODY_READS) from None
+    except OSError as error:
+        _forget_stdout()
+        raise CommandError(f"stdout: {error.strerror}", exit_code=EXIT_REFUSED) from error
+
+
+def _forget_stdout() -> None:
+    """Send what is still buffered nowhere; else Python complains about it at its end."""
+    with contextlib.suppress(OSError, ValueError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

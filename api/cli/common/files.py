@@ -1,0 +1,68 @@
+"""Reading what users hand over: a YAML or JSON file, or stdin as `-`."""
+
+import re
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
+from pathlib import Path
+from typing import TypeVar
+
+from pydantic import BaseModel
+
+from api.cli.common.errors import EXIT_BAD_INPUT, CommandError
+from fleet.documents import Document, parse_document, read_model
+from fleet.documents import Path as Place
+from fleet.errors import DocumentError, Problem
+
+ModelT = TypeVar("ModelT", bound=BaseModel)
+STDIN = Path("-")
+
+MAX_BYTES = 8 * 1024 * 1024  # what the service takes by default; reading much more would take minutes
+
+_PART = re.compile(r"\[(\d+)\]|([^.\[\]]+)")
+
+
+def read_file(path: Path, model: type[ModelT]) -> ModelT:
+    """A file as a value; every defect is reported with its line."""
+    return read_model(read_document(path), model)
+
+
+def read_document(path: Path) -> Document:
+    """A file as parsed data."""
+    name = "stdin" if path == STDIN else str(path)
+    try:
+        data = _bytes(path)
+        text = data.decode("utf-8-sig")
+    except OSError as error:
+        raise DocumentError(name=name, problems=[Problem("", error.strerror or "cannot be read")]) from error
+    except UnicodeDecodeError as error:
+        message = f"is not UTF-8 text: {error.reason} at byte {error.start:,}"
+        raise DocumentError(name=name, problems=[Problem("", message)]) from error
+    return parse_document(text, name=name)
+
+
+def _bytes(path: Path) -> bytes:
+    with nullcontext(sys.stdin.buffer) if path == STDIN else path.open("rb") as stream:
+        data = stream.read(MAX_BYTES + 1)
+    if len(data) > MAX_BYTES:
+        name = "stdin" if path == STDIN else str(path)
+        message = f"is larger than {MAX_BYTES // 1024**2} MiB, expected at most that"
+        raise DocumentError(name=name, problems=[Problem("", message)])
+    return data
+
+
+@contextmanager
+def found_in(document_of: Callable[[Place], Document]) -> Iterator[None]:
+    """Give defects that show only later, in use, the file and the line of what is wrong."""
+    try:
+        yield
+    except DocumentError as error:
+        places = [(_place(problem.path), problem.message) for problem in error.problems]
+        found = [(document_of(place), place, message) for place, message in places]
+        lines = (f"{document.name}: {document.problem(place, message)}" for document, place, message in found)
+        raise CommandError(*lines, exit_code=EXIT_BAD_INPUT) from error
+
+
+def _place(path: str) -> Place:
+    """`offers[3].price` -> `("offers", 3, "price")`."""
+    return tuple(int(index) if index else name for index, name in _PART.findall(path))

@@ -1,0 +1,82 @@
+"""Groups of commands whose modules are imported when one of their commands is called, and how all of them look.
+
+`fleetwright gpus list` should not pay for FastAPI, SQLAlchemy and a solver.  Of a lazy command a group knows its name
+and one line of help, which is all that `--help`, completion and "did you mean" need.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from importlib import import_module
+from typing import Any, ClassVar
+
+import typer
+from typer.core import TyperCommand, TyperGroup
+
+from api.cli.common.errors import EXIT_BAD_INPUT
+
+HELP_WIDTH = 100
+
+
+@dataclass(frozen=True, slots=True)
+class Lazy:
+    """A command, or a group of them, that stands as an application in a module of its own."""
+
+    module: str
+    help: str
+    attribute: str = "app"
+
+    def load(self, name: str) -> Any:
+        """The command under the name that the group gives it."""
+        command = typer.main.get_command(getattr(import_module(self.module), self.attribute))
+        command.name = name
+        command.help = command.help or self.help
+        return command
+
+
+class _Placeholder(TyperCommand):
+    """What is known of a lazy command before it is called."""
+
+    def __init__(self, name: str, lazy: Lazy) -> None:
+        super().__init__(name, help=lazy.help)
+        self.lazy = lazy
+
+
+class Group(TyperGroup):
+    """A group with lazy commands before its own.  Called without any command it shows its help."""
+
+    lazy: ClassVar[Mapping[str, Lazy]] = {}
+
+    def __init__(self, **attributes: Any) -> None:
+        super().__init__(**attributes)
+        self.commands = {**{name: _Placeholder(name, lazy) for name, lazy in self.lazy.items()}, **self.commands}
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Without a command: help, on stderr, because nothing was answered."""
+        if not args and not ctx.resilient_parsing:
+            typer.echo(ctx.get_help(), err=True)
+            raise typer.Exit(EXIT_BAD_INPUT)
+        return super().parse_args(ctx, args)
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> tuple[str | None, Any, list[str]]:
+        """The command itself, not its placeholder."""
+        name, command, rest = super().resolve_command(ctx, args)
+        if isinstance(command, _Placeholder):
+            command = command.lazy.load(name or "")
+        return name, command, rest
+
+
+def lazy_group(commands: Mapping[str, Lazy]) -> type[Group]:
+    """A kind of group with these lazy commands."""
+    return type("LazyGroup", (Group,), {"lazy": commands})
+
+
+def new_app(*, cls: type[Group] = Group, summary: str | None = None, add_completion: bool = False) -> typer.Typer:
+    """An application: plain help, the same on a terminal, in a pipe and on a page."""
+    return typer.Typer(
+        cls=cls,
+        help=summary,
+        add_completion=add_completion,
+        rich_markup_mode=None,
+        pretty_exceptions_enable=False,
+        context_settings={"help_option_names": ["-h", "--help"], "max_content_width": HELP_WIDTH},
+    )

@@ -1,0 +1,54 @@
+"""`/metrics` of a command that runs on, and `/healthz` where it can say how it is."""
+
+import json
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from typing import Annotated, Any
+from wsgiref.types import StartResponse, WSGIApplication
+
+import typer
+from prometheus_client import CollectorRegistry, start_http_server
+
+from api.cli.common.console import note
+from api.cli.common.errors import EXIT_BAD_INPUT, CommandError
+
+MetricsPortOption = Annotated[
+    int, typer.Option(metavar="PORT", min=0, max=65_535, help="Of its own /metrics; 0: none.")
+]
+MetricsHostOption = Annotated[str, typer.Option(metavar="HOST", help="Address of /metrics.")]
+
+
+@contextmanager
+def served_metrics(
+    host: str, port: int, registry: CollectorRegistry, *, alive: Callable[[], bool] | None = None
+) -> Iterator[None]:
+    """While the block lasts, by a thread, which answers when the rest is stuck too.  On port 0 nothing is served."""
+    if port == 0:
+        yield
+        return
+    try:
+        server, thread = start_http_server(port, addr=host, registry=registry)
+    except OSError as error:
+        message = f"cannot serve /metrics on {host} port {port}: {error.strerror}"
+        raise CommandError(message, exit_code=EXIT_BAD_INPUT) from error
+    metrics = server.get_app()
+    if alive is not None and metrics is not None:
+        server.set_app(_with_health(metrics, alive))
+    note(f"metrics on http://{host}:{port}/metrics")
+    try:
+        yield
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()
+
+
+def _with_health(metrics: WSGIApplication, alive: Callable[[], bool]) -> WSGIApplication:
+    def app(environ: dict[str, Any], start_response: StartResponse) -> Iterable[bytes]:
+        if environ["PATH_INFO"] != "/healthz":
+            return metrics(environ, start_response)
+        well = alive()
+        start_response("200 OK" if well else "503 Service Unavailable", [("Content-Type", "application/json")])
+        return [json.dumps({"status": "ok" if well else "rounds do not follow in time"}).encode()]
+
+    return app

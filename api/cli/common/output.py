@@ -1,0 +1,53 @@
+"""How answers look: tables for people, JSON for programs, YAML or JSON for documents that are read back."""
+
+import json
+import sys
+from collections.abc import Mapping, Sequence
+from enum import StrEnum
+from typing import Annotated, Any
+
+import typer
+from pydantic import BaseModel
+
+from api.cli.common.console import say, write
+from fleet.documents import write_model
+
+Jsonable = BaseModel | Sequence[BaseModel] | Mapping[str, Any]
+
+
+class Format(StrEnum):
+    """How an answer looks."""
+
+    TABLE = "table"
+    JSON = "json"
+
+
+class DocumentFormat(StrEnum):
+    """How a whole document looks."""
+
+    YAML = "yaml"
+    JSON = "json"
+
+
+FormatOption = Annotated[Format, typer.Option("--format", "-o", help="For people, or for programs.")]
+DocumentFormatOption = Annotated[DocumentFormat, typer.Option("--format", "-o", help="Either can be read back.")]
+
+
+def say_json(value: Jsonable) -> None:
+    """A value as one JSON document."""
+    encoding = sys.stdout.encoding or "ascii"
+    say(json.dumps(_plain(value), indent=2, ensure_ascii=not encoding.lower().startswith("utf")))
+
+
+def say_document(document: BaseModel, output: DocumentFormat) -> None:
+    """A document as `check` and `push` read it."""
+    if output is DocumentFormat.JSON:
+        say_json(document)
+    else:
+        write(write_model(document))
+
+
+def _plain(value: Jsonable) -> Any:
+    if isinstance(value, BaseModel):
+        return value.model_dump(mode="json")
+    return dict(value) if isinstance(value, Mapping) else [_plain(item) for item in value]

@@ -1,0 +1,29 @@
+"""Files that plots go to; the kind of file is its suffix."""
+
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from api.cli.common.errors import EXIT_BAD_INPUT, EXIT_REFUSED, CommandError
+
+SUFFIXES = (".png", ".svg", ".pdf")
+
+PlotOption = Annotated[Path | None, typer.Option("--plot", metavar="FILE", help="Also draw it: PNG, SVG or PDF.")]
+
+
+def refuse_unplottable(path: Path) -> None:
+    """Before hours of work: the suffix and the extra."""
+    if path.suffix.lower() not in SUFFIXES:
+        raise CommandError(f"--plot: {path} must end with one of {', '.join(SUFFIXES)}", exit_code=EXIT_BAD_INPUT)
+    if find_spec("matplotlib") is None:
+        raise CommandError("--plot needs matplotlib: install fleetwright[plot]", exit_code=EXIT_REFUSED)
+
+
+def save_figure(figure: Any, path: Path) -> None:
+    """Write a figure of matplotlib."""
+    try:
+        figure.savefig(path, dpi=150)
+    except OSError as error:
+        raise CommandError(f"{path}: {error.strerror}", exit_code=EXIT_REFUSED) from error

@@ -1,0 +1,20 @@
+"""Commands that join a Ray cluster, as drivers of it."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from api.cli.common.errors import EXIT_BAD_INPUT, CommandError
+from deploy.ray_actor.cluster import NoRayError, RayCluster, join, leave
+
+
+@contextmanager
+def joined(address: str, namespace: str) -> Iterator[RayCluster]:
+    """In the main thread, where a signal ends the wait for a cluster that does not answer."""
+    try:
+        cluster = join(address, namespace=namespace)
+    except NoRayError as error:
+        raise CommandError(str(error), exit_code=EXIT_BAD_INPUT) from error
+    try:
+        yield cluster
+    finally:
+        leave()

@@ -1,0 +1,82 @@
+"""The service as commands see it: a client for one command, whose errors become lines and exit codes."""
+
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TypeVar
+
+import stamina
+
+from api.cli.common.errors import EXIT_BAD_INPUT, EXIT_REFUSED, CommandError
+from api.client import (
+    ApiError,
+    ClientSettingsError,
+    ConnectionFailedError,
+    Fleetwright,
+    InvalidRequestError,
+    PreconditionFailedError,
+    UnauthorizedError,
+    Versioned,
+    token_from_environment,
+    token_from_file,
+)
+from api.client.transport import DEFAULT_URL
+
+StoredT = TypeVar("StoredT")
+
+
+@contextmanager
+def connect(url: str | None, token_file: Path | None) -> Iterator[Fleetwright]:
+    """A client, for as long as one command takes."""
+    service = url or DEFAULT_URL
+    stamina.instrumentation.set_on_retry_hooks([])  # else it logs every further try; a command tells how it ended
+    with client_errors(service), Fleetwright(service, token=read_token(token_file)) as client:
+        yield client
+
+
+@contextmanager
+def client_errors(service: str) -> Iterator[None]:
+    """Turn what the client raises into lines and an exit code."""
+    try:
+        yield
+    except ClientSettingsError as error:
+        raise CommandError(str(error), exit_code=EXIT_BAD_INPUT) from error
+    except InvalidRequestError as error:
+        raise CommandError(*_lines(error, service), exit_code=EXIT_BAD_INPUT) from error
+    except ApiError as error:
+        raise CommandError(*_lines(error, service), exit_code=EXIT_REFUSED) from error
+
+
+def put_document(
+    *,
+    create: Callable[[], Versioned[StoredT]],
+    replace: Callable[[str], Versioned[StoredT]],
+    current: Callable[[], str],
+    etag: str | None = None,
+) -> Versioned[StoredT]:
+    """Store what is new, or a new version of what is there: of the version named, else of whichever there is."""
+    if etag is not None:
+        return replace(etag)
+    try:
+        return create()
+    except PreconditionFailedError:
+        return replace(current())
+
+
+def read_token(token_file: Path | None) -> str | None:
+    """The token of the option, else of the environment."""
+    return token_from_file(token_file) if token_file is not None else token_from_environment(os.environ)
+
+
+def _lines(error: ApiError, service: str) -> Iterator[str]:
+    """One line per defect that the service found, one for anything else."""
+    match error:
+        case InvalidRequestError() if error.problem.errors:
+            yield from (f"{each.path}: {each.message}" if each.path else each.message for each in error.problem.errors)
+        case ConnectionFailedError():
+            yield f"no answer from {service}: {error}"
+        case UnauthorizedError():
+            yield f"{error}; name a token with --token-file, FLEETWRIGHT_TOKEN or FLEETWRIGHT_TOKEN_FILE"
+        case _:
+            yield str(error)

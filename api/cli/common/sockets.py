@@ -1,0 +1,62 @@
+"""What commands share that listen on a socket of their own."""
+
+import ipaddress
+import socket
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from api.cli.common.errors import EXIT_BAD_INPUT, CommandError
+from deploy.common.token_file import TokenFileError, read_token_file
+
+
+class LogLevel(StrEnum):
+    """From which severity on something is logged."""
+
+    DEBUG = "DEBUG"
+    INFO = "INFO"
+    WARNING = "WARNING"
+    ERROR = "ERROR"
+
+
+HostOption = Annotated[str, typer.Option(metavar="HOST", help="Address to listen on.")]
+LogLevelOption = Annotated[
+    LogLevel, typer.Option(envvar="FLEETWRIGHT_LOG_LEVEL", case_sensitive=False, help="Least severity logged.")
+]
+
+
+def listen(host: str, port: int) -> socket.socket:
+    """A socket that is bound, or the reason why it is not."""
+    listener: socket.socket | None = None
+    try:
+        family, kind, protocol, _name, address = socket.getaddrinfo(
+            host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )[0]
+        listener = socket.socket(family, kind, protocol)
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind(address)
+    except OSError as error:
+        if listener is not None:
+            listener.close()
+        message = f"cannot listen on {host} port {port}: {error.strerror}"
+        raise CommandError(message, exit_code=EXIT_BAD_INPUT) from error
+    return listener
+
+
+def read_secret(path: Path | None) -> str | None:
+    """What a file of one secret holds; none where none is named."""
+    try:
+        return read_token_file(path) if path else None
+    except TokenFileError as error:
+        raise CommandError(str(error), exit_code=EXIT_BAD_INPUT) from error
+
+
+def refuse_strangers(listener: socket.socket, *, host: str, token: str | None) -> None:
+    """Without a secret only this machine may give orders."""
+    address = listener.getsockname()[0].partition("%")[0]
+    if token is None and not ipaddress.ip_address(address).is_loopback:
+        listener.close()
+        message = f"--host {host}: needs --token-file too, or whoever reaches this port could slow the node"
+        raise CommandError(message, exit_code=EXIT_BAD_INPUT)

@@ -1,0 +1,1 @@
+"""The `controller` command: reconcile running applications with their plans."""

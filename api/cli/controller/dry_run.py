@@ -1,0 +1,123 @@
+"""`fleetwright controller plan`: what a controller would write, without writing it."""
+
+import asyncio
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from api.cli.common.console import note, say
+from api.cli.common.errors import EXIT_BAD_INPUT, CommandError
+from api.cli.common.options import TokenFileOption, UrlOption
+from api.cli.common.output import Format, FormatOption, say_json
+from api.cli.common.remote import client_errors, read_token
+from api.cli.common.tables import Column, Table, number, say_table
+from api.cli.targets.changes import COLUMNS as CHANGE_COLUMNS
+from api.cli.targets.changes import ChangeRow, change_rows
+from api.client import AsyncFleetwright
+from api.client.transport import DEFAULT_URL
+from api.schemas.pages import PAGE_LIMIT_MAX
+from api.server import configure_logging
+from api.server.settings import LogFormat
+from deploy.actuators.registry import Actuators, reachable_actuators
+from deploy.common.clock import Clock
+from deploy.common.kubernetes_client import KubernetesAccess
+from deploy.common.topology_discovery import UnusableSourceError
+from deploy.controller.controller import ControllerSettings
+from deploy.controller.dry_run import Foreseen, foresee
+from deploy.controller.prometheus_health import prometheus_health
+
+KubernetesOption = Annotated[
+    bool, typer.Option("--kubernetes", help="Drive RayClusters too, on the cluster that kubectl would take here.")
+]
+KubeconfigOption = Annotated[Path | None, typer.Option(metavar="FILE", help="--kubernetes, with this kubeconfig.")]
+
+COLUMNS = (
+    Column("target"),
+    Column("mode"),
+    Column("phase"),
+    *CHANGE_COLUMNS,
+    number("next round"),
+)
+
+
+def plan(
+    names: Annotated[list[str] | None, typer.Argument(metavar="[NAME]...", help="Targets; none: all.")] = None,
+    kubernetes: KubernetesOption = False,
+    kubeconfig: KubeconfigOption = None,
+    url: UrlOption = None,
+    token_file: TokenFileOption = None,
+    output: FormatOption = Format.TABLE,
+) -> None:
+    """Show the exact change set of every target, and what the next round would ask for.  Writes nothing."""
+    # What fails is told of its target.
+    configure_logging(level="ERROR", log_format=LogFormat.JSON)
+    access = kubernetes_access(kubernetes=kubernetes, kubeconfig=kubeconfig)
+    found = asyncio.run(_foresee(names or [], url or DEFAULT_URL, token_file, access))
+    if output is Format.JSON:
+        say_json({"targets": [_json(each) for each in found]})
+        return
+    say_table(Table(COLUMNS, (row for each in found for row in _rows(each))))
+    for each in found:
+        if each.status.message is not None:
+            note(f"{each.target.name}: {each.status.message}")
+    if not any(change_rows(each.status) for each in found):
+        say("nothing to change")
+
+
+def kubernetes_access(*, kubernetes: bool, kubeconfig: Path | None) -> KubernetesAccess | None:
+    """None where neither option is given."""
+    return KubernetesAccess(kubeconfig=kubeconfig) if kubernetes or kubeconfig else None
+
+
+@asynccontextmanager
+async def usable_actuators(access: KubernetesAccess | None) -> AsyncIterator[Actuators]:
+    """All that can be reached from here; CommandError where Kubernetes is asked for and cannot be."""
+    try:
+        async with reachable_actuators(kubernetes=access) as actuators:
+            yield actuators
+    except UnusableSourceError as error:
+        raise CommandError(str(error), exit_code=EXIT_BAD_INPUT) from error
+
+
+async def _foresee(
+    names: list[str], url: str, token_file: Path | None, access: KubernetesAccess | None
+) -> list[Foreseen]:
+    clock = Clock()
+    with client_errors(url):
+        async with (
+            AsyncFleetwright(url, token=read_token(token_file)) as api,
+            usable_actuators(access) as actuators,
+            prometheus_health(now=clock.now) as health,
+        ):
+            if names:
+                targets = [(await api.get_target(name)).document for name in names]
+            else:
+                targets = [target async for target in api.iter_targets(limit=PAGE_LIMIT_MAX)]
+            settings = ControllerSettings()
+            return await foresee(targets, api=api, actuators=actuators, health=health, settings=settings, clock=clock)
+
+
+def _rows(found: Foreseen) -> Iterator[tuple[object, ...]]:
+    said, parts = (found.target.name, found.target.spec.mode, found.status.phase), found.target.spec.application.parts
+    steps: dict[tuple[str | None, str | None], object] = {
+        (step.gpu, parts[step.gpu]): step.replicas_after for step in found.steps
+    } | {(each.key, each.deployment): each.planned for each in found.told}
+    for change in change_rows(found.status) or [ChangeRow(None, None, None, None)]:
+        yield (*said, *change, steps.get((change.what, change.deployment)))
+
+
+def _json(found: Foreseen) -> dict[str, Any]:
+    status = found.status.model_dump(mode="json", exclude={"memory", "approval"})
+    steps = [
+        {"gpu": step.gpu, "replicas_before": step.replicas_before, "replicas_after": step.replicas_after}
+        for step in found.steps
+    ]
+    told = [{"deployment": each.deployment, "key": each.key, "planned": each.planned} for each in found.told]
+    return (
+        {"target": found.target.name, "mode": found.target.spec.mode.value}
+        | status
+        | {"next_round": steps, "next_told": told}
+    )

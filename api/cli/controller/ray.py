@@ -1,0 +1,188 @@
+"""`fleetwright controller start|stop|upgrade|list`: the controller as a detached actor of a Ray cluster."""
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from pydantic import RootModel, ValidationError
+
+from api.cli.common.console import note, say
+from api.cli.common.errors import EXIT_BAD_INPUT, CommandError
+from api.cli.common.files import read_file
+from api.cli.common.output import Format, FormatOption, say_json
+from api.cli.common.ray_session import joined
+from api.cli.common.tables import Column, Table, moment, number, say_table
+from api.cli.controller.ray_options import (
+    AddressOption,
+    NameOption,
+    NamespaceOption,
+    RuntimeEnvOption,
+    UpOption,
+    taking_settings,
+)
+from api.client.tokens import TOKEN_VARIABLE
+from deploy.ray_actor.lifecycle import Conductor, Listed, Outcome, Patience, settings_of
+from deploy.ray_actor.messages import HostReport
+from fleet.documents import dotted, validation_problems
+
+COLUMNS = (
+    Column("controller"),
+    Column("version"),
+    Column("node"),
+    Column("state"),
+    Column("standing"),
+    moment("leads since"),
+    number("rounds"),
+    Column("watchers"),
+    Column("message"),
+)
+
+
+@taking_settings
+def start(
+    address: AddressOption = "auto",
+    name: NameOption = "controller",
+    namespace: NamespaceOption = "fleetwright",
+    *,
+    changes: dict[str, Any],
+    runtime_env: RuntimeEnvOption = None,
+    up_s: UpOption = 60.0,
+    output: FormatOption = Format.TABLE,
+) -> None:
+    """Start a controller on a Ray cluster, with a watcher on each node.
+
+    The actor lives on when this command ends, and Ray starts it again whenever it dies.  Files and URLs are as the
+    cluster's nodes have them, which need this package.  The same command again changes nothing.
+    """
+    environment = _runtime_env(runtime_env)
+    with _wrong_settings():
+        settings = settings_of({}, changes)
+    with joined(address, namespace) as cluster:
+        outcome = Conductor(cluster, patience=Patience(up_s=up_s)).start(name, settings, runtime_env=environment)
+    _say_outcome(outcome, "started" if outcome.changed else "already runs", output)
+
+
+def stop(
+    address: AddressOption = "auto",
+    name: NameOption = "controller",
+    namespace: NamespaceOption = "fleetwright",
+    output: FormatOption = Format.TABLE,
+) -> None:
+    """Stop a controller on a Ray cluster, and its watchers.
+
+    It gives its lease back, so that another one leads at once.  One that is not there is as good as stopped.
+    """
+    with joined(address, namespace) as cluster:
+        stopped = Conductor(cluster).stop(name)
+    if output is Format.JSON:
+        say_json({"name": name, "stopped": [str(host) for host in stopped]})
+    else:
+        say(f"stopped {', '.join(map(str, stopped))}" if stopped else f"no controller {name} runs")
+
+
+@taking_settings
+def upgrade(
+    address: AddressOption = "auto",
+    name: NameOption = "controller",
+    namespace: NamespaceOption = "fleetwright",
+    *,
+    changes: dict[str, Any],
+    runtime_env: RuntimeEnvOption = None,
+    up_s: UpOption = 60.0,
+    output: FormatOption = Format.TABLE,
+) -> None:
+    """Put the installed version, or other settings, in a controller's place.
+
+    The new one comes up beside the old one, which then hands over.  One that does not come up is taken away, and the
+    old one goes on.  Settings that are not given stay as they are.
+    """
+    environment = _runtime_env(runtime_env)
+    with _wrong_settings(), joined(address, namespace) as cluster:
+        outcome = Conductor(cluster, patience=Patience(up_s=up_s)).upgrade(name, changes, runtime_env=environment)
+    _say_outcome(outcome, "took over", output)
+
+
+def list_controllers(
+    address: AddressOption = "auto", namespace: NamespaceOption = "fleetwright", output: FormatOption = Format.TABLE
+) -> None:
+    """List the controllers on a Ray cluster, and what each says of itself."""
+    with joined(address, namespace) as cluster:
+        listed = Conductor(cluster).listing()
+    if output is Format.JSON:
+        say_json({"controllers": [_json(each) for each in listed]})
+        return
+    say_table(Table(COLUMNS, map(_row, listed)))
+    for each in listed:
+        _note_watchers(each)
+
+
+@contextmanager
+def _wrong_settings() -> Iterator[None]:
+    try:
+        yield
+    except ValidationError as error:
+        lines = (f"{dotted(path)}: {message}" for path, message in validation_problems(error))
+        raise CommandError(*lines, exit_code=EXIT_BAD_INPUT) from error
+
+
+class _RuntimeEnv(RootModel[dict[str, Any]]):
+    """Ray's own; what is in it is Ray's to judge."""
+
+
+def _runtime_env(path: Path | None) -> Mapping[str, Any] | None:
+    """Ray shows it in its dashboard: no place for a token."""
+    if path is None:
+        return None
+    environment = read_file(path, _RuntimeEnv).root
+    variables = environment.get("env_vars")
+    if isinstance(variables, Mapping) and TOKEN_VARIABLE in variables:
+        message = f"{path}: env_vars: {TOKEN_VARIABLE} would be shown in Ray's dashboard; use --token-file"
+        raise CommandError(message, exit_code=EXIT_BAD_INPUT)
+    return environment
+
+
+def _say_outcome(outcome: Outcome, verb: str, output: Format) -> None:
+    report = outcome.report
+    if output is Format.JSON:
+        say_json({"name": str(outcome.name), "changed": outcome.changed, **report.model_dump(mode="json")})
+        return
+    say(f"{outcome.name} {verb}: version {report.version}, it {report.standing}")
+
+
+def _json(listed: Listed) -> dict[str, Any]:
+    said = None if listed.report is None else listed.report.model_dump(mode="json")
+    return {"name": str(listed.name), "node": listed.node_name, "message": listed.message, "report": said}
+
+
+def _row(listed: Listed) -> tuple[object, ...]:
+    report = listed.report
+    if report is None:
+        return (listed.name, None, None, "no answer", None, None, None, None, listed.message)
+    said = (report.version, listed.node_name, report.state, report.standing, report.since, report.rounds)
+    return (listed.name, *said, _watchers(report), listed.message)
+
+
+def _watchers(report: HostReport) -> str | None:
+    """Of those that should answer, how many do."""
+    if report.settings.get("watch") is None:
+        return None
+    return f"{sum(watcher.answers for watcher in report.watchers)}/{len(report.watchers)}"
+
+
+def _note_watchers(listed: Listed) -> None:
+    for watcher in listed.report.watchers if listed.report else ():
+        if not watcher.answers:
+            note(f"{watcher.node_name}: its watcher does not answer")
+        if watcher.stopped:
+            note(f"{watcher.node_name}: {watcher.stopped} of {len(watcher.workers)} workers are stopped")
+        if watcher.message:
+            note(f"{watcher.node_name}: {watcher.message}")
+
+
+COMMANDS: Mapping[str, Callable[..., None]] = {
+    "start": start,
+    "stop": stop,
+    "upgrade": upgrade,
+    "list": list_controllers,
+}

@@ -1,0 +1,134 @@
+"""`fleetwright controller`: the controller as a process of its own."""
+
+import asyncio
+import signal
+from collections.abc import Coroutine
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from prometheus_client import CollectorRegistry
+
+from api.cli.common.console import note
+from api.cli.common.errors import EXIT_REFUSED
+from api.cli.common.lazy_groups import new_app
+from api.cli.common.metrics_port import MetricsHostOption, MetricsPortOption, served_metrics
+from api.cli.common.options import TokenFileOption, UrlOption
+from api.cli.common.remote import client_errors, read_token
+from api.cli.controller.dry_run import KubeconfigOption, KubernetesOption, kubernetes_access, plan, usable_actuators
+from api.cli.controller.ray import COMMANDS as ON_RAY
+from api.client import AsyncFleetwright
+from api.client.transport import DEFAULT_URL
+from api.server import configure_logging
+from api.server.settings import LogFormat
+from deploy.common.clock import Clock
+from deploy.common.kubernetes_client import KubernetesAccess
+from deploy.common.leader_election import Leadership, LeaseSettings, new_holder
+from deploy.common.liveness import Pulse
+from deploy.controller.controller import Controller, ControllerSettings
+from deploy.controller.metrics import ControllerMetrics
+from deploy.controller.prometheus_health import prometheus_health
+
+app = new_app()
+
+
+class LogLevel(StrEnum):
+    """From which severity on something is logged."""
+
+    DEBUG = "DEBUG"
+    INFO = "INFO"
+    WARNING = "WARNING"
+    ERROR = "ERROR"
+
+
+@app.callback()
+def root() -> None:
+    """Carry plans out on running applications."""
+
+
+@app.command()
+def run(
+    url: UrlOption = None,
+    token_file: TokenFileOption = None,
+    period_s: Annotated[float, typer.Option(metavar="SECONDS", min=0.1, max=3600.0, help="Between rounds.")] = 5.0,
+    lease_s: Annotated[
+        float, typer.Option(metavar="SECONDS", min=1.0, max=3600.0, help="Of leading unrenewed; renewed at a third.")
+    ] = 15.0,
+    observe_only: Annotated[
+        bool, typer.Option("--observe-only", help="Look and report, write nothing, whatever the targets say.")
+    ] = False,
+    once: Annotated[bool, typer.Option("--once", help="One round, then exit: 0 when it went well, else 1.")] = False,
+    metrics_port: MetricsPortOption = 9401,
+    metrics_host: MetricsHostOption = "127.0.0.1",
+    kubernetes: KubernetesOption = False,
+    kubeconfig: KubeconfigOption = None,
+    log_level: Annotated[
+        LogLevel, typer.Option(envvar="FLEETWRIGHT_LOG_LEVEL", case_sensitive=False, help="Least severity logged.")
+    ] = LogLevel.INFO,
+) -> None:
+    """Observe every target in rounds, and bring those in mode `apply` to their plans."""
+    configure_logging(level=log_level, log_format=LogFormat.JSON)
+    settings = ControllerSettings(period_s=period_s, observe_only=observe_only)
+    access = kubernetes_access(kubernetes=kubernetes, kubeconfig=kubeconfig)
+    lease = LeaseSettings(holder=new_holder(), lease_s=lease_s, renew_s=lease_s / 3.0)
+    work = _run(url or DEFAULT_URL, token_file, settings, lease, (metrics_host, metrics_port), access=access, once=once)
+    if not asyncio.run(_until_told_to_end(work)):
+        raise typer.Exit(EXIT_REFUSED)
+
+
+async def _until_told_to_end(work: Coroutine[None, None, bool]) -> bool:
+    """Do the work; SIGTERM ends it well, also as process 1 of a container, whose default would be to ignore it."""
+    task = asyncio.create_task(work)
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
+    try:
+        return await task
+    except asyncio.CancelledError:
+        return True
+
+
+async def _run(
+    url: str,
+    token_file: Path | None,
+    settings: ControllerSettings,
+    lease: LeaseSettings,
+    metrics_at: tuple[str, int],
+    *,
+    access: KubernetesAccess | None,
+    once: bool,
+) -> bool:
+    registry = CollectorRegistry()
+    with client_errors(url):
+        api_client = AsyncFleetwright(url, token=read_token(token_file))
+    clock, pulse = Clock(), Pulse()
+    async with api_client as api, usable_actuators(access) as actuators, prometheus_health(now=clock.now) as health:
+        leadership = Leadership(api=api, settings=lease, clock=clock)
+        controller = Controller(
+            api=api,
+            leadership=leadership,
+            actuators=actuators,
+            health=health,
+            metrics=ControllerMetrics(registry),
+            settings=settings,
+            pulse=pulse,
+        )
+        if once:
+            return await _once(controller, leadership)
+        with served_metrics(*metrics_at, registry, alive=pulse.is_alive):
+            await controller.run()
+        return True
+
+
+async def _once(controller: Controller, leadership: Leadership) -> bool:
+    if not await leadership.wait():
+        note("another controller leads; nothing was done")
+        return False
+    try:
+        return await controller.run_round()
+    finally:
+        await leadership.give_back()
+
+
+app.command("plan")(plan)
+for _name, _command in ON_RAY.items():
+    app.command(_name)(_command)

@@ -1,0 +1,154 @@
+"""`fleetwright demo`: everything at once on this machine, without a GPU."""
+
+import asyncio
+import signal
+import tempfile
+from collections.abc import AsyncIterator
+from contextlib import AbstractAsyncContextManager, aclosing, asynccontextmanager
+from pathlib import Path
+from typing import Annotated
+
+import httpx
+import typer
+from fastapi import FastAPI
+
+from api.cli.common.console import note, say
+from api.cli.common.errors import EXIT_INTERRUPTED, EXIT_REFUSED
+from api.cli.common.lazy_groups import new_app
+from api.cli.common.output import Format, FormatOption, say_json
+from api.cli.serve.database import open_migrations, read_settings
+from api.cli.serve.inprocess_controller import URL, controller_token, run_controller
+from api.client import AsyncFleetwright
+from api.schemas.tokens import Scope
+from api.server import Principal, StaticToken, configure_logging, create_app
+from api.server.settings import LogFormat
+from api.store import Store
+from deploy.controller.controller import ControllerSettings
+from deploy.emulator.demo import ActResult, Demonstration
+from deploy.emulator.ray_sandbox import Stage, given_stage, local_stage
+from deploy.emulator.scenario import ACTS, MAX_GPUS, accelerators
+
+PERIOD_S = 1.0  # of the controller: nobody waits longer than needed
+PATIENCE_S = 300.0
+
+app = new_app()
+
+
+@app.command()
+def demo(
+    address: Annotated[
+        str | None,
+        typer.Option(
+            metavar="URL", help="Dashboard of a Ray cluster whose head is this machine and whose Serve is idle."
+        ),
+    ] = None,
+    seconds: Annotated[
+        float, typer.Option(metavar="SECONDS", min=0.5, max=3600.0, help="To look at each plan once it is in place.")
+    ] = 6.0,
+    time_scale: Annotated[
+        float, typer.Option(metavar="FACTOR", min=0.1, max=100.0, help="Seconds of the model in one second here.")
+    ] = 3.0,
+    acts: Annotated[int, typer.Option(metavar="N", min=1, max=len(ACTS), help="How many acts to play.")] = len(ACTS),
+    output: FormatOption = Format.TABLE,
+) -> None:
+    """Play a day of a chat on simulated GPUs: plan, apply, watch.
+
+    Starts Ray on loopback, the service on SQLite and its controller, plays the acts under load, and takes everything
+    away again.  Ends with 1 when a plan was not in place at the end of its act, or a request was lost.
+    """
+    configure_logging(level="ERROR", log_format=LogFormat.JSON)
+    try:
+        results = asyncio.run(_until_told_to_end(address, seconds, time_scale, acts, output))
+    except asyncio.CancelledError:
+        raise typer.Exit(EXIT_INTERRUPTED) from None
+    good = all(result.as_planned for result in results)
+    if output is Format.JSON:
+        say_json({"ok": good, "acts": [result.model_dump(mode="json") for result in results]})
+    if not good:
+        raise typer.Exit(EXIT_REFUSED)
+
+
+async def _until_told_to_end(
+    address: str | None, seconds: float, time_scale: float, acts: int, output: Format
+) -> list[ActResult]:
+    """SIGTERM takes everything away, as Ctrl-C does."""
+    running = asyncio.current_task()
+    if running is not None:
+        asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, running.cancel)
+    tell = say if output is Format.TABLE else note
+    tell("Starting Ray, the service and its controller ...")
+    results = []
+    async with _stage(address) as stage, _service() as api:
+        shown = Demonstration(api=api, stage=stage, seconds=seconds, time_scale=time_scale, patience_s=PATIENCE_S)
+        async with aclosing(shown.play(ACTS[:acts])) as played:
+            async for result in played:
+                for line in _lines(result):
+                    tell(line)
+                results.append(result)
+        tell("Taking everything away ...")
+    return results
+
+
+def _stage(address: str | None) -> AbstractAsyncContextManager[Stage]:
+    if address is not None:
+        return given_stage(address)
+    return local_stage(list(accelerators().values()), gpus=MAX_GPUS)
+
+
+@asynccontextmanager
+async def _service() -> AsyncIterator[AsyncFleetwright]:
+    """The service on a database of its own, with a controller, and an admin's client to it."""
+    with tempfile.TemporaryDirectory(prefix="fw-demo-", ignore_cleanup_errors=True) as folder:
+        settings = read_settings(database_url=f"sqlite+aiosqlite:///{Path(folder) / 'demo.db'}")
+        with open_migrations(settings) as migrations:
+            head = migrations.head
+            await asyncio.to_thread(migrations.upgrade)
+        token = controller_token()
+        principal = Principal(actor="demo", scopes=frozenset({Scope.ADMIN}), rate_limited=False)
+        admin = StaticToken(token=token.token.replace("controller00", "demo00000000"), principal=principal)
+        store = Store(settings.database_url.get_secret_value())
+        service = create_app(settings=settings, store=store, schema_head=head, static_tokens=[token, admin])
+        async with service.router.lifespan_context(service), _controller(service, token):
+            transport = httpx.ASGITransport(service)
+            async with AsyncFleetwright(URL, token=admin.token, transport=transport) as api:
+                yield api
+
+
+@asynccontextmanager
+async def _controller(service: FastAPI, token: StaticToken) -> AsyncIterator[None]:
+    running = asyncio.create_task(run_controller(service, token, settings=ControllerSettings(period_s=PERIOD_S)))
+    try:
+        yield
+    finally:
+        running.cancel()
+        await asyncio.wait({running})
+
+
+def _lines(result: ActResult) -> list[str]:
+    """A few of each act."""
+    planned, applied = (
+        ", ".join(f"{count} {gpu}{_at(result, gpu)}" for gpu, count in each.items())
+        for each in (result.planned, result.applied)
+    )
+    return [
+        "",
+        f"{result.act}: {result.rate_rps:g} requests a second",
+        f"  planned  {planned}: ${result.cost_usd_per_h:.2f}/h, {result.planned_power_w:,.0f} W at full load",
+        f"  applied  {applied}, after {result.applied_after_s:.0f} s",
+        f"  served   {result.requests} requests, {result.lost or 'none'} lost{_why(result)}",
+        f"  TTFT     p50 {_s(result.ttft_p50_s)}, p95 {_s(result.ttft_p95_s)}",
+        f"  answers  p50 {_s(result.e2e_p50_s)}, p95 {_s(result.e2e_p95_s)}",
+        f"  power    {result.power_w:,.0f} W, all GPUs together",
+    ]
+
+
+def _why(result: ActResult) -> str:
+    return f" ({result.lost_because})" if result.lost_because is not None else ""
+
+
+def _at(result: ActResult, gpu: str) -> str:
+    return f" at {result.clocks[gpu]:.0%} clock" if gpu in result.clocks else ""
+
+
+def _s(value: float | None) -> str:
+    return "-" if value is None else f"{value:.2f} s"

@@ -1,0 +1,1 @@
+"""The `faults` command group: record, replay, simulate and monitor faults; quarantine nodes."""

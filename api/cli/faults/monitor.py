@@ -1,0 +1,82 @@
+"""`fleetwright faults watch`: the watcher of one job, as a process that its nodes' recorders send to."""
+
+import asyncio
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from api.cli.common.console import note
+from api.cli.common.errors import EXIT_BAD_INPUT, CommandError
+from api.cli.common.files import read_file
+from api.cli.common.lazy_groups import new_app
+from api.cli.common.sockets import HostOption, LogLevel, LogLevelOption, listen, read_secret, refuse_strangers
+from api.client import AsyncFleetwright, ClientSettingsError, token_from_file
+from deploy.common.logs import configure_logs
+from deploy.fault_monitor.job_config import JobFile, NodeNames
+from deploy.fault_monitor.process import ReportTo, run_watcher
+from fleet.documents import RuleError, dotted
+
+app = new_app()
+
+
+@app.command()
+def watch(
+    job: Annotated[Path, typer.Argument(metavar="JOB", help="File: nodes, ranks, groups.")],
+    bundles: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="Where a bundle of each fault is kept.", show_default="none")
+    ] = None,
+    token_file: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Secret that recorders have to show.", show_default="none")
+    ] = None,
+    report: Annotated[
+        str | None, typer.Option(metavar="URL", help="Service that verdicts are reported to.", show_default="none")
+    ] = None,
+    report_token_file: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Token for it: operate, better also read.", show_default="none"),
+    ] = None,
+    names: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Nodes by their names in the fleet.", show_default="none")
+    ] = None,
+    host: HostOption = "127.0.0.1",
+    port: Annotated[int, typer.Option(metavar="PORT", min=0, max=65_535, help="To listen on; 0: any free one.")] = 9404,
+    log_level: LogLevelOption = LogLevel.WARNING,
+) -> None:
+    """Hear a job's recorders and say what is wrong.
+
+    One JSON object a line on stdout; with --report also to a service, by the names in --names.  It only observes:
+    nothing is cordoned, drained or killed.  /metrics and /healthz are on the same port.
+    """
+    file = read_file(job, JobFile)
+    report_to = _report_to(file, report, report_token_file, names)
+    token = read_secret(token_file)
+    listener = listen(host, port)
+    refuse_strangers(listener, host=host, token=token)
+    if bundles is not None:
+        try:
+            bundles.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise CommandError(f"--bundles {bundles}: {error.strerror}", exit_code=EXIT_BAD_INPUT) from error
+    address, number = listener.getsockname()[:2]
+    note(f"watcher of {file.name}: {file.nodes} nodes; http://{address}:{number}/metrics")
+    configure_logs(level=log_level)
+    asyncio.run(run_watcher(file, listener, token=token, out=sys.stdout, bundles=bundles, report_to=report_to))
+
+
+def _report_to(file: JobFile, url: str | None, token_file: Path | None, names: Path | None) -> ReportTo | None:
+    if url is None and token_file is None and names is None:
+        return None
+    if url is None or names is None:
+        raise CommandError("--report and --names: expected both or neither", exit_code=EXIT_BAD_INPUT)
+    known = read_file(names, NodeNames)
+    try:
+        called = known.of(file)
+        token = token_from_file(token_file) if token_file is not None else None
+        return ReportTo(AsyncFleetwright(url, token=token), called)
+    except RuleError as error:
+        lines = (f"{names}: {dotted(path)}: {message}" for path, message in error.violations)
+        raise CommandError(*lines, exit_code=EXIT_BAD_INPUT) from error
+    except ClientSettingsError as error:
+        raise CommandError(f"--report: {error}", exit_code=EXIT_BAD_INPUT) from error

@@ -1,0 +1,192 @@
+"""`fleetwright faults paths`: a job's rings over the fabric, expected against hashed, and the path choice file."""
+
+import csv
+import dataclasses
+import io
+import json
+from collections.abc import Sequence
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from api.cli.common.console import note, say
+from api.cli.common.errors import EXIT_BAD_INPUT, CommandError
+from api.cli.common.files import read_document, read_file
+from api.cli.common.lazy_groups import new_app
+from api.cli.common.output import Format, FormatOption
+from api.cli.common.tables import Column, Table, number, say_table
+from api.cli.common.text_files import read_text
+from api.cli.place.files import refuse_unwritable, write_whole
+from api.schemas.fault_paths import PathsAnswer
+from faults.path_planning import (
+    Plan,
+    Repair,
+    Row,
+    Traffic,
+    TrafficJob,
+    choices,
+    make_plan,
+    probes,
+    read_probed,
+    repair,
+    traffic_of,
+)
+from faults.path_planning.hccl import port_file
+from faults.path_planning.job import Cable
+from fleet.documents import Document, RuleError, dotted, read_model
+from fleet.errors import DocumentError
+from fleet.topology import Topology
+
+app = new_app()
+
+COLUMNS = (Column("tier"), number("greatest utilisation, planned", decimals=3))
+
+
+class ChoiceForm(StrEnum):
+    """How path choices are written."""
+
+    CSV = "csv"
+    JSON = "json"
+    HCCL = "hccl"
+
+
+@app.command(name="paths")
+def paths_command(
+    topology: Annotated[Path, typer.Argument(metavar="TOPOLOGY", help="Switches, uplinks and nodes.")],
+    job: Annotated[Path, typer.Argument(metavar="JOB", help="Rings, demand, bonds, dead links.")],
+    out: Annotated[
+        Path | None, typer.Option("--out", metavar="FILE", help="Write the path choice of every connection.")
+    ] = None,
+    form: Annotated[ChoiceForm, typer.Option(help="Of --out; hccl: MultiQpSrcPort.cfg.")] = ChoiceForm.CSV,
+    probed: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="CSV of from,to,port,path as probed in the fabric.")
+    ] = None,
+    probe_plan: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Write which ports to try between which NICs.")
+    ] = None,
+    dies: Annotated[
+        list[str] | None,
+        typer.Option(metavar="LOWER,UPPER[,CABLE]", help="Then this link dies: plan again, moving little."),
+    ] = None,
+    draws: Annotated[int, typer.Option(min=1, max=10_000, help="Of source ports, for the hashed comparison.")] = 100,
+    seed: Annotated[int, typer.Option(min=0, help="Of those draws.")] = 0,
+    output: FormatOption = Format.TABLE,
+) -> None:
+    """Give each connection of a job its path: no cable overfull.
+
+    Utilisation is what is asked of a port or cable over what it carries.  The fractional optimum is what no assignment
+    that loads all ports of a NIC alike can beat, proven.
+    """
+    for path in (out, probe_plan):
+        if path is not None:
+            refuse_unwritable(path)
+    traffic = _traffic(topology, read_document(job))
+    plan = _told(job, lambda: make_plan(traffic))
+    mended = _mended(job, plan, dies or ())
+    plan = plan if mended is None else mended.plan
+    rows = choices(plan, None if probed is None else _told(probed, lambda: read_probed(read_text(probed).splitlines())))
+    answer = _answer(plan, mended, rows, draws=draws, seed=seed)
+    if out is not None:
+        write_whole(out, _written(rows, plan.traffic, form).encode())
+    if probe_plan is not None:
+        write_whole(probe_plan, _csv(probes(plan)).encode())
+    if output is Format.JSON:
+        say(json.dumps(answer, indent=2))
+    else:
+        _say(answer, by_model=probed is None)
+
+
+def _traffic(topology: Path, document: Document) -> Traffic:
+    fabric = read_file(topology, Topology)
+    job = read_model(document, TrafficJob)
+    try:
+        return traffic_of(job, fabric.index)
+    except RuleError as error:
+        raise DocumentError(
+            name=document.name, problems=[document.problem(path, message) for path, message in error.violations]
+        ) from error
+
+
+def _told(source: Path, made: Any) -> Any:
+    try:
+        return made()
+    except RuleError as error:
+        lines = (": ".join(filter(None, (str(source), dotted(path), message))) for path, message in error.violations)
+        raise CommandError(*lines, exit_code=EXIT_BAD_INPUT) from error
+
+
+def _mended(job: Path, plan: Plan, dies: Sequence[str]) -> Repair | None:
+    if not dies:
+        return None
+    dead: list[int] = []
+    for text in dies:
+        lower, _, rest = text.partition(",")
+        upper, _, cable = rest.partition(",")
+        if not lower or not upper or (cable and not (cable.isascii() and cable.isdigit() and len(cable) < 10)):
+            raise CommandError(
+                f"--dies: expected LOWER,UPPER or LOWER,UPPER,CABLE, got {text!r}", exit_code=EXIT_BAD_INPUT
+            )
+        try:
+            # Not validated as a document's field would be: what the fabric has says more than a pattern does.
+            link = Cable.model_construct(lower=lower, upper=upper, cable=int(cable) if cable else None)
+            dead += plan.traffic.clos.cables(link)
+        except RuleError as error:
+            raise CommandError(f"--dies: {error}", exit_code=EXIT_BAD_INPUT) from error
+    mended: Repair = _told(job, lambda: repair(plan, dead))
+    return mended
+
+
+def _answer(plan: Plan, mended: Repair | None, rows: Sequence[Row], *, draws: int, seed: int) -> dict[str, Any]:
+    answer = PathsAnswer.of(plan, rows, draws=draws, seed=seed, repair=mended)
+    return answer.model_dump(mode="json", exclude_none=True)
+
+
+def _say(answer: dict[str, Any], *, by_model: bool) -> None:
+    load, hash_ = answer["planned"], answer["hashed"]
+    say(
+        f"{answer['job']}: {answer['flows']:,} flows of {answer['rings']:,} rings, "
+        f"{answer['connections']:,} connections"
+    )
+    say("")
+    say_table(Table(COLUMNS, list(load["by_tier"].items())))
+    say("")
+    say(
+        f"- greatest utilisation {load['greatest']:.3f}; "
+        f"no assignment can have less than {answer['fractional_optimum']:.3f} (proof: {answer['proof']})"
+    )
+    say(
+        f"- hashed: {hash_['mean']:.3f} in the mean of {hash_['draws']:,} draws "
+        f"(p50 {hash_['p50']:.3f}, p99 {hash_['p99']:.3f}, at most {hash_['worst']:.3f})"
+    )
+    say(f"- slowest ring: {load['slowest_ring']:.1%} of its demand planned, {hash_['slowest_ring_mean']:.1%} hashed")
+    say(f"- {answer['split_flows']:,} flows split over more connections; {load['over']:,} ports and cables above 1")
+    if "repair" in answer:
+        say(
+            "- after the link died: {moved} connections moved, {opened} opened, {closed} closed".format(
+                **answer["repair"]
+            )
+        )
+    if by_model:
+        note("source ports follow a model hash, not this fabric's: probe it (--probe-plan) and give --probed")
+    if answer["without_port"]:
+        note(f"{answer['without_port']:,} connections: no source port is known to lead to the planned path")
+
+
+def _written(rows: Sequence[Row], traffic: Traffic, form: ChoiceForm) -> str:
+    if form is ChoiceForm.JSON:
+        return json.dumps([dataclasses.asdict(row) for row in rows], indent=1) + "\n"
+    if form is ChoiceForm.HCCL:
+        written: str = _told(Path("--form hccl"), lambda: port_file(rows, traffic))
+        return written
+    return _csv(rows)
+
+
+def _csv(rows: Sequence[Any]) -> str:
+    stream = io.StringIO()
+    if rows:
+        writer = csv.DictWriter(stream, [field.name for field in dataclasses.fields(rows[0])], lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(map(dataclasses.asdict, rows))
+    return stream.getvalue()

@@ -1,0 +1,43 @@
+"""Opening a recording folder: files in pieces, so that one of any size costs no memory, to the pure reader."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from api.cli.common.errors import EXIT_BAD_INPUT, CommandError
+from faults.readers import Recording, read
+from faults.readers.recording_files import is_recorded
+from faults.readers.run import RUN
+from fleet.documents import RuleError, dotted
+
+CHUNK_BYTES = 1 << 18
+EXPECTED = "expected the folder of a recording: run.json and what `fleetwright faults record` writes beside it"
+
+
+def open_recording(path: Path) -> Recording:
+    """A folder as a recording; what is none is refused with one error that names the file and what is expected."""
+    if not path.is_dir():
+        raise _refused(path, "is no folder" if path.exists() else "does not exist")
+    try:
+        names = sorted(file.name for file in path.iterdir() if is_recorded(file.name) and file.is_file())
+        return read({name: _chunks(path / name) for name in names})
+    except RuleError as error:
+        raise CommandError(_told(path, error), exit_code=EXIT_BAD_INPUT) from error
+    except OSError as error:
+        raise _refused(Path(error.filename or path), error.strerror or "cannot be read") from error
+
+
+def _told(path: Path, error: RuleError) -> str:
+    place, message = error.violations[0]
+    if not (path / RUN).is_file():
+        return f"{path}: {message}"
+    return f"{path / RUN}: {dotted(place)}: {message}" if place else f"{path / RUN}: {message}"
+
+
+def _chunks(file: Path) -> Iterator[bytes]:
+    with file.open("rb") as stream:
+        while chunk := stream.read(CHUNK_BYTES):
+            yield chunk
+
+
+def _refused(path: Path, message: str) -> CommandError:
+    return CommandError(f"{path}: {message}, {EXPECTED}", exit_code=EXIT_BAD_INPUT)

@@ -1,0 +1,44 @@
+"""`fleetwright place export`: a placement as the file that an engine loads."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from api.cli.common.console import write
+from api.cli.common.errors import EXIT_BAD_INPUT, CommandError
+from api.cli.common.lazy_groups import new_app
+from api.cli.common.text_files import name_of
+from api.cli.place.files import given_placement, refuse_unwritable, write_whole
+from fleet.documents import RuleError, dotted
+from placement.export import exported
+from placement.formats.engine_writers import Engine
+
+app = new_app()
+
+
+@app.command()
+def export(
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="A placement.json, or - for stdin.")],
+    engine: Annotated[Engine, typer.Option(help="Whose file it is to be.")],
+    target: Annotated[
+        Path | None, typer.Option("--output", "-o", metavar="FILE", help="Where to write it; else to stdout.")
+    ] = None,
+) -> None:
+    """Write a placement as the file that an engine loads.
+
+    SGLang takes it by --init-expert-location, TensorRT-LLM by moe_config.load_balancer, vLLM-Ascend by
+    eplb_config.expert_map_path, and vLLM by our plug-in.
+    """
+    if target is not None:
+        refuse_unwritable(target)
+    placement, _source = given_placement(file)
+    try:
+        text = exported(placement, engine)
+    except RuleError as error:
+        lines = (f"{name_of(file)}: {dotted(path)}: {message}" for path, message in error.violations)
+        raise CommandError(*lines, exit_code=EXIT_BAD_INPUT) from error
+    if target is None:
+        write(text)
+    else:
+        write_whole(target, text.encode())

@@ -1,0 +1,90 @@
+"""Files of placements: loads and traces as bytes, placements as documents, and writing that is whole or not at all."""
+
+import hashlib
+import os
+import sys
+import tempfile
+from contextlib import nullcontext, suppress
+from pathlib import Path
+
+from pydantic import ValidationError
+
+from api.cli.common.errors import EXIT_BAD_INPUT, EXIT_REFUSED, CommandError
+from api.cli.common.files import STDIN
+from api.cli.common.text_files import name_of
+from fleet.documents import MAX_PROBLEMS, dotted, validation_problems
+from fleet.errors import DocumentError, Problem
+from placement.document import Placement, Source
+
+MAX_DOCUMENT_BYTES = 256 * 1024**2
+MAX_BYTES = 1024**3  # a trace of a million tokens with 58 layers of 8 experts is 900 MB as 16-bit numbers
+
+
+def read_bytes(path: Path, *, most_bytes: int = MAX_BYTES) -> bytes:
+    """All of a file, or of stdin as `-`."""
+    try:
+        with nullcontext(sys.stdin.buffer) if path == STDIN else path.open("rb") as stream:
+            data = stream.read(most_bytes + 1)
+    except OSError as error:
+        raise DocumentError(name=name_of(path), problems=[Problem("", error.strerror or "cannot be read")]) from error
+    if len(data) > most_bytes:
+        message = f"is larger than {most_bytes:,} bytes, expected at most that"
+        raise DocumentError(name=name_of(path), problems=[Problem("", message)])
+    return data
+
+
+def source_of(path: Path, data: bytes) -> Source:
+    """What is remembered of a file that could be read."""
+    from placement.formats import kind_of  # noqa: PLC0415 - readers of forms that no other command needs
+
+    kind = kind_of(data, name=name_of(path))
+    return Source(name=name_of(path), sha256=hashlib.sha256(data).hexdigest(), format=kind)
+
+
+def given_placement(path: Path) -> tuple[Placement, Source]:
+    """A placement made earlier."""
+    data = read_bytes(path, most_bytes=MAX_DOCUMENT_BYTES)
+    found = placement_in(data, path)
+    return found, source_of(path, data)
+
+
+def placement_in(data: bytes, path: Path) -> Placement:
+    """The placement that a file holds."""
+    try:
+        return Placement.model_validate_json(data)
+    except ValidationError as error:
+        found = validation_problems(error)[:MAX_PROBLEMS]
+        problems = [Problem(dotted(place), message) for place, message in found]
+        raise DocumentError(name=name_of(path), problems=problems) from error
+
+
+def refuse_unwritable(path: Path) -> None:
+    """What can be known to fail before anything is computed."""
+    if not path.parent.is_dir():
+        raise CommandError(f"{path}: there is no folder {path.parent}", exit_code=EXIT_BAD_INPUT)
+    if path.is_dir():
+        raise CommandError(f"{path}: is a folder", exit_code=EXIT_BAD_INPUT)
+
+
+def write_whole(path: Path, content: bytes) -> None:
+    """Write a file so that nobody ever sees a part of it, and an error leaves what was there."""
+    try:
+        handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+        temporary = Path(name)
+        try:
+            with os.fdopen(handle, "wb") as stream:
+                stream.write(content)
+            temporary.chmod(0o666 & ~_umask())
+            temporary.replace(path)
+        except BaseException:
+            with suppress(OSError):
+                temporary.unlink()
+            raise
+    except OSError as error:
+        raise CommandError(f"{path}: {error.strerror}", exit_code=EXIT_REFUSED) from error
+
+
+def _umask() -> int:
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask

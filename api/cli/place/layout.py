@@ -1,0 +1,135 @@
+"""Where copies can lie, from options: counts of GPUs and nodes, or nodes of a topology; files per GPU; memory."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast
+
+import numpy as np
+from pydantic import ValidationError
+
+from api.cli.common.files import read_document, read_file
+from fleet.documents import RuleError, Violation, validation_problems
+from fleet.errors import DocumentError, Problem
+from fleet.models import ModelArchitecture
+from placement.layout_schema import Shape
+from placement.loads import ExpertLoads
+from placement.slot_capacity import slots_within
+
+if TYPE_CHECKING:  # only for whoever names nodes
+    from placement.expert_group import ExpertGroup, Figure
+
+NO_LIMIT_BYTES = 1  # per expert, where nobody says how large they are
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Where:
+    """What was said about GPUs and nodes."""
+
+    slots: int
+    gpus: int | None = None
+    nodes: int | None = None
+    gpu_speeds: Path | None = None
+    gpu_slots: Path | None = None
+    gpu_memory: Path | None = None
+    expert_bytes: int | None = None
+    topology: Path | None = None
+    on: Sequence[str] = ()
+    memory_share: float | None = None
+    speed_by: str = "bandwidth"
+    catalogue: Path | None = None
+
+    def shape(self, loads: ExpertLoads, model: ModelArchitecture | None) -> Shape:
+        """Checked.  RuleError names the option, or the field of a shape."""
+        expert_bytes = self.expert_bytes or (None if model is None else model.expert_parameters)
+        RuleError.raise_for(_violations(self, expert_bytes))
+        if self.topology is not None:
+            return _shape(_of_group(self._group(self.topology, loads, expert_bytes or NO_LIMIT_BYTES)))
+        given: dict[str, Any] = {"slots": self.slots, "gpus": self.gpus, "nodes": self.nodes}
+        for field in ("gpu_speeds", "gpu_slots"):
+            if (path := getattr(self, field)) is not None:
+                given[field] = list_in(path)
+        if self.gpu_memory is not None and expert_bytes is not None:
+            given["gpu_slots"] = _slots_in_memory(self, loads, expert_bytes)
+        return _shape(given)
+
+    def _group(self, topology: Path, loads: ExpertLoads, expert_bytes: int) -> "ExpertGroup":
+        from fleet.gpus import GpuCatalogue, builtin_gpus  # noqa: PLC0415 - only for whoever names nodes
+        from fleet.topology import Topology  # noqa: PLC0415
+        from placement.expert_group import ExpertMemory, expert_group  # noqa: PLC0415
+
+        memory = ExpertMemory(
+            experts=loads.experts,
+            layers=len(loads.layers),
+            expert_bytes=expert_bytes,
+            memory_share=1.0 if self.memory_share is None else self.memory_share,
+        )
+        gpus = builtin_gpus()
+        if self.catalogue is not None:
+            gpus = gpus.overlaid(read_file(self.catalogue, GpuCatalogue))
+        index = read_file(topology, Topology).index
+        figure = cast("Figure", self.speed_by)  # which the group checks, as a GPU type may not state it
+        return expert_group(index, self.on, catalogue=gpus, memory=memory, slots=self.slots, figure=figure)
+
+
+def list_in(path: Path) -> list[Any]:
+    """A JSON file with one entry per GPU."""
+    found = read_document(path)
+    if not isinstance(found.data, list):
+        raise DocumentError(name=found.name, problems=[Problem("", "expected a JSON list, one number per GPU")])
+    return found.data
+
+
+def _violations(where: Where, expert_bytes: int | None) -> Iterator[Violation]:
+    if where.topology is None:
+        for field in ("gpus", "nodes"):
+            if getattr(where, field) is None:
+                yield (field,), "must be given, or --topology with --on"
+        for field, given in (("on", where.on), ("memory_share", where.memory_share is not None)):
+            if given:
+                yield (field,), "must go with --topology"
+    else:
+        for field in ("gpus", "nodes", "gpu_speeds", "gpu_slots", "gpu_memory"):
+            if getattr(where, field) is not None:
+                yield (field,), "must not go with --topology, which says it"
+        if not where.on:
+            yield ("on",), "must name at least one node of --topology"
+    limited = [field for field in ("memory_share", "gpu_memory") if getattr(where, field) is not None]
+    if limited and expert_bytes is None:
+        yield (limited[0],), "needs --model or --expert-bytes"
+    if where.gpu_memory is not None and where.gpu_slots is not None:
+        yield ("gpu_slots",), "must not go with --gpu-memory, which decides it"
+
+
+def _slots_in_memory(where: Where, loads: ExpertLoads, expert_bytes: int) -> tuple[int, ...]:
+    path = where.gpu_memory
+    memory_gb = [] if path is None else list_in(path)
+    if len(memory_gb) != where.gpus:
+        raise RuleError([(("gpu_memory",), f"must be one number per GPU ({where.gpus}), got {len(memory_gb)}")])
+    for gpu, gb in enumerate(memory_gb):
+        if type(gb) not in {int, float}:
+            raise RuleError([(("gpu_memory", gpu), f"must be a number of GB, got {str(gb)[:80]!r}")])
+    return slots_within(
+        memory_gb, where.slots, experts=loads.experts, layers=len(loads.layers), expert_bytes=expert_bytes
+    )
+
+
+def _of_group(group: "ExpertGroup") -> dict[str, Any]:
+    layout = group.layout
+    return {
+        "slots": layout.slots,
+        "gpus": layout.gpus,
+        "nodes": layout.nodes,
+        "gpu_slots": None if np.ptp(layout.slots_of_gpu) == 0 else layout.slots_of_gpu.tolist(),
+        "gpu_speeds": None if np.ptp(layout.speeds) == 0 else layout.speeds.tolist(),
+        "node_gpus": np.bincount(layout.node_of_gpu).tolist(),
+        "node_names": group.nodes,
+        "node_costs": group.node_costs.tolist(),
+    }
+
+
+def _shape(given: dict[str, Any]) -> Shape:
+    try:
+        return Shape.model_validate(given)
+    except ValidationError as error:
+        raise RuleError(validation_problems(error)) from error

@@ -1,0 +1,75 @@
+"""A placement as people read it: what it promises, against what it replaces and what is possible."""
+
+from collections.abc import Iterator
+
+from api.cli.common.console import say
+from api.cli.common.tables import Column, Table, number, say_table
+from placement.document import Moves, Placement, Redundancy
+
+COLUMNS = (
+    Column(""),
+    number("imbalance", decimals=4),
+    number("worst layer", decimals=3),
+    number("remote nodes", decimals=3),
+)
+GIGABYTE = 1e9
+TO_THE_UNIT = 100
+
+
+def say_placement(placement: Placement) -> None:
+    """A heading, a small table, and what else there is to say."""
+    before, found, bound = placement.predictions.before, placement.imbalance, placement.bound
+    say(f"{_shape(placement)}; solved in {placement.solve_s:.2f} s\n")
+    rows = [
+        (f"before: {before.what}", before.imbalance.mean, before.imbalance.max, before.remote_nodes_per_token),
+        ("after", found.mean, found.max, placement.remote_nodes_per_token),
+        ("bound", bound.mean, bound.max, None),
+    ]
+    say_table(Table(COLUMNS, rows))
+    say("")
+    for line in _remarks(placement):
+        say(f"- {line}")
+
+
+def _shape(placement: Placement) -> str:
+    what = f"{len(placement.layers)} layers of {placement.experts} experts"
+    where = f"{placement.slots} slots on {placement.gpus} GPUs of {placement.nodes} nodes"
+    return f"{f'{placement.model}: ' if placement.model else ''}{what} in {where}"
+
+
+def _remarks(placement: Placement) -> Iterator[str]:
+    for rule, mean in placement.predictions.imbalance_by_rule.items():
+        if rule is not placement.dispatch:
+            yield f"planned for {placement.dispatch} dispatch; an engine with {rule} dispatch would see {mean:.4f}"
+    if (drawn := placement.predictions.engine_imbalance) is not None and placement.engine is None:
+        yield f"SGLang 0.5.23 draws far choices once and sees {drawn.mean:.4f}; --engine sglang plans for its draws"
+    if (traffic := placement.remote_nodes) is not None and traffic.source == "modelled":
+        yield f"remote nodes are of {traffic.trace_tokens:,} modelled tokens: record a trace to be sure of them"
+    if (traffic := placement.remote_nodes) is not None and traffic.cost_per_token is not None:
+        before = placement.predictions.before.cost_per_token
+        was = "" if before is None else f", {before:.3f} before"
+        yield f"weighted by what links cost: {traffic.cost_per_token:.3f} per token{was}"
+    if placement.moved_copies is not None:
+        total = placement.slots * len(placement.layers)
+        taking = "" if placement.moves is None else f": {moves_text(placement.moves)}"
+        yield f"{placement.moved_copies:,} of {total:,} copies move ({placement.moved_copies / total:.1%}){taking}"
+    if (more := placement.predictions.redundancy) is not None:
+        yield _advice(placement, more)
+
+
+def moves_text(moves: Moves) -> str:
+    """What moving takes."""
+    size_gb, batches = moves.bytes / GIGABYTE, len(moves.batches)
+    return f"{_short(size_gb)} GB, {_short(moves.duration_s)} s in {batches:,} batches"
+
+
+def _short(value: float) -> str:
+    return f"{value:,.0f}" if value >= TO_THE_UNIT else f"{value:.3g}"
+
+
+def _advice(placement: Placement, more: Redundancy) -> str:
+    memory = "" if more.fp8_bytes_per_gpu is None else f" ({more.fp8_bytes_per_gpu / GIGABYTE:.1f} GB per GPU in FP8)"
+    return (
+        f"no placement in {placement.slots} slots can be below {placement.bound.mean:.4f}: "
+        f"with {more.slots} slots{memory}, {more.bound_mean:.4f} could be reached"
+    )

@@ -1,0 +1,192 @@
+"""From options and files to a question about placement; what does not fit is told under the option that brought it."""
+
+import re
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from api.cli.common.errors import EXIT_BAD_INPUT, CommandError
+from api.cli.common.files import read_file
+from api.cli.common.text_files import name_of
+from api.cli.place.files import MAX_DOCUMENT_BYTES, placement_in, read_bytes, source_of
+from api.cli.place.layout import Where
+from fleet.documents import RuleError, Violation, dotted
+from fleet.errors import DocumentError
+from fleet.models import ModelArchitecture, ModelCatalogue, builtin_models
+from placement.arrays import Ints
+from placement.document import Placement, Source
+from placement.layout import Layout
+from placement.loads import ExpertLoads
+from placement.problem import Question, numbered
+
+if TYPE_CHECKING:  # only for whoever has a trace
+    from placement.token_trace import TokenTrace
+
+Loads = tuple[ExpertLoads, tuple[Source, ...]]
+OURS = b'"schema_version"'
+OPTIONS = {
+    "engine",
+    "slots",
+    "gpus",
+    "nodes",
+    "groups",
+    "max_moves",
+    "model",
+    "on",
+    "memory_share",
+    "expert_bytes",
+    "move_gb_per_s",
+    "node_gb_per_s",
+    "figure",
+}
+FIELD = re.compile(r"`([a-z_]+)`")
+NAMED_OTHERWISE = {"figure": "speed-by"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Files:
+    """The files that a question is made of."""
+
+    loads: Sequence[Path]
+    trace: Path | None = None
+    current: Path | None = None
+    models: Path | None = None
+
+
+def asked_of(
+    files: Files,
+    where: Where,
+    *,
+    model: str | None,
+    least_tokens: float,
+    **others: Any,
+) -> Question:
+    """The question, checked."""
+    with violations_of(files, where):
+        known = None if model is None else _catalogue(files.models).get(model)
+        loads, sources = given_loads(files.loads, model=known, least_tokens=least_tokens)
+        shape = where.shape(loads, known)
+        layout = shape.layout
+        current, current_source = (
+            (None, None) if files.current is None else given_current(files.current, loads, layout, known)
+        )
+        trace, trace_source = (None, None) if files.trace is None else given_trace(files.trace, loads)
+        return Question(
+            loads=loads,
+            layout=layout,
+            node_names=shape.node_names,
+            node_costs=shape.costs,
+            trace=trace,
+            current=current,
+            model=known,
+            model_name=None if known is None else known.name,
+            least_tokens=least_tokens,
+            loads_sources=sources,
+            trace_source=trace_source,
+            current_source=current_source,
+            **others,
+        ).checked()
+
+
+def given_loads(paths: Sequence[Path], *, model: ModelArchitecture | None, least_tokens: float) -> Loads:
+    """Loads of a file in whichever form it has, or of several, oldest first."""
+    from placement.formats import read_loads, read_windows  # noqa: PLC0415 - readers of forms that no other command needs
+
+    read = [(path, read_bytes(path)) for path in paths]
+    named = [(name_of(path), data) for path, data in read]
+    experts = None if model is None else model.experts
+    with _told_in_options():
+        if len(named) == 1:
+            ((name, data),) = named
+            found = read_loads(data, name=name, least_tokens=least_tokens, experts=experts)
+        else:
+            found = read_windows(named, least_tokens=least_tokens, experts=experts)
+    return numbered(found, model), tuple(source_of(path, data) for path, data in read)
+
+
+def given_trace(path: Path, loads: ExpertLoads) -> tuple["TokenTrace", Source]:
+    """The experts of single tokens."""
+    from placement.formats import read_trace  # noqa: PLC0415 - as above
+
+    data = read_bytes(path)
+    found = read_trace(data, name=name_of(path), experts=loads.experts)
+    return found, source_of(path, data)
+
+
+def given_current(
+    path: Path, loads: ExpertLoads, layout: Layout, model: ModelArchitecture | None
+) -> tuple[Ints, Source]:
+    """What is loaded now: a placement of ours, which must be of the same shape and model, or an engine's own file."""
+    from placement.formats import read_loaded  # noqa: PLC0415 - as above
+
+    data = read_bytes(path, most_bytes=MAX_DOCUMENT_BYTES)
+    if OURS not in data:
+        loaded = read_loaded(data, name=name_of(path), loads=loads, layout=layout)
+        return loaded.expert_of_slot, source_of(path, data)
+    found = placement_in(data, path)
+    RuleError.raise_for(_current_violations(found, loads, layout, model))
+    return found.expert_of_slot, source_of(path, data)
+
+
+@contextmanager
+def violations_of(files: Files, where: Where) -> Iterator[None]:
+    """What does not fit: a line each, under the option or the file that brought it."""
+    try:
+        yield
+    except RuleError as error:
+        raise CommandError(
+            *(_line(files, where, violation) for violation in error.violations), exit_code=EXIT_BAD_INPUT
+        ) from error
+
+
+@contextmanager
+def _told_in_options() -> Iterator[None]:
+    try:
+        yield
+    except DocumentError as error:
+        problems = [replace(problem, message=in_options(problem.message)) for problem in error.problems]
+        raise DocumentError(name=error.name, problems=problems) from error
+
+
+def in_options(message: str) -> str:
+    """Fields that a message names, by their options."""
+    return FIELD.sub(lambda named: f"--{named[1].replace('_', '-')}", message)
+
+
+def _line(files: Files, where: Where, violation: Violation) -> str:
+    path, message = violation[0], in_options(violation[1])
+    first = str(path[0]) if path else ""
+    if first == "nodes" and where.topology is not None:
+        first, path = "on", ("on", *path[1:])
+    if isinstance(brought := getattr(files, first, None) or getattr(where, first, None), Path):
+        place = dotted(path[1:] if first == "current" else path)
+        return ": ".join(filter(None, (name_of(brought), place, message)))
+    if first in OPTIONS:
+        return f"--{NAMED_OTHERWISE.get(first, first).replace('_', '-')}: {message}"
+    return ": ".join(filter(None, (", ".join(map(name_of, files.loads)), dotted(path), message)))
+
+
+def _catalogue(path: Path | None) -> ModelCatalogue:
+    return builtin_models() if path is None else builtin_models().overlaid(read_file(path, ModelCatalogue))
+
+
+def _current_violations(
+    current: Placement, loads: ExpertLoads, layout: Layout, model: ModelArchitecture | None
+) -> Iterator[Violation]:
+    """What makes the placement that is loaded now one of something else."""
+    if model is not None and current.model not in {None, model.name}:
+        yield ("current", "model"), f"must be {model.name}, as --model, got {current.model}"
+    wanted = {"experts": loads.experts, "slots": layout.slots, "gpus": layout.gpus, "nodes": layout.nodes}
+    for field, value in wanted.items():
+        if (found := getattr(current, field)) != value:
+            yield ("current", field), f"must be {value} as asked for, got {found}: a placement of another shape"
+    if current.layers != loads.layers:
+        yield ("current", "layers"), f"must be the {len(loads.layers)} layers of the loads, got {len(current.layers)}"
+    if current.layout.slots_of_gpu.tolist() != layout.slots_of_gpu.tolist() and current.slots == layout.slots:
+        yield ("current", "gpu_slots"), "must be as asked for"
+    if (current.gpus, current.nodes) == (layout.gpus, layout.nodes) and (
+        current.layout.node_of_gpu != layout.node_of_gpu
+    ).any():
+        yield ("current", "node_gpus"), "must be as asked for"

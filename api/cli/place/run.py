@@ -1,0 +1,169 @@
+"""`fleetwright place make LOADS`: where the experts should lie."""
+
+import time
+from importlib.metadata import version
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from api.cli.common.console import note
+from api.cli.common.errors import EXIT_REFUSED
+from api.cli.common.lazy_groups import new_app
+from api.cli.common.output import Format, say_json
+from api.cli.common.plot_files import PlotOption, refuse_unplottable
+from api.cli.place.files import refuse_unwritable, write_whole
+from api.cli.place.layout import Where
+from api.cli.place.output import say_placement
+from api.cli.place.request import Files, asked_of, violations_of
+from placement.document import DrawingEngine, Placement, placement_text
+from placement.problem import Question
+from placement.request import MAX_CEILING, MAX_SEED
+from placement.rules import Dispatch
+from placement.slot_capacity import MAX_EXPERT_BYTES
+
+LoadsArgument = Annotated[
+    list[Path],
+    typer.Argument(metavar="LOADS...", help="Recorded loads in any form that is read; several are windows, added up."),
+]
+PlainFormatOption = Annotated[Format, typer.Option("--format", help="For people, or for programs.")]
+
+app = new_app()
+
+
+@app.command()
+def make(
+    loads: LoadsArgument,
+    slots: Annotated[int, typer.Option(metavar="S", help="Of one layer, on all GPUs: experts and redundant copies.")],
+    gpus: Annotated[
+        int | None, typer.Option(metavar="G", help="That share the experts: the expert-parallel size.")
+    ] = None,
+    nodes: Annotated[
+        int | None, typer.Option(metavar="N", help="That the GPUs stand on, numbered node by node.")
+    ] = None,
+    topology: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Instead of --gpus and --nodes: where --on stands.")
+    ] = None,
+    on: Annotated[
+        list[str] | None, typer.Option(metavar="NODE", help="A node of the topology that takes part; say it for each.")
+    ] = None,
+    groups: Annotated[
+        int | None,
+        typer.Option(metavar="K", help="Expert groups of group-limited routing; with --max-imbalance, models a trace."),
+    ] = None,
+    trace: Annotated[Path | None, typer.Option(metavar="TRACE", help="Experts of each token: .npz or .npy.")] = None,
+    dispatch: Annotated[
+        Dispatch, typer.Option(help="How the engine picks a copy: evenly, the nearest, or by a hash.")
+    ] = Dispatch.EQUAL,
+    engine: Annotated[
+        DrawingEngine | None, typer.Option(help="With nearest: plan for the very choices that this engine draws.")
+    ] = None,
+    max_imbalance: Annotated[
+        float | None, typer.Option(min=1.0, max=MAX_CEILING, metavar="X", help="Ceiling on the mean over layers.")
+    ] = None,
+    gpu_speeds: Annotated[Path | None, typer.Option(metavar="FILE", help="JSON list: relative speed per GPU.")] = None,
+    gpu_slots: Annotated[Path | None, typer.Option(metavar="FILE", help="JSON list: slots per GPU, if uneven.")] = None,
+    gpu_memory: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="JSON list: GB for experts per GPU, which decides its slots.")
+    ] = None,
+    memory_share: Annotated[
+        float | None, typer.Option(metavar="Q", help="With --topology: the part of each GPU's memory for experts.")
+    ] = None,
+    expert_bytes: Annotated[
+        int | None,
+        typer.Option(
+            min=1, max=MAX_EXPERT_BYTES, metavar="B", help="Weights of one expert in one layer; else --model's in FP8."
+        ),
+    ] = None,
+    speed_by: Annotated[
+        str, typer.Option(metavar="FIGURE", help="With --topology, what counts as speed: bandwidth, bf16, fp8, ...")
+    ] = "bandwidth",
+    gpu_types: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="GPU catalogue to lay over the shipped one.")
+    ] = None,
+    current: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="The placement loaded now: move as few copies as will do.")
+    ] = None,
+    max_moves: Annotated[int | None, typer.Option(min=0, metavar="M", help="Most copies to load anew.")] = None,
+    move_gb_per_s: Annotated[
+        float | None,
+        typer.Option(metavar="R", help="What moves may send, and receive, per GPU: says when copies move."),
+    ] = None,
+    node_gb_per_s: Annotated[
+        float | None, typer.Option(metavar="R", help="The same per node; else all its GPUs together.")
+    ] = None,
+    model: Annotated[str | None, typer.Option(metavar="NAME", help="Hold the loads against a known model.")] = None,
+    models: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Model catalogue to lay over the shipped one.")
+    ] = None,
+    least_tokens: Annotated[
+        float, typer.Option(min=0.0, metavar="T", help="Count experts that took fewer tokens with this many.")
+    ] = 0.0,
+    seed: Annotated[int, typer.Option(min=0, max=MAX_SEED, metavar="N", help="Of what is drawn at random.")] = 0,
+    target: Annotated[
+        Path | None, typer.Option("--output", "-o", metavar="FILE", help="Where placement.json goes.")
+    ] = None,
+    plot: PlotOption = None,
+    output: PlainFormatOption = Format.TABLE,
+) -> None:
+    """Place experts by their loads; `make` may be left out.
+
+    LOADS holds tokens per layer and expert, of one window or of several, as engines record them.  A ceiling that cannot
+    be met ends with exit code 1; what came nearest is written all the same.
+    """
+    if plot is not None:
+        refuse_unplottable(plot)
+    for path in (target, plot):
+        if path is not None:
+            refuse_unwritable(path)
+    files = Files(loads=loads, trace=trace, current=current, models=models)
+    where = Where(
+        slots=slots,
+        gpus=gpus,
+        nodes=nodes,
+        gpu_speeds=gpu_speeds,
+        gpu_slots=gpu_slots,
+        gpu_memory=gpu_memory,
+        expert_bytes=expert_bytes,
+        topology=topology,
+        on=on or (),
+        memory_share=memory_share,
+        speed_by=speed_by,
+        catalogue=gpu_types,
+    )
+    asked = asked_of(
+        files,
+        where,
+        groups=groups,
+        rule=dispatch,
+        engine=engine,
+        max_imbalance=max_imbalance,
+        max_moves=max_moves,
+        move_gb_per_s=move_gb_per_s,
+        node_gb_per_s=node_gb_per_s,
+        expert_bytes=expert_bytes,
+        model=model,
+        least_tokens=least_tokens,
+        seed=seed,
+    )
+    placement = _placed(asked, files, where)
+    if target is not None:
+        write_whole(target, placement_text(placement).encode())
+    if plot is not None:
+        from api.cli.place.plot import plot_placement  # noqa: PLC0415 - compiles and draws
+
+        plot_placement(placement, plot, current=asked.current)
+    if output is Format.JSON:
+        say_json(placement.summary())
+    else:
+        say_placement(placement)
+    if not placement.holds:
+        note(f"mean imbalance {placement.imbalance.mean:.4f} is above the ceiling of {max_imbalance:g}")
+        raise typer.Exit(EXIT_REFUSED)
+
+
+def _placed(asked: Question, files: Files, where: Where) -> Placement:
+    from placement.pipeline import place  # noqa: PLC0415 - loads compiled code: wrong input is told before that
+
+    with violations_of(files, where):
+        return place(asked, version=version("fleetwright"), clock_s=time.perf_counter)

@@ -1,0 +1,1 @@
+"""The `plan`, `sweep` and `plans` commands: find the cheapest GPUs for a load, and read stored plans."""

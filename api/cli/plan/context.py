@@ -1,0 +1,77 @@
+"""What every command that plans here needs: the catalogues and prices in force, and the options that name them."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from datetime import datetime
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from api.cli.common.errors import EXIT_BAD_INPUT, CommandError
+from api.cli.common.files import read_file
+from api.cli.common.text_files import read_text
+from fleet.gpus import GpuCatalogue
+from fleet.models import ModelCatalogue, builtin_models
+from fleet.offers import PriceSheet, builtin_prices
+from planner import Plan, PlanRequest, plan
+from planner.profiles import Profiles, read_points
+
+ModelsOption = Annotated[
+    Path | None, typer.Option("--models", metavar="FILE", help="Model catalogue to lay over the shipped one.")
+]
+OffersOption = Annotated[
+    Path | None, typer.Option("--offers", metavar="FILE", help="Price sheet to use instead of the shipped sample.")
+]
+ProfilesOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--profiles", metavar="FILE", help="Measured points, as `profiles import` writes them or any it reads."
+    ),
+]
+
+
+@dataclass(frozen=True, slots=True)
+class World:
+    """What is known about the world."""
+
+    gpus: GpuCatalogue
+    models: ModelCatalogue
+    prices: PriceSheet
+
+    def at_prices(self, prices: PriceSheet) -> "World":
+        """The same at other prices."""
+        return replace(self, prices=prices)
+
+
+def known_world(*, gpus: GpuCatalogue, models: Path | None, prices: PriceSheet | None) -> World:
+    """The shipped catalogues with the user's files laid over them."""
+    known_models = builtin_models() if models is None else builtin_models().overlaid(read_file(models, ModelCatalogue))
+    return World(gpus=gpus, models=known_models, prices=builtin_prices() if prices is None else prices)
+
+
+def with_profiles(request: PlanRequest, path: Path | None, *, gpus: GpuCatalogue) -> PlanRequest:
+    """The request with what was measured."""
+    if path is None:
+        return request
+    if request.profiles is not None:
+        raise CommandError(
+            "--profiles: the request brings profiles of its own: give one of them", exit_code=EXIT_BAD_INPUT
+        )
+    points = read_points(read_text(path), name=str(path), gpus=gpus, models=builtin_models()).points
+    return request.model_copy(update={"profiles": Profiles(points=points)})
+
+
+def planned(
+    request: PlanRequest, world: World, *, now: datetime, clock_s: Callable[[], float], questions: bool = True
+) -> Plan:
+    """One answer."""
+    return plan(
+        request,
+        gpus=world.gpus,
+        models=world.models,
+        prices=world.prices,
+        now=now,
+        clock_s=clock_s,
+        questions=questions,
+    )

@@ -1,0 +1,89 @@
+"""Requests that name files: what a file holds is put in its place before anything else looks at the request.
+
+Only the command line does this, and relative to the request file: a service must not read files that a caller names.
+"""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from api.cli.common.files import STDIN
+from api.cli.common.text_files import read_text
+from api.cli.place.files import read_bytes
+from api.cli.plan.power_tree_references import with_power_tree
+from fleet.documents import Document
+from fleet.documents import Path as Place
+from fleet.errors import DocumentError
+from fleet.sizes.sources import MAX_TRACE_CHARACTERS
+
+
+def with_files(document: Document, path: Path) -> Document:
+    """The request, whose own path is given, with what is in the files that it names.
+
+    `buckets: {trace_file: PATH}` becomes `trace_csv`, `expert_loads: {file: PATH}` the counts of a recording,
+    `power_tree: {file: PATH}` power domains.
+    """
+    folder = Path() if path == STDIN else path.parent
+    if isinstance(document.data, Mapping) and document.data.get("power_tree") is not None:
+        document = with_power_tree(document, folder)
+    workloads = document.data.get("workloads") if isinstance(document.data, Mapping) else None
+    if not isinstance(workloads, list):
+        return document
+    filled = [
+        _with_loads(document, folder, number, _with_trace(document, folder, number, workload))
+        for number, workload in enumerate(workloads)
+    ]
+    return replace(document, data={**document.data, "workloads": filled})
+
+
+def _with_trace(document: Document, folder: Path, number: int, workload: Any) -> Any:
+    buckets = workload.get("buckets") if isinstance(workload, Mapping) else None
+    if not isinstance(buckets, Mapping) or "trace_file" not in buckets:
+        return workload
+    place = ("workloads", number, "buckets", "trace_file")
+    others = {field: value for field, value in buckets.items() if field != "trace_file"}
+    if "trace_csv" in others:
+        raise _refused(document, place, "give either trace_file or trace_csv, and not both")
+    return {**workload, "buckets": {"trace_csv": _text(document, place, folder, buckets["trace_file"]), **others}}
+
+
+def _with_loads(document: Document, folder: Path, number: int, workload: Any) -> Any:
+    given = workload.get("expert_loads") if isinstance(workload, Mapping) else None
+    if not isinstance(given, Mapping) or "file" not in given:
+        return workload
+    place = ("workloads", number, "expert_loads", "file")
+    others = {field: value for field, value in given.items() if field != "file"}
+    if others.keys() & {"tokens", "windows"}:
+        raise _refused(document, place, "give one of file, tokens and windows")
+    least = others.get("least_tokens", 0.0)
+    least_tokens = float(least) if isinstance(least, int | float) else 0.0  # the request says what is wrong with it
+    counts = _counts(document, place, folder, given["file"], least_tokens)
+    return {**workload, "expert_loads": {"windows": counts, **others}}
+
+
+def _counts(document: Document, place: Place, folder: Path, name: Any, least_tokens: float) -> list[Any]:
+    from placement.formats import read_loads  # noqa: PLC0415 - readers that few plans need
+
+    if not isinstance(name, str) or not name:
+        raise _refused(document, place, f"expected the path of a recording, got {name!r}")
+    try:
+        counts: list[Any] = read_loads(read_bytes(folder / name), name=name, least_tokens=least_tokens).tokens.tolist()
+    except DocumentError as error:
+        message = "; ".join(map(str, error.problems))
+        raise _refused(document, place, f"{error.name}: {message}") from error
+    return counts
+
+
+def _text(document: Document, place: Place, folder: Path, name: Any) -> str:
+    if not isinstance(name, str) or not name:
+        raise _refused(document, place, f"expected the path of a CSV file, got {name!r}")
+    try:
+        return read_text(folder / name, most_bytes=MAX_TRACE_CHARACTERS)
+    except DocumentError as error:
+        message = "; ".join(problem.message for problem in error.problems)
+        raise _refused(document, place, f"{error.name}: {message}") from error
+
+
+def _refused(document: Document, place: Place, message: str) -> DocumentError:
+    return DocumentError(name=document.name, problems=[document.problem(place, message)])

@@ -1,0 +1,167 @@
+"""A plan as people read it: what it costs, what runs, what to hire, why."""
+
+from collections.abc import Sequence
+
+from api.cli.common.console import say
+from api.cli.common.tables import Column, Table, number, say_table
+from planner import Plan
+from planner.problem import Goal
+from planner.rollout_report import Count
+from planner.schedule import Timetable
+
+GAP_SHOWN = 5e-5  # less is 0.00 %
+
+ALLOCATION = (
+    Column("workload"),
+    Column("option"),
+    Column("GPU"),
+    number("replicas"),
+    number("GPUs each"),
+    number("busy %", decimals=1),
+    number("W"),
+)
+HIRES = (
+    Column("hire"),
+    number("units"),
+    number("GPUs each"),
+    number("$/h each", decimals=3),
+    number("$/h", decimals=3),
+)
+POWER = (
+    Column("power domain"),
+    number("limit W"),
+    number("planned W"),
+    number("$/h per kW more", decimals=3),
+)
+MOVES = (
+    number("wave"),
+    Column("step"),
+    Column("replicas"),
+    number("minutes", decimals=1),
+    number("extra $", decimals=2),
+)
+PERIODS = (
+    number("hour", decimals=2),
+    number("req/s", decimals=2),
+    Column("serve"),
+    Column("start"),
+    Column("stop"),
+)
+
+
+def say_plan(plan: Plan) -> None:
+    """The whole answer; without a mix only the reasons."""
+    if plan.cost_usd_per_h is None:
+        say(f"no plan: {plan.status.replace('_', ' ')}")
+    else:
+        cost = f"{plan.cost_usd_per_h:,.2f} $/h, {_proof(plan)}"
+        say(f"{cost}{_replayed(plan)}; {plan.power_w:,.0f} W; solved in {plan.solve_s:.2f} s\n")
+        say_table(_allocation(plan))
+        if any(hire.offer for hire in plan.hires):
+            say("")
+            say_table(_hires(plan))
+        if plan.power_domains:
+            say("")
+            say_table(_power(plan))
+        _say_moves(plan)
+        _say_timetable(plan)
+    say("")
+    for line in plan.explanation:
+        say(f"- {line}")
+
+
+def _proof(plan: Plan) -> str:
+    if plan.gap is None:
+        return "not proven to be the least"
+    if plan.goal is not Goal.COST:
+        return f"best in {plan.goal} within {plan.gap:.2%} (proven)"
+    used = {proof.utilisation for proof in plan.proofs} - {1.0}
+    at = f" at {', '.join(f'{share:.0%}' for share in sorted(used))} of the rates" if used else ""
+    return f"proven the least{at}" if plan.gap < GAP_SHOWN else f"proven within {plan.gap:.2%} of the least"
+
+
+def _replayed(plan: Plan) -> str:
+    if plan.verified is None:
+        return ""
+    return ", verified by replay" if plan.verified else ", NOT verified: a limit breaks in the replay"
+
+
+def _say_moves(plan: Plan) -> None:
+    if plan.moves is None:
+        return
+    say("")
+    if not plan.moves.steps:
+        say(f"moves: {plan.moves.reason}")
+        return
+    steps = plan.moves.steps
+    rows = [(m.wave, m.action, _counted(plan, m.replicas), m.minutes, m.temporary_usd) for m in steps]
+    say_table(Table(MOVES, rows))
+
+
+def _say_timetable(plan: Plan) -> None:
+    if plan.timetable is None:
+        return
+    table = plan.timetable
+    say("")
+    if table.total_usd is None:
+        say(f"no timetable: {table.reason or table.status}")
+        _say_notes(table)
+        return
+    saving = f", {table.saving:.1%} less than the peak's mix all the time" if table.saving is not None else ""
+    say(f"period by period: {table.total_usd:,.2f} $, at most {table.gap or 0.0:.2%} above the least{saving}")
+    for offer, units in table.committed.items():
+        say(f"reserve {units} x {offer}")
+    say("")
+    rows = (
+        (
+            period.start_h,
+            sum(period.rate_rps.values()),
+            *(_counted(plan, counts) for counts in (period.running, period.started, period.stopped)),
+        )
+        for period in table.periods
+    )
+    say_table(Table(PERIODS, list(rows)))
+    _say_notes(table)
+
+
+def _say_notes(table: Timetable) -> None:
+    for note in table.notes:
+        say(f"note: {note}")
+
+
+def _counted(plan: Plan, counts: Sequence[Count]) -> str | None:
+    """Under the name of their workload where the plan has several."""
+    several = len(plan.routing) > 1
+    named = (f"{f'{count.workload}: ' if several else ''}{count.replicas} x {count.option}" for count in counts)
+    return ", ".join(named) or None
+
+
+def _allocation(plan: Plan) -> Table:
+    return Table(
+        ALLOCATION,
+        (
+            (
+                entry.workload,
+                entry.option,
+                entry.gpu,
+                entry.count,
+                entry.gpus_per_replica,
+                entry.busy * 100,
+                entry.power_w,
+            )
+            for entry in plan.allocation
+        ),
+    )
+
+
+def _hires(plan: Plan) -> Table:
+    return Table(
+        HIRES,
+        ((hire.name, hire.units, hire.gpus_per_unit, hire.price_usd_per_h, hire.cost_usd_per_h) for hire in plan.hires),
+    )
+
+
+def _power(plan: Plan) -> Table:
+    return Table(
+        POWER, ((domain.name, domain.limit_w, domain.planned_w, domain.usd_per_kw_h) for domain in plan.power_domains)
+    )

@@ -1,0 +1,57 @@
+"""A request's `power_tree`: the feeds of a power tree become power domains of the request, by what each one carries.
+
+As with all files that a request names, only the command line reads it, relative to the request.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from pathlib import Path
+
+from pydantic import Field, ValidationError
+
+from api.cli.common.files import read_file
+from fleet.documents import Document, Frozen, RuleError, Violation, validation_problems
+from fleet.errors import DocumentError
+
+FIELD = "power_tree"
+
+
+class NamedTree(Frozen):
+    """What stands in the request: where the tree is, what stands on its feeds, and what may be risked."""
+
+    file: str = Field(min_length=1)
+    members: Mapping[str, tuple[str, ...]] | None = None
+    risk: float = Field(default=1e-3, ge=1e-9, le=0.5)
+
+
+def with_power_tree(document: Document, folder: Path) -> Document:
+    """The request with the tree's feeds behind the power domains of its own."""
+    from planner.power_domains import power_domains  # noqa: PLC0415 - plans of caps, which few requests need
+    from power.caps import Terms  # noqa: PLC0415 - as above
+    from power.tree import PowerTree  # noqa: PLC0415 - as above
+
+    named = _named(document)
+    tree = read_file(folder / named.file, PowerTree)
+    try:
+        feeds = power_domains(tree, members=named.members, terms=Terms(risk=named.risk))
+    except RuleError as error:
+        raise _refused(document, error.violations) from error
+    others = {field: value for field, value in document.data.items() if field != FIELD}
+    own = others.get("power_domains") or []
+    if not isinstance(own, list):
+        return replace(document, data=others)  # the request says what is wrong with it
+    return replace(
+        document, data={**others, "power_domains": [*own, *(feed.model_dump(mode="json") for feed in feeds)]}
+    )
+
+
+def _named(document: Document) -> NamedTree:
+    try:
+        return NamedTree.model_validate(document.data[FIELD])
+    except ValidationError as error:
+        raise _refused(document, validation_problems(error)) from error
+
+
+def _refused(document: Document, violations: Iterable[Violation]) -> DocumentError:
+    problems = [document.problem((FIELD, *place), message) for place, message in violations]
+    return DocumentError(name=document.name, problems=problems)

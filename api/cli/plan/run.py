@@ -1,0 +1,93 @@
+"""`fleetwright plan`: ask for the cheapest GPUs, here or of a service."""
+
+import time
+from datetime import UTC, datetime
+from pathlib import Path
+
+import typer
+
+from api.cli.catalogues.kinds import known_gpus
+from api.cli.common.console import say
+from api.cli.common.errors import EXIT_BAD_INPUT, EXIT_REFUSED, CommandError
+from api.cli.common.files import found_in, read_document
+from api.cli.common.lazy_groups import new_app
+from api.cli.common.options import AskUrlOption, FileArgument, GpusOption, TokenFileOption
+from api.cli.common.output import Format, FormatOption, say_json
+from api.cli.plan.context import ModelsOption, OffersOption, ProfilesOption, known_world, planned, with_profiles
+from api.cli.plan.file_references import with_files
+from api.cli.plan.output import say_plan
+from fleet.documents import Document, read_model
+from fleet.documents import Path as Place
+from fleet.offers import PriceSheet
+from planner import Plan, PlanRequest
+
+app = new_app()
+
+
+@app.command()
+def plan(
+    file: FileArgument,
+    gpus: GpusOption = None,
+    models: ModelsOption = None,
+    offers: OffersOption = None,
+    profiles: ProfilesOption = None,
+    url: AskUrlOption = None,
+    token_file: TokenFileOption = None,
+    output: FormatOption = Format.TABLE,
+) -> None:
+    """Find the cheapest GPUs that serve a load.
+
+    FILE holds the request: workloads, their sizes and objectives.  When nothing can serve it, the reasons are the
+    answer and the exit code is 1.  A service that is asked with --url plans with its own catalogues and keeps the plan:
+    then --format json prints the stored record, with the plan and its id.
+    """
+    if url is not None and (gpus or models or offers):
+        message = (
+            "--gpus, --models and --offers answer here, --url (or FLEETWRIGHT_URL) asks a service: give one of them"
+        )
+        raise CommandError(message, exit_code=EXIT_BAD_INPUT)
+    question = with_files(read_document(file), file)
+    request = with_profiles(read_model(question, PlanRequest), profiles, gpus=known_gpus(gpus))
+    if url is None:
+        answer = _solve(question, request, gpus=gpus, models=models, offers=offers)
+        _say(answer, output)
+    else:
+        answer = _ask(request, url, token_file, output)
+    if answer.cost_usd_per_h is None:
+        raise typer.Exit(EXIT_REFUSED)
+
+
+def _solve(
+    question: Document, request: PlanRequest, *, gpus: Path | None, models: Path | None, offers: Path | None
+) -> Plan:
+    if offers is not None and request.offers is not None:
+        raise CommandError("--offers: the request brings offers of its own: give one of them", exit_code=EXIT_BAD_INPUT)
+    sheet = None if offers is None else read_document(offers)
+    prices = None if sheet is None else read_model(sheet, PriceSheet)
+    world = known_world(gpus=known_gpus(gpus), models=models, prices=prices)
+
+    def document_of(place: Place) -> Document:
+        return sheet if sheet is not None and place[:1] == ("offers",) else question
+
+    with found_in(document_of):
+        return planned(request, world, now=datetime.now(UTC), clock_s=time.perf_counter)
+
+
+def _ask(request: PlanRequest, url: str, token_file: Path | None, output: Format) -> Plan:
+    from api.cli.common.remote import connect  # noqa: PLC0415 - its client costs more than most answers given here
+
+    with connect(url, token_file) as client:
+        record = client.create_plan(request)
+    if output is Format.JSON:
+        say_json(record)
+    else:
+        say(f"plan {record.id}\n")
+        say_plan(record.plan)
+    return record.plan
+
+
+def _say(answer: Plan, output: Format) -> None:
+    if output is Format.JSON:
+        say_json(answer)
+    else:
+        say_plan(answer)

@@ -1,0 +1,134 @@
+"""`fleetwright sweep`: one request over a grid of rates, objectives, prices and power limits."""
+
+import time
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
+from functools import partial
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+from api.cli.catalogues.kinds import known_gpus
+from api.cli.common.errors import EXIT_BAD_INPUT, CommandError
+from api.cli.common.files import read_document, read_file
+from api.cli.common.lazy_groups import new_app
+from api.cli.common.options import FileArgument, GpusOption
+from api.cli.common.output import Format, FormatOption, say_json
+from api.cli.common.plot_files import PlotOption, refuse_unplottable
+from api.cli.common.plots import plot_sweep
+from api.cli.common.tables import Column, Table, in_words, number, say_table
+from api.cli.plan.context import ModelsOption, OffersOption, ProfilesOption, World, known_world, planned, with_profiles
+from api.cli.plan.file_references import with_files
+from deploy.common.executors import Processes, RayTasks, Runner
+from fleet.documents import RuleError, read_model
+from fleet.offers import PriceSheet
+from planner import PlanRequest
+from planner.problem import Goal
+from planner.sweep import Question, Sweep, SweepPoint, gathered, point, questions
+from planner.sweep_axes import Axis
+
+OverOption = Annotated[
+    list[str],
+    typer.Option(
+        "--over",
+        metavar="KNOB[:NAME]=FACTORS",
+        help="What to turn: rate, slo, price or power, of all or of one workload, GPU or power domain. "
+        "FACTORS is 0.5,1,2 or 0.5:2:7 (from, to, how many). Several make a grid.",
+    ),
+]
+WorkersOption = Annotated[
+    int | None, typer.Option("--workers", min=1, metavar="N", help="Processes; default: one per core.")
+]
+RayOption = Annotated[
+    str | None, typer.Option("--ray", metavar="ADDRESS", help="Run on this Ray cluster instead, e.g. auto.")
+]
+
+app = new_app()
+
+
+@app.command()
+def sweep(
+    file: FileArgument,
+    over: OverOption,
+    plot: PlotOption = None,
+    workers: WorkersOption = None,
+    ray: RayOption = None,
+    gpus: GpusOption = None,
+    models: ModelsOption = None,
+    offers: OffersOption = None,
+    profiles: ProfilesOption = None,
+    output: FormatOption = Format.TABLE,
+) -> None:
+    """Show what a load costs as rate, SLO, prices or power change.
+
+    FILE holds the request, as for `fleetwright plan`.  Points marked * are on the Pareto front: nothing asks for more
+    at no higher cost.
+    """
+    if plot is not None:
+        refuse_unplottable(plot)
+    request = read_model(with_files(read_document(file), file), PlanRequest)
+    request = with_profiles(request, profiles, gpus=known_gpus(gpus))
+    prices = None if offers is None else read_file(offers, PriceSheet)
+    world = known_world(gpus=known_gpus(gpus), models=models, prices=prices)
+    try:
+        axes = [Axis.parsed(text) for text in over]
+        asked = questions(request, world.prices, axes, gpus=world.gpus)
+    except RuleError as error:
+        raise CommandError(f"--over: {error}", exit_code=EXIT_BAD_INPUT) from error
+    runner = RayTasks(address=ray) if ray is not None else Processes(workers=workers)
+    found = gathered(axes, _answers(runner, asked, world), goal=request.policy.goal)
+    if output is Format.JSON:
+        say_json(found)
+    else:
+        say_table(_table(found))
+    if plot is not None:
+        plot_sweep(found, plot)
+
+
+def _answers(runner: Runner, asked: tuple[Question, ...], world: World) -> list[SweepPoint]:
+    found: dict[int, SweepPoint] = {}
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
+        task = progress.add_task("planning", total=len(asked))
+        for position, answer in runner.run(partial(_answer, world), asked):
+            found[position] = answer
+            progress.advance(task)
+    return [found[position] for position in range(len(asked))]
+
+
+def _answer(world: World, question: Question) -> SweepPoint:
+    factors, request, prices = question
+    answer = planned(
+        request, world.at_prices(prices), now=datetime.now(UTC), clock_s=time.perf_counter, questions=False
+    )
+    return point(factors, answer)
+
+
+def _table(found: Sweep) -> Table:
+    columns = [*_columns(found)]
+    rows = [[value(one) for _, value in columns] for one in found.points]
+    return Table([column for column, _ in columns], rows)
+
+
+def _columns(found: Sweep) -> Iterator[tuple[Column, Callable[[SweepPoint], object]]]:
+    for axis in found.axes:
+        yield number(axis.name, decimals=3), partial(_factor, name=axis.name)
+    yield Column(""), lambda one: "*" if one.pareto else ""
+    yield number("$/h", decimals=2), lambda one: one.cost_usd_per_h
+    if found.goal not in {Goal.COST, Goal.SWITCHING}:
+        yield number(_GOALS[found.goal], decimals=2), lambda one: one.goal_value
+    yield number("kW", decimals=2), lambda one: one.power_w / 1000 if one.cost_usd_per_h is not None else None
+    yield number("GPUs"), lambda one: one.gpus if one.cost_usd_per_h is not None else None
+    yield Column("status"), lambda one: one.status
+    if any(one.verified is not None for one in found.points):
+        yield Column("verified", show=in_words), lambda one: one.verified
+    yield Column("mix"), lambda one: one.mix
+
+
+def _factor(one: SweepPoint, *, name: str) -> float:
+    return one.factors[name]
+
+
+_GOALS = {Goal.SERVED: "served rps", Goal.ENERGY: "W", Goal.CARBON: "g/h"}

@@ -1,0 +1,127 @@
+"""`fleetwright power forecast FILE`: what a row will draw, from what it has drawn."""
+
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated, Any
+
+import numpy as np
+import typer
+
+from api.cli.common.console import note
+from api.cli.common.errors import EXIT_BAD_INPUT, CommandError
+from api.cli.common.lazy_groups import new_app
+from api.cli.common.output import Format, FormatOption, say_json
+from api.cli.common.tables import Column, Table, say_table
+from api.cli.common.text_files import name_of, read_text
+from fleet.documents import RuleError, dotted
+from power.forecast import DayForecast, Readings, next_day, read_power
+from power.forecast.history import DAY_S
+from power.forecast.metrics import highest_rise_w, replayed, score
+from power.forecast.state_layout import LAGS, QUANTILES
+
+MINUTE_S = 60.0
+SHORT_STEP_S = 60.0  # the longest between two readings that the next readings can be told from
+WARM = 600  # readings before forecasts are scored
+NO_SCORES: dict[str, float | None] = {f"{quantile:g}": None for quantile in QUANTILES}
+
+FileArgument = Annotated[
+    Path, typer.Argument(metavar="FILE", help="CSV of time and watts, gzipped or not; - reads stdin.")
+]
+
+
+class Ahead(StrEnum):
+    """How far to look."""
+
+    READINGS = "readings"
+    DAY = "day"
+
+
+class Of(StrEnum):
+    """What is forecast of each step of the day."""
+
+    MEAN = "mean"
+    PEAK = "peak"
+
+
+app = new_app()
+
+
+@app.command()
+def forecast(
+    file: FileArgument,
+    ahead: Annotated[Ahead, typer.Option(help="The next readings, or the next day.")] = Ahead.READINGS,
+    step_min: Annotated[
+        float, typer.Option("--step-min", metavar="M", help="With --ahead day: minutes of a step, 5 to 15 are usual.")
+    ] = 10.0,
+    of: Annotated[Of, typer.Option(help="With --ahead day: the mean or the highest reading of each step.")] = Of.MEAN,
+    output: FormatOption = Format.TABLE,
+) -> None:
+    """Say with quantiles what a row will draw.
+
+    FILE has a column of times (seconds, or ISO 8601) and one of watts.  For the next readings the answer says for each
+    horizon how far the highest reading may lie above the last one, and how honest such forecasts have been on FILE.
+    """
+    name = name_of(file)
+    readings = read_power(read_text(file), name=name)
+    if ahead is Ahead.READINGS:
+        _say_readings(readings, output)
+        return
+    try:
+        day = next_day(readings.steps(step_min * MINUTE_S, of=of.value))
+    except RuleError as error:
+        lines = (f"{name}: {dotted(path)}: {message}" for path, message in error.violations)
+        raise CommandError(*lines, exit_code=EXIT_BAD_INPUT) from error
+    _say_day(day, output)
+
+
+def _say_readings(readings: Readings, output: Format) -> None:
+    step_s = min(SHORT_STEP_S, readings.step_s)
+    said = replayed(readings.at_s, readings.watts, step_s=step_s)
+    last_w = float(readings.watts[-1])
+    rows = [_horizon(readings, said, i, step_s) for i in range(len(LAGS))]
+    if output is Format.JSON:
+        say_json({"at_s": float(readings.at_s[-1]), "row_w": last_w, "step_s": step_s, "horizons": rows})
+        return
+    columns = [Column("HORIZON", lambda horizon_s: f"{horizon_s:g} s", right=True)]
+    columns += [Column(f"{quantile:g}", lambda watts: f"+{watts:,.0f} W", right=True) for quantile in QUANTILES]
+    values: list[list[Any]] = [[row["horizon_s"], *row["rise_w"].values()] for row in rows]
+    scored = rows[0]["coverage"] is not None
+    if scored:
+        columns += [Column(f"BELOW {quantile:g}", "{:.2%}".format, right=True) for quantile in QUANTILES]
+        values = [[*known, *(row["coverage"] or NO_SCORES).values()] for known, row in zip(values, rows, strict=True)]
+    say_table(Table(columns, values))
+    note(f"watts that the highest reading of the horizon may lie above the last one, {last_w:,.0f}")
+    if scored:
+        note(f"below: share of past outcomes that lay below, of {len(readings.watts):,} readings")
+
+
+def _horizon(readings: Readings, said: Any, lag: int, step_s: float) -> dict[str, Any]:
+    """The rises now, and how many past outcomes lay below what was said of them."""
+    outcome = highest_rise_w(readings.watts, LAGS[lag]) if len(readings.watts) > LAGS[lag] else np.empty(0)
+    enough = len(outcome) > 2 * WARM
+    return {
+        "horizon_s": LAGS[lag] * step_s,
+        "rise_w": {f"{q:g}": max(0.0, float(said[-1, lag, i])) for i, q in enumerate(QUANTILES)},
+        "coverage": {
+            f"{q:g}": score(said[WARM : len(outcome), lag, i], outcome[WARM:], quantile=q).coverage
+            for i, q in enumerate(QUANTILES)
+        }
+        if enough
+        else None,
+    }
+
+
+def _say_day(day: DayForecast, output: Format) -> None:
+    names = [f"{quantile:g}" for quantile in day.quantiles]
+    begins_s = [(day.second_of_day + i * day.step_s) % DAY_S for i in range(len(day.watts))]
+    if output is Format.JSON:
+        steps = [
+            {"second_of_day": begin_s, "watts": dict(zip(names, map(float, watts), strict=True))}
+            for begin_s, watts in zip(begins_s, day.watts, strict=True)
+        ]
+        say_json({"step_s": day.step_s, "past_days": day.days, "steps": steps})
+        return
+    columns = [Column("FROM", lambda begin_s: f"{int(begin_s // 3600):02d}:{int(begin_s % 3600 // 60):02d}")]
+    columns += [Column(name, "{:,.0f} W".format, right=True) for name in names]
+    say_table(Table(columns, [[begin_s, *watts] for begin_s, watts in zip(begins_s, day.watts.tolist(), strict=True)]))
+    note(f"watts by step, from {day.days} past days")

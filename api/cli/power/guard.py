@@ -1,0 +1,47 @@
+"""`fleetwright guard`: the safety loop of a row, as a process that needs nothing but its agents."""
+
+import asyncio
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from api.cli.common.console import note
+from api.cli.common.errors import EXIT_BAD_INPUT, CommandError
+from api.cli.common.files import read_file
+from api.cli.common.lazy_groups import new_app
+from api.cli.common.sockets import HostOption, LogLevel, LogLevelOption, listen, read_secret
+from deploy.common.logs import configure_logs
+from deploy.common.tls import CertificateError, trust_of
+from deploy.power_guard.config import GuardFile, Mode
+from deploy.power_guard.process import run_guard
+
+app = new_app()
+
+
+@app.command()
+def guard(
+    config: Annotated[Path, typer.Option("--config", metavar="FILE", help="The row, its agents, and how to act.")],
+    host: HostOption = "127.0.0.1",
+    port: Annotated[
+        int, typer.Option(metavar="PORT", min=0, max=65_535, help="Of /budget, /state, /metrics; 0: any free one.")
+    ] = 9402,
+    log_level: LogLevelOption = LogLevel.INFO,
+) -> None:
+    """Hold a row under its power budget, every two seconds.
+
+    In mode `observe`, which is the file's default, it looks, decides, logs and counts, and sends nothing.
+    """
+    file = read_file(config, GuardFile)
+    for path in file.token_files:
+        read_secret(path)  # a missing one is told before anything starts
+    try:
+        trust_of(file.agent_tls)
+    except CertificateError as error:
+        raise CommandError(str(error), exit_code=EXIT_BAD_INPUT) from error
+    listener = listen(host, port)
+    sends = "sends orders" if file.mode is Mode.APPLY else "sends nothing"
+    address, number = listener.getsockname()[:2]
+    note(f"guard of {file.row}: {len(file.agents)} servers, {sends}; http://{address}:{number}/state")
+    configure_logs(level=log_level)
+    asyncio.run(run_guard(file, listener))

@@ -1,0 +1,124 @@
+"""`fleetwright power plan TREE`: clocks and budgets that keep every feed within its limit, and what they cost."""
+
+from collections.abc import Iterable
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from api.cli.common.console import say
+from api.cli.common.errors import EXIT_BAD_INPUT, EXIT_REFUSED, CommandError
+from api.cli.common.files import read_document, read_file
+from api.cli.common.lazy_groups import new_app
+from api.cli.common.options import FileArgument
+from api.cli.common.output import Format, FormatOption, say_json
+from api.cli.power.plan_output import say_caps, say_room
+from fleet.documents import Document, read_model
+from fleet.solvers import Limits, Solver
+from fleet.topology import Topology
+from power.tree import PowerTree, feeds_of
+
+if TYPE_CHECKING:
+    from power.caps import FeedRoom, Terms
+
+MAX_SAMPLES = 1_000_000
+
+app = new_app()
+
+
+@app.command()
+def plan(
+    tree: FileArgument,
+    risk: Annotated[
+        float, typer.Option(metavar="P", help="Chance at any moment that a feed draws more than it may.")
+    ] = 1e-3,
+    topology: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Where the feeds stand, for a tree that names none.")
+    ] = None,
+    site: Annotated[str | None, typer.Option(metavar="NAME", help="With --topology of several sites: which.")] = None,
+    within_slo: Annotated[
+        bool, typer.Option("--within-slo", help="Never slow a class by more than its slack, even to hold a feed.")
+    ] = False,
+    starts_at: Annotated[
+        datetime | None, typer.Option(metavar="TIME", help="UTC, when the first period begins; else the last midnight.")
+    ] = None,
+    samples: Annotated[
+        int,
+        typer.Option(min=0, max=MAX_SAMPLES, metavar="N", help="Draws that check the risk of added servers; 0: none."),
+    ] = 0,
+    seed: Annotated[int, typer.Option(min=0, metavar="S", help="Of those draws.")] = 0,
+    solver: Annotated[Solver, typer.Option(help="Which program does the proving.")] = Solver.HIGHS,
+    time_limit_s: Annotated[
+        float, typer.Option("--time-limit-s", min=0.001, max=3600, metavar="SECONDS", help="For all periods together.")
+    ] = 120.0,
+    gap: Annotated[
+        float, typer.Option(min=0.0, max=1.0, metavar="X", help="Share of the loss that may stay open.")
+    ] = 1e-2,
+    output: FormatOption = Format.TABLE,
+) -> None:
+    """Choose clocks and budgets that hold a power tree.
+
+    TREE holds feeds with their limits, and groups of servers with their load by period.  When no clocks hold it, the
+    feeds and watts in conflict are the answer, the exit code is 1, and no budget is given: those in force stay.
+    """
+    known = _tree(tree, topology, site)
+    from power.caps import Terms, domain_budgets, feed_headroom, plan_caps  # noqa: PLC0415
+
+    try:
+        terms = Terms(risk=risk, within_slo=within_slo)
+    except ValueError as error:
+        raise CommandError(f"--risk: must be from 1e-09 to 0.5, got {risk:g}", exit_code=EXIT_BAD_INPUT) from error
+    found = plan_caps(
+        known, terms=terms, solver=solver, limits=Limits(time_limit_s=time_limit_s, relative_gap=gap, seed=seed)
+    )
+    growth = _checked(known, feed_headroom(known, terms=terms), terms, samples=samples, seed=seed)
+    begins = starts_at.replace(tzinfo=UTC) if starts_at is not None else _midnight()
+    budgets = domain_budgets(known, found, starts_at_s=begins.timestamp())
+    if output is Format.JSON:
+        say_json({"plan": _plain(found), "budgets": _all(budgets), "room": _all(growth)})
+    else:
+        say_caps(found)
+        say("")
+        say_room(growth)
+    if not found.status.has_mix:
+        raise typer.Exit(EXIT_REFUSED)
+
+
+def _tree(path: Path, topology: Path | None, site: str | None) -> PowerTree:
+    document = read_document(path)
+    if topology is None:
+        if site is not None:
+            raise CommandError("--site: needs --topology", exit_code=EXIT_BAD_INPUT)
+        return read_model(document, PowerTree)
+    if isinstance(document.data, dict) and "feeds" in document.data:
+        message = f"{document.name}: feeds: must be absent with --topology, which brings them"
+        raise CommandError(message, exit_code=EXIT_BAD_INPUT)
+    feeds = [_plain(feed) for feed in feeds_of(read_file(topology, Topology), site=site)]
+    data = {**(document.data or {}), "feeds": feeds}
+    return read_model(Document(name=document.name, data=data, root=document.root), PowerTree)
+
+
+def _checked(
+    tree: PowerTree, growth: "tuple[FeedRoom, ...]", terms: "Terms", *, samples: int, seed: int
+) -> "tuple[FeedRoom, ...]":
+    if not samples:
+        return growth
+    import numpy as np  # noqa: PLC0415 - as above
+
+    from power.caps import with_risk  # noqa: PLC0415 - as above
+
+    rng = np.random.default_rng(seed)
+    return tuple(with_risk(tree, one, samples=samples, rng=rng, terms=terms) for one in growth)
+
+
+def _midnight() -> datetime:
+    return datetime.now(UTC).replace(hour=0, minute=0, second=0, microsecond=0)
+
+
+def _all(values: Iterable[Any]) -> list[Any]:
+    return [_plain(value) for value in values]
+
+
+def _plain(value: Any) -> Any:
+    return value.model_dump(mode="json")

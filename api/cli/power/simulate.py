@@ -1,0 +1,122 @@
+"""`fleetwright power simulate`: a row of servers behind a budget, under a policy, with a fault if you like."""
+
+import time
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from api.cli.common.errors import EXIT_BAD_INPUT, CommandError
+from api.cli.common.lazy_groups import new_app
+from api.cli.common.output import Format, FormatOption, say_json
+from api.cli.common.plot_files import PlotOption, refuse_unplottable
+from api.cli.place.files import refuse_unwritable
+from api.cli.power.simulate_output import say_row
+from api.cli.power.simulate_request import asked, given_server, given_sources, told_as_options
+from power.whatif.request import FaultName, PolicyName
+
+app = new_app()
+
+
+@app.command()
+def simulate(
+    servers: Annotated[int, typer.Option(metavar="N", help="Of the row, those that train included.")],
+    more: Annotated[list[Path] | None, typer.Argument(metavar="[FILE...]", help="More files of --trace.")] = None,
+    budget_servers: Annotated[
+        int,
+        typer.Option(metavar="N", help="The budget is that of so many servers: at their peak they draw 79 % of it."),
+    ] = 40,
+    policy: Annotated[PolicyName, typer.Option(help="What holds the row within its budget.")] = PolicyName.LADDER,
+    days: Annotated[float, typer.Option(metavar="D", help="To run; 14 take the time that run_s says.")] = 1.0,
+    seed: Annotated[int, typer.Option(metavar="S", help="Of all that is drawn at random.")] = 0,
+    trace: Annotated[
+        list[Path] | None,
+        typer.Option(metavar="FILE", help="Requests to repeat instead of the built-in mix; several share the row."),
+    ] = None,
+    training_share: Annotated[float, typer.Option(metavar="F", help="Of the servers that train, 0 to 1.")] = 0.0,
+    fault: Annotated[FaultName | None, typer.Option(help="What goes wrong, from the worst minute on.")] = None,
+    fault_s: Annotated[
+        float | None,
+        typer.Option(
+            "--fault-s", metavar="SECONDS", help="How long: else a planner stays dead, a meter is stale for 10."
+        ),
+    ] = None,
+    guard: Annotated[
+        bool | None,
+        typer.Option(
+            "--guard/--no-guard", help="Around the policy; else around the ladder, and where there is a fault."
+        ),
+    ] = None,
+    budget_w: Annotated[
+        float | None, typer.Option("--budget-w", metavar="W", help="The budget outright, in place of --budget-servers.")
+    ] = None,
+    peak_share: Annotated[
+        float | None, typer.Option(metavar="X", help="In place of 0.79: the uncapped peak over the budget.")
+    ] = None,
+    load: Annotated[
+        float | None, typer.Option(metavar="X", help="Busy share of the servers at the peak of the day.")
+    ] = None,
+    decode_sensitivity: Annotated[
+        float | None, typer.Option(metavar="K", help="Slowdown of decoding by clock; 0.05 to 0.25 have been published.")
+    ] = None,
+    together: Annotated[
+        int | None,
+        typer.Option(
+            metavar="N",
+            help="Requests a server takes together, in every run; else 1 (ladder: what memory holds), traces 32.",
+        ),
+    ] = None,
+    server: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="A server's watts and times, in place of the built-in one's.")
+    ] = None,
+    gpu: Annotated[
+        str | None, typer.Option(metavar="NAME", help="With --model: a server as fitted curves have it.")
+    ] = None,
+    model: Annotated[str | None, typer.Option(metavar="NAME", help="The engine on it, as it was measured.")] = None,
+    curves: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Curves that `power fit` wrote, in place of the shipped ones.")
+    ] = None,
+    plot: PlotOption = None,
+    output: FormatOption = Format.TABLE,
+) -> None:
+    """Run a row of servers behind a budget, and count its brakes.
+
+    Runs the row twice, uncapped and under the policy, with the same requests; slo is the latency of the second over
+    that of the first, less one.  The same question gives the same answer.  Traces are CSV files of Azure, Mooncake,
+    BurstGPT or plain time, input_tokens, output_tokens.
+    """
+    if plot is not None:
+        refuse_unplottable(plot)
+        refuse_unwritable(plot)
+    if more and not trace:
+        raise CommandError("files after the options are traces: say --trace before them", exit_code=EXIT_BAD_INPUT)
+    question = asked(
+        servers=servers,
+        budget_servers=budget_servers,
+        policy=policy,
+        days=days,
+        seed=seed,
+        training_share=training_share,
+        fault=fault,
+        fault_s=fault_s,
+        load=load,
+        guard=guard,
+        budget_w=budget_w,
+        peak_share=peak_share,
+        decode_sensitivity=decode_sensitivity,
+        together=together,
+        server=given_server(server, curves, gpu=gpu, model=model, together=together),
+    )
+    sources = given_sources((*(trace or ()), *(more or ())))
+    from power.whatif.run import study  # noqa: PLC0415 - loads compiled code: wrong input is told before that
+
+    with told_as_options():
+        found = study(question, clock_s=time.process_time, sources=sources)
+    if plot is not None:
+        from api.cli.power.plot import plot_row  # noqa: PLC0415 - draws
+
+        plot_row(found.answer, found.record, plot)
+    if output is Format.JSON:
+        say_json(found.answer)
+    else:
+        say_row(found.answer)

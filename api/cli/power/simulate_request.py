@@ -1,0 +1,68 @@
+"""From options and files to a question about a row; what does not fit is told under the option that brought it."""
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+
+from api.cli.common.errors import EXIT_BAD_INPUT, CommandError
+from api.cli.common.files import read_file
+from api.cli.common.text_files import name_of, read_text
+from fleet.documents import RuleError, Violation, dotted, validation_problems
+from fleet.gpus import builtin_gpus
+from power.measured_models.document import PowerShares
+from power.server_model import ServerModel
+from power.whatif.request import RowQuestion
+from power.workload import Sources, read_sources
+
+
+def asked(**fields: Any) -> RowQuestion:
+    """The question, checked; options that were not given stand as the question has them."""
+    with told_as_options():
+        return RowQuestion(**{name: value for name, value in fields.items() if value is not None})
+
+
+def given_sources(paths: Sequence[Path]) -> Sources:
+    """What the row has to do: traces of requests, and at most one file of rates that shapes the day."""
+    with told_as_options():
+        return read_sources([(path.name or name_of(path), read_text(path)) for path in paths])
+
+
+def given_server(
+    server: Path | None, curves: Path | None, *, gpu: str | None, model: str | None, together: int | None
+) -> ServerModel | None:
+    """What stands in the row: described outright, or by fitted curves; None: the built-in one."""
+    if server is not None:
+        if curves is not None or gpu is not None or model is not None:
+            message = "--server describes a server outright, --gpu, --model and --curves by fitted curves: give one"
+            raise CommandError(message, exit_code=EXIT_BAD_INPUT)
+        return read_file(server, ServerModel)
+    if curves is None and gpu is None and model is None:
+        return None
+    if gpu is None or model is None:
+        raise CommandError("--gpu and --model go together: whose curves", exit_code=EXIT_BAD_INPUT)
+    from power.measured_models import builtin_curves  # noqa: PLC0415 - large, and hardly ever asked for
+    from power.measured_models.servers import server_model  # noqa: PLC0415 - as above
+
+    fitted = builtin_curves() if curves is None else read_file(curves, PowerShares)
+    with told_as_options():
+        return server_model(fitted, builtin_gpus().get(gpu), model=model, together=together or 1)
+
+
+@contextmanager
+def told_as_options() -> Iterator[None]:
+    """What does not fit: a line each, under the option that brought it."""
+    try:
+        yield
+    except RuleError as error:
+        raise CommandError(*map(_line, error.violations), exit_code=EXIT_BAD_INPUT) from error
+    except ValidationError as error:
+        raise CommandError(*map(_line, validation_problems(error)), exit_code=EXIT_BAD_INPUT) from None
+
+
+def _line(violation: Violation) -> str:
+    (field, *inner), message = violation[0] or ("servers",), violation[1]
+    option = "--trace" if field == "traces" else f"--{str(field).replace('_', '-')}"
+    return ": ".join(filter(None, (option, dotted(inner), message)))

@@ -1,0 +1,129 @@
+"""`fleetwright power trees`: what hangs on which feed, in files and on a service."""
+
+from collections.abc import Iterator
+from typing import Annotated
+
+import typer
+
+from api.cli.common.console import note, say
+from api.cli.common.files import read_file
+from api.cli.common.lazy_groups import new_app
+from api.cli.common.options import FileArgument, TokenFileOption, UrlOption
+from api.cli.common.output import DocumentFormat, DocumentFormatOption, Format, FormatOption, say_document, say_json
+from api.cli.common.tables import Column, Table, number, say_table
+from power.tree import PowerTree
+
+FEEDS = (
+    Column("feed"),
+    Column("kind"),
+    Column("parent"),
+    Column("fed"),
+    number("limit W"),
+    number("budget W"),
+    number("servers"),
+)
+TREES = (Column("tree"), number("version"), number("feeds"), number("servers"))
+
+NameArgument = Annotated[str, typer.Argument(metavar="NAME", help="The tree's name.")]
+
+app = new_app()
+
+
+@app.callback()
+def trees() -> None:
+    """Check power trees, and keep them on a service."""
+
+
+@app.command("list")
+def list_trees(url: UrlOption = None, token_file: TokenFileOption = None, output: FormatOption = Format.TABLE) -> None:
+    """List the trees that a service keeps."""
+    from api.cli.common.remote import connect  # noqa: PLC0415 - a client, which `check` does without
+
+    with connect(url, token_file) as client:
+        found = list(client.iter_power_trees())
+    if output is Format.JSON:
+        say_json(found)
+        return
+    rows = ((each.name, each.version, len(each.tree.hierarchy.feeds), _servers(each.tree)) for each in found)
+    say_table(Table(TREES, rows))
+
+
+@app.command("check")
+def check(file: FileArgument, output: FormatOption = Format.TABLE) -> None:
+    """Check a file: a line per defect, with what is allowed, and exit code 2."""
+    tree = read_file(file, PowerTree)
+    if output is Format.JSON:
+        say_json({"file": str(file), "good": True, "feeds": len(tree.hierarchy.feeds), "servers": _servers(tree)})
+        return
+    say_table(Table(FEEDS, _rows(tree)))
+
+
+@app.command("pull")
+def pull(
+    name: NameArgument,
+    url: UrlOption = None,
+    token_file: TokenFileOption = None,
+    output: DocumentFormatOption = DocumentFormat.YAML,
+) -> None:
+    """Print a tree that a service keeps."""
+    from api.cli.common.remote import connect  # noqa: PLC0415 - as above
+
+    with connect(url, token_file) as client:
+        found = client.get_power_tree(name)
+    note(f"version {found.etag}")
+    say_document(found.document.tree, output)
+
+
+@app.command("push")
+def push(
+    file: FileArgument,
+    etag: Annotated[
+        str | None, typer.Option(metavar="ETAG", help="Replace only this version; without it, the one there now.")
+    ] = None,
+    url: UrlOption = None,
+    token_file: TokenFileOption = None,
+    output: FormatOption = Format.TABLE,
+) -> None:
+    """Store a tree under its own name, in place of the one there now."""
+    from api.cli.common.remote import connect, put_document  # noqa: PLC0415 - as above
+
+    tree = read_file(file, PowerTree)
+    with connect(url, token_file) as client:
+        stored = put_document(
+            create=lambda: client.create_power_tree(tree),
+            replace=lambda tag: client.replace_power_tree(tree, if_match=tag),
+            current=lambda: client.get_power_tree(tree.name).etag,
+            etag=etag,
+        )
+    if output is Format.JSON:
+        say_json({"name": tree.name, "etag": stored.etag})
+    else:
+        say(f"power tree {tree.name}: version {stored.etag}")
+
+
+@app.command("delete")
+def delete(
+    name: NameArgument, url: UrlOption = None, token_file: TokenFileOption = None, output: FormatOption = Format.TABLE
+) -> None:
+    """Forget a tree on which no budget is in force."""
+    from api.cli.common.remote import connect  # noqa: PLC0415 - as above
+
+    with connect(url, token_file) as client:
+        client.delete_power_tree(name, if_match=client.get_power_tree(name).etag)
+    if output is Format.JSON:
+        say_json({"name": name, "deleted": True})
+    else:
+        say(f"power tree {name} is forgotten")
+
+
+def _rows(tree: PowerTree) -> Iterator[tuple[object, ...]]:
+    here = tree.hierarchy
+    for name in here.top_down():
+        feed = here.feeds[name]
+        lowest_w = None if feed.budget_w is None else min(feed.budget_w)
+        servers = sum(here.classes[position].group.count for position in here.below[name])
+        yield name, feed.kind, feed.parent, feed.redundancy, feed.limit_w, lowest_w, servers
+
+
+def _servers(tree: PowerTree) -> int:
+    return sum(one.group.count for one in tree.hierarchy.classes)

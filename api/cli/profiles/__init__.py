@@ -1,0 +1,1 @@
+"""The `profiles` command group: import and fit measurements of serving engines."""

@@ -1,0 +1,133 @@
+"""`fleetwright profiles fit`: the performance model's coefficients out of measured end-to-end points."""
+
+import csv
+import datetime as dt
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from api.cli.catalogues.kinds import known_gpus
+from api.cli.common.console import note
+from api.cli.common.errors import EXIT_BAD_INPUT, EXIT_REFUSED, CommandError
+from api.cli.common.files import read_file
+from api.cli.common.lazy_groups import new_app
+from api.cli.common.options import GpusOption
+from api.cli.common.output import DocumentFormat, DocumentFormatOption, say_document
+from fleet.documents import write_model
+from fleet.errors import DocumentError, Problem
+from fleet.models import ModelCatalogue, builtin_models
+from planner.performance.aiconfigurator import COLUMNS, Reading, read_points, silicon_models
+from planner.performance.coefficients import Coefficients, Error
+from planner.performance.dataset import Sample
+from planner.performance.fitting import MIN_POINTS, fit
+from planner.performance.validation import held_back, validate
+
+HEADER = """\
+# Coefficients of the performance model, written by `fleetwright profiles fit`; what they mean: docs/performance.md.
+# Measured points are not part of this file.
+"""
+
+DataArgument = Annotated[
+    Path,
+    typer.Argument(metavar="DATA", help="CSV of measured points in the layout of aiconfigurator's silicon_sample."),
+]
+ModelsOption = Annotated[
+    Path | None, typer.Option("--models", metavar="FILE", help="More models than the catalogue holds.")
+]
+OutOption = Annotated[Path | None, typer.Option("--out", metavar="FILE", help="Write here instead of to stdout.")]
+SourceOption = Annotated[str | None, typer.Option("--source", metavar="TEXT", help="Where the points come from.")]
+DateOption = Annotated[str | None, typer.Option("--date", metavar="DAY", help="Of the fit; default: today.")]
+SeedOption = Annotated[int, typer.Option("--seed", min=0, help="Of the points held back to measure errors.")]
+ValidateOption = Annotated[
+    bool, typer.Option("--validate/--no-validate", help="Measure errors on points held back; minutes.")
+]
+
+app = new_app()
+
+
+@app.command("fit")
+def fit_profiles(
+    data: DataArgument,
+    gpus: GpusOption = None,
+    models: ModelsOption = None,
+    source: SourceOption = None,
+    date: DateOption = None,
+    seed: SeedOption = 0,
+    validation: ValidateOption = True,
+    out: OutOption = None,
+    output: DocumentFormatOption = DocumentFormat.YAML,
+) -> None:
+    """Fit the performance model's coefficients to measurements.
+
+    DATA has a row per measured run: model, GPU, engine, precision, sizes, layout, concurrency, mean TTFT and TPOT.
+    Rows that cannot be used are counted by reason.  Needs the extra `fit`.
+    """
+    if find_spec("scipy") is None:
+        raise CommandError("fitting needs scipy: install fleetwright[fit]", exit_code=EXIT_REFUSED)
+    day = _day(date)
+    given = () if models is None else (read_file(models, ModelCatalogue),)
+    catalogues = (*given, builtin_models(), silicon_models())
+    reading = read_points(_rows(data), gpus=known_gpus(gpus), models=catalogues)
+    _tell(reading)
+    if len(reading.points) < MIN_POINTS:
+        message = f"{data}: {len(reading.points)} points can be used, expected at least {MIN_POINTS}"
+        raise CommandError(message, exit_code=EXIT_BAD_INPUT)
+    sample = Sample(reading.points)
+    fitted = fit(sample, fitted=day, source=source or data.name, rejected=reading.rejected)
+    if validation:
+        fitted = fitted.model_copy(update={"errors": tuple(_errors(sample, seed=seed))})
+    if out is None:
+        say_document(fitted, output)
+    else:
+        _write(fitted, out, output)
+
+
+def _errors(sample: Sample, *, seed: int) -> list[Error]:
+    found = []
+    for split, held in held_back(sample, seed=seed):
+        error = validate(sample, split=split, held=held).error
+        tpot = f"TPOT off by {error.tpot_mape:.1%}, {error.tpot_coverage:.0%} inside the 90 % interval"
+        ttft = f"TTFT by {error.ttft_mape:.1%}, {error.ttft_coverage:.0%} inside"
+        note(f"{error.split}, {error.points} points held back: {tpot}; {ttft}")
+        found.append(error)
+    return found
+
+
+def _tell(reading: Reading) -> None:
+    note(f"{len(reading.points)} points to fit")
+    for reason, count in sorted(reading.rejected.items(), key=lambda item: -item[1]):
+        note(f"{count} rows left out: {reason}")
+
+
+def _rows(path: Path) -> list[dict[str, str]]:
+    try:
+        with path.open(newline="", encoding="utf-8") as file:
+            reader = csv.DictReader(file, restval="")
+            missing = [name for name in COLUMNS if name not in (reader.fieldnames or ())]
+            if missing:
+                raise DocumentError(name=str(path), problems=[Problem(name, "is a missing column") for name in missing])
+            return list(reader)
+    except OSError as error:
+        raise DocumentError(name=str(path), problems=[Problem("", error.strerror or "cannot be read")]) from error
+    except (UnicodeDecodeError, csv.Error) as error:
+        raise DocumentError(name=str(path), problems=[Problem("", f"is no CSV text: {error}")]) from error
+
+
+def _day(text: str | None) -> dt.date:
+    try:
+        return dt.datetime.now(dt.UTC).date() if text is None else dt.date.fromisoformat(text)
+    except ValueError as error:
+        raise CommandError(
+            f"--date: {text!r} is no day, expected one like 2026-11-21", exit_code=EXIT_BAD_INPUT
+        ) from error
+
+
+def _write(fitted: Coefficients, out: Path, output: DocumentFormat) -> None:
+    text = HEADER + write_model(fitted) if output is DocumentFormat.YAML else fitted.model_dump_json(indent=2) + "\n"
+    try:
+        out.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise CommandError(f"{out}: {error.strerror}", exit_code=EXIT_REFUSED) from error
+    note(f"written to {out}")

@@ -1,0 +1,164 @@
+"""`fleetwright profiles import|show`: benchmark results of any serving tool as one document, and what it covers."""
+
+import datetime as dt
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from api.cli.catalogues.kinds import known_gpus
+from api.cli.common.console import note, write
+from api.cli.common.errors import EXIT_BAD_INPUT, CommandError, lines_of
+from api.cli.common.lazy_groups import new_app
+from api.cli.common.options import GpusOption
+from api.cli.common.output import DocumentFormat, DocumentFormatOption, Format, FormatOption, say_document, say_json
+from api.cli.common.tables import Column, Table, number, say_table
+from api.cli.common.text_files import name_of, read_text
+from fleet.errors import DocumentError
+from fleet.gpus import GpuCatalogue
+from fleet.models import builtin_models
+from planner.profiles import Configuration, Given, MeasuredPoint, Profiles, own_csv, read_points
+from planner.profiles import Format as FileFormat
+
+COLUMNS = (
+    Column("model"),
+    Column("GPU"),
+    number("tp"),
+    number("GPUs"),
+    Column("precision"),
+    Column("engine"),
+    number("runs"),
+    number("sizes"),
+    Column("input tokens"),
+    Column("output tokens"),
+    Column("pressed by"),
+    Column("last"),
+)
+
+FilesArgument = Annotated[
+    list[Path],
+    typer.Argument(metavar="FILE...", help="Results of vLLM, SGLang or GuideLLM, tables, or documents; - for stdin."),
+]
+import_app = new_app()
+show_app = new_app()
+
+
+@import_app.command("import")
+def import_results(
+    files: FilesArgument,
+    form: Annotated[
+        FileFormat | None, typer.Option("--from", help="Format of the files; without it, found out for each.")
+    ] = None,
+    model: Annotated[str | None, typer.Option(metavar="NAME", help="Where a file does not say.")] = None,
+    gpu: Annotated[str | None, typer.Option(metavar="NAME", help="Where a file does not say; vLLM's never do.")] = None,
+    tp: Annotated[int | None, typer.Option(min=1, max=1024, metavar="N", help="Tensor parallelism, likewise.")] = None,
+    pp: Annotated[
+        int | None, typer.Option(min=1, max=1024, metavar="N", help="Pipeline parallelism, likewise.")
+    ] = None,
+    dp: Annotated[int | None, typer.Option(min=1, max=1024, metavar="N", help="Data parallelism, likewise.")] = None,
+    ep: Annotated[int | None, typer.Option(min=1, max=1024, metavar="N", help="Expert parallelism, likewise.")] = None,
+    precision: Annotated[str | None, typer.Option(metavar="NAME", help="Such as bf16 or fp8, likewise.")] = None,
+    engine: Annotated[str | None, typer.Option(metavar="NAME", help="Likewise.")] = None,
+    engine_version: Annotated[str | None, typer.Option(metavar="VERSION", help="Likewise.")] = None,
+    date: Annotated[
+        dt.datetime | None, typer.Option(formats=["%Y-%m-%d"], metavar="DATE", help="Of the runs, likewise.")
+    ] = None,
+    source: Annotated[str | None, typer.Option(metavar="TEXT", help="Where runs come from; else the file.")] = None,
+    gpus: GpusOption = None,
+    csv: Annotated[bool, typer.Option("--csv", help="Print our CSV table instead of a document.")] = False,
+    output: DocumentFormatOption = DocumentFormat.YAML,
+) -> None:
+    """Make one document of benchmark results.
+
+    It goes to stdout.  Documents and CSV tables of ours are taken too, so results can be added to what is there.  What
+    options say fills what a file leaves open; the file wins.
+    """
+    given = Given(
+        model=model,
+        gpu=gpu,
+        tensor_parallel=tp,
+        pipeline_parallel=pp,
+        data_parallel=dp,
+        expert_parallel=ep,
+        precision=precision,
+        engine=engine,
+        engine_version=engine_version,
+        date=None if date is None else date.date(),
+        source=source,
+    )
+    profiles = _merged(files, form=form, given=given, gpus=known_gpus(gpus))
+    if csv:
+        write(own_csv(profiles.points))
+    else:
+        say_document(profiles, output)
+
+
+@show_app.command("show")
+def show(files: FilesArgument, gpus: GpusOption = None, output: FormatOption = Format.TABLE) -> None:
+    """Show what a document of measurements covers.
+
+    A line for each model on each kind of replica: how many runs at how many sizes, and how it was pressed: by an
+    offered rate, which shows how arrivals bunch, or by a fixed number of requests in flight, which does not.
+    """
+    profiles = _merged(files, form=None, given=Given(), gpus=known_gpus(gpus), quiet=True)
+    covered = [_coverage(configuration, profiles.of(configuration)) for configuration in profiles.configurations()]
+    if output is Format.JSON:
+        say_json({"configurations": covered})
+    else:
+        say_table(Table(COLUMNS, [_row(each) for each in covered]))
+
+
+def _merged(
+    files: list[Path], *, form: FileFormat | None, given: Given, gpus: GpuCatalogue, quiet: bool = False
+) -> Profiles:
+    """The points of all files; every file is read before any defect is reported."""
+    profiles, failures = Profiles(points=()), list[DocumentError]()
+    for path in files:
+        name = name_of(path)
+        try:
+            found = read_points(read_text(path), name=name, gpus=gpus, models=builtin_models(), form=form, given=given)
+        except DocumentError as error:
+            failures.append(error)
+            continue
+        profiles = profiles.with_points(found.points)
+        if not quiet:
+            left_out = (
+                f"; {_counted(found.left_out, 'row')} of split prefill and decode left out" if found.left_out else ""
+            )
+            note(f"{name}: {found.format}, {_counted(len(found.points), 'run')}{left_out}")
+    if failures:
+        raise CommandError(*(line for error in failures for line in lines_of(error)), exit_code=EXIT_BAD_INPUT)
+    return profiles
+
+
+def _coverage(configuration: Configuration, points: tuple[MeasuredPoint, ...]) -> dict[str, Any]:
+    inputs, outputs = ([getattr(point, f"{side}_tokens") for point in points] for side in ("input", "output"))
+    dates = [point.date for point in points if point.date is not None]
+    ways = {"offered rate" if point.offered_rps is not None else "requests in flight" for point in points}
+    return {
+        "model": configuration.model,
+        "gpu": configuration.gpu,
+        "tensor_parallel": configuration.tensor_parallel,
+        "gpus": configuration.gpus,
+        "precision": configuration.precision or None,
+        "engine": " ".join(filter(None, (configuration.engine, configuration.engine_version))) or None,
+        "runs": len(points),
+        "sizes": len(set(zip(inputs, outputs, strict=True))),
+        "input_tokens": [min(inputs), max(inputs)],
+        "output_tokens": [min(outputs), max(outputs)],
+        "pressed_by": sorted(ways),
+        "last": None if not dates else max(dates).isoformat(),
+        "sources": sorted({point.source for point in points}),
+    }
+
+
+def _row(covered: dict[str, Any]) -> list[object]:
+    shown = {key: value for key, value in covered.items() if key != "sources"}
+    for side in ("input_tokens", "output_tokens"):
+        low, high = (f"{tokens:,.0f}" for tokens in covered[side])
+        shown[side] = low if low == high else f"{low} to {high}"
+    return [*(shown | {"pressed_by": ", ".join(covered["pressed_by"])}).values()]
+
+
+def _counted(count: int, noun: str) -> str:
+    return f"{count:,} {noun}{'' if count == 1 else 's'}"

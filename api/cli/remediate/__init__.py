@@ -1,0 +1,1 @@
+"""The `remediate` command: drain quarantined nodes and move training runs to spares."""

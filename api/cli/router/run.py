@@ -1,0 +1,43 @@
+"""`fleetwright router`: the ingress of one model, as a process of its own before engines on HTTP."""
+
+import asyncio
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from prometheus_client import CollectorRegistry
+
+from api.cli.common.console import note
+from api.cli.common.files import read_file
+from api.cli.common.lazy_groups import new_app
+from api.cli.common.metrics_port import served_metrics
+from api.cli.common.sockets import HostOption, LogLevel, LogLevelOption, listen
+from deploy.common.logs import configure_logs
+from deploy.router.process import RouterFile, run_router
+from deploy.router.table import RoutingTable
+
+app = new_app()
+
+
+@app.command()
+def router(
+    config: Annotated[Path, typer.Option("--config", metavar="FILE", help="The engines, the table's file, bounds.")],
+    host: HostOption = "127.0.0.1",
+    port: Annotated[int, typer.Option(metavar="PORT", min=0, max=65_535, help="For callers; 0: any free one.")] = 9405,
+    metrics_port: Annotated[int, typer.Option(metavar="PORT", min=1, max=65_535, help="Of /metrics.")] = 9406,
+    log_level: LogLevelOption = LogLevel.INFO,
+) -> None:
+    """Send each request to the deployment its plan wants.
+
+    Speaks the OpenAI protocol and passes bodies through untouched.  The table's file may be replaced at any time.
+    """
+    file = read_file(config, RouterFile)
+    table = read_file(file.table_file, RoutingTable)
+    listener = listen(host, port)
+    registry = CollectorRegistry()
+    address, number = listener.getsockname()[:2]
+    routes = ", ".join(sorted(table.routes))
+    with served_metrics(host, metrics_port, registry):
+        note(f"router of {table.version}: {routes}; http://{address}:{number}/v1")
+        configure_logs(level=log_level)
+        asyncio.run(run_router(file, listener, registry=registry))

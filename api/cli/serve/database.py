@@ -1,0 +1,48 @@
+"""The database that commands work on, and what they say when it cannot be had."""
+
+import re
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+from pydantic import ValidationError
+
+from api.cli.common.errors import EXIT_BAD_INPUT, EXIT_REFUSED, CommandError
+from api.server import Settings
+from api.store import DatabaseUnavailableError, Migrations, StoreError, UnknownRevisionError
+from fleet.documents import dotted, validation_problems
+from fleet.errors import DocumentError, Problem
+
+_SECRETS = re.compile(r"(?<=://).*@|\?.*")
+
+
+def read_settings(**options: Any) -> Settings:
+    """Settings from options, then from the environment."""
+    given = {name: value for name, value in options.items() if value is not None}
+    try:
+        return Settings(**given)
+    except ValidationError as error:
+        problems = [Problem(_as_given(dotted(path), given), message) for path, message in validation_problems(error)]
+        raise DocumentError(name="settings", problems=problems) from None
+
+
+def _as_given(name: str, options: Mapping[str, Any]) -> str:
+    """The option or the variable that a setting came from; a rule over several has no name."""
+    if not name:
+        return ""
+    return f"--{name.replace('_', '-')}" if name in options else f"FLEETWRIGHT_{name.upper()}"
+
+
+@contextmanager
+def open_migrations(settings: Settings) -> Iterator[Migrations]:
+    """The migrations of the database that the settings name."""
+    url = settings.database_url.get_secret_value()
+    name = f"database {_SECRETS.sub('', url)}"
+    try:
+        yield Migrations(url)
+    except DatabaseUnavailableError as error:
+        raise CommandError(f"{name}: {error}", exit_code=EXIT_REFUSED) from error
+    except UnknownRevisionError as error:
+        raise CommandError(f"{name}: {error}", exit_code=EXIT_BAD_INPUT) from error
+    except StoreError as error:
+        raise CommandError(str(error), exit_code=EXIT_BAD_INPUT) from error

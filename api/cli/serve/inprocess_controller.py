@@ -1,0 +1,40 @@
+"""The controller inside the service's process, for a laptop: it speaks to the API as any other, without a socket."""
+
+import secrets
+
+import httpx
+from fastapi import FastAPI
+
+from api.client import AsyncFleetwright
+from api.schemas.tokens import Scope
+from api.server import Principal, StaticToken
+from deploy.actuators.registry import reachable_actuators
+from deploy.common.clock import Clock
+from deploy.common.leader_election import Leadership, LeaseSettings, new_holder
+from deploy.controller.controller import Controller, ControllerSettings
+from deploy.controller.metrics import ControllerMetrics
+from deploy.controller.prometheus_health import prometheus_health
+
+ACTOR = "system:controller"
+URL = "http://localhost"  # never resolved: the transport calls the application itself
+
+
+def controller_token() -> StaticToken:
+    """A token that is good in this process only, and for what the controller needs."""
+    principal = Principal(actor=ACTOR, scopes=frozenset({Scope.READ, Scope.OPERATE}), rate_limited=False)
+    return StaticToken(token=f"fw_controller00_{secrets.token_urlsafe(32)}", principal=principal)
+
+
+async def run_controller(app: FastAPI, token: StaticToken, *, settings: ControllerSettings | None = None) -> None:
+    """Run rounds until cancelled."""
+    metrics, clock = ControllerMetrics(app.state.service.metrics.registry), Clock()
+    async with (
+        AsyncFleetwright(URL, token=token.token, transport=httpx.ASGITransport(app)) as api,
+        reachable_actuators() as actuators,
+        prometheus_health(now=clock.now) as health,
+    ):
+        leadership = Leadership(api=api, settings=LeaseSettings(holder=new_holder()), clock=clock)
+        controller = Controller(
+            api=api, actuators=actuators, health=health, metrics=metrics, leadership=leadership, settings=settings
+        )
+        await controller.run()

@@ -1,0 +1,150 @@
+"""`fleetwright serve`: the API, and on SQLite the controller, in one process."""
+
+import asyncio
+import socket
+from collections.abc import Awaitable, Callable
+from functools import partial
+from typing import Annotated
+
+import structlog
+import typer
+import uvicorn
+from fastapi import FastAPI
+
+from api.cli.common.console import note, say
+from api.cli.common.errors import EXIT_BAD_INPUT, CommandError
+from api.cli.common.lazy_groups import new_app
+from api.cli.serve.database import open_migrations, read_settings
+from api.cli.serve.inprocess_controller import controller_token, run_controller
+from api.server import Settings, StaticToken, configure_logging, create_app
+from api.server.tokens import BootstrapTokenError
+from api.store import Store
+
+SHUTDOWN_GRACE_S = 20  # for requests in flight
+
+app = new_app()
+log = structlog.get_logger(__name__)
+
+
+class _Server(uvicorn.Server):
+    """uvicorn, with work beside it that lives exactly as long as it listens."""
+
+    def __init__(self, config: uvicorn.Config, *beside: Callable[[], Awaitable[None]]) -> None:
+        super().__init__(config)
+        self._beside = beside
+        self._tasks: list[asyncio.Task[None]] = []
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Listen, then start the work."""
+        await super().startup(sockets)
+        self._tasks = [asyncio.create_task(self._watched(work)) for work in self._beside]
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """End the work, then everything it may still need."""
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await super().shutdown(sockets)
+
+    async def _watched(self, work: Callable[[], Awaitable[None]]) -> None:
+        try:
+            await work()
+        except Exception:
+            # A service that looks well while nothing is reconciled is worse than one that restarts.
+            log.exception("work beside the service failed")
+            self.should_exit = True
+
+
+@app.command()
+def serve(
+    host: Annotated[
+        str | None, typer.Option(metavar="HOST", help="Address to listen on.", show_default="127.0.0.1")
+    ] = None,
+    port: Annotated[
+        int | None, typer.Option(metavar="PORT", help="Port to listen on; 0: any free one.", show_default="8400")
+    ] = None,
+    controller: Annotated[
+        bool | None,
+        typer.Option("--controller/--no-controller", help="Run the controller too.", show_default="on SQLite"),
+    ] = None,
+    anonymous_read: Annotated[
+        bool | None, typer.Option("--anonymous-read", help="Reading needs no token. Only on loopback.")
+    ] = None,
+    insecure_no_auth: Annotated[
+        bool | None, typer.Option("--insecure-no-auth", help="Nothing needs a token. Only on loopback.")
+    ] = None,
+) -> None:
+    """Serve the API, on SQLite with the controller inside.
+
+    All settings are environment variables, FLEETWRIGHT_DATABASE_URL first of them; these options come before them.
+    """
+    settings = read_settings(host=host, port=port, anonymous_read=anonymous_read, insecure_no_auth=insecure_no_auth)
+    configure_logging(level=settings.log_level, log_format=settings.log_format)
+    asyncio.run(_serve(settings, with_controller=controller))
+
+
+async def _serve(settings: Settings, *, with_controller: bool | None) -> None:
+    database_url = settings.database_url.get_secret_value()
+    embedded = database_url.startswith("sqlite")
+    with open_migrations(settings) as migrations:
+        schema_head = migrations.head
+        if embedded:  # one process owns it; a shared database is migrated on purpose, by `fleetwright migrate up`
+            await asyncio.to_thread(migrations.upgrade)
+    token = controller_token()
+    service = _create_app(settings, schema_head=schema_head, token=token)
+    listener = _listen(settings.host, settings.port)
+    beside: list[Callable[[], Awaitable[None]]] = [partial(_greet, settings, listener)]
+    if with_controller if with_controller is not None else embedded:
+        beside.append(partial(run_controller, service, token))
+    server = _Server(
+        uvicorn.Config(
+            service,
+            log_config=None,
+            access_log=False,
+            server_header=False,
+            proxy_headers=False,
+            timeout_graceful_shutdown=SHUTDOWN_GRACE_S,
+        ),
+        *beside,
+    )
+    await server.serve(sockets=[listener])
+
+
+def _create_app(settings: Settings, *, schema_head: str, token: StaticToken) -> FastAPI:
+    try:
+        return create_app(
+            settings=settings,
+            store=Store(settings.database_url.get_secret_value()),
+            schema_head=schema_head,
+            static_tokens=[token],
+            show_first_token=None if settings.insecure_no_auth else _show_first_token,
+        )
+    except BootstrapTokenError as error:
+        raise CommandError(str(error), exit_code=EXIT_BAD_INPUT) from error
+
+
+async def _greet(settings: Settings, listener: socket.socket) -> None:
+    host, port = listener.getsockname()[:2]
+    url = f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+    bearer = "" if settings.is_open else " -H 'Authorization: Bearer TOKEN'"
+    say(f"Fleetwright answers on {url}\nTry:  curl{bearer} {url}/v1/gpus")
+
+
+def _listen(host: str, port: int) -> socket.socket:
+    try:
+        family, kind, protocol, _name, address = socket.getaddrinfo(
+            host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )[0]
+        listener = socket.socket(family, kind, protocol)
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind(address)
+    except OSError as error:
+        raise CommandError(
+            f"cannot listen on {host} port {port}: {error.strerror}", exit_code=EXIT_BAD_INPUT
+        ) from error
+    return listener
+
+
+def _show_first_token(secret: str) -> None:
+    # Not through the log: logs are kept and shipped, this is for the one who stands here.
+    note(f"First start: this is the admin token. It is shown once.\n\n    {secret}\n")

@@ -1,0 +1,25 @@
+"""What stands ready to be changed at a target, as rows: replicas, and what deployments are told beside."""
+
+from typing import NamedTuple
+
+from api.cli.common.tables import Column, number
+from api.schemas.targets import TargetStatus
+
+COLUMNS = (Column("change"), Column("deployment"), number("now"), number("planned"))
+
+
+class ChangeRow(NamedTuple):
+    """One move."""
+
+    what: str | None  # a GPU type for replicas, a key for anything else
+    deployment: str | None
+    now: object
+    planned: object
+
+
+def change_rows(status: TargetStatus) -> list[ChangeRow]:
+    """Replicas first."""
+    replicas = [
+        ChangeRow(each.gpu, each.deployment, each.replicas_now, each.replicas_planned) for each in status.changes
+    ]
+    return replicas + [ChangeRow(each.key, each.deployment, each.now, each.planned) for each in status.settings]

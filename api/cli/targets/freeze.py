@@ -1,0 +1,47 @@
+"""`fleetwright freeze` and `thaw`: the one switch over all targets."""
+
+from typing import Annotated
+
+import typer
+
+from api.cli.common.build_model import made_of
+from api.cli.common.console import say
+from api.cli.common.lazy_groups import new_app
+from api.cli.common.options import TokenFileOption, UrlOption
+from api.cli.common.output import Format, FormatOption, say_json
+from api.cli.common.remote import connect
+from api.schemas.targets import Freeze
+
+freeze_app = new_app()
+thaw_app = new_app()
+
+
+@freeze_app.command()
+def freeze(
+    reason: Annotated[str, typer.Argument(metavar="REASON", help="Why; shown to everybody who asks.")],
+    url: UrlOption = None,
+    token_file: TokenFileOption = None,
+    output: FormatOption = Format.TABLE,
+) -> None:
+    """Stop every write to every target, at once.
+
+    It holds until `fleetwright thaw`.  `fleetwright targets list` says whether it is on.
+    """
+    wanted = made_of(Freeze, "freeze", frozen=True, reason=reason)
+    with connect(url, token_file) as client:
+        stored = client.replace_freeze(wanted, if_match="*").document
+    if output is Format.JSON:
+        say_json(stored)
+    else:
+        say("frozen: nothing is written to any target until `fleetwright thaw`")
+
+
+@thaw_app.command()
+def thaw(url: UrlOption = None, token_file: TokenFileOption = None, output: FormatOption = Format.TABLE) -> None:
+    """Lift the freeze."""
+    with connect(url, token_file) as client:
+        stored = client.replace_freeze(Freeze(), if_match="*").document
+    if output is Format.JSON:
+        say_json(stored)
+    else:
+        say("thawed")

@@ -1,0 +1,231 @@
+"""`fleetwright targets`: running applications, and how far the controller may go on them."""
+
+from collections.abc import Mapping
+from typing import Annotated, Any
+
+import typer
+from pydantic import ValidationError
+
+from api.cli.common.console import note, say
+from api.cli.common.errors import EXIT_BAD_INPUT, EXIT_REFUSED, CommandError
+from api.cli.common.files import read_file
+from api.cli.common.lazy_groups import new_app
+from api.cli.common.options import FileArgument, TokenFileOption, UrlOption
+from api.cli.common.output import Format, FormatOption, say_json
+from api.cli.common.remote import connect
+from api.cli.common.tables import Column, Table, moment, number, say_fields, say_table
+from api.cli.targets.changes import COLUMNS as CHANGE_COLUMNS
+from api.cli.targets.changes import change_rows
+from api.cli.targets.table import table
+from api.client import Fleetwright, NotFoundError, PreconditionFailedError
+from api.schemas.expert_maps import ExpertMapStatus
+from api.schemas.target_state import ApprovalRequest
+from api.schemas.targets import Freeze, Mode, Target, TargetSpec, TargetStatus
+
+COLUMNS = (
+    Column("target"),
+    Column("mode"),
+    Column("plan"),
+    Column("phase"),
+    Column("planned"),
+    Column("running"),
+    moment("seen"),
+    Column("message"),
+)
+MAPS = (
+    Column("expert map"),
+    Column("placement"),
+    Column("phase"),
+    number("replicas"),
+    number("loaded"),
+    number("waiting"),
+    number("refused"),
+    Column("turn"),
+)
+
+NameArgument = Annotated[str, typer.Argument(metavar="NAME", help="The target's name.")]
+
+app = new_app()
+
+
+@app.command("list")
+def list_targets(
+    url: UrlOption = None, token_file: TokenFileOption = None, output: FormatOption = Format.TABLE
+) -> None:
+    """List the targets, each with the controller's last report."""
+    with connect(url, token_file) as client:
+        targets = [(target, _status(client, target.name)) for target in client.iter_targets()]
+        freeze = client.get_freeze().document
+    if output is Format.JSON:
+        rows = [_json(target, status) for target, status in targets]
+        say_json({"freeze": freeze.model_dump(mode="json"), "targets": rows})
+        return
+    say_table(Table(COLUMNS, (_row(target, status) for target, status in targets)))
+    _note_freeze(freeze)
+
+
+@app.command("show")
+def show(
+    name: NameArgument, url: UrlOption = None, token_file: TokenFileOption = None, output: FormatOption = Format.TABLE
+) -> None:
+    """Show one target: what is said of it, the last report, the changes that stand ready."""
+    with connect(url, token_file) as client:
+        target = client.get_target(name).document
+        status = _status(client, name)
+        freeze = client.get_freeze().document
+    if output is Format.JSON:
+        say_json(_json(target, status))
+        return
+    spec = target.spec.model_dump(mode="json")
+    report = (
+        {}
+        if status is None
+        else status.model_dump(mode="json", exclude={"changes", "settings", "plan_id", "expert_maps"})
+    )
+    say_fields({"target": target.name, "version": target.version} | spec | report)
+    if status is not None:
+        _say_ready(status)
+    _note_freeze(freeze)
+
+
+@app.command("put")
+def put(
+    name: NameArgument,
+    file: FileArgument,
+    url: UrlOption = None,
+    token_file: TokenFileOption = None,
+    output: FormatOption = Format.TABLE,
+) -> None:
+    """Register a target, or replace what is said of it."""
+    spec = read_file(file, TargetSpec)
+    with connect(url, token_file) as client:
+        target = _replace(client, name, spec)
+    _say_target(target, output)
+
+
+@app.command("set")
+def change(
+    name: NameArgument,
+    plan: Annotated[str | None, typer.Option(metavar="PLAN", help="Id of the plan to carry out.")] = None,
+    mode: Annotated[Mode | None, typer.Option(help="How far the controller may go.")] = None,
+    url: UrlOption = None,
+    token_file: TokenFileOption = None,
+    output: FormatOption = Format.TABLE,
+) -> None:
+    """Point a target at a plan, or change its mode."""
+    changes: dict[str, Any] = {"plan_id": plan, "mode": mode}
+    changes = {field: value for field, value in changes.items() if value is not None}
+    if not changes:
+        raise CommandError("targets set: give --plan, --mode or both", exit_code=EXIT_BAD_INPUT)
+    with connect(url, token_file) as client:
+        found = client.get_target(name)
+        spec = found.document.spec.model_copy(update=changes)
+        target = client.replace_target(name, spec, if_match=found.etag).document
+    _say_target(target, output)
+
+
+@app.command("approve")
+def approve(
+    name: NameArgument,
+    digest: Annotated[
+        str | None, typer.Option(metavar="DIGEST", help="Of the change set looked at before; none: the one of now.")
+    ] = None,
+    url: UrlOption = None,
+    token_file: TokenFileOption = None,
+    output: FormatOption = Format.TABLE,
+) -> None:
+    """Approve exactly the change set that stands ready, also of a plan that was rolled back."""
+    with connect(url, token_file) as client:
+        target = client.get_target(name).document
+        status = _status(client, name)
+        if status is None or status.digest is None:
+            raise CommandError(f"target {name}: no change set stands ready", exit_code=EXIT_REFUSED)
+        request = _approval(target.spec.plan_id, digest or status.digest)
+        approval = client.approve_target(name, request)
+    if output is Format.JSON:
+        say_json(approval)
+        return
+    say_fields({"target": name} | approval.model_dump(mode="json"))
+    if digest is None:
+        _say_ready(status)
+
+
+@app.command("delete")
+def delete(
+    name: NameArgument, url: UrlOption = None, token_file: TokenFileOption = None, output: FormatOption = Format.TABLE
+) -> None:
+    """Forget a target.  What runs there goes on running."""
+    with connect(url, token_file) as client:
+        client.delete_target(name, if_match=client.get_target(name).etag)
+    if output is Format.JSON:
+        say_json({"name": name, "deleted": True})
+    else:
+        say(f"target {name} is forgotten")
+
+
+def _replace(client: Fleetwright, name: str, spec: TargetSpec) -> Target:
+    try:
+        return client.create_target(name, spec).document
+    except PreconditionFailedError:
+        return client.replace_target(name, spec, if_match=client.get_target(name).etag).document
+
+
+def _status(client: Fleetwright, name: str) -> TargetStatus | None:
+    try:
+        return client.get_target_status(name)
+    except NotFoundError:
+        return None
+
+
+def _map_row(gpu: str, each: ExpertMapStatus) -> tuple[Any, ...]:
+    counts = (each.replicas, each.loaded, each.waiting, each.refused)
+    return (gpu, each.placement_id, each.phase.value, *counts, each.turn or "")
+
+
+def _approval(plan_id: str | None, digest: str) -> ApprovalRequest:
+    try:
+        return ApprovalRequest(plan_id=plan_id, digest=digest)
+    except ValidationError as error:
+        message = "--digest: allowed: 64 hexadecimal digits, as `fleetwright targets show` says them"
+        raise CommandError(message, exit_code=EXIT_BAD_INPUT) from error
+
+
+def _say_ready(status: TargetStatus) -> None:
+    """What stands ready: changes, and expert maps."""
+    if rows := change_rows(status):
+        say("")
+        say_table(Table(CHANGE_COLUMNS, rows))
+    if status.expert_maps:
+        say("")
+        say_table(Table(MAPS, (_map_row(gpu, each) for gpu, each in sorted(status.expert_maps.items()))))
+
+
+def _say_target(target: Target, output: Format) -> None:
+    if output is Format.JSON:
+        say_json(target)
+    else:
+        say_fields({"target": target.name, "version": target.version} | target.spec.model_dump(mode="json"))
+
+
+def _note_freeze(freeze: Freeze) -> None:
+    if freeze.frozen:
+        note(f"frozen, nothing is written to any target: {freeze.reason or 'no reason given'}")
+
+
+def _json(target: Target, status: TargetStatus | None) -> dict[str, Any]:
+    return target.model_dump(mode="json") | {"status": None if status is None else status.model_dump(mode="json")}
+
+
+def _row(target: Target, status: TargetStatus | None) -> tuple[object, ...]:
+    said = (target.name, target.spec.mode, target.spec.plan_id)
+    if status is None:
+        return (*said, "not seen yet", None, None, None, None)
+    seen = (status.phase, _counts(status.planned), _counts(status.applied), status.observed_at, status.message)
+    return (*said, *seen)
+
+
+def _counts(replicas: Mapping[str, int]) -> str | None:
+    return ", ".join(f"{count} {gpu}" for gpu, count in sorted(replicas.items())) or None
+
+
+app.command("table")(table)

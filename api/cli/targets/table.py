@@ -1,0 +1,75 @@
+"""`fleetwright targets table`: what a router of a target is to do, of the plan that the target is pointed at."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from api.cli.common.console import note, say
+from api.cli.common.errors import EXIT_BAD_INPUT, EXIT_REFUSED, CommandError
+from api.cli.common.options import TokenFileOption, UrlOption
+from api.cli.common.remote import connect
+from api.cli.place.files import write_whole
+from deploy.common.errors import PlanUnusableError
+from deploy.router.table import RoutingTable
+from deploy.router.table_builder import both_tables, routing_table
+
+
+def table(
+    name: Annotated[str, typer.Argument(metavar="NAME", help="The target's name.")],
+    plan: Annotated[
+        str | None, typer.Option(metavar="PLAN", help="Another plan than the target's.", show_default="the target's")
+    ] = None,
+    after: Annotated[
+        str | None,
+        typer.Option(metavar="PLAN", help="Half of this one too, while counts change.", show_default="none"),
+    ] = None,
+    most_in_flight: Annotated[
+        list[str] | None,
+        typer.Option(metavar="DEPLOYMENT=N", help="What a replica takes at once; repeat it.", show_default="64 each"),
+    ] = None,
+    into: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Replace this file at once.", show_default="standard output")
+    ] = None,
+    url: UrlOption = None,
+    token_file: TokenFileOption = None,
+) -> None:
+    """Print the weights of a target's plan as a router takes them.
+
+    A router as a process looks at its `table_file` every second; one on Ray Serve takes it as `table` of its
+    `user_config`.  Neither drops a request for it.
+    """
+    bounds = _bounds(most_in_flight or [])
+    with connect(url, token_file) as client:
+        spec = client.get_target(name).document.spec
+        if (wanted := plan or spec.plan_id) is None:
+            raise CommandError(f"target {name} is pointed at no plan: give --plan", exit_code=EXIT_BAD_INPUT)
+        records = [client.get_plan(each) for each in (wanted, after) if each is not None]
+    if unknown := sorted(bounds.keys() - set(spec.application.parts.values())):
+        known = ", ".join(sorted(spec.application.parts.values()))
+        raise CommandError(
+            f"--most-in-flight {unknown[0]}: no deployment of target {name}; it has: {known}", exit_code=EXIT_BAD_INPUT
+        )
+    try:
+        now, *before = (routing_table(record, spec, most_in_flight=bounds) for record in records)
+        found: RoutingTable = both_tables(before[0], now) if before else now
+    except PlanUnusableError as error:
+        raise CommandError(str(error), exit_code=EXIT_REFUSED) from error
+    told = found.model_dump_json(indent=2)
+    if into is None:
+        say(told)
+        return
+    write_whole(into, f"{told}\n".encode())
+    note(f"{into}: table {found.version} of {', '.join(sorted(found.routes))}")
+
+
+def _bounds(said: list[str]) -> dict[str, int]:
+    found: dict[str, int] = {}
+    for entry in said:
+        deployment, sign, count = entry.partition("=")
+        if not deployment or not sign or not count.isdecimal() or int(count) < 1:
+            raise CommandError(
+                f"--most-in-flight {entry}: expected DEPLOYMENT=N, N at least 1", exit_code=EXIT_BAD_INPUT
+            )
+        found[deployment] = int(count)
+    return found

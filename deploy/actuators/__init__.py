@@ -1,0 +1,1 @@
+"""Actuators: each reads and changes the replica counts of one kind of running workload."""

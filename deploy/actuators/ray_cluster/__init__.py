@@ -1,0 +1,1 @@
+"""The actuator for KubeRay RayCluster worker groups."""

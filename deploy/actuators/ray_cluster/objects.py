@@ -1,0 +1,203 @@
+"""What is read of a RayCluster and its worker pods, and what follows from that alone.  Pure.
+
+Counts are replicas of a worker group: with `numOfHosts` above 1 a replica is that many pods, and it runs when all of
+them are ready.
+"""
+
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, Field
+from pydantic.alias_generators import to_camel
+
+CLUSTER_LABEL = "ray.io/cluster"
+GROUP_LABEL = "ray.io/group"
+NODE_TYPE_LABEL = "ray.io/node-type"
+REPLICA_LABEL = "ray.io/worker-group-replica-name"  # on pods of replicas with several hosts
+DELETION_COST = "controller.kubernetes.io/pod-deletion-cost"
+MAX_REPLICAS = 2**31 - 1  # KubeRay's own default of maxReplicas
+KUBERAY = "ray.io/kuberay-operator"
+
+_GROUPS_FIELD = ("f:spec", "f:workerGroupSpecs")
+
+
+class _Object(BaseModel):
+    """The part of a Kubernetes object that matters here; it may hold more."""
+
+    model_config = ConfigDict(alias_generator=to_camel, populate_by_name=True, frozen=True)
+
+
+class Condition(_Object):
+    """One of the conditions of a status."""
+
+    type: str
+    status: str
+    reason: str = ""
+    message: str = ""
+
+
+class _ManagedFields(_Object):
+    manager: str = ""
+    operation: str = ""
+    time: str = ""
+    subresource: str = ""
+    fields_v1: dict[str, Any] = Field(default={}, alias="fieldsV1")
+
+
+class _Owner(_Object):
+    kind: str
+    name: str
+    controller: bool = False
+
+
+class _Metadata(_Object):
+    name: str
+    labels: dict[str, str] = {}
+    annotations: dict[str, str] = {}
+    creation_timestamp: str = ""
+    deletion_timestamp: str | None = None
+    managed_fields: tuple[_ManagedFields, ...] = ()
+    owner_references: tuple[_Owner, ...] = ()
+
+
+class _ScaleStrategy(_Object):
+    workers_to_delete: tuple[str, ...] = ()
+
+
+class WorkerGroup(_Object):
+    """One entry of `spec.workerGroupSpecs`."""
+
+    group_name: str
+    replicas: int = 0
+    min_replicas: int = 0
+    max_replicas: int = MAX_REPLICAS
+    num_of_hosts: int = 1
+    suspend: bool | None = None
+    scale_strategy: _ScaleStrategy = _ScaleStrategy()
+
+    @property
+    def asked(self) -> int:
+        """Replicas that KubeRay is to run: it holds `replicas` inside the bounds, whoever wrote it."""
+        return max(self.min_replicas, min(self.replicas, self.max_replicas))
+
+    @property
+    def hosts(self) -> int:
+        """Pods of one replica."""
+        return max(1, self.num_of_hosts)
+
+
+class _Spec(_Object):
+    worker_group_specs: tuple[WorkerGroup, ...] = ()
+    enable_in_tree_autoscaling: bool | None = None
+    suspend: bool | None = None
+    managed_by: str | None = None
+
+
+class _Status(_Object):
+    conditions: tuple[Condition, ...] = ()
+
+
+class RayCluster(_Object):
+    """A RayCluster of `ray.io/v1`."""
+
+    metadata: _Metadata
+    spec: _Spec
+    status: _Status = _Status()
+
+    @property
+    def autoscaled(self) -> bool:
+        """Whether Ray's in-tree autoscaler sets `replicas`."""
+        return bool(self.spec.enable_in_tree_autoscaling)
+
+    def appliers(self, *, ours: str) -> list[str]:
+        """Managers other than `ours` that hold the worker groups by server-side apply, and so put them back."""
+        return sorted({entry.manager for entry in self._groups_managers() if entry.operation == "Apply"} - {ours})
+
+    def last_manager(self) -> str | None:
+        """Who wrote the worker groups last, as far as the server knows."""
+        entries = sorted(self._groups_managers(), key=lambda entry: entry.time)
+        return entries[-1].manager if entries else None
+
+    def _groups_managers(self) -> Iterable[_ManagedFields]:
+        spec, groups = _GROUPS_FIELD
+        return [
+            entry
+            for entry in self.metadata.managed_fields
+            if not entry.subresource and groups in (entry.fields_v1.get(spec) or {})
+        ]
+
+
+class _PodStatus(_Object):
+    conditions: tuple[Condition, ...] = ()
+
+
+class Worker(_Object):
+    """A worker pod."""
+
+    metadata: _Metadata
+    status: _PodStatus = _PodStatus()
+
+    @property
+    def name(self) -> str:
+        """The pod's name."""
+        return self.metadata.name
+
+    @property
+    def group(self) -> str | None:
+        """Its worker group."""
+        return self.metadata.labels.get(GROUP_LABEL)
+
+    @property
+    def stays(self) -> bool:
+        """Whether nobody has asked it to go."""
+        return self.metadata.deletion_timestamp is None
+
+    @property
+    def ready(self) -> bool:
+        """Whether it can take work."""
+        return self.stays and any(
+            condition.type == "Ready" and condition.status == "True" for condition in self.status.conditions
+        )
+
+    @property
+    def deletion_cost(self) -> int:
+        """What its annotation says that losing it costs, compared with others; 0 when nothing usable."""
+        try:
+            return int(self.metadata.annotations.get(DELETION_COST, "0"))
+        except ValueError:
+            return 0
+
+
+def running_replicas(group: WorkerGroup, workers: Iterable[Worker]) -> int:
+    """Replicas of the group all of whose pods are ready."""
+    replicas = _replicas(group, workers)
+    return sum(len(pods) >= group.hosts and all(pod.ready for pod in pods) for pods in replicas)
+
+
+def workers_to_give_up(
+    group: WorkerGroup, workers: Iterable[Worker], *, keep: int, busy: Collection[str] = ()
+) -> tuple[str, ...]:
+    """A pod of each replica that goes when only `keep` may stay: those that lose least first.
+
+    Not ready before ready, idle before busy, then by pod-deletion-cost, then the youngest.
+    """
+
+    def loss(pods: Sequence[Worker]) -> tuple[bool, bool, int]:
+        whole = len(pods) >= group.hosts and all(pod.ready for pod in pods)
+        return (whole, any(pod.name in busy for pod in pods), max(pod.deletion_cost for pod in pods))
+
+    youngest_first = sorted(
+        _replicas(group, workers), key=lambda pods: (pods[0].metadata.creation_timestamp, pods[0].name), reverse=True
+    )
+    by_loss = sorted(youngest_first, key=loss)  # stable: among equals the youngest stays first
+    return tuple(pods[0].name for pods in by_loss[: max(0, len(by_loss) - keep)])
+
+
+def _replicas(group: WorkerGroup, workers: Iterable[Worker]) -> list[list[Worker]]:
+    """The pods of each replica, leaving out those that go; pods that name no replica are one each."""
+    replicas: Mapping[str, list[Worker]] = defaultdict(list)
+    for worker in workers:
+        if worker.group == group.group_name and worker.stays:
+            replicas[worker.metadata.labels.get(REPLICA_LABEL, worker.name)].append(worker)
+    return list(replicas.values())

@@ -1,0 +1,1 @@
+"""The actuator for Ray Serve applications."""

@@ -1,0 +1,70 @@
+"""Which actuator drives which kind of target, and what of all that this process can reach.
+
+A kind without a maker is no defect: a controller outside Kubernetes drives Serve applications all the same, and says of
+the others why it does not.
+"""
+
+import sys
+from collections.abc import AsyncIterator, Callable
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
+
+import httpx
+
+from api.schemas.targets import Application, RayClusterGroups, RayServeApplication, RayTrainRun
+from deploy.actuators.base import Actuator
+from deploy.actuators.ray_cluster.actuator import ray_cluster_actuators
+from deploy.actuators.ray_serve.actuator import ray_serve_actuators
+from deploy.common.errors import ActuationError
+from deploy.common.kubernetes_client import KubernetesAccess, kubernetes_server
+
+Maker = Callable[[Application], Actuator]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Actuators:
+    """One maker per kind of target; None where this process has no access."""
+
+    ray_serve: Callable[[RayServeApplication], Actuator] | None = None
+    ray_cluster: Callable[[RayClusterGroups], Actuator] | None = None
+    ray_train: Callable[[RayTrainRun], Actuator] | None = None
+
+    def __call__(self, application: Application) -> Actuator:
+        """The actuator of one target; ActuationError when this process cannot drive its kind."""
+        match application:
+            case RayServeApplication() if self.ray_serve is not None:
+                return self.ray_serve(application)
+            case RayClusterGroups() if self.ray_cluster is not None:
+                return self.ray_cluster(application)
+            case RayTrainRun() if self.ray_train is not None:
+                return self.ray_train(application)
+        raise ActuationError(f"this controller has no access to {_REACHED_THROUGH[application.kind]}")
+
+
+_REACHED_THROUGH = {"ray_serve": "Ray Serve", "ray_cluster": "Kubernetes", "ray_train": "the run's Ray cluster"}
+
+
+@asynccontextmanager
+async def reachable_actuators(*, kubernetes: KubernetesAccess | None = None) -> AsyncIterator[Actuators]:
+    """Actuators for all that this process can reach, and the connections behind them.
+
+    Kubernetes is reached only when told so; UnusableSourceError when it then cannot be.
+    """
+    async with AsyncExitStack() as connections:
+        http = await connections.enter_async_context(httpx.AsyncClient())
+        kube = None if kubernetes is None else await connections.enter_async_context(kubernetes_server(kubernetes))
+        yield Actuators(
+            ray_serve=ray_serve_actuators(http),
+            ray_cluster=None if kube is None else ray_cluster_actuators(kube),
+            ray_train=_within_ray(),
+        )
+
+
+def _within_ray() -> Callable[[RayTrainRun], Actuator] | None:
+    """Runs are reached by a process of their cluster only; whoever is in one has loaded Ray."""
+    ray = sys.modules.get("ray")
+    if ray is None or not ray.is_initialized():
+        return None
+    from deploy.actuators.ray_train import ray_train_actuators  # noqa: PLC0415 - an extra
+
+    return ray_train_actuators()

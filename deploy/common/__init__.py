@@ -1,0 +1,1 @@
+"""What several processes share: clocks, errors, leader election, liveness, HTTP helpers, Kubernetes access."""

@@ -1,0 +1,168 @@
+"""The Kubernetes API as an actuator needs it: objects as JSON, bounded in time, refusals in the server's own words.
+
+Which server, and who we are there, follows kubectl's rules: the kubeconfig that is given, else `KUBECONFIG`, else
+`~/.kube/config`, else the pod around us.  Reading is repeated when the server does not answer; a patch is not: it tests
+what it replaces, so the answer to a second one would say nothing of the first.
+"""
+
+import json
+import os
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from http import HTTPStatus
+from pathlib import Path
+from typing import Any, Protocol
+
+import stamina
+import yaml
+
+from deploy.common.errors import ActuationError, UnreachableError
+from deploy.common.topology_discovery import UnusableSourceError
+
+FIELD_MANAGER = "fleetwright"
+TIMEOUT_S = 10.0
+ATTEMPTS = 3
+
+Operations = Sequence[Mapping[str, Any]]  # of a JSON patch
+
+
+class RefusedError(ActuationError):
+    """The API server said no."""
+
+    def __init__(self, message: str, *, status: int) -> None:
+        super().__init__(message)
+        self.status = status
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KubernetesAccess:
+    """Which cluster: that of a kubeconfig; None: the one that kubectl would take here."""
+
+    kubeconfig: Path | None = None
+
+
+class Kubernetes(Protocol):
+    """What actuators ask of an API server.  Both raise ActuationError; `path` begins with /api."""
+
+    async def get(self, path: str, **query: str) -> Any:
+        """The object at this path, as JSON."""
+
+    async def patch(self, path: str, operations: Operations) -> None:
+        """Apply a JSON patch as field manager `fleetwright`."""
+
+
+@dataclass(frozen=True, slots=True)
+class KubernetesServer:
+    """One API server behind the client of the `kubernetes` package."""
+
+    client: Any  # kubernetes.aio.client.ApiClient, which has no type information
+    renew: Callable[[], Awaitable[None]] | None = None  # reads credentials anew
+
+    async def get(self, path: str, **query: str) -> Any:
+        """The object at this path, as JSON."""
+        async for attempt in stamina.retry_context(
+            on=UnreachableError, attempts=ATTEMPTS, wait_initial=0.2, wait_jitter=0.2, wait_max=2.0
+        ):
+            with attempt:
+                return await self._ask("GET", path, query)
+        raise AssertionError("the last attempt returns or raises")
+
+    async def patch(self, path: str, operations: Operations) -> None:
+        """Apply a JSON patch as field manager `fleetwright`."""
+        body = [dict(operation) for operation in operations]
+        await self._ask("PATCH", path, {"fieldManager": FIELD_MANAGER}, body)
+
+    async def _ask(self, method: str, path: str, query: Mapping[str, str], body: Any = None) -> Any:
+        status, content = await self._exchange(method, path, query, body)
+        if status == HTTPStatus.UNAUTHORIZED and self.renew is not None:  # tokens of exec plugins and files end
+            await self.renew()
+            status, content = await self._exchange(method, path, query, body)
+        if status >= HTTPStatus.INTERNAL_SERVER_ERROR or status == HTTPStatus.TOO_MANY_REQUESTS:
+            raise UnreachableError(f"{self._host} answered {status}: {_said(content)}")
+        if status >= HTTPStatus.BAD_REQUEST:
+            raise RefusedError(f"{self._host} answered {status}: {_said(content)}", status=status)
+        try:
+            return json.loads(content)
+        except ValueError as error:
+            raise ActuationError(f"{self._host} does not answer as Kubernetes does: {error}") from error
+
+    async def _exchange(self, method: str, path: str, query: Mapping[str, str], body: Any) -> tuple[int, bytes]:
+        from aiohttp import ClientError  # noqa: PLC0415 - comes with the extra
+
+        kind = "application/json" if body is None else "application/json-patch+json"
+        try:
+            request = await self.client.param_serialize(
+                method,
+                path,
+                query_params=list(query.items()),
+                header_params={"Accept": "application/json", "Content-Type": kind},
+                body=body,
+                auth_settings=["BearerToken"],
+            )
+            response = await self.client.call_api(*request, _request_timeout=TIMEOUT_S)
+            return int(response.status), await response.read()
+        except TimeoutError as error:
+            raise UnreachableError(f"{self._host} did not answer within {TIMEOUT_S:g} s") from error
+        except (ClientError, OSError) as error:
+            raise UnreachableError(f"{self._host} does not answer: {str(error) or type(error).__name__}") from error
+
+    @property
+    def _host(self) -> str:
+        return str(self.client.configuration.host)
+
+
+@asynccontextmanager
+async def kubernetes_server(access: KubernetesAccess) -> AsyncIterator[KubernetesServer]:
+    """The API server that `access` names; UnusableSourceError when nothing usable does."""
+    try:
+        from kubernetes.aio import client  # noqa: PLC0415 - an extra
+    except ImportError as error:
+        raise UnusableSourceError(
+            "driving worker groups on Kubernetes needs an extra: pip install 'fleetwright[kubernetes]'"
+        ) from error
+    settings = client.Configuration()
+    renew = await _configure(settings, access.kubeconfig)
+    async with client.ApiClient(settings) as api:
+        yield KubernetesServer(api, renew)
+
+
+async def _configure(settings: Any, kubeconfig: Path | None) -> Callable[[], Awaitable[None]] | None:
+    """Fill in where and who; answers how to read credentials anew where the client does not do so itself."""
+    from kubernetes.aio import config  # noqa: PLC0415 - an extra
+
+    source = str(kubeconfig) if kubeconfig else os.environ.get("KUBECONFIG") or "~/.kube/config"
+    if kubeconfig is None and not _any_exists(source):
+        try:
+            config.load_incluster_config(client_configuration=settings)
+        except config.ConfigException as error:
+            reason = f"there is no kubeconfig at {source}, and no cluster around us: {error}"
+            raise UnusableSourceError(reason) from error
+        return None
+    # It takes any YAML for a kubeconfig, and fails wherever that differs from one.
+    violations = (config.ConfigException, OSError, ValueError, TypeError, KeyError, yaml.YAMLError)
+    try:
+        loader = await config.load_kube_config(config_file=source, client_configuration=settings, persist_config=False)
+    except violations as error:
+        raise UnusableSourceError(f"kubeconfig {source}: {' '.join(str(error).split())}") from error
+
+    async def renew() -> None:
+        try:
+            await loader.load_and_set(settings)
+        except violations as error:
+            reason = " ".join(str(error).split()) or type(error).__name__
+            raise UnreachableError(f"kubeconfig {source}: its credentials cannot be read anew: {reason}") from error
+
+    return renew
+
+
+def _any_exists(source: str) -> bool:
+    return any(Path(path).expanduser().exists() for path in source.split(os.pathsep))
+
+
+def _said(content: bytes) -> str:
+    """What a refusal says of itself."""
+    try:
+        return str(json.loads(content)["message"])
+    except (ValueError, KeyError, TypeError):
+        return next(iter(content.decode(errors="replace").strip().splitlines()), "nothing")[:200]

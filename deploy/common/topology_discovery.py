@@ -1,0 +1,210 @@
+"""The topology of a running cluster: its nodes are asked for here, their labels are read by `fleet.topology`.
+
+Ray: `GET /api/v0/nodes` of the dashboard, Ray's State API, which gives labels and resources of every node.  No driver
+joins the cluster, and `ray` is not imported.  Kubernetes: the Node objects, page by page, with the same kubeconfig and
+in-cluster rules as kubectl.  Both only read.
+"""
+
+import json
+import os
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from http import HTTPStatus
+from pathlib import Path
+from typing import Any
+
+import httpx
+import yaml
+from pydantic import BaseModel, Field, ValidationError
+
+from deploy.common.errors import ActuationError, UnreachableError
+from fleet.errors import FleetwrightError
+from fleet.topology import Discovery, LabelNames, topology_from_kubernetes_nodes, topology_from_ray_nodes
+
+RAY_NODES_MAX = 10_000  # the most that Ray's State API lists, unless the cluster was started with another limit
+KUBERNETES_PAGE = 500  # what kubectl asks for at a time
+CONNECT_S, READ_S = 5.0, 30.0
+
+GpuNamer = Callable[[str], str]  # the catalogue's name for what a label says; raises UnknownNameError
+
+
+class UnusableSourceError(FleetwrightError):
+    """What says where the cluster is cannot be used: a URL, a kubeconfig, a context, a package that is missing."""
+
+
+class _RayNode(BaseModel):
+    node_id: str
+    labels: dict[str, str] = {}
+    resources_total: dict[str, float] = {}
+
+
+class _RayListing(BaseModel):
+    """The part of the answer that matters here; it may hold more."""
+
+    total: int
+    num_filtered: int
+    num_after_truncation: int
+    partial_failure_warning: str | None = None
+    result: list[_RayNode]
+
+
+class _RayData(BaseModel):
+    result: _RayListing
+
+
+class _RayAnswer(BaseModel):
+    data: _RayData
+
+
+class _PageMetadata(BaseModel):
+    following: str = Field(default="", alias="continue")
+
+
+class _NodePage(BaseModel):
+    metadata: _PageMetadata
+    items: list[dict[str, Any]]
+
+
+def discover_ray(
+    dashboard_url: str, *, http: httpx.Client, labels: LabelNames | None = None, gpu_namer: GpuNamer = str
+) -> Discovery:
+    """From the living nodes of the Ray cluster whose dashboard this is."""
+    nodes = [
+        {"NodeID": node.node_id, "Labels": node.labels, "Resources": node.resources_total}
+        for node in _ray_nodes(dashboard_url, http)
+    ]
+    return topology_from_ray_nodes(nodes, labels=labels, gpu_namer=gpu_namer)
+
+
+def discover_kubernetes(
+    *,
+    kubeconfig: Path | None = None,
+    context: str | None = None,
+    labels: LabelNames | None = None,
+    gpu_namer: GpuNamer = str,
+    page_size: int = KUBERNETES_PAGE,
+) -> Discovery:
+    """From the nodes of a Kubernetes cluster; without a kubeconfig or context, of the one that kubectl would ask."""
+    nodes = list(_kubernetes_nodes(kubeconfig, context, page_size))
+    return topology_from_kubernetes_nodes(nodes, labels=labels, gpu_namer=gpu_namer)
+
+
+def _ray_nodes(dashboard_url: str, http: httpx.Client) -> list[_RayNode]:
+    query: dict[str, str | int] = {
+        "limit": RAY_NODES_MAX,
+        "filter_keys": "state",
+        "filter_predicates": "=",
+        "filter_values": "ALIVE",
+    }
+    url = f"{_checked(dashboard_url)}/api/v0/nodes"
+    try:
+        response = http.get(url, params=query, timeout=httpx.Timeout(READ_S, connect=CONNECT_S))
+    except httpx.RequestError as error:
+        raise UnreachableError(f"no answer from {url}: {str(error) or type(error).__name__}") from error
+    if response.status_code != HTTPStatus.OK:
+        raise ActuationError(f"{url} answered {response.status_code}: {_message(response.content, 'msg')}")
+    try:
+        listing = _RayAnswer.model_validate_json(response.content).data.result
+    except ValidationError as error:
+        raise ActuationError(f"{url} does not answer as Ray's State API does: {error.errors()[0]['msg']}") from error
+    _require_whole(listing, url)
+    return listing.result
+
+
+def _require_whole(listing: _RayListing, url: str) -> None:
+    """Half a cluster looks like one without the other half."""
+    if listing.partial_failure_warning:
+        raise ActuationError(f"{url} could not list all nodes: {listing.partial_failure_warning}")
+    if len(listing.result) < listing.num_filtered or listing.num_after_truncation < listing.total:
+        raise ActuationError(f"{url} lists {len(listing.result):,} nodes, and there are more: {listing.total:,} in all")
+
+
+def _checked(dashboard_url: str) -> str:
+    try:
+        url = httpx.URL(dashboard_url)
+    except httpx.InvalidURL:
+        url = httpx.URL()
+    if url.scheme not in {"http", "https"} or not url.host or url.userinfo:
+        raise UnusableSourceError("a Ray dashboard must be http://HOST[:PORT] or https://HOST[:PORT], without a user")
+    return dashboard_url.rstrip("/")
+
+
+def _kubernetes_nodes(kubeconfig: Path | None, context: str | None, page_size: int) -> Iterator[Mapping[str, Any]]:
+    kubernetes = _kubernetes()
+    settings = _kubernetes_settings(kubernetes, kubeconfig, context)
+    with kubernetes.client.ApiClient(settings) as api, _refusals_of(settings.host):
+        core = kubernetes.client.CoreV1Api(api)
+        following: str | None = None
+        while following != "":
+            # Left as the server wrote it: of each node three fields are wanted, not an object of a hundred.
+            answer = core.list_node(
+                limit=page_size, _continue=following, _request_timeout=(CONNECT_S, READ_S), _preload_content=False
+            )
+            page = _NodePage.model_validate_json(answer.data)
+            yield from page.items
+            following = page.metadata.following
+
+
+def _kubernetes() -> Any:
+    """The client, which not every installation has."""
+    try:
+        import kubernetes.client  # noqa: PLC0415 - an extra
+        import kubernetes.config  # noqa: PLC0415 - an extra
+    except ImportError as error:
+        raise UnusableSourceError(
+            "reading a Kubernetes cluster needs an extra: pip install 'fleetwright[kubernetes]'"
+        ) from error
+    return kubernetes
+
+
+def _kubernetes_settings(kubernetes: Any, kubeconfig: Path | None, context: str | None) -> Any:
+    """Where the cluster is and who we are there, by kubectl's rules: a kubeconfig first, else the pod around us."""
+    settings = kubernetes.client.Configuration()
+    settings.retries = False  # of urllib3, which would also log each
+    source = str(kubeconfig) if kubeconfig else os.environ.get("KUBECONFIG") or "~/.kube/config"
+    files = [Path(path).expanduser() for path in source.split(os.pathsep)]
+    if kubeconfig is None and context is None and not any(path.exists() for path in files):
+        try:
+            kubernetes.config.load_incluster_config(client_configuration=settings)
+        except kubernetes.config.ConfigException as error:
+            raise UnusableSourceError(
+                f"there is no kubeconfig at {source}, and no cluster around us: {error}"
+            ) from error
+        return settings
+    try:
+        kubernetes.config.load_kube_config(
+            config_file=source, context=context, client_configuration=settings, persist_config=False
+        )
+    # It takes any YAML for a kubeconfig, and fails wherever that differs from one.
+    except (kubernetes.config.ConfigException, OSError, ValueError, TypeError, KeyError, yaml.YAMLError) as error:
+        raise UnusableSourceError(f"kubeconfig {source}: {' '.join(str(error).split())}") from error
+    return settings
+
+
+@contextmanager
+def _refusals_of(host: str) -> Iterator[None]:
+    from kubernetes.client import ApiException  # noqa: PLC0415 - an extra, as is what it brings
+    from urllib3.exceptions import HTTPError  # noqa: PLC0415
+
+    try:
+        yield
+    except ValidationError as error:
+        raise ActuationError(f"{host} does not answer as Kubernetes does: {error.errors()[0]['msg']}") from error
+    except HTTPError as error:
+        raise UnreachableError(f"no answer from {host}: {error}") from error
+    except ApiException as error:
+        if not error.status:  # TLS came to nothing
+            raise UnreachableError(f"no answer from {host}: {' '.join(str(error.reason).split())}") from error
+        raise ActuationError(f"{host} answered {error.status}: {_message(error.body or b'', 'message')}") from error
+
+
+def _message(body: str | bytes, field: str) -> str:
+    """What a refusal says of itself."""
+    try:
+        return str(json.loads(body)[field])
+    except (ValueError, KeyError, TypeError):
+        return _first_line(body.decode(errors="replace") if isinstance(body, bytes) else body)
+
+
+def _first_line(said: object) -> str:
+    return next(iter(str(said).strip().splitlines()), "nothing")[:200]

@@ -1,0 +1,1 @@
+"""The controller process: it reconciles targets with their approved plans through actuators."""

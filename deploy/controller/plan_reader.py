@@ -1,0 +1,123 @@
+"""From a stored plan to replicas per part of a target, or the reason why the plan must not be carried out."""
+
+from collections import Counter
+from collections.abc import Collection, Iterable
+from datetime import datetime, timedelta
+
+from api.client import AsyncFleetwright, NotFoundError
+from api.schemas.plans import PlanRecord
+from api.schemas.targets import TargetSpec
+from deploy.common.errors import PlanUnusableError
+from deploy.controller.deployment_mapping import part_names, part_of
+from planner.answer import Allocation
+from power.controls import FULL_CLOCK
+
+
+class PlanReader:
+    """Reads plans from the API, each once: a stored plan never changes."""
+
+    def __init__(self, api: AsyncFleetwright) -> None:
+        self._api = api
+        self._plans: dict[str, PlanRecord] = {}
+
+    async def get(self, plan_id: str) -> PlanRecord:
+        """A plan by its id."""
+        if (known := self._plans.get(plan_id)) is not None:
+            return known
+        try:
+            plan = await self._api.get_plan(plan_id)
+        except NotFoundError as error:
+            raise PlanUnusableError(f"plan {plan_id!r} does not exist") from error
+        self._plans[plan_id] = plan
+        return plan
+
+    def forget_all_but(self, plan_ids: Iterable[str | None]) -> None:
+        """Drop plans that no target wants any more."""
+        wanted = set(plan_ids)
+        self._plans = {plan_id: plan for plan_id, plan in self._plans.items() if plan_id in wanted}
+
+
+def planned_replicas(record: PlanRecord, spec: TargetSpec) -> dict[str, int]:
+    """What the plan wants of each part of the target; 0 of those it does not use.
+
+    Options of one part differ in their offer, which is no matter here, or in the GPUs of one replica, which is: the
+    replicas of a deployment are all alike.
+    """
+    planned: Counter[str] = Counter(dict.fromkeys(spec.application.parts, 0))
+    sizes: dict[str, dict[int, str]] = {}
+    for entry, part in allocations_by_part(record, spec):
+        planned[part] += entry.count
+        sizes.setdefault(part, {})[entry.gpus_per_replica] = f"{entry.gpu}/x{entry.gpus_per_replica}"
+    for part, found in sorted(sizes.items()):
+        if len(found) > 1:
+            listed = " and ".join(map(str, sorted(found)))
+            raise PlanUnusableError(
+                f"plan {record.id} wants {part} replicas of {listed} GPUs; a deployment's replicas are all alike "
+                f"(one for each size: {', '.join(found[size] for size in sorted(found))})"
+            )
+    return dict(planned)
+
+
+def planned_clocks(record: PlanRecord, spec: TargetSpec) -> dict[str, float]:
+    """The clock level of each part in use, at which all replicas of a deployment run.
+
+    Where the plan says none it is the full one: else what the plan before wanted would stay.
+    """
+    found: dict[str, set[float]] = {}
+    for entry, part in allocations_by_part(record, spec):
+        found.setdefault(part, set()).add(FULL_CLOCK if entry.clock is None else entry.clock)
+    for part, clocks in sorted(found.items()):
+        if len(clocks) > 1:
+            listed = " and ".join(f"{clock:g}" for clock in sorted(clocks))
+            raise PlanUnusableError(
+                f"plan {record.id} wants {part} replicas at clocks {listed}; a deployment's replicas all run at one "
+                f"(one for each: {', '.join(f'{part}@{clock:g}' for clock in sorted(clocks))})"
+            )
+    return {part: clock for part, (clock,) in found.items()}
+
+
+def allocations_by_part(record: PlanRecord, spec: TargetSpec) -> list[tuple[Allocation, str]]:
+    """What the plan allocates to the target's workload, each with the part that takes it."""
+    _check_answers(record, spec.workload)
+    parts = spec.application.parts
+    found: list[tuple[Allocation, str]] = []
+    homeless: set[str] = set()
+    for entry in record.plan.allocation:
+        if entry.workload != spec.workload:
+            continue
+        if (part := part_of(entry, parts)) is None:
+            homeless.add(_lacking(entry, parts))
+        else:
+            found.append((entry, part))
+    if homeless:
+        raise PlanUnusableError(
+            f"plan {record.id} uses {', '.join(sorted(homeless))}, for which the target names no deployment; "
+            f"it has: {', '.join(sorted(parts))}"
+        )
+    return found
+
+
+def check_fresh(record: PlanRecord, *, now: datetime, max_age_s: float) -> None:
+    """Refuse to act on a plan that was made for a demand long past."""
+    age = now - record.created_at
+    if age > timedelta(seconds=max_age_s):
+        days = timedelta(days=1)
+        raise PlanUnusableError(
+            f"plan {record.id} is {age / days:.1f} days old; allowed: at most {max_age_s / days.total_seconds():g} days"
+        )
+
+
+def _check_answers(record: PlanRecord, workload: str) -> None:
+    status = record.plan.status
+    if not status.has_mix:
+        because = f" ({record.plan.explanation[0]})" if record.plan.explanation else ""
+        raise PlanUnusableError(f"plan {record.id} is {status.value} and holds nothing to apply{because}")
+    names = [known.name for known in record.request.workloads]
+    if workload not in names:
+        raise PlanUnusableError(f"plan {record.id} has no workload {workload!r}; it has: {', '.join(sorted(names))}")
+
+
+def _lacking(entry: Allocation, parts: Collection[str]) -> str:
+    """The part that would take these replicas: the GPU type, unless the target has parts of just that."""
+    narrowed = any(part.startswith((f"{entry.gpu}/", f"{entry.gpu}@")) for part in parts)
+    return f"{part_names(entry)[0]} (x{entry.gpus_per_replica})" if narrowed else entry.gpu

@@ -1,0 +1,157 @@
+"""Reading a target's health probe: one instant query to Prometheus per value, bounded in time and size.
+
+Whatever is not a fresh finite number is missing, with the reason.  Several series give the worst of them.
+"""
+
+import asyncio
+import json
+import math
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from datetime import datetime
+from http import HTTPStatus
+from typing import Annotated, Any, Literal, Protocol
+
+import httpx
+from pydantic import BaseModel, Discriminator, ValidationError
+
+from api.schemas.probes import HealthProbe
+from api.schemas.target_state import Readings
+from deploy.common.errors import UnreachableError
+from deploy.controller.health_check import Health
+
+TIMEOUT_S = 5.0  # for one value, from connecting to the last byte
+ANSWER_MAX_BYTES = 1_000_000
+MAX = 1e12  # what an infinite value (a histogram's last bucket) stands for
+
+Sample = tuple[float, str]
+
+
+class _Series(BaseModel):
+    value: Sample
+
+
+class _Vector(BaseModel):
+    resultType: Literal["vector"]  # noqa: N815 # Prometheus's word
+    result: list[_Series]
+
+    @property
+    def samples(self) -> list[Sample]:
+        return [series.value for series in self.result]
+
+
+class _Scalar(BaseModel):
+    resultType: Literal["scalar"]  # noqa: N815 # Prometheus's word
+    result: Sample
+
+    @property
+    def samples(self) -> list[Sample]:
+        return [self.result]
+
+
+class _Answer(BaseModel):
+    status: Literal["success"]
+    data: Annotated[_Vector | _Scalar, Discriminator("resultType")]
+
+
+class HealthReader(Protocol):
+    """Whatever reads a probe."""
+
+    async def __call__(self, probe: HealthProbe) -> Health:
+        """Read every value that the probe names; never fails."""
+
+
+@dataclass(frozen=True, slots=True)
+class PrometheusHealth:
+    """Reads probes over one pool of connections."""
+
+    http: httpx.AsyncClient
+    now: Callable[[], datetime]
+
+    async def __call__(self, probe: HealthProbe) -> Health:
+        """Read every value that the probe names."""
+        queries = {"error rate": probe.error_rate_query, "latency": probe.latency_query}
+        found: dict[str, float] = {}
+        missing: dict[str, str] = {}
+        for name, query in queries.items():
+            if query is None:
+                continue
+            try:
+                found[name] = await self._value(probe, query)
+            except UnreachableError as error:
+                missing[name] = str(error)
+        readings = Readings(error_rate=found.get("error rate"), latency_s=found.get("latency"))
+        return Health(readings=readings, missing=missing)
+
+    async def _value(self, probe: HealthProbe, query: str) -> float:
+        try:
+            async with asyncio.timeout(TIMEOUT_S):
+                answer = _read(await self._fetch(probe, query))
+        except TimeoutError as error:
+            raise UnreachableError(f"{probe.prometheus_url} did not answer within {TIMEOUT_S:g} s") from error
+        samples = answer.data.samples
+        if not samples:
+            raise UnreachableError("the query gives no value")
+        oldest_s = self.now().timestamp() - min(at_s for at_s, _value in samples)
+        if oldest_s > probe.max_age_s:
+            raise UnreachableError(f"the value is {oldest_s:.0f} s old; allowed: at most {probe.max_age_s:g} s")
+        values = [_number(text) for _at_s, text in samples]
+        if any(math.isnan(value) or value < 0.0 for value in values):
+            raise UnreachableError(f"the query gives {', '.join(sorted({text for _at_s, text in samples}))[:100]}")
+        return min(MAX, max(values))
+
+    async def _fetch(self, probe: HealthProbe, query: str) -> bytes:
+        url = f"{str(probe.prometheus_url).rstrip('/')}/api/v1/query"
+        body = b""
+        try:
+            async with self.http.stream("POST", url, data={"query": query}, timeout=TIMEOUT_S) as response:
+                async for part in response.aiter_bytes():
+                    body += part
+                    if len(body) > ANSWER_MAX_BYTES:
+                        raise UnreachableError(
+                            f"{probe.prometheus_url} answers with more than {ANSWER_MAX_BYTES} bytes"
+                        )
+        except (httpx.RequestError, httpx.InvalidURL) as error:
+            reason = str(error) or type(error).__name__
+            raise UnreachableError(f"{probe.prometheus_url} does not answer: {reason}") from error
+        if response.status_code != HTTPStatus.OK:
+            raise UnreachableError(f"{probe.prometheus_url} answered {response.status_code}: {_said(body)}")
+        return body
+
+
+async def unread_health(probe: HealthProbe) -> Health:
+    """For a process without a way to Prometheus."""
+    asked = {"error rate": probe.error_rate_query, "latency": probe.latency_query}
+    missing = {name: "this controller reads no health" for name, query in asked.items() if query is not None}
+    return Health(readings=Readings(), missing=missing)
+
+
+@asynccontextmanager
+async def prometheus_health(*, now: Callable[[], datetime]) -> AsyncIterator[PrometheusHealth]:
+    """A reader, and the connections behind it."""
+    async with httpx.AsyncClient() as http:
+        yield PrometheusHealth(http, now)
+
+
+def _read(body: bytes) -> _Answer:
+    try:
+        return _Answer.model_validate_json(body)
+    except ValidationError as error:
+        raise UnreachableError(f"the answer is not Prometheus's: {error.errors()[0]['msg']}") from error
+
+
+def _number(text: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        return math.nan
+
+
+def _said(body: bytes) -> str:
+    """Prometheus's own reason, where there is one."""
+    try:
+        found: Any = json.loads(body)
+        return str(found["error"])[:200]
+    except (ValueError, KeyError, TypeError, RecursionError):
+        return "no reason given"

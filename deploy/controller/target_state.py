@@ -1,0 +1,126 @@
+"""What one round leaves to the next, as the API keeps it with the target.  Pure: each function returns a new memory.
+
+Everything here is written before the act that it stands for.  A controller that dies in between has then counted a
+change that was not made, never made one that was not counted.
+"""
+
+from collections.abc import Mapping
+from datetime import datetime, timedelta
+
+from api.schemas.target_state import SPENT_MAX, Goal, Licence, PendingChange, Readings, Refusal, Spent, TargetMemory
+from api.schemas.targets import Target, TargetSpec
+
+# Moves close to each other are kept as one, at the time of the latest: that forgets none too early.
+_PARTS_OF_WINDOW = SPENT_MAX // 2
+
+
+def with_goal(
+    memory: TargetMemory, *, planned: Mapping[str, int], settings: str | None = None, now: datetime
+) -> TargetMemory:
+    """Something differs from this plan; since when is kept while what it wants stays the same."""
+    if memory.goal is not None and (memory.goal.planned, memory.goal.settings) == (planned, settings):
+        return memory
+    return memory.model_copy(update={"goal": Goal(planned=dict(planned), settings=settings, since=now)})
+
+
+def arrived(memory: TargetMemory) -> TargetMemory:
+    """Nothing differs any more."""
+    if memory.goal is None and memory.licence is None:
+        return memory
+    return memory.model_copy(update={"goal": None, "licence": None})
+
+
+def settled_s(memory: TargetMemory, *, now: datetime) -> float:
+    """For how long the goal has been the same and not reached.  A clock set back counts as no time."""
+    return max(0.0, (now - memory.goal.since).total_seconds()) if memory.goal is not None else 0.0
+
+
+def window_left(memory: TargetMemory, spec: TargetSpec, *, now: datetime) -> int:
+    """Replicas that may still be changed now; times in the future count as now, or a clock set back would open it."""
+    if spec.max_step_per_window is None:
+        return spec.max_step
+    spent = sum(entry.replicas for entry in _recent(memory, spec, now))
+    return max(0, min(spec.max_step, spec.max_step_per_window - spent))
+
+
+def window_opens_at(memory: TargetMemory, spec: TargetSpec, *, now: datetime) -> datetime | None:
+    """When the next replica may be changed; None when one may now."""
+    if window_left(memory, spec, now=now) > 0:
+        return None
+    return min(entry.at for entry in _recent(memory, spec, now)) + timedelta(seconds=spec.window_s)
+
+
+def spend(memory: TargetMemory, spec: TargetSpec, *, replicas: int, now: datetime) -> TargetMemory:
+    """Replicas are about to be changed."""
+    if spec.max_step_per_window is None:
+        return memory.model_copy(update={"spent": ()}) if memory.spent else memory
+    if replicas == 0:
+        return memory
+    kept = _recent(memory, spec, now)
+    part_s = spec.window_s / _PARTS_OF_WINDOW
+    if kept and (_part(kept[-1].at, part_s) == _part(now, part_s) or len(kept) == SPENT_MAX):
+        last = kept.pop()
+        kept.append(Spent(at=max(last.at, now), replicas=last.replicas + replicas))
+    else:
+        kept.append(Spent(at=now, replicas=replicas))
+    return memory.model_copy(update={"spent": tuple(kept)})
+
+
+def began(memory: TargetMemory, *, plan_id: str, before: Readings | None, now: datetime) -> TargetMemory:
+    """A write towards a plan is about to be made.  `before` counts where no earlier change waits for its judgement."""
+    pending = memory.change
+    if pending is None:
+        change = PendingChange(plan_id=plan_id, began_at=now, moved_at=now, before=before or Readings())
+    elif pending.plan_id == plan_id:
+        change = pending.model_copy(update={"moved_at": now})
+    else:
+        change = PendingChange(plan_id=plan_id, began_at=now, moved_at=now, before=pending.before)
+    return memory.model_copy(update={"change": change})
+
+
+def verified(memory: TargetMemory, *, plan_id: str) -> TargetMemory:
+    """A plan is in place, and good."""
+    if memory.verified_plan_id == plan_id and memory.change is None:
+        return memory
+    return memory.model_copy(update={"verified_plan_id": plan_id, "change": None})
+
+
+def refused(memory: TargetMemory, target: Target, *, plan_id: str, reason: str, now: datetime) -> TargetMemory:
+    """Health worsened after a plan: it is not pursued any more."""
+    refusal = Refusal(plan_id=plan_id, target_version=target.version, at=now, reason=reason)
+    return memory.model_copy(update={"refused": refusal, "change": None, "licence": None, "goal": None})
+
+
+def with_refusal_in_force(memory: TargetMemory, target: Target) -> TargetMemory:
+    """Without a refusal of another plan, or of a target that was said otherwise since."""
+    refusal, spec = memory.refused, target.spec
+    if refusal is None or (refusal.plan_id, refusal.target_version) == (spec.plan_id, target.version):
+        return memory
+    return memory.model_copy(update={"refused": None})
+
+
+def licensed(memory: TargetMemory, target: Target, *, approval_number: int) -> TargetMemory:
+    """An approval is taken up; it also lifts a refusal."""
+    licence = Licence(plan_id=target.spec.plan_id or "", target_version=target.version)
+    return memory.model_copy(update={"licence": licence, "approvals_used": approval_number, "refused": None})
+
+
+def is_licensed(memory: TargetMemory, target: Target) -> bool:
+    """Whether an approval of just this is being carried out."""
+    licence = memory.licence
+    return licence is not None and (licence.plan_id, licence.target_version) == (target.spec.plan_id, target.version)
+
+
+def maps_approved(memory: TargetMemory, *, digest: str, approval_number: int) -> TargetMemory:
+    """An approval of expert maps is taken up; it stands until the target is said otherwise."""
+    return memory.model_copy(update={"approved_maps": digest, "approvals_used": approval_number})
+
+
+def _recent(memory: TargetMemory, spec: TargetSpec, now: datetime) -> list[Spent]:
+    """What counts against the window, oldest first."""
+    since = now - timedelta(seconds=spec.window_s)
+    return sorted((entry for entry in memory.spent if entry.at > since), key=lambda entry: entry.at)
+
+
+def _part(at: datetime, part_s: float) -> int:
+    return int(at.timestamp() / part_s)

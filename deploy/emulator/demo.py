@@ -1,0 +1,217 @@
+"""Plans carried out on twins under load, act after act, and what was seen of each.
+
+The service and its controller stand already; this asks for plans, points the target at them, keeps requests coming and
+tells what came of it.  The controller does the rest: counts, clocks and the router's weights.
+"""
+
+import asyncio
+from collections.abc import AsyncGenerator, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+import httpx
+import numpy as np
+
+from api.client import AsyncFleetwright, NotFoundError
+from api.schemas.plans import PlanRecord
+from api.schemas.targets import Mode, Phase, RayServeApplication, TargetSpec, TargetStatus
+from deploy.actuators.ray_serve.config import ServeConfig
+from deploy.emulator.errors import StageError
+from deploy.emulator.load import Load, percentile_s, sending
+from deploy.emulator.names import IMPORT_PATH, METER_PATH
+from deploy.emulator.ray_sandbox import Stage, wait_until
+from deploy.emulator.scenario import MODEL, POOLS, WORKLOAD, Act
+from deploy.router.settings import SERVE_NAME, TABLE_PATH, RouterConfig
+from deploy.router.table_builder import routing_table
+from fleet.documents import Frozen
+from power.controls import FULL_CLOCK
+
+NAME = "demo"
+IN_FLIGHT = dict.fromkeys(POOLS.values(), 256)  # of a replica: vLLM's max_num_seqs, beyond which its own queue begins
+RUNNING = "RUNNING"
+
+
+class ActResult(Frozen):
+    """What one act asked for, and what was seen of it."""
+
+    act: str
+    plan_id: str
+    rate_rps: float
+    cost_usd_per_h: float
+    planned: dict[str, int]
+    applied: dict[str, int]
+    clocks: dict[str, float]  # of the plan
+    planned_power_w: float  # at full load, servers included
+    power_w: float  # of all GPUs, the mean over the looks
+    applied_after_s: float
+    requests: int
+    lost: int
+    lost_because: str | None  # of the first of them
+    ttft_p50_s: float | None
+    ttft_p95_s: float | None
+    e2e_p50_s: float | None
+    e2e_p95_s: float | None
+
+    @property
+    def as_planned(self) -> bool:
+        """Whether exactly the plan ran at the end."""
+        return self.applied == self.planned and not self.lost
+
+
+@dataclass(slots=True, kw_only=True)
+class Demonstration:
+    """Plays acts on a stage."""
+
+    api: AsyncFleetwright
+    stage: Stage
+    seconds: float  # of this machine that each act is looked at once its plan is in place
+    time_scale: float
+    patience_s: float
+    seed: int = 1
+
+    async def play(self, acts: Sequence[Act]) -> AsyncGenerator[ActResult, None]:
+        """One result per act, as it ends."""
+        records = [await self.api.create_plan(act.request(today=datetime.now(UTC).date())) for act in acts]
+        spec = self._spec(records[0])
+        async with self.stage.playing(self._application(records[0], spec), patience_s=self.patience_s):
+            await self._answers()
+            await self.api.create_target(NAME, spec)
+            async with httpx.AsyncClient(trust_env=False, timeout=self.patience_s, limits=httpx.Limits()) as http:
+                for act, record in zip(acts, records, strict=True):
+                    yield await self._act(act, record, http)
+            await self.api.delete_target(NAME, if_match="*")
+
+    async def _act(self, act: Act, record: PlanRecord, http: httpx.AsyncClient) -> ActResult:
+        load = Load(
+            http=http,
+            url=self.stage.url,
+            buckets=record.request.workloads[0].buckets,
+            rng=np.random.default_rng(self.seed),
+            rate_rps=act.rate_rps * self.time_scale,
+        )
+        loop = asyncio.get_running_loop()
+        async with sending(load):
+            began_s = loop.time()
+            status = await self._carry_out(record)
+            applied_s = loop.time()
+            power_w = await self._mean_w(until_s=applied_s + self.seconds)
+        seen = [each for each in load.answered if each.sent_s >= applied_s]
+        return ActResult(
+            act=act.name,
+            plan_id=record.id,
+            rate_rps=act.rate_rps,
+            cost_usd_per_h=record.plan.cost_usd_per_h or 0.0,
+            planned=_kept(status.planned),
+            applied=_kept(status.applied),
+            clocks=_clocks(record),
+            planned_power_w=record.plan.power_w,
+            power_w=power_w,
+            applied_after_s=applied_s - began_s,
+            requests=load.sent,
+            lost=len(load.lost),
+            lost_because=load.lost[0] if load.lost else None,
+            ttft_p50_s=percentile_s([each.ttft_s for each in seen], 0.5),
+            ttft_p95_s=percentile_s([each.ttft_s for each in seen], 0.95),
+            e2e_p50_s=percentile_s([each.e2e_s for each in seen], 0.5),
+            e2e_p95_s=percentile_s([each.e2e_s for each in seen], 0.95),
+        )
+
+    async def _carry_out(self, record: PlanRecord) -> TargetStatus:
+        """Point the target at the plan, and wait until the controller has read it back."""
+        spec = self._spec(record)
+        target = await self.api.get_target(NAME)
+        if target.document.spec != spec:
+            await self.api.replace_target(NAME, spec, if_match=target.etag)
+        latest: list[TargetStatus] = []
+
+        async def in_place() -> bool:
+            try:
+                found = await self.api.get_target_status(NAME)
+            except NotFoundError:
+                return False  # no round yet
+            latest[:] = [found]
+            return found.phase is Phase.APPLIED and found.plan_id == record.id
+
+        try:
+            await wait_until(in_place, what="the plan to be in place", patience_s=self.patience_s)
+        except StageError as error:
+            said = latest[0].message if latest else None
+            raise StageError(f"{error}; the controller says: {said or 'nothing'}") from error
+        return latest[0]
+
+    async def _answers(self) -> None:
+        """Until the router has seen who runs."""
+
+        async def answers() -> bool:
+            try:
+                return (await self.stage.http.get(f"{self.stage.url}{METER_PATH}")).is_success
+            except httpx.HTTPError:
+                return False
+
+        await wait_until(answers, what="an answer through the router", patience_s=self.patience_s)
+
+    async def _mean_w(self, *, until_s: float) -> float:
+        """What all replicas that run draw together, over the looks that find reports of all of them, one at least."""
+        looks: list[float] = []
+
+        async def is_over() -> bool:
+            answer = await self.stage.http.get(f"{self.stage.url}{METER_PATH}")
+            reports = answer.json() if answer.is_success else {}
+            if (running := await self._running()) <= reports.keys():
+                looks.append(sum(reports[replica]["power_w"] for replica in running))
+            return bool(looks) and asyncio.get_running_loop().time() >= until_s
+
+        await wait_until(is_over, what="reports of all twins", patience_s=self.seconds + self.patience_s)
+        return float(np.mean(looks))
+
+    async def _running(self) -> set[str]:
+        """Replicas of all pools."""
+        served = await ServeConfig(self.stage.http, self.stage.dashboard_url).read()
+        found = served.application(NAME)
+        replicas = [replica for name in POOLS.values() for replica in found.deployment(name).replicas]
+        return {replica.replica_id for replica in replicas if replica.state == RUNNING}
+
+    def _spec(self, record: PlanRecord) -> TargetSpec:
+        described = {
+            "dashboard_url": self.stage.dashboard_url,
+            "application": NAME,
+            "deployments": POOLS,
+            "follow_clocks": True,
+            "router": {
+                "deployment": SERVE_NAME,
+                "url": f"{self.stage.url}{TABLE_PATH}",
+                "most_in_flight": IN_FLIGHT,
+            },
+        }
+        return TargetSpec(
+            workload=WORKLOAD,
+            application=RayServeApplication.model_validate(described),
+            mode=Mode.APPLY,
+            plan_id=record.id,
+        )
+
+    def _application(self, record: PlanRecord, spec: TargetSpec) -> dict[str, Any]:
+        """One replica of each type, as Serve cannot begin with none; the first act takes away what it does not want."""
+        pools = {name: {"gpu": gpu, "model": MODEL} for gpu, name in POOLS.items()}
+        table = routing_table(record, spec, most_in_flight=IN_FLIGHT)
+        config = RouterConfig(table=table).model_dump(mode="json")
+        router = {"patience_s": self.patience_s, "most_waiting": 100_000}
+        return {
+            "name": NAME,
+            "import_path": IMPORT_PATH,
+            "args": {"pools": pools, "time_scale": self.time_scale, "meter": True, "router": router},
+            "external_scaler_enabled": True,
+            "deployments": [{"name": SERVE_NAME, "user_config": config}],
+        }
+
+
+def _kept(replicas: dict[str, int]) -> dict[str, int]:
+    return {gpu: count for gpu, count in sorted(replicas.items()) if count}
+
+
+def _clocks(record: PlanRecord) -> dict[str, float]:
+    """Those below the full one."""
+    return {
+        each.gpu: each.clock for each in record.plan.allocation if each.clock is not None and each.clock < FULL_CLOCK
+    }

@@ -1,0 +1,215 @@
+"""A Ray Serve application of twins: one deployment per GPU type, each on nodes of its type, behind the router.
+
+    import_path: deploy.emulator.serve_app:build
+    args: {"pools": {"on-h100": {"gpu": "H100-SXM"}, "on-l4": {"gpu": "L4"}}, "time_scale": 20}
+
+`user_config` of a twin's deployment is a `TwinConfig`: its clock level, and the expert map that it is told to hold.
+Serve hands a new one to the running replicas and restarts none.  Members that are not known here are others' affair.
+"""
+
+import asyncio
+import json
+import time
+from collections.abc import AsyncIterator, Mapping
+from dataclasses import asdict
+from http import HTTPStatus
+from typing import Annotated, Any
+
+import structlog
+from pydantic import BaseModel, ConfigDict, Field
+from ray import serve
+
+from deploy.emulator.errors import TwinError
+from deploy.emulator.names import ACCELERATOR_LABEL, METER_NAME, METER_PATH
+from deploy.emulator.openai_protocol import (
+    DONE,
+    EVENT_STREAM,
+    JSON,
+    Ask,
+    Headers,
+    event,
+    models,
+    read_ask,
+    refusal,
+    usage_event,
+    whole,
+)
+from deploy.emulator.worker import MIN_CLOCK, WorkerSpec
+from deploy.emulator.worker_loop import WorkerLoop
+from deploy.router.serve_app import behind_router
+from deploy.router.settings import RouterSettings
+from fleet.documents import Frozen
+from power.controls import FULL_CLOCK
+
+REPORT_EVERY_S = 0.5
+MAX_AT_ONCE = 100_000  # of requests in one replica: the engine queues, not Serve
+LITTLE_CPU = 0.1
+DRAIN_S = 600.0  # for the answers that a replica which must go still owes
+LOOK_S = 0.1  # how soon an idle replica that must go is gone
+
+Part = tuple[int, Headers] | bytes
+
+log = structlog.get_logger()
+
+
+class TwinConfig(BaseModel):
+    """What may change while a twin runs."""
+
+    model_config = ConfigDict(extra="ignore")
+
+    clock: Annotated[float, Field(ge=MIN_CLOCK, le=FULL_CLOCK)] = FULL_CLOCK
+    expert_map: Any = None  # held and told, nothing else: a twin has no experts
+
+
+class PoolSpec(WorkerSpec):
+    """A deployment: workers of a kind, and the nodes that they go to."""
+
+    accelerator: str | None = Field(default=None, description="As Ray labels the nodes; absent: as the catalogue says.")
+    replicas: int = Field(default=1, ge=1, le=10_000, description="At first; Serve cannot begin with none.")
+
+    @property
+    def label(self) -> str | None:
+        """Value of the label that a node must have."""
+        return self.accelerator or self.board.ray_accelerator
+
+
+class AppSpec(Frozen):
+    """Arguments of `build`."""
+
+    pools: dict[str, dict[str, Any]] = Field(min_length=1, max_length=100, description="Deployment -> PoolSpec.")
+    time_scale: float = Field(default=1.0, gt=0, le=10_000, description="Of pools that say none of their own.")
+    meter: bool = Field(default=False, description="Whether GET /v1/twin tells what each replica draws.")
+    router: dict[str, Any] = Field(default_factory=dict, description="RouterSettings.")
+
+
+class TwinReplica:
+    """One replica."""
+
+    def __init__(self, spec: Mapping[str, Any], meter: Any) -> None:
+        self._spec = WorkerSpec.model_validate(spec)
+        self._loop = WorkerLoop(spec=self._spec)
+        self._config = TwinConfig()
+        self._meter = meter
+        self._id = serve.get_replica_context().replica_id.unique_id
+        self._reporting: asyncio.Task[None] | None = None
+
+    async def reconfigure(self, config: Mapping[str, Any]) -> None:
+        """Serve's `user_config`, at the start and whenever it changes."""
+        self._config = TwinConfig.model_validate(config)
+        self._loop.set_clock(self._config.clock)
+        if self._meter is not None and self._reporting is None:
+            self._reporting = asyncio.create_task(self._report())
+
+    async def answer_openai(self, method: str, target: str, _headers: Headers, body: bytes) -> AsyncIterator[Part]:
+        """What the router calls: status and headers, then the body's parts."""
+        path = target.partition("?")[0].rstrip("/")
+        if method == "GET" and path == "/v1/models":
+            yield 200, [JSON]
+            yield models(self._spec.model)
+        elif method == "POST" and path in {"/v1/chat/completions", "/v1/completions"}:
+            async for part in self._answer(path, body):
+                yield part
+        elif method == "GET" and path == METER_PATH and self._meter is not None:
+            reports = await self._meter.read.remote()
+            yield 200, [JSON]
+            yield json.dumps(reports).encode()
+        else:
+            yield HTTPStatus.NOT_FOUND.value, [JSON]
+            yield refusal(f"no such path: {method} {path}", HTTPStatus.NOT_FOUND)
+
+    async def _answer(self, path: str, body: bytes) -> AsyncIterator[Part]:
+        try:
+            ask = read_ask(path, body)
+            parts = self._stream(ask) if ask.stream else self._whole(ask)
+            async for part in parts:
+                yield part
+        except TwinError as error:
+            yield HTTPStatus.BAD_REQUEST.value, [JSON]
+            yield refusal(str(error), HTTPStatus.BAD_REQUEST)
+
+    async def _stream(self, ask: Ask) -> AsyncIterator[Part]:
+        key, ttft_s, taken_s = _key(), 0.0, 0.0
+        tokens = self._loop.tokens(prompt_tokens=ask.prompt_tokens, output_tokens=ask.output_tokens)
+        async for token, taken_s in tokens:
+            if token.index == 0:
+                ttft_s = taken_s
+                yield 200, [EVENT_STREAM]
+            yield event(ask, key=key, model=self._spec.model, index=token.index, last=token.last)
+        if ask.include_usage:
+            yield usage_event(ask, key=key, model=self._spec.model, twin=self._told(ttft_s, taken_s))
+        yield DONE
+
+    async def _whole(self, ask: Ask) -> AsyncIterator[Part]:
+        ttft_s = taken_s = 0.0
+        async for token, taken_s in self._loop.tokens(prompt_tokens=ask.prompt_tokens, output_tokens=ask.output_tokens):
+            ttft_s = taken_s if token.index == 0 else ttft_s
+        yield 200, [JSON]
+        yield whole(ask, key=_key(), model=self._spec.model, twin=self._told(ttft_s, taken_s))
+
+    def _told(self, ttft_s: float, e2e_s: float) -> dict[str, Any]:
+        config = self._config
+        return {
+            "replica": self._id,
+            "gpu": self._spec.gpu,
+            "clock": config.clock,
+            "expert_map": config.expert_map,
+            "ttft_s": round(ttft_s, 6),
+            "e2e_s": round(e2e_s, 6),
+        }
+
+    async def _report(self) -> None:
+        while True:
+            try:
+                await self._meter.put.remote(self._id, asdict(self._loop.report()) | {"gpu": self._spec.gpu})
+            except Exception:
+                log.exception("report_failed")
+            await asyncio.sleep(REPORT_EVERY_S)
+
+
+class Meter:
+    """What each replica said last, for whoever looks at the whole."""
+
+    def __init__(self) -> None:
+        self._last: dict[str, dict[str, Any]] = {}
+
+    def put(self, replica: str, report: dict[str, Any]) -> None:
+        """A replica's newest."""
+        self._last[replica] = report
+
+    def read(self) -> dict[str, dict[str, Any]]:
+        """By replica, also of those that are gone."""
+        return self._last
+
+
+def build(args: Mapping[str, Any]) -> Any:
+    """The application; `args` are those of `AppSpec`."""
+    spec = AppSpec.model_validate(args)
+    little = {"num_cpus": LITTLE_CPU}
+    meter = serve.deployment(Meter, name=METER_NAME, ray_actor_options=little).bind() if spec.meter else None
+    engines = {name: _deployment(name, pool, spec, meter) for name, pool in spec.pools.items()}
+    return behind_router(
+        engines,
+        settings=RouterSettings.model_validate(spec.router),
+        ray_actor_options=little,
+        graceful_shutdown_wait_loop_s=LOOK_S,
+    )
+
+
+def _deployment(name: str, given: Mapping[str, Any], app: AppSpec, meter: Any) -> Any:
+    pool = PoolSpec.model_validate({"time_scale": app.time_scale} | dict(given))
+    selector = {} if pool.label is None else {"label_selector": {ACCELERATOR_LABEL: pool.label}}
+    worker = pool.model_dump(include=set(WorkerSpec.model_fields))
+    return serve.deployment(
+        TwinReplica,
+        name=name,
+        num_replicas=pool.replicas,
+        user_config=TwinConfig().model_dump(),
+        max_ongoing_requests=MAX_AT_ONCE,
+        ray_actor_options={"num_cpus": LITTLE_CPU, "num_gpus": pool.gpus} | selector,
+        graceful_shutdown_wait_loop_s=LOOK_S,
+        graceful_shutdown_timeout_s=DRAIN_S,
+    ).bind(worker, meter)
+
+
+def _key() -> str:
+    return f"twin-{time.monotonic_ns()}"

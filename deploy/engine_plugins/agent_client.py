@@ -1,0 +1,135 @@
+"""How a worker reaches the agent of its own node, from its environment.
+
+    FLEETWRIGHT_AGENT                   unix:/run/fleetwright/agent.sock, http://HOST:9403 or https://HOST:9403
+    FLEETWRIGHT_AGENT_TOKEN_FILE        the secret that the agent asks for; read at each question, so it may be replaced
+    FLEETWRIGHT_AGENT_CA, _CERT, _KEY   mutual TLS: the agent's authority, and what the worker shows
+
+Needs nothing but Python: engines' images hold little of ours.
+"""
+
+import json
+import socket
+import ssl
+from collections.abc import Mapping
+from dataclasses import dataclass
+from http.client import HTTPConnection, HTTPException, HTTPSConnection
+from pathlib import Path
+from typing import Any, Protocol
+from urllib.parse import urlsplit
+
+VARIABLE = "FLEETWRIGHT_AGENT"
+ANSWER_S = 5.0  # an agent that takes longer is asked again
+MAX_BYTES = 1 << 20  # of an answer; one with 64 GPUs has 60 kB
+
+
+class AgentError(Exception):
+    """The agent was not reached, or said no."""
+
+
+class RefusedError(AgentError):
+    """It said no."""
+
+    def __init__(self, status: int, reason: str) -> None:
+        super().__init__(f"{status}: {reason}")
+        self.status = status
+
+
+class Agent(Protocol):
+    """Whom a worker asks."""
+
+    def ask(self, method: str, path: str, body: Mapping[str, Any] | None = None) -> dict[str, Any]:
+        """One question and its answer, a JSON object.  Raises AgentError."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AgentAccess:
+    """Where the agent answers, and what it is shown."""
+
+    address: str
+    token_file: Path | None = None
+    authority: Path | None = None
+    certificate: Path | None = None
+    key: Path | None = None
+
+    @classmethod
+    def from_environment(cls, environment: Mapping[str, str]) -> "AgentAccess | None":
+        """None where no agent is named.  Raises AgentError for a name that is none."""
+        address = environment.get(VARIABLE, "").strip()
+        if not address:
+            return None
+
+        def path(ending: str) -> Path | None:
+            said = environment.get(f"{VARIABLE}_{ending}")
+            return Path(said) if said else None
+
+        access = cls(
+            address=address,
+            token_file=path("TOKEN_FILE"),
+            authority=path("CA"),
+            certificate=path("CERT"),
+            key=path("KEY"),
+        )
+        access.check()
+        return access
+
+    def check(self) -> None:
+        """Raises AgentError where the address cannot be one."""
+        try:
+            parts = urlsplit(self.address)
+            there = bool(parts.path) if parts.scheme == "unix" else bool(parts.hostname) and parts.port != 0
+            usable = there and parts.scheme in {"unix", "http", "https"}
+        except ValueError:
+            usable = False
+        if not usable:
+            raise AgentError(
+                f"{VARIABLE}: expected unix:PATH, http://HOST:PORT or https://HOST:PORT, got {self.address}"
+            )
+
+    def ask(self, method: str, path: str, body: Mapping[str, Any] | None = None) -> dict[str, Any]:
+        """One question and its answer, a JSON object."""
+        try:
+            connection = self._connection()
+            try:
+                connection.request(method, path, body=json.dumps(body) if body else None, headers=self._headers())
+                answer = connection.getresponse()
+                content = answer.read(MAX_BYTES)
+            finally:
+                connection.close()
+            document = json.loads(content)
+        except (OSError, HTTPException, ValueError) as error:
+            raise AgentError(f"{self.address}: {str(error) or type(error).__name__}") from error
+        if not isinstance(document, dict):
+            raise AgentError(f"{self.address}: answered no object")
+        if answer.status != 200:
+            raise RefusedError(answer.status, str(document.get("detail", answer.reason)))
+        return document
+
+    def _headers(self) -> dict[str, str]:
+        headers = {"Content-Type": "application/json"}
+        if self.token_file is not None:
+            headers["Authorization"] = f"Bearer {self.token_file.read_text(encoding='utf-8').strip()}"
+        return headers
+
+    def _connection(self) -> HTTPConnection:
+        parts = urlsplit(self.address)
+        if parts.scheme == "unix":
+            return _UnixConnection(parts.path)
+        if parts.scheme == "http":
+            return HTTPConnection(str(parts.hostname), parts.port, timeout=ANSWER_S)
+        context = ssl.create_default_context(cafile=self.authority)
+        if self.certificate is not None:
+            context.load_cert_chain(self.certificate, self.key)
+        return HTTPSConnection(str(parts.hostname), parts.port, timeout=ANSWER_S, context=context)
+
+
+class _UnixConnection(HTTPConnection):
+    """HTTP over a socket in the file system."""
+
+    def __init__(self, path: str) -> None:
+        super().__init__("localhost", timeout=ANSWER_S)
+        self._path = path
+
+    def connect(self) -> None:
+        self.sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        self.sock.settimeout(ANSWER_S)
+        self.sock.connect(self._path)

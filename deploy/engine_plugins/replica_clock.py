@@ -1,0 +1,199 @@
+"""A plan's clock on a worker's own GPUs: the worker asks its node's agent, which sets it and reads it back.
+
+    class Model:                                    # a Serve deployment; a training worker calls `follow` likewise
+        def __init__(self):
+            self.clock = ReplicaClock()             # off unless FLEETWRIGHT_AGENT names the node's agent
+
+        def reconfigure(self, user_config):
+            self.clock.follow(user_config)          # returns at once
+
+The wish is an order with a lease, renewed by a thread of its own.  It ends with the worker: by `close` or at exit, and
+after a `kill -9` when the lease has run out.  Whatever goes wrong with the agent is a line in the log, once, and tried
+again; the worker never fails by it.  docs/agent.md, "Workers"
+"""
+
+import atexit
+import logging
+import os
+import secrets
+import socket
+import sys
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+from urllib.parse import quote
+
+from deploy.engine_plugins.agent_client import Agent, AgentAccess, AgentError, RefusedError
+from deploy.engine_plugins.visible_gpus import Gpu, UnknownGpusError, nvml_uuids, own_gpus
+
+KEY = "clock"  # in Serve's user_config
+FULL = 1.0
+LEASE_S = 30.0
+SETTLE_S = 1.0  # from a wish to the first look at what came of it
+NEAR = 1e-3  # drivers round
+_LOG = logging.getLogger("fleetwright.clock")
+_GPUS, _CAPS = "/v1/gpus", "/v1/caps"
+
+
+class ReplicaClock:
+    """One worker's wish, and what is enforced of it."""
+
+    def __init__(
+        self,
+        *,
+        agent: Agent | None = None,
+        holder: str | None = None,
+        environment: Mapping[str, str] = os.environ,
+        lease_s: float = LEASE_S,
+        local: Callable[[], Sequence[str] | None] = nvml_uuids,
+        steady_s: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """Without `agent` it is as the environment says, and off where that names no agent."""
+        self.holder = holder or _holder()
+        self._environment, self._lease_s, self._local, self._steady_s = environment, lease_s, local, steady_s
+        self._agent = agent or _agent(environment)
+        self._wanted, self._held = FULL, False
+        self._uuids: tuple[str, ...] = ()
+        self._enforced: tuple[float, float] | None = None  # share, and when it was told
+        self._failures, self._unshown, self._said = 0, 0, ""
+        self._lock, self._asking = threading.Lock(), threading.Lock()
+        self._woken, self._ending = threading.Event(), threading.Event()
+        self._thread: threading.Thread | None = None
+
+    def follow(self, user_config: Any) -> None:
+        """Take the clock of a plan out of what Serve hands over; without one, the full clock."""
+        said = user_config.get(KEY, FULL) if isinstance(user_config, Mapping) else FULL
+        if isinstance(said, bool) or not isinstance(said, int | float) or not 0 < said <= FULL:
+            self._tell(f"{KEY} must be above 0 and at most 1, got {said!r}; the full clock is taken")
+            said = FULL
+        self.set(float(said))
+
+    def set(self, share: float) -> None:
+        """Run at this share of the full clock from now on; 1 wants nothing."""
+        with self._lock:
+            self._wanted, self._failures, self._unshown = share, 0, 0
+        if self._agent is None or self._ending.is_set():
+            return
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._run, name="fleetwright-clock", daemon=True)
+            self._thread.start()
+            atexit.register(self.close)
+        self._woken.set()
+
+    @property
+    def clock_wanted(self) -> float:
+        """The share of the full clock that was last asked for."""
+        return self._wanted
+
+    @property
+    def clock_enforced(self) -> float | None:
+        """The share that the agent read back, of several GPUs the highest; None where that is not known, or too old."""
+        told = self._enforced
+        return told[0] if told and self._steady_s() - told[1] <= self._lease_s else None
+
+    def close(self, *, wait_s: float = 2.0) -> None:
+        """The worker ends: it wants nothing any more.  Without an answer in time the lease does it."""
+        self._ending.set()
+        self._woken.set()
+        if self._thread is not None:
+            self._thread.join(wait_s)
+            atexit.unregister(self.close)
+
+    def step(self) -> float:
+        """Say to the agent what is wanted, and hear what holds; seconds until that is due again."""
+        agent = self._agent
+        if agent is None:
+            return self._lease_s
+        with self._asking:
+            wanted = FULL if self._ending.is_set() else self._wanted
+            try:
+                report = self._ordered(agent, wanted)
+            except RefusedError as error:
+                self._uuids = ()  # the agent may know other GPUs by now
+                return self._failed(str(error))
+            except (AgentError, UnknownGpusError) as error:
+                return self._failed(str(error))
+            return self._heard(report, wanted)
+
+    def _ordered(self, agent: Agent, wanted: float) -> dict[str, Any]:
+        if wanted >= FULL and self._held:
+            self._release(agent)
+        if wanted >= FULL or not self._uuids:
+            report = agent.ask("GET", _GPUS)
+            self._uuids = self._own(report)
+            if wanted >= FULL or not self._uuids:
+                return report
+        self._held = True  # also if the answer gets lost
+        body = {"holder": self.holder, "lease_s": self._lease_s, "on_lapse": "release"}
+        return agent.ask("PUT", _CAPS, body | {"clock_share": wanted, "gpus": list(self._uuids)})
+
+    def _release(self, agent: Agent) -> None:
+        try:
+            agent.ask("DELETE", f"{_CAPS}/{quote(self.holder, safe='')}")
+        except RefusedError as error:
+            if error.status != 404:  # it was over already
+                raise
+        self._held = False
+
+    def _own(self, report: Mapping[str, Any]) -> tuple[str, ...]:
+        listed = [Gpu(str(gpu["uuid"]), str(gpu["name"])) for gpu in report.get("gpus", ())]
+        return own_gpus(listed, environment=self._environment, local=self._local)
+
+    def _heard(self, report: Mapping[str, Any], wanted: float) -> float:
+        if self._said and self._failures:
+            _LOG.info("the agent answers again")
+        self._failures, self._said = 0, ""
+        mine = [gpu.get("enforced_share") for gpu in report.get("gpus", ()) if gpu["uuid"] in self._uuids]
+        shares = [float(share) for share in mine if share is not None]
+        complete = bool(shares) and len(shares) == len(mine)
+        self._enforced = (max(shares), self._steady_s()) if complete else None
+        shown = not mine or (complete and max(shares) <= wanted + NEAR)
+        self._unshown = 0 if shown else self._unshown + 1
+        return self._lease_s / 3 if shown else self._again_s(self._unshown)
+
+    def _failed(self, reason: str) -> float:
+        self._tell(f"the plan's clock does not reach the GPUs: {reason}")
+        self._failures += 1
+        return self._again_s(self._failures)
+
+    def _again_s(self, times: int) -> float:
+        """Soon, then ever more rarely, but never so rarely that the lease runs out."""
+        return min(self._lease_s / 3, SETTLE_S * 2.0 ** min(times - 1, 10))
+
+    def _tell(self, reason: str) -> None:
+        if reason != self._said:
+            self._said = reason
+            _LOG.warning("%s", reason)
+
+    def _run(self) -> None:
+        while not self._ending.is_set():
+            self._woken.clear()
+            try:
+                wait_s = self.step()
+            except Exception:  # noqa: BLE001 - one answer that nobody thought of must not end the worker's clock
+                _LOG.exception("the plan's clock does not reach the GPUs")
+                wait_s = self._lease_s / 3
+            if not self._ending.is_set():
+                self._woken.wait(wait_s)
+        if self._held:
+            self.step()
+
+
+def _agent(environment: Mapping[str, str]) -> Agent | None:
+    try:
+        return AgentAccess.from_environment(environment)
+    except AgentError as error:
+        _LOG.warning("plans' clocks are not followed: %s", error)
+        return None
+
+
+def _holder() -> str:
+    """The Ray actor's id, else one that no other process has."""
+    ray = sys.modules.get("ray")
+    try:
+        if ray is not None and ray.is_initialized() and (actor := ray.get_runtime_context().get_actor_id()):
+            return f"worker-{actor}"
+    except Exception:  # noqa: BLE001 - whatever Ray is like here, a name can be had
+        _LOG.debug("no actor id", exc_info=True)
+    return f"worker-{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(4)}"[:200]

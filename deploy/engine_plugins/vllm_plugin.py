@@ -1,0 +1,126 @@
+"""vLLM plug-in: experts go where our placement says, in a running engine, without patching it.  Off unless asked for.
+
+vLLM (read in 0.33) takes no placement file.  Its balancer calls `EPLB_POLICIES["default"].rebalance_experts` every
+`step_interval` steps, in each worker, with token counts that are already summed over all of them.  This plug-in (entry
+point group `vllm.general_plugins`) wraps that policy when FLEETWRIGHT_VLLM_PLACEMENT names a file, and returns its map.
+
+Every worker must return the same map in the same step, or experts are sent to nobody; yet the file may change while
+they read it, or be copied to each node and change there at another time.  So they agree, all or none:
+
+1. Each worker reads its file and takes a fingerprint of the map, 0 when there is none that fits this engine.
+2. One all-reduce over the balancer's own CPU group gives the smallest and the largest fingerprint.  vLLM keeps that
+   group apart from the model's traffic, and with `use_async` uses it from the very thread that calls the policy.
+3. Smallest = largest > 0: all have the same map, and use it.  Both 0: vLLM's own policy.  Else they are between two
+   files: everything stays where it is, and the next call finds them agreed.
+
+What each does follows from values that all share, so the variable is to be set for every worker or for none.  A file
+that does not fit is a log line and vLLM's own balancing, never an error; vLLM's draft model, which has other layers
+than the model, is such a case.
+"""
+
+import logging
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from deploy.engine_plugins.placement_file import (
+    EngineShape,
+    Ints,
+    PlacementFile,
+    as_map,
+    describe,
+    fingerprint,
+    settled,
+)
+
+VARIABLE = "FLEETWRIGHT_VLLM_PLACEMENT"
+_LOG = logging.getLogger("vllm.fleetwright")  # below vLLM's logger, whose handlers show it
+NONE = 0  # the fingerprint of no usable map
+
+Agreement = Callable[[int], tuple[int, int]]  # a worker's fingerprint -> the smallest and the largest of all workers
+
+
+def register() -> None:
+    """The entry point.  vLLM calls it in every process, and may call it again."""
+    path = os.environ.get(VARIABLE)
+    if not path:
+        return
+    try:
+        from vllm.distributed.eplb.policy import EPLB_POLICIES  # type: ignore[import-not-found]  # noqa: PLC0415 - in vLLM alone
+
+        own = EPLB_POLICIES["default"]
+    except (ImportError, KeyError) as error:
+        _LOG.warning("%s is not used: this vLLM has no default EPLB policy to wrap (%s)", VARIABLE, describe(error))
+        return
+    if not getattr(own, "is_fleetwright", False):
+        EPLB_POLICIES["default"] = placed_policy(own, PlacementFile(Path(path)), agree=agree_in_vllm)
+        _LOG.info("experts are placed by %s (%s)", path, VARIABLE)
+
+
+def placed_policy(own: Any, source: PlacementFile, *, agree: Agreement) -> Any:
+    """vLLM's policy class with our placement before it."""
+    told: set[str] = set()
+
+    def tell(reason: str) -> None:
+        if reason not in told:  # the balancer runs for months
+            told.add(reason)
+            _LOG.warning("placement %s is not used: %s", source.path, reason)
+
+    def read(shape: EngineShape) -> Ints | None:
+        try:
+            return source.read(shape)
+        except Exception as error:  # noqa: BLE001 - other workers wait for this one, whatever its file holds
+            tell(describe(error))
+            return None
+
+    class PlacedEplbPolicy(own):  # type: ignore[misc]
+        is_fleetwright = True
+
+        @classmethod
+        def rebalance_experts(  # noqa: PLR0917 - vLLM's signature
+            cls,
+            weight: Any,
+            num_replicas: int,
+            num_groups: int,
+            num_nodes: int,
+            num_ranks: int,
+            old_global_expert_indices: Any = None,
+        ) -> Any:
+            shape = EngineShape(int(weight.shape[0]), int(weight.shape[1]), num_replicas, num_ranks)
+            current = None if old_global_expert_indices is None else as_map(old_global_expert_indices)
+            wanted = agreed_map(read(shape), current, shape=shape, agree=agree, tell=tell)
+            if wanted is None:
+                return super().rebalance_experts(
+                    weight, num_replicas, num_groups, num_nodes, num_ranks, old_global_expert_indices
+                )
+            import torch  # type: ignore[import-not-found]  # noqa: PLC0415
+
+            return torch.from_numpy(wanted)
+
+    return PlacedEplbPolicy
+
+
+def agreed_map(
+    found: Ints | None, current: Ints | None, *, shape: EngineShape, agree: Agreement, tell: Callable[[str], None]
+) -> Ints | None:
+    """What all workers return: the map that all of them found, or the one now loaded; None for vLLM's own policy."""
+    smallest, largest = agree(NONE if found is None else fingerprint(found))
+    if smallest == largest:
+        if found is None or current is None:
+            return found
+        return settled(found, current, gpus=shape.gpus)
+    tell("workers found different files; experts stay where they are until all find the same")
+    if current is None or current.shape != (shape.layers, shape.slots) or (current < 0).any():
+        return None
+    return current
+
+
+def agree_in_vllm(mine: int) -> tuple[int, int]:
+    """The smallest and the largest fingerprint of the workers that balance together."""
+    import torch  # noqa: PLC0415
+    from vllm.distributed.parallel_state import get_eplb_group  # type: ignore[import-not-found]  # noqa: PLC0415
+
+    both = torch.tensor([mine, -mine], dtype=torch.int64)
+    torch.distributed.all_reduce(both, op=torch.distributed.ReduceOp.MIN, group=get_eplb_group().cpu_group)
+    return int(both[0]), -int(both[1])

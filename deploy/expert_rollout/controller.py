@@ -1,0 +1,257 @@
+"""Expert maps of one target, one round: read, decide, write at most one order.  The next round reads what came of it.
+
+Keeps nothing but a cache of immutable files.  The order is written in Serve's declared configuration, one key of one
+deployment's user_config; what replicas say is read from the application's ingress.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import httpx
+import structlog
+from pydantic import TypeAdapter, ValidationError
+
+from api.client import AsyncFleetwright
+from api.schemas.expert_maps import ExpertMapOrder, ExpertMapPhase, ExpertMapStatus
+from api.schemas.targets import Phase, RayServeApplication, Target
+from deploy.actuators.ray_serve.actuator import RayServeActuator
+from deploy.actuators.ray_serve.config import ServeConfig, Served, UserConfig
+from deploy.actuators.registry import Maker
+from deploy.common.digests import digest_of_json
+from deploy.common.errors import ActuationError, OvertakenError, UnreachableError
+from deploy.common.leader_election import Leadership
+from deploy.controller.metrics import ControllerMetrics
+from deploy.controller.reconcile_state import joined, one_line
+from deploy.expert_rollout.files import PlacementFiles, UnfitError, check_fits
+from deploy.expert_rollout.messages import KEY, DamagedError, Order, Says, read_order, stamp_of
+from deploy.expert_rollout.rollout import Done, Move, Refused, Sight, Wait, Write, next_move, without
+
+log = structlog.get_logger()
+
+TIMEOUT = httpx.Timeout(10.0, connect=3.0)
+GONE_STATES = {"STOPPING"}
+RUNNING = "RUNNING"
+SETTLED = {Phase.APPLIED, Phase.OBSERVED}
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """What the ingress answers."""
+
+    replicas: list[Says]
+
+
+_TOLD = TypeAdapter(Told)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    """How a target stands after its maps were looked at."""
+
+    phase: Phase
+    message: str | None
+    maps: Mapping[str, ExpertMapStatus] = field(default_factory=dict)
+    digest: str | None = None  # of the maps, where they stand ready and nothing was written
+
+
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """One deployment of the target."""
+
+    gpu: str
+    application: str
+    deployment: str
+    wanted: ExpertMapOrder
+    user_config: UserConfig
+    sight: Sight
+    digest: str | None  # of the wanted map; None: there is no such file
+    move: Move
+
+
+class ExpertMaps:
+    """Rolls expert maps over the deployments of targets."""
+
+    def __init__(
+        self, *, api: AsyncFleetwright, actuators: Maker, leadership: Leadership, metrics: ControllerMetrics
+    ) -> None:
+        self._api = api
+        self._actuators = actuators
+        self._leadership = leadership
+        self._metrics = metrics
+        self._files = PlacementFiles(api)
+
+    async def advance(
+        self,
+        target: Target,
+        *,
+        phase: Phase,
+        message: str | None,
+        only_looks: bool,
+        may_write: bool,
+        approved: str | None = None,
+    ) -> Outcome:
+        """Bring one deployment one step further, where the counts of replicas are as they shall be (`phase`).
+
+        Deployments take turns too: the next one begins when the one before it is through.  `approved` is the digest of
+        the maps that an operator has approved.
+        """
+        application = target.spec.application
+        if not target.spec.expert_maps or phase not in SETTLED or not isinstance(application, RayServeApplication):
+            return Outcome(phase=phase, message=message)
+        actuator = self._actuators(application)
+        if not isinstance(actuator, RayServeActuator):
+            raise ActuationError("expert maps are brought to Ray Serve applications only")
+        config = ServeConfig(actuator.http, str(application.dashboard_url))
+        served = await config.read()
+        parts = [
+            await self._look(actuator, served, gpu, wanted) for gpu, wanted in sorted(target.spec.expert_maps.items())
+        ]
+        due = next((part for part in parts if isinstance(part.move, Write | Wait)), None)
+        wrote, digest = False, None
+        found = _phase_of(parts)
+        if due is not None and isinstance(due.move, Write):
+            digest = digest_of_maps(target)
+            if not may_write:
+                found = Phase.RECOMMENDED
+            elif target.spec.require_approval and approved != digest:
+                found = Phase.AWAITING_APPROVAL
+            else:
+                found, wrote = await self._write(target, config, due, due.move.order)
+                digest = None
+        maps = {part.gpu: _status(part, wrote=wrote and part is due) for part in parts}
+        if only_looks or found is None:
+            found = phase
+        return Outcome(
+            phase=found, message=joined(message, _message(maps)), maps=maps, digest=None if only_looks else digest
+        )
+
+    async def _look(self, actuator: RayServeActuator, served: Served, gpu: str, wanted: ExpertMapOrder) -> _Part:
+        application = actuator.application
+        deployment = application.deployments[gpu]
+        found = served.application(application.application).deployment(deployment)
+        says = {entry.replica_id: entry for entry in await self._ask(actuator.http, wanted, deployment)}
+        states = {replica.replica_id: replica.state for replica in found.replicas}
+        running = frozenset(name for name, state in states.items() if state == RUNNING)
+        sight = Sight(
+            asked=found.target_num_replicas,
+            running=running,
+            restless=sum(state not in GONE_STATES for state in states.values()) - len(running),
+            stamp=stamp_of(found.user_config),
+            order=_order_in(found.user_config),
+            says={name: entry for name, entry in says.items() if name in running},
+        )
+        digest, move = await self._decide(wanted, sight)
+        return _Part(gpu, application.application, deployment, wanted, found.user_config, sight, digest, move)
+
+    async def _decide(self, wanted: ExpertMapOrder, sight: Sight) -> tuple[str | None, Move]:
+        digest = None
+        try:
+            fitted = await self._files.get(wanted.placement_id, wanted.engine)
+            digest = fitted.file.digest
+            check_fits(fitted, sight.says.values())
+        except UnfitError as error:
+            return digest, without(reason=str(error), sight=sight)
+        known = await self._files.known(sight.says.values(), wanted.engine) if sight.order is None else {}
+        return digest, next_move(wanted=fitted.file, attempt=wanted.attempt, sight=sight, known=known)
+
+    async def _ask(self, http: httpx.AsyncClient, wanted: ExpertMapOrder, deployment: str) -> list[Says]:
+        url = str(wanted.replicas_url)
+        try:
+            response = await http.get(url, params={"deployment": deployment}, timeout=TIMEOUT)
+        except httpx.RequestError as error:
+            raise UnreachableError(f"{url} does not answer: {str(error) or type(error).__name__}") from error
+        if not response.is_success:
+            raise UnreachableError(f"{url} answered {response.status_code}: {response.text[:200]}")
+        try:
+            return _TOLD.validate_json(response.content).replicas
+        except ValidationError as error:
+            raise ActuationError(f"{url} does not tell of replicas: {error.errors()[0]['msg']}") from error
+
+    async def _write(self, target: Target, config: ServeConfig, part: _Part, order: Order) -> tuple[Phase, bool]:
+        # Read as late as possible, as for every other write.
+        if (await self._api.get_target(target.name)).document != target:
+            return Phase.APPLYING, False
+        if (await self._api.get_freeze()).document.frozen:
+            return Phase.FROZEN, False
+        try:
+            async with self._leadership.acting():
+                await config.change_user_config(
+                    application=part.application,
+                    deployment=part.deployment,
+                    key=KEY,
+                    value=order.document(),
+                    seen=part.user_config,
+                )
+        except OvertakenError:
+            return Phase.APPLYING, False
+        self._metrics.wrote(target=target.name, kind=KEY)
+        log.info(
+            "expert_map_ordered",
+            target=target.name,
+            deployment=part.deployment,
+            placement_id=part.wanted.placement_id,
+            order=order.number,
+            turn=order.turn,
+            refusal=order.refusal,
+        )
+        return Phase.APPLYING, True
+
+
+def digest_of_maps(target: Target) -> str:
+    """Of all maps that a target is to have, wherever a roll of them stands: what an operator approves, once.
+
+    It ends with the registration, as a plan's licence does: what was replaced and is wanted again is asked again.
+    """
+    spec = target.spec
+    wanted = [
+        (part, spec.application.parts[part], order.placement_id, order.engine, order.attempt)
+        for part, order in sorted(spec.expert_maps.items())
+    ]
+    return digest_of_json(["expert maps", target.version, wanted])
+
+
+def _order_in(user_config: UserConfig) -> Order | None:
+    try:
+        return read_order(user_config[KEY])
+    except (KeyError, DamagedError):
+        return None
+
+
+def _phase_of(parts: list[_Part]) -> Phase | None:
+    if any(isinstance(part.move, Refused) for part in parts):
+        return Phase.FAILED
+    return Phase.APPLYING if any(isinstance(part.move, Wait) for part in parts) else None
+
+
+def _status(part: _Part, *, wrote: bool) -> ExpertMapStatus:
+    said = [part.sight.says[name] for name in sorted(part.sight.running) if name in part.sight.says]
+    has = [entry for entry in said if entry.loaded is not None and entry.loaded == part.digest]
+    order = part.sight.order
+    refusing = sum(bool(entry.refusals) for entry in said if entry not in has)
+    phase, message = _standing(part.move, wrote=wrote)
+    return ExpertMapStatus(
+        placement_id=part.wanted.placement_id,
+        phase=phase,
+        replicas=len(part.sight.running),
+        loaded=len(has),
+        waiting=len(part.sight.running) - len(has) - refusing,
+        refused=refusing,
+        turn=None if order is None or order.turn is None else order.turn[:200],
+        message=one_line(message) if message else None,
+    )
+
+
+def _standing(move: Move, *, wrote: bool) -> tuple[ExpertMapPhase, str | None]:
+    match move:
+        case Write():
+            return (ExpertMapPhase.ROLLING if wrote else ExpertMapPhase.WANTED), None
+        case Wait(reason):
+            return ExpertMapPhase.WAITING, reason
+        case Refused(reason):
+            return ExpertMapPhase.REFUSED, reason
+        case Done():
+            return ExpertMapPhase.LOADED, None
+
+
+def _message(maps: Mapping[str, ExpertMapStatus]) -> str | None:
+    return "; ".join(f"expert map of {gpu}: {entry.message}" for gpu, entry in maps.items() if entry.message) or None

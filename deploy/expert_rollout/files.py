@@ -1,0 +1,88 @@
+"""Stored placements as the files that orders carry, and what a replica must have for one to fit."""
+
+from collections import OrderedDict
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from api.client import AsyncFleetwright, NotFoundError
+from deploy.expert_rollout.messages import MapFile, Says, Shape
+from fleet.errors import FleetwrightError
+from placement.export import exported
+from placement.formats import Engine
+
+KEPT = 64
+
+
+class UnfitError(FleetwrightError):
+    """No order may be given for this placement."""
+
+
+@dataclass(frozen=True, slots=True)
+class Fitted:
+    """A placement in an engine's format, and the sizes it was made for."""
+
+    file: MapFile
+    shape: Shape
+
+
+class PlacementFiles:
+    """Reads placements from the API, each once: a stored placement never changes."""
+
+    def __init__(self, api: AsyncFleetwright) -> None:
+        self._api = api
+        self._kept: OrderedDict[tuple[str, Engine], Fitted] = OrderedDict()
+
+    async def get(self, placement_id: str, engine: Engine) -> Fitted:
+        """UnfitError where there is no such placement, or the engine cannot load it."""
+        key = (placement_id, engine)
+        if (known := self._kept.get(key)) is None:
+            known = await self._read(placement_id, engine)
+            self._kept[key] = known
+            while len(self._kept) > KEPT:
+                self._kept.popitem(last=False)
+        self._kept.move_to_end(key)
+        return known
+
+    async def known(self, says: Iterable[Says], engine: Engine) -> dict[str, MapFile]:
+        """Files of the maps that replicas say they have, by digest, as far as their placements are stored."""
+        found: dict[str, MapFile] = {}
+        for entry in says:
+            if entry.loaded is None or entry.loaded in found or entry.placement_id is None:
+                continue
+            try:
+                file = (await self.get(entry.placement_id, engine)).file
+            except UnfitError:
+                continue
+            found[file.digest] = file
+        return found
+
+    async def _read(self, placement_id: str, engine: Engine) -> Fitted:
+        try:
+            placement = (await self._api.get_placement(placement_id)).placement
+        except NotFoundError as error:
+            raise UnfitError(f"placement {placement_id!r} does not exist") from error
+        try:
+            file = MapFile.of(exported(placement, engine), placement_id=placement_id)
+        except ValueError as error:
+            raise UnfitError(f"placement {placement_id} cannot be written for {engine}: {error}") from error
+        shape = Shape(
+            engine=engine.value,
+            layers=len(placement.layers),
+            experts=placement.experts,
+            slots=placement.layout.slots,
+            gpus=placement.layout.gpus,
+        )
+        return Fitted(file, shape)
+
+
+def check_fits(fitted: Fitted, says: Iterable[Says]) -> None:
+    """Against what each replica says of its engine; UnfitError names the first thing that differs."""
+    for entry in says:
+        for field in ("engine", "layers", "experts", "slots", "gpus"):
+            wanted, has = getattr(fitted.shape, field), getattr(entry.shape, field)
+            if has is not None and has != wanted:
+                version = f" {entry.shape.version}" if entry.shape.version else ""
+                raise UnfitError(
+                    f"placement {fitted.file.placement_id} is for {field} {wanted}, "
+                    f"but {entry.replica_id} ({entry.shape.engine}{version}) has {has}"
+                )

@@ -1,0 +1,203 @@
+"""A replica's side of expert maps: it hears orders, changes over when it is its turn, and says what it has.
+
+    serving --(its turn, engine restarts)--> out: new requests go elsewhere, those begun end --> load --> serving
+    serving --(its turn, live engine)------> load, while it serves ----------------------------> serving
+    load fails --> the map before it is loaded again, and the refusal is told
+    that fails too --> broken: `check_health` raises, and Serve replaces the replica
+
+An order is checked when it is heard, before anything is stopped.  Nothing here raises on a bad order: Serve would take
+the replica for broken.  Times and the engine are handed in.
+"""
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import asdict
+from typing import Any
+
+from deploy.expert_rollout.engines import MapEngine
+from deploy.expert_rollout.messages import KEY, DamagedError, MapFile, Order, digest, read_order, stamp_of
+
+DRAIN_S = 600.0  # requests that have begun are waited for so long, and never cut off
+_LOG = logging.getLogger("fleetwright.expert_maps")
+
+
+class BrokenError(RuntimeError):
+    """Neither the new map nor the one before could be loaded."""
+
+
+class MapKeeper:
+    """Keeps one replica's engine at the map that it is ordered to have."""
+
+    def __init__(self, engine: MapEngine, *, replica_id: str, drain_s: float = DRAIN_S) -> None:
+        self.replica_id = replica_id
+        self._engine = engine
+        self._drain_s = drain_s
+        self._order: Order | None = None
+        self._stamp = stamp_of(None)  # Serve does not call `reconfigure` where there is no user_config
+        self._number = 0
+        self._loaded: MapFile | None = None
+        self._refusals: dict[str, str] = {}
+        self._tried: tuple[str | None, int] | None = None  # what the refusals are of
+        self._not_own = 0  # the order under which the engine's own placement, which has no digest, was refused
+        self._changing: asyncio.Task[None] | None = None
+        self._at_work = False  # once seen to serve: no map is brought in any more but in its turn
+        self._in_flight = 0
+        self._idle = asyncio.Event()
+        self._idle.set()
+        self._back = asyncio.Event()
+        self._back.set()
+        self._broken: str | None = None
+
+    @property
+    def out(self) -> bool:
+        """Whether new requests must go elsewhere."""
+        return not self._back.is_set()
+
+    async def back(self) -> None:
+        """Until it serves again."""
+        await self._back.wait()
+
+    async def hear(self, user_config: Any) -> None:
+        """Take a whole user_config, at the start and whenever it changes."""
+        order = self._read(user_config)
+        if order is not None:
+            self._order, self._number = order, order.number
+            self._check(order)
+            if not self._at_work:
+                await self._start_with(order.good)
+        self._stamp = stamp_of(user_config)
+        self._change_if_it_is_our_turn()
+
+    def says(self) -> dict[str, Any]:
+        """For the controller, as it reads it (`order.Says`)."""
+        self._at_work = True
+        return {
+            "replica_id": self.replica_id,
+            "stamp": self._stamp,
+            "number": self._number,
+            "shape": asdict(self._engine.shape),
+            "loaded": digest(self._loaded),
+            "placement_id": None if self._loaded is None else self._loaded.placement_id,
+            "changing": self._changing is not None,
+            "refusals": dict(self._refusals),
+        }
+
+    def check_health(self) -> None:
+        """Raises where this replica must be replaced."""
+        self._at_work = True
+        if self._broken is not None:
+            raise BrokenError(self._broken)
+
+    @asynccontextmanager
+    async def at_work_on_a_request(self) -> AsyncIterator[None]:
+        """Around each request that this replica answers itself: it is not stopped before they have ended."""
+        self._at_work = True
+        self._in_flight += 1
+        self._idle.clear()
+        try:
+            yield
+        finally:
+            self._in_flight -= 1
+            if not self._in_flight:
+                self._idle.set()
+
+    def _read(self, user_config: Any) -> Order | None:
+        document = user_config.get(KEY) if isinstance(user_config, Mapping) else None
+        if document is None:
+            return None
+        try:
+            return read_order(document)
+        except DamagedError as error:
+            _LOG.warning("an expert map order is not used: %s", error)
+            return None
+
+    def _check(self, order: Order) -> None:
+        tried = (digest(order.next), order.attempt)
+        if tried != self._tried:
+            self._tried, self._refusals = tried, {}
+            if order.next is not None and order.next.digest != digest(self._loaded):
+                self._checked(order.next)
+
+    def _checked(self, file: MapFile) -> None:
+        try:
+            self._engine.check(file.text())
+        except Exception as error:  # noqa: BLE001 - whatever an engine says against a map is a refusal
+            self._refuse(file, error)
+
+    def _refuse(self, file: MapFile | None, error: BaseException) -> None:
+        reason = (str(error) or type(error).__name__)[:300]
+        _LOG.warning("expert map %s is refused: %s", digest(file) or "of the engine", reason)
+        if file is not None:
+            self._refusals[file.digest] = reason
+        else:
+            self._not_own = self._number
+
+    async def _start_with(self, good: MapFile | None) -> None:
+        self._at_work = True
+        if good is None:
+            return
+        try:
+            await self._engine.load(good.text())
+        except Exception as error:  # noqa: BLE001 - it starts all the same, with the engine's own placement
+            self._refuse(good, error)
+            await self._load_or_break(None)
+        else:
+            self._loaded = good
+
+    def _change_if_it_is_our_turn(self) -> None:
+        if self._changing is None and self._is_our_turn():
+            if not self._engine.live:
+                self._back.clear()
+            self._changing = asyncio.create_task(self._change())
+
+    def _is_our_turn(self) -> bool:
+        order = self._order
+        if order is None or order.turn != self.replica_id or self._broken is not None:
+            return False
+        wanted = digest(order.goal)
+        refused = self._not_own == order.number if wanted is None else wanted in self._refusals
+        return wanted != digest(self._loaded) and not refused
+
+    async def _change(self) -> None:
+        try:
+            while self._is_our_turn():  # an order that came meanwhile may want another map of us
+                await self._change_to(self._order.goal if self._order is not None else None)
+        finally:
+            self._changing = None
+            if self._broken is None:
+                self._back.set()
+
+    async def _change_to(self, goal: MapFile | None) -> None:
+        before = self._loaded
+        try:
+            if not self._engine.live:
+                await self._drained()
+        except TimeoutError as error:
+            self._refuse(goal, error)
+            return
+        try:
+            await self._engine.load(None if goal is None else goal.text())
+        except Exception as error:  # noqa: BLE001 - whatever an engine says against a map is a refusal
+            self._refuse(goal, error)
+            await self._load_or_break(before)
+        else:
+            self._loaded = goal
+            _LOG.info("expert map %s is loaded", digest(goal) or "of the engine")
+
+    async def _drained(self) -> None:
+        try:
+            async with asyncio.timeout(self._drain_s):
+                await self._idle.wait()
+        except TimeoutError:
+            raise TimeoutError(f"{self._in_flight} requests had not ended after {self._drain_s:g} s") from None
+
+    async def _load_or_break(self, file: MapFile | None) -> None:
+        try:
+            await self._engine.load(None if file is None else file.text())
+        except Exception as error:  # noqa: BLE001 - told through check_health
+            self._broken = f"the map before could not be loaded again: {str(error) or type(error).__name__}"
+            _LOG.exception("the engine is lost: %s", self._broken)
+        else:
+            self._loaded = file

@@ -1,0 +1,55 @@
+"""What the replicas of an application's deployments say of their expert maps, told by the application's ingress.
+
+    GET /fleetwright/expert-maps?deployment=on-h100      {"replicas": [{...}, ...]}
+
+Serve shows a caller no replica by itself; a handle inside the application reaches all that take requests.  Who reads
+may know which placements are loaded, so the outer gateway should not pass this path on.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+from urllib.parse import parse_qs
+
+from ray.exceptions import RayError
+from ray.serve.exceptions import RayServeException
+
+from deploy.common.asgi import Send, answer_json
+
+PATH = "/fleetwright/expert-maps"
+SAYS_METHOD = "say_expert_map"
+PATIENCE_S = 5.0
+
+
+class MapTeller:
+    """Answers for the deployments whose handles it has."""
+
+    def __init__(self, handles: Mapping[str, Any], *, patience_s: float = PATIENCE_S) -> None:
+        self._handles = handles
+        self._patience_s = patience_s
+
+    async def __call__(self, scope: Mapping[str, Any], send: Send) -> None:
+        """One ASGI request for PATH."""
+        names = parse_qs(scope["query_string"].decode("latin-1")).get("deployment", [])
+        handle = self._handles.get(names[0]) if len(names) == 1 else None
+        if scope["method"] != "GET":
+            await answer_json(send, 405, {"error": "allowed: GET"})
+        elif handle is None:
+            await answer_json(send, 404, {"error": f"deployment must be one of: {', '.join(sorted(self._handles))}"})
+        else:
+            await self._tell(handle, send)
+
+    async def _tell(self, handle: Any, send: Send) -> None:
+        try:
+            replicas = await said_by(handle, patience_s=self._patience_s)
+        except TimeoutError:
+            await answer_json(send, 504, {"error": f"some replicas did not answer within {self._patience_s:g} s"})
+        except (RayError, RayServeException) as error:
+            await answer_json(send, 503, {"error": f"the replicas cannot be asked: {type(error).__name__}"})
+        else:
+            await answer_json(send, 200, {"replicas": replicas})
+
+
+async def said_by(handle: Any, *, patience_s: float = PATIENCE_S) -> list[dict[str, Any]]:
+    """What each replica behind a handle says; those that fail to say anything are left out."""
+    answers = await handle.broadcast(SAYS_METHOD).results_async(timeout_s=patience_s, return_exceptions=True)
+    return [answer for answer in answers if isinstance(answer, dict)]

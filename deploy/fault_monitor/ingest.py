@@ -1,0 +1,89 @@
+"""Batches in, of recorders, probers and ranks that tell of themselves; observations on one clock out.
+
+Nothing that anybody sends gets further than here.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from deploy.fault_monitor.agents import LATEST_AGE_S, Agents
+from deploy.telemetry.batch_codec import WireError, decode
+from deploy.telemetry.diag import Sample
+from faults.detector import Job
+from faults.observations import Observation, Probe, ProbeReturned, on_clock_of
+
+MAX_AHEAD_S: Final = 5.0
+
+
+@dataclass(slots=True)
+class Taken:
+    """What came of a batch."""
+
+    observations: list[Observation]
+    malformed: int
+
+
+class Intake:
+    """All agents of a job."""
+
+    def __init__(self, job: Job, *, zero_s: float) -> None:
+        self._job = job
+        self._zero_s = zero_s
+        self.agents = Agents()
+
+    def take(self, body: bytes, *, received_s: float, steady_s: float) -> Taken:
+        """Raises WireError; BaseMissingError where the agent should send a whole batch.
+
+        A recorder that was started again has a new session.  Its first batch is whole.
+        """
+        batch, held = decode(body, held_of=self.agents.held_of)
+        if batch.node >= self._job.nodes:
+            raise WireError(f"expected a node from 0 to {self._job.nodes - 1}")
+        if batch.rank is not None and self._node_of(batch.rank) != batch.node:
+            raise WireError(f"expected a rank of node {batch.node}")
+        agent = self.agents.heard(batch, held, received_s=received_s, steady_s=steady_s)
+        told = sum(1 + len(sample.peers) for sample in batch.samples) + len(batch.others)
+        zero_s = self._zero_s - agent.skew.ahead_s
+        kept = self._looks(batch.samples, zero_s, received_s=received_s)
+        kept += self._others(batch.others, zero_s, received_s=received_s, steady_s=steady_s)
+        return Taken(kept, batch.malformed + told - len(kept))
+
+    def _looks(self, samples: Sequence[Sample], zero_s: float, *, received_s: float) -> list[Observation]:
+        """Of now, counted from zero; moved as a whole, for it is most of what comes."""
+        kept: list[Observation] = []
+        for sample in samples:
+            moved = sample._replace(at_s=sample.at_s - zero_s)
+            if self._is_of_now(moved.at_s, received_s=received_s):
+                seen = moved.observations()
+                inside = sample.peers.size == 0 or sample.peers[-1] < self._job.nodes  # they are in rising order
+                kept += seen if inside else filter(self._of_the_job, seen)
+        return kept
+
+    def _others(
+        self, others: Sequence[Observation], zero_s: float, *, received_s: float, steady_s: float
+    ) -> Iterator[Observation]:
+        """Of the job's nodes and ranks, and of now; counted from zero."""
+        for seen in others:
+            moved = on_clock_of(seen, zero_s)
+            if isinstance(seen.values, Probe | ProbeReturned):
+                receiver = seen.node if isinstance(seen.values, Probe) else seen.peer
+                arrival_zero_s = self._zero_of_node(receiver, zero_s, steady_s=steady_s)
+                moved = moved._replace(values=on_clock_of(seen, arrival_zero_s).values)
+            if self._is_of_now(moved.at_s, received_s=received_s) and self._of_the_job(seen):
+                yield moved
+
+    def _zero_of_node(self, node: int | None, zero_s: float, *, steady_s: float) -> float:
+        """What counts as zero of the clock by which a train arrived, whoever tells: so both ends tell of it alike."""
+        agent = None if node is None else self.agents.of_node(node, steady_s=steady_s)
+        return zero_s if agent is None else self._zero_s - agent.skew.ahead_s
+
+    def _is_of_now(self, at_s: float, *, received_s: float) -> bool:
+        return -MAX_AHEAD_S <= received_s - self._zero_s - at_s <= LATEST_AGE_S
+
+    def _node_of(self, rank: int) -> int | None:
+        return self._job.rank_node[rank] if rank < len(self._job.rank_node) else None
+
+    def _of_the_job(self, seen: Observation) -> bool:
+        nodes, ranks = self._job.nodes, len(self._job.rank_node)
+        return all(0 <= rank < ranks for rank in seen.ranks) and (seen.peer is None or 0 <= seen.peer < nodes)

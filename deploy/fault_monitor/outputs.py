@@ -1,0 +1,94 @@
+"""Telling verdicts: one JSON object a line on a stream, and a bundle beside each so that anybody can replay it."""
+
+import asyncio
+import json
+import os
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from importlib.metadata import version
+from pathlib import Path
+from typing import Final, TextIO
+
+import structlog
+
+from deploy.fault_monitor.diagnosis_changes import Said
+from faults.bundle import proves, verdicts_in, write_bundle
+from faults.detector import Job
+from faults.diagnosis import Verdict
+from faults.monitor import WatcherSettings
+from faults.replay import Act
+
+log = structlog.get_logger()
+
+MAX_BUNDLES: Final = 1000  # the oldest go first
+MAX_BUNDLE_BYTES: Final = 4 * 1024**3  # of all together
+UNPROVEN: Final = "-unproven"  # ends the name of a bundle whose calls do not give the verdict it was written for
+OUTCOMES: Final = ("proves", "unproven", "failed")
+
+
+class Lines:
+    """Verdicts as JSON lines."""
+
+    def __init__(self, stream: TextIO, *, job: str, zero_s: float) -> None:
+        self._stream, self._job, self._zero_s = stream, job, zero_s
+
+    def tell(self, verdict: Verdict, said: Said) -> None:
+        """One line; a reader that went away costs nothing but the line."""
+        document = verdict.model_dump(mode="json", exclude_none=True)
+        at = datetime.fromtimestamp(self._zero_s + verdict.detected_s, tz=UTC).isoformat()
+        line = json.dumps(
+            {"job": self._job, "at": at, "said": said.value, "class": document.pop("fault"), **document},
+            separators=(",", ":"),
+        )
+        try:
+            self._stream.write(line + "\n")
+            self._stream.flush()
+        except (OSError, ValueError) as error:
+            log.warning("verdict_not_told", reason=str(error))
+
+
+class Bundles:
+    """A folder of bundles.  Writing one replays its calls, so it is done in a thread, one at a time."""
+
+    def __init__(self, folder: Path, *, job: Job, settings: WatcherSettings) -> None:
+        folder.mkdir(parents=True, exist_ok=True)
+        self._folder, self._job, self._settings = folder, job, settings
+        self._lock = asyncio.Lock()
+        self.written = self.failed = 0
+
+    async def write(self, name: str, acts: Sequence[Act], *, dropped: int, told: Sequence[Verdict] = ()) -> str:
+        """One bundle, and what came of it (OUTCOMES); a disk that is full is logged and counted."""
+        async with self._lock:
+            try:
+                proven = await asyncio.to_thread(self._write, name, acts, dropped, told)
+            except Exception:
+                self.failed += 1
+                log.exception("bundle_not_written", name=name)
+                return "failed"
+        self.written += 1
+        if not proven:
+            log.warning("bundle_unproven", name=name, calls=len(acts), dropped=dropped)
+        return "proves" if proven else "unproven"
+
+    def _write(self, name: str, acts: Sequence[Act], dropped: int, told: Sequence[Verdict]) -> bool:
+        draft = self._folder / f"{name}.part"
+        lines = write_bundle(
+            self._job, self._settings, acts, version=version("fleetwright"), dropped=dropped, told=told
+        )
+        proven = False
+        with draft.open("w", encoding="ascii") as file:
+            for line in lines:
+                file.write(line)
+                if (verdicts := verdicts_in(line)) is not None:
+                    proven = proves(told, verdicts)
+        draft.replace(self._folder / f"{name}{'' if proven else UNPROVEN}.bundle.jsonl")  # whole or not at all
+        self._make_room()
+        return proven
+
+    def _make_room(self) -> None:
+        kept = sorted(self._folder.glob("*.bundle.jsonl"), key=os.path.getmtime, reverse=True)
+        size_bytes = 0
+        for place, path in enumerate(kept):
+            size_bytes += path.stat().st_size
+            if place and (place >= MAX_BUNDLES or size_bytes > MAX_BUNDLE_BYTES):
+                path.unlink(missing_ok=True)

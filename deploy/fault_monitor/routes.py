@@ -1,0 +1,55 @@
+"""The watcher's HTTP face: batches in; health, verdicts and metrics out."""
+
+import asyncio
+from typing import Final
+
+from fastapi import Depends, FastAPI, Request, Response
+from fastapi.responses import JSONResponse
+from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_latest
+from starlette.requests import ClientDisconnect
+
+from deploy.common.auth import bearer
+from deploy.common.body_limit import BodyLimit
+from deploy.fault_monitor.loop import WatchLoop
+from deploy.telemetry.batch_codec import MAX_BODY_BYTES, PATH, BaseMissingError, WireError
+
+SLOWEST_BODY_S: Final = 10.0
+
+
+def watcher_app(loop: WatchLoop, *, registry: CollectorRegistry, token: str | None) -> FastAPI:
+    """An application around one running loop.  Everything but health and metrics asks for the secret."""
+    app = FastAPI(title="Fleetwright watcher", openapi_url=None)
+    app.add_middleware(BodyLimit, limit_bytes=MAX_BODY_BYTES)
+    guarded = [Depends(bearer(token))]
+
+    @app.post(PATH, dependencies=guarded)
+    async def observations(request: Request) -> Response:
+        try:
+            body = await asyncio.wait_for(request.body(), SLOWEST_BODY_S)
+            loop.take(body)
+        except BaseMissingError as error:
+            return _refused(409, "Conflict", str(error))
+        except WireError as error:
+            return _refused(422, "Unprocessable Content", str(error))
+        except (TimeoutError, ClientDisconnect):
+            return _refused(408, "Request Timeout", "the body did not come")
+        return Response(status_code=204)
+
+    @app.get("/v1/verdicts", dependencies=guarded)
+    async def verdicts() -> Response:
+        return JSONResponse([verdict.model_dump(mode="json") for verdict in loop.verdicts])
+
+    @app.get("/healthz")
+    async def healthz() -> Response:
+        alive = loop.is_alive()
+        return JSONResponse({"status": "ok" if alive else "judgements are not made in time"}, 200 if alive else 503)
+
+    @app.get("/metrics")
+    async def metrics() -> Response:
+        return Response(generate_latest(registry), media_type=CONTENT_TYPE_LATEST)
+
+    return app
+
+
+def _refused(status: int, title: str, detail: str) -> Response:
+    return JSONResponse({"title": title, "status": status, "detail": detail}, status)

@@ -1,0 +1,1 @@
+"""The node agent: it applies power caps and clocks to the GPUs of one node and reports their state."""

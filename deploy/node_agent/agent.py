@@ -1,0 +1,98 @@
+"""The agent of one node: does what the guard says while it is heard, and falls to safe clocks when it is not.
+
+It holds no policy.  Every order carries a lease; `tick` looks after it several times a second, so that a guard that
+died leaves its nodes slow within its lease.  What the driver forgot is asked for again by the guard, which reads back.
+"""
+
+from collections.abc import Callable
+from math import inf
+
+import structlog
+
+from deploy.node_agent.device import Device
+from deploy.node_agent.schemas import Beat, BrakeOrder, ClocksOrder, NodeTelemetry, PhaseName
+from power.guard import Lease, NodeClocks
+
+log = structlog.get_logger()
+
+TICK_S = 0.25
+
+
+class NodeAgent:
+    """One node's end of the guard."""
+
+    def __init__(
+        self, *, server: str, device: Device, safe: NodeClocks, now_s: Callable[[], float], guarded: bool = True
+    ) -> None:
+        """Not `guarded`: until a guard is heard for the first time, the device is left to others."""
+        self.server = server
+        self._guarded = guarded
+        self._device = device
+        self._now_s = now_s
+        self._lease = Lease(safe=safe)
+        self._asked: NodeClocks | None = None  # of the device; None: nothing, or it refused
+        self._lapsed = True  # nobody was heard yet
+
+    def heard(self, beat: Beat) -> NodeTelemetry:
+        """A sign of life; raises NotTheGuardError while another guard is obeyed."""
+        self._lease = self._lease.heard(beat.guard, now_s=self._now_s(), lease_s=beat.lease_s)
+        self.tick()
+        return self.telemetry()
+
+    def set_clocks(self, order: ClocksOrder) -> NodeTelemetry:
+        """Hold these clocks.  Asked of the device again even where they are the same: it may have forgotten."""
+        heard = self._lease.heard(order.guard, now_s=self._now_s(), lease_s=order.lease_s)
+        self._lease = heard.with_clocks(NodeClocks(order.token_clock, order.prompt_clock))
+        self._asked = None
+        self.tick()
+        return self.telemetry()
+
+    def brake(self, order: BrakeOrder) -> NodeTelemetry:
+        """Engage or release.  The brake comes first: it is not refused for the sake of a lease."""
+        if order.on:
+            self._device.brake(on=True)
+        self._lease = self._lease.heard(order.guard, now_s=self._now_s(), lease_s=order.lease_s)
+        if not order.on:
+            self._device.brake(on=False)
+        return self.telemetry()
+
+    def tick(self) -> None:
+        """Bring the device to what has to hold now."""
+        if not self._guarded and self._lease.holder is None:
+            return
+        now_s = self._now_s()
+        clocks = self._lease.clocks_at(now_s)
+        lapsed = self._lease.lapsed(now_s)
+        if lapsed is not self._lapsed:
+            log.warning("guard_lost" if lapsed else "guard_heard", server=self.server, guard=self._lease.holder)
+            self._lapsed = lapsed
+        if clocks == self._asked:
+            return
+        try:
+            self._device.set_clocks(clocks)
+        except OSError as error:
+            self._asked = None  # the next tick tries again
+            log.warning("clocks_refused", server=self.server, reason=str(error))
+        else:
+            self._asked = clocks
+
+    def leave(self) -> None:
+        """This process is told to end: as if the guard were lost, for nobody would slow the node after it."""
+        self._lease = self._lease._replace(until_s=-inf)
+        self.tick()
+
+    def telemetry(self) -> NodeTelemetry:
+        """What holds now."""
+        state = self._device.read()
+        return NodeTelemetry(
+            server=self.server,
+            power_w=state.power_w,
+            age_s=state.age_s,
+            token_clock=state.clocks.token,
+            prompt_clock=state.clocks.prompt,
+            braked=state.braked,
+            epoch=state.epoch,
+            phase=PhaseName[state.phase.name],
+            holder=self._lease.holder,
+            lapsed=self._lease.lapsed(self._now_s()),
+        )

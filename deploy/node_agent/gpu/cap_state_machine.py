@@ -1,0 +1,128 @@
+"""One lever of one GPU (its power limit, or its locked clock), from wanted to read back.  Pure: time is an argument.
+
+    free       nothing is wanted, and what was found holds
+    asked      the driver took it; it has until `due_s` to show
+    held       read back
+    ignored    it did not show in time: asked again, ever more rarely
+    refused    the driver said no: asked again once a minute
+    given-up   ignored too often in a row: asked again once a minute
+
+A driver that was loaded anew has forgotten what it was told: the lever begins again, at once.
+"""
+
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from math import inf
+from typing import NamedTuple
+
+MAX_TRIES = 8
+SELDOM_S = 60.0
+
+
+class State(StrEnum):
+    """Where a lever stands."""
+
+    FREE = "free"
+    ASKED = "asked"
+    HELD = "held"
+    IGNORED = "ignored"
+    REFUSED = "refused"
+    GIVEN_UP = "given-up"
+
+
+class Event(StrEnum):
+    """What is counted."""
+
+    WRITTEN = "written"
+    REFUSED = "refused"
+    IGNORED = "ignored"  # the driver took it and did not do it
+    CHANGED = "changed"  # it held, and holds no more: somebody else set it
+    FORGOTTEN = "forgotten"  # by a driver that was loaded anew
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lever:
+    """What was asked of the driver, and how that went."""
+
+    tolerance: float  # drivers round
+    settle_s: float  # from a write to its effect, at the most
+    state: State = State.FREE
+    touched: bool = False  # by us, since it was found
+    written: bool = False  # `asked` is this load's
+    asked: float | None = None
+    before: float | None = None  # asked before that, or found standing of an agent that was killed
+    tries: int = 0  # in a row that did not show
+    due_s: float = -inf
+
+    def forgotten(self) -> "Lever":
+        """The driver was loaded anew."""
+        return replace(self, written=False, asked=None, before=None, tries=0, due_s=-inf)
+
+    def wrote(self, value: float | None, *, now_s: float) -> "Lever":
+        """The driver took it."""
+        again = self.written and self.asked == value
+        return replace(
+            self,
+            state=State.GIVEN_UP if self.tries >= MAX_TRIES else State.IGNORED if self.tries else State.ASKED,
+            touched=True,
+            written=True,
+            asked=value,
+            before=self.asked if self.written and not again else self.before,
+            due_s=now_s + min(SELDOM_S, self.settle_s * 2.0**self.tries),
+        )
+
+    def refused(self, *, now_s: float) -> "Lever":
+        """The driver said no."""
+        return replace(self, state=State.REFUSED, due_s=now_s + SELDOM_S)
+
+    def hurried(self) -> "Lever":
+        """There is no time to wait a minute after a refusal."""
+        return replace(self, due_s=-inf) if self.state is State.REFUSED else self
+
+    def shows(self, enforced: float | None) -> bool:
+        """Whether what is enforced is what was asked, or lower for another's reason."""
+        if self.asked is None or enforced is None:
+            return self.asked is None and enforced is None
+        if enforced > self.asked + self.tolerance:
+            return False
+        # A limit that was to be raised and stands where we had put it was not raised.
+        unmoved = self.before is not None and abs(enforced - self.before) <= self.tolerance
+        return not (unmoved and enforced < self.asked - self.tolerance)
+
+
+class Step(NamedTuple):
+    """What comes of a look."""
+
+    lever: Lever
+    write: bool = False
+    event: Event | None = None
+
+
+def step(lever: Lever, *, wanted: float | None, rest: float | None, enforced: float | None, now_s: float) -> Step:
+    """After a look: where the lever stands, and whether to ask the driver (for `target`)."""
+    if wanted is None and not lever.touched:
+        return Step(lever)
+    if not lever.written or lever.asked != target(wanted=wanted, rest=rest):
+        return Step(_at_once(lever), write=True) if _may_ask(lever, now_s=now_s) else Step(lever)
+    if lever.shows(enforced):
+        settled = State.FREE if wanted is None else State.HELD
+        return Step(replace(lever, state=settled, touched=wanted is not None, tries=0))
+    if lever.state is State.HELD:
+        return Step(replace(lever, tries=0), write=True, event=Event.CHANGED)
+    if now_s < lever.due_s:
+        return Step(lever)
+    return Step(replace(lever, tries=lever.tries + 1), write=True, event=Event.IGNORED)
+
+
+def target(*, wanted: float | None, rest: float | None) -> float | None:
+    """What the driver is asked for: where nothing is wanted, what was found."""
+    return rest if wanted is None else wanted
+
+
+def _may_ask(lever: Lever, *, now_s: float) -> bool:
+    """Another value is asked for at once; one that was refused waits."""
+    return lever.state is not State.REFUSED or now_s >= lever.due_s
+
+
+def _at_once(lever: Lever) -> Lever:
+    return replace(lever, tries=0)

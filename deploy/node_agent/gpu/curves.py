@@ -1,0 +1,66 @@
+"""From a clock, as a share of the full one, to what a GPU can be told, and back.
+
+Where clocks can be locked: the highest supported one that is not above the share.  Where only a power limit can be set:
+the power under which nine of ten models stay at that clock, by the power room's curves (docs/power/phases.md).
+"""
+
+from functools import cache
+
+from deploy.node_agent.gpu.interface import NO_CAPS, Caps, GpuLimits
+from fleet.errors import UnknownNameError
+from fleet.gpus import builtin_gpus
+from power.controls import FULL_CLOCK
+from power.curves import PowerCurve, power_curve
+from power.measured_models.document import builtin_shares
+
+NEAR = 1e-6
+_STEPS = 40  # of the bisection: far finer than any driver's watt
+
+
+@cache
+def curve_of(name: str) -> PowerCurve | None:
+    """Of a board by the name that its driver has for it; None for one that no catalogue holds."""
+    try:
+        return power_curve(builtin_gpus().get(name))
+    except UnknownNameError:
+        return None
+
+
+def caps_at(share: float, *, limits: GpuLimits, curve: PowerCurve | None) -> Caps:
+    """What to tell a GPU that may run at this share of its full clock."""
+    if share >= FULL_CLOCK - NEAR:
+        return NO_CAPS
+    if limits.full_clock_mhz is not None:
+        return Caps(clock_mhz=limits.clock_at_most(share * limits.full_clock_mhz))
+    return Caps(power_limit_w=_limit_w(share, limits=limits, curve=curve))
+
+
+def brake_caps(*, limits: GpuLimits, curve: PowerCurve | None) -> Caps:
+    """The least that it can be told; where no least is known, what the lowest clock would leave."""
+    if limits.brake_clock_mhz is not None:
+        return Caps(clock_mhz=limits.brake_clock_mhz)
+    least_w = limits.least_w
+    return Caps(power_limit_w=_limit_w(0.0, limits=limits, curve=curve) if least_w is None else least_w)
+
+
+def share_of(caps: Caps, *, limits: GpuLimits, curve: PowerCurve | None) -> float:
+    """The share of the full clock that enforced caps leave, at the most."""
+    if limits.full_clock_mhz is not None:
+        return FULL_CLOCK if caps.clock_mhz is None else min(FULL_CLOCK, caps.clock_mhz / limits.full_clock_mhz)
+    if caps.power_limit_w is None:
+        return FULL_CLOCK
+    low, high = 0.0, FULL_CLOCK
+    for _ in range(_STEPS):
+        middle = (low + high) / 2
+        above = _limit_w(middle, limits=limits, curve=curve) > caps.power_limit_w
+        low, high = (low, middle) if above else (middle, high)
+    return high
+
+
+def _limit_w(share: float, *, limits: GpuLimits, curve: PowerCurve | None) -> float:
+    if curve is not None:
+        return limits.watts_within(curve.busy_w(share).high)
+    # A board that is in no catalogue: the shares are the same for all, its own limit stands for its rating.
+    clock = builtin_shares().clock
+    rated_w = limits.default_w or limits.most_w or 0.0
+    return limits.watts_within(rated_w * min(1.0, clock.left(share) * clock.spread.high))

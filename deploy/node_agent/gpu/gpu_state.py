@@ -1,0 +1,104 @@
+"""One GPU as the agent last saw it, and what that says of its caps.  Pure.
+
+Where a driver does not tell its locked clock, the lock counts as enforced until the GPU is seen to run above it, twice
+in a row: one look may fall between the write and its effect.
+"""
+
+from dataclasses import dataclass, replace
+from enum import IntEnum
+from typing import Self
+
+from deploy.node_agent.gpu.cap_state_machine import Lever, State
+from deploy.node_agent.gpu.errors import GpuError
+from deploy.node_agent.gpu.interface import NO_CAPS, Caps, GpuIdentity, GpuLimits, GpuReading
+
+MAX_OVER = 2
+CLOCK_TOLERANCE = 0.01  # of the lock: drivers step by 0.8 to 1.1 % of the full clock
+
+
+NO_READING = GpuReading()
+
+
+class Kind(IntEnum):
+    """Which lever: its place in `Caps` and in `Sight.levers`."""
+
+    POWER = 0
+    CLOCK = 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sight:
+    """What is known of one GPU."""
+
+    identity: GpuIdentity
+    limits: GpuLimits
+    found: Caps  # before anything was set
+    levers: tuple[Lever, Lever]
+    known: bool = True  # limits and what was found were told; no order can be taken before
+    reading: GpuReading = NO_READING
+    enforced: Caps = NO_CAPS
+    planned: Caps = NO_CAPS
+    seen_s: float = -float("inf")
+    over: int = 0  # looks in a row at which it ran above its lock
+    lost: bool = False  # it did not answer the last look
+    error: str | None = None  # of the last look or write
+
+    @property
+    def applied(self) -> Caps:
+        """What the driver took, in this load of it."""
+        power, clock = self.levers
+        return Caps(power.asked, None if clock.asked is None else int(clock.asked))
+
+    @property
+    def touched(self) -> bool:
+        """Whether anything is not as it was found, for all that is known."""
+        return any(lever.touched for lever in self.levers)
+
+    def with_lever(self, kind: Kind, lever: Lever) -> Self:
+        """One of them moved."""
+        power, clock = self.levers
+        return replace(self, levers=(lever, clock) if kind is Kind.POWER else (power, lever))
+
+    def seen(self, reading: GpuReading, enforced: Caps, *, now_s: float, reads_locks: bool) -> Self:
+        """A look."""
+        over = 0 if reads_locks else self._over(reading)
+        clock = enforced.clock_mhz if reads_locks else self._clock_inferred(reading, over=over)
+        return replace(
+            self,
+            reading=reading,
+            enforced=Caps(enforced.power_limit_w, clock),
+            over=over,
+            seen_s=now_s,
+            lost=False,
+            error=self.error if any(lever.state is State.REFUSED for lever in self.levers) else None,
+        )
+
+    def bounded(self, wanted: Caps) -> Caps:
+        """Of what is wanted, what may be planned: never above what was found, nor outside of what can be set."""
+        planned = wanted.slower(self.found) if wanted != NO_CAPS else wanted
+        watts = None if wanted.power_limit_w is None else planned.power_limit_w
+        clock = None if wanted.clock_mhz is None else planned.clock_mhz
+        return Caps(
+            None if watts is None else self.limits.watts_within(watts),
+            None if clock is None else self.limits.clock_at_most(clock),
+        )
+
+    def forgotten(self) -> Self:
+        """The driver was loaded anew."""
+        power, clock = self.levers
+        return replace(self, levers=(power.forgotten(), clock.forgotten()), over=0)
+
+    def silent(self, error: GpuError) -> Self:
+        """It did not answer."""
+        return replace(self, lost=True, error=str(error))
+
+    def _over(self, reading: GpuReading) -> int:
+        lock, clock_mhz = self.levers[Kind.CLOCK].asked, reading.sm_clock_mhz
+        if lock is None or clock_mhz is None or clock_mhz <= lock * (1 + CLOCK_TOLERANCE):
+            return 0
+        return self.over + 1
+
+    def _clock_inferred(self, reading: GpuReading, *, over: int) -> int | None:
+        if over >= MAX_OVER and reading.sm_clock_mhz is not None:
+            return int(reading.sm_clock_mhz)
+        return self.applied.clock_mhz

@@ -1,0 +1,175 @@
+"""Redfish over HTTP: sessions or basic authentication, ETags, and errors as the port's.
+
+DSP0266: a session's token comes in `X-Auth-Token` and its place in `Location`; a PATCH carries the ETag of what was
+read in `If-Match` and is refused with 412 where that has changed meanwhile.
+"""
+
+import ssl
+from contextlib import suppress
+from pathlib import Path
+from types import TracebackType
+from typing import Any, NamedTuple, Self
+
+import httpx
+
+from deploy.node_agent.gpu.errors import (
+    DriverGoneError,
+    GpuError,
+    NoPermissionError,
+    NotSupportedError,
+    OutOfRangeError,
+)
+
+ROOT = "/redfish/v1/"
+SESSIONS = "/redfish/v1/SessionService/Sessions"
+TIMEOUT_S = 10.0  # BMCs are slow, and slower while they do something else
+_KINDS: dict[int, type[GpuError]] = {
+    401: NoPermissionError,
+    403: NoPermissionError,
+    404: NotSupportedError,
+    405: NotSupportedError,
+    501: NotSupportedError,
+    400: OutOfRangeError,
+    409: OutOfRangeError,
+    422: OutOfRangeError,
+}
+
+
+class Login(NamedTuple):
+    """An account of the BMC."""
+
+    user: str
+    password: str
+
+
+class Resource(NamedTuple):
+    """What a GET gave."""
+
+    body: dict[str, Any]
+    etag: str | None
+
+
+class ChangedError(GpuError):
+    """Somebody else wrote since it was read."""
+
+
+def read_login(path: Path) -> Login:
+    """USER:PASSWORD in one line."""
+    try:
+        user, colon, password = path.read_text(encoding="utf-8").strip().partition(":")
+    except (OSError, UnicodeDecodeError) as error:
+        raise GpuError(f"{path}: {getattr(error, 'strerror', None) or 'is no text'}") from error
+    if not (user and colon and password) or "\n" in password:
+        raise GpuError(f"{path}: expected one line USER:PASSWORD")
+    return Login(user, password)
+
+
+class RedfishClient:
+    """One BMC."""
+
+    def __init__(
+        self, url: str, *, login: Login | None = None, basic: bool = False, authority: Path | None = None
+    ) -> None:
+        self._login, self._basic = login, basic
+        self._session: str | None = None  # its place, to end it
+        try:
+            # Reading the system's authorities takes longer than all else here.
+            needed = url.startswith("https:")
+            trusted = (
+                ssl.create_default_context(cafile=authority) if needed else ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+            )
+        except OSError as error:
+            raise GpuError(f"{authority}: {error.strerror or error}") from error
+        self._http = httpx.Client(
+            base_url=url,
+            auth=(login.user, login.password) if login and basic else None,
+            headers={"OData-Version": "4.0", "Accept": "application/json"},
+            timeout=TIMEOUT_S,
+            trust_env=False,  # no proxy stands before a BMC
+            verify=trusted,
+        )
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def get(self, path: str) -> Resource:
+        """A resource by the place that the service gave for it."""
+        answer = self._send("GET", path)
+        try:
+            body = answer.json()
+        except ValueError as error:
+            raise DriverGoneError(f"{path}: the answer is not JSON") from error
+        if not isinstance(body, dict):
+            raise DriverGoneError(f"{path}: the answer is no resource")
+        return Resource(body, answer.headers.get("etag") or body.get("@odata.etag"))
+
+    def members(self, path: str) -> list[str]:
+        """Places of a collection's members."""
+        members = self.get(path).body.get("Members", [])
+        return [str(member["@odata.id"]) for member in members if "@odata.id" in member]
+
+    def patch(self, path: str, body: dict[str, Any], *, etag: str | None) -> None:
+        """Change what was read with this ETag; ChangedError when it is another's by now."""
+        headers = {"Prefer": "return=minimal"} | ({"If-Match": etag} if etag else {})
+        self._send("PATCH", path, json=body, headers=headers)
+
+    def close(self) -> None:
+        """End the session: a BMC has few."""
+        if self._session is not None:
+            with suppress(GpuError):
+                self._once("DELETE", self._session)
+        self._session = None
+        self._http.close()
+
+    def _send(self, method: str, path: str, **more: Any) -> httpx.Response:
+        if not path.startswith("/redfish/"):
+            raise DriverGoneError(f"{path!r} is no place of this service")
+        if self._login is not None and not self._basic and self._session is None and path != ROOT:
+            self._log_in(self._login)
+        answer = self._once(method, path, **more)
+        if answer.status_code == httpx.codes.UNAUTHORIZED and self._session is not None and self._login:
+            self._log_in(self._login)  # sessions run out
+            answer = self._once(method, path, **more)
+        _raise_for(answer, path=path)
+        return answer
+
+    def _log_in(self, login: Login) -> None:
+        self._http.headers.pop("X-Auth-Token", None)
+        answer = self._once("POST", SESSIONS, json={"UserName": login.user, "Password": login.password})
+        _raise_for(answer, path=SESSIONS)
+        token, place = answer.headers.get("x-auth-token"), answer.headers.get("location")
+        if not token or not place:
+            raise DriverGoneError(f"{SESSIONS}: a session without X-Auth-Token or Location")
+        self._http.headers["X-Auth-Token"] = token
+        self._session = httpx.URL(place).path
+
+    def _once(self, method: str, path: str, **more: Any) -> httpx.Response:
+        try:
+            return self._http.request(method, path, **more)
+        except (httpx.HTTPError, httpx.InvalidURL) as error:
+            raise DriverGoneError(f"{path}: {str(error) or type(error).__name__}") from error
+
+
+def _raise_for(answer: httpx.Response, *, path: str) -> None:
+    if answer.is_success:
+        return
+    said = f"{path}: {answer.status_code}{_message(answer)}"
+    if answer.status_code in (httpx.codes.PRECONDITION_FAILED, httpx.codes.PRECONDITION_REQUIRED):
+        raise ChangedError(said)
+    raise _KINDS.get(answer.status_code, DriverGoneError)(said)
+
+
+def _message(answer: httpx.Response) -> str:
+    """The first of the extended messages, where the body has them."""
+    try:
+        error = answer.json()["error"]
+        said = next(iter(error.get("@Message.ExtendedInfo", ())), error)
+        text = said.get("Message") or said.get("message") or ""
+    except (ValueError, KeyError, TypeError, AttributeError):
+        return ""
+    return f" {text}"[:300] if text else ""

@@ -1,0 +1,160 @@
+"""GPUs of a catalogue's board that exist in memory, and draw what the power room's curves say.
+
+They take power limits and locked clocks, throttle under either, and go wrong as drivers do: ignore writes, refuse them,
+lose a board, forget everything at a reload.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from deploy.node_agent.gpu.errors import GpuLostError, NoPermissionError, OutOfRangeError
+from deploy.node_agent.gpu.interface import Caps, GpuIdentity, GpuLimits, GpuReading
+from fleet.gpus import GpuSpec
+from power.controls import FULL_CLOCK
+from power.curves import PowerCurve, power_curve
+
+CLOCK_STEP_MHZ = 15
+MIN_SHARE = 0.3  # of the rating, where the catalogue tells no least limit
+LOWEST_SHARE = 0.15  # of the full clock, where it tells no lowest one
+FULL_MHZ = 1980.0  # where it tells no full one
+
+
+@dataclass(slots=True)
+class Board:
+    """One GPU; tests turn what is public."""
+
+    limit_w: float
+    lock_mhz: int | None = None
+    load: float = 1.0
+    lost: bool = False
+    energy_j: float = 0.0
+    read_s: float | None = None
+
+
+@dataclass(slots=True)
+class SimulatedFaults:
+    """How the driver fails; shares are drawn anew for each write."""
+
+    ignored_share: float = 0.0
+    refused: bool = False
+
+
+@dataclass(slots=True)
+class SimulatedGpus:
+    """So many equal boards."""
+
+    spec: GpuSpec
+    count: int
+    now_s: Callable[[], float]
+    rng: np.random.Generator
+    name: str = "sim"
+    faults: SimulatedFaults = field(default_factory=SimulatedFaults)
+    period_s: float = 0.25
+    driver: str = "simulated"
+    reads_locks: bool = True
+    epoch: int = 1
+    boards: dict[str, Board] = field(init=False)
+    _curve: PowerCurve = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._curve = power_curve(self.spec)
+        uuids = (f"GPU-{self.name}-{at}" for at in range(self.count))
+        self.boards = {uuid: Board(limit_w=self.spec.tdp_w) for uuid in uuids}
+
+    def identities(self) -> Sequence[GpuIdentity]:
+        """In order."""
+        return [GpuIdentity(uuid=uuid, name=self.spec.name) for uuid in self.boards]
+
+    def limits(self, uuid: str) -> GpuLimits:
+        """The catalogue's, or a guess that says that it is one."""
+        self._board(uuid)
+        spec = self.spec
+        full, lowest = int(self._full_mhz), int(spec.clock_min_mhz or LOWEST_SHARE * self._full_mhz)
+        clocks = range(full, lowest - 1, -CLOCK_STEP_MHZ)
+        least_w = spec.cap_min_w or MIN_SHARE * spec.tdp_w
+        return GpuLimits(
+            least_w=least_w, most_w=spec.cap_max_w or spec.tdp_w, default_w=spec.tdp_w, clocks_mhz=tuple(clocks)
+        )
+
+    def read(self, uuid: str) -> GpuReading:
+        """What its load draws under its caps."""
+        board = self._board(uuid)
+        clock, now_s = self._clock(board), self.now_s()
+        power_w = min(board.limit_w, self._curve.power_w(board.load, clock).mid)
+        board.energy_j += power_w * (now_s - (now_s if board.read_s is None else board.read_s))
+        board.read_s = now_s
+        return GpuReading(
+            power_w=power_w,
+            energy_j=board.energy_j,
+            temperature_c=30.0 + 40.0 * power_w / self.spec.tdp_w,
+            sm_clock_mhz=round(clock * self._full_mhz) if board.load else self.limits(uuid).brake_clock_mhz,
+            utilization=board.load,
+            slowed_by=("power-cap",) if clock < self._locked(board) else () if board.load else ("idle",),
+        )
+
+    def enforced(self, uuid: str) -> Caps:
+        """Both, as this driver tells both."""
+        board = self._board(uuid)
+        return Caps(board.limit_w, board.lock_mhz)
+
+    def standing(self, uuid: str) -> Caps:
+        """The same: nothing else is told."""
+        return self.enforced(uuid)
+
+    def set_power_limit(self, uuid: str, watts: float | None) -> None:
+        """Within the limits."""
+        limits, board = self.limits(uuid), self._board(uuid)
+        wanted = self.spec.tdp_w if watts is None else watts
+        if wanted != limits.watts_within(wanted):
+            raise OutOfRangeError(f"{uuid}: {wanted:g} W is outside of {limits.least_w:g} to {limits.most_w:g}")
+        if self._obeys():
+            board.limit_w = wanted
+
+    def lock_clock(self, uuid: str, mhz: int | None) -> None:
+        """To a supported clock."""
+        board = self._board(uuid)
+        if mhz is not None and mhz not in self.limits(uuid).clocks_mhz:
+            raise OutOfRangeError(f"{uuid}: {mhz} MHz is no clock of it")
+        if self._obeys():
+            board.lock_mhz = mhz
+
+    def close(self) -> None:
+        """Nothing to let go of."""
+
+    def reload(self) -> None:
+        """Everything that was set is forgotten."""
+        self.epoch += 1
+        for uuid, board in self.boards.items():
+            self.boards[uuid] = Board(limit_w=self.spec.tdp_w, load=board.load, lost=board.lost)
+
+    @property
+    def _full_mhz(self) -> float:
+        return self.spec.clock_max_mhz or FULL_MHZ
+
+    def _board(self, uuid: str) -> Board:
+        board = self.boards.get(uuid)
+        if board is None or board.lost:
+            raise GpuLostError(f"{uuid}: has fallen off the bus")
+        return board
+
+    def _obeys(self) -> bool:
+        if self.faults.refused:
+            raise NoPermissionError("the simulated driver lets nobody write")
+        return not self.rng.random() < self.faults.ignored_share
+
+    def _locked(self, board: Board) -> float:
+        return FULL_CLOCK if board.lock_mhz is None else board.lock_mhz / self._full_mhz
+
+    def _clock(self, board: Board) -> float:
+        """The lower of the lock and what the limit leaves its load."""
+        locked = self._locked(board)
+        if self._curve.power_w(board.load, locked).mid <= board.limit_w:
+            return locked
+        low, high = 0.05, locked
+        for _ in range(30):
+            middle = (low + high) / 2
+            fits = self._curve.power_w(board.load, middle).mid <= board.limit_w
+            low, high = (middle, high) if fits else (low, middle)
+        return low

@@ -1,0 +1,168 @@
+"""What the next agent has to know of this one, should it be killed: what it found, and what it was told.
+
+Written before the first cap is set, removed when everything is as it was found.  Orders run out by the machine's steady
+clock, which a reboot starts anew: of another boot none is believed.
+"""
+
+import os
+from errno import EDQUOT, ENOSPC
+from pathlib import Path
+from typing import Literal
+
+import structlog
+from pydantic import ValidationError
+
+from deploy.node_agent.gpu.cap_requests import CapOrder, OnLapse
+from deploy.node_agent.gpu.errors import GpuError
+from deploy.node_agent.gpu.interface import Caps
+from fleet.documents import Frozen
+
+log = structlog.get_logger()
+
+_FULL = (ENOSPC, EDQUOT)
+_BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
+
+
+class StateFileError(GpuError):
+    """The file that says what was found cannot be read or written."""
+
+
+class KeptCaps(Frozen):
+    """Of one GPU."""
+
+    power_limit_w: float | None = None
+    clock_mhz: int | None = None
+
+    @property
+    def caps(self) -> Caps:
+        """As the port has it."""
+        return Caps(self.power_limit_w, self.clock_mhz)
+
+
+class KeptOrder(Frozen):
+    """One order."""
+
+    holder: str
+    uuid: str
+    caps: KeptCaps
+    until_s: float
+    on_lapse: OnLapse = OnLapse.SAFE
+
+    @classmethod
+    def of(cls, order: CapOrder) -> "KeptOrder":
+        """As the file has it."""
+        caps = KeptCaps(**order.caps._asdict())
+        return cls(holder=order.holder, uuid=order.uuid, caps=caps, until_s=order.until_s, on_lapse=order.on_lapse)
+
+    @property
+    def order(self) -> CapOrder:
+        """As the book has it."""
+        return CapOrder(
+            holder=self.holder, uuid=self.uuid, caps=self.caps.caps, until_s=self.until_s, on_lapse=self.on_lapse
+        )
+
+
+class Kept(Frozen):
+    """The file."""
+
+    version: Literal[1] = 1
+    boot: str
+    found: dict[str, KeptCaps]
+    orders: tuple[KeptOrder, ...] = ()
+
+
+class Memory:
+    """A file, or none: then a killed agent's caps stay until somebody else changes them."""
+
+    def __init__(self, path: Path | None, *, boot: str | None = None) -> None:
+        self._path = path
+        self._boot = boot if boot is not None else _boot_id()
+        self._saved: Kept | None = None
+
+    def recall(self) -> Kept | None:
+        """What a killed agent left; its orders only if they are of this boot."""
+        if self._path is None:
+            return None
+        try:
+            kept = Kept.model_validate_json(self._path.read_bytes())
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+        except (OSError, ValidationError) as error:
+            # To guess would make a cap of ours the state that was found.
+            reason = str(error).splitlines()[0]
+            raise StateFileError(f"{self._path}: {reason}; see what it says of each GPU, then remove it") from error
+        self._saved = kept
+        return kept if kept.boot == self._boot else kept.model_copy(update={"orders": ()})
+
+    def check_writable(self) -> None:
+        """Told before anything starts: where nothing can be written, nothing would ever be set.
+
+        A disk that is full may have room later, and what a killed agent left is put back whatever its folder is like.
+        """
+        if self._path is None:
+            return
+        beside = _beside(self._path)
+        try:
+            if not self._path.exists():
+                os.close(os.open(beside, os.O_WRONLY | os.O_CREAT, 0o600))
+                beside.unlink()
+        except OSError as error:
+            if error.errno not in _FULL:
+                raise StateFileError(f"{self._path}: cannot be written: {error.strerror}") from error
+
+    @property
+    def in_use(self) -> bool:
+        """Whether the file says anything."""
+        return self._saved is not None
+
+    def knows(self, uuid: str, found: Caps) -> bool:
+        """Whether the next agent would put this GPU back to that."""
+        return self._saved is not None and self._saved.found.get(uuid) == KeptCaps(**found._asdict())
+
+    def keep(self, *, found: dict[str, Caps], orders: tuple[CapOrder, ...]) -> None:
+        """Before anything is set; a file that says the same already is left alone."""
+        kept = Kept(
+            boot=self._boot,
+            found={uuid: KeptCaps(**caps._asdict()) for uuid, caps in found.items()},
+            orders=tuple(KeptOrder.of(order) for order in orders if order.until_s != float("inf")),
+        )
+        if self._path is None or kept == self._saved:
+            return
+        try:
+            _replace(self._path, kept.model_dump_json().encode())
+        except OSError as error:
+            raise StateFileError(f"{self._path}: {error.strerror}") from error
+        self._saved = kept
+
+    def forget(self) -> None:
+        """Everything is as it was found."""
+        if self._path is None or self._saved is None:
+            return
+        try:
+            for path in (self._path, _beside(self._path)):
+                path.unlink(missing_ok=True)
+        except OSError as error:
+            raise StateFileError(f"{self._path}: {error.strerror}") from error
+        self._saved = None
+
+
+def _replace(path: Path, content: bytes) -> None:
+    """Whole or not at all, also when the power fails."""
+    beside = _beside(path)
+    descriptor = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    with os.fdopen(descriptor, "wb") as file:
+        file.write(content)
+        file.flush()
+        os.fsync(file.fileno())
+    beside.replace(path)
+
+
+def _beside(path: Path) -> Path:
+    return path.with_name(f"{path.name}.new")
+
+
+def _boot_id() -> str:
+    try:
+        return _BOOT_ID.read_text(encoding="ascii").strip()
+    except OSError:
+        return "unknown"

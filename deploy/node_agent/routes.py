@@ -1,0 +1,112 @@
+"""The agent's HTTP face."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import AbstractContextManager, asynccontextmanager, nullcontext
+
+import structlog
+from fastapi import Depends, FastAPI, Request
+from fastapi.responses import JSONResponse
+
+from deploy.common.auth import bearer
+from deploy.common.body_limit import BodyLimit
+from deploy.node_agent.agent import TICK_S, NodeAgent
+from deploy.node_agent.gpu.errors import NotSupportedError, OutOfRangeError
+from deploy.node_agent.gpu.node import GpuNode
+from deploy.node_agent.gpu.routes import caps_routes
+from deploy.node_agent.schemas import (
+    BEAT_PATH,
+    BRAKE_PATH,
+    CLOCKS_PATH,
+    TELEMETRY_PATH,
+    Beat,
+    BrakeOrder,
+    ClocksOrder,
+    NodeTelemetry,
+)
+from power.guard import NotTheGuardError
+
+log = structlog.get_logger()
+
+MAX_BYTES = 4096  # of an order
+
+
+def agent_app(
+    agent: NodeAgent,
+    *,
+    token: str | None,
+    gpus: GpuNode | None = None,
+    beside: AbstractContextManager[None] | None = None,
+) -> FastAPI:
+    """An application that answers for one node and keeps its dead man's switch.
+
+    With `gpus`, the agent's device, it takes caps too, and leaves every cap as it was found.  `beside` runs
+    meanwhile, and ends last.
+    """
+
+    @asynccontextmanager
+    async def ticking(_app: FastAPI) -> AsyncIterator[None]:
+        if gpus is not None:
+            gpus.start()
+        agent.tick()  # slow before it answers anybody
+        task = asyncio.create_task(_tick_for_ever(agent))
+        with beside or nullcontext():
+            try:
+                yield
+            finally:
+                task.cancel()
+                if gpus is None:
+                    agent.leave()
+                else:
+                    await asyncio.to_thread(gpus.stop)
+
+    app = FastAPI(
+        title="Fleetwright node agent", lifespan=ticking, openapi_url=None, dependencies=[Depends(bearer(token))]
+    )
+    app.add_exception_handler(NotTheGuardError, _held_by_another)
+    app.add_exception_handler(OSError, _device_refused)
+    for unfit in (OutOfRangeError, NotSupportedError):
+        app.add_exception_handler(unfit, _unfit)
+    app.add_middleware(BodyLimit, limit_bytes=MAX_BYTES)
+
+    @app.get(TELEMETRY_PATH)
+    async def telemetry() -> NodeTelemetry:
+        return agent.telemetry()
+
+    @app.post(BEAT_PATH)
+    async def beat(body: Beat) -> NodeTelemetry:
+        return agent.heard(body)
+
+    @app.put(CLOCKS_PATH)
+    async def clocks(body: ClocksOrder) -> NodeTelemetry:
+        return agent.set_clocks(body)
+
+    @app.post(BRAKE_PATH)
+    async def brake(body: BrakeOrder) -> NodeTelemetry:
+        return agent.brake(body)
+
+    if gpus is not None:
+        app.include_router(caps_routes(gpus, server=agent.server))
+    return app
+
+
+async def _tick_for_ever(agent: NodeAgent) -> None:
+    while True:
+        try:
+            agent.tick()
+        except Exception:
+            # The switch has to work at the next tick.
+            log.exception("tick_failed", server=agent.server)
+        await asyncio.sleep(TICK_S)
+
+
+async def _held_by_another(_request: Request, error: Exception) -> JSONResponse:
+    return JSONResponse({"title": "Conflict", "status": 409, "detail": str(error)}, 409)
+
+
+async def _device_refused(_request: Request, error: Exception) -> JSONResponse:
+    return JSONResponse({"title": "Bad Gateway", "status": 502, "detail": str(error)}, 502)
+
+
+async def _unfit(_request: Request, error: Exception) -> JSONResponse:
+    return JSONResponse({"title": "Unprocessable Content", "status": 422, "detail": str(error)}, 422)

@@ -1,0 +1,224 @@
+"""All agents of a row, asked and told at once.
+
+An order that was not answered is sent again every round until it is answered or another one replaces it; the guard
+itself only looks at what is read back.  The brake goes first.
+
+A round waits for answers for a bounded time and no longer.  What is still on its way then is not cut off: it is the
+word of an older moment when it comes, and counts as that.  Cutting off would close connections just when everything is
+slow.  Every agent has a client of its own: a pool of many connections costs more than what goes over them.
+"""
+
+import asyncio
+import ssl
+import time
+from collections.abc import Callable, Coroutine, Hashable, Iterable, Mapping
+from dataclasses import dataclass
+from functools import partial
+from types import TracebackType
+from typing import Any, NamedTuple, Self
+
+import httpx
+import structlog
+from pydantic import ValidationError
+
+from deploy.common.tls import trust_of
+from deploy.node_agent.schemas import (
+    BEAT_PATH,
+    BRAKE_PATH,
+    CLOCKS_PATH,
+    TELEMETRY_PATH,
+    Beat,
+    BrakeOrder,
+    ClocksOrder,
+    MeterReading,
+    NodeTelemetry,
+)
+from deploy.power_guard.config import AgentEntry, GuardFile
+from deploy.power_guard.config import Mode as GuardMode
+from deploy.power_guard.metrics import GuardMetrics, Path
+from power.guard import NodeClocks
+from power.telemetry import Reading
+
+log = structlog.get_logger()
+
+PATIENCE = 5  # an answer that takes so many times longer than a round waits for is given up
+
+
+class Heard(NamedTuple):
+    """An agent's word and when it was true, by this process's steady clock."""
+
+    at_s: float
+    said: NodeTelemetry
+
+
+@dataclass(frozen=True, slots=True)
+class _Order:
+    """What a server has yet to answer."""
+
+    path: Path
+    method: str
+    url: str
+    body: Beat
+
+
+class Agents:
+    """The guard's side of every agent.  Keeps the last word of each, and what is owed to each."""
+
+    def __init__(
+        self,
+        *,
+        config: GuardFile,
+        token: str | None,
+        metrics: GuardMetrics,
+        steady_s: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._config = config
+        trusted = trust_of(config.agent_tls)
+        self._clients = {agent.url: _client(trusted) for agent in config.agents}
+        if config.meter is not None:
+            self._clients.setdefault(config.meter, _client(trusted if config.agent_tls is None else trust_of(None)))
+        self._in_flight: dict[Hashable, asyncio.Task[None]] = {}
+        self._metered: Reading | None = None
+        self._silent: set[str] = set()  # whose last answer did not come
+        self._metrics = metrics
+        self._steady_s = steady_s
+        self._headers = {"Authorization": f"Bearer {token}"} if token else {}
+        self._acting = config.mode is GuardMode.APPLY
+        self._beat = Beat(guard=config.guard, lease_s=config.lease_s)
+        self._owed: dict[tuple[int, Path], _Order] = {}
+        self.heard: list[Heard | None] = [None] * len(config.agents)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.aclose()
+
+    async def aclose(self) -> None:
+        """Let go of every agent; their leases end by themselves."""
+        for task in self._in_flight.values():
+            task.cancel()
+        await asyncio.gather(*self._in_flight.values(), return_exceptions=True)
+        for client in self._clients.values():
+            await client.aclose()
+
+    async def ask(self) -> Reading | None:
+        """Hear every agent, and the row's own meter where there is one: its newest reading.
+
+        In mode `apply` asking is the sign of life that keeps the agents' leases.
+        """
+        for at, agent in enumerate(self._config.agents):
+            self._start(at, partial(self._ask_one, at, agent))
+        if self._config.meter is not None:
+            self._start("meter", self._ask_meter)
+        await self._wait([*range(len(self._config.agents)), "meter"], at_most_s=self._config.answer_s)
+        return self._metered
+
+    async def send(self, *, brake: Iterable[int], release: Iterable[int], tell: Mapping[int, NodeClocks]) -> None:
+        """Send what is ordered and what is owed, the brake before everything else."""
+        if not self._acting:
+            return
+        for at in brake:
+            self._owe(at, Path.BRAKE, "POST", BRAKE_PATH, BrakeOrder(**self._beat.model_dump(), on=True))
+        for at in release:
+            self._owe(at, Path.BRAKE, "POST", BRAKE_PATH, BrakeOrder(**self._beat.model_dump(), on=False))
+        for at, clocks in tell.items():
+            body = ClocksOrder(**self._beat.model_dump(), token_clock=clocks.token, prompt_clock=clocks.prompt)
+            self._owe(at, Path.CLOCKS, "PUT", CLOCKS_PATH, body)
+        # One wait for both: with another for asking, a round ends within its period whoever is silent.
+        waits_until_s = time.monotonic() + self._config.answer_s
+        for path in (Path.BRAKE, Path.CLOCKS):
+            owed = self._of(path)
+            for key, order in owed:
+                self._start((key, order), partial(self._send_one, key, order))
+            await self._wait(owed, at_most_s=waits_until_s - time.monotonic())
+
+    def _start(self, what: Hashable, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        """One question or order of a kind at a time."""
+        if what not in self._in_flight:
+            task = self._in_flight[what] = asyncio.create_task(work())
+            task.add_done_callback(lambda _done: self._in_flight.pop(what, None))
+
+    async def _wait(self, kinds: Iterable[Hashable], *, at_most_s: float) -> None:
+        """Until all of these are answered, or the time is up.  What was just begun is on its way in any case."""
+        tasks = [self._in_flight[kind] for kind in kinds if kind in self._in_flight]
+        if tasks:
+            await asyncio.wait(tasks, timeout=max(0.0, at_most_s))
+
+    def _of(self, path: Path) -> list[tuple[tuple[int, Path], _Order]]:
+        return [(key, order) for key, order in self._owed.items() if order.path is path]
+
+    def _owe(self, at: int, path: Path, method: str, where: str, body: Beat) -> None:
+        agent = self._config.agents[at]
+        self._owed[at, path] = _Order(path, method, agent.url.rstrip("/") + where, body)
+
+    async def _ask_one(self, at: int, agent: AgentEntry) -> None:
+        asked_s = self._steady_s()
+        base = agent.url.rstrip("/")
+        if self._acting:
+            answer = await self._answer(agent.url, "POST", base + BEAT_PATH, self._beat)
+        else:
+            answer = await self._answer(agent.url, "GET", base + TELEMETRY_PATH, None)
+        if answer is not None:
+            self._note(at, agent, answer, asked_s)
+
+    async def _ask_meter(self) -> None:
+        meter = self._config.meter
+        if meter is None:
+            return
+        asked_s = self._steady_s()
+        answer = await self._answer(meter, "GET", meter, None)
+        if answer is None:
+            return
+        try:
+            said = MeterReading.model_validate_json(answer.content)
+        except ValidationError as error:
+            log.warning("meter_unreadable", reason=str(error).splitlines()[0])
+            return
+        self._metered = Reading(asked_s - said.age_s, said.power_w)
+
+    async def _send_one(self, key: tuple[int, Path], order: _Order) -> None:
+        sent_s = self._steady_s()
+        agent = self._config.agents[key[0]]
+        answer = await self._answer(agent.url, order.method, order.url, order.body)
+        result = "ok" if answer is not None else "failed"
+        self._metrics.actuated(order.path, result, duration_s=self._steady_s() - sent_s)
+        if answer is not None and self._owed.get(key) is order:
+            del self._owed[key]
+
+    async def _answer(self, whose: str, method: str, url: str, body: Beat | None) -> httpx.Response | None:
+        content = None if body is None else body.model_dump_json()
+        headers = self._headers | ({"Content-Type": "application/json"} if content else {})
+        try:
+            async with asyncio.timeout(PATIENCE * self._config.answer_s):
+                answer = await self._clients[whose].request(method, url, content=content, headers=headers)
+                answer.raise_for_status()
+        except (httpx.HTTPError, httpx.InvalidURL, TimeoutError) as error:
+            if whose not in self._silent:  # once, not at every round
+                self._silent.add(whose)
+                log.warning("no_answer", url=url, reason=str(error) or type(error).__name__)
+            return None
+        if whose in self._silent:
+            self._silent.discard(whose)
+            log.info("answers_again", url=url)
+        return answer
+
+    def _note(self, at: int, agent: AgentEntry, answer: httpx.Response, asked_s: float) -> None:
+        try:
+            said = NodeTelemetry.model_validate_json(answer.content)
+        except ValidationError as error:
+            log.warning("agent_unreadable", server=agent.name, reason=str(error).splitlines()[0])
+            return
+        if said.server != agent.name:
+            log.warning("another_server", server=agent.name, answered=said.server)
+            return
+        # As old as can be: true when the question left, at the latest.
+        self.heard[at] = Heard(asked_s - said.age_s, said)
+
+
+def _client(trusted: ssl.SSLContext) -> httpx.AsyncClient:
+    """A client that keeps its connection and takes nothing from the environment: no proxy stands before a brake."""
+    limits = httpx.Limits(max_connections=4, max_keepalive_connections=4, keepalive_expiry=60.0)
+    return httpx.AsyncClient(limits=limits, timeout=None, trust_env=False, verify=trusted)  # noqa: S113 - bounded above

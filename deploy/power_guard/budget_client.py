@@ -1,0 +1,151 @@
+"""Budgets from the service: fetched every few seconds beside the guard's rounds, which never wait for it.
+
+A version is taken or refused once.  Where the service says that there is none (withdrawn, expired), what was taken from
+it ends now; where it says nothing, that runs out by itself, and the guard turns cautious.
+
+How long a budget is valid is reckoned by the service's own clock, which its answers carry: no two clocks need agree.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from datetime import datetime, timedelta
+from email.utils import parsedate_to_datetime
+from typing import NamedTuple
+
+import httpx
+import structlog
+
+from api.client import ApiError, AsyncFleetwright, NotFoundError, Retries, Timeouts
+from api.client.calls import Call, Versioned
+from api.client.operations import get_power_budget
+from api.client.tokens import token_from_file
+from api.schemas.power import StoredBudget
+from deploy.common.clock import Clock
+from deploy.power_guard.config import BudgetsFrom
+from deploy.power_guard.loop import GuardLoop
+from deploy.power_guard.metrics import Asked
+from fleet.documents import RuleError
+from power.guard import BudgetOrder, Timetable
+from power.guard.budgets import Entry
+
+log = structlog.get_logger()
+
+TIMEOUTS = Timeouts(connect_s=2.0, read_s=5.0, write_s=5.0, pool_s=5.0)
+DATE_LAG = timedelta(
+    seconds=3
+)  # HTTP dates are whole seconds; a server makes a new one once a second, a busy one later
+
+
+class Answer(NamedTuple):
+    """What the service said, and when by its own clock where it told."""
+
+    found: Versioned[StoredBudget]
+    at: datetime | None
+
+
+class BudgetSource:
+    """What a service says of one row's budget, offered to the row's guard."""
+
+    def __init__(self, *, api: AsyncFleetwright, loop: GuardLoop, clock: Clock | None = None) -> None:
+        self._api, self._loop = api, loop
+        self._clock = clock or Clock()
+        self._call = _dated(get_power_budget(loop.config.row))
+        self._etag: str | None = None  # of the version that was taken or refused
+        self._taken: Timetable | None = None
+        self._answering = True
+        for result in Asked:
+            loop.metrics.asked(result, times=0)
+
+    async def run(self, *, every_s: float) -> None:
+        """Ask for ever; nothing that goes wrong here ends it."""
+        while True:
+            try:
+                await self.ask()
+            except Exception:
+                log.exception("budgets_unreadable", row=self._loop.config.row)
+                self._loop.metrics.asked(Asked.FAILED)
+            await self._clock.sleep(every_s)
+
+    async def ask(self) -> None:
+        """Fetch once, and hand over what is new."""
+        asked_s = self._clock.steady_s()
+        try:
+            answer = await self._api.send(self._call)
+        except NotFoundError:
+            self._heard(Asked.NONE)
+            self._end(None, reason="withdrawn")
+            return
+        except ApiError as error:
+            self._failed(error)
+            return
+        left_s = self._left_s(answer) - (self._clock.steady_s() - asked_s)
+        self._heard(Asked.FOUND)
+        if left_s <= 0:
+            self._end(answer.found.etag, reason="expired")
+        elif answer.found.etag != self._etag:
+            self._offer(answer.found, valid_s=left_s)
+
+    def _left_s(self, answer: Answer) -> float:
+        """Until it expires, at the least."""
+        now = self._clock.now() if answer.at is None else answer.at + DATE_LAG
+        return (answer.found.document.budget.expires_at - now).total_seconds()
+
+    def _offer(self, found: Versioned[StoredBudget], *, valid_s: float) -> None:
+        self._etag = found.etag
+        said = found.document
+        order = BudgetOrder(domain=said.domain, limits=(Entry(limit_w=said.budget.limit_w),), valid_s=valid_s)
+        try:
+            self._taken = self._loop.take(order)
+        except RuleError as error:
+            log.warning("budget_refused", row=self._loop.config.row, version=said.version, reason=str(error))
+
+    def _end(self, etag: str | None, *, reason: str) -> None:
+        """Only what came from here: another may have set one since."""
+        self._etag = etag
+        if self._taken is not None and self._loop.budget is self._taken:
+            log.warning("budget_ended", row=self._loop.config.row, reason=reason)
+            self._loop.withdraw()
+        self._taken = None
+
+    def _heard(self, result: Asked) -> None:
+        self._loop.metrics.asked(result)
+        if not self._answering:
+            log.info("budgets_heard_again", row=self._loop.config.row)
+        self._answering = True
+
+    def _failed(self, error: ApiError) -> None:
+        self._loop.metrics.asked(Asked.FAILED)
+        if self._answering:  # once, not every few seconds
+            log.warning("budgets_not_heard", row=self._loop.config.row, reason=str(error))
+        self._answering = False
+
+
+@asynccontextmanager
+async def asking(said: BudgetsFrom, *, loop: GuardLoop) -> AsyncIterator[None]:
+    """Fetch beside whatever is done inside."""
+    token = token_from_file(said.token_file) if said.token_file else None
+    async with AsyncFleetwright(said.url, token=token, timeouts=TIMEOUTS, retries=Retries(attempts=1)) as api:
+        source = BudgetSource(api=api, loop=loop)
+        task = asyncio.create_task(source.run(every_s=said.every_s))
+        try:
+            yield
+        finally:
+            task.cancel()
+            with suppress(asyncio.CancelledError):
+                await task
+
+
+def _dated(call: Call[Versioned[StoredBudget]]) -> Call[Answer]:
+    """The same call, with the moment of its answer."""
+
+    def read(response: httpx.Response) -> Answer:
+        return Answer(call.read(response), _date_of(response))
+
+    return Call(method=call.method, path=call.path, read=read, retried=False)
+
+
+def _date_of(response: httpx.Response) -> datetime | None:
+    with suppress(ValueError):
+        return parsedate_to_datetime(response.headers.get("date", ""))
+    return None

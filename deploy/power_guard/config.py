@@ -1,0 +1,129 @@
+"""The guard's file: the row, who stands in it and where each answers, and whether anything is sent."""
+
+from collections.abc import Iterator
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated, Self
+
+import numpy as np
+from pydantic import Field, model_validator
+
+from fleet.documents import Frozen, RuleError, Violation
+from power.guard import Duty, GuardSettings, Row
+from power.policies.registry import POLICY_NAMES
+from power.server_model import BLOOM_A100, Draw, ServerModel
+
+MAX_SERVERS = 10_000
+BUILTIN_MODELS = {model.name: model for model in (BLOOM_A100,)}
+
+Name = Annotated[str, Field(min_length=1, max_length=200)]
+Url = Annotated[str, Field(pattern=r"^https?://[^\s/]+(/\S*)?$", max_length=1000)]
+
+
+class Mode(StrEnum):
+    """Whether the guard acts."""
+
+    OBSERVE = "observe"  # decides, logs and counts; sends nothing
+    APPLY = "apply"
+
+
+class DutyName(StrEnum):
+    """What a server is for."""
+
+    LOW = "low"
+    HIGH = "high"
+    TRAINING = "training"
+
+
+class AgentEntry(Frozen):
+    """One server."""
+
+    name: Name
+    url: Url
+    duty: DutyName = DutyName.HIGH
+    model: Name = BLOOM_A100.name
+
+
+class BudgetsFrom(Frozen):
+    """The service at which a planner sets budgets, and how often it is asked."""
+
+    url: Url
+    token_file: Path | None = None  # of the scope `read`; none for a service that asks for none
+    every_s: Annotated[float, Field(ge=0.1, le=60)] = 5.0
+
+
+class AgentTls(Frozen):
+    """Mutual TLS with the agents: whose servers they have to be, and what the guard shows."""
+
+    authority: Path
+    certificate: Path
+    key: Path
+
+
+class GuardFile(Frozen):
+    """Everything that the guard's process is told."""
+
+    row: Name  # the power domain that budgets name
+    settings: GuardSettings
+    agents: Annotated[tuple[AgentEntry, ...], Field(min_length=1, max_length=MAX_SERVERS)]
+    models: tuple[ServerModel, ...] = ()  # beside the built-in ones
+    training: Draw | None = None  # of a server that trains, at the plug
+    mode: Mode = Mode.OBSERVE
+    policy: Name = "ladder"
+    command_delay_s: Annotated[float, Field(ge=0, le=3600)] = 1.0
+    guard: Name = "guard"  # how agents know it
+    lease_s: Annotated[float, Field(gt=0, le=3600)] = 10.0  # agents obey so long after the last sign of life
+    answer_s: Annotated[float, Field(gt=0, le=10)] = 0.8  # for an agent or the meter to answer
+    meter: Url | None = None  # of the whole row; without one the agents' watts are added up
+    most_missing_share: Annotated[float, Field(ge=0, le=1)] = 0.1  # agents whose watts may be their worst case
+    agent_token_file: Path | None = None
+    agent_tls: AgentTls | None = None
+    budget_token_file: Path | None = None  # without one nobody may set a budget here
+    budgets_from: BudgetsFrom | None = None  # and without this one none is fetched
+
+    @model_validator(mode="after")
+    def _agrees(self) -> Self:
+        RuleError.raise_for(self._violations())
+        return self
+
+    @property
+    def known_models(self) -> dict[str, ServerModel]:
+        """By name; the file's come before the built-in ones."""
+        return BUILTIN_MODELS | {model.name: model for model in self.models}
+
+    @property
+    def token_files(self) -> tuple[Path, ...]:
+        """Of every secret that it names."""
+        fetched = self.budgets_from.token_file if self.budgets_from else None
+        return tuple(path for path in (self.agent_token_file, self.budget_token_file, fetched) if path)
+
+    def servers(self) -> Row:
+        """The row as the guard knows it."""
+        models = self.known_models
+        names = sorted({agent.model for agent in self.agents})
+        return Row(
+            models=tuple(models[name] for name in names),
+            kind=np.array([names.index(agent.model) for agent in self.agents], dtype=np.int64),
+            duty=np.array([Duty[agent.duty.name] for agent in self.agents], dtype=np.int64),
+            training=self.training,
+        )
+
+    def _violations(self) -> Iterator[Violation]:
+        if self.policy not in POLICY_NAMES:
+            yield ("policy",), f"must be one of {', '.join(POLICY_NAMES)}, got {self.policy!r}"
+        if self.lease_s < 2 * self.settings.period_s:
+            least_s = 2 * self.settings.period_s
+            yield ("lease_s",), f"must be at least two periods ({least_s:g} s), got {self.lease_s:g}"
+        if 2 * self.answer_s > self.settings.period_s:
+            most_s = self.settings.period_s / 2
+            yield ("answer_s",), f"must be at most half a period ({most_s:g} s), got {self.answer_s:g}"
+        seen: set[str] = set()
+        for at, agent in enumerate(self.agents):
+            if agent.name in seen:
+                yield ("agents", at, "name"), f"{agent.name!r} is there twice"
+            seen.add(agent.name)
+            if self.agent_tls is not None and not agent.url.startswith("https:"):
+                yield ("agents", at, "url"), "must begin with https:, for agent_tls is given"
+            if agent.model not in self.known_models:
+                known = ", ".join(sorted(self.known_models))
+                yield ("agents", at, "model"), f"unknown model {agent.model!r}; known: {known}"

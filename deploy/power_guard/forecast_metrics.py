@@ -1,0 +1,76 @@
+"""What the guard expects and allows next, on its metrics page: the forecast of its row, the budget's time left, and
+what prompts are held to.  Only told: no order rests on it, and a forecast that fails is left out."""
+
+from math import inf
+
+import structlog
+from prometheus_client import CollectorRegistry, Gauge
+
+from power.controls import Setting
+from power.forecast import RowForecast
+from power.telemetry import Budget, Reading
+
+log = structlog.get_logger()
+
+HORIZONS_S = (2.0, 10.0, 40.0)
+QUANTILES = (0.5, 0.99, 0.999)
+MAX_STEPS = 20  # that a forecast looks ahead
+
+
+class Outlook:
+    """Of one row, on the registry of whoever serves it."""
+
+    def __init__(self, registry: CollectorRegistry, *, row: str, period_s: float) -> None:
+        self._row = row
+        self._horizons_s = [horizon_s for horizon_s in HORIZONS_S if horizon_s <= MAX_STEPS * period_s]
+        self._forecast = _ready(RowForecast.start(step_s=period_s))
+        self._last_s = -inf
+        self._watts = Gauge(
+            "fleetwright_row_power_forecast_watts",
+            "The highest reading expected within a horizon, at a quantile.",
+            ["row", "horizon", "quantile"],
+            registry=registry,
+        )
+        self._remaining = Gauge(
+            "fleetwright_power_budget_remaining_seconds",
+            "Until the planner's budget expires; below 0 it is believed no more.",
+            ["row"],
+            registry=registry,
+        )
+        self._holds = Gauge(
+            "fleetwright_power_admission_hold_watts",
+            "Prompts of a priority wait while the row, as modelled, would draw more with them.",
+            ["row", "priority"],
+            registry=registry,
+        )
+
+    def look(self, *, now_s: float, reading: Reading | None, budget: Budget | None, setting: Setting) -> None:
+        """A step was taken."""
+        if budget is not None:
+            self._remaining.labels(self._row).set(budget.expires_at_s - now_s)
+        self._holds.labels(self._row, "low").set(setting.low_hold_w)
+        self._holds.labels(self._row, "high").set(setting.high_hold_w)
+        if reading is not None and reading.at_s > self._last_s:
+            self._last_s = reading.at_s
+            self._foresee(reading)
+
+    def _foresee(self, reading: Reading) -> None:
+        try:
+            self._forecast = self._forecast.after(at_s=reading.at_s, row_w=reading.row_w)
+        except Exception:
+            log.exception("forecast_failed", row=self._row)
+            self._watts.clear()
+            return
+        for horizon_s in self._horizons_s:
+            for quantile in QUANTILES:
+                watts = reading.row_w + self._forecast.rise_w(horizon_s, quantile)
+                self._watts.labels(self._row, f"{horizon_s:g}s", f"{quantile:g}").set(watts)
+
+
+def _ready(forecast: RowForecast) -> RowForecast:
+    """The same, with its kernel loaded: not in the middle of a round."""
+    try:
+        forecast.after(at_s=0.0, row_w=1.0)
+    except Exception:
+        log.exception("forecast_failed")
+    return forecast

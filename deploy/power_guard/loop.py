@@ -1,0 +1,205 @@
+"""The guard's rounds: hear all agents, take one step, send what it orders.  Every period, whatever happens.
+
+Nothing here is slow or far: agents and meter are asked at once and given less than half a period, and neither a
+database nor Prometheus nor Ray is on the way.  A policy that fails does not take the guard with it: the step is taken
+with the policy's last word, as if the planner were not believed.
+"""
+
+from math import inf
+from typing import Any, NamedTuple
+
+import structlog
+
+from deploy.common.clock import Clock
+from deploy.power_guard.agent_client import Agents
+from deploy.power_guard.config import GuardFile
+from deploy.power_guard.config import Mode as GuardMode
+from deploy.power_guard.forecast_metrics import Outlook
+from deploy.power_guard.metrics import GuardMetrics, Source
+from deploy.power_guard.telemetry_assembly import counts_of, servers_of, summed
+from power.controls import Setting
+from power.guard import BudgetOrder, Guard, GuardState, NodeClocks, Orders, Telemetry, Timetable, accept
+from power.guard.telemetry import BRAKE, PROMPT_CLOCK, TOKEN_CLOCK
+from power.policies.interface import Policy
+from power.telemetry import Reading, Seen
+
+log = structlog.get_logger()
+
+
+class _LastWord(NamedTuple):
+    """In place of a policy that failed."""
+
+    setting: Setting
+    command_delay_s: float
+    name: str = "last-word"
+
+    def start(self) -> None:
+        """Nothing to remember."""
+
+    def decide(self, state: Any, seen: Seen) -> tuple[Any, Setting]:  # noqa: ARG002 - the port's
+        """What it wanted when it last could."""
+        return state, self.setting
+
+    def calm_below_w(self, state: Any, budget_w: float) -> float:  # noqa: ARG002 - the port's
+        """Never."""
+        return -inf
+
+
+class GuardLoop:
+    """One row's guard at work."""
+
+    def __init__(
+        self,
+        *,
+        config: GuardFile,
+        policy: Policy[Any],
+        agents: Agents,
+        metrics: GuardMetrics,
+        outlook: Outlook,
+        clock: Clock | None = None,
+    ) -> None:
+        self.config = config
+        self.row = config.servers()
+        self._guard = Guard(policy=policy, row=self.row, settings=config.settings)
+        self.state: GuardState[Any] = self._guard.start()
+        self.budget: Timetable | None = None
+        self.round_ended_s = -inf
+        self._agents = agents
+        self.metrics = metrics
+        self._outlook = outlook
+        self._clock = clock or Clock()
+        self._reading: Reading | None = None
+        self._over_since_s: float | None = None
+
+    async def run(self) -> None:
+        """A round every period, until cancelled; late rounds are not made up for."""
+        while True:
+            started_s = self._clock.steady_s()
+            try:
+                await self.run_round()
+            except Exception:
+                # The next look may be better; agents fall to their safe clocks if none is.
+                log.exception("round_failed", row=self.config.row)
+            spent_s = self._clock.steady_s() - started_s
+            await self._clock.sleep(max(0.0, self.config.settings.period_s - spent_s))
+
+    async def run_round(self) -> Orders:
+        """Look, decide, act."""
+        started_s = self._clock.steady_s()
+        telemetry = self._telemetry(await self._agents.ask())
+        orders = self._step(telemetry)
+        try:
+            await self._send(orders)
+        finally:
+            self._tell_of(telemetry, orders)
+        self.round_ended_s = self._clock.steady_s()
+        self.metrics.round_took(self.round_ended_s - started_s)
+        return orders
+
+    def take(self, order: BudgetOrder) -> Timetable:
+        """A planner's word; raises BudgetError, and then the old one stays."""
+        try:
+            self.budget = accept(
+                order,
+                before=self.budget,
+                domain=self.config.row,
+                settings=self.config.settings,
+                now_s=self._clock.steady_s(),
+            )
+        except Exception:
+            self.metrics.budget_refused()
+            raise
+        log.info("budget_taken", row=self.config.row, limits_w=self.budget.limits_w, valid_s=order.valid_s)
+        return self.budget
+
+    def withdraw(self) -> None:
+        """The planner's word is believed no more, as if it had expired now."""
+        if self.budget is not None:
+            expires_at_s = min(self.budget.expires_at_s, self.now_s())
+            self.budget = self.budget._replace(expires_at_s=expires_at_s)
+
+    def now_s(self) -> float:
+        """By the clock of the budget."""
+        return self._clock.steady_s()
+
+    def is_alive(self) -> bool:
+        """Whether rounds end in time."""
+        return self.now_s() - self.round_ended_s <= 3 * self.config.settings.period_s
+
+    def _telemetry(self, metered: Reading | None) -> Telemetry:
+        now_s, settings, heard = self._clock.steady_s(), self.config.settings, self._agents.heard
+        if self.config.meter is None:
+            share = self.config.most_missing_share
+            newest = summed(
+                heard, self.row, now_s=now_s, stale_after_s=settings.stale_after_s, most_missing_share=share
+            )
+        else:
+            newest = metered
+        if newest is not None and (self._reading is None or newest.at_s > self._reading.at_s):
+            self._reading = newest
+        return Telemetry(
+            now_s=now_s,
+            reading=self._reading,
+            counts=counts_of(heard, self.row),
+            # Where nothing is sent nothing can be verified.
+            servers=servers_of(heard) if self.config.mode is GuardMode.APPLY else None,
+            budget=self.budget.at(now_s) if self.budget else None,
+            coming_w=self.budget.coming_w(now_s, lead_s=settings.lead_s) if self.budget else inf,
+        )
+
+    def _step(self, telemetry: Telemetry) -> Orders:
+        try:
+            self.state, orders = self._guard.step(self.state, telemetry)
+        except Exception:
+            log.exception("policy_failed", row=self.config.row, policy=self._guard.policy.name)
+            stand_in = _LastWord(self.state.wanted, self._guard.policy.command_delay_s)
+            guard = Guard(policy=stand_in, row=self.row, settings=self.config.settings)
+            self.state, orders = guard.step(self.state, telemetry._replace(budget=None))
+        return orders
+
+    async def _send(self, orders: Orders) -> None:
+        clocks = self.row.clocks_of(orders.setting.clocks)
+        await self._agents.send(
+            brake=orders.brake.tolist(),
+            release=orders.release.tolist(),
+            tell={at: NodeClocks(*clocks[:, at].tolist()) for at in orders.tell.tolist()},
+        )
+
+    def _tell_of(self, telemetry: Telemetry, orders: Orders) -> None:
+        for event in orders.events:
+            names = [self.config.agents[at].name for at in event.servers]
+            log.warning(
+                "guard_event",
+                row=self.config.row,
+                event_kind=event.kind,
+                state=event.mode,
+                cause=event.cause,
+                servers=names,
+                acting=self.config.mode is GuardMode.APPLY,
+                brakes=self.state.brakes,
+            )
+        reading = telemetry.reading
+        row_w, age_s = (None, 0.0) if reading is None else (reading.row_w, telemetry.now_s - reading.at_s)
+        self.metrics.stepped(self.state, orders, row_w=row_w, age_s=age_s)
+        self._count_exceeded(telemetry.now_s, over=row_w is not None and row_w > self.state.limit_w)
+        self._tell_caps(orders)
+        self._outlook.look(now_s=telemetry.now_s, reading=reading, budget=telemetry.budget, setting=orders.setting)
+
+    def _count_exceeded(self, now_s: float, *, over: bool) -> None:
+        if self._over_since_s is not None:
+            self.metrics.exceeded(now_s - self._over_since_s)
+        self._over_since_s = now_s if over else None
+
+    def _tell_caps(self, orders: Orders) -> None:
+        planned = self.state.told.expected.copy()
+        planned[:BRAKE] = self.row.clocks_of(self.state.wanted.clocks)
+        planned[BRAKE] = 0.0
+        applied = self.state.told.expected.copy()
+        applied[:BRAKE] = self.row.clocks_of(orders.setting.clocks)
+        enforced = servers_of(self._agents.heard).held
+        by_source = {Source.PLANNED: planned, Source.APPLIED: applied, Source.ENFORCED: enforced}
+        for source, held in by_source.items():
+            watts = self.row.worst_each_w(held)
+            for at, agent in enumerate(self.config.agents):
+                if not (held[[TOKEN_CLOCK, PROMPT_CLOCK], at] != held[[TOKEN_CLOCK, PROMPT_CLOCK], at]).any():
+                    self.metrics.cap(agent.name, source, float(watts[at]))

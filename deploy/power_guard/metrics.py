@@ -1,0 +1,130 @@
+"""What the guard counts about itself and its row, on /metrics of its own process.  Nothing of it is on the way of an
+order: the guard never asks Prometheus."""
+
+from enum import StrEnum
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+
+from power.controls import Setting
+from power.guard import Cause, Event, GuardState, Kind, Mode, Orders
+
+_ACTUATION_BUCKETS_S = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0)
+_ROUND_BUCKETS_S = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.0)
+_BRAKING = (Cause.OVER_BUDGET, Cause.BLIND_TOO_LONG)
+
+
+class Path(StrEnum):
+    """What an order goes by."""
+
+    CLOCKS = "clocks"
+    BRAKE = "brake"
+
+
+class Asked(StrEnum):
+    """How asking the service for the row's budget ended."""
+
+    FOUND = "found"
+    NONE = "none"
+    FAILED = "failed"
+
+
+class Source(StrEnum):
+    """Whose word a cap is."""
+
+    PLANNED = "planned"  # the policy's
+    APPLIED = "applied"  # told to the server
+    ENFORCED = "enforced"  # read back
+
+
+class GuardMetrics:
+    """Of one row, on the registry of whoever serves it."""
+
+    def __init__(self, registry: CollectorRegistry, *, row: str, full_clock_hz: float) -> None:
+        self._row, self._full_hz = row, full_clock_hz
+
+        def gauge(name: str, text: str, *labels: str) -> Gauge:
+            return Gauge(f"fleetwright_{name}", text, ["row", *labels], registry=registry)
+
+        def counter(name: str, text: str, *labels: str) -> Counter:
+            return Counter(f"fleetwright_{name}", text, ["row", *labels], registry=registry)
+
+        self._power = gauge("row_power_watts", "The newest reading.")
+        self._budget = gauge("row_power_budget_watts", "The limit above which the brake engages.")
+        self._utilization = gauge("row_power_utilization_ratio", "Reading over budget.")
+        self._age = gauge("row_power_reading_age_seconds", "Age of the newest reading.")
+        self._caps = gauge("power_cap_watts", "What a server can draw at most with its clocks.", "server", "source")
+        self._clocks = gauge("gpu_clock_cap_hertz", "Clock in force, by lever.", "phase")
+        self._mode = gauge("guard_mode", "1 for the state that the guard is in.", "mode")
+        self._deaf = gauge("guard_deaf_servers", "Servers that do not do what they are told, or are silent.")
+        self._brakes = counter("power_brake_events", "Times that the brake was engaged.", "cause")
+        self._exceeded = counter("power_budget_exceeded_seconds", "Time with the newest reading above the budget.")
+        self._actuations = counter("power_cap_actuations", "Orders to servers.", "path", "result")
+        self._events = counter("guard_events", "What the guard noticed.", "kind")
+        self._refused = counter("power_budget_refusals", "Budgets that were not taken.")
+        self._asked = counter("power_budget_asks", "Times that the service was asked for the budget.", "result")
+        self._actuation_seconds = Histogram(
+            "fleetwright_power_cap_actuation_seconds",
+            "From an order to the server's answer.",
+            ["row", "path"],
+            buckets=_ACTUATION_BUCKETS_S,
+            registry=registry,
+        )
+        self._round_seconds = Histogram(
+            "fleetwright_guard_round_seconds",
+            "From asking the agents to the last answer to an order.",
+            ["row"],
+            buckets=_ROUND_BUCKETS_S,
+            registry=registry,
+        )
+        for cause in _BRAKING:
+            self._brakes.labels(row, cause.value)
+        self._exceeded.labels(row)
+        self._refused.labels(row)
+
+    def stepped(self, state: GuardState[object], orders: Orders, *, row_w: float | None, age_s: float) -> None:
+        """A step was taken."""
+        self._budget.labels(self._row).set(state.limit_w)
+        if row_w is not None:
+            self._power.labels(self._row).set(row_w)
+            self._utilization.labels(self._row).set(row_w / state.limit_w)
+            self._age.labels(self._row).set(age_s)
+        for mode in Mode:
+            self._mode.labels(self._row, mode.value).set(mode is state.mode)
+        self._deaf.labels(self._row).set(int(state.told.deaf.sum()))
+        self._set_clocks(orders.setting)
+        for event in orders.events:
+            self._noticed(event)
+
+    def exceeded(self, duration_s: float) -> None:
+        """The newest reading was above the budget for so long."""
+        self._exceeded.labels(self._row).inc(duration_s)
+
+    def cap(self, server: str, source: Source, watts: float) -> None:
+        """A server's cap by one source."""
+        self._caps.labels(self._row, server, source.value).set(watts)
+
+    def actuated(self, path: Path, result: str, *, duration_s: float) -> None:
+        """An order was answered, or was not."""
+        self._actuations.labels(self._row, path.value, result).inc()
+        self._actuation_seconds.labels(self._row, path.value).observe(duration_s)
+
+    def round_took(self, duration_s: float) -> None:
+        """A round is over."""
+        self._round_seconds.labels(self._row).observe(duration_s)
+
+    def budget_refused(self) -> None:
+        """A planner's word was not taken."""
+        self._refused.labels(self._row).inc()
+
+    def asked(self, result: Asked, *, times: int = 1) -> None:
+        """The service was asked for the row's budget."""
+        self._asked.labels(self._row, result.value).inc(times)
+
+    def _noticed(self, event: Event) -> None:
+        self._events.labels(self._row, event.kind.value).inc(max(1, len(event.servers)))
+        if event.kind is Kind.MODE and event.mode is Mode.BRAKED and event.cause in _BRAKING:
+            self._brakes.labels(self._row, event.cause.value).inc()
+
+    def _set_clocks(self, setting: Setting) -> None:
+        for lever, clock in setting.clocks._asdict().items():
+            self._clocks.labels(self._row, lever).set(clock * self._full_hz)

@@ -1,0 +1,56 @@
+"""From what agents and meter said to what the guard's step is shown."""
+
+from collections.abc import Sequence
+from math import inf
+
+import numpy as np
+
+from deploy.power_guard.agent_client import Heard
+from power.controls import Phase, Priority
+from power.guard import Duty, Row, Servers
+from power.guard.telemetry import BRAKE, EPOCH, PROMPT_CLOCK, TOKEN_CLOCK, Floats
+from power.telemetry import Reading
+
+
+def servers_of(heard: Sequence[Heard | None]) -> Servers:
+    """What holds on each server; one that never spoke is silent since ever."""
+    held = np.full((4, len(heard)), np.nan)
+    read_at_s = np.full(len(heard), -inf)
+    for at, one in enumerate(heard):
+        if one is None:
+            continue
+        said, read_at_s[at] = one.said, one.at_s
+        held[TOKEN_CLOCK, at], held[PROMPT_CLOCK, at] = said.token_clock, said.prompt_clock
+        held[BRAKE, at], held[EPOCH, at] = float(said.braked), float(said.epoch)
+    return Servers(read_at_s=read_at_s, held=held)
+
+
+def counts_of(heard: Sequence[Heard | None], row: Row) -> Floats:
+    """Servers by kind, priority and phase.  One that is not heard counts as reading a prompt: the worst."""
+    counts = np.zeros((len(row.models), len(Priority), len(Phase)))
+    for at, one in enumerate(heard):
+        duty, kind = Duty(int(row.duty[at])), int(row.kind[at])
+        phase = Phase.PROMPT if one is None else one.said.phase.phase
+        counts[kind, Priority.HIGH if duty is Duty.HIGH else Priority.LOW, phase] += 1
+    return counts
+
+
+def summed(
+    heard: Sequence[Heard | None], row: Row, *, now_s: float, stale_after_s: float, most_missing_share: float
+) -> Reading | None:
+    """The row's power from its agents: as old as the oldest word in it.
+
+    An agent whose word is stale counts with the worst that its server can draw, so that the sum errs upwards only;
+    with too many of them there is no reading.
+    """
+    fresh = [one is not None and now_s - one.at_s <= stale_after_s for one in heard]
+    missing = len(fresh) - sum(fresh)
+    if missing > most_missing_share * len(heard) or missing == len(heard):
+        return None
+    watts = row.worst_each_w(np.vstack([np.ones((2, len(row))), np.zeros((2, len(row)))]))
+    at_s = inf
+    for at, one in enumerate(heard):
+        if one is not None and fresh[at]:
+            watts[at] = one.said.power_w
+            at_s = min(at_s, one.at_s)
+    return Reading(at_s, float(watts.sum()))

@@ -1,0 +1,103 @@
+"""The actor of one node: it records what the node's sockets and workers say, reads its GPUs, and acts on nothing.
+
+Its controller tells it at each turn what to look at and hears what was seen; one that is not told anything for long has
+no controller any more, and ends by itself.
+"""
+
+import os
+import threading
+import time
+from typing import Any, Final
+
+from deploy.common.logs import configure_logs
+from deploy.node_agent.gpu.node import GpuNode
+from deploy.node_agent.gpu.reporting import report_of
+from deploy.ray_actor.messages import WatcherReport, WatchOrder
+from deploy.ray_actor.node_gpus import gpus_of
+from deploy.ray_actor.recording import NodeRecording
+from fleet.errors import FleetwrightError
+
+ORPHANED_S: Final = 600.0
+LOOK_S: Final = 10.0  # at whether it is
+
+
+class NodeWatcher:
+    """What its controller calls: `tend`."""
+
+    def __init__(self, node_id: str) -> None:
+        configure_logs(level="WARNING")
+        self._node_id = node_id
+        self._order: WatchOrder | None = None
+        self._recording: NodeRecording | None = None
+        self._gpus: GpuNode | None = None
+        self._message: str | None = None
+        self._heard_s = time.monotonic()
+        threading.Thread(target=self._end_when_orphaned, name="orphan", daemon=True).start()
+
+    def tend(self, told: dict[str, Any]) -> dict[str, Any]:
+        """Look at this from now on, and say what was seen until now."""
+        self._heard_s = time.monotonic()
+        order = WatchOrder.model_validate(told)
+        if order != self._order:
+            self._begin(order)
+        return self._report(order).model_dump(mode="json")
+
+    def close(self) -> None:
+        """Write out what was seen, and let go of everything."""
+        if self._recording is not None:
+            self._recording.close()
+            self._recording = None
+        self._end_gpus()
+        self._order = None
+
+    def _begin(self, order: WatchOrder) -> None:
+        """Anew; what cannot be looked at is said, and the rest is looked at."""
+        before, self._order, problems = self._order, order, []
+        if self._recording is not None:
+            self._recording.close()
+            self._recording = None
+        try:
+            self._recording = NodeRecording(order, raylet_pid=os.getppid())
+        except (OSError, FleetwrightError) as error:
+            problems.append(f"cannot record: {error}")
+        if before is None or _gpus_told(before) != _gpus_told(order):
+            self._end_gpus()
+        try:
+            if self._gpus is None and (found := gpus_of(order)) is not None:
+                self._gpus = found
+                found.start()
+        except FleetwrightError as error:
+            problems.append(f"no GPU telemetry: {error}")
+        self._message = "; ".join(problems) or None
+
+    def _report(self, order: WatchOrder) -> WatcherReport:
+        recording, gpus = self._recording, self._gpus
+        return WatcherReport(
+            node_id=self._node_id,
+            node_name=order.node_name,
+            index=order.index,
+            pid=os.getpid(),
+            looks=recording.tally.looks if recording else 0,
+            observations=recording.tally.observations if recording else 0,
+            failures=recording.failures() if recording else {},
+            peers=len(order.peers),
+            workers=recording.workers.seen if recording else (),
+            workers_left_out=recording.workers.left_out if recording else 0,
+            gpus=report_of(gpus, server=order.node_name).model_dump(mode="json") if gpus else None,
+            message=self._message,
+        )
+
+    def _end_gpus(self) -> None:
+        if self._gpus is not None:
+            self._gpus.stop()
+            self._gpus = None
+
+    def _end_when_orphaned(self) -> None:
+        while time.monotonic() - self._heard_s < ORPHANED_S:
+            time.sleep(LOOK_S)
+        self.close()
+        os._exit(0)
+
+
+def _gpus_told(order: WatchOrder) -> tuple[object, ...]:
+    return order.settings.gpus, order.gpus, order.accelerator, order.node_name

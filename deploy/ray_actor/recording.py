@@ -1,0 +1,96 @@
+"""A node's recorder as a watcher has it: sockets where peers can be told apart, workers, what ranks say."""
+
+import threading
+import time
+from collections.abc import Mapping
+from urllib.parse import urlsplit
+
+from deploy.common.token_file import read_token_file
+from deploy.ray_actor.messages import WatchOrder
+from deploy.ray_actor.workers import RayWorkers
+from deploy.telemetry.folder import RecordingFolder
+from deploy.telemetry.inbox import LateInbox
+from deploy.telemetry.peers import Peers
+from deploy.telemetry.recorder import Recorder, Sink, Tally
+from deploy.telemetry.sender import Sender
+from deploy.telemetry.sockets import SocketSource
+from deploy.telemetry.sources import Source
+from faults.readers import Tally as Malformed
+from faults.readers.job_map import Places
+
+HELD_S = 1.0  # as `fleetwright faults record` has it
+
+
+class NodeRecording:
+    """Records from its making until it is closed."""
+
+    def __init__(self, order: WatchOrder, *, raylet_pid: int) -> None:
+        self._malformed = Malformed()
+        self._stop = threading.Event()
+        period_s = 1.0 / order.settings.hz
+        self.workers = RayWorkers(
+            node=order.index, slots=order.settings.ranks_per_node, raylet_pid=raylet_pid, period_s=period_s
+        )
+        self._recorder = Recorder(
+            sockets=_sockets(order, period_s=period_s) if order.peers else None,
+            sources=[self.workers, *self._inbox(order, period_s=period_s)],
+            sinks=_sinks(order),
+            period_s=period_s,
+        )
+        self._thread = threading.Thread(target=self._recorder.run, args=(self._stop,), name="record", daemon=True)
+        self._thread.start()
+
+    @property
+    def tally(self) -> Tally:
+        """What was done until now."""
+        return self._recorder.tally
+
+    def failures(self) -> Mapping[str, int]:
+        """What went wrong, how often."""
+        return {**self.tally.failures, **self._malformed.counts()}
+
+    def close(self) -> None:
+        """Write out what was seen."""
+        self._stop.set()
+        self._thread.join()
+
+    def _inbox(self, order: WatchOrder, *, period_s: float) -> list[Source]:
+        if order.settings.inbox is None:
+            return []
+        return [LateInbox(order.settings.inbox, places=_places(order), tally=self._malformed, period_s=period_s)]
+
+
+def _places(order: WatchOrder) -> Places:
+    """Ranks fill the nodes one after the other."""
+    nodes = 1 + max(order.index, *order.peers.values(), 0)
+    per_node = order.settings.ranks_per_node
+    return Places(nodes, tuple(rank // per_node for rank in range(nodes * per_node)), hosts=order.peers)
+
+
+def _sockets(order: WatchOrder, *, period_s: float) -> SocketSource:
+    ignored = set(order.ignored_ports)
+    if order.settings.send is not None and (port := urlsplit(order.settings.send).port) is not None:
+        ignored.add(port)
+    return SocketSource(
+        node=order.index,
+        peers=Peers(order.peers),
+        ignored_ports=frozenset(ignored),
+        most_held=max(1, round(HELD_S / period_s)),
+    )
+
+
+def _sinks(order: WatchOrder) -> list[Sink]:
+    settings, sinks = order.settings, list[Sink]()
+    if settings.folder is not None:
+        places = _places(order)
+        run = {
+            "n": len(places.rank_node),
+            "t_go": time.time(),
+            "sample_hz": settings.hz,
+            "rank_node": list(places.rank_node),
+        }
+        sinks.append(RecordingFolder(settings.folder, run=run, held_s=HELD_S))
+    if settings.send is not None:
+        token = read_token_file(settings.send_token_file) if settings.send_token_file else None
+        sinks.append(Sender(settings.send, node=order.index, token=token))
+    return sinks

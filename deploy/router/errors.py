@@ -1,0 +1,71 @@
+"""What callers are told instead of an answer, in the form that OpenAI's clients read.
+
+RefusalError
+├── BadRequestError        400: cannot be read
+├── TooLargeError          413: the body is over the limit
+├── BusyError              429: the queue is full, or patience ended
+├── NoReplicasError        503: nothing serves now
+└── UpstreamError          502: the deployment failed it
+"""
+
+import json
+from typing import ClassVar
+
+from deploy.common.errors import ActuationError
+
+
+class RefusalError(ActuationError):
+    """Of one request."""
+
+    status: ClassVar[int] = 500
+    kind: ClassVar[str] = "server_error"
+    outcome: ClassVar[str] = "refused"  # as metrics call it
+
+    def __init__(self, message: str, *, param: str | None = None, retry_after_s: int | None = None) -> None:
+        super().__init__(message)
+        self.param = param
+        self.retry_after_s = retry_after_s
+
+    @property
+    def body(self) -> bytes:
+        """As JSON."""
+        said = {"message": str(self), "type": self.kind, "param": self.param, "code": None}
+        return json.dumps({"error": said}).encode()
+
+    @property
+    def headers(self) -> list[tuple[bytes, bytes]]:
+        """Beside the body."""
+        found = [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(self.body))]
+        if self.retry_after_s is not None:
+            found.append((b"retry-after", b"%d" % self.retry_after_s))
+        return found
+
+
+class BadRequestError(RefusalError):
+    """The router cannot read it."""
+
+    status, kind, outcome = 400, "invalid_request_error", "unreadable"
+
+
+class TooLargeError(RefusalError):
+    """Its body is over the limit."""
+
+    status, kind, outcome = 413, "invalid_request_error", "too_large"
+
+
+class BusyError(RefusalError):
+    """The queue is full, or it waited in it for too long."""
+
+    status, kind, outcome = 429, "rate_limit_error", "busy"
+
+
+class NoReplicasError(RefusalError):
+    """No route has a replica, or there is no table yet, or the router is being shut down."""
+
+    status, kind, outcome = 503, "server_error", "no_replicas"
+
+
+class UpstreamError(RefusalError):
+    """The deployment did not answer; nothing of an answer was seen."""
+
+    status, kind, outcome = 502, "server_error", "failed"

@@ -1,0 +1,92 @@
+"""How large a request will be: prompt tokens from bytes, output tokens from what was seen (docs/router.md)."""
+
+from collections.abc import Hashable, Sequence
+
+from deploy.router.table import RoutingTable
+from deploy.router.weighted_round_robin import Quota
+
+FIRST_TOKENS_PER_BYTE = 0.25
+MEMORY_REQUESTS = 500.0  # of the tokens per byte, and of counts per row and class
+PLAN_WORTH_REQUESTS = 50.0  # what the plan assumed weighs as much as so many answers seen
+MAX_CLASSES = 1_000
+
+
+class TokensPerByte:
+    """Of one model's prompts: a mean that forgets."""
+
+    def __init__(self) -> None:
+        self.ratio = FIRST_TOKENS_PER_BYTE
+        self._seen = 0.0
+
+    def saw(self, *, prompt_bytes: int, prompt_tokens: int) -> None:
+        """The engine counted."""
+        if prompt_bytes <= 0 or prompt_tokens <= 0:
+            return
+        self._seen = min(self._seen + 1.0, MEMORY_REQUESTS)
+        self.ratio += (prompt_tokens / prompt_bytes - self.ratio) / self._seen
+
+    def tokens(self, prompt_bytes: int) -> float:
+        """Of a prompt that nobody has counted yet."""
+        return prompt_bytes * self.ratio
+
+
+class Outputs:
+    """Distribution of answers over the plan's columns, per row and class of caller, and draws from it by quota."""
+
+    def __init__(self, table: RoutingTable, *, before: "Outputs | None" = None) -> None:
+        """What was seen `before` is kept where the buckets are the same."""
+        self._table = table
+        self._planned = [_plan(row) for row in table.share]
+        kept = before.counts if before is not None and before.edges == self.edges else {}
+        self.counts: dict[tuple[int, Hashable], list[float]] = kept
+        self._draws: dict[tuple[int, Hashable, int], Quota[int]] = {}
+
+    @property
+    def edges(self) -> tuple[Sequence[int], Sequence[int]]:
+        """Of the buckets."""
+        return self._table.input_tokens, self._table.output_tokens
+
+    def saw(self, *, row: int, caller: Hashable, output_tokens: int) -> None:
+        """An answer ended by itself, with so many tokens."""
+        for whose in {caller, None}:
+            counts = self.counts.get((row, whose))
+            if counts is None:
+                if len(self.counts) >= MAX_CLASSES * len(self._table.input_tokens):
+                    continue
+                counts = self.counts[row, whose] = [0.0] * len(self._table.output_tokens)
+            keep = 1.0 - 1.0 / MEMORY_REQUESTS
+            for column, count in enumerate(counts):
+                counts[column] = count * keep
+            counts[self._table.column_of(output_tokens)] += 1.0
+
+    def expected(self, *, row: int, caller: Hashable, most_tokens: float) -> list[float]:
+        """Shares of the columns for the next request of this kind."""
+        shares = _blend(self.counts.get((row, None)), self._planned[row])
+        if caller is not None:
+            shares = _blend(self.counts.get((row, caller)), shares)
+        last = self._table.column_of(most_tokens)
+        return [*shares[:last], sum(shares[last:]), *[0.0] * (len(shares) - last - 1)]
+
+    def column(self, *, row: int, caller: Hashable, most_tokens: float) -> int:
+        """The column that the next request of this kind is counted in."""
+        key = (row, caller, self._table.column_of(most_tokens))
+        shares = dict(enumerate(self.expected(row=row, caller=caller, most_tokens=most_tokens)))
+        known = self._draws.get(key)
+        quota = Quota(shares, credits_before=known.credits if known is not None else None)
+        if known is not None or len(self._draws) < MAX_CLASSES * len(shares):
+            self._draws[key] = quota
+        column = quota.choose()
+        return key[2] if column is None else column
+
+
+def _plan(share: Sequence[float]) -> list[float]:
+    total = sum(share)
+    return [each / total for each in share] if total > 0.0 else [1.0 / len(share)] * len(share)
+
+
+def _blend(counts: Sequence[float] | None, before: Sequence[float]) -> list[float]:
+    """What was seen on top of what was assumed."""
+    if counts is None:
+        return list(before)
+    total = sum(counts) + PLAN_WORTH_REQUESTS
+    return [(seen + PLAN_WORTH_REQUESTS * assumed) / total for seen, assumed in zip(counts, before, strict=True)]

@@ -1,0 +1,92 @@
+"""Metrics of an exporter on this node: what dcgm-exporter knows of the GPUs, xpu_timer of the ranks.
+
+Scraped as Prometheus does, by HTTP on loopback.  Of a value that stays the same only the first is told: a node has
+thousands of them, and nearly all are 0 for ever.
+"""
+
+import http.client
+from collections.abc import Callable, Iterable, Iterator
+from typing import Final
+from urllib.parse import urlsplit
+
+from faults.observations import Device, Observation
+from faults.readers import Tally
+from faults.readers.dcgm import parse_dcgm
+from faults.readers.job_map import Places
+from faults.readers.xpu_timer import parse_xpu_timer
+
+MAX_BYTES: Final = 8 * 1024 * 1024
+CHUNK_BYTES: Final = 1 << 16
+ANSWER_S: Final = 3.0
+
+Parse = Callable[[Iterable[bytes], float], Iterator[Observation]]
+
+
+class ExporterSource:
+    """One exporter."""
+
+    def __init__(self, name: str, url: str, *, parse: Parse, period_s: float = 5.0) -> None:
+        self.name = name
+        self.period_s = period_s
+        self._url, self._parse = url, parse
+        self._last: dict[tuple[object, ...], Observation] = {}
+
+    def look(self, now_s: float) -> list[Observation]:
+        """What changed since the last scrape.  Raises OSError.
+
+        Only a whole answer is read: of one that breaks off, nothing is marked as told.
+        """
+        answer = list(scrape(self._url))
+        return [seen for seen in self._parse(answer, now_s) if self._changed(seen)]
+
+    def close(self) -> None:
+        """Nothing is held open."""
+
+    def _changed(self, seen: Observation) -> bool:
+        values = seen.values
+        key: tuple[object, ...] = (seen.node, seen.rank, *values[:-1])
+        if isinstance(values, Device) and values.what in {"xid", "nvswitch"}:
+            key = (seen.node, values.gpu, values.what)  # the number of the last error is what changes
+        before = self._last.get(key)
+        self._last[key] = seen
+        return before is None or before.values != values
+
+
+def dcgm_source(url: str, *, node: int, places: Places, tally: Tally) -> ExporterSource:
+    """dcgm-exporter's, by default on port 9400."""
+
+    def parse(chunks: Iterable[bytes], now_s: float) -> Iterator[Observation]:
+        return parse_dcgm(chunks, at_s=now_s, node=node, places=places, tally=tally)
+
+    return ExporterSource("dcgm", url, parse=parse)
+
+
+def xpu_timer_source(url: str, *, places: Places, tally: Tally) -> ExporterSource:
+    """xpu_timer's, by default on port 18889."""
+
+    def parse(chunks: Iterable[bytes], now_s: float) -> Iterator[Observation]:
+        return parse_xpu_timer(chunks, at_s=now_s, places=places, tally=tally)
+
+    return ExporterSource("xpu_timer", url, parse=parse)
+
+
+def scrape(url: str) -> Iterator[bytes]:
+    """The answer's body in pieces; OSError for anything but a whole answer of 200."""
+    parts = urlsplit(url)
+    connection_type = http.client.HTTPSConnection if parts.scheme == "https" else http.client.HTTPConnection
+    connection = connection_type(parts.hostname or "", parts.port, timeout=ANSWER_S)
+    try:
+        connection.request("GET", parts.path or "/metrics", headers={"Accept": "text/plain"})
+        answer = connection.getresponse()
+        if answer.status != http.client.OK:
+            raise OSError(f"{url}: answered {answer.status}")
+        left = MAX_BYTES
+        while left > 0 and (chunk := answer.read(min(CHUNK_BYTES, left))):
+            left -= len(chunk)
+            yield chunk
+        if left > 0 and answer.length:
+            raise OSError(f"{url}: the answer is cut off")
+    except (http.client.HTTPException, ValueError) as error:
+        raise OSError(f"{url}: {type(error).__name__} {error}") from error
+    finally:
+        connection.close()

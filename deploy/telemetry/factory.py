@@ -1,0 +1,183 @@
+"""A recorder from what somebody wants recorded, or a prober in its place."""
+
+import gc
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+from urllib.parse import urlsplit
+
+from deploy.telemetry.exporters import dcgm_source, xpu_timer_source
+from deploy.telemetry.flight_recorder import FlightSource
+from deploy.telemetry.folder import RecordingFolder, refuse_other_run
+from deploy.telemetry.inbox import Inbox
+from deploy.telemetry.peer_discovery import Talking
+from deploy.telemetry.peers import Peers
+from deploy.telemetry.ports import PortSource
+from deploy.telemetry.prober import Prober
+from deploy.telemetry.processes import ProcessSource
+from deploy.telemetry.ras import RasSource
+from deploy.telemetry.recorder import Recorder, Sink
+from deploy.telemetry.sender import Sender
+from deploy.telemetry.sockets import SocketSource
+from deploy.telemetry.sources import Source
+from deploy.telemetry.threaded_source import Aside
+from faults.readers import Tally
+from faults.readers.job_map import Places
+from fleet.documents import RuleError
+
+MAX_HELD: Final = 16  # looks
+HELD_S: Final = 1.0  # looks that say nothing new are written together so often; what is news never waits
+_PORTS: Final = {"http": 80, "https": 443}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Recording:
+    """What to look at on one node, how often, and where to put it."""
+
+    node: int
+    peers: Peers
+    period_s: float = 0.25
+    namespace: Path | None = None  # None: this process's own
+    pid_of: Mapping[int, int] = field(default_factory=dict)  # by rank
+    ranks_per_node: int = 1
+    ignored_ports: frozenset[int] = frozenset()
+    inbox: Path | None = None  # for `fleetwright.collectives`
+    probe_bytes: int | None = None  # one-way probes of that size
+    probe_every_s: float = 0.5
+    probes_only: bool = False  # and nothing else that is asked for: a prober beside the recorder, which then has none
+    infiniband: Path | None = None  # /sys/class/infiniband
+    flights: Path | None = None  # folder of Flight Recorder dumps
+    dcgm: str | None = None  # URL of an exporter
+    xpu_timer: str | None = None
+    ras: tuple[str, int] | None = None
+    folder: Path | None = None
+    run: Mapping[str, Any] = field(default_factory=dict)  # what is known of the job, into run.json
+    watcher: str | None = None  # URL
+    token: str | None = None
+    budget_bytes_per_s: float = 1000.0
+    held_s: float = 0.0  # for how long what is no news may be held back, so that it is read and written together
+
+    @property
+    def places(self) -> Places:
+        """The job's ranks on its nodes, addresses included."""
+        ranks = range(self.peers.nodes * self.ranks_per_node)
+        rank_node = tuple(rank // self.ranks_per_node for rank in ranks)
+        return Places(self.peers.nodes, rank_node, hosts=self.peers.node_of)
+
+
+def settle_memory() -> None:
+    """What was imported and made stays: no collection of garbage goes through it again."""
+    gc.collect()
+    gc.freeze()
+
+
+def recorder_of(recording: Recording, *, started_s: float, tally: Tally | None = None) -> Recorder:
+    """Opens everything it needs, or nothing: raises OSError where it may not, FleetwrightError where it must not.
+
+    `tally` counts what was malformed.
+    """
+    if recording.probes_only and recording.probe_bytes is None:
+        raise RuleError([(("probe_bytes",), "expected the size of a train, where there is nothing but probes")])
+    tally = tally or Tally()
+    held = 1 if recording.probes_only else min(MAX_HELD, max(1, round(recording.held_s / recording.period_s)))
+    with ExitStack() as opened:
+        sockets = SocketSource(
+            node=recording.node,
+            peers=recording.peers,
+            ignored_ports=recording.ignored_ports | _own_ports(recording),
+            namespace=recording.namespace,
+            most_held=held,
+        )
+        opened.callback(sockets.close)
+        sources: list[Source] = []
+        for source in _sources(recording, tally, sockets):
+            opened.callback(source.close)
+            sources.append(source)
+        sinks = _sinks(recording, started_s=started_s)
+        opened.pop_all()
+    return Recorder(
+        sockets=None if recording.probes_only else sockets,
+        sources=sources,
+        sinks=sinks,
+        period_s=recording.period_s,
+    )
+
+
+def _own_ports(recording: Recording) -> frozenset[int]:
+    """What the recorder itself sends is none of the job's traffic."""
+    if recording.watcher is None:
+        return frozenset()
+    parts = urlsplit(recording.watcher)
+    return frozenset({parts.port or _PORTS.get(parts.scheme, 80)})
+
+
+def _sources(recording: Recording, tally: Tally, sockets: SocketSource) -> Iterator[Source]:
+    """Each opened as it is asked for."""
+    if recording.probes_only:
+        yield Talking(sockets)
+        yield from _probers(recording, tally, sockets)
+        return
+    node, places, period_s = recording.node, recording.places, recording.period_s
+    if recording.pid_of:
+        yield ProcessSource(node=node, pid_of=recording.pid_of, period_s=period_s)
+    if recording.inbox is not None:
+        yield Inbox(recording.inbox, places=places, tally=tally, period_s=period_s)
+    yield from _probers(recording, tally, sockets)
+    yield from (Aside(source, take_period_s=period_s) for source in _slow_sources(recording, tally))
+
+
+def _slow_sources(recording: Recording, tally: Tally) -> Iterator[Source]:
+    node, places = recording.node, recording.places
+    if recording.infiniband is not None:
+        yield PortSource(node=node, tally=tally, root=recording.infiniband)
+    if recording.flights is not None:
+        yield FlightSource(recording.flights, places=places, tally=tally)
+    if recording.dcgm is not None:
+        yield dcgm_source(recording.dcgm, node=node, places=places, tally=tally)
+    if recording.xpu_timer is not None:
+        yield xpu_timer_source(recording.xpu_timer, places=places, tally=tally)
+    if recording.ras is not None:
+        yield RasSource(places=places, tally=tally, address=recording.ras)
+
+
+def _probers(recording: Recording, tally: Tally, sockets: SocketSource) -> list[Source]:
+    """One, or none where none is asked for."""
+    if recording.probe_bytes is None:
+        return []
+    prober = Prober(
+        node=recording.node,
+        peers=recording.peers,
+        size_bytes=recording.probe_bytes,
+        every_s=recording.probe_every_s,
+        period_s=recording.period_s,
+        namespace=recording.namespace,
+        tally=tally,
+        talking=sockets.talking,
+    )
+    return [prober]
+
+
+def _sinks(recording: Recording, *, started_s: float) -> list[Sink]:
+    sinks: list[Sink] = []
+    if recording.folder is not None:
+        known = {
+            "n": len(recording.places.rank_node),
+            "t_go": started_s,
+            "sample_hz": round(1.0 / recording.period_s, 6),
+            "rank_node": list(recording.places.rank_node),
+        }
+        run = known | dict(recording.run)
+        refuse_other_run(recording.folder, run=run)
+        sinks.append(RecordingFolder(recording.folder, run=run, held_s=recording.held_s))
+    if recording.watcher is not None:
+        sender = Sender(
+            recording.watcher,
+            node=recording.node,
+            prober=recording.probes_only,
+            token=recording.token,
+            budget_bytes_per_s=recording.budget_bytes_per_s,
+        )
+        sinks.append(sender)
+    return sinks

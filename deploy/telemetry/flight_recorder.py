@@ -1,0 +1,74 @@
+"""Flight Recorder dumps as they appear in a folder: TORCH_NCCL_DEBUG_INFO_TEMP_FILE, or whatever the job writes itself.
+
+A dump is read when it has stopped growing, and once: one that is written again counts as new.
+"""
+
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from faults.observations import Observation
+from faults.readers import Tally
+from faults.readers.documents import MAX_BYTES
+from faults.readers.flight import Dump, flights, parse_dump
+from faults.readers.flight.dump import SOURCE
+from faults.readers.job_map import Places
+from faults.readers.parse_errors import MalformedError
+from faults.readers.recording_files import dump_rank
+
+MAX_FILES: Final = 4096
+
+
+class _Version(NamedTuple):
+    size: int
+    changed_ns: int
+
+
+class FlightSource:
+    """One folder of dumps."""
+
+    name = "flight"
+
+    def __init__(self, folder: Path, *, places: Places, tally: Tally, period_s: float = 1.0) -> None:
+        self.period_s = period_s
+        self._folder, self._places, self._tally = folder, places, tally
+        self._growing: dict[Path, _Version] = {}
+        self._read: dict[Path, _Version] = {}
+
+    def look(self, now_s: float) -> list[Observation]:
+        """What the dumps say that came since the last look.  All that came together are read together."""
+        dumps: dict[int, Dump] = {}
+        for path in sorted(self._folder.iterdir())[:MAX_FILES]:
+            rank = dump_rank(path.name)
+            if rank is not None:
+                with self._tally.skipping(SOURCE):
+                    content = self._content(path)
+                    if content is not None:
+                        dumps[rank] = parse_dump(content, tally=self._tally)
+        return list(flights(dumps, at_s=now_s, places=self._places, tally=self._tally))
+
+    def close(self) -> None:
+        """Nothing is held open."""
+
+    def _content(self, path: Path) -> bytes | None:
+        """What there is to read.  A dump that cannot be read now costs the others nothing, and is tried again."""
+        try:
+            if not path.is_file() or not self._complete(path):
+                return None
+            with path.open("rb") as file:
+                return file.read(MAX_BYTES + 1)
+        except FileNotFoundError:  # taken away since the folder was listed
+            return None
+        except OSError as error:
+            self._read.pop(path, None)
+            raise MalformedError("dump that cannot be read") from error
+
+    def _complete(self, path: Path) -> bool:
+        status = path.stat()
+        version = _Version(status.st_size, status.st_mtime_ns)
+        if self._read.get(path) == version or not version.size:
+            return False
+        if self._growing.get(path) != version:
+            self._growing[path] = version
+            return False
+        self._read[path] = self._growing.pop(path)
+        return True

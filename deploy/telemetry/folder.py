@@ -1,0 +1,133 @@
+"""A recording folder, as `fleetwright faults replay` reads it: run.json, and per node or rank one file a kind.
+
+One line is one observation or one look.  Lines are handed to the system together at the end of a look, at most
+`held_s` after they were seen and whole, so that a reader beside it, or after a crash, finds whole lines.
+docs/faults/observations.md has the schema.
+"""
+
+import json
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from math import isclose
+from pathlib import Path
+from typing import Any, BinaryIO, Final
+
+import numpy as np
+
+from deploy.telemetry.diag import Sample
+from deploy.telemetry.jsonl import line_of
+from faults.detector import Job
+from faults.observations import Observation
+from faults.readers.run import RUN, parse_run
+from fleet.documents import RuleError
+from fleet.errors import FleetwrightError
+
+EARLY_S: Final = 0.05  # looks are a little early or late
+_encoded: Final = json.JSONEncoder(separators=(",", ":")).encode
+
+
+class OtherRunError(FleetwrightError):
+    """The folder holds what was recorded of another job, or at another pace."""
+
+
+class RecordingFolder:
+    """Where one node's recorder writes.  Recorders of several nodes may share a folder, and each begin anew."""
+
+    def __init__(
+        self,
+        path: Path,
+        *,
+        run: Mapping[str, Any],
+        held_s: float = 0.0,
+        steady_s: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.path = path
+        self._held_s, self._steady_s = held_s, steady_s
+        self._written_s = steady_s()
+        path.mkdir(parents=True, exist_ok=True)
+        self._open: dict[str, BinaryIO] = {}
+        self._held: list[Sample | Observation] = []
+        self._begin(run)
+
+    def is_due(self) -> bool:
+        """It wants nothing sooner than it comes."""
+        return False
+
+    def sample(self, sample: Sample) -> None:
+        """One look at the sockets."""
+        self._held.append(sample)
+
+    def observed(self, observations: Sequence[Observation]) -> None:
+        """Anything else."""
+        self._held.extend(observations)
+
+    def flush(self) -> None:
+        """Write what was held for long enough."""
+        now_s = self._steady_s()
+        if self._held and now_s - self._written_s > self._held_s - EARLY_S:
+            self._written_s = now_s
+            self._write_out()
+
+    def close(self) -> None:
+        """Write what is left, and close every file."""
+        try:
+            self._write_out()
+        finally:
+            self._close()
+
+    def _close(self) -> None:
+        while self._open:
+            self._open.popitem()[1].close()
+
+    def _begin(self, run: Mapping[str, Any]) -> None:
+        try:
+            with (self.path / RUN).open("x", encoding="utf-8") as file:
+                file.write(json.dumps(run, indent=1) + "\n")
+        except FileExistsError:
+            return  # another node's recorder, or the job, was first
+
+    def _write_out(self) -> None:
+        """What a full disk does not take is lost."""
+        held, self._held = self._held, []
+        by_name: dict[str, list[str]] = {}
+        for seen in held:
+            name, line = _socket_line(seen) if isinstance(seen, Sample) else _line(seen)
+            by_name.setdefault(name, []).append(line)
+        for name, lines in by_name.items():
+            if name not in self._open:
+                self._open[name] = (self.path / name).open("ab", buffering=0)
+            self._open[name].write("".join(lines).encode())
+
+
+def refuse_other_run(path: Path, *, run: Mapping[str, Any]) -> None:
+    """What is recorded into a folder is read by the run.json that lies there.  Raises OtherRunError."""
+    file = path / RUN
+    try:
+        there, here = parse_run(file.read_bytes()).job, parse_run(json.dumps(run).encode()).job
+    except (FileNotFoundError, RuleError):
+        return  # none yet; or another begins to write it, or a replay will say what is wrong with it
+    for field, said, asked in _differences(there, here):
+        raise OtherRunError(f"{file}: {field}: is {said} there and {asked} here, expected a folder of its own")
+
+
+def _differences(there: Job, here: Job) -> Iterator[tuple[str, object, object]]:
+    """Field, what is there, what is asked for; as a replay understands both."""
+    if len(there.rank_node) != len(here.rank_node):
+        yield "n", len(there.rank_node), len(here.rank_node)
+    for rank, (said, asked) in enumerate(zip(there.rank_node, here.rank_node, strict=False)):
+        if said != asked:
+            yield f"rank_node[{rank}]", said, asked
+    if not isclose(there.look_period_s, here.look_period_s, rel_tol=1e-4):
+        yield "sample_hz", f"{1.0 / there.look_period_s:g}", f"{1.0 / here.look_period_s:g}"
+
+
+def _socket_line(sample: Sample) -> tuple[str, str]:
+    """The text of a list of whole numbers is JSON, and made in half the time."""
+    rows = np.column_stack((sample.peers, sample.rows)).tolist()
+    line = f'{{"t":{round(sample.at_s, 6)!r},"node":{sample.node},"c":{rows}}}\n'
+    return f"tcp_node{sample.node}.jsonl", line.replace(" ", "")
+
+
+def _line(observation: Observation) -> tuple[str, str]:
+    name, line = line_of(observation)
+    return name, _encoded(line) + "\n"

@@ -1,0 +1,146 @@
+"""What ranks of this node say of themselves: datagrams of `fleetwright.collectives` on a Unix socket.
+
+Anybody who may write to the socket's path may speak, so every line goes through the readers of a recording.
+"""
+
+import contextlib
+import errno
+import json
+import socket
+import stat
+import threading
+from collections import deque
+from functools import partial
+from pathlib import Path
+from typing import Final
+
+from faults.observations import Observation
+from faults.readers import Tally
+from faults.readers.job_map import Places
+from faults.readers.parse_errors import MalformedError
+from faults.readers.rank_jsonl import parse_collective, parse_heartbeat
+
+SOURCE: Final = "inbox"
+MAX_BYTES: Final = 1 << 16
+MAX_WAITING: Final = 4096  # datagrams
+_PARSERS: Final = {"hb": parse_heartbeat, "coll": parse_collective}
+_KINDS: Final = ((stat.S_ISREG, "a file"), (stat.S_ISDIR, "a folder"), (stat.S_ISLNK, "a symbolic link"))
+
+
+class Inbox:
+    """A bound datagram socket.  A thread empties it at once, for the kernel queues as few as ten datagrams.
+
+    What a recorder that was killed left at the path goes; anything else there stays, and is a FileExistsError.
+    """
+
+    name = "inbox"
+
+    def __init__(self, path: Path, *, places: Places, tally: Tally, period_s: float = 0.25) -> None:
+        self.period_s = period_s
+        self._path, self._places, self._tally = path, places, tally
+        path.parent.mkdir(parents=True, exist_ok=True)
+        _make_way(path)
+        self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+        self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 20)
+        try:
+            self._socket.bind(str(path))
+        except OSError:
+            self._socket.close()
+            raise
+        self._waiting: deque[bytes] = deque()
+        self._closing = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="inbox", daemon=True)
+        self._thread.start()
+
+    def look(self, now_s: float) -> list[Observation]:  # noqa: ARG002 - the lines have their own times
+        """All that has come."""
+        seen: list[Observation] = []
+        for _ in range(len(self._waiting)):
+            for line in self._waiting.popleft().splitlines():
+                with self._tally.skipping(SOURCE):
+                    seen += told_by_rank(line, places=self._places)
+        return seen
+
+    def close(self) -> None:
+        """Take the socket's path away."""
+        self._closing.set()
+        with contextlib.suppress(OSError):
+            self._path.unlink()  # while it is ours: once the socket is closed another may make it anew
+        with contextlib.suppress(OSError):
+            self._socket.shutdown(socket.SHUT_RDWR)  # wakes the thread
+        self._thread.join(timeout=1.0)
+        self._socket.close()
+
+    def _run(self) -> None:
+        while True:
+            try:
+                data = self._socket.recv(MAX_BYTES)
+            except OSError:
+                return
+            if not data and self._closing.is_set():
+                return
+            if not data:  # anybody may send an empty datagram
+                self._tally.add(SOURCE, "empty datagram")
+            elif len(self._waiting) < MAX_WAITING:
+                self._waiting.append(data)
+            else:
+                self._tally.add(SOURCE, "too many at once")
+
+
+class LateInbox:
+    """An inbox that is opened at the first look at which its path is free.
+
+    For who is begun while another may still hold the path: until that one ends, each look raises FileExistsError.
+    """
+
+    name = Inbox.name
+
+    def __init__(self, path: Path, *, places: Places, tally: Tally, period_s: float = 0.25) -> None:
+        self.period_s = period_s
+        self._open = partial(Inbox, path, places=places, tally=tally, period_s=period_s)
+        self._inbox: Inbox | None = None
+        with contextlib.suppress(FileExistsError):
+            self._inbox = self._open()
+
+    def look(self, now_s: float) -> list[Observation]:
+        """All that has come."""
+        if self._inbox is None:
+            self._inbox = self._open()
+        return self._inbox.look(now_s)
+
+    def close(self) -> None:
+        """Take the socket's path away, if it is ours."""
+        if self._inbox is not None:
+            self._inbox.close()
+
+
+def _make_way(path: Path) -> None:
+    """Take away a socket to which nobody listens."""
+    try:
+        mode = path.lstat().st_mode
+    except FileNotFoundError:
+        return
+    if not stat.S_ISSOCK(mode):
+        what = next((words for is_one, words in _KINDS if is_one(mode)), "something that is no socket")
+        raise FileExistsError(f"{path} is {what}, expected a free path or a socket that was left behind")
+    if not _is_dead(path):
+        raise FileExistsError(f"{path} is a socket that another process listens to, such as another recorder's inbox")
+    path.unlink(missing_ok=True)
+
+
+def _is_dead(path: Path) -> bool:
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as asking:
+        return asking.connect_ex(str(path)) == errno.ECONNREFUSED
+
+
+def told_by_rank(line: bytes, *, places: Places) -> list[Observation]:
+    """A line of a datagram, read.  Raises MalformedError."""
+    try:
+        record = json.loads(line)
+        parse = _PARSERS[record["k"]]
+        rank = record["rank"]
+    except (ValueError, RecursionError, KeyError, TypeError) as error:
+        raise MalformedError("not a record of a rank") from error
+    if type(rank) is not int:
+        raise MalformedError("not a record of a rank")
+    return parse(line, rank=rank, places=places)

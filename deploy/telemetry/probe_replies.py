@@ -1,0 +1,70 @@
+"""The word that goes back for a probe: what the receiver measured, one small datagram for a whole train.
+
+Then a reading is known where either end is heard.  A word names the train by the sender's own number and moment, so
+only one that was sent can be answered, and once; it is smaller than any train that it answers, goes to the known
+address of a peer alone, and is never answered itself: nobody can make two nodes say more than they are told.
+"""
+
+import struct
+from collections import deque
+from math import isfinite, isnan, nan
+from typing import Final, NamedTuple
+
+from faults.observations import Probe, ProbeReturned
+
+WORD: Final = struct.Struct("!8sIIIddd")  # the mark, then a _Word
+MARK: Final = b"fwprobew"
+MAX_AWAITED: Final = 16  # trains of a peer: a word comes with its next look
+LATEST_S: Final = 1e11  # of a clock
+LONGEST_S: Final = 60.0  # of a train's second half
+
+
+class _Word(NamedTuple):
+    node: int  # that received the train
+    number: int
+    size_bytes: int
+    sent_s: float
+    received_s: float
+    tail_s: float  # NaN: none
+
+
+class Awaited:
+    """Trains that were sent lately: the newest of each peer."""
+
+    def __init__(self, *, size_bytes: int) -> None:
+        self._size_bytes = size_bytes
+        self._sent: dict[int, deque[tuple[int, float]]] = {}  # by peer: numbers and moments
+
+    def sent(self, peer: int, number: int, sent_s: float) -> None:
+        """A train is on its way."""
+        self._sent.setdefault(peer, deque(maxlen=MAX_AWAITED)).append((number, sent_s))
+
+    def taken(self, message: bytes, of: int | None) -> tuple[int, ProbeReturned] | None:
+        """Whose word it is, and what it says; None: no word of the node `of`, or on no train that waits for one."""
+        word = _Word(*WORD.unpack(message)[1:]) if is_word(message) else None
+        if word is None or word.node != of or word.size_bytes != self._size_bytes or not _is_sane(word):
+            return None
+        waiting = self._sent.get(word.node, ())
+        if (word.number, word.sent_s) not in waiting:
+            return None
+        self._sent[word.node].remove((word.number, word.sent_s))
+        tail_s = None if isnan(word.tail_s) else word.tail_s
+        return word.node, ProbeReturned(word.size_bytes, word.sent_s, word.received_s, tail_s)
+
+
+def is_word(message: bytes) -> bool:
+    """By its mark and its size."""
+    return len(message) == WORD.size and message.startswith(MARK)
+
+
+def word_of(node: int, number: int, probe: Probe) -> bytes | None:
+    """What `node` says of a train that came; None where that was smaller than the word."""
+    if probe.size_bytes < WORD.size:
+        return None
+    tail_s = nan if probe.tail_s is None else probe.tail_s
+    return WORD.pack(MARK, node, number, probe.size_bytes, probe.sent_s, probe.received_s, tail_s)
+
+
+def _is_sane(word: _Word) -> bool:
+    known = isfinite(word.received_s) and 0.0 <= word.received_s < LATEST_S
+    return known and (isnan(word.tail_s) or 0.0 < word.tail_s <= LONGEST_S)

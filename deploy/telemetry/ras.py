@@ -1,0 +1,48 @@
+"""A client of NCCL RAS: the text protocol on port 28028 of any rank's host (NCCL 2.28.7 and later for JSON)."""
+
+import socket
+from typing import Final
+
+from faults.observations import Observation
+from faults.readers import Tally
+from faults.readers.communicators import Members
+from faults.readers.job_map import Places
+from faults.readers.nccl_ras import parse_ras
+
+ADDRESS: Final = ("localhost", 28028)
+MAX_BYTES: Final = 32 * 1024 * 1024
+ANSWER_S: Final = 12.0  # RAS gives its own peers 5 s, twice
+_QUESTION: Final = b"SET FORMAT json\nVERBOSE STATUS\n"
+
+
+class RasSource:
+    """What RAS says of all ranks that it reaches from here.  One node of a job asks, not all."""
+
+    name = "ras"
+
+    def __init__(
+        self, *, places: Places, tally: Tally, address: tuple[str, int] = ADDRESS, period_s: float = 10.0
+    ) -> None:
+        self.period_s = period_s
+        self._places, self._tally, self._address = places, tally, address
+        self._members = Members(places)
+
+    def look(self, now_s: float) -> list[Observation]:
+        """One observation for each rank of each communicator."""
+        answer = ask(self._address)
+        return list(parse_ras(answer, at_s=now_s, places=self._places, members=self._members, tally=self._tally))
+
+    def close(self) -> None:
+        """Nothing is held open."""
+
+
+def ask(address: tuple[str, int]) -> list[bytes]:
+    """Everything that RAS answers until it hangs up."""
+    with socket.create_connection(address, timeout=ANSWER_S) as connection:
+        connection.sendall(_QUESTION)
+        chunks: list[bytes] = []
+        left = MAX_BYTES
+        while left > 0 and (chunk := connection.recv(min(1 << 16, left))):
+            chunks.append(chunk)
+            left -= len(chunk)
+    return chunks

@@ -1,0 +1,193 @@
+"""The loop: a look at the sockets every period, at everything else when it is due, and all of it into the sinks.
+
+It never ends because of what it looks at or writes to: a failed look, an unreadable file and a full disk are counted
+and tried again.  Looks that come too late are left out, not made up for: a backlog of looks shows nothing.
+
+All nodes look at the same moments, at whole periods of the wall clock: what one end has sent and the other has not yet
+received, at one moment, tells data that is late from acknowledgements that are late (docs/faults/slow.md).
+"""
+
+import time
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from math import floor, inf
+from threading import Event
+from typing import Final, Protocol
+
+import structlog
+
+from deploy.telemetry.diag import Sample
+from deploy.telemetry.sources import Round, Source
+from faults.observations import Observation
+
+log = structlog.get_logger()
+
+MAX_LATE: Final = 1000  # periods
+MAX_SLEEP_S: Final = 0.25
+
+
+class Sockets(Protocol):
+    """What looks at a node's connections."""
+
+    def look(self, now_s: float, *, wanted: bool) -> Sequence[Sample]:
+        """All peers, now: this look and those held back before, or none, where none is `wanted` yet."""
+        ...
+
+    def held(self) -> Sequence[Sample]:
+        """What is held back."""
+        ...
+
+    def close(self) -> None:
+        """Give back what was opened."""
+        ...
+
+
+class Sink(Protocol):
+    """Where observations go."""
+
+    def is_due(self) -> bool:
+        """Whether it passes on at the end of this look what it has: then it wants the newest."""
+        ...
+
+    def sample(self, sample: Sample) -> None:
+        """One look at the sockets."""
+        ...
+
+    def observed(self, observations: Sequence[Observation]) -> None:
+        """Anything else."""
+        ...
+
+    def flush(self) -> None:
+        """A look is over."""
+        ...
+
+    def close(self) -> None:
+        """The recording ends."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecorderClock:
+    """Wall time for stamps, steady time for periods."""
+
+    now_s: Callable[[], float] = time.time
+    steady_s: Callable[[], float] = time.monotonic
+
+
+@dataclass(slots=True)
+class Tally:
+    """What a recorder did."""
+
+    looks: int = 0
+    late_looks: int = 0  # periods without a look
+    observations: int = 0
+    failures: Counter[str] = field(default_factory=Counter)
+
+
+class Recorder:
+    """One node's recorder."""
+
+    def __init__(
+        self,
+        *,
+        sockets: Sockets | None,
+        sources: Sequence[Source] = (),
+        sinks: Sequence[Sink],
+        period_s: float = 0.25,
+        clock: RecorderClock | None = None,
+    ) -> None:
+        self.tally = Tally()
+        self._sockets, self._sources, self.sinks = sockets, tuple(sources), tuple(sinks)
+        self._period_s = period_s
+        self._clock = clock or RecorderClock()
+        self._turn: int | None = None  # the period that the last look was for
+        self._round = Round(self._sources, steady_s=self._clock.steady_s())
+
+    def run(self, stop: Event, *, duration_s: float | None = None) -> Tally:
+        """Look until told to stop, or for so long; closes everything.  Who tells it waits for up to MAX_SLEEP_S."""
+        ends_s = inf if duration_s is None else self._clock.steady_s() + duration_s
+        try:
+            while self._slept_until_next(stop) and self._clock.steady_s() < ends_s:
+                self.look()
+        finally:
+            self.close()
+        return self.tally
+
+    def look(self) -> None:
+        """Everything that is due, once."""
+        self.tally.looks += 1
+        if self._sockets is not None:
+            self._look_at_sockets(self._sockets)
+        for source in self._round.due(self._clock.steady_s()):
+            self._look_at(source)
+        for sink in self.sinks:
+            self._guarded("flush", sink.flush)
+
+    def close(self) -> None:
+        """Every source and sink, whatever one of them says."""
+        closes = [source.close for source in self._sources] + [sink.close for sink in self.sinks]
+        if self._sockets is not None:
+            self._hand_over(self._sockets.held())
+            closes.insert(0, self._sockets.close)
+        for close in closes:
+            self._guarded("close", close)
+
+    def _look_at_sockets(self, sockets: Sockets) -> None:
+        wanted = any(sink.is_due() for sink in self.sinks)
+        try:
+            samples = sockets.look(self._clock.now_s(), wanted=wanted)
+        except OSError as error:
+            self._failed("sockets", error)
+            return
+        self._hand_over(samples)
+
+    def _hand_over(self, samples: Sequence[Sample]) -> None:
+        for sample in samples:
+            self.tally.observations += 1 + len(sample.peers)
+            for sink in self.sinks:
+                self._guarded("sample", partial(sink.sample, sample))
+
+    def _look_at(self, source: Source) -> None:
+        try:
+            seen = source.look(self._clock.now_s())
+        except OSError as error:
+            self._failed(source.name, error)
+            return
+        if not seen:
+            return
+        self.tally.observations += len(seen)
+        for sink in self.sinks:
+            self._guarded("observed", partial(sink.observed, seen))
+
+    def _guarded(self, what: str, call: Callable[[], None]) -> None:
+        try:
+            call()
+        except OSError as error:
+            self._failed(what, error)
+
+    def _failed(self, what: str, error: OSError) -> None:
+        if self.tally.failures[what] == 0:
+            log.warning("look_failed", source=what, reason=str(error))
+        self.tally.failures[what] += 1
+
+    def _slept_until_next(self, stop: Event) -> bool:
+        """False once it is told to stop.  A plain sleep: to wait for an event costs a lock and more calls each time."""
+        left_s = self._until_next_s()
+        while not stop.is_set():
+            time.sleep(min(left_s, MAX_SLEEP_S))
+            if left_s <= MAX_SLEEP_S:
+                return not stop.is_set()
+            left_s -= MAX_SLEEP_S
+        return False
+
+    def _until_next_s(self) -> float:
+        """To the next whole number of periods on the wall clock."""
+        now_s = self._clock.now_s()
+        turn = floor(now_s / self._period_s) + 1
+        if self._turn is not None:
+            # A clock that was set back, or far ahead, says nothing of periods that were missed.
+            self.tally.late_looks += max(0, turn - self._turn - 1) if turn - self._turn < MAX_LATE else 0
+        self._turn = turn
+        return turn * self._period_s - now_s

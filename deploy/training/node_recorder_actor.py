@@ -1,0 +1,120 @@
+"""One node's recorder as a Ray actor: it looks at the ranks of one attempt on its node, and holds what it saw.
+
+Whoever watches the run asks for it some times a second, through Ray: no port, no address, no secret to hand out.  What
+is not asked for is given up, the oldest first.
+"""
+
+import secrets
+import threading
+import time
+from collections import deque
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from deploy.telemetry.batch_codec import MAX_LOOKS, MAX_OTHERS, encode
+from deploy.telemetry.diag import Sample
+from deploy.telemetry.inbox import LateInbox
+from deploy.telemetry.peers import Peers
+from deploy.telemetry.processes import ProcessSource
+from deploy.telemetry.recorder import Recorder
+from deploy.telemetry.sockets import SocketSource
+from deploy.telemetry.sources import Source
+from faults.observations import Observation
+from faults.readers import Tally
+from faults.readers.job_map import Places
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EyeSpec:
+    """What one eye looks at."""
+
+    node: int  # its index in the job
+    nodes: int
+    rank_node: tuple[int, ...]
+    pid_of: Mapping[int, int]  # by rank, of this node
+    address_of: Mapping[str, int]  # nodes by address; none: connections are not looked at
+    inbox: str | None = None
+    period_s: float = 0.25
+
+
+class Held:
+    """A sink that keeps the newest for whoever asks."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._samples: deque[Sample] = deque(maxlen=MAX_LOOKS)
+        self._others: deque[Observation] = deque(maxlen=MAX_OTHERS)
+
+    def is_due(self) -> bool:
+        """It always wants the newest."""
+        return True
+
+    def sample(self, sample: Sample) -> None:
+        """One look at the sockets."""
+        with self._lock:
+            self._samples.append(sample)
+
+    def observed(self, observations: Sequence[Observation]) -> None:
+        """Anything else."""
+        with self._lock:
+            self._others.extend(observations)
+
+    def flush(self) -> None:
+        """A look is over."""
+
+    def close(self) -> None:
+        """The recording ends."""
+
+    def taken(self) -> tuple[list[Sample], list[Observation]]:
+        """All of it, once."""
+        with self._lock:
+            found = list(self._samples), list(self._others)
+            self._samples.clear()
+            self._others.clear()
+        return found
+
+
+class Eye:
+    """The actor."""
+
+    def __init__(self, spec: EyeSpec) -> None:
+        self._spec, self._held, self._stop = spec, Held(), threading.Event()
+        self._session, self._number = secrets.token_hex(4), 0
+        recorder = Recorder(sockets=_sockets(spec), sources=_sources(spec), sinks=[self._held], period_s=spec.period_s)
+        self._thread = threading.Thread(target=recorder.run, args=(self._stop,), name="eye", daemon=True)
+        self._thread.start()
+
+    def take(self) -> bytes:
+        """What was seen since the last time, as recorders send it."""
+        samples, others = self._held.taken()
+        self._number += 1
+        body, _held = encode(
+            samples,
+            others,
+            session=self._session,
+            number=self._number,
+            held=None,
+            node=self._spec.node,
+            sent_s=time.time(),
+        )
+        return body
+
+    def close(self) -> None:
+        """Stop looking, and take the inbox away."""
+        self._stop.set()
+        self._thread.join(timeout=2.0)
+
+
+def _sockets(spec: EyeSpec) -> SocketSource | None:
+    if not spec.address_of:
+        return None
+    return SocketSource(node=spec.node, peers=Peers(spec.address_of))
+
+
+def _sources(spec: EyeSpec) -> list[Source]:
+    sources: list[Source] = [ProcessSource(node=spec.node, pid_of=spec.pid_of, period_s=spec.period_s)]
+    if spec.inbox is not None:
+        places = Places(spec.nodes, spec.rank_node)
+        sources.append(LateInbox(Path(spec.inbox), places=places, tally=Tally(), period_s=spec.period_s))
+    return sources

@@ -1,0 +1,202 @@
+"""Runs under watch, each attempt anew: a worker that was ended, or that now runs elsewhere, is no fault.
+
+    board says running ──> eyes on its nodes, a watcher of its own ──> verdicts to the service
+    board says anything else, another attempt, or nothing ──> eyes and watcher go, unheard
+
+What eyes saw is judged only after the board was asked again: a group whose workers are being ended says so on its board
+before it ends them, so no end is ever judged as a crash.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Collection, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any, Final, Protocol
+
+import ray
+import structlog
+from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+from deploy.fault_monitor.api_reporter import Reporter
+from deploy.fault_monitor.job_config import JobFile
+from deploy.fault_monitor.loop import WatchLoop
+from deploy.telemetry.batch_codec import WireError
+from deploy.training.node_recorder_actor import Eye, EyeSpec
+from deploy.training.run_status import RunPhase, RunsSeen, RunView
+from fleetwright.collectives.ray_train import NODE_FIELD
+
+log = structlog.get_logger()
+
+Attempt = tuple[str, int]  # of a run
+PERIOD_S: Final = 0.5
+
+
+class EyeOn(Protocol):
+    """One eye, wherever it is."""
+
+    async def take(self) -> bytes | None:
+        """What it saw since the last time; None when it does not answer."""
+
+    def close(self) -> None:
+        """Be rid of it."""
+
+
+OpenEye = Callable[[str, EyeSpec], EyeOn]  # on a Ray node
+MakeLoop = Callable[[JobFile, Sequence[str]], tuple[WatchLoop, Reporter | None]]
+
+
+@dataclass(slots=True, kw_only=True)
+class _Watched:
+    """One attempt under watch."""
+
+    view: RunView
+    loop: WatchLoop
+    reporter: Reporter | None
+    eyes: tuple[EyeOn, ...]
+    reporting: asyncio.Task[None] | None = field(default=None)
+
+
+class RunsWatch:
+    """All runs of a cluster."""
+
+    def __init__(
+        self,
+        *,
+        look: Callable[[], Awaitable[RunsSeen]],
+        open_eye: OpenEye,
+        make_loop: MakeLoop,
+        names: Callable[[str], str],
+        inbox: str | None,
+        doomed: Callable[[], Collection[Attempt]] = tuple,
+    ) -> None:
+        self._look, self._open_eye, self._make_loop = look, open_eye, make_loop
+        self._names, self._inbox, self._doomed = names, inbox, doomed
+        self._watched: dict[Attempt, _Watched] = {}
+
+    @property
+    def attempts(self) -> frozenset[Attempt]:
+        """Under watch now."""
+        return frozenset(self._watched)
+
+    @property
+    def count(self) -> int:
+        """How many; any thread may ask."""
+        return len(self._watched)
+
+    async def run(self) -> None:
+        """For ever."""
+        try:
+            while True:
+                try:
+                    await self.turn()
+                except Exception:  # one turn that fails must not end the watch of all runs
+                    log.exception("watch_turn_failed")
+                await asyncio.sleep(PERIOD_S)
+        finally:
+            self.close()
+
+    async def turn(self) -> None:
+        """Take what eyes saw, ask the boards, judge what still stands, and begin what is new."""
+        seen = {attempt: await self._taken(watched) for attempt, watched in self._watched.items()}
+        runs = (await self._look()).runs
+        standing = {(view.run, view.attempt): view for view in runs if view.phase is RunPhase.RUNNING}
+        for attempt in self._doomed():
+            standing.pop(attempt, None)
+        for attempt in self._watched.keys() - standing.keys():
+            self._drop(self._watched.pop(attempt))
+        for attempt, watched in self._watched.items():
+            with _told(attempt):
+                _judge(watched, seen.get(attempt, ()))
+        for attempt in standing.keys() - self._watched.keys():
+            with _told(attempt):
+                self._watched[attempt] = self._begin(standing[attempt])
+
+    def close(self) -> None:
+        """Nothing is watched any more."""
+        while self._watched:
+            self._drop(self._watched.popitem()[1])
+
+    async def _taken(self, watched: _Watched) -> tuple[bytes, ...]:
+        bodies = await asyncio.gather(*(eye.take() for eye in watched.eyes))
+        return tuple(body for body in bodies if body is not None)
+
+    def _begin(self, view: RunView) -> _Watched:
+        node_ids = list(dict.fromkeys(place.node_id for place in view.places))
+        index = {node_id: at for at, node_id in enumerate(node_ids)}
+        rank_node = tuple(index[place.node_id] for place in view.places)
+        file = JobFile(name=view.run[:200], nodes=len(node_ids), rank_node=rank_node)
+        loop, reporter = self._make_loop(file, [self._names(node_id) for node_id in node_ids])
+        eyes = tuple(self._open_eye(node_id, self._spec(view, index, node_id)) for node_id in node_ids)
+        log.info("run_watched", run=view.run, attempt=view.attempt, ranks=len(view.places), nodes=len(node_ids))
+        watched = _Watched(view=view, loop=loop, reporter=reporter, eyes=eyes)
+        if reporter is not None:
+            watched.reporting = asyncio.get_running_loop().create_task(reporter.run())
+        return watched
+
+    def _spec(self, view: RunView, index: dict[str, int], node_id: str) -> EyeSpec:
+        addresses = {place.address: index[place.node_id] for place in view.places}
+        inbox = self._inbox.replace(NODE_FIELD, node_id) if self._inbox is not None else None
+        return EyeSpec(
+            node=index[node_id],
+            nodes=len(index),
+            rank_node=tuple(index[place.node_id] for place in view.places),
+            pid_of={place.rank: place.pid for place in view.places if place.node_id == node_id},
+            # Nodes that share an address are one machine: whose connection it is cannot be told.
+            address_of=addresses if len(addresses) == len(index) > 1 else {},
+            inbox=inbox,
+        )
+
+    def _drop(self, watched: _Watched) -> None:
+        log.info("run_not_watched", run=watched.view.run, attempt=watched.view.attempt)
+        if watched.reporting is not None:
+            watched.reporting.cancel()
+        for eye in watched.eyes:
+            eye.close()
+
+
+@contextmanager
+def _told(attempt: Attempt) -> Iterator[None]:
+    """A defect met with one run must not end the watch of the others."""
+    try:
+        yield
+    except Exception:
+        log.exception("run_watch_failed", run=attempt[0], attempt=attempt[1])
+
+
+def _judge(watched: _Watched, bodies: Sequence[bytes]) -> None:
+    for body in bodies:
+        try:
+            watched.loop.take(body)
+        except WireError as error:
+            log.warning("eye_not_understood", run=watched.view.run, reason=str(error))
+    watched.loop.turn()
+
+
+class RayEye:
+    """An eye on a node of the Ray cluster that this process has joined; it ends with this process at the latest."""
+
+    ANSWER_S: Final = 2.0
+
+    def __init__(self, handle: Any) -> None:
+        self._handle = handle
+
+    async def take(self) -> bytes | None:
+        """What it saw; a node that is away or frozen does not answer."""
+        try:
+            async with asyncio.timeout(self.ANSWER_S):
+                body: bytes = await self._handle.take.remote()
+        except Exception as error:  # noqa: BLE001 - Ray's errors and our timeout; the other eyes see on
+            log.debug("eye_does_not_answer", reason=str(error) or type(error).__name__)
+            return None
+        return body
+
+    def close(self) -> None:
+        """Kill it: it may not answer."""
+        ray.kill(self._handle, no_restart=True)
+
+
+def open_ray_eye(node_id: str, spec: EyeSpec) -> EyeOn:
+    """On that node and no other."""
+    actor: Any = ray.remote(num_cpus=0)(Eye)
+    there = NodeAffinitySchedulingStrategy(node_id, soft=False)
+    return RayEye(actor.options(scheduling_strategy=there).remote(spec))

@@ -1,0 +1,100 @@
+"""Ray Train v2: the callback that keeps a run's board up to date, from the run's own controller.
+
+    RunConfig(name="llm-7b", callbacks=[TellRun(), WatchWorkers(to="unix:/run/fleetwright/inbox")])
+
+What the board says of a group of workers is said before the group's workers are ended, so that whoever watches them
+never takes the end for a crash.  A step is what the job calls `step` in its report, else the number of the report.
+Whatever fails here is logged and the job trains on.
+"""
+
+import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, Final
+
+import ray
+from ray.train.v2._internal.execution.callback import ControllerCallback, ReportCallback, WorkerGroupCallback
+
+from deploy.training.process_state import Here
+from deploy.training.run_status import Place, new_board
+
+log = logging.getLogger(__name__)
+
+ANSWER_S: Final = 5.0
+
+
+class TellRun(ControllerCallback, WorkerGroupCallback, ReportCallback):  # type: ignore[misc]
+    """A callback for `ray.train.RunConfig(callbacks=[...])`."""
+
+    def __init__(self) -> None:
+        self._board: Any = None
+        self._reports = 0
+
+    def after_controller_start(self, train_run_context: Any) -> None:
+        """The run begins."""
+        with _guarded():
+            scaling = train_run_context.scaling_config
+            self._board = new_board(
+                train_run_context.get_run_config().name,
+                least_workers=scaling.min_workers,
+                most_workers=scaling.max_workers,
+            )
+            Here.board = self._board
+
+    def before_worker_group_start(self, worker_group_context: Any) -> None:
+        """Workers are about to be asked for."""
+        self._tell("starting", dict(worker_group_context.resources_per_worker))
+
+    def after_worker_group_training_start(self, worker_group: Any) -> None:
+        """All workers train."""
+        with _guarded():
+            workers = {worker.distributed_context.world_rank: worker for worker in worker_group.get_workers()}
+            places = tuple(
+                Place(
+                    rank=rank,
+                    node_id=worker.metadata.node_id,
+                    address=worker.metadata.node_ip,
+                    pid=worker.metadata.pid,
+                )
+                for rank, worker in sorted(workers.items())
+            )
+            Here.workers = len(places)
+            self._tell("running", places, {rank: worker.actor for rank, worker in workers.items()})
+
+    def before_worker_group_shutdown(self, worker_group: Any) -> None:  # noqa: ARG002 - Ray's signature
+        """Workers are about to be ended, whatever the reason."""
+        self._tell("ending")
+
+    def before_worker_group_abort(self, worker_group_context: Any) -> None:  # noqa: ARG002 - Ray's signature
+        """Likewise, because the user interrupts."""
+        self._tell("ending")
+
+    def after_report(self, training_report: Any, metrics: list[dict[str, Any]]) -> None:
+        """All workers have reported."""
+        with _guarded():
+            self._reports += 1
+            said = next((each["step"] for each in metrics if type(each.get("step")) is int), None)
+            step = said if said is not None and said >= 0 else self._reports
+            checkpoint = training_report.checkpoint is not None
+            if checkpoint:
+                Here.checkpoints += 1
+            if self._board is not None:
+                self._board.reported.remote(step, checkpoint=checkpoint)
+
+    async def before_controller_shutdown(self) -> None:
+        """The run is over."""
+        if self._board is not None:
+            self._board.over.remote()
+
+    def _tell(self, method: str, *args: Any) -> None:
+        if self._board is not None:
+            with _guarded():
+                ray.get(getattr(self._board, method).remote(*args), timeout=ANSWER_S)
+
+
+@contextmanager
+def _guarded() -> Iterator[None]:
+    try:
+        yield
+    except Exception:
+        log.exception("the run's board is not up to date")

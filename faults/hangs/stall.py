@@ -1,0 +1,60 @@
+"""Whether the job stands still, since when, and whether what is known of it is fresh enough to say so."""
+
+from dataclasses import dataclass
+from statistics import median
+
+from faults.hangs.settings import HangSettings
+from faults.job_state import Ledger, RankSeen
+
+
+@dataclass(frozen=True, slots=True)
+class Standstill:
+    """Nobody has got through a collective since then."""
+
+    since_s: float
+    seen_until_s: float  # how far the evidence reaches: not now, but the newest word of the ranks or the sockets
+    step_s: float
+
+    @property
+    def seen_s(self) -> float:
+        """For how long it is known to last; a watcher that hears nothing does not grow impatient."""
+        return self.seen_until_s - self.since_s
+
+
+def standstill(ledger: Ledger, settings: HangSettings, *, now_s: float) -> Standstill | None:
+    """None: somebody got on, or nothing says that the job has begun."""
+    step_s = ledger.pace.step_s() or settings.step_s
+    since_s = ledger.progress_s
+    if since_s is None:
+        since_s = _traffic_s(ledger)
+    until_s = _heard_until_s(ledger, now_s=now_s)
+    if since_s is None or until_s is None or until_s <= since_s:
+        return None
+    return Standstill(since_s, until_s, step_s)
+
+
+def fresh(at_s: float | None, ledger: Ledger, settings: HangSettings, *, now_s: float) -> bool:
+    """Whether an agent that last looked then still says something of now."""
+    return at_s is not None and now_s - at_s <= settings.stale_looks * ledger.job.look_period_s
+
+
+def alive_share(ledger: Ledger, *, since_s: float) -> float:
+    """The share of ranks with a heartbeat that have beaten since: a machine without a free core beats nowhere."""
+    beating = [rank for rank in ledger.ranks if rank.beat_s is not None]
+    return sum(_beat_since(rank, since_s) for rank in beating) / len(beating) if beating else 0.0
+
+
+def _beat_since(rank: RankSeen, since_s: float) -> bool:
+    return rank.beat_s is not None and rank.beat_s >= since_s
+
+
+def _traffic_s(ledger: Ledger) -> float | None:
+    """Without a word from any rank: when bytes last moved between any two nodes."""
+    return max((pair.moved_s for pair in ledger.pairs.values()), default=None)
+
+
+def _heard_until_s(ledger: Ledger, *, now_s: float) -> float | None:
+    """The median newest word: one agent more or less does not move it."""
+    words = [rank.beat_s for rank in ledger.ranks if rank.beat_s is not None]
+    words += [node.look_s for node in ledger.nodes if node.look_s is not None]
+    return min(median(words), now_s) if words else None

@@ -1,0 +1,189 @@
+"""The one memory that hangs and crashes are judged from."""
+
+from collections.abc import Callable, Mapping
+from math import isfinite
+from typing import Any
+
+from faults.detector import Job
+from faults.job_state.groups import RESTART_S, GroupSeen, Pending, ranks_of
+from faults.job_state.nodes import NodeSeen
+from faults.job_state.pairs import PairSeen
+from faults.job_state.ranks import RankSeen
+from faults.job_state.step_pace import Pace
+from faults.observations import Collective, Counts, Device, Flight, Heartbeat, Look, Observation, Process, Socket
+
+GAP_FADE = 0.999  # per heartbeat: at two a second the longest gap halves in about six minutes
+GROUPS_KEPT = 65_536
+
+
+class Ledger:
+    """Takes in observations in the order in which they became known."""
+
+    def __init__(self, job: Job) -> None:
+        self.job = job
+        self.nodes = tuple(NodeSeen() for _ in range(job.nodes))
+        self.ranks = tuple(RankSeen(node) for node in job.rank_node)
+        self.pairs: dict[tuple[int, int], PairSeen] = {}
+        self.stuck: set[tuple[int, int]] = set()  # pairs with something outstanding that has not moved for a look
+        self.unread: set[tuple[int, int]] = set()
+        self.groups: dict[str, GroupSeen] = {}
+        self.recorded: set[str] = set()  # groups that the job's own records name
+        self.pace = Pace()
+        self.progress_s: float | None = None  # when any rank last got through anything
+        self.first_s: float | None = None
+        self._ranks_on = _ranks_on(job)
+        # By exact type: all kinds are final, and a lookup costs a tenth of what functools.singledispatchmethod does.
+        self._takes: Mapping[type, Callable[[Any, Observation], None]] = {
+            Look: self._look,
+            Socket: self._socket,
+            Heartbeat: self._heartbeat,
+            Collective: self._collective,
+            Process: self._process,
+            Flight: self._flight,
+            Counts: self._counts,
+            Device: self._device,
+        }
+
+    def see(self, observation: Observation) -> None:
+        """Take one in; what does not fit the job is left."""
+        rank, node = observation.rank, observation.node
+        if not isfinite(observation.at_s) or not 0 <= node < len(self.nodes):
+            return
+        if rank is not None and not 0 <= rank < len(self.ranks):
+            return
+        if self.first_s is None:
+            self.first_s = observation.at_s
+        take = self._takes.get(type(observation.values))
+        if take is not None:  # the other kinds say nothing of hangs and crashes
+            take(observation.values, observation)
+
+    def ranks_on(self, node: int) -> tuple[int, ...]:
+        """The ranks of a node."""
+        return self._ranks_on[node]
+
+    def _look(self, values: Look, observation: Observation) -> None:
+        self.nodes[observation.node].look(observation.at_s, values.peers)
+
+    def _socket(self, values: Socket, observation: Observation) -> None:
+        if observation.peer is None or not 0 <= observation.peer < len(self.nodes):
+            return
+        key = (observation.node, observation.peer)
+        pair = self.pairs.get(key)
+        if pair is None:
+            pair = self.pairs[key] = PairSeen(observation.at_s, values)
+        else:
+            pair.see(observation.at_s, values)
+        (self.stuck.add if pair.looks_stuck > 1 else self.stuck.discard)(key)
+        (self.unread.add if pair.looks_unread > 1 else self.unread.discard)(key)
+
+    def _heartbeat(self, values: Heartbeat, observation: Observation) -> None:
+        if observation.rank is None:
+            return
+        rank = self.ranks[observation.rank]
+        if rank.restarted(observation.at_s, values):
+            self._begin_anew(observation.rank, observation.at_s - RESTART_S)
+        before = rank.finished
+        rank.beat(observation.at_s, values, fade=GAP_FADE)
+        if rank.records_s is None:
+            self.pace.stepped(observation.rank, values.step, observation.at_s)
+        if rank.finished > before:
+            self._progressed(observation.at_s)
+
+    def _collective(self, values: Collective, observation: Observation) -> None:
+        if observation.rank is None:
+            return
+        rank, group = self.ranks[observation.rank], self._group(values.group)
+        if group is None:
+            return
+        if values.arrived_s < rank.born_s:
+            return
+        self._restarted(group, observation.rank, values)
+        rank.records_s = observation.at_s
+        self.recorded.add(values.group)
+        group.come(observation.at_s, observation.rank, values.seq, Pending(values.op, values.arrived_s))
+        if not values.group:
+            rank.come(observation.at_s, values.seq)
+        if values.finished_s is None:
+            return
+        group.through(observation.at_s, observation.rank, values.seq, finished_s=values.finished_s)
+        self.pace.arrived(values, len(group.members))
+        if values.step is not None:
+            self.pace.stepped(observation.rank, values.step, values.finished_s)
+        if not values.group:
+            rank.through(observation.at_s, values.seq)
+        self._progressed(values.finished_s)
+
+    def _process(self, values: Process, observation: Observation) -> None:
+        if observation.rank is not None:
+            self.ranks[observation.rank].process(observation.at_s, values)
+
+    def _flight(self, values: Flight, observation: Observation) -> None:
+        group = self._group(values.group)
+        if observation.rank is None or group is None:
+            return
+        group.members.update(rank for rank in values.ranks if 0 <= rank < len(self.ranks))
+        if values.group not in self.recorded and values.entered < group.finished.get(observation.rank, -1):
+            group.forget(observation.rank)  # a dump of a new life
+        group.come(observation.at_s, observation.rank, values.entered, Pending(values.op, values.since_s))
+        group.finished[observation.rank] = max(values.finished, group.finished.get(observation.rank, -1))
+
+    def _counts(self, values: Counts, observation: Observation) -> None:
+        group = self._group(f"ras:{values.group}")
+        if observation.rank is None or group is None:
+            return
+        called = sum(count for _, count in values.ops)
+        if called < group.finished.get(observation.rank, -1):
+            group.forget(observation.rank)
+        if called > group.entered.get(observation.rank, -1):
+            # RAS counts calls, not ends: what is called while the counts move has ended.
+            group.finished[observation.rank] = max(called - 1, 0)
+        group.come(observation.at_s, observation.rank, called, Pending(None, observation.at_s))
+        if values.state == "dead":
+            rank = self.ranks[observation.rank]
+            rank.gone_s = rank.gone_s or observation.at_s
+
+    def _device(self, values: Device, observation: Observation) -> None:
+        if values.what in ("xid", "ecc-double", "nvlink"):
+            said = f"{values.what} {values.code} on {values.gpu}"
+            self.nodes[observation.node].device_events.append((observation.at_s, said))
+
+    def _restarted(self, group: GroupSeen, rank: int, record: Collective) -> None:
+        if not group.restarted(rank, record.seq, arrived_s=record.arrived_s):
+            return
+        if record.group:
+            group.forget(rank)
+            self.pace.begin_anew()
+        else:
+            self._begin_anew(rank, record.arrived_s)
+
+    def _begin_anew(self, index: int, at_s: float) -> None:
+        """A rank that has just begun stands still since then, and not since its earlier life."""
+        self.ranks[index].begin_anew(at_s)
+        if whole := self.groups.get(""):
+            whole.forget(index)
+        self.pace.begin_anew()
+        self._progressed(at_s)
+
+    def _progressed(self, at_s: float) -> None:
+        self.progress_s = at_s if self.progress_s is None else max(at_s, self.progress_s)
+
+    def _group(self, name: str) -> GroupSeen | None:
+        found = self.groups.get(name)
+        if found is None and len(self.groups) < GROUPS_KEPT:
+            found = self.groups[name] = GroupSeen(self._members(name))
+        return found
+
+    def _members(self, name: str) -> tuple[int, ...]:
+        if not name:
+            return tuple(range(len(self.ranks)))
+        if not name.isdigit() and (ranks := ranks_of(name, below=len(self.ranks))):
+            return ranks
+        index = int(name) if name.isascii() and name.isdigit() and len(name) < 8 else len(self.job.groups)
+        return self.job.groups[index] if index < len(self.job.groups) else ()
+
+
+def _ranks_on(job: Job) -> tuple[tuple[int, ...], ...]:
+    on: list[list[int]] = [[] for _ in range(job.nodes)]
+    for rank, node in enumerate(job.rank_node):
+        on[node].append(rank)
+    return tuple(tuple(ranks) for ranks in on)

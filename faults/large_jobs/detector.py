@@ -1,0 +1,189 @@
+"""One stream in, windows to the joint fit and to the straggler's sums, their verdicts out.
+
+Who computes longer is judged by shorter windows than wires are: no bytes have to be counted, and of a run of windows
+the first is in part.  Memory: two sums of each pair and each rank, and `learn_windows` of them until it is settled who
+talks to whom.
+"""
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+
+from faults.detector import Job
+from faults.diagnosis import FaultClass, Scope, Verdict
+from faults.large_jobs import traffic_graph as of_edges
+from faults.large_jobs.compute_gaps import Computing, Gaps, Steps
+from faults.large_jobs.pairs import OUTSIDE, Pair, Pairs, Sum, Trains
+from faults.large_jobs.parallel_groups import roles_of
+from faults.large_jobs.settings import JobwideSettings
+from faults.large_jobs.traffic_graph import Edges
+from faults.large_jobs.windows import Windows
+from faults.localisation import Localiser, LocaliserState
+from faults.observations import (
+    BothEnds,
+    Collective,
+    Heartbeat,
+    Observation,
+    Pass,
+    Probe,
+    ProbeReturned,
+    Socket,
+)
+from faults.stragglers import Stragglers, StragglerState
+
+Place = tuple[str, str, int | None, int | None, str | None]
+
+
+class _Open:
+    """A window that is not over."""
+
+    __slots__ = ("steps", "sums", "trains")
+
+    def __init__(self) -> None:
+        self.sums: dict[Pair, Sum] = {}
+        self.trains = Trains()
+        self.steps = Steps()
+
+
+class _Fitted:
+    """The edges that were settled, and what the localiser knows of them."""
+
+    def __init__(self, edges: Edges, settings: JobwideSettings) -> None:
+        self.edges, self._settings = edges, settings
+        self._localiser = Localiser(edges.fabric, settings.localiser)
+        self._state: LocaliserState = self._localiser.start()
+        self._strange = 0  # windows in a row
+
+    @property
+    def outdated(self) -> bool:
+        """Whether the job has come back with others talking to each other."""
+        return self._strange >= self._settings.relearn_windows
+
+    def step(self, index: int, sums: dict[Pair, Sum], trains: Trains, *, stood: bool = False) -> tuple[Verdict, ...]:
+        """One window on.  `stood`: what was busy while the job stood tells no bandwidth."""
+        from_s = index * self._settings.window_s
+        to_s = from_s + self._settings.window_s
+        told = {pair: total for pair, total in sums.items() if pair[1] == OUTSIDE} if stood else sums
+        seen = of_edges.window(self.edges, told, self._settings, from_s=from_s, to_s=to_s, trains=trains)
+        self._state, verdicts = self._localiser.step(self._state, seen)
+        if not stood:
+            self._strange = self._strange + 1 if of_edges.strange(self.edges, sums) else 0
+        return verdicts
+
+
+class JobwideDetector:
+    """A `Detector` of one job, whose leaves may be known."""
+
+    def __init__(self, job: Job, settings: JobwideSettings | None = None) -> None:
+        self.settings = settings or JobwideSettings()
+        self._job = job
+        self._pairs = Pairs(job.nodes, self.settings.most_pairs)
+        self._ends = BothEnds(job.nodes, most=self.settings.most_pairs)
+        self._computing = Computing(job)
+        late_s = self.settings.late_s
+        self._open = Windows(_Open, length_s=self.settings.window_s, late_s=late_s)
+        self._gaps = Windows(Gaps, length_s=self.settings.gap_window_s, late_s=late_s)
+        self._learning: list[tuple[int, dict[Pair, Sum], Trains]] = []
+        self._fitted: _Fitted | None = None
+        self._stragglers = Stragglers(roles_of(job), self.settings.stragglers)
+        self._late: StragglerState = self._stragglers.start()
+        self._names = () if job.fabric is None else tuple(np.unique(job.fabric.leaves).tolist())
+        self._wires: tuple[Verdict, ...] = ()
+        self._nodes: tuple[Verdict, ...] = ()
+        self._told_s: dict[Place, float] = {}
+        self._verdicts: tuple[Verdict, ...] = ()
+
+    def __len__(self) -> int:
+        """Counters and sums that are held: what its memory grows with."""
+        sums = (*(opened.sums for opened in self._open), *(sums for _, sums, _ in self._learning))
+        trains = (*(opened.trains for opened in self._open), *(trains for _, _, trains in self._learning))
+        kept = len(self._pairs) + len(self._ends)
+        return kept + sum(map(len, sums)) + sum(len(each.of) for each in trains)
+
+    def see(self, observation: Observation) -> None:
+        """Take one in."""
+        if not isinstance(observation.values, Socket | Collective | Heartbeat | Pass | Probe | ProbeReturned):
+            return
+        opened = self._open.at(observation.at_s) if 0 <= observation.node < self._job.nodes else None
+        if opened is None:
+            return
+        if isinstance(observation.values, Socket):
+            self._pairs.take(observation, observation.values, opened.sums)
+        elif isinstance(observation.values, Probe | ProbeReturned):
+            reading = self._ends.reading(observation)
+            if reading is not None and isinstance(reading.values, Probe):
+                opened.trains.take(reading, reading.values)
+        else:
+            gaps = self._gaps.at(observation.at_s)  # None: over already; the step goes on all the same
+            self._computing.take(observation, opened.steps, Gaps() if gaps is None else gaps)
+
+    def judge(self, now_s: float) -> Sequence[Verdict]:
+        """What is believed since the last window that is over."""
+        gaps, windows = self._gaps.over(now_s), self._open.over(now_s)
+        for index, told in gaps:
+            length_s = self._gaps.length_s
+            gaps_s = self._computing.gaps(Gaps() if told is None else told)
+            self._late, self._nodes = self._stragglers.step(
+                self._late, gaps_s, (index + 1) * length_s, window_s=length_s
+            )
+        for index, of in windows:
+            if of is not None:  # else nothing was seen
+                self._close(index, of)
+        if gaps or windows:
+            self._verdicts = tuple(self._words(now_s))
+        return self._verdicts
+
+    def _close(self, index: int, of: _Open) -> None:
+        window_s = self.settings.window_s
+        self._computing.close(of.steps, (index + 1) * window_s)
+        stood = self._computing.stood(of.steps, window_s)
+        if self._fitted is None:
+            if not stood:
+                self._learn(index, of.sums, of.trains)
+            return
+        if stood and not of.trains.of:
+            return
+        self._wires = self._fitted.step(index, of.sums, of.trains, stood=stood)
+        if self._fitted.outdated:
+            self._fitted, self._wires = None, ()
+
+    def _learn(self, index: int, sums: dict[Pair, Sum], trains: Trains) -> None:
+        """The first windows settle the edges, then they are judged like all others."""
+        self._learning.append((index, sums, trains))
+        if len(self._learning) < self.settings.learn_windows:
+            return
+        windows, self._learning = self._learning, []
+        found = of_edges.settled([each for _, each, _ in windows], self._job, self.settings)
+        if found is None:
+            return
+        self._fitted = _Fitted(found, self.settings)
+        for at, old, probes in windows:
+            self._wires = self._fitted.step(at, old, probes)
+
+    def _words(self, now_s: float) -> Iterator[Verdict]:
+        """By names, with the moment it was first told."""
+        told_s: dict[Place, float] = {}
+        for verdict in (*self._wires, *self._nodes):
+            place = (verdict.fault, verdict.scope, verdict.node, verdict.peer, verdict.switch)
+            told_s[place] = self._told_s.get(place, now_s)
+            isolate = verdict.isolate and self._costs(verdict)
+            changed = {"detected_s": told_s[place], "isolate": isolate, "switch": self._switch(verdict)}
+            yield verdict.model_copy(update=changed)
+        self._told_s = told_s
+
+    def _switch(self, verdict: Verdict) -> str | None:
+        """By the name that the job's fabric has for it."""
+        if verdict.scope is not Scope.LEAF or verdict.switch is None:
+            return verdict.switch
+        return str(self._names[int(verdict.switch.removeprefix("leaf-"))])
+
+    def _costs(self, verdict: Verdict) -> bool:
+        """Whether steps are longer since: nobody is taken out for what the job does not feel.
+
+        Where steps have no baseline, a wire stands apart from wires that do the same; of a node that always computed
+        longer nobody knows that it should not.
+        """
+        chance = self._computing.chance_of_no_harm(verdict.onset_s)
+        if chance is None:
+            return verdict.fault is FaultClass.COMM_SLOW
+        return chance <= self.settings.chance_of_harm

@@ -1,0 +1,135 @@
+"""Who talks to whom, settled after a few windows, and what a window says of each edge: log (usual / now).
+
+An edge is one direction between two nodes; a node's NICs are not told apart by what sockets show, so a node is its NIC.
+The usual here is the kind's, the median while learning: what distinguishes an edge beyond that the localiser learns.
+Which kind an edge is of is told by the bytes it carries, which in a bulk-synchronous job do not change with its speed.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from faults.detector import Job
+from faults.fabric import NOWHERE, Fabric, Floats, Traffic, Window
+from faults.large_jobs.pairs import OUTSIDE, Pair, Sum, Trains
+from faults.large_jobs.settings import JobwideSettings
+
+TICK_US: Final = 4000.0  # the step of busy time at 250 Hz
+LONG: Final = 0.5  # of the bytes that the busiest carry: a ring's edge
+SHORT: Final = 0.125  # less than that: a small one
+BUSIEST: Final = 0.9  # quantile
+FEWEST: Final = 8  # edges, below which there are no peers to compare with
+
+Sums = Mapping[Pair, Sum]
+
+
+@dataclass(frozen=True, slots=True)
+class Edges:
+    """The edges of a job, in the order of the fabric, and what each carries in a window."""
+
+    fabric: Fabric
+    at: Mapping[Pair, int]
+    usual_mbit: Floats  # of its kind
+    usual_bytes: Floats
+    connections: Floats
+    fastest_mbit: float
+    outside_bytes: Mapping[int, float]  # per node: what it exchanges with others than the job's
+
+
+def settled(windows: Sequence[Sums], job: Job, settings: JobwideSettings) -> Edges | None:
+    """The pairs that carried enough in more than half of these windows; None: too few talk."""
+    heard: dict[Pair, list[Sum]] = {}
+    for sums in windows:
+        for pair, total in sums.items():
+            heard.setdefault(pair, []).append(total)
+    enough = settings.busy_ticks * TICK_US
+    talk = {
+        pair: totals
+        for pair, totals in sorted(heard.items())
+        if pair[1] != OUTSIDE and 2 * sum(t.busy_us >= enough and t.bytes > 0 for t in totals) > len(windows)
+    }
+    if len(talk) < FEWEST:
+        return None
+    usual_bytes = np.array([float(np.median([t.bytes for t in totals])) for totals in talk.values()])
+    mbit = np.array([8.0 * sum(t.bytes for t in of) / max(sum(t.busy_us for t in of), 1) for of in talk.values()])
+    traffic = _kinds(usual_bytes)
+    medians = np.array([np.median(mbit[traffic == kind]) if (traffic == kind).any() else 0.0 for kind in Traffic])
+    return Edges(
+        fabric=_fabric(list(talk), traffic, job),
+        at={pair: at for at, pair in enumerate(talk)},
+        usual_mbit=medians[traffic],
+        usual_bytes=usual_bytes,
+        connections=np.array([float(np.median([t.connections for t in of])) for of in talk.values()]),
+        fastest_mbit=float(medians.max()),
+        outside_bytes={
+            pair[0]: float(np.median([t.bytes for t in of])) for pair, of in heard.items() if pair[1] == OUTSIDE
+        },
+    )
+
+
+def _kinds(usual_bytes: Floats) -> NDArray[np.int64]:
+    share = usual_bytes / np.quantile(usual_bytes, BUSIEST)
+    return np.select([share >= LONG, share >= SHORT], [int(Traffic.RING), int(Traffic.TREE)], int(Traffic.SMALL))
+
+
+def _fabric(pairs: Sequence[Pair], traffic: NDArray[np.int64], job: Job) -> Fabric:
+    ends = np.array(pairs, dtype=np.int64)
+    leaf = np.full(job.nodes, NOWHERE)
+    if job.fabric is not None:
+        leaf = np.unique(job.fabric.leaves, return_inverse=True)[1].astype(np.int64)
+    nowhere = np.full(len(pairs), NOWHERE)
+    return Fabric(
+        source=ends[:, 0], target=ends[:, 1], traffic=traffic, up=nowhere, down=nowhere, node=np.arange(job.nodes),
+        leaf=leaf,
+    )  # fmt: skip
+
+
+def window(
+    edges: Edges, sums: Sums, settings: JobwideSettings, *, from_s: float, to_s: float, trains: Trains | None = None
+) -> Window:
+    """What was said of every edge from `from_s` to `to_s`."""
+    count = len(edges.fabric)
+    moved, busy_us, connections = np.zeros(count), np.zeros(count), np.zeros(count)
+    least_bytes = settings.foreign_share * edges.fastest_mbit * 1e6 * (to_s - from_s) / 8.0
+    busy_nodes: set[int] = set()
+    for pair, total in sums.items():
+        at = edges.at.get(pair)
+        if at is not None:
+            moved[at], busy_us[at], connections[at] = total.bytes, total.busy_us, total.connections
+        elif pair[1] == OUTSIDE:
+            busy_nodes.update(pair[:1] if total.bytes - edges.outside_bytes.get(pair[0], 0.0) >= least_bytes else ())
+    told = (busy_us >= settings.busy_ticks * TICK_US) & (moved > 0)
+    slowdown = np.full(count, np.nan)
+    slowdown[told] = np.log(edges.usual_mbit[told] * busy_us[told] / (8.0 * moved[told]))
+    extra = (connections > edges.connections) & (moved - edges.usual_bytes >= least_bytes)
+    foreign = _touched(edges.fabric, extra, busy_nodes)
+    probed = None if trains is None else _probed(edges, trains, settings)
+    return Window(from_s=from_s, to_s=to_s, slowdown=slowdown, foreign=foreign, probed=probed)
+
+
+def _probed(edges: Edges, trains: Trains, settings: JobwideSettings) -> Floats | None:
+    """Log of how much longer the quickest probe of each edge's pair took than that of its peers; None: none came."""
+    found = np.full(len(edges.fabric), np.nan)
+    for pair, (count, least_s) in trains.of.items():
+        at = edges.at.get(pair)
+        if at is not None and count >= settings.least_probes:
+            found[at] = np.log(least_s)
+    told = np.isfinite(found)
+    return found - np.median(found[told]) if told.any() else None
+
+
+def _touched(fabric: Fabric, extra: NDArray[np.bool_], nodes: set[int]) -> NDArray[np.bool_] | None:
+    """Edges that share a node with others' bytes, either way: acknowledgements wait there too."""
+    marked = np.zeros(fabric.node.size, dtype=np.bool_)
+    marked[list(nodes)] = True
+    marked[fabric.source[extra]] = marked[fabric.target[extra]] = True
+    return np.asarray(marked[fabric.source] | marked[fabric.target]) if marked.any() else None
+
+
+def strange(edges: Edges, sums: Sums) -> bool:
+    """Whether most of what was carried within the job went over pairs that are no edges."""
+    inside = [(pair in edges.at, total.bytes) for pair, total in sums.items() if pair[1] != OUTSIDE]
+    return 2 * sum(carried for known, carried in inside if not known) > sum(carried for _, carried in inside)

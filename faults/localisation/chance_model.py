@@ -1,0 +1,174 @@
+"""How unlikely is it that a host is healthy and its edges are slow for separate reasons of their own?
+
+The sum of noise over windows says that the edges are slow, however long one looks; it does not say why.  Congestion
+lasts, so a second window of it is no second witness.  For each slow edge the cheapest other reason is paid once: it
+is odd (log odds against it), or its uplink is congested (log odds, plus what that would cost the other edges on the
+same cable, which witness against it).  Edges behind one cable share the one payment: two edges behind one uplink are
+one accuser.
+
+The acknowledgements of all edges into one NIC leave by the same leaf's cables, those of all edges out of it come back
+over them, and over which is not known: each takes one of S by its hash.  If a cable is congested with chance p, then
+all of m such flows are slow with chance
+
+    E[p^J] = sum over j of S2(m, j) S! / (S - j)! / S^m p^j       J: how many cables m flows lie on
+
+(S2: Stirling numbers of the second kind), which is far above p^m.  What shows is a share `leak` of what the cable
+lacks, so p is that of a cable so much more congested.
+"""
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from faults.fabric import NOWHERE, Fabric, Floats, Ints
+from faults.localisation.entities import Entities, Kind
+from faults.localisation.window_arrays import Board
+
+MIN = 0.5  # nats: no reason is free
+ACCUSES = 0.7  # nats in one window
+NEARLY_ALL = 0.75  # of the nats
+
+
+def price_of_chance(  # noqa: PLR0917 - arrays of one window
+    fabric: Fabric,
+    all_of: Entities,
+    board: Board,
+    explained: Floats,
+    entity: int,
+    slowdown: float,
+    *,
+    odd: float,
+    cable: float,
+    crowded: float,
+    windows: int,
+) -> tuple[float, int]:
+    """(nats, edges that accuse): the least that the slow edges of a host cost if the host is healthy.
+
+    `crowded`: mean log slowdown of congested cables.  `windows` have accused like this one: that an edge is slow gets
+    surer with each, why it is does not.
+    """
+    mine = all_of.edges_of(entity)
+    share = all_of.share[all_of.first[entity] : all_of.first[entity + 1]]
+    predicted = share * slowdown
+    gain = windows * (_loss(board, mine, 0.0 * predicted) - _loss(board, mine, predicted))
+    accuses = gain > windows * ACCUSES
+    uplinks = {}
+    for edge in mine[accuses]:
+        for kind, number in ((Kind.UP, int(fabric.up[edge])), (Kind.DOWN, int(fabric.down[edge]))):
+            if number != NOWHERE and (kind, number) not in uplinks:
+                uplinks[kind, number] = cable + _witness(all_of, board, explained, int(edge), kind, mine, slowdown)
+    which = int(all_of.which[entity])
+    ports = np.flatnonzero(fabric.node == which) if all_of.kind[entity] == Kind.NODE else np.array([which])
+    payments = _payments(fabric, mine[accuses], gain[accuses], uplinks, odd)
+    back = cable + slowdown / (max(all_of.pairs.leak, 1e-3) * crowded)
+    return sum(_together(fabric, alike, back) for alike in _by_way_back(fabric, ports, payments)), int(accuses.sum())
+
+
+def rests_on_one_pair(all_of: Entities, board: Board, entity: int, slowdown: float) -> bool:
+    """Whether a host is accused by one pair of NICs alone, both ways taken together: then the link may be to blame."""
+    mine = all_of.edges_of(entity)
+    share = all_of.share[all_of.first[entity] : all_of.first[entity + 1]]
+    gain = np.maximum(_loss(board, mine, 0.0 * share) - _loss(board, mine, share * slowdown), 0.0)
+    pair = all_of.pair[mine]
+    back = all_of.pairs.back[pair]
+    both = np.unique(np.where(back >= 0, np.minimum(pair, back), pair), return_inverse=True)[1]
+    return bool(np.bincount(both, gain).max() >= NEARLY_ALL * gain.sum())
+
+
+@dataclass(slots=True)
+class _Payment:
+    """The cheapest reason on the way of some edges: one cable, or one odd edge."""
+
+    nats: float
+    edges: list[int] = field(default_factory=list)
+
+
+def _payments(
+    fabric: Fabric, edges: np.ndarray, gain: Floats, uplinks: dict[tuple[Kind, int], float], odd: float
+) -> list[_Payment]:
+    found: list[_Payment] = []
+    paid: dict[tuple[Kind, int], _Payment] = {}
+    for edge, won in zip(edges.tolist(), gain, strict=True):
+        ways = [(Kind.UP, int(fabric.up[edge])), (Kind.DOWN, int(fabric.down[edge]))]
+        shared = next((paid[way] for way in ways if way in paid), None)
+        if shared is not None:
+            shared.edges.append(edge)
+            continue
+        cheapest = min((way for way in ways if way in uplinks), key=lambda way: uplinks[way], default=None)
+        if cheapest is not None and uplinks[cheapest] < odd:
+            paid[cheapest] = _Payment(max(MIN, uplinks[cheapest]), [edge])
+            found.append(paid[cheapest])
+        else:
+            found.append(_Payment(min(odd, max(float(won), 0.0)), [edge]))
+    return found
+
+
+def _by_way_back(fabric: Fabric, ports: Ints, payments: list[_Payment]) -> Iterator[list[_Payment]]:
+    """Payments of edges whose acknowledgements leave the suspect's leaf, or come back into it; the others alone."""
+    groups: dict[tuple[str, int], list[_Payment]] = {}
+    for of in payments:
+        begin, end = fabric.source[of.edges], fabric.target[of.edges]
+        out = bool(np.isin(begin, ports).all())
+        near, far = (fabric.leaf[begin], fabric.leaf[end]) if out else (fabric.leaf[end], fabric.leaf[begin])
+        if near.min() == near.max() >= 0 and far.min() >= 0 and not (near == far).any():
+            groups.setdefault(("out" if out else "into", int(near[0])), []).append(of)
+        else:
+            yield [of]
+    yield from groups.values()
+
+
+def _together(fabric: Fabric, payments: list[_Payment], back: float) -> float:
+    """Each for itself, or the dearest by congestion of cables on the ways back."""
+    left = sum(of.nats for of in payments)
+    leaf = int(fabric.leaf[fabric.source[payments[0].edges[0]]])
+    cables = cables_of(fabric, leaf)
+    if not cables:
+        return left
+    best, behind = left, 0
+    for of in sorted(payments, key=lambda one: -one.nats / len(one.edges)):
+        behind += len({(fabric.source[edge], fabric.target[edge], fabric.up[edge]) for edge in of.edges})
+        left -= of.nats
+        best = min(best, left + hashed_nats(behind, cables, back))
+    return best
+
+
+def cables_of(fabric: Fabric, leaf: int) -> int:
+    """How many cables up from a leaf the job's flows take; 0: not known."""
+    return int(np.unique(fabric.up[(fabric.leaf[fabric.source] == leaf) & (fabric.up != NOWHERE)]).size)
+
+
+def hashed_nats(flows: int, cables: int, nats: float) -> float:
+    """-log E[p^J]: what it costs that all of some flows, each over one of so many cables by its hash, meet congestion.
+
+    `nats` is what one congested cable costs.
+    """
+    ways = [0.0] * (flows + 1)  # chance that the flows so far lie on j cables
+    ways[0] = 1.0
+    for _ in range(flows):
+        for j in range(flows, 0, -1):
+            ways[j] = ways[j] * j / cables + ways[j - 1] * max(0.0, 1.0 - (j - 1) / cables)
+        ways[0] = 0.0
+    return -math.log(math.fsum(way * math.exp(-nats * j) for j, way in enumerate(ways)))
+
+
+def _witness(  # noqa: PLR0917 - arrays of one window
+    all_of: Entities, board: Board, explained: Floats, edge: int, kind: Kind, mine: np.ndarray, slowdown: float
+) -> float:
+    """Nats by which the other edges on the same cable speak against its being congested."""
+    around = all_of.entity[all_of.begin[edge] : all_of.begin[edge + 1]]
+    cable = int(around[all_of.kind[around] == kind][0])
+    others = np.setdiff1d(all_of.edges_of(cable), mine)
+    if not others.size:
+        return 0.0
+    would = np.maximum(explained[others], slowdown * board.misfit[cable])  # at the least felt
+    against = _loss(board, others, would) - _loss(board, others, explained[others])
+    return max(0.0, float(against.sum()))
+
+
+def _loss(board: Board, edges: np.ndarray, predicted: Floats) -> Floats:
+    """As `board` has it, without the softness; an edge not heard has none."""
+    residual, scale, tail = board.residual[edges], board.scale[edges], board.tail[edges]
+    loss = 0.5 * (tail + 1.0) * np.log1p(((residual - predicted) / scale) ** 2 / tail)
+    return np.where(np.isfinite(loss), loss, 0.0)

@@ -1,0 +1,105 @@
+"""Evidence for hosts and switches over windows.
+
+With l(t) the nats by which the fit needs the suspect, less TOLL: C(t) = max(0, l(t), C(t-1) + fresh l(t)), a CUSUM
+of log likelihood ratios.  Everything that is one suspect (Tx, Rx and both of a NIC) gathers together.  `fresh` is
+the share of the variance that is drawn anew in each window: what is not known of an edge's usual is the same error
+every time, and repeating it proves nothing.
+"""
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from faults.fabric import Floats, Ints
+from faults.localisation.entities import Entities, Kind
+
+BOTH, NEAR = 2, 0.3  # ways; share of the larger
+SPAN = 3.0  # nats at which a suspect is kept under the eye
+_NONE = np.uint32(0)
+
+
+@dataclass(frozen=True, slots=True)
+class Suspicion:
+    """Per slot of suspects, and per entity where the directions of one suspect are told apart."""
+
+    nats: Floats  # per slot
+    since: Floats  # per slot: from when the evidence is, s
+    hits: NDArray[np.uint32]  # per slot: whether a window accuses by itself, newest in the lowest bit
+    chosen: Floats  # per entity
+
+
+def start(all_of: Entities) -> Suspicion:
+    """Nobody is suspected."""
+    slots = all_of.slots
+    return Suspicion(np.zeros(slots), np.full(slots, np.nan), np.zeros(slots, np.uint32), np.zeros(len(all_of)))
+
+
+def gather(  # noqa: PLR0917 - arrays of one window
+    before: Suspicion,
+    all_of: Entities,
+    who: Ints,
+    x: Floats,
+    evidence: Floats,
+    alone: Floats,
+    fresh: Floats,
+    heard: NDArray[np.bool_],
+    from_s: float,
+) -> Suspicion:
+    """One window more: `who` was looked at, `x` was chosen, `evidence` is in nats per looked-at entity, `alone` that of
+    this window by itself."""
+    from faults.localisation import evidence_kernel  # noqa: PLC0415
+
+    slots = all_of.slots
+    new = Suspicion(np.empty(slots), np.empty(slots), np.empty(slots, np.uint32), np.empty(len(all_of)))
+    evidence_kernel.gather(
+        all_of.slot, all_of.first, all_of.edge, who, x, evidence, alone, fresh, heard, from_s, before.nats,
+        before.since, before.hits, before.chosen, new.nats, new.since, new.hits, new.chosen,
+    )  # fmt: skip
+    return new
+
+
+def silent(before: Suspicion) -> Suspicion:
+    """A window in which nobody talked: time goes on, nobody is accused."""
+    return replace(before, hits=before.hits << np.uint32(1))
+
+
+def recent_hits(hits: np.uint32, windows: int, quiet: np.uint32 = _NONE) -> int:
+    """How many of the last windows accuse; `quiet`: in which nobody talked, and which do not count."""
+    found, left, hit, still = 0, windows, int(hits), int(quiet)
+    while left and (hit or still):
+        if not still & 1:
+            found, left = found + (hit & 1), left - 1
+        hit, still = hit >> 1, still >> 1
+    return found
+
+
+def outlasts(hits: np.uint32, quiet: np.uint32, windows: int, *, spare: int) -> bool:
+    """Whether this window accuses and one as long ago that no hiccup touches both, and of those between nearly all."""
+    for ago in range(windows - 1, windows + spare):
+        between = range(1, ago)
+        missed = sum(not (int(hits) | int(quiet)) >> at & 1 for at in between)
+        if int(hits) & 1 and int(hits) >> ago & 1 and missed <= spare:
+            return True
+    return False
+
+
+def run_of_hits(hits: np.uint32, quiet: np.uint32) -> tuple[int, int]:
+    """(how many windows in a row up to this one accuse but for quiet ones, how many windows that is by the clock)."""
+    hit, still, count, windows, at = int(hits), int(quiet), 0, 0, 0
+    while (hit | still) >> at & 1:
+        at += 1
+        if hit >> (at - 1) & 1:
+            count, windows = count + 1, at
+    return count, windows
+
+
+def direction_of(all_of: Entities, suspicion: Suspicion, slot: int) -> Kind:
+    """The kind of entity that has gathered most among those of one suspect; two that come near are both."""
+    same = np.flatnonzero(all_of.slot == slot)
+    chosen = suspicion.chosen[same]
+    kinds = all_of.kind[same]
+    ways = chosen[(kinds == Kind.TX) | (kinds == Kind.RX)]
+    if ways.size == BOTH and ways.min() > NEAR * chosen.max():
+        return Kind.NIC
+    return Kind(int(kinds[int(np.argmax(chosen))]))

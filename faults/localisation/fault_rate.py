@@ -1,0 +1,40 @@
+"""How often something breaks in a job: learnt from what was told, so that the next is judged by it.
+
+A gamma prior of one fault in `fault_every_h` hours, and what was told since: the rate is (1 + n) / (fault_every_h + t),
+n and t forgotten over a day.  It moves how sure a name is, and no bar.
+"""
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from typing import Final
+
+from faults.diagnosis import Scope, Verdict
+
+MEMORY_H: Final = 24.0
+
+Place = tuple[Scope, int | None, int | None, str | None]
+
+
+@dataclass(frozen=True, slots=True)
+class Rate:
+    """Of one job."""
+
+    count: float = 0.0  # of faults told
+    hours: float = 0.0
+    open: frozenset[Place] = frozenset()  # what is told now
+
+    def after(self, seconds: float) -> "Rate":
+        """Time has passed."""
+        hours = seconds / 3600.0
+        keep = math.exp(-hours / MEMORY_H)
+        return replace(self, count=keep * self.count, hours=keep * self.hours + hours)
+
+    def told(self, verdicts: Iterable[Verdict]) -> "Rate":
+        """What is told at the end of a window; what goes on is no other fault."""
+        now = frozenset((one.scope, one.node, one.peer, one.switch) for one in verdicts)
+        return replace(self, count=self.count + len(now - self.open), open=now)
+
+    def every_h(self, prior_h: float) -> float:
+        """Hours from one to the next."""
+        return (prior_h + self.hours) / (1.0 + self.count)

@@ -1,0 +1,92 @@
+"""What the medians over a kind of traffic say of one window, compiled: level, scatter, what moved.  See `history`."""
+
+import numpy as np
+from numba import boolean, float32, float64, int64, void
+from numpy.typing import NDArray
+
+from fleet.numba_cache import entry, part
+
+_F, _H, _B = float64[::1], float32[::1], boolean[::1]
+
+
+@part
+def _sift(values: NDArray[np.float64], first: int, last: int) -> tuple[int, int]:
+    """Split about the middle one of three: what is before, between, behind; where the last and the first of these
+    lie."""
+    a, b, c = values[first], values[(first + last) // 2], values[last]
+    pivot = max(min(a, b), min(max(a, b), c))
+    i, j = first, last
+    while i <= j:
+        while values[i] < pivot:
+            i += 1
+        while values[j] > pivot:
+            j -= 1
+        if i <= j:
+            values[i], values[j] = values[j], values[i]
+            i += 1
+            j -= 1
+    return j, i
+
+
+@part
+def median(values: NDArray[np.float64], count: int) -> float:
+    """Of the first `count`, which are put into another order (Hoare's selection); NaN: there are none."""
+    if not count:
+        return np.nan
+    middle, first, last = count // 2, 0, count - 1
+    while first < last:
+        below, above = _sift(values, first, last)
+        if middle <= below:
+            last = below
+        elif middle >= above:
+            first = above
+        else:
+            break
+    if count % 2:
+        return float(values[middle])
+    low = values[0]
+    for at in range(1, middle):
+        low = max(low, values[at])
+    return float(0.5 * (low + values[middle]))
+
+
+@entry(void(_F, _B, int64[::1], _H, _H, _H, float64, float64, _F))
+def told(  # noqa: PLR0917 - compiled code takes no keywords
+    slowdown: NDArray[np.float64],
+    foreign: NDArray[np.bool_],  # empty: none seen
+    edges: NDArray[np.int64],
+    mean: NDArray[np.float32],
+    windows: NDArray[np.float32],
+    before: NDArray[np.float32],
+    noise2: float,  # 0: not known yet
+    spread2: float,
+    out: NDArray[np.float64],
+) -> None:
+    """Fill (level, scatter beside the peers, moved since the window before, scatter beside what is usual), as medians
+    without units; NaN: cannot be told."""
+    heard, room = np.empty(edges.size, np.int64), np.empty(edges.size)
+    count = 0
+    for edge in edges:
+        if np.isfinite(slowdown[edge]) and not (foreign.size and foreign[edge]):
+            heard[count] = edge
+            room[count] = slowdown[edge] - mean[edge]
+            count += 1
+    out[:] = np.nan
+    out[0] = median(room, count)
+    for at in range(count):
+        room[at] = abs(slowdown[heard[at]] - out[0])
+    out[1] = median(room, count)
+    if noise2 <= 0.0:
+        return
+    moved = 0
+    for at in range(count):
+        step = abs(slowdown[heard[at]] - out[0] - before[heard[at]])
+        if np.isfinite(step):
+            room[moved] = step
+            moved += 1
+    out[2] = median(room, moved)
+    for at in range(count):
+        edge = heard[at]
+        scale = np.sqrt(noise2 + 1.0 / (1.0 / spread2 + windows[edge] / noise2))
+        room[at] = abs(slowdown[edge] - out[0] - mean[edge]) / scale
+    out[3] = median(room, count)

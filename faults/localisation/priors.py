@@ -1,0 +1,129 @@
+"""What an explanation costs: the log odds against it, and how much louder the noise is than it looks.
+
+Hosts and leaves break at a known rate.  Congested cables and odd edges are counted as they come, so that in bad
+weather they are cheap and in good weather dear.  Noise that the edges of an entity share makes its sums scatter
+wider than independent edges would; the scatter of all entities of a kind, below the median where no fault reaches,
+is measured in each window, and all evidence is divided by its square (an empirical null: Efron 2004).
+"""
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from faults.fabric import Floats
+from faults.localisation.entities import Entities, Kind
+from faults.localisation.settings import LocaliserSettings
+from faults.localisation.window_arrays import Board
+
+CLIPPED_T4 = 1.29  # standard deviation of t(4) / scale, clipped at 5
+LEFT = 0.1587  # the share below one standard deviation
+SAMPLE = 2048
+FEW = 30  # entities of a kind, from which a scatter can be measured
+ODD_BY_CHANCE = 0.00195  # P(t4 > 6)
+STAYS = 0.7  # nats: what was congested in the last window most likely still is
+BELIEVED = 0.5
+WATCHED = 5.0  # nats
+CROWDED = 0.35  # log slowdown of a congested cable, before any was seen: 1.4 times
+CROWDS = 0.02  # rate at which that follows what is seen
+
+
+@dataclass(frozen=True, slots=True)
+class Prices:
+    """What was counted so far."""
+
+    congested: float  # share of cables
+    odd: float  # share of edges
+    crowded: float  # mean log slowdown of congested cables
+    inflation: Floats  # per Kind
+    windows: int
+
+    @property
+    def cable(self) -> float:
+        """Nats."""
+        return float(np.log((1.0 - self.congested) / self.congested))
+
+    @property
+    def odd_edge(self) -> float:
+        """Nats."""
+        return float(np.log((1.0 - self.odd) / self.odd))
+
+
+def board_of(
+    all_of: Entities, settings: LocaliserSettings, misfit: Floats, prices: Prices, *, believed: Floats, nats: Floats,
+    window_s: float, room: Floats,
+) -> Board:  # fmt: skip
+    """One window, ready to be measured; `room`: four rows of all edges."""
+    cables = all_of.of_kind[Kind.UP].start
+    price = np.empty(len(all_of))
+    broken = settings.price(cables, window_s)
+    price[:cables] = np.maximum(BELIEVED, broken - nats[all_of.slot[:cables]])
+    price[cables:] = np.where(believed[cables:] > 0.0, STAYS, prices.cable)
+    residual, scale, tail, odd = room
+    return Board(
+        first=all_of.first, edge=all_of.edge, share=all_of.share,
+        begin=all_of.begin, entity=all_of.entity, part=all_of.part,
+        misfit=misfit, weight=np.ones(len(all_of)), price=price,
+        residual=residual, scale=scale, tail=tail, odd=odd, least=np.array([np.log(settings.least_slowdown)]),
+    )  # fmt: skip
+
+
+def inflation(prices: Prices, all_of: Entities, score: Floats) -> Prices:
+    """Bring the scatter of each kind up to date."""
+    new = prices.inflation.copy()
+    rate = 1.0 / min(prices.windows + 1, 20)
+    for kind in Kind:
+        of_kind = score[all_of.of_kind[kind]]
+        if of_kind.size >= FEW:
+            low, middle = _left(of_kind[:: max(1, of_kind.size // SAMPLE)])
+            new[kind] = max(1.0, (1.0 - rate) * new[kind] + rate * max(1.0, (middle - low) / CLIPPED_T4))
+    return replace(prices, inflation=new)
+
+
+def candidates(  # noqa: PLR0917 - arrays of one window
+    all_of: Entities, settings: LocaliserSettings, prices: Prices, score: Floats, believed: Floats, nats: Floats
+) -> np.ndarray:
+    """Whom the fit looks at."""
+    bar = np.repeat(settings.screen * prices.inflation, [of.stop - of.start for of in all_of.of_kind])
+    looks = (score >= bar) | (believed > 0.0)
+    watched = nats > WATCHED
+    if watched.any():
+        looks |= watched[all_of.slot]
+    return np.flatnonzero(looks).astype(np.int32)
+
+
+def counted(prices: Prices, all_of: Entities, x: Floats, odd: float) -> Prices:
+    """Count what this window had of weather; `odd`: share of edges that nothing explains, NaN: none heard."""
+    rate = max(1.0 / (prices.windows + 3.0), 0.05)
+    cables = x[all_of.of_kind[Kind.UP].start :]
+    congested = float((cables > 0.0).mean()) if cables.size else prices.congested
+    odd = odd - 1.5 * ODD_BY_CHANCE if np.isfinite(odd) else prices.odd
+    return Prices(
+        congested=float(np.clip((1 - rate) * prices.congested + rate * congested, 5e-4, 0.2)),
+        odd=float(np.clip((1 - rate) * prices.odd + rate * odd, 1e-5, 0.2)),
+        crowded=float((1 - CROWDS) * prices.crowded + CROWDS * cables[cables > 0.0].mean())
+        if (cables > 0.0).any()
+        else prices.crowded,
+        inflation=prices.inflation,
+        windows=prices.windows + 1,
+    )
+
+
+def _left(values: Floats) -> tuple[float, float]:
+    """One standard deviation below the median, if they are normal, and the median."""
+    low, middle = int(LEFT * values.size), values.size // 2
+    ordered = np.partition(values, (low, middle))
+    return float(ordered[low]), float(ordered[middle])
+
+
+def shared_nats(all_of: Entities, board: Board, prices: Prices, entity: int, slowdown: float) -> float:
+    """Most that a slowdown proves, however long it is seen, where the edges of an entity share noise with a memory.
+
+    The sum of n edges scatters `inflation` times as wide as independent ones would: the shared part has the variance
+    (inflation^2 - 1) s^2 / n, and lies between the slowdown and zero by so many of its standard deviations.
+    """
+    mine = slice(int(all_of.first[entity]), int(all_of.first[entity + 1]))
+    scale = board.scale[all_of.edge[mine]]
+    share = all_of.share[mine]
+    spare = float(prices.inflation[all_of.kind[entity]]) ** 2 - 1.0
+    variance = spare * CLIPPED_T4**2 / max(float((share**2 / scale**2).sum()), 1e-12)
+    return slowdown**2 / (2.0 * max(variance, 1e-9))

@@ -1,0 +1,110 @@
+"""From evidence to verdicts: who is named, for how long, and in what words."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from faults.diagnosis import Direction, FaultClass, Scope, Verdict
+from faults.localisation.entities import Kind
+
+Key = tuple[Scope, int | str, int]
+EVIDENCE = ("bandwidth", "joint-fit")
+_DIRECTION = {Kind.TX: Direction.TX, Kind.RX: Direction.RX, Kind.NIC: Direction.BOTH, Kind.NODE: Direction.BOTH}
+
+
+@dataclass(frozen=True, slots=True)
+class Accused:
+    """One suspect that passed every test in this window."""
+
+    kind: Kind | None  # None: a link
+    which: int  # node, leaf, uplink, or the sender's node of a link
+    peer: int
+    slowdown: float  # log
+    nats: float  # posterior log odds
+    edges: int
+    since_s: float
+    isolate: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Named:
+    """A verdict and for how many windows nothing has spoken for it."""
+
+    verdict: Verdict
+    quiet: int = 0
+
+
+def key_of(accused: Accused) -> Key:
+    """What makes two accusations the same fault."""
+    if accused.kind is None:
+        return Scope.LINK, accused.which, accused.peer
+    if accused.kind in _DIRECTION:
+        return Scope.NODE, accused.which, -1
+    return (Scope.LEAF if accused.kind is Kind.LEAF else Scope.UPLINK), switch_of(accused), -1
+
+
+def switch_of(accused: Accused) -> str:
+    """The name of a leaf or an uplink by its number in the fabric."""
+    return f"{'leaf' if accused.kind is Kind.LEAF else 'uplink'}-{accused.which}"
+
+
+def verdict(accused: Accused, *, detected_s: float) -> Verdict:
+    """In words."""
+    scope, _, _ = key_of(accused)
+    node = accused.which if scope in (Scope.NODE, Scope.LINK) else None
+    direction = None if accused.kind is None else _DIRECTION.get(accused.kind)
+    if scope is Scope.LINK:
+        direction = Direction.FORWARD
+    return Verdict(
+        fault=FaultClass.COMM_SLOW,
+        scope=scope,
+        node=node,
+        peer=accused.peer if scope is Scope.LINK else None,
+        switch=switch_of(accused) if scope in (Scope.LEAF, Scope.UPLINK) else None,
+        direction=direction,
+        onset_s=accused.since_s,
+        detected_s=detected_s,
+        isolate=accused.isolate,
+        confidence=round(float(1.0 / (1.0 + np.exp(-min(accused.nats, 50.0)))), 4),
+        reason=_reason(accused, scope),
+        evidence=EVIDENCE,
+    )
+
+
+def _reason(accused: Accused, scope: Scope) -> str:
+    times = f"{np.exp(accused.slowdown):.2f} times slower than usual"
+    if scope is Scope.LINK:
+        return f"{times} from node {accused.which} to node {accused.peer}; nothing else of either is"
+    what = {Scope.NODE: f"node {accused.which}", Scope.LEAF: "a leaf switch", Scope.UPLINK: "a leaf-spine cable"}[scope]
+    return f"{accused.edges} edges of {what} are {times}, on ways that share nothing else"
+
+
+def merged(found: Iterable[Accused]) -> dict[Key, Accused]:
+    """One accusation per fault: the NICs of a node are one."""
+    best: dict[Key, Accused] = {}
+    for accused in found:
+        key = key_of(accused)
+        if key not in best or accused.nats > best[key].nats:
+            kind = accused.kind
+            if key in best and kind in _DIRECTION and kind is not best[key].kind:
+                kind = Kind.NODE
+            best[key] = replace(accused, kind=kind, isolate=accused.isolate or (key in best and best[key].isolate))
+    return best
+
+
+def update(
+    named: Mapping[Key, Named], accused: Mapping[Key, Accused], alive: frozenset[Key], *, now_s: float, forget: int
+) -> dict[Key, Named]:
+    """Who is named after this window.  `alive`: nothing new is proven, yet this window still speaks for it."""
+    after: dict[Key, Named] = {}
+    for key, old in named.items():
+        if key in accused:
+            fresh = verdict(accused[key], detected_s=old.verdict.detected_s)
+            after[key] = Named(fresh.model_copy(update={"onset_s": old.verdict.onset_s}))
+        elif key in alive or old.quiet + 1 < forget:
+            after[key] = replace(old, quiet=0 if key in alive else old.quiet + 1)
+    for key, new in accused.items():
+        if key not in after:
+            after[key] = Named(verdict(new, detected_s=now_s))
+    return after

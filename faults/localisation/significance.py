@@ -1,0 +1,240 @@
+"""Who passes every test in this window: evidence, persistence, and that chance would be dearer than the fault."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from faults.diagnosis import Scope
+from faults.fabric import Fabric, Floats, Ints, Window
+from faults.localisation.chance_model import price_of_chance
+from faults.localisation.entities import Entities, Kind, Links
+from faults.localisation.evidence import Suspicion, direction_of, outlasts, recent_hits, run_of_hits
+from faults.localisation.fault_rate import Rate
+from faults.localisation.priors import Prices, shared_nats
+from faults.localisation.probe_confirmation import SecondLook, windows_slow
+from faults.localisation.probes import KEPT
+from faults.localisation.reporting import Accused, Key, Named, key_of
+from faults.localisation.settings import LocaliserSettings
+from faults.localisation.window_arrays import Board
+
+REMEMBERED = 32  # windows whose hits are kept
+LONGER = 1.2  # times a hiccup: no noise of probes makes up that
+MOSTLY = 0.8  # of the windows in which a cable that is no weather accuses, or probes were slow all through
+CROWD = 3  # nodes of one leaf that are accused in the same window: that is the leaf, however it was fitted
+
+
+class Believed(Protocol):
+    """What is remembered, as far as it is needed here."""
+
+    @property
+    def suspicion(self) -> Suspicion: ...
+    @property
+    def prices(self) -> Prices: ...
+    @property
+    def slow(self) -> Floats: ...
+    @property
+    def links(self) -> Links: ...
+    @property
+    def heard(self) -> NDArray[np.uint32]: ...
+    @property
+    def quiet(self) -> np.uint32: ...
+    @property
+    def named(self) -> Mapping[Key, Named]: ...
+    @property
+    def rate(self) -> Rate: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Trial:
+    """One window as it was fitted."""
+
+    board: Board
+    explained: Floats  # per edge
+    link_slow: Floats  # per pair
+    window: Window
+    young: bool  # the peers' spread still rules
+    second: SecondLook | None  # None: nobody probes
+
+    @property
+    def window_s(self) -> float:
+        return self.window.to_s - self.window.from_s
+
+
+Found = tuple[list[Accused], set[Key]]
+
+
+def _persists(hits: np.uint32, quiet: np.uint32, settings: LocaliserSettings, trial: Trial) -> bool:
+    wanted = settings.hits(trial.window_s)
+    return recent_hits(hits, wanted + settings.spare_windows, quiet) >= wanted
+
+
+def _outlasts(hits: np.uint32, quiet: np.uint32, settings: LocaliserSettings, trial: Trial, lasted: float) -> bool:
+    """Whether what probes confirm was no hiccup, by when it accused, or by how long it was as slow.
+
+    A window between that was heard and does not accuse may part two hiccups: then probes must have been as slow in
+    nearly all that are kept.
+    """
+    wanted = settings.hits(trial.window_s)
+    longer = lasted * trial.window_s >= LONGER * settings.hiccup_s
+    if longer and recent_hits(hits, wanted - 1, quiet) >= wanted - 1:
+        return True
+    through = longer and lasted >= MOSTLY * KEPT
+    return outlasts(hits, quiet, wanted, spare=settings.spare_windows if through else 0)
+
+
+def _stretches(hits: np.uint32, quiet: np.uint32, settings: LocaliserSettings, trial: Trial) -> bool:
+    """Whether it accused whenever it was heard, one time less than it must, over as long by the clock."""
+    wanted = settings.hits(trial.window_s)
+    count, windows = run_of_hits(hits, quiet)
+    return count >= wanted - 1 and windows >= wanted
+
+
+def accused_hosts(
+    fabric: Fabric, all_of: Entities, settings: LocaliserSettings, state: Believed, trial: Trial
+) -> Found:
+    """Nodes, by any of their NICs, and those that this window still speaks for."""
+    count = all_of.of_kind[Kind.NODE].stop
+    hosts = np.flatnonzero(state.slow[:count])
+    bar = settings.node_bar(count, trial.window_s, young=trial.young)
+    every_h = state.rate.every_h(settings.fault_every_h)
+    price = settings.price(all_of.of_kind[Kind.LEAF].stop, trial.window_s, every_h=every_h)
+    found: list[Accused] = []
+    alive: set[Key] = set()
+    leaves: list[set[int]] = []
+    suspected = _suspected_leaves(all_of, state, settings.hits(trial.window_s))
+    believed = {int(str(key[1]).removeprefix("leaf-")) for key in state.named if key[0] is Scope.LEAF}
+    for entity in hosts:
+        slot = int(all_of.slot[entity])
+        kind = Kind(int(all_of.kind[entity]))
+        which = int(all_of.which[entity])
+        node = which if kind is Kind.NODE else int(fabric.node[which])
+        nats = float(state.suspicion.nats[slot])
+        accused = Accused(
+            kind=kind, which=node, peer=-1, slowdown=float(state.slow[entity]), nats=nats - price, edges=0,
+            since_s=float(state.suspicion.since[slot]),
+        )  # fmt: skip
+        alive.add(key_of(accused))
+        hits = state.suspicion.hits[slot]
+        look = (
+            None if trial.second is None or nats < bar / 2.0 else trial.second.at(all_of, int(entity), accused.slowdown)
+        )
+        agrees = look is not None and look.agrees
+        lasts = _persists(hits, state.quiet, settings, trial)
+        if agrees:
+            lasts |= _outlasts(hits, state.quiet, settings, trial, look.lasted if look else 0.0)
+        more = min(look.nats, bar / 2.0) if look is not None and agrees else 0.0
+        if nats + more < bar or not lasts or (look is not None and look.acquits):
+            continue
+        chance, edges = price_of_chance(
+            fabric, all_of, trial.board, trial.explained, int(entity), float(state.slow[entity]),
+            odd=state.prices.odd_edge, cable=state.prices.cable, crowded=state.prices.crowded,
+            windows=1 if trial.young else recent_hits(hits, settings.hits(trial.window_s), state.quiet),
+        )  # fmt: skip
+        shared = shared_nats(all_of, trial.board, state.prices, int(entity), accused.slowdown)
+        if min(chance, shared) + more < bar:
+            continue
+        told = kind if kind is Kind.NODE else direction_of(all_of, state.suspicion, slot)
+        if look is not None and agrees and kind is not Kind.NODE:
+            told = look.told
+        ports = np.flatnonzero(fabric.node == node) if kind is Kind.NODE else [which]
+        behind = {int(fabric.leaf[port]) for port in ports}
+        own = _own(hits, state, node, settings, trial, quick=agrees, lasted=look.lasted if look else 0.0)
+        sure = own and (look is None or agrees)
+        isolate = bool(sure and hits & 1 and not behind & suspected)
+        if kind is not Kind.NODE and not isolate and behind & believed:
+            continue
+        found.append(replace(accused, kind=told, edges=edges, isolate=isolate))
+        leaves.append(behind)
+    return _without_crowds(found, leaves), alive
+
+
+def _own(
+    hits: np.uint32,
+    state: Believed,
+    node: int,
+    settings: LocaliserSettings,
+    trial: Trial,
+    *,
+    quick: bool,
+    lasted: float,
+) -> bool:
+    """Whether the agent of a node was heard in the windows that accuse it."""
+    mine = hits & state.heard[node]
+    slow = _persists(mine, state.quiet, settings, trial)
+    return slow or (quick and _outlasts(mine, state.quiet, settings, trial, lasted))
+
+
+def _suspected_leaves(all_of: Entities, state: Believed, windows: int) -> set[int]:
+    """Leaves that are slow, or were just now: what their nodes show proves nothing of the nodes."""
+    of = all_of.of_kind[Kind.LEAF]
+    recent = (state.suspicion.hits[all_of.slot[of]] & np.uint32((1 << 2 * windows) - 1)) > 0
+    return {int(which) for which in all_of.which[of][recent | (state.slow[of] > 0.0)]}
+
+
+def _without_crowds(found: list[Accused], leaves: list[set[int]]) -> list[Accused]:
+    """Leave out those whose leaf is shared by too many others."""
+    nodes: dict[int, set[int]] = {}
+    for accused, of in zip(found, leaves, strict=True):
+        for leaf in of:
+            nodes.setdefault(leaf, set()).add(accused.which)
+    crowded = {leaf for leaf, inside in nodes.items() if leaf >= 0 and len(inside) > CROWD}
+    return [accused for accused, of in zip(found, leaves, strict=True) if not of & crowded]
+
+
+def accused_switches(all_of: Entities, settings: LocaliserSettings, state: Believed, trial: Trial) -> Found:
+    """Leaves at once; cables when they have been slow for so long that it is no weather."""
+    leaves = all_of.of_kind[Kind.LEAF]
+    bar = settings.node_bar(leaves.stop - leaves.start, trial.window_s, young=trial.young)
+    found: list[Accused] = []
+    alive: set[Key] = set()
+    chosen = leaves.start + np.flatnonzero(state.slow[leaves.start :])
+    old = trial.window.to_s - state.suspicion.since[all_of.slot[chosen]] >= settings.lasting_s
+    for entity in chosen[(all_of.kind[chosen] == Kind.LEAF) | old]:
+        slot = int(all_of.slot[entity])
+        kind = Kind(int(all_of.kind[entity]))
+        nats, since_s = float(state.suspicion.nats[slot]), float(state.suspicion.since[slot])
+        accused = Accused(
+            kind=kind, which=int(all_of.which[entity]), peer=-1, slowdown=float(state.slow[entity]), nats=nats,
+            edges=int(all_of.edges_of(int(entity)).size), since_s=since_s,
+        )  # fmt: skip
+        alive.add(key_of(accused))
+        if kind is Kind.LEAF:
+            sure = shared_nats(all_of, trial.board, state.prices, int(entity), accused.slowdown) >= bar
+        else:
+            windows = min(REMEMBERED, int(settings.lasting_s / trial.window_s))
+            sure = recent_hits(state.suspicion.hits[slot], windows) >= MOSTLY * windows
+        if nats >= bar and sure and _persists(state.suspicion.hits[slot], state.quiet, settings, trial):
+            found.append(accused)
+    return found, alive
+
+
+def accused_links(ends: Ints, all_of: Entities, settings: LocaliserSettings, state: Believed, trial: Trial) -> Found:
+    """Pairs of nodes, one way: of both ways the one that says more."""
+    links, back = state.links, all_of.pairs.back
+    bar = settings.link_bar(links.nats.size, trial.window_s, young=trial.young)
+    price = settings.price(links.nats.size, trial.window_s, every_h=state.rate.every_h(settings.fault_every_h))
+    found: list[Accused] = []
+    alive: set[Key] = set()
+    for pair in np.flatnonzero(links.nats >= bar / 2.0):
+        if (
+            not links.hits[pair] & 1
+            or trial.link_slow[pair] <= 0.0
+            or (back[pair] >= 0 and links.nats[back[pair]] > links.nats[pair])
+        ):
+            continue
+        accused = Accused(
+            kind=None, which=int(ends[0, pair]), peer=int(ends[1, pair]), slowdown=float(trial.link_slow[pair]),
+            nats=float(links.nats[pair]) - price, edges=1, since_s=float(links.since[pair]),
+        )  # fmt: skip
+        alive.add(key_of(accused))
+        hits, quiet = links.hits[pair], links.quiet[pair]
+        lasts = _persists(hits, quiet, settings, trial) or _stretches(hits, quiet, settings, trial)
+        if links.probed[pair] > 0.0:
+            lasted = windows_slow([last[[pair]] for last in trial.second.probes.last]) if trial.second else 0.0
+            lasts |= _outlasts(hits, quiet, settings, trial, lasted)
+        if links.nats[pair] >= bar and lasts:
+            found.append(accused)
+    return found, alive

@@ -1,0 +1,26 @@
+"""A job's rings over a leaf-spine fabric: which path each connection takes.  docs/faults/paths.md"""
+
+from faults.path_planning.job import TrafficJob
+from faults.path_planning.plan import Plan, Repair, make_plan, repair
+from faults.path_planning.ports import Probe, Row, choices, probes, read_probed
+from faults.path_planning.report import Hashed, Load, hashed, planned
+from faults.path_planning.traffic import Traffic, traffic_of
+
+__all__ = [
+    "Hashed",
+    "Load",
+    "Plan",
+    "Probe",
+    "Repair",
+    "Row",
+    "Traffic",
+    "TrafficJob",
+    "choices",
+    "hashed",
+    "make_plan",
+    "planned",
+    "probes",
+    "read_probed",
+    "repair",
+    "traffic_of",
+]

@@ -1,0 +1,266 @@
+"""Where each connection goes: slots of cables as colours, first between leaves and spines, then spines and cores.
+
+A limit on utilisation turns the room left on each cable into slots of the size of a connection.  Between leaves a
+colour is (slot, plane, rank of the spine in it), so that a packet comes down in the plane into which it went up;
+between spines it is (slot, core).  What stays uncoloured in either is tried on every way there is.
+"""
+
+from collections import Counter, defaultdict
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from faults.path_planning.clos import Clos, Trunk
+from faults.path_planning.colouring import Colouring
+from faults.path_planning.routes import Hops, Routes
+from faults.path_planning.spine_rebalancing import Effort, Relief
+
+UP, DOWN = 0, 1
+SLACK: Final = 1e-9  # of a connection's size: sums of shares are not exact
+
+Path = tuple[int, ...]  # directed links: 2 x cable up, 2 x cable + 1 down
+Colour = tuple[int, int, int]
+End = tuple[int, int]  # way, leaf
+_Spines = tuple[dict[tuple[int, Colour], int], dict[tuple[int, Colour], int]]  # up, down: by leaf and colour
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """One connection: its flow, and which of the flow's it is; between two leaves, so many GB/s."""
+
+    flow: int
+    index: int
+    source: int
+    target: int
+    gb_per_s: float
+
+
+class Placing:
+    """Connections placed so far, and what that leaves on every directed link."""
+
+    def __init__(self, clos: Clos, routes: Routes, effort: Effort | None = None) -> None:
+        self.clos, self.routes, self._effort = clos, routes, effort or Effort()
+        self.fair = False  # whether a leaf may send through a spine no more than its share of what that can pass on
+        self.load = [0.0] * (2 * len(clos.wires))
+        self.paths: dict[Part, Path] = {}
+
+    def copy(self, *, fair: bool = False) -> "Placing":
+        """The same, to try something on, in fair shares or not; what is spent there is spent here."""
+        other = Placing(self.clos, self.routes, self._effort)
+        other.load, other.paths, other.fair = self.load.copy(), self.paths.copy(), fair or self.fair
+        return other
+
+    def put(self, part: Part, path: Path) -> None:
+        """Load a path."""
+        self.paths[part] = path
+        for link in path:
+            self.load[link] += part.gb_per_s
+
+    def take(self, part: Part) -> None:
+        """Unload a path."""
+        for link in self.paths.pop(part):
+            self.load[link] -= part.gb_per_s
+
+    def fits(self, parts: Sequence[Part], limit: float) -> bool:
+        """Whether the leaves at both ends have room for each flow; further on may be none."""
+        ends: Counter[tuple[int, int, float, int]] = Counter()
+        for part in parts:
+            if part.source != part.target:
+                ends[part.source, UP, part.gb_per_s, part.flow] += 1
+                ends[part.target, DOWN, part.gb_per_s, part.flow] += 1
+        return all(
+            count <= sum(self._slots((leaf, spine), way, limit, size) for spine in self.clos.above.get(leaf, ()))
+            for (leaf, way, size, _), count in ends.items()
+        )
+
+    def fit_together(self, parts: Sequence[Part], limit: float, *, fair: bool) -> bool:
+        """Whether the leaves at both ends have room for all; `fair`: by what their spines can pass on, too."""
+        by_size: dict[float, list[Part]] = defaultdict(list)
+        for part in parts:
+            if part.source != part.target:
+                by_size[part.gb_per_s].append(part)
+        for same in by_size.values():
+            room = self._fair(same, limit) if fair else self._room(same, limit)
+            degree = _degree(same)
+            if any(degree[end] > sum(slots.values()) for end, slots in room.items()):
+                return False
+        return True
+
+    def take_flows(self, flows: Container[int]) -> None:
+        """Unload all connections of some flows."""
+        for part in [part for part in self.paths if part.flow in flows]:
+            self.take(part)
+
+    def place(self, parts: Sequence[Part], limit: float) -> list[Part]:
+        """Place connections so that no cable is used beyond the limit; those that found no room."""
+        left: list[Part] = []
+        by_size: dict[float, list[Part]] = defaultdict(list)
+        for part in parts:
+            by_size[part.gb_per_s].append(part)
+        for size in sorted(by_size, reverse=True):
+            left += self._place_equal(by_size[size], limit)
+        return left
+
+    def _place_equal(self, parts: Sequence[Part], limit: float) -> list[Part]:
+        left: list[Part] = []
+        through: list[tuple[Part, int, int]] = []
+        for part, turn in self._turned(parts, limit):
+            if turn is None:
+                left.append(part)
+            elif turn[0] == turn[1]:
+                self._put(part, ((part.source, turn[0]), (part.target, turn[0])))
+            else:
+                through.append((part, *turn))
+        for part, up, down, core in self._cored(through, limit):
+            if core is None:
+                left.append(part)
+            else:
+                self._put(part, ((part.source, up), (up, core), (down, core), (part.target, down)))
+        return self._searched(left, limit)
+
+    def _searched(self, parts: Sequence[Part], limit: float) -> list[Part]:
+        """Try every way for each; of a flow that has lost one connection no more are tried."""
+        left: list[Part] = []
+        lost: set[int] = set()
+        for part in sorted(parts, key=lambda part: part.flow):
+            if part.flow in lost or not self._search(part, limit):
+                left.append(part)
+                lost.add(part.flow)
+        return left
+
+    def _turned(self, parts: Sequence[Part], limit: float) -> Iterator[tuple[Part, tuple[int, int] | None]]:
+        """The spines between which each connection crosses, or None."""
+        crossing = [part for part in parts if part.source != part.target]
+        for part in parts:
+            if part.source == part.target:
+                self.put(part, ())
+        if not crossing:
+            return
+        spines: _Spines = ({}, {})
+        ups, downs = self._spine_slots(crossing, limit, spines)
+        colouring = Colouring([(part.source, part.target) for part in crossing], ups, downs)
+        colouring.run()
+        self._relieve(colouring, crossing, spines, limit)
+        for part, colour in zip(crossing, colouring.colour, strict=True):
+            if colour is None:
+                yield part, None
+            else:
+                yield part, (spines[UP][part.source, colour], spines[DOWN][part.target, colour])
+
+    def _relieve(self, colouring: Colouring[Colour], crossing: Sequence[Part], spines: _Spines, limit: float) -> None:
+        """No more flows to cores through a spine than its cables have room for, where there is another way."""
+        pod, size = self.clos.pod, crossing[0].gb_per_s
+        onward = [pod[part.source] != pod[part.target] for part in crossing]
+        places = {(side, spine) for side, of in enumerate(spines) for spine in of.values()}
+        room = {(side, spine): len(self._core_slots(spine, side, limit, size)) for side, spine in places}
+        Relief(colouring, spines, onward, room, pod, effort=self._effort).run()
+
+    def _spine_slots(
+        self, crossing: Sequence[Part], limit: float, spines: _Spines
+    ) -> tuple[Mapping[int, Sequence[Colour]], Mapping[int, Sequence[Colour]]]:
+        """Colours of each leaf, up and down."""
+        clos = self.clos
+        found: tuple[dict[int, Sequence[Colour]], dict[int, Sequence[Colour]]] = ({}, {})
+        for (way, leaf), slots in (self._fair if self.fair else self._room)(crossing, limit).items():
+            colours: list[Colour] = []
+            for spine, count in slots.items():
+                for slot in range(count):
+                    colour = slot, clos.plane[spine], clos.rank[spine]
+                    colours.append(colour)
+                    spines[way][leaf, colour] = spine
+            found[way][leaf] = sorted(colours)
+        return found
+
+    def _room(self, crossing: Sequence[Part], limit: float) -> dict[End, dict[int, int]]:
+        """Slots of each spine, by end."""
+        size = crossing[0].gb_per_s
+        return {
+            (way, leaf): {
+                spine: self._slots((leaf, spine), way, limit, size) for spine in self.clos.above.get(leaf, ())
+            }
+            for way, leaf in sorted(_degree(crossing))
+        }
+
+    def _fair(self, crossing: Sequence[Part], limit: float) -> dict[End, dict[int, int]]:
+        """Of what a spine can pass on each leaf of its pod gets as much as it sends of all that goes on from there."""
+        pod, degree, onward = self.clos.pod, _degree(crossing), Counter[End]()
+        for part in crossing:
+            if pod[part.source] != pod[part.target]:
+                onward.update(((UP, pod[part.source]), (DOWN, pod[part.target])))
+        passes: dict[End, int] = {}
+        fair = self._room(crossing, limit)
+        for (way, leaf), slots in fair.items():
+            for spine in slots if (all_of := onward[way, pod[leaf]]) else ():
+                if (way, spine) not in passes:
+                    passes[way, spine] = len(self._core_slots(spine, way, limit, crossing[0].gb_per_s))
+                slots[spine] = min(slots[spine], passes[way, spine] * degree[way, leaf] // all_of)
+        return fair
+
+    def _cored(
+        self, crossing: Sequence[tuple[Part, int, int]], limit: float
+    ) -> Iterator[tuple[Part, int, int, int | None]]:
+        """The core over which each connection goes from spine to spine, or None."""
+        if not crossing:
+            return
+        size = crossing[0][0].gb_per_s
+        ups = {up: self._core_slots(up, UP, limit, size) for _, up, _ in crossing}
+        downs = {down: self._core_slots(down, DOWN, limit, size) for _, _, down in crossing}
+        colouring = Colouring([(up, down) for _, up, down in crossing], ups, downs)
+        colouring.run()
+        for (part, up, down), colour in zip(crossing, colouring.colour, strict=True):
+            yield part, up, down, None if colour is None else colour[1]
+
+    def _core_slots(self, spine: int, way: int, limit: float, size: float) -> Sequence[tuple[int, int]]:
+        return sorted(
+            (slot, core)
+            for core in self.clos.above.get(spine, ())
+            for slot in range(self._slots((spine, core), way, limit, size))
+        )
+
+    def _slots(self, trunk: Trunk, way: int, limit: float, size: float) -> int:
+        return sum(
+            max(0, int((limit * self.clos.wires[cable].gb_per_s - self.load[2 * cable + way]) / size + SLACK))
+            for cable in self.clos.trunks[trunk]
+        )
+
+    def _put(self, part: Part, hops: Hops) -> None:
+        self.put(part, tuple(self._link(trunk, way) for trunk, way in directed(hops)))
+
+    def _link(self, trunk: Trunk, way: int) -> int:
+        """The least used of the parallel cables."""
+        cables = self.clos.trunks[trunk]
+        return 2 * min(cables, key=lambda cable: self.load[2 * cable + way] / self.clos.wires[cable].gb_per_s) + way
+
+    def _search(self, part: Part, limit: float) -> bool:
+        """Put a connection on the least used of all ways, if that is within the limit."""
+        best, path = limit * (1 + SLACK), None
+        for hops in self.routes.ways(part.source, part.target):
+            links = []
+            worst = 0.0
+            for trunk, way in directed(hops):
+                link = self._link(trunk, way)
+                worst = max(worst, (self.load[link] + part.gb_per_s) / self.clos.wires[link // 2].gb_per_s)
+                if worst > best:
+                    break
+                links.append(link)
+            else:
+                best, path = worst, tuple(links)
+        if path is not None:
+            self.put(part, path)
+        return path is not None
+
+
+def _degree(parts: Iterable[Part]) -> Counter[End]:
+    """How many connections begin or end at each leaf."""
+    return Counter(end for part in parts for end in ((UP, part.source), (DOWN, part.target)))
+
+
+def directed(hops: Hops) -> Iterator[tuple[Trunk, int]]:
+    """The trunks of a way with their direction: the first half goes up."""
+    for place, trunk in enumerate(hops):
+        yield trunk, UP if place < len(hops) // 2 else DOWN
+
+
+def connections(parts: Iterable[Part]) -> Counter[int]:
+    """How many connections each flow has."""
+    return Counter(part.flow for part in parts)

@@ -1,0 +1,151 @@
+"""The fabric as arrays: switches, cables between tiers, which of them are alive, pods and planes.
+
+A pod is what leaves and spines reach without a core; a plane is what spines and cores reach without a leaf.  In a fat
+tree a packet that goes up into a plane comes down in it.  Every cable is two directed links, 2 c up and 2 c + 1 down.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import TypeVar
+
+from faults.path_planning.job import Cable
+from fleet.documents import RuleError, Violation
+from fleet.topology import Tier, TopologyIndex
+
+KeyT = TypeVar("KeyT")
+Trunk = tuple[int, int]  # lower switch, upper switch
+
+
+@dataclass(frozen=True, slots=True)
+class Wire:
+    """One of the parallel cables from a switch to one above."""
+
+    lower: int
+    upper: int
+    cable: int
+    gb_per_s: float
+
+
+@dataclass(frozen=True)
+class Clos:
+    """A switched fabric of up to three tiers; `dead` are cables, by number, that carry nothing."""
+
+    names: tuple[str, ...]
+    tiers: tuple[Tier, ...]
+    wires: tuple[Wire, ...]
+    dead: frozenset[int] = field(default_factory=frozenset)
+
+    @cached_property
+    def number(self) -> dict[str, int]:
+        """A switch by its name."""
+        return {name: index for index, name in enumerate(self.names)}
+
+    @cached_property
+    def every(self) -> dict[Trunk, list[int]]:
+        """All cables of a trunk, also dead ones."""
+        return _gathered(((wire.lower, wire.upper), index) for index, wire in enumerate(self.wires))
+
+    @cached_property
+    def trunks(self) -> dict[Trunk, list[int]]:
+        """Live cables from a switch to one above."""
+        return _gathered(
+            ((wire.lower, wire.upper), index) for index, wire in enumerate(self.wires) if index not in self.dead
+        )
+
+    @cached_property
+    def above(self) -> dict[int, list[int]]:
+        """Switches reached upwards over live cables, in the order written."""
+        return _gathered(self.trunks)
+
+    @cached_property
+    def pod(self) -> list[int]:
+        """The pod of each leaf and spine, as built: also over dead cables."""
+        return self._joined(Tier.LEAF)
+
+    @cached_property
+    def plane(self) -> list[int]:
+        """The plane of each spine and core, as built."""
+        return self._joined(Tier.SPINE)
+
+    @cached_property
+    def rank(self) -> list[int]:
+        """Which of the spines of its pod in its plane a spine is, in the order written."""
+        seen: dict[tuple[int, int], int] = defaultdict(int)
+        ranks = [0] * len(self.names)
+        for switch, tier in enumerate(self.tiers):
+            if tier is Tier.SPINE:
+                place = self.pod[switch], self.plane[switch]
+                ranks[switch] = seen[place]
+                seen[place] += 1
+        return ranks
+
+    def without(self, cables: Iterable[int]) -> "Clos":
+        """The same with more dead cables."""
+        return Clos(self.names, self.tiers, self.wires, self.dead | frozenset(cables))
+
+    def cables(self, link: Cable) -> tuple[int, ...]:
+        """The cables a written link stands for; raises RuleError with what there is."""
+        for name in (link.lower, link.upper):
+            if name not in self.number:
+                raise RuleError([((), f"there is no switch {name!r}")])
+        found = self.every.get((self.number[link.lower], self.number[link.upper]), [])
+        if not found:
+            raise RuleError([((), f"{link.lower!r} has no uplink to {link.upper!r}")])
+        if link.cable is None:
+            return tuple(found)
+        if link.cable >= len(found):
+            raise RuleError([(("cable",), f"must be 0 to {len(found) - 1}, got {link.cable}")])
+        return (found[link.cable],)
+
+    def _joined(self, tier: Tier) -> list[int]:
+        """Groups of switches joined by the trunks that go up from one tier."""
+        parent = list(range(len(self.names)))
+
+        def top(switch: int) -> int:
+            while parent[switch] != switch:
+                parent[switch] = parent[parent[switch]]
+                switch = parent[switch]
+            return switch
+
+        for lower, upper in self.every:
+            if self.tiers[lower] is tier:
+                one, other = sorted((top(lower), top(upper)))
+                parent[other] = one
+        return [top(switch) for switch in range(len(self.names))]
+
+
+def clos_of(index: TopologyIndex, *, dead: Sequence[Cable] = ()) -> Clos:
+    """The fabric of a topology, less the links that are dead."""
+    switches = tuple(index.switches.values())
+    number = {switch.name: place for place, switch in enumerate(switches)}
+    RuleError.raise_for(_unknown(index))
+    wires = tuple(
+        Wire(number[switch.name], number[upper], cable, switch.link_gb_per_s)
+        for switch in switches
+        if switch.link_gb_per_s is not None
+        for upper in switch.uplinks
+        for cable in range(switch.links_per_uplink)
+    )
+    clos = Clos(tuple(number), tuple(switch.tier for switch in switches), wires)
+    gone: list[int] = []
+    for place, link in enumerate(dead):
+        try:
+            gone += clos.cables(link)
+        except RuleError as error:
+            raise RuleError((("dead", place, *path), message) for path, message in error.violations) from None
+    return clos.without(gone)
+
+
+def _unknown(index: TopologyIndex) -> Iterator[Violation]:
+    for switch in index.switches.values():
+        if switch.uplinks and switch.link_gb_per_s is None:
+            yield ("network", switch.name, "link_gb_per_s"), "is required to plan paths, expected more than 0 GB/s"
+
+
+def _gathered(pairs: Iterable[tuple[KeyT, int]]) -> dict[KeyT, list[int]]:
+    found: dict[KeyT, list[int]] = defaultdict(list)
+    for key, value in pairs:
+        found[key].append(value)
+    return dict(found)

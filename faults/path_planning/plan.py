@@ -1,0 +1,285 @@
+"""The plan of a job's paths: as few connections as possible, no cable beyond 1.02 times the fractional optimum.
+
+First every flow has the connections that the job gives it, and the cuts are the limit: where that works it is the
+optimum.  Otherwise the limit is 1.02 times what the cuts prove, and flows that find no room within it are split, all of
+them into the least number that lets every one in; flows that have room stay whole.  Where that fails, every flow is
+split.  Only where that fails too is the linear program solved for a better bound, and all of it tried again.
+"""
+
+import random
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import islice
+from typing import Final
+
+from faults.path_planning.assignment import DOWN, UP, Part, Path, Placing
+from faults.path_planning.bound import Bound, cut_bound, fractional_optimum, refuse_cut_off
+from faults.path_planning.routes import Routes
+from faults.path_planning.traffic import Traffic
+
+TOLERANCE: Final = 0.02  # above the fractional optimum, before a flow is split
+EXACT: Final = 1e-9
+SWAPS: Final = 24  # rounds in which all are first tried whole again; then those taken off are split
+PATIENCE: Final = 100  # rounds without fewer flows left
+MAX_LEFT: Final = 16  # with more, another number of parts is tried
+MAX_TAKEN: Final = (1, 1, 2, 4)  # flows taken off beside one that found no room: drawn from these
+ROUNDS: Final = 160  # of taking flows off, per number of parts
+COUNTS: Final = 2  # numbers of parts that are tried for all flows at once, and in a repair
+RAISE: Final = 1.01  # of the limit, when even the most connections find no room
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A path for every connection."""
+
+    traffic: Traffic
+    paths: Mapping[Part, Path]
+    bound: Bound
+
+    @cached_property
+    def parts(self) -> tuple[Part, ...]:
+        """Connections in the order of flows."""
+        return tuple(sorted(self.paths, key=lambda part: (part.flow, part.index)))
+
+    @cached_property
+    def greatest(self) -> float:
+        """Utilisation of the most loaded cable."""
+        load: dict[int, float] = defaultdict(float)
+        for part, path in self.paths.items():
+            for link in path:
+                load[link] += part.gb_per_s
+        return max((at / self.traffic.clos.wires[link // 2].gb_per_s for link, at in load.items()), default=0.0)
+
+    @cached_property
+    def split(self) -> int:
+        """Flows with more connections than the job gives them."""
+        counts: dict[int, int] = {}
+        for part in self.paths:
+            counts[part.flow] = counts.get(part.flow, 0) + 1
+        return sum(count > first_count(self.traffic, flow) for flow, count in counts.items())
+
+
+@dataclass(frozen=True, slots=True)
+class Repair:
+    """A plan after links died, and what it moved."""
+
+    plan: Plan
+    moved: int  # connections that stayed connections but take another path
+    opened: int
+    closed: int
+
+
+def make_plan(traffic: Traffic) -> Plan:
+    """Plan a job's paths; raises RuleError where dead links leave two leaves without any."""
+    routes = Routes(traffic.clos)
+    refuse_cut_off(traffic, routes)
+    cut = cut_bound(traffic)
+    placing = Placing(traffic.clos, routes)
+    if not _whole(placing, traffic, range(len(traffic.flows)), cut.utilisation * (1 + EXACT)):
+        return Plan(traffic, placing.paths, cut)
+    return _within(traffic, Placing(traffic.clos, routes), range(len(traffic.flows)))
+
+
+def _within(traffic: Traffic, kept: Placing, flows: Sequence[int]) -> Plan:
+    """Place flows beside what is kept, within 1.02 times what the cuts prove, or else what the linear program does."""
+    bound = cut_bound(traffic)
+    trial = _tried(traffic, kept, flows, bound)
+    if trial.left:
+        better = fractional_optimum(traffic, kept.routes)
+        if better.utilisation > bound.utilisation * (1 + EXACT):
+            trial = _tried(traffic, kept, flows, better)
+        bound = better
+    return _forced(trial, traffic, kept, bound) if trial.left else Plan(traffic, trial.placing.paths, bound)
+
+
+@dataclass(frozen=True, slots=True)
+class _Trial:
+    """What was placed within a limit, and the flows that found no room."""
+
+    placing: Placing
+    left: list[int]
+
+
+def _tried(traffic: Traffic, kept: Placing, flows: Sequence[int], bound: Bound) -> _Trial:
+    limit = bound.utilisation * (1 + TOLERANCE)
+    placing = kept.copy()
+    off = _beyond(placing, limit)
+    placing.take_flows(off)
+    left = _whole(placing, traffic, sorted({*flows, *off}), limit)
+    trial = _split(placing, traffic, left, limit, tries=COUNTS if kept.paths else None)
+    if trial.left and not kept.paths:
+        trial = min(trial, _all_split(traffic, kept, limit), key=lambda trial: len(trial.left))
+    return trial
+
+
+def repair(plan: Plan, dead: Iterable[int]) -> Repair:
+    """After cables died: what still has a path within the limit keeps it.  Where that reaches no optimum all is planned
+    anew, by the same order as before, so that most of it finds itself where it was."""
+    traffic = plan.traffic.on(plan.traffic.clos.without(dead))
+    routes = Routes(traffic.clos)
+    refuse_cut_off(traffic, routes)
+    placing = Placing(traffic.clos, routes)
+    struck = {part.flow for part, path in plan.paths.items() if any(link // 2 in traffic.clos.dead for link in path)}
+    for part, path in plan.paths.items():
+        if part.flow not in struck:
+            placing.put(part, path)
+    after = _within(traffic, placing, sorted(struck))
+    if after.greatest > after.bound.utilisation * (1 + TOLERANCE + EXACT):
+        after = min(after, make_plan(traffic), key=lambda found: found.greatest)
+    return _compared(plan, after)
+
+
+def first_count(traffic: Traffic, flow: int) -> int:
+    """Connections of a flow that nothing forces to have more: the job's, but all ports of a bonded NIC alike."""
+    ports = traffic.ports(traffic.flows[flow])
+    return -(-traffic.job.connections // ports) * ports
+
+
+def parts_of(traffic: Traffic, flow: int, count: int) -> list[Part]:
+    """A flow as equal connections, one port after the other on both sides."""
+    what = traffic.flows[flow]
+    pairs = traffic.port_pairs(what)
+    return [Part(flow, index, *pairs[index % len(pairs)], what.gb_per_s / count) for index in range(count)]
+
+
+def _whole(placing: Placing, traffic: Traffic, flows: Iterable[int], limit: float) -> list[int]:
+    return _attempt(
+        placing, [part for flow in flows for part in parts_of(traffic, flow, first_count(traffic, flow))], limit
+    )
+
+
+def _attempt(placing: Placing, parts: Sequence[Part], limit: float) -> list[int]:
+    """Place flows whole or not at all; those that found no room."""
+    failed = {part.flow for part in placing.place(parts, limit)}
+    for part in parts:
+        if part.flow in failed and part in placing.paths:
+            placing.take(part)
+    return sorted(failed)
+
+
+def _split(placing: Placing, traffic: Traffic, flows: Sequence[int], limit: float, *, tries: int | None) -> _Trial:
+    """Place what found no room, in the least number of parts that lets everything in.
+
+    Where parts find no room either, others of the same leaves are taken off, and it is drawn anew which stay whole.
+    """
+    best = _Trial(placing, list(flows))
+    counts = (
+        count
+        for count in range(2, traffic.job.most_connections + 1)
+        if placing.fits(_divided(traffic, flows, count), limit)
+    )
+    for count in islice(counts, tries):
+        if not best.left:
+            break
+        trial = _drawn(placing.copy(), traffic, flows, count, limit)
+        if len(trial.left) < len(best.left):
+            best = trial
+    return best
+
+
+def _forced(trial: _Trial, traffic: Traffic, kept: Placing, bound: Bound) -> Plan:
+    """With a limit that rises: for those that are left, or for all, each in parts, where that ends lower."""
+    limit = bound.utilisation * (1 + TOLERANCE)
+    _force(trial.placing, traffic, trial.left, limit)
+    plan = Plan(traffic, trial.placing.paths, bound)
+    while not kept.paths and (limit := limit * RAISE) < plan.greatest:
+        other = _all_split(traffic, kept, limit, fairs=(True,))
+        if not other.left:
+            return Plan(traffic, other.placing.paths, bound)
+    return plan
+
+
+def _all_split(traffic: Traffic, empty: Placing, limit: float, *, fairs: Sequence[bool] = (True, False)) -> _Trial:
+    """Every flow in the same number of parts: many lame switches leave too little room between whole ones."""
+    flows = range(len(traffic.flows))
+    best = _Trial(empty, list(flows))
+    ways = (
+        (fair, count)
+        for fair in fairs
+        for count in range(2, traffic.job.most_connections + 1)
+        if empty.fit_together(_divided(traffic, flows, count), limit, fair=fair)
+    )
+    for fair, count in islice(ways, COUNTS):
+        trial = _drawn(empty.copy(fair=fair), traffic, flows, count, limit, swaps=0)
+        best = min(best, trial, key=lambda trial: len(trial.left))
+        if not best.left:
+            break
+    return best
+
+
+def _drawn(
+    placing: Placing, traffic: Traffic, flows: Sequence[int], count: int, limit: float, *, swaps: int = SWAPS
+) -> _Trial:
+    rng = random.Random(count)
+    left = _attempt(placing, _divided(traffic, flows, count), limit)
+    least, since = len(left), 0
+    for turn in range(ROUNDS):
+        if not left or len(left) > MAX_LEFT or turn - since > PATIENCE:
+            break
+        left += _evicted(placing, traffic, left, rng)
+        if turn < swaps:
+            rng.shuffle(left)
+            left = _whole(placing, traffic, left, limit)
+        left = _attempt(placing, _divided(traffic, left, count), limit)
+        if len(left) < least:
+            least, since = len(left), turn
+    return _Trial(placing, left)
+
+
+def _evicted(placing: Placing, traffic: Traffic, flows: Sequence[int], rng: random.Random) -> list[int]:
+    """One flow beside each that found no room, from its source's or target's leaf, taken off."""
+    beside: dict[tuple[int, int], list[int]] = defaultdict(list)
+    for part in placing.paths:
+        beside[UP, part.source].append(part.flow)
+        beside[DOWN, part.target].append(part.flow)
+    taken: set[int] = set()
+    for flow in flows:
+        for part in parts_of(traffic, flow, first_count(traffic, flow)):
+            way = rng.choice(((UP, part.source), (DOWN, part.target)))
+            found = sorted(set(beside[way]) - taken)
+            taken |= set(rng.sample(found, min(len(found), rng.choice(MAX_TAKEN))))
+    placing.take_flows(taken)
+    return sorted(taken)
+
+
+def _force(placing: Placing, traffic: Traffic, left: Sequence[int], limit: float) -> None:
+    """Place what no number of connections lets in within the limit: let the limit rise for those."""
+    most = traffic.job.most_connections
+    while left:
+        limit *= RAISE
+        for count in range(1, most + 1):
+            left = _attempt(placing, _divided(traffic, left, count), limit)
+
+
+def _divided(traffic: Traffic, flows: Iterable[int], count: int) -> list[Part]:
+    parts: list[Part] = []
+    for flow in flows:
+        ports = traffic.ports(traffic.flows[flow])
+        parts += parts_of(traffic, flow, max(first_count(traffic, flow), -(-count // ports) * ports))
+    return parts
+
+
+def _beyond(placing: Placing, limit: float) -> set[int]:
+    """Flows to take off so that no cable stays beyond the limit: the least that does on each."""
+    over = {
+        link: load - limit * placing.clos.wires[link // 2].gb_per_s
+        for link, load in enumerate(placing.load)
+        if load > limit * placing.clos.wires[link // 2].gb_per_s * (1 + EXACT)
+    }
+    flows: set[int] = set()
+    for part, path in sorted(placing.paths.items(), key=lambda item: item[0].gb_per_s):
+        if any(over.get(link, 0.0) > 0 for link in path):
+            flows.add(part.flow)
+            for link in path:
+                if link in over:
+                    over[link] -= part.gb_per_s
+    return flows
+
+
+def _compared(before: Plan, after: Plan) -> Repair:
+    old = {(part.flow, part.index): path for part, path in before.paths.items()}
+    new = {(part.flow, part.index): path for part, path in after.paths.items()}
+    moved = sum(old[key] != new[key] for key in old.keys() & new.keys())
+    return Repair(after, moved, len(new.keys() - old.keys()), len(old.keys() - new.keys()))

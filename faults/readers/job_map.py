@@ -1,0 +1,48 @@
+"""Whose record it is, and on which clock: the job's ranks on their nodes, and the moment times count from."""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from faults.readers.parse_errors import MalformedError
+
+
+@dataclass(frozen=True, slots=True)
+class Places:
+    """The node of each rank; times in files are made relative to `zero_s`."""
+
+    nodes: int
+    rank_node: tuple[int, ...]
+    zero_s: float = 0.0
+    earliest_s: float = -math.inf  # after zero; what lies outside is a broken clock or a broken line
+    latest_s: float = math.inf
+    hosts: Mapping[str, int] = field(default_factory=dict)  # node by host name or address
+
+    def node(self, rank: int) -> int:
+        """The node of a rank."""
+        if not 0 <= rank < len(self.rank_node):
+            raise MalformedError("of a rank that the job has not")
+        return self.rank_node[rank]
+
+    def known(self, node: int) -> int:
+        """A node, if the job has it."""
+        if not 0 <= node < self.nodes:
+            raise MalformedError("of a node that the job has not")
+        return node
+
+    def host(self, name: str) -> int:
+        """The node of a host name or an address."""
+        node = self.hosts.get(name)
+        if node is None:
+            raise MalformedError("of a host that the job has not")
+        return self.known(node)
+
+    def time(self, clock_s: float) -> float:
+        """Seconds after zero."""
+        return self.near(clock_s - self.zero_s)
+
+    def near(self, at_s: float) -> float:
+        """A moment after zero, if it can be one of the job's."""
+        if not self.earliest_s <= at_s <= self.latest_s:
+            raise MalformedError("time is far from the job's")
+        return at_s

@@ -1,0 +1,76 @@
+"""The lines that a rank writes of itself: heartbeats and finished collectives.  Schema: docs/faults/observations.md"""
+
+from faults.observations import Collective, Heartbeat, Observation, Pass
+from faults.readers.fields import (
+    MAX_INDEX,
+    Record,
+    moment,
+    optional_text,
+    optional_whole,
+    parse_record,
+    text,
+    whole,
+)
+from faults.readers.job_map import Places
+from faults.readers.parse_errors import MalformedError
+
+
+def parse_heartbeat(line: bytes, *, rank: int, places: Places) -> list[Observation]:
+    """`{"t", "rank", "enq", "done", "op", "step", "phase"}`."""
+    record = parse_record(line)
+    if whole(record, "rank", most=MAX_INDEX) != rank:
+        raise MalformedError("of another rank than its file")
+    entered, finished = whole(record, "enq"), whole(record, "done")
+    if finished > entered:
+        raise MalformedError("done is more than enq")
+    beat = Heartbeat(
+        entered=entered,
+        finished=finished,
+        op=optional_text(record, "op"),
+        step=whole(record, "step"),
+        phase=text(record, "phase"),
+    )
+    return [Observation(places.time(moment(record, "t")), places.node(rank), beat, rank=rank)]
+
+
+def parse_collective(line: bytes, *, rank: int, places: Places) -> list[Observation]:
+    """`{"seq", "op", "n", "t0", "t1", "step"}`, or a point-to-point exchange.
+
+    A finished operation is known when it is finished, not when it began.  A line whose t1 is null says that the rank
+    has arrived: known at once.
+    """
+    record = parse_record(line)
+    if record.get("op") == "p2p":
+        return [_pass(record, rank=rank, places=places)]
+    arrived_s = places.time(moment(record, "t0"))
+    finished_s = None if record.get("t1") is None else places.time(moment(record, "t1"))
+    if finished_s is not None and finished_s < arrived_s:
+        raise MalformedError("t1 is before t0")
+    values = Collective(
+        seq=whole(record, "seq"),
+        op=text(record, "op"),
+        size_bytes=whole(record, "n"),
+        arrived_s=arrived_s,
+        finished_s=finished_s,
+        step=optional_whole(record, "step"),
+        group=text(record, "group", missing=""),
+    )
+    return [Observation(arrived_s if finished_s is None else finished_s, places.node(rank), values, rank=rank)]
+
+
+def _pass(record: Record, *, rank: int, places: Places) -> Observation:
+    source, to = whole(record, "src", most=MAX_INDEX), whole(record, "dst", most=MAX_INDEX)
+    called_s = places.time(moment(record, "t0"))
+    received_s, sent_s = places.time(moment(record, "tr")), places.time(moment(record, "ts"))
+    if min(received_s, sent_s) < called_s:
+        raise MalformedError("tr or ts is before t0")
+    values = Pass(
+        source=source,
+        to=to,
+        size_bytes=whole(record, "n"),
+        called_s=called_s,
+        received_s=received_s,
+        sent_s=sent_s,
+        step=optional_whole(record, "step"),
+    )
+    return Observation(max(received_s, sent_s), places.node(rank), values, rank=rank, peer=places.node(source))

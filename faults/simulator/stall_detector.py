@@ -1,0 +1,176 @@
+"""Judges standstills of thousands of ranks: the roots of the wait-for graph, and the bytes sent in vain between nodes.
+
+What is named must have been so for `patience_s`, or some of the job's own steps: whoever is a root now and was none
+before has only just become late.  How long is told by the stamps of agents: since when by the clock of the one under
+suspicion, until when by the median of all; who is waited for is told by counts, which no clock is needed for.
+Silence isolates nobody; a machine that an independent source finds dead is not merely silent.
+"""
+
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from faults.diagnosis import Direction, FaultClass, Scope, Verdict
+from faults.fabric import Fabric
+from faults.hangs.wait_for_graph import Memberships, Waits, wait_for
+from faults.simulator.cluster import Cluster
+from faults.simulator.stall_plane import Progress
+
+Place = tuple[FaultClass, Scope, int, int | None, Direction | None]
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """Since when each place has been under suspicion without a break, and how far the job was then."""
+
+    since_s: dict[Place, float] = field(default_factory=dict)
+    steps: int = -1
+    seen: Progress | None = None  # the last moment: while nothing moves, the graph is the same
+
+
+@dataclass(frozen=True, slots=True)
+class StandingJudge:
+    """Of one job."""
+
+    fabric: Fabric
+    rows: Memberships
+    patience_s: float = 2.0
+    patience_steps: float = 2.0  # who is so much later than everybody else is not merely slow
+    cut_s: float = 1.0  # where bytes have been sent twice in vain
+    cut_steps: float = 1.0
+
+    @classmethod
+    def of(cls, cluster: Cluster) -> "StandingJudge":
+        """Rows in the order of kinds of groups, then ranks within each: as `Progress` counts."""
+        shape = cluster.shape
+        grid = np.arange(shape.ranks).reshape(shape.stages, shape.replicas, shape.per_node)
+        kinds = (
+            grid.reshape(-1, shape.per_node),
+            grid.transpose(1, 2, 0).reshape(-1, shape.stages),
+            grid.transpose(0, 2, 1).reshape(-1, shape.replicas),
+        )
+        return cls(cluster.known, Memberships.of([list(group) for kind in kinds for group in kind], ranks=shape.ranks))
+
+    def start(self) -> Standing:
+        """Nobody is under suspicion."""
+        return Standing()
+
+    def step(self, state: Standing, seen: Progress) -> tuple[Standing, tuple[Verdict, ...]]:
+        """What has stood still for long enough, and who holds it up."""
+        same = state.seen is not None and _alike(state.seen, seen)
+        places = list(state.since_s) if same else self._places(seen)
+        steps = int(seen.finished[:, seen.heard].max(axis=1, initial=0).sum())
+        before_s = state.since_s if steps == state.steps else {}  # somebody got on: it was no standstill
+        since_s = {place: before_s.get(place, _stamp_s(place, seen)) for place in places}
+        until_s = _until_s(seen)
+        found = [
+            _verdict(place, onset_s=begun_s, now_s=seen.at_s)
+            for place, begun_s in since_s.items()
+            if until_s - begun_s >= self._patience_s(place[0], seen.step_s)
+        ]
+        return Standing(since_s, steps, seen), tuple(found)
+
+    def _patience_s(self, fault: FaultClass, step_s: float) -> float:
+        """A process that is not there needs no second look."""
+        if fault is FaultClass.CRASH:
+            return -np.inf
+        if fault is FaultClass.COMM_HANG:
+            return max(self.cut_s, self.cut_steps * step_s)
+        return max(self.patience_s, self.patience_steps * step_s)
+
+    def _places(self, seen: Progress) -> list[Place]:
+        """Suspects of this moment."""
+        kind = np.repeat(np.arange(3), seen.heard.size)
+        waits = wait_for(
+            self.rows,
+            entered=seen.entered[kind, self.rows.rank],
+            finished=seen.finished[kind, self.rows.rank],
+            heard=seen.heard[self.rows.rank],
+            alive=seen.alive,
+        )
+        dead = [int(rank) for rank in waits.confirmed] + [int(rank) for rank in np.flatnonzero(seen.gone)]
+        late = [int(rank) for rank in waits.laggards if not seen.saving[rank] and not seen.gone[rank]]
+        places: list[Place] = [(FaultClass.CRASH, Scope.NODE, node, None, None) for node in self._nodes(dead)]
+        if not places:
+            places += [(FaultClass.NONCOMM_HANG, Scope.NODE, node, None, None) for node in self._nodes(late)]
+        return places + self._cuts(seen, waits) if not dead else places
+
+    def _nodes(self, ranks: list[int]) -> list[int]:
+        return sorted({int(self.fabric.node[rank]) for rank in ranks})
+
+    def _cuts(self, seen: Progress, waits: Waits) -> list[Place]:
+        """Nodes that two others cannot reach, and pairs that are cut alone; only while some group is stuck."""
+        if not (waits.stuck | waits.uncertain).any() or not seen.vain.size:
+            return []
+        first, last = self._ends(seen.vain)
+        pairs = {tuple(sorted(pair)) for pair in zip(first.tolist(), last.tolist(), strict=True)}
+        cut_peers = np.bincount(np.array(list(pairs), dtype=np.int64).ravel())
+        nodes = {int(node) for node in np.flatnonzero(cut_peers >= 2)}
+        # Of two that are cut from each other, the one that is cut from more.
+        nodes = {
+            node
+            for node in nodes
+            if not any(node in pair and cut_peers[_other(pair, node)] > cut_peers[node] for pair in pairs)
+        }
+        found: list[Place] = [(FaultClass.COMM_HANG, Scope.NODE, node, None, Direction.BOTH) for node in sorted(nodes)]
+        dead = {(int(a), int(b)) for a, b, came in zip(first, last, seen.arrived, strict=True) if not came}
+        for pair in sorted(pairs):
+            if not nodes & set(pair):
+                one_way = [way for way in (pair, pair[::-1]) if way in dead]
+                node, peer = one_way[0] if one_way else pair
+                way = Direction.FORWARD if len(one_way) == 1 else Direction.BOTH
+                found.append((FaultClass.COMM_HANG, Scope.LINK, node, peer, way))
+        return found
+
+    def _ends(self, edges: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        return self.fabric.node[self.fabric.source[edges]], self.fabric.node[self.fabric.target[edges]]
+
+
+def _alike(before: Progress, now: Progress) -> bool:
+    """Whether two moments show the same: all that the graph is made of, so not when it was said."""
+    return all(
+        np.array_equal(getattr(before, name), getattr(now, name))
+        for name in ("finished", "entered", "heard", "alive", "gone", "saving", "vain", "arrived")
+    )
+
+
+def _stamp_s(place: Place, seen: Progress) -> float:
+    """When the agent of who is under suspicion last said something; of one that is not heard, when that was known."""
+    stamp_s = float(seen.stamp_s[place[2]])
+    per_node = seen.heard.size // seen.stamp_s.size
+    return stamp_s if seen.heard[place[2] * per_node] else min(_until_s(seen), seen.at_s)
+
+
+def _until_s(seen: Progress) -> float:
+    """How far the evidence reaches: the middle of the newest words of those that are heard."""
+    told = seen.heard[:: seen.heard.size // seen.stamp_s.size]
+    return float(np.median(seen.stamp_s[told])) if told.any() else -np.inf
+
+
+def _other(pair: tuple[int, ...], node: int) -> int:
+    return pair[0] if pair[1] == node else pair[1]
+
+
+_REASON = {
+    FaultClass.CRASH: "its processes are gone, or the machine answers nobody",
+    FaultClass.NONCOMM_HANG: "others wait for it, and it waits for nobody",
+    FaultClass.COMM_HANG: "all have come, and bytes sent are not acknowledged",
+}
+
+
+def _verdict(place: Place, *, onset_s: float, now_s: float) -> Verdict:
+    fault, scope, node, peer, direction = place
+    return Verdict(
+        fault=fault,
+        scope=scope,
+        node=node,
+        peer=peer,
+        direction=direction,
+        onset_s=onset_s,
+        detected_s=now_s,
+        isolate=scope is Scope.NODE,
+        confidence=0.95,
+        reason=_REASON[fault],
+        evidence=("progress", "sockets") if fault is FaultClass.COMM_HANG else ("progress",),
+    )

@@ -1,0 +1,133 @@
+"""The hang plane: what agents make known of how far each rank is, 4 times a second, while something holds the job up.
+
+What a watcher has of two nodes is never of the same moment: agents look at a phase of their own, by clocks that are
+wrong, and stamp what they say by them.  An independent source (leases, pings) says a second later whether a machine
+answers.  While nothing holds the job up every snapshot would show ranks in step; those are left out.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from faults.fabric import Ints
+from faults.simulator.cluster import Cluster
+from faults.simulator.cuts import Cut, cuts, in_vain
+from faults.simulator.fault_schedule import HANGS, Happening, What, takes_machine
+from faults.simulator.program import STEP_S, Timetable, timetable, writing_nodes
+
+BEAT_S = 0.25  # as the recorder looks: 4 Hz
+_LEAD_S = 3.0  # of even running before what holds the job up
+_PING_S = 1.0  # asked 4 times a second, silent four times in a row
+_FOLLOWED_S = 6.0  # of agents' silence alone: all ranks get on, and no later moment differs from these
+_SETTLED_S = 40.0  # so long after the beginning only who is heard still changes
+_SELDOM_S = 5.0  # looked at so seldom from then on
+_UNKNOWN = 0.005  # of machines that the independent source cannot say anything about
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """What is known at one moment."""
+
+    at_s: float
+    entered: Ints  # [kind of group, rank], counted from an arbitrary step
+    finished: Ints
+    heard: NDArray[np.bool_]  # per rank
+    stamp_s: NDArray[np.float64]  # per node, by its own clock: of what it said last
+    alive: NDArray[np.int8]  # per rank, by the independent source: 1 yes, 0 no, -1 not known
+    gone: NDArray[np.bool_]  # per rank: its agent sees no process
+    saving: NDArray[np.bool_]  # per rank: its heartbeat says that it is not in the training loop
+    step_s: float  # the usual step of the job, as known from before
+    vain: Ints  # [edge of the fabric]: sent, and not acknowledged twice
+    arrived: NDArray[np.bool_]  # of those: the receiver's counter says that the bytes came
+
+
+class HangPlane:
+    """Snapshots of one job, in order."""
+
+    def __init__(self, cluster: Cluster, skew_s: NDArray[np.float64], *, seed: int) -> None:
+        self._cluster, self._skew_s, self._seed = cluster, skew_s, seed
+        rng = np.random.default_rng([seed, 9])
+        self._phase_s = rng.uniform(0.0, BEAT_S, cluster.shape.nodes)
+        self.unknown = rng.random(cluster.shape.nodes) < _UNKNOWN  # by the independent source
+        self._held_by: tuple[Happening, ...] = ()
+        self._plan: Timetable | None = None
+        self._cuts: tuple[Cut, ...] = ()
+
+    def between(
+        self, from_s: float, to_s: float, *, heard: NDArray[np.bool_], happenings: Sequence[Happening]
+    ) -> Iterator[Progress]:
+        """The snapshots of a window."""
+        holding = tuple(one for one in happenings if one.what in _HOLDING)
+        if not holding:
+            self._held_by, self._plan = (), None
+            return
+        if holding != self._held_by or self._plan is None:
+            begin_s = min(one.from_s for one in holding) - _LEAD_S
+            # The job is begun anew when what held it up has ended: that is not simulated.
+            until_s = max(one.to_s for one in holding) + 2 * STEP_S
+            self._plan = timetable(self._cluster, list(holding), from_s=begin_s, to_s=until_s, seed=self._seed)
+            self._held_by, self._cuts = holding, cuts(self._cluster.fabric, holding)
+        for at_s in _ticks(from_s, to_s, holding):
+            yield self._progress(at_s, self._plan, heard, holding)
+
+    def _progress(
+        self, at_s: float, plan: Timetable, heard: NDArray[np.bool_], holding: tuple[Happening, ...]
+    ) -> Progress:
+        per_node = self._cluster.shape.per_node
+        stamp_s = at_s + self._skew_s - np.mod(at_s + self._skew_s - self._phase_s, BEAT_S)
+        said_s = stamp_s - self._skew_s  # each node's last beat, by the right clock
+        entered, finished = plan.seen(np.repeat(said_s, per_node))
+        heard, alive = heard.copy(), np.where(self.unknown, -1, 1).astype(np.int8)
+        gone, saving = np.zeros(heard.size, dtype=bool), np.zeros(heard.size, dtype=bool)
+        for one in holding:
+            if one.what is What.CRASH and at_s >= one.from_s:
+                self._crashed(one, at_s, said_s, heard=heard, alive=alive, gone=gone)
+            elif one.what is What.PAUSE and one.from_s <= at_s < one.to_s:
+                saving[writing_nodes(self._cluster)] = True
+        vain, arrived = in_vain(self._cuts, self._cluster.fabric, at_s, heard)
+        wide = [np.repeat(values, per_node) for values in (heard, gone & heard, saving & heard)]
+        return Progress(
+            at_s=at_s,
+            entered=entered,
+            finished=finished,
+            heard=wide[0],
+            stamp_s=stamp_s,
+            alive=np.repeat(alive, per_node),
+            gone=wide[1],
+            saving=wide[2],
+            step_s=STEP_S,
+            vain=vain,
+            arrived=arrived,
+        )
+
+    def _crashed(
+        self,
+        one: Happening,
+        at_s: float,
+        said_s: NDArray[np.float64],
+        *,
+        heard: NDArray[np.bool_],
+        alive: NDArray[np.int8],
+        gone: NDArray[np.bool_],
+    ) -> None:
+        """Every second time the machine goes with its processes, and only the independent source can tell."""
+        if takes_machine(one):
+            heard[one.at] = False
+            if at_s >= one.from_s + _PING_S and not self.unknown[one.at]:
+                alive[one.at] = 0
+        elif said_s[one.at] >= one.from_s:
+            gone[one.at] = True
+
+
+def _ticks(from_s: float, to_s: float, holding: tuple[Happening, ...]) -> list[float]:
+    """When the watcher looks, within a window."""
+    last_s = max(one.from_s + _FOLLOWED_S if one.what is What.SILENCE else one.to_s for one in holding)
+    settled_s = max(one.from_s for one in holding) + _SETTLED_S
+    ticks = np.arange(np.ceil(from_s / BEAT_S), np.ceil(min(to_s, last_s) / BEAT_S))
+    seldom = round(_SELDOM_S / BEAT_S)
+    return [float(tick * BEAT_S) for tick in ticks if tick * BEAT_S < settled_s or tick % seldom == 0]
+
+
+_HOLDING = HANGS | {What.PAUSE, What.SILENCE}

@@ -1,0 +1,219 @@
+"""Findings that have persisted, as verdicts.
+
+Confidence is 1 - 2^-k, with k the independent kinds of evidence that agree: pair bandwidth, measured step time (not
+what peers imply), where bytes wait, one-way delays; compute gap and the arrival it causes.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+
+from faults.diagnosis import Direction, FaultClass, Scope, Verdict
+from faults.slow.compute_gaps import Late
+from faults.slow.findings import Slow
+from faults.slow.persistence import Confirmed
+from faults.slow.workload import Lost
+
+PAIRS: Final = "pair-bandwidth"
+STEP: Final = "step-time"
+WAITING: Final = "where-bytes-wait"
+PASSES: Final = "one-way-delay"
+PROBES: Final = "one-way-probes"
+GAP: Final = "compute-gap"
+ARRIVAL: Final = "arrival"
+CONNECTIONS: Final = "extra-connections"
+UNREAD: Final = "unread-bytes"
+
+MIN_NATS: Final = 1.0  # of the mean look, by which one direction is likelier than the other
+
+BOTH_NATS: Final = 3.0  # more, before a NIC is called slow both ways: acknowledgements may slow more than data
+
+LINK_NATS: Final = 3.0  # of sockets alone: a NIC explains a link's pair too, and has more ways to fit noise
+ISOLATE_NATS: Final = 5.0  # a link would have to be 150 times less likely
+
+Hypothesis = tuple[int, int | None, Direction]
+
+
+@dataclass(frozen=True, slots=True)
+class Wire:
+    """A slow wire of one look, with the log likelihood of all that it could be and what it costs."""
+
+    slow: Slow
+    likely: Mapping[Hypothesis, float]
+    seen: tuple[str, ...]  # kinds of one-way evidence
+    ratio: float  # of the step time
+    measured: bool  # against the step's own baseline; else implied by peers
+    unheard: frozenset[int] = frozenset()  # nodes whose own counters are not told
+
+
+def telling(found: Sequence[Wire]) -> Sequence[Wire]:
+    """The looks that count: once probes have spoken, those in which they did."""
+    return [wire for wire in found if wire.slow.probed] or found
+
+
+def named(looks: Sequence[Wire]) -> Hypothesis:
+    """What all looks together make likeliest; a link, unless a NIC is clearly likelier or probes have spoken."""
+    found = telling(looks)
+    sums: dict[Hypothesis, float] = {}
+    link_nats = 0.0 if found[0].slow.probed else LINK_NATS
+    for wire in found:
+        for hypothesis, nats in wire.likely.items():
+            sums[hypothesis] = sums.get(hypothesis, 0.0) + nats / len(found)
+    return max(sums, key=lambda hypothesis: sums[hypothesis] + (link_nats if hypothesis[1] is not None else 0.0))
+
+
+@dataclass(frozen=True, slots=True)
+class Named:
+    """What a wire was called, and when."""
+
+    node: int
+    peer: int | None
+    at_s: float
+
+    def again(self, looks: Sequence[Wire], *, now_s: float) -> "Named":
+        """The same; or a NIC for its link once probes say so, as clearly as it takes to take a node out."""
+        node, peer, _ = named(looks)
+        if self.peer is None or peer is not None or node not in (self.node, self.peer):
+            return self
+        return Named(node, None, now_s) if telling(looks)[0].slow.probed and _no_link(looks, node) else self
+
+
+def direction(looks: Sequence[Wire], node: int) -> Direction:
+    """Of a NIC."""
+    found = telling(looks)
+    tx, rx, both = (
+        sum(wire.likely.get((node, None, way), 0.0) for wire in found) / len(found)
+        for way in (Direction.TX, Direction.RX, Direction.BOTH)
+    )
+    if both > max(tx, rx) + BOTH_NATS or abs(tx - rx) < MIN_NATS:
+        return Direction.BOTH
+    return Direction.TX if tx > rx else Direction.RX
+
+
+def of_wire(confirmed: Confirmed[Wire], place: Named, window_s: float, *, alone: bool = True) -> Verdict:
+    """A slow NIC or link.  `alone`: no switch may be the cause of it."""
+    found = confirmed.found
+    node, peer = place.node, place.peer
+    last = found[-1]
+    silent = node in last.unheard
+    if silent:  # what it sends is known by nobody: neither its direction nor one link
+        peer = None
+    factor = float(np.exp(np.median([wire.slow.entity.slowdown for wire in found])))
+    ratio = float(np.median([wire.ratio for wire in found]))
+    against = "before" if last.slow.own else "its peers"
+    cost = f"{factor:.1f} times slower than {against}; steps take {ratio:.2f} times as long"
+    seen = {kind for wire in found for kind in wire.seen}
+    evidence = [PAIRS, *[STEP] * last.measured, *sorted(seen)]
+    nodes_own = alone and place.peer is None and len(evidence) > 1
+    way = Direction.FORWARD if peer is not None else Direction.BOTH if silent else direction(found, node)
+    if peer is None:
+        what = {Direction.TX: "what it sends", Direction.RX: "what it receives"}.get(way, "both ways")
+        reason = f"the pairs of node {node} are slow, {what}: {cost}"
+    else:
+        reason = f"of all pairs only {node} -> {peer} is slow: {cost}"
+    return Verdict(
+        fault=FaultClass.COMM_SLOW,
+        scope=Scope.NODE if peer is None else Scope.LINK,
+        node=node,
+        peer=peer,
+        direction=way,
+        onset_s=max(0.0, confirmed.first_s - window_s / 2),
+        detected_s=place.at_s,
+        isolate=nodes_own and _no_link(found, node) and _both_ways_or_seen(found, seen),
+        confidence=_confidence(len(evidence)),
+        reason=reason,
+        evidence=tuple(evidence),
+    )
+
+
+def of_rank(confirmed: Confirmed[Late], node: int) -> Verdict:
+    """A rank that comes late by its own doing."""
+    last = confirmed.found[-1]
+    against = "its peers, since the first step" if last.from_start else "before"
+    return Verdict(
+        fault=FaultClass.NONCOMM_SLOW,
+        scope=Scope.NODE,
+        node=node,
+        onset_s=max(0.0, last.since_s),
+        detected_s=confirmed.confirmed_s,
+        isolate=not last.from_start,
+        confidence=_confidence(1 if last.from_start else 3),
+        reason=(
+            f"rank {last.rank} takes {1e3 * last.extra_s:.0f} ms more between operations than {against}; "
+            f"all others wait for it, {last.harm:.0%} of each step"
+        ),
+        evidence=(GAP, ARRIVAL),
+    )
+
+
+def of_foreign(confirmed: Confirmed[tuple[int, int]]) -> Verdict:
+    """Other people's bytes on the job's wires."""
+    source, target = confirmed.found[-1]
+    return Verdict(
+        fault=FaultClass.COMM_SLOW,
+        scope=Scope.WORKLOAD,
+        node=source,
+        peer=target,
+        direction=Direction.FORWARD,
+        onset_s=max(0.0, confirmed.first_s),
+        detected_s=confirmed.confirmed_s,
+        isolate=False,
+        confidence=_confidence(2),
+        reason=f"foreign traffic: connections that the job did not open carry it from {source} to {target}",
+        evidence=(CONNECTIONS, PAIRS),
+    )
+
+
+def of_unread(confirmed: Confirmed[int]) -> Verdict:
+    """A process that does not take what has arrived."""
+    node = confirmed.found[-1]
+    return Verdict(
+        fault=FaultClass.NONCOMM_SLOW,
+        scope=Scope.WORKLOAD,
+        node=node,
+        onset_s=max(0.0, confirmed.first_s),
+        detected_s=confirmed.confirmed_s,
+        isolate=False,
+        confidence=_confidence(1),
+        reason=f"senders to node {node} wait for its receive window: its process reads too slowly, the wire is free",
+        evidence=(UNREAD,),
+    )
+
+
+def of_workload(confirmed: Confirmed[Lost]) -> Verdict:
+    """Time lost to the job's own doing."""
+    last = confirmed.found[-1]
+    return Verdict(
+        fault=FaultClass.NONCOMM_SLOW,
+        scope=Scope.WORKLOAD,
+        onset_s=max(0.0, confirmed.first_s),
+        detected_s=confirmed.confirmed_s,
+        isolate=False,
+        confidence=_confidence(1),
+        reason=f"{last.cause.value}: {last.share:.0%} of the time",
+        evidence=(GAP,),
+    )
+
+
+def _no_link(looks: Sequence[Wire], node: int) -> bool:
+    """Whether one of its links alone is so much less likely that the node may be taken out for it."""
+    found = telling(looks)
+    sums: dict[bool, dict[Hypothesis, float]] = {True: {}, False: {}}
+    for wire in found:
+        for hypothesis, nats in wire.likely.items():
+            of_kind = sums[hypothesis[0] == node and hypothesis[1] is None]
+            of_kind[hypothesis] = of_kind.get(hypothesis, 0.0) + nats / len(found)
+    link = max((nats for what, nats in sums[False].items() if what[1] is not None), default=0.0)
+    return max(sums[True].values(), default=0.0) >= link + ISOLATE_NATS
+
+
+def _both_ways_or_seen(found: Sequence[Wire], seen: set[str]) -> bool:
+    """Over TCP a slow NIC slows row and column; one of them alone needs one-way evidence before a node is taken out."""
+    both = np.median([wire.slow.entity.leak for wire in found]) > 0
+    return bool(both or seen)
+
+
+def _confidence(kinds: int) -> float:
+    return float(1.0 - 0.5**kinds)

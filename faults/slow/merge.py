@@ -1,0 +1,95 @@
+"""What probes accuse, and what sockets accuse, as one list.
+
+Probes speak first: a wire that they call slow is slow, whatever else loads the machine.  Whom sockets accuse and probes
+find well is left out, for sockets also wait for the job, for the host and for one another.  A link that sockets hold
+against its own past stays: where a fabric has several ways between two nodes, a probe may take another one than the
+job's bytes.  Log likelihoods of both kinds of evidence add up, hypothesis by hypothesis.  Against a NIC for which
+more than one probe speaks sockets count `SOCKETS_TELL` at most: alone they tend to take a Tx for its busiest link,
+since short messages hardly show it, and are as sure of that as of what is right.  Where trains accuse a link
+rather than the NIC at its end, they count `BESIDE_LINK` more for that NIC than for the link, at most.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Final
+
+import numpy as np
+
+from faults.diagnosis import Direction
+from faults.slow.findings import Slow
+from faults.slow.probe_likelihood import MAX_NATS, Probed, View
+from faults.slow.sparse_fit import Entity, apart
+
+MAX_AT_START: Final = 2  # nodes: what more have alike from the first second is a part of the job
+WELL_NATS: Final = -3.5  # a likelihood ratio of 1 to 33: two trains as usual
+SOCKETS_TELL: Final = 2.0  # nats
+BESIDE_LINK: Final = 8.0  # nats that sockets may say for a NIC more than for its link, where trains accuse that link
+NIC_WAYS: Final = (Direction.TX, Direction.RX, Direction.BOTH)
+Place = tuple[int, int | None, Direction]
+
+
+def joined(
+    found: Sequence[Slow], views: Sequence[View], *, false_per_window: float, made: Callable[[Entity, bool], Slow]
+) -> list[Slow]:
+    """All accused; `made` is what an accused entity (of its own past or not) is for the sockets."""
+    if not found and not any(view.suspicious for view in views):
+        return []
+    probed = [view.probed() for view in views]
+    told = [made(entity, one.own) for one in probed for entity in _accused(one, false_per_window)]
+    likely = [{_place(entity): (entity, nats) for entity, nats in one.likely().items()} for one in probed]
+    kept = [slow for slow in found if not _is_well(slow, likely)]
+    return [replace(slow, standing=_standing(slow, probed, likely)) for slow in (*told, *kept)]
+
+
+def _accused(probed: Probed, false_per_window: float) -> tuple[Entity, ...]:
+    """Against the others, no more than can be a fault."""
+    entities = probed.entities(false_per_window)
+    if probed.own or not entities:
+        return entities
+    slow = np.any([entity.where(probed.nodes) for entity in entities], axis=0)
+    return entities if apart(slow) <= MAX_AT_START else ()
+
+
+def _is_well(slow: Slow, likely: Sequence[Mapping[Place, tuple[Entity, float]]]) -> bool:
+    if slow.own and slow.entity.peer is not None:
+        return False
+    told = [one[_place(slow.entity)][1] for one in likely if _place(slow.entity) in one]
+    return bool(told) and min(told) < WELL_NATS
+
+
+def _standing(
+    slow: Slow, probed: Sequence[Probed], likely: Sequence[Mapping[Place, tuple[Entity, float]]]
+) -> dict[Entity, float]:
+    """Sockets' log likelihoods and probes', of all hypotheses that share an end with it."""
+    of_kind = next((each for one, each in zip(probed, likely, strict=True) if one.own is slow.own), {})
+    seen = {place for place, (_, nats) in of_kind.items() if place[1] is None and nats > MAX_NATS}
+    least = max(slow.standing.values(), default=0.0) - SOCKETS_TELL
+    most = _beside_links(slow, of_kind)
+    sums = dict(slow.standing)
+    for entity, nats in slow.standing.items():
+        if entity.peer is None and entity.node in most:
+            sums[entity] = min(nats, most[entity.node])
+        elif _place(entity) in seen:
+            sums[entity] = max(nats, least)
+    known = {_place(entity): entity for entity in sums}
+    for place, (entity, nats) in of_kind.items():
+        if place in known:
+            sums[known[place]] += nats
+        elif slow.entity.ends & entity.ends:
+            sums[entity] = nats + (max(0.0, least) if place in seen else 0.0)
+    return sums
+
+
+def _beside_links(slow: Slow, of_kind: Mapping[Place, tuple[Entity, float]]) -> dict[int, float]:
+    """Per node at an end of a link that trains accuse rather than its NIC: most that sockets say for that NIC."""
+    of_sockets = {_place(entity): nats for entity, nats in slow.standing.items()}
+    most: dict[int, float] = {}
+    for place, (entity, nats) in of_kind.items():
+        for end in entity.ends if entity.peer is not None and nats > MAX_NATS else ():
+            if all(nats > of_kind[end, None, way][1] for way in NIC_WAYS if (end, None, way) in of_kind):
+                most[end] = max(most.get(end, 0.0), of_sockets.get(place, 0.0) + BESIDE_LINK)
+    return most
+
+
+def _place(entity: Entity) -> Place:
+    return entity.node, entity.peer, entity.way

@@ -1,0 +1,226 @@
+"""Slow wires of a live job: windows of socket counters against baselines, the fit, and the gates it has to pass.
+
+Pace.  What an entity costs is the busy time that its slowest pair would be spared:
+    saved_e = sum over classes of max over pairs of e of busy_ij / window (1 - exp(-a_ij)),  ratio = 1 / (1 - saved)
+with a_ij the part of the slowdown that the fit gives to e.
+The slowest wire sets the pace of a collective; the others wait for it and look slow too (their busy time is held up by
+what they wait for).  Whoever would save less than `pacing_share` of what the worst one would is not accused, nor is
+anybody at one end of a worse one: a link into a node that cannot pass on what it gets is held up first.
+"""
+
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from faults.fabric import Floats, Ints
+from faults.slow.baselines import History, Usual, alike_in_rows, classes, common, of_now, on_the_wire, peers
+from faults.slow.cross_traffic import foreign_pairs, touched
+from faults.slow.findings import Slow
+from faults.slow.merge import MAX_AT_START, joined
+from faults.slow.one_way_delays import Delays
+from faults.slow.probe_likelihood import View
+from faults.slow.settings import SlowSettings
+from faults.slow.sockets import ACKED, TICK_US, Sockets, Span
+from faults.slow.sparse_fit import Entity, Observed, apart, explain, standing
+
+LONGER: Final = 0.72  # of the noise: of twice the window (measured: 0.71 of long flows, 0.73 of short messages)
+STARVED: Final = 0.3  # of the busy time: then the receiver's process or the sender's buffer is the brake, not the wire
+
+
+@dataclass(frozen=True, slots=True)
+class _Window:
+    """What one stretch of time says of all pairs."""
+
+    log: Floats  # of the bandwidth in use; NaN where it says nothing of the wire
+    busy: Floats
+    change: Floats  # from one half of it to the other
+    unread: NDArray[np.bool_]
+
+
+@dataclass(frozen=True, slots=True)
+class Looked:
+    """What one window said."""
+
+    slow: tuple[Slow, ...]
+    bandwidth_mbit: Floats
+    usual_mbit: Floats
+    foreign: tuple[tuple[int, int], ...]
+    unread: tuple[int, ...]  # nodes whose processes do not take what arrives
+    unheard: frozenset[int] = frozenset()  # nodes whose own counters are not told
+
+
+class Wires:
+    """Baselines of all pairs, and the fit of the window that ends now."""
+
+    def __init__(self, sockets: Sockets, settings: SlowSettings) -> None:
+        self._sockets, self._settings = sockets, settings
+        overlap = int(np.ceil(settings.window_s / settings.every_s))
+        self._history = History(
+            sockets.nodes, int(settings.history_s / settings.every_s), overlap + 2, settings.window_s / settings.every_s
+        )
+        self._usual_rate: Floats | None = None  # bytes per second and pair, without foreign ones
+        self._foreign_until_s = -np.inf
+        self._masked = np.zeros((sockets.nodes, sockets.nodes), dtype=np.bool_)
+
+    @property
+    def has_history(self) -> bool:
+        """Whether pairs can be held against their own past."""
+        return len(self._history) >= self._settings.enough_windows
+
+    def look(
+        self,
+        now_s: float,
+        delays: Delays,
+        probed: Sequence[View],
+        *,
+        suspected: bool,
+        false_per_window: float,
+    ) -> Looked | None:
+        """The windows that end now: one that is quick, and one twice as long whose noise is less."""
+        s = self._settings
+        span = self._sockets.span(now_s - s.window_s, now_s, counted=True)
+        if span is None:
+            return None
+        mbit = span.bandwidth_mbit(s.busy_ticks)
+        foreign = self._foreign(span, mbit, now_s)
+        kind = classes(self._carried())
+        short = self._window(span, self._changed(now_s))
+        kind = np.where(on_the_wire(short.log, kind), kind, -1)
+        views = [(short, now_s - s.window_s, 1.0)]
+        longer = self._sockets.span(now_s - 2 * s.window_s, now_s)
+        if longer is not None and self.has_history:
+            views.append((self._window(longer, LONGER * short.change), now_s - 2 * s.window_s, LONGER))
+        usual = self._history.usual(kind, short.busy) if self.has_history else None
+        slow = self._accused(views, usual, kind, delays, probed, now_s=now_s, false_rate=false_per_window)
+        accused = np.zeros_like(self._masked)
+        for each in slow:
+            accused |= each.entity.where(len(mbit))
+        self._history.add(short.log, accused=accused, suspected=suspected or bool(foreign))
+        unread = tuple(int(j) for j in np.flatnonzero(short.unread.any(axis=0)))
+        unheard = frozenset(int(i) for i in np.flatnonzero(~np.isfinite(span.seconds)))
+        return Looked(slow, mbit, mbit if usual is None else np.exp(usual.log_mbit), foreign, unread, unheard)
+
+    def _changed(self, now_s: float) -> Floats:
+        """Of log bandwidth, from the first half of the window to the second."""
+        s = self._settings
+        half_s = s.window_s / 2
+        halves = [self._sockets.span(now_s - k * half_s, now_s - (k - 1) * half_s) for k in (2, 1)]
+        logs = [
+            np.full(self._masked.shape, np.nan) if h is None else np.log(h.bandwidth_mbit(s.busy_ticks)) for h in halves
+        ]
+        return np.asarray(logs[1] - logs[0])
+
+    def _window(self, span: Span, change: Floats) -> _Window:
+        s = self._settings
+        mbit = span.bandwidth_mbit(s.busy_ticks)
+        least_us = np.maximum(span.busy_us, s.busy_ticks * TICK_US)
+        unread = span.rwnd_us > STARVED * least_us
+        starved = unread | (span.sndbuf_us > STARVED * least_us)
+        return _Window(np.log(np.where(self._masked | starved, np.nan, mbit)), _busy_share(span), change, unread)
+
+    def _foreign(self, span: Span, mbit: Floats, now_s: float) -> tuple[tuple[int, int], ...]:
+        """Finds foreign bytes, and masks what they touch until the last of them has left the window."""
+        s = self._settings
+        rate = span.rate()
+        fastest = float(np.nanmax(mbit)) if np.isfinite(mbit).any() else float("nan")
+        usual = np.zeros_like(rate) if self._usual_rate is None else self._usual_rate
+        foreign = foreign_pairs(span, usual, fastest, s.foreign_share)
+        if foreign.any():
+            self._masked = touched(foreign)
+            self._foreign_until_s = now_s + s.every_s
+        elif now_s > self._foreign_until_s:
+            self._masked = np.zeros_like(self._masked)
+            before = (
+                rate if self._usual_rate is None else np.where(np.isfinite(self._usual_rate), self._usual_rate, rate)
+            )
+            self._usual_rate = np.where(np.isfinite(rate), 0.9 * before + 0.1 * rate, before)
+        return tuple((int(i), int(j)) for i, j in np.argwhere(foreign))
+
+    def _carried(self) -> Floats:
+        """Bytes of each pair since its connection was opened."""
+        return np.array(
+            [row[-1].peers[:, ACKED] if row else np.full(self._sockets.nodes, np.nan) for row in self._sockets.rows]
+        )
+
+    def _accused(
+        self,
+        views: list[tuple[_Window, float, float]],
+        usual: Usual | None,
+        kind: Ints,
+        delays: Delays,
+        probed: Sequence[View],
+        *,
+        now_s: float,
+        false_rate: float,
+    ) -> tuple[Slow, ...]:
+        """By probes, by own history and, for what was slow before there was any, by peers; each place once."""
+        found: dict[Hashable, Slow] = {}
+        by_own: Observed | None = None
+        if usual is not None:
+            for window, from_s, quieter in views:
+                passes = delays.slowdowns(from_s, now_s)
+                observed = _observed(window, Usual(usual.log_mbit, quieter * usual.sigma), kind, passes)
+                by_own = by_own or observed
+                for slow in self._fitted(observed, window, kind, false_rate, own=True):
+                    found.setdefault(slow.key, slow)
+        window, from_s, _ = views[0]
+        observed = _observed(window, peers(window.log, kind, window.busy), kind, delays.slowdowns(from_s, now_s))
+        for slow in self._fitted(observed, window, kind, self._settings.false_per_window, own=False):
+            found.setdefault(slow.key, slow)
+
+        def made(entity: Entity, own: bool) -> Slow:  # noqa: FBT001 - of an entity and how it was found
+            beside = {} if by_own is None else standing(by_own, entity, [])
+            return Slow(entity, _saved(entity, kind, window.busy), own, beside, probed=True)
+
+        return tuple(self._pacing(joined(list(found.values()), probed, false_per_window=false_rate, made=made)))
+
+    def _fitted(
+        self, observed: Observed, window: _Window, kind: Ints, false_per_window: float, *, own: bool
+    ) -> list[Slow]:
+        entities = explain(observed, false_per_window=false_per_window, false_beside=self._settings.false_per_window)
+        entities = tuple(e for e in entities if e.slowdown >= np.log(self._settings.least_slowdown))
+        if not own:
+            entities = tuple(e for e in entities if apart(observed.sockets > e.slowdown / 2) <= MAX_AT_START)
+        found = [Slow(e, _saved(e, kind, window.busy), own) for e in entities]
+        kept = self._pacing(found)
+        return [
+            replace(slow, standing=standing(observed, slow.entity, [e for e in entities if e is not slow.entity]))
+            for slow in kept
+        ]
+
+    def _pacing(self, found: list[Slow]) -> list[Slow]:
+        """Those of them that set the pace, the worst first; probes before own history before peers."""
+        ordered = sorted(found, key=lambda slow: (not slow.probed, not slow.own, -slow.saved))
+        return [slow for at, slow in enumerate(ordered) if slow.saved > 0 and self._sets_pace(slow, ordered[:at])]
+
+    def _sets_pace(self, slow: Slow, worse: list[Slow]) -> bool:
+        """Whether it would not merely be waiting for a worse one."""
+        if any(slow.entity.ends & each.entity.ends for each in worse):
+            return False
+        return slow.saved >= self._settings.pacing_share * max((each.saved for each in worse), default=0.0)
+
+
+def _observed(window: _Window, usual: Usual, kind: Ints, passes: tuple[Floats, Floats]) -> Observed:
+    """Slowdowns beyond what all pairs of a class share, with the noise of now."""
+    slowdown = np.where(kind >= 0, usual.log_mbit - window.log, np.nan)
+    slowdown = slowdown - common(slowdown, kind)
+    delay, doubt = passes
+    alike = np.where(np.isfinite(delay), 0, -1)
+    delay = delay - common(delay, alike)
+    sigma = of_now(slowdown, window.change, usual.sigma, kind) * alike_in_rows(kind, window.busy)
+    return Observed(slowdown, sigma, delay, doubt, kind)
+
+
+def _saved(entity: Entity, kind: Ints, busy: Floats) -> float:
+    """Share of the window that would be spared without it, by what the fit gives to it alone."""
+    spared = busy * (1.0 - np.exp(-entity.amplitudes(len(kind))))
+    parts = [np.max(spared[kind == number], initial=0.0) for number in np.unique(kind[kind >= 0])]
+    return float(min(0.95, np.sum(parts)))
+
+
+def _busy_share(span: Span) -> Floats:
+    seconds = np.where(span.seconds > 0, span.seconds, np.nan)[:, None]
+    return np.clip(np.nan_to_num(span.busy_us / (1e6 * seconds)), 0.0, 1.0)

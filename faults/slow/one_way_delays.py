@@ -1,0 +1,191 @@
+"""One-way delays of passes, as slowdowns of their pairs against their own past.
+
+    d_ij = min(received_j - called_i - (o_j - o_i), received_j - called_j)     by the receiver's clock; o: `clocks`
+    y_ij = log(1 + (median d_ij now - median d_ij usual) / D),   D = mean of the usual medians
+
+The later of both calls begins it.  Which one that was two clocks that are a few milliseconds apart do not tell, so
+they are set right first, by the past.  What stays of an offset cancels in the difference as far as the usual is recent:
+it is that of the last `BASELINE` messages.  The message must exceed what a shaper lets through at once.  Without a past
+a pair is held against the median of its peers; there clock offsets stay in.
+"""
+
+from collections import deque
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Final, NamedTuple
+
+import numpy as np
+
+from faults.fabric import Floats
+from faults.observations import Observation, Pass
+from faults.slow.clock_offsets import FEWEST as FEWEST_WAITED
+from faults.slow.clock_offsets import QUICK, WAITED_S, ahead_of
+
+NORMAL: Final = 1.4826
+MEDIAN_LOSS: Final = 1.2533  # sqrt(pi / 2): the standard error of a median against a mean's
+BASELINE: Final = 128  # messages: 20 s of steps at 6 Hz, in which a clock that drifts by 50 ppm moves 1 ms
+FEWEST_USUAL: Final = 10
+FEWEST: Final = 3
+# Between windows of 2.5 s in health medians of one pair differ by this, whatever the messages inside scatter.
+MIN_SIGMA: Final = 0.08
+MIN_DELAY_S: Final = 1e-4
+MAX_RECENT: Final = 1024  # messages that are not yet old enough: nobody asks while a job stands
+KEPT_STEPS: Final = 8  # in which the other side of a pass is waited for
+LONGEST_S: Final = 10.0  # after a call; what took longer belongs to a step of this number before the job began anew
+NO_TIME_S: Final = -1e-3  # less than no message takes by clocks that were set right: one of them has been set since
+
+
+class _Taken(NamedTuple):
+    """One message: seconds from each of both calls, by two clocks and by one."""
+
+    since_sent_s: float
+    since_called_s: float
+
+
+@dataclass
+class _Pair:
+    recent: deque[tuple[float, _Taken]] = field(default_factory=lambda: deque(maxlen=MAX_RECENT))
+    usual: deque[_Taken] = field(default_factory=lambda: deque(maxlen=BASELINE))
+    known: tuple[int, float, float, float] = (0, 0.0, 0.0, 0.0)  # messages counted, clocks apart, median, scatter
+    taken: int = 0
+
+    def ripen(self, until_s: float, *, forget: bool) -> None:
+        """Messages of before then become usual, or are forgotten."""
+        while self.recent and self.recent[0][0] < until_s:
+            _, message = self.recent.popleft()
+            if not forget:
+                self.usual.append(message)
+                self.taken += 1
+
+    def now(self, from_s: float, to_s: float, *, apart_s: float) -> tuple[float, float, int] | None:
+        """Middle, scatter and count of the messages of a stretch of time."""
+        inside = [message for at_s, message in self.recent if from_s < at_s <= to_s]
+        if len(inside) < FEWEST:
+            return None
+        return *_middle(_delays(inside, apart_s)), len(inside)
+
+    def baseline(self, *, apart_s: float) -> tuple[float, float] | None:
+        """Median and scatter of the past, renewed with every tenth message."""
+        if len(self.usual) < FEWEST_USUAL:
+            return None
+        count, apart_then_s, *_ = self.known
+        if count == 0 or apart_s != apart_then_s or self.taken >= min(1.1 * count, count + BASELINE // 10):
+            self.known = (self.taken, apart_s, *_middle(_delays(self.usual, apart_s)))
+        return self.known[2:]
+
+    def way_s(self) -> float | None:
+        """How long a message took by both clocks that was waited for."""
+        waited = [sent_s for sent_s, called_s in self.usual if called_s > WAITED_S]
+        return float(np.quantile(waited, QUICK)) if len(waited) >= FEWEST_WAITED else None
+
+
+class Delays:
+    """Messages of all pairs; what is older than `ripe_s` becomes usual while nothing is suspected."""
+
+    def __init__(self, nodes: int, *, keep_s: float, ripe_s: float) -> None:
+        self._nodes, self._keep_s, self._ripe_s = nodes, keep_s, ripe_s
+        self._passes: dict[tuple[int, int], _Pair] = {}
+        self._called: dict[tuple[int, int], tuple[float, int]] = {}  # (step, rank) -> called, node
+        self._waiting: dict[tuple[int, int], tuple[int, float, float]] = {}  # (step, source) -> node, called, received
+        self._step = 0  # the newest
+        self._taken = 0  # messages that have become usual when the clocks were last looked at
+        self._apart_s = np.full((nodes, nodes), np.nan)
+
+    def see(self, seen: Observation) -> None:
+        """Take a pass: both sides are needed."""
+        values = seen.values
+        if isinstance(values, Pass) and seen.rank is not None and values.step is not None:
+            self._pass(seen.rank, seen.node, values, values.step)
+
+    def ripen(self, now_s: float, *, suspected: bool) -> None:
+        """Let old messages become usual; while a fault is suspected they are forgotten."""
+        until_s = now_s - (self._keep_s if suspected else self._ripe_s)
+        for pair in self._passes.values():
+            pair.ripen(until_s, forget=suspected)
+
+    def slowdowns(self, from_s: float, to_s: float) -> tuple[Floats, Floats]:
+        """y and its standard error, NaN where too few messages came."""
+        pairs, told_s = self._passes, self.clocks_apart_s()
+        apart_s = np.nan_to_num(told_s)
+        y, sigma = np.full((2, self._nodes, self._nodes), np.nan)
+        now = {
+            pair: found
+            for pair, each in pairs.items()
+            if (found := each.now(from_s, to_s, apart_s=float(apart_s[pair]))) is not None
+        }
+        usual = {pair: base for pair in now if (base := pairs[pair].baseline(apart_s=float(apart_s[pair]))) is not None}
+        if not now:
+            return y, sigma
+        typical_s = max(MIN_DELAY_S, float(np.mean([known[0] for known in (usual or now).values()])))
+        peers_s = float(np.median([middle_s for middle_s, _, _ in now.values()]))
+        for pair, (middle_s, scatter_s, count) in now.items():
+            before_s, before_scatter_s = usual.get(pair, (peers_s, scatter_s))
+            if np.isfinite(told_s[pair]) and min(before_s, middle_s) < NO_TIME_S:
+                continue
+            ratio = max(0.1, 1.0 + (middle_s - before_s) / typical_s)
+            y[pair] = np.log(ratio)
+            noise = MEDIAN_LOSS * max(scatter_s / ratio, before_scatter_s) / typical_s / np.sqrt(count)
+            sigma[pair] = np.hypot(MIN_SIGMA, noise)
+        return y, sigma
+
+    def clocks_apart_s(self) -> Floats:
+        """By how much the clock of j is ahead of that of i, by pair [i, j]; NaN where messages do not tell."""
+        taken = sum(pair.taken for pair in self._passes.values())
+        if taken >= min(1.1 * self._taken, self._taken + len(self._passes) * (BASELINE // 10)) and taken > self._taken:
+            self._taken = taken
+            ways = {pair: way_s for pair, each in self._passes.items() if (way_s := each.way_s()) is not None}
+            self._apart_s = ahead_of(ways, nodes=self._nodes)
+        return self._apart_s
+
+    @property
+    def has_history(self) -> bool:
+        """Whether most pairs have a past of their own."""
+        known = [len(pair.usual) >= FEWEST_USUAL for pair in self._passes.values()]
+        return bool(known) and sum(known) * 2 > len(known)
+
+    def _pass(self, rank: int, node: int, values: Pass, step: int) -> None:
+        self._forget(step)
+        self._called[step, rank] = (values.called_s, node)
+        self._waiting[step, values.source] = (node, values.called_s, values.received_s)
+        for source in (rank, values.source):
+            self._match(step, source)
+
+    def _forget(self, step: int) -> None:
+        """With a new step what lies long back; all where the job has begun anew from an earlier one."""
+        if step > self._step:
+            for table in (self._called, self._waiting):
+                for key in [key for key in table if key[0] < step - KEPT_STEPS]:
+                    del table[key]
+        elif step < self._step - KEPT_STEPS:
+            self._called.clear()
+            self._waiting.clear()
+        else:
+            return
+        self._step = step
+
+    def _match(self, step: int, source: int) -> None:
+        sent, got = self._called.get((step, source)), self._waiting.get((step, source))
+        if sent is None or got is None:
+            return
+        target, called_s, received_s = got
+        if received_s - sent[0] > LONGEST_S:
+            del self._called[step, source]
+            return
+        del self._waiting[step, source]
+        self._add(received_s, sent[1], target, _Taken(received_s - sent[0], received_s - called_s))
+
+    def _add(self, at_s: float, source: int, target: int, message: _Taken) -> None:
+        if source == target or not (0 <= source < self._nodes and 0 <= target < self._nodes):
+            return
+        pair = self._passes.setdefault((source, target), _Pair())
+        if not pair.recent or at_s >= pair.recent[-1][0]:
+            pair.recent.append((at_s, message))
+
+
+def _delays(messages: Iterable[_Taken], apart_s: float) -> Floats:
+    return np.array([min(sent_s - apart_s, called_s) for sent_s, called_s in messages])
+
+
+def _middle(values: Floats) -> tuple[float, float]:
+    middle = float(np.median(values))
+    return middle, NORMAL * float(np.median(np.abs(values - middle)))

@@ -1,0 +1,245 @@
+"""Which NIC or link one-way probes accuse: a likelihood ratio over the moment of onset and the slowdown.
+
+A probe's r (`probes`) is, with shares W, B and F, at the wire's own rate, beside the job's bytes, or too fast, because
+a halted sender or a shaper's allowance let the second half catch up:
+
+    p(r | a) = W N(r - a; SIGMA) + B [r > a] exp(a - r) + F / FASTEST [r < a]      into a NIC that is slower by a (log)
+             - H N(r - a; SIGMA) + H (N(r; SIGMA) exp(1 - e^a) + [0 < r < a] e^r exp(e^r - e^a))      out of one
+    p(r)     = p(r | 0), mixed with what this job's probes show in health; that weighs as many as there were
+    L_ij(a, t) = sum over the probes of ij since t of log p(r | a) / p(r)
+    Tx of k: sum_j L_kj(a, t)      Rx of k: sum_j L_jk(a, t)      both: their sum, an a for each      link: L_ij(a, t)
+
+What a slow sender lets go waits once more where it arrives: a share H of trains meets the job's bytes there, whose wait
+(exponential, of a train's length) lets the second half catch up, all of it where the wait is longer than what the
+sender took too long.  Then it looks as usual, and that must not acquit the sender, nor a link.
+
+Only trains at the rate of a speak for a.  Those that take still longer met bytes, as several in a row do while a host
+stalls; of a slow wire most trains agree.
+
+What a hypothesis gains is the largest over t and a; its price is log(candidates * moments / q), as in `localise`.
+Further ones are found without the pairs of the first.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from faults.diagnosis import Direction
+from faults.fabric import Floats, Ints
+from faults.observations import Observation
+from faults.slow.probe_ratios import Probes
+from faults.slow.sparse_fit import Entity
+
+WIRE, BESIDE, FAST = 0.7, 0.25, 0.05  # shares, of trains of 64 KiB in a busy job (November 2026)
+HELD: Final = BESIDE / 2  # of them, at the target
+SIGMA: Final = 0.02  # measured 0.002 to 0.01
+FASTEST, LONGEST = 2.5, 4.0  # of r
+BIN: Final = 0.02
+SMOOTH: Final[Floats] = np.array([1.0, 2.0, 3.0, 2.0, 1.0]) / 9.0
+PRIOR: Final = 50.0  # probes that the formula is worth
+KEPT: Final = 4000.0  # probes that make the density of health
+MAX_NATS: Final = 7.0  # of one probe; a second direction of a NIC needs more than one
+AGREES: Final = 4.0  # sigmas above a, beyond which a probe does not speak for it
+MIN: Final = 0.06  # of r, below which nobody is looked at closer
+SINCE_S: Final = (1.0, 1.5, 2.0, 2.5, 3.5, 5.0, 7.0)  # moments of onset, before now
+MAX: Final = 4  # entities at once
+CLOSER_S: Final = 2.5  # of probes that decide whether anything is looked at closer
+CENTRES: Final[Floats] = np.arange(-FASTEST, LONGEST, BIN) + BIN / 2
+SLOWDOWNS: Final[Floats] = np.arange(np.log(1.1), np.log(30.0), 1.5 * SIGMA)
+Table = dict[Direction, tuple[Floats, Floats]]  # per hypothesis what it gains, and with which slowdown
+
+
+@dataclass(frozen=True, slots=True)
+class Probed:
+    """Likelihood ratios of one look, a line per pair; no line where nobody probes."""
+
+    nodes: int
+    own: bool  # against each pair's past; else against the others
+    pairs: Ints
+    nats: Floats  # line x moment of onset x slowdown: out of a NIC, or on a link
+    into: Floats  # the same into a NIC
+
+    def entities(self, false_per_window: float) -> tuple[Entity, ...]:
+        """Those worth more than their price, the likeliest first."""
+        left, found = self, list[Entity]()
+        while len(found) < MAX and len(left.pairs):
+            best = left.best(false_per_window)
+            if best is None:
+                break
+            found.append(best)
+            left = left.less(best)
+        return tuple(found)
+
+    def best(self, false_per_window: float) -> Entity | None:
+        """The hypothesis that gains most above its price, if any does."""
+        moments = float(np.log(len(SINCE_S)))
+        nic = float(np.log(self.nodes / false_per_window)) + moments
+        link = float(np.log(max(2, len(self.pairs)) / false_per_window)) + moments
+        prices = {Direction.TX: nic, Direction.RX: nic, Direction.BOTH: 2 * nic, Direction.FORWARD: link}
+        best: tuple[float, Entity | None] = (0.0, None)
+        for way, (gain, slowdown) in self._tables().items():
+            at = int(gain.argmax())
+            if gain[at] - prices[way] > best[0]:
+                node, peer = self.pairs[at] if way is Direction.FORWARD else (at, None)
+                best = float(gain[at]) - prices[way], _entity(int(node), peer, way, float(slowdown[at]))
+        return best[1]
+
+    def less(self, entity: Entity) -> "Probed":
+        """Without the pairs that it slows."""
+        slowed = entity.where(self.nodes)[self.pairs[:, 0], self.pairs[:, 1]]
+        return Probed(self.nodes, self.own, self.pairs[~slowed], self.nats[~slowed], self.into[~slowed])
+
+    def likely(self) -> Mapping[Entity, float]:
+        """Log likelihood ratios of all hypotheses about what is probed."""
+        found: dict[Entity, float] = {}
+        for way, (gains, slowdown) in self._tables().items():
+            gain = gains - MAX_NATS if way is Direction.BOTH else gains
+            for at in np.flatnonzero(np.isfinite(gain)):
+                node, peer = self.pairs[at] if way is Direction.FORWARD else (at, None)
+                found[_entity(int(node), peer, way, float(slowdown[at]))] = float(gain[at])
+        return found
+
+    def _tables(self) -> Table:
+        tx, rx = (self._nics(nats, side) for side, nats in enumerate((self.nats, self.into)))
+        gain = np.where(np.isfinite(tx[0]) & np.isfinite(rx[0]), tx[0] + rx[0], -np.inf)
+        return {
+            Direction.TX: tx,
+            Direction.RX: rx,
+            Direction.BOTH: (gain, np.minimum(tx[1], rx[1])),
+            Direction.FORWARD: _most(self.nats),
+        }
+
+    def _nics(self, nats: Floats, side: int) -> tuple[Floats, Floats]:
+        """Of all nodes' ways out, or in; one way alone is no NIC's."""
+        lines = nats.reshape(len(nats), -1)
+        of_node = self.pairs[:, side][None, :] == np.arange(self.nodes)[:, None]
+        gain, slowdown = _most((of_node @ lines).reshape(self.nodes, *nats.shape[1:]))
+        return np.where(of_node.sum(axis=1) >= 2, gain, -np.inf), slowdown
+
+
+class Health:
+    """What probes of this job show while nothing is suspected, and the log likelihood ratios that follow."""
+
+    def __init__(self) -> None:
+        self._counts = np.zeros(CENTRES.size)
+        self._known = -1.0
+        self._table = np.empty((0, 0, 0))
+
+    def take(self, ratios: Floats) -> None:
+        """Probes that became usual."""
+        np.add.at(self._counts, _bins(ratios), 1.0)
+        if self._counts.sum() > KEPT:
+            self._counts /= 2.0
+
+    def table(self) -> Floats:
+        """Way (out, in) x bin of r x slowdown, renewed when there is a tenth more to know."""
+        total = float(self._counts.sum())
+        if not self._table.size or not self._known <= total <= 1.1 * self._known + 10.0:
+            self._table, self._known = _table(self._counts), total
+        return self._table
+
+    def table_with(self, ratios: Floats) -> Floats:
+        """The same, as if these were healthy too: before much is known, what many pairs show is no fault of one."""
+        counts = self._counts.copy()
+        np.add.at(counts, _bins(ratios), 1.0)
+        return _table(counts)
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """The probes of one look, against the past of each pair or against the others."""
+
+    nodes: int
+    own: bool
+    pairs: Ints
+    r: Floats  # line x probe
+    at_s: Floats
+    now_s: float
+    health: Health
+
+    @property
+    def suspicious(self) -> bool:
+        """Whether both last probes of a pair are slow, or most of late out of a node or into one."""
+        slow = self.r > MIN
+        fresh = np.isfinite(self.r) & (self.at_s > self.now_s - CLOSER_S)
+        weights = np.where(fresh, np.where(slow, 1.0, -1.0), 0.0).sum(axis=1)
+        sides = [np.bincount(self.pairs[:, side], weights=weights) for side in (0, 1)]
+        return bool(slow[:, -2:].all(axis=1).any() or any((side > 0.0).any() for side in sides))
+
+    def probed(self) -> Probed:
+        """The likelihood ratios."""
+        table = self.health.table() if self.own else self.health.table_with(self.r[np.isfinite(self.r)])
+        heard, bins = np.isfinite(self.r)[..., None], _bins(self.r)
+        since = (self.at_s[..., None] > self.now_s - np.array(SINCE_S)).astype(np.float64).transpose(0, 2, 1)
+        out, into = (since @ np.where(heard, of_way[bins], 0.0) for of_way in table)
+        return Probed(self.nodes, self.own, self.pairs, out, into)
+
+
+class Accuser:
+    """Probes of all pairs, judged at each look."""
+
+    def __init__(self, nodes: int, *, keep_s: float, ripe_s: float) -> None:
+        self._nodes, self._health = nodes, Health()
+        self._probes = Probes(nodes, keep_s=keep_s, ripe_s=ripe_s)
+
+    def see(self, seen: Observation) -> None:
+        """Take a probe."""
+        self._probes.see(seen)
+
+    def look(self, now_s: float, *, suspected: bool) -> tuple[View, ...]:
+        """Against the past and against the others; nothing where nobody probes."""
+        self._health.take(self._probes.ripen(now_s, suspected=suspected))
+        ratios = self._probes.ratios(now_s - SINCE_S[-1])
+        if ratios is None:
+            return ()
+        views = []
+        for own, r in ((True, ratios.own), (False, ratios.peers)):
+            heard = np.isfinite(r).any(axis=1)
+            if heard.any():
+                view = View(self._nodes, own, ratios.pairs[heard], r[heard], ratios.at_s[heard], now_s, self._health)
+                views.append(view)
+        return tuple(views)
+
+
+def _entity(node: int, peer: int | None, way: Direction, slowdown: float) -> Entity:
+    return Entity(node, None if peer is None else int(peer), way, slowdown, slowdown if way is Direction.BOTH else 0.0)
+
+
+def _most(nats: Floats) -> tuple[Floats, Floats]:
+    """Over moments and slowdowns, of each line: the largest, and its slowdown."""
+    flat = nats.reshape(len(nats), -1)
+    at = flat.argmax(axis=1) if flat.size else np.zeros(len(nats), dtype=np.int64)
+    return flat[np.arange(len(flat)), at], SLOWDOWNS[at % SLOWDOWNS.size]
+
+
+def _table(counts: Floats) -> Floats:
+    shown = np.convolve(counts, SMOOTH, mode="same") / BIN
+    healthy = (shown + PRIOR * _density(CENTRES)) / (float(counts.sum()) + PRIOR)
+    slow = _density(CENTRES[:, None] - SLOWDOWNS)
+    found = np.clip(np.log(np.stack([slow + _held(), slow]) / healthy[:, None]), -MAX_NATS, MAX_NATS)
+    return np.where(CENTRES[:, None] > SLOWDOWNS + AGREES * SIGMA, np.minimum(found, 0.0), found)
+
+
+def _density(r: Floats) -> Floats:
+    found: Floats = WIRE * _normal(r) + np.where(r > 0, BESIDE * np.exp(-np.maximum(r, 0.0)), FAST / FASTEST)
+    return found
+
+
+def _held() -> Floats:
+    """What more, or less, comes at each r out of a slow NIC, for the wait at the target."""
+    r, slowest = CENTRES[:, None], np.exp(SLOWDOWNS)
+    partly = np.where((r > 0.0) & (r < SLOWDOWNS), np.exp(r + np.minimum(np.exp(r), slowest) - slowest), 0.0)
+    found: Floats = HELD * (_normal(r) * np.exp(1.0 - slowest) + partly - _normal(r - SLOWDOWNS))
+    return found
+
+
+def _normal(r: Floats) -> Floats:
+    found: Floats = np.exp(-0.5 * (r / SIGMA) ** 2) / (SIGMA * np.sqrt(2.0 * np.pi))
+    return found
+
+
+def _bins(r: Floats) -> NDArray[np.int64]:
+    return np.clip((np.nan_to_num(r) + FASTEST) / BIN, 0, CENTRES.size - 1).astype(np.int64)

@@ -1,0 +1,52 @@
+"""As many large windows in a row as a hiccup fills, which together last longer.  docs/faults/stragglers.md, section 1
+
+A slowdown may begin at any moment of the first window; from then on windows are as late as each other:
+
+    lasts = window (sum of (e^x_k - 1) / max of them - 2 noise / max x_k)        by how much of it each window has
+    log-likelihood ratio >= -n log p + log(pause / (2 sqrt(pi) noise)) - (x_n - x_(n-1))^2 / (4 noise^2)
+
+against n pauses, of which each lies anywhere within `pause`.
+"""
+
+from collections.abc import Sequence
+from math import ceil, log, pi, sqrt
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from faults.fabric import Floats
+from faults.stragglers.settings import StragglerSettings, nats_of_large
+
+MIN: Final = 3  # windows: the first is in part, and of two nobody can say that they are alike
+SURE: Final = 2.0  # standard errors, of how long it lasts
+
+
+def windows_of(settings: StragglerSettings, window_s: float) -> int:
+    """How many: 3 of 5 s, 5 of 2.5 s."""
+    return max(ceil(settings.hiccup_s / window_s), MIN)
+
+
+def alike(
+    lately: Sequence[Floats],
+    run: Floats,
+    settings: StragglerSettings,
+    *,
+    noise: float,
+    large_share: float,
+    bar: float,
+    window_s: float,
+) -> NDArray[np.bool_]:
+    """Per node.  `lately`: lateness window by window, the newest first; `run`: large windows in a row."""
+    found, count = np.zeros(run.size, dtype=bool), windows_of(settings, window_s)
+    nodes = np.flatnonzero(run >= count)
+    if len(lately) < count or not nodes.size:
+        return found
+    late = np.array([window[nodes] for window in lately[:count]])
+    most = late.max(axis=0)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        windows = np.expm1(late).sum(axis=0) / np.expm1(most) - SURE * noise / most
+        same = log(settings.pause / (2.0 * sqrt(pi) * noise)) - ((late[0] - late[1]) / (2.0 * noise)) ** 2
+    enough = count * nats_of_large(large_share) + same >= bar
+    found[nodes] = (windows * window_s >= settings.hiccup_s) & enough
+    return found

@@ -1,0 +1,88 @@
+"""What is known of each node: a Kalman filter (1960) for what it usually takes and what it sways by now.
+
+    x = (usual, sway)      usual(t+1) = usual(t) + drift,   sway(t+1) = a sway(t) + ...,   a = exp(-window / 300 s)
+    late(t) = usual + sway + noise
+
+Where nothing is learnt of a node only time goes on.  What is beyond three standard deviations counts as three.
+"""
+
+from dataclasses import dataclass
+from math import exp
+from typing import Final, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from faults.fabric import Floats
+from faults.stragglers.noise_scales import Scales
+from faults.stragglers.settings import StragglerSettings
+
+WINSOR: Final = 3.0
+UNLIKE: Final = 0.2  # how far roles differ (log): the first and last stage of a pipeline compute a tenth longer
+ODD: Final = 1.25  # nodes differ by more than a normal distribution of their scale says
+
+
+@dataclass(frozen=True, slots=True)
+class Belief:
+    """Means and covariance, per node."""
+
+    usual: Floats
+    sway: Floats
+    usual2: Floats
+    both: Floats
+    sway2: Floats
+
+
+class Gain(NamedTuple):
+    """How much of a surprise goes where."""
+
+    deviation: Floats  # of a surprise
+    usual: Floats
+    sway: Floats
+
+
+def start(nodes: int) -> Belief:
+    """Nothing heard: the variance of the usual is set by the first word, when it is known how far nodes differ."""
+    zero = np.zeros(nodes)
+    return Belief(zero, zero, np.full(nodes, np.nan), zero, zero)
+
+
+def ahead(
+    belief: Belief,
+    scales: Scales,
+    settings: StragglerSettings,
+    *,
+    alone: NDArray[np.bool_],
+    seconds: float,
+    window_s: float,
+) -> Belief:
+    """`seconds` later."""
+    keep = exp(-seconds / settings.wander_memory_s)
+    slow = scales.noise**2 * window_s + 2.0 * settings.wander_memory_s * scales.wander**2  # spectrum at rest
+    drift2 = max(slow / settings.memory_s**2, scales.drift2) * seconds  # a walk that a filter follows so slowly
+    fresh = np.isnan(belief.usual2)
+    usual2, sway2 = belief.usual2 + drift2, keep**2 * belief.sway2 + (1.0 - keep**2) * scales.wander**2
+    if fresh.any():
+        prior = np.where(alone, max(UNLIKE, scales.spread), ODD * scales.spread)
+        usual2, sway2 = np.where(fresh, prior**2, usual2), np.where(fresh, scales.wander**2, sway2)
+    return Belief(belief.usual, keep * belief.sway, usual2, keep * belief.both, sway2)
+
+
+def deviation(belief: Belief, noise: float) -> Floats:
+    """Of a surprise."""
+    return np.asarray(np.sqrt(belief.usual2 + 2.0 * belief.both + belief.sway2 + noise**2))
+
+
+def gain(belief: Belief, learnt: NDArray[np.bool_], deviation: Floats) -> tuple[Gain, Belief]:
+    """(Kalman's gain, the covariance afterwards); 0 where nothing is learnt."""
+    of_usual, of_sway = belief.usual2 + belief.both, belief.both + belief.sway2
+    share = learnt / deviation**2
+    usual, sway = share * of_usual, share * of_sway
+    after = Belief(
+        belief.usual,
+        belief.sway,
+        belief.usual2 - usual * of_usual,
+        belief.both - usual * of_sway,
+        belief.sway2 - sway * of_sway,
+    )
+    return Gain(deviation, usual, sway), after

@@ -1,0 +1,1 @@
+"""Model shapes from Hugging Face `config.json` files."""

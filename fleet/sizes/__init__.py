@@ -1,0 +1,1 @@
+"""Request sizes: histograms of prompt and output lengths, their sources, presets and mixtures."""

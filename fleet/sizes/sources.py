@@ -1,0 +1,106 @@
+"""The ways to say how large requests are: a histogram, a named preset, or a trace.
+
+    buckets: {input_tokens: [500, 2000], output_tokens: [250], share: [[0.6], [0.4]]}
+    buckets: {preset: azure-conversation}                       # edges may be given: input_tokens, output_tokens
+    buckets: {trace_csv: "time,input_tokens,output_tokens\\n0,374,44\\n..."}
+    buckets: {trace_file: requests.csv}                         # the command line puts the file's text in its place
+
+All of them resolve to a histogram.  A trace also says when requests arrived, so it brings a demand series and what a
+replay runs on.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Annotated, Any
+
+from pydantic import BaseModel, Field, ValidatorFunctionWrapHandler, WrapValidator
+
+from fleet.demand import MAX_DURATION_S, DemandSeries
+from fleet.documents import Frozen, RuleError
+from fleet.errors import DocumentError, UnknownNameError
+from fleet.sizes.histogram import Edges, SizeBuckets
+from fleet.sizes.presets import SizePresets, builtin_size_presets
+from fleet.traces import Trace, read_trace
+
+MAX_TRACE_CHARACTERS = 64_000_000  # 1.5 million requests
+
+
+class PresetSizes(Frozen):
+    """A named distribution; its edges unless others are given."""
+
+    preset: Annotated[str, Field(min_length=1, max_length=200)]
+    input_tokens: Edges | None = None
+    output_tokens: Edges | None = None
+
+
+class TraceSizes(Frozen):
+    """A trace, as the text of a CSV file; edges that overstate its tokens the least unless others are given."""
+
+    trace_csv: Annotated[str, Field(min_length=1, max_length=MAX_TRACE_CHARACTERS)]
+    step_s: Annotated[float, Field(gt=0, le=MAX_DURATION_S)] = Field(
+        default=300.0, description="Length of a step of the demand series."
+    )
+    input_tokens: Edges | None = None
+    output_tokens: Edges | None = None
+
+
+def _of_its_kind(value: Any, _choices: ValidatorFunctionWrapHandler) -> BaseModel:
+    """Read a mapping as what its own fields say it is, so that errors are about that and not about every kind."""
+    if isinstance(value, SizeBuckets | PresetSizes | TraceSizes):
+        return value
+    fields = value if isinstance(value, Mapping) else {}
+    if "trace_file" in fields:
+        given = "is read by the command line only, relative to the request; send the file's text as trace_csv"
+        raise RuleError([(("trace_file",), given)])
+    if "preset" in fields:
+        return PresetSizes.model_validate(value)
+    return TraceSizes.model_validate(value) if "trace_csv" in fields else SizeBuckets.model_validate(value)
+
+
+SizeSource = Annotated[SizeBuckets | PresetSizes | TraceSizes, WrapValidator(_of_its_kind)]
+
+
+@dataclass(frozen=True, slots=True)
+class Sizes:
+    """What a source resolves to."""
+
+    buckets: SizeBuckets
+    note: str  # where the sizes come from
+    trace: Trace | None = None
+    demand: DemandSeries | None = None  # of the trace; None too where all its requests arrive at once
+
+
+def resolve(source: SizeBuckets | PresetSizes | TraceSizes, *, presets: SizePresets | None = None) -> Sizes:
+    """The histogram, and what else the source knows.  RuleError carries the defects, with their field in the source."""
+    if isinstance(source, SizeBuckets):
+        return Sizes(source, note="given as a histogram")
+    return _of_preset(source, presets) if isinstance(source, PresetSizes) else _of_trace(source)
+
+
+def _of_preset(source: PresetSizes, presets: SizePresets | None) -> Sizes:
+    try:
+        entry = (presets or builtin_size_presets()).get(source.preset)
+    except UnknownNameError as error:
+        raise RuleError([(("preset",), str(error))]) from error
+    note = f"preset {entry.name}: {entry.source}, {entry.requests:,} requests, fitted on {entry.date}"
+    return Sizes(entry.buckets(source.input_tokens, source.output_tokens), note=note)
+
+
+def _of_trace(source: TraceSizes) -> Sizes:
+    try:
+        trace = read_trace(source.trace_csv, name="trace_csv")
+    except DocumentError as error:
+        raise RuleError((("trace_csv",), str(problem)) for problem in error.problems) from error
+    buckets = SizeBuckets.from_trace(trace, input_edges=source.input_tokens, output_edges=source.output_tokens)
+    failed = f", {trace.failed:,} failed ones left out" if trace.failed else ""
+    note = f"a trace of {len(trace):,} requests in {trace.duration_s:,.0f} s{failed}"
+    return Sizes(buckets, note=note, trace=trace, demand=_demand(trace, source.step_s))
+
+
+def _demand(trace: Trace, step_s: float) -> DemandSeries | None:
+    if trace.duration_s <= 0:
+        return None
+    try:
+        return trace.demand(step_s)
+    except RuleError as error:
+        raise RuleError([(("step_s",), message) for _, message in error.violations]) from error

@@ -1,0 +1,125 @@
+"""The things a topology is made of, as they are written down: sites, power domains, switches, nodes.
+
+Everything is one flat line that names what it hangs on, so a thousand-node fleet stays readable and diffs stay small.
+"""
+
+from collections.abc import Iterator
+from enum import StrEnum
+from typing import Self
+
+from pydantic import Field, model_validator
+
+from fleet.documents import Frozen, RuleError, Violation
+from fleet.topology.hostlist import Name, NameSeries, count
+
+MAX_RAILS = 64
+MAX_UPLINKS = 256
+
+
+class PowerKind(StrEnum):
+    """Levels of a power tree, from the feed down."""
+
+    UPS = "ups"
+    PDU = "pdu"
+    ROW = "row"
+    RACK = "rack"
+
+    @property
+    def level(self) -> int:
+        """0 at the feed; a domain hangs on one of its own level (a panel behind a panel) or above."""
+        return list(PowerKind).index(self)
+
+
+class Redundancy(StrEnum):
+    """How a power domain is fed."""
+
+    NONE = "N"
+    TWO_SIDES = "2N"  # two equal sides, either of which must carry everything when the other is lost
+
+
+class Tier(StrEnum):
+    """Levels of a switched fabric, from the node up."""
+
+    LEAF = "leaf"
+    SPINE = "spine"
+    CORE = "core"
+
+    @property
+    def level(self) -> int:
+        """0 at the leaf."""
+        return list(Tier).index(self)
+
+
+class PowerDomain(Frozen):
+    """Something with a breaker: what hangs below may not draw more than its limit."""
+
+    name: NameSeries
+    kind: PowerKind
+    parent: Name | None = None
+    limit_w: float | None = Field(default=None, gt=0, le=1e9)  # None: not known.  With 2N: what one side alone carries
+    redundancy: Redundancy = Redundancy.NONE
+    # How far the limits and nameplates below may add up past limit_w.  1: not at all, whatever happens.
+    oversubscription: float = Field(default=1.0, ge=1, le=10)
+
+
+class Switch(Frozen):
+    """A switch of the network between nodes, or a range of equal ones."""
+
+    name: NameSeries
+    tier: Tier
+    rail: int | None = Field(default=None, ge=0, lt=MAX_RAILS)  # of a leaf: the one NIC of each node that it serves
+    uplinks: tuple[NameSeries, ...] = ()  # switches one tier above
+    links_per_uplink: int = Field(default=1, ge=1, le=256)
+    link_gb_per_s: float | None = Field(default=None, gt=0, le=10_000)  # of one uplink, per direction; 50 is 400 Gbit/s
+
+    @model_validator(mode="after")
+    def _fits_its_tier(self) -> Self:
+        RuleError.raise_for(self._violations())
+        return self
+
+    def _violations(self) -> Iterator[Violation]:
+        if self.rail is not None and self.tier is not Tier.LEAF:
+            yield ("rail",), f"only a leaf serves a rail, this is a {self.tier}"
+        if self.uplinks and self.tier is Tier.CORE:
+            yield ("uplinks",), "nothing stands above a core switch"
+        if sum(map(count, self.uplinks)) > MAX_UPLINKS:
+            yield ("uplinks",), f"allowed: at most {MAX_UPLINKS} switches"
+
+
+class Node(Frozen):
+    """A machine, or a range of equal ones in the same place."""
+
+    name: NameSeries
+    power_domain: Name | None = None  # the rack it stands in; where racks are not told apart, the row or PDU
+    leaves: tuple[NameSeries, ...] = ()  # the leaf of NIC 0, of NIC 1, ...: its rails in order
+    gpu: str | None = Field(
+        default=None, min_length=1, max_length=100
+    )  # as the GPU catalogue calls it; None: not known
+    gpus: int = Field(default=0, ge=0, le=128)
+    nominal_w: float | None = Field(default=None, gt=0, le=1e6)  # nameplate of the whole machine
+    nic_gb_per_s: float | None = Field(default=None, gt=0, le=10_000)  # of one NIC, per direction
+    scale_up_domain: Name | None = None  # nodes that share one NVLink or xGMI fabric, such as an NVL72 rack
+
+    @model_validator(mode="after")
+    def _agrees_with_itself(self) -> Self:
+        RuleError.raise_for(self._violations())
+        return self
+
+    def _violations(self) -> Iterator[Violation]:
+        if self.gpu is not None and self.gpus == 0:
+            yield ("gpus",), f"must be 1 to 128 on a node with {self.gpu} GPUs"
+        if sum(map(count, self.leaves)) > MAX_RAILS:
+            yield ("leaves",), f"allowed: at most {MAX_RAILS} leaves, one per rail"
+
+
+class Site(Frozen):
+    """A building, or a cloud zone."""
+
+    name: Name
+    region: str | None = Field(default=None, min_length=1, max_length=100)
+    zone: str | None = Field(default=None, min_length=1, max_length=100)
+    power: tuple[PowerDomain, ...] = ()
+    network: tuple[Switch, ...] = ()
+    nodes: tuple[Node, ...] = ()
+    total_nodes: int | None = Field(default=None, ge=0)  # when given, must equal what is listed
+    total_gpus: int | None = Field(default=None, ge=0)

@@ -1,0 +1,62 @@
+"""What the labels of many machines claim about power domains and switches, and where those claims contradict."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+from fleet.documents import dotted
+from fleet.errors import Problem
+from fleet.topology.node_sources import Machine
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """One thing that labels name: what it is, and per level above it what stands there and which machine said so."""
+
+    name: str
+    kind: str
+    by: Machine
+    above: dict[str, tuple[str, Machine]] = field(default_factory=dict)
+    uplinks: dict[str, None] = field(default_factory=dict)
+
+    def nearest(self, levels: Sequence[str]) -> str | None:
+        """What stands on the lowest of these levels, given from the top down."""
+        return next((self.above[level][0] for level in reversed(levels) if level in self.above), None)
+
+
+class Claims:
+    """Claims by name, and the contradictions among them."""
+
+    def __init__(self) -> None:
+        self.contradictions: list[Problem] = []
+        self._by_name: dict[str, Claim] = {}
+
+    def put(self, kind: str, name: str, *, above: Sequence[tuple[str, str]], machine: Machine) -> Claim:
+        """A machine says that this exists and what stands above it, as (level, name)."""
+        claim = self._by_name.setdefault(name, Claim(name, kind, machine))
+        if claim.kind != kind:
+            self._contradict(machine, f"{name!r} is a {kind} here and a {claim.kind} on {claim.by.name}")
+        for level, upper in above:
+            self._agree(claim, level, upper, machine)
+        return claim
+
+    def pass_up(self, levels: Sequence[str]) -> None:
+        """A rack in row a and on PDU p puts row a on PDU p, whichever machine told either."""
+        for level in reversed(levels):
+            for claim in [claim for claim in self._by_name.values() if claim.kind == level]:
+                nearest = claim.nearest(levels)
+                for above, (upper, by) in claim.above.items():
+                    if nearest not in (None, upper):
+                        self._agree(self._by_name[nearest], above, upper, by)
+
+    def of_site(self, site: str) -> Iterator[Claim]:
+        """The claims about things in one site, in the order they were first made."""
+        return (claim for claim in self._by_name.values() if claim.above["site"][0] == site)
+
+    def _agree(self, claim: Claim, level: str, upper: str, machine: Machine) -> None:
+        said, by = claim.above.setdefault(level, (upper, machine))
+        if said != upper:
+            where = f"{claim.kind} {claim.name!r} stands in {level} {upper!r} here and in {level} {said!r} on {by.name}"
+            self._contradict(machine, where)
+
+    def _contradict(self, machine: Machine, message: str) -> None:
+        self.contradictions.append(Problem(dotted(machine.path), f"node {machine.name}: {message}"))

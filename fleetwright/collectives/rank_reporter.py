@@ -1,0 +1,50 @@
+"""One rank that tells of its collectives: they begin, end and fail here, whoever sees them called."""
+
+from collections.abc import Callable
+from functools import partial
+
+from fleetwright.collectives.progress import Operation, Progress
+from fleetwright.collectives.queue import Journal, Tally
+from fleetwright.collectives.sinks import Outlet
+
+
+class Telling:
+    """How far a rank is, and the journal that carries it out.  `look` is called some times a second in its thread."""
+
+    def __init__(
+        self, outlet: Outlet, *, rank: int, heartbeat_s: float = 0.5, look: Callable[[], None] = lambda: None
+    ) -> None:
+        self.progress = Progress(rank)
+        self.journal = Journal(outlet, beat=self.progress.beat, poll=self._poll, heartbeat_s=heartbeat_s)
+        self._look = look
+
+    @property
+    def tally(self) -> Tally:
+        """Records written, dropped and failed."""
+        return self.journal.tally
+
+    def begin(self, op: str, *, group: str = "", size_bytes: int = 0) -> Operation:
+        """The rank calls a collective."""
+        return self.progress.begin(op, group=group, size_bytes=size_bytes)
+
+    def end(self, operation: Operation) -> None:
+        """It is through."""
+        finished_s = self.progress.end(operation)
+        if finished_s is not None:
+            self.journal.put("coll", partial(operation.line, finished_s))
+
+    def fail(self, operation: Operation | None) -> None:
+        """It raised, or a send or receive did (None)."""
+        if self.progress.fail(operation):
+            self.journal.beat_now()
+
+    def close(self, *, well: bool) -> None:
+        """Write what is left; where the rank ended well, say that it is done."""
+        if well:
+            self.progress.close()
+        self.journal.close()
+
+    def _poll(self) -> None:
+        self._look()
+        for line in self.progress.long_under_way():
+            self.journal.put("coll", lambda line=line: line)  # type: ignore[misc]

@@ -1,0 +1,175 @@
+"""Ray Train v2: every worker under watch, without a line in the training function.
+
+    RunConfig(callbacks=[WatchWorkers(to="unix:/run/fleetwright/inbox")])
+
+`{node}` in the place stands for the Ray id of the worker's node, where several nodes share a file system.
+
+Ray calls back on its controller when a group of workers stands, and torch's process group with it where there is one,
+also after a restart or a replaced replica; and in each worker around a report (ray.train.v2, 2.60).  `report`, barriers
+and broadcasts wait for every worker, so they are collectives of the world as torch's own are, and a job without torch
+is watched by them alone.  Each report ends a step, unless the job counts its steps itself.
+
+Workers need this package.  Whatever fails here is told or counted, and the job trains on.
+"""
+
+import logging
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import wraps
+from typing import Any, Final
+
+import ray
+import ray.train
+from ray.train.v2._internal.execution import collective_impl
+from ray.train.v2._internal.execution.callback import (
+    ReplicaGroupCallback,
+    TrainContextCallback,
+    WorkerCallback,
+    WorkerGroupCallback,
+)
+from ray.train.v2._internal.execution.context import get_train_context
+
+from fleetwright.collectives.rank_reporter import Telling
+from fleetwright.collectives.sinks import outlet_of
+from fleetwright.collectives.torch_ops import watch
+
+log = logging.getLogger(__name__)
+
+COLLECTIVES: Final = {"barrier": "barrier", "broadcast_from_rank_zero": "broadcast"}  # of Ray Train itself
+REPORT: Final = "report"
+NODE_FIELD: Final = "{node}"
+
+
+class WorkerWatch:
+    """This worker under watch: who tells of it, and how many reports were made, those of lives before this one too."""
+
+    def __init__(self, telling: Telling, *, reports: int, close: Callable[[bool], None]) -> None:
+        self.telling, self._close = telling, close
+        self._reports = reports
+
+    @contextmanager
+    def waiting(self, op: str) -> Iterator[None]:
+        """Around what waits for every worker."""
+        begun = self.telling.begin(op)
+        try:
+            yield
+        except BaseException:
+            self.telling.fail(begun)
+            raise
+        self.telling.end(begun)
+
+    def step_over(self) -> None:
+        """A report is made.  A step that the job has set itself stands."""
+        if self.telling.progress.step in (None, self._reports):
+            self.telling.progress.step = self._reports + 1
+        self._reports += 1
+
+    def close(self, *, well: bool) -> None:
+        """The worker ends."""
+        self._close(well)
+
+
+class _Here:
+    """Of this process: at most one worker of Ray Train."""
+
+    watched: WorkerWatch | None = None
+
+
+def watch_here(to: str | None, heartbeat_s: float) -> str:
+    """In a worker; says what came of it."""
+    if to is not None:
+        to = to.replace(NODE_FIELD, ray.get_runtime_context().get_node_id())
+    try:
+        _Here.watched = _of_torch(to, heartbeat_s) or _of_ray(to, heartbeat_s)
+    except (OSError, ValueError) as error:
+        log.warning("the worker is not watched: %s", error)
+        return "nowhere to write to"
+    for name, op in COLLECTIVES.items():
+        _watch_function(name, op)
+    return "watched"
+
+
+class WatchWorkers(ReplicaGroupCallback, WorkerGroupCallback, WorkerCallback, TrainContextCallback):  # type: ignore[misc]
+    """A callback for `ray.train.RunConfig(callbacks=[...])`."""
+
+    def __init__(self, *, to: str | None = None, heartbeat_s: float = 0.5) -> None:
+        self._to, self._heartbeat_s = to, heartbeat_s
+
+    def after_execution_group_start(self, execution_group: Any) -> None:
+        """All workers are ready; a failure here is told and forgotten."""
+        try:
+            found = execution_group.execute(watch_here, self._to, self._heartbeat_s)
+        except Exception:
+            log.exception("workers are not watched")
+            return
+        log.info("workers: %s", ", ".join(sorted(set(found))))
+
+    @contextmanager
+    def on_report(self) -> Iterator[None]:
+        """In a worker: from the call of `ray.train.report` to its end, an upload included."""
+        yield
+        if _Here.watched is not None:
+            _Here.watched.step_over()
+
+    @contextmanager
+    def on_checkpoint_sync(self) -> Iterator[None]:
+        """In a worker: the part of a report in which it waits for all others."""
+        with _waiting(REPORT):
+            yield
+
+    def before_worker_shutdown(self) -> None:
+        """In a worker: it did well if its training function has returned."""
+        if _Here.watched is not None:
+            runner = get_train_context().execution_context.training_thread_runner
+            _Here.watched.close(well=not runner.is_running() and runner.get_error() is None)
+            _Here.watched = None
+
+
+def _of_torch(to: str | None, heartbeat_s: float) -> WorkerWatch | None:
+    """None: no torch, or no process group."""
+    try:
+        import torch.distributed as dist  # type: ignore[import-not-found,unused-ignore] # noqa: PLC0415 - the worker's
+    except ImportError:
+        return None
+    if not dist.is_available() or not dist.is_initialized():
+        return None
+    watched = watch(dist, to=to, heartbeat_s=heartbeat_s)
+    if not watched.active:
+        raise ValueError("torch's process group could not be watched")
+    return WorkerWatch(watched.telling, reports=_reports(), close=lambda well: watched.close(well=well))
+
+
+def _of_ray(to: str | None, heartbeat_s: float) -> WorkerWatch:
+    rank = ray.train.get_context().get_world_rank()
+    telling = Telling(outlet_of(to, rank=rank), rank=rank, heartbeat_s=heartbeat_s)
+    telling.progress.step = _reports()
+    telling.journal.start()
+    return WorkerWatch(telling, reports=_reports(), close=lambda well: telling.close(well=well))
+
+
+def _reports() -> int:
+    made: int = get_train_context().report_call_index
+    return made
+
+
+def _watch_function(name: str, op: str) -> None:
+    """One of Ray Train's own; whoever calls it by its module from now on is seen."""
+    original = getattr(collective_impl, name, None)
+    if original is None or hasattr(original, "__wrapped__"):
+        return
+
+    @wraps(original)
+    def called(*args: Any, **named: Any) -> Any:
+        with _waiting(op):
+            return original(*args, **named)
+
+    setattr(collective_impl, name, called)
+
+
+@contextmanager
+def _waiting(op: str) -> Iterator[None]:
+    if _Here.watched is None:
+        yield
+        return
+    with _Here.watched.waiting(op):
+        yield

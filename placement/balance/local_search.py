@@ -1,0 +1,53 @@
+"""The search from a start: swaps, then what else empties the fullest GPU, and swaps again, until nothing does."""
+
+from typing import NamedTuple
+
+from fleet.numba_cache import part
+from placement.arrays import Ints
+from placement.balance.pair_swaps import best_double, swap_two
+from placement.balance.replica_moves import Holders, best_exchange, exchange
+from placement.balance.state import CLEARLY, Layer, fullest
+from placement.balance.swaps import swap_down
+
+MAX_WORK = 10**8  # copies looked at; thousands of GPUs meet it, tens come nowhere near
+MAX_FOR_DOUBLES = 32  # copies per GPU; the work grows with their cube, and with more the swaps suffice
+
+
+class Tools(NamedTuple):
+    """Working space of the search."""
+
+    holders: Holders
+    places: Ints  # [4]
+
+
+@part
+def descend(layer: Layer, tools: Tools, target: float) -> None:
+    """Until the fullest GPU meets `target`, nothing helps or the work is done."""
+    slots, work = len(layer.expert_at), MAX_WORK
+    while work > 0:
+        work -= (1 + swap_down(layer, target, work // slots)) * slots
+        full, _empty, fill = fullest(layer)
+        if fill <= target:
+            return
+        copies = layer.first[full + 1] - layer.first[full]
+        work -= slots * copies * copies
+        _fill, gpu, place, expert = best_exchange(layer, tools.holders, full, fill * CLEARLY)
+        if gpu >= 0:
+            exchange(layer, gpu, place, expert)
+        elif not _doubly_swapped(layer, full, fill * CLEARLY, tools.places):
+            return
+
+
+@part
+def _doubly_swapped(layer: Layer, full: int, fill: float, places: Ints) -> bool:
+    partner = -1
+    if layer.first[full + 1] - layer.first[full] > MAX_FOR_DOUBLES:
+        return False
+    for other in range(len(layer.shares)):
+        if other != full:
+            better = best_double(layer, full, other, fill, places)
+            if better < fill:
+                fill, partner = better, other
+    if partner >= 0:
+        swap_two(layer, full, partner, places)
+    return partner >= 0

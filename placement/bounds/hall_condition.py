@@ -1,0 +1,102 @@
+"""What two slots per GPU ask of the copies, as compiled code counts it (after Hall's theorem).
+
+Let a be the weight of a copy in units of the even load, T a ceiling and h > T/2.  On a GPU of two slots a copy of at
+least h leaves room for one of at most T - h and no more, and two of them never share a GPU.  GPUs of one slot ask for
+nothing.  So any placement under T keeps, for every h,
+
+    copies that weigh >= h  -  copies that weigh <= T - h  <=  GPUs of one slot          (row h)
+
+and counts of copies that keep every row can be paired under T: heaviest with lightest.  A row changes only where a
+copy can weigh h, so the weights that heavy copies can have are all the rows there are.
+
+Plain loops stand where numpy has a word for it (sorting, searching): numba takes seconds to compile each of those.
+"""
+
+from typing import Any, NamedTuple, cast
+
+import numpy as np
+from numba import float64, int64, types
+
+from fleet.numba_cache import part
+from placement.arrays import Floats
+
+ROUNDING = 1e-12  # of the even load: what sums and quotients may be off by
+MAX_THRESHOLDS = 64  # per expert: how many counts make a copy heavy; fewer rows only weaken a bound
+
+
+class Twos(NamedTuple):
+    """One layer on GPUs of one or two slots."""
+
+    weights: Floats  # [experts], even load per GPU = 1
+    slots: int
+    singles: int  # GPUs of one slot
+    most: int  # copies that an expert can have
+
+
+TWOS: Any = cast("Any", types).NamedTuple((float64[::1], int64, int64, int64), Twos)  # as entries name it
+
+
+@part
+def least_count(weight: float, limit: float) -> int:
+    """The fewest copies that each weigh at most the limit."""
+    return max(1, int(np.ceil(weight / limit - ROUNDING)))
+
+
+@part
+def sort(keys: Floats) -> None:
+    """Rising (Shell 1959, gaps of a third)."""
+    gap = 1
+    while gap < len(keys) // 3:
+        gap = 3 * gap + 1
+    while gap > 0:
+        for start in range(gap, len(keys)):
+            key, at = keys[start], start
+            while at >= gap and keys[at - gap] > key:
+                keys[at] = keys[at - gap]
+                at -= gap
+            keys[at] = key
+        gap //= 3
+
+
+@part
+def up_to(rows: Floats, limit: float) -> int:
+    """How many rows, rising, are at most the limit."""
+    low, high = 0, len(rows)
+    while low < high:
+        middle = (low + high) // 2
+        if rows[middle] <= limit:
+            low = middle + 1
+        else:
+            high = middle
+    return low
+
+
+@part
+def thresholds(twos: Twos, ceiling: float) -> Floats:
+    """Every h, rising: weights from half the ceiling up that a copy can have."""
+    weights = twos.weights
+    found = np.empty(len(weights) * MAX_THRESHOLDS)
+    filled = 0
+    for expert in range(len(weights)):
+        count = least_count(weights[expert], ceiling)
+        for more in range(count, min(twos.most, count + MAX_THRESHOLDS - 1) + 1):
+            if weights[expert] / more <= ceiling / 2:
+                break
+            found[filled] = weights[expert] / more
+            filled += 1
+    found = found[:filled]
+    sort(found)
+    kept = 0
+    for at in range(filled):
+        if at == 0 or found[at] > found[kept - 1]:
+            found[kept] = found[at]
+            kept += 1
+    return found[:kept]
+
+
+@part
+def place(rows: Floats, weight: float, ceiling: float) -> int:
+    """+n: a copy of this weight stands among the heavy ones of the first n rows; -n: among their light ones."""
+    heavy = weight > ceiling / 2
+    among = up_to(rows, weight if heavy else ceiling - weight + ROUNDING)
+    return among if heavy else -among

@@ -1,0 +1,134 @@
+"""The quick bound: every copy fits its GPU together with the lightest company it can have there.
+
+Loads are parts of the layer's tokens, s_g a GPU's part of all speed, k_g its slots, T the ceiling under test.  A copy
+on GPU g lies with k_g - 1 copies of other experts, which weigh p(k_g - 1) or more, so it finds room for at most
+
+    R_g = T s_g - p(k_g - 1),    R_(1) >= R_(2) >= ...
+
+An expert of weight w in c copies lies on c GPUs, one of which has no more room than the c-th:
+
+    even split:  w / c <= R_(c)
+    any rule:    w <= R_(1) + ... + R_(c)
+
+and c_e(T), the least c that keeps this, adds up to no more than the slots.  However slow, each GPU has all its slots
+filled: p(k_g) <= T s_g.  What is left, r = slots - sum c_e(T), is
+all that any expert can have on top; so a copy of expert f weighs at least w_f / (c_f + r), or w_f / GPUs where the rule
+is free (a GPU that holds one of several copies computes its own tokens), and p(n) is the sum of the n least of these.
+As p grows the counts do, until nothing changes or the slots are spent.  T = 1 always is a bound.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+from numba import float64, int64
+
+from fleet.numba_cache import entry, part
+from placement.arrays import Floats, Ints
+
+TOLERANCE = 1e-6
+ROUNDING = 1e-12
+ROUNDS = 4  # of counts and company; fewer leave the bound lower, but a bound
+
+
+class Kinds(NamedTuple):
+    """GPUs that are alike count as one kind; and the rule."""
+
+    shares: Floats  # of all speed, of each GPU of the kind
+    slots: Ints  # of each
+    gpus: Ints  # how many
+    equal: int  # whether copies share evenly
+
+
+@part
+def _companies(weights: Floats, kinds: Kinds, counts: Ints, spare: int, companies: Floats) -> None:
+    """companies[n]: the least that n copies of different experts weigh."""
+    most, gpus, equal = len(companies) - 1, 0, kinds.equal
+    for of_kind in kinds.gpus:
+        gpus += of_kind
+    companies.fill(np.inf)
+    companies[0] = 0.0
+    for expert in range(len(weights)):
+        copies = min(gpus, counts[expert] + spare)
+        divided = copies if equal or copies == 1 else gpus
+        at = most
+        if at and weights[expert] < companies[at] * divided:
+            weight = weights[expert] / divided
+            while at > 1 and companies[at - 1] > weight:
+                companies[at] = companies[at - 1]
+                at -= 1
+            companies[at] = weight
+    for at in range(1, most + 1):
+        companies[at] += companies[at - 1]
+
+
+@part
+def _count(weight: float, rooms: Floats, gpus: Ints, equal: int) -> int:
+    """The least number of copies, rooms falling; 0: there is none."""
+    before, room_before = 0, 0.0
+    for kind in range(len(rooms)):
+        if rooms[kind] <= 0:
+            break
+        lacking = weight / rooms[kind] if equal else before + (weight - room_before) / rooms[kind]
+        count = max(before + 1, int(np.ceil(lacking * (1 - ROUNDING) - ROUNDING)))
+        before += gpus[kind]
+        room_before += rooms[kind] * gpus[kind]
+        if count <= before:
+            return count
+    return 0
+
+
+@part
+def _in_reach(weights: Floats, kinds: Kinds, ceiling: float, counts: Ints, companies: Floats) -> bool:
+    """Whether nothing speaks against the ceiling."""
+    slots, spent = 0, -1
+    for kind in range(len(kinds.gpus)):
+        slots += kinds.slots[kind] * kinds.gpus[kind]
+    companies.fill(0.0)
+    falling, of_kind = np.empty(len(kinds.gpus)), np.empty(len(kinds.gpus), np.int64)
+    for _ in range(ROUNDS):
+        for kind in range(len(falling)):
+            if companies[kinds.slots[kind]] > ceiling * kinds.shares[kind] + ROUNDING:
+                return False
+            falling[kind] = ceiling * kinds.shares[kind] - companies[kinds.slots[kind] - 1]
+            of_kind[kind] = kinds.gpus[kind]
+        for last in range(1, len(falling)):  # falling; the kinds are few
+            at = last
+            while at > 0 and falling[at - 1] < falling[at]:
+                falling[at - 1], falling[at] = falling[at], falling[at - 1]
+                of_kind[at - 1], of_kind[at] = of_kind[at], of_kind[at - 1]
+                at -= 1
+        used = 0
+        for expert in range(len(weights)):
+            fits = weights[expert] <= falling[0]  # most do
+            counts[expert] = 1 if fits else _count(weights[expert], falling, of_kind, kinds.equal)
+            used += counts[expert]
+            if counts[expert] == 0 or used > slots:
+                return False
+        if used == spent:
+            return True
+        spent = used
+        _companies(weights, kinds, counts, slots - used, companies)
+    return True
+
+
+@entry(float64[::1](float64[:, ::1], float64[::1], int64[::1], int64[::1], int64, int64))
+def hottest_bounds(  # noqa: PLR0917 - compiled code takes no keywords
+    parts: Floats, shares_of_kind: Floats, slots_of_kind: Ints, gpus_of_kind: Ints, most: int, equal: int
+) -> Floats:
+    """Per layer, for parts of its tokens and kinds of GPUs; `most`: slots of any GPU."""
+    layers, experts = parts.shape
+    kinds = Kinds(shares_of_kind, slots_of_kind, gpus_of_kind, equal)
+    counts, companies = np.empty(experts, np.int64), np.empty(most + 1)
+    bounds = np.ones(layers)
+    for layer in range(layers):
+        low, high = 1.0, 1.0
+        while not _in_reach(parts[layer], kinds, high, counts, companies):
+            low, high = high, 2 * high
+        while high - low > TOLERANCE * low:
+            ceiling = (low + high) / 2
+            if _in_reach(parts[layer], kinds, ceiling, counts, companies):
+                high = ceiling
+            else:
+                low = ceiling
+        bounds[layer] = low
+    return bounds

@@ -1,0 +1,164 @@
+"""A placement judged on loads it was not made for: what it is worth now, what acting would bring and cost, whether to.
+
+Of the last decision the document itself says all: where what it promised is above `settle_at`, nothing better was found
+or allowed when it was made, so it counts as settled there.  Only moves that are still under way have to be told.
+
+Importing this module loads compiled code: import it late.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from pydantic import Field
+
+from fleet.documents import Frozen, RuleError, Violation
+from placement.arrays import Ints
+from placement.bounds import lower_bound
+from placement.document import Moves, Placement, Spread
+from placement.drift import Staleness, staleness
+from placement.imbalance import imbalance
+from placement.loads import ExpertLoads
+from placement.migration import Decision, Levels, Window, Worth, decided, moved_copies, rests_up_to, worth_of
+from placement.migration.report import moves
+from placement.pipeline import MOVES_CEILING, even, moved
+from placement.problem import Pace, Question
+
+ONE_LEVEL = Levels(MOVES_CEILING, MOVES_CEILING)
+HOUR = Window(window_s=3600, moe_share=0.4, slowdown=1.0)
+ALIKE = 1e-9
+
+
+@dataclass(frozen=True, kw_only=True)
+class Terms:
+    """When to act, and what that takes."""
+
+    levels: Levels = ONE_LEVEL
+    window: Window = HOUR
+    pace: Pace | None = None  # without it, moving counts as free
+    under_way: bool = False  # moves have begun, and go on down to `settle_at`
+
+
+class Judgement(Frozen):
+    """What is to be said of a placement under new loads."""
+
+    act: bool = Field(description="Whether to move copies now.")
+    reason: str
+    promised: float = Field(description="Mean imbalance on the loads it was made for.")
+    imbalance: Spread = Field(description="On the new loads.")
+    bound: Spread = Field(description="What no placement of the new loads can be below.")
+    fresh: float = Field(description="Mean imbalance of one made for the new loads, were moving free.")
+    act_above: float
+    settle_at: float = Field(description="What moves aim at.")
+    settled_at: float | None = Field(description="Where it stays, as nothing better was found or pays; else null.")
+    holds: bool = Field(description="Whether it is still at `act_above` or under.")
+    moved_copies: int = Field(description="Copies to load anew to get down to `settle_at`, or as near as moves come.")
+    after_moves: float = Field(description="Mean imbalance then.")
+    gain_gpu_s: float = Field(description="GPU-seconds that moving spares over the window.")
+    cost_gpu_s: float | None = Field(
+        description="GPU-seconds that moving takes; null where nobody says how fast it is."
+    )
+    moves: Moves | None = Field(description="When each copy would move; null likewise.")
+    fresh_moved_copies: int = Field(description="Copies to load anew for a fresh placement.")
+    expected: tuple[float, ...] = Field(
+        default=(),
+        description="Mean imbalance foreseen in the next windows, where several windows say how loads drift.",
+    )
+    act_in: int | None = Field(
+        default=None, description="Windows until it is above `act_above`, 0 being now; null: not foreseen."
+    )
+
+
+def judged(placement: Placement, loads: ExpertLoads, *, terms: Terms | None = None) -> Judgement:
+    """A placement on new loads of the same model.  RuleError where they are not."""
+    RuleError.raise_for(_violations(placement, loads))
+    terms = terms or Terms()
+    levels, gpus = terms.levels, placement.gpus
+    rule, layout, now = placement.dispatch, placement.layout, placement.expert_of_slot
+    question = Question(loads=loads, layout=layout, rule=rule, current=now, max_imbalance=levels.settle_at).checked()
+    bound = lower_bound(loads.total, layout=layout, rule=rule)
+    found = imbalance(now, loads.total, layout=layout, rule=rule)
+    foreseen = _foreseen(placement, loads, levels.act_above)
+    fresh, back = even(question, bound), moved(question, now)
+    after = imbalance(back, loads.total, layout=layout, rule=rule).mean
+    planned = _moves(placement, loads, back, terms.pace)
+    worth = _worth(found.mean, after, planned, terms.window)
+    last = _last(placement, terms)
+    decision = decided(last, now=found.mean, levels=levels, worth=worth)
+    holds = found.mean <= levels.act_above
+    return Judgement(
+        act=decision.act,
+        reason=_reason(found.mean, last, decision, worth, terms, gpus=gpus),
+        promised=placement.imbalance.mean,
+        imbalance=Spread.of(found.per_layer),
+        bound=Spread.of(bound),
+        fresh=imbalance(fresh, loads.total, layout=layout, rule=rule).mean,
+        act_above=levels.act_above,
+        settle_at=levels.settle_at,
+        settled_at=decision.settled_at,
+        holds=holds,
+        moved_copies=moved_copies(now, back, layout=layout),
+        after_moves=after,
+        gain_gpu_s=worth.gain_s * gpus,
+        cost_gpu_s=None if planned is None else worth.cost_s * gpus,
+        moves=planned,
+        fresh_moved_copies=moved_copies(now, fresh, layout=layout),
+        expected=() if foreseen is None else tuple(window.mean for window in foreseen.expected),
+        act_in=foreseen.act_in if foreseen is not None else None if holds else 0,
+    )
+
+
+def _moves(placement: Placement, loads: ExpertLoads, back: Ints, pace: Pace | None) -> Moves | None:
+    if pace is None:
+        return None
+    layout, rule = placement.layout, placement.dispatch
+    return moves(
+        placement.expert_of_slot, back, loads.total, layout=layout, rule=rule, layers=placement.layers, pace=pace
+    )
+
+
+def _worth(now: float, after: float, planned: Moves | None, window: Window) -> Worth:
+    moving_s, batches = (0.0, 0) if planned is None else (planned.duration_s, len(planned.batches))
+    return worth_of(now=now, after=after, moving_s=moving_s, batches=batches, window=window)
+
+
+def _last(placement: Placement, terms: Terms) -> Decision:
+    if terms.under_way:
+        return Decision(act=True)
+    promised = placement.imbalance.mean
+    return Decision(settled_at=promised if promised > terms.levels.settle_at + ALIKE else None)
+
+
+def _reason(now: float, last: Decision, decision: Decision, worth: Worth, terms: Terms, *, gpus: int) -> str:
+    levels, rests = terms.levels, rests_up_to(last, terms.levels)
+    gain = f"gains {worth.gain_s * gpus:,.1f} GPU-seconds in {terms.window.window_s:,.6g} s"
+    if terms.pace is not None:
+        gain += f" and costs {worth.cost_s * gpus:,.1f}"
+    if decision.act:
+        begun = "moves are under way" if last.act else f"the mean of {now:.4f} is above {rests:.6g}"
+        return f"{begun}, and moving {gain}"
+    if now <= levels.settle_at + ALIKE:
+        return f"the mean of {now:.4f} is within {levels.settle_at:.6g}"
+    if not last.act and now <= rests + ALIKE:
+        settled = "" if rests <= levels.act_above else f", as it settled at {last.settled_at:.4f}"
+        return f"the mean of {now:.4f} is not above {rests:.6g}{settled}"
+    if worth.gain_s <= 0:
+        return f"no move lowers the mean of {now:.4f}"
+    return f"moving {gain}, of which {worth.margin:g} times must be gained"
+
+
+def _foreseen(placement: Placement, loads: ExpertLoads, act_above: float) -> Staleness | None:
+    """What comes next, which takes more than one window to tell."""
+    if loads.windows == 1:
+        return None
+    rule, layout = placement.dispatch, placement.layout
+    return staleness(placement.expert_of_slot, loads.tokens, layout=layout, rule=rule, act_above=act_above)
+
+
+def _violations(placement: Placement, loads: ExpertLoads) -> Iterator[Violation]:
+    if loads.experts != placement.experts:
+        yield ("loads",), f"must have {placement.experts} experts per layer, as the placement, got {loads.experts}"
+    if loads.layers != placement.layers:
+        wanted, got = (
+            f"{len(layers)} layers ({layers[0]} to {layers[-1]})" for layers in (placement.layers, loads.layers)
+        )
+        yield ("loads",), f"must have the placement's {wanted}, got {got}"

@@ -1,0 +1,179 @@
+"""A placement as engines know it, and the files they load it from, exact to the field.
+
+| engine | file | rows |
+|---|---|---|
+| SGLang 0.5.23 | JSON, `physical_to_logical_map` and no other key | all layers of the model |
+| TensorRT-LLM | YAML, `num_slots`, `initial_global_assignments`, `layer_updates_per_iter` | MoE layers, by number |
+| vllm-ascend | JSON, `moe_layer_count`, `layer_list` of devices | MoE layers, counted from 0 |
+| vLLM 0.33 | JSON, read by our plug-in | MoE layers |
+
+All give each rank the same number of consecutive slots, so a placement with uneven slots is refused.  Where each rule
+was read, and how each file is given to its engine, stands in `docs/placement/engines.md`.
+"""
+
+import json
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+
+import numpy as np
+
+from fleet.documents import RuleError, Violation
+from placement.arrays import MAX_LAYERS, Ints
+from placement.layout import Layout
+from placement.validation import contiguous, copies
+
+VLLM_SCHEMA = "fleetwright.vllm-placement/1"
+
+
+class Engine(StrEnum):
+    """Whose file it is."""
+
+    SGLANG = "sglang"
+    VLLM = "vllm"
+    TRTLLM = "trtllm"
+    ASCEND = "ascend"
+
+
+@dataclass(frozen=True, eq=False)
+class EnginePlacement:
+    """Which expert sits in which slot of a model's MoE layers.  Build one with `of`, which checks it."""
+
+    expert_of_slot: Ints  # [layers, slots], of MoE layers
+    layout: Layout
+    experts: int  # of one layer
+    layers: tuple[int, ...]  # each row's number in the whole model, dense layers counted
+    hidden_layers: int  # of the whole model
+    model: str | None = None
+
+    @classmethod
+    def of(
+        cls,
+        expert_of_slot: Ints,
+        *,
+        layout: Layout,
+        experts: int,
+        layers: tuple[int, ...] | None = None,
+        hidden_layers: int | None = None,
+        model: str | None = None,
+    ) -> "EnginePlacement":
+        """Without numbers all layers are MoE layers.  An expert may sit twice on one GPU: engines' own maps do that."""
+        slots = np.ascontiguousarray(expert_of_slot, dtype=np.int64)
+        numbers = tuple(range(len(slots))) if layers is None else layers
+        model_layers = (max(numbers, default=0) + 1) if hidden_layers is None else hidden_layers
+        placed = cls(slots, layout, experts, numbers, model_layers, model)
+        RuleError.raise_for(_violations(placed))
+        return placed
+
+
+def sglang_json(placed: EnginePlacement) -> str:
+    """For `--init-expert-location`: a row for each layer; nobody reads a dense layer's, but it must be valid."""
+    rows = contiguous(layers=placed.hidden_layers, experts=placed.experts, layout=placed.layout)
+    rows[list(placed.layers)] = _even(placed, Engine.SGLANG)
+    return json.dumps({"physical_to_logical_map": rows.tolist()}) + "\n"
+
+
+def trtllm_yaml(placed: EnginePlacement, *, layer_updates_per_iter: int = 0) -> str:
+    """For `moe_config.load_balancer`; with updates the placement is only where the engine's own balancer starts."""
+    if not 0 <= layer_updates_per_iter <= MAX_LAYERS:
+        message = f"must be from 0 (the placement stays) to {MAX_LAYERS}, got {layer_updates_per_iter}"
+        raise RuleError([(("layer_updates_per_iter",), message)])
+    rows = _even(placed, Engine.TRTLLM).tolist()
+    assignments = [f"  {layer}: {json.dumps(row)}" for layer, row in zip(placed.layers, rows, strict=True)]
+    lines = [
+        f"num_slots: {placed.layout.slots}",
+        "initial_global_assignments:",
+        *assignments,
+        f"layer_updates_per_iter: {layer_updates_per_iter}",
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def ascend_json(placed: EnginePlacement) -> str:
+    """For `eplb_config.expert_map_path`; its layers are counted from the first MoE layer.
+
+    The engine notes where on a device an expert lies, so a second copy there would take its place.
+    """
+    by_device = _even(placed, Engine.ASCEND).reshape(len(placed.layers), placed.layout.gpus, -1)
+    RuleError.raise_for(_twice_on_device_violations(by_device))
+    layer_list = [
+        {
+            "layer_id": at,
+            "device_count": placed.layout.gpus,
+            "device_list": [
+                {"device_id": device, "device_expert": experts.tolist()} for device, experts in enumerate(devices)
+            ],
+        }
+        for at, devices in enumerate(by_device)
+    ]
+    return json.dumps({"moe_layer_count": len(layer_list), "layer_list": layer_list}) + "\n"
+
+
+def vllm_json(placed: EnginePlacement) -> str:
+    """For the plug-in `deploy.engine_plugins.vllm_plugin`; the engine counts MoE layers only."""
+    document = {
+        "schema": VLLM_SCHEMA,
+        "model": placed.model,
+        "experts": placed.experts,
+        "gpus": placed.layout.gpus,
+        "layers": placed.layers,
+        "physical_to_logical_map": _even(placed, Engine.VLLM).tolist(),
+    }
+    return json.dumps(document) + "\n"
+
+
+WRITERS: Mapping[Engine, Callable[[EnginePlacement], str]] = {
+    Engine.SGLANG: sglang_json,
+    Engine.VLLM: vllm_json,
+    Engine.TRTLLM: trtllm_yaml,
+    Engine.ASCEND: ascend_json,
+}
+
+
+def write_for(engine: Engine, placed: EnginePlacement) -> str:
+    """The file that this engine loads."""
+    return WRITERS[engine](placed)
+
+
+def _even(placed: EnginePlacement, engine: Engine) -> Ints:
+    """The map, of a layout that the engine can load."""
+    slots = placed.layout.slots_of_gpu
+    if slots.min() != slots.max():
+        message = f"must be as many on every GPU for {engine}, got {slots.min()} to {slots.max()}"
+        raise RuleError([(("gpu_slots",), message)])
+    return placed.expert_of_slot
+
+
+def _violations(placed: EnginePlacement) -> Iterator[Violation]:
+    field = ("physical_to_logical_map",)
+    shape, slots = placed.expert_of_slot.shape, placed.layout.slots
+    if len(shape) != 2 or not shape[0] or shape[1] != slots:
+        yield field, f"must be layers x {slots} slots, got {shape}"
+        return
+    if len(placed.layers) != shape[0]:
+        yield ("layers",), f"must be one number per row ({shape[0]}), got {len(placed.layers)}"
+    elif list(placed.layers) != sorted(set(placed.layers)) or placed.layers[0] < 0:
+        yield ("layers",), "must rise from row to row and start at 0 or above"
+    elif not placed.layers[-1] < placed.hidden_layers <= MAX_LAYERS:
+        yield ("hidden_layers",), f"must be from {placed.layers[-1] + 1} to {MAX_LAYERS}, got {placed.hidden_layers}"
+    if not 1 <= placed.experts <= slots:
+        yield ("experts",), f"must be from 1 to the number of slots ({slots}), got {placed.experts}"
+        return
+    wrong = (placed.expert_of_slot < 0) | (placed.expert_of_slot >= placed.experts)
+    if wrong.any():
+        row, slot = (int(at) for at in np.argwhere(wrong)[0])
+        got = placed.expert_of_slot[row, slot]
+        yield (*field, row, slot), f"must be an expert from 0 to {placed.experts - 1}, got {got}"
+        return
+    missing = copies(placed.expert_of_slot, experts=placed.experts) == 0
+    if missing.any():
+        row, expert = (int(at) for at in np.argwhere(missing)[0])
+        yield (*field, row), f"must hold every expert, {expert} is in no slot"
+
+
+def _twice_on_device_violations(by_device: Ints) -> Iterator[Violation]:
+    ordered = np.sort(by_device, axis=2)
+    twice = (ordered[:, :, 1:] == ordered[:, :, :-1]).any(axis=2)
+    if twice.any():
+        row, device = (int(at) for at in np.argwhere(twice)[0])
+        yield ("physical_to_logical_map", row), f"must not hold an expert twice on GPU {device} for {Engine.ASCEND}"

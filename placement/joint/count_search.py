@@ -1,0 +1,192 @@
+"""Replica counts under a ceiling, where no GPU has more than two slots: a local search on the rows of pairing.
+
+Any counts c with sum c = slots break row h (see `placement.bounds.hall_condition`) by
+
+    v_h = copies that weigh >= h  -  copies that weigh <= T - h  -  GPUs of one slot,
+
+and can be paired under T when no v_h is above 0.  The search minimises sum_h pi_h max(0, v_h) by moving one copy at a
+time from one expert to another; where no move helps, the prices pi of the broken rows rise (breakout, Morris 1993)
+and a least bad move is made, with the experts it touched left alone for a few steps.
+
+All but weights is whole numbers.  A copy changes the first rows up to its place, so a move is a few steps of a
+staircase, and what it costs is one pass over the rows.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+from numba import boolean, float64, int64
+
+from fleet.numba_cache import entry, part
+from placement.arrays import Floats, Ints
+from placement.bounds.hall_condition import TWOS, Twos, least_count, place, thresholds
+
+GIVERS, TAKERS = 6, 10  # how many of the best givers and takers of a copy are tried with each other
+REST_STEPS = 3
+NOWHERE = 2**40  # the place of copies that would weigh more than the ceiling
+NEVER = 2**60  # the cost of what is not allowed
+
+FEWER, NOW, MORE, REST, GIVES, TAKES = range(6)  # of an expert: places with one copy less, as now, with one more; ...
+BROKEN, PRICE, STAIR = range(3)  # of a row: v, pi, and where a move under trial steps up or down
+
+
+class Counting(NamedTuple):
+    """Where the search stands."""
+
+    rows: Floats  # h, rising
+    counts: Ints  # [experts]
+    experts: Ints  # [6, experts]: places, steps to rest, costs of giving a copy and of taking one
+    lines: Ints  # [3, rows + 1]
+
+
+@part
+def _climb(stair: Ints, copies: int, at: int) -> None:
+    """More copies (or fewer, below 0) at a place among the rows."""
+    if at < 0:
+        at, copies = -at, -copies
+    stair[0] += copies
+    stair[at] -= copies
+
+
+@part
+def _tried(state: Counting, expert: int, step: int) -> None:
+    """Put one copy more (step 1) or fewer (-1) of an expert on the stair."""
+    count, places = state.counts[expert], state.experts
+    _climb(state.lines[STAIR], -count, places[NOW, expert])
+    _climb(state.lines[STAIR], count + step, places[NOW + step, expert])
+
+
+@part
+def _settled(lines: Ints, keep: int) -> int:
+    """What the rows cost with the stair, which is cleared; its changes are kept (1) or not (0)."""
+    total, more = 0, 0
+    for row in range(lines.shape[1] - 1):
+        more += lines[STAIR, row]
+        lines[STAIR, row] = 0
+        now = lines[BROKEN, row] + more
+        total += lines[PRICE, row] * max(0, now)
+        if keep:
+            lines[BROKEN, row] = now
+    lines[STAIR, lines.shape[1] - 1] = 0
+    return total
+
+
+@part
+def _look(twos: Twos, state: Counting, expert: int, ceiling: float) -> None:
+    """Find the places of an expert's copies anew."""
+    least = least_count(twos.weights[expert], ceiling)
+    for step in range(3):
+        after = state.counts[expert] + step - 1
+        fits = after >= least
+        at = place(state.rows, twos.weights[expert] / after, ceiling) if fits else NOWHERE
+        state.experts[step, expert] = at
+
+
+@part
+def _alone(state: Counting, most: int) -> None:
+    """What each expert's giving or taking one copy would cost by itself."""
+    counts, experts = state.counts, state.experts
+    for expert in range(len(counts)):
+        for side in range(2):
+            allowed = counts[expert] < most if side else experts[FEWER, expert] != NOWHERE
+            experts[GIVES + side, expert] = NEVER
+            if allowed and experts[REST, expert] <= 0:
+                _tried(state, expert, 2 * side - 1)
+                experts[GIVES + side, expert] = _settled(state.lines, 0)
+
+
+@part
+def _cheapest(costs: Ints, chosen: Ints) -> None:
+    """Fill `chosen` with the experts of least cost, cheapest first; -1 where no more are allowed."""
+    for at in range(len(chosen)):
+        chosen[at] = -1
+    for expert in range(len(costs)):
+        at = len(chosen)
+        while at > 0 and (chosen[at - 1] < 0 or costs[chosen[at - 1]] > costs[expert]):
+            at -= 1
+        if at < len(chosen) and costs[expert] < NEVER:
+            for later in range(len(chosen) - 1, at, -1):
+                chosen[later] = chosen[later - 1]
+            chosen[at] = expert
+
+
+@part
+def _together(state: Counting) -> tuple[int, int, int]:
+    """The best of the exchanges among those that are good by themselves."""
+    chosen = np.empty(GIVERS + TAKERS, np.int64)
+    _cheapest(state.experts[GIVES], chosen[:GIVERS])
+    _cheapest(state.experts[TAKES], chosen[GIVERS:])
+    best, from_expert, to_expert = NEVER, -1, -1
+    for giver in chosen[:GIVERS]:
+        for taker in chosen[GIVERS:]:
+            if giver == taker or giver < 0 or taker < 0:
+                continue
+            _tried(state, giver, -1)
+            _tried(state, taker, 1)
+            cost = _settled(state.lines, 0)
+            if cost < best:
+                best, from_expert, to_expert = cost, giver, taker
+    return from_expert, to_expert, best
+
+
+@part
+def _chosen(state: Counting, over: int) -> tuple[int, int, int]:
+    """Who gives a copy and who takes one, -1 for nobody; both -1: no move is left.  And the cost, of an exchange."""
+    if over == 0:
+        return _together(state)
+    costs = state.experts[GIVES if over > 0 else TAKES]
+    expert = 0
+    for other in range(len(costs)):
+        if costs[other] < costs[expert]:
+            expert = other
+    if costs[expert] == NEVER:
+        return -1, -1, 0
+    return (expert, -1, 0) if over > 0 else (-1, expert, 0)
+
+
+@part
+def _begun(twos: Twos, ceiling: float, counts: Ints) -> Counting:
+    """Every expert has at least as many copies as the ceiling asks."""
+    rows = thresholds(twos, ceiling)
+    state = Counting(rows, counts, np.zeros((6, len(counts)), np.int64), np.zeros((3, len(rows) + 1), np.int64))
+    for row in range(len(rows)):
+        state.lines[BROKEN, row], state.lines[PRICE, row] = -twos.singles, 1
+    for expert in range(len(counts)):
+        counts[expert] = max(counts[expert], least_count(twos.weights[expert], ceiling))
+        _look(twos, state, expert, ceiling)
+        _climb(state.lines[STAIR], counts[expert], state.experts[NOW, expert])
+    return state
+
+
+@entry(boolean(TWOS, float64, int64[::1], int64))
+def counts_under(twos: Twos, ceiling: float, counts: Ints, steps: int) -> bool:
+    """Change the counts until they keep every row; whether they do."""
+    state = _begun(twos, ceiling, counts)
+    over = -twos.slots
+    for expert in range(len(counts)):
+        over += counts[expert]
+        if counts[expert] > twos.most:
+            return False
+    for _ in range(steps):
+        now = _settled(state.lines, 1)
+        if over == 0 and now == 0:
+            return True
+        _alone(state, twos.most)
+        giver, taker, best = _chosen(state, over)
+        stuck, resting = giver < 0 and taker < 0, False
+        for expert in range(len(counts)):
+            resting = resting or state.experts[REST, expert] > 0
+            state.experts[REST, expert] = 0 if stuck else state.experts[REST, expert] - 1
+        if stuck and not resting:
+            return False
+        for row in range(len(state.rows) if best >= now else 0):
+            state.lines[PRICE, row] += state.lines[BROKEN, row] > 0
+        for side in range(2):
+            expert = taker if side else giver
+            if expert >= 0:
+                _tried(state, expert, 2 * side - 1)
+                counts[expert] += 2 * side - 1
+                over += 2 * side - 1
+                _look(twos, state, expert, ceiling)
+                state.experts[REST, expert] = REST_STEPS
+    return False

@@ -1,0 +1,65 @@
+"""The joint method: by pairing where no GPU has more than two slots and all are alike; else by local search."""
+
+import numpy as np
+
+from placement.arrays import Floats, Ints
+from placement.balance import balanced
+from placement.bounds.lower_bound import pairs_up, quick_bound
+from placement.dispatch import Dispatch
+from placement.imbalance import imbalance
+from placement.joint.two_slot_search import best_pairs
+from placement.layout import Layout
+from placement.validation import check_room, check_slots
+
+PAIR_STEPS = 50  # moves of a copy from expert to expert, per ceiling
+PACK_STEPS = 400  # of one copy or two, per ceiling
+UNEVEN_STEPS = 1200  # likewise where GPUs have unequal slots: more is left to gain there
+TOLERANCE = 5e-4  # of the even share: where the search for the ceiling stops
+FINE = 1e-6  # likewise where few slots make that cheap
+FEW = 64  # slots: pairings of more gained less than 1e-5 by repacking
+
+
+def joint_balanced(tokens: Floats, *, layout: Layout, start: Ints | None = None, effort: float = 1.0) -> Ints:
+    """[layers, slots] for engines that share an expert's tokens evenly among its copies; no layer worse than `start`.
+
+    `effort` scales the number of moves that are tried.
+    """
+    experts = tokens.shape[1]
+    check_room(experts=experts, layout=layout)
+    if start is not None:
+        check_slots(start, experts=experts, layout=layout)
+    proven = quick_bound(tokens, layout=layout)
+    begun = balanced(tokens, layout=layout) if start is None else start
+    if pairs_up(layout, Dispatch.EQUAL):
+        begun = _paired(tokens, begun, layout=layout, proven=proven, steps=round(PAIR_STEPS * effort))
+        if layout.slots > FEW:
+            return begun
+    steps = PACK_STEPS if layout.slots_of_gpu.min() == layout.slots_of_gpu.max() else UNEVEN_STEPS
+    return _repacked(tokens, begun, layout=layout, proven=proven, steps=round(steps * effort))
+
+
+def _repacked(tokens: Floats, start: Ints, *, layout: Layout, proven: Floats, steps: int) -> Ints:
+    from placement.joint.slot_search import repacked  # noqa: PLC0415 - compiled code
+
+    parts = np.ascontiguousarray(tokens / tokens.sum(axis=1, keepdims=True))
+    begun = np.ascontiguousarray(start, dtype=np.int64)
+    tolerance = FINE if layout.slots <= FEW else TOLERANCE
+    return repacked(parts, begun, layout.first_slot, layout.gpu_of_slot, layout.shares, proven, steps, tolerance)
+
+
+def _paired(tokens: Floats, start: Ints, *, layout: Layout, proven: Floats, steps: int) -> Ints:
+    """Layers that pairing does not make more even stay as they are."""
+    weights = np.ascontiguousarray(tokens / tokens.sum(axis=1, keepdims=True) * layout.gpus)
+    singles = int((layout.slots_of_gpu == 1).sum())
+    pairs, peaks = best_pairs(weights, slots=layout.slots, gpus=layout.gpus, proven=proven, steps=steps)
+    gains = peaks < imbalance(start, tokens, layout=layout).per_layer
+    return np.where(gains[:, np.newaxis], _slots(pairs, layout=layout, singles=singles), start)
+
+
+def _slots(pairs: Ints, *, layout: Layout, singles: int) -> Ints:
+    """[layers, slots] from the experts on GPUs sorted by their slots."""
+    first = layout.first_slot[:-1][np.argsort(layout.slots_of_gpu, kind="stable")]
+    expert_of_slot = np.empty((len(pairs), layout.slots), dtype=np.int64)
+    expert_of_slot[:, first] = pairs[:, :, 0]
+    expert_of_slot[:, first[singles:] + 1] = pairs[:, singles:, 1]
+    return expert_of_slot

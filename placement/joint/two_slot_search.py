@@ -1,0 +1,42 @@
+"""Replica counts and pairing together, layer by layer: the least ceiling under which counts are found.
+
+Bisection between what greedy counts reach and what is proven out of reach.  A ceiling counts as out of reach when a
+short run of the certificate says so, or when the search for counts gives up.
+"""
+
+import numpy as np
+
+from placement.arrays import Floats, Ints
+from placement.bounds.counts import greedy_counts
+from placement.bounds.hall_condition import Twos
+from placement.joint.pairing import paired
+
+TOLERANCE = 5e-4  # of the even load
+PROOF_STEPS = 60
+
+
+def best_pairs(weights: Floats, *, slots: int, gpus: int, proven: Floats, steps: int) -> tuple[Ints, Floats]:
+    """[layers, GPUs, 2], those of one slot first, and each layer's peak, infinite if unlawful; even load = 1."""
+    most, singles = min(gpus, slots - weights.shape[1] + 1), 2 * gpus - slots
+    counts = greedy_counts(weights, slots=slots, most=most)
+    twos = [Twos(layer, slots, singles, most) for layer in weights]
+    found = [_narrowed(*layer, steps) for layer in zip(twos, counts, proven.tolist(), strict=True)]
+    return np.array([pairs for pairs, _ in found]), np.array([peak for _, peak in found])
+
+
+def _narrowed(twos: Twos, counts: Ints, low: float, steps: int) -> tuple[Ints, float]:
+    """The pairs of the best counts found, and their fullest GPU."""
+    from placement.bounds.two_slot import out_of_reach  # noqa: PLC0415 - compiled code
+    from placement.joint.count_search import counts_under  # noqa: PLC0415 - likewise
+
+    pairs, high = paired(twos.weights, counts, singles=twos.singles)
+    while high - low > TOLERANCE:
+        ceiling, trial = (low + min(high, 2 * low + 1)) / 2, counts.copy()
+        reached, kept = np.inf, pairs
+        if not out_of_reach(twos, ceiling, PROOF_STEPS) and counts_under(twos, ceiling, trial, steps):
+            kept, reached = paired(twos.weights, trial, singles=twos.singles)
+        if reached < high:
+            counts, pairs, high = trial, kept, reached
+        if reached > ceiling:
+            low = ceiling
+    return pairs, high

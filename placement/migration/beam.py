@@ -1,0 +1,59 @@
+"""The best states of each level of the search, and how they get there."""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from fleet.numba_cache import part
+from placement.arrays import Experts, Floats, Ints
+from placement.migration.layer_state import NONE
+
+
+class Pool(NamedTuple):
+    """The best states of each level."""
+
+    scores: Floats  # [levels, width]; infinite where there is none
+    names: Ints  # [levels, width]
+    fresh: Ints  # [levels, width]: 1 where no step from there was tried
+    rows: Experts  # [levels, width, slots]
+    worst: Floats  # [levels]: the greatest of `scores`
+    keys: Ints  # [GPUs, experts]: random bits of each copy; their exclusive or names a state
+
+
+@part
+def lay(row: Experts, kept: Experts, slot: int, b: int, other: int, a: int) -> None:  # noqa: PLR0917
+    """Copy the row with `b` in the slot and `a` in the other, but for NONE."""
+    for at in range(len(row)):
+        kept[at] = row[at]
+    if b != NONE:
+        kept[slot] = b
+    if a != NONE:
+        kept[other] = a
+
+
+@part
+def place_among(  # noqa: PLR0917 - compiled code takes no keywords
+    level: int, score: float, name: int, scores: Floats, names: Ints, fresh: Ints, worst: Floats
+) -> int:
+    """Where among its level's best to put a state, or NONE if it is there already."""
+    place = 0
+    for i in range(scores.shape[1]):
+        if names[level, i] == name and scores[level, i] < np.inf:
+            return NONE
+        if scores[level, i] > scores[level, place]:
+            place = i
+    scores[level, place], names[level, place], fresh[level, place] = score, name, 1
+    worst[level] = 0.0
+    for i in range(scores.shape[1]):
+        worst[level] = max(worst[level], scores[level, i])
+    return place
+
+
+@part
+def next_of(pool: Pool, level: int) -> int:
+    """The best state of a level from which no step was tried, or NONE."""
+    best = NONE
+    for i in range(pool.scores.shape[1]):
+        if pool.fresh[level, i] == 1 and (best == NONE or pool.scores[level, i] < pool.scores[level, best]):
+            best = i
+    return best

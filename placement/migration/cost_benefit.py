@@ -1,0 +1,115 @@
+"""Whether moving copies pays, and when to: gain over a window against cost, and two levels with a dead band between.
+
+A step's time is that of its MoE layers, which follows the mean imbalance I, and of all else.  With s the MoE layers'
+part of it at the imbalance now,
+
+    gain_s = window_s * s * (1 - I_after / I_now),        cost_s = moving_s * slowdown + stalls * stall_s,
+
+both in seconds of the whole fleet; times the GPUs, in GPU-seconds.  Moving pays when gain_s > cost_s * margin.
+
+Hysteresis: nothing moves up to `act_above`; once above, moves aim at `settle_at` until the mean is there.  Where the
+best that can be done stays above `settle_at`, that level counts as settled: acting again needs it to rise by the band's
+width, so that constant loads never move copies twice.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from fleet.documents import RuleError, Violation
+
+SAME = 1e-9
+
+
+@dataclass(frozen=True, slots=True)
+class Levels:
+    """Of the mean imbalance."""
+
+    act_above: float
+    settle_at: float
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.settle_at <= self.act_above:
+            message = f"must be from 1 to `act_above` ({self.act_above:g}), got {self.settle_at:g}"
+            raise RuleError([(("settle_at",), message)])
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """What a placement is used for, and what moving does to it."""
+
+    window_s: float  # how long the loads stay as they are thought to be
+    moe_share: float  # MoE layers' part of a step's time at the imbalance now, from 0 to 1
+    slowdown: float  # part of throughput lost while copies travel, from 0 to 1
+    stall_s: float = 0.0  # per batch put in
+    margin: float = 1.5  # gain sought per cost
+
+    def __post_init__(self) -> None:
+        RuleError.raise_for(_window_violations(self))
+
+
+@dataclass(frozen=True, slots=True)
+class Worth:
+    """Gain and cost of one migration, in seconds of the whole fleet."""
+
+    gain_s: float
+    cost_s: float
+    margin: float
+
+    @property
+    def pays(self) -> bool:
+        """Whether the gain is worth the cost."""
+        return self.gain_s > self.cost_s * self.margin
+
+    def gpu_seconds(self, *, gpus: int) -> float:
+        """Gained less spent."""
+        return (self.gain_s - self.cost_s) * gpus
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """What to do now; handed back at the next window, it is the whole state."""
+
+    act: bool = False  # move towards `settle_at`
+    settled_at: float | None = None  # where moving ended above `settle_at`, as nothing better was found or paid
+
+
+def worth_of(*, now: float, after: float, moving_s: float, batches: int, window: Window) -> Worth:
+    """Of a migration that takes the mean imbalance from `now` to `after`."""
+    gain_s = window.window_s * window.moe_share * (1 - after / now)
+    cost_s = moving_s * window.slowdown + batches * window.stall_s
+    return Worth(gain_s, cost_s, window.margin)
+
+
+def decided(last: Decision, *, now: float, levels: Levels, worth: Worth | None = None) -> Decision:
+    """Whether to move at the mean imbalance `now`; `worth` of the best move known, or None where there is none to try.
+
+    Call it again with the imbalance reached once the moves are done, so that it settles.
+    """
+    if now <= levels.settle_at + SAME:
+        return Decision()
+    if last.act:
+        if worth is not None and worth.pays:
+            return Decision(act=True)
+        return Decision(settled_at=now)
+    if now <= rests_up_to(last, levels) + SAME:
+        return last
+    return Decision(act=True) if worth is not None and worth.pays else last
+
+
+def rests_up_to(last: Decision, levels: Levels) -> float:
+    """The mean imbalance up to which nothing moves, unless moves are under way."""
+    if last.settled_at is None:
+        return levels.act_above
+    return max(levels.act_above, last.settled_at + levels.act_above - levels.settle_at)
+
+
+def _window_violations(window: Window) -> Iterator[Violation]:
+    if not window.window_s > 0:
+        yield ("window_s",), f"must be above 0, got {window.window_s:g}"
+    for name in ("moe_share", "slowdown"):
+        if not 0 <= getattr(window, name) <= 1:
+            yield (name,), f"must be from 0 to 1, got {getattr(window, name):g}"
+    if not window.stall_s >= 0:
+        yield ("stall_s",), f"must be at least 0, got {window.stall_s:g}"
+    if not window.margin > 0:
+        yield ("margin",), f"must be above 0, got {window.margin:g}"

@@ -1,0 +1,194 @@
+"""A placement of one layer as the search sees it, and what single copies' coming and going would do to its GPUs.
+
+Times are in units of what each GPU would work were all equally busy, so that 1 is even.  A placement's score is its
+excess, the sum over GPUs of max(0, time - target)^2.
+
+Arrays are taken out of their tuples once per placement: in the inner loops that would cost more than the arithmetic.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from fleet.numba_cache import part
+from placement.arrays import Experts, Floats, Ints
+from placement.dispatch import EQUAL, shares_of_copies
+
+NONE = -1
+Flags = npt.NDArray[np.int8]
+
+
+class Ground(NamedTuple):
+    """What no step changes."""
+
+    loaded: Flags  # [GPUs, experts]: 1 where the placement now loaded holds the expert
+    tokens: Floats  # [experts]
+    pace: Floats  # [GPUs]: time per token
+    gpu_of_slot: Ints
+    node_of_gpu: Ints
+    every_gpu: Ints  # 0, 1, ...: where copies lie, for rules that ask by slot
+    rule: int
+    target: float
+
+
+class State(NamedTuple):
+    """A placement, read."""
+
+    holders: Ints  # [experts, GPUs]: where the copies lie, rising
+    copies: Ints  # [experts]
+    parts: Floats  # [experts, GPUs]: the share of its expert's tokens that each copy takes
+    holds: Flags  # [GPUs, experts]
+    times: Floats  # [GPUs]
+    among: Ints  # scratch: holders after a change
+    shares: Floats  # scratch: and their shares
+
+
+class Changes(NamedTuple):
+    """Copies that come or go; NONE as expert, and an infinite effect, where that cannot be."""
+
+    expert: Ints
+    leaves: Ints  # this GPU, or NONE
+    enters: Ints  # and this one, or NONE
+    effect: Floats  # [changes, 3]: time added to the fullest GPU, to the other GPU, and excess to all others
+
+
+@part
+def read(row: Experts, ground: Ground, state: State) -> int:
+    """Fill in what a placement holds and how long each GPU works; which works longest."""
+    holders, copies, parts, holds, times = state.holders, state.copies, state.parts, state.holds, state.times
+    gpu_of_slot, node_of_gpu, every, tokens = ground.gpu_of_slot, ground.node_of_gpu, ground.every_gpu, ground.tokens
+    pace, rule = ground.pace, ground.rule
+    for gpu in range(len(times)):
+        times[gpu] = 0.0
+        for expert in range(len(copies)):
+            holds[gpu, expert] = 0
+    for expert in range(len(copies)):
+        copies[expert] = 0
+    for slot in range(len(row)):
+        expert, gpu = row[slot], gpu_of_slot[slot]
+        holders[expert, copies[expert]] = gpu
+        copies[expert] += 1
+        holds[gpu, expert] = 1
+    for expert in range(len(tokens)):
+        n = copies[expert]
+        if rule != EQUAL and n > 1:
+            shares_of_copies(holders[expert, :n], every, node_of_gpu, rule, parts[expert])
+        for c in range(n):
+            if rule == EQUAL or n == 1:
+                parts[expert, c] = 1.0 / n
+            times[holders[expert, c]] += tokens[expert] * parts[expert, c] * pace[holders[expert, c]]
+    fullest = 0
+    for gpu in range(len(times)):
+        if times[gpu] > times[fullest]:
+            fullest = gpu
+    return fullest
+
+
+@part
+def excess(time: float, target: float) -> float:
+    """What a GPU's time counts in a score."""
+    over = time - target
+    return over * over if over > 0 else 0.0
+
+
+@part
+def work_out(fullest: int, ground: Ground, state: State, changes: Changes) -> None:
+    """The effect of each change by itself."""
+    expert_of, leaving, entering, effect = changes.expert, changes.leaves, changes.enters, changes.effect
+    holders, copies, parts, times = state.holders, state.copies, state.parts, state.times
+    among, shares, every, node_of_gpu = state.among, state.shares, ground.every_gpu, ground.node_of_gpu
+    pace, tokens, rule, target = ground.pace, ground.tokens, ground.rule, ground.target
+    for at in range(len(expert_of)):
+        expert = expert_of[at]
+        if expert == NONE:
+            effect[at, 0] = np.inf
+            continue
+        leaves, enters, n = leaving[at], entering[at], copies[expert]
+        effect[at, 0] = effect[at, 1] = effect[at, 2] = 0.0
+        if min(leaves, enters) != NONE and (n == 1 or rule == EQUAL):  # no other copy notices
+            effect[at, 0 if leaves == fullest else 1] = -tokens[expert] * parts[expert, 0] * pace[leaves]
+            effect[at, 0 if enters == fullest else 1] = tokens[expert] * parts[expert, 0] * pace[enters]
+            continue
+        after = _holders_after(expert, leaves, enters, holders, n, among)
+        if rule == EQUAL:
+            for c in range(after):
+                shares[c] = 1.0 / after
+        else:
+            shares_of_copies(among[:after], every, node_of_gpu, rule, shares)
+        other = enters if leaves in (fullest, NONE) else leaves
+        _feel(
+            at,
+            expert,
+            fullest,
+            other,
+            after,
+            holders,
+            n,
+            parts,
+            among,
+            shares,
+            times,
+            pace,
+            tokens[expert],
+            target,
+            effect,
+        )
+
+
+@part
+def _feel(  # noqa: PLR0917 - compiled code takes no keywords
+    at: int,
+    expert: int,
+    fullest: int,
+    other: int,
+    after: int,
+    holders: Ints,
+    before: int,
+    parts: Floats,
+    among: Ints,
+    shares: Floats,
+    times: Floats,
+    pace: Floats,
+    tokens: float,
+    target: float,
+    effect: Floats,
+) -> None:
+    """Lay what each holder gains or loses on the fullest GPU, the other one, and the rest."""
+    i = j = 0
+    while i < before or j < after:  # both rise
+        gpu = holders[expert, i] if j == after or (i < before and holders[expert, i] <= among[j]) else among[j]
+        more = 0.0
+        if i < before and holders[expert, i] == gpu:
+            more -= parts[expert, i]
+            i += 1
+        if j < after and among[j] == gpu:
+            more += shares[j]
+            j += 1
+        more *= tokens * pace[gpu]
+        if gpu == fullest:
+            effect[at, 0] = more
+        elif gpu == other:
+            effect[at, 1] = more
+        else:
+            effect[at, 2] += excess(times[gpu] + more, target) - excess(times[gpu], target)
+
+
+@part
+def _holders_after(  # noqa: PLR0917 - compiled code takes no keywords
+    expert: int, leaves: int, enters: int, holders: Ints, copies: int, among: Ints
+) -> int:
+    """Write where the copies lie after the change, rising; how many."""
+    n, entered = 0, enters == NONE
+    for c in range(copies):
+        gpu = holders[expert, c]
+        if not entered and enters < gpu:
+            among[n] = enters
+            n, entered = n + 1, True
+        if gpu != leaves:
+            among[n] = gpu
+            n += 1
+    if not entered:
+        among[n] = enters
+        n += 1
+    return n

@@ -1,0 +1,106 @@
+"""A first plan for rule `nearest`: where copies go (placement.nearest.counts), no two of one expert on one node.
+
+With nodes alike and copies on nodes of their own, every copy takes the same share under the rule: its node's GPUs and
+an equal part of the far ones, (m + (N - n) m / n) / (N m) = 1 / n for n copies, N nodes of m GPUs.  A second copy on a
+node takes only its own GPU's tokens, 1 / (N m).  So no expert gets more copies than there are nodes while others can.
+
+Copies go largest first to the GPU that is least busy with them (LPT).  Where that ends with no slot allowed, copies are
+dealt out one by one; where GPUs differ, every expert is laid once and the slots left take whatever they may.
+"""
+
+import numpy as np
+
+from fleet.numba_cache import part
+from placement.arrays import Ints
+from placement.nearest.counts import counts_of
+from placement.nearest.node_spread import part_copies
+from placement.nearest.state import Ground, Layer, apart, empty_layer, falling, on_gpu, on_node, put, reshare
+
+
+@part
+def constructed(ground: Ground, heaviest: float) -> Layer:
+    """A plan that may stand, with all shares known."""
+    gpus, counts = len(ground.node_of_gpu), counts_of(ground, heaviest)
+    layer = empty_layer(ground)
+    free = np.empty(gpus, np.int64)
+    for gpu in range(gpus):
+        free[gpu] = ground.first_slot[gpu + 1] - ground.first_slot[gpu]
+    may_stand = _laid_by_weight(layer, ground, counts, free.copy())
+    if may_stand:
+        _share(layer, ground)
+        may_stand = part_copies(layer, ground) or free.min() < free.max()
+    if not may_stand:
+        layer = empty_layer(ground)
+        if ground.roams and free.min() == free.max():
+            _dealt(layer, ground, counts)
+        else:
+            _laid_anyhow(layer, ground)
+        _share(layer, ground)
+    return layer
+
+
+@part
+def _share(layer: Layer, ground: Ground) -> None:
+    layer.loads[:] = 0.0
+    for expert in range(len(ground.tokens)):
+        reshare(layer, ground, expert)
+
+
+@part
+def _dealt(layer: Layer, ground: Ground, counts: Ints) -> None:
+    """Where all GPUs have as many slots: from node to node, on each from GPU to GPU; never two on one that need not."""
+    gpus, nodes, at = len(ground.node_of_gpu), apart(ground), 0
+    for expert in range(len(counts)):
+        for _ in range(counts[expert]):
+            gpu = at % nodes * (gpus // nodes) + at // nodes % (gpus // nodes)
+            put(layer, expert, ground.first_slot[gpu] + at // gpus)
+            at += 1
+
+
+@part
+def _laid_by_weight(layer: Layer, ground: Ground, counts: Ints, free: Ints) -> bool:
+    """Largest copies first; whether each found a slot."""
+    for expert in falling(ground.tokens / counts):
+        tokens = ground.tokens[expert] / counts[expert]
+        for _ in range(counts[expert]):
+            gpu = _least_busy(layer, ground, expert, tokens, free)
+            if gpu < 0:
+                return False
+            free[gpu] -= 1
+            put(layer, expert, ground.first_slot[gpu] + free[gpu])
+            layer.loads[gpu] += tokens
+    return True
+
+
+@part
+def _least_busy(layer: Layer, ground: Ground, expert: int, tokens: float, free: Ints) -> int:
+    """Where a copy may go: to a node without one if any has room, else to a GPU without one."""
+    best, best_apart, best_busy = -1, False, np.inf
+    for gpu in range(len(free)):
+        if free[gpu] == 0:
+            continue
+        busy = (layer.loads[gpu] + tokens) / ground.even[gpu]
+        if best_apart and busy >= best_busy:
+            continue
+        apart = on_node(layer, ground, expert, ground.node_of_gpu[gpu]) == 0
+        if apart == best_apart and busy >= best_busy:
+            continue
+        if apart >= best_apart and (apart or not on_gpu(layer, ground, expert, gpu)):
+            best, best_apart, best_busy = gpu, apart, busy
+    return best
+
+
+@part
+def _laid_anyhow(layer: Layer, ground: Ground) -> None:
+    """Always ends: no GPU has more slots than there are experts."""
+    experts = len(ground.tokens)
+    for expert in range(experts):
+        put(layer, expert, expert)
+    for slot in range(experts, len(ground.gpu_of_slot)):
+        best = -1
+        for expert in range(experts):
+            if on_gpu(layer, ground, expert, ground.gpu_of_slot[slot]):
+                continue
+            if best < 0 or ground.tokens[expert] * layer.copies[best] > ground.tokens[best] * layer.copies[expert]:
+                best = expert
+        put(layer, best, slot)

@@ -1,0 +1,70 @@
+"""All layers evened out where every copy keeps its weight: as they lie and packed anew, whichever ends better.
+
+Compiled on import: import it late.
+"""
+
+from numba import float64, int64
+
+from fleet.numba_cache import entry, part
+from placement.arrays import Floats, Ints
+from placement.nearest.repacking import repacked
+from placement.nearest.search import even_out
+from placement.nearest.state import Ground, Layer, empty_layer, fullest, put
+
+
+@part
+def _given(ground: Ground, start: Ints, weights: Floats) -> Layer:
+    layer = empty_layer(ground)
+    for slot in range(len(start)):
+        put(layer, start[slot], slot)
+        layer.weights[slot] = weights[slot]
+        layer.loads[ground.gpu_of_slot[slot]] += weights[slot]
+    return layer
+
+
+@part
+def _busiest(layer: Layer, ground: Ground) -> float:
+    gpu = fullest(layer, ground)
+    return float(layer.loads[gpu] / ground.even[gpu])
+
+
+@entry(
+    int64[:, ::1](
+        float64[:, ::1],
+        int64[:, ::1],
+        float64[:, ::1],
+        int64[::1],
+        int64[::1],
+        int64[::1],
+        float64[::1],
+        float64,
+        int64,
+    )
+)
+def evened(  # noqa: PLR0917 - compiled code takes no keywords
+    tokens: Floats,
+    start: Ints,
+    weights: Floats,
+    gpu_of_slot: Ints,
+    node_of_gpu: Ints,
+    first_slot: Ints,
+    shares: Floats,
+    tolerance: float,
+    rounds: int,
+) -> Ints:
+    """[layers, slots], from as many slots with the weight of each; layers without tokens stay as they are."""
+    found = start.copy()
+    for row in range(len(tokens)):
+        total = tokens[row].sum()
+        if total == 0:
+            continue
+        roams = False  # what is drawn for a copy holds while it stays on its node
+        ground = Ground(gpu_of_slot, node_of_gpu, first_slot, roams, tokens[row], shares * total)
+        layer = _given(ground, start[row], weights[row])
+        other = repacked(layer, ground)
+        even_out(layer, ground, tolerance, rounds)
+        even_out(other, ground, tolerance, rounds)
+        better = other if _busiest(other, ground) < _busiest(layer, ground) else layer
+        for slot in range(len(gpu_of_slot)):  # one by one: it compiles faster than a copy of arrays
+            found[row, slot] = better.expert_of_slot[slot]
+    return found

@@ -1,0 +1,125 @@
+"""Which copy each GPU sends an expert's tokens to for good, as SGLang 0.5.23 decides when it loads a map.
+
+`static` dispatch is a table [GPUs, layers, experts] of slots, made once (`expert_location.py`).  Every GPU makes its
+own row of it.  First it keeps, of each expert, only the nearest copy where there is one.  Then it goes through layers
+and experts in order and, for each expert with several copies left, deals them to the far GPUs: each copy as often as
+whole numbers allow, the rest a sample, all shuffled (`placement.nearest.sglang_rng`); of that it reads its own place.
+
+As each GPU draws only for experts far from it, GPUs of different nodes read different shuffles, so what each deal makes
+even does not stay so when every node takes its part from another: with two copies, 4 nodes and 8 GPUs on each, the
+share of a copy is off by 1.5 GPUs of 32 (standard deviation), with 9 nodes by 3.5 of 72.
+
+A map that the engine itself rebalances to is not cut down to the nearest copies first: then all GPUs read the same
+shuffles (`together`) and shares are as even as whole numbers are.
+
+Near is a copy on the GPU itself, else the first on its node, by slot, unless all copies lie there.
+
+Compiled on import: import it late.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+from numba import boolean, int64, uint64
+
+from fleet.numba_cache import entry, part
+from placement.arrays import Ints
+from placement.nearest.sglang_rng import Words, sample, shuffle
+
+
+class Table(NamedTuple):
+    """What the GPUs read from, and how far each has read."""
+
+    gpu_of_slot: Ints
+    node_of_gpu: Ints
+    words: Words
+    cursors: Ints  # [GPUs]
+    together: bool  # whether GPUs read on where they need not, too
+
+
+@part
+def choose(copies: Ints, table: Table, found: Ints) -> None:
+    """[GPUs]: the slot that each sends one expert's tokens to; `copies`, rising, are the slots it lies in."""
+    gpus, far = len(found), 0
+    for gpu in range(gpus):
+        found[gpu] = _near(copies, table, gpu)
+        far += found[gpu] < 0
+    if far == 0:
+        return
+    place, before, after = 0, -1, -1
+    dealt = np.empty(far, np.int64)
+    for gpu in range(gpus):
+        if found[gpu] >= 0:
+            continue
+        if table.cursors[gpu] != before:  # GPUs that have read as far as each other read the same
+            before = table.cursors[gpu]
+            after = _deal(copies, table.words, before, dealt)
+        table.cursors[gpu] = after
+        found[gpu] = dealt[place]
+        place += 1
+    if table.together:
+        table.cursors[:] = after
+
+
+@part
+def _near(copies: Ints, table: Table, gpu: int) -> int:
+    """The copy a GPU need not draw for, or -1."""
+    if len(copies) == 1:
+        return int(copies[0])
+    first, there = -1, 0
+    for slot in copies:
+        owner = table.gpu_of_slot[slot]
+        if owner == gpu:
+            return int(slot)
+        if table.node_of_gpu[owner] == table.node_of_gpu[gpu]:
+            there += 1
+            if first < 0:
+                first = slot
+    return first if there < len(copies) else -1
+
+
+@part
+def _deal(copies: Ints, words: Words, cursor: int, dealt: Ints) -> int:
+    """One copy for each far GPU; returns the new cursor."""
+    even = len(dealt) // len(copies) * len(copies)
+    for i in range(even):
+        dealt[i] = copies[i % len(copies)]
+    cursor = sample(words, cursor, copies, len(dealt) - even, dealt[even:])
+    return shuffle(words, cursor, dealt)
+
+
+@part
+def slots_of_experts(row: Ints, first: Ints, slots: Ints) -> None:
+    """Of one layer: expert e lies in slots[first[e] : first[e + 1]], rising."""
+    first[:] = 0
+    for expert in row:
+        first[expert + 1] += 1
+    for expert in range(len(first) - 1):
+        first[expert + 1] += first[expert]
+    filled = first.copy()
+    for slot in range(len(row)):
+        slots[filled[row[slot]]] = slot
+        filled[row[slot]] += 1
+
+
+@entry(int64[:, :, ::1](int64[:, ::1], int64[::1], int64[::1], int64, uint64[::1], boolean))
+def chosen(  # noqa: PLR0917 - compiled code takes no keywords
+    expert_of_slot: Ints,
+    gpu_of_slot: Ints,
+    node_of_gpu: Ints,
+    experts: int,
+    words: Words,
+    together: bool,  # noqa: FBT001
+) -> Ints:
+    """[layers, experts, GPUs]: slots; [0, 0, 0] is -1 where the words did not suffice."""
+    layers = len(expert_of_slot)
+    found = np.empty((layers, experts, len(node_of_gpu)), np.int64)
+    table = Table(gpu_of_slot, node_of_gpu, words, np.zeros(len(node_of_gpu), np.int64), together)
+    first, slots = np.empty(experts + 1, np.int64), np.empty(len(gpu_of_slot), np.int64)
+    for layer in range(layers):
+        slots_of_experts(expert_of_slot[layer], first, slots)
+        for expert in range(experts):
+            choose(slots[first[expert] : first[expert + 1]], table, found[layer, expert])
+    if table.cursors.max() > len(words):
+        found[0, 0, 0] = -1
+    return found

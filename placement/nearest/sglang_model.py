@@ -1,0 +1,188 @@
+"""What a placement really makes each GPU carry once SGLang has loaded it, and the same evened out.
+
+Rule `nearest` says what a far GPU's choice is on average.  SGLang 0.5.23 makes that choice once for each GPU, in whole
+numbers and by a fixed seed (placement.nearest.sglang_dispatch), so the loads of a map are known exactly:
+`engine_loads`.
+`evened_for_engine` takes them for what they are.  First it picks the nodes of experts with several copies so that what
+is drawn for them is even (placement.nearest.node_assignment), then it packs anew without changing a draw
+(placement.nearest.rebalance): experts of one copy have none, and a copy alone on its node keeps its place among its
+expert's copies while it stays there.
+
+Draws run on from layer to layer, through dense layers too, for which the map holds `placement.validation.contiguous`
+(placement.formats writes that).  `layers` are the rows' numbers in the whole model; without them it has no dense layer.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from enum import StrEnum
+
+import numpy as np
+
+from fleet.documents import RuleError, Violation
+from placement.arrays import MAX_LAYERS, Floats, Ints
+from placement.dispatch import Dispatch
+from placement.imbalance import Imbalance, imbalance
+from placement.layout import Layout
+from placement.nearest.sglang_rng import Words, words
+from placement.nearest.solve import ROUNDS, TOLERANCE
+from placement.validation import check_slots, contiguous, copies
+
+CEILING = 1.02  # mean imbalance under the rule's averages, which other versions and seeds come near
+PARTS = (1.0, 0.5)  # of what is drawn in what is evened out; the rest are averages
+FIRST_WORDS = 1 << 18  # four times as many while they do not suffice
+
+
+class Draws(StrEnum):
+    """Whose draws a GPU's choices come from."""
+
+    OWN = "own"  # of a map loaded from a file
+    SHARED = "shared"  # of a map that rebalancing brought in; its copies are taken to be listed by slot
+
+
+def engine_choices(
+    expert_of_slot: Ints,
+    *,
+    experts: int,
+    layout: Layout,
+    layers: Sequence[int] | None = None,
+    draws: Draws = Draws.OWN,
+) -> Ints:
+    """[layers, experts, GPUs]: the slot to which each GPU sends the tokens it has for an expert."""
+    numbers = _checked(expert_of_slot, experts=experts, layout=layout, layers=layers)
+    return _choices(_whole(expert_of_slot, experts, layout, numbers), experts, layout, draws)[numbers]
+
+
+def engine_loads(
+    expert_of_slot: Ints,
+    tokens: Floats,
+    *,
+    layout: Layout,
+    layers: Sequence[int] | None = None,
+    draws: Draws = Draws.OWN,
+) -> Floats:
+    """[layers, GPUs]: tokens that each GPU computes, when all GPUs have as many for each expert."""
+    numbers = _checked(expert_of_slot, experts=tokens.shape[1], layout=layout, layers=layers)
+    rows = _whole(expert_of_slot, tokens.shape[1], layout, numbers)
+    weights = _weights(rows, _whole_tokens(tokens, numbers), layout, draws)[numbers]
+    loads: Floats = np.add.reduceat(weights, layout.first_slot[:-1], axis=1)
+    return loads
+
+
+def engine_imbalance(
+    expert_of_slot: Ints,
+    tokens: Floats,
+    *,
+    layout: Layout,
+    layers: Sequence[int] | None = None,
+    draws: Draws = Draws.OWN,
+) -> Imbalance:
+    """The same as `placement.imbalance`, of what the engine does instead of what it does on average."""
+    loads = engine_loads(expert_of_slot, tokens, layout=layout, layers=layers, draws=draws)
+    even = tokens.sum(axis=1, keepdims=True) * layout.shares
+    return Imbalance((loads / even).max(axis=1))
+
+
+def evened_for_engine(
+    expert_of_slot: Ints,
+    tokens: Floats,
+    *,
+    layout: Layout,
+    layers: Sequence[int] | None = None,
+    draws: Draws = Draws.OWN,
+) -> Ints:
+    """[layers, slots]: as many copies of each expert as before, laid so that what the engine makes of them is even.
+
+    Never worse on the mean than what was given; where it would be, that comes back.  Where what the rule has on average
+    is over `CEILING` then, plans are made in between, and the one where the worse of both is least comes back.
+    """
+    experts = tokens.shape[1]
+    numbers = _checked(expert_of_slot, experts=experts, layout=layout, layers=layers)
+    from placement.nearest.node_assignment import dealt  # noqa: PLC0415  # compiles when first used
+    from placement.nearest.rebalance import evened  # noqa: PLC0415  # as well
+
+    rows, loads = _whole(expert_of_slot, experts, layout, numbers), _whole_tokens(tokens, numbers)
+    rows = _enough(
+        lambda drawn: dealt(rows, loads, layout.gpu_of_slot, layout.node_of_gpu, drawn, draws is Draws.SHARED)
+    )
+    drawn, average = _weights(rows, loads, layout, draws), _average_weights(rows, loads)
+    best, least = np.array(expert_of_slot), np.inf
+    before = engine_imbalance(best, tokens, layout=layout, layers=layers, draws=draws).mean
+    for part in PARTS:
+        found = evened(
+            loads,
+            rows,
+            part * drawn + (1 - part) * average,
+            layout.gpu_of_slot,
+            layout.node_of_gpu,
+            layout.first_slot,
+            layout.shares,
+            TOLERANCE,
+            ROUNDS,
+        )[numbers]
+        after = engine_imbalance(found, tokens, layout=layout, layers=layers, draws=draws).mean
+        worse = max(after, imbalance(found, tokens, layout=layout, rule=Dispatch.NEAREST).mean)
+        if after < before and worse < least:
+            best, least = found, worse
+        if least <= CEILING:
+            break
+    return best
+
+
+def _average_weights(rows: Ints, tokens: Floats) -> Floats:
+    """[layers, slots]: tokens of each copy as the rule has it for copies on nodes of their own."""
+    found: Floats = np.take_along_axis(tokens / copies(rows, experts=tokens.shape[1]), rows, axis=1)
+    return found
+
+
+def _weights(rows: Ints, tokens: Floats, layout: Layout, draws: Draws) -> Floats:
+    """[layers, slots]: tokens of each copy."""
+    layers, experts = tokens.shape
+    chosen = _choices(rows, experts, layout, draws) + (np.arange(layers) * layout.slots)[:, np.newaxis, np.newaxis]
+    senders = np.bincount(chosen.ravel(), minlength=layers * layout.slots).reshape(layers, layout.slots)
+    weights: Floats = senders / layout.gpus * np.take_along_axis(tokens, rows, axis=1)
+    return weights
+
+
+def _choices(rows: Ints, experts: int, layout: Layout, draws: Draws) -> Ints:
+    from placement.nearest.sglang_dispatch import chosen  # noqa: PLC0415  # compiles when first used
+
+    return _enough(
+        lambda drawn: chosen(rows, layout.gpu_of_slot, layout.node_of_gpu, experts, drawn, draws is Draws.SHARED)
+    )
+
+
+def _enough(drawing: Callable[[Words], Ints]) -> Ints:
+    """What is drawn with as many words as it takes."""
+    count = FIRST_WORDS
+    while (found := drawing(words(count))).flat[0] < 0:
+        count *= 4
+    return found
+
+
+def _whole(expert_of_slot: Ints, experts: int, layout: Layout, numbers: Ints) -> Ints:
+    """The map as the engine reads it, up to the last MoE layer: later rows change nothing."""
+    rows = contiguous(layers=int(numbers[-1]) + 1, experts=experts, layout=layout)
+    rows[numbers] = expert_of_slot
+    return rows
+
+
+def _whole_tokens(tokens: Floats, numbers: Ints) -> Floats:
+    rows = np.zeros((int(numbers[-1]) + 1, tokens.shape[1]))
+    rows[numbers] = tokens
+    return rows
+
+
+def _checked(expert_of_slot: Ints, *, experts: int, layout: Layout, layers: Sequence[int] | None) -> Ints:
+    """The rows' numbers in the whole model."""
+    numbers = np.arange(len(expert_of_slot)) if layers is None else np.array(layers, dtype=np.int64)
+    RuleError.raise_for(_violations(layout, numbers, len(expert_of_slot)))
+    check_slots(expert_of_slot, experts=experts, layout=layout)
+    return numbers
+
+
+def _violations(layout: Layout, numbers: Ints, rows: int) -> Iterator[Violation]:
+    if not layout.is_even:
+        yield ("layout",), "must have as many slots on every GPU and as many GPUs on every node, as SGLang has"
+    if len(numbers) != rows or rows < 1:
+        yield ("layers",), f"must be one number per row ({rows}), got {len(numbers)}"
+    elif numbers[0] < 0 or numbers[-1] >= MAX_LAYERS or (np.diff(numbers) < 1).any():
+        yield ("layers",), f"must rise from row to row, from 0 to {MAX_LAYERS - 1}"

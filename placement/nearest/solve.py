@@ -1,0 +1,51 @@
+"""Plans against rule `nearest` as it is on average."""
+
+import numpy as np
+
+from placement.arrays import Floats, Ints
+from placement.dispatch import Dispatch
+from placement.imbalance import imbalance
+from placement.layout import Layout
+from placement.validation import check_room, check_slots
+
+TOLERANCE = 2e-4  # of the fullest GPU over even: loads of the next window differ by far more
+ROUNDS = 2000  # steps per layer; what is measured ends within 200
+
+
+def balanced_nearest(tokens: Floats, *, layout: Layout, start: Ints | None = None) -> Ints:
+    """[layers, slots]: the plan whose fullest GPU under rule `nearest` is least full, from tokens [layers, experts].
+
+    An expert with no more copies than there are nodes has no two on one node, where the layout allows that.  Without
+    `start` a plan is made; with it, that plan is improved and never made worse.
+    """
+    check_room(experts=tokens.shape[1], layout=layout)
+    loads = np.ascontiguousarray(tokens, dtype=np.float64)
+    if start is None:
+        return _planned(loads, np.empty((0, layout.slots), np.int64), layout, parts=True)
+    check_slots(start, experts=tokens.shape[1], layout=layout)
+    first = np.ascontiguousarray(start, dtype=np.int64)
+    found = _planned(loads, first, layout, parts=True)
+    worse = np.flatnonzero(_imbalances(found, loads, layout) > _imbalances(first, loads, layout))
+    if len(worse):  # parted copies cost more than the search gained
+        found[worse] = _planned(loads[worse], first[worse], layout, parts=False)
+    return found
+
+
+def _imbalances(expert_of_slot: Ints, tokens: Floats, layout: Layout) -> Floats:
+    return imbalance(expert_of_slot, tokens, layout=layout, rule=Dispatch.NEAREST).per_layer
+
+
+def _planned(tokens: Floats, start: Ints, layout: Layout, *, parts: bool) -> Ints:
+    from placement.nearest.kernel import plan  # noqa: PLC0415  # compiles when first used
+
+    return plan(
+        tokens,
+        start,
+        layout.gpu_of_slot,
+        layout.node_of_gpu,
+        layout.first_slot,
+        layout.shares,
+        TOLERANCE,
+        ROUNDS,
+        parts,
+    )

@@ -1,0 +1,54 @@
+"""How many experts fit each GPU: with M_g bytes for experts and L MoE layers, floor(M_g / (L expert_bytes)) slots.
+
+Slots are shared out as evenly as that allows: first every GPU gets its even part, and what smaller ones have no room
+for goes to the rest.
+"""
+
+from collections.abc import Iterator, Sequence
+
+from fleet.documents import RuleError, Violation
+from placement.arrays import MAX_SLOTS
+
+MAX_EXPERT_BYTES = 10**12
+MAX_GPU_GB = 10_000
+GIGABYTE = 10**9
+
+
+def slots_in(memory_bytes: float, *, experts: int, layers: int, expert_bytes: int) -> int:
+    """Of each layer, in so much memory; a second copy of an expert would be of no use."""
+    return min(int(memory_bytes // (layers * expert_bytes)), experts)
+
+
+def slots_within(
+    memory_gb: Sequence[float], slots: int, *, experts: int, layers: int, expert_bytes: int
+) -> tuple[int, ...]:
+    """Slots of each GPU, so many in all.  RuleError where memory does not hold them."""
+    RuleError.raise_for(_violations(memory_gb))
+    room = [slots_in(gb * GIGABYTE, experts=experts, layers=layers, expert_bytes=expert_bytes) for gb in memory_gb]
+    RuleError.raise_for(_room_violations(room, slots, layers * expert_bytes / GIGABYTE))
+    return tuple(filled(room, slots))
+
+
+def filled(room: Sequence[int], slots: int) -> list[int]:
+    """So many slots in all, as evenly as the room on each GPU allows, earlier GPUs taking what does not divide."""
+    found = [0] * len(room)
+    while left := slots - sum(found):
+        open_gpus = [gpu for gpu, most in enumerate(room) if found[gpu] < most]
+        for gpu in open_gpus[: left if left < len(open_gpus) else None]:
+            found[gpu] += min(max(left // len(open_gpus), 1), room[gpu] - found[gpu])
+    return found
+
+
+def _violations(memory_gb: Sequence[float]) -> Iterator[Violation]:
+    for gpu, gb in enumerate(memory_gb):
+        if not 0 < gb <= MAX_GPU_GB:
+            yield ("gpu_memory", gpu), f"must be above 0 and at most {MAX_GPU_GB} GB, got {gb:g}"
+
+
+def _room_violations(room: Sequence[int], slots: int, slot_gb: float) -> Iterator[Violation]:
+    small = [gpu for gpu, most in enumerate(room) if most < 1]
+    if small:
+        yield ("gpu_memory", small[0]), f"must hold one expert of each layer, {slot_gb:.3g} GB; {len(small)} do not"
+        return
+    if not len(room) <= slots <= min(sum(room), MAX_SLOTS):
+        yield ("slots",), f"must be from {len(room)} (one per GPU) to what memory holds ({sum(room)}), got {slots}"

@@ -1,0 +1,120 @@
+"""What each change would gain, kept up to date: a layer's experts on nodes as a hypergraph cut into parts.
+
+Tokens are hyperedges over their experts; a token pays for each node where it has one.  As with Fiduccia and Mattheyses
+(DAC 1982) gains are kept per expert and not looked up in tokens.  An expert has one home node; or it lies everywhere,
+which under the rule `nearest` costs nothing, or is spread over some nodes, and then stays as it is.  With
+
+    hits(t, n)   experts of token t at home on n
+    W(t, n)      what token t pays more when n is reached surely; less where a spread expert may lead there anyhow
+    A(e, n)      sum of W(t, n) over the tokens t of e with hits(t, n) = 0: paid when e comes to n
+    J(e, f)      sum of W(t, home(e)) over the tokens t of both e and f where e alone hits its home
+
+the cost changes by A(e, n) - J(e, e) when e goes to n, and when e and f change homes by that of both + J(e, f) +
+J(f, e).  Both are exact, whatever tokens e and f share, and take a few lookups; only a change that is made goes through
+tokens.
+
+Whole numbers, so that sums never drift.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from fleet.numba_cache import part
+from placement.arrays import Experts, Ints
+
+Hits = npt.NDArray[np.int8]
+Counts = npt.NDArray[np.int32]
+
+
+class Cut(NamedTuple):
+    """One layer's experts on nodes."""
+
+    trace: Experts  # [tokens, k]
+    first: Ints  # [experts + 1]: expert e's tokens are of_expert[first[e] : first[e + 1]]
+    of_expert: Counts  # [tokens * k]
+    home: Ints  # [experts]; below 0 where there are several
+    hits: Hits  # [tokens, nodes]
+    weight: Counts  # [tokens, nodes]: W
+    come: Counts  # [experts, nodes]: A
+    alone: Counts  # [experts, experts]: J
+
+
+@part
+def count(cut: Cut) -> None:
+    """Fill hits, A and J, which are 0 before."""
+    tokens, active = cut.trace.shape
+    nodes = cut.hits.shape[1]
+    for token in range(tokens):
+        for at in range(active):
+            home = cut.home[cut.trace[token, at]]
+            if home >= 0:
+                cut.hits[token, home] += 1
+        for node in range(nodes):
+            if cut.hits[token, node] == 0:
+                _coming(cut, token, node, cut.weight[token, node])
+        for at in range(active):
+            expert = int(cut.trace[token, at])
+            home = cut.home[expert]
+            if home >= 0 and cut.hits[token, home] == 1:
+                _credit(cut, token, expert, cut.weight[token, home])
+
+
+@part
+def _credit(cut: Cut, token: int, expert: int, weight: int) -> None:
+    """An expert is now alone on its home, or with a negative weight no longer.  No views here: they are counted."""
+    for at in range(cut.trace.shape[1]):
+        cut.alone[expert, cut.trace[token, at]] += weight
+
+
+@part
+def _credit_other(cut: Cut, token: int, expert: int, node: int, weight: int) -> None:
+    """The same for the one that shares a home with this one."""
+    for at in range(cut.trace.shape[1]):
+        other = int(cut.trace[token, at])
+        if cut.home[other] == node and other != expert:
+            _credit(cut, token, other, weight)
+            return
+
+
+@part
+def _coming(cut: Cut, token: int, node: int, weight: int) -> None:
+    for at in range(cut.trace.shape[1]):
+        cut.come[cut.trace[token, at], node] += weight
+
+
+@part
+def _hit(cut: Cut, token: int, expert: int, node: int, sign: int) -> None:
+    """An expert of the token comes to a node, or with sign -1 leaves it."""
+    weight, before = sign * cut.weight[token, node], int(cut.hits[token, node])
+    cut.hits[token, node] = before + sign
+    others = min(before, before + sign)
+    if others == 0:
+        _credit(cut, token, expert, weight)
+        _coming(cut, token, node, -weight)
+    elif others == 1:
+        _credit_other(cut, token, expert, node, -weight)
+
+
+@part
+def shift(cut: Cut, expert: int, to: int) -> None:
+    """Give an expert another home."""
+    for side in range(2):
+        node, sign = (cut.home[expert], -1) if side == 0 else (to, 1)
+        for at in range(cut.first[expert], cut.first[expert + 1]):
+            _hit(cut, int(cut.of_expert[at]), expert, node, sign)
+    cut.home[expert] = to
+
+
+@part
+def change(cut: Cut, expert: int, to: int) -> int:
+    """Of cost, when one expert changes its home."""
+    return int(cut.come[expert, to] - cut.alone[expert, expert])
+
+
+@part
+def change_of_swap(cut: Cut, one: int, other: int) -> int:
+    """Of cost, when two experts change homes."""
+    both = cut.alone[one, other] + cut.alone[other, one]
+    return change(cut, one, cut.home[other]) + change(cut, other, cut.home[one]) + int(both)

@@ -1,0 +1,81 @@
+"""Small layers to the end: any two slots change places, or a spare copy's slot goes to another expert.
+
+Annealing sees the load of nodes and not that of GPUs, which on many slots packing evens out.  On few it does not, and
+few slots are few changes: all are tried, by their real imbalance and traffic, and the best is made while it helps.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from placement.arrays import Experts, Floats, Ints
+from placement.dispatch import Dispatch
+from placement.imbalance import imbalance
+from placement.layout import Layout
+from placement.token_trace import TokenTrace
+from placement.traffic.expected import traffic_cost
+from placement.traffic.node_spread import together
+
+MAX_WORK = 2**17  # changes x experts that tokens take: beyond this a layer is not small
+ROUNDS = 64  # changes made; a guard
+MIN_GAIN = 1e-9
+
+
+@dataclass(frozen=True, eq=False)
+class Aim:
+    """What all layers are judged by."""
+
+    layout: Layout
+    rule: Dispatch
+    cost: Floats | None  # [nodes, nodes]
+    ceiling: float
+
+
+def is_small(trace: Experts, *, experts: int, layout: Layout) -> bool:
+    """Whether a layer, whose tokens took the experts [tokens, k], can be polished."""
+    return layout.slots * (layout.slots + experts) * trace.size <= MAX_WORK
+
+
+def polished(row: Ints, tokens: Floats, trace: Experts, aim: Aim) -> Ints:
+    """[slots]: under the ceiling if changes lead there, then to less traffic; from loads [experts]."""
+    best = _judged(row[np.newaxis], tokens, trace, aim)[0]
+    for _ in range(ROUNDS):
+        changed = _changed(row, experts=len(tokens), layout=aim.layout)
+        if aim.rule is Dispatch.NEAREST:
+            changed = changed[~together(changed, experts=len(tokens), layout=aim.layout).any(axis=1)]
+        if not len(changed):
+            return row
+        judged = _judged(changed, tokens, trace, aim)
+        at = int(np.lexsort(judged.T[::-1])[0])
+        if tuple(judged[at]) >= tuple(best):
+            return row
+        row, best = changed[at], judged[at]
+    return row
+
+
+def _judged(rows: Ints, tokens: Floats, trace: Experts, aim: Aim) -> Floats:
+    """[rows, 2]: how far above the ceiling, then the traffic of the nearest, in steps of what counts as a gain."""
+    found = np.full((len(rows), 2), np.inf)
+    uneven = imbalance(rows, np.tile(tokens, (len(rows), 1)), layout=aim.layout, rule=aim.rule).per_layer
+    found[:, 0] = np.rint(np.maximum(0.0, uneven - aim.ceiling) / MIN_GAIN)
+    nearest = found[:, 0] == found[:, 0].min()
+    tiled = TokenTrace(np.repeat(trace[:, np.newaxis], int(nearest.sum()), axis=1), len(tokens))
+    costs = traffic_cost(rows[nearest], tiled, layout=aim.layout, rule=aim.rule, cost=aim.cost)
+    found[nearest, 1] = np.rint(costs / MIN_GAIN)
+    return found
+
+
+def _changed(row: Ints, *, experts: int, layout: Layout) -> Ints:
+    """[changes, slots]: every placement one change away."""
+    one, other = np.triu_indices(len(row), k=1)
+    swapped = np.tile(row, (len(one), 1))
+    at = np.arange(len(one))
+    swapped[at, one], swapped[at, other] = row[other], row[one]
+    spare = np.flatnonzero(np.bincount(row, minlength=experts)[row] > 1)
+    given = np.tile(row, (len(spare) * experts, 1))
+    given[np.arange(len(given)), np.repeat(spare, experts)] = np.tile(np.arange(experts), len(spare))
+    rows = np.concatenate([swapped, given])
+    places = np.sort(rows * layout.gpus + layout.gpu_of_slot, axis=1)
+    twins = (places[:, 1:] == places[:, :-1]).any(axis=1)
+    found: Ints = rows[~twins & (rows != row).any(axis=1)]
+    return found

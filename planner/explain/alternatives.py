@@ -1,0 +1,109 @@
+"""Why not only X: for each GPU type among the options, the cheapest plan on that type alone, or what forbids it."""
+
+from collections.abc import Iterator, Sequence
+
+from fleet.solvers import SolveStatus
+from planner.answer import Alternative
+from planner.explain.constraints import Kind, plural
+from planner.explain.deltas import in_unit, listed, negligible, worse_by
+from planner.explain.iis import Conflict, conflicts
+from planner.explain.what_if import Inquiry, avoiding
+from planner.problem import Goal, MixProblem
+from planner.request import PlanRequest, bucket_names
+from planner.solve.dispatch import MixSolution
+
+MAX_NAMED = 3  # buckets
+MAX_LINES = 6  # GPU types; the rest are in the answer's figures
+
+
+def single_gpu_plans(inquiry: Inquiry, request: PlanRequest, solution: MixSolution) -> list[Alternative]:
+    """One per GPU type, cheapest first; none where there is no mix to compare with, or but one type."""
+    found = list(_single_gpu_plans(inquiry, request, solution))
+    return sorted(
+        found, key=lambda alternative: (alternative.cost_usd_per_h is None, alternative.cost_usd_per_h or 0.0)
+    )
+
+
+def in_words(found: Sequence[Alternative]) -> Iterator[str]:
+    """One line each, as far as they can still be read."""
+    yield from map(_line, found[:MAX_LINES])
+    if (more := len(found) - MAX_LINES) > 0:
+        yield f"{plural(more, 'other GPU type')} alone: dearer than these, not possible or not compared"
+
+
+def _line(alternative: Alternative) -> str:
+    if alternative.cost_usd_per_h is None or alternative.extra_usd_per_h is None:
+        return f"only {alternative.gpu}: {alternative.reason}"
+    cost, extra = alternative.cost_usd_per_h, alternative.extra_usd_per_h
+    if alternative.reason is not None:
+        return f"only {alternative.gpu}: {alternative.reason}, at {cost:.2f} $/h"
+    if negligible(extra, of=cost):
+        return f"only {alternative.gpu}: {cost:.2f} $/h, the same"
+    base = cost - extra
+    relative = f" ({abs(extra) / base:.0%})" if base > 0 else ""
+    return f"only {alternative.gpu}: {cost:.2f} $/h, {abs(extra):.2f} $/h{relative} {'more' if extra > 0 else 'less'}"
+
+
+def _single_gpu_plans(inquiry: Inquiry, request: PlanRequest, solution: MixSolution) -> Iterator[Alternative]:
+    types = sorted({option.gpu for option in inquiry.problem.options}) if solution.status.has_mix else []
+    for gpu in types if len(types) > 1 else ():
+        others = [o for o, option in enumerate(inquiry.problem.options) if option.gpu != gpu]
+        alone = avoiding(inquiry.problem, others)
+        if obstacle := _obstacle(alone, request, others):
+            yield Alternative(gpu=gpu, status=SolveStatus.INFEASIBLE, reason=obstacle)
+        else:
+            yield _priced(gpu, inquiry, alone, solution)
+
+
+def _priced(gpu: str, inquiry: Inquiry, alone: MixProblem, solution: MixSolution) -> Alternative:
+    answer = inquiry.ask(alone)
+    if answer is None:
+        return Alternative(gpu=gpu, status=SolveStatus.TIME_LIMIT, reason="not compared, the time limit struck")
+    if answer.cost_usd_per_h is None or solution.cost_usd_per_h is None:
+        found = conflicts(inquiry.about(alone))
+        return Alternative(gpu=gpu, status=answer.status, reason=_broken(found))
+    return Alternative(
+        gpu=gpu,
+        status=answer.status,
+        cost_usd_per_h=answer.cost_usd_per_h,
+        extra_usd_per_h=answer.cost_usd_per_h - solution.cost_usd_per_h,
+        reason=_by_the_goal(inquiry.problem, answer, than=solution),
+    )
+
+
+def _by_the_goal(problem: MixProblem, answer: MixSolution, *, than: MixSolution) -> str | None:
+    """How much worse it is where the goal is not what it costs: little served is no bargain."""
+    if problem.goal in {Goal.COST, Goal.SWITCHING} or answer.goal_value is None or than.goal_value is None:
+        return None
+    worse = worse_by(problem, answer, than=than) or 0.0
+    value, verb = in_unit(problem, answer.goal_value), "serves " if problem.goal is Goal.SERVED else ""
+    if negligible(worse, of=than.goal_value):
+        return f"{verb}{value}, the same"
+    more = (worse > 0) is not (problem.goal is Goal.SERVED)
+    return f"{verb}{value}, {in_unit(problem, abs(worse))} {'more' if more else 'less'}"
+
+
+def _broken(found: tuple[Conflict, ...]) -> str:
+    """What else would be needed, or, where nothing alone would do, what cannot hold."""
+    if not found:
+        return "impossible; what forbids it was not worked out: the time limit struck"
+    needed = [way.easing for way in found[0].ways_out if way.kind is not Kind.DEMAND]
+    if len(found) == 1 and needed:
+        return f"impossible, it would take {listed(needed, 'or')}"
+    names = [name for name, kind in zip(found[0].requirements, found[0].kinds, strict=True) if kind is not Kind.DEMAND]
+    return f"impossible because of {listed(names or found[0].requirements, 'and')}"
+
+
+def _obstacle(alone: MixProblem, request: PlanRequest, others: list[int]) -> str | None:
+    """The buckets that none of the routes left can serve, whatever the number of replicas."""
+    usable = [route for route in alone.routes if not any(leg.option in others for leg in route.legs)]
+    unserved = [
+        f"{bucket_names(request.workloads[w])[b]} of {request.workloads[w].name}"
+        for w, b in alone.buckets()
+        if not any(route.serves(b) for route in usable if route.load == w)
+    ]
+    if not unserved:
+        return None
+    more = len(unserved) - MAX_NAMED
+    named = [*unserved[:MAX_NAMED], *([f"{more} more"] if more > 0 else [])]
+    return f"cannot serve bucket{'s' if len(unserved) > 1 else ''} {listed(named, 'and')}"

@@ -1,0 +1,112 @@
+"""At what price a GPU type that the plan does without would enter it.
+
+The least cost as a function of one type's price is a minimum of straight lines, one per mix, so it is concave.  The
+price at which it meets the plan's cost is found by Newton's method on those lines (Dinkelbach, Management Science 13,
+1967): each step solves the problem at the price that the last mix can bear, and the last step proves that no other mix
+can bear a higher one.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+
+from pydantic import Field
+
+from fleet.documents import Frozen
+from fleet.solvers import SolveStatus
+from planner.explain.deltas import NEGLIGIBLE
+from planner.explain.runner_up import type_names
+from planner.explain.what_if import Inquiry
+from planner.problem import Goal, LimitKind, MixProblem
+from planner.solve.dispatch import MixSolution
+
+MAX_STEPS = 20  # three are usual
+PRICED = frozenset({Goal.COST, Goal.SWITCHING})
+
+
+class BreakEven(Frozen):
+    """What a GPU type would have to cost to be part of the cheapest mix."""
+
+    gpu: str
+    factor: float = Field(
+        ge=0, le=1, description="Of its present prices; at less it enters the plan.  0: not even for nothing."
+    )
+    proven: bool = Field(description="Whether it stays out at any higher price; otherwise that was not worked out.")
+    price_usd_per_h: float = Field(ge=0, description="Of one unit of its cheapest supply today.")
+    supply: str
+
+
+@dataclass(frozen=True, slots=True)
+class _Priced:
+    """A mix as a straight line: what it costs besides the type, and for the type at its present prices."""
+
+    beside_usd_per_h: float
+    type_usd_per_h: float
+
+
+def break_evens(inquiry: Inquiry, solution: MixSolution) -> tuple[BreakEven, ...]:
+    """One per GPU type among the options that the plan does not use, nearest to its price first."""
+    if solution.status is not SolveStatus.OPTIMAL or inquiry.problem.goal not in PRICED:
+        return ()
+    found = list(_break_evens(inquiry, solution))
+    return tuple(sorted(found, key=lambda entry: -entry.factor))
+
+
+def in_words(entry: BreakEven) -> str:
+    """One line."""
+    name = f"{entry.gpu} is not used"
+    if not entry.factor and entry.proven:
+        return f"{name} and would not be for nothing either"
+    if entry.factor >= 1 - NEGLIGIBLE:
+        return f"{name}, yet costs no more: it would pay at any price below {entry.price_usd_per_h:.2f} $/h"
+    price = f"{entry.factor * entry.price_usd_per_h:.2f} $/h instead of {entry.price_usd_per_h:.2f}"
+    known = "" if entry.proven else " or already at a higher price, which was not worked out"
+    return f"{name}; it would pay below {price} ({entry.supply}){known}"
+
+
+def _break_evens(inquiry: Inquiry, solution: MixSolution) -> Iterator[BreakEven]:
+    problem = inquiry.problem
+    for gpu in sorted(set(type_names(problem))):
+        options = [o for o, name in enumerate(type_names(problem)) if name == gpu]
+        supplies = {problem.options[o].supply for o in options}
+        if any(solution.units[f] for f in supplies) or not any(problem.supplies[f].price_usd_per_h for f in supplies):
+            continue
+        if (answer := _factor(inquiry, solution, supplies)) is not None:
+            factor, proven = answer
+            cheapest = min((problem.supplies[f] for f in supplies), key=lambda supply: supply.price_usd_per_h)
+            yield BreakEven(
+                gpu=gpu,
+                factor=factor,
+                proven=proven,
+                price_usd_per_h=cheapest.price_usd_per_h,
+                supply=cheapest.name,
+            )
+
+
+def _factor(inquiry: Inquiry, plan: MixSolution, supplies: set[int]) -> tuple[float, bool] | None:
+    """The factor, and whether nothing above it pays; None where no question was answered."""
+    goal_value, factor, answered = plan.goal_value or 0.0, 0.0, False
+    for _ in range(MAX_STEPS):
+        answer = inquiry.ask(_at(inquiry.problem, dict.fromkeys(supplies, factor)))
+        if answer is None or answer.goal_value is None:
+            break
+        answered = True
+        spent = sum(answer.units[f] * inquiry.problem.supplies[f].price_usd_per_h for f in supplies)
+        if goal_value - answer.goal_value <= NEGLIGIBLE or spent <= 0:
+            return min(factor, 1.0), answer.status is SolveStatus.OPTIMAL
+        factor = (goal_value - answer.goal_value + factor * spent) / spent
+    return (min(factor, 1.0), False) if answered else None
+
+
+def _at(problem: MixProblem, factors: Mapping[int, float]) -> MixProblem:
+    """The problem with some prices multiplied, in the budget too."""
+    supplies = tuple(
+        replace(supply, price_usd_per_h=supply.price_usd_per_h * factors.get(f, 1.0))
+        for f, supply in enumerate(problem.supplies)
+    )
+    limits = tuple(
+        replace(limit, units={f: weight * factors.get(f, 1.0) for f, weight in limit.units.items()})
+        if limit.kind is LimitKind.BUDGET
+        else limit
+        for limit in problem.limits
+    )
+    return replace(problem, supplies=supplies, limits=limits)

@@ -1,0 +1,163 @@
+"""The plan explained: how good it is, what limits it, what else was possible, or why nothing is.
+
+What each part means and how it is found is in docs/explanation.md.
+"""
+
+from collections.abc import Iterator, Sequence
+from itertools import chain
+
+from fleet.documents import Frozen
+from fleet.solvers import SolveStatus
+from planner.answer import Alternative
+from planner.explain import alternatives, break_even, ideal_bound, iis, prices, runner_up, spec_sheets
+from planner.explain.break_even import BreakEven
+from planner.explain.constraints import Kind
+from planner.explain.deltas import in_unit, negligible
+from planner.explain.ideal_bound import PerfectBound
+from planner.explain.iis import Conflict
+from planner.explain.power_prices import DomainWatts, domain_watts
+from planner.explain.prices import Prices
+from planner.explain.runner_up import RunnerUp
+from planner.explain.what_if import Inquiry, Shortage
+from planner.options.search import Candidate
+from planner.problem import Goal, MixProblem
+from planner.request import PlanRequest, bucket_names
+from planner.solve.dispatch import MixSolution
+from planner.throughput import Provenance
+
+NOT_WORKED_OUT = "was not worked out: the time limit struck"
+SHARE_FOR_A_MIX = 0.2  # of the time limit, at most, for the questions about a plan
+SHARE_FOR_A_CONFLICT = 0.5  # the reason is then all the answer there is
+
+
+class Explanation(Frozen):
+    """All that is said about a plan beside the plan, in figures and in words."""
+
+    lines: tuple[str, ...] = ()
+    prices: Prices = Prices()
+    alternatives: tuple[Alternative, ...] = ()
+    runners_up: tuple[RunnerUp, ...] = ()
+    break_evens: tuple[BreakEven, ...] = ()
+    conflicts: tuple[Conflict, ...] = ()
+    perfect: PerfectBound | None = None
+    power_domains: tuple[DomainWatts, ...] = ()
+
+
+def explain(
+    inquiry: Inquiry, request: PlanRequest, candidates: Sequence[Candidate], solution: MixSolution
+) -> Explanation:
+    """Everything, within a share of the time limit; what time ran out for says so."""
+    if solution.status is SolveStatus.INFEASIBLE:
+        return _of_nothing(inquiry.within(SHARE_FOR_A_CONFLICT), request, solution)
+    return _of_a_mix(inquiry.within(SHARE_FOR_A_MIX), request, candidates, solution)
+
+
+def summary(problem: MixProblem, solution: MixSolution) -> str:
+    """What to run, at what price, and what is proven about it."""
+    if solution.status is SolveStatus.INFEASIBLE:
+        return "no mix holds all that is asked for (proven)"
+    if solution.cost_usd_per_h is None or solution.goal_value is None:
+        return "the time limit struck before any mix was found: allow more time"
+    running = ", ".join(
+        f"{count} x {option.name} for {_served_by(problem, o)}"
+        for o, (option, count) in enumerate(zip(problem.options, solution.replicas, strict=True))
+        if count
+    )
+    price = f"{running or 'nothing to run'}: {solution.cost_usd_per_h:.2f} $/h"
+    excess = abs(solution.goal_value - solution.bound)
+    if negligible(excess, of=solution.goal_value):
+        return f"{price}; {_best_of_all(problem, solution.goal_value)} (proven)"
+    share = excess / solution.goal_value if solution.goal_value > 0 else None
+    relative = "" if share is None else f" ({share:.2%})" if share >= 1e-4 else " (less than 0.01%)"
+    return f"{price}; at most {in_unit(problem, excess)}{relative} from the best possible"
+
+
+def premises(request: PlanRequest, chosen: Sequence[Candidate], *, left_out: int) -> Iterator[str]:
+    """What the plan takes for granted."""
+    for workload in request.workloads:
+        if workload.demand is not None:
+            yield f"{workload.name} is planned at its peak of {workload.planned_rps:g} rps"
+        if workload.planned_rps == 0:
+            yield f"{workload.name} has no demand and gets only the replicas it requires ({workload.min_replicas})"
+    if any(candidate.throughput.provenance is Provenance.CALIBRATED for candidate in chosen):
+        yield "rates are predicted by the calibrated model, not measured by you: docs/performance.md says how sure"
+    if left_out:
+        yield f"offers left out for their market: {left_out}; `markets` says which to use"
+
+
+def _of_a_mix(
+    inquiry: Inquiry, request: PlanRequest, candidates: Sequence[Candidate], solution: MixSolution
+) -> Explanation:
+    problem = inquiry.problem
+    binding = prices.prices(inquiry, solution)
+    others = tuple(alternatives.single_gpu_plans(inquiry, request, solution))
+    next_best = runner_up.runners_up(inquiry, solution)
+    unused = break_even.break_evens(inquiry, solution)
+    bound = _perfect(problem, request, candidates, solution)
+    lines = chain(
+        [summary(problem, solution)],
+        prices.in_words(binding, problem) if solution.status.has_mix else (),
+        alternatives.in_words(others),
+        (runner_up.in_words(mix, problem) for mix in next_best),
+        map(break_even.in_words, unused),
+        [ideal_bound.in_words(bound)] if solution.status.has_mix and any(problem.buckets()) else (),
+    )
+    return Explanation(
+        lines=tuple(lines),
+        prices=binding,
+        alternatives=others,
+        runners_up=next_best,
+        break_evens=unused,
+        perfect=bound,
+        power_domains=domain_watts(problem, solution, limits=prices.ESTIMATE_LIMITS),
+    )
+
+
+def _of_nothing(inquiry: Inquiry, request: PlanRequest, solution: MixSolution) -> Explanation:
+    problem = inquiry.problem
+    found = iis.conflicts(inquiry)
+    lines = [summary(problem, solution), *map(iis.in_words, found)]
+    if len(found) > 1:
+        lines.insert(1, f"there are {len(found)} conflicts, and each must be settled:")
+    if not found:
+        lines.append(f"which requirements conflict {NOT_WORKED_OUT}")
+    if not found or any(Kind.DEMAND in conflict.kinds for conflict in found):
+        lines += _unserved(problem, request, inquiry.shortage())
+    return Explanation(lines=tuple(lines), conflicts=found)
+
+
+def _unserved(problem: MixProblem, request: PlanRequest, missing: Shortage | None) -> Iterator[str]:
+    """Which buckets go unserved when as much as possible is served."""
+    if missing is None:
+        yield f"what is missing {NOT_WORKED_OUT}"
+        return
+    for (w, b), unserved_rps in missing.unserved_rps.items():
+        workload, demand_rps = request.workloads[w], problem.loads[w].rate_rps[b]
+        unserved = f"{unserved_rps:.4g} of {demand_rps:.4g} rps"
+        bucket = bucket_names(workload)[b]
+        yield f"{workload.name}, bucket {bucket}: {unserved} stay unserved when as much as possible is served"
+
+
+def _perfect(
+    problem: MixProblem, request: PlanRequest, candidates: Sequence[Candidate], solution: MixSolution
+) -> PerfectBound:
+    return ideal_bound.perfect_bound(
+        problem,
+        solution,
+        hardware=[spec_sheets.hardware(candidate) for candidate in candidates],
+        work=spec_sheets.work(request, candidates),
+    )
+
+
+def _best_of_all(problem: MixProblem, goal_value: float) -> str:
+    """What is proven, in the words of the goal."""
+    if problem.goal is Goal.COST:
+        return "nothing cheaper exists"
+    if problem.goal is Goal.SERVED:
+        return f"{in_unit(problem, goal_value)} served, nothing serves more"
+    return f"{in_unit(problem, goal_value)} by the goal {problem.goal.value}, nothing does with less"
+
+
+def _served_by(problem: MixProblem, option: int) -> str:
+    loads = {route.load for route in problem.routes if any(leg.option == option for leg in route.legs)}
+    return " and ".join(problem.loads[w].name for w in sorted(loads))

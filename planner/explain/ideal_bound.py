@@ -1,0 +1,263 @@
+"""The fewest GPUs and the least cost that any scheduler could need: how far a plan is from perfect.
+
+Two bounds, both without queueing, fragmentation, headroom or limits (docs/explanation.md has the formulas):
+
+- a perfect scheduler on the plan's own tables: replicas in fractions, each bucket on its best route.  A replay may have
+  allowed more than the tables say, for a bucket stands for its upper edges; then the rates count as so much higher;
+- a perfect system on the data sheets: every request's arithmetic at the peak rate, and the bytes it alone must move at
+  full bandwidth, all overlapping (NanoFlow, arXiv 2408.12757, whose optimum is the arithmetic alone).
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from math import ceil, fsum
+
+import numpy as np
+import numpy.typing as npt
+from pydantic import Field
+
+from fleet.documents import Frozen
+from fleet.models import ModelArchitecture
+from planner.explain.constraints import plural
+from planner.explain.deltas import NEGLIGIBLE
+from planner.problem import Goal, MixProblem, Route
+from planner.solve.dispatch import MixSolution
+
+ROUNDING = 1e-6  # of a number of GPUs, and of a cost relative to it
+Floats = npt.NDArray[np.float64]
+FLOPS_PER_PARAMETER = 2  # a multiplication and an addition
+
+
+class LeastNeed(Frozen):
+    """What no scheduler can do with less."""
+
+    gpus: int = Field(ge=0, description="Of whichever types.")
+    gpus_of_one_type: Mapping[str, float] = Field(
+        description="GPU type -> how many, in fractions, if it did everything; types that cannot are absent."
+    )
+    cost_usd_per_h: float = Field(ge=0)
+
+
+class PerfectBound(Frozen):
+    """How much of a plan no better scheduling could save."""
+
+    scheduler: LeastNeed = Field(description="A perfect scheduler with the plan's rates.")
+    system: LeastNeed | None = Field(
+        default=None,
+        description="A perfect system by the data sheets; absent where a model is not known, and where measured rates "
+        "beat the data sheets, as cached prompts can.",
+    )
+    plan_gpus: int | None = None
+    above_scheduler: float | None = Field(default=None, description="(plan's cost - bound) / bound.")
+    above_system: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """What one request, or a second's worth of them, asks of a system that wastes nothing."""
+
+    flops: float
+    moved_bytes: float
+
+
+@dataclass(frozen=True, slots=True)
+class Hardware:
+    """What an option's GPUs could do by their data sheet."""
+
+    flops_per_s: float  # of one GPU, dense, at the best precision the option may use
+    bytes_per_s: float
+    gpus: int = 1  # of one replica
+
+
+def request_work(model: ModelArchitecture, *, input_tokens: int, output_tokens: int, kv_bytes: float = 2.0) -> Work:
+    """The least work of one request, whatever else is served beside it."""
+    return mean_work(
+        model, input_tokens=np.array([input_tokens]), output_tokens=np.array([output_tokens]), kv_bytes=kv_bytes
+    )
+
+
+def mean_work(
+    model: ModelArchitecture,
+    *,
+    input_tokens: npt.NDArray[np.int64],
+    output_tokens: npt.NDArray[np.int64],
+    kv_bytes: float = 2.0,
+) -> Work:
+    """The least work of the mean of these requests.
+
+    Every token but the last passes all active weights.  Attention is causal.  Decoding reads the request's own cache at
+    each step; the weights are shared by a batch that may be as large as one likes, and count nothing.
+    """
+    passed = np.maximum(0.0, input_tokens + output_tokens - 1.0)
+    prompt = np.minimum(input_tokens, passed)
+    flops = FLOPS_PER_PARAMETER * float(model.matmul_parameters) * passed + _attention_flops(model, passed)
+    read = sum(
+        _window_sum(part.window_tokens, prompt, passed) * part.layers * part.values_per_token for part in model.kv_cache
+    )
+    return Work(float(np.mean(flops)), kv_bytes * float(np.mean(read)))
+
+
+def perfect_bound(
+    problem: MixProblem,
+    solution: MixSolution | None = None,
+    *,
+    hardware: Sequence[Hardware],
+    work: Sequence[Sequence[Work] | None],
+) -> PerfectBound:
+    """Both bounds, and a plan's distance from them.  `hardware` is per option, `work` per load and bucket.
+
+    The system's bound needs the work of every load with demand.
+    """
+    scheduler = _by_tables(problem, hardware)
+    known = all(work[w] is not None for w, _ in problem.buckets())
+    system = _by_data_sheets(problem, hardware, work) if known else None
+    compared = None if problem.goal is Goal.SERVED else solution  # a plan that lets demand go is measured against none
+    cost = None if compared is None else compared.cost_usd_per_h
+    gpus = None if compared is None or cost is None else _gpus(compared, hardware)
+    if system is not None and gpus is not None and cost is not None and _undercuts(gpus, cost, system):
+        system = None  # the plan shows that the premise, every token computed, does not hold
+    return PerfectBound(
+        scheduler=scheduler,
+        system=system,
+        plan_gpus=gpus,
+        above_scheduler=_above(cost, scheduler),
+        above_system=None if system is None else _above(cost, system),
+    )
+
+
+def in_words(bound: PerfectBound) -> str:
+    """One line."""
+    plan = "" if bound.plan_gpus is None else f", the plan has {bound.plan_gpus}"
+    line = (
+        f"no scheduler with these rates could do with less than {plural(bound.scheduler.gpus, 'GPU')}{plan}, "
+        f"or {bound.scheduler.cost_usd_per_h:.2f} $/h{_percent(bound.above_scheduler)}"
+    )
+    if bound.system is None:
+        return line
+    return (
+        f"{line}; no system could by the data sheets with less than {plural(bound.system.gpus, 'GPU')}, "
+        f"or {bound.system.cost_usd_per_h:.2f} $/h{_percent(bound.above_system)}"
+    )
+
+
+def _by_tables(problem: MixProblem, hardware: Sequence[Hardware]) -> LeastNeed:
+    gpus = [entry.gpus for entry in hardware]
+    return LeastNeed(
+        gpus=_whole(_best(problem, gpus) or 0.0),
+        gpus_of_one_type={
+            name: need
+            for name in sorted({option.gpu for option in problem.options})
+            if (need := _best(problem, gpus, only=name)) is not None
+        },
+        cost_usd_per_h=_best(problem, _replica_prices(problem)) or 0.0,
+    )
+
+
+def _best(problem: MixProblem, weights: Sequence[float], *, only: str | None = None) -> float | None:
+    """Each bucket on the route that weighs least; None where a bucket has none."""
+    needed = []
+    for w, b in problem.buckets():
+        routes = (r for r in problem.routes if r.load == w and r.serves(b) and _stands_on(problem, r, only))
+        per_route = [_weight(problem, route, b, weights) for route in routes]
+        if not per_route:
+            return None
+        needed.append(min(per_route))
+    return fsum(needed)
+
+
+def _weight(problem: MixProblem, route: Route, bucket: int, weights: Sequence[float]) -> float:
+    load = problem.loads[route.load]
+    rate_rps = load.rate_rps[bucket] / max(1.0, load.utilisation)
+    return fsum(rate_rps / leg.max_rps[bucket] * weights[leg.option] for leg in route.legs)
+
+
+def _stands_on(problem: MixProblem, route: Route, gpu: str | None) -> bool:
+    return gpu is None or all(problem.options[leg.option].gpu == gpu for leg in route.legs)
+
+
+def _by_data_sheets(
+    problem: MixProblem, hardware: Sequence[Hardware], work: Sequence[Sequence[Work] | None]
+) -> LeastNeed:
+    """Arithmetic and traffic each at their cheapest; they overlap, so the dearer of the two counts."""
+    prices = [price / entry.gpus for price, entry in zip(_replica_prices(problem), hardware, strict=True)]
+    everything = range(len(hardware))
+    per_type: dict[str, float] = {}
+    for name in sorted({option.gpu for option in problem.options}):
+        options = [o for o in everything if problem.options[o].gpu == name]
+        per_type[name] = _slower(problem, hardware, work, options, weights=[1.0] * len(hardware))
+    return LeastNeed(
+        gpus=_whole(_slower(problem, hardware, work, everything, weights=[1.0] * len(hardware))),
+        gpus_of_one_type=per_type,
+        cost_usd_per_h=_slower(problem, hardware, work, everything, weights=prices),
+    )
+
+
+def _slower(
+    problem: MixProblem,
+    hardware: Sequence[Hardware],
+    work: Sequence[Sequence[Work] | None],
+    options: Sequence[int],
+    *,
+    weights: Sequence[float],
+) -> float:
+    total = _total(problem, work)
+    per_flop = min(weights[o] / hardware[o].flops_per_s for o in options)
+    per_byte = min(weights[o] / hardware[o].bytes_per_s for o in options)
+    return max(total.flops * per_flop, total.moved_bytes * per_byte)
+
+
+def _total(problem: MixProblem, work: Sequence[Sequence[Work] | None]) -> Work:
+    """Of one second of all demand."""
+    parts = [(problem.loads[w].rate_rps[b], (work[w] or ())[b]) for w, b in problem.buckets()]
+    return Work(
+        fsum(rate_rps * part.flops for rate_rps, part in parts),
+        fsum(rate_rps * part.moved_bytes for rate_rps, part in parts),
+    )
+
+
+def _replica_prices(problem: MixProblem) -> list[float]:
+    """Per option its part of a unit's price."""
+    supplies = [problem.supplies[option.supply] for option in problem.options]
+    return [
+        supply.price_usd_per_h * option.slots / supply.slots
+        for supply, option in zip(supplies, problem.options, strict=True)
+    ]
+
+
+def _gpus(solution: MixSolution, hardware: Sequence[Hardware]) -> int:
+    return sum(count * entry.gpus for count, entry in zip(solution.replicas, hardware, strict=True))
+
+
+def _undercuts(gpus: int, cost_usd_per_h: float, need: LeastNeed) -> bool:
+    return gpus < need.gpus or cost_usd_per_h < need.cost_usd_per_h * (1 - ROUNDING)
+
+
+def _above(cost_usd_per_h: float | None, need: LeastNeed) -> float | None:
+    if cost_usd_per_h is None or need.cost_usd_per_h < NEGLIGIBLE:
+        return None
+    return max(0.0, (cost_usd_per_h - need.cost_usd_per_h) / need.cost_usd_per_h)  # less is rounding
+
+
+def _percent(above: float | None) -> str:
+    return "" if above is None else f" (the plan is {above:.1%} above)"
+
+
+def _whole(gpus: float) -> int:
+    return ceil(gpus - ROUNDING)
+
+
+def _attention_flops(model: ModelArchitecture, passed: Floats) -> Floats:
+    """Each token with those before it and itself: a score and, but for latent attention, a value of the same width."""
+    products = 1 if model.attention == "mla" else 2
+    per_pair = FLOPS_PER_PARAMETER * products * model.heads * model.head_dim
+    none = np.zeros_like(passed)
+    pairs = sum((part.layers * _window_sum(part.window_tokens, none, passed) for part in model.kv_cache), none)
+    return per_pair * pairs
+
+
+def _window_sum(window_tokens: int | None, first: Floats, last: Floats) -> Floats:
+    """Tokens looked back at, the own one included, summed over positions `first + 1` to `last`."""
+    window = last if window_tokens is None else np.minimum(float(window_tokens), last)
+    growing_to = np.maximum(first, window)
+    growing: Floats = (growing_to * (growing_to + 1) - first * (first + 1)) / 2
+    return growing + window * (last - growing_to)

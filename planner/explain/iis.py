@@ -1,0 +1,187 @@
+"""Why nothing holds: a smallest set of requirements that cannot all hold, and the least that would have to give.
+
+An irreducible conflict is found by QuickXplain (Junker, AAAI 2004).  That no smaller one exists is proven by duality
+(Ignatiev, Previti, Liffiton and Marques-Silva, CP 2015): whatever can hold together leaves out a member of every
+conflict.  So a smallest set with a member in each of those left-outs is either a conflict, and then a smallest one, or
+it can hold, grows to more that can hold, and gives one more set to hit.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+from functools import reduce
+
+from fleet.documents import Frozen
+from planner.explain.constraints import Kind, Requirement, requirements, without
+from planner.explain.deltas import listed
+from planner.explain.hitting_set import Set, smallest_hitting_set
+from planner.explain.relaxations import WayOut, ways_out
+from planner.explain.what_if import Inquiry, OutOfTimeError
+from planner.problem import Goal, MixProblem
+from planner.solve.dispatch import MixSolution
+
+MAX_CONFLICTS = 3  # apart from one another; more than anyone can keep in mind
+
+
+class Proof(StrEnum):
+    """How small a conflict is known to be."""
+
+    SMALLEST = "smallest"  # no conflict has fewer members
+    IRREDUCIBLE = "irreducible"  # without any one of its members the rest can hold
+
+
+class Conflict(Frozen):
+    """Requirements that cannot all hold, and what would settle it; any one of the ways out does."""
+
+    requirements: tuple[str, ...]
+    kinds: tuple[Kind, ...]
+    proof: Proof
+    ways_out: tuple[WayOut, ...] = ()
+
+
+def conflicts(inquiry: Inquiry) -> tuple[Conflict, ...]:
+    """Conflicts of a problem that has no mix, no two of which share more than demand; none where time ran out at once.
+
+    None either where everything can hold.  Where there are several, each must be settled, and its ways out count once
+    the others are.
+    """
+    strict = _strict(inquiry.problem)
+    parts = requirements(strict)
+    found: list[tuple[tuple[Requirement, ...], Proof]] = []
+    try:
+        while len(found) < MAX_CONFLICTS:
+            rest = [part for part in parts if not any(part in _settling(members) for members, _ in found)]
+            problem = without(strict, [part for part in parts if part not in rest])
+            search = _Search(inquiry, problem, rest)
+            if search.holds(frozenset(range(len(rest)))):
+                break
+            members, proof = search.smallest()
+            found.append((tuple(rest[i] for i in sorted(members)), proof))
+    except OutOfTimeError:
+        pass
+    return tuple(_conflict(inquiry, strict, members, proof, found) for members, proof in found)
+
+
+def in_words(conflict: Conflict) -> str:
+    """One line."""
+    line = _cannot_hold(conflict)
+    settled = [way.easing for way in conflict.ways_out]
+    if not settled:
+        return line
+    if len(settled) == 1:
+        return f"{line}; {settled[0]} would do"
+    return f"{line}; any one of these would do: {listed(settled, 'or')}"
+
+
+def _cannot_hold(conflict: Conflict) -> str:
+    names = conflict.requirements
+    if len(names) == 1:
+        return f"{names[0]} cannot be met, whatever the other limits"
+    return f"{listed(names, 'and')} cannot {'both' if len(names) == 2 else 'all'} hold"
+
+
+@dataclass(slots=True)
+class _Search:
+    """Which of these requirements can hold together, on top of what the problem asks for besides."""
+
+    inquiry: Inquiry
+    problem: MixProblem
+    parts: Sequence[Requirement]
+    holding: list[Set] = field(default_factory=list)  # sets that can hold
+    clashing: list[Set] = field(default_factory=list)  # sets that cannot
+
+    def smallest(self) -> tuple[Set, Proof]:
+        """A smallest conflict, or, if the time ends before that is proven, an irreducible one."""
+        everything = frozenset(range(len(self.parts)))
+        conflict = self._irreducible(frozenset(), frozenset(), sorted(everything))
+        try:
+            while conflict:
+                hit = smallest_hitting_set([everything - kept for kept in self.holding])
+                if len(hit) >= len(conflict):
+                    break
+                if not self.holds(hit):
+                    conflict = hit
+                    break
+                self._grow(hit)
+        except OutOfTimeError:
+            return conflict, Proof.IRREDUCIBLE
+        return conflict, Proof.SMALLEST
+
+    def holds(self, kept: Set) -> bool:
+        """Whether a mix meets all of these."""
+        if any(kept <= known for known in self.holding):
+            return True
+        if any(kept >= known for known in self.clashing):
+            return False
+        answer = self.mix(kept)
+        if answer.status.has_mix:
+            self.holding.append(kept | self._met_anyway(answer))
+            return True
+        self.clashing.append(kept)
+        return False
+
+    def mix(self, kept: Set) -> MixSolution:
+        """A mix that meets these, or the proof that there is none."""
+        dropped = [part for i, part in enumerate(self.parts) if i not in kept]
+        answer = self.inquiry.any_mix(without(self.problem, dropped))
+        if answer is None:
+            raise OutOfTimeError
+        return answer
+
+    def _irreducible(self, kept: Set, added: Set, candidates: Sequence[int]) -> Set:
+        """QuickXplain: what must come on top of `kept` for a conflict."""
+        if added and not self.holds(kept):
+            return frozenset()
+        if len(candidates) == 1:
+            return frozenset(candidates)
+        first, second = candidates[: len(candidates) // 2], candidates[len(candidates) // 2 :]
+        upper = self._irreducible(kept | set(first), frozenset(first), second)
+        lower = self._irreducible(kept | upper, upper, first)
+        return upper | lower
+
+    def _grow(self, kept: Set) -> None:
+        """Add whatever still can hold beside a set that can."""
+        reduce(self._with, range(len(self.parts)), kept)
+
+    def _with(self, kept: Set, part: int) -> Set:
+        grown = next((known for known in reversed(self.holding) if kept <= known), kept)
+        more = grown | {part}
+        return more if part in grown or self.holds(more) else grown
+
+    def _met_anyway(self, answer: MixSolution) -> Set:
+        """What a mix meets without having been asked to."""
+        return frozenset(
+            i
+            for i, part in enumerate(self.parts)
+            if part.slack is not None and part.slack(answer.units, answer.replicas) >= 0
+        )
+
+
+def _conflict(
+    inquiry: Inquiry,
+    strict: MixProblem,
+    members: tuple[Requirement, ...],
+    proof: Proof,
+    found: Sequence[tuple[tuple[Requirement, ...], Proof]],
+) -> Conflict:
+    others = (part for other, _ in found if other is not members for part in _settling(other))
+    problem = without(strict, others)
+    return Conflict(
+        requirements=tuple(part.name for part in members),
+        kinds=tuple(part.kind for part in members),
+        proof=proof,
+        ways_out=tuple(ways_out(inquiry, problem, members)),
+    )
+
+
+def _settling(members: Sequence[Requirement]) -> Sequence[Requirement]:
+    """What a conflict is taken to be settled by when the next is looked for: its limits, rather than its demand."""
+    return [part for part in members if part.kind is not Kind.DEMAND] or members
+
+
+def _strict(problem: MixProblem) -> MixProblem:
+    """A goal that lets demand go asks for nothing of the kind: what is left must hold all the same."""
+    if problem.goal is not Goal.SERVED:
+        return problem
+    idle = (replace(load, rate_rps=(0.0,) * len(load.rate_rps), min_replicas=0) for load in problem.loads)
+    return replace(problem, goal=Goal.COST, loads=tuple(idle))

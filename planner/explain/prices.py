@@ -1,0 +1,175 @@
+"""Binding requirements with their prices: what easing each by one natural step would save.
+
+A price is the difference between two proven plans: the request as it stands, and the same with the requirement eased.
+Which requirements bind is found by dropping them in groups: if the plan gets no better without a whole group, none in
+it binds.  Where the time does not suffice, the shadow price of the linear relaxation stands in, and says so.
+"""
+
+from collections.abc import Iterator, Sequence
+from enum import StrEnum
+from math import inf, isfinite
+
+from pydantic import Field
+
+from fleet.documents import Frozen
+from fleet.solvers import Limits, SolveStatus
+from planner.explain.constraints import Kind, Requirement, requirements, without
+from planner.explain.deltas import NEGLIGIBLE, in_unit, nothing_saved_in_words, saved_in_words, worse_by
+from planner.explain.what_if import Inquiry
+from planner.problem import Goal, MixProblem
+from planner.solve.dispatch import MixSolution
+from planner.solve.ilp import Relaxation, relaxation
+
+ESTIMATE_LIMITS = Limits(time_limit_s=0.5)  # a linear program
+
+
+class Basis(StrEnum):
+    """Where a price comes from."""
+
+    PROVEN = "proven"  # the difference of two proven plans
+    FOUND = "found"  # the difference of two plans, at least one of which is not proven to be the best
+    ESTIMATE = "estimate"  # a shadow price of the linear relaxation
+
+
+class Price(Frozen):
+    """A requirement that keeps the plan from being better."""
+
+    kind: Kind
+    name: str
+    step: float | None = Field(description="In the requirement's own unit; absent where it holds or does not.")
+    easing: str = Field(description="The step in words.")
+    saves: float = Field(ge=0, description="By one step, in the goal's unit.")
+    saves_without: float | None = Field(default=None, ge=0, description="If it were dropped, in the goal's unit.")
+    basis: Basis
+
+
+class Prices(Frozen):
+    """All of them, the dearest first.  `complete` says whether what is not listed is known not to bind alone."""
+
+    binding: tuple[Price, ...] = ()
+    saves_together: float | None = Field(default=None, description="If all requirements but the demand were dropped.")
+    complete: bool = False
+
+
+def prices(inquiry: Inquiry, solution: MixSolution) -> Prices:
+    """The prices of a plan's requirements, all but the demand itself."""
+    limiting = [part for part in requirements(inquiry.problem) if part.kind is not Kind.DEMAND]
+    if not solution.status.has_mix or not limiting:
+        return Prices(complete=True)
+    search = _Search(inquiry, solution)
+    found = [search.price(part, dropped) for part, dropped in search.binding(limiting)]
+    ranked = sorted(found, key=lambda price: (-price.saves, -(price.saves_without or 0.0)))
+    return Prices(binding=tuple(ranked), saves_together=search.together, complete=not search.cut_short)
+
+
+def in_words(found: Prices, problem: MixProblem) -> Iterator[str]:
+    """One line per requirement that binds."""
+    for price in found.binding:
+        yield _line(price, problem)
+    if found.binding or not requirements(problem):
+        return
+    if not found.complete:
+        yield "which limits bind was not worked out: the time limit struck"
+    elif found.saves_together is not None and found.saves_together > NEGLIGIBLE:
+        yield f"no limit binds alone; without any the plan would {saved_in_words(problem, found.saves_together)}"
+    else:
+        yield "no limit binds: the demand alone sets the price"
+
+
+class _Search:
+    """The questions asked about one plan."""
+
+    def __init__(self, inquiry: Inquiry, solution: MixSolution) -> None:
+        self.inquiry = inquiry
+        self.solution = solution
+        self.together: float | None = None
+        self.cut_short = False
+        self._relaxation: Relaxation | None = None
+
+    def binding(self, group: Sequence[Requirement]) -> Iterator[tuple[Requirement, MixSolution | None]]:
+        """Those of a group without which the plan would be better, each with the plan without it."""
+        answer = self.inquiry.ask(without(self.inquiry.problem, group))
+        saved = self._saved(answer)
+        if self.together is None:
+            self.together = saved
+        if answer is not None and saved is not None and saved <= NEGLIGIBLE:
+            self.cut_short |= answer.status is not SolveStatus.OPTIMAL  # a better mix may have been missed
+            return
+        if len(group) > 1 and answer is not None:
+            middle = len(group) // 2
+            yield from self.binding(group[:middle])
+            yield from self.binding(group[middle:])
+        elif answer is not None:
+            yield group[0], answer
+        else:
+            self.cut_short = True
+            yield from ((part, None) for part in group if self._estimate(part) > NEGLIGIBLE)
+
+    def price(self, part: Requirement, dropped: MixSolution | None) -> Price:
+        """What one step is worth."""
+        step = min(part.step, part.most) if isfinite(part.step) else inf
+        whole = step >= part.most
+        answer = dropped if whole or dropped is None else self.inquiry.ask(part.ease(self.inquiry.problem, step))
+        saved = self._saved(answer)
+        if saved is None or answer is None:
+            saves, basis = self._estimate(part), Basis.ESTIMATE
+        else:
+            proven = {answer.status, self.solution.status} == {SolveStatus.OPTIMAL}
+            saves, basis = saved, Basis.PROVEN if proven else Basis.FOUND
+        return Price(
+            kind=part.kind,
+            name=part.name,
+            step=step if isfinite(step) else None,
+            easing=part.easing(step),
+            saves=max(0.0, saves),
+            saves_without=self._saved(dropped),
+            basis=basis,
+        )
+
+    def _saved(self, answer: MixSolution | None) -> float | None:
+        if answer is None or (worse := worse_by(self.inquiry.problem, answer, than=self.solution)) is None:
+            return None
+        return max(0.0, -worse)
+
+    def _estimate(self, part: Requirement) -> float:
+        """The shadow price, 0 where the requirement is no single row."""
+        problem = self.inquiry.problem
+        if problem.goal is Goal.SERVED or not (row := _row(part)):
+            return 0.0
+        if self._relaxation is None:
+            self._relaxation = relaxation(problem, limits=ESTIMATE_LIMITS) or Relaxation({}, {})
+        return self._relaxation.per_row.get(row, 0.0) * _right_hand_side(part, problem, self._relaxation)
+
+
+def _row(part: Requirement) -> str | None:
+    """The row of P1 that says it (docs/formulation.md, section 3)."""
+    rows = {
+        Kind.STOCK: f"stock_{part.position}",
+        Kind.MIN_REPLICAS: f"min_replicas_{part.position}",
+        Kind.STARTS: "starts",
+        Kind.STOPS: "stops",
+    }
+    caps = (Kind.QUOTA, Kind.POWER, Kind.BUDGET, Kind.SPOT)
+    return f"limit_{part.position}" if part.kind in caps else rows.get(part.kind)
+
+
+def _right_hand_side(part: Requirement, problem: MixProblem, relaxed: Relaxation) -> float:
+    """By how much a step raises that row's right-hand side."""
+    if part.kind in {Kind.QUOTA, Kind.POWER, Kind.BUDGET, Kind.SPOT}:
+        limit = problem.limits[part.position]
+        scale = max(1.0, *map(abs, (*limit.units.values(), *limit.replicas.values())))
+        gpus = sum(problem.supplies[f].slots * count for f, count in relaxed.units.items() if f in limit.units)
+        return part.step * (gpus if part.kind is Kind.SPOT else 1.0) / scale
+    return part.step
+
+
+def _line(price: Price, problem: MixProblem) -> str:
+    if price.step is None:
+        return f"{price.name} costs {in_unit(problem, price.saves)}"
+    if price.basis is Basis.ESTIMATE:
+        about = f"would {saved_in_words(problem, price.saves)} or so"
+        return f"{price.name} binds: {price.easing} {about}, estimated in fractions of replicas for want of time"
+    if price.saves > NEGLIGIBLE:
+        return f"{price.name} binds: {price.easing} would {saved_in_words(problem, price.saves)}"
+    dropped = saved_in_words(problem, price.saves_without or 0.0)
+    return f"{price.name} binds: {price.easing} would {nothing_saved_in_words(problem)}, dropping it would {dropped}"

@@ -1,0 +1,102 @@
+"""The least by which a requirement would have to give for a mix to hold, all others as they are."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from math import ceil, inf, isfinite
+
+from pydantic import Field
+
+from fleet.documents import Frozen
+from fleet.solvers import SolveStatus
+from planner.explain.constraints import Kind, Requirement
+from planner.explain.what_if import Inquiry, OutOfTimeError
+from planner.problem import Goal, Limit, MixProblem
+
+ROUNDING = 1e-6  # of a number of grains
+COARSE = 100  # grains to a step, where a limit cannot be aimed at
+
+
+class WayOut(Frozen):
+    """The least by which one requirement would have to give."""
+
+    kind: Kind
+    requirement: str
+    amount: float | None = Field(description="In the requirement's own unit; absent where it holds or does not.")
+    easing: str = Field(description="The same in words.")
+    least: bool = Field(description="Whether it is proven that less would not do.")
+
+
+def ways_out(inquiry: Inquiry, problem: MixProblem, members: Sequence[Requirement]) -> Iterator[WayOut]:
+    """Of each that could settle the matter on its own; those for which time ran out are left out."""
+    for part in members:
+        try:
+            found = _least(inquiry, problem, part)
+        except OutOfTimeError:
+            continue
+        if found is not None:
+            amount, least = found
+            yield WayOut(
+                kind=part.kind,
+                requirement=part.name,
+                amount=amount if isfinite(amount) else None,
+                easing=part.easing(amount),
+                least=least,
+            )
+
+
+def _least(inquiry: Inquiry, problem: MixProblem, part: Requirement) -> tuple[float, bool] | None:
+    """The least amount by which it must give, and whether less is proven not to do.  None: dropping it is not enough.
+
+    A cap that can be aimed at takes one question, the rest a search in grains.
+    """
+    if (aimed := _aimed_at(problem, part)) is not None:
+        answer = inquiry.ask(aimed)
+        if answer is None:
+            raise OutOfTimeError
+        if answer.goal_value is None:
+            return None
+        excess = answer.goal_value - problem.limits[part.position].at_most
+        return max(excess, 0.0), answer.status is SolveStatus.OPTIMAL
+    if not _holds(inquiry, part.dropped(problem)):
+        return None
+    if not isfinite(part.grain):
+        return inf, True
+    grain = part.grain or part.step / COARSE
+    low, high = 0, ceil(part.most / grain - ROUNDING) if isfinite(part.most) else 1
+    while not isfinite(part.most) and not _holds(inquiry, part.ease(problem, high * grain)):
+        low, high = high, 2 * high
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (low, middle) if _holds(inquiry, part.ease(problem, middle * grain)) else (middle, high)
+    return min(high * grain, part.most), True
+
+
+def _holds(inquiry: Inquiry, problem: MixProblem) -> bool:
+    answer = inquiry.any_mix(problem)
+    if answer is None:
+        raise OutOfTimeError
+    return answer.status.has_mix
+
+
+def _aimed_at(problem: MixProblem, part: Requirement) -> MixProblem | None:
+    """The problem without a cap, whose goal is to use as little as possible of what the cap counts."""
+    if part.kind not in {Kind.POWER, Kind.BUDGET}:
+        return None
+    limit = problem.limits[part.position]
+    weights = [*limit.units.values(), *limit.replicas.values()]
+    if (limit.units and limit.replicas) or min(weights, default=-1.0) < 0:
+        return None
+    dropped = part.dropped(problem)
+    return _counting_units(dropped, limit) if limit.units else _counting_replicas(dropped, limit)
+
+
+def _counting_units(problem: MixProblem, limit: Limit) -> MixProblem:
+    supplies = (replace(supply, price_usd_per_h=limit.units.get(f, 0.0)) for f, supply in enumerate(problem.supplies))
+    return replace(problem, supplies=tuple(supplies), goal=Goal.COST)
+
+
+def _counting_replicas(problem: MixProblem, limit: Limit) -> MixProblem:
+    options = (
+        replace(option, idle_w=limit.replicas.get(o, 0.0), busy_w=0.0) for o, option in enumerate(problem.options)
+    )
+    return replace(problem, options=tuple(options), goal=Goal.ENERGY)

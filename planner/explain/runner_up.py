@@ -1,0 +1,124 @@
+"""Runner-up mixes: the next best ones that are truly different, each proven to be so.
+
+Different means: without at least one GPU type that each better mix in the list uses; one replica more, or one more GPU
+type beside the same ones, does not count.  They are found by branching on the type to do without (Lawler, Management
+Science 18, 1972): every mix that lacks one of a mix's types is found under one of as many questions.
+"""
+
+import heapq
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+
+from pydantic import Field
+
+from fleet.documents import Frozen
+from fleet.solvers import SolveStatus
+from planner.explain.deltas import NEGLIGIBLE, in_unit, listed, worse_by
+from planner.explain.what_if import Inquiry
+from planner.problem import Goal, MixProblem
+from planner.solve.dispatch import MixSolution
+
+RUNNERS_UP = 3
+
+Types = frozenset[str]
+
+
+class RunnerUp(Frozen):
+    """Another mix, and what it costs more."""
+
+    without: tuple[str, ...] = Field(description="What this mix does without: GPU types, or options of one type.")
+    replicas: Mapping[str, int] = Field(description="Option -> replicas.")
+    cost_usd_per_h: float = Field(ge=0)
+    worse_by: float = Field(description="Than the plan, in the goal's unit.")
+    proven: bool = Field(description="Whether no such mix between this one and the one before exists.")
+
+
+def runners_up(inquiry: Inquiry, solution: MixSolution, *, count: int = RUNNERS_UP) -> tuple[RunnerUp, ...]:
+    """The best of them; fewer where there are no more, or time runs out."""
+    if not solution.status.has_mix:
+        return ()
+    search = _Search(inquiry, type_names(inquiry.problem), solution)
+    found: list[RunnerUp] = []
+    for banned, answer in search.in_order():
+        if len(found) == count:
+            break
+        if not any(answer.replicas):  # serves nothing, which is no mix
+            continue
+        found.append(_runner_up(inquiry.problem, banned, answer, solution, proven=search.complete))
+    return tuple(found)
+
+
+def in_words(runner_up: RunnerUp, problem: MixProblem) -> str:
+    """One line."""
+    mix = ", ".join(f"{count} x {name}" for name, count in runner_up.replicas.items()) or "nothing"
+    line = f"next without {listed(runner_up.without, 'and')}: {mix} at {runner_up.cost_usd_per_h:.2f} $/h"
+    if runner_up.worse_by <= NEGLIGIBLE:
+        return f"{line}, as good as the plan"
+    base = runner_up.cost_usd_per_h - runner_up.worse_by
+    relative = f" ({runner_up.worse_by / base:.1%})" if problem.goal is Goal.COST and base > 0 else ""
+    return (
+        f"{line}, {in_unit(problem, runner_up.worse_by)}{relative} {'less' if problem.goal is Goal.SERVED else 'more'}"
+    )
+
+
+def type_names(problem: MixProblem) -> tuple[str, ...]:
+    """Per option what tells mixes apart: its GPU type, or its own name where all are of one type."""
+    gpus = tuple(option.gpu for option in problem.options)
+    return gpus if len(set(gpus)) > 1 else tuple(option.name for option in problem.options)
+
+
+@dataclass(slots=True)
+class _Search:
+    """A best-first walk over sets of types to do without."""
+
+    inquiry: Inquiry
+    types: tuple[str, ...]  # per option
+    plan: MixSolution
+    complete: bool = True  # no question so far went unanswered
+    asked: set[Types] = field(default_factory=set)
+    open: list[tuple[float, tuple[str, ...], MixSolution]] = field(default_factory=list)
+
+    def in_order(self) -> Iterator[tuple[Types, MixSolution]]:
+        """Mixes that lack a type of each one before, the best first."""
+        reported = [self.used(self.plan)]
+        self.branch(frozenset(), reported[0])
+        while self.open:
+            _, names, answer = heapq.heappop(self.open)
+            banned = frozenset(names)
+            contained = next((types for types in reported if types <= self.used(answer)), None)
+            if contained is None:
+                yield banned, answer
+                reported.append(self.used(answer))
+                contained = self.used(answer)
+            self.branch(banned, contained)
+
+    def branch(self, banned: Types, used: Types) -> None:
+        """Ask for the best mix without one more of these."""
+        for name in sorted(used):
+            more = banned | {name}
+            if more in self.asked:
+                continue
+            self.asked.add(more)
+            answer = self.inquiry.without_options([o for o, kind in enumerate(self.types) if kind in more])
+            worse = None if answer is None else worse_by(self.inquiry.problem, answer, than=self.plan)
+            self.complete &= answer is not None and answer.status is not SolveStatus.FEASIBLE
+            if answer is not None and worse is not None:
+                heapq.heappush(self.open, (round(worse, 9), tuple(sorted(more)), answer))
+
+    def used(self, answer: MixSolution) -> Types:
+        """The types that a mix runs on."""
+        return frozenset(name for name, count in zip(self.types, answer.replicas, strict=True) if count)
+
+
+def _runner_up(problem: MixProblem, banned: Types, answer: MixSolution, plan: MixSolution, *, proven: bool) -> RunnerUp:
+    replicas: Counter[str] = Counter()  # options of several workloads may go by one name
+    for option, count in zip(problem.options, answer.replicas, strict=True):
+        replicas[option.name] += count
+    return RunnerUp(
+        without=tuple(sorted(banned)),
+        replicas=+replicas,
+        cost_usd_per_h=answer.cost_usd_per_h or 0.0,
+        worse_by=max(0.0, worse_by(problem, answer, than=plan) or 0.0),
+        proven=proven and plan.status is SolveStatus.OPTIMAL,
+    )

@@ -1,0 +1,42 @@
+"""Shadow prices of P1's linear relaxation: what easing a row would save if counts could be fractions.
+
+In fractions a whole step never saves more than its shadow price says (the optimum is convex in the right-hand side); in
+whole counts it may save more or less.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import pulp
+
+from fleet.solvers import Deadline, Limits, Solver, run
+from planner.problem import MixProblem
+from planner.solve.ilp.model import MixModel
+from planner.solve.ilp.programs import cheapest
+
+
+@dataclass(frozen=True, slots=True)
+class Relaxation:
+    """An optimum in fractions: what each row is worth there, and what is hired."""
+
+    per_row: Mapping[str, float]  # in the goal's unit, per unit of the row's right-hand side
+    units: Mapping[int, float]
+
+
+def relaxation(problem: MixProblem, *, limits: Limits) -> Relaxation | None:
+    """None where it has no optimum, or not within the limits."""
+    model = _relaxed(problem, limits)
+    for variable in model.program.variables():
+        variable.cat = pulp.LpContinuous
+    if not run(model.program, solver=Solver.HIGHS, limits=limits).status.has_mix:
+        return None
+    rows = {row.name: max(0.0, -(row.pi or 0.0)) for row in model.program.constraints()}
+    return Relaxation(rows, {f: m.varValue or 0.0 for f, m in model.units.items()})
+
+
+def _relaxed(problem: MixProblem, limits: Limits) -> MixModel:
+    if not problem.losses:
+        return cheapest(problem, routes=range(len(problem.routes)))
+    from planner.solve import resilience  # noqa: PLC0415
+
+    return resilience.relaxed(problem, deadline=Deadline.of(limits))

@@ -1,0 +1,198 @@
+"""Every way to run a replica of each workload: the options given outright, or those found among the offers."""
+
+from collections.abc import Hashable, Iterable, Iterator, Sequence
+
+from fleet.documents import Path, dotted
+from fleet.errors import DocumentError, Problem, UnknownNameError
+from fleet.gpu_references import unknown_gpus
+from fleet.gpus import GpuCatalogue, GpuSpec
+from fleet.models import ModelCatalogue
+from fleet.offers import Offer
+from planner.expert_loads import model_violations
+from planner.options.dominance import Stakes, undominated_offers
+from planner.options.enumeration import FULL_CLOCK, Menu
+from planner.options.measured_overrides import Measurements
+from planner.options.rule_scopes import (
+    Rule,
+    carbon_g_per_kwh,
+    covers,
+    rule_violations,
+    unknown_options,
+    uptime,
+    zone_of,
+)
+from planner.options.search import Candidate, Placed, Search
+from planner.options.variants import Estimator, VariantTable
+from planner.performance.rates import highest_rates
+from planner.policy import Failure
+from planner.problem import Goal, Supply
+from planner.profiles import Profiles
+from planner.request import MAX_SHARES, GivenOption, PlanRequest, Workload
+from planner.throughput import Provenance, Throughput
+from power.curves import power_curve
+
+REQUEST = "request"
+
+Violations = Iterable[tuple[Path, str]]
+
+
+def candidates(
+    request: PlanRequest,
+    *,
+    gpus: GpuCatalogue,
+    models: ModelCatalogue,
+    offers: tuple[Offer, ...],
+    estimator: Estimator = highest_rates,
+    profiles: Profiles | None = None,
+) -> tuple[Candidate, ...]:
+    """All that a best mix may need.  DocumentError says which names, buckets or rules cannot be planned.
+
+    Measured `profiles` go before what the estimator computes.
+    """
+    usable = [offer for offer in offers if offer.market in request.markets]
+    _refuse([*_unknown_gpus(request, gpus=gpus, offers=offers), *rule_violations(request, offers)])
+    placed = [(offer, gpus.get(offer.gpu)) for offer in _needed(request, usable, gpus=gpus)]
+    _refuse(_oversize(request, placed))
+    found: list[Candidate] = []
+    problems: list[Problem] = []
+    for position, workload in enumerate(request.workloads):
+        found += [_given(position, workload, option, gpus=gpus) for option in workload.options or ()]
+        try:
+            search = _search(request, position, models=models, estimator=estimator, profiles=profiles)
+        except DocumentError as error:
+            problems += error.problems
+            continue
+        if search is not None:
+            found += search.run(placed)
+            problems += map(_problem, search.violations())
+    if problems:
+        raise DocumentError(name=REQUEST, problems=problems)
+    names = [(request.workloads[candidate.workload].name, candidate.name) for candidate in found]
+    _refuse([*_too_many(request, found), *unknown_options(request, names)])
+    return tuple(found)
+
+
+def stakes_of(request: PlanRequest) -> Stakes:
+    """What the request counts beside price."""
+    change = request.policy.change
+    return Stakes(
+        power=bool(request.power_domains) or request.policy.goal in {Goal.ENERGY, Goal.CARBON},
+        moves=request.policy.goal is Goal.SWITCHING or change.max_started is not None or change.max_stopped is not None,
+        nodes=Failure.NODE in request.policy.survive,
+    )
+
+
+def _needed(request: PlanRequest, offers: list[Offer], *, gpus: GpuCatalogue) -> list[Offer]:
+    """Without those that an equal, cheaper and unlimited one makes needless."""
+    running = [entry.option for entry in request.current or ()]
+    rules: tuple[Rule, ...] = (*request.quotas, *request.power_domains)
+
+    def traits(offer: Offer) -> Hashable:
+        return (
+            offer.market,
+            offer.commitment_h,
+            uptime(request, offer),
+            carbon_g_per_kwh(request, offer) if request.policy.goal is Goal.CARBON else None,
+            zone_of(offer) if Failure.ZONE in request.policy.survive else None,
+            tuple(covers(rule, name=offer.id, offer=offer, gpu=gpus.get(offer.gpu)) for rule in rules),
+        )
+
+    def pinned(offer: Offer) -> bool:
+        return any(option.startswith(f"{offer.id}/") for option in running)
+
+    return undominated_offers(offers, stakes=stakes_of(request), traits=traits, pinned=pinned)
+
+
+def _search(
+    request: PlanRequest, position: int, *, models: ModelCatalogue, estimator: Estimator, profiles: Profiles | None
+) -> Search | None:
+    """How to find the options of a workload that brings none."""
+    workload = request.workloads[position]
+    if workload.options is not None or workload.model is None or workload.slo is None:
+        return None
+    try:
+        model = models.get(workload.model)
+    except UnknownNameError as error:
+        raise DocumentError(
+            name=REQUEST, problems=[_problem((("workloads", position, "model"), str(error)))]
+        ) from error
+
+    if workload.expert_loads is not None:
+        at = "workloads", position, "expert_loads"
+        _refuse(((*at, *path), message) for path, message in model_violations(workload.expert_loads, model))
+
+    def menu(gpu: GpuSpec) -> Menu:
+        return Menu(
+            workload.precisions,
+            workload.kv_precisions,
+            _levels(request, gpu),
+            redundant_experts=_redundant_experts(workload),
+        )
+
+    held = frozenset(entry.option for entry in request.current or () if entry.workload == workload.name)
+    measured = None if profiles is None else Measurements(profiles, workload.buckets, workload.slo)
+    table = VariantTable(workload, model, workload.slo, estimator, measured)
+    return Search(position, table, menu, stakes_of(request), held)
+
+
+def _redundant_experts(workload: Workload) -> tuple[int, ...] | None:
+    """Those asked for; else, where a placement can make use of them, none or one more on each GPU."""
+    if workload.redundant_experts is not None:
+        return workload.redundant_experts
+    return (0, 1) if workload.expert_loads is not None else None
+
+
+def _levels(request: PlanRequest, gpu: GpuSpec) -> tuple[float, ...]:
+    """Those asked for; else, under a power limit, those worth choosing from."""
+    if request.power_levels is not None:
+        return request.power_levels
+    return power_curve(gpu).levels if request.power_domains else (FULL_CLOCK,)
+
+
+def _given(position: int, workload: Workload, option: GivenOption, *, gpus: GpuCatalogue) -> Candidate:
+    throughput = Throughput(
+        max_rps=option.max_rps, provenance=Provenance.GIVEN, interval_note="the request states no interval"
+    )
+    supply = Supply(f"{workload.name}/{option.name}", option.price_usd_per_h, available=option.available)
+    return Candidate(position, option.name, gpus.get(option.gpu), option.gpus, throughput, supply)
+
+
+def _unknown_gpus(request: PlanRequest, *, gpus: GpuCatalogue, offers: tuple[Offer, ...]) -> Violations:
+    mentions: list[tuple[Path, str]] = [
+        (("workloads", w, "options", o, "gpu"), option.gpu)
+        for w, workload in enumerate(request.workloads)
+        for o, option in enumerate(workload.options or ())
+    ]
+    mentions += [(("offers", position, "gpu"), offer.gpu) for position, offer in enumerate(offers)]
+    mentions += [(("quotas", position, "gpu"), quota.gpu) for position, quota in enumerate(request.quotas) if quota.gpu]
+    measured = request.profiles.unknown_gpus(gpus) if request.profiles is not None else ()
+    return [*unknown_gpus(mentions, gpus), *((("profiles", *path), message) for path, message in measured)]
+
+
+def _oversize(request: PlanRequest, placed: Sequence[Placed]) -> Iterator[tuple[Path, str]]:
+    """Before anything is estimated: at least one option per offer, however well they thin out."""
+    searched = [workload for workload in request.workloads if workload.options is None]
+    yield from _beyond(sum(len(placed) * len(workload.bucket_rates_rps()) for workload in searched))
+
+
+def _too_many(request: PlanRequest, found: Sequence[Candidate]) -> Iterator[tuple[Path, str]]:
+    """What the ILP would have to hold: routes times buckets."""
+    buckets = [len(workload.bucket_rates_rps()) for workload in request.workloads]
+    routes = ((candidate.role == "both") + len(candidate.feeds) for candidate in found)
+    yield from _beyond(sum(count * buckets[candidate.workload] for count, candidate in zip(routes, found, strict=True)))
+
+
+def _beyond(shares: int) -> Iterator[tuple[Path, str]]:
+    if shares > MAX_SHARES:
+        advice = "name fewer offers, precisions, power levels or size edges"
+        yield ("workloads",), f"options times buckets come to {shares:,}, expected at most {MAX_SHARES:,}: {advice}"
+
+
+def _refuse(violations: Violations) -> None:
+    if problems := list(map(_problem, violations)):
+        raise DocumentError(name=REQUEST, problems=problems)
+
+
+def _problem(violation: tuple[Path, str]) -> Problem:
+    path, message = violation
+    return Problem(dotted(path), message)

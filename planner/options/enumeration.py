@@ -1,0 +1,209 @@
+"""Every way to run a model on a GPU type: parallelism x precision x clock, before anything is estimated.
+
+The rules, each for a reason that engines or the formulation give:
+
+- A stage is 1, 2, 4 or 8 GPUs that its fast link joins, a power of two that divides the instance: replicas then fill
+  instances without a remainder (docs/formulation.md, section 1).  Attention heads split evenly over `tp`.
+- A mixture of experts may spread whole experts over the stage's GPUs (`ep`), and may repeat attention on each (`dp`).
+  Where their loads are known, each GPU may hold a few copies more than its even share (`red`): engines that place
+  experts by load take any number of slots that the GPUs divide.
+- Stages in a row (`pp`) only where a stage can grow no further: inside the instance, or over several whole hosts where
+  one does not hold the weights.  Smaller instances stand anywhere, with nothing known of the network between them.
+- A precision only where the GPU can compute in it or unpack it to one it computes in.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+from fleet.gpus import GpuSpec
+from fleet.models import ModelArchitecture
+from planner.performance.config import PARAMETER_BYTES, KvPrecision, ReplicaConfig, Role, WeightPrecision
+
+STAGE_GPUS = (1, 2, 4, 8)  # wider tensor parallelism than a host of eight is not predicted
+STAGES = (2, 4, 8)
+HOST_GPUS = 8  # an instance of so many is a host, with network cards to match
+FULL_CLOCK = 1.0
+MAX_MEMORY_FOR_WEIGHTS = 0.9  # engines keep about a tenth for themselves; the estimate decides exactly
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """How a model is spread over GPUs."""
+
+    tensor_parallel: int = 1
+    pipeline_parallel: int = 1
+    attention_data_parallel: int = 1
+    expert_parallel: int = 1
+    redundant_experts: int = 0  # slots of a layer beyond one for each expert, on all GPUs of a stage together
+
+    @property
+    def gpus(self) -> int:
+        """Of one replica."""
+        return self.stage_gpus * self.pipeline_parallel
+
+    @property
+    def stage_gpus(self) -> int:
+        """That work on one layer together."""
+        return self.tensor_parallel * self.attention_data_parallel
+
+    @property
+    def name(self) -> str:
+        """As in option names: what is 1 is left out, `tp` excepted."""
+        parts = (
+            ("pp", self.pipeline_parallel),
+            ("dp", self.attention_data_parallel),
+            ("ep", self.expert_parallel),
+        )
+        copies = [f"red{self.redundant_experts}"] if self.redundant_experts else []
+        degrees = (f"{kind}{degree}" for kind, degree in parts if degree > 1)
+        return "-".join([f"tp{self.tensor_parallel}", *degrees, *copies])
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """How one replica is run, whatever the GPU type and the model."""
+
+    layout: Layout = Layout()
+    precision: WeightPrecision = "bf16"
+    kv_precision: KvPrecision = "bf16"
+    clock: float = FULL_CLOCK
+    role: Role = "both"
+
+    @property
+    def gpus(self) -> int:
+        """Of one replica."""
+        return self.layout.gpus
+
+    def name(self, gpu: GpuSpec) -> str:
+        """Unique among the shapes of a GPU type; plain 16 bit, full clock and both roles go without saying."""
+        parts = [self.layout.name]
+        if self.precision != sixteen_bit(gpu):
+            parts.append(self.precision)
+        if self.kv_precision != "bf16":
+            parts.append("kv8")
+        if self.role != "both":
+            parts.append(self.role)
+        return "-".join(parts) + (f"@{self.clock:g}" if self.clock != FULL_CLOCK else "")
+
+    def config(
+        self,
+        model: ModelArchitecture,
+        gpu: GpuSpec,
+        *,
+        expert_imbalance: float,
+        kv_link_gb_per_s: float | None = None,
+    ) -> ReplicaConfig:
+        """What the performance model is asked about."""
+        layout = self.layout
+        return ReplicaConfig(
+            model=model,
+            gpu=gpu,
+            precision=self.precision,
+            kv_precision=self.kv_precision,
+            tensor_parallel=layout.tensor_parallel,
+            pipeline_parallel=layout.pipeline_parallel,
+            expert_parallel=layout.expert_parallel,
+            attention_data_parallel=layout.attention_data_parallel,
+            clock=self.clock,
+            role=self.role,
+            expert_imbalance=expert_imbalance if layout.expert_parallel > 1 else 1.0,
+            redundant_experts=layout.redundant_experts,
+            kv_link_gb_per_s=kv_link_gb_per_s,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Menu:
+    """What a request leaves to choose from."""
+
+    precisions: tuple[WeightPrecision, ...] | None = None  # None: the GPU's own 16 bit, which changes no answers
+    kv_precisions: tuple[KvPrecision, ...] = ("bf16",)
+    levels: tuple[float, ...] = (FULL_CLOCK,)
+    roles: tuple[Role, ...] = ("both",)
+    redundant_experts: tuple[int, ...] | None = None  # per GPU; None: engines hold each expert once
+
+    def precisions_on(self, gpu: GpuSpec) -> tuple[WeightPrecision, ...]:
+        """Those of the request, each once, or the GPU's 16 bit."""
+        return (sixteen_bit(gpu),) if self.precisions is None else tuple(dict.fromkeys(self.precisions))
+
+
+def shapes(model: ModelArchitecture, gpu: GpuSpec, *, gpus_per_instance: int, menu: Menu) -> Iterator[Shape]:
+    """All shapes of a model on instances of this size, narrow ones and full clocks first."""
+    for precision in menu.precisions_on(gpu):
+        probe = ReplicaConfig(model=model, gpu=gpu, precision=precision)
+        if probe.arithmetic is None or probe.base_arithmetic is None:
+            continue
+        spilling = gpus_per_instance >= HOST_GPUS and _spills(model, gpu, precision, gpus_per_instance)
+        for layout in layouts(
+            model,
+            gpu,
+            gpus_per_instance=gpus_per_instance,
+            over_instances=spilling,
+            redundant_experts=menu.redundant_experts,
+        ):
+            for kv_precision in dict.fromkeys(menu.kv_precisions):
+                plain = Shape(layout, precision, kv_precision)
+                for role in menu.roles:
+                    yield from (replace(plain, role=role, clock=level) for level in sorted(set(menu.levels))[::-1])
+
+
+def layouts(
+    model: ModelArchitecture,
+    gpu: GpuSpec,
+    *,
+    gpus_per_instance: int,
+    over_instances: bool,
+    redundant_experts: tuple[int, ...] | None = None,
+) -> Iterator[Layout]:
+    """Stages of each width, and rows of the widest; `over_instances` lets a row leave the instance."""
+    widths = [width for width in STAGE_GPUS if gpus_per_instance % width == 0 and width <= gpu.link_domain_gpus]
+    stages = [stage for width in widths for stage in _stages(model, width, redundant_experts)]
+    yield from stages
+    widest = max(stage.gpus for stage in stages)
+    for stage in stages:
+        for count in STAGES if stage.gpus == widest else ():
+            row = replace(stage, pipeline_parallel=count)
+            inside = gpus_per_instance % row.gpus == 0
+            across = over_instances and row.gpus % gpus_per_instance == 0
+            if count <= model.layers and (inside or across):
+                yield row
+
+
+def slots_over(experts: int, gpus: int, spare: int) -> int:
+    """Of one layer, where each GPU holds `spare` beyond its even share of the experts."""
+    return (-(-experts // gpus) + spare) * gpus
+
+
+def sixteen_bit(gpu: GpuSpec) -> WeightPrecision:
+    """What a GPU serves published 16-bit weights in."""
+    return "bf16" if "bf16" in gpu.dense_tflops else "fp16"
+
+
+def _stages(model: ModelArchitecture, width: int, redundant_experts: tuple[int, ...] | None) -> Iterator[Layout]:
+    splits = model.heads % width == 0
+    if splits:
+        yield Layout(tensor_parallel=width)
+    for redundant in _redundancies(model, width, redundant_experts):
+        if splits:
+            yield Layout(tensor_parallel=width, expert_parallel=width, redundant_experts=redundant)
+        yield Layout(attention_data_parallel=width, expert_parallel=width, redundant_experts=redundant)
+
+
+def _redundancies(model: ModelArchitecture, width: int, redundant_experts: tuple[int, ...] | None) -> Iterator[int]:
+    """How many copies beyond one of each expert a stage may hold; none at all where the experts cannot be spread."""
+    if width == 1 or model.experts == 0:
+        return
+    if redundant_experts is None:
+        yield from () if model.experts % width else (0,)
+        return
+    for spare in sorted(set(redundant_experts)):
+        slots = slots_over(model.experts, width, spare)
+        if slots <= model.experts * width:  # no expert twice on a GPU
+            yield slots - model.experts
+
+
+def _spills(model: ModelArchitecture, gpu: GpuSpec, precision: WeightPrecision, gpus_per_instance: int) -> bool:
+    """Whether one instance does not hold the weights."""
+    base: WeightPrecision = ReplicaConfig(model=model, gpu=gpu, precision=precision).base_precision
+    weights = model.weight_bytes(parameter_bytes=PARAMETER_BYTES[base], expert_bytes=PARAMETER_BYTES[precision])
+    return weights > gpu.memory_bytes * gpus_per_instance * MAX_MEMORY_FOR_WEIGHTS

@@ -1,0 +1,212 @@
+"""The replica options of one workload among the offers: variants of each GPU type x offers, thinned out without loss.
+
+Options that cannot serve a single bucket are left out; why is kept, for the error that names a bucket nobody serves.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import product
+
+from fleet.documents import Path
+from fleet.gpus import GpuSpec
+from fleet.models import ModelArchitecture
+from fleet.offers import Offer
+from planner.options import disaggregation
+from planner.options.dominance import Stakes, undominated
+from planner.options.enumeration import FULL_CLOCK, Menu, Shape
+from planner.options.expert_imbalance import ExpertSpread
+from planner.options.variants import Variant, VariantTable
+from planner.performance.config import Role
+from planner.problem import Supply
+from planner.request import MAX_REPLICAS_PER_BUCKET, bucket_name
+from planner.throughput import Throughput
+from power.curves import ReplicaPower, replica_power
+
+NO_OFFERS = "there are no offers on the markets asked for"
+
+Placed = tuple[Offer, GpuSpec]
+
+
+@dataclass(frozen=True, slots=True)
+class Feed:
+    """A decode option that a prefill option may hand its requests to, and what each of its replicas then carries."""
+
+    decode: str
+    rates_rps: tuple[float, ...]
+    worst_rps: tuple[float, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """A way to run a replica, and what the answer says about it."""
+
+    workload: int
+    name: str
+    gpu: GpuSpec
+    gpus: int
+    throughput: Throughput
+    supply: Supply
+    offer: Offer | None = None  # None: given outright, priced and stocked by the replica
+    model: ModelArchitecture | None = None  # None: given outright, for a model that nobody needs to know
+    shape: Shape | None = None  # None: given outright
+    worst_rps: tuple[float, ...] | None = None  # row by row; None: not known to err
+    feeds: tuple[Feed, ...] = ()  # of a prefill option
+    spread: ExpertSpread | None = None  # of its experts over GPUs, where whole experts are
+
+    @property
+    def role(self) -> Role:
+        """Its part in a request."""
+        return "both" if self.shape is None else self.shape.role
+
+    @property
+    def slots(self) -> int:
+        """GPUs a replica takes out of its supply's units; a given option's unit is the replica."""
+        return 1 if self.offer is None else self.gpus
+
+    @property
+    def power(self) -> ReplicaPower:
+        """What one replica draws."""
+        return replica_power(self.gpu, gpus=self.gpus, level=FULL_CLOCK if self.shape is None else self.shape.clock)
+
+    @property
+    def power_w(self) -> float:
+        """Nameplate power of one replica's GPUs."""
+        return self.gpu.tdp_w * self.gpus
+
+
+@dataclass(frozen=True, slots=True)
+class Search:
+    """One workload's way through the offers."""
+
+    position: int
+    table: VariantTable
+    menu: Callable[[GpuSpec], Menu]
+    stakes: Stakes
+    held: frozenset[str]  # names of options that run now, and stay to be chosen from
+    tried: dict[tuple[str, Shape], Variant] = field(default_factory=dict)
+    unable: dict[str, str] = field(default_factory=dict)  # GPU types without a single shape, and why
+
+    def run(self, offers: Sequence[Placed]) -> list[Candidate]:
+        """The options that can serve anything: per offer those for whole requests, then each side of the pairs."""
+        whole = [candidate for placed in offers for candidate in self._offered(placed, "both")]
+        if not self.table.workload.split:
+            return whole
+        return [*whole, *self._paired(offers, whole)]
+
+    def violations(self) -> Iterator[tuple[Path, str]]:
+        """After `run`: what is asked for that nothing can serve, and per GPU type why it cannot."""
+        workload = self.table.workload
+        for number, bucket in enumerate(self.table.buckets):
+            least_rps = workload.planned_rps * bucket.share / MAX_REPLICAS_PER_BUCKET
+            if least_rps > 0 and not self._serves(number):
+                at = ("workloads", self.position, "buckets", "share", bucket.row, bucket.column)
+                yield at, f"no option can serve bucket {bucket_name(bucket)}: {self._reasons(number)}"
+        if workload.min_replicas and not any(variant.serves_anything for variant in self.tried.values()):
+            yield ("workloads", self.position, "min_replicas"), "no option can serve any bucket, so only 0 is possible"
+
+    def _offered(self, placed: Placed, role: Role) -> Iterator[Candidate]:
+        offer, gpu = placed
+        for variant in self._variants(offer, gpu, role):
+            yield self._candidate(offer, variant)
+
+    def _variants(self, offer: Offer, gpu: GpuSpec, role: Role) -> list[Variant]:
+        menu = replace(self.menu(gpu), roles=(role,))
+        found = self.table.on(gpu, gpus_per_instance=offer.gpus_per_instance, menu=menu)
+        self.tried.update({(gpu.name, variant.shape): variant for variant in found})
+        if not found:
+            self.unable[gpu.name] = f"computes in none of {', '.join(menu.precisions_on(gpu))}"
+        return undominated(
+            (variant for variant in found if variant.serves_anything),
+            stakes=self.stakes,
+            pinned=lambda variant: _option_name(offer, variant) in self.held,
+        )
+
+    def _candidate(self, offer: Offer, variant: Variant) -> Candidate:
+        supply = Supply(offer.id, offer.price_usd_per_h, slots=offer.gpus_per_instance, available=offer.limit)
+        return Candidate(
+            workload=self.position,
+            name=_option_name(offer, variant),
+            gpu=variant.gpu,
+            gpus=variant.gpus,
+            throughput=variant.throughput,
+            supply=supply,
+            offer=offer,
+            model=self.table.model,
+            shape=variant.shape,
+            worst_rps=variant.worst_rps,
+            spread=variant.spread,
+        )
+
+    def _paired(self, offers: Sequence[Placed], whole: Sequence[Candidate]) -> Iterator[Candidate]:
+        prefills = [candidate for placed in offers for candidate in self._offered(placed, "prefill")]
+        decodes = [candidate for placed in offers for candidate in self._offered(placed, "decode")]
+        every = list(self._pairs(prefills, decodes))
+        pairs = disaggregation.worthwhile(
+            every,
+            prefills=list(map(self._leg, prefills)),
+            decodes=list(map(self._leg, decodes)),
+            others=list(map(self._leg, whole)),
+            buckets=[number for number, bucket in enumerate(self.table.buckets) if bucket.share > 0],
+        )
+        pairs += [pair for pair in every if self._runs(prefills[pair.prefill], decodes[pair.decode], pair, pairs)]
+        for p, prefill in enumerate(prefills):
+            feeds = [
+                Feed(decodes[pair.decode].name, pair.rates_rps, pair.worst_rps) for pair in pairs if pair.prefill == p
+            ]
+            if feeds:
+                yield replace(prefill, feeds=tuple(feeds))
+        used = {pair.decode for pair in pairs}
+        yield from (decode for d, decode in enumerate(decodes) if d in used)
+
+    def _pairs(self, prefills: Sequence[Candidate], decodes: Sequence[Candidate]) -> Iterator[disaggregation.Pair]:
+        for (p, prefill), (d, decode) in product(enumerate(prefills), enumerate(decodes)):
+            if _may_pair(prefill, decode):
+                link = disaggregation.slower_link_gb_per_s((prefill.gpu, prefill.gpus), (decode.gpu, decode.gpus))
+                fed = self.table.variant(prefill.gpu, _shape(prefill), kv_link_gb_per_s=link)
+                if any(ours and theirs for ours, theirs in zip(fed.rates_rps, self._rates(decode), strict=True)):
+                    yield disaggregation.Pair(p, d, fed.rates_rps, fed.worst_rps)
+
+    def _runs(
+        self, prefill: Candidate, decode: Candidate, pair: disaggregation.Pair, kept: Sequence[disaggregation.Pair]
+    ) -> bool:
+        return prefill.name in self.held and decode.name in self.held and pair not in kept
+
+    def _rates(self, candidate: Candidate) -> tuple[float, ...]:
+        return self.table.variant(candidate.gpu, _shape(candidate)).rates_rps
+
+    def _leg(self, candidate: Candidate) -> disaggregation.Leg:
+        supply = candidate.supply
+        return disaggregation.Leg(
+            usd_per_h=supply.price_usd_per_h * candidate.gpus / supply.slots,
+            rates_rps=self._rates(candidate),
+            limited=supply.available is not None,
+        )
+
+    def _serves(self, bucket: int) -> bool:
+        served = {variant.shape.role for variant in self.tried.values() if variant.rates_rps[bucket] > 0}
+        return "both" in served or {"prefill", "decode"} <= served
+
+    def _reasons(self, bucket: int) -> str:
+        reasons = dict(self.unable)
+        for (gpu, _), variant in sorted(self.tried.items(), key=lambda entry: (entry[0][0], entry[1].gpus)):
+            reason = variant.reasons[bucket] or "far too slow"
+            if variant.shape.role == "both" or gpu not in reasons:
+                reasons[gpu] = reason
+        return "; ".join(f"{gpu}: {reason}" for gpu, reason in sorted(reasons.items())) or NO_OFFERS
+
+
+def _option_name(offer: Offer, variant: Variant) -> str:
+    return f"{offer.id}/{variant.name}"
+
+
+def _may_pair(prefill: Candidate, decode: Candidate) -> bool:
+    """The cache in one precision, and one place: between regions there is no such link."""
+    if prefill.offer is None or decode.offer is None or not disaggregation.together(prefill.offer, decode.offer):
+        return False
+    return _shape(prefill).kv_precision == _shape(decode).kv_precision
+
+
+def _shape(candidate: Candidate) -> Shape:
+    if candidate.shape is None:
+        raise AssertionError(f"{candidate.name} was given outright")
+    return candidate.shape

@@ -1,0 +1,235 @@
+"""How much each shape of a replica carries on a GPU type: estimated once, whatever the number of offers.
+
+The performance model is behind `Estimator`, so that a table of measurements or a test can stand in for it.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Protocol
+
+from fleet.gpus import GpuSpec
+from fleet.models import ModelArchitecture
+from fleet.sizes.histogram import Bucket
+from fleet.slo import Slo, Statistic
+from planner.options import disaggregation
+from planner.options.enumeration import Menu, Shape, shapes
+from planner.options.expert_imbalance import ExpertSpread, SpreadTable
+from planner.options.measured_overrides import Measurements
+from planner.performance.coefficients import builtin_coefficients
+from planner.performance.config import ReplicaConfig
+from planner.performance.estimate import Estimate
+from planner.request import MAX_REPLICAS_PER_BUCKET, Workload
+from planner.throughput import Provenance, Throughput
+from power.curves import ReplicaPower, replica_power
+
+NO_INTERVAL = "nothing of the kind was measured"
+
+Size = tuple[int, int]  # input and output tokens
+
+
+class Estimator(Protocol):
+    """A performance model."""
+
+    def __call__(
+        self, config: ReplicaConfig, slo: Slo, *, sizes: Sequence[Size], arrival_cv: float
+    ) -> Sequence[Estimate]:
+        """The highest rate inside the SLO for requests of each size alone."""
+        ...
+
+
+@dataclass(frozen=True)
+class Variant:
+    """One shape on one GPU type, and what it carries of each bucket of a workload."""
+
+    gpu: GpuSpec
+    shape: Shape
+    throughput: Throughput
+    reasons: tuple[str | None, ...]  # per bucket, why it carries nothing
+    rates_rps: tuple[float, ...]  # as the plan uses them: 0 where absurdly many replicas would be needed
+    worst_rps: tuple[float, ...]  # the same at the lower end of their intervals
+    spread: ExpertSpread | None = None  # of the experts over its GPUs; None: each GPU has a part of all of them
+
+    @property
+    def gpus(self) -> int:
+        """Of one replica."""
+        return self.shape.gpus
+
+    @property
+    def name(self) -> str:
+        """Within its GPU type."""
+        return self.shape.name(self.gpu)
+
+    @property
+    def serves_anything(self) -> bool:
+        """Whether there is a bucket it can serve."""
+        return any(self.rates_rps)
+
+    @cached_property
+    def power(self) -> ReplicaPower:
+        """What a replica draws."""
+        return replica_power(self.gpu, gpus=self.gpus, level=self.shape.clock)
+
+    @property
+    def idle_w(self) -> float:
+        """Of a replica without load."""
+        return self.power.planned_idle_w
+
+    @property
+    def busy_w(self) -> float:
+        """At full load."""
+        return self.power.planned_busy_w
+
+    @property
+    def limit_w(self) -> float:
+        """What a feed must carry for it."""
+        return self.power.limit_w
+
+
+@dataclass(frozen=True)
+class VariantTable:
+    """All variants of one workload, each estimated when first asked for."""
+
+    workload: Workload
+    model: ModelArchitecture
+    slo: Slo
+    estimator: Estimator
+    measurements: Measurements | None = None
+    known: dict[tuple[str, Shape, float | None], Variant] = field(default_factory=dict)
+
+    @cached_property
+    def spreads(self) -> SpreadTable:
+        """How evenly the model's experts can be spread."""
+        return SpreadTable(self.workload, self.model)
+
+    @cached_property
+    def buckets(self) -> tuple[Bucket, ...]:
+        """Row by row."""
+        return tuple(self.workload.buckets.buckets())
+
+    def on(self, gpu: GpuSpec, *, gpus_per_instance: int, menu: Menu) -> list[Variant]:
+        """Every variant on instances of this size."""
+        found = shapes(self.model, gpu, gpus_per_instance=gpus_per_instance, menu=menu)
+        return [self.variant(gpu, shape) for shape in found]
+
+    def variant(self, gpu: GpuSpec, shape: Shape, *, kv_link_gb_per_s: float | None = None) -> Variant:
+        """One of them; `kv_link_gb_per_s` where a decode replica takes the cache slower than this one sends it."""
+        key = gpu.name, shape, kv_link_gb_per_s
+        if key not in self.known:
+            self.known[key] = self._estimated(gpu, shape, kv_link_gb_per_s)
+        return self.known[key]
+
+    def _estimated(self, gpu: GpuSpec, shape: Shape, kv_link_gb_per_s: float | None) -> Variant:
+        spread = self._spread(shape)
+        imbalance = 1.0 if spread is None else spread.expert_imbalance
+        config = shape.config(self.model, gpu, expert_imbalance=imbalance, kv_link_gb_per_s=kv_link_gb_per_s)
+        estimates = self._estimates(config)
+        computed = _throughput(estimates, columns=len(self.workload.buckets.output_tokens), config=config)
+        throughput = computed
+        if self.measurements is not None:
+            throughput = self.measurements.improved(computed, model=self.model, gpu=gpu, shape=shape)
+        flat = [rate_rps for row in throughput.max_rps for rate_rps in row]
+        rates_rps = plannable(flat, self.workload.bucket_rates_rps())
+        low = None if throughput is computed or throughput.interval_90 is None else throughput.interval_90[0]
+        return Variant(
+            gpu=gpu,
+            shape=shape,
+            throughput=throughput,
+            reasons=tuple(estimate.reason for estimate in estimates),
+            rates_rps=rates_rps,
+            worst_rps=tuple(
+                _worst_rps(estimate, rate_rps) if low is None else rate_rps * min(1.0, low)
+                for estimate, rate_rps in zip(estimates, rates_rps, strict=True)
+            ),
+            spread=spread,
+        )
+
+    def _spread(self, shape: Shape) -> ExpertSpread | None:
+        layout = shape.layout
+        if layout.expert_parallel == 1:
+            return None
+        return self.spreads.of(gpus=layout.stage_gpus, slots=self.model.experts + layout.redundant_experts)
+
+    def _estimates(self, config: ReplicaConfig) -> list[Estimate]:
+        sizes = [bucket.edge for bucket in self.buckets]
+        if config.role == "both":
+            at_edge = self._asked(config, self.slo, sizes)
+            return list(map(_lower, at_edge, self._asked_short(config))) if _limits_slow_tokens(self.slo) else at_edge
+        limits = [disaggregation.role_slo(self.slo, config.role, output_tokens=outputs) for _, outputs in sizes]
+        found: dict[int, Estimate] = {}
+        for slo in dict.fromkeys(limits):
+            positions = [position for position, limit in enumerate(limits) if limit == slo]
+            if slo is None:
+                found |= dict.fromkeys(positions, Estimate(0.0, "the end-to-end limit leaves no time to decode"))
+            else:
+                estimates = self._asked(config, slo, [sizes[position] for position in positions])
+                found |= dict(zip(positions, estimates, strict=True))
+        return [
+            disaggregation.within_link(found[position], config, input_tokens=inputs)
+            for position, (inputs, _) in enumerate(sizes)
+        ]
+
+    def _asked_short(self, config: ReplicaConfig) -> list[Estimate]:
+        """At half a bucket's output: a prompt that others bring hits the time per token of a short answer harder."""
+        sizes = [(bucket.edge[0], max(2, round(bucket.middle[1]))) for bucket in self.buckets]
+        return self._asked(config, self.slo, sizes)
+
+    def _asked(self, config: ReplicaConfig, slo: Slo, sizes: Sequence[Size]) -> list[Estimate]:
+        return list(self.estimator(config, slo, sizes=sizes, arrival_cv=self.workload.arrival_cv))
+
+
+def _limits_slow_tokens(slo: Slo) -> bool:
+    return any(statistic is not Statistic.MEAN for statistic, _ in slo.tpot_ms.items())
+
+
+def _lower(one: Estimate, other: Estimate) -> Estimate:
+    return one if one.max_rps <= other.max_rps else other
+
+
+def plannable(rates_rps: Iterable[float], demand_rps: Iterable[float]) -> tuple[float, ...]:
+    """An option that would need absurdly many replicas for a bucket does not count as serving it."""
+    return tuple(
+        rate if rate > demand / MAX_REPLICAS_PER_BUCKET else 0.0
+        for rate, demand in zip(rates_rps, demand_rps, strict=True)
+    )
+
+
+def _worst_rps(estimate: Estimate, rate_rps: float) -> float:
+    """Never above the rate itself; the rate where nothing is known of its error."""
+    return rate_rps if estimate.interval_90 is None else min(rate_rps, estimate.interval_90[0])
+
+
+def _throughput(estimates: Sequence[Estimate], *, columns: int, config: ReplicaConfig) -> Throughput:
+    rates_rps = [estimate.max_rps for estimate in estimates]
+    interval = _widest(estimates)
+    return Throughput(
+        max_rps=tuple(tuple(rates_rps[first : first + columns]) for first in range(0, len(rates_rps), columns)),
+        provenance=Provenance.CALIBRATED,
+        interval_90=interval,
+        interval_note=NO_INTERVAL if interval is None else _note(config),
+    )
+
+
+def _note(config: ReplicaConfig) -> str:
+    """What the interval rests on."""
+    fit, model, gpu = builtin_coefficients(), config.model, config.gpu.name
+    seen = "was" if gpu in fit.measured_gpus else "was not"
+    kind = "mixtures of experts" if model.experts else "dense models"
+    interval = fit.interval(gpu=gpu, model=model.name, moe=model.experts > 0)
+    points = interval.tpot.points if interval is not None else 0
+    return (
+        f"the widest of its buckets; errors on {points} points of {kind}, fitted {fit.fitted}; {gpu} {seen} among them"
+    )
+
+
+def _widest(estimates: Sequence[Estimate]) -> tuple[float, float] | None:
+    """Multiples of the rate that hold the interval of every bucket it serves."""
+    served = [estimate for estimate in estimates if estimate.max_rps > 0]
+    ends = [
+        (estimate.interval_90[0] / estimate.max_rps, estimate.interval_90[1] / estimate.max_rps)
+        for estimate in served
+        if estimate.interval_90 is not None
+    ]
+    if not ends or len(ends) < len(served):
+        return None
+    return min(low for low, _ in ends), max(high for _, high in ends)

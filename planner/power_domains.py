@@ -1,0 +1,88 @@
+"""Where the planner meets the power tree: its feeds become power domains, and what a watt is worth goes back.
+
+The planner counts replicas by the watts that nine of ten models stay under; a feed carries more of those than its limit
+says, as not all peak at once and clocks may go down.  `power.caps.effective_limits` says how much more.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+
+from fleet.documents import RuleError, Violation
+from fleet.errors import nearest_names
+from fleet.gpus import GpuCatalogue
+from fleet.models import ModelCatalogue
+from fleet.offers import Offer
+from fleet.solvers import Limits
+from planner.explain import power_prices
+from planner.options.builder import candidates
+from planner.policy import PowerDomain
+from planner.problem_builder import mix_problem
+from planner.request import PlanRequest
+from power.caps import Terms, effective_limits, feed_headroom
+from power.tree import PowerTree
+
+Members = Mapping[str, Sequence[str]]  # feed -> what stands on it: offer ids, or workload/option
+
+
+def power_domains(
+    tree: PowerTree, *, members: Members | None = None, terms: Terms | None = None
+) -> tuple[PowerDomain, ...]:
+    """The feeds of a tree that limit what is planned, each with all that stands on it or on a feed below it.
+
+    A feed with servers in the tree has its effective limit; one without has what it may draw, as nothing is known of
+    what would hang there.  `members` may be absent where every feed stands above the next, so that all is on all.
+    """
+    RuleError.raise_for(_member_violations(tree, members))
+    hierarchy = tree.hierarchy
+    known = {limit.feed: limit.limit_w for limit in effective_limits(tree, feed_headroom(tree, terms=terms))}
+    standing: dict[str, dict[str, None]] = {}
+    for feed, names in (members or {}).items():
+        for above in hierarchy.upwards(feed):
+            standing.setdefault(above, {}).update(dict.fromkeys(names))
+    domains = []
+    for name in hierarchy.top_down():
+        limit_w = known.get(name, _least_w(tree, name))
+        if limit_w is not None and (members is None or name in standing):
+            inside = None if members is None else tuple(standing[name])
+            domains.append(PowerDomain(name=name, limit_w=limit_w, members=inside))
+    return tuple(domains)
+
+
+def usd_per_kw_h(
+    request: PlanRequest,
+    *,
+    gpus: GpuCatalogue,
+    models: ModelCatalogue,
+    offers: tuple[Offer, ...],
+    limits: Limits | None = None,
+) -> dict[str, float]:
+    """What one more kW of each power domain would save, in $/h: its shadow price, in fractions of replicas.
+
+    Nothing where the request holds for no mix, or time does not suffice to say.
+    """
+    if request.policy.goal not in power_prices.IN_USD:
+        goals = " or ".join(power_prices.IN_USD)
+        raise RuleError([(("policy", "goal"), f"must be {goals} to price watts, got {request.policy.goal}")])
+    found = candidates(request, gpus=gpus, models=models, offers=offers, profiles=request.profiles)
+    problem = mix_problem(request, found)
+    return dict(power_prices.usd_per_kw_h(problem, limits=limits or Limits(time_limit_s=request.time_limit_s)))
+
+
+def _least_w(tree: PowerTree, feed: str) -> float | None:
+    """What a feed may draw in any period."""
+    known = [tree.hierarchy.feeds[feed].may_draw_w(period) for period in range(tree.periods)]
+    return min((w for w in known if w is not None), default=None)
+
+
+def _member_violations(tree: PowerTree, members: Members | None) -> Iterator[Violation]:
+    hierarchy = tree.hierarchy
+    if members is None:
+        if len(hierarchy.feeds) > max(len(list(hierarchy.upwards(feed))) for feed in hierarchy.feeds):
+            some = ", ".join(list(hierarchy.feeds)[:3])
+            yield ("members",), f"must say which offers stand on which feed, as feeds stand side by side: {some}, ..."
+        return
+    for feed, names in members.items():
+        if not names:
+            yield ("members", feed), "must name at least one offer, or workload/option, that stands there"
+        if feed not in hierarchy.feeds:
+            nearest = ", ".join(nearest_names(feed, hierarchy.feeds)) or ", ".join(list(hierarchy.feeds)[:5])
+            yield ("members", feed), f"no feed of tree {tree.name!r} is called so; nearest: {nearest}"

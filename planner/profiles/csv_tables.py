@@ -1,0 +1,133 @@
+"""Tables of points: our own CSV, and the silicon table of aiconfigurator.
+
+aiconfigurator's `silicon_sample.csv` (0.12, 2026) has one row per measured run: `batch_size` requests in flight on the
+replica, `isl` and `osl` tokens, means of TTFT and TPOT.  It names no rate; with a fixed number in flight that follows
+from Little's law: rate = batch_size / (TTFT + (osl - 1) TPOT).  A degree of 0 means that there is none of that kind.
+Rows of mode `disagg` are a prefill and a decode pool, not a replica, and are left out and counted.
+"""
+
+import csv
+import io
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from fleet.errors import DocumentError, Problem, nearest_names
+from fleet.slo import Metric, Statistic
+from planner.profiles.json_records import is_number
+from planner.profiles.points import MeasuredPoint
+from planner.profiles.raw_points import Draft
+
+PLAIN = tuple(field for field in MeasuredPoint.model_fields if field not in set(Metric))
+LATENCIES = {f"{metric[:-3]}_{statistic}_ms": (metric, statistic) for metric in Metric for statistic in Statistic}
+OWN_COLUMNS = (*(column for column in PLAIN if column not in ("date", "source")), *LATENCIES, "date", "source")
+
+SILICON = {
+    "model_path": "model",
+    "system": "gpu",
+    "backend": "engine",
+    "backend_version": "engine_version",
+    "isl": "input_tokens",
+    "osl": "output_tokens",
+    "batch_size": "concurrency",
+    "tp_size": "tensor_parallel",
+    "pp_size": "pipeline_parallel",
+    "attention_dp_size": "data_parallel",
+    "moe_ep_size": "expert_parallel",
+}
+MAY_BE_NONE = ("attention_dp_size", "moe_ep_size")
+_NUMBER = re.compile(r"[-+]?(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?")
+_MEASURED = re.compile(r"\bmeasured=(\d{4}-\d{2}-\d{2})")
+_TEXT = {"model", "gpu", "precision", "engine", "engine_version", "source", "date"}  # also where it looks like a number
+
+
+def own_drafts(text: str, *, name: str) -> list[Draft]:
+    """Our own table: any of `OWN_COLUMNS`, in any order; an empty cell says nothing."""
+    header, rows = _rows(text, name)
+    problems = [Problem(column, _unknown(column), 1) for column in header if column not in OWN_COLUMNS]
+    if problems:
+        raise DocumentError(name=name, problems=problems)
+    drafts = []
+    for line, row in rows:
+        draft = Draft(line=line)
+        for column, cell in row.items():
+            draft.put(LATENCIES.get(column, column), _value(column, cell), column)
+        drafts.append(draft)
+    return drafts
+
+
+def silicon_drafts(text: str, *, name: str) -> tuple[list[Draft], int]:
+    """The replicas in a silicon table, and how many rows were left out."""
+    _, rows = _rows(text, name)
+    replicas = [(line, row) for line, row in rows if row.get("mode", "agg") != "disagg"]
+    return [_silicon(line, row) for line, row in replicas], len(rows) - len(replicas)
+
+
+def own_csv(points: Iterable[MeasuredPoint]) -> str:
+    """The points as our own table."""
+    out = io.StringIO()
+    writer = csv.DictWriter(out, OWN_COLUMNS, lineterminator="\n")
+    writer.writeheader()
+    for point in points:
+        fields = point.model_dump(mode="json")
+        latencies = {column: fields[metric][statistic] for column, (metric, statistic) in LATENCIES.items()}
+        writer.writerow({column: fields.get(column) for column in PLAIN} | latencies)
+    return out.getvalue()
+
+
+def _silicon(line: int, row: Mapping[str, str]) -> Draft:
+    draft = Draft(line=line)
+    for column, field in SILICON.items():
+        value = _value(field, row.get(column, ""))
+        draft.put(field, None if value == 0 and column in MAY_BE_NONE else value, column)
+    precision = "gemm_quant_mode" if row.get("gemm_quant_mode") else "precision"
+    draft.put("precision", row.get(precision) or None, precision)
+    ttft_ms, tpot_ms = (_value("", row.get(f"silicon_{metric}_ms", "")) for metric in ("ttft", "tpot"))
+    draft.put((Metric.TTFT, Statistic.MEAN), ttft_ms, "silicon_ttft_ms")
+    draft.put((Metric.TPOT, Statistic.MEAN), tpot_ms, "silicon_tpot_ms")
+    _put_rate(draft, ttft_ms=ttft_ms, tpot_ms=tpot_ms)
+    draft.put("source", row.get("silicon_data_source", "").partition(";")[0].strip() or None, "silicon_data_source")
+    if measured := _MEASURED.search(row.get("silicon_data_source", "")):
+        draft.put("date", measured[1], "silicon_data_source")
+    return draft
+
+
+def _put_rate(draft: Draft, *, ttft_ms: Any, tpot_ms: Any) -> None:
+    in_flight, tokens = draft.values.get(("concurrency",)), draft.values.get(("output_tokens",))
+    if is_number(ttft_ms) and is_number(tpot_ms) and is_number(in_flight) and is_number(tokens):
+        whole_ms = ttft_ms + (tokens - 1) * tpot_ms
+        draft.put((Metric.E2E, Statistic.MEAN), whole_ms, "silicon_tpot_ms")
+        draft.put("achieved_rps", 1e3 * in_flight / whole_ms if whole_ms else 0, "batch_size")
+
+
+def _rows(text: str, name: str) -> tuple[Sequence[str], list[tuple[int, dict[str, str]]]]:
+    reader = csv.reader(io.StringIO(text.lstrip("\ufeff")))
+    header = [column.strip() for column in next(reader, [])]
+    rows, problems = [], []
+    for row in reader:
+        if not row:
+            continue
+        if len(row) != len(header):
+            problems.append(
+                Problem("", f"has {len(row)} columns, expected {len(header)} as the header", reader.line_num)
+            )
+        rows.append((reader.line_num, dict(zip(header, row, strict=False))))
+    if not rows:
+        problems.append(Problem("", "has no rows, expected a header and at least one point"))
+    if problems:
+        raise DocumentError(name=name, problems=problems[:100])
+    return header, rows
+
+
+def _value(field: str, cell: str) -> Any:
+    """A cell as a number where it is one and should be; nothing where it is empty."""
+    cell = cell.strip()
+    if field in _TEXT or not _NUMBER.fullmatch(cell):
+        return cell or None
+    number = float(cell)
+    return int(number) if number.is_integer() and abs(number) < 1e15 else number
+
+
+def _unknown(column: str) -> str:
+    near = nearest_names(column, OWN_COLUMNS)
+    return "is not a known column" + (f"; nearest: {', '.join(near)}" if near else "")

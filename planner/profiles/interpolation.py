@@ -1,0 +1,257 @@
+"""Between the sizes that were measured: what the rate at another size can be, and what to take for it.
+
+A larger request is never served at a higher rate: what a larger size holds, a smaller one does too.  Near measured
+sizes more can be said, tried in this order:
+
+- within 5 % of a measured size: what was measured;
+- in a rectangle of measured sizes, or on a side of one: linear on both sides in the logarithms of tokens and rate.  The
+  interval holds all curves through the corners that fall nowhere faster than with slope -2, or twice their mean slope
+  where that is more: attention is quadratic in the input, time in flight and cache grow with the output, and an SLO
+  that binds makes the fall steeper still.  Half of that room is taken for the 90 % interval: of 87 sizes left out of
+  a public table, 86 lay inside (bench/profile_interpolation.py, 2026-11-21);
+- at least half as large on either side as a size that one of these holds for: what is known of that larger size;
+- beyond all of them, but in the same bucket as one and at most twice it: the measured runs, moved at their worst.
+
+Otherwise nothing is taken, but the bounds still stand.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from itertools import product
+from math import exp, inf, log
+
+from fleet.slo import Metric, Slo, Statistic
+from planner.profiles.load_curves import Held, held
+from planner.profiles.points import Latency, MeasuredPoint
+
+SAME_SIZE = 1.05
+LARGER_AT_MAX = 2.0  # a size is taken for a smaller one up to this factor on either side
+LARGER_TRIED = 3  # on either side
+MOVED_AT_MAX = 2.0
+STEEPEST = 2.0
+ROOM_TAKEN = 0.5
+
+Size = tuple[float, float]  # input and output tokens
+
+
+class Basis(StrEnum):
+    """What stands behind a rate."""
+
+    MEASURED = "measured"
+    INTERPOLATED = "interpolated"
+    LARGER = "larger"  # what a larger size holds
+    MOVED = "moved"  # a smaller size of the same bucket
+    NONE = "none"
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """The rate at one size; of a cell without basis only the bounds mean anything."""
+
+    max_rps: float
+    low_rps: float
+    high_rps: float
+    basis: Basis
+    reason: str = ""  # why there is no basis
+
+    def between(self, rate_rps: float) -> float:
+        """A rate from elsewhere, held within what was measured."""
+        return min(max(rate_rps, self.low_rps), self.high_rps)
+
+
+def grouped(points: Sequence[MeasuredPoint]) -> dict[Size, tuple[MeasuredPoint, ...]]:
+    """The points by size; sizes within 5 % of one another are one, called by the largest of them on either side."""
+    groups: list[list[MeasuredPoint]] = []
+    for point in sorted(points, key=_size):
+        home = next((group for group in groups if _same(_size(group[0]), _size(point))), None)
+        if home is None:
+            groups.append([point])
+        else:
+            home.append(point)
+    return {(max(p.input_tokens for p in g), max(p.output_tokens for p in g)): tuple(g) for g in groups}
+
+
+def at_size(size: Size, *, lower: Size, sweeps: Mapping[Size, Held], slo: Slo) -> Cell:
+    """The rate at a size, from sweeps at others; `lower` is where the size's bucket begins."""
+    low_rps, high_rps = _bounds(size, sweeps)
+    near = [known for known in sweeps if _same(known, size)]
+    if near:
+        return _measured(sweeps[min(near, key=lambda known: _distance(known, size))], low_rps, high_rps)
+    serving = {known: sweep for known, sweep in sweeps.items() if sweep.serves}
+    cell = _interpolated(size, serving) or _of_larger(size, serving) or _moved(size, lower, serving, slo)
+    if cell is None:
+        return Cell(0.0, low_rps, high_rps, Basis.NONE, _why_not(size, sweeps))
+    rate_rps = min(max(cell.max_rps, low_rps), high_rps)
+    return Cell(
+        rate_rps,
+        min(max(cell.low_rps, low_rps), rate_rps),
+        max(min(cell.high_rps, high_rps), rate_rps),
+        cell.basis,
+    )
+
+
+def moved(point: MeasuredPoint, size: Size) -> MeasuredPoint:
+    """A run as it would be at a size that is larger on either side, at worst.
+
+    TTFT grows with the square of the input, TPOT with the context that a step reads, the time in flight with each in
+    its share.  As many tokens are in flight as before, so fewer requests are; their rate follows by Little's law.
+    """
+    longer_in, longer_out = (max(new / old, 1.0) for new, old in zip(size, _size(point), strict=True))
+    context = max(sum(size) / (point.input_tokens + point.output_tokens), 1.0)
+    first = _share_of_first(point)
+    whole = first * longer_in**2 + (1 - first) * context * longer_out
+    slower = {Metric.TTFT: longer_in**2, Metric.TPOT: context, Metric.E2E: whole}
+    fewer = 1 / (context * slower[Metric.E2E])
+    return point.model_copy(
+        update={
+            "input_tokens": point.input_tokens * longer_in,
+            "output_tokens": point.output_tokens * longer_out,
+            "achieved_rps": point.achieved_rps * fewer,
+            **{str(metric): _times(point.latency(metric), factor) for metric, factor in slower.items()},
+        }
+    )
+
+
+def _share_of_first(point: MeasuredPoint) -> float:
+    """TTFT's share of a request's time in flight; where means do not tell, all of it, which is the worst."""
+    ttft_ms, tpot_ms, whole_ms = point.ttft_ms.mean, point.tpot_ms.mean, point.e2e_ms.mean
+    if ttft_ms is None or (tpot_ms is None and whole_ms is None):
+        return 1.0
+    after_ms = whole_ms - ttft_ms if whole_ms is not None else (tpot_ms or 0.0) * (point.output_tokens - 1)
+    return ttft_ms / (ttft_ms + max(after_ms, 0.0))
+
+
+def _measured(sweep: Held, low_rps: float, high_rps: float) -> Cell:
+    if sweep.serves or sweep.cannot_serve:
+        high = sweep.high_rps if sweep.serves else 0.0
+        return Cell(sweep.rate_rps, sweep.low_rps, high, Basis.MEASURED)
+    return Cell(0.0, low_rps, high_rps, Basis.NONE, "breaks the SLO at the lightest load that was measured")
+
+
+def _interpolated(size: Size, sweeps: Mapping[Size, Held]) -> Cell | None:
+    """By the smallest rectangle of measured sizes around the size."""
+    around = [corners for low in sweeps for high in sweeps if (corners := _corners(low, high, size, sweeps))]
+    if not around:
+        return None
+    corners = min(around, key=lambda found: _distance(found[0], found[3]))
+    ways = [_fraction(corners[0][side], corners[3][side], size[side]) for side in (0, 1)]
+    weights = [a * b for a, b in product((1 - ways[0], ways[0]), (1 - ways[1], ways[1]))]
+    found = [sweeps[corner] for corner in corners]
+    rate = _mean(weights, [sweep.rate_rps for sweep in found])
+    below, above = (sum(parts) for parts in zip(*(_slack(corners, ways, side, sweeps) for side in (0, 1)), strict=True))
+    low = _mean(weights, [max(sweep.low_rps, 1e-12) for sweep in found]) * exp(-below)
+    return Cell(rate, low, _mean(weights, [sweep.high_rps for sweep in found]) * exp(above), Basis.INTERPOLATED)
+
+
+def _corners(low: Size, high: Size, size: Size, sweeps: Mapping[Size, Held]) -> tuple[Size, Size, Size, Size] | None:
+    """The rectangle's corners as measured, row by row; a side on which the size was measured needs no width."""
+    for side in (0, 1):
+        if not low[side] / SAME_SIZE <= size[side] <= high[side] * SAME_SIZE:
+            return None
+    others = [_find((low[0], high[1]), sweeps), _find((high[0], low[1]), sweeps)]
+    return None if others[0] is None or others[1] is None else (low, others[0], others[1], high)
+
+
+def _find(size: Size, sweeps: Mapping[Size, Held]) -> Size | None:
+    return next((known for known in sweeps if _same(known, size)), None)
+
+
+def _fraction(low: float, high: float, tokens: float) -> float:
+    """How far a size lies from one to the other, in logarithms, 0 to 1."""
+    return 0.0 if high <= low * SAME_SIZE else min(max(log(tokens / low) / log(high / low), 0.0), 1.0)
+
+
+def _slack(
+    corners: tuple[Size, Size, Size, Size], ways: Sequence[float], side: int, sweeps: Mapping[Size, Held]
+) -> tuple[float, float]:
+    """How far below and above the straight line a curve may run along one side of the rectangle, in logarithms."""
+    width = max(log(corners[3][side] / corners[0][side]), 0.0)
+    way, other = ways[side], ways[1 - side]
+    if not 0 < way < 1:
+        return 0.0, 0.0
+    pairs = ((0, 2), (1, 3)) if side == 0 else ((0, 1), (2, 3))
+    falls = [log(sweeps[corners[a]].rate_rps / sweeps[corners[b]].rate_rps) for a, b in pairs]
+    fall = max((1 - other) * falls[0] + other * falls[1], 0.0)
+    most = max(STEEPEST * width, 2 * fall)
+    below, above = min((most - fall) * way, fall * (1 - way)), min(fall * way, (most - fall) * (1 - way))
+    return below * ROOM_TAKEN, above * ROOM_TAKEN
+
+
+def _of_larger(size: Size, sweeps: Mapping[Size, Held]) -> Cell | None:
+    """What is known at the best of the next larger sizes, measured or interpolated."""
+    sides = [[size[side], *_next_larger(size[side], [known[side] for known in sweeps])] for side in (0, 1)]
+    larger = [cell for raised in product(*sides) if (cell := _interpolated((raised[0], raised[1]), sweeps)) is not None]
+    if not larger:
+        return None
+    best = max(larger, key=lambda cell: cell.max_rps)
+    return Cell(best.max_rps, best.low_rps, inf, Basis.LARGER)
+
+
+def _next_larger(tokens: float, known: Sequence[float]) -> list[float]:
+    return sorted({each for each in known if tokens < each <= tokens * LARGER_AT_MAX})[:LARGER_TRIED]
+
+
+def _moved(size: Size, lower: Size, sweeps: Mapping[Size, Held], slo: Slo) -> Cell | None:
+    inside = [
+        known
+        for known in sweeps
+        if all(
+            start < theirs <= mine * SAME_SIZE and mine <= theirs * MOVED_AT_MAX
+            for theirs, mine, start in zip(known, size, lower, strict=True)
+        )
+    ]
+    if not inside:
+        return None
+    known = min(inside, key=lambda each: _distance(each, size))
+    found = held([moved(point, size) for point in sweeps[known].points], slo)
+    if found is None or not found.serves:
+        return None
+    return Cell(found.rate_rps, found.low_rps, sweeps[known].high_rps, Basis.MOVED)
+
+
+def _bounds(size: Size, sweeps: Mapping[Size, Held]) -> tuple[float, float]:
+    """Between which rates monotony leaves a size: at least what a larger one holds, at most what a smaller one may."""
+    low, high = 0.0, inf
+    for known, sweep in sweeps.items():
+        if all(theirs * SAME_SIZE >= mine for theirs, mine in zip(known, size, strict=True)):
+            low = max(low, sweep.low_rps)
+        if all(theirs <= mine * SAME_SIZE for theirs, mine in zip(known, size, strict=True)):
+            high = min(high, 0.0 if sweep.cannot_serve else sweep.high_rps)
+    return min(low, high), high
+
+
+def _why_not(size: Size, sweeps: Mapping[Size, Held]) -> str:
+    if not sweeps:
+        return "nothing was measured that the SLO limits"
+    if not any(sweep.serves for sweep in sweeps.values()):
+        return "no measured size holds the SLO at the loads that were measured"
+    largest = max(known[0] for known in sweeps), max(known[1] for known in sweeps)
+    beyond = [
+        word for word, mine, most in zip(("input", "output"), size, largest, strict=True) if mine > most * SAME_SIZE
+    ]
+    return f"lies beyond the measured {' and '.join(beyond)} sizes" if beyond else "is too far from any measured size"
+
+
+def _mean(weights: Sequence[float], rates: Sequence[float]) -> float:
+    """The geometric mean; a rate that does not count is not looked at, so that it may be without bound."""
+    return exp(sum(weight * log(rate) for weight, rate in zip(weights, rates, strict=True) if weight > 0))
+
+
+def _times(latency: Latency, factor: float) -> Latency:
+    values = {statistic: getattr(latency, statistic) for statistic in Statistic}
+    return Latency.model_construct(
+        **{str(statistic): None if value is None else value * factor for statistic, value in values.items()}
+    )
+
+
+def _size(point: MeasuredPoint) -> Size:
+    return point.input_tokens, point.output_tokens
+
+
+def _same(one: Size, other: Size) -> bool:
+    return all(max(a, b) <= min(a, b) * SAME_SIZE for a, b in zip(one, other, strict=True))
+
+
+def _distance(one: Size, other: Size) -> float:
+    return sum(log(a / b) ** 2 for a, b in zip(one, other, strict=True))

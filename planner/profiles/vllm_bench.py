@@ -1,0 +1,151 @@
+"""Results of `vllm bench serve --save-result [--save-detailed]`, and of `sglang.bench_serving`, a fork of it.
+
+Field names as in vllm/benchmarks/serve.py at 009e6d4 (2026) and sglang/bench_serving.py at 0033168 (2025) and later.
+What the two share: counts and rates at the top level, latencies as `mean_`, `median_` and `pNN_` of ttft, tpot and the
+whole request, and on request one list entry per request, in seconds.
+
+- TPOT is the tools' tpot: per request, without the first token.  Their itl has one sample per token and is not used.
+- Where a file has the requests one by one, all statistics are computed from them, also those it lacks.
+- vLLM counts latency from when its own queue lets a request go.  So a rate that is given together with
+  --max-concurrency is not an offered rate: such a run counts as one with so many in flight.
+- Neither tool says on which GPU it ran.  vLLM saves what `--metadata KEY=VALUE` gives; SGLang asks the server.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from itertools import compress
+from typing import Any
+
+from fleet.documents import Path
+from fleet.slo import PERCENTILES, Metric, Statistic
+from planner.profiles.json_records import Record, at, is_number, per_request
+from planner.profiles.raw_points import Draft
+
+METADATA: Mapping[str, Sequence[str]] = {  # field of a point -> keys that people give it
+    "gpu": ("gpu", "gpu_type", "accelerator", "hardware"),
+    "tensor_parallel": ("tensor_parallel", "tensor_parallel_size", "tp_size", "tp"),
+    "pipeline_parallel": ("pipeline_parallel", "pipeline_parallel_size", "pp_size", "pp"),
+    "data_parallel": ("data_parallel", "data_parallel_size", "dp_size", "dp"),
+    "expert_parallel": ("expert_parallel", "expert_parallel_size", "ep_size", "ep"),
+    "precision": ("precision", "quantization", "dtype"),
+    "engine_version": ("engine_version", "vllm_version", "sglang_version", "version"),
+}
+WORDS = {statistic: (str(statistic), *(("median",) if statistic is Statistic.P50 else ())) for statistic in Statistic}
+UNSET = ("auto", "none", "")  # of a precision: the engine chose
+
+
+@dataclass(frozen=True, slots=True)
+class Dialect:
+    """Where one tool differs from the other."""
+
+    engine: str
+    whole_request: str  # what it calls end-to-end latency
+    model: Path
+    about: Path  # where it keeps what is known of the server
+
+
+VLLM = Dialect("vllm", "e2el", ("model_id",), ())
+SGLANG = Dialect("sglang", "e2e_latency", ("server_info", "model_path"), ("server_info",))
+
+
+def serving_draft(record: Record, *, dialect: Dialect) -> Draft:
+    """One result."""
+    data = record.data
+    draft = Draft(line=record.line)
+    draft.put("model", at(data, *map(str, dialect.model)), *dialect.model)
+    draft.put("engine", dialect.engine)
+    _put_about(draft, at(data, *map(str, dialect.about)), dialect)
+    draft.put("requests", data.get("completed"), "completed")
+    draft.put("failed", _failed(data), "failed")
+    for field, total in (("input_tokens", "total_input_tokens"), ("output_tokens", "total_output_tokens")):
+        mean = per_request(data.get(total), data.get("completed"))
+        draft.put(field, data.get(total) if mean is None else mean, total)
+    draft.put("achieved_rps", data.get("request_throughput"), "request_throughput")
+    _put_pressure(draft, data)
+    _put_latencies(draft, data, dialect)
+    _put_date(draft, data)
+    return draft
+
+
+def _put_about(draft: Draft, about: Any, dialect: Dialect) -> None:
+    for field, keys in METADATA.items():
+        for key in keys:
+            value = at(about, key)
+            if field == "precision" and (value is None or str(value).casefold() in UNSET):
+                continue
+            draft.put(field, _number_in(value), *dialect.about, key)
+
+
+def _number_in(value: Any) -> Any:
+    """Metadata is text, also where it is a number."""
+    return int(value) if isinstance(value, str) and value.isdecimal() and len(value) < 10 else value
+
+
+def _put_pressure(draft: Draft, data: Mapping[str, Any]) -> None:
+    limit, rate = data.get("max_concurrency"), data.get("request_rate")
+    if limit is not None:
+        draft.put("concurrency", limit, "max_concurrency")
+    elif is_number(rate) and rate != float("inf"):
+        draft.put("offered_rps", rate, "request_rate")
+    elif rate is not None and rate not in ("inf", float("inf"), "trace"):
+        draft.put("offered_rps", rate, "request_rate")  # no number: validation says so
+    else:  # all at once, or at the times of a trace
+        for key in ("max_concurrent_requests", "concurrency", "completed"):
+            draft.put("concurrency", data.get(key), key)
+
+
+def _failed(data: Mapping[str, Any]) -> Any:
+    errors = data.get("errors")
+    if "failed" in data or not isinstance(errors, Sequence):
+        return data.get("failed")
+    return sum(1 for error in errors if error)
+
+
+def _put_latencies(draft: Draft, data: Mapping[str, Any], dialect: Dialect) -> None:
+    for metric, samples_ms in _samples_ms(data).items():
+        for statistic in (Statistic.MEAN, *PERCENTILES) if samples_ms else ():
+            draft.put((metric, statistic), statistic.of(samples_ms), "ttfts" if metric is Metric.TTFT else "itls")
+    names = {Metric.TTFT: "ttft", Metric.TPOT: "tpot", Metric.E2E: dialect.whole_request}
+    for metric, name in names.items():
+        for statistic in Statistic:
+            for word in WORDS[statistic]:
+                draft.put((metric, statistic), data.get(f"{word}_{name}_ms"), f"{word}_{name}_ms")
+
+
+def _samples_ms(data: Mapping[str, Any]) -> dict[Metric, list[float]]:
+    """Every request's latencies, where the file has them and they fit together."""
+    ttfts, itls = data.get("ttfts"), data.get("itls")
+    lengths, errors = data.get("output_lens"), data.get("errors") or ()
+    if not (isinstance(ttfts, list) and isinstance(itls, list) and isinstance(lengths, list)):
+        return {}
+    well = [not error for error in errors] or [True] * len(ttfts)
+    served = list(compress(zip(ttfts, itls, lengths, strict=False), well))
+    if not len(ttfts) == len(itls) == len(lengths) == len(well) or not all(map(_is_request, served)):
+        return {}
+    after_first_ms = [sum(gaps) * 1e3 for _, gaps, _ in served]
+    first_ms = [ttft * 1e3 for ttft, _, _ in served]
+    return {
+        Metric.TTFT: first_ms,
+        Metric.TPOT: [
+            after_ms / (tokens - 1)
+            for after_ms, (_, _, tokens) in zip(after_first_ms, served, strict=True)
+            if tokens > 1
+        ],
+        Metric.E2E: [first + after for first, after in zip(first_ms, after_first_ms, strict=True)],
+    }
+
+
+def _is_request(entry: tuple[Any, Any, Any]) -> bool:
+    ttft, gaps, tokens = entry
+    return is_number(ttft) and isinstance(tokens, int) and isinstance(gaps, list) and all(map(is_number, gaps))
+
+
+def _put_date(draft: Draft, data: Mapping[str, Any]) -> None:
+    date = data.get("date")  # vLLM: 20261121-061500, local time
+    if date is None:
+        return
+    try:
+        draft.put("date", datetime.strptime(str(date)[:8], "%Y%m%d").date(), "date")  # noqa: DTZ007 - a day, no zone
+    except ValueError:
+        draft.put("date", date, "date")

@@ -1,0 +1,200 @@
+"""Whether a replay keeps the SLO, and whether the plan could do with less."""
+
+from collections.abc import Callable, Iterator, Sequence
+from math import isfinite
+from typing import Self
+
+import numpy as np
+from pydantic import Field
+
+from fleet.documents import Frozen
+from fleet.sizes.histogram import SizeBuckets
+from fleet.slo import Metric, Slo, Statistic
+from planner.replay.fleet import Pool, Stage
+from planner.replay.router import Routing, without
+from planner.replay.run import ReplayResult, replay
+
+# So many beyond a percentile make its estimate steady: the 99th of 1000 requests is the worst but ten.
+SAMPLES_BEYOND = 10
+MIN_WAITS = 30  # requests behind each of two medians
+GROWTH = 3.0  # the last tenth's median wait over the first half's
+GROWN_WAIT_S = 5.0  # below, a busy last tenth of a trace explains it
+BACKLOG_SHARE = 0.01  # unfinished at the end: more than that is said, a few are only the last to come
+
+Reroute = Callable[[Sequence[Pool]], Routing | None]  # the best routing over fewer replicas; None where there is none
+
+
+class LimitVerdict(Frozen):
+    """One limit of the SLO against what the replay measured."""
+
+    metric: Metric
+    statistic: Statistic
+    limit_ms: float
+    measured_ms: float | None = Field(description="Absent where it is infinite: requests were not served.")
+    holds: bool
+    requests: int = Field(ge=0, description="How many it is the statistic of.")
+    enough: bool = Field(description="Whether so many requests make the statistic steady.")
+
+    def __str__(self) -> str:
+        measured = "nothing served" if self.measured_ms is None else f"{self.measured_ms:.4g} ms"
+        verdict = "holds" if self.holds else "broken"
+        return f"{self.statistic} {self.metric.name}: {measured} of {self.limit_ms:g} ms, {verdict}"
+
+
+class Verdict(Frozen):
+    """All limits of one workload.  `verified` is true only when every one of them holds."""
+
+    verified: bool
+    limits: tuple[LimitVerdict, ...]
+    requests: int = Field(ge=0, description="Judged: those that arrived after the warm-up.")
+    not_served: int = Field(ge=0, description="Of the whole trace: too long for a replica, or routed nowhere.")
+    notes: tuple[str, ...] = ()
+
+    @property
+    def broken(self) -> tuple[LimitVerdict, ...]:
+        """The limits that do not hold."""
+        return tuple(limit for limit in self.limits if not limit.holds)
+
+
+class Removal(Frozen):
+    """What one replica less does."""
+
+    option: str
+    stage: Stage
+    verified: bool
+    broken: tuple[LimitVerdict, ...] = Field(description="Limits that no longer hold; none where nothing could serve.")
+
+
+class Tightness(Frozen):
+    """A plan is tight when no replica of any option can be taken away."""
+
+    tight: bool
+    removals: tuple[Removal, ...]
+
+    @classmethod
+    def of(cls, removals: Sequence[Removal]) -> Self:
+        """Tight when every removal breaks something."""
+        return cls(tight=not any(removal.verified for removal in removals), removals=tuple(removals))
+
+    @property
+    def spare(self) -> tuple[Removal, ...]:
+        """Those that could go."""
+        return tuple(removal for removal in self.removals if removal.verified)
+
+
+def judge(result: ReplayResult, slo: Slo) -> Verdict:
+    """Every limit of the SLO over the requests that arrived after the warm-up."""
+    limits = tuple(_limit(result, metric, statistic, limit_ms) for metric, statistic, limit_ms in slo.limits())
+    return Verdict(
+        verified=all(limit.holds for limit in limits) and not queue_grows(result),
+        limits=limits,
+        requests=int(result.judged.sum()),
+        not_served=result.unrouted + result.too_long,
+        notes=tuple(_notes(result, limits)),
+    )
+
+
+def tightness(
+    result: ReplayResult,
+    pools: Sequence[Pool],
+    routing: Routing,
+    buckets: SizeBuckets,
+    slo: Slo,
+    *,
+    reroute: Reroute | None = None,
+) -> Tightness:
+    """Take away one replica of each option in turn, replay the rest and judge it.
+
+    With `reroute` the rest is routed anew, so that a plan counts as tight only when no routing saves it.  Without, the
+    weights stay, and where the last replica of an option goes the others take its share.  Only the pools that get other
+    requests than before are simulated again.
+    """
+    removals = [
+        _removal(result, pools, routing, buckets, slo, position=position, stage=stage, reroute=reroute)
+        for position, pool in enumerate(pools)
+        for stage in pool.stages
+    ]
+    return Tightness.of(removals)
+
+
+def _removal(
+    result: ReplayResult,
+    pools: Sequence[Pool],
+    routing: Routing,
+    buckets: SizeBuckets,
+    slo: Slo,
+    *,
+    position: int,
+    stage: Stage,
+    reroute: Reroute | None,
+) -> Removal:
+    smaller, option = pools[position].without_one(stage), pools[position].option
+    left = [*pools[:position], *([] if smaller is None else [smaller]), *pools[position + 1 :]]
+    weights: Routing | None = routing if smaller is not None else without(routing, option)
+    if reroute is not None:
+        weights = reroute(left)
+    if not left or weights is None:
+        return Removal(option=option, stage=stage, verified=False, broken=())
+    again = replay(
+        result.stream,
+        left,
+        weights,
+        buckets,
+        seed=result.seed,
+        balancing=result.balancing,
+        warm_up_s=result.warm_up_s,
+        known=result,
+    )
+    verdict = judge(again, slo)
+    return Removal(option=option, stage=stage, verified=verdict.verified, broken=verdict.broken)
+
+
+def _limit(result: ReplayResult, metric: Metric, statistic: Statistic, limit_ms: float) -> LimitVerdict:
+    count = len(result.samples_ms(metric))
+    measured_ms = result.measured_ms(metric, statistic) if count else 0.0  # no request has what is limited
+    return LimitVerdict(
+        metric=metric,
+        statistic=statistic,
+        limit_ms=limit_ms,
+        measured_ms=measured_ms if isfinite(measured_ms) else None,
+        holds=measured_ms <= limit_ms,
+        requests=count,
+        enough=count >= least_requests(statistic),
+    )
+
+
+def least_requests(statistic: Statistic) -> int:
+    """From how many requests on a statistic is taken as steady: 1000 for p99, 100 for p90."""
+    beyond = 0.1 if statistic.quantile is None else 1 - statistic.quantile
+    return round(SAMPLES_BEYOND / beyond)
+
+
+def queue_grows(result: ReplayResult) -> bool:
+    """Whether the wait for the first token rose to the end: a fleet too small for the mean rate fails only later.
+
+    The medians of the last tenth and of the first half are compared, in time; a small wait may grow as it likes.
+    """
+    end_s = result.stream.duration_s
+    judged_s = end_s - result.warm_up_s
+    late = result.stream.arrival_s >= end_s - judged_s / 10
+    early = result.judged & (result.stream.arrival_s < result.warm_up_s + judged_s / 2)
+    waits = [result.ttft_s[part & np.isfinite(result.ttft_s)] for part in (early, late)]
+    if min(len(wait) for wait in waits) < MIN_WAITS:
+        return False
+    before_s, after_s = (float(np.median(wait)) for wait in waits)
+    return after_s > max(GROWN_WAIT_S, GROWTH * before_s)
+
+
+def _notes(result: ReplayResult, limits: Sequence[LimitVerdict]) -> Iterator[str]:
+    if queue_grows(result):
+        yield "requests wait ever longer to the end: the fleet is too small for the mean rate, so this is not verified"
+    for limit in limits:
+        if not limit.enough:
+            name = f"{limit.statistic} {limit.metric.name}"
+            yield f"{name} rests on {limit.requests:,} requests, fewer than {least_requests(limit.statistic):,}"
+    if result.too_long:
+        yield f"{result.too_long:,} requests are too long for the cache of their replica and count as never served"
+    if result.unrouted:
+        yield f"{result.unrouted:,} requests are of sizes that the plan routes nowhere and count as never served"
+    if result.left_over > BACKLOG_SHARE * result.stream.requests:
+        yield f"{result.left_over:,} requests were still being served when the trace ended"

@@ -1,0 +1,226 @@
+"""From the replicas that run to those that are planned: make before break.
+
+Each wave starts replicas, waits until they are warm, moves the requests off those that are to go, and only then stops
+them.  At no step do replicas that served the demand cease to.  Where stock, quota and power allow it one wave does it;
+where they do not, waves take turns: what a wave frees, the next one hires.  The order is searched depth first over
+single replicas: where every order was tried that is a proof that there is none, and what is missing is named.
+
+Prices and the spot share are not held to on the way, as both old and new replicas run for a while: `temporary_usd` says
+what that costs.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from itertools import groupby
+from math import ceil, fsum
+
+from planner.horizon.feasibility import Serving
+from planner.problem import LimitKind, MixProblem
+from planner.solve.dispatch import Shares, route
+
+MAX_STATES = 5000  # counts tried before the search gives up
+HELD_TO = (LimitKind.QUOTA, LimitKind.POWER)  # what nobody may exceed for even a minute
+
+Counts = tuple[int, ...]
+
+
+class Action(StrEnum):
+    """What a step does."""
+
+    START = "start"
+    ROUTE = "route"
+    STOP = "stop"
+
+
+@dataclass(frozen=True, slots=True)
+class Pace:
+    """How long things take."""
+
+    warmup_h: tuple[float, ...]  # per option, from hiring to serving
+    routing_h: float = 1 / 60  # until routers have loaded new weights
+    drain_h: float = 5 / 60  # until the requests of a stopping replica are done
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One thing to do, and how the fleet stands when it is done."""
+
+    wave: int
+    action: Action
+    replicas: Mapping[int, int]  # option -> how many are started or stopped
+    running: Counts  # replicas per option that serve from the end of the step on
+    shares: Shares  # of a routing step: (route, bucket) -> share, over the replicas that stay
+    duration_h: float
+    temporary_usd: float  # paid during the step beyond the price of the target
+
+
+@dataclass(frozen=True, slots=True)
+class Transition:
+    """The steps in their order; none where there is no way, and then why."""
+
+    steps: tuple[Step, ...]
+    possible: bool
+    reason: str  # in words
+    missing_units: Mapping[int, int]  # supply -> units beyond the stock with which one wave would do
+
+    @property
+    def waves(self) -> int:
+        """How often something is started or stopped in turn."""
+        return max((step.wave for step in self.steps), default=0)
+
+    @property
+    def duration_h(self) -> float:
+        """From the first step to the last."""
+        return fsum(step.duration_h for step in self.steps)
+
+    @property
+    def temporary_usd(self) -> float:
+        """Paid on the way beyond the price of the target."""
+        return fsum(step.temporary_usd for step in self.steps)
+
+
+def transition(problem: MixProblem, *, current: Sequence[int], target: Sequence[int], pace: Pace) -> Transition:
+    """How to get from the current counts to the target while the problem's demand is served throughout."""
+    return _Search(problem, tuple(current), tuple(target), pace).run()
+
+
+class _Search:
+    """One transition."""
+
+    def __init__(self, problem: MixProblem, current: Counts, target: Counts, pace: Pace) -> None:
+        self.problem, self.current, self.target, self.pace = problem, current, target, pace
+        self.serves = Serving(problem)
+        self.states = 0
+
+    def run(self) -> Transition:
+        """The way, or why there is none."""
+        if self.current == self.target:
+            return Transition((), possible=True, reason="nothing changes", missing_units={})
+        if not self.serves(self.target):
+            return self._impossible("the target does not serve the demand")
+        path = self._path()
+        missing = self._missing_units()
+        if path is None:
+            stuck = "no order of steps" if self.states <= MAX_STATES else f"no order among {MAX_STATES} counts tried"
+            return self._impossible(f"{stuck} keeps the demand served: {self._shortage(missing)}")
+        steps = tuple(self._steps(path))
+        waves = max(step.wave for step in steps)
+        reason = (
+            "all replicas start before any stops"
+            if waves == 1
+            else f"{waves} waves, as old and new do not fit at once: {self._shortage(missing)}"
+        )
+        return Transition(steps, possible=True, reason=reason, missing_units=missing if waves > 1 else {})
+
+    def _path(self) -> list[tuple[Action, int]] | None:
+        """Single starts and stops in an order that works: depth first, going on with what was done last."""
+        seen = {self.current}
+        trail: list[tuple[Counts, Action, Iterator[tuple[Action, int]]]] = []
+        trail.append((self.current, Action.START, self._moves(self.current, Action.START)))
+        done: list[tuple[Action, int]] = []
+        while trail:
+            counts, _, moves = trail[-1]
+            if counts == self.target:
+                return done
+            for action, option in moves:
+                after = _moved(counts, action, option)
+                if after not in seen and self._allowed(counts, after, action):
+                    seen.add(after)
+                    self.states = len(seen)
+                    if self.states > MAX_STATES:
+                        return None
+                    done.append((action, option))
+                    trail.append((after, action, self._moves(after, action)))
+                    break
+            else:
+                trail.pop()
+                if done:
+                    done.pop()
+        return None
+
+    def _moves(self, counts: Counts, last: Action) -> Iterator[tuple[Action, int]]:
+        starts = [(Action.START, o) for o, (n, goal) in enumerate(zip(counts, self.target, strict=True)) if n < goal]
+        stops = [(Action.STOP, o) for o, (n, goal) in enumerate(zip(counts, self.target, strict=True)) if n > goal]
+        yield from (*stops, *starts) if last is Action.STOP else (*starts, *stops)
+
+    def _allowed(self, before: Counts, after: Counts, action: Action) -> bool:
+        return self.serves(after) if action is Action.STOP else self._fits(before, after)
+
+    def _fits(self, before: Counts, after: Counts) -> bool:
+        """Whether stock, quota and power allow it; what is exceeded already may not be exceeded further."""
+        then, now = self._units(before), self._units(after)
+        for f, supply in enumerate(self.problem.supplies):
+            if supply.available is not None and now[f] > max(supply.available, then[f]):
+                return False
+        for limit in self.problem.limits:
+            if limit.kind in HELD_TO:
+                values = [
+                    fsum(weight * units[f] for f, weight in limit.units.items())
+                    + fsum(weight * counts[o] for o, weight in limit.replicas.items())
+                    for units, counts in ((then, before), (now, after))
+                ]
+                if values[1] > max(limit.at_most, values[0]) * (1 + 1e-9):
+                    return False
+        return True
+
+    def _steps(self, path: list[tuple[Action, int]]) -> Iterator[Step]:
+        running, wave = self.current, 0
+        groups = [(action, [o for _, o in group]) for action, group in groupby(path, key=lambda move: move[0])]
+        for position, (action, options) in enumerate(groups):
+            after = running
+            for option in options:
+                after = _moved(after, action, option)
+            wave += action is Action.START or position == 0
+            if action is Action.START:
+                warm_h = max(self.pace.warmup_h[option] for option in options)
+                yield self._step(wave, action, options, running=after, hired=after, duration_h=warm_h)
+                if position + 1 == len(groups) and self.serves(after):
+                    yield self._routed(wave, after, hired=after)
+            else:
+                yield self._routed(wave, after, hired=running)
+                yield self._step(wave, action, options, running=after, hired=running, duration_h=self.pace.drain_h)
+            running = after
+
+    def _routed(self, wave: int, stay: Counts, *, hired: Counts) -> Step:
+        """Requests are spread over the replicas that stay, while those that go still run."""
+        step = self._step(wave, Action.ROUTE, [], running=hired, hired=hired, duration_h=self.pace.routing_h)
+        shares = route(self.problem, replicas=stay)
+        return Step(step.wave, step.action, {}, hired, shares, step.duration_h, step.temporary_usd)
+
+    def _step(
+        self, wave: int, action: Action, options: list[int], *, running: Counts, hired: Counts, duration_h: float
+    ) -> Step:
+        beyond = self._usd_per_h(hired) - self._usd_per_h(self.target)
+        replicas = {option: options.count(option) for option in sorted(set(options))}
+        return Step(wave, action, replicas, running, {}, duration_h, max(0.0, beyond) * duration_h)
+
+    def _missing_units(self) -> dict[int, int]:
+        """Units beyond the stock that all old and all new replicas would take at once."""
+        both = tuple(map(max, self.current, self.target))
+        missing = {}
+        for f, (units, supply) in enumerate(zip(self._units(both), self.problem.supplies, strict=True)):
+            if supply.available is not None and units > supply.available:
+                missing[f] = units - supply.available
+        return missing
+
+    def _shortage(self, missing: Mapping[int, int]) -> str:
+        names = [f"{count} more of {self.problem.supplies[f].name}" for f, count in missing.items()]
+        return f"{', '.join(names)} would allow one wave" if names else "quota or power does not hold both"
+
+    def _impossible(self, reason: str) -> Transition:
+        return Transition((), possible=False, reason=reason, missing_units=self._missing_units())
+
+    def _units(self, counts: Counts) -> Counts:
+        gpus = [0] * len(self.problem.supplies)
+        for option, count in zip(self.problem.options, counts, strict=True):
+            gpus[option.supply] += option.slots * count
+        return tuple(ceil(used / supply.slots) for used, supply in zip(gpus, self.problem.supplies, strict=True))
+
+    def _usd_per_h(self, counts: Counts) -> float:
+        return self.problem.cost_usd_per_h(self._units(counts))
+
+
+def _moved(counts: Counts, action: Action, option: int) -> Counts:
+    step = 1 if action is Action.START else -1
+    return (*counts[:option], counts[option] + step, *counts[option + 1 :])

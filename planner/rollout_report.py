@@ -1,0 +1,77 @@
+"""The way from what runs now to the plan, as the answer tells it."""
+
+from collections.abc import Mapping, Sequence
+
+from pydantic import Field
+
+from fleet.documents import Frozen
+from planner.problem import MixProblem
+from planner.rollout_planner import Action, Pace, Step, transition
+
+MIN_PER_H = 60.0
+
+
+class Count(Frozen):
+    """Replicas of an option.  Options of two workloads may go by one name, and are still not the same thing."""
+
+    workload: str
+    option: str
+    replicas: int = Field(ge=1)
+
+
+class Move(Frozen):
+    """One step.  Steps follow one another; replicas that are started serve at the end of theirs."""
+
+    wave: int = Field(ge=0, description="Starts of a wave come before its stops.")
+    action: Action
+    replicas: tuple[Count, ...] = Field(description="How many are started or stopped.")
+    minutes: float = Field(ge=0)
+    temporary_usd: float = Field(ge=0, description="Paid meanwhile, beyond the price of the plan.")
+
+
+class Moves(Frozen):
+    """All steps, make before break.  None where there is no way, and then why."""
+
+    possible: bool
+    reason: str
+    steps: tuple[Move, ...] = ()
+    minutes: float = Field(default=0.0, ge=0)
+    temporary_usd: float = Field(default=0.0, ge=0)
+    missing: dict[str, int] = Field(
+        default_factory=dict, description="Units of a supply beyond its stock with which one wave would do."
+    )
+
+
+def moves(problem: MixProblem, *, target: Sequence[int], warm_up_min: float) -> Moves:
+    """From the replicas held to the target."""
+    held = tuple(option.held for option in problem.options)
+    pace = Pace(warmup_h=(warm_up_min / MIN_PER_H,) * len(problem.options))
+    found = transition(problem, current=held, target=target, pace=pace)
+    return Moves(
+        possible=found.possible,
+        reason=found.reason,
+        steps=tuple(_move(problem, step) for step in found.steps),
+        minutes=found.duration_h * MIN_PER_H,
+        temporary_usd=found.temporary_usd,
+        missing={problem.supplies[f].name: count for f, count in found.missing_units.items()},
+    )
+
+
+def counted(problem: MixProblem, replicas: Mapping[int, int]) -> tuple[Count, ...]:
+    """Counts by position as counts by name, each under the workload whose routes use the option; without zeros."""
+    used_by = {leg.option: problem.loads[route.load].name for route in problem.routes for leg in route.legs}
+    return tuple(
+        Count(workload=used_by[o], option=problem.options[o].name, replicas=count)
+        for o, count in sorted(replicas.items())
+        if count
+    )
+
+
+def _move(problem: MixProblem, step: Step) -> Move:
+    return Move(
+        wave=step.wave,
+        action=step.action,
+        replicas=counted(problem, step.replicas),
+        minutes=step.duration_h * MIN_PER_H,
+        temporary_usd=step.temporary_usd,
+    )

@@ -1,0 +1,192 @@
+"""A plan over time: the request's demand in periods, what to commit to, what to run when, and what that saves."""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+
+from pydantic import Field
+
+from fleet.documents import Frozen, dotted
+from fleet.errors import DocumentError, Problem
+from fleet.offers import Market as OfferMarket
+from fleet.solvers import Limits, Solver, SolveStatus
+from planner.horizon import HorizonPlan, HorizonProblem, Market, PeriodPlan, Shortfall, shortfall, solve_horizon
+from planner.options.search import Candidate
+from planner.periods import highest_rates, longest_s, uneven_series
+from planner.policy import Horizon
+from planner.problem import Goal, MixProblem
+from planner.request import PlanRequest, Workload, bucket_names
+from planner.rollout_report import Count, counted
+
+MIN_PER_H = 60.0
+SECONDS_PER_HOUR = 3600.0
+MARKETS = {
+    OfferMarket.RESERVED: Market.RESERVED,
+    OfferMarket.ON_DEMAND: Market.ON_DEMAND,
+    OfferMarket.SPOT: Market.SPOT,
+    OfferMarket.OWNED: Market.OWNED,
+}
+MIN_FACTOR = 1e-6  # of the peak: a period without any demand keeps its shares defined
+
+
+class TimetablePeriod(Frozen):
+    """One period."""
+
+    start_h: float
+    rate_rps: dict[str, float] = Field(description="Per workload.")
+    running: tuple[Count, ...] = Field(description="Replicas that serve.")
+    started: tuple[Count, ...] = Field(description="Replicas hired at its begin; they serve once warm.")
+    stopped: tuple[Count, ...]
+    routing: dict[str, dict[str, dict[str, float]]] = Field(description="Workload -> bucket -> route -> weight.")
+
+
+class Timetable(Frozen):
+    """The cheapest way through the periods that was found, and what is proven about it.  All in $ over the whole."""
+
+    status: SolveStatus
+    period_h: float
+    total_usd: float | None = None
+    bound_usd: float
+    gap: float | None = None
+    reserved_usd: float = 0.0
+    on_demand_usd: float = 0.0
+    spot_usd: float = 0.0
+    owned_usd: float = 0.0
+    switching_usd: float = 0.0
+    flat_usd: float | None = Field(default=None, description="What the cheapest mix for the peak costs all the time.")
+    saving: float | None = Field(default=None, description="Against that, as a share.")
+    committed: dict[str, int] = Field(default_factory=dict, description="Reserved units by offer.")
+    periods: tuple[TimetablePeriod, ...] = ()
+    reason: str | None = None
+    notes: tuple[str, ...] = Field(default=(), description="What it does not say or hold to.")
+
+
+def timetable(
+    request: PlanRequest,
+    candidates: Sequence[Candidate],
+    problem: MixProblem,
+    *,
+    how: Horizon,
+    solver: Solver,
+    limits: Limits,
+    clock_s: Callable[[], float],
+) -> Timetable:
+    """Solve the horizon that a request asks for, at $ whatever the goal of its single plan.
+
+    Where what runs now cannot serve until the first replicas hired are warm, no plan from there serves every period.
+    Then the periods repeat, as without any knowledge of what runs, and a note says so.
+    """
+    _refuse_uneven(request)
+    asked = _horizon_problem(request, candidates, problem, how)
+    missing = shortfall(asked)
+    if missing is not None:
+        asked = replace(asked, initial=None)
+    found = solve_horizon(asked, solver=solver, limits=limits, clock=clock_s)
+    cost = found.cost
+    return Timetable(
+        status=found.status,
+        period_h=asked.period_h,
+        total_usd=None if cost is None else cost.total_usd,
+        bound_usd=found.bound_usd if found.bound_usd < float("inf") else 0.0,
+        gap=found.gap,
+        reserved_usd=cost.reserved_usd if cost else 0.0,
+        on_demand_usd=cost.on_demand_usd if cost else 0.0,
+        spot_usd=cost.spot_usd if cost else 0.0,
+        owned_usd=cost.owned_usd if cost else 0.0,
+        switching_usd=cost.switching_usd if cost else 0.0,
+        flat_usd=found.flat_usd,
+        saving=found.saving,
+        committed={problem.supplies[f].name: units for f, units in found.committed.items() if units},
+        periods=tuple(_period(request, asked, found, t) for t in range(len(found.periods))),
+        reason=found.reason,
+        notes=tuple(_notes(request, problem, asked, missing)),
+    )
+
+
+def _refuse_uneven(request: PlanRequest) -> None:
+    violations = list(uneven_series([workload.series for workload in request.workloads]))
+    if violations:
+        raise DocumentError(name="request", problems=[Problem(dotted(path), message) for path, message in violations])
+
+
+def _notes(
+    request: PlanRequest, problem: MixProblem, asked: HorizonProblem, missing: Shortfall | None
+) -> Iterator[str]:
+    """What a reader might else take the timetable to say."""
+    if missing is not None:
+        names = ", ".join(request.workloads[w].name for w in missing.loads) or "all workloads together"
+        warm_h = missing.warm_from * asked.period_h
+        yield (
+            f"what runs now does not serve {names} in period {missing.period + 1} of {asked.periods}, and what is "
+            f"hired now serves from hour {warm_h:g} on; planned as if the periods repeat"
+        )
+    if problem.goal not in {Goal.COST, Goal.SWITCHING}:
+        yield f"the periods are planned at the least cost, not for the goal {problem.goal} of the single plan"
+    change = problem.change
+    if change.max_started is not None or change.max_stopped is not None:
+        yield "max_started and max_stopped hold for the step to the single plan, not from period to period"
+    if request.proof is not None:
+        sized = any(load.utilisation != request.utilisation for load in problem.loads)
+        yield "the mixes of single periods were not replayed" + (
+            ", only planned with the utilisation that the replay of the single plan led to" if sized else ""
+        )
+
+
+def _horizon_problem(
+    request: PlanRequest, candidates: Sequence[Candidate], problem: MixProblem, how: Horizon
+) -> HorizonProblem:
+    whole_s = longest_s([workload.series for workload in request.workloads])
+    factors = [_factors(workload, how.periods, over_s=whole_s) for workload in request.workloads]
+    markets = {option.supply: _market(candidate) for option, candidate in zip(problem.options, candidates, strict=True)}
+    change = request.policy.change
+    return HorizonProblem.scaled(
+        _at_cost(problem),
+        list(zip(*factors, strict=True)),
+        period_h=whole_s / how.periods / SECONDS_PER_HOUR,
+        markets=tuple(markets[f] for f in range(len(problem.supplies))),
+        warmup_h=(how.warm_up_min / MIN_PER_H,) * len(problem.options),
+        start_usd=change.start_usd,
+        stop_usd=change.stop_usd,
+        initial=None if request.current is None else tuple(option.held for option in problem.options),
+    )
+
+
+def _at_cost(problem: MixProblem) -> MixProblem:
+    return replace(problem, goal=Goal.COST)
+
+
+def _factors(workload: Workload, periods: int, *, over_s: float) -> tuple[float, ...]:
+    """Of the planned rate, per period."""
+    peak_rps = workload.planned_rps
+    if workload.series is None or peak_rps == 0:
+        return (1.0,) * periods
+    rates_rps = highest_rates(workload.series, periods, over_s=over_s)
+    return tuple(max(MIN_FACTOR, rate / peak_rps) for rate in rates_rps)
+
+
+def _market(candidate: Candidate) -> Market:
+    return Market.ON_DEMAND if candidate.offer is None else MARKETS[candidate.offer.market]
+
+
+def _period(request: PlanRequest, asked: HorizonProblem, found: HorizonPlan, period: int) -> TimetablePeriod:
+    plan = found.periods[period]
+
+    def named(counts: Sequence[int]) -> tuple[Count, ...]:
+        return counted(asked.base, dict(enumerate(counts)))
+
+    return TimetablePeriod(
+        start_h=period * asked.period_h,
+        rate_rps={workload.name: sum(asked.rates_rps[period][w]) for w, workload in enumerate(request.workloads)},
+        running=named(plan.ready),
+        started=named(plan.started),
+        stopped=named(plan.stopped),
+        routing=_routing(request, asked.base, plan),
+    )
+
+
+def _routing(request: PlanRequest, base: MixProblem, plan: PeriodPlan) -> dict[str, dict[str, dict[str, float]]]:
+    weights: dict[str, dict[str, dict[str, float]]] = {workload.name: {} for workload in request.workloads}
+    for (r, b), share in plan.shares.items():
+        way = base.routes[r]
+        workload = request.workloads[way.load]
+        weights[workload.name].setdefault(bucket_names(workload)[b], {})[way.name] = share
+    return weights

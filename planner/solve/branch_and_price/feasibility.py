@@ -1,0 +1,119 @@
+"""Which counts can serve a block's demand; and for those that cannot, what each replica is worth to it.
+
+For given counts, the least overload that serves everything is a linear program.  Its dual values price the replicas:
+counts worth less, at these prices, than the cheapest way to serve everything cannot serve (docs/decomposition.md,
+section 2; Benders, Partitioning procedures for solving mixed-variables programming problems, 1962).
+"""
+
+import highspy
+import numpy as np
+import numpy.typing as npt
+
+from fleet.solvers import SolverError
+from planner.solve.branch_and_price.blocks import Block, Floats
+
+TOLERANCE = 1e-8  # replicas of overload, or shares
+LEAKED_SHARE = 1e-7  # on options without replicas: what an overload within the tolerance may let through
+SOLVER_TOLERANCE = 1e-9
+
+Flags = npt.NDArray[np.bool_]
+
+
+class Service:
+    """The linear program of one block, kept warm from counts to counts.
+
+    Columns: a share per route and bucket, the unserved share per bucket, the overload that all options share.  Either
+    the overload is free and nothing may stay unserved, or nothing is overloaded and some may.
+    """
+
+    def __init__(self, block: Block) -> None:
+        """Nothing is solved yet."""
+        self._block = block
+        self._scale = np.maximum(1.0, block.leg_weight.max(axis=1, initial=0.0))
+        self._solver = silent_solver()
+        self._solver.setOptionValue("primal_feasibility_tolerance", SOLVER_TOLERANCE)
+        self._solver.setOptionValue("dual_feasibility_tolerance", SOLVER_TOLERANCE)
+        self._solver.passModel(self._program())
+
+    def worth_if_missing(self, counts: Floats) -> Floats | None:
+        """None where the counts serve all demand; else prices per replica at which they are worth too little."""
+        block = self._block
+        if not block.bucket_of:
+            return None
+        for o, count in enumerate(counts):
+            self._solver.changeRowBounds(o, -highspy.kHighsInf, float(count))
+        overload, shares, duals = self._solve()
+        if overload > TOLERANCE:
+            return np.maximum(0.0, -duals[: len(counts)])
+        absent = counts < 0.5
+        closed = np.any(absent[block.leg_option] & (block.leg_weight > 0), axis=1)
+        if (shares[closed] <= LEAKED_SHARE).all():
+            return None
+        self._set_bounds(closed=closed, overload=0.0, unserved=1.0)
+        unserved, _, duals = self._solve()
+        self._set_bounds(closed=np.zeros_like(closed), overload=highspy.kHighsInf, unserved=0.0)
+        if unserved <= TOLERANCE:
+            return None
+        worth = np.maximum(0.0, -duals[: len(counts)])
+        return self._lifted(worth, of_bucket=duals[len(counts) :], closed=closed, absent=absent)
+
+    def _solve(self) -> tuple[float, Floats, Floats]:
+        """The objective, the shares and the dual values of the rows."""
+        solver = self._solver
+        solver.run()
+        if solver.getModelStatus() != highspy.HighsModelStatus.kOptimal:  # lost its way from the last basis
+            solver.clearSolver()
+            solver.run()
+        if solver.getModelStatus() != highspy.HighsModelStatus.kOptimal:
+            raise SolverError(f"highs: stopped with {solver.modelStatusToString(solver.getModelStatus())!r}")
+        solution = solver.getSolution()
+        shares = np.array(solution.col_value)[: len(self._scale)] / self._scale
+        return solver.getInfo().objective_function_value, shares, np.array(solution.row_dual)
+
+    def _set_bounds(self, *, closed: Flags, overload: float, unserved: float) -> None:
+        highest = np.r_[np.where(closed, 0.0, self._scale), np.full(len(self._block.bucket_of), unserved), overload]
+        columns = np.arange(len(highest), dtype=np.int32)
+        self._solver.changeColsBounds(len(highest), columns, np.zeros(len(highest)), highest)
+
+    def _lifted(self, worth: Floats, *, of_bucket: Floats, closed: Flags, absent: Flags) -> Floats:
+        """Absent replicas are worth so much that no closed route is cheaper: at a count of 0 any price is free."""
+        block = self._block
+        for leg in range(block.leg_option.shape[1]):
+            at, weight = block.leg_option[:, leg], block.leg_weight[:, leg]
+            lift = closed & (weight > 0) & absent[at]
+            np.maximum.at(worth, at[lift], of_bucket[block.column_bucket[lift]] / weight[lift])
+        return worth
+
+    def _program(self) -> highspy.HighsLp:
+        """min z + Σ_b t_b: `Σ a x - z <= n_o` per option, `Σ_r x_rb + t_b = 1` per bucket; shares scaled to 1."""
+        block = self._block
+        options, buckets, columns = len(block.options), len(block.bucket_of), len(block.column_bucket)
+        carried, leg = np.nonzero(block.leg_weight)
+        every = np.arange(columns)
+        overload = columns + buckets
+        column = np.concatenate([carried, every, columns + np.arange(buckets), np.full(options, overload)])
+        served = options + block.column_bucket
+        row = np.concatenate([block.leg_option[carried, leg], served, options + np.arange(buckets), np.arange(options)])
+        taken = block.leg_weight[carried, leg] / self._scale[carried]
+        weight = np.concatenate([taken, 1 / self._scale, np.ones(buckets), np.full(options, -1.0)])
+        order = np.argsort(column, kind="stable")
+        program = highspy.HighsLp()
+        program.num_col_, program.num_row_ = overload + 1, options + buckets
+        program.col_cost_ = np.concatenate([np.zeros(columns), np.ones(buckets + 1)])
+        program.col_lower_ = np.zeros(overload + 1)
+        program.col_upper_ = np.concatenate([self._scale, np.zeros(buckets), [highspy.kHighsInf]])
+        program.row_lower_ = np.concatenate([np.full(options, -highspy.kHighsInf), np.ones(buckets)])
+        program.row_upper_ = np.concatenate([np.zeros(options), np.ones(buckets)])
+        program.a_matrix_.format_ = highspy.MatrixFormat.kColwise
+        program.a_matrix_.start_ = np.searchsorted(column[order], np.arange(overload + 2)).astype(np.int32)
+        program.a_matrix_.index_ = row[order].astype(np.int32)
+        program.a_matrix_.value_ = weight[order]
+        return program
+
+
+def silent_solver() -> highspy.Highs:
+    """HiGHS on one thread, with nothing on the terminal."""
+    solver = highspy.Highs()
+    solver.setOptionValue("output_flag", False)  # noqa: FBT003 - HiGHS takes options so
+    solver.setOptionValue("threads", 1)
+    return solver

@@ -1,0 +1,158 @@
+"""Branch and price: column generation at each node, branching on units first and then on a block's counts.
+
+Where units and all blocks' mixed counts are whole numbers, those counts are a mix: what they ask of the throughput is
+convex, so they serve wherever the counts that they are mixed from do (docs/decomposition.md, section 5).
+"""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from heapq import heappop, heappush
+from itertools import islice
+from math import inf
+from typing import Any
+
+import numpy as np
+
+from planner.solve.branch_and_price.blocks import Floats
+from planner.solve.branch_and_price.column_generation import Generation, Node, most_cost
+from planner.solve.branch_and_price.incumbent import Incumbent
+from planner.solve.branch_and_price.master import Mixture
+
+WHOLE = 1e-6  # a count this near to a whole number is one
+CLOSE = 1e-6  # relative: a bound this near to the incumbent has met it
+GROWTH = 1.2  # of the columns, between two runs of the integer master
+WINDOW = 0.01  # of the bound: counts whose reduced cost is above it are in no mix this close to the bound
+NEIGHBOURS = 400  # searches for them, over all blocks
+NEIGHBOUR_NODES = 400  # of a search for counts beside the best
+
+
+Sides = tuple[tuple[Floats, Floats], tuple[Floats, Floats]]
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """How a search ended, and what it took."""
+
+    bound: float
+    is_complete: bool  # nothing is better than the incumbent by more than the gap
+    nodes: int
+    rounds: int  # of pricing all blocks
+    columns: int
+    stock_price_usd_per_h: float = 0.0  # the highest price of a GPU above its hire, at the root's bound
+    limit_prices: tuple[float, ...] = ()  # per limit, of one of its own units, there
+
+
+@dataclass
+class Search:
+    """Best bound first.  The clock is asked between rounds of pricing."""
+
+    generation: Generation
+    incumbent: Incumbent
+    relative_gap: float
+    seconds_left: Callable[[], float]
+
+    def __post_init__(self) -> None:
+        """No mix costs more than this; the master has no columns."""
+        self._most_cost = most_cost(self.generation.coupling)
+        self._columns_tried = 0
+
+    def run(self) -> Progress:
+        """Until the gap is closed, nothing is left, or time is up."""
+        root = self.generation.root()
+        heap = [(root.bound, 0, root)]
+        left_aside, nodes, numbered = inf, 0, 0
+        while heap and self.seconds_left() > 0 and heap[0][0] < self.cutoff():
+            node, mixture = self.generation.solve(heappop(heap)[-1], cutoff=self.cutoff, seconds_left=self.seconds_left)
+            nodes += 1
+            root = node if nodes == 1 else root
+            if mixture is not None:
+                self._look_for_mixes(node)
+            if mixture is None or node.bound >= self.cutoff():
+                left_aside = min(left_aside, node.bound)
+                continue
+            children = self._children(node, mixture)
+            if not children:
+                left_aside = min(left_aside, node.bound)
+            for child in children:
+                numbered += 1
+                heappush(heap, (child.bound, numbered, child))
+        bound = min(left_aside, heap[0][0] if heap else inf, self.incumbent.value)
+        columns, prices = len(self.generation.master.columns), self.generation.scarcity(root)
+        return Progress(bound, bound >= self.cutoff(), nodes, self.generation.rounds, columns, *prices)
+
+    def cutoff(self) -> float:
+        """Bounds from here on need no closer look."""
+        if self.incumbent.value < inf:
+            return self.incumbent.value * (1 - max(self.relative_gap, CLOSE))
+        return self._most_cost * (1 + CLOSE) + CLOSE
+
+    def _children(self, node: Node, mixture: Mixture) -> list[Node]:
+        """Two nodes that part at a fraction.  None where there is none: then the mixture is a mix, and taken."""
+        distance = np.abs(mixture.units - np.rint(mixture.units))
+        if distance.max(initial=0.0) > WHOLE:
+            f = int(np.argmax(distance * (self.generation.coupling.price + CLOSE)))
+            sides = _parted(node.least_units, node.most_units, f, mixture.units[f])
+            return [replace(node, least_units=least, most_units=most) for least, most in sides]
+        fractions = [np.abs(counts - np.rint(counts)) for counts in mixture.counts]
+        block = int(np.argmax([fraction.max(initial=0.0) for fraction in fractions]))
+        if fractions[block].max(initial=0.0) > WHOLE:
+            o = int(np.argmax(fractions[block]))
+            least, most = self.generation.bounds(node, block)
+            down, up = _parted(least, most, o, mixture.counts[block][o])
+            return [replace(node, counts={**node.counts, block: side}) for side in (down, up)]
+        self.incumbent.offer([np.rint(counts) for counts in mixture.counts])
+        return []
+
+    def _look_for_mixes(self, node: Node) -> None:
+        """Run the integer master, now and then, over more columns than the relaxation asked for."""
+        master = self.generation.master
+        if len(master.columns) < GROWTH * self._columns_tried:
+            return
+        is_first = not self._columns_tried
+        self._take_whole()
+        if is_first and node.bound < self.cutoff():
+            self._add_neighbours(node)
+            self._take_whole()
+        self._columns_tried = len(master.columns)
+
+    def _take_whole(self) -> None:
+        counts = self.generation.master.whole(
+            time_limit_s=self.seconds_left(), below=self.cutoff(), relative_gap=max(CLOSE, self.relative_gap / 4)
+        )
+        if counts is not None:
+            self.incumbent.offer(counts)
+
+    def _add_neighbours(self, node: Node) -> None:
+        """Per block the best counts with one more or one fewer replica of an option than at its cheapest."""
+        cost = np.maximum(0.0, node.prices @ self.generation.coupling.replicas)
+        most_searches = max(2, NEIGHBOURS // len(self.generation.pricers))
+        for position, pricer in enumerate(self.generation.pricers):
+            own = cost[pricer.block.options]
+            least, most = self.generation.bounds(node, position)
+            inside = pricer.within(least, most)
+            cheapest = inside[int(np.argmin(np.array(inside) @ own))]
+            below = float(own @ cheapest) + WINDOW * node.bound
+            for low, high in islice(_beside(cheapest, least, most), most_searches):
+                if self.seconds_left() <= 0:
+                    return
+                pricer.cheapest(own, least=low, most=high, below=below, max_nodes=NEIGHBOUR_NODES)
+            for counts in pricer.take_new():
+                self.generation.master.add(position, counts)
+
+
+def _parted(least: Floats, most: Floats, at: int, value: float) -> Sides:
+    """Bounds below and above a fraction."""
+    return (least, _with(most, at, np.floor(value))), (_with(least, at, np.floor(value) + 1), most)
+
+
+def _with(counts: Floats, o: int | np.integer[Any], count: float) -> Floats:
+    changed = counts.copy()
+    changed[o] = count
+    return changed
+
+
+def _beside(counts: Floats, least: Floats, most: Floats) -> Iterator[tuple[Floats, Floats]]:
+    for o in np.flatnonzero(counts > least):
+        yield least, _with(most, o, counts[o] - 1)
+    for o in np.flatnonzero(counts < most):
+        yield _with(least, o, counts[o] + 1), most

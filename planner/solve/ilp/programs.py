@@ -1,0 +1,181 @@
+"""The programs of docs/formulation.md, section 4, each under its number there."""
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from types import MappingProxyType
+
+import pulp
+
+from planner.problem import Goal, Loss, MixProblem
+from planner.solve.ilp import constraints as c
+from planner.solve.ilp.model import MixModel, Variable, with_counts, with_shares, without_shares
+
+NO_LOSS: Mapping[int, Loss] = MappingProxyType({})
+
+
+def cheapest(problem: MixProblem, *, routes: Collection[int], losses: Mapping[int, Loss] = NO_LOSS) -> MixModel:
+    """P1: the units and replicas best by the goal that serve all demand, by no other routes than these."""
+    model = with_counts(problem, routes=routes)
+    _add_service(model)
+    c.add_stock(model)
+    c.add_limit(model)
+    c.add_started(model)
+    c.add_left(model, losses)
+    model.optimise(goal_terms(model))
+    return model
+
+
+def fewest_gpus(
+    problem: MixProblem,
+    *,
+    units: Sequence[int],
+    ceiling: float,
+    routes: Collection[int],
+    losses: Mapping[int, Loss] = NO_LOSS,
+) -> MixModel:
+    """P2: no worse by the goal and within the units already chosen, no GPU hired or in use without need."""
+    model = with_counts(problem, routes=[r for r in routes if _within(problem, r, units)])
+    _add_service(model)
+    _add_fewest(model, units=units, ceiling=ceiling, losses=losses)
+    return model
+
+
+def most_even(problem: MixProblem, *, replicas: Sequence[int]) -> MixModel:
+    """P3: with the counts fixed, the routing whose busiest replica of each workload is the least busy."""
+    model = with_shares(problem, routes=_running(problem, replicas))
+    for w in sorted({w for w, _ in problem.buckets()}):
+        model.busiest[w] = model.add_variable(f"busiest_{w}")
+    c.add_demand(model)
+    c.add_evenness(model, replicas)
+    model.optimise((z, 1.0) for z in model.busiest.values())
+    return model
+
+
+def least_missing(problem: MixProblem) -> MixModel:
+    """P4: the fewest GPUs beyond the stock with which all demand could be served."""
+    model = with_counts(problem, routes=range(len(problem.routes)))
+    for f in model.units:
+        model.extra_units[f] = model.add_variable(f"extra_units_{f}", integer=True)
+    _add_service(model)
+    c.add_stock(model)
+    model.optimise((e, problem.supplies[f].slots) for f, e in model.extra_units.items())
+    return model
+
+
+def most_served(problem: MixProblem) -> MixModel:
+    """P5: the most demand that can be served inside every limit, in requests per second."""
+    model = with_counts(problem, routes=range(len(problem.routes)))
+    c.add_demand_at_most(model)
+    _add_standing(model)
+    model.program.sense = pulp.LpMaximize
+    model.optimise(c.served_terms(model))
+    return model
+
+
+def cheapest_serving(problem: MixProblem, *, served_rps: float) -> MixModel:
+    """P6: the cheapest units that serve at least so much of the demand."""
+    model = with_counts(problem, routes=range(len(problem.routes)))
+    c.add_demand_at_most(model)
+    c.add_served(model, served_rps)
+    _add_standing(model)
+    model.optimise((m, problem.supplies[f].price_usd_per_h) for f, m in model.units.items())
+    return model
+
+
+def cheapest_counts(
+    problem: MixProblem,
+    *,
+    routes: Collection[int],
+    losses: Mapping[int, Loss] = NO_LOSS,
+    most: Mapping[int, float] | None = None,
+) -> MixModel:
+    """P8: P1 on counts alone, for goals that do not ask who is busy; `service` rows are added as they are needed."""
+    model = without_shares(problem, routes=routes, most=most)
+    _add_counts(model)
+    c.add_stock(model)
+    c.add_limit(model)
+    c.add_started(model)
+    c.add_left(model, losses)
+    model.optimise(goal_terms(model))
+    return model
+
+
+def fewest_gpus_of_counts(
+    problem: MixProblem,
+    *,
+    units: Sequence[int],
+    ceiling: float,
+    routes: Collection[int],
+    losses: Mapping[int, Loss] = NO_LOSS,
+) -> MixModel:
+    """P9: P2 on counts alone."""
+    model = without_shares(problem, routes=[r for r in routes if _within(problem, r, units)])
+    _add_counts(model)
+    _add_fewest(model, units=units, ceiling=ceiling, losses=losses)
+    return model
+
+
+def goal_terms(model: MixModel) -> list[tuple[Variable, float]]:
+    """What the goal minimises."""
+    return [(x, weight) for x, weight in _weighted(model) if weight]
+
+
+def _weighted(model: MixModel) -> Iterator[tuple[Variable, float]]:
+    problem, change = model.problem, model.problem.change
+    for f, m in model.units.items():
+        yield m, problem.unit_weight(f)
+    for o, n in model.replicas.items():
+        yield n, problem.replica_weight(o)
+        for r, route, leg in model.legs_through[o]:
+            for b in range(len(leg.max_rps)):
+                if (r, b) in model.shares:
+                    busy = problem.busy_per_share(route, leg, b) / model.scale(r, b)
+                    yield model.shares[r, b], problem.busy_weight(o) * busy
+    if problem.goal is Goal.SWITCHING:
+        yield from ((u, change.start_usd_per_h) for u in model.started.values())
+        yield from ((v, change.stop_usd_per_h) for v in model.stopped.values())
+
+
+def _add_service(model: MixModel) -> None:
+    """What every program that serves all demand on counts of its own has in common."""
+    c.add_demand(model)
+    c.add_capacity(model)
+    c.add_running(model)
+    _add_counts(model)
+
+
+def _add_counts(model: MixModel) -> None:
+    """What they hold to without a look at who serves what."""
+    c.add_packing(model)
+    c.add_own_nodes(model)
+    c.add_min_replicas(model)
+
+
+def _add_fewest(model: MixModel, *, units: Sequence[int], ceiling: float, losses: Mapping[int, Loss]) -> None:
+    problem = model.problem
+    c.add_chosen_units(model, units)
+    c.add_limit(model)
+    c.add_started(model)
+    c.add_left(model, losses)
+    if problem.goal is not Goal.COST:
+        c.add_ceiling(model, goal_terms(model), ceiling)
+    hired = [(m, problem.supplies[f].slots) for f, m in model.units.items()]
+    model.optimise([*hired, *((n, problem.options[o].slots) for o, n in model.replicas.items())])
+
+
+def _add_standing(model: MixModel) -> None:
+    """What counts must hold to even if they serve only part of the demand."""
+    c.add_capacity(model)
+    c.add_running(model)
+    c.add_packing(model)
+    c.add_own_nodes(model)
+    c.add_stock(model)
+    c.add_limit(model)
+    c.add_started(model)
+
+
+def _within(problem: MixProblem, route: int, units: Sequence[int]) -> bool:
+    return all(units[problem.options[leg.option].supply] > 0 for leg in problem.routes[route].legs)
+
+
+def _running(problem: MixProblem, replicas: Sequence[int]) -> list[int]:
+    return [r for r, route in enumerate(problem.routes) if all(replicas[leg.option] > 0 for leg in route.legs)]

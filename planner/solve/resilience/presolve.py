@@ -1,0 +1,348 @@
+"""Which options a mix cheaper than a known one can use, and how many replicas of each.
+
+With prices `π` of a replica's time, bucket `b` is worth `v_b = min_o π_o·a_ob`.  `n` replicas of `o` can take buckets
+worth `fill_o(n)` at most, a fractional knapsack, and cost `c_o·n`, their part of the units they stand on.  Whatever
+serves all demand therefore costs
+
+`Σ_o c_o·n_o >= Σ_b v_b + Σ_o (c_o·n_o - fill_o(n_o))`
+
+and each term of the last sum is convex in its count alone.  What a failure leaves serves all demand as well: where it
+takes `D` of the `n_o`, add `c_o·min(n_o, D)` and fill only what is left.
+"""
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from math import ceil, floor, inf
+
+import highspy
+import numpy as np
+import numpy.typing as npt
+
+from fleet.solvers import FEASIBILITY_TOLERANCE, Limits
+from planner.problem import Goal, Loss, MixProblem
+from planner.solve.single_workload.table import replicas_per_share
+
+Floats = npt.NDArray[np.float64]
+FAR = 1e9  # stands for a load that cannot be taken
+MAX = 10**9  # counts beyond are not looked at
+SCANNED = 64  # counts looked at one by one
+SLACK = 1e-7  # relative: rounding must not drop a count
+
+
+def applies(problem: MixProblem, routes: Collection[int]) -> bool:
+    """Whether costs are all that counts, and every option is a way of its own for one workload."""
+    ways = [problem.routes[r] for r in routes]
+    options = {route.legs[0].option for route in ways}
+    change = problem.change
+    return (
+        problem.goal is Goal.COST
+        and not problem.erring_buckets
+        and change.max_started is None
+        and change.max_stopped is None
+        and all(len(route.legs) == 1 for route in ways)
+        and len(options) == len(ways)
+        and all(problem.options[o].uptime > 0 for o in options)
+        and all(supply.price_usd_per_h >= 0 for supply in problem.supplies)
+    )
+
+
+@dataclass(frozen=True)
+class Worth:
+    """One line per route: loads `a / h` per bucket, prices and what a count is worth at most."""
+
+    routes: tuple[int, ...]
+    options: tuple[int, ...]
+    load: Floats  # route x bucket of all workloads, infinite where it cannot take it
+    cost_usd_per_h: Floats  # per replica
+    per_node: npt.NDArray[np.int64]  # replicas
+    node_usd_per_h: Floats
+    price: Floats  # per replica, at most what it costs where nothing limits it
+    stock: Floats  # replicas
+    used: Floats  # replicas in the relaxation
+
+    @cached_property
+    def bucket_usd_per_h(self) -> Floats:
+        """`v`."""
+        return np.asarray((self.price[:, None] * np.where(np.isfinite(self.load), self.load, FAR)).min(axis=0))
+
+    def most_replicas(self, cutoff_usd_per_h: float, lost: Mapping[int, int]) -> dict[int, int]:
+        """Per option, the largest count in any mix that costs no more than the cutoff."""
+        room_usd_per_h = cutoff_usd_per_h * (1 + SLACK) + SLACK - self.least_usd_per_h
+        return {
+            o: _largest(curve, room=room_usd_per_h + curve.least, lost=lost.get(o, 0))
+            for o, curve in zip(self.options, self._curves, strict=True)
+        }
+
+    @cached_property
+    def least_usd_per_h(self) -> float:
+        """What every mix costs at least that serves all demand by these routes."""
+        return float(self.bucket_usd_per_h.sum()) + sum(curve.least for curve in self._curves)
+
+    @cached_property
+    def _curves(self) -> list["_Curve"]:
+        value = self.bucket_usd_per_h
+        return [_Curve.of(value, self.load[i], self.cost_usd_per_h[i], self.stock[i]) for i in range(len(self.routes))]
+
+    def alone_usd_per_h(self) -> Floats:
+        """What whole nodes of one option cost where it takes everything; far too much where it cannot."""
+        nodes = np.ceil(np.minimum(self.load, FAR).sum(axis=1) / self.per_node - SLACK)
+        return np.asarray(nodes * self.node_usd_per_h)
+
+    def mostly_alone_usd_per_h(self) -> Floats:
+        """The same where it leaves to others what it takes badly."""
+        value = self.bucket_usd_per_h
+        taken = np.minimum(self.load, 10 * value / np.maximum(self.cost_usd_per_h, SLACK)[:, None])
+        return np.asarray(np.ceil(taken.sum(axis=1) / self.per_node - SLACK) * self.node_usd_per_h)
+
+
+@dataclass(frozen=True, slots=True)
+class _Curve:
+    """`waste(n) = c·n - fill(n)`, convex: its least value, and where."""
+
+    cost: float
+    loads: Floats  # the buckets in the order in which they gain most, summed up
+    gains: Floats
+    stock: float
+
+    @classmethod
+    def of(cls, value: Floats, load: Floats, cost: float, stock: float) -> "_Curve":
+        able = np.flatnonzero(np.isfinite(load))
+        order = able[np.argsort(-(value[able] / load[able]), kind="stable")]
+        sums = np.concatenate([[0.0], np.cumsum(load[order])]), np.concatenate([[0.0], np.cumsum(value[order])])
+        return cls(float(cost), *sums, stock)
+
+    def waste(self, count: float) -> float:
+        return self.cost * count - float(np.interp(count, self.loads, self.gains))
+
+    @property
+    def best(self) -> float:
+        """The count at which it is least, whole or not: a corner."""
+        corners = np.append(self.loads[self.loads <= self.stock], min(self.stock, self.loads[-1]))
+        return float(corners[np.argmin(self.cost * corners - np.interp(corners, self.loads, self.gains))])
+
+    @property
+    def least(self) -> float:
+        """Its value there."""
+        return self.waste(self.best)
+
+
+def _largest(curve: _Curve, *, room: float, lost: int) -> int:
+    """No smaller than the largest count whose waste fits, and mostly equal to it.
+
+    From where waste is least, and `lost` beyond, both sides of the `max` only grow.
+    """
+
+    def fits(count: int) -> bool:
+        after = curve.cost * min(count, lost) + curve.waste(max(0, count - lost))
+        return max(curve.waste(count), after) <= room
+
+    top = int(min(curve.stock, MAX))
+    low, high = min(top, ceil(curve.best) + lost), top + 1
+    if not fits(low):
+        return next((count for count in range(low - 1, 0, -1) if fits(count)), 0) if low <= SCANNED else low
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (middle, high) if fits(middle) else (low, middle)
+    return low
+
+
+def worth_of(problem: MixProblem, *, routes: Collection[int], limits: Limits) -> Worth | None:
+    """By the relaxation without failures and limits; None where even that serves nothing."""
+    chosen = tuple(routes)
+    options = tuple(problem.routes[r].legs[0].option for r in chosen)
+    load = _loads(problem, chosen)
+    per_node = np.array([_per_node(problem, o) for o in options], dtype=np.int64)
+    node = np.array([problem.supplies[problem.options[o].supply].price_usd_per_h for o in options])
+    if not load.size or not np.isfinite(load).any(axis=0).all():
+        return None
+    uptime = np.array([problem.options[o].uptime for o in options])
+    load = load / uptime[:, None]
+    available = [problem.supplies[problem.options[o].supply].available for o in options]
+    stock = np.array([inf if a is None else float(a) for a in available]) * per_node.astype(float)
+    found = _relaxation(load, node / per_node, stock, limits)
+    if found is None:
+        return None
+    return Worth(chosen, options, load, node / per_node, per_node, node, *found[:1], stock, found[1])
+
+
+def _loads(problem: MixProblem, routes: tuple[int, ...]) -> Floats:
+    blocks = []
+    for w in range(len(problem.loads)):
+        needed, _ = replicas_per_share(problem, w, routes)
+        mine = np.array([problem.routes[r].load == w for r in routes])
+        blocks.append(np.where(mine[:, None], needed, inf))
+    return np.concatenate(blocks, axis=1) if blocks else np.zeros((len(routes), 0))
+
+
+def _per_node(problem: MixProblem, option: int) -> int:
+    replica = problem.options[option]
+    return max(1, problem.supplies[replica.supply].slots // replica.slots)
+
+
+def _relaxation(load: Floats, cost: Floats, stock: Floats, limits: Limits) -> tuple[Floats, Floats] | None:
+    """Prices per replica and fractional counts of the cheapest replicas that carry everything."""
+    route, bucket = np.nonzero(np.isfinite(load))
+    weight = load[route, bucket]
+    scale = np.maximum(1.0, weight)
+    shares, (routes, buckets) = len(route), load.shape
+    if not np.isfinite(stock).any():
+        taker = np.argmin(np.where(np.isfinite(load), cost[:, None] * np.minimum(load, FAR), inf), axis=0)
+        used = np.zeros(routes)
+        np.add.at(used, taker, load[taker, np.arange(buckets)])
+        return cost, used
+    lp = highspy.HighsLp()
+    lp.num_col_, lp.num_row_ = shares + routes, buckets + routes
+    lp.col_cost_ = np.concatenate([np.zeros(shares), cost])
+    lp.col_lower_ = np.zeros(shares + routes)
+    lp.col_upper_ = np.concatenate([np.full(shares, inf), stock])
+    lp.row_lower_ = np.concatenate([np.ones(buckets), np.full(routes, -inf)])
+    lp.row_upper_ = np.concatenate([np.ones(buckets), np.zeros(routes)])
+    lp.a_matrix_.format_ = highspy.MatrixFormat.kColwise
+    lp.a_matrix_.start_ = np.concatenate([np.arange(0, 2 * shares + 1, 2), 2 * shares + 1 + np.arange(routes)]).astype(
+        np.int32
+    )
+    rows = np.stack([bucket, buckets + route], axis=1).ravel()
+    values = np.stack([1.0 / scale, weight / scale], axis=1).ravel()
+    lp.a_matrix_.index_ = np.concatenate([rows, buckets + np.arange(routes)]).astype(np.int32)
+    lp.a_matrix_.value_ = np.concatenate([values, np.full(routes, -1.0)])
+    highs = highspy.Highs()
+    highs.silent()
+    highs.setOptionValue("threads", 1)
+    highs.setOptionValue("time_limit", limits.time_limit_s)
+    highs.setOptionValue("primal_feasibility_tolerance", FEASIBILITY_TOLERANCE)
+    highs.passModel(lp)
+    highs.run()
+    if highs.getModelStatus() != highspy.HighsModelStatus.kOptimal:
+        return None
+    solution = highs.getSolution()
+    price = np.maximum(0.0, -np.array(solution.row_dual)[buckets:])
+    return price, np.array(solution.col_value)[shares:]
+
+
+def undominated(problem: MixProblem, worth: Worth) -> list[int]:
+    """Routes that are not worse in every way than another, of which there is no end and which stands in the same zones.
+
+    Its replicas could all be the other's: as many, on no more nodes, of which a failure takes no more.
+    """
+    if problem.limits or any(len(loss.lost) > 1 and not _is_zone(loss) for loss in problem.losses):
+        return list(worth.routes)
+    zones = [
+        frozenset(k for k, loss in enumerate(problem.losses) if loss.lost.get(o, 0) is None) for o in worth.options
+    ]
+    node_lost = [max((loss.lost.get(o) or 0 for loss in problem.losses), default=0) for o in worth.options]
+    loads = [problem.routes[r].load for r in worth.routes]
+    kept: list[int] = []
+    for i in np.lexsort((np.arange(len(loads)), worth.cost_usd_per_h)):
+        if not any(
+            zones[j] == zones[i]
+            and loads[j] == loads[i]
+            and node_lost[j] <= node_lost[i]
+            and worth.per_node[j] == worth.per_node[i]
+            and worth.stock[j] == inf
+            and bool((worth.load[j] <= worth.load[i]).all())
+            for j in kept
+        ):
+            kept.append(int(i))
+    return [worth.routes[i] for i in sorted(kept)]
+
+
+def _is_zone(loss: Loss) -> bool:
+    return all(count is None for count in loss.lost.values())
+
+
+def simple_mix(worth: Worth, *, zones: Collection[Collection[int]]) -> dict[int, int] | None:
+    """Replicas of the cheapest mix of one or two options each of which takes everything, and so mostly survives.
+
+    One option alone takes one node more than it needs, where no zone strikes it.  Limits are not looked at.
+    """
+    nodes = np.ceil(np.minimum(worth.load, FAR).sum(axis=1) / worth.per_node - SLACK)
+    nodes = np.where(np.isfinite(worth.load).all(axis=1), nodes, FAR)
+    stock = np.minimum(worth.stock / worth.per_node, FAR - 1)
+    struck = np.array([any(o in zone for zone in zones) for o in worth.options])
+    alone = np.where((nodes + 1 <= stock) & ~struck, (nodes + 1) * worth.node_usd_per_h, np.inf)
+    found: list[tuple[float, dict[int, float]]] = []
+    if np.isfinite(alone).any():
+        best = int(np.argmin(alone))
+        found.append((float(alone[best]), {best: nodes[best] + 1}))
+    costs = nodes * worth.node_usd_per_h
+    able = sorted((int(i) for i in np.flatnonzero(nodes <= stock)), key=lambda i: float(costs[i]))
+    for i in able:
+        other = next((j for j in able if j != i and _apart(worth.options[i], worth.options[j], zones)), None)
+        if other is not None:
+            found.append((float(costs[i] + costs[other]), {i: nodes[i], other: nodes[other]}))
+    if not found:
+        return None
+    _, counts = min(found, key=lambda mix: mix[0])
+    return {worth.options[i]: int(count * worth.per_node[i]) for i, count in counts.items()}
+
+
+def _apart(one: int, other: int, zones: Collection[Collection[int]]) -> bool:
+    return not any(one in zone and other in zone for zone in zones)
+
+
+@dataclass(frozen=True)
+class View:
+    """What is worth what to those who must do without a zone, or without none."""
+
+    zone: frozenset[int]  # options
+    worth: Worth
+
+
+def views_of(problem: MixProblem, *, routes: Collection[int], limits: Limits) -> list[View]:
+    """Of everything first, then of what each zone leaves; none where nothing serves even before a failure."""
+    whole = worth_of(problem, routes=routes, limits=limits)
+    if whole is None:
+        return []
+    views = [View(frozenset(), whole)]
+    for loss in problem.losses:
+        zone = frozenset(o for o, count in loss.lost.items() if count is None)
+        if zone:
+            left = [r for r in routes if problem.routes[r].legs[0].option not in zone]
+            worth = worth_of(problem, routes=left, limits=limits)
+            views += [] if worth is None else [View(zone, worth)]
+    return views
+
+
+def candidates(views: Sequence[View], *, most: int) -> list[int]:
+    """Routes among which a good mix is likely.
+
+    Those of the relaxation, the cheapest alone, and the cheapest that take everything; also without each zone.
+    """
+    worth = views[0].worth
+    whole, part = worth.alone_usd_per_h(), worth.mostly_alone_usd_per_h()
+    chosen = set(np.argsort(part, kind="stable")[:most].tolist())
+    for view in views:
+        used = {o for o, count in zip(view.worth.options, view.worth.used, strict=True) if count > SLACK}
+        chosen |= {i for i, o in enumerate(worth.options) if o in used}
+        outside = [i for i, o in enumerate(worth.options) if o not in view.zone]
+        chosen |= set(sorted(outside, key=lambda i: part[i])[: ceil(most / 2)])
+        chosen |= set(sorted(outside, key=lambda i: whole[i])[:2])
+    return [worth.routes[i] for i in sorted(chosen)]
+
+
+def most_replicas(views: Sequence[View], *, cutoff_usd_per_h: float, lost: Mapping[int, int]) -> dict[int, int]:
+    """Per option, the largest count in any mix that costs no more than the cutoff."""
+    whole = views[0].worth
+    most = whole.most_replicas(cutoff_usd_per_h, lost)
+    cost = dict(zip(whole.options, whole.cost_usd_per_h, strict=True))
+    for view in views[1:]:
+        seen = view.worth.most_replicas(cutoff_usd_per_h, {})  # failures come one at a time
+        left_usd_per_h = cutoff_usd_per_h * (1 + SLACK) + SLACK - view.worth.least_usd_per_h
+        for o in view.zone:
+            if o in most:
+                seen[o] = MAX if cost[o] <= 0 else floor(min(MAX, max(0.0, left_usd_per_h) / cost[o]))
+        most = {o: min(count, seen.get(o, count)) for o, count in most.items()}
+    return most
+
+
+def prices_in(view: View, whole: Worth) -> Floats:
+    """Prices per replica of every option; what stands in the zone is so dear that no bucket wants it."""
+    prices = dict(zip(view.worth.options, view.worth.price, strict=True))
+    value = view.worth.bucket_usd_per_h
+    return np.array(
+        [
+            prices[o] if o in prices else float((value / load).max(initial=0.0))
+            for o, load in zip(whole.options, whole.load, strict=True)
+        ]
+    )

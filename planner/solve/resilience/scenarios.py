@@ -1,0 +1,123 @@
+"""What each failure leaves, and which service cuts that breaks.
+
+Replicas serve a demand exactly if they meet every service cut (`planner.horizon.cuts`), so they survive a failure
+exactly if what it leaves does.  A cut found for one failure is a cut for all of them, and for no failure at all.
+"""
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import numpy.typing as npt
+
+from planner.horizon.cuts import Cut, ServiceCuts
+from planner.problem import MIN_BUSY_REPLICAS, Leg, Loss, MixProblem, Route
+
+Floats = npt.NDArray[np.float64]
+NOTHING_LOST = -1  # the scenario in which nothing fails
+CUTS_PER_ROUND = 3  # known cuts added per scenario and round
+
+
+@dataclass(frozen=True, slots=True)
+class Broken:
+    """A row that some counts break: a cut in a scenario."""
+
+    scenario: int
+    position: int
+    missing: float  # replicas
+
+
+class Scenarios:
+    """The failures of a problem over some of its routes, and the cuts that tell whether counts survive them."""
+
+    def __init__(self, problem: MixProblem, *, routes: Collection[int], losses: Mapping[int, Loss]) -> None:
+        self.problem = _as_shared_out(problem, routes)
+        self.losses = dict(losses)
+        self.cuts = ServiceCuts(self.problem)
+        self.rates = self.cuts.rates([load.rate_rps for load in problem.loads])
+
+    @property
+    def is_servable(self) -> bool:
+        """Whether each bucket with demand has a route."""
+        return set(self.problem.buckets()) <= set(self.cuts.ways.cells)
+
+    def left(self, replicas: Sequence[float] | Floats) -> dict[int, Floats]:
+        """Per scenario, what of these counts is left; nothing lost comes first."""
+        counts = np.asarray(replicas, dtype=float)
+        return {NOTHING_LOST: counts} | {k: _without(counts, loss) for k, loss in self.losses.items()}
+
+    def weights(self, cut: Cut) -> tuple[Floats, float]:
+        """A cut with no weight above its right side: in whole numbers one such replica meets it alone."""
+        need = self.cuts.need(cut, self.rates)
+        return np.minimum(cut.weights, need), need
+
+    def broken(self, left: Mapping[int, Floats], *, tolerance: float) -> Iterator[Broken]:
+        """Known cuts that what is left breaks; where there is none, a new one if there is one."""
+        asked: set[bytes] = set()
+        for k, counts in left.items():
+            known = list(self.broken_known(k, counts, tolerance=tolerance))
+            yield from known
+            if known or counts.tobytes() in asked:
+                continue
+            asked.add(counts.tobytes())
+            found = self._unreached(counts) or self.cuts.find(counts, self.rates)
+            if found is not None and found[1] > tolerance:
+                yield Broken(k, *found)
+
+    def broken_known(self, scenario: int, counts: Floats, *, tolerance: float) -> Iterator[Broken]:
+        """The known cuts that what a failure leaves breaks most."""
+        for position, missing in self.cuts.most_violated_known(counts, self.rates, most=CUTS_PER_ROUND):
+            if missing > tolerance:
+                yield Broken(scenario, position, missing)
+
+    def add_price(self, weights: Floats) -> int | None:
+        """The cut of given prices of a replica's time; None where they say nothing."""
+        if not weights.max(initial=0.0) > 0 or not self.cuts.ways.cells:
+            return None
+        uptime = np.array([option.uptime for option in self.problem.options])
+        worth = weights * uptime
+        self.cuts.pool.append(Cut(worth / worth.max(), self.cuts.ways.cheapest(weights / worth.max())))
+        return len(self.cuts.pool) - 1
+
+    def _unreached(self, counts: Floats) -> tuple[int, float] | None:
+        """A bucket that no replica can reach wants one of the options that it would take."""
+        if not np.all(np.abs(counts - np.rint(counts)) < 1e-6):
+            return None
+        takes = self.cuts.ways.time > 0
+        if not len(takes):
+            return None
+        closed = (takes & (counts < 0.5)).any(axis=1)
+        unreached = np.flatnonzero(np.minimum.reduceat(closed.astype(np.int8), self.cuts.ways.first))
+        if not len(unreached):
+            return None
+        cell = int(unreached[0])
+        end = [*self.cuts.ways.first[1:], len(takes)][cell]
+        wanted = takes[self.cuts.ways.first[cell] : end].any(axis=0) & (counts < 0.5)
+        per_rps = np.zeros(len(self.rates))
+        per_rps[cell] = 1 / self.rates[cell]
+        self.cuts.pool.append(Cut(wanted.astype(float), per_rps))
+        return len(self.cuts.pool) - 1, 1.0
+
+
+def _without(counts: Floats, loss: Loss) -> Floats:
+    left = counts.copy()
+    for o, lost in loss.lost.items():
+        left[o] = 0.0 if lost is None else max(0.0, left[o] - lost)
+    return left
+
+
+def _as_shared_out(problem: MixProblem, routes: Collection[int]) -> MixProblem:
+    """The problem with the very loads of `replicas_per_share`: none lighter than the least, none without demand."""
+    return replace(problem, routes=tuple(_weighted(problem, problem.routes[r]) for r in routes))
+
+
+def _weighted(problem: MixProblem, route: Route) -> Route:
+    rates = problem.loads[route.load].rate_rps
+    legs = (
+        Leg(
+            leg.option,
+            tuple(min(most, rate / MIN_BUSY_REPLICAS) for most, rate in zip(leg.max_rps, rates, strict=True)),
+        )
+        for leg in route.legs
+    )
+    return replace(route, legs=tuple(legs))

@@ -1,0 +1,354 @@
+"""The cheapest counts that survive: cuts are added until whole numbers meet all of them, within one deadline.
+
+Rows are only ever left out, so every bound is one on the whole (Benders 1962; for what failures ask for, column-and-
+constraint generation: Zeng and Zhao, Solving two-stage robust optimization problems, 2013).
+
+A good mix is first sought among few options.  What it costs says how many replicas of each option a cheaper one can
+have (`reduction`), mostly none; only what is left is searched to the end.
+"""
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from math import ceil
+
+import numpy as np
+import numpy.typing as npt
+
+from fleet.solvers import Deadline, Outcome, Solver, SolveStatus
+from planner.problem import Goal, Loss, MixProblem
+from planner.solve import ilp
+from planner.solve.dispatch import survives
+from planner.solve.resilience import presolve
+from planner.solve.resilience.highs_model import LoadedMix
+from planner.solve.resilience.scenarios import NOTHING_LOST, Broken, Scenarios
+
+Floats = npt.NDArray[np.float64]
+LOOSE = 1e-3  # replicas: a relaxation may miss a cut by so much, as its counts are not the answer
+MIN_GAIN = 1e-3  # by which a round must lift the relaxation, or whole numbers are asked
+EXACT = 1e-7  # replicas: an answer may not
+ROUNDS_SHARE = 0.85  # of the time; the rest is for counts that survive where none were found
+FIRST_SHARE = 0.3  # of the time, for a good mix among few options
+FIRST_GAP = 2e-3  # at which it is good enough
+FEW = 6  # options that are looked at first, and half as many for each zone
+SEARCH_SHARE = 0.7  # of the time left, for each run of the solver: the rest is for repairs
+ALL_SCENARIOS = 40  # up to so many, a new cut becomes a row of each at once
+MANY_ROWS = 4000
+NO_LOSS = Loss("nothing", {})
+FEW_REPLICAS = 30  # below, the start is mostly the optimum, and looking for better ones takes most of the time
+
+
+@dataclass(frozen=True)
+class Found:
+    """A model whose variables hold the best counts, where there are any, and what is proven."""
+
+    model: ilp.MixModel
+    outcome: Outcome
+
+
+@dataclass
+class Rounds:
+    """One program on its way to counts that survive."""
+
+    model: ilp.MixModel
+    scenarios: Scenarios
+    solver: Solver
+    deadline: Deadline
+    serves_by_cuts: bool  # whether `service` rows, not shares, say that all demand is served
+    best: Floats | None = None  # values of the program's variables
+    best_value: float = float("inf")
+    bound: float = -float("inf")
+    ended: bool = False
+    loaded: LoadedMix = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.loaded = LoadedMix(self.model, solver=self.solver, seed=self.deadline.limits.seed)
+        self._rows: set[tuple[int, int]] = set()
+
+    def run(self, *, start: Sequence[int] | None = None) -> Found:
+        """To the end or the deadline."""
+        if not self.scenarios.is_servable:
+            return Found(self.model, Outcome(SolveStatus.INFEASIBLE, float("inf")))
+        if start is not None:
+            self._start(start)
+        whole, self.deadline = self.deadline, self.deadline.part(ROUNDS_SHARE)
+        self.relax()
+        while not self.ended and not self.deadline.has_struck:
+            self._round()
+        self.deadline = whole
+        if self.best is None and not self.ended:
+            self._repair(self._counts(round_up=True))
+        return self._found()
+
+    def relax(self) -> None:
+        """Cut the relaxation until what it leaves serves."""
+        last = -float("inf")
+        while not self.deadline.has_struck:
+            outcome = self.loaded.relax(self.deadline.rest())
+            if outcome.status is SolveStatus.INFEASIBLE:
+                self.bound, self.ended = float("inf"), True
+            if outcome.status is not SolveStatus.OPTIMAL:
+                return
+            self.bound = max(self.bound, outcome.bound)
+            if outcome.bound < last + MIN_GAIN * abs(last):
+                return
+            last = outcome.bound
+            if not self._cut(self._relaxed_left(), tolerance=LOOSE):
+                return
+
+    def _round(self) -> None:
+        size = sum(self.loaded.value(n) for n in self.model.replicas.values())
+        outcome = self.loaded.optimise(
+            self.deadline.rest(SEARCH_SHARE), start=self.best, heuristics=self.best is None or size > FEW_REPLICAS
+        )
+        self.bound = max(self.bound, outcome.bound)
+        if outcome.status is SolveStatus.INFEASIBLE:
+            self.ended = True
+        elif outcome.status.has_mix:
+            counts = self._counts()
+            if self._keeps(counts):
+                self.ended = outcome.status is SolveStatus.OPTIMAL
+            elif outcome.status is not SolveStatus.OPTIMAL or self.best is None:
+                self._repair(counts)
+        if self.best is not None and self.bound >= self.best_value - self._gap():
+            self.ended = True
+
+    def _gap(self) -> float:
+        return (self.deadline.limits.relative_gap + EXACT) * abs(self.best_value)
+
+    def _keeps(self, counts: tuple[int, ...]) -> bool:
+        """Whether these counts survive everything; learning from it either way."""
+        left = self.scenarios.left(counts)
+        if self._cut(left, tolerance=EXACT) or not _survives(self.model.problem, counts):
+            return False
+        value = sum(self.loaded.value(x) * weight for x, weight in ilp.goal_terms(self.model))
+        if value < self.best_value:
+            self.best, self.best_value = self.loaded.values, value
+        return True
+
+    def _start(self, counts: Sequence[int]) -> None:
+        """Take over counts known to survive, where the program's own rows hold for them."""
+        if self.loaded.between(counts, counts, self.deadline.rest()).status.has_mix:
+            self._keeps(self._counts())
+
+    def _repair(self, counts: Sequence[int]) -> None:
+        """Add to counts until they survive."""
+        while not self.deadline.has_struck:
+            limits = replace(self.deadline.rest(0.5), relative_gap=max(FIRST_GAP, self.deadline.limits.relative_gap))
+            if not self.loaded.between(counts, None, limits).status.has_mix:
+                return
+            grown = self._counts()
+            if self._keeps(grown):
+                return
+            only_rounding = grown == tuple(counts)  # no cut tells them apart from counts that serve
+            counts = [n + 1 if n else 0 for n in counts] if only_rounding else grown
+
+    def _counts(self, *, round_up: bool = False) -> tuple[int, ...]:
+        counts = [0] * len(self.model.problem.options)
+        for o, n in self.model.replicas.items():
+            counts[o] = ceil(self.loaded.value(n) - LOOSE) if round_up else round(self.loaded.value(n))
+        return tuple(counts)
+
+    def _relaxed_left(self) -> dict[int, Floats]:
+        """What the relaxation leaves of everything and outside each zone, by its own variables.
+
+        What a lost node leaves is not looked at: fractions of a node are hardly lost, so there is little to learn.
+        """
+        counts = np.zeros(len(self.model.problem.options))
+        for o, n in self.model.replicas.items():
+            counts[o] = self.loaded.value(n)
+        left = {NOTHING_LOST: counts} if self.serves_by_cuts else {}
+        for k, loss in self.scenarios.losses.items():
+            if None in loss.lost.values():
+                left[k] = self.scenarios.left(counts)[k]
+        return left
+
+    def _cut(self, left: Mapping[int, Floats], *, tolerance: float) -> int:
+        """Rows that what is left breaks; how many are new."""
+        if not self.serves_by_cuts:
+            left = {k: counts for k, counts in left.items() if k != NOTHING_LOST}
+        added = 0
+        for broken in self.scenarios.broken(left, tolerance=tolerance):
+            added += self._add(broken)
+            if self.deadline.has_struck:
+                break
+        return added
+
+    def add_prices(self, price: Floats, options: Sequence[int]) -> None:
+        """The cut of prices known beforehand, as a row of every scenario."""
+        prices = np.zeros(len(self.model.problem.options))
+        prices[list(options)] = price
+        if (position := self.scenarios.add_price(prices)) is not None:
+            self.add_everywhere(position)
+
+    def add_everywhere(self, position: int) -> int:
+        """A cut as a row of every scenario."""
+        scenarios = [*self.scenarios.losses, *([NOTHING_LOST] if self.serves_by_cuts else [])]
+        return sum(self._add_row(k, position) for k in scenarios)
+
+    def _add(self, broken: Broken) -> int:
+        if len(self.scenarios.losses) <= ALL_SCENARIOS and len(self._rows) < MANY_ROWS:
+            return self.add_everywhere(broken.position)
+        return self._add_row(broken.scenario, broken.position)
+
+    def _add_row(self, scenario: int, position: int) -> int:
+        if (scenario, position) in self._rows:
+            return 0
+        self._rows.add((scenario, position))
+        weights, need = self.scenarios.weights(self.scenarios.cuts.pool[position])
+        if scenario == NOTHING_LOST:
+            terms = ilp.add_service(self.model, position=position, weights=weights.tolist(), need=need)
+        else:
+            loss = self.scenarios.losses[scenario]
+            terms = ilp.add_survivor_cut(
+                self.model, scenario=scenario, loss=loss, position=position, weights=weights.tolist(), need=need
+            )
+        self.loaded.add_row(terms, need)
+        return 1
+
+    def _found(self) -> Found:
+        if self.best is None:
+            status = SolveStatus.INFEASIBLE if self.ended else SolveStatus.TIME_LIMIT
+            bound = float("inf") if self.ended else self.bound
+            return Found(self.model, Outcome(status, bound))
+        self.loaded.write_back(self.best)
+        status = SolveStatus.OPTIMAL if self.ended else SolveStatus.FEASIBLE
+        return Found(self.model, Outcome(status, min(self.bound, self.best_value)))
+
+
+def solve(problem: MixProblem, *, routes: Collection[int], solver: Solver, deadline: Deadline) -> Found:
+    """P1 with all the problem's failures; each is in it from the start, by the rows that matter."""
+    if presolve.applies(problem, routes):
+        views = presolve.views_of(problem, routes=routes, limits=deadline.rest())
+        if views:
+            return _reduced(problem, views, solver, deadline)
+    return _rounds(problem, routes, solver, deadline).run()
+
+
+def _reduced(problem: MixProblem, views: Sequence[presolve.View], solver: Solver, deadline: Deadline) -> Found:
+    """Few options first, then what a cheaper mix than the best of those may use."""
+    worth, zones = views[0].worth, [view.zone for view in views[1:]]
+    kept, most, start = presolve.undominated(problem, worth), None, None
+    simple = None if problem.limits else presolve.simple_mix(worth, zones=zones)
+    known = None if simple is None else tuple(simple.get(o, 0) for o in range(len(problem.options)))
+    few = [r for r in presolve.candidates(views, most=FEW) if r in kept]
+    if known is not None and _holds(problem, known):
+        start = known
+        kept, most = _may_be_cheaper(problem, views, kept, start)
+        few = [r for r in few if r in kept]
+    if len(few) < len(kept):
+        part = deadline.part(FIRST_SHARE)
+        loose = replace(part, limits=replace(part.limits, relative_gap=max(FIRST_GAP, part.limits.relative_gap)))
+        options = {problem.routes[r].legs[0].option for r in few}
+        inside = start is not None and all(o in options for o, n in enumerate(start) if n)
+        found = _rounds(problem, few, solver, loose, views=views, most=most).run(start=start if inside else None)
+        if found.outcome.status.has_mix:
+            start = found.model.counts_of_replicas()
+            kept, most = _may_be_cheaper(problem, views, kept, start)
+    return _rounds(problem, kept, solver, deadline, views=views, most=most).run(start=start)
+
+
+def _survives(problem: MixProblem, counts: tuple[int, ...]) -> bool:
+    """By the routing itself, which has the last word; failures that leave the same are looked at once."""
+    left = {loss.survivors(counts): loss for loss in problem.losses or (NO_LOSS,)}
+    return all(survives(problem, loss, replicas=counts) for loss in left.values())
+
+
+def _holds(problem: MixProblem, counts: tuple[int, ...]) -> bool:
+    """Whether counts survive, within stock; further limits are not looked at."""
+    stock = (supply.available for supply in problem.supplies)
+    if any(top is not None and units > top for units, top in zip(_units(problem, counts), stock, strict=True)):
+        return False
+    fewest = (load.min_replicas for load in problem.loads)
+    running = (sum(counts[o] for o in problem.options_of(w)) for w in range(len(problem.loads)))
+    return all(n >= least for n, least in zip(running, fewest, strict=True)) and _survives(problem, counts)
+
+
+def _may_be_cheaper(
+    problem: MixProblem, views: Sequence[presolve.View], routes: Sequence[int], counts: Sequence[int]
+) -> tuple[list[int], dict[int, int]]:
+    """Routes and counts of mixes no dearer than this one."""
+    cost_usd_per_h = sum(
+        supply.price_usd_per_h * units for supply, units in zip(problem.supplies, _units(problem, counts), strict=True)
+    )
+    most = presolve.most_replicas(views, cutoff_usd_per_h=cost_usd_per_h, lost=_nodes(problem))
+    return [r for r in routes if most[problem.routes[r].legs[0].option] > 0], most
+
+
+def _units(problem: MixProblem, counts: Sequence[int]) -> list[int]:
+    """Units that hold so many replicas, none of them with two options on it."""
+    units = [0] * len(problem.supplies)
+    for count, option in zip(counts, problem.options, strict=True):
+        slots = problem.supplies[option.supply].slots
+        units[option.supply] += ceil(count * option.slots / slots)
+    return units
+
+
+def relaxed(problem: MixProblem, *, deadline: Deadline) -> ilp.MixModel:
+    """P1 with the cuts that its linear relaxation needs."""
+    rounds = _rounds(problem, range(len(problem.routes)), Solver.HIGHS, deadline)
+    if rounds.scenarios.is_servable:
+        rounds.relax()
+    return rounds.model
+
+
+def fewest_gpus(found: ilp.MixModel, *, ceiling: float, solver: Solver, deadline: Deadline) -> ilp.MixModel | None:
+    """P2 on the units of P1's answer; None where the time is up."""
+    problem = found.problem
+    by_cuts = _by_cuts(problem)
+    program = ilp.fewest_gpus_of_counts if by_cuts else ilp.fewest_gpus
+    model = program(
+        problem,
+        units=found.counts_of_units(),
+        ceiling=ceiling,
+        routes=found.routes,
+        losses=_losses(problem, found.options),
+    )
+    scenarios = Scenarios(problem, routes=model.routes, losses=_losses(problem, model.options))
+    answer = Rounds(model, scenarios, solver, deadline, serves_by_cuts=by_cuts).run()
+    return answer.model if answer.outcome.status.has_mix else None
+
+
+def _rounds(
+    problem: MixProblem,
+    routes: Collection[int],
+    solver: Solver,
+    deadline: Deadline,
+    *,
+    views: Sequence[presolve.View] = (),
+    most: Mapping[int, int] | None = None,
+) -> Rounds:
+    options = sorted({leg.option for r in routes for leg in problem.routes[r].legs})
+    losses = _losses(problem, options)
+    by_cuts = _by_cuts(problem)
+    model = (
+        ilp.cheapest_counts(problem, routes=routes, losses=losses, most=most)
+        if by_cuts
+        else ilp.cheapest(problem, routes=routes, losses=losses)
+    )
+    scenarios = Scenarios(problem, routes=routes, losses=losses)
+    rounds = Rounds(model, scenarios, solver, deadline, serves_by_cuts=by_cuts)
+    rounds.bound = max((view.worth.least_usd_per_h for view in views), default=-float("inf"))
+    if scenarios.is_servable:
+        for view in views:
+            rounds.add_prices(presolve.prices_in(view, views[0].worth), views[0].worth.options)
+    return rounds
+
+
+def _by_cuts(problem: MixProblem) -> bool:
+    """Whether nothing asks who serves what: no goal that counts busy replicas, no profile that may err."""
+    return problem.goal in {Goal.COST, Goal.SWITCHING} and not problem.erring_buckets
+
+
+def _losses(problem: MixProblem, options: Collection[int]) -> dict[int, Loss]:
+    """Those that strike some of these options; the others leave everything."""
+    return {k: loss for k, loss in enumerate(problem.losses) if any(o in loss.lost for o in options)}
+
+
+def _nodes(problem: MixProblem) -> dict[int, int]:
+    """Per option, the most that a failure takes of it; where that is all, a number to no effect."""
+    lost: dict[int, int] = {}
+    for loss in problem.losses:
+        for o, count in loss.lost.items():
+            if count is not None:
+                lost[o] = max(lost.get(o, 0), count)
+    return lost

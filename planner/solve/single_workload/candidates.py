@@ -1,0 +1,174 @@
+"""All units per class that could make a mix of at most some cost, listed, the cheapest first.
+
+Bounds leave few counts (`bounds`), and the rows of `service` exclude most of their combinations.  The list grows class
+by class.  A partial combination stays while, for every row, the units fixed and what the money left can buy in the
+other classes reach the right side; that purchase is a fractional knapsack, piecewise linear in the money.  So the list
+is complete, whatever rows there are; more rows only make it shorter.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+import numpy.typing as npt
+
+from planner.solve.single_workload.feasibility import Row
+from planner.solve.single_workload.presolve import Classes
+from planner.solve.single_workload.table import Floats, Indices
+
+ROUNDING = 1e-9  # relative, in favour of staying on the list
+WHOLE = 1e-6  # units: a count this near to a whole number is one
+SAMPLE = 500  # combinations that go on where there is no room for all
+
+
+@dataclass(frozen=True)
+class Box:
+    """Ranges of units per class, and what the units in them cost: the cheaper offers of a class go first."""
+
+    classes: Classes
+    least: Floats
+    most: Floats
+
+    @cached_property
+    def steps(self) -> Floats:
+        """Per offer, its units between the least and the most of its class."""
+        ends = np.cumsum(np.minimum(self.classes.stock, self.most[self.classes.offer_class]))
+        first = np.searchsorted(self.classes.offer_class, self.classes.offer_class)
+        before = np.concatenate([[0.0], ends])
+        low, high = self.least[self.classes.offer_class], self.most[self.classes.offer_class]
+        steps = np.clip(ends - before[first], low, high) - np.clip(before[:-1] - before[first], low, high)
+        return np.asarray(steps)
+
+    @cached_property
+    def open(self) -> Indices:
+        """Classes with more than one count left, those with the fewest first."""
+        width = self.most - self.least
+        order = np.argsort(width, kind="stable")
+        return order[width[order] > 0]
+
+    def least_cost_usd_per_h(self) -> float:
+        """Of the least units of every class."""
+        bottom = Box(self.classes, np.zeros(len(self.least)), self.least)
+        return float(bottom.steps @ self.classes.price_usd_per_h)
+
+    def extra_usd_per_h(self, group: int) -> Floats:
+        """What each count of a class costs beyond its least."""
+        offers = np.flatnonzero(self.classes.offer_class == group)
+        counts = np.arange(self.most[group] - self.least[group] + 1)
+        steps = self.steps[offers]
+        costs = np.cumsum(steps * self.classes.price_usd_per_h[offers])
+        return np.asarray(np.interp(counts, np.append(0.0, np.cumsum(steps)), np.append(0.0, costs)))
+
+
+@dataclass(frozen=True)
+class Listed:
+    """Combinations and their cost, the cheapest first; `is_complete` where there are no others."""
+
+    counts: Floats  # (combination, class)
+    cost_usd_per_h: Floats
+    is_complete: bool
+
+
+@dataclass(frozen=True)
+class _Partial:
+    """Combinations of the classes decided so far; the others stand at their least."""
+
+    counts: Floats  # (combination, class)
+    spent_usd_per_h: Floats  # (combination,)
+    have: Floats  # (row, combination): the left side
+
+    def only(self, kept: Indices | npt.NDArray[np.bool_]) -> "_Partial":
+        """Some of the combinations."""
+        return _Partial(self.counts[kept], self.spent_usd_per_h[kept], self.have[:, kept])
+
+
+def listed(box: Box, rows: Sequence[Row], *, at_most_usd_per_h: float, room: int) -> Listed:
+    """The combinations inside the box.  Where they outgrow the room, every so-manieth goes on."""
+    limit = at_most_usd_per_h * (1 + ROUNDING)
+    growth = _Growth(box, np.array([row.weights for row in rows]), np.array([row.least for row in rows]), limit)
+    partial = growth.kept(growth.start(), decided=0)
+    is_complete = True
+    for decided, group in enumerate(box.open, start=1):
+        ways = growth.ways(partial, int(group), decided=decided)
+        every = max(1, int(ways.number.sum()) // SAMPLE) if ways.number.sum() > room else 1
+        is_complete &= every == 1
+        partial = growth.kept(growth.grown(partial, int(group), ways, every=every), decided=decided)
+    order = np.argsort(partial.spent_usd_per_h, kind="stable")
+    return Listed(partial.counts[order], partial.spent_usd_per_h[order], is_complete)
+
+
+@dataclass(frozen=True)
+class _Ways:
+    """Per combination, how many counts of one more class it can have, and the first of these."""
+
+    first: npt.NDArray[np.int64]
+    number: npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class _Growth:
+    """Rows over a box, and the money there is."""
+
+    box: Box
+    weights: Floats  # (row, class)
+    least: Floats  # (row,)
+    limit_usd_per_h: float
+
+    def start(self) -> _Partial:
+        """Nothing decided."""
+        spent = np.array([self.box.least_cost_usd_per_h()])
+        return _Partial(self.box.least[None], spent, (self.weights @ self.box.least)[:, None])
+
+    def kept(self, partial: _Partial, *, decided: int) -> _Partial:
+        """The combinations that can still reach every right side, row after row, the newest first."""
+        left = self.limit_usd_per_h - partial.spent_usd_per_h
+        there = np.flatnonzero(left >= 0)
+        for k in reversed(range(len(self.least))):
+            reach = partial.have[k, there] + self._bought(k, left[there], decided)
+            there = there[reach >= self.least[k] * (1 - ROUNDING)]
+        return partial.only(there)
+
+    def ways(self, partial: _Partial, group: int, *, decided: int) -> _Ways:
+        """The counts of one more class that the money of each combination allows and its rows need."""
+        left = self.limit_usd_per_h - partial.spent_usd_per_h
+        most = np.searchsorted(self.box.extra_usd_per_h(group), left, side="right")
+        least = np.zeros(len(most), dtype=np.int64)
+        for k in map(int, np.flatnonzero(self.weights[:, group])):
+            missing = self.least[k] * (1 - ROUNDING) - partial.have[k] - self._bought(k, left, decided)
+            needed = np.ceil(missing / self.weights[k, group] - WHOLE)
+            least = np.maximum(least, np.minimum(needed, most).astype(np.int64))
+        return _Ways(least, most - least)
+
+    def grown(self, partial: _Partial, group: int, ways: _Ways, *, every: int) -> _Partial:
+        """Each combination with each of its counts of one more class, or every so-manieth of these."""
+        ends = np.cumsum(ways.number)
+        at = np.arange(0, ends[-1] if len(ends) else 0, every)
+        source = np.searchsorted(ends, at, side="right")
+        step = at - (ends - ways.number - ways.first)[source]
+        counts = partial.counts[source]
+        counts[:, group] += step
+        have = partial.have[:, source] + self.weights[:, group, None] * step
+        return _Partial(counts, partial.spent_usd_per_h[source] + self.box.extra_usd_per_h(group)[step], have)
+
+    def _bought(self, row: int, money_usd_per_h: Floats, decided: int) -> Floats:
+        """The most of a row that money buys in the classes not yet decided."""
+        money, worth = self._purchases[row]
+        return np.asarray(np.interp(money_usd_per_h, money[decided], worth[decided]))
+
+    @cached_property
+    def _purchases(self) -> list[tuple[Floats, Floats]]:
+        """Per row, the corners of that function for each number of classes decided: the best value first."""
+        box, levels = self.box, np.arange(len(self.box.open) + 1)[:, None]
+        decided_at = np.full(len(box.least), len(box.open))
+        decided_at[box.open] = np.arange(len(box.open))
+        found = []
+        for weights in self.weights[:, box.classes.offer_class]:
+            useful = np.flatnonzero((box.steps > 0) & (weights > 0))
+            best = useful[np.argsort(-weights[useful] / box.classes.price_usd_per_h[useful], kind="stable")]
+            units = np.where(decided_at[box.classes.offer_class[best]] >= levels, box.steps[best], 0.0)
+            corner = np.zeros((len(units), 1))
+            money = np.cumsum(units * box.classes.price_usd_per_h[best], axis=1)
+            worth = np.cumsum(units * weights[best], axis=1)
+            found.append((np.hstack([corner, money]), np.hstack([corner, worth])))
+        return found

@@ -1,0 +1,161 @@
+"""P1 of one workload: reduce, bound, find a good mix, and prove over what is left.
+
+1. `reduction` merges and drops options.  2. `bounds` gives a lower bound from the relaxation's prices.  3. `start`
+finds a mix.  Where the two differ by less than the step of all costs, that is the proof.  4. Otherwise the bounds say
+which counts a cheaper mix could have; most classes can have none.  Mostly the mixes left can be listed, and `sifting`
+finds the cheapest.  5. Where they are too many, HiGHS solves what is left, from the mix and the bound at hand.
+
+Step 5 is taken twice: first for mixes that close no more than part of the gap, which leaves far fewer counts.  If there
+is one, the cheapest of them is the optimum; if there is none, that is a better bound.
+"""
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+import numpy.typing as npt
+
+from fleet.solvers import Limits, Outcome, SolveStatus
+from planner.solve.single_workload import program
+from planner.solve.single_workload.bounds import SLACK, Projections, projections
+from planner.solve.single_workload.initial_solution import good_mix, offers_of
+from planner.solve.single_workload.level_search import Sieve
+from planner.solve.single_workload.presolve import Classes, reduced
+from planner.solve.single_workload.table import Floats, Table
+
+AIMS = (0.45, 1.0)  # parts of the gap; the optimum lies in the lower half of it about as often as not
+
+
+@dataclass(frozen=True, slots=True)
+class Mix:
+    """Units per option of a table, and what is proven about them."""
+
+    outcome: Outcome
+    units: npt.NDArray[np.int64]
+
+
+def cheapest(table: Table, *, limits: Limits) -> Mix:
+    """The cheapest units that carry a workload; none where there is no demand."""
+    if not len(table.buckets):
+        return _mix(table, SolveStatus.OPTIMAL, 0.0)
+    classes = reduced(table)
+    if not np.isfinite(classes.units).any(axis=0).all():
+        return _mix(table, SolveStatus.INFEASIBLE, np.inf)
+    prices = _prices(classes, limits)
+    if prices is None:
+        return _mix(table, SolveStatus.INFEASIBLE, np.inf)
+    found = projections(classes, prices)
+    state = _State(good_mix(classes, prices), max(0.0, found.bound_usd_per_h * (1 - SLACK)), ended=True)
+    if state.units is None:
+        return _answer(table, classes, _unaided(classes, state, limits))
+    each = replace(limits, time_limit_s=limits.time_limit_s / (1 + len(AIMS)))
+    state = _sifted(table, classes, found, state, prices=prices, limits=each)
+    for aim in AIMS:
+        state = _improved(table, classes, found, state, aim=aim, limits=each)
+    return _answer(table, classes, state)
+
+
+@dataclass(frozen=True, slots=True)
+class _State:
+    """The best units per offer so far, what is proven, and whether HiGHS ran to the end when last asked."""
+
+    units: npt.NDArray[np.int64] | None
+    bound: float
+    ended: bool
+
+
+def _prices(classes: Classes, limits: Limits) -> Floats | None:
+    if not np.isfinite(classes.stock).any():
+        return classes.unlimited_usd_per_h
+    return program.capacity_prices(classes, limits=limits)
+
+
+def _unaided(classes: Classes, state: _State, limits: Limits) -> _State:
+    """HiGHS on everything: the beam found nothing, mostly because stock is tight or too little."""
+    everything = np.zeros(len(classes.units)), np.full(len(classes.units), np.inf)
+    run = program.cheapest(classes, everything, start=None, limits=limits)
+    return _State(run.units, max(state.bound, run.bound_usd_per_h), run.ended)
+
+
+def _sifted(
+    table: Table, classes: Classes, found: Projections, state: _State, *, prices: Floats, limits: Limits
+) -> _State:
+    """The optimum where the mixes better than the best known can be listed; else what listing some of them proves."""
+    if state.units is None:
+        return state
+    cost = float(state.units @ classes.price_usd_per_h)
+    target, _ = _target(table, cost, limits)
+    if state.bound >= target:
+        return state
+    least, most = found.ranges(target * (1 + SLACK))
+    kept = np.flatnonzero(most > 0)
+    left, inside = classes.only(kept), np.isin(classes.offer_class, kept)
+    if np.any(least > most) or not np.isfinite(left.units).any(axis=0).all():
+        return replace(state, bound=max(state.bound, target))
+    sieve = Sieve(left, found.only(kept), prices[kept], limits=limits)
+    sifted = sieve.sifted(
+        bound_usd_per_h=state.bound,
+        target_usd_per_h=target,
+        below=lambda cost_usd_per_h: _target(table, cost_usd_per_h, limits)[0],
+    )
+    units = state.units
+    if sifted.counts is not None:
+        units = np.zeros(len(classes.stock), dtype=np.int64)
+        units[inside] = offers_of(left, sifted.counts)
+    return replace(state, units=units, bound=max(state.bound, sifted.bound_usd_per_h))
+
+
+def _improved(
+    table: Table, classes: Classes, found: Projections, state: _State, *, aim: float, limits: Limits
+) -> _State:
+    """HiGHS on the counts of mixes that cost no more than a part of the way from the bound to the best known."""
+    if state.units is None:
+        return state
+    cost = float(state.units @ classes.price_usd_per_h)
+    target, beyond = _target(table, cost, limits)
+    if state.bound >= target:
+        return replace(state, ended=True)
+    most_usd_per_h = target if aim == 1 else state.bound + aim * (target - state.bound)
+    outside = beyond if aim == 1 else most_usd_per_h  # what any mix costs at least whose counts are not looked at
+    least, most = found.ranges(most_usd_per_h * (1 + SLACK))
+    kept = np.flatnonzero(most > 0)
+    left, inside = classes.only(kept), np.isin(classes.offer_class, kept)
+    if np.any(least > most) or not np.isfinite(left.units).any(axis=0).all():
+        return _State(state.units, max(state.bound, outside), ended=True)
+    start = state.units[inside] if aim == 1 else None
+    run = program.cheapest(left, (least[kept], most[kept]), start=start, limits=limits)
+    units = state.units
+    if run.units is not None and float(run.units @ left.price_usd_per_h) < cost:
+        units = np.zeros(len(classes.stock), dtype=np.int64)
+        units[inside] = run.units
+    bound = max(state.bound, min(outside, run.bound_usd_per_h))
+    return _State(units, bound, run.ended)
+
+
+def _target(table: Table, cost: float, limits: Limits) -> tuple[float, float]:
+    """The most that a mix may cost to be worth looking for, and what any other one then costs at least."""
+    if table.step_usd_per_h and not limits.relative_gap:
+        return cost - table.step_usd_per_h * (1 - 1e-3), cost
+    target = cost * (1 - max(SLACK, limits.relative_gap))
+    return target, target
+
+
+def _answer(table: Table, classes: Classes, state: _State) -> Mix:
+    if state.units is None:
+        status = SolveStatus.INFEASIBLE if state.ended else SolveStatus.TIME_LIMIT
+        return _mix(table, status, np.inf if state.ended else state.bound)
+    cost = float(state.units @ classes.price_usd_per_h)
+    counts = np.zeros(len(table.stock), dtype=np.int64)
+    counts[classes.offer_option] = state.units
+    status = SolveStatus.OPTIMAL if state.ended else SolveStatus.FEASIBLE
+    return _mix(table, status, _lifted(table, min(state.bound, cost), cost), counts)
+
+
+def _lifted(table: Table, bound: float, cost: float) -> float:
+    """A bound rounded up to the step of all costs."""
+    step = table.step_usd_per_h
+    return min(cost, np.ceil(bound / step - 1e-6) * step if step else bound)
+
+
+def _mix(table: Table, status: SolveStatus, bound: float, units: npt.NDArray[np.int64] | None = None) -> Mix:
+    counts = np.zeros(len(table.stock), dtype=np.int64) if units is None else units
+    return Mix(Outcome(status, bound), counts)

@@ -1,0 +1,211 @@
+"""The proof of a plan: its requests replayed through the fleet it asks for, and headroom where the replay fails.
+
+The rates that a mix is planned with hold in a steady state.  Bursts and mixed sizes may need headroom on top, or leave
+room to spare; the replay says which, per workload, and the mix is planned again with the utilisation that it allows.
+Failures that the plan is to survive are replayed too, each on what it leaves.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from fleet.demand import DemandSeries
+from fleet.documents import RuleError, dotted
+from fleet.errors import DocumentError, Problem
+from planner.explain.what_if import Inquiry
+from planner.hysteresis import kept
+from planner.options.search import Candidate
+from planner.policy import Replay
+from planner.problem import Goal, MixProblem
+from planner.replay import Headroom, Stream, Tightness, Trial, find_headroom, synthetic_arrivals
+from planner.request import PlanRequest, Workload
+from planner.solve.dispatch import MixSolution
+from planner.validation.model import WorkloadProof
+from planner.validation.pools import unprovable
+from planner.validation.pruning import proven_anew, trimmed
+from planner.validation.scenarios import Trials
+
+# Beyond 1 because the rates are on the safe side: a bucket stands for its upper edges.  Far below 1 because bursts and
+# long prompts may hit short answers hard.
+GRID = (
+    *(0.02, 0.05, 0.1, 0.15, 0.2, 0.25, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0),
+    *(1.1, 1.2, 1.35, 1.5, 1.75, 2.0, 2.5, 3.0),
+)
+PLANS = 8
+SOLVES_PER_LIMIT = 5  # easy plans leave their time to hard ones
+MIN_TIME_S = 1.0
+SECONDS_PER_HOUR = 3600.0
+
+Planned = tuple[MixProblem, MixSolution]
+
+
+@dataclass(frozen=True, slots=True)
+class Proven:
+    """A mix, the problem it answers, and what its replay showed; no proofs where there is nothing to replay."""
+
+    problem: MixProblem
+    solution: MixSolution
+    proofs: tuple[WorkloadProof, ...]
+    obstacle: str | None = None  # why nothing could be replayed
+
+    @property
+    def verified(self) -> bool | None:
+        """Whether every limit of every workload holds; None where that was not tried."""
+        return all(proof.verified for proof in self.proofs) if self.proofs else None
+
+
+@dataclass(frozen=True, slots=True)
+class Prover:
+    """A request with its traffic at hand, so that each plan for it meets the same requests."""
+
+    request: PlanRequest
+    candidates: Sequence[Candidate]
+    how: Replay
+    streams: Mapping[str, Stream]
+
+    @classmethod
+    def of(cls, request: PlanRequest, candidates: Sequence[Candidate], how: Replay) -> "Prover":
+        """Draw the traffic once.  DocumentError says whose cannot be."""
+        rng = np.random.default_rng(how.seed)
+        streams = {}
+        for position, one in enumerate(request.workloads):
+            if one.planned_rps > 0:
+                try:
+                    streams[one.name] = _stream(one, how, rng)
+                except RuleError as error:
+                    raise _unreplayable(position, error) from error
+        return cls(request, candidates, how, streams)
+
+    def prove(self, inquiry: Inquiry, solution: MixSolution) -> Proven:
+        """The proof of this mix, or of the cheapest one whose proof holds."""
+        obstacle = self._obstacle(inquiry.problem, solution)
+        if obstacle is not None or not solution.status.has_mix:
+            return Proven(inquiry.problem, solution, (), obstacle)
+        if not self.how.size or inquiry.problem.goal is Goal.SERVED:
+            return self._proven(inquiry.problem, solution)
+        found = self._sized(inquiry)
+        if found.best is not None and found.best.plan is not None:
+            return self._proven(*self._trimmed(inquiry, *found.best.plan))
+        chosen = _roomiest(found)
+        return self._proven(*(chosen.plan if chosen is not None and chosen.plan else (inquiry.problem, solution)))
+
+    def _trimmed(self, inquiry: Inquiry, problem: MixProblem, solution: MixSolution) -> Planned:
+        """Without what the replay does not need, unless a utilisation was asked for: it is the user's headroom."""
+        if self.request.utilisation is not None:
+            return problem, solution
+        trials, served = self._trials(problem, solution), self._served()
+        counts = trimmed(problem, solution.replicas, holds=lambda fewer: trials.hold_with(fewer, served))
+        if counts == solution.replicas:
+            return problem, solution
+        tight, best, mine = proven_anew(problem, counts, solve=lambda new: inquiry.about(new).cheapest())
+        if best.goal_value is not None and self._obstacle(tight, best) is None and best.replicas != mine.replicas:
+            again = self._trials(tight, best)
+            if all(again.holds(workload) for workload in served):
+                return tight, best
+        return tight, mine
+
+    def _obstacle(self, problem: MixProblem, solution: MixSolution) -> str | None:
+        return unprovable(self.request, self.candidates, problem, solution.replicas)
+
+    def _sized(self, inquiry: Inquiry) -> Headroom[Planned]:
+        budget = max(MIN_TIME_S, inquiry.limits.time_limit_s / SOLVES_PER_LIMIT)
+        quick = replace(inquiry, limits=replace(inquiry.limits, time_limit_s=budget))
+
+        def plan_at(utilisations: Mapping[str, float]) -> tuple[Planned, float] | None:
+            problem = at_utilisation(inquiry.problem, utilisations)
+            answer = kept(problem, quick.about(problem).cheapest(), within=self.request.policy.change.keep_within)
+            if answer.goal_value is None or self._obstacle(problem, answer) is not None:
+                return None
+            return (problem, answer), answer.goal_value
+
+        def verify(plan: Planned) -> dict[str, bool]:
+            trials = self._trials(*plan)
+            return {workload.name: trials.holds(workload) for workload in self._served()}
+
+        ceiling = self.request.utilisation
+        grid = GRID if ceiling is None else (*(step for step in GRID if step < ceiling), ceiling)
+        start = 1.0 if ceiling is None else ceiling
+        return find_headroom(
+            tuple(self.streams), plan_at=plan_at, verify=verify, grid=grid, start=start, most_plans=PLANS
+        )
+
+    def _proven(self, problem: MixProblem, solution: MixSolution) -> Proven:
+        trials = self._trials(problem, solution)
+        return Proven(problem, solution, tuple(self._proof(trials, workload) for workload in self._served()))
+
+    def _proof(self, trials: Trials, workload: Workload) -> WorkloadProof:
+        verdict, losses = trials.verdict(workload), trials.losses(workload)
+        stream = self.streams[workload.name]
+        proof = WorkloadProof(
+            workload=workload.name,
+            traffic="drawn" if workload.sizes.trace is None else "trace",
+            requests=stream.requests,
+            hours=stream.duration_s / SECONDS_PER_HOUR,
+            utilisation=trials.problem.loads[self.request.workloads.index(workload)].utilisation,
+            verdict=verdict,
+            losses=losses,
+            tightness=None,
+        )
+        return proof.model_copy(update={"tightness": trials.tightness(workload)}) if proof.verified else proof
+
+    def _trials(self, problem: MixProblem, solution: MixSolution) -> Trials:
+        return Trials(self.request, self.candidates, problem, solution, self.streams, self.how.seed)
+
+    def _served(self) -> list[Workload]:
+        return [workload for workload in self.request.workloads if workload.name in self.streams]
+
+
+def at_utilisation(problem: MixProblem, utilisations: Mapping[str, float]) -> MixProblem:
+    """The same with other headroom for these workloads."""
+    loads = tuple(replace(load, utilisation=utilisations.get(load.name, load.utilisation)) for load in problem.loads)
+    return replace(problem, loads=loads)
+
+
+def proof_in_words(proven: Proven) -> Iterator[str]:
+    """One line per workload that was replayed, and per limit; or why nothing was."""
+    if proven.obstacle is not None:
+        yield f"not replayed: {proven.obstacle}"
+    for proof in proven.proofs:
+        traffic = f"{proof.requests:,} requests in {proof.hours:.3g} h ({proof.traffic})"
+        verdict = "every limit holds" if proof.verdict.verified else "not every limit holds"
+        yield f"{proof.workload}: {verdict} in a replay of {traffic}, planned at {proof.utilisation:.0%} of the rates"
+        yield from (f"{proof.workload}: {limit}" for limit in proof.verdict.limits)
+        for loss in proof.losses:
+            broken = "; ".join(map(str, loss.broken)) or "the rest cannot serve every size"
+            yield f"{proof.workload}: without {loss.name} {'every limit holds' if loss.verified else broken}"
+        yield from (f"{proof.workload}: {note}" for note in proof.verdict.notes)
+        if proof.tightness is not None:
+            yield f"{proof.workload}: {_tight_in_words(proof.tightness)}"
+
+
+def _tight_in_words(found: Tightness) -> str:
+    if found.tight:
+        return "tight: with any one replica less a limit breaks"
+    spare = ", ".join(dict.fromkeys(removal.option for removal in found.spare))
+    return f"not tight: the replay also holds with a replica less of {spare}"
+
+
+def _roomiest(found: Headroom[Planned]) -> Trial[Planned] | None:
+    """Of plans of which none holds, the one with the most headroom."""
+    planned = [trial for trial in found.trials if trial.plan is not None]
+    return min(planned, key=lambda trial: sum(trial.utilisations.values()), default=None)
+
+
+def _stream(workload: Workload, how: Replay, rng: np.random.Generator) -> Stream:
+    """A trace as it is, or at the rate or series asked for; without one, requests drawn from the sizes."""
+    if workload.sizes.trace is None:
+        constant = DemandSeries.constant(workload.planned_rps, duration_s=how.hours * SECONDS_PER_HOUR)
+        return synthetic_arrivals(workload.buckets, workload.demand or constant, rng=rng, cv=workload.arrival_cv)
+    stream = Stream.of_trace(workload.sizes.trace)
+    if workload.demand is not None:
+        return stream.shaped(workload.demand)
+    if workload.rate_rps is not None:
+        return stream.at_rate(workload.rate_rps, hours=how.hours)
+    return stream.repeated(hours=how.hours)
+
+
+def _unreplayable(position: int, error: RuleError) -> DocumentError:
+    at = dotted(("workloads", position))
+    problems = [Problem(at, f"cannot be replayed: {message}") for _, message in error.violations]
+    return DocumentError(name="request", problems=problems)

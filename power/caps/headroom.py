@@ -1,0 +1,212 @@
+"""How many servers more each feed would carry at a risk, and how many watts lie idle there.
+
+New servers take a share of their feed's load as those do that are there: every class under it grows by the same factor.
+A feed holds `n` more where its own peak and that of every feed above it stay within their limits in every period.
+"""
+
+from dataclasses import dataclass
+from functools import cached_property
+from math import inf
+
+import numpy as np
+import numpy.typing as npt
+from pydantic import Field
+
+from fleet.documents import Frozen
+from power.caps.options import levels_of, slack_of
+from power.caps.power_model import Working, busy_in, working
+from power.caps.sampling import Running, chance_above, sampled_w
+from power.caps.terms import Terms
+from power.tree.document import PowerTree
+from power.tree.hierarchy import ServerClass
+
+MAX_SERVERS = 1_000_000
+ROUNDING = 1e-9
+
+Floats = npt.NDArray[np.float64]
+MEAN, NOISE, ERROR_SQUARES, ERROR = range(4)
+
+
+class Figure(Frozen):
+    """With the correlation of forecasts and the power model at the bad end, as assumed, and at the good end."""
+
+    low: float
+    mid: float
+    high: float
+
+
+class Growth(Frozen):
+    """Of one feed, one way of running it."""
+
+    servers: Figure = Field(description="That could be added; below 0 where those that are there are too many.")
+    stranded_w: Figure = Field(description="Least over the periods of what the feeds on the way leave unused today.")
+    limited_by: str | None = Field(description="The feed that would be full first; absent: none has a limit.")
+    period: int | None
+    risk: Figure | None = Field(default=None, description="Sampled, with so many more: chance above the limit; 95 %.")
+
+
+class FeedRoom(Frozen):
+    """What a feed could take."""
+
+    feed: str
+    servers: int = Field(description="That hang on it now.")
+    uncapped: Growth = Field(description="At full clock.")
+    capped: Growth = Field(description="Each class as slow as its slack allows.")
+
+
+@dataclass(frozen=True)
+class _Ways:
+    """Sums over the classes of every feed and period, at one way of running them."""
+
+    sums: Floats  # [period, feed, MEAN .. ERROR]
+    limits_w: Floats  # [period, feed]; infinite where not known
+
+    def peak_w(
+        self, grown: int, path: npt.NDArray[np.int64], factor: float, correlation: float, sigmas: float
+    ) -> Floats:
+        """[period, feed on the path] with everything under one feed grown by a factor."""
+        more = np.array([factor - 1, factor - 1, factor * factor - 1, factor - 1])
+        sums = self.sums[:, path, :] + self.sums[:, grown, None, :] * more
+        own = sums[..., NOISE] + (1 - correlation) * sums[..., ERROR_SQUARES]
+        peaks: Floats = sums[..., MEAN] + sigmas * np.sqrt(np.maximum(0, own + correlation * sums[..., ERROR] ** 2))
+        return peaks
+
+
+def feed_headroom(tree: PowerTree, *, terms: Terms | None = None) -> tuple[FeedRoom, ...]:
+    """Of every feed that servers hang on."""
+    return _Room(tree, terms or Terms()).every()
+
+
+def with_risk(
+    tree: PowerTree, found: FeedRoom, *, samples: int, rng: np.random.Generator, terms: Terms | None = None
+) -> FeedRoom:
+    """The same with the chance that the limiting feed is above its limit, sampled with that many servers more."""
+    asked = _Room(tree, terms or Terms())
+    return found.model_copy(
+        update={
+            "uncapped": asked.sampled(found, found.uncapped, samples, rng, capped=False),
+            "capped": asked.sampled(found, found.capped, samples, rng, capped=True),
+        }
+    )
+
+
+@dataclass(frozen=True)
+class _Room:
+    tree: PowerTree
+    terms: Terms
+
+    @cached_property
+    def names(self) -> list[str]:
+        return list(self.tree.hierarchy.feeds)
+
+    def every(self) -> tuple[FeedRoom, ...]:
+        hierarchy = self.tree.hierarchy
+        full, slow = self._ways(capped=False), self._ways(capped=True)
+        found = []
+        for name, members in hierarchy.below.items():
+            if members:
+                servers = sum(hierarchy.classes[g].group.count for g in members)
+                uncapped, capped = self._growth(full, name, servers), self._growth(slow, name, servers)
+                found.append(FeedRoom(feed=name, servers=servers, uncapped=uncapped, capped=capped))
+        return tuple(found)
+
+    def sampled(
+        self, found: FeedRoom, growth: Growth, samples: int, rng: np.random.Generator, *, capped: bool
+    ) -> Growth:
+        """With its risk."""
+        if growth.limited_by is None or growth.period is None:
+            return growth
+        hierarchy, period, factor = self.tree.hierarchy, growth.period, 1 + growth.servers.mid / found.servers
+        inside = hierarchy.below[found.feed]
+        counts = dict(zip(inside, _whole([hierarchy.classes[g].group.count * factor for g in inside]), strict=True))
+        running = []
+        for g in hierarchy.below[growth.limited_by]:
+            one = hierarchy.classes[g]
+            clocks = self._clocks(one, period) if capped else (1.0, 1.0)
+            running.append(Running(one, busy_in(one.group, period), *clocks, counts.get(g, one.group.count)))
+        watts = sampled_w(running, correlation=self.tree.correlation.mid, samples=samples, rng=rng)
+        limit_w = hierarchy.feeds[growth.limited_by].may_draw_w(period)
+        risk = chance_above(limit_w if limit_w is not None else inf, watts)
+        return growth.model_copy(update={"risk": Figure(low=risk.low, mid=risk.mid, high=risk.high)})
+
+    def _growth(self, ways: _Ways, name: str, servers: int) -> Growth:
+        path = np.array([self.names.index(above) for above in self.tree.hierarchy.upwards(name)])
+        correlation, error = self.tree.correlation, self.tree.power_error
+        ends = ((correlation.high, 1 + error), (correlation.mid, 1.0), (correlation.low, 1 - error))
+        added = [self._added(ways, path, servers, *end) for end in ends]
+        unused = [self._unused(ways, path, *end) for end in ends]
+        margins = self._margins(ways, path, 1 + added[1] / servers + 1 / servers, *ends[1])
+        period, at = np.unravel_index(int(margins.argmin()), margins.shape)
+        known = np.isfinite(ways.limits_w[:, path]).any()
+        return Growth(
+            servers=Figure(low=added[0], mid=added[1], high=added[2]),
+            stranded_w=Figure(low=unused[0], mid=unused[1], high=unused[2]),
+            limited_by=self.names[int(path[int(at)])] if known else None,
+            period=int(period) if known else None,
+        )
+
+    def _added(self, ways: _Ways, path: npt.NDArray[np.int64], servers: int, correlation: float, scale: float) -> int:
+        """The most by which the count may grow; bisection, as no peak falls while it grows."""
+        low, high = -servers, MAX_SERVERS
+        while high - low > 1:
+            middle = (low + high) // 2
+            margins = self._margins(ways, path, 1 + middle / servers, correlation, scale)
+            low, high = (middle, high) if margins.min() >= 0 else (low, middle)
+        return low
+
+    def _unused(self, ways: _Ways, path: npt.NDArray[np.int64], correlation: float, scale: float) -> float:
+        least = float(self._margins(ways, path, 1.0, correlation, scale).min())
+        return least if least < inf else 0.0
+
+    def _margins(
+        self, ways: _Ways, path: npt.NDArray[np.int64], factor: float, correlation: float, scale: float
+    ) -> Floats:
+        peaks = ways.peak_w(int(path[0]), path, factor, correlation, self.terms.sigmas)
+        margins: Floats = ways.limits_w[:, path] * (1 + ROUNDING) - scale * peaks
+        return margins
+
+    def _ways(self, *, capped: bool) -> _Ways:
+        hierarchy, periods = self.tree.hierarchy, range(self.tree.periods)
+        position = {name: at for at, name in enumerate(self.names)}
+        sums = np.zeros((self.tree.periods, len(self.names), 4))
+        for period in periods:
+            known: dict[str, Working] = {}
+            for one in hierarchy.classes:
+                if one.group.name not in known:
+                    known[one.group.name] = self._slowest(one, period) if capped else self._full(one, period)
+                at = known[one.group.name]
+                sums[period, [position[name] for name in one.feeds]] += (
+                    at.mean_w, at.noise_w**2, at.error_w**2, at.error_w,
+                )  # fmt: skip
+        limits = [
+            [inf if w is None else w for w in (hierarchy.feeds[name].may_draw_w(period) for name in self.names)]
+            for period in periods
+        ]
+        return _Ways(sums, np.array(limits))
+
+    def _full(self, one: ServerClass, period: int) -> Working:
+        return working(one, busy_in(one.group, period), sigmas=self.terms.sigmas)
+
+    def _slowest(self, one: ServerClass, period: int) -> Working:
+        token, prompt = self._clocks(one, period)
+        busy = busy_in(one.group, period)
+        return working(one, busy, token_clock=token, prompt_clock=prompt, sigmas=self.terms.sigmas)
+
+    def _clocks(self, one: ServerClass, period: int) -> tuple[float, float]:
+        """Of the settings within its slack, the one that draws least at the risk, were the class alone."""
+        busy, most = busy_in(one.group, period), 1 + slack_of(one, self.terms) + ROUNDING
+        best, least_w = (1.0, 1.0), self._alone_w(self._full(one, period))
+        for token, prompt in levels_of(one, self.terms):
+            at = working(one, busy, token_clock=token, prompt_clock=prompt, sigmas=self.terms.sigmas)
+            if at.slowdown <= most and not at.saturated and self._alone_w(at) < least_w:
+                best, least_w = (token, prompt), self._alone_w(at)
+        return best
+
+    def _alone_w(self, at: Working) -> float:
+        return at.mean_w + self.terms.sigmas * float(np.hypot(at.noise_w, at.error_w))
+
+
+def _whole(shares: list[float]) -> list[int]:
+    """Whole numbers with the same sum, each within one of its share."""
+    sums = np.rint(np.cumsum(shares)).astype(int)
+    return [int(count) for count in np.diff(sums, prepend=0)]

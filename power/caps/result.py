@@ -1,0 +1,109 @@
+"""What a cap plan says: per period the clocks of each class, what each feed draws, may draw and is worth; conflicts."""
+
+from pydantic import Field
+
+from fleet.documents import Frozen
+from fleet.solvers import SolveStatus
+from power.controls import FULL_CLOCK, Clocks, Priority
+from power.tree.hierarchy import ServerClass
+
+ROUNDING = 1e-9
+
+
+class ClassCaps(Frozen):
+    """What the servers of one class run at."""
+
+    name: str
+    group: str
+    feed: str = Field(description="That its servers hang on.")
+    servers: int
+    slack: float = Field(description="How much longer a request may take, as a share.")
+    token_clock: float
+    prompt_clock: float
+    slowdown: float = Field(description="Of a request, at these clocks.")
+    loss: float = Field(description="Servers whose slack is used up.")
+    lost_token_clock: float | None = Field(default=None, description="When a side of its feeds is lost.")
+    lost_prompt_clock: float | None = None
+
+    @property
+    def within_slack(self) -> bool:
+        """Whether its requests are no slower than they may be."""
+        return self.slowdown - 1 <= self.slack * (1 + ROUNDING)
+
+
+class FeedCaps(Frozen):
+    """One feed in one period."""
+
+    name: str
+    limit_w: float | None = Field(description="What it may draw; absent: not known.")
+    uncapped_peak_w: float = Field(description="At full clock, at the risk.")
+    peak_w: float = Field(description="At the clocks chosen, at the risk.")
+    budget_w: float | None = Field(description="Firm: the budgets below a feed add up to no more than its own.")
+    budget_risk: float | None = Field(description="Chance that it would draw more than that budget at a moment.")
+    loss_per_kw: float = Field(default=0.0, ge=0, description="What one more kW would save, by the relaxation.")
+    lost_limit_w: float | None = Field(default=None, description="When a side is lost, here or above.")
+    lost_peak_w: float | None = None
+    lost_budget_w: float | None = None
+    lost_loss_per_kw: float = 0.0
+
+
+class Conflict(Frozen):
+    """A feed that no choice of clocks holds."""
+
+    period: int
+    feed: str
+    on_one_side: bool
+    missing_w: float
+    reason: str
+
+
+class PeriodCaps(Frozen):
+    """One period."""
+
+    period: int
+    status: SolveStatus
+    loss: float | None
+    bound: float | None = Field(description="Proven: no choice loses less.")
+    lost_loss: float | None = Field(default=None, description="While a side is lost.")
+    binding: tuple[str, ...] = Field(description="Feeds on which a watt is worth something, the dearest first.")
+    classes: tuple[ClassCaps, ...]
+    feeds: tuple[FeedCaps, ...]
+
+    def loss_per_kw(self, feed: str) -> float:
+        """What one more kW there would save; nothing on a feed that is not known."""
+        return next((one.loss_per_kw for one in self.feeds if one.name == feed), 0.0)
+
+
+class CapPlan(Frozen):
+    """All periods.  Without a choice in any of them (`infeasible`, `time_limit`) nothing is to be changed."""
+
+    tree: str
+    risk: float
+    status: SolveStatus
+    loss: float | None = Field(description="Mean over the periods, the time on one side included.")
+    bound: float | None
+    gap: float | None = Field(description="(loss - bound) / loss.")
+    binding: str | None = Field(description="The feed whose watts are dearest over the day.")
+    period_h: float = Field(description="Length of a period.")
+    periods: tuple[PeriodCaps, ...]
+    conflicts: tuple[Conflict, ...] = ()
+    solve_s: float = 0.0
+
+    def feed(self, name: str, period: int) -> FeedCaps:
+        """One feed in one period."""
+        return next(feed for feed in self.periods[period].feeds if feed.name == name)
+
+
+def row_clocks(caps: PeriodCaps, classes: tuple[ServerClass, ...], feed: str) -> Clocks:
+    """For a row's policy, which has one clock per lever: of the classes under the feed the lowest."""
+    lowest: dict[str, float] = {}
+    for one, chosen in zip(classes, caps.classes, strict=True):
+        if feed not in one.feeds:
+            continue
+        word = "low" if one.group.level is Priority.LOW else "high"
+        levers = {"training": chosen.token_clock}
+        if one.group.training is None:
+            levers = {f"{word}_token": chosen.token_clock, f"{word}_prompt": chosen.prompt_clock}
+        for lever, clock in levers.items():
+            lowest[lever] = min(lowest.get(lever, FULL_CLOCK), clock)
+    return Clocks(**lowest)

@@ -1,0 +1,125 @@
+"""The short-horizon forecast of one row's power: a value, moved on by each reading.
+
+`rise_w` is what a controller keeps free: how far the readings of the next seconds may lie above the last one.
+"""
+
+from bisect import bisect_left
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cache, lru_cache
+from math import isfinite
+from typing import Any, Self
+
+import numpy as np
+import numpy.typing as npt
+
+from fleet.documents import RuleError, Violation
+from power.forecast.state_layout import (
+    AT_S,
+    FIRST_FACTORS,
+    HEAD,
+    LAGS,
+    PRIOR_W,
+    QUANTILES,
+    SEEN,
+    STEP_S,
+    TARGETS,
+    UNIT_W,
+    Layout,
+)
+
+Floats = npt.NDArray[np.float64]
+MAX_DRIVERS = 8
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class RowForecast:
+    """What readings so far say of the next ones."""
+
+    layout: Layout
+    table: Floats
+
+    @classmethod
+    def start(cls, *, step_s: float = 2.0, drivers: int = 0, prior_rise_w: float | None = None) -> Self:
+        """Before any reading.  For some minutes `prior_rise_w` is the last quantile, or else a share of the row."""
+        RuleError.raise_for(_violations(step_s, drivers, prior_rise_w))
+        layout = Layout(drivers)
+        table = np.zeros(layout.size)
+        table[STEP_S] = step_s
+        table[PRIOR_W] = prior_rise_w or 0.0
+        table[layout.factors : layout.now] = FIRST_FACTORS * TARGETS
+        table.flags.writeable = False
+        return cls(layout, table)
+
+    @property
+    def seen(self) -> int:
+        """Readings taken in."""
+        return int(self.table[SEEN])
+
+    def after(self, *, at_s: float, row_w: float, drivers_w: Sequence[float] = ()) -> Self:
+        """One reading later, with what routers know, in watts, if anything: as many numbers each time."""
+        table = self.table.copy()
+        seen = table[SEEN]
+        if len(drivers_w) != self.layout.drivers or not all(map(isfinite, drivers_w)):
+            given = ", ".join(map(str, drivers_w)) or "none"
+            raise RuleError([(("drivers_w",), f"must be {self.layout.drivers} numbers, got {given}")])
+        if not (isfinite(row_w) and row_w >= 0):
+            raise RuleError([(("row_w",), f"must be a number from 0, got {row_w:g}")])
+        if not isfinite(at_s) or (seen and at_s <= table[AT_S]):
+            raise RuleError([(("at_s",), f"must be later than the last reading ({table[AT_S]:g}), got {at_s:g}")])
+        if not seen:
+            table[UNIT_W] = max(row_w, 1.0)
+        at = HEAD
+        for watts in drivers_w:
+            table[at] = watts
+            at += 1
+        _step()(table, self.layout.drivers, at_s, row_w)
+        return type(self)(self.layout, table)
+
+    def rise_w(self, horizon_s: float, quantile: float) -> float:
+        """How far above the last reading the highest one of the horizon lies at a quantile; at least 0."""
+        return max(0.0, self._quantile_w(horizon_s, quantile, first=0))
+
+    def change_w(self, horizon_s: float, quantile: float) -> float:
+        """The reading at the end of the horizon less the last one, at a quantile; below 0 where it falls."""
+        return self._quantile_w(horizon_s, quantile, first=len(LAGS))
+
+    def _quantile_w(self, horizon_s: float, quantile: float, *, first: int) -> float:
+        lower, upper, share = _places(horizon_s, quantile, self.table.item(STEP_S))
+        at, item = self.layout.now + first * len(QUANTILES), self.table.item
+        low = item(at + lower)
+        return float((low + share * (item(at + upper) - low)) * item(UNIT_W))
+
+
+@lru_cache(maxsize=256)
+def _places(horizon_s: float, quantile: float, step_s: float) -> tuple[int, int, float]:
+    """Where the quantiles of the lags around one stand, and how far it lies between them; the first one's before it."""
+    if quantile not in QUANTILES:
+        known = ", ".join(map(str, QUANTILES))
+        raise RuleError([(("quantile",), f"must be one of {known}, got {quantile:g}")])
+    lag, most_s = horizon_s / step_s, LAGS[-1] * step_s
+    if not 0 < lag <= LAGS[-1] + 1e-9:
+        raise RuleError([(("horizon_s",), f"must be above 0 and at most {most_s:g}, got {horizon_s:g}")])
+    upper = min(bisect_left(LAGS, lag - 1e-9), len(LAGS) - 1)
+    lower = max(0, upper - 1)
+    share = 1.0 if lower == upper else (lag - LAGS[lower]) / (LAGS[upper] - LAGS[lower])
+    column, wide = QUANTILES.index(quantile), len(QUANTILES)
+    return lower * wide + column, upper * wide + column, share
+
+
+@cache
+def _step() -> Callable[..., Any]:
+    from power.forecast.online_regression import take  # noqa: PLC0415 - compiled when imported
+
+    return take
+
+
+def _violations(step_s: float, drivers: int, prior_rise_w: float | None) -> list[Violation]:
+    violations: list[Violation] = []
+    if not 0 < step_s <= 60:
+        violations.append((("step_s",), f"must be above 0 and at most 60, got {step_s:g}"))
+    if not 0 <= drivers <= MAX_DRIVERS:
+        violations.append((("drivers",), f"must be 0 to {MAX_DRIVERS}, got {drivers}"))
+    if prior_rise_w is not None and not (isfinite(prior_rise_w) and prior_rise_w > 0):
+        violations.append((("prior_rise_w",), f"must be above 0, got {prior_rise_w:g}"))
+    return violations

@@ -1,0 +1,94 @@
+"""The real guard as what decides in a run."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from power.guard import NOT_CALM, Calm, Duty, Guard, GuardSettings, Mode, Orders, Row, Telemetry
+from power.policies.interface import Policy
+from power.server_model import Draw, ServerModel
+from power.simulator.spec import RowSpec
+from power.simulator.state import NOBODY, WINDOW_S, Records
+from power.workload import TrainingJob
+
+
+def settings_of(spec: RowSpec) -> GuardSettings:
+    """A guard that is told the truth about its row, behind a feed that carries the budget and no more.
+
+    Nobody lent this row anything, so its standing budget is the rating: a dead planner costs clocks, not the brake.
+    """
+    return GuardSettings(
+        rating_w=spec.budget_w,
+        standing_w=spec.budget_w,
+        telemetry_delay_s=spec.telemetry_delay_s,
+        brake_s=spec.brake_delay_s,
+    )
+
+
+def row_of(servers: Records, models: Sequence[ServerModel], jobs: Sequence[TrainingJob]) -> Row:
+    """The row as its guard knows it."""
+    duty = np.where(servers["job"] != NOBODY, Duty.TRAINING, servers["priority"]).astype(np.int64)
+    return Row(models=tuple(models), kind=servers["kind"].astype(np.int64), duty=duty, training=_training(jobs))
+
+
+class Guarded:
+    """A guard around a policy."""
+
+    def __init__(self, policy: Policy[Any], *, row: Row, settings: GuardSettings, read_back_s: float) -> None:
+        self._guard = Guard(policy=policy, row=row, settings=settings)
+        self._state = self._guard.start()
+        self._read_back_s = max(read_back_s, WINDOW_S)
+        self._seen: Telemetry | None = None
+        self.events: list[object] = []
+
+    @property
+    def name(self) -> str:
+        """Of the policy."""
+        return self._guard.policy.name
+
+    @property
+    def command_delay_s(self) -> float:
+        """The policy's."""
+        return self._guard.policy.command_delay_s
+
+    @property
+    def brakes(self) -> int:
+        """How often the brake was engaged."""
+        return self._state.brakes
+
+    @property
+    def watchful(self) -> bool:
+        """In any state but the normal one."""
+        return self._state.mode is not Mode.NORMAL
+
+    def step(self, telemetry: Telemetry) -> Orders:
+        """One step of the guard."""
+        self._state, orders = self._guard.step(self._state, telemetry)
+        self._seen = telemetry
+        if orders.events:
+            self.events += orders.events
+        return orders
+
+    def calm(self) -> Calm:
+        """As the guard says."""
+        seen = self._seen
+        if seen is None:
+            return NOT_CALM
+        calm = self._guard.calm(self._state, seen if seen.servers is None else seen._replace(servers=None))
+        if calm is NOT_CALM or not self._state.told.open:
+            return calm
+        # The next read-back may change something.
+        return Calm(calm.below_w, min(calm.until_s, self._read_back_s * (seen.now_s // self._read_back_s + 1)))
+
+
+def _training(jobs: Sequence[TrainingJob]) -> Draw | None:
+    """A curve above those of all jobs."""
+    if not jobs:
+        return None
+    floor_w = max(job.trough_w for job in jobs)
+    return Draw(
+        floor_w=floor_w,
+        rise_w=max(job.compute_w for job in jobs) - floor_w,
+        exponent=min(job.clock_exponent for job in jobs),
+    )

@@ -1,0 +1,22 @@
+"""Chance inside the engine: a stream of its own, so that a run is the same wherever it runs."""
+
+import numpy as np
+
+from fleet.numba_cache import part
+from power.simulator.state import Record
+
+
+@part
+def _drawn(row: Record) -> float:
+    """A number from 0 to 1 (SplitMix64, Steele, Lea, Flood 2014)."""
+    row.random = row.random + np.uint64(0x9E3779B97F4A7C15)
+    mixed = row.random
+    mixed = (mixed ^ (mixed >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    mixed = (mixed ^ (mixed >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return float((mixed ^ (mixed >> np.uint64(31))) >> np.uint64(11)) / 9007199254740992.0
+
+
+@part
+def strikes(row: Record, share: float, from_s: float, to_s: float) -> bool:
+    """Whether a fault hits now."""
+    return bool(share > 0.0 and from_s <= row.now_s < to_s and _drawn(row) < share)

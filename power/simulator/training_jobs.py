@@ -1,0 +1,32 @@
+"""Training jobs: all servers of one compute together, then exchange.  The slowest server sets the pace."""
+
+from fleet.numba_cache import part
+from power.simulator.power_model import COMPUTES, NOT_BEGUN, settle_job
+from power.simulator.state import NOBODY, Board
+
+EXCHANGES = 2
+
+
+@part
+def swing(board: Board, j: int) -> None:
+    """A training job begins, or goes from computing to exchanging, or back."""
+    job = board.jobs[j]
+    job.since_s = board.row[0].now_s
+    if job.stage == COMPUTES:
+        job.stage, job.left_s = EXCHANGES, job.exchange_s
+    else:
+        job.iterations += job.stage == EXCHANGES
+        if job.stage == NOT_BEGUN:
+            job.since_s = job.start_s
+        job.stage, job.left_s = COMPUTES, job.compute_s
+    settle_job(board, j)
+
+
+@part
+def next_job(board: Board) -> int:
+    """The job that swings next; NOBODY where none trains."""
+    soonest = NOBODY
+    for j in range(len(board.jobs)):
+        if soonest == NOBODY or board.jobs[j].next_s < board.jobs[soonest].next_s:
+            soonest = j
+    return soonest

@@ -1,4 +1,0 @@
-"""A question about a row of servers behind a budget, and its answer: `power.study.run.study`.
-
-`question` and `answer` are what crosses borders; `run` puts work, policy, guard and simulator together.
-"""

@@ -1,0 +1,139 @@
+"""Jobs behind one feed, started apart so that their swings do not add up (docs/power/training.md, 4).
+
+    minimise over offsets o    max over k of sum over j of w_j[(k - o_j) mod K]
+
+where `w_j` is job j's power at K steps of the common period, widened by what it may slip until the next alignment.
+Offsets mean something only among jobs of one period, so jobs form groups, each slowed to the longest period of its
+group.  Groups slide past one another and meet at every phase in time: their peaks add up.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import product
+
+import numpy as np
+import numpy.typing as npt
+
+from power.training.swings import Floats, largest_rise_w, stretched, swing_of, widened
+from power.workload.workload import TrainingJob
+
+Ints = npt.NDArray[np.int64]
+
+STEPS = 96
+RESTARTS = 24
+MAX_TRIED = 20_000  # combinations that are tried one by one, which is exact
+MAX_ROUNDS = 50
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """When a job's iterations begin within the period of its group."""
+
+    name: str
+    period_s: float
+    offset_s: float
+    slowdown: float  # of its iterations, to have the group's period
+
+
+@dataclass(frozen=True, slots=True)
+class Staggered:
+    """Offsets for jobs, and what the feed carries with and without them."""
+
+    starts: tuple[Start, ...]
+    peak_w: float  # the most, however groups slide and jobs slip within what was allowed for
+    together_w: float  # all at their peaks
+    mean_w: float  # no offsets come below it
+    rise_w: float  # the most in the meter's window, however groups slide, while no job slips
+    together_rise_w: float
+
+
+def stagger(
+    jobs: Sequence[TrainingJob], *, slip_s: float, most_slowdown: float = 0.02, steps: int = STEPS, seed: int = 0
+) -> Staggered:
+    """Offsets with the lowest peak: exact where combinations are few, else the best of several descents."""
+    groups = [_group(members, slip_s, steps, seed) for members in grouped_by_period(jobs, most_slowdown=most_slowdown)]
+    return Staggered(
+        starts=tuple(start for group in groups for start in group.starts),
+        peak_w=sum(group.peak_w for group in groups),
+        together_w=sum(job.servers * job.compute_w for job in jobs),
+        mean_w=sum(group.mean_w for group in groups),
+        rise_w=sum(group.rise_w for group in groups),
+        together_rise_w=sum(job.servers * (job.compute_w - job.trough_w) for job in jobs),
+    )
+
+
+def grouped_by_period(jobs: Sequence[TrainingJob], *, most_slowdown: float) -> list[list[TrainingJob]]:
+    """As few groups as can share periods with no job slowed by more than allowed, from the longest period on."""
+    groups: list[list[TrainingJob]] = []
+    for job in sorted(jobs, key=lambda one: -one.iteration_s):
+        if groups and groups[-1][0].iteration_s <= job.iteration_s * (1 + most_slowdown) * (1 + 1e-12):
+            groups[-1].append(job)
+        else:
+            groups.append([job])
+    return groups
+
+
+def _group(jobs: Sequence[TrainingJob], slip_s: float, steps: int, seed: int) -> Staggered:
+    period_s = jobs[0].iteration_s
+    step_s = period_s / steps
+    swings = [swing_of(stretched(job, period_s), steps=steps) for job in jobs]
+    slipping, steady = np.array([widened(one, slip_s) for one in swings]), np.array([one.watts for one in swings])
+    offsets = best_offsets(slipping, seed=seed)
+    starts = (
+        Start(job.name, period_s, float(shift * step_s), period_s / job.iteration_s - 1)
+        for job, shift in zip(jobs, offsets, strict=True)
+    )
+    return Staggered(
+        starts=tuple(starts),
+        peak_w=float(_sum(slipping, offsets).max()),
+        together_w=float(steady.max(axis=1).sum()),
+        mean_w=float(steady.mean(axis=1).sum()),
+        rise_w=largest_rise_w(_sum(steady, offsets), step_s=step_s),
+        together_rise_w=largest_rise_w(steady.sum(axis=0), step_s=step_s),
+    )
+
+
+def best_offsets(profiles: Floats, *, seed: int = 0) -> Ints:
+    """Steps by which each profile is turned, so that the peak of their sum is least; of equal peaks the flattest."""
+    jobs, steps = profiles.shape
+    if steps ** (jobs - 1) <= MAX_TRIED:
+        rest = product(range(steps), repeat=jobs - 1)
+        return min((np.array((0, *one)) for one in rest), key=lambda one: _score(_sum(profiles, one)))
+    random = np.random.default_rng(seed)
+    begins = [np.zeros(jobs, dtype=np.int64), np.arange(jobs) * steps // jobs]
+    begins += [random.integers(steps, size=jobs) for _ in range(RESTARTS)]
+    found = min((_descent(profiles, begin) for begin in begins), key=lambda one: _score(_sum(profiles, one)))
+    return np.asarray((found - found[0]) % steps)
+
+
+def wait_s(*, phase_s: float, wanted_s: float, period_s: float) -> float:
+    """How long a job holds at the end of an iteration, to begin the next one at its place again."""
+    return (wanted_s - phase_s) % period_s
+
+
+def _descent(profiles: Floats, begin: Ints) -> Ints:
+    """One job at a time to where the rest leaves most room, until none moves."""
+    offsets = begin.copy()
+    turns = np.array([np.roll(profile, shift) for profile in profiles for shift in range(profiles.shape[1])])
+    turns = turns.reshape(*profiles.shape, profiles.shape[1])  # [job, shift, step]
+    for _ in range(MAX_ROUNDS):
+        moved = False
+        for job in range(len(profiles)):
+            rest = _sum(profiles, offsets) - turns[job, offsets[job]]
+            sums = rest + turns[job]
+            peaks, squares = sums.max(axis=1), np.square(sums).sum(axis=1)
+            best = int(np.lexsort((squares, np.round(peaks, 6)))[0])
+            better = (round(peaks[best], 6), squares[best]) < (round(peaks[offsets[job]], 6), squares[offsets[job]])
+            if better and best != offsets[job]:
+                offsets[job], moved = best, True
+        if not moved:
+            break
+    return offsets
+
+
+def _score(total: Floats) -> tuple[float, float]:
+    return round(float(total.max()), 6), float(np.square(total).sum())
+
+
+def _sum(profiles: Floats, offsets: Ints) -> Floats:
+    return np.asarray(sum(np.roll(profile, shift) for profile, shift in zip(profiles, offsets, strict=True)))

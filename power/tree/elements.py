@@ -1,0 +1,218 @@
+"""The things a power tree is made of: feeds with what they may carry by period, groups of servers with their load.
+
+A feed is a power domain of the topology (`fleet.topology`) that also knows its budgets.  Its `limit_w` is the rating:
+with 2N what one side alone carries.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import pairwise
+from statistics import NormalDist
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import BeforeValidator, Field, model_validator
+
+from fleet.documents import Frozen, RuleError, Violation
+from fleet.topology.elements import PowerDomain, Redundancy
+from fleet.topology.hostlist import Name, NameSeries
+from power.controls import FULL_CLOCK, Priority
+from power.server_model import Clock, Exponent, ServerModel, Watt
+
+MAX_SERIES = 8784  # hours of a year
+
+Share = Annotated[float, Field(ge=0, le=1)]
+BudgetW = Annotated[float, Field(ge=0, le=1e9)]
+
+
+def _as_series(value: Any) -> Any:
+    return (value,) if isinstance(value, int | float) and not isinstance(value, bool) else value
+
+
+# One wrong figure of thousands is enough to be told.
+Series = (Field(fail_fast=True), BeforeValidator(_as_series), Field(min_length=1, max_length=MAX_SERIES))
+# One figure for always, or one per period.
+Shares = Annotated[tuple[Share, ...], *Series]
+BudgetsW = Annotated[tuple[BudgetW, ...], *Series]
+QUANTILES: Mapping[str, float] = {"p90": 0.90, "p95": 0.95, "p99": 0.99}
+
+
+def at(series: Sequence[float], period: int) -> float:
+    """The figure that holds always, or the one of a period."""
+    return series[period] if len(series) > 1 else series[0]
+
+
+def length(series: Sequence[float] | None) -> int:
+    """For how many periods figures are given; 0: for any."""
+    return len(series) if series is not None and len(series) > 1 else 0
+
+
+class Feed(PowerDomain):
+    """A power domain with its budgets."""
+
+    budget_w: BudgetsW | None = Field(
+        default=None, description="What it may draw in all, by cooling or contract: a figure, or one per period."
+    )
+    ride_through_share: float = Field(
+        default=1.0,
+        ge=1,
+        le=2,
+        description="Of its limit: what one side of a 2N feed bears for the seconds from the loss of the other until "
+        "the caps for that case hold.",
+    )
+
+    @model_validator(mode="after")
+    def _agrees_with_itself(self) -> Self:
+        RuleError.raise_for(self._violations())
+        return self
+
+    @property
+    def two_sided(self) -> bool:
+        """Whether it goes on when one side is lost."""
+        return self.redundancy is Redundancy.TWO_SIDES
+
+    def may_draw_w(self, period: int) -> float | None:
+        """With both sides there; None where nothing is known."""
+        return self._lower(None if self.limit_w is None else self.limit_w * self.ride_through_share, period)
+
+    def may_draw_on_one_side_w(self, period: int) -> float | None:
+        """When a side is lost, here or above."""
+        return self._lower(self.limit_w, period)
+
+    def _lower(self, carried_w: float | None, period: int) -> float | None:
+        known = [w for w in (carried_w, None if self.budget_w is None else at(self.budget_w, period)) if w is not None]
+        return min(known, default=None)
+
+    def _violations(self) -> Iterator[Violation]:
+        if self.ride_through_share > 1 and not self.two_sided:
+            yield ("ride_through_share",), f"must be 1 on a feed with redundancy {self.redundancy}, or the feed 2N"
+        if self.budget_w is None or self.limit_w is None:
+            return
+        most_w = self.limit_w * self.ride_through_share
+        for period, budget_w in enumerate(self.budget_w):
+            if budget_w > most_w:
+                message = f"is above the rating, allowed: 0 to {most_w:,.10g} W, got {budget_w:,.10g}"
+                yield ("budget_w", period), message
+
+
+class Load(Frozen):
+    """Share of a group's time that it is busy at full clock, per period: the median and higher quantiles.
+
+    The spread is that of a normal law through the median and whichever quantile lies farthest out.
+    """
+
+    p50: Shares
+    p90: Shares | None = None
+    p95: Shares | None = None
+    p99: Shares | None = None
+    prompt_share: Share = Field(default=0.1, description="Of the busy time at full clock: reading prompts.")
+    together: int = Field(default=1, ge=1, le=1024, description="Requests that a server writes tokens for at once.")
+
+    @model_validator(mode="after")
+    def _rises(self) -> Self:
+        RuleError.raise_for(self._violations())
+        return self
+
+    @property
+    def periods(self) -> int:
+        """For how many periods it speaks; 0: for any."""
+        return max([length(self.p50), *(length(series) for _, series in self._high())])
+
+    def median(self, period: int) -> float:
+        """Busy share in half of all such periods."""
+        return at(self.p50, period)
+
+    def spread(self, period: int) -> float:
+        """Standard deviation of the busy share."""
+        median = self.median(period)
+        return max(((at(s, period) - median) / NormalDist().inv_cdf(QUANTILES[q]) for q, s in self._high()), default=0)
+
+    def expected(self, period: int) -> float:
+        """Mean of the busy share, of which nothing lies below 0."""
+        median, spread = self.median(period), self.spread(period)
+        if spread == 0:
+            return median
+        law = NormalDist(median, spread)
+        return median * (1 - law.cdf(0.0)) + spread * spread * law.pdf(0.0)
+
+    def _high(self) -> Iterator[tuple[str, tuple[float, ...]]]:
+        for name in QUANTILES:
+            if (series := getattr(self, name)) is not None:
+                yield name, series
+
+    def _violations(self) -> Iterator[Violation]:
+        given: list[tuple[str, tuple[float, ...]]] = [("p50", self.p50), *self._high()]
+        lengths = {length(series) for _, series in given} - {0}
+        if len(lengths) > 1:
+            yield (), f"must give all quantiles for as many periods, got {' and '.join(map(str, sorted(lengths)))}"
+            return
+        for (below, lower), (name, series) in pairwise(given):
+            for period in range(max(1, *lengths) if lengths else 1):
+                if at(series, period) < at(lower, period):
+                    yield (name,), f"must be at least {below} in every period, is less in period {period}"
+                    break
+
+
+class Training(Frozen):
+    """Servers that compute together and exchange together: they peak at once."""
+
+    compute_w: Watt  # of one server at full clock
+    trough_w: Watt  # of one server while it exchanges
+    compute_share: float = Field(gt=0, le=1)  # of an iteration at full clock
+    clock_exponent: Exponent = 1.3  # of what is above the trough
+
+    @model_validator(mode="after")
+    def _swings_down(self) -> Self:
+        if self.trough_w > self.compute_w:
+            raise RuleError([(("trough_w",), f"must be at most compute_w ({self.compute_w:g}), got {self.trough_w:g}")])
+        return self
+
+    def peak_w(self, clock: float = FULL_CLOCK) -> float:
+        """Of one server that computes."""
+        return self.trough_w + (self.compute_w - self.trough_w) * float(clock**self.clock_exponent)
+
+    def slowdown(self, clock: float) -> float:
+        """Of an iteration."""
+        return 1 + self.compute_share * (1 / clock - 1)
+
+
+class ServerGroup(Frozen):
+    """Equal servers that do one kind of work, on one feed or on each of a range of feeds."""
+
+    name: Name
+    power_domain: NameSeries
+    server: ServerModel | str = Field(description="As described under servers, built in, or described here.")
+    count: int = Field(ge=1, le=100_000, description="On each of its feeds.")
+    priority: Literal["low", "high"]
+    weight: float = Field(default=1.0, gt=0, le=1e6, description="What a lost share of its slack counts.")
+    slo_slack: float | None = Field(
+        default=None, gt=0, le=100, description="How much longer a request may take, as a share; absent: by priority."
+    )
+    load: Load | None = None
+    training: Training | None = None
+    least_clock: Clock = Field(
+        default=0.3, description="No plan goes below it while both sides of its feeds are there."
+    )
+
+    @model_validator(mode="after")
+    def _does_one_thing(self) -> Self:
+        if (self.load is None) == (self.training is None):
+            raise RuleError([((), "must have either load or training")])
+        return self
+
+    @property
+    def level(self) -> Priority:
+        """Its priority as policies count it."""
+        return Priority[self.priority.upper()]
+
+
+class Correlation(Frozen):
+    """Of the errors of load forecasts between any two groups: as assumed, and from where to where it may lie."""
+
+    low: Share = 0.2
+    mid: Share = 0.5
+    high: Share = 0.8
+
+    @model_validator(mode="after")
+    def _rises(self) -> Self:
+        if not self.low <= self.mid <= self.high:
+            raise RuleError([((), f"must rise from low to high, got {self.low:g}, {self.mid:g}, {self.high:g}")])
+        return self

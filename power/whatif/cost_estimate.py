@@ -1,0 +1,32 @@
+"""How much work a question makes, before any of it is made: a server that answers in no time serves without end.
+
+requests <= time * servers * load * sum over kinds of  share / mean service       at the peak of the day all day long
+"""
+
+from power.server_model import ServerModel
+from power.whatif.request import DAY_S, RowQuestion
+from power.workload import POLCA_MIX, Sources
+from power.workload.generated import PEAK_UTILIZATION
+from power.workload.trace_replay import UTILIZATION, content_s
+
+MIN_SERVICE_S = 1e-9
+
+
+def expected_requests(question: RowQuestion, sources: Sources) -> float:
+    """Of the row, and of the one that its budget comes from; at most."""
+    model = question.changed(sources.model(question.server))
+    usual = UTILIZATION if sources.traces else PEAK_UTILIZATION
+    load = usual if question.load is None else question.load
+    servers = question.servers * (1 - question.training_share)
+    if question.budget_w is None:
+        servers += question.budget_servers
+    return question.days * DAY_S * load * servers * _rate_of_a_server(model, sources)
+
+
+def _rate_of_a_server(model: ServerModel, sources: Sources) -> float:
+    """Requests a second of one that is never idle."""
+    if sources.traces:
+        each = [(1 / len(sources.traces), float(content_s(one.trace, model).mean())) for one in sources.traces]
+    else:
+        each = [(kind.share, kind.mean_service_s(model)) for kind in POLCA_MIX.kinds]
+    return sum(share / max(service_s, MIN_SERVICE_S) for share, service_s in each)

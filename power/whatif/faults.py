@@ -1,0 +1,49 @@
+"""When something goes wrong: at the worst minute of the row, as its uncapped run shows it."""
+
+import numpy as np
+
+from power.simulator import Fault, IgnoredActuation, PlannerKilled, RowSpec, StaleTelemetry
+from power.simulator.state import WINDOW_S
+from power.whatif.record import Floats
+from power.whatif.request import FaultName, RowQuestion
+
+MINUTE = round(60 / WINDOW_S)  # readings
+STALE_S = 10.0
+BUDGET_VALID_S = float(RowSpec.model_fields["budget_valid_s"].default)
+
+
+def chosen_fault(question: RowQuestion, *, uncapped_w: Floats) -> tuple[Fault, tuple[float, float]] | None:
+    """The fault that was asked for, and from when to when it holds."""
+    duration_s = len(uncapped_w) * WINDOW_S
+    length_s = duration_s if question.fault_s is None else question.fault_s
+    match question.fault:
+        case None:
+            return None
+        case FaultName.PLANNER_KILLED:
+            from_s = max(0.0, worst_minute_s(uncapped_w) - BUDGET_VALID_S)  # what it said last ends in that minute
+            to_s = min(duration_s, from_s + length_s)
+            return PlannerKilled(from_s=from_s, to_s=to_s), (from_s, to_s)
+        case FaultName.STALE_TELEMETRY:
+            length_s = STALE_S if question.fault_s is None else question.fault_s
+            from_s = steepest_s(uncapped_w, over_s=length_s, after_s=worst_minute_s(uncapped_w))
+            to_s = min(duration_s, from_s + length_s)
+            return StaleTelemetry(from_s=from_s, to_s=to_s), (from_s, to_s)
+        case FaultName.IGNORED_ACTUATION:
+            to_s = min(duration_s, length_s)
+            return IgnoredActuation(from_s=0.0, to_s=to_s, share=question.fault_share), (0.0, to_s)
+
+
+def worst_minute_s(row_w: Floats) -> float:
+    """Where the minute of the highest mean power begins."""
+    size = min(MINUTE, len(row_w))
+    sums = np.convolve(row_w, np.ones(size), mode="valid")
+    return WINDOW_S * float(np.argmax(sums))
+
+
+def steepest_s(row_w: Floats, *, over_s: float, after_s: float) -> float:
+    """Where the largest rise of a minute begins."""
+    first, steps = round(after_s / WINDOW_S), max(1, round(over_s / WINDOW_S))
+    here = row_w[first : first + MINUTE + steps]
+    if len(here) <= steps:
+        return after_s
+    return after_s + WINDOW_S * float(np.argmax(here[steps:] - here[:-steps]))

@@ -1,0 +1,282 @@
+"""From a question to its answer: the budget, the uncapped row, the row under its policy, and what that cost whom.
+
+    budget  = highest reading of `budget_servers` uncapped servers with their part of the same work / peak_share
+    impact  = quantile of latency under the policy / the same of the same requests uncapped - 1
+
+The budget is that of a row of inference, as POLCA's: who trains behind it later has to live with it.  The service of
+the built-in mix batches nothing, as POLCA's; one whose traces are replayed batches what its memory holds.  Only a
+policy that owns the router may change that, and is held against the service as it was.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from math import isfinite
+
+import numpy as np
+
+from fleet.documents import RuleError
+from power.controls import Priority
+from power.guard import Event as Told
+from power.guard import Kind
+from power.policies.registry import OWN_ROUTER, policy_named
+from power.server_model import ServerModel
+from power.simulator import Fault, Outcome, RowSpec, simulate
+from power.simulator.state import WINDOW_S
+from power.slo_impact import POLCA_SLO, latency_impact, slo_holds
+from power.slo_impact import Impact as Measured
+from power.whatif.faults import chosen_fault
+from power.whatif.record import Floats, Record, envelope
+from power.whatif.request import PolicyName, RowQuestion
+from power.whatif.response import (
+    MAX_EVENTS,
+    MAX_POINTS,
+    AdmissionWaits,
+    Assumptions,
+    Event,
+    Impact,
+    Impacts,
+    Profile,
+    RowAnswer,
+    Uncapped,
+    Waits,
+)
+from power.workload import Sources, Work
+from power.workload.jobs import PROVISIONED_W
+
+MIN_BUDGET_W, MAX_SERVER_W = 1.0, 1e6
+NO_LIMIT_W = 1e9  # a budget that no brake is ever pulled for
+UNBATCHED = 1  # POLCA's row: one request per server
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Study:
+    """An answer, and the record that a picture is drawn from."""
+
+    answer: RowAnswer
+    record: Record
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Asked:
+    """A question made concrete: what is simulated."""
+
+    question: RowQuestion
+    model: ServerModel
+    work: Work
+    budget_w: float
+    together: int | None  # requests that a server takes, as the service was before any policy
+    described: str  # the work in words
+
+    @property
+    def together_under_policy(self) -> int | None:
+        """What memory holds, where the policy owns the router and nothing else was asked for."""
+        owned = self.question.policy in OWN_ROUTER and self.question.together is None
+        return None if owned else self.together
+
+    def allowed(self, together: int | None) -> int:
+        """In requests on a server."""
+        return self.model.most_together if together is None else together
+
+
+def study(question: RowQuestion, *, clock_s: Callable[[], float], sources: Sources | None = None) -> Study:
+    """The row that is asked about, beside itself uncapped."""
+    began_s = clock_s()
+    asked = made_concrete(question, sources or Sources())
+    free = uncapped(asked)
+    faulty = chosen_fault(question, uncapped_w=free.readings_w)
+    row_began_s = clock_s()
+    row = capped(asked, faults=() if faulty is None else (faulty[0],))
+    ended_s = clock_s()
+    answer = _answer(asked, free, row, run_s=ended_s - row_began_s, total_s=ended_s - began_s)
+    return Study(answer, _record(asked, free, row, fault_s=None if faulty is None else faulty[1]))
+
+
+def made_concrete(question: RowQuestion, sources: Sources) -> Asked:
+    """The work and the budget."""
+    model = question.changed(sources.model(question.server))
+    together = _together(question, sources)
+    budget_w = question.budget_w or provisioned_w(question, sources)
+    work = sources.work(
+        servers=question.servers,
+        days=question.days,
+        seed=question.seed,
+        training_share=question.training_share,
+        model=_filled(model, together),
+        provisioned_w=PROVISIONED_W if question.budget_w else budget_w / question.budget_servers,
+        load=question.load,
+    )
+    return Asked(question, model, work, budget_w, together, _described(question, sources, work))
+
+
+def provisioned_w(question: RowQuestion, sources: Sources) -> float:
+    """The budget that so many servers were given: at their peak they draw `peak_share` of it."""
+    model, together = question.changed(sources.model(question.server)), _together(question, sources)
+    work = sources.work(
+        servers=question.budget_servers,
+        days=question.days,
+        seed=question.seed,
+        model=_filled(model, together),
+        load=question.load,
+    )
+    free = _free(model, work, seed=question.seed, together=together)
+    found_w = free.peak_w / question.peak_share
+    most_w = min(NO_LIMIT_W, MAX_SERVER_W * question.budget_servers)
+    if not MIN_BUDGET_W <= found_w <= most_w:
+        said = f"{question.budget_servers} of these would be given {found_w:g} W"
+        raise RuleError([(("server",), f"{said}, allowed: {MIN_BUDGET_W:g} to {most_w:g} W")])
+    return found_w
+
+
+def uncapped(asked: Asked) -> Outcome:
+    """The row with neither policy nor brake."""
+    return _free(asked.model, asked.work, seed=asked.question.seed, together=asked.together)
+
+
+def capped(asked: Asked, *, faults: tuple[Fault, ...] = ()) -> Outcome:
+    """The row under its policy and the brake."""
+    question = asked.question
+    spec = RowSpec(budget_w=asked.budget_w, model=asked.model, together=asked.together_under_policy)
+    kinds = (_filled(asked.model, asked.together_under_policy),)
+    policy = policy_named(question.policy, kinds=kinds, jobs=asked.work.jobs)
+    return simulate(spec, asked.work, policy=policy, bare=not question.guarded, faults=faults, seed=question.seed)
+
+
+def _free(model: ServerModel, work: Work, *, seed: int, together: int | None) -> Outcome:
+    spec = RowSpec(budget_w=NO_LIMIT_W, model=model, together=together)
+    return simulate(spec, work, policy=policy_named(PolicyName.NONE), bare=True, seed=seed)
+
+
+def _together(question: RowQuestion, sources: Sources) -> int | None:
+    """As the service was before any policy; None: what memory holds."""
+    if question.together is not None or sources.traces:
+        return question.together
+    return UNBATCHED
+
+
+def _filled(model: ServerModel, together: int | None) -> ServerModel:
+    """What the load of the work is reckoned with: a full server is one that takes no more."""
+    return model if together is None else model.model_copy(update={"most_together": together})
+
+
+def _described(question: RowQuestion, sources: Sources, work: Work) -> str:
+    said = [one.name for one in sources.traces] or ["built-in mix"]
+    if sources.shape is not None:
+        said.append("shape of the given rates")
+    if question.load is not None:
+        said.append(f"load {question.load:g} at the peak")
+    if work.jobs:
+        said.append(f"{len(work.jobs)} training jobs")
+    return ", ".join(said)
+
+
+def _answer(asked: Asked, free: Outcome, row: Outcome, *, run_s: float, total_s: float) -> RowAnswer:
+    question = asked.question
+    measured = {priority: _measured(free, row, priority) for priority in Priority}
+    requests = row.requests
+    curve = envelope(row.readings_w, step_s=WINDOW_S, most=MAX_POINTS)
+    return RowAnswer(
+        servers=question.servers,
+        budget_servers=question.budget_servers,
+        policy=question.policy,
+        days=question.days,
+        duration_s=asked.work.duration_s,
+        seed=question.seed,
+        training_share=question.training_share,
+        fault=question.fault,
+        brakes=row.brakes,
+        peak_utilization=row.peak_utilization,
+        mean_utilization=float(row.readings_w.mean()) / asked.budget_w,
+        seconds_over_budget=row.seconds_over_budget,
+        budget_w=asked.budget_w,
+        slo=Impacts(high=_impact(measured[Priority.HIGH]), low=_impact(measured[Priority.LOW])),
+        slo_held=slo_holds(measured, POLCA_SLO),
+        energy_kwh=row.energy_kwh,
+        requests=len(requests),
+        unfinished=int(np.count_nonzero(~requests.finished)),
+        admission_wait_s=AdmissionWaits(high=_waits(row, Priority.HIGH), low=_waits(row, Priority.LOW)),
+        uncapped=Uncapped(
+            peak_utilization=free.peak_w / asked.budget_w,
+            mean_utilization=float(free.readings_w.mean()) / asked.budget_w,
+            energy_kwh=free.energy_kwh,
+        ),
+        events=tuple(_events(row)[:MAX_EVENTS]),
+        profile=Profile(step_s=curve.step_s, mean_w=tuple(curve.mean_w.tolist()), max_w=tuple(curve.high_w.tolist())),
+        assumptions=_assumptions(asked),
+        run_s=max(0.0, run_s),
+        total_s=max(0.0, total_s),
+    )
+
+
+def _measured(free: Outcome, row: Outcome, priority: Priority) -> Measured:
+    return latency_impact(
+        uncapped_s=free.requests.latency_s, capped_s=row.requests.latency_s, chosen=free.requests.of(priority)
+    )
+
+
+def _impact(found: Measured) -> Impact:
+    def shown(value: float) -> float | None:
+        return value if found.requests and isfinite(value) else None
+
+    return Impact(p50=shown(found.p50), p99=shown(found.p99), requests=found.requests, unfinished=found.unfinished)
+
+
+def _waits(row: Outcome, priority: Priority) -> Waits:
+    waited = row.requests.admission_wait_s[row.requests.of(priority)]
+    waited = waited[waited > 0]  # one that never started is no wait yet: it is unfinished
+    if not len(waited):
+        return Waits(held=0, mean_s=0.0, p99_s=0.0, longest_s=0.0)
+    return Waits(
+        held=len(waited),
+        mean_s=float(waited.mean()),
+        p99_s=float(np.quantile(waited, 0.99)),
+        longest_s=float(waited.max()),
+    )
+
+
+def _events(row: Outcome) -> list[Event]:
+    found = [(start_s, "brake") for start_s, _ in row.braked_s]
+    found += (
+        (event.at_s, f"guard {event.mode}" + (f": {event.cause}" if event.cause else ""))
+        for event in row.events
+        if isinstance(event, Told) and event.kind is Kind.MODE
+    )
+    return [Event(at_s=at_s, what=what, row_w=_reading_w(row, at_s)) for at_s, what in sorted(found)]
+
+
+def _reading_w(row: Outcome, at_s: float) -> float:
+    return float(row.readings_w[min(len(row.readings_w) - 1, max(0, int(at_s / WINDOW_S) - 1))])
+
+
+def _assumptions(asked: Asked) -> Assumptions:
+    question, model, spec = asked.question, asked.model, RowSpec(budget_w=asked.budget_w, model=asked.model)
+    policy = policy_named(question.policy, kinds=(model,), jobs=asked.work.jobs)
+    return Assumptions(
+        server=model.name,
+        work=asked.described,
+        peak_share=question.peak_share if question.budget_w is None else None,
+        token_sensitivity=model.token_sensitivity,
+        prompt_sensitivity=model.prompt_sensitivity,
+        token_exponent=model.token.exponent,
+        prompt_exponent=model.prompt.exponent,
+        together=asked.allowed(asked.together_under_policy),
+        uncapped_together=asked.allowed(asked.together),
+        server_bias=spec.bias,
+        command_delay_s=policy.command_delay_s,
+        telemetry_delay_s=spec.telemetry_delay_s,
+        brake_delay_s=spec.brake_delay_s,
+        guarded=question.guarded,
+    )
+
+
+def _record(asked: Asked, free: Outcome, row: Outcome, *, fault_s: tuple[float, float] | None) -> Record:
+    changed: Floats = np.array([0.0, *(change.at_s for change in row.clocks)])
+    return Record(
+        step_s=WINDOW_S,
+        budget_w=asked.budget_w,
+        row_w=row.readings_w,
+        uncapped_w=free.readings_w,
+        changed_s=changed,
+        clocks=np.array([[1.0] * 5, *(tuple(change.clocks) for change in row.clocks)]),
+        brakes_s=np.array([start_s for start_s, _ in row.braked_s]),
+        fault_s=fault_s,
+    )

@@ -1,0 +1,78 @@
+"""The work of a row: requests in the order of their arrival, the pools of servers that take them, training jobs."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Self
+
+import numpy as np
+import numpy.typing as npt
+from pydantic import Field, model_validator
+
+from fleet.documents import Frozen, RuleError, Violation
+from power.controls import Priority
+
+Floats = npt.NDArray[np.float64]
+Ints = npt.NDArray[np.int64]
+
+
+class Pool(Frozen):
+    """Servers that take one kind of request; any of them may take any of those, first come, first served."""
+
+    name: str = Field(min_length=1, max_length=100)
+    priority: Priority
+    servers: int = Field(ge=0, le=100_000)
+
+
+class TrainingJob(Frozen):
+    """A job that computes on all its servers together, then exchanges; its power swings with that."""
+
+    name: str = Field(min_length=1, max_length=100)
+    servers: int = Field(ge=1, le=100_000)
+    iteration_s: float = Field(gt=0, le=3600)  # at full clock
+    compute_share: float = Field(gt=0, le=1)  # of the iteration; the rest is exchange and waiting
+    compute_w: float = Field(gt=0, le=1e6)  # of one server at full clock
+    trough_w: float = Field(ge=0, le=1e6)  # of one server while it exchanges
+    clock_exponent: float = Field(default=1.3, ge=0, le=4)  # of what is above the trough
+    start_s: float = Field(default=0.0, ge=0)
+
+    @model_validator(mode="after")
+    def _swings_down(self) -> Self:
+        if self.trough_w > self.compute_w:
+            raise RuleError([(("trough_w",), f"must be at most compute_w ({self.compute_w:g}), got {self.trough_w:g}")])
+        return self
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Work:
+    """All that a row has to do in a time."""
+
+    duration_s: float
+    pools: tuple[Pool, ...]
+    arrival_s: Floats  # rising, below duration_s
+    pool: Ints  # of each request, an index into pools
+    prompt_tokens: Ints
+    output_tokens: Ints
+    jobs: tuple[TrainingJob, ...] = field(default=())
+
+    def __post_init__(self) -> None:
+        RuleError.raise_for(self._violations())
+
+    @property
+    def servers(self) -> int:
+        """In all pools and jobs."""
+        return sum(pool.servers for pool in self.pools) + sum(job.servers for job in self.jobs)
+
+    def _violations(self) -> Iterator[Violation]:
+        requests = len(self.arrival_s)
+        for name in ("pool", "prompt_tokens", "output_tokens"):
+            if len(getattr(self, name)) != requests:
+                yield (name,), f"must have one entry for each of the {requests} requests"
+                return
+        if not requests:
+            return
+        if np.any(np.diff(self.arrival_s) < 0) or self.arrival_s[0] < 0 or self.arrival_s[-1] >= self.duration_s:
+            yield ("arrival_s",), f"must rise from 0 to below duration_s ({self.duration_s:g})"
+        if self.pool.min() < 0 or self.pool.max() >= len(self.pools):
+            yield ("pool",), f"must be an index into the {len(self.pools)} pools"
+        if self.prompt_tokens.min() < 1 or self.output_tokens.min() < 1:
+            yield ("prompt_tokens",), "prompts and answers must have at least one token"

@@ -1,0 +1,23 @@
+"""Compile every kernel of the decision rooms, so that nobody waits for it later.
+
+python -m scripts.warm_numba_cache
+"""
+
+from importlib import import_module
+
+from scripts.repo_checks import ROOT, tracked_files
+
+ROOMS = ("planner", "placement", "power", "faults")
+MARK = "\n@entry("
+
+
+def main() -> None:
+    """Importing a module with an entry compiles it, or finds it compiled."""
+    for path in sorted(tracked_files()):
+        name = path.relative_to(ROOT)
+        if name.parts[0] in ROOMS and path.suffix == ".py" and MARK in path.read_text(encoding="utf-8"):
+            import_module(".".join(name.with_suffix("").parts))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,65 @@
+"""The demonstration's acts: what the planner answers to them is what the page tells."""
+
+import time
+from collections.abc import Mapping
+from datetime import UTC, datetime
+
+import pytest
+
+from deploy.emulator.scenario import ACTS, MAX_GPUS, POOLS, Act, accelerators
+from deploy.router.table import CellWeights, Route, RoutingTable
+from deploy.router.table_builder import both_tables
+from fleet.gpus import builtin_gpus
+from fleet.models import builtin_models
+from fleet.offers import builtin_prices
+from planner import Plan, plan
+
+NOW = datetime(2026, 11, 21, tzinfo=UTC)
+
+
+def planned(act: Act) -> Plan:
+    """The planner's answer."""
+    return plan(
+        act.request(today=NOW.date()).model_copy(update={"time_limit_s": 600.0}),  # however busy the machine
+        gpus=builtin_gpus(),
+        models=builtin_models(),
+        prices=builtin_prices(),
+        now=NOW,
+        clock_s=time.monotonic,
+        questions=False,
+    )
+
+
+MIXES = ({("A100-80GB-SXM", 1.0): 1}, {("H100-SXM", 1.0): 1, ("L4", 1.0): 3}, {("H100-SXM", 0.7): 1})
+
+
+@pytest.mark.parametrize(("act", "expected"), list(zip(ACTS, MIXES, strict=True)), ids=[act.name for act in ACTS])
+def test_each_act_changes_the_mix(act: Act, expected: Mapping[tuple[str, float | None], int]) -> None:
+    found = planned(act)
+    assert {(each.gpu, each.clock): each.count for each in found.allocation} == expected
+    assert all(each.gpus_per_replica == 1 and each.count <= MAX_GPUS for each in found.allocation)
+    assert found.power_w <= (act.limit_w or found.power_w)
+
+
+def test_every_type_has_a_deployment_and_a_label() -> None:
+    assert accelerators() == {"H100-SXM": "H100", "A100-80GB-SXM": "A100", "L4": "L4"}
+    assert set(POOLS) == set(accelerators())
+
+
+def table(version: str, weights: Mapping[str, float]) -> RoutingTable:
+    return RoutingTable(
+        version=version,
+        input_tokens=(1000, 4000),
+        output_tokens=(500,),
+        share=((0.6,), (0.4,)),
+        routes={name: Route(replicas=1, most_in_flight=2) for name in weights},
+        cells=(CellWeights(row=0, column=0, weights=dict(weights)),),
+    )
+
+
+def test_between_two_plans_requests_go_by_both() -> None:
+    """So that some route has replicas, whichever are gone already and whichever are to come."""
+    found = both_tables(table("old", {"a": 1.0}), table("new", {"a": 0.2, "b": 0.8}))
+    assert found == RoutingTable.model_validate(found.model_dump())
+    assert all(weights == pytest.approx({"a": 0.6, "b": 0.4}) for weights in found.by_cell.values())
+    assert set(found.routes) == {"a", "b"}

@@ -1,0 +1,64 @@
+"""The OpenAI protocol as a twin speaks it."""
+
+import json
+from typing import Any
+
+import pytest
+
+from deploy.emulator.errors import BadAskError
+from deploy.emulator.openai_protocol import Ask, event, models, read_ask, usage_event, whole
+
+CHAT, COMPLETIONS = "/v1/chat/completions", "/v1/completions"
+HELLO = {"messages": [{"role": "user", "content": "twelve bytes"}]}
+
+
+def asked(path: str, **body: Any) -> Ask:
+    return read_ask(path, json.dumps(body).encode())
+
+
+def test_sizes_are_read_as_the_router_reads_them() -> None:
+    assert asked(CHAT, **HELLO, max_tokens=7).prompt_tokens == 3
+    assert asked(CHAT, **HELLO, max_completion_tokens=9, max_tokens=7).output_tokens == 9
+    assert asked(COMPLETIONS, prompt=[1, 2, 3, 4, 5]).prompt_tokens == 5
+    assert asked(COMPLETIONS, prompt="").prompt_tokens == 1
+    assert asked(COMPLETIONS, prompt="x").output_tokens == 16
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "field"),
+    [
+        (CHAT, "{", "JSON"),
+        (CHAT, "[]", "JSON object"),
+        (CHAT, '{"messages": []}', "messages"),
+        (CHAT, '{"messages": ["hi"]}', "messages"),
+        (COMPLETIONS, "{}", "prompt"),
+        (COMPLETIONS, '{"prompt": [true]}', "prompt"),
+        (COMPLETIONS, '{"prompt": "x", "max_tokens": 0}', "max_tokens"),
+        (COMPLETIONS, '{"prompt": "x", "max_tokens": 1.5}', "max_tokens"),
+    ],
+)
+def test_what_is_no_request_is_refused_with_the_field(path: str, body: str, field: str) -> None:
+    with pytest.raises(BadAskError, match=field):
+        read_ask(path, body.encode())
+
+
+@pytest.mark.parametrize("path", [CHAT, COMPLETIONS])
+def test_a_stream_says_the_same_as_the_whole(path: str) -> None:
+    ask = asked(path, **HELLO, prompt="twelve bytes", max_tokens=3, stream=True, stream_options={"include_usage": True})
+    assert (ask.stream, ask.include_usage) == (True, True)
+    events = [event(ask, key="k", model="m", index=index, last=index == 2) for index in range(3)]
+    choices = [json.loads(part.removeprefix(b"data: "))["choices"][0] for part in events]
+    document = json.loads(whole(ask, key="k", model="m", twin={"gpu": "L4"}))
+    (choice,) = document["choices"]
+    if path == CHAT:
+        assert "".join(each["delta"]["content"] for each in choices) == choice["message"]["content"] == "t0 t1 t2 "
+    else:
+        assert "".join(each["text"] for each in choices) == choice["text"] == "t0 t1 t2 "
+    assert [each["finish_reason"] for each in choices] == [None, None, "length"]
+    last = json.loads(usage_event(ask, key="k", model="m", twin={"gpu": "L4"}).removeprefix(b"data: "))
+    assert last["usage"] == document["usage"] == {"prompt_tokens": 3, "completion_tokens": 3, "total_tokens": 6}
+    assert last["twin"] == document["twin"] == {"gpu": "L4"}
+
+
+def test_the_model_is_listed() -> None:
+    assert [each["id"] for each in json.loads(models("Llama-3.1-8B"))["data"]] == ["Llama-3.1-8B"]

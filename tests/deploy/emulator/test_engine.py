@@ -1,0 +1,128 @@
+"""The twin's engine: what the replay does, told the time in any portions; nothing lost, nothing for free."""
+
+from collections import Counter
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from deploy.emulator.engine import IDLE, Engine, Token, Work
+from deploy.emulator.errors import TooLongError
+from planner.performance.steps import StepCosts
+from planner.replay import ReplayPool
+from tests.planner.replay.engines import PLAIN, costs, run, small_engines, small_requests
+from tests.planner.replay.plain import Size
+
+FOREVER_S = 1e6
+
+
+def tokens_of(engine: Engine, sizes: list[Size]) -> list[Token]:
+    """These requests, each handed in at its time."""
+    tokens = []
+    for at, (arrival_s, prompt, output) in enumerate(sizes):
+        tokens += engine.advance(arrival_s)
+        engine.submit(str(at), prompt_tokens=prompt, output_tokens=output)
+    return tokens + engine.advance(FOREVER_S)
+
+
+def moments(tokens: list[Token], count: int) -> tuple[list[float], list[float]]:
+    """Of the first and the last token, by request."""
+    first = {token.key: token.at_s for token in tokens if token.index == 0}
+    last = {token.key: token.at_s for token in tokens if token.last}
+    return [first[str(at)] for at in range(count)], [last[str(at)] for at in range(count)]
+
+
+@st.composite
+def loads(draw: st.DrawFn) -> tuple[StepCosts, list[Size]]:
+    """An engine and requests that fit; each is seen a little after it came, as in the replay."""
+    engine = replace(draw(small_engines()), request_s=2.0**-20)
+    return engine, draw(small_requests(cache_tokens=engine.cache_tokens))
+
+
+@given(load=loads())
+def test_tokens_come_when_the_replay_says(load: tuple[StepCosts, list[Size]]) -> None:
+    engine, sizes = load
+    expected = run(sizes, ReplayPool("A", 1, engine))
+    found = Engine(costs=engine)
+    first_s, last_s = moments(tokens_of(found, sizes), len(sizes))
+    np.testing.assert_allclose(first_s, expected.first_s, rtol=1e-12)
+    np.testing.assert_allclose(last_s, expected.finish_s, rtol=1e-12)
+    assert found.preemptions == expected.results[0].preemptions
+
+
+@given(load=loads(), looks=st.lists(st.floats(0.0, 5.0), max_size=30))
+def test_no_request_and_no_token_is_lost_however_often_one_looks(
+    load: tuple[StepCosts, list[Size]], looks: list[float]
+) -> None:
+    engine, sizes = Engine(costs=load[0]), load[1]
+    tokens = []
+    for at, (arrival_s, prompt, output) in enumerate(sizes):
+        for look_s in sorted(look for look in looks if look < arrival_s):
+            tokens += engine.advance(look_s)
+        tokens += engine.advance(arrival_s)
+        engine.submit(str(at), prompt_tokens=prompt, output_tokens=output)
+        assert engine.in_flight == at + 1 - sum(token.last for token in tokens)
+        assert engine.cached_tokens <= engine.costs.cache_tokens
+    tokens += engine.advance(FOREVER_S)
+    assert Counter(token.key for token in tokens) == {str(at): size[2] for at, size in enumerate(sizes)}
+    assert [token.at_s for token in tokens] == sorted(token.at_s for token in tokens)
+    assert (engine.in_flight, engine.cached_tokens, engine.tokens_written) == (0, 0, len(tokens))
+
+
+@given(load=loads(), gone=st.sets(st.integers(0, 13)), at_s=st.floats(0.0, 1.0))
+def test_who_leaves_gets_nothing_more_and_the_others_all_of_theirs(
+    load: tuple[StepCosts, list[Size]], gone: set[int], at_s: float
+) -> None:
+    engine, sizes = Engine(costs=load[0]), load[1]
+    for at, (_, prompt, output) in enumerate(sizes):
+        engine.submit(str(at), prompt_tokens=prompt, output_tokens=output)
+    before = engine.advance(at_s)
+    for at in gone:
+        engine.cancel(str(at))
+    after = engine.advance(FOREVER_S)
+    assert not {token.key for token in after} & {str(at) for at in gone}
+    counted = Counter(token.key for token in before + after)
+    assert all(counted[str(at)] == size[2] for at, size in enumerate(sizes) if at not in gone)
+    assert (engine.in_flight, engine.cached_tokens) == (0, 0)
+
+
+def test_what_fits_in_no_cache_is_refused_by_name_of_the_bound() -> None:
+    engine = Engine(costs=costs(cache_tokens=100))
+    engine.submit("fits", prompt_tokens=91, output_tokens=10)
+    with pytest.raises(TooLongError, match="101 tokens; allowed: at most 100"):
+        engine.submit("does not", prompt_tokens=92, output_tokens=10)
+    assert engine.in_flight == 1
+
+
+def test_an_iteration_that_is_under_way_keeps_its_length_when_costs_change() -> None:
+    engine = Engine(costs=PLAIN)
+    engine.submit("a", prompt_tokens=10, output_tokens=3)
+    engine.advance(PLAIN.request_s)
+    first_s = engine.next_s
+    engine.retune(replace(PLAIN, fixed_s=PLAIN.fixed_s * 10), engine.watts)
+    assert engine.next_s == first_s
+    engine.advance(first_s)
+    assert engine.next_s - first_s > PLAIN.fixed_s * 10
+
+
+def test_energy_is_power_times_time_of_each_kind_of_work() -> None:
+    watts = {True: 50.0, False: 400.0}
+    engine = Engine(costs=PLAIN, watts=lambda work: watts[work == IDLE])
+    engine.advance(10.0)
+    assert engine.energy_j == pytest.approx(500.0)
+    engine.submit("a", prompt_tokens=100, output_tokens=20)
+    engine.advance(20.0)
+    assert engine.energy_j == pytest.approx(50.0 * (20.0 - engine.busy_s) + 400.0 * engine.busy_s)
+    assert engine.busy_s > 0
+    assert engine.power_w == 50.0
+
+
+def test_power_is_that_of_what_is_under_way() -> None:
+    engine = Engine(costs=PLAIN, watts=lambda work: 100.0 * work.decoding + work.prompt_tokens)
+    engine.submit("a", prompt_tokens=7, output_tokens=3)
+    engine.advance(PLAIN.request_s)
+    assert engine.power_w == engine.watts(Work(prompt_tokens=7)) == 7.0
+    engine.advance(engine.next_s)
+    assert engine.power_w == 100.0

@@ -1,0 +1,94 @@
+"""Where twins are put: what is not touched, and what is said when it does not come."""
+
+import json
+from dataclasses import dataclass, field
+from typing import Any
+
+import httpx
+import pytest
+
+from deploy.emulator.errors import StageError
+from deploy.emulator.ray_sandbox import Stage, given_stage, wait_until
+
+pytestmark = pytest.mark.anyio
+
+APP = {"name": "demo", "import_path": "m:app"}
+
+
+@dataclass
+class Dashboard:
+    """Serve's, which runs at once what it is told."""
+
+    applications: dict[str, Any] = field(default_factory=dict)
+    status: str = "RUNNING"
+    refuses: str | None = None
+    puts: list[dict[str, Any]] = field(default_factory=list)
+
+    @property
+    def stage(self) -> Stage:
+        http = httpx.AsyncClient(transport=httpx.MockTransport(self.answer))
+        return Stage(http=http, dashboard_url="http://head:8265", serve_port=8123)
+
+    def answer(self, request: httpx.Request) -> httpx.Response:
+        if request.method == "GET":
+            return httpx.Response(200, json={"applications": self.applications})
+        if self.refuses is not None:
+            return httpx.Response(400, text=self.refuses)
+        self.puts.append(json.loads(request.content))
+        named = self.puts[-1]["applications"]
+        self.applications = {app["name"]: {"status": self.status, "message": "no such module"} for app in named}
+        return httpx.Response(200)
+
+
+async def test_the_application_is_there_inside_and_gone_afterwards() -> None:
+    dashboard = Dashboard()
+    async with dashboard.stage.playing(APP, patience_s=60.0):
+        assert list(dashboard.applications) == ["demo"]
+    assert dashboard.applications == {}
+    assert {(put["http_options"]["host"], put["http_options"]["port"]) for put in dashboard.puts} == {
+        ("127.0.0.1", 8123)
+    }
+
+
+async def test_it_is_gone_after_an_error_too() -> None:
+    dashboard = Dashboard()
+    with pytest.raises(RuntimeError, match="in the middle"):
+        async with dashboard.stage.playing(APP, patience_s=60.0):
+            raise RuntimeError("in the middle")
+    assert dashboard.applications == {}
+
+
+async def test_a_serve_that_runs_something_is_left_alone() -> None:
+    dashboard = Dashboard(applications={"theirs": {"status": "RUNNING"}})
+    with pytest.raises(StageError, match="runs theirs; allowed: nothing"):
+        async with dashboard.stage.playing(APP, patience_s=60.0):
+            pytest.fail("must not play")
+    assert dashboard.puts == []
+
+
+async def test_an_application_that_fails_says_why_and_is_taken_away() -> None:
+    dashboard = Dashboard(status="DEPLOY_FAILED")
+    with pytest.raises(StageError, match="could not run demo: no such module"):
+        async with dashboard.stage.playing(APP, patience_s=60.0):
+            pytest.fail("must not play")
+    assert dashboard.applications == {}
+
+
+async def test_a_refusal_is_passed_on() -> None:
+    with pytest.raises(StageError, match="refuses the application: no import path"):
+        async with Dashboard(refuses="no import path").stage.playing(APP, patience_s=60.0):
+            pytest.fail("must not play")
+
+
+async def test_what_never_comes_is_named() -> None:
+    async def never() -> bool:
+        return False
+
+    with pytest.raises(StageError, match=r"waited 0\.01 s for the moon"):
+        await wait_until(never, what="the moon", patience_s=0.01)
+
+
+async def test_an_address_that_is_no_dashboard_is_named() -> None:
+    with pytest.raises(StageError, match="does not answer as a Ray dashboard does"):
+        async with given_stage("http://127.0.0.1:9"):
+            pytest.fail("there is none")

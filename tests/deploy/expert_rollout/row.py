@@ -1,0 +1,167 @@
+"""A deployment of real keepers over engines that a test steers, under a Serve that delivers when the test says so."""
+
+import asyncio
+import json
+from dataclasses import dataclass, field
+from typing import Any
+
+from pydantic import TypeAdapter
+
+from deploy.expert_rollout.messages import KEY, MapFile, Order, Says, Shape, read_order, stamp_of
+from deploy.expert_rollout.replica_agent import BrokenError, MapKeeper
+from deploy.expert_rollout.rollout import Move, Sight, Write, next_move
+
+SAYS = TypeAdapter(Says)
+OLD, NEW, OTHER = (MapFile.of(f'{{"map": "{name}"}}', placement_id=name) for name in ("old", "new", "other"))
+KNOWN = {file.digest: file for file in (OLD, NEW, OTHER)}
+
+
+class SteeredEngine:
+    """Loads when told to; `hates` maps by text, at the check or only when it starts with them."""
+
+    def __init__(self, *, live: bool = False) -> None:
+        self.live = live
+        self.shape = Shape(engine="vllm")
+        self.fails_check: set[str] = set()
+        self.fails_load: set[str | None] = set()
+        self.loads: list[str | None] = []
+        self.gate: asyncio.Event | None = None  # closed: a load waits for it
+
+    def check(self, text: str) -> None:
+        if text in self.fails_check:
+            raise ValueError("does not fit")
+
+    async def load(self, text: str | None) -> None:
+        self.loads.append(text)
+        if self.gate is not None:
+            await self.gate.wait()
+        if text in self.fails_load:
+            raise RuntimeError("does not start")
+
+
+@dataclass
+class Replica:
+    engine: SteeredEngine
+    keeper: MapKeeper
+    heard: str = ""  # the config that Serve delivered last, as JSON
+
+
+@dataclass
+class Row:
+    """What Serve knows (`config`, `asked`) and the replicas that are alive."""
+
+    asked: int = 4
+    config: dict[str, Any] = field(default_factory=dict)
+    replicas: dict[str, Replica] = field(default_factory=dict)
+    born: int = 0
+    fails_check: set[str] = field(default_factory=set)
+    fails_load: set[str | None] = field(default_factory=set)
+    most_out: int = 0
+
+    async def start(self) -> str:
+        """A replica more, as Serve starts one: with the config that stands, before it takes requests."""
+        self.born += 1
+        name = f"r{self.born:03}"
+        engine = SteeredEngine()
+        engine.fails_check, engine.fails_load = self.fails_check, self.fails_load
+        replica = Replica(engine, MapKeeper(engine, replica_id=name))
+        if self.config:
+            await replica.keeper.hear(self.config)
+        replica.heard = json.dumps(self.config)
+        replica.keeper.check_health()
+        engine.gate = asyncio.Event()  # from now on loads wait for the test
+        self.replicas[name] = replica
+        return name
+
+    async def fill(self) -> None:
+        while len(self.replicas) < self.asked:
+            await self.start()
+
+    async def deliver(self, name: str) -> None:
+        """Serve's `reconfigure`; it is called only where something changed."""
+        replica = self.replicas[name]
+        if replica.heard != (now := json.dumps(self.config)):
+            replica.heard = now
+            await replica.keeper.hear(json.loads(now))
+        await self.look()
+
+    async def finish(self, name: str) -> None:
+        """Whatever this replica's engine is loading, and what comes of it, ends."""
+        replica = self.replicas[name]
+        gate = replica.engine.gate
+        assert gate is not None
+        gate.set()
+        while replica.keeper.says()["changing"]:
+            await asyncio.sleep(0)
+        replica.engine.gate = asyncio.Event()
+        await self.look()
+        try:
+            replica.keeper.check_health()
+        except BrokenError:
+            self.kill(name)
+
+    def kill(self, name: str) -> None:
+        del self.replicas[name]
+
+    async def look(self) -> None:
+        for _ in range(4):  # tasks that were made begin
+            await asyncio.sleep(0)
+        self.most_out = max(self.most_out, sum(replica.keeper.out for replica in self.replicas.values()))
+
+    @property
+    def says(self) -> dict[str, Says]:
+        """Through JSON, as the controller reads it."""
+        return {name: SAYS.validate_json(json.dumps(replica.keeper.says())) for name, replica in self.replicas.items()}
+
+    @property
+    def order(self) -> Order | None:
+        try:
+            return read_order(self.config[KEY])
+        except (KeyError, ValueError):
+            return None
+
+    def sight(self) -> Sight:
+        return Sight(
+            asked=self.asked,
+            running=frozenset(self.replicas),
+            restless=0,
+            stamp=stamp_of(self.config),
+            order=self.order,
+            says=self.says,
+        )
+
+    def control(self, wanted: MapFile, *, attempt: int = 1) -> Move:
+        """One round of a controller that knows nothing of the rounds before."""
+        move = next_move(wanted=wanted, attempt=attempt, sight=self.sight(), known=KNOWN)
+        if isinstance(move, Write):
+            self.config = json.loads(json.dumps(self.config | {KEY: move.order.document()}))
+        return move
+
+    async def settle(self, wanted: MapFile, *, attempt: int = 1, rounds: int = 200) -> Move:
+        """Everything that can happen happens, until the controller neither writes nor waits."""
+        move: Move | None = None
+        for _ in range(rounds):
+            await self.fill()
+            for name in list(self.replicas):
+                await self.deliver(name)
+            for name in list(self.replicas):
+                await self.finish(name)
+            await self.fill()
+            move = self.control(wanted, attempt=attempt)
+            if not isinstance(move, Write) and self.says_settled():
+                return move
+        raise AssertionError(f"no end after {rounds} rounds: {move}")
+
+    def says_settled(self) -> bool:
+        return len(self.replicas) == self.asked and all(
+            entry.stamp == stamp_of(self.config) and not entry.changing for entry in self.says.values()
+        )
+
+    @property
+    def loaded(self) -> set[str | None]:
+        return {entry.placement_id for entry in self.says.values()}
+
+    @property
+    def loads(self) -> int:
+        """How often a replica that served was given a map."""
+        return sum(len(replica.engine.loads) for replica in self.replicas.values())

@@ -1,0 +1,91 @@
+"""A Serve application of real keepers behind Serve's REST interface and an ingress that tells what they say."""
+
+import json
+from dataclasses import dataclass, field
+from typing import Any
+
+import httpx
+
+from deploy.expert_rollout.messages import KEY
+from tests.deploy.expert_rollout.row import Row
+
+DASHBOARD, INGRESS = "ray-head", "ingress"
+
+
+@dataclass
+class Served:
+    """One application; each deployment is a row of replicas.  `puts` counts what was written."""
+
+    rows: dict[str, Row]
+    puts: int = 0
+    ingress_answers: int | None = None  # this status and nothing else
+    scaled: list[tuple[str, int]] = field(default_factory=list)
+
+    @classmethod
+    async def of(cls, **replicas: int) -> "Served":
+        found = cls({name: Row(asked=count) for name, count in replicas.items()})
+        for row in found.rows.values():
+            await row.fill()
+        return found
+
+    @property
+    def http(self) -> httpx.AsyncClient:
+        return httpx.AsyncClient(transport=httpx.MockTransport(self.answer))
+
+    @property
+    def orders(self) -> dict[str, Any]:
+        return {name: row.config.get(KEY) for name, row in self.rows.items()}
+
+    async def settle(self) -> None:
+        """All that was ordered is heard, and what comes of it ends."""
+        for row in self.rows.values():
+            await row.fill()
+            for name in list(row.replicas):
+                await row.deliver(name)
+                await row.finish(name)
+
+    def answer(self, request: httpx.Request) -> httpx.Response:
+        if request.url.host == INGRESS:
+            return self._tell(request.url.params["deployment"])
+        if request.method == "PUT":
+            return self._declare(json.loads(request.content))
+        if request.method == "POST":
+            name = request.url.path.split("/")[-2]
+            self.scaled.append((name, json.loads(request.content)["target_num_replicas"]))
+            return httpx.Response(200, json={"message": "ok"})
+        return httpx.Response(200, json=self._details())
+
+    def _tell(self, deployment: str) -> httpx.Response:
+        if self.ingress_answers is not None:
+            return httpx.Response(self.ingress_answers, text="no")
+        row = self.rows[deployment]
+        return httpx.Response(200, json={"replicas": [replica.keeper.says() for replica in row.replicas.values()]})
+
+    def _declare(self, body: dict[str, Any]) -> httpx.Response:
+        self.puts += 1
+        (application,) = body["applications"]
+        for entry in application["deployments"]:
+            self.rows[entry["name"]].config = entry["user_config"]
+        return httpx.Response(200)
+
+    def _details(self) -> dict[str, Any]:
+        declared = {
+            "name": "chat",
+            "import_path": "m:app",
+            "deployments": [{"name": name, "user_config": row.config} for name, row in self.rows.items()],
+        }
+        application = {
+            "name": "chat",
+            "status": "RUNNING",
+            "external_scaler_enabled": True,
+            "deployed_app_config": declared,
+            "deployments": {
+                name: {
+                    "target_num_replicas": row.asked,
+                    "deployment_config": {"user_config": row.config},
+                    "replicas": [{"replica_id": replica, "state": "RUNNING"} for replica in row.replicas],
+                }
+                for name, row in self.rows.items()
+            },
+        }
+        return {"target_capacity": None, "applications": {"chat": application}}

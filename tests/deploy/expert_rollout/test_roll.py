@@ -1,0 +1,257 @@
+"""A roll from end to end, over real keepers: one at a time, whole or taken back, from wherever it was left."""
+
+import asyncio
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from deploy.expert_rollout.messages import KEY
+from deploy.expert_rollout.rollout import Done, Refused, Sight, Wait, Write, next_move, without
+from tests.deploy.expert_rollout.row import NEW, OLD, OTHER, Row
+
+pytestmark = pytest.mark.anyio
+
+
+async def row(replicas: int = 4) -> Row:
+    found = Row(asked=replicas)
+    await found.fill()
+    return found
+
+
+async def test_every_replica_gets_the_map_one_after_the_other() -> None:
+    found = await row()
+    assert await found.settle(NEW) == Done()
+    assert found.loaded == {"new"}
+    assert found.most_out == 1
+    assert found.loads == 4
+    assert found.order is not None
+    assert (found.order.good, found.order.turn) == (NEW, None)
+
+
+async def test_nobody_is_named_before_all_have_heard() -> None:
+    found = await row(3)
+    assert isinstance(found.control(NEW), Write)
+    for name in ("r001", "r002"):
+        await found.deliver(name)
+    move = found.control(NEW)
+    assert isinstance(move, Wait)
+    assert "1 of 3 replicas have yet to hear" in move.reason
+    await found.deliver("r003")
+    move = found.control(NEW)
+    assert isinstance(move, Write)
+    assert move.order.turn == "r001"
+    move = found.control(NEW)
+    assert isinstance(move, Wait), "not even the one that is named has heard"
+    for name in found.replicas:
+        await found.deliver(name)
+    move = found.control(NEW)
+    assert isinstance(move, Wait)
+    assert "r001 is changing over" in move.reason
+
+
+async def test_a_change_of_other_keys_is_heard_before_the_roll_goes_on_and_kept() -> None:
+    found = await row(2)
+    found.control(NEW)
+    for name in found.replicas:
+        await found.deliver(name)
+    found.config["clock"] = 3
+    assert isinstance(found.control(NEW), Wait)
+    assert await found.settle(NEW) == Done()
+    assert found.config["clock"] == 3
+
+
+async def test_a_map_that_one_replica_refuses_when_it_hears_of_it_is_loaded_by_none() -> None:
+    found = await row()
+    found.fails_check.add(NEW.text())
+    move = await found.settle(NEW)
+    assert isinstance(move, Refused)
+    assert "r001 refuses it: does not fit" in move.reason
+    assert found.loads == 0
+    assert found.loaded == {None}
+
+
+async def test_a_map_that_fails_in_an_engine_is_taken_back_everywhere() -> None:
+    found = await row()
+    assert await found.settle(OLD) == Done()
+    found.replicas["r003"].engine.fails_load = {NEW.text()}
+    move = await found.settle(NEW)
+    assert isinstance(move, Refused)
+    assert "r003 refuses it: does not start" in move.reason
+    assert found.loaded == {"old"}
+    assert found.most_out == 1
+    assert found.replicas["r004"].engine.loads == [OLD.text()], "its turn never came"
+
+
+async def test_a_refused_map_is_tried_again_only_when_asked_to() -> None:
+    found = await row()
+    found.fails_load.add(NEW.text())
+    assert isinstance(await found.settle(NEW), Refused)
+    loads = found.loads
+    assert isinstance(await found.settle(NEW), Refused)
+    assert found.loads == loads
+    found.fails_load.clear()
+    assert await found.settle(NEW, attempt=2) == Done()
+    assert found.loaded == {"new"}
+
+
+async def test_replicas_that_come_during_a_roll_start_with_the_map_before() -> None:
+    found = await row()
+    await found.settle(OLD)
+    while found.order is None or found.order.turn != "r002":
+        found.control(NEW)
+        for name in list(found.replicas):
+            await found.deliver(name)
+            await found.finish(name)
+    await found.start()
+    assert found.replicas["r005"].engine.loads == [OLD.text()]
+    found.asked = 5
+    assert await found.settle(NEW) == Done()
+    await found.start()
+    assert found.replicas["r006"].engine.loads == [NEW.text()]
+
+
+async def test_the_map_can_be_changed_in_the_middle_of_a_roll() -> None:
+    found = await row()
+    while found.order is None or found.order.turn != "r002":
+        found.control(NEW)
+        for name in list(found.replicas):
+            await found.deliver(name)
+            if found.order is None or found.order.turn != "r002":
+                await found.finish(name)
+    assert isinstance(found.control(OTHER), Wait), "r002 is out"
+    assert await found.settle(OTHER) == Done()
+    assert (found.loaded, found.most_out) == ({"other"}, 1)
+
+
+async def test_a_damaged_order_is_replaced() -> None:
+    found = await row()
+    await found.settle(OLD)
+    found.config[KEY]["next"]["packed"] = "no base64"
+    number = 10
+    found.config[KEY]["number"] = number
+    assert await found.settle(OLD) == Done()
+    assert found.order is not None
+    assert found.order.good == OLD
+    assert found.loads == 4, "all had it already"
+
+
+async def test_what_cannot_be_ordered_is_refused_at_once_and_a_roll_that_had_begun_is_put_back() -> None:
+    found = await row()
+    assert without(reason="no", sight=found.sight()) == Refused("no")
+    await found.settle(OLD)
+    while found.order is None or found.order.turn != "r003":
+        found.control(NEW)
+        for name in list(found.replicas):
+            await found.deliver(name)
+            await found.finish(name)
+    for _ in range(20):
+        move: Any = without(reason="no", sight=found.sight())
+        if isinstance(move, Write):
+            found.config = {KEY: move.order.document()}
+        for name in list(found.replicas):
+            await found.deliver(name)
+            await found.finish(name)
+    assert without(reason="no", sight=found.sight()) == Refused("no")
+    assert (found.loaded, found.most_out) == ({"old"}, 1)
+
+
+async def test_a_replica_that_does_not_do_as_told_ends_the_roll() -> None:
+    found = await row(2)
+    while found.order is None or found.order.turn is None:
+        found.control(NEW)
+        for name in found.replicas:
+            await found.deliver(name)
+    name = found.order.turn
+    await found.finish(name)
+    idle = {**found.says, name: found.says["r002"]}
+    sight = found.sight()
+    move = next_move(
+        wanted=NEW,
+        attempt=1,
+        sight=Sight(asked=2, running=sight.running, restless=0, stamp=sight.stamp, order=sight.order, says=idle),
+    )
+    assert isinstance(move, Write)
+    assert move.order.refusal == f"{name} was told to load the map and did not"
+
+
+EVENTS = st.lists(
+    st.one_of(
+        st.tuples(st.just("control"), st.just(0)),  # the commoner ones stand more than once
+        st.tuples(st.just("deliver to all"), st.just(0)),
+        st.tuples(st.just("control"), st.just(0)),
+        st.tuples(st.just("deliver to all"), st.just(0)),
+        st.tuples(st.just("control"), st.integers(0, 1)),
+        st.tuples(st.just("deliver"), st.integers(0, 5)),
+        st.tuples(st.just("finish"), st.integers(0, 5)),
+        st.tuples(st.just("kill"), st.integers(0, 5)),
+        st.tuples(st.just("start"), st.just(0)),
+        st.tuples(st.just("scale"), st.integers(2, 5)),
+        st.tuples(st.just("operator"), st.integers(0, 9)),
+        st.tuples(st.just("damage"), st.integers(0, 3)),
+    ),
+    max_size=60,
+)
+
+
+async def happen(found: Row, event: str, value: int) -> None:
+    names = sorted(found.replicas)
+    name = names[value % len(names)] if names else None
+    match event:
+        case "deliver" if name:
+            await found.deliver(name)
+        case "deliver to all":
+            for each in names:
+                await found.deliver(each)
+        case "finish" if name:
+            await found.finish(name)
+        case "control":
+            found.control((NEW, OTHER)[value])
+        case "kill" if name:
+            found.kill(name)
+        case "start" if len(names) < found.asked:
+            await found.start()
+        case "scale":
+            found.asked = value
+        case "operator":
+            found.config = {**found.config, "clock": value}
+        case "damage":
+            damaged: list[Any] = [None, {"number": "x"}, [], {"number": 1}]
+            found.config = {**found.config, KEY: damaged[value]}
+    for surplus in sorted(found.replicas)[found.asked :]:
+        found.kill(surplus)
+    await found.look()
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+    events=EVENTS,
+    refusing=st.sampled_from([None, "check", "load"]),
+    loaded_before=st.booleans(),
+)
+def test_never_two_at_once_and_always_an_end(
+    *, events: list[tuple[str, int]], refusing: str | None, loaded_before: bool
+) -> None:
+    async def story() -> None:
+        found = await row()
+        if loaded_before:
+            await found.settle(OLD)
+        if refusing == "check":
+            found.fails_check.add(NEW.text())
+        if refusing == "load":
+            found.fails_load.add(NEW.text())
+        for event, value in events:
+            await happen(found, event, value)
+            assert found.most_out <= 1
+        move = await found.settle(NEW)
+        assert found.most_out <= 1
+        if refusing is None:
+            assert move == Done()
+            assert found.loaded == {"new"}
+        else:
+            assert isinstance(move, Refused)
+            assert "new" not in found.loaded
+            assert len(found.loaded) == 1
+
+    asyncio.run(story())

@@ -1,0 +1,73 @@
+"""The real watcher of a job on loopback: its loop, its HTTP face and their server, in a thread of the test."""
+
+import asyncio
+import io
+import socket
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import httpx
+import uvicorn
+from prometheus_client import CollectorRegistry
+
+from deploy.fault_monitor.job_config import JobFile
+from deploy.fault_monitor.loop import WatchLoop
+from deploy.fault_monitor.metrics import WatcherMetrics
+from deploy.fault_monitor.outputs import Lines
+from deploy.fault_monitor.routes import watcher_app
+from tests.testbed.waiting import PATIENCE_S, wait_for
+
+LOOPBACK = "127.0.0.1"
+
+
+class Served:
+    """As its callers see it."""
+
+    def __init__(self, url: str, registry: CollectorRegistry, token: str | None) -> None:
+        self.url, self._registry = url, registry
+        self._headers = {} if token is None else {"Authorization": f"Bearer {token}"}
+
+    def verdicts(self) -> list[dict[str, Any]]:
+        """As it tells them to anybody who may ask."""
+        answer = httpx.get(f"{self.url}/v1/verdicts", headers=self._headers, timeout=PATIENCE_S)
+        found: list[dict[str, Any]] = answer.raise_for_status().json()
+        return found
+
+    def metric(self, name: str, **labels: str) -> float:
+        """One of its counts."""
+        found = self._registry.get_sample_value(f"fleetwright_faults_{name}", {"job": "told", **labels})
+        assert found is not None
+        return found
+
+
+@contextmanager
+def watching(file: JobFile, *, zero_s: float, token: str | None = None) -> Iterator[Served]:
+    """Judging and listening until the end."""
+    registry = CollectorRegistry()
+    loop = WatchLoop(
+        file,
+        lines=Lines(io.StringIO(), job="told", zero_s=zero_s),
+        metrics=WatcherMetrics(registry, job="told"),
+        bundles=None,
+        zero_s=zero_s,
+    )
+    app = watcher_app(loop, registry=registry, token=token)
+    server = uvicorn.Server(uvicorn.Config(app, log_config=None, access_log=False, lifespan="off"))
+    server.install_signal_handlers = lambda: None  # type: ignore[attr-defined] # those of the test run stay
+
+    async def serve(listener: socket.socket) -> None:
+        judging = asyncio.create_task(loop.run())
+        await server.serve(sockets=[listener])
+        judging.cancel()
+
+    with socket.create_server((LOOPBACK, 0)) as listener:
+        thread = threading.Thread(target=lambda: asyncio.run(serve(listener)), daemon=True)
+        thread.start()
+        wait_for(lambda: server.started, what="watcher")
+        try:
+            yield Served(f"http://{LOOPBACK}:{listener.getsockname()[1]}", registry, token)
+        finally:
+            server.should_exit = True
+            thread.join(timeout=PATIENCE_S)

@@ -1,0 +1,111 @@
+"""Recorders and probers of two nodes as real processes over the loopback, and the real intake behind HTTP: what is
+known of the links where one of them is gone.
+"""
+
+import os
+import sys
+from collections import Counter
+from collections.abc import Callable
+from contextlib import ExitStack
+from pathlib import Path
+from threading import Lock
+from time import monotonic, time
+
+import pytest
+
+from deploy.fault_monitor.ingest import Intake
+from deploy.telemetry.batch_codec import PATH, BaseMissingError, WireError
+from faults.detector import Job
+from faults.observations import Look, Observation, Probe, ProbeReturned
+from tests.deploy.telemetry.servers import Answer, http_server
+from tests.testbed.processes import Process
+from tests.testbed.waiting import wait_for
+
+BLOCK = f"127.{10 + os.getpid() % 200}.{os.getpid() // 200 % 250}"  # whose ports no other run of the tests has
+PEERS = f"{BLOCK}.1=0,{BLOCK}.2=1"
+
+
+class Door:
+    """A watcher's, by which a test can look in."""
+
+    def __init__(self) -> None:
+        self.intake = Intake(Job(nodes=2, rank_node=(0, 1)), zero_s=time())
+        self.wrong: list[str] = []  # batches that were not taken, or not whole
+        self._seen: list[Observation] = []
+        self._lock = Lock()
+
+    def answer(self, path: str, _headers: dict[str, str], body: bytes) -> Answer:
+        assert path == PATH
+        with self._lock:
+            try:
+                taken = self.intake.take(body, received_s=time(), steady_s=monotonic())
+            except WireError as error:
+                self.wrong.append(f"{type(error).__name__}: {error}")
+                return (409 if isinstance(error, BaseMissingError) else 422), b""
+            self.wrong += ["malformed"] * taken.malformed
+            self._seen += taken.observations
+            return 204, b""
+
+    def told(self, kind: type) -> Counter[int]:
+        """How many of a kind each node has."""
+        with self._lock:
+            return Counter(each.node for each in self._seen if isinstance(each.values, kind))
+
+    def kinds(self) -> set[type]:
+        """Of all that came."""
+        with self._lock:
+            return {type(each.values) for each in self._seen}
+
+
+class Nodes:
+    """Starts `fleetwright faults record` for them."""
+
+    def __init__(self, url: str, folder: Path, stack: ExitStack) -> None:
+        self._url, self._folder, self._stack = url, folder, stack
+
+    def recorder(self, node: int) -> Process:
+        return self._started(node, "recorder", [])
+
+    def prober(self, node: int) -> Process:
+        return self._started(node, "prober", ["--probes-only", "--probe", "2048"])
+
+    def _started(self, node: int, what: str, more: list[str]) -> Process:
+        record = [sys.executable, "-m", "api.cli", "faults", "record", "--peers", PEERS, "--node", str(node)]
+        argv = [*record, "--send", self._url, *more]
+        return self._stack.enter_context(Process.start(argv, name=f"{what}-{node}", log_dir=self._folder))
+
+
+def test_nodes_without_recorders_tell_of_their_links_from_both_ends(tmp_path: Path) -> None:
+    door = Door()
+    with http_server(door.answer) as url, ExitStack() as stack:
+        nodes = Nodes(url, tmp_path, stack)
+        for node in range(2):
+            nodes.prober(node)
+        wait_for(lambda: door.told(Probe), _of_each(0, 1, least=3), what="trains that came to both")
+        wait_for(lambda: door.told(ProbeReturned), _of_each(0, 1, least=3), what="words of both")
+    assert door.kinds() == {Probe, ProbeReturned}
+    assert (dict(door.intake.agents.recorders), sorted(door.intake.agents.probers)) == ({}, [0, 1])
+    assert door.wrong == []
+
+
+@pytest.mark.parametrize(("victim", "goes_on"), [("recorder", Probe), ("prober", Look)])
+def test_where_one_of_a_nodes_two_is_killed_the_other_goes_on_and_none_was_ever_refused(
+    tmp_path: Path, victim: str, goes_on: type
+) -> None:
+    door = Door()
+    with http_server(door.answer) as url, ExitStack() as stack:
+        nodes = Nodes(url, tmp_path, stack)
+        both = {"recorder": nodes.recorder(0), "prober": nodes.prober(0)}
+        nodes.prober(1)
+        wait_for(lambda: door.told(Look), _of_each(0, least=20), what="looks of node 0")
+        wait_for(lambda: door.told(Probe), _of_each(0, 1, least=5), what="trains that came to both")
+        assert door.wrong == []
+        both[victim].popen.kill()
+        both[victim].popen.wait()
+        before = door.told(goes_on)[0]
+        wait_for(lambda: door.told(goes_on), _of_each(0, least=before + 8), what="what goes on of node 0")
+    assert door.wrong == []
+
+
+def _of_each(*nodes: int, least: int) -> Callable[[Counter[int]], bool]:
+    return lambda told: all(told[node] >= least for node in nodes)

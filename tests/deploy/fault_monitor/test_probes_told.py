@@ -1,0 +1,108 @@
+"""A pair's reading through the watcher's door, whichever end is heard: real trains and words, real batches."""
+
+import time
+from collections import Counter
+from contextlib import ExitStack
+from itertools import count
+
+import pytest
+
+from deploy.fault_monitor.ingest import Intake
+from deploy.telemetry.batch_codec import encode
+from deploy.telemetry.prober import Prober
+from faults.detector import Job
+from faults.observations import BothEnds, Observation, Probe, ProbeReturned
+from tests.deploy.telemetry.loopback import HERE, arrived, free_port
+
+ZERO_S = time.time()
+NODES = 3
+JOB = Job(nodes=NODES, rank_node=(0, 1, 2))
+TURNS = 4
+Pair = tuple[int, int]
+
+
+class Nodes:
+    """Probers of all nodes of a job over the loopback, and what they tell of it in turn."""
+
+    def __init__(self, stack: ExitStack) -> None:
+        port = free_port()
+        self.probers = [Prober(node=node, peers=HERE, size_bytes=9_000, port=port) for node in range(NODES)]
+        for prober in self.probers:
+            stack.callback(prober.close)
+        self.seen: list[Observation] = []
+
+    def go_on(self, turns: int) -> Counter[Pair]:
+        """At each turn trains leave, arrive and are answered, and the words are read; how many of each pair did."""
+        for look in range(3 * turns):
+            arrived()
+            for prober in self.probers:
+                self.seen += prober.look(ZERO_S + look // 3)
+        trains = [seen for seen in self.seen if isinstance(seen.values, Probe)]
+        return Counter((seen.peer, seen.node) for seen in trains if seen.peer is not None)
+
+
+class Watched:
+    """The readings of a job, as a watcher comes to know them."""
+
+    def __init__(self, *, off_s: dict[int, float] | None = None) -> None:
+        self.intake, self.ends = Intake(JOB, zero_s=ZERO_S), BothEnds(NODES, most=100)
+        self.off_s = off_s or {}
+        self.readings: list[tuple[Pair, Probe]] = []
+        self.numbers = count()
+
+    def of_pairs(self) -> Counter[Pair]:
+        """How many readings of each."""
+        return Counter(pair for pair, _values in self.readings)
+
+    def hear(self, node: int, seen: list[Observation]) -> None:
+        """One batch of a node's recorder, whose clock may be off."""
+        sent_s = max((each.at_s for each in seen), default=ZERO_S + self.off_s.get(node, 0.0)) + 0.5
+        body, _held = encode(
+            [], seen, session=f"of {node}", number=next(self.numbers), held=None, node=node, sent_s=sent_s
+        )
+        taken = self.intake.take(body, received_s=sent_s + 0.001 - self.off_s.get(node, 0.0), steady_s=0.0)
+        assert taken.malformed == 0
+        for one in taken.observations:
+            reading = self.ends.reading(one)
+            if reading is not None and reading.peer is not None and isinstance(reading.values, Probe):
+                self.readings.append(((reading.peer, reading.node), reading.values))
+
+
+def test_a_receiver_that_is_not_heard_is_spoken_for_by_the_sender() -> None:
+    with ExitStack() as stack:
+        nodes, watched = Nodes(stack), Watched()
+        trains = nodes.go_on(TURNS)
+    for node in (0, 2):  # node 1 lives on, and nobody hears it
+        watched.hear(node, [seen for seen in nodes.seen if seen.node == node])
+    assert len(trains) == NODES * (NODES - 1)
+    assert watched.of_pairs() == trains
+    measured = [tuple(seen.values) for seen in nodes.seen if seen.node == 1 and isinstance(seen.values, Probe)]
+    assert sorted(values.tail_s or 0.0 for pair, values in watched.readings if pair[1] == 1) == pytest.approx(
+        sorted(values[3] or 0.0 for values in measured), abs=2e-6
+    )
+
+
+@pytest.mark.parametrize("off_s", [0.0, -0.004, 300.0, -300.0])
+def test_what_both_ends_tell_is_one_reading_whatever_their_clocks(off_s: float) -> None:
+    """Each end's times are set right by what its own clock seems to be; of a train both are by two clocks."""
+    with ExitStack() as stack:
+        nodes, watched = Nodes(stack), Watched(off_s={1: off_s})
+        trains = nodes.go_on(TURNS)
+    for node in range(NODES):
+        watched.hear(node, [])  # so that each clock is known
+    for node in range(NODES):
+        watched.hear(node, [_by_clock_of(seen, node, off_s) for seen in nodes.seen if seen.node == node])
+    assert sum(trains.values()) >= 2 * TURNS
+    assert watched.of_pairs() == trains
+
+
+def _by_clock_of(seen: Observation, node: int, off_s: float) -> Observation:
+    """As it would be told where the clock of node 1 is off."""
+    assert isinstance(seen.values, Probe | ProbeReturned)
+    sender = seen.peer if isinstance(seen.values, Probe) else node
+    receiver = node if isinstance(seen.values, Probe) else seen.peer
+    values = seen.values._replace(
+        sent_s=seen.values.sent_s + (off_s if sender == 1 else 0.0),
+        received_s=seen.values.received_s + (off_s if receiver == 1 else 0.0),
+    )
+    return seen._replace(at_s=seen.at_s + (off_s if node == 1 else 0.0), values=values)

@@ -1,0 +1,127 @@
+"""The lever by itself: whatever the driver does with what it is told, and whatever is wanted meanwhile."""
+
+from dataclasses import dataclass, field
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from deploy.node_agent.gpu.cap_requests import CapOrder, OrderBook
+from deploy.node_agent.gpu.cap_state_machine import MAX_TRIES, SELDOM_S, Event, Lever, State, step, target
+from deploy.node_agent.gpu.interface import Caps
+
+FOUND_W = 700.0
+PERIOD_S = 0.25
+WATTS = st.one_of(st.none(), st.sampled_from([300.0, 400.0, 500.0, 600.0]))
+
+
+@dataclass
+class World:
+    """A driver that does, ignores or refuses, and one lever on it."""
+
+    lever: Lever = field(default_factory=lambda: Lever(tolerance=1.0, settle_s=1.0))
+    enforced: float = FOUND_W
+    now_s: float = 0.0
+    writes: int = 0
+    events: list[Event] = field(default_factory=list)
+
+    def look(self, wanted: float | None, *, driver: str = "does") -> None:
+        done = step(self.lever, wanted=wanted, rest=FOUND_W, enforced=self.enforced, now_s=self.now_s)
+        self.lever = done.lever
+        if done.event:
+            self.events.append(done.event)
+        if done.write:
+            self._write(target(wanted=wanted, rest=FOUND_W), driver)
+        self.now_s += PERIOD_S
+
+    def _write(self, value: float | None, driver: str) -> None:
+        self.writes += 1
+        if driver == "refuses":
+            self.lever = self.lever.refused(now_s=self.now_s)
+            return
+        self.lever = self.lever.wrote(value, now_s=self.now_s)
+        if driver == "does":
+            self.enforced = FOUND_W if value is None else value
+
+
+LOOK = st.tuples(WATTS, st.sampled_from(["does", "ignores", "refuses"]), st.sampled_from(["", "reload", "meddle"]))
+
+
+@given(st.lists(LOOK, max_size=40), WATTS)
+def test_an_obedient_driver_is_brought_to_what_is_wanted_from_wherever_it_was(
+    before: list[tuple[float | None, str, str]], wanted: float | None
+) -> None:
+    world = World()
+    for want, driver, what in before:
+        if what == "reload":
+            world.lever, world.enforced = world.lever.forgotten(), FOUND_W
+        elif what == "meddle":
+            world.enforced = 650.0
+        world.look(want, driver=driver)
+    touched = world.lever.touched or wanted is not None
+    for _ in range(int(2 * SELDOM_S / PERIOD_S) + 4):
+        world.look(wanted)
+    if not touched:
+        assert world.lever.state in (State.FREE, State.REFUSED)
+    elif wanted is None:
+        assert (world.lever.state, world.lever.touched) == (State.FREE, False)
+        assert world.enforced in {FOUND_W, 650.0}  # another's lower limit stays
+    else:
+        assert world.lever.state is State.HELD
+        assert world.enforced <= wanted + 1.0
+
+
+@given(st.integers(min_value=100, max_value=4000))
+def test_a_deaf_driver_is_asked_a_bounded_number_of_times(looks: int) -> None:
+    world = World()
+    for _ in range(looks):
+        world.look(400.0, driver="ignores")
+    assert world.writes <= MAX_TRIES + 2 + world.now_s / SELDOM_S
+
+
+@given(st.integers(min_value=1, max_value=2000))
+def test_one_that_refuses_is_asked_once_a_minute(looks: int) -> None:
+    world = World()
+    for _ in range(looks):
+        world.look(400.0, driver="refuses")
+    assert world.writes <= 1 + world.now_s / SELDOM_S
+    assert world.lever.state is State.REFUSED
+
+
+def test_a_new_wish_does_not_wait_for_the_old_one() -> None:
+    world = World()
+    for _ in range(200):
+        world.look(400.0, driver="ignores")
+    world.look(500.0)
+    assert world.enforced == 500.0
+    world.look(500.0)
+    assert world.lever.state is State.HELD
+
+
+def test_a_limit_that_was_not_raised_is_seen() -> None:
+    world = World()
+    world.look(400.0)
+    world.look(400.0)
+    world.look(600.0, driver="ignores")
+    for _ in range(6):
+        world.look(600.0)
+    assert world.enforced == 600.0
+    assert world.events == [Event.IGNORED]
+
+
+@given(
+    st.lists(st.tuples(st.sampled_from("abc"), st.floats(100, 700), st.floats(0, 20)), min_size=1, max_size=12),
+    st.floats(0, 40),
+)
+def test_what_has_to_hold_is_no_higher_than_any_order_says(
+    orders: list[tuple[str, float, float]], now_s: float
+) -> None:
+    book, safe = OrderBook(), Caps(power_limit_w=350.0)
+    last: dict[str, tuple[float, float]] = {}
+    for holder, watts, until_s in orders:
+        book.take(CapOrder(holder=holder, uuid="g", caps=Caps(power_limit_w=watts), until_s=until_s))
+        last[holder] = (watts, until_s)
+    expected = min(watts if now_s < until_s else min(watts, 350.0) for watts, until_s in last.values())
+    assert book.wanted("g", now_s=now_s, safe=safe) == Caps(power_limit_w=expected)
+    for holder in last:
+        assert book.release(holder)
+    assert book.wanted("g", now_s=now_s, safe=safe) == Caps()

@@ -1,0 +1,320 @@
+"""Eight GPUs of one node, one of which goes wrong: the others get their caps, and are put back."""
+
+import errno
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from deploy.node_agent.gpu import state_file
+from deploy.node_agent.gpu.cap_controller import Keeper
+from deploy.node_agent.gpu.cap_state_machine import State
+from deploy.node_agent.gpu.errors import DriverGoneError, GpuError, GpuLostError, NoPermissionError
+from deploy.node_agent.gpu.gpu_state import Kind
+from deploy.node_agent.gpu.handles import SELDOM, Handles
+from deploy.node_agent.gpu.interface import Caps, GpuIdentity
+from deploy.node_agent.gpu.node import GpuNode
+from deploy.node_agent.gpu.simulated import SimulatedGpus
+from deploy.node_agent.gpu.workload_phase import Phases
+from fleet.gpus import builtin_gpus
+from power.guard import NodeClocks
+from tests.deploy.node_agent.gpu.conftest import Keeping
+
+SPEC = builtin_gpus().get("H100-SXM")
+FREE = (SPEC.tdp_w, None)
+BAD = "GPU-sim-0"  # the first to be looked at
+
+
+@dataclass(slots=True)
+class Faulty(SimulatedGpus):
+    """One of them raises what a test says, where it says so."""
+
+    broken: dict[str, Exception] = field(default_factory=dict)
+
+    def _fails(self, uuid: str, what: str) -> None:
+        if uuid == BAD and what in self.broken:
+            raise self.broken[what]
+
+    def limits(self, uuid: str) -> Any:
+        self._fails(uuid, "limits")
+        return SimulatedGpus.limits(self, uuid)
+
+    def read(self, uuid: str) -> Any:
+        self._fails(uuid, "read")
+        return SimulatedGpus.read(self, uuid)
+
+    def set_power_limit(self, uuid: str, watts: float | None) -> None:
+        self._fails(uuid, "set")
+        SimulatedGpus.set_power_limit(self, uuid, watts)
+
+    def held(self) -> list[tuple[float, int | None]]:
+        return [(board.limit_w, board.lock_mhz) for board in self.boards.values()]
+
+
+@pytest.fixture
+def gpus() -> Faulty:
+    return Faulty(spec=SPEC, count=8, now_s=lambda: 0.0, rng=np.random.default_rng(0))
+
+
+@pytest.fixture
+def eight(gpus: Faulty, tmp_path: Path) -> Keeping:
+    return Keeping(gpus, memory=tmp_path / "state.json")
+
+
+NONSENSE = [GpuLostError("off the bus"), NoPermissionError("no"), ValueError("watts: 'N/A'"), KeyError("power_cap")]
+
+
+@pytest.mark.parametrize("error", NONSENSE, ids=lambda error: type(error).__name__)
+@pytest.mark.parametrize("what", ["read", "set"])
+def test_seven_get_their_caps_and_are_put_back(eight: Keeping, gpus: Faulty, what: str, error: Exception) -> None:
+    gpus.broken[what] = error
+    eight.order(power_limit_w=450.0, clock_mhz=1500)
+    eight.rounds(3)
+    assert gpus.held()[1:] == [(450.0, 1500)] * 7
+    assert str(error) in str(eight.keeper.sights()[0].error)
+    eight.keeper.restore()
+    assert gpus.held()[1:] == [FREE] * 7
+
+
+@pytest.mark.parametrize("error", NONSENSE, ids=lambda error: type(error).__name__)
+def test_one_that_refuses_at_the_end_keeps_no_other_from_being_put_back(
+    eight: Keeping, gpus: Faulty, error: Exception
+) -> None:
+    eight.order(power_limit_w=450.0, clock_mhz=1500)
+    eight.rounds(3)
+    gpus.broken["set"] = error
+    assert not eight.keeper.restore()
+    assert gpus.held() == [(450.0, None)] + [FREE] * 7
+    assert eight.memory is not None
+    assert eight.memory.exists(), "for the next agent"
+    gpus.broken.clear()
+    assert eight.started().restore()
+    assert gpus.held() == [FREE] * 8
+    assert not eight.memory.exists()
+
+
+def test_one_that_refuses_only_at_first_is_put_back_within_the_end(eight: Keeping, gpus: Faulty) -> None:
+    eight.order(power_limit_w=450.0)
+    eight.rounds(3)
+    gpus.broken["set"] = NoPermissionError("busy")
+    eight.order(power_limit_w=400.0)
+    eight.rounds(1)
+    assert eight.keeper.sights()[0].levers[Kind.POWER].state is State.REFUSED
+    del gpus.broken["set"]
+    assert eight.keeper.restore(), "not a minute later"
+    assert gpus.held() == [FREE] * 8
+
+
+def test_one_that_cannot_be_read_at_the_end_is_put_back_unseen(eight: Keeping, gpus: Faulty) -> None:
+    eight.order(power_limit_w=450.0)
+    eight.rounds(3)
+    gpus.broken["read"] = ValueError("watts: 'N/A'")
+    assert not eight.keeper.restore(), "nobody saw it"
+    assert gpus.held() == [FREE] * 8
+    assert eight.memory is not None
+    assert eight.memory.exists()
+
+
+def test_one_that_is_silent_at_the_start_joins_when_it_answers(gpus: Faulty, tmp_path: Path) -> None:
+    gpus.broken["limits"] = GpuLostError("off the bus")
+    late = Keeping(gpus, memory=tmp_path / "state.json")
+    late.order(power_limit_w=450.0, lease_s=1e6)
+    late.rounds(3)
+    assert gpus.held() == [FREE] + [(450.0, None)] * 7
+    with pytest.raises(GpuLostError, match=f"{BAD} has not answered yet: off the bus"):
+        late.order(power_limit_w=450.0, uuids=(BAD,))
+    gpus.broken.clear()
+    late.rounds(1)
+    late.order(power_limit_w=450.0, lease_s=1e6)
+    late.rounds(3)
+    assert gpus.held() == [(450.0, None)] * 8
+    assert late.keeper.restore()
+    assert gpus.held() == [FREE] * 8
+
+
+def test_where_none_answers_there_is_nothing_to_keep(gpus: Faulty) -> None:
+    for board in gpus.boards.values():
+        board.lost = True
+    with pytest.raises(DriverGoneError, match="has fallen off the bus"):
+        Keeping(gpus)
+
+
+def test_the_guards_orders_reach_the_others_too(gpus: Faulty) -> None:
+    gpus.broken["limits"] = GpuLostError("off the bus")
+    now_s = 100.0
+    node = GpuNode(keeper=Keeping(gpus).keeper, phases=Phases(), now_s=lambda: now_s)
+    node.set_clocks(NodeClocks(0.6, 0.6))
+    node.keeper.round()
+    assert {lock for _limit, lock in gpus.held()[1:]} == {1185}
+    node.brake(on=True)
+    node.keeper.round()
+    assert {lock for _limit, lock in gpus.held()[1:]} == {gpus.limits("GPU-sim-1").brake_clock_mhz}
+
+
+def test_one_that_never_answered_counts_with_the_most_that_it_may_draw(gpus: Faulty) -> None:
+    def drawn_w() -> float:
+        node = GpuNode(keeper=Keeping(gpus).keeper, phases=Phases(), now_s=lambda: 1000.0)
+        node.keeper.round()
+        return node.read().power_w
+
+    answering_w = drawn_w()
+    gpus.broken["limits"] = GpuLostError("off the bus")
+    assert drawn_w() >= answering_w
+
+
+def test_a_full_disk_keeps_nobody_from_new_caps_or_from_the_end(
+    eight: Keeping, gpus: Faulty, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    eight.order(power_limit_w=450.0)
+    eight.rounds(3)
+    monkeypatch.setattr(state_file, "_replace", full)
+    eight.order(power_limit_w=400.0)
+    eight.rounds(3)
+    assert gpus.held() == [(400.0, None)] * 8, "what was found is in the file already"
+    assert eight.keeper.restore()
+    assert gpus.held() == [FREE] * 8
+    assert eight.memory is not None
+    assert not eight.memory.exists()
+
+
+def test_on_a_disk_that_is_full_from_the_start_nothing_is_set(
+    eight: Keeping, gpus: Faulty, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(state_file, "_replace", full)
+    eight.order(power_limit_w=450.0)
+    eight.rounds(3)
+    assert gpus.held() == [FREE] * 8
+    assert "No space left" in str(eight.keeper.sights()[0].error)
+    assert eight.keeper.restore()
+
+
+def full(*_args: object) -> None:
+    raise OSError(errno.ENOSPC, "No space left on device")
+
+
+def test_the_file_goes_when_nobody_wants_anything_and_at_the_end(eight: Keeping) -> None:
+    assert eight.memory is not None
+    eight.order(power_limit_w=450.0)
+    eight.rounds(3)
+    assert eight.memory.exists()
+    eight.keeper.release("h")
+    eight.rounds(3)
+    assert not eight.memory.exists()
+    assert eight.keeper.restore()
+    assert not eight.memory.exists()
+
+
+def test_a_file_of_a_killed_agent_goes_with_the_clean_end_of_the_next(eight: Keeping) -> None:
+    eight.order(power_limit_w=450.0)
+    eight.rounds(3)
+    eight.keeper.release("h")
+    eight.keeper.round()  # written, and killed before it was read back
+    assert eight.memory is not None
+    assert eight.started().restore()
+    assert not eight.memory.exists()
+
+
+def test_what_was_found_of_a_gpu_that_is_gone_stays_for_when_it_is_back(eight: Keeping, gpus: Faulty) -> None:
+    gpus.boards[BAD].limit_w = 600.0
+    eight.started()
+    eight.order(power_limit_w=450.0)
+    eight.rounds(3)
+    gone = gpus.boards.pop(BAD)
+    assert eight.started().restore()
+    gpus.boards = {BAD: gone} | gpus.boards
+    assert gpus.boards[BAD].limit_w == 450.0
+    assert eight.started().restore()
+    assert gpus.boards[BAD].limit_w == 600.0
+    assert eight.memory is not None
+    assert not eight.memory.exists()
+
+
+def test_an_ignored_end_of_a_killed_agents_cap_is_not_taken_for_anothers_lower_limit(
+    eight: Keeping, gpus: Faulty
+) -> None:
+    eight.order(power_limit_w=450.0, lease_s=0.5)
+    eight.rounds(3)
+    eight.started(boot="another")  # whose orders are not believed
+    gpus.faults.ignored_share = 1.0
+    eight.rounds(2)
+    assert all(sight.touched for sight in eight.keeper.sights())
+    gpus.faults.ignored_share = 0.0
+    eight.rounds(20)
+    assert gpus.held() == [FREE] * 8
+
+
+def test_what_another_hand_set_before_the_first_cap_is_what_is_put_back(eight: Keeping, gpus: Faulty) -> None:
+    gpus.boards[BAD].limit_w = 500.0
+    eight.rounds(3)
+    eight.order(power_limit_w=450.0)
+    eight.rounds(3)
+    assert {sight.planned for sight in eight.keeper.sights()} == {Caps(450.0)}
+    assert eight.keeper.restore()
+    assert gpus.held() == [(500.0, None)] + [FREE] * 7
+
+
+def test_the_driver_is_let_go_of_whatever_happens_at_the_end(gpus: Faulty, monkeypatch: pytest.MonkeyPatch) -> None:
+    closed: list[bool] = []
+
+    def broken(_keeper: Keeper) -> bool:
+        raise RuntimeError("of whatever kind")
+
+    node = GpuNode(keeper=Keeping(gpus).keeper, phases=Phases())
+    monkeypatch.setattr(Faulty, "close", lambda _gpus: closed.append(True))
+    monkeypatch.setattr(Keeper, "restore", broken)
+    with pytest.raises(RuntimeError):
+        node.stop()
+    assert closed == [True]
+
+
+def handles(loads: list[int], answer: Callable[[str], int]) -> tuple[Handles, Callable[[str], Any]]:
+    def opened() -> list[tuple[GpuIdentity, str]]:
+        loads.append(1)
+        return [(GpuIdentity(uuid=name, name=name), name) for name in ("bad", "good")]
+
+    found = Handles(
+        raised=ValueError, translated=lambda error: DriverGoneError(str(error)), opened=opened, closed=lambda: None
+    )
+    return found, lambda uuid: found.ask(uuid, answer)
+
+
+def test_a_gpu_that_talks_nonsense_does_not_have_the_driver_opened_at_every_look() -> None:
+    """Every load of it makes all others be told their caps again."""
+
+    def answer(handle: str) -> int:
+        if handle == "bad":
+            raise ValueError("unknown error")
+        return 1
+
+    loads: list[int] = []
+    found, ask = handles(loads, answer)
+    looks = 3 * SELDOM
+    for _ in range(looks):
+        with pytest.raises(GpuError, match="unknown error"):
+            ask("bad")
+        assert ask("good") == 1
+    assert len(loads) == found.epoch <= 2 + looks / SELDOM
+
+
+def test_a_driver_that_came_back_is_opened_for_whoever_asks_first() -> None:
+    stale = {"bad", "good"}
+
+    def answer(handle: str) -> int:
+        if handle in stale:
+            raise ValueError("uninitialized")
+        return 1
+
+    loads: list[int] = []
+    _found, ask = handles(loads, answer)
+    with pytest.raises(GpuError):
+        ask("bad")
+    stale.clear()
+    assert ask("good") == 1
+    assert ask("bad") == 1
+    stale.add("bad")
+    with pytest.raises(GpuError):
+        ask("bad")
+    assert len(loads) == 3, "it had answered meanwhile: worth another load"

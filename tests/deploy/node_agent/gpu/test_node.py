@@ -1,0 +1,187 @@
+"""GPUs as the guard's device: shares to clocks or to watts, by phase, and what is said of it.  Time is given."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import numpy as np
+import pytest
+
+from deploy.node_agent.agent import NodeAgent
+from deploy.node_agent.gpu.cap_controller import Keeper
+from deploy.node_agent.gpu.curves import brake_caps, caps_at, curve_of, share_of
+from deploy.node_agent.gpu.errors import DriverGoneError
+from deploy.node_agent.gpu.interface import Caps, GpuLimits
+from deploy.node_agent.gpu.node import GpuNode
+from deploy.node_agent.gpu.simulated import SimulatedGpus
+from deploy.node_agent.gpu.state_file import Memory
+from deploy.node_agent.gpu.workload_phase import Phases, PhaseSource
+from deploy.node_agent.schemas import ClocksOrder, PhaseName
+from fleet.gpus import builtin_gpus
+from power.controls import Phase
+from power.guard import NodeClocks
+
+SPEC = builtin_gpus().get("H100-SXM")
+
+
+@dataclass
+class Node:
+    now_s: float = 100.0
+    gpus: SimulatedGpus = field(init=False)
+    node: GpuNode = field(init=False)
+
+    def __post_init__(self) -> None:
+        clock: Callable[[], float] = lambda: self.now_s  # noqa: E731
+        self.gpus = SimulatedGpus(spec=SPEC, count=2, now_s=clock, rng=np.random.default_rng(0))
+        keeper = Keeper(gpus=self.gpus, memory=Memory(None), acting=True, now_s=clock)
+        self.node = GpuNode(keeper=keeper, phases=Phases(), now_s=clock)
+        self.looks()
+
+    def looks(self, count: int = 2) -> None:
+        for _ in range(count):
+            self.node.refresh()
+            self.node.keeper.round()
+            self.now_s += 0.25
+
+    def say(self, phase: Phase, *, lease_s: float = 100.0) -> None:
+        self.node.phases.say("w", phase, until_s=self.now_s + lease_s)
+
+    @property
+    def locks(self) -> set[int | None]:
+        return {board.lock_mhz for board in self.gpus.boards.values()}
+
+
+def test_the_clock_of_the_phase_that_workers_report_holds() -> None:
+    node = Node()
+    node.node.set_clocks(NodeClocks(0.9, 0.6))
+    node.looks()
+    assert node.locks == {1185}  # nobody says: the lower of both; 0.6 x 1980 = 1188, rounded down
+    for phase, lock in ((Phase.TOKEN, 1770), (Phase.PROMPT, 1185), (Phase.TRAINING, 1185), (Phase.IDLE, 1185)):
+        node.say(phase)
+        node.looks()
+        assert node.locks == {lock}, phase
+        state = node.node.read()
+        assert (state.clocks, state.phase) == (NodeClocks(0.9, 0.6), phase)
+    node.say(Phase.TOKEN, lease_s=1.0)
+    node.looks()
+    assert node.locks == {1770}
+    node.now_s += 1.0
+    node.looks()
+    assert node.locks == {1185}  # its word ran out
+    assert node.node.doing() == (Phase.PROMPT, PhaseSource.UTILIZATION)
+
+
+def test_the_heaviest_of_several_workers_speaks_for_the_node() -> None:
+    node = Node()
+    node.node.phases.say("a", Phase.TOKEN, until_s=1e9)
+    node.node.phases.say("b", Phase.PROMPT, until_s=1e9)
+    assert node.node.doing() == (Phase.PROMPT, PhaseSource.WORKERS)
+
+
+def test_an_idle_node_is_told_by_its_utilisation() -> None:
+    node = Node()
+    for board in node.gpus.boards.values():
+        board.load = 0.0
+    node.looks()
+    assert node.node.doing() == (Phase.IDLE, PhaseSource.UTILIZATION)
+
+
+def test_what_the_driver_did_not_do_shows_as_what_is_enforced() -> None:
+    node = Node()
+    node.gpus.faults.ignored_share = 1.0
+    node.node.set_clocks(NodeClocks(0.9, 0.6))
+    node.looks()
+    assert node.node.read().clocks == NodeClocks(1.0, 1.0)
+    node.gpus.faults.ignored_share = 0.0
+    node.looks(8)
+    assert node.node.read().clocks == NodeClocks(0.9, 0.6)
+
+
+def test_the_brake_is_the_lowest_clock_and_lets_go() -> None:
+    node = Node()
+    node.node.set_clocks(NodeClocks(0.9, 0.9))
+    node.looks()
+    node.node.brake(on=True)
+    assert not node.node.read().braked  # asked, not done
+    node.looks()
+    limits = node.gpus.limits(next(iter(node.gpus.boards)))
+    assert node.locks == {limits.brake_clock_mhz}
+    assert node.node.read().braked
+    node.node.brake(on=False)
+    node.looks()
+    assert node.locks == {1770}
+    assert not node.node.read().braked
+
+
+def test_a_reload_raises_the_epoch_and_the_clocks_come_back() -> None:
+    node = Node()
+    node.node.set_clocks(NodeClocks(0.6, 0.6))
+    node.looks()
+    before = node.node.read().epoch
+    node.gpus.reload()
+    assert node.locks == {None}
+    node.looks()
+    assert (node.node.read().epoch, node.locks) == (before + 1, {1185})
+
+
+def test_the_age_of_the_look_is_told_and_an_old_one_is_none() -> None:
+    node = Node()
+    node.now_s += 1.0
+    assert node.node.read().age_s == pytest.approx(1.25)
+    node.now_s += 10.0
+    with pytest.raises(DriverGoneError, match="the driver does not answer"):
+        node.node.read()
+
+
+def test_a_lost_board_counts_with_the_most_that_it_may_draw() -> None:
+    node = Node()
+    before_w = node.node.read().power_w
+    for board in node.gpus.boards.values():
+        board.load = 0.0
+    node.looks()
+    idle_w = node.node.read().power_w
+    assert idle_w < before_w
+    next(iter(node.gpus.boards.values())).lost = True
+    node.looks()
+    assert node.node.read().power_w > idle_w + SPEC.tdp_w / 2
+
+
+def test_an_agent_without_a_guard_leaves_the_device_alone_until_one_is_heard() -> None:
+    node = Node()
+    safe = NodeClocks(0.7, 0.5)
+    agent = NodeAgent(server="n", device=node.node, safe=safe, now_s=lambda: node.now_s, guarded=False)
+    agent.tick()
+    node.looks()
+    assert node.locks == {None}
+    agent.set_clocks(ClocksOrder(guard="g", lease_s=5.0, token_clock=0.9, prompt_clock=0.8))
+    node.looks()
+    assert node.locks == {1575}
+    assert agent.telemetry().phase is PhaseName.PROMPT
+    node.now_s += 5.0
+    agent.tick()
+    node.looks()
+    assert node.locks == {990}
+
+
+def test_a_brake_is_a_cap_even_where_no_least_limit_is_known() -> None:
+    legacy, curve = GpuLimits(most_w=6600.0), curve_of("Server")
+    limit_w = brake_caps(limits=legacy, curve=curve).power_limit_w
+    assert limit_w is not None
+    assert 0.0 < limit_w < (caps_at(0.3, limits=legacy, curve=curve).power_limit_w or 0.0)
+    assert brake_caps(limits=GpuLimits(least_w=200.0, most_w=700.0), curve=curve) == Caps(power_limit_w=200.0)
+
+
+@pytest.mark.parametrize("name", ["H100-SXM", "a board of no catalogue"])
+def test_where_only_watts_can_be_set_a_share_becomes_a_limit_and_back(name: str) -> None:
+    limits = GpuLimits(least_w=200.0, most_w=700.0, default_w=700.0)
+    curve = curve_of(name)
+    shares = [0.5, 0.6, 0.7, 0.8, 0.9]
+    caps = [caps_at(share, limits=limits, curve=curve) for share in shares]
+    watts = [each.power_limit_w or 0.0 for each in caps]
+    assert watts == sorted(watts)
+    assert 200.0 <= watts[0] < watts[-1] <= 700.0
+    assert all(each.clock_mhz is None for each in caps)
+    for share, each in zip(shares, caps, strict=True):
+        if each.power_limit_w != 700.0:
+            assert share_of(each, limits=limits, curve=curve) == pytest.approx(share, abs=1e-3)
+    assert caps_at(1.0, limits=limits, curve=curve) == Caps()
+    assert share_of(Caps(), limits=limits, curve=curve) == 1.0

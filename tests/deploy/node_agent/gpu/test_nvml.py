@@ -1,0 +1,140 @@
+"""The real `nvidia-ml-py` over a stub driver library."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from deploy.node_agent.gpu.errors import (
+    DriverGoneError,
+    GpuLostError,
+    NoPermissionError,
+    NotSupportedError,
+    OutOfRangeError,
+)
+from deploy.node_agent.gpu.interface import Caps
+from deploy.node_agent.gpu.nvml import NvmlGpus
+from tests.deploy.node_agent.gpu.stub_driver import StubDriver
+
+ROOT = Path(__file__).parents[4]
+
+
+def test_a_look_tells_everything_in_our_units(driver: StubDriver, nvml: NvmlGpus) -> None:
+    first, second = nvml.identities()
+    assert (first.uuid, first.name, first.bus_id) == (
+        driver.uuids[0],
+        "NVIDIA H100 80GB HBM3",
+        "00000000:01:00.0",
+    )
+    driver.gpu(0).corrected, driver.gpu(0).uncorrected = 3, 1
+    driver.gpu(1).busy = 0
+    reading, idle = nvml.read(first.uuid), nvml.read(second.uuid)
+    assert (reading.power_w, reading.temperature_c, reading.sm_clock_mhz, reading.memory_clock_mhz) == (
+        *(650.0, 55, 1980),
+        2619,
+    )
+    assert (reading.utilization, reading.ecc_corrected, reading.ecc_uncorrected) == (1.0, 3, 1)
+    assert reading.energy_j == pytest.approx(1000.0, abs=50.0)
+    assert (idle.utilization, idle.slowed_by, idle.power_w) == (0.0, ("idle",), 70.0)
+    limits = nvml.limits(first.uuid)
+    assert (limits.least_w, limits.most_w, limits.default_w) == (200.0, 700.0, 700.0)
+    assert (limits.full_clock_mhz, limits.brake_clock_mhz, len(limits.clocks_mhz)) == (1980, 345, 110)
+
+
+def test_caps_are_set_where_the_driver_says_and_read_back(driver: StubDriver, nvml: NvmlGpus) -> None:
+    uuid = driver.uuids[1]
+    nvml.set_power_limit(uuid, 450.0)
+    nvml.lock_clock(uuid, 1500)
+    assert driver.limits_w == [700.0, 450.0]
+    assert driver.locks_mhz == [0, 1500]
+    assert driver.gpu(1).lock_low == 345  # an idle GPU still idles
+    assert nvml.enforced(uuid) == Caps(power_limit_w=450.0)  # NVML tells no lock
+    assert nvml.read(uuid).slowed_by == ("power-cap",)
+    nvml.lock_clock(uuid, None)
+    nvml.set_power_limit(uuid, None)
+    assert (driver.limits_w, driver.locks_mhz) == ([700.0, 700.0], [0, 0])
+
+
+def test_a_limit_from_out_of_band_shows(driver: StubDriver, nvml: NvmlGpus) -> None:
+    driver.gpu(0).out_of_band_mw = 300_000
+    assert nvml.enforced(driver.uuids[0]).power_limit_w == 300.0
+
+
+def test_refusals_have_their_types(driver: StubDriver, nvml: NvmlGpus) -> None:
+    uuid, other = driver.uuids
+    with pytest.raises(OutOfRangeError, match="Invalid Argument"):
+        nvml.set_power_limit(uuid, 100.0)
+    driver.state.refuse = 1
+    with pytest.raises(NoPermissionError):
+        nvml.set_power_limit(uuid, 400.0)
+    with pytest.raises(NoPermissionError):
+        nvml.lock_clock(uuid, 1500)
+    driver.state.refuse = 0
+    driver.gpu(0).lost = 1
+    with pytest.raises(GpuLostError):
+        nvml.read(uuid)
+    assert nvml.read(other).power_w == 650.0
+    driver.gpu(1).no_clocks = 1
+    assert nvml.limits(other).clocks_mhz == ()
+    with pytest.raises(NotSupportedError):
+        nvml.lock_clock(other, 1500)
+    with pytest.raises(GpuLostError):
+        nvml.read("GPU-none")
+    assert nvml.epoch == 1
+
+
+def test_a_reload_makes_new_handles_and_is_counted(driver: StubDriver, nvml: NvmlGpus) -> None:
+    uuid = driver.uuids[0]
+    nvml.set_power_limit(uuid, 450.0)
+    driver.reload()
+    assert nvml.enforced(uuid).power_limit_w == 700.0
+    assert nvml.epoch == 2
+    assert nvml.read(uuid).power_w == 650.0
+    assert nvml.epoch == 2
+
+
+def test_a_counter_of_energy_that_fell_is_a_reload(driver: StubDriver, nvml: NvmlGpus) -> None:
+    uuid = driver.uuids[0]
+    nvml.read(uuid)
+    driver.gpu(0).energy_uj = driver.gpu(0).read_ns = 0
+    nvml.read(uuid)
+    assert nvml.epoch == 2
+    nvml.read(uuid)
+    assert nvml.epoch == 2
+
+
+def test_a_driver_that_is_gone_and_comes_back(driver: StubDriver, nvml: NvmlGpus) -> None:
+    uuid = driver.uuids[0]
+    driver.state.gone = 1
+    for _ in range(2):
+        with pytest.raises(DriverGoneError):
+            nvml.read(uuid)
+    driver.reload()
+    driver.state.gone = 0
+    assert nvml.read(uuid).power_w == 650.0
+    assert nvml.epoch == 2
+
+
+def test_a_gpu_that_is_lost_at_a_reload_does_not_take_the_others_with_it(driver: StubDriver, nvml: NvmlGpus) -> None:
+    lost, other = driver.uuids
+    driver.gpu(0).lost = 1
+    driver.reload()
+    assert nvml.read(other).power_w == 650.0
+    with pytest.raises(GpuLostError, match="the driver does not show it any more"):
+        nvml.read(lost)
+    assert [gpu.uuid for gpu in nvml.identities()] == [other]
+
+
+def test_without_library_or_package_the_reason_is_told() -> None:
+    code = (
+        "from deploy.node_agent.gpu.nvml import NvmlGpus\n"
+        "from deploy.node_agent.gpu.errors import DriverGoneError\n"
+        "try: NvmlGpus()\n"
+        "except DriverGoneError as error: print(error)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert "Shared Library Not Found" in done.stdout
+    hidden = f"import sys\nsys.modules['pynvml'] = None\n{code}"
+    done = subprocess.run([sys.executable, "-c", hidden], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert done.stdout == "NVIDIA GPUs need an extra: pip install 'fleetwright[gpu]'\n"

@@ -1,0 +1,204 @@
+"""Agents with simulated devices, each behind a real socket on loopback, in a thread of this process.
+
+Their time and the guard's is the test's (`staged`), so that nothing hangs on how fast the machine is; what goes over
+sockets has all the patience that a guard may have.
+"""
+
+import asyncio
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+from fastapi import FastAPI
+from prometheus_client import CollectorRegistry
+
+from deploy.common.clock import Clock
+from deploy.node_agent.agent import NodeAgent
+from deploy.node_agent.device import SimulatedDevice
+from deploy.node_agent.routes import agent_app
+from deploy.power_guard.agent_client import Agents
+from deploy.power_guard.config import GuardFile
+from deploy.power_guard.loop import GuardLoop
+from deploy.power_guard.process import guard_loop, server_of
+from power.controls import Phase
+from power.guard import Mode, NodeClocks
+from power.testing import ActuatorFaults
+from tests.testbed.processes import LOOPBACK
+from tests.testbed.waiting import PATIENCE_S, wait_for
+
+PERIOD_S = 20.0
+MAX_ANSWER_S = 10.0  # of the wall's
+SAFE = NodeClocks(0.6, 0.5)
+AGENT_TOKEN = "of-the-agents-of-one-row"
+
+
+@dataclass
+class Hands:
+    """A clock that is set by hand."""
+
+    now_s: float = 1000.0
+
+    def read_s(self) -> float:
+        """What it shows."""
+        return self.now_s
+
+    def pass_(self, duration_s: float) -> None:
+        """Later."""
+        self.now_s += duration_s
+
+
+@dataclass
+class Node:
+    """One agent, its device, and the way to cut it off."""
+
+    name: str
+    listener: socket.socket
+    device: SimulatedDevice
+    agent: NodeAgent
+    app: FastAPI
+    end: Callable[[], None] = lambda: None  # told to
+    stop: Callable[[], None] = lambda: None  # and waited for
+
+    @property
+    def url(self) -> str:
+        return f"http://{LOOPBACK}:{self.listener.getsockname()[1]}"
+
+    @property
+    def clocks(self) -> NodeClocks:
+        """Enforced now."""
+        return self.device.read().clocks
+
+    @property
+    def braked(self) -> bool:
+        return self.device.read().braked
+
+    def serve(self) -> None:
+        """From now on, until `stop`."""
+        server = server_of(self.app)
+        thread = threading.Thread(target=asyncio.run, args=(server.serve(sockets=[self.listener]),), daemon=True)
+        thread.start()
+        wait_for(lambda: server.started, what=f"agent {self.name}")
+
+        def end() -> None:
+            server.should_exit = server.force_exit = True
+
+        def stop() -> None:
+            end()
+            thread.join(PATIENCE_S)
+
+        self.end, self.stop = end, stop
+
+
+@dataclass
+class AgentRow:
+    """All of them."""
+
+    nodes: list[Node] = field(default_factory=list)
+    hands: Hands | None = None  # none: the machine's time
+
+    def config(self, **said: Any) -> GuardFile:
+        """A guard's file for them."""
+        settings = {
+            "rating_w": 5000.0 * len(self.nodes),
+            "telemetry_delay_s": 0.0,
+            "period_s": PERIOD_S,
+            "margin_s": PERIOD_S,
+            "silent_after_s": 20 * PERIOD_S,
+        } | said.get("settings", {})
+        entries = [
+            {"name": node.name, "url": node.url, "duty": "low" if at % 2 else "high"}
+            for at, node in enumerate(self.nodes)
+        ]
+        basic = {
+            "row": "row-a",
+            "agents": entries,
+            "mode": "apply",
+            "policy": "none",
+            "command_delay_s": 0.2 * PERIOD_S,
+            "lease_s": 3 * PERIOD_S,
+            "answer_s": min(MAX_ANSWER_S, settings["period_s"] / 2),
+        }
+        return GuardFile.model_validate(basic | said | {"settings": settings})
+
+    def pass_(self, duration_s: float) -> None:
+        """Let time go by."""
+        assert self.hands is not None
+        self.hands.pass_(duration_s)
+
+
+@contextmanager
+def agent_row(
+    count: int,
+    *,
+    faults: ActuatorFaults | None = None,
+    phase: Phase = Phase.TOKEN,
+    token: str | None = None,
+    hands: Hands | None = None,
+) -> Iterator[AgentRow]:
+    """So many agents, serving."""
+    row = AgentRow(hands=hands)
+    now_s = time.monotonic if hands is None else hands.read_s
+    with ExitStack() as stopping:
+        for at in range(count):
+            name = f"n{at}"
+            device = SimulatedDevice(name=name, now_s=now_s, rng=np.random.default_rng(at), phase=phase, faults=faults)
+            agent = NodeAgent(server=name, device=device, safe=SAFE, now_s=now_s)
+            listener = socket.create_server((LOOPBACK, 0))
+            node = Node(name, listener, device, agent, agent_app(agent, token=token))
+            node.serve()
+            stopping.callback(node.listener.close)
+            stopping.callback(node.stop)
+            row.nodes.append(node)
+        yield row
+        for node in row.nodes:
+            node.end()  # all at once: each takes a moment
+
+
+@contextmanager
+def staged(count: int, **more: Any) -> Iterator[AgentRow]:
+    """So many agents whose devices hold their safe clocks, in the test's own time."""
+    with agent_row(count, hands=Hands(), **more) as row:
+        row.pass_(0.1)  # devices take a moment
+        yield row
+
+
+@dataclass
+class Guarding:
+    """A guard's loop on a real network, led by the test round by round."""
+
+    loop: GuardLoop
+    agents: Agents
+    registry: CollectorRegistry
+    hands: Hands | None = None
+
+    def mode(self) -> Mode:
+        """The state that the guard is in."""
+        return self.loop.state.mode
+
+    def sample(self, name: str, **labels: str) -> float:
+        """A metric of the row."""
+        value = self.registry.get_sample_value(f"fleetwright_{name}", {"row": self.loop.config.row, **labels})
+        assert value is not None, name
+        return value
+
+    async def rounds(self, count: int, *, every_s: float | None = None) -> None:
+        """Some rounds; five a period, where nothing else is said."""
+        for _ in range(count):
+            await self.loop.run_round()
+            if self.hands is None:
+                await asyncio.sleep(0.1 if every_s is None else every_s)
+            else:
+                self.hands.pass_(PERIOD_S / 5 if every_s is None else every_s)
+
+
+def guarding(config: GuardFile, *, hands: Hands | None = None) -> Guarding:
+    """A guard for this file; with `hands`, in their time."""
+    registry = CollectorRegistry()
+    clock = Clock() if hands is None else replace(Clock(), steady_s=hands.read_s)
+    loop, agents = guard_loop(config, registry=registry, clock=clock)
+    return Guarding(loop, agents, registry, hands)

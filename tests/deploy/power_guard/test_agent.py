@@ -1,0 +1,142 @@
+"""The agent by itself: leases, refusals, and who is let in.  Time is given."""
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import httpx
+import numpy as np
+import pytest
+
+from deploy.node_agent.agent import NodeAgent
+from deploy.node_agent.device import SimulatedDevice
+from deploy.node_agent.routes import agent_app
+from deploy.node_agent.schemas import BRAKE_PATH, CLOCKS_PATH, TELEMETRY_PATH, Beat, BrakeOrder, ClocksOrder
+from power.controls import Phase
+from power.guard import NodeClocks, NotTheGuardError
+from power.server_model import BLOOM_A100
+from power.testing import ActuatorFaults
+from tests.testbed.waiting import PATIENCE_S
+
+SAFE = NodeClocks(0.6, 0.5)
+BEAT: dict[str, Any] = {"guard": "g", "lease_s": 10.0}
+
+
+@dataclass
+class Node:
+    now_s: float = 0.0
+
+    def __post_init__(self) -> None:
+        rng = np.random.default_rng(0)
+        self.device = SimulatedDevice(name="n", now_s=lambda: self.now_s, rng=rng, phase=Phase.PROMPT)
+        self.agent = NodeAgent(server="n", device=self.device, safe=SAFE, now_s=lambda: self.now_s)
+
+    def at(self, now_s: float) -> NodeClocks:
+        """What is enforced, a tick and the device's delay later."""
+        self.now_s = now_s
+        self.agent.tick()
+        self.now_s += 0.1
+        return self.device.read().clocks
+
+
+def told(token: float, prompt: float) -> ClocksOrder:
+    return ClocksOrder(**BEAT, token_clock=token, prompt_clock=prompt)
+
+
+def test_clocks_hold_for_the_lease_and_no_longer() -> None:
+    node = Node()
+    node.agent.set_clocks(told(0.9, 0.8))
+    assert node.at(9.0) == NodeClocks(0.9, 0.8)
+    assert node.at(10.0) == SAFE
+    assert node.agent.telemetry().lapsed
+    node.agent.heard(Beat(guard="g", lease_s=10.0))
+    assert node.at(11.0) == NodeClocks(0.9, 0.8)
+
+
+def test_a_brake_outlives_the_guard() -> None:
+    node = Node()
+    node.agent.brake(BrakeOrder(**BEAT, on=True))
+    node.at(1000.0)
+    assert node.agent.telemetry().braked
+    assert node.agent.telemetry().power_w == pytest.approx(BLOOM_A100.prompt_w(BLOOM_A100.brake_clock))
+
+
+def test_any_guard_may_brake_but_only_the_one_that_is_heard_may_let_go() -> None:
+    node = Node()
+    node.agent.heard(Beat(guard="g", lease_s=10.0))
+    other: dict[str, Any] = {"guard": "other", "lease_s": 10.0}
+    with pytest.raises(NotTheGuardError):
+        node.agent.brake(BrakeOrder(**other, on=True))
+    node.now_s = 1.0
+    assert node.agent.telemetry().braked
+    with pytest.raises(NotTheGuardError):
+        node.agent.brake(BrakeOrder(**other, on=False))
+    node.now_s = 2.0
+    assert node.agent.telemetry().braked
+
+
+def test_a_driver_that_refuses_is_asked_again() -> None:
+    node = Node()
+    node.device.actuator.faults = ActuatorFaults(refused_share=1.0)
+    node.agent.set_clocks(told(0.9, 0.8))
+    assert node.at(1.0) == NodeClocks(1.0, 1.0)
+    node.device.actuator.faults = ActuatorFaults()
+    assert node.at(2.0) == NodeClocks(0.9, 0.8)
+
+
+@pytest.mark.anyio
+async def test_over_http_the_secret_opens_and_a_bad_body_is_refused() -> None:
+    node = Node()
+    app = agent_app(node.agent, token="a-secret-of-the-row")
+    async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://n") as http:
+        assert (await http.get(TELEMETRY_PATH)).status_code == 401
+        assert (await http.get(TELEMETRY_PATH, headers={"Authorization": "Bearer wrong"})).status_code == 401
+        http.headers["Authorization"] = "Bearer a-secret-of-the-row"
+        assert (await http.get(TELEMETRY_PATH)).json()["server"] == "n"
+        for bad in ({"token_clock": 0.0}, {"token_clock": 1.5}, {"lease_s": -1.0}, {"more": 1}, {"token_clock": "1"}):
+            body = BEAT | {"token_clock": 0.5, "prompt_clock": 0.5} | bad
+            assert (await http.put(CLOCKS_PATH, json=body)).status_code == 422, bad
+        assert node.device.read().clocks == NodeClocks()
+        done = await http.put(CLOCKS_PATH, json=BEAT | {"token_clock": 0.5, "prompt_clock": 0.5})
+        assert done.json()["holder"] == "g"
+        other = await http.post(BRAKE_PATH, json={"guard": "h", "lease_s": 1.0, "on": False})
+        assert other.status_code == 409
+        assert "guard 'g' is obeyed here" in other.json()["detail"]
+
+
+def test_an_agent_that_is_told_to_end_leaves_its_node_slow() -> None:
+    node = Node()
+    node.agent.set_clocks(told(0.9, 0.4))
+    assert node.at(1.0) == NodeClocks(0.9, 0.4)
+    node.agent.leave()
+    node.now_s += 0.1
+    assert node.device.read().clocks == NodeClocks(0.6, 0.4)
+
+
+@pytest.mark.anyio
+async def test_a_device_that_fails_in_an_unknown_way_does_not_stop_the_switch(monkeypatch: pytest.MonkeyPatch) -> None:
+    node = Node()
+    node.agent.set_clocks(told(0.9, 0.8))
+    monkeypatch.setattr("deploy.node_agent.routes.TICK_S", 0.001)
+    failed: list[NodeClocks] = []
+
+    def failing(clocks: NodeClocks) -> None:
+        failed.append(clocks)
+        raise ValueError("a driver of another version")
+
+    app = agent_app(node.agent, token=None)
+    async with app.router.lifespan_context(app):
+        with monkeypatch.context() as broken:
+            broken.setattr(node.device, "set_clocks", failing)
+            node.now_s = 20.0  # the lease is over
+            await holds(lambda: failed)
+        await holds(lambda: node.agent._asked == SAFE)
+    node.now_s += 0.1
+    assert node.device.read().clocks == SAFE
+
+
+async def holds(what: Callable[[], object]) -> None:
+    async with asyncio.timeout(PATIENCE_S):
+        while not what():
+            await asyncio.sleep(0.001)

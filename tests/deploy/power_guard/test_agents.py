@@ -1,0 +1,47 @@
+"""What the guard does about agents that take its questions and never answer."""
+
+import asyncio
+from collections.abc import Hashable, Iterable
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from prometheus_client import CollectorRegistry
+
+from deploy.power_guard import agent_client
+from deploy.power_guard.agent_client import Agents
+from deploy.power_guard.metrics import GuardMetrics
+from power.guard import NodeClocks
+from tests.deploy.power_guard.row_of_agents import PERIOD_S, AgentRow
+
+pytestmark = pytest.mark.anyio
+
+
+class Deaf(Agents):
+    """Nobody answers; waiting takes all the time that it may, of a clock that nothing else moves."""
+
+    now_s = 0.0
+
+    async def _answer(self, *_asked: Any) -> None:
+        await asyncio.get_running_loop().create_future()
+
+    async def _wait(self, kinds: Iterable[Hashable], *, at_most_s: float) -> None:
+        assert [kind for kind in kinds if kind in self._in_flight]
+        self.now_s += at_most_s
+
+
+async def test_a_round_ends_within_its_period_whoever_is_silent_and_whatever_is_owed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    said = {"agents": [{"name": f"n{at}", "url": f"http://n{at}:1"} for at in range(3)]}
+    config = AgentRow().config(settings={"rating_w": 15_000.0}, **said)
+    metrics = GuardMetrics(CollectorRegistry(), row="row-a", full_clock_hz=1e9)
+    deaf = Deaf(config=config, token=None, metrics=metrics)
+    monkeypatch.setattr(agent_client, "time", SimpleNamespace(monotonic=lambda: deaf.now_s))
+    async with deaf:
+        for _ in range(3):
+            began_s = deaf.now_s
+            await deaf.ask()
+            await deaf.send(brake=[0, 1, 2], release=[], tell=dict.fromkeys(range(3), NodeClocks(0.5, 0.5)))
+            assert deaf.now_s - began_s <= PERIOD_S
+        assert len(deaf._in_flight) == 9, "asked once, braked once and told once: nothing piles up"

@@ -1,0 +1,177 @@
+"""Budgets that the guard fetches: from the real service on a real socket, which also falls silent."""
+
+import asyncio
+import contextlib
+import socket
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+import uvicorn
+
+from api.client import AsyncFleetwright
+from api.client.calls import Versioned
+from api.schemas.power import PowerBudget, StoredBudget
+from api.schemas.tokens import Scope
+from deploy.common.clock import Clock
+from deploy.power_guard.budget_client import BudgetSource, asking
+from deploy.power_guard.config import BudgetsFrom
+from power.guard import BudgetOrder, Cause, Mode
+from tests.deploy.power_guard.row_of_agents import Guarding, guarding, staged
+from tests.power.trees import group, row
+from tests.testbed.processes import LOOPBACK
+from tests.testbed.service import TOKENS, RunningService
+from tests.testbed.waiting import PATIENCE_S
+
+pytestmark = pytest.mark.anyio
+EVERY_S = 0.1
+
+
+@asynccontextmanager
+async def on_loopback(service: RunningService) -> AsyncIterator[tuple[str, AsyncFleetwright]]:
+    """The service behind a socket, with its clock at the present; and a planner who set up a tree of one row."""
+    service.clock.at = datetime.now(UTC)
+    listener = socket.create_server((LOOPBACK, 0))
+    server = uvicorn.Server(uvicorn.Config(service.app, lifespan="off", log_config=None, access_log=False))
+    serving = asyncio.create_task(server.serve(sockets=[listener]))
+    url = f"http://{LOOPBACK}:{listener.getsockname()[1]}"
+    try:
+        async with AsyncFleetwright(url, token=TOKENS[Scope.ADMIN]) as planner:
+            await planner.create_power_tree(row(50_000.0, [group("batch", "row")]))
+            yield url, planner
+    finally:
+        server.should_exit = server.force_exit = True
+        await serving
+        listener.close()
+
+
+@asynccontextmanager
+async def fetching(url: str, folder: Path) -> AsyncIterator[Guarding]:
+    """A guard of two servers that fetches its budget from there."""
+    file = folder / "token"
+    file.write_text(TOKENS[Scope.READ] + "\n")
+    with staged(2) as nodes:
+        guard = guarding(nodes.config(row="row"), hands=nodes.hands)
+        said = BudgetsFrom(url=url, token_file=file, every_s=EVERY_S)
+        async with guard.agents, asking(said, loop=guard.loop):
+            yield guard
+
+
+def budget(limit_w: float, *, lasts_s: float = 600.0) -> PowerBudget:
+    return PowerBudget(limit_w=limit_w, expires_at=datetime.now(UTC) + timedelta(seconds=lasts_s))
+
+
+async def until(guard: Guarding, holds: Callable[[], object]) -> None:
+    """Budgets run by the guard's clock, which moves a little; what the service is asked runs by the wall's."""
+    async with asyncio.timeout(PATIENCE_S):
+        while not holds():
+            await guard.rounds(1, every_s=0.01)
+            await asyncio.sleep(0.01)
+
+
+def asks(guard: Guarding, result: str) -> float:
+    return guard.sample("power_budget_asks_total", result=result)
+
+
+async def test_a_budget_set_at_the_service_is_taken_changed_and_withdrawn(
+    sqlite_service: RunningService, tmp_path: Path
+) -> None:
+    async with on_loopback(sqlite_service) as (url, planner), fetching(url, tmp_path) as guard:
+        await until(guard, lambda: asks(guard, "none") > 0)
+        assert guard.mode() is Mode.CAUTIOUS
+        made = await planner.create_power_budget("row", budget(9_000.0))
+        await until(guard, lambda: guard.loop.state.limit_w == 9_000.0)
+        assert guard.mode() is Mode.NORMAL
+
+        made = await planner.replace_power_budget("row", budget(40_000.0), if_match=made.etag)  # above the guard's feed
+        await until(guard, lambda: guard.sample("power_budget_refusals_total") > 0)
+        seen = asks(guard, "found")
+        await until(guard, lambda: asks(guard, "found") > seen + 2)
+        assert guard.sample("power_budget_refusals_total") == 1  # one word, refused once
+        assert guard.loop.state.limit_w == 9_000.0
+
+        made = await planner.replace_power_budget("row", budget(9_500.0), if_match=made.etag)
+        await until(guard, lambda: guard.loop.state.limit_w == 9_500.0)
+        await planner.delete_power_budget("row", if_match=made.etag)
+        await until(guard, lambda: guard.mode() is Mode.CAUTIOUS)
+        assert guard.loop.state.cause is Cause.BUDGET_EXPIRED
+
+
+async def test_with_the_service_gone_the_budget_expires_and_the_row_turns_cautious(
+    sqlite_service: RunningService, tmp_path: Path
+) -> None:
+    async with contextlib.AsyncExitStack() as serving:
+        url, planner = await serving.enter_async_context(on_loopback(sqlite_service))
+        await planner.create_power_budget("row", budget(9_000.0, lasts_s=3000.0))
+        async with fetching(url, tmp_path) as guard:
+            await until(guard, lambda: guard.loop.state.limit_w == 9_000.0)
+            await serving.aclose()
+            await until(guard, lambda: asks(guard, "failed") > 0)
+            assert guard.mode() is Mode.NORMAL
+            await guard.rounds(1, every_s=3000.0)
+            await until(guard, lambda: guard.loop.state.cause is Cause.BUDGET_EXPIRED)
+            assert guard.mode() is Mode.CAUTIOUS
+            assert guard.sample("power_budget_remaining_seconds") <= 0
+
+
+class NeverAnswering:
+    """A service that takes questions and says nothing, for as long as one waits."""
+
+    asked = 0
+
+    async def send(self, _call: object) -> Any:
+        self.asked += 1
+        await asyncio.get_running_loop().create_future()
+
+
+async def test_a_service_that_never_answers_holds_up_no_round() -> None:
+    with staged(2) as nodes:
+        guard, service = guarding(nodes.config(row="row"), hands=nodes.hands), NeverAnswering()
+        source: Any = BudgetSource(api=service, loop=guard.loop)  # type: ignore[arg-type] # of which `send` is used
+        asking_it = asyncio.create_task(source.run(every_s=EVERY_S))
+        async with guard.agents:
+            await guard.rounds(5)
+            assert guard.mode() is Mode.CAUTIOUS
+        assert not asking_it.done()
+        assert service.asked == 1
+        asking_it.cancel()
+
+
+async def test_validity_is_reckoned_by_the_clock_of_the_service(sqlite_service: RunningService) -> None:
+    astray = Clock(now=lambda: datetime(2000, 1, 1, tzinfo=UTC))
+    with staged(1) as nodes:
+        guard = guarding(nodes.config(row="row"), hands=nodes.hands)
+        async with on_loopback(sqlite_service) as (_url, planner), guard.agents:
+            await planner.create_power_budget("row", budget(4_000.0, lasts_s=3000.0))
+            await BudgetSource(api=planner, loop=guard.loop, clock=astray).ask()
+            assert guard.loop.budget is not None
+            left_s = guard.loop.budget.expires_at_s - guard.loop.now_s()
+            assert 2000 < left_s <= 3000
+
+
+async def test_what_another_has_set_since_is_not_ended(sqlite_service: RunningService) -> None:
+    direct = BudgetOrder.model_validate({"domain": "row", "limits": [{"limit_w": 3_000.0}], "valid_s": 60.0})
+    with staged(1) as nodes:
+        guard = guarding(nodes.config(row="row"), hands=nodes.hands)
+        async with on_loopback(sqlite_service) as (_url, planner), guard.agents:
+            made: Versioned[StoredBudget] = await planner.create_power_budget("row", budget(4_000.0))
+            source = BudgetSource(api=planner, loop=guard.loop)
+            await source.ask()
+            held: Any = guard.loop.take(direct)
+            await source.ask()  # the same version again
+            await planner.delete_power_budget("row", if_match=made.etag)
+            await source.ask()
+            assert guard.loop.budget is held
+
+
+async def test_an_expired_budget_is_no_refusal(sqlite_service: RunningService) -> None:
+    with staged(1) as nodes:
+        guard = guarding(nodes.config(row="row"), hands=nodes.hands)
+        async with on_loopback(sqlite_service) as (_url, planner), guard.agents:
+            await planner.create_power_budget("row", budget(4_000.0, lasts_s=0.2))
+            await BudgetSource(api=planner, loop=guard.loop).ask()
+            assert guard.loop.budget is None
+            assert guard.sample("power_budget_refusals_total") == 0

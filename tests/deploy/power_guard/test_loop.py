@@ -1,0 +1,261 @@
+"""The guard's rounds against agents on real sockets: some obey, some ignore, restart, vanish."""
+
+import asyncio
+from typing import Any
+
+from power.controls import Phase, Setting
+from power.guard import BudgetOrder, Cause, Mode, NodeClocks
+from power.testing import ActuatorFaults
+from tests.deploy.power_guard.row_of_agents import PERIOD_S, SAFE, AgentRow, Guarding, guarding, staged
+from tests.testbed.waiting import wait_for
+
+FULL = NodeClocks(1.0, 1.0)
+
+
+def order(row: AgentRow, *, per_server_w: float, valid_s: float = 120 * PERIOD_S, **said: Any) -> BudgetOrder:
+    limits = [{"limit_w": per_server_w * len(row.nodes)}]
+    return BudgetOrder.model_validate({"domain": "row-a", "limits": limits, "valid_s": valid_s} | said)
+
+
+def led(work: Any) -> None:
+    asyncio.run(work)
+
+
+def test_agents_start_at_their_safe_clocks_and_are_told_others() -> None:
+    with staged(3) as row:
+
+        async def work() -> None:
+            guard = guarding(row.config(), hands=row.hands)
+            guard.loop.take(order(row, per_server_w=5000.0))
+            assert [node.clocks for node in row.nodes] == [SAFE] * 3
+            await guard.rounds(2)
+            assert guard.mode() is Mode.NORMAL
+            assert [node.clocks for node in row.nodes] == [FULL] * 3
+            assert guard.sample("power_cap_actuations_total", path="clocks", result="ok") == 3
+            drawn_w = sum(node.device.read().power_w for node in row.nodes)
+            assert guard.sample("row_power_watts") == drawn_w
+            await guard.agents.aclose()
+
+        led(work())
+
+
+def test_a_reading_above_the_budget_brakes_every_server_within_the_round() -> None:
+    with staged(8, phase=Phase.PROMPT) as row:
+
+        async def work() -> None:
+            guard = guarding(row.config(), hands=row.hands)
+            guard.loop.take(order(row, per_server_w=5000.0))
+            # Prompts draw 5.7 kW at full clock: the round after the caps are lifted reads it and brakes.
+            rounds = 0
+            while guard.mode() is not Mode.BRAKED:
+                assert not any(node.braked for node in row.nodes)
+                assert rounds < 5
+                rounds += 1
+                await guard.rounds(1, every_s=0.02)  # what a device takes
+            assert all(node.braked for node in row.nodes)
+            assert guard.sample("power_brake_events_total", cause=Cause.OVER_BUDGET) == 1
+            assert guard.sample("row_power_utilization_ratio") > 1
+            await guard.agents.aclose()
+
+        led(work())
+
+
+def test_in_mode_observe_nothing_is_sent() -> None:
+    with staged(3, phase=Phase.PROMPT) as row:
+
+        async def work() -> None:
+            guard = guarding(row.config(mode="observe"), hands=row.hands)
+            guard.loop.take(order(row, per_server_w=2000.0))
+            await guard.rounds(3)
+            assert guard.mode() is Mode.BRAKED
+            assert guard.sample("power_brake_events_total", cause=Cause.OVER_BUDGET) == 1
+            assert not any(node.braked for node in row.nodes)
+            assert [node.agent.telemetry().holder for node in row.nodes] == [None] * 3
+            assert [node.clocks for node in row.nodes] == [SAFE] * 3
+            await guard.agents.aclose()
+
+        led(work())
+
+
+def test_without_a_guard_the_nodes_fall_to_their_safe_clocks_and_a_new_guard_lifts_them() -> None:
+    with staged(3) as row:
+
+        async def work() -> None:
+            guard = guarding(row.config(lease_s=2 * PERIOD_S), hands=row.hands)
+            guard.loop.take(order(row, per_server_w=5000.0))
+            await guard.rounds(2, every_s=1.0)
+            assert [node.clocks for node in row.nodes] == [FULL] * 3
+            row.pass_(2 * PERIOD_S - 1.0)  # the lease, since the last round
+
+            def clocks() -> list[NodeClocks]:
+                row.pass_(0.02)
+                return [node.clocks for node in row.nodes]
+
+            wait_for(clocks, lambda found: found == [SAFE] * 3, what="nodes at their safe clocks")
+            again = guarding(row.config(lease_s=2 * PERIOD_S), hands=row.hands)
+            again.loop.take(order(row, per_server_w=5000.0))
+            await again.rounds(2)
+            assert [node.clocks for node in row.nodes] == [FULL] * 3
+            await guard.agents.aclose()
+            await again.agents.aclose()
+
+        led(work())
+
+
+def test_a_driver_that_was_reloaded_is_told_again_at_once() -> None:
+    with staged(3) as row:
+
+        async def work() -> None:
+            guard = guarding(row.config(settings={"rating_w": 12_000.0, "standing_w": 12_000.0}), hands=row.hands)
+            await guard.rounds(3)  # no budget: cautious
+            assert guard.mode() is Mode.CAUTIOUS
+            capped = row.nodes[1].clocks
+            assert capped != FULL
+            row.nodes[1].device.actuator.reload_driver(["n1"])
+            assert row.nodes[1].clocks == FULL
+            await guard.rounds(1)
+            assert row.nodes[1].clocks == capped
+            assert guard.sample("guard_events_total", kind="driver-reloaded") == 1
+            await guard.agents.aclose()
+
+        led(work())
+
+
+def test_a_server_that_ignores_its_orders_is_told_again_and_then_counted_as_deaf() -> None:
+    with staged(4) as row:
+        row.nodes[2].device.actuator.faults = ActuatorFaults(deaf=("n2",))
+
+        async def work() -> None:
+            guard = guarding(row.config(settings={"longest_wait_s": 12.0, "margin_s": 12.0}), hands=row.hands)
+            rounds = 0
+            while not guard.loop.state.told.deaf[2]:
+                assert rounds < 100
+                rounds += 1
+                await guard.rounds(1)
+            assert guard.loop.state.told.deaf.tolist() == [False, False, True, False]
+            assert guard.sample("guard_deaf_servers") == 1
+            assert guard.sample("guard_events_total", kind="told-again") >= 3
+            await guard.agents.aclose()
+
+        led(work())
+
+
+def test_a_node_that_vanished_counts_with_its_worst_and_two_make_the_row_blind() -> None:
+    with staged(5) as row:
+
+        async def work() -> None:
+            guard = guarding(row.config(most_missing_share=0.2), hands=row.hands)
+            guard.loop.take(order(row, per_server_w=5000.0))
+            await guard.rounds(2)
+            before_w = guard.sample("row_power_watts")
+            await asyncio.to_thread(row.nodes[0].stop)
+            while guard.sample("row_power_watts") <= before_w:
+                assert guard.mode() is Mode.NORMAL
+                await guard.rounds(1)
+            await asyncio.to_thread(row.nodes[1].stop)
+            await _until(guard, Mode.BLIND)
+            await guard.agents.aclose()
+
+        led(work())
+
+
+def test_an_order_that_was_not_answered_is_sent_until_it_is() -> None:
+    with staged(3, phase=Phase.PROMPT) as row:
+
+        async def work() -> None:
+            guard = guarding(row.config(), hands=row.hands)
+            guard.loop.take(order(row, per_server_w=5000.0))
+            await guard.rounds(1)
+            device = row.nodes[1].device
+            real, row.nodes[1].device.brake = device.brake, _broken  # type: ignore[method-assign]
+            while guard.mode() is not Mode.BRAKED:
+                await guard.rounds(1)
+            assert [node.braked for node in row.nodes] == [True, False, True]
+            device.brake = real  # type: ignore[method-assign]
+            await guard.rounds(1)
+            assert [node.braked for node in row.nodes] == [True, True, True]
+            assert guard.sample("power_cap_actuations_total", path="brake", result="failed") >= 1
+            await guard.agents.aclose()
+
+        led(work())
+
+
+def _broken(*, on: bool) -> None:
+    raise OSError(f"the wire is cut: {on}")
+
+
+def test_another_guard_is_not_obeyed_while_one_is_heard() -> None:
+    with staged(2) as row:
+
+        async def work() -> None:
+            first, second = (
+                guarding(row.config(guard="first"), hands=row.hands),
+                guarding(row.config(guard="second"), hands=row.hands),
+            )
+            while second.mode() is not Mode.BLIND:  # it hears nobody, and says so
+                await first.rounds(1)
+                await second.rounds(1)
+            assert [node.agent.telemetry().holder for node in row.nodes] == ["first"] * 2
+            assert first.mode() is Mode.CAUTIOUS
+            await first.agents.aclose()
+            await second.agents.aclose()
+
+        led(work())
+
+
+def test_a_policy_that_fails_leaves_the_guard_standing() -> None:
+    class Failing:
+        name, command_delay_s, broken = "failing", 0.1, False
+
+        def start(self) -> None:
+            return None
+
+        def decide(self, state: None, seen: object) -> tuple[None, Setting]:  # noqa: ARG002
+            if self.broken:
+                raise ZeroDivisionError
+            return None, Setting()
+
+        def calm_below_w(self, state: None, budget_w: float) -> float:  # noqa: ARG002
+            return 0.0
+
+    with staged(2, phase=Phase.PROMPT) as row:
+
+        async def work() -> None:
+            guard = guarding(row.config(settings={"rating_w": 13_000.0}), hands=row.hands)
+            policy = Failing()
+            guard.loop._guard.policy = policy
+            guard.loop.take(order(row, per_server_w=6000.0))
+            await guard.rounds(2)
+            assert guard.mode() is Mode.NORMAL
+            policy.broken = True
+            await guard.rounds(2)
+            assert guard.mode() is Mode.CAUTIOUS
+            assert row.nodes[0].clocks != FULL
+            policy.broken = False
+            await guard.rounds(1)
+            assert guard.mode() is Mode.NORMAL
+            await guard.agents.aclose()
+
+        led(work())
+
+
+async def _until(guard: Guarding, mode: Mode, *, rounds: int = 100) -> None:
+    while guard.mode() is not mode:
+        assert rounds
+        rounds -= 1
+        await guard.rounds(1)
+
+
+def test_a_budget_that_expires_makes_the_row_cautious() -> None:
+    with staged(2) as row:
+
+        async def work() -> None:
+            guard = guarding(row.config(), hands=row.hands)
+            guard.loop.take(order(row, per_server_w=5000.0, valid_s=30.0))
+            await guard.rounds(1)
+            assert guard.mode() is Mode.NORMAL
+            await _until(guard, Mode.CAUTIOUS)
+            assert guard.loop.state.cause is Cause.BUDGET_EXPIRED
+            await guard.agents.aclose()
+
+        led(work())

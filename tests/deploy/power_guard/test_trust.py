@@ -1,0 +1,83 @@
+"""The guard and its agents over mutual TLS: each shows who it is, and nobody else is believed."""
+
+import asyncio
+import socket
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from deploy.common.tls import CertificateError
+from deploy.node_agent.routes import agent_app
+from deploy.power_guard.config import GuardFile
+from deploy.power_guard.process import MutualTls, server_of
+from power.guard import Mode
+from tests.deploy.power_guard.row_of_agents import AgentRow, Guarding, guarding, staged
+from tests.testbed.certificates import Authority, KeyPair
+from tests.testbed.processes import LOOPBACK
+from tests.testbed.waiting import PATIENCE_S, wait_for
+
+
+@contextmanager
+def over_tls(row: AgentRow, authority: Authority) -> Iterator[str]:
+    """The row's first agent once more, behind mutual TLS."""
+    shown = authority.issue("agent", common_name="agent", hosts=[LOOPBACK])
+    tls = MutualTls(shown.cert_path, shown.key_path, authority.cert_path)
+    server = server_of(agent_app(row.nodes[0].agent, token=None), tls=tls)
+    with socket.create_server((LOOPBACK, 0)) as listener:
+        thread = threading.Thread(target=asyncio.run, args=(server.serve(sockets=[listener]),), daemon=True)
+        thread.start()
+        wait_for(lambda: server.started, what="the agent")
+        try:
+            yield f"https://{LOOPBACK}:{listener.getsockname()[1]}"
+        finally:
+            server.should_exit = server.force_exit = True
+            thread.join(PATIENCE_S)
+
+
+def asked(row: AgentRow, url: str, authority: Authority, shown: KeyPair) -> Guarding:
+    """A guard that shows that certificate, after some rounds."""
+    tls = {"authority": str(authority.cert_path), "certificate": str(shown.cert_path), "key": str(shown.key_path)}
+    guard = guarding(row.config(agents=[{"name": "n0", "url": url}], agent_tls=tls), hands=row.hands)
+
+    async def rounds() -> None:
+        async with guard.agents:
+            await guard.rounds(2)
+
+    asyncio.run(rounds())
+    return guard
+
+
+def test_a_guard_is_heard_by_its_certificate_and_hears_only_its_own_agents(tmp_path: Path) -> None:
+    ours, theirs = Authority.create(tmp_path / "ours"), Authority.create(tmp_path / "theirs")
+    mine, strangers = (each.issue("guard", common_name="guard") for each in (ours, theirs))
+    with staged(1) as row, over_tls(row, ours) as url:
+        for authority, shown in ((ours, strangers), (theirs, mine)):
+            guard = asked(row, url, authority, shown)
+            assert guard.agents.heard == [None]
+            assert row.nodes[0].agent.telemetry().holder is None
+        guard = asked(row, url, ours, mine)
+        assert row.nodes[0].agent.telemetry().holder == "guard"
+        assert guard.mode() is Mode.CAUTIOUS, "it hears, and has no budget"
+
+
+def test_certificates_that_cannot_be_used_are_told_before_anything_is_asked(tmp_path: Path) -> None:
+    none = tmp_path / "none"
+    tls = {"authority": str(none), "certificate": str(none), "key": str(none)}
+    said: dict[str, Any] = {"agents": [{"name": "n0", "url": "https://n0:1"}], "agent_tls": tls}
+    with pytest.raises(CertificateError, match=r"agent_tls: .*none.*: No such file"):
+        guarding(AgentRow().config(settings={"rating_w": 5000.0}, **said))
+
+
+def test_with_certificates_no_agent_is_asked_in_the_clear() -> None:
+    file: dict[str, Any] = {
+        "row": "r",
+        "settings": {"rating_w": 1000.0},
+        "agents": [{"name": "n0", "url": "http://n0:1"}],
+        "agent_tls": {"authority": "a", "certificate": "b", "key": "c"},
+    }
+    with pytest.raises(ValueError, match="must begin with https:"):
+        GuardFile.model_validate(file)

@@ -1,0 +1,50 @@
+"""An operator's command: told of its node, killed with all it started when its time is up."""
+
+import os
+import sys
+from pathlib import Path
+
+import pytest
+
+from deploy.common.errors import ActuationError
+from deploy.remediation.hooks import Hooks
+
+pytestmark = pytest.mark.anyio
+
+
+def python(code: str) -> str:
+    return f"{sys.executable} -c '{code}'"
+
+
+async def test_it_is_told_of_the_node_and_says_what_came_of_it() -> None:
+    code = 'import os; print(os.environ["FLEETWRIGHT_NODE"], os.environ["FLEETWRIGHT_CASE"])'
+    hooks = Hooks(commands={"release": python(code)})
+    assert await hooks.call("release", node="gpu-3", case_id="v-1") == "gpu-3 v-1"
+    assert await hooks.call("replace", node="gpu-3", case_id="v-1") == ""
+
+
+@pytest.mark.parametrize(
+    ("command", "said"),
+    [
+        (python('print("no quota"); raise SystemExit(3)'), "ended with status 3: no quota"),
+        ("/nowhere/at/all", "cannot be started"),
+        ("'", "cannot be started"),
+    ],
+)
+async def test_one_that_fails_says_why(command: str, said: str) -> None:
+    with pytest.raises(ActuationError, match=said):
+        await Hooks(commands={"replace": command}).call("replace", node="n", case_id="c")
+
+
+async def test_when_its_time_is_up_all_that_it_started_goes_too(tmp_path: Path) -> None:
+    """The child holds the writing end of a pipe: whoever reads it hears of the child's end."""
+    fifo = tmp_path / "fifo"
+    os.mkfifo(fifo)
+    code = f'import subprocess, time; subprocess.Popen(["sleep", "600"], stdout=open("{fifo}", "w")); time.sleep(600)'
+    reading = os.open(fifo, os.O_RDONLY | os.O_NONBLOCK)
+    hooks = Hooks(commands={"replace": python(code)}, timeout_s=2.0)
+    with pytest.raises(ActuationError, match="did not end within 2 s and was killed"):
+        await hooks.call("replace", node="n", case_id="c")
+    os.set_blocking(reading, True)
+    assert os.read(reading, 1) == b""
+    os.close(reading)

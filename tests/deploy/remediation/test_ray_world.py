@@ -1,0 +1,131 @@
+"""The world on Ray while Ray's control service does not answer: whoever looks goes on, and nothing piles up."""
+
+import asyncio
+import threading
+from collections.abc import Iterator
+
+import pytest
+
+pytest.importorskip("ray.train", reason="ray.train is not there", exc_type=ImportError)
+
+from deploy.common.errors import UnreachableError
+from deploy.common.thread_calls import BlockingCalls
+from deploy.remediation.ray_cluster import RayWorld
+from deploy.remediation.ray_nodes import RayNode, RayNodes
+from deploy.training.run_status import Boards, RunsSeen
+from tests.deploy.remediation.world import node, run_on
+from tests.testbed.waiting import PATIENCE_S
+
+pytestmark = pytest.mark.anyio
+
+
+class Ray:
+    """Its control service, which answers only while the gate is open."""
+
+    def __init__(self) -> None:
+        self.gate = threading.Event()
+        self.threads: list[threading.Thread] = []
+        self.drained: list[str] = []
+        self.nodes = ("a", "b")
+
+    def waited(self) -> None:
+        self.threads.append(threading.current_thread())
+        self.gate.wait(PATIENCE_S)
+
+
+class Nodes(RayNodes):
+    """Of that cluster."""
+
+    def __init__(self, ray: Ray) -> None:
+        super().__init__()
+        self._ray = ray
+
+    def alive(self) -> tuple[RayNode, ...]:
+        self._ray.waited()
+        return tuple(map(node, self._ray.nodes))
+
+    def drain(self, node_id: str, *, reason: str, deadline_s: float) -> None:  # noqa: ARG002 - as it is called
+        self._ray.waited()
+        self._ray.drained.append(node_id)
+
+
+class Runs(Boards):
+    """Of that cluster."""
+
+    def __init__(self, ray: Ray) -> None:
+        super().__init__()
+        self._ray = ray
+
+    def look(self) -> RunsSeen:
+        self._ray.waited()
+        return RunsSeen(runs=(run_on("a", "b"),), silent=frozenset({"other"}))
+
+    def end_workers(self, run: str, *, attempt: int, node_ids: frozenset[str]) -> int:
+        self._ray.waited()
+        assert (run, attempt) == ("llm", 1)
+        return len(node_ids)
+
+
+@pytest.fixture
+def ray() -> Iterator[Ray]:
+    ray = Ray()
+    yield ray
+    ray.gate.set()
+    for thread in ray.threads:
+        thread.join(PATIENCE_S)
+
+
+def world_of(ray: Ray, *, limit_s: float = PATIENCE_S) -> RayWorld:
+    return RayWorld(nodes=Nodes(ray), boards=Runs(ray), calls=BlockingCalls(limit_s=limit_s))
+
+
+async def test_nodes_and_runs_are_seen_and_acted_on(ray: Ray) -> None:
+    ray.gate.set()
+    world = world_of(ray)
+    sight = await world.look()
+    assert [each.name for each in sight.nodes] == ["a", "b"]
+    assert [run.run for run in sight.runs] == ["llm"]
+    assert sight.silent == {"other"}
+    assert world.name_of("id-a") == "a"
+    await asyncio.gather(*(world.drain(each, reason="case", deadline_s=1.0) for each in ("id-a", "id-b")))
+    assert ray.drained == ["id-a", "id-b"]
+    assert await world.end_workers("llm", attempt=1, ray_ids=frozenset({"id-a"})) == 1
+
+
+async def test_nodes_that_have_left_keep_their_names_but_not_for_ever(
+    ray: Ray, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("deploy.remediation.ray_cluster.MAX_NAMES", 2)
+    ray.gate.set()
+    world = world_of(ray)
+    for ray.nodes in (("always", "a"), ("always", "b"), ("always", "c"), ("always", "d")):
+        await world.look()
+    known = {name: world.name_of(f"id-{name}") == name for name in ("always", "a", "b", "c", "d")}
+    assert known == {"always": True, "a": False, "b": True, "c": True, "d": True}
+
+
+async def test_while_ray_is_silent_each_call_ends_and_one_thread_of_a_kind_is_left(ray: Ray) -> None:
+    world = world_of(ray, limit_s=0.0)
+    for _round in range(10):
+        with pytest.raises(UnreachableError, match="Ray's nodes"):
+            await world.look()
+        for each in ("id-a", "id-b"):
+            with pytest.raises(UnreachableError, match="Ray's drain"):
+                await world.drain(each, reason="case", deadline_s=1.0)
+        with pytest.raises(UnreachableError, match="training run 'llm'"):
+            await world.end_workers("llm", attempt=1, ray_ids=frozenset({"id-a"}))
+        with pytest.raises(UnreachableError, match="Ray's nodes"):
+            await world.probe("id-a", good=["id-b"])
+    left = sorted(thread.name for thread in threading.enumerate() if thread.name.startswith("call: "))
+    assert left == ["call: Ray's drain", "call: Ray's nodes", "call: training run 'llm'"]
+
+
+async def test_a_round_that_is_given_up_leaves_one_thread_and_the_next_sees_again(ray: Ray) -> None:
+    world = world_of(ray)
+    for _round in range(10):
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0.0):
+                await world.look()
+    assert sum(thread.name.startswith("call: ") for thread in threading.enumerate()) == 1
+    ray.gate.set()
+    assert [each.name for each in (await world.look()).nodes] == ["a", "b"]

@@ -1,0 +1,253 @@
+"""Words that go back for probes, over the loopback: both ends tell the same, and what is no true word tells nothing."""
+
+import math
+import socket
+from collections.abc import Iterator
+from contextlib import ExitStack, suppress
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from deploy.telemetry.peers import Peers
+from deploy.telemetry.probe_replies import MARK, MAX_AWAITED, WORD, Awaited, is_word, word_of
+from deploy.telemetry.prober import HEAD, MIN_BYTES, Prober, train
+from deploy.telemetry.prober import MARK as TRAIN
+from faults.observations import Observation, Probe, ProbeReturned
+from faults.readers import Tally
+from tests.deploy.telemetry.loopback import ADDRESSES, HERE, arrived
+
+SIZE_BYTES = 10_000
+TWO = Peers({address: node for node, address in enumerate(ADDRESSES[:2])})
+
+
+@pytest.fixture
+def stack() -> Iterator[ExitStack]:
+    with ExitStack() as opened:
+        yield opened
+
+
+def prober(stack: ExitStack, node: int, port: int, tally: Tally, peers: Peers = TWO) -> Prober:
+    made = Prober(node=node, peers=peers, size_bytes=SIZE_BYTES, port=port, tally=tally)
+    stack.callback(made.close)
+    return made
+
+
+def by_hand(stack: ExitStack, node: int, port: int) -> socket.socket:
+    """What else listens where a node's prober would."""
+    made = stack.enter_context(socket.socket(socket.AF_INET, socket.SOCK_DGRAM))
+    made.bind((ADDRESSES[node], port))
+    made.settimeout(0.0)
+    return made
+
+
+def told(prober: Prober, at_s: float) -> list[Observation]:
+    arrived()
+    return prober.look(at_s)
+
+
+def heard(listener: socket.socket) -> list[bytes]:
+    """All but trains."""
+    arrived()
+    found = []
+    with suppress(BlockingIOError):
+        while True:
+            found.append(listener.recv(2048))
+    return [message for message in found if not message.startswith(TRAIN)]
+
+
+def test_both_ends_tell_the_same_of_a_train_each_as_its_own(stack: ExitStack, port: int, tally: Tally) -> None:
+    sender, receiver = prober(stack, 0, port, tally), prober(stack, 1, port, tally)
+    sender.look(100.0)
+    (seen,) = [each for each in told(receiver, 100.1) if isinstance(each.values, Probe)]
+    (word,) = [each for each in told(sender, 100.2) if isinstance(each.values, ProbeReturned)]
+    assert (seen.node, seen.peer, word.node, word.peer) == (1, 0, 0, 1)
+    assert tuple(word.values) == tuple(seen.values)
+    assert (word.at_s, tally.counts()) == (100.2, {})
+
+
+def test_every_train_gets_one_word_and_a_word_gets_none(stack: ExitStack, port: int, tally: Tally) -> None:
+    sender, receiver = prober(stack, 0, port, tally), prober(stack, 1, port, tally)
+    found: list[Observation] = []
+    for turn in range(24):
+        found += [*told(sender, 100.0 + turn), *told(receiver, 100.1 + turn)]
+    found += told(sender, 123.9)
+    ways = [(type(each.values), each.node) for each in found]
+    assert ways.count((ProbeReturned, 0)) == ways.count((Probe, 1)) == 24
+    assert ways.count((ProbeReturned, 1)) == ways.count((Probe, 0)) - 1 == 23  # the last word has yet to be read
+    assert tally.counts() == {}
+
+
+def test_only_a_whole_train_of_a_peer_is_answered_by_less_than_it_was(
+    stack: ExitStack, port: int, tally: Tally
+) -> None:
+    receiver, peer = prober(stack, 0, port, tally), by_hand(stack, 1, port)
+    stranger = by_hand(stack, 2, port)
+    whole = list(train(1, 7, sent_s=5.0, size_bytes=SIZE_BYTES))
+    for datagram in whole:
+        stranger.sendto(datagram, (ADDRESSES[0], port))
+    for datagram in (*whole[1:], *whole[1:]):
+        peer.sendto(datagram, (ADDRESSES[0], port))
+    peer.sendto(HEAD.pack(TRAIN, 1, 6, 0, 1, 5.0), (ADDRESSES[0], port))  # less than a word
+    told(receiver, 100.0)
+    assert (heard(peer), heard(stranger)) == ([], [])
+    for datagram in (*whole, *whole):
+        peer.sendto(datagram, (ADDRESSES[0], port))
+    told(receiver, 101.0)
+    (word,) = heard(peer)
+    assert is_word(word)
+    assert len(word) < MIN_BYTES
+    assert WORD.unpack(word)[1:5] == (0, 7, SIZE_BYTES, 5.0)
+
+
+def test_nobody_is_answered_in_the_name_of_oneself(stack: ExitStack, port: int, tally: Tally) -> None:
+    own = prober(stack, 0, port, tally)
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as forger:
+        forger.bind((ADDRESSES[0], 0))
+        for datagram in train(0, 1, sent_s=5.0, size_bytes=SIZE_BYTES):
+            forger.sendto(datagram, (ADDRESSES[0], port))
+    told(own, 100.0)
+    assert told(own, 100.1) == []
+    assert tally.counts() == {}
+
+
+def test_a_word_is_taken_from_whom_the_train_went_to_and_once(stack: ExitStack, port: int, tally: Tally) -> None:
+    sender = prober(stack, 0, port, tally, HERE)
+    peer, other = by_hand(stack, 1, port), by_hand(stack, 2, port)
+    sender.look(100.0)
+    arrived()
+    _mark, _node, number, _at, _of, sent_s = HEAD.unpack_from(peer.recv(2048))
+    word = WORD.pack(MARK, 1, number, SIZE_BYTES, sent_s, sent_s + 0.002, 0.001)
+    other.sendto(word, (ADDRESSES[0], port))  # by node 2, in the name of node 1
+    other.sendto(WORD.pack(MARK, 2, number, SIZE_BYTES, sent_s, 5.0, 0.1), (ADDRESSES[0], port))  # was sent nothing
+    assert told(sender, 100.1) == []
+    assert tally.counts() == {"probe: none of ours": 2}
+    for _ in range(2):
+        peer.sendto(word, (ADDRESSES[0], port))
+    (seen,) = told(sender, 100.2)
+    assert seen == Observation(100.2, 0, ProbeReturned(SIZE_BYTES, sent_s, sent_s + 0.002, 0.001), peer=1)
+    assert tally.counts() == {"probe: none of ours": 3}
+    assert heard(other) == []
+
+
+def test_a_word_that_cannot_be_sent_costs_the_reading_nothing(stack: ExitStack, port: int, tally: Tally) -> None:
+    class Deaf(Prober):
+        """Whose words find no way."""
+
+        def __init__(self) -> None:
+            super().__init__(node=0, peers=TWO, size_bytes=SIZE_BYTES, port=port, tally=tally)
+            self._address_of = {0: ADDRESSES[0], 1: "203.0.113.1"}  # no way there from a loopback address
+
+        def _send(self, other: int) -> None:
+            """No trains."""
+
+    receiver, peer = Deaf(), by_hand(stack, 1, port)
+    stack.callback(receiver.close)
+    for datagram in train(1, 1, sent_s=5.0, size_bytes=SIZE_BYTES):
+        peer.sendto(datagram, (ADDRESSES[0], port))
+    (seen,) = told(receiver, 100.0)
+    assert isinstance(seen.values, Probe)
+    assert tally.counts()["probe: word not sent"] == 1
+
+
+TRUE = Probe(SIZE_BYTES, 1_795_000_000.25, 1_795_000_000.2526, 0.0013)
+
+
+def awaiting() -> Awaited:
+    """Of train 7 to node 1 alone."""
+    awaited = Awaited(size_bytes=SIZE_BYTES)
+    awaited.sent(1, 7, TRUE.sent_s)
+    return awaited
+
+
+@pytest.mark.parametrize("tail_s", [None, 0.0013])
+def test_a_word_says_what_was_measured_bit_for_bit(tail_s: float | None) -> None:
+    word = word_of(1, 7, TRUE._replace(tail_s=tail_s))
+    assert word is not None
+    assert awaiting().taken(word, 1) == (1, ProbeReturned(*TRUE._replace(tail_s=tail_s)))
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        (2, 7, SIZE_BYTES, *TRUE[1:]),
+        (1, 8, SIZE_BYTES, *TRUE[1:]),
+        (1, 7, SIZE_BYTES + 1, *TRUE[1:]),
+        (1, 7, SIZE_BYTES, TRUE.sent_s + 1e-6, *TRUE[2:]),
+        (1, 7, SIZE_BYTES, math.nan, *TRUE[2:]),
+        (1, 7, SIZE_BYTES, TRUE.sent_s, math.nan, 0.0013),
+        (1, 7, SIZE_BYTES, TRUE.sent_s, math.inf, 0.0013),
+        (1, 7, SIZE_BYTES, TRUE.sent_s, -1.0, 0.0013),
+        (1, 7, SIZE_BYTES, TRUE.sent_s, TRUE.received_s, 0.0),
+        (1, 7, SIZE_BYTES, TRUE.sent_s, TRUE.received_s, -0.1),
+        (1, 7, SIZE_BYTES, TRUE.sent_s, TRUE.received_s, math.inf),
+    ],
+    ids=range(11),
+)
+def test_a_word_on_nothing_that_was_sent_or_that_cannot_be_is_left(fields: tuple[float, ...]) -> None:
+    awaited, word = awaiting(), WORD.pack(MARK, *fields)
+    assert awaited.taken(word, 1) is None
+    assert awaited.taken(WORD.pack(MARK, 1, 7, *TRUE), 1) is not None  # the true one still counts
+
+
+@pytest.mark.parametrize("of", [None, 0, 2])
+def test_a_word_from_another_address_is_left(of: int | None) -> None:
+    assert awaiting().taken(WORD.pack(MARK, 1, 7, *TRUE), of) is None
+
+
+def test_of_each_peer_only_the_newest_trains_wait_for_a_word() -> None:
+    awaited = Awaited(size_bytes=SIZE_BYTES)
+    for peer in (1, 2):
+        for number in range(100):
+            awaited.sent(peer, number, float(number))
+
+    def answered(peer: int, number: int) -> bool:
+        return awaited.taken(WORD.pack(MARK, peer, number, SIZE_BYTES, float(number), 5.0, math.nan), peer) is not None
+
+    assert [number for number in range(100) if answered(1, number)] == [*range(100 - MAX_AWAITED, 100)]
+    assert answered(2, 99)
+
+
+class Fed(Prober):
+    """Hears what it is given."""
+
+    def __init__(self, messages: list[tuple[bytes, str]], tally: Tally) -> None:
+        self._messages = messages
+        super().__init__(node=0, peers=TWO, size_bytes=SIZE_BYTES, port=0, tally=tally)
+        self._awaited.sent(1, 7, TRUE.sent_s)
+
+    def _send(self, other: int) -> None:
+        """Nothing."""
+
+    def _heard(self) -> Iterator[tuple[bytes, str, float]]:
+        return ((message, address, TRUE.received_s) for message, address in self._messages)
+
+
+words = st.builds(
+    WORD.pack,
+    st.sampled_from([MARK, TRAIN]),
+    st.integers(0, 3) | st.integers(0, 2**32 - 1),
+    st.sampled_from([6, 7]) | st.integers(0, 2**32 - 1),
+    st.sampled_from([SIZE_BYTES]) | st.integers(0, 2**32 - 1),
+    st.sampled_from([TRUE.sent_s]) | st.floats(),
+    st.floats(),
+    st.floats(),
+)
+addresses = st.sampled_from([*ADDRESSES, "10.9.9.9"])
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.lists(st.tuples(words | st.binary(max_size=80) | words.map(lambda word: word[:-1]), addresses), max_size=6))
+def test_whatever_comes_nothing_raises_and_nothing_untrue_is_told(messages: list[tuple[bytes, str]]) -> None:
+    tally = Tally()
+    fed = Fed(messages, tally)
+    found = fed.look(100.0)
+    fed.close()
+    returned = [each.values for each in found if isinstance(each.values, ProbeReturned)]
+    assert len(returned) <= 1
+    for values in returned:
+        assert (values.size_bytes, values.sent_s) == (SIZE_BYTES, TRUE.sent_s)
+        assert math.isfinite(values.received_s)
+        assert values.tail_s is None or 0.0 < values.tail_s < math.inf
+        assert any(address == ADDRESSES[1] for _message, address in messages)
+    assert tally.total >= sum(is_word(message) for message, _address in messages) - len(returned)

@@ -1,0 +1,242 @@
+"""Probes over the loopback: whole trains are told with the kernel's stamps, everything else is counted."""
+
+import socket
+import struct
+import time
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from contextlib import ExitStack, suppress
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from deploy.telemetry.peers import Peers
+from deploy.telemetry.prober import (
+    DATAGRAM_BYTES,
+    HEAD,
+    MARK,
+    MAX_BYTES,
+    MAX_PER_S,
+    MAX_TURNS,
+    MIN_BYTES,
+    PORTS,
+    Prober,
+    neighbours,
+    train,
+)
+from faults.observations import Observation, Probe
+from faults.readers import Tally
+from fleet.documents import RuleError
+from tests.deploy.telemetry.loopback import ADDRESSES, HERE, arrived
+
+SIZE_BYTES = 10_000
+
+
+@pytest.fixture
+def probers(port: int, tally: Tally) -> Iterator[list[Prober]]:
+    with ExitStack() as stack:
+        made = [Prober(node=node, peers=HERE, size_bytes=SIZE_BYTES, port=port, tally=tally) for node in range(3)]
+        for prober in made:
+            stack.callback(prober.close)
+        yield made
+
+
+def told(prober: Prober, at_s: float) -> dict[int | None, Probe]:
+    arrived()
+    found: list[Observation] = prober.look(at_s)
+    return {seen.peer: seen.values for seen in found if isinstance(seen.values, Probe)}
+
+
+def test_each_neighbour_is_probed_in_turn_and_once_a_period(probers: list[Prober]) -> None:
+    first, after, before = probers
+    for at_s in (100.0, 100.25):
+        first.look(at_s)
+    assert set(told(after, 100.4)) == {0}
+    assert set(told(before, 100.4)) == {1}  # which sent when it looked, to the one after it
+    first.look(100.5)
+    assert told(after, 100.6).get(0) is None
+    assert set(told(before, 100.6)) == {0}
+
+
+def test_the_receivers_own_spacing_is_of_the_second_half(probers: list[Prober]) -> None:
+    probers[0].look(100.0)
+    (probe,) = told(probers[1], 100.1).values()
+    assert probe.tail_s is not None
+    assert 0.0 < probe.tail_s < probe.received_s - probe.sent_s
+
+
+def test_trains_of_a_pair_leave_by_several_ports(port: int, tally: Tally) -> None:
+    """As a fabric that hashes ports sees them: each pair takes as many ways as there are ports."""
+    with ExitStack() as stack:
+        sender = Prober(node=0, peers=HERE, size_bytes=64, port=port, tally=tally)
+        stack.callback(sender.close)
+        heard = []
+        for address in ADDRESSES[1:]:
+            listener = stack.enter_context(socket.socket(socket.AF_INET, socket.SOCK_DGRAM))
+            listener.bind((address, port))
+            listener.settimeout(0.0)
+            heard.append(listener)
+        ports: list[set[int]] = [set(), set()]
+        for turn in range(16):
+            sender.look(100.0 + turn)
+            for listener, seen in zip(heard, ports, strict=True):
+                with suppress(BlockingIOError):
+                    while True:
+                        seen.add(listener.recvfrom(2048)[1][1])
+    assert [len(seen) for seen in ports] == [PORTS, PORTS]
+
+
+def test_what_is_told_is_when_it_was_sent_and_when_the_kernel_had_all_of_it(probers: list[Prober]) -> None:
+    before_s = time.time()
+    probers[0].look(100.0)
+    time.sleep(0.5)  # the one who listens looks late
+    looked_s = time.time()
+    (probe,) = told(probers[1], 100.1).values()
+    assert probe.size_bytes == SIZE_BYTES
+    assert before_s - 1e-3 <= probe.sent_s <= probe.received_s <= looked_s
+
+
+def test_a_train_with_a_gap_is_counted_and_the_next_one_told(probers: list[Prober], port: int, tally: Tally) -> None:
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sender:
+        sender.bind((ADDRESSES[1], 0))
+        for number, lost in ((1, 3), (2, None)):
+            datagrams = list(train(1, number, sent_s=5.0, size_bytes=SIZE_BYTES))
+            for at, datagram in enumerate(datagrams):
+                if at != lost:
+                    sender.sendto(datagram, (ADDRESSES[0], port))
+    (probe,) = told(probers[0], 100.0).values()
+    assert (probe.sent_s, probe.size_bytes) == (5.0, SIZE_BYTES)
+    assert tally.counts() == {"probe: train with a gap": 1}
+
+
+FORGED = [
+    b"",
+    MARK,
+    HEAD.pack(b"otherthi", 1, 1, 0, 1, 5.0),
+    HEAD.pack(MARK, 2, 1, 0, 1, 5.0),  # a node that has another address
+    HEAD.pack(MARK, 1, 1, 1, 1, 5.0),
+    HEAD.pack(MARK, 1, 1, 0, 60_000, 5.0),
+    HEAD.pack(MARK, 1, 1, 0, 1, float("nan")),
+    HEAD.pack(MARK, 1, 1, 0, 1, 5.0).ljust(DATAGRAM_BYTES + 1),
+]
+
+
+@pytest.mark.parametrize("datagram", FORGED, ids=range(len(FORGED)))
+def test_what_is_no_probe_is_counted(datagram: bytes, probers: list[Prober], port: int, tally: Tally) -> None:
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sender:
+        sender.bind((ADDRESSES[1], 0))
+        sender.sendto(datagram, (ADDRESSES[0], port))
+    assert told(probers[0], 100.0) == {}
+    assert tally.counts() == {"probe: none of ours": 1}
+
+
+def test_a_neighbour_that_does_not_listen_disturbs_nothing(port: int) -> None:
+    alone = Prober(node=0, peers=HERE, size_bytes=SIZE_BYTES, port=port)
+    for turn in range(6):
+        assert alone.look(100.0 + turn / 2) == []
+    alone.close()
+
+
+def test_a_port_that_is_taken_is_said_at_once(probers: list[Prober], port: int) -> None:
+    assert probers
+    with pytest.raises(OSError, match="in use"):
+        Prober(node=0, peers=HERE, size_bytes=SIZE_BYTES, port=port)
+
+
+def test_neighbours_are_those_beside_in_the_ring() -> None:
+    assert neighbours(0, HERE) == [1, 2]
+    assert neighbours(2, HERE) == [0, 1]
+    assert neighbours(0, Peers({"127.5.0.1": 0, "127.5.0.2": 1})) == [1]
+    assert neighbours(0, Peers({"127.5.0.1": 0})) == []
+    assert neighbours(1, Peers({"127.5.0.1": 0, "127.5.0.2": 1, "127.6.0.1": 0})) == [0]
+    with pytest.raises(RuleError, match="peers' indices, got 7"):
+        neighbours(7, HERE)
+
+
+@given(st.integers(MIN_BYTES, MAX_BYTES), st.integers(0, 2**32 - 1))
+def test_a_train_has_the_size_that_was_asked_for(size_bytes: int, number: int) -> None:
+    datagrams = list(train(3, number, sent_s=1.5, size_bytes=size_bytes))
+    assert sum(map(len, datagrams)) == size_bytes
+    assert max(map(len, datagrams)) <= DATAGRAM_BYTES
+    heads = [struct.unpack_from(HEAD.format, datagram) for datagram in datagrams]
+    assert heads == [(MARK, 3, number, at, len(datagrams), 1.5) for at in range(len(datagrams))]
+
+
+class Counting(Prober):
+    """Only says where it would send."""
+
+    def __init__(self, node: int, *, talking: Iterable[int], every_s: float = 0.5) -> None:
+        peers = Peers({f"127.5.{at // 200}.{1 + at % 200}": at for at in range(512)})
+        self.sent_to: list[int] = []
+        super().__init__(node=node, peers=peers, size_bytes=64, every_s=every_s, port=0, talking=lambda: talking)
+
+    def _send(self, other: int) -> None:
+        self.sent_to.append(other)
+
+
+def sent_to(node: int, talking: Iterable[int], *, looks: int, every_s: float = 0.5) -> list[list[int]]:
+    """By look, four a second on whole periods."""
+    prober = Counting(node, talking=talking, every_s=every_s)
+    each: list[list[int]] = []
+    for look in range(looks):
+        prober.look(1_795_000_000.0 + look / 4 + 1e-3)
+        each.append(prober.sent_to)
+        prober.sent_to = []
+    prober.close()
+    return each
+
+
+@pytest.mark.parametrize("count", range(1, 9))
+def test_each_of_up_to_eight_peers_is_probed_five_times_in_five_seconds(count: int) -> None:
+    looks = sent_to(100, range(101, 101 + count), looks=21)[1:]  # the first sees one turn alone
+    often = Counter(other for look in looks for other in look)
+    assert set(often) == set(range(101, 101 + count))
+    assert min(often.values()) >= 5
+    assert sum(often.values()) <= 5 * MAX_PER_S
+    assert max(map(len, looks)) <= MAX_TURNS
+
+
+def test_of_many_peers_none_is_left_out_and_none_preferred() -> None:
+    others = [node for node in range(512) if node != 100]
+    often = Counter(other for look in sent_to(100, others, looks=257)[1:] for other in look)
+    assert often == dict.fromkeys(others, 1)
+
+
+@pytest.mark.parametrize("count", [2, 3, 7, 8])
+def test_a_pair_has_the_same_place_in_every_look(count: int) -> None:
+    looks = sent_to(0, range(1, 1 + count), looks=200)[1:]
+    places = {(other, look.index(other)) for look in looks for other in look}
+    assert len(places) == count
+
+
+def test_where_all_talk_with_all_a_node_takes_in_one_train_a_turn() -> None:
+    nodes = range(8)
+    looks = [sent_to(node, nodes, looks=9)[1:] for node in (*nodes,)]
+    # 512 nodes are a ring of which these are a part, so the order is by index from each node's next on.
+    for look in range(8):
+        for place in range(2):
+            targets = [looks[node][look][place] for node in nodes if len(looks[node][look]) > place]
+            assert len(set(targets)) == len(targets)
+
+
+def test_until_the_job_talks_the_neighbours_are_probed() -> None:
+    talking: set[int] = set()
+    prober = Counting(7, talking=talking)
+    for look in range(4):
+        prober.look(1000.0 + look / 4)
+    assert set(prober.sent_to) == {6, 8}
+    prober.sent_to.clear()
+    talking |= {7, 30, 9999}  # itself, and one whose address nobody knows
+    for look in range(4, 8):
+        prober.look(1000.0 + look / 4)
+    assert set(prober.sent_to) == {30}
+    prober.close()
+
+
+def test_a_clock_that_is_set_back_costs_no_burst() -> None:
+    prober = Counting(7, talking=range(20))
+    for at_s in (1000.0, 1000.25, 500.0, 500.25, 90_000.0):
+        prober.look(at_s)
+    assert len(prober.sent_to) <= 1 + 2 + 1 + 2 + 2
+    prober.close()

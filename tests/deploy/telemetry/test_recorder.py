@@ -1,0 +1,137 @@
+"""The loop with real sources: connections of this namespace, a real process, a real folder."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from threading import Event
+
+import pytest
+
+from deploy.telemetry.diag import Sample
+from deploy.telemetry.folder import RecordingFolder
+from deploy.telemetry.peers import Peers
+from deploy.telemetry.processes import ProcessSource
+from deploy.telemetry.recorder import Recorder, RecorderClock
+from deploy.telemetry.sockets import SocketSource
+from faults.observations import Observation, Process, Socket
+from faults.readers import read
+from tests.deploy.telemetry.connections import connection
+from tests.testbed.waiting import wait_for
+
+GO_S = 1_000.0
+
+
+class Broken:
+    """A source that can never be looked at."""
+
+    name, period_s = "broken", 0.0
+
+    def look(self, now_s: float) -> Sequence[Observation]:
+        raise PermissionError(f"not at {now_s}")
+
+    def close(self) -> None:
+        raise OSError("nor closed")
+
+
+class Full:
+    """A sink on a full disk."""
+
+    def is_due(self) -> bool:
+        return False
+
+    def sample(self, sample: Sample) -> None:
+        raise OSError(28, f"no space for node {sample.node}")
+
+    def observed(self, observations: Sequence[Observation]) -> None:
+        raise OSError(28, f"no space for {len(observations)}")
+
+    def flush(self) -> None:
+        """Nothing."""
+
+    def close(self) -> None:
+        """Nothing."""
+
+
+@pytest.fixture
+def sleeper() -> Iterator[subprocess.Popen[bytes]]:
+    with subprocess.Popen(["sleep", "60"]) as process:
+        yield process
+        process.kill()
+
+
+def test_what_the_loop_saw_is_in_the_folder_whatever_fails_beside_it(tmp_path: Path) -> None:
+    peers = Peers({"127.4.0.1": 0, "127.4.0.2": 1})
+    folder = RecordingFolder(tmp_path, run={"n": 2, "t_go": time.time(), "dur": 10, "sample_hz": 50})
+    with connection("127.4.0.2") as (client, _accepted):
+        client.sendall(b"x" * 999)
+        recorder = Recorder(
+            sockets=SocketSource(node=0, peers=peers), sources=[Broken()], sinks=[Full(), folder], period_s=0.02
+        )
+        tally = recorder.run(Event(), duration_s=0.2)
+    found = read({path.name: path.read_bytes() for path in tmp_path.iterdir()})
+    sockets = [seen.values for seen in found.observations if isinstance(seen.values, Socket)]
+    assert len(sockets) == tally.looks > 0
+    assert {(one.connections, one.acked_bytes) for one in sockets} == {(1, 1000)}  # the SYN counts
+    assert tally.failures == {"broken": tally.looks, "sample": tally.looks, "close": 1}
+
+
+def test_looks_fall_on_whole_periods_and_late_ones_are_counted() -> None:
+    times = iter([10.1, 10.26, 11.1])
+    clock = RecorderClock(now_s=lambda: next(times), steady_s=lambda: 0.0)
+    recorder = Recorder(sockets=None, sinks=[], period_s=0.25, clock=clock)
+    waits = [recorder._until_next_s() for _ in range(3)]
+    assert waits == pytest.approx([0.15, 0.24, 0.15])
+    assert recorder.tally.late_looks == 2  # 10.5 and 10.75
+
+
+def test_a_process_is_followed_to_its_end(sleeper: subprocess.Popen[bytes]) -> None:
+    source = ProcessSource(node=2, pid_of={5: sleeper.pid})
+
+    def state() -> str:
+        (seen,) = source.look(GO_S)
+        assert (seen.at_s, seen.node, seen.rank) == (GO_S, 2, 5)
+        assert isinstance(seen.values, Process)
+        return seen.values.state
+
+    wait_for(lambda: state() == "S", what="sleep")
+    sleeper.send_signal(signal.SIGSTOP)
+    wait_for(lambda: state() == "T", what="stop")
+    sleeper.kill()
+    wait_for(lambda: state() == "Z", what="death, not yet told to its parent")
+    sleeper.wait()
+    assert state() == "gone"
+    source.close()
+
+
+@pytest.mark.skipif(not Path("/proc/self/schedstat").exists(), reason="a kernel without scheduler statistics")
+def test_how_long_a_process_waits_for_a_core_is_told() -> None:
+    """Two processes that only compute, on one core, each wait for half of the time."""
+    cores = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, {min(cores)})  # inherited
+    try:
+        spinning = [subprocess.Popen([sys.executable, "-I", "-S", "-c", "while True: pass"]) for _ in range(2)]
+    finally:
+        os.sched_setaffinity(0, cores)
+    source = ProcessSource(node=0, pid_of={rank: one.pid for rank, one in enumerate(spinning)})
+
+    def waited() -> bool:
+        told = [seen.values.waited_s for seen in source.look(GO_S) if isinstance(seen.values, Process)]
+        return all(each is not None and each > 0.02 for each in told)
+
+    try:
+        wait_for(waited, what="waiting for a core")
+    finally:
+        source.close()
+        for one in spinning:
+            one.kill()
+            one.wait()
+
+
+def test_a_process_that_never_was_is_gone() -> None:
+    (seen,) = ProcessSource(node=0, pid_of={0: 1 << 22}).look(GO_S)
+    assert isinstance(seen.values, Process)
+    assert seen.values.state == "gone"

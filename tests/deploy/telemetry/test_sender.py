@@ -1,0 +1,240 @@
+"""Batches to a real server on loopback: what arrives, what is asked for again, and what trouble costs."""
+
+import socket
+import time
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from typing import Any
+
+import numpy as np
+import pytest
+
+from deploy.telemetry.batch_codec import PATH, BaseMissingError, Batch, Held, WireError, decode
+from deploy.telemetry.diag import Sample
+from deploy.telemetry.http_post import MAX_BODY_BYTES, MAX_HEAD_BYTES, Poster
+from deploy.telemetry.sampling_budget import Alarms, affordable
+from deploy.telemetry.sender import Sender
+from faults.observations import Collective, Device, Heartbeat, Observation, Probe, ProbeReturned, Process
+from tests.deploy.telemetry.servers import Answer, http_server, raw_server
+from tests.testbed.waiting import PATIENCE_S, wait_for
+
+BEGAN_S = time.time()  # a batch's times count from its sending
+
+
+class Watcher:
+    """Holds what a watcher would, and can forget it."""
+
+    def __init__(self) -> None:
+        self.batches: list[Batch] = []
+        self.asked_again = 0
+        self.headers: dict[str, str] = {}
+        self._held: Held | None = None
+
+    def forget(self) -> None:
+        self._held = None
+
+    def answer(self, path: str, headers: dict[str, str], body: bytes) -> Answer:
+        assert path == PATH
+        self.headers = headers
+        try:
+            batch, self._held = decode(body, held_of=lambda _node, _session: self._held)
+        except BaseMissingError:
+            self.asked_again += 1
+            return 409, b"whole one, please"
+        except WireError as error:
+            return 422, str(error).encode()
+        self.batches.append(batch)
+        return 204, b""
+
+
+@contextmanager
+def sending(watcher: Watcher, token: str | None = None, **more: Any) -> Iterator[Sender]:
+    with http_server(watcher.answer) as url:
+        sender = Sender(url, node=3, token=token, **more)
+        yield sender
+        sender.close()
+
+
+def look(number: int, peers: tuple[int, ...] = (0, 1)) -> Sample:
+    rows = np.full((len(peers), 19), number, np.int64)
+    rows[:, 15] = 0
+    return Sample(BEGAN_S + number / 4, 3, np.array(peers, np.int64), rows)
+
+
+def process(state: str) -> list[Observation]:
+    return [Observation(BEGAN_S, 3, Process(7, state, 0.0), rank=3)]
+
+
+def test_everything_arrives_and_the_secret_is_shown() -> None:
+    watcher = Watcher()
+    with sending(watcher, token="hush") as sender:
+        for number in range(3):
+            sender.sample(look(number))
+        sender.observed(process("R"))
+    samples = [sample for batch in watcher.batches for sample in batch.samples]
+    assert [sample.rows.tolist() for sample in samples] == [look(number).rows.tolist() for number in range(3)]
+    assert [other.values for batch in watcher.batches for other in batch.others] == [Process(7, "R", 0.0)]
+    assert watcher.headers["Authorization"] == "Bearer hush"
+
+
+def test_a_watcher_that_was_started_again_gets_a_whole_batch() -> None:
+    watcher = Watcher()
+    with sending(watcher) as sender:
+        sender.sample(look(0))
+        sender.sample(look(1, peers=(0,)))  # a peer vanished: sent at once
+        sender.flush()
+        wait_for(lambda: watcher.batches, what="first batch")
+        watcher.forget()
+        sender.sample(look(2, peers=(0,)))
+    assert watcher.asked_again == 1
+    assert watcher.batches[-1].samples[-1].rows.tolist() == look(2, peers=(0,)).rows.tolist()
+
+
+def test_a_stopped_process_is_told_before_the_wait_is_over() -> None:
+    watcher = Watcher()
+    with sending(watcher, steady_s=lambda: 0.0, now_s=lambda: BEGAN_S) as sender:  # its wait is never over
+        sender.observed(process("R"))
+        sender.flush()
+        assert not sender.is_due()
+        sender.observed(process("T"))
+        sender.flush()
+        wait_for(lambda: watcher.batches, what="news")
+
+
+def test_a_prober_says_every_two_seconds_that_it_lives_where_it_has_nothing_to_tell() -> None:
+    watcher, at_s = Watcher(), 0.0
+    with sending(watcher, prober=True, steady_s=lambda: at_s, now_s=lambda: BEGAN_S + at_s) as sender:
+        for number in range(1, 4):
+            at_s = 2.0 * number - 0.2
+            assert not sender.is_due()
+            sender.flush()
+            at_s = 2.0 * number
+            wait_for(sender.is_due, what="the next")
+            sender.flush()
+            wait_for(lambda: len(watcher.batches), number.__eq__, what="a batch each")
+    assert {(batch.prober, batch.samples, batch.others) for batch in watcher.batches} == {(True, (), ())}
+    assert sender.sent.wire_bytes / sender.sent.batches < 500  # of the 2,000 that two seconds may cost
+
+
+def test_a_recorder_that_has_nothing_to_tell_sends_nothing() -> None:
+    watcher = Watcher()
+    with sending(watcher, steady_s=iter(range(100_000)).__next__) as sender:
+        for _ in range(10):
+            sender.flush()
+    assert watcher.batches == []
+
+
+def test_an_alarm_rings_once_until_it_is_over() -> None:
+    alarms = Alarms()
+    beats = [[Observation(1.0, 3, Heartbeat(2, 1, "all_reduce", 0, phase), rank=3)] for phase in ("comm", "failed")]
+    heard = [*beats, beats[1], beats[0], beats[1]]
+    assert [alarms.ring(beat) for beat in heard] == [False, True, False, False, True]
+
+
+def test_what_the_peers_tell_as_well_is_left_out_first() -> None:
+    seen = [
+        Observation(1.0, 3, ProbeReturned(64, 0.5, 0.6), peer=1),
+        Observation(1.1, 3, Collective(5, "all_reduce", 8, 0.9, 1.1), rank=3),
+        Observation(1.2, 3, Heartbeat(5, 5, None, 2, "compute"), rank=3),
+        Observation(1.3, 3, Probe(64, 0.5, 0.6), peer=1),
+        Observation(1.4, 3, ProbeReturned(64, 1.0, 1.1), peer=2),
+    ]
+    assert affordable(seen, 5) == seen
+    assert affordable(seen, 4) == seen[1:]
+    assert affordable(seen, 3) == seen[1:4]
+    assert affordable(seen, 1) == [seen[3]]
+
+
+def test_a_watcher_that_is_away_costs_the_batch_and_nothing_else() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+    sender = Sender(f"http://127.0.0.1:{port}", node=3)
+    sender.sample(look(0))
+    sender.close()
+    assert (sender.sent.batches, sender.sent.failed) == (0, 1)
+
+
+def error_of_a_gpu() -> list[Observation]:
+    return [Observation(time.time(), 3, Device("0", "xid", 79, 1.0))]
+
+
+def trains() -> list[Observation]:
+    both = Probe(64, BEGAN_S, BEGAN_S + 0.1), ProbeReturned(64, BEGAN_S, BEGAN_S + 0.1)
+    return [Observation(time.time(), 3, values, peer=1) for values in both]
+
+
+@pytest.mark.parametrize(("status", "sent"), [(503, [Device]), (422, [])])
+def test_what_is_told_once_waits_for_a_watcher_that_is_away_not_for_one_that_refuses(
+    status: int, sent: list[type]
+) -> None:
+    watcher, refused = Watcher(), list[bytes]()
+
+    def answer(path: str, headers: dict[str, str], body: bytes) -> Answer:
+        if not refused:
+            refused.append(body)
+            return status, b""
+        return watcher.answer(path, headers, body)
+
+    with http_server(answer) as url:
+        sender = Sender(url, node=3)
+        sender.observed([*error_of_a_gpu(), *process("R"), *trains()])
+        sender.observed(process("T"))
+        sender.flush()
+        wait_for(lambda: sender.sent.failed, what="refusal")
+        sender.sample(look(0))
+        sender.close()
+    (batch,) = watcher.batches
+    assert [type(seen.values) for seen in batch.others] == sent
+
+
+@pytest.mark.parametrize("step_s", [-300.0, 300.0])
+def test_a_clock_that_was_set_begins_a_new_session_without_the_looks_of_both(step_s: float) -> None:
+    watcher, ahead_s = Watcher(), [0.0]
+    with http_server(watcher.answer) as url:
+        sender = Sender(url, node=3, now_s=lambda: time.time() + ahead_s[0])
+        for number, peers in ((0, (0, 1)), (1, (0,)), (2, (0, 1)), (3, ())):
+            if number == 2:
+                ahead_s[0] = step_s
+            sender.sample(look(number, peers))
+            sender.observed(process("R" if number % 2 else "T"))
+            sender.flush()
+            wait_for(lambda most=number: len(watcher.batches) > most, what="batch")  # type: ignore[misc]
+        sender.close()
+    sessions = [batch.session for batch in watcher.batches]
+    assert sessions[0] == sessions[1] != sessions[2] == sessions[3]
+    assert [len(batch.samples) for batch in watcher.batches] == [1, 1, 0, 1]
+    assert watcher.asked_again == 0
+
+
+def served(answers: list[bytes]) -> Iterator[int]:
+    """Statuses that a poster sees of a server that says these, a connection each."""
+    waiting = iter(answers)
+
+    def serve(connection: socket.socket) -> None:
+        connection.recv(1 << 16)
+        connection.sendall(next(waiting))
+
+    with raw_server(serve) as (host, port):
+        poster = Poster(f"http://{host}:{port}/base", path="/x", headers={}, timeout_s=PATIENCE_S)
+        with closing(poster):
+            for _ in answers:
+                yield poster.post(b"body")[0]
+
+
+def test_a_connection_that_was_closed_is_opened_anew() -> None:
+    assert list(served([b"HTTP/1.1 204 No Content\r\n\r\n"] * 3)) == [204] * 3
+
+
+def test_a_body_is_read_past_and_an_endless_one_left() -> None:
+    short = b"HTTP/1.1 409 Conflict\r\nContent-Length: 4\r\n\r\nbody"
+    long = b"HTTP/1.1 500 No\r\nContent-Length: 99999999999\r\n\r\n"
+    chunked = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n"
+    assert list(served([short, long, chunked, short])) == [409, 500, 200, 409]
+
+
+@pytest.mark.parametrize(
+    "said", [b"", b"SSH-2.0-x\r\n\r\n", b"HTTP/1.1 abc\r\n\r\n", bytes(MAX_HEAD_BYTES + MAX_BODY_BYTES + 1)]
+)
+def test_what_is_no_answer_is_an_error(said: bytes) -> None:
+    with pytest.raises(OSError, match=r"answer is|reset"):
+        list(served([said]))

@@ -1,0 +1,143 @@
+"""A prober that is alone: whom it probes is learnt by looks that may fail, and nothing but trains is told."""
+
+import errno
+from collections.abc import Iterator, Sequence
+from collections.abc import Set as AbstractSet
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from deploy.telemetry import factory
+from deploy.telemetry.diag import Sample
+from deploy.telemetry.factory import Recording, recorder_of
+from deploy.telemetry.peer_discovery import LOOKED_EVERY_S, Talking
+from deploy.telemetry.peers import Peers
+from deploy.telemetry.prober import Prober
+from deploy.telemetry.recorder import Recorder, RecorderClock
+from faults.observations import Observation, Probe, ProbeReturned
+from faults.readers import read
+from fleet.documents import RuleError
+from tests.deploy.telemetry.connections import connection
+from tests.deploy.telemetry.loopback import ADDRESSES, HERE, arrived, free_port
+from tests.testbed.waiting import wait_for
+
+GO_S = 1_795_000_000.0
+
+
+class Told:
+    """A sink that keeps what it is told."""
+
+    def __init__(self) -> None:
+        self.samples: list[Sample] = []
+        self.seen: list[Observation] = []
+
+    def is_due(self) -> bool:
+        return False
+
+    def sample(self, sample: Sample) -> None:
+        self.samples.append(sample)
+
+    def observed(self, observations: Sequence[Observation]) -> None:
+        self.seen += observations
+
+    def flush(self) -> None:
+        """Nothing."""
+
+    def close(self) -> None:
+        """Nothing."""
+
+
+class Flaky:
+    """Sockets of a job that talks with node 2 from the second look on; every other look fails."""
+
+    def __init__(self) -> None:
+        self.looks = 0
+        self._talking: AbstractSet[int] = frozenset()
+
+    def look(self, now_s: float) -> Sequence[Sample]:
+        self.looks += 1
+        if self.looks % 2:
+            raise OSError(errno.ENOBUFS, f"at {now_s}")
+        self._talking = frozenset({2})
+        return []
+
+    def talking(self) -> AbstractSet[int]:
+        return self._talking
+
+    def close(self) -> None:
+        """Nothing."""
+
+
+def test_a_look_that_fails_is_counted_and_the_trains_go_on(port: int) -> None:
+    now_s, told, sockets = GO_S, Told(), Flaky()
+    looking = Talking(sockets)
+    prober = Prober(node=0, peers=HERE, size_bytes=64, every_s=0.5, port=port, talking=sockets.talking)
+    others = [Prober(node=node, peers=HERE, size_bytes=64, port=port) for node in (1, 2)]
+    clock = RecorderClock(now_s=lambda: now_s, steady_s=lambda: now_s)
+    recorder = Recorder(sockets=None, sources=[looking, prober], sinks=[told], clock=clock)
+    heard: list[set[int]] = []  # who had a train of node 0
+    for look in range(100):  # four a second
+        now_s = GO_S + look / 4
+        recorder.look()
+        arrived()
+        seen = [each for other in others for each in other.look(now_s)]
+        heard.append({each.node for each in seen if isinstance(each.values, Probe) and each.peer == 0})
+    recorder.close()
+    for other in others:
+        other.close()
+    assert sockets.looks == pytest.approx(25.0 / LOOKED_EVERY_S, abs=1)
+    assert recorder.tally.failures["sockets"] == (sockets.looks + 1) // 2
+    known = int(4 * LOOKED_EVERY_S)  # at the second look; till then neighbours
+    assert set().union(*heard[:known]) == {1, 2}
+    assert set().union(*heard[known + 1 :]) == {2}
+    assert sum(2 in each for each in heard[known:]) == pytest.approx(len(heard[known:]) / 2, abs=1)  # every 0.5 s
+    assert told.samples == []
+
+
+@contextmanager
+def three_alone(monkeypatch: pytest.MonkeyPatch, folder: Path) -> Iterator[list[Recorder]]:
+    """As the command assembles them, on a port that is free."""
+    monkeypatch.setattr(factory, "Prober", _on(free_port()))
+    made = [
+        recorder_of(
+            Recording(node=node, peers=HERE, probe_bytes=2048, probes_only=True, folder=folder, pid_of={0: 1}),
+            started_s=GO_S,
+        )
+        for node in range(3)
+    ]
+    try:
+        yield made
+    finally:
+        for one in made:
+            one.close()
+
+
+def _on(port: int) -> type[Prober]:
+    class Here(Prober):
+        def __init__(self, **more: object) -> None:
+            super().__init__(port=port, **more)  # type: ignore[arg-type]
+
+    return Here
+
+
+def test_it_tells_of_trains_alone_though_the_job_talks(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    with connection(ADDRESSES[1]), three_alone(monkeypatch, tmp_path) as alone:
+
+        def kinds() -> set[type]:
+            for one in alone:
+                one.look()
+            arrived()
+            return {type(seen.values) for seen in read(files()).observations}
+
+        def files() -> dict[str, bytes]:
+            return {path.name: path.read_bytes() for path in tmp_path.iterdir()}
+
+        wait_for(kinds, {Probe, ProbeReturned}.__le__, what="trains and words")
+    assert kinds() == {Probe, ProbeReturned}
+    assert not [name for name in files() if name.startswith("tcp_")]
+
+
+def test_without_a_size_there_is_nothing_to_do() -> None:
+    with pytest.raises(RuleError, match="probe_bytes: expected the size of a train"):
+        recorder_of(Recording(node=0, peers=Peers({"127.5.0.1": 0}), probes_only=True), started_s=GO_S)

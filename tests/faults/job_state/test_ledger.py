@@ -1,0 +1,126 @@
+"""The ledger keeps what is newest, counts looks as well as seconds, and stays bounded whatever comes."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from faults.detector import Job
+from faults.job_state import Ledger, PairSeen
+from faults.job_state.groups import ranks_of
+from faults.observations import Collective, Counts, Flight, Heartbeat, Look, Observation, Process, Socket
+from tests.faults.stories import IDLE
+
+JOB = Job(3, (0, 1, 2), groups=((0, 1),))
+SENT = IDLE._replace(unacked=2)
+
+
+class TestPairs:
+    def test_a_stretch_is_as_long_as_its_looks_say(self) -> None:
+        pair = PairSeen(1.0, SENT)
+        for at_s in (1.25, 1.5):
+            pair.see(at_s, SENT)
+        assert (pair.stuck_s(), pair.looks_stuck) == (0.5, 3)
+
+    def test_an_acknowledgement_begins_it_anew(self) -> None:
+        pair = PairSeen(1.0, SENT)
+        pair.see(1.25, SENT._replace(acked_bytes=100))
+        assert (pair.stuck_s(), pair.looks_stuck) == (0.0, 1)
+
+    def test_nothing_outstanding_ends_it(self) -> None:
+        pair = PairSeen(1.0, SENT)
+        pair.see(1.25, IDLE)
+        assert (pair.stuck_since_s, pair.looks_stuck) == (None, 0)
+
+    def test_bytes_that_are_read_do_not_lie_unread(self) -> None:
+        pair = PairSeen(1.0, IDLE._replace(read_queue_bytes=100))
+        pair.see(1.25, IDLE._replace(read_queue_bytes=50))
+        assert pair.unread_s() == 0.0
+
+
+def test_only_pairs_that_stand_still_are_looked_at_again() -> None:
+    ledger = Ledger(JOB)
+    for at_s in (0.0, 0.25):
+        ledger.see(Observation(at_s, 0, SENT, peer=1))
+        ledger.see(Observation(at_s, 1, IDLE, peer=0))
+    assert ledger.stuck == {(0, 1)}
+    ledger.see(Observation(0.5, 0, IDLE, peer=1))
+    assert ledger.stuck == set()
+
+
+def test_steps_and_lateness_come_from_records() -> None:
+    ledger = Ledger(JOB)
+    for seq in range(1, 6):
+        for rank in range(3):
+            late = 0.5 if (seq, rank) == (3, 2) else 0.0
+            done = Collective(seq, "all_reduce", 8, seq * 0.2 - 0.1 + late, seq * 0.2 + late, seq)
+            ledger.see(Observation(seq * 0.2 + late, rank, done, rank=rank))
+    assert round(ledger.pace.step_s() or 0.0, 6) == 0.2
+    assert round(ledger.pace.latest_s(), 6) == 0.5
+
+
+def test_groups_are_told_apart_and_their_members_known() -> None:
+    ledger = Ledger(JOB)
+    ledger.see(Observation(1.0, 0, Flight("0", (), 3, -1, 2, "all_reduce", 0.5), rank=0))
+    ledger.see(Observation(1.0, 0, Collective(1, "all_gather", 8, 0.9, None, group="0,2"), rank=0))
+    assert ledger.groups["0"].members == {0, 1}
+    assert ledger.groups["0,2"].members == {0, 2}
+    assert ledger.groups["0"].entered == {0: 3}
+
+
+def test_what_ras_counts_is_called_and_not_finished() -> None:
+    ledger = Ledger(JOB)
+    ledger.see(Observation(1.0, 0, Counts("0xab", 3, (("AllReduce", 7), ("Broadcast", 2)), "ok"), rank=0))
+    assert ledger.groups["ras:0xab"].entered == {0: 9}
+
+
+def test_short_names_of_groups() -> None:
+    assert ranks_of("0-3", below=8) == (0, 1, 2, 3)
+    assert ranks_of("0-6:2", below=8) == (0, 2, 4, 6)
+    assert ranks_of("1,4,6", below=8) == (1, 4, 6)
+    for text in ("", "1", "0-9", "0-3:0", "1,,2", "9,1", "all", "0-99999999999"):
+        assert ranks_of(text, below=8) == ()
+
+
+values = st.one_of(
+    st.builds(Look, st.integers(0, 9)),
+    st.builds(Socket, *[st.integers(0, 2**40)] * 19),
+    st.builds(Heartbeat, *[st.integers(0, 99)] * 2, st.none(), st.integers(0, 99), st.sampled_from(["comm", "x"])),
+    st.builds(
+        Collective,
+        st.integers(0, 99),
+        st.text(max_size=3),
+        st.integers(0, 99),
+        st.floats(-1e6, 1e6),
+        st.none() | st.floats(-1e6, 1e6),
+        st.none() | st.integers(0, 99),
+        st.text(max_size=5),
+    ),
+    st.builds(Process, st.integers(0, 9), st.sampled_from(["R", "T", "gone", "?"]), st.floats(0, 9)),
+    st.builds(
+        Flight,
+        st.text(max_size=2),
+        st.lists(st.integers(-5, 9), max_size=3).map(tuple),
+        *[st.integers(-1, 99)] * 3,
+        st.none(),
+        st.none() | st.floats(-1e6, 1e6),
+    ),
+)
+indices = st.none() | st.integers(-2, 5)
+observations = st.builds(Observation, st.floats(), st.integers(-2, 5), values, indices, indices)
+
+
+@given(st.lists(observations, max_size=80))
+def test_nothing_that_is_told_breaks_it(told: list[Observation]) -> None:
+    from faults.monitor import Watcher, WatcherSettings  # noqa: PLC0415 - what reads it must hold too
+
+    watcher = Watcher(JOB, WatcherSettings(slow=None))
+    for number, observation in enumerate(told):
+        watcher.see(observation)
+        watcher.judge(float(number))
+
+
+def test_a_flood_of_groups_and_operations_is_bounded() -> None:
+    ledger = Ledger(JOB)
+    for seq in range(3000):
+        ledger.see(Observation(0.0, 0, Collective(seq, "all_reduce", 8, 0.0, None, group=f"g{seq}"), rank=0))
+        ledger.see(Observation(0.0, 0, Collective(seq, "all_reduce", 8, 0.0, 0.0, step=seq), rank=0))
+    assert len(ledger.pace._arrivals) <= 33

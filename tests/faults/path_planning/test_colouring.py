@@ -1,0 +1,67 @@
+"""Koenig: as many colours as the greatest degree are enough; no vertex ever sees one twice, nor one it lacks."""
+
+from collections import Counter
+from random import Random
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from faults.path_planning.colouring import Colouring
+
+GRAPHS = st.lists(st.tuples(st.integers(0, 6), st.integers(0, 6)), max_size=40)
+
+
+@settings(max_examples=40, deadline=None)
+@given(GRAPHS)
+def test_the_greatest_degree_is_enough(edges: list[tuple[int, int]]) -> None:
+    degree = max((count for side in (0, 1) for count in Counter(edge[side] for edge in edges).values()), default=0)
+    slots = {vertex: range(degree) for vertex in range(7)}
+    found = Colouring(edges, slots, slots)
+    found.run()
+    assert None not in found.colour
+    _no_vertex_sees_a_colour_twice(found)
+
+
+@settings(max_examples=40, deadline=None)
+@given(GRAPHS, st.lists(st.sets(st.integers(0, 7), max_size=8), min_size=14, max_size=14))
+def test_a_vertex_sees_only_colours_that_it_has(edges: list[tuple[int, int]], has: list[set[int]]) -> None:
+    left = {vertex: sorted(has[vertex]) for vertex in range(7)}
+    right = {vertex: sorted(has[7 + vertex]) for vertex in range(7)}
+    found = Colouring(edges, left, right)
+    found.run()
+    for (one, other), colour in zip(edges, found.colour, strict=True):
+        assert colour is None or (colour in left[one] and colour in right[other])
+    _no_vertex_sees_a_colour_twice(found)
+
+
+@settings(max_examples=60, deadline=None)
+@given(GRAPHS, st.lists(st.sets(st.integers(0, 7), max_size=8), min_size=14, max_size=14), st.randoms())
+def test_a_chain_that_is_swapped_leaves_a_proper_colouring(
+    edges: list[tuple[int, int]], has: list[set[int]], rng: Random
+) -> None:
+    left = {vertex: sorted(has[vertex]) for vertex in range(7)}
+    right = {vertex: sorted(has[7 + vertex]) for vertex in range(7)}
+    found = Colouring(edges, left, right)
+    found.run()
+    chains = [chain for edge in range(len(edges)) for chain in found.chains(edge)]
+    if not chains:
+        return
+    chain, before = rng.choice(chains), list(found.colour)
+    found.swap(chain)
+    assert len(set(chain.edges)) == len(chain.edges)
+    for edge, ((one, other), colour) in enumerate(zip(edges, found.colour, strict=True)):
+        if edge in chain.edges:
+            assert colour == chain.other(before[edge]) != before[edge]
+            assert colour in left[one]
+            assert colour in right[other]
+        else:
+            assert colour == before[edge]
+    _no_vertex_sees_a_colour_twice(found)
+
+
+def _no_vertex_sees_a_colour_twice(found: Colouring[int]) -> None:
+    for side in (0, 1):
+        seen = Counter(
+            (edge[side], colour) for edge, colour in zip(found.edges, found.colour, strict=True) if colour is not None
+        )
+        assert max(seen.values(), default=1) == 1

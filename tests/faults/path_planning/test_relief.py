@@ -1,0 +1,57 @@
+"""Flows are exchanged between spines until none is asked to pass more than it can; nobody is uncoloured by it."""
+
+from collections import Counter
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from faults.path_planning.colouring import Colouring
+from faults.path_planning.spine_rebalancing import Effort, Relief
+
+LEAVES, PLANES = 4, 4  # of a pod; a plane is a spine of it
+GRAPHS = st.lists(st.tuples(st.integers(0, 7), st.integers(0, 7)), max_size=32)
+SPINES = {(leaf, plane): 10 * (leaf // LEAVES) + plane for leaf in range(8) for plane in range(PLANES)}
+PODS = {spine: spine // 10 for spine in SPINES.values()}
+
+
+def excess(found: Colouring[int], onward: list[bool], room: dict[tuple[int, int], int]) -> int:
+    """Counted anew, without what the class under test keeps."""
+    load: Counter[tuple[int, int]] = Counter()
+    for ends, colour, on in zip(found.edges, found.colour, onward, strict=True):
+        if on and colour is not None:
+            load.update((side, SPINES[leaf, colour]) for side, leaf in enumerate(ends))
+    return sum(max(0, count - room[place]) for place, count in load.items())
+
+
+@settings(max_examples=80, deadline=None)
+@given(GRAPHS, st.lists(st.integers(0, 4), min_size=16, max_size=16))
+def test_no_spine_gets_worse_off_and_no_flow_loses_its_colour(edges: list[tuple[int, int]], rooms: list[int]) -> None:
+    slots = {leaf: range(PLANES) for leaf in range(8)}
+    found = Colouring(edges, slots, slots)
+    found.run()
+    onward = [one // LEAVES != other // LEAVES for one, other in edges]
+    places = [(side, spine) for side in (0, 1) for spine in sorted(PODS)]
+    room = dict(zip(places, rooms, strict=True))
+    before, without = excess(found, onward, room), found.colour.count(None)
+    Relief(found, (SPINES, SPINES), onward, room, PODS).run()
+    assert excess(found, onward, room) <= before
+    assert found.colour.count(None) == without
+    for side in (0, 1):
+        seen = Counter((ends[side], colour) for ends, colour in zip(edges, found.colour, strict=True))
+        assert all(count == 1 for (_, colour), count in seen.items() if colour is not None)
+
+
+def test_a_flow_that_turns_round_takes_the_place_of_one_that_goes_on() -> None:
+    """Two leaves, two spines: leaf 0 sends one flow on and one to leaf 1, and spine 0 has lost its way up."""
+    edges = [(0, 4), (0, 1)]
+    slots = {leaf: range(2) for leaf in range(8)}
+    found = Colouring(edges, slots, slots)
+    found.run()
+    assert found.colour == [0, 1]
+    room = {(side, spine): 4 for side in (0, 1) for spine in PODS} | {(0, 0): 0}
+    Relief(found, (SPINES, SPINES), [True, False], room, PODS, effort=Effort(0)).run()
+    assert found.colour == [0, 1]
+    effort = Effort(100)
+    Relief(found, (SPINES, SPINES), [True, False], room, PODS, effort=effort).run()
+    assert found.colour == [1, 0]
+    assert effort.edges < 100

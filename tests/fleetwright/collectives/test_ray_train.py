@@ -1,0 +1,97 @@
+"""A worker of Ray Train under watch, without Ray's part: what waits, what raises, and who counts the steps.
+
+tests/cluster/test_ray_train.py has the real one.
+"""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fleetwright.collectives.rank_reporter import Telling
+from fleetwright.collectives.sinks import Lines
+
+ray_train = pytest.importorskip(
+    "fleetwright.collectives.ray_train", reason="ray.train is not there", exc_type=ImportError
+)
+
+
+class Worker:
+    """In place of one that Ray runs."""
+
+    def __init__(self, folder: Path, *, reports: int = 0) -> None:
+        self.folder = folder
+        telling = Telling(Lines(folder, rank=1), rank=1, heartbeat_s=60.0)
+        self.watched = ray_train.WorkerWatch(telling, reports=reports, close=lambda well: telling.close(well=well))
+
+    def lines(self, kind: str) -> list[dict[str, Any]]:
+        return [json.loads(line) for line in (self.folder / f"{kind}_rank1.jsonl").read_text().splitlines()]
+
+
+def raising() -> None:
+    raise RuntimeError("the barrier was reset")
+
+
+def waits(worker: Worker, op: str, work: Callable[[], None] = lambda: None) -> None:
+    with worker.watched.waiting(op):
+        work()
+
+
+def test_what_waits_for_everybody_is_a_collective_of_the_world(tmp_path: Path) -> None:
+    worker = Worker(tmp_path)
+    waits(worker, "barrier")
+    waits(worker, "report")
+    worker.watched.close(well=True)
+    told = worker.lines("coll")
+    assert [(line["seq"], line["op"], line["n"], "group" in line) for line in told] == [
+        (1, "barrier", 0, False),
+        (2, "report", 0, False),
+    ]
+    assert (worker.lines("hb")[-1]["phase"], worker.lines("hb")[-1]["done"]) == ("done", 2)
+
+
+def test_one_that_raises_is_told_at_once_and_stays_the_jobs_own_error(tmp_path: Path) -> None:
+    worker = Worker(tmp_path)
+    with pytest.raises(RuntimeError, match="reset"):
+        waits(worker, "report", raising)
+    assert worker.lines("hb")[-1]["phase"] == "failed"
+    worker.watched.close(well=True)
+    assert worker.lines("hb")[-1]["phase"] == "failed"
+    assert worker.lines("coll") == []
+
+
+@pytest.mark.parametrize(("well", "phase"), [(True, "done"), (False, "compute")])
+def test_only_a_worker_that_ended_well_says_that_it_is_done(tmp_path: Path, *, well: bool, phase: str) -> None:
+    worker = Worker(tmp_path)
+    waits(worker, "barrier")
+    worker.watched.close(well=well)
+    assert worker.lines("hb")[-1]["phase"] == phase
+
+
+def test_reports_count_steps_and_go_on_where_the_last_life_ended(tmp_path: Path) -> None:
+    worker = Worker(tmp_path, reports=4)
+    worker.watched.step_over()
+    worker.watched.step_over()
+    worker.watched.close(well=True)
+    assert worker.lines("hb")[-1]["step"] == 6
+
+
+def test_a_job_that_counts_its_steps_itself_is_left_to_it(tmp_path: Path) -> None:
+    worker = Worker(tmp_path)
+    worker.watched.telling.progress.step = 700
+    worker.watched.step_over()
+    worker.watched.close(well=True)
+    assert worker.lines("hb")[-1]["step"] == 700
+
+
+def test_without_a_place_to_write_to_the_worker_trains_unwatched(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("FLEETWRIGHT_COLLECTIVES", raising=False)
+    monkeypatch.setattr(ray_train, "_of_torch", lambda _to, _heartbeat_s: None)
+    monkeypatch.setattr(ray_train, "_of_ray", lambda to, _heartbeat_s: ray_train.outlet_of(to, rank=0))
+    assert ray_train.watch_here(None, 0.5) == "nowhere to write to"
+    callback = ray_train.WatchWorkers()
+    with callback.on_report(), callback.on_checkpoint_sync():
+        pass
+    callback.before_worker_shutdown()

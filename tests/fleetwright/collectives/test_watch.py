@@ -1,0 +1,196 @@
+"""Watching a torch.distributed that stands in for the real one: what is told, and that the job never notices."""
+
+import json
+from contextlib import closing
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from fleetwright.collectives import Watch, watch
+from fleetwright.collectives.progress import group_text
+
+
+class Work:
+    """Ends when it is waited for; where the connection is lost it raises, as gloo's does."""
+
+    def __init__(self, *, lost: bool = False) -> None:
+        self.over = self.lost = lost
+
+    def wait(self) -> bool:
+        if self.lost:
+            raise RuntimeError("connection closed by peer")
+        self.over = True
+        return True
+
+    def is_completed(self) -> bool:
+        return self.over
+
+
+class Tensor:
+    nbytes = 64
+    is_cuda = False
+
+
+def fake_dist() -> Any:
+    class ProcessGroup:
+        group_name = "0"
+        lost = False
+
+        def allreduce(self, tensors: list[Tensor]) -> Work:
+            if not tensors:
+                raise ValueError("no tensors")
+            return Work(lost=self.lost)
+
+        def send(self, _tensors: list[Tensor], _to: int, _tag: int) -> Work:
+            return Work(lost=self.lost)
+
+        def recv(self, _tensors: list[Tensor], _source: int, _tag: int) -> Work:
+            return Work(lost=self.lost)
+
+    return SimpleNamespace(
+        ProcessGroup=ProcessGroup,
+        Work=Work,
+        get_rank=lambda: 1,
+        get_world_size=lambda: 4,
+        get_process_group_ranks=lambda _group: [0, 1, 2, 3],
+    )
+
+
+@pytest.fixture
+def dist() -> Any:
+    return fake_dist()
+
+
+def lines(folder: Path, kind: str) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in (folder / f"{kind}_rank1.jsonl").read_text().splitlines()]
+
+
+def started(dist: Any, folder: Path) -> Watch:
+    return watch(dist, to=str(folder), heartbeat_s=60.0)
+
+
+def test_a_collective_is_told_when_it_was_waited_for(dist: Any, tmp_path: Path) -> None:
+    watched = started(dist, tmp_path)
+    watched.step(7)
+    assert dist.ProcessGroup().allreduce([Tensor(), Tensor()]).wait()
+    watched.close()
+    (told,) = lines(tmp_path, "coll")
+    assert (told["seq"], told["op"], told["n"], told["step"]) == (1, "all_reduce", 128, 7)
+    assert told["t1"] >= told["t0"]
+    assert lines(tmp_path, "hb")[-1] | {"t": 0} == {
+        "t": 0, "rank": 1, "enq": 1, "done": 1, "op": None, "step": 7, "phase": "done",
+    }  # fmt: skip
+
+
+def test_one_that_is_not_through_shows_in_the_heartbeat(dist: Any, tmp_path: Path) -> None:
+    watched = started(dist, tmp_path)
+    work = dist.ProcessGroup().allreduce([Tensor()])
+    watched.close()
+    beat = lines(tmp_path, "hb")[-1]
+    assert (beat["enq"], beat["done"], beat["op"], beat["phase"]) == (1, 0, "all_reduce", "comm")
+    assert isinstance(work, Work)
+
+
+def test_a_send_and_a_receive_make_a_pass(dist: Any, tmp_path: Path) -> None:
+    watched, group = started(dist, tmp_path), dist.ProcessGroup()
+    received, sent = group.recv([Tensor()], 0, 0), group.send([Tensor()], 2, 0)
+    received.wait()
+    sent.wait()
+    watched.close()
+    (told,) = lines(tmp_path, "coll")
+    assert (told["op"], told["src"], told["dst"], told["n"]) == ("p2p", 0, 2, 64)
+    assert told["t0"] <= told["tr"] <= told["ts"]
+
+
+def test_the_jobs_own_errors_are_its_own(dist: Any, tmp_path: Path) -> None:
+    watched = started(dist, tmp_path)
+    with pytest.raises(ValueError, match="no tensors"):
+        dist.ProcessGroup().allreduce([])
+    watched.close()
+    beat = lines(tmp_path, "hb")[-1]
+    assert (beat["enq"], beat["done"], beat["phase"]) == (0, 0, "done")  # it never began
+
+
+def test_a_collective_that_raises_is_told_at_once_and_is_not_finished(dist: Any, tmp_path: Path) -> None:
+    watched, group = started(dist, tmp_path), dist.ProcessGroup()
+    group.allreduce([Tensor()]).wait()
+    group.lost = True
+    work = group.allreduce([Tensor()])
+    with pytest.raises(RuntimeError, match="closed by peer"):
+        work.wait()
+    (beat,) = lines(tmp_path, "hb")  # without a turn of the thread: the process may be gone by then
+    assert (beat["enq"], beat["done"], beat["op"], beat["phase"]) == (2, 1, "all_reduce", "failed")
+    watched.close()
+    assert lines(tmp_path, "hb")[-1]["phase"] == "failed"
+    assert [told["seq"] for told in lines(tmp_path, "coll")] == [1]
+
+
+def test_one_that_nobody_waits_for_is_found_to_have_raised(dist: Any, tmp_path: Path) -> None:
+    watched, group = started(dist, tmp_path), dist.ProcessGroup()
+    group.lost = True
+    group.allreduce([Tensor()])
+    watched.close()
+    beat = lines(tmp_path, "hb")[-1]
+    assert (beat["enq"], beat["done"], beat["phase"]) == (1, 0, "failed")
+
+
+def test_a_pass_that_raises_is_no_pass(dist: Any, tmp_path: Path) -> None:
+    watched, group = started(dist, tmp_path), dist.ProcessGroup()
+    group.lost = True
+    received, sent = group.recv([Tensor()], 0, 0), group.send([Tensor()], 2, 0)
+    for half in (received, sent):
+        with pytest.raises(RuntimeError, match="closed by peer"):
+            half.wait()
+    watched.close()
+    assert lines(tmp_path, "coll") == []
+    assert {beat["phase"] for beat in lines(tmp_path, "hb")} == {"failed"}
+
+
+def test_a_job_that_goes_on_after_a_failure_has_given_up_what_failed(dist: Any, tmp_path: Path) -> None:
+    watched, group = started(dist, tmp_path), dist.ProcessGroup()
+    group.lost = True
+    with pytest.raises(RuntimeError):
+        group.allreduce([Tensor()]).wait()
+    group.lost = False
+    group.allreduce([Tensor()]).wait()
+    watched.close()
+    beat = lines(tmp_path, "hb")[-1]
+    assert (beat["enq"], beat["done"], beat["phase"]) == (2, 2, "done")
+
+
+def test_a_rank_that_ends_by_an_exception_of_its_own_is_not_done(dist: Any, tmp_path: Path) -> None:
+    watched = started(dist, tmp_path)
+    dist.ProcessGroup().allreduce([Tensor()]).wait()
+    with pytest.raises(KeyError), closing(watched):
+        raise KeyError("batch")
+    assert lines(tmp_path, "hb")[-1]["phase"] == "compute"
+
+
+def test_our_errors_are_never_the_jobs(dist: Any, tmp_path: Path) -> None:
+    watched = started(dist, tmp_path)
+    dist.get_process_group_ranks = None
+    assert dist.ProcessGroup().allreduce([Tensor()]).wait()
+    watched.close()
+    assert watched.tally.failed == 1
+
+
+def test_closing_puts_torch_back(dist: Any, tmp_path: Path) -> None:
+    before = dict(vars(dist.ProcessGroup))
+    watched = started(dist, tmp_path)
+    assert watch(dist) is watched
+    watched.close()
+    assert dict(vars(dist.ProcessGroup)) == before
+
+
+def test_nowhere_to_write_leaves_the_job_unwatched(dist: Any) -> None:
+    assert not watch(dist, to="/proc/none").active
+
+
+@pytest.mark.parametrize(
+    ("ranks", "text"),
+    [([0, 1, 2, 3], ""), ([0, 1, 2], "0-2"), ([0, 2, 4], "0-4:2"), ([1, 3], "1,3"), ([0, 1, 3], "0,1,3"), ([2], "2")],
+)
+def test_groups_are_named_by_their_ranks(ranks: list[int], text: str) -> None:
+    assert group_text(ranks, world=4) == text

@@ -1,0 +1,233 @@
+"""Workloads that share stock and power: the decomposition against the whole program and against trying everything."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from itertools import count
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from fleet.solvers import Limits, Solver, SolveStatus
+from planner.problem import (
+    Change,
+    Goal,
+    Leg,
+    Limit,
+    LimitKind,
+    Load,
+    Loss,
+    MixProblem,
+    ReplicaOption,
+    Route,
+    Supply,
+)
+from planner.solve.branch_and_price import decomposes, solve_and_tell, solve_decomposed
+from planner.solve.dispatch import MixSolution, solve_mix
+from tests.planner.mixes import Way, cheapest_by_trying, mix_of, mix_problems
+from tests.planner.solve.branch_and_price.checks import broken_rows
+
+PATIENT = Limits(time_limit_s=60.0)
+TENTHS = st.integers(1, 60).map(lambda tenths: tenths / 10)
+WATTS = (300.0, 700.0, 1000.0)
+
+
+def frozen() -> float:
+    """A clock that stands still: no limit ever strikes."""
+    return 0.0
+
+
+def ticking(step_s: float) -> Callable[[], float]:
+    """A clock on which every look costs so much."""
+    ticks = count()
+    return lambda: next(ticks) * step_s
+
+
+def decomposed(problem: MixProblem, limits: Limits = PATIENT) -> MixSolution:
+    return solve_decomposed(problem, limits=limits, clock_s=frozen)
+
+
+def whole(problem: MixProblem) -> MixSolution:
+    return solve_mix(problem, solver=Solver.HIGHS, limits=PATIENT)
+
+
+@st.composite
+def shared_problems(draw: st.DrawFn) -> MixProblem:
+    """Two to four workloads on two or three supplies with little stock, often under power, quota and spot limits."""
+    buckets = draw(st.integers(1, 3))
+    rates = st.lists(st.just(0.0) | TENTHS, min_size=buckets, max_size=buckets).map(tuple)
+    supplies = tuple(
+        Supply(f"f{f}", draw(TENTHS), slots=draw(st.sampled_from((1, 2, 4))), available=draw(st.integers(0, 9)))
+        for f in range(draw(st.integers(2, 3)))
+    )
+    loads = tuple(
+        Load(f"w{w}", draw(rates), draw(st.integers(0, 2)), draw(st.sampled_from((1.0, 0.8))))
+        for w in range(draw(st.integers(2, 4)))
+    )
+    options: list[ReplicaOption] = []
+    routes: list[Route] = []
+    for w in range(len(loads)):
+        for f, supply in enumerate(supplies):
+            for slots in {1, supply.slots}:
+                routes.append(Route(f"r{w}{f}{slots}", w, (Leg(len(options), draw(rates)),)))
+                uptime = draw(st.sampled_from((1.0, 0.9)))
+                options.append(ReplicaOption(f"o{w}{f}{slots}", f"gpu{f}", f, slots, uptime, busy_w=WATTS[f] * slots))
+    return MixProblem(loads, supplies, tuple(options), tuple(routes), limits=tuple(draw(limits_on(supplies, options))))
+
+
+@st.composite
+def limits_on(draw: st.DrawFn, supplies: tuple[Supply, ...], options: list[ReplicaOption]) -> list[Limit]:
+    limits = []
+    if draw(st.booleans()):
+        watts = {o: option.busy_w for o, option in enumerate(options)}
+        limits.append(Limit("power", LimitKind.POWER, draw(st.integers(3, 30)) * 500.0, replicas=watts))
+    if draw(st.booleans()):
+        gpus = {f: float(supply.slots) for f, supply in enumerate(supplies)}
+        limits.append(Limit("quota", LimitKind.QUOTA, float(draw(st.integers(2, 30))), units=gpus))
+    if draw(st.booleans()):
+        share = draw(st.sampled_from((0.25, 0.5)))
+        gpus = {f: supply.slots * ((f == 0) - share) for f, supply in enumerate(supplies)}
+        limits.append(Limit("spot", LimitKind.SPOT, 0.0, units=gpus))
+    return limits
+
+
+@given(shared_problems())
+@settings(max_examples=80, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+def test_it_agrees_with_the_whole_program(problem: MixProblem) -> None:
+    expected, answer = whole(problem), decomposed(problem)
+    assert answer.status is expected.status
+    if expected.cost_usd_per_h is not None:
+        assert answer.cost_usd_per_h == pytest.approx(expected.cost_usd_per_h, rel=2e-6, abs=1e-6)
+        assert answer.bound <= expected.cost_usd_per_h + 1e-6
+        assert answer.bound == pytest.approx(expected.cost_usd_per_h, rel=3e-6, abs=1e-6)
+        assert broken_rows(problem, answer) == []
+
+
+@given(mix_problems(most_units=3))
+@settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+def test_it_agrees_with_trying_everything(problem: MixProblem) -> None:
+    answer, least = decomposed(problem), cheapest_by_trying(problem)
+    assert (answer.status is SolveStatus.INFEASIBLE) == (least is None)
+    if least is not None:
+        assert answer.cost_usd_per_h == pytest.approx(least, rel=2e-6, abs=1e-6)
+        assert broken_rows(problem, answer) == []
+
+
+@given(shared_problems(), st.floats(0.01, 0.3))
+@settings(max_examples=20, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+def test_a_gap_that_is_allowed_is_never_exceeded(problem: MixProblem, gap: float) -> None:
+    expected, answer = whole(problem), decomposed(problem, Limits(time_limit_s=60.0, relative_gap=gap))
+    assert answer.status is expected.status
+    if expected.cost_usd_per_h is not None and answer.cost_usd_per_h is not None:
+        assert answer.bound <= expected.cost_usd_per_h + 1e-6 <= answer.cost_usd_per_h + 2e-6
+        assert answer.cost_usd_per_h - answer.bound <= gap * answer.cost_usd_per_h + 1e-6
+        assert broken_rows(problem, answer) == []
+
+
+@given(shared_problems(), st.integers(1, 40))
+@settings(max_examples=20, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+def test_a_bound_holds_whenever_the_time_limit_strikes(problem: MixProblem, looks: int) -> None:
+    expected = whole(problem)
+    answer = solve_decomposed(problem, limits=Limits(time_limit_s=10.0), clock_s=ticking(10.0 / looks))
+    if expected.cost_usd_per_h is None:
+        assert not answer.status.has_mix
+        return
+    assert answer.status is not SolveStatus.INFEASIBLE
+    assert answer.bound <= expected.cost_usd_per_h + 1e-6
+    if answer.cost_usd_per_h is not None:
+        assert answer.cost_usd_per_h >= expected.cost_usd_per_h - 1e-6
+        assert broken_rows(problem, answer) == []
+
+
+@given(shared_problems(), st.integers(0, 2))
+@settings(max_examples=20, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+def test_more_stock_is_never_dearer(problem: MixProblem, position: int) -> None:
+    f = position % len(problem.supplies)
+    more = replace(problem.supplies[f], available=(problem.supplies[f].available or 0) + 2)
+    richer = replace(problem, supplies=(*problem.supplies[:f], more, *problem.supplies[f + 1 :]))
+    before, after = decomposed(problem), decomposed(richer)
+    if before.cost_usd_per_h is not None:
+        assert after.cost_usd_per_h is not None
+        assert after.cost_usd_per_h <= before.cost_usd_per_h * (1 + 2e-6) + 1e-6
+
+
+@given(shared_problems())
+@settings(max_examples=20, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+def test_the_same_problem_gets_the_same_answer(problem: MixProblem) -> None:
+    assert solve_and_tell(problem, limits=PATIENT, clock_s=frozen) == solve_and_tell(
+        problem, limits=PATIENT, clock_s=frozen
+    )
+
+
+def two_on_one_node() -> MixProblem:
+    """Each workload fills half a node; only together do they need one node and not two."""
+    ways = tuple(Way(f"w{w}", "H100-SXM", w, 0, (1.0,), 4) for w in range(2))
+    return mix_of((Load("a", (1.0,)), Load("b", (1.0,))), (Supply("node", 20.0, slots=8, available=1),), ways)
+
+
+def test_models_share_a_node() -> None:
+    answer = decomposed(two_on_one_node())
+    assert (answer.status, answer.units, answer.replicas) == (SolveStatus.OPTIMAL, (1,), (1, 1))
+    assert answer.bound == pytest.approx(20.0)
+
+
+def test_stock_that_is_missing_is_proven() -> None:
+    problem = two_on_one_node()
+    short = replace(problem, loads=(Load("a", (2.0,)), Load("b", (1.0,))))
+    answer = decomposed(short)
+    assert (answer.status, answer.bound, answer.shares) == (SolveStatus.INFEASIBLE, float("inf"), {})
+
+
+def test_a_bucket_that_no_route_serves_is_infeasible() -> None:
+    ways = (Way("a", "L4", 0, 0, (0.0,)), Way("b", "L4", 1, 0, (1.0,)))
+    problem = mix_of((Load("a", (1.0,)), Load("b", (1.0,))), (Supply("s", 1.0),), ways)
+    assert decomposed(problem).status is SolveStatus.INFEASIBLE
+
+
+def test_no_demand_costs_nothing() -> None:
+    ways = tuple(Way(f"w{w}", "L4", w, 0, (1.0,)) for w in range(2))
+    answer = decomposed(mix_of((Load("a", (0.0,)), Load("b", (0.0,))), (Supply("s", 1.0),), ways))
+    assert (answer.status, answer.cost_usd_per_h, answer.replicas) == (SolveStatus.OPTIMAL, 0.0, (0, 0))
+
+
+def test_prefill_and_decode_replicas_are_counted_apart() -> None:
+    """Two workloads, each through prefill and then decode replicas of their own, out of one stock."""
+    options = tuple(ReplicaOption(name, "H100-SXM", 0) for name in ("a/p", "a/d", "b/p", "b/d"))
+    routes = tuple(Route(f"r{w}", w, (Leg(2 * w, (2.0,)), Leg(2 * w + 1, (1.0,)))) for w in range(2))
+    problem = MixProblem((Load("a", (3.0,)), Load("b", (2.0,))), (Supply("s", 1.0, available=8),), options, routes)
+    answer = decomposed(problem)
+    assert (answer.replicas, answer.units) == ((2, 3, 1, 2), (8,))
+    assert broken_rows(problem, answer) == []
+
+
+def test_workloads_behind_one_option_are_one_block() -> None:
+    """Half a replica each: only if they may share it is one enough."""
+    options = (ReplicaOption("both", "L4", 0), ReplicaOption("c", "L4", 0))
+    routes = (Route("a", 0, (Leg(0, (2.0,)),)), Route("b", 1, (Leg(0, (2.0,)),)), Route("c", 2, (Leg(1, (1.0,)),)))
+    loads = (Load("a", (1.0,)), Load("b", (1.0,)), Load("c", (1.0,)))
+    problem = MixProblem(loads, (Supply("s", 1.0),), options, routes)
+    assert decomposes(problem)
+    assert decomposed(problem).replicas == (1, 1)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"goal": Goal.ENERGY},
+        {"losses": (Loss("node", {0: 1}),)},
+        {"own_nodes": True},
+        {"erring_buckets": 1},
+        {"change": Change(max_started=1)},
+        {"change": Change(max_stopped=1)},
+        {"limits": (Limit("odd", LimitKind.SPOT, 1.0, replicas={0: -1.0}),)},
+    ],
+)
+def test_what_prices_cannot_stand_for_is_left_to_the_whole_program(change: dict[str, object]) -> None:
+    problem = two_on_one_node()
+    assert decomposes(problem)
+    assert not decomposes(replace(problem, **change))  # type: ignore[arg-type]
+
+
+def test_one_block_is_left_to_the_whole_program() -> None:
+    problem = two_on_one_node()
+    assert not decomposes(replace(problem, loads=problem.loads[:1], routes=problem.routes[:1]))

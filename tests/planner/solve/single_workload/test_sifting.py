@@ -1,0 +1,164 @@
+"""Lists of counts are complete, rows cut off only what cannot serve, and both together find the optimum."""
+
+from itertools import product
+
+import numpy as np
+import pytest
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+
+from fleet.solvers import Limits, SolveStatus
+from planner.problem import MixProblem
+from planner.solve import single_workload
+from planner.solve.single_workload import candidates, level_search, program
+from planner.solve.single_workload.bounds import projections
+from planner.solve.single_workload.candidates import Box, listed
+from planner.solve.single_workload.feasibility import Row, Service, row_at
+from planner.solve.single_workload.presolve import Classes, reduced
+from planner.solve.single_workload.table import Floats
+from tests.planner.solve.single_workload.tables import carries, plain_problems
+from tests.planner.solve.single_workload.test_search import random_problem, table_of
+
+LIMITS = Limits(time_limit_s=20)
+WEIGHTS = st.sampled_from((0.0, 0.5, 1.0, 3.0))
+
+
+def classes_of(problem: MixProblem) -> Classes:
+    """The reduced table of a problem that some mix can serve, as far as stock allows."""
+    whole = table_of(problem)
+    assume(len(whole.buckets) > 0)
+    classes = reduced(whole)
+    assume(len(classes.units) > 0 and bool(np.isfinite(classes.units).any(axis=0).all()))
+    return classes
+
+
+def unlimited(classes: Classes) -> single_workload.Table:
+    """Each class as one option."""
+    groups, buckets = classes.units.shape
+    every = np.arange(groups)
+    return single_workload.Table(classes.units, np.ones(groups), np.full(groups, np.inf), every, np.arange(buckets))
+
+
+def cost_usd_per_h(classes: Classes, counts: tuple[float, ...]) -> float:
+    """Unit by unit, the cheapest offer of each class first."""
+    total = 0.0
+    for g, count in enumerate(counts):
+        left = count
+        for offer in np.flatnonzero(classes.offer_class == g):
+            taken = min(left, classes.stock[offer])
+            total += taken * classes.price_usd_per_h[offer]
+            left -= taken
+    return total
+
+
+class TestRows:
+    @settings(max_examples=40, deadline=None)
+    @given(plain_problems(most_options=3), st.lists(st.integers(0, 6), min_size=3, max_size=3))
+    def test_units_carry_the_demand_exactly_if_they_break_no_row(self, problem: MixProblem, units: list[int]) -> None:
+        classes = classes_of(problem)
+        counts = np.array(units[: len(classes.units)], dtype=float)
+        row = Service(classes.units, classes.cheapest_usd_per_h, limits=LIMITS).broken_row(counts)
+        assert (row is None) == carries(unlimited(classes), tuple(units[: len(classes.units)]))
+
+    @settings(max_examples=40, deadline=None)
+    @given(plain_problems(most_options=3), st.lists(st.integers(0, 6), min_size=3, max_size=3), st.data())
+    def test_no_price_cuts_off_units_that_carry_the_demand(
+        self, problem: MixProblem, units: list[int], data: st.DataObject
+    ) -> None:
+        classes = classes_of(problem)
+        groups = len(classes.units)
+        assume(carries(unlimited(classes), tuple(units[:groups])))
+        row = row_at(classes.units, np.array(data.draw(st.lists(WEIGHTS, min_size=groups, max_size=groups))))
+        assert row.weights @ np.array(units[:groups]) >= row.least
+
+
+class TestLists:
+    @settings(max_examples=80, deadline=None)
+    @given(plain_problems(most_options=4), st.data())
+    def test_every_combination_within_rows_and_money_is_listed_at_its_cost(
+        self, problem: MixProblem, data: st.DataObject
+    ) -> None:
+        classes = classes_of(problem)
+        box, rows, money = self.drawn(classes, data)
+        found = listed(box, rows, at_most_usd_per_h=money, room=10_000)
+        ranges = [np.arange(low, high + 1) for low, high in zip(box.least, box.most, strict=True)]
+        expected = {
+            counts: cost
+            for counts in product(*(map(float, values) for values in ranges))
+            if (cost := cost_usd_per_h(classes, counts)) <= money
+            and all(row.weights @ np.array(counts) >= row.least for row in rows)
+        }
+        costs = dict(zip(map(tuple, found.counts.tolist()), found.cost_usd_per_h.tolist(), strict=True))
+        assert found.is_complete
+        assert expected.keys() <= costs.keys()
+        assert found.cost_usd_per_h.tolist() == sorted(found.cost_usd_per_h)
+        for counts, cost in costs.items():
+            assert cost == pytest.approx(cost_usd_per_h(classes, counts))
+            assert cost <= money + 1e-6
+            assert all(row.weights @ np.array(counts) >= row.least - 1e-6 for row in rows)
+
+    @settings(max_examples=40, deadline=None)
+    @given(plain_problems(most_options=4), st.data())
+    def test_without_room_it_is_a_part_of_that_and_says_so(self, problem: MixProblem, data: st.DataObject) -> None:
+        classes = classes_of(problem)
+        box, rows, money = self.drawn(classes, data)
+        whole = listed(box, rows, at_most_usd_per_h=money, room=10_000)
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(candidates, "SAMPLE", 2)
+            part = listed(box, rows, at_most_usd_per_h=money, room=4)
+        assert {tuple(counts) for counts in part.counts.tolist()} <= {tuple(counts) for counts in whole.counts.tolist()}
+        assert len(part.counts) == len(whole.counts) or not part.is_complete
+
+    @staticmethod
+    def drawn(classes: Classes, data: st.DataObject) -> tuple[Box, list[Row], float]:
+        """Ranges within the stock, one or two rows of any kind, and enough money for some of it."""
+        groups = len(classes.units)
+        stock = np.bincount(classes.offer_class, weights=np.minimum(classes.stock, 9), minlength=groups)
+        least = np.minimum(data.draw(st.lists(st.integers(0, 2), min_size=groups, max_size=groups)), stock)
+        most = np.minimum(least + data.draw(st.lists(st.integers(0, 4), min_size=groups, max_size=groups)), stock)
+        weights = st.lists(WEIGHTS, min_size=groups, max_size=groups)
+        rows = [
+            Row(np.array(data.draw(weights)), data.draw(st.floats(0, 12))) for _ in range(data.draw(st.integers(1, 2)))
+        ]
+        floor, ceiling = (cost_usd_per_h(classes, tuple(map(float, counts))) for counts in (least, most))
+        return Box(classes, least, most), rows, floor + data.draw(st.floats(0, 1)) * (ceiling - floor)
+
+
+class TestSieve:
+    @pytest.mark.parametrize("room", [5, 50, 40_000])
+    @pytest.mark.parametrize("seed", [1, 2, 3])
+    def test_lists_that_do_not_fit_do_not_change_the_optimum(
+        self, monkeypatch: pytest.MonkeyPatch, room: int, seed: int
+    ) -> None:
+        table = table_of(random_problem(seed=seed, options=6, buckets=10, rate_rps=60))
+        monkeypatch.setattr(level_search, "LISTS", 0)
+        by_branching = single_workload.cheapest(table, limits=LIMITS)
+        monkeypatch.undo()
+        monkeypatch.setattr(level_search, "ROOM", room)
+        monkeypatch.setattr(candidates, "SAMPLE", 4)
+        by_lists = single_workload.cheapest(table, limits=LIMITS)
+        assert by_lists.outcome.status is by_branching.outcome.status is SolveStatus.OPTIMAL
+        assert table.cost_usd_per_h(by_lists.units) == pytest.approx(table.cost_usd_per_h(by_branching.units))
+        assert by_lists.outcome.bound == pytest.approx(by_branching.outcome.bound, abs=1e-5)
+
+    @pytest.mark.parametrize("rate_rps", [10.0, 100.0, 1000.0])
+    def test_few_classes_need_no_branching(self, monkeypatch: pytest.MonkeyPatch, rate_rps: float) -> None:
+        def branched(*_: object, **__: object) -> None:
+            pytest.fail("asked HiGHS to branch")
+
+        monkeypatch.setattr(program, "cheapest", branched)
+        table = table_of(random_problem(seed=7, options=5, buckets=30, rate_rps=rate_rps))
+        assert single_workload.cheapest(table, limits=LIMITS).outcome.status is SolveStatus.OPTIMAL
+
+    def test_what_it_could_not_decide_is_a_true_bound(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        table = table_of(random_problem(seed=4, options=10, buckets=20, rate_rps=300))
+        optimum = table.cost_usd_per_h(single_workload.cheapest(table, limits=LIMITS).units)
+        monkeypatch.setattr(level_search, "ROOM", 20)
+        monkeypatch.setattr(candidates, "SAMPLE", 4)
+        classes = reduced(table)
+        prices: Floats = classes.unlimited_usd_per_h
+        found = projections(classes, prices)
+        sieve = level_search.Sieve(classes, found, prices, limits=LIMITS)
+        start = found.bound_usd_per_h * (1 - 1e-9)
+        sifted = sieve.sifted(bound_usd_per_h=start, target_usd_per_h=2 * optimum, below=lambda cost: cost - 0.01)
+        assert start <= sifted.bound_usd_per_h <= optimum + 1e-6
