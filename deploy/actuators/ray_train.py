@@ -8,14 +8,15 @@ from deploy.actuators.base import Observation, Replicas, Step
 from deploy.common.errors import PlanUnusableError
 from deploy.common.thread_calls import BlockingCalls
 from deploy.controller.rollout import is_settled, next_steps
-from deploy.training.run_status import Boards, RunPhase, RunView
+from deploy.training.run_status import RunStatusReader
+from fleetwright.ray_train.run_status import RunPhase, RunView
 
 
 @dataclass(frozen=True, slots=True)
 class RayTrainActuator:
     """Drives one run on the Ray cluster that this process has joined.  A replica is `workers_per_replica` workers."""
 
-    boards: Boards
+    boards: RunStatusReader
     run: RayTrainRun
     calls: BlockingCalls = field(default_factory=BlockingCalls)
 
@@ -65,7 +66,7 @@ class RayTrainActuator:
         return None if view.phase is RunPhase.RUNNING else f"its workers are {view.phase.value}"
 
 
-def ray_train_actuators(boards: Callable[[str], Boards] = Boards) -> Callable[[RayTrainRun], RayTrainActuator]:
+def ray_train_actuators(boards: Callable[[str], RunStatusReader] = RunStatusReader) -> Callable[[RayTrainRun], RayTrainActuator]:
     """A maker of actuators, each for the boards of its run's namespace, that wait for Ray in turn."""
     calls = BlockingCalls()
     return lambda run: RayTrainActuator(boards(run.namespace), run, calls)

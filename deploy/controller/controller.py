@@ -15,7 +15,6 @@ import structlog
 from api.client import ApiError, AsyncFleetwright, NotFoundError
 from api.schemas.pages import PAGE_LIMIT_MAX
 from api.schemas.targets import Phase, Target, TargetStatus
-from deploy.actuators.ray_serve.settings import ServeSettings
 from deploy.actuators.registry import Maker
 from deploy.common.backoff import Backoff
 from deploy.common.clock import Clock
@@ -26,6 +25,7 @@ from deploy.controller.metrics import ControllerMetrics
 from deploy.controller.plan_reader import PlanReader
 from deploy.controller.prometheus_health import HealthReader, unread_health
 from deploy.controller.reconcile import Reconciler
+from deploy.controller.serve_settings import ServeSettings
 from deploy.expert_rollout.controller import ExpertMaps
 
 log = structlog.get_logger()

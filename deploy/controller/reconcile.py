@@ -19,7 +19,6 @@ from api.schemas.probes import HealthProbe
 from api.schemas.target_state import Approval, TargetMemory
 from api.schemas.targets import Mode, Phase, Target, TargetStatus
 from deploy.actuators.base import Actuator, Step
-from deploy.actuators.ray_serve.settings import ServeSettings, wanted_settings
 from deploy.actuators.registry import Maker
 from deploy.common.errors import PlanUnusableError
 from deploy.common.leader_election import Leadership
@@ -30,6 +29,7 @@ from deploy.controller.plan_reader import PlanReader, check_fresh, planned_repli
 from deploy.controller.prometheus_health import HealthReader
 from deploy.controller.reconcile_state import Seen, joined, one_line
 from deploy.controller.rollout import raise_to_floor
+from deploy.controller.serve_settings import ServeSettings, wanted_settings
 from deploy.controller.target_state import (
     arrived,
     began,

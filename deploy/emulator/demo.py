@@ -23,7 +23,7 @@ from deploy.emulator.names import IMPORT_PATH, METER_PATH
 from deploy.emulator.ray_sandbox import Stage, wait_until
 from deploy.emulator.scenario import MODEL, POOLS, WORKLOAD, Act
 from deploy.router.settings import SERVE_NAME, TABLE_PATH, RouterConfig
-from deploy.router.table_builder import routing_table
+from deploy.controller.table_builder import routing_table
 from fleet.documents import Frozen
 from power.controls import FULL_CLOCK
 

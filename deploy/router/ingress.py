@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from typing import Any, cast
 from urllib.parse import quote
 
-from deploy.common.asgi import Receive, Send, below
 from deploy.common.clock import Clock
 from deploy.router.async_scheduler import FrontDesk
 from deploy.router.errors import BadRequestError, RefusalError, TooLargeError
@@ -17,6 +16,7 @@ from deploy.router.metrics import RouterMetrics
 from deploy.router.openai import Question, arrival_of
 from deploy.router.proxy import Passage
 from deploy.router.upstream import Upstream
+from fleetwright.asgi import Receive, Send, below
 from power.controls import Priority
 
 MAX_BODY_BYTES = 64 * 1024 * 1024  # a prompt with some images in it

@@ -1,6 +1,6 @@
 """Deployments of the same Ray Serve application, by their handles.  Serve picks the replica.
 
-The engine's side is one method, an asynchronous generator (`deploy.router.asgi_handle` makes it of any ASGI
+The engine's side is one method, an asynchronous generator (`fleetwright.serve` makes it of any ASGI
 application): it yields status and headers first, then the parts of the body.
 """
 

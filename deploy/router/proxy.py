@@ -4,7 +4,6 @@ import asyncio
 import json
 from collections.abc import AsyncIterator, Mapping
 
-from deploy.common.asgi import Send
 from deploy.common.clock import Clock
 from deploy.router.async_scheduler import FrontDesk
 from deploy.router.errors import RefusalError, UpstreamError
@@ -14,6 +13,7 @@ from deploy.router.openai import Question
 from deploy.router.response_stream import AnswerReader
 from deploy.router.scheduler import Arrival
 from deploy.router.upstream import Answer, Head, Upstream
+from fleetwright.asgi import Send
 
 ROUTE_HEADER, PLAN_HEADER = b"x-fleetwright-route", b"x-fleetwright-plan"
 GONE = "gone"  # as metrics call a caller that hung up

@@ -9,7 +9,6 @@ from typing import Any
 import httpx
 import structlog
 
-from deploy.common.asgi import Receive, Send
 from deploy.common.clock import Clock
 from deploy.common.errors import PlanUnusableError
 from deploy.router.async_scheduler import FrontDesk
@@ -21,6 +20,7 @@ from deploy.router.row_power import RowWatch, word_in
 from deploy.router.settings import RouterSettings, WattsFrom
 from deploy.router.table import RoutingTable
 from deploy.router.upstream import Upstream
+from fleetwright.asgi import Receive, Send
 
 log = structlog.get_logger()
 

@@ -16,11 +16,8 @@ import structlog
 from pydantic import ValidationError
 from ray import serve
 
-from deploy.common.asgi import Receive, Send, answer_json, asks_for
 from deploy.common.errors import PlanUnusableError
 from deploy.common.thread_calls import BlockingCalls
-from deploy.expert_rollout.status_endpoint import PATH as MAPS_PATH
-from deploy.expert_rollout.status_endpoint import MapTeller
 from deploy.router.errors import NoReplicasError
 from deploy.router.ingress import refuse
 from deploy.router.metrics_backend import OfServe
@@ -28,6 +25,9 @@ from deploy.router.over_serve import ServeUpstream, present
 from deploy.router.router import Router, Staff, serve_lifespan
 from deploy.router.settings import SERVE_NAME, TABLE_PATH, RouterConfig, RouterSettings
 from deploy.router.table import RoutingTable
+from fleetwright.asgi import Receive, Send, answer_json, asks_for
+from fleetwright.expert_rollout.status_endpoint import PATH as MAPS_PATH
+from fleetwright.expert_rollout.status_endpoint import MapTeller
 
 log = structlog.get_logger()
 

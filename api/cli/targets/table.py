@@ -11,8 +11,8 @@ from api.cli.common.options import TokenFileOption, UrlOption
 from api.cli.common.remote import connect
 from api.cli.place.files import write_whole
 from deploy.common.errors import PlanUnusableError
+from deploy.controller.table_builder import both_tables, routing_table
 from deploy.router.table import RoutingTable
-from deploy.router.table_builder import both_tables, routing_table
 
 
 def table(

@@ -6,9 +6,9 @@ from datetime import UTC, datetime
 
 import pytest
 
+from deploy.controller.table_builder import both_tables
 from deploy.emulator.scenario import ACTS, MAX_GPUS, POOLS, Act, accelerators
 from deploy.router.table import CellWeights, Route, RoutingTable
-from deploy.router.table_builder import both_tables
 from fleet.gpus import builtin_gpus
 from fleet.models import builtin_models
 from fleet.offers import builtin_prices

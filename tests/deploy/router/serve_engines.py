@@ -8,9 +8,9 @@ from typing import Any, Final
 
 from ray import serve
 
-from deploy.router.asgi_handle import Part, answered
 from deploy.router.serve_app import behind_router
 from deploy.router.settings import RouterSettings
+from fleetwright.serve import Part, answered
 from tests.deploy.router.engine import Engine
 
 LITTLE: Final[dict[str, Any]] = {"num_cpus": 0.1}

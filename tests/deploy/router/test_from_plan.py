@@ -8,7 +8,7 @@ import pytest
 from api.schemas.plans import PlanRecord
 from api.schemas.targets import TargetSpec
 from deploy.common.errors import PlanUnusableError
-from deploy.router.table_builder import MAX_IN_FLIGHT, routing_table
+from deploy.controller.table_builder import MAX_IN_FLIGHT, routing_table
 from planner.request import PlanRequest
 from tests.planner.requests import solved
 

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from deploy.actuators.base import Observation
 from deploy.controller.config_changes import When, due, without_losses
 from deploy.controller.rollout import next_steps
+from deploy.controller.table_transition import RouterSeen, tables_left
 from deploy.router.table import CellWeights, Route, RoutingTable
-from deploy.router.table_transition import RouterSeen, tables_left
 
 NAMES = ("a", "b", "c")
 SHARE = ((1.0,),)

@@ -16,9 +16,9 @@ from deploy.common.digests import digest_of_json
 from deploy.common.errors import ActuationError
 from deploy.controller.config_changes import CLOCK, Telling, clocks_left
 from deploy.controller.plan_reader import planned_clocks
+from deploy.controller.table_builder import routing_table
+from deploy.controller.table_transition import TABLE, RouterSeen, tables_left
 from deploy.router.table import RoutingTable
-from deploy.router.table_builder import routing_table
-from deploy.router.table_transition import TABLE, RouterSeen, tables_left
 from power.controls import FULL_CLOCK
 
 TIMEOUT = httpx.Timeout(5.0, connect=3.0)

@@ -15,8 +15,8 @@ from pydantic import ValidationError
 from deploy.common.errors import PlanUnusableError
 from deploy.controller.config_changes import Telling, When
 from deploy.controller.reconcile_state import one_line
+from deploy.controller.table_builder import both_tables
 from deploy.router.table import RoutingTable
-from deploy.router.table_builder import both_tables
 
 TABLE = "table"
 

@@ -1,0 +1,265 @@
+"""The worker group actuator: what it reads, what it patches, whose field it leaves alone."""
+
+import copy
+from typing import Any
+
+import pytest
+
+from api.schemas.targets import RayClusterGroups
+from deploy.actuators.base import Step
+from deploy.actuators.ray_cluster.actuator import RayClusterActuator
+from deploy.common.errors import ActuationError, PlanUnusableError
+from deploy.common.kubernetes_client import RefusedError
+from tests.deploy.actuators.kube_double import CLUSTER, NAMESPACE, KubeDouble, group, managed, pod
+
+pytestmark = pytest.mark.anyio
+
+UP = Step(gpu="H100", replicas_before=2, replicas_after=4)
+DOWN = Step(gpu="H100", replicas_before=4, replicas_after=2)
+
+
+def actuator(kube: KubeDouble, *, cluster: str = CLUSTER, **groups: str) -> RayClusterActuator:
+    described = {"namespace": NAMESPACE, "cluster": cluster, "groups": groups or {"H100": "h100"}}
+    return RayClusterActuator(kube, RayClusterGroups.model_validate(described))
+
+
+async def test_observes_by_gpu_what_is_asked_for_and_what_is_ready() -> None:
+    kube = KubeDouble.of(group("cpu", 3), group("h100", 4), group("l4", 0))
+    kube.pods = [
+        pod("a", "h100"),
+        pod("b", "h100", ready=False),
+        pod("c", "h100", deletionTimestamp="2026-11-02T00:00:00Z"),
+        pod("d", "cpu"),
+    ]
+    observation = await actuator(kube, H100="h100", L4="l4").observe()
+    assert observation.asked == {"H100": 4, "L4": 0}
+    assert observation.running == {"H100": 1, "L4": 0}, "neither unready workers nor leaving ones are capacity"
+    assert observation.note is None
+
+
+async def test_what_is_asked_for_is_what_kuberay_makes_of_it() -> None:
+    kube = KubeDouble.of(group("h100", 9, maxReplicas=6), group("l4", 1, minReplicas=2))
+    observation = await actuator(kube, H100="h100", L4="l4").observe()
+    assert observation.asked == observation.running == {"H100": 6, "L4": 2}
+
+
+async def test_a_replica_of_several_hosts_runs_when_all_of_them_are_ready() -> None:
+    kube = KubeDouble.of(group("h100", 0, numOfHosts=2))
+    hosts = [("r1", True), ("r1", True), ("r2", True), ("r2", False), ("r3", True)]
+    kube.pods = [
+        pod(f"{replica}-{index}", "h100", ready=ready, labels={"ray.io/worker-group-replica-name": replica})
+        for index, (replica, ready) in enumerate(hosts)
+    ]
+    assert (await actuator(kube).observe()).running == {"H100": 1}
+
+
+async def test_writes_one_number_and_nothing_else() -> None:
+    kube = KubeDouble.of(group("cpu", 1), group("h100", 2))
+    wanted = copy.deepcopy(kube.cluster["spec"])
+    wanted["workerGroupSpecs"][1]["replicas"] = 4
+    await actuator(kube).apply(UP)
+    assert kube.cluster["spec"] == wanted
+
+
+async def test_doing_it_twice_writes_once() -> None:
+    kube = KubeDouble.of(group("h100", 2))
+    for _ in range(2):
+        await actuator(kube).apply(UP)
+    assert len(kube.patches) == 1
+
+
+async def test_a_count_changed_since_it_was_read_stays() -> None:
+    kube = KubeDouble.of(group("h100", 3), managers=[managed("kubectl-edit")])
+    with pytest.raises(
+        ActuationError, match=r"'h100' of RayCluster ml/llm was changed .* last written by kubectl-edit"
+    ):
+        await actuator(kube).apply(UP)
+    assert kube.patches == []
+
+
+@pytest.mark.parametrize("change", ["count", "order"])
+async def test_a_change_during_the_write_wins_and_its_author_is_named(change: str) -> None:
+    kube = KubeDouble.of(group("h100", 2), group("l4", 2))
+
+    def meddle() -> None:
+        groups = kube.cluster["spec"]["workerGroupSpecs"]
+        if change == "count":
+            groups[0]["replicas"] = 7
+        else:
+            groups.reverse()
+        kube.cluster["metadata"]["managedFields"].append(managed("kubectl-edit", at="2026-11-03T00:00:00Z"))
+
+    kube.before_patch = meddle
+    with pytest.raises(ActuationError, match=r"last written by kubectl-edit: .*testing value .* failed"):
+        await actuator(kube).apply(UP)
+    assert kube.patches == []
+
+
+async def test_a_list_that_another_manager_applies_is_left_to_it() -> None:
+    kube = KubeDouble.of(group("h100", 2), managers=[managed("argocd-controller", "Apply"), managed("fleetwright")])
+    driver = actuator(kube)
+    assert (
+        await driver.observe()
+    ).note == "spec.workerGroupSpecs is applied by argocd-controller: it is not taken from it"
+    with pytest.raises(ActuationError, match=r"spec.workerGroupSpecs of RayCluster ml/llm is applied by argocd-contr"):
+        await driver.apply(UP)
+    assert kube.patches == []
+
+
+async def test_who_applies_something_else_is_no_hindrance() -> None:
+    other = managed("labeller", "Apply") | {"fieldsV1": {"f:metadata": {"f:labels": {}}}}
+    status = managed("kuberay-operator", "Apply") | {"subresource": "status"}
+    kube = KubeDouble.of(group("h100", 2), managers=[other, status])
+    await actuator(kube).apply(UP)
+    assert kube.groups["h100"]["replicas"] == 4
+
+
+@pytest.mark.parametrize("count", [1, 9])
+async def test_nothing_is_done_of_a_plan_outside_the_bounds(count: int) -> None:
+    kube = KubeDouble.of(group("h100", 4, minReplicas=2, maxReplicas=8), group("l4", 1))
+    driver = actuator(kube, H100="h100", L4="l4")
+    observation = await driver.observe()
+    expected = rf"the plan has {count} H100: spec.workerGroupSpecs\[h100\].replicas of .* allows 2 to 8"
+    with pytest.raises(PlanUnusableError, match=expected):
+        driver.plan_changes(wanted={"H100": count, "L4": 4}, observation=observation, max_step=100)
+
+
+async def test_with_the_autoscaler_on_its_bounds_are_set_and_replicas_are_its_own() -> None:
+    kube = KubeDouble.of(group("h100", 3, minReplicas=1, maxReplicas=5), enableInTreeAutoscaling=True)
+    driver = actuator(kube)
+    observation = await driver.observe()
+    (step,) = driver.plan_changes(wanted={"H100": 6}, observation=observation, max_step=100)
+    await driver.apply(step)
+    assert kube.groups["h100"] == group("h100", 3, minReplicas=6, maxReplicas=6)
+    kube.settle()
+    assert driver.verify(wanted={"H100": 6}, observation=await driver.observe())
+
+
+async def test_with_the_autoscaler_on_it_picks_who_goes() -> None:
+    kube = KubeDouble.of(group("h100", 4), enableInTreeAutoscaling=True)
+    await actuator(kube).apply(DOWN)
+    assert kube.groups["h100"] == group("h100", 4, minReplicas=2, maxReplicas=2)
+
+
+async def test_those_go_first_who_lose_least() -> None:
+    cheap = {"controller.kubernetes.io/pod-deletion-cost": "-5"}
+    kube = KubeDouble.of(group("h100", 5))
+    kube.pods = [
+        pod("dear", "h100", annotations={"controller.kubernetes.io/pod-deletion-cost": "10"}),
+        pod("old", "h100", creationTimestamp="2026-10-01T00:00:00Z"),
+        pod("young", "h100", creationTimestamp="2026-11-01T00:00:00Z"),
+        pod("cheap", "h100", annotations=cheap, creationTimestamp="2026-09-01T00:00:00Z"),
+        pod("starting", "h100", ready=False, annotations={"controller.kubernetes.io/pod-deletion-cost": "99"}),
+        pod("leaving", "h100", deletionTimestamp="2026-11-02T00:00:00Z"),
+        pod("other", "cpu", ready=False),
+    ]
+    await actuator(kube).apply(Step(gpu="H100", replicas_before=5, replicas_after=2))
+    assert kube.groups["h100"]["scaleStrategy"] == {"workersToDelete": ["starting", "cheap", "young"]}
+
+
+async def test_nobody_is_named_while_no_more_run_than_may_stay() -> None:
+    kube = KubeDouble.of(group("h100", 4))
+    kube.pods = kube.pods[:2]
+    await actuator(kube).apply(DOWN)
+    assert "scaleStrategy" not in kube.groups["h100"]
+
+
+async def test_names_of_an_earlier_step_are_taken_off() -> None:
+    kube = KubeDouble.of(group("h100", 4))
+    driver = actuator(kube)
+    await driver.apply(DOWN)
+    kube.settle()
+    await driver.apply(UP)
+    assert kube.groups["h100"]["scaleStrategy"] == {"workersToDelete": []}
+
+
+async def test_one_host_is_named_for_all_of_its_replica() -> None:
+    kube = KubeDouble.of(group("h100", 2, numOfHosts=2))
+    kube.pods = [
+        pod(f"{replica}-{index}", "h100", labels={"ray.io/worker-group-replica-name": replica})
+        for replica in ("r1", "r2")
+        for index in range(2)
+    ]
+    await actuator(kube).apply(Step(gpu="H100", replicas_before=2, replicas_after=1))
+    assert kube.groups["h100"]["scaleStrategy"] == {"workersToDelete": ["r2-0"]}
+
+
+async def test_two_gpu_types_go_to_the_plan_and_back_without_a_gap() -> None:
+    kube = KubeDouble.of(group("h100", 4), group("l4", 0))
+    driver = actuator(kube, H100="h100", L4="l4")
+    for wanted in ({"H100": 1, "L4": 3}, {"H100": 4, "L4": 0}):
+        before = await driver.observe()
+        for _ in range(4):
+            observation = await driver.observe()
+            for gpu, running in observation.running.items():
+                assert running >= min(before.running[gpu], wanted[gpu])
+            for step in driver.plan_changes(wanted=wanted, observation=observation, max_step=2):
+                await driver.apply(step)
+            kube.settle()
+        assert driver.verify(wanted=wanted, observation=await driver.observe())
+    assert kube.counts == {"h100": 4, "l4": 0}
+
+
+@pytest.mark.parametrize(
+    ("change", "note"),
+    [
+        ({"spec": {"suspend": True}}, "spec.suspend is on: no worker runs"),
+        (
+            {"spec": {"managedBy": "kueue.x-k8s.io/multikueue"}},
+            "spec.managedBy is kueue.x-k8s.io/multikueue: the KubeRay operator leaves the cluster alone",
+        ),
+        (
+            {"metadata": {"ownerReferences": [{"kind": "RayService", "name": "chat", "controller": True}]}},
+            "RayService chat owns the RayCluster and may set its counts back",
+        ),
+        (
+            {"status": {"conditions": [{"type": "HeadPodReady", "status": "False", "message": "CrashLoopBackOff"}]}},
+            "KubeRay says HeadPodReady False: CrashLoopBackOff",
+        ),
+        (
+            {"status": {"conditions": [{"type": "ReplicaFailure", "status": "True", "reason": "FailedCreate"}]}},
+            "KubeRay says ReplicaFailure True: FailedCreate",
+        ),
+        ({"status": {"conditions": [{"type": "HeadPodReady", "status": "True"}]}}, None),
+    ],
+    ids=["suspended", "managed elsewhere", "owned", "no head", "no pods", "well"],
+)
+async def test_what_keeps_counts_from_meaning_what_they_say_is_noted(change: dict[str, Any], note: str | None) -> None:
+    kube = KubeDouble.of(group("h100", 2))
+    for part, fields in change.items():
+        kube.cluster[part] |= fields
+    assert (await actuator(kube).observe()).note == note
+
+
+async def test_a_suspended_group_is_noted() -> None:
+    note = (await actuator(KubeDouble.of(group("h100", 2, suspend=True))).observe()).note
+    assert note == "worker group h100 is suspended"
+
+
+async def test_a_missing_cluster_is_named() -> None:
+    with pytest.raises(ActuationError, match=r"there is no RayCluster ml/lmm: .* 404"):
+        await actuator(KubeDouble.of(group("h100", 2)), cluster="lmm").observe()
+
+
+async def test_a_missing_group_is_named_beside_those_there_are() -> None:
+    kube = KubeDouble.of(group("l4", 2), group("h100", 2))
+    with pytest.raises(ActuationError, match=r"no worker group 'b200'; it has: h100, l4$"):
+        await actuator(kube, B200="b200").observe()
+
+
+async def test_another_refusal_is_passed_on() -> None:
+    kube = KubeDouble.of(group("h100", 2))
+
+    def forbid() -> None:
+        raise RefusedError("https://kube answered 403: cannot patch", status=403)
+
+    kube.before_patch = forbid
+    with pytest.raises(RefusedError, match="403: cannot patch"):
+        await actuator(kube).apply(UP)
+
+
+async def test_something_else_behind_the_path_is_reported() -> None:
+    kube = KubeDouble.of(group("h100", 2))
+    kube.answers["/apis/ray.io/v1/namespaces/ml/rayclusters/llm"] = {"spec": []}
+    with pytest.raises(ActuationError, match="does not describe a RayCluster as KubeRay does"):
+        await actuator(kube).observe()

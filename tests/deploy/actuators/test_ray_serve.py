@@ -1,0 +1,184 @@
+"""The Serve actuator: what it reads, what it asks for, what it makes of refusals."""
+
+import json
+
+import httpx
+import pytest
+
+from api.schemas.targets import RayServeApplication
+from deploy.actuators.base import Step
+from deploy.actuators.ray_serve.actuator import RayServeActuator
+from deploy.actuators.ray_serve.client import ATTEMPTS
+from deploy.common.errors import ActuationError, UnreachableError
+from tests.deploy.actuators.serve_double import DASHBOARD_URL, Deployment, Interruption, ServeDouble, answering, raising
+
+pytestmark = pytest.mark.anyio
+
+TRACEBACK = "Traceback (most recent call last):\n  File x, line 1\nValueError: GCS is not ready"
+UP = Step(gpu="H100", replicas_before=1, replicas_after=3)
+
+
+def actuator(serve: ServeDouble, *, application: str = "chat", **deployments: str) -> RayServeActuator:
+    described = RayServeApplication.model_validate(
+        {"dashboard_url": DASHBOARD_URL, "application": application, "deployments": deployments or {"H100": "on_h100"}}
+    )
+    return RayServeActuator(httpx.AsyncClient(transport=serve.transport), described)
+
+
+async def test_observes_by_gpu_what_is_asked_for_and_what_runs() -> None:
+    serve = ServeDouble({"on_h100": Deployment(asked=4, running=1), "on_l4": Deployment(asked=0, running=2)})
+    observation = await actuator(serve, H100="on_h100", L4="on_l4").observe()
+    assert observation.asked == {"H100": 4, "L4": 0}
+    assert observation.running == {"H100": 1, "L4": 0}, "replicas that stop are no capacity any more"
+    assert observation.note is None
+
+
+async def test_only_running_replicas_count() -> None:
+    """A replica on a draining node serves on for a while; no removal may rest on it."""
+    serve = ServeDouble.running(on_h100=1)
+    states = ["RUNNING", "STARTING", "UPDATING", "RECOVERING", "PENDING_MIGRATION", "STOPPING", "RUNNING"]
+    details = {"target_num_replicas": 6, "replicas": [{"state": state} for state in states]}
+    body = {"applications": {"chat": {"status": "DEPLOYING", "deployments": {"on_h100": details}}}}
+    serve.interruptions = [answering(200, json.dumps(body))]
+    assert (await actuator(serve).observe()).running == {"H100": 2}
+
+
+async def test_asks_for_an_absolute_number() -> None:
+    serve = ServeDouble.running(on_h100=1)
+    await actuator(serve).apply(UP)
+    assert serve.writes == [("on_h100", 3)]
+
+
+async def test_names_stay_one_path_segment() -> None:
+    serve = ServeDouble(application="chat?v=2 #1", deployments={"50% off": Deployment(asked=1, running=1)})
+    await actuator(serve, application="chat?v=2 #1", H100="50% off").apply(UP)
+    assert serve.writes == [("50% off", 3)]
+
+
+@pytest.mark.parametrize(
+    "interruption",
+    [answering(500, TRACEBACK), answering(503), raising(httpx.ConnectError), raising(httpx.ReadTimeout)],
+    ids=["500", "503", "refused", "timeout"],
+)
+async def test_passing_trouble_is_waited_out(interruption: Interruption) -> None:
+    serve = ServeDouble.running(on_h100=1)
+    for doing in (actuator(serve).observe, lambda: actuator(serve).apply(UP)):
+        serve.interruptions = [interruption] * (ATTEMPTS - 1)
+        await doing()
+    assert serve.writes == [("on_h100", 3)]
+
+
+async def test_lasting_trouble_is_reported_with_its_cause() -> None:
+    serve = ServeDouble.running(on_h100=1)
+    serve.interruptions = [answering(500, TRACEBACK)] * ATTEMPTS
+    with pytest.raises(UnreachableError, match=r"ray-head:8265/ answered 500: ValueError: GCS is not ready$"):
+        await actuator(serve).observe()
+    assert len(serve.requests) == ATTEMPTS
+
+
+async def test_no_connection_is_reported() -> None:
+    serve = ServeDouble.running(on_h100=1)
+    serve.interruptions = [raising(httpx.ConnectError)] * ATTEMPTS
+    with pytest.raises(UnreachableError, match=r"ray-head:8265/ does not answer: broken on purpose"):
+        await actuator(serve).apply(UP)
+    assert serve.writes == []
+
+
+@pytest.mark.parametrize("body", ["<html>a login page</html>", '{"applications": {"chat": {}}}', "[]"])
+async def test_something_else_behind_the_url_is_reported(body: str) -> None:
+    serve = ServeDouble.running(on_h100=1)
+    serve.interruptions = [answering(200, body)]
+    with pytest.raises(ActuationError, match="does not answer as Ray Serve does"):
+        await actuator(serve).observe()
+
+
+async def test_a_login_is_not_tried_again() -> None:
+    serve = ServeDouble.running(on_h100=1)
+    serve.interruptions = [answering(401, "Unauthorized")]
+    with pytest.raises(ActuationError, match="answered 401: Unauthorized"):
+        await actuator(serve).observe()
+    assert len(serve.requests) == 1
+
+
+async def test_a_missing_application_is_named_beside_those_there_are() -> None:
+    with pytest.raises(ActuationError, match=r"no application 'caht'; it has: chat$"):
+        await actuator(ServeDouble.running(on_h100=1), application="caht").observe()
+
+
+async def test_a_missing_deployment_is_named_beside_those_there_are() -> None:
+    serve = ServeDouble.running(on_h100=1, on_l4=1)
+    with pytest.raises(ActuationError, match=r"\(RUNNING\) has no deployment 'h100'; it has: on_h100, on_l4$"):
+        await actuator(serve, H100="h100").observe()
+
+
+async def test_a_deployment_gone_since_it_was_read_is_reported() -> None:
+    with pytest.raises(ActuationError, match="no deployment 'h100' in application 'chat'"):
+        await actuator(ServeDouble.running(on_h100=1), H100="h100").apply(UP)
+
+
+async def test_where_the_scaler_is_off_the_count_is_declared() -> None:
+    serve = ServeDouble(
+        {"on_h100": Deployment(asked=1, running=1), "on_l4": Deployment(asked=2, running=2, declared=2)}
+    )
+    serve.external_scaler_enabled = False
+    assert "counts are declared there" in ((await actuator(serve).observe()).note or "")
+    await actuator(serve).apply(UP)
+    assert serve.writes == [("on_h100", 3)]
+    assert serve.config["deployments"] == [
+        {"name": "on_h100", "num_replicas": 3},
+        {"name": "on_l4", "num_replicas": 2},
+    ]
+
+
+async def test_a_count_that_was_declared_before_it_was_scaled_away_is_declared_anew() -> None:
+    """Serve passes over a declaration that it has had already."""
+    serve = ServeDouble({"on_h100": Deployment(asked=1, running=1, declared=3)})
+    serve.external_scaler_enabled = False
+    await actuator(serve).apply(UP)
+    assert serve.deployments["on_h100"].asked == 3
+    assert serve.writes == [("on_h100", 1), ("on_h100", 3)], "first what runs, which moves nothing"
+
+
+async def test_a_declaration_is_made_of_what_was_read_for_it() -> None:
+    """A PUT that failed is not sent again as it was: somebody may have changed the config meanwhile."""
+    serve = ServeDouble(
+        {"on_h100": Deployment(asked=1, running=1), "on_l4": Deployment(asked=2, running=2, declared=2)}
+    )
+    serve.external_scaler_enabled = False
+
+    async def change_and_fail(_request: httpx.Request) -> httpx.Response:
+        serve.deployments["on_l4"] = Deployment(asked=5, running=5, declared=5)
+        return httpx.Response(503)
+
+    async def pass_on(_request: httpx.Request) -> None:
+        return None
+
+    serve.interruptions = [pass_on, pass_on, pass_on, change_and_fail]  # the refused scaling, two looks, the PUT
+    await actuator(serve).apply(UP)
+    assert serve.deployments["on_l4"].asked == 5
+    assert serve.writes == [("on_h100", 3)]
+
+
+@pytest.mark.parametrize(
+    ("deployment", "after", "advice"),
+    [
+        (Deployment(asked=1, running=1, autoscaled=True), 3, "num_replicas in place of autoscaling_config"),
+        (Deployment(asked=1, running=1), 0, "cannot be declared with 0 replicas; allowed: 1 or more"),
+        (Deployment(asked=2, running=2), 3, "was scaled to 2 a moment ago"),
+    ],
+)
+async def test_what_a_declaration_cannot_bring_about_is_refused(
+    deployment: Deployment, after: int, advice: str
+) -> None:
+    serve = ServeDouble({"on_h100": deployment})
+    serve.external_scaler_enabled = False
+    with pytest.raises(ActuationError, match=advice):
+        await actuator(serve).apply(Step(gpu="H100", replicas_before=1, replicas_after=after))
+    assert serve.writes == []
+
+
+async def test_what_serve_itself_complains_of_is_passed_on() -> None:
+    serve = ServeDouble.running(on_h100=1)
+    serve.status, serve.message = "DEPLOY_FAILED", "The deployment on_h100 failed to start 3 times."
+    note = (await actuator(serve).observe()).note
+    assert note == "Serve says DEPLOY_FAILED: The deployment on_h100 failed to start 3 times."

@@ -1,0 +1,189 @@
+"""One key of a user_config: what goes back to Serve, and what is refused."""
+
+import json
+from dataclasses import dataclass, field
+from typing import Any
+
+import httpx
+import pytest
+
+from deploy.actuators.ray_serve.client import ATTEMPTS
+from deploy.actuators.ray_serve.config import ServeConfig
+from deploy.common.errors import ActuationError, UnreachableError
+from tests.deploy.actuators.serve_double import DASHBOARD_URL
+
+pytestmark = pytest.mark.anyio
+
+OTHER = {"name": "other", "import_path": "a:b", "route_prefix": "/other"}
+
+
+@dataclass
+class Dashboard:
+    """Serve's configuration behind its REST interface."""
+
+    declared: dict[str, Any] = field(default_factory=lambda: {"name": "chat", "import_path": "m:app"})
+    effective: dict[str, Any] = field(default_factory=dict)  # options in force, of deployment `on-h100`
+    replicas: int = 4
+    scalable: bool = True
+    down: int = 0  # answers 503 so many times
+    puts_fail: bool = False
+    puts: list[dict[str, Any]] = field(default_factory=list)
+    scaled: list[tuple[str, Any]] = field(default_factory=list)
+
+    @property
+    def config(self) -> ServeConfig:
+        return ServeConfig(httpx.AsyncClient(transport=httpx.MockTransport(self.answer)), DASHBOARD_URL)
+
+    def answer(self, request: httpx.Request) -> httpx.Response:
+        if self.down:
+            self.down -= 1
+            return httpx.Response(503, text="GCS is not ready")
+        if request.method == "GET":
+            return httpx.Response(200, json=self.details())
+        if request.method == "PUT":
+            self.puts.append(json.loads(request.content))
+            return httpx.Response(503 if self.puts_fail else 200)
+        self.scaled.append((request.url.path, json.loads(request.content)))
+        return httpx.Response(200, json={"message": "ok"})
+
+    def details(self) -> dict[str, Any]:
+        deployment = {
+            "target_num_replicas": self.replicas,
+            "deployment_config": self.effective,
+            "replicas": [{"replica_id": "a", "state": "RUNNING"}],
+        }
+        return {
+            "proxy_location": "HeadOnly",
+            "http_options": {"host": "127.0.0.1", "port": 8000},
+            "target_capacity": None,
+            "proxies": {},
+            "applications": {
+                "chat": {
+                    "status": "RUNNING",
+                    "external_scaler_enabled": self.scalable,
+                    "deployed_app_config": self.declared,
+                    "deployments": {"on-h100": deployment},
+                },
+                "other": {"status": "RUNNING", "deployed_app_config": OTHER, "deployments": {}},
+                "by-code": {"status": "RUNNING", "deployed_app_config": None, "deployments": {}},
+            },
+        }
+
+
+async def change(dashboard: Dashboard, value: Any, **seen: Any) -> None:
+    await dashboard.config.change_user_config(
+        application="chat", deployment="on-h100", key="expert_map", value=value, **seen
+    )
+
+
+async def test_all_that_is_declared_goes_back_but_for_one_key() -> None:
+    dashboard = Dashboard(
+        declared={
+            "name": "chat",
+            "import_path": "m:app",
+            "args": {"x": 1},
+            "deployments": [
+                {"name": "Router", "user_config": {"table": 1}},
+                {"name": "on-h100", "user_config": {"clock": 3}, "max_ongoing_requests": 7},
+            ],
+        },
+        effective={"user_config": {"clock": 3}, "num_replicas": 2},
+    )
+    await change(dashboard, {"version": 1})
+    (put,) = dashboard.puts
+    changed = {
+        "name": "on-h100",
+        "user_config": {"clock": 3, "expert_map": {"version": 1}},
+        "max_ongoing_requests": 7,
+        "num_replicas": 4,
+    }
+    chat = dashboard.declared | {"deployments": [dashboard.declared["deployments"][0], changed]}
+    assert put == {
+        "proxy_location": "HeadOnly",
+        "http_options": {"host": "127.0.0.1", "port": 8000},
+        "applications": [chat, OTHER],
+    }
+
+
+async def test_keys_that_only_the_code_sets_are_kept() -> None:
+    dashboard = Dashboard(effective={"user_config": {"clock": 3}})
+    await change(dashboard, 1)
+    assert dashboard.puts[0]["applications"][0]["deployments"] == [
+        {"name": "on-h100", "user_config": {"clock": 3, "expert_map": 1}, "num_replicas": 4}
+    ]
+
+
+async def test_a_count_that_serve_decides_is_not_declared() -> None:
+    dashboard = Dashboard(scalable=False)
+    await change(dashboard, 1)
+    assert dashboard.puts[0]["applications"][0]["deployments"] == [
+        {"name": "on-h100", "user_config": {"expert_map": 1}}
+    ]
+
+
+async def test_none_takes_the_key_away() -> None:
+    dashboard = Dashboard(effective={"user_config": {"clock": 3, "expert_map": 1}})
+    await change(dashboard, None)
+    assert dashboard.puts[0]["applications"][0]["deployments"][0]["user_config"] == {"clock": 3}
+
+
+async def test_a_deployment_without_replicas_stays_without() -> None:
+    dashboard = Dashboard(replicas=0)
+    await change(dashboard, 1)
+    assert dashboard.puts[0]["applications"][0]["deployments"][0]["num_replicas"] == 1
+    path = "/api/v1/applications/chat/deployments/on-h100/scale"
+    assert dashboard.scaled == [(path, {"target_num_replicas": 0})]
+
+
+async def test_what_is_so_already_is_not_written() -> None:
+    dashboard = Dashboard(effective={"user_config": {"expert_map": 1}})
+    await change(dashboard, 1)
+    assert dashboard.puts == []
+
+
+async def test_a_config_that_changed_since_is_left_alone() -> None:
+    dashboard = Dashboard(effective={"user_config": {"clock": 3}})
+    with pytest.raises(ActuationError, match="changed a moment ago"):
+        await change(dashboard, 1, seen={"clock": 2})
+    assert dashboard.puts == []
+    await change(dashboard, 1, seen={"clock": 3})
+    assert len(dashboard.puts) == 1
+
+
+@pytest.mark.parametrize(
+    ("declared", "reason"),
+    [
+        (None, "deployed by code"),
+        ({"name": "chat", "runtime_env": {"env_vars": {"KEY": "<redacted>"}}}, "Ray hides parts"),
+        ({"name": "chat", "runtime_env": {"pip": ["x"]}}, "must list 'on-h100'"),
+    ],
+    ids=["imperative", "redacted", "newly-listed"],
+)
+async def test_what_cannot_be_written_back_whole_is_refused(declared: Any, reason: str) -> None:
+    dashboard = Dashboard(declared=declared)
+    with pytest.raises(ActuationError, match=reason):
+        await change(dashboard, 1)
+    assert dashboard.puts == []
+
+
+async def test_what_serve_does_not_have_is_named() -> None:
+    with pytest.raises(ActuationError, match="no deployment 'nowhere'; it has: on-h100"):
+        await Dashboard().config.change_user_config(application="chat", deployment="nowhere", key="k", value=1)
+    with pytest.raises(ActuationError, match="no application 'nowhere'; it has: by-code, chat, other"):
+        await Dashboard().config.change_user_config(application="nowhere", deployment="x", key="k", value=1)
+
+
+async def test_a_dashboard_that_is_not_ready_is_asked_again() -> None:
+    dashboard = Dashboard(down=ATTEMPTS - 1)
+    await change(dashboard, 1)
+    assert len(dashboard.puts) == 1
+    with pytest.raises(UnreachableError, match="503"):
+        await change(Dashboard(down=ATTEMPTS), 1)
+
+
+async def test_a_write_that_failed_is_not_repeated() -> None:
+    """By then what was read may be old; the next round begins with reading."""
+    dashboard = Dashboard(puts_fail=True)
+    with pytest.raises(UnreachableError, match="503"):
+        await change(dashboard, 1)
+    assert len(dashboard.puts) == 1

@@ -1,0 +1,292 @@
+"""One of several controllers acts, and only while it surely holds the lease."""
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import httpx
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from api.client import AsyncFleetwright
+from api.schemas.leases import Lease, LeaseClaim
+from api.schemas.targets import Phase, TargetStatus
+from api.schemas.tokens import Scope
+from deploy.common.clock import Clock
+from deploy.common.errors import NotLeadingError
+from deploy.common.leader_election import Leadership, LeaseSettings, Standing, new_holder
+from tests.deploy.controller.harness import House, app
+from tests.testbed.service import TOKENS
+
+pytestmark = pytest.mark.anyio
+LEASE_S, RENEW_S = 15.0, 5.0
+LONG_S = 1200.0
+
+
+def of(
+    house: House, holder: str, *, steady_s: Callable[[], float] | None = None, lease_s: float = LEASE_S
+) -> Leadership:
+    clock = Clock(now=house.clock.now, steady_s=steady_s or house.clock.monotonic_s)
+    settings = LeaseSettings(holder=holder, lease_s=lease_s, renew_s=RENEW_S)
+    return Leadership(api=house.api, settings=settings, clock=clock)
+
+
+async def test_the_first_leads_and_the_second_waits(house: House) -> None:
+    first, second = of(house, "a"), of(house, "b")
+    assert await first.renew() is Standing.LEADS
+    for _ in range(10):
+        house.clock.advance(RENEW_S)
+        assert (await first.renew(), await second.renew()) == (Standing.LEADS, Standing.FOLLOWS)
+    assert (first.term, second.term) == (1, None)
+
+
+async def test_a_dead_leader_is_followed_after_its_lease(house: House) -> None:
+    first, second = of(house, "a"), of(house, "b")
+    await first.renew()
+    await second.renew()
+    stood = []
+    for _ in range(4):
+        house.clock.advance(RENEW_S)
+        stood.append((first.holds, await second.renew()))
+    assert stood == [
+        (True, Standing.FOLLOWS),
+        (True, Standing.FOLLOWS),
+        (False, Standing.LEADS),  # the first stopped at 13.5 s, the second began at 15 s
+        (False, Standing.LEADS),
+    ]
+    assert (await first.renew(), second.term) == (Standing.FOLLOWS, 2)
+
+
+async def test_what_is_given_back_is_had_at_once(house: House) -> None:
+    first, second = of(house, "a"), of(house, "b")
+    await first.renew()
+    assert await second.renew() is Standing.FOLLOWS
+    await first.give_back()
+    assert (first.holds, await second.renew()) == (False, Standing.LEADS)
+    assert await first.renew() is Standing.FOLLOWS
+
+
+async def test_giving_back_what_another_took_takes_nothing_from_it(house: House) -> None:
+    first, second = of(house, "a"), of(house, "b")
+    await first.renew()
+    await second.renew()
+    house.clock.advance(LEASE_S)
+    assert await second.renew() is Standing.LEADS
+    await first.give_back()
+    assert (await house.api.get_lease("controller")).document.holder == "b"
+
+
+async def test_a_restart_is_another_process(house: House) -> None:
+    assert new_holder() != new_holder()
+    await of(house, "a:1").renew()
+    again = of(house, "a:2")
+    assert await again.renew() is Standing.FOLLOWS
+    house.clock.advance(LEASE_S)
+    assert await again.renew() is Standing.LEADS
+
+
+async def test_a_renewal_whose_answer_was_lost_is_found_again(house: House) -> None:
+    first = of(house, "a")
+    await first.renew()
+    renewed = await house.api.get_lease("controller")
+    await house.api.replace_lease("controller", LeaseClaim(holder="a", lease_s=LEASE_S), if_match=renewed.etag)
+    house.clock.advance(RENEW_S)
+    assert await first.renew() is Standing.LEADS, "the refusal is no loss: the lease is still its own"
+    house.clock.advance(RENEW_S)
+    assert (await first.renew(), first.term, first.left_s) == (Standing.LEADS, 1, LEASE_S * 0.9)
+
+
+async def test_an_operator_may_give_it_to_another(house: House) -> None:
+    first = of(house, "a")
+    await first.renew()
+    held = await house.api.get_lease("controller")
+    await house.api.replace_lease("controller", LeaseClaim(holder="b", lease_s=LEASE_S), if_match=held.etag)
+    assert (await first.renew(), first.holds) == (Standing.FOLLOWS, False), "at once, not a renewal later"
+
+
+async def test_a_lease_found_taken_ends_at_once_even_when_nobody_says_whose_it_is(house: House) -> None:
+    def refuse(request: httpx.Request) -> httpx.Response:
+        if request.method == "PUT":
+            return httpx.Response(412, json={"title": "no", "status": 412})
+        raise httpx.ConnectError("refused", request=request)
+
+    first = of(house, "a")
+    await first.renew()
+    async with AsyncFleetwright("http://api", transport=httpx.MockTransport(refuse)) as api:
+        first._api = api
+        assert (await first.renew(), first.left_s) == (Standing.UNKNOWN, 0.0)
+
+
+async def test_a_write_ends_with_the_lease(house: House) -> None:
+    first = of(house, "a")
+    with pytest.raises(NotLeadingError):
+        async with first.acting():
+            raise AssertionError("nothing may be done")
+    await first.renew()
+    house.clock.advance(LEASE_S * 0.9 - 0.01)
+    begun = asyncio.get_running_loop().time()
+    with pytest.raises(NotLeadingError, match="ended during a write"):
+        async with first.acting():
+            await asyncio.Event().wait()
+    assert asyncio.get_running_loop().time() - begun < 5.0
+
+
+async def test_a_renewal_gives_what_is_under_way_its_time_too(house: House) -> None:
+    first = of(house, "a", lease_s=LONG_S)
+    await first.renew()
+    house.clock.advance(LONG_S / 2)  # what is left is more than a renewal ever takes on the wall's clock
+    async with first.acting():
+        bound = next(iter(first._bounds))
+        before_s = bound.when()
+        assert await first.renew() is Standing.LEADS
+        after_s = bound.when()
+    assert before_s is not None
+    assert after_s is not None
+    assert after_s - before_s > LONG_S / 3
+    assert not first._bounds
+
+
+async def test_a_timeout_of_the_write_itself_stays_one(house: House) -> None:
+    first = of(house, "a")
+    await first.renew()
+    with pytest.raises(TimeoutError):
+        async with first.acting(), asyncio.timeout(0):
+            await asyncio.Event().wait()
+
+
+async def test_without_an_answer_it_leads_until_its_time_is_up(house: House) -> None:
+    def route(request: httpx.Request) -> httpx.Response:
+        raise httpx.ConnectError("refused", request=request)
+
+    first = of(house, "a")
+    await first.renew()
+    real, broken = house.api, AsyncFleetwright("http://api", transport=httpx.MockTransport(route))
+    first._api = broken
+    house.clock.advance(RENEW_S)
+    assert await first.renew() is Standing.LEADS
+    house.clock.advance(RENEW_S + 4.0)
+    assert (await first.renew(), first.standing) == (Standing.UNKNOWN, Standing.UNKNOWN)
+    first._api = real
+    assert await first.renew() is Standing.LEADS, "nobody took it in the meantime"
+    await broken.close()
+
+
+async def test_only_the_leader_writes_and_reports(house: House) -> None:
+    serve = app(B200=1, L4=0)
+    await house.register("chat", serve, plan_id=await house.plan({"B200": 3}))
+    leads = house.controller(lease=LeaseSettings(holder="a"))
+    follows = house.controller(lease=LeaseSettings(holder="b"))
+    assert await house.round(leads, settle=False)
+    for _ in range(3):
+        assert await follows.run_round()
+    assert serve.writes == [("on-B200", 3)]
+    assert house.counted("fleetwright_controller_leads") == 0.0
+    assert house.counted("fleetwright_controller_rounds_total", outcome="ok") == 0.0
+    reported = (await house.status("chat")).observed_at
+    house.clock.advance(1.0)
+    assert await follows.run_round()
+    assert (await house.status("chat")).observed_at == reported
+    await house.round(follows)  # 6 s without a renewal: not yet
+    assert (await house.status("chat")).observed_at == reported
+    house.clock.advance(LEASE_S)
+    serve.settle()
+    assert await follows.run_round()
+    assert (await house.status("chat")).phase is Phase.APPLIED
+
+
+async def test_a_leader_that_loses_its_lease_between_two_writes_stops(house: House) -> None:
+    serve = app(B200=0, L4=0)
+    await house.register("chat", serve, plan_id=await house.plan({"B200": 1, "L4": 1}))
+    controller = house.controller(lease=LeaseSettings(holder="a"))
+
+    async def slow(_request: httpx.Request) -> None:
+        house.clock.advance(LEASE_S)
+
+    serve.interruptions = [slow]  # the first reading of the target takes longer than the lease
+    assert not await house.round(controller, settle=False), "it may not even report"
+    assert serve.writes == []
+    assert await house.round(controller, settle=False)
+    assert serve.writes == [("on-B200", 1), ("on-L4", 1)]
+
+
+async def test_a_report_ends_with_the_lease_too(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+    serve = app(B200=1)
+    await house.register("chat", serve)
+    controller = house.controller(lease=LeaseSettings(holder="a"))
+
+    async def slow(_request: httpx.Request) -> None:
+        house.clock.advance(LEASE_S * 0.9 - 0.01)
+
+    async def stuck(_name: str, _status: TargetStatus) -> None:
+        await asyncio.Event().wait()
+
+    serve.interruptions = [slow]
+    monkeypatch.setattr(house.api, "report_target_status", stuck)
+    async with asyncio.timeout(60.0):
+        assert not await house.round(controller)
+
+
+@dataclass
+class Shelf:
+    """The service's rule of replacing a lease, and nothing else: whole histories are played against it."""
+
+    lease: Lease | None = None
+
+    def answer(self, request: httpx.Request) -> httpx.Response:
+        tag = f'"{self.lease.term}.{self.lease.beats}"' if self.lease is not None else None
+        if request.method == "PUT":
+            if request.headers.get("If-Match") != tag:
+                return httpx.Response(412, json={"title": "no", "status": 412})
+            claim = LeaseClaim.model_validate_json(request.content)
+            same = self.lease is not None and self.lease.holder == claim.holder
+            term, beats = (self.lease.term, self.lease.beats) if self.lease is not None else (0, 0)
+            status = 200 if self.lease is not None else 201
+            self.lease = Lease(
+                name="controller",
+                holder=claim.holder,
+                lease_s=claim.lease_s,
+                term=term if same else term + 1,
+                beats=beats + 1 if same else 0,
+            )
+            tag = f'"{self.lease.term}.{self.lease.beats}"'
+            return httpx.Response(status, content=self.lease.model_dump_json(), headers={"ETag": tag})
+        if self.lease is None or tag is None:
+            return httpx.Response(404, json={"title": "none", "status": 404})
+        return httpx.Response(200, content=self.lease.model_dump_json(), headers={"ETag": tag})
+
+
+MOVES = st.lists(
+    st.tuples(st.sampled_from(["wait", "renew", "give"]), st.integers(0, 2), st.floats(0.1, 9.0)), max_size=40
+)
+
+
+@given(moves=MOVES, rates=st.lists(st.floats(0.96, 1.04), min_size=3, max_size=3))
+def test_never_do_two_act_while_clocks_differ_by_less_than_the_margin(
+    moves: list[tuple[str, int, float]], rates: list[float]
+) -> None:
+    asyncio.run(_play(moves, rates))
+
+
+async def _play(moves: list[tuple[str, int, float]], rates: list[float]) -> None:
+    async with AsyncFleetwright(
+        "http://api", token=TOKENS[Scope.ADMIN], transport=httpx.MockTransport(Shelf().answer)
+    ) as client:
+        own = [[0.0] for _ in rates]
+        processes = [
+            Leadership(
+                api=client,
+                settings=LeaseSettings(holder=f"p{number}", lease_s=LEASE_S, renew_s=RENEW_S),
+                clock=Clock(steady_s=lambda mine=mine: mine[0]),  # type: ignore[misc] # bound early
+            )
+            for number, mine in enumerate(own)
+        ]
+        for what, who, much_s in moves:
+            if what == "wait":
+                for mine, rate in zip(own, rates, strict=True):
+                    mine[0] += rate * much_s
+            elif what == "renew":
+                await processes[who].renew()
+            else:
+                await processes[who].give_back()
+            assert sum(process.holds for process in processes) <= 1

@@ -1,0 +1,150 @@
+"""Reading a probe: whatever is not a fresh finite number is missing, with the reason."""
+
+import asyncio
+from datetime import UTC, datetime
+from typing import Any
+
+import httpx
+import pytest
+from pydantic import ValidationError
+
+from api.schemas.probes import HealthProbe
+from api.schemas.target_state import Readings
+from deploy.controller import prometheus_health
+from deploy.controller.health_check import Health, Verdict, judge
+from deploy.controller.prometheus_health import ANSWER_MAX_BYTES, MAX, PrometheusHealth, unread_health
+
+NOW = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
+PROBE = HealthProbe.model_validate(
+    {
+        "prometheus_url": "http://prometheus:9090/base/",
+        "error_rate_query": "errors",
+        "max_error_rate": 0.05,
+        "latency_query": "latency",
+        "max_latency_s": 2.0,
+    }
+)
+ERRORS = PROBE.model_copy(update={"latency_query": None, "max_latency_s": None})
+
+
+def vector(*values: str, age_s: float = 0.0) -> dict[str, Any]:
+    series = [{"metric": {"pod": str(n)}, "value": [NOW.timestamp() - age_s, text]} for n, text in enumerate(values)]
+    return {"status": "success", "data": {"resultType": "vector", "result": series}}
+
+
+async def read(answer: httpx.Response, probe: HealthProbe = ERRORS) -> Health:
+    async with httpx.AsyncClient(transport=httpx.MockTransport(lambda _request: answer)) as http:
+        return await PrometheusHealth(http, lambda: NOW)(probe)
+
+
+@pytest.mark.anyio
+async def test_each_value_is_asked_for_by_its_query() -> None:
+    asked = []
+
+    def answer(request: httpx.Request) -> httpx.Response:
+        asked.append((request.method, request.url.path, request.content))
+        return httpx.Response(200, json=vector("0.5" if b"errors" in request.content else "1.5"))
+
+    async with httpx.AsyncClient(transport=httpx.MockTransport(answer)) as http:
+        found = await PrometheusHealth(http, lambda: NOW)(PROBE)
+    assert found == Health(readings=Readings(error_rate=0.5, latency_s=1.5), missing={})
+    path = "/base/api/v1/query"
+    assert asked == [("POST", path, b"query=errors"), ("POST", path, b"query=latency")]
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize(
+    ("body", "value"),
+    [
+        (vector("0.25"), 0.25),
+        (vector("0.1", "0.4", "0.2"), 0.4),
+        (vector("+Inf"), MAX),
+        ({"status": "success", "data": {"resultType": "scalar", "result": [NOW.timestamp(), "0.5"]}}, 0.5),
+    ],
+)
+async def test_the_worst_of_what_is_found(body: Any, value: float) -> None:
+    assert (await read(httpx.Response(200, json=body))).readings.error_rate == value
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize(
+    ("answer", "reason"),
+    [
+        (httpx.Response(200, json=vector()), "the query gives no value"),
+        (httpx.Response(200, json=vector("NaN")), "the query gives NaN"),
+        (httpx.Response(200, json=vector("0.1", "NaN")), "the query gives 0.1, NaN"),
+        (httpx.Response(200, json=vector("-1")), "the query gives -1"),
+        (httpx.Response(200, json=vector("soon")), "the query gives soon"),
+        (httpx.Response(200, json=vector("0.1", age_s=121.0)), "the value is 121 s old; allowed: at most 120 s"),
+        (httpx.Response(400, json={"error": "parse error"}), "answered 400: parse error"),
+        (httpx.Response(502, text="<html>"), "answered 502: no reason given"),
+        (httpx.Response(302, headers={"Location": "http://elsewhere/"}), "answered 302: no reason given"),
+        (httpx.Response(200, text="<html>"), "the answer is not Prometheus's"),
+        (httpx.Response(200, json={"status": "success", "data": {"resultType": "matrix", "result": []}}), "is not"),
+        (httpx.Response(200, content=b" " * (ANSWER_MAX_BYTES + 1)), "answers with more than 1000000 bytes"),
+    ],
+)
+async def test_what_is_no_fresh_number_is_missing(answer: httpx.Response, reason: str) -> None:
+    found = await read(answer)
+    assert found.readings == Readings()
+    assert reason in found.missing["error rate"]
+
+
+@pytest.mark.anyio
+async def test_a_server_that_does_not_answer_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(prometheus_health, "TIMEOUT_S", 0.05)
+
+    async def never(_request: httpx.Request) -> httpx.Response:
+        await asyncio.Event().wait()
+        raise AssertionError
+
+    async def gone(request: httpx.Request) -> httpx.Response:
+        raise httpx.ConnectError("refused", request=request)
+
+    for transport, reason in ((never, "did not answer within 0.05 s"), (gone, "does not answer: refused")):
+        async with httpx.AsyncClient(transport=httpx.MockTransport(transport)) as http:
+            assert reason in (await PrometheusHealth(http, lambda: NOW)(ERRORS)).missing["error rate"]
+
+
+@pytest.mark.anyio
+async def test_without_a_way_there_nothing_is_known() -> None:
+    assert (await unread_health(PROBE)).missing.keys() == {"error rate", "latency"}
+
+
+@pytest.mark.parametrize(
+    ("now", "before", "verdict"),
+    [
+        (Readings(error_rate=0.05, latency_s=2.0), Readings(), Verdict.GOOD),
+        (Readings(error_rate=0.06, latency_s=1.0), Readings(error_rate=0.01), Verdict.WORSE),
+        (Readings(error_rate=0.06, latency_s=1.0), Readings(), Verdict.WORSE),
+        (Readings(error_rate=0.06, latency_s=1.0), Readings(error_rate=0.06), Verdict.UNCLEAR),
+        (Readings(error_rate=0.06, latency_s=1.0), None, Verdict.UNCLEAR),
+        (Readings(error_rate=0.01, latency_s=9.0), Readings(latency_s=8.5), Verdict.UNCLEAR),
+        (Readings(error_rate=0.01, latency_s=9.0), Readings(latency_s=8.0), Verdict.WORSE),
+        (Readings(error_rate=0.01), Readings(), Verdict.UNCLEAR),
+        (Readings(latency_s=9.0), Readings(latency_s=1.0), Verdict.WORSE),
+    ],
+)
+def test_only_what_is_worse_than_before_and_than_allowed_is_worse(
+    now: Readings, before: Readings | None, verdict: Verdict
+) -> None:
+    values = {"error rate": now.error_rate, "latency": now.latency_s}
+    missing = {name: "no value" for name, value in values.items() if value is None}
+    assert judge(PROBE, health=Health(readings=now, missing=missing), before=before).verdict is verdict
+
+
+@pytest.mark.parametrize(
+    ("change", "path"),
+    [
+        ({"max_error_rate": None}, "max_error_rate: is required with error_rate_query"),
+        ({"latency_query": None}, "max_latency_s: is required with latency_query"),
+        ({"prometheus_url": "http://user:secret@prometheus/"}, "without user, query or fragment"),
+        (
+            {"error_rate_query": None, "max_error_rate": None, "latency_query": None, "max_latency_s": None},
+            "error_rate_query: is required where latency_query is not given",
+        ),
+    ],
+)
+def test_a_probe_that_tells_nothing_is_refused(change: dict[str, Any], path: str) -> None:
+    with pytest.raises(ValidationError, match=path):
+        HealthProbe.model_validate(PROBE.model_dump(mode="json") | change)

@@ -1,0 +1,143 @@
+"""What one round leaves to the next: for any history of writes, crashes and clocks that go forward."""
+
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from api.schemas.target_state import SPENT_MAX, Readings, TargetMemory
+from api.schemas.targets import Target, TargetSpec
+from deploy.actuators.base import Observation
+from deploy.controller.rollout import next_steps, raise_to_floor
+from deploy.controller.target_state import (
+    arrived,
+    began,
+    is_licensed,
+    licensed,
+    refused,
+    settled_s,
+    spend,
+    verified,
+    window_left,
+    window_opens_at,
+    with_goal,
+    with_refusal_in_force,
+)
+
+START = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
+GPUS = ("A100", "H100", "L4")
+COUNTS = st.fixed_dictionaries(dict.fromkeys(GPUS, st.integers(0, 8)))
+
+
+def after(seconds: float) -> datetime:
+    return START + timedelta(seconds=seconds)
+
+
+def target(**spec: object) -> Target:
+    application = {"dashboard_url": "http://ray:8265", "application": "chat", "deployments": {"H100": "on-H100"}}
+    described = {"workload": "chat", "application": application, "plan_id": "p1", "mode": "apply"} | spec
+    return Target(name="chat", version=1, spec=TargetSpec.model_validate(described))
+
+
+@given(data=st.data(), window_s=st.floats(1.0, 1000.0), most=st.integers(1, 20), min_replicas=st.integers(0, 10))
+def test_no_window_ever_holds_more_than_its_limit_and_capacity_holds(
+    data: st.DataObject, window_s: float, most: int, min_replicas: int
+) -> None:
+    """Rounds at any time, killed after the memory was kept and before or between the writes; plans that change."""
+    max_step = data.draw(st.integers(1, 20), label="max_step")
+    plans = data.draw(st.lists(COUNTS, min_size=1, max_size=3), label="plans")
+    spec = target(max_step_per_window=most, window_s=window_s, max_step=max_step).spec
+    kept, now_s = TargetMemory(), 0.0
+    world = data.draw(COUNTS, label="world")
+    floor = min(sum(world.values()), min_replicas)
+    moved: list[tuple[float, int]] = []
+    for _ in range(30):
+        now_s += data.draw(st.floats(0.0, window_s / 2.0), label="pause")
+        planned = data.draw(st.sampled_from(plans), label="plan")
+        wanted = raise_to_floor(planned=planned, asked=world, min_replicas=min_replicas)
+        left = window_left(kept, spec, now=after(now_s))
+        assert (left > 0) == (window_opens_at(kept, spec, now=after(now_s)) is None)
+        observation = Observation(asked=dict(world), running=dict(world))
+        steps = next_steps(wanted=wanted, observation=observation, max_step=left) if left else ()
+        if not steps:
+            continue
+        kept = spend(kept, spec, replicas=sum(step.size for step in steps), now=after(now_s))
+        for step in steps[: data.draw(st.integers(0, len(steps)), label="writes before the end")]:
+            world[step.gpu] = step.replicas_after
+            moved.append((now_s, step.size))
+        assert sum(world.values()) >= floor, "below what may never be given up"
+        assert len(kept.spent) <= SPENT_MAX
+        assert TargetMemory.model_validate_json(kept.model_dump_json()) == kept
+    for ends_s, _size in moved:
+        # A microsecond is what times are kept to.
+        within = [size for at_s, size in moved if ends_s - window_s + 1e-5 < at_s <= ends_s]
+        assert sum(within) <= most
+
+
+@given(wanted=COUNTS, start=COUNTS, most=st.integers(1, 5))
+def test_a_window_delays_and_never_prevents(wanted: dict[str, int], start: dict[str, int], most: int) -> None:
+    spec, kept, world, now_s = target(max_step_per_window=most, window_s=60.0).spec, TargetMemory(), dict(start), 0.0
+    for _ in range(200):
+        if world == wanted:
+            break
+        opens_at = window_opens_at(kept, spec, now=after(now_s))
+        now_s = now_s if opens_at is None else (opens_at - START).total_seconds()
+        left = window_left(kept, spec, now=after(now_s))
+        assert left > 0, "it opens when it says so"
+        observation = Observation(asked=dict(world), running=dict(world))
+        steps = next_steps(wanted=wanted, observation=observation, max_step=left)
+        kept = spend(kept, spec, replicas=sum(step.size for step in steps), now=after(now_s))
+        world |= {step.gpu: step.replicas_after for step in steps}
+    assert world == wanted
+
+
+def test_a_clock_set_back_opens_no_window() -> None:
+    spec = target(max_step_per_window=2, window_s=60.0).spec
+    kept = spend(TargetMemory(), spec, replicas=2, now=after(100.0))
+    assert window_left(kept, spec, now=after(0.0)) == 0
+    assert window_left(kept, spec, now=after(160.0)) == 2
+
+
+def test_without_a_window_nothing_is_kept_of_it() -> None:
+    limited = target(max_step_per_window=2).spec
+    kept = spend(TargetMemory(), limited, replicas=2, now=START)
+    assert spend(kept, target().spec, replicas=2, now=START).spent == ()
+    assert window_left(kept, target(max_step=7).spec, now=START) == 7
+
+
+def test_a_goal_is_as_old_as_its_plan() -> None:
+    first = with_goal(TargetMemory(), planned={"H100": 2}, now=START)
+    assert with_goal(first, planned={"H100": 2}, now=after(9.0)) is first
+    assert settled_s(first, now=after(9.0)) == 9.0
+    assert settled_s(first, now=after(-9.0)) == 0.0
+    other = with_goal(first, planned={"H100": 3}, now=after(9.0))
+    assert settled_s(other, now=after(9.0)) == 0.0
+    assert settled_s(arrived(other), now=after(99.0)) == 0.0
+
+
+def test_health_before_an_unjudged_change_stays_what_it_is_held_against() -> None:
+    good, bad = Readings(error_rate=0.01), Readings(error_rate=0.5)
+    first = began(TargetMemory(), plan_id="p1", before=good, now=START)
+    again = began(first, plan_id="p1", before=None, now=after(5.0))
+    assert again.change is not None
+    assert (again.change.began_at, again.change.moved_at, again.change.before) == (START, after(5.0), good)
+    other = began(again, plan_id="p2", before=bad, now=after(9.0))
+    assert other.change is not None
+    assert (other.change.plan_id, other.change.began_at, other.change.before) == ("p2", after(9.0), good)
+    assert verified(other, plan_id="p2").change is None
+
+
+@pytest.mark.parametrize(("plan_id", "version", "stays"), [("p1", 1, True), ("p2", 1, False), ("p1", 2, False)])
+def test_a_refusal_is_of_one_plan_of_a_target_as_it_was_said(plan_id: str, version: int, *, stays: bool) -> None:
+    memory = refused(TargetMemory(), target(), plan_id="p1", reason="worse", now=START)
+    later = target(plan_id=plan_id).model_copy(update={"version": version})
+    assert (with_refusal_in_force(memory, later).refused is not None) is stays
+
+
+def test_an_approval_taken_up_lifts_a_refusal_and_ends_with_the_arrival() -> None:
+    memory = refused(TargetMemory(), target(), plan_id="p1", reason="worse", now=START)
+    memory = licensed(memory, target(), approval_number=3)
+    assert (memory.refused, memory.approvals_used, is_licensed(memory, target())) == (None, 3, True)
+    assert not is_licensed(memory, target(plan_id="p2"))
+    assert not is_licensed(arrived(memory), target())

@@ -1,0 +1,63 @@
+"""What is told of a row beside its guard's own counts: the forecast, the budget's time, holds; waits and their cost."""
+
+from prometheus_client import CollectorRegistry
+
+from deploy.power_guard.forecast_metrics import Outlook
+from deploy.routing_metrics import RoutingMetrics
+from power.controls import Priority, Setting
+from power.telemetry import Budget, Reading
+from tests.helm.power_row import use_gate
+
+
+def value(registry: CollectorRegistry, name: str, **labels: str) -> float | None:
+    return registry.get_sample_value(f"fleetwright_{name}", {"row": "r", **labels})
+
+
+def looked(*readings: Reading, budget: Budget | None = None, period_s: float = 2.0) -> CollectorRegistry:
+    registry = CollectorRegistry()
+    outlook = Outlook(registry, row="r", period_s=period_s)
+    for reading in readings:
+        outlook.look(now_s=reading.at_s + 2, reading=reading, budget=budget, setting=Setting(low_hold_w=90.0))
+    return registry
+
+
+def test_the_forecast_lies_above_the_reading_and_rises_with_the_quantile() -> None:
+    registry = looked(*(Reading(2.0 * i, 1e5) for i in range(5)))
+    said = [value(registry, "row_power_forecast_watts", horizon="40s", quantile=q) for q in ("0.5", "0.99", "0.999")]
+    known = [each for each in said if each is not None]
+    assert len(known) == 3
+    assert 1e5 <= known[0] < known[1] < known[2]
+
+
+def test_the_same_reading_twice_is_one_reading() -> None:
+    once, twice = looked(Reading(2.0, 1e5)), looked(Reading(2.0, 1e5), Reading(2.0, 1e5))
+    labels = {"horizon": "2s", "quantile": "0.999"}
+    assert value(once, "row_power_forecast_watts", **labels) == value(twice, "row_power_forecast_watts", **labels)
+
+
+def test_what_cannot_be_forecast_is_left_out_and_the_rest_is_told() -> None:
+    registry = looked(Reading(2.0, 1e5), Reading(4.0, float("nan")))
+    assert value(registry, "row_power_forecast_watts", horizon="2s", quantile="0.5") is None
+    assert value(registry, "power_admission_hold_watts", priority="low") == 90
+
+
+def test_horizons_beyond_the_forecast_are_left_out() -> None:
+    registry = looked(Reading(2.0, 1e5), period_s=0.5)
+    assert value(registry, "row_power_forecast_watts", horizon="10s", quantile="0.5") is not None
+    assert value(registry, "row_power_forecast_watts", horizon="40s", quantile="0.5") is None
+
+
+def test_a_budget_counts_down_and_none_is_not_told() -> None:
+    assert value(looked(Reading(2.0, 1e5)), "power_budget_remaining_seconds") is None
+    assert value(looked(Reading(2.0, 1e5), budget=Budget(1e5, 1.0)), "power_budget_remaining_seconds") == -3
+
+
+def test_waits_and_impacts_are_counted_by_priority() -> None:
+    registry = CollectorRegistry()
+    use_gate(RoutingMetrics(registry, row="r"))
+    for priority in Priority:
+        name = priority.name.lower()
+        assert value(registry, "power_admission_wait_seconds_sum", priority=name) == 0.5
+        assert value(registry, "slo_latency_impact_ratio_count", priority=name) == 1
+    assert value(registry, "power_admission_waiting", priority="low") == 1
+    assert value(registry, "power_admission_waiting", priority="high") == 0
