@@ -1,8 +1,9 @@
-"""Compiled functions, by numba: `@part` for what compiled code calls, `@entry(...)` for what Python calls.
+"""numba compilation with a cache on disk: `@jit_inner` for functions that only compiled code calls, `@jit_entry(...)` for
+functions that Python calls.
 
-A module with an entry compiles when it is imported, or loads what an earlier process compiled; import it late where a
-command may not need it.  What was kept counts as long as nothing it was made of has changed: numba looks at the entry's
-own file only, so the entry is stamped with the files of all parts it reaches and the constants they use.
+A module with an entry compiles at import, or loads the result of an earlier process.  Import such a module late where
+a command may not need it.  numba checks only the entry's own file for changes.  This module therefore adds the files
+of all inner functions that the entry reaches, and the constants they use, to the cache key.
 """
 
 import hashlib
@@ -17,17 +18,17 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 
 
 def part(function: Function) -> Function:
-    """Compile what only compiled code calls: without an entry from Python it takes half as long."""
+    """Compile a function that only compiled code calls; without a Python entry this takes half as long."""
     options: dict[str, Any] = {"no_cpython_wrapper": True, "no_cfunc_wrapper": True, "error_model": "numpy"}
     return cast("Function", njit(**options)(function))
 
 
 def entry(signature: Any) -> Callable[[Function], Function]:
-    """Compile for these types at once, or load what is on disk; where nothing can be kept, compile each time."""
+    """Compile for these types at once, or load from disk; where no cache folder is writable, compile each time."""
 
     def compiled(function: Function) -> Function:
         dispatcher: Any = njit(nogil=True, error_model="numpy")(function)
-        if not is_jitted(dispatcher):  # NUMBA_DISABLE_JIT, to step through it
+        if not is_jitted(dispatcher):  # NUMBA_DISABLE_JIT, for debugging
             return function
         try:
             dispatcher.enable_caching()
@@ -48,7 +49,7 @@ def _stamp(dispatcher: Any) -> None:
 
 
 def _made_of(function: Any) -> Iterator[str]:
-    """Every file whose code the function reaches, with size and time, and every constant that it takes."""
+    """Every file whose code the function reaches, with size and time, and every constant that it uses."""
     waiting, seen = [function], {function}
     while waiting:
         here = waiting.pop()

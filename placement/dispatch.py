@@ -14,7 +14,7 @@ An expert of one copy needs no rule.
 import numpy as np
 from numba import float64, int64
 
-from fleet.numba_cache import entry, part
+from fleet.numba_cache import jit_entry, jit_inner
 from placement.arrays import Floats, Ints
 from placement.layout import Layout
 from placement.rules import Dispatch
@@ -25,7 +25,7 @@ EQUAL, NEAREST = 0, 1  # as compiled code knows them
 RULES = {Dispatch.EQUAL: EQUAL, Dispatch.HASH: EQUAL, Dispatch.NEAREST: NEAREST}  # by what GPUs carry
 
 
-@part
+@jit_inner
 def shares_of_copies(slots: Ints, gpu_of_slot: Ints, node_of_gpu: Ints, rule: int, shares: Floats) -> None:
     """The share of its expert's tokens that each copy takes; `slots`, rising, are where the copies lie."""
     copies, gpus = len(slots), len(node_of_gpu)
@@ -54,7 +54,7 @@ def shares_of_copies(slots: Ints, gpu_of_slot: Ints, node_of_gpu: Ints, rule: in
         shares[c] += far / gpus / copies
 
 
-@entry(float64[:, ::1](int64[:, ::1], float64[:, ::1], int64[::1], int64[::1], int64))
+@jit_entry(float64[:, ::1](int64[:, ::1], float64[:, ::1], int64[::1], int64[::1], int64))
 def _gpu_loads(expert_of_slot: Ints, tokens: Floats, gpu_of_slot: Ints, node_of_gpu: Ints, rule: int) -> Floats:
     layers, slots = expert_of_slot.shape
     experts = tokens.shape[1]

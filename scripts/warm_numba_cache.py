@@ -8,7 +8,7 @@ from importlib import import_module
 from scripts.repo_checks import ROOT, tracked_files
 
 ROOMS = ("planner", "placement", "power", "faults")
-MARK = "\n@entry("
+MARK = "\n@jit_entry("
 
 
 def main() -> None:

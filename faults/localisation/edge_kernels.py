@@ -13,7 +13,7 @@ from faults.localisation.kernel import BOARD
 from faults.localisation.scratch import Read, Ways
 from faults.localisation.sums import READ, WAYS, gathered, per_entity
 from faults.localisation.window_arrays import Board
-from fleet.numba_cache import entry, part
+from fleet.numba_cache import jit_entry, jit_inner
 
 _F, _H, _I, _B = float64[::1], float32[::1], int32[::1], boolean[::1]
 _MEASURES = types.NamedTuple([_F, _F, _F, _F, float64, float64, float64], Measures)  # type: ignore[no-untyped-call]
@@ -31,7 +31,7 @@ UNHEARD = 1e-6  # squared shares: rounding
 FAR = 4.5  # scales, beyond which a young history learns nothing: no edge differs so much from its peers by chance
 
 
-@part
+@jit_inner
 def _odd(residual: float, scale: float, price: float) -> float:
     """What it costs to call an edge odd."""
     if residual <= LOOKS_ODD * scale:
@@ -41,7 +41,7 @@ def _odd(residual: float, scale: float, price: float) -> float:
     return cost
 
 
-@part
+@jit_inner
 def _standing_out(  # noqa: PLR0917 - compiled code takes no keywords
     pair: NDArray[np.int32],
     link_nats: NDArray[np.float64],
@@ -66,7 +66,7 @@ def _standing_out(  # noqa: PLR0917 - compiled code takes no keywords
     read.counts[0], read.counts[1] = heard, loud
 
 
-@part
+@jit_inner
 def _score(board: Board, ways: Ways, feels: NDArray[np.float64], full: NDArray[np.float64], read: Read) -> None:
     """From sums to scores, of what was heard."""
     gathered(ways, read.much, read.sums)
@@ -84,7 +84,7 @@ def _score(board: Board, ways: Ways, feels: NDArray[np.float64], full: NDArray[n
         read.score[k] = read.score[k] / np.sqrt(norm) if norm > UNHEARD else 0.0
 
 
-@entry(void(_F, _B, int8[::1], _I, _F, _MEASURES, _USUAL, BOARD, WAYS, _F, _F, READ))
+@jit_entry(void(_F, _B, int8[::1], _I, _F, _MEASURES, _USUAL, BOARD, WAYS, _F, _F, READ))
 def measure(  # noqa: PLR0917 - compiled code takes no keywords
     slowdown: NDArray[np.float64],
     foreign: NDArray[np.bool_],  # empty: none seen
@@ -125,7 +125,7 @@ def measure(  # noqa: PLR0917 - compiled code takes no keywords
     _score(board, ways, feels, full, read)
 
 
-@entry(void(BOARD, int64[::1], _F, _F))
+@jit_entry(void(BOARD, int64[::1], _F, _F))
 def predict(board: Board, who: NDArray[np.int64], x: NDArray[np.float64], most: NDArray[np.float64]) -> None:
     """What the entities of `who` predict of their edges, as far as it is more than is there already."""
     for k in who:
@@ -134,7 +134,7 @@ def predict(board: Board, who: NDArray[np.int64], x: NDArray[np.float64], most: 
             most[edge] = max(most[edge], board.share[at] * x[k])
 
 
-@entry(void(BOARD, int64[::1], _B))
+@jit_entry(void(BOARD, int64[::1], _B))
 def mark(board: Board, who: NDArray[np.int64], found: NDArray[np.bool_]) -> None:
     """All edges of `who`."""
     for k in who:
@@ -142,7 +142,7 @@ def mark(board: Board, who: NDArray[np.int64], found: NDArray[np.bool_]) -> None
             found[board.edge[at]] = True
 
 
-@entry(void(int8[::1], _MEASURES, _USUAL, BOARD, _F, int64[::1], _F, _F))
+@jit_entry(void(int8[::1], _MEASURES, _USUAL, BOARD, _F, int64[::1], _F, _F))
 def alone(  # noqa: PLR0917 - compiled code takes no keywords
     traffic: NDArray[np.int8],
     of: Measures,
@@ -174,7 +174,7 @@ def alone(  # noqa: PLR0917 - compiled code takes no keywords
         nats[m] = total * board.weight[k]
 
 
-@entry(void(int8[::1], _F, _F, float64, float64, BOARD, _F, _B, _USUAL, _H, _USUAL, _H))
+@jit_entry(void(int8[::1], _F, _F, float64, float64, BOARD, _F, _B, _USUAL, _H, _USUAL, _H))
 def learn(  # noqa: PLR0917 - compiled code takes no keywords
     traffic: NDArray[np.int8],
     ratio: NDArray[np.float64],  # per kind: noise over spread, squared

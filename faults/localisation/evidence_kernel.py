@@ -4,7 +4,7 @@ import numpy as np
 from numba import boolean, float64, int32, int64, uint32, void
 from numpy.typing import NDArray
 
-from fleet.numba_cache import entry, part
+from fleet.numba_cache import jit_entry, jit_inner
 
 _F, _I, _L, _U = float64[::1], int32[::1], int64[::1], uint32[::1]
 TOLL = 2.0  # nats: x was chosen after looking; log of the ratio between a maximum and an average over x
@@ -14,7 +14,7 @@ NEEDED, ALONE = 4.0, 2.0  # nats of a window that accuses, in the fit and with n
 _ONE = np.uint32(1)
 
 
-@part
+@jit_inner
 def _mean(first: int, last: int, edges: NDArray[np.int32], fresh: NDArray[np.float64]) -> float:
     total = 0.0
     for at in range(first, last):
@@ -22,7 +22,7 @@ def _mean(first: int, last: int, edges: NDArray[np.int32], fresh: NDArray[np.flo
     return total / max(last - first, 1)
 
 
-@part
+@jit_inner
 def _chosen(  # noqa: PLR0917 - compiled code takes no keywords
     slot: NDArray[np.int64],
     who: NDArray[np.int64],
@@ -45,7 +45,7 @@ def _chosen(  # noqa: PLR0917 - compiled code takes no keywords
             chosen[who[m]] += evidence[m]
 
 
-@entry(void(_L, _I, _I, _L, _F, _F, _F, _F, boolean[::1], float64, _F, _F, _U, _F, _F, _F, _U, _F))
+@jit_entry(void(_L, _I, _I, _L, _F, _F, _F, _F, boolean[::1], float64, _F, _F, _U, _F, _F, _F, _U, _F))
 def gather(  # noqa: PLR0917 - compiled code takes no keywords
     slot: NDArray[np.int64],  # per entity
     first: NDArray[np.int32],  # per entity: where its edges begin

@@ -13,7 +13,7 @@ from numba import float64, int32, types
 from numpy.typing import NDArray
 
 from faults.localisation.window_arrays import MAX, Board
-from fleet.numba_cache import entry, part
+from fleet.numba_cache import jit_entry, jit_inner
 
 _I, _F = int32[::1], float64[::1]
 BOARD = types.NamedTuple([_I, _I, _F, _I, _I, *(_F for _ in range(9))], Board)  # type: ignore[no-untyped-call]
@@ -24,7 +24,7 @@ NEVER = -1e9
 HOPELESS = 7.0  # nats below its price at the median: no slowdown makes it pay
 
 
-@part
+@jit_inner
 def _loss(gap: float, soft: float, scale: float, tail: float, odd: float) -> float:
     wide = soft * soft / (scale * scale)
     loss = 0.5 * (tail + 1.0) * np.log(1.0 + gap * gap / (tail * scale * scale * (1.0 + wide)))
@@ -34,7 +34,7 @@ def _loss(gap: float, soft: float, scale: float, tail: float, odd: float) -> flo
     return least
 
 
-@part
+@jit_inner
 def _without(board: Board, x: NDArray[np.float64], edge: int, k: int) -> tuple[float, float]:
     """What explains an edge if k does not: predicted slowdown and its softness."""
     most, soft = 0.0, 0.0
@@ -47,7 +47,7 @@ def _without(board: Board, x: NDArray[np.float64], edge: int, k: int) -> tuple[f
     return most, soft
 
 
-@part
+@jit_inner
 def _middle(values: NDArray[np.float64], count: int) -> float:
     """The median, by Shell's sort in place: there are few, and numba's own takes seconds to compile."""
     step = count // 2
@@ -62,7 +62,7 @@ def _middle(values: NDArray[np.float64], count: int) -> float:
     return float(0.5 * (values[(count - 1) // 2] + values[count // 2]))
 
 
-@part
+@jit_inner
 def _start(board: Board, k: int) -> float:
     """Median of what its edges would have it be."""
     first, last = board.first[k], board.first[k + 1]
@@ -78,7 +78,7 @@ def _start(board: Board, k: int) -> float:
     return _middle(wanted, count)
 
 
-@part
+@jit_inner
 def _better(board: Board, x: NDArray[np.float64], k: int, much: float) -> float:
     """One step of reweighted least squares from `much`, on the edges of which k would be the narrowest."""
     up, down = 0.0, 0.0
@@ -99,7 +99,7 @@ def _better(board: Board, x: NDArray[np.float64], k: int, much: float) -> float:
     return min(MAX, up / down) if down > 0.0 else 0.0
 
 
-@part
+@jit_inner
 def _gain(board: Board, x: NDArray[np.float64], k: int, much: float) -> float:
     """Nats that the edges win by x_k = much against x_k = 0."""
     total = 0.0
@@ -119,7 +119,7 @@ def _gain(board: Board, x: NDArray[np.float64], k: int, much: float) -> float:
     return won
 
 
-@part
+@jit_inner
 def _best(board: Board, x: NDArray[np.float64], k: int, start: float) -> tuple[float, float]:
     """(gain, x_k) at the best x_k, everything else as it is; gain before the price."""
     much = min(MAX, max(board.least[0], x[k] if x[k] > 0.0 else start))
@@ -146,7 +146,7 @@ class Pile(NamedTuple):
     mark: NDArray[np.int32]
 
 
-@part
+@jit_inner
 def _near(board: Board, pile: Pile, k: int) -> int:
     """Gather the candidates that share an edge with k, k among them; how many."""
     count = 0
@@ -163,7 +163,7 @@ def _near(board: Board, pile: Pile, k: int) -> int:
     return count
 
 
-@part
+@jit_inner
 def _set_right(board: Board, x: NDArray[np.float64], pile: Pile, count: int, keep: int, banned: int) -> float:  # noqa: PLR0917
     """Refit the chosen among the near ones, dropping those that no longer pay, then value the others; how far it
     fell."""
@@ -189,7 +189,7 @@ def _set_right(board: Board, x: NDArray[np.float64], pile: Pile, count: int, kee
     return fell
 
 
-@part
+@jit_inner
 def _grow(board: Board, x: NDArray[np.float64], pile: Pile, count: int, banned: int, limit: int) -> float:  # noqa: PLR0917
     """Set the near ones right and add the best candidate, as long as one pays; how far the objective fell."""
     fell, keep = 0.0, -1
@@ -205,7 +205,7 @@ def _grow(board: Board, x: NDArray[np.float64], pile: Pile, count: int, banned: 
     return fell
 
 
-@part
+@jit_inner
 def _search(board: Board, x: NDArray[np.float64], pile: Pile) -> None:
     """All at once from what was believed; then each chosen one is taken out, and stays out if others do better."""
     size = pile.who.size
@@ -233,7 +233,7 @@ def _search(board: Board, x: NDArray[np.float64], pile: Pile) -> None:
             break
 
 
-@entry(types.void(BOARD, _I, _F, _F, _F))
+@jit_entry(types.void(BOARD, _I, _F, _F, _F))
 def solve(
     board: Board,
     who: NDArray[np.int32],
@@ -256,7 +256,7 @@ def solve(
         evidence[m] = _gain(board, x, k, starts[m])
 
 
-@entry(types.void(BOARD, _I, _F))
+@jit_entry(types.void(BOARD, _I, _F))
 def typical(board: Board, who: NDArray[np.int32], out: NDArray[np.float64]) -> None:
     """What the middle one of its edges would have each entity be."""
     for m in range(who.size):

@@ -24,7 +24,7 @@ from faults.localisation.probes import Reading
 from faults.localisation.scratch import Read
 from faults.localisation.sums import READ
 from faults.localisation.window_arrays import Board
-from fleet.numba_cache import entry, part
+from fleet.numba_cache import jit_entry, jit_inner
 
 _F, _H, _I = float64[::1], float32[::1], int32[::1]
 _LINKS = types.NamedTuple([_F, _F, uint32[::1], _F, uint32[::1]], Links)  # type: ignore[no-untyped-call]
@@ -44,7 +44,7 @@ CLEAR = 2.0  # scales: so much nearer to its usual than to the smallest slowdown
 PROBE_MISFIT = 0.15
 
 
-@part
+@jit_inner
 def _add(board: Board, edge: int, feels: float, cable: float, totals: NDArray[np.float64]) -> None:
     """The log likelihood ratios of one edge, whose cable is slow by `cable` or not at all: what is slower counts."""
     nu = board.tail[edge]
@@ -57,7 +57,7 @@ def _add(board: Board, edge: int, feels: float, cable: float, totals: NDArray[np
         totals[i] += half * np.log(null / (1.0 + gap * gap / nu))
 
 
-@part
+@jit_inner
 def _probe(probed: Reading, pair: int, totals: NDArray[np.float64], both: NDArray[np.float64]) -> bool:
     """Add what the probe of a pair says of each slowdown; whether there is one."""
     both[:] = totals
@@ -73,7 +73,7 @@ def _probe(probed: Reading, pair: int, totals: NDArray[np.float64], both: NDArra
     return True
 
 
-@part
+@jit_inner
 def _acquits(probed: Reading, pair: int) -> bool:
     """Whether the probe of a pair is clearly as usual."""
     if not probed.residual.size:
@@ -82,14 +82,14 @@ def _acquits(probed: Reading, pair: int) -> bool:
     return as_usual
 
 
-@part
+@jit_inner
 def _speaks(board: Board, edge: int, elsewhere: Elsewhere) -> bool:
     residual = board.residual[edge]
     heard: bool = residual == residual and elsewhere.by_others[edge] <= 0.0  # noqa: PLR0124 - NaN
     return heard
 
 
-@part
+@jit_inner
 def _nats(totals: NDArray[np.float64]) -> tuple[float, int]:
     best = 0
     for i in range(COUNT):
@@ -101,7 +101,7 @@ def _nats(totals: NDArray[np.float64]) -> tuple[float, int]:
     return totals[best] + np.log(mean / COUNT), best
 
 
-@part
+@jit_inner
 def _look(  # noqa: PLR0917 - compiled code takes no keywords
     board: Board,
     pair: NDArray[np.int32],
@@ -123,7 +123,7 @@ def _look(  # noqa: PLR0917 - compiled code takes no keywords
     return strange / read.counts[0] if read.counts[0] else np.nan
 
 
-@part
+@jit_inner
 def _pair(  # noqa: PLR0917 - compiled code takes no keywords
     board: Board,
     pairs: Pairs,
@@ -153,7 +153,7 @@ def _pair(  # noqa: PLR0917 - compiled code takes no keywords
     return count, share / max(count, 1), heard
 
 
-@entry(
+@jit_entry(
     void(
         BOARD,
         _PAIRS,

@@ -4,12 +4,12 @@ import numpy as np
 from numba import boolean, float32, float64, int64, void
 from numpy.typing import NDArray
 
-from fleet.numba_cache import entry, part
+from fleet.numba_cache import jit_entry, jit_inner
 
 _F, _H, _B = float64[::1], float32[::1], boolean[::1]
 
 
-@part
+@jit_inner
 def _sift(values: NDArray[np.float64], first: int, last: int) -> tuple[int, int]:
     """Split about the middle one of three: what is before, between, behind; where the last and the first of these
     lie."""
@@ -28,7 +28,7 @@ def _sift(values: NDArray[np.float64], first: int, last: int) -> tuple[int, int]
     return j, i
 
 
-@part
+@jit_inner
 def median(values: NDArray[np.float64], count: int) -> float:
     """Of the first `count`, which are put into another order (Hoare's selection); NaN: there are none."""
     if not count:
@@ -50,7 +50,7 @@ def median(values: NDArray[np.float64], count: int) -> float:
     return float(0.5 * (low + values[middle]))
 
 
-@entry(void(_F, _B, int64[::1], _H, _H, _H, float64, float64, _F))
+@jit_entry(void(_F, _B, int64[::1], _H, _H, _H, float64, float64, _F))
 def told(  # noqa: PLR0917 - compiled code takes no keywords
     slowdown: NDArray[np.float64],
     foreign: NDArray[np.bool_],  # empty: none seen

@@ -4,7 +4,7 @@ import numpy as np
 from numba import boolean, float32, float64, uint8, void
 from numpy.typing import NDArray
 
-from fleet.numba_cache import entry
+from fleet.numba_cache import jit_entry
 
 _F, _H, _B, _U = float64[::1], float32[::1], boolean[::1], uint8[::1]
 NU = 4.0
@@ -16,7 +16,7 @@ CONTRADICTS = -3.0  # nats of a window's traffic: less is what a link that is sl
 LONGEST = 250  # windows that a run is counted
 
 
-@entry(void(_F, _H, _H, float64, float64, float64, float64, _F, _F, _F))
+@jit_entry(void(_F, _H, _H, float64, float64, float64, float64, _F, _F, _F))
 def measure(  # noqa: PLR0917 - compiled code takes no keywords
     said: NDArray[np.float64],
     mean: NDArray[np.float32],
@@ -39,7 +39,7 @@ def measure(  # noqa: PLR0917 - compiled code takes no keywords
         tail[pair] = 1.0 / (flat + (1.0 / NU - flat) * noise2 * loud / variance)
 
 
-@entry(void(_F, _F, _H, _H, _B, _F, _B, _U, float64, float64, float64, float64, _H, _H, _U, _F))
+@jit_entry(void(_F, _F, _H, _H, _B, _F, _B, _U, float64, float64, float64, float64, _H, _H, _U, _F))
 def learn(  # noqa: PLR0917 - compiled code takes no keywords
     residual: NDArray[np.float64],
     scale: NDArray[np.float64],

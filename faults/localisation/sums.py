@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from faults.localisation.entities import Kind
 from faults.localisation.scratch import Read, Sums, Ways
-from fleet.numba_cache import part
+from fleet.numba_cache import jit_inner
 
 TX, RX, NIC, NODE, LEAF, UP = (int(kind) for kind in (Kind.TX, Kind.RX, Kind.NIC, Kind.NODE, Kind.LEAF, Kind.UP))
 _F, _I = float64[::1], int32[::1]
@@ -26,7 +26,7 @@ SUMS = types.NamedUniTuple(_F, 7, Sums)  # type: ignore[no-untyped-call]
 READ = types.NamedTuple([_F, _F, boolean[::1], _F, _I, int64[::1], _F, _F, SUMS], Read)  # type: ignore[no-untyped-call]
 
 
-@part
+@jit_inner
 def gathered(of: Ways, much: NDArray[np.float64], sums: Sums) -> None:
     """Add up what each edge has, 0 of most or of few.  One loop: a call per edge would count references to arrays."""
     sums.out[:], sums.into[:], sums.itself[:] = 0.0, 0.0, 0.0
@@ -56,7 +56,7 @@ def gathered(of: Ways, much: NDArray[np.float64], sums: Sums) -> None:
             sums.leaf[leaf] += both
 
 
-@part
+@jit_inner
 def per_entity(of: Ways, sums: Sums, leak: float, total: NDArray[np.float64]) -> None:
     """Fill the sum over the edges of each; of squares with leak squared."""
     for k in range(total.size):

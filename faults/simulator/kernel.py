@@ -8,7 +8,7 @@ be taken up anywhere.  A flow through several narrow things is as fast as the na
 import numpy as np
 from numpy.typing import NDArray
 
-from fleet.numba_cache import entry, part
+from fleet.numba_cache import jit_entry, jit_inner
 
 _STEP = np.uint64(0x9E3779B97F4A7C15)
 _FIRST = np.uint64(0xBF58476D1CE4E5B9)
@@ -19,14 +19,14 @@ _HALF = 2.0**-31
 _BLOCK = 1024  # points drawn at a time
 
 
-@part
+@jit_inner
 def _mixed(state: np.uint64) -> np.uint64:
     mixed = (state ^ (state >> _30)) * _FIRST
     mixed = (mixed ^ (mixed >> _27)) * _SECOND
     return mixed ^ (mixed >> _31)
 
 
-@part
+@jit_inner
 def _students(
     state: np.uint64, tail: float, u: NDArray[np.float64], w: NDArray[np.float64], drawn: NDArray[np.float64]
 ) -> int:
@@ -57,7 +57,7 @@ def _students(
     return int(np.int64(inside))
 
 
-@entry("void(f8[::1], u8, f8, f8, i1[::1], f8[::1], f4[::1], i4[:, ::1], f4[::1], f4[::1], b1[::1])")
+@jit_entry("void(f8[::1], u8, f8, f8, i1[::1], f8[::1], f4[::1], i4[:, ::1], f4[::1], f4[::1], b1[::1])")
 def fill(  # noqa: PLR0917 - compiled code takes no keywords
     out: NDArray[np.float64],
     seed: np.uint64,
@@ -87,7 +87,7 @@ def fill(  # noqa: PLR0917 - compiled code takes no keywords
         at += 1
 
 
-@entry("void(f8[::1], f4[::1], u8, f8, f8, i4[::1], f4[::1], i4[:, ::1], b1[::1], b1[::1])")
+@jit_entry("void(f8[::1], f4[::1], u8, f8, f8, i4[::1], f4[::1], i4[:, ::1], b1[::1], b1[::1])")
 def fill_probes(  # noqa: PLR0917 - compiled code takes no keywords
     out: NDArray[np.float64],
     of_pair: NDArray[np.float32],  # to be worked on: the noise of each pair of NICs
@@ -114,7 +114,7 @@ def fill_probes(  # noqa: PLR0917 - compiled code takes no keywords
         out[edge] = usual[edge] + scale * of_pair[pair[edge]] if known else np.nan
 
 
-@entry("i8(i8[::1], b1[::1], i4[:, ::1], i4[:, ::1], f4[:, ::1], f4[:, ::1], f4[:, ::1])")
+@jit_entry("i8(i8[::1], b1[::1], i4[:, ::1], i4[:, ::1], f4[:, ::1], f4[:, ::1], f4[:, ::1])")
 def touched(  # noqa: PLR0917 - compiled code takes no keywords
     found: NDArray[np.int64],
     marked: NDArray[np.bool_],  # per edge; all false, before and after
@@ -145,14 +145,14 @@ def touched(  # noqa: PLR0917 - compiled code takes no keywords
     return count
 
 
-@part
+@jit_inner
 def _seen(felt: NDArray[np.float32], at: int, late: float) -> float:
     """Between what the earliest and the latest clock make of it."""
     early = felt[at, 0]
     return float(early + late * (felt[at, 1] - early))
 
 
-@entry("void(f8[::1], i8[::1], i4[:, ::1], i8, i8, f4[:, ::1], f4[:, ::1], f4[:, ::1], f4[::1])")
+@jit_entry("void(f8[::1], i8[::1], i4[:, ::1], i8, i8, f4[:, ::1], f4[:, ::1], f4[:, ::1], f4[::1])")
 def narrow_probes(  # noqa: PLR0917 - compiled code takes no keywords
     out: NDArray[np.float64],
     edges: NDArray[np.int64],
@@ -178,7 +178,7 @@ def narrow_probes(  # noqa: PLR0917 - compiled code takes no keywords
         out[edge] += max(least, _seen(send, first, clock), _seen(take, last, clock))
 
 
-@entry("void(f8[::1], i8[::1], f8, f4[::1], i4[:, ::1], f4[:, ::1], f4[:, ::1], f4[:, ::1], f4[::1])")
+@jit_entry("void(f8[::1], i8[::1], f8, f4[::1], i4[:, ::1], f4[:, ::1], f4[:, ::1], f4[:, ::1], f4[::1])")
 def narrow(  # noqa: PLR0917 - compiled code takes no keywords
     out: NDArray[np.float64],
     edges: NDArray[np.int64],  # that anything is on the way of

@@ -2,7 +2,7 @@
 
 from typing import NamedTuple
 
-from fleet.numba_cache import part
+from fleet.numba_cache import jit_inner
 from placement.arrays import Floats, Ints
 
 
@@ -13,7 +13,7 @@ class Heap(NamedTuple):
     items: Ints
 
 
-@part
+@jit_inner
 def push(heap: Heap, size: int, key: float, item: int) -> int:
     """One more; the new size."""
     keys, items, at = heap.keys, heap.items, size
@@ -24,7 +24,7 @@ def push(heap: Heap, size: int, key: float, item: int) -> int:
     return size + 1
 
 
-@part
+@jit_inner
 def replace_top(heap: Heap, size: int, key: float, item: int) -> None:
     """Another item, or another key, instead of the top."""
     keys, items, at, child = heap.keys, heap.items, 0, 1
@@ -38,7 +38,7 @@ def replace_top(heap: Heap, size: int, key: float, item: int) -> None:
     keys[at], items[at] = key, item
 
 
-@part
+@jit_inner
 def drop_top(heap: Heap, size: int) -> int:
     """Take the top away; the new size."""
     replace_top(heap, size - 1, heap.keys[size - 1], heap.items[size - 1])

@@ -3,7 +3,7 @@
 import numpy as np
 from numba import boolean, float64, int64
 
-from fleet.numba_cache import entry
+from fleet.numba_cache import jit_entry
 from placement.arrays import Floats, Ints
 from placement.balance.heap import Heap
 from placement.balance.local_search import Tools, descend
@@ -17,7 +17,7 @@ STARTS = 5  # from all spare copies for the hottest experts to all for the colde
 ALIKE_STARTS = 2  # two ways to pack the same copies, where they do not
 
 
-@entry(
+@jit_entry(
     int64[:, ::1](float64[:, ::1], int64[:, ::1], int64[::1], float64[::1], int64[::1], float64[::1], boolean, int64)
 )
 def balance(  # noqa: PLR0917 - numba's signatures know no keywords

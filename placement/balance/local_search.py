@@ -2,7 +2,7 @@
 
 from typing import NamedTuple
 
-from fleet.numba_cache import part
+from fleet.numba_cache import jit_inner
 from placement.arrays import Ints
 from placement.balance.pair_swaps import best_double, swap_two
 from placement.balance.replica_moves import Holders, best_exchange, exchange
@@ -20,7 +20,7 @@ class Tools(NamedTuple):
     places: Ints  # [4]
 
 
-@part
+@jit_inner
 def descend(layer: Layer, tools: Tools, target: float) -> None:
     """Until the fullest GPU meets `target`, nothing helps or the work is done."""
     slots, work = len(layer.expert_at), MAX_WORK
@@ -38,7 +38,7 @@ def descend(layer: Layer, tools: Tools, target: float) -> None:
             return
 
 
-@part
+@jit_inner
 def _doubly_swapped(layer: Layer, full: int, fill: float, places: Ints) -> bool:
     partner = -1
     if layer.first[full + 1] - layer.first[full] > MAX_FOR_DOUBLES:

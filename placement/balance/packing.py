@@ -13,7 +13,7 @@ GPUs with most room.
 
 from typing import NamedTuple
 
-from fleet.numba_cache import part
+from fleet.numba_cache import jit_inner
 from placement.arrays import Ints
 from placement.balance.heap import Heap, drop_top, push, replace_top
 from placement.balance.state import Layer, settle
@@ -28,7 +28,7 @@ class Packing(NamedTuple):
     by_load: bool  # the least loaded GPU first, else the neediest
 
 
-@part
+@jit_inner
 def pack(layer: Layer, copies: Ints, packing: Packing) -> None:
     """Lay out `copies`, most loaded first."""
     heap, aside = packing.heap, packing.aside
@@ -58,7 +58,7 @@ def pack(layer: Layer, copies: Ints, packing: Packing) -> None:
     settle(layer)
 
 
-@part
+@jit_inner
 def _clear(layer: Layer, packing: Packing) -> None:
     for gpu in range(len(layer.shares)):
         packing.filled[gpu], layer.carried[gpu] = 0, 0.0
@@ -66,7 +66,7 @@ def _clear(layer: Layer, packing: Packing) -> None:
             layer.holds[gpu, expert] = False
 
 
-@part
+@jit_inner
 def _lay(layer: Layer, packing: Packing, gpu: int, expert: int) -> None:
     layer.expert_at[layer.first[gpu] + packing.filled[gpu]] = expert
     layer.holds[gpu, expert] = True
@@ -74,19 +74,19 @@ def _lay(layer: Layer, packing: Packing, gpu: int, expert: int) -> None:
     packing.filled[gpu] += 1
 
 
-@part
+@jit_inner
 def _free(layer: Layer, packing: Packing, gpu: int) -> int:
     return int(layer.first[gpu + 1] - layer.first[gpu] - packing.filled[gpu])
 
 
-@part
+@jit_inner
 def _need(layer: Layer, packing: Packing, gpu: int) -> float:
     if packing.by_load:
         return float(-layer.carried[gpu] / layer.shares[gpu])
     return float((layer.shares[gpu] - layer.carried[gpu]) / _free(layer, packing, gpu))
 
 
-@part
+@jit_inner
 def _laid_by_swap(layer: Layer, packing: Packing, with_room: Ints, expert: int) -> bool:
     """Some copy moves from a full GPU to one with room and leaves its place to `expert`; False if none can."""
     for full in range(len(layer.shares)):
@@ -104,7 +104,7 @@ def _laid_by_swap(layer: Layer, packing: Packing, with_room: Ints, expert: int) 
     return False
 
 
-@part
+@jit_inner
 def _pack_by_room(layer: Layer, copies: Ints, packing: Packing) -> None:
     """Each expert's copies to the GPUs with most free slots: always possible where `replicate` chose the counts."""
     size, at = 0, 0

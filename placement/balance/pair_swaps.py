@@ -4,13 +4,13 @@ With few copies per GPU there are few swaps to choose from, and the search ends 
 copies of the fullest GPU the best two of another come from one walk over its list from both ends.
 """
 
-from fleet.numba_cache import part
+from fleet.numba_cache import jit_inner
 from placement.arrays import Ints
 from placement.balance.state import Layer, place_of
 from placement.balance.swaps import swap
 
 
-@part
+@jit_inner
 def best_double(layer: Layer, full: int, other: int, fill: float, places: Ints) -> float:
     """The double swap that leaves both GPUs least full, if below `fill`: that fill; `places` gets two and two."""
     share, other_share = layer.shares[full], layer.shares[other]
@@ -44,7 +44,7 @@ def best_double(layer: Layer, full: int, other: int, fill: float, places: Ints) 
     return fill
 
 
-@part
+@jit_inner
 def swap_two(layer: Layer, full: int, other: int, places: Ints) -> None:
     """Carry it out."""
     one, two = layer.expert_at[places[0]], layer.expert_at[places[1]]

@@ -6,7 +6,7 @@ equal loads give equal placements everywhere.
 
 from typing import NamedTuple
 
-from fleet.numba_cache import part
+from fleet.numba_cache import jit_inner
 from placement.arrays import Ints
 from placement.balance.replica_moves import exchange
 from placement.balance.state import Layer, fullest, place_of, settle
@@ -22,7 +22,7 @@ class Kept(NamedTuple):
     counts: Ints  # [experts]
 
 
-@part
+@jit_inner
 def keep(layer: Layer, kept: Kept) -> None:
     """Remember this placement."""
     for place in range(len(layer.expert_at)):
@@ -31,7 +31,7 @@ def keep(layer: Layer, kept: Kept) -> None:
         kept.counts[expert] = layer.counts[expert]
 
 
-@part
+@jit_inner
 def restore(layer: Layer, kept: Kept) -> None:
     """Go back to it."""
     for gpu in range(len(layer.shares)):
@@ -46,7 +46,7 @@ def restore(layer: Layer, kept: Kept) -> None:
     settle(layer)
 
 
-@part
+@jit_inner
 def kick(layer: Layer, draws: int) -> int:
     """A few changes at random; returns where the next draws go on."""
     draws = _next(draws)
@@ -55,7 +55,7 @@ def kick(layer: Layer, draws: int) -> int:
     return draws
 
 
-@part
+@jit_inner
 def _change_at_random(layer: Layer, draws: int) -> int:
     """Another expert at some place, where that is allowed: one more copy of it, or one from elsewhere in exchange."""
     gpus, experts = len(layer.shares), len(layer.tokens)
@@ -80,7 +80,7 @@ def _change_at_random(layer: Layer, draws: int) -> int:
     return draws
 
 
-@part
+@jit_inner
 def _first_missing(layer: Layer, gpu: int, start: int) -> int:
     """The first expert from `start` on, round and round, that the GPU does not hold; -1 where it holds all."""
     experts = len(layer.tokens)
@@ -90,7 +90,7 @@ def _first_missing(layer: Layer, gpu: int, start: int) -> int:
     return -1
 
 
-@part
+@jit_inner
 def _first_trading(layer: Layer, given: int, taken: int, start: int) -> int:
     """The first GPU from `start` on that holds the one expert and not the other; -1 if none."""
     gpus = len(layer.shares)
@@ -101,12 +101,12 @@ def _first_trading(layer: Layer, given: int, taken: int, start: int) -> int:
     return -1
 
 
-@part
+@jit_inner
 def _next(draws: int) -> int:
     """The following number of a linear congruential sequence modulo 2^64 (Knuth's constants)."""
     return draws * 6364136223846793005 + 1442695040888963407
 
 
-@part
+@jit_inner
 def _below(end: int, draws: int) -> int:
     return ((draws >> 33) & 0x3FFFFFFF) % end

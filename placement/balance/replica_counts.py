@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from fleet.numba_cache import part
+from fleet.numba_cache import jit_inner
 from placement.arrays import Ints
 from placement.balance.heap import Heap, drop_top, push, replace_top
 from placement.balance.state import Layer
@@ -30,7 +30,7 @@ class Working(NamedTuple):
     copies: Ints  # [slots]: their experts
 
 
-@part
+@jit_inner
 def replicate(layer: Layer, order: Ints, room: Ints, working: Working, cold: int) -> None:
     """Fill in counts and loads, and the expert of each copy, most loaded first.
 
@@ -58,7 +58,7 @@ def replicate(layer: Layer, order: Ints, room: Ints, working: Working, cold: int
         following += is_next
 
 
-@part
+@jit_inner
 def _coldest_twice(layer: Layer, order: Ints, room: Ints, cold: int) -> int:
     """One copy each, and a second one of up to `cold` of the coldest; how many got it."""
     experts, given = len(order), 0
@@ -70,7 +70,7 @@ def _coldest_twice(layer: Layer, order: Ints, room: Ints, cold: int) -> int:
     return given
 
 
-@part
+@jit_inner
 def _add_copy(layer: Layer, expert: int) -> None:
     layer.counts[expert] += 1
     layer.each[expert] = layer.tokens[expert] / layer.counts[expert]
@@ -85,7 +85,7 @@ def room_of(slots_of_gpu: Ints) -> Ints:
     return room
 
 
-@part
+@jit_inner
 def _may_grow(counts: Ints, expert: int, room: Ints) -> bool:
     if counts[expert] + 1 > room[1]:
         return False

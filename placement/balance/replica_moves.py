@@ -7,7 +7,7 @@ fullest GPU gains when a lies on it, or when the place is its own and a's copy t
 
 from typing import NamedTuple
 
-from fleet.numba_cache import part
+from fleet.numba_cache import jit_inner
 from placement.arrays import Floats, Ints
 from placement.balance.state import Layer, fill_of, move_to_order, place_of, put
 
@@ -20,7 +20,7 @@ class Holders(NamedTuple):
     next_fill: Floats  # of the second fullest
 
 
-@part
+@jit_inner
 def best_exchange(layer: Layer, holders: Holders, full: int, fill: float) -> tuple[float, int, int, int]:
     """The exchange whose fullest GPU is least full, if below `fill`: that fill, GPU, place and new expert, or -1."""
     _note_holders(layer, holders)
@@ -48,7 +48,7 @@ def best_exchange(layer: Layer, holders: Holders, full: int, fill: float) -> tup
     return fill, gpu, place, expert
 
 
-@part
+@jit_inner
 def exchange(layer: Layer, gpu: int, place: int, expert: int) -> None:
     """The copy at `place` gives way to one more of `expert`."""
     gone = layer.expert_at[place]
@@ -64,7 +64,7 @@ def exchange(layer: Layer, gpu: int, place: int, expert: int) -> None:
             _reload(layer, other, expert)
 
 
-@part
+@jit_inner
 def _lighter_there(layer: Layer, holders: Holders, full: int, fill: float) -> tuple[float, int, int]:
     """A place of the fullest GPU for one more copy of an expert that it does not hold yet."""
     place, expert = -1, -1
@@ -82,7 +82,7 @@ def _lighter_there(layer: Layer, holders: Holders, full: int, fill: float) -> tu
     return fill, place, expert
 
 
-@part
+@jit_inner
 def _note_holders(layer: Layer, holders: Holders) -> None:
     for expert in range(len(layer.tokens)):
         holders.fill[expert] = holders.next_fill[expert] = 0.0
@@ -99,13 +99,13 @@ def _note_holders(layer: Layer, holders: Holders) -> None:
                     holders.next_fill[expert] = fill
 
 
-@part
+@jit_inner
 def _others(holders: Holders, expert: int, gpu: int) -> float:
     """The fullest of its holders but `gpu`."""
     return float(holders.next_fill[expert] if holders.fullest[expert] == gpu else holders.fill[expert])
 
 
-@part
+@jit_inner
 def _reload(layer: Layer, gpu: int, expert: int) -> None:
     place = place_of(layer, gpu, expert)
     layer.carried[gpu] += layer.each[expert] - layer.load_at[place]

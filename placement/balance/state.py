@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from fleet.numba_cache import part
+from fleet.numba_cache import jit_inner
 from placement.arrays import Floats, Ints
 
 Flags = npt.NDArray[np.bool_]
@@ -32,13 +32,13 @@ class Layer(NamedTuple):
     first: Ints  # [GPUs + 1]
 
 
-@part
+@jit_inner
 def fill_of(layer: Layer, gpu: int) -> float:
     """What a GPU carries over its fair load."""
     return float(layer.carried[gpu] / layer.shares[gpu])
 
 
-@part
+@jit_inner
 def fullest(layer: Layer) -> tuple[int, int, float]:
     """The fullest GPU, the emptiest, and the fill of the former."""
     full, empty = 0, 0
@@ -52,7 +52,7 @@ def fullest(layer: Layer) -> tuple[int, int, float]:
     return full, empty, most
 
 
-@part
+@jit_inner
 def settle(layer: Layer) -> None:
     """Bring loads, sums and order of all copies in line with what lies where and with the counts."""
     for gpu in range(len(layer.shares)):
@@ -63,7 +63,7 @@ def settle(layer: Layer) -> None:
             move_to_order(layer, layer.first[gpu], place, place + 1)
 
 
-@part
+@jit_inner
 def move_to_order(layer: Layer, first: int, place: int, end: int) -> None:
     """The copy at `place` goes where it belongs among those of its GPU, from `first` up to `end`."""
     expert_at, load_at = layer.expert_at, layer.load_at
@@ -77,7 +77,7 @@ def move_to_order(layer: Layer, first: int, place: int, end: int) -> None:
     expert_at[place], load_at[place] = expert, load
 
 
-@part
+@jit_inner
 def put(layer: Layer, gpu: int, place: int, expert: int) -> None:
     """A copy of `expert` takes the place of the one there."""
     layer.holds[gpu, layer.expert_at[place]] = False
@@ -87,7 +87,7 @@ def put(layer: Layer, gpu: int, place: int, expert: int) -> None:
     move_to_order(layer, layer.first[gpu], place, layer.first[gpu + 1])
 
 
-@part
+@jit_inner
 def place_of(layer: Layer, gpu: int, expert: int) -> int:
     """Where a GPU's copy of an expert stands; it must have one."""
     place = layer.first[gpu]

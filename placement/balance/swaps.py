@@ -9,13 +9,13 @@ from one walk over both lists.  The emptiest GPU is tried first; a swap that tak
 much, or meets the target, is taken at once, as a better one is seldom worth its search.
 """
 
-from fleet.numba_cache import part
+from fleet.numba_cache import jit_inner
 from placement.balance.state import CLEARLY, Layer, fullest, put
 
 ENOUGH = 0.65  # of the excess may stay for a swap to be taken without looking further
 
 
-@part
+@jit_inner
 def swap_down(layer: Layer, target: float, most: int) -> int:
     """Swap until the fullest GPU meets `target`, none helps or `most` are done; how many were."""
     turn = 0
@@ -40,7 +40,7 @@ def swap_down(layer: Layer, target: float, most: int) -> int:
     return most
 
 
-@part
+@jit_inner
 def swap(layer: Layer, one: int, place: int, other: int, other_place: int) -> None:
     """Two copies change places."""
     expert, other_expert = layer.expert_at[place], layer.expert_at[other_place]
@@ -48,7 +48,7 @@ def swap(layer: Layer, one: int, place: int, other: int, other_place: int) -> No
     put(layer, other, other_place, expert)
 
 
-@part
+@jit_inner
 def best_swap(layer: Layer, full: int, other: int, fill: float) -> tuple[float, int, int]:
     """The swap that leaves both GPUs least full, if below `fill`: that fill and both places, or places of -1."""
     share, other_share = layer.shares[full], layer.shares[other]

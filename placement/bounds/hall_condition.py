@@ -17,7 +17,7 @@ from typing import Any, NamedTuple, cast
 import numpy as np
 from numba import float64, int64, types
 
-from fleet.numba_cache import part
+from fleet.numba_cache import jit_inner
 from placement.arrays import Floats
 
 ROUNDING = 1e-12  # of the even load: what sums and quotients may be off by
@@ -36,13 +36,13 @@ class Twos(NamedTuple):
 TWOS: Any = cast("Any", types).NamedTuple((float64[::1], int64, int64, int64), Twos)  # as entries name it
 
 
-@part
+@jit_inner
 def least_count(weight: float, limit: float) -> int:
     """The fewest copies that each weigh at most the limit."""
     return max(1, int(np.ceil(weight / limit - ROUNDING)))
 
 
-@part
+@jit_inner
 def sort(keys: Floats) -> None:
     """Rising (Shell 1959, gaps of a third)."""
     gap = 1
@@ -58,7 +58,7 @@ def sort(keys: Floats) -> None:
         gap //= 3
 
 
-@part
+@jit_inner
 def up_to(rows: Floats, limit: float) -> int:
     """How many rows, rising, are at most the limit."""
     low, high = 0, len(rows)
@@ -71,7 +71,7 @@ def up_to(rows: Floats, limit: float) -> int:
     return low
 
 
-@part
+@jit_inner
 def thresholds(twos: Twos, ceiling: float) -> Floats:
     """Every h, rising: weights from half the ceiling up that a copy can have."""
     weights = twos.weights
@@ -94,7 +94,7 @@ def thresholds(twos: Twos, ceiling: float) -> Floats:
     return found[:kept]
 
 
-@part
+@jit_inner
 def place(rows: Floats, weight: float, ceiling: float) -> int:
     """+n: a copy of this weight stands among the heavy ones of the first n rows; -n: among their light ones."""
     heavy = weight > ceiling / 2

@@ -22,7 +22,7 @@ from typing import NamedTuple
 import numpy as np
 from numba import float64, int64
 
-from fleet.numba_cache import entry, part
+from fleet.numba_cache import jit_entry, jit_inner
 from placement.arrays import Floats, Ints
 
 TOLERANCE = 1e-6
@@ -39,7 +39,7 @@ class Kinds(NamedTuple):
     equal: int  # whether copies share evenly
 
 
-@part
+@jit_inner
 def _companies(weights: Floats, kinds: Kinds, counts: Ints, spare: int, companies: Floats) -> None:
     """companies[n]: the least that n copies of different experts weigh."""
     most, gpus, equal = len(companies) - 1, 0, kinds.equal
@@ -61,7 +61,7 @@ def _companies(weights: Floats, kinds: Kinds, counts: Ints, spare: int, companie
         companies[at] += companies[at - 1]
 
 
-@part
+@jit_inner
 def _count(weight: float, rooms: Floats, gpus: Ints, equal: int) -> int:
     """The least number of copies, rooms falling; 0: there is none."""
     before, room_before = 0, 0.0
@@ -77,7 +77,7 @@ def _count(weight: float, rooms: Floats, gpus: Ints, equal: int) -> int:
     return 0
 
 
-@part
+@jit_inner
 def _in_reach(weights: Floats, kinds: Kinds, ceiling: float, counts: Ints, companies: Floats) -> bool:
     """Whether nothing speaks against the ceiling."""
     slots, spent = 0, -1
@@ -111,7 +111,7 @@ def _in_reach(weights: Floats, kinds: Kinds, ceiling: float, counts: Ints, compa
     return True
 
 
-@entry(float64[::1](float64[:, ::1], float64[::1], int64[::1], int64[::1], int64, int64))
+@jit_entry(float64[::1](float64[:, ::1], float64[::1], int64[::1], int64[::1], int64, int64))
 def hottest_bounds(  # noqa: PLR0917 - compiled code takes no keywords
     parts: Floats, shares_of_kind: Floats, slots_of_kind: Ints, gpus_of_kind: Ints, most: int, equal: int
 ) -> Floats:

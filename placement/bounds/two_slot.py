@@ -21,7 +21,7 @@ from typing import NamedTuple
 import numpy as np
 from numba import boolean, float64, int64
 
-from fleet.numba_cache import entry, part
+from fleet.numba_cache import jit_entry, jit_inner
 from placement.arrays import Floats, Ints
 from placement.bounds.hall_condition import TWOS, Twos, least_count, place, thresholds
 
@@ -38,7 +38,7 @@ class Options(NamedTuple):
     places: Ints  # of copies among the rows
 
 
-@part
+@jit_inner
 def _options(twos: Twos, rows: Floats, ceiling: float) -> Options:
     """All that may matter under the ceiling."""
     weights = twos.weights
@@ -63,7 +63,7 @@ def _options(twos: Twos, rows: Floats, ceiling: float) -> Options:
     return Options(first, counts[:filled], places[:filled])
 
 
-@part
+@jit_inner
 def _cheapest(options: Options, prices: Floats, slot_price: float, held: Floats) -> tuple[float, int]:
     """What the experts cost at least, and the slots they take so; fills `held`: copies by place, light ones minus."""
     first, counts, places = options
@@ -89,7 +89,7 @@ def _cheapest(options: Options, prices: Floats, slot_price: float, held: Floats)
     return cost, used
 
 
-@entry(boolean(TWOS, float64, int64))
+@jit_entry(boolean(TWOS, float64, int64))
 def out_of_reach(twos: Twos, ceiling: float, steps: int) -> bool:
     """Whether prices were found that prove it."""
     rows = thresholds(twos, ceiling)

@@ -17,7 +17,7 @@ from typing import NamedTuple
 import numpy as np
 from numba import boolean, float64, int64
 
-from fleet.numba_cache import entry, part
+from fleet.numba_cache import jit_entry, jit_inner
 from placement.arrays import Floats, Ints
 from placement.bounds.hall_condition import TWOS, Twos, least_count, place, thresholds
 
@@ -39,7 +39,7 @@ class Counting(NamedTuple):
     lines: Ints  # [3, rows + 1]
 
 
-@part
+@jit_inner
 def _climb(stair: Ints, copies: int, at: int) -> None:
     """More copies (or fewer, below 0) at a place among the rows."""
     if at < 0:
@@ -48,7 +48,7 @@ def _climb(stair: Ints, copies: int, at: int) -> None:
     stair[at] -= copies
 
 
-@part
+@jit_inner
 def _tried(state: Counting, expert: int, step: int) -> None:
     """Put one copy more (step 1) or fewer (-1) of an expert on the stair."""
     count, places = state.counts[expert], state.experts
@@ -56,7 +56,7 @@ def _tried(state: Counting, expert: int, step: int) -> None:
     _climb(state.lines[STAIR], count + step, places[NOW + step, expert])
 
 
-@part
+@jit_inner
 def _settled(lines: Ints, keep: int) -> int:
     """What the rows cost with the stair, which is cleared; its changes are kept (1) or not (0)."""
     total, more = 0, 0
@@ -71,7 +71,7 @@ def _settled(lines: Ints, keep: int) -> int:
     return total
 
 
-@part
+@jit_inner
 def _look(twos: Twos, state: Counting, expert: int, ceiling: float) -> None:
     """Find the places of an expert's copies anew."""
     least = least_count(twos.weights[expert], ceiling)
@@ -82,7 +82,7 @@ def _look(twos: Twos, state: Counting, expert: int, ceiling: float) -> None:
         state.experts[step, expert] = at
 
 
-@part
+@jit_inner
 def _alone(state: Counting, most: int) -> None:
     """What each expert's giving or taking one copy would cost by itself."""
     counts, experts = state.counts, state.experts
@@ -95,7 +95,7 @@ def _alone(state: Counting, most: int) -> None:
                 experts[GIVES + side, expert] = _settled(state.lines, 0)
 
 
-@part
+@jit_inner
 def _cheapest(costs: Ints, chosen: Ints) -> None:
     """Fill `chosen` with the experts of least cost, cheapest first; -1 where no more are allowed."""
     for at in range(len(chosen)):
@@ -110,7 +110,7 @@ def _cheapest(costs: Ints, chosen: Ints) -> None:
             chosen[at] = expert
 
 
-@part
+@jit_inner
 def _together(state: Counting) -> tuple[int, int, int]:
     """The best of the exchanges among those that are good by themselves."""
     chosen = np.empty(GIVERS + TAKERS, np.int64)
@@ -129,7 +129,7 @@ def _together(state: Counting) -> tuple[int, int, int]:
     return from_expert, to_expert, best
 
 
-@part
+@jit_inner
 def _chosen(state: Counting, over: int) -> tuple[int, int, int]:
     """Who gives a copy and who takes one, -1 for nobody; both -1: no move is left.  And the cost, of an exchange."""
     if over == 0:
@@ -144,7 +144,7 @@ def _chosen(state: Counting, over: int) -> tuple[int, int, int]:
     return (expert, -1, 0) if over > 0 else (-1, expert, 0)
 
 
-@part
+@jit_inner
 def _begun(twos: Twos, ceiling: float, counts: Ints) -> Counting:
     """Every expert has at least as many copies as the ceiling asks."""
     rows = thresholds(twos, ceiling)
@@ -158,7 +158,7 @@ def _begun(twos: Twos, ceiling: float, counts: Ints) -> Counting:
     return state
 
 
-@entry(boolean(TWOS, float64, int64[::1], int64))
+@jit_entry(boolean(TWOS, float64, int64[::1], int64))
 def counts_under(twos: Twos, ceiling: float, counts: Ints, steps: int) -> bool:
     """Change the counts until they keep every row; whether they do."""
     state = _begun(twos, ceiling, counts)

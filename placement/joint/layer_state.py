@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from fleet.numba_cache import part
+from fleet.numba_cache import jit_inner
 from placement.arrays import Floats, Ints
 
 Flags = npt.NDArray[np.bool_]
@@ -33,7 +33,7 @@ class Board(NamedTuple):
     prices: Floats  # [GPUs]
 
 
-@part
+@jit_inner
 def lay(board: Board, expert_of: Ints) -> None:
     """Start from these slots, all prices 1."""
     board.counts.fill(0)
@@ -50,7 +50,7 @@ def lay(board: Board, expert_of: Ints) -> None:
         board.loads[board.gpu_of[slot]] += board.tokens[expert_of[slot]] / board.counts[expert_of[slot]]
 
 
-@part
+@jit_inner
 def peak(board: Board) -> float:
     """The fullest GPU over its even share."""
     fullest = 0.0
@@ -59,28 +59,28 @@ def peak(board: Board) -> float:
     return fullest
 
 
-@part
+@jit_inner
 def beyond(board: Board, ceiling: float, gpu: int, load: float) -> float:
     """What this load would cost on a GPU."""
     over = load - ceiling * board.shares[gpu]
     return float(board.prices[gpu] * over * over / board.shares[gpu]) if over > 0 else 0.0
 
 
-@part
+@jit_inner
 def changed(board: Board, ceiling: float, gpu: int, more: float) -> float:
     """How the cost of a GPU changes with its load."""
     load = board.loads[gpu]
     return float(beyond(board, ceiling, gpu, load + more) - beyond(board, ceiling, gpu, load))
 
 
-@part
+@jit_inner
 def shifts(board: Board, expert: int, step: int) -> float:
     """By how much each copy's load changes when the expert has `step` copies more."""
     now = board.counts[expert]
     return float(board.tokens[expert] / (now + step) - board.tokens[expert] / now)
 
 
-@part
+@jit_inner
 def put(board: Board, slot: int, expert: int) -> None:
     """A copy of `expert` takes the place of the one there, which is not its expert's last."""
     gone, gpu = board.expert_of[slot], board.gpu_of[slot]
@@ -101,7 +101,7 @@ def put(board: Board, slot: int, expert: int) -> None:
             board.loads[board.gpu_of[board.slots_of[new, at]]] += board.tokens[new] / board.counts[new]
 
 
-@part
+@jit_inner
 def swap(board: Board, one: int, other: int) -> None:
     """Two copies of different experts change places."""
     a, b = board.expert_of[one], board.expert_of[other]

@@ -15,7 +15,7 @@ from typing import NamedTuple
 import numpy as np
 from numba import float64, int64
 
-from fleet.numba_cache import entry, part
+from fleet.numba_cache import jit_entry, jit_inner
 from placement.arrays import Floats, Ints
 from placement.joint.layer_state import Board, beyond, changed, lay, peak, put, shifts, swap
 
@@ -32,7 +32,7 @@ class Move(NamedTuple):
     expert: int
 
 
-@part
+@jit_inner
 def _recount(board: Board, ceiling: float, slot: int, expert: int) -> float:
     """The change of cost when `expert` takes the slot."""
     gone, gpu = board.expert_of[slot], board.gpu_of[slot]
@@ -49,7 +49,7 @@ def _recount(board: Board, ceiling: float, slot: int, expert: int) -> float:
     return total
 
 
-@part
+@jit_inner
 def _best_swap(board: Board, ceiling: float, gpu: int, best: Move) -> Move:
     for slot in range(board.first[gpu], board.first[gpu + 1]):
         mine = board.expert_of[slot]
@@ -65,7 +65,7 @@ def _best_swap(board: Board, ceiling: float, gpu: int, best: Move) -> Move:
     return best
 
 
-@part
+@jit_inner
 def _best_recount(board: Board, ceiling: float, gpu: int, best: Move) -> Move:
     for slot in range(len(board.expert_of)):
         there, gone = board.gpu_of[slot], board.expert_of[slot]
@@ -87,7 +87,7 @@ def _best_recount(board: Board, ceiling: float, gpu: int, best: Move) -> Move:
     return best
 
 
-@part
+@jit_inner
 def _dearest(board: Board, ceiling: float, passed: Ints) -> int:
     """The GPU that costs most and was not passed over; -1: none costs anything."""
     most, gpu = 0.0, -1
@@ -99,7 +99,7 @@ def _dearest(board: Board, ceiling: float, passed: Ints) -> int:
     return gpu
 
 
-@part
+@jit_inner
 def _under(board: Board, ceiling: float, kept: Ints, reached: float, steps: int) -> float:
     """Search at one ceiling; keeps the best slots seen and returns their peak."""
     passed = np.zeros(len(board.loads), np.int64)
@@ -133,7 +133,7 @@ def _under(board: Board, ceiling: float, kept: Ints, reached: float, steps: int)
     return reached
 
 
-@entry(
+@jit_entry(
     int64[:, ::1](float64[:, ::1], int64[:, ::1], int64[::1], int64[::1], float64[::1], float64[::1], int64, float64)
 )
 def repacked(  # noqa: PLR0917 - compiled code takes no keywords

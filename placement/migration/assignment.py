@@ -8,11 +8,11 @@ O(n^3) for n rows.
 import numpy as np
 from numba import float64, int64
 
-from fleet.numba_cache import entry, part
+from fleet.numba_cache import jit_entry, jit_inner
 from placement.arrays import Floats, Ints
 
 
-@part
+@jit_inner
 def _enter(  # noqa: PLR0917 - compiled code takes no keywords
     row: int, costs: Floats, u: Floats, v: Floats, row_of: Ints, least: Floats, before: Ints, seen: Ints
 ) -> None:
@@ -43,7 +43,7 @@ def _enter(  # noqa: PLR0917 - compiled code takes no keywords
         at = before[at]
 
 
-@entry(int64[:, ::1](float64[:, :, ::1]))
+@jit_entry(int64[:, ::1](float64[:, :, ::1]))
 def assigned(costs: Floats) -> Ints:
     """[problems, n]: the column of each row, for costs [problems, n, n], all finite."""
     problems, n = costs.shape[0], costs.shape[1]

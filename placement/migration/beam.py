@@ -4,7 +4,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from fleet.numba_cache import part
+from fleet.numba_cache import jit_inner
 from placement.arrays import Experts, Floats, Ints
 from placement.migration.layer_state import NONE
 
@@ -20,7 +20,7 @@ class Pool(NamedTuple):
     keys: Ints  # [GPUs, experts]: random bits of each copy; their exclusive or names a state
 
 
-@part
+@jit_inner
 def lay(row: Experts, kept: Experts, slot: int, b: int, other: int, a: int) -> None:  # noqa: PLR0917
     """Copy the row with `b` in the slot and `a` in the other, but for NONE."""
     for at in range(len(row)):
@@ -31,7 +31,7 @@ def lay(row: Experts, kept: Experts, slot: int, b: int, other: int, a: int) -> N
         kept[other] = a
 
 
-@part
+@jit_inner
 def place_among(  # noqa: PLR0917 - compiled code takes no keywords
     level: int, score: float, name: int, scores: Floats, names: Ints, fresh: Ints, worst: Floats
 ) -> int:
@@ -49,7 +49,7 @@ def place_among(  # noqa: PLR0917 - compiled code takes no keywords
     return place
 
 
-@part
+@jit_inner
 def next_of(pool: Pool, level: int) -> int:
     """The best state of a level from which no step was tried, or NONE."""
     best = NONE

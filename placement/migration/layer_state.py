@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from fleet.numba_cache import part
+from fleet.numba_cache import jit_inner
 from placement.arrays import Experts, Floats, Ints
 from placement.dispatch import EQUAL, shares_of_copies
 
@@ -53,7 +53,7 @@ class Changes(NamedTuple):
     effect: Floats  # [changes, 3]: time added to the fullest GPU, to the other GPU, and excess to all others
 
 
-@part
+@jit_inner
 def read(row: Experts, ground: Ground, state: State) -> int:
     """Fill in what a placement holds and how long each GPU works; which works longest."""
     holders, copies, parts, holds, times = state.holders, state.copies, state.parts, state.holds, state.times
@@ -85,14 +85,14 @@ def read(row: Experts, ground: Ground, state: State) -> int:
     return fullest
 
 
-@part
+@jit_inner
 def excess(time: float, target: float) -> float:
     """What a GPU's time counts in a score."""
     over = time - target
     return over * over if over > 0 else 0.0
 
 
-@part
+@jit_inner
 def work_out(fullest: int, ground: Ground, state: State, changes: Changes) -> None:
     """The effect of each change by itself."""
     expert_of, leaving, entering, effect = changes.expert, changes.leaves, changes.enters, changes.effect
@@ -136,7 +136,7 @@ def work_out(fullest: int, ground: Ground, state: State, changes: Changes) -> No
         )
 
 
-@part
+@jit_inner
 def _feel(  # noqa: PLR0917 - compiled code takes no keywords
     at: int,
     expert: int,
@@ -174,7 +174,7 @@ def _feel(  # noqa: PLR0917 - compiled code takes no keywords
             effect[at, 2] += excess(times[gpu] + more, target) - excess(times[gpu], target)
 
 
-@part
+@jit_inner
 def _holders_after(  # noqa: PLR0917 - compiled code takes no keywords
     expert: int, leaves: int, enters: int, holders: Ints, copies: int, among: Ints
 ) -> int:

@@ -19,7 +19,7 @@ that hold copies of both; a state's own score is worked out anew.
 import numpy as np
 from numba import float64, int16, int64, void
 
-from fleet.numba_cache import entry, part
+from fleet.numba_cache import jit_entry, jit_inner
 from placement.arrays import Experts, Floats, Ints
 from placement.dispatch import EQUAL
 from placement.migration.beam import Pool, lay, next_of, place_among
@@ -29,7 +29,7 @@ GIVE, TAKE, SWAP = 0, 1, 2
 ASIDE = 12  # of so many states, from one are GPUs relieved that share an expert with the fullest
 
 
-@part
+@jit_inner
 def _ask(  # noqa: PLR0917 - compiled code takes no keywords
     row: Experts, fullest: int, first: int, last: int, ground: Ground, state: State, changes: Changes
 ) -> None:
@@ -62,7 +62,7 @@ def _ask(  # noqa: PLR0917 - compiled code takes no keywords
             asked[2 * slots + expert], enters[2 * slots + expert] = expert, fullest
 
 
-@part
+@jit_inner
 def _try(  # noqa: PLR0917 - compiled code takes no keywords
     level: int,
     at: int,
@@ -115,7 +115,7 @@ def _try(  # noqa: PLR0917 - compiled code takes no keywords
                         lay(row, rows[after, place], slot, NONE if way == TAKE else b, i, NONE if way == GIVE else a)
 
 
-@part
+@jit_inner
 def _shares(row: Experts, first: int, last: int, fullest: int, state: State) -> bool:
     """Whether one of these slots holds what the fullest GPU holds too."""
     common = 0
@@ -124,7 +124,7 @@ def _shares(row: Experts, first: int, last: int, fullest: int, state: State) -> 
     return common > 0
 
 
-@part
+@jit_inner
 def _search(  # noqa: PLR0917 - compiled code takes no keywords
     start: int,
     levels: int,
@@ -166,7 +166,7 @@ def _search(  # noqa: PLR0917 - compiled code takes no keywords
                     _try(level, at, score, row, pivot, fullest, first, last, ground, state, changes, pool)
 
 
-@part
+@jit_inner
 def _begin(  # noqa: PLR0917 - compiled code takes no keywords
     loaded: Experts, start: Experts, levels: int, gpu_of_slot: Ints, held: Flags, longest: Floats, pool: Pool
 ) -> int:
@@ -193,7 +193,7 @@ def _begin(  # noqa: PLR0917 - compiled code takes no keywords
 _TABLE, _LINE = int64[:, ::1], int64[::1]
 
 
-@entry(
+@jit_entry(
     void(
         int16[:, ::1],
         int16[:, ::1],

@@ -18,12 +18,12 @@ import math
 
 import numpy as np
 
-from fleet.numba_cache import part
+from fleet.numba_cache import jit_inner
 from placement.arrays import Floats, Ints
 from placement.nearest.state import Ground, apart, falling
 
 
-@part
+@jit_inner
 def counts_of(ground: Ground, heaviest: float) -> Ints:
     """[experts]; a copy should have at most `heaviest` of what a GPU has when all are even, where that is above 0."""
     slots, gpus = len(ground.gpu_of_slot), len(ground.node_of_gpu)
@@ -34,7 +34,7 @@ def counts_of(ground: Ground, heaviest: float) -> Ints:
     return _greedy(ground.tokens, slots, ground.node_of_gpu[gpus - 1] + 1, gpus)
 
 
-@part
+@jit_inner
 def _few_drawn(ground: Ground, slots: int, nodes: int, heaviest: float) -> Ints:
     """Their sum is not `slots` where that does not fit."""
     most = heaviest * ground.even.min()
@@ -60,7 +60,7 @@ def _few_drawn(ground: Ground, slots: int, nodes: int, heaviest: float) -> Ints:
     return counts
 
 
-@part
+@jit_inner
 def _most_off(ground: Ground, counts: Ints, nodes: int) -> int:
     """The expert with several copies for which one more takes most off the variance of what is drawn, or -1."""
     gpus = len(ground.node_of_gpu) // nodes
@@ -74,7 +74,7 @@ def _most_off(ground: Ground, counts: Ints, nodes: int) -> int:
     return best
 
 
-@part
+@jit_inner
 def _variance(copies: int, nodes: int, gpus: int) -> float:
     """Of the far GPUs that one copy gets: each node without one takes its part of its own shuffle (hypergeometric)."""
     far = (nodes - copies) * gpus
@@ -84,7 +84,7 @@ def _variance(copies: int, nodes: int, gpus: int) -> float:
     return (nodes - copies) * gpus / copies * (1.0 - 1.0 / copies) * (far - gpus) / (far - 1.0)
 
 
-@part
+@jit_inner
 def _greedy(tokens: Floats, slots: int, nodes: int, gpus: int) -> Ints:
     counts = np.ones(len(tokens), np.int64)
     most = nodes

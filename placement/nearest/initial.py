@@ -10,14 +10,14 @@ dealt out one by one; where GPUs differ, every expert is laid once and the slots
 
 import numpy as np
 
-from fleet.numba_cache import part
+from fleet.numba_cache import jit_inner
 from placement.arrays import Ints
 from placement.nearest.counts import counts_of
 from placement.nearest.node_spread import part_copies
 from placement.nearest.state import Ground, Layer, apart, empty_layer, falling, on_gpu, on_node, put, reshare
 
 
-@part
+@jit_inner
 def constructed(ground: Ground, heaviest: float) -> Layer:
     """A plan that may stand, with all shares known."""
     gpus, counts = len(ground.node_of_gpu), counts_of(ground, heaviest)
@@ -39,14 +39,14 @@ def constructed(ground: Ground, heaviest: float) -> Layer:
     return layer
 
 
-@part
+@jit_inner
 def _share(layer: Layer, ground: Ground) -> None:
     layer.loads[:] = 0.0
     for expert in range(len(ground.tokens)):
         reshare(layer, ground, expert)
 
 
-@part
+@jit_inner
 def _dealt(layer: Layer, ground: Ground, counts: Ints) -> None:
     """Where all GPUs have as many slots: from node to node, on each from GPU to GPU; never two on one that need not."""
     gpus, nodes, at = len(ground.node_of_gpu), apart(ground), 0
@@ -57,7 +57,7 @@ def _dealt(layer: Layer, ground: Ground, counts: Ints) -> None:
             at += 1
 
 
-@part
+@jit_inner
 def _laid_by_weight(layer: Layer, ground: Ground, counts: Ints, free: Ints) -> bool:
     """Largest copies first; whether each found a slot."""
     for expert in falling(ground.tokens / counts):
@@ -72,7 +72,7 @@ def _laid_by_weight(layer: Layer, ground: Ground, counts: Ints, free: Ints) -> b
     return True
 
 
-@part
+@jit_inner
 def _least_busy(layer: Layer, ground: Ground, expert: int, tokens: float, free: Ints) -> int:
     """Where a copy may go: to a node without one if any has room, else to a GPU without one."""
     best, best_apart, best_busy = -1, False, np.inf
@@ -90,7 +90,7 @@ def _least_busy(layer: Layer, ground: Ground, expert: int, tokens: float, free: 
     return best
 
 
-@part
+@jit_inner
 def _laid_anyhow(layer: Layer, ground: Ground) -> None:
     """Always ends: no GPU has more slots than there are experts."""
     experts = len(ground.tokens)

@@ -5,7 +5,7 @@ from typing import NamedTuple
 import numpy as np
 from numba import boolean, float64, int64
 
-from fleet.numba_cache import entry, part
+from fleet.numba_cache import jit_entry, jit_inner
 from placement.arrays import Floats, Ints
 from placement.nearest.initial import constructed
 from placement.nearest.node_spread import part_copies
@@ -25,7 +25,7 @@ class Settings(NamedTuple):
     parts: bool
 
 
-@part
+@jit_inner
 def _are_alike(node_of_gpu: Ints) -> bool:
     """Whether all nodes have as many GPUs: then where a copy's far GPUs are does not matter."""
     gpus = np.zeros(node_of_gpu[-1] + 1, np.int64)
@@ -37,7 +37,7 @@ def _are_alike(node_of_gpu: Ints) -> bool:
     return alike
 
 
-@part
+@jit_inner
 def _first(ground: Ground, start: Ints, at: int, parts: bool) -> Layer:  # noqa: FBT001
     if len(start) == 0:
         return constructed(ground, HEAVIEST[at])
@@ -47,7 +47,7 @@ def _first(ground: Ground, start: Ints, at: int, parts: bool) -> Layer:  # noqa:
     return layer
 
 
-@part
+@jit_inner
 def _planned(ground: Ground, start: Ints, settings: Settings) -> Layer:
     """Of made plans the first that is close to even, which has least to draw; else the most even of all."""
     best, least = empty_layer(ground), np.inf
@@ -64,7 +64,7 @@ def _planned(ground: Ground, start: Ints, settings: Settings) -> Layer:
     return best
 
 
-@entry(
+@jit_entry(
     int64[:, ::1](
         float64[:, ::1],
         int64[:, ::1],

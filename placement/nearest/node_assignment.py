@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 from numba import boolean, float64, int64, uint64
 
-from fleet.numba_cache import entry, part
+from fleet.numba_cache import jit_entry, jit_inner
 from placement.arrays import Floats, Ints
 from placement.nearest.sglang_dispatch import Table, choose, slots_of_experts
 from placement.nearest.sglang_rng import Words
@@ -31,7 +31,7 @@ class Row(NamedTuple):
     weights: Floats  # [experts]: tokens of each copy
 
 
-@part
+@jit_inner
 def _unevenness(slots: Ints, table: Table) -> float:
     """How many GPUs the copy furthest from an equal share is off, by what would be drawn for it next."""
     chosen = np.empty(len(table.node_of_gpu), np.int64)
@@ -46,7 +46,7 @@ def _unevenness(slots: Ints, table: Table) -> float:
     return worst
 
 
-@part
+@jit_inner
 def _lies_on(slots: Ints, table: Table, node: int) -> bool:
     found = False
     for slot in slots:
@@ -54,7 +54,7 @@ def _lies_on(slots: Ints, table: Table, node: int) -> bool:
     return found
 
 
-@part
+@jit_inner
 def _stand_in(row: Row, table: Table, node: int, weight: float) -> int:
     """The slot on a node with the single copy nearest in weight, or -1 where none is near."""
     best, best_off = -1, weight * MAX_OFF
@@ -67,7 +67,7 @@ def _stand_in(row: Row, table: Table, node: int, weight: float) -> int:
     return best
 
 
-@part
+@jit_inner
 def _replaced(slots: Ints, at: int, slot: int) -> Ints:
     """One of the slots by another; they keep rising."""
     found = slots.copy()
@@ -81,7 +81,7 @@ def _replaced(slots: Ints, at: int, slot: int) -> Ints:
     return found
 
 
-@part
+@jit_inner
 def _evenly_drawn(slots: Ints, row: Row, table: Table) -> Ints:
     """Where an expert's copies should go: one move at a time, until its draw is even or the passes are over."""
     best, best_off = slots.copy(), _unevenness(slots, table)
@@ -103,7 +103,7 @@ def _evenly_drawn(slots: Ints, row: Row, table: Table) -> Ints:
     return best
 
 
-@part
+@jit_inner
 def _relay(expert_of_slot: Ints, slots: Ints, chosen: Ints) -> None:
     """Move copies from the slots left to the slots taken, both rising; who lay there goes the other way."""
     expert = expert_of_slot[slots[0]]
@@ -119,7 +119,7 @@ def _relay(expert_of_slot: Ints, slots: Ints, chosen: Ints) -> None:
                 break
 
 
-@entry(int64[:, ::1](int64[:, ::1], float64[:, ::1], int64[::1], int64[::1], uint64[::1], boolean))
+@jit_entry(int64[:, ::1](int64[:, ::1], float64[:, ::1], int64[::1], int64[::1], uint64[::1], boolean))
 def dealt(  # noqa: PLR0917 - compiled code takes no keywords
     expert_of_slot: Ints,
     tokens: Floats,

@@ -8,12 +8,12 @@ without it holds something that is not there.
 
 import numpy as np
 
-from fleet.numba_cache import part
+from fleet.numba_cache import jit_inner
 from placement.nearest.search import swap
 from placement.nearest.state import Ground, Layer, apart, on_node
 
 
-@part
+@jit_inner
 def part_copies(layer: Layer, ground: Ground) -> bool:
     """Until no copy can; whether none shares a node that need not."""
     moved, parted = True, False
@@ -30,14 +30,14 @@ def part_copies(layer: Layer, ground: Ground) -> bool:
     return parted
 
 
-@part
+@jit_inner
 def _is_crowded(layer: Layer, ground: Ground, slot: int) -> bool:
     """Whether another copy shares the node and need not."""
     expert, node = layer.expert_of_slot[slot], ground.node_of_gpu[ground.gpu_of_slot[slot]]
     return 1 < layer.copies[expert] <= apart(ground) and on_node(layer, ground, expert, node) > 1
 
 
-@part
+@jit_inner
 def _exchange_for(layer: Layer, ground: Ground, slot: int) -> int:
     """The slot to change places with, or -1."""
     expert, here = layer.expert_of_slot[slot], ground.node_of_gpu[ground.gpu_of_slot[slot]]

@@ -6,7 +6,7 @@ Numbers come from a linear congruential generator (Knuth's MMIX), so that equal 
 
 import numpy as np
 
-from fleet.numba_cache import part
+from fleet.numba_cache import jit_inner
 from placement.arrays import Ints
 from placement.nearest.search import give, improve, may_give, swap
 from placement.nearest.state import Ground, Layer, empty_layer, fullest, may_move, put, reshare
@@ -16,7 +16,7 @@ SEED = 42
 SWAPS = 2  # before each search, and one slot given to another expert
 
 
-@part
+@jit_inner
 def given(ground: Ground, expert_of_slot: Ints) -> Layer:
     """A layer as it lies."""
     layer = empty_layer(ground)
@@ -27,7 +27,7 @@ def given(ground: Ground, expert_of_slot: Ints) -> Layer:
     return layer
 
 
-@part
+@jit_inner
 def searched(start: Layer, ground: Ground, tolerance: float, rounds: int, tries: int) -> Layer:
     """The best found from a start, which changes."""
     best, least, state = start, np.inf, SEED
@@ -44,25 +44,25 @@ def searched(start: Layer, ground: Ground, tolerance: float, rounds: int, tries:
     return best
 
 
-@part
+@jit_inner
 def busiest_of(layer: Layer, ground: Ground) -> float:
     """Over even, of the fullest GPU."""
     gpu = fullest(layer, ground)
     return float(layer.loads[gpu] / ground.even[gpu])
 
 
-@part
+@jit_inner
 def _next(state: int) -> int:
     return state * 6364136223846793005 + 1442695040888963407
 
 
-@part
+@jit_inner
 def _drawn(state: int, limit: int) -> int:
     """From 0 to limit - 1, of the upper bits."""
     return ((state >> 33) & 0x7FFFFFFF) % limit
 
 
-@part
+@jit_inner
 def _shake(layer: Layer, ground: Ground, state: int) -> int:
     slots, gpu_of_slot = len(layer.weights), ground.gpu_of_slot
     for _ in range(SWAPS):

@@ -5,14 +5,14 @@ Compiled on import: import it late.
 
 from numba import float64, int64
 
-from fleet.numba_cache import entry, part
+from fleet.numba_cache import jit_entry, jit_inner
 from placement.arrays import Floats, Ints
 from placement.nearest.repacking import repacked
 from placement.nearest.search import even_out
 from placement.nearest.state import Ground, Layer, empty_layer, fullest, put
 
 
-@part
+@jit_inner
 def _given(ground: Ground, start: Ints, weights: Floats) -> Layer:
     layer = empty_layer(ground)
     for slot in range(len(start)):
@@ -22,13 +22,13 @@ def _given(ground: Ground, start: Ints, weights: Floats) -> Layer:
     return layer
 
 
-@part
+@jit_inner
 def _busiest(layer: Layer, ground: Ground) -> float:
     gpu = fullest(layer, ground)
     return float(layer.loads[gpu] / ground.even[gpu])
 
 
-@entry(
+@jit_entry(
     int64[:, ::1](
         float64[:, ::1],
         int64[:, ::1],

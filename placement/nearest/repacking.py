@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from fleet.numba_cache import part
+from fleet.numba_cache import jit_inner
 from placement.arrays import Ints
 from placement.nearest.state import Ground, Layer, empty_layer, falling, on_node, put
 
@@ -22,7 +22,7 @@ class Room(NamedTuple):
     unclaimed: Ints  # [nodes]: of these, how many no copy waits for that must stay on the node
 
 
-@part
+@jit_inner
 def repacked(old: Layer, ground: Ground) -> Layer:
     """The same copies with the same weights."""
     layer, bound = empty_layer(ground), _bounds(old, ground)
@@ -45,7 +45,7 @@ def repacked(old: Layer, ground: Ground) -> Layer:
     return layer
 
 
-@part
+@jit_inner
 def _bounds(old: Layer, ground: Ground) -> Ints:
     bound = np.empty(len(old.weights), np.int64)
     for slot in range(len(bound)):
@@ -55,7 +55,7 @@ def _bounds(old: Layer, ground: Ground) -> Ints:
     return bound
 
 
-@part
+@jit_inner
 def _room(ground: Ground, bound: Ints) -> Room:
     gpus = len(ground.node_of_gpu)
     room = Room(np.zeros(gpus, np.int64), np.zeros(ground.node_of_gpu[-1] + 1, np.int64))
@@ -66,14 +66,14 @@ def _room(ground: Ground, bound: Ints) -> Room:
     return room
 
 
-@part
+@jit_inner
 def _lay(layer: Layer, ground: Ground, old: Layer, slot: int, into: int) -> None:
     put(layer, old.expert_of_slot[slot], into)
     layer.weights[into] = old.weights[slot]
     layer.loads[ground.gpu_of_slot[into]] += old.weights[slot]
 
 
-@part
+@jit_inner
 def _least_busy(layer: Layer, ground: Ground, room: Room, node: int, weight: float) -> int:
     """On one node, or where it is -1 on any that has slots to spare."""
     best, best_busy = -1, np.inf

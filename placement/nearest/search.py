@@ -9,14 +9,14 @@ Where nodes are alike, no move lays two copies of an expert on one while it has 
 Then every copy's share is plain, and it does not matter which of several copies on a node an engine would take.
 """
 
-from fleet.numba_cache import part
+from fleet.numba_cache import jit_inner
 from placement.nearest.state import Ground, Layer, apart, fullest, may_move, on_gpu, on_node, put, reshare, spread, take
 
 MIN_GAIN = 1e-9  # of a GPU's even load; less is rounding
 NEAR = 2e-3  # over even: nearer than this only plain swaps are tried
 
 
-@part
+@jit_inner
 def _is_plain(layer: Layer, ground: Ground, slot: int, gpu: int) -> bool:
     """Whether what lies in a slot can go to a GPU without any share changing."""
     expert, node = layer.expert_of_slot[slot], ground.node_of_gpu[gpu]
@@ -30,7 +30,7 @@ def _is_plain(layer: Layer, ground: Ground, slot: int, gpu: int) -> bool:
     return ground.roams and all_here and node == here and not on_gpu(layer, ground, expert, gpu)
 
 
-@part
+@jit_inner
 def _exchange(layer: Layer, ground: Ground, slot: int, other: int) -> None:
     """A plain swap: each copy keeps its weight."""
     weight, other_weight = layer.weights[slot], layer.weights[other]
@@ -44,7 +44,7 @@ def _exchange(layer: Layer, ground: Ground, slot: int, other: int) -> None:
     layer.loads[ground.gpu_of_slot[other]] += weight
 
 
-@part
+@jit_inner
 def _swapped_plainly(layer: Layer, ground: Ground, gpu: int) -> bool:
     """Make the plain swap that leaves the busier of its two GPUs least busy."""
     even, load = ground.even[gpu], layer.loads[gpu]
@@ -71,7 +71,7 @@ def _swapped_plainly(layer: Layer, ground: Ground, gpu: int) -> bool:
     return True
 
 
-@part
+@jit_inner
 def _swapped(layer: Layer, ground: Ground, gpu: int) -> bool:
     """Make the first swap of any kind that helps."""
     for slot in range(ground.first_slot[gpu], ground.first_slot[gpu + 1]):
@@ -93,7 +93,7 @@ def _swapped(layer: Layer, ground: Ground, gpu: int) -> bool:
     return False
 
 
-@part
+@jit_inner
 def swap(layer: Layer, ground: Ground, slot: int, other: int) -> None:
     """What lies in two slots, whatever it does to shares."""
     expert, there = layer.expert_of_slot[slot], layer.expert_of_slot[other]
@@ -105,7 +105,7 @@ def swap(layer: Layer, ground: Ground, slot: int, other: int) -> None:
     reshare(layer, ground, there)
 
 
-@part
+@jit_inner
 def _given(layer: Layer, ground: Ground, gpu: int) -> bool:
     """Give one expert's spare copy's slot to another: here to a lighter one, or elsewhere to one that lies here."""
     experts = len(layer.copies)
@@ -123,7 +123,7 @@ def _given(layer: Layer, ground: Ground, gpu: int) -> bool:
     return False
 
 
-@part
+@jit_inner
 def _gave(layer: Layer, ground: Ground, slot: int, taker: int, gpu: int) -> bool:
     """Whether the slot is the taker's now, because that helped the GPU that is fullest."""
     if not may_give(layer, ground, slot, taker):
@@ -137,7 +137,7 @@ def _gave(layer: Layer, ground: Ground, slot: int, taker: int, gpu: int) -> bool
     return False
 
 
-@part
+@jit_inner
 def may_give(layer: Layer, ground: Ground, slot: int, taker: int) -> bool:
     """Whether a slot of an expert with copies to spare may be the taker's, by the rule of `may_move`."""
     giver, gpu, most = layer.expert_of_slot[slot], ground.gpu_of_slot[slot], apart(ground)
@@ -155,7 +155,7 @@ def may_give(layer: Layer, ground: Ground, slot: int, taker: int) -> bool:
     return left
 
 
-@part
+@jit_inner
 def give(layer: Layer, ground: Ground, slot: int, giver: int, taker: int) -> None:
     """The slot of one expert to another."""
     take(layer, ground, slot)
@@ -164,7 +164,7 @@ def give(layer: Layer, ground: Ground, slot: int, giver: int, taker: int) -> Non
     reshare(layer, ground, taker)
 
 
-@part
+@jit_inner
 def _is_better(layer: Layer, ground: Ground, before: float, busy: float) -> bool:
     """All GPUs are below what the fullest was, or one is as full as that but the whole is more even."""
     gpu = fullest(layer, ground)
@@ -174,7 +174,7 @@ def _is_better(layer: Layer, ground: Ground, before: float, busy: float) -> bool
     return now <= busy and spread(layer, ground) < before * (1.0 - MIN_GAIN)
 
 
-@part
+@jit_inner
 def even_out(layer: Layer, ground: Ground, tolerance: float, rounds: int) -> None:
     """By plain swaps only: every copy keeps its weight."""
     for _ in range(rounds):
@@ -183,7 +183,7 @@ def even_out(layer: Layer, ground: Ground, tolerance: float, rounds: int) -> Non
             return
 
 
-@part
+@jit_inner
 def improve(layer: Layer, ground: Ground, tolerance: float, rounds: int) -> None:
     """Until the fullest GPU is within `tolerance` of even, or nothing worth its time helps it any more."""
     for _ in range(rounds):

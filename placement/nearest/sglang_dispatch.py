@@ -22,7 +22,7 @@ from typing import NamedTuple
 import numpy as np
 from numba import boolean, int64, uint64
 
-from fleet.numba_cache import entry, part
+from fleet.numba_cache import jit_entry, jit_inner
 from placement.arrays import Ints
 from placement.nearest.sglang_rng import Words, sample, shuffle
 
@@ -37,7 +37,7 @@ class Table(NamedTuple):
     together: bool  # whether GPUs read on where they need not, too
 
 
-@part
+@jit_inner
 def choose(copies: Ints, table: Table, found: Ints) -> None:
     """[GPUs]: the slot that each sends one expert's tokens to; `copies`, rising, are the slots it lies in."""
     gpus, far = len(found), 0
@@ -61,7 +61,7 @@ def choose(copies: Ints, table: Table, found: Ints) -> None:
         table.cursors[:] = after
 
 
-@part
+@jit_inner
 def _near(copies: Ints, table: Table, gpu: int) -> int:
     """The copy a GPU need not draw for, or -1."""
     if len(copies) == 1:
@@ -78,7 +78,7 @@ def _near(copies: Ints, table: Table, gpu: int) -> int:
     return first if there < len(copies) else -1
 
 
-@part
+@jit_inner
 def _deal(copies: Ints, words: Words, cursor: int, dealt: Ints) -> int:
     """One copy for each far GPU; returns the new cursor."""
     even = len(dealt) // len(copies) * len(copies)
@@ -88,7 +88,7 @@ def _deal(copies: Ints, words: Words, cursor: int, dealt: Ints) -> int:
     return shuffle(words, cursor, dealt)
 
 
-@part
+@jit_inner
 def slots_of_experts(row: Ints, first: Ints, slots: Ints) -> None:
     """Of one layer: expert e lies in slots[first[e] : first[e + 1]], rising."""
     first[:] = 0
@@ -102,7 +102,7 @@ def slots_of_experts(row: Ints, first: Ints, slots: Ints) -> None:
         filled[row[slot]] += 1
 
 
-@entry(int64[:, :, ::1](int64[:, ::1], int64[::1], int64[::1], int64, uint64[::1], boolean))
+@jit_entry(int64[:, :, ::1](int64[:, ::1], int64[::1], int64[::1], int64, uint64[::1], boolean))
 def chosen(  # noqa: PLR0917 - compiled code takes no keywords
     expert_of_slot: Ints,
     gpu_of_slot: Ints,

@@ -11,7 +11,7 @@ import random
 import numpy as np
 import numpy.typing as npt
 
-from fleet.numba_cache import part
+from fleet.numba_cache import jit_inner
 from placement.arrays import Ints
 
 SEED = 42  # SGLang's, in every version read
@@ -30,7 +30,7 @@ def words(count: int) -> Words:
     return generator.random_raw(count)
 
 
-@part
+@jit_inner
 def below(words: Words, cursor: int, limit: int) -> tuple[int, int]:
     """A number from 0 to limit - 1, and the new cursor; past the last word always 0, for the caller to notice."""
     bits = 0
@@ -44,7 +44,7 @@ def below(words: Words, cursor: int, limit: int) -> tuple[int, int]:
     return 0, cursor + 1
 
 
-@part
+@jit_inner
 def sample(words: Words, cursor: int, among: Ints, count: int, found: Ints) -> int:
     """`count` of `among` without repeating a place, into the front of `found`; returns the new cursor."""
     places = len(among)
@@ -61,7 +61,7 @@ def sample(words: Words, cursor: int, among: Ints, count: int, found: Ints) -> i
     return cursor
 
 
-@part
+@jit_inner
 def _sample_few(words: Words, cursor: int, among: Ints, count: int, found: Ints) -> int:
     """The same where there are many places: draw again what was drawn before."""
     drawn = np.zeros(len(among), np.bool_)
@@ -74,7 +74,7 @@ def _sample_few(words: Words, cursor: int, among: Ints, count: int, found: Ints)
     return cursor
 
 
-@part
+@jit_inner
 def shuffle(words: Words, cursor: int, values: Ints) -> int:
     """In place; returns the new cursor."""
     for last in range(len(values) - 1, 0, -1):

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from fleet.numba_cache import part
+from fleet.numba_cache import jit_inner
 from placement.arrays import Floats, Ints
 from placement.dispatch import NEAREST, shares_of_copies
 
@@ -34,7 +34,7 @@ class Layer(NamedTuple):
     loads: Floats  # [GPUs]
 
 
-@part
+@jit_inner
 def empty_layer(ground: Ground) -> Layer:
     """Nothing in any slot."""
     slots, gpus, experts = len(ground.gpu_of_slot), len(ground.node_of_gpu), len(ground.tokens)
@@ -47,7 +47,7 @@ def empty_layer(ground: Ground) -> Layer:
     )
 
 
-@part
+@jit_inner
 def put(layer: Layer, expert: int, slot: int) -> None:
     """Lay a copy there, without sharing out anew."""
     row, at = layer.slots_of[expert], layer.copies[expert]
@@ -59,7 +59,7 @@ def put(layer: Layer, expert: int, slot: int) -> None:
     layer.expert_of_slot[slot] = expert
 
 
-@part
+@jit_inner
 def take(layer: Layer, ground: Ground, slot: int) -> None:
     """Take what lies there away with what it carries, without sharing out anew."""
     expert = layer.expert_of_slot[slot]
@@ -75,7 +75,7 @@ def take(layer: Layer, ground: Ground, slot: int) -> None:
     layer.expert_of_slot[slot] = -1
 
 
-@part
+@jit_inner
 def reshare(layer: Layer, ground: Ground, expert: int) -> None:
     """Share an expert's tokens among its copies as they lie now."""
     slots = layer.slots_of[expert, : layer.copies[expert]]
@@ -88,7 +88,7 @@ def reshare(layer: Layer, ground: Ground, expert: int) -> None:
         layer.weights[slot] = tokens
 
 
-@part
+@jit_inner
 def on_gpu(layer: Layer, ground: Ground, expert: int, gpu: int) -> bool:
     """Whether a copy lies there."""
     found = False
@@ -97,7 +97,7 @@ def on_gpu(layer: Layer, ground: Ground, expert: int, gpu: int) -> bool:
     return found
 
 
-@part
+@jit_inner
 def on_node(layer: Layer, ground: Ground, expert: int, node: int) -> int:
     """How many copies lie there."""
     found = 0
@@ -107,7 +107,7 @@ def on_node(layer: Layer, ground: Ground, expert: int, node: int) -> int:
     return found
 
 
-@part
+@jit_inner
 def apart(ground: Ground) -> int:
     """As many copies of an expert as lie on nodes of their own: one for each node where nodes are alike, else none.
 
@@ -116,7 +116,7 @@ def apart(ground: Ground) -> int:
     return int(ground.node_of_gpu[-1]) + 1 if ground.roams else 0
 
 
-@part
+@jit_inner
 def may_move(layer: Layer, ground: Ground, slot: int, gpu: int) -> bool:
     """Whether what lies in a slot may go to a GPU: none is there, and no two come to one node that need not."""
     expert, node = layer.expert_of_slot[slot], ground.node_of_gpu[gpu]
@@ -126,7 +126,7 @@ def may_move(layer: Layer, ground: Ground, slot: int, gpu: int) -> bool:
     return stays or layer.copies[expert] > apart(ground) or on_node(layer, ground, expert, node) == 0
 
 
-@part
+@jit_inner
 def fullest(layer: Layer, ground: Ground) -> int:
     """The GPU that everything waits for."""
     found = 0
@@ -136,7 +136,7 @@ def fullest(layer: Layer, ground: Ground) -> int:
     return found
 
 
-@part
+@jit_inner
 def spread(layer: Layer, ground: Ground) -> float:
     """Sum of squares of how busy each GPU is: falls with every step towards even loads, near the top or not."""
     total = 0.0
@@ -145,7 +145,7 @@ def spread(layer: Layer, ground: Ground) -> float:
     return total
 
 
-@part
+@jit_inner
 def falling(values: Floats) -> Ints:
     """Places in order of falling value, the first of equals first.  numpy's sort takes seconds to compile."""
     order = np.empty(len(values), np.int64)

@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 from numba import float64, int16, int32, int64, uint64
 
-from fleet.numba_cache import entry, part
+from fleet.numba_cache import jit_entry, jit_inner
 from placement.arrays import Experts, Floats, Ints
 from placement.traffic.hypergraph_gains import Counts, Cut, Hits, change, change_of_swap, count, shift
 
@@ -38,7 +38,7 @@ class Nodes(NamedTuple):
     used: Ints  # [nodes]: slots
 
 
-@part
+@jit_inner
 def _draw(state: State) -> float:
     """The next of a row of numbers from 0 to below 1 (Marsaglia's xorshift64)."""
     x = state[0]
@@ -49,7 +49,7 @@ def _draw(state: State) -> float:
     return float(x >> np.uint64(11)) * 2.0**-53
 
 
-@part
+@jit_inner
 def _over(nodes: Nodes, limit: Floats, a: int, b: int, more: float) -> float:
     """The change of load above limits when `more` goes from a to b."""
     over: float = max(0.0, nodes.load[a] - more - limit[a]) - max(0.0, nodes.load[a] - limit[a])
@@ -57,14 +57,14 @@ def _over(nodes: Nodes, limit: Floats, a: int, b: int, more: float) -> float:
     return over
 
 
-@part
+@jit_inner
 def _accepts(worse: float, temperature: float, state: State) -> bool:
     if worse <= 0.0:
         return True
     return worse < HOPELESS * temperature and _draw(state) < exp(-worse / temperature)
 
 
-@part
+@jit_inner
 def _propose(  # noqa: PLR0917 - compiled code takes no keywords
     cut: Cut, nodes: Nodes, limit: Floats, temperature: float, unit: float, state: State
 ) -> None:
@@ -95,7 +95,7 @@ def _propose(  # noqa: PLR0917 - compiled code takes no keywords
         shift(cut, other, a)
 
 
-@entry(
+@jit_entry(
     int64[:, ::1](
         int16[:, ::1],
         int64[::1],

@@ -3,12 +3,12 @@
 import numpy as np
 from numba import float64, int16, int64
 
-from fleet.numba_cache import entry, part
+from fleet.numba_cache import jit_entry, jit_inner
 from placement.arrays import Experts, Floats, Ints
 from placement.dispatch import NEAREST
 
 
-@part
+@jit_inner
 def uncovered(  # noqa: PLR0917 - compiled code takes no keywords
     wide: Ints, wides: int, share: Floats, node: int, cost: Floats, rule: int
 ) -> float:
@@ -29,7 +29,7 @@ def uncovered(  # noqa: PLR0917 - compiled code takes no keywords
     return total
 
 
-@part
+@jit_inner
 def token_cost(  # noqa: PLR0917 - compiled code takes no keywords
     experts: Experts,
     share: Floats,
@@ -62,7 +62,7 @@ def token_cost(  # noqa: PLR0917 - compiled code takes no keywords
     return total
 
 
-@entry(
+@jit_entry(
     float64[::1](
         int16[:, :, ::1],
         float64[:, :, ::1],

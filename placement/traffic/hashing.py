@@ -13,13 +13,13 @@ copies then still come up equally often to within c / MAX.
 import numpy as np
 from numba import float64, int16, int64
 
-from fleet.numba_cache import entry, part
+from fleet.numba_cache import jit_entry, jit_inner
 from placement.arrays import Experts, Floats, Ints
 
 MAX = 4096  # values of r; 4 copies, 3 and 5 have 60, and all counts up to 10 have 2520
 
 
-@part
+@jit_inner
 def _period(experts: Experts, first: Ints) -> int:
     """The least common multiple of the experts' counts, or `MAX` if that is less."""
     period = 1
@@ -34,7 +34,7 @@ def _period(experts: Experts, first: Ints) -> int:
     return period
 
 
-@entry(float64[::1](int16[:, :, ::1], int64[:, ::1], int64[:, ::1], float64[::1]))
+@jit_entry(float64[::1](int16[:, :, ::1], int64[:, ::1], int64[:, ::1], float64[::1]))
 def hashed_costs(trace: Experts, first: Ints, node_of_copy: Ints, all_sources: Floats) -> Floats:
     """[layers]; expert e's copies are `node_of_copy` [layers, slots] from first[e] up to first[e + 1], by slot."""
     tokens, layers = trace.shape[0], trace.shape[1]

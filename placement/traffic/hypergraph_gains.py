@@ -21,7 +21,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from fleet.numba_cache import part
+from fleet.numba_cache import jit_inner
 from placement.arrays import Experts, Ints
 
 Hits = npt.NDArray[np.int8]
@@ -41,7 +41,7 @@ class Cut(NamedTuple):
     alone: Counts  # [experts, experts]: J
 
 
-@part
+@jit_inner
 def count(cut: Cut) -> None:
     """Fill hits, A and J, which are 0 before."""
     tokens, active = cut.trace.shape
@@ -61,14 +61,14 @@ def count(cut: Cut) -> None:
                 _credit(cut, token, expert, cut.weight[token, home])
 
 
-@part
+@jit_inner
 def _credit(cut: Cut, token: int, expert: int, weight: int) -> None:
     """An expert is now alone on its home, or with a negative weight no longer.  No views here: they are counted."""
     for at in range(cut.trace.shape[1]):
         cut.alone[expert, cut.trace[token, at]] += weight
 
 
-@part
+@jit_inner
 def _credit_other(cut: Cut, token: int, expert: int, node: int, weight: int) -> None:
     """The same for the one that shares a home with this one."""
     for at in range(cut.trace.shape[1]):
@@ -78,13 +78,13 @@ def _credit_other(cut: Cut, token: int, expert: int, node: int, weight: int) -> 
             return
 
 
-@part
+@jit_inner
 def _coming(cut: Cut, token: int, node: int, weight: int) -> None:
     for at in range(cut.trace.shape[1]):
         cut.come[cut.trace[token, at], node] += weight
 
 
-@part
+@jit_inner
 def _hit(cut: Cut, token: int, expert: int, node: int, sign: int) -> None:
     """An expert of the token comes to a node, or with sign -1 leaves it."""
     weight, before = sign * cut.weight[token, node], int(cut.hits[token, node])
@@ -97,7 +97,7 @@ def _hit(cut: Cut, token: int, expert: int, node: int, sign: int) -> None:
         _credit_other(cut, token, expert, node, -weight)
 
 
-@part
+@jit_inner
 def shift(cut: Cut, expert: int, to: int) -> None:
     """Give an expert another home."""
     for side in range(2):
@@ -107,13 +107,13 @@ def shift(cut: Cut, expert: int, to: int) -> None:
     cut.home[expert] = to
 
 
-@part
+@jit_inner
 def change(cut: Cut, expert: int, to: int) -> int:
     """Of cost, when one expert changes its home."""
     return int(cut.come[expert, to] - cut.alone[expert, expert])
 
 
-@part
+@jit_inner
 def change_of_swap(cut: Cut, one: int, other: int) -> int:
     """Of cost, when two experts change homes."""
     both = cut.alone[one, other] + cut.alone[other, one]

@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 from numba import float64, int64
 
-from fleet.numba_cache import entry, part
+from fleet.numba_cache import jit_entry, jit_inner
 from placement.arrays import Floats, Ints
 
 ROUNDS = 400  # swaps of one node; a guard, a few dozen are made
@@ -34,7 +34,7 @@ class Node(NamedTuple):
     last: int
 
 
-@part
+@jit_inner
 def _lowest_but(node: Node, expert: int, but: int) -> int:
     for gpu in range(node.first, node.last):
         if gpu != but and node.holds[expert, gpu]:
@@ -42,7 +42,7 @@ def _lowest_but(node: Node, expert: int, but: int) -> int:
     return node.last
 
 
-@part
+@jit_inner
 def _carry(node: Node, expert: int, p: int, q: int) -> None:
     """The loads when one copy of an expert goes from GPU p to q; `holds` is as before."""
     node.load[p] -= node.each[expert]
@@ -53,7 +53,7 @@ def _carry(node: Node, expert: int, p: int, q: int) -> None:
         node.load[min(q, other)] += node.lowest[expert]
 
 
-@part
+@jit_inner
 def _busiest(node: Node) -> int:
     at = node.first
     for gpu in range(node.first + 1, node.last):
@@ -62,7 +62,7 @@ def _busiest(node: Node) -> int:
     return at
 
 
-@part
+@jit_inner
 def _place(node: Node, taken: Ints, expert: int, weight: float) -> None:
     """A copy to the GPU that will be least busy among those with room, if possible one without this expert."""
     best, least, twice = -1, 0.0, 0
@@ -78,7 +78,7 @@ def _place(node: Node, taken: Ints, expert: int, weight: float) -> None:
     node.load[best] += weight
 
 
-@part
+@jit_inner
 def _untangle_one(node: Node, slot: int, gpu: int) -> bool:
     """Take one copy off a GPU that has another: it changes places with one on a GPU that has none."""
     expert = node.row[slot]
@@ -97,7 +97,7 @@ def _untangle_one(node: Node, slot: int, gpu: int) -> bool:
     return False
 
 
-@part
+@jit_inner
 def _untangle(node: Node) -> bool:
     """No expert twice on a GPU; False where that cannot be done."""
     for gpu in range(node.first, node.last):
@@ -107,7 +107,7 @@ def _untangle(node: Node) -> bool:
     return True
 
 
-@part
+@jit_inner
 def _swap(node: Node) -> bool:
     """Make the swap that lowers the busiest GPU most; False where none does."""
     p = _busiest(node)
@@ -143,7 +143,7 @@ def _swap(node: Node) -> bool:
     return True
 
 
-@part
+@jit_inner
 def _settle(node: Node, copies: Ints, order: Ints, taken: Ints) -> bool:
     """Place a node's copies [experts] in order; loads, holdings and slots taken [GPUs] are 0 before.
 
@@ -168,7 +168,7 @@ def _settle(node: Node, copies: Ints, order: Ints, taken: Ints) -> bool:
     return True
 
 
-@entry(int64[::1](int64[:, ::1], float64[:, ::1], float64[:, ::1], int64[:, ::1], int64[::1], int64[::1], float64[::1]))
+@jit_entry(int64[::1](int64[:, ::1], float64[:, ::1], float64[:, ::1], int64[:, ::1], int64[::1], int64[::1], float64[::1]))
 def pack(  # noqa: PLR0917 - compiled code takes no keywords
     copies: Ints, each: Floats, lowest: Floats, order: Ints, first_gpu: Ints, first_slot: Ints, speeds: Floats
 ) -> Ints:

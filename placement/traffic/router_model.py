@@ -4,7 +4,7 @@ import numpy as np
 import numpy.typing as npt
 from numba import float32, float64, int16, int64, void
 
-from fleet.numba_cache import entry, part
+from fleet.numba_cache import jit_entry, jit_inner
 from placement.arrays import Experts, Floats
 
 Singles = npt.NDArray[np.float32]
@@ -13,7 +13,7 @@ ONE = np.float32(1.0)
 SILENT = 0.5  # tokens, where an expert was not taken at all
 
 
-@part
+@jit_inner
 def _keep_groups(scores: Singles, groups: int, active_groups: int, best: Singles, kept: Experts) -> None:
     """Mark the groups of one token."""
     size = len(scores) // groups
@@ -34,7 +34,7 @@ def _keep_groups(scores: Singles, groups: int, active_groups: int, best: Singles
         kept[chosen] = 1
 
 
-@part
+@jit_inner
 def _take(scores: Singles, groups: int, kept: Experts, taken: Experts, values: Singles) -> None:
     """The best experts of one token among its groups, best first."""
     active, size = len(taken), len(scores) // groups
@@ -55,7 +55,7 @@ def _take(scores: Singles, groups: int, kept: Experts, taken: Experts, values: S
             least = values[active - 1]
 
 
-@part
+@jit_inner
 def _route(scores: Singles, bias: Singles, groups: int, active_groups: int, taken: Experts) -> None:
     """All tokens of one layer."""
     tokens, experts = scores.shape
@@ -69,7 +69,7 @@ def _route(scores: Singles, bias: Singles, groups: int, active_groups: int, take
         _take(biased, groups, kept, taken[token], values)
 
 
-@entry(void(float32[:, ::1], float64[::1], int64, int64, int64, float64, float32[::1], int16[:, ::1]))
+@jit_entry(void(float32[:, ::1], float64[::1], int64, int64, int64, float64, float32[::1], int16[:, ::1]))
 def fit(  # noqa: PLR0917 - compiled code takes no keywords
     scores: Singles,
     wanted: Floats,

@@ -19,7 +19,7 @@ from typing import TypeVar, cast
 import numpy as np
 from numba import from_dtype, int64, void
 
-from fleet.numba_cache import entry, part
+from fleet.numba_cache import jit_entry, jit_inner
 from planner.performance.steps import step_s
 from planner.replay.kernel_layout import COSTS, NOBODY, REPLICA, REQUEST, Record, Records, Slots
 
@@ -40,16 +40,16 @@ def _positional(function: Function) -> Function:
     return cast("Function", made)
 
 
-_step_s: Callable[..., float] = part(_positional(step_s))
+_step_s: Callable[..., float] = jit_inner(_positional(step_s))
 
 
-@part
+@jit_inner
 def _leap_s(first_s: float, growth_s: float, iterations: int) -> float:
     """Time of iterations of which the first takes `first_s` and each next one `growth_s` more."""
     return iterations * first_s + growth_s * (iterations * (iterations - 1) // 2)
 
 
-@part
+@jit_inner
 def _iterations_to_pass(first_s: float, growth_s: float, span_s: float) -> int:
     """The fewest iterations, at least one, that together take `span_s` or longer."""
     slope_s = first_s - growth_s / 2
@@ -61,7 +61,7 @@ def _iterations_to_pass(first_s: float, growth_s: float, span_s: float) -> int:
     return count
 
 
-@part
+@jit_inner
 def _enqueue(state: Record, requests: Records, i: int) -> None:
     """A request comes last."""
     if state.head == NOBODY:
@@ -73,7 +73,7 @@ def _enqueue(state: Record, requests: Records, i: int) -> None:
     state.quiet_until_s = NEVER
 
 
-@part
+@jit_inner
 def _requeue(state: Record, requests: Records, i: int, held: int) -> None:
     """A request loses its cache and waits before all others."""
     state.used -= held
@@ -85,7 +85,7 @@ def _requeue(state: Record, requests: Records, i: int, held: int) -> None:
     state.head = i
 
 
-@part
+@jit_inner
 def _make_room(costs: Record, state: Record, requests: Records, slots: Slots) -> None:
     """Push out whoever was admitted last until every decoding sequence left has room for one more token."""
     while costs.cache_tokens - state.used < state.decodes:
@@ -101,7 +101,7 @@ def _make_room(costs: Record, state: Record, requests: Records, slots: Slots) ->
             _requeue(state, requests, i, held)
 
 
-@part
+@jit_inner
 def _add_chunk(state: Record, slots: Slots, i: int, done: int, missing: int) -> None:
     """As much of a prompt as the iteration can still take."""
     chunk = min(missing, state.budget)
@@ -117,7 +117,7 @@ def _add_chunk(state: Record, slots: Slots, i: int, done: int, missing: int) -> 
         state.partial, state.partial_done = i, done + chunk
 
 
-@part
+@jit_inner
 def _admit(costs: Record, state: Record, requests: Records, slots: Slots) -> bool:
     """Take in the first that waits, if it may come in: it has arrived, a place is free, all it has so far fits."""
     i = state.head
@@ -143,7 +143,7 @@ def _admit(costs: Record, state: Record, requests: Records, slots: Slots) -> boo
     return True
 
 
-@part
+@jit_inner
 def _settle(state: Record, requests: Records, slots: Slots) -> None:
     """Let go of every sequence that has just got its last token; those left keep their order."""
     kept, next_finish = 0, MANY
@@ -163,7 +163,7 @@ def _settle(state: Record, requests: Records, slots: Slots) -> None:
     state.decodes, state.next_finish = kept, next_finish
 
 
-@part
+@jit_inner
 def _begin_decoding(state: Record, requests: Records, slots: Slots) -> None:
     """The prompts that are read bring their next token and become decoding sequences."""
     for _ in range(state.complete):
@@ -176,7 +176,7 @@ def _begin_decoding(state: Record, requests: Records, slots: Slots) -> None:
         state.decodes += 1
 
 
-@part
+@jit_inner
 def _pass(state: Record, took_s: float, iterations: int) -> None:
     """So many iterations are over."""
     state.clock_s += took_s
@@ -188,7 +188,7 @@ def _pass(state: Record, took_s: float, iterations: int) -> None:
     state.just_finished = 0
 
 
-@part
+@jit_inner
 def _iterate(costs: Record, state: Record, requests: Records, slots: Slots) -> None:
     """One iteration of any kind, from the choice of who takes part to the tokens it brings."""
     preemptions = state.preemptions
@@ -216,7 +216,7 @@ def _iterate(costs: Record, state: Record, requests: Records, slots: Slots) -> N
     _settle(state, requests, slots)
 
 
-@part
+@jit_inner
 def _leap(costs: Record, state: Record, requests: Records, slots: Slots, until_s: float) -> None:
     """Iterations that only decode, up to the next event: an end, a full cache, an arrival, `until_s`."""
     first_s = _step_s(costs, float(state.decodes), float(state.cached), 0.0, 0.0)
@@ -232,7 +232,7 @@ def _leap(costs: Record, state: Record, requests: Records, slots: Slots, until_s
         _settle(state, requests, slots)
 
 
-@part
+@jit_inner
 def _only_decodes(costs: Record, state: Record, requests: Records) -> bool:
     """Whether the next iteration brings every decoding sequence one token and does nothing else."""
     i, room = state.head, costs.cache_tokens - state.used - state.decodes
@@ -246,7 +246,7 @@ def _only_decodes(costs: Record, state: Record, requests: Records) -> bool:
     )
 
 
-@part
+@jit_inner
 def _next_end_s(costs: Record, state: Record) -> float:
     """When the sequence that ends next does, where nothing can come before it."""
     if state.partial != NOBODY or state.head != NOBODY:
@@ -260,7 +260,7 @@ def _next_end_s(costs: Record, state: Record) -> float:
     return float(state.clock_s + _leap_s(first_s, costs.cached_token_s * state.decodes, count))
 
 
-@part
+@jit_inner
 def _advance(costs: Record, state: Record, requests: Records, slots: Slots, until_s: float) -> None:
     """Go through every iteration that begins before `until_s`."""
     while state.clock_s < until_s:
@@ -274,13 +274,13 @@ def _advance(costs: Record, state: Record, requests: Records, slots: Slots, unti
             _iterate(costs, state, requests, slots)
 
 
-@part
+@jit_inner
 def _in_flight(state: Record, now_s: float) -> int:
     """Requests at a replica at this moment; those that the running iteration will end are still there."""
     return int(state.in_flight + (state.just_finished if state.clock_s >= now_s else 0))
 
 
-@entry(SIGNATURE)
+@jit_entry(SIGNATURE)
 def simulate(packed: Records, replicas: Records, requests: Records, slots: Slots, looks: Slots) -> None:
     """Send each request to the least busy of the replicas that its router looks at, and run all to the end.
 

@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 from numba import float64, int64, void
 
-from fleet.numba_cache import entry, part
+from fleet.numba_cache import jit_entry, jit_inner
 from power.forecast.state_layout import (
     AT_S,
     BRIEF_W,
@@ -67,7 +67,7 @@ class Parts(NamedTuple):
     now: Floats
 
 
-@part
+@jit_inner
 def _parts(table: Floats, drivers: int) -> Parts:
     features = OWN + drivers
     entry_size = 1 + features + 2 * TARGETS
@@ -89,13 +89,13 @@ def _parts(table: Floats, drivers: int) -> Parts:
     )
 
 
-@part
+@jit_inner
 def _entry_of(parts: Parts, reading: int) -> Floats:
     at = (reading % HISTORY) * parts.entry
     return parts.ring[at : at + parts.entry]
 
 
-@part
+@jit_inner
 def _means(table: Floats, drivers: int, at_s: float, row_w: float) -> None:
     """Means of the reading and of each driver; a gap lets them forget."""
     gone_s = at_s - table[AT_S] if table[SEEN] > 0 else 0.0
@@ -107,7 +107,7 @@ def _means(table: Floats, drivers: int, at_s: float, row_w: float) -> None:
         table[i + drivers] += slow * (table[i] - table[i + drivers])
 
 
-@part
+@jit_inner
 def _describe(table: Floats, parts: Parts, drivers: int, row_w: float) -> None:
     """The reading and its features into its entry."""
     unit_w, here = table[UNIT_W], int(table[SEEN])
@@ -124,7 +124,7 @@ def _describe(table: Floats, parts: Parts, drivers: int, row_w: float) -> None:
         values[1 + OWN + i] = (table[HEAD + i] - table[HEAD + drivers + i]) / unit_w
 
 
-@part
+@jit_inner
 def _outcomes(parts: Parts, now: int, ago: int, rises: Floats) -> None:
     """What came of the reading so long ago: per lag the highest rise up to it, then per lag the rise at it."""
     base = _entry_of(parts, now - ago)[0]
@@ -140,7 +140,7 @@ def _outcomes(parts: Parts, now: int, ago: int, rises: Floats) -> None:
         rises[N_LAGS + i] = _entry_of(parts, now - ago + lag)[0] - base
 
 
-@part
+@jit_inner
 def _calibrate(parts: Parts, then: Floats, lag: int, rises: Floats, boost: float) -> None:
     """Move the factors of both targets of one lag by the error of what was forecast then.
 
@@ -157,7 +157,7 @@ def _calibrate(parts: Parts, then: Floats, lag: int, rises: Floats, boost: float
             parts.factors[at] += ETAS[q] * pace * (above - (1 - QUANTILES[q]))
 
 
-@part
+@jit_inner
 def _learn(parts: Parts, then: Floats, rises: Floats) -> None:
     """Add one reading with all its outcomes to the least squares."""
     features = parts.features
@@ -173,7 +173,7 @@ def _learn(parts: Parts, then: Floats, rises: Floats) -> None:
             parts.sums[beside + i] = parts.sums[beside + i] * MEMORY + then[1 + i] * abs(off)
 
 
-@part
+@jit_inner
 def _factorised(parts: Parts) -> npt.NDArray[np.float64]:
     """The Cholesky factor of the squares with the ridge on all but the constant."""
     features, gram = parts.features, parts.gram
@@ -188,7 +188,7 @@ def _factorised(parts: Parts) -> npt.NDArray[np.float64]:
     return low
 
 
-@part
+@jit_inner
 def _solve(parts: Parts) -> None:
     """Weights of every location and spread from the sums."""
     features, weights = parts.features, parts.weights
@@ -206,7 +206,7 @@ def _solve(parts: Parts) -> None:
             weights[at + i] = left / low[i, i]
 
 
-@part
+@jit_inner
 def _forecast(parts: Parts, values: Floats, prior: float) -> None:
     """Location and spread of each target into the entry, and its quantiles into `now`."""
     features, weights = parts.features, parts.weights
@@ -228,7 +228,7 @@ def _forecast(parts: Parts, values: Floats, prior: float) -> None:
             parts.now[q] = highest
 
 
-@entry(void(float64[::1], int64, float64, float64))
+@jit_entry(void(float64[::1], int64, float64, float64))
 def take(table: Floats, drivers: int, at_s: float, row_w: float) -> None:
     """Take in one reading; the drivers' watts are in the table already."""
     parts = _parts(table, drivers)

@@ -9,13 +9,13 @@ The brake is a line of its own: it bites, or lets go, `brake_delay_s` after it w
 
 from math import inf
 
-from fleet.numba_cache import part
+from fleet.numba_cache import jit_inner
 from power.simulator.power_model import bring, bring_job, schedule, settle, settle_job
 from power.simulator.rng import strikes
 from power.simulator.state import NOBODY, Board
 
 
-@part
+@jit_inner
 def run_at(board: Board, i: int) -> None:
     """Lock and brake give the clocks that a server runs at."""
     server, now_s = board.servers[i], board.row[0].now_s
@@ -32,7 +32,7 @@ def run_at(board: Board, i: int) -> None:
     settle(board, i)
 
 
-@part
+@jit_inner
 def _send(board: Board, i: int) -> None:
     """Order what is wanted, unless an order is under way: then what is wanted by then follows it."""
     server, row = board.servers[i], board.row[0]
@@ -44,7 +44,7 @@ def _send(board: Board, i: int) -> None:
         schedule(board, i)
 
 
-@part
+@jit_inner
 def order(board: Board) -> None:
     """Hand the row's clocks to the servers that are told."""
     row = board.row[0]
@@ -63,7 +63,7 @@ def order(board: Board) -> None:
     row.ordered = 0
 
 
-@part
+@jit_inner
 def land(board: Board, i: int) -> None:
     """The order under way takes effect, or is lost; what has been wanted since follows."""
     server, row = board.servers[i], board.row[0]
@@ -79,7 +79,7 @@ def land(board: Board, i: int) -> None:
         _send(board, i)
 
 
-@part
+@jit_inner
 def brake(board: Board, i: int) -> None:
     """The brake of a server bites, or lets go."""
     server, row = board.servers[i], board.row[0]
@@ -92,7 +92,7 @@ def brake(board: Board, i: int) -> None:
         run_at(board, i)
 
 
-@part
+@jit_inner
 def reload(board: Board) -> None:
     """Drivers are loaded anew and have forgotten what was set."""
     row = board.row[0]

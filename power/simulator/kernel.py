@@ -9,7 +9,7 @@ Importing this module compiles it, or loads what an earlier process compiled.  O
 
 from numba import float64, from_dtype, types, void
 
-from fleet.numba_cache import entry, part
+from fleet.numba_cache import jit_entry, jit_inner
 from power.simulator.command_queue import brake, land, order, reload
 from power.simulator.meter import elapse, meter
 from power.simulator.power_model import next_server
@@ -32,7 +32,7 @@ BOARD = types.NamedTuple(  # type: ignore[no-untyped-call]
 )
 
 
-@part
+@jit_inner
 def _happen(board: Board, at_s: float) -> None:
     """Whatever is due at this moment, one thing."""
     p, j = arrival(board), next_job(board)
@@ -50,7 +50,7 @@ def _happen(board: Board, at_s: float) -> None:
             work(board, i)
 
 
-@part
+@jit_inner
 def _next_s(board: Board) -> float:
     """When something happens next."""
     at_s = board.tree[1]
@@ -60,7 +60,7 @@ def _next_s(board: Board) -> float:
     return float(at_s if j == NOBODY else min(at_s, board.jobs[j].next_s))
 
 
-@entry(void(BOARD, float64, float64))
+@jit_entry(void(BOARD, float64, float64))
 def advance(board: Board, until_s: float, calm_w: float) -> None:
     """Run to the end of the first window whose delivered reading is not below `calm_w`, or fails to come, or ends at
     `until_s` or later."""

@@ -1,11 +1,11 @@
 """Time passes, and the meter's windows end."""
 
-from fleet.numba_cache import part
+from fleet.numba_cache import jit_inner
 from power.simulator.rng import strikes
 from power.simulator.state import WINDOW_S, Board, Record
 
 
-@part
+@jit_inner
 def elapse(row: Record, until_s: float) -> None:
     """Time passes at constant power."""
     span_s = until_s - row.now_s
@@ -15,7 +15,7 @@ def elapse(row: Record, until_s: float) -> None:
     row.now_s = until_s
 
 
-@part
+@jit_inner
 def meter(board: Board) -> bool:
     """A window ends.  Whether a fresh reading came."""
     row, servers = board.row[0], board.servers

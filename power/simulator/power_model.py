@@ -6,7 +6,7 @@ as what is left at full clock, or as tokens written, so a change of clock rescal
 
 from math import inf
 
-from fleet.numba_cache import part
+from fleet.numba_cache import jit_inner
 from power.controls import Phase
 from power.simulator.state import WAKING, Board, Record
 
@@ -15,13 +15,13 @@ TRAINING, PARKED = int(Phase.TRAINING), int(Phase.PARKED)
 NOT_BEGUN, COMPUTES = 0, 1  # stages of a training job
 
 
-@part
+@jit_inner
 def prompt_w(kind: Record, clock: float) -> float:
     """Reading a prompt."""
     return float(kind.prompt_floor_w + kind.prompt_rise_w * clock**kind.prompt_exponent)
 
 
-@part
+@jit_inner
 def draw_w(kind: Record, phase: int, together: int, token_clock: float, prompt_clock: float) -> float:
     """Of a server without bias that does not train."""
     if phase == TOKEN:
@@ -34,7 +34,7 @@ def draw_w(kind: Record, phase: int, together: int, token_clock: float, prompt_c
     return float(kind.parked_w if phase == PARKED else kind.idle_w)
 
 
-@part
+@jit_inner
 def training_w(job: Record, clock: float, stage: int) -> float:
     """Of one server of a job that has begun."""
     if stage == COMPUTES:
@@ -42,7 +42,7 @@ def training_w(job: Record, clock: float, stage: int) -> float:
     return float(job.trough_w)
 
 
-@part
+@jit_inner
 def rate_of(kind: Record, server: Record) -> float:
     """How fast its work goes: seconds of full clock, or tokens, per second."""
     if server.phase == PROMPT:
@@ -54,7 +54,7 @@ def rate_of(kind: Record, server: Record) -> float:
     return 1.0
 
 
-@part
+@jit_inner
 def bring(server: Record, now_s: float) -> None:
     """Up to date."""
     if server.phase == TOKEN:
@@ -64,14 +64,14 @@ def bring(server: Record, now_s: float) -> None:
     server.since_s = now_s
 
 
-@part
+@jit_inner
 def bring_job(job: Record, now_s: float) -> None:
     """Up to date."""
     job.left_s = max(0.0, job.left_s - (now_s - job.since_s) * job.rate)
     job.since_s = now_s
 
 
-@part
+@jit_inner
 def count(board: Board, server: Record, by: int) -> None:
     """Enter or leave the counts; whoever wakes counts as idle."""
     phase = IDLE if server.phase == WAKING else server.phase
@@ -80,7 +80,7 @@ def count(board: Board, server: Record, by: int) -> None:
         board.row[0].busy += by
 
 
-@part
+@jit_inner
 def schedule(board: Board, i: int) -> None:
     """Put the next event of a server where the least is found."""
     server, tree = board.servers[i], board.tree
@@ -91,7 +91,7 @@ def schedule(board: Board, i: int) -> None:
         tree[node] = min(tree[2 * node], tree[2 * node + 1])
 
 
-@part
+@jit_inner
 def next_server(board: Board) -> int:
     """Whose event is the least."""
     tree, node = board.tree, 1
@@ -101,7 +101,7 @@ def next_server(board: Board) -> int:
     return node - leaves
 
 
-@part
+@jit_inner
 def redraw(board: Board, server: Record, watts: float, modelled_w: float) -> None:
     """Its power is now this, before its bias."""
     row = board.row[0]
@@ -110,7 +110,7 @@ def redraw(board: Board, server: Record, watts: float, modelled_w: float) -> Non
     server.watts, server.modelled_w = watts * server.bias, modelled_w
 
 
-@part
+@jit_inner
 def settle(board: Board, i: int) -> None:
     """Rate, power and next event of a server that serves."""
     server = board.servers[i]
@@ -133,7 +133,7 @@ def settle(board: Board, i: int) -> None:
     schedule(board, i)
 
 
-@part
+@jit_inner
 def settle_job(board: Board, j: int) -> None:
     """Pace and power of a job: as slow as its slowest server."""
     job, row = board.jobs[j], board.row[0]

@@ -2,11 +2,11 @@
 
 import numpy as np
 
-from fleet.numba_cache import part
+from fleet.numba_cache import jit_inner
 from power.simulator.state import Record
 
 
-@part
+@jit_inner
 def _drawn(row: Record) -> float:
     """A number from 0 to 1 (SplitMix64, Steele, Lea, Flood 2014)."""
     row.random = row.random + np.uint64(0x9E3779B97F4A7C15)
@@ -16,7 +16,7 @@ def _drawn(row: Record) -> float:
     return float((mixed ^ (mixed >> np.uint64(31))) >> np.uint64(11)) / 9007199254740992.0
 
 
-@part
+@jit_inner
 def strikes(row: Record, share: float, from_s: float, to_s: float) -> bool:
     """Whether a fault hits now."""
     return bool(share > 0.0 and from_s <= row.now_s < to_s and _drawn(row) < share)

@@ -8,22 +8,22 @@ The rule of admission is that of `power.admission`.  Training counts as if all o
 
 from math import isnan
 
-from fleet.numba_cache import part
-from power.admission import held_to, may_start
+from fleet.numba_cache import jit_inner
+from power.admission import admits, limit_w
 from power.simulator.power_model import IDLE, PARKED, PROMPT, TOKEN, bring, count, prompt_w, settle
 from power.simulator.state import NOBODY, WAKING, Board, Record
 
-_held_to = part(held_to)
-_may_start = part(may_start)
+_limit_w = jit_inner(limit_w)
+_admits = jit_inner(admits)
 
 
-@part
+@jit_inner
 def together_in(row: Record, priority: int) -> int:
     """How many requests to put together."""
     return int(row.high_together if priority else row.low_together)
 
 
-@part
+@jit_inner
 def choose(board: Board, pool: Record) -> int:
     """The server that should take the next request of a pool; NOBODY where all are full or reading."""
     wanted = together_in(board.row[0], pool.priority)
@@ -46,17 +46,17 @@ def choose(board: Board, pool: Record) -> int:
     return idle if idle != NOBODY else emptiest
 
 
-@part
+@jit_inner
 def admitted(board: Board, i: int, request: Record) -> bool:
     """Whether there are watts for a prompt on a server."""
     row, server = board.row[0], board.servers[i]
     waited_s = 0.0 if isnan(request.held_since_s) else row.now_s - request.held_since_s
-    hold_w = _held_to(server.priority, waited_s, row.patience_s, row.low_hold_w, row.high_hold_w)
+    most_w = _limit_w(server.priority, waited_s, row.patience_s, row.low_limit_w, row.high_limit_w)
     step_w = prompt_w(board.kinds[server.kind, 1], server.prompt_clock) - server.modelled_w
-    return bool(_may_start(row.ratio * (row.modelled_w + row.swing_w), row.ratio * step_w, hold_w))
+    return bool(_admits(row.ratio * (row.modelled_w + row.swing_w), row.ratio * step_w, most_w))
 
 
-@part
+@jit_inner
 def start(board: Board, i: int, r: int) -> None:
     """Read the prompt of a request on a server; who writes there pauses."""
     server, request, now_s = board.servers[i], board.requests[r], board.row[0].now_s
@@ -70,7 +70,7 @@ def start(board: Board, i: int, r: int) -> None:
     settle(board, i)
 
 
-@part
+@jit_inner
 def dispatch(board: Board) -> None:
     """Start what can start, pools of high priority first."""
     for priority in (1, 0):
@@ -88,7 +88,7 @@ def dispatch(board: Board) -> None:
                 pool.head += 1
 
 
-@part
+@jit_inner
 def rest(board: Board, i: int, phase: int, left_s: float) -> None:
     """A server that does nothing goes to sleep, or wakes, or is awake."""
     server = board.servers[i]
@@ -99,7 +99,7 @@ def rest(board: Board, i: int, phase: int, left_s: float) -> None:
     settle(board, i)
 
 
-@part
+@jit_inner
 def park(board: Board) -> None:
     """Send to sleep what may sleep, the last servers of a pool first; wake what may not, or is waited for."""
     row = board.row[0]

@@ -10,13 +10,13 @@ has reached its mark.
 
 from math import inf
 
-from fleet.numba_cache import part
+from fleet.numba_cache import jit_inner
 from power.simulator.power_model import IDLE, PROMPT, TOKEN, count, settle
 from power.simulator.routing import rest
 from power.simulator.state import NOBODY, WAKING, Board
 
 
-@part
+@jit_inner
 def _nearest(board: Board, i: int) -> None:
     """The least mark of those who write."""
     server = board.servers[i]
@@ -25,7 +25,7 @@ def _nearest(board: Board, i: int) -> None:
         server.nearest = min(server.nearest, board.slots[i, k].mark)
 
 
-@part
+@jit_inner
 def _read(board: Board, i: int) -> None:
     """A prompt was read: its first token is there, it writes with the others."""
     server, now_s = board.servers[i], board.row[0].now_s
@@ -40,7 +40,7 @@ def _read(board: Board, i: int) -> None:
     settle(board, i)
 
 
-@part
+@jit_inner
 def _finish(board: Board, i: int) -> None:
     """Answers are written to the end."""
     server, now_s, k = board.servers[i], board.row[0].now_s, 0
@@ -62,7 +62,7 @@ def _finish(board: Board, i: int) -> None:
     settle(board, i)
 
 
-@part
+@jit_inner
 def work(board: Board, i: int) -> None:
     """What a server did is done."""
     phase = board.servers[i].phase
@@ -74,7 +74,7 @@ def work(board: Board, i: int) -> None:
         rest(board, i, IDLE, 0.0)
 
 
-@part
+@jit_inner
 def arrival(board: Board) -> int:
     """The pool where a request arrives next."""
     soonest = 0
@@ -84,7 +84,7 @@ def arrival(board: Board) -> int:
     return soonest
 
 
-@part
+@jit_inner
 def arrive(board: Board, p: int) -> None:
     """A request joins its queue."""
     pool = board.pools[p]

@@ -1,13 +1,13 @@
 """Training jobs: all servers of one compute together, then exchange.  The slowest server sets the pace."""
 
-from fleet.numba_cache import part
+from fleet.numba_cache import jit_inner
 from power.simulator.power_model import COMPUTES, NOT_BEGUN, settle_job
 from power.simulator.state import NOBODY, Board
 
 EXCHANGES = 2
 
 
-@part
+@jit_inner
 def swing(board: Board, j: int) -> None:
     """A training job begins, or goes from computing to exchanging, or back."""
     job = board.jobs[j]
@@ -22,7 +22,7 @@ def swing(board: Board, j: int) -> None:
     settle_job(board, j)
 
 
-@part
+@jit_inner
 def next_job(board: Board) -> int:
     """The job that swings next; NOBODY where none trains."""
     soonest = NOBODY

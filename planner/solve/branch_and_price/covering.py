@@ -25,7 +25,7 @@ import numpy as np
 import numpy.typing as npt
 from numba import float64, int64
 
-from fleet.numba_cache import entry, part
+from fleet.numba_cache import jit_entry, jit_inner
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
@@ -38,7 +38,7 @@ FRACTION = 1e-6  # a count this near to a whole number is one
 RESTORED, IMPOSSIBLE, GIVEN_UP = 0, 1, 2
 
 
-@part
+@jit_inner
 def _start(cost: Floats, rows: Floats, table: Floats, place: Ints, bounds: Floats) -> None:
     """All counts at their least, all rows in the basis: dual feasible, since no cost is negative."""
     m, k = rows.shape
@@ -53,7 +53,7 @@ def _start(cost: Floats, rows: Floats, table: Floats, place: Ints, bounds: Float
             table[i, k] += rows[i, j] * bounds[0, j]
 
 
-@part
+@jit_inner
 def _restore(table: Floats, place: Ints, bounds: Floats) -> int:
     """Dual simplex until every basic variable is inside its bounds."""
     m, k = table.shape[0] - 1, table.shape[1] - 1
@@ -74,7 +74,7 @@ def _restore(table: Floats, place: Ints, bounds: Floats) -> int:
     return GIVEN_UP
 
 
-@part
+@jit_inner
 def _entering(table: Floats, place: Ints, bounds: Floats, r: int, sign: float) -> tuple[int, float]:
     """The ratio test; and how far the entries too small to pivot on could move the row at most."""
     m, k = table.shape[0] - 1, table.shape[1] - 1
@@ -92,7 +92,7 @@ def _entering(table: Floats, place: Ints, bounds: Floats, r: int, sign: float) -
     return q, rest
 
 
-@part
+@jit_inner
 def _pivot(table: Floats, place: Ints, bounds: Floats, r: int, q: int) -> None:
     """The basic variable of row r leaves at the bound it broke, the variable of column q takes its place."""
     m, k = table.shape[0] - 1, table.shape[1] - 1
@@ -115,7 +115,7 @@ def _pivot(table: Floats, place: Ints, bounds: Floats, r: int, q: int) -> None:
     place[r], place[m + q], place[m + k + q] = entering, leaving, above
 
 
-@part
+@jit_inner
 def _safe_bound(cost: Floats, rows: Floats, table: Floats, place: Ints, bounds: Floats) -> float:
     """What the multipliers prove: `Σ min(y·low, y·high) + Σ min(d·low, d·high)` with `d = c - y·R`, for any y."""
     m, k = rows.shape
@@ -132,7 +132,7 @@ def _safe_bound(cost: Floats, rows: Floats, table: Floats, place: Ints, bounds: 
     return bound
 
 
-@part
+@jit_inner
 def _read(table: Floats, place: Ints, bounds: Floats, sums: int, value: Floats) -> int:
     """Write down counts and rows of the relaxation; the sum, else the count, farthest from a whole number, or -1."""
     m, k = table.shape[0] - 1, table.shape[1] - 1
@@ -150,7 +150,7 @@ def _read(table: Floats, place: Ints, bounds: Floats, sums: int, value: Floats) 
     return farthest
 
 
-@part
+@jit_inner
 def _fix_by_cost(table: Floats, place: Ints, bounds: Floats, room: float) -> None:
     """A count whose reduced cost uses up the room below the cutoff after so many steps takes no more steps."""
     m, k = table.shape[0] - 1, table.shape[1] - 1
@@ -164,7 +164,7 @@ def _fix_by_cost(table: Floats, place: Ints, bounds: Floats, room: float) -> Non
                 bounds[1, v] = min(bounds[1, v], bounds[0, v] + steps)
 
 
-@part
+@jit_inner
 def _part_at(table: Floats, place: Ints, bounds: Floats, at: tuple[int, int], value: float) -> None:
     """Node s becomes two: s and s + 1, the latter on the nearer side of the value of variable v."""
     s, v = at
@@ -180,7 +180,7 @@ def _part_at(table: Floats, place: Ints, bounds: Floats, at: tuple[int, int], va
     bounds[down, 1, v], bounds[up, 0, v] = min(whole, bounds[down, 1, v]), max(whole + 1, bounds[up, 0, v])
 
 
-@part
+@jit_inner
 def _whole_cost(cost: Floats, value: Floats) -> float:
     total = 0.0
     for j in range(len(cost)):
@@ -188,7 +188,7 @@ def _whole_cost(cost: Floats, value: Floats) -> float:
     return total
 
 
-@entry(float64(float64[::1], float64[:, ::1], float64[:, ::1], float64[::1], int64, int64))
+@jit_entry(float64(float64[::1], float64[:, ::1], float64[:, ::1], float64[::1], int64, int64))
 def _search(cost: Floats, rows: Floats, limits: Floats, found: Floats, sums: int, max_nodes: int) -> float:  # noqa: PLR0917 - compiled code takes no keywords
     """The proven bound.  `found` comes with the cutoff behind the counts, and leaves with the cost of those found."""
     m, k = rows.shape

@@ -7,15 +7,15 @@ from pathlib import Path
 
 import pytest
 
-PARTS = "from fleet.numba_cache import part\n@part\ndef more(value):\n    return value + {}\n"
+PARTS = "from fleet.numba_cache import jit_inner\n@jit_inner\ndef more(value):\n    return value + {}\n"
 CONSTANT = "MIN = {}\n"
 ENTRY = """
 from numba import int64
-from fleet.numba_cache import entry
+from fleet.numba_cache import jit_entry
 from constant import MIN
 from parts import more
 
-@entry(int64(int64))
+@jit_entry(int64(int64))
 def answer(value):
     return more(value) + MIN
 
