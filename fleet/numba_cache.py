@@ -17,13 +17,13 @@ from numba.extending import is_jitted
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 
-def part(function: Function) -> Function:
+def jit_inner(function: Function) -> Function:
     """Compile a function that only compiled code calls; without a Python entry this takes half as long."""
     options: dict[str, Any] = {"no_cpython_wrapper": True, "no_cfunc_wrapper": True, "error_model": "numpy"}
     return cast("Function", njit(**options)(function))
 
 
-def entry(signature: Any) -> Callable[[Function], Function]:
+def jit_entry(signature: Any) -> Callable[[Function], Function]:
     """Compile for these types at once, or load from disk; where no cache folder is writable, compile each time."""
 
     def compiled(function: Function) -> Function:
