@@ -22,22 +22,14 @@ define say
 @printf '\033[1m==> %s\033[0m\n' $(1)
 endef
 
-# Real processes on a loaded machine are late now and then.  What fails runs once more, alone, for all to see; what fails
-# again has failed.  Anything but failing tests (1), such as a collection that breaks, ends at once.
-define tested
-@$(BIN)/pytest $(1) || { \
-	[ $$? -eq 1 ] && printf '\033[1m==> %s\033[0m\n' "once more, alone: what failed" && \
-	$(BIN)/pytest --last-failed --last-failed-no-failures none $(2); }
-endef
-
 define fetched
 for pause_s in 5 30 0; do $(PIP) -r $(1) && break; [ $$pause_s -gt 0 ] || exit 1; sleep $$pause_s; done
 endef
 
-.PHONY: help install run test check bench docs lock clean
+.PHONY: help install run test test-unit test-parts check bench docs lock clean
 
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-9s %s\n", $$1, $$2}' Makefile
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-11s %s\n", $$1, $$2}' Makefile
 
 install: $(VENV)/.everything ## put everything (all extras, development tools) into .venv
 
@@ -48,15 +40,19 @@ run: $(VENV)/.service ## serve the API and the in-process controller on SQLite; 
 		FLEETWRIGHT_LOG_FORMAT="$${FLEETWRIGHT_LOG_FORMAT:-console}" \
 		exec $(BIN)/fleetwright serve --host $(HOST) --port $(PORT) --anonymous-read
 
-test: install ## run every test; parts this machine cannot have are skipped with a reason
-	$(call say,"unit tests: rooms and service and command line")
-	$(call tested,--numprocesses 2 --dist worksteal $(APART),$(APART))
+test: test-unit test-parts ## run every test; parts this machine cannot have are skipped with a reason
+
+test-unit: install ## run the tests that need no real part: decision packages, service, command line, chart
+	$(call say,"unit tests")
+	$(BIN)/pytest --numprocesses 2 --dist worksteal $(APART)
+
+test-parts: install ## run the tests on real parts: network namespaces, databases, Prometheus, Kubernetes, Ray
 	$(call say,"real ranks in network namespaces")
-	$(call tested,tests/lab,tests/lab)
+	$(BIN)/pytest tests/lab
 	$(call say,"real PostgreSQL and Prometheus and Kubernetes")
-	$(call tested,tests/cluster -m "not ray",tests/cluster -m "not ray")
+	$(BIN)/pytest tests/cluster -m "not ray"
 	$(call say,"a real Ray cluster")
-	$(call tested,tests/cluster -m ray,tests/cluster -m ray)
+	$(BIN)/pytest tests/cluster -m ray
 
 check: install ## format, lint, types, layers, generated files
 	$(call say,"format")
@@ -69,6 +65,8 @@ check: install ## format, lint, types, layers, generated files
 	$(BIN)/lint-imports --no-logo
 	$(call say,"repository checks")
 	$(BIN)/python -m scripts.repo_checks
+	$(call say,"metrics of alerts and dashboards and documentation")
+	$(BIN)/python -m scripts.metric_checks
 	$(call say,"generated files")
 	$(BIN)/python -m scripts.dashboards --check
 	$(BIN)/python -m scripts.chart_readme --check

@@ -37,9 +37,9 @@ def tracked_files() -> list[Path]:
     return [path for name in listed.split("\0") if name and (path := ROOT / name).is_file()]
 
 
-def violations_in(path: Path) -> Iterator[str]:
+def violations_in(path: Path, *, root: Path = ROOT) -> Iterator[str]:
     """Yield the violations of one file."""
-    name = path.relative_to(ROOT)
+    name = path.relative_to(root)
     size = path.stat().st_size
     if size > FILE_BYTES_MAX:
         yield f"{name}: {size} bytes; allowed: {FILE_BYTES_MAX}"

@@ -13,6 +13,12 @@ from api.schemas.power import PowerBudget
 from power.caps import CapPlan
 from power.caps.result import FeedCaps
 
+LIMIT = "fleetwright_power_domain_limit_watts"
+UNCAPPED_PEAK = "fleetwright_power_domain_uncapped_peak_watts"
+PLANNED_PEAK = "fleetwright_power_domain_planned_peak_watts"
+STRANDED = "fleetwright_power_domain_stranded_watts"
+LOSS_PER_KILOWATT = "fleetwright_power_domain_loss_per_kilowatt"
+
 
 @dataclass(frozen=True, slots=True)
 class PowerState:
@@ -46,13 +52,13 @@ def _budgets(budgets: Sequence[tuple[str, PowerBudget]], at: datetime) -> Iterab
 
 def _plan(plan: CapPlan) -> Iterable[Metric]:
     gauges = {
-        name: GaugeMetricFamily(f"fleetwright_power_domain_{name}", text, labels=["domain"])
+        name: GaugeMetricFamily(name, text, labels=["domain"])
         for name, text in (
-            ("limit_watts", "What a domain can carry, in the period in which that is least."),
-            ("uncapped_peak_watts", "At full clock and the plan's risk, in the highest period."),
-            ("planned_peak_watts", "At the planned clocks and risk, in the highest period."),
-            ("stranded_watts", "Left unused even in the fullest period."),
-            ("loss_per_kilowatt", "What one more kW would save in the dearest period."),
+            (LIMIT, "What a domain can carry, in its tightest period."),
+            (UNCAPPED_PEAK, "Peak at full clock and the plan's risk, in the highest period."),
+            (PLANNED_PEAK, "Peak at the planned clocks and risk, in the highest period."),
+            (STRANDED, "Power left unused in the fullest period."),
+            (LOSS_PER_KILOWATT, "Loss that one more kW would save, in the dearest period."),
         )
     }
     by_domain: dict[str, list[FeedCaps]] = {}
@@ -62,10 +68,10 @@ def _plan(plan: CapPlan) -> Iterable[Metric]:
     for domain, feeds in by_domain.items():
         limits = [feed.limit_w for feed in feeds if feed.limit_w is not None]
         if limits:
-            gauges["limit_watts"].add_metric([domain], min(limits))
+            gauges[LIMIT].add_metric([domain], min(limits))
             left_w = min(feed.limit_w - feed.peak_w for feed in feeds if feed.limit_w is not None)
-            gauges["stranded_watts"].add_metric([domain], max(0.0, left_w))
-        gauges["uncapped_peak_watts"].add_metric([domain], max(feed.uncapped_peak_w for feed in feeds))
-        gauges["planned_peak_watts"].add_metric([domain], max(feed.peak_w for feed in feeds))
-        gauges["loss_per_kilowatt"].add_metric([domain], max(feed.loss_per_kw for feed in feeds))
+            gauges[STRANDED].add_metric([domain], max(0.0, left_w))
+        gauges[UNCAPPED_PEAK].add_metric([domain], max(feed.uncapped_peak_w for feed in feeds))
+        gauges[PLANNED_PEAK].add_metric([domain], max(feed.peak_w for feed in feeds))
+        gauges[LOSS_PER_KILOWATT].add_metric([domain], max(feed.loss_per_kw for feed in feeds))
     yield from gauges.values()
