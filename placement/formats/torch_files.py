@@ -14,9 +14,9 @@ from typing import Any
 import numpy as np
 
 from fleet.documents import RuleError
+from fleet.safe_pickle import Arguments, Name, PickleError, read_pickle
 from placement.formats.archives import MAX_UNPACKED_BYTES, Archive, open_archive
 from placement.formats.arrays import Numbers
-from placement.formats.safe_pickle import Arguments, Name, read_pickle
 
 PICKLE = "/data.pkl"
 _STORAGES: Mapping[str, str] = {
@@ -50,7 +50,10 @@ def read_torch(data: bytes) -> Any:
         Name("torch._utils", "_rebuild_tensor_v3"): reader.typed_tensor,
         Name("collections", "OrderedDict"): _empty_dictionary,  # a tensor's hooks; those of data have none
     }
-    return read_pickle(archive.member(pickles[0]), calls=calls, refer=reader.storage)
+    try:
+        return read_pickle(archive.member(pickles[0]), calls=calls, persistent=reader.storage)
+    except PickleError as error:
+        raise RuleError([((), str(error))]) from error
 
 
 def _empty_dictionary(arguments: Arguments) -> dict[str, Any]:

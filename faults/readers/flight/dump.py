@@ -6,8 +6,8 @@ from typing import Any
 
 from faults.readers.documents import most_values, whole_document
 from faults.readers.fields import MAX_INDEX, Record, items, mapping, parse_json, text, whole
-from faults.readers.flight.safe_pickle import parse_pickle
 from faults.readers.parse_errors import MalformedError, Tally
+from fleet.safe_pickle import PickleError, UnsafePickleError, read_pickle
 
 SOURCE = "fr"
 PICKLE = b"\x80"  # protocol 2 and later begin with it; JSON cannot
@@ -77,6 +77,16 @@ def parse_dump(content: bytes | Iterable[bytes], *, tally: Tally) -> Dump:
             last_ns = max(last_ns, *(_stamp(each, key) for key in _STAMPS))
             entries.append(entry)
     return Dump(version, tuple(entries), _statuses(found, tally=tally), _members(found, tally=tally), last_ns)
+
+
+def parse_pickle(data: bytes) -> Any:
+    """The plain data of a pickle; MalformedError where the pickle is damaged or more than data."""
+    try:
+        return read_pickle(data)
+    except UnsafePickleError as error:
+        raise MalformedError("pickle that is more than data") from error
+    except PickleError as error:
+        raise MalformedError("broken pickle") from error
 
 
 _STAMPS = ("time_created_ns", "time_discovered_started_ns", "time_discovered_completed_ns")
