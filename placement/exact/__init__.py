@@ -1,23 +1,10 @@
-"""Integer programs for small cases, and as certificate for what the heuristics find (docs/placement/exact.md)."""
+"""Integer programs that prove the best balance of small layers, for `place --method exact` and `auto`.
 
-from placement.exact.assignment import Assignment, assigned
-from placement.exact.balance import ExactBalance, heuristic, most_even
-from placement.exact.balance_model import Objective
-from placement.exact.clusters import Clusters, clusters, loads_of, objective_of
-from placement.exact.exchange import cluster_tokens
+`solve_exact` starts from a placement of the local search and returns one that is never worse, with a certificate per
+layer.  docs/explanation/placement/exact.md has the formulation.
+"""
+
 from placement.exact.program import Certificate
+from placement.exact.solve import ExactPlacement, incumbent, size_violations, solve_exact
 
-__all__ = [
-    "Assignment",
-    "Certificate",
-    "Clusters",
-    "ExactBalance",
-    "Objective",
-    "assigned",
-    "cluster_tokens",
-    "clusters",
-    "heuristic",
-    "loads_of",
-    "most_even",
-    "objective_of",
-]
+__all__ = ["Certificate", "ExactPlacement", "incumbent", "size_violations", "solve_exact"]

@@ -1,140 +1,162 @@
-"""MoETuner's second program (arXiv 2502.06643): clusters onto GPUs, so that tokens change GPUs over fast links.
+"""The assignment formulation: replica counts, and which GPU holds each copy.
 
-docs/placement/exact.md, section 7.  The time counted is that of the slowest pair of GPUs between each layer and the
-next, as an all-to-all waits for it.  A copy carries its equal share of its expert's tokens.
+docs/explanation/placement/exact.md has the symbols, and each constraint under the name it has here.
 """
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
-from math import factorial
+import itertools
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from functools import cached_property
 
 import numpy as np
 
-from fleet.documents import RuleError, Violation
-from fleet.solvers import Limits, Solver, SolverError, SolveStatus
 from placement.arrays import Floats, Ints
-from placement.exact.assignment_model import AssignmentModel, OrderModel, ProductModel
-from placement.exact.assignment_rows import least_tail_by_orders, least_tail_by_products
-from placement.exact.exchange import Exchange, Held, exchange_times_s, tails_s
-from placement.exact.program import Certificate
-
-MIN_GAIN = 1e-6  # of the time
-MAX_MOVES = 60_000  # between orders of clusters; beyond it pairs of clusters are the smaller program
+from placement.exact.program import Program, Terms, Variable, is_set
 
 
 @dataclass(frozen=True, eq=False)
-class Assignment:
-    """Which GPU each cluster lies on, and how long exchanges then take."""
+class Case:
+    """One layer to place."""
 
-    gpu_of_cluster: Ints  # [layers, clusters]
-    tails_s: Floats  # [layers - 1]: of the slowest pair, from each layer to the next
-    proof: Certificate  # of their sum, s
+    loads: Floats  # [experts]: parts of the layer's tokens, adding up to 1
+    shares: Floats  # [GPUs]: parts of the total speed, adding up to 1
+    slots_of_gpu: Ints
+    max_copies: int  # of one expert
+    ceiling: float  # only a lower imbalance is of interest
 
-    def held(self, clustered: Held) -> Held:
-        """[layers, experts, GPUs]: where copies lie, of [layers, experts, clusters]."""
-        placed = np.zeros_like(clustered)
-        for layer, gpus in enumerate(self.gpu_of_cluster):
-            placed[layer][:, gpus] = clustered[layer]
-        return placed
+    @property
+    def experts(self) -> int:
+        """The number of experts."""
+        return len(self.loads)
 
+    @property
+    def gpus(self) -> int:
+        """The number of GPUs."""
+        return len(self.shares)
 
-def assigned(
-    clustered: Held,
-    routing: Floats,
-    *,
-    token_bytes: float,
-    bandwidth_gb_per_s: Floats,
-    limits: Limits,
-    copies_of_gpu: int | None = None,
-    solver: Solver = Solver.HIGHS,
-) -> Assignment:
-    """Of clusters [layers, experts, clusters], tokens [layers - 1, experts, experts] from each expert to each of the
-    next layer, and bandwidths [GPUs, GPUs].  `copies_of_gpu`, over all layers, is by default as even as it can be.
-    """
-    RuleError.raise_for(_violations(clustered, routing, bandwidth_gb_per_s))
-    sizes: Ints = clustered.sum(axis=1)
-    most = -(-int(sizes.sum()) // sizes.shape[1]) if copies_of_gpu is None else copies_of_gpu
-    exchange = Exchange(
-        times_s=exchange_times_s(clustered, routing, token_bytes=token_bytes, bandwidth_gb_per_s=bandwidth_gb_per_s),
-        sizes=sizes,
-        copies_of_gpu=most,
-        alike=_all_alike(bandwidth_gb_per_s),
-    )
-    return _solved(exchange, solver=solver, limits=limits)
+    @cached_property
+    def gpu_classes(self) -> list[list[int]]:
+        """Interchangeable GPUs: equal speed and equal slots."""
+        classes: dict[tuple[float, int], list[int]] = {}
+        for gpu in range(self.gpus):
+            classes.setdefault((float(self.shares[gpu]), int(self.slots_of_gpu[gpu])), []).append(gpu)
+        return list(classes.values())
 
 
-def levelled(exchange: Exchange) -> Ints | None:
-    """Clusters to GPUs in turn, the largest to where the fewest copies are; None where memory does not allow it."""
-    taken = np.zeros(exchange.clusters, dtype=np.int64)
-    rows = []
-    for sizes in exchange.sizes:
-        gpus = np.empty(exchange.clusters, dtype=np.int64)
-        gpus[np.argsort(-sizes, kind="stable")] = np.argsort(taken, kind="stable")
-        taken[gpus] += sizes
-        rows.append(gpus)
-    return np.array(rows) if taken.max() <= exchange.copies_of_gpu else None
+@dataclass(frozen=True, eq=False)
+class AssignmentModel:
+    """The program of one case; loads are multiples of a GPU's even share."""
+
+    case: Case
+    program: Program = field(default_factory=lambda: Program("assignment"))
+    counts: dict[tuple[int, int], Variable] = field(default_factory=dict)  # y[e,c]
+    places: dict[tuple[int, int, int], Variable] = field(default_factory=dict)  # x[e,c,g]
+
+    @classmethod
+    def of(cls, case: Case) -> "AssignmentModel":
+        """The model with the variables that the ceiling leaves, and without constraints."""
+        model = cls(case)
+        for expert in range(case.experts):
+            for count in range(1, case.max_copies + 1):
+                model._add_variables(expert, count)
+        return model
+
+    @property
+    def has_every_expert(self) -> bool:
+        """Whether every expert stays under the ceiling with some number of copies."""
+        return len({expert for expert, _ in self.counts}) == self.case.experts
+
+    @cached_property
+    def max_load(self) -> Variable:
+        """T, the imbalance of the layer."""
+        return self.program.continuous("max_load", upper=self.case.ceiling)
+
+    def load(self, gpu: int) -> Iterator[tuple[Variable, float]]:
+        """A GPU's load over its even share, as a sum of terms."""
+        for expert, count in self.counts:
+            if (expert, count, gpu) in self.places:
+                yield self.places[expert, count, gpu], self._weight(expert, count, gpu)
+
+    def copies_on(self, gpu: int, *, expert: int | None = None) -> Terms:
+        """The copies on a GPU, of all experts or of one."""
+        for each, count in self.counts:
+            if expert in {None, each} and (each, count, gpu) in self.places:
+                yield self.places[each, count, gpu], 1.0
+
+    def found(self) -> Ints:
+        """After a run: [slots], GPU by GPU."""
+        held = np.zeros((self.case.gpus, self.case.experts), dtype=np.bool_)
+        for (expert, _, gpu), place in self.places.items():
+            held[gpu, expert] |= is_set(place)
+        slots: Ints = np.nonzero(held)[1].astype(np.int64)
+        return slots
+
+    def _add_variables(self, expert: int, count: int) -> None:
+        """A copy whose own load is above the ceiling gets no variable; nor does a count with too few places."""
+        weights = [self._weight(expert, count, gpu) for gpu in range(self.case.gpus)]
+        allowed = [gpu for gpu, weight in enumerate(weights) if weight <= self.case.ceiling]
+        if len(allowed) < count:
+            return
+        self.counts[expert, count] = self.program.binary(f"count_{expert}_{count}")
+        for gpu in allowed:
+            self.places[expert, count, gpu] = self.program.binary(f"place_{expert}_{count}_{gpu}")
+
+    def _weight(self, expert: int, count: int, gpu: int) -> float:
+        return float(self.case.loads[expert] / count / self.case.shares[gpu])
 
 
-def _solved(exchange: Exchange, *, solver: Solver, limits: Limits) -> Assignment:
-    start = _start(exchange)
-    begun_s = np.inf if start is None else float(tails_s(exchange, start).sum())
-    if start is not None and begun_s <= 0:
-        return _assignment(exchange, start, bound_s=0.0, status=SolveStatus.OPTIMAL)
-    ceiling_s = None if start is None else begun_s * (1 - MIN_GAIN)
-    model = _program(exchange, ceiling_s)
-    outcome = model.program.run(solver=solver, limits=limits)
-    if outcome.status is SolveStatus.INFEASIBLE:
-        if start is None:
-            fault = ("copies_of_gpu",), f"no assignment keeps every GPU to {exchange.copies_of_gpu} copies"
-            raise RuleError([fault])
-        return _assignment(exchange, start, bound_s=begun_s * (1 - MIN_GAIN), status=SolveStatus.OPTIMAL)
-    bound_s = max(0.0, min(outcome.bound * exchange.unit_s, begun_s))
-    if outcome.status.has_mix:
-        return _assignment(exchange, model.found(), bound_s=bound_s, status=outcome.status)
-    if start is None:
-        raise SolverError(f"{solver}: no assignment found within {limits.time_limit_s:g} s")
-    return _assignment(exchange, start, bound_s=bound_s, status=SolveStatus.FEASIBLE)
+def add_count(model: AssignmentModel) -> None:
+    """count[e]: an expert has one number of copies."""
+    for expert in range(model.case.experts):
+        counts = [(y, 1.0) for (each, _), y in model.counts.items() if each == expert]
+        model.program.equal(f"count_{expert}", counts, 1)
 
 
-def _program(exchange: Exchange, ceiling_s: float | None) -> AssignmentModel:
-    """Over orders where there are few: their relaxation is a shortest path, and only memory makes it fractional."""
-    if factorial(exchange.clusters) ** 2 * exchange.layers <= MAX_MOVES:
-        return least_tail_by_orders(OrderModel.of(exchange, ceiling_s=ceiling_s))
-    return least_tail_by_products(ProductModel.of(exchange, ceiling_s=ceiling_s))
+def add_copies(model: AssignmentModel) -> None:
+    """copies[e,c]: as many places hold a copy as there are copies."""
+    for (expert, count), y in model.counts.items():
+        places = ((expert, count, gpu) for gpu in range(model.case.gpus))
+        terms = [(model.places[place], 1.0) for place in places if place in model.places]
+        model.program.equal(f"copies_{expert}_{count}", [*terms, (y, -float(count))], 0)
 
 
-def _start(exchange: Exchange) -> Ints | None:
-    """The better of two simple ones that fit: all clusters where they are, and memory levelled."""
-    identity = np.tile(np.arange(exchange.clusters), (exchange.layers, 1))
-    fits = exchange.sizes.sum(axis=0).max() <= exchange.copies_of_gpu
-    simple = [identity] if fits else []
-    level = levelled(exchange)
-    simple += [level] if level is not None else []
-    return min(simple, key=lambda rows: float(tails_s(exchange, rows).sum()), default=None)
+def add_held(model: AssignmentModel) -> None:
+    """held[e,c,g]: a tighter form of `copies` for fractional counts; `copies` implies it for one copy."""
+    for (expert, count, gpu), x in model.places.items():
+        if count > 1:
+            y = model.counts[expert, count]
+            model.program.at_most(f"held_{expert}_{count}_{gpu}", [(x, 1.0), (y, -1.0)], 0)
 
 
-def _assignment(exchange: Exchange, gpu_of_cluster: Ints, *, bound_s: float, status: SolveStatus) -> Assignment:
-    found_s = tails_s(exchange, gpu_of_cluster)
-    value_s = float(found_s.sum())
-    return Assignment(gpu_of_cluster, found_s, Certificate(value_s, min(bound_s, value_s), status))
+def add_slots(model: AssignmentModel) -> None:
+    """slots[g]: every slot is filled."""
+    for gpu in range(model.case.gpus):
+        model.program.equal(f"slots_{gpu}", model.copies_on(gpu), int(model.case.slots_of_gpu[gpu]))
 
 
-def _all_alike(bandwidth_gb_per_s: Floats) -> bool:
-    """Whether every pair of GPUs has the same link."""
-    apart = bandwidth_gb_per_s[~np.eye(len(bandwidth_gb_per_s), dtype=bool)]
-    return bool(np.all(apart == apart[:1]))
+def add_order(model: AssignmentModel) -> None:
+    """order[e,g]: of interchangeable GPUs, those with the heaviest expert come first."""
+    heaviest = int(np.argmax(model.case.loads))
+    for gpus in model.case.gpu_classes:
+        for one, other in itertools.pairwise(gpus):
+            before = ((x, -1.0) for x, _ in model.copies_on(one, expert=heaviest))
+            terms = [*model.copies_on(other, expert=heaviest), *before]
+            model.program.at_most(f"order_{heaviest}_{one}", terms, 0)
 
 
-def _violations(clustered: Held, routing: Floats, bandwidth_gb_per_s: Floats) -> Iterator[Violation]:
-    layers, experts, gpus = clustered.shape
-    shapes: Mapping[str, tuple[tuple[int, ...], tuple[int, ...]]] = {
-        "routing": (routing.shape, (layers - 1, experts, experts)),
-        "bandwidth_gb_per_s": (bandwidth_gb_per_s.shape, (gpus, gpus)),
-    }
-    for field, (given, expected) in shapes.items():
-        if given != expected:
-            yield (field,), f"must have the shape {expected}, got {given}"
-    if not np.isfinite(routing).all() or (routing < 0).any():
-        yield ("routing",), "must be finite and at least 0"
-    if not np.isfinite(bandwidth_gb_per_s).all() or (bandwidth_gb_per_s <= 0).any():
-        yield ("bandwidth_gb_per_s",), "must be finite and above 0, also where it does not count (on the diagonal)"
+def add_max_load(model: AssignmentModel) -> None:
+    """max_load[g]: no GPU is above T."""
+    for gpu in range(model.case.gpus):
+        model.program.at_most(f"max_load_{gpu}", [*model.load(gpu), (model.max_load, -1.0)], 0)
+
+
+def least_max_load(model: AssignmentModel) -> AssignmentModel:
+    """The whole program: minimise T."""
+    add_count(model)
+    add_copies(model)
+    add_held(model)
+    add_slots(model)
+    add_order(model)
+    add_max_load(model)
+    model.program.minimise([(model.max_load, 1.0)])
+    return model
