@@ -17,7 +17,7 @@ from fleet.models import builtin_models
 from fleet.slo import Slo
 from placement.bounds import lower_bound
 from placement.dispatch import Dispatch, gpu_loads
-from placement.exact import heuristic
+from placement.exact import incumbent
 from placement.imbalance import imbalance
 from placement.layout import Layout
 from planner import PlanRequest
@@ -86,7 +86,7 @@ class TestWhereTheImbalanceComesFrom:
         tokens = zipf(48, 128, exponent=0.8)
         spread = spreads_of(expert_loads={"tokens": tokens}).of(gpus=8, slots=136)
         layout = Layout.even(slots=136, gpus=8, nodes=1)
-        placed = imbalance(heuristic(np.array(tokens), layout=layout), np.array(tokens), layout=layout)
+        placed = imbalance(incumbent(np.array(tokens), layout=layout), np.array(tokens), layout=layout)
         assert spread.source is SpreadSource.PLACED
         assert spread.redundant_experts == 8
         assert spread.expert_imbalance == pytest.approx(placed.mean, rel=1e-3)
@@ -117,7 +117,7 @@ def test_no_option_is_planned_with_better_balance_than_can_exist(
     assert 1 <= spread.bound <= spread.expert_imbalance
     total = np.array(loads).reshape(windows, 4, 16).sum(axis=0)
     layout = Layout.even(slots=spread.slots, gpus=gpus, nodes=1)
-    assert spread.expert_imbalance >= imbalance(heuristic(total, layout=layout), total, layout=layout).mean - 1e-3
+    assert spread.expert_imbalance >= imbalance(incumbent(total, layout=layout), total, layout=layout).mean - 1e-3
 
 
 def test_every_window_waits_for_its_own_busiest_gpu() -> None:
@@ -327,7 +327,7 @@ def test_copies_split_equally_is_what_engines_do() -> None:
     """The figure in the plan is that of the dispatch rule it names."""
     tokens = np.array(zipf(3, 8, exponent=1.0))
     layout = Layout.even(slots=16, gpus=4, nodes=1)
-    loads = gpu_loads(heuristic(tokens, layout=layout), tokens, layout=layout, rule=Dispatch.EQUAL)
+    loads = gpu_loads(incumbent(tokens, layout=layout), tokens, layout=layout, rule=Dispatch.EQUAL)
     spread = SpreadTable(
         workload(expert_loads={"tokens": tokens.tolist()}), FEW.model_copy(update={"moe_layers": 3})
     ).of(gpus=4, slots=16)
