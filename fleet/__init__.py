@@ -1,1 +1,5 @@
-"""The vocabulary that all rooms share: GPUs, models, offers, topology, objectives, request sizes, demand."""
+"""The data model that all packages share: GPUs, models, offers, topology, SLOs, request sizes and demand.
+
+`fleet.documents.read_model` reads a YAML or JSON document into a frozen model.  `builtin_gpus`, `builtin_models` and
+`builtin_offers` return the catalogues that ship with the product.  `fleet.solvers` runs linear programs.
+"""

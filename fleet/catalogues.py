@@ -1,7 +1,7 @@
-"""What the catalogues share: entries with a name and aliases, looked up without case and laid over one another.
+"""The base of the catalogues: entries with a name and aliases, looked up without case, with overlays.
 
-Names are compared folded, so that one alias covers a thing's spellings in NVML ("NVIDIA H100 80GB HBM3"), in NVIDIA's
-Kubernetes labels ("NVIDIA-H100-80GB-HBM3") and in AMD's ("AMD_Instinct_MI300X_OAM").
+Lookups compare normalised names.  One alias therefore covers the spellings of NVML ("NVIDIA H100 80GB HBM3"), of
+NVIDIA's Kubernetes labels ("NVIDIA-H100-80GB-HBM3") and of AMD's ("AMD_Instinct_MI300X_OAM").
 """
 
 from collections.abc import Iterator, Sequence
@@ -18,14 +18,14 @@ Name = Annotated[str, Field(min_length=1, max_length=200, pattern=r"^\S(.*\S)?$"
 
 
 class Entry(Frozen):
-    """Anything a catalogue holds: what we call it, and what others call it."""
+    """An entry of a catalogue: its name and the names that other tools give it."""
 
     name: Name
     aliases: tuple[Name, ...] = ()
 
     @property
     def folded_names(self) -> frozenset[str]:
-        """Everything it answers to, as names are compared."""
+        """The name and all aliases, in the form in which lookups compare names."""
         return frozenset(map(folded, (self.name, *self.aliases)))
 
 
@@ -33,14 +33,14 @@ EntryT = TypeVar("EntryT", bound=Entry)
 
 
 class Catalogue(Frozen, Generic[EntryT]):
-    """Entries under unique names.  A subclass says what they are and which of its fields holds them."""
+    """Entries with unique names.  A subclass names their kind and the field that holds them."""
 
     kind: ClassVar[str]
     field: ClassVar[str]
 
     @property
     def entries(self) -> tuple[EntryT, ...]:
-        """All of them, in the order they were written."""
+        """All entries, in the order of the document."""
         found: tuple[EntryT, ...] = getattr(self, self.field)
         return found
 
@@ -50,7 +50,7 @@ class Catalogue(Frozen, Generic[EntryT]):
         return {name: entry for entry in self.entries for name in entry.folded_names}
 
     def get(self, name: str) -> EntryT:
-        """The entry of this name or alias, whatever its case; UnknownNameError carries the nearest names."""
+        """The entry of this name or alias, in any case; UnknownNameError carries the nearest names."""
         entry = self.index.get(folded(name))
         if entry is None:
             known = (candidate for each in self.entries for candidate in (each.name, *each.aliases))
@@ -58,7 +58,7 @@ class Catalogue(Frozen, Generic[EntryT]):
         return entry
 
     def overlaid(self, other: Self) -> Self:
-        """This catalogue with another over it: an equal name replaces, a new one extends, a claimed alias moves."""
+        """Overlay another catalogue: an equal name replaces an entry, a new one extends, a claimed alias moves."""
         theirs = {folded(entry.name): entry for entry in other.entries}
         claimed = frozenset(other.index)
         laid = [theirs.pop(folded(entry.name), None) or _without(entry, claimed, self.kind) for entry in self.entries]
@@ -76,7 +76,7 @@ def folded(name: str) -> str:
 
 
 def shipped_document(file_name: str) -> Document:
-    """One of the data files that come with the product."""
+    """One of the data files that ship with the product."""
     text = resources.files("fleet").joinpath("data", file_name).read_text(encoding="utf-8")
     return parse_document(text, name=f"fleet/data/{file_name}")
 
@@ -91,7 +91,7 @@ def _clashes(entries: Sequence[Entry], *, field: str) -> Iterator[tuple[Path, st
 
 
 def _without(entry: EntryT, claimed: frozenset[str], kind: str) -> EntryT:
-    """An entry that gives up the aliases which a newer one claims; its own name it does not give up."""
+    """The entry without the aliases that a newer entry claims; an entry's own name cannot be claimed."""
     if folded(entry.name) in claimed:
         message = f"{entry.name!r} is the name of another entry below; replace that entry or choose another alias"
         raise DocumentError(name=f"{kind} catalogue", problems=[Problem("aliases", message)])

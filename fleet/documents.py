@@ -1,7 +1,7 @@
 """Reading a YAML or JSON document into a frozen model, with errors that name the line, the field and the allowed range.
 
-YAML 1.2 contains JSON, so one reader serves both.  Duplicate keys are refused: the last one winning silently has cost
-people fleets.  Parsing text is pure; whoever owns the file or the socket hands over the text.
+YAML 1.2 contains JSON, so one reader serves both.  The reader rejects duplicate keys, because a parser that silently
+keeps the last one hides mistakes.  Parsing is pure: the caller reads the file or socket and passes the text.
 """
 
 import itertools
@@ -18,14 +18,14 @@ from fleet.errors import DocumentError, FleetwrightError, Problem
 from fleet.yaml_reader import Place, YamlDefectError, dump_yaml, load_yaml
 
 Path = tuple[str | int, ...]
-Violation = tuple[Path, str]  # where, and what is wrong there
+Violation = tuple[Path, str]  # path of the value, and the violation
 ModelT = TypeVar("ModelT", bound=BaseModel)
 
 _ISO_8601 = re.compile(r"\d{4}-\d{2}-\d{2}")
 
-MAX_PROBLEMS = 100  # more than anyone reads; a wrong generator makes one per row
+MAX_PROBLEMS = 100  # enough for a reader; a faulty generator makes one per row
 
-# pydantic's words where ours say more.  The rest of its messages already name the bound that was broken.
+# pydantic's messages, replaced where ours are more specific.  The rest already name the violated bound.
 _WORDING: Mapping[str, str] = {
     "missing": "is required",
     "extra_forbidden": "is not a known field",
@@ -39,25 +39,25 @@ _WORDING: Mapping[str, str] = {
     "int_type": "expected a whole number",
     "float_type": "expected a number",
     "finite_number": "expected a finite number",
-    "too_short": "is empty, expected at least one",  # no list of ours has a higher minimum
+    "too_short": "is empty, expected at least one",  # none of our lists has a higher minimum
 }
 
 
 def _iso_8601_only(value: Any) -> Any:
-    """pydantic would also take a number, or text that holds one, for seconds since 1970."""
+    """pydantic would also accept a number, or text with a number, as seconds since 1970."""
     if isinstance(value, int | float) or (isinstance(value, str) and not _ISO_8601.match(value)):
         raise ValueError("expected a date in ISO 8601, such as 2026-11-21 or 2026-11-21T06:00:00Z")
     return value
 
 
 def _refuse_coercion(schema: Any) -> None:
-    """Make every number, truth value and date in a core schema take its own form only, in place."""
+    """Make every number, boolean and date in a core schema accept only its own form, in place."""
     if isinstance(schema, dict):
         kind = schema.get("type")
         if kind in ("int", "float", "bool"):
             schema["strict"] = True
         elif kind == "function-before" and schema["function"].get("function") is _iso_8601_only:
-            return  # done before: pydantic hands out the schema of an inner model again and again
+            return  # already visited: pydantic returns the schema of an inner model many times
         elif kind in ("date", "datetime"):
             inner = schema.copy()
             schema.clear()
@@ -74,9 +74,9 @@ def _refuse_coercion(schema: Any) -> None:
 class Frozen(BaseModel):
     """Base of every value that crosses a border: immutable, no unknown fields, no NaN or infinity, no coercion.
 
-    A quoted "5" or a `true` where a number belongs is a mistake to report, and an API that took it would contradict
-    its own schema.  pydantic's strict mode would also refuse lists for tuples and text for enums and dates, so only
-    numbers and truth values are made strict.
+    A quoted "5" or a `true` in place of a number is an error, and an API that accepted it would contradict its own
+    schema.  pydantic's strict mode would also reject lists for tuples and text for enums and dates, so this class
+    makes only numbers and booleans strict.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, protected_namespaces=())
@@ -89,9 +89,9 @@ class Frozen(BaseModel):
 
 
 class RuleError(FleetwrightError, ValueError):
-    """Values that do not fit together: (path inside the model, message) per defect.
+    """Values that contradict each other: (path inside the model, message) per violation.
 
-    A ValueError too, so that a pydantic validator may raise it; `validation_problems` then opens it up.
+    It is also a ValueError, so that a pydantic validator may raise it; `validation_problems` then unpacks it.
     """
 
     def __init__(self, violations: Iterable[Violation]) -> None:
@@ -102,21 +102,21 @@ class RuleError(FleetwrightError, ValueError):
 
     @classmethod
     def raise_for(cls, violations: Iterable[Violation]) -> None:
-        """Raise when there is any violation; of a flood only as many as anyone reads."""
+        """Raise if there is any violation, with at most MAX_PROBLEMS of them."""
         if found := tuple(itertools.islice(violations, MAX_PROBLEMS)):
             raise cls(found)
 
 
 @dataclass(frozen=True, slots=True)
 class Document:
-    """Parsed data plus the place of each value in the text."""
+    """Parsed data and the place of each value in the text."""
 
     name: str
     data: Any
     root: Place
 
     def line_of(self, path: Path) -> int:
-        """The line of a value, or of the nearest enclosing one that was written at all."""
+        """The line of a value, or of the nearest enclosing one that the text contains."""
         place = self.root
         for part in path:
             inner = place.inside.get(part)
@@ -126,12 +126,12 @@ class Document:
         return place.line
 
     def problem(self, path: Path, message: str) -> Problem:
-        """A defect at this place, with its line."""
+        """A violation at this path, with its line."""
         return Problem(path=dotted(path), message=message, line=self.line_of(path))
 
 
 def parse_document(text: str, *, name: str) -> Document:
-    """Parse YAML or JSON text.  `name` is how errors call the document (a file name, a request body)."""
+    """Parse YAML or JSON text.  `name` is the document's name in errors (a file name, a request body)."""
     try:
         data, root = load_yaml(text)
     except YamlDefectError as error:
@@ -141,7 +141,7 @@ def parse_document(text: str, *, name: str) -> Document:
 
 
 def read_model(document: Document, model: type[ModelT]) -> ModelT:
-    """Validate a parsed document into `model`, or raise DocumentError with the defects in it."""
+    """Validate a parsed document into `model`, or raise DocumentError with its violations."""
     if document.data is None:
         raise DocumentError(name=document.name, problems=[Problem("", "is empty, expected a mapping of fields")])
     try:
@@ -155,20 +155,20 @@ def read_model(document: Document, model: type[ModelT]) -> ModelT:
 
 
 def write_model(model: BaseModel) -> str:
-    """A model as the YAML a user would write: nothing that says the default.  `read_model` gives it back."""
+    """A model as YAML without default values.  `read_model` restores the model from it."""
     return dump_yaml(model.model_dump(mode="json", exclude_defaults=True))
 
 
 def validation_problems(error: ValidationError) -> list[Violation]:
-    """pydantic's findings as (path, message) with the offending value in the message."""
+    """pydantic's errors as (path, message) with the offending value in the message."""
     return item_problems(error.errors(include_url=False))
 
 
 def item_problems(items: Iterable[Any]) -> list[Violation]:
-    """The same for items already taken out of the error, as FastAPI hands them over; opens up RuleErrors."""
+    """The same for items from FastAPI, which unpacks the error itself; also unpacks RuleErrors."""
     found: list[Violation] = []
     items = list(items)
-    # pydantic leaves a wrong entry out of a list, and then calls the list too short.
+    # pydantic omits a wrong entry from a list, and then reports the list as too short.
     broken_inside = {tuple(item["loc"][:depth]) for item in items for depth in range(len(item["loc"]))}
     for item in items:
         path = tuple(item["loc"])

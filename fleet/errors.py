@@ -1,14 +1,14 @@
-"""The one exception tree.
+"""The exception tree.
 
 FleetwrightError
 ├── DocumentError         a file or body breaks its rules: one Problem per defect, each naming field and allowed range
-├── UnknownNameError      a name that no catalogue holds: carries the nearest names
+├── UnknownNameError      no catalogue has this name: carries the nearest names
 ├── SolverError           the solver failed or contradicted itself (fleet.solvers)
-├── ApiError              the service said no, with its RFC 9457 problem, or did not answer (api.client)
-├── StoreError            the database said no (api.store)
-└── ActuationError        the world said no (deploy)
+├── ApiError              the service refused with an RFC 9457 problem, or did not answer (api.client)
+├── StoreError            the database refused (api.store)
+└── ActuationError        a cluster or device refused (deploy)
 
-Leaves live beside the code that raises them; only what every room needs is defined here.
+Each leaf is defined beside the code that raises it; this module has only what every package needs.
 """
 
 import difflib
@@ -17,14 +17,14 @@ from dataclasses import dataclass
 
 
 class FleetwrightError(Exception):
-    """Anything this product reports to its user on purpose.  Everything else is a defect of ours."""
+    """An error that the product reports to its user.  Every other exception is a bug."""
 
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """One defect of a document: where it is, what is wrong, what would be right."""
+    """One defect of a document: its place, the violation and the allowed values."""
 
-    path: str  # JSON pointer-like, as the user wrote it: `offers[3].price_usd_per_h`
+    path: str  # path as in the document: `offers[3].price_usd_per_h`
     message: str  # names the allowed range or values
     line: int | None = None  # 1-based, when the source was a file
 
@@ -34,7 +34,7 @@ class Problem:
 
 
 class DocumentError(FleetwrightError):
-    """A document cannot be accepted; nothing of it was applied."""
+    """A document is not acceptable; none of it was applied."""
 
     def __init__(self, *, name: str, problems: Iterable[Problem]) -> None:
         self.name = name
@@ -43,7 +43,7 @@ class DocumentError(FleetwrightError):
 
 
 class UnknownNameError(FleetwrightError):
-    """A name that the catalogue does not hold."""
+    """The catalogue has no entry of this name."""
 
     def __init__(self, *, kind: str, name: str, known: Iterable[str]) -> None:
         self.kind = kind

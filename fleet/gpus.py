@@ -1,7 +1,7 @@
-"""The GPU catalogue: what each accelerator can hold, move, compute, draw and be told to draw.
+"""The GPU catalogue: memory, bandwidth, compute, power and power-limit range of each accelerator.
 
-Facts of the data file only, with their source; nothing here is measured or derived.  Definitions of every figure and
-the sources are in docs/catalogue.md.  A figure that no source states is None, never a guess.
+It holds only facts of the data file, with their sources, and nothing measured or derived.  docs/reference/catalogue.md
+defines every figure and lists the sources.  A figure without a source is None.
 """
 
 import datetime as dt
@@ -23,11 +23,11 @@ Watts = Annotated[float, Field(gt=0, le=20_000)]
 Megahertz = Annotated[int, Field(gt=0, le=10_000)]
 
 MIB = 1024 * 1024
-MAX_CAP_OVER_TDP = 2.0  # boards let themselves be set above their rating by a third at most; twice is a typing error
+MAX_CAP_OVER_TDP = 2.0  # boards accept limits of at most a third above their rating; twice is a typing error
 
 
 class GpuSpec(Entry):
-    """One accelerator as sold.  Bandwidths are per direction, compute is dense (without structured sparsity)."""
+    """One accelerator board.  Bandwidths are per direction, compute is dense (without structured sparsity)."""
 
     vendor: Annotated[str, Field(pattern=r"^[a-z][a-z0-9-]*$")]
     architecture: Annotated[str, Field(min_length=1)]
@@ -38,7 +38,7 @@ class GpuSpec(Entry):
     memory_gb: Annotated[float, Field(gt=0, le=100_000)]  # as on the datasheet
     memory_visible_mib: Annotated[int, Field(gt=0)] | None = None  # as the driver reports it
     bandwidth_gb_per_s: GbPerS
-    dense_tflops: Annotated[Mapping[Precision, Tflops], Field(min_length=1)]  # absent: its source states none
+    dense_tflops: Annotated[Mapping[Precision, Tflops], Field(min_length=1)]  # a precision without a source is absent
 
     tdp_w: Watts
     cap_min_w: Watts | None = None
@@ -46,9 +46,9 @@ class GpuSpec(Entry):
     clock_min_mhz: Megahertz | None = None
     clock_max_mhz: Megahertz | None = None
 
-    link: LinkKind  # scale-up; `pcie` when the GPU has none of its own
+    link: LinkKind  # scale-up link; `pcie` when the GPU has no other
     link_gb_per_s: GbPerS  # one GPU to all its peers together
-    link_domain_gpus: Annotated[int, Field(ge=1, le=10_000)]  # GPUs reachable over it, this one included
+    link_domain_gpus: Annotated[int, Field(ge=1, le=10_000)]  # GPUs reachable over the link, including this one
     pcie_gb_per_s: GbPerS
 
     source: Annotated[str, Field(min_length=1)]
@@ -56,7 +56,7 @@ class GpuSpec(Entry):
 
     @property
     def memory_bytes(self) -> int:
-        """What there is to fit a model into: the driver's figure, else the datasheet's read as 10^9 (never more)."""
+        """Memory to fit a model into: the driver's figure, else the data sheet's GB x 10^9 (never more)."""
         if self.memory_visible_mib is not None:
             return self.memory_visible_mib * MIB
         return int(self.memory_gb * 1e9)

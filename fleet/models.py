@@ -1,8 +1,7 @@
-"""Model architectures: what a decoder weighs, what a token costs it, and what it caches per token.
+"""Model architectures: weights, operations per token and cache per token of a decoder.
 
-An entry is written either with all its figures, or as the model's own Hugging Face `config.json` under `config`, from
-which the figures are computed (`fleet.huggingface.config`).  A published count beside it is checked against the
-computed one.
+An entry has either all its figures, or the model's own Hugging Face `config.json` under `config`, from which
+`fleet.huggingface.config` computes them.  The reader compares a published count with the computed one.
 """
 
 import datetime as dt
@@ -25,7 +24,7 @@ CONFIG = "config"
 
 
 class KvLayers(Frozen):
-    """Layers that cache alike.  A layer with a window keeps that many tokens, whatever the sequence."""
+    """Layers with equal caches.  A layer with a window keeps that many tokens of any sequence."""
 
     layers: Size
     values_per_token: Size  # keys and values of all heads; for latent attention the latent and the rotary key
@@ -33,10 +32,10 @@ class KvLayers(Frozen):
 
 
 class PublishedCount(Frozen):
-    """A parameter count as its authors print it, and what it counts that we do not (or, negative, the reverse)."""
+    """A parameter count as its authors print it, and what they count in addition (or, negative, what only we count)."""
 
     count: Annotated[int, Field(gt=0)]
-    rounded_to: Annotated[int, Field(gt=0)] = 1  # 1 is exact; authors round either way, so the tolerance is one unit
+    rounded_to: Annotated[int, Field(gt=0)] = 1  # 1 is exact; authors round up or down, so the tolerance is one unit
     unlike_ours: int = 0
     because: str | None = None
 
@@ -47,9 +46,9 @@ class PublishedCount(Frozen):
 
 
 class ModelArchitecture(Entry):
-    """A decoder-only language model.  Towers for other media and layers for speculation are not part of it."""
+    """A decoder-only language model, without towers for other media and layers for speculation."""
 
-    family: str  # `model_type` in Hugging Face's words
+    family: str  # Hugging Face's `model_type`
     layers: Size
     hidden_size: Size
     vocab_size: Size
@@ -63,8 +62,8 @@ class ModelArchitecture(Entry):
 
     moe_layers: Amount = 0
     experts: Amount = 0  # routed ones in each MoE layer
-    experts_active: Amount = 0  # of those, how many take a token
-    experts_shared: Amount = 0  # beside those; every token passes them
+    experts_active: Amount = 0  # routed experts that process one token
+    experts_shared: Amount = 0  # experts that process every token
     expert_parameters: Parameters = 0  # of one routed expert in one layer
 
     parameters: Parameters
@@ -78,31 +77,31 @@ class ModelArchitecture(Entry):
 
     @property
     def routed_parameters(self) -> int:
-        """All routed experts of all layers: what expert placement moves about."""
+        """All routed experts of all layers: the parameters that expert placement moves."""
         return self.moe_layers * self.experts * self.expert_parameters
 
     @property
     def active_parameters(self) -> int:
-        """What one token uses, its row of the embedding counted as the whole table."""
+        """Parameters that one token uses; its row of the embedding counts as the whole table."""
         idle_experts = self.experts - self.experts_active
         return self.parameters - self.moe_layers * idle_experts * self.expert_parameters
 
     @property
     def matmul_parameters(self) -> int:
-        """What one token is multiplied with, two operations each: a lookup in an untied embedding is none."""
+        """Parameters that one token is multiplied with, two operations each; an untied embedding lookup has none."""
         return self.active_parameters - (0 if self.tied_embeddings else self.embedding_parameters)
 
     def weight_bytes(self, *, parameter_bytes: float, expert_bytes: float | None = None) -> float:
-        """Size of the weights; `expert_bytes` where the routed experts have a precision of their own."""
+        """Size of the weights; `expert_bytes` where the routed experts have another precision."""
         routed_bytes = parameter_bytes if expert_bytes is None else expert_bytes
         return (self.parameters - self.routed_parameters) * parameter_bytes + self.routed_parameters * routed_bytes
 
     def kv_bytes_per_token(self, *, kv_bytes: float) -> float:
-        """Cache for one more token while no window is full yet; `kv_bytes` is the size of one cached value."""
+        """Cache of one more token while no window is full; `kv_bytes` is the size of one cached value."""
         return sum(part.layers * part.values_per_token for part in self.kv_cache) * kv_bytes
 
     def kv_cache_bytes(self, *, tokens: int, kv_bytes: float) -> float:
-        """Cache of a sequence of this length, if the engine frees what has left a window."""
+        """Cache of a sequence of this length, if the engine frees tokens that have left a window."""
         values = 0
         for part in self.kv_cache:
             kept = tokens if part.window_tokens is None else min(tokens, part.window_tokens)
@@ -116,7 +115,7 @@ class ModelArchitecture(Entry):
 
 
 class HfModel(Entry):
-    """A model written as its own `config.json`."""
+    """A model given by its own `config.json`."""
 
     config: dict[str, Any]
     published: PublishedCount | None = None
@@ -125,7 +124,7 @@ class HfModel(Entry):
     date: dt.date | None = None
 
     def architecture(self) -> ModelArchitecture:
-        """The figures that the config implies."""
+        """The figures computed from the config."""
         try:
             facts = decoder_facts(self.config, name=self.name)
         except DocumentError as error:
@@ -160,7 +159,7 @@ def builtin_models() -> ModelCatalogue:
 
 
 def model_from_hf_config(config: Mapping[str, Any], *, name: str) -> ModelArchitecture:
-    """The architecture that a `config.json` describes.  DocumentError names every key that is wrong, and its range."""
+    """The architecture of a `config.json`.  DocumentError names every wrong key and its range."""
     facts = decoder_facts(config, name=name)
     try:
         return ModelArchitecture.model_validate({"name": name, **facts})

@@ -1,5 +1,6 @@
-"""numba compilation with a cache on disk: `@jit_inner` for functions that only compiled code calls, `@jit_entry(...)` for
-functions that Python calls.
+"""numba compilation with a cache on disk.
+
+`@jit_inner` compiles a function that only compiled code calls, `@jit_entry(...)` one that Python calls.
 
 A module with an entry compiles at import, or loads the result of an earlier process.  Import such a module late where
 a command may not need it.  numba checks only the entry's own file for changes.  This module therefore adds the files

@@ -1,8 +1,8 @@
-"""Offers: what a provider lends or an owner holds, at a dated price.
+"""Offers: instances that a provider rents out or an owner has, at a dated price.
 
-An offer is an instance: a machine, or the part of one, that is rented as a whole.  Its price, stock and quota count
-instances; `price_usd_per_gpu_h` divides.  Prices are data with a date and a source, never constants: the same GPU costs
-three times as much elsewhere, and next month something else.
+An offer is an instance: a machine, or a part of one, rented as a whole.  Its price, stock and quota count instances;
+`price_usd_per_gpu_h` is per GPU.  Prices are data with a date and a source, never constants, because they differ by a
+factor of three between providers and change every month.
 """
 
 from collections.abc import Iterator
@@ -24,42 +24,42 @@ Word = Annotated[str, StringConstraints(min_length=1, max_length=100)]
 
 
 class Market(StrEnum):
-    """On what terms an offer is had."""
+    """The terms of an offer."""
 
     ON_DEMAND = "on-demand"
-    SPOT = "spot"  # may be taken back at any time
-    RESERVED = "reserved"  # paid for whether used or not, for the time of the commitment
-    OWNED = "owned"  # the price is what the owner charges against it; 0 when it is written off
+    SPOT = "spot"  # the provider may reclaim it at any time
+    RESERVED = "reserved"  # paid for the whole commitment, used or not
+    OWNED = "owned"  # the price is the owner's internal charge; 0 after depreciation
 
 
 class Offer(Frozen):
-    """One kind of instance at one place, on one market, at one price."""
+    """One kind of instance in one region, on one market, at one price."""
 
     id: OfferId
     provider: Word
     region: Word
     zone: Word | None = None
     market: Market
-    instance: Word | None = None  # the provider's own name for it
+    instance: Word | None = None  # the provider's instance type
     gpu: Word  # a name of the GPU catalogue
     gpus_per_instance: int = Field(default=1, ge=1, le=1024)
     price_usd_per_h: float = Field(ge=0, le=1e6)  # of one instance, all its GPUs together
     available: int | None = Field(default=None, ge=0)  # instances in stock; None: no limit is known
-    quota: int | None = Field(default=None, ge=0)  # instances that may be held at once; None: no limit
+    quota: int | None = Field(default=None, ge=0)  # most instances at once; None: no limit
     interruption_rate_per_h: float | None = Field(default=None, ge=0, le=60)  # of spot, per instance; None: not known
     commitment_h: int | None = Field(default=None, ge=1, le=10 * HOURS_PER_YEAR)  # of reserved; None: not stated
-    as_of: date = Field(ge=date(2015, 1, 1))  # the day the price was seen
-    source: Annotated[str, StringConstraints(min_length=1, max_length=500)]  # where, so that it can be checked again
+    as_of: date = Field(ge=date(2015, 1, 1))  # the date of the price
+    source: Annotated[str, StringConstraints(min_length=1, max_length=500)]  # a reference to check the price again
     note: Annotated[str, StringConstraints(min_length=1, max_length=500)] | None = None
 
     @property
     def price_usd_per_gpu_h(self) -> float:
-        """The instance's price shared out over its GPUs."""
+        """The instance's price divided by its GPUs."""
         return self.price_usd_per_h / self.gpus_per_instance
 
     @property
     def limit(self) -> int | None:
-        """How many instances can be had: stock or quota, whichever is less; None when neither is known."""
+        """Instances that can be hired: the lower of stock and quota; None when neither is known."""
         return min((count for count in (self.available, self.quota) if count is not None), default=None)
 
     @model_validator(mode="after")
@@ -105,7 +105,7 @@ class PriceSheet(Frozen):
         return tuple(sorted((offer for offer in self.offers if offer.gpu == gpu), key=lambda o: o.price_usd_per_gpu_h))
 
     def gpu_mentions(self) -> Iterator[Violation]:
-        """Where the sheet names a GPU, for `fleet.gpu_references`."""
+        """Each place where the sheet names a GPU, for `fleet.gpu_references`."""
         for position, offer in enumerate(self.offers):
             yield ("offers", position, "gpu"), offer.gpu
 
@@ -118,5 +118,5 @@ class PriceSheet(Frozen):
 
 @cache
 def builtin_prices() -> PriceSheet:
-    """The dated sample sheet that comes with the product: for trying out and for tests, not for buying."""
+    """The dated sample sheet that ships with the product: for trials and tests, not for buying."""
     return read_model(shipped_document("prices.yaml"), PriceSheet)

@@ -1,13 +1,13 @@
-"""Counting the parameters of a decoder-only transformer, part by part.
+"""Parameter counts of a decoder-only transformer, part by part.
 
 The shapes are those of the published checkpoints: attention with grouped key/value heads (Ainslie et al., arXiv
 2305.13245), multi-head latent attention (DeepSeek-V2, arXiv 2405.04434, section 2.1), gated MLPs (Shazeer, arXiv
-2002.05202), routed and shared experts.  RMS norms have one weight per channel.  Rotary tables are no parameters.
+2002.05202), routed and shared experts.  RMS norms have one weight per channel.  Rotary tables have no parameters.
 """
 
 
 def linear(inputs: int, outputs: int, *, bias: bool = False) -> int:
-    """A matrix, and a bias per output where there is one."""
+    """A matrix, with one bias per output if there are biases."""
     return inputs * outputs + (outputs if bias else 0)
 
 

@@ -1,7 +1,7 @@
-"""Service level objectives: limits on latency, each at the mean or at a percentile.
+"""Service level objectives: latency limits, each at the mean or at a percentile.
 
 TTFT is the time to the first token, TPOT the time per output token after the first (TTFT excluded), E2E the time of the
-whole request.  All limits are in milliseconds, so that one unit serves all three.
+whole request.  All limits are in milliseconds.
 """
 
 from collections.abc import Iterator, Sequence
@@ -19,7 +19,7 @@ MAX_LIMIT_MS = 3_600_000.0
 
 
 class Metric(StrEnum):
-    """What is measured of a request."""
+    """The latency of a request."""
 
     TTFT = "ttft_ms"
     TPOT = "tpot_ms"
@@ -27,7 +27,7 @@ class Metric(StrEnum):
 
 
 class Statistic(StrEnum):
-    """What is taken of many requests."""
+    """The statistic over many requests."""
 
     MEAN = "mean"
     P50 = "p50"
@@ -41,7 +41,7 @@ class Statistic(StrEnum):
         return None if self is Statistic.MEAN else int(self.value[1:]) / 100
 
     def of(self, samples: Sequence[float] | npt.NDArray[np.float64]) -> float:
-        """The statistic of measured values.  A percentile is the least value that so many per cent stay at or below."""
+        """The statistic of measured values.  A percentile is the lowest value that this share does not exceed."""
         if self.quantile is None:
             return float(np.mean(samples))
         return float(np.quantile(samples, self.quantile, method="inverted_cdf"))
@@ -51,7 +51,7 @@ PERCENTILES = tuple(statistic for statistic in Statistic if statistic.quantile i
 
 
 class LatencyLimits(Frozen):
-    """The limits on one metric; those not given do not bind."""
+    """The limits of one metric; absent ones do not bind."""
 
     mean: float | None = Field(default=None, gt=0, le=MAX_LIMIT_MS)
     p50: float | None = Field(default=None, gt=0, le=MAX_LIMIT_MS)
@@ -65,7 +65,7 @@ class LatencyLimits(Frozen):
         return self
 
     def items(self) -> Iterator[tuple[Statistic, float]]:
-        """The limits that are given, in milliseconds."""
+        """The given limits, in milliseconds."""
         for statistic in Statistic:
             limit_ms: float | None = getattr(self, statistic)
             if limit_ms is not None:
@@ -79,7 +79,7 @@ class LatencyLimits(Frozen):
 
 
 class Slo(Frozen):
-    """All limits of a workload; at least one must be given."""
+    """All limits of a workload; at least one is required."""
 
     ttft_ms: LatencyLimits = LatencyLimits()
     tpot_ms: LatencyLimits = LatencyLimits()
@@ -93,7 +93,7 @@ class Slo(Frozen):
         return self
 
     def limits(self) -> Iterator[tuple[Metric, Statistic, float]]:
-        """Every limit that is given, in milliseconds."""
+        """Every given limit, in milliseconds."""
         for metric in Metric:
             limits: LatencyLimits = getattr(self, metric)
             for statistic, limit_ms in limits.items():

@@ -1,7 +1,7 @@
-"""Running a PuLP program: HiGHS in this process, or CBC as a second opinion, both silent, single-threaded and seeded.
+"""Running a PuLP program: HiGHS in this process, or CBC as a second solver, both silent, single-threaded and seeded.
 
-HiGHS hands back its proven bound.  CBC, driven through files, does not: where it stops early the bound is that of the
-linear relaxation, which is weaker but just as proven.
+HiGHS returns its proven bound.  CBC, driven through files, does not: where it stops early, the bound is that of the
+linear relaxation, which is weaker but also proven.
 """
 
 import time
@@ -15,7 +15,7 @@ import pulp
 
 from fleet.errors import FleetwrightError
 
-# For programs loaded with a good start: HiGHS' own heuristics would take most of the time to find no better one.
+# For programs with a good initial solution: HiGHS' own heuristics would take most of the time to find no better one.
 NO_HEURISTICS = {
     "mip_heuristic_effort": 0.0,
     "mip_heuristic_run_feasibility_jump": False,
@@ -27,42 +27,42 @@ NO_HEURISTICS = {
     "mip_allow_restart": False,
     "mip_detect_symmetry": False,
 }
-FEASIBILITY_TOLERANCE = 1e-7  # in replicas and shares; with less, HiGHS 1.15 at times loops past its time limit
+FEASIBILITY_TOLERANCE = 1e-7  # in replicas and shares; with less, HiGHS 1.15 sometimes loops past its time limit
 
-MIN_RUN_S = 1e-3  # what a run is given when no time is left: it stops as soon as it looks
+MIN_RUN_S = 1e-3  # the time of a run when none is left: it stops at its first check
 
 
 class SolverError(FleetwrightError):
-    """A solver failed in a way that says nothing about the request."""
+    """A solver failed for a reason that is independent of the request."""
 
 
 class Solver(StrEnum):
-    """Which program does the proving."""
+    """The program that proves the bound."""
 
     HIGHS = "highs"
     CBC = "cbc"
 
 
 class SolveStatus(StrEnum):
-    """What is known about the request when the solver stops."""
+    """The result for the request when the solver stops."""
 
-    OPTIMAL = "optimal"  # nothing cheaper exists, up to the gap asked for
-    FEASIBLE = "feasible"  # the time limit struck: a mix that holds, and how far from the optimum it may be
+    OPTIMAL = "optimal"  # nothing cheaper exists, up to the requested gap
+    FEASIBLE = "feasible"  # the time limit ended the search: a mix that holds, and its distance from the optimum
     INFEASIBLE = "infeasible"  # no mix holds
-    TIME_LIMIT = "time_limit"  # the time limit struck before any mix was found
+    TIME_LIMIT = "time_limit"  # the time limit ended the search before any mix was found
 
     @property
     def has_mix(self) -> bool:
-        """Whether there is an answer to carry out."""
+        """Whether there is a mix to deploy."""
         return self in {SolveStatus.OPTIMAL, SolveStatus.FEASIBLE}
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """When a solver may stop.  The same seed gives the same answer as long as the time limit does not strike.
+    """When a solver stops.  The same seed gives the same answer unless the time limit ends the run.
 
-    The clock tells questions of several runs how much of the limit is left.  It is the one clock that the planner reads
-    unless it is given another: each run of HiGHS or CBC reads the machine's own anyway.
+    The clock measures the time left over several runs.  The planner reads no other clock unless it gets one.  Each run
+    of HiGHS or CBC reads the machine's clock itself.
     """
 
     time_limit_s: float
@@ -73,14 +73,14 @@ class Limits:
 
 @dataclass(frozen=True, slots=True)
 class Deadline:
-    """One time limit over all runs that a question takes."""
+    """One time limit over several solver runs."""
 
     limits: Limits
     ends_s: float
 
     @classmethod
     def of(cls, limits: Limits) -> "Deadline":
-        """From now on."""
+        """A deadline that starts now."""
         return cls(limits, limits.clock_s() + limits.time_limit_s)
 
     @property
@@ -94,24 +94,24 @@ class Deadline:
         return self.left_s <= 0
 
     def rest(self, share: float = 1.0) -> Limits:
-        """The limits of one more run, which may take a share of what is left."""
+        """The limits of one more run, with a share of the time left."""
         return replace(self.limits, time_limit_s=max(MIN_RUN_S, share * self.left_s))
 
     def part(self, share: float) -> "Deadline":
-        """An earlier one, after a share of what is left."""
+        """An earlier deadline, after a share of the time left."""
         return replace(self, ends_s=self.ends_s - (1 - share) * self.left_s)
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """How a run ended.  The bound is in the program's own sense and proven whatever the status."""
+    """The end of a run.  The bound is in the program's own sense and proven for every status."""
 
     status: SolveStatus
     bound: float
 
 
 def run(program: Any, *, solver: Solver, limits: Limits) -> Outcome:
-    """Solve; afterwards the program's variables carry the best values found."""
+    """Solve; afterwards the program's variables have the best values found."""
     try:
         return _run_highs(program, limits) if solver is Solver.HIGHS else _run_cbc(program, limits)
     except pulp.PulpSolverError as error:
@@ -134,7 +134,7 @@ def _run_highs(program: Any, limits: Limits) -> Outcome:
 
 
 def highs_outcome(highs: Any, *, integer: bool, sense: int = 1) -> Outcome:
-    """How a run of HiGHS ended, whoever loaded the program."""
+    """The outcome of a run of HiGHS on a program that the caller loaded."""
     info, status, kinds = highs.getInfo(), highs.getModelStatus(), highspy.HighsModelStatus
     if status in {kinds.kInfeasible, kinds.kUnboundedOrInfeasible}:
         return Outcome(SolveStatus.INFEASIBLE, float("inf"))
@@ -154,10 +154,10 @@ def _run_cbc(program: Any, limits: Limits) -> Outcome:
     started_s = limits.clock_s()
     program.solve(_cbc(limits, mip=True))
     if program.sol_status == pulp.LpSolutionOptimal:
-        objective = pulp.value(program.objective) or 0.0  # None: nothing has a weight
+        objective = pulp.value(program.objective) or 0.0  # None: the objective is empty
         return Outcome(SolveStatus.OPTIMAL, objective - program.sense * limits.relative_gap * abs(objective))
-    if program.status == pulp.LpStatusInfeasible:  # CBC's "Integer infeasible" too, which sol_status does not know
-        if limits.clock_s() - started_s >= limits.time_limit_s:  # stopped while it prepares, CBC says the same
+    if program.status == pulp.LpStatusInfeasible:  # CBC's "Integer infeasible" too, which sol_status does not have
+        if limits.clock_s() - started_s >= limits.time_limit_s:  # CBC reports the same when it stops during presolve
             return Outcome(SolveStatus.TIME_LIMIT, -program.sense * float("inf"))
         return Outcome(SolveStatus.INFEASIBLE, float("inf"))
     found = program.sol_status == pulp.LpSolutionIntegerFeasible
@@ -165,7 +165,7 @@ def _run_cbc(program: Any, limits: Limits) -> Outcome:
 
 
 def _relaxed_bound(program: Any, limits: Limits) -> float:
-    """The linear relaxation's objective, leaving the program's values as they are."""
+    """The linear relaxation's objective; the program keeps its values."""
     values = {variable: variable.varValue for variable in program.variables()}
     program.solve(_cbc(limits, mip=False))
     solved = program.sol_status == pulp.LpSolutionOptimal

@@ -1,6 +1,6 @@
-"""Traces of requests: when each arrived and how large it was, from the CSV files that are published or logged.
+"""Request traces: arrival time and size of each request, from published or logged CSV files.
 
-The header says which form a file has; names are compared without case.  Other columns are ignored.
+The header identifies the format; column names compare without case.  Other columns are ignored.
 
 | form | columns | time |
 |---|---|---|
@@ -9,8 +9,8 @@ The header says which form a file has; names are compared without case.  Other c
 | Mooncake (FAST'25) | timestamp or timestamp_ms, input_length, output_length | milliseconds |
 | plain | time or time_s or arrival_s, input_tokens, output_tokens | seconds, or ISO 8601 |
 
-BurstGPT marks a request that failed by 0 response tokens; such rows are left out and counted.  Everywhere else a
-request has at least one output token.
+BurstGPT marks a failed request by 0 response tokens; the reader leaves out and counts such rows.  In all other formats
+a request has at least one output token.
 """
 
 import csv
@@ -36,7 +36,7 @@ Integers = npt.NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True)
 class Form:
-    """How one kind of file names its columns."""
+    """The column names of one format."""
 
     name: str
     times: tuple[str, ...]
@@ -56,7 +56,7 @@ FORMS = (
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Trace:
-    """Requests in the order of their arrival; times count from the first one."""
+    """Requests in the order of arrival; times count from the first one."""
 
     arrival_s: Floats
     input_tokens: Integers
@@ -73,15 +73,15 @@ class Trace:
 
     @property
     def duration_s(self) -> float:
-        """From the first arrival to one mean gap after the last: then requests / duration is the mean rate."""
+        """From the first arrival to one mean gap after the last, so that requests / duration is the mean rate."""
         between_s = float(self.arrival_s[-1])
         return between_s * len(self) / max(len(self) - 1, 1)
 
     def demand(self, step_s: float = 300.0) -> DemandSeries:
         """Arrivals per step.  A trace shorter than a step is one step of its own length.
 
-        The last step may be cut short by the end of the trace, and its rate is then too low by as much; the others
-        and the peak are exact.
+        The end of the trace may cut the last step short, and its rate is then too low in proportion; the others and the
+        peak are exact.
         """
         RuleError.raise_for(self._violations(step_s))
         step_s = min(step_s, self.duration_s)
@@ -100,7 +100,7 @@ class Trace:
 
 
 def read_trace(text: str, *, name: str) -> Trace:
-    """The trace in a CSV text.  `name` is how errors call it; each names line, column and what is allowed."""
+    """The trace in a CSV text.  `name` is the file's name in errors; these name line, column and allowed values."""
     rows = csv.reader(io.StringIO(text))
     header = [cell.strip().lstrip("\ufeff").casefold() for cell in next(rows, [])]
     form = _form_of(header, name)
@@ -120,7 +120,7 @@ def read_trace(text: str, *, name: str) -> Trace:
 
 @dataclass(frozen=True, slots=True)
 class _Columns:
-    """Reads the three columns, quickly where all is well and line by line where not."""
+    """Reads the three columns: vectorised where all cells are valid, line by line to report errors."""
 
     name: str
     headings: Sequence[str]
@@ -136,7 +136,7 @@ class _Columns:
         )
 
     def times(self, lines: Sequence[tuple[int, Sequence[str]]]) -> tuple[Floats, datetime | None]:
-        """Seconds since some moment, and that moment where the file knows it."""
+        """Seconds since some moment, and that moment where the file has dates."""
         cells = [row[self.positions[0]].strip() for _, row in lines]
         if (seconds := _numbers(cells)) is not None and np.isfinite(seconds).all():
             return seconds * self.form.seconds_per_unit, None
@@ -162,7 +162,7 @@ class _Columns:
             for (line, _), cell in zip(lines, cells, strict=True)
             if (number := _numbers([cell])) is None or not _whole(number, least).all()
         )
-        raise AssertionError("a column that cannot be read has a cell that cannot")
+        raise AssertionError("the column has an invalid cell, but no cell is invalid")
 
     def _refuse(self, problems: Iterable[Problem]) -> None:
         if found := list(islice(problems, MAX_PROBLEMS)):

@@ -1,8 +1,8 @@
-"""YAML text to plain values plus the line each stands on, by the core schema of YAML 1.2 (yaml.org/spec/1.2.2, 10.3).
+"""YAML text to plain values and the line of each, by the core schema of YAML 1.2 (yaml.org/spec/1.2.2, 10.3).
 
-PyYAML resolves YAML 1.1: there `NO` is false, `12:30` is 750, `2026-11-01` a date and JSON's own `1e9` a string.  Here
-those are the text, the text, the text and a number, so that every JSON document means what JSON says.  Duplicate keys,
-tags, and documents that are too deep or that aliases blow up are refused while reading, before they cost anything.
+PyYAML resolves YAML 1.1: there `NO` is false, `12:30` is 750, `2026-11-01` a date and JSON's own `1e9` a string.  This
+reader returns text, text, text and a number, so that every JSON document has its JSON meaning.  The reader rejects
+duplicate keys, tags, and documents that are too deep or expand too far through aliases, before it builds them.
 """
 
 import re
@@ -13,7 +13,7 @@ from typing import Any
 import yaml
 
 MAX_DEPTH = 64
-MAX_VALUES = 1_000_000  # counting what stands behind each alias every time it is used
+MAX_VALUES = 1_000_000  # each use of an alias counts the values behind it
 
 _INT = re.compile(r"[-+]?[0-9]+")
 _RADIX = re.compile(r"0o[0-7]+|0x[0-9a-fA-F]+")
@@ -29,14 +29,14 @@ _WORDS: Mapping[str, bool | None] = {
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where a value stands: its 1-based line, and the places of what is inside it."""
+    """The place of a value: its 1-based line, and the places of its parts."""
 
     line: int
     inside: Mapping[str | int, "Place"] = field(default_factory=dict)
 
 
 class YamlDefectError(Exception):
-    """The text is not a document we accept."""
+    """The text is not an acceptable document."""
 
     def __init__(self, message: str, *, path: tuple[str | int, ...] = (), line: int | None = None) -> None:
         super().__init__(message)
@@ -46,8 +46,8 @@ class YamlDefectError(Exception):
 
 
 def load_yaml(text: str) -> tuple[Any, Place]:
-    """The one document in the text, and the places of its values.  Empty text is None."""
-    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # libyaml reads ten times faster and takes tabs in JSON
+    """The one document in the text, and the places of its values.  Empty text gives None."""
+    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # libyaml is ten times faster and accepts tabs in JSON
     try:
         return _Reader(iter(yaml.parse(text, Loader=loader))).document()
     except yaml.MarkedYAMLError as error:
@@ -75,7 +75,7 @@ class _Value:
 
 
 class _Reader:
-    """Builds values from parser events, so that depth and size are known before anything is built."""
+    """Builds values from parser events, so that the depth and size checks come before construction."""
 
     def __init__(self, events: Iterator[Any]) -> None:
         self._events = events
@@ -142,7 +142,7 @@ class _Reader:
 
 
 def _key(event: Any, *, path: tuple[str | int, ...]) -> str:
-    """Keys are the text as written: in JSON there are no others."""
+    """Keys are the text as written, because JSON has no other keys."""
     if not isinstance(event, yaml.ScalarEvent) or event.tag not in (None, "!"):
         raise YamlDefectError("a key must be plain text", path=path, line=_line(event))
     if event.value == "<<" and event.implicit[0]:
@@ -168,7 +168,7 @@ def _whole_number_or_text(text: str, *, path: tuple[str | int, ...], line: int) 
         if _INT.fullmatch(text):
             return int(text)
         return int(text, 0) if _RADIX.fullmatch(text) else text
-    except ValueError as error:  # Python's limit on digits
+    except ValueError as error:  # Python limits the digits
         raise YamlDefectError("a whole number with too many digits", path=path, line=line) from error
 
 
@@ -177,12 +177,12 @@ def _line(event: Any) -> int:
 
 
 def dump_yaml(data: Any) -> str:
-    """Plain values as ASCII YAML that readers of 1.1 and 1.2 understand alike: text either would resolve is quoted."""
+    """Plain values as ASCII YAML with one meaning in 1.1 and 1.2: text that either would resolve is quoted."""
     return yaml.dump(data, Dumper=_Dumper, sort_keys=False, width=120)
 
 
 class _Dumper(yaml.SafeDumper):
-    """PyYAML's, which knows what 1.1 resolves, taught what 1.2 does."""
+    """PyYAML's dumper, which knows what 1.1 resolves, extended by what 1.2 resolves."""
 
     def ignore_aliases(self, data: Any) -> bool:  # noqa: ARG002 - PyYAML's signature
         """Equal objects are written out each time."""

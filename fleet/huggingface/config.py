@@ -1,8 +1,8 @@
-"""A Hugging Face `config.json` to the facts of its decoder: exact parameter counts, key/value cache, experts.
+"""The decoder of a Hugging Face `config.json`: exact parameter counts, key/value cache, experts.
 
 Counted: input embedding, attention, MLPs and experts, routers with their correction biases, norms, output head.
-Not counted: multi-token-prediction layers (`num_nextn_predict_layers`), which serve speculation and are loaded only for
-it; vision and audio towers beside a nested `text_config`; scales of quantised weights.
+Not counted: multi-token-prediction layers (`num_nextn_predict_layers`), which only speculation loads; vision and audio
+towers beside a nested `text_config`; scales of quantised weights.
 """
 
 from collections.abc import Mapping
@@ -25,7 +25,7 @@ _FULL_TYPE = "full_attention"
 
 
 def decoder_facts(config: Mapping[str, Any], *, name: str) -> dict[str, Any]:
-    """The fields of a ModelArchitecture that its config decides.  DocumentError names every key that is wrong."""
+    """The ModelArchitecture fields that the config determines.  DocumentError names every wrong key."""
     text, prefix = _decoder_part(config, name=name)
     family = _family(text, prefix, name=name)
     keys = _keys(text, family, prefix, name=name)
@@ -56,7 +56,7 @@ def decoder_facts(config: Mapping[str, Any], *, name: str) -> dict[str, Any]:
 
 
 def _decoder_part(config: Mapping[str, Any], *, name: str) -> tuple[Mapping[str, Any], Path]:
-    """The part that describes the decoder: a multimodal model nests it and may tie its embeddings outside."""
+    """The mapping that describes the decoder: a multimodal model nests it and may tie its embeddings outside."""
     nested = config.get(_NESTED)
     if nested is None:
         return config, ()
@@ -77,7 +77,7 @@ def _family(text: Mapping[str, Any], prefix: Path, *, name: str) -> Family:
 
 
 def _keys(text: Mapping[str, Any], family: Family, prefix: Path, *, name: str) -> HfKeys:
-    """The keys that count, with the family's defaults.  A null means absent unless it overrules a default."""
+    """The keys that count, with the family's defaults.  A null means absent unless it overrides a default."""
     given = {key: value for key, value in text.items() if value is not None or key in family.defaults}
     try:
         keys = HfKeys.model_validate({**family.defaults, **given, **family.fixed})
@@ -117,7 +117,7 @@ def _key_width(keys: HfKeys, family: Family) -> int:
 
 
 def _kv_cache(keys: HfKeys, family: Family) -> list[dict[str, Any]]:
-    """Layers with the same window together.  Latent attention caches one vector and the rotary key for all heads."""
+    """Layers grouped by window.  Latent attention caches one vector and the rotary key for all heads."""
     if family.latent:
         values = (keys.kv_lora_rank or 0) + (keys.qk_rope_head_dim or 0)
     else:

@@ -1,7 +1,7 @@
-"""What each architecture adds to the keys of its `config.json`: defaults, biases, norms, windows, experts.
+"""Per architecture, the additions to the keys of its `config.json`: defaults, biases, norms, windows, experts.
 
-Read off the configuration and modelling classes of transformers 5.23 (github.com/huggingface/transformers), and of the
-checkpoints' own `modeling_deepseek.py` for `moe_layer_freq`.  Only what changes a count stands here.
+Source: the configuration and modelling classes of transformers 5.23 (github.com/huggingface/transformers), and the
+checkpoints' own `modeling_deepseek.py` for `moe_layer_freq`.  This module has only what changes a count.
 """
 
 from collections.abc import Callable, Mapping
@@ -91,7 +91,7 @@ class Family:
     """How one `model_type` turns keys into layers."""
 
     defaults: Mapping[str, Any] = field(default_factory=dict)  # for keys that the file leaves out
-    fixed: Mapping[str, Any] = field(default_factory=dict)  # whatever the file says
+    fixed: Mapping[str, Any] = field(default_factory=dict)  # override the file
     required: tuple[str, ...] = ()  # fields of HfKeys, beyond what every family requires
 
     latent: bool = False

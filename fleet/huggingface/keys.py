@@ -1,8 +1,7 @@
-"""The keys of a Hugging Face `config.json` that decide a decoder's shape: one model for all families.
+"""The keys of a Hugging Face `config.json` that determine a decoder's shape: one model for all families.
 
-Which of them a family reads, and what it assumes when one is absent, is in `fleet.huggingface.families`.  The many
-other keys of
-a real file (token ids, dropout, rotary scaling, quantisation) do not change any count and are passed over.
+`fleet.huggingface.families` lists the keys of each family and its defaults.  The reader ignores the many other keys of
+a real file (token ids, dropout, rotary scaling, quantisation), because they do not change any count.
 """
 
 from collections.abc import Iterator
@@ -12,10 +11,10 @@ from pydantic import AliasChoices, ConfigDict, Field, model_validator
 
 from fleet.documents import Frozen, Path, RuleError
 
-MAX_LAYERS = 10_000  # layers are walked one by one; the deepest published models have a few hundred
+MAX_LAYERS = 10_000  # the code visits layers one by one; the deepest published models have a few hundred
 
 Size = Annotated[int, Field(gt=0, le=100_000_000)]
-SizeOrZero = Annotated[int, Field(ge=0, le=100_000_000)]  # files write 0 for a part that the model has not
+SizeOrZero = Annotated[int, Field(ge=0, le=100_000_000)]  # files write 0 for a part that the model does not have
 Layers = Annotated[int, Field(gt=0, le=MAX_LAYERS)]
 
 
@@ -24,7 +23,7 @@ def _keys(*keys: str) -> Any:
 
 
 class HfKeys(Frozen):
-    """The shape of a decoder, in Hugging Face's words."""
+    """The shape of a decoder, by Hugging Face's key names."""
 
     model_config = ConfigDict(extra="ignore", populate_by_name=False)
 
@@ -48,7 +47,7 @@ class HfKeys(Frozen):
     qk_rope_head_dim: Size | None = None
     v_head_dim: Size | None = None
 
-    # Layers that see a window only
+    # Layers with a sliding window
     layer_types: list[str] | None = None
     sliding_window: SizeOrZero | None = None
     sliding_window_pattern: Size = 6
@@ -79,7 +78,7 @@ class HfKeys(Frozen):
 
     @property
     def experts_per_token(self) -> int:
-        """How many of them take a token."""
+        """Experts that process one token."""
         return self.num_experts_per_tok or 0
 
     @property

@@ -1,10 +1,9 @@
-"""Where to cut sizes into buckets so that planning with them overstates the load the least.
+"""Bucket edges that overstate the load the least.
 
-A bucket stands for its upper edge, so a request of n tokens in a bucket up to e is planned as e: (e - n) tokens too
-many.  Edges are taken from a grid of round numbers, about ten to a decade, so that histograms of different days share
-them.  Among all choices of at most k of them, one whose last edge holds the longest request, the choice with the fewest
-tokens overstated is found by dynamic programming, in the order of grid^2 x k steps.  That puts edges close together
-where much of the load is, and is exact rather than a rule of thumb on quantiles.
+A bucket stands for its upper edge, so the plan counts a request of n tokens in a bucket up to e as e: (e - n) tokens
+too many.  Edges come from a grid of round numbers, about ten to a decade, so that histograms of different days share
+them.  Dynamic programming finds the choice of at most k edges that overstates the fewest tokens and whose last edge
+covers the longest request, in O(grid^2 x k) steps.  The choice places edges close together where most of the load is.
 """
 
 from collections.abc import Sequence
@@ -27,14 +26,14 @@ def round_sizes(largest: int) -> tuple[int, ...]:
 
 @dataclass(frozen=True, slots=True)
 class Cuts:
-    """Edges, and how many times its true token count a trace is planned at with them; 1 is perfect."""
+    """Edges, and the planned tokens over a trace's true tokens; 1 is perfect."""
 
     edges: tuple[int, ...]
     overstated: float
 
     @classmethod
     def best(cls, tokens: Sequence[int] | npt.NDArray[np.int64], *, most: int) -> Self:
-        """The best at most `most` round edges for these sizes; fewer where fewer overstate as little."""
+        """The best edges for these sizes, at most `most` of them; fewer where fewer overstate no more."""
         sizes = np.asarray(tokens).clip(min=1)
         grid = np.array(round_sizes(int(sizes.max())))
         per_cell = np.bincount(np.searchsorted(grid, sizes), minlength=len(grid))
@@ -45,9 +44,9 @@ class Cuts:
 def _fewest_tokens(
     grid: npt.NDArray[np.int64], requests_below: npt.NDArray[np.int64], *, most: int
 ) -> tuple[float, list[int]]:
-    """The least sum of edges over all requests, and the positions of the edges; the last one is the grid's last.
+    """The minimum sum of edges over all requests, and the positions of the edges; the last one is the grid's last.
 
-    cost[e] is the least for the requests up to edge e with the edges used so far, and before[k][e] the edge below it.
+    cost[e] is the minimum for the requests up to edge e with the edges used so far, and before[k][e] the edge below it.
     """
     counts = requests_below[1:]
     joined = grid[None, :] * (counts[None, :] - counts[:, None]).astype(float)  # [b, e]: requests in (b, e], as e

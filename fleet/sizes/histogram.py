@@ -1,11 +1,10 @@
-"""How large requests are: a histogram over input and output tokens, as Mélange (arXiv 2404.14527) buckets them.
+"""Request sizes: a histogram over input and output tokens, with buckets as in Mélange (arXiv 2404.14527).
 
-Row i of `share` belongs to input_tokens[i], column j to output_tokens[j].  The edges are upper edges: in bucket (i, j)
-are the requests with input_tokens[i-1] < input <= input_tokens[i] and output_tokens[j-1] < output <= output_tokens[j].
-The first bucket begins at nothing, and the last also holds what is longer than its edge.
+Row i of `share` belongs to input_tokens[i], column j to output_tokens[j].  The edges are upper edges: bucket (i, j)
+has the requests with input_tokens[i-1] < input <= input_tokens[i] and output_tokens[j-1] < output <= output_tokens[j].
+The first bucket starts at 0, and the last also has the requests that are longer than its edge.
 """
 
-from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -37,17 +36,17 @@ class Bucket:
     column: int
     lower: tuple[int, int]
     upper: tuple[float, float]  # inf in the last row and column
-    edge: tuple[int, int]  # the same without inf: the largest size the bucket is named after
+    edge: tuple[int, int]  # the same without inf: the bucket's nominal size
     share: float
 
     @property
     def middle(self) -> tuple[float, float]:
-        """Half way between the bucket's edges: the size to take where a mean is wanted rather than the worst case."""
+        """The middle between the bucket's edges: the size for a mean instead of the worst case."""
         return (self.lower[0] + self.edge[0]) / 2, (self.lower[1] + self.edge[1]) / 2
 
 
 class SizeBuckets(Frozen):
-    """The share of requests in each bucket; all shares together are 1."""
+    """The share of requests in each bucket; the shares sum to 1."""
 
     input_tokens: Edges
     output_tokens: Edges
@@ -67,7 +66,7 @@ class SizeBuckets(Frozen):
         input_edges: Sequence[int],
         output_edges: Sequence[int],
     ) -> Self:
-        """The histogram of a trace: the sizes of its requests, one by one."""
+        """The histogram of a trace, from the sizes of its requests."""
         inputs, outputs = np.asarray(input_tokens), np.asarray(output_tokens)
         RuleError.raise_for(_unfit_for_a_histogram(inputs, outputs, input_edges, output_edges))
         rows = np.searchsorted(input_edges, inputs).clip(max=len(input_edges) - 1)
@@ -86,7 +85,7 @@ class SizeBuckets(Frozen):
         most_inputs: int = MAX_INPUT_EDGES,
         most_outputs: int = MAX_OUTPUT_EDGES,
     ) -> Self:
-        """The histogram of a trace; edges not given are those that overstate its tokens the least (`size_edges`)."""
+        """The histogram of a trace; edges that are not given overstate its tokens the least (`bucketing`)."""
         return cls.from_requests(
             input_tokens=trace.input_tokens,
             output_tokens=trace.output_tokens,
@@ -94,22 +93,8 @@ class SizeBuckets(Frozen):
             output_edges=output_edges or Cuts.best(trace.output_tokens, most=most_outputs).edges,
         )
 
-    @classmethod
-    def mixed(cls, parts: Sequence[tuple[float, Self]]) -> Self:
-        """Several histograms on the same edges as one, each weighted by its rate or count."""
-        RuleError.raise_for(_unmixable(parts))
-        weights = sum(weight * np.array(sizes.share) for weight, sizes in parts)
-        first = parts[0][1]
-        return cls(
-            input_tokens=first.input_tokens, output_tokens=first.output_tokens, share=_fractions(np.asarray(weights))
-        )
-
-    def bucket_of(self, input_tokens: int, output_tokens: int) -> tuple[int, int]:
-        """The (row, column) a request of this size falls into."""
-        return _position(self.input_tokens, input_tokens), _position(self.output_tokens, output_tokens)
-
     def buckets(self) -> Iterator[Bucket]:
-        """Every bucket, row by row, those with no requests too."""
+        """Every bucket, row by row, including empty ones."""
         inputs, outputs = _spans(self.input_tokens), _spans(self.output_tokens)
         for row, (input_lower, input_upper, input_edge) in enumerate(inputs):
             for column, (output_lower, output_upper, output_edge) in enumerate(outputs):
@@ -121,14 +106,6 @@ class SizeBuckets(Frozen):
                     edge=(input_edge, output_edge),
                     share=self.share[row][column],
                 )
-
-    def coarsened(self, *, input_tokens: Sequence[int], output_tokens: Sequence[int]) -> Self:
-        """The same requests in fewer buckets.  The new edges must be among the old, and keep the last."""
-        rows = _merging(self.input_tokens, input_tokens, field="input_tokens")
-        columns = _merging(self.output_tokens, output_tokens, field="output_tokens")
-        merged = np.add.reduceat(np.add.reduceat(np.array(self.share), rows, axis=0), columns, axis=1)
-        share = tuple(tuple(map(float, row)) for row in merged)
-        return type(self)(input_tokens=tuple(input_tokens), output_tokens=tuple(output_tokens), share=share)
 
     def _violations(self) -> Iterator[Violation]:
         rows, columns = len(self.input_tokens), len(self.output_tokens)
@@ -169,10 +146,6 @@ def _unfit_for_a_histogram(
             yield (field, int(position)), f"{sizes[position]} is out of range, expected 0 or more"
 
 
-def _position(edges: Sequence[int], tokens: int) -> int:
-    return min(bisect_left(edges, tokens), len(edges) - 1)
-
-
 def _spans(edges: Sequence[int]) -> list[tuple[int, float, int]]:
     """(lower, upper, edge) of each bucket along one side."""
     uppers = (*edges[:-1], inf)
@@ -181,25 +154,3 @@ def _spans(edges: Sequence[int]) -> list[tuple[int, float, int]]:
 
 def _fractions(weights: npt.NDArray[np.float64]) -> tuple[tuple[float, ...], ...]:
     return tuple(tuple(map(float, row)) for row in weights / weights.sum())
-
-
-def _merging(old: Sequence[int], new: Sequence[int], *, field: str) -> list[int]:
-    """Where each new bucket begins among the old ones."""
-    rising_subset = [edge for edge in old if edge in set(new)]
-    if list(new) != rising_subset or not new or new[-1] != old[-1]:
-        allowed = f"expected some of {', '.join(map(str, old))} in this order, ending with {old[-1]}"
-        raise RuleError([((field,), f"cannot merge into edges {', '.join(map(str, new)) or 'none'}: {allowed}")])
-    return [0, *(old.index(edge) + 1 for edge in new[:-1])]
-
-
-def _unmixable(parts: Sequence[tuple[float, SizeBuckets]]) -> Iterator[Violation]:
-    if not parts:
-        yield (), "nothing to mix, expected at least one histogram"
-        return
-    for position, (weight, sizes) in enumerate(parts):
-        if not 0 <= weight < inf:
-            yield (position,), f"weight {weight} is out of range, expected 0 or more"
-        if (sizes.input_tokens, sizes.output_tokens) != (parts[0][1].input_tokens, parts[0][1].output_tokens):
-            yield (position,), "has other edges than the first; coarsen both to common edges before"
-    if not any(weight > 0 for weight, _ in parts):
-        yield (), "all weights are 0, expected at least one above 0"

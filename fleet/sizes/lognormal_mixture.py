@@ -1,4 +1,4 @@
-"""Mixtures of bivariate lognormals: a form in which a trace of (input, output) sizes can be handed on in few numbers.
+"""Mixtures of bivariate lognormals: few numbers that describe a trace of (input, output) sizes.
 
 In component c the logarithms (u, v) of a request's input and output are jointly normal with means (m_u, m_v),
 deviations (s_u, s_v) and correlation r.  Sizes are whole: a request has n tokens where n - 1 < exp(u) <= n, and at
@@ -7,7 +7,7 @@ least one.  The share of requests in a cell (u0, u1] x (v0, v1] is
     sum_c w_c * integral over z from (u0 - m_u)/s_u to (u1 - m_u)/s_u of
         phi(z) * [Phi((v1 - m_v - r s_v z) / (s_v sqrt(1 - r^2))) - Phi(the same with v0)] dz
 
-by Gauss-Legendre quadrature on pieces of at most one deviation: the same every time, and without samples.
+by Gauss-Legendre quadrature on pieces of at most one deviation: deterministic, and without samples.
 """
 
 from collections.abc import Sequence
@@ -47,7 +47,7 @@ class Component(Frozen):
 def cell_shares(
     components: Sequence[Component], *, input_edges: Sequence[float], output_edges: Sequence[float]
 ) -> Floats:
-    """The share of requests per cell, row per input edge; the first cell begins at nothing, inf is an edge too."""
+    """The share of requests per cell, one row per input edge; the first cell starts at 0, and inf is a valid edge."""
     inputs, outputs = _log_edges(input_edges), _log_edges(output_edges)
     shares = sum(part.weight * _of_component(part, inputs, outputs) for part in components)
     # The difference of two nearly equal sums may fall below 0 by a rounding error.
@@ -57,7 +57,7 @@ def cell_shares(
 def draw(
     components: Sequence[Component], count: int, *, rng: np.random.Generator
 ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-    """Input and output tokens of so many requests."""
+    """Input and output tokens of this many requests."""
     weights = np.array([part.weight for part in components])
     chosen = rng.choice(len(components), size=count, p=weights / weights.sum())
     z, independent = rng.standard_normal((2, count))
@@ -69,7 +69,7 @@ def draw(
 
 
 def normal_cdf(z: Floats) -> Floats:
-    """Phi; infinities are welcome."""
+    """Phi, also of infinities."""
     found: Floats = 0.5 * (1 + _phi_of(z / sqrt(2)))
     return found
 

@@ -1,8 +1,8 @@
-"""Named size distributions, fitted to public traces: what to plan with before there is a trace of one's own.
+"""Named size distributions, fitted to public traces, for plans without an own trace.
 
 Each is a mixture of bivariate lognormals (`lognormal_mixture`), cut off at the longest request of its trace.  The data
-file holds the parameters, where the trace comes from and how well the mixture fits; `scripts/fit_size_presets.py` makes
-it anew from the traces themselves, none of which ships.
+file has the parameters, the source of the trace and the error of the fit.  `scripts/fit_size_presets.py` writes it
+from the traces, none of which ships.
 """
 
 import datetime as dt
@@ -25,7 +25,7 @@ Text = Annotated[str, Field(min_length=1)]
 
 
 class Goodness(Frozen):
-    """How far the preset lies from its trace."""
+    """The difference between the preset and its trace."""
 
     input_ks: Share = Field(description="Largest distance between the cumulative distributions of input tokens.")
     output_ks: Share = Field(description="The same of output tokens.")
@@ -58,7 +58,7 @@ class SizePreset(Entry):
     def buckets(
         self, input_edges: Sequence[int] | None = None, output_edges: Sequence[int] | None = None
     ) -> SizeBuckets:
-        """The histogram on these edges, by numerical integration; without edges on those of the preset."""
+        """The histogram on these edges, by numerical integration; the default edges are the preset's."""
         inputs, outputs = tuple(input_edges or self.input_edges), tuple(output_edges or self.output_edges)
         shares = cell_shares(
             self.components,
@@ -71,7 +71,7 @@ class SizePreset(Entry):
         )
 
     def sample(self, count: int, *, rng: np.random.Generator) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-        """Input and output tokens of so many requests."""
+        """Input and output tokens of this many requests."""
         inputs, outputs = draw(self.components, count, rng=rng)
         return inputs.clip(max=self.longest_input_tokens), outputs.clip(max=self.longest_output_tokens)
 
@@ -97,7 +97,7 @@ def preset(name: str) -> SizePreset:
 
 
 def _cut_off(edges: Sequence[int], longest: int) -> tuple[float, ...]:
-    """The edges as far as there are requests: an edge beyond the longest holds all, and so does the last."""
+    """The edges up to the first that covers the longest request."""
     return tuple(
         float(edge) if edge < longest and position < len(edges) - 1 else inf for position, edge in enumerate(edges)
     )

@@ -1,12 +1,12 @@
-"""The ways to say how large requests are: a histogram, a named preset, or a trace.
+"""The forms of `buckets` in a request: a histogram, a named preset, or a trace.
 
     buckets: {input_tokens: [500, 2000], output_tokens: [250], share: [[0.6], [0.4]]}
-    buckets: {preset: azure-conversation}                       # edges may be given: input_tokens, output_tokens
+    buckets: {preset: azure-conversation}                       # edges are optional: input_tokens, output_tokens
     buckets: {trace_csv: "time,input_tokens,output_tokens\\n0,374,44\\n..."}
-    buckets: {trace_file: requests.csv}                         # the command line puts the file's text in its place
+    buckets: {trace_file: requests.csv}                         # the command line replaces it by the file's text
 
-All of them resolve to a histogram.  A trace also says when requests arrived, so it brings a demand series and what a
-replay runs on.
+Each form resolves to a histogram.  A trace also has arrival times, so it provides a demand series and the requests of
+a replay.
 """
 
 from collections.abc import Mapping
@@ -26,7 +26,7 @@ MAX_TRACE_CHARACTERS = 64_000_000  # 1.5 million requests
 
 
 class PresetSizes(Frozen):
-    """A named distribution; its edges unless others are given."""
+    """A named distribution; without edges, on its own."""
 
     preset: Annotated[str, Field(min_length=1, max_length=200)]
     input_tokens: Edges | None = None
@@ -34,7 +34,7 @@ class PresetSizes(Frozen):
 
 
 class TraceSizes(Frozen):
-    """A trace, as the text of a CSV file; edges that overstate its tokens the least unless others are given."""
+    """A trace as CSV text; edges that are not given overstate its tokens the least."""
 
     trace_csv: Annotated[str, Field(min_length=1, max_length=MAX_TRACE_CHARACTERS)]
     step_s: Annotated[float, Field(gt=0, le=MAX_DURATION_S)] = Field(
@@ -45,7 +45,7 @@ class TraceSizes(Frozen):
 
 
 def _of_its_kind(value: Any, _choices: ValidatorFunctionWrapHandler) -> BaseModel:
-    """Read a mapping as what its own fields say it is, so that errors are about that and not about every kind."""
+    """Read a mapping as the form that its fields name, so that errors concern this form and not every one."""
     if isinstance(value, SizeBuckets | PresetSizes | TraceSizes):
         return value
     fields = value if isinstance(value, Mapping) else {}
@@ -62,16 +62,16 @@ SizeSource = Annotated[SizeBuckets | PresetSizes | TraceSizes, WrapValidator(_of
 
 @dataclass(frozen=True, slots=True)
 class Sizes:
-    """What a source resolves to."""
+    """The result of resolving a source."""
 
     buckets: SizeBuckets
-    note: str  # where the sizes come from
+    note: str  # the origin of the sizes
     trace: Trace | None = None
-    demand: DemandSeries | None = None  # of the trace; None too where all its requests arrive at once
+    demand: DemandSeries | None = None  # of the trace; also None where all its requests arrive at once
 
 
 def resolve(source: SizeBuckets | PresetSizes | TraceSizes, *, presets: SizePresets | None = None) -> Sizes:
-    """The histogram, and what else the source knows.  RuleError carries the defects, with their field in the source."""
+    """The histogram, demand and trace of a source.  RuleError has the violations, with their field in the source."""
     if isinstance(source, SizeBuckets):
         return Sizes(source, note="given as a histogram")
     return _of_preset(source, presets) if isinstance(source, PresetSizes) else _of_trace(source)

@@ -1,7 +1,7 @@
-"""Where everything stands: site > power domains (UPS, PDU, row, rack) and network (spine, leaf, rail) > node > GPU.
+"""The hardware tree: site > power domains (UPS, PDU, row, rack) and network (spine, leaf, rail) > node > GPU.
 
-Start at Topology: read one with `fleet.documents.read_model`, or from a cluster's labels with `topology_from_*_nodes`,
-and ask `topology.index`.  The written form is explained in docs/topology.md.
+Read a `Topology` with `fleet.documents.read_model`, or from a cluster's labels with `topology_from_*_nodes`, and query
+`topology.index`.  docs/reference/topology.md explains the document format.
 """
 
 from fleet.topology.discovery import (

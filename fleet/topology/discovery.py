@@ -1,7 +1,7 @@
 """A topology from the labels of a running cluster: the answer of `ray.nodes()`, or Kubernetes Node objects as dicts.
 
-Nothing is guessed: a level that no label names stays unknown and is reported.  Labels that contradict each other (one
-rack in two rows, one row in two sites) are an error, because a wrong power tree is worse than none.
+Discovery guesses nothing: it reports a level without labels as unknown.  Labels that contradict each other (one rack in
+two rows, one row in two sites) are an error, because a wrong power tree is worse than none.
 """
 
 from collections import defaultdict
@@ -23,12 +23,12 @@ from fleet.topology.node_sources import Machine, kubernetes_machines, ray_machin
 UNKNOWN_SITE = "unknown"
 POWER_LEVELS = tuple(PowerKind)
 
-GpuNamer = Callable[[str], str]  # the catalogue's name for what a label says; raises UnknownNameError
+GpuNamer = Callable[[str], str]  # maps a label to the catalogue's name; raises UnknownNameError
 
 
 @dataclass(frozen=True, slots=True)
 class Unknown:
-    """Something the labels do not tell about some nodes."""
+    """A property that the labels of some nodes do not state."""
 
     what: str
     why: str
@@ -41,7 +41,7 @@ class Unknown:
 
 @dataclass(frozen=True, slots=True)
 class Discovery:
-    """What the labels say, and what they leave open."""
+    """The topology that the labels state, and the gaps."""
 
     topology: Topology
     unknown: tuple[Unknown, ...]
@@ -50,7 +50,7 @@ class Discovery:
 def topology_from_ray_nodes(
     nodes: Sequence[Mapping[str, Any]], *, labels: LabelNames | None = None, gpu_namer: GpuNamer = str
 ) -> Discovery:
-    """From the dicts of `ray.nodes()`.  A node is called by its label, else by its NodeID."""
+    """From the dicts of `ray.nodes()`.  A node's name is its label, else its NodeID."""
     names = labels or LabelNames()
     return _discover(ray_machines(nodes, names), names, gpu_namer, source="labels of the Ray cluster")
 
@@ -79,7 +79,7 @@ def _discover(machines: Iterable[Machine], names: LabelNames, gpu_namer: GpuName
 
 @contextmanager
 def _said_of(source: str, what: str, place: str) -> Iterator[None]:
-    """Report values that no part of a topology may have as defects of the labels."""
+    """Report values that no element may have as errors of the labels."""
     try:
         yield
     except ValidationError as error:
@@ -89,7 +89,7 @@ def _said_of(source: str, what: str, place: str) -> Iterator[None]:
 
 
 class _Assembly:
-    """Puts machines together one by one."""
+    """Builds the topology node by node."""
 
     def __init__(self, names: LabelNames, gpu_namer: GpuNamer) -> None:
         self.unknown: dict[tuple[str, str], list[str]] = defaultdict(list)
@@ -114,7 +114,7 @@ class _Assembly:
         self._nodes[site].append(node)
 
     def sites(self) -> tuple[Site, ...]:
-        """All of it, as far as it is free of contradictions."""
+        """The document, without contradictory elements."""
         self._domains.pass_up(POWER_LEVELS)
         return tuple(
             Site(
@@ -136,7 +136,7 @@ class _Assembly:
 
     @property
     def contradictions(self) -> list[Problem]:
-        """What the labels say in two ways."""
+        """Labels that contradict each other."""
         return [*self._domains.contradictions, *self._switches.contradictions]
 
     def _site_of(self, machine: Machine) -> str:
@@ -144,7 +144,7 @@ class _Assembly:
         return self._labelled(machine, "site", looked_for) or UNKNOWN_SITE
 
     def _power_domain(self, machine: Machine, site: str) -> str | None:
-        """Record the chain of domains the labels name, and return its lowest."""
+        """Record the chain of domains in the labels, and return the lowest."""
         above = [("site", site)]
         for kind in PowerKind:
             name = self._labelled(machine, kind, getattr(self._names, kind))
@@ -154,7 +154,7 @@ class _Assembly:
         return above[-1][1] if len(above) > 1 else None
 
     def _leaves(self, machine: Machine, site: str) -> tuple[str, ...]:
-        """Record the switches the labels name, and return the leaf of each rail."""
+        """Record the switches in the labels, and return the leaf of each rail."""
         leaves = self._leaf_names(machine)
         if not leaves:
             return ()
@@ -202,7 +202,7 @@ class _Assembly:
         return value
 
     def _common(self, what: str, names: tuple[str, ...], machines: Sequence[Machine]) -> str | None:
-        """The one value that all machines of a site agree on; those without the label do not count."""
+        """The one value of all nodes of a site that have the label."""
         values = sorted({value for machine in machines if (value := first_set(machine.labels, names))})
         if len(values) > 1:
             why = f"the nodes of the site name several: {', '.join(values)}"

@@ -1,4 +1,4 @@
-"""The topology document: what stands in a YAML file, and what the API takes and gives back."""
+"""The topology document: the format of the YAML file and of the API."""
 
 from collections.abc import Iterator
 from functools import cached_property
@@ -13,7 +13,7 @@ from fleet.topology.validation import violations
 
 
 class Topology(Frozen):
-    """Sites, their power trees, networks and nodes.  Sound by construction; with no sites it says nothing is known."""
+    """Sites with their power trees, networks and nodes, validated; an empty list means that nothing is known."""
 
     sites: tuple[Site, ...] = ()
 
@@ -24,11 +24,11 @@ class Topology(Frozen):
 
     @cached_property
     def index(self) -> TopologyIndex:
-        """The same, ready to be asked."""
+        """The index for queries."""
         return TopologyIndex(self.sites)
 
     def gpu_mentions(self) -> Iterator[Violation]:
-        """Where the topology names a GPU type, for `fleet.gpu_references`."""
+        """Each place where the topology names a GPU type, for `fleet.gpu_references`."""
         for index, site in enumerate(self.sites):
             for position, node in enumerate(site.nodes):
                 if node.gpu is not None:

@@ -1,6 +1,6 @@
-"""The things a topology is made of, as they are written down: sites, power domains, switches, nodes.
+"""The elements of a topology document: sites, power domains, switches, nodes.
 
-Everything is one flat line that names what it hangs on, so a thousand-node fleet stays readable and diffs stay small.
+Each is one flat line that names its parent, so the document of a thousand nodes stays readable and diffs stay small.
 """
 
 from collections.abc import Iterator
@@ -26,15 +26,15 @@ class PowerKind(StrEnum):
 
     @property
     def level(self) -> int:
-        """0 at the feed; a domain hangs on one of its own level (a panel behind a panel) or above."""
+        """0 at the feed; a domain's parent has the same level (a panel behind a panel) or a lower one."""
         return list(PowerKind).index(self)
 
 
 class Redundancy(StrEnum):
-    """How a power domain is fed."""
+    """The redundancy of a power domain's feed."""
 
     NONE = "N"
-    TWO_SIDES = "2N"  # two equal sides, either of which must carry everything when the other is lost
+    TWO_SIDES = "2N"  # two equal sides, either of which carries everything when the other is lost
 
 
 class Tier(StrEnum):
@@ -51,19 +51,19 @@ class Tier(StrEnum):
 
 
 class PowerDomain(Frozen):
-    """Something with a breaker: what hangs below may not draw more than its limit."""
+    """An element with a breaker: the load below must not exceed its limit."""
 
     name: NameSeries
     kind: PowerKind
     parent: Name | None = None
-    limit_w: float | None = Field(default=None, gt=0, le=1e9)  # None: not known.  With 2N: what one side alone carries
+    limit_w: float | None = Field(default=None, gt=0, le=1e9)  # None: not known.  With 2N: the limit of one side
     redundancy: Redundancy = Redundancy.NONE
-    # How far the limits and nameplates below may add up past limit_w.  1: not at all, whatever happens.
+    # Allowed sum of the limits and nameplates below, over limit_w.  1: the breaker holds whatever the load.
     oversubscription: float = Field(default=1.0, ge=1, le=10)
 
 
 class Switch(Frozen):
-    """A switch of the network between nodes, or a range of equal ones."""
+    """A switch of the network between nodes, or a range of equal switches."""
 
     name: NameSeries
     tier: Tier
@@ -90,11 +90,9 @@ class Node(Frozen):
     """A machine, or a range of equal ones in the same place."""
 
     name: NameSeries
-    power_domain: Name | None = None  # the rack it stands in; where racks are not told apart, the row or PDU
+    power_domain: Name | None = None  # the rack; where racks are not distinguished, the row or PDU
     leaves: tuple[NameSeries, ...] = ()  # the leaf of NIC 0, of NIC 1, ...: its rails in order
-    gpu: str | None = Field(
-        default=None, min_length=1, max_length=100
-    )  # as the GPU catalogue calls it; None: not known
+    gpu: str | None = Field(default=None, min_length=1, max_length=100)  # a name of the GPU catalogue; None: not known
     gpus: int = Field(default=0, ge=0, le=128)
     nominal_w: float | None = Field(default=None, gt=0, le=1e6)  # nameplate of the whole machine
     nic_gb_per_s: float | None = Field(default=None, gt=0, le=10_000)  # of one NIC, per direction
@@ -121,5 +119,5 @@ class Site(Frozen):
     power: tuple[PowerDomain, ...] = ()
     network: tuple[Switch, ...] = ()
     nodes: tuple[Node, ...] = ()
-    total_nodes: int | None = Field(default=None, ge=0)  # when given, must equal what is listed
+    total_nodes: int | None = Field(default=None, ge=0)  # if given, must equal what is listed
     total_gpus: int | None = Field(default=None, ge=0)

@@ -1,4 +1,4 @@
-"""Ranges written out: every power domain, switch and node of a site by its own name, with the place it was written."""
+"""Expands ranges: every power domain, switch and node of a site by its own name, with its place in the document."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ PartT = TypeVar("PartT", PowerDomain, Switch, Node)
 
 @dataclass(frozen=True, slots=True)
 class Placed(Generic[PartT]):
-    """One part, the name of its site, and its path in the document."""
+    """One element, the name of its site, and its path in the document."""
 
     part: PartT
     site: str
@@ -22,7 +22,7 @@ class Placed(Generic[PartT]):
 
 @dataclass(frozen=True, slots=True)
 class Expansion:
-    """All parts of all sites."""
+    """All elements of all sites."""
 
     domains: tuple[Placed[PowerDomain], ...]
     switches: tuple[Placed[Switch], ...]
@@ -30,7 +30,7 @@ class Expansion:
 
 
 def size(sites: Sequence[Site]) -> int:
-    """How many parts there will be, without making them."""
+    """The number of elements, without creating them."""
     series = (
         series
         for site in sites
@@ -40,7 +40,7 @@ def size(sites: Sequence[Site]) -> int:
 
 
 def write_out(sites: Sequence[Site]) -> Expansion:
-    """Every part under its own name, in the order written."""
+    """Every element by its own name, in the order of the document."""
     return Expansion(tuple(_domains(sites)), tuple(_switches(sites)), tuple(_nodes(sites)))
 
 

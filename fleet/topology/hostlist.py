@@ -1,6 +1,6 @@
-"""Names, and the one short form for many of them: `node-[01-16]` stands for node-01, node-02, ... node-16.
+"""Element names, and the short form for a range: `node-[01-16]` stands for node-01, node-02, ... node-16.
 
-The width of the first number is kept, as hostlists of Slurm and pdsh do.
+A range keeps the width of its first number, as hostlists of Slurm and pdsh do.
 """
 
 import re
@@ -17,7 +17,7 @@ _SERIES = rf"^{_PLAIN}(\[[0-9]{{1,6}}-[0-9]{{1,6}}\][A-Za-z0-9._:/-]*)?$"
 
 
 def count(series: str) -> int:
-    """How many names a series stands for."""
+    """The number of names in a range."""
     match = _RANGE.search(series)
     if match is None:
         return 1
@@ -29,7 +29,7 @@ def count(series: str) -> int:
 
 
 def expand(series: str) -> tuple[str, ...]:
-    """The names a series stands for; a plain name stands for itself."""
+    """The names in a range; a plain name stands for itself."""
     match = _RANGE.search(series)
     if match is None:
         return (series,)
@@ -40,7 +40,7 @@ def expand(series: str) -> tuple[str, ...]:
 
 
 def expand_all(series: Iterable[str]) -> tuple[str, ...]:
-    """The names of several series, in order."""
+    """The names of several ranges, in order."""
     return tuple(name for one in series for name in expand(one))
 
 

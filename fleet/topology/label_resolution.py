@@ -1,4 +1,4 @@
-"""What the labels of many machines claim about power domains and switches, and where those claims contradict."""
+"""The power domains and switches that node labels state, and their contradictions."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -10,7 +10,7 @@ from fleet.topology.node_sources import Machine
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """One thing that labels name: what it is, and per level above it what stands there and which machine said so."""
+    """One element that labels name: its kind, and per level above it the parent and the node that stated it."""
 
     name: str
     kind: str
@@ -19,19 +19,19 @@ class Claim:
     uplinks: dict[str, None] = field(default_factory=dict)
 
     def nearest(self, levels: Sequence[str]) -> str | None:
-        """What stands on the lowest of these levels, given from the top down."""
+        """The parent on the lowest of these levels, given from the top down."""
         return next((self.above[level][0] for level in reversed(levels) if level in self.above), None)
 
 
 class Claims:
-    """Claims by name, and the contradictions among them."""
+    """Claims by name, and their contradictions."""
 
     def __init__(self) -> None:
         self.contradictions: list[Problem] = []
         self._by_name: dict[str, Claim] = {}
 
     def put(self, kind: str, name: str, *, above: Sequence[tuple[str, str]], machine: Machine) -> Claim:
-        """A machine says that this exists and what stands above it, as (level, name)."""
+        """Record that a node names this element and its parents, as (level, name)."""
         claim = self._by_name.setdefault(name, Claim(name, kind, machine))
         if claim.kind != kind:
             self._contradict(machine, f"{name!r} is a {kind} here and a {claim.kind} on {claim.by.name}")
@@ -40,7 +40,7 @@ class Claims:
         return claim
 
     def pass_up(self, levels: Sequence[str]) -> None:
-        """A rack in row a and on PDU p puts row a on PDU p, whichever machine told either."""
+        """A rack in row a and on PDU p puts row a on PDU p, whichever node stated either."""
         for level in reversed(levels):
             for claim in [claim for claim in self._by_name.values() if claim.kind == level]:
                 nearest = claim.nearest(levels)
@@ -49,7 +49,7 @@ class Claims:
                         self._agree(self._by_name[nearest], above, upper, by)
 
     def of_site(self, site: str) -> Iterator[Claim]:
-        """The claims about things in one site, in the order they were first made."""
+        """The claims about elements of one site, in the order of the first claim."""
         return (claim for claim in self._by_name.values() if claim.above["site"][0] == site)
 
     def _agree(self, claim: Claim, level: str, upper: str, machine: Machine) -> None:

@@ -1,4 +1,4 @@
-"""Which node labels say where a machine stands.  For each level the first label that is set wins."""
+"""Names of the node labels for each level of the topology; per level the first label that is set takes precedence."""
 
 from collections.abc import Mapping
 
@@ -6,9 +6,9 @@ from fleet.documents import Frozen
 
 
 class LabelNames(Frozen):
-    """Ours first, then what Kubernetes, Ray, topograph and the GPU vendors set by themselves."""
+    """Fleetwright's labels first, then those of Kubernetes, Ray, topograph and the GPU vendors."""
 
-    node: tuple[str, ...] = ("fleetwright.io/node",)  # Ray only, where nodes have no name of their own
+    node: tuple[str, ...] = ("fleetwright.io/node",)  # Ray only, where nodes have no own name
     site: tuple[str, ...] = ("fleetwright.io/site",)  # else the zone, else the region
     region: tuple[str, ...] = ("topology.kubernetes.io/region", "ray.io/availability-region")
     zone: tuple[str, ...] = ("topology.kubernetes.io/zone", "ray.io/availability-zone")

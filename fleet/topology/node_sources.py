@@ -1,4 +1,4 @@
-"""What a running cluster says about each of its nodes, in one shape for Ray and Kubernetes."""
+"""The nodes of a running cluster, in one form for Ray and Kubernetes."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -12,17 +12,17 @@ GPU_RESOURCES = ("nvidia.com/gpu", "amd.com/gpu")
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """One node: its name, its labels and where they stand in the answer, its GPUs."""
+    """One node: its name, its labels and their path in the answer, its GPUs."""
 
     name: str
     labels: Mapping[str, str]
     gpus: int
-    gpu_label: str | None  # the GPU type in the cluster's words
+    gpu_label: str | None  # the cluster's name for the GPU type
     path: Path
 
 
 def ray_machines(nodes: Sequence[Mapping[str, Any]], names: LabelNames) -> Iterator[Machine]:
-    """The living nodes of `ray.nodes()`; Ray goes on listing the dead."""
+    """The live nodes of `ray.nodes()`, which also lists dead ones."""
     for index, node in enumerate(nodes):
         if not node.get("Alive", True):
             continue
@@ -39,7 +39,7 @@ def ray_machines(nodes: Sequence[Mapping[str, Any]], names: LabelNames) -> Itera
 
 
 def kubernetes_machines(nodes: Sequence[Mapping[str, Any]], names: LabelNames) -> Iterator[Machine]:
-    """Node objects; cordoned and unready ones stand where they stand."""
+    """All Node objects, including cordoned and unready ones."""
     for index, node in enumerate(nodes):
         metadata = node["metadata"]
         labels: Mapping[str, str] = metadata.get("labels") or {}

@@ -1,11 +1,11 @@
-"""A power tree has no circle, and what hangs on a breaker fits it.
+"""Power tree rules: no cycle, and the load below a breaker fits its limit.
 
 For every domain d with a limit, with children c and nodes n directly on it:
 
     sum over c of load_w(c) + sum over n of nominal_w(n)  <=  limit_w(d) * oversubscription(d)
 
-where load_w is the child's own limit, or, where that is not known, what hangs on the child.  Nodes without a nameplate
-count nothing.  A domain fed from two sides (2N) must carry all of it on one side, so its limit counts once.
+where load_w is the child's own limit, or, where that is not known, the load below the child.  Nodes without a nameplate
+count 0 W.  A domain with two sides (2N) must carry the whole load on one side, so its limit counts once.
 """
 
 from collections import defaultdict
@@ -19,7 +19,7 @@ ROUNDING = 1e-9  # relative; sums of decimal watts are not exact in binary
 
 
 def circles(every: Expansion) -> Iterator[Violation]:
-    """Domains that hang on each other in a circle, each circle once."""
+    """Cycles of power domains, each once."""
     parents = {placed.part.name: placed.part.parent for placed in every.domains}
     paths = {placed.part.name: placed.path for placed in every.domains}
     settled: set[str] = set()
@@ -36,7 +36,7 @@ def circles(every: Expansion) -> Iterator[Violation]:
 
 
 def sums(every: Expansion) -> Iterator[Violation]:
-    """Domains on which more watts hang than their limit and declared oversubscription allow."""
+    """Domains whose load exceeds their limit times the declared oversubscription."""
     below = _watts_below(every)
     for placed in every.domains:
         domain = placed.part

@@ -1,4 +1,4 @@
-"""Every name that one part of a topology gives for another must lead to a part of the right kind in the same site."""
+"""Reference rules: every reference names an element of the right kind in the same site."""
 
 from collections.abc import Iterator, Mapping
 
@@ -7,7 +7,7 @@ from fleet.errors import nearest_names
 from fleet.topology.elements import Node, PowerDomain, PowerKind, Switch, Tier
 from fleet.topology.expansion import Expansion, PartT, Placed
 
-MAX_HINTS = 10  # looking for the nearest names is slow, and the first few tell what went wrong
+MAX_HINTS = 10  # finding the nearest names is slow, and the first few are enough
 
 
 def references(every: Expansion) -> Iterator[Violation]:
@@ -24,7 +24,7 @@ def references(every: Expansion) -> Iterator[Violation]:
 
 
 class _Lookup:
-    """Finds a part by name, or says why there is none; offers nearest names a limited number of times."""
+    """Finds an element by name, or reports why there is none; suggests nearest names a limited number of times."""
 
     def __init__(self) -> None:
         self._hints_left = MAX_HINTS

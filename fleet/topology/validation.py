@@ -1,8 +1,7 @@
-"""What must hold between the parts of a topology: names are unique, references lead somewhere, nothing goes round in a
-circle, watts and counts add up.
+"""The rules between elements of a topology: unique names, valid references, no cycles, power and counts that add up.
 
-Each rule yields (path in the document, message) per defect.  A later rule runs only when the earlier ones found
-nothing, so that one slip is reported once.
+Each rule yields (path in the document, message) per violation.  A rule runs only when the earlier rules found no
+violation, so that one mistake is reported once.
 """
 
 from collections import Counter, defaultdict
@@ -19,7 +18,7 @@ MAX_PARTS = 200_000
 
 
 def violations(sites: Sequence[Site]) -> Iterator[Violation]:
-    """The defects of the first rule that is broken."""
+    """The violations of the first broken rule."""
     if (parts := size(sites)) > MAX_PARTS:
         yield ("sites",), f"stands for {parts:,} domains, switches and nodes, allowed: at most {MAX_PARTS:,}"
         return
@@ -59,7 +58,7 @@ def _parts_listed_twice(every: Expansion) -> Iterator[Violation]:
 def _listed_twice(
     every: Iterable[Placed[PartT]], what: str, place: Callable[[Placed[PartT]], str]
 ) -> Iterator[Violation]:
-    """One defect at each place, naming the other."""
+    """One violation at each place, naming the other."""
     by_name: dict[str, list[Placed[PartT]]] = defaultdict(list)
     for placed in every:
         by_name[placed.part.name].append(placed)

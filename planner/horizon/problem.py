@@ -71,11 +71,6 @@ class HorizonProblem:
         """Per option, whole periods that a replica stands before it serves."""
         return tuple(max(0, ceil(hours / self.period_h - ROUNDING_H)) for hours in self.warmup_h)
 
-    @property
-    def longest_warmup(self) -> int:
-        """In whole periods."""
-        return max(self.warmup_periods, default=0)
-
     def reserved(self, supply: int) -> bool:
         """Whether a supply is paid for the whole horizon."""
         return self.markets[supply] is Market.RESERVED

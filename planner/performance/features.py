@@ -13,8 +13,6 @@ from planner.performance.coefficients import Terms
 from planner.performance.config import ReplicaConfig
 from planner.performance.hardware_demand import Array
 
-EPOCH_YEAR = 2026  # the age of software counts from here
-
 MEASURED_BATCH = (1.0, 4096.0)
 MEASURED_INPUT = (128.0, 16_384.0)  # tokens
 MEASURED_OUTPUT = (100.0, 8192.0)

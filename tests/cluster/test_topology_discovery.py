@@ -16,7 +16,7 @@ import yaml
 
 from deploy.common.topology_discovery import discover_kubernetes
 from fleet.documents import parse_document, read_model
-from fleet.topology import Topology
+from fleet.topology import Topology, TopologyIndex
 from tests.testbed.certificates import Authority
 from tests.testbed.gpu_nodes import GpuNodes
 from tests.testbed.kube_api import KubeApi
@@ -42,6 +42,11 @@ def unknown(done: subprocess.CompletedProcess[str]) -> Mapping[str, str]:
 
 
 @pytest.mark.ray
+def under(index: TopologyIndex, domain: str) -> set[str]:
+    """The nodes that a power domain feeds."""
+    return {name for name in index.nodes if domain in {each.name for each in index.power_path(name)}}
+
+
 class TestRay:
     def test_racks_power_domains_and_gpus_of_the_cluster(self, ray_cluster: RayCluster) -> None:
         done = discover("--ray", ray_cluster.dashboard_url)
@@ -92,14 +97,14 @@ class TestKubernetes:
         }
         for name in first:
             assert [domain.name for domain in index.power_path(name)] == [left, f"{left}-1"]
-        assert {node.name for node in index.nodes_under(right)} == set(second)
+        assert under(index, right) == set(second)
 
     def test_a_cluster_of_several_pages_is_read_whole(self, kube_api: KubeApi, gpu_nodes: GpuNodes) -> None:
         added = gpu_nodes.add(5, rack=gpu_nodes.pool, power_domain=f"of-{gpu_nodes.pool}")
 
         found = discover_kubernetes(kubeconfig=kube_api.kubeconfig_path, page_size=2)
 
-        assert {node.name for node in found.topology.index.nodes_under(gpu_nodes.pool)} == set(added)
+        assert under(found.topology.index, gpu_nodes.pool) == set(added)
 
     def test_a_gpu_that_no_catalogue_holds_is_said_with_its_nodes(self, kube_api: KubeApi, gpu_nodes: GpuNodes) -> None:
         (name,) = gpu_nodes.add(1, rack=gpu_nodes.pool, power_domain=f"of-{gpu_nodes.pool}", accelerator="NVIDIA-X9")

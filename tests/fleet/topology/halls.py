@@ -1,5 +1,6 @@
 """A hall to try things in, documents in few words, and random sound topologies."""
 
+from collections import Counter
 from collections.abc import Sequence
 
 import pytest
@@ -33,6 +34,15 @@ sites:
     nodes:
       - {name: c-1, gpu: L40S, gpus: 1}
 """
+
+
+def gpu_counts(topology: Topology) -> dict[str, int]:
+    """The number of GPUs of each known type."""
+    counts: Counter[str] = Counter()
+    for node in topology.index.nodes.values():
+        if node.gpu is not None:
+            counts[node.gpu] += node.gpus
+    return counts
 
 
 def read(text: str) -> Topology:

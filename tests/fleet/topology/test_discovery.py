@@ -17,6 +17,7 @@ from fleet.topology import (
     topology_from_kubernetes_nodes,
     topology_from_ray_nodes,
 )
+from tests.fleet.topology.halls import gpu_counts
 
 NODE_ID = "3f1c9a"
 
@@ -86,7 +87,7 @@ class TestRay:
 
     def test_the_accelerator_resource_names_the_gpu_where_no_label_does(self) -> None:
         found = topology_from_ray_nodes([ray_node(resources={"GPU": 4.0, "accelerator_type:A10G": 1.0})])
-        assert found.topology.index.gpu_counts() == {"A10G": 4}
+        assert gpu_counts(found.topology) == {"A10G": 4}
 
     def test_dead_nodes_are_left_out(self) -> None:
         found = topology_from_ray_nodes([ray_node("a", alive=False), ray_node("b")])
@@ -112,8 +113,9 @@ class TestKubernetes:
             **place(rack="r1", row="a"),
         }
         nodes = [kube_node(name, labels=labels, capacity={"nvidia.com/gpu": "8"}) for name in ("n1", "n2")]
-        index = topology_from_kubernetes_nodes(nodes).topology.index
-        assert index.gpu_counts() == {"NVIDIA-H100-80GB-HBM3": 16}
+        topology = topology_from_kubernetes_nodes(nodes).topology
+        index = topology.index
+        assert gpu_counts(topology) == {"NVIDIA-H100-80GB-HBM3": 16}
         assert [domain.name for domain in index.power_path("n2")] == ["a", "r1"]
         assert index.switch("leaf-1").uplinks == ("spine-1",)
         assert index.distance("n1", "n2") is Distance.SAME_SCALE_UP
@@ -122,7 +124,7 @@ class TestKubernetes:
         node = kube_node(
             "n", labels={"amd.com/gpu.product-name": "AMD_Instinct_MI300X_OAM"}, capacity={"amd.com/gpu": "8"}
         )
-        assert topology_from_kubernetes_nodes([node]).topology.index.gpu_counts() == {"AMD_Instinct_MI300X_OAM": 8}
+        assert gpu_counts(topology_from_kubernetes_nodes([node]).topology) == {"AMD_Instinct_MI300X_OAM": 8}
 
     def test_the_gpu_is_called_as_the_catalogue_calls_it(self) -> None:
         def namer(label: str) -> str:
