@@ -65,8 +65,8 @@ class Setting(NamedTuple):
 
     clocks: Clocks = Clocks()
     # A prompt waits while the row, as modelled, would draw more than this with it.
-    low_hold_w: float = inf
-    high_hold_w: float = inf
+    low_limit_w: float = inf
+    high_limit_w: float = inf
     routing: Routing = Routing()
 
 

@@ -48,8 +48,8 @@ class Outlook:
         """A step was taken."""
         if budget is not None:
             self._remaining.labels(self._row).set(budget.expires_at_s - now_s)
-        self._holds.labels(self._row, "low").set(setting.low_hold_w)
-        self._holds.labels(self._row, "high").set(setting.high_hold_w)
+        self._holds.labels(self._row, "low").set(setting.low_limit_w)
+        self._holds.labels(self._row, "high").set(setting.high_limit_w)
         if reading is not None and reading.at_s > self._last_s:
             self._last_s = reading.at_s
             self._foresee(reading)

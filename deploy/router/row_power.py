@@ -20,8 +20,8 @@ from power.guard import GuardSettings
 
 STALE_PERIODS = 2
 KEPT_S = 60.0  # of how many were in flight, until the next word: its reading is never as old
-BLIND_LOW_HOLD: float = GuardSettings.model_fields["blind_low_hold"].default
-BLIND_HIGH_HOLD: float = GuardSettings.model_fields["blind_high_hold"].default
+BLIND_LOW_HOLD: float = GuardSettings.model_fields["telemetry_lost_low_limit"].default
+BLIND_HIGH_HOLD: float = GuardSettings.model_fields["telemetry_lost_high_limit"].default
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,8 +31,8 @@ class GuardWord:
     row_w: float
     age_s: float  # of the reading
     budget_w: float
-    low_hold_w: float
-    high_hold_w: float
+    low_limit_w: float
+    high_limit_w: float
 
 
 def word_in(page: str, *, row: str) -> GuardWord | None:
@@ -43,11 +43,11 @@ def word_in(page: str, *, row: str) -> GuardWord | None:
             if sample.labels.get("row") == row and sample.name in _WANTED:
                 found[sample.name + sample.labels.get("priority", "")] = sample.value
     word = [found.get(name + priority, inf) for name, priority in _FIELDS]
-    row_w, age_s, budget_w, low_hold_w, high_hold_w = word
+    row_w, age_s, budget_w, low_limit_w, high_limit_w = word
     if not isfinite(row_w) or not isfinite(age_s) or any(map(isnan, word)):
         return None
     return GuardWord(
-        row_w=row_w, age_s=max(0.0, age_s), budget_w=budget_w, low_hold_w=low_hold_w, high_hold_w=high_hold_w
+        row_w=row_w, age_s=max(0.0, age_s), budget_w=budget_w, low_limit_w=low_limit_w, high_limit_w=high_limit_w
     )
 
 
@@ -87,18 +87,18 @@ class RowWatch:
     def watts(self, in_flight: int, *, now_s: float, routers: int) -> Watts:
         """What holds now.  The other routers do meanwhile what this one does: its starts count for all of them."""
         if self._word is None:
-            return Watts(row_w=0.0, step_w=0.0, low_hold_w=-inf, high_hold_w=inf, patience_s=self._said.patience_s)
+            return Watts(row_w=0.0, step_w=0.0, low_limit_w=-inf, high_limit_w=inf, patience_s=self._said.patience_s)
         step_w = self._said.step_w * routers
         row_w = self._word.row_w + step_w * (in_flight - self._in_flight_then)
-        low_w, high_w = self._word.low_hold_w, self._word.high_hold_w
+        low_w, high_w = self._word.low_limit_w, self._word.high_limit_w
         if now_s - self._heard_s > STALE_PERIODS * self._said.every_s:
             low_w = min(low_w, BLIND_LOW_HOLD * self._word.budget_w)
             high_w = min(high_w, BLIND_HIGH_HOLD * self._word.budget_w)
         return Watts(
             row_w=max(0.0, row_w),
             step_w=step_w,
-            low_hold_w=low_w,
-            high_hold_w=high_w,
+            low_limit_w=low_w,
+            high_limit_w=high_w,
             patience_s=self._said.patience_s,
         )
 

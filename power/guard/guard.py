@@ -217,8 +217,8 @@ class Guard(Generic[StateT]):
     def _held_back(self, wanted: Setting, sight: Sight) -> Setting:
         """Prompts wait sooner while the row cannot be seen."""
         return wanted._replace(
-            low_hold_w=min(wanted.low_hold_w, self.settings.blind_low_hold * sight.limit_w),
-            high_hold_w=min(wanted.high_hold_w, self.settings.blind_high_hold * sight.limit_w),
+            low_limit_w=min(wanted.low_limit_w, self.settings.telemetry_lost_low_limit * sight.limit_w),
+            high_limit_w=min(wanted.high_limit_w, self.settings.telemetry_lost_high_limit * sight.limit_w),
         )
 
     def _blind_level(self, state: GuardState[StateT], sight: Sight) -> Clocks:

@@ -44,8 +44,8 @@ class GuardSettings(Frozen):
     lead_s: Seconds = 60.0  # so long before a lower limit comes into force, the policy is given it
     cautious: Annotated[tuple[Clock, ...], Field(min_length=5, max_length=5)] = POLCA_CAUTIOUS
     lowest_clock: Clock = 0.4  # of the blind level; below, memory-bound work waits for arithmetic too
-    blind_low_hold: Share = 0.90  # of the budget, on the uncorrected model of the row
-    blind_high_hold: Share = 0.95
+    telemetry_lost_low_limit: Share = 0.90  # of the budget, on the uncorrected model of the row
+    telemetry_lost_high_limit: Share = 0.95
     trip: TripCurve = TripCurve()
     trip_share: Share = 0.75  # of the time that the breaker's curve leaves, until the brake has to have worked
 
@@ -71,8 +71,9 @@ class GuardSettings(Frozen):
             violations.append(
                 (("standing_w",), f"must be at most rating_w ({self.rating_w:g}), got {self.standing_w:g}")
             )
-        if self.blind_low_hold > self.blind_high_hold:
-            message = f"must be at most blind_high_hold ({self.blind_high_hold:g}), got {self.blind_low_hold:g}"
-            violations.append((("blind_low_hold",), message))
+        low, high = self.telemetry_lost_low_limit, self.telemetry_lost_high_limit
+        if low > high:
+            message = f"must be at most telemetry_lost_high_limit ({high:g}), got {low:g}"
+            violations.append((("telemetry_lost_low_limit",), message))
         RuleError.raise_for(violations)
         return self

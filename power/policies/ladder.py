@@ -28,7 +28,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from power.admission import HIGH_HOLD_SHARE, LOW_HOLD_SHARE
+from power.admission import HIGH_LIMIT_SHARE, LOW_LIMIT_SHARE
 from power.controls import Phase, Priority, Routing, Setting
 from power.policies.frontier import Rung, clock_grid, frontier, levers_of, training_w
 from power.policies.loss import Slack
@@ -68,8 +68,8 @@ class Margins(NamedTuple):
 
     share: float = 0.975  # of the budget
     ease: float = 0.01  # of that: a milder rung must leave so much, or orders would come and go with every reading
-    low_hold: float = LOW_HOLD_SHARE
-    high_hold: float = HIGH_HOLD_SHARE
+    low_limit: float = LOW_LIMIT_SHARE
+    high_limit: float = HIGH_LIMIT_SHARE
     growth: float = 0.005
     spread: float = 1.0  # z: standard deviations of the prompts read at once
     calm_share: float = 0.85
@@ -193,8 +193,8 @@ class Ladder:
         return lru_cache(maxsize=1024)(self._made)
 
     def _made(self, rung: int, step: int, budget_w: float) -> Setting:
-        low_hold_w, high_hold_w = self.margins.low_hold * budget_w, self.margins.high_hold * budget_w
-        return Setting(self.rungs[rung].clocks, low_hold_w, high_hold_w, self._routes[step])
+        low_limit_w, high_limit_w = self.margins.low_limit * budget_w, self.margins.high_limit * budget_w
+        return Setting(self.rungs[rung].clocks, low_limit_w, high_limit_w, self._routes[step])
 
     def _rung(self, before: int, counts: list[float], allowed_w: float) -> int:
         """From where it was up to the first that fits, or down as far as fits with room to spare.  No rung draws more

@@ -1,6 +1,5 @@
 """A row of servers in simulated time.  The model and its assumptions: docs/power/simulator.md."""
 
-from power.simulator.budget import POLCA_PEAK_SHARE, provisioned_w, uncapped, worst_minute_s
 from power.simulator.outcome import ClockChange, Outcome, Requests
 from power.simulator.run import simulate
 from power.simulator.spec import (
@@ -16,7 +15,6 @@ from power.simulator.spec import (
 )
 
 __all__ = [
-    "POLCA_PEAK_SHARE",
     "BiasedTelemetry",
     "ClockChange",
     "DriverReloaded",
@@ -29,8 +27,5 @@ __all__ = [
     "Requests",
     "RowSpec",
     "StaleTelemetry",
-    "provisioned_w",
     "simulate",
-    "uncapped",
-    "worst_minute_s",
 ]

@@ -150,7 +150,7 @@ def _row(spec: RowSpec, *, seed: int) -> Records:
     one["smoothing"], one["patience_s"] = spec.smoothing, spec.patience_s
     one["delay_windows"] = int(np.ceil(spec.telemetry_delay_s / WINDOW_S))
     one["low_together"] = one["high_together"] = 1
-    one["low_hold_w"] = one["high_hold_w"] = inf
+    one["low_limit_w"] = one["high_limit_w"] = inf
     for name in ("low_token", "high_token", "low_prompt", "high_prompt", "training"):
         one[name] = 1.0
     for name in ("stale_from_s", "missing_from_s", "meter_from_s", "ignored_from_s", "late_from_s", "reloaded_s"):

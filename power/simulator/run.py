@@ -197,7 +197,7 @@ class _Run:
             self._times.clocks.append(ClockChange(float(row["now_s"]), setting.clocks))
             for name, clock in zip(Clocks._fields, setting.clocks, strict=True):
                 row[name] = clock
-        row["low_hold_w"], row["high_hold_w"] = setting.low_hold_w, setting.high_hold_w
+        row["low_limit_w"], row["high_limit_w"] = setting.low_limit_w, setting.high_limit_w
         row["low_together"], row["high_together"] = setting.routing.low_together, setting.routing.high_together
         row["parked_share"] = setting.routing.parked_share
         self._setting = setting

@@ -134,8 +134,8 @@ ROW = np.dtype(
         # orders
         ("ordered", _I),  # some servers are told, or braked
         *((name, _F) for name in ("low_token", "high_token", "low_prompt", "high_prompt", "training")),
-        ("low_hold_w", _F),
-        ("high_hold_w", _F),
+        ("low_limit_w", _F),
+        ("high_limit_w", _F),
         ("low_together", _I),
         ("high_together", _I),
         ("parked_share", _F),

@@ -44,7 +44,7 @@ def power() -> Dashboard:
             Row(title="Rows", panels=_rows()),
             Row(title="Power tree", panels=_tree()),
             Row(title="Caps", panels=caps()),
-            Row(title="Who pays", panels=slo()),
+            Row(title="Requests", panels=slo()),
             Row(title="Guard", panels=guard()),
             Row(title="Studies", panels=studies()),
         ],

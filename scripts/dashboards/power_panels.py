@@ -3,7 +3,7 @@
 from power.guard import Mode
 from scripts.dashboards.grafana import Colour, Panel, Query, StateTimeline, TimeSeries, Unit
 from scripts.dashboards.power_queries import ON_ROW, off_cap
-from scripts.dashboards.promql import increase, meaning, one, quantile, quantiles, state
+from scripts.dashboards.promql import HERE, increase, meaning, one, quantile, quantiles, state
 
 MODE_COLOURS = {
     Mode.NORMAL: Colour.GOOD,
@@ -77,47 +77,29 @@ def caps() -> list[Panel]:
 
 
 def slo() -> list[Panel]:
-    """Whose requests take longer for it."""
+    """What the routers of this namespace make requests wait for."""
     return [
         TimeSeries(
-            title="Latency impact",
-            description="Latency over that at full clock and without waiting, less 1: POLCA allows high priority 1 % "
-            "at the median and 5 % at the 99th percentile, low priority 5 % and 50 %.",
-            queries=[
-                one(
-                    quantile(share, "fleetwright_slo_latency_impact_ratio", where=ON_ROW, by="priority"),
-                    legend=f"{{{{priority}}}} {share * 100:g} %",
-                )
-                for share in (0.5, 0.99)
-            ],
-            unit=Unit.SHARE,
-        ),
-        TimeSeries(
-            title="Waiting for watts",
-            description="From a prompt's arrival at the gate to its start, by priority and share of prompts.",
-            queries=[
-                one(
-                    quantile(share, "fleetwright_power_admission_wait_seconds", where=ON_ROW, by="priority"),
-                    legend=f"{{{{priority}}}} {share * 100:g} %",
-                )
-                for share in (0.5, 0.99)
-            ],
+            title="Admission wait",
+            description="From the arrival of a request at the router to its start, by priority and share of requests.",
+            queries=_by_priority("fleetwright_router_admission_wait_seconds"),
             unit=Unit.SECONDS,
         ),
         TimeSeries(
-            title="Prompts at the gate",
-            description="Held back now, by priority.",
-            queries=[
-                one(
-                    f"sum by (row, priority) (fleetwright_power_admission_waiting{{{ON_ROW}}})",
-                    legend="{{row}} {{priority}}",
-                )
-            ],
+            title="Time to first token",
+            description="From the arrival of a request to the first event of its stream, by priority.",
+            queries=_by_priority("fleetwright_router_ttft_seconds"),
+            unit=Unit.SECONDS,
+        ),
+        TimeSeries(
+            title="Waiting requests",
+            description="In the queues of the routers now, by priority.",
+            queries=[one(f"sum by (priority) (fleetwright_router_waiting{{{HERE}}})", legend="{{priority}}")],
             steps=True,
         ),
         TimeSeries(
-            title="Held to",
-            description="Prompts of a priority wait while the row, as modelled, would draw more than this with them.",
+            title="Admission limit",
+            description="A prompt waits while the modelled power of the row, with the prompt, is above this limit.",
             queries=[
                 one(
                     f"min by (row, priority) (fleetwright_power_admission_hold_watts{{{ON_ROW}}})",
@@ -199,4 +181,11 @@ def studies() -> list[Panel]:
             unit=Unit.SECONDS,
             width=6,
         ),
+    ]
+
+
+def _by_priority(metric: str) -> list[Query]:
+    return [
+        one(quantile(share, metric, by="priority"), legend=f"{{{{priority}}}} {share * 100:g} %")
+        for share in (0.5, 0.99)
     ]

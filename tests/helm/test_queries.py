@@ -1,8 +1,8 @@
 """Every query of dashboards and alerts, run by a real Prometheus that scrapes the real service, controller, guard
 and watcher.
 
-The gate of a router and the figures of a healer, which has a Ray cluster to join, are objects of this process behind
-sockets.
+A router before scripted engines and the metrics of a healer, which needs a Ray cluster, are objects of this process
+behind sockets.
 """
 
 import os
@@ -20,8 +20,8 @@ from api.cli.common.metrics_port import served_metrics
 from api.client import GPUS, Fleetwright, UnauthorizedError
 from api.schemas.faults import VerdictReport
 from api.schemas.power import CapPlanRequest, PowerBudget, SimulationRequest
-from api.schemas.quarantine import Look
-from api.schemas.targets import Mode, Phase, TargetSpec, TargetStatus
+from api.schemas.quarantine import Evaluation
+from api.schemas.targets import Phase, PolicyMode, TargetSpec, TargetStatus
 from deploy.remediation.metrics import HealerMetrics
 from fleet.sizes.histogram import SizeBuckets
 from placement.request import PlacementRequest
@@ -29,9 +29,9 @@ from planner.request import GivenOption, PlanRequest, Workload
 from scripts.dashboards.__main__ import DASHBOARDS
 from tests.deploy.power_guard.row_of_agents import agent_row
 from tests.helm.chart import ALERTS
-from tests.helm.power_row import beside
+from tests.helm.power_row import router
 from tests.power.trees import two_rows
-from tests.testbed.fault_bundles import accusation, report
+from tests.testbed.fault_bundles import diagnosis_id, report
 from tests.testbed.processes import LOOPBACK, Process, answers_ok, free_ports
 from tests.testbed.prometheus import Prometheus
 from tests.testbed.server import Server, StartServer
@@ -52,11 +52,11 @@ def scraped(prometheus: Prometheus, start_server: StartServer, sqlite_url: str, 
     """Prometheus after a few scrapes of a service and a controller that have each done something."""
     server = start_server(sqlite_url, "--no-controller")
     controller_address = f"{LOOPBACK}:{free_ports(1)[0]}"
-    guard_address, beside_address, healer_address = (f"{LOOPBACK}:{port}" for port in free_ports(3))
+    guard_address, router_address, healer_address = (f"{LOOPBACK}:{port}" for port in free_ports(3))
     with ExitStack() as running:
         running.enter_context(_controller(server, controller_address, tmp_path))
         running.enter_context(_guard(server, guard_address, tmp_path))
-        running.enter_context(beside(LOOPBACK, int(beside_address.split(":")[1])))
+        running.enter_context(router(LOOPBACK, int(router_address.split(":")[1])))
         running.enter_context(_healer(healer_address))
         client = running.enter_context(server.client())
         _use(client)
@@ -66,7 +66,7 @@ def scraped(prometheus: Prometheus, start_server: StartServer, sqlite_url: str, 
         watcher_address = f"{LOOPBACK}:{free_ports(1)[0]}"
         running.enter_context(_watcher(watcher_address, tmp_path))
         addresses |= {"watcher": watcher_address}
-        addresses |= {"guard": guard_address, "beside": beside_address, "healer": healer_address}
+        addresses |= {"guard": guard_address, "router": router_address, "healer": healer_address}
         prometheus.configure(
             {
                 "global": {"scrape_interval": SCRAPED_EVERY, "scrape_timeout": SCRAPED_EVERY},
@@ -80,7 +80,7 @@ def scraped(prometheus: Prometheus, start_server: StartServer, sqlite_url: str, 
             "fleetwright_controller_rounds_total",
             "fleetwright_guard_events_total",
             "fleetwright_healer_rounds_total",
-            "fleetwright_power_admission_wait_seconds_count",
+            "fleetwright_router_admission_wait_seconds_count",
             'fleetwright_power_budget_remaining_seconds{row="row-1"}',
         ):
             prometheus.wait_for_samples(f"rate({counter}[1m])")  # has been scraped twice
@@ -178,7 +178,7 @@ def _use(client: Fleetwright) -> None:
     spec = TargetSpec.model_validate(
         {
             "workload": "chat",
-            "mode": Mode.APPLY,
+            "mode": PolicyMode.APPLY,
             "application": {
                 "dashboard_url": f"http://{LOOPBACK}:8265",
                 "application": "chat",
@@ -202,10 +202,10 @@ def _accuse(client: Fleetwright) -> None:
     """One node goes in the dry run, one stays by a rule."""
     kept = client.report_fault_verdict(VerdictReport.model_validate(report()))
     client.replay_fault_bundle(kept.id)
-    client.report_fault_verdict(VerdictReport.model_validate(accusation("gpu-1")))
-    client.report_fault_verdict(VerdictReport.model_validate(accusation("gpu-2", confidence=0.1)))
+    client.report_fault_verdict(VerdictReport.model_validate(diagnosis_id("gpu-1")))
+    client.report_fault_verdict(VerdictReport.model_validate(diagnosis_id("gpu-2", confidence=0.1)))
     members: dict[str, dict[str, str]] = {f"gpu-{index}": {} for index in range(40)}
-    client.look_at_fleet(Look.model_validate({"members": members, "spares": {"default": 1}}))
+    client.evaluate_quarantine(Evaluation.model_validate({"members": members, "spares": {"default": 1}}))
 
 
 def _request(gpu: str) -> PlanRequest:

@@ -3,10 +3,8 @@
 from prometheus_client import CollectorRegistry
 
 from deploy.power_guard.forecast_metrics import Outlook
-from deploy.routing_metrics import RoutingMetrics
-from power.controls import Priority, Setting
+from power.controls import Setting
 from power.telemetry import Budget, Reading
-from tests.helm.power_row import use_gate
 
 
 def value(registry: CollectorRegistry, name: str, **labels: str) -> float | None:
@@ -17,7 +15,7 @@ def looked(*readings: Reading, budget: Budget | None = None, period_s: float = 2
     registry = CollectorRegistry()
     outlook = Outlook(registry, row="r", period_s=period_s)
     for reading in readings:
-        outlook.look(now_s=reading.at_s + 2, reading=reading, budget=budget, setting=Setting(low_hold_w=90.0))
+        outlook.look(now_s=reading.at_s + 2, reading=reading, budget=budget, setting=Setting(low_limit_w=90.0))
     return registry
 
 
@@ -50,14 +48,3 @@ def test_horizons_beyond_the_forecast_are_left_out() -> None:
 def test_a_budget_counts_down_and_none_is_not_told() -> None:
     assert value(looked(Reading(2.0, 1e5)), "power_budget_remaining_seconds") is None
     assert value(looked(Reading(2.0, 1e5), budget=Budget(1e5, 1.0)), "power_budget_remaining_seconds") == -3
-
-
-def test_waits_and_impacts_are_counted_by_priority() -> None:
-    registry = CollectorRegistry()
-    use_gate(RoutingMetrics(registry, row="r"))
-    for priority in Priority:
-        name = priority.name.lower()
-        assert value(registry, "power_admission_wait_seconds_sum", priority=name) == 0.5
-        assert value(registry, "slo_latency_impact_ratio_count", priority=name) == 1
-    assert value(registry, "power_admission_waiting", priority="low") == 1
-    assert value(registry, "power_admission_waiting", priority="high") == 0

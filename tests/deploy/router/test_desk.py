@@ -66,16 +66,16 @@ def test_high_goes_first_and_low_is_not_starved() -> None:
 
 def test_low_priority_waits_for_watts_and_high_does_not() -> None:
     desk = Desk(table())
-    desk.limit(Watts(row_w=980.0, step_w=5.0, low_hold_w=982.0, high_hold_w=990.0, patience_s=10.0))
+    desk.limit(Watts(row_w=980.0, step_w=5.0, low_limit_w=982.0, high_limit_w=990.0, patience_s=10.0))
     assert not started(desk, LOW, 1)
     assert len(started(desk, HIGH, 3)) == 2, "the third would cross what high prompts are held to"
-    desk.limit(Watts(row_w=970.0, step_w=5.0, low_hold_w=982.0, high_hold_w=990.0, patience_s=10.0))
+    desk.limit(Watts(row_w=970.0, step_w=5.0, low_limit_w=982.0, high_limit_w=990.0, patience_s=10.0))
     assert [ticket.arrival.priority for ticket in desk.starts(now_s=1.0)] == [Priority.HIGH, Priority.LOW]
 
 
 def test_a_low_prompt_out_of_patience_is_held_as_high_ones_are() -> None:
     desk = Desk(table())
-    desk.limit(Watts(row_w=980.0, step_w=5.0, low_hold_w=982.0, high_hold_w=990.0, patience_s=10.0))
+    desk.limit(Watts(row_w=980.0, step_w=5.0, low_limit_w=982.0, high_limit_w=990.0, patience_s=10.0))
     assert not started(desk, LOW, 1)
     assert not desk.starts(now_s=9.9)
     assert len(desk.starts(now_s=10.0)) == 1
@@ -149,7 +149,7 @@ def test_no_request_is_lost_or_sent_twice_and_room_is_kept(ops: list[tuple[str, 
             for ticket in desk.given_up(now_s=now_s):
                 del waiting[ticket.number]
         elif what == "watts":
-            desk.limit(Watts(row_w=0.0, step_w=1.0, low_hold_w=float(number), high_hold_w=inf))
+            desk.limit(Watts(row_w=0.0, step_w=1.0, low_limit_w=float(number), high_limit_w=inf))
         assert sum(desk.waiting.values()) == len(waiting)
         assert routes_of(list(sent.values())) == {route: n for route, n in desk.in_flight.items() if n}
 

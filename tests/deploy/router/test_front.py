@@ -21,7 +21,7 @@ from tests.deploy.router.tables import table
 pytestmark = pytest.mark.anyio
 
 HIGH, LOW = Arrival(prompt_bytes=400), Arrival(prompt_bytes=400, priority=Priority.LOW)
-SHUT = Watts(row_w=1.0, step_w=1.0, low_hold_w=0.0, high_hold_w=0.0)
+SHUT = Watts(row_w=1.0, step_w=1.0, low_limit_w=0.0, high_limit_w=0.0)
 
 
 class Hands:

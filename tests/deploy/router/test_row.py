@@ -10,7 +10,7 @@ from deploy.router.settings import WattsFrom
 from tests.helm.power_row import guard_page
 
 SAID = WattsFrom(url="http://guard:9402", row="row-a", step_w=100.0, every_s=1.0, patience_s=10.0)
-WORD = GuardWord(row_w=8000.0, age_s=2.0, budget_w=10_000.0, low_hold_w=9800.0, high_hold_w=9900.0)
+WORD = GuardWord(row_w=8000.0, age_s=2.0, budget_w=10_000.0, low_limit_w=9800.0, high_limit_w=9900.0)
 
 
 def watch(word: GuardWord | None = WORD, *, now_s: float = 100.0, in_flight: int = 10) -> RowWatch:
@@ -27,7 +27,7 @@ def test_a_real_guards_page_is_read() -> None:
     assert word is not None
     assert 0.0 < word.row_w < inf
     assert word.budget_w == 9000.0
-    assert word.low_hold_w <= word.high_hold_w
+    assert word.low_limit_w <= word.high_limit_w
     assert word_in(guard_page().decode(), row="another") is None
 
 
@@ -62,13 +62,13 @@ def test_without_a_word_for_two_periods_prompts_are_held_as_by_a_blind_guard(
     late_s: float, low_w: float, high_w: float
 ) -> None:
     found = watch().watts(10, now_s=100.0 + late_s, routers=1)
-    assert (found.low_hold_w, found.high_hold_w) == (low_w, high_w)
+    assert (found.low_limit_w, found.high_limit_w) == (low_w, high_w)
     assert (BLIND_LOW_HOLD, BLIND_HIGH_HOLD) == (0.90, 0.95)
 
 
 def test_a_guard_that_never_spoke_holds_back_low_prompts() -> None:
     found = watch(None).watts(10, now_s=100.0, routers=1)
-    assert (found.low_hold_w, found.high_hold_w) == (-inf, inf)
+    assert (found.low_limit_w, found.high_limit_w) == (-inf, inf)
 
 
 def test_an_empty_word_does_not_replace_the_last() -> None:
@@ -97,4 +97,4 @@ def test_other_settings_of_the_same_row_keep_what_was_heard() -> None:
     steeper = SAID.model_copy(update={"step_w": 200.0})
     assert watch().under(steeper).watts(12, now_s=100.0, routers=1).row_w == 8400.0
     another = SAID.model_copy(update={"row": "row-b"})
-    assert watch().under(another).watts(12, now_s=100.0, routers=1).low_hold_w == -inf
+    assert watch().under(another).watts(12, now_s=100.0, routers=1).low_limit_w == -inf

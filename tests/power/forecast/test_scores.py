@@ -5,10 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from power.controls import Phase, Priority
-from power.forecast.drivers import ending_driver_w, phase_drivers_w
 from power.forecast.metrics import highest_rise_w, score
-from power.server_model import BLOOM_A100
 
 
 @given(st.lists(st.floats(0, 1e6), min_size=25, max_size=60), st.integers(1, 20))
@@ -29,15 +26,3 @@ def test_a_score_by_hand() -> None:
     found = score(np.array([1.0, 1.0, 1.0, 1.0]), np.array([0.0, 1.0, 2.0, 5.0]), quantile=0.9)
     assert (found.coverage, found.mean_w) == (0.5, 1.0)
     assert found.pinball_w == pytest.approx((0.1 * 1 + 0.9 * 1 + 0.9 * 4) / 4)
-
-
-def test_drivers_count_watts_above_idle() -> None:
-    counts = np.zeros((1, 2, 5))
-    counts[0, Priority.LOW, Phase.TOKEN], counts[0, Priority.HIGH, Phase.PROMPT] = 3, 2
-    token_w, prompt_w = phase_drivers_w(counts, [BLOOM_A100])
-    assert token_w == pytest.approx(3 * (BLOOM_A100.token_w() - BLOOM_A100.idle_w))
-    assert prompt_w == pytest.approx(2 * (BLOOM_A100.prompt_w() - BLOOM_A100.idle_w))
-
-
-def test_a_prompt_that_ends_half_way_counts_half() -> None:
-    assert ending_driver_w(np.array([1.0, 5.0]), 3000.0) == pytest.approx(1500 + 3000)

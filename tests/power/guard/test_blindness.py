@@ -12,8 +12,8 @@ from tests.power.guard.rows import LIMIT_W, SERVERS, Led, Wants, no_faster
 
 SLOW = Setting(
     clocks=Clocks(0.5, 0.9, 0.95, 1.0, 0.8),
-    low_hold_w=200_000.0,
-    high_hold_w=205_000.0,
+    low_limit_w=200_000.0,
+    high_limit_w=205_000.0,
     routing=Routing(parked_share=0.1),
 )
 
@@ -30,13 +30,13 @@ class TestStaleTelemetry:
         setting = led.step(after_s=7.0).setting
         assert led.guard.row.worst_w(setting.clocks) <= LIMIT_W
         assert no_faster(setting.clocks, led.settings.cautious_clocks)
-        assert (setting.low_hold_w, setting.high_hold_w) == (0.90 * LIMIT_W, 0.95 * LIMIT_W)
+        assert (setting.low_limit_w, setting.high_limit_w) == (0.90 * LIMIT_W, 0.95 * LIMIT_W)
 
     def test_blind_never_milder_than_the_policy_was(self) -> None:
-        led = Led(policy=Wants(Setting(clocks=Clocks(*[0.3] * 5), low_hold_w=1.0))).steady()
+        led = Led(policy=Wants(Setting(clocks=Clocks(*[0.3] * 5), low_limit_w=1.0))).steady()
         setting = led.step(after_s=7.0).setting
         assert setting.clocks == Clocks(*[0.3] * 5)
-        assert setting.low_hold_w == 1.0
+        assert setting.low_limit_w == 1.0
 
     def test_blind_for_an_hour_without_a_brake_where_the_worst_case_fits(self) -> None:
         led = Led().steady()
@@ -90,7 +90,7 @@ class TestStaleTelemetry:
         led = Led()
         waited = [led.step() for _ in range(3)]
         assert all(orders.mode is Mode.NORMAL and orders.quiet and not orders.events for orders in waited)
-        assert waited[-1].setting.high_hold_w == led.settings.blind_high_hold * LIMIT_W
+        assert waited[-1].setting.high_limit_w == led.settings.telemetry_lost_high_limit * LIMIT_W
         assert led.step().mode is Mode.BLIND
         assert led.all[-1].events[-1].cause is Cause.NO_TELEMETRY
         assert led.all[-1].tell.size == led.servers

@@ -13,8 +13,8 @@ from tests.power.guard.rows import LIMIT_W, SERVERS, Led, Wants
 
 SLOW = Setting(
     clocks=Clocks(0.5, 0.9, 0.95, 1.0, 0.8),
-    low_hold_w=200_000.0,
-    high_hold_w=205_000.0,
+    low_limit_w=200_000.0,
+    high_limit_w=205_000.0,
     routing=Routing(parked_share=0.1),
 )
 
@@ -58,10 +58,10 @@ class TestNormal:
 
     def test_holds_change_without_an_order_to_servers(self) -> None:
         led = Led().steady()
-        led.guard.policy = Wants(Setting(low_hold_w=150_000.0))
+        led.guard.policy = Wants(Setting(low_limit_w=150_000.0))
         orders = led.step(0.8 * LIMIT_W)
         assert orders.quiet
-        assert orders.setting.low_hold_w == 150_000.0
+        assert orders.setting.low_limit_w == 150_000.0
 
 
 class TestBrake:

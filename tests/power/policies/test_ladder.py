@@ -128,7 +128,7 @@ def test_who_happens_to_read_now_moves_the_rung_less_than_who_is_busy() -> None:
 def test_it_asks_for_everything_when_the_whole_budget_is_kept_back() -> None:
     counts = busy()
     state, setting = LADDER.decide(LADDER.start(), Seen(2.0, Reading(2.0, 1000.0), counts, 0.0))
-    assert (setting.clocks, setting.low_hold_w) == (LADDER.rungs[-1].clocks, 0.0)
+    assert (setting.clocks, setting.low_limit_w) == (LADDER.rungs[-1].clocks, 0.0)
     assert state.rung == len(LADDER.rungs) - 1
 
 
@@ -154,9 +154,9 @@ def test_routing_steps_up_with_pressure_and_down_only_below_the_band() -> None:
 
 def test_prompts_are_held_to_shares_of_the_budget() -> None:
     _, setting = LADDER.decide(LADDER.start(), seen(counts=busy(), used=0.9))
-    assert (setting.low_hold_w, setting.high_hold_w) == (
-        LADDER.margins.low_hold * BUDGET_W,
-        LADDER.margins.high_hold * BUDGET_W,
+    assert (setting.low_limit_w, setting.high_limit_w) == (
+        LADDER.margins.low_limit * BUDGET_W,
+        LADDER.margins.high_limit * BUDGET_W,
     )
 
 

@@ -276,7 +276,7 @@ class Oracle:
     def _admitted(self, server: Server, request: Request) -> bool:
         patient = isnan(request.held_since_s) or self.now_s - request.held_since_s < self.patience_s
         low = server.priority is Priority.LOW and patient
-        hold_w = self.setting.low_hold_w if low else self.setting.high_hold_w
+        hold_w = self.setting.low_limit_w if low else self.setting.high_limit_w
         clock = server.clocks.of(server.priority, Phase.PROMPT)
         step_w = server.model.prompt_w(clock) - server.watts()
         return self.ratio * (self._modelled_w() + step_w) <= hold_w

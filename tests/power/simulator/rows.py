@@ -8,7 +8,9 @@ import numpy as np
 from hypothesis import strategies as st
 
 from power.controls import UNTOUCHED, Clocks, Priority, Routing, Setting
+from power.policies.thresholds import Untouched
 from power.server_model import Draw, ServerModel
+from power.simulator import Outcome, RowSpec, simulate
 from power.telemetry import Seen
 from power.workload import Pool, TrainingJob, Work
 
@@ -30,6 +32,11 @@ SMALL = ServerModel(
     full_clock_mhz=1000.0,
     brake_clock=0.2,
 )
+
+
+def uncapped(spec: RowSpec, work: Work, *, seed: int = 0) -> Outcome:
+    """The row at full clocks with a budget that nothing reaches."""
+    return simulate(spec.model_copy(update={"budget_w": 1e9}), work, policy=Untouched(), bare=True, seed=seed)
 
 
 def work_of(
@@ -117,8 +124,8 @@ _HOLD = st.sampled_from([inf, 7000.0, 5000.0, 3000.0])
 SETTINGS = st.builds(
     Setting,
     clocks=st.builds(Clocks, _CLOCK, _CLOCK, _CLOCK, _CLOCK, _CLOCK),
-    low_hold_w=_HOLD,
-    high_hold_w=_HOLD,
+    low_limit_w=_HOLD,
+    high_limit_w=_HOLD,
     routing=st.builds(Routing, st.integers(1, 4), st.integers(1, 4), st.sampled_from([0.0, 0.4, 0.7, 1.0])),
 )
 

@@ -9,9 +9,9 @@ from hypothesis import HealthCheck, given, settings
 from power.controls import Clocks, Priority, Routing, Setting
 from power.policies import policy_named
 from power.server_model import BLOOM_A100
-from power.simulator import Outcome, RowSpec, simulate, uncapped
+from power.simulator import Outcome, RowSpec, simulate
 from power.workload import TrainingJob, Work, generated_work
-from tests.power.simulator.rows import SCRIPTS, SMALL, Scripted, work_of, works
+from tests.power.simulator.rows import SCRIPTS, SMALL, Scripted, uncapped, work_of, works
 
 HALF = 0.5
 LOW_ONLY = ((Priority.LOW, 1),)
@@ -166,7 +166,7 @@ def test_prompts_wait_for_watts_and_the_row_stays_below_the_hold() -> None:
         [(5.0 + at * 0.01, at % 2, 3000, 100) for at in range(12)], pools=((Priority.LOW, 6), (Priority.HIGH, 6))
     )
     hold_w = 6 * SMALL.prompt_w() + 6 * SMALL.idle_w
-    free, held = run(work), run(work, (2.0, Setting(low_hold_w=hold_w, high_hold_w=hold_w)))
+    free, held = run(work), run(work, (2.0, Setting(low_limit_w=hold_w, high_limit_w=hold_w)))
     assert free.peak_w > hold_w
     assert held.peak_w <= hold_w
     assert held.requests.finished.all()
@@ -177,9 +177,9 @@ def test_prompts_wait_for_watts_and_the_row_stays_below_the_hold() -> None:
 
 def test_low_prompts_out_of_patience_are_held_as_high_ones() -> None:
     work = work_of([(10.0, 0, 1000, 10)], pools=LOW_ONLY)
-    outcome = run(work, (2.0, Setting(low_hold_w=1.0, high_hold_w=inf)))
+    outcome = run(work, (2.0, Setting(low_limit_w=1.0, high_limit_w=inf)))
     assert outcome.requests.admission_wait_s[0] == pytest.approx(EXACT.patience_s, abs=2.0)
-    starved = run(work, (2.0, Setting(low_hold_w=1.0, high_hold_w=1.0)))
+    starved = run(work, (2.0, Setting(low_limit_w=1.0, high_limit_w=1.0)))
     assert not starved.requests.finished[0]
     assert np.isnan(starved.requests.latency_s[0])
 
@@ -189,7 +189,7 @@ def test_admission_is_corrected_by_the_meter() -> None:
     half = SMALL.model_copy(update={"base_w": SMALL.base_w / 2, "beside": 1.0, "gpus": 1})
     work = work_of([(at * 0.05, 0, 3000, 60) for at in range(1200)], pools=((Priority.LOW, 10),), duration_s=60.0)
     hold_w = 5 * SMALL.prompt_w() + 5 * SMALL.idle_w
-    setting = Setting(low_hold_w=hold_w, high_hold_w=hold_w)
+    setting = Setting(low_limit_w=hold_w, high_limit_w=hold_w)
     spec = EXACT.model_copy(update={"believed": half, "smoothing": 0.5})
     blind = spec.model_copy(update={"smoothing": 0.0})
     corrected, uncorrected = (run(work, (2.0, setting), spec=each) for each in (spec, blind))

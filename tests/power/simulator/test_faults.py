@@ -18,7 +18,6 @@ from power.simulator import (
     RowSpec,
     StaleTelemetry,
     simulate,
-    worst_minute_s,
 )
 from power.simulator.spec import Fault
 from power.telemetry import Seen
@@ -154,13 +153,6 @@ def test_the_guard_tells_the_ignored_again() -> None:
     assert bare.ignored > 0
     assert bare.readings_w[-1] > half_w
     assert guarded.readings_w[-1] == pytest.approx(half_w)
-
-
-def test_the_worst_minute_holds_the_highest_mean() -> None:
-    outcome = run()
-    start = round(worst_minute_s(outcome) / 2)
-    means = np.convolve(outcome.readings_w, np.ones(30) / 30, "valid")
-    assert means[start] == means.max()
 
 
 @pytest.mark.parametrize(

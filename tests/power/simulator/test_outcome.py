@@ -5,9 +5,10 @@ import pytest
 
 from power.controls import Priority
 from power.policies import policy_named
-from power.simulator import POLCA_PEAK_SHARE, RowSpec, provisioned_w, simulate, uncapped
+from power.simulator import RowSpec, simulate
+from power.whatif.request import POLCA_PEAK_SHARE
 from power.workload import generated_work
-from tests.power.simulator.rows import SMALL, work_of
+from tests.power.simulator.rows import SMALL, uncapped, work_of
 
 WORK = work_of([(at * 1.3, at % 2, 900, 60) for at in range(80)])
 SPEC = RowSpec(budget_w=4000.0, model=SMALL)
@@ -41,7 +42,6 @@ def test_a_row_of_the_published_mix_stands_where_its_notes_say() -> None:
     """Shares of the budget as POLCA publishes them: 9 % in 2 s (arXiv 2308.12908); about 5.3 kW for a server."""
     work = generated_work(servers=40, days=0.5, seed=0)
     outcome = uncapped(RowSpec(budget_w=1.0), work)
-    budget_w = provisioned_w(outcome)
-    assert outcome.peak_w / budget_w == pytest.approx(POLCA_PEAK_SHARE)
+    budget_w = outcome.peak_w / POLCA_PEAK_SHARE
     assert budget_w / 40 == pytest.approx(5300, rel=0.05)
     assert outcome.largest_rise(2.0) * outcome.budget_w / budget_w == pytest.approx(0.09, abs=0.03)
