@@ -71,7 +71,7 @@ check: install ## format, lint, types, layers, generated files
 	$(BIN)/python -m scripts.dashboards --check
 	$(BIN)/python -m scripts.chart_readme --check
 
-bench: install ## measure, print tables side by side, write bench/out/*.json
+bench: install ## measure, print tables, write bench/out/*.json and the tables of bench/REPORT.md
 	$(call say,"benchmarks")
 	$(BIN)/python -m bench
 

@@ -50,6 +50,7 @@ async def _measure() -> list[dict[str, Any]]:
         controller = Controller(
             api=api,
             actuators=Actuators(ray_serve=ray_serve_actuators(http)),
+            http=http,
             metrics=ControllerMetrics(CollectorRegistry()),
             leadership=Leadership(api=api, settings=LeaseSettings(holder="bench", lease_s=3600.0), clock=clock),
             settings=ControllerSettings(),

@@ -23,13 +23,13 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from bench.roofline import Replica, highest_rate
 from fleet.gpus import builtin_gpus
 from fleet.models import builtin_models
 from fleet.offers import Market, builtin_prices
 from fleet.slo import LatencyLimits, Slo
 from fleet.solvers import Limits, Solver, SolveStatus
 from fleet.solvers import run as run_program
-from planner.performance import Replica, highest_rate
 from planner.problem import Leg, Limit, LimitKind, Load, MixProblem, ReplicaOption, Route, Supply
 from planner.solve import ilp
 from planner.solve.branch_and_price import Solved, solve_and_tell

@@ -33,9 +33,17 @@ SCENARIO = "weeks"
 WITHOUT = "weeks-no-probes"
 SEED = 6_000
 LIMIT_S = 120.0
-JUDGED = ("fabric.py", "verdict.py", "simulator", "localisation", "stragglers", "isolation", "hangs/waiting.py")
+JUDGED = (
+    "fabric.py",
+    "diagnosis.py",
+    "simulator",
+    "localisation",
+    "stragglers",
+    "quarantine",
+    "hangs/wait_for_graph.py",
+)
 # What says the same counts in other words.
-TOLD = frozenset({"answer.py", "rates.py", "plain.py", "__init__.py"})
+TOLD = frozenset({"answer.py", "intervals.py", "c4_baseline.py", "__init__.py"})
 SUMMED = (
     "hours", "windows", "false_isolations", "carried_out", "asked", "hidden", "named", "right", "wrong", "decision_s",
     "run_s",
@@ -109,7 +117,7 @@ def _counts(found: Outcome, run_s: float) -> dict[str, Any]:
         "decision_s": sum(found.spent_s),
         "run_s": run_s,
         "windows": len(found.spent_s),
-        "wrongs": [[at_s, verdict.model_dump(mode="json")] for at_s, verdict in found.wrongs[:20]],
+        "wrongs": [[at_s, diagnosis.model_dump(mode="json")] for at_s, diagnosis in found.wrongs[:20]],
     }
 
 

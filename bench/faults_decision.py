@@ -49,9 +49,9 @@ def _timed(ranks: int, what: str, *, per_uplink_h: float, eight: bool) -> dict[s
             happenings=diary.during(from_s, to_s),
         )
         started_s = time.process_time()
-        state, verdicts = localiser.step(state, window)
+        state, diagnoses = localiser.step(state, window)
         spent_s.append(time.process_time() - started_s)
-        nodes = len([one for one in verdicts if one.isolate])
+        nodes = len([one for one in diagnoses if one.isolate])
     kept = spent_s[WARM_UP:]
     return {
         "what": f"one decision, {ranks} ranks, {what}",

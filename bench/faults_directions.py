@@ -18,7 +18,7 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 
 from faults.detector import Job
-from faults.diagnosis import Direction, Scope, Verdict
+from faults.diagnosis import Diagnosis, Direction, Scope
 from faults.fabric import Floats
 from faults.observations import Collective, Look, Observation, Pass, Probe, Socket
 from faults.simulator.intervals import wilson
@@ -83,24 +83,24 @@ class Words(NamedTuple):
 def told(fault: str, slowdown: float, rng: np.random.Generator, *, evidence: frozenset[str], skew_s: float) -> Words:
     """Of one run."""
     node = int(rng.integers(NODES))
-    verdicts = _verdicts(_told(fault, slowdown, node, rng, evidence=evidence, skew_s=skew_s))
-    return Words(_word(verdicts[0], node), _word(verdicts[-1], node)) if verdicts else Words("nothing", "nothing")
+    diagnoses = _diagnoses(_told(fault, slowdown, node, rng, evidence=evidence, skew_s=skew_s))
+    return Words(_word(diagnoses[0], node), _word(diagnoses[-1], node)) if diagnoses else Words("nothing", "nothing")
 
 
-def _word(verdict: Verdict, node: int) -> str:
-    if verdict.scope is Scope.LINK:
-        return "link" if (verdict.node, verdict.peer) == (node, (node - 1) % NODES) else "another link"
-    if verdict.node != node:
+def _word(diagnosis: Diagnosis, node: int) -> str:
+    if diagnosis.scope is Scope.LINK:
+        return "link" if (diagnosis.node, diagnosis.peer) == (node, (node - 1) % NODES) else "another link"
+    if diagnosis.node != node:
         return "another node"
-    return {Direction.TX: "tx", Direction.RX: "rx"}.get(verdict.direction or Direction.BOTH, "both")
+    return {Direction.TX: "tx", Direction.RX: "rx"}.get(diagnosis.direction or Direction.BOTH, "both")
 
 
-def _verdicts(observations: list[Observation]) -> list[Verdict]:
+def _diagnoses(observations: list[Observation]) -> list[Diagnosis]:
     """The first of each look that has any."""
-    detector, now_s, found = SlowDetector(Job(NODES, tuple(range(NODES)))), 0.5, list[Verdict]()
+    detector, now_s, found = SlowDetector(Job(NODES, tuple(range(NODES)))), 0.5, list[Diagnosis]()
     for seen in observations:
         while seen.at_s > now_s:
-            found += [verdict for verdict in detector.judge(now_s) if verdict.scope is not Scope.WORKLOAD][:1]
+            found += [diagnosis for diagnosis in detector.judge(now_s) if diagnosis.scope is not Scope.WORKLOAD][:1]
             now_s += 0.5
         detector.see(seen)
     return found

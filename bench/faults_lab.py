@@ -130,7 +130,7 @@ def row_of(experiment: Experiment, python: Path | None) -> dict[str, Any]:
         ran = run_experiment(experiment, folder=folder, watch=watch, python=python)
         expected = expected_of(experiment)
         began_s = min(ran.done_s.values(), default=None)
-        outcome = judge(expected, watch.verdicts, began_s=began_s)
+        outcome = judge(expected, watch.diagnoses, began_s=began_s)
         return {
             "what": experiment.name,
             "machine": f"{experiment.busy} busy beside" if experiment.busy else "as it is",

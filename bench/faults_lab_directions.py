@@ -118,7 +118,7 @@ def cases_of(experiment: Experiment) -> list[Case]:
         ]
     steps = [(start_s, end_s - start_s) for start_s, end_s in pairwise(arrived_s)]
     begun = [(what, ran.done_s[what]) for what in experiment.injections[::2]]
-    return [case_of(what, at_s, steps, watch.verdicts) for what, at_s in begun]
+    return [case_of(what, at_s, steps, watch.diagnoses) for what, at_s in begun]
 
 
 def case_of(what: Injection, at_s: float, steps: Sequence[tuple[float, float]], said: Sequence[Stamped]) -> Case:
@@ -126,7 +126,7 @@ def case_of(what: Injection, at_s: float, steps: Sequence[tuple[float, float]], 
     mine = [
         stamped
         for stamped in said
-        if at_s < stamped.said_s < at_s + FAULT_S + REST_S / 2 and stamped.verdict.scope is not Scope.WORKLOAD
+        if at_s < stamped.said_s < at_s + FAULT_S + REST_S / 2 and stamped.diagnosis.scope is not Scope.WORKLOAD
     ]
     before = [length_s for start_s, length_s in steps if at_s - REST_S + 1.0 < start_s < at_s - 0.3]
     during = [length_s for start_s, length_s in steps if at_s + 0.3 < start_s < at_s + FAULT_S]
@@ -136,15 +136,15 @@ def case_of(what: Injection, at_s: float, steps: Sequence[tuple[float, float]], 
         harm=median(during) / median(before) if before and during else None,
         right=right,
         detect_s=mine[0].said_s - at_s if right else None,
-        wrong_isolations=sum(one.verdict.isolate and not _is(what, one) for one in mine),
+        wrong_isolations=sum(one.diagnosis.isolate and not _is(what, one) for one in mine),
     )
 
 
 def _is(what: Injection, said: Stamped) -> bool:
-    verdict = said.verdict
-    place = verdict.scope is (Scope.NODE if what.peer is None else Scope.LINK)
+    diagnosis = said.diagnosis
+    place = diagnosis.scope is (Scope.NODE if what.peer is None else Scope.LINK)
     way: Direction | None = DIRECTION_OF.get(what.kind)
-    told = (verdict.fault, verdict.node, verdict.peer, verdict.direction)
+    told = (diagnosis.fault, diagnosis.node, diagnosis.peer, diagnosis.direction)
     return place and told == (FaultClass.COMM_SLOW, what.node, what.peer, way)
 
 

@@ -18,7 +18,7 @@ from typing import Any, Final
 from api.cli.faults.recordings import open_recording
 from bench.data import found
 from faults.detector import Job
-from faults.diagnosis import Direction, Scope, Verdict
+from faults.diagnosis import Diagnosis, Direction, Scope
 from faults.monitor import Watcher, WatcherSettings
 from faults.observations import Collective, Heartbeat, Look, Observation, Socket
 from faults.observations.timestamps import on_clock_of
@@ -81,9 +81,9 @@ def _row(name: str, truth: Mapping[str, Any], *, clocks: random.Random | None = 
         moved = (on_clock_of(seen, -off_s[seen.node]) for seen in observations)
         observations = sorted(moved, key=lambda seen: seen.at_s)
     began = time.process_time()
-    verdicts = replay(recording.job, observations)
+    diagnoses = replay(recording.job, observations)
     spent_s = time.process_time() - began
-    said = [verdict for verdict in verdicts if verdict.scope is not Scope.WORKLOAD]
+    said = [diagnosis for diagnosis in diagnoses if diagnosis.scope is not Scope.WORKLOAD]
     expected = _expected(name, truth)
     hits = [(fault, hit) for fault in expected if (hit := _hit(said, fault.place)) is not None]
     told = {(fault.place[1], fault.place[2]) for fault in expected}
@@ -91,13 +91,13 @@ def _row(name: str, truth: Mapping[str, Any], *, clocks: random.Random | None = 
         "recording": name,
         "load": round(truth["loadavg"][0], 1) if truth else None,
         "expected": "; ".join(_words(fault.place) for fault in expected) or "nothing",
-        "said": "; ".join(_words(_place(verdict)) for verdict in said) or "nothing",
+        "said": "; ".join(_words(_place(diagnosis)) for diagnosis in said) or "nothing",
         "faults": len(expected),
         "right": len(hits),
         "directions": sum(fault.way is not None for fault in expected),
         "directions right": sum(fault.way is not None and hit.direction is fault.way for fault, hit in hits),
         "wrong": len(said) - len(hits),
-        "wrong isolations": sum(verdict.isolate and (verdict.node, None) not in told for verdict in said),
+        "wrong isolations": sum(diagnosis.isolate and (diagnosis.node, None) not in told for diagnosis in said),
         "time to detect s": max(
             (hit.detected_s - fault.at_s for fault, hit in hits if fault.at_s is not None), default=None
         ),
@@ -131,12 +131,12 @@ def _expected(name: str, truth: Mapping[str, Any]) -> list[_Fault]:
     ]
 
 
-def _place(verdict: Verdict) -> Place:
-    return (verdict.fault.value, verdict.node, verdict.peer)
+def _place(diagnosis: Diagnosis) -> Place:
+    return (diagnosis.fault.value, diagnosis.node, diagnosis.peer)
 
 
-def _hit(said: Sequence[Verdict], what: Place) -> Verdict | None:
-    return next((verdict for verdict in said if _place(verdict) == what), None)
+def _hit(said: Sequence[Diagnosis], what: Place) -> Diagnosis | None:
+    return next((diagnosis for diagnosis in said if _place(diagnosis) == what), None)
 
 
 def _words(what: Place) -> str:

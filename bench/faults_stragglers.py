@@ -132,9 +132,9 @@ class _Watched:
         gaps_s = np.exp(self.plane.window() + np.log1p(np.expm1(self._slowdown) * late))
         self.windows += 1
         begun_s = time.process_time()
-        self._state, verdicts = self._watch.step(self._state, gaps_s, self.now_s, window_s=WINDOW_S)
+        self._state, diagnoses = self._watch.step(self._state, gaps_s, self.now_s, window_s=WINDOW_S)
         self.spent_s += time.process_time() - begun_s
-        named = frozenset(one.node for one in verdicts if one.node is not None)
+        named = frozenset(one.node for one in diagnoses if one.node is not None)
         fresh, self._before = named - self._before, named
         return fresh
 

@@ -19,7 +19,7 @@ from typing import Any, Final
 import numpy as np
 
 from api.schemas.remediation import CasePhase, CaseSpec
-from faults.quarantine import Act, Allowance, IsolationRules, Mode
+from faults.quarantine import Act, Allowance, Mode, QuarantineRules
 from tests.testbed.healed_run import HealedRun, healed_run
 from tests.testbed.ray_cluster import RAY_SETTINGS, check_machine
 from tests.testbed.requirements import UnavailableError
@@ -31,7 +31,7 @@ WORKERS: Final = 2
 MAX_AT_ONCE: Final = 8  # repeats on one cluster, each of which costs it a node
 # All but what speaks against the node itself is out of the way: here nodes are frozen one after the other.
 ANY: Final = Allowance(share=1.0, count=1000)
-RULES: Final = IsolationRules(mode=Mode.APPLY, pool=ANY, domain=ANY, rate_count=1000, breaker_nodes=1000)
+RULES: Final = QuarantineRules(mode=Mode.APPLY, pool=ANY, domain=ANY, rate_count=1000, breaker_nodes=1000)
 
 
 def run() -> list[dict[str, Any]]:
@@ -73,7 +73,7 @@ def _healthy(running: HealedRun, minutes: float) -> dict[str, Any]:
         running.wait_watched(healer)
         time.sleep(60.0 * minutes)
         load = os.getloadavg()[0]
-    decisions = [each for each in running.client.get_isolation().decisions if each.act is Act.ISOLATE]
+    decisions = [each for each in running.client.get_quarantine().decisions if each.act is Act.QUARANTINE]
     return {
         "what": f"healthy, {2 * (os.cpu_count() or 1)} busy processes beside",
         "runs": 1,

@@ -14,7 +14,8 @@ from fleet.solvers import Limits, Solver, SolveStatus
 from fleet.solvers import run as run_program
 from planner.problem import MixProblem
 from planner.solve import ilp
-from planner.solve.dispatch import MixSolution, solve_mix
+from planner.solve.dispatch import solve_mix
+from planner.solve.solution import MixSolution
 
 SLICE_FACTORS = (1, 2, 4, 8)
 SLICE_LIMIT_S = 60.0 if FULL else 1.0

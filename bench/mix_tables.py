@@ -26,11 +26,11 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
+from bench.roofline import Replica, highest_rate
 from fleet.gpus import builtin_gpus
 from fleet.models import builtin_models
 from fleet.offers import Market, builtin_prices
 from fleet.slo import LatencyLimits, Slo
-from planner.performance import Replica, highest_rate
 from planner.problem import Leg, Load, MixProblem, ReplicaOption, Route, Supply
 
 DATA = Path(__file__).resolve().parents[2] / "shared" / "data" / "planner"

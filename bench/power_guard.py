@@ -24,8 +24,8 @@ from deploy.power_guard.agent_client import Agents
 from deploy.power_guard.config import GuardFile
 from deploy.power_guard.loop import GuardLoop
 from deploy.power_guard.process import guard_loop
-from power.controls import UNTOUCHED, Phase, Setting
-from power.guard import BudgetOrder, Guard, GuardSettings, Mode, NodeClocks, Row, Servers, Telemetry
+from power.controls import UNTOUCHED, NodeClocks, Phase, Setting
+from power.guard import BudgetOrder, Guard, GuardSettings, Mode, Row, Servers, Telemetry
 from power.guard.telemetry import BRAKE
 from power.server_model import BLOOM_A100
 from power.telemetry import Budget, Reading, Seen

@@ -19,8 +19,9 @@ import numpy as np
 from bench.melange import Answer, per_slice, plain_milp
 from bench.mix_tables import Instance, instances
 from fleet.solvers import Limits, Solver, SolveStatus
-from planner.solve.dispatch import MixSolution, solve_mix
+from planner.solve.dispatch import solve_mix
 from planner.solve.single_workload import Table, tables_of
+from planner.solve.solution import MixSolution
 
 FULL = os.environ.get("FLEETWRIGHT_BENCH_FULL") == "1"
 EXPANSIONS = {"prices": 2, "offers": 4, "kinds": 4}  # every so-manieth instance: with each step all rates occur
