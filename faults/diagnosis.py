@@ -43,7 +43,7 @@ class Direction(StrEnum):
 Share = Annotated[float, Field(ge=0.0, le=1.0)]
 
 
-class Verdict(Frozen):
+class Diagnosis(Frozen):
     """One fault.  Times are seconds on the clock of the one who asked (a recording's: after its t_go)."""
 
     fault: FaultClass

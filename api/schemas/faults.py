@@ -1,4 +1,4 @@
-"""Faults on the wire: verdicts with what they rest on, what a replay of that says, and simulations."""
+"""Faults on the wire: diagnoses with their bundles, replays of bundles, and simulations."""
 
 from collections.abc import Iterator
 from datetime import datetime
@@ -7,39 +7,40 @@ from typing import Annotated, Self
 from pydantic import Field, StringConstraints, model_validator
 
 from api.schemas.names import Text
-from faults.diagnosis import FaultClass, Scope, Verdict
+from api.schemas.results import ResultHead, ResultType
+from faults.diagnosis import Diagnosis, FaultClass, Scope
 from faults.simulator.answer import Score
 from faults.simulator.scenario import ScenarioName
 from fleet.documents import Frozen, RuleError, Violation
 
-# One segment of a path, and with what stands before it no longer than an audit's subject may be.
+# One path segment; with its prefix it fits into the subject of an audit entry.
 NODE_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9._:-]{0,159}$"
 NodeName = Annotated[str, StringConstraints(pattern=NODE_PATTERN)]
 DomainLabel = Annotated[str, StringConstraints(min_length=1, max_length=200, pattern=r"^[^\x00-\x1f\x7f]+$")]
 NodeIndex = Annotated[str, StringConstraints(pattern=r"^(0|[1-9][0-9]{0,6})$")]
-Belief = Annotated[float, Field(ge=0.0, le=86_400.0)]
+ExpiresIn = Annotated[float, Field(ge=0.0, le=86_400.0)]
 
 MAX_NODES = 16_384
 MAX_SEED = 2**31 - 1
-MAX_REASON = 2000  # characters, of a verdict that is reported
-MAX_EVIDENCE = 16  # kinds, of one
-MAX_BUNDLE_CHARACTERS = 64 * 1024 * 1024  # base64; the limit on bodies is lower
+MAX_REASON = 2000  # characters, of a reported diagnosis
+MAX_EVIDENCE = 16  # kinds of evidence, of a reported diagnosis
+MAX_BUNDLE_CHARACTERS = 64 * 1024 * 1024  # base64; the limit on request bodies is lower
 
 
-class VerdictReport(Frozen):
-    """A verdict of a watcher, in the fleet's words."""
+class DiagnosisReport(Frozen):
+    """A diagnosis of a fault monitor, with the node names of the fleet."""
 
-    job: Text = Field(description="Whose traffic it was read from.")
-    verdict: Verdict
+    job: Text = Field(description="The monitored job.")
+    diagnosis: Diagnosis
     nodes: dict[NodeIndex, NodeName] = Field(
-        default_factory=dict, max_length=MAX_NODES, description="Names of the job's nodes, by their indices there."
+        default_factory=dict, max_length=MAX_NODES, description="Names of the job's nodes, by index."
     )
     domains: Annotated[tuple[DomainLabel, ...], Field(max_length=1000)] = Field(
-        default=(), description="Of a leaf or uplink: the failure domains that hang on it.  None: its own name."
+        default=(), description="Failure domains behind a leaf or uplink.  None: the name of the switch."
     )
-    believed_for_s: Belief = Field(default=60.0, description="Until then it counts in looks, unless said again.")
+    expires_in_s: ExpiresIn = Field(default=60.0, description="The quarantine policy uses the diagnosis until then.")
     bundle: Annotated[str, StringConstraints(max_length=MAX_BUNDLE_CHARACTERS)] | None = Field(
-        default=None, description="What it rests on: a bundle, gzipped, in base64."
+        default=None, description="The evidence: a bundle, gzipped, in base64."
     )
 
     @model_validator(mode="after")
@@ -53,42 +54,42 @@ class VerdictReport(Frozen):
 
     def _violations(self) -> Iterator[Violation]:
         for end in ("node", "peer"):
-            index = getattr(self.verdict, end)
+            index = getattr(self.diagnosis, end)
             if index is not None and self.name_of(index) is None:
-                yield ("nodes",), f"must name node {index}, which the verdict names as its {end}"
-        if self.verdict.scope in (Scope.NODE, Scope.RANK) and self.verdict.node is None:
-            yield ("verdict", "node"), f"a verdict on a {self.verdict.scope.value} must name a node"
+                yield ("nodes",), f"must name node {index}, the {end} of the diagnosis"
+        if self.diagnosis.scope in (Scope.NODE, Scope.RANK) and self.diagnosis.node is None:
+            yield ("diagnosis", "node"), f"a diagnosis of a {self.diagnosis.scope.value} must name a node"
 
 
-class BeliefChange(Frozen):
-    """For how long from now a verdict is believed."""
+class ExpiryChange(Frozen):
+    """A new expiry of a diagnosis, counted from now."""
 
-    believed_for_s: Belief = Field(description="0: no longer.")
+    expires_in_s: ExpiresIn = Field(description="0 withdraws the diagnosis.")
 
 
-class VerdictRecord(Frozen):
-    """One stored verdict.  Only `believed_until` ever changes."""
+class DiagnosisRecord(Frozen):
+    """One stored diagnosis.  Only `expires_at` changes."""
 
     id: str = Field(description="Sorts by time of creation.")
     created_at: datetime
     created_by: str
-    believed_until: datetime
+    expires_at: datetime
     job: str
-    verdict: Verdict
-    node: str | None = Field(description="Name of the node that the verdict names.")
+    diagnosis: Diagnosis
+    node: str | None = Field(description="Name of the diagnosed node.")
     peer: str | None
     nodes: dict[str, str]
     domains: tuple[str, ...]
-    bundle_sha256: str | None = Field(description="Of the bundle's text; null: it came without one.")
+    bundle_sha256: str | None = Field(description="Of the bundle's text; null: reported without a bundle.")
 
 
-class VerdictSummary(Frozen):
-    """A verdict in a list."""
+class DiagnosisSummary(Frozen):
+    """A diagnosis in a list."""
 
     id: str
     created_at: datetime
     created_by: str
-    believed_until: datetime
+    expires_at: datetime
     job: str
     fault: FaultClass
     scope: Scope
@@ -102,21 +103,21 @@ class VerdictSummary(Frozen):
 
 
 class BundleReplay(Frozen):
-    """What this service's code says of the observations in a bundle."""
+    """The diagnoses that this service gives for the observations of a bundle."""
 
-    verdict_id: str
-    same: bool = Field(description="Whether that is what the bundle says, bit for bit.")
-    names_it: bool = Field(description="Whether the fault that was reported is among it.")
+    diagnosis_id: str
+    same: bool = Field(description="Whether they equal those of the bundle, bit for bit.")
+    includes_report: bool = Field(description="Whether the reported fault is among them.")
     written_by: str = Field(description="Version that wrote the bundle.")
     replayed_by: str
-    dropped: int = Field(description="Calls that the tape had lost when the bundle was written.")
-    said: tuple[Verdict, ...]
-    replayed: tuple[Verdict, ...]
+    dropped: int = Field(description="Calls before the first one of the bundle.")
+    bundled: tuple[Diagnosis, ...]
+    replayed: tuple[Diagnosis, ...]
     run_s: float
 
 
 class FaultQuestion(Frozen):
-    """A cluster to be simulated before the detectors."""
+    """A cluster to simulate."""
 
     ranks: int = Field(default=1024, ge=128, le=131_072, multiple_of=64)
     hours: float = Field(default=1.0, ge=1 / 60, le=8760)
@@ -125,26 +126,20 @@ class FaultQuestion(Frozen):
 
     @property
     def rank_hours(self) -> float:
-        """What it costs, about."""
+        """Approximate cost."""
         return self.ranks * self.hours
 
 
-class FaultSimulationRecord(Frozen):
+class FaultSimulationRecord(ResultHead):
     """One stored simulation of faults."""
 
-    id: str = Field(description="Sorts by time of creation.")
-    created_at: datetime
-    created_by: str
     request: FaultQuestion
     simulation: Score
 
 
-class FaultSimulationSummary(Frozen):
+class FaultSimulationSummary(ResultHead):
     """A simulation of faults in a list."""
 
-    id: str
-    created_at: datetime
-    created_by: str
     ranks: int
     hours: float
     scenario: str
@@ -153,3 +148,13 @@ class FaultSimulationSummary(Frozen):
     recall: float | None
     precision: float | None
     false_isolations: int
+
+
+FAULT_SIMULATIONS = ResultType(
+    name="fault simulation",
+    path="faults/simulations",
+    field="simulation",
+    request=FaultQuestion,
+    record=FaultSimulationRecord,
+    summary=FaultSimulationSummary,
+)

@@ -1,4 +1,4 @@
-"""Isolation on the wire: what a controller sees of the fleet, what is wanted of it, and where every node stands."""
+"""The quarantine policy on the wire: evaluations of the fleet, their results, node states and operator actions."""
 
 from datetime import datetime
 from typing import Annotated
@@ -6,7 +6,7 @@ from typing import Annotated
 from pydantic import AwareDatetime, Field
 
 from api.schemas.faults import DomainLabel, NodeName
-from faults.quarantine import Act, IsolationRules, Member, Mode, Standing, Wish
+from faults.quarantine import DecisionKind, Member, NodeState, OperatorAction, PolicyMode, QuarantineRules
 from fleet.documents import Frozen
 
 MAX_MEMBERS = 20_000
@@ -15,111 +15,111 @@ Moment = datetime | None
 
 
 class StoredRules(Frozen):
-    """The rules in force, with their version; 0 is what ships."""
+    """The rules in force, with their version; 0 is the shipped version."""
 
     version: int = Field(ge=0)
-    rules: IsolationRules
+    rules: QuarantineRules
 
 
-class SeenMember(Frozen):
-    """A node as the controller sees it."""
+class MemberReport(Frozen):
+    """A node as the controller observes it."""
 
     pool: DomainLabel = "default"
     domains: Annotated[tuple[DomainLabel, ...], Field(max_length=16)] = Field(
-        default=(), description="Whatever fails as one: rack, leaf, power domain."
+        default=(), description="Failure domains: rack, leaf, power domain."
     )
-    absent: bool = Field(default=False, description="Takes no work for a reason that is not ours.")
+    absent: bool = Field(default=False, description="Takes no work for another reason.")
 
     @property
     def member(self) -> Member:
-        """As the policy has it."""
+        """As the policy takes it."""
         return Member(self.pool, self.domains, self.absent)
 
 
-class ProbeEnd(Frozen):
-    """How a probe that was wanted ended."""
+class ProbeReport(Frozen):
+    """Result of a requested probe."""
 
     ended_at: AwareDatetime
     passed: bool
 
 
-class Look(Frozen):
-    """One look at the fleet.  Verdicts that are believed, and what operators want, the service adds."""
+class Evaluation(Frozen):
+    """The observed fleet.  The service adds active diagnoses and operator actions, and runs one step of the policy."""
 
-    members: dict[NodeName, SeenMember] = Field(min_length=1, max_length=MAX_MEMBERS)
+    members: dict[NodeName, MemberReport] = Field(min_length=1, max_length=MAX_MEMBERS)
     spares: dict[DomainLabel, Annotated[int, Field(ge=0, le=1_000_000)]] = Field(
-        default_factory=dict, max_length=1000, description="Per pool: nodes that could take over, counted now."
+        default_factory=dict, max_length=1000, description="Free replacement nodes per pool."
     )
-    probed: dict[NodeName, ProbeEnd] = Field(
+    probed: dict[NodeName, ProbeReport] = Field(
         default_factory=dict,
         max_length=MAX_MEMBERS,
-        description="The last probe of a node.  One that ended before it was wanted counts for nothing.",
+        description="The last probe of each node.  One that ended before its request is ignored.",
     )
 
 
-class Decided(Frozen):
+class DecisionView(Frozen):
     """One decision of the policy, with its reason."""
 
     at: datetime
-    act: Act
+    kind: DecisionKind
     node: str | None
     reason: str
-    accusation: str | None = Field(default=None, description="Id of the verdict it rests on.")
+    diagnosis_id: str | None = Field(default=None, description="The diagnosis that the decision rests on.")
     dry_run: bool
 
 
-class LookOutcome(Frozen):
-    """What shall be so, whatever is so now."""
+class EvaluationResult(Frozen):
+    """The desired state of the fleet, independent of the current one."""
 
     at: datetime
-    mode: Mode
-    frozen: bool = Field(description="While the freeze holds nothing new is wanted, and nothing is decided.")
-    out: tuple[str, ...] = Field(description="Nodes that shall take no work.")
-    probe: tuple[str, ...] = Field(description="Nodes that shall be probed.")
-    decisions: tuple[Decided, ...]
+    mode: PolicyMode
+    frozen: bool = Field(description="While the fleet is frozen, the policy requests and decides nothing new.")
+    out_of_service: tuple[str, ...] = Field(description="Nodes that must take no work.")
+    probe: tuple[str, ...] = Field(description="Nodes to probe.")
+    decisions: tuple[DecisionView, ...]
 
 
-class WishRequest(Frozen):
-    """What an operator wants of a node.  It is done at the next look."""
+class ActionRequest(Frozen):
+    """An operator's action on a node.  The next evaluation applies it."""
 
-    wish: Wish
+    action: OperatorAction
 
 
 class NodeView(Frozen):
-    """Where a node stands, and how it came there."""
+    """State and history of a node."""
 
     node: str
-    standing: Standing
+    state: NodeState
     since: datetime
-    dry_run: bool = Field(description="It would be out; it is not.")
-    accusation: str | None = Field(description="Id of the verdict that it is accused by, or went for.")
-    accused_since: Moment
-    refused: str | None = Field(description="The last rule that said no.")
+    dry_run: bool = Field(description="The state is simulated; the node is in service.")
+    diagnosis_id: str | None = Field(description="The diagnosis of the current suspicion, or of the quarantine.")
+    suspected_since: Moment
+    refused_by: str | None = Field(description="The last guardrail that refused.")
     strikes: tuple[datetime, ...]
     probes_passed: int
     probes_failed: int
     probe_at: Moment
-    wish: Wish | None = Field(description="What an operator wants and the next look will do.")
+    pending_action: OperatorAction | None = Field(description="The action that the next evaluation applies.")
 
 
 class BreakerView(Frozen):
-    """Whether too many were accused together."""
+    """The circuit breaker."""
 
     opened_at: Moment = Field(description="Null: it is closed.")
-    accused: tuple[str, ...]
-    close_wanted: bool
+    suspected: tuple[str, ...]
+    reset_requested: bool
 
 
-class IsolationView(Frozen):
-    """The whole memory of the policy."""
+class QuarantineView(Frozen):
+    """The whole state of the policy."""
 
-    looked_at: Moment = Field(description="Null: no controller has looked yet.")
-    looked_by: str | None
-    mode: Mode
+    evaluated_at: Moment = Field(description="Null: no controller has posted an evaluation yet.")
+    evaluated_by: str | None
+    mode: PolicyMode
     frozen: bool
-    fleet: int = Field(description="Nodes in the last look.")
-    out: tuple[str, ...]
+    fleet: int = Field(description="Nodes in the last evaluation.")
+    out_of_service: tuple[str, ...]
     probe: tuple[str, ...]
     breaker: BreakerView
-    nodes: tuple[NodeView, ...] = Field(description="Nodes with a story; all others serve.")
-    decisions: tuple[Decided, ...] = Field(description="The newest first.")
+    nodes: tuple[NodeView, ...] = Field(description="Nodes with a history; all other nodes serve.")
+    decisions: tuple[DecisionView, ...] = Field(description="The newest first.")

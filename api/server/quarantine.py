@@ -1,8 +1,8 @@
-"""Looks at the fleet: verdicts that are believed and what operators want go through the policy, in one transaction.
+"""Evaluations: active diagnoses, operator actions and the observed fleet pass through the policy in one transaction.
 
-All looks and wishes queue on the lock that every writer shares, so each sees what the one before left.  The policy is
-pure and its memory is stored with the audit of what it decided, so a service that dies between two looks loses nothing,
-and a look that comes twice decides once.
+All evaluations and actions take the lock that every writer takes, so each works on the state that the previous one
+stored.  The policy is pure, and one transaction stores its state with the audit of its decisions.  A repeated
+evaluation therefore decides nothing twice.
 """
 
 from collections.abc import Iterable, Iterator
@@ -10,209 +10,226 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from http import HTTPStatus
 
-from api.schemas.quarantine import BreakerView, Decided, IsolationView, Look, LookOutcome, NodeView
+from api.schemas.quarantine import BreakerView, DecisionView, Evaluation, EvaluationResult, NodeView, QuarantineView
 from api.schemas.targets import Freeze
-from api.server.diagnoses import read_report, switched_off
+from api.server.diagnoses import failure_domains_of, read_report
 from api.server.problems import ProblemError, not_found
-from api.server.quarantine_state import Memory, remembered
+from api.server.quarantine_state import StoredState, load_state
 from api.server.service import Service
 from api.server.targets import FREEZE
 from api.server.versioned import Slot, current
-from api.store import IsolationRecord, Transaction, VerdictHead, canonical_json
-from faults.quarantine import Accusation, Decision, Inputs, IsolationRules, Outcome, ProbeResult, Standing, Wish, step
+from api.store import DiagnosisHead, QuarantineRecord, Transaction, canonical_json
+from faults.quarantine import (
+    OUT_OF_SERVICE,
+    Decision,
+    Event,
+    Inputs,
+    NodeRecord,
+    NodeState,
+    OperatorAction,
+    Outcome,
+    ProbeResult,
+    QuarantineRules,
+    Suspicion,
+    step,
+)
 from faults.quarantine.inputs import NODES
-from faults.quarantine.states import OUT, NodeRecord
+from faults.quarantine.life_cycle import states_before
 
-RULES = Slot(kind="isolation-rules", name="default", shipped=canonical_json(IsolationRules().model_dump(mode="json")))
-MAX_BELIEVED = 1_000  # more at once is an outage, not faults: the breaker opens far below
+RULES = Slot(kind="quarantine-rules", name="default", shipped=canonical_json(QuarantineRules().model_dump(mode="json")))
+MAX_ACTIVE = 1_000  # more at once is an outage; the circuit breaker opens far below
 SHOWN_DECISIONS = 50
 
 ALLOWED = {
-    Wish.APPROVE: frozenset({Standing.PROPOSED}),
-    Wish.DECLINE: frozenset({Standing.PROPOSED}),
-    Wish.RELEASE: OUT,
-    Wish.KEEP_OUT: frozenset(Standing) - {Standing.KEPT_OUT},
+    OperatorAction.APPROVE: frozenset({NodeState.PROPOSED}),
+    OperatorAction.DECLINE: frozenset({NodeState.PROPOSED}),
+    OperatorAction.RELEASE: states_before(Event.RELEASE),
+    OperatorAction.CORDON: states_before(Event.CORDON),
 }
 
 
 @dataclass(frozen=True, slots=True)
-class Looked:
-    """What came of a look."""
+class Evaluated:
+    """Result of an evaluation, and its decisions for the metrics."""
 
-    answer: LookOutcome
+    result: EvaluationResult
     decisions: tuple[Decision, ...]
 
 
-async def look(service: Service, tx: Transaction, seen: Look, *, actor: str) -> Looked:
-    """One step of the policy, stored and audited.  While the freeze holds, what stands goes on standing."""
+async def evaluate(service: Service, tx: Transaction, evaluation: Evaluation, *, actor: str) -> Evaluated:
+    """One step of the policy, stored and audited.  While the fleet is frozen, the state does not change."""
     await tx.audit.lock()
-    memory, rules, now = await remembered(tx), await rules_in_force(tx), service.now()
-    members = frozenset(seen.members)
+    stored, rules, now = await load_state(tx), await rules_in_force(tx), service.now()
+    members = frozenset(evaluation.members)
     if await is_frozen(tx):
-        await _store(tx, replace(memory, members=members), now=now, actor=actor)
-        out, _probe = _wanted(memory)
-        answer = LookOutcome(at=now, mode=rules.mode, frozen=True, out=out, probe=(), decisions=())
-        return Looked(answer, ())
-    inputs = _inputs(seen, memory, await tx.verdicts.believed(now=now, limit=MAX_BELIEVED), now=now)
-    state, outcome = step(memory.state, inputs, rules)
-    decided = tuple(_decided(outcome, now))
-    told = tuple(each.model_dump(mode="json") for each in reversed(decided))
-    after = Memory(state=state, members=members, decisions=(*told, *memory.decisions))
+        await _store(tx, replace(stored, members=members), now=now, actor=actor)
+        out, _probe = _desired(stored)
+        result = EvaluationResult(at=now, mode=rules.mode, frozen=True, out_of_service=out, probe=(), decisions=())
+        return Evaluated(result, ())
+    inputs = _inputs(evaluation, stored, await tx.diagnoses.active(now=now, limit=MAX_ACTIVE), now=now)
+    state, outcome = step(stored.state, inputs, rules)
+    views = tuple(_views(outcome, now))
+    newest = tuple(each.model_dump(mode="json") for each in reversed(views))
+    after = StoredState(state=state, members=members, decisions=(*newest, *stored.decisions))
     await _store(tx, after, now=now, actor=actor)
-    for each in decided:
+    for each in views:
         subject = f"faults/quarantine/nodes/{each.node}" if each.node is not None else "faults/quarantine/breaker"
-        detail = {"reason": each.reason, "accusation": each.accusation, "dry_run": each.dry_run}
-        await service.audit(tx, actor=actor, action=f"isolation.{each.act.value}", subject=subject, detail=detail)
-    answer = LookOutcome(
+        detail = {"reason": each.reason, "diagnosis_id": each.diagnosis_id, "dry_run": each.dry_run}
+        await service.audit(tx, actor=actor, action=f"quarantine.{each.kind.value}", subject=subject, detail=detail)
+    result = EvaluationResult(
         at=now,
         mode=rules.mode,
         frozen=False,
-        out=tuple(sorted(outcome.out)),
+        out_of_service=tuple(sorted(outcome.out_of_service)),
         probe=tuple(sorted(outcome.probe)),
-        decisions=decided,
+        decisions=views,
     )
-    return Looked(answer, outcome.decisions)
+    return Evaluated(result, outcome.decisions)
 
 
-async def wish(service: Service, node: str, wanted: Wish, *, actor: str) -> NodeView:
-    """Remember what an operator wants, for the next look."""
+async def request_action(service: Service, node: str, action: OperatorAction, *, actor: str) -> NodeView:
+    """Store an operator's action for the next evaluation."""
     async with service.store.transaction() as tx:
         await tx.audit.lock()
-        memory = await remembered(tx)
-        if memory.record is None or (node not in memory.members and node not in memory.state.nodes):
-            raise not_found(f"node {node!r} in the last look at the fleet")
-        record = memory.state.nodes.get(node, NodeRecord())
-        if record.standing not in ALLOWED[wanted]:
-            allowed = ", ".join(sorted(ALLOWED[wanted]))
-            raise _conflict(f"node {node!r} is {record.standing}; {wanted} is for one that is {allowed}")
-        after = replace(memory, wishes={**memory.wishes, node: wanted})
-        await _keep(tx, after, memory.record)
+        stored = await load_state(tx)
+        if stored.record is None or (node not in stored.members and node not in stored.state.nodes):
+            raise not_found(f"node {node!r} in the last evaluation of the fleet")
+        record = stored.state.nodes.get(node, NodeRecord())
+        if record.state not in ALLOWED[action]:
+            allowed = ", ".join(sorted(ALLOWED[action]))
+            raise _conflict(f"node {node!r} is {record.state}; {action} is for one that is {allowed}")
+        after = replace(stored, operator_actions={**stored.operator_actions, node: action})
+        await _keep(tx, after, stored.record)
         await service.audit(
             tx,
             actor=actor,
-            action="isolation.wished",
+            action="quarantine.action-requested",
             subject=f"faults/quarantine/nodes/{node}",
-            detail={"wish": wanted.value, "standing": record.standing.value},
+            detail={"action": action.value, "state": record.state.value},
         )
-    return _node(node, record, wanted)
+    return _node(node, record, action)
 
 
-async def close_breaker(service: Service, *, actor: str) -> BreakerView:
-    """Let the next look close the breaker."""
+async def reset_breaker(service: Service, *, actor: str) -> BreakerView:
+    """Request a reset of the circuit breaker at the next evaluation."""
     async with service.store.transaction() as tx:
         await tx.audit.lock()
-        memory = await remembered(tx)
-        if memory.record is None or not memory.state.breaker.open:
+        stored = await load_state(tx)
+        if stored.record is None or not stored.state.breaker.open:
             raise _conflict("the breaker is closed")
-        after = replace(memory, close_breaker=True)
-        await _keep(tx, after, memory.record)
+        after = replace(stored, reset_breaker=True)
+        await _keep(tx, after, stored.record)
         await service.audit(
-            tx, actor=actor, action="isolation.breaker-wished-closed", subject="faults/quarantine/breaker"
+            tx, actor=actor, action="quarantine.breaker-reset-requested", subject="faults/quarantine/breaker"
         )
     return _breaker(after)
 
 
-async def view(tx: Transaction) -> IsolationView:
-    """Everything that is remembered."""
-    memory, rules = await remembered(tx), await rules_in_force(tx)
-    out, probe = _wanted(memory)
-    nodes = [_node(name, record, memory.wishes.get(name)) for name, record in sorted(memory.state.nodes.items())]
-    nodes += [
-        _node(name, NodeRecord(), wanted) for name, wanted in memory.wishes.items() if name not in memory.state.nodes
-    ]
-    return IsolationView(
-        looked_at=memory.record.looked_at if memory.record is not None else None,
-        looked_by=memory.record.looked_by if memory.record is not None else None,
+async def view(tx: Transaction) -> QuarantineView:
+    """The whole state."""
+    stored, rules = await load_state(tx), await rules_in_force(tx)
+    out, probe = _desired(stored)
+    actions, known = stored.operator_actions, stored.state.nodes
+    nodes = [_node(name, record, actions.get(name)) for name, record in sorted(known.items())]
+    nodes += [_node(name, NodeRecord(), action) for name, action in actions.items() if name not in known]
+    return QuarantineView(
+        evaluated_at=stored.record.evaluated_at if stored.record is not None else None,
+        evaluated_by=stored.record.evaluated_by if stored.record is not None else None,
         mode=rules.mode,
         frozen=await is_frozen(tx),
-        fleet=len(memory.members),
-        out=out,
+        fleet=len(stored.members),
+        out_of_service=out,
         probe=probe,
-        breaker=_breaker(memory),
+        breaker=_breaker(stored),
         nodes=tuple(nodes),
-        decisions=tuple(Decided.model_validate(each) for each in memory.decisions[:SHOWN_DECISIONS]),
+        decisions=tuple(DecisionView.model_validate(each) for each in stored.decisions[:SHOWN_DECISIONS]),
     )
 
 
-async def rules_in_force(tx: Transaction) -> IsolationRules:
-    """As last put, or as shipped."""
-    return IsolationRules.model_validate_json((await current(tx, RULES)).body or "")
+async def rules_in_force(tx: Transaction) -> QuarantineRules:
+    """The stored rules, or the shipped ones."""
+    return QuarantineRules.model_validate_json((await current(tx, RULES)).body or "")
 
 
 async def is_frozen(tx: Transaction) -> bool:
-    """Whether the global freeze holds."""
+    """Whether the fleet is frozen."""
     return Freeze.model_validate_json((await current(tx, FREEZE)).body or "").frozen
 
 
-def _inputs(seen: Look, memory: Memory, believed: Iterable[VerdictHead], *, now: datetime) -> Inputs:
-    accusations: list[Accusation] = []
+def _inputs(evaluation: Evaluation, stored: StoredState, active: Iterable[DiagnosisHead], *, now: datetime) -> Inputs:
+    suspicions: list[Suspicion] = []
     network: set[str] = set()
-    for head in believed:
+    for head in active:
         report = read_report(head)
-        network.update(switched_off(report))
-        node = report.name_of(report.verdict.node)
-        if report.verdict.scope in NODES and node is not None:
-            accusations.append(Accusation(head.id, node, report.verdict))
+        network.update(failure_domains_of(report))
+        node = report.name_of(report.diagnosis.node)
+        if report.diagnosis.scope in NODES and node is not None:
+            suspicions.append(Suspicion(head.id, node, report.diagnosis))
     return Inputs(
         now_s=now.timestamp(),
-        members={name: member.member for name, member in seen.members.items()},
-        accusations=tuple(accusations),
+        members={name: member.member for name, member in evaluation.members.items()},
+        suspicions=tuple(suspicions),
         network=frozenset(network),
-        spares=seen.spares,
-        probed={name: ProbeResult(min(end.ended_at, now).timestamp(), end.passed) for name, end in seen.probed.items()},
-        wishes=memory.wishes,
-        close_breaker=memory.close_breaker,
+        spares=evaluation.spares,
+        probe_results={
+            name: ProbeResult(min(probe.ended_at, now).timestamp(), probe.passed)
+            for name, probe in evaluation.probed.items()
+        },
+        operator_actions=stored.operator_actions,
+        reset_breaker=stored.reset_breaker,
     )
 
 
-def _decided(outcome: Outcome, now: datetime) -> Iterator[Decided]:
+def _views(outcome: Outcome, now: datetime) -> Iterator[DecisionView]:
     for each in outcome.decisions:
-        yield Decided(
+        yield DecisionView(
             at=now,
-            act=each.act,
+            kind=each.kind,
             node=each.node,
             reason=each.reason,
-            accusation=each.accusation,
+            diagnosis_id=each.diagnosis_id,
             dry_run=each.dry_run,
         )
 
 
-async def _store(tx: Transaction, memory: Memory, *, now: datetime, actor: str) -> None:
-    await tx.isolation.put(IsolationRecord(looked_at=now, looked_by=actor, body=memory.written()))
+async def _store(tx: Transaction, stored: StoredState, *, now: datetime, actor: str) -> None:
+    await tx.quarantine.put(QuarantineRecord(evaluated_at=now, evaluated_by=actor, body=stored.to_json()))
 
 
-async def _keep(tx: Transaction, memory: Memory, record: IsolationRecord) -> None:
-    await tx.isolation.put(replace(record, body=memory.written()))
+async def _keep(tx: Transaction, stored: StoredState, record: QuarantineRecord) -> None:
+    await tx.quarantine.put(replace(record, body=stored.to_json()))
 
 
-def _wanted(memory: Memory) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    real = {name: record for name, record in sorted(memory.state.nodes.items()) if not record.dry_run}
-    out = tuple(name for name, record in real.items() if record.standing in OUT)
-    return out, tuple(name for name, record in real.items() if record.standing is Standing.PROBING)
+def _desired(stored: StoredState) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    real = {name: record for name, record in sorted(stored.state.nodes.items()) if not record.dry_run}
+    out = tuple(name for name, record in real.items() if record.state in OUT_OF_SERVICE)
+    return out, tuple(name for name, record in real.items() if record.state is NodeState.PROBING)
 
 
-def _breaker(memory: Memory) -> BreakerView:
-    breaker = memory.state.breaker
+def _breaker(stored: StoredState) -> BreakerView:
+    breaker = stored.state.breaker
     return BreakerView(
-        opened_at=_moment(breaker.opened_s), accused=tuple(sorted(breaker.accused_s)), close_wanted=memory.close_breaker
+        opened_at=_moment(breaker.opened_s),
+        suspected=tuple(sorted(breaker.suspected_s)),
+        reset_requested=stored.reset_breaker,
     )
 
 
-def _node(name: str, record: NodeRecord, wanted: Wish | None) -> NodeView:
-    out = record.standing in OUT
+def _node(name: str, record: NodeRecord, action: OperatorAction | None) -> NodeView:
+    out = record.state in OUT_OF_SERVICE
     return NodeView(
         node=name,
-        standing=record.standing,
+        state=record.state,
         since=datetime.fromtimestamp(record.since_s, UTC),
         dry_run=record.dry_run,
-        accusation=record.accusation,
-        accused_since=_moment(record.accused_s) if record.accusation is not None else None,
-        refused=record.refused,
-        strikes=tuple(datetime.fromtimestamp(at_s, UTC) for at_s in record.isolated_s),
-        probes_passed=record.passed,
-        probes_failed=record.failed,
+        diagnosis_id=record.diagnosis_id,
+        suspected_since=_moment(record.suspected_s) if record.diagnosis_id is not None else None,
+        refused_by=record.refused_by,
+        strikes=tuple(datetime.fromtimestamp(at_s, UTC) for at_s in record.strikes_s),
+        probes_passed=record.probes_passed,
+        probes_failed=record.probes_failed,
         probe_at=_moment(record.probe_at_s) if out else None,
-        wish=wanted,
+        pending_action=action,
     )
 
 

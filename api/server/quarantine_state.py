@@ -1,4 +1,4 @@
-"""What the isolation policy remembers between looks, as one document: its state, the last look, what operators want."""
+"""The stored state of the quarantine policy: one document with its state, the last evaluation and pending actions."""
 
 import json
 from collections.abc import Mapping
@@ -6,62 +6,63 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any
 
-from api.store import IsolationRecord, Transaction, canonical_json
-from faults.quarantine import Breaker, IsolationState, NodeRecord, Standing, Wish
+from api.store import QuarantineRecord, Transaction, canonical_json
+from faults.quarantine import CircuitBreaker, NodeRecord, NodeState, OperatorAction, QuarantineState
 
 KEPT_DECISIONS = 200
 
 
 @dataclass(frozen=True, slots=True)
-class Memory:
-    """The document, opened."""
+class StoredState:
+    """The document, parsed."""
 
-    state: IsolationState = field(default_factory=IsolationState)
-    members: frozenset[str] = frozenset()  # of the last look
-    wishes: Mapping[str, Wish] = field(default_factory=dict)
-    close_breaker: bool = False
-    decisions: tuple[Mapping[str, Any], ...] = ()  # newest first, as JSON has them
-    record: IsolationRecord | None = None  # where it was read from
+    state: QuarantineState = field(default_factory=QuarantineState)
+    members: frozenset[str] = frozenset()  # of the last evaluation
+    operator_actions: Mapping[str, OperatorAction] = field(default_factory=dict)
+    reset_breaker: bool = False
+    decisions: tuple[Mapping[str, Any], ...] = ()  # newest first, as JSON
+    record: QuarantineRecord | None = None  # the stored row
 
-    def written(self) -> str:
-        """As it is stored."""
+    def to_json(self) -> str:
+        """The document as canonical JSON."""
+        breaker = self.state.breaker
         return canonical_json(
             {
                 "nodes": {name: record._asdict() for name, record in self.state.nodes.items()},
-                "breaker": {"accused_s": dict(self.state.breaker.accused_s), "opened_s": self.state.breaker.opened_s},
-                "went_s": self.state.went_s,
+                "breaker": {"suspected_s": dict(breaker.suspected_s), "opened_s": breaker.opened_s},
+                "quarantined_s": self.state.quarantined_s,
                 "members": sorted(self.members),
-                "wishes": dict(self.wishes),
-                "close_breaker": self.close_breaker,
+                "operator_actions": dict(self.operator_actions),
+                "reset_breaker": self.reset_breaker,
                 "decisions": self.decisions[:KEPT_DECISIONS],
             }
         )
 
 
-async def remembered(tx: Transaction) -> Memory:
-    """What is stored; empty before the first look."""
-    record = await tx.isolation.get()
-    return Memory() if record is None else opened(record)
+async def load_state(tx: Transaction) -> StoredState:
+    """The stored state; empty before the first evaluation."""
+    record = await tx.quarantine.get()
+    return StoredState() if record is None else parsed(record)
 
 
-def opened(record: IsolationRecord) -> Memory:
+def parsed(record: QuarantineRecord) -> StoredState:
     """A stored document."""
     found = json.loads(record.body)
     breaker = found["breaker"]
-    return Memory(
-        state=IsolationState(
+    return StoredState(
+        state=QuarantineState(
             nodes=MappingProxyType({name: _node(each) for name, each in found["nodes"].items()}),
-            breaker=Breaker(MappingProxyType(breaker["accused_s"]), breaker["opened_s"]),
-            went_s=tuple(found["went_s"]),
+            breaker=CircuitBreaker(MappingProxyType(breaker["suspected_s"]), breaker["opened_s"]),
+            quarantined_s=tuple(found["quarantined_s"]),
         ),
         members=frozenset(found["members"]),
-        wishes={name: Wish(wish) for name, wish in found["wishes"].items()},
-        close_breaker=found["close_breaker"],
+        operator_actions={name: OperatorAction(action) for name, action in found["operator_actions"].items()},
+        reset_breaker=found["reset_breaker"],
         decisions=tuple(found["decisions"]),
         record=record,
     )
 
 
 def _node(found: Mapping[str, Any]) -> NodeRecord:
-    lists = {key: tuple(found.get(key, ())) for key in ("isolated_s", "domains")}
-    return NodeRecord(**{**found, **lists, "standing": Standing(found["standing"])})
+    lists = {key: tuple(found.get(key, ())) for key in ("strikes_s", "domains")}
+    return NodeRecord(**{**found, **lists, "state": NodeState(found["state"])})

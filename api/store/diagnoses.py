@@ -1,4 +1,4 @@
-"""Verdicts as reported: written once with the bundle that proves them.  Only how long they are believed can change."""
+"""Diagnoses as reported: written once with their bundle.  Only the expiry changes."""
 
 from datetime import datetime
 from typing import Any
@@ -6,52 +6,52 @@ from typing import Any
 from sqlalchemy import insert, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from api.store.records import VerdictHead
-from api.store.tables import VerdictRow
+from api.store.records import DiagnosisHead
+from api.store.tables import DiagnosisRow
 
-HEAD = [column for column in VerdictRow.__table__.columns if column.name != "bundle"]
+HEAD = [column for column in DiagnosisRow.__table__.columns if column.name != "bundle"]
 
 
-class VerdictRepository:
-    """Stored verdicts by id, newest first.  No list reads a bundle."""
+class DiagnosisRepository:
+    """Stored diagnoses by id, newest first.  No list reads a bundle."""
 
     def __init__(self, connection: AsyncConnection) -> None:
         self._connection = connection
 
-    async def add(self, head: VerdictHead, *, bundle: bytes | None) -> None:
-        """Store a verdict under its new id; `bundle` is compressed."""
+    async def add(self, head: DiagnosisHead, *, bundle: bytes | None) -> None:
+        """Store a diagnosis under its new id; `bundle` is compressed."""
         values = {column.name: getattr(head, column.name) for column in HEAD}
-        await self._connection.execute(insert(VerdictRow).values(**values, bundle=bundle))
+        await self._connection.execute(insert(DiagnosisRow).values(**values, bundle=bundle))
 
-    async def get(self, verdict_id: str) -> VerdictHead | None:
-        """One verdict without its bundle."""
-        row = (await self._connection.execute(select(*HEAD).where(VerdictRow.id == verdict_id))).one_or_none()
+    async def get(self, diagnosis_id: str) -> DiagnosisHead | None:
+        """One diagnosis without its bundle."""
+        row = (await self._connection.execute(select(*HEAD).where(DiagnosisRow.id == diagnosis_id))).one_or_none()
         return _head(row) if row is not None else None
 
-    async def bundle(self, verdict_id: str) -> bytes | None:
-        """The compressed bundle of a verdict, where there is one."""
-        query = select(VerdictRow.__table__.c.bundle).where(VerdictRow.id == verdict_id)
+    async def bundle(self, diagnosis_id: str) -> bytes | None:
+        """The compressed bundle of a diagnosis, or None."""
+        query = select(DiagnosisRow.__table__.c.bundle).where(DiagnosisRow.id == diagnosis_id)
         found: bytes | None = (await self._connection.execute(query)).scalar_one_or_none()
         return found
 
-    async def page(self, *, before_id: str | None, limit: int) -> list[VerdictHead]:
-        """The newest verdicts before an id."""
-        query = select(*HEAD).order_by(VerdictRow.id.desc()).limit(limit)
+    async def page(self, *, before_id: str | None, limit: int) -> list[DiagnosisHead]:
+        """The newest diagnoses before an id."""
+        query = select(*HEAD).order_by(DiagnosisRow.id.desc()).limit(limit)
         if before_id is not None:
-            query = query.where(VerdictRow.id < before_id)
+            query = query.where(DiagnosisRow.id < before_id)
         return [_head(row) for row in await self._connection.execute(query)]
 
-    async def believed(self, *, now: datetime, limit: int) -> list[VerdictHead]:
-        """The newest of those that are believed now."""
-        query = select(*HEAD).where(VerdictRow.believed_until > now).order_by(VerdictRow.id.desc()).limit(limit)
+    async def active(self, *, now: datetime, limit: int) -> list[DiagnosisHead]:
+        """The newest diagnoses that have not expired."""
+        query = select(*HEAD).where(DiagnosisRow.expires_at > now).order_by(DiagnosisRow.id.desc()).limit(limit)
         return [_head(row) for row in await self._connection.execute(query)]
 
-    async def believe(self, verdict_id: str, *, until: datetime) -> None:
-        """Believe a verdict until then."""
+    async def set_expiry(self, diagnosis_id: str, *, expires_at: datetime) -> None:
+        """Change when a diagnosis expires."""
         await self._connection.execute(
-            update(VerdictRow).where(VerdictRow.id == verdict_id).values(believed_until=until)
+            update(DiagnosisRow).where(DiagnosisRow.id == diagnosis_id).values(expires_at=expires_at)
         )
 
 
-def _head(row: Any) -> VerdictHead:
-    return VerdictHead(**{column.name: getattr(row, column.name) for column in HEAD})
+def _head(row: Any) -> DiagnosisHead:
+    return DiagnosisHead(**{column.name: getattr(row, column.name) for column in HEAD})

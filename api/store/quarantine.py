@@ -1,4 +1,4 @@
-"""What the isolation policy remembers, in one row: looks come every few seconds, and only the last state counts."""
+"""The state of the quarantine policy, in one row: evaluations come every few seconds, and only the last state counts."""
 
 from typing import Any
 
@@ -6,28 +6,28 @@ from sqlalchemy import select
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from api.store.records import IsolationRecord
-from api.store.tables import IsolationRow
+from api.store.records import QuarantineRecord
+from api.store.tables import QuarantineRow
 
 ONLY_ID = 1
 
 
-class IsolationRepository:
-    """The one memory of the fleet."""
+class QuarantineRepository:
+    """The only row."""
 
     def __init__(self, connection: AsyncConnection) -> None:
         self._connection = connection
 
-    async def get(self) -> IsolationRecord | None:
-        """What is remembered; None before the first look."""
-        row = (await self._connection.execute(select(IsolationRow.__table__))).one_or_none()
-        return IsolationRecord(row.looked_at, row.looked_by, row.body) if row is not None else None
+    async def get(self) -> QuarantineRecord | None:
+        """The state; None before the first evaluation."""
+        row = (await self._connection.execute(select(QuarantineRow.__table__))).one_or_none()
+        return QuarantineRecord(row.evaluated_at, row.evaluated_by, row.body) if row is not None else None
 
-    async def put(self, record: IsolationRecord) -> None:
-        """Replace it.  Whoever read it before holds the audit's lock since."""
+    async def put(self, record: QuarantineRecord) -> None:
+        """Replace the state.  The caller has held the audit lock since it read the row."""
         on_postgresql = self._connection.dialect.name == "postgresql"
         insert: Any = postgresql.insert if on_postgresql else sqlite.insert
-        values = {"looked_at": record.looked_at, "looked_by": record.looked_by, "body": record.body}
+        values = {"looked_at": record.evaluated_at, "looked_by": record.evaluated_by, "body": record.body}
         await self._connection.execute(
-            insert(IsolationRow).values(id=ONLY_ID, **values).on_conflict_do_update(index_elements=["id"], set_=values)
+            insert(QuarantineRow).values(id=ONLY_ID, **values).on_conflict_do_update(index_elements=["id"], set_=values)
         )

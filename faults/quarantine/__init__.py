@@ -1,28 +1,37 @@
-"""Verdicts in; which nodes take no work, and which are probed, out.  docs/faults/isolation.md"""
+"""The quarantine policy: decides from active diagnoses which nodes take no work, which are probed, and which return.
 
-from faults.quarantine.guardrails import Refusal
-from faults.quarantine.inputs import Accusation, Inputs, Member, ProbeResult, Wish
-from faults.quarantine.outcome import Act, Decision, Outcome
+`step` is the entry: a pure function from the stored state and the inputs of one evaluation to the next state and the
+desired state of the fleet.  The API, the remediation controller and the simulator call it.
+docs/explanation/faults/quarantine.md
+"""
+
+from faults.quarantine.guardrails import Guardrail
+from faults.quarantine.inputs import Inputs, Member, OperatorAction, ProbeResult, Suspicion
+from faults.quarantine.life_cycle import OUT_OF_SERVICE, Event, NodeState, next_state
+from faults.quarantine.outcome import Decision, DecisionKind, Outcome
 from faults.quarantine.policy import step
-from faults.quarantine.settings import Allowance, IsolationRules, Mode
-from faults.quarantine.states import Breaker, IsolationState, NodeRecord, Standing
+from faults.quarantine.settings import Budget, PolicyMode, QuarantineRules
+from faults.quarantine.states import CircuitBreaker, NodeRecord, QuarantineState
 
 __all__ = [
-    "Accusation",
-    "Act",
-    "Allowance",
-    "Breaker",
+    "OUT_OF_SERVICE",
+    "Budget",
+    "CircuitBreaker",
     "Decision",
+    "DecisionKind",
+    "Event",
+    "Guardrail",
     "Inputs",
-    "IsolationRules",
-    "IsolationState",
     "Member",
-    "Mode",
     "NodeRecord",
+    "NodeState",
+    "OperatorAction",
     "Outcome",
+    "PolicyMode",
     "ProbeResult",
-    "Refusal",
-    "Standing",
-    "Wish",
+    "QuarantineRules",
+    "QuarantineState",
+    "Suspicion",
+    "next_state",
     "step",
 ]

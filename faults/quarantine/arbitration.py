@@ -1,112 +1,119 @@
-"""Who is accused, and whether it goes."""
+"""Selects one suspicion per node, the most severe first, and decides whether the node is quarantined."""
 
 from collections import Counter
 
 from faults.quarantine.failure_domains import Groups
-from faults.quarantine.guardrails import Case, Refusal, objection, unsound, void
-from faults.quarantine.inputs import SLOW, Accusation, Wish
-from faults.quarantine.outcome import Act
-from faults.quarantine.settings import Mode
-from faults.quarantine.states import OUT, NodeRecord, Standing
-from faults.quarantine.step_context import Desk
+from faults.quarantine.guardrails import Candidate, Guardrail, first_refusal, lack_of_cause, permanent_refusal
+from faults.quarantine.inputs import SLOW, OperatorAction, Suspicion
+from faults.quarantine.life_cycle import OUT_OF_SERVICE, Event, NodeState
+from faults.quarantine.outcome import DecisionKind
+from faults.quarantine.settings import PolicyMode
+from faults.quarantine.states import NodeRecord
+from faults.quarantine.step_context import StepContext
 
 
-class Court:
-    """Hears the accusations of one step, the gravest first."""
+class QuarantineDecider:
+    """Decides on the suspicions of one step."""
 
-    def __init__(self, desk: Desk) -> None:
-        self._desk = desk
-        self._promised: Counter[str] = Counter()
-        self._groups = Groups(desk.inputs.members, desk.out(), desk.missing())
-        # The gravest accusation against each node of the fleet that is not void, else the gravest.  What names a
-        # node that is none of ours is the controller's to report: there is nothing here to take out.
-        ours = [each for each in sorted(desk.inputs.accusations, key=_gravity) if each.node in desk.inputs.members]
-        best: dict[str, Accusation] = {}
-        for accusation in sorted(ours, key=lambda each: void(self._case(each)) is not None):
-            best.setdefault(accusation.node, accusation)
-        self._cases = dict(sorted(best.items(), key=lambda item: _gravity(item[1])))
+    def __init__(self, context: StepContext) -> None:
+        self._context = context
+        self._spares_taken: Counter[str] = Counter()
+        self._groups = Groups(context.inputs.members, context.out_of_service(), context.missing())
+        # Per node: the most severe suspicion without a permanent refusal, else the most severe one.  Suspicions of
+        # unknown nodes are omitted: the policy can only take members of the fleet out of service.
+        members = context.inputs.members
+        known = [each for each in sorted(context.inputs.suspicions, key=_severity) if each.node in members]
+        best: dict[str, Suspicion] = {}
+        for suspicion in sorted(known, key=lambda each: permanent_refusal(self._candidate(each)) is not None):
+            best.setdefault(suspicion.node, suspicion)
+        self._suspicions = dict(sorted(best.items(), key=lambda item: _severity(item[1])))
 
-    def accused_with_cause(self) -> frozenset[str]:
-        """Nodes in service against which a sound verdict stands."""
+    def suspected_with_cause(self) -> frozenset[str]:
+        """Nodes in service with a sound suspicion."""
         return frozenset(
             node
-            for node, accusation in self._cases.items()
-            if self._desk.record(node).standing not in OUT and unsound(self._case(accusation)) is None
+            for node, suspicion in self._suspicions.items()
+            if self._context.record(node).state not in OUT_OF_SERVICE
+            and lack_of_cause(self._candidate(suspicion)) is None
         )
 
-    def sit(self) -> None:
-        """Hear everybody, then clear those whom nobody accuses any more."""
-        for node, accusation in self._cases.items():
-            if self._desk.record(node).standing not in OUT:
-                self._hear(node, accusation)
-        for node, record in list(self._desk.nodes.items()):
-            if node not in self._cases and record.standing not in OUT and record.accusation is not None:
+    def decide(self) -> None:
+        """Decide on every suspicion, then clear the nodes that are no longer suspected."""
+        for node, suspicion in self._suspicions.items():
+            if self._context.record(node).state not in OUT_OF_SERVICE:
+                self._decide(node, suspicion)
+        for node, record in list(self._context.nodes.items()):
+            suspected = node in self._suspicions
+            if not suspected and record.state not in OUT_OF_SERVICE and record.diagnosis_id is not None:
                 self._clear(node, record)
 
-    def _case(self, accusation: Accusation) -> Case:
-        desk, node = self._desk, accusation.node
-        member = desk.inputs.members[node]
-        return Case(
-            accusation,
-            desk.record(node),
+    def _candidate(self, suspicion: Suspicion) -> Candidate:
+        context, node = self._context, suspicion.node
+        member = context.inputs.members[node]
+        return Candidate(
+            suspicion,
+            context.record(node),
             member,
-            desk.breaker,
-            desk.went_s,
+            context.breaker,
+            context.quarantined_s,
             self._groups,
-            desk.inputs,
-            desk.rules,
-            self._promised[member.pool],
+            context.inputs,
+            context.rules,
+            self._spares_taken[member.pool],
         )
 
-    def _hear(self, node: str, accusation: Accusation) -> None:
-        desk = self._desk
-        record = desk.record(node)
-        over = {record.answered, record.declined} - {accusation.id}
-        if record.accusation is None or record.accusation in over:
-            record = record._replace(accused_s=desk.inputs.now_s)
-        desk.put(node, record._replace(accusation=accusation.id))
-        found = objection(self._case(accusation))
-        if found is not None:
-            self._stays(node, *found)
-        elif desk.rules.mode is Mode.RECOMMEND and not self._approved(node):
-            self._propose(node, accusation)
+    def _decide(self, node: str, suspicion: Suspicion) -> None:
+        context = self._context
+        record = context.record(node)
+        over = {record.resolved, record.declined} - {suspicion.id}
+        if record.diagnosis_id is None or record.diagnosis_id in over:
+            record = record._replace(suspected_s=context.inputs.now_s)
+        context.put(node, record._replace(diagnosis_id=suspicion.id))
+        refusal = first_refusal(self._candidate(suspicion))
+        if refusal is not None:
+            self._refuse(node, *refusal)
+        elif context.rules.mode is PolicyMode.RECOMMEND and not self._is_approved(node):
+            self._propose(node, suspicion)
         else:
-            member = desk.inputs.members[node]
-            self._promised[member.pool] += 1
-            self._groups.went(member)
-            desk.isolate(node, accusation.verdict.reason)
+            member = context.inputs.members[node]
+            self._spares_taken[member.pool] += 1
+            self._groups.remove(member)
+            context.quarantine(node, suspicion.diagnosis.reason)
 
-    def _approved(self, node: str) -> bool:
-        return self._asked(node) and self._desk.record(node).standing is Standing.PROPOSED
+    def _is_approved(self, node: str) -> bool:
+        return self._approval_requested(node) and self._context.record(node).state is NodeState.PROPOSED
 
-    def _asked(self, node: str) -> bool:
-        return self._desk.inputs.wishes.get(node) is Wish.APPROVE
+    def _approval_requested(self, node: str) -> bool:
+        return self._context.inputs.operator_actions.get(node) is OperatorAction.APPROVE
 
-    def _propose(self, node: str, accusation: Accusation) -> None:
-        record = self._desk.record(node)
-        if record.standing is not Standing.PROPOSED:
-            since_s = self._desk.inputs.now_s
-            self._desk.put(node, record._replace(standing=Standing.PROPOSED, since_s=since_s, refused=None))
-            self._desk.decide(Act.PROPOSE, node, accusation.verdict.reason)
+    def _propose(self, node: str, suspicion: Suspicion) -> None:
+        record = self._context.record(node)
+        if record.state is not NodeState.PROPOSED:
+            self._context.move(node, Event.PROPOSE, record._replace(refused_by=None))
+            self._context.decide(DecisionKind.PROPOSE, node, suspicion.diagnosis.reason)
 
-    def _stays(self, node: str, rule: Refusal, why: str) -> None:
-        """It stays where it is; the rule is told when it is a new one."""
-        desk, record = self._desk, self._desk.record(node)
-        waiting = rule is Refusal.UNCONFIRMED
-        if waiting and record.standing is Standing.SERVING:
-            record = record._replace(standing=Standing.SUSPECT, since_s=desk.inputs.now_s)
-        if record.refused != rule or self._asked(node):
-            desk.decide(Act.SUSPECT if waiting else Act.REFUSE, node, f"{rule}: {why}")
-        desk.put(node, record._replace(refused=rule))
+    def _refuse(self, node: str, guardrail: Guardrail, reason: str) -> None:
+        """The node stays in service.  A refusal is a decision when its guardrail is a new one."""
+        context, record = self._context, self._context.record(node)
+        unconfirmed = guardrail is Guardrail.UNCONFIRMED
+        if unconfirmed and record.state is NodeState.SERVING:
+            record = context.move(node, Event.SUSPECT, record)
+        if record.refused_by != guardrail or self._approval_requested(node):
+            kind = DecisionKind.SUSPECT if unconfirmed else DecisionKind.REFUSE
+            context.decide(kind, node, f"{guardrail}: {reason}")
+        context.put(node, record._replace(refused_by=guardrail))
 
     def _clear(self, node: str, record: NodeRecord) -> None:
-        desk = self._desk
-        if record.standing in (Standing.SUSPECT, Standing.PROPOSED):
-            desk.decide(Act.CLEAR, node, "no longer accused")
-            record = record._replace(standing=Standing.SERVING, since_s=desk.inputs.now_s)
-        desk.put(node, record._replace(accusation=None, accused_s=0.0, refused=None, declined=None, answered=None))
+        context = self._context
+        if record.state in (NodeState.SUSPECT, NodeState.PROPOSED):
+            context.decide(DecisionKind.CLEAR, node, "no longer suspected")
+            record = context.move(node, Event.CLEAR, record)
+        context.put(
+            node,
+            record._replace(diagnosis_id=None, suspected_s=0.0, refused_by=None, declined=None, resolved=None),
+        )
 
 
-def _gravity(accusation: Accusation) -> tuple[bool, float, str, str]:
-    verdict = accusation.verdict
-    return (verdict.fault in SLOW or not verdict.isolate, -verdict.confidence, accusation.node, accusation.id)
+def _severity(suspicion: Suspicion) -> tuple[bool, float, str, str]:
+    diagnosis = suspicion.diagnosis
+    return (diagnosis.fault in SLOW or not diagnosis.isolate, -diagnosis.confidence, suspicion.node, suspicion.id)

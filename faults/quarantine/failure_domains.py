@@ -1,4 +1,4 @@
-"""Pools and failure domains: how many nodes each has, and how many of them take no work."""
+"""Size of each pool and failure domain, and the number of its nodes that are out of service."""
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
@@ -12,29 +12,29 @@ Group = tuple[str, str]  # kind, name
 
 
 def groups_of(member: Member) -> Iterator[Group]:
-    """Every group that lacks a node when this one goes."""
+    """Every group that loses a node when this one leaves service."""
     yield POOL, member.pool
     for name in dict.fromkeys(member.domains):
         yield DOMAIN, name
 
 
 class Groups:
-    """Counted once a step, and kept as nodes go."""
+    """Counted once per step, and updated as nodes leave service."""
 
     def __init__(self, members: Mapping[str, Member], out: AbstractSet[str], missing: Iterable[Member] = ()) -> None:
         self.size: Counter[Group] = Counter()
-        self.lacking: Counter[Group] = Counter()
+        self.out: Counter[Group] = Counter()
         for name, member in members.items():
-            self._count(member, lacking=member.absent or name in out)
+            self._count(member, out=member.absent or name in out)
         for member in missing:
-            self._count(member, lacking=True)
+            self._count(member, out=True)
 
-    def _count(self, member: Member, *, lacking: bool) -> None:
+    def _count(self, member: Member, *, out: bool) -> None:
         for group in groups_of(member):
             self.size[group] += 1
-            self.lacking[group] += lacking
+            self.out[group] += out
 
-    def went(self, member: Member) -> None:
-        """One more is out."""
+    def remove(self, member: Member) -> None:
+        """Count one more node as out of service."""
         for group in groups_of(member):
-            self.lacking[group] += not member.absent
+            self.out[group] += not member.absent

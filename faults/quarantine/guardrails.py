@@ -1,4 +1,4 @@
-"""Every reason for which a node stays, in the order in which they are asked."""
+"""The guardrails, in the order of their evaluation.  Each can only refuse a quarantine."""
 
 from collections.abc import Callable
 from enum import StrEnum
@@ -6,13 +6,13 @@ from typing import NamedTuple
 
 from faults.diagnosis import SILENCE
 from faults.quarantine.failure_domains import POOL, Groups, groups_of
-from faults.quarantine.inputs import NODES, SLOW, TRAFFIC, Accusation, Inputs, Member
-from faults.quarantine.settings import IsolationRules
-from faults.quarantine.states import Breaker, NodeRecord
+from faults.quarantine.inputs import NODES, SLOW, TRAFFIC, Inputs, Member, Suspicion
+from faults.quarantine.settings import QuarantineRules
+from faults.quarantine.states import CircuitBreaker, NodeRecord
 
 
-class Refusal(StrEnum):
-    """The rule that says no."""
+class Guardrail(StrEnum):
+    """Name of a guardrail."""
 
     NOT_JUSTIFIED = "not-justified"
     SILENCE = "silence"
@@ -24,120 +24,124 @@ class Refusal(StrEnum):
     BUDGET = "budget"
     SPARE = "spare"
     DECLINED = "declined"
-    ANSWERED = "answered"
+    RESOLVED = "resolved"
 
 
-class Case(NamedTuple):
-    """One accusation before the rules."""
+class Candidate(NamedTuple):
+    """A suspected node with everything that the guardrails read."""
 
-    accusation: Accusation
+    suspicion: Suspicion
     record: NodeRecord
     member: Member
-    breaker: Breaker
-    went_s: tuple[float, ...]  # isolations of late
+    breaker: CircuitBreaker
+    quarantined_s: tuple[float, ...]  # recent quarantines of any node
     groups: Groups
     inputs: Inputs
-    rules: IsolationRules
-    promised: int = 0  # spares of the pool that this step has given away
+    rules: QuarantineRules
+    spares_taken: int = 0  # spares of the pool that this step has assigned
 
 
-Objection = tuple[Refusal, str]
+Refusal = tuple[Guardrail, str]
 
 
-def objection(case: Case) -> Objection | None:
-    """The first rule that says no, and why."""
-    return next((found for rule in (*_OF_THE_VERDICT, *_OF_THE_FLEET) if (found := rule(case)) is not None), None)
+def first_refusal(candidate: Candidate) -> Refusal | None:
+    """The first guardrail that refuses, and its reason."""
+    return _first((*_OF_THE_DIAGNOSIS, *_OF_THE_FLEET), candidate)
 
 
-def unsound(case: Case) -> Objection | None:
-    """The first rule about the accusation itself that says no; what passes is one with cause."""
-    return next(
-        (found for rule in (*_OF_THE_VERDICT, _answered, _unconfirmed) if (found := rule(case)) is not None), None
-    )
+def lack_of_cause(candidate: Candidate) -> Refusal | None:
+    """The first refusal that concerns the suspicion itself.  None: the node is suspected with cause."""
+    return _first((*_OF_THE_DIAGNOSIS, _resolved, _unconfirmed), candidate)
 
 
-def void(case: Case) -> Objection | None:
-    """The first rule that will say no to this accusation for as long as it stands, whatever becomes of the fleet."""
-    return next((found for rule in _OF_ITS_OWN if (found := rule(case)) is not None), None)
+def permanent_refusal(candidate: Candidate) -> Refusal | None:
+    """The first refusal that lasts as long as the suspicion, whatever happens to the fleet."""
+    return _first(_PERMANENT, candidate)
 
 
-def _not_justified(case: Case) -> Objection | None:
-    verdict = case.accusation.verdict
-    if verdict.scope not in NODES:
-        return Refusal.NOT_JUSTIFIED, f"a verdict on a {verdict.scope.value} never takes out a node"
-    return None if verdict.isolate else (Refusal.NOT_JUSTIFIED, "the evidence does not justify it")
+def _not_justified(candidate: Candidate) -> Refusal | None:
+    diagnosis = candidate.suspicion.diagnosis
+    if diagnosis.scope not in NODES:
+        return Guardrail.NOT_JUSTIFIED, f"a diagnosis of a {diagnosis.scope.value} never quarantines a node"
+    return None if diagnosis.isolate else (Guardrail.NOT_JUSTIFIED, "the evidence does not justify isolation")
 
 
-def _silence(case: Case) -> Objection | None:
-    evidence = case.accusation.verdict.evidence
+def _silence(candidate: Candidate) -> Refusal | None:
+    evidence = candidate.suspicion.diagnosis.evidence
     if all(kind == SILENCE for kind in evidence):
-        return Refusal.SILENCE, "nothing speaks against it but that nothing is heard of it"
+        return Guardrail.SILENCE, "the only evidence is silence"
     return None
 
 
-def _confidence(case: Case) -> Objection | None:
-    sure, least = case.accusation.verdict.confidence, case.rules.min_confidence
-    return (Refusal.CONFIDENCE, f"confidence {sure:.2f} is below {least:g}") if sure < least else None
+def _confidence(candidate: Candidate) -> Refusal | None:
+    confidence, least = candidate.suspicion.diagnosis.confidence, candidate.rules.min_confidence
+    return (Guardrail.CONFIDENCE, f"confidence {confidence:.2f} is below {least:g}") if confidence < least else None
 
 
-def _unconfirmed(case: Case) -> Objection | None:
-    if case.accusation.verdict.fault not in SLOW:
+def _unconfirmed(candidate: Candidate) -> Refusal | None:
+    if candidate.suspicion.diagnosis.fault not in SLOW:
         return None
-    believed_s = case.inputs.now_s - case.record.accused_s if case.record.accusation is not None else 0.0
-    wait_s = case.rules.confirm_s
-    return (Refusal.UNCONFIRMED, f"believed for {believed_s:.0f} of {wait_s:g} s") if believed_s < wait_s else None
+    record, wait_s = candidate.record, candidate.rules.confirm_s
+    active_s = candidate.inputs.now_s - record.suspected_s if record.diagnosis_id is not None else 0.0
+    return (Guardrail.UNCONFIRMED, f"active for {active_s:.0f} of {wait_s:g} s") if active_s < wait_s else None
 
 
-def _network(case: Case) -> Objection | None:
-    over = sorted(case.inputs.network.intersection(case.member.domains))
-    if case.accusation.verdict.fault in TRAFFIC and over:
-        return Refusal.NETWORK, f"{over[0]} is under a verdict itself and explains it"
+def _network(candidate: Candidate) -> Refusal | None:
+    common = sorted(candidate.inputs.network.intersection(candidate.member.domains))
+    if candidate.suspicion.diagnosis.fault in TRAFFIC and common:
+        return Guardrail.NETWORK, f"{common[0]} has a diagnosis itself, which explains the node's traffic"
     return None
 
 
-def _breaker(case: Case) -> Objection | None:
-    if not case.breaker.open:
+def _breaker(candidate: Candidate) -> Refusal | None:
+    if not candidate.breaker.open:
         return None
-    return Refusal.BREAKER, f"{len(case.breaker.accused_s)} nodes were accused together; releases go on"
+    return Guardrail.BREAKER, f"{len(candidate.breaker.suspected_s)} nodes were suspected together; releases continue"
 
 
-def _rate(case: Case) -> Objection | None:
-    after_s = case.inputs.now_s - case.rules.rate_window_s
-    went = sum(at_s > after_s for at_s in case.went_s)
-    if went < case.rules.rate_count:
+def _rate(candidate: Candidate) -> Refusal | None:
+    after_s = candidate.inputs.now_s - candidate.rules.rate_window_s
+    count, allowed = sum(at_s > after_s for at_s in candidate.quarantined_s), candidate.rules.rate_count
+    if count < allowed:
         return None
-    return Refusal.RATE, f"{went} nodes went within {case.rules.rate_window_s:g} s, allowed: {case.rules.rate_count}"
+    window_s = candidate.rules.rate_window_s
+    return Guardrail.RATE, f"{count} nodes were quarantined within {window_s:g} s, allowed: {allowed}"
 
 
-def _budget(case: Case) -> Objection | None:
-    for group in groups_of(case.member):
+def _budget(candidate: Candidate) -> Refusal | None:
+    for group in groups_of(candidate.member):
         kind, name = group
-        size, lacking = case.groups.size[group], case.groups.lacking[group]
-        allowed = (case.rules.pool if kind == POOL else case.rules.domain).of(size)
-        if lacking + (not case.member.absent) > allowed:
-            return Refusal.BUDGET, f"{lacking} of the {size} nodes of {kind} {name} are out, allowed: {allowed}"
+        size, out = candidate.groups.size[group], candidate.groups.out[group]
+        allowed = (candidate.rules.pool if kind == POOL else candidate.rules.domain).of(size)
+        if out + (not candidate.member.absent) > allowed:
+            return Guardrail.BUDGET, f"{out} of the {size} nodes of {kind} {name} are out, allowed: {allowed}"
     return None
 
 
-def _spare(case: Case) -> Objection | None:
-    if case.rules.without_spare or case.inputs.spares.get(case.member.pool, 0) > case.promised:
+def _spare(candidate: Candidate) -> Refusal | None:
+    pool = candidate.member.pool
+    if candidate.rules.without_spare or candidate.inputs.spares.get(pool, 0) > candidate.spares_taken:
         return None
-    return Refusal.SPARE, f"nothing in pool {case.member.pool} could take its place"
+    return Guardrail.SPARE, f"pool {pool} has no spare"
 
 
-def _declined(case: Case) -> Objection | None:
-    if case.record.declined != case.accusation.id:
+def _declined(candidate: Candidate) -> Refusal | None:
+    if candidate.record.declined != candidate.suspicion.id:
         return None
-    return Refusal.DECLINED, "an operator would not let it go for this"
+    return Guardrail.DECLINED, "an operator declined this diagnosis"
 
 
-def _answered(case: Case) -> Objection | None:
-    """A verdict that is still believed of a node that has come back says nothing new."""
-    if case.record.answered != case.accusation.id:
+def _resolved(candidate: Candidate) -> Refusal | None:
+    """An active diagnosis of a node that has returned is no new evidence."""
+    if candidate.record.resolved != candidate.suspicion.id:
         return None
-    return Refusal.ANSWERED, "it went for this and has come back since"
+    return Guardrail.RESOLVED, "the node was quarantined for this diagnosis and has returned since"
 
 
-_OF_THE_VERDICT: tuple[Callable[[Case], Objection | None], ...] = (_not_justified, _silence, _confidence)
-_OF_ITS_OWN = (*_OF_THE_VERDICT, _declined, _answered, _network)
-_OF_THE_FLEET = (_declined, _answered, _unconfirmed, _network, _breaker, _rate, _budget, _spare)
+def _first(rules: tuple[Callable[[Candidate], Refusal | None], ...], candidate: Candidate) -> Refusal | None:
+    return next((found for rule in rules if (found := rule(candidate)) is not None), None)
+
+
+_OF_THE_DIAGNOSIS = (_not_justified, _silence, _confidence)
+_PERMANENT = (*_OF_THE_DIAGNOSIS, _declined, _resolved, _network)
+_OF_THE_FLEET = (_declined, _resolved, _unconfirmed, _network, _breaker, _rate, _budget, _spare)

@@ -1,11 +1,11 @@
-"""What the policy is told: the fleet as it is, who is accused of what, what probes found, what operators want."""
+"""The inputs of one evaluation: members of the fleet, suspicions, probe results and operator actions."""
 
 from collections.abc import Mapping
 from enum import StrEnum
 from types import MappingProxyType
 from typing import NamedTuple
 
-from faults.diagnosis import FaultClass, Scope, Verdict
+from faults.diagnosis import Diagnosis, FaultClass, Scope
 
 SLOW = frozenset((FaultClass.COMM_SLOW, FaultClass.NONCOMM_SLOW))
 TRAFFIC = frozenset((FaultClass.COMM_SLOW, FaultClass.COMM_HANG))
@@ -16,42 +16,42 @@ class Member(NamedTuple):
     """A node of the fleet."""
 
     pool: str
-    domains: tuple[str, ...] = ()  # whatever fails as one: rack, leaf, power domain
-    absent: bool = False  # takes no work for a reason that is not ours
+    domains: tuple[str, ...] = ()  # failure domains: rack, leaf, power domain
+    absent: bool = False  # out of service for another reason
 
 
-class Accusation(NamedTuple):
-    """A verdict that is believed now, against a node by name."""
+class Suspicion(NamedTuple):
+    """An active diagnosis of a node, by the node's name."""
 
-    id: str  # of the bundle that proves it
+    id: str  # of the diagnosis
     node: str
-    verdict: Verdict
+    diagnosis: Diagnosis
 
 
 class ProbeResult(NamedTuple):
-    """How a probe ended.  One that ended before it was wanted says nothing: it counts once."""
+    """Result of a probe.  The policy ignores one that ended before it was requested."""
 
     at_s: float
     passed: bool
 
 
-class Wish(StrEnum):
-    """What an operator can say of a node."""
+class OperatorAction(StrEnum):
+    """Action that an operator requests for a node."""
 
     APPROVE = "approve"
     DECLINE = "decline"
     RELEASE = "release"
-    KEEP_OUT = "keep-out"
+    CORDON = "cordon"
 
 
 class Inputs(NamedTuple):
-    """Everything one step looks at.  Given again at the same moment, nothing more happens, but for operators' words."""
+    """All inputs of one step.  Equal inputs at the same time change nothing, except for operator actions."""
 
     now_s: float
     members: Mapping[str, Member]
-    accusations: tuple[Accusation, ...] = ()
-    network: frozenset[str] = frozenset()  # failure domains under a leaf or uplink verdict now
-    spares: Mapping[str, int] = MappingProxyType({})  # per pool: nodes that could take over, counted now
-    probed: Mapping[str, ProbeResult] = MappingProxyType({})  # per node: the last probe
-    wishes: Mapping[str, Wish] = MappingProxyType({})
-    close_breaker: bool = False
+    suspicions: tuple[Suspicion, ...] = ()
+    network: frozenset[str] = frozenset()  # failure domains with an active leaf or uplink diagnosis
+    spares: Mapping[str, int] = MappingProxyType({})  # per pool: free replacement nodes
+    probe_results: Mapping[str, ProbeResult] = MappingProxyType({})  # last probe per node
+    operator_actions: Mapping[str, OperatorAction] = MappingProxyType({})
+    reset_breaker: bool = False

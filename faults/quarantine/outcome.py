@@ -1,37 +1,37 @@
-"""What one step gives: what is wanted of the world, and what was decided, for the audit."""
+"""The outcome of one step: the desired state of the fleet, and the decisions for the audit."""
 
 from enum import StrEnum
 from typing import NamedTuple
 
 
-class Act(StrEnum):
-    """What was decided of a node, or of the breaker."""
+class DecisionKind(StrEnum):
+    """Decision about a node or about the circuit breaker."""
 
     SUSPECT = "suspect"
     CLEAR = "clear"
     PROPOSE = "propose"
-    ISOLATE = "isolate"
+    QUARANTINE = "quarantine"
     REFUSE = "refuse"
     PROBE = "probe"
     RELEASE = "release"
-    KEEP_OUT = "keep-out"
+    CORDON = "cordon"
     OPEN_BREAKER = "open-breaker"
     CLOSE_BREAKER = "close-breaker"
 
 
 class Decision(NamedTuple):
-    """One act, with its reason."""
+    """One decision, with its reason."""
 
-    act: Act
+    kind: DecisionKind
     node: str | None
     reason: str
-    accusation: str | None = None
+    diagnosis_id: str | None = None
     dry_run: bool = False
 
 
 class Outcome(NamedTuple):
-    """What shall be so, whatever is so now."""
+    """The desired state, independent of the current one."""
 
-    out: frozenset[str]
+    out_of_service: frozenset[str]
     probe: frozenset[str]
     decisions: tuple[Decision, ...]

@@ -1,108 +1,111 @@
-"""One step of the policy: the state machine of docs/faults/isolation.md.
+"""One step of the policy.
 
-The order is: what operators want, what probes found, what time alone changes, the breaker, then who is accused; so a
-node that comes back in a step frees its place for another in the same step.
+The order is: operator actions, probe results, elapsed times, the circuit breaker, suspicions.  A node that returns in a
+step therefore frees its place in the budget for another node in the same step.
 """
 
-from faults.quarantine.arbitration import Court
-from faults.quarantine.circuit_breaker import looked
-from faults.quarantine.inputs import Inputs, Wish
-from faults.quarantine.outcome import Act, Outcome
-from faults.quarantine.settings import IsolationRules, Mode
-from faults.quarantine.states import OUT, Breaker, IsolationState, NodeRecord, Standing
-from faults.quarantine.step_context import Desk
+from faults.quarantine.arbitration import QuarantineDecider
+from faults.quarantine.circuit_breaker import updated
+from faults.quarantine.inputs import Inputs, OperatorAction
+from faults.quarantine.life_cycle import OUT_OF_SERVICE, Event, NodeState
+from faults.quarantine.outcome import DecisionKind, Outcome
+from faults.quarantine.settings import PolicyMode, QuarantineRules
+from faults.quarantine.states import CircuitBreaker, NodeRecord, QuarantineState
+from faults.quarantine.step_context import StepContext
 
 
-def step(state: IsolationState, inputs: Inputs, rules: IsolationRules) -> tuple[IsolationState, Outcome]:
-    """What is remembered and what is wanted after one look."""
-    desk = Desk(state=state, inputs=inputs, rules=rules)
-    _forget(desk)
-    for node in sorted(inputs.wishes):
-        _wish(desk, node, inputs.wishes[node])
-    for node in sorted(desk.nodes):
-        _probed(desk, node)
-        _time(desk, node)
-    court = Court(desk)
-    _breaker(desk, court.accused_with_cause())
-    court.sit()
-    return desk.state(), _outcome(desk)
+def step(state: QuarantineState, inputs: Inputs, rules: QuarantineRules) -> tuple[QuarantineState, Outcome]:
+    """The state and the desired fleet after one evaluation."""
+    context = StepContext(state=state, inputs=inputs, rules=rules)
+    _discard(context)
+    for node in sorted(inputs.operator_actions):
+        _apply_action(context, node, inputs.operator_actions[node])
+    for node in sorted(context.nodes):
+        _apply_probe(context, node)
+        _apply_time(context, node)
+    decider = QuarantineDecider(context)
+    _update_breaker(context, decider.suspected_with_cause())
+    decider.decide()
+    return context.state(), _outcome(context)
 
 
-def _forget(desk: Desk) -> None:
-    """Dry runs of another mode, and nodes of which nothing is left to remember."""
-    observing, now_s = desk.rules.mode is Mode.OBSERVE, desk.inputs.now_s
-    for node, record in list(desk.nodes.items()):
-        # A node that is out may be missing from the fleet for a while; one that never comes back is not ours any more.
-        gone = node not in desk.inputs.members and (
-            record.standing not in OUT or now_s - record.since_s >= desk.rules.strike_window_s
+def _discard(context: StepContext) -> None:
+    """Drop dry runs of another mode, and nodes that have left the fleet."""
+    observing, now_s = context.rules.mode is PolicyMode.OBSERVE, context.inputs.now_s
+    for node, record in list(context.nodes.items()):
+        # A node that is out of service can be missing for a while, but not for longer than its strikes count.
+        gone = node not in context.inputs.members and (
+            record.state not in OUT_OF_SERVICE or now_s - record.since_s >= context.rules.strike_window_s
         )
         if gone or (record.dry_run and not observing):
-            del desk.nodes[node]
+            del context.nodes[node]
 
 
-def _wish(desk: Desk, node: str, wish: Wish) -> None:
-    record = desk.record(node)
-    if wish is Wish.RELEASE and record.standing in OUT:
-        desk.release(node, "an operator released it", forgiven=record.standing is Standing.KEPT_OUT)
-    elif wish is Wish.KEEP_OUT and record.standing is not Standing.KEPT_OUT:
-        desk.keep_out(node, "an operator keeps it out")
-    elif wish is Wish.DECLINE and record.standing is Standing.PROPOSED:
-        desk.put(node, record._replace(standing=Standing.SERVING, declined=record.accusation))
-        desk.decide(Act.CLEAR, node, "an operator would not let it go")
+def _apply_action(context: StepContext, node: str, action: OperatorAction) -> None:
+    record = context.record(node)
+    if action is OperatorAction.RELEASE and record.state in OUT_OF_SERVICE:
+        context.release(node, "an operator released it", clear_strikes=record.state is NodeState.CORDONED)
+    elif action is OperatorAction.CORDON and record.state is not NodeState.CORDONED:
+        context.cordon(node, "an operator cordoned it")
+    elif action is OperatorAction.DECLINE and record.state is NodeState.PROPOSED:
+        declined = record._replace(declined=record.diagnosis_id)
+        context.put(node, context.move(node, Event.CLEAR, declined)._replace(since_s=record.since_s))
+        context.decide(DecisionKind.CLEAR, node, "an operator declined it")
 
 
-def _probed(desk: Desk, node: str) -> None:
-    """A result counts once, and only where it was wanted."""
-    record, result = desk.record(node), desk.inputs.probed.get(node)
-    if result is None or record.standing is not Standing.PROBING or record.dry_run or result.at_s < record.since_s:
+def _apply_probe(context: StepContext, node: str) -> None:
+    """A result counts once, and only where the policy requested the probe."""
+    record, result = context.record(node), context.inputs.probe_results.get(node)
+    if result is None or record.state is not NodeState.PROBING or record.dry_run or result.at_s < record.since_s:
         return
-    passed = result.passed
-    if passed and record.passed + 1 >= desk.rules.probes:
-        desk.release(node, f"{desk.rules.probes} probe(s) passed")
-    elif passed:
-        _probe_again(desk, node, record._replace(passed=record.passed + 1), wait_s=0.0)
-    elif record.failed + 1 >= desk.rules.failed_probes:
-        desk.keep_out(node, f"{record.failed + 1} probes failed")
+    rules, failed = context.rules, record.probes_failed + 1
+    if result.passed and record.probes_passed + 1 >= rules.probes:
+        context.release(node, f"{rules.probes} probe(s) passed")
+    elif result.passed:
+        _probe_again(context, node, record._replace(probes_passed=record.probes_passed + 1), wait_s=0.0)
+    elif failed >= rules.failed_probes:
+        context.cordon(node, f"{failed} probes failed")
     else:
-        wait_s = min(desk.rules.longest_wait_s, desk.rules.probation_s * 2.0 ** (record.failed + 1))
-        _probe_again(desk, node, record._replace(passed=0, failed=record.failed + 1), wait_s=wait_s)
+        wait_s = min(rules.max_cooldown_s, rules.cooldown_s * 2.0**failed)
+        _probe_again(context, node, record._replace(probes_passed=0, probes_failed=failed), wait_s=wait_s)
 
 
-def _probe_again(desk: Desk, node: str, record: NodeRecord, *, wait_s: float) -> None:
-    now_s = desk.inputs.now_s
-    desk.put(node, record._replace(standing=Standing.ISOLATED, since_s=now_s, probe_at_s=now_s + wait_s))
+def _probe_again(context: StepContext, node: str, record: NodeRecord, *, wait_s: float) -> None:
+    context.move(node, Event.PROBE_ENDED, record._replace(probe_at_s=context.inputs.now_s + wait_s))
 
 
-def _time(desk: Desk, node: str) -> None:
-    """Probation served, or watched for long enough."""
-    record, now_s = desk.record(node), desk.inputs.now_s
-    if record.standing is Standing.ISOLATED and now_s >= record.probe_at_s and now_s > record.since_s:
-        # A node that was never taken out cannot be probed.
+def _apply_time(context: StepContext, node: str) -> None:
+    """End the cooldown or the probation."""
+    record, now_s = context.record(node), context.inputs.now_s
+    if record.state is NodeState.QUARANTINED and now_s >= record.probe_at_s and now_s > record.since_s:
+        # A node that never left service cannot be probed.
         if record.dry_run:
-            desk.release(node, "its probation would be over")
+            context.release(node, "its cooldown would be over")
         else:
-            desk.put(node, record._replace(standing=Standing.PROBING, since_s=now_s))
-            desk.decide(Act.PROBE, node, "probation served")
-    elif record.standing is Standing.WATCHED and now_s - record.since_s >= desk.rules.watch_s:
-        desk.put(node, record._replace(standing=Standing.SERVING, since_s=now_s))
+            context.move(node, Event.COOLDOWN_OVER)
+            context.decide(DecisionKind.PROBE, node, "cooldown over")
+    elif record.state is NodeState.PROBATION and now_s - record.since_s >= context.rules.probation_s:
+        context.move(node, Event.PROBATION_OVER)
 
 
-def _breaker(desk: Desk, accused: frozenset[str]) -> None:
-    was = Breaker() if desk.inputs.close_breaker else desk.breaker
-    now = looked(was, accused, fleet=len(desk.inputs.members), now_s=desk.inputs.now_s, rules=desk.rules)
-    if now.open and not desk.breaker.open:
-        names = ", ".join(sorted(now.accused_s)[:8])
-        desk.decide(Act.OPEN_BREAKER, None, f"{len(now.accused_s)} nodes accused together: {names}")
-    elif desk.breaker.open and not now.open:
-        by = "an operator's word" if desk.inputs.close_breaker else "no accusation for long enough"
-        desk.decide(Act.CLOSE_BREAKER, None, by)
-    desk.breaker = now
+def _update_breaker(context: StepContext, suspected: frozenset[str]) -> None:
+    inputs = context.inputs
+    before = CircuitBreaker() if inputs.reset_breaker else context.breaker
+    after = updated(before, suspected, fleet=len(inputs.members), now_s=inputs.now_s, rules=context.rules)
+    if after.open and not context.breaker.open:
+        names = ", ".join(sorted(after.suspected_s)[:8])
+        reason = f"{len(after.suspected_s)} nodes suspected together: {names}"
+        context.decide(DecisionKind.OPEN_BREAKER, None, reason)
+    elif context.breaker.open and not after.open:
+        reason = "an operator reset it" if inputs.reset_breaker else "no suspicion for the hold time"
+        context.decide(DecisionKind.CLOSE_BREAKER, None, reason)
+    context.breaker = after
 
 
-def _outcome(desk: Desk) -> Outcome:
-    real = {node: record for node, record in desk.nodes.items() if not record.dry_run}
+def _outcome(context: StepContext) -> Outcome:
+    real = {node: record for node, record in context.nodes.items() if not record.dry_run}
     return Outcome(
-        out=frozenset(node for node, record in real.items() if record.standing in OUT),
-        probe=frozenset(node for node, record in real.items() if record.standing is Standing.PROBING),
-        decisions=tuple(desk.decisions),
+        out_of_service=frozenset(node for node, record in real.items() if record.state in OUT_OF_SERVICE),
+        probe=frozenset(node for node, record in real.items() if record.state is NodeState.PROBING),
+        decisions=tuple(context.decisions),
     )

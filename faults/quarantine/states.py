@@ -1,50 +1,36 @@
-"""What the policy remembers, of each node and of the fleet."""
+"""The stored state of the policy: one record per node, the circuit breaker, and recent quarantines."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from enum import StrEnum
 from types import MappingProxyType
 from typing import NamedTuple
 
-
-class Standing(StrEnum):
-    """Where a node stands.  Serving nodes are not written down unless they have strikes."""
-
-    SERVING = "serving"
-    SUSPECT = "suspect"
-    PROPOSED = "proposed"
-    ISOLATED = "isolated"
-    PROBING = "probing"
-    WATCHED = "watched"
-    KEPT_OUT = "kept-out"
-
-
-OUT = frozenset((Standing.ISOLATED, Standing.PROBING, Standing.KEPT_OUT))
+from faults.quarantine.life_cycle import OUT_OF_SERVICE, NodeState
 
 
 class NodeRecord(NamedTuple):
-    """One node's story so far."""
+    """State and history of one node."""
 
-    standing: Standing = Standing.SERVING
-    since_s: float = 0.0  # of the standing
-    accusation: str | None = None  # what it is accused of now, or went for
-    accused_s: float = 0.0  # since when without a break
-    dry_run: bool = False  # it would be out; it is not
-    isolated_s: tuple[float, ...] = ()  # strikes
-    passed: int = 0  # probes in a row
-    failed: int = 0
+    state: NodeState = NodeState.SERVING
+    since_s: float = 0.0  # of the state
+    diagnosis_id: str | None = None  # of the current suspicion, or of the quarantine
+    suspected_s: float = 0.0  # start of the uninterrupted suspicion
+    dry_run: bool = False  # the state is simulated; the node is in service
+    strikes_s: tuple[float, ...] = ()  # recent quarantines of this node
+    probes_passed: int = 0  # in a row
+    probes_failed: int = 0
     probe_at_s: float = 0.0
-    refused: str | None = None  # the last rule that said no, so that it is told once
-    declined: str | None = None  # the accusation for which an operator would not let it go
-    answered: str | None = None  # the accusation that it went for and came back from
-    pool: str | None = None  # of a node that is out: what lacks it, also while the fleet does not show it
+    refused_by: str | None = None  # the last guardrail that refused, so that each refusal is one decision
+    declined: str | None = None  # the diagnosis that an operator declined
+    resolved: str | None = None  # the diagnosis of the last quarantine, after the release
+    pool: str | None = None  # of a node that is out of service: kept while an evaluation omits the node
     domains: tuple[str, ...] = ()
 
 
-class Breaker(NamedTuple):
-    """Who was accused with cause of late, and whether that was too many."""
+class CircuitBreaker(NamedTuple):
+    """Nodes that were suspected with cause, and when they were too many."""
 
-    accused_s: Mapping[str, float] = MappingProxyType({})  # per node: when last
+    suspected_s: Mapping[str, float] = MappingProxyType({})  # last time per node
     opened_s: float | None = None
 
     @property
@@ -53,13 +39,13 @@ class Breaker(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class IsolationState:
-    """The whole memory; plain values, so that it can be stored and read back."""
+class QuarantineState:
+    """The whole state, as plain values for storage."""
 
     nodes: Mapping[str, NodeRecord] = field(default_factory=lambda: MappingProxyType({}))
-    breaker: Breaker = field(default_factory=Breaker)
-    went_s: tuple[float, ...] = ()  # isolations within the rate's window
+    breaker: CircuitBreaker = field(default_factory=CircuitBreaker)
+    quarantined_s: tuple[float, ...] = ()  # quarantines of any node within the rate window
 
-    def out(self) -> frozenset[str]:
-        """Nodes that take no work because of us, or would not but for the dry run."""
-        return frozenset(name for name, record in self.nodes.items() if record.standing in OUT)
+    def out_of_service(self) -> frozenset[str]:
+        """Nodes that are out of service, or would be without the dry run."""
+        return frozenset(name for name, record in self.nodes.items() if record.state in OUT_OF_SERVICE)

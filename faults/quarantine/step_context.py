@@ -1,45 +1,48 @@
-"""One step in the making: the records as they are being changed, and what was decided so far."""
+"""The working state of one step: the records as they change, and the decisions so far."""
 
 from types import MappingProxyType
 
 from faults.quarantine.inputs import Inputs, Member
-from faults.quarantine.outcome import Act, Decision
-from faults.quarantine.settings import IsolationRules, Mode
-from faults.quarantine.states import OUT, IsolationState, NodeRecord, Standing
+from faults.quarantine.life_cycle import OUT_OF_SERVICE, Event, NodeState, next_state
+from faults.quarantine.outcome import Decision, DecisionKind
+from faults.quarantine.settings import PolicyMode, QuarantineRules
+from faults.quarantine.states import NodeRecord, QuarantineState
 
 
-class Desk:
-    """Where the step is worked out.  It lives for one step."""
+class StepContext:
+    """Lives for one step."""
 
-    def __init__(self, *, state: IsolationState, inputs: Inputs, rules: IsolationRules) -> None:
+    def __init__(self, *, state: QuarantineState, inputs: Inputs, rules: QuarantineRules) -> None:
         self.inputs = inputs
         self.rules = rules
         self.nodes = dict(state.nodes)
         self.breaker = state.breaker
         after_s = inputs.now_s - rules.rate_window_s
-        self.went_s = tuple(at_s for at_s in state.went_s if at_s > after_s)
+        self.quarantined_s = tuple(at_s for at_s in state.quarantined_s if at_s > after_s)
         self.decisions: list[Decision] = []
 
-    def state(self) -> IsolationState:
-        """What is remembered; of a node that serves and has no story, nothing."""
-        kept = {node: self._placed(node) for node in sorted(self.nodes) if _has_story(self.nodes[node])}
-        return IsolationState(MappingProxyType(kept), self.breaker, self.went_s)
+    def state(self) -> QuarantineState:
+        """The state to store; a serving node without history is omitted."""
+        kept = {node: self._with_groups(node) for node in sorted(self.nodes) if _has_history(self.nodes[node])}
+        return QuarantineState(MappingProxyType(kept), self.breaker, self.quarantined_s)
 
-    def _placed(self, node: str) -> NodeRecord:
+    def _with_groups(self, node: str) -> NodeRecord:
         record, member = self.nodes[node], self.inputs.members.get(node)
-        if record.standing not in OUT:
+        if record.state not in OUT_OF_SERVICE:
             return record._replace(pool=None, domains=())
         return record if member is None else record._replace(pool=member.pool, domains=member.domains)
 
     def missing(self) -> list[Member]:
-        """Nodes that are out and that the fleet does not show now: they are lacking all the same."""
+        """Nodes that are out of service and that this evaluation omits: they reduce the budget too."""
         known = self.inputs.members
-        records = [record for node, record in self.nodes.items() if record.standing in OUT and node not in known]
+        records = [
+            record for node, record in self.nodes.items() if record.state in OUT_OF_SERVICE and node not in known
+        ]
         return [Member(record.pool, record.domains, absent=True) for record in records if record.pool is not None]
 
-    def out(self) -> frozenset[str]:
-        """Nodes that take no work, or would not but for the dry run."""
-        return frozenset(name for name, record in self.nodes.items() if record.standing in OUT)
+    def out_of_service(self) -> frozenset[str]:
+        """Nodes that are out of service, or would be without the dry run."""
+        return frozenset(name for name, record in self.nodes.items() if record.state in OUT_OF_SERVICE)
 
     def record(self, node: str) -> NodeRecord:
         return self.nodes.get(node, NodeRecord())
@@ -47,50 +50,63 @@ class Desk:
     def put(self, node: str, record: NodeRecord) -> None:
         self.nodes[node] = record
 
-    def decide(self, act: Act, node: str | None, reason: str, *, dry_run: bool | None = None) -> None:
-        """Write an act down with what it rests on."""
+    def move(self, node: str, event: Event, record: NodeRecord | None = None) -> NodeRecord:
+        """Store the record (default: the current one) in the state after the event."""
+        record = self.record(node) if record is None else record
+        after = record._replace(state=next_state(record.state, event), since_s=self.inputs.now_s)
+        self.put(node, after)
+        return after
+
+    def decide(self, kind: DecisionKind, node: str | None, reason: str, *, dry_run: bool | None = None) -> None:
+        """Record a decision with the diagnosis that it rests on."""
         record = self.record(node) if node is not None else NodeRecord()
-        dry = self.rules.mode is Mode.OBSERVE if dry_run is None else dry_run
-        self.decisions.append(Decision(act, node, reason, record.accusation, dry))
+        dry = self._observing() if dry_run is None else dry_run
+        self.decisions.append(Decision(kind, node, reason, record.diagnosis_id, dry))
 
-    def isolate(self, node: str, reason: str) -> None:
-        """Out it goes; at its last strike for good."""
+    def quarantine(self, node: str, reason: str) -> None:
+        """Take the node out of service; at its last strike, cordon it."""
         record, now_s = self.record(node), self.inputs.now_s
-        strikes = tuple(at_s for at_s in record.isolated_s if now_s - at_s < self.rules.strike_window_s)
-        went = record._replace(
-            standing=Standing.ISOLATED,
-            since_s=now_s,
-            dry_run=self.rules.mode is Mode.OBSERVE,
-            isolated_s=(*strikes, now_s),
-            passed=0,
-            failed=0,
-            probe_at_s=now_s + self.rules.probation_s,
-            refused=None,
+        strikes_s = tuple(at_s for at_s in record.strikes_s if now_s - at_s < self.rules.strike_window_s)
+        after = record._replace(
+            dry_run=self._observing(),
+            strikes_s=(*strikes_s, now_s),
+            probes_passed=0,
+            probes_failed=0,
+            probe_at_s=now_s + self.rules.cooldown_s,
+            refused_by=None,
         )
-        self.put(node, went)
-        self.went_s = (*self.went_s, now_s)
-        self.decide(Act.ISOLATE, node, reason)
-        if len(went.isolated_s) >= self.rules.strikes:
-            self.keep_out(node, f"isolated {len(went.isolated_s)} times")
+        self.move(node, Event.QUARANTINE, after)
+        self.quarantined_s = (*self.quarantined_s, now_s)
+        self.decide(DecisionKind.QUARANTINE, node, reason)
+        if len(after.strikes_s) >= self.rules.strikes:
+            self.cordon(node, f"quarantined {len(after.strikes_s)} times")
 
-    def keep_out(self, node: str, reason: str) -> None:
-        """Until a person releases it."""
+    def cordon(self, node: str, reason: str) -> None:
+        """Keep the node out of service until an operator releases it."""
         record = self.record(node)
-        dry = record.dry_run if record.standing in (Standing.ISOLATED, Standing.PROBING) else self._observing()
-        self.put(node, record._replace(standing=Standing.KEPT_OUT, since_s=self.inputs.now_s, dry_run=dry))
-        self.decide(Act.KEEP_OUT, node, reason, dry_run=dry)
+        started = record.state in (NodeState.QUARANTINED, NodeState.PROBING)
+        dry_run = record.dry_run if started else self._observing()
+        self.move(node, Event.CORDON, record._replace(dry_run=dry_run))
+        self.decide(DecisionKind.CORDON, node, reason, dry_run=dry_run)
 
-    def release(self, node: str, reason: str, *, forgiven: bool = False) -> None:
-        """It serves again, and is watched."""
+    def release(self, node: str, reason: str, *, clear_strikes: bool = False) -> None:
+        """Return the node to service, on probation."""
         record = self.record(node)
-        self.decide(Act.RELEASE, node, reason, dry_run=record.dry_run)
-        strikes = () if forgiven else record.isolated_s
-        back = NodeRecord(Standing.WATCHED, self.inputs.now_s, isolated_s=strikes, dry_run=record.dry_run)
-        self.put(node, back._replace(answered=record.accusation))
+        self.decide(DecisionKind.RELEASE, node, reason, dry_run=record.dry_run)
+        self.put(
+            node,
+            NodeRecord(
+                next_state(record.state, Event.RELEASE),
+                self.inputs.now_s,
+                strikes_s=() if clear_strikes else record.strikes_s,
+                dry_run=record.dry_run,
+                resolved=record.diagnosis_id,
+            ),
+        )
 
     def _observing(self) -> bool:
-        return self.rules.mode is Mode.OBSERVE
+        return self.rules.mode is PolicyMode.OBSERVE
 
 
-def _has_story(record: NodeRecord) -> bool:
-    return record != NodeRecord(since_s=record.since_s, accused_s=record.accused_s)
+def _has_history(record: NodeRecord) -> bool:
+    return record != NodeRecord(since_s=record.since_s, suspected_s=record.suspected_s)

@@ -56,7 +56,7 @@ class Score(Frozen):
     recall_slow_interval: Interval | None
     precision: Share | None
     precision_interval: Interval | None
-    verdicts: int
+    diagnoses: int
     congestion_verdicts: int  # on links and uplinks that others did fill; in neither precision nor recall
     workload_verdicts: int  # "not hardware"
     false_isolations: int
@@ -79,7 +79,7 @@ def score(outcome: Outcome, *, scenario: str, ranks: int, seed: int, window_s: f
     slow = [what for what in FAULTS if CLASS[what].value.endswith("slow")]
     slow_faults, slow_named = sum(tally.asked[what] for what in slow), sum(tally.named[what] for what in slow)
     hidden, visible_named = sum(tally.hidden.values()), named - sum(tally.hidden_named.values())
-    verdicts = tally.right + tally.wrong
+    diagnoses = tally.right + tally.wrong
     weeks = outcome.hours / WEEK_H
     return Score(
         scenario=scenario,
@@ -94,9 +94,9 @@ def score(outcome: Outcome, *, scenario: str, ranks: int, seed: int, window_s: f
         recall_visible_interval=wilson(visible_named, faults - hidden),
         recall_slow=_share(slow_named, slow_faults),
         recall_slow_interval=wilson(slow_named, slow_faults),
-        precision=_share(tally.right, verdicts),
-        precision_interval=wilson(tally.right, verdicts),
-        verdicts=verdicts,
+        precision=_share(tally.right, diagnoses),
+        precision_interval=wilson(tally.right, diagnoses),
+        diagnoses=diagnoses,
         congestion_verdicts=tally.congestion,
         workload_verdicts=tally.workload,
         false_isolations=tally.false_isolations,

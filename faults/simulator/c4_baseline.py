@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from faults.diagnosis import Direction, FaultClass, Scope, Verdict
+from faults.diagnosis import Diagnosis, Direction, FaultClass, Scope
 from faults.fabric import Fabric, Window
 
 
@@ -23,7 +23,7 @@ class Plain:
     def start(self) -> None:
         """It remembers nothing."""
 
-    def step(self, state: None, window: Window) -> tuple[None, tuple[Verdict, ...]]:
+    def step(self, state: None, window: Window) -> tuple[None, tuple[Diagnosis, ...]]:
         """What it believes of this window alone."""
         hot = self._hot(window.slowdown)
         if not hot.any():
@@ -49,17 +49,17 @@ class Plain:
         lines, slow = np.bincount(nic[said], minlength=size), np.bincount(nic[hot], minlength=size)
         return (lines >= 2) & (slow >= self.share * lines)
 
-    def _node(self, nic: int, tx: bool, rx: bool, window: Window) -> Verdict:  # noqa: FBT001 - the pair is the value
+    def _node(self, nic: int, tx: bool, rx: bool, window: Window) -> Diagnosis:  # noqa: FBT001 - the pair is the value
         way = Direction.BOTH if tx and rx else Direction.TX if tx else Direction.RX
-        return _verdict(Scope.NODE, int(self.fabric.node[nic]), None, way, window)
+        return _diagnosis(Scope.NODE, int(self.fabric.node[nic]), None, way, window)
 
-    def _link(self, edge: int, window: Window) -> Verdict:
+    def _link(self, edge: int, window: Window) -> Diagnosis:
         ends = int(self.fabric.node[self.fabric.source[edge]]), int(self.fabric.node[self.fabric.target[edge]])
-        return _verdict(Scope.LINK, *ends, Direction.FORWARD, window)
+        return _diagnosis(Scope.LINK, *ends, Direction.FORWARD, window)
 
 
-def _verdict(scope: Scope, node: int, peer: int | None, way: Direction, window: Window) -> Verdict:
-    return Verdict(
+def _diagnosis(scope: Scope, node: int, peer: int | None, way: Direction, window: Window) -> Diagnosis:
+    return Diagnosis(
         fault=FaultClass.COMM_SLOW,
         scope=scope,
         node=node,

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from faults.diagnosis import Verdict
+from faults.diagnosis import Diagnosis
 from faults.simulator.c4_baseline import Plain
 from faults.simulator.cluster import Cluster
 from faults.simulator.compute import Gaps
@@ -17,7 +17,7 @@ class Judge(Protocol):
         """What is known before anything is heard."""
         ...
 
-    def step(self, state: Any, window: Any, /) -> tuple[Any, tuple[Verdict, ...]]:
+    def step(self, state: Any, window: Any, /) -> tuple[Any, tuple[Diagnosis, ...]]:
         """One window on: the faults that are believed now."""
         ...
 
@@ -58,6 +58,6 @@ class _Stragglers:
     def start(self) -> Any:
         return self.of.start()
 
-    def step(self, state: Any, gaps: Gaps) -> tuple[Any, tuple[Verdict, ...]]:
-        state, verdicts = self.of.step(state, gaps.gap_s, gaps.to_s, window_s=gaps.to_s - gaps.from_s)
-        return state, tuple(verdicts)
+    def step(self, state: Any, gaps: Gaps) -> tuple[Any, tuple[Diagnosis, ...]]:
+        state, diagnoses = self.of.step(state, gaps.gap_s, gaps.to_s, window_s=gaps.to_s - gaps.from_s)
+        return state, tuple(diagnoses)

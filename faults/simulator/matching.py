@@ -5,7 +5,7 @@ from types import MappingProxyType
 
 import numpy as np
 
-from faults.diagnosis import Direction, FaultClass, Scope, Verdict
+from faults.diagnosis import Diagnosis, Direction, FaultClass, Scope
 from faults.fabric import Fabric
 from faults.simulator.fault_schedule import Happening, What
 
@@ -40,20 +40,20 @@ _LINK = frozenset({What.SLOW_LINK, What.HANG_LINK})
 _NODE = frozenset({What.CRASH, What.HANG_CODE, What.HANG_NODE, What.SLOW_NODE, What.STRAGGLER})
 
 
-def names(verdict: Verdict, one: Happening, fabric: Fabric) -> bool:
+def names(diagnosis: Diagnosis, one: Happening, fabric: Fabric) -> bool:
     """The right class, and the right node, pair of nodes, leaf or uplink."""
-    if verdict.fault != CLASS.get(one.what):
+    if diagnosis.fault != CLASS.get(one.what):
         return False
     if one.what in _LINK:
         ends = {int(fabric.node[one.at]), int(fabric.node[one.to])}
-        return verdict.scope is Scope.LINK and {verdict.node, verdict.peer} == ends
+        return diagnosis.scope is Scope.LINK and {diagnosis.node, diagnosis.peer} == ends
     if one.what is What.LEAF:
-        return verdict.scope is Scope.LEAF and verdict.switch == f"leaf-{one.at}"
+        return diagnosis.scope is Scope.LEAF and diagnosis.switch == f"leaf-{one.at}"
     if one.what is What.UPLINK:
-        if verdict.scope is Scope.LINK:
-            return _pairs_on(one.at, fabric) == {frozenset((verdict.node, verdict.peer))}
-        return verdict.scope is Scope.UPLINK and verdict.switch == f"uplink-{one.at}"
-    return verdict.scope in (Scope.NODE, Scope.RANK) and verdict.node == faulty_node(one, fabric)
+        if diagnosis.scope is Scope.LINK:
+            return _pairs_on(one.at, fabric) == {frozenset((diagnosis.node, diagnosis.peer))}
+        return diagnosis.scope is Scope.UPLINK and diagnosis.switch == f"uplink-{one.at}"
+    return diagnosis.scope in (Scope.NODE, Scope.RANK) and diagnosis.node == faulty_node(one, fabric)
 
 
 def _pairs_on(uplink: int, fabric: Fabric) -> set[frozenset[int | None]]:
@@ -70,8 +70,8 @@ def faulty_node(one: Happening, fabric: Fabric) -> int | None:
     return one.at if one.what in _NODE else None
 
 
-def right_way(verdict: Verdict, one: Happening, fabric: Fabric) -> bool:
+def right_way(diagnosis: Diagnosis, one: Happening, fabric: Fabric) -> bool:
     """The direction of a verdict that names it."""
     if one.what in _LINK:
-        return verdict.node == int(fabric.node[one.at]) and verdict.direction in (Direction.FORWARD, None)
-    return verdict.direction == DIRECTION.get(one.what)
+        return diagnosis.node == int(fabric.node[one.at]) and diagnosis.direction in (Direction.FORWARD, None)
+    return diagnosis.direction == DIRECTION.get(one.what)

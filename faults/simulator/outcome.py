@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, field
 
-from faults.diagnosis import Verdict
+from faults.diagnosis import Diagnosis
 from faults.simulator.score import Tally
 
 
@@ -13,7 +13,7 @@ class Outcome:
     hours: float = 0.0
     tally: Tally = field(default_factory=Tally)
     spent_s: list[float] = field(default_factory=list)  # by the judges, per window
-    wrongs: list[tuple[float, Verdict]] = field(default_factory=list)
+    wrongs: list[tuple[float, Diagnosis]] = field(default_factory=list)
 
     def add(self, other: "Outcome") -> None:
         self.hours += other.hours

@@ -1,9 +1,9 @@
-"""What the isolation policy makes of the verdicts: who would be out, were it allowed to act.  docs/faults/isolation.md
+"""Applies the quarantine policy to the diagnoses of a simulated job: the nodes that it would take out of service.
 
-The machine itself (`faults.quarantine`) with its shipped rules for a verdict: confidence, a slow class confirmed for
-`confirm_s`, no network verdict above the node.  What only lessens the number that go (budget, rate, breaker, spares,
-strikes) is off, so that it hides no error here.  It looks whenever a plane has said something; as with the watcher, a
-verdict is believed until it has not been said for `GONE_S`.
+The policy (`faults.quarantine`) runs with its shipped confidence, confirmation and network guardrails.  Guardrails that
+only reduce the number of quarantines (budget, rate, breaker, spares, strikes) are off, so that they hide no error.  A
+diagnosis is active until no detector has given it for `EXPIRES_S`, as in the fault monitor.
+docs/explanation/faults/quarantine.md
 """
 
 from collections.abc import Sequence
@@ -11,27 +11,27 @@ from typing import NamedTuple
 
 import numpy as np
 
-from faults.diagnosis import Scope, Verdict
+from faults.diagnosis import Diagnosis, Scope
 from faults.fabric import Fabric
 from faults.quarantine import (
-    Accusation,
-    Act,
-    Allowance,
+    Budget,
+    DecisionKind,
     Inputs,
-    IsolationRules,
-    IsolationState,
     Member,
-    Mode,
+    NodeState,
+    PolicyMode,
     ProbeResult,
-    Standing,
+    QuarantineRules,
+    QuarantineState,
+    Suspicion,
     step,
 )
 
-GONE_S = 5.0
+EXPIRES_S = 5.0
 _POOL = "job"
-_ANY = Allowance(share=1.0, count=1_000_000)
-RULES = IsolationRules(
-    mode=Mode.APPLY,
+_ANY = Budget(share=1.0, count=1_000_000)
+RULES = QuarantineRules(
+    mode=PolicyMode.APPLY,
     pool=_ANY,
     domain=_ANY,
     rate_count=1_000_000,
@@ -42,50 +42,53 @@ RULES = IsolationRules(
 _Key = tuple[object, ...]
 
 
-class _Said(NamedTuple):
-    """A verdict that is believed."""
+class _Active(NamedTuple):
+    """A diagnosis that has not expired."""
 
-    verdict: Verdict
+    diagnosis: Diagnosis
     since_s: float
     last_s: float
 
 
-class Carrying:
-    """The policy of one job's nodes.  A node that is out comes back by a probe that passes, and can go again."""
+class QuarantineOutcome:
+    """The policy of one job's nodes.  A quarantined node returns after its first probe, and can go again."""
 
-    def __init__(self, fabric: Fabric, rules: IsolationRules = RULES) -> None:
+    def __init__(self, fabric: Fabric, rules: QuarantineRules = RULES) -> None:
         self._fabric, self._rules = fabric, rules
-        self._state = IsolationState()
-        self._said: dict[_Key, _Said] = {}
+        self._state = QuarantineState()
+        self._active: dict[_Key, _Active] = {}
         self._members: dict[str, Member] = {}
 
-    def see(self, now_s: float, verdicts: Sequence[Verdict]) -> list[int]:
-        """The nodes that go now, by what is said and what still is believed."""
-        for verdict in verdicts:
-            if verdict.isolate or verdict.scope is Scope.LEAF:
-                key = _key(verdict)
-                since_s = self._said[key].since_s if key in self._said else now_s
-                self._said[key] = _Said(verdict, since_s=since_s, last_s=now_s)
-        if not self._said and not any(record.accusation for record in self._state.nodes.values()):
+    def step(self, now_s: float, diagnoses: Sequence[Diagnosis]) -> list[int]:
+        """The nodes that the policy quarantines now."""
+        for diagnosis in diagnoses:
+            if diagnosis.isolate or diagnosis.scope is Scope.LEAF:
+                key = _key(diagnosis)
+                since_s = self._active[key].since_s if key in self._active else now_s
+                self._active[key] = _Active(diagnosis, since_s=since_s, last_s=now_s)
+        if not self._active and not any(record.diagnosis_id for record in self._state.nodes.values()):
             return []
-        self._said = {key: said for key, said in self._said.items() if now_s - said.last_s <= GONE_S}
-        accusations = tuple(
-            Accusation(id=f"{key} since {said.since_s}", node=str(said.verdict.node), verdict=said.verdict)
-            for key, said in self._said.items()
-            if said.verdict.node is not None
+        self._active = {key: one for key, one in self._active.items() if now_s - one.last_s <= EXPIRES_S}
+        suspicions = tuple(
+            Suspicion(id=f"{key} since {one.since_s}", node=str(one.diagnosis.node), diagnosis=one.diagnosis)
+            for key, one in self._active.items()
+            if one.diagnosis.node is not None
         )
-        network = frozenset(str(one.verdict.switch) for one in self._said.values() if one.verdict.scope is Scope.LEAF)
-        concerned = {accusation.node for accusation in accusations} | self._state.nodes.keys()
-        probing = (name for name, record in self._state.nodes.items() if record.standing is Standing.PROBING)
+        active = [one.diagnosis for one in self._active.values()]
+        nodes = self._state.nodes
         inputs = Inputs(
             now_s=now_s,
-            members={name: self._member(name) for name in sorted(concerned)},
-            accusations=accusations,
-            network=network,
-            probed={name: ProbeResult(now_s, passed=True) for name in probing},
+            members={name: self._member(name) for name in sorted({one.node for one in suspicions} | nodes.keys())},
+            suspicions=suspicions,
+            network=frozenset(str(diagnosis.switch) for diagnosis in active if diagnosis.scope is Scope.LEAF),
+            probe_results={
+                name: ProbeResult(now_s, passed=True)
+                for name, record in nodes.items()
+                if record.state is NodeState.PROBING
+            },
         )
         self._state, outcome = step(self._state, inputs, self._rules)
-        return [int(str(one.node)) for one in outcome.decisions if one.act is Act.ISOLATE]
+        return [int(str(one.node)) for one in outcome.decisions if one.kind is DecisionKind.QUARANTINE]
 
     def _member(self, name: str) -> Member:
         if name not in self._members:
@@ -94,5 +97,5 @@ class Carrying:
         return self._members[name]
 
 
-def _key(verdict: Verdict) -> _Key:
-    return verdict.fault, verdict.scope, verdict.node, verdict.switch
+def _key(diagnosis: Diagnosis) -> _Key:
+    return diagnosis.fault, diagnosis.scope, diagnosis.node, diagnosis.switch

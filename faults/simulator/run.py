@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from faults.diagnosis import Scope, Verdict
+from faults.diagnosis import Diagnosis, Scope
 from faults.simulator.cluster import Cluster, build
 from faults.simulator.compute import ComputePlane, Gaps
 from faults.simulator.congestion import Congestion
@@ -72,9 +72,9 @@ def job(
         spent_s.append(0.0)
         for now_s, judge in planes.windows(from_s, lasting):
             begun_s = clock_s()
-            verdicts = judge()
+            diagnoses = judge()
             spent_s[-1] += clock_s() - begun_s
-            scorer.see(now_s, verdicts, crowded=planes.crowded)
+            scorer.see(now_s, diagnoses, crowded=planes.crowded)
         witnesses.see(from_s, from_s + window_s, planes.heard, told=planes.told)
     scorer.hide(witnesses.hidden)
     return Outcome(hours=until_s / HOUR_S, tally=scorer.tally, spent_s=spent_s, wrongs=scorer.wrongs)
@@ -124,7 +124,7 @@ class _Planes:
 
     def windows(
         self, from_s: float, lasting: Sequence[Happening]
-    ) -> Iterator[tuple[float, Callable[[], tuple[Verdict, ...]]]]:
+    ) -> Iterator[tuple[float, Callable[[], tuple[Diagnosis, ...]]]]:
         """What there is to judge of a window, in order, with the time at which it is known."""
         to_s = from_s + self._window_s
         path = self._congestion.advance(from_s, to_s, skew_s=self._skew_s)
@@ -147,9 +147,9 @@ class _Planes:
             now = [one for one in lasting if one.from_s < end_s and one.to_s > begin_s]
             yield self._compute.window(begin_s, heard=self._telemetry.told & self._arriving(now), happenings=now)
 
-    def _step(self, name: str, seen: Any) -> tuple[Verdict, ...]:
-        self._states[name], verdicts = self._judges[name].step(self._states[name], seen)
-        return verdicts
+    def _step(self, name: str, seen: Any) -> tuple[Diagnosis, ...]:
+        self._states[name], diagnoses = self._judges[name].step(self._states[name], seen)
+        return diagnoses
 
     def _heard(
         self, from_s: float, to_s: float, lasting: Sequence[Happening]
@@ -165,14 +165,14 @@ class _Planes:
         silent = [one.at for one in lasting if one.what is What.SILENCE]
         return np.asarray(~np.isin(self._pod_of_node, silent))
 
-    def crowded(self, verdict: Verdict, now_s: float) -> bool:
+    def crowded(self, diagnosis: Diagnosis, now_s: float) -> bool:
         """Whether others did fill, within the last half minute, what a verdict on a link or an uplink names."""
-        if verdict.scope is Scope.UPLINK:
-            named = [int(str(verdict.switch).rsplit("-", 1)[-1])]
+        if diagnosis.scope is Scope.UPLINK:
+            named = [int(str(diagnosis.switch).rsplit("-", 1)[-1])]
         else:
             fabric = self._cluster.fabric
             edges = np.flatnonzero(
-                (fabric.node[fabric.source] == verdict.node) & (fabric.node[fabric.target] == verdict.peer)
+                (fabric.node[fabric.source] == diagnosis.node) & (fabric.node[fabric.target] == diagnosis.peer)
             )
             ways = (fabric.up, fabric.down, self._cluster.ack_up, self._cluster.ack_down)
             named = [int(uplink) for way in ways for uplink in way[edges] if uplink >= 0]

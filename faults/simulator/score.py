@@ -9,11 +9,11 @@ from collections.abc import Callable, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 
-from faults.diagnosis import Scope, Verdict
+from faults.diagnosis import Diagnosis, Scope
 from faults.fabric import Fabric
 from faults.simulator.fault_schedule import FAULTS, Happening, What
 from faults.simulator.matching import CLASS, faulty_node, names, right_way
-from faults.simulator.quarantine_outcome import Carrying
+from faults.simulator.quarantine_outcome import QuarantineOutcome
 
 AGAIN_S = 60.0
 PAUSE_S = 10.0  # what was not said for so long is said anew; what stood before a fault has not found it
@@ -23,7 +23,7 @@ IN_TIME_S = 30.0
 UPLINK_TIME_S = 720.0  # congestion of 10 minutes is weather
 
 Key = tuple[object, ...]
-Crowded = Callable[[Verdict, float], bool]
+Crowded = Callable[[Diagnosis, float], bool]
 
 
 @dataclass(slots=True)
@@ -69,8 +69,8 @@ class Scorer:
         self._said: dict[Key, float] = {}
         self._run: dict[Key, tuple[float, float]] = {}  # since when, and until when last, it has been said all the time
         self._out: dict[int, float] = {}
-        self._policy = Carrying(fabric)
-        self.wrongs: list[tuple[float, Verdict]] = []
+        self._policy = QuarantineOutcome(fabric)
+        self.wrongs: list[tuple[float, Diagnosis]] = []
 
     def _is_asked(self, one: Happening, until_s: float) -> bool:
         """Harmful enough, and there for long enough, for a detector to be blamed for missing it."""
@@ -94,31 +94,31 @@ class Scorer:
                 self.tally.hidden[one.what] += 1
                 self.tally.hidden_named[one.what] += at in self._named
 
-    def see(self, now_s: float, verdicts: Sequence[Verdict], *, crowded: Crowded) -> None:
+    def see(self, now_s: float, diagnoses: Sequence[Diagnosis], *, crowded: Crowded) -> None:
         """What is believed now.  `crowded`: whether others fill what a verdict on a link or an uplink names."""
-        gone = self._policy.see(now_s, verdicts)
-        if not verdicts and not gone:
+        gone = self._policy.step(now_s, diagnoses)
+        if not diagnoses and not gone:
             return
         lasting = [one for one in self._faults if one.from_s < now_s <= one.to_s + AFTER_S + self._slack_s(one)]
         guilty = {faulty_node(one, self._fabric) for one in lasting}
         self.tally.carried_out += sum(node not in guilty for node in gone)
-        for verdict in verdicts:
-            self._name(now_s, verdict)
-            self._judge(now_s, verdict, lasting, crowded)
-            if verdict.isolate and verdict.node is not None:
-                self._isolate(now_s, verdict.node, verdict, guilty)
+        for diagnosis in diagnoses:
+            self._name(now_s, diagnosis)
+            self._judge(now_s, diagnosis, lasting, crowded)
+            if diagnosis.isolate and diagnosis.node is not None:
+                self._isolate(now_s, diagnosis.node, diagnosis, guilty)
 
     def _slack_s(self, one: Happening) -> float:
         return 240.0 if one.what is What.STRAGGLER else 0.0  # a mean of minutes ends minutes later
 
-    def _name(self, now_s: float, verdict: Verdict) -> None:
-        key = _key(verdict)
+    def _name(self, now_s: float, diagnosis: Diagnosis) -> None:
+        key = _key(diagnosis)
         begun_s, last_s = self._run.get(key, (now_s, now_s))
         begun_s = now_s if now_s - last_s > PAUSE_S else begun_s
         self._run[key] = begun_s, now_s
         for at in list(self._open):
             one = self._faults[at]
-            if one.from_s < begun_s and now_s <= one.to_s + AFTER_S and names(verdict, one, self._fabric):
+            if one.from_s < begun_s and now_s <= one.to_s + AFTER_S and names(diagnosis, one, self._fabric):
                 self._open.discard(at)
                 taken_s = now_s - one.from_s
                 self.tally.ttd_s[one.what].append(taken_s)
@@ -127,33 +127,33 @@ class Scorer:
                     self.tally.named[one.what] += 1
                 else:
                     self.tally.late[one.what] += 1
-                self.tally.ways[one.what] += right_way(verdict, one, self._fabric)
-                self.tally.isolated[one.what] += verdict.isolate
+                self.tally.ways[one.what] += right_way(diagnosis, one, self._fabric)
+                self.tally.isolated[one.what] += diagnosis.isolate
 
-    def _judge(self, now_s: float, verdict: Verdict, lasting: Sequence[Happening], crowded: Crowded) -> None:
-        key = _key(verdict)
+    def _judge(self, now_s: float, diagnosis: Diagnosis, lasting: Sequence[Happening], crowded: Crowded) -> None:
+        key = _key(diagnosis)
         before_s, self._said[key] = self._said.get(key, -AGAIN_S), now_s
         if now_s - before_s < AGAIN_S:
             return
-        if verdict.scope is Scope.WORKLOAD:
+        if diagnosis.scope is Scope.WORKLOAD:
             self.tally.workload += 1
-        elif any(names(verdict, one, self._fabric) for one in lasting):
+        elif any(names(diagnosis, one, self._fabric) for one in lasting):
             self.tally.right += 1
-        elif verdict.scope in (Scope.LINK, Scope.UPLINK) and crowded(verdict, now_s):
+        elif diagnosis.scope in (Scope.LINK, Scope.UPLINK) and crowded(diagnosis, now_s):
             self.tally.congestion += 1
         else:
             self.tally.wrong += 1
-            self.wrongs.append((now_s, verdict))
+            self.wrongs.append((now_s, diagnosis))
 
-    def _isolate(self, now_s: float, node: int, verdict: Verdict, guilty: AbstractSet[int | None]) -> None:
+    def _isolate(self, now_s: float, node: int, diagnosis: Diagnosis, guilty: AbstractSet[int | None]) -> None:
         before_s, self._out[node] = self._out.get(node, -AGAIN_S), now_s
         if now_s - before_s >= AGAIN_S and node not in guilty:
             self.tally.false_isolations += 1
-            self.wrongs.append((now_s, verdict))
+            self.wrongs.append((now_s, diagnosis))
 
 
-def _key(verdict: Verdict) -> Key:
-    return verdict.fault, verdict.scope, verdict.node, verdict.peer, verdict.switch
+def _key(diagnosis: Diagnosis) -> Key:
+    return diagnosis.fault, diagnosis.scope, diagnosis.node, diagnosis.peer, diagnosis.switch
 
 
 _GRADED = frozenset({CLASS[What.SLOW_TX], CLASS[What.STRAGGLER]})  # that come in degrees

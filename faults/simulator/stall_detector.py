@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from faults.diagnosis import Direction, FaultClass, Scope, Verdict
+from faults.diagnosis import Diagnosis, Direction, FaultClass, Scope
 from faults.fabric import Fabric
 from faults.hangs.wait_for_graph import Memberships, Waits, wait_for
 from faults.simulator.cluster import Cluster
@@ -56,7 +56,7 @@ class StandingJudge:
         """Nobody is under suspicion."""
         return Standing()
 
-    def step(self, state: Standing, seen: Progress) -> tuple[Standing, tuple[Verdict, ...]]:
+    def step(self, state: Standing, seen: Progress) -> tuple[Standing, tuple[Diagnosis, ...]]:
         """What has stood still for long enough, and who holds it up."""
         same = state.seen is not None and _alike(state.seen, seen)
         places = list(state.since_s) if same else self._places(seen)
@@ -65,7 +65,7 @@ class StandingJudge:
         since_s = {place: before_s.get(place, _stamp_s(place, seen)) for place in places}
         until_s = _until_s(seen)
         found = [
-            _verdict(place, onset_s=begun_s, now_s=seen.at_s)
+            _diagnosis(place, onset_s=begun_s, now_s=seen.at_s)
             for place, begun_s in since_s.items()
             if until_s - begun_s >= self._patience_s(place[0], seen.step_s)
         ]
@@ -159,9 +159,9 @@ _REASON = {
 }
 
 
-def _verdict(place: Place, *, onset_s: float, now_s: float) -> Verdict:
+def _diagnosis(place: Place, *, onset_s: float, now_s: float) -> Diagnosis:
     fault, scope, node, peer, direction = place
-    return Verdict(
+    return Diagnosis(
         fault=fault,
         scope=scope,
         node=node,

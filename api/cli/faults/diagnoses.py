@@ -20,9 +20,9 @@ from api.cli.common.remote import connect
 from api.cli.common.tables import Column, Table, in_words, moment, number, say_fields, say_table
 from api.cli.common.text_files import read_text
 from api.cli.place.files import refuse_unwritable, write_whole
-from api.schemas.faults import VerdictRecord, VerdictReport, VerdictSummary
+from api.schemas.faults import DiagnosisRecord, DiagnosisReport, DiagnosisSummary
 from faults.bundle import read_bundle
-from faults.diagnosis import Scope, Verdict
+from faults.diagnosis import Diagnosis, Scope
 from fleet.documents import RuleError, dotted
 
 MAX_BYTES = 64 * 1024 * 1024  # of a bundle's text; a service takes no more
@@ -45,12 +45,12 @@ app = new_app()
 
 
 @app.callback()
-def verdicts() -> None:
+def diagnoses() -> None:
     """Report verdicts to a service, and read those it keeps."""
 
 
 @app.command("list")
-def list_verdicts(
+def list_diagnoses(
     most: MostOption = 20,
     url: UrlOption = None,
     token_file: TokenFileOption = None,
@@ -58,7 +58,7 @@ def list_verdicts(
 ) -> None:
     """List the newest verdicts."""
     with connect(url, token_file) as client:
-        found = list(itertools.islice(client.iter_fault_verdicts(), most))
+        found = list(itertools.islice(client.iter_diagnoses(), most))
     if output is Format.JSON:
         say_json(found)
         return
@@ -68,14 +68,14 @@ def list_verdicts(
 
 @app.command("show")
 def show(
-    verdict_id: IdArgument,
+    diagnosis_id: IdArgument,
     url: UrlOption = None,
     token_file: TokenFileOption = None,
     output: FormatOption = Format.TABLE,
 ) -> None:
     """Show one verdict: what, where, since when, how sure, and why."""
     with connect(url, token_file) as client:
-        found = client.get_fault_verdict(verdict_id)
+        found = client.get_diagnosis(diagnosis_id)
     if output is Format.JSON:
         say_json(found)
     else:
@@ -84,7 +84,7 @@ def show(
 
 @app.command("bundle")
 def bundle(
-    verdict_id: IdArgument,
+    diagnosis_id: IdArgument,
     target: Annotated[
         Path | None, typer.Option("--save", metavar="FILE", help="Where to write it.", show_default="stdout")
     ] = None,
@@ -95,7 +95,7 @@ def bundle(
     if target is not None:
         refuse_unwritable(target)
     with connect(url, token_file) as client:
-        text = client.get_fault_bundle(verdict_id)
+        text = client.get_diagnosis_bundle(diagnosis_id)
     if target is not None:
         write_whole(target, text)
     else:
@@ -104,14 +104,14 @@ def bundle(
 
 @app.command("replay")
 def replay(
-    verdict_id: IdArgument,
+    diagnosis_id: IdArgument,
     url: UrlOption = None,
     token_file: TokenFileOption = None,
     output: FormatOption = Format.TABLE,
 ) -> None:
     """Let the service replay a verdict's bundle; exit code 1 where it says otherwise now."""
     with connect(url, token_file) as client:
-        found = client.replay_fault_bundle(verdict_id)
+        found = client.replay_diagnosis_bundle(diagnosis_id)
     if output is Format.JSON:
         say_json(found)
     else:
@@ -144,26 +144,29 @@ def report(
     names = dict(_named(entry) for entry in node or ())
     said: dict[str, Any] = {"job": job, "nodes": names, "domains": domain or [], "believed_for_s": believed_for}
     reports = [
-        made_of(VerdictReport, "report", verdict=verdict, bundle=packed, **said) for verdict in _hardware(text, file)
+        made_of(DiagnosisReport, "report", diagnosis=diagnosis, bundle=packed, **said)
+        for diagnosis in _hardware(text, file)
     ]
     with connect(url, token_file) as client:
-        records = [client.report_fault_verdict(each) for each in reports]
+        records = [client.report_diagnosis(each) for each in reports]
     if output is Format.JSON:
         say_json(records)
         return
     for record in records:
-        say(f"verdict {record.id}: {record.verdict.fault.value}, {_where(record.verdict, record.node, record.peer)}")
+        say(
+            f"verdict {record.id}: {record.diagnosis.fault.value}, {_where(record.diagnosis, record.node, record.peer)}"
+        )
     if not records:
         say("the bundle says that nothing is wrong with hardware")
 
 
-def _hardware(text: str, file: Path) -> Sequence[Verdict]:
+def _hardware(text: str, file: Path) -> Sequence[Diagnosis]:
     try:
-        found = read_bundle(text.splitlines(keepends=True)).verdicts
+        found = read_bundle(text.splitlines(keepends=True)).diagnoses
     except RuleError as error:
         place, message = error.violations[0]
         raise CommandError(f"{file}: {dotted(place)}: {message}", exit_code=EXIT_BAD_INPUT) from error
-    return [verdict for verdict in found if verdict.scope is not Scope.WORKLOAD]
+    return [diagnosis for diagnosis in found if diagnosis.scope is not Scope.WORKLOAD]
 
 
 def _named(entry: str) -> tuple[str, str]:
@@ -173,21 +176,21 @@ def _named(entry: str) -> tuple[str, str]:
     return str(int(index)), name
 
 
-def _row(each: VerdictSummary, now: datetime) -> tuple[object, ...]:
+def _row(each: DiagnosisSummary, now: datetime) -> tuple[object, ...]:
     return (
         *(each.id, each.created_at, each.job, each.fault.value, each.scope.value),
         each.switch or (each.node if each.peer is None else f"{each.node} - {each.peer}"),
-        *(each.isolate, each.confidence, now < each.believed_until, each.has_bundle),
+        *(each.isolate, each.confidence, now < each.expires_at, each.has_bundle),
     )
 
 
-def _where(verdict: Verdict, node: str | None, peer: str | None) -> str:
-    place = verdict.switch or (node if peer is None else f"{node} - {peer}")
-    return f"{verdict.scope.value} {place}"
+def _where(diagnosis: Diagnosis, node: str | None, peer: str | None) -> str:
+    place = diagnosis.switch or (node if peer is None else f"{node} - {peer}")
+    return f"{diagnosis.scope.value} {place}"
 
 
-def _say(found: VerdictRecord) -> None:
-    verdict = found.verdict
+def _say(found: DiagnosisRecord) -> None:
+    diagnosis = found.diagnosis
     fields = found.model_dump(mode="json", exclude={"verdict", "nodes", "node", "peer"})
-    detail = verdict.model_dump(mode="json", exclude={"node", "peer", "scope"})
-    say_fields(fields | {"where": _where(verdict, found.node, found.peer)} | detail)
+    detail = diagnosis.model_dump(mode="json", exclude={"node", "peer", "scope"})
+    say_fields(fields | {"where": _where(diagnosis, found.node, found.peer)} | detail)

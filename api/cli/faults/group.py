@@ -1,16 +1,16 @@
-"""`fleetwright faults`: from a job's traffic to the node that is at fault, and how it is taken out and comes back."""
+"""`fleetwright faults`: record, diagnose and simulate faults of training jobs, and quarantine nodes."""
 
 from api.cli.common.lazy_groups import Lazy, lazy_group, new_app
 
 COMMANDS = {
-    "replay": Lazy("api.cli.faults.replay", "Say what was wrong in a recorded job, as live."),
-    "simulate": Lazy("api.cli.faults.simulate", "Grade the detectors on a simulated cluster of known faults."),
-    "record": Lazy("api.cli.faults.record", "Look at one node from outside the job, some times a second."),
-    "watch": Lazy("api.cli.faults.monitor", "Hear a job's recorders and say what is wrong."),
-    "paths": Lazy("api.cli.faults.paths", "Give each connection of a job its path: no cable overfull."),
-    "simulations": Lazy("api.cli.faults.simulations", "Ask a service for simulations, and read those it keeps."),
-    "verdicts": Lazy("api.cli.faults.diagnoses", "Report verdicts to a service, and read those it keeps."),
-    "isolation": Lazy("api.cli.faults.quarantine", "Which nodes are out, by which rules; approve and release."),
+    "replay": Lazy("api.cli.faults.replay", "Diagnose a recorded job, or check a bundle."),
+    "simulate": Lazy("api.cli.faults.simulate", "Measure the detectors on a simulated cluster with known faults."),
+    "record": Lazy("api.cli.faults.record", "Sample one node from outside the job."),
+    "monitor": Lazy("api.cli.faults.monitor", "Diagnose a live job from its recorders."),
+    "paths": Lazy("api.cli.faults.paths", "Assign a path to each connection of a job."),
+    "simulations": Lazy("api.cli.faults.simulations", "List the simulations of a service."),
+    "diagnoses": Lazy("api.cli.faults.diagnoses", "Report, list and replay the diagnoses of a service."),
+    "quarantine": Lazy("api.cli.faults.quarantine", "Show the policy and its nodes; approve, release and cordon."),
 }
 
 app = new_app(cls=lazy_group(COMMANDS))
@@ -18,4 +18,4 @@ app = new_app(cls=lazy_group(COMMANDS))
 
 @app.callback()
 def faults() -> None:
-    """Faults: name the bad node, and take it out safely."""
+    """Diagnose faults of training jobs, and take bad nodes out of service."""

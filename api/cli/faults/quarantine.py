@@ -1,4 +1,4 @@
-"""`fleetwright faults isolation`: by which rules nodes go, where each stands, an operator's word."""
+"""`fleetwright faults quarantine`: the rules and the state of the quarantine policy, and operator actions."""
 
 from datetime import datetime
 from pathlib import Path
@@ -15,19 +15,19 @@ from api.cli.common.options import TokenFileOption, UrlOption
 from api.cli.common.output import DocumentFormat, DocumentFormatOption, Format, FormatOption, say_json
 from api.cli.common.remote import connect
 from api.cli.common.tables import Column, Table, in_words, moment, number, say_fields, say_table
-from api.schemas.quarantine import IsolationView, NodeView
-from faults.quarantine import IsolationRules, Mode, Wish
+from api.schemas.quarantine import NodeView, QuarantineView
+from faults.quarantine import OperatorAction, PolicyMode, QuarantineRules
 
 NODES = (
     Column("node"),
-    Column("standing"),
+    Column("state"),
     Column("dry run", show=in_words),
     moment("since"),
-    Column("accused by"),
-    Column("refused"),
+    Column("diagnosis"),
+    Column("refused by"),
     number("strikes"),
     moment("probe at"),
-    Column("wish"),
+    Column("pending action"),
 )
 DECISIONS = (
     moment("at"),
@@ -43,19 +43,19 @@ app = new_app()
 
 
 @app.callback()
-def isolation() -> None:
-    """Which nodes are out, by which rules; approve and release."""
+def quarantine() -> None:
+    """Show the policy and its nodes; approve, release and cordon nodes."""
 
 
 @app.command("show")
 def show(url: UrlOption = None, token_file: TokenFileOption = None, output: FormatOption = Format.TABLE) -> None:
-    """Show where every node stands that has a story, and the newest decisions."""
+    """Show the nodes with a history, and the newest decisions."""
     with connect(url, token_file) as client:
-        found = client.get_isolation()
+        found = client.get_quarantine()
     if output is Format.JSON:
         say_json(found)
     else:
-        _say(found)
+        _print(found)
 
 
 @app.command("rules")
@@ -64,12 +64,12 @@ def rules(
 ) -> None:
     """Print the rules in force, as `set` takes them."""
     with connect(url, token_file) as client:
-        found = client.get_isolation_rules()
+        found = client.get_quarantine_rules()
     note(f"version {found.etag}")
     rules_now = found.document.rules
     if output is DocumentFormat.JSON:
         say_json(rules_now)
-    else:  # all of them, those as shipped too: who changes one wants to see what there is
+    else:  # also the rules with their shipped values, so that the file lists all of them
         write(yaml.safe_dump(rules_now.model_dump(mode="json"), sort_keys=False))
 
 
@@ -79,89 +79,96 @@ def set_rules(
         Path | None,
         typer.Argument(metavar="[FILE]", help="Rules as `rules` prints them.", show_default="those in force"),
     ] = None,
-    mode: Annotated[Mode | None, typer.Option(help="How far a decision goes.", show_default="as it is")] = None,
+    mode: Annotated[
+        PolicyMode | None, typer.Option(help="Effect of a decision.", show_default="as in the rules")
+    ] = None,
     etag: Annotated[
-        str | None, typer.Option(metavar="ETAG", help="Replace only this version; without it, the one there now.")
+        str | None, typer.Option(metavar="ETAG", help="Replace only this version; default: the current one.")
     ] = None,
     url: UrlOption = None,
     token_file: TokenFileOption = None,
     output: FormatOption = Format.TABLE,
 ) -> None:
-    """Set the rules from a file, or only how far a decision goes."""
+    """Set the rules from a file, or only the mode."""
     if file is None and mode is None:
-        raise CommandError("faults isolation set: give FILE, --mode or both", exit_code=EXIT_BAD_INPUT)
-    given = None if file is None else read_file(file, IsolationRules)
+        raise CommandError("faults quarantine set: give FILE, --mode or both", exit_code=EXIT_BAD_INPUT)
+    given = None if file is None else read_file(file, QuarantineRules)
     with connect(url, token_file) as client:
-        now = client.get_isolation_rules()
+        now = client.get_quarantine_rules()
         wanted = given or now.document.rules
         if mode is not None:
             wanted = wanted.model_copy(update={"mode": mode})
-        stored = client.replace_isolation_rules(wanted, if_match=etag or now.etag)
+        stored = client.replace_quarantine_rules(wanted, if_match=etag or now.etag)
     if output is Format.JSON:
         say_json(stored.document)
     else:
-        say(f"isolation rules: version {stored.etag}, mode {stored.document.rules.mode.value}")
+        say(f"quarantine rules: version {stored.etag}, mode {stored.document.rules.mode.value}")
 
 
 @app.command("approve")
 def approve(
     node: NodeArgument, url: UrlOption = None, token_file: TokenFileOption = None, output: FormatOption = Format.TABLE
 ) -> None:
-    """Let a proposed node go, if it still may."""
-    with connect(url, token_file) as client:
-        _told(client.wish_for_node(node, Wish.APPROVE), output)
+    """Quarantine a proposed node, if no guardrail refuses."""
+    _request(node, OperatorAction.APPROVE, url, token_file, output)
 
 
 @app.command("decline")
 def decline(
     node: NodeArgument, url: UrlOption = None, token_file: TokenFileOption = None, output: FormatOption = Format.TABLE
 ) -> None:
-    """Keep a proposed node in service, for this verdict."""
-    with connect(url, token_file) as client:
-        _told(client.wish_for_node(node, Wish.DECLINE), output)
+    """Keep a proposed node in service for this diagnosis."""
+    _request(node, OperatorAction.DECLINE, url, token_file, output)
 
 
 @app.command("release")
 def release(
     node: NodeArgument, url: UrlOption = None, token_file: TokenFileOption = None, output: FormatOption = Format.TABLE
 ) -> None:
-    """Give a node that is out back to service; of one that is kept out, forget the strikes."""
-    with connect(url, token_file) as client:
-        _told(client.wish_for_node(node, Wish.RELEASE), output)
+    """Return a node to service, on probation; clears the strikes of a cordoned node."""
+    _request(node, OperatorAction.RELEASE, url, token_file, output)
 
 
-@app.command("keep-out")
-def keep_out(
+@app.command("cordon")
+def cordon(
     node: NodeArgument, url: UrlOption = None, token_file: TokenFileOption = None, output: FormatOption = Format.TABLE
 ) -> None:
-    """Take a node out until `release`, whatever is said of it."""
-    with connect(url, token_file) as client:
-        _told(client.wish_for_node(node, Wish.KEEP_OUT), output)
+    """Take a node out of service until `release`."""
+    _request(node, OperatorAction.CORDON, url, token_file, output)
 
 
-@app.command("close-breaker")
-def close_breaker(
+@app.command("reset-breaker")
+def reset_breaker(
     url: UrlOption = None, token_file: TokenFileOption = None, output: FormatOption = Format.TABLE
 ) -> None:
-    """Let isolations go on; the breaker opens again if as many are still accused."""
+    """Allow quarantines again; the breaker opens again if as many nodes are still suspected."""
     with connect(url, token_file) as client:
-        found = client.close_isolation_breaker()
+        found = client.reset_quarantine_breaker()
     if output is Format.JSON:
         say_json(found)
     else:
-        say("the next look closes the breaker")
+        say("the next evaluation closes the breaker")
 
 
-def _say(found: IsolationView) -> None:
+def _request(node: str, action: OperatorAction, url: str | None, token_file: Path | None, output: Format) -> None:
+    with connect(url, token_file) as client:
+        found = client.request_node_action(node, action)
+    if output is Format.JSON:
+        say_json(found)
+    else:
+        say(f"{found.node} is {found.state.value}; the next evaluation applies: {found.pending_action}")
+
+
+def _print(found: QuarantineView) -> None:
     opened_at = found.breaker.opened_at
     say_fields(
         {
             "mode": found.mode.value,
             "frozen": found.frozen,
-            "looked at": _moment(found.looked_at),
-            "looked by": found.looked_by,
+            "evaluated at": _moment(found.evaluated_at),
+            "evaluated by": found.evaluated_by,
             "fleet": found.fleet,
-            "out": len(found.out),
+            "out of service": len(found.out_of_service),
             "breaker": "closed" if opened_at is None else f"open since {_moment(opened_at)}",
         }
     )
@@ -170,23 +177,16 @@ def _say(found: IsolationView) -> None:
         say_table(Table(NODES, (_row(node) for node in found.nodes)))
     if found.decisions:
         say("")
-        rows = ((each.at, each.act.value, each.node, each.dry_run, each.reason) for each in found.decisions)
+        rows = ((each.at, each.kind.value, each.node, each.dry_run, each.reason) for each in found.decisions)
         say_table(Table(DECISIONS, rows))
 
 
 def _row(node: NodeView) -> tuple[object, ...]:
-    wish = None if node.wish is None else node.wish.value
+    action = None if node.pending_action is None else node.pending_action.value
     return (
-        *(node.node, node.standing.value, node.dry_run, node.since, node.accusation, node.refused),
-        *(len(node.strikes), node.probe_at, wish),
+        *(node.node, node.state.value, node.dry_run, node.since, node.diagnosis_id, node.refused_by),
+        *(len(node.strikes), node.probe_at, action),
     )
-
-
-def _told(found: NodeView, output: Format) -> None:
-    if output is Format.JSON:
-        say_json(found)
-    else:
-        say(f"{found.node} is {found.standing.value}; the next look does it: {found.wish}")
 
 
 def _moment(at: datetime | None) -> str | None:

@@ -16,7 +16,7 @@ from api.cli.common.tables import Column, Table, number, say_table
 from api.cli.faults.recordings import EXPECTED, open_recording
 from api.cli.place.files import refuse_unwritable, write_whole
 from faults.bundle import Bundle, proves, read_bundle, write_bundle
-from faults.diagnosis import Scope, Verdict
+from faults.diagnosis import Diagnosis, Scope
 from faults.monitor import WatcherSettings
 from faults.readers import Recording
 from faults.replay import acts, replay
@@ -62,54 +62,56 @@ def replay_command(
         raise CommandError(f"{source}: is neither a folder nor a file", exit_code=EXIT_BAD_INPUT)
     if source.is_dir() or not source.exists():
         recording = open_recording(source)
-        verdicts, missing = _replayed(recording, source, bundle_out), tuple[Verdict, ...]()
+        diagnoses, missing = _replayed(recording, source, bundle_out), tuple[Diagnosis, ...]()
     else:
         bundle = _open_bundle(source)
-        verdicts, missing = _proven(bundle, source, bundle_out), _missing(bundle)
+        diagnoses, missing = _proven(bundle, source, bundle_out), _missing(bundle)
         _note_missing(missing, bundle)
     if output is Format.JSON:
-        say(json.dumps([*_listed(verdicts, missing, workload=workload)], indent=2))
+        say(json.dumps([*_listed(diagnoses, missing, workload=workload)], indent=2))
         return
-    _say(verdicts)
+    _say(diagnoses)
 
 
-def as_json(verdict: Verdict) -> dict[str, Any]:
+def as_json(diagnosis: Diagnosis) -> dict[str, Any]:
     """A verdict by the names of the contract, and the switch of a leaf or an uplink."""
     return {
-        "class": verdict.fault.value,
-        "scope": verdict.scope.value,
-        "node": verdict.node,
-        "peer": verdict.peer,
-        "direction": None if verdict.direction is None else verdict.direction.value,
-        "switch": verdict.switch,
-        "onset_s": round(verdict.onset_s, DECIMALS),
-        "detected_s": round(verdict.detected_s, DECIMALS),
-        "isolate": verdict.isolate,
-        "confidence": round(verdict.confidence, DECIMALS),
-        "reason": verdict.reason,
+        "class": diagnosis.fault.value,
+        "scope": diagnosis.scope.value,
+        "node": diagnosis.node,
+        "peer": diagnosis.peer,
+        "direction": None if diagnosis.direction is None else diagnosis.direction.value,
+        "switch": diagnosis.switch,
+        "onset_s": round(diagnosis.onset_s, DECIMALS),
+        "detected_s": round(diagnosis.detected_s, DECIMALS),
+        "isolate": diagnosis.isolate,
+        "confidence": round(diagnosis.confidence, DECIMALS),
+        "reason": diagnosis.reason,
     }
 
 
-def _listed(verdicts: tuple[Verdict, ...], missing: tuple[Verdict, ...], *, workload: bool) -> Iterator[dict[str, Any]]:
+def _listed(
+    diagnoses: tuple[Diagnosis, ...], missing: tuple[Diagnosis, ...], *, workload: bool
+) -> Iterator[dict[str, Any]]:
     """What is shown, and behind it what a bundle should show and does not."""
-    for verdict in (*verdicts, *missing):
-        if workload or verdict.scope is not Scope.WORKLOAD:
-            yield as_json(verdict) | ({"proven": verdict in verdicts} if missing else {})
+    for diagnosis in (*diagnoses, *missing):
+        if workload or diagnosis.scope is not Scope.WORKLOAD:
+            yield as_json(diagnosis) | ({"proven": diagnosis in diagnoses} if missing else {})
 
 
-def _missing(bundle: Bundle) -> tuple[Verdict, ...]:
+def _missing(bundle: Bundle) -> tuple[Diagnosis, ...]:
     """What it was written for and does not show."""
-    return tuple(told for told in bundle.told if not proves((told,), bundle.verdicts))
+    return tuple(told for told in bundle.told if not proves((told,), bundle.diagnoses))
 
 
-def _note_missing(missing: tuple[Verdict, ...], bundle: Bundle) -> None:
+def _note_missing(missing: tuple[Diagnosis, ...], bundle: Bundle) -> None:
     if missing:
         note(f"this bundle is no proof: {bundle.dropped:,} calls were dropped from it, and it does not show again that")
-    for verdict in missing:
-        note(f"  {verdict.reason}")
+    for diagnosis in missing:
+        note(f"  {diagnosis.reason}")
 
 
-def _replayed(recording: Recording, source: Path, bundle_out: Path | None) -> tuple[Verdict, ...]:
+def _replayed(recording: Recording, source: Path, bundle_out: Path | None) -> tuple[Diagnosis, ...]:
     for kind, count in sorted(recording.malformed.items()):
         note(f"{count:,} malformed and left out: {kind}")
     if not recording.observations:
@@ -119,12 +121,12 @@ def _replayed(recording: Recording, source: Path, bundle_out: Path | None) -> tu
         return replay(recording.job, recording.observations, settings)
     what = acts(recording.observations, judge_s=settings.judge_s)
     _write(bundle_out, write_bundle(recording.job, settings, what, version=version(PACKAGE)))
-    return _open_bundle(bundle_out).verdicts
+    return _open_bundle(bundle_out).diagnoses
 
 
-def _proven(bundle: Bundle, source: Path, bundle_out: Path | None) -> tuple[Verdict, ...]:
+def _proven(bundle: Bundle, source: Path, bundle_out: Path | None) -> tuple[Diagnosis, ...]:
     """What the bundle says, once it has been made to say it again."""
-    if bundle.replayed() != bundle.verdicts:
+    if bundle.replayed() != bundle.diagnoses:
         raise CommandError(
             f"{source}: written by version {bundle.version}, this one ({version(PACKAGE)}) says otherwise of the same "
             "observations",
@@ -142,7 +144,7 @@ def _proven(bundle: Bundle, source: Path, bundle_out: Path | None) -> tuple[Verd
                 told=bundle.told,
             ),
         )
-    return bundle.verdicts
+    return bundle.diagnoses
 
 
 def _open_bundle(path: Path) -> Bundle:
@@ -160,32 +162,32 @@ def _write(path: Path, lines: Iterator[str]) -> None:
     write_whole(path, "".join(lines).encode("ascii"))
 
 
-def _say(verdicts: tuple[Verdict, ...]) -> None:
-    if not verdicts:
+def _say(diagnoses: tuple[Diagnosis, ...]) -> None:
+    if not diagnoses:
         say("nothing wrong")
         return
-    say_table(Table(COLUMNS, [_row(verdict) for verdict in verdicts]))
+    say_table(Table(COLUMNS, [_row(diagnosis) for diagnosis in diagnoses]))
 
 
-def _row(verdict: Verdict) -> tuple[object, ...]:
+def _row(diagnosis: Diagnosis) -> tuple[object, ...]:
     return (
-        verdict.fault.value,
-        verdict.scope.value,
-        _where(verdict),
-        verdict.onset_s,
-        verdict.detected_s,
-        "yes" if verdict.isolate else "no",
-        verdict.confidence,
-        verdict.reason,
+        diagnosis.fault.value,
+        diagnosis.scope.value,
+        _where(diagnosis),
+        diagnosis.onset_s,
+        diagnosis.detected_s,
+        "yes" if diagnosis.isolate else "no",
+        diagnosis.confidence,
+        diagnosis.reason,
     )
 
 
-def _where(verdict: Verdict) -> str | None:
-    if verdict.switch is not None:
-        return verdict.switch
-    if verdict.node is None:
+def _where(diagnosis: Diagnosis) -> str | None:
+    if diagnosis.switch is not None:
+        return diagnosis.switch
+    if diagnosis.node is None:
         return None
-    way = "" if verdict.direction is None else f" {verdict.direction.value}"
-    if verdict.peer is None:
-        return f"{verdict.node}{way}"
-    return f"{verdict.node}->{verdict.peer}" if way == " forward" else f"{verdict.node}<->{verdict.peer}"
+    way = "" if diagnosis.direction is None else f" {diagnosis.direction.value}"
+    if diagnosis.peer is None:
+        return f"{diagnosis.node}{way}"
+    return f"{diagnosis.node}->{diagnosis.peer}" if way == " forward" else f"{diagnosis.node}<->{diagnosis.peer}"

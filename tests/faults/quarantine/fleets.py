@@ -1,31 +1,31 @@
-"""A small fleet, accusations against it, and a way to lead the policy through time."""
+"""A small fleet, suspicions of its nodes, and a policy that is stepped through time."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from faults.diagnosis import FaultClass, Scope, Verdict
+from faults.diagnosis import Diagnosis, FaultClass, Scope
 from faults.quarantine import (
-    Accusation,
-    Act,
+    DecisionKind,
     Inputs,
-    IsolationRules,
-    IsolationState,
     Member,
-    Mode,
+    NodeState,
+    OperatorAction,
     Outcome,
+    PolicyMode,
     ProbeResult,
-    Standing,
-    Wish,
+    QuarantineRules,
+    QuarantineState,
+    Suspicion,
     step,
 )
 
 FLEET = {f"n{at:02}": Member(pool="train", domains=(f"rack{at // 10}",)) for at in range(40)}
-APPLY = IsolationRules(mode=Mode.APPLY)
+APPLY = QuarantineRules(mode=PolicyMode.APPLY)
 
 
-def verdict(**changed: Any) -> Verdict:
-    """A hang of a node with good evidence, unless said otherwise."""
+def diagnosis(**changed: Any) -> Diagnosis:
+    """A hang of a node with good evidence, with these fields changed."""
     sound = {
         "fault": FaultClass.NONCOMM_HANG,
         "scope": Scope.NODE,
@@ -37,55 +37,55 @@ def verdict(**changed: Any) -> Verdict:
         "reason": "holds unread bytes of both peers",
         "evidence": ("unread-bytes", "silence"),
     }
-    return Verdict.model_validate({**sound, **changed})
+    return Diagnosis.model_validate({**sound, **changed})
 
 
-def accused(node: str, *, again: int = 0, **changed: Any) -> Accusation:
-    """`again`: another verdict against the same node, later."""
-    return Accusation(id=f"bundle-{node}" + "'" * again, node=node, verdict=verdict(**changed))
+def suspect(node: str, *, again: int = 0, **changed: Any) -> Suspicion:
+    """`again`: another diagnosis of the same node, later."""
+    return Suspicion(id=f"bundle-{node}" + "'" * again, node=node, diagnosis=diagnosis(**changed))
 
 
 @dataclass
-class Led:
-    """A policy in a fleet whose state is kept from step to step."""
+class Fleet:
+    """A policy whose state is kept from step to step."""
 
-    rules: IsolationRules = APPLY
+    rules: QuarantineRules = APPLY
     members: Mapping[str, Member] = field(default_factory=lambda: FLEET)
     spares: int = 100
     now_s: float = 1000.0
-    state: IsolationState = field(default_factory=IsolationState)
+    state: QuarantineState = field(default_factory=QuarantineState)
 
     def step(
         self,
-        *accusations: Accusation,
+        *suspicions: Suspicion,
         after_s: float = 2.0,
         network: frozenset[str] = frozenset(),
         probed: Mapping[str, bool] | None = None,
         results: Mapping[str, ProbeResult] | None = None,
-        wishes: Mapping[str, Wish] | None = None,
-        close_breaker: bool = False,
+        actions: Mapping[str, OperatorAction] | None = None,
+        reset_breaker: bool = False,
     ) -> Outcome:
         self.now_s += after_s
         inputs = Inputs(
             now_s=self.now_s,
             members=self.members,
-            accusations=accusations,
+            suspicions=suspicions,
             network=network,
             spares={"train": self.spares},
-            probed=results or {node: ProbeResult(self.now_s, passed) for node, passed in (probed or {}).items()},
-            wishes=wishes or {},
-            close_breaker=close_breaker,
+            probe_results=results or {node: ProbeResult(self.now_s, passed) for node, passed in (probed or {}).items()},
+            operator_actions=actions or {},
+            reset_breaker=reset_breaker,
         )
         self.state, outcome = step(self.state, inputs, self.rules)
         return outcome
 
-    def standing(self, node: str) -> Standing:
+    def state_of(self, node: str) -> NodeState:
         record = self.state.nodes.get(node)
-        return Standing.SERVING if record is None else record.standing
+        return NodeState.SERVING if record is None else record.state
 
 
-def acts(outcome: Outcome) -> list[tuple[Act, str | None]]:
-    return [(decision.act, decision.node) for decision in outcome.decisions]
+def decisions(outcome: Outcome) -> list[tuple[DecisionKind, str | None]]:
+    return [(decision.kind, decision.node) for decision in outcome.decisions]
 
 
 def reasons(outcome: Outcome) -> str:

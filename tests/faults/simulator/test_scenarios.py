@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from faults.diagnosis import Direction, FaultClass, Scope, Verdict
+from faults.diagnosis import Diagnosis, Direction, FaultClass, Scope
 from faults.simulator import SCENARIOS, simulate
 from faults.simulator.cluster import Cluster, build
 from faults.simulator.detectors import Judges, ours, plain
@@ -57,18 +57,18 @@ def test_a_diary_is_the_same_for_the_same_seed() -> None:
 class _Scripted:
     """Says what it was told to, from a time on."""
 
-    says: Callable[[float], tuple[Verdict, ...]]
+    says: Callable[[float], tuple[Diagnosis, ...]]
 
     def start(self) -> None: ...
 
-    def step(self, state: None, window: Any) -> tuple[None, tuple[Verdict, ...]]:
+    def step(self, state: None, window: Any) -> tuple[None, tuple[Diagnosis, ...]]:
         return state, self.says(window.to_s)
 
 
 def test_a_judge_that_blames_a_node_all_the_time_is_told_so() -> None:
-    def says(now_s: float) -> tuple[Verdict, ...]:
+    def says(now_s: float) -> tuple[Diagnosis, ...]:
         return (
-            Verdict(
+            Diagnosis(
                 fault=FaultClass.COMM_SLOW,
                 scope=Scope.NODE,
                 node=1,
@@ -116,7 +116,7 @@ def test_every_scenario_runs(name: str) -> None:
     ranks = 512 if name == "experts" else 256
     found = simulate(ranks=ranks, hours=1 / 60, scenario=name, seed=2, clock_s=_no_clock)
     assert found.hours == pytest.approx(1 / 60)
-    assert found.verdicts >= found.false_isolations
+    assert found.diagnoses >= found.false_isolations
 
 
 def test_every_scenario_has_a_name_to_choose() -> None:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 
-from faults.diagnosis import Direction, FaultClass, Scope, Verdict
+from faults.diagnosis import Diagnosis, Direction, FaultClass, Scope
 from faults.simulator.answer import score
 from faults.simulator.cluster import build
 from faults.simulator.fault_schedule import Happening, What, takes_machine
@@ -14,44 +14,44 @@ from faults.simulator.observability import Witnesses
 from faults.simulator.outcome import Outcome
 from faults.simulator.score import AFTER_S, Scorer, Tally
 from faults.simulator.shape import Shape
-from tests.faults.verdicts import verdict
+from tests.faults.diagnoses import diagnosis
 
 FABRIC = build(Shape(ranks=1024), seed=1).fabric
 TX = Happening(What.SLOW_TX, 40, 100.0, 200.0, 1.5)  # NIC 40 is of node 5
 
 
-def _verdict(
+def _diagnosis(
     scope: Scope = Scope.NODE, node: int | None = 5, *, fault: FaultClass = FaultClass.COMM_SLOW, **more: object
-) -> Verdict:
-    return verdict(fault, node, scope=scope, **{"isolate": scope is Scope.NODE, **more})
+) -> Diagnosis:
+    return diagnosis(fault, node, scope=scope, **{"isolate": scope is Scope.NODE, **more})
 
 
 def _tally(
     happenings: Sequence[Happening],
-    said: Sequence[tuple[float, Verdict]],
+    said: Sequence[tuple[float, Diagnosis]],
     *,
     until_s: float = 1000.0,
     crowded: bool = False,
 ) -> Tally:
     scorer = Scorer(FABRIC, happenings, until_s=until_s)
     for now_s, one in said:
-        scorer.see(now_s, [one], crowded=lambda _verdict, _now_s: crowded)
+        scorer.see(now_s, [one], crowded=lambda _diagnosis, _now_s: crowded)
     return scorer.tally
 
 
 def test_a_fault_is_named_once_however_often_it_is_said() -> None:
-    tally = _tally([TX], [(120.0 + at, _verdict(direction=Direction.TX)) for at in range(0, 60, 5)])
+    tally = _tally([TX], [(120.0 + at, _diagnosis(direction=Direction.TX)) for at in range(0, 60, 5)])
     assert (tally.asked, tally.named, tally.ways) == (Counter({What.SLOW_TX: 1}),) * 3
     assert tally.ttd_s[What.SLOW_TX] == [20.0]
     assert (tally.right, tally.wrong, tally.false_isolations) == (1, 0, 0)
 
 
 def test_the_clock_is_the_scorers_and_not_the_verdicts() -> None:
-    assert _tally([TX], [(140.0, _verdict(detected_s=101.0))]).late[What.SLOW_TX] == 1
+    assert _tally([TX], [(140.0, _diagnosis(detected_s=101.0))]).late[What.SLOW_TX] == 1
 
 
 def test_nothing_is_named_before_it_happens() -> None:
-    tally = _tally([TX], [(90.0, _verdict())])
+    tally = _tally([TX], [(90.0, _diagnosis())])
     assert not tally.named
     assert (tally.wrong, tally.false_isolations) == (1, 1)
 
@@ -59,17 +59,17 @@ def test_nothing_is_named_before_it_happens() -> None:
 @pytest.mark.parametrize(
     ("what", "at", "to", "right", "other"),
     [
-        (What.SLOW_LINK, 40, 48, _verdict(Scope.LINK, 5, peer=6), _verdict(Scope.LINK, 5, peer=7)),
-        (What.SLOW_LINK, 40, 48, _verdict(Scope.LINK, 6, peer=5), _verdict(Scope.NODE, 5)),
-        (What.LEAF, 3, -1, _verdict(Scope.LEAF, None, switch="leaf-3"), _verdict(Scope.LEAF, None, switch="leaf-4")),
-        (What.UPLINK, 9, -1, _verdict(Scope.UPLINK, None, switch="uplink-9"), _verdict(Scope.NODE, 9)),
-        (What.SLOW_RX, 47, -1, _verdict(), _verdict(Scope.NODE, 6)),
-        (What.STRAGGLER, 5, -1, _verdict(fault=FaultClass.NONCOMM_SLOW), _verdict()),
-        (What.CRASH, 5, -1, _verdict(fault=FaultClass.CRASH), _verdict(fault=FaultClass.NONCOMM_HANG)),
-        (What.HANG_LINK, 40, 48, _verdict(Scope.LINK, 5, peer=6, fault=FaultClass.COMM_HANG), _verdict()),
+        (What.SLOW_LINK, 40, 48, _diagnosis(Scope.LINK, 5, peer=6), _diagnosis(Scope.LINK, 5, peer=7)),
+        (What.SLOW_LINK, 40, 48, _diagnosis(Scope.LINK, 6, peer=5), _diagnosis(Scope.NODE, 5)),
+        (What.LEAF, 3, -1, _diagnosis(Scope.LEAF, None, switch="leaf-3"), _diagnosis(Scope.LEAF, None, switch="leaf-4")),
+        (What.UPLINK, 9, -1, _diagnosis(Scope.UPLINK, None, switch="uplink-9"), _diagnosis(Scope.NODE, 9)),
+        (What.SLOW_RX, 47, -1, _diagnosis(), _diagnosis(Scope.NODE, 6)),
+        (What.STRAGGLER, 5, -1, _diagnosis(fault=FaultClass.NONCOMM_SLOW), _diagnosis()),
+        (What.CRASH, 5, -1, _diagnosis(fault=FaultClass.CRASH), _diagnosis(fault=FaultClass.NONCOMM_HANG)),
+        (What.HANG_LINK, 40, 48, _diagnosis(Scope.LINK, 5, peer=6, fault=FaultClass.COMM_HANG), _diagnosis()),
     ],
 )
-def test_class_and_entity_must_both_be_right(what: What, at: int, to: int, right: Verdict, other: Verdict) -> None:
+def test_class_and_entity_must_both_be_right(what: What, at: int, to: int, right: Diagnosis, other: Diagnosis) -> None:
     happening = Happening(what, at, 100.0, 900.0, 1.5, to)
     assert _tally([happening], [(120.0, right)]).named[what] == 1
     tally = _tally([happening], [(120.0, other)])
@@ -79,7 +79,7 @@ def test_class_and_entity_must_both_be_right(what: What, at: int, to: int, right
 
 @pytest.mark.parametrize(("what", "at"), [(What.LEAF, 3), (What.SLOW_LINK, 40), (What.HICCUP, 5), (What.FOREIGN, 40)])
 def test_no_node_may_be_taken_out_for_a_switch_a_link_or_a_look_alike(what: What, at: int) -> None:
-    tally = _tally([Happening(what, at, 100.0, 200.0, 2.0, 48)], [(120.0, _verdict())])
+    tally = _tally([Happening(what, at, 100.0, 200.0, 2.0, 48)], [(120.0, _diagnosis())])
     assert tally.false_isolations == 1
 
 
@@ -93,20 +93,20 @@ def test_a_cable_has_longer_and_is_its_link_where_it_carries_but_one_pair() -> N
     for cable, named in ((alone, 1), (shared, 0)):
         a, b = sorted(next(iter(pairs[cable])))
         bad = Happening(What.UPLINK, cable, 0.0, 900.0, 2.0)
-        tally = _tally([bad], [(700.0, _verdict(Scope.LINK, a, peer=b))])
+        tally = _tally([bad], [(700.0, _diagnosis(Scope.LINK, a, peer=b))])
         assert (tally.asked[What.UPLINK], tally.named[What.UPLINK]) == (1, named)
     assert not _tally([Happening(What.UPLINK, alone, 0.0, 600.0, 2.0)], []).asked  # no longer than congestion lasts
 
 
 def test_an_accusation_that_stood_before_has_not_found_the_fault() -> None:
-    before = [(at, _verdict()) for at in (90.0, 95.0, 100.0, 105.0, 110.0)]
+    before = [(at, _diagnosis()) for at in (90.0, 95.0, 100.0, 105.0, 110.0)]
     assert not _tally([TX], before).named
-    assert _tally([TX], [*before, (125.0, _verdict())]).named[What.SLOW_TX] == 1  # said anew
+    assert _tally([TX], [*before, (125.0, _diagnosis())]).named[What.SLOW_TX] == 1  # said anew
 
 
 def test_a_mild_fault_need_not_be_found_and_may_be() -> None:
     mild = Happening(What.SLOW_NIC, 40, 100.0, 200.0, 1.15)
-    tally = _tally([mild], [(120.0, _verdict())])
+    tally = _tally([mild], [(120.0, _diagnosis())])
     assert (sum(tally.asked.values()), tally.right, tally.false_isolations) == (0, 1, 0)
 
 
@@ -117,25 +117,25 @@ def test_what_ends_too_soon_or_is_cut_off_by_the_end_is_not_asked() -> None:
 
 
 def test_a_verdict_may_outlive_its_fault_a_little() -> None:
-    assert _tally([TX], [(200.0 + AFTER_S - 1.0, _verdict())]).false_isolations == 0
-    assert _tally([TX], [(200.0 + AFTER_S + 1.0, _verdict())]).false_isolations == 1
+    assert _tally([TX], [(200.0 + AFTER_S - 1.0, _diagnosis())]).false_isolations == 0
+    assert _tally([TX], [(200.0 + AFTER_S + 1.0, _diagnosis())]).false_isolations == 1
 
 
 def test_congestion_that_is_there_and_what_is_the_workloads_are_counted_apart() -> None:
-    link, load = _verdict(Scope.LINK, 5, peer=6), _verdict(Scope.WORKLOAD, isolate=False)
+    link, load = _diagnosis(Scope.LINK, 5, peer=6), _diagnosis(Scope.WORKLOAD, isolate=False)
     tally = _tally([], [(50.0, link), (60.0, load)], crowded=True)
     assert (tally.congestion, tally.workload, tally.right, tally.wrong) == (1, 1, 0, 0)
     assert _tally([], [(50.0, link)], crowded=False).wrong == 1
 
 
 def test_a_node_that_is_accused_again_after_a_while_counts_again() -> None:
-    said = [(at, _verdict()) for at in (10.0, 15.0, 60.0, 300.0)]
+    said = [(at, _diagnosis()) for at in (10.0, 15.0, 60.0, 300.0)]
     assert _tally([], said).false_isolations == 2
 
 
 def test_the_answer_says_shares_with_their_intervals_and_what_a_week_would_bring() -> None:
-    outcome = Outcome(hours=16.8, tally=_tally([TX], [(120.0, _verdict())]), spent_s=[0.1, 0.3])
-    outcome.add(Outcome(hours=0.0, tally=_tally([TX], [(150.0, _verdict(Scope.NODE, 9))]), spent_s=[]))
+    outcome = Outcome(hours=16.8, tally=_tally([TX], [(120.0, _diagnosis())]), spent_s=[0.1, 0.3])
+    outcome.add(Outcome(hours=0.0, tally=_tally([TX], [(150.0, _diagnosis(Scope.NODE, 9))]), spent_s=[]))
     found = score(outcome, scenario="mixed", ranks=1024, seed=1, window_s=5.0, run_s=1.0)
     assert (found.faults, found.recall, found.precision) == (2, 0.5, 0.5)
     assert found.recall_interval == pytest.approx((0.0945, 0.9055), abs=1e-3)
@@ -168,8 +168,8 @@ def test_what_nobody_could_have_named_is_counted_apart_and_stays_in_the_recall()
     witnesses = Witnesses(scorer.asked, ~silent, in_time_s=30.0)
     for at in range(200):
         witnesses.see(5.0 * at, 5.0 * at + 5.0, silent)
-    named = _verdict(node=6, fault=FaultClass.NONCOMM_HANG)
-    scorer.see(310.0, [named], crowded=lambda _verdict, _now_s: False)
+    named = _diagnosis(node=6, fault=FaultClass.NONCOMM_HANG)
+    scorer.see(310.0, [named], crowded=lambda _diagnosis, _now_s: False)
     scorer.hide(witnesses.hidden)
     found = score(Outcome(1.0, scorer.tally), scenario="hangs", ranks=1024, seed=1, window_s=5.0, run_s=1.0)
     assert (found.faults, found.hidden_faults) == (3, 1)

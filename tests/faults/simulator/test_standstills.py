@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from faults.diagnosis import Direction, FaultClass, Scope, Verdict
+from faults.diagnosis import Diagnosis, Direction, FaultClass, Scope
 from faults.simulator.cluster import build
 from faults.simulator.fault_schedule import Happening, What
 from faults.simulator.program import DATA, PIPELINE, TENSOR, timetable, writing_nodes
@@ -17,19 +17,19 @@ JUDGE = StandingJudge.of(CLUSTER)
 NODE, RANK = 19, 19 * 8
 
 
-def _verdicts(
+def _diagnoses(
     *happenings: Happening, lost: int = -1, until_s: float = 40.0, skew_s: NDArray[np.float64] | None = None
-) -> list[tuple[float, Verdict]]:
+) -> list[tuple[float, Diagnosis]]:
     plane = HangPlane(CLUSTER, np.zeros(CLUSTER.shape.nodes) if skew_s is None else skew_s, seed=1)
     heard = np.ones(CLUSTER.shape.nodes, dtype=bool)
     if lost >= 0:
         heard[lost] = False
-    state, found = JUDGE.start(), list[tuple[float, Verdict]]()
+    state, found = JUDGE.start(), list[tuple[float, Diagnosis]]()
     for from_s in np.arange(0.0, until_s, 5.0):
         lasting = [one for one in happenings if one.from_s < from_s + 5.0 and one.to_s > from_s]
         for seen in plane.between(float(from_s), float(from_s) + 5.0, heard=heard, happenings=lasting):
-            state, verdicts = JUDGE.step(state, seen)
-            found += [(seen.at_s, verdict) for verdict in verdicts]
+            state, diagnoses = JUDGE.step(state, seen)
+            found += [(seen.at_s, diagnosis) for diagnosis in diagnoses]
     return found
 
 
@@ -72,27 +72,27 @@ def test_collectives_end_when_the_last_has_come() -> None:
     ],
 )
 def test_the_node_that_began_is_named_within_seconds_and_nobody_else(what: What, fault: FaultClass) -> None:
-    found = _verdicts(Happening(what, NODE, 10.0, 60.0))
-    assert {(verdict.fault, verdict.scope, verdict.node) for _, verdict in found} == {(fault, Scope.NODE, NODE)}
+    found = _diagnoses(Happening(what, NODE, 10.0, 60.0))
+    assert {(diagnosis.fault, diagnosis.scope, diagnosis.node) for _, diagnosis in found} == {(fault, Scope.NODE, NODE)}
     assert found[0][0] - 10.0 <= (1.0 if what is What.CRASH else 3.25)
 
 
 def test_a_machine_that_went_with_its_agent_is_named_by_the_independent_source() -> None:
-    found = _verdicts(Happening(What.CRASH, NODE, 10.001, 60.0))
-    assert {(verdict.fault, verdict.node) for _, verdict in found} == {(FaultClass.CRASH, NODE)}
+    found = _diagnoses(Happening(What.CRASH, NODE, 10.001, 60.0))
+    assert {(diagnosis.fault, diagnosis.node) for _, diagnosis in found} == {(FaultClass.CRASH, NODE)}
     assert 1.0 <= found[0][0] - 10.0 <= 2.5
 
 
 @pytest.mark.parametrize("what", [What.HANG_CODE, What.HANG_NODE])
 def test_wrong_clocks_change_neither_who_is_named_nor_how_soon(what: What) -> None:
     fault = Happening(what, NODE, 10.0, 60.0)
-    right = _verdicts(fault)
-    wrong = _verdicts(fault, skew_s=np.random.default_rng(3).uniform(-0.05, 0.05, CLUSTER.shape.nodes))
-    assert {verdict.node for _, verdict in wrong} == {NODE}
+    right = _diagnoses(fault)
+    wrong = _diagnoses(fault, skew_s=np.random.default_rng(3).uniform(-0.05, 0.05, CLUSTER.shape.nodes))
+    assert {diagnosis.node for _, diagnosis in wrong} == {NODE}
     assert abs(wrong[0][0] - right[0][0]) <= BEAT_S
     far = np.zeros(CLUSTER.shape.nodes)
     far[NODE] = -30.0
-    assert _verdicts(fault, skew_s=far)[0][1].onset_s < -10.0  # its own clock says since when
+    assert _diagnoses(fault, skew_s=far)[0][1].onset_s < -10.0  # its own clock says since when
 
 
 def test_stamps_are_by_clocks_of_their_own_and_what_they_tell_by_the_right_one() -> None:
@@ -123,7 +123,7 @@ def test_a_cut_link_is_named_with_its_way_and_isolates_nobody() -> None:
     fabric = CLUSTER.fabric
     for edge in (0, int(np.flatnonzero(fabric.traffic == 1)[3]), int(np.flatnonzero(fabric.traffic == 2)[5])):
         a, b = int(fabric.source[edge]), int(fabric.target[edge])
-        found = _verdicts(Happening(What.HANG_LINK, a, 10.0, 60.0, to=b))
+        found = _diagnoses(Happening(What.HANG_LINK, a, 10.0, 60.0, to=b))
         assert {(v.scope, v.node, v.peer, v.direction, v.isolate) for _, v in found} == {
             (Scope.LINK, int(fabric.node[a]), int(fabric.node[b]), Direction.FORWARD, False)
         }
@@ -131,17 +131,17 @@ def test_a_cut_link_is_named_with_its_way_and_isolates_nobody() -> None:
 
 def test_an_agent_that_is_lost_while_all_is_well_or_somebody_else_hangs_is_not_blamed() -> None:
     silent = [Happening(What.SILENCE, 0, 5.0, 35.0)]
-    assert not _verdicts(*silent, lost=NODE)
-    found = _verdicts(Happening(What.HANG_CODE, 40, 10.0, 60.0), lost=NODE)
-    assert {verdict.node for _, verdict in found} == {40}
+    assert not _diagnoses(*silent, lost=NODE)
+    found = _diagnoses(Happening(What.HANG_CODE, 40, 10.0, 60.0), lost=NODE)
+    assert {diagnosis.node for _, diagnosis in found} == {40}
 
 
 def test_a_silent_rank_that_hangs_is_not_isolated_for_its_silence() -> None:
-    assert not [verdict for _, verdict in _verdicts(Happening(What.HANG_CODE, NODE, 10.0, 60.0), lost=NODE)]
+    assert not [diagnosis for _, diagnosis in _diagnoses(Happening(What.HANG_CODE, NODE, 10.0, 60.0), lost=NODE)]
 
 
 def test_ranks_that_save_state_are_waited_for_and_not_blamed() -> None:
     plan = timetable(CLUSTER, [Happening(What.PAUSE, 0, 10.0, 22.0)], from_s=5.0, to_s=40.0, seed=1)
     gaps = np.diff(plan.came_s[TENSOR, :, int(writing_nodes(CLUSTER)[0]) * 8])
     assert np.nanmax(gaps[np.isfinite(gaps)]) > 10.0
-    assert not _verdicts(Happening(What.PAUSE, 0, 10.0, 22.0))
+    assert not _diagnoses(Happening(What.PAUSE, 0, 10.0, 22.0))

@@ -1,11 +1,11 @@
 """A verdict to change for a test."""
 
-from faults.diagnosis import FaultClass, Scope, Verdict
+from faults.diagnosis import Diagnosis, FaultClass, Scope
 
 
-def verdict(
+def diagnosis(
     fault: FaultClass = FaultClass.COMM_HANG, node: int | None = 1, *, scope: Scope = Scope.NODE, **more: object
-) -> Verdict:
+) -> Diagnosis:
     """Of a node, and nobody is to be taken out for it."""
     fields = {
         "fault": fault,
@@ -17,4 +17,4 @@ def verdict(
         "confidence": 0.9,
         "reason": "because",
     }
-    return Verdict.model_validate({**fields, **more})
+    return Diagnosis.model_validate({**fields, **more})

@@ -1,14 +1,14 @@
-"""What of the verdicts the isolation policy would have carried out."""
+"""The quarantines that the policy would carry out for the diagnoses of a simulated job."""
 
 from collections.abc import Sequence
 
 import pytest
 
-from faults.diagnosis import Direction, FaultClass, Scope, Verdict
-from faults.quarantine import IsolationRules
+from faults.diagnosis import Diagnosis, Direction, FaultClass, Scope
+from faults.quarantine import QuarantineRules
 from faults.simulator.cluster import build
 from faults.simulator.fault_schedule import Happening, What
-from faults.simulator.quarantine_outcome import RULES, Carrying
+from faults.simulator.quarantine_outcome import RULES, QuarantineOutcome
 from faults.simulator.score import Scorer, Tally
 from faults.simulator.shape import Shape
 
@@ -16,7 +16,7 @@ FABRIC = build(Shape(ranks=1024), seed=1).fabric
 TX = Happening(What.SLOW_TX, 40, 100.0, 200.0, 1.5)  # NIC 40 is of node 5
 
 
-def _slow(node: int | None = 5, **more: object) -> Verdict:
+def _slow(node: int | None = 5, **more: object) -> Diagnosis:
     given = {
         "fault": FaultClass.COMM_SLOW,
         "scope": Scope.NODE,
@@ -30,21 +30,21 @@ def _slow(node: int | None = 5, **more: object) -> Verdict:
         "evidence": ("bandwidth",),
         **more,
     }
-    return Verdict.model_validate(given)
+    return Diagnosis.model_validate(given)
 
 
-def _leaf(switch: int) -> Verdict:
+def _leaf(switch: int) -> Diagnosis:
     return _slow(scope=Scope.LEAF, node=None, direction=None, isolate=False, switch=f"leaf-{switch}")
 
 
-def _went(said: Sequence[tuple[float, Sequence[Verdict]]], *, until_s: float = 400.0) -> list[tuple[float, int]]:
-    policy, by_time = Carrying(FABRIC), dict(said)
+def _went(said: Sequence[tuple[float, Sequence[Diagnosis]]], *, until_s: float = 400.0) -> list[tuple[float, int]]:
+    policy, by_time = QuarantineOutcome(FABRIC), dict(said)
     times = [5.0 * at for at in range(int(until_s / 5.0))]
-    return [(now_s, node) for now_s in times for node in policy.see(now_s, by_time.get(now_s, ()))]
+    return [(now_s, node) for now_s in times for node in policy.step(now_s, by_time.get(now_s, ()))]
 
 
-def _standing(verdict: Verdict, from_s: float, to_s: float) -> list[tuple[float, Sequence[Verdict]]]:
-    return [(5.0 * at, [verdict]) for at in range(int(from_s / 5.0), int(to_s / 5.0))]
+def _standing(diagnosis: Diagnosis, from_s: float, to_s: float) -> list[tuple[float, Sequence[Diagnosis]]]:
+    return [(5.0 * at, [diagnosis]) for at in range(int(from_s / 5.0), int(to_s / 5.0))]
 
 
 def test_a_slow_verdict_must_stand_for_as_long_as_the_policy_asks() -> None:
@@ -75,21 +75,21 @@ def test_a_hang_goes_at_once_and_a_verdict_that_is_unsure_or_has_no_leave_never(
     ("leaf", "goes"), [(int(FABRIC.leaf[40]), False), (int(FABRIC.leaf[40]) + 1, False), (99, True)]
 )
 def test_under_a_slow_leaf_no_node_goes(leaf: int, *, goes: bool) -> None:
-    said = [(now_s, [*verdicts, _leaf(leaf)]) for now_s, verdicts in _standing(_slow(), 100.0, 300.0)]
+    said = [(now_s, [*diagnoses, _leaf(leaf)]) for now_s, diagnoses in _standing(_slow(), 100.0, 300.0)]
     assert bool(_went(said)) is goes
 
 
 def test_rules_of_a_verdict_are_the_shipped_ones_and_none_lessens_the_number() -> None:
-    shipped = IsolationRules()
+    shipped = QuarantineRules()
     assert (RULES.confirm_s, RULES.min_confidence) == (shipped.confirm_s, shipped.min_confidence)
     many = [(5.0 * at, [_slow(node) for node in range(100)]) for at in range(20, 40)]
     assert len(_went(many)) == 100
 
 
-def _tally(happenings: Sequence[Happening], said: Sequence[tuple[float, Sequence[Verdict]]]) -> Tally:
+def _tally(happenings: Sequence[Happening], said: Sequence[tuple[float, Sequence[Diagnosis]]]) -> Tally:
     scorer, by_time = Scorer(FABRIC, happenings, until_s=1000.0), dict(said)
     for at in range(200):
-        scorer.see(5.0 * at, by_time.get(5.0 * at, ()), crowded=lambda _verdict, _now_s: False)
+        scorer.see(5.0 * at, by_time.get(5.0 * at, ()), crowded=lambda _diagnosis, _now_s: False)
     return scorer.tally
 
 
