@@ -8,6 +8,7 @@ from pydantic import AwareDatetime, Field
 
 from fleet.documents import Frozen
 from fleet.solvers import Solver, SolveStatus
+from planner.explain.alternatives import Alternative
 from planner.explain.break_even import BreakEven
 from planner.explain.ideal_bound import PerfectBound
 from planner.explain.iis import Conflict
@@ -16,10 +17,10 @@ from planner.explain.prices import Prices
 from planner.explain.runner_up import RunnerUp
 from planner.options.expert_imbalance import ExpertSpread
 from planner.problem import Goal
-from planner.rollout_report import Moves
-from planner.schedule import Timetable
+from planner.rollout_report import RolloutReport
+from planner.schedule import Schedule
 from planner.throughput import Throughput
-from planner.validation.model import WorkloadProof
+from planner.validation.model import WorkloadValidation
 
 
 class Allocation(Frozen):
@@ -50,18 +51,6 @@ class Hire(Frozen):
     gpus_per_unit: int | None = Field(default=None, description="Absent where a unit is a replica.")
     price_usd_per_h: float = Field(ge=0, description="Of one unit.")
     cost_usd_per_h: float = Field(ge=0)
-
-
-class Alternative(Frozen):
-    """The cheapest plan on one GPU type only."""
-
-    gpu: str
-    status: SolveStatus
-    cost_usd_per_h: float | None = None
-    extra_usd_per_h: float | None = None
-    reason: str | None = Field(
-        default=None, description="Why there is no cost; beside one, what it comes to by a goal other than cost."
-    )
 
 
 InputKind = Literal["sizes", "price", "gpu", "model", "performance", "profiles"]
@@ -99,11 +88,11 @@ class Plan(Frozen):
     verified: bool | None = Field(
         default=None, description="Whether every limit of every objective held in the replay; absent: not replayed."
     )
-    moves: Moves | None = Field(
+    moves: RolloutReport | None = Field(
         default=None, description="From what runs now to the plan; absent: nothing was said to run."
     )
-    timetable: Timetable | None = Field(default=None, description="The demand period by period, where asked for.")
-    proofs: tuple[WorkloadProof, ...] = Field(default=(), description="What the replay of each workload showed.")
+    timetable: Schedule | None = Field(default=None, description="The demand period by period, where asked for.")
+    proofs: tuple[WorkloadValidation, ...] = Field(default=(), description="What the replay of each workload showed.")
     power_w: float = Field(default=0.0, ge=0, description="At full load, by the power curves.")
     allocation: tuple[Allocation, ...] = ()
     hires: tuple[Hire, ...] = ()

@@ -13,7 +13,7 @@ from planner import report
 from planner.answer import Plan
 from planner.explain.explanation import Explanation, explain, premises
 from planner.explain.what_if import Inquiry
-from planner.hysteresis import kept
+from planner.hysteresis import keep_running
 from planner.options.builder import candidates
 from planner.options.expert_imbalance import spread_in_words
 from planner.options.search import Candidate
@@ -21,10 +21,11 @@ from planner.policy import Horizon
 from planner.problem import Goal
 from planner.problem_builder import mix_problem
 from planner.request import PlanRequest
-from planner.rollout_report import Moves, moves
-from planner.schedule import Timetable, timetable
-from planner.solve.dispatch import MixSolution
-from planner.validation.slo_validation import Proven, Prover, proof_in_words
+from planner.rollout_report import RolloutReport, rollout_report
+from planner.routing_weights import routing_weights
+from planner.schedule import Schedule, plan_schedule
+from planner.solve.solution import MixSolution
+from planner.validation.slo_validation import SloValidator, ValidatedPlan, validation_in_words
 
 
 def plan(
@@ -60,7 +61,7 @@ def plan(
     spreads = report.expert_spreads(request, found, solution)
     lines = (
         *told.lines,
-        *proof_in_words(proven),
+        *validation_in_words(proven),
         *premises(request, found, left_out=_left_out(request, offers)),
         *(spread_in_words(spread, option) for options in spreads.values() for option, spread in options.items()),
     )
@@ -81,7 +82,7 @@ def plan(
         power_w=sum(entry.power_w for entry in allocation),
         allocation=allocation,
         hires=tuple(report.hires(inquiry.problem, found, solution)),
-        routing=report.routing(request, inquiry.problem, solution),
+        routing=routing_weights(request, inquiry.problem, solution),
         throughput=report.throughputs(request, found, solution),
         experts=spreads,
         prices=told.prices,
@@ -99,28 +100,28 @@ def plan(
     )
 
 
-def _proven(request: PlanRequest, found: Sequence[Candidate], inquiry: Inquiry) -> Proven:
+def _proven(request: PlanRequest, found: Sequence[Candidate], inquiry: Inquiry) -> ValidatedPlan:
     """The best mix, or where it is to be proven the best whose replay holds."""
-    solution = kept(inquiry.problem, inquiry.cheapest(), within=request.policy.change.keep_within)
+    solution = keep_running(inquiry.problem, inquiry.cheapest(), within=request.policy.change.keep_within)
     if request.proof is None:
-        return Proven(inquiry.problem, solution, ())
-    return Prover.of(request, found, request.proof).prove(inquiry, solution)
+        return ValidatedPlan(inquiry.problem, solution, ())
+    return SloValidator.of(request, found, request.proof).validate(inquiry, solution)
 
 
-def _moves(request: PlanRequest, proven: Proven) -> Moves | None:
+def _moves(request: PlanRequest, proven: ValidatedPlan) -> RolloutReport | None:
     if request.current is None or not proven.solution.status.has_mix:
         return None
     warm_up_min = (request.horizon or Horizon()).warm_up_min
-    return moves(proven.problem, target=proven.solution.replicas, warm_up_min=warm_up_min)
+    return rollout_report(proven.problem, target=proven.solution.replicas, warm_up_min=warm_up_min)
 
 
 def _timetable(
-    request: PlanRequest, found: Sequence[Candidate], proven: Proven, *, clock_s: Callable[[], float]
-) -> Timetable | None:
+    request: PlanRequest, found: Sequence[Candidate], proven: ValidatedPlan, *, clock_s: Callable[[], float]
+) -> Schedule | None:
     if request.horizon is None or not proven.solution.status.has_mix:
         return None
     limits = Limits(time_limit_s=request.time_limit_s, relative_gap=request.relative_gap)
-    return timetable(
+    return plan_schedule(
         request,
         found,
         proven.problem,

@@ -7,9 +7,9 @@ from planner.answer import Allocation, Hire, InputAge, InputKind
 from planner.options.expert_imbalance import ExpertSpread
 from planner.options.search import Candidate
 from planner.performance.coefficients import builtin_coefficients
-from planner.problem import MixProblem, Route
-from planner.request import PlanRequest, bucket_names
-from planner.solve.dispatch import MixSolution
+from planner.problem import MixProblem
+from planner.request import PlanRequest
+from planner.solve.solution import MixSolution
 from planner.throughput import Provenance, Throughput
 
 PREDICTED = {Provenance.CALIBRATED, Provenance.MEASURED_AND_CALIBRATED}
@@ -46,20 +46,6 @@ def hires(problem: MixProblem, candidates: Sequence[Candidate], solution: MixSol
                 price_usd_per_h=supply.price_usd_per_h,
                 cost_usd_per_h=round(supply.price_usd_per_h * units, 9),
             )
-
-
-def routing(request: PlanRequest, problem: MixProblem, solution: MixSolution) -> dict[str, dict[str, dict[str, float]]]:
-    """Workload -> bucket -> route -> weight.
-
-    A bucket without planned demand still gets weights, for the odd request that comes: in proportion to what the
-    replicas in use could carry of it.
-    """
-    return {
-        workload.name: {
-            name: _weights(problem, solution, load=w, bucket=b) for b, name in enumerate(bucket_names(workload))
-        }
-        for w, workload in enumerate(request.workloads)
-    }
 
 
 def throughputs(
@@ -111,25 +97,6 @@ def _measurements(request: PlanRequest, *, today: date) -> Iterator[InputAge]:
     for source in dict.fromkeys(point.source for point in points):
         dates = [point.date for point in points if point.source == source and point.date is not None]
         yield _dated("profiles", source or "not stated", min(dates, default=None), source, today=today)
-
-
-def _weights(problem: MixProblem, solution: MixSolution, *, load: int, bucket: int) -> dict[str, float]:
-    routes = [r for r, way in enumerate(problem.routes) if way.load == load and _runs(way, solution)]
-    if problem.loads[load].rate_rps[bucket] > 0:
-        weights = {r: solution.shares.get((r, bucket), 0.0) for r in routes}
-    else:
-        carried_rps = {r: _carried_rps(problem.routes[r], solution, bucket) for r in routes}
-        total_rps = sum(carried_rps.values()) or 1.0
-        weights = {r: rate_rps / total_rps for r, rate_rps in carried_rps.items()}
-    return {problem.routes[r].name: weight for r, weight in weights.items() if weight > 0}
-
-
-def _runs(way: Route, solution: MixSolution) -> bool:
-    return all(solution.replicas[leg.option] > 0 for leg in way.legs)
-
-
-def _carried_rps(way: Route, solution: MixSolution, bucket: int) -> float:
-    return min(solution.replicas[leg.option] * leg.max_rps[bucket] for leg in way.legs)
 
 
 def _dated(

@@ -17,7 +17,8 @@ from math import ceil, fsum
 
 from planner.horizon.feasibility import Serving
 from planner.problem import LimitKind, MixProblem
-from planner.solve.dispatch import Shares, route
+from planner.solve.routing import route
+from planner.solve.solution import Shares
 
 MAX_STATES = 5000  # counts tried before the search gives up
 HELD_TO = (LimitKind.QUOTA, LimitKind.POWER)  # what nobody may exceed for even a minute
@@ -56,7 +57,7 @@ class Step:
 
 
 @dataclass(frozen=True, slots=True)
-class Transition:
+class Rollout:
     """The steps in their order; none where there is no way, and then why."""
 
     steps: tuple[Step, ...]
@@ -80,7 +81,7 @@ class Transition:
         return fsum(step.temporary_usd for step in self.steps)
 
 
-def transition(problem: MixProblem, *, current: Sequence[int], target: Sequence[int], pace: Pace) -> Transition:
+def plan_rollout(problem: MixProblem, *, current: Sequence[int], target: Sequence[int], pace: Pace) -> Rollout:
     """How to get from the current counts to the target while the problem's demand is served throughout."""
     return _Search(problem, tuple(current), tuple(target), pace).run()
 
@@ -93,10 +94,10 @@ class _Search:
         self.serves = Serving(problem)
         self.states = 0
 
-    def run(self) -> Transition:
+    def run(self) -> Rollout:
         """The way, or why there is none."""
         if self.current == self.target:
-            return Transition((), possible=True, reason="nothing changes", missing_units={})
+            return Rollout((), possible=True, reason="nothing changes", missing_units={})
         if not self.serves(self.target):
             return self._impossible("the target does not serve the demand")
         path = self._path()
@@ -111,7 +112,7 @@ class _Search:
             if waves == 1
             else f"{waves} waves, as old and new do not fit at once: {self._shortage(missing)}"
         )
-        return Transition(steps, possible=True, reason=reason, missing_units=missing if waves > 1 else {})
+        return Rollout(steps, possible=True, reason=reason, missing_units=missing if waves > 1 else {})
 
     def _path(self) -> list[tuple[Action, int]] | None:
         """Single starts and stops in an order that works: depth first, going on with what was done last."""
@@ -208,8 +209,8 @@ class _Search:
         names = [f"{count} more of {self.problem.supplies[f].name}" for f, count in missing.items()]
         return f"{', '.join(names)} would allow one wave" if names else "quota or power does not hold both"
 
-    def _impossible(self, reason: str) -> Transition:
-        return Transition((), possible=False, reason=reason, missing_units=self._missing_units())
+    def _impossible(self, reason: str) -> Rollout:
+        return Rollout((), possible=False, reason=reason, missing_units=self._missing_units())
 
     def _units(self, counts: Counts) -> Counts:
         gpus = [0] * len(self.problem.supplies)

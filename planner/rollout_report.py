@@ -6,7 +6,7 @@ from pydantic import Field
 
 from fleet.documents import Frozen
 from planner.problem import MixProblem
-from planner.rollout_planner import Action, Pace, Step, transition
+from planner.rollout_planner import Action, Pace, Step, plan_rollout
 
 MIN_PER_H = 60.0
 
@@ -19,7 +19,7 @@ class Count(Frozen):
     replicas: int = Field(ge=1)
 
 
-class Move(Frozen):
+class RolloutMove(Frozen):
     """One step.  Steps follow one another; replicas that are started serve at the end of theirs."""
 
     wave: int = Field(ge=0, description="Starts of a wave come before its stops.")
@@ -29,12 +29,12 @@ class Move(Frozen):
     temporary_usd: float = Field(ge=0, description="Paid meanwhile, beyond the price of the plan.")
 
 
-class Moves(Frozen):
+class RolloutReport(Frozen):
     """All steps, make before break.  None where there is no way, and then why."""
 
     possible: bool
     reason: str
-    steps: tuple[Move, ...] = ()
+    steps: tuple[RolloutMove, ...] = ()
     minutes: float = Field(default=0.0, ge=0)
     temporary_usd: float = Field(default=0.0, ge=0)
     missing: dict[str, int] = Field(
@@ -42,12 +42,12 @@ class Moves(Frozen):
     )
 
 
-def moves(problem: MixProblem, *, target: Sequence[int], warm_up_min: float) -> Moves:
+def rollout_report(problem: MixProblem, *, target: Sequence[int], warm_up_min: float) -> RolloutReport:
     """From the replicas held to the target."""
     held = tuple(option.held for option in problem.options)
     pace = Pace(warmup_h=(warm_up_min / MIN_PER_H,) * len(problem.options))
-    found = transition(problem, current=held, target=target, pace=pace)
-    return Moves(
+    found = plan_rollout(problem, current=held, target=target, pace=pace)
+    return RolloutReport(
         possible=found.possible,
         reason=found.reason,
         steps=tuple(_move(problem, step) for step in found.steps),
@@ -57,7 +57,7 @@ def moves(problem: MixProblem, *, target: Sequence[int], warm_up_min: float) -> 
     )
 
 
-def counted(problem: MixProblem, replicas: Mapping[int, int]) -> tuple[Count, ...]:
+def named_counts(problem: MixProblem, replicas: Mapping[int, int]) -> tuple[Count, ...]:
     """Counts by position as counts by name, each under the workload whose routes use the option; without zeros."""
     used_by = {leg.option: problem.loads[route.load].name for route in problem.routes for leg in route.legs}
     return tuple(
@@ -67,11 +67,11 @@ def counted(problem: MixProblem, replicas: Mapping[int, int]) -> tuple[Count, ..
     )
 
 
-def _move(problem: MixProblem, step: Step) -> Move:
-    return Move(
+def _move(problem: MixProblem, step: Step) -> RolloutMove:
+    return RolloutMove(
         wave=step.wave,
         action=step.action,
-        replicas=counted(problem, step.replicas),
+        replicas=named_counts(problem, step.replicas),
         minutes=step.duration_h * MIN_PER_H,
         temporary_usd=step.temporary_usd,
     )

@@ -5,17 +5,17 @@ from dataclasses import replace
 
 from pydantic import Field
 
-from fleet.documents import Frozen, dotted
+from fleet.demand import DemandSeries
+from fleet.documents import Frozen, Violation, dotted
 from fleet.errors import DocumentError, Problem
 from fleet.offers import Market as OfferMarket
 from fleet.solvers import Limits, Solver, SolveStatus
 from planner.horizon import HorizonPlan, HorizonProblem, Market, PeriodPlan, Shortfall, shortfall, solve_horizon
 from planner.options.search import Candidate
-from planner.periods import highest_rates, longest_s, uneven_series
 from planner.policy import Horizon
 from planner.problem import Goal, MixProblem
 from planner.request import PlanRequest, Workload, bucket_names
-from planner.rollout_report import Count, counted
+from planner.rollout_report import Count, named_counts
 
 MIN_PER_H = 60.0
 SECONDS_PER_HOUR = 3600.0
@@ -25,10 +25,11 @@ MARKETS = {
     OfferMarket.SPOT: Market.SPOT,
     OfferMarket.OWNED: Market.OWNED,
 }
+EVEN = 1e-6  # of a repeat: what steps in seconds may leave over
 MIN_FACTOR = 1e-6  # of the peak: a period without any demand keeps its shares defined
 
 
-class TimetablePeriod(Frozen):
+class SchedulePeriod(Frozen):
     """One period."""
 
     start_h: float
@@ -39,7 +40,7 @@ class TimetablePeriod(Frozen):
     routing: dict[str, dict[str, dict[str, float]]] = Field(description="Workload -> bucket -> route -> weight.")
 
 
-class Timetable(Frozen):
+class Schedule(Frozen):
     """The cheapest way through the periods that was found, and what is proven about it.  All in $ over the whole."""
 
     status: SolveStatus
@@ -55,12 +56,12 @@ class Timetable(Frozen):
     flat_usd: float | None = Field(default=None, description="What the cheapest mix for the peak costs all the time.")
     saving: float | None = Field(default=None, description="Against that, as a share.")
     committed: dict[str, int] = Field(default_factory=dict, description="Reserved units by offer.")
-    periods: tuple[TimetablePeriod, ...] = ()
+    periods: tuple[SchedulePeriod, ...] = ()
     reason: str | None = None
     notes: tuple[str, ...] = Field(default=(), description="What it does not say or hold to.")
 
 
-def timetable(
+def plan_schedule(
     request: PlanRequest,
     candidates: Sequence[Candidate],
     problem: MixProblem,
@@ -69,7 +70,7 @@ def timetable(
     solver: Solver,
     limits: Limits,
     clock_s: Callable[[], float],
-) -> Timetable:
+) -> Schedule:
     """Solve the horizon that a request asks for, at $ whatever the goal of its single plan.
 
     Where what runs now cannot serve until the first replicas hired are warm, no plan from there serves every period.
@@ -82,7 +83,7 @@ def timetable(
         asked = replace(asked, initial=None)
     found = solve_horizon(asked, solver=solver, limits=limits, clock=clock_s)
     cost = found.cost
-    return Timetable(
+    return Schedule(
         status=found.status,
         period_h=asked.period_h,
         total_usd=None if cost is None else cost.total_usd,
@@ -167,13 +168,13 @@ def _market(candidate: Candidate) -> Market:
     return Market.ON_DEMAND if candidate.offer is None else MARKETS[candidate.offer.market]
 
 
-def _period(request: PlanRequest, asked: HorizonProblem, found: HorizonPlan, period: int) -> TimetablePeriod:
+def _period(request: PlanRequest, asked: HorizonProblem, found: HorizonPlan, period: int) -> SchedulePeriod:
     plan = found.periods[period]
 
     def named(counts: Sequence[int]) -> tuple[Count, ...]:
-        return counted(asked.base, dict(enumerate(counts)))
+        return named_counts(asked.base, dict(enumerate(counts)))
 
-    return TimetablePeriod(
+    return SchedulePeriod(
         start_h=period * asked.period_h,
         rate_rps={workload.name: sum(asked.rates_rps[period][w]) for w, workload in enumerate(request.workloads)},
         running=named(plan.ready),
@@ -190,3 +191,35 @@ def _routing(request: PlanRequest, base: MixProblem, plan: PeriodPlan) -> dict[s
         workload = request.workloads[way.load]
         weights[workload.name].setdefault(bucket_names(workload)[b], {})[way.name] = share
     return weights
+
+
+def longest_s(series: Sequence[DemandSeries | None]) -> float:
+    """The length of the whole: that of the longest series; 0 where there is none."""
+    return max((one.duration_s for one in series if one is not None), default=0.0)
+
+
+def uneven_series(series: Sequence[DemandSeries | None]) -> Iterator[Violation]:
+    """Per workload whose series does not go into the longest a whole number of times: where, and what is wrong."""
+    whole_s = longest_s(series)
+    for position, one in enumerate(series):
+        times = 1.0 if one is None else whole_s / one.duration_s
+        if one is not None and abs(times - round(times)) > EVEN:
+            message = f"lasts {one.duration_s:g} s beside {whole_s:g} s of another workload, expected a whole fraction"
+            yield ("workloads", position, "demand"), f"{message} of that: a horizon repeats the shorter one"
+
+
+def highest_rates(series: DemandSeries, periods: int, *, over_s: float | None = None) -> tuple[float, ...]:
+    """Per period the highest rate of any step that reaches into it: what must be served, not what is to be expected.
+
+    The periods are equal parts of `over_s`, in which the series is repeated; without it, of the series itself.
+    """
+    length_s = (series.duration_s if over_s is None else over_s) / periods
+    steps = len(series.rates_rps)
+    twice = series.rates_rps * 2  # a period that is shorter than the series may go over its end
+    rates = []
+    for period in range(periods):
+        first = int(period * length_s / series.step_s + EVEN)
+        last = int((period + 1) * length_s / series.step_s - EVEN)
+        start = first % steps
+        rates.append(max(twice[start : start + min(steps, max(1, last - first + 1))]))
+    return tuple(rates)

@@ -17,7 +17,8 @@ from math import ceil, fsum
 from fleet.solvers import Limits, Solver
 from planner.horizon.feasibility import Serving
 from planner.problem import Goal, Load, MixProblem
-from planner.solve.dispatch import MixSolution, solve_mix
+from planner.solve.dispatch import solve_mix
+from planner.solve.solution import MixSolution
 
 Rates = tuple[tuple[float, ...], ...]  # [load][bucket] in requests/s
 Counts = tuple[int, ...]

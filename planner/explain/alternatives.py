@@ -2,18 +2,32 @@
 
 from collections.abc import Iterator, Sequence
 
+from pydantic import Field
+
+from fleet.documents import Frozen
 from fleet.solvers import SolveStatus
-from planner.answer import Alternative
 from planner.explain.constraints import Kind, plural
 from planner.explain.deltas import in_unit, listed, negligible, worse_by
 from planner.explain.iis import Conflict, conflicts
 from planner.explain.what_if import Inquiry, avoiding
 from planner.problem import Goal, MixProblem
 from planner.request import PlanRequest, bucket_names
-from planner.solve.dispatch import MixSolution
+from planner.solve.solution import MixSolution
 
 MAX_NAMED = 3  # buckets
 MAX_LINES = 6  # GPU types; the rest are in the answer's figures
+
+
+class Alternative(Frozen):
+    """The cheapest plan on one GPU type only."""
+
+    gpu: str
+    status: SolveStatus
+    cost_usd_per_h: float | None = None
+    extra_usd_per_h: float | None = None
+    reason: str | None = Field(
+        default=None, description="Why there is no cost; beside one, what it comes to by a goal other than cost."
+    )
 
 
 def single_gpu_plans(inquiry: Inquiry, request: PlanRequest, solution: MixSolution) -> list[Alternative]:

@@ -17,7 +17,7 @@ from planner.explain.deltas import NEGLIGIBLE
 from planner.explain.runner_up import type_names
 from planner.explain.what_if import Inquiry
 from planner.problem import Goal, LimitKind, MixProblem
-from planner.solve.dispatch import MixSolution
+from planner.solve.solution import MixSolution
 
 MAX_STEPS = 20  # three are usual
 PRICED = frozenset({Goal.COST, Goal.SWITCHING})

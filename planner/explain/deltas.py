@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from planner.problem import Goal, MixProblem
-from planner.solve.dispatch import MixSolution
+from planner.solve.solution import MixSolution
 
 NEGLIGIBLE = 1e-6  # in any goal's unit: less is the solvers' rounding
 NEGLIGIBLE_SHARE = 1e-5  # of a goal's value: solvers end at a share of it, and one solve leaves the next a little room

@@ -8,8 +8,8 @@ from itertools import chain
 
 from fleet.documents import Frozen
 from fleet.solvers import SolveStatus
-from planner.answer import Alternative
 from planner.explain import alternatives, break_even, ideal_bound, iis, prices, runner_up, spec_sheets
+from planner.explain.alternatives import Alternative
 from planner.explain.break_even import BreakEven
 from planner.explain.constraints import Kind
 from planner.explain.deltas import in_unit, negligible
@@ -22,7 +22,7 @@ from planner.explain.what_if import Inquiry, Shortage
 from planner.options.search import Candidate
 from planner.problem import Goal, MixProblem
 from planner.request import PlanRequest, bucket_names
-from planner.solve.dispatch import MixSolution
+from planner.solve.solution import MixSolution
 from planner.throughput import Provenance
 
 NOT_WORKED_OUT = "was not worked out: the time limit struck"

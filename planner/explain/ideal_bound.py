@@ -21,7 +21,7 @@ from fleet.models import ModelArchitecture
 from planner.explain.constraints import plural
 from planner.explain.deltas import NEGLIGIBLE
 from planner.problem import Goal, MixProblem, Route
-from planner.solve.dispatch import MixSolution
+from planner.solve.solution import MixSolution
 
 ROUNDING = 1e-6  # of a number of GPUs, and of a cost relative to it
 Floats = npt.NDArray[np.float64]

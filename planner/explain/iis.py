@@ -18,7 +18,7 @@ from planner.explain.hitting_set import Set, smallest_hitting_set
 from planner.explain.relaxations import WayOut, ways_out
 from planner.explain.what_if import Inquiry, OutOfTimeError
 from planner.problem import Goal, MixProblem
-from planner.solve.dispatch import MixSolution
+from planner.solve.solution import MixSolution
 
 MAX_CONFLICTS = 3  # apart from one another; more than anyone can keep in mind
 

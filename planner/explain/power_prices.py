@@ -10,9 +10,9 @@ from pydantic import Field
 
 from fleet.documents import Frozen
 from fleet.solvers import Limits
+from planner.explain.shadow_prices import relaxation
 from planner.problem import Goal, LimitKind, MixProblem
-from planner.solve.dispatch import MixSolution
-from planner.solve.ilp import relaxation
+from planner.solve.solution import MixSolution
 
 W_PER_KW = 1000.0
 IN_USD = (Goal.COST, Goal.SWITCHING)

@@ -15,10 +15,10 @@ from fleet.documents import Frozen
 from fleet.solvers import Limits, SolveStatus
 from planner.explain.constraints import Kind, Requirement, requirements, without
 from planner.explain.deltas import NEGLIGIBLE, in_unit, nothing_saved_in_words, saved_in_words, worse_by
+from planner.explain.shadow_prices import Relaxation, relaxation
 from planner.explain.what_if import Inquiry
 from planner.problem import Goal, MixProblem
-from planner.solve.dispatch import MixSolution
-from planner.solve.ilp import Relaxation, relaxation
+from planner.solve.solution import MixSolution
 
 ESTIMATE_LIMITS = Limits(time_limit_s=0.5)  # a linear program
 

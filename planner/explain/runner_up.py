@@ -17,7 +17,7 @@ from fleet.solvers import SolveStatus
 from planner.explain.deltas import NEGLIGIBLE, in_unit, listed, worse_by
 from planner.explain.what_if import Inquiry
 from planner.problem import Goal, MixProblem
-from planner.solve.dispatch import MixSolution
+from planner.solve.solution import MixSolution
 
 RUNNERS_UP = 3
 

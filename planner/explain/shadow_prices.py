@@ -11,6 +11,7 @@ import pulp
 
 from fleet.solvers import Deadline, Limits, Solver, run
 from planner.problem import MixProblem
+from planner.solve import resilience
 from planner.solve.ilp.model import MixModel
 from planner.solve.ilp.programs import cheapest
 
@@ -37,6 +38,4 @@ def relaxation(problem: MixProblem, *, limits: Limits) -> Relaxation | None:
 def _relaxed(problem: MixProblem, limits: Limits) -> MixModel:
     if not problem.losses:
         return cheapest(problem, routes=range(len(problem.routes)))
-    from planner.solve import resilience  # noqa: PLC0415
-
     return resilience.relaxed(problem, deadline=Deadline.of(limits))

@@ -8,7 +8,8 @@ from fleet.errors import FleetwrightError
 from fleet.solvers import Limits, Solver, SolveStatus, run
 from planner.problem import Goal, Limit, LimitKind, MixProblem
 from planner.solve import ilp
-from planner.solve.dispatch import MixSolution, solve_mix
+from planner.solve.dispatch import solve_mix
+from planner.solve.solution import MixSolution
 
 ANY_MIX = 1.0  # a relative gap at which a solver stops at the first mix it finds
 MIN_TIME_S = 0.005  # with less there is no point in asking

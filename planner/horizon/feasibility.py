@@ -4,8 +4,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from planner.horizon.cuts import ServiceCuts
 from planner.problem import MixProblem
+from planner.solve.service_cuts import ServiceCuts
 
 SHORT = 1e-6  # replicas that may be missing by rounding
 

@@ -11,10 +11,10 @@ import numpy.typing as npt
 import pulp
 
 from fleet.solvers import FEASIBILITY_TOLERANCE, Limits, Outcome, Solver, highs_outcome, run
-from planner.horizon.cuts import Cut
+from planner.horizon import program as programs
 from planner.horizon.plan import Counts, units_of
-from planner.solve.ilp import horizon as programs
 from planner.solve.ilp.model import Variable
+from planner.solve.service_cuts import Cut
 
 Floats = npt.NDArray[np.float64]
 ROUNDING = 1e-6

@@ -6,7 +6,8 @@ from math import ceil
 
 from fleet.solvers import SolveStatus
 from planner.horizon.problem import HorizonProblem, Market
-from planner.solve.dispatch import Shares, route
+from planner.solve.routing import route
+from planner.solve.solution import Shares
 
 Counts = tuple[tuple[int, ...], ...]  # [period][option or supply]
 

@@ -12,11 +12,11 @@ import numpy as np
 import numpy.typing as npt
 
 from fleet.solvers import Limits, Outcome, Solver, SolveStatus
-from planner.horizon.cuts import ServiceCuts
 from planner.horizon.highs_model import LoadedProgram
 from planner.horizon.plan import Counts, HorizonPlan, cost_of, periods_of
 from planner.horizon.problem import HorizonProblem
-from planner.solve.ilp.horizon import cheapest_path
+from planner.horizon.program import cheapest_path
+from planner.solve.service_cuts import ServiceCuts
 
 Floats = npt.NDArray[np.float64]
 Clock = Callable[[], float]  # seconds that only ever grow

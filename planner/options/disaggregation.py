@@ -17,8 +17,8 @@ from fleet.gpus import GpuSpec
 from fleet.offers import Offer
 from fleet.slo import MAX_LIMIT_MS, LatencyLimits, Slo
 from planner.performance.config import KV_BYTES, ReplicaConfig, Role
-from planner.performance.estimate import Estimate
 from planner.performance.open_loop import LINK_REACHED
+from planner.performance.rates import Estimate
 
 FIRST_TOKEN_SHARE = 0.25  # of an end-to-end limit, where nothing is said about the first token
 WORTHWHILE = 1.1  # a pair may cost a tenth more per request than the best: whole numbers may still favour it

@@ -18,7 +18,7 @@ from planner.options.expert_imbalance import ExpertSpread, SpreadTable
 from planner.options.measured_overrides import Measurements
 from planner.performance.coefficients import builtin_coefficients
 from planner.performance.config import ReplicaConfig
-from planner.performance.estimate import Estimate
+from planner.performance.rates import Estimate
 from planner.request import MAX_REPLICAS_PER_BUCKET, Workload
 from planner.throughput import Provenance, Throughput
 from power.curves import ReplicaPower, replica_power

@@ -5,14 +5,13 @@ tightest decides, and the rate is read off there.  A looser limit allows more of
 """
 
 from collections.abc import Sequence
-from dataclasses import fields
+from dataclasses import dataclass, fields
 
 import numpy as np
 
 from fleet.slo import Metric, Slo, Statistic
 from planner.performance.coefficients import Coefficients, builtin_coefficients
 from planner.performance.config import ReplicaConfig
-from planner.performance.estimate import Estimate
 from planner.performance.hardware_demand import Array, Demands, demands
 from planner.performance.kv_memory import misfits
 from planner.performance.open_loop import OpenLoop
@@ -24,6 +23,16 @@ MIN_DECODING = 0.02
 MS_PER_S = 1000.0
 
 Size = tuple[int, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Estimate:
+    """The highest rate for one request size; when it is 0, the reason."""
+
+    max_rps: float
+    reason: str | None = None
+    interval_90: tuple[float, float] | None = None  # requests/s between which 90 % of measured rates lie
+    binding: str | None = None  # the limit that holds the rate down: `p99 TTFT`, or `places` for cache and batch
 
 
 def highest_rates(
@@ -44,20 +53,6 @@ def highest_rates(
         for position, estimate in zip(fitting, _estimates(loop, slo), strict=True):
             found[position] = estimate
     return found
-
-
-def highest_rate(
-    config: ReplicaConfig,
-    slo: Slo,
-    *,
-    input_tokens: int,
-    output_tokens: int,
-    arrival_cv: float = 1.0,
-    coefficients: Coefficients | None = None,
-) -> Estimate:
-    """The same for one size."""
-    sizes = [(input_tokens, output_tokens)]
-    return highest_rates(config, slo, sizes=sizes, arrival_cv=arrival_cv, coefficients=coefficients)[0]
 
 
 def open_loop(

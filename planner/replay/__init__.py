@@ -10,27 +10,27 @@ from planner.replay.headroom import Headroom, Trial, find_headroom
 from planner.replay.pool import PoolResult
 from planner.replay.router import Balancing, Routing
 from planner.replay.run import ReplayResult, replay
-from planner.replay.slo_check import LimitVerdict, Removal, Tightness, Verdict, judge, tightness
+from planner.replay.slo_check import LimitCheck, Removal, SloCheck, Tightness, check_slo, tightness
 from planner.replay.stream import Stream
 
 __all__ = [
     "Balancing",
     "Headroom",
-    "LimitVerdict",
+    "LimitCheck",
     "Pool",
     "PoolResult",
     "Removal",
     "ReplayPool",
     "ReplayResult",
     "Routing",
+    "SloCheck",
     "SplitPool",
     "Stage",
     "Stream",
     "Tightness",
     "Trial",
-    "Verdict",
+    "check_slo",
     "find_headroom",
-    "judge",
     "replay",
     "synthetic_arrivals",
     "tightness",

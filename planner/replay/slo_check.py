@@ -24,7 +24,7 @@ BACKLOG_SHARE = 0.01  # unfinished at the end: more than that is said, a few are
 Reroute = Callable[[Sequence[Pool]], Routing | None]  # the best routing over fewer replicas; None where there is none
 
 
-class LimitVerdict(Frozen):
+class LimitCheck(Frozen):
     """One limit of the SLO against what the replay measured."""
 
     metric: Metric
@@ -41,17 +41,17 @@ class LimitVerdict(Frozen):
         return f"{self.statistic} {self.metric.name}: {measured} of {self.limit_ms:g} ms, {verdict}"
 
 
-class Verdict(Frozen):
+class SloCheck(Frozen):
     """All limits of one workload.  `verified` is true only when every one of them holds."""
 
     verified: bool
-    limits: tuple[LimitVerdict, ...]
+    limits: tuple[LimitCheck, ...]
     requests: int = Field(ge=0, description="Judged: those that arrived after the warm-up.")
     not_served: int = Field(ge=0, description="Of the whole trace: too long for a replica, or routed nowhere.")
     notes: tuple[str, ...] = ()
 
     @property
-    def broken(self) -> tuple[LimitVerdict, ...]:
+    def broken(self) -> tuple[LimitCheck, ...]:
         """The limits that do not hold."""
         return tuple(limit for limit in self.limits if not limit.holds)
 
@@ -62,7 +62,7 @@ class Removal(Frozen):
     option: str
     stage: Stage
     verified: bool
-    broken: tuple[LimitVerdict, ...] = Field(description="Limits that no longer hold; none where nothing could serve.")
+    broken: tuple[LimitCheck, ...] = Field(description="Limits that no longer hold; none where nothing could serve.")
 
 
 class Tightness(Frozen):
@@ -82,10 +82,10 @@ class Tightness(Frozen):
         return tuple(removal for removal in self.removals if removal.verified)
 
 
-def judge(result: ReplayResult, slo: Slo) -> Verdict:
+def check_slo(result: ReplayResult, slo: Slo) -> SloCheck:
     """Every limit of the SLO over the requests that arrived after the warm-up."""
     limits = tuple(_limit(result, metric, statistic, limit_ms) for metric, statistic, limit_ms in slo.limits())
-    return Verdict(
+    return SloCheck(
         verified=all(limit.holds for limit in limits) and not queue_grows(result),
         limits=limits,
         requests=int(result.judged.sum()),
@@ -145,14 +145,14 @@ def _removal(
         warm_up_s=result.warm_up_s,
         known=result,
     )
-    verdict = judge(again, slo)
+    verdict = check_slo(again, slo)
     return Removal(option=option, stage=stage, verified=verdict.verified, broken=verdict.broken)
 
 
-def _limit(result: ReplayResult, metric: Metric, statistic: Statistic, limit_ms: float) -> LimitVerdict:
+def _limit(result: ReplayResult, metric: Metric, statistic: Statistic, limit_ms: float) -> LimitCheck:
     count = len(result.samples_ms(metric))
     measured_ms = result.measured_ms(metric, statistic) if count else 0.0  # no request has what is limited
-    return LimitVerdict(
+    return LimitCheck(
         metric=metric,
         statistic=statistic,
         limit_ms=limit_ms,
@@ -185,7 +185,7 @@ def queue_grows(result: ReplayResult) -> bool:
     return after_s > max(GROWN_WAIT_S, GROWTH * before_s)
 
 
-def _notes(result: ReplayResult, limits: Sequence[LimitVerdict]) -> Iterator[str]:
+def _notes(result: ReplayResult, limits: Sequence[LimitCheck]) -> Iterator[str]:
     if queue_grows(result):
         yield "requests wait ever longer to the end: the fleet is too small for the mean rate, so this is not verified"
     for limit in limits:

@@ -10,50 +10,17 @@ survive and nodes that are not shared; everything else, and any second opinion b
 whole.
 """
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Sequence
 from math import fsum
-from typing import Self
 
 from fleet.solvers import Deadline, Limits, Outcome, Solver, SolverError, SolveStatus, run
-from planner.problem import Goal, Loss, MixProblem
-from planner.solve import ilp, single_workload
+from planner.problem import Goal, MixProblem
+from planner.solve import ilp, resilience, single_workload
+from planner.solve.routing import NEGLIGIBLE_SHARE, OVERLOAD_TOLERANCE, normalised, refuse_overload, route
+from planner.solve.solution import MixSolution, Shares, busy_replicas, goal_value, rates_served
 
-NEGLIGIBLE_SHARE = 1e-9  # shares below this are the solver's rounding, not routing
-OVERLOAD_TOLERANCE = 1e-6  # how far above its limit a replica's load may come out by rounding
-ROUTING_LIMITS = Limits(time_limit_s=60.0)  # a linear program of milliseconds: never to be cut short
 DECOMPOSED_LOADS = 5  # workloads from which on the decomposition is quicker than P1 whole
 FIRST_SHARE = 0.8  # of the time for P5; the rest is P6's
-
-Shares = dict[tuple[int, int], float]  # (route, bucket) -> share of the bucket
-
-
-@dataclass(frozen=True, slots=True)
-class MixSolution:
-    """Counts, routing and proof.  All counts are 0 where the status has no mix."""
-
-    status: SolveStatus
-    bound: float  # in the goal's unit, $/h unless asked otherwise; infinite when nothing serves the demand
-    goal_value: float | None
-    cost_usd_per_h: float | None
-    units: tuple[int, ...]  # per supply
-    replicas: tuple[int, ...]  # per option
-    shares: Shares
-    busy: tuple[float, ...]  # per option, how many replicas' worth of load it carries
-
-    @classmethod
-    def without_mix(cls, problem: MixProblem, *, status: SolveStatus, bound: float) -> Self:
-        """Nothing to run."""
-        return cls(
-            status=status,
-            bound=bound,
-            goal_value=None,
-            cost_usd_per_h=None,
-            units=(0,) * len(problem.supplies),
-            replicas=(0,) * len(problem.options),
-            shares={},
-            busy=(0.0,) * len(problem.options),
-        )
 
 
 def solve_mix(
@@ -76,36 +43,6 @@ def solve_mix(
     if _may_hold_spare(problem, model.counts_of_units()):
         model = _without_spare(model, solver=solver, deadline=deadline)
     return _solution(model, status=outcome.status, bound=bound)
-
-
-def route(problem: MixProblem, *, replicas: Sequence[int]) -> Shares:
-    """The most even routing over these replicas: shares that are never negative and sum to one per bucket.
-
-    Always by HiGHS: there is nothing to prove here, and CBC has called a routing optimal that was not.
-    """
-    if not any(problem.buckets()):
-        return {}
-    shares = _normalised(problem, _most_even(problem, replicas=replicas))
-    _refuse_overload(problem, replicas=replicas, shares=shares)
-    return shares
-
-
-def survives(problem: MixProblem, loss: Loss, *, replicas: tuple[int, ...]) -> bool:
-    """Whether what a failure leaves still serves all demand, with the requests spread anew."""
-    try:
-        route(problem, replicas=loss.survivors(replicas))
-    except SolverError:
-        return False
-    return True
-
-
-def busy_replicas(problem: MixProblem, *, shares: Mapping[tuple[int, int], float]) -> tuple[float, ...]:
-    """Per option, how many replicas' worth of load the shares put on it."""
-    busy = [0.0] * len(problem.options)
-    for (r, b), share in shares.items():
-        for leg in problem.routes[r].legs:
-            busy[leg.option] += share * problem.busy_per_share(problem.routes[r], leg, b)
-    return tuple(busy)
 
 
 def _by_tables(
@@ -163,23 +100,11 @@ def _worst(statuses: Iterable[SolveStatus]) -> SolveStatus:
     return min(statuses, key=order.index)
 
 
-def _most_even(problem: MixProblem, *, replicas: Sequence[int]) -> Mapping[tuple[int, int], float]:
-    if single_workload.is_plain(problem):
-        return single_workload.most_even(problem, replicas=replicas, limits=ROUTING_LIMITS)
-    model = ilp.most_even(problem, replicas=replicas)
-    outcome = run(model.program, solver=Solver.HIGHS, limits=ROUTING_LIMITS)
-    if not outcome.status.has_mix:
-        raise SolverError(f"the counts {tuple(replicas)} admit no routing ({outcome.status})")
-    return model.shares_found()
-
-
 def _best(
     problem: MixProblem, *, solver: Solver, deadline: Deadline, routes: Collection[int]
 ) -> tuple[ilp.MixModel, Outcome]:
     """P1, whole or by cuts."""
     if _is_by_cuts(problem) and routes:  # without any, P1 has no columns and says what is missing at once
-        from planner.solve import resilience  # noqa: PLC0415
-
         found = resilience.solve(problem, routes=routes, solver=solver, deadline=deadline)
         return found.model, found.outcome
     model = ilp.cheapest(problem, routes=routes)
@@ -207,7 +132,7 @@ def _serve_most(problem: MixProblem, *, solver: Solver, deadline: Deadline) -> M
     outcome = run(most.program, solver=solver, limits=deadline.rest(FIRST_SHARE))
     if not outcome.status.has_mix:
         return MixSolution.without_mix(problem, status=outcome.status, bound=max(0.0, outcome.bound))
-    served_rps = sum(_served_rps(problem, most.shares_found()).values())
+    served_rps = sum(rates_served(problem, most.shares_found()).values())
     model = ilp.cheapest_serving(problem, served_rps=served_rps * (1 - OVERLOAD_TOLERANCE))
     if not run(model.program, solver=solver, limits=deadline.rest()).status.has_mix:
         model = most
@@ -237,32 +162,9 @@ def _shares(model: ilp.MixModel, *, replicas: tuple[int, ...]) -> Shares:
         return route(model.problem, replicas=replicas)
     if model.problem.goal is Goal.SERVED:
         return {key: min(1.0, share) for key, share in model.shares_found().items() if share > NEGLIGIBLE_SHARE}
-    shares = _normalised(model.problem, model.shares_found())
-    _refuse_overload(model.problem, replicas=replicas, shares=shares)
+    shares = normalised(model.problem, model.shares_found())
+    refuse_overload(model.problem, replicas=replicas, shares=shares)
     return shares
-
-
-def goal_value(problem: MixProblem, *, units: tuple[int, ...], replicas: tuple[int, ...], shares: Shares) -> float:
-    """What an answer is worth by the goal, from its whole numbers."""
-    if problem.goal is Goal.COST:
-        return problem.cost_usd_per_h(units)
-    if problem.goal is Goal.SERVED:
-        return sum(_served_rps(problem, shares).values())
-    if problem.goal is Goal.SWITCHING:
-        moves = [(n - option.held) for n, option in zip(replicas, problem.options, strict=True)]
-        started, stopped = sum(max(0, move) for move in moves), sum(max(0, -move) for move in moves)
-        switching = problem.change.start_usd_per_h * started + problem.change.stop_usd_per_h * stopped
-        return problem.cost_usd_per_h(units) + switching
-    busy = busy_replicas(problem, shares=shares)
-    return sum(problem.replica_weight(o) * replicas[o] + problem.busy_weight(o) * busy[o] for o in range(len(replicas)))
-
-
-def _served_rps(problem: MixProblem, shares: Mapping[tuple[int, int], float]) -> dict[tuple[int, int], float]:
-    served: dict[tuple[int, int], float] = {}
-    for (r, b), share in shares.items():
-        w = problem.routes[r].load
-        served[w, b] = served.get((w, b), 0.0) + share * problem.loads[w].rate_rps[b]
-    return served
 
 
 def _may_hold_spare(problem: MixProblem, units: Sequence[int]) -> bool:
@@ -276,27 +178,6 @@ def _without_spare(model: ilp.MixModel, *, solver: Solver, deadline: Deadline) -
     ceiling = sum((x.varValue or 0.0) * weight for x, weight in ilp.goal_terms(model))
     ceiling += OVERLOAD_TOLERANCE * max(1.0, abs(ceiling))
     if _is_by_cuts(model.problem):
-        from planner.solve import resilience  # noqa: PLC0415
-
         return resilience.fewest_gpus(model, ceiling=ceiling, solver=solver, deadline=deadline) or model
     fewest = ilp.fewest_gpus(model.problem, units=model.counts_of_units(), ceiling=ceiling, routes=model.routes)
     return fewest if run(fewest.program, solver=solver, limits=deadline.rest()).status.has_mix else model
-
-
-def _normalised(problem: MixProblem, raw: Mapping[tuple[int, int], float]) -> Shares:
-    kept = {key: share for key, share in raw.items() if share > NEGLIGIBLE_SHARE}
-    totals: dict[tuple[int, int], float] = {}
-    for (r, b), share in kept.items():
-        bucket = problem.routes[r].load, b
-        totals[bucket] = totals.get(bucket, 0.0) + share
-    return {(r, b): share / totals[problem.routes[r].load, b] for (r, b), share in kept.items()}
-
-
-def _refuse_overload(problem: MixProblem, *, replicas: Sequence[int], shares: Shares) -> None:
-    needed = [0.0] * len(problem.options)
-    for (r, b), share in shares.items():
-        for leg in problem.routes[r].legs:
-            needed[leg.option] += share * problem.replicas_per_share(problem.routes[r], leg, b)
-    for option, count, load in zip(problem.options, replicas, needed, strict=True):
-        if load > option.uptime * count * (1 + OVERLOAD_TOLERANCE):
-            raise SolverError(f"{count} replicas of {option.name} cannot carry the load of {load:.9g}")

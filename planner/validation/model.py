@@ -5,18 +5,18 @@ from typing import Literal
 from pydantic import Field
 
 from fleet.documents import Frozen
-from planner.replay.slo_check import LimitVerdict, Tightness, Verdict
+from planner.replay.slo_check import LimitCheck, SloCheck, Tightness
 
 
-class LossProof(Frozen):
+class LossValidation(Frozen):
     """A failure that the plan is to survive: the rest replayed on its own."""
 
     name: str
     verified: bool
-    broken: tuple[LimitVerdict, ...] = Field(description="Limits that break; none where the rest cannot be routed.")
+    broken: tuple[LimitCheck, ...] = Field(description="Limits that break; none where the rest cannot be routed.")
 
 
-class WorkloadProof(Frozen):
+class WorkloadValidation(Frozen):
     """What the replay of one workload showed."""
 
     workload: str
@@ -24,8 +24,8 @@ class WorkloadProof(Frozen):
     requests: int = Field(ge=0)
     hours: float
     utilisation: float = Field(description="Of the rates in `throughput`, that the plan was made with.")
-    verdict: Verdict
-    losses: tuple[LossProof, ...] = ()
+    verdict: SloCheck
+    losses: tuple[LossValidation, ...] = ()
     tightness: Tightness | None = Field(description="Whether every replica is needed; absent where a limit is broken.")
 
     @property

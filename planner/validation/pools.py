@@ -16,7 +16,7 @@ from planner.throughput import Provenance
 MEASURED = {Provenance.MEASURED, Provenance.MEASURED_AND_CALIBRATED}
 
 
-def unprovable(
+def replay_obstacle(
     request: PlanRequest, candidates: Sequence[Candidate], problem: MixProblem, replicas: Sequence[int]
 ) -> str | None:
     """Why these replicas cannot be replayed; None when they can."""

@@ -8,12 +8,13 @@ from fleet.slo import Slo
 from fleet.solvers import SolverError
 from planner.options.search import Candidate
 from planner.problem import MixProblem
-from planner.replay import ReplayResult, Stage, Stream, Tightness, Verdict, judge, replay
+from planner.replay import ReplayResult, SloCheck, Stage, Stream, Tightness, check_slo, replay
 from planner.replay.slo_check import Removal
-from planner.report import routing
 from planner.request import PlanRequest, Workload
-from planner.solve.dispatch import MixSolution, route
-from planner.validation.model import LossProof
+from planner.routing_weights import routing_weights
+from planner.solve.routing import route
+from planner.solve.solution import MixSolution
+from planner.validation.model import LossValidation
 from planner.validation.pools import pools_of, runs
 
 ANY_LOAD = 1e3  # a utilisation that refuses no routing: the replay says whether it holds
@@ -22,7 +23,7 @@ Counts = tuple[int, ...]
 
 
 @dataclass(frozen=True)
-class Trials:
+class Scenarios:
     """Replays of one plan, each run once."""
 
     request: PlanRequest
@@ -33,23 +34,25 @@ class Trials:
     seed: int
     results: dict[tuple[str, Counts], ReplayResult | None] = field(default_factory=dict)
 
-    def verdict(self, workload: Workload) -> Verdict:
+    def check(self, workload: Workload) -> SloCheck:
         """As planned."""
         result = self._result(workload, self._there(self.solution.replicas))
         if result is None:
             raise SolverError(f"{workload.name}: the plan's own counts admit no routing")
-        return judge(result, _slo(workload))
+        return check_slo(result, _slo(workload))
 
-    def losses(self, workload: Workload) -> tuple[LossProof, ...]:
+    def losses(self, workload: Workload) -> tuple[LossValidation, ...]:
         """Each failure to survive that takes a replica of this plan."""
         return tuple(
-            LossProof(name=name, verified=found is not None and found.verified, broken=found.broken if found else ())
+            LossValidation(
+                name=name, verified=found is not None and found.verified, broken=found.broken if found else ()
+            )
             for name, found in self._after_losses(workload, self.solution.replicas)
         )
 
     def holds(self, workload: Workload) -> bool:
         """Whether every limit holds as planned and after each failure."""
-        return self.verdict(workload).verified and self._survives(workload, self.solution.replicas)
+        return self.check(workload).verified and self._survives(workload, self.solution.replicas)
 
     def hold_with(self, replicas: Counts, workloads: Sequence[Workload]) -> bool:
         """Whether every limit of these holds with other counts, also after each failure."""
@@ -78,16 +81,16 @@ class Trials:
     def _survives(self, workload: Workload, replicas: Counts) -> bool:
         return all(found is not None and found.verified for _, found in self._after_losses(workload, replicas))
 
-    def _after_losses(self, workload: Workload, replicas: Counts) -> Iterator[tuple[str, Verdict | None]]:
+    def _after_losses(self, workload: Workload, replicas: Counts) -> Iterator[tuple[str, SloCheck | None]]:
         used = self._used(workload)
         for loss in self.problem.losses:
             left = loss.survivors(replicas)
             if any(left[o] != replicas[o] for o in used):
                 yield loss.name, self._judged(workload, left)
 
-    def _judged(self, workload: Workload, replicas: Counts) -> Verdict | None:
+    def _judged(self, workload: Workload, replicas: Counts) -> SloCheck | None:
         result = self._result(workload, self._there(replicas))
-        return None if result is None else judge(result, _slo(workload))
+        return None if result is None else check_slo(result, _slo(workload))
 
     def _result(self, workload: Workload, replicas: Counts) -> ReplayResult | None:
         key = workload.name, replicas
@@ -108,14 +111,14 @@ class Trials:
 
     def _weights(self, workload: Workload, replicas: Counts) -> Mapping[str, Mapping[str, float]] | None:
         if replicas == self.solution.replicas:
-            return routing(self.request, self.problem, self.solution)[workload.name]
+            return routing_weights(self.request, self.problem, self.solution)[workload.name]
         loads = tuple(replace(load, utilisation=ANY_LOAD) for load in self.problem.loads)
         try:
             shares = route(replace(self.problem, loads=loads), replicas=replicas)
         except SolverError:
             return None
         spread = replace(self.solution, replicas=replicas, shares=shares)
-        return routing(self.request, self.problem, spread)[workload.name]
+        return routing_weights(self.request, self.problem, spread)[workload.name]
 
     def _there(self, replicas: Counts) -> Counts:
         """Of replicas that may be taken back, as many as are there on average."""

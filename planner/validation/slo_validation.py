@@ -5,7 +5,7 @@ room to spare; the replay says which, per workload, and the mix is planned again
 Failures that the plan is to survive are replayed too, each on what it leaves.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -14,17 +14,18 @@ from fleet.demand import DemandSeries
 from fleet.documents import RuleError, dotted
 from fleet.errors import DocumentError, Problem
 from planner.explain.what_if import Inquiry
-from planner.hysteresis import kept
+from planner.hysteresis import keep_running
 from planner.options.search import Candidate
 from planner.policy import Replay
 from planner.problem import Goal, MixProblem
 from planner.replay import Headroom, Stream, Tightness, Trial, find_headroom, synthetic_arrivals
 from planner.request import PlanRequest, Workload
-from planner.solve.dispatch import MixSolution
-from planner.validation.model import WorkloadProof
-from planner.validation.pools import unprovable
-from planner.validation.pruning import proven_anew, trimmed
-from planner.validation.scenarios import Trials
+from planner.solve.fixed_counts import at_counts, pruned
+from planner.solve.routing import route
+from planner.solve.solution import MixSolution
+from planner.validation.model import WorkloadValidation
+from planner.validation.pools import replay_obstacle
+from planner.validation.scenarios import ANY_LOAD, Counts, Scenarios
 
 # Beyond 1 because the rates are on the safe side: a bucket stands for its upper edges.  Far below 1 because bursts and
 # long prompts may hit short answers hard.
@@ -36,17 +37,19 @@ PLANS = 8
 SOLVES_PER_LIMIT = 5  # easy plans leave their time to hard ones
 MIN_TIME_S = 1.0
 SECONDS_PER_HOUR = 3600.0
+SLACK = 1e-6  # so that counts are feasible at the utilisation read off them
 
 Planned = tuple[MixProblem, MixSolution]
+Solve = Callable[[MixProblem], MixSolution]
 
 
 @dataclass(frozen=True, slots=True)
-class Proven:
+class ValidatedPlan:
     """A mix, the problem it answers, and what its replay showed; no proofs where there is nothing to replay."""
 
     problem: MixProblem
     solution: MixSolution
-    proofs: tuple[WorkloadProof, ...]
+    proofs: tuple[WorkloadValidation, ...]
     obstacle: str | None = None  # why nothing could be replayed
 
     @property
@@ -56,7 +59,7 @@ class Proven:
 
 
 @dataclass(frozen=True, slots=True)
-class Prover:
+class SloValidator:
     """A request with its traffic at hand, so that each plan for it meets the same requests."""
 
     request: PlanRequest
@@ -65,7 +68,7 @@ class Prover:
     streams: Mapping[str, Stream]
 
     @classmethod
-    def of(cls, request: PlanRequest, candidates: Sequence[Candidate], how: Replay) -> "Prover":
+    def of(cls, request: PlanRequest, candidates: Sequence[Candidate], how: Replay) -> "SloValidator":
         """Draw the traffic once.  DocumentError says whose cannot be."""
         rng = np.random.default_rng(how.seed)
         streams = {}
@@ -77,11 +80,11 @@ class Prover:
                     raise _unreplayable(position, error) from error
         return cls(request, candidates, how, streams)
 
-    def prove(self, inquiry: Inquiry, solution: MixSolution) -> Proven:
+    def validate(self, inquiry: Inquiry, solution: MixSolution) -> ValidatedPlan:
         """The proof of this mix, or of the cheapest one whose proof holds."""
         obstacle = self._obstacle(inquiry.problem, solution)
         if obstacle is not None or not solution.status.has_mix:
-            return Proven(inquiry.problem, solution, (), obstacle)
+            return ValidatedPlan(inquiry.problem, solution, (), obstacle)
         if not self.how.size or inquiry.problem.goal is Goal.SERVED:
             return self._proven(inquiry.problem, solution)
         found = self._sized(inquiry)
@@ -95,10 +98,10 @@ class Prover:
         if self.request.utilisation is not None:
             return problem, solution
         trials, served = self._trials(problem, solution), self._served()
-        counts = trimmed(problem, solution.replicas, holds=lambda fewer: trials.hold_with(fewer, served))
+        counts = pruned(problem, solution.replicas, holds=lambda fewer: trials.hold_with(fewer, served))
         if counts == solution.replicas:
             return problem, solution
-        tight, best, mine = proven_anew(problem, counts, solve=lambda new: inquiry.about(new).cheapest())
+        tight, best, mine = resolved_at_utilisation(problem, counts, solve=lambda new: inquiry.about(new).cheapest())
         if best.goal_value is not None and self._obstacle(tight, best) is None and best.replicas != mine.replicas:
             again = self._trials(tight, best)
             if all(again.holds(workload) for workload in served):
@@ -106,7 +109,7 @@ class Prover:
         return tight, mine
 
     def _obstacle(self, problem: MixProblem, solution: MixSolution) -> str | None:
-        return unprovable(self.request, self.candidates, problem, solution.replicas)
+        return replay_obstacle(self.request, self.candidates, problem, solution.replicas)
 
     def _sized(self, inquiry: Inquiry) -> Headroom[Planned]:
         budget = max(MIN_TIME_S, inquiry.limits.time_limit_s / SOLVES_PER_LIMIT)
@@ -114,7 +117,9 @@ class Prover:
 
         def plan_at(utilisations: Mapping[str, float]) -> tuple[Planned, float] | None:
             problem = at_utilisation(inquiry.problem, utilisations)
-            answer = kept(problem, quick.about(problem).cheapest(), within=self.request.policy.change.keep_within)
+            answer = keep_running(
+                problem, quick.about(problem).cheapest(), within=self.request.policy.change.keep_within
+            )
             if answer.goal_value is None or self._obstacle(problem, answer) is not None:
                 return None
             return (problem, answer), answer.goal_value
@@ -130,14 +135,14 @@ class Prover:
             tuple(self.streams), plan_at=plan_at, verify=verify, grid=grid, start=start, most_plans=PLANS
         )
 
-    def _proven(self, problem: MixProblem, solution: MixSolution) -> Proven:
+    def _proven(self, problem: MixProblem, solution: MixSolution) -> ValidatedPlan:
         trials = self._trials(problem, solution)
-        return Proven(problem, solution, tuple(self._proof(trials, workload) for workload in self._served()))
+        return ValidatedPlan(problem, solution, tuple(self._proof(trials, workload) for workload in self._served()))
 
-    def _proof(self, trials: Trials, workload: Workload) -> WorkloadProof:
-        verdict, losses = trials.verdict(workload), trials.losses(workload)
+    def _proof(self, trials: Scenarios, workload: Workload) -> WorkloadValidation:
+        verdict, losses = trials.check(workload), trials.losses(workload)
         stream = self.streams[workload.name]
-        proof = WorkloadProof(
+        proof = WorkloadValidation(
             workload=workload.name,
             traffic="drawn" if workload.sizes.trace is None else "trace",
             requests=stream.requests,
@@ -149,11 +154,43 @@ class Prover:
         )
         return proof.model_copy(update={"tightness": trials.tightness(workload)}) if proof.verified else proof
 
-    def _trials(self, problem: MixProblem, solution: MixSolution) -> Trials:
-        return Trials(self.request, self.candidates, problem, solution, self.streams, self.how.seed)
+    def _trials(self, problem: MixProblem, solution: MixSolution) -> Scenarios:
+        return Scenarios(self.request, self.candidates, problem, solution, self.streams, self.how.seed)
 
     def _served(self) -> list[Workload]:
         return [workload for workload in self.request.workloads if workload.name in self.streams]
+
+
+def resolved_at_utilisation(
+    problem: MixProblem, replicas: Counts, *, solve: Solve
+) -> tuple[MixProblem, MixSolution, MixSolution]:
+    """The problem at the utilisation of these counts, its best mix, and these counts as its solution."""
+    tight = _at_their_utilisation(problem, replicas)
+    best = solve(tight)
+    mine = at_counts(tight, best, replicas)
+    return tight, best, best if mine is None else mine
+
+
+def _at_their_utilisation(problem: MixProblem, replicas: Counts) -> MixProblem:
+    """The least utilisation per workload at which these counts, evenly used, are a solution; losses included."""
+    free = replace(problem, loads=tuple(replace(load, utilisation=ANY_LOAD) for load in problem.loads))
+    needed = [0.0] * len(problem.loads)
+    for counts in (replicas, *(loss.survivors(replicas) for loss in problem.losses)):
+        shares = route(free, replicas=counts)
+        busy: dict[tuple[int, int], float] = {}
+        for (r, b), share in shares.items():
+            way = problem.routes[r]
+            for leg in way.legs:
+                key = way.load, leg.option
+                busy[key] = busy.get(key, 0.0) + share * problem.busy_per_share(way, leg, b)
+        for (load, option), replicas_busy in busy.items():
+            there = counts[option] * problem.options[option].uptime
+            needed[load] = max(needed[load], replicas_busy / there)
+    loads = tuple(
+        replace(load, utilisation=used * (1 + SLACK) if used > 0 else load.utilisation)
+        for load, used in zip(problem.loads, needed, strict=True)
+    )
+    return replace(problem, loads=loads)
 
 
 def at_utilisation(problem: MixProblem, utilisations: Mapping[str, float]) -> MixProblem:
@@ -162,7 +199,7 @@ def at_utilisation(problem: MixProblem, utilisations: Mapping[str, float]) -> Mi
     return replace(problem, loads=loads)
 
 
-def proof_in_words(proven: Proven) -> Iterator[str]:
+def validation_in_words(proven: ValidatedPlan) -> Iterator[str]:
     """One line per workload that was replayed, and per limit; or why nothing was."""
     if proven.obstacle is not None:
         yield f"not replayed: {proven.obstacle}"

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from fleet.slo import Metric, Slo
 from planner.performance.config import PARAMETER_BYTES, ReplicaConfig
-from planner.performance.estimate import Estimate
+from planner.performance.rates import Estimate
 
 PROMPT_TOKENS_PER_S_AND_TFLOPS = 20.0
 DECODED_TOKENS_PER_S_AND_GB_PER_S = 0.5

@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 from fleet.solvers import Limits, Solver
 from planner.explain.what_if import Inquiry
 from planner.problem import Change, Limit, LimitKind, Load, Loss, MixProblem, Supply
-from planner.solve.dispatch import MixSolution, solve_mix
+from planner.solve.dispatch import solve_mix
+from planner.solve.solution import MixSolution
 from tests.planner.mixes import Way, mix_of, mix_problems
 
 LIMITS = Limits(time_limit_s=60)

@@ -12,7 +12,8 @@ from fleet.offers import Offer
 from fleet.solvers import Limits, Solver
 from planner.options.dominance import Stakes, dominates, undominated, undominated_offers
 from planner.problem import Change, Goal, Leg, Limit, LimitKind, Load, Loss, MixProblem, ReplicaOption, Route, Supply
-from planner.solve.dispatch import OVERLOAD_TOLERANCE, solve_mix
+from planner.solve.dispatch import solve_mix
+from planner.solve.routing import OVERLOAD_TOLERANCE
 from tests.planner.requests import OFFERS, from_offers, offer, solved
 
 LIMITS = Limits(time_limit_s=20.0, relative_gap=0.0)

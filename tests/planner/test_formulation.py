@@ -8,7 +8,9 @@ from planner.problem import Change, Goal, Leg, Limit, LimitKind, Load, Loss, Mix
 from planner.solve import ilp
 from planner.solve.ilp import constraints
 
-FORMULATION = (Path(__file__).resolve().parents[2] / "docs" / "formulation.md").read_text(encoding="utf-8")
+FORMULATION = (Path(__file__).resolve().parents[2] / "docs" / "explanation" / "planner" / "formulation.md").read_text(
+    encoding="utf-8"
+)
 
 PROBLEM = MixProblem(
     loads=(Load("w", (2.0, 0.001), min_replicas=1),),

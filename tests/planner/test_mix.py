@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from fleet.solvers import Limits, Solver, SolveStatus, run
 from planner.problem import Goal, Limit, LimitKind, Load, MixProblem, Supply
 from planner.solve import ilp
-from planner.solve.dispatch import DECOMPOSED_LOADS, MixSolution, solve_mix
+from planner.solve.dispatch import DECOMPOSED_LOADS, solve_mix
+from planner.solve.solution import MixSolution
 from tests.planner.inquiries import three_types
 from tests.planner.mixes import Way, cheapest_by_trying, mix_of, mix_problems, reached_by
 

@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from bench.roofline import Replica, steady_state
 from fleet.gpus import builtin_gpus
 from fleet.models import ModelArchitecture, builtin_models
 from planner.explain.ideal_bound import Hardware, PerfectBound, Work, in_words, perfect_bound, request_work
-from planner.performance import Replica, steady_state
 from planner.problem import Goal, Leg, Load, MixProblem, ReplicaOption, Route, Supply
 from tests.planner.inquiries import limited_problems, solved, three_types
 from tests.planner.mixes import Way, mix_of

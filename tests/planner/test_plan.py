@@ -15,7 +15,7 @@ from fleet.documents import parse_document, read_model
 from fleet.offers import PriceSheet
 from fleet.solvers import Solver, SolveStatus
 from planner import Plan, PlanRequest
-from planner.answer import Alternative
+from planner.explain.alternatives import Alternative
 from planner.request import bucket_names
 from planner.throughput import Provenance
 from tests.planner.requests import NOW, OFFERS, from_offers, given, offer, solved

@@ -16,12 +16,13 @@ from planner.options.enumeration import Shape
 from planner.options.search import Candidate
 from planner.options.variants import VariantTable
 from planner.performance.config import ReplicaConfig
-from planner.performance.estimate import Estimate
 from planner.performance.open_loop import LINK_REACHED
+from planner.performance.rates import Estimate
 from planner.problem import Leg, Load, MixProblem, ReplicaOption, Route, Supply
 from planner.problem_builder import mix_problem
 from planner.request import PlanRequest
-from planner.solve.dispatch import MixSolution, solve_mix
+from planner.solve.dispatch import solve_mix
+from planner.solve.solution import MixSolution
 from tests.planner.estimators import simple
 from tests.planner.requests import from_offers, offer
 

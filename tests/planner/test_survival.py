@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 
 from fleet.solvers import Limits, Solver, SolverError, SolveStatus
 from planner.problem import Goal, Leg, Limit, Load, Loss, MixProblem, ReplicaOption, Route, Supply
-from planner.solve.dispatch import route, solve_mix, survives
+from planner.solve.dispatch import solve_mix
+from planner.solve.routing import route, survives
 from tests.planner.inquiries import budget, power, three_types
 from tests.planner.mixes import Way, mix_of
 

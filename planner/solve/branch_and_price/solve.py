@@ -12,7 +12,8 @@ from planner.solve.branch_and_price.blocks import Block, Floats, blocks_of, coup
 from planner.solve.branch_and_price.column_generation import Generation
 from planner.solve.branch_and_price.incumbent import Incumbent, cheapest_units
 from planner.solve.branch_and_price.search import Progress, Search
-from planner.solve.dispatch import MixSolution, Shares, busy_replicas, route
+from planner.solve.routing import route
+from planner.solve.solution import MixSolution, Shares, busy_replicas
 
 MIN_PRECISION = 1e-9
 PRECISION_PER_GAP = 0.05  # of the gap asked for, what pricing may leave unproven

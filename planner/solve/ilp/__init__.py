@@ -5,7 +5,6 @@ the questions of section 4.  A bucket is split continuously over the routes, so 
 symmetry that interchangeable slices bring.
 """
 
-from planner.explain.shadow_prices import Relaxation, relaxation
 from planner.solve.ilp.constraints import add_service, add_survivor_cut, left_of
 from planner.solve.ilp.model import MixModel
 from planner.solve.ilp.programs import (
@@ -22,7 +21,6 @@ from planner.solve.ilp.programs import (
 
 __all__ = [
     "MixModel",
-    "Relaxation",
     "add_service",
     "add_survivor_cut",
     "cheapest",
@@ -35,5 +33,4 @@ __all__ = [
     "left_of",
     "most_even",
     "most_served",
-    "relaxation",
 ]

@@ -1,6 +1,6 @@
 """Every constraint of docs/formulation.md, section 3, by the same name.
 
-The rows over periods are those of `planner.solve.ilp.horizon`; nothing else in the planner adds a row to a program.
+The rows over periods are those of `planner.horizon.program`; nothing else in the planner adds a row to a program.
 """
 
 from collections.abc import Mapping, Sequence

@@ -1,6 +1,6 @@
 """What each failure leaves, and which service cuts that breaks.
 
-Replicas serve a demand exactly if they meet every service cut (`planner.horizon.cuts`), so they survive a failure
+Replicas serve a demand exactly if they meet every service cut (`planner.solve.service_cuts`), so they survive a failure
 exactly if what it leaves does.  A cut found for one failure is a cut for all of them, and for no failure at all.
 """
 
@@ -10,8 +10,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 import numpy.typing as npt
 
-from planner.horizon.cuts import Cut, ServiceCuts
 from planner.problem import MIN_BUSY_REPLICAS, Leg, Loss, MixProblem, Route
+from planner.solve.service_cuts import Cut, ServiceCuts
 
 Floats = npt.NDArray[np.float64]
 NOTHING_LOST = -1  # the scenario in which nothing fails

@@ -17,10 +17,10 @@ import numpy.typing as npt
 from fleet.solvers import Deadline, Outcome, Solver, SolveStatus
 from planner.problem import Goal, Loss, MixProblem
 from planner.solve import ilp
-from planner.solve.dispatch import survives
 from planner.solve.resilience import presolve
 from planner.solve.resilience.highs_model import LoadedMix
 from planner.solve.resilience.scenarios import NOTHING_LOST, Broken, Scenarios
+from planner.solve.routing import survives
 
 Floats = npt.NDArray[np.float64]
 LOOSE = 1e-3  # replicas: a relaxation may miss a cut by so much, as its counts are not the answer

@@ -8,7 +8,7 @@ from fleet.solvers import SolverError
 from planner.horizon import CostSplit, HorizonProblem, Market
 from planner.horizon.plan import cost_of, units_of
 from planner.problem import Leg, Load, MixProblem, ReplicaOption, Route, Supply
-from planner.solve.dispatch import route
+from planner.solve.routing import route
 
 HALVES = st.integers(0, 8).map(lambda halves: halves / 2)
 

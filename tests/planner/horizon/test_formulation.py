@@ -4,8 +4,8 @@ import re
 from pathlib import Path
 
 from planner.horizon import HorizonProblem, Market
+from planner.horizon import program as programs
 from planner.problem import Leg, Limit, LimitKind, Load, MixProblem, ReplicaOption, Route, Supply
-from planner.solve.ilp import horizon as programs
 
 FORMULATION = (Path(__file__).resolve().parents[3] / "docs" / "horizon.md").read_text(encoding="utf-8")
 

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from numba import from_dtype
 
+from fleet.numba_cache import jit_entry
 from planner.replay import kernel as compiled
 from planner.replay import kernel_layout
 from planner.replay.kernel_layout import ARITHMETIC, COSTS
@@ -37,7 +38,9 @@ def test_where_nothing_can_be_written_it_compiles_all_the_same(monkeypatch: pyte
         carried=False,
     )
     slots = np.zeros((1, 2, 1), dtype=int)
-    jit_entry(compiled.SIGNATURE)(nothing)(np.zeros(1, COSTS), kernel_layout.fresh_replicas(1), requests, slots, slots[0])
+    jit_entry(compiled.SIGNATURE)(nothing)(
+        np.zeros(1, COSTS), kernel_layout.fresh_replicas(1), requests, slots, slots[0]
+    )
     assert requests["replica"][0] == 7
 
 

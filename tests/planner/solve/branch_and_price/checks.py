@@ -3,7 +3,7 @@
 from math import isclose
 
 from planner.problem import MixProblem
-from planner.solve.dispatch import MixSolution
+from planner.solve.solution import MixSolution
 
 TOLERANCE = 1e-5
 

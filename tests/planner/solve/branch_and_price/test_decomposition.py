@@ -23,7 +23,8 @@ from planner.problem import (
     Supply,
 )
 from planner.solve.branch_and_price import decomposes, solve_and_tell, solve_decomposed
-from planner.solve.dispatch import MixSolution, solve_mix
+from planner.solve.dispatch import solve_mix
+from planner.solve.solution import MixSolution
 from tests.planner.mixes import Way, cheapest_by_trying, mix_of, mix_problems
 from tests.planner.solve.branch_and_price.checks import broken_rows
 

@@ -9,7 +9,8 @@ from hypothesis import assume, given, settings
 from fleet.solvers import Limits, Solver, SolveStatus, run
 from planner.problem import Change, Goal, Limit, LimitKind, Load, Loss, MixProblem, Supply
 from planner.solve import ilp, single_workload
-from planner.solve.dispatch import route, solve_mix
+from planner.solve.dispatch import solve_mix
+from planner.solve.routing import route
 from planner.solve.single_workload.initial_solution import good_mix
 from planner.solve.single_workload.presolve import reduced
 from tests.planner.mixes import Way, mix_of

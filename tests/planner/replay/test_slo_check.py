@@ -18,7 +18,7 @@ from planner.replay import (
     SplitPool,
     Stage,
     Stream,
-    judge,
+    check_slo,
     replay,
     tightness,
 )
@@ -61,7 +61,7 @@ class TestRouting:
     def test_a_bucket_without_weights_is_not_served(self) -> None:
         result = replay(mixed(), [pool(option="A")], {"1000x200": {"A": 1.0}}, BUCKETS, seed=1)
         assert result.unrouted == int((result.stream.input_tokens > 1000).sum())
-        verdict = judge(result, slo(ttft_ms={"mean": 10_000.0}))
+        verdict = check_slo(result, slo(ttft_ms={"mean": 10_000.0}))
         assert not verdict.verified
         assert verdict.not_served == result.unrouted
         assert verdict.limits[0].measured_ms is None
@@ -142,17 +142,17 @@ class TestJudge:
         result = replay(mixed(), (pool(2, "A"), pool(1, "B")), EVEN, BUCKETS, seed=1)
         measured = {metric: result.measured_ms(metric, Statistic.P99) for metric in Metric}
         at_it = slo(**{metric.value: {"p99": value} for metric, value in measured.items()})
-        assert judge(result, at_it).verified
+        assert check_slo(result, at_it).verified
         for metric in Metric:
             below = slo(**{each.value: {"p99": measured[each] * (0.999 if each is metric else 1)} for each in Metric})
-            verdict = judge(result, below)
+            verdict = check_slo(result, below)
             assert not verdict.verified
             assert [limit.metric for limit in verdict.broken] == [metric]
             assert "broken" in str(verdict.broken[0])
 
     def test_too_few_requests_are_said(self) -> None:
         result = replay(mixed(500), (pool(2, "A"), pool(1, "B")), EVEN, BUCKETS, seed=1, warm_up_s=0.0)
-        verdict = judge(result, slo(ttft_ms={"p50": 1000.0, "p99": 5000.0}))
+        verdict = check_slo(result, slo(ttft_ms={"p50": 1000.0, "p99": 5000.0}))
         assert [limit.enough for limit in verdict.limits] == [True, False]
         assert verdict.notes == ("p99 TTFT rests on 500 requests, fewer than 1,000",)
 
@@ -165,16 +165,16 @@ class TestJudge:
                 times_s=[0.5 * number for number in range(2000)], input_tokens=[100] * 2000, output_tokens=outputs
             )
             result = replay(stream, [pool(2, "A")], {"1000x200": {"A": 1.0}}, BUCKETS, seed=1, warm_up_s=0.0)
-            verdict = judge(result, limits)
+            verdict = check_slo(result, limits)
             assert (verdict.verified, verdict.not_served) == (verified, turned_away)
 
     def test_a_limit_on_what_no_request_has_holds(self) -> None:
         stream = Stream.of(times_s=[0.0, 1.0], input_tokens=[10, 10], output_tokens=[1, 1])
         result = replay(stream, [pool(option="A")], {"1000x200": {"A": 1.0}}, BUCKETS, seed=1)
-        assert judge(result, slo(tpot_ms={"mean": 1.0})).verified
+        assert check_slo(result, slo(tpot_ms={"mean": 1.0})).verified
 
     def test_a_verdict_survives_json(self) -> None:
-        verdict = judge(
+        verdict = check_slo(
             replay(mixed(), (pool(2, "A"), pool(1, "B")), EVEN, BUCKETS, seed=1), slo(ttft_ms={"p99": 900.0})
         )
         assert type(verdict).model_validate_json(verdict.model_dump_json()) == verdict
@@ -187,7 +187,7 @@ class TestTightness:
         stream = mixed(6000, rate_rps=8.0)
         pools: list[Pool] = [pool(count, option) for option, count in counts.items()]
         result = replay(stream, pools, EVEN, BUCKETS, seed=1)
-        assert judge(result, self.LIMITS).verified
+        assert check_slo(result, self.LIMITS).verified
         found = tightness(result, pools, EVEN, BUCKETS, self.LIMITS)
         return found.tight, [(removal.option, removal.verified) for removal in found.removals]
 
@@ -203,7 +203,7 @@ class TestTightness:
         def result(count: int) -> ReplayResult:
             return replay(stream, [pool(count, "A")], routing, BUCKETS, seed=1)
 
-        least = next(count for count in range(1, 9) if judge(result(count), self.LIMITS).verified)
+        least = next(count for count in range(1, 9) if check_slo(result(count), self.LIMITS).verified)
         assert least > 1
         for count in (least, least + 1):
             found = tightness(result(count), [pool(count, "A")], routing, BUCKETS, self.LIMITS)
@@ -230,7 +230,7 @@ class TestTightness:
         pools: list[Pool] = [pool(8, "A"), ReplayPool("B", 2, costs(fixed_s=0.03))]
         limits = slo(tpot_ms={"p99": 60.0}, ttft_ms={"p99": 900.0})
         result = replay(stream, pools, EVEN, BUCKETS, seed=1)
-        assert judge(result, limits).verified, counts
+        assert check_slo(result, limits).verified, counts
 
         def all_to_a(left: Sequence[Pool]) -> Routing:
             assert sum(1 for _ in left) == 2

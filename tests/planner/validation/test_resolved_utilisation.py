@@ -6,8 +6,10 @@ from hypothesis import strategies as st
 
 from fleet.solvers import Limits, Solver
 from planner.problem import Load, MixProblem, Supply
-from planner.solve.dispatch import MixSolution, solve_mix
-from planner.validation.pruning import proven_anew, trimmed
+from planner.solve.dispatch import solve_mix
+from planner.solve.fixed_counts import pruned
+from planner.solve.solution import MixSolution
+from planner.validation.slo_validation import resolved_at_utilisation
 from tests.planner.mixes import Way, mix_of
 
 LIMITS = Limits(time_limit_s=10)
@@ -30,7 +32,7 @@ def test_what_is_left_holds_and_nothing_more_can_go(cheap: int, dear: int, neede
 
     if not holds((cheap, dear)):
         return
-    left = trimmed(two_types(), (cheap, dear), holds=holds)
+    left = pruned(two_types(), (cheap, dear), holds=holds)
     assert holds(left)
     assert all(a <= b for a, b in zip(left, (cheap, dear), strict=True))
     for option in (0, 1):
@@ -39,11 +41,11 @@ def test_what_is_left_holds_and_nothing_more_can_go(cheap: int, dear: int, neede
 
 
 def test_the_dearest_goes_first() -> None:
-    assert trimmed(two_types(), (4, 1), holds=lambda counts: counts[0] + 4 * counts[1] >= 4) == (4, 0)
+    assert pruned(two_types(), (4, 1), holds=lambda counts: counts[0] + 4 * counts[1] >= 4) == (4, 0)
 
 
 def test_counts_beyond_the_plan_are_proven_at_the_utilisation_they_need() -> None:
-    problem, best, mine = proven_anew(two_types(rate_rps=4.0), (2, 0), solve=solve)
+    problem, best, mine = resolved_at_utilisation(two_types(rate_rps=4.0), (2, 0), solve=solve)
     assert problem.loads[0].utilisation == pytest.approx(2.0, rel=1e-3)
     assert (mine.replicas, mine.cost_usd_per_h) == ((2, 0), 2.0)
     assert best.cost_usd_per_h == 2.0
@@ -51,8 +53,8 @@ def test_counts_beyond_the_plan_are_proven_at_the_utilisation_they_need() -> Non
 
 
 def test_something_cheaper_at_that_utilisation_is_found() -> None:
-    _, best, mine = proven_anew(two_types(rate_rps=4.0), (0, 1), solve=solve)
+    _, best, mine = resolved_at_utilisation(two_types(rate_rps=4.0), (0, 1), solve=solve)
     assert mine.cost_usd_per_h == 3.0
     assert best.cost_usd_per_h == 3.0
-    _, best, mine = proven_anew(two_types(rate_rps=2.0), (0, 1), solve=solve)
+    _, best, mine = resolved_at_utilisation(two_types(rate_rps=2.0), (0, 1), solve=solve)
     assert (mine.cost_usd_per_h, best.cost_usd_per_h) == (3.0, 3.0)

@@ -7,9 +7,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fleet.solvers import Limits, Solver, SolveStatus
-from planner.hysteresis import kept, units_of, within_limits
+from planner.hysteresis import keep_running
 from planner.problem import Limit, LimitKind, Load, Loss, MixProblem, Supply
 from planner.solve.dispatch import solve_mix
+from planner.solve.fixed_counts import units_of, within_limits
 from tests.planner.mixes import Way, mix_of, mix_problems
 
 LIMITS = Limits(time_limit_s=20)
@@ -29,7 +30,7 @@ def equal_pair(*, rate_rps: float = 3.0) -> MixProblem:
 
 def answer(problem: MixProblem, *, within: float) -> tuple[int, ...]:
     solution = solve_mix(problem, solver=Solver.HIGHS, limits=LIMITS)
-    return kept(problem, solution, within=within).replicas
+    return keep_running(problem, solution, within=within).replicas
 
 
 @pytest.mark.parametrize("counts", [(3, 0), (0, 3), (1, 2)])
@@ -60,7 +61,7 @@ def test_a_mix_that_a_loss_would_break_is_left() -> None:
 def test_without_anything_running_the_plan_is_the_plan() -> None:
     problem = equal_pair()
     solution = solve_mix(problem, solver=Solver.HIGHS, limits=LIMITS)
-    assert kept(problem, solution, within=1.0) is solution
+    assert keep_running(problem, solution, within=1.0) is solution
 
 
 @settings(max_examples=60, deadline=None)
@@ -68,7 +69,7 @@ def test_without_anything_running_the_plan_is_the_plan() -> None:
 def test_what_is_kept_holds_and_is_within_the_band(problem: MixProblem, counts: list[int], within: float) -> None:
     running = holding(problem, *counts[: len(problem.options)])
     solution = solve_mix(running, solver=Solver.HIGHS, limits=LIMITS)
-    found = kept(running, solution, within=within)
+    found = keep_running(running, solution, within=within)
     assert found.status.has_mix == solution.status.has_mix
     if found.status.has_mix:
         assert found.cost_usd_per_h is not None

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from fleet.solvers import SolverError
 from planner.horizon.feasibility import Serving
 from planner.problem import Limit, LimitKind, Load, MixProblem, Supply
-from planner.rollout_planner import Action, Pace, Transition, transition
-from planner.solve.dispatch import route
+from planner.rollout_planner import Action, Pace, Rollout, plan_rollout
+from planner.solve.routing import route
 from tests.planner.mixes import Way, mix_of, mix_problems
 
 ROUTING_H, DRAIN_H = 0.02, 0.1
@@ -21,8 +21,8 @@ def pace(problem: MixProblem, *, warmup_h: float = 0.5) -> Pace:
     return Pace((warmup_h,) * len(problem.options), routing_h=ROUTING_H, drain_h=DRAIN_H)
 
 
-def moved(problem: MixProblem, current: tuple[int, ...], target: tuple[int, ...]) -> Transition:
-    return transition(problem, current=current, target=target, pace=pace(problem))
+def moved(problem: MixProblem, current: tuple[int, ...], target: tuple[int, ...]) -> Rollout:
+    return plan_rollout(problem, current=current, target=target, pace=pace(problem))
 
 
 def replacement(*, stock: int | None, rate_rps: float = 4.0) -> MixProblem:
@@ -34,7 +34,7 @@ def replacement(*, stock: int | None, rate_rps: float = 4.0) -> MixProblem:
     )
 
 
-def actions(plan: Transition) -> list[tuple[Action, dict[int, int]]]:
+def actions(plan: Rollout) -> list[tuple[Action, dict[int, int]]]:
     return [(step.action, dict(step.replicas)) for step in plan.steps]
 
 

@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 from fleet.solvers import Limits, Solver, SolveStatus
 from planner.horizon import HorizonPlan, HorizonProblem, Market, solve_horizon
 from planner.problem import Goal, Limit, LimitKind
-from planner.solve.dispatch import route, solve_mix
+from planner.solve.dispatch import solve_mix
+from planner.solve.routing import route
 from tests.planner.horizon.cases import cheapest_by_trying, horizons, two_options
 
 LIMITS = Limits(time_limit_s=1e6)

@@ -1,0 +1,71 @@
+"""The solution of a mix problem: counts, routing, and what is proven about them."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Self
+
+from fleet.solvers import SolveStatus
+from planner.problem import Goal, MixProblem
+
+Shares = dict[tuple[int, int], float]  # (route, bucket) -> share of the bucket
+
+
+@dataclass(frozen=True, slots=True)
+class MixSolution:
+    """Counts, routing and proof.  All counts are 0 where the status has no mix."""
+
+    status: SolveStatus
+    bound: float  # in the objective's unit, $/h by default; infinite when no mix serves the demand
+    goal_value: float | None
+    cost_usd_per_h: float | None
+    units: tuple[int, ...]  # per supply
+    replicas: tuple[int, ...]  # per option
+    shares: Shares
+    busy: tuple[float, ...]  # per option, its load in replicas
+
+    @classmethod
+    def without_mix(cls, problem: MixProblem, *, status: SolveStatus, bound: float) -> Self:
+        """No counts."""
+        return cls(
+            status=status,
+            bound=bound,
+            goal_value=None,
+            cost_usd_per_h=None,
+            units=(0,) * len(problem.supplies),
+            replicas=(0,) * len(problem.options),
+            shares={},
+            busy=(0.0,) * len(problem.options),
+        )
+
+
+def goal_value(problem: MixProblem, *, units: tuple[int, ...], replicas: tuple[int, ...], shares: Shares) -> float:
+    """The objective's value of whole counts and a routing."""
+    if problem.goal is Goal.COST:
+        return problem.cost_usd_per_h(units)
+    if problem.goal is Goal.SERVED:
+        return sum(rates_served(problem, shares).values())
+    if problem.goal is Goal.SWITCHING:
+        moves = [(n - option.held) for n, option in zip(replicas, problem.options, strict=True)]
+        started, stopped = sum(max(0, move) for move in moves), sum(max(0, -move) for move in moves)
+        switching = problem.change.start_usd_per_h * started + problem.change.stop_usd_per_h * stopped
+        return problem.cost_usd_per_h(units) + switching
+    busy = busy_replicas(problem, shares=shares)
+    return sum(problem.replica_weight(o) * replicas[o] + problem.busy_weight(o) * busy[o] for o in range(len(replicas)))
+
+
+def busy_replicas(problem: MixProblem, *, shares: Mapping[tuple[int, int], float]) -> tuple[float, ...]:
+    """Per option, the load of these shares in replicas."""
+    busy = [0.0] * len(problem.options)
+    for (r, b), share in shares.items():
+        for leg in problem.routes[r].legs:
+            busy[leg.option] += share * problem.busy_per_share(problem.routes[r], leg, b)
+    return tuple(busy)
+
+
+def rates_served(problem: MixProblem, shares: Mapping[tuple[int, int], float]) -> dict[tuple[int, int], float]:
+    """(load, bucket) -> requests per second that these shares serve."""
+    served: dict[tuple[int, int], float] = {}
+    for (r, b), share in shares.items():
+        w = problem.routes[r].load
+        served[w, b] = served.get((w, b), 0.0) + share * problem.loads[w].rate_rps[b]
+    return served
