@@ -17,7 +17,7 @@ from numba import float64, int64
 from fleet.numba_cache import jit_entry, jit_inner
 from placement.arrays import Floats, Ints
 from placement.layout import Layout
-from placement.rules import Dispatch
+from placement.options import Dispatch
 
 __all__ = ["EQUAL", "NEAREST", "RULES", "Dispatch", "gpu_loads", "shares_of_copies"]
 

@@ -15,14 +15,13 @@ from pydantic import Field, StringConstraints, model_validator
 
 from fleet.documents import Frozen, RuleError, Violation
 from placement.arrays import MAX_EXPERTS, MAX_LAYERS, Floats, Ints
-from placement.layout_schema import Shape
+from placement.layout_schema import LayoutSchema
 from placement.loads import ExpertLoads
-from placement.rules import Dispatch
+from placement.options import Dispatch, DrawingEngine, Method
 from placement.validation import check_room, check_slots
 
 SCHEMA_VERSION: Literal[1] = 1
 
-DrawingEngine = Literal["sglang"]  # draws a far GPU's choice once, so that its loads are known exactly
 Tokens = Annotated[float, Field(gt=0)]
 Layer = Annotated[int, Field(ge=0, lt=MAX_LAYERS)]
 ModelName = Annotated[str, StringConstraints(min_length=1, max_length=200, pattern=r"^[^\x00-\x1f\x7f]+$")]
@@ -128,10 +127,12 @@ class Provenance(Frozen):
     max_imbalance: float | None = Field(default=None, description="The ceiling asked for.")
     max_moves: int | None = None
     groups: int | None = None
+    method: Method = Field(default=Method.SEARCH, description="The requested method.")
+    time_limit_s: float | None = Field(default=None, description="Of the integer programs; null for `search`.")
     seed: int = 0
 
 
-class Placement(Shape):
+class Placement(LayoutSchema):
     """One placement of all MoE layers."""
 
     schema_version: Literal[1] = SCHEMA_VERSION
@@ -143,8 +144,12 @@ class Placement(Shape):
     engine: DrawingEngine | None = Field(
         default=None, description="Planned for this engine's own draws, and judged so."
     )
+    method: Method = Field(default=Method.SEARCH, description="`exact` where an integer program continued the search.")
     imbalance: Spread
     bound: Spread
+    gap: float | None = Field(
+        default=None, description="(mean - bound) / mean of the imbalance: the maximum distance from the optimum."
+    )
     holds: bool = Field(description="False where the ceiling asked for was not reached.")
     remote_nodes_per_token: float | None = Field(description="Mean over layers; null without a trace.")
     remote_nodes: RemoteNodes | None = None

@@ -21,7 +21,7 @@ Cost = Annotated[float, Field(ge=0, le=MAX_COST)]
 NodeName = Annotated[str, StringConstraints(min_length=1, max_length=200)]
 
 
-class Shape(Frozen):
+class LayoutSchema(Frozen):
     """Slots on GPUs on nodes.  GPUs are numbered node by node, slots GPU by GPU."""
 
     slots: SlotCount = Field(description="Of one layer, on all GPUs together: experts and redundant copies.")
@@ -75,7 +75,7 @@ def _numbers(counts: tuple[int, ...]) -> Ints:
     return np.repeat(np.arange(len(counts)), counts)
 
 
-def _sum_violations(shape: Shape) -> Iterator[Violation]:
+def _sum_violations(shape: LayoutSchema) -> Iterator[Violation]:
     if shape.gpu_slots is not None and sum(shape.gpu_slots) != shape.slots:
         yield ("slots",), f"must be the sum of gpu_slots ({sum(shape.gpu_slots)}), got {shape.slots}"
     if shape.node_gpus is not None and len(shape.node_gpus) != shape.nodes:
@@ -84,7 +84,7 @@ def _sum_violations(shape: Shape) -> Iterator[Violation]:
         yield ("gpus",), f"must be the sum of node_gpus ({sum(shape.node_gpus)}), got {shape.gpus}"
 
 
-def _node_violations(shape: Shape) -> Iterator[Violation]:
+def _node_violations(shape: LayoutSchema) -> Iterator[Violation]:
     nodes = shape.nodes
     if shape.node_names is not None and len(shape.node_names) != nodes:
         yield ("node_names",), f"must be one name per node ({nodes}), got {len(shape.node_names)}"

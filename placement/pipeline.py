@@ -12,11 +12,12 @@ back what is worse than what it began with.  Importing this module loads compile
 """
 
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from fleet.documents import RuleError
+from fleet.solvers import Limits
 from placement.arrays import Floats, Ints
 from placement.balance import balanced
 from placement.bounds import lower_bound, redundancy_advice
@@ -28,97 +29,137 @@ from placement.layout import Layout
 from placement.loads import ExpertLoads
 from placement.migration import fewest_moves
 from placement.nearest import balanced_nearest, evened_for_engine
-from placement.problem import Question
+from placement.options import Dispatch, Method
+from placement.problem import PlacementProblem
 from placement.report import Found, Traffic, answered, figures
-from placement.rules import Dispatch
 from placement.token_trace import TokenTrace
 from placement.traffic import Routing, less_traffic, modelled_trace
 from placement.validation import check_slots
 
 TRAFFIC_CEILING = 1.02  # mean imbalance that less traffic may cost, unless told otherwise
 MOVES_CEILING = 1.05  # what a loaded placement may drift to before copies are moved
+MIN_GAP = 1e-6  # relative: smaller gaps are within a solver's tolerance
 CLOSE_TO_BOUND = 1e-3  # relative: loads of the next window differ by far more
 MODELLED_TOKENS = 2048  # to plan on; on 512, what is spared there is not on other tokens
 JUDGED_TOKENS = 512
 USUAL_ACTIVE = 8  # experts of one token, where no model says
 
 
-def place(question: Question, *, version: str, clock_s: Callable[[], float]) -> Placement:
+def place(problem: PlacementProblem, *, version: str, clock_s: Callable[[], float]) -> Placement:
     """The placement that a question calls for.  RuleError names what does not fit together.
 
     `version` is of this program, for the record; `clock_s` a monotonic clock in seconds that times the solving, which
     loading compiled code is no part of.
     """
-    question.checked()
-    _warm_up(question)
+    problem.checked()
+    _warm_up(problem, clock_s=clock_s)
     started_s = clock_s()
-    bound = lower_bound(question.loads.total, layout=question.layout, rule=question.rule)
-    traffic = _traffic(question)
-    expert_of_slot = _chosen(question, bound=bound, traffic=traffic)
+    bound = lower_bound(problem.loads.total, layout=problem.layout, rule=problem.rule)
+    traffic = _traffic(problem)
+    expert_of_slot = _chosen(problem, bound=bound, traffic=traffic)
+    exact = _exact(problem, expert_of_slot, bound, clock_s=clock_s)
     solve_s = clock_s() - started_s
-    _keep_promise(question, expert_of_slot)
+    _keep_promise(problem, exact.expert_of_slot)
     found = Found(
-        expert_of_slot=expert_of_slot,
-        bound=bound,
+        expert_of_slot=exact.expert_of_slot,
+        bound=exact.bound,
+        method=exact.method,
         traffic=traffic,
-        redundancy=_redundancy(question, bound),
+        redundancy=_redundancy(problem, bound),
         solve_s=solve_s,
     )
-    return answered(question, found, version=version)
+    return answered(problem, found, version=version)
 
 
-def _warm_up(question: Question) -> None:
+def _warm_up(problem: PlacementProblem, *, clock_s: Callable[[], float]) -> None:
     """Load what the question will call, on the smallest case there is: the first call of a process takes long."""
-    nodes = min(2, question.layout.nodes)
-    tiny = Question(
+    nodes = min(2, problem.layout.nodes)
+    tiny = PlacementProblem(
         loads=ExpertLoads.of([[8.0, 1.0, 1.0, 1.0]]),
         layout=Layout.even(slots=6, gpus=2, nodes=nodes),
-        rule=question.rule,
-        engine=question.engine,
-        groups=None if question.groups is None else 1,
-        trace=None if question.trace is None else TokenTrace.of([[[0, 1]]], experts_per_layer=4),
-        current=None if question.current is None else np.array([[1, 2, 3, 0, 1, 2]]),
-        max_imbalance=question.max_imbalance,
+        rule=problem.rule,
+        engine=problem.engine,
+        groups=None if problem.groups is None else 1,
+        trace=None if problem.trace is None else TokenTrace.of([[[0, 1]]], experts_per_layer=4),
+        current=None if problem.current is None else np.array([[1, 2, 3, 0, 1, 2]]),
+        max_imbalance=problem.max_imbalance,
+        method=problem.method,
     )
-    _chosen(tiny, bound=np.zeros(1), traffic=_traffic(tiny))  # a bound that leaves a gap, for every method to be called
+    start = _chosen(tiny, bound=np.zeros(1), traffic=_traffic(tiny))
+    _exact(tiny, start, np.zeros(1), clock_s=clock_s)  # a bound that leaves a gap, for every method to be called
 
 
-def _keep_promise(question: Question, expert_of_slot: Ints) -> None:
+@dataclass(frozen=True, eq=False)
+class _Exact:
+    """A placement after the integer programs, with the better bound."""
+
+    expert_of_slot: Ints
+    bound: Floats
+    method: Method  # that ran
+
+
+def _exact(problem: PlacementProblem, found: Ints, bound: Floats, *, clock_s: Callable[[], float]) -> _Exact:
+    """Continue a search result with integer programs, on the layers where it leaves a gap; never worse than it."""
+    if problem.method is Method.SEARCH or not problem.has_exact_form:
+        return _Exact(found, bound, Method.SEARCH)
+    from placement.exact import incumbent, size_violations, solve_exact  # noqa: PLC0415 - loads a solver
+
+    tokens, layout = problem.loads.total, problem.layout
+    violations = tuple(size_violations(problem.loads.experts, layout))
+    if problem.method is Method.EXACT:
+        RuleError.raise_for((("method",), message) for _, message in violations)
+    smallest_gap = MIN_GAP if problem.method is Method.EXACT else CLOSE_TO_BOUND
+    reached = imbalance(found, tokens, layout=layout).per_layer
+    left = np.flatnonzero(reached > bound * (1 + smallest_gap))
+    if violations or not len(left):
+        return _Exact(found, bound, problem.method if problem.method is Method.EXACT else Method.SEARCH)
+    tight = incumbent(tokens[left], layout=layout)
+    better = imbalance(tight, tokens[left], layout=layout).per_layer < reached[left]
+    start = np.where(better[:, np.newaxis], tight, found[left])
+    limits = Limits(time_limit_s=problem.time_limit_s, clock_s=clock_s)
+    solved = solve_exact(tokens[left], layout=layout, limits=limits, start=start)
+    expert_of_slot, proven = found.copy(), bound.copy()
+    expert_of_slot[left] = solved.expert_of_slot
+    proven[left] = np.maximum(bound[left], [layer.bound for layer in solved.layers])
+    return _Exact(expert_of_slot, proven, Method.EXACT)
+
+
+def _keep_promise(problem: PlacementProblem, expert_of_slot: Ints) -> None:
     """What no engine may load is a defect of a method, not of the question."""
     try:
-        check_slots(expert_of_slot, experts=question.loads.experts, layout=question.layout)
+        check_slots(expert_of_slot, experts=problem.loads.experts, layout=problem.layout)
     except RuleError as error:
         raise AssertionError(f"a method of this room broke its promise: {error}") from error
 
 
-def _chosen(question: Question, *, bound: Floats, traffic: Traffic | None) -> Ints:
-    if question.current is not None:
-        return moved(question, question.current)
-    start = even(question, bound)
-    if traffic is None or question.layout.nodes == 1:
+def _chosen(problem: PlacementProblem, *, bound: Floats, traffic: Traffic | None) -> Ints:
+    if problem.current is not None:
+        return moved(problem, problem.current)
+    start = even(problem, bound)
+    if traffic is None or problem.layout.nodes == 1:
         return start
     return less_traffic(
-        question.loads.total,
+        problem.loads.total,
         traffic.trace,
-        layout=question.layout,
-        rule=question.rule,
-        ceiling=max(question.max_imbalance or TRAFFIC_CEILING, figures(question, start).mean),
-        seed=question.seed,
+        layout=problem.layout,
+        rule=problem.rule,
+        ceiling=max(problem.max_imbalance or TRAFFIC_CEILING, figures(problem, start).mean),
+        seed=problem.seed,
         start=start,
-        cost=question.node_costs,
+        cost=problem.node_costs,
     )
 
 
-def even(question: Question, bound: Floats) -> Ints:
+def even(problem: PlacementProblem, bound: Floats) -> Ints:
     """As even as the methods for the engine's rule make it."""
-    tokens, layout = question.loads.total, question.layout
-    if question.rule is Dispatch.NEAREST:
+    tokens, layout = problem.loads.total, problem.layout
+    if problem.rule is Dispatch.NEAREST:
         found = _even_for_nearest(tokens, bound, layout=layout)
-        if question.engine is None:
+        if problem.engine is None:
             return found
-        return evened_for_engine(found, tokens, layout=layout, layers=question.loads.layers)
+        return evened_for_engine(found, tokens, layout=layout, layers=problem.loads.layers)
     found = balanced(tokens, layout=layout)
-    left = np.flatnonzero(figures(question, found).per_layer > bound * (1 + CLOSE_TO_BOUND))
+    left = np.flatnonzero(figures(problem, found).per_layer > bound * (1 + CLOSE_TO_BOUND))
     if len(left):
         found[left] = joint_balanced(tokens[left], layout=layout, start=found[left])
     return found
@@ -139,33 +180,33 @@ def _even_for_nearest(tokens: Floats, bound: Floats, *, layout: Layout) -> Ints:
     return found
 
 
-def moved(question: Question, current: Ints) -> Ints:
+def moved(problem: PlacementProblem, current: Ints) -> Ints:
     """The loaded placement, with as few copies elsewhere as the ceiling needs and the bound on moves allows."""
     return fewest_moves(
         current,
-        question.loads.total,
-        layout=question.layout,
-        rule=question.rule,
-        ceiling=question.max_imbalance or MOVES_CEILING,
-        max_moves=question.max_moves,
+        problem.loads.total,
+        layout=problem.layout,
+        rule=problem.rule,
+        ceiling=problem.max_imbalance or MOVES_CEILING,
+        max_moves=problem.max_moves,
     ).expert_of_slot
 
 
-def _traffic(question: Question) -> Traffic | None:
+def _traffic(problem: PlacementProblem) -> Traffic | None:
     """The trace given, else one modelled from the loads where groups are given and a ceiling says what it may cost."""
-    if question.trace is not None:
+    if problem.trace is not None:
         # Compiled code takes writable arrays, and one that was read from bytes is not.
-        experts = np.require(question.trace.experts, requirements=["C", "W"])
-        trace = replace(question.trace, experts=experts)
+        experts = np.require(problem.trace.experts, requirements=["C", "W"])
+        trace = replace(problem.trace, experts=experts)
         return Traffic(trace=trace, judged=trace, modelled=False)
-    if question.groups is None or question.max_imbalance is None:
+    if problem.groups is None or not problem.generates_trace:
         return None
-    active = USUAL_ACTIVE if question.model is None else question.model.experts_active
+    active = USUAL_ACTIVE if problem.model is None else problem.model.experts_active
     routing = Routing(
-        active=min(active, question.loads.experts), groups=question.groups, active_groups=-(-question.groups // 2)
+        active=min(active, problem.loads.experts), groups=problem.groups, active_groups=-(-problem.groups // 2)
     )
-    rng = np.random.default_rng(question.seed)
-    trace = modelled_trace(question.loads.total, routing=routing, count=MODELLED_TOKENS + JUDGED_TOKENS, rng=rng)
+    rng = np.random.default_rng(problem.seed)
+    trace = modelled_trace(problem.loads.total, routing=routing, count=MODELLED_TOKENS + JUDGED_TOKENS, rng=rng)
     return Traffic(
         trace=trace.part(0, MODELLED_TOKENS),
         judged=trace.part(MODELLED_TOKENS, trace.tokens),
@@ -173,21 +214,21 @@ def _traffic(question: Question) -> Traffic | None:
     )
 
 
-def _redundancy(question: Question, bound: Floats) -> Redundancy | None:
+def _redundancy(problem: PlacementProblem, bound: Floats) -> Redundancy | None:
     """How many slots would let these loads lie evenly, where those there are do not."""
     if bound.mean() <= TARGET:
         return None
     advice = redundancy_advice(
-        question.loads.total,
-        layout=question.layout,
-        expert_bytes=0 if question.model is None else question.model.expert_parameters,
-        rule=question.rule,
+        problem.loads.total,
+        layout=problem.layout,
+        expert_bytes=0 if problem.model is None else problem.model.expert_parameters,
+        rule=problem.rule,
     )
     step = advice.enough or advice.steps[-1]
-    if step.slots == question.layout.slots:
+    if step.slots == problem.layout.slots:
         return None
     return Redundancy(
         slots=step.slots,
         bound_mean=step.bound_mean,
-        fp8_bytes_per_gpu=None if question.model is None else step.extra_bytes_per_gpu,
+        fp8_bytes_per_gpu=None if problem.model is None else step.extra_bytes_per_gpu,
     )

@@ -8,14 +8,17 @@ from typing import TYPE_CHECKING, Self
 from fleet.documents import RuleError, Violation
 from fleet.models import ModelArchitecture
 from placement.arrays import Floats, Ints
-from placement.document import DrawingEngine, Source
+from placement.document import Source
 from placement.layout import Layout
 from placement.loads import ExpertLoads
-from placement.rules import Dispatch
+from placement.options import Dispatch, DrawingEngine, Method
 from placement.validation import check_loaded, check_room
 
 if TYPE_CHECKING:  # only for whoever has a trace
     from placement.token_trace import TokenTrace
+
+
+TIME_LIMIT_S = 10.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,7 +34,7 @@ class Pace:
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class Question:
+class PlacementProblem:
     """Everything that a placement follows from."""
 
     loads: ExpertLoads
@@ -40,6 +43,8 @@ class Question:
     node_costs: Floats | None = None  # [nodes, nodes], of a byte; 1 each if not given
     rule: Dispatch = Dispatch.EQUAL
     engine: DrawingEngine | None = None  # plan for its own draws, not for what they are on average
+    method: Method = Method.SEARCH
+    time_limit_s: float = TIME_LIMIT_S  # of the integer programs together
     trace: "TokenTrace | None" = None
     current: Ints | None = None  # [layers, slots]: what is loaded now
     max_imbalance: float | None = None
@@ -63,6 +68,16 @@ class Question:
         if self.current is not None:
             _check_current(self.current, experts=self.loads.experts, layout=self.layout)
         return self
+
+    @property
+    def generates_trace(self) -> bool:
+        """Whether tokens are generated from the loads, to count and reduce traffic."""
+        return self.trace is None and self.groups is not None and self.max_imbalance is not None
+
+    @property
+    def has_exact_form(self) -> bool:
+        """Whether an integer program exists: the even split, and balance as the only goal."""
+        return not any(_exact_violations(self))
 
     @property
     def pace(self) -> Pace | None:
@@ -95,46 +110,57 @@ def _check_current(expert_of_slot: Ints, *, experts: int, layout: Layout) -> Non
         raise RuleError((("current", *path[1:]), message) for path, message in error.violations) from error
 
 
-def _violations(question: Question) -> Iterator[Violation]:
-    loads, groups = question.loads, question.groups
+def _violations(problem: PlacementProblem) -> Iterator[Violation]:
+    loads, groups = problem.loads, problem.groups
     if groups is not None and (not 1 <= groups <= loads.experts or loads.experts % groups):
         yield ("groups",), f"must divide the number of experts ({loads.experts}), got {groups}"
-    if question.max_moves is not None and question.current is None:
+    if problem.max_moves is not None and problem.current is None:
         yield ("max_moves",), "needs `current`, the placement that is loaded now"
-    if question.current is not None and len(question.current) != len(loads.layers):
-        yield ("current",), f"must have as many layers as the loads ({len(loads.layers)}), got {len(question.current)}"
-    if question.engine is not None and question.rule is not Dispatch.NEAREST:
+    if problem.current is not None and len(problem.current) != len(loads.layers):
+        yield ("current",), f"must have as many layers as the loads ({len(loads.layers)}), got {len(problem.current)}"
+    if problem.engine is not None and problem.rule is not Dispatch.NEAREST:
         yield ("engine",), "must go with dispatch nearest: only there an engine draws"
-    elif question.engine is not None and not question.layout.is_even:
+    elif problem.engine is not None and not problem.layout.is_even:
         yield ("engine",), "must go with as many slots on every GPU, as the engine has"
-    elif question.engine is not None and (question.trace or question.groups or question.current is not None):
+    elif problem.engine is not None and (problem.trace or problem.groups or problem.current is not None):
         yield ("engine",), "must not go with a trace, groups or a current placement: its draws decide where copies lie"
-    yield from _pace_violations(question)
-    yield from _model_violations(question)
-    yield from _trace_violations(question)
+    if problem.method is Method.EXACT:
+        yield from _exact_violations(problem)
+    if not 0 < problem.time_limit_s < inf:
+        yield ("time_limit_s",), f"must be above 0, got {problem.time_limit_s:g}"
+    yield from _pace_violations(problem)
+    yield from _model_violations(problem)
+    yield from _trace_violations(problem)
 
 
-def _rate_violations(of: Question | Pace) -> Iterator[Violation]:
+def _exact_violations(problem: PlacementProblem) -> Iterator[Violation]:
+    if problem.rule is Dispatch.NEAREST:
+        yield ("method",), "exact must go with dispatch equal or hash"
+    if problem.trace is not None or problem.generates_trace or problem.current is not None:
+        yield ("method",), "exact must not go with a trace, groups or a current placement"
+
+
+def _rate_violations(of: PlacementProblem | Pace) -> Iterator[Violation]:
     for name in ("move_gb_per_s", "node_gb_per_s"):
         rate = getattr(of, name)
         if rate is not None and not 0 < rate < inf:
             yield (name,), f"must be above 0, got {rate:g}"
 
 
-def _pace_violations(question: Question) -> Iterator[Violation]:
-    yield from _rate_violations(question)
-    if question.node_gb_per_s is not None and question.move_gb_per_s is None:
+def _pace_violations(problem: PlacementProblem) -> Iterator[Violation]:
+    yield from _rate_violations(problem)
+    if problem.node_gb_per_s is not None and problem.move_gb_per_s is None:
         yield ("node_gb_per_s",), "needs `move_gb_per_s`, what moves may take of each GPU's link"
-    if question.move_gb_per_s is None:
+    if problem.move_gb_per_s is None:
         return
-    if question.current is None:
+    if problem.current is None:
         yield ("move_gb_per_s",), "needs `current`, the placement that is loaded now"
-    if question.expert_bytes is None and question.model is None:
+    if problem.expert_bytes is None and problem.model is None:
         yield ("move_gb_per_s",), "needs `expert_bytes` or `model`, to know how large a copy is"
 
 
-def _model_violations(question: Question) -> Iterator[Violation]:
-    model, loads = question.model, question.loads
+def _model_violations(problem: PlacementProblem) -> Iterator[Violation]:
+    model, loads = problem.model, problem.loads
     if model is None:
         return
     if not model.moe_layers:
@@ -149,11 +175,11 @@ def _model_violations(question: Question) -> Iterator[Violation]:
         yield ("loads",), f"must have {wanted}, as {model.name}, got {got}"
 
 
-def _trace_violations(question: Question) -> Iterator[Violation]:
-    trace, model = question.trace, question.model
+def _trace_violations(problem: PlacementProblem) -> Iterator[Violation]:
+    trace, model = problem.trace, problem.model
     if trace is None:
         return
-    experts, layers = question.loads.experts, len(question.loads.layers)
+    experts, layers = problem.loads.experts, len(problem.loads.layers)
     if trace.layers != layers:
         yield ("trace",), f"must have as many layers as the loads ({layers}), got {trace.layers}"
     if trace.experts_per_layer != experts:

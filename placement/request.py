@@ -11,11 +11,11 @@ from pydantic import Field, model_validator
 from fleet.documents import RuleError, Violation
 from fleet.models import ModelArchitecture
 from placement.arrays import MAX_EXPERTS, MAX_LAYERS
-from placement.document import DrawingEngine, Layer, ModelName, Source
-from placement.layout_schema import Shape
+from placement.document import Layer, ModelName, Source
+from placement.layout_schema import LayoutSchema
 from placement.loads import ExpertLoads
-from placement.problem import Question, numbered
-from placement.rules import Dispatch
+from placement.options import Dispatch, DrawingEngine, Method
+from placement.problem import TIME_LIMIT_S, PlacementProblem, numbered
 from placement.slot_capacity import MAX_EXPERT_BYTES
 
 if TYPE_CHECKING:  # only for whoever has a trace
@@ -23,6 +23,7 @@ if TYPE_CHECKING:  # only for whoever has a trace
 
 MAX_CEILING = 1000.0
 MAX_SEED = 2**32 - 1
+MAX_TIME_LIMIT_S = 600.0
 HERE = Source(format="request")
 
 Load = Annotated[float, Field(ge=0, le=1e18)]
@@ -34,7 +35,7 @@ Window = Annotated[
 ]
 
 
-class PlacementRequest(Shape):
+class PlacementRequest(LayoutSchema):
     """Loads of one window or of several, and where copies can lie."""
 
     model: ModelName | None = Field(default=None, description="A name of the model catalogue.")
@@ -50,6 +51,14 @@ class PlacementRequest(Shape):
     dispatch: Dispatch = Dispatch.EQUAL
     engine: DrawingEngine | None = Field(
         default=None, description="With dispatch nearest: plan for the very choices that this engine draws."
+    )
+    method: Method = Field(
+        default=Method.SEARCH,
+        description="`exact` continues the search with an integer program per layer, "
+        "`auto` only where the search leaves a gap.",
+    )
+    time_limit_s: Annotated[float, Field(ge=0.01, le=MAX_TIME_LIMIT_S)] = Field(
+        default=TIME_LIMIT_S, description="For all integer programs together."
     )
     groups: Annotated[int, Field(ge=1, le=MAX_EXPERTS)] | None = Field(
         default=None, description="Expert groups of group-limited routing."
@@ -75,15 +84,15 @@ class PlacementRequest(Shape):
     )
     seed: Annotated[int, Field(ge=0, le=MAX_SEED)] = 0
 
-    def question(self, model: ModelArchitecture | None = None) -> Question:
+    def problem(self, model: ModelArchitecture | None = None) -> PlacementProblem:
         """The same in arrays, held against the model it names."""
-        return self._question if model is None else self._about(model)
+        return self._problem if model is None else self._about(model)
 
     @cached_property
-    def _question(self) -> Question:
+    def _problem(self) -> PlacementProblem:
         return self._about(None)
 
-    def _about(self, model: ModelArchitecture | None) -> Question:
+    def _about(self, model: ModelArchitecture | None) -> PlacementProblem:
         windows = self.windows if self.windows is not None else (self.loads or (),)
         RuleError.raise_for(_ragged(windows, "loads" if self.windows is None else "windows"))
         loads = ExpertLoads.of(
@@ -92,13 +101,15 @@ class PlacementRequest(Shape):
             hidden_layers=self.hidden_layers,
             least_tokens=self.least_tokens,
         )
-        return Question(
+        return PlacementProblem(
             loads=numbered(loads, model),
             layout=self.layout,
             node_names=self.node_names,
             node_costs=self.costs,
             rule=self.dispatch,
             engine=self.engine,
+            method=self.method,
+            time_limit_s=self.time_limit_s,
             trace=_token_trace(self.trace, experts=loads.experts),
             current=None if self.current is None else _rectangle(self.current, "current").astype(np.int64),
             max_imbalance=self.max_imbalance,
@@ -121,7 +132,7 @@ class PlacementRequest(Shape):
         if (self.loads is None) == (self.windows is None):
             raise RuleError([(("loads",), "give either loads or windows, and not both")])
         if self.model is None:
-            _ = self._question  # else whoever knows the model asks
+            _ = self._problem  # else whoever knows the model asks
         return self
 
 

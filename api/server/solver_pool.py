@@ -15,7 +15,7 @@ from api.schemas.faults import BundleReplay, FaultQuestion
 from api.schemas.power import CapPlanRequest
 from api.server import bundles
 from api.server.problems import ProblemError
-from faults.diagnosis import Verdict
+from faults.diagnosis import Diagnosis
 from faults.simulator import Score, simulate
 from fleet.documents import RuleError, dotted
 from fleet.errors import DocumentError, Problem
@@ -40,7 +40,7 @@ WAITING_MAX = 32  # each holds its request in memory; who comes later had better
 RETRY_AFTER_S = "5"
 
 
-class PlanningDesk:
+class SolverPool:
     """Takes a few requests at a time; the others wait their turn without blocking anybody."""
 
     def __init__(self, *, concurrency: int, now: Callable[[], datetime], monotonic_s: Callable[[], float]) -> None:
@@ -66,8 +66,8 @@ class PlanningDesk:
             from placement.pipeline import place  # noqa: PLC0415 - loads compiled code, which not every service needs
 
             with _named_fields():
-                question = request.question(None if request.model is None else models.get(request.model))
-                return place(question, version=version("fleetwright"), clock_s=self._monotonic_s)
+                problem = request.problem(None if request.model is None else models.get(request.model))
+                return place(problem, version=version("fleetwright"), clock_s=self._monotonic_s)
 
         return await to_thread.run_sync(work, limiter=self._limiter)
 
@@ -97,12 +97,12 @@ class PlanningDesk:
         self._refuse_when_busy()
         return await to_thread.run_sync(bundles.checked, text, limiter=self._limiter)
 
-    async def replay(self, packed: bytes, *, verdict_id: str, verdict: Verdict) -> BundleReplay:
+    async def replay(self, packed: bytes, *, diagnosis_id: str, diagnosis: Diagnosis) -> BundleReplay:
         """What a bundle says once more; 503 when too many requests are waiting already."""
         self._refuse_when_busy()
 
         def work() -> BundleReplay:
-            return bundles.replayed(packed, verdict_id=verdict_id, verdict=verdict, clock_s=self._monotonic_s)
+            return bundles.replayed(packed, diagnosis_id=diagnosis_id, diagnosis=diagnosis, clock_s=self._monotonic_s)
 
         return await to_thread.run_sync(work, limiter=self._limiter)
 

@@ -21,7 +21,7 @@ from placement.loads import ExpertLoads
 from placement.migration import Decision, Levels, Window, Worth, decided, moved_copies, rests_up_to, worth_of
 from placement.migration.report import moves
 from placement.pipeline import MOVES_CEILING, even, moved
-from placement.problem import Pace, Question
+from placement.problem import Pace, PlacementProblem
 
 ONE_LEVEL = Levels(MOVES_CEILING, MOVES_CEILING)
 HOUR = Window(window_s=3600, moe_share=0.4, slowdown=1.0)
@@ -74,11 +74,13 @@ def judged(placement: Placement, loads: ExpertLoads, *, terms: Terms | None = No
     terms = terms or Terms()
     levels, gpus = terms.levels, placement.gpus
     rule, layout, now = placement.dispatch, placement.layout, placement.expert_of_slot
-    question = Question(loads=loads, layout=layout, rule=rule, current=now, max_imbalance=levels.settle_at).checked()
+    problem = PlacementProblem(
+        loads=loads, layout=layout, rule=rule, current=now, max_imbalance=levels.settle_at
+    ).checked()
     bound = lower_bound(loads.total, layout=layout, rule=rule)
     found = imbalance(now, loads.total, layout=layout, rule=rule)
     foreseen = _foreseen(placement, loads, levels.act_above)
-    fresh, back = even(question, bound), moved(question, now)
+    fresh, back = even(problem, bound), moved(problem, now)
     after = imbalance(back, loads.total, layout=layout, rule=rule).mean
     planned = _moves(placement, loads, back, terms.pace)
     worth = _worth(found.mean, after, planned, terms.window)

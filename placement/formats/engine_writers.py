@@ -110,7 +110,7 @@ def ascend_json(placed: EnginePlacement) -> str:
 
 
 def vllm_json(placed: EnginePlacement) -> str:
-    """For the plug-in `deploy.engine_plugins.vllm_plugin`; the engine counts MoE layers only."""
+    """For the plug-in `fleetwright.engines.vllm_plugin`; the engine counts MoE layers only."""
     document = {
         "schema": VLLM_SCHEMA,
         "model": placed.model,

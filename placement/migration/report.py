@@ -6,8 +6,8 @@ from placement.arrays import Floats, Ints
 from placement.document import MoveBatch, Moves
 from placement.layout import Layout
 from placement.migration import Batch, Links, moved_copies, scheduled
+from placement.options import Dispatch
 from placement.problem import Pace
-from placement.rules import Dispatch
 
 
 def moves(

@@ -168,7 +168,9 @@ def _settle(node: Node, copies: Ints, order: Ints, taken: Ints) -> bool:
     return True
 
 
-@jit_entry(int64[::1](int64[:, ::1], float64[:, ::1], float64[:, ::1], int64[:, ::1], int64[::1], int64[::1], float64[::1]))
+@jit_entry(
+    int64[::1](int64[:, ::1], float64[:, ::1], float64[:, ::1], int64[:, ::1], int64[::1], int64[::1], float64[::1])
+)
 def pack(  # noqa: PLR0917 - compiled code takes no keywords
     copies: Ints, each: Floats, lowest: Floats, order: Ints, first_gpu: Ints, first_slot: Ints, speeds: Floats
 ) -> Ints:

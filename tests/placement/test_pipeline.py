@@ -20,7 +20,7 @@ from placement.loads import ExpertLoads
 from placement.migration import Levels, Window, moved_copies
 from placement.nearest import balanced_nearest, engine_imbalance
 from placement.pipeline import JUDGED_TOKENS, MOVES_CEILING, TRAFFIC_CEILING, place
-from placement.problem import Pace, Question
+from placement.problem import Pace, PlacementProblem
 from placement.token_trace import TokenTrace
 from placement.traffic import remote_nodes, traffic_cost
 
@@ -34,8 +34,8 @@ def ticks() -> Iterator[float]:
         yield (at := at + 1.0)
 
 
-def placed(question: Question) -> Placement:
-    return place(question, version="1.2.3", clock_s=ticks().__next__)
+def placed(problem: PlacementProblem) -> Placement:
+    return place(problem, version="1.2.3", clock_s=ticks().__next__)
 
 
 def skewed(layers: int, experts: int, seed: int) -> ExpertLoads:
@@ -74,7 +74,7 @@ def questions(draw: st.DrawFn) -> dict[str, Any]:
 @settings(max_examples=40, deadline=None)
 @given(questions())
 def test_whatever_is_asked_is_answered_by_a_placement_above_its_bound(asked: dict[str, Any]) -> None:
-    found = placed(Question(**asked))
+    found = placed(PlacementProblem(**asked))
     again = Placement.model_validate_json(found.model_dump_json())
     assert again == found
     tokens, layout = asked["loads"].total, asked["layout"]
@@ -87,9 +87,9 @@ def test_whatever_is_asked_is_answered_by_a_placement_above_its_bound(asked: dic
 @settings(max_examples=15, deadline=None)
 @given(questions(), st.integers(0, 20), st.integers(0, 999))
 def test_moving_keeps_to_its_bound_and_is_never_for_the_worse(asked: dict[str, Any], moves: int, seed: int) -> None:
-    now = placed(Question(**asked)).expert_of_slot
+    now = placed(PlacementProblem(**asked)).expert_of_slot
     later = skewed(len(asked["loads"].layers), asked["loads"].experts, seed)
-    found = placed(Question(**asked | {"loads": later}, current=now, max_moves=moves))
+    found = placed(PlacementProblem(**asked | {"loads": later}, current=now, max_moves=moves))
     before = imbalance(now, later.total, layout=asked["layout"], rule=asked["rule"])
     assert found.moved_copies == moved_copies(now, found.expert_of_slot, layout=asked["layout"])
     assert found.moved_copies is not None
@@ -102,7 +102,7 @@ def test_moving_keeps_to_its_bound_and_is_never_for_the_worse(asked: dict[str, A
 def test_each_layer_gets_the_better_of_two_methods() -> None:
     loads = ExpertLoads.of([[600, 560, 120, 120, 20, 10, 10, 10], [5, 5, 5, 5, 5, 5, 5, 5]])
     layout = Layout.even(slots=16, gpus=8, nodes=1)
-    found = placed(Question(loads=loads, layout=layout))
+    found = placed(PlacementProblem(loads=loads, layout=layout))
     assert found.imbalance.per_layer == pytest.approx((1.0851, 1.0), abs=1e-3)
     alone = imbalance(balanced(loads.total, layout=layout), loads.total, layout=layout)
     assert all(found.imbalance.per_layer <= alone.per_layer + ROUNDING)
@@ -111,7 +111,7 @@ def test_each_layer_gets_the_better_of_two_methods() -> None:
 def test_traffic_is_less_and_the_ceiling_is_kept() -> None:
     loads, layout = skewed(2, 16, 3), Layout.even(slots=24, gpus=4, nodes=2)
     trace = trace_of(loads, 300, 4, 5)
-    even, less = placed(Question(loads=loads, layout=layout)), placed(Question(loads=loads, layout=layout, trace=trace))
+    even, less = placed(PlacementProblem(loads=loads, layout=layout)), placed(PlacementProblem(loads=loads, layout=layout, trace=trace))
     before = remote_nodes(even.expert_of_slot, trace, layout=layout, rule=Dispatch.EQUAL).mean()
     assert less.remote_nodes_per_token is not None
     assert less.remote_nodes_per_token < before
@@ -122,8 +122,8 @@ def test_traffic_is_less_and_the_ceiling_is_kept() -> None:
 
 def test_what_an_engine_draws_can_be_planned_for() -> None:
     loads, layout = skewed(3, 32, 1), Layout.even(slots=48, gpus=8, nodes=2)
-    plain = placed(Question(loads=loads, layout=layout, rule=Dispatch.NEAREST))
-    drawn = placed(Question(loads=loads, layout=layout, rule=Dispatch.NEAREST, engine="sglang"))
+    plain = placed(PlacementProblem(loads=loads, layout=layout, rule=Dispatch.NEAREST))
+    drawn = placed(PlacementProblem(loads=loads, layout=layout, rule=Dispatch.NEAREST, engine="sglang"))
     real = engine_imbalance(drawn.expert_of_slot, loads.total, layout=layout, layers=loads.layers)
     assert drawn.imbalance.mean == pytest.approx(real.mean)
     assert plain.predictions.engine_imbalance is not None
@@ -132,7 +132,7 @@ def test_what_an_engine_draws_can_be_planned_for() -> None:
 
 def test_poor_bounds_come_with_what_more_slots_would_do() -> None:
     loads, layout = skewed(2, 16, 3), Layout.even(slots=16, gpus=16, nodes=2)
-    found = placed(Question(loads=loads, layout=layout))
+    found = placed(PlacementProblem(loads=loads, layout=layout))
     more = found.predictions.redundancy
     assert more is not None
     assert more.slots % 16 == 0
@@ -140,12 +140,12 @@ def test_poor_bounds_come_with_what_more_slots_would_do() -> None:
     assert more.bound_mean < found.bound.mean
     assert more.fp8_bytes_per_gpu is None
     wide = Layout.even(slots=more.slots, gpus=16, nodes=2)
-    assert placed(Question(loads=loads, layout=wide)).bound.mean == pytest.approx(more.bound_mean)
+    assert placed(PlacementProblem(loads=loads, layout=wide)).bound.mean == pytest.approx(more.bound_mean)
 
 
 def test_the_time_told_is_of_solving_alone() -> None:
     loads, layout = skewed(1, 8, 1), Layout.even(slots=8, gpus=2, nodes=1)
-    assert placed(Question(loads=loads, layout=layout)).solve_s == 1.0
+    assert placed(PlacementProblem(loads=loads, layout=layout)).solve_s == 1.0
 
 
 def at(act_above: float, settle_at: float | None = None, **others: Any) -> Terms:
@@ -156,14 +156,14 @@ class TestJudging:
     LAYOUT = Layout.even(slots=24, gpus=4, nodes=2)
 
     def test_its_own_loads_are_what_was_promised(self) -> None:
-        found = placed(Question(loads=skewed(3, 16, 1), layout=self.LAYOUT))
+        found = placed(PlacementProblem(loads=skewed(3, 16, 1), layout=self.LAYOUT))
         verdict = judged(found, found.expert_loads)
         assert verdict.holds
         assert verdict.imbalance == found.imbalance
         assert (verdict.moved_copies, verdict.promised) == (0, found.imbalance.mean)
 
     def test_other_loads_make_it_stale_and_moves_mend_it(self) -> None:
-        found = placed(Question(loads=skewed(3, 16, 1), layout=self.LAYOUT))
+        found = placed(PlacementProblem(loads=skewed(3, 16, 1), layout=self.LAYOUT))
         verdict = judged(found, skewed(3, 16, 2), terms=at(1.1))
         assert not verdict.holds
         assert verdict.after_moves <= 1.1 + ROUNDING < verdict.imbalance.mean
@@ -171,7 +171,7 @@ class TestJudging:
         assert 0 < verdict.moved_copies <= verdict.fresh_moved_copies
 
     def test_several_windows_say_what_comes_next(self) -> None:
-        found = placed(Question(loads=skewed(3, 16, 1), layout=self.LAYOUT))
+        found = placed(PlacementProblem(loads=skewed(3, 16, 1), layout=self.LAYOUT))
         first, last = skewed(3, 16, 1).total, skewed(3, 16, 2).total
         drifting = np.stack([first + (last - first) * part for part in (0.0, 0.2, 0.4)])
         verdict = judged(found, ExpertLoads.of(drifting))
@@ -180,14 +180,14 @@ class TestJudging:
         assert verdict.act_in == 0
 
     def test_loads_of_another_model_are_refused(self) -> None:
-        found = placed(Question(loads=skewed(3, 16, 1), layout=self.LAYOUT))
+        found = placed(PlacementProblem(loads=skewed(3, 16, 1), layout=self.LAYOUT))
         with pytest.raises(RuleError, match="must have 16 experts per layer, as the placement, got 8"):
             judged(found, skewed(3, 8, 1))
         with pytest.raises(RuleError, match="must have the placement's 3 layers"):
             judged(found, skewed(2, 16, 1))
 
     def test_between_the_levels_it_stays_unless_moves_are_under_way(self) -> None:
-        found, loads = placed(Question(loads=skewed(3, 16, 1), layout=self.LAYOUT)), skewed(3, 16, 2)
+        found, loads = placed(PlacementProblem(loads=skewed(3, 16, 1), layout=self.LAYOUT)), skewed(3, 16, 2)
         now = judged(found, loads).imbalance.mean
         waits = judged(found, loads, terms=at(now + 0.01, now - 0.05))
         goes_on = judged(found, loads, terms=at(now + 0.01, now - 0.05, under_way=True))
@@ -198,14 +198,14 @@ class TestJudging:
 
     def test_what_nothing_could_lower_is_settled_where_it_was_made(self) -> None:
         hot = ExpertLoads.of([[40.0, *[1.0] * 15]])
-        found = placed(Question(loads=hot, layout=Layout.even(slots=16, gpus=4, nodes=1)))
+        found = placed(PlacementProblem(loads=hot, layout=Layout.even(slots=16, gpus=4, nodes=1)))
         assert found.imbalance.mean > 2
         verdict = judged(found, hot)
         assert (verdict.act, verdict.holds, verdict.settled_at) == (False, False, found.imbalance.mean)
         assert "as it settled at" in verdict.reason
 
     def test_moves_must_be_worth_their_time(self) -> None:
-        found, loads = placed(Question(loads=skewed(3, 16, 1), layout=self.LAYOUT)), skewed(3, 16, 2)
+        found, loads = placed(PlacementProblem(loads=skewed(3, 16, 1), layout=self.LAYOUT)), skewed(3, 16, 2)
         pace = Pace(expert_bytes=10**9, move_gb_per_s=2.0)
         window = Window(window_s=1000, moe_share=0.5, slowdown=0.5)
         verdict = judged(found, loads, terms=at(1.1, pace=pace, window=window))
@@ -225,9 +225,9 @@ def test_links_that_cost_more_are_used_less() -> None:
     loads, near = skewed(3, 32, 4), 8.0
     costs = np.array([[0, 1, near, near], [1, 0, near, near], [near, near, 0, 1], [near, near, 1, 0]])
     trace = trace_of(loads, 400, 4, 5)
-    question = Question(loads=loads, layout=Layout.even(slots=40, gpus=8, nodes=4), trace=trace, max_imbalance=1.2)
-    plain, weighted = placed(question), placed(replace(question, node_costs=costs))
-    plain_costs = traffic_cost(plain.expert_of_slot, trace, layout=question.layout, rule=question.rule, cost=costs)
+    problem = PlacementProblem(loads=loads, layout=Layout.even(slots=40, gpus=8, nodes=4), trace=trace, max_imbalance=1.2)
+    plain, weighted = placed(problem), placed(replace(problem, node_costs=costs))
+    plain_costs = traffic_cost(plain.expert_of_slot, trace, layout=problem.layout, rule=problem.rule, cost=costs)
     assert plain.remote_nodes is not None
     assert weighted.remote_nodes is not None
     assert plain.remote_nodes.cost_per_token is None
@@ -240,7 +240,7 @@ def test_links_that_cost_more_are_used_less() -> None:
 
 def test_under_the_nearest_rule_a_plan_for_even_shares_is_tried_too() -> None:
     loads, layout = skewed(3, 32, 7), Layout.even(slots=48, gpus=24, nodes=3)
-    found = placed(Question(loads=loads, layout=layout, rule=Dispatch.NEAREST))
+    found = placed(PlacementProblem(loads=loads, layout=layout, rule=Dispatch.NEAREST))
     alone = imbalance(balanced_nearest(loads.total, layout=layout), loads.total, layout=layout, rule=Dispatch.NEAREST)
     assert (np.array(found.imbalance.per_layer) <= alone.per_layer + ROUNDING).all()
     assert found.imbalance.mean < alone.mean
@@ -248,7 +248,7 @@ def test_under_the_nearest_rule_a_plan_for_even_shares_is_tried_too() -> None:
 
 def test_modelled_tokens_are_judged_on_others_than_those_planned_on() -> None:
     loads = skewed(2, 32, 7)
-    found = placed(Question(loads=loads, layout=Layout.even(slots=40, gpus=8, nodes=2), groups=4, max_imbalance=1.1))
+    found = placed(PlacementProblem(loads=loads, layout=Layout.even(slots=40, gpus=8, nodes=2), groups=4, max_imbalance=1.1))
     assert found.remote_nodes is not None
     assert (found.remote_nodes.source, found.remote_nodes.trace_tokens) == ("modelled", JUDGED_TOKENS)
 
@@ -257,11 +257,11 @@ class TestSchedule:
     LAYOUT = Layout.even(slots=24, gpus=4, nodes=2)
 
     def asked(self, **others: Any) -> Placement:
-        start = placed(Question(loads=skewed(3, 16, 1), layout=self.LAYOUT)).expert_of_slot
-        return placed(Question(loads=skewed(3, 16, 2), layout=self.LAYOUT, current=start, **others))
+        start = placed(PlacementProblem(loads=skewed(3, 16, 1), layout=self.LAYOUT)).expert_of_slot
+        return placed(PlacementProblem(loads=skewed(3, 16, 2), layout=self.LAYOUT, current=start, **others))
 
     def test_played_in_order_it_leads_from_the_one_placement_to_the_other(self) -> None:
-        start = placed(Question(loads=skewed(3, 16, 1), layout=self.LAYOUT)).expert_of_slot
+        start = placed(PlacementProblem(loads=skewed(3, 16, 1), layout=self.LAYOUT)).expert_of_slot
         found = self.asked(move_gb_per_s=2.0, expert_bytes=10**9)
         assert found.moves is not None
         row, clock_s = start.copy(), 0.0

@@ -12,7 +12,7 @@ from api.cli.common.files import read_document, read_file
 from fleet.documents import RuleError, Violation, validation_problems
 from fleet.errors import DocumentError, Problem
 from fleet.models import ModelArchitecture
-from placement.layout_schema import Shape
+from placement.layout_schema import LayoutSchema
 from placement.loads import ExpertLoads
 from placement.slot_capacity import slots_within
 
@@ -39,7 +39,7 @@ class Where:
     speed_by: str = "bandwidth"
     catalogue: Path | None = None
 
-    def shape(self, loads: ExpertLoads, model: ModelArchitecture | None) -> Shape:
+    def shape(self, loads: ExpertLoads, model: ModelArchitecture | None) -> LayoutSchema:
         """Checked.  RuleError names the option, or the field of a shape."""
         expert_bytes = self.expert_bytes or (None if model is None else model.expert_parameters)
         RuleError.raise_for(_violations(self, expert_bytes))
@@ -128,8 +128,8 @@ def _of_group(group: "ExpertGroup") -> dict[str, Any]:
     }
 
 
-def _shape(given: dict[str, Any]) -> Shape:
+def _shape(given: dict[str, Any]) -> LayoutSchema:
     try:
-        return Shape.model_validate(given)
+        return LayoutSchema.model_validate(given)
     except ValidationError as error:
         raise RuleError(validation_problems(error)) from error

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from api.cli.common.console import say
 from api.cli.common.tables import Column, Table, number, say_table
 from placement.document import Moves, Placement, Redundancy
+from placement.options import Method
 
 COLUMNS = (
     Column(""),
@@ -14,6 +15,7 @@ COLUMNS = (
 )
 GIGABYTE = 1e9
 TO_THE_UNIT = 100
+PROVEN = 2e-6  # relative: the tolerance of the solvers
 
 
 def say_placement(placement: Placement) -> None:
@@ -38,6 +40,9 @@ def _shape(placement: Placement) -> str:
 
 
 def _remarks(placement: Placement) -> Iterator[str]:
+    if placement.method is Method.EXACT and placement.gap is not None:
+        proven = "the optimum" if placement.gap <= PROVEN else f"at most {placement.gap:.2%} above the optimum"
+        yield f"proven by integer programs: the mean imbalance is {proven}"
     for rule, mean in placement.predictions.imbalance_by_rule.items():
         if rule is not placement.dispatch:
             yield f"planned for {placement.dispatch} dispatch; an engine with {rule} dispatch would see {mean:.4f}"

@@ -19,7 +19,7 @@ from placement.arrays import Ints
 from placement.document import Placement, Source
 from placement.layout import Layout
 from placement.loads import ExpertLoads
-from placement.problem import Question, numbered
+from placement.problem import PlacementProblem, numbered
 
 if TYPE_CHECKING:  # only for whoever has a trace
     from placement.token_trace import TokenTrace
@@ -28,6 +28,8 @@ Loads = tuple[ExpertLoads, tuple[Source, ...]]
 OURS = b'"schema_version"'
 OPTIONS = {
     "engine",
+    "method",
+    "time_limit_s",
     "slots",
     "gpus",
     "nodes",
@@ -42,7 +44,7 @@ OPTIONS = {
     "figure",
 }
 FIELD = re.compile(r"`([a-z_]+)`")
-NAMED_OTHERWISE = {"figure": "speed-by"}
+NAMED_OTHERWISE = {"figure": "speed-by", "time_limit_s": "time-limit"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,7 +64,7 @@ def asked_of(
     model: str | None,
     least_tokens: float,
     **others: Any,
-) -> Question:
+) -> PlacementProblem:
     """The question, checked."""
     with violations_of(files, where):
         known = None if model is None else _catalogue(files.models).get(model)
@@ -73,7 +75,7 @@ def asked_of(
             (None, None) if files.current is None else given_current(files.current, loads, layout, known)
         )
         trace, trace_source = (None, None) if files.trace is None else given_trace(files.trace, loads)
-        return Question(
+        return PlacementProblem(
             loads=loads,
             layout=layout,
             node_names=shape.node_names,

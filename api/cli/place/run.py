@@ -16,10 +16,10 @@ from api.cli.place.files import refuse_unwritable, write_whole
 from api.cli.place.layout import Where
 from api.cli.place.output import say_placement
 from api.cli.place.request import Files, asked_of, violations_of
-from placement.document import DrawingEngine, Placement, placement_text
-from placement.problem import Question
-from placement.request import MAX_CEILING, MAX_SEED
-from placement.rules import Dispatch
+from placement.document import Placement, placement_text
+from placement.options import Dispatch, DrawingEngine, Method
+from placement.problem import TIME_LIMIT_S, PlacementProblem
+from placement.request import MAX_CEILING, MAX_SEED, MAX_TIME_LIMIT_S
 from placement.slot_capacity import MAX_EXPERT_BYTES
 
 LoadsArgument = Annotated[
@@ -58,6 +58,13 @@ def make(
     engine: Annotated[
         DrawingEngine | None, typer.Option(help="With nearest: plan for the very choices that this engine draws.")
     ] = None,
+    method: Annotated[
+        Method,
+        typer.Option(help="Search only, then an integer program per layer, or that only where the search has a gap."),
+    ] = Method.SEARCH,
+    time_limit: Annotated[
+        float, typer.Option(min=0.01, max=MAX_TIME_LIMIT_S, metavar="S", help="Of the integer programs, in seconds.")
+    ] = TIME_LIMIT_S,
     max_imbalance: Annotated[
         float | None, typer.Option(min=1.0, max=MAX_CEILING, metavar="X", help="Ceiling on the mean over layers.")
     ] = None,
@@ -137,6 +144,8 @@ def make(
         groups=groups,
         rule=dispatch,
         engine=engine,
+        method=method,
+        time_limit_s=time_limit,
         max_imbalance=max_imbalance,
         max_moves=max_moves,
         move_gb_per_s=move_gb_per_s,
@@ -162,7 +171,7 @@ def make(
         raise typer.Exit(EXIT_REFUSED)
 
 
-def _placed(asked: Question, files: Files, where: Where) -> Placement:
+def _placed(asked: PlacementProblem, files: Files, where: Where) -> Placement:
     from placement.pipeline import place  # noqa: PLC0415 - loads compiled code: wrong input is told before that
 
     with violations_of(files, where):

@@ -56,6 +56,26 @@ class TestPlacing:
         assert before.startswith("before: contiguous")
         assert float(bound.split()[1]) <= float(after.split()[1]) < 1.01
 
+    def test_an_exact_placement_is_no_worse_and_reports_its_gap(self, cli: Cli, tmp_path: Path, out: Path) -> None:
+        path = written(tmp_path / "eight.json", [[600, 560, 120, 120, 20, 10, 10, 10]])
+        shape = ("--slots", "12", "--gpus", "4", "--nodes", "1")
+        search, exact, auto = (
+            cli("place", path, *shape, "--method", method, "--time-limit", "60", "-o", out, "--format", "json").json
+            for method in ("search", "exact", "auto")
+        )
+        assert [done["method"] for done in (search, exact, auto)] == ["search", "exact", "exact"]
+        assert exact["imbalance"]["mean"] == auto["imbalance"]["mean"] <= search["imbalance"]["mean"]
+        assert exact["gap"] <= 2e-6 < search["gap"]
+        assert read(out).gap == auto["gap"]
+        assert cli("place", path, *shape).stdout.count("integer programs") == 0
+        shown = cli("place", path, *shape, "--method", "exact", "--time-limit", "60").stdout
+        assert "- proven by integer programs: the mean imbalance is the optimum\n" in shown
+
+    def test_an_exact_placement_for_another_goal_is_refused(self, cli: Cli) -> None:
+        done = cli("place", EXAMPLE, *SHAPE, "--method", "exact", "--dispatch", "nearest")
+        assert (done.code, done.stdout) == (2, "")
+        assert done.stderr == "fleetwright: --method: exact must go with dispatch equal or hash\n"
+
     @pytest.mark.parametrize("form", ["npz", "npy", "csv"])
     def test_loads_come_in_many_forms(self, cli: Cli, tmp_path: Path, out: Path, form: str) -> None:
         counts = np.array(loads())

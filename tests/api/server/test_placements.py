@@ -57,6 +57,21 @@ async def test_a_ceiling_out_of_reach_is_an_answer_and_counted(sqlite_service: R
     assert 'fleetwright_placements_total{outcome="ceiling-missed"} 1.0' in metrics.text.splitlines()
 
 
+async def test_an_exact_placement_reports_its_method_and_gap(sqlite_service: RunningService) -> None:
+    async with sqlite_service.client() as client:
+        search = (await client.post("/v1/placements", json=question())).json()["placement"]
+        made = await client.post("/v1/placements", json=question(method="exact", time_limit_s=60.0))
+        refused = await client.post("/v1/placements", json=question(method="exact", dispatch="nearest"))
+        stored = await client.get(made.headers["location"])
+    exact = made.json()["placement"]
+    assert (search["method"], exact["method"]) == ("search", "exact")
+    assert exact["imbalance"]["mean"] <= search["imbalance"]["mean"]
+    assert exact["gap"] <= 2e-6
+    assert stored.json()["request"]["method"] == "exact"
+    assert refused.status_code == 422
+    assert "exact must go with dispatch equal or hash" in refused.text
+
+
 async def test_few_copies_move_from_what_is_loaded(sqlite_service: RunningService) -> None:
     async with sqlite_service.client() as client:
         first = (await client.post("/v1/placements", json=question())).json()["placement"]

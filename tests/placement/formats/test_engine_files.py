@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from deploy.engine_plugins.placement_file import EngineShape, parse
 from fleet.documents import RuleError
 from fleet.errors import DocumentError
+from fleetwright.engines.placement_file import MapShape, parse
 from placement.arrays import Ints
 from placement.formats import Engine, EnginePlacement, read_loaded, read_loads, trtllm_yaml, write_for
 from placement.formats.torch_files import read_torch
@@ -114,7 +114,7 @@ def test_ascend_loads_its_file_layer_after_layer(case: Case) -> None:
 @given(cases())
 def test_the_vllm_plug_in_reads_its_file(case: Case) -> None:
     placed = case.placed
-    shape = EngineShape(len(placed.layers), placed.experts, placed.layout.slots, placed.layout.gpus)
+    shape = MapShape(len(placed.layers), placed.experts, placed.layout.slots, placed.layout.gpus)
     assert (parse(write_for(Engine.VLLM, placed).encode(), shape=shape) == placed.expert_of_slot).all()
 
 
