@@ -15,8 +15,8 @@ from planner.explain.iis import Conflict
 from planner.explain.power_prices import DomainWatts
 from planner.explain.prices import Prices
 from planner.explain.runner_up import RunnerUp
+from planner.objectives import Objective
 from planner.options.expert_imbalance import ExpertSpread
-from planner.problem import Goal
 from planner.rollout_report import RolloutReport
 from planner.schedule import Schedule
 from planner.throughput import Throughput
@@ -80,7 +80,7 @@ class Plan(Frozen):
     gap: float | None = Field(
         default=None, ge=0, le=1, description="(cost - bound) / cost: at most so far from optimal."
     )
-    goal: Goal = Goal.COST
+    goal: Objective = Field(default="cost", validate_default=True)
     goal_value: float | None = Field(
         default=None, description="By the goal: $/h, W, g/h or requests/s; absent without a mix."
     )

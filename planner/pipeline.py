@@ -18,7 +18,6 @@ from planner.options.builder import candidates
 from planner.options.expert_imbalance import spread_in_words
 from planner.options.search import Candidate
 from planner.policy import Horizon
-from planner.problem import Goal
 from planner.problem_builder import mix_problem
 from planner.request import PlanRequest
 from planner.rollout_report import RolloutReport, rollout_report
@@ -66,14 +65,13 @@ def plan(
         *(spread_in_words(spread, option) for options in spreads.values() for option, spread in options.items()),
     )
     allocation = tuple(report.allocations(request, found, solution))
-    cost_is_goal = request.policy.goal is Goal.COST
     return Plan(
         status=solution.status,
         cost_usd_per_h=solution.cost_usd_per_h,
-        bound_usd_per_h=solution.bound if cost_is_goal and isfinite(solution.bound) else None,
+        bound_usd_per_h=solution.bound if request.policy.goal.is_price_only and isfinite(solution.bound) else None,
         gap=_gap(solution),
         goal=request.policy.goal,
-        goal_value=solution.goal_value,
+        goal_value=solution.objective_value,
         goal_bound=solution.bound if isfinite(solution.bound) else None,
         verified=proven.verified,
         proofs=proven.proofs,
@@ -134,10 +132,10 @@ def _timetable(
 
 def _gap(solution: MixSolution) -> float | None:
     """How far the goal's value is from its bound, relative to the larger: what is least comes from below."""
-    if solution.goal_value is None or not isfinite(solution.bound):
+    if solution.objective_value is None or not isfinite(solution.bound):
         return None
-    larger = max(abs(solution.goal_value), abs(solution.bound))
-    return abs(solution.goal_value - solution.bound) / larger if larger > 0 else 0.0
+    larger = max(abs(solution.objective_value), abs(solution.bound))
+    return abs(solution.objective_value - solution.bound) / larger if larger > 0 else 0.0
 
 
 def _left_out(request: PlanRequest, offers: Iterable[Offer]) -> int:

@@ -11,9 +11,10 @@ from fleet.errors import DocumentError, Problem
 from fleet.offers import Market as OfferMarket
 from fleet.solvers import Limits, Solver, SolveStatus
 from planner.horizon import HorizonPlan, HorizonProblem, Market, PeriodPlan, Shortfall, shortfall, solve_horizon
+from planner.objectives import COST
 from planner.options.search import Candidate
 from planner.policy import Horizon
-from planner.problem import Goal, MixProblem
+from planner.problem import MixProblem
 from planner.request import PlanRequest, Workload, bucket_names
 from planner.rollout_report import Count, named_counts
 
@@ -120,8 +121,8 @@ def _notes(
             f"what runs now does not serve {names} in period {missing.period + 1} of {asked.periods}, and what is "
             f"hired now serves from hour {warm_h:g} on; planned as if the periods repeat"
         )
-    if problem.goal not in {Goal.COST, Goal.SWITCHING}:
-        yield f"the periods are planned at the least cost, not for the goal {problem.goal} of the single plan"
+    if not problem.objective.counts_price:
+        yield f"the periods are planned at the least cost, not for the goal {problem.objective} of the single plan"
     change = problem.change
     if change.max_started is not None or change.max_stopped is not None:
         yield "max_started and max_stopped hold for the step to the single plan, not from period to period"
@@ -152,7 +153,7 @@ def _horizon_problem(
 
 
 def _at_cost(problem: MixProblem) -> MixProblem:
-    return replace(problem, goal=Goal.COST)
+    return replace(problem, objective=COST)
 
 
 def _factors(workload: Workload, periods: int, *, over_s: float) -> tuple[float, ...]:

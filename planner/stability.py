@@ -16,7 +16,7 @@ from math import ceil, fsum
 
 from fleet.solvers import Limits, Solver
 from planner.horizon.feasibility import Serving
-from planner.problem import Goal, Load, MixProblem
+from planner.problem import Load, MixProblem
 from planner.solve.dispatch import solve_mix
 from planner.solve.solution import MixSolution
 
@@ -141,7 +141,7 @@ def _excess(problem: MixProblem, solution: MixSolution, running: Counts) -> floa
     By cost alone: whatever else the goal counts is counted when a move is made.
     """
     bound = solution.bound
-    if problem.goal not in {Goal.COST, Goal.SWITCHING} or not 0 < bound < float("inf"):
+    if not problem.objective.counts_price or not 0 < bound < float("inf"):
         bound = solution.cost_usd_per_h or 0.0
     if bound <= 0:
         return 0.0 if not _cost_usd_per_h(problem, running) else float("inf")

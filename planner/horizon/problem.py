@@ -11,7 +11,7 @@ from functools import cached_property
 from math import ceil
 from typing import Self
 
-from planner.problem import Goal, Limit, Load, MixProblem
+from planner.problem import Limit, Load, MixProblem
 
 MAX_PERIODS = 1000
 ROUNDING_H = 1e-9  # a warm-up of exactly one period is one period, whatever the division leaves
@@ -174,6 +174,6 @@ class HorizonProblem:
         ]
         if min(self.start_usd, self.stop_usd) < 0:
             violations.append("start_usd, stop_usd: expected at least 0")
-        if base.goal not in {Goal.COST, Goal.SWITCHING} or base.losses or base.own_nodes or base.erring_buckets:
+        if not base.objective.counts_price or base.losses or base.own_nodes or base.erring_buckets:
             violations.append("base: a horizon counts $ only, without losses, own nodes or erring profiles")
         return violations

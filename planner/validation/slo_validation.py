@@ -17,7 +17,7 @@ from planner.explain.what_if import Inquiry
 from planner.hysteresis import keep_running
 from planner.options.search import Candidate
 from planner.policy import Replay
-from planner.problem import Goal, MixProblem
+from planner.problem import MixProblem
 from planner.replay import Headroom, Stream, Tightness, Trial, find_headroom, synthetic_arrivals
 from planner.request import PlanRequest, Workload
 from planner.solve.fixed_counts import at_counts, pruned
@@ -85,7 +85,7 @@ class SloValidator:
         obstacle = self._obstacle(inquiry.problem, solution)
         if obstacle is not None or not solution.status.has_mix:
             return ValidatedPlan(inquiry.problem, solution, (), obstacle)
-        if not self.how.size or inquiry.problem.goal is Goal.SERVED:
+        if not self.how.size or not inquiry.problem.objective.serves_all:
             return self._proven(inquiry.problem, solution)
         found = self._sized(inquiry)
         if found.best is not None and found.best.plan is not None:
@@ -102,7 +102,7 @@ class SloValidator:
         if counts == solution.replicas:
             return problem, solution
         tight, best, mine = resolved_at_utilisation(problem, counts, solve=lambda new: inquiry.about(new).cheapest())
-        if best.goal_value is not None and self._obstacle(tight, best) is None and best.replicas != mine.replicas:
+        if best.objective_value is not None and self._obstacle(tight, best) is None and best.replicas != mine.replicas:
             again = self._trials(tight, best)
             if all(again.holds(workload) for workload in served):
                 return tight, best
@@ -120,9 +120,9 @@ class SloValidator:
             answer = keep_running(
                 problem, quick.about(problem).cheapest(), within=self.request.policy.change.keep_within
             )
-            if answer.goal_value is None or self._obstacle(problem, answer) is not None:
+            if answer.objective_value is None or self._obstacle(problem, answer) is not None:
                 return None
-            return (problem, answer), answer.goal_value
+            return (problem, answer), answer.objective_value
 
         def verify(plan: Planned) -> dict[str, bool]:
             trials = self._trials(*plan)

@@ -5,7 +5,8 @@ from planner.explain.constraints import Kind
 from planner.explain.deltas import negligible
 from planner.explain.prices import Basis, Price, Prices
 from planner.explain.prices import in_words as prices_in_words
-from planner.problem import Goal, MixProblem
+from planner.objectives import SERVED
+from planner.problem import MixProblem
 from planner.request import PlanRequest
 from tests.planner.inquiries import inquiry, solved, three_types
 from tests.planner.requests import given
@@ -16,13 +17,13 @@ def lines(problem: MixProblem) -> list[str]:
 
 
 class TestServed:
-    problem = three_types(goal=Goal.SERVED, stock=(0, 1, 1))
+    problem = three_types(objective=SERVED, stock=(0, 1, 1))
 
     def test_one_type_alone_serves_less_and_says_so(self) -> None:
         plan, request = solved(self.problem), PlanRequest.model_validate(given())
         whole = plan.goal_value or 0.0
         (alone,) = [one for one in single_gpu_plans(inquiry(self.problem), request, plan) if one.gpu == "A100"]
-        served = solved(three_types(goal=Goal.SERVED, stock=(0, 1, 0))).goal_value or 0.0
+        served = solved(three_types(objective=SERVED, stock=(0, 1, 0))).goal_value or 0.0
         assert alone.reason == f"serves {served:,.4g} rps, {whole - served:,.4g} rps less"
         (line,) = [line for line in lines(self.problem) if line.startswith("only A100")]
         assert line == f"only A100: {alone.reason}, at {alone.cost_usd_per_h:.2f} $/h"

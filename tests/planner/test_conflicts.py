@@ -13,7 +13,8 @@ from planner.explain.constraints import Kind, Requirement, requirements, without
 from planner.explain.hitting_set import smallest_hitting_set
 from planner.explain.iis import Conflict, Proof, conflicts, in_words
 from planner.explain.relaxations import WayOut
-from planner.problem import Change, Goal, Limit, LimitKind, Load, Loss, MixProblem, Supply
+from planner.objectives import SERVED
+from planner.problem import Change, Limit, LimitKind, Load, Loss, MixProblem, Supply
 from tests.planner.inquiries import budget, inquiry, limited_problems, power, solved, three_types
 from tests.planner.mixes import Way, mix_of
 
@@ -176,7 +177,7 @@ class TestWords:
         assert {first.kinds, second.kinds} == {(Kind.DEMAND, Kind.POWER), (Kind.DEMAND, Kind.BUDGET)}
 
     def test_demand_that_may_go_unserved_is_in_no_conflict(self) -> None:
-        problem = three_types(stock=(0, 0, 0), goal=Goal.SERVED)
+        problem = three_types(stock=(0, 0, 0), objective=SERVED)
         assert solved(problem).status is SolveStatus.OPTIMAL
         assert conflicts(inquiry(problem)) == ()
 

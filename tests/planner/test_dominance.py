@@ -10,8 +10,9 @@ from hypothesis import strategies as st
 
 from fleet.offers import Offer
 from fleet.solvers import Limits, Solver
+from planner.objectives import COST, ENERGY, Objective
 from planner.options.dominance import Stakes, dominates, undominated, undominated_offers
-from planner.problem import Change, Goal, Leg, Limit, LimitKind, Load, Loss, MixProblem, ReplicaOption, Route, Supply
+from planner.problem import Change, Leg, Limit, LimitKind, Load, Loss, MixProblem, ReplicaOption, Route, Supply
 from planner.solve.dispatch import solve_mix
 from planner.solve.routing import OVERLOAD_TOLERANCE
 from tests.planner.requests import OFFERS, from_offers, offer, solved
@@ -39,15 +40,15 @@ class Case:
 
     variants: tuple[Plain, ...]
     demand_rps: tuple[float, ...]
-    goal: Goal
+    goal: Objective
     more: dict[str, Any]
 
     @property
     def stakes(self) -> Stakes:
         change: Change = self.more.get("change", Change())
         return Stakes(
-            power=self.goal is Goal.ENERGY or "limits" in self.more,
-            moves=self.goal is Goal.SWITCHING or change.max_started is not None,
+            power=self.goal.counts_power or "limits" in self.more,
+            moves=self.goal.counts_switching or change.max_started is not None,
             nodes="losses" in self.more,
         )
 
@@ -69,7 +70,7 @@ class Case:
             lost = {o: UNIT_GPUS // v.gpus for o, v in enumerate(variants)} | {other: 1}
             more["losses"] = tuple(Loss(f"node of {o}", {o: count}) for o, count in lost.items())
         loads = (Load("w", self.demand_rps, min_replicas=1),)
-        return MixProblem(loads, supplies, tuple(options), tuple(routes), goal=self.goal, **more)
+        return MixProblem(loads, supplies, tuple(options), tuple(routes), objective=self.goal, **more)
 
 
 @st.composite
@@ -107,7 +108,7 @@ def cases(draw: st.DrawFn) -> Case:
         more |= {"losses": (), "own_nodes": True, "erring_buckets": 0}
     if kind == "moves":
         more["change"] = Change(max_started=draw(st.integers(0, 3)))
-    goals = (Goal.COST,) if kind == "node" else (Goal.COST, Goal.ENERGY)
+    goals = (COST,) if kind == "node" else (COST, ENERGY)
     return Case(variants, demand, draw(st.sampled_from(goals)), more)
 
 

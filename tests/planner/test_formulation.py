@@ -4,7 +4,8 @@ import re
 from dataclasses import replace
 from pathlib import Path
 
-from planner.problem import Change, Goal, Leg, Limit, LimitKind, Load, Loss, MixProblem, ReplicaOption, Route, Supply
+from planner.objectives import COST_AND_SWITCHING, ENERGY
+from planner.problem import Change, Leg, Limit, LimitKind, Load, Loss, MixProblem, ReplicaOption, Route, Supply
 from planner.solve import ilp
 from planner.solve.ilp import constraints
 
@@ -40,12 +41,12 @@ def with_cuts(model: ilp.MixModel) -> ilp.MixModel:
 PROGRAMS = {
     "cheapest": with_survivor_cut(ilp.cheapest(PROBLEM, routes=[0], losses={0: LOSS})),
     "fewest_gpus": with_survivor_cut(
-        ilp.fewest_gpus(replace(PROBLEM, goal=Goal.ENERGY), units=[2], ceiling=1.0, routes=[0], losses={0: LOSS})
+        ilp.fewest_gpus(replace(PROBLEM, objective=ENERGY), units=[2], ceiling=1.0, routes=[0], losses={0: LOSS})
     ),
     "cheapest_counts": with_cuts(ilp.cheapest_counts(replace(PROBLEM, erring_buckets=0), routes=[0], losses={0: LOSS})),
     "fewest_gpus_of_counts": with_cuts(
         ilp.fewest_gpus_of_counts(
-            replace(PROBLEM, erring_buckets=0, goal=Goal.SWITCHING),
+            replace(PROBLEM, erring_buckets=0, objective=COST_AND_SWITCHING),
             units=[2],
             ceiling=1.0,
             routes=[0],

@@ -10,7 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fleet.solvers import Limits, Solver, SolveStatus, run
-from planner.problem import Goal, Limit, LimitKind, Load, MixProblem, Supply
+from planner.objectives import SERVED
+from planner.problem import Limit, LimitKind, Load, MixProblem, Supply
 from planner.solve import ilp
 from planner.solve.dispatch import DECOMPOSED_LOADS, solve_mix
 from planner.solve.solution import MixSolution
@@ -213,7 +214,7 @@ def test_few_and_many_workloads_on_one_stock_cost_what_the_whole_program_says(lo
 
 @pytest.mark.parametrize("time_limit_s", [0.05, 0.5])
 def test_all_runs_of_one_answer_share_the_time_limit(time_limit_s: float) -> None:
-    problem = replace(coupled(hard()), goal=Goal.SERVED)
+    problem = replace(coupled(hard()), objective=SERVED)
     started_s = process_time()
     solve_mix(problem, solver=Solver.HIGHS, limits=Limits(time_limit_s=time_limit_s))
     assert process_time() - started_s < 1.1 * time_limit_s + 1.0  # two programs are built on top

@@ -10,7 +10,8 @@ from bench.roofline import Replica, steady_state
 from fleet.gpus import builtin_gpus
 from fleet.models import ModelArchitecture, builtin_models
 from planner.explain.ideal_bound import Hardware, PerfectBound, Work, in_words, perfect_bound, request_work
-from planner.problem import Goal, Leg, Load, MixProblem, ReplicaOption, Route, Supply
+from planner.objectives import SERVED
+from planner.problem import Leg, Load, MixProblem, ReplicaOption, Route, Supply
 from tests.planner.inquiries import limited_problems, solved, three_types
 from tests.planner.mixes import Way, mix_of
 
@@ -84,7 +85,7 @@ class TestScheduler:
         assert bound_of(split).scheduler.cost_usd_per_h == pytest.approx(1.0 + 2 * 2.0)
 
     def test_a_plan_that_lets_demand_go_is_not_measured(self) -> None:
-        bound = bound_of(three_types(goal=Goal.SERVED, stock=(0, 0, 1)))
+        bound = bound_of(three_types(objective=SERVED, stock=(0, 0, 1)))
         assert (bound.above_scheduler, bound.plan_gpus) == (None, None)
 
     def test_no_demand_needs_nothing(self) -> None:

@@ -7,7 +7,8 @@ from hypothesis import given, settings
 
 from planner.explain.constraints import Kind, requirements
 from planner.explain.prices import Basis, Price, Prices, in_words, prices
-from planner.problem import Change, Goal, Limit, LimitKind, Load, Loss, MixProblem, Supply
+from planner.objectives import ENERGY
+from planner.problem import Change, Limit, LimitKind, Load, Loss, MixProblem, Supply
 from tests.planner.inquiries import cost, inquiry, limited_problems, power, solved, three_types
 from tests.planner.mixes import Way, mix_of
 
@@ -140,7 +141,7 @@ class TestKinds:
         assert margins == {Kind.HEADROOM, Kind.ERRING}
 
     def test_worth_is_in_the_goal_s_unit(self) -> None:
-        problem = three_types(stock=(None, 3, 0), goal=Goal.ENERGY)
+        problem = three_types(stock=(None, 3, 0), objective=ENERGY)
         options = tuple(
             replace(option, idle_w=watts, busy_w=watts)
             for option, watts in zip(problem.options, (72.0, 400.0, 700.0), strict=True)

@@ -11,7 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fleet.solvers import Limits, Solver, SolverError, SolveStatus
-from planner.problem import Goal, Leg, Limit, Load, Loss, MixProblem, ReplicaOption, Route, Supply
+from planner.objectives import COST, COST_AND_SWITCHING, ENERGY, Objective
+from planner.problem import Leg, Limit, Load, Loss, MixProblem, ReplicaOption, Route, Supply
 from planner.solve.dispatch import solve_mix
 from planner.solve.routing import route, survives
 from tests.planner.inquiries import budget, power, three_types
@@ -117,10 +118,10 @@ def test_both_solvers_agree(problem: MixProblem) -> None:
 
 
 @settings(max_examples=40, deadline=None)
-@given(fragile_problems(), st.sampled_from((Goal.COST, Goal.SWITCHING, Goal.ENERGY)))
-def test_surviving_more_is_never_cheaper(problem: MixProblem, goal: Goal) -> None:
+@given(fragile_problems(), st.sampled_from((COST, COST_AND_SWITCHING, ENERGY)))
+def test_surviving_more_is_never_cheaper(problem: MixProblem, goal: Objective) -> None:
     options = tuple(replace(option, idle_w=100.0, busy_w=300.0, held=1) for option in problem.options)
-    problem = replace(problem, goal=goal, options=options)
+    problem = replace(problem, objective=goal, options=options)
     before: float = 0.0
     for losses in ((), problem.losses[:1], problem.losses):
         answer = solve_mix(replace(problem, losses=losses), solver=Solver.HIGHS, limits=LIMITS)

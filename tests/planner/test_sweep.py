@@ -9,7 +9,7 @@ from fleet.gpus import builtin_gpus
 from fleet.offers import PriceSheet, builtin_prices
 from fleet.solvers import SolveStatus
 from planner import PlanRequest
-from planner.problem import Goal
+from planner.objectives import ENERGY, SERVED
 from planner.sweep import SweepPoint, gathered, point, questions
 from planner.sweep_axes import Axis, Knob
 from tests.planner.requests import from_offers, given, solved
@@ -164,13 +164,13 @@ class TestFront:
             at(cost, rate=rate).model_copy(update={"goal_value": served})
             for rate, cost, served in ((1, 8, 20.0), (2, 8, 15.0), (3, 8, 15.0))
         ]
-        assert [one.pareto for one in gathered(axes, points, goal=Goal.SERVED).points] == [True, False, True]
+        assert [one.pareto for one in gathered(axes, points, goal=SERVED).points] == [True, False, True]
         assert [one.pareto for one in gathered(axes, points).points] == [False, False, True]
 
     def test_of_what_is_used_less_is_better(self) -> None:
         axes = [Axis(knob=Knob.RATE, factors=(1, 2))]
         points = [at(8, rate=rate).model_copy(update={"goal_value": watts}) for rate, watts in ((1, 500.0), (2, 700.0))]
-        assert [one.pareto for one in gathered(axes, points, goal=Goal.ENERGY).points] == [True, True]
+        assert [one.pareto for one in gathered(axes, points, goal=ENERGY).points] == [True, True]
 
     @drawn(st.lists(st.tuples(st.integers(1, 4), st.integers(1, 4), st.integers(1, 9)), min_size=1, max_size=12))
     def test_the_front_beats_all_others_and_none_of_itself(self, drawn_points: list[tuple[int, int, int]]) -> None:

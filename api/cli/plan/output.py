@@ -5,9 +5,8 @@ from collections.abc import Sequence
 from api.cli.common.console import say
 from api.cli.common.tables import Column, Table, number, say_table
 from planner import Plan
-from planner.problem import Goal
 from planner.rollout_report import Count
-from planner.schedule import Timetable
+from planner.schedule import Schedule
 
 GAP_SHOWN = 5e-5  # less is 0.00 %
 
@@ -73,7 +72,7 @@ def say_plan(plan: Plan) -> None:
 def _proof(plan: Plan) -> str:
     if plan.gap is None:
         return "not proven to be the least"
-    if plan.goal is not Goal.COST:
+    if not plan.goal.is_price_only:
         return f"best in {plan.goal} within {plan.gap:.2%} (proven)"
     used = {proof.utilisation for proof in plan.proofs} - {1.0}
     at = f" at {', '.join(f'{share:.0%}' for share in sorted(used))} of the rates" if used else ""
@@ -124,7 +123,7 @@ def _say_timetable(plan: Plan) -> None:
     _say_notes(table)
 
 
-def _say_notes(table: Timetable) -> None:
+def _say_notes(table: Schedule) -> None:
     for note in table.notes:
         say(f"note: {note}")
 

@@ -25,7 +25,6 @@ from deploy.common.executors import Processes, RayTasks, Runner
 from fleet.documents import RuleError, read_model
 from fleet.offers import PriceSheet
 from planner import PlanRequest
-from planner.problem import Goal
 from planner.sweep import Question, Sweep, SweepPoint, gathered, point, questions
 from planner.sweep_axes import Axis
 
@@ -117,8 +116,8 @@ def _columns(found: Sweep) -> Iterator[tuple[Column, Callable[[SweepPoint], obje
         yield number(axis.name, decimals=3), partial(_factor, name=axis.name)
     yield Column(""), lambda one: "*" if one.pareto else ""
     yield number("$/h", decimals=2), lambda one: one.cost_usd_per_h
-    if found.goal not in {Goal.COST, Goal.SWITCHING}:
-        yield number(_GOALS[found.goal], decimals=2), lambda one: one.goal_value
+    if not found.goal.counts_price:
+        yield number(found.goal.column, decimals=2), lambda one: one.goal_value
     yield number("kW", decimals=2), lambda one: one.power_w / 1000 if one.cost_usd_per_h is not None else None
     yield number("GPUs"), lambda one: one.gpus if one.cost_usd_per_h is not None else None
     yield Column("status"), lambda one: one.status
@@ -131,4 +130,3 @@ def _factor(one: SweepPoint, *, name: str) -> float:
     return one.factors[name]
 
 
-_GOALS = {Goal.SERVED: "served rps", Goal.ENERGY: "W", Goal.CARBON: "g/h"}

@@ -1,4 +1,4 @@
-"""docs/horizon.md and the code that builds the program name the same rows."""
+"""docs/explanation/planner/horizon.md and the code that builds the program name the same rows."""
 
 import re
 from pathlib import Path
@@ -7,7 +7,9 @@ from planner.horizon import HorizonProblem, Market
 from planner.horizon import program as programs
 from planner.problem import Leg, Limit, LimitKind, Load, MixProblem, ReplicaOption, Route, Supply
 
-FORMULATION = (Path(__file__).resolve().parents[3] / "docs" / "horizon.md").read_text(encoding="utf-8")
+FORMULATION = (Path(__file__).resolve().parents[3] / "docs" / "explanation" / "planner" / "horizon.md").read_text(
+    encoding="utf-8"
+)
 
 PROBLEM = HorizonProblem(
     base=MixProblem(

@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 
 from fleet.solvers import Limits, Solver, SolveStatus
 from planner.horizon import HorizonPlan, HorizonProblem, Market, solve_horizon
-from planner.problem import Goal, Limit, LimitKind
+from planner.objectives import ENERGY
+from planner.problem import Limit, LimitKind
 from planner.solve.dispatch import solve_mix
 from planner.solve.routing import route
 from tests.planner.horizon.cases import cheapest_by_trying, horizons, two_options
@@ -206,7 +207,7 @@ class TestProblem:
     def test_goals_without_a_price_are_refused(self) -> None:
         problem = two_options(rates_rps=(1.0,))
         with pytest.raises(ValueError, match="base"):
-            replace(problem, base=replace(problem.base, goal=Goal.ENERGY))
+            replace(problem, base=replace(problem.base, objective=ENERGY))
 
     def test_a_warm_up_counts_in_whole_periods(self) -> None:
         problem = two_options(rates_rps=(1.0,), warmup_h=1.0)

@@ -7,11 +7,13 @@ import numpy as np
 
 from fleet.gpus import builtin_gpus
 from fleet.models import builtin_models
+from fleet.slo import Slo
 from planner.performance.aiconfigurator import COLUMNS, ENGINES, GPU_OF_SYSTEM
 from planner.performance.closed_loop import closed_loop
-from planner.performance.coefficients import Reached
+from planner.performance.coefficients import Coefficients, Reached
 from planner.performance.config import ReplicaConfig
 from planner.performance.hardware_demand import demands
+from planner.performance.rates import Estimate, highest_rates
 
 TRUTH = Reached(weights=0.7, cache=0.6, compute=0.6, layer_s=5e-5, request_s=0.05)
 SLOWER_ENGINE = 1.25  # what one of the engines needs of the physics' time
@@ -73,3 +75,19 @@ def row(**given: object) -> dict[str, str]:
         "silicon_tpot_ms": 10.0,
     }
     return {name: str({**usual, **given}.get(name, "")) for name in COLUMNS}
+
+
+def highest_rate(
+    config: ReplicaConfig,
+    slo: Slo,
+    *,
+    input_tokens: int,
+    output_tokens: int,
+    arrival_cv: float = 1.0,
+    coefficients: Coefficients | None = None,
+) -> Estimate:
+    """The estimate of one request size."""
+    (found,) = highest_rates(
+        config, slo, sizes=[(input_tokens, output_tokens)], arrival_cv=arrival_cv, coefficients=coefficients
+    )
+    return found

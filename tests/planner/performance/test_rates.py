@@ -12,7 +12,8 @@ from fleet.models import builtin_models
 from fleet.slo import Metric, Slo, Statistic
 from planner.performance.coefficients import UNCALIBRATED, builtin_coefficients
 from planner.performance.config import ReplicaConfig
-from planner.performance.rates import highest_rate, highest_rates, open_loop
+from planner.performance.rates import highest_rates, open_loop
+from tests.planner.performance.made_up import highest_rate
 
 DENSE = ReplicaConfig(builtin_models().get("Llama-3.1-8B"), builtin_gpus().get("H100-SXM"), precision="fp8")
 CONFIGS = (

@@ -9,19 +9,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from fleet.solvers import Limits, Solver, SolveStatus
-from planner.problem import (
-    Change,
-    Goal,
-    Leg,
-    Limit,
-    LimitKind,
-    Load,
-    Loss,
-    MixProblem,
-    ReplicaOption,
-    Route,
-    Supply,
-)
+from planner.objectives import ENERGY
+from planner.problem import Change, Leg, Limit, LimitKind, Load, Loss, MixProblem, ReplicaOption, Route, Supply
 from planner.solve.branch_and_price import decomposes, solve_and_tell, solve_decomposed
 from planner.solve.dispatch import solve_mix
 from planner.solve.solution import MixSolution
@@ -214,7 +203,7 @@ def test_workloads_behind_one_option_are_one_block() -> None:
 @pytest.mark.parametrize(
     "change",
     [
-        {"goal": Goal.ENERGY},
+        {"objective": ENERGY},
         {"losses": (Loss("node", {0: 1}),)},
         {"own_nodes": True},
         {"erring_buckets": 1},

@@ -7,7 +7,8 @@ import pytest
 from hypothesis import assume, given, settings
 
 from fleet.solvers import Limits, Solver, SolveStatus, run
-from planner.problem import Change, Goal, Limit, LimitKind, Load, Loss, MixProblem, Supply
+from planner.objectives import ENERGY
+from planner.problem import Change, Limit, LimitKind, Load, Loss, MixProblem, Supply
 from planner.solve import ilp, single_workload
 from planner.solve.dispatch import solve_mix
 from planner.solve.routing import route
@@ -136,7 +137,7 @@ class TestWhoSolves:
         shared = replace(problem, options=tuple(replace(option, supply=0) for option in problem.options))
         others = (
             shared,
-            replace(problem, goal=Goal.ENERGY),
+            replace(problem, objective=ENERGY),
             replace(problem, limits=(Limit("budget", LimitKind.BUDGET, 9.0, units={0: 1.0}),)),
             replace(problem, losses=(Loss("node", {0: 1}),)),
             replace(problem, change=Change(max_started=1)),

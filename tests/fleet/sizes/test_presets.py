@@ -17,7 +17,7 @@ from fleet.sizes.lognormal_mixture import Component, cell_shares, draw, normal_c
 from fleet.sizes.presets import builtin_size_presets, preset
 from scripts.fit_size_presets import SOURCES, Source, goodness, likeliest, sizes_of
 
-SHARED = Path(__file__).parents[2].parent / "shared" / "data"
+SHARED = Path(__file__).parents[3].parent / "shared" / "data"
 NAMES = [entry.name for entry in builtin_size_presets().presets]
 
 components = st.builds(

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fleet.huggingface.config import SUPPORTED_MODEL_TYPES
-from tests.fleet.hf_configs import (
+from tests.fleet.huggingface.configs import (
     DEEPSEEK,
     LLAMA,
     MOE,
