@@ -1,8 +1,7 @@
-"""Keeping what runs: a new plan must be worth the move.
+"""Hysteresis: a new plan must be worth the move.
 
-The same request asked again must get the same answer, and a little noise must not flip replicas.  So where the replicas
-that run now hold everything the request asks for, and cost at most so much more than the proven bound on any mix, they
-are the plan.
+The same request must get the same answer, and noise must not flip replicas.  The running replicas therefore stay the
+plan while they satisfy the whole request and cost at most a given share above the proven bound of any mix.
 """
 
 from planner.problem import MixProblem
@@ -11,9 +10,11 @@ from planner.solve.solution import MixSolution
 
 
 def keep_running(problem: MixProblem, solution: MixSolution, *, within: float) -> MixSolution:
-    """The running replicas as a solution where they may stay, else the solution as it is."""
+    """The running replicas as a solution where they may stay, else the given solution."""
     held = tuple(option.held for option in problem.options)
-    if not problem.objective.serves_all or not any(held) or held == solution.replicas or solution.objective_value is None:
+    if not problem.objective.serves_all or solution.objective_value is None:
+        return solution
+    if not any(held) or held == solution.replicas:
         return solution
     running = at_counts(problem, solution, held)
     if running is None or running.objective_value is None:

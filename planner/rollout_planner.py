@@ -1,12 +1,12 @@
-"""From the replicas that run to those that are planned: make before break.
+"""The rollout from the running replicas to the planned ones: make before break.
 
-Each wave starts replicas, waits until they are warm, moves the requests off those that are to go, and only then stops
-them.  At no step do replicas that served the demand cease to.  Where stock, quota and power allow it one wave does it;
-where they do not, waves take turns: what a wave frees, the next one hires.  The order is searched depth first over
-single replicas: where every order was tried that is a proof that there is none, and what is missing is named.
+Each wave starts replicas, waits until they are warm, moves requests off those that will stop, and only then stops them.
+The running replicas serve the demand at every step.  Where stock, quota and power allow it, one wave is enough.
+Otherwise waves alternate: the next wave hires what the last one freed.  A depth-first search over single replicas finds
+the order.  If it tried every order, the absence of a result is a proof, and the result names the missing units.
 
-Prices and the spot share are not held to on the way, as both old and new replicas run for a while: `temporary_usd` says
-what that costs.
+The rollout ignores prices and the spot share, because old and new replicas run together for a while; `temporary_usd` is
+the cost of that.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -21,13 +21,13 @@ from planner.solve.routing import route
 from planner.solve.solution import Shares
 
 MAX_STATES = 5000  # counts tried before the search gives up
-HELD_TO = (LimitKind.QUOTA, LimitKind.POWER)  # what nobody may exceed for even a minute
+HELD_TO = (LimitKind.QUOTA, LimitKind.POWER)  # limits that hold at every moment
 
 Counts = tuple[int, ...]
 
 
 class Action(StrEnum):
-    """What a step does."""
+    """The action of a step."""
 
     START = "start"
     ROUTE = "route"
@@ -36,20 +36,20 @@ class Action(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Pace:
-    """How long things take."""
+    """Durations."""
 
     warmup_h: tuple[float, ...]  # per option, from hiring to serving
     routing_h: float = 1 / 60  # until routers have loaded new weights
-    drain_h: float = 5 / 60  # until the requests of a stopping replica are done
+    drain_h: float = 5 / 60  # until a stopping replica has drained
 
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One thing to do, and how the fleet stands when it is done."""
+    """One step, and the state of the fleet at its end."""
 
     wave: int
     action: Action
-    replicas: Mapping[int, int]  # option -> how many are started or stopped
+    replicas: Mapping[int, int]  # option -> number started or stopped
     running: Counts  # replicas per option that serve from the end of the step on
     shares: Shares  # of a routing step: (route, bucket) -> share, over the replicas that stay
     duration_h: float
@@ -58,16 +58,16 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class Rollout:
-    """The steps in their order; none where there is no way, and then why."""
+    """The steps in order; none without a possible order, with the reason."""
 
     steps: tuple[Step, ...]
     possible: bool
     reason: str  # in words
-    missing_units: Mapping[int, int]  # supply -> units beyond the stock with which one wave would do
+    missing_units: Mapping[int, int]  # supply -> units beyond the stock that would allow one wave
 
     @property
     def waves(self) -> int:
-        """How often something is started or stopped in turn."""
+        """The number of waves."""
         return max((step.wave for step in self.steps), default=0)
 
     @property
@@ -77,17 +77,17 @@ class Rollout:
 
     @property
     def temporary_usd(self) -> float:
-        """Paid on the way beyond the price of the target."""
+        """Cost of the rollout beyond the price of the target."""
         return fsum(step.temporary_usd for step in self.steps)
 
 
 def plan_rollout(problem: MixProblem, *, current: Sequence[int], target: Sequence[int], pace: Pace) -> Rollout:
-    """How to get from the current counts to the target while the problem's demand is served throughout."""
+    """Plan the steps from the current counts to the target, with the demand served throughout."""
     return _Search(problem, tuple(current), tuple(target), pace).run()
 
 
 class _Search:
-    """One transition."""
+    """The search for one rollout."""
 
     def __init__(self, problem: MixProblem, current: Counts, target: Counts, pace: Pace) -> None:
         self.problem, self.current, self.target, self.pace = problem, current, target, pace
@@ -95,7 +95,7 @@ class _Search:
         self.states = 0
 
     def run(self) -> Rollout:
-        """The way, or why there is none."""
+        """The rollout, or the reason for none."""
         if self.current == self.target:
             return Rollout((), possible=True, reason="nothing changes", missing_units={})
         if not self.serves(self.target):
@@ -115,7 +115,7 @@ class _Search:
         return Rollout(steps, possible=True, reason=reason, missing_units=missing if waves > 1 else {})
 
     def _path(self) -> list[tuple[Action, int]] | None:
-        """Single starts and stops in an order that works: depth first, going on with what was done last."""
+        """A valid order of single starts and stops: depth first, continuing with the last action."""
         seen = {self.current}
         trail: list[tuple[Counts, Action, Iterator[tuple[Action, int]]]] = []
         trail.append((self.current, Action.START, self._moves(self.current, Action.START)))
@@ -149,7 +149,7 @@ class _Search:
         return self.serves(after) if action is Action.STOP else self._fits(before, after)
 
     def _fits(self, before: Counts, after: Counts) -> bool:
-        """Whether stock, quota and power allow it; what is exceeded already may not be exceeded further."""
+        """Whether stock, quota and power allow it; a limit that is already exceeded must not be exceeded further."""
         then, now = self._units(before), self._units(after)
         for f, supply in enumerate(self.problem.supplies):
             if supply.available is not None and now[f] > max(supply.available, then[f]):
@@ -184,7 +184,7 @@ class _Search:
             running = after
 
     def _routed(self, wave: int, stay: Counts, *, hired: Counts) -> Step:
-        """Requests are spread over the replicas that stay, while those that go still run."""
+        """Route to the replicas that stay, while the others still run."""
         step = self._step(wave, Action.ROUTE, [], running=hired, hired=hired, duration_h=self.pace.routing_h)
         shares = route(self.problem, replicas=stay)
         return Step(step.wave, step.action, {}, hired, shares, step.duration_h, step.temporary_usd)
@@ -197,7 +197,7 @@ class _Search:
         return Step(wave, action, replicas, running, {}, duration_h, max(0.0, beyond) * duration_h)
 
     def _missing_units(self) -> dict[int, int]:
-        """Units beyond the stock that all old and all new replicas would take at once."""
+        """Units beyond the stock that all old and all new replicas would need at once."""
         both = tuple(map(max, self.current, self.target))
         missing = {}
         for f, (units, supply) in enumerate(zip(self._units(both), self.problem.supplies, strict=True)):

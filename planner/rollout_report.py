@@ -1,4 +1,4 @@
-"""The way from what runs now to the plan, as the answer tells it."""
+"""The rollout from the running replicas to the plan, in the form of the answer."""
 
 from collections.abc import Mapping, Sequence
 
@@ -12,7 +12,7 @@ MIN_PER_H = 60.0
 
 
 class Count(Frozen):
-    """Replicas of an option.  Options of two workloads may go by one name, and are still not the same thing."""
+    """Replicas of an option.  Options of two workloads may share a name and are still different."""
 
     workload: str
     option: str
@@ -20,17 +20,17 @@ class Count(Frozen):
 
 
 class RolloutMove(Frozen):
-    """One step.  Steps follow one another; replicas that are started serve at the end of theirs."""
+    """One step.  Steps run in sequence; started replicas serve at the end of theirs."""
 
     wave: int = Field(ge=0, description="Starts of a wave come before its stops.")
     action: Action
-    replicas: tuple[Count, ...] = Field(description="How many are started or stopped.")
+    replicas: tuple[Count, ...] = Field(description="Numbers started or stopped.")
     minutes: float = Field(ge=0)
-    temporary_usd: float = Field(ge=0, description="Paid meanwhile, beyond the price of the plan.")
+    temporary_usd: float = Field(ge=0, description="Cost during the step beyond the price of the plan.")
 
 
 class RolloutReport(Frozen):
-    """All steps, make before break.  None where there is no way, and then why."""
+    """All steps, make before break; none without a possible order, with the reason."""
 
     possible: bool
     reason: str
@@ -38,12 +38,12 @@ class RolloutReport(Frozen):
     minutes: float = Field(default=0.0, ge=0)
     temporary_usd: float = Field(default=0.0, ge=0)
     missing: dict[str, int] = Field(
-        default_factory=dict, description="Units of a supply beyond its stock with which one wave would do."
+        default_factory=dict, description="Units of a supply beyond its stock that would allow one wave."
     )
 
 
 def rollout_report(problem: MixProblem, *, target: Sequence[int], warm_up_min: float) -> RolloutReport:
-    """From the replicas held to the target."""
+    """The rollout from the held replicas to the target."""
     held = tuple(option.held for option in problem.options)
     pace = Pace(warmup_h=(warm_up_min / MIN_PER_H,) * len(problem.options))
     found = plan_rollout(problem, current=held, target=target, pace=pace)
@@ -58,7 +58,7 @@ def rollout_report(problem: MixProblem, *, target: Sequence[int], warm_up_min: f
 
 
 def named_counts(problem: MixProblem, replicas: Mapping[int, int]) -> tuple[Count, ...]:
-    """Counts by position as counts by name, each under the workload whose routes use the option; without zeros."""
+    """Counts by name, each under the workload whose routes use the option; without zeros."""
     used_by = {leg.option: problem.loads[route.load].name for route in problem.routes for leg in route.legs}
     return tuple(
         Count(workload=used_by[o], option=problem.options[o].name, replicas=count)

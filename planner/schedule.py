@@ -1,4 +1,4 @@
-"""A plan over time: the request's demand in periods, what to commit to, what to run when, and what that saves."""
+"""A plan over time: the request's demand in periods, commitments, counts per period, and the saving."""
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
@@ -26,8 +26,8 @@ MARKETS = {
     OfferMarket.SPOT: Market.SPOT,
     OfferMarket.OWNED: Market.OWNED,
 }
-EVEN = 1e-6  # of a repeat: what steps in seconds may leave over
-MIN_FACTOR = 1e-6  # of the peak: a period without any demand keeps its shares defined
+EVEN = 1e-6  # of a repeat: tolerance for steps in seconds
+MIN_FACTOR = 1e-6  # of the peak: keeps the shares of a period without demand defined
 
 
 class SchedulePeriod(Frozen):
@@ -42,7 +42,7 @@ class SchedulePeriod(Frozen):
 
 
 class Schedule(Frozen):
-    """The cheapest way through the periods that was found, and what is proven about it.  All in $ over the whole."""
+    """The cheapest schedule found over the periods, and its proven bound.  All amounts are $ over the whole."""
 
     status: SolveStatus
     period_h: float
@@ -54,12 +54,12 @@ class Schedule(Frozen):
     spot_usd: float = 0.0
     owned_usd: float = 0.0
     switching_usd: float = 0.0
-    flat_usd: float | None = Field(default=None, description="What the cheapest mix for the peak costs all the time.")
-    saving: float | None = Field(default=None, description="Against that, as a share.")
+    flat_usd: float | None = Field(default=None, description="Cost of the cheapest mix for the peak all the time.")
+    saving: float | None = Field(default=None, description="Saving against flat_usd, as a share.")
     committed: dict[str, int] = Field(default_factory=dict, description="Reserved units by offer.")
     periods: tuple[SchedulePeriod, ...] = ()
     reason: str | None = None
-    notes: tuple[str, ...] = Field(default=(), description="What it does not say or hold to.")
+    notes: tuple[str, ...] = Field(default=(), description="Limitations of the schedule.")
 
 
 def plan_schedule(
@@ -72,10 +72,10 @@ def plan_schedule(
     limits: Limits,
     clock_s: Callable[[], float],
 ) -> Schedule:
-    """Solve the horizon that a request asks for, at $ whatever the goal of its single plan.
+    """Solve the requested horizon for cost, whatever the objective of the single plan.
 
-    Where what runs now cannot serve until the first replicas hired are warm, no plan from there serves every period.
-    Then the periods repeat, as without any knowledge of what runs, and a note says so.
+    Where the running replicas cannot serve until the first hired ones are warm, no plan from there serves every period.
+    The periods then repeat, as without an initial state, and a note reports it.
     """
     _refuse_uneven(request)
     asked = _horizon_problem(request, candidates, problem, how)
@@ -113,23 +113,23 @@ def _refuse_uneven(request: PlanRequest) -> None:
 def _notes(
     request: PlanRequest, problem: MixProblem, asked: HorizonProblem, missing: Shortfall | None
 ) -> Iterator[str]:
-    """What a reader might else take the timetable to say."""
+    """Limitations that a reader must know."""
     if missing is not None:
         names = ", ".join(request.workloads[w].name for w in missing.loads) or "all workloads together"
         warm_h = missing.warm_from * asked.period_h
         yield (
-            f"what runs now does not serve {names} in period {missing.period + 1} of {asked.periods}, and what is "
-            f"hired now serves from hour {warm_h:g} on; planned as if the periods repeat"
+            f"the running replicas do not serve {names} in period {missing.period + 1} of {asked.periods}, and newly "
+            f"hired ones serve from hour {warm_h:g} on; planned as if the periods repeat"
         )
     if not problem.objective.counts_price:
         yield f"the periods are planned at the least cost, not for the goal {problem.objective} of the single plan"
     change = problem.change
     if change.max_started is not None or change.max_stopped is not None:
-        yield "max_started and max_stopped hold for the step to the single plan, not from period to period"
+        yield "max_started and max_stopped apply to the step to the single plan, not between periods"
     if request.proof is not None:
         sized = any(load.utilisation != request.utilisation for load in problem.loads)
         yield "the mixes of single periods were not replayed" + (
-            ", only planned with the utilisation that the replay of the single plan led to" if sized else ""
+            ", but planned with the utilisation from the replay of the single plan" if sized else ""
         )
 
 
@@ -157,7 +157,7 @@ def _at_cost(problem: MixProblem) -> MixProblem:
 
 
 def _factors(workload: Workload, periods: int, *, over_s: float) -> tuple[float, ...]:
-    """Of the planned rate, per period."""
+    """Factors on the planned rate, per period."""
     peak_rps = workload.planned_rps
     if workload.series is None or peak_rps == 0:
         return (1.0,) * periods
@@ -195,12 +195,12 @@ def _routing(request: PlanRequest, base: MixProblem, plan: PeriodPlan) -> dict[s
 
 
 def longest_s(series: Sequence[DemandSeries | None]) -> float:
-    """The length of the whole: that of the longest series; 0 where there is none."""
+    """The length of the longest series; 0 without one."""
     return max((one.duration_s for one in series if one is not None), default=0.0)
 
 
 def uneven_series(series: Sequence[DemandSeries | None]) -> Iterator[Violation]:
-    """Per workload whose series does not go into the longest a whole number of times: where, and what is wrong."""
+    """Workloads whose series does not divide the longest: path and violation."""
     whole_s = longest_s(series)
     for position, one in enumerate(series):
         times = 1.0 if one is None else whole_s / one.duration_s
@@ -210,13 +210,13 @@ def uneven_series(series: Sequence[DemandSeries | None]) -> Iterator[Violation]:
 
 
 def highest_rates(series: DemandSeries, periods: int, *, over_s: float | None = None) -> tuple[float, ...]:
-    """Per period the highest rate of any step that reaches into it: what must be served, not what is to be expected.
+    """Per period the highest rate of any step that overlaps it, which the plan must serve.
 
-    The periods are equal parts of `over_s`, in which the series is repeated; without it, of the series itself.
+    The periods are equal parts of `over_s`, over which the series repeats; by default, of the series itself.
     """
     length_s = (series.duration_s if over_s is None else over_s) / periods
     steps = len(series.rates_rps)
-    twice = series.rates_rps * 2  # a period that is shorter than the series may go over its end
+    twice = series.rates_rps * 2  # a period shorter than the series may cross its end
     rates = []
     for period in range(periods):
         first = int(period * length_s / series.step_s + EVEN)

@@ -1,13 +1,13 @@
-"""When to move to a new plan, window by window: at once where too little runs, slowly where too much does.
+"""When to move to a new plan, window by window: at once with too few replicas, slowly with too many.
 
-Re-solving each window for the rate just seen lets noise flip whole replicas.  Three rules keep still what may stay:
+Solving again for each window's rate would let noise flip whole replicas.  Three rules keep the fleet stable:
 
-- Planned is not the last rate but a high quantile of the last windows, times a margin; the mix of sizes is their mean.
-- The running replicas stay as long as they hold the window's demand within its utilisation and cost at most `band` more
-  than the proven lower bound on any mix for the planned demand.
-- Cheaper is moved to only when that has been so for `patience` windows in a row; more is moved to at once.
+- The planned demand is a high quantile of the last windows' rates times a margin, with their mean mix of sizes.
+- The running replicas stay while they serve the window's demand within its utilisation and cost at most `band` more
+  than the proven lower bound of any mix for the planned demand.
+- The plan shrinks only after a saving has lasted `patience` windows; it grows at once.
 
-State in, decision out: nothing is remembered here, and no clock is read.
+`decide` is a pure step: it gets the state and returns the decision with the next state, and reads no clock.
 """
 
 from collections.abc import Sequence
@@ -26,11 +26,11 @@ Counts = tuple[int, ...]
 
 @dataclass(frozen=True, slots=True)
 class StabilityPolicy:
-    """How much the plan may lag behind the load.  Defaults are for noise of about 5 % on windows of minutes."""
+    """How far the plan may lag behind the load.  The defaults suit noise of about 5 % on windows of minutes."""
 
-    band: float = 0.05  # dearer than the bound by up to this share is not worth a move
+    band: float = 0.05  # a cost above the bound by up to this share is not worth a move
     patience: int = 6  # windows in a row that a saving must last
-    memory: int = 24  # windows that the forecast looks back on
+    memory: int = 24  # windows of the demand forecast
     quantile: float = 0.9  # of those windows' rates
     margin: float = 0.05  # planned on top of the quantile
 
@@ -49,21 +49,21 @@ class StabilityPolicy:
 
 @dataclass(frozen=True, slots=True)
 class StabilityState:
-    """What one window hands to the next."""
+    """The state between two windows."""
 
     running: Counts  # replicas per option
-    seen: tuple[Rates, ...] = ()  # the last windows' rates, the newest last
-    dear_for: int = 0  # windows in a row in which a saving beyond the band was possible
+    windows: tuple[Rates, ...] = ()  # the last windows' rates, the newest last
+    saving_windows: int = 0  # windows in a row with a possible saving beyond the band
 
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """What to run from now on, and why."""
+    """The replicas to run from now on, and the reason."""
 
     running: Counts
     reason: str
     planned_rps: Rates
-    solution: MixSolution | None  # of the planned demand; None where none was needed
+    solution: MixSolution | None  # of the planned demand; None without a solve
     state: StabilityState  # for the next window
     moved: bool
 
@@ -80,34 +80,35 @@ def decide(
 ) -> Decision:
     """Keep the running replicas or move, given one window's rates.
 
-    `problem` says what there is to run; its rates and held replicas are replaced.  A `Serving` of it, handed over from
-    window to window, saves time and changes nothing.
+    `problem` has the options and limits; its rates and held replicas are replaced.  A `Serving` of it, reused from
+    window to window, saves time and does not change the result.
     """
     serving = serving or Serving(problem)
-    seen = (*state.seen, observed_rps)[-policy.memory :]
-    planned = _planned(seen, policy)
-    now = replace(state, seen=seen)
+    windows = (*state.windows, observed_rps)[-policy.memory :]
+    planned = _planned(windows, policy)
+    now = replace(state, windows=windows)
     if not serving(state.running, rates_rps=observed_rps):
         return _grown(problem, now, planned, solver=solver, limits=limits)
     solution = _solve(problem, now, planned, solver=solver, limits=limits)
     excess = _excess(problem, solution, state.running)
     if excess <= policy.band:
         reason = f"holds the load and costs at most {100 * excess:.1f} % more than any mix can"
-        return _kept(replace(now, dear_for=0), planned, solution, reason)
-    dear_for = state.dear_for + 1
-    if dear_for < policy.patience:
-        reason = f"{100 * excess:.1f} % may be saved, but only for {dear_for} of {policy.patience} windows so far"
-        return _kept(replace(now, dear_for=dear_for), planned, solution, reason)
+        return _kept(replace(now, saving_windows=0), planned, solution, reason)
+    saving_windows = state.saving_windows + 1
+    if saving_windows < policy.patience:
+        reason = f"a saving of {100 * excess:.1f} % has lasted {saving_windows} of {policy.patience} windows"
+        return _kept(replace(now, saving_windows=saving_windows), planned, solution, reason)
     if solution.cost_usd_per_h is None or solution.cost_usd_per_h >= _cost_usd_per_h(problem, state.running):
-        return _kept(replace(now, dear_for=dear_for), planned, solution, "no cheaper mix was found within the limits")
-    reason = f"{100 * excess:.1f} % saved, and so for {dear_for} windows in a row"
+        reason = "no cheaper mix was found within the limits"
+        return _kept(replace(now, saving_windows=saving_windows), planned, solution, reason)
+    reason = f"saves {100 * excess:.1f} %, for {saving_windows} windows in a row"
     return _moved(now, planned, solution, reason)
 
 
-def _planned(seen: Sequence[Rates], policy: StabilityPolicy) -> Rates:
-    """Per load the mean mix of sizes at a high quantile of the total, and never less than the newest window."""
+def _planned(windows: Sequence[Rates], policy: StabilityPolicy) -> Rates:
+    """Per load the mean mix of sizes at a high quantile of the total, at least the newest window."""
     planned = []
-    for load in zip(*seen, strict=True):
+    for load in zip(*windows, strict=True):
         totals = sorted(fsum(rates) for rates in load)
         high_rps = totals[max(0, ceil(policy.quantile * len(totals)) - 1)] * (1 + policy.margin)
         means = [fsum(rates) / len(load) for rates in zip(*load, strict=True)]
@@ -118,13 +119,13 @@ def _planned(seen: Sequence[Rates], policy: StabilityPolicy) -> Rates:
 
 
 def _grown(problem: MixProblem, state: StabilityState, planned: Rates, *, solver: Solver, limits: Limits) -> Decision:
-    """More at once: for the planned demand, or, where limits forbid that, for the newest window's."""
+    """Grow at once: for the planned demand, or for the newest window's where limits forbid that."""
     solution = _solve(problem, state, planned, solver=solver, limits=limits)
     if solution.status.has_mix:
         return _moved(state, planned, solution, "the running replicas do not hold the load")
-    bare = _solve(problem, state, state.seen[-1], solver=solver, limits=limits)
+    bare = _solve(problem, state, state.windows[-1], solver=solver, limits=limits)
     if bare.status.has_mix:
-        return _moved(state, state.seen[-1], bare, "the running replicas do not hold the load; no room for a margin")
+        return _moved(state, state.windows[-1], bare, "the running replicas do not hold the load; no room for a margin")
     reason = "the running replicas do not hold the load, and no mix within the limits does"
     return _kept(state, planned, solution, reason)
 
@@ -136,9 +137,9 @@ def _solve(problem: MixProblem, state: StabilityState, rates: Rates, *, solver: 
 
 
 def _excess(problem: MixProblem, solution: MixSolution, running: Counts) -> float:
-    """By which share of the bound the running replicas cost more; 0 where nothing is known to be cheaper.
+    """Excess cost of the running replicas, as a share of the bound; 0 where nothing cheaper is known.
 
-    By cost alone: whatever else the goal counts is counted when a move is made.
+    It counts cost alone, whatever else the objective counts when a move is made.
     """
     bound = solution.bound
     if not problem.objective.counts_price or not 0 < bound < float("inf"):
@@ -162,6 +163,6 @@ def _kept(state: StabilityState, planned: Rates, solution: MixSolution, reason: 
 
 
 def _moved(state: StabilityState, planned: Rates, solution: MixSolution, reason: str) -> Decision:
-    after = replace(state, running=solution.replicas, dear_for=0)
+    after = replace(state, running=solution.replicas, saving_windows=0)
     moved = after.running != state.running
     return Decision(after.running, reason, planned, solution, after, moved=moved)

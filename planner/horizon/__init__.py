@@ -1,4 +1,7 @@
-"""A day or more of periods: what to reserve, what to hire when, and what to start early enough (docs/horizon.md)."""
+"""Plans over periods: what to reserve, what to hire in each period, and what to start early.
+
+`solve_horizon` solves a `HorizonProblem`.  docs/explanation/planner/horizon.md has the formulation.
+"""
 
 from planner.horizon.initial_state import Shortfall, shortfall
 from planner.horizon.plan import CostSplit, HorizonPlan, PeriodPlan

@@ -1,4 +1,4 @@
-"""Whether counts serve a problem's demand: asked often, so answered from cuts before any program is run."""
+"""Whether counts serve a problem's demand, answered from known cuts before any program runs."""
 
 from collections.abc import Sequence
 
@@ -7,13 +7,13 @@ import numpy as np
 from planner.problem import MixProblem
 from planner.solve.service_cuts import ServiceCuts
 
-SHORT = 1e-6  # replicas that may be missing by rounding
+SHORT = 1e-6  # replicas that rounding may leave missing
 
 
 class Serving:
     """`serving(counts)`: whether some routing keeps every replica within its rate and utilisation.
 
-    One such object may be asked about many counts and many rates of one problem; it learns from each.
+    One object answers for many counts and many rates of one problem, and reuses the cuts of each.
     """
 
     def __init__(self, problem: MixProblem) -> None:
@@ -21,7 +21,7 @@ class Serving:
         self._cuts = ServiceCuts(problem)
 
     def __call__(self, counts: Sequence[int], *, rates_rps: Sequence[Sequence[float]] | None = None) -> bool:
-        """By the problem's own rates, or by others: `rates_rps[load][bucket]`."""
+        """With the problem's own rates, or with others: `rates_rps[load][bucket]`."""
         rates = tuple(load.rate_rps for load in self._problem.loads) if rates_rps is None else rates_rps
         return self._reaches(counts, rates) and self._carries(counts, rates)
 

@@ -1,6 +1,6 @@
-"""P7 kept loaded in HiGHS: rows are added and runs start from where the last one stopped.
+"""P7 as a persistent HiGHS model: rows are added, and each run starts from the end of the last one.
 
-The PuLP program stays the one description of the rows: it is handed to HiGHS once, and each later row goes to both.
+The PuLP program remains the only description of the rows: HiGHS loads it once, and each later row goes to both.
 """
 
 from collections.abc import Sequence
@@ -18,11 +18,11 @@ from planner.solve.service_cuts import Cut
 
 Floats = npt.NDArray[np.float64]
 ROUNDING = 1e-6
-NEAR_GAP = 2e-3  # of a neighbourhood: its bound says nothing about the whole
+NEAR_GAP = 2e-3  # of a neighbourhood: its bound does not hold for the whole
 
 
 class LoadedProgram:
-    """The program of one horizon problem, its best values last found, and how to go on from them."""
+    """The program of one horizon problem, with the last values found as the next start."""
 
     def __init__(self, model: programs.HorizonModel, *, seed: int) -> None:
         self.model = model
@@ -45,23 +45,23 @@ class LoadedProgram:
 
     @property
     def ready(self) -> Floats:
-        """Replicas that serve, as last found: period x option."""
+        """Replicas that serve, in the last solution: period x option."""
         return self.values[self._ready].reshape(self._shape)
 
     @property
     def held(self) -> Counts:
-        """Whole replicas that stand, as last found."""
+        """Whole replicas that run, in the last solution."""
         return tuple(tuple(int(n) for n in row) for row in np.rint(self.values[self._held]).reshape(self._shape))
 
     @property
     def units(self) -> Counts:
-        """Whole units that the replicas last found stand on, and those hired beside them to hold a limit on a share."""
+        """Whole units of the last solution's replicas, and units hired in addition to satisfy a limit on a share."""
         problem = self.model.problem
         needed = tuple(units_of(problem, row) for row in self.held)
         if not any(
             weight < 0 for t in range(self._shape[0]) for x in problem.limits_of(t) for weight in x.units.values()
         ):
-            return needed  # free units count nothing, so the program may hold more of them than it needs
+            return needed  # free units cost nothing, so the program may have more of them than it needs
         hired = {
             key: 0 if key[1] in self.model.committed else round(self.values[m.index])
             for key, m in self.model.units.items()
@@ -70,11 +70,11 @@ class LoadedProgram:
 
     @property
     def committed(self) -> dict[int, int]:
-        """Reserved units by supply, as last found."""
+        """Reserved units by supply, in the last solution."""
         return {f: round(self.values[r.index]) for f, r in self.model.committed.items()}
 
     def add_service(self, *, period: int, position: int, cut: Cut, need: float) -> bool:
-        """A `service` row, once per period and cut; whether it is new."""
+        """Add a `service` row, once per period and cut; return whether it is new."""
         if (period, position) in self._active:
             return False
         self._active.add((period, position))
@@ -90,7 +90,7 @@ class LoadedProgram:
         return self._run(time_limit_s, relative_gap=0.0, integer=False)
 
     def optimise(self, solver: Solver, *, limits: Limits, start: Floats | None) -> Outcome:
-        """Whole numbers, from a start if there is one; CBC starts afresh."""
+        """Solve for whole numbers, from a start if there is one; CBC starts without one."""
         if solver is Solver.CBC:
             outcome = run(self.model.program, solver=solver, limits=limits)
             self.values = np.array([v.varValue or 0.0 for v in self._variables()])
@@ -101,19 +101,19 @@ class LoadedProgram:
         return self._run(limits.time_limit_s, relative_gap=limits.relative_gap, integer=True)
 
     def complete(self, held: Counts, *, at_least: bool, time_limit_s: float) -> Outcome:
-        """The cheapest with these counts, or with these and more."""
+        """The cheapest solution with exactly, or at least, these counts."""
         low = np.array(held, dtype=float).ravel()
         return self._between(low, np.full(len(low), highspy.kHighsInf) if at_least else low, time_limit_s)
 
     @property
     def standing(self) -> Floats:
-        """Replicas that stand, as last found, whole or not: period after period."""
+        """Replicas that run, in the last solution, whole or not: period after period."""
         return self.values[self._held]
 
     def near_relaxed(self, relaxed: Floats, *, time_limit_s: float) -> Outcome:
-        """The cheapest that keeps every count which the relaxation already has whole.
+        """The cheapest solution that keeps every count which the relaxation has whole.
 
-        Those are mostly the zeros: the search is among the options that the relaxation uses (relaxation enforced
+        Most of those are zeros, so the search covers the options that the relaxation uses (relaxation enforced
         neighbourhood search: Berthold 2014).
         """
         whole = np.abs(relaxed - np.rint(relaxed)) < ROUNDING
@@ -121,12 +121,12 @@ class LoadedProgram:
         return self._between(low, np.where(whole, low, low + 1), time_limit_s)
 
     def rounded_up(self, relaxed: Floats, *, time_limit_s: float) -> Outcome:
-        """The cheapest with each count of the relaxation rounded up: never short, but often dear."""
+        """The cheapest solution with each count of the relaxation rounded up: never short, but often expensive."""
         high = np.ceil(relaxed - ROUNDING)
         return self._between(high, high, time_limit_s)
 
     def _between(self, low: Floats, high: Floats, time_limit_s: float) -> Outcome:
-        """The best whole numbers with the counts that stand inside bounds, which are then lifted again."""
+        """The best whole numbers with the running counts inside bounds, which are then removed again."""
         self._highs.changeColsBounds(len(low), self._held, low, high)
         self._restore_whole()
         outcome = self._run(time_limit_s, relative_gap=NEAR_GAP, integer=True)

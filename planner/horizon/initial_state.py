@@ -1,7 +1,7 @@
-"""Whether what stands before the first period serves until anything hired now is warm.
+"""Whether the initial replicas serve until the first hired ones are warm.
 
-Until then `ready_from_start` (docs/horizon.md, section 3) holds every count at what stood, so no plan serves a period
-that these counts do not.
+Until then `ready_from_start` (docs/explanation/planner/horizon.md, section 3) limits every count to the initial one, so
+no plan serves a period that these counts do not.
 """
 
 from dataclasses import dataclass, replace
@@ -12,15 +12,15 @@ from planner.horizon.problem import HorizonProblem
 
 @dataclass(frozen=True, slots=True)
 class Shortfall:
-    """The first period that cannot be served whatever is hired, and the loads that it fails."""
+    """The first period that no hire can serve, and the loads that it fails."""
 
     period: int
     loads: tuple[int, ...]
-    warm_from: int  # no replica hired at the begin of the first period serves before this one
+    warm_from: int  # replicas hired at the begin of the first period serve from this one on
 
 
 def shortfall(problem: HorizonProblem) -> Shortfall | None:
-    """What `initial` leaves unserved; None where it holds out, or where the periods repeat."""
+    """The demand that `initial` does not serve; None where it serves all, or where the periods repeat."""
     initial, warm_from = problem.initial, min(problem.warmup_periods, default=0)
     if initial is None:
         return None
@@ -32,7 +32,7 @@ def shortfall(problem: HorizonProblem) -> Shortfall | None:
 
 
 def _failed(problem: HorizonProblem, initial: tuple[int, ...], period: int) -> tuple[int, ...]:
-    """The loads that go short even if the replicas have to serve no other."""
+    """The loads that are short even if the replicas serve no other load."""
     base, rates = problem.base, problem.rates_rps[period]
     serving = Serving(replace(base, loads=tuple(replace(load, min_replicas=0) for load in base.loads)))
     return tuple(

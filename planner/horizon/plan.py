@@ -1,4 +1,4 @@
-"""What a horizon comes to: counts and routing per period, and every dollar under one of five names."""
+"""The result of a horizon: counts and routing per period, and the cost in five categories."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -24,7 +24,7 @@ class CostSplit:
 
     @property
     def total_usd(self) -> float:
-        """All of it."""
+        """The sum of all categories."""
         return self.reserved_usd + self.on_demand_usd + self.spot_usd + self.owned_usd + self.switching_usd
 
 
@@ -32,29 +32,29 @@ class CostSplit:
 class PeriodPlan:
     """One period."""
 
-    units: tuple[int, ...]  # per supply, in use; of a reserved supply at most what is committed
-    held: tuple[int, ...]  # replicas per option that stand, warm or not
+    units: tuple[int, ...]  # per supply, in use; of a reserved supply at most the commitment
+    held: tuple[int, ...]  # replicas per option that run, warm or not
     ready: tuple[int, ...]  # replicas per option that serve
     started: tuple[int, ...]  # replicas per option hired at its begin; they serve once warm
-    stopped: tuple[int, ...]  # replicas per option let go at its begin
+    stopped: tuple[int, ...]  # replicas per option stopped at its begin
     shares: Shares  # (route, bucket) -> share of the bucket
 
 
 @dataclass(frozen=True, slots=True)
 class HorizonPlan:
-    """The cheapest way through the periods that was found, and what is proven about it."""
+    """The cheapest plan found over the periods, and its proven bound."""
 
     status: SolveStatus
     bound_usd: float  # nothing that serves every period costs less over the horizon
     cost: CostSplit | None  # None where there is no plan
     committed: Mapping[int, int]  # reserved units by supply
     periods: tuple[PeriodPlan, ...]
-    flat_usd: float | None  # what the cheapest mix for the peak costs if it runs all the time; None: there is none
-    reason: str | None = None  # in words, where there is no plan
+    flat_usd: float | None  # cost of running the cheapest mix for the peak all the time; None: there is none
+    reason: str | None = None  # in words, without a plan
 
     @property
     def gap(self) -> float | None:
-        """How far from the cheapest the plan can be at most, as a share of its cost."""
+        """The largest possible distance of the plan from the optimum, as a share of its cost."""
         if self.cost is None:
             return None
         total_usd = self.cost.total_usd
@@ -62,14 +62,14 @@ class HorizonPlan:
 
     @property
     def saving(self) -> float | None:
-        """What following the demand saves against planning its peak all the time."""
+        """The saving against planning the peak all the time."""
         if self.cost is None or not self.flat_usd:
             return None
         return 1 - self.cost.total_usd / self.flat_usd
 
 
 def units_of(problem: HorizonProblem, held: tuple[int, ...]) -> tuple[int, ...]:
-    """Units that so many replicas stand on."""
+    """Units for this many replicas."""
     gpus = [0] * len(problem.base.supplies)
     for option, count in zip(problem.base.options, held, strict=True):
         gpus[option.supply] += option.slots * count
@@ -85,7 +85,7 @@ def moves(problem: HorizonProblem, held: Counts, period: int) -> tuple[tuple[int
 
 
 def cost_of(problem: HorizonProblem, *, units: Counts, held: Counts, committed: Mapping[int, int]) -> CostSplit:
-    """Every dollar of a path."""
+    """The cost of a path by category."""
     paid = dict.fromkeys(Market, 0.0)
     for f, (supply, market) in enumerate(zip(problem.base.supplies, problem.markets, strict=True)):
         reserved = market is Market.RESERVED
@@ -105,7 +105,7 @@ def cost_of(problem: HorizonProblem, *, units: Counts, held: Counts, committed: 
 
 
 def periods_of(problem: HorizonProblem, *, units: Counts, held: Counts) -> tuple[PeriodPlan, ...]:
-    """The periods with their routing, which also checks the counts a second time, by their shares."""
+    """The periods with their routing, which checks the counts a second time."""
     routings: dict[tuple[object, ...], Shares] = {}
     periods = []
     for t in range(problem.periods):

@@ -1,7 +1,7 @@
-"""A mix problem over time: the same options, a rate per period, and what moving between periods takes and costs.
+"""A mix problem over time: the same options, a rate per period, and the time and cost of changes between periods.
 
-Symbols and units are those of docs/horizon.md, section 1.  The base problem says what a replica holds, what a unit
-costs and what may be had; its rates are those of no period in particular and are replaced per period.
+Symbols and units are those of docs/explanation/planner/horizon.md, section 1.  The base problem has the options, unit
+costs and limits; its rates are replaced per period.
 """
 
 from collections.abc import Sequence
@@ -14,23 +14,23 @@ from typing import Self
 from planner.problem import Limit, Load, MixProblem
 
 MAX_PERIODS = 1000
-ROUNDING_H = 1e-9  # a warm-up of exactly one period is one period, whatever the division leaves
+ROUNDING_H = 1e-9  # a warm-up of exactly one period is one period, despite rounding
 
 Rates = tuple[tuple[float, ...], ...]  # [load][bucket] in requests/s
 
 
 class Market(StrEnum):
-    """How a supply is paid."""
+    """The payment of a supply."""
 
     RESERVED = "reserved"  # a number of units for the whole horizon, used or not
     ON_DEMAND = "on-demand"  # by the period
-    SPOT = "spot"  # by the period, and may be taken back: its options' uptime says how much of them is there
+    SPOT = "spot"  # by the period, and may be reclaimed: its options' uptime is the share that is present
     OWNED = "owned"  # by the period, usually the price of electricity or nothing
 
 
 @dataclass(frozen=True)
 class HorizonProblem:
-    """What to run in each of a row of equal periods."""
+    """The replicas to run in each of a row of equal periods."""
 
     base: MixProblem
     rates_rps: tuple[Rates, ...]  # [period][load][bucket]
@@ -58,17 +58,17 @@ class HorizonProblem:
 
     @property
     def periods(self) -> int:
-        """How many there are."""
+        """The number of periods."""
         return len(self.rates_rps)
 
     @property
     def hours(self) -> float:
-        """The length of the whole."""
+        """The length of all periods."""
         return self.periods * self.period_h
 
     @cached_property
     def warmup_periods(self) -> tuple[int, ...]:
-        """Per option, whole periods that a replica stands before it serves."""
+        """Per option, whole periods from a replica's start until it serves."""
         return tuple(max(0, ceil(hours / self.period_h - ROUNDING_H)) for hours in self.warmup_h)
 
     def reserved(self, supply: int) -> bool:
@@ -76,30 +76,30 @@ class HorizonProblem:
         return self.markets[supply] is Market.RESERVED
 
     def available(self, period: int, supply: int) -> int | None:
-        """Units that can be had then; None: no limit."""
+        """Units available in a period; None: no limit."""
         return self.base.supplies[supply].available if self.stock is None else self.stock[period][supply]
 
     def limits_of(self, period: int) -> tuple[Limit, ...]:
-        """The limits that hold then."""
+        """The limits of a period."""
         return self.base.limits if self.limits is None else self.limits[period]
 
     def before(self, period: int) -> int | None:
-        """The period before; None: there is none, and what is held then is `initial`."""
+        """The period before; None: there is none, and the counts before it are `initial`."""
         if period > 0:
             return period - 1
         return self.periods - 1 if self.initial is None else None
 
     def window(self, period: int, option: int) -> tuple[list[int], bool]:
-        """Periods in all of which a replica stands that serves in this one, and whether it stood from the start on."""
+        """The periods in which a replica must run to serve in this one, and whether it must run from the start on."""
         reach = range(period - self.warmup_periods[option], period + 1)
         if self.initial is None:
             return sorted({s % self.periods for s in reach}), False
         return [s for s in reach if s >= 0], reach.start < 0
 
     def ready(self, held: Sequence[Sequence[int]], period: int) -> tuple[int, ...]:
-        """Replicas that serve in a period if so many stand in each: those that stood all through their warm-up.
+        """Replicas that serve in a period with these running counts: those that ran through their whole warm-up.
 
-        Whoever stops replicas stops those first that are not yet warm, so the least count of the window stays warm.
+        A stop removes the replicas that are not yet warm first, so the lowest count of the window stays warm.
         """
         counts = []
         for o in range(len(self.base.options)):
@@ -116,9 +116,9 @@ class HorizonProblem:
         return replace(self.base, loads=self._loads(period), supplies=supplies, limits=self.limits_of(period))
 
     def merged(self, count: int) -> "HorizonProblem":
-        """Fewer, longer periods, each so many of these: the highest rates, the least stock and all limits of them.
+        """Fewer, longer periods, each of `count` periods: the highest rates, the lowest stock and all limits of them.
 
-        Whatever holds for it holds for this problem when each of its periods is read as `count` equal ones.
+        A solution of it is one of this problem when each of its periods counts as `count` equal ones.
         """
         groups = [range(start, start + count) for start in range(0, self.periods, count)]
         if self.periods % count:
@@ -135,7 +135,7 @@ class HorizonProblem:
         )
 
     def peak(self) -> "HorizonProblem":
-        """One period as long as the whole: planning the peak all day, with nothing to switch."""
+        """One period as long as the whole: planning the peak all day, without switching."""
         return replace(self.merged(self.periods), initial=None)
 
     def _loads(self, period: int) -> tuple[Load, ...]:
@@ -175,5 +175,5 @@ class HorizonProblem:
         if min(self.start_usd, self.stop_usd) < 0:
             violations.append("start_usd, stop_usd: expected at least 0")
         if not base.objective.counts_price or base.losses or base.own_nodes or base.erring_buckets:
-            violations.append("base: a horizon counts $ only, without losses, own nodes or erring profiles")
+            violations.append("base: a horizon counts $ only, without losses, own nodes or uncertain profiles")
         return violations

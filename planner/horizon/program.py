@@ -1,6 +1,6 @@
-"""The program of docs/horizon.md: counts per period, without a single share; every row by its name there.
+"""The program of docs/explanation/planner/horizon.md: counts per period, without shares; every row has its name there.
 
-Shares are left out: `service` rows, found as they are needed, say which counts serve a period's demand.
+Instead of shares, `service` rows, added on demand, decide which counts serve a period's demand.
 """
 
 from collections.abc import Sequence
@@ -19,19 +19,19 @@ Key = tuple[int, int]  # period, and option or supply
 
 @dataclass(frozen=True)
 class HorizonModel:
-    """P7 and the meaning of its variables."""
+    """P7 and its variables."""
 
     problem: "HorizonProblem"
     program: pulp.LpProblem = field(default_factory=lambda: pulp.LpProblem("horizon", pulp.LpMinimize))
     held: dict[Key, Variable] = field(default_factory=dict)  # z[t,o]
-    ready: dict[Key, Variable] = field(default_factory=dict)  # n[t,o]: the same variable where nothing warms up
+    ready: dict[Key, Variable] = field(default_factory=dict)  # n[t,o]: the same variable without a warm-up
     units: dict[Key, Variable] = field(default_factory=dict)  # m[t,f]: R[f] itself where units are reserved
     committed: dict[int, Variable] = field(default_factory=dict)  # R[f]
     started: dict[Key, Variable] = field(default_factory=dict)  # u[t,o], only where switching costs
     stopped: dict[Key, Variable] = field(default_factory=dict)  # v[t,o], likewise
 
     def add_variable(self, name: str, *, integer: bool = False) -> Variable:
-        """A variable that is never negative."""
+        """A non-negative variable."""
         return self.program.add_variable(name, 0, None, pulp.LpInteger if integer else pulp.LpContinuous)
 
     def at_most(self, name: str, terms: Terms, limit: float) -> None:
@@ -74,7 +74,7 @@ def with_paths(problem: "HorizonProblem") -> HorizonModel:
 
 
 def add_path(model: HorizonModel) -> None:
-    """path[t,o]: what stands more than before was started, what stands less was stopped."""
+    """path[t,o]: an increase of the running replicas is a start, a decrease a stop."""
     problem = model.problem
     if not problem.start_usd and not problem.stop_usd:
         return
@@ -90,7 +90,7 @@ def add_path(model: HorizonModel) -> None:
 
 
 def add_ready(model: HorizonModel) -> None:
-    """ready[t,s,o]: a replica serves in `t` only if it stands in each period `s` of its warm-up too."""
+    """ready[t,s,o]: a replica serves in `t` only if it also runs in each period `s` of its warm-up."""
     problem = model.problem
     for (t, o), ready in model.ready.items():
         periods, from_start = problem.window(t, o)
@@ -103,7 +103,7 @@ def add_ready(model: HorizonModel) -> None:
 
 
 def add_packing(model: HorizonModel) -> None:
-    """packing[t,f]: replicas stand on GPUs of the units hired or reserved, warm or not."""
+    """packing[t,f]: replicas run on GPUs of the units hired or reserved, warm or not."""
     options, supplies = model.problem.base.options, model.problem.base.supplies
     for (t, f), units in model.units.items():
         taken = [(model.held[t, o], option.slots) for o, option in enumerate(options) if option.supply == f]
@@ -112,7 +112,7 @@ def add_packing(model: HorizonModel) -> None:
 
 
 def add_stock(model: HorizonModel) -> None:
-    """stock[t,f]: no more units than there are then."""
+    """stock[t,f]: no more units than are available."""
     for (t, f), units in model.units.items():
         if (available := model.problem.available(t, f)) is not None:
             model.at_most(f"stock_{t}_{f}", [(units, 1.0)], available)
@@ -131,7 +131,7 @@ def add_limit(model: HorizonModel) -> None:
 
 
 def add_min_replicas(model: HorizonModel) -> None:
-    """min_replicas[t,w]: a workload is never served by fewer replicas than it asks for."""
+    """min_replicas[t,w]: a workload always has its minimum number of replicas."""
     base = model.problem.base
     for t in range(model.problem.periods):
         for w, load in enumerate(base.loads):
@@ -151,7 +151,7 @@ def add_reach(model: HorizonModel) -> None:
 
 
 def add_service(model: HorizonModel, *, period: int, cut: int, weights: Sequence[float], need: float) -> str:
-    """service[t,k]: by the prices of cut `k`, the replicas' time is worth no less than the period's demand."""
+    """service[t,k]: at the prices of cut `k`, the replicas' time is worth at least the period's demand."""
     name = f"service_{period}_{cut}"
     model.at_most(name, [(model.ready[period, o], -weight) for o, weight in enumerate(weights) if weight], -need)
     return name
@@ -169,7 +169,7 @@ def cost_terms(model: HorizonModel) -> list[tuple[Variable, float]]:
 
 
 def _reaches(problem: "HorizonProblem") -> dict[Key, list[frozenset[int]]]:
-    """Per load and bucket, for each leg of a route the options that can be it."""
+    """Per load and bucket, for each leg of a route the options that can serve it."""
     reaches: dict[Key, list[frozenset[int]]] = {}
     for w, load in enumerate(problem.base.loads):
         for b in range(len(load.rate_rps)):

@@ -1,8 +1,8 @@
-"""The cheapest way through the periods (docs/horizon.md, section 4): counts first, shares last.
+"""The cheapest path through the periods (docs/explanation/planner/horizon.md, section 4): counts first, shares last.
 
-The relaxation is solved and cut until its counts serve every period; whole numbers are then sought, checked, cut and,
-where a period is a little short, repaired by the cheapest additions, until the gap is as asked for or the time is up.
-Rows are only ever left out, so every bound is one on the whole.
+The search solves the relaxation and adds cuts until its counts serve every period.  It then searches, checks and cuts
+whole numbers, repairs periods that are a little short by the cheapest additions, and stops at the requested gap or at
+the time limit.  The program only omits rows, so every bound holds for the whole.
 """
 
 from collections.abc import Callable
@@ -19,18 +19,18 @@ from planner.horizon.program import cheapest_path
 from planner.solve.service_cuts import ServiceCuts
 
 Floats = npt.NDArray[np.float64]
-Clock = Callable[[], float]  # seconds that only ever grow
+Clock = Callable[[], float]  # monotonic seconds
 
-LOOSE = 1e-3  # replicas: a relaxation may miss a cut by so much, as its counts are not the answer
-EXACT = 1e-6  # replicas: an answer may not
+LOOSE = 1e-3  # replicas: a relaxation may violate a cut by this much, because its counts are not the answer
+EXACT = 1e-6  # replicas: the tolerance of an answer
 CUTS_PER_ROUND = 4  # known cuts added per period and round
-FLAT_SHARE, NEAR_SHARE, REPAIR_SHARE, SEARCH_SHARE = 0.1, 0.5, 0.5, 0.7  # of the time left when each begins
-ROUTING_SHARE = 0.1  # of the whole time, kept for the shares
+FLAT_SHARE, NEAR_SHARE, REPAIR_SHARE, SEARCH_SHARE = 0.1, 0.5, 0.5, 0.7  # of the time left at the start of each
+ROUTING_SHARE = 0.1  # of the whole time, reserved for the shares
 
 
 @dataclass
 class Path:
-    """Counts that serve every period, with what they cost."""
+    """Counts that serve every period, with their cost."""
 
     held: Counts  # [period][option]
     units: Counts  # [period][supply]
@@ -41,7 +41,7 @@ class Path:
 
 @dataclass
 class Search:
-    """One problem on its way to a path and a bound."""
+    """The search for one problem's path and bound."""
 
     problem: HorizonProblem
     cuts: ServiceCuts
@@ -65,7 +65,7 @@ class Search:
 
     @property
     def gap(self) -> float:
-        """How far the best path may be from the bound, as a share of its cost."""
+        """The largest distance of the best path from the bound, as a share of its cost."""
         if self.best is None:
             return float("inf")
         missing_usd = self.best.cost_usd - self.bound_usd
@@ -73,11 +73,11 @@ class Search:
 
     @property
     def done(self) -> bool:
-        """Whether nothing better needs to be sought."""
+        """Whether the search can stop."""
         return self.infeasible or self.gap <= self.limits.relative_gap + EXACT
 
     def relax(self) -> None:
-        """Cut the relaxation until its counts serve, then once more at the whole numbers next to them."""
+        """Cut the relaxation until its counts serve, then once more at the nearest whole numbers."""
         while self.left_s > 0:
             outcome = self.loaded.relax(time_limit_s=self.left_s)
             self._learn(outcome)
@@ -89,9 +89,10 @@ class Search:
                 return
 
     def near_relaxed(self) -> None:
-        """A first path among the counts next to the relaxation's, after the one with all of them rounded up.
+        """A first path among the counts next to the relaxation's, after the path with all of them rounded up.
 
-        Not from that one: HiGHS 1.15 finds better ones sooner without a start (measured on 96 periods of 14 options).
+        It does not start from that path: HiGHS 1.15 finds better ones sooner without a start (measured on 96 periods of
+        14 options).
         """
         relaxed = self.loaded.standing
         if self.loaded.rounded_up(relaxed, time_limit_s=self.left_s).status.has_mix:
@@ -101,12 +102,12 @@ class Search:
             self._keep_or_repair()
 
     def start_from(self, held: Counts) -> None:
-        """Take over a path known to serve, made whole by this program's own rows."""
+        """Take over counts known to serve, completed by this program's own rows."""
         if self.loaded.complete(held, at_least=False, time_limit_s=self.left_s).status.has_mix:
             self._keep()
 
     def search(self) -> None:
-        """Whole numbers until the gap is closed or the time is up."""
+        """Search whole numbers until the gap is closed or the time is up."""
         while not self.done and self.left_s > 0:
             start = None if self.best is None else self.best.values
             limits = replace(
@@ -134,7 +135,7 @@ class Search:
         return False
 
     def _cut(self, ready: Floats, *, tolerance: float) -> int:
-        """Rows that these counts break, in every period; how many are new."""
+        """Add rows that these counts violate, in every period; return the number of new ones."""
         return sum(self._cut_period(t, ready[t], tolerance) for t in range(self.problem.periods))
 
     def _cut_period(self, period: int, ready: Floats, tolerance: float) -> int:
@@ -166,7 +167,7 @@ class Search:
 
 
 def solve_horizon(problem: HorizonProblem, *, solver: Solver, limits: Limits, clock: Clock) -> HorizonPlan:
-    """Counts, commitments and routing per period, the bound on their cost, and what the peak all day would cost."""
+    """Counts, commitments and routing per period, the bound on their cost, and the cost of the peak all day."""
     cuts, begin_s = ServiceCuts(problem.base), clock()
     if (reason := _unservable(problem, cuts)) is not None:
         return HorizonPlan(SolveStatus.INFEASIBLE, float("inf"), None, {}, (), None, reason)
@@ -196,7 +197,7 @@ def _plan(problem: HorizonProblem, search: Search, flat: Search) -> HorizonPlan:
         reason = (
             "no counts within the stock and the limits serve every period in time"
             if search.infeasible
-            else "the time limit struck before a path was found"
+            else "the time limit ended the search before a path was found"
         )
         return HorizonPlan(status, search.bound_usd, None, {}, (), flat_usd, reason)
     best = search.best
@@ -211,7 +212,7 @@ def _plan(problem: HorizonProblem, search: Search, flat: Search) -> HorizonPlan:
 
 
 def _unservable(problem: HorizonProblem, cuts: ServiceCuts) -> str | None:
-    """The first demand that no route serves at all."""
+    """The first demand that no route serves."""
     served = set(cuts.ways.cells)
     for t, rates in enumerate(problem.rates_rps):
         for w, load in enumerate(rates):

@@ -1,16 +1,16 @@
-"""Measured end-to-end points out of rows in aiconfigurator's `silicon_sample.csv` layout, made consistent.
+"""Measured end-to-end points from rows in the layout of `silicon_sample.csv` (ai-dynamo/aiconfigurator 095f58a5).
 
-The rows were exported three times from one public database of benchmark runs, in three ways of writing a layout:
+The rows were exported three times from one public database of benchmark runs, with three notations for a layout:
 
-- The same measurement stands in up to three rows.  Rows with equal times on the same GPU and sizes are one point, and
-  the export that writes layouts best gives it its layout.
+- Up to three rows hold the same measurement.  Rows with equal times on the same GPU and sizes are one point, with the
+  layout of the most reliable export.
 - For n GPUs with n-way expert parallelism the exports write n x n: `tp_size` 64 on a node of eight.  A square of
-  experts over as many ranks means n GPUs; the runs' own configurations say `tp: 8, ep: 8`.
-- Where ranks of attention data parallelism are left blank, the layout of the experts tells how many there are.
-- Runs that guess tokens ahead are not marked; they are known by their software and day, where the same configuration
-  was also measured without, at up to twice the time per token.
+  experts over as many ranks means n GPUs; the runs' own configurations have `tp: 8, ep: 8`.
+- Where ranks of attention data parallelism are blank, the layout of the experts gives their number.
+- Runs with speculative decoding are not marked.  The reader identifies them by software and day, where the same
+  configuration was also measured without, at up to twice the time per token.
 
-What cannot be read with confidence is rejected with a reason, and counted.
+The reader rejects a row that it cannot interpret with confidence, with a reason, and counts it.
 """
 
 import datetime as dt
@@ -42,7 +42,7 @@ GPU_OF_SYSTEM = {
     "gb200": "GB200",
     "gb300": "GB300",
 }
-MODEL_OF_PATH = {  # repackaged weights of a model that is known under another path
+MODEL_OF_PATH = {  # repackaged weights of a model with another path
     "nvidia/Llama-3.1-8B-Instruct-FP8": "Llama-3.1-8B",
     "nvidia/DeepSeek-R1-NVFP4": "DeepSeek-V3",
     "nvidia/DeepSeek-V3.1-NVFP4": "DeepSeek-V3",
@@ -51,7 +51,7 @@ MODEL_OF_PATH = {  # repackaged weights of a model that is known under another p
 }
 PRECISIONS: Mapping[str, WeightPrecision] = {"": "bf16", "bf16": "bf16", "fp8": "fp8", "fp4": "fp4", "int4": "int4-wo"}
 ENGINES: Mapping[str, Engine] = {"vllm": "vllm", "sglang": "sglang", "trtllm": "trtllm"}
-# When a row states no day: the months in which its engine's undated versions were current.
+# For a row without a day: the months in which its engine's undated versions were current.
 UNDATED_AGE: Mapping[str, float] = {"trtllm": -0.5, "vllm": -0.1, "sglang": -0.2}
 SPECULATIVE_RUNS = frozenset(
     {("1.2.0rc6.post3", "2026-02-05"), ("1.2.0rc6.post3", "2026-02-06"), ("1.1.0rc2.post2", "2026-01-14")}
@@ -82,16 +82,16 @@ COLUMNS = (
 
 @cache
 def silicon_models() -> ModelCatalogue:
-    """Models of the public points that the fleet's catalogue does not hold."""
+    """Models of the public points that the fleet's catalogue lacks."""
     text = resources.files("planner").joinpath("data", MODELS_FILE).read_text(encoding="utf-8")
     return read_model(parse_document(text, name=f"planner/data/{MODELS_FILE}"), ModelCatalogue)
 
 
 @dataclass(frozen=True)
 class MeasuredPoint:
-    """Mean latencies of a deployment that always holds so many requests of one size."""
+    """Mean latencies of a deployment with a constant number of requests of one size."""
 
-    config: ReplicaConfig  # of the decode replicas where prefill is apart
+    config: ReplicaConfig  # of the decode replicas of a disaggregated deployment
     input_tokens: int
     output_tokens: int
     concurrency: int  # of the whole deployment
@@ -105,7 +105,7 @@ class MeasuredPoint:
 
     @property
     def curve(self) -> tuple[object, ...]:
-        """Points that differ by nothing but concurrency and day share it."""
+        """The key of points that differ only in concurrency and day."""
         config = self.config
         return (
             config.model.name,
@@ -122,19 +122,19 @@ class MeasuredPoint:
 
 
 class _RejectedError(Exception):
-    """A row that says why it cannot be used."""
+    """A row cannot be used; the message is the reason."""
 
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """Points, and how many rows gave none, by reason."""
+    """Points, and the number of rejected rows by reason."""
 
     points: tuple[MeasuredPoint, ...]
     rejected: Mapping[str, int]
 
 
 def read_points(rows: Iterable[Row], *, gpus: GpuCatalogue, models: Iterable[ModelCatalogue]) -> Reading:
-    """All that can be used.  Models are looked up in one catalogue after the other."""
+    """All usable points.  The reader searches the model catalogues in order."""
     catalogues = tuple(models)
     rejected: Counter[str] = Counter()
     points = []
@@ -201,7 +201,7 @@ def _point(row: Row, *, gpus: GpuCatalogue, models: tuple[ModelCatalogue, ...]) 
 
 
 def _concurrency(row: Row, *, apart: bool) -> int:
-    """Of the whole deployment.  With several ranks `batch_size` is that of one, else that of a replica among many."""
+    """Of the whole deployment.  With several ranks `batch_size` is that of one, else that of one replica among many."""
     stated = _stated(r"silicon_concurrency=(\d+)", row)
     if apart:
         return int(stated) if stated else int(row["decode_batch_size"]) * int(row["decode_num_workers"])
@@ -245,7 +245,7 @@ def _model(path: str, catalogues: tuple[ModelCatalogue, ...]) -> ModelArchitectu
 
 
 def _layout(row: Row, prefix: str) -> tuple[int, int, int]:
-    """Ways of tensor, attention data and expert parallelism."""
+    """Degrees of tensor, attention data and expert parallelism."""
     names = ("tp_size", "attention_dp_size", "moe_tp_size", "moe_ep_size")
     split, ranks, expert_split, experts = (max(1, int(row[prefix + name] or 0)) for name in names)
     gpus = split * ranks

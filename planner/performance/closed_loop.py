@@ -1,9 +1,9 @@
-"""A replica that always has the same number of requests of one size in it: how public benchmarks measure.
+"""A replica with a constant number of requests of one size, as in public benchmarks.
 
-Requests share their time between a queue for the prompt's turn and decoding.  That is a closed network of one queueing
-station and one delay; its mean wait solves Bard's and Schweitzer's equation for mean value analysis (Bard 1979), with
-the queue that a prompt finds scaled by a fitted factor, because requests that start together stay together.  Requests
-for which the cache has no room wait for a place.  (docs/performance.md, section 3)
+Requests alternate between a queue for the prompt's turn and decoding.  That is a closed network of one queueing station
+and one delay; its mean wait solves Bard's and Schweitzer's equation for mean value analysis (Bard 1979).  A fitted
+factor scales the queue that a prompt finds, because requests that start together stay together.  Requests beyond the
+cache's capacity wait for a place.  (docs/explanation/planner/performance.md, section 3)
 """
 
 from dataclasses import dataclass
@@ -15,12 +15,12 @@ from planner.performance.hardware_demand import Array, Demands
 from planner.performance.step_time import decode_s, prompt_alone_s, prompt_work_s
 
 ITERATIONS = 6  # of the fixed point between batch and times; the batch changes by less than 1 % after four
-SHARPNESS = 6.0  # of the soft minimum of concurrency and room in the cache
+SHARPNESS = 6.0  # of the soft minimum of concurrency and cache capacity
 
 
 @dataclass(frozen=True, slots=True)
 class Split:
-    """Prefill on replicas of its own: their demands, and how many of each kind there are."""
+    """Prefill on separate replicas: their demands, and the number of each kind."""
 
     prefill: Demands
     prefill_replicas: Array
@@ -48,7 +48,7 @@ def closed_loop(
     per_decode, per_prefill, shared = concurrency, concurrency, np.ones_like(concurrency)
     prompts, work_s = demand, reached.interference * prompt_work_s(demand, reached)
     if split is not None:
-        apart = split.prefill_replicas > 0  # 0 marks a replica that does both
+        apart = split.prefill_replicas > 0  # 0 marks a replica that prefills and decodes
         per_decode = concurrency / np.where(apart, split.decode_replicas, 1.0)
         per_prefill = concurrency / np.where(apart, split.prefill_replicas, 1.0)
         shared = np.where(apart, 0.0, 1.0)
@@ -84,12 +84,12 @@ def closed_loop(
 
 
 def soft_least(one: Array, other: Array) -> Array:
-    """The smaller of two, rounded off where they are close: the cache fills unevenly."""
+    """The smaller of two, smoothed where they are close, because the cache fills unevenly."""
     return np.asarray((one**-SHARPNESS + other**-SHARPNESS) ** (-1 / SHARPNESS))
 
 
 def _turn_s(work_s: Array, decoding_s: Array, customers: Array, *, burst: float) -> Array:
-    """Waiting for the turn and having it: W = w (1 + burst (N - 1) W / (W + Z)), at most everyone's work."""
+    """Wait for the turn and the turn itself: W = w (1 + burst (N - 1) W / (W + Z)), at most all requests' work."""
     linear = decoding_s - work_s * (1 + burst * np.maximum(0.0, customers - 1))
     wait_s = (-linear + np.sqrt(linear**2 + 4 * work_s * decoding_s)) / 2
     return np.asarray(np.minimum(wait_s, work_s * customers))

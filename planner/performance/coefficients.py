@@ -1,7 +1,7 @@
-"""The fitted coefficients: how much of a data sheet a serving engine reaches, and what physics alone leaves over.
+"""The fitted coefficients: the share of a data sheet that an engine reaches, and the correction beyond the roofline.
 
-They ship as `planner/data/performance.yaml`, written by `fleetwright profiles fit` with their date, source and errors.
-Nothing in that file is a measurement; the points it was fitted on are not part of the project.
+They ship as `planner/data/performance.yaml`, which `fleetwright profiles fit` writes with date, source and errors.
+The file has no measurements; the points of the fit are not part of the project.
 """
 
 import datetime as dt
@@ -21,7 +21,7 @@ FILE = "performance.yaml"
 
 
 class Reached(Frozen):
-    """Global coefficients of the roofline, each with its meaning and unit.  The defaults are round and not fitted."""
+    """Global coefficients of the roofline, each with its meaning and unit.  The defaults are round numbers."""
 
     weights: Positive = Field(default=0.8, description="Share of peak bandwidth when reading weights of every token.")
     experts: Positive = Field(default=0.8, description="The same for routed experts.")
@@ -32,11 +32,11 @@ class Reached(Frozen):
     latent_compute: Positive = Field(default=1.0, description="That of latent attention, as a multiple of it.")
     link: Positive = Field(default=0.8, description="Share of peak link bandwidth in collectives.")
     layer_s: Positive = Field(default=30e-6, description="Launches of one layer.")
-    moe_layer_s: Positive = Field(default=10e-6, description="More of them in a layer with experts.")
+    moe_layer_s: Positive = Field(default=10e-6, description="Additional launches of a layer with experts.")
     collective_s: Positive = Field(default=5e-6, description="Latency of a collective per doubling of its GPUs.")
     sequence_s: Positive = Field(default=1e-6, description="Host work per decoding sequence and step.")
     request_s: Positive = Field(default=0.02, description="Once per request: tokenising, queueing between processes.")
-    interference: Positive = Field(default=1.0, description="Share of a prompt's work that delays those who decode.")
+    interference: Positive = Field(default=1.0, description="Share of a prompt's work that delays decoding sequences.")
     prefill: Positive = Field(default=1.0, description="A prompt's own time, as a multiple of its work.")
     cache_capacity: Positive = Field(default=1.0, description="Sequences held, as a multiple of what should fit.")
     burst: Positive = Field(default=1.0, description="Queue found by a prompt, as a multiple of the mean queue.")
@@ -44,8 +44,8 @@ class Reached(Frozen):
     first_steps: Positive = Field(
         default=1.0, description="Steps that pass between a prompt's end and its first token."
     )
-    transfer_s: Positive = Field(default=0.1, description="Handing a prompt from a prefill to a decode replica.")
-    speculation: Positive = Field(default=1.5, description="Tokens per step of runs that guess ahead.")
+    transfer_s: Positive = Field(default=0.1, description="Transfer of a prompt from a prefill to a decode replica.")
+    speculation: Positive = Field(default=1.5, description="Tokens per step of runs with speculative decoding.")
 
 
 class Correction(Frozen):
@@ -56,7 +56,7 @@ class Correction(Frozen):
 
 
 class Interval(Frozen):
-    """Multiples of the predicted time between which 90 % of measured times lay (split-conformal)."""
+    """Multiples of the predicted time that enclose 90 % of measured times (split-conformal)."""
 
     low: Positive
     high: Positive
@@ -64,14 +64,14 @@ class Interval(Frozen):
 
 
 class Intervals(Frozen):
-    """By metric, where a replica's kind was measured and where it was not."""
+    """Per metric, for replica kinds with points and without."""
 
     tpot: Interval
     ttft: Interval
 
 
 class Error(Frozen):
-    """How far off predictions were on points that the fit had not seen."""
+    """Errors of predictions on points held out of the fit."""
 
     split: str
     points: int = Field(ge=1)
@@ -82,7 +82,7 @@ class Error(Frozen):
 
 
 class Coefficients(Frozen):
-    """One fit, or with nothing given the plain roofline."""
+    """One fit; the default is the plain roofline."""
 
     fitted: dt.date | None = None
     source: str = "round numbers, not fitted"
@@ -100,11 +100,11 @@ class Coefficients(Frozen):
     errors: tuple[Error, ...] = ()
 
     def correction(self, gpu: str) -> Correction:
-        """The one that applies to a GPU type."""
+        """The correction for a GPU type."""
         return self.local if gpu in self.measured_gpus else self.portable
 
     def interval(self, *, gpu: str, model: str, moe: bool) -> Intervals | None:
-        """The one that applies; None where nothing was fitted."""
+        """The intervals for a replica; None without a fit."""
         kind = "moe" if moe else "dense"
         seen = gpu in self.measured_gpus and model in self.measured_models
         return self.intervals.get(kind if seen else f"{kind}-unseen")

@@ -1,8 +1,8 @@
-"""How one replica is run: the model, the GPU, the precisions, the parallelism, the clock and its part in the work.
+"""The configuration of one replica: model, GPU, precisions, parallelism, clock and role.
 
 A replica takes `tensor_parallel x attention_data_parallel x pipeline_parallel` GPUs.  Attention and the dense layers
 are split over `tensor_parallel` GPUs and repeated for each rank of `attention_data_parallel` (DP attention of SGLang
-and vLLM); routed experts are split over the GPUs of both: `expert_parallel` ways by expert, the rest inside each.
+and vLLM).  Routed experts are split over the GPUs of both: `expert_parallel` ways by expert, the rest inside each.
 """
 
 from dataclasses import dataclass
@@ -44,7 +44,7 @@ ARITHMETIC: dict[WeightPrecision, tuple[Precision, ...]] = {
 
 @dataclass(frozen=True)
 class ReplicaConfig:
-    """One way to run a model.  Two that are equal predict the same."""
+    """One way to run a model.  Equal configurations have equal predictions."""
 
     model: ModelArchitecture
     gpu: GpuSpec
@@ -57,7 +57,7 @@ class ReplicaConfig:
     clock: float = 1.0  # of the full clock: compute follows it, bandwidth does not
     role: Role = "both"
     engine: Engine = "vllm"
-    expert_imbalance: float = 1.0  # load of the fullest GPU over the mean, among those that share the experts
+    expert_imbalance: float = 1.0  # load of the busiest GPU over the mean, among those that share the experts
     redundant_experts: int = 0  # copies in each layer beyond one of each expert
     kv_link_gb_per_s: float | None = None  # between the prefill and the decode replica, per GPU; None: the host's PCIe
 
@@ -73,17 +73,17 @@ class ReplicaConfig:
 
     @cached_property
     def arithmetic(self) -> Precision | None:
-        """What the matrix products are done in; None where the GPU can do none of them."""
+        """The precision of the matrix products; None where the GPU supports none."""
         return next((kind for kind in ARITHMETIC[self.precision] if kind in self.gpu.dense_tflops), None)
 
     @property
     def base_precision(self) -> WeightPrecision:
-        """Of everything but routed experts: published 4-bit mixtures quantise the experts and leave the rest alone."""
+        """Precision of all weights except routed experts: published 4-bit mixtures quantise only the experts."""
         return "bf16" if self.model.experts and self.precision in FOUR_BIT else self.precision
 
     @cached_property
     def base_arithmetic(self) -> Precision | None:
-        """What the products beside the routed experts are done in."""
+        """The precision of the products outside the routed experts."""
         return next((kind for kind in ARITHMETIC[self.base_precision] if kind in self.gpu.dense_tflops), None)
 
     @property
@@ -98,23 +98,23 @@ class ReplicaConfig:
 
     @cached_property
     def base_bytes(self) -> float:
-        """Weights beside the routed experts, once."""
+        """Weights outside the routed experts, once."""
         quantised = self.base_parameters * PARAMETER_BYTES[self.base_precision]
         return quantised + self.embedding_parameters * SIXTEEN_BIT_BYTES
 
     @cached_property
     def expert_bytes(self) -> float:
-        """All routed experts, each as often as there are copies of it."""
+        """All routed experts, with their redundant copies."""
         return self.model.routed_parameters * PARAMETER_BYTES[self.precision] * self.copies_per_expert
 
     @property
     def copies_per_expert(self) -> float:
-        """In the mean over a layer's experts."""
+        """Mean over a layer's experts."""
         return 1.0 + self.redundant_experts / self.model.experts if self.model.experts else 1.0
 
     @cached_property
     def weight_bytes_per_gpu(self) -> float:
-        """Weights that one GPU holds."""
+        """Weights on one GPU."""
         stage = self.base_bytes / self.tensor_parallel + self.expert_bytes / self.stage_gpus
         return stage / self.pipeline_parallel
 
@@ -124,5 +124,5 @@ class ReplicaConfig:
 
 
 def chunk_tokens(config: ReplicaConfig) -> int:
-    """Most tokens of one iteration, over all ranks."""
+    """Maximum tokens of one iteration, over all ranks."""
     return CHUNK_TOKENS[config.gpu.memory_gb >= LARGE_MEMORY_GB] * config.attention_data_parallel

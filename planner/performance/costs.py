@@ -1,8 +1,8 @@
-"""What an iteration of a replica costs, for the replay, out of the fitted coefficients.
+"""The costs of a replica's iteration, for the replay, from the fitted coefficients.
 
-The correction depends a little on batch and lengths; it is taken at the load given and applied to every part of the
-iteration alike, and no part gets faster than `MAX_REACHED` of the data sheet's rate.  What the correction says of the
-first token beyond the prompt's own iterations becomes a cost per request.
+The correction depends a little on batch and lengths.  It is evaluated at the given load and applied to every part of
+the iteration, and no part gets faster than `MAX_REACHED` of the data sheet's rate.  The correction of the first token
+beyond the prompt's own iterations becomes a cost per request.
 """
 
 from dataclasses import replace
@@ -26,12 +26,12 @@ def step_costs(
     output_tokens: int = 250,
     batch: float = 32.0,
 ) -> StepCosts:
-    """For requests of about this size and a batch of about this many."""
+    """The costs for requests of about this size and a batch of about this number."""
     chosen = builtin_coefficients() if coefficients is None else coefficients
     loop = open_loop(config, sizes=[(input_tokens, output_tokens)], arrival_cv=1.0, coefficients=chosen)
     seen = np.minimum(batch, loop.places)
     tpot, ttft = (np.exp(log) for log in loop.corrections(seen))
-    # Of a prompt's work a busy iteration hides a share, and what is left keeps to physics as well.
+    # A busy iteration hides a share of a prompt's work; the rest also keeps its floor.
     seen_share = min(1.0, chosen.reached.interference) if config.role == "both" else 1.0
     part, beside = parts(loop.demand, chosen.reached, tpot), parts(loop.demand, chosen.reached, seen_share * tpot)
     context = input_tokens + output_tokens // 2
@@ -57,7 +57,7 @@ def step_costs(
 
 
 def _with_request(costs: StepCosts, loop: OpenLoop, *, ttft: float, input_tokens: int) -> StepCosts:
-    """The rest of an unhindered first token's time, beside the iterations that read the prompt."""
+    """Add the rest of a lone request's time to its first token, beyond the iterations that read the prompt."""
     alone_s = loop.first_token_alone_s.item() * ttft
     reading_s = step_s(costs, decoding=0.0, cached_tokens=0.0, prompt_tokens=input_tokens, pairs=input_tokens**2 / 2)
     return replace(costs, request_s=max(0.0, alone_s - reading_s))

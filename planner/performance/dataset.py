@@ -1,4 +1,4 @@
-"""Measured points as arrays: their demands, features and times, and what a fit predicts for them."""
+"""Measured points as arrays: their demands, features and times, and the predictions of a fit."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -14,7 +14,7 @@ from planner.performance.coefficients import Coefficients, Reached
 from planner.performance.features import config_features, correction_of, load_features, term_value
 from planner.performance.hardware_demand import Array, Demands, demands, stacked
 
-TUNED_MEMORY = 0.95  # benchmarks give their engines more of it than the default
+TUNED_MEMORY = 0.95  # benchmarks configure a larger share than the default
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,7 @@ class Sample:
 
     @cached_property
     def family_sizes(self) -> Array:
-        """How many points share each point's model, engine and GPU type."""
+        """The number of points with each point's model, engine and GPU type."""
         keys = [(point.config.model.name, point.config.engine, point.config.gpu.name) for point in self.points]
         counts = Counter(keys)
         return np.array([float(counts[key]) for key in keys])
@@ -55,7 +55,7 @@ class Sample:
 
     @cached_property
     def split(self) -> Split:
-        """Points that are not split have no prefill replicas, and their own demands in place of theirs."""
+        """Points without disaggregation have no prefill replicas, and their own demands in place of theirs."""
         return Split(
             stacked(
                 [
@@ -97,7 +97,7 @@ class Sample:
         )
 
     def only(self, chosen: npt.NDArray[np.bool_]) -> "Sample":
-        """A part of the points."""
+        """A subset of the points."""
         return Sample(tuple(self.points[int(i)] for i in np.flatnonzero(chosen)))
 
     def _of_each(self, name: str) -> Array:
@@ -113,7 +113,7 @@ class Predicted:
 
 
 def predict(sample: Sample, coefficients: Coefficients) -> Predicted:
-    """Physical times with the correction that each point's GPU type gets."""
+    """Physical times with the correction of each point's GPU type."""
     physical = sample.physical(coefficients.reached)
     local = np.array([point.config.gpu.name in coefficients.measured_gpus for point in sample.points])
 

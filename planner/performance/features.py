@@ -1,7 +1,7 @@
-"""The features of the correction: small, centred numbers that say how a replica is run and what is asked of it.
+"""The features of the correction: small, centred numbers that describe a replica's configuration and its load.
 
 A term of the correction is a product of features, written `sglang*batch`.  Lengths, batch and sizes enter as
-logarithms, so that the correction is a power law; a GPU type enters by its bandwidth, and by name only in the local
+logarithms, so the correction is a power law.  A GPU type enters by its bandwidth, and by name only in the local
 correction.
 """
 
@@ -22,7 +22,7 @@ Features = Mapping[str, Array]
 
 
 def config_features(config: ReplicaConfig, *, software_age: float, speculative: bool = False) -> dict[str, float]:
-    """Those that the load does not change; absent ones are 0."""
+    """The features that are independent of the load; absent ones are 0."""
     model, gpu = config.model, config.gpu
     cached_layers = sum(part.layers for part in model.kv_cache)
     found = {
@@ -49,14 +49,14 @@ def config_features(config: ReplicaConfig, *, software_age: float, speculative: 
 
 
 def _is_unpacked(config: ReplicaConfig) -> bool:
-    """Weights narrower than what is computed in: integer formats, and 8 or 4 bit floats where the cores lack them."""
+    """Weights narrower than the arithmetic: integer formats, and 8- or 4-bit floats that the cores do not support."""
     return config.precision not in {"bf16", "fp16"} and config.arithmetic in {"bf16", "fp16"}
 
 
 def load_features(*, batch: Array, input_tokens: Array, output_tokens: Array, apart: Array | float = 0.0) -> Features:
-    """Those of the load, held inside what was measured: a power law says nothing far outside.
+    """The features of the load, clipped to the measured range, because a power law does not extrapolate far.
 
-    `apart` is 1 where prompts are read by other replicas.
+    `apart` is 1 where other replicas read the prompts.
     """
     return {
         "batch": np.log2(np.clip(batch, *MEASURED_BATCH)) / 4 - 1,
@@ -67,7 +67,7 @@ def load_features(*, batch: Array, input_tokens: Array, output_tokens: Array, ap
 
 
 def correction_of(terms: Terms, features: Mapping[str, Array | float]) -> Array:
-    """The logarithm of what to multiply a physical time by."""
+    """The logarithm of the factor on a physical time."""
     total = np.zeros(1)
     for name, weight in terms.items():
         total = total + weight * term_value(name, features)
@@ -75,7 +75,7 @@ def correction_of(terms: Terms, features: Mapping[str, Array | float]) -> Array:
 
 
 def collapsed(terms: Terms, fixed: Mapping[str, float]) -> dict[str, float]:
-    """The same terms with a configuration's features worked in: what is left are products of the load's."""
+    """The same terms with a configuration's features evaluated; only products of load features remain."""
     left: dict[str, float] = {}
     for name, weight in terms.items():
         parts = name.split("*")
@@ -90,7 +90,7 @@ def collapsed(terms: Terms, fixed: Mapping[str, float]) -> dict[str, float]:
 
 
 def term_value(name: str, features: Mapping[str, Array | float]) -> Array | float:
-    """A product of features; one that is absent makes it 0."""
+    """A product of features; an absent feature makes it 0."""
     value: Array | float = 1.0
     for part in name.split("*"):
         if part not in features:

@@ -1,11 +1,11 @@
-"""Fitting the coefficients to measured points (docs/performance.md, section 5).
+"""Fitting the coefficients to measured points (docs/explanation/planner/performance.md, section 5).
 
-Two stages.  The roofline's global coefficients come first, by robust least squares of relative errors (soft L1) with a
-weak pull to round values; this alone needs scipy.  What it leaves over is fitted by terms of the features, twice: a
-local correction with effects of GPU type and model, shrunk to zero, and a portable one of main effects only, shrunk
-harder, for GPU types that were never measured; in that one each combination of model, engine and GPU type weighs the
-same, however many points it has.  Both are ridge regressions, reweighted until they minimise the mean absolute
-percentage error (iteratively reweighted least squares).
+There are two stages.  Robust least squares of relative errors (soft L1) with a weak pull to round values fit the
+roofline's global coefficients; only this stage needs scipy.  Terms of the features then fit the rest, twice: a local
+correction with effects of GPU type and model, shrunk to zero, and a portable one of main effects only, shrunk harder,
+for GPU types without points.  In the portable one each combination of model, engine and GPU type has equal weight.
+Both are ridge regressions, reweighted until they minimise the mean absolute percentage error (iteratively reweighted
+least squares).
 
 Intervals are split-conformal (Lei et al., JASA 2018): quantiles of the errors on points whose whole curve, or whose GPU
 type or model, was left out of the correction.
@@ -27,10 +27,10 @@ Errors = dict[str, Array]  # by metric, logarithm of predicted over measured
 
 FOLDS = 5
 SWEEPS = 15  # of reweighting
-TTFT_WEIGHT = 0.4  # beside TPOT in the first stage: waiting is the noisier of the two
-SOFT = 0.15  # relative error from which a point pulls linearly only
+TTFT_WEIGHT = 0.4  # relative to TPOT in the first stage: TTFT is noisier
+SOFT = 0.15  # relative error above which a point's pull is linear
 ROUND_VALUE_PULL = 0.6
-PULL: Mapping[str, float] = {  # on coefficients that few points decide
+PULL: Mapping[str, float] = {  # on coefficients that few points determine
     "cache_capacity": 1.0,
     "burst": 1.0,
     "first_steps": 1.0,
@@ -55,7 +55,7 @@ GUESS = Reached(
 )
 NAMED_SHRINKAGE: Mapping[str, float] = {"one": 0.05, "gpu:": 0.2, "model:": 0.15}
 SHRINKAGE = 0.1
-PRIOR_POINTS = 30  # a shrinkage of 1 weighs as much as the share of one in so many points
+PRIOR_POINTS = 30  # a shrinkage of 1 has the weight of this many points
 INTERVAL = 0.9
 MIN_POINTS = 100
 
@@ -113,7 +113,7 @@ def named_terms(sample: Sample) -> tuple[str, ...]:
 
 @dataclass(frozen=True, slots=True)
 class Form:
-    """What a correction may be made of."""
+    """The terms and weights of a correction."""
 
     terms: tuple[str, ...]
     shrinkage: float = 1.0
@@ -129,7 +129,7 @@ PORTABLE = Form(PORTABLE_TERMS, shrinkage=3.0, balanced=True)
 
 
 class Residuals:
-    """What the first stage leaves over, and the second stage's fits of it."""
+    """The residuals of the first stage, and the second stage's fits of them."""
 
     def __init__(self, sample: Sample, *, tpot: Array, ttft: Array) -> None:
         self.sample = sample
@@ -153,7 +153,7 @@ class Residuals:
         return Correction(**{metric: _rounded(form.terms, weights) for metric, weights in found.items()})
 
     def left_out(self, form: Form, parts: npt.NDArray[np.int_]) -> Errors:
-        """Of each point by a correction that did not see its part."""
+        """Error of each point under a correction that was fitted without its part."""
         columns = self.sample.terms(form.terms)
         errors = {metric: np.zeros(len(parts)) for metric, _ in self._targets()}
         for part in np.unique(parts):
@@ -175,7 +175,7 @@ class Residuals:
 
 
 def _ridge(columns: Array, target: Array, *, penalties: Array, given: Array) -> Array:
-    """Minimises the mean absolute percentage error: weights go with the error's inverse, and with what it is worth."""
+    """Minimise the mean absolute percentage error: a weight is the point's given weight over its error."""
     penalty = np.diag(penalties**2 * len(target) / PRIOR_POINTS)
     weight: Array = given
     found: Array = np.zeros(columns.shape[1])
@@ -200,7 +200,7 @@ def _rounded(names: Sequence[str], weights: Array) -> dict[str, float]:
 
 
 def _intervals(sample: Sample, left_over: Residuals) -> dict[str, Intervals]:
-    """Seen kinds from folds of whole curves; unseen ones from leaving out GPU types."""
+    """Kinds with points: from folds of whole curves.  Kinds without: from leaving out GPU types."""
     gpus = np.unique([point.config.gpu.name for point in sample.points], return_inverse=True)[1]
     seen = left_over.left_out(Form.local(sample), sample.curves % FOLDS)
     unseen = left_over.left_out(PORTABLE, gpus)

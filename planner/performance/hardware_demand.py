@@ -1,12 +1,11 @@
-"""What a replica's steps demand of its hardware, in seconds at the rates of the data sheet.
+"""The demand of a replica's steps on its hardware, in seconds at the rates of the data sheet.
 
-Operators and counts as in LLM-Viewer (arXiv 2402.16363): a matrix product moves its weights once per step and does two
+Operators and counts follow LLM-Viewer (arXiv 2402.16363): a matrix product moves its weights once per step and does two
 operations per parameter and token; decoding reads the cache; attention over a prompt does four operations per head,
 channel and pair of tokens; tensor parallelism sums activations twice per layer (Megatron-LM, arXiv 1909.08053) and
-experts across GPUs exchange tokens.  How much of those rates is reached is in `planner.performance.coefficients`.
+experts across GPUs exchange tokens.  `planner.performance.coefficients` has the share of those rates that is reached.
 
-Every field is an array that broadcasts with the others: over measured points when fitting, over request sizes when
-planning.
+Every field is an array that broadcasts with the others: over measured points in a fit, over request sizes in a plan.
 """
 
 from collections.abc import Sequence
@@ -20,12 +19,12 @@ from planner.performance.kv_memory import MEMORY_USABLE, cache_sequences, sequen
 
 Array = npt.NDArray[np.float64]
 
-MAX_SEQUENCES = 1e9  # of a model that caches nothing
+MAX_SEQUENCES = 1e9  # of a model without a cache
 
 
 @dataclass(frozen=True, slots=True)
 class Demands:
-    """Of one replica for requests of one size; times at the data sheet's rates."""
+    """The demand of one replica for requests of one size; times at the data sheet's rates."""
 
     layers: Array
     moe_layers: Array
@@ -54,7 +53,7 @@ class Demands:
 def demands(
     config: ReplicaConfig, *, sizes: Sequence[tuple[int, int]], memory_usable: float = MEMORY_USABLE
 ) -> Demands:
-    """Of one replica for these (input, output) sizes."""
+    """The demand of one replica for these (input, output) sizes."""
     model, gpu = config.model, config.gpu
     bytes_per_s = gpu.bandwidth_gb_per_s * 1e9
     inputs, outputs = np.array(sizes, dtype=np.float64).T
@@ -83,7 +82,7 @@ def demands(
 
 
 def stacked(parts: Sequence[Demands]) -> Demands:
-    """Of several replicas, one size each."""
+    """The demand of several replicas, one size each."""
     names = [field.name for field in fields(Demands)]
     return Demands(**{name: np.concatenate([getattr(part, name).reshape(-1) for part in parts]) for name in names})
 
@@ -93,12 +92,12 @@ def _one(value: float) -> Array:
 
 
 def _idle_embedding_bytes(config: ReplicaConfig) -> float:
-    """A step looks up rows of the input embedding; a tied one is read whole as the output head."""
+    """A step reads only rows of the input embedding; a tied embedding is read whole as the output head."""
     return 0.0 if config.model.tied_embeddings else config.model.embedding_parameters * SIXTEEN_BIT_BYTES
 
 
 def _expert_share(config: ReplicaConfig) -> float:
-    """Per token of the replica and copy of an expert: of a step's tokens each stage sees one part at a time."""
+    """Per token of the replica and copy of an expert: each stage processes one part of a step's tokens at a time."""
     if not config.model.experts:
         return 0.0
     picked = config.model.experts_active / config.model.experts / config.copies_per_expert
@@ -112,9 +111,9 @@ def _compute_s(config: ReplicaConfig, flops: float, *, peak_tflops: float) -> Ar
 
 
 def _traffic_bytes(config: ReplicaConfig, imbalance: float) -> float:
-    """Per token and GPU: two ring all-reduces a layer, and sending to the experts' GPUs where ranks differ.
+    """Per token and GPU: two ring all-reduces a layer, and transfers to the experts' GPUs where ranks differ.
 
-    Experts wait for the GPU that the most tokens go to, as its arithmetic does; its weights it reads once all the same.
+    The GPU with the most tokens decides the exchange, as it does the arithmetic; every GPU reads its weights once.
     """
     model, split = config.model, config.tensor_parallel
     reduced = 2 * model.layers * 2 * (split - 1) / split / config.attention_data_parallel
@@ -126,7 +125,7 @@ def _traffic_bytes(config: ReplicaConfig, imbalance: float) -> float:
 
 
 def _cache_s(config: ReplicaConfig, tokens: Array) -> Array:
-    """A rank reads its own sequences only, so that over all sequences the ranks share the time."""
+    """A rank reads only its own sequences, so over all sequences the ranks share the time."""
     bytes_per_s = config.gpu.bandwidth_gb_per_s * 1e9
     return np.asarray(sequence_bytes_per_gpu(config, tokens) / config.attention_data_parallel / bytes_per_s)
 

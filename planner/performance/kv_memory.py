@@ -1,8 +1,8 @@
-"""What a replica's memory holds: weights per GPU, cached tokens beside them, and why a request may not fit at all.
+"""The memory of a replica: weights per GPU, cached tokens beside them, and the reason why a request may not fit.
 
 Per GPU: weights of attention and dense layers over the tensor-parallel ranks, routed experts over all GPUs of a stage,
 both over the stages.  The cache of a sequence is split by key/value heads until each GPU has one; beyond that, and with
-latent attention always, it is held more than once (vLLM's and SGLang's rule).
+latent attention always, several GPUs hold copies (vLLM's and SGLang's rule).
 """
 
 from collections.abc import Sequence
@@ -20,7 +20,7 @@ RESERVED_BYTES = 4e9  # per GPU: activations, CUDA graphs, buffers of the collec
 
 
 def cache_shards(config: ReplicaConfig) -> int:
-    """Over how many tensor-parallel ranks one sequence's cache is split."""
+    """The number of tensor-parallel ranks that split one sequence's cache."""
     return 1 if config.model.attention == "mla" else min(config.tensor_parallel, config.model.kv_heads)
 
 
@@ -39,23 +39,23 @@ def sequence_bytes_per_gpu(config: ReplicaConfig, tokens: Tokens) -> Tokens:
 
 
 def free_bytes_per_gpu(config: ReplicaConfig, *, usable: float = MEMORY_USABLE) -> float:
-    """What is left for the cache; negative where the weights alone do not fit."""
+    """Memory left for the cache; negative where the weights alone do not fit."""
     return config.gpu.memory_bytes * usable - RESERVED_BYTES - config.weight_bytes_per_gpu
 
 
 def cache_sequences(config: ReplicaConfig, tokens: Tokens, *, usable: float = MEMORY_USABLE) -> Tokens:
-    """How many sequences of this length fit, over all ranks of attention data parallelism."""
+    """Sequences of this length that fit, over all ranks of attention data parallelism."""
     free_bytes = max(0.0, free_bytes_per_gpu(config, usable=usable)) * config.attention_data_parallel
     return free_bytes / np.maximum(sequence_bytes_per_gpu(config, tokens), MIN_BYTES)
 
 
 def cache_tokens(config: ReplicaConfig, context_tokens: int) -> int:
-    """How many cached tokens fit in sequences of about this length: layers with a window make long ones cheaper."""
+    """Cached tokens that fit in sequences of about this length; layers with a window make long ones cheaper."""
     return int(cache_sequences(config, context_tokens) * context_tokens)
 
 
 def misfits(config: ReplicaConfig, tokens: Sequence[int]) -> list[str | None]:
-    """The reason per length, None where it fits: `misfit` for many at once."""
+    """The reason per length, None where it fits: `misfit` for many lengths at once."""
     lengths = np.array(tokens, dtype=np.float64)
     longest = config.model.max_context_tokens
     fits = (cache_sequences(config, lengths) >= 1) & (lengths <= (np.inf if longest is None else longest))
@@ -65,7 +65,7 @@ def misfits(config: ReplicaConfig, tokens: Sequence[int]) -> list[str | None]:
 
 
 def misfit(config: ReplicaConfig, tokens: int) -> str | None:
-    """Why not even one request of this length, prompt and output together, can be served; None when it can."""
+    """Why a single request of this length, prompt and output together, does not fit; None when it does."""
     return _unsupported(config) or _too_long(config, tokens) or _too_big(config, tokens)
 
 

@@ -1,15 +1,15 @@
-"""A replica that requests reach at random: its latencies, mean and percentiles, by how many it decodes on average.
+"""A replica with random arrivals: its latencies, mean and percentiles, by its mean number of decoding sequences.
 
-The number that decodes follows an infinite server's: mean B, variance B (1 + cv^2) / 2 for arrivals whose gaps have the
-coefficient of variation cv.  A larger batch slows itself down and so stays larger: with g the relative growth of TPOT
-over that of B, fluctuations grow by 1 / (1 - g) (the linear noise of a birth and death process).  A request sees itself
-and the others, averaged over its stay; that leaves two thirds of the variance where nothing feeds back (the covariance
-falls linearly over a stay), and all of it where the batch changes slowly.  A TPOT percentile is the step time at the
-batch's percentile.  For the first token a request waits for a place and for its prompt's turn; both waits have
-exponential tails.  Percentiles of parts are added, as if one request had bad luck everywhere, which is on the safe
-side.  (docs/performance.md, section 4)
+The number of decoding sequences follows an infinite server's: mean B, variance B (1 + cv^2) / 2 for arrivals whose gaps
+have the coefficient of variation cv.  A larger batch slows itself down and so stays larger: with g the relative growth
+of TPOT over that of B, fluctuations grow by 1 / (1 - g) (the linear noise of a birth and death process).  A request
+observes itself and the others, averaged over its stay.  That leaves two thirds of the variance where nothing feeds back
+(the covariance falls linearly over a stay), and all of it where the batch changes slowly.  A TPOT percentile is the
+step time at the batch's percentile.  For the first token a request waits for a place and for its prompt's turn; both
+waits have exponential tails.  The sum of the parts' percentiles is conservative.
+(docs/explanation/planner/performance.md, section 4)
 
-Requests are taken at the sizes given, all alike; for the wait for a turn prompts vary as an exponential does.
+All requests have the given sizes; for the wait for a turn, prompts vary exponentially.
 """
 
 from dataclasses import dataclass
@@ -27,7 +27,7 @@ from planner.performance.queueing import interruptions, slots_wait_s, turn_wait_
 from planner.performance.step_time import answer_floor_s, decode_s, prompt_alone_s, prompt_floor_s, prompt_work_s
 
 MAX_GAIN = 0.95
-AVERAGED = 2 / 3  # of the variance of the number seen, after averaging over a stay
+AVERAGED = 2 / 3  # of the variance of the observed number, after averaging over a stay
 PROMPT_CV = 1.0
 STAY_CV = 0.5  # outputs of one bucket
 LINK_REACHED = 0.8  # of a host link's rate, for transfers of megabytes
@@ -40,13 +40,13 @@ class OpenLoop:
     config: ReplicaConfig
     coefficients: Coefficients
     demand: Demands  # each field with a second axis of length one
-    decoding: Array  # mean number, of prompts in service for a replica that only reads prompts
+    decoding: Array  # mean number; on a prefill replica, prompts in service
     places: Array  # most sequences at once
     arrival_cv: float
 
     @property
     def reached(self) -> Reached:
-        """Of the hardware."""
+        """Demand on the hardware."""
         return self.coefficients.reached
 
     def tpot_s(self, statistic: Statistic) -> Array:
@@ -57,7 +57,7 @@ class OpenLoop:
         return calm_s + np.maximum(reading_s, self._interruptions_s(quantile))
 
     def ttft_s(self, statistic: Statistic) -> Array:
-        """Time to the first token, the cache's way to a decode replica included where there is one."""
+        """Time to the first token, with the cache's transfer to a decode replica where there is one."""
         turn_s, place_s = self._turn_wait_s, self._place_wait_s
         if (quantile := statistic.quantile) is not None:
             turn_s = wait_quantile_s(turn_s, delayed=self.turn_load, quantile=quantile)
@@ -70,20 +70,20 @@ class OpenLoop:
         return first_s + (self.demand.output_tokens - 1) * self.tpot_s(statistic)
 
     def latency_s(self, metric: Metric, statistic: Statistic) -> Array:
-        """Any of them."""
+        """Any of the three."""
         by_metric = {Metric.TTFT: self.ttft_s, Metric.TPOT: self.tpot_s, Metric.E2E: self.e2e_s}
         return by_metric[metric](statistic)
 
     @cached_property
     def rate_rps(self) -> Array:
-        """Arrivals that keep so many decoding (Little's law); on a prefill replica, so many prompts in service."""
+        """Arrival rate for this mean number of decoding sequences (Little's law); on a prefill replica, of prompts."""
         if self.config.role == "prefill":
             return self.decoding / self._work_s
         return self.decoding / (self.demand.output_tokens * self._mean_tpot_s)
 
     @cached_property
     def most_rps(self) -> Array:
-        """What the data sheet allows, whatever is predicted: all arithmetic and all reading of caches, overlapping."""
+        """The data sheet's limit on the rate: all arithmetic and all cache reads, overlapping."""
         prompt_s = 0.0 if self.config.role == "decode" else prompt_floor_s(self.demand)
         answer_s = 0.0 if self.config.role == "prefill" else answer_floor_s(self.demand)
         return np.asarray(1 / (prompt_s + answer_s))
@@ -129,7 +129,7 @@ class OpenLoop:
         return np.asarray(busy ** (np.sqrt(2 * (self.places + 1)) - 1))
 
     def _seen(self, statistic: Statistic) -> Array:
-        """Sequences in a request's steps, itself among them."""
+        """Sequences in a request's steps, including itself."""
         others = np.zeros_like(self.decoding) if self.config.role == "prefill" else self.decoding
         if (quantile := statistic.quantile) is not None:
             averaged = 1 - (1 - self._gain) * (1 - AVERAGED)
@@ -139,7 +139,7 @@ class OpenLoop:
 
     @cached_property
     def _gain(self) -> Array:
-        """How much a larger batch slows itself down: relative growth of TPOT over that of the batch, along the grid."""
+        """Feedback of the batch on itself: relative growth of TPOT over that of the batch, along the grid."""
         if self.config.role == "prefill" or self.decoding.shape[1] < 2:
             return np.zeros_like(self.decoding)
         slower = np.gradient(np.log(self._mean_tpot_s), axis=1) / np.gradient(np.log(self.decoding), axis=1)
@@ -155,7 +155,7 @@ class OpenLoop:
         return self._step_parts_s(self._seen(Statistic.MEAN))
 
     def _step_parts_s(self, batch: Array) -> tuple[Array, Array]:
-        """A step of so many without prompts, and the mean of what prompts add."""
+        """A step of this batch without prompts, and the mean addition of prompts."""
         factor = np.exp(self._correction(self._terms[0], batch))
         calm_s = decode_s(self.demand, self.reached, batch, factor)
         if self.config.role != "both":
@@ -164,7 +164,7 @@ class OpenLoop:
         return calm_s, batch * work_s / self.demand.output_tokens
 
     def _interruptions_s(self, quantile: float) -> Array:
-        """What prompts add to each token after the first, at a percentile of how many are read during a stay."""
+        """The addition of prompts to each token after the first, at a percentile of the prompts read during a stay."""
         if self.config.role != "both":
             return np.zeros_like(self.decoding)
         gaps = np.maximum(1.0, self.demand.output_tokens - 1)
@@ -178,12 +178,12 @@ class OpenLoop:
         return np.asarray(np.minimum(prompts * self._work_s / gaps, fullest_s))
 
     def corrections(self, batch: Array) -> tuple[Array, Array]:
-        """Logarithms of what TPOT and TTFT are multiplied by."""
+        """Logarithms of the factors on TPOT and TTFT."""
         return self._correction(self._terms[0], batch), self._correction(self._terms[1], batch)
 
     @property
     def first_token_alone_s(self) -> Array:
-        """Physical time to the first token with nobody else there, before the correction."""
+        """Physical time to the first token of a lone request, before the correction."""
         return self._first_token_physical_s(np.ones((1, 1)))
 
     def _first_token_physical_s(self, batch: Array) -> Array:

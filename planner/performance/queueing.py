@@ -1,4 +1,4 @@
-"""Closed forms for waiting (docs/performance.md, section 4)."""
+"""Closed forms for waiting times (docs/explanation/planner/performance.md, section 4)."""
 
 from statistics import NormalDist
 
@@ -17,12 +17,12 @@ def slots_wait_s(*, busy: Array, slots: Array, service_s: Array, arrival_cv: flo
 
 
 def turn_wait_s(*, load: Array, service_s: Array, arrival_cv: float, service_cv: float) -> Array:
-    """Mean wait for the only place: the same with c = 1, which is Kingman's, exact for Poisson arrivals."""
+    """Mean wait for a single place: the same formula with c = 1, Kingman's, exact for Poisson arrivals."""
     return slots_wait_s(busy=load, slots=np.ones(1), service_s=service_s, arrival_cv=arrival_cv, service_cv=service_cv)
 
 
 def wait_quantile_s(mean_s: Array, *, delayed: Array, quantile: float) -> Array:
-    """Of a wait that is 0 but for a share `delayed`, and exponential there: heavy traffic's limit."""
+    """Quantile of a wait that is 0 except for a share `delayed`, and exponential there: the heavy-traffic limit."""
     beyond = 1 - quantile
     with np.errstate(divide="ignore", invalid="ignore"):
         found = mean_s / delayed * np.log(delayed / beyond)
@@ -30,12 +30,12 @@ def wait_quantile_s(mean_s: Array, *, delayed: Array, quantile: float) -> Array:
 
 
 def interruptions(mean: Array, *, load: Array, arrival_cv: float, quantile: float) -> Array:
-    """How many prompts are read during a stay, at a percentile.
+    """Prompts read during a stay, at a percentile.
 
-    A stay grows by every prompt that is read in it, and more arrive meanwhile, so that their number is that of a busy
-    period: the generalised Poisson distribution (Consul and Jain, Technometrics 15, 1973), with variance
+    Every prompt read during a stay lengthens it, and more arrive meanwhile, so their number is that of a busy period:
+    the generalised Poisson distribution (Consul and Jain, Technometrics 15, 1973), with variance
     mean / (1 - load)^2 and a third cumulant of (1 + 2 load) / (1 - load)^4 times the mean.  The percentile is its
-    expansion by Cornish and Fisher; nothing where less than the share beyond it meets a prompt at all.
+    expansion by Cornish and Fisher; it is 0 where fewer requests than the share beyond it meet a prompt.
     """
     normal, uneven = NormalDist().inv_cdf(quantile), (1 + arrival_cv**2) / 2
     spread = normal * np.sqrt(mean * uneven) / (1 - load)

@@ -1,7 +1,7 @@
-"""The highest rate a replica holds inside an SLO, for many request sizes at once.
+"""The highest rate that a replica sustains inside an SLO, for many request sizes at once.
 
-Latencies are worked out on a grid of mean batches and made to rise along it; each limit allows a part of the grid, the
-tightest decides, and the rate is read off there.  A looser limit allows more of the same grid, so the rate never falls.
+The code computes latencies on a grid of mean batches and makes them rise along it.  Each limit allows a part of the
+grid, and the tightest determines the rate.  A looser limit allows more of the same grid, so the rate never falls.
 """
 
 from collections.abc import Sequence
@@ -17,7 +17,7 @@ from planner.performance.kv_memory import misfits
 from planner.performance.open_loop import OpenLoop
 
 MAX_SEQUENCES = 256  # per rank: vLLM's default max_num_seqs on most GPUs
-FULLEST = 0.95  # mean share of places in use; beyond, the wait for one grows without bound
+FULLEST = 0.95  # mean share of places in use; above it the wait for a place grows without bound
 GRID = 40
 MIN_DECODING = 0.02
 MS_PER_S = 1000.0
@@ -31,8 +31,8 @@ class Estimate:
 
     max_rps: float
     reason: str | None = None
-    interval_90: tuple[float, float] | None = None  # requests/s between which 90 % of measured rates lie
-    binding: str | None = None  # the limit that holds the rate down: `p99 TTFT`, or `places` for cache and batch
+    interval_90: tuple[float, float] | None = None  # requests/s that enclose 90 % of measured rates
+    binding: str | None = None  # the binding limit: `p99 TTFT`, or `places` for cache and batch
 
 
 def highest_rates(
@@ -92,7 +92,7 @@ def _estimates(loop: OpenLoop, slo: Slo) -> list[Estimate]:
 
 
 def _judged_s(loop: OpenLoop, metric: Metric, statistic: Statistic) -> Array:
-    """A latency as limits see it: a request of one token has no time per token after the first."""
+    """A latency as the limits apply to it: a request of one token has no time per token after the first."""
     found = loop.latency_s(metric, statistic)
     return np.where(loop.demand.output_tokens > 1, found, 0.0) if metric is Metric.TPOT else found
 
@@ -121,7 +121,7 @@ def _best(
 
 
 def _reach(latency: Array, limit: float) -> Array:
-    """How far along the grid a rising latency stays inside, in steps; -1 where it never does."""
+    """Steps along the grid at which a rising latency stays inside; -1 where it never does."""
     inside = (latency <= limit).sum(axis=1)
     before, after = np.maximum(inside - 1, 0), np.minimum(inside, GRID - 1)
     rows = np.arange(len(latency))

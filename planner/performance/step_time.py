@@ -1,12 +1,11 @@
-"""Times of steps and prompts from demands and what of the hardware is reached (docs/performance.md, sections 1 and 2).
+"""Times of steps and prompts from demands and reached shares (docs/explanation/planner/performance.md, sections 1, 2).
 
-A step's time is the slower of reading weights and doing arithmetic, for dense layers and for experts apart, plus what
-neither hides: cache, traffic, launches and the host.
+A step's time is the slower of reading weights and doing arithmetic, for dense layers and for experts separately, plus
+the parts that neither hides: cache, traffic, launches and the host.
 
-A correction multiplies times by a `factor`, and physics bounds it: with one given, no part of a step runs at more than
-`MAX_REACHED` of the data sheet's rate.  Arithmetic counts as in
-`planner.explain.ideal_bound`: every token passes the output head.
-Without one, as in the fit, shares are taken as they are.
+A correction multiplies times by a `factor`.  With a factor no part of a step runs at more than `MAX_REACHED` of the
+data sheet's rate; arithmetic counts as in `planner.explain.ideal_bound`, so every token passes the output head.
+Without a factor, as in the fit, the shares apply unchanged.
 """
 
 from dataclasses import dataclass
@@ -26,7 +25,7 @@ def fixed_s(demand: Demands, reached: Reached) -> Array:
 
 
 def touched(demand: Demands, tokens: Array) -> Array:
-    """Share of the experts that a step reads when each of its tokens picks its own evenly and independently."""
+    """Share of the experts that a step reads when each of its tokens picks its own uniformly and independently."""
     if not demand.expert_share.any():
         return np.zeros(1)
     return np.asarray(1 - (1 - demand.expert_share) ** tokens)
@@ -34,7 +33,7 @@ def touched(demand: Demands, tokens: Array) -> Array:
 
 @dataclass(frozen=True, slots=True)
 class Parts:
-    """What a step is made of, each at the rate that is reached."""
+    """The parts of a step, each at the reached rate."""
 
     fixed_s: Array
     weights_s: Array
@@ -48,7 +47,7 @@ class Parts:
 
 
 def parts(demand: Demands, reached: Reached, factor: Array | None = None) -> Parts:
-    """Times this factor, and never faster than the floor of physics."""
+    """Times the factor, and never faster than the floor."""
     times = 1.0 if factor is None else factor
 
     def part(share: Array | float, demanded_s: Array, least_s: Array | None = None) -> Array:
@@ -80,25 +79,25 @@ def decode_s(demand: Demands, reached: Reached, batch: Array, factor: Array | No
 
 
 def prompt_work_s(demand: Demands, reached: Reached, factor: Array | None = None) -> Array:
-    """Arithmetic and traffic of one prompt, which others wait for whatever the batch."""
+    """Arithmetic and traffic of one prompt, which all other sequences wait for."""
     part = parts(demand, reached, factor)
     return demand.input_tokens * (part.token_s + part.expert_token_s + part.traffic_s) + part.attention_s
 
 
 def prompt_floor_s(demand: Demands) -> Array:
-    """What reading a prompt takes at least, whatever was fitted."""
+    """The minimum time to read a prompt, independent of the fit."""
     each_s = demand.token_s + demand.head_s + demand.expert_token_s
     return (demand.input_tokens * each_s + demand.attention_s) / MAX_REACHED
 
 
 def answer_floor_s(demand: Demands) -> Array:
-    """The same of decoding an answer in the largest batch: its arithmetic or its cache, whichever takes longer."""
+    """The minimum time to decode an answer in the largest batch: its arithmetic or its cache, if that takes longer."""
     each_s = demand.token_s + demand.head_s + demand.expert_token_s + demand.reach_s
     return demand.output_tokens * np.maximum(each_s, demand.cache_s) / MAX_REACHED
 
 
 def prompt_alone_s(demand: Demands, reached: Reached) -> Array:
-    """One prompt with nobody beside it."""
+    """One prompt on an idle replica."""
     tokens = demand.input_tokens
     dense_s = np.maximum(demand.weights_s / reached.weights, demand.token_s / reached.compute * tokens)
     experts_s = np.maximum(

@@ -1,9 +1,10 @@
-"""The time of one engine iteration, as the prediction and the replay both use it.
+"""The time of one engine iteration, for the prediction and the replay.
 
-An iteration of a continuously batching engine carries the next token of every decoding sequence and a chunk of the
-prompts that are being read (Sarathi-Serve, arXiv 2403.02310).  Its time is the slower of reading the weights and doing
-the arithmetic, for the layers that every token passes and for the routed experts apart, plus what neither hides: the
-cache, the attention of the prompts, the traffic between GPUs and the host.  (docs/performance.md, section 1)
+An iteration of a continuously batching engine computes the next token of every decoding sequence and a chunk of the
+prompts (Sarathi-Serve, arXiv 2403.02310).  Its time is the slower of reading the weights and doing the arithmetic, for
+the layers that every token passes and for the routed experts separately, plus the parts that neither hides: the cache,
+the attention of the prompts, the traffic between GPUs and the host.
+(docs/explanation/planner/performance.md, section 1)
 """
 
 from dataclasses import dataclass
@@ -12,7 +13,7 @@ from math import pow  # noqa: A004 - of floats only, so that it is typed
 
 @dataclass(frozen=True, slots=True)
 class StepCosts:
-    """What an iteration of one replica costs, and what the replica holds."""
+    """The costs of one replica's iteration, and the replica's capacity."""
 
     fixed_s: float  # launches, scheduling, collectives' latency: once per iteration
     weights_s: float  # reading the weights that every token uses, once
@@ -28,15 +29,15 @@ class StepCosts:
     max_sequences: int  # running at once
     chunk_tokens: int  # tokens of one iteration, decoded ones included
     expert_token_s: float = 0.0  # arithmetic of one token in its routed experts
-    hidden_share: float = 0.0  # of a prompt's work that does not delay those who decode beside it
+    hidden_share: float = 0.0  # of a prompt's work that does not delay decoding sequences
 
 
 def step_s(
     costs: StepCosts, *, decoding: float, cached_tokens: float, prompt_tokens: float = 0.0, pairs: float = 0.0
 ) -> float:
-    """One iteration: `decoding` sequences holding `cached_tokens` between them, and a chunk of prompts beside them.
+    """One iteration: `decoding` sequences that hold `cached_tokens` together, and a chunk of prompts beside them.
 
-    Prompts add their work to what decoding takes, less the share that a busy iteration hides; alone, they hide as much
+    Prompts add their work to the decoding time, less the share that a busy iteration hides; alone, they hide as much
     reading of weights as they do arithmetic.
     """
     if decoding > 0.0:

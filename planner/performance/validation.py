@@ -1,7 +1,7 @@
-"""How far off a fit is on points it has not seen: three ways of holding some back (docs/performance.md, section 6).
+"""Errors of a fit on held-out points, by three splits (docs/explanation/planner/performance.md, section 6).
 
-- `random`: a third of the points.  Neighbours on a curve, which differ by concurrency alone, may stay in the fit.
-- `curves`: a third of the curves, each whole: nothing of a configuration at these sizes was seen.
+- `random`: a third of the points.  Neighbours on a curve that differ only in concurrency may stay in the fit.
+- `curves`: a third of the curves, whole: the fit has no point of such a configuration at these sizes.
 - one GPU type: all its points.  The portable correction predicts them.
 """
 
@@ -18,14 +18,14 @@ from planner.performance.fitting import fit
 from planner.performance.hardware_demand import Array
 
 HELD_BACK = 1 / 3
-UNDATED = dt.date(1970, 1, 1)  # of fits that are thrown away
+UNDATED = dt.date(1970, 1, 1)  # of temporary fits
 
 Mask = npt.NDArray[np.bool_]
 
 
 @dataclass(frozen=True, slots=True)
 class Validation:
-    """One way of holding points back, and what came of it."""
+    """One split and its result."""
 
     split: str
     held_back: Sample
@@ -34,7 +34,7 @@ class Validation:
 
     @property
     def error(self) -> Error:
-        """In the coefficients file's terms."""
+        """The error in the form of the coefficients file."""
         sample, found = self.held_back, self.predicted
         return Error(
             split=self.split,
@@ -55,7 +55,7 @@ class Validation:
         config = self.held_back.points[position].config
         found = self.coefficients.interval(gpu=config.gpu.name, model=config.model.name, moe=config.model.experts > 0)
         if found is None:
-            raise ValueError("the points held back are of a kind that the fit has none of")
+            raise ValueError("the held-out points are of a kind that the fit does not have")
         interval: Interval = getattr(found, metric)
         return interval
 
@@ -66,7 +66,7 @@ def mape(predicted: Array, measured: Array) -> float:
 
 
 def held_back(sample: Sample, *, seed: int) -> Iterator[tuple[str, Mask]]:
-    """Each split's name, and which points it holds back."""
+    """Each split's name, and its held-out points."""
     rng = np.random.default_rng(seed)
     count = len(sample.points)
     yield "random", np.isin(np.arange(count), rng.permutation(count)[: int(count * HELD_BACK)])
@@ -77,7 +77,7 @@ def held_back(sample: Sample, *, seed: int) -> Iterator[tuple[str, Mask]]:
 
 
 def validate(sample: Sample, *, split: str, held: Mask) -> Validation:
-    """Fit the rest, predict what was held back."""
+    """Fit the rest and predict the held-out points."""
     coefficients = fit(sample.only(~held), fitted=UNDATED, source=split)
     rest = sample.only(held)
     return Validation(split, rest, coefficients, predict(rest, coefficients))

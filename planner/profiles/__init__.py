@@ -1,4 +1,8 @@
-"""Measured profiles: benchmark results of any serving tool, and the throughput tables that follow from them."""
+"""Measured profiles: benchmark results of any serving tool, and the throughput tables computed from them.
+
+`read_points` imports a file, `throughput_from_points` computes the table of a configuration, and `merged` combines it
+with predicted rates.  docs/explanation/planner/profiles.md explains the method.
+"""
 
 from planner.profiles.csv_tables import own_csv
 from planner.profiles.imports import Format, Imported, read_points

@@ -1,9 +1,9 @@
-"""Tables of points: our own CSV, and the silicon table of aiconfigurator.
+"""CSV tables of points: Fleetwright's own, and the silicon table of aiconfigurator.
 
-aiconfigurator's `silicon_sample.csv` (0.12, 2026) has one row per measured run: `batch_size` requests in flight on the
-replica, `isl` and `osl` tokens, means of TTFT and TPOT.  It names no rate; with a fixed number in flight that follows
-from Little's law: rate = batch_size / (TTFT + (osl - 1) TPOT).  A degree of 0 means that there is none of that kind.
-Rows of mode `disagg` are a prefill and a decode pool, not a replica, and are left out and counted.
+`silicon_sample.csv` (ai-dynamo/aiconfigurator 095f58a5, 0.12, 2026) has one row per measured run: `batch_size` requests
+in flight on the replica, `isl` and `osl` tokens, means of TTFT and TPOT.  It has no rate; with a fixed number in flight
+the rate follows from Little's law: rate = batch_size / (TTFT + (osl - 1) TPOT).  A degree of 0 means no parallelism of
+that kind.  The reader leaves out and counts rows of mode `disagg`, which are a prefill and a decode pool.
 """
 
 import csv
@@ -38,11 +38,11 @@ SILICON = {
 MAY_BE_NONE = ("attention_dp_size", "moe_ep_size")
 _NUMBER = re.compile(r"[-+]?(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?")
 _MEASURED = re.compile(r"\bmeasured=(\d{4}-\d{2}-\d{2})")
-_TEXT = {"model", "gpu", "precision", "engine", "engine_version", "source", "date"}  # also where it looks like a number
+_TEXT = {"model", "gpu", "precision", "engine", "engine_version", "source", "date"}  # also where the cell is a number
 
 
 def own_drafts(text: str, *, name: str) -> list[Draft]:
-    """Our own table: any of `OWN_COLUMNS`, in any order; an empty cell says nothing."""
+    """Fleetwright's own table: any of `OWN_COLUMNS`, in any order; an empty cell is absent."""
     header, rows = _rows(text, name)
     problems = [Problem(column, _unknown(column), 1) for column in header if column not in OWN_COLUMNS]
     if problems:
@@ -57,14 +57,14 @@ def own_drafts(text: str, *, name: str) -> list[Draft]:
 
 
 def silicon_drafts(text: str, *, name: str) -> tuple[list[Draft], int]:
-    """The replicas in a silicon table, and how many rows were left out."""
+    """The replicas in a silicon table, and the number of omitted rows."""
     _, rows = _rows(text, name)
     replicas = [(line, row) for line, row in rows if row.get("mode", "agg") != "disagg"]
     return [_silicon(line, row) for line, row in replicas], len(rows) - len(replicas)
 
 
 def own_csv(points: Iterable[MeasuredPoint]) -> str:
-    """The points as our own table."""
+    """The points as Fleetwright's own table."""
     out = io.StringIO()
     writer = csv.DictWriter(out, OWN_COLUMNS, lineterminator="\n")
     writer.writeheader()
@@ -120,7 +120,7 @@ def _rows(text: str, name: str) -> tuple[Sequence[str], list[tuple[int, dict[str
 
 
 def _value(field: str, cell: str) -> Any:
-    """A cell as a number where it is one and should be; nothing where it is empty."""
+    """A cell as a number where the column has numbers; None where it is empty."""
     cell = cell.strip()
     if field in _TEXT or not _NUMBER.fullmatch(cell):
         return cell or None

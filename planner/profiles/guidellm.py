@@ -1,13 +1,13 @@
 """Reports of GuideLLM (`guidellm benchmark --output-path benchmarks.json`), 0.3 and later.
 
 Field names as in guidellm/benchmark/schemas/generative/{report,benchmark,metrics}.py and schemas/statistics.py at
-03820eb and 06cef29 (0.4 to 0.7); 0.3 kept the strategy under `args` and counts under `run_stats`.  A report holds a
-benchmark per rate or number of streams, and each a distribution (mean, median, percentiles) per metric and outcome;
-those of successful requests are read.
+03820eb and 06cef29 (0.4 to 0.7); 0.3 has the strategy under `args` and counts under `run_stats`.  A report has a
+benchmark per rate or number of streams, and each a distribution (mean, median, percentiles) per metric and outcome.
+The reader takes those of successful requests.
 
 - `request_latency` is in seconds, the others in milliseconds.
-- Our TPOT is GuideLLM's `inter_token_latency_ms`, one value per request, without the first token; its percentiles
-  weigh a request by its tokens.  Its `time_per_output_token_ms` includes the first token and is not used.
+- TPOT is GuideLLM's `inter_token_latency_ms`, one value per request, without the first token; its percentiles weight a
+  request by its tokens.  Its `time_per_output_token_ms` includes the first token and is not used.
 - A latency of 0 means that nothing was recorded.
 """
 
@@ -57,7 +57,7 @@ def _draft(benchmark: Any, number: int, record: Record) -> Draft:
 
 
 def _put_pressure(draft: Draft, benchmark: Any) -> None:
-    """A rate where requests were sent by the clock, else how many were in flight."""
+    """The offered rate where requests were sent on a schedule, else the number in flight."""
     home = "config" if at(benchmark, "config", "strategy") is not None else "args"
     strategy = at(benchmark, home, "strategy")
     kind = at(strategy, "type_") or at(strategy, "kind")

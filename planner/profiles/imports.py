@@ -1,4 +1,4 @@
-"""Any file of measurements to points: which format it is in, and the reader for it."""
+"""Import of measurement files: format detection, and the reader of each format."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -18,7 +18,7 @@ from planner.profiles.vllm_bench import SGLANG, VLLM, Dialect, serving_draft
 
 
 class Format(StrEnum):
-    """What a file of measurements may be."""
+    """The formats of a measurement file."""
 
     OWN = "own"  # YAML or JSON: points
     OWN_CSV = "csv"
@@ -30,11 +30,11 @@ class Format(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Imported:
-    """What was in a file."""
+    """The content of a file."""
 
     format: Format
     points: tuple[MeasuredPoint, ...]
-    left_out: int = 0  # rows that are no replica
+    left_out: int = 0  # rows that are not a replica
 
 
 def read_points(
@@ -46,7 +46,7 @@ def read_points(
     form: Format | None = None,
     given: Given | None = None,
 ) -> Imported:
-    """The points in a text; its format is found out unless given.  DocumentError names field and allowed range."""
+    """The points in a text; the format is detected unless given.  DocumentError names field and allowed range."""
     form = form or format_of(text, name=name)
     if form is Format.OWN:
         return Imported(form, _own(text, name, gpus))
@@ -56,7 +56,7 @@ def read_points(
 
 
 def format_of(text: str, *, name: str) -> Format:
-    """The format, by fields that only it has."""
+    """The format, by fields that no other format has."""
     start = text.lstrip("\ufeff \t\r\n")[:20_000]
     header = {column.strip() for column in start.partition("\n")[0].split(",")}
     if "silicon_ttft_ms" in header:

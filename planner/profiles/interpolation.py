@@ -1,18 +1,18 @@
-"""Between the sizes that were measured: what the rate at another size can be, and what to take for it.
+"""Rates between measured sizes.
 
-A larger request is never served at a higher rate: what a larger size holds, a smaller one does too.  Near measured
-sizes more can be said, tried in this order:
+A larger request never has a higher rate: a rate that a larger size sustains, a smaller one sustains too.  Near measured
+sizes the code tries, in this order:
 
-- within 5 % of a measured size: what was measured;
+- within 5 % of a measured size: the measured rate;
 - in a rectangle of measured sizes, or on a side of one: linear on both sides in the logarithms of tokens and rate.  The
-  interval holds all curves through the corners that fall nowhere faster than with slope -2, or twice their mean slope
-  where that is more: attention is quadratic in the input, time in flight and cache grow with the output, and an SLO
-  that binds makes the fall steeper still.  Half of that room is taken for the 90 % interval: of 87 sizes left out of
-  a public table, 86 lay inside (bench/profile_interpolation.py, 2026-11-21);
-- at least half as large on either side as a size that one of these holds for: what is known of that larger size;
-- beyond all of them, but in the same bucket as one and at most twice it: the measured runs, moved at their worst.
+  range has all curves through the corners that fall nowhere faster than with slope -2, or twice their mean slope where
+  that is more: attention is quadratic in the input, time in flight and cache grow with the output, and a binding SLO
+  steepens the fall.  The 90 % interval is half of that range: of 87 sizes held out of a public table, 86 lay inside
+  (bench/profile_interpolation.py, 2026-11-21);
+- at least half as large on either side as a size with one of these rates: the rate of that larger size;
+- beyond all of them, but in the same bucket as one and at most twice it: the measured runs, scaled by the worst case.
 
-Otherwise nothing is taken, but the bounds still stand.
+Otherwise there is no rate, but the bounds still apply.
 """
 
 from collections.abc import Mapping, Sequence
@@ -26,7 +26,7 @@ from planner.profiles.load_curves import Held, held
 from planner.profiles.points import Latency, MeasuredPoint
 
 SAME_SIZE = 1.05
-LARGER_AT_MAX = 2.0  # a size is taken for a smaller one up to this factor on either side
+LARGER_AT_MAX = 2.0  # the largest factor, on either side, at which a larger size stands for a smaller one
 LARGER_TRIED = 3  # on either side
 MOVED_AT_MAX = 2.0
 STEEPEST = 2.0
@@ -36,18 +36,18 @@ Size = tuple[float, float]  # input and output tokens
 
 
 class Basis(StrEnum):
-    """What stands behind a rate."""
+    """The origin of a rate."""
 
     MEASURED = "measured"
     INTERPOLATED = "interpolated"
-    LARGER = "larger"  # what a larger size holds
-    MOVED = "moved"  # a smaller size of the same bucket
+    LARGER = "larger"  # the rate of a larger size
+    MOVED = "moved"  # scaled from a smaller size of the same bucket
     NONE = "none"
 
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """The rate at one size; of a cell without basis only the bounds mean anything."""
+    """The rate at one size; a cell without basis has only bounds."""
 
     max_rps: float
     low_rps: float
@@ -56,12 +56,12 @@ class Cell:
     reason: str = ""  # why there is no basis
 
     def between(self, rate_rps: float) -> float:
-        """A rate from elsewhere, held within what was measured."""
+        """A rate from another source, clipped to the measured bounds."""
         return min(max(rate_rps, self.low_rps), self.high_rps)
 
 
 def grouped(points: Sequence[MeasuredPoint]) -> dict[Size, tuple[MeasuredPoint, ...]]:
-    """The points by size; sizes within 5 % of one another are one, called by the largest of them on either side."""
+    """The points by size; sizes within 5 % are one, named by the largest of them on either side."""
     groups: list[list[MeasuredPoint]] = []
     for point in sorted(points, key=_size):
         home = next((group for group in groups if _same(_size(group[0]), _size(point))), None)
@@ -73,7 +73,7 @@ def grouped(points: Sequence[MeasuredPoint]) -> dict[Size, tuple[MeasuredPoint, 
 
 
 def at_size(size: Size, *, lower: Size, sweeps: Mapping[Size, Held], slo: Slo) -> Cell:
-    """The rate at a size, from sweeps at others; `lower` is where the size's bucket begins."""
+    """The rate at a size, from sweeps at others; `lower` is the lower edge of the size's bucket."""
     low_rps, high_rps = _bounds(size, sweeps)
     near = [known for known in sweeps if _same(known, size)]
     if near:
@@ -92,10 +92,10 @@ def at_size(size: Size, *, lower: Size, sweeps: Mapping[Size, Held], slo: Slo) -
 
 
 def moved(point: MeasuredPoint, size: Size) -> MeasuredPoint:
-    """A run as it would be at a size that is larger on either side, at worst.
+    """A run scaled by the worst case to a size that is larger on either side.
 
-    TTFT grows with the square of the input, TPOT with the context that a step reads, the time in flight with each in
-    its share.  As many tokens are in flight as before, so fewer requests are; their rate follows by Little's law.
+    TTFT grows with the square of the input, TPOT with the context that a step reads, the time in flight with each by
+    its share.  The tokens in flight stay equal, so fewer requests are in flight; their rate follows by Little's law.
     """
     longer_in, longer_out = (max(new / old, 1.0) for new, old in zip(size, _size(point), strict=True))
     context = max(sum(size) / (point.input_tokens + point.output_tokens), 1.0)
@@ -114,7 +114,7 @@ def moved(point: MeasuredPoint, size: Size) -> MeasuredPoint:
 
 
 def _share_of_first(point: MeasuredPoint) -> float:
-    """TTFT's share of a request's time in flight; where means do not tell, all of it, which is the worst."""
+    """TTFT's share of a request's time in flight; where the means do not give it, 1, which is the worst case."""
     ttft_ms, tpot_ms, whole_ms = point.ttft_ms.mean, point.tpot_ms.mean, point.e2e_ms.mean
     if ttft_ms is None or (tpot_ms is None and whole_ms is None):
         return 1.0
@@ -158,14 +158,14 @@ def _find(size: Size, sweeps: Mapping[Size, Held]) -> Size | None:
 
 
 def _fraction(low: float, high: float, tokens: float) -> float:
-    """How far a size lies from one to the other, in logarithms, 0 to 1."""
+    """The position of a size between two others, in logarithms, 0 to 1."""
     return 0.0 if high <= low * SAME_SIZE else min(max(log(tokens / low) / log(high / low), 0.0), 1.0)
 
 
 def _slack(
     corners: tuple[Size, Size, Size, Size], ways: Sequence[float], side: int, sweeps: Mapping[Size, Held]
 ) -> tuple[float, float]:
-    """How far below and above the straight line a curve may run along one side of the rectangle, in logarithms."""
+    """The range of a curve below and above the straight line along one side of the rectangle, in logarithms."""
     width = max(log(corners[3][side] / corners[0][side]), 0.0)
     way, other = ways[side], ways[1 - side]
     if not 0 < way < 1:
@@ -179,7 +179,7 @@ def _slack(
 
 
 def _of_larger(size: Size, sweeps: Mapping[Size, Held]) -> Cell | None:
-    """What is known at the best of the next larger sizes, measured or interpolated."""
+    """The best rate of the next larger sizes, measured or interpolated."""
     sides = [[size[side], *_next_larger(size[side], [known[side] for known in sweeps])] for side in (0, 1)]
     larger = [cell for raised in product(*sides) if (cell := _interpolated((raised[0], raised[1]), sweeps)) is not None]
     if not larger:
@@ -211,7 +211,7 @@ def _moved(size: Size, lower: Size, sweeps: Mapping[Size, Held], slo: Slo) -> Ce
 
 
 def _bounds(size: Size, sweeps: Mapping[Size, Held]) -> tuple[float, float]:
-    """Between which rates monotony leaves a size: at least what a larger one holds, at most what a smaller one may."""
+    """The bounds of a size by monotony: at least the rate of a larger one, at most that of a smaller one."""
     low, high = 0.0, inf
     for known, sweep in sweeps.items():
         if all(theirs * SAME_SIZE >= mine for theirs, mine in zip(known, size, strict=True)):
@@ -234,7 +234,7 @@ def _why_not(size: Size, sweeps: Mapping[Size, Held]) -> str:
 
 
 def _mean(weights: Sequence[float], rates: Sequence[float]) -> float:
-    """The geometric mean; a rate that does not count is not looked at, so that it may be without bound."""
+    """The geometric mean; a rate of weight 0 is ignored, so it may be infinite."""
     return exp(sum(weight * log(rate) for weight, rate in zip(weights, rates, strict=True) if weight > 0))
 
 

@@ -1,6 +1,7 @@
-"""JSON as benchmark tools write it: one value, or several one after another (JSON lines, appended runs).
+"""JSON output of benchmark tools: one value, or several in sequence (JSON lines, appended runs).
 
-Infinity is taken, because SGLang writes a rate without limit so; where a number is wanted it is refused later, by name.
+The parser accepts infinity, because SGLang writes an unlimited rate that way; validation rejects it by field name where
+a number is required.
 """
 
 import json
@@ -17,7 +18,7 @@ _DECODER = json.JSONDecoder()
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """One JSON object of a text, and the line it begins on."""
+    """One JSON object of a text, and its first line."""
 
     data: Mapping[str, Any]
     line: int
@@ -32,24 +33,24 @@ def json_records(text: str, *, name: str) -> list[Record]:
 
 
 def at(data: Any, *path: str) -> Any:
-    """What stands at a path of keys, None where there is nothing."""
+    """The value at a path of keys, None where there is none."""
     for key in path:
         data = data.get(key) if isinstance(data, Mapping) else None
     return data
 
 
 def scaled(value: Any, factor: float) -> Any:
-    """A number in another unit; anything else as it is, for validation to refuse."""
+    """A number in another unit; any other value unchanged, for validation to reject."""
     return value * factor if is_number(value) else value
 
 
 def per_request(total: Any, requests: Any) -> Any:
-    """A mean; None where there is nothing to divide."""
+    """A mean; None without a divisor."""
     return total / requests if is_number(total) and is_number(requests) and requests > 0 else None
 
 
 def is_number(value: Any) -> TypeGuard[float]:
-    """Whether JSON had a number here; true and false are none."""
+    """Whether JSON had a number here, which true and false are not."""
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 

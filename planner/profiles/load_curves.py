@@ -1,12 +1,12 @@
-"""A sweep at one request size: how the latencies rise with the load, and where they reach the SLO.
+"""A sweep at one request size: latencies over load, and the highest rate inside the SLO.
 
-Runs at nearly the same load are repeats of one another.  Going up in load, the last level that holds every limit and
-the first that breaks one enclose the answer.  Between them each latency is taken as a straight line in the rate;
-latencies bend upwards near saturation, so the line lies above the curve and the rate found is on the safe side.  A
-limit on a percentile that was not recorded is held against the next higher one that was.
+Runs at nearly the same load are repeats.  In order of load, the last level that satisfies every limit and the first
+that violates one enclose the rate.  Between them each latency is a straight line in the rate; latencies bend upwards
+near saturation, so the line lies above the curve and the rate is conservative.  For a percentile without a record the
+next higher one decides.
 
-Runs at an offered rate (open loop) are preferred to runs with a fixed number in flight (closed loop): only the former
-show how arrivals bunch, which is what the high percentiles of TTFT are made of.
+Runs at an offered rate (open loop) take precedence over runs with a fixed number in flight (closed loop), because only
+the former show bursts of arrivals, which determine the high percentiles of TTFT.
 """
 
 from collections.abc import Iterable, Sequence
@@ -19,7 +19,7 @@ from fleet.slo import Metric, Slo, Statistic
 from planner.profiles.points import MeasuredPoint
 
 SAME_LOAD = 1.02  # loads within this factor are one level
-FAILED_SHARE_MAX = 0.01  # of requests; a run that loses more does not hold, whatever the others' latency
+FAILED_SHARE_MAX = 0.01  # of requests; a run that loses more does not satisfy the SLO
 # 95 % quantiles of Student's t by degrees of freedom: two sides of them make 90 %.
 STUDENT_95 = (6.314, 2.920, 2.353, 2.132, 2.015, 1.943, 1.895, 1.860, 1.833, 1.812)
 NORMAL_95 = 1.645
@@ -28,32 +28,32 @@ Limit = tuple[Metric, Statistic, float]
 
 
 class End(StrEnum):
-    """How a sweep ended."""
+    """The end of a sweep."""
 
-    ENCLOSED = "enclosed"  # a level that holds, then one that does not
-    NEVER_FAILED = "never failed"  # the replica may carry more
-    ALWAYS_FAILED = "always failed"  # it may carry less, or nothing
+    ENCLOSED = "enclosed"  # one level satisfies the SLO, the next does not
+    NEVER_FAILED = "never failed"  # the true rate may be higher
+    ALWAYS_FAILED = "always failed"  # the true rate may be lower, or 0
 
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """The highest rate inside the SLO at one size, and between which rates it lies with 90 % certainty."""
+    """The highest rate inside the SLO at one size, and its 90 % interval."""
 
     rate_rps: float
     low_rps: float
-    high_rps: float  # inf: nothing measured bounds it
+    high_rps: float  # inf: no measurement bounds it
     end: End
     points: tuple[MeasuredPoint, ...]
     open_loop: bool
 
     @property
     def serves(self) -> bool:
-        """Whether a rate is known that holds."""
+        """Whether a rate inside the SLO is known."""
         return self.rate_rps > 0
 
     @property
     def cannot_serve(self) -> bool:
-        """Whether it is known that no rate holds: a request alone on the replica is already too slow."""
+        """Whether no rate satisfies the SLO: a request alone on the replica is already too slow."""
         alone = any((point.concurrency or inf) <= 1 for point in self.points)
         return self.end is End.ALWAYS_FAILED and not self.open_loop and alone
 
@@ -71,7 +71,7 @@ class Level:
         return sum(point.achieved_rps for point in self.points) / len(self.points)
 
     def used(self, limit: Limit) -> float:
-        """How much of a limit the level takes up, mean over the repeats; 1 is all of it."""
+        """The share of a limit that the level uses, mean over the repeats; 1 is all of it."""
         metric, statistic, limit_ms = limit
         values = [point.latency(metric).at(statistic) for point in self.points]
         return sum(value for value in values if value is not None) / len(values) / limit_ms
@@ -84,7 +84,7 @@ class Level:
 
 
 def held(points: Iterable[MeasuredPoint], slo: Slo) -> Held | None:
-    """What a sweep says; None where no run recorded what the SLO limits."""
+    """The result of a sweep; None where no run recorded what the SLO limits."""
     limits = tuple(slo.limits())
     judged = [
         point for point in points if all(point.latency(metric).at(stat) is not None for metric, stat, _ in limits)
@@ -100,7 +100,7 @@ def held(points: Iterable[MeasuredPoint], slo: Slo) -> Held | None:
 
 
 def missing(points: Sequence[MeasuredPoint], slo: Slo) -> str:
-    """Which limit no run can be held against."""
+    """The limit that no run has a record for."""
     for metric, statistic, _ in slo.limits():
         if all(point.latency(metric).at(statistic) is None for point in points):
             return f"no run recorded {metric} at {statistic}"
@@ -126,12 +126,12 @@ def _crossing(levels: Sequence[Level], limits: Sequence[Limit]) -> tuple[float, 
 
 
 def _way(before: float, after: float) -> float:
-    """How far from one level to the next a limit is reached, 0 to 1."""
+    """The position between two levels at which a limit is reached, 0 to 1."""
     return 1.0 if after <= 1 else (1 - before) / (after - before)
 
 
 def _levels(points: Sequence[MeasuredPoint]) -> list[Level]:
-    """Repeats together, lightest load first."""
+    """Repeats grouped, lightest load first."""
     ordered = sorted(points, key=_load)
     number, numbers = 0, [0] * min(1, len(ordered))
     for lighter, heavier in pairwise(ordered):
@@ -147,7 +147,7 @@ def _load(point: MeasuredPoint) -> float:
 
 
 def _spread(levels: Sequence[Level]) -> float:
-    """Half of a 90 % interval for one more run, relative to its rate, from how repeats differ; 0 without repeats."""
+    """Half of a 90 % interval for one more run, relative to its rate, from the spread of repeats; 0 without repeats."""
     repeated = [level for level in levels if len(level.points) > 1]
     freedom = sum(len(level.points) - 1 for level in repeated)
     if not freedom:

@@ -1,8 +1,8 @@
-"""What was measured: one run of a serving benchmark on one replica, and the document that keeps many of them.
+"""Measured points: one run of a serving benchmark on one replica, and the document of many runs.
 
-A point says what ran where, how large the requests were, how hard they pressed (an offered rate, or a number kept in
-flight), what came out (requests per second) and how long it took.  Latencies are in milliseconds, TPOT is without the
-first token.  `Profiles` is our own format, as YAML or JSON; `own_csv` reads and writes the same as a table.
+A point states the configuration, the request size, the load (an offered rate, or a number in flight), the completed
+requests per second and the latencies.  Latencies are in milliseconds; TPOT is without the first token.  `Profiles` is
+Fleetwright's own format, as YAML or JSON; `own_csv` reads and writes the same as a table.
 """
 
 import datetime as dt
@@ -28,7 +28,7 @@ Word = Annotated[str, Field(min_length=1, max_length=200, pattern=r"^\S(.*\S)?$"
 
 
 class Latency(Frozen):
-    """One metric at the statistics that were recorded."""
+    """One metric at the recorded statistics."""
 
     mean: Ms | None = None
     p50: Ms | None = None
@@ -37,7 +37,7 @@ class Latency(Frozen):
     p99: Ms | None = None
 
     def at(self, statistic: Statistic) -> float | None:
-        """The statistic, or the next higher percentile, which is at least as much; None: nothing recorded tells."""
+        """The statistic, or the next higher percentile, which is at least as much; None without a record."""
         found: float | None = getattr(self, statistic)
         if found is not None or statistic is Statistic.MEAN:
             return found
@@ -65,7 +65,7 @@ class Latency(Frozen):
 
 @dataclass(frozen=True, slots=True, order=True)
 class Configuration:
-    """What a table of rates belongs to: a model on a replica, run by one version of one engine."""
+    """The key of a table of rates: a model on a replica, with one version of one engine."""
 
     model: str
     gpu: str
@@ -97,15 +97,15 @@ class MeasuredPoint(Frozen):
     tensor_parallel: Degree = 1
     pipeline_parallel: Degree = 1
     data_parallel: Degree = 1
-    expert_parallel: Degree = Field(default=1, description="Experts spread over so many of the replica's own GPUs.")
+    expert_parallel: Degree = Field(default=1, description="Experts spread over this many of the replica's own GPUs.")
     precision: Word | None = None
     engine: Word | None = None
     engine_version: Word | None = None
     input_tokens: Tokens = Field(description="Mean per request.")
     output_tokens: Tokens = Field(description="Mean per request.")
-    offered_rps: Rps | None = Field(default=None, description="Rate at which requests were sent, come what may.")
+    offered_rps: Rps | None = Field(default=None, description="Rate of sending, independent of completions.")
     concurrency: Annotated[float, Field(gt=0, le=1e6)] | None = Field(
-        default=None, description="Requests kept in flight; where offered_rps is given, what that came to."
+        default=None, description="Requests kept in flight; with offered_rps, the number observed."
     )
     achieved_rps: Rps = Field(description="Requests completed per second by the whole replica.")
     ttft_ms: Latency = Latency()
@@ -118,7 +118,7 @@ class MeasuredPoint(Frozen):
 
     @property
     def configuration(self) -> Configuration:
-        """What ran."""
+        """The configuration of the run."""
         return Configuration(
             model=self.model,
             gpu=self.gpu,
@@ -149,16 +149,16 @@ class MeasuredPoint(Frozen):
 
 
 class Profiles(Frozen):
-    """The document: points, in no certain order."""
+    """The document: points, in any order."""
 
     points: Annotated[tuple[MeasuredPoint, ...], Field(max_length=MAX_POINTS)]
 
     def with_points(self, points: Iterable[MeasuredPoint]) -> Self:
-        """These and others; a point that is there already is not taken twice."""
+        """These points and others, without duplicates."""
         return type(self)(points=tuple(dict.fromkeys((*self.points, *points))))
 
     def configurations(self) -> dict[Configuration, int]:
-        """What was measured, and with how many points."""
+        """The measured configurations, with their number of points."""
         return dict(sorted(Counter(point.configuration for point in self.points).items()))
 
     def of(self, configuration: Configuration) -> tuple[MeasuredPoint, ...]:
@@ -166,6 +166,6 @@ class Profiles(Frozen):
         return tuple(point for point in self.points if point.configuration == configuration)
 
     def unknown_gpus(self, gpus: GpuNames) -> Iterator[Violation]:
-        """The names that the catalogue does not hold, each with the nearest that it does."""
+        """The names that the catalogue lacks, each with the nearest known name."""
         mentions: list[Violation] = [(("points", n, "gpu"), point.gpu) for n, point in enumerate(self.points)]
         return unknown_gpus(mentions, gpus)

@@ -1,4 +1,4 @@
-"""From what a foreign file says to points: every value remembers the field it stood in, so that errors can name it."""
+"""Values of a foreign file on their way to points: each keeps the name of its field, so that errors can name it."""
 
 import datetime as dt
 from collections.abc import Iterable, Iterator, Mapping
@@ -15,7 +15,7 @@ from fleet.gpus import GpuCatalogue
 from fleet.models import ModelCatalogue
 from planner.profiles.points import MeasuredPoint
 
-# How engines call a precision, and how we do.  What is not here keeps its name.
+# Engines' names of a precision, and ours.  Other names stay.
 PRECISIONS: Mapping[str, str] = {
     "bfloat16": "bf16",
     "float16": "fp16",
@@ -32,7 +32,7 @@ ABSENT = "is required: the file does not say, so it has to be given beside it"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Given:
-    """What is known of a file from elsewhere; it fills what the file does not say, and the file wins."""
+    """Values from outside the file; they fill the file's gaps, and the file takes precedence."""
 
     model: str | None = None
     gpu: str | None = None
@@ -49,22 +49,22 @@ class Given:
 
 @dataclass(slots=True)
 class Draft:
-    """One run as a file tells it, before anything is believed."""
+    """One run as the file states it, before validation."""
 
-    at: Path = ()  # where the run stands in the file
+    at: Path = ()  # the run's line in the file
     line: int | None = None
     values: dict[Path, Any] = field(default_factory=dict)
     origins: dict[Path, Path] = field(default_factory=dict)
 
     def put(self, target: str | Path, value: Any, *origin: str | int) -> None:
-        """The value for a field of the point, and where in the run it stood; None says nothing."""
+        """Set a field of the point, with its place in the run; None is absent."""
         path = (target,) if isinstance(target, str) else target
         if value is not None and path not in self.values:
             self.values[path] = value
             self.origins[path] = origin
 
     def fill(self, given: Given) -> None:
-        """What the file does not say, from beside it."""
+        """Fill the gaps of the file from outside values."""
         for each in fields(given):
             self.put(each.name, getattr(given, each.name))
 
@@ -79,7 +79,7 @@ class Draft:
         return found
 
     def problem(self, path: Path, message: str) -> Problem:
-        """A defect of the point, at the field of the file that it comes from."""
+        """An error of the point, at the field of the file that it comes from."""
         origin = self.origins.get(path)
         if not path or origin == ():
             return Problem(dotted((*self.at, *path)), message, self.line)
@@ -91,9 +91,9 @@ class Draft:
 def points_of(
     drafts: Iterable[Draft], *, name: str, given: Given, gpus: GpuCatalogue, models: ModelCatalogue | None = None
 ) -> tuple[MeasuredPoint, ...]:
-    """The points, GPU and model under their catalogue names; DocumentError names every field that does not fit.
+    """The points, with GPU and model under their catalogue names; DocumentError names every invalid field.
 
-    A model that the catalogue does not hold keeps its own name: it was measured, so nothing about it need be computed.
+    A model that the catalogue lacks keeps its own name: it was measured, so nothing about it needs to be computed.
     """
     found: list[MeasuredPoint] = []
     problems: list[Problem] = []
@@ -104,7 +104,7 @@ def points_of(
         try:
             draft.values[("gpu",)] = gpus.get(draft.values[("gpu",)]).name
         except (KeyError, AttributeError):
-            pass  # absent or no text: validation says so
+            pass  # absent or not text: validation reports it
         except UnknownNameError as error:
             problems.append(draft.problem(("gpu",), str(error)))
         try:
@@ -119,7 +119,7 @@ def points_of(
 def _rename(draft: Draft, models: ModelCatalogue | None) -> None:
     model, precision = draft.values.get(("model",)), draft.values.get(("precision",))
     if models is not None and isinstance(model, str):
-        known = models.index.get(folded(model))  # not `get`: looking for near names takes long, and none is needed
+        known = models.index.get(folded(model))  # not `get`, which searches for near names and is slow
         draft.values[("model",)] = model if known is None else known.name
     if isinstance(precision, str):
         plain = precision.strip().casefold()

@@ -1,9 +1,9 @@
-"""Measured points to a table of highest rates per bucket, and how that table and a computed one become one.
+"""A table of highest rates per bucket from measured points, and its merge with a predicted table.
 
-A bucket stands for its upper edges, so its cell is the rate at that size.  Where a cell has a basis in measurements,
-that rate is taken.  Where it has none, the fallback's rate is, held within what the measurements allow: not below what
-a larger size was seen to hold, not above what a smaller one was seen to break.  Without a fallback such a cell is 0.
-Runs moved from a smaller size show the worst case, so a fallback goes before them, but not below them.
+A bucket stands for its upper edges, so its cell is the rate at that size.  A cell with a basis in measurements takes
+that rate.  A cell without takes the fallback's rate, clipped to the measured bounds: at least the rate that a larger
+size sustained, at most the rate at which a smaller one failed.  Without a fallback such a cell is 0.  Runs scaled from
+a smaller size are a worst case, so a fallback takes precedence over them, but not below them.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -25,14 +25,14 @@ Rates = Sequence[Sequence[float]]
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """What a table rests on."""
+    """The measurements behind a table."""
 
     points: int
     sizes: int
     first: date | None
     last: date | None
     sources: tuple[str, ...]
-    closed_loop: bool  # only runs with a fixed number in flight, which show no bunched arrivals
+    closed_loop: bool  # only runs with a fixed number in flight, which show no bursts
 
     def __str__(self) -> str:
         dates = (
@@ -51,7 +51,7 @@ class Evidence:
 
 @dataclass(frozen=True, slots=True)
 class MeasuredTable:
-    """The highest rate per bucket, row per input edge, column per output edge, with what stands behind each."""
+    """The highest rate per bucket, row per input edge, column per output edge, each with its basis."""
 
     configuration: Configuration
     cells: tuple[tuple[Cell, ...], ...]
@@ -64,18 +64,18 @@ class MeasuredTable:
 
     @property
     def max_rps(self) -> tuple[tuple[float, ...], ...]:
-        """The rates alone; 0 where there is no basis."""
+        """The rates; 0 without a basis."""
         return tuple(tuple(cell.max_rps for cell in row) for row in self.cells)
 
     def counts(self) -> Mapping[Basis, int]:
-        """How many cells have which basis."""
+        """The number of cells per basis."""
         bases = [cell.basis for row in self.cells for cell in row]
         return {basis: bases.count(basis) for basis in Basis if basis in bases}
 
 
 @dataclass(frozen=True, slots=True)
 class MergedTable:
-    """Measured where measured, computed elsewhere."""
+    """Measured rates where they exist, computed ones elsewhere."""
 
     max_rps: tuple[tuple[float, ...], ...]
     interval_90: tuple[float, float] | None  # multiples of max_rps; None without any
@@ -85,7 +85,7 @@ class MergedTable:
 
     @property
     def throughput(self) -> Throughput:
-        """As a plan reports it."""
+        """The throughput in the form of a plan."""
         whole = self.computed is None or self.measured_share > 1 - 1e-9
         mixed = Provenance.MEASURED_AND_CALIBRATED if self.measured_share > 0 else self.computed
         return Throughput(
@@ -97,7 +97,7 @@ class MergedTable:
 
 
 def throughput_from_points(points: Iterable[MeasuredPoint], *, buckets: SizeBuckets, slo: Slo) -> MeasuredTable:
-    """The table of one configuration.  RuleError where points of several are mixed, or there are none."""
+    """The table of one configuration.  RuleError without points, or with points of several configurations."""
     known = tuple(points)
     RuleError.raise_for(_violations(known))
     sweeps = {size: sweep for size, group in grouped(known).items() if (sweep := held(group, slo)) is not None}
@@ -116,7 +116,7 @@ def merged(
     fallback_name: str = "the roofline",
     computed: Provenance = Provenance.CALIBRATED,
 ) -> MergedTable:
-    """One table of both: measured wins, and bounds what was not measured."""
+    """One table of both: measurements take precedence and bound the computed rates."""
     rates = tuple(
         tuple(_rate(cell, None if fallback is None else fallback[r][c]) for c, cell in enumerate(row))
         for r, row in enumerate(table.cells)
@@ -133,7 +133,7 @@ def merged(
 
 
 def _rate(cell: Cell, fallback_rps: float | None) -> float:
-    """A moved rate is so much at its worst that it only bounds a computed one."""
+    """A scaled rate is a worst case, so it only bounds a computed one."""
     if fallback_rps is None or cell.basis in (Basis.MEASURED, Basis.INTERPOLATED, Basis.LARGER):
         return cell.max_rps
     return cell.between(fallback_rps)
@@ -149,7 +149,7 @@ def _cell(bucket: Bucket, sweeps: Mapping[Size, Held], points: Sequence[Measured
 def _interval(
     table: MeasuredTable, buckets: SizeBuckets, fallback: tuple[float, float] | None, *, whole: bool
 ) -> tuple[float, float] | None:
-    """The widest of all buckets with requests: what holds for the worst of them holds for each."""
+    """The widest interval of all buckets with requests, which holds for each of them."""
     known = [
         (cell.low_rps / cell.max_rps, cell.high_rps / cell.max_rps)
         for bucket in buckets.buckets()
@@ -159,7 +159,7 @@ def _interval(
         if fallback is None:
             return None
         known.append(fallback)
-    # A sweep that never failed bounds the rate from below only: above, the most that any other bucket shows is taken.
+    # A sweep that never failed has only a lower bound: the upper one is the largest of any other bucket.
     finite = [high for _, high in known if high < inf]
     return (min(low for low, _ in known), max([1.0, *finite])) if known else None
 

@@ -1,14 +1,14 @@
 """Results of `vllm bench serve --save-result [--save-detailed]`, and of `sglang.bench_serving`, a fork of it.
 
 Field names as in vllm/benchmarks/serve.py at 009e6d4 (2026) and sglang/bench_serving.py at 0033168 (2025) and later.
-What the two share: counts and rates at the top level, latencies as `mean_`, `median_` and `pNN_` of ttft, tpot and the
-whole request, and on request one list entry per request, in seconds.
+Both have counts and rates at the top level, latencies as `mean_`, `median_` and `pNN_` of ttft, tpot and the whole
+request, and with details one list entry per request, in seconds.
 
 - TPOT is the tools' tpot: per request, without the first token.  Their itl has one sample per token and is not used.
-- Where a file has the requests one by one, all statistics are computed from them, also those it lacks.
-- vLLM counts latency from when its own queue lets a request go.  So a rate that is given together with
-  --max-concurrency is not an offered rate: such a run counts as one with so many in flight.
-- Neither tool says on which GPU it ran.  vLLM saves what `--metadata KEY=VALUE` gives; SGLang asks the server.
+- Where a file lists single requests, the reader computes all statistics from them.
+- vLLM's clock of a request starts when its own queue releases it.  A rate together with --max-concurrency is therefore
+  not an offered rate: the reader takes such a run as that many requests in flight.
+- Neither tool records the GPU.  vLLM saves the pairs of `--metadata KEY=VALUE`; SGLang queries the server.
 """
 
 from collections.abc import Mapping, Sequence
@@ -22,7 +22,7 @@ from fleet.slo import PERCENTILES, Metric, Statistic
 from planner.profiles.json_records import Record, at, is_number, per_request
 from planner.profiles.raw_points import Draft
 
-METADATA: Mapping[str, Sequence[str]] = {  # field of a point -> keys that people give it
+METADATA: Mapping[str, Sequence[str]] = {  # field of a point -> common metadata keys for it
     "gpu": ("gpu", "gpu_type", "accelerator", "hardware"),
     "tensor_parallel": ("tensor_parallel", "tensor_parallel_size", "tp_size", "tp"),
     "pipeline_parallel": ("pipeline_parallel", "pipeline_parallel_size", "pp_size", "pp"),
@@ -37,12 +37,12 @@ UNSET = ("auto", "none", "")  # of a precision: the engine chose
 
 @dataclass(frozen=True, slots=True)
 class Dialect:
-    """Where one tool differs from the other."""
+    """The differences between the two tools."""
 
     engine: str
-    whole_request: str  # what it calls end-to-end latency
+    whole_request: str  # its name of end-to-end latency
     model: Path
-    about: Path  # where it keeps what is known of the server
+    about: Path  # the key of the server's properties
 
 
 VLLM = Dialect("vllm", "e2el", ("model_id",), ())
@@ -78,7 +78,7 @@ def _put_about(draft: Draft, about: Any, dialect: Dialect) -> None:
 
 
 def _number_in(value: Any) -> Any:
-    """Metadata is text, also where it is a number."""
+    """Metadata is text, including numbers."""
     return int(value) if isinstance(value, str) and value.isdecimal() and len(value) < 10 else value
 
 
@@ -89,7 +89,7 @@ def _put_pressure(draft: Draft, data: Mapping[str, Any]) -> None:
     elif is_number(rate) and rate != float("inf"):
         draft.put("offered_rps", rate, "request_rate")
     elif rate is not None and rate not in ("inf", float("inf"), "trace"):
-        draft.put("offered_rps", rate, "request_rate")  # no number: validation says so
+        draft.put("offered_rps", rate, "request_rate")  # not a number: validation reports it
     else:  # all at once, or at the times of a trace
         for key in ("max_concurrent_requests", "concurrency", "completed"):
             draft.put("concurrency", data.get(key), key)
@@ -114,7 +114,7 @@ def _put_latencies(draft: Draft, data: Mapping[str, Any], dialect: Dialect) -> N
 
 
 def _samples_ms(data: Mapping[str, Any]) -> dict[Metric, list[float]]:
-    """Every request's latencies, where the file has them and they fit together."""
+    """The latencies of single requests, where the file has them and their counts agree."""
     ttfts, itls = data.get("ttfts"), data.get("itls")
     lengths, errors = data.get("output_lens"), data.get("errors") or ()
     if not (isinstance(ttfts, list) and isinstance(itls, list) and isinstance(lengths, list)):

@@ -1,7 +1,7 @@
 """A day of requests through a planned fleet: a discrete-event simulator of continuously batching engines.
 
-`replay` runs it, `judge` holds the result against the SLO, `tightness` asks whether any replica could go, and
-`find_headroom` plans again until the replay holds.  docs/replay.md says what is modelled and what is not.
+`replay` runs it, `check_slo` compares the result with the SLO, `tightness` finds replicas that can be removed, and
+`find_headroom` plans again until the replay holds.  docs/explanation/planner/replay.md states what the model covers.
 """
 
 from planner.replay.arrivals import synthetic_arrivals

@@ -1,7 +1,7 @@
-"""Requests where no trace is at hand: sizes from a histogram, arrivals from a demand series.
+"""Synthetic requests: sizes from a histogram, arrivals from a demand series.
 
-Gaps are gamma distributed in the time of the demand: with a coefficient of variation of 1 that is a Poisson process,
-below it is more even, above it comes in bursts.  In production Gamma and Weibull gaps often fit better than exponential
+Gaps are gamma distributed in the time of the demand.  A coefficient of variation of 1 gives a Poisson process, a lower
+one more even arrivals, a higher one bursts.  In production Gamma and Weibull gaps often fit better than exponential
 ones (ServeGen, arXiv 2505.09999).
 """
 
@@ -18,7 +18,7 @@ MAX_CV = 20.0
 def synthetic_arrivals(
     sizes: SizeBuckets, demand: DemandSeries, *, rng: np.random.Generator, cv: float = 1.0
 ) -> Stream:
-    """Requests that follow the series in the mean; `cv` is the coefficient of variation of the gaps."""
+    """Requests whose mean rate follows the series; `cv` is the coefficient of variation of the gaps."""
     if not 0 < cv <= MAX_CV:
         raise RuleError([(("cv",), f"{cv:g} is out of range, expected more than 0 and at most {MAX_CV:g}")])
     refuse_many(demand.requests)
@@ -29,7 +29,7 @@ def synthetic_arrivals(
 
 
 def _renewals(expected: float, *, rng: np.random.Generator, cv: float) -> Seconds:
-    """Moments of a renewal process of rate 1, up to this one and a little beyond."""
+    """Times of a renewal process of rate 1, up to this one and a little beyond."""
     shape = 1.0 / cv**2
     reached = np.zeros(1)
     while reached[-1] < expected:
@@ -40,7 +40,7 @@ def _renewals(expected: float, *, rng: np.random.Generator, cv: float) -> Second
 
 
 def _sizes(sizes: SizeBuckets, count: int, *, rng: np.random.Generator) -> tuple[Tokens, Tokens]:
-    """Buckets by their shares; inside a bucket every size up to its edge is as likely."""
+    """Buckets by their shares; inside a bucket sizes are uniform up to its edge."""
     buckets = list(sizes.buckets())
     shares = np.array([bucket.share for bucket in buckets])
     drawn = rng.choice(len(buckets), size=count, p=shares / shares.sum())

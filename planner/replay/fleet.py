@@ -1,4 +1,4 @@
-"""What a plan runs: per option a pool of equal replicas, or a pool that reads prompts and one that decodes."""
+"""The pools of a plan: per option a pool of equal replicas, or a prefill and a decode pool."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -10,7 +10,7 @@ from planner.performance.steps import StepCosts, step_s
 
 
 class Stage(StrEnum):
-    """What the replicas of a pool do of a request."""
+    """The part of a request that the replicas of a pool do."""
 
     BOTH = "both"
     PREFILL = "prefill"
@@ -31,11 +31,11 @@ class ReplayPool:
 
     @property
     def stages(self) -> tuple[Stage, ...]:
-        """What can be taken one of."""
+        """Stages with replicas to remove."""
         return (Stage.BOTH,)
 
     def without_one(self, stage: Stage) -> Self | None:
-        """The same with one replica fewer; None when nothing would be left."""
+        """The same with one replica less; None when none is left."""
         if stage is not Stage.BOTH:
             raise ValueError(f"a pool that is not split has no {stage} replicas")
         return replace(self, replicas=self.replicas - 1) if self.replicas > 1 else None
@@ -43,15 +43,15 @@ class ReplayPool:
 
 @dataclass(frozen=True, slots=True)
 class SplitPool:
-    """Replicas that read prompts, and others that get the cache over a link and decode."""
+    """Prefill replicas, and decode replicas that receive the cache over a link."""
 
     option: str
     prefill_replicas: int
     prefill: StepCosts
     decode_replicas: int
     decode: StepCosts
-    transfer_token_s: float  # moving the cache of one token from one to the other
-    transfer_fixed_s: float = 0.0  # asking for it, once per request
+    transfer_token_s: float  # transfer of one token's cache
+    transfer_fixed_s: float = 0.0  # transfer request, once per request
 
     def __post_init__(self) -> None:
         for field, count in (("prefill_replicas", self.prefill_replicas), ("decode_replicas", self.decode_replicas)):
@@ -67,11 +67,11 @@ class SplitPool:
 
     @property
     def stages(self) -> tuple[Stage, ...]:
-        """What can be taken one of."""
+        """Stages with replicas to remove."""
         return (Stage.PREFILL, Stage.DECODE)
 
     def without_one(self, stage: Stage) -> Self | None:
-        """The same with one replica of this stage fewer; None when none of them would be left."""
+        """The same with one replica of this stage less; None when none of this stage is left."""
         if stage is Stage.PREFILL:
             return replace(self, prefill_replicas=self.prefill_replicas - 1) if self.prefill_replicas > 1 else None
         if stage is Stage.DECODE:
@@ -88,9 +88,9 @@ def _count_violations(field: str, count: int) -> Iterator[Violation]:
 
 
 def _cost_violations(field: str, costs: StepCosts) -> Iterator[Violation]:
-    """What would stop the clock, or what no engine accepts."""
+    """Costs at which the simulated time would stop, or that no engine accepts."""
     if not costs.chunk_tokens >= costs.max_sequences >= 1:
-        # vLLM refuses it as well: there would be decoding sequences that an iteration has no budget for.
+        # vLLM rejects it too: an iteration would have no budget for some decoding sequences.
         allowed = f"expected 1 to chunk_tokens, which is {costs.chunk_tokens}"
         yield (field, "max_sequences"), f"{costs.max_sequences} is out of range, {allowed}"
     if costs.cache_tokens < 1:

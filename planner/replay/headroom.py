@@ -1,13 +1,13 @@
-"""How much of its replicas a plan may use so that its replay holds: a search over the planner's utilisation.
+"""The utilisation at which a plan's replay holds: a bisection per workload.
 
-The mix is planned on rates that hold in a steady state; bursts and percentiles need headroom on top, and how much only
-a replay tells.  Less utilisation means more replicas, so whether a workload's replay holds is all but monotone in its
-own utilisation, and bisection finds the edge.  Each workload has its own: one plan and one replay narrow the interval
-of every workload at once, so the number of plans grows with the logarithm of the grid and not with the workloads.
+The planner's rates hold in a steady state; bursts and percentiles need headroom, and only a replay shows how much.
+Lower utilisation means more replicas, so whether a workload's replay holds is almost monotone in its own utilisation,
+and bisection finds the edge.  One plan and one replay narrow the interval of every workload at once, so the number of
+plans grows with the logarithm of the grid and not with the workloads.
 
-Only all but monotone: another mix may do worse with more headroom, and stock that workloads share couples them.  So
-nothing is concluded that was not replayed: the answer is the cheapest plan seen of which every workload was verified.
-Where rates are on the safe side a grid may reach beyond 1, and the search then finds how far they can be stretched.
+It is only almost monotone: another mix may do worse with more headroom, and shared stock couples workloads.  The search
+therefore concludes nothing without a replay: its result is the cheapest tried plan with every workload verified.
+Where rates are conservative a grid may reach above 1.
 """
 
 from bisect import bisect_right
@@ -24,15 +24,15 @@ PlanT = TypeVar("PlanT")
 GRID = (0.25, 0.3, 0.35, 0.4, 0.45, 0.5, 0.55, 0.6, 0.65, 0.7, 0.75, 0.8, 0.85, 0.9, 0.95, 1.0)
 MAX_PLANS = 8
 
-Utilisations = Mapping[str, float]  # workload -> share of a replica's highest rate; above 1 where rates are too safe
+Utilisations = Mapping[str, float]  # workload -> share of a replica's highest rate; may exceed 1
 
 
 @dataclass(frozen=True, slots=True)
 class Trial(Generic[PlanT]):
-    """One plan and which workloads its replay verified."""
+    """One plan, and the workloads whose replay holds."""
 
     utilisations: Utilisations
-    plan: PlanT | None  # None where nothing could be planned
+    plan: PlanT | None  # None where no plan exists
     verified: Mapping[str, bool]
     cost_usd_per_h: float
 
@@ -44,7 +44,7 @@ class Trial(Generic[PlanT]):
 
 @dataclass(frozen=True, slots=True)
 class Headroom(Generic[PlanT]):
-    """The cheapest trial that holds, and all that were made."""
+    """The cheapest trial that holds, and all trials."""
 
     best: Trial[PlanT] | None
     trials: tuple[Trial[PlanT], ...]
@@ -52,22 +52,22 @@ class Headroom(Generic[PlanT]):
 
 @dataclass(slots=True)
 class _Interval:
-    """Of one workload: where on the grid the edge lies, from `low`, presumed to hold, to `high`, known to fail."""
+    """The interval of one workload's edge on the grid, from `low`, presumed to hold, to `high`, known to fail."""
 
     low: int
     high: int
 
     def next(self) -> int:
-        """Where to try next: half way, and once nothing lies between, what is presumed to hold."""
+        """The next position to try: the middle, and once nothing lies between, `low`."""
         return self.low if self.high - self.low <= 1 else (self.low + self.high) // 2
 
     def held(self, position: int) -> None:
-        """The edge is here or above."""
+        """The edge is at this position or above."""
         self.low = max(self.low, position)
         self.high = max(self.high, self.low + 1)
 
     def failed(self, position: int) -> None:
-        """The edge is below.  What held once, and now fails beside other workloads, gives way by one step."""
+        """The edge is below.  A position that held and now fails beside other workloads moves down by one step."""
         self.high = min(self.high, position)
         self.low = min(self.low, max(0, position - 1))
 
@@ -81,9 +81,9 @@ def find_headroom(
     start: float = 1.0,
     most_plans: int = MAX_PLANS,
 ) -> Headroom[PlanT]:
-    """Plan, replay and plan again, with headroom only where it is missing; `start` on the grid is tried first.
+    """Plan, replay and plan again, with headroom only where it is missing; `start` on the grid comes first.
 
-    `plan_at` returns a plan and its cost, or None where there is none; `verify` says which workloads hold in a replay.
+    `plan_at` returns a plan and its cost, or None without a plan; `verify` returns the workloads that hold in a replay.
     """
     _refuse(grid, most_plans)
     top = len(grid) - 1
@@ -94,7 +94,7 @@ def find_headroom(
         trial = _try({name: grid[at] for name, at in positions.items()}, plan_at=plan_at, verify=verify)
         trials[tuple(positions.values())] = trial
         for name, interval in intervals.items():
-            if trial.plan is None:  # so much headroom is not to be had
+            if trial.plan is None:  # stock or limits do not allow this much headroom
                 interval.held(min(top, positions[name] + 1))
             elif trial.verified[name]:
                 interval.held(positions[name])

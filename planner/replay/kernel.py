@@ -1,14 +1,15 @@
-"""The compiled simulator of one pool of equal replicas: docs/replay.md has the state machines it follows.
+"""The compiled simulator of one pool of equal replicas; docs/explanation/planner/replay.md has its state machines.
 
-Scheduling is that of vLLM V1 (`vllm/v1/core/sched/scheduler.py`, read in November 2026): decoding sequences first, then
-the prompt that is read in part, then whoever waits, first come first served, in one budget of tokens per iteration; a
-sequence that finds no room in the cache pushes out the one admitted last, which starts again at the head of the queue.
+Scheduling follows vLLM V1 (`vllm/v1/core/sched/scheduler.py`, read in November 2026): decoding sequences first, then
+the partly read prompt, then the waiting requests, first come first served, within one budget of tokens per iteration.
+A sequence without space in the cache preempts the one admitted last, which restarts at the head of the queue.
 
-Between two events all iterations of a replica are alike but for the cache, which grows by one token per sequence.  The
-time of any number of them is an arithmetic series, so a replica leaps from event to event (`_leap`) and goes through a
-single iteration only where prompts are read or the cache is full (`_iterate`).
+Between two events all iterations of a replica are alike except for the cache, which grows by one token per sequence.
+The time of any number of them is an arithmetic series, so a replica jumps from event to event (`_leap`) and simulates
+single iterations only where it reads prompts or the cache is full (`_iterate`).
 
-Importing this module compiles it, or loads what an earlier process compiled.  Only `planner.replay.pool` does, late.
+Importing this module compiles it, or loads the result of an earlier process.  Only `planner.replay.pool` imports it,
+late.
 """
 
 from collections.abc import Callable
@@ -33,7 +34,7 @@ SIGNATURE = void(
 
 
 def _positional(function: Function) -> Function:
-    """The same code with its keyword-only arguments made positional: numba 0.68 cannot call the others."""
+    """The same code with its keyword-only arguments made positional, because numba 0.68 cannot call the others."""
     code = function.__code__
     arguments = code.co_argcount + code.co_kwonlyargcount
     made = FunctionType(code.replace(co_argcount=arguments, co_kwonlyargcount=0), function.__globals__)
@@ -63,7 +64,7 @@ def _iterations_to_pass(first_s: float, growth_s: float, span_s: float) -> int:
 
 @jit_inner
 def _enqueue(state: Record, requests: Records, i: int) -> None:
-    """A request comes last."""
+    """Append a request to the queue."""
     if state.head == NOBODY:
         state.head = i
     else:
@@ -75,7 +76,7 @@ def _enqueue(state: Record, requests: Records, i: int) -> None:
 
 @jit_inner
 def _requeue(state: Record, requests: Records, i: int, held: int) -> None:
-    """A request loses its cache and waits before all others."""
+    """Free a request's cache and put it at the head of the queue."""
     state.used -= held
     state.preemptions += 1
     requests[i].carried = 0
@@ -87,7 +88,7 @@ def _requeue(state: Record, requests: Records, i: int, held: int) -> None:
 
 @jit_inner
 def _make_room(costs: Record, state: Record, requests: Records, slots: Slots) -> None:
-    """Push out whoever was admitted last until every decoding sequence left has room for one more token."""
+    """Preempt the request admitted last until every remaining decoding sequence has space for one more token."""
     while costs.cache_tokens - state.used < state.decodes:
         if state.partial != NOBODY:
             _requeue(state, requests, state.partial, state.partial_done)
@@ -103,7 +104,7 @@ def _make_room(costs: Record, state: Record, requests: Records, slots: Slots) ->
 
 @jit_inner
 def _add_chunk(state: Record, slots: Slots, i: int, done: int, missing: int) -> None:
-    """As much of a prompt as the iteration can still take."""
+    """Add as much of a prompt as the iteration's budget allows."""
     chunk = min(missing, state.budget)
     state.budget -= chunk
     state.used += chunk
@@ -119,7 +120,7 @@ def _add_chunk(state: Record, slots: Slots, i: int, done: int, missing: int) -> 
 
 @jit_inner
 def _admit(costs: Record, state: Record, requests: Records, slots: Slots) -> bool:
-    """Take in the first that waits, if it may come in: it has arrived, a place is free, all it has so far fits."""
+    """Admit the head of the queue if it has arrived, a place is free, and all its tokens fit."""
     i = state.head
     if i == NOBODY or state.partial != NOBODY or state.budget <= 0:
         return False
@@ -133,7 +134,7 @@ def _admit(costs: Record, state: Record, requests: Records, slots: Slots) -> boo
     state.head = requests[i].behind
     if requests[i].carried == 0:
         _add_chunk(state, slots, i, 0, tokens)
-    else:  # all but its last token is cached, and that one is computed like a decoded one
+    else:  # all but its last token is cached, and that one is computed like a decoded token
         state.budget -= 1
         state.used += tokens
         state.decoding += 1
@@ -145,7 +146,7 @@ def _admit(costs: Record, state: Record, requests: Records, slots: Slots) -> boo
 
 @jit_inner
 def _settle(state: Record, requests: Records, slots: Slots) -> None:
-    """Let go of every sequence that has just got its last token; those left keep their order."""
+    """Remove every sequence that has just produced its last token; the others keep their order."""
     kept, next_finish = 0, MANY
     for slot in range(state.decodes):
         i, ends_at = slots[0, slot], slots[1, slot]
@@ -165,7 +166,7 @@ def _settle(state: Record, requests: Records, slots: Slots) -> None:
 
 @jit_inner
 def _begin_decoding(state: Record, requests: Records, slots: Slots) -> None:
-    """The prompts that are read bring their next token and become decoding sequences."""
+    """Fully read prompts produce their next token and become decoding sequences."""
     for _ in range(state.complete):
         i = slots[0, state.decodes]
         requests[i].generated += 1
@@ -178,7 +179,7 @@ def _begin_decoding(state: Record, requests: Records, slots: Slots) -> None:
 
 @jit_inner
 def _pass(state: Record, took_s: float, iterations: int) -> None:
-    """So many iterations are over."""
+    """Account for this many finished iterations."""
     state.clock_s += took_s
     state.busy_s += took_s
     state.iterations += iterations
@@ -190,7 +191,7 @@ def _pass(state: Record, took_s: float, iterations: int) -> None:
 
 @jit_inner
 def _iterate(costs: Record, state: Record, requests: Records, slots: Slots) -> None:
-    """One iteration of any kind, from the choice of who takes part to the tokens it brings."""
+    """One iteration of any kind, from scheduling to its tokens."""
     preemptions = state.preemptions
     _make_room(costs, state, requests, slots)
     state.used += state.decodes
@@ -234,7 +235,7 @@ def _leap(costs: Record, state: Record, requests: Records, slots: Slots, until_s
 
 @jit_inner
 def _only_decodes(costs: Record, state: Record, requests: Records) -> bool:
-    """Whether the next iteration brings every decoding sequence one token and does nothing else."""
+    """Whether the next iteration only gives every decoding sequence one token."""
     i, room = state.head, costs.cache_tokens - state.used - state.decodes
     if state.partial != NOBODY or room < 0:
         return False
@@ -248,7 +249,7 @@ def _only_decodes(costs: Record, state: Record, requests: Records) -> bool:
 
 @jit_inner
 def _next_end_s(costs: Record, state: Record) -> float:
-    """When the sequence that ends next does, where nothing can come before it."""
+    """The end of the sequence that finishes next, where no other event can come before it."""
     if state.partial != NOBODY or state.head != NOBODY:
         return NEVER
     if state.decodes == 0:
@@ -262,7 +263,7 @@ def _next_end_s(costs: Record, state: Record) -> float:
 
 @jit_inner
 def _advance(costs: Record, state: Record, requests: Records, slots: Slots, until_s: float) -> None:
-    """Go through every iteration that begins before `until_s`."""
+    """Simulate every iteration that starts before `until_s`."""
     while state.clock_s < until_s:
         if state.decodes == 0 and state.partial == NOBODY:
             if state.head == NOBODY or requests[state.head].ready_s >= until_s:
@@ -276,15 +277,15 @@ def _advance(costs: Record, state: Record, requests: Records, slots: Slots, unti
 
 @jit_inner
 def _in_flight(state: Record, now_s: float) -> int:
-    """Requests at a replica at this moment; those that the running iteration will end are still there."""
+    """Requests at a replica at this time, including those that the running iteration will finish."""
     return int(state.in_flight + (state.just_finished if state.clock_s >= now_s else 0))
 
 
 @jit_entry(SIGNATURE)
 def simulate(packed: Records, replicas: Records, requests: Records, slots: Slots, looks: Slots) -> None:
-    """Send each request to the least busy of the replicas that its router looks at, and run all to the end.
+    """Send each request to the least busy replica among those that its router considers, and run all to the end.
 
-    `requests` come in order of arrival.  `looks` has a column per replica looked at.  Its rows name them, request by
+    `requests` are in order of arrival.  `looks` has a column per considered replica.  Its rows name them, request by
     request; without rows they are the next in turn after the last chosen.  One column and no rows is round robin.
     """
     costs, count, turn = packed[0], len(replicas), 0

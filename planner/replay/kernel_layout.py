@@ -1,8 +1,8 @@
-"""What crosses from Python to the compiled kernel: plain records, their layout derived in one place.
+"""The records that Python passes to the compiled kernel, with their layout derived in one place.
 
-A record of costs has one field per field of `StepCosts`, found by `dataclasses.fields`, so that a new field needs no
-change here.  One more field, always zero, is named after a digest of the module of `step_s`: a type is part of the key
-under which numba stores compiled code, and numba looks for changes only in the file of the kernel itself.
+A record of costs has one field per field of `StepCosts`, from `dataclasses.fields`, so a new field needs no change
+here.  One more field, always zero, is named after a digest of the module of `step_s`: the type is part of numba's cache
+key, and numba itself checks only the kernel's own file for changes.
 """
 
 import hashlib
@@ -26,7 +26,7 @@ NOBODY = -1  # no request
 def _digest() -> str:
     try:
         source = inspect.getsource(steps)
-    except OSError:  # installed without sources: numba keeps nothing then, as it could not tell what changed
+    except OSError:  # installed without sources: numba caches nothing then, because it cannot detect changes
         source = ""
     return hashlib.sha256(source.encode()).hexdigest()[:16]
 
@@ -47,14 +47,14 @@ COSTS = _costs_dtype()
 REQUEST = np.dtype(
     [
         ("arrival_s", np.float64),  # at the router of its pool
-        ("ready_s", np.float64),  # when the scheduler may first see it
-        ("first_s", np.float64),  # when its first token came, NaN before
-        ("finish_s", np.float64),  # when its last token came, NaN before
+        ("ready_s", np.float64),  # when the scheduler first receives it
+        ("first_s", np.float64),  # time of its first token, NaN before
+        ("finish_s", np.float64),  # time of its last token, NaN before
         ("input_tokens", np.int64),
         ("output_tokens", np.int64),
-        ("generated", np.int64),  # when it last began to wait; while it decodes, the slot knows better
+        ("generated", np.int64),  # start of its last wait; while it decodes, the slot has the count
         ("carried", np.int64),  # 1: its cache comes with it from a prefill replica
-        ("behind", np.int64),  # the request that waits after it
+        ("behind", np.int64),  # the next request in the queue
         ("replica", np.int64),
     ]
 )
@@ -62,29 +62,29 @@ REQUEST = np.dtype(
 REPLICA = np.dtype(
     [
         ("clock_s", np.float64),  # a boundary between two iterations
-        ("quiet_until_s", np.float64),  # nothing finishes before, as long as nothing more is sent here
+        ("quiet_until_s", np.float64),  # nothing finishes before this time unless the router sends more
         ("busy_s", np.float64),
         ("decodes", np.int64),  # sequences past their prompt, in order of admission
-        ("cached", np.int64),  # tokens those hold
-        ("used", np.int64),  # tokens held by all
+        ("cached", np.int64),  # tokens in their cache
+        ("used", np.int64),  # cached tokens of all requests
         ("steps", np.int64),  # iterations in which every decoding sequence took part
-        ("next_finish", np.int64),  # the least of these counts at which a sequence ends
-        ("partial", np.int64),  # the one request whose prompt is read in part
-        ("partial_done", np.int64),  # tokens of it that are cached
-        ("head", np.int64),  # first of those that wait
+        ("next_finish", np.int64),  # the lowest of these counts at which a sequence ends
+        ("partial", np.int64),  # the one partly read prompt
+        ("partial_done", np.int64),  # its cached tokens
+        ("head", np.int64),  # head of the queue
         ("tail", np.int64),
         ("in_flight", np.int64),  # sent here and not finished
-        ("just_finished", np.int64),  # of those that ended, how many at `clock_s`
+        ("just_finished", np.int64),  # requests that finished at `clock_s`
         ("peak_tokens", np.int64),
         ("preemptions", np.int64),
         ("iterations", np.int64),
-        # of the iteration that is being put together
-        ("budget", np.int64),  # tokens it can still take
+        # of the iteration in construction
+        ("budget", np.int64),  # its remaining budget
         ("decoding", np.int64),  # sequences that get their next token
         ("read_tokens", np.int64),  # cached tokens of those
         ("prompt_tokens", np.int64),
         ("pairs", np.int64),  # of a prompt token and one before it
-        ("complete", np.int64),  # prompts that end in it; they stand in the slots behind the decodes
+        ("complete", np.int64),  # prompts that end in it; they follow the decoding sequences in the slots
     ]
 )
 

@@ -1,4 +1,4 @@
-"""One pool through one trace: the arrays in, the compiled simulator, the arrays out."""
+"""One pool through one trace: arrays in, the compiled simulator, arrays out."""
 
 from dataclasses import dataclass, replace
 from importlib import import_module
@@ -15,7 +15,7 @@ from planner.replay.stream import Seconds, Tokens
 
 
 class Kernel(Protocol):
-    """`planner.replay.kernel`, which is imported when it is first needed: numba and compiling take seconds."""
+    """`planner.replay.kernel`, imported at its first use, because numba and compilation take seconds."""
 
     def simulate(
         self, packed: Records, replicas: Records, requests: Records, slots: Slots, looks: Slots, /
@@ -24,15 +24,15 @@ class Kernel(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class PoolResult:
-    """How the replicas of one stage of one option were used."""
+    """Usage of the replicas of one stage of one option."""
 
     option: str
     stage: Stage
     replicas: int
     requests: int
-    too_long: int  # requests that even an empty replica has no room for, turned away
-    busy: float  # share of the time, over all replicas, until the last of them is done
-    peak_cache: float  # share of the cache of one replica that was used at most
+    too_long: int  # rejected requests, larger than an empty replica's cache
+    busy: float  # share of the time, over all replicas, until the last of them finishes
+    peak_cache: float  # largest used share of one replica's cache
     preemptions: int
     iterations: int
     left_over: int  # not yet finished when the trace ends
@@ -40,7 +40,7 @@ class PoolResult:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PoolRun:
-    """When the first and the last token of each request came; NaN for one that was turned away."""
+    """Times of the first and last token of each request; NaN for a rejected one."""
 
     first_s: Seconds
     finish_s: Seconds
@@ -57,7 +57,7 @@ class _Load:
     duration_s: float
 
     def only(self, chosen: npt.NDArray[Any]) -> Self:
-        """Some of them, in the order chosen."""
+        """A subset, in the given order."""
         return replace(
             self,
             arrival_s=self.arrival_s[chosen],
@@ -67,7 +67,7 @@ class _Load:
 
 
 def load_kernel() -> Kernel:
-    """Compile, or load what was compiled before."""
+    """Compile the kernel, or load it from the cache."""
     return cast("Kernel", import_module("planner.replay.kernel"))
 
 
@@ -81,7 +81,7 @@ def run_pool(
     balancing: Balancing,
     rng: np.random.Generator,
 ) -> PoolRun:
-    """Requests in order of arrival through one option; a pool of no requests is only idle."""
+    """Requests in order of arrival through one option; a pool without requests is idle."""
     load = _Load(arrival_s, input_tokens, output_tokens, duration_s)
     if isinstance(pool, SplitPool):
         return _run_split(pool, load, balancing=balancing, rng=rng)
@@ -91,7 +91,7 @@ def run_pool(
 
 
 def _run_split(pool: SplitPool, load: _Load, *, balancing: Balancing, rng: np.random.Generator) -> PoolRun:
-    """First all prompts, then all that follows: decoding never acts back on the prefill pool."""
+    """First all prompts, then all decoding, because decoding does not affect the prefill pool."""
     fits = _held_at_end(load) <= pool.decode.cache_tokens
     asked = replace(load.only(fits), output_tokens=np.ones(np.count_nonzero(fits), dtype=np.int64))
     choice: dict[str, Any] = {"option": pool.option, "balancing": balancing, "rng": rng}
@@ -148,5 +148,5 @@ def _run_stage(
 
 
 def _held_at_end(load: _Load) -> Tokens:
-    """Tokens of cache at the last iteration of a request: its last token is never read again."""
+    """Cached tokens at the last iteration of a request, which does not read its last token."""
     return load.input_tokens + load.output_tokens - 1

@@ -1,8 +1,8 @@
-"""Which option a request goes to, and which of its replicas.
+"""The choice of an option for a request, and of one of its replicas.
 
-The option is drawn with the plan's weights for the bucket of the request, as weighted routes of Envoy and of the
-Gateway API draw it, by one number per request that does not depend on the weights: two plans that differ in one weight
-send all other requests the same way.  Inside an option the choice is that of a load balancer.
+The option is drawn with the plan's weights for the request's bucket, as weighted routes of Envoy and the Gateway API
+are.  One number per request, independent of the weights, decides: two plans that differ in one weight send all other
+requests the same way.  Inside an option a load balancer chooses the replica.
 """
 
 from collections.abc import Mapping, Sequence
@@ -21,7 +21,7 @@ Routing = Mapping[str, Mapping[str, float]]  # bucket -> option -> weight, as a 
 
 
 class Balancing(StrEnum):
-    """How one replica is chosen among equals.  Load is the number of requests that are sent and not yet finished."""
+    """The load balancing among equal replicas.  Load is the number of requests sent and not yet finished."""
 
     ROUND_ROBIN = "round_robin"  # the next in turn
     MIN_REQUESTS = "least_requests"  # the least loaded of all, ties in turn: what queue scorers and proxies do
@@ -31,7 +31,7 @@ class Balancing(StrEnum):
 def options_of(
     stream: Stream, buckets: SizeBuckets, routing: Routing, options: Sequence[str], *, rng: np.random.Generator
 ) -> npt.NDArray[np.int64]:
-    """Per request the position of its option; NOBODY where its bucket has no weights."""
+    """The position of each request's option; NOBODY where its bucket has no weights."""
     weights = _weights(buckets, routing, options)
     rows = np.searchsorted(buckets.input_tokens, stream.input_tokens).clip(max=len(buckets.input_tokens) - 1)
     columns = np.searchsorted(buckets.output_tokens, stream.output_tokens).clip(max=len(buckets.output_tokens) - 1)
@@ -49,7 +49,7 @@ def options_of(
 
 
 def looks(balancing: Balancing, *, replicas: int, requests: int, rng: np.random.Generator) -> Slots:
-    """The replicas a router looks at, in the form `kernel.simulate` takes."""
+    """The replicas that a router considers, in the form of `kernel.simulate`."""
     if balancing is Balancing.ROUND_ROBIN or replicas == 1:
         return np.zeros((0, 1), dtype=np.int64)
     if balancing is Balancing.MIN_REQUESTS or replicas == 2:
@@ -60,7 +60,7 @@ def looks(balancing: Balancing, *, replicas: int, requests: int, rng: np.random.
 
 
 def without(routing: Routing, option: str) -> Routing:
-    """The same weights where an option is gone: others of a bucket take its share in proportion."""
+    """The same weights without an option: the others of a bucket take its share in proportion."""
     return {
         bucket: {name: weight for name, weight in weights.items() if name != option}
         for bucket, weights in routing.items()

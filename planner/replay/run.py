@@ -1,4 +1,4 @@
-"""A plan through a day: every request of a trace to an option and a replica, and when its tokens came."""
+"""A plan through a day: the option, replica and token times of every request of a trace."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -15,14 +15,14 @@ from planner.replay.pool import PoolResult, PoolRun, run_pool
 from planner.replay.router import Balancing, Routing, options_of
 from planner.replay.stream import Seconds, Stream, Tokens
 
-WARM_UP_S = 300.0  # replicas that begin empty are better than they will be
-WARM_UP_SHARE = 0.1  # of a short trace no more than this is thrown away
+WARM_UP_S = 300.0  # empty replicas at the start would improve the result
+WARM_UP_SHARE = 0.1  # of a short trace at most this share is the warm-up
 MS_PER_S = 1000.0
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ReplayResult:
-    """What became of every request.  A latency is NaN where there is none: not served, or no second token."""
+    """The result of every request.  A latency is NaN where there is none: not served, or no second token."""
 
     stream: Stream
     warm_up_s: float
@@ -34,7 +34,7 @@ class ReplayResult:
     tpot_s: Seconds
     e2e_s: Seconds
     pools: tuple[PoolResult, ...]
-    runs: Mapping[Pool, tuple[Tokens, PoolRun]] = field(repr=False)  # the requests of a pool, and when they were served
+    runs: Mapping[Pool, tuple[Tokens, PoolRun]] = field(repr=False)  # the requests of a pool, and their token times
 
     @property
     def judged(self) -> npt.NDArray[np.bool_]:
@@ -43,27 +43,27 @@ class ReplayResult:
 
     @property
     def unrouted(self) -> int:
-        """Requests in buckets that the plan routes nowhere."""
+        """Requests in buckets without a route."""
         return int(np.count_nonzero(self.option == NOBODY))
 
     @property
     def too_long(self) -> int:
-        """Requests that no replica they were sent to has room for."""
+        """Requests larger than their replica's cache."""
         return sum(pool.too_long for pool in self.pools)
 
     @property
     def left_over(self) -> int:
-        """Requests in service or waiting when the trace ended.  They are served to the end and judged as all others."""
+        """Requests in service or waiting at the end of the trace.  They are served to the end and count."""
         return int(np.count_nonzero(self.stream.arrival_s + self.e2e_s > self.stream.duration_s))
 
     def samples_ms(self, metric: Metric) -> Seconds:
-        """What the SLO is about, of every judged request that has it.  A request that was not served took forever."""
+        """The metric of every counted request that has it; infinite for a request that was not served."""
         seconds = {Metric.TTFT: self.ttft_s, Metric.TPOT: self.tpot_s, Metric.E2E: self.e2e_s}[metric]
         samples_ms = np.where(np.isnan(self.e2e_s), np.inf, seconds)[self.judged] * MS_PER_S
         return np.asarray(samples_ms[~np.isnan(samples_ms)])
 
     def measured_ms(self, metric: Metric, statistic: Statistic) -> float:
-        """One statistic of one metric; NaN where there is nothing to take it of."""
+        """One statistic of one metric; NaN without samples."""
         samples_ms = self.samples_ms(metric)
         return statistic.of(samples_ms) if len(samples_ms) else float("nan")
 
@@ -81,15 +81,15 @@ def replay(
 ) -> ReplayResult:
     """One workload's requests through its pools, until the last token of the last one.
 
-    The same arguments give the same result.  Without a warm-up it is 300 s or a tenth of the trace, whichever is less.
-    Given an earlier result of the same trace and seed, pools that would get the same requests again are taken from it.
+    The same arguments give the same result.  The default warm-up is 300 s or a tenth of the trace, whichever is less.
+    With an earlier result of the same trace and seed, pools with the same requests are not simulated again.
     """
     options = tuple(pool.option for pool in pools)
     if len(set(options)) != len(options):
         raise RuleError([(("pools",), "two pools are of the same option")])
     if warm_up_s is None:
         warm_up_s = min(WARM_UP_S, WARM_UP_SHARE * stream.duration_s)
-    # One stream for the routing and one per option's name: a pool draws the same whatever other pools there are.
+    # One random stream for the routing and one per option's name, so that a pool's draws do not depend on other pools.
     option = options_of(stream, buckets, routing, options, rng=_stream(seed, ""))
     usable = known if known is not None and _same_question(known, stream, seed, balancing) else None
     runs: dict[Pool, tuple[Tokens, PoolRun]] = {}

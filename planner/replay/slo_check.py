@@ -1,4 +1,4 @@
-"""Whether a replay keeps the SLO, and whether the plan could do with less."""
+"""The SLO check of a replay, and whether the plan has spare replicas."""
 
 from collections.abc import Callable, Iterator, Sequence
 from math import isfinite
@@ -14,14 +14,14 @@ from planner.replay.fleet import Pool, Stage
 from planner.replay.router import Routing, without
 from planner.replay.run import ReplayResult, replay
 
-# So many beyond a percentile make its estimate steady: the 99th of 1000 requests is the worst but ten.
+# Requests beyond a percentile that make its estimate steady: the 99th of 1000 requests is the worst but ten.
 SAMPLES_BEYOND = 10
 MIN_WAITS = 30  # requests behind each of two medians
 GROWTH = 3.0  # the last tenth's median wait over the first half's
-GROWN_WAIT_S = 5.0  # below, a busy last tenth of a trace explains it
-BACKLOG_SHARE = 0.01  # unfinished at the end: more than that is said, a few are only the last to come
+GROWN_WAIT_S = 5.0  # a lower wait can come from a busy last tenth of a trace
+BACKLOG_SHARE = 0.01  # unfinished at the end: a note reports more than this share; fewer are only the last to arrive
 
-Reroute = Callable[[Sequence[Pool]], Routing | None]  # the best routing over fewer replicas; None where there is none
+Reroute = Callable[[Sequence[Pool]], Routing | None]  # the best routing over fewer replicas; None without one
 
 
 class LimitCheck(Frozen):
@@ -32,8 +32,8 @@ class LimitCheck(Frozen):
     limit_ms: float
     measured_ms: float | None = Field(description="Absent where it is infinite: requests were not served.")
     holds: bool
-    requests: int = Field(ge=0, description="How many it is the statistic of.")
-    enough: bool = Field(description="Whether so many requests make the statistic steady.")
+    requests: int = Field(ge=0, description="Requests behind the statistic.")
+    enough: bool = Field(description="Whether the number of requests makes the statistic steady.")
 
     def __str__(self) -> str:
         measured = "nothing served" if self.measured_ms is None else f"{self.measured_ms:.4g} ms"
@@ -46,8 +46,8 @@ class SloCheck(Frozen):
 
     verified: bool
     limits: tuple[LimitCheck, ...]
-    requests: int = Field(ge=0, description="Judged: those that arrived after the warm-up.")
-    not_served: int = Field(ge=0, description="Of the whole trace: too long for a replica, or routed nowhere.")
+    requests: int = Field(ge=0, description="Requests that arrived after the warm-up.")
+    not_served: int = Field(ge=0, description="Of the whole trace: too long for a replica, or without a route.")
     notes: tuple[str, ...] = ()
 
     @property
@@ -57,33 +57,33 @@ class SloCheck(Frozen):
 
 
 class Removal(Frozen):
-    """What one replica less does."""
+    """The effect of removing one replica."""
 
     option: str
     stage: Stage
     verified: bool
-    broken: tuple[LimitCheck, ...] = Field(description="Limits that no longer hold; none where nothing could serve.")
+    broken: tuple[LimitCheck, ...] = Field(description="Limits that break; empty where no replica could serve.")
 
 
 class Tightness(Frozen):
-    """A plan is tight when no replica of any option can be taken away."""
+    """A plan is tight when no replica of any option can be removed."""
 
     tight: bool
     removals: tuple[Removal, ...]
 
     @classmethod
     def of(cls, removals: Sequence[Removal]) -> Self:
-        """Tight when every removal breaks something."""
+        """Tight when every removal breaks a limit."""
         return cls(tight=not any(removal.verified for removal in removals), removals=tuple(removals))
 
     @property
     def spare(self) -> tuple[Removal, ...]:
-        """Those that could go."""
+        """Replicas that can be removed."""
         return tuple(removal for removal in self.removals if removal.verified)
 
 
 def check_slo(result: ReplayResult, slo: Slo) -> SloCheck:
-    """Every limit of the SLO over the requests that arrived after the warm-up."""
+    """Check every limit of the SLO over the requests that arrived after the warm-up."""
     limits = tuple(_limit(result, metric, statistic, limit_ms) for metric, statistic, limit_ms in slo.limits())
     return SloCheck(
         verified=all(limit.holds for limit in limits) and not queue_grows(result),
@@ -103,11 +103,11 @@ def tightness(
     *,
     reroute: Reroute | None = None,
 ) -> Tightness:
-    """Take away one replica of each option in turn, replay the rest and judge it.
+    """Remove one replica of each option in turn, replay the rest and check it.
 
-    With `reroute` the rest is routed anew, so that a plan counts as tight only when no routing saves it.  Without, the
-    weights stay, and where the last replica of an option goes the others take its share.  Only the pools that get other
-    requests than before are simulated again.
+    With `reroute` the rest gets new routing, so that a plan is tight only when no routing helps.  Without, the weights
+    stay, and where the last replica of an option goes the others take its share.  Only pools with other requests than
+    before are simulated again.
     """
     removals = [
         _removal(result, pools, routing, buckets, slo, position=position, stage=stage, reroute=reroute)
@@ -151,7 +151,7 @@ def _removal(
 
 def _limit(result: ReplayResult, metric: Metric, statistic: Statistic, limit_ms: float) -> LimitCheck:
     count = len(result.samples_ms(metric))
-    measured_ms = result.measured_ms(metric, statistic) if count else 0.0  # no request has what is limited
+    measured_ms = result.measured_ms(metric, statistic) if count else 0.0  # no request has the limited metric
     return LimitCheck(
         metric=metric,
         statistic=statistic,
@@ -164,15 +164,15 @@ def _limit(result: ReplayResult, metric: Metric, statistic: Statistic, limit_ms:
 
 
 def least_requests(statistic: Statistic) -> int:
-    """From how many requests on a statistic is taken as steady: 1000 for p99, 100 for p90."""
+    """The number of requests that makes a statistic steady: 1000 for p99, 100 for p90."""
     beyond = 0.1 if statistic.quantile is None else 1 - statistic.quantile
     return round(SAMPLES_BEYOND / beyond)
 
 
 def queue_grows(result: ReplayResult) -> bool:
-    """Whether the wait for the first token rose to the end: a fleet too small for the mean rate fails only later.
+    """Whether the wait for the first token grows until the end: a fleet too small for the mean rate fails only later.
 
-    The medians of the last tenth and of the first half are compared, in time; a small wait may grow as it likes.
+    It compares the medians of the last tenth and of the first half, in time; small waits do not count.
     """
     end_s = result.stream.duration_s
     judged_s = end_s - result.warm_up_s
@@ -187,7 +187,7 @@ def queue_grows(result: ReplayResult) -> bool:
 
 def _notes(result: ReplayResult, limits: Sequence[LimitCheck]) -> Iterator[str]:
     if queue_grows(result):
-        yield "requests wait ever longer to the end: the fleet is too small for the mean rate, so this is not verified"
+        yield "the queue grows until the end: the fleet is too small for the mean rate, so the plan is not verified"
     for limit in limits:
         if not limit.enough:
             name = f"{limit.statistic} {limit.metric.name}"
@@ -195,6 +195,6 @@ def _notes(result: ReplayResult, limits: Sequence[LimitCheck]) -> Iterator[str]:
     if result.too_long:
         yield f"{result.too_long:,} requests are too long for the cache of their replica and count as never served"
     if result.unrouted:
-        yield f"{result.unrouted:,} requests are of sizes that the plan routes nowhere and count as never served"
+        yield f"{result.unrouted:,} requests are of sizes without a route and count as never served"
     if result.left_over > BACKLOG_SHARE * result.stream.requests:
         yield f"{result.left_over:,} requests were still being served when the trace ended"

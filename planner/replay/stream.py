@@ -1,15 +1,15 @@
-"""A stream of requests: when they arrive and how large they are.  A day out of an hour of trace, at another rate.
+"""A stream of requests with arrival times and sizes: a day from an hour of trace, at another rate.
 
-Four ways, which differ in what they do to bursts:
+Four methods, with different effects on bursts:
 
-- `scaled` runs the clock faster or slower.  Every gap shrinks by the same factor, so the coefficient of variation of
-  the gaps and the order of sizes stay: bursts keep their number of requests.  For a busier day of the same users.
-- `superposed` lays copies over each other, each begun at a random moment.  Independent bursts fill each other's gaps,
-  and many copies look like a Poisson process (Palm-Khintchine).  For more users who know nothing of each other.
+- `scaled` speeds the clock up or slows it down.  Every gap shrinks by the same factor, so the coefficient of variation
+  of the gaps and the order of sizes stay: bursts keep their number of requests.  For a busier day of the same users.
+- `superposed` overlays copies, each started at a random time.  Independent bursts fill each other's gaps, and many
+  copies approach a Poisson process (Palm-Khintchine).  For more, independent users.
 - `thinned` drops requests at random, which also moves towards Poisson.
-- `shaped` stretches and squeezes time so that the rate follows a demand series; inside each step it keeps the bursts.
+- `shaped` stretches and compresses time so that the rate follows a demand series; inside each step bursts stay.
 
-`repeated` puts copies one after the other and changes no gap but the one at the seam.
+`repeated` puts copies in sequence and changes no gap except the one at the seam.
 """
 
 from collections.abc import Iterator, Sequence
@@ -28,12 +28,12 @@ Seconds = npt.NDArray[np.float64]
 Tokens = npt.NDArray[np.int64]
 
 SECONDS_PER_HOUR = 3600.0
-MAX_REQUESTS = 10_000_000  # a day at 115/s; thin the stream and the fleet rather than replay more
+MAX_REQUESTS = 10_000_000  # a day at 115/s; thin the stream and the fleet for more
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Stream:
-    """Requests in order of arrival, over a stretch of time that begins at 0.  The arrays cannot be written to."""
+    """Requests in order of arrival, over a duration that starts at 0.  The arrays are read-only."""
 
     arrival_s: Seconds
     input_tokens: Tokens
@@ -57,7 +57,7 @@ class Stream:
     ) -> Self:
         """Requests in any order, the first of them at 0.
 
-        Without a duration it ends one mean gap after the last request.  A request of no tokens counts as one of one.
+        The default duration ends one mean gap after the last request.  A request without tokens counts as one token.
         """
         times = np.array(times_s, dtype=np.float64)
         inputs, outputs = np.array(input_tokens, dtype=np.int64), np.array(output_tokens, dtype=np.int64)
@@ -81,7 +81,7 @@ class Stream:
 
     @property
     def requests(self) -> int:
-        """How many."""
+        """The number of requests."""
         return len(self.arrival_s)
 
     @property
@@ -90,7 +90,7 @@ class Stream:
         return self.requests / self.duration_s
 
     def repeated(self, *, hours: float) -> Self:
-        """Copies one after the other until so many hours are full; the last one is cut off."""
+        """Copies in sequence until this many hours are full; the last copy is cut off."""
         _refuse_outside("hours", hours)
         duration_s = hours * SECONDS_PER_HOUR
         copies = self._copies(duration_s / self.duration_s)
@@ -98,42 +98,42 @@ class Stream:
         return self._laid(np.add.outer(begin_s, self.arrival_s).ravel(), duration_s=duration_s)
 
     def scaled(self, factor: float) -> Self:
-        """The same requests at so many times the rate, and so in that much less time."""
+        """The same requests at a multiple of the rate, in proportionally less time."""
         _refuse_outside("factor", factor)
         return type(self)(
             self.arrival_s / factor, self.input_tokens.copy(), self.output_tokens.copy(), self.duration_s / factor
         )
 
     def at_rate(self, rate_rps: float, *, hours: float) -> Self:
-        """So many hours at this mean rate, by running the clock faster and repeating: bursts are kept."""
+        """This many hours at this mean rate, by scaling the clock and repeating; bursts stay."""
         return self.scaled(rate_rps / self.rate_rps).repeated(hours=hours)
 
     def superposed(self, copies: int, *, rng: np.random.Generator) -> Self:
-        """Copies over each other, each begun at a random moment and wrapped around: bursts even out."""
+        """Overlaid copies, each started at a random time and wrapped around; bursts smooth out."""
         begin_s = rng.uniform(0.0, self.duration_s, size=self._copies(copies))
         times_s = np.add.outer(begin_s, self.arrival_s).ravel() % self.duration_s
         return self._laid(times_s, duration_s=self.duration_s)
 
     def thinned(self, share: float, *, rng: np.random.Generator) -> Self:
-        """Each request stays with this probability; at least one does."""
+        """Each request stays with this probability; at least one stays."""
         stay = rng.random(self.requests) < share
         stay[rng.integers(self.requests)] |= not stay.any()
         return type(self)(self.arrival_s[stay], self.input_tokens[stay], self.output_tokens[stay], self.duration_s)
 
     def shaped(self, demand: DemandSeries) -> Self:
-        """As many requests as the series has, at its rates; repeated as often as that takes."""
+        """As many requests as the series has, at its rates, with repetition as needed."""
         copies = self._copies(demand.requests / self.requests)
         begun = np.arange(copies, dtype=np.float64) * self.requests
         expected = np.add.outer(begun, self.arrival_s * self.rate_rps).ravel()
         return self._laid(moments(expected, demand), duration_s=demand.duration_s)
 
     def _copies(self, wanted: float) -> int:
-        """Whole copies, refused before they fill the memory."""
+        """Whole copies; rejected before they fill the memory."""
         refuse_many(wanted * self.requests)
         return max(1, ceil(wanted))
 
     def _laid(self, times_s: Seconds, *, duration_s: float) -> Self:
-        """Copies of the requests at these times, those after the end left out."""
+        """Copies of the requests at these times, without those after the end."""
         copies = len(times_s) // self.requests
         order = np.argsort(times_s, kind="stable")
         order = order[times_s[order] < duration_s]
@@ -142,9 +142,9 @@ class Stream:
 
 
 def moments(expected: Seconds, demand: DemandSeries) -> Seconds:
-    """When the series has brought so many requests in the mean; infinity beyond its end.
+    """Times at which the series reaches these expected counts; infinity beyond its end.
 
-    The time change that turns a process of rate 1 into one whose rate follows the series.
+    This time change turns a process of rate 1 into one whose rate follows the series.
     """
     arrived = np.concatenate(([0.0], np.cumsum(demand.rates_rps) * demand.step_s))
     ends_s = np.arange(len(arrived)) * demand.step_s
@@ -159,7 +159,7 @@ def moments(expected: Seconds, demand: DemandSeries) -> Seconds:
 
 
 def refuse_many(requests: float) -> None:
-    """Raise where there would be more requests than a replay takes."""
+    """Raise for more requests than a replay supports."""
     if not requests <= MAX_REQUESTS:
         raise RuleError([((), f"{requests:,.0f} requests, expected at most {MAX_REQUESTS:,}")])
 

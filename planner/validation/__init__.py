@@ -1,4 +1,5 @@
-"""A plan put to the proof: its requests replayed, headroom found, spare replicas let go (docs/replay.md, section 7).
+"""Validation of a plan by replay: its requests simulated, headroom found, spare replicas removed.
 
-`planner.validation.model.proving.Prover` is the entry.
+`planner.validation.slo_validation.SloValidator` is the entry.  docs/explanation/planner/replay.md, section 7, defines
+the result.
 """

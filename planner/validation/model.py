@@ -1,4 +1,4 @@
-"""What the replay of a plan showed."""
+"""The results of a plan's replay."""
 
 from typing import Literal
 
@@ -9,7 +9,7 @@ from planner.replay.slo_check import LimitCheck, SloCheck, Tightness
 
 
 class LossValidation(Frozen):
-    """A failure that the plan is to survive: the rest replayed on its own."""
+    """A failure that the plan must survive, and the replay of the remaining replicas."""
 
     name: str
     verified: bool
@@ -17,18 +17,18 @@ class LossValidation(Frozen):
 
 
 class WorkloadValidation(Frozen):
-    """What the replay of one workload showed."""
+    """The result of one workload's replay."""
 
     workload: str
     traffic: Literal["trace", "drawn"]
     requests: int = Field(ge=0)
     hours: float
-    utilisation: float = Field(description="Of the rates in `throughput`, that the plan was made with.")
+    utilisation: float = Field(description="Share of the rates in `throughput` that the plan uses.")
     verdict: SloCheck
     losses: tuple[LossValidation, ...] = ()
     tightness: Tightness | None = Field(description="Whether every replica is needed; absent where a limit is broken.")
 
     @property
     def verified(self) -> bool:
-        """Whether every limit holds, whatever fails of what may."""
+        """Whether every limit holds, also after each failure."""
         return self.verdict.verified and all(loss.verified for loss in self.losses)

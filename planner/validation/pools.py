@@ -1,4 +1,4 @@
-"""From the counts of a mix to the pools that a replay runs, and back."""
+"""The pools that a replay runs, from the counts of a mix."""
 
 from collections.abc import Sequence
 
@@ -22,11 +22,11 @@ def replay_obstacle(
     """Why these replicas cannot be replayed; None when they can."""
     for candidate, count in zip(candidates, replicas, strict=True):
         if count and (candidate.shape is None or candidate.model is None):
-            return f"{candidate.name} was given outright: nothing is known of its engine but the rates"
+            return f"{candidate.name} has given rates, so the costs of its engine are unknown"
         if count and candidate.throughput.provenance in MEASURED:
-            return f"{candidate.name} was measured, and the simulated engine is not calibrated on your measurements"
+            return f"{candidate.name} has measured rates, which the simulated engine is not calibrated on"
     if any(workload.slo is None for workload in request.workloads):
-        return "there is no objective to hold the replay against"
+        return "a workload has no SLO to check"
     running = [route for route in problem.routes if runs(route, replicas)]
     used = [leg.option for route in running for leg in route.legs]
     shared = next((o for o in used if used.count(o) > 1), None)
@@ -43,7 +43,7 @@ def pools_of(
     load: int,
     replicas: Sequence[int],
 ) -> list[Pool]:
-    """One per route of a workload that runs."""
+    """One pool per active route of a workload."""
     routes = (route for route in problem.routes if route.load == load and runs(route, replicas))
     return [_pool(request, candidates, route, replicas) for route in routes]
 
@@ -78,7 +78,7 @@ def _costs(config: ReplicaConfig, size: tuple[int, int]) -> StepCosts:
 
 
 def _mean_size(workload: Workload) -> tuple[int, int]:
-    """What the engine's costs are taken at."""
+    """The size at which the engine's costs are evaluated."""
     if (trace := workload.sizes.trace) is not None:
         return max(1, round(trace.input_tokens.mean())), max(1, round(trace.output_tokens.mean()))
     buckets = list(workload.buckets.buckets())
@@ -88,7 +88,7 @@ def _mean_size(workload: Workload) -> tuple[int, int]:
 
 def _config(candidate: Candidate, *, kv_link_gb_per_s: float | None = None) -> ReplicaConfig:
     if candidate.shape is None or candidate.model is None:
-        raise AssertionError(f"{candidate.name} was given outright")
+        raise AssertionError(f"{candidate.name} has given rates")
     imbalance = 1.0 if candidate.spread is None else candidate.spread.expert_imbalance
     return candidate.shape.config(
         candidate.model, candidate.gpu, expert_imbalance=imbalance, kv_link_gb_per_s=kv_link_gb_per_s
@@ -96,7 +96,7 @@ def _config(candidate: Candidate, *, kv_link_gb_per_s: float | None = None) -> R
 
 
 def _transfer_token_s(config: ReplicaConfig) -> float:
-    """Moving the cache of one prompt token over the slower of the two host links."""
+    """Transfer time of one prompt token's cache over the slower of the two host links."""
     link_gb_per_s = config.gpu.pcie_gb_per_s if config.kv_link_gb_per_s is None else config.kv_link_gb_per_s
     token_bytes = config.model.kv_bytes_per_token(kv_bytes=KV_BYTES[config.kv_precision])
     return token_bytes / (link_gb_per_s * 1e9 * config.gpus * LINK_REACHED)

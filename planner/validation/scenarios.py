@@ -1,4 +1,4 @@
-"""One plan put on trial: its workloads replayed as planned, after each failure, and with a replica less."""
+"""Replays of one plan: as planned, after each failure, and with one replica less."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -17,7 +17,7 @@ from planner.solve.solution import MixSolution
 from planner.validation.model import LossValidation
 from planner.validation.pools import pools_of, runs
 
-ANY_LOAD = 1e3  # a utilisation that refuses no routing: the replay says whether it holds
+ANY_LOAD = 1e3  # a utilisation that allows any routing: the replay decides whether it holds
 
 Counts = tuple[int, ...]
 
@@ -35,14 +35,14 @@ class Scenarios:
     results: dict[tuple[str, Counts], ReplayResult | None] = field(default_factory=dict)
 
     def check(self, workload: Workload) -> SloCheck:
-        """As planned."""
+        """The check of the plan without failures."""
         result = self._result(workload, self._there(self.solution.replicas))
         if result is None:
             raise SolverError(f"{workload.name}: the plan's own counts admit no routing")
         return check_slo(result, _slo(workload))
 
     def losses(self, workload: Workload) -> tuple[LossValidation, ...]:
-        """Each failure to survive that takes a replica of this plan."""
+        """Each failure that removes a replica of this plan."""
         return tuple(
             LossValidation(
                 name=name, verified=found is not None and found.verified, broken=found.broken if found else ()
@@ -55,7 +55,7 @@ class Scenarios:
         return self.check(workload).verified and self._survives(workload, self.solution.replicas)
 
     def hold_with(self, replicas: Counts, workloads: Sequence[Workload]) -> bool:
-        """Whether every limit of these holds with other counts, also after each failure."""
+        """Whether every limit of these workloads holds with other counts, also after each failure."""
         for workload in workloads:
             found = self._judged(workload, replicas)
             if found is None or not found.verified or not self._survives(workload, replicas):
@@ -63,7 +63,7 @@ class Scenarios:
         return True
 
     def tightness(self, workload: Workload) -> Tightness:
-        """One replica less of each option in turn, the rest routed anew, the same failures to survive."""
+        """Remove one replica of each option in turn, with new routing and the same failures."""
         return Tightness.of([removal for o in self._used(workload) for removal in self._removals(workload, o)])
 
     def _removals(self, workload: Workload, option: int) -> Iterator[Removal]:
@@ -99,7 +99,7 @@ class Scenarios:
         return self.results[key]
 
     def _replayed(self, workload: Workload, replicas: Counts) -> ReplayResult | None:
-        """None where what is left cannot serve every size."""
+        """None where the remaining replicas cannot serve every size."""
         weights = self._weights(workload, replicas)
         if weights is None:
             return None
@@ -121,7 +121,7 @@ class Scenarios:
         return routing_weights(self.request, self.problem, spread)[workload.name]
 
     def _there(self, replicas: Counts) -> Counts:
-        """Of replicas that may be taken back, as many as are there on average."""
+        """The average number of replicas that are present, where a provider may reclaim them."""
         return tuple(
             max(1, floor(n * option.uptime + 1e-9)) if n else 0
             for n, option in zip(replicas, self.problem.options, strict=True)

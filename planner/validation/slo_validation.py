@@ -1,8 +1,12 @@
-"""The proof of a plan: its requests replayed through the fleet it asks for, and headroom where the replay fails.
+"""Validation of a plan: its requests replayed through its replicas, with headroom where the replay fails.
 
-The rates that a mix is planned with hold in a steady state.  Bursts and mixed sizes may need headroom on top, or leave
-room to spare; the replay says which, per workload, and the mix is planned again with the utilisation that it allows.
-Failures that the plan is to survive are replayed too, each on what it leaves.
+The planner's rates hold in a steady state.  Bursts and mixed sizes may need headroom, or the rates may be too low; the
+replay shows which, per workload, and the planner solves the mix again at the utilisation that holds.  The validator
+also replays each failure that the plan must survive.
+
+A valid plan may have more replicas than needed, because the rates are conservative and the headroom search uses a grid.
+Pruning removes spare replicas, the most expensive first.  The planner then solves the mix at the utilisation of the
+pruned counts, so that its bound holds, and takes a cheaper mix if that also passes the replay.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -27,8 +31,8 @@ from planner.validation.model import WorkloadValidation
 from planner.validation.pools import replay_obstacle
 from planner.validation.scenarios import ANY_LOAD, Counts, Scenarios
 
-# Beyond 1 because the rates are on the safe side: a bucket stands for its upper edges.  Far below 1 because bursts and
-# long prompts may hit short answers hard.
+# Above 1 because the rates are conservative: a bucket stands for its upper edges.  Far below 1 because bursts and long
+# prompts can delay short answers much.
 GRID = (
     *(0.02, 0.05, 0.1, 0.15, 0.2, 0.25, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0),
     *(1.1, 1.2, 1.35, 1.5, 1.75, 2.0, 2.5, 3.0),
@@ -37,7 +41,7 @@ PLANS = 8
 SOLVES_PER_LIMIT = 5  # easy plans leave their time to hard ones
 MIN_TIME_S = 1.0
 SECONDS_PER_HOUR = 3600.0
-SLACK = 1e-6  # so that counts are feasible at the utilisation read off them
+SLACK = 1e-6  # makes counts feasible at the utilisation computed from them
 
 Planned = tuple[MixProblem, MixSolution]
 Solve = Callable[[MixProblem], MixSolution]
@@ -45,22 +49,22 @@ Solve = Callable[[MixProblem], MixSolution]
 
 @dataclass(frozen=True, slots=True)
 class ValidatedPlan:
-    """A mix, the problem it answers, and what its replay showed; no proofs where there is nothing to replay."""
+    """A mix, its problem, and its replay results, which are empty where a replay is not possible."""
 
     problem: MixProblem
     solution: MixSolution
     proofs: tuple[WorkloadValidation, ...]
-    obstacle: str | None = None  # why nothing could be replayed
+    obstacle: str | None = None  # why a replay is not possible
 
     @property
     def verified(self) -> bool | None:
-        """Whether every limit of every workload holds; None where that was not tried."""
+        """Whether every limit of every workload holds; None without a replay."""
         return all(proof.verified for proof in self.proofs) if self.proofs else None
 
 
 @dataclass(frozen=True, slots=True)
 class SloValidator:
-    """A request with its traffic at hand, so that each plan for it meets the same requests."""
+    """A request with its traffic, so that each plan for it serves the same requests."""
 
     request: PlanRequest
     candidates: Sequence[Candidate]
@@ -69,7 +73,7 @@ class SloValidator:
 
     @classmethod
     def of(cls, request: PlanRequest, candidates: Sequence[Candidate], how: Replay) -> "SloValidator":
-        """Draw the traffic once.  DocumentError says whose cannot be."""
+        """Draw the traffic once.  DocumentError names a workload without possible traffic."""
         rng = np.random.default_rng(how.seed)
         streams = {}
         for position, one in enumerate(request.workloads):
@@ -81,7 +85,7 @@ class SloValidator:
         return cls(request, candidates, how, streams)
 
     def validate(self, inquiry: Inquiry, solution: MixSolution) -> ValidatedPlan:
-        """The proof of this mix, or of the cheapest one whose proof holds."""
+        """Validate this mix, or find the cheapest one whose replay holds."""
         obstacle = self._obstacle(inquiry.problem, solution)
         if obstacle is not None or not solution.status.has_mix:
             return ValidatedPlan(inquiry.problem, solution, (), obstacle)
@@ -94,7 +98,7 @@ class SloValidator:
         return self._proven(*(chosen.plan if chosen is not None and chosen.plan else (inquiry.problem, solution)))
 
     def _trimmed(self, inquiry: Inquiry, problem: MixProblem, solution: MixSolution) -> Planned:
-        """Without what the replay does not need, unless a utilisation was asked for: it is the user's headroom."""
+        """Prune spare replicas, unless the request gives a utilisation: that is the user's headroom."""
         if self.request.utilisation is not None:
             return problem, solution
         trials, served = self._trials(problem, solution), self._served()
@@ -172,7 +176,7 @@ def resolved_at_utilisation(
 
 
 def _at_their_utilisation(problem: MixProblem, replicas: Counts) -> MixProblem:
-    """The least utilisation per workload at which these counts, evenly used, are a solution; losses included."""
+    """The lowest utilisation per workload at which these counts, evenly used, are a solution; losses included."""
     free = replace(problem, loads=tuple(replace(load, utilisation=ANY_LOAD) for load in problem.loads))
     needed = [0.0] * len(problem.loads)
     for counts in (replicas, *(loss.survivors(replicas) for loss in problem.losses)):
@@ -194,13 +198,13 @@ def _at_their_utilisation(problem: MixProblem, replicas: Counts) -> MixProblem:
 
 
 def at_utilisation(problem: MixProblem, utilisations: Mapping[str, float]) -> MixProblem:
-    """The same with other headroom for these workloads."""
+    """The same problem with other utilisations for these workloads."""
     loads = tuple(replace(load, utilisation=utilisations.get(load.name, load.utilisation)) for load in problem.loads)
     return replace(problem, loads=loads)
 
 
 def validation_in_words(proven: ValidatedPlan) -> Iterator[str]:
-    """One line per workload that was replayed, and per limit; or why nothing was."""
+    """One line per replayed workload and per limit, or the reason for no replay."""
     if proven.obstacle is not None:
         yield f"not replayed: {proven.obstacle}"
     for proof in proven.proofs:
@@ -209,7 +213,7 @@ def validation_in_words(proven: ValidatedPlan) -> Iterator[str]:
         yield f"{proof.workload}: {verdict} in a replay of {traffic}, planned at {proof.utilisation:.0%} of the rates"
         yield from (f"{proof.workload}: {limit}" for limit in proof.verdict.limits)
         for loss in proof.losses:
-            broken = "; ".join(map(str, loss.broken)) or "the rest cannot serve every size"
+            broken = "; ".join(map(str, loss.broken)) or "the remaining replicas cannot serve every size"
             yield f"{proof.workload}: without {loss.name} {'every limit holds' if loss.verified else broken}"
         yield from (f"{proof.workload}: {note}" for note in proof.verdict.notes)
         if proof.tightness is not None:
@@ -218,19 +222,19 @@ def validation_in_words(proven: ValidatedPlan) -> Iterator[str]:
 
 def _tight_in_words(found: Tightness) -> str:
     if found.tight:
-        return "tight: with any one replica less a limit breaks"
+        return "tight: without any one replica a limit breaks"
     spare = ", ".join(dict.fromkeys(removal.option for removal in found.spare))
-    return f"not tight: the replay also holds with a replica less of {spare}"
+    return f"not tight: the replay also holds with one replica less of {spare}"
 
 
 def _roomiest(found: Headroom[Planned]) -> Trial[Planned] | None:
-    """Of plans of which none holds, the one with the most headroom."""
+    """The plan with the most headroom, where none holds."""
     planned = [trial for trial in found.trials if trial.plan is not None]
     return min(planned, key=lambda trial: sum(trial.utilisations.values()), default=None)
 
 
 def _stream(workload: Workload, how: Replay, rng: np.random.Generator) -> Stream:
-    """A trace as it is, or at the rate or series asked for; without one, requests drawn from the sizes."""
+    """The trace as recorded, or at the requested rate or series; without a trace, requests drawn from the sizes."""
     if workload.sizes.trace is None:
         constant = DemandSeries.constant(workload.planned_rps, duration_s=how.hours * SECONDS_PER_HOUR)
         return synthetic_arrivals(workload.buckets, workload.demand or constant, rng=rng, cv=workload.arrival_cv)

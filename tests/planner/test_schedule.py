@@ -131,7 +131,7 @@ class TestWhatRunsNow:
         assert table is not None
         assert repeated is not None
         (note,) = table.notes
-        assert "does not serve code in period 1 of 4" in note
+        assert "do not serve code in period 1 of 4" in note
         assert table.total_usd == pytest.approx(repeated.total_usd)
 
     def test_what_holds_until_others_are_warm_is_started_from(self) -> None:

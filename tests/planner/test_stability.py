@@ -104,7 +104,7 @@ class TestShrinking:
         assert moved[0] == 0
         assert moved[1] >= 1 + 3
         assert "windows in a row" in decisions[moved[1]].reason
-        assert all("of 3 windows so far" in decisions[t].reason for t in range(moved[1] - 2, moved[1]))
+        assert all("of 3 windows" in decisions[t].reason for t in range(moved[1] - 2, moved[1]))
 
     def test_a_dip_that_ends_in_time_changes_nothing(self) -> None:
         decisions = after(fleet(), [50.0] + [5.0] * 4 + [50.0] * 4, memory=2, patience=6)
@@ -124,12 +124,12 @@ class TestShrinking:
 
 class TestPlanned:
     def test_is_a_high_quantile_with_a_margin(self) -> None:
-        state = StabilityState((0, 9), seen=tuple(((float(rate),),) for rate in range(1, 10)))
+        state = StabilityState((0, 9), windows=tuple(((float(rate),),) for rate in range(1, 10)))
         decision = window(fleet(), state, 1.0, quantile=0.8, margin=0.25)
         assert decision.planned_rps[0][0] == pytest.approx(7.0 * 1.25)  # the eighth of 1, 1, 2, ... 9
 
     def test_is_never_less_than_what_was_just_seen(self) -> None:
-        assert window(fleet(), StabilityState((0, 9), seen=(((1.0,),),) * 9), 40.0, quantile=0.5).planned_rps == (
+        assert window(fleet(), StabilityState((0, 9), windows=(((1.0,),),) * 9), 40.0, quantile=0.5).planned_rps == (
             (40.0,),
         )
 

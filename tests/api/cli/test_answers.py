@@ -33,4 +33,4 @@ def test_a_single_workload_needs_no_name(capsys: pytest.CaptureFixture[str]) -> 
 def test_notes_follow_the_timetable(capsys: pytest.CaptureFixture[str]) -> None:
     lines = printed(capsys, "chat").splitlines()
     (note,) = [line for line in lines if line.startswith("note: ")]
-    assert note.startswith("note: what runs now does not serve chat in period 1 of 2")
+    assert note.startswith("note: the running replicas do not serve chat in period 1 of 2")

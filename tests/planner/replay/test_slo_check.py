@@ -65,7 +65,7 @@ class TestRouting:
         assert not verdict.verified
         assert verdict.not_served == result.unrouted
         assert verdict.limits[0].measured_ms is None
-        assert any("routes nowhere" in note for note in verdict.notes)
+        assert any("sizes without a route" in note for note in verdict.notes)
 
     @pytest.mark.parametrize(
         ("routing", "message"),

@@ -87,7 +87,7 @@ class TestUnprovable:
     def test_rates_given_outright_cannot_be_replayed_and_the_plan_says_so(self) -> None:
         plan = solved({**given(), "replay": {}})
         assert plan.verified is None
-        assert any(line.startswith("not replayed: ") and "given outright" in line for line in plan.explanation)
+        assert any(line.startswith("not replayed: ") and "has given rates" in line for line in plan.explanation)
 
     def test_a_plan_that_nothing_serves_has_no_proof(self) -> None:
         plan = solved({**request(), "policy": {"budget_usd_per_h": 0.01}, "replay": {}})
