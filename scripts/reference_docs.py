@@ -65,7 +65,7 @@ def command_page() -> str:
 
 def api_page() -> str:
     """Every operation, every setting and every schema."""
-    document = create_app(settings=Settings(), store=Store(UNUSED_DATABASE), schema_head="").openapi()
+    document = api_document()
     lines = [HEAD, "", "# HTTP API reference", "", _API_INTRODUCTION, ""]
     by_tag: dict[str, list[str]] = {}
     for path, operations in document["paths"].items():
@@ -78,6 +78,11 @@ def api_page() -> str:
     for name, schema in sorted(document["components"]["schemas"].items()):
         lines += _schema(name, schema)
     return "\n".join(lines).rstrip() + "\n"
+
+
+def api_document() -> dict[str, Any]:
+    """The OpenAPI document of the service."""
+    return create_app(settings=Settings(), store=Store(UNUSED_DATABASE), schema_head="").openapi()
 
 
 _API_INTRODUCTION = (

@@ -1,30 +1,22 @@
-"""Placements as stored: the request, the answer, who asked and when.  Immutable."""
-
-from datetime import datetime
+"""Stored placements."""
 
 from pydantic import Field
 
-from fleet.documents import Frozen
+from api.schemas.results import ResultHead, ResultType
 from placement.document import Placement
 from placement.request import PlacementRequest
 
 
-class PlacementRecord(Frozen):
+class PlacementRecord(ResultHead):
     """One stored placement."""
 
-    id: str = Field(description="Sorts by time of creation.")
-    created_at: datetime
-    created_by: str
     request: PlacementRequest
     placement: Placement
 
 
-class PlacementSummary(Frozen):
+class PlacementSummary(ResultHead):
     """A placement in a list."""
 
-    id: str
-    created_at: datetime
-    created_by: str
     model: str | None
     slots: int
     gpus: int
@@ -34,3 +26,13 @@ class PlacementSummary(Frozen):
     remote_nodes_per_token: float | None
     moved_copies: int | None
     holds: bool
+
+
+PLACEMENTS = ResultType(
+    name="placement",
+    path="placements",
+    field="placement",
+    request=PlacementRequest,
+    record=PlacementRecord,
+    summary=PlacementSummary,
+)

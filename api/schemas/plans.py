@@ -1,29 +1,22 @@
-"""Plans as stored: the request, the answer, who asked and when.  Immutable."""
+"""Stored plans."""
 
-from datetime import datetime
-
-from pydantic import Field
-
-from fleet.documents import Frozen
+from api.schemas.results import ResultHead, ResultType
 from planner.answer import Plan
 from planner.request import PlanRequest
 
 
-class PlanRecord(Frozen):
+class PlanRecord(ResultHead):
     """One stored plan."""
 
-    id: str = Field(description="Sorts by time of creation.")
-    created_at: datetime
-    created_by: str
     request: PlanRequest
     plan: Plan
 
 
-class PlanSummary(Frozen):
+class PlanSummary(ResultHead):
     """A plan in a list."""
 
-    id: str
-    created_at: datetime
-    created_by: str
     status: str
     cost_usd_per_h: float | None
+
+
+PLANS = ResultType(name="plan", path="plans", field="plan", request=PlanRequest, record=PlanRecord, summary=PlanSummary)

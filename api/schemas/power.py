@@ -9,6 +9,7 @@ import numpy as np
 from pydantic import AwareDatetime, Field, StringConstraints, model_validator
 
 from api.schemas.names import Name
+from api.schemas.results import ResultHead, ResultType
 from fleet.documents import Frozen, RuleError, Violation
 from fleet.solvers import Solver, SolveStatus
 from fleet.traces import MAX_TOKENS, Trace
@@ -109,22 +110,16 @@ class SimulationRequest(RowQuestion):
         return Sources(tuple(trace.recorded for trace in self.traces))
 
 
-class SimulationRecord(Frozen):
+class SimulationRecord(ResultHead):
     """One stored simulation."""
 
-    id: str = Field(description="Sorts by time of creation.")
-    created_at: datetime
-    created_by: str
     request: SimulationRequest
     simulation: RowAnswer
 
 
-class SimulationSummary(Frozen):
+class SimulationSummary(ResultHead):
     """A simulation in a list."""
 
-    id: str
-    created_at: datetime
-    created_by: str
     servers: int
     budget_w: float
     policy: PolicyName
@@ -151,25 +146,37 @@ class CapPlanRequest(Frozen):
         return self
 
 
-class CapPlanRecord(Frozen):
+class CapPlanRecord(ResultHead):
     """One stored plan of caps."""
 
-    id: str = Field(description="Sorts by time of creation.")
-    created_at: datetime
-    created_by: str
     request: CapPlanRequest
     plan: CapPlan
 
 
-class CapPlanSummary(Frozen):
+class CapPlanSummary(ResultHead):
     """A plan of caps in a list."""
 
-    id: str
-    created_at: datetime
-    created_by: str
     tree: str
     tree_version: int | None = Field(description="Of the tree that the service keeps; null: it came with the request.")
     risk: float
     status: SolveStatus
     loss: float | None
     binding: str | None
+
+
+POWER_PLANS = ResultType(
+    name="power plan",
+    path="power/plans",
+    field="plan",
+    request=CapPlanRequest,
+    record=CapPlanRecord,
+    summary=CapPlanSummary,
+)
+POWER_SIMULATIONS = ResultType(
+    name="power simulation",
+    path="power/simulations",
+    field="simulation",
+    request=SimulationRequest,
+    record=SimulationRecord,
+    summary=SimulationSummary,
+)

@@ -19,14 +19,9 @@ from api.server.routes import (
     audit,
     diagnoses,
     fault_paths,
-    fault_simulations,
     freeze,
     health,
     leases,
-    placements,
-    plans,
-    power_plans,
-    power_simulations,
     power_trees,
     quarantine,
     remediation,
@@ -34,9 +29,10 @@ from api.server.routes import (
     tokens,
 )
 from api.server.routes.catalogues import catalogue_routes
+from api.server.routes.stored_results import result_routes
 from api.server.service import Service
 from api.server.settings import Settings
-from api.server.solver_pool import PlanningDesk
+from api.server.solver_pool import SolverPool
 from api.server.tokens import make_first_token, read_bootstrap_token
 from api.store import Store
 
@@ -66,7 +62,7 @@ def create_app(
         store=store,
         settings=settings,
         metrics=metrics,
-        planning=PlanningDesk(concurrency=settings.plan_concurrency, now=now, monotonic_s=monotonic_s),
+        solver_pool=SolverPool(concurrency=settings.plan_concurrency, now=now, monotonic_s=monotonic_s),
         now=now,
         schema_head=schema_head,
     )
@@ -87,13 +83,9 @@ def create_app(
     for router in (
         health.router,
         catalogue_routes(),
-        plans.router,
-        placements.router,
+        result_routes(),
         power_trees.router,
-        power_plans.router,
-        power_simulations.router,
         diagnoses.router,
-        fault_simulations.router,
         fault_paths.router,
         quarantine.router,
         remediation.router,

@@ -11,7 +11,7 @@ from fastapi import Depends, Request
 from api.server.context import current_request_id
 from api.server.metrics import ServiceMetrics
 from api.server.settings import Settings
-from api.server.solver_pool import PlanningDesk
+from api.server.solver_pool import SolverPool
 from api.store import Store, Transaction
 
 
@@ -22,7 +22,7 @@ class Service:
     store: Store
     settings: Settings
     metrics: ServiceMetrics
-    planning: PlanningDesk
+    solver_pool: SolverPool
     now: Callable[[], datetime]
     schema_head: str
     # Set once callers can hold a token: the one given or made at the first start is stored, or none is to be.

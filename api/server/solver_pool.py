@@ -24,7 +24,7 @@ from fleet.models import ModelCatalogue
 from fleet.offers import PriceSheet
 from fleet.topology import Topology
 from placement.document import Placement
-from placement.export import exported
+from placement.export import export_placement
 from placement.formats.engine_writers import Engine
 from placement.request import PlacementRequest
 from planner import plan
@@ -76,7 +76,7 @@ class SolverPool:
 
         def work() -> str:
             with _named_fields():
-                return exported(Placement.model_validate_json(answer), engine)
+                return export_placement(Placement.model_validate_json(answer), engine)
 
         return await to_thread.run_sync(work, limiter=self._limiter)
 

@@ -4,22 +4,22 @@ from collections.abc import AsyncIterator
 from datetime import datetime
 from functools import lru_cache
 
+from api.schemas.power import POWER_PLANS
 from api.schemas.targets import Freeze, TargetStatus
 from api.server.catalogues import ALL
 from api.server.diagnoses import read_report
-from api.server.fault_metrics import Believed, FaultState
+from api.server.fault_metrics import ActiveFault, FaultState
 from api.server.metrics import FleetState, ReportedTarget
 from api.server.power_metrics import PowerState
 from api.server.power_trees import BUDGETS
-from api.server.quarantine import MAX_BELIEVED, rules_in_force
-from api.server.quarantine_state import remembered
+from api.server.quarantine import MAX_ACTIVE, rules_in_force
+from api.server.quarantine_state import load_state
 from api.server.remediation import CASES
 from api.server.remediation_metrics import mark_of
-from api.server.routes.power_plans import KIND as CAP_PLANS
 from api.server.service import Service
 from api.server.targets import FREEZE, TARGETS
 from api.server.versioned import current
-from api.store import DatabaseUnavailableError, Transaction, VerdictHead
+from api.store import DatabaseUnavailableError, DiagnosisHead, Transaction
 from faults.quarantine.inputs import NODES
 from power.caps import CapPlan
 
@@ -40,7 +40,7 @@ async def fleet_state(service: Service) -> FleetState:
                     budgets=[(each.name, each.spec) async for each in BUDGETS.all(tx)], plan=await _newest_caps(tx)
                 ),
                 faults=await _faults(tx, service.now()),
-                healing=[mark_of(case.body or "") async for case in CASES.heads(tx)],
+                remediation=[mark_of(case.body or "") async for case in CASES.heads(tx)],
             )
     except DatabaseUnavailableError:
         return FleetState(at=service.now(), database_up=False)
@@ -59,27 +59,27 @@ async def _reported(tx: Transaction) -> AsyncIterator[ReportedTarget]:
 
 async def _newest_caps(tx: Transaction) -> CapPlan | None:
     """The plan of caps that was made last."""
-    found = await tx.power.page(kind=CAP_PLANS, before_id=None, limit=1)
-    stored = await tx.power.get(kind=CAP_PLANS, answer_id=found[0].id) if found else None
-    return read_caps(stored.answer) if stored is not None else None
+    found = await tx.results.page(kind=POWER_PLANS.name, before_id=None, limit=1)
+    stored = await tx.results.get(kind=POWER_PLANS.name, result_id=found[0].id) if found else None
+    return read_caps(stored.result) if stored is not None else None
 
 
 async def _faults(tx: Transaction, now: datetime) -> FaultState:
-    memory = await remembered(tx)
+    stored = await load_state(tx)
     return FaultState(
-        believed=[_believed(head) for head in await tx.verdicts.believed(now=now, limit=MAX_BELIEVED)],
+        active=[_active_fault(head) for head in await tx.diagnoses.active(now=now, limit=MAX_ACTIVE)],
         mode=(await rules_in_force(tx)).mode,
-        looked_at=memory.record.looked_at if memory.record is not None else None,
-        fleet=len(memory.members),
-        state=memory.state,
+        evaluated_at=stored.record.evaluated_at if stored.record is not None else None,
+        fleet=len(stored.members),
+        state=stored.state,
     )
 
 
-def _believed(head: VerdictHead) -> Believed:
+def _active_fault(head: DiagnosisHead) -> ActiveFault:
     report = read_report(head)
-    verdict = report.verdict
-    accused = report.name_of(verdict.node) if verdict.isolate and verdict.scope in NODES else None
-    return Believed(fault=verdict.fault, scope=verdict.scope.value, since=head.created_at, node=accused)
+    diagnosis = report.diagnosis
+    node = report.name_of(diagnosis.node) if diagnosis.isolate and diagnosis.scope in NODES else None
+    return ActiveFault(fault=diagnosis.fault, scope=diagnosis.scope.value, since=head.created_at, node=node)
 
 
 @lru_cache(maxsize=2)

@@ -1,85 +1,151 @@
-"""Answers of a room as they are kept: stored whole, listed by their summaries, sent as they were acknowledged."""
+"""The kinds of stored results: how each is solved, what the audit and the metrics record of it.
 
-import json
-from collections.abc import Callable, Mapping
-from datetime import datetime
-from typing import Any, Protocol
+`api.server.routes.stored_results` builds the routes of each kind from its `ResultKind`.
+"""
 
-from fastapi.responses import Response
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Generic, TypeVar
+
+from power.whatif.response import RowAnswer
+from power.whatif.cost_estimate import expected_requests
 from pydantic import BaseModel
-from pydantic_core import to_jsonable_python
 
-from api.server.problems import not_found
+from api.schemas.faults import FAULT_SIMULATIONS, FaultQuestion
+from api.schemas.placements import PLACEMENTS
+from api.schemas.plans import PLANS
+from api.schemas.power import POWER_PLANS, POWER_SIMULATIONS, CapPlanRequest, SimulationRequest
+from api.schemas.results import RequestT, ResultType
+from api.server.catalogues import GPUS, MODELS, OFFERS
+from api.server.metrics import ServiceMetrics
+from api.server.power_trees import TREES
+from api.server.problems import invalid
 from api.server.service import Service
-from api.store import AnswerHead, AnswerRepository, StoredAnswer, Transaction, canonical_json
+from faults.simulator import Score
+from placement.document import Placement
+from placement.request import PlacementRequest
+from planner.answer import Plan
+from planner.request import PlanRequest
+from power.caps import CapPlan
 
-Room = Callable[[Transaction], AnswerRepository]
+ResultT = TypeVar("ResultT", bound=BaseModel)
 
-
-def of_power(tx: Transaction) -> AnswerRepository:
-    """Simulations of rows, plans of caps."""
-    return tx.power
-
-
-def of_faults(tx: Transaction) -> AnswerRepository:
-    """Simulations of faults."""
-    return tx.fault_answers
+MAX_REQUESTS_PER_SERVER_DAY = 20_000  # the built-in mix has some 1,500
 
 
-class Record(Protocol):
-    """What every record says of itself."""
+@dataclass(frozen=True, slots=True)
+class Solved(Generic[ResultT]):
+    """A result, and values of its summary that are no field of it."""
 
-    @property
-    def id(self) -> str: ...
-
-    @property
-    def created_at(self) -> datetime: ...
-
-    @property
-    def created_by(self) -> str: ...
+    result: ResultT
+    also: Mapping[str, Any] = field(default_factory=dict)
 
 
-def stored_of(
-    record: Record, *, kind: str, summary: Mapping[str, Any], request: BaseModel, answer: BaseModel
-) -> StoredAnswer:
-    """A record as it goes into the database."""
-    return StoredAnswer(
-        head=AnswerHead(
-            id=record.id,
-            kind=kind,
-            created_at=record.created_at,
-            created_by=record.created_by,
-            summary=canonical_json(summary),
-        ),
-        request=canonical_json(request.model_dump(mode="json")),
-        answer=canonical_json(answer.model_dump(mode="json")),
-    )
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ResultKind(Generic[RequestT, ResultT]):
+    """One kind of stored result on the server."""
+
+    type: ResultType[RequestT, Any, Any]
+    tag: str  # of its operations in the OpenAPI document
+    operation: str  # `create_OPERATION`, `list_OPERATIONs`, `get_OPERATION`; also the audit's `OPERATION.created`
+    creates: str  # description of `POST`
+    solve: Callable[[Service, RequestT], Awaitable[Solved[ResultT]]]
+    observe: Callable[[ServiceMetrics, ResultT], None] = lambda _metrics, _result: None
+    audited: frozenset[str] | None = None  # columns that the audit entry repeats; None: all
 
 
-async def listed(
-    service: Service, kind: str, *, before_id: str | None, limit: int, room: Room = of_power
-) -> list[dict[str, Any]]:
-    """The newest answers of a kind, as lists show them."""
+async def _solve_plan(service: Service, request: PlanRequest) -> Solved[Plan]:
     async with service.store.reading() as tx:
-        found = await room(tx).page(kind=kind, before_id=before_id, limit=limit)
-    return [
-        {"id": head.id, "created_at": head.created_at, "created_by": head.created_by, **json.loads(head.summary)}
-        for head in found
-    ]
+        gpus, models, prices = await GPUS.in_force(tx), await MODELS.in_force(tx), await OFFERS.in_force(tx)
+    return Solved(await service.solver_pool.solve(request, gpus=gpus, models=models, prices=prices))
 
 
-async def one_stored(
-    service: Service, kind: str, answer_id: str, *, answer_field: str, room: Room = of_power
-) -> Response:
-    """One record as text: what was stored is what was checked."""
+async def _place(service: Service, request: PlacementRequest) -> Solved[Placement]:
     async with service.store.reading() as tx:
-        found = await room(tx).get(kind=kind, answer_id=answer_id)
-    if found is None:
-        raise not_found(f"{kind} {answer_id}")
-    head = {
-        "id": found.head.id,
-        "created_at": to_jsonable_python(found.head.created_at),
-        "created_by": found.head.created_by,
-    }
-    body = f'{canonical_json(head)[:-1]},"{answer_field}":{found.answer},"request":{found.request}}}'
-    return Response(content=body, media_type="application/json")
+        models = await MODELS.in_force(tx)
+    placement = await service.solver_pool.place(request, models=models)
+    return Solved(placement, {"imbalance": placement.imbalance.mean, "bound": placement.bound.mean})
+
+
+async def _plan_caps(service: Service, request: CapPlanRequest) -> Solved[CapPlan]:
+    tree, version = request.tree, None
+    if tree is None:
+        async with service.store.reading() as tx:
+            found = await TREES.find(tx, request.tree_name or "")
+        if found is None:
+            message = f"there is no power tree {request.tree_name!r}; allowed: the name of a stored tree, or `tree`"
+            raise invalid("tree_name", message)
+        tree, version = found.spec, found.version
+    return Solved(await service.solver_pool.plan_caps(request, tree=tree), {"tree_version": version})
+
+
+async def _simulate_row(service: Service, request: SimulationRequest) -> Solved[RowAnswer]:
+    limit = service.settings.simulation_server_days
+    if request.server_days > limit:
+        raise invalid("days", f"servers x days must be at most {limit:g} here, got {request.server_days:g}")
+    requests, allowed = expected_requests(request, request.sources), MAX_REQUESTS_PER_SERVER_DAY * limit
+    if not requests <= allowed:
+        message = f"such servers would answer about {requests:,.0f} requests in that time, at most {allowed:,.0f} here"
+        raise invalid("days", message)
+    return Solved(await service.solver_pool.simulate(request, request.sources))
+
+
+async def _simulate_faults(service: Service, request: FaultQuestion) -> Solved[Score]:
+    limit = service.settings.fault_simulation_rank_hours
+    if request.rank_hours > limit:
+        raise invalid("hours", f"ranks x hours must be at most {limit:g} here, got {request.rank_hours:g}")
+    return Solved(await service.solver_pool.simulate_faults(request))
+
+
+PLAN_KIND = ResultKind(
+    type=PLANS,
+    tag="plans",
+    operation="plan",
+    creates="The cheapest GPUs for the workloads.  An infeasible request is a result too: it has the reasons.",
+    solve=_solve_plan,
+    observe=lambda metrics, plan: metrics.observe_plan(status=plan.status, solve_s=plan.solve_s),
+)
+PLACEMENT_KIND = ResultKind(
+    type=PLACEMENTS,
+    tag="placements",
+    operation="placement",
+    creates="Replica counts and slots for the loads.  An unreachable ceiling is a result too: `holds` is false.",
+    solve=_place,
+    observe=lambda metrics, placement: metrics.observe_placement(
+        imbalance=placement.imbalance.mean,
+        bound=placement.bound.mean,
+        holds=placement.holds,
+        solve_s=placement.solve_s,
+    ),
+    audited=frozenset({"imbalance", "bound", "holds"}),
+)
+POWER_PLAN_KIND = ResultKind(
+    type=POWER_PLANS,
+    tag="power",
+    operation="power_plan",
+    creates="Clocks and budgets at the lowest loss.  An infeasible tree is a result too: it has the conflicts.",
+    solve=_plan_caps,
+    observe=lambda metrics, plan: metrics.observe_cap_plan(status=plan.status, solve_s=plan.solve_s),
+)
+POWER_SIMULATION_KIND = ResultKind(
+    type=POWER_SIMULATIONS,
+    tag="power",
+    operation="power_simulation",
+    creates="Brakes, power and latencies of a row under a policy.  Servers times days are limited.",
+    solve=_simulate_row,
+    observe=lambda metrics, row: metrics.observe_simulation(policy=row.policy, brakes=row.brakes, run_s=row.total_s),
+)
+FAULT_SIMULATION_KIND = ResultKind(
+    type=FAULT_SIMULATIONS,
+    tag="faults",
+    operation="fault_simulation",
+    creates="Recall, precision, false isolations and detection times.  Ranks times hours are limited.",
+    solve=_simulate_faults,
+)
+KINDS: tuple[ResultKind[Any, Any], ...] = (
+    PLAN_KIND,
+    PLACEMENT_KIND,
+    POWER_PLAN_KIND,
+    POWER_SIMULATION_KIND,
+    FAULT_SIMULATION_KIND,
+)

@@ -1,5 +1,6 @@
 """Targets as a collection, and the freeze, which stands alone."""
 
+from api.schemas.plans import PLANS
 from api.schemas.targets import Freeze, Target, TargetSpec
 from api.server.collections import Acts, Collection
 from api.server.etags import Precondition
@@ -30,7 +31,7 @@ async def _plan_exists(service: Service, _name: str, spec: TargetSpec) -> None:
     if spec.plan_id is None:
         return
     async with service.store.reading() as tx:
-        plan = await tx.plans.get(spec.plan_id)
+        plan = await tx.results.get(kind=PLANS.name, result_id=spec.plan_id)
     if plan is None:
         raise invalid("plan_id", f"there is no plan {spec.plan_id!r}; allowed: the id of a stored plan, or null")
 

@@ -27,7 +27,7 @@ class QuarantineRepository:
         """Replace the state.  The caller has held the audit lock since it read the row."""
         on_postgresql = self._connection.dialect.name == "postgresql"
         insert: Any = postgresql.insert if on_postgresql else sqlite.insert
-        values = {"looked_at": record.evaluated_at, "looked_by": record.evaluated_by, "body": record.body}
+        values = {"evaluated_at": record.evaluated_at, "evaluated_by": record.evaluated_by, "body": record.body}
         await self._connection.execute(
             insert(QuarantineRow).values(id=ONLY_ID, **values).on_conflict_do_update(index_elements=["id"], set_=values)
         )

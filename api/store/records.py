@@ -62,63 +62,23 @@ class LeaseRecord:
 
 
 @dataclass(frozen=True, slots=True)
-class StoredPlan:
-    """A plan as stored; request and answer are canonical JSON."""
+class ResultSummary:
+    """A stored result as a list shows it."""
 
-    id: str
-    created_at: datetime
-    created_by: str
-    status: str
-    cost_usd_per_h: float | None
-    request: str
-    answer: str
-
-
-@dataclass(frozen=True, slots=True)
-class PlacementHead:
-    """What lists show of a placement."""
-
-    id: str
-    created_at: datetime
-    created_by: str
-    model: str | None
-    slots: int
-    gpus: int
-    nodes: int
-    imbalance: float
-    bound: float
-    remote_nodes_per_token: float | None
-    moved_copies: int | None
-    holds: bool
-
-
-@dataclass(frozen=True, slots=True)
-class StoredPlacement:
-    """A placement as stored; request and answer are canonical JSON."""
-
-    head: PlacementHead
-    request: str
-    answer: str
-
-
-@dataclass(frozen=True, slots=True)
-class AnswerHead:
-    """What lists show of an answer about power or faults."""
-
-    id: str
     kind: str
+    id: str
     created_at: datetime
     created_by: str
     summary: str  # canonical JSON
 
 
 @dataclass(frozen=True, slots=True)
-class StoredAnswer:
-    """Such an answer as stored; request and answer are canonical JSON."""
+class StoredResult:
+    """A stored result; request and result are canonical JSON."""
 
-    head: AnswerHead
+    head: ResultSummary
     request: str
-    answer: str
+    result: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,8 +113,8 @@ class SavedReply:
 
 
 @dataclass(frozen=True, slots=True)
-class VerdictHead:
-    """A verdict as reported; `believed_until` is all that changes of it."""
+class DiagnosisHead:
+    """A diagnosis as reported.  Only `expires_at` changes."""
 
     id: str
     created_at: datetime
@@ -162,15 +122,15 @@ class VerdictHead:
     job: str
     fault: str
     scope: str
-    believed_until: datetime
+    expires_at: datetime
     report: str  # canonical JSON, without the bundle
     bundle_sha256: str | None
 
 
 @dataclass(frozen=True, slots=True)
-class IsolationRecord:
-    """What the isolation policy remembers after the last look."""
+class QuarantineRecord:
+    """The state of the quarantine policy after the last evaluation."""
 
-    looked_at: datetime
-    looked_by: str
+    evaluated_at: datetime
+    evaluated_by: str
     body: str  # canonical JSON

@@ -1,7 +1,6 @@
-"""Answers that are written once and never changed: simulations of rows and plans of caps, simulations of faults.
+"""Stored results: written once and never changed.
 
-All are a request, an answer and what a list shows of it, so that lists read none of the large columns.  Each room has a
-table of its own.
+A row holds a request, its result, and the columns of a list as JSON, so that lists read neither of the large columns.
 """
 
 from typing import Any
@@ -9,38 +8,37 @@ from typing import Any
 from sqlalchemy import insert, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from api.store.records import AnswerHead, StoredAnswer
-from api.store.tables import FaultAnswerRow, PowerRow
+from api.store.records import ResultSummary, StoredResult
+from api.store.tables import ResultRow
 
-LARGE = frozenset({"request", "answer"})
-Answers = type[PowerRow] | type[FaultAnswerRow]
+TABLE = ResultRow.__table__
+HEAD = [column for column in TABLE.columns if column.name not in {"request", "result"}]
 
 
-class AnswerRepository:
-    """Stored answers of a kind by id, newest first."""
+class ResultRepository:
+    """Stored results of a kind by id, newest first."""
 
-    def __init__(self, connection: AsyncConnection, row: Answers) -> None:
+    def __init__(self, connection: AsyncConnection) -> None:
         self._connection = connection
-        self._row = row
-        self._head = [column for column in row.__table__.columns if column.name not in LARGE]
 
-    async def add(self, stored: StoredAnswer) -> None:
-        """Store an answer under its new id."""
-        head = {column.name: getattr(stored.head, column.name) for column in self._head}
-        await self._connection.execute(insert(self._row).values(**head, request=stored.request, answer=stored.answer))
+    async def add(self, stored: StoredResult) -> None:
+        """Store a result under its new id."""
+        head = {column.name: getattr(stored.head, column.name) for column in HEAD}
+        await self._connection.execute(insert(ResultRow).values(**head, request=stored.request, result=stored.result))
 
-    async def get(self, *, kind: str, answer_id: str) -> StoredAnswer | None:
-        """One answer."""
-        query = select(self._row.__table__).where(self._row.kind == kind, self._row.id == answer_id)
+    async def get(self, *, kind: str, result_id: str) -> StoredResult | None:
+        """One result."""
+        query = select(TABLE).where(ResultRow.kind == kind, ResultRow.id == result_id)
         row = (await self._connection.execute(query)).one_or_none()
-        return StoredAnswer(head=self._head_of(row), request=row.request, answer=row.answer) if row else None
+        return StoredResult(head=_head(row), request=row.request, result=row.result) if row is not None else None
 
-    async def page(self, *, kind: str, before_id: str | None, limit: int) -> list[AnswerHead]:
-        """The newest answers of a kind before an id."""
-        query = select(*self._head).where(self._row.kind == kind).order_by(self._row.id.desc()).limit(limit)
+    async def page(self, *, kind: str, before_id: str | None, limit: int) -> list[ResultSummary]:
+        """The newest results of a kind before an id."""
+        query = select(*HEAD).where(ResultRow.kind == kind).order_by(ResultRow.id.desc()).limit(limit)
         if before_id is not None:
-            query = query.where(self._row.id < before_id)
-        return [self._head_of(row) for row in await self._connection.execute(query)]
+            query = query.where(ResultRow.id < before_id)
+        return [_head(row) for row in await self._connection.execute(query)]
 
-    def _head_of(self, row: Any) -> AnswerHead:
-        return AnswerHead(**{column.name: getattr(row, column.name) for column in self._head})
+
+def _head(row: Any) -> ResultSummary:
+    return ResultSummary(**{column.name: getattr(row, column.name) for column in HEAD})

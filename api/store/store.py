@@ -10,17 +10,14 @@ from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from api.store.audit import AuditRepository
-from api.store.diagnoses import VerdictRepository
+from api.store.diagnoses import DiagnosisRepository
 from api.store.documents import DocumentRepository
 from api.store.engine import READ_ONLY, is_sqlite, make_engine, parse_url
 from api.store.errors import DatabaseUnavailableError
 from api.store.idempotency import ReplyRepository
 from api.store.leases import LeaseRepository
-from api.store.placements import PlacementRepository
-from api.store.plans import PlanRepository
-from api.store.quarantine import IsolationRepository
-from api.store.results import AnswerRepository
-from api.store.tables import FaultAnswerRow, PowerRow
+from api.store.quarantine import QuarantineRepository
+from api.store.results import ResultRepository
 from api.store.target_status import StatusRepository
 from api.store.tokens import TokenRepository
 
@@ -31,16 +28,13 @@ class Transaction:
     def __init__(self, connection: AsyncConnection) -> None:
         self.audit = AuditRepository(connection)
         self.documents = DocumentRepository(connection)
-        self.fault_answers = AnswerRepository(connection, FaultAnswerRow)
-        self.isolation = IsolationRepository(connection)
+        self.quarantine = QuarantineRepository(connection)
         self.leases = LeaseRepository(connection)
-        self.placements = PlacementRepository(connection)
-        self.plans = PlanRepository(connection)
-        self.power = AnswerRepository(connection, PowerRow)
+        self.results = ResultRepository(connection)
         self.replies = ReplyRepository(connection)
         self.statuses = StatusRepository(connection)
         self.tokens = TokenRepository(connection)
-        self.verdicts = VerdictRepository(connection)
+        self.diagnoses = DiagnosisRepository(connection)
         self._connection = connection
 
     async def schema_revision(self) -> str | None:

@@ -6,7 +6,6 @@ JSON is kept as canonical text: its hash is the ETag, and both databases return 
 from datetime import UTC, datetime
 
 from sqlalchemy import (
-    Boolean,
     DateTime,
     Dialect,
     Float,
@@ -105,74 +104,25 @@ class TokenRow(Base):
     revoked_at: Mapped[datetime | None] = mapped_column(UtcDateTime)
 
 
-class PlanRow(Base):
-    """Plans, immutable.  Ids sort by time of creation."""
+class ResultRow(Base):
+    """Stored results of every kind, immutable.  `summary` holds the columns of a list as JSON."""
 
-    __tablename__ = "plans"
+    __tablename__ = "results"
 
-    id: Mapped[str] = mapped_column(String(36), primary_key=True)
-    created_at: Mapped[datetime] = mapped_column(UtcDateTime)
-    created_by: Mapped[str] = mapped_column(String(200))
-    status: Mapped[str] = mapped_column(String(32))
-    cost_usd_per_h: Mapped[float | None] = mapped_column(Float)
-    request: Mapped[str] = mapped_column(Text)
-    answer: Mapped[str] = mapped_column(Text)
-
-
-class PlacementRow(Base):
-    """Placements of experts, immutable.  What lists show stands beside the documents, so that they need not be read."""
-
-    __tablename__ = "placements"
-
-    id: Mapped[str] = mapped_column(String(36), primary_key=True)
-    created_at: Mapped[datetime] = mapped_column(UtcDateTime)
-    created_by: Mapped[str] = mapped_column(String(200))
-    model: Mapped[str | None] = mapped_column(String(200))
-    slots: Mapped[int] = mapped_column(Integer)
-    gpus: Mapped[int] = mapped_column(Integer)
-    nodes: Mapped[int] = mapped_column(Integer)
-    imbalance: Mapped[float] = mapped_column(Float)
-    bound: Mapped[float] = mapped_column(Float)
-    remote_nodes_per_token: Mapped[float | None] = mapped_column(Float)
-    moved_copies: Mapped[int | None] = mapped_column(Integer)
-    holds: Mapped[bool] = mapped_column(Boolean)
-    request: Mapped[str] = mapped_column(Text)
-    answer: Mapped[str] = mapped_column(Text)
-
-
-class PowerRow(Base):
-    """Simulations of rows and plans of caps, immutable.  `summary` is what lists show, as JSON."""
-
-    __tablename__ = "power_answers"
-
-    kind: Mapped[str] = mapped_column(String(16), primary_key=True)
+    kind: Mapped[str] = mapped_column(String(32), primary_key=True)
     id: Mapped[str] = mapped_column(String(36), primary_key=True)
     created_at: Mapped[datetime] = mapped_column(UtcDateTime)
     created_by: Mapped[str] = mapped_column(String(200))
     summary: Mapped[str] = mapped_column(Text)
     request: Mapped[str] = mapped_column(Text)
-    answer: Mapped[str] = mapped_column(Text)
+    result: Mapped[str] = mapped_column(Text)
 
 
-class FaultAnswerRow(Base):
-    """Simulations of faults, immutable.  `summary` is what lists show, as JSON."""
+class DiagnosisRow(Base):
+    """Diagnoses with their bundles.  Only the expiry changes."""
 
-    __tablename__ = "fault_answers"
-
-    kind: Mapped[str] = mapped_column(String(16), primary_key=True)
-    id: Mapped[str] = mapped_column(String(36), primary_key=True)
-    created_at: Mapped[datetime] = mapped_column(UtcDateTime)
-    created_by: Mapped[str] = mapped_column(String(200))
-    summary: Mapped[str] = mapped_column(Text)
-    request: Mapped[str] = mapped_column(Text)
-    answer: Mapped[str] = mapped_column(Text)
-
-
-class VerdictRow(Base):
-    """Verdicts with their bundles, immutable but for how long they are believed."""
-
-    __tablename__ = "fault_verdicts"
-    __table_args__ = (Index("ix_fault_verdicts_believed_until", "believed_until"),)
+    __tablename__ = "diagnoses"
+    __table_args__ = (Index("ix_diagnoses_expires_at", "expires_at"),)
 
     id: Mapped[str] = mapped_column(String(36), primary_key=True)
     created_at: Mapped[datetime] = mapped_column(UtcDateTime)
@@ -180,20 +130,20 @@ class VerdictRow(Base):
     job: Mapped[str] = mapped_column(String(500))
     fault: Mapped[str] = mapped_column(String(16))
     scope: Mapped[str] = mapped_column(String(16))
-    believed_until: Mapped[datetime] = mapped_column(UtcDateTime)
+    expires_at: Mapped[datetime] = mapped_column(UtcDateTime)
     report: Mapped[str] = mapped_column(Text)
     bundle_sha256: Mapped[str | None] = mapped_column(String(64))
     bundle: Mapped[bytes | None] = mapped_column(LargeBinary)
 
 
-class IsolationRow(Base):
-    """One row: what the isolation policy remembers after the last look."""
+class QuarantineRow(Base):
+    """One row: the state of the quarantine policy after the last evaluation."""
 
-    __tablename__ = "isolation"
+    __tablename__ = "quarantine"
 
     id: Mapped[int] = mapped_column(SmallInteger, primary_key=True, autoincrement=False)
-    looked_at: Mapped[datetime] = mapped_column(UtcDateTime)
-    looked_by: Mapped[str] = mapped_column(String(200))
+    evaluated_at: Mapped[datetime] = mapped_column(UtcDateTime)
+    evaluated_by: Mapped[str] = mapped_column(String(200))
     body: Mapped[str] = mapped_column(Text)
 
 

@@ -56,7 +56,6 @@ async def test_an_infeasible_request_is_an_answer_with_its_reasons(service: Runn
         ({"rate_rps": -1}, "workloads[0].rate_rps", "greater than or equal to 0"),
         ({"buckets": BUCKETS | {"share": [[0.4, 0.1], [0.3, 0.1]]}}, "workloads[0].buckets.share", "sums to 0.9"),
         ({"options": []}, "workloads[0].options", "at least one"),
-        ({"options": [OPTIONS[0] | {"gpu": "A10"}]}, "workloads[0].options[0].gpu", "A10G"),
         ({"options": [OPTIONS[0] | {"max_rps": [[1, 1], [0, 1]]}]}, "workloads[0].buckets.share[1][0]", "2000x250"),
         ({"options": None, "model": "Lama-3.1-8B", "slo": SLO}, "workloads[0].model", "Llama-3.1-8B"),
     ],

@@ -1,0 +1,191 @@
+"""The routes of every kind of stored result: create, list, read; and export, for placements."""
+
+import json
+from http import HTTPStatus
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Path, Query, Request
+from fastapi.responses import Response
+from pydantic_core import to_jsonable_python
+
+from api.schemas.pages import Cursor, Page, PageLimit
+from api.schemas.results import RequestT
+from api.server.auth import Planner, Reader, TokenFirst
+from api.server.cursors import page_of, read_cursor
+from api.server.idempotency import IdempotencyKey, Once, Reply
+from api.server.openapi import WITH_BODY, Responses, problems
+from api.server.problems import not_found
+from api.server.service import Service, ServiceOf
+from api.server.stored_results import KINDS, PLACEMENT_KIND, ResultKind, ResultT
+from api.server.uuid7 import ID_PATTERN, new_id
+from api.store import ResultSummary, StoredResult, Transaction, canonical_json
+from placement.formats.engine_writers import Engine
+
+JSON, YAML = "application/json", "application/yaml"
+EXPORTED: Responses = {
+    200: {
+        "description": "YAML for TensorRT-LLM, JSON for the others.",
+        "content": {JSON: {"schema": {"type": "object"}}, YAML: {"schema": {"type": "string"}}},
+    }
+}
+
+
+def result_routes() -> APIRouter:
+    """The routes of all kinds."""
+    router = APIRouter(route_class=TokenFirst)
+    for kind in KINDS:
+        for routes in (_create_route(kind), _read_routes(kind)):
+            router.include_router(routes, tags=[kind.tag])
+    router.include_router(_export_route(), tags=[PLACEMENT_KIND.tag])
+    return router
+
+
+def _create_route(kind: ResultKind[RequestT, ResultT]) -> APIRouter:
+    router = APIRouter(route_class=TokenFirst)
+    stored = kind.type
+
+    @router.post(
+        f"/v1/{stored.path}",
+        name=f"Create a {stored.name}",
+        description=kind.creates,
+        operation_id=f"create_{kind.operation}",
+        status_code=HTTPStatus.CREATED,
+        response_model=stored.record,
+        responses=problems(409, *WITH_BODY),
+    )
+    async def create(
+        body: stored.request,  # type: ignore[name-defined]  # FastAPI reads the annotation when the route is made
+        request: Request,
+        service: ServiceOf,
+        principal: Planner,
+        idempotency_key: IdempotencyKey = None,
+    ) -> Response:
+        once = await Once.of(request, service=service, principal=principal, key=idempotency_key)
+        if (saved := await once.saved()) is not None:
+            return saved
+        solved = await kind.solve(service, body)
+        now = service.now()
+        record = stored.record(
+            id=new_id(now),
+            created_at=now,
+            created_by=principal.actor,
+            request=body,
+            **{stored.field: solved.result},
+        )
+        columns = stored.columns(solved.result, solved.also)
+
+        async def work(tx: Transaction) -> Reply:
+            path = f"{stored.path}/{record.id}"
+            await tx.results.add(
+                StoredResult(
+                    head=ResultSummary(
+                        id=record.id,
+                        kind=stored.name,
+                        created_at=now,
+                        created_by=principal.actor,
+                        summary=canonical_json(columns),
+                    ),
+                    request=canonical_json(body.model_dump(mode="json")),
+                    result=canonical_json(solved.result.model_dump(mode="json")),
+                )
+            )
+            await service.audit(
+                tx,
+                actor=principal.actor,
+                action=f"{kind.operation.replace('_', '-')}.created",
+                subject=path,
+                detail=columns if kind.audited is None else {name: columns[name] for name in kind.audited},
+            )
+            return Reply(body=record.model_dump_json(), headers={"Location": f"/v1/{path}"})
+
+        response = await once.write(work)
+        kind.observe(service.metrics, solved.result)
+        return response
+
+    return router
+
+
+def _read_routes(kind: ResultKind[Any, Any]) -> APIRouter:
+    router = APIRouter(route_class=TokenFirst)
+    stored = kind.type
+    summary = stored.summary
+
+    @router.get(
+        f"/v1/{stored.path}",
+        name=f"List {stored.name}s",
+        description=f"{stored.name.capitalize()}s, newest first.",
+        operation_id=f"list_{kind.operation}s",
+        response_model=Page[summary],  # type: ignore[valid-type]  # FastAPI reads it when the route is made
+        responses=problems(),
+    )
+    async def list_(
+        service: ServiceOf,
+        _principal: Reader,
+        limit: Annotated[PageLimit, Query()] = 50,
+        cursor: Annotated[Cursor | None, Query()] = None,
+    ) -> Page[Any]:
+        (before,) = read_cursor(cursor, str)
+        async with service.store.reading() as tx:
+            found = await tx.results.page(kind=stored.name, before_id=before, limit=limit + 1)
+        summaries = [
+            summary.model_validate(
+                {"id": head.id, "created_at": head.created_at, "created_by": head.created_by} | json.loads(head.summary)
+            )
+            for head in found
+        ]
+        return page_of(summaries, limit=limit, position=lambda last: (last.id,))
+
+    @router.get(
+        f"/v1/{stored.path}/{{id}}",
+        name=f"Read a {stored.name}",
+        description=f"One {stored.name}, with its request.",
+        operation_id=f"get_{kind.operation}",
+        response_model=stored.record,
+        responses=problems(404),
+    )
+    async def get(
+        result_id: Annotated[str, Path(alias="id", pattern=ID_PATTERN)], service: ServiceOf, _principal: Reader
+    ) -> Response:
+        found = await _stored_at(kind, result_id, service)
+        head = {
+            "id": found.head.id,
+            "created_at": to_jsonable_python(found.head.created_at),
+            "created_by": found.head.created_by,
+        }
+        # As text: the stored JSON was validated when it was written, and large results take long to parse.
+        body = f'{canonical_json(head)[:-1]},"{stored.field}":{found.result},"request":{found.request}}}'
+        return Response(content=body, media_type=JSON)
+
+    return router
+
+
+def _export_route() -> APIRouter:
+    router = APIRouter(route_class=TokenFirst)
+
+    @router.get(
+        f"/v1/{PLACEMENT_KIND.type.path}/{{id}}/export",
+        name="Export a placement for an engine",
+        operation_id="export_placement",
+        response_class=Response,
+        responses=EXPORTED | problems(404),
+    )
+    async def export(
+        placement_id: Annotated[str, Path(alias="id", pattern=ID_PATTERN)],
+        engine: Annotated[Engine, Query()],
+        service: ServiceOf,
+        _principal: Reader,
+    ) -> Response:
+        """The file that the engine loads."""
+        found = await _stored_at(PLACEMENT_KIND, placement_id, service)
+        text = await service.solver_pool.export(found.result, engine)
+        return Response(content=text, media_type=YAML if engine is Engine.TRTLLM else JSON)
+
+    return router
+
+
+async def _stored_at(kind: ResultKind[Any, Any], result_id: str, service: Service) -> StoredResult:
+    async with service.store.reading() as tx:
+        found = await tx.results.get(kind=kind.type.name, result_id=result_id)
+    if found is None:
+        raise not_found(f"{kind.type.name} {result_id}")
+    return found
