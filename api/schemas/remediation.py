@@ -1,4 +1,4 @@
-"""Healing cases on the wire: one per isolation of a node, from the drain to its release, with every act on record."""
+"""Remediation cases on the wire: one per quarantine of a node, from the drain to the release, with every action."""
 
 from datetime import datetime
 from enum import StrEnum
@@ -8,84 +8,92 @@ from pydantic import AwareDatetime, Field, StringConstraints
 
 from api.schemas.faults import NodeName
 from api.schemas.names import Text
+from faults.quarantine import OUT_OF_SERVICE, NodeState
 from fleet.documents import Frozen
 
-MAX_ACTS: Final = 200  # the oldest go first, hooks never
+MAX_ACTIONS: Final = 200  # the oldest are dropped first, hooks never
 MAX_RUNS: Final = 64
 MAX_RAY_NODES: Final = 100
 
-# Free text for people, which may quote a cluster's own messages.
+# Free text for people; it can quote messages of the cluster.
 Note = Annotated[str, StringConstraints(max_length=1000, pattern=r"^[^\x00-\x1f\x7f]*$")]
 RayId = Annotated[str, StringConstraints(min_length=1, max_length=160, pattern=r"^[A-Za-z0-9._:-]+$")]
 Step = Annotated[int, Field(ge=0, le=2**53)]
 Attempt = Annotated[int, Field(ge=1, le=1_000_000_000)]
 
 
-class CasePhase(StrEnum):
-    """How far a case is.  docs/healing.md"""
+class Stage(StrEnum):
+    """How far the work of a node that is out of service has moved.  docs/explanation/runtime/remediation.md"""
 
-    WANTED = "wanted"  # the healer only looks: what would be done stands in the message
+    REQUESTED = "requested"  # nothing is done yet; without --act the message says what would be done
     DRAINING = "draining"
-    EVACUATING = "evacuating"  # healthy ranks are given time for a checkpoint
-    MIGRATING = "migrating"  # workers on the node are ended
-    RESTARTING = "restarting"  # the runs have yet to step elsewhere
-    REPLACED = "replaced"  # they do; the node is out
-    PROBING = "probing"
-    RELEASED = "released"
-    KEPT = "kept"  # out until a person says otherwise
+    EVACUATING = "evacuating"  # ranks that still step have time for a checkpoint
+    MIGRATING = "migrating"  # the workers on the node are being ended
+    RESTARTING = "restarting"  # the runs have not reported a step on other nodes yet
+    REPLACED = "replaced"  # the runs step on other nodes
 
 
 class RunCase(Frozen):
     """A training run that had workers on the node."""
 
     run: Text
-    attempt: Attempt = Field(description="Of the worker group that had to go.")
-    workers: Annotated[int, Field(ge=0, le=1_000_000)] = Field(description="That it had on the node.")
+    attempt: Attempt = Field(description="Of the worker group that had to end.")
+    workers: Annotated[int, Field(ge=0, le=1_000_000)] = Field(description="Workers on the node.")
     checkpoint_step: Step | None = Field(default=None, description="Newest checkpoint when the case began.")
     resumed_attempt: Attempt | None = None
-    resumed_step: Step | None = Field(default=None, description="The first step reported elsewhere.")
+    resumed_step: Step | None = Field(default=None, description="The first step reported on other nodes.")
     over: bool = Field(default=False, description="The run has ended.")
 
     @property
     def settled(self) -> bool:
-        """Whether nothing more is waited for."""
+        """Whether the case no longer waits for this run."""
         return self.over or self.resumed_step is not None
 
 
-class CaseAct(Frozen):
-    """Something that was done, and what came of it."""
+class CaseAction(Frozen):
+    """An action, and its result."""
 
     at: AwareDatetime
-    act: Annotated[str, StringConstraints(pattern=r"^[a-z][a-z-]{0,31}$")]
+    action: Annotated[str, StringConstraints(pattern=r"^[a-z][a-z-]{0,31}$")]
     detail: Note = ""
 
 
 class CaseSpec(Frozen):
-    """A case as the healer keeps it."""
+    """A case as the remediation controller stores it."""
 
     node: NodeName
-    accusation: Annotated[str, StringConstraints(max_length=64)] | None = Field(
-        default=None, description="Id of the verdict that the node went for; null: an operator's word."
+    diagnosis_id: Annotated[str, StringConstraints(max_length=64)] | None = Field(
+        default=None, description="The diagnosis of the quarantine; null: an operator cordoned the node."
     )
-    patient: bool = Field(default=False, description="Its ranks can still checkpoint: the fault is slow, not a hang.")
-    phase: CasePhase
-    phase_since: AwareDatetime
+    can_checkpoint: bool = Field(
+        default=False, description="The ranks can still write a checkpoint: the fault is slow, not a hang."
+    )
+    state: NodeState = Field(
+        description="State of the node in the quarantine policy.  A case is open while the node is out of service."
+    )
+    stage: Stage
+    since: AwareDatetime = Field(description="Start of the current state and stage.")
     opened_at: AwareDatetime
     ray_nodes: Annotated[tuple[RayId, ...], Field(max_length=MAX_RAY_NODES)] = Field(
-        default=(), description="Ids under which the node is or was in the Ray cluster when it was isolated."
+        default=(), description="Ids of the node in the Ray cluster during its quarantine."
     )
-    deadline: AwareDatetime | None = Field(default=None, description="When its workers are ended at the latest.")
+    deadline: AwareDatetime | None = Field(default=None, description="The latest time at which its workers are ended.")
     runs: Annotated[tuple[RunCase, ...], Field(max_length=MAX_RUNS)] = ()
     message: Note = ""
-    acts: Annotated[tuple[CaseAct, ...], Field(max_length=MAX_ACTS)] = ()
+    actions: Annotated[tuple[CaseAction, ...], Field(max_length=MAX_ACTIONS)] = ()
 
     @property
     def open(self) -> bool:
-        """Whether something may still have to be done."""
-        return self.phase is not CasePhase.RELEASED
+        """Whether the node is out of service."""
+        return self.state in OUT_OF_SERVICE
+
+    @property
+    def progress(self) -> tuple[NodeState, Stage]:
+        """State and stage together."""
+        return self.state, self.stage
 
 
-class HealingCase(Frozen):
+class RemediationCase(Frozen):
     """A stored case."""
 
     id: str

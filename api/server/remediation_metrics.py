@@ -1,4 +1,4 @@
-"""Healing cases as metrics: where the open ones stand, how the closed ones ended, and how long ago they were opened."""
+"""Metrics of the remediation cases: the open ones by state and stage, the closed ones by outcome."""
 
 from collections import Counter as Tally
 from collections.abc import Iterable, Sequence
@@ -9,59 +9,61 @@ from functools import lru_cache
 
 from prometheus_client.core import GaugeMetricFamily, Metric
 
-from api.schemas.remediation import CasePhase, CaseSpec
+from api.schemas.remediation import CaseSpec, Stage
+from faults.quarantine import OUT_OF_SERVICE, NodeState
 
-CACHED_CASES = 4096  # closed ones never change, and are scraped again and again
+CACHED_CASES = 4096  # closed cases never change, and every scrape reads them
 
 
 class CaseOutcome(StrEnum):
-    """How a closed case ended."""
+    """Result of a closed case."""
 
-    UNTOUCHED = "untouched"  # released before anything was done, as always where the healer only looks
-    PROBED = "probed"  # released after a probe that passed
-    RELEASED = "released"  # released without one, such as by an operator's word
+    UNTOUCHED = "untouched"  # released before any action, as always without --act
+    PROBED = "probed"  # released after a passed probe
+    RELEASED = "released"  # released without one, such as by an operator
 
 
 @dataclass(frozen=True, slots=True)
 class CaseMark:
-    """What is counted of a case."""
+    """The counted properties of a case."""
 
-    phase: CasePhase
+    state: NodeState
+    stage: Stage
     opened_at: datetime
-    outcome: CaseOutcome | None  # of a closed one
+    outcome: CaseOutcome | None  # of a closed case
 
 
 @lru_cache(maxsize=CACHED_CASES)
 def mark_of(body: str) -> CaseMark:
-    """Of a stored case."""
+    """The mark of a stored case."""
     case = CaseSpec.model_validate_json(body)
-    return CaseMark(phase=case.phase, opened_at=case.opened_at, outcome=None if case.open else _outcome(case))
+    outcome = None if case.open else _outcome(case)
+    return CaseMark(state=case.state, stage=case.stage, opened_at=case.opened_at, outcome=outcome)
 
 
-def healing_metrics(cases: Sequence[CaseMark], at: datetime) -> Iterable[Metric]:
-    """All of it; a phase without a case is told too, as 0."""
+def remediation_metrics(cases: Sequence[CaseMark], at: datetime) -> Iterable[Metric]:
+    """All metrics; a combination of state and stage without a case is 0."""
     still_open = [case for case in cases if case.outcome is None]
-    phases = [phase for phase in CasePhase if phase is not CasePhase.RELEASED]
-    counts = Tally(case.phase for case in still_open)
-    by_phase = GaugeMetricFamily("fleetwright_healing_open_cases", "Open cases, by phase.", labels=["phase"])
+    labels = ["state", "stage"]
+    counts = GaugeMetricFamily("fleetwright_remediation_open_cases", "Open cases.", labels=labels)
     oldest = GaugeMetricFamily(
-        "fleetwright_healing_oldest_case_seconds",
-        "Since the oldest open case of the phase was opened; 0: there is none.",
-        labels=["phase"],
+        "fleetwright_remediation_oldest_case_seconds", "Age of the oldest open case; 0: there is none.", labels=labels
     )
-    for phase in phases:
-        by_phase.add_metric([phase.value], counts[phase])
-        ages_s = [(at - case.opened_at).total_seconds() for case in still_open if case.phase is phase]
-        oldest.add_metric([phase.value], max([0.0, *ages_s]))
-    closed = GaugeMetricFamily("fleetwright_healing_closed_cases", "Closed cases, by outcome.", labels=["outcome"])
+    for state in NodeState:
+        for stage in Stage if state in OUT_OF_SERVICE else ():
+            found = [case for case in still_open if (case.state, case.stage) == (state, stage)]
+            ages_s = [(at - case.opened_at).total_seconds() for case in found]
+            counts.add_metric([state.value, stage.value], len(found))
+            oldest.add_metric([state.value, stage.value], max([0.0, *ages_s]))
+    closed = GaugeMetricFamily("fleetwright_remediation_closed_cases", "Closed cases, by outcome.", labels=["outcome"])
     ended = Tally(case.outcome for case in cases)
     for outcome in CaseOutcome:
         closed.add_metric([outcome.value], ended[outcome])
-    yield from (by_phase, oldest, closed)
+    yield from (counts, oldest, closed)
 
 
 def _outcome(case: CaseSpec) -> CaseOutcome:
-    if not case.acts:
+    if not case.actions:
         return CaseOutcome.UNTOUCHED
-    probe = next((act for act in reversed(case.acts) if act.act == "probe"), None)
+    probe = next((each for each in reversed(case.actions) if each.action == "probe"), None)
     return CaseOutcome.PROBED if probe is not None and probe.detail.startswith("passed") else CaseOutcome.RELEASED

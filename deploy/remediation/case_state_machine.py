@@ -1,38 +1,41 @@
-"""What a case needs next: a pure function of the case, of what is wanted and of what is seen.  docs/healing.md
+"""The next step of a case: a pure function of the case, the desired node state and the observed cluster.
 
-Nothing is remembered beyond the case: whatever was done shows in the next sight, so a healer that was ended between
-two acts is carried on by the next one, and an act that is done twice does no more than once.
+    observed                                               stage        action
+    the node takes work                                    draining     drain
+    ranks on it can checkpoint, and have not yet           evacuating   none
+    other ranks on it                                      migrating    end these workers
+    a run has not reported a step elsewhere                restarting   none
+    no work left, state quarantined or cordoned            replaced     hook `replace`
+    no work left, state probing, node absent               replaced     hooks `replace` and `probe-only`
+    no work left, state probing, node returned to probe    replaced     probe
+    state in service                                       unchanged    hook `release`
+
+The node states and their transitions are those of `faults.quarantine.life_cycle`.  The case is the only memory, the
+cluster shows the effect of every action, and every action is idempotent.  The next controller can therefore continue
+after any action.  docs/explanation/runtime/remediation.md
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 
-from api.schemas.remediation import MAX_RAY_NODES, CasePhase, CaseSpec, RunCase
-from deploy.remediation.cluster_interface import Sight
-from deploy.remediation.ray_nodes import RayNode
-from deploy.training.run_status import RunPhase, RunView
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Wanted:
-    """What the isolation policy wants of a node now."""
-
-    out: bool
-    probed: bool = False
-    kept: bool = False  # until a person releases it
+from api.schemas.remediation import MAX_RAY_NODES, CaseSpec, RunCase, Stage
+from deploy.remediation.cluster_interface import ClusterSnapshot
+from deploy.remediation.ray_nodes import PROBE_ONLY_LABEL, RayNode
+from faults.quarantine import OUT_OF_SERVICE, NodeState
+from fleetwright.ray_train.run_status import RunPhase, RunView
 
 
 @dataclass(frozen=True, slots=True)
 class Drain:
-    """Place nothing new on these Ray nodes."""
+    """Stop new work on these Ray nodes."""
 
     ray_ids: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class End:
-    """Kill these attempts' workers on these Ray nodes."""
+class EndWorkers:
+    """Kill the workers of these attempts on these Ray nodes."""
 
     attempts: tuple[tuple[str, int], ...]
     ray_ids: frozenset[str]
@@ -40,103 +43,100 @@ class End:
 
 @dataclass(frozen=True, slots=True)
 class Probe:
-    """Probe the node where it is now."""
+    """Probe a Ray node."""
 
     ray_id: str
 
 
 @dataclass(frozen=True, slots=True)
-class CallOut:
+class RunHook:
     """Run an operator's command, once per case."""
 
     hook: str
 
 
-Act = Drain | End | Probe | CallOut
+Action = Drain | EndWorkers | Probe | RunHook
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Move:
-    """The case as it is now, and what to do about it."""
+class Advance:
+    """The next case, and its actions."""
 
     case: CaseSpec
-    acts: tuple[Act, ...] = field(default=())
+    actions: tuple[Action, ...] = field(default=())
 
 
-def advance(case: CaseSpec, *, wanted: Wanted, sight: Sight, now: datetime) -> Move:
-    """One move."""
-    case = _with_runs(case, sight)
-    if not wanted.out:
-        return _released(case, now)
-    here = sight.called(case.node)
-    undrained = tuple(node.id for node in here if not node.draining and not node.on_probation)
+def advance(case: CaseSpec, *, desired: NodeState, snapshot: ClusterSnapshot, now: datetime) -> Advance:
+    """One step towards the desired state of the node."""
+    case = _with_runs(case, snapshot)
+    if desired not in OUT_OF_SERVICE:
+        message = f"released: start it again without the label {PROBE_ONLY_LABEL}"
+        return Advance(case=_moved(case, desired, case.stage, now, message), actions=(RunHook("release"),))
+    here = snapshot.nodes_named(case.node)
+    undrained = tuple(node.id for node in here if not node.draining and not node.is_probe_only)
     case = case.model_copy(update={"ray_nodes": _known(case, here)})
     if undrained:
-        return Move(case=_phase(case, CasePhase.DRAINING, now, "nothing new is placed on it"), acts=(Drain(undrained),))
-    return _without_new_work(case, wanted=wanted, sight=sight, here=here, now=now)
+        moved = _moved(case, desired, Stage.DRAINING, now, "no new work is placed on it")
+        return Advance(case=moved, actions=(Drain(undrained),))
+    return _move_work(case, desired=desired, snapshot=snapshot, here=here, now=now)
 
 
-def _without_new_work(case: CaseSpec, *, wanted: Wanted, sight: Sight, here: Sequence[RayNode], now: datetime) -> Move:
+def _move_work(
+    case: CaseSpec, *, desired: NodeState, snapshot: ClusterSnapshot, here: Sequence[RayNode], now: datetime
+) -> Advance:
     ids = frozenset(case.ray_nodes)
-    there = [run for run in sight.runs if run.places_on(ids)]
+    there = [run for run in snapshot.runs if run.places_on(ids)]
     waiting = [run for run in there if _may_checkpoint(case, run, now)]
     if waiting:
         names = ", ".join(run.run for run in waiting)
-        return Move(case=_phase(case, CasePhase.EVACUATING, now, f"waits for a checkpoint of {names}"))
+        return Advance(case=_moved(case, desired, Stage.EVACUATING, now, f"waits for a checkpoint of {names}"))
     if there:
         attempts = tuple((run.run, run.attempt) for run in there)
         names = ", ".join(f"{run.run} (attempt {run.attempt})" for run in there)
-        return Move(
-            case=_phase(case, CasePhase.MIGRATING, now, f"ends its workers of {names}"), acts=(End(attempts, ids),)
-        )
+        moved = _moved(case, desired, Stage.MIGRATING, now, f"ends its workers of {names}")
+        return Advance(case=moved, actions=(EndWorkers(attempts, ids),))
     unsettled = [run for run in case.runs if not run.settled]
     if unsettled:
-        told = ", ".join(_restarting(run, sight) for run in unsettled)
-        return Move(case=_phase(case, CasePhase.RESTARTING, now, told))
-    return _out(case, wanted=wanted, here=here, now=now)
+        message = ", ".join(_restarting(run, snapshot) for run in unsettled)
+        return Advance(case=_moved(case, desired, Stage.RESTARTING, now, message))
+    return _without_work(case, desired=desired, here=here, now=now)
 
 
-def _out(case: CaseSpec, *, wanted: Wanted, here: Sequence[RayNode], now: datetime) -> Move:
-    """Nothing of ours is on it any more."""
-    acts: tuple[Act, ...] = (CallOut("replace"),)
-    if wanted.kept:
-        return Move(case=_phase(case, CasePhase.KEPT, now, "kept out until a person releases it"), acts=acts)
-    if not wanted.probed:
-        return Move(
-            case=_phase(case, CasePhase.REPLACED, now, "out; it is probed when its probation is served"), acts=acts
-        )
-    back = next((node for node in here if node.on_probation and not node.draining), None)
-    if back is None:
-        told = "waits to be probed: start it again with the label fleetwright.io/probation"
-        return Move(case=_phase(case, CasePhase.PROBING, now, told), acts=(*acts, CallOut("probation")))
-    return Move(case=_phase(case, CasePhase.PROBING, now, "is probed"), acts=(Probe(back.id),))
-
-
-def _released(case: CaseSpec, now: datetime) -> Move:
-    told = "released: start it again without the label fleetwright.io/probation"
-    return Move(case=_phase(case, CasePhase.RELEASED, now, told), acts=(CallOut("release"),))
+def _without_work(case: CaseSpec, *, desired: NodeState, here: Sequence[RayNode], now: datetime) -> Advance:
+    replace: tuple[Action, ...] = (RunHook("replace"),)
+    if desired is not NodeState.PROBING:
+        cordoned = desired is NodeState.CORDONED
+        message = "out until an operator releases it" if cordoned else "out; probed when its cooldown is over"
+        return Advance(case=_moved(case, desired, Stage.REPLACED, now, message), actions=replace)
+    returned = next((node for node in here if node.is_probe_only and not node.draining), None)
+    if returned is None:
+        message = f"waits for its probe: start it again with the label {PROBE_ONLY_LABEL}"
+        moved = _moved(case, desired, Stage.REPLACED, now, message)
+        return Advance(case=moved, actions=(*replace, RunHook("probe-only")))
+    return Advance(case=_moved(case, desired, Stage.REPLACED, now, "is probed"), actions=(Probe(returned.id),))
 
 
 def _may_checkpoint(case: CaseSpec, run: RunView, now: datetime) -> bool:
-    """Its ranks still step, time is left, and none has come since the case was opened."""
+    """Its ranks still step, the deadline has not passed, and it has no checkpoint since the case was opened."""
     known = next((each for each in case.runs if each.run == run.run), None)
-    if not case.patient or case.deadline is None or now >= case.deadline or run.phase is not RunPhase.RUNNING:
+    late = case.deadline is None or now >= case.deadline
+    if not case.can_checkpoint or late or run.phase is not RunPhase.RUNNING:
         return False
     return known is None or run.checkpoint_step == known.checkpoint_step
 
 
 def _known(case: CaseSpec, here: Sequence[RayNode]) -> tuple[str, ...]:
-    """Ids under which it is or was there.  Of too many those go under which it has left, and nothing runs any more."""
-    now = {node.id for node in here if not node.on_probation}
-    left = [each for each in case.ray_nodes if each not in now]
-    return tuple(sorted({*now, *left[: max(0, MAX_RAY_NODES - len(now))]}))
+    """Current and former Ray ids of the node.  Of too many, former ids are dropped: no work runs under them."""
+    now = {node.id for node in here if not node.is_probe_only}
+    former = [each for each in case.ray_nodes if each not in now]
+    return tuple(sorted({*now, *former[: max(0, MAX_RAY_NODES - len(now))]}))
 
 
-def _with_runs(case: CaseSpec, sight: Sight) -> CaseSpec:
-    """Runs that have workers on the node join the case; those that step elsewhere are settled."""
-    ids = frozenset(case.ray_nodes) | {node.id for node in sight.called(case.node)}
-    known = {run.run: _seen(run, sight, ids) for run in case.runs}
-    for view in sight.runs:
+def _with_runs(case: CaseSpec, snapshot: ClusterSnapshot) -> CaseSpec:
+    """Add the runs with workers on the node to the case, and settle the runs that step on other nodes."""
+    ids = frozenset(case.ray_nodes) | {node.id for node in snapshot.nodes_named(case.node)}
+    known = {run.run: _observed(run, snapshot, ids) for run in case.runs}
+    for view in snapshot.runs:
         workers = len(view.places_on(ids))
         if workers and (view.run not in known or known[view.run].attempt != view.attempt):
             known[view.run] = RunCase(
@@ -145,10 +145,10 @@ def _with_runs(case: CaseSpec, sight: Sight) -> CaseSpec:
     return case.model_copy(update={"runs": tuple(known[name] for name in sorted(known))})
 
 
-def _seen(run: RunCase, sight: Sight, ids: frozenset[str]) -> RunCase:
-    if run.settled or run.run in sight.silent:
+def _observed(run: RunCase, snapshot: ClusterSnapshot, ids: frozenset[str]) -> RunCase:
+    if run.settled or run.run in snapshot.silent:
         return run
-    view = sight.run(run.run)
+    view = snapshot.run(run.run)
     if view is None:
         return run.model_copy(update={"over": True})
     if view.attempt > run.attempt and not view.places_on(ids) and view.attempt_step is not None:
@@ -156,13 +156,13 @@ def _seen(run: RunCase, sight: Sight, ids: frozenset[str]) -> RunCase:
     return run
 
 
-def _restarting(run: RunCase, sight: Sight) -> str:
-    view = sight.run(run.run)
+def _restarting(run: RunCase, snapshot: ClusterSnapshot) -> str:
+    view = snapshot.run(run.run)
     if view is None or view.phase is not RunPhase.RUNNING or view.attempt <= run.attempt:
-        return f"{run.run} has yet to restart"
-    return f"{run.run} runs elsewhere and has yet to report a step"
+        return f"{run.run} has not restarted yet"
+    return f"{run.run} runs on other nodes and has not reported a step yet"
 
 
-def _phase(case: CaseSpec, phase: CasePhase, now: datetime, message: str) -> CaseSpec:
-    since = case.phase_since if phase is case.phase else now
-    return case.model_copy(update={"phase": phase, "phase_since": since, "message": message[:1000]})
+def _moved(case: CaseSpec, state: NodeState, stage: Stage, now: datetime, message: str) -> CaseSpec:
+    since = case.since if (state, stage) == case.progress else now
+    return case.model_copy(update={"state": state, "stage": stage, "since": since, "message": message[:1000]})

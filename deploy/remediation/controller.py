@@ -1,13 +1,13 @@
-"""The healer: every period the fleet is seen, the isolation policy is asked, and each case is brought one step nearer.
+"""The remediation controller: a level-triggered loop over the cluster, the quarantine policy and all open cases.
 
-    sight ──> look at the fleet (policy, behind the API) ──> out, probe ──> cases ──> acts ──> cases written
+    cluster snapshot ──> evaluation (policy, in the API) ──> desired node states ──> cases ──> actions ──> cases stored
 
-Level-triggered.  A case is stored before the first act, and what an act came to is read from the world in the next
-round, so the healer may be ended anywhere.  Of several only the one that holds the lease acts.  While the freeze is on
-nothing is done; it is read before every act.
+A case is stored before its first action, and the next reconcile observes the effect of each action, so the controller
+can die at any point.  Of several controllers only the holder of the lease acts.  The controller reads the freeze before
+every action and does nothing while the fleet is frozen.
 
-Cases do not wait for each other: one that fails is tried again in the next round, and one whose act takes long (a hook,
-a probe) is passed over by the rounds until it is through.
+Cases are independent.  A case that fails is retried in the next reconcile.  Reconciles skip a case while a long action
+of it (a hook, a probe) still runs.
 """
 
 import asyncio
@@ -23,257 +23,273 @@ import structlog
 from api.client import ApiError, AsyncFleetwright, PreconditionFailedError
 from api.client.calls import Versioned
 from api.schemas.pages import PAGE_LIMIT_MAX
-from api.schemas.quarantine import IsolationView, LookOutcome, NodeView, ProbeEnd
-from api.schemas.remediation import CaseAct, CasePhase, CaseSpec, HealingCase
+from api.schemas.quarantine import EvaluationResult, NodeView, ProbeReport, QuarantineView
+from api.schemas.remediation import CaseAction, CaseSpec, RemediationCase, Stage
 from deploy.common.clock import Clock
 from deploy.common.errors import ActuationError, NotLeadingError
 from deploy.common.leader_election import Leadership, Standing
 from deploy.common.liveness import Pulse
-from deploy.remediation.action_runner import Actor, one_by_one, with_acts
-from deploy.remediation.case_state_machine import Move, Probe, Wanted, advance
-from deploy.remediation.cluster_interface import Sight, World
-from deploy.remediation.fleet_snapshot import look_of
-from deploy.remediation.metrics import HealerMetrics
-from faults.quarantine import Standing as NodeStanding
+from deploy.remediation.action_runner import ActionRunner, split, with_actions
+from deploy.remediation.case_state_machine import Advance, Probe, advance
+from deploy.remediation.cluster_interface import ClusterInterface, ClusterSnapshot
+from deploy.remediation.fleet_snapshot import evaluation_of
+from deploy.remediation.metrics import RemediationMetrics
+from faults.quarantine import NodeState
 from faults.quarantine.inputs import SLOW
 
 log = structlog.get_logger()
 
-LEASE: Final = "healer"
+LEASE: Final = "remediation"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class HealerSettings:
-    """Bounds of the loop."""
+class RemediationSettings:
+    """Limits of the loop."""
 
-    act: bool = False  # else it looks, asks the policy and writes down what it would do
+    act: bool = False  # without it, the controller stores what it would do
     period_s: float = 1.0
-    checkpoint_s: float = 60.0  # for ranks that still step, to checkpoint before their workers are ended
-    round_timeout_s: float = 60.0
-    patience_s: float = 2.0  # of a round, with the acts of its cases; what takes longer goes on beside the next rounds
-    case_timeout_s: float = 600.0  # for all acts of one case in one round
+    checkpoint_s: float = 60.0  # for ranks that still step, before their workers are ended
+    reconcile_timeout_s: float = 60.0
+    action_wait_s: float = 2.0  # a reconcile waits so long for the actions of its cases; longer ones continue
+    case_timeout_s: float = 600.0  # for all actions of one case in one reconcile
 
 
-class Healer:
-    """Runs rounds over all cases."""
+class RemediationController:
+    """Reconciles all cases."""
 
     def __init__(
         self,
         *,
         api: AsyncFleetwright,
-        world: World,
+        cluster: ClusterInterface,
         leadership: Leadership,
-        metrics: HealerMetrics,
-        settings: HealerSettings | None = None,
+        metrics: RemediationMetrics,
+        settings: RemediationSettings | None = None,
         pulse: Pulse | None = None,
         clock: Clock | None = None,
     ) -> None:
-        self._api, self._world, self._leadership = api, world, leadership
-        self._settings = settings or HealerSettings()
+        self._api, self._cluster, self._leadership = api, cluster, leadership
+        self._settings = settings or RemediationSettings()
         self._clock = clock or Clock()
         self._metrics, self._pulse = metrics, pulse or Pulse()
-        metrics.led_by(lambda: leadership.holds)
-        self._actor = Actor(api=api, world=world, leadership=leadership, metrics=metrics, now=self._clock.now)
-        self._probed: dict[str, ProbeEnd] = {}
-        self._one_probe = asyncio.Lock()  # two at once would slow each other down
-        self._at_work: dict[str, asyncio.Task[bool]] = {}  # by case
-        self._doing: dict[str, CaseSpec] = {}  # of those, as they will be written
-        self._owed: dict[str, tuple[CaseAct, ...]] = {}  # by open case: acts taken that could not be written down yet
-        self.doomed: frozenset[tuple[str, int]] = frozenset()  # attempts whose workers a case ends or has ended
+        metrics.set_leader_source(lambda: leadership.holds)
+        self._runner = ActionRunner(
+            api=api, cluster=cluster, leadership=leadership, metrics=metrics, now=self._clock.now
+        )
+        self._probed: dict[str, ProbeReport] = {}
+        self._one_probe = asyncio.Lock()  # two probes at once would slow each other down
+        self._running: dict[str, asyncio.Task[bool]] = {}  # by case
+        self._next: dict[str, CaseSpec] = {}  # of running cases, as they will be stored
+        self._unstored: dict[str, tuple[CaseAction, ...]] = {}  # by open case: actions that could not be stored yet
+        self.ending: frozenset[tuple[str, int]] = frozenset()  # attempts whose workers a case ends or has ended
 
     async def run(self) -> None:
-        """A round every period, until cancelled; none before the lease could be asked for."""
-        longest_s = self._settings.period_s + self._settings.round_timeout_s
+        """Reconcile every period, until cancelled; never before the first request for the lease."""
+        longest_s = self._settings.period_s + self._settings.reconcile_timeout_s
         try:
             async with asyncio.TaskGroup() as tasks:
                 tasks.create_task(self._leadership.run())
                 while True:
                     self._pulse.beat(longest_s=longest_s)
                     await self._clock.sleep(self._settings.period_s)
-                    await self.run_round()
+                    await self.reconcile()
         finally:
-            for task in (at_work := list(self._at_work.values())):
+            for task in (running := list(self._running.values())):
                 task.cancel()
-            await asyncio.gather(*at_work, return_exceptions=True)
+            await asyncio.gather(*running, return_exceptions=True)
 
-    async def run_round(self) -> bool:
-        """One round; true when nothing stood in its way."""
+    async def reconcile(self) -> bool:
+        """One reconcile; true if nothing failed."""
         standing = self._leadership.standing
         if standing is Standing.FOLLOWS:
-            return True  # no round: a follower's peace must not hide that the leader fails
+            return True  # not counted: success of a follower must not hide a failing leader
         started_s = self._clock.steady_s()
-        ok = standing is Standing.LEADS and await self._tried()
+        ok = standing is Standing.LEADS and await self._try()
         duration_s = self._clock.steady_s() - started_s
-        self._metrics.round_ended(ok=ok, duration_s=duration_s, at=self._clock.now())
+        self._metrics.count_reconcile(ok=ok, duration_s=duration_s, at=self._clock.now())
         return ok
 
-    async def _tried(self) -> bool:
+    async def _try(self) -> bool:
         try:
-            async with asyncio.timeout(self._settings.round_timeout_s):
-                return await self._round()
+            async with asyncio.timeout(self._settings.reconcile_timeout_s):
+                return await self._reconcile()
         except (ApiError, ActuationError, TimeoutError) as error:
-            log.warning("round_failed", reason=str(error) or type(error).__name__)
-        except Exception:  # whatever is wrong with one round, the next one looks anew
-            log.exception("round_broke")
+            log.warning("reconcile_failed", reason=str(error) or type(error).__name__)
+        except Exception:  # a defect in one reconcile must not end the loop
+            log.exception("reconcile_error")
         return False
 
-    async def _round(self) -> bool:
-        busy = frozenset(self._at_work)  # now: what is seen of them may be old by the time they are through
-        sight = await self._world.look()
-        if all(node.is_head for node in sight.nodes):
-            return True  # nothing that could be isolated
-        before = await self._api.get_isolation()
-        cases = {each.id: each async for each in self._api.iter_healing_cases(limit=PAGE_LIMIT_MAX) if each.case.open}
-        self._forget_all_but(cases)
-        out = frozenset(before.out)
-        outcome = await self._api.look_at_fleet(look_of(sight, out=out, probed=self._probed))
-        self._tell(outcome)
-        if outcome.frozen:
+    async def _reconcile(self) -> bool:
+        busy = frozenset(self._running)  # read first: the snapshot can be outdated when these cases finish
+        snapshot = await self._cluster.observe()
+        if all(node.is_head for node in snapshot.nodes):
+            return True  # no node that could be quarantined
+        before = await self._api.get_quarantine()
+        cases = {
+            each.id: each async for each in self._api.iter_remediation_cases(limit=PAGE_LIMIT_MAX) if each.case.open
+        }
+        self._keep_only(cases)
+        out = frozenset(before.out_of_service)
+        result = await self._api.evaluate_quarantine(evaluation_of(snapshot, out=out, probed=self._probed))
+        for each in result.decisions:
+            log.info("decided", kind=each.kind.value, node=each.node, reason=each.reason, dry_run=each.dry_run)
+        if result.frozen:
             return True
-        after = await self._api.get_isolation() if outcome.decisions else before
-        opened = await self._open_missing(cases, after, sight)
-        begun = [each.case for each in cases.values() if each.case.phase is not CasePhase.WANTED]
-        self.doomed = frozenset((run.run, run.attempt) for case in (*begun, *self._doing.values()) for run in case.runs)
+        after = await self._api.get_quarantine() if result.decisions else before
+        opened = await self._open_missing(cases, after, snapshot)
+        started = [each.case for each in cases.values() if each.case.stage is not Stage.REQUESTED]
+        self.ending = frozenset(
+            (run.run, run.attempt) for case in (*started, *self._next.values()) for run in case.runs
+        )
         tasks = []
         for each in cases.values():
             if each.id not in busy:
-                tasks.append(asyncio.create_task(self._carried_on(each, outcome, after, sight)))
-                self._at_work[each.id] = tasks[-1]
-        done, _late = await asyncio.wait(tasks, timeout=self._settings.patience_s) if tasks else (set(), set())
+                tasks.append(asyncio.create_task(self._try_case(each, result, after, snapshot)))
+                self._running[each.id] = tasks[-1]
+        done, _late = await asyncio.wait(tasks, timeout=self._settings.action_wait_s) if tasks else (set(), set())
         return opened and all(task.result() for task in done)
 
-    def _forget_all_but(self, cases: Mapping[str, HealingCase]) -> None:
-        """What is held of cases that are closed matters no more."""
+    def _keep_only(self, cases: Mapping[str, RemediationCase]) -> None:
+        """Discard what is held for closed cases."""
         nodes = {each.case.node for each in cases.values()}
-        self._probed = {node: end for node, end in self._probed.items() if node in nodes}
-        self._owed = {case_id: acts for case_id, acts in self._owed.items() if case_id in cases}
+        self._probed = {node: probe for node, probe in self._probed.items() if node in nodes}
+        self._unstored = {case_id: actions for case_id, actions in self._unstored.items() if case_id in cases}
 
-    async def _open_missing(self, cases: dict[str, HealingCase], view: IsolationView, sight: Sight) -> bool:
-        """Whether each node that is out has a case now."""
+    async def _open_missing(
+        self, cases: dict[str, RemediationCase], view: QuarantineView, snapshot: ClusterSnapshot
+    ) -> bool:
+        """Open a case for each node that is out of service and has none; true if all were opened."""
         treated = {each.case.node for each in cases.values()}
-        standing = {each.node: each for each in view.nodes}
+        views = {each.node: each for each in view.nodes}
         opened = True
-        for node in view.out:
-            if node in treated or node not in standing:
+        for node in view.out_of_service:
+            if node in treated or node not in views:
                 continue
             try:
-                case_id, case = await self._new_case(standing[node], sight)
-                cases[case_id] = await self._opened(case_id, case)
+                case_id, case = await self._new_case(views[node], snapshot)
+                cases[case_id] = await self._open(case_id, case)
             except ApiError as error:
                 log.warning("case_not_opened", node=node, reason=str(error))
                 opened = False
         return opened
 
-    async def _opened(self, case_id: str, case: CaseSpec) -> HealingCase:
+    async def _open(self, case_id: str, case: CaseSpec) -> RemediationCase:
         try:
-            return (await self._api.open_healing_case(case_id, case)).document
-        except PreconditionFailedError:  # it was closed, and the node went for the same once more
-            return await self._write(await self._api.get_healing_case(case_id), case)
+            return (await self._api.open_remediation_case(case_id, case)).document
+        except PreconditionFailedError:  # the case was closed, and the same diagnosis quarantined the node again
+            return await self._write(await self._api.get_remediation_case(case_id), case)
 
-    async def _carried_on(self, stored: HealingCase, outcome: LookOutcome, view: IsolationView, sight: Sight) -> bool:
-        """Whether nothing stood in its way."""
+    async def _try_case(
+        self, stored: RemediationCase, result: EvaluationResult, view: QuarantineView, snapshot: ClusterSnapshot
+    ) -> bool:
+        """Advance a case; true if nothing failed."""
         try:
             async with asyncio.timeout(self._settings.case_timeout_s):
-                await self._carry_on(stored, outcome, view, sight)
+                await self._advance(stored, result, view, snapshot)
         except (ApiError, ActuationError, TimeoutError) as error:
             log.warning("case_failed", id=stored.id, node=stored.case.node, reason=str(error) or type(error).__name__)
             return False
-        except Exception:  # a defect met in one case must not end the work on the others
-            log.exception("case_broke", id=stored.id, node=stored.case.node)
+        except Exception:  # a defect in one case must not end the work on the others
+            log.exception("case_error", id=stored.id, node=stored.case.node)
             return False
         finally:
-            self._at_work.pop(stored.id, None)
-            self._doing.pop(stored.id, None)
+            self._running.pop(stored.id, None)
+            self._next.pop(stored.id, None)
         return True
 
-    async def _new_case(self, node: NodeView, sight: Sight) -> tuple[str, CaseSpec]:
+    async def _new_case(self, node: NodeView, snapshot: ClusterSnapshot) -> tuple[str, CaseSpec]:
         now = self._clock.now()
-        patient = False
-        if node.accusation is not None:
-            patient = (await self._api.get_fault_verdict(node.accusation)).verdict.fault in SLOW
+        can_checkpoint = False
+        if node.diagnosis_id is not None:
+            can_checkpoint = (await self._api.get_diagnosis(node.diagnosis_id)).diagnosis.fault in SLOW
         case = CaseSpec(
             node=node.node,
-            accusation=node.accusation,
-            patient=patient,
-            phase=CasePhase.WANTED,
-            phase_since=now,
+            diagnosis_id=node.diagnosis_id,
+            can_checkpoint=can_checkpoint,
+            state=node.state,
+            stage=Stage.REQUESTED,
+            since=now,
             opened_at=now,
-            ray_nodes=tuple(sorted(each.id for each in sight.called(node.node))),
-            deadline=now + timedelta(seconds=self._settings.checkpoint_s) if patient else now,
+            ray_nodes=tuple(sorted(each.id for each in snapshot.nodes_named(node.node))),
+            deadline=now + timedelta(seconds=self._settings.checkpoint_s) if can_checkpoint else now,
         )
-        still = advance(case, wanted=Wanted(out=True), sight=sight, now=now).case
-        word = hashlib.sha256(node.node.encode()).hexdigest()[:16]
-        return node.accusation or f"kept-out-{word}", case.model_copy(update={"runs": still.runs})
+        runs = advance(case, desired=node.state, snapshot=snapshot, now=now).case.runs
+        digest = hashlib.sha256(node.node.encode()).hexdigest()[:16]
+        return node.diagnosis_id or f"cordoned-{digest}", case.model_copy(update={"runs": runs})
 
-    async def _carry_on(self, stored: HealingCase, outcome: LookOutcome, view: IsolationView, sight: Sight) -> None:
-        now, node = self._clock.now(), stored.case.node
-        wanted = Wanted(
-            out=node in outcome.out,
-            probed=node in outcome.probe,
-            kept=any(each.node == node and each.standing is NodeStanding.KEPT_OUT for each in view.nodes),
-        )
-        before = with_acts(stored.case, self._owed.get(stored.id, ()))
-        move = advance(before, wanted=wanted, sight=sight, now=now)
+    async def _advance(
+        self, stored: RemediationCase, result: EvaluationResult, view: QuarantineView, snapshot: ClusterSnapshot
+    ) -> None:
+        before = with_actions(stored.case, self._unstored.get(stored.id, ()))
+        desired = _desired(stored.case.node, result, view)
+        now = self._clock.now()
+        after = advance(before, desired=desired, snapshot=snapshot, now=now)
         if self._settings.act:
-            stored, case = await self._done(stored, move, sight)
+            stored, case = await self._run(stored, after, snapshot)
         else:
-            case = _only_wanted(before, move, now)
-        await self._written(stored, case)
+            case = _only_requested(before, after, now)
+        await self._store(stored, case)
 
-    async def _done(self, stored: HealingCase, move: Move, sight: Sight) -> tuple[HealingCase, CaseSpec]:
-        """As it is stored by then, and as it is to be: each act is on record before the next one is taken."""
-        self.doomed |= frozenset((run.run, run.attempt) for run in move.case.runs)
-        self._doing[stored.id] = case = move.case
-        # A case is closed only once all went well: one that is closed is tried no more.
-        still = {"phase": stored.case.phase, "phase_since": stored.case.phase_since} if not case.open else {}
+    async def _run(
+        self, stored: RemediationCase, after: Advance, snapshot: ClusterSnapshot
+    ) -> tuple[RemediationCase, CaseSpec]:
+        """Run the actions; each is stored before the next one.  Returns the stored case and the case to store."""
+        self.ending |= frozenset((run.run, run.attempt) for run in after.case.runs)
+        self._next[stored.id] = case = after.case
+        # A case closes only after all its actions succeeded, because a closed case is not retried.
+        before = stored.case
+        still_open = {} if case.open else {"state": before.state, "stage": before.stage, "since": before.since}
         failed = False
-        for act in one_by_one(move.acts):
-            async with self._one_probe if isinstance(act, Probe) else nullcontext():
-                taken = await self._actor.take(act, case=case, case_id=stored.id, sight=sight)
-            failed = failed or taken.failed
-            if taken.reading is not None:
-                self._probed[case.node] = ProbeEnd(ended_at=self._clock.now(), passed=taken.reading.passed)
-            if taken.case != case:
-                case, self._owed[stored.id] = taken.case, taken.case.acts
-                stored = await self._written(stored, case.model_copy(update=still))
-        return stored, case.model_copy(update=still) if failed else case
+        for action in split(after.actions):
+            async with self._one_probe if isinstance(action, Probe) else nullcontext():
+                done = await self._runner.run(action, case=case, case_id=stored.id, snapshot=snapshot)
+            failed = failed or done.failed
+            if done.reading is not None:
+                self._probed[case.node] = ProbeReport(ended_at=self._clock.now(), passed=done.reading.passed)
+            if done.case != case:
+                case, self._unstored[stored.id] = done.case, done.case.actions
+                stored = await self._store(stored, case.model_copy(update=still_open))
+        return stored, case.model_copy(update=still_open) if failed else case
 
-    async def _written(self, stored: HealingCase, case: CaseSpec) -> HealingCase:
+    async def _store(self, stored: RemediationCase, case: CaseSpec) -> RemediationCase:
         if case != stored.case:
-            stored = await self._write(await self._versioned(stored), case)
-        self._owed.pop(stored.id, None)
+            stored = await self._write(await self._current(stored), case)
+        self._unstored.pop(stored.id, None)
         return stored
 
-    async def _versioned(self, stored: HealingCase) -> Versioned[HealingCase]:
-        found = await self._api.get_healing_case(stored.id)
+    async def _current(self, stored: RemediationCase) -> Versioned[RemediationCase]:
+        found = await self._api.get_remediation_case(stored.id)
         if found.document.version != stored.version:
-            raise NotLeadingError(f"case {stored.id} was carried on by somebody else")
+            raise NotLeadingError(f"another controller has updated case {stored.id}")
         return found
 
-    async def _write(self, known: Versioned[HealingCase], case: CaseSpec) -> HealingCase:
-        written = await self._api.carry_healing_case_on(known.document.id, case, if_match=known.etag)
-        log.info("case", id=known.document.id, node=case.node, phase=case.phase.value, message=case.message)
+    async def _write(self, known: Versioned[RemediationCase], case: CaseSpec) -> RemediationCase:
+        written = await self._api.update_remediation_case(known.document.id, case, if_match=known.etag)
+        state, stage = case.state.value, case.stage.value
+        log.info("case", id=known.document.id, node=case.node, state=state, stage=stage, message=case.message)
         return written.document
 
-    def _tell(self, outcome: LookOutcome) -> None:
-        for each in outcome.decisions:
-            log.info("decided", act=each.act.value, node=each.node, reason=each.reason, dry_run=each.dry_run)
+
+def _desired(node: str, result: EvaluationResult, view: QuarantineView) -> NodeState:
+    """The state that the policy gives the node."""
+    if node not in result.out_of_service:
+        return NodeState.PROBATION
+    if any(each.node == node and each.state is NodeState.CORDONED for each in view.nodes):
+        return NodeState.CORDONED
+    return NodeState.PROBING if node in result.probe else NodeState.QUARANTINED
 
 
-def _only_wanted(case: CaseSpec, move: Move, now: datetime) -> CaseSpec:
-    """What would be done, written down and not done."""
-    if not move.case.open:
-        return move.case
-    would = "; ".join(map(_in_words, move.acts)) or move.case.message
-    since = case.phase_since if case.phase is CasePhase.WANTED else now
-    return move.case.model_copy(
-        update={"phase": CasePhase.WANTED, "phase_since": since, "message": f"would: {would}"[:1000]}
-    )
+def _only_requested(case: CaseSpec, after: Advance, now: datetime) -> CaseSpec:
+    """The case without --act: its message lists the actions."""
+    if not after.case.open:
+        return after.case
+    actions = "; ".join(map(_as_text, after.actions)) or after.case.message
+    state, stage = after.case.state, Stage.REQUESTED
+    since = case.since if (state, stage) == case.progress else now
+    message = f"would: {actions}"[:1000]
+    return after.case.model_copy(update={"stage": stage, "since": since, "message": message})
 
 
-def _in_words(act: object) -> str:
-    return f"{type(act).__name__.lower()} {', '.join(map(str, _values(act).values()))}"
-
-
-def _values(act: object) -> Mapping[str, object]:
-    return {name: getattr(act, name) for name in getattr(act, "__slots__", ())}
+def _as_text(action: object) -> str:
+    values = (getattr(action, name) for name in getattr(action, "__slots__", ()))
+    return f"{type(action).__name__.lower()} {', '.join(map(str, values))}"

@@ -1,7 +1,7 @@
-"""The operator's own commands, for what is done outside Ray: a machine to replace, to start again, to give back.
+"""The operator's commands for steps outside Ray: replace a machine, start it for a probe, return it to service.
 
-A command sees FLEETWRIGHT_NODE and FLEETWRIGHT_CASE and runs in a process group of its own; when its time is up the
-whole group is killed.  It is run once per case, and again when the healer was ended before it could write that down.
+A command sees FLEETWRIGHT_NODE and FLEETWRIGHT_CASE and runs in its own process group, which is killed after its
+timeout.  It runs once per case, and again only if the controller died before it stored the result.
 """
 
 import asyncio
@@ -15,8 +15,8 @@ from typing import Final
 
 from deploy.common.errors import ActuationError
 
-HOOKS: Final = ("replace", "probation", "release")
-MAX_SAID: Final = 300
+HOOKS: Final = ("replace", "probe-only", "release")
+MAX_OUTPUT: Final = 300  # characters, the last ones
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,8 +26,8 @@ class Hooks:
     commands: Mapping[str, str] = field(default_factory=dict)
     timeout_s: float = 60.0
 
-    async def call(self, hook: str, *, node: str, case_id: str) -> str:
-        """What came of it; empty when there is no such command.  ActuationError when it fails or takes too long."""
+    async def run(self, hook: str, *, node: str, case_id: str) -> str:
+        """The output; empty if there is no such command.  ActuationError if the command fails or takes too long."""
         command = self.commands.get(hook)
         if command is None:
             return ""
@@ -43,19 +43,19 @@ class Hooks:
             )
         except (OSError, ValueError) as error:
             raise ActuationError(f"hook {hook} cannot be started: {error}") from error
-        return await self._ended(hook, process)
+        return await self._output(hook, process)
 
-    async def _ended(self, hook: str, process: asyncio.subprocess.Process) -> str:
+    async def _output(self, hook: str, process: asyncio.subprocess.Process) -> str:
         try:
             async with asyncio.timeout(self.timeout_s):
-                said, _none = await process.communicate()
+                raw, _none = await process.communicate()
         except TimeoutError as error:
             raise ActuationError(f"hook {hook} did not end within {self.timeout_s:g} s and was killed") from error
         finally:
             with suppress(ProcessLookupError):
-                os.killpg(process.pid, signal.SIGKILL)  # whatever of its group is left, also when we are cancelled
+                os.killpg(process.pid, signal.SIGKILL)  # the rest of its group, also when this task is cancelled
             await process.wait()
-        words = " ".join(said.decode(errors="replace").split())[-MAX_SAID:]
+        output = " ".join(raw.decode(errors="replace").split())[-MAX_OUTPUT:]
         if process.returncode:
-            raise ActuationError(f"hook {hook} ended with status {process.returncode}: {words}")
-        return words or "done"
+            raise ActuationError(f"hook {hook} ended with status {process.returncode}: {output}")
+        return output or "done"

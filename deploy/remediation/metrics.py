@@ -1,4 +1,4 @@
-"""What a healer tells of itself.  Cases are told by the service, which has those of all healers."""
+"""Metrics of a remediation controller.  The API exports the metrics of the cases, which all controllers share."""
 
 from collections.abc import Callable
 from datetime import datetime
@@ -8,64 +8,66 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
 from deploy.remediation.hooks import HOOKS
 
-ACTS: Final = ("drain", "end-workers", "probe", *(f"hook-{hook}" for hook in HOOKS))
-# A round is some calls of Ray and of the service, waits for acts at most its patience, and is cut off at its timeout.
-_ROUND_BUCKETS_S: Final = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
+ACTIONS: Final = ("drain", "end-workers", "probe", *(f"hook-{hook}" for hook in HOOKS))
+# A reconcile makes some calls to Ray and the API and waits for actions at most `action_wait_s`, up to its timeout.
+_RECONCILE_BUCKETS_S: Final = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
 
 
-class HealerMetrics:
-    """Of one healer, on the registry of whoever serves it."""
+class RemediationMetrics:
+    """Metrics of one controller, on the registry of its metrics server."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
-        self._leads = Gauge(
-            "fleetwright_healer_leads", "Whether this healer holds the lease: 1 or 0.", registry=registry
+        self._is_leader = Gauge(
+            "fleetwright_remediation_is_leader", "Whether this controller holds the lease: 1 or 0.", registry=registry
         )
-        self._rounds = Counter(
-            "fleetwright_healer_rounds",
-            "Rounds of the leader; failed: Ray or the service did not answer, or a case was not carried on.",
+        self._reconciles = Counter(
+            "fleetwright_remediation_reconciles",
+            "Reconciles of the leader; failed: Ray or the API did not respond, or a case did not advance.",
             ["outcome"],
             registry=registry,
         )
-        self._round_seconds = Histogram(
-            "fleetwright_healer_round_seconds",
-            "Time of a round; acts that take longer than its patience go on beside the next ones.",
-            buckets=_ROUND_BUCKETS_S,
+        self._duration = Histogram(
+            "fleetwright_remediation_reconcile_duration_seconds",
+            "Duration of a reconcile; longer actions continue beside the next reconciles.",
+            buckets=_RECONCILE_BUCKETS_S,
             registry=registry,
         )
-        self._last_round = Gauge(
-            "fleetwright_healer_last_round_timestamp_seconds",
-            "When the last round that went well ended, in Unix time; 0: none has.",
+        self._last = Gauge(
+            "fleetwright_remediation_last_reconcile_timestamp_seconds",
+            "Unix time of the last successful reconcile; 0: there is none.",
             registry=registry,
         )
-        self._acts = Counter(
-            "fleetwright_healer_acts",
-            "Acts that came to an end; each may be taken more than once in a case.",
-            ["act", "outcome"],
+        self._actions = Counter(
+            "fleetwright_remediation_actions",
+            "Finished actions; a case can repeat an action.",
+            ["action", "outcome"],
             registry=registry,
         )
-        self._watched = Gauge(
-            "fleetwright_healer_runs_watched", "Training runs that this healer has under watch.", registry=registry
+        self._monitored = Gauge(
+            "fleetwright_remediation_runs_monitored",
+            "Training runs that this controller monitors for faults.",
+            registry=registry,
         )
-        for outcome in ("ok", "failed"):  # or the first one of a kind would be no increase
-            self._rounds.labels(outcome)
-            for act in ACTS:
-                self._acts.labels(act, outcome)
+        for outcome in ("ok", "failed"):  # so that the first one of a kind is an increase
+            self._reconciles.labels(outcome)
+            for action in ACTIONS:
+                self._actions.labels(action, outcome)
 
-    def led_by(self, holds: Callable[[], bool]) -> None:
-        """Whom to ask, at each scrape, whether it is this one's to act."""
-        self._leads.set_function(lambda: float(holds()))
+    def set_leader_source(self, holds: Callable[[], bool]) -> None:
+        """The function that each scrape calls for the leader gauge."""
+        self._is_leader.set_function(lambda: float(holds()))
 
-    def watching(self, count: Callable[[], int]) -> None:
-        """Whom to ask, at each scrape, how many runs are under watch."""
-        self._watched.set_function(lambda: float(count()))
+    def set_monitored_source(self, count: Callable[[], int]) -> None:
+        """The function that each scrape calls for the number of monitored runs."""
+        self._monitored.set_function(lambda: float(count()))
 
-    def round_ended(self, *, ok: bool, duration_s: float, at: datetime) -> None:
-        """A round is over."""
-        self._rounds.labels("ok" if ok else "failed").inc()
-        self._round_seconds.observe(duration_s)
+    def count_reconcile(self, *, ok: bool, duration_s: float, at: datetime) -> None:
+        """Count a reconcile."""
+        self._reconciles.labels("ok" if ok else "failed").inc()
+        self._duration.observe(duration_s)
         if ok:
-            self._last_round.set(at.timestamp())
+            self._last.set(at.timestamp())
 
-    def acted(self, act: str, *, ok: bool) -> None:
-        """An act came to its end."""
-        self._acts.labels(act, "ok" if ok else "failed").inc()
+    def count_action(self, action: str, *, ok: bool) -> None:
+        """Count a finished action."""
+        self._actions.labels(action, "ok" if ok else "failed").inc()

@@ -1,12 +1,12 @@
-"""A probe of a node: an all-reduce in pairs with two nodes that are known to be good, over real TCP, by Ray actors.
+"""A probe of a node: an all-reduce in pairs with two good nodes, over TCP, by Ray actors.
 
-    good1 -- good2     the measure
-    suspect -- good1   each must add up right, and take at most `SLOWER` times as long, plus `FLOOR_S`
-    suspect -- good2
+    good1 -- good2     the reference
+    suspect -- good1   must have the right sum, and take at most `SLOWER` times the reference plus `FLOOR_S`
+    suspect -- good2   likewise
 
-Both ends send each other a vector of `FLOATS` numbers at once and add what they get, `ROUNDS` times; the median counts.
-A node that is slow, loses packets, or computes or carries wrong numbers does not pass.  Without two good nodes to
-compare with nothing is known, and the node does not pass either.
+Both ends send a vector of `FLOATS` numbers at once and add the received one, `ROUNDS` times; the median counts.  A node
+that is slow, loses packets, or computes or transfers wrong numbers does not pass.  Without two good nodes there is no
+reference, and the node does not pass.
 """
 
 import asyncio
@@ -30,66 +30,66 @@ from deploy.remediation.cluster_interface import ProbeReading
 FLOATS: Final = 1 << 18  # 1 MiB
 ROUNDS: Final = 7
 SLOWER: Final = 3.0
-FLOOR_S: Final = 0.05  # a busy host lets either end wait for so long
-EXCHANGE_S: Final = 20.0  # for all rounds, connecting included
+FLOOR_S: Final = 0.05  # scheduling delay on a busy host
+EXCHANGE_S: Final = 20.0  # for all rounds and the connection
 READY_S: Final = 60.0  # for an actor to start on a busy node
 PAIR: Final = 2
 
 
-class ProbeEnd:
-    """The actor: one end of an exchange."""
+class ProbeActor:
+    """One end of an exchange, as a Ray actor."""
 
     def __init__(self) -> None:
         self._listener: socket.socket | None = None
 
     def listen(self, address: str) -> int:
-        """Wait for the other end; the port."""
+        """Listen for the other end; returns the port."""
         self._listener = socket.create_server((address, 0))
         self._listener.settimeout(EXCHANGE_S)
         port: int = self._listener.getsockname()[1]
         return port
 
     def ready(self) -> None:
-        """It has started."""
+        """Return once the actor runs."""
 
-    def answer(self, word: bytes) -> float:
-        """Be called, and exchange."""
+    def accept(self, token: bytes) -> float:
+        """Accept the other end, and exchange."""
         if self._listener is None:
-            raise RuntimeError("nobody listens")
+            raise RuntimeError("listen was not called")
         with self._listener:
             while True:
                 peer, _address = self._listener.accept()
                 with peer:
                     peer.settimeout(EXCHANGE_S)
-                    if secrets.compare_digest(_received(peer, len(word)), word):
+                    if secrets.compare_digest(_received(peer, len(token)), token):
                         return exchanged(peer, own=1.0)
 
-    def call(self, address: str, port: int, word: bytes) -> float:
-        """Call the other end, and exchange."""
+    def connect(self, address: str, port: int, token: bytes) -> float:
+        """Connect to the other end, and exchange."""
         with socket.create_connection((address, port), timeout=EXCHANGE_S) as peer:
-            peer.sendall(word)
+            peer.sendall(token)
             return exchanged(peer, own=2.0)
 
 
 def exchanged(peer: socket.socket, *, own: float) -> float:
-    """All rounds over a connection; the median time of one.  ValueError when a sum is wrong."""
+    """All rounds over a connection; returns the median time of one.  ValueError if a sum is wrong."""
     vector: NDArray[np.float32] = np.full(FLOATS, own, np.float32) + np.arange(FLOATS, dtype=np.float32) % 7
     total = 3.0 + 2 * (np.arange(FLOATS, dtype=np.float32) % 7)  # of the two ends, 1 and 2
-    body, took_s = vector.tobytes(), []
+    body, durations_s = vector.tobytes(), []
     for _round in range(ROUNDS):
-        begun_s = time.perf_counter()
+        started_s = time.perf_counter()
         sending = threading.Thread(target=_sent, args=(peer, body), daemon=True)
         sending.start()
         other = np.frombuffer(_received(peer, len(body)), np.float32)
         sending.join()
         if not np.array_equal(vector + other, total):
             raise ValueError("the sum of both vectors is wrong")
-        took_s.append(time.perf_counter() - begun_s)
-    return median(took_s)
+        durations_s.append(time.perf_counter() - started_s)
+    return median(durations_s)
 
 
-def judged(*, good_s: float, with_good_s: Sequence[float]) -> ProbeReading:
-    """Whether a node does as well as good ones do."""
+def reading_of(*, good_s: float, with_good_s: Sequence[float]) -> ProbeReading:
+    """Compare a node with the reference."""
     allowed_s = SLOWER * good_s + FLOOR_S
     worst_s = max(with_good_s)
     detail = (
@@ -99,7 +99,7 @@ def judged(*, good_s: float, with_good_s: Sequence[float]) -> ProbeReading:
 
 
 async def probe_on_ray(suspect: str, *, good: Sequence[str], address_of: dict[str, str]) -> ProbeReading:
-    """Probe a node of the cluster that this process has joined."""
+    """Probe a node of the joined cluster."""
     if len(good) < PAIR:
         return ProbeReading(passed=False, detail=f"{len(good)} good nodes to compare with, needed: {PAIR}")
     first, second = good[0], good[1]
@@ -111,33 +111,33 @@ async def probe_on_ray(suspect: str, *, good: Sequence[str], address_of: dict[st
         with_good_s = [await _pair(suspect, each, address_of) for each in (first, second)]
     except (TimeoutError, RayError, OSError) as error:
         return ProbeReading(passed=False, detail=_line(error))
-    return judged(good_s=good_s, with_good_s=with_good_s)
+    return reading_of(good_s=good_s, with_good_s=with_good_s)
 
 
 async def _pair(one: str, other: str, address_of: dict[str, str]) -> float:
-    """The slower end's time of a round."""
-    actor: Any = ray.remote(num_cpus=0)(ProbeEnd)
+    """The time of a round at the slower end."""
+    actor: Any = ray.remote(num_cpus=0)(ProbeActor)
     ends = [
         actor.options(scheduling_strategy=NodeAffinitySchedulingStrategy(node, soft=False)).remote()
         for node in (one, other)
     ]
-    word = secrets.token_bytes(16)
+    token = secrets.token_bytes(16)
     try:
         async with asyncio.timeout(READY_S):
             port, _ready = await asyncio.gather(ends[0].listen.remote(address_of[one]), ends[1].ready.remote())
         async with asyncio.timeout(2 * EXCHANGE_S):
-            took_s: list[float] = await asyncio.gather(
-                ends[0].answer.remote(word), ends[1].call.remote(address_of[one], port, word)
+            durations_s: list[float] = await asyncio.gather(
+                ends[0].accept.remote(token), ends[1].connect.remote(address_of[one], port, token)
             )
     finally:
         for end in ends:
             with suppress(RayError):
                 ray.kill(end, no_restart=True)
-    return max(took_s)
+    return max(durations_s)
 
 
 def _sent(peer: socket.socket, body: bytes) -> None:
-    with suppress(OSError):  # the end that receives says what is wrong
+    with suppress(OSError):  # the receiving end reports the error
         peer.sendall(body)
 
 
@@ -146,7 +146,7 @@ def _received(peer: socket.socket, size: int) -> bytes:
     while len(whole) < size:
         part = peer.recv(min(1 << 20, size - len(whole)))
         if not part:
-            raise ConnectionError("the other end hung up")
+            raise ConnectionError("the other end closed the connection")
         whole += part
     return bytes(whole)
 

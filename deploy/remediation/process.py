@@ -1,4 +1,4 @@
-"""The healer as a process that has joined the Ray cluster as a driver: it watches the runs there and heals."""
+"""The remediation controller as a process: a Ray driver that monitors the training runs and reconciles the cases."""
 
 import asyncio
 import time
@@ -13,74 +13,79 @@ from deploy.common.clock import Clock
 from deploy.common.leader_election import Leadership, LeaseSettings, new_holder
 from deploy.common.liveness import Pulse
 from deploy.common.thread_calls import BlockingCalls
-from deploy.fault_monitor.api_reporter import Reporter
-from deploy.fault_monitor.job_config import JobFile
-from deploy.fault_monitor.loop import WatchLoop
-from deploy.fault_monitor.metrics import WatcherMetrics
-from deploy.fault_monitor.outputs import Lines
-from deploy.remediation.controller import LEASE, Healer, HealerSettings
+from deploy.fault_monitor.api_reporter import ApiReporter
+from deploy.fault_monitor.job_config import JobConfig
+from deploy.fault_monitor.loop import MonitorLoop
+from deploy.fault_monitor.metrics import MonitorMetrics
+from deploy.fault_monitor.outputs import JsonLines
+from deploy.remediation.controller import LEASE, RemediationController, RemediationSettings
 from deploy.remediation.hooks import Hooks
-from deploy.remediation.metrics import HealerMetrics
-from deploy.remediation.ray_cluster import RayWorld
+from deploy.remediation.metrics import RemediationMetrics
+from deploy.remediation.ray_cluster import RayCluster
 from deploy.training.run_monitor import MakeLoop, RunsWatch, open_ray_eye
-from deploy.training.run_status import NAMESPACE, Boards, RunsSeen
+from deploy.training.run_status import RunsObserved, RunStatusReader
+from fleetwright.ray_train.run_status import NAMESPACE
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class HealingOptions:
-    """What an operator chooses."""
+class RemediationOptions:
+    """Options of the process."""
 
     namespace: str = NAMESPACE
-    watch: bool = True
-    inbox: str | None = None  # path of the Unix socket that workers tell of themselves on
+    monitor: bool = True
+    inbox: str | None = None  # path of the Unix socket that the workers report to
     hooks: Mapping[str, str] = field(default_factory=dict)
     hook_timeout_s: float = 60.0
-    healer: HealerSettings = field(default_factory=HealerSettings)
+    controller: RemediationSettings = field(default_factory=RemediationSettings)
     lease: LeaseSettings = field(default_factory=lambda: LeaseSettings(name=LEASE, holder=new_holder()))
 
 
-async def run_healing(
-    options: HealingOptions, api: AsyncFleetwright, *, out: TextIO, metrics: HealerMetrics, pulse: Pulse
+async def run_remediation(
+    options: RemediationOptions, api: AsyncFleetwright, *, out: TextIO, metrics: RemediationMetrics, pulse: Pulse
 ) -> None:
-    """Until cancelled.  Verdicts go to the service and, a line each, to `out`."""
-    boards = Boards(options.namespace)
+    """Run until cancelled.  Diagnoses go to the API and, one line each, to `out`."""
+    runs = RunStatusReader(options.namespace)
     hooks = Hooks(commands=options.hooks, timeout_s=options.hook_timeout_s)
     calls = BlockingCalls()
-    world = RayWorld(boards=boards, hooks=hooks, calls=calls)
+    cluster = RayCluster(runs=runs, hooks=hooks, calls=calls)
     leadership = Leadership(api=api, settings=options.lease, clock=Clock())
-    case_timeout_s = options.healer.case_timeout_s + options.hook_timeout_s
-    settings = replace(options.healer, case_timeout_s=case_timeout_s)
-    healer = Healer(api=api, world=world, leadership=leadership, metrics=metrics, settings=settings, pulse=pulse)
+    case_timeout_s = options.controller.case_timeout_s + options.hook_timeout_s
+    settings = replace(options.controller, case_timeout_s=case_timeout_s)
+    controller = RemediationController(
+        api=api, cluster=cluster, leadership=leadership, metrics=metrics, settings=settings, pulse=pulse
+    )
     async with asyncio.TaskGroup() as tasks:
-        tasks.create_task(healer.run())
-        if options.watch:
-            watch = RunsWatch(
-                look=_looks(boards, leadership, calls),
+        tasks.create_task(controller.run())
+        if options.monitor:
+            monitor = RunsWatch(
+                look=_observe(runs, leadership, calls),
                 open_eye=open_ray_eye,
                 make_loop=_loops(api, out),
-                names=world.name_of,
+                names=cluster.name_of,
                 inbox=options.inbox,
-                doomed=lambda: healer.doomed,
+                doomed=lambda: controller.ending,
             )
-            metrics.watching(lambda: watch.count)
-            tasks.create_task(watch.run())
+            metrics.set_monitored_source(lambda: monitor.count)
+            tasks.create_task(monitor.run())
 
 
-def _looks(boards: Boards, leadership: Leadership, calls: BlockingCalls) -> Callable[[], Awaitable[RunsSeen]]:
-    async def look() -> RunsSeen:
+def _observe(
+    runs: RunStatusReader, leadership: Leadership, calls: BlockingCalls
+) -> Callable[[], Awaitable[RunsObserved]]:
+    async def observe() -> RunsObserved:
         if not leadership.holds:
-            return RunsSeen()  # the leader watches, so each fault is told once
-        return await calls.call("training runs under watch", boards.look)
+            return RunsObserved()  # only the leader monitors, so each fault is reported once
+        return await calls.call("monitored training runs", runs.look)
 
-    return look
+    return observe
 
 
 def _loops(api: AsyncFleetwright, out: TextIO) -> MakeLoop:
-    def make(file: JobFile, names: Sequence[str]) -> tuple[WatchLoop, Reporter]:
+    def make(file: JobConfig, names: Sequence[str]) -> tuple[MonitorLoop, ApiReporter]:
         zero_s = time.time()
-        metrics = WatcherMetrics(CollectorRegistry(), job=file.name)
-        reporter = Reporter(client=api, file=file, names=names, zero_s=zero_s, counted=metrics.reported)
-        lines = Lines(out, job=file.name, zero_s=zero_s)
-        return WatchLoop(file, lines=lines, metrics=metrics, bundles=None, zero_s=zero_s, reporter=reporter), reporter
+        metrics = MonitorMetrics(CollectorRegistry(), job=file.name)
+        reporter = ApiReporter(client=api, file=file, names=names, zero_s=zero_s, counted=metrics.reported)
+        lines = JsonLines(out, job=file.name, zero_s=zero_s)
+        return MonitorLoop(file, lines=lines, metrics=metrics, bundles=None, zero_s=zero_s, reporter=reporter), reporter
 
     return make

@@ -1,4 +1,4 @@
-"""`fleetwright heal`: isolated nodes drained, their training moved; and the cases that this makes."""
+"""`fleetwright remediate`: the remediation controller, and its cases."""
 
 import asyncio
 import signal
@@ -21,17 +21,18 @@ from api.cli.common.tables import Column, Table, moment, say_fields, say_table
 from api.cli.controller.run import LogLevel
 from api.client import AsyncFleetwright
 from api.client.transport import DEFAULT_URL
-from api.schemas.remediation import HealingCase
+from api.schemas.remediation import RemediationCase
 from api.server import configure_logging
 from api.server.settings import LogFormat
 from deploy.common.liveness import Pulse
 from deploy.remediation.hooks import HOOKS
-from deploy.remediation.metrics import HealerMetrics
+from deploy.remediation.metrics import RemediationMetrics
 
 CASES = (
     Column("id"),
     Column("node"),
-    Column("phase"),
+    Column("state"),
+    Column("stage"),
     moment("since"),
     Column("runs"),
     Column("message"),
@@ -41,31 +42,35 @@ app = new_app()
 
 
 @app.callback()
-def heal() -> None:
-    """Drain isolated nodes, move their training to spares, probe them."""
+def remediate() -> None:
+    """Drain nodes that are out of service, move their training to spares, and probe them."""
 
 
 @app.command("run")
 def run(
     address: Annotated[str, typer.Option(metavar="HOST:PORT", help="Ray cluster to join.")] = "auto",
     act: Annotated[
-        bool, typer.Option("--act", help="Drain and end workers; without it only say what would be done.")
+        bool, typer.Option("--act", help="Drain nodes and end workers; without it, only report what would be done.")
     ] = False,
-    watch: Annotated[bool, typer.Option("--watch/--no-watch", help="Watch training runs for faults as well.")] = True,
+    monitor: Annotated[
+        bool, typer.Option("--monitor/--no-monitor", help="Also monitor training runs for faults.")
+    ] = True,
     inbox: Annotated[
         str | None,
         typer.Option(
             metavar="PATH", help="Unix socket of WatchWorkers; {node}: the node's Ray id.", show_default="none"
         ),
     ] = None,
-    namespace: Annotated[str, typer.Option(metavar="NAME", help="Ray namespace of runs' boards.")] = "fleetwright",
+    namespace: Annotated[
+        str, typer.Option(metavar="NAME", help="Ray namespace of the runs' status actors.")
+    ] = "fleetwright",
     checkpoint_s: Annotated[
         float, typer.Option(metavar="SECONDS", min=0.0, max=3600.0, help="Time for ranks that can still checkpoint.")
     ] = 60.0,
-    period_s: Annotated[float, typer.Option(metavar="SECONDS", min=0.1, max=600.0, help="Between rounds.")] = 1.0,
+    period_s: Annotated[float, typer.Option(metavar="SECONDS", min=0.1, max=600.0, help="Between reconciles.")] = 1.0,
     hook: Annotated[
         list[str] | None,
-        typer.Option(metavar="NAME=COMMAND", help="Command for replace, probation or release.", show_default="none"),
+        typer.Option(metavar="NAME=COMMAND", help="Command for replace, probe-only or release.", show_default="none"),
     ] = None,
     hook_timeout_s: Annotated[
         float, typer.Option(metavar="SECONDS", min=1.0, max=3600.0, help="After which a command is killed.")
@@ -78,9 +83,9 @@ def run(
         LogLevel, typer.Option(envvar="FLEETWRIGHT_LOG_LEVEL", case_sensitive=False, help="Least severity logged.")
     ] = LogLevel.INFO,
 ) -> None:
-    """Do on a Ray cluster what the isolation policy decides, case by case.
+    """Apply the decisions of the quarantine policy to a Ray cluster, case by case.
 
-    Which nodes go is the policy's to say (`faults isolation`), which ships in mode `observe` too.
+    The policy (`faults quarantine`) decides which nodes leave service.  Its shipped mode is `observe`.
     """
     commands = _hooks(hook or [])
     configure_logging(level=log_level, log_format=LogFormat.JSON)
@@ -88,30 +93,31 @@ def run(
         client = AsyncFleetwright(url or DEFAULT_URL, token=read_token(token_file))
     registry, pulse = CollectorRegistry(), Pulse()
     with joined(address, namespace), served_metrics(metrics_host, metrics_port, registry, alive=pulse.is_alive):
-        from deploy.remediation.controller import HealerSettings  # noqa: PLC0415 - needs Ray
-        from deploy.remediation.process import HealingOptions, run_healing  # noqa: PLC0415
+        from deploy.remediation.controller import RemediationSettings  # noqa: PLC0415 - needs Ray
+        from deploy.remediation.process import RemediationOptions, run_remediation  # noqa: PLC0415
 
-        options = HealingOptions(
+        options = RemediationOptions(
             namespace=namespace,
-            watch=watch,
+            monitor=monitor,
             inbox=inbox,
             hooks=commands,
             hook_timeout_s=hook_timeout_s,
-            healer=HealerSettings(act=act, period_s=period_s, checkpoint_s=checkpoint_s),
+            controller=RemediationSettings(act=act, period_s=period_s, checkpoint_s=checkpoint_s),
         )
 
         async def work() -> None:
             async with client as api:
-                await run_healing(options, api, out=sys.stdout, metrics=HealerMetrics(registry), pulse=pulse)
+                metrics = RemediationMetrics(registry)
+                await run_remediation(options, api, out=sys.stdout, metrics=metrics, pulse=pulse)
 
-        asyncio.run(_until_told_to_end(work()))
+        asyncio.run(_until_terminated(work()))
 
 
 @app.command("cases")
 def cases(url: UrlOption = None, token_file: TokenFileOption = None, output: FormatOption = Format.TABLE) -> None:
     """List all cases, the newest last."""
     with connect(url, token_file) as client:
-        found = list(client.iter_healing_cases())
+        found = list(client.iter_remediation_cases())
     if output is Format.JSON:
         say_json(found)
     else:
@@ -125,30 +131,39 @@ def case(
     token_file: TokenFileOption = None,
     output: FormatOption = Format.TABLE,
 ) -> None:
-    """Show one case with everything that was done."""
+    """Show one case with all its actions."""
     with connect(url, token_file) as client:
-        found = client.get_healing_case(case_id).document
+        found = client.get_remediation_case(case_id).document
     if output is Format.JSON:
         say_json(found)
         return
-    told = found.case
-    say_fields({"node": told.node, "phase": told.phase.value, "verdict": told.accusation, "message": told.message})
-    for each in told.runs:
-        where = "over" if each.over else f"stepped again at {each.resumed_step}" if each.settled else "has yet to step"
-        say(f"run {each.run}: {each.workers} worker(s), checkpoint {each.checkpoint_step}; {where}")
-    for act in told.acts:
-        say(f"{act.at:%Y-%m-%d %H:%M:%S}Z  {act.act}  {act.detail}")
+    spec = found.case
+    say_fields(
+        {
+            "node": spec.node,
+            "state": spec.state.value,
+            "stage": spec.stage.value,
+            "diagnosis": spec.diagnosis_id,
+            "message": spec.message,
+        }
+    )
+    for each in spec.runs:
+        resumed = f"resumed at step {each.resumed_step}" if each.settled else "has not resumed yet"
+        progress = "over" if each.over else resumed
+        say(f"run {each.run}: {each.workers} worker(s), checkpoint {each.checkpoint_step}; {progress}")
+    for done in spec.actions:
+        say(f"{done.at:%Y-%m-%d %H:%M:%S}Z  {done.action}  {done.detail}")
 
 
-def _row(found: HealingCase) -> tuple[object, ...]:
-    told = found.case
-    runs = ", ".join(each.run for each in told.runs)
-    return found.id, told.node, told.phase.value, told.phase_since, runs, told.message
+def _row(found: RemediationCase) -> tuple[object, ...]:
+    spec = found.case
+    runs = ", ".join(each.run for each in spec.runs)
+    return found.id, spec.node, spec.state.value, spec.stage.value, spec.since, runs, spec.message
 
 
-def _hooks(said: list[str]) -> dict[str, str]:
+def _hooks(entries: list[str]) -> dict[str, str]:
     found: dict[str, str] = {}
-    for entry in said:
+    for entry in entries:
         name, sign, command = entry.partition("=")
         if not sign or name not in HOOKS or not command.strip():
             raise CommandError(
@@ -158,10 +173,10 @@ def _hooks(said: list[str]) -> dict[str, str]:
     return found
 
 
-async def _until_told_to_end(work: Coroutine[Any, Any, None]) -> None:
+async def _until_terminated(work: Coroutine[Any, Any, None]) -> None:
     task = asyncio.create_task(work)
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
     try:
         await task
     except asyncio.CancelledError:
-        note("told to end")
+        note("terminated")

@@ -1,4 +1,4 @@
-"""`/v1/faults/cases`: what is done about nodes that were isolated, one case each."""
+"""`/v1/faults/cases`: remediation of nodes that are out of service, one case each."""
 
 from fastapi import APIRouter
 
@@ -16,12 +16,12 @@ router.include_router(
         pattern=NAME_PATTERN,
         writer=Scope.OPERATE,
         wording=Wording(
-            singular="healing_case",
-            lists=Words("List healing cases", "Cases by id.  The id of a verdict sorts by time."),
-            gets=Words("Read a healing case", "One case with everything that was done."),
+            singular="remediation_case",
+            lists=Words("List remediation cases", "Cases by id.  The id of a diagnosis sorts by time."),
+            gets=Words("Read a remediation case", "One case with all its actions."),
             puts=Words(
-                "Open a healing case or carry it on",
-                "For the healer.  Open with `If-None-Match: *`, carry on with `If-Match`.",
+                "Open or update a remediation case",
+                "For the remediation controller.  Open with `If-None-Match: *`, update with `If-Match`.",
             ),
         ),
     )

@@ -19,8 +19,8 @@ def python(code: str) -> str:
 async def test_it_is_told_of_the_node_and_says_what_came_of_it() -> None:
     code = 'import os; print(os.environ["FLEETWRIGHT_NODE"], os.environ["FLEETWRIGHT_CASE"])'
     hooks = Hooks(commands={"release": python(code)})
-    assert await hooks.call("release", node="gpu-3", case_id="v-1") == "gpu-3 v-1"
-    assert await hooks.call("replace", node="gpu-3", case_id="v-1") == ""
+    assert await hooks.run("release", node="gpu-3", case_id="v-1") == "gpu-3 v-1"
+    assert await hooks.run("replace", node="gpu-3", case_id="v-1") == ""
 
 
 @pytest.mark.parametrize(
@@ -33,7 +33,7 @@ async def test_it_is_told_of_the_node_and_says_what_came_of_it() -> None:
 )
 async def test_one_that_fails_says_why(command: str, said: str) -> None:
     with pytest.raises(ActuationError, match=said):
-        await Hooks(commands={"replace": command}).call("replace", node="n", case_id="c")
+        await Hooks(commands={"replace": command}).run("replace", node="n", case_id="c")
 
 
 async def test_when_its_time_is_up_all_that_it_started_goes_too(tmp_path: Path) -> None:
@@ -44,7 +44,7 @@ async def test_when_its_time_is_up_all_that_it_started_goes_too(tmp_path: Path) 
     reading = os.open(fifo, os.O_RDONLY | os.O_NONBLOCK)
     hooks = Hooks(commands={"replace": python(code)}, timeout_s=2.0)
     with pytest.raises(ActuationError, match="did not end within 2 s and was killed"):
-        await hooks.call("replace", node="n", case_id="c")
+        await hooks.run("replace", node="n", case_id="c")
     os.set_blocking(reading, True)
     assert os.read(reading, 1) == b""
     os.close(reading)

@@ -12,18 +12,18 @@ pytest.importorskip("ray", reason="ray is not there", exc_type=ImportError)
 
 import ray
 
-from deploy.remediation.probe import FLOATS, ProbeEnd, exchanged, judged, probe_on_ray
+from deploy.remediation.probe import FLOATS, ProbeActor, exchanged, probe_on_ray, reading_of
 
 
 def test_two_ends_find_each_other_by_a_word_and_both_add_up_right() -> None:
-    listening, calling = ProbeEnd(), ProbeEnd()
+    listening, calling = ProbeActor(), ProbeActor()
     port, word, took_s = listening.listen("127.0.0.1"), b"w" * 16, []
-    answering = threading.Thread(target=lambda: took_s.append(listening.answer(word)))
+    answering = threading.Thread(target=lambda: took_s.append(listening.accept(word)))
     answering.start()
     with socket.create_connection(("127.0.0.1", port)) as stranger:
         stranger.sendall(b"x" * 16)
         assert stranger.recv(1) == b""
-    took_s.append(calling.call("127.0.0.1", port, word))
+    took_s.append(calling.connect("127.0.0.1", port, word))
     answering.join()
     assert all(each > 0 for each in took_s)
     assert len(took_s) == 2
@@ -45,7 +45,7 @@ def test_a_sum_that_is_wrong_does_not_pass() -> None:
 
 @pytest.mark.parametrize(("with_good_s", "passed"), [([0.010, 0.011], True), ([0.010, 0.079], True), ([0.081], False)])
 def test_it_passes_when_it_does_about_as_well_as_good_nodes(with_good_s: list[float], passed: bool) -> None:  # noqa: FBT001
-    assert judged(good_s=0.010, with_good_s=with_good_s).passed is passed
+    assert reading_of(good_s=0.010, with_good_s=with_good_s).passed is passed
 
 
 @pytest.mark.anyio

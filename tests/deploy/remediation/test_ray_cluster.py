@@ -10,10 +10,10 @@ pytest.importorskip("ray.train", reason="ray.train is not there", exc_type=Impor
 
 from deploy.common.errors import UnreachableError
 from deploy.common.thread_calls import BlockingCalls
-from deploy.remediation.ray_cluster import RayWorld
+from deploy.remediation.ray_cluster import RayCluster
 from deploy.remediation.ray_nodes import RayNode, RayNodes
-from deploy.training.run_status import Boards, RunsSeen
-from tests.deploy.remediation.world import node, run_on
+from deploy.training.run_status import RunsObserved, RunStatusReader
+from tests.deploy.remediation.cluster import node, run_on
 from tests.testbed.waiting import PATIENCE_S
 
 pytestmark = pytest.mark.anyio
@@ -49,16 +49,16 @@ class Nodes(RayNodes):
         self._ray.drained.append(node_id)
 
 
-class Runs(Boards):
+class Runs(RunStatusReader):
     """Of that cluster."""
 
     def __init__(self, ray: Ray) -> None:
         super().__init__()
         self._ray = ray
 
-    def look(self) -> RunsSeen:
+    def look(self) -> RunsObserved:
         self._ray.waited()
-        return RunsSeen(runs=(run_on("a", "b"),), silent=frozenset({"other"}))
+        return RunsObserved(runs=(run_on("a", "b"),), silent=frozenset({"other"}))
 
     def end_workers(self, run: str, *, attempt: int, node_ids: frozenset[str]) -> int:
         self._ray.waited()
@@ -75,21 +75,21 @@ def ray() -> Iterator[Ray]:
         thread.join(PATIENCE_S)
 
 
-def world_of(ray: Ray, *, limit_s: float = PATIENCE_S) -> RayWorld:
-    return RayWorld(nodes=Nodes(ray), boards=Runs(ray), calls=BlockingCalls(limit_s=limit_s))
+def world_of(ray: Ray, *, limit_s: float = PATIENCE_S) -> RayCluster:
+    return RayCluster(nodes=Nodes(ray), runs=Runs(ray), calls=BlockingCalls(limit_s=limit_s))
 
 
 async def test_nodes_and_runs_are_seen_and_acted_on(ray: Ray) -> None:
     ray.gate.set()
-    world = world_of(ray)
-    sight = await world.look()
-    assert [each.name for each in sight.nodes] == ["a", "b"]
-    assert [run.run for run in sight.runs] == ["llm"]
-    assert sight.silent == {"other"}
-    assert world.name_of("id-a") == "a"
-    await asyncio.gather(*(world.drain(each, reason="case", deadline_s=1.0) for each in ("id-a", "id-b")))
+    cluster = world_of(ray)
+    snapshot = await cluster.observe()
+    assert [each.name for each in snapshot.nodes] == ["a", "b"]
+    assert [run.run for run in snapshot.runs] == ["llm"]
+    assert snapshot.silent == {"other"}
+    assert cluster.name_of("id-a") == "a"
+    await asyncio.gather(*(cluster.drain(each, reason="case", deadline_s=1.0) for each in ("id-a", "id-b")))
     assert ray.drained == ["id-a", "id-b"]
-    assert await world.end_workers("llm", attempt=1, ray_ids=frozenset({"id-a"})) == 1
+    assert await cluster.end_workers("llm", attempt=1, ray_ids=frozenset({"id-a"})) == 1
 
 
 async def test_nodes_that_have_left_keep_their_names_but_not_for_ever(
@@ -97,35 +97,35 @@ async def test_nodes_that_have_left_keep_their_names_but_not_for_ever(
 ) -> None:
     monkeypatch.setattr("deploy.remediation.ray_cluster.MAX_NAMES", 2)
     ray.gate.set()
-    world = world_of(ray)
+    cluster = world_of(ray)
     for ray.nodes in (("always", "a"), ("always", "b"), ("always", "c"), ("always", "d")):
-        await world.look()
-    known = {name: world.name_of(f"id-{name}") == name for name in ("always", "a", "b", "c", "d")}
+        await cluster.observe()
+    known = {name: cluster.name_of(f"id-{name}") == name for name in ("always", "a", "b", "c", "d")}
     assert known == {"always": True, "a": False, "b": True, "c": True, "d": True}
 
 
 async def test_while_ray_is_silent_each_call_ends_and_one_thread_of_a_kind_is_left(ray: Ray) -> None:
-    world = world_of(ray, limit_s=0.0)
+    cluster = world_of(ray, limit_s=0.0)
     for _round in range(10):
         with pytest.raises(UnreachableError, match="Ray's nodes"):
-            await world.look()
+            await cluster.observe()
         for each in ("id-a", "id-b"):
             with pytest.raises(UnreachableError, match="Ray's drain"):
-                await world.drain(each, reason="case", deadline_s=1.0)
+                await cluster.drain(each, reason="case", deadline_s=1.0)
         with pytest.raises(UnreachableError, match="training run 'llm'"):
-            await world.end_workers("llm", attempt=1, ray_ids=frozenset({"id-a"}))
+            await cluster.end_workers("llm", attempt=1, ray_ids=frozenset({"id-a"}))
         with pytest.raises(UnreachableError, match="Ray's nodes"):
-            await world.probe("id-a", good=["id-b"])
+            await cluster.probe("id-a", good=["id-b"])
     left = sorted(thread.name for thread in threading.enumerate() if thread.name.startswith("call: "))
     assert left == ["call: Ray's drain", "call: Ray's nodes", "call: training run 'llm'"]
 
 
 async def test_a_round_that_is_given_up_leaves_one_thread_and_the_next_sees_again(ray: Ray) -> None:
-    world = world_of(ray)
+    cluster = world_of(ray)
     for _round in range(10):
         with pytest.raises(TimeoutError):
             async with asyncio.timeout(0.0):
-                await world.look()
+                await cluster.observe()
     assert sum(thread.name.startswith("call: ") for thread in threading.enumerate()) == 1
     ray.gate.set()
-    assert [each.name for each in (await world.look()).nodes] == ["a", "b"]
+    assert [each.name for each in (await cluster.observe()).nodes] == ["a", "b"]
