@@ -2,10 +2,10 @@
 
 python -m scripts.fit_size_presets FOLDER > fleet/data/size_presets.yaml
 
-FOLDER holds the traces, plain or gzipped, anywhere below it; `SOURCES` says where each is published.  The fit is
+FOLDER has the traces, plain or gzipped, at any depth; `SOURCES` names each publication.  The fit is
 expectation-maximisation of a mixture of bivariate normals on the logarithms of the sizes (Dempster et al., 1977),
-started from k-means++ seeds; the likeliest of some starts stands.  Sizes are whole numbers, so each is first spread
-evenly over the token below it.  The same folder gives the same parameters.  Takes some minutes.
+started from k-means++ seeds; the most likely of several starts is the result.  Sizes are whole numbers, so each is
+first spread uniformly over the token below it.  The same folder gives the same parameters.  The fit takes minutes.
 """
 
 import argparse
@@ -31,9 +31,9 @@ from fleet.yaml_reader import dump_yaml
 COMPONENTS = 8
 STARTS = 5
 ITERATIONS_MAX = 400
-LIKELIHOOD_GAIN_MIN = 1e-6  # per request and iteration; less is standing still
+LIKELIHOOD_GAIN_MIN = 1e-6  # per request and iteration; below it the fit has converged
 STD_MIN = 0.03
-SHORTEST_TOKENS = 0.5  # where a request of one token begins, so that its logarithm stays near the others
+SHORTEST_TOKENS = 0.5  # lower end of a request of one token, so that its logarithm stays near the others
 SAMPLES = 200_000
 
 Floats = npt.NDArray[np.float64]
@@ -99,8 +99,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
         presets=tuple(fitted(source, *sizes_of(source, given.folder), date=today) for source in SOURCES)
     )
     print(
-        "# Fitted by scripts/fit_size_presets.py to the traces named; none of them is in here.  docs/profiles.md says\n"
-        "# what the figures mean.  Means and deviations are of the natural logarithm of tokens.\n"
+        "# Fitted by scripts/fit_size_presets.py to the named traces, which are not part of this file.\n"
+        "# docs/explanation/planner/profiles.md defines the figures.  "
+        "Means and deviations are of the natural logarithm of tokens.\n"
     )
     print(dump_yaml(presets.model_dump(mode="json", exclude_defaults=True)), end="")
 
@@ -149,7 +150,7 @@ def fitted(
 
 
 def goodness(preset: SizePreset, inputs: npt.NDArray[np.int64], outputs: npt.NDArray[np.int64]) -> Goodness:
-    """How far a preset lies from its trace."""
+    """The difference between a preset and its trace."""
     drawn_inputs, drawn_outputs = preset.sample(SAMPLES, rng=np.random.default_rng(1))
     ours = np.array(preset.buckets().share)
     theirs = np.array(
@@ -172,7 +173,7 @@ def goodness(preset: SizePreset, inputs: npt.NDArray[np.int64], outputs: npt.NDA
 
 
 def likeliest(logs: Floats, components: int, *, starts: int) -> tuple[Component, ...]:
-    """The likeliest of several fits, heaviest component first."""
+    """The most likely of several fits, heaviest component first."""
     fits = [_fit(logs, components, rng=np.random.default_rng(seed)) for seed in range(starts)]
     _, parts = max(fits, key=lambda fit: fit[0])
     total = sum(part.weight for part in parts)
@@ -206,7 +207,7 @@ def _first_guess(logs: Floats, components: int, *, rng: np.random.Generator) -> 
 
 
 def _component(logs: Floats, belongs: Floats) -> Component:
-    """The component of points that belong to it by so much each, rounded as it will be written."""
+    """The component of points with these membership weights, rounded as written."""
     mass = belongs.sum() + 1e-9
     means = belongs @ logs / mass
     apart = logs - means
@@ -233,7 +234,7 @@ def _log_density(part: Component, logs: Floats) -> Floats:
 
 
 def _ks(tokens: npt.NDArray[np.int64], components: Sequence[Component], *, side: str) -> float:
-    """The largest distance between the two cumulative distributions, at every size that occurs but the longest."""
+    """The largest distance between the two cumulative distributions, at every size except the longest."""
     sizes, counts = np.unique(tokens.clip(min=1), return_counts=True)
     logs = np.log(sizes[:-1])
     below = np.zeros(len(logs))

@@ -1,7 +1,7 @@
 """A continuously batching engine, iteration by iteration, told the time.
 
-Scheduling is that of the replay (docs/replay.md, section 2), which follows vLLM V1: decoding sequences first, then the
-prompt that is read in part, then whoever waits, in one budget of tokens per iteration; a sequence that finds no room in
+Scheduling is that of the replay (docs/explanation/planner/replay.md, section 2), which follows vLLM V1: decoding
+sequences first, then the partly read prompt, then the waiting requests, in one budget of tokens per iteration; a sequence that finds no room in
 the cache pushes out the one admitted last.  Unlike the replay it does not know the future: sequences are handed in and
 taken back while it runs, and its costs change with the clock level from one iteration to the next.
 """

@@ -12,7 +12,7 @@ from planner.explain import alternatives, break_even, ideal_bound, iis, prices, 
 from planner.explain.alternatives import Alternative
 from planner.explain.break_even import BreakEven
 from planner.explain.constraints import Kind
-from planner.explain.deltas import in_unit, negligible
+from planner.explain.deltas import negligible
 from planner.explain.ideal_bound import PerfectBound
 from planner.explain.iis import Conflict
 from planner.explain.power_prices import DomainWatts, domain_watts
@@ -20,7 +20,7 @@ from planner.explain.prices import Prices
 from planner.explain.runner_up import RunnerUp
 from planner.explain.what_if import Inquiry, Shortage
 from planner.options.search import Candidate
-from planner.problem import Goal, MixProblem
+from planner.problem import MixProblem
 from planner.request import PlanRequest, bucket_names
 from planner.solve.solution import MixSolution
 from planner.throughput import Provenance
@@ -56,7 +56,7 @@ def summary(problem: MixProblem, solution: MixSolution) -> str:
     """What to run, at what price, and what is proven about it."""
     if solution.status is SolveStatus.INFEASIBLE:
         return "no mix holds all that is asked for (proven)"
-    if solution.cost_usd_per_h is None or solution.goal_value is None:
+    if solution.cost_usd_per_h is None or solution.objective_value is None:
         return "the time limit struck before any mix was found: allow more time"
     running = ", ".join(
         f"{count} x {option.name} for {_served_by(problem, o)}"
@@ -64,12 +64,12 @@ def summary(problem: MixProblem, solution: MixSolution) -> str:
         if count
     )
     price = f"{running or 'nothing to run'}: {solution.cost_usd_per_h:.2f} $/h"
-    excess = abs(solution.goal_value - solution.bound)
-    if negligible(excess, of=solution.goal_value):
-        return f"{price}; {_best_of_all(problem, solution.goal_value)} (proven)"
-    share = excess / solution.goal_value if solution.goal_value > 0 else None
+    excess = abs(solution.objective_value - solution.bound)
+    if negligible(excess, of=solution.objective_value):
+        return f"{price}; {problem.objective.optimum(solution.objective_value)} (proven)"
+    share = excess / solution.objective_value if solution.objective_value > 0 else None
     relative = "" if share is None else f" ({share:.2%})" if share >= 1e-4 else " (less than 0.01%)"
-    return f"{price}; at most {in_unit(problem, excess)}{relative} from the best possible"
+    return f"{price}; at most {problem.objective.with_unit(excess)}{relative} from the best possible"
 
 
 def premises(request: PlanRequest, chosen: Sequence[Candidate], *, left_out: int) -> Iterator[str]:
@@ -80,7 +80,7 @@ def premises(request: PlanRequest, chosen: Sequence[Candidate], *, left_out: int
         if workload.planned_rps == 0:
             yield f"{workload.name} has no demand and gets only the replicas it requires ({workload.min_replicas})"
     if any(candidate.throughput.provenance is Provenance.CALIBRATED for candidate in chosen):
-        yield "rates are predicted by the calibrated model, not measured by you: docs/performance.md says how sure"
+        yield "rates are predicted by the calibrated model, not measured by you; docs/explanation/planner/performance.md has its errors"
     if left_out:
         yield f"offers left out for their market: {left_out}; `markets` says which to use"
 
@@ -147,15 +147,6 @@ def _perfect(
         hardware=[spec_sheets.hardware(candidate) for candidate in candidates],
         work=spec_sheets.work(request, candidates),
     )
-
-
-def _best_of_all(problem: MixProblem, goal_value: float) -> str:
-    """What is proven, in the words of the goal."""
-    if problem.goal is Goal.COST:
-        return "nothing cheaper exists"
-    if problem.goal is Goal.SERVED:
-        return f"{in_unit(problem, goal_value)} served, nothing serves more"
-    return f"{in_unit(problem, goal_value)} by the goal {problem.goal.value}, nothing does with less"
 
 
 def _served_by(problem: MixProblem, option: int) -> str:

@@ -25,8 +25,8 @@ from planner.performance.fitting import MIN_POINTS, fit
 from planner.performance.validation import held_back, validate
 
 HEADER = """\
-# Coefficients of the performance model, written by `fleetwright profiles fit`; what they mean: docs/performance.md.
-# Measured points are not part of this file.
+# Coefficients of the performance model, written by `fleetwright profiles fit`.
+# docs/explanation/planner/performance.md defines them.  Measured points are not part of this file.
 """
 
 DataArgument = Annotated[
