@@ -1,9 +1,9 @@
-"""A continuously batching engine, iteration by iteration, told the time.
+"""A continuously batching engine that is stepped iteration by iteration with the given time.
 
 Scheduling is that of the replay (docs/explanation/planner/replay.md, section 2), which follows vLLM V1: decoding
-sequences first, then the partly read prompt, then the waiting requests, in one budget of tokens per iteration; a sequence that finds no room in
-the cache pushes out the one admitted last.  Unlike the replay it does not know the future: sequences are handed in and
-taken back while it runs, and its costs change with the clock level from one iteration to the next.
+sequences first, then the partly read prompt, then the waiting requests, in one budget of tokens per iteration.  A
+sequence without space in the cache preempts the one admitted last.  Unlike the replay, the engine does not know future
+requests: the caller submits and removes sequences while it runs, and its costs change with the clock level.
 """
 
 from collections import deque

@@ -80,7 +80,10 @@ def premises(request: PlanRequest, chosen: Sequence[Candidate], *, left_out: int
         if workload.planned_rps == 0:
             yield f"{workload.name} has no demand and gets only the replicas it requires ({workload.min_replicas})"
     if any(candidate.throughput.provenance is Provenance.CALIBRATED for candidate in chosen):
-        yield "rates are predicted by the calibrated model, not measured by you; docs/explanation/planner/performance.md has its errors"
+        yield (
+            "rates are predicted by the calibrated model, not measured by you; "
+            "docs/explanation/planner/performance.md has its errors"
+        )
     if left_out:
         yield f"offers left out for their market: {left_out}; `markets` says which to use"
 
