@@ -18,8 +18,8 @@ import uvicorn
 from prometheus_client import CollectorRegistry
 
 from deploy.node_agent.agent import NodeAgent
-from deploy.node_agent.device import SimulatedDevice
 from deploy.node_agent.routes import agent_app
+from deploy.node_agent.simulated import SimulatedDevice
 from deploy.power_guard.agent_client import Agents
 from deploy.power_guard.config import GuardFile
 from deploy.power_guard.loop import GuardLoop

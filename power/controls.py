@@ -52,6 +52,17 @@ class Clocks(NamedTuple):
         return Clocks(*map(min, self, other))
 
 
+class NodeClocks(NamedTuple):
+    """The clocks of one server, as shares of the full clock."""
+
+    token: float = FULL_CLOCK
+    prompt: float = FULL_CLOCK
+
+    def slower(self, other: "NodeClocks") -> "NodeClocks":
+        """Return the lower clock of each phase."""
+        return NodeClocks(min(self.token, other.token), min(self.prompt, other.prompt))
+
+
 class Routing(NamedTuple):
     """How the router fills servers.  Tokens written together cost hardly more than tokens written alone."""
 

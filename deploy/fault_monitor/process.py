@@ -13,53 +13,53 @@ from typing import TextIO
 
 from prometheus_client import CollectorRegistry
 
-from api.client import AsyncFleetwright
-from deploy.fault_monitor.api_reporter import Reporter
-from deploy.fault_monitor.job_config import JobFile
-from deploy.fault_monitor.loop import WatchLoop
-from deploy.fault_monitor.metrics import WatcherMetrics
-from deploy.fault_monitor.outputs import Bundles, Lines
-from deploy.fault_monitor.routes import watcher_app
-from deploy.power_guard.process import serve_beside
+from api.client import AsyncClient
+from deploy.common.http_server import serve_beside
+from deploy.fault_monitor.api_reporter import ApiReporter
+from deploy.fault_monitor.job_config import JobConfig
+from deploy.fault_monitor.loop import MonitorLoop
+from deploy.fault_monitor.metrics import MonitorMetrics
+from deploy.fault_monitor.outputs import BundleFolder, JsonLines
+from deploy.fault_monitor.routes import monitor_app
 
 
 @dataclass(frozen=True, slots=True)
-class ReportTo:
+class ReportTarget:
     """The service that faults are reported to, and what it calls the job's nodes."""
 
-    client: AsyncFleetwright
+    client: AsyncClient
     names: Sequence[str]
 
 
-async def run_watcher(
-    file: JobFile,
+async def run_monitor(
+    file: JobConfig,
     listener: socket.socket,
     *,
     token: str | None,
     out: TextIO,
     bundles: Path | None,
-    report_to: ReportTo | None = None,
+    report_to: ReportTarget | None = None,
 ) -> None:
     """Until told to end; what is due of bundles and reports goes out before."""
     registry = CollectorRegistry()
     zero_s = time.time()
-    metrics = WatcherMetrics(registry, job=file.name)
+    metrics = MonitorMetrics(registry, job=file.name)
     reporter = None
     if report_to is not None:
-        reporter = Reporter(
+        reporter = ApiReporter(
             client=report_to.client, file=file, names=report_to.names, zero_s=zero_s, counted=metrics.reported
         )
-    loop = WatchLoop(
+    loop = MonitorLoop(
         file,
-        lines=Lines(out, job=file.name, zero_s=zero_s),
+        lines=JsonLines(out, job=file.name, zero_s=zero_s),
         metrics=metrics,
-        bundles=Bundles(bundles, job=file.job(), settings=file.settings) if bundles else None,
+        bundles=BundleFolder(bundles, job=file.job(), settings=file.settings) if bundles else None,
         zero_s=zero_s,
         reporter=reporter,
     )
     with _outliving_sigterm():
         try:
-            app = watcher_app(loop, registry=registry, token=token)
+            app = monitor_app(loop, registry=registry, token=token)
             await serve_beside(app, listener, _both(loop, reporter))
         finally:
             await loop.finish()
@@ -68,7 +68,7 @@ async def run_watcher(
                 await reporter.client.close()
 
 
-async def _both(loop: WatchLoop, reporter: Reporter | None) -> None:
+async def _both(loop: MonitorLoop, reporter: ApiReporter | None) -> None:
     async with asyncio.TaskGroup() as tasks:
         tasks.create_task(loop.run())
         if reporter is not None:

@@ -5,13 +5,15 @@ died leaves its nodes slow within its lease.  What the driver forgot is asked fo
 """
 
 from collections.abc import Callable
+from dataclasses import replace
 from math import inf
 
 import structlog
 
+from deploy.node_agent.cap_lease import CapLease
 from deploy.node_agent.device import Device
 from deploy.node_agent.schemas import Beat, BrakeOrder, ClocksOrder, NodeTelemetry, PhaseName
-from power.guard import Lease, NodeClocks
+from power.controls import NodeClocks
 
 log = structlog.get_logger()
 
@@ -29,20 +31,21 @@ class NodeAgent:
         self._guarded = guarded
         self._device = device
         self._now_s = now_s
-        self._lease = Lease(safe=safe)
+        self._safe = safe
+        self._lease = CapLease(caps=safe)  # of the guard
         self._asked: NodeClocks | None = None  # of the device; None: nothing, or it refused
         self._lapsed = True  # nobody was heard yet
 
     def heard(self, beat: Beat) -> NodeTelemetry:
-        """A sign of life; raises NotTheGuardError while another guard is obeyed."""
-        self._lease = self._lease.heard(beat.guard, now_s=self._now_s(), lease_s=beat.lease_s)
+        """A sign of life; raises HeldByAnotherError while another guard is obeyed."""
+        self._lease = self._lease.renewed(beat.guard, now_s=self._now_s(), lease_s=beat.lease_s)
         self.tick()
         return self.telemetry()
 
     def set_clocks(self, order: ClocksOrder) -> NodeTelemetry:
         """Hold these clocks.  Asked of the device again even where they are the same: it may have forgotten."""
-        heard = self._lease.heard(order.guard, now_s=self._now_s(), lease_s=order.lease_s)
-        self._lease = heard.with_clocks(NodeClocks(order.token_clock, order.prompt_clock))
+        heard = self._lease.renewed(order.guard, now_s=self._now_s(), lease_s=order.lease_s)
+        self._lease = replace(heard, caps=NodeClocks(order.token_clock, order.prompt_clock))
         self._asked = None
         self.tick()
         return self.telemetry()
@@ -51,7 +54,7 @@ class NodeAgent:
         """Engage or release.  The brake comes first: it is not refused for the sake of a lease."""
         if order.on:
             self._device.brake(on=True)
-        self._lease = self._lease.heard(order.guard, now_s=self._now_s(), lease_s=order.lease_s)
+        self._lease = self._lease.renewed(order.guard, now_s=self._now_s(), lease_s=order.lease_s)
         if not order.on:
             self._device.brake(on=False)
         return self.telemetry()
@@ -61,12 +64,12 @@ class NodeAgent:
         if not self._guarded and self._lease.holder is None:
             return
         now_s = self._now_s()
-        clocks = self._lease.clocks_at(now_s)
-        lapsed = self._lease.lapsed(now_s)
+        clocks = self._lease.caps_at(now_s, safe=self._safe)
+        lapsed = self._lease.expired(now_s)
         if lapsed is not self._lapsed:
             log.warning("guard_lost" if lapsed else "guard_heard", server=self.server, guard=self._lease.holder)
             self._lapsed = lapsed
-        if clocks == self._asked:
+        if clocks is None or clocks == self._asked:
             return
         try:
             self._device.set_clocks(clocks)
@@ -78,7 +81,7 @@ class NodeAgent:
 
     def leave(self) -> None:
         """This process is told to end: as if the guard were lost, for nobody would slow the node after it."""
-        self._lease = self._lease._replace(until_s=-inf)
+        self._lease = replace(self._lease, until_s=-inf)
         self.tick()
 
     def telemetry(self) -> NodeTelemetry:
@@ -94,5 +97,5 @@ class NodeAgent:
             epoch=state.epoch,
             phase=PhaseName[state.phase.name],
             holder=self._lease.holder,
-            lapsed=self._lease.lapsed(self._now_s()),
+            lapsed=self._lease.expired(self._now_s()),
         )

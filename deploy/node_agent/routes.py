@@ -1,6 +1,7 @@
 """The agent's HTTP face."""
 
 import asyncio
+import socket
 from collections.abc import AsyncIterator
 from contextlib import AbstractContextManager, asynccontextmanager, nullcontext
 
@@ -10,7 +11,9 @@ from fastapi.responses import JSONResponse
 
 from deploy.common.auth import bearer
 from deploy.common.body_limit import BodyLimit
+from deploy.common.http_server import MutualTls, server_of
 from deploy.node_agent.agent import TICK_S, NodeAgent
+from deploy.node_agent.cap_lease import HeldByAnotherError
 from deploy.node_agent.gpu.errors import NotSupportedError, OutOfRangeError
 from deploy.node_agent.gpu.node import GpuNode
 from deploy.node_agent.gpu.routes import caps_routes
@@ -24,7 +27,6 @@ from deploy.node_agent.schemas import (
     ClocksOrder,
     NodeTelemetry,
 )
-from power.guard import NotTheGuardError
 
 log = structlog.get_logger()
 
@@ -63,7 +65,7 @@ def agent_app(
     app = FastAPI(
         title="Fleetwright node agent", lifespan=ticking, openapi_url=None, dependencies=[Depends(bearer(token))]
     )
-    app.add_exception_handler(NotTheGuardError, _held_by_another)
+    app.add_exception_handler(HeldByAnotherError, _held_by_another)
     app.add_exception_handler(OSError, _device_refused)
     for unfit in (OutOfRangeError, NotSupportedError):
         app.add_exception_handler(unfit, _unfit)
@@ -110,3 +112,16 @@ async def _device_refused(_request: Request, error: Exception) -> JSONResponse:
 
 async def _unfit(_request: Request, error: Exception) -> JSONResponse:
     return JSONResponse({"title": "Unprocessable Content", "status": 422, "detail": str(error)}, 422)
+
+
+async def run_agent(
+    agent: NodeAgent,
+    listener: socket.socket,
+    *,
+    token: str | None,
+    gpus: GpuNode | None = None,
+    tls: MutualTls | None = None,
+    beside: AbstractContextManager[None] | None = None,
+) -> None:
+    """The agent of a node, until told to end, and what runs beside it."""
+    await server_of(agent_app(agent, token=token, gpus=gpus, beside=beside), tls=tls).serve(sockets=[listener])

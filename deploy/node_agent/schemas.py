@@ -5,6 +5,7 @@ from typing import Annotated
 
 from pydantic import Field
 
+from deploy.node_agent.cap_lease import OnExpiry
 from fleet.documents import Frozen
 from power.controls import Phase
 
@@ -12,11 +13,16 @@ TELEMETRY_PATH = "/v1/telemetry"  # GET: look only
 BEAT_PATH = "/v1/beat"  # POST: the guard lives; answers with telemetry
 CLOCKS_PATH = "/v1/clocks"  # PUT
 BRAKE_PATH = "/v1/brake"  # POST
+GPUS_PATH = "/v1/gpus"  # GET: everything that is known of them
+CAPS_PATH = "/v1/caps"  # PUT: hold these; DELETE /v1/caps/HOLDER: want nothing any more
+PHASE_PATH = "/v1/phase"  # PUT: a worker's word
 
 Clock = Annotated[float, Field(gt=0, le=1)]
 Age = Annotated[float, Field(ge=0, le=1e6)]
 Name = Annotated[str, Field(min_length=1, max_length=200)]
 LeaseSeconds = Annotated[float, Field(gt=0, le=3600)]
+Watts = Annotated[float, Field(gt=0, le=1e5)]
+Megahertz = Annotated[int, Field(gt=0, le=100_000)]
 
 
 class PhaseName(StrEnum):
@@ -54,17 +60,22 @@ class BrakeOrder(Beat):
     on: bool
 
 
-class NodeTelemetry(Frozen):
-    """What a node says of itself."""
+class NodeStatus(Frozen):
+    """The part of a node's status that every response has."""
 
     server: Name
+    epoch: Annotated[int, Field(ge=0)]  # driver loads; a reloaded driver lost every cap
+    phase: PhaseName
+
+
+class NodeTelemetry(NodeStatus):
+    """The status of a node for its guard."""
+
     power_w: Annotated[float, Field(ge=0, le=1e7)]
     age_s: Age  # of the power and of what is enforced
     token_clock: Clock
     prompt_clock: Clock
     braked: bool
-    epoch: Annotated[int, Field(ge=0)]
-    phase: PhaseName
     holder: str | None = None  # the guard that is obeyed
     lapsed: bool = True  # whether the node is on its own
 
@@ -74,3 +85,86 @@ class MeterReading(Frozen):
 
     power_w: Annotated[float, Field(ge=0, le=1e9)]
     age_s: Age
+
+
+class CapsBody(Frozen):
+    """Upper bounds; none bounds nothing."""
+
+    power_limit_w: Watts | None = None
+    clock_mhz: Megahertz | None = None
+
+
+class CapsRequest(CapsBody):
+    """Hold these caps for so long.  The same again is the sign of life."""
+
+    holder: Name
+    lease_s: LeaseSeconds
+    clock_share: Annotated[float, Field(gt=0, lt=1)] | None = None  # of each GPU's own full clock
+    on_lapse: OnExpiry = OnExpiry.SAFE
+    gpus: Annotated[tuple[Name, ...], Field(max_length=128)] = ()  # UUIDs; none: all of the node
+
+
+class PhaseRequest(Frozen):
+    """What a worker on this node is doing, believed for so long."""
+
+    worker: Name
+    phase: PhaseName
+    lease_s: LeaseSeconds
+
+
+class Act(StrEnum):
+    """Whether the agent writes."""
+
+    OBSERVE = "observe"
+    APPLY = "apply"
+
+
+class GpuReport(Frozen):
+    """One GPU."""
+
+    uuid: str
+    name: str
+    bus_id: str | None
+    age_s: Age | None  # of all that was read; none: it never answered
+    error: str | None
+    power_w: float | None
+    energy_j: float | None
+    temperature_c: float | None
+    sm_clock_mhz: float | None
+    memory_clock_mhz: float | None
+    utilization: float | None
+    slowed_by: tuple[str, ...]
+    ecc_corrected: int | None
+    ecc_uncorrected: int | None
+    least_w: float | None
+    most_w: float | None
+    default_w: float | None
+    clocks_mhz: tuple[int, ...]
+    found: CapsBody
+    planned: CapsBody
+    applied: CapsBody
+    enforced: CapsBody
+    enforced_share: float | None  # of the full clock, that what is enforced leaves; none: it does not answer
+    power_state: str
+    clock_state: str
+
+
+class OrderReport(CapsBody):
+    """One holder's word about one GPU."""
+
+    holder: str
+    uuid: str
+    lapses_in_s: float | None  # below 0: it has lapsed; none: never by itself
+    on_lapse: OnExpiry
+
+
+class NodeReport(NodeStatus):
+    """The status of a node with all its GPUs."""
+
+    driver: str
+    act: Act
+    clock_is_read_back: bool  # else it counts as enforced until a GPU is seen to run above it
+    phase_source: str
+    gpus: tuple[GpuReport, ...]
+    orders: tuple[OrderReport, ...]
+    counts: dict[str, int]  # by lever and event

@@ -36,7 +36,7 @@ from deploy.node_agent.schemas import (
 from deploy.power_guard.config import AgentEntry, GuardFile
 from deploy.power_guard.config import Mode as GuardMode
 from deploy.power_guard.metrics import GuardMetrics, Path
-from power.guard import NodeClocks
+from power.controls import NodeClocks
 from power.telemetry import Reading
 
 log = structlog.get_logger()

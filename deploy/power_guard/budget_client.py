@@ -16,7 +16,7 @@ from typing import NamedTuple
 import httpx
 import structlog
 
-from api.client import ApiError, AsyncFleetwright, NotFoundError, Retries, Timeouts
+from api.client import ApiError, AsyncClient, NotFoundError, Retries, Timeouts
 from api.client.calls import Call, Versioned
 from api.client.operations import get_power_budget
 from api.client.tokens import token_from_file
@@ -47,7 +47,7 @@ class Answer(NamedTuple):
 class BudgetSource:
     """What a service says of one row's budget, offered to the row's guard."""
 
-    def __init__(self, *, api: AsyncFleetwright, loop: GuardLoop, clock: Clock | None = None) -> None:
+    def __init__(self, *, api: AsyncClient, loop: GuardLoop, clock: Clock | None = None) -> None:
         self._api, self._loop = api, loop
         self._clock = clock or Clock()
         self._call = _dated(get_power_budget(loop.config.row))
@@ -125,7 +125,7 @@ class BudgetSource:
 async def asking(said: BudgetsFrom, *, loop: GuardLoop) -> AsyncIterator[None]:
     """Fetch beside whatever is done inside."""
     token = token_from_file(said.token_file) if said.token_file else None
-    async with AsyncFleetwright(said.url, token=token, timeouts=TIMEOUTS, retries=Retries(attempts=1)) as api:
+    async with AsyncClient(said.url, token=token, timeouts=TIMEOUTS, retries=Retries(attempts=1)) as api:
         source = BudgetSource(api=api, loop=loop)
         task = asyncio.create_task(source.run(every_s=said.every_s))
         try:

@@ -17,8 +17,8 @@ from deploy.power_guard.config import Mode as GuardMode
 from deploy.power_guard.forecast_metrics import Outlook
 from deploy.power_guard.metrics import GuardMetrics, Source
 from deploy.power_guard.telemetry_assembly import counts_of, servers_of, summed
-from power.controls import Setting
-from power.guard import BudgetOrder, Guard, GuardState, NodeClocks, Orders, Telemetry, Timetable, accept
+from power.controls import NodeClocks, Setting
+from power.guard import BudgetOrder, Guard, GuardState, Orders, Telemetry, Timetable, accept
 from power.guard.telemetry import BRAKE, PROMPT_CLOCK, TOKEN_CLOCK
 from power.policies.interface import Policy
 from power.telemetry import Reading, Seen

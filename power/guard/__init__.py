@@ -8,7 +8,6 @@ state, orders = guard.step(state, telemetry)   # every period
 from power.guard.breaker import TripCurve
 from power.guard.budgets import BudgetError, BudgetOrder, Entry, Timetable, accept
 from power.guard.guard import Guard
-from power.guard.lease import Lease, NodeClocks, NotTheGuardError
 from power.guard.row import Duty, Row
 from power.guard.settings import POLCA_CAUTIOUS, GuardSettings
 from power.guard.states import Cause, Event, GuardState, Kind, Mode, Told
@@ -28,10 +27,7 @@ __all__ = [
     "GuardSettings",
     "GuardState",
     "Kind",
-    "Lease",
     "Mode",
-    "NodeClocks",
-    "NotTheGuardError",
     "Orders",
     "Row",
     "Servers",

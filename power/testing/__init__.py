@@ -1,6 +1,5 @@
-"""Actuators without hardware: what a guard is tried against before it is let near a fleet."""
+"""A simulated actuator of servers: tests of the guard and the simulated node agent run against it."""
 
-from power.testing.faults import ActuatorFaults
-from power.testing.simulated_actuator import SimulatedActuator
+from power.testing.simulated_actuator import ActuatorFaults, SimulatedActuator
 
 __all__ = ["ActuatorFaults", "SimulatedActuator"]

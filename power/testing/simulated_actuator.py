@@ -1,27 +1,55 @@
-"""An actuator that keeps its servers in arrays: orders come into force after a delay, or late, or never.
+"""Simulated servers in arrays: a command takes effect after a delay, late, or never.
 
-It obeys the port `CapActuator`, so that whatever drives real servers can be tried on it.  Time and randomness are
-given: `advance` says what time it is, the generator draws the faults.
+Time and randomness are arguments: `advance` sets the time, the generator draws the faults.
 """
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from math import inf
+from typing import Annotated
 
 import numpy as np
+from pydantic import Field
 
-from fleet.documents import RuleError
+from fleet.documents import Frozen, RuleError
 from fleet.errors import UnknownNameError
-from power.actuators import Enforced
 from power.controls import Clocks
 from power.guard import Duty, Servers
 from power.guard.telemetry import BRAKE, EPOCH, PROMPT_CLOCK, TOKEN_CLOCK, Bools, Floats, Ints
-from power.testing.faults import NO_FAULTS, ActuatorFaults
 
-REFUSED = "the driver answered with an error"
+REFUSED = "the driver returned an error"
+
+Share = Annotated[float, Field(ge=0, le=1)]
+
+
+class ActuatorFaults(Frozen):
+    """What happens to a command, drawn for each command and server."""
+
+    ignored_share: Share = 0.0  # accepted and never executed
+    refused_share: Share = 0.0  # answered with an error
+    late_share: Share = 0.0
+    late_s: Annotated[float, Field(ge=0, le=3600)] = 30.0  # beyond the declared delay
+    brake_ignored_share: Share = 0.0
+    unresponsive: tuple[str, ...] = ()  # servers that never execute a command for clocks
+    clock_step: Annotated[float, Field(ge=0, le=0.2)] = 0.0  # devices round down to steps of this
+
+
+NO_FAULTS = ActuatorFaults()
+
+
+@dataclass(frozen=True, slots=True)
+class ServerState:
+    """The state of one server as it was read back."""
+
+    read_at_s: float
+    token_clock: float
+    prompt_clock: float
+    braked: bool
+    epoch: int  # driver loads; a reloaded driver lost every cap
 
 
 class SimulatedActuator:
-    """The servers of a row, or one, behind the port."""
+    """The servers of a row, or one server."""
 
     def __init__(
         self,
@@ -43,19 +71,14 @@ class SimulatedActuator:
         self._index = {name: at for at, name in enumerate(names)}
         count = len(names)
         self._held = np.vstack([np.ones((2, count)), np.zeros(count), np.ones(count)])
-        self._next = self._held.copy()  # what is on its way
+        self._next = self._held.copy()  # in flight
         self._clocks_at_s = np.full(count, inf)
         self._brake_at_s = np.full(count, inf)
         self._read_at_s = np.zeros(count)
         self._silent = np.zeros(count, dtype=np.bool_)
 
-    @property
-    def delay_s(self) -> float:
-        """Declared."""
-        return self._delay_s
-
     def advance(self, now_s: float) -> None:
-        """It is this late now: what is due comes into force, and everybody who can speaks."""
+        """Set the time: commands that are due take effect, and every reachable server reports its state."""
         self.now_s = now_s
         clocks, brake = self._clocks_at_s <= now_s, self._brake_at_s <= now_s
         if clocks.any():
@@ -67,34 +90,34 @@ class SimulatedActuator:
         self._read_at_s[~self._silent] = now_s
 
     def set_clocks(self, servers: Sequence[str], clocks: Clocks) -> Mapping[str, str]:
-        """Ask for these clocks."""
+        """Command these clocks; return the servers that refused, each with the reason."""
         chosen = self._chosen(servers)
         refused = self._drawn(len(chosen), self.faults.refused_share)
-        obeying = ~refused & ~self._drawn(len(chosen), self.faults.ignored_share) & self._hearing(chosen)
+        obeying = ~refused & ~self._drawn(len(chosen), self.faults.ignored_share) & self._executing(chosen)
         late = self._drawn(len(chosen), self.faults.late_share)
-        told = chosen[obeying]
+        commanded = chosen[obeying]
         by_duty = np.array(
             (
                 (clocks.low_token, clocks.high_token, clocks.training),
                 (clocks.low_prompt, clocks.high_prompt, clocks.training),
             )
         )
-        self._next[:BRAKE, told] = self._rounded(by_duty[:, self._duty[told]])
-        self._clocks_at_s[told] = self.now_s + self._delay_s + self.faults.late_s * late[obeying]
+        self._next[:BRAKE, commanded] = self._rounded(by_duty[:, self._duty[commanded]])
+        self._clocks_at_s[commanded] = self.now_s + self._delay_s + self.faults.late_s * late[obeying]
         return {self.names[at]: REFUSED for at in chosen[refused].tolist()}
 
     def brake(self, servers: Sequence[str], *, on: bool) -> Mapping[str, str]:
         """Engage or release the power brake."""
         chosen = self._chosen(servers)
-        told = chosen[~self._drawn(len(chosen), self.faults.brake_ignored_share) & ~self._silent[chosen]]
-        self._next[BRAKE, told] = float(on)
-        self._brake_at_s[told] = self.now_s + self._brake_s
+        commanded = chosen[~self._drawn(len(chosen), self.faults.brake_ignored_share) & ~self._silent[chosen]]
+        self._next[BRAKE, commanded] = float(on)
+        self._brake_at_s[commanded] = self.now_s + self._brake_s
         return {}
 
-    def enforced(self) -> Mapping[str, Enforced]:
-        """The last that each server said of itself."""
+    def enforced(self) -> Mapping[str, ServerState]:
+        """Return the last state that each server reported."""
         return {
-            name: Enforced(
+            name: ServerState(
                 read_at_s=float(self._read_at_s[at]),
                 token_clock=float(self._held[TOKEN_CLOCK, at]),
                 prompt_clock=float(self._held[PROMPT_CLOCK, at]),
@@ -105,18 +128,18 @@ class SimulatedActuator:
         }
 
     def servers(self) -> Servers:
-        """The same as arrays, in the order of the names."""
+        """Return the same as arrays, in the order of the names."""
         return Servers(read_at_s=self._read_at_s.copy(), held=self._held.copy())
 
     def reload_driver(self, servers: Sequence[str]) -> None:
-        """Every cap of these is forgotten, and so is what was on its way; the brake is a wire and stays."""
+        """Drop the caps of these servers and the commands in flight; the brake has its own wire and stays."""
         chosen = self._chosen(servers)
         self._held[:BRAKE, chosen] = 1.0
         self._held[EPOCH, chosen] += 1
         self._clocks_at_s[chosen] = inf
 
     def set_silent(self, servers: Sequence[str], *, silent: bool) -> None:
-        """These are cut off, or back: they neither hear nor speak, and keep what they have."""
+        """Cut these servers off, or connect them again: they neither receive nor report, and keep their state."""
         self._silent[self._chosen(servers)] = silent
 
     def _chosen(self, servers: Sequence[str]) -> Ints:
@@ -125,15 +148,15 @@ class SimulatedActuator:
             raise UnknownNameError(kind="server", name=unknown, known=self.names)
         return np.array([self._index[name] for name in servers], dtype=np.int64)
 
-    def _hearing(self, chosen: Ints) -> Bools:
-        deaf = np.array([self.names[at] in self.faults.deaf for at in chosen.tolist()], dtype=np.bool_)
-        return np.logical_not(deaf | self._silent[chosen])
+    def _executing(self, chosen: Ints) -> Bools:
+        ignoring = np.array([self.names[at] in self.faults.unresponsive for at in chosen.tolist()], dtype=np.bool_)
+        return np.logical_not(ignoring | self._silent[chosen])
 
     def _drawn(self, count: int, share: float) -> Bools:
-        """Whom a fault hits; nothing is drawn for one that cannot."""
+        """Draw the servers that a fault hits; a share of 0 draws nothing."""
         return self._rng.random(count) < share if share else np.zeros(count, dtype=np.bool_)
 
     def _rounded(self, clocks: Floats) -> Floats:
         step = self.faults.clock_step
-        # A hair above, so that a clock that is a step already stays one.
+        # The margin keeps a clock that is already a step.
         return np.floor(clocks / step + 1e-9) * step if step else clocks

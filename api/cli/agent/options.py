@@ -6,20 +6,27 @@ from typing import Annotated
 
 import typer
 
+from deploy.node_agent.gpu.factory import DRIVERS, DriverName
+
 
 class DeviceName(StrEnum):
-    """What sets clocks on the node."""
+    """What sets the clocks of the node: one simulated server, or the GPUs of a driver."""
 
     SIMULATED = "simulated"
-    SIMULATED_GPUS = "simulated-gpus"
-    NVML = "nvml"
-    AMD = "amd"
-    REDFISH = "redfish"
+    SIMULATED_GPUS = DriverName.SIMULATED.value
+    NVML = DriverName.NVML.value
+    AMD = DriverName.AMD.value
+    REDFISH = DriverName.REDFISH.value
+
+    @property
+    def driver(self) -> DriverName | None:
+        """The driver; None for the simulated server."""
+        return None if self is DeviceName.SIMULATED else DriverName(self.value)
 
     @property
     def is_real(self) -> bool:
-        """Whether anything real is slowed by it."""
-        return self in (DeviceName.NVML, DeviceName.AMD, DeviceName.REDFISH)
+        """Whether the device is hardware."""
+        return self.driver is not None and DRIVERS[self.driver].is_real
 
 
 def _file(help_text: str, *, default: str = "none", name: str | None = None) -> typer.models.OptionInfo:

@@ -18,7 +18,6 @@ from api.cli.agent.options import (
     BoardOption,
     BoardsOption,
     ClientCaOption,
-    DeviceName,
     DeviceOption,
     GuardedOption,
     IgnoredOption,
@@ -40,19 +39,21 @@ from api.cli.common.errors import EXIT_BAD_INPUT, CommandError
 from api.cli.common.files import read_file
 from api.cli.common.lazy_groups import new_app
 from api.cli.common.sockets import HostOption, LogLevel, LogLevelOption, listen, read_secret, refuse_strangers
+from deploy.common.http_server import MutualTls, unix_listener
 from deploy.common.logs import configure_logs
 from deploy.node_agent.agent import NodeAgent
-from deploy.node_agent.device import Device, SimulatedDevice
-from deploy.node_agent.gpu.factory import RedfishAccess, Simulation, node_of, open_gpus
+from deploy.node_agent.device import Device
+from deploy.node_agent.gpu.factory import DriverName, DriverOptions, RedfishAccess, Simulation, node_of, open_gpus
 from deploy.node_agent.gpu.node import GpuNode
 from deploy.node_agent.gpu.state_file import StateFileError
+from deploy.node_agent.routes import run_agent
 from deploy.node_agent.schemas import Name, PhaseName
-from deploy.power_guard.process import MutualTls, run_agent, unix_listener
+from deploy.node_agent.simulated import SimulatedDevice
 from deploy.telemetry.background import recording_beside
 from deploy.telemetry.config import RecordingFile
 from deploy.telemetry.factory import recorder_of
 from fleet.errors import FleetwrightError
-from power.guard import NodeClocks
+from power.controls import NodeClocks
 from power.testing import ActuatorFaults
 
 app = new_app()
@@ -101,14 +102,16 @@ def agent(
     configure_logs(level=log_level)
     safe, node = NodeClocks(safe_token, safe_prompt), None
     held: Device
-    if device is DeviceName.SIMULATED:
+    driver = device.driver
+    if driver is None:
         held = _simulated(server, phase=phase, ignored_share=ignored_share, seed=seed)
     else:
         access = RedfishAccess(url=redfish_url, login=redfish_login, authority=redfish_ca, basic=redfish_basic)
         simulation = Simulation(server=server, board=gpu, count=gpus, ignored_share=ignored_share, seed=seed)
         acting = act or not device.is_real
         with _closing_on_failure(listener):
-            held = node = _gpu_node(device, access, simulation, acting=acting, state_file=state_file, safe=safe)
+            options = DriverOptions(redfish=access, simulation=simulation)
+            held = node = _gpu_node(driver, options, acting=acting, state_file=state_file, safe=safe)
     holder = NodeAgent(server=server, device=held, safe=safe, now_s=time.monotonic, guarded=guarded)
     observing = "" if node is None or node.keeper.acting else ", observing: --act sets caps"
     note(f"agent of {server} on {_where(listener, tls=tls)}, device {device}{observing}")
@@ -195,18 +198,12 @@ def _simulated(server: str, *, phase: PhaseName, ignored_share: float, seed: int
 
 
 def _gpu_node(
-    device: DeviceName,
-    access: RedfishAccess,
-    simulation: Simulation,
-    *,
-    acting: bool,
-    state_file: Path | None,
-    safe: NodeClocks,
+    driver: DriverName, options: DriverOptions, *, acting: bool, state_file: Path | None, safe: NodeClocks
 ) -> GpuNode:
     try:
-        gpus = open_gpus(device.value, redfish=access, simulation=simulation)
+        gpus = open_gpus(driver, options)
         return node_of(gpus, acting=acting, state_file=state_file, safe_share=min(safe))
     except StateFileError as error:
         raise _bad(f"--state-file {error}") from error
     except FleetwrightError as error:
-        raise _bad(f"--device {device}: {error}") from error
+        raise _bad(f"--device {driver}: {error}") from error

@@ -190,7 +190,7 @@ def _micro(value: Any) -> float | None:
 
 
 def _watts(value: Any) -> float | None:
-    """Boards that do not tell show all bits set, which not every version of the package turns into N/A."""
+    """RunStatusReader that do not tell show all bits set, which not every version of the package turns into N/A."""
     number = _number(value)
     return None if number is None or number >= MAX_W else number
 

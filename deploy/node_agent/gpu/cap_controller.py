@@ -13,7 +13,8 @@ from math import inf
 
 import structlog
 
-from deploy.node_agent.gpu.cap_requests import CapOrder, OnLapse, OrderBook
+from deploy.node_agent.cap_lease import OnExpiry
+from deploy.node_agent.gpu.cap_leases import CapLeases, GpuCapLease
 from deploy.node_agent.gpu.cap_state_machine import Event, Lever, Step, step, target
 from deploy.node_agent.gpu.curves import caps_at, curve_of
 from deploy.node_agent.gpu.errors import DriverGoneError, GpuError, GpuLostError, NotSupportedError, OutOfRangeError
@@ -48,7 +49,7 @@ class Keeper:
         self.counts: Counter[tuple[Kind, Event]] = Counter()
         self._memory, self._now_s, self._sleep = memory, now_s, sleep
         self._safe_share = safe_share
-        self._book = OrderBook()
+        self._leases = CapLeases()
         self._lock = threading.RLock()
         self._epoch = gpus.epoch
         self._kept_s = -inf
@@ -65,10 +66,10 @@ class Keeper:
             now_s = self._now_s()
             return tuple(replace(s, planned=self._planned(s, now_s=now_s)) for s in self._sights.values())
 
-    def orders(self) -> tuple[CapOrder, ...]:
+    def orders(self) -> tuple[GpuCapLease, ...]:
         """Of everybody."""
         with self._lock:
-            return tuple(self._book.all())
+            return self._leases.all()
 
     def order(
         self,
@@ -78,7 +79,7 @@ class Keeper:
         share: float | None = None,
         uuids: Sequence[str] = (),
         until_s: float,
-        on_lapse: OnLapse = OnLapse.SAFE,
+        on_lapse: OnExpiry = OnExpiry.SAFE,
     ) -> None:
         """Hold these caps, and this share of each GPU's own full clock; without UUIDs on every GPU.
 
@@ -90,19 +91,19 @@ class Keeper:
             for uuid, each in asked.items():
                 self._check(uuid, each)
             for uuid, each in asked.items():
-                self._book.take(CapOrder(holder=holder, uuid=uuid, caps=each, until_s=until_s, on_lapse=on_lapse))
+                self._leases.put(GpuCapLease(holder=holder, uuid=uuid, caps=each, until_s=until_s, on_lapse=on_lapse))
 
     def release(self, holder: str) -> bool:
         """Whether it held anything."""
         with self._lock:
-            return self._book.release(holder)
+            return self._leases.release(holder)
 
     def round(self) -> None:
         """Look at every GPU, and write what differs."""
         with self._lock:
-            over = self._book.clear(self._now_s())
+            over = self._leases.remove_ended(self._now_s())
         for order in over:
-            log.warning("order_over", holder=order.holder, gpu=order.uuid)
+            log.warning("cap_expired", holder=order.holder, gpu=order.uuid)
         for uuid in tuple(self._sights):
             self._round_of(uuid)
         if self.acting:
@@ -111,7 +112,7 @@ class Keeper:
     def restore(self) -> bool:
         """Put everything back as it was found; whether all of it was read back."""
         with self._lock:
-            self._book = OrderBook()
+            self._leases = CapLeases()
         touched = self._touched()
         if not self.acting:
             return not touched
@@ -185,7 +186,7 @@ class Keeper:
             self._sights[uuid] = replace(sight, found=found.caps, levers=(power, clock))
         for each in kept.orders:
             if each.uuid in self._sights:
-                self._book.take(each.order)
+                self._leases.put(each.order)
         log.warning(
             "caps_of_a_killed_agent",
             gpus=len(kept.found),
@@ -270,7 +271,7 @@ class Keeper:
     def _planned(self, sight: Sight, *, now_s: float) -> Caps:
         curve = curve_of(sight.identity.name)
         safe = caps_at(self._safe_share, limits=sight.limits, curve=curve)
-        return sight.bounded(self._book.wanted(sight.identity.uuid, now_s=now_s, safe=safe))
+        return sight.bounded(self._leases.requested(sight.identity.uuid, now_s=now_s, safe=safe))
 
     def _pull(self, sight: Sight, kind: Kind) -> Sight:
         """One lever, one step."""
@@ -303,7 +304,7 @@ class Keeper:
 
     def _wanted(self, uuid: str) -> bool:
         with self._lock:
-            return any(self._book.of(uuid))
+            return any(self._leases.on(uuid))
 
     def _write_down(self) -> None:
         """Renewed orders now and then; nothing once everything is as it was found and nobody wants anything."""

@@ -1,7 +1,13 @@
-"""From what an agent was told to the GPUs that it keeps.  What a driver needs is loaded for that driver only."""
+"""The registry of GPU drivers, and the functions that open one.
+
+To add a vendor, write a `Gpus` implementation and register it in `DRIVERS`: the command line, the Ray actor and a test
+of the chart read the names from there.
+"""
 
 import time
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
 from pathlib import Path
 
 import numpy as np
@@ -15,9 +21,18 @@ from deploy.node_agent.gpu.workload_phase import Phases
 from fleet.gpus import builtin_gpus
 
 
+class DriverName(StrEnum):
+    """The drivers, by the name on the command line."""
+
+    SIMULATED = "simulated-gpus"
+    NVML = "nvml"
+    AMD = "amd"
+    REDFISH = "redfish"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RedfishAccess:
-    """How a BMC is reached."""
+    """The access to a BMC."""
 
     url: str | None = None
     login: Path | None = None  # USER:PASSWORD in one line
@@ -27,34 +42,39 @@ class RedfishAccess:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Simulation:
-    """What GPUs that are not there are like."""
+    """The boards of the simulated driver."""
 
-    server: str
-    board: str
-    count: int
+    server: str = "sim"
+    board: str = "H100-SXM"
+    count: int = 8
     ignored_share: float = 0.0
     seed: int = 0
 
 
-def open_gpus(driver: str, *, redfish: RedfishAccess, simulation: Simulation) -> Gpus:
-    """Raises GpuError where there is nothing to open."""
-    if driver == "nvml":
-        from deploy.node_agent.gpu.nvml import NvmlGpus  # noqa: PLC0415 - an extra stands behind it
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DriverOptions:
+    """The options of all drivers; each takes its own."""
 
-        return _not_none(NvmlGpus())
-    if driver == "amd":
-        from deploy.node_agent.gpu.amd import AmdGpus  # noqa: PLC0415 - AMD's own package, where it is installed
+    redfish: RedfishAccess = field(default_factory=RedfishAccess)
+    simulation: Simulation = field(default_factory=Simulation)
 
-        return _not_none(AmdGpus())
-    if driver == "simulated-gpus":
-        return _simulated(simulation)
-    if driver == "redfish":
-        return _redfish(redfish)
-    raise GpuError(f"unknown driver {driver!r}")
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Driver:
+    """A driver of one vendor or path; `open` imports its packages and raises GpuError if there is nothing to open."""
+
+    open: Callable[[DriverOptions], Gpus]
+    in_band: bool = False  # reads the GPUs of the machine that it runs on
+    is_real: bool = True
+
+
+def open_gpus(name: DriverName, options: DriverOptions) -> Gpus:
+    """Open a driver; raise GpuError if there is nothing to open."""
+    return DRIVERS[name].open(options)
 
 
 def node_of(gpus: Gpus, *, acting: bool, state_file: Path | None, safe_share: float) -> GpuNode:
-    """The node that keeps them; its thread is not started yet."""
+    """Build the node of these GPUs; its thread is not started yet."""
     memory = Memory(state_file)
     if acting:
         memory.check_writable()
@@ -62,16 +82,29 @@ def node_of(gpus: Gpus, *, acting: bool, state_file: Path | None, safe_share: fl
     return GpuNode(keeper=keeper, phases=Phases())
 
 
-def _not_none(gpus: Gpus) -> Gpus:
+def _nvml(_options: DriverOptions) -> Gpus:
+    from deploy.node_agent.gpu.nvml import NvmlGpus  # noqa: PLC0415 - needs an extra
+
+    return _with_gpus(NvmlGpus())
+
+
+def _amd(_options: DriverOptions) -> Gpus:
+    from deploy.node_agent.gpu.amd import AmdGpus  # noqa: PLC0415 - needs AMD's package
+
+    return _with_gpus(AmdGpus())
+
+
+def _with_gpus(gpus: Gpus) -> Gpus:
     if not gpus.identities():
-        raise DriverGoneError(f"{gpus.driver}: the driver is there and shows no GPU")
+        raise DriverGoneError(f"{gpus.driver}: the driver is loaded and shows no GPU")
     return gpus
 
 
-def _redfish(access: RedfishAccess) -> Gpus:
+def _redfish(options: DriverOptions) -> Gpus:
     from deploy.node_agent.gpu.redfish import RedfishGpus  # noqa: PLC0415
     from deploy.node_agent.gpu.redfish_client import RedfishClient, read_login  # noqa: PLC0415
 
+    access = options.redfish
     if access.url is None:
         raise GpuError("needs --redfish-url")
     login = read_login(access.login) if access.login else None
@@ -83,14 +116,24 @@ def _redfish(access: RedfishAccess) -> Gpus:
         raise
 
 
-def _simulated(simulation: Simulation) -> Gpus:
-    from deploy.node_agent.gpu.simulated import SimulatedFaults, SimulatedGpus  # noqa: PLC0415
+def _simulated(options: DriverOptions) -> Gpus:
+    from deploy.node_agent.gpu.simulated import SimulatedGpus  # noqa: PLC0415
+    from power.testing import ActuatorFaults  # noqa: PLC0415
 
+    simulation = options.simulation
     return SimulatedGpus(
         spec=builtin_gpus().get(simulation.board),
         count=simulation.count,
         now_s=time.monotonic,
         rng=np.random.default_rng(simulation.seed),
         name=simulation.server,
-        faults=SimulatedFaults(ignored_share=simulation.ignored_share),
+        faults=ActuatorFaults(ignored_share=simulation.ignored_share),
     )
+
+
+DRIVERS: Mapping[DriverName, Driver] = {
+    DriverName.SIMULATED: Driver(open=_simulated, is_real=False),
+    DriverName.NVML: Driver(open=_nvml, in_band=True),
+    DriverName.AMD: Driver(open=_amd, in_band=True),
+    DriverName.REDFISH: Driver(open=_redfish),
+}

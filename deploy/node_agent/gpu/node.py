@@ -20,8 +20,7 @@ from deploy.node_agent.gpu.errors import DriverGoneError, GpuError
 from deploy.node_agent.gpu.gpu_state import Sight
 from deploy.node_agent.gpu.interface import Caps
 from deploy.node_agent.gpu.workload_phase import Doing, Phases, PhaseSource
-from power.controls import Phase
-from power.guard import NodeClocks
+from power.controls import NodeClocks, Phase
 
 log = structlog.get_logger()
 

@@ -12,8 +12,7 @@ from deploy.node_agent.gpu.curves import curve_of, share_of
 from deploy.node_agent.gpu.gpu_state import Kind, Sight
 from deploy.node_agent.gpu.interface import Caps
 from deploy.node_agent.gpu.node import GpuNode
-from deploy.node_agent.gpu.schemas import Act, CapsBody, GpuReport, NodeReport, OrderReport
-from deploy.node_agent.schemas import PhaseName
+from deploy.node_agent.schemas import Act, CapsBody, GpuReport, NodeReport, OrderReport, PhaseName
 
 _CAP_NAMES = {
     Kind.POWER: ("fleetwright_gpu_power_cap_watts", "Power limit of a GPU, by whose word it is.", 1.0),

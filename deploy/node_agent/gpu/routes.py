@@ -7,7 +7,7 @@ from deploy.node_agent.gpu.errors import OutOfRangeError
 from deploy.node_agent.gpu.interface import NO_CAPS, Caps
 from deploy.node_agent.gpu.node import GUARD, GpuNode
 from deploy.node_agent.gpu.reporting import GpuMetrics, report_of
-from deploy.node_agent.gpu.schemas import CAPS_PATH, GPUS_PATH, PHASE_PATH, CapsRequest, NodeReport, PhaseRequest
+from deploy.node_agent.schemas import CAPS_PATH, GPUS_PATH, PHASE_PATH, CapsRequest, NodeReport, PhaseRequest
 
 
 def caps_routes(node: GpuNode, *, server: str) -> APIRouter:

@@ -14,6 +14,7 @@ from deploy.node_agent.gpu.interface import Caps, GpuIdentity, GpuLimits, GpuRea
 from fleet.gpus import GpuSpec
 from power.controls import FULL_CLOCK
 from power.curves import PowerCurve, power_curve
+from power.testing.simulated_actuator import NO_FAULTS, ActuatorFaults
 
 CLOCK_STEP_MHZ = 15
 MIN_SHARE = 0.3  # of the rating, where the catalogue tells no least limit
@@ -34,14 +35,6 @@ class Board:
 
 
 @dataclass(slots=True)
-class SimulatedFaults:
-    """How the driver fails; shares are drawn anew for each write."""
-
-    ignored_share: float = 0.0
-    refused: bool = False
-
-
-@dataclass(slots=True)
 class SimulatedGpus:
     """So many equal boards."""
 
@@ -50,7 +43,7 @@ class SimulatedGpus:
     now_s: Callable[[], float]
     rng: np.random.Generator
     name: str = "sim"
-    faults: SimulatedFaults = field(default_factory=SimulatedFaults)
+    faults: ActuatorFaults = NO_FAULTS
     period_s: float = 0.25
     driver: str = "simulated"
     reads_locks: bool = True
@@ -140,9 +133,12 @@ class SimulatedGpus:
         return board
 
     def _obeys(self) -> bool:
-        if self.faults.refused:
-            raise NoPermissionError("the simulated driver lets nobody write")
-        return not self.rng.random() < self.faults.ignored_share
+        if self._drawn(self.faults.refused_share):
+            raise NoPermissionError("the simulated driver refuses every write")
+        return not self._drawn(self.faults.ignored_share)
+
+    def _drawn(self, share: float) -> bool:
+        return bool(share and self.rng.random() < share)
 
     def _locked(self, board: Board) -> float:
         return FULL_CLOCK if board.lock_mhz is None else board.lock_mhz / self._full_mhz

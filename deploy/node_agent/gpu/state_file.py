@@ -12,7 +12,8 @@ from typing import Literal
 import structlog
 from pydantic import ValidationError
 
-from deploy.node_agent.gpu.cap_requests import CapOrder, OnLapse
+from deploy.node_agent.cap_lease import OnExpiry
+from deploy.node_agent.gpu.cap_leases import GpuCapLease
 from deploy.node_agent.gpu.errors import GpuError
 from deploy.node_agent.gpu.interface import Caps
 from fleet.documents import Frozen
@@ -46,18 +47,18 @@ class KeptOrder(Frozen):
     uuid: str
     caps: KeptCaps
     until_s: float
-    on_lapse: OnLapse = OnLapse.SAFE
+    on_lapse: OnExpiry = OnExpiry.SAFE
 
     @classmethod
-    def of(cls, order: CapOrder) -> "KeptOrder":
+    def of(cls, order: GpuCapLease) -> "KeptOrder":
         """As the file has it."""
         caps = KeptCaps(**order.caps._asdict())
         return cls(holder=order.holder, uuid=order.uuid, caps=caps, until_s=order.until_s, on_lapse=order.on_lapse)
 
     @property
-    def order(self) -> CapOrder:
+    def order(self) -> GpuCapLease:
         """As the book has it."""
-        return CapOrder(
+        return GpuCapLease(
             holder=self.holder, uuid=self.uuid, caps=self.caps.caps, until_s=self.until_s, on_lapse=self.on_lapse
         )
 
@@ -119,7 +120,7 @@ class Memory:
         """Whether the next agent would put this GPU back to that."""
         return self._saved is not None and self._saved.found.get(uuid) == KeptCaps(**found._asdict())
 
-    def keep(self, *, found: dict[str, Caps], orders: tuple[CapOrder, ...]) -> None:
+    def keep(self, *, found: dict[str, Caps], orders: tuple[GpuCapLease, ...]) -> None:
         """Before anything is set; a file that says the same already is left alone."""
         kept = Kept(
             boot=self._boot,

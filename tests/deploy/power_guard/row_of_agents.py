@@ -18,15 +18,16 @@ from fastapi import FastAPI
 from prometheus_client import CollectorRegistry
 
 from deploy.common.clock import Clock
+from deploy.common.http_server import server_of
 from deploy.node_agent.agent import NodeAgent
-from deploy.node_agent.device import SimulatedDevice
 from deploy.node_agent.routes import agent_app
+from deploy.node_agent.simulated import SimulatedDevice
 from deploy.power_guard.agent_client import Agents
 from deploy.power_guard.config import GuardFile
 from deploy.power_guard.loop import GuardLoop
-from deploy.power_guard.process import guard_loop, server_of
-from power.controls import Phase
-from power.guard import Mode, NodeClocks
+from deploy.power_guard.process import guard_loop
+from power.controls import NodeClocks, Phase
+from power.guard import Mode
 from power.testing import ActuatorFaults
 from tests.testbed.processes import LOOPBACK
 from tests.testbed.waiting import PATIENCE_S, wait_for

@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 
 from deploy.node_agent.agent import NodeAgent
-from deploy.node_agent.device import SimulatedDevice
+from deploy.node_agent.cap_lease import HeldByAnotherError
 from deploy.node_agent.routes import agent_app
 from deploy.node_agent.schemas import BRAKE_PATH, CLOCKS_PATH, TELEMETRY_PATH, Beat, BrakeOrder, ClocksOrder
-from power.controls import Phase
-from power.guard import NodeClocks, NotTheGuardError
+from deploy.node_agent.simulated import SimulatedDevice
+from power.controls import NodeClocks, Phase
 from power.server_model import BLOOM_A100
 from power.testing import ActuatorFaults
 from tests.testbed.waiting import PATIENCE_S
@@ -66,11 +66,11 @@ def test_any_guard_may_brake_but_only_the_one_that_is_heard_may_let_go() -> None
     node = Node()
     node.agent.heard(Beat(guard="g", lease_s=10.0))
     other: dict[str, Any] = {"guard": "other", "lease_s": 10.0}
-    with pytest.raises(NotTheGuardError):
+    with pytest.raises(HeldByAnotherError):
         node.agent.brake(BrakeOrder(**other, on=True))
     node.now_s = 1.0
     assert node.agent.telemetry().braked
-    with pytest.raises(NotTheGuardError):
+    with pytest.raises(HeldByAnotherError):
         node.agent.brake(BrakeOrder(**other, on=False))
     node.now_s = 2.0
     assert node.agent.telemetry().braked
@@ -102,7 +102,7 @@ async def test_over_http_the_secret_opens_and_a_bad_body_is_refused() -> None:
         assert done.json()["holder"] == "g"
         other = await http.post(BRAKE_PATH, json={"guard": "h", "lease_s": 1.0, "on": False})
         assert other.status_code == 409
-        assert "guard 'g' is obeyed here" in other.json()["detail"]
+        assert "guard 'g' holds this node" in other.json()["detail"]
 
 
 def test_an_agent_that_is_told_to_end_leaves_its_node_slow() -> None:

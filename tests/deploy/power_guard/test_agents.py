@@ -11,7 +11,7 @@ from prometheus_client import CollectorRegistry
 from deploy.power_guard import agent_client
 from deploy.power_guard.agent_client import Agents
 from deploy.power_guard.metrics import GuardMetrics
-from power.guard import NodeClocks
+from power.controls import NodeClocks
 from tests.deploy.power_guard.row_of_agents import PERIOD_S, AgentRow
 
 pytestmark = pytest.mark.anyio

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import uvicorn
 
-from api.client import AsyncFleetwright
+from api.client import AsyncClient
 from api.client.calls import Versioned
 from api.schemas.power import PowerBudget, StoredBudget
 from api.schemas.tokens import Scope
@@ -31,7 +31,7 @@ EVERY_S = 0.1
 
 
 @asynccontextmanager
-async def on_loopback(service: RunningService) -> AsyncIterator[tuple[str, AsyncFleetwright]]:
+async def on_loopback(service: RunningService) -> AsyncIterator[tuple[str, AsyncClient]]:
     """The service behind a socket, with its clock at the present; and a planner who set up a tree of one row."""
     service.clock.at = datetime.now(UTC)
     listener = socket.create_server((LOOPBACK, 0))
@@ -39,7 +39,7 @@ async def on_loopback(service: RunningService) -> AsyncIterator[tuple[str, Async
     serving = asyncio.create_task(server.serve(sockets=[listener]))
     url = f"http://{LOOPBACK}:{listener.getsockname()[1]}"
     try:
-        async with AsyncFleetwright(url, token=TOKENS[Scope.ADMIN]) as planner:
+        async with AsyncClient(url, token=TOKENS[Scope.ADMIN]) as planner:
             await planner.create_power_tree(row(50_000.0, [group("batch", "row")]))
             yield url, planner
     finally:

@@ -3,8 +3,8 @@
 import asyncio
 from typing import Any
 
-from power.controls import Phase, Setting
-from power.guard import BudgetOrder, Cause, Mode, NodeClocks
+from power.controls import NodeClocks, Phase, Setting
+from power.guard import BudgetOrder, Cause, Mode
 from power.testing import ActuatorFaults
 from tests.deploy.power_guard.row_of_agents import PERIOD_S, SAFE, AgentRow, Guarding, guarding, staged
 from tests.testbed.waiting import wait_for
@@ -123,7 +123,7 @@ def test_a_driver_that_was_reloaded_is_told_again_at_once() -> None:
 
 def test_a_server_that_ignores_its_orders_is_told_again_and_then_counted_as_deaf() -> None:
     with staged(4) as row:
-        row.nodes[2].device.actuator.faults = ActuatorFaults(deaf=("n2",))
+        row.nodes[2].device.actuator.faults = ActuatorFaults(unresponsive=("n2",))
 
         async def work() -> None:
             guard = guarding(row.config(settings={"longest_wait_s": 12.0, "margin_s": 12.0}), hands=row.hands)

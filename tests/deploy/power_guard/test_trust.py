@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
+from deploy.common.http_server import MutualTls, server_of
 from deploy.common.tls import CertificateError
 from deploy.node_agent.routes import agent_app
 from deploy.power_guard.config import GuardFile
-from deploy.power_guard.process import MutualTls, server_of
 from power.guard import Mode
 from tests.deploy.power_guard.row_of_agents import AgentRow, Guarding, guarding, staged
 from tests.testbed.certificates import Authority, KeyPair

@@ -90,7 +90,7 @@ def test_what_cannot_be_looked_at_is_said_and_the_rest_is_looked_at(watcher: Nod
 
 
 def test_gpus_that_no_driver_answers_for_are_told_of() -> None:
-    def silent(driver: str, **_access: object) -> Any:
+    def silent(driver: str, _options: object) -> Any:
         raise GpuError(f"no library of {driver}")
 
     told = WatchOrder(index=0, node_name="n", gpus=8, settings=WatchSettings())

@@ -14,17 +14,17 @@ import httpx
 import numpy as np
 import pytest
 
+from deploy.common.http_server import MutualTls, server_of, unix_listener
 from deploy.node_agent.agent import NodeAgent
 from deploy.node_agent.gpu.cap_controller import Keeper
 from deploy.node_agent.gpu.node import GpuNode
-from deploy.node_agent.gpu.schemas import CAPS_PATH, GPUS_PATH, PHASE_PATH, NodeReport
 from deploy.node_agent.gpu.simulated import SimulatedGpus
 from deploy.node_agent.gpu.state_file import Memory
 from deploy.node_agent.gpu.workload_phase import Phases
 from deploy.node_agent.routes import agent_app
-from deploy.power_guard.process import MutualTls, server_of, unix_listener
+from deploy.node_agent.schemas import CAPS_PATH, GPUS_PATH, PHASE_PATH, NodeReport
 from fleet.gpus import builtin_gpus
-from power.guard import NodeClocks
+from power.controls import NodeClocks
 from tests.testbed.certificates import Authority
 from tests.testbed.processes import LOOPBACK
 from tests.testbed.waiting import PATIENCE_S, wait_for

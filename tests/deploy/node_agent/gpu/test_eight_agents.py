@@ -13,7 +13,7 @@ from typing import Any
 import httpx
 import pytest
 
-from deploy.node_agent.gpu.schemas import CAPS_PATH, GPUS_PATH, PHASE_PATH
+from deploy.node_agent.schemas import CAPS_PATH, GPUS_PATH, PHASE_PATH
 from deploy.power_guard.config import GuardFile
 from deploy.power_guard.metrics import Source
 from power.guard import BudgetOrder, Mode

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from hypothesis import given
 from hypothesis import strategies as st
 
-from deploy.node_agent.gpu.cap_requests import CapOrder, OrderBook
+from deploy.node_agent.gpu.cap_leases import CapLeases, GpuCapLease
 from deploy.node_agent.gpu.cap_state_machine import MAX_TRIES, SELDOM_S, Event, Lever, State, step, target
 from deploy.node_agent.gpu.interface import Caps
 
@@ -115,13 +115,13 @@ def test_a_limit_that_was_not_raised_is_seen() -> None:
 def test_what_has_to_hold_is_no_higher_than_any_order_says(
     orders: list[tuple[str, float, float]], now_s: float
 ) -> None:
-    book, safe = OrderBook(), Caps(power_limit_w=350.0)
+    book, safe = CapLeases(), Caps(power_limit_w=350.0)
     last: dict[str, tuple[float, float]] = {}
     for holder, watts, until_s in orders:
-        book.take(CapOrder(holder=holder, uuid="g", caps=Caps(power_limit_w=watts), until_s=until_s))
+        book.put(GpuCapLease(holder=holder, uuid="g", caps=Caps(power_limit_w=watts), until_s=until_s))
         last[holder] = (watts, until_s)
     expected = min(watts if now_s < until_s else min(watts, 350.0) for watts, until_s in last.values())
-    assert book.wanted("g", now_s=now_s, safe=safe) == Caps(power_limit_w=expected)
+    assert book.requested("g", now_s=now_s, safe=safe) == Caps(power_limit_w=expected)
     for holder in last:
         assert book.release(holder)
-    assert book.wanted("g", now_s=now_s, safe=safe) == Caps()
+    assert book.requested("g", now_s=now_s, safe=safe) == Caps()

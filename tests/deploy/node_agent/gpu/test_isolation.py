@@ -20,7 +20,8 @@ from deploy.node_agent.gpu.node import GpuNode
 from deploy.node_agent.gpu.simulated import SimulatedGpus
 from deploy.node_agent.gpu.workload_phase import Phases
 from fleet.gpus import builtin_gpus
-from power.guard import NodeClocks
+from power.controls import NodeClocks
+from power.testing import ActuatorFaults
 from tests.deploy.node_agent.gpu.conftest import Keeping
 
 SPEC = builtin_gpus().get("H100-SXM")
@@ -238,10 +239,10 @@ def test_an_ignored_end_of_a_killed_agents_cap_is_not_taken_for_anothers_lower_l
     eight.order(power_limit_w=450.0, lease_s=0.5)
     eight.rounds(3)
     eight.started(boot="another")  # whose orders are not believed
-    gpus.faults.ignored_share = 1.0
+    gpus.faults = ActuatorFaults(ignored_share=1.0)
     eight.rounds(2)
     assert all(sight.touched for sight in eight.keeper.sights())
-    gpus.faults.ignored_share = 0.0
+    gpus.faults = ActuatorFaults(ignored_share=0.0)
     eight.rounds(20)
     assert gpus.held() == [FREE] * 8
 

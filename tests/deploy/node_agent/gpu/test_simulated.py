@@ -1,4 +1,4 @@
-"""Boards that are not there: they draw what the power room's curves say, under whichever cap bites."""
+"""RunStatusReader that are not there: they draw what the power room's curves say, under whichever cap bites."""
 
 import numpy as np
 import pytest
@@ -8,6 +8,7 @@ from deploy.node_agent.gpu.interface import Caps
 from deploy.node_agent.gpu.simulated import SimulatedGpus
 from fleet.gpus import builtin_gpus
 from power.curves import power_curve
+from power.testing import ActuatorFaults
 
 SPEC = builtin_gpus().get("H100-SXM")
 
@@ -53,10 +54,10 @@ def test_it_goes_wrong_as_drivers_do(gpus: SimulatedGpus) -> None:
         gpus.set_power_limit(uuid, 5.0)
     with pytest.raises(OutOfRangeError, match="1499 MHz is no clock"):
         gpus.lock_clock(uuid, 1499)
-    gpus.faults.ignored_share = 1.0
+    gpus.faults = ActuatorFaults(ignored_share=1.0)
     gpus.set_power_limit(uuid, 400.0)
     assert gpus.enforced(uuid) == Caps(SPEC.tdp_w)
-    gpus.faults.refused = True
+    gpus.faults = ActuatorFaults(refused_share=1.0)
     with pytest.raises(NoPermissionError):
         gpus.lock_clock(uuid, 1500)
     gpus.boards[uuid].lost = True

@@ -7,7 +7,6 @@ import pytest
 
 from fleet.documents import RuleError
 from fleet.errors import UnknownNameError
-from power.actuators import CapActuator
 from power.controls import Clocks
 from power.guard import Duty
 from power.testing import ActuatorFaults, SimulatedActuator
@@ -26,11 +25,6 @@ def made(seed: int = 0, **said: Any) -> SimulatedActuator:
 
 def clocks(actuator: SimulatedActuator) -> list[tuple[float, float]]:
     return [(each.token_clock, each.prompt_clock) for each in actuator.enforced().values()]
-
-
-def test_it_is_the_port() -> None:
-    port: CapActuator = made()
-    assert port.delay_s == 1.0
 
 
 def test_each_server_takes_its_own_clocks_after_the_delay() -> None:
@@ -52,7 +46,7 @@ def test_a_newer_order_replaces_one_on_its_way() -> None:
 
 
 def test_the_brake_is_its_own_path() -> None:
-    actuator = made(deaf=("high",))
+    actuator = made(unresponsive=("high",))
     actuator.brake(NAMES, on=True)
     actuator.advance(1.9)
     assert not any(each.braked for each in actuator.enforced().values())

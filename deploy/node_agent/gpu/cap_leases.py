@@ -1,0 +1,59 @@
+"""All cap leases on the GPUs of one node: the lowest cap over all holders holds on a GPU."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from deploy.node_agent.cap_lease import CapLease, OnExpiry
+from deploy.node_agent.gpu.interface import NO_CAPS, Caps
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GpuCapLease(CapLease[Caps]):
+    """Caps of one holder on one GPU."""
+
+    holder: str
+    uuid: str
+
+    def ended(self, now_s: float) -> bool:
+        """Return whether the lease has no effect any more."""
+        return self.on_lapse is OnExpiry.RELEASE and self.expired(now_s)
+
+
+@dataclass(slots=True)
+class CapLeases:
+    """The leases of one node, by holder and GPU."""
+
+    _leases: dict[tuple[str, str], GpuCapLease] = field(default_factory=dict)
+
+    def put(self, lease: GpuCapLease) -> None:
+        """Add a lease; it replaces an earlier one of the same holder on the same GPU."""
+        self._leases[lease.holder, lease.uuid] = lease
+
+    def release(self, holder: str) -> bool:
+        """Remove all leases of a holder; return whether there were any."""
+        keys = [key for key in self._leases if key[0] == holder]
+        for key in keys:
+            del self._leases[key]
+        return bool(keys)
+
+    def remove_ended(self, now_s: float) -> tuple[GpuCapLease, ...]:
+        """Remove and return the leases that have no effect any more."""
+        ended = tuple(lease for lease in self._leases.values() if lease.ended(now_s))
+        for lease in ended:
+            del self._leases[lease.holder, lease.uuid]
+        return ended
+
+    def requested(self, uuid: str, *, now_s: float, safe: Caps) -> Caps:
+        """Return the lowest cap over all holders."""
+        requested = NO_CAPS
+        for lease in self.on(uuid):
+            requested = requested.slower(lease.caps_at(now_s, safe=safe) or NO_CAPS)
+        return requested
+
+    def on(self, uuid: str) -> Iterator[GpuCapLease]:
+        """Iterate over the leases on one GPU."""
+        return (lease for lease in self._leases.values() if lease.uuid == uuid)
+
+    def all(self) -> tuple[GpuCapLease, ...]:
+        """Return every lease."""
+        return tuple(self._leases.values())

@@ -1,0 +1,382 @@
+"""A plan's clock from a worker to its GPUs, through a real agent: what is set, what is read back, what is over when."""
+
+import asyncio
+import logging
+import os
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import httpx
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from deploy.common.http_server import MutualTls, unix_listener
+from deploy.node_agent.agent import NodeAgent
+from deploy.node_agent.gpu.cap_controller import Keeper
+from deploy.node_agent.gpu.interface import Gpus
+from deploy.node_agent.gpu.node import GpuNode
+from deploy.node_agent.gpu.nvml import NvmlGpus
+from deploy.node_agent.gpu.simulated import SimulatedGpus
+from deploy.node_agent.gpu.state_file import Memory
+from deploy.node_agent.gpu.workload_phase import Phases
+from deploy.node_agent.routes import agent_app
+from fleet.gpus import builtin_gpus
+from fleetwright.engines.agent_client import AgentAccess, AgentError, RefusedError
+from fleetwright.engines.replica_clock import LEASE_S, ReplicaClock
+from power.controls import NodeClocks
+from tests.deploy.node_agent.gpu.stub_driver import StubDriver
+from tests.deploy.node_agent.gpu.test_caps_app import TOKEN, serving
+from tests.testbed.certificates import Authority
+from tests.testbed.processes import LOOPBACK
+from tests.testbed.waiting import wait_for
+
+ROOT = Path(__file__).parents[3]
+SPEC = builtin_gpus().get("H100-SXM")
+FULL_MHZ = 1980
+SAFE = 0.5
+
+WORKER = """
+import sys, time
+from fleetwright.engines.replica_clock import ReplicaClock
+clock = ReplicaClock(lease_s=float(sys.argv[2]), local=lambda: None)
+clock.follow({"clock": float(sys.argv[1])})
+time.sleep(600)
+"""
+
+
+@dataclass
+class Node:
+    """One node's agent and GPUs.  The time is the test's, and nothing listens: workers ask the application itself."""
+
+    gpus: Gpus
+    state: Path | None = None
+    now_s: float = 100.0
+    down: bool = False
+    asked: list[str] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.start()
+
+    def start(self) -> None:
+        """Another agent over the same GPUs."""
+        memory = Memory(self.state, boot="boot-1")
+        keeper = Keeper(gpus=self.gpus, memory=memory, acting=True, safe_share=SAFE, now_s=lambda: self.now_s)
+        self.node = GpuNode(keeper=keeper, phases=Phases(), now_s=lambda: self.now_s)
+        self.agent = NodeAgent(
+            server="n1", device=self.node, safe=NodeClocks(0.7, SAFE), now_s=lambda: self.now_s, guarded=False
+        )
+        self._transport = httpx.ASGITransport(agent_app(self.agent, token=None, gpus=self.node))
+        self.looks()
+
+    def looks(self, count: int = 3) -> None:
+        for _ in range(count):
+            self.node.refresh()
+            self.node.keeper.round()
+            self.now_s += 0.25
+
+    def ask(self, method: str, path: str, body: Mapping[str, Any] | None = None) -> dict[str, Any]:
+        self.asked.append(method)
+        if self.down:
+            raise AgentError("unix:/run/agent.sock: Connection refused")
+        answer = asyncio.run(self._answer(method, path, body))
+        if answer.status_code != 200:
+            raise RefusedError(answer.status_code, answer.json()["detail"])
+        return dict(answer.json())
+
+    async def _answer(self, method: str, path: str, body: Mapping[str, Any] | None) -> httpx.Response:
+        async with httpx.AsyncClient(transport=self._transport, base_url="http://agent") as http:
+            return await http.request(method, path, json=body)
+
+    def worker(self, *own: int, name: str = "w") -> ReplicaClock:
+        """A worker with those GPUs; its steps are made by the test."""
+        environment = {"CUDA_VISIBLE_DEVICES": ",".join(map(str, own))}
+        clock = ReplicaClock(
+            agent=self, holder=name, environment=environment, local=lambda: None, steady_s=lambda: self.now_s
+        )
+        clock._thread = NoThread()  # type: ignore[assignment]
+        return clock
+
+    def told(self, clock: ReplicaClock, share: float) -> None:
+        """A new `user_config`, and all that comes of it."""
+        clock.follow({"clock": share, "batch": 8})
+        clock.step()
+        self.looks()
+        clock.step()
+
+    @property
+    def locks(self) -> list[int | None]:
+        return [self.gpus.enforced(gpu.uuid).clock_mhz for gpu in self.gpus.identities()]
+
+
+class NoThread:
+    def join(self, _wait_s: float) -> None:
+        """There is none."""
+
+
+def simulated(count: int = 2, **more: Any) -> Node:
+    node: list[Node] = []
+    now_s = lambda: node[0].now_s if node else 0.0  # noqa: E731
+    node.append(Node(SimulatedGpus(spec=SPEC, count=count, now_s=now_s, rng=np.random.default_rng(0)), **more))
+    return node[0]
+
+
+def at(share: float) -> int:
+    """The board's clock for it: steps of 15 MHz, rounded down."""
+    return max(FULL_MHZ - 15 * -int(-(FULL_MHZ * (1 - share) - 0.5) // 15), 345)
+
+
+def test_a_share_is_set_on_the_workers_own_gpus_and_read_back() -> None:
+    node = simulated(4)
+    clock = node.worker(1, 2)
+    node.told(clock, 0.75)
+    assert node.locks == [None, 1485, 1485, None]
+    assert [clock.clock_wanted, clock.clock_enforced] == [0.75, 0.75]
+    node.told(clock, 0.5)
+    assert node.locks == [None, 990, 990, None]
+    node.told(clock, 1.0)
+    assert node.locks == [None] * 4
+    assert clock.clock_enforced == 1.0
+    assert node.node.keeper.orders() == ()
+
+
+def test_what_is_not_enforced_is_not_said_to_be() -> None:
+    node = simulated()
+    node.gpus.faults.ignored_share = 1.0  # type: ignore[attr-defined]
+    clock = node.worker(0)
+    node.told(clock, 0.75)
+    assert clock.clock_enforced == 1.0
+    node.gpus.faults.ignored_share = 0.0  # type: ignore[attr-defined]
+    node.looks(60)
+    clock.step()
+    assert clock.clock_enforced == 0.75
+    node.now_s += LEASE_S + 1  # an old word is no word
+    assert clock.clock_enforced is None
+
+
+@given(first=st.floats(0.2, 1.0), second=st.floats(0.2, 1.0))
+def test_of_two_workers_on_one_gpu_the_lower_holds_until_it_goes(first: float, second: float) -> None:
+    node = simulated(1)
+    workers = node.worker(0, name="a"), node.worker(0, name="b")
+    for worker, share in zip(workers, (first, second), strict=True):
+        node.told(worker, share)
+
+    def expected(share: float) -> int | None:
+        return None if share >= 1.0 - 1e-6 else at(share)
+
+    assert node.locks == [expected(min(first, second))]
+    node.told(workers[0], 1.0)
+    assert node.locks == [expected(second)]
+
+
+def test_a_worker_that_was_killed_leaves_its_gpu_as_it_was_found() -> None:
+    node = simulated()
+    node.told(node.worker(0), 0.6)
+    assert node.locks[0] == at(0.6)
+    node.now_s += LEASE_S + 1
+    node.looks()
+    assert node.locks == [None, None]
+    assert node.node.keeper.orders() == ()
+
+
+def test_any_other_holder_that_fell_silent_leaves_it_safe() -> None:
+    node = simulated()
+    node.ask("PUT", "/v1/caps", {"holder": "planner", "lease_s": 10.0, "clock_share": 0.8})
+    node.looks()
+    assert node.locks == [at(0.8)] * 2
+    node.now_s += 11
+    node.looks()
+    assert node.locks == [at(SAFE)] * 2
+
+
+def test_a_worker_that_renews_keeps_its_clock() -> None:
+    node = simulated()
+    clock = node.worker(0)
+    node.told(clock, 0.6)
+    for _ in range(8):
+        wait_s = clock.step()
+        assert wait_s <= LEASE_S / 3
+        node.now_s += wait_s
+        node.looks()
+        assert node.locks[0] == at(0.6)
+
+
+@pytest.mark.parametrize("kept", [True, False])
+def test_an_agent_that_was_killed_has_the_wish_again(tmp_path: Path, *, kept: bool) -> None:
+    node = simulated(state=tmp_path / "state" if kept else None)
+    clock = node.worker(0)
+    node.told(clock, 0.6)
+    node.start()
+    assert [order.holder for order in node.node.keeper.orders()] == (["w"] if kept else [])
+    clock.step()
+    node.looks()
+    assert node.locks[0] == at(0.6)
+    if kept:
+        node.start()
+        node.now_s += LEASE_S + 1  # and the worker is no more
+        node.looks()
+        assert node.locks == [None, None]
+        assert not (tmp_path / "state").exists()
+
+
+def test_the_guards_lower_clock_holds() -> None:
+    node = simulated()
+    clock = node.worker(0)
+    node.told(clock, 0.8)
+    node.node.set_clocks(NodeClocks(0.4, 0.4))
+    node.looks()
+    clock.step()
+    assert node.locks == [at(0.4)] * 2
+    assert clock.clock_enforced == pytest.approx(at(0.4) / FULL_MHZ)
+
+
+def test_nvidias_gpus_are_locked_and_freed(tmp_path: Path) -> None:
+    driver = StubDriver(tmp_path / "node")
+    driver.use()
+    node = Node(NvmlGpus())
+    clock = node.worker(1)
+    node.told(clock, 0.75)
+    assert driver.locks_mhz == [0, 1485]
+    assert clock.clock_enforced == 0.75
+    node.now_s += LEASE_S + 1
+    node.looks()
+    assert driver.locks_mhz == [0, 0]
+    node.gpus.close()
+
+
+def test_an_agent_that_is_away_is_told_of_once_and_asked_again(caplog: pytest.LogCaptureFixture) -> None:
+    node = simulated()
+    node.down = True
+    clock = node.worker(0)
+    clock.follow({"clock": 0.75})
+    waits_s = [clock.step() for _ in range(6)]
+    assert waits_s == [1.0, 2.0, 4.0, 8.0, LEASE_S / 3, LEASE_S / 3]
+    assert [record.levelno for record in caplog.records if record.name == "fleetwright.clock"] == [logging.WARNING]
+    node.down = False
+    clock.step()
+    node.looks()
+    assert node.locks[0] == 1485
+
+
+@pytest.mark.parametrize("said", [{}, None, {"clock": "half"}, {"clock": 0.0}, {"clock": 7}, {"clock": True}, "text"])
+def test_without_a_clock_that_can_be_the_full_one_is_wanted(said: Any) -> None:
+    node = simulated()
+    clock = node.worker(0)
+    node.told(clock, 0.6)
+    clock.follow(said)
+    clock.step()
+    node.looks()
+    assert node.locks == [None, None]
+
+
+def test_a_worker_without_gpus_orders_nothing() -> None:
+    node = simulated()
+    node.told(node.worker(), 0.6)  # no GPU named must not become all of them
+    assert set(node.asked) == {"GET"}
+    assert node.locks == [None, None]
+
+
+@pytest.mark.parametrize(
+    "environment", [{}, {"FLEETWRIGHT_AGENT": ""}, {"FLEETWRIGHT_AGENT": "ftp://x"}, {"FLEETWRIGHT_AGENT": "unix:"}]
+)
+def test_it_is_off_where_no_agent_is_named(environment: dict[str, str]) -> None:
+    clock = ReplicaClock(environment=environment)
+    clock.follow({"clock": 0.5})
+    assert clock.clock_enforced is None
+    assert clock._thread is None
+    clock.close()
+
+
+@pytest.fixture
+def token(tmp_path: Path) -> Path:
+    path = tmp_path / "token"
+    path.write_text(f"{TOKEN}\n")
+    return path
+
+
+@pytest.fixture
+def over_unix(tmp_path: Path, token: Path) -> Iterator[tuple[SimulatedGpus, dict[str, str]]]:
+    """An agent on a Unix socket, in real time, and the environment of its workers."""
+    path = tmp_path / "agent.sock"
+    with serving(unix_listener(path, mode=0o600)) as gpus:
+        yield (
+            gpus,
+            {
+                "FLEETWRIGHT_AGENT": f"unix:{path}",
+                "FLEETWRIGHT_AGENT_TOKEN_FILE": str(token),
+                "CUDA_VISIBLE_DEVICES": "1",
+            },
+        )
+
+
+def locks_of(gpus: SimulatedGpus) -> list[int | None]:
+    return [board.lock_mhz for board in gpus.boards.values()]
+
+
+def test_over_a_unix_socket_by_a_thread_of_its_own(over_unix: tuple[SimulatedGpus, dict[str, str]]) -> None:
+    gpus, environment = over_unix
+    clock = ReplicaClock(environment=environment, local=lambda: None)
+    clock.follow({"clock": 0.75})
+    wait_for(lambda: clock.clock_enforced, lambda share: share == 0.75, what="read-back")
+    assert locks_of(gpus) == [None, 1485]
+    clock.close(wait_s=60.0)
+    wait_for(lambda: locks_of(gpus), lambda locks: locks == [None, None], what="end of the worker's wish")
+
+
+def test_a_worker_killed_without_warning_is_over_with_its_lease(
+    over_unix: tuple[SimulatedGpus, dict[str, str]],
+) -> None:
+    gpus, environment = over_unix
+    path = {"PATH": os.environ["PATH"], "PYTHONPATH": str(ROOT)}
+    argv = [sys.executable, "-c", WORKER, "0.5", "3.0"]
+    with subprocess.Popen(argv, env=environment | path, cwd=ROOT) as worker:
+        try:
+            wait_for(lambda: locks_of(gpus), lambda locks: locks == [None, 990], what="the worker's clock")
+        finally:
+            os.kill(worker.pid, signal.SIGKILL)
+    wait_for(lambda: locks_of(gpus), lambda locks: locks == [None, None], what="end of the lease")
+
+
+def test_a_worker_needs_nothing_but_python() -> None:
+    heavy = "{'numpy', 'pydantic', 'httpx', 'structlog', 'fastapi', 'ray'}"
+    code = f"import sys, fleetwright.engines.replica_clock; sys.exit(', '.join({heavy} & set(sys.modules)) or 0)"
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+def test_over_mutual_tls_with_the_authoritys_certificates_only(tmp_path: Path) -> None:
+    authority, strangers = Authority.create(tmp_path / "ours"), Authority.create(tmp_path / "theirs")
+    shown = authority.issue("agent", common_name="agent", hosts=[LOOPBACK])
+    listener = socket.create_server((LOOPBACK, 0))
+    address = f"https://{LOOPBACK}:{listener.getsockname()[1]}"
+
+    def access(of: Authority) -> AgentAccess:
+        pair = of.issue("worker", common_name="worker")
+        return AgentAccess(
+            address=address, authority=authority.cert_path, certificate=pair.cert_path, key=pair.key_path
+        )
+
+    with serving(listener, token=None, tls=MutualTls(shown.cert_path, shown.key_path, authority.cert_path)):
+        assert len(access(authority).ask("GET", "/v1/gpus")["gpus"]) == 2
+        with pytest.raises(AgentError):
+            access(strangers).ask("GET", "/v1/gpus")
+
+
+def test_a_wrong_secret_is_said_and_fails_nobody(
+    over_unix: tuple[SimulatedGpus, dict[str, str]], token: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    gpus, environment = over_unix
+    token.write_text("of somebody else")
+    clock = ReplicaClock(environment=environment, local=lambda: None)
+    clock._thread = NoThread()  # type: ignore[assignment]
+    clock.follow({"clock": 0.5})
+    clock.step()
+    assert "401: expected the bearer token" in caplog.text
+    assert locks_of(gpus) == [None, None]
