@@ -7,7 +7,7 @@ from typing import Annotated, Self
 from pydantic import Field, StringConstraints, model_validator
 
 from fleet.documents import Frozen, RuleError, Violation
-from planner.problem import Goal
+from planner.objectives import Objective
 
 Word = Annotated[str, StringConstraints(min_length=1, max_length=250, pattern=r"^\S(.*\S)?$")]
 Words = Annotated[tuple[Word, ...], Field(min_length=1, max_length=10_000)]
@@ -52,7 +52,7 @@ class ChangePolicy(Frozen):
 class Policy(Frozen):
     """The rules of the choice."""
 
-    goal: Goal = Goal.COST
+    goal: Objective = Field(default="cost", validate_default=True, description="The objective of the plan.")
     budget_usd_per_h: Usd | None = None
     survive: tuple[Failure, ...] = Field(default=(), description="Failures that the rest must carry, one at a time.")
     spot: SpotPolicy = SpotPolicy()

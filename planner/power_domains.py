@@ -13,6 +13,7 @@ from fleet.models import ModelCatalogue
 from fleet.offers import Offer
 from fleet.solvers import Limits
 from planner.explain import power_prices
+from planner.objectives import OBJECTIVES
 from planner.options.builder import candidates
 from planner.policy import PowerDomain
 from planner.problem_builder import mix_problem
@@ -59,8 +60,8 @@ def usd_per_kw_h(
 
     Nothing where the request holds for no mix, or time does not suffice to say.
     """
-    if request.policy.goal not in power_prices.IN_USD:
-        goals = " or ".join(power_prices.IN_USD)
+    if not request.policy.goal.counts_price:
+        goals = " or ".join(name for name, objective in OBJECTIVES.items() if objective.counts_price)
         raise RuleError([(("policy", "goal"), f"must be {goals} to price watts, got {request.policy.goal}")])
     found = candidates(request, gpus=gpus, models=models, offers=offers, profiles=request.profiles)
     problem = mix_problem(request, found)

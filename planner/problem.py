@@ -9,17 +9,9 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from math import fsum
 
+from planner.objectives import COST, Objective
+
 MIN_BUSY_REPLICAS = 1e-6  # well above the solvers' tolerances, well below anything that costs
-
-
-class Goal(StrEnum):
-    """What the cheapest mix is cheapest in."""
-
-    COST = "cost"  # $/h of what is hired
-    SWITCHING = "cost-and-switching"  # the same, and what starting and stopping replicas costs
-    ENERGY = "energy"  # W of the replicas, idle and busy
-    CARBON = "carbon"  # g/h of CO2-equivalent, by the intensity where each replica stands
-    SERVED = "served"  # the most demand inside the limits, then the cheapest way to serve that much
 
 
 class LimitKind(StrEnum):
@@ -132,7 +124,7 @@ class MixProblem:
     supplies: tuple[Supply, ...]
     options: tuple[ReplicaOption, ...]
     routes: tuple[Route, ...]
-    goal: Goal = Goal.COST
+    objective: Objective = COST
     limits: tuple[Limit, ...] = ()
     change: Change = Change()
     losses: tuple[Loss, ...] = ()
@@ -171,21 +163,17 @@ class MixProblem:
         return round(fsum(costs), 9)  # so that prices in cents add up to cents
 
     def unit_weight(self, supply: int) -> float:
-        """What the goal counts per unit hired."""
-        return self.supplies[supply].price_usd_per_h if self.goal in {Goal.COST, Goal.SWITCHING} else 0.0
+        """The objective's weight of a unit."""
+        return self.objective.price_weight * self.supplies[supply].price_usd_per_h
 
     def replica_weight(self, option: int) -> float:
-        """What the goal counts per replica, idle."""
+        """The objective's weight of an idle replica."""
         return self._power_weight(option) * self.options[option].idle_w
 
     def busy_weight(self, option: int) -> float:
-        """What the goal counts on top per busy replica."""
+        """The objective's additional weight of a busy replica."""
         replica = self.options[option]
         return self._power_weight(option) * max(0.0, replica.busy_w - replica.idle_w)
 
     def _power_weight(self, option: int) -> float:
-        if self.goal is Goal.ENERGY:
-            return 1.0
-        if self.goal is Goal.CARBON:
-            return self.supplies[self.options[option].supply].carbon_g_per_kwh / 1000
-        return 0.0
+        return self.objective.weight_of_w(self.supplies[self.options[option].supply].carbon_g_per_kwh)

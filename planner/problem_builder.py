@@ -39,7 +39,7 @@ def mix_problem(request: PlanRequest, candidates: Sequence[Candidate]) -> MixPro
         parts.supplies,
         options,
         tuple(_routes(candidates, loads)),
-        goal=request.policy.goal,
+        objective=request.policy.goal,
         limits=tuple(limits(request, parts)),
         change=change(request),
         losses=tuple(losses(request, parts)),

@@ -20,7 +20,6 @@ from fleet.solvers import Solver
 from planner.expert_loads import RecordedLoads
 from planner.performance.config import KvPrecision, WeightPrecision
 from planner.policy import Carbon, Horizon, Policy, PowerDomain, Quota, Replay, Running
-from planner.problem import Goal
 from planner.profiles import Profiles
 from planner.throughput import Rate, Table
 
@@ -181,7 +180,7 @@ def bucket_names(workload: Workload) -> tuple[str, ...]:
 
 
 def _request_violations(request: PlanRequest) -> Iterator[tuple[Path, str]]:
-    if request.policy.goal is Goal.CARBON and request.carbon is None:
+    if request.policy.goal.needs_carbon and request.carbon is None:
         yield ("carbon",), "is required for the goal carbon: the intensity of the electricity, g/kWh"
     if request.horizon is not None and all(workload.series is None for workload in request.workloads):
         yield ("horizon",), "needs a workload with demand, or with a trace: constant rates have no periods"

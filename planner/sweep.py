@@ -19,8 +19,8 @@ from fleet.offers import Offer, PriceSheet
 from fleet.slo import LatencyLimits, Metric, Slo
 from fleet.solvers import SolveStatus
 from planner.answer import Plan
+from planner.objectives import COST, Objective
 from planner.policy import PowerDomain
-from planner.problem import Goal
 from planner.request import GivenOption, PlanRequest, Workload
 from planner.sweep_axes import MAX_POINTS, Axis, Knob
 
@@ -52,7 +52,7 @@ class Sweep(Frozen):
     """The whole grid, in the order of the axes."""
 
     axes: tuple[Axis, ...]
-    goal: Goal = Goal.COST
+    goal: Objective = Field(default="cost", validate_default=True)
     points: tuple[SweepPoint, ...]
 
 
@@ -90,7 +90,7 @@ def point(factors: dict[str, float], answer: Plan) -> SweepPoint:
     )
 
 
-def gathered(axes: Sequence[Axis], points: Sequence[SweepPoint], *, goal: Goal = Goal.COST) -> Sweep:
+def gathered(axes: Sequence[Axis], points: Sequence[SweepPoint], *, goal: Objective = COST) -> Sweep:
     """The points with those on the Pareto front marked."""
     worlds: dict[tuple[float, ...], list[SweepPoint]] = {}
     for one in points:
@@ -100,7 +100,7 @@ def gathered(axes: Sequence[Axis], points: Sequence[SweepPoint], *, goal: Goal =
     return Sweep(axes=tuple(axes), goal=goal, points=marked)
 
 
-def _front(axes: Sequence[Axis], points: Sequence[SweepPoint], goal: Goal) -> Iterator[SweepPoint]:
+def _front(axes: Sequence[Axis], points: Sequence[SweepPoint], goal: Objective) -> Iterator[SweepPoint]:
     holding = [one for one in points if one.cost_usd_per_h is not None and one.verified is not False]
     merits = [(*_asked(axes, one), *_achieved(one, goal)) for one in holding]
     distinct = set(merits)
@@ -109,13 +109,13 @@ def _front(axes: Sequence[Axis], points: Sequence[SweepPoint], goal: Goal) -> It
             yield one
 
 
-def _achieved(point: SweepPoint, goal: Goal) -> tuple[float, ...]:
+def _achieved(point: SweepPoint, goal: Objective) -> tuple[float, ...]:
     """What a plan comes to; more is better."""
     cost = -(point.cost_usd_per_h or 0.0)
-    if goal in {Goal.COST, Goal.SWITCHING}:
+    if goal.counts_price:
         return (cost,)
     value = point.goal_value or 0.0
-    return cost, value if goal is Goal.SERVED else -value
+    return cost, value if goal.maximises else -value
 
 
 def _prices(axes: Sequence[Axis], point: SweepPoint) -> tuple[float, ...]:

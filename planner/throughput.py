@@ -18,7 +18,9 @@ class Provenance(StrEnum):
 
     GIVEN = "given"  # stood in the request and was used as it is
     ROOFLINE = "roofline"  # computed from data sheets, not calibrated
-    CALIBRATED = "calibrated"  # computed with coefficients fitted to measured points (docs/explanation/planner/performance.md)
+    CALIBRATED = (
+        "calibrated"  # computed with coefficients fitted to measured points (docs/explanation/planner/performance.md)
+    )
     MEASURED = "measured"  # read off benchmark results of this model on this GPU
     MEASURED_AND_CALIBRATED = "measured+calibrated"  # measured sizes from results, the rest computed
 

@@ -7,10 +7,10 @@ from pydantic import Field
 from fleet.documents import Frozen
 from fleet.solvers import SolveStatus
 from planner.explain.constraints import Kind, plural
-from planner.explain.deltas import in_unit, listed, negligible, worse_by
+from planner.explain.deltas import listed, negligible, worse_by
 from planner.explain.iis import Conflict, conflicts
 from planner.explain.what_if import Inquiry, avoiding
-from planner.problem import Goal, MixProblem
+from planner.problem import MixProblem
 from planner.request import PlanRequest, bucket_names
 from planner.solve.solution import MixSolution
 
@@ -87,14 +87,14 @@ def _priced(gpu: str, inquiry: Inquiry, alone: MixProblem, solution: MixSolution
 
 def _by_the_goal(problem: MixProblem, answer: MixSolution, *, than: MixSolution) -> str | None:
     """How much worse it is where the goal is not what it costs: little served is no bargain."""
-    if problem.goal in {Goal.COST, Goal.SWITCHING} or answer.goal_value is None or than.goal_value is None:
+    if problem.objective.counts_price or answer.objective_value is None or than.objective_value is None:
         return None
     worse = worse_by(problem, answer, than=than) or 0.0
-    value, verb = in_unit(problem, answer.goal_value), "serves " if problem.goal is Goal.SERVED else ""
-    if negligible(worse, of=than.goal_value):
-        return f"{verb}{value}, the same"
-    more = (worse > 0) is not (problem.goal is Goal.SERVED)
-    return f"{verb}{value}, {in_unit(problem, abs(worse))} {'more' if more else 'less'}"
+    value = problem.objective.value(answer.objective_value)
+    if negligible(worse, of=than.objective_value):
+        return f"{value}, the same"
+    more = (worse > 0) is not problem.objective.maximises
+    return f"{value}, {problem.objective.with_unit(abs(worse))} {'more' if more else 'less'}"
 
 
 def _broken(found: tuple[Conflict, ...]) -> str:

@@ -16,11 +16,10 @@ from fleet.solvers import SolveStatus
 from planner.explain.deltas import NEGLIGIBLE
 from planner.explain.runner_up import type_names
 from planner.explain.what_if import Inquiry
-from planner.problem import Goal, LimitKind, MixProblem
+from planner.problem import LimitKind, MixProblem
 from planner.solve.solution import MixSolution
 
 MAX_STEPS = 20  # three are usual
-PRICED = frozenset({Goal.COST, Goal.SWITCHING})
 
 
 class BreakEven(Frozen):
@@ -45,7 +44,7 @@ class _Priced:
 
 def break_evens(inquiry: Inquiry, solution: MixSolution) -> tuple[BreakEven, ...]:
     """One per GPU type among the options that the plan does not use, nearest to its price first."""
-    if solution.status is not SolveStatus.OPTIMAL or inquiry.problem.goal not in PRICED:
+    if solution.status is not SolveStatus.OPTIMAL or not inquiry.problem.objective.counts_price:
         return ()
     found = list(_break_evens(inquiry, solution))
     return tuple(sorted(found, key=lambda entry: -entry.factor))
@@ -84,16 +83,16 @@ def _break_evens(inquiry: Inquiry, solution: MixSolution) -> Iterator[BreakEven]
 
 def _factor(inquiry: Inquiry, plan: MixSolution, supplies: set[int]) -> tuple[float, bool] | None:
     """The factor, and whether nothing above it pays; None where no question was answered."""
-    goal_value, factor, answered = plan.goal_value or 0.0, 0.0, False
+    objective_value, factor, answered = plan.objective_value or 0.0, 0.0, False
     for _ in range(MAX_STEPS):
         answer = inquiry.ask(_at(inquiry.problem, dict.fromkeys(supplies, factor)))
-        if answer is None or answer.goal_value is None:
+        if answer is None or answer.objective_value is None:
             break
         answered = True
         spent = sum(answer.units[f] * inquiry.problem.supplies[f].price_usd_per_h for f in supplies)
-        if goal_value - answer.goal_value <= NEGLIGIBLE or spent <= 0:
+        if objective_value - answer.objective_value <= NEGLIGIBLE or spent <= 0:
             return min(factor, 1.0), answer.status is SolveStatus.OPTIMAL
-        factor = (goal_value - answer.goal_value + factor * spent) / spent
+        factor = (objective_value - answer.objective_value + factor * spent) / spent
     return (min(factor, 1.0), False) if answered else None
 
 

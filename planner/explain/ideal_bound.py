@@ -20,7 +20,7 @@ from fleet.documents import Frozen
 from fleet.models import ModelArchitecture
 from planner.explain.constraints import plural
 from planner.explain.deltas import NEGLIGIBLE
-from planner.problem import Goal, MixProblem, Route
+from planner.problem import MixProblem, Route
 from planner.solve.solution import MixSolution
 
 ROUNDING = 1e-6  # of a number of GPUs, and of a cost relative to it
@@ -111,7 +111,7 @@ def perfect_bound(
     scheduler = _by_tables(problem, hardware)
     known = all(work[w] is not None for w, _ in problem.buckets())
     system = _by_data_sheets(problem, hardware, work) if known else None
-    compared = None if problem.goal is Goal.SERVED else solution  # a plan that lets demand go is measured against none
+    compared = solution if problem.objective.serves_all else None  # a plan that lets demand go is measured against none
     cost = None if compared is None else compared.cost_usd_per_h
     gpus = None if compared is None or cost is None else _gpus(compared, hardware)
     if system is not None and gpus is not None and cost is not None and _undercuts(gpus, cost, system):

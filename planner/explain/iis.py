@@ -17,7 +17,8 @@ from planner.explain.deltas import listed
 from planner.explain.hitting_set import Set, smallest_hitting_set
 from planner.explain.relaxations import WayOut, ways_out
 from planner.explain.what_if import Inquiry, OutOfTimeError
-from planner.problem import Goal, MixProblem
+from planner.objectives import COST
+from planner.problem import MixProblem
 from planner.solve.solution import MixSolution
 
 MAX_CONFLICTS = 3  # apart from one another; more than anyone can keep in mind
@@ -181,7 +182,7 @@ def _settling(members: Sequence[Requirement]) -> Sequence[Requirement]:
 
 def _strict(problem: MixProblem) -> MixProblem:
     """A goal that lets demand go asks for nothing of the kind: what is left must hold all the same."""
-    if problem.goal is not Goal.SERVED:
+    if problem.objective.serves_all:
         return problem
     idle = (replace(load, rate_rps=(0.0,) * len(load.rate_rps), min_replicas=0) for load in problem.loads)
-    return replace(problem, goal=Goal.COST, loads=tuple(idle))
+    return replace(problem, objective=COST, loads=tuple(idle))

@@ -11,11 +11,10 @@ from pydantic import Field
 from fleet.documents import Frozen
 from fleet.solvers import Limits
 from planner.explain.shadow_prices import relaxation
-from planner.problem import Goal, LimitKind, MixProblem
+from planner.problem import LimitKind, MixProblem
 from planner.solve.solution import MixSolution
 
 W_PER_KW = 1000.0
-IN_USD = (Goal.COST, Goal.SWITCHING)
 
 
 class DomainWatts(Frozen):
@@ -34,7 +33,7 @@ def domain_watts(problem: MixProblem, solution: MixSolution, *, limits: Limits) 
     domains = [limit for limit in problem.limits if limit.kind is LimitKind.POWER]
     if not domains or not solution.status.has_mix:
         return ()
-    worth = usd_per_kw_h(problem, limits=limits) if problem.goal in IN_USD else {}
+    worth = usd_per_kw_h(problem, limits=limits) if problem.objective.counts_price else {}
     return tuple(
         DomainWatts(
             name=limit.name,

@@ -14,10 +14,10 @@ from pydantic import Field
 from fleet.documents import Frozen
 from fleet.solvers import Limits, SolveStatus
 from planner.explain.constraints import Kind, Requirement, requirements, without
-from planner.explain.deltas import NEGLIGIBLE, in_unit, nothing_saved_in_words, saved_in_words, worse_by
+from planner.explain.deltas import NEGLIGIBLE, worse_by
 from planner.explain.shadow_prices import Relaxation, relaxation
 from planner.explain.what_if import Inquiry
-from planner.problem import Goal, MixProblem
+from planner.problem import MixProblem
 from planner.solve.solution import MixSolution
 
 ESTIMATE_LIMITS = Limits(time_limit_s=0.5)  # a linear program
@@ -71,7 +71,7 @@ def in_words(found: Prices, problem: MixProblem) -> Iterator[str]:
     if not found.complete:
         yield "which limits bind was not worked out: the time limit struck"
     elif found.saves_together is not None and found.saves_together > NEGLIGIBLE:
-        yield f"no limit binds alone; without any the plan would {saved_in_words(problem, found.saves_together)}"
+        yield f"no limit binds alone; without any the plan would {problem.objective.gain(found.saves_together)}"
     else:
         yield "no limit binds: the demand alone sets the price"
 
@@ -134,7 +134,7 @@ class _Search:
     def _estimate(self, part: Requirement) -> float:
         """The shadow price, 0 where the requirement is no single row."""
         problem = self.inquiry.problem
-        if problem.goal is Goal.SERVED or not (row := _row(part)):
+        if not problem.objective.serves_all or not (row := _row(part)):
             return 0.0
         if self._relaxation is None:
             self._relaxation = relaxation(problem, limits=ESTIMATE_LIMITS) or Relaxation({}, {})
@@ -165,11 +165,11 @@ def _right_hand_side(part: Requirement, problem: MixProblem, relaxed: Relaxation
 
 def _line(price: Price, problem: MixProblem) -> str:
     if price.step is None:
-        return f"{price.name} costs {in_unit(problem, price.saves)}"
+        return f"{price.name} costs {problem.objective.with_unit(price.saves)}"
     if price.basis is Basis.ESTIMATE:
-        about = f"would {saved_in_words(problem, price.saves)} or so"
+        about = f"would {problem.objective.gain(price.saves)} or so"
         return f"{price.name} binds: {price.easing} {about}, estimated in fractions of replicas for want of time"
     if price.saves > NEGLIGIBLE:
-        return f"{price.name} binds: {price.easing} would {saved_in_words(problem, price.saves)}"
-    dropped = saved_in_words(problem, price.saves_without or 0.0)
-    return f"{price.name} binds: {price.easing} would {nothing_saved_in_words(problem)}, dropping it would {dropped}"
+        return f"{price.name} binds: {price.easing} would {problem.objective.gain(price.saves)}"
+    dropped = problem.objective.gain(price.saves_without or 0.0)
+    return f"{price.name} binds: {price.easing} would {problem.objective.no_gain_text}, dropping it would {dropped}"

@@ -10,7 +10,8 @@ from fleet.documents import Frozen
 from fleet.solvers import SolveStatus
 from planner.explain.constraints import Kind, Requirement
 from planner.explain.what_if import Inquiry, OutOfTimeError
-from planner.problem import Goal, Limit, MixProblem
+from planner.objectives import COST, ENERGY
+from planner.problem import Limit, MixProblem
 
 ROUNDING = 1e-6  # of a number of grains
 COARSE = 100  # grains to a step, where a limit cannot be aimed at
@@ -53,9 +54,9 @@ def _least(inquiry: Inquiry, problem: MixProblem, part: Requirement) -> tuple[fl
         answer = inquiry.ask(aimed)
         if answer is None:
             raise OutOfTimeError
-        if answer.goal_value is None:
+        if answer.objective_value is None:
             return None
-        excess = answer.goal_value - problem.limits[part.position].at_most
+        excess = answer.objective_value - problem.limits[part.position].at_most
         return max(excess, 0.0), answer.status is SolveStatus.OPTIMAL
     if not _holds(inquiry, part.dropped(problem)):
         return None
@@ -92,11 +93,11 @@ def _aimed_at(problem: MixProblem, part: Requirement) -> MixProblem | None:
 
 def _counting_units(problem: MixProblem, limit: Limit) -> MixProblem:
     supplies = (replace(supply, price_usd_per_h=limit.units.get(f, 0.0)) for f, supply in enumerate(problem.supplies))
-    return replace(problem, supplies=tuple(supplies), goal=Goal.COST)
+    return replace(problem, supplies=tuple(supplies), objective=COST)
 
 
 def _counting_replicas(problem: MixProblem, limit: Limit) -> MixProblem:
     options = (
         replace(option, idle_w=limit.replicas.get(o, 0.0), busy_w=0.0) for o, option in enumerate(problem.options)
     )
-    return replace(problem, options=tuple(options), goal=Goal.ENERGY)
+    return replace(problem, options=tuple(options), objective=ENERGY)

@@ -14,9 +14,9 @@ from pydantic import Field
 
 from fleet.documents import Frozen
 from fleet.solvers import SolveStatus
-from planner.explain.deltas import NEGLIGIBLE, in_unit, listed, worse_by
+from planner.explain.deltas import NEGLIGIBLE, listed, worse_by
 from planner.explain.what_if import Inquiry
-from planner.problem import Goal, MixProblem
+from planner.problem import MixProblem
 from planner.solve.solution import MixSolution
 
 RUNNERS_UP = 3
@@ -56,10 +56,8 @@ def in_words(runner_up: RunnerUp, problem: MixProblem) -> str:
     if runner_up.worse_by <= NEGLIGIBLE:
         return f"{line}, as good as the plan"
     base = runner_up.cost_usd_per_h - runner_up.worse_by
-    relative = f" ({runner_up.worse_by / base:.1%})" if problem.goal is Goal.COST and base > 0 else ""
-    return (
-        f"{line}, {in_unit(problem, runner_up.worse_by)}{relative} {'less' if problem.goal is Goal.SERVED else 'more'}"
-    )
+    relative = f" ({runner_up.worse_by / base:.1%})" if problem.objective.is_price_only and base > 0 else ""
+    return f"{line}, {problem.objective.with_unit(runner_up.worse_by)}{relative} {problem.objective.worse}"
 
 
 def type_names(problem: MixProblem) -> tuple[str, ...]:

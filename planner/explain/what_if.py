@@ -6,7 +6,7 @@ from typing import Self
 
 from fleet.errors import FleetwrightError
 from fleet.solvers import Limits, Solver, SolveStatus, run
-from planner.problem import Goal, Limit, LimitKind, MixProblem
+from planner.problem import Limit, LimitKind, MixProblem
 from planner.solve import ilp
 from planner.solve.dispatch import solve_mix
 from planner.solve.solution import MixSolution
@@ -86,7 +86,7 @@ class Inquiry:
 def avoiding(problem: MixProblem, banned: Collection[int]) -> MixProblem:
     """The problem in which nothing may run on some options."""
     change = problem.change
-    counted = problem.goal is Goal.SWITCHING or (change.max_started, change.max_stopped) != (None, None)
+    counted = problem.objective.counts_switching or (change.max_started, change.max_stopped) != (None, None)
     if counted and banned:  # what no route passes is not in a program, and would stop unseen
         none = Limit("none of these", LimitKind.QUOTA, 0.0, replicas=dict.fromkeys(banned, 1.0))
         return replace(problem, limits=(*problem.limits, none))

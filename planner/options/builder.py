@@ -25,7 +25,7 @@ from planner.options.search import Candidate, Placed, Search
 from planner.options.variants import Estimator, VariantTable
 from planner.performance.rates import highest_rates
 from planner.policy import Failure
-from planner.problem import Goal, Supply
+from planner.problem import Supply
 from planner.profiles import Profiles
 from planner.request import MAX_SHARES, GivenOption, PlanRequest, Workload
 from planner.throughput import Provenance, Throughput
@@ -76,8 +76,8 @@ def stakes_of(request: PlanRequest) -> Stakes:
     """What the request counts beside price."""
     change = request.policy.change
     return Stakes(
-        power=bool(request.power_domains) or request.policy.goal in {Goal.ENERGY, Goal.CARBON},
-        moves=request.policy.goal is Goal.SWITCHING or change.max_started is not None or change.max_stopped is not None,
+        power=bool(request.power_domains) or request.policy.goal.counts_power,
+        moves=request.policy.goal.counts_switching or change.max_started is not None or change.max_stopped is not None,
         nodes=Failure.NODE in request.policy.survive,
     )
 
@@ -92,7 +92,7 @@ def _needed(request: PlanRequest, offers: list[Offer], *, gpus: GpuCatalogue) ->
             offer.market,
             offer.commitment_h,
             uptime(request, offer),
-            carbon_g_per_kwh(request, offer) if request.policy.goal is Goal.CARBON else None,
+            carbon_g_per_kwh(request, offer) if request.policy.goal.needs_carbon else None,
             zone_of(offer) if Failure.ZONE in request.policy.survive else None,
             tuple(covers(rule, name=offer.id, offer=offer, gpu=gpus.get(offer.gpu)) for rule in rules),
         )

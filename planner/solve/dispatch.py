@@ -14,10 +14,10 @@ from collections.abc import Collection, Iterable, Sequence
 from math import fsum
 
 from fleet.solvers import Deadline, Limits, Outcome, Solver, SolverError, SolveStatus, run
-from planner.problem import Goal, MixProblem
+from planner.problem import MixProblem
 from planner.solve import ilp, resilience, single_workload
 from planner.solve.routing import NEGLIGIBLE_SHARE, OVERLOAD_TOLERANCE, normalised, refuse_overload, route
-from planner.solve.solution import MixSolution, Shares, busy_replicas, goal_value, rates_served
+from planner.solve.solution import MixSolution, Shares, busy_replicas, objective_value, rates_served
 
 DECOMPOSED_LOADS = 5  # workloads from which on the decomposition is quicker than P1 whole
 FIRST_SHARE = 0.8  # of the time for P5; the rest is P6's
@@ -29,7 +29,7 @@ def solve_mix(
     """The best mix by all routes, or only by those named."""
     usable = range(len(problem.routes)) if routes is None else routes
     deadline = Deadline.of(limits)
-    if problem.goal is Goal.SERVED:
+    if not problem.objective.serves_all:
         return _serve_most(problem, solver=solver, deadline=deadline)
     tables = single_workload.tables_of(problem, routes=usable) if solver is Solver.HIGHS else None
     if tables is not None and (solution := _by_tables(problem, tables, deadline=deadline)) is not None:
@@ -72,7 +72,7 @@ def _by_tables(
     return MixSolution(
         status=status,
         bound=min(bound, cost_usd_per_h),
-        goal_value=cost_usd_per_h,
+        objective_value=cost_usd_per_h,
         cost_usd_per_h=cost_usd_per_h,
         units=tuple(units),
         replicas=tuple(replicas),
@@ -143,11 +143,11 @@ def _solution(model: ilp.MixModel, *, status: SolveStatus, bound: float) -> MixS
     problem, units, replicas = model.problem, model.counts_of_units(), model.counts_of_replicas()
     shares = _shares(model, replicas=replicas)
     cost_usd_per_h = problem.cost_usd_per_h(units)
-    value = goal_value(problem, units=units, replicas=replicas, shares=shares)
+    value = objective_value(problem, units=units, replicas=replicas, shares=shares)
     return MixSolution(
         status=status,
-        bound=max(bound, value) if problem.goal is Goal.SERVED else min(bound, value),
-        goal_value=value,
+        bound=max(bound, value) if problem.objective.maximises else min(bound, value),
+        objective_value=value,
         cost_usd_per_h=cost_usd_per_h,
         units=units,
         replicas=replicas,
@@ -158,9 +158,9 @@ def _solution(model: ilp.MixModel, *, status: SolveStatus, bound: float) -> MixS
 
 def _shares(model: ilp.MixModel, *, replicas: tuple[int, ...]) -> Shares:
     """The most even routing, unless the goal itself says who is to be busy, or some demand stays unserved."""
-    if model.problem.goal in {Goal.COST, Goal.SWITCHING}:
+    if model.problem.objective.counts_price:
         return route(model.problem, replicas=replicas)
-    if model.problem.goal is Goal.SERVED:
+    if not model.problem.objective.serves_all:
         return {key: min(1.0, share) for key, share in model.shares_found().items() if share > NEGLIGIBLE_SHARE}
     shares = normalised(model.problem, model.shares_found())
     refuse_overload(model.problem, replicas=replicas, shares=shares)

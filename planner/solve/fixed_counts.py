@@ -10,7 +10,7 @@ from math import ceil, fsum
 from fleet.solvers import SolverError, SolveStatus
 from planner.problem import MixProblem
 from planner.solve.routing import route, survives
-from planner.solve.solution import MixSolution, busy_replicas, goal_value
+from planner.solve.solution import MixSolution, busy_replicas, objective_value
 
 ROUNDING = 1e-9
 PASSES = 3  # over all options; fewer replicas of one may allow fewer of another
@@ -58,12 +58,12 @@ def at_counts(problem: MixProblem, solution: MixSolution, replicas: Counts) -> M
         return None
     if not all(survives(problem, loss, replicas=replicas) for loss in problem.losses):
         return None
-    value = goal_value(problem, units=units, replicas=replicas, shares=shares)
+    value = objective_value(problem, units=units, replicas=replicas, shares=shares)
     return replace(
         solution,
         status=SolveStatus.OPTIMAL if value <= solution.bound + ROUNDING else SolveStatus.FEASIBLE,
         bound=min(solution.bound, value),
-        goal_value=value,
+        objective_value=value,
         cost_usd_per_h=problem.cost_usd_per_h(units),
         units=units,
         replicas=replicas,

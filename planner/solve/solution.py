@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Self
 
 from fleet.solvers import SolveStatus
-from planner.problem import Goal, MixProblem
+from planner.problem import MixProblem
 
 Shares = dict[tuple[int, int], float]  # (route, bucket) -> share of the bucket
 
@@ -16,7 +16,7 @@ class MixSolution:
 
     status: SolveStatus
     bound: float  # in the objective's unit, $/h by default; infinite when no mix serves the demand
-    goal_value: float | None
+    objective_value: float | None
     cost_usd_per_h: float | None
     units: tuple[int, ...]  # per supply
     replicas: tuple[int, ...]  # per option
@@ -29,7 +29,7 @@ class MixSolution:
         return cls(
             status=status,
             bound=bound,
-            goal_value=None,
+            objective_value=None,
             cost_usd_per_h=None,
             units=(0,) * len(problem.supplies),
             replicas=(0,) * len(problem.options),
@@ -38,19 +38,28 @@ class MixSolution:
         )
 
 
-def goal_value(problem: MixProblem, *, units: tuple[int, ...], replicas: tuple[int, ...], shares: Shares) -> float:
-    """The objective's value of whole counts and a routing."""
-    if problem.goal is Goal.COST:
-        return problem.cost_usd_per_h(units)
-    if problem.goal is Goal.SERVED:
+def objective_value(problem: MixProblem, *, units: tuple[int, ...], replicas: tuple[int, ...], shares: Shares) -> float:
+    """The value of whole counts and a routing, in the objective's unit."""
+    objective = problem.objective
+    if not objective.serves_all:
         return sum(rates_served(problem, shares).values())
-    if problem.goal is Goal.SWITCHING:
-        moves = [(n - option.held) for n, option in zip(replicas, problem.options, strict=True)]
-        started, stopped = sum(max(0, move) for move in moves), sum(max(0, -move) for move in moves)
-        switching = problem.change.start_usd_per_h * started + problem.change.stop_usd_per_h * stopped
-        return problem.cost_usd_per_h(units) + switching
-    busy = busy_replicas(problem, shares=shares)
-    return sum(problem.replica_weight(o) * replicas[o] + problem.busy_weight(o) * busy[o] for o in range(len(replicas)))
+    value = 0.0
+    if objective.counts_price:
+        value += objective.price_weight * problem.cost_usd_per_h(units)
+    if objective.counts_switching:
+        value += objective.switching_weight * _switching_usd_per_h(problem, replicas)
+    if objective.counts_power:
+        busy = busy_replicas(problem, shares=shares)
+        value += sum(
+            problem.replica_weight(o) * replicas[o] + problem.busy_weight(o) * busy[o] for o in range(len(replicas))
+        )
+    return value
+
+
+def _switching_usd_per_h(problem: MixProblem, replicas: tuple[int, ...]) -> float:
+    moves = [(n - option.held) for n, option in zip(replicas, problem.options, strict=True)]
+    started, stopped = sum(max(0, move) for move in moves), sum(max(0, -move) for move in moves)
+    return problem.change.start_usd_per_h * started + problem.change.stop_usd_per_h * stopped
 
 
 def busy_replicas(problem: MixProblem, *, shares: Mapping[tuple[int, int], float]) -> tuple[float, ...]:

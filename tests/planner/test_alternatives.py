@@ -21,9 +21,9 @@ class TestServed:
 
     def test_one_type_alone_serves_less_and_says_so(self) -> None:
         plan, request = solved(self.problem), PlanRequest.model_validate(given())
-        whole = plan.goal_value or 0.0
+        whole = plan.objective_value or 0.0
         (alone,) = [one for one in single_gpu_plans(inquiry(self.problem), request, plan) if one.gpu == "A100"]
-        served = solved(three_types(objective=SERVED, stock=(0, 1, 0))).goal_value or 0.0
+        served = solved(three_types(objective=SERVED, stock=(0, 1, 0))).objective_value or 0.0
         assert alone.reason == f"serves {served:,.4g} rps, {whole - served:,.4g} rps less"
         (line,) = [line for line in lines(self.problem) if line.startswith("only A100")]
         assert line == f"only A100: {alone.reason}, at {alone.cost_usd_per_h:.2f} $/h"

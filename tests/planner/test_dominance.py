@@ -124,7 +124,9 @@ def test_the_optimum_is_the_same_with_and_without_what_is_left_out(case: Case) -
     assert thinned.bound == pytest.approx(whole.bound, rel=1e-6, abs=1e-6)
     # Making do with fewer GPUs may cost up to the overload tolerance above the optimum, in either of the two.
     given_away = 2 * OVERLOAD_TOLERANCE
-    assert (thinned.goal_value or 0.0) == pytest.approx(whole.goal_value or 0.0, rel=given_away, abs=given_away)
+    assert (thinned.objective_value or 0.0) == pytest.approx(
+        whole.objective_value or 0.0, rel=given_away, abs=given_away
+    )
 
 
 def plain(gpus: int, *rates_rps: float, **more: Any) -> Plain:

@@ -125,7 +125,7 @@ def test_surviving_more_is_never_cheaper(problem: MixProblem, goal: Objective) -
     before: float = 0.0
     for losses in ((), problem.losses[:1], problem.losses):
         answer = solve_mix(replace(problem, losses=losses), solver=Solver.HIGHS, limits=LIMITS)
-        value = float("inf") if answer.goal_value is None else answer.goal_value
+        value = float("inf") if answer.objective_value is None else answer.objective_value
         assert value >= before * (1 - 1e-6) - 1e-6
         before = value
 

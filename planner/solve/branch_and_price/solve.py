@@ -7,7 +7,7 @@ from math import inf
 import numpy as np
 
 from fleet.solvers import Limits, SolverError, SolveStatus
-from planner.problem import Goal, MixProblem
+from planner.problem import MixProblem
 from planner.solve.branch_and_price.blocks import Block, Floats, blocks_of, coupling_of
 from planner.solve.branch_and_price.column_generation import Generation
 from planner.solve.branch_and_price.incumbent import Incumbent, cheapest_units
@@ -31,7 +31,7 @@ class Solved:
 def decomposes(problem: MixProblem) -> bool:
     """Whether its blocks meet only in rows that prices can stand for, and there is more than one."""
     return (
-        problem.goal is Goal.COST
+        problem.objective.is_price_only
         and not problem.losses
         and not problem.own_nodes
         and not problem.erring_buckets
@@ -108,7 +108,7 @@ def _solution(
     return MixSolution(
         status=status,
         bound=min(max(0.0, bound), cost_usd_per_h),
-        goal_value=cost_usd_per_h,
+        objective_value=cost_usd_per_h,
         cost_usd_per_h=cost_usd_per_h,
         units=hired,
         replicas=tuple(replicas),

@@ -6,7 +6,7 @@ The rows over periods are those of `planner.horizon.program`; nothing else in th
 from collections.abc import Mapping, Sequence
 from math import inf
 
-from planner.problem import Goal, Loss
+from planner.problem import Loss
 from planner.solve.ilp.model import MixModel, Terms, Variable
 
 LIGHT_REPLICAS = 1e-2  # a load below this disappears in a solver's tolerances too easily
@@ -95,7 +95,7 @@ def add_min_replicas(model: MixModel) -> None:
 def add_started(model: MixModel) -> None:
     """started[o], stopped[o], starts, stops: moves away from the replicas that run now, each counted and limited."""
     change, options = model.problem.change, model.problem.options
-    costs = model.problem.goal is Goal.SWITCHING
+    costs = model.problem.objective.counts_switching
     if not costs and change.max_started is None and change.max_stopped is None:
         return
     for o, n in model.replicas.items():

@@ -5,7 +5,7 @@ from types import MappingProxyType
 
 import pulp
 
-from planner.problem import Goal, Loss, MixProblem
+from planner.problem import Loss, MixProblem
 from planner.solve.ilp import constraints as c
 from planner.solve.ilp.model import MixModel, Variable, with_counts, with_shares, without_shares
 
@@ -130,9 +130,9 @@ def _weighted(model: MixModel) -> Iterator[tuple[Variable, float]]:
                 if (r, b) in model.shares:
                     busy = problem.busy_per_share(route, leg, b) / model.scale(r, b)
                     yield model.shares[r, b], problem.busy_weight(o) * busy
-    if problem.goal is Goal.SWITCHING:
-        yield from ((u, change.start_usd_per_h) for u in model.started.values())
-        yield from ((v, change.stop_usd_per_h) for v in model.stopped.values())
+    if weight := problem.objective.switching_weight:
+        yield from ((u, weight * change.start_usd_per_h) for u in model.started.values())
+        yield from ((v, weight * change.stop_usd_per_h) for v in model.stopped.values())
 
 
 def _add_service(model: MixModel) -> None:
@@ -156,7 +156,7 @@ def _add_fewest(model: MixModel, *, units: Sequence[int], ceiling: float, losses
     c.add_limit(model)
     c.add_started(model)
     c.add_left(model, losses)
-    if problem.goal is not Goal.COST:
+    if not problem.objective.is_price_only:
         c.add_ceiling(model, goal_terms(model), ceiling)
     hired = [(m, problem.supplies[f].slots) for f, m in model.units.items()]
     model.optimise([*hired, *((n, problem.options[o].slots) for o, n in model.replicas.items())])

@@ -20,7 +20,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fleet.solvers import FEASIBILITY_TOLERANCE, Limits
-from planner.problem import Goal, Loss, MixProblem
+from planner.problem import Loss, MixProblem
 from planner.solve.single_workload.table import replicas_per_share
 
 Floats = npt.NDArray[np.float64]
@@ -36,7 +36,7 @@ def applies(problem: MixProblem, routes: Collection[int]) -> bool:
     options = {route.legs[0].option for route in ways}
     change = problem.change
     return (
-        problem.goal is Goal.COST
+        problem.objective.is_price_only
         and not problem.erring_buckets
         and change.max_started is None
         and change.max_stopped is None

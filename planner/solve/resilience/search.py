@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fleet.solvers import Deadline, Outcome, Solver, SolveStatus
-from planner.problem import Goal, Loss, MixProblem
+from planner.problem import Loss, MixProblem
 from planner.solve import ilp
 from planner.solve.resilience import presolve
 from planner.solve.resilience.highs_model import LoadedMix
@@ -336,7 +336,7 @@ def _rounds(
 
 def _by_cuts(problem: MixProblem) -> bool:
     """Whether nothing asks who serves what: no goal that counts busy replicas, no profile that may err."""
-    return problem.goal in {Goal.COST, Goal.SWITCHING} and not problem.erring_buckets
+    return problem.objective.counts_price and not problem.objective.counts_power and not problem.erring_buckets
 
 
 def _losses(problem: MixProblem, options: Collection[int]) -> dict[int, Loss]:

@@ -13,7 +13,7 @@ from math import gcd, inf
 import numpy as np
 import numpy.typing as npt
 
-from planner.problem import MIN_BUSY_REPLICAS, Goal, MixProblem
+from planner.problem import MIN_BUSY_REPLICAS, MixProblem
 
 Floats = npt.NDArray[np.float64]
 Indices = npt.NDArray[np.intp]
@@ -60,7 +60,7 @@ def replicas_per_unit(problem: MixProblem, option: int) -> int:
 
 
 def _is_plain(problem: MixProblem, routes: Collection[int]) -> bool:
-    if problem.goal is not Goal.COST or problem.limits or problem.losses or problem.erring_buckets:
+    if not problem.objective.is_price_only or problem.limits or problem.losses or problem.erring_buckets:
         return False
     change = problem.change
     if change.max_started is not None or change.max_stopped is not None:
