@@ -15,9 +15,9 @@ import numpy as np
 import numpy.typing as npt
 
 from fleet.documents import RuleError
+from power.arrays import Floats
 from power.controls import Priority
 
-Floats = npt.NDArray[np.float64]
 Flags = npt.NDArray[np.bool_]
 
 

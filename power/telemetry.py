@@ -3,11 +3,7 @@
 from dataclasses import dataclass
 from typing import NamedTuple
 
-import numpy as np
-import numpy.typing as npt
-
-Floats = npt.NDArray[np.float64]
-Ints = npt.NDArray[np.int64]
+from power.arrays import Floats
 
 
 class Reading(NamedTuple):

@@ -1,8 +1,9 @@
-"""Whom the guard believes to be an agent, and what it shows for itself: mutual TLS, where its file says so."""
+"""Mutual TLS of a client: the authority of the servers that it accepts, and its own certificate."""
 
 import ssl
+from pathlib import Path
 
-from deploy.power_guard.config import AgentTls
+from fleet.documents import Frozen
 from fleet.errors import FleetwrightError
 
 
@@ -10,10 +11,19 @@ class CertificateError(FleetwrightError):
     """A certificate, its key or an authority cannot be used."""
 
 
-def trust_of(tls: AgentTls | None) -> ssl.SSLContext:
-    """Only servers of that authority, and the guard's own certificate; else the authorities of this machine.
+class AgentTls(Frozen):
+    """Mutual TLS with the agents."""
 
-    Raises CertificateError.  Made once for all connections: reading authorities takes longer than everything else.
+    authority: Path  # of the agents' certificates
+    certificate: Path  # of the guard
+    key: Path
+
+
+def trust_of(tls: AgentTls | None) -> ssl.SSLContext:
+    """Build the context for all connections; raise CertificateError.
+
+    With `tls` only servers of that authority are accepted, else those of the machine's authorities.  Loading
+    authorities is slow, so build one context for all connections.
     """
     if tls is None:
         return ssl.create_default_context()
@@ -21,7 +31,7 @@ def trust_of(tls: AgentTls | None) -> ssl.SSLContext:
     try:
         context.load_verify_locations(tls.authority)
         context.load_cert_chain(tls.certificate, tls.key)
-    except OSError as error:  # ssl's own are such too
+    except OSError as error:  # includes ssl.SSLError
         files = ", ".join(str(path) for path in (tls.authority, tls.certificate, tls.key))
         raise CertificateError(f"agent_tls: {files}: {error.strerror or error}") from error
     return context

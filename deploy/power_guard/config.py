@@ -8,6 +8,7 @@ from typing import Annotated, Self
 import numpy as np
 from pydantic import Field, model_validator
 
+from deploy.common.tls import AgentTls
 from fleet.documents import Frozen, RuleError, Violation
 from power.guard import Duty, GuardSettings, Row
 from power.policies.registry import POLICY_NAMES
@@ -50,14 +51,6 @@ class BudgetsFrom(Frozen):
     url: Url
     token_file: Path | None = None  # of the scope `read`; none for a service that asks for none
     every_s: Annotated[float, Field(ge=0.1, le=60)] = 5.0
-
-
-class AgentTls(Frozen):
-    """Mutual TLS with the agents: whose servers they have to be, and what the guard shows."""
-
-    authority: Path
-    certificate: Path
-    key: Path
 
 
 class GuardFile(Frozen):

@@ -6,9 +6,10 @@ from math import inf
 import numpy as np
 
 from deploy.power_guard.agent_client import Heard
+from power.arrays import Floats
 from power.controls import Phase, Priority
 from power.guard import Duty, Row, Servers
-from power.guard.telemetry import BRAKE, EPOCH, PROMPT_CLOCK, TOKEN_CLOCK, Floats
+from power.guard.telemetry import BRAKE, EPOCH, PROMPT_CLOCK, TOKEN_CLOCK
 from power.telemetry import Reading
 
 

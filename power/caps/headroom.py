@@ -13,6 +13,7 @@ import numpy.typing as npt
 from pydantic import Field
 
 from fleet.documents import Frozen
+from power.arrays import Floats
 from power.caps.options import levels_of, slack_of
 from power.caps.power_model import Working, busy_in, working
 from power.caps.sampling import Running, chance_above, sampled_w
@@ -23,7 +24,6 @@ from power.tree.hierarchy import ServerClass
 MAX_SERVERS = 1_000_000
 ROUNDING = 1e-9
 
-Floats = npt.NDArray[np.float64]
 MEAN, NOISE, ERROR_SQUARES, ERROR = range(4)
 
 

@@ -7,16 +7,14 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
+from power.arrays import Floats
 from power.caps.power_model import Busy, Draw, busy_in, working
 from power.caps.terms import Terms
 from power.controls import FULL_CLOCK
 from power.tree.hierarchy import ServerClass
 
 ROUNDING = 1e-9  # relative
-
-Floats = npt.NDArray[np.float64]
 
 
 class Option(NamedTuple):

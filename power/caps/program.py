@@ -11,13 +11,12 @@ from math import sqrt
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pulp
 
+from power.arrays import Floats
 from power.caps.options import Option
 from power.caps.power_model import peak_w
 
-Floats = npt.NDArray[np.float64]
 Choice = tuple[int, ...]  # of each class, which option
 
 

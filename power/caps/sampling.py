@@ -9,14 +9,12 @@ from math import sqrt
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
+from power.arrays import Floats
 from power.caps.power_model import Busy
 from power.tree.hierarchy import ServerClass
 
 NORMAL_95 = 1.959964
-
-Floats = npt.NDArray[np.float64]
 
 
 class Running(NamedTuple):

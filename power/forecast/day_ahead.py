@@ -14,9 +14,8 @@ import numpy as np
 import numpy.typing as npt
 
 from fleet.documents import RuleError
+from power.arrays import Floats
 from power.forecast.history import DAY_S, Steps
-
-Floats = npt.NDArray[np.float64]
 
 DAY_QUANTILES = (0.5, 0.9, 0.99)
 MIN_DAYS = 4

@@ -13,12 +13,10 @@ from itertools import islice
 from typing import Literal
 
 import numpy as np
-import numpy.typing as npt
 
 from fleet.documents import MAX_PROBLEMS, RuleError
 from fleet.errors import DocumentError, Problem
-
-Floats = npt.NDArray[np.float64]
+from power.arrays import Floats
 
 TIMES = ("time", "time_s", "at_s", "timestamp")
 WATTS = ("watts", "power_w", "row_w", "row_power_watts", "value")

@@ -4,12 +4,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
+from power.arrays import Floats
 from power.forecast.short_term import RowForecast
 from power.forecast.state_layout import LAGS, QUANTILES, TARGETS, UNIT_W
-
-Floats = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,6 +17,7 @@ import numpy.typing as npt
 from numba import float64, int64, void
 
 from fleet.numba_cache import jit_entry, jit_inner
+from power.arrays import Floats
 from power.forecast.state_layout import (
     AT_S,
     BRIEF_W,
@@ -36,8 +37,6 @@ from power.forecast.state_layout import (
     TARGETS,
     UNIT_W,
 )
-
-Floats = npt.NDArray[np.float64]
 
 SLOW_S, BRIEF_S = 600.0, 20.0  # memory of the means
 MEMORY = 1 - 1 / 21_600  # of the least squares: half a day of readings each 2 s

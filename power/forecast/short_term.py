@@ -11,9 +11,9 @@ from math import isfinite
 from typing import Any, Self
 
 import numpy as np
-import numpy.typing as npt
 
 from fleet.documents import RuleError, Violation
+from power.arrays import Floats
 from power.forecast.state_layout import (
     AT_S,
     FIRST_FACTORS,
@@ -28,7 +28,6 @@ from power.forecast.state_layout import (
     Layout,
 )
 
-Floats = npt.NDArray[np.float64]
 MAX_DRIVERS = 8
 
 

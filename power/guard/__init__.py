@@ -8,10 +8,11 @@ state, orders = guard.step(state, telemetry)   # every period
 from power.guard.breaker import TripCurve
 from power.guard.budgets import BudgetError, BudgetOrder, Entry, Timetable, accept
 from power.guard.guard import Guard
+from power.guard.orders import NOT_CALM, Calm, Orders
 from power.guard.row import Duty, Row
 from power.guard.settings import POLCA_CAUTIOUS, GuardSettings
 from power.guard.states import Cause, Event, GuardState, Kind, Mode, Told
-from power.guard.telemetry import NOT_CALM, Calm, Orders, Servers, Telemetry
+from power.guard.telemetry import Servers, Telemetry
 
 __all__ = [
     "NOT_CALM",

@@ -9,12 +9,14 @@ from typing import Generic, TypeVar
 
 import numpy as np
 
+from power.arrays import Ints
 from power.controls import UNTOUCHED, Clocks, Setting
+from power.guard.orders import NOT_CALM, Calm, Orders
 from power.guard.readback import Confirming, Finding, events_of, nothing_told
 from power.guard.row import Row
 from power.guard.settings import GuardSettings
 from power.guard.states import Cause, Event, GuardState, Kind, Mode
-from power.guard.telemetry import BRAKE, NOBODY, NOT_CALM, Calm, Ints, Orders, Telemetry
+from power.guard.telemetry import BRAKE, NOBODY, Telemetry
 from power.guard.telemetry_health import Sight, believed, blind_allowance_s, look
 from power.guard.transitions import is_over, last_seen_s, next_mode
 from power.policies.interface import Policy

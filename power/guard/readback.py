@@ -16,10 +16,11 @@ from typing import NamedTuple
 
 import numpy as np
 
+from power.arrays import Bools, Floats, Ints
 from power.guard.row import Row
 from power.guard.settings import GuardSettings
 from power.guard.states import Event, Kind, Mode, Told
-from power.guard.telemetry import BRAKE, EPOCH, NOBODY, PROMPT_CLOCK, TOKEN_CLOCK, Bools, Floats, Ints, Servers
+from power.guard.telemetry import BRAKE, EPOCH, NOBODY, PROMPT_CLOCK, TOKEN_CLOCK, Servers
 
 SHOWN = -np.inf  # a `due_s` whose order has been seen to hold
 MAX_DOUBLINGS = 10

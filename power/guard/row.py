@@ -17,8 +17,9 @@ from typing import NamedTuple
 import numpy as np
 
 from fleet.documents import RuleError
+from power.arrays import Floats, Ints
 from power.controls import FULL_CLOCK, Clocks
-from power.guard.telemetry import BRAKE, PROMPT_CLOCK, TOKEN_CLOCK, Floats, Ints
+from power.guard.telemetry import BRAKE, PROMPT_CLOCK, TOKEN_CLOCK
 from power.server_model import Draw, ServerModel
 
 HALVINGS = 30  # of the range in which the level is sought: far below any clock step

@@ -10,8 +10,8 @@ RELEASING   brake off, at the blind level until the row has shown that it holds
 from enum import StrEnum
 from typing import Generic, NamedTuple, TypeVar
 
+from power.arrays import Bools, Floats, Ints
 from power.controls import Setting
-from power.guard.telemetry import Bools, Floats, Ints
 
 StateT = TypeVar("StateT")
 

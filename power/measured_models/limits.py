@@ -11,8 +11,9 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
+from power.arrays import Floats
 from power.measured_models.document import ClockShares, LimitSweep
-from power.measured_models.points import Floats, LimitPoint, error_of, grouped, spread_of
+from power.measured_models.points import LimitPoint, error_of, grouped, spread_of
 
 COMPUTE_BOUND = 0.85  # share of the limit that a job draws unlimited, for its limit to be a limit at all
 # POLCA (arXiv 2308.12908): inference on A100 at 1110 of 1410 MHz loses at most 7 % of performance.

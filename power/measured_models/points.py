@@ -6,11 +6,10 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 import numpy as np
-import numpy.typing as npt
 
+from power.arrays import Floats
 from power.measured_models.document import Error, Spread
 
-Floats = npt.NDArray[np.float64]
 PointT = TypeVar("PointT")
 KeyT = TypeVar("KeyT", bound=Hashable)
 

@@ -11,8 +11,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from power.arrays import Floats
 from power.measured_models.document import BoardShares, Engine, Error, ServingShares, Spread
-from power.measured_models.points import Floats, ServingPoint, error_of, grouped, spread_of
+from power.measured_models.points import ServingPoint, error_of, grouped, spread_of
 from power.measured_models.times import token_times
 
 SATURATIONS = (64.0, 128.0, 256.0, 512.0)

@@ -11,8 +11,9 @@ from itertools import combinations
 
 import numpy as np
 
+from power.arrays import Floats
 from power.measured_models.document import Error
-from power.measured_models.points import Floats, error_of
+from power.measured_models.points import error_of
 
 MAX_GROWTH = 1.0
 

@@ -15,14 +15,12 @@ from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
+from power.arrays import Floats
 from power.controls import FULL_CLOCK, Clocks, Phase, Priority
 from power.policies.loss import Slack, clock_loss
 from power.server_model import ServerModel
 from power.workload.workload import TrainingJob
-
-Floats = npt.NDArray[np.float64]
 
 CLOCK_STEP = 0.02  # two to three of the 15 MHz steps of an A100
 LOWEST_CLOCK = 0.3

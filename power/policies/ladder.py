@@ -29,6 +29,7 @@ import numpy as np
 import numpy.typing as npt
 
 from power.admission import HIGH_LIMIT_SHARE, LOW_LIMIT_SHARE
+from power.arrays import Floats
 from power.controls import Phase, Priority, Routing, Setting
 from power.policies.frontier import Rung, clock_grid, frontier, levers_of, training_w
 from power.policies.loss import Slack
@@ -36,7 +37,6 @@ from power.server_model import BLOOM_A100, ServerModel
 from power.telemetry import Seen
 from power.workload.workload import TrainingJob
 
-Floats = npt.NDArray[np.float64]
 Watts = tuple[tuple[float, ...], ...]
 
 IN_BAND_S = 1.0

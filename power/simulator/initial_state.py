@@ -5,10 +5,11 @@ from math import inf
 
 import numpy as np
 
+from power.arrays import Floats
 from power.controls import Phase, Priority
 from power.server_model import ServerModel
 from power.simulator.spec import RowSpec
-from power.simulator.state import JOB, KIND, NOBODY, POOL, REQUEST, ROW, SERVER, SLOT, WINDOW_S, Board, Floats, Records
+from power.simulator.state import JOB, KIND, NOBODY, POOL, REQUEST, ROW, SERVER, SLOT, WINDOW_S, Board, Records
 from power.workload import Work
 
 _BIAS_STREAM = 1  # of the seed; others draw from streams of their own

@@ -4,13 +4,10 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
+from power.arrays import Bools, Floats, Ints
 from power.controls import Clocks, Priority
-from power.simulator.state import WINDOW_S, Floats, Records
-
-Ints = npt.NDArray[np.int64]
-Bools = npt.NDArray[np.bool_]
+from power.simulator.state import WINDOW_S, Records
 
 
 class ClockChange(NamedTuple):

@@ -12,6 +12,7 @@ from typing import Any, Protocol, cast
 
 import numpy as np
 
+from power.arrays import Ints
 from power.controls import Clocks, Setting
 from power.guard import GuardSettings, Orders, Servers, Telemetry
 from power.policies.interface import Policy
@@ -19,7 +20,7 @@ from power.simulator.control import Control, PolicyAlone
 from power.simulator.faults import install, kill_times
 from power.simulator.guard_adapter import Guarded, row_of, settings_of
 from power.simulator.initial_state import fresh_board, models_of
-from power.simulator.outcome import ClockChange, Ints, Outcome, requests_of
+from power.simulator.outcome import ClockChange, Outcome, requests_of
 from power.simulator.spec import Fault, PlannerKilled, RowSpec
 from power.simulator.state import ROW, WINDOW_S, Board
 from power.telemetry import Budget, Reading

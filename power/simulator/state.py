@@ -10,9 +10,10 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
+from power.arrays import Floats
+
 Records: TypeAlias = npt.NDArray[np.void]
 Record: TypeAlias = Any  # one of them: its fields are attributes inside the engine
-Floats: TypeAlias = npt.NDArray[np.float64]
 
 NOBODY = -1
 WINDOW_S = 2.0  # of the meter

@@ -13,9 +13,10 @@ from pydantic import Field
 
 from fleet.documents import Frozen, RuleError
 from fleet.errors import UnknownNameError
+from power.arrays import Bools, Floats, Ints
 from power.controls import Clocks
 from power.guard import Duty, Servers
-from power.guard.telemetry import BRAKE, EPOCH, PROMPT_CLOCK, TOKEN_CLOCK, Bools, Floats, Ints
+from power.guard.telemetry import BRAKE, EPOCH, PROMPT_CLOCK, TOKEN_CLOCK
 
 REFUSED = "the driver returned an error"
 

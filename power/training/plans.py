@@ -9,14 +9,12 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
 from fleet.documents import RuleError
+from power.arrays import Floats
 from power.training.operating_points import Choice, effective_j, worth_having
 from power.training.schedules import Iteration
 from power.training.time_energy_frontier import Frontier
-
-Floats = npt.NDArray[np.float64]
 
 SAME = 1e-9
 

@@ -11,7 +11,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from fleet.documents import RuleError
-from power.training.swings import METER_S, SENSITIVITY, Floats, largest_rise_w
+from power.arrays import Floats
+from power.training.swings import METER_S, SENSITIVITY, largest_rise_w
 from power.workload.workload import TrainingJob
 
 STEP_S = 0.005

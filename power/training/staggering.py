@@ -12,12 +12,10 @@ from dataclasses import dataclass
 from itertools import product
 
 import numpy as np
-import numpy.typing as npt
 
-from power.training.swings import Floats, largest_rise_w, stretched, swing_of, widened
+from power.arrays import Floats, Ints
+from power.training.swings import largest_rise_w, stretched, swing_of, widened
 from power.workload.workload import TrainingJob
-
-Ints = npt.NDArray[np.int64]
 
 STEPS = 96
 RESTARTS = 24

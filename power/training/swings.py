@@ -7,11 +7,9 @@ from dataclasses import dataclass
 from math import ceil
 
 import numpy as np
-import numpy.typing as npt
 
+from power.arrays import Floats
 from power.workload.workload import TrainingJob
-
-Floats = npt.NDArray[np.float64]
 
 SENSITIVITY = 1.0  # of computing to its clock, as the simulator has it
 METER_S = 2.0  # POLCA reads every two seconds and calls that the largest rise

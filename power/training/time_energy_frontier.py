@@ -12,13 +12,11 @@ from dataclasses import dataclass
 from math import inf
 
 import numpy as np
-import numpy.typing as npt
 
+from power.arrays import Floats
 from power.training.cuts import Arc, Network
 from power.training.operating_points import Choice, effective_j, hull_of
 from power.training.schedules import Iteration
-
-Floats = npt.NDArray[np.float64]
 
 SAME = 1e-9  # of the iteration's time, and of the steepest slope
 MAX_STEPS = 100_000

@@ -2,9 +2,9 @@
 
 import numpy as np
 
+from power.arrays import Floats
 from power.simulator import Fault, IgnoredActuation, PlannerKilled, RowSpec, StaleTelemetry
 from power.simulator.state import WINDOW_S
-from power.whatif.record import Floats
 from power.whatif.request import FaultName, RowQuestion
 
 MINUTE = round(60 / WINDOW_S)  # readings

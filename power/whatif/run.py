@@ -15,6 +15,7 @@ from math import isfinite
 import numpy as np
 
 from fleet.documents import RuleError
+from power.arrays import Floats
 from power.controls import Priority
 from power.guard import Event as Told
 from power.guard import Kind
@@ -25,7 +26,7 @@ from power.simulator.state import WINDOW_S
 from power.slo_impact import POLCA_SLO, latency_impact, slo_holds
 from power.slo_impact import Impact as Measured
 from power.whatif.faults import chosen_fault
-from power.whatif.record import Floats, Record, envelope
+from power.whatif.record import Record, envelope
 from power.whatif.request import PolicyName, RowQuestion
 from power.whatif.response import (
     MAX_EVENTS,

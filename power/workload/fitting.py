@@ -15,7 +15,8 @@ import numpy as np
 
 from fleet.documents import RuleError
 from fleet.errors import DocumentError, Problem
-from power.workload.load_profile import Curve, Floats, Harmonic, Quantile, Shape, smoothed_covariance
+from power.arrays import Floats
+from power.workload.load_profile import Curve, Harmonic, Quantile, Shape, smoothed_covariance
 
 CLIP = 0.995  # of the smoothed rates: of a fortnight the 100 minutes above it count as the peak
 FLOOR = 0.40  # of the peak is there at any time; a choice, and a hard one: the mean rises from 0.48 to 0.69

@@ -9,10 +9,11 @@ time at full clock.  All kinds are one process with marks, drawn by inverting it
 import numpy as np
 
 from fleet.documents import RuleError
+from power.arrays import Floats, Ints
 from power.server_model import BLOOM_A100, ServerModel
-from power.workload.load_profile import Curve, Floats, Shape, builtin_shape
+from power.workload.load_profile import Curve, Shape, builtin_shape
 from power.workload.request_classes import POLCA_MIX, Mix
-from power.workload.workload import Ints, TrainingJob, Work
+from power.workload.workload import TrainingJob, Work
 
 PEAK_UTILIZATION = 0.80
 MAX_REQUESTS = 50_000_000

@@ -19,12 +19,10 @@ from math import ceil
 from typing import Annotated, Self
 
 import numpy as np
-import numpy.typing as npt
 from pydantic import Field, model_validator
 
 from fleet.documents import Frozen, RuleError, Violation, parse_document, read_model
-
-Floats = npt.NDArray[np.float64]
+from power.arrays import Floats
 
 DAY_S = 86_400.0
 SHORTEST_DAYS = 14  # a shorter run is cut out of so many: else its few hours would hold all levels

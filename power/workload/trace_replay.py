@@ -19,11 +19,12 @@ import numpy as np
 
 from fleet.documents import RuleError
 from fleet.traces import Trace
+from power.arrays import Floats, Ints
 from power.controls import Priority
 from power.server_model import BLOOM_A100, ServerModel
 from power.workload.generated import MAX_REQUESTS, drawn_curve
-from power.workload.load_profile import Curve, Floats, Shape
-from power.workload.workload import Ints, Pool, TrainingJob, Work
+from power.workload.load_profile import Curve, Shape
+from power.workload.workload import Pool, TrainingJob, Work
 
 UTILIZATION = 0.38  # at the peak of the day
 TOGETHER = 32  # assumed, as in the trial of docs/power/workload.md, section 3; a BLOOM-176B server holds about 14

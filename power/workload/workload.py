@@ -5,14 +5,11 @@ from dataclasses import dataclass, field
 from typing import Self
 
 import numpy as np
-import numpy.typing as npt
 from pydantic import Field, model_validator
 
 from fleet.documents import Frozen, RuleError, Violation
+from power.arrays import Floats, Ints
 from power.controls import Priority
-
-Floats = npt.NDArray[np.float64]
-Ints = npt.NDArray[np.int64]
 
 
 class Pool(Frozen):

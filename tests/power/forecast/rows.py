@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-Floats = npt.NDArray[np.float64]
+from power.arrays import Floats
 
 STEP_S = 2.0
 PROMPT_W, TOKEN_W, BASE_W = 3643.0, 1996.0, 107_000.0  # above idle; of 52 idle servers

@@ -6,10 +6,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fleet.documents import RuleError
+from power.arrays import Floats
 from power.forecast import Steps, next_day
 from power.forecast.day_ahead import MIN_DAYS
 from power.forecast.metrics import score
-from tests.power.forecast.rows import Floats
 
 STEP_S = 600.0
 PER_DAY = 144

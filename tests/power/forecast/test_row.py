@@ -6,10 +6,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fleet.documents import RuleError
+from power.arrays import Floats
 from power.forecast import RowForecast
 from power.forecast.metrics import highest_rise_w, replayed, score
 from power.forecast.state_layout import FIRST_RISE_SHARE, LAGS, QUANTILES
-from tests.power.forecast.rows import STEP_S, Floats, Row, row
+from tests.power.forecast.rows import STEP_S, Row, row
 
 WARM = 3600  # readings: two hours
 HORIZONS_S = st.floats(0.5, 40)

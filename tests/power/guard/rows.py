@@ -6,9 +6,9 @@ from typing import NamedTuple
 
 import numpy as np
 
+from power.arrays import Floats
 from power.controls import UNTOUCHED, Clocks, Setting
 from power.guard import Guard, GuardSettings, GuardState, Mode, Orders, Row, Servers, Telemetry
-from power.guard.telemetry import Floats
 from power.server_model import BLOOM_A100
 from power.telemetry import Budget, Reading, Seen
 

@@ -121,7 +121,12 @@ def test_a_blind_row_that_jumps_to_its_worst_does_not_open_the_breaker(delay_s: 
 @pytest.mark.parametrize("seed", range(3))
 def test_with_orders_ignored_late_and_rounded_the_breaker_holds(seed: int) -> None:
     faults = ActuatorFaults(
-        ignored_share=0.05, late_share=0.05, late_s=20.0, brake_ignored_share=0.05, unresponsive=("n3",), clock_step=15 / 1410
+        ignored_share=0.05,
+        late_share=0.05,
+        late_s=20.0,
+        brake_ignored_share=0.05,
+        unresponsive=("n3",),
+        clock_step=15 / 1410,
     )
     plant = Plant(faults=faults, seed=seed)
     for _ in range(12):

@@ -3,8 +3,9 @@
 import numpy as np
 from hypothesis import strategies as st
 
+from power.arrays import Floats
 from power.controls import Phase, Priority
-from power.telemetry import Floats, Reading, Seen
+from power.telemetry import Reading, Seen
 
 BUDGET_W = 200_000.0
 

@@ -7,10 +7,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from power.arrays import Floats
 from power.controls import Clocks, Phase, Priority, Routing
 from power.policies.ladder import Climb, Ladder, Margins, Step
 from power.server_model import BLOOM_A100
-from power.telemetry import Floats, Reading, Seen
+from power.telemetry import Reading, Seen
 from power.workload.workload import TrainingJob
 from tests.power.policies.rows import BUDGET_W, any_counts, busy, seen, shares
 
