@@ -1,8 +1,7 @@
-"""How far the performance model is from measured points that it was not fitted on, and the plain roofline beside it.
+"""Error of the performance model on measured points that it was not fitted on, beside the plain roofline.
 
-Each row holds points back, fits the rest anew and predicts what was held back; nothing comes from the shipped file.
-The points are aiconfigurator's `silicon_sample.csv`; they are looked for under FLEETWRIGHT_PLANNER_DATA or beside the
-project, in ../shared/data/planner, and are not part of it.
+Each row holds points back, fits the others again and predicts the points held back; nothing comes from the shipped
+file.  The points are `silicon_sample.csv` of aiconfigurator, in FLEETWRIGHT_PLANNER_DATA or ../shared/data/planner.
 """
 
 import csv
@@ -28,7 +27,7 @@ METRICS = ("tpot", "ttft")
 
 
 def run() -> list[dict[str, Any]]:
-    """Two rows per split; where there are no points, one that says so."""
+    """Return two rows per split; without points, one row with the reason."""
     path = Path(os.environ.get(VARIABLE, BESIDE)) / POINTS
     if not path.is_file():
         return [{"held_back": f"skipped: no measured points, set {VARIABLE} to where {POINTS} is"}]

@@ -1,7 +1,7 @@
-"""What a round of the controller costs: 200 targets on 1,000 simulated nodes, steady and with every target changing.
+"""Cost of one reconcile of all targets: 200 targets on 1,000 simulated nodes, steady and with every target changing.
 
-The controller is the real one with its real clients; the API and the 200 Serve applications answer from memory in the
-same process, so their (small) share is counted too.  Replicas start and stop the moment they are asked for.
+The controller and its clients are real.  The API and the 200 Serve applications answer from memory in the same process,
+so their small share is included.  Replicas start and stop at once.
 """
 
 import asyncio
@@ -18,7 +18,7 @@ import httpx
 import structlog
 from prometheus_client import CollectorRegistry
 
-from api.client import AsyncFleetwright
+from api.client import AsyncClient
 from api.schemas.plans import PlanRecord
 from deploy.actuators.ray_serve.actuator import ray_serve_actuators
 from deploy.actuators.registry import Actuators
@@ -43,7 +43,7 @@ def run() -> list[dict[str, Any]]:
 async def _measure() -> list[dict[str, Any]]:
     fleet = Fleet()
     async with (
-        AsyncFleetwright("http://api", transport=httpx.MockTransport(fleet.api)) as api,
+        AsyncClient("http://api", transport=httpx.MockTransport(fleet.api)) as api,
         httpx.AsyncClient(transport=httpx.MockTransport(fleet.serve)) as http,
     ):
         clock = Clock()

@@ -1,6 +1,6 @@
-"""Where public data lies that some benchmarks measure on.  It is no part of this project.
+"""Public data for some benchmarks, in FLEETWRIGHT_PLANNER_DATA, FLEETWRIGHT_POWER_DATA or ../shared/data.
 
-Looked for beside the checkout, or where FLEETWRIGHT_PLANNER_DATA and FLEETWRIGHT_POWER_DATA say.
+The data is not part of this project.
 """
 
 import gzip

@@ -1,8 +1,8 @@
-"""Throughput tables and days of demand for benchmarks: drawn from formulas here, the same on every machine.
+"""Throughput tables and days of demand from formulas, the same on every machine.
 
-A replica's rate follows from the tokens per second that it prefills and decodes, with 5 % of lognormal noise so that no
-two options are proportional.  These figures are round numbers of the right order, not measurements of a GPU: the
-benchmarks that use them time the planner and count its moves, they say nothing about hardware.
+The rate of a replica follows from the tokens per second that it prefills and decodes, with 5 % of lognormal noise so
+that no two options are proportional.  The figures are round and measure no GPU: the benchmarks time the planner and
+count its changes.
 """
 
 from dataclasses import dataclass

@@ -1,14 +1,14 @@
-"""The yardstick of expert placement: EPLB, as published with DeepSeek-V3 and as engines run it, written anew.
+"""EPLB, the published baseline of expert placement, written again from its description.
 
-Source: `deepseek-ai/EPLB`, `eplb.py` (read November 2026).  Three steps, each greedy, in 32-bit floats like the
-original, so that ties fall the same way:
+Source: `deepseek-ai/EPLB`, `eplb.py` (read November 2026).  Three greedy steps, in 32-bit floats like the original, so
+that ties break the same way:
 
-1. Groups to nodes: the heaviest group first to the lightest node that is not full; each node takes equally many.
-2. Copies, node by node: one more, again and again, of the expert whose copies are now the most loaded.
-3. Copies to GPUs of the node: again the heaviest first to the lightest GPU that is not full.
+1. Groups to nodes: the heaviest group first to the lightest node that has room; each node takes the same number.
+2. Replicas, node by node: one more, repeatedly, of the expert with the highest load per replica.
+3. Replicas to GPUs of the node: again the heaviest first to the lightest GPU that has room.
 
-The hierarchical policy needs groups that divide evenly over nodes; otherwise, or when asked with one group and one
-node, all GPUs are one node: the global policy.  Neither sees that it puts two copies of an expert on one GPU.
+The hierarchical policy needs groups that divide evenly over nodes.  Otherwise, or with one group and one node, all GPUs
+form one node: the global policy.  Neither avoids two replicas of an expert on one GPU.
 """
 
 import numpy as np

@@ -1,18 +1,17 @@
-"""Tokens per layer and expert to place: real recordings where they are at hand, else drawn with their published skews.
+"""Tokens per layer and expert: recordings if present, else drawn with the recordings' published skews.
 
-Recordings: DeepSeek-V3 on 96 GPUs, made by the SGLang team (SGLang issue 6017, May 2025), rows 3 to 60 of 61 being MoE
-layers.  They are no part of this project; without them the same names give synthetic loads of the same shape.
+Recordings: DeepSeek-V3 on 96 GPUs by the SGLang team (SGLang issue 6017, May 2025); rows 3 to 60 of 61 are MoE layers.
+The recordings are not part of this project; without them the same names give synthetic loads of the same shape.
 
-The generator, with E experts, rank r from 1 and x = how far r lies in the colder half, from 0 to 1:
+The generator, with E experts, rank r from 1 and x = the depth of r in the colder half, from 0 to 1:
 
     load(r) ~ (r + HEAD)^-(slope / flattening) * exp(-TAIL x^2) * noise,    slope ~ normal(mean, deviation), cut
 
-where `flattening` is what HEAD takes off the slope that one fits to the hotter half: `slope` is what one measures.
-Which expert has which rank comes from a normal score: one part per group (hot groups are what makes hierarchical
-placement uneven), one per expert.  Each recording's scores mix three of them by its prompt's length and phase, which
-gives recordings the rank correlations measured between the real ones (0.89 from 512 to 4096 tokens, 0.7 from prefill
-to decode).  HEAD, TAIL and GROUP_PART are fitted to the recordings: load of the hottest expert, loads at ranks 128 and
-192, load of the hottest of 8 groups.
+`flattening` is the effect of HEAD on the slope that a fit to the hotter half gives, so `slope` is the measured slope.
+A normal score decides which expert has which rank: one part per group (hot groups make hierarchical placement uneven),
+one per expert.  The scores of a recording mix three of them by prompt length and phase, which gives the measured rank
+correlations (0.89 from 512 to 4096 tokens, 0.7 from prefill to decode).  HEAD, TAIL and GROUP_PART are fitted to the
+recordings: load of the hottest expert, loads at ranks 128 and 192, load of the hottest of 8 groups.
 """
 
 import json
@@ -61,7 +60,7 @@ class Case:
 
     @property
     def source(self) -> str:
-        """As rows of figures say it."""
+        """Label the case in result rows."""
         return "recorded" if self.recorded else "synthetic"
 
 
@@ -94,12 +93,12 @@ PREFILL_LENGTHS = NAMES[:4]  # one workload whose prompts grow
 
 
 def cases(*, seed: int = 0) -> tuple[Case, ...]:
-    """All recordings, or their stand-ins."""
+    """Return all recordings, or their substitutes."""
     return tuple(named(name, seed=seed) for name in NAMES)
 
 
 def named(name: str, *, seed: int = 0) -> Case:
-    """One recording, or its stand-in where it is not at hand."""
+    """Return one recording, or its substitute if it is absent."""
     path = found("placement", f"{FOLDER}/{name}.json")
     if path is None:
         return stand_in(name, seed=seed)

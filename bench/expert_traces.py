@@ -1,8 +1,7 @@
-"""Token traces for traffic between nodes: loads as recorded (or their stand-ins), who goes with whom modelled.
+"""Token traces for traffic between nodes: recorded loads, modelled co-activation.
 
-No public trace of tokens was obtained, so `placement.traffic.synthetic_trace` routes tokens so that each expert's load
-is that
-of the recording; `residual_percent` says how far it misses.  Topics' strength is a guess: figures are given for two.
+No public token trace exists, so `placement.traffic.synthetic_trace` routes tokens such that each expert has its
+recorded load; `residual_percent` is the error.  The strength of topics is assumed: figures are given for two strengths.
 """
 
 from dataclasses import dataclass
@@ -11,7 +10,7 @@ import numpy as np
 
 from bench.expert_loads import Case
 from placement.token_trace import TokenTrace
-from placement.traffic import Routing, modelled_trace, residual
+from placement.traffic import Routing, generate_trace, residual
 
 DEEPSEEK_V3 = Routing(active=8, groups=8, active_groups=4)
 UNGROUPED = Routing(active=8)
@@ -20,7 +19,7 @@ PLANNED_ON, JUDGED_ON = 8192, 8192  # tokens; different ones
 
 @dataclass(frozen=True, eq=False)
 class Traces:
-    """One to plan on and another, of the same model, to judge on."""
+    """Return one trace to plan on and another, of the same model, to evaluate on."""
 
     planned_on: TokenTrace
     judged_on: TokenTrace
@@ -29,7 +28,7 @@ class Traces:
 
 def traces(case: Case, *, routing: Routing, strength: float, seed: int = 0) -> Traces:
     """For the loads of a case."""
-    both = modelled_trace(
+    both = generate_trace(
         case.tokens,
         routing=routing,
         count=PLANNED_ON + JUDGED_ON,

@@ -1,14 +1,14 @@
-"""False isolations per cluster-week: three weeks of 1,024 ranks and one of 16,384, as a cluster lives.
+"""False quarantines per cluster-week: three weeks of 1,024 ranks and one week of 16,384.
 
-A week is made of jobs of six hours with seeds of their own.  Each finished job is a line of
-bench/out/faults_weeks.jsonl, with a digest of the code that it judged: a run that was broken off goes on where it
-stopped, and lines of other code do not count.  `run` goes on for at most `LIMIT_S` per size and reports what there is;
+A week consists of jobs of six hours, each with its own seed.  Each finished job is a line of
+bench/out/faults_weeks.jsonl with a digest of the code under test: an interrupted run continues where it stopped, and
+lines of other code do not count.  `run` continues for at most `LIMIT_S` per size and reports the jobs done so far.
 
     python -m bench.false_isolation_rate [--scenario NAME] [--jobs A:B] [--into FILE ...] [--limit-s S] [RANKS ...]
 
-has no limit unless told.  One process, one core.  Two share a size: each does jobs of its own (`--jobs 0:14` and
-`--jobs 14:28`, the end left out) into a file of its own; `--into` names the file that is written to first and then
-others whose lines count too, and `--jobs 0:0` only tells.
+has no limit by default.  One process uses one core.  Two processes share a size with `--jobs 0:14` and `--jobs 14:28`
+(end excluded), each with its own file: `--into` names the file to write, then other files to count; `--jobs 0:0` only
+reports.
 """
 
 import argparse
@@ -79,7 +79,7 @@ def count_of(ranks: int) -> int:
 def _go_on(
     name: str, ranks: int, kept: Sequence[Path], *, limit_s: float, jobs: tuple[int, int | None] = (0, None)
 ) -> None:
-    """Simulate what is missing of these jobs, at least one of it, for about so long."""
+    """Simulate the missing jobs, at least one, for about this time."""
     done = {line["job"] for line in _lines(name, ranks, kept)}
     begun_s = time.monotonic()
     for at in range(count_of(ranks))[slice(*jobs)]:

@@ -1,12 +1,11 @@
-"""What the recorder of one node costs: a look at the sockets, the whole process at 4 Hz, and its bytes to a watcher.
+"""Cost of one node's recorder: one poll of the sockets, the whole process at 4 Hz, and its bytes to a monitor.
 
-Connections are real, on loopback, with traffic four times a second on each; both ends lie in this one namespace, so
-that the kernel goes through twice the sockets of a node's own.  `core_share` is CPU time of the recorder's process (all
-threads, user and system) over wall time, after its start; the watcher that answers is another process.
+Connections are real, on loopback, with traffic four times a second on each.  Both ends are in this one namespace, so
+the kernel walks twice the sockets of a node.  `core_share` is CPU time of the recorder's process (all threads, user and
+system) over wall time, after its start; the monitor is another process.
 
-The rows with trains are of two processes at once, a recorder that sends none and the node's prober: what each costs,
-and both together; then of a recorder that probes itself.  Its peers are heard and answered by a process that is not
-counted: as many trains come as go.
+The rows with trains measure two processes together, a recorder and the node's prober, then a recorder that probes
+itself.  A process that is not counted answers the probes and sends as many.
 """
 
 import multiprocessing

@@ -1,6 +1,6 @@
-"""What a decision over a job costs: one step of the joint fit at 1,024 and 16,384 ranks, `time.process_time` around it.
+"""Cost of one decision: one step of the joint fit at 1,024 and 16,384 ranks, `time.process_time` around it.
 
-Quiet weather, eight faults at once, and ten times the congestion; the windows come from the simulator, with lost
+Quiet background, eight faults at once, and ten times the congestion.  The windows come from the simulator, with lost
 agents.
 """
 
@@ -12,7 +12,7 @@ import numpy as np
 from faults.localisation import Localiser
 from faults.simulator.cluster import Cluster, build
 from faults.simulator.congestion import Congestion, Crowding
-from faults.simulator.fault_schedule import Diary, Happening, What
+from faults.simulator.fault_schedule import FaultEvent, FaultKind, FaultSchedule
 from faults.simulator.noise import LAB
 from faults.simulator.shape import Shape
 from faults.simulator.slow import SlowPlane
@@ -37,7 +37,7 @@ def _timed(ranks: int, what: str, *, per_uplink_h: float, eight: bool) -> dict[s
     plane, rng = SlowPlane(cluster, LAB, window_s=WINDOW_S, seed=1), np.random.default_rng(2)
     weather = Congestion(cluster.shape.uplinks, Crowding(per_uplink_h=per_uplink_h), rng)
     telemetry = Telemetry(cluster.shape.nodes, Losses(), rng)
-    diary = Diary(_faults(cluster) if eight else [])
+    schedule = FaultSchedule(_faults(cluster) if eight else [])
     localiser = Localiser(cluster.known)
     state, spent_s, nodes = localiser.start(), [], 0
     for at in range(WARM_UP + WINDOWS):
@@ -45,8 +45,8 @@ def _timed(ranks: int, what: str, *, per_uplink_h: float, eight: bool) -> dict[s
         window = plane.window(
             from_s,
             path=weather.advance(from_s, to_s),
-            heard=telemetry.heard(from_s, to_s),
-            happenings=diary.during(from_s, to_s),
+            reported=telemetry.reported(from_s, to_s),
+            events=schedule.during(from_s, to_s),
         )
         started_s = time.process_time()
         state, diagnoses = localiser.step(state, window)
@@ -65,12 +65,12 @@ def _timed(ranks: int, what: str, *, per_uplink_h: float, eight: bool) -> dict[s
     }
 
 
-def _faults(cluster: Cluster) -> list[Happening]:
+def _faults(cluster: Cluster) -> list[FaultEvent]:
     """Eight that begin after the warm-up, spread over the nodes."""
     begin_s, end_s = WARM_UP * WINDOW_S, 1e6
     step = cluster.shape.ranks // 8
-    kinds = [What.SLOW_TX, What.SLOW_RX, What.SLOW_NIC, What.SLOW_TX] * 2
+    kinds = [FaultKind.SLOW_TX, FaultKind.SLOW_RX, FaultKind.SLOW_NIC, FaultKind.SLOW_TX] * 2
     return [
-        Happening(what, step * at + 11 * at, begin_s, end_s, factor)
+        FaultEvent(what, step * at + 11 * at, begin_s, end_s, factor)
         for at, (what, factor) in enumerate(zip(kinds, (1.25, 1.25, 1.5, 2.0) * 2, strict=True))
     ]

@@ -1,16 +1,16 @@
-"""How often sender, receiver and link faults are told apart over TCP by the whole detector, on a documented model.
+"""How often the whole detector separates sender, receiver and link faults over TCP, on a documented model.
 
-Model of a job of n nodes that steps four times a second: 12 s of health, then one wire is slow by a factor f.
-Ring r -> r-1 (2 MB a step at 200 Mbit/s), a ring pass r -> r+1 (128 KiB), short messages to everybody.  A slow Tx of k
-slows the data of k and, over TCP, what is sent to k, by `LEAK` of it; a slow Rx the other way round; a slow link one
-pair, and its opposite by half of `LEAK`.  Sockets show `SHOWN` of the slowdown (turns of the ring leave a wire idle).
-Noise, as measured on healthy recordings: a ring pair 0.066 over 2.5 s, short messages 0.22, the passes of one pair
-`PASS_SD` each and 0.05 between windows.  With probes each node sends a train of 64 KiB each quarter second, to all
-others in turn: its second half takes as long as the slower end says, within `TAIL_SD`, but for `BESIDE` of them, which
-meet the job's bytes (exponential, of a train's length), and `TOO_FAST`, which a shaper's allowance lets catch up; the
-first half of `HELD` of them waits behind the job's bytes where it arrives, so that the second catches up.  Each
-clock is off by up to half of `skew`, constant, and drifts by up to 10 ppm.  What waits in queues is in the model with
-64 packets and the clocks' offsets; how often it says the truth is not assumed.
+Model of a job of n nodes that steps four times a second: 12 s of health, then one NIC or link is slow by a factor f.
+Ring r -> r-1 (2 MB a step at 200 Mbit/s), a ring pass r -> r+1 (128 KiB), short messages to all.  A slow Tx of k slows
+the data of k and, over TCP, the data sent to k by `LEAK` of it; a slow Rx the reverse; a slow link one pair, and its
+opposite by half of `LEAK`.  Sockets show `SHOWN` of the slowdown (turns of the ring leave a link idle).  Noise, as
+measured on healthy recordings: a ring pair 0.066 over 2.5 s, short messages 0.22, the passes of one pair `PASS_SD` each
+and 0.05 between windows.  With probes each node sends a train of 64 KiB each quarter second, to all others in turn: its
+second half takes the time of the slower end, within `TAIL_SD`, except `BESIDE` of them, which meet the job's bytes
+(exponential, of a train's length), and `TOO_FAST`, which a shaper's allowance lets catch up; the first half of `HELD`
+of them waits behind the job's bytes on arrival, so the second half catches up.  Each clock is off by up to half of
+`skew`, constant, and drifts by up to 10 ppm.  Queues are in the model with 64 packets and the clock offsets; their
+correctness is not assumed.
 """
 
 from typing import Any, Final, NamedTuple
@@ -100,9 +100,9 @@ def _diagnoses(observations: list[Observation]) -> list[Diagnosis]:
     detector, now_s, found = SlowDetector(Job(NODES, tuple(range(NODES)))), 0.5, list[Diagnosis]()
     for seen in observations:
         while seen.at_s > now_s:
-            found += [diagnosis for diagnosis in detector.judge(now_s) if diagnosis.scope is not Scope.WORKLOAD][:1]
+            found += [diagnosis for diagnosis in detector.evaluate(now_s) if diagnosis.scope is not Scope.WORKLOAD][:1]
             now_s += 0.5
-        detector.see(seen)
+        detector.observe(seen)
     return found
 
 

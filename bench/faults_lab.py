@@ -1,10 +1,9 @@
-"""Live detection in the lab: real ranks in network namespaces, faults injected, verdicts stamped as they come out.
+"""Live detection in the lab: real ranks in network namespaces, injected faults, diagnoses timed as they appear.
 
-Five kinds of fault at three victims each, and what is no fault; on the machine as it is, and with busy processes
-beside.  Victims and strengths are drawn from a seed: runs of a seed that no detector was ever shown are held out.  A
-slow link counts where its harm can be measured: the table has the median step after it over the one before it.  Needs
-root for namespaces; the ranks are PyTorch's over gloo where FLEETWRIGHT_LAB_PYTHON names an interpreter with torch,
-else they use the lab's own library over TCP.
+Five kinds of fault at three nodes each, and healthy controls; on the idle machine and with busy processes beside.  A
+seed draws nodes and strengths: runs of a seed that no detector was shown are held out.  A slow link counts if its harm
+is measurable: the table has the ratio of the median step after the fault to the one before.  Needs root for namespaces.
+The ranks use PyTorch's gloo if FLEETWRIGHT_LAB_PYTHON names an interpreter with torch, else the lab's own TCP library.
 
     python -m bench faults_lab        FLEETWRIGHT_LAB_SEED=N draws others, FLEETWRIGHT_LAB_KEEP=DIR keeps the recordings
 """
@@ -20,7 +19,7 @@ from statistics import median
 from typing import Any, Final
 
 from api.cli.faults.recordings import open_recording
-from faults.monitor import Watcher
+from faults.monitor import FaultMonitor
 from faults.observations import Collective
 from tests.testbed.lab import network
 from tests.testbed.lab.experiment import Experiment
@@ -126,7 +125,7 @@ def row_of(experiment: Experiment, python: Path | None) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as scratch:
         name = f"{experiment.name}{' loaded' if experiment.busy else ''}".replace(" ", "_")
         folder = Path(os.environ.get(KEEP, scratch)) / name
-        watch = LiveWatch(Watcher)
+        watch = LiveWatch(FaultMonitor)
         ran = run_experiment(experiment, folder=folder, watch=watch, python=python)
         expected = expected_of(experiment)
         began_s = min(ran.done_s.values(), default=None)

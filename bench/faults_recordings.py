@@ -19,7 +19,7 @@ from api.cli.faults.recordings import open_recording
 from bench.data import found
 from faults.detector import Job
 from faults.diagnosis import Diagnosis, Direction, Scope
-from faults.monitor import Watcher, WatcherSettings
+from faults.monitor import FaultMonitor, MonitorSettings
 from faults.observations import Collective, Heartbeat, Look, Observation, Socket
 from faults.observations.timestamps import on_clock_of
 from faults.replay import replay
@@ -164,17 +164,17 @@ def _sum(rows: Sequence[Row]) -> Row:
 
 def _cost(nodes: int) -> Row:
     """A healthy ring of so many nodes for 20 s: what a judgement and an observation cost, hangs and crashes alone."""
-    watcher = Watcher(Job(nodes, tuple(range(nodes))), WatcherSettings(slow=None))
+    watcher = FaultMonitor(Job(nodes, tuple(range(nodes))), MonitorSettings(slow=None))
     judged, seen_s, count = [], 0.0, 0
     for quarter in range(80):
         told = _told(nodes, quarter)
         began = time.process_time()
         for observation in told:
-            watcher.see(observation)
+            watcher.observe(observation)
         seen_s += time.process_time() - began
         count += len(told)
         began = time.process_time()
-        watcher.judge(0.25 * quarter + 0.2)
+        watcher.evaluate(0.25 * quarter + 0.2)
         judged.append(time.process_time() - began)
     return {
         "recording": f"cost, {nodes} nodes",

@@ -1,12 +1,12 @@
 """Detectors on simulated jobs of 1,024 to 16,384 ranks with known faults, beside C4's rule on the same windows.
 
-Judge seeds are from 1,000 up; whoever tunes a detector uses those below.  Each scenario is simulated in jobs of its own
-length; a row adds them up.  The scenarios that are hard for the joint fit come once more without probes, which are all
-else the same windows.  Costs are CPU seconds of this process.
+Evaluation seeds start at 1,000; tuning uses seeds below.  Each scenario is simulated in jobs of its own length; a row
+adds them up.  The scenarios that are hard for the joint fit run again without probes, on the same windows.  Costs are
+CPU seconds of this process.
 
     python -m bench.faults_scale [--hours H] [--seed S] [--without] RANKS SCENARIO ...
 
-runs some of it for longer, or by a seed of one's own.
+runs a part for longer, or with another seed.
 """
 
 import argparse

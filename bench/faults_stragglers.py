@@ -1,12 +1,12 @@
-"""Compute stragglers: how long until +3 % is named among 2,048 nodes, and false alarms per day.
+"""Compute stragglers: time until +3 % is named among 2,048 nodes, and false alarms per day.
 
-Only the compute plane, as docs/faults/simulator.md (section 3) has it: steps of 2 s with a jitter of 3 %, nodes that
-wander by .3 % with a memory of 5 minutes and differ by 1 % for ever, two pauses per node and hour, 3 % that all share,
-eight stages, windows of 2.5 s.  After an hour, and each 20 minutes from then on, one node of 128 is 3 % slower for five
-minutes; each is used once.  Some cases change one of these, or what the detector is told of them.
+Only the compute plane of the simulator (docs/explanation/faults/simulator.md): steps of 2 s with a jitter of 3 %, nodes
+that wander by 0.3 % with a memory of 5 minutes and differ by 1 % permanently, two pauses per node and hour, 3 % common
+to all, eight stages, windows of 2.5 s.  After an hour, and every 20 minutes from then on, one node of 128 is 3 % slower
+for five minutes; each node is used once.  Some cases change one of these, or a setting of the detector.
 
-Each finished job is a line of bench/out/faults_stragglers.jsonl with a digest of the code that it judged: a run that
-was broken off goes on.  `run` goes on for about `LIMIT_S`; `python -m bench.faults_stragglers` has no limit.
+Each finished job is a line of bench/out/faults_stragglers.jsonl with a digest of the code under test: an interrupted
+run continues.  `run` continues for about `LIMIT_S`; `python -m bench.faults_stragglers` has no limit.
 """
 
 import hashlib

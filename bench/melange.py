@@ -1,12 +1,12 @@
-"""Two yardsticks for the planner's P1 on one workload: the published formulation, and the plain MILP as it comes.
+"""Two baselines for the planner's P1 on one workload: the published formulation, and the plain MILP.
 
 `per_slice` is Mélange's (arXiv 2404.14527, section 5): the rate of each bucket is cut into `S` equal slices, a binary
-says which GPU type takes a slice, an integer counts each type; PuLP with the bundled CBC, as its authors run it, plus
-a time limit, which they have not.  Slices of buckets without demand are left out, and types that cannot serve a bucket
-get no binary for it: both only help.  Stock, which the paper does not have, is a bound on the count.
+assigns a slice to a GPU type, an integer counts each type; PuLP with the bundled CBC, as its authors run it, plus a
+time limit.  Slices of buckets without demand are omitted, and types that cannot serve a bucket have no binary for it:
+both only help.  Stock, which the paper does not have, is a bound on the count.
 
-`plain_milp` splits buckets continuously (docs/formulation.md, P1) and hands arrays to HiGHS with its default settings,
-relative gap 0, one thread: no reduction, no start, no bound of ours.
+`plain_milp` splits buckets continuously (P1 of the formulation) and gives arrays to HiGHS with its default settings,
+relative gap 0, one thread: no presolve, no initial solution, no bound of this project.
 """
 
 import time

@@ -25,7 +25,7 @@ from placement.balance import balanced
 from placement.dispatch import Dispatch
 from placement.imbalance import imbalance
 from placement.layout import Layout
-from placement.nearest import Draws, balanced_nearest, engine_imbalance, evened_for_engine
+from placement.nearest import Draws, balanced_for_sglang, balanced_nearest, engine_imbalance
 
 REPEATS = 5
 SHAPES = (
@@ -104,7 +104,7 @@ def _row(case: Case, layout: Layout) -> dict[str, Any]:
     judged = Judged(tokens, layout, layers)
     equal, eplb = balanced(tokens, layout=layout), eplb_global(tokens, slots=layout.slots, gpus=layout.gpus)
     plan, plan_ms = _timed(lambda: balanced_nearest(tokens, layout=layout))
-    evened, evened_ms = _timed(lambda: evened_for_engine(plan, tokens, layout=layout, layers=layers))
+    evened, evened_ms = _timed(lambda: balanced_for_sglang(plan, tokens, layout=layout, layers=layers))
     return {
         "loads": f"{case.name} ({case.source})",
         "slots/GPUs/nodes": f"{layout.slots}/{layout.gpus}/{layout.nodes}",

@@ -29,7 +29,7 @@ from placement.dispatch import Dispatch
 from placement.drift import forecast
 from placement.imbalance import imbalance
 from placement.layout import Layout
-from placement.migration import fewest_moves, moved_copies, relabelled
+from placement.migration import minimise_moves, moved_copies, relabelled
 from placement.nearest import balanced_nearest
 
 Way = Callable[[Ints, Floats], Ints]  # the placement loaded and all windows up to now; what comes in its place
@@ -78,18 +78,18 @@ def _ways(layout: Layout) -> list[tuple[str, Way, bool]]:
         return eplb_global(seen[-1], slots=slots, gpus=gpus)
 
     def fewest(ceiling: float, tokens: Callable[[Floats], Floats]) -> Way:
-        return lambda loaded, seen: fewest_moves(loaded, tokens(seen), layout=layout, ceiling=ceiling).expert_of_slot
+        return lambda loaded, seen: minimise_moves(loaded, tokens(seen), layout=layout, ceiling=ceiling).expert_of_slot
 
     def spent(tokens: Callable[[Floats], Floats]) -> Way:
         return lambda loaded, seen: (
-            fewest_moves(
+            minimise_moves(
                 loaded, tokens(seen), layout=layout, ceiling=1.005, max_moves=int(SPENT * loaded.size)
             ).expert_of_slot
         )
 
     def nearest(ceiling: float) -> Way:
         return lambda loaded, seen: (
-            fewest_moves(loaded, seen[-1], layout=layout, rule=NEAREST, ceiling=ceiling).expert_of_slot
+            minimise_moves(loaded, seen[-1], layout=layout, rule=NEAREST, ceiling=ceiling).expert_of_slot
         )
 
     return [

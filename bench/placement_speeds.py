@@ -1,7 +1,7 @@
-"""Imbalance weighted by speed when half the GPUs are half as fast: ours, and EPLB, which knows no speeds.
+"""Imbalance weighted by speed if half the GPUs are half as fast: this planner, and EPLB, which knows no speeds.
 
-Slow and fast GPUs stand by turns, or by node; slots are equal, and then as many as memory would allow: slow GPUs with
-two thirds of the fast ones' slots.  EPLB needs equal slots.  `bound` is the proven lower bound of the layers' mean.
+Slow and fast GPUs alternate, or differ by node.  Slots are equal first, then as many as memory allows: slow GPUs with
+two thirds of the fast GPUs' slots.  EPLB needs equal slots.  `bound` is the proven lower bound of the layers' mean.
 """
 
 import time

@@ -1,8 +1,8 @@
-"""Remote nodes per token at a mean imbalance under a ceiling, beside both policies of EPLB: whole models of 58 layers.
+"""Remote nodes per token at a limited mean imbalance, beside both policies of EPLB: whole models of 58 layers.
 
-Loads are recorded where they are at hand; traces are modelled on them (`bench.expert_traces`).  Each placement is
-planned on one half of the tokens and judged on the other.  EPLB's plans are judged under the same rule of dispatch.
-CPU time is that of one run after a run on one layer.
+Loads are recordings if present; traces are modelled on them (`bench.expert_traces`).  Each placement is planned on one
+half of the tokens and evaluated on the other.  EPLB's plans are evaluated under the same dispatch rule.  CPU time is
+that of one run after a run on one layer.
 """
 
 import time
@@ -17,7 +17,7 @@ from placement.dispatch import Dispatch
 from placement.imbalance import imbalance
 from placement.layout import Layout
 from placement.token_trace import TokenTrace
-from placement.traffic import Routing, less_traffic, remote_nodes
+from placement.traffic import Routing, minimise_traffic, remote_nodes
 
 CEILING, SEED = 1.02, 0
 DECODE, PREFILL = "decode_in2000out100", "prefill_in2048"
@@ -68,9 +68,9 @@ def _row(setting: Setting, tokens: Floats, trace: Traces) -> dict[str, Any]:
     layout = Layout.even(slots=setting.slots, gpus=setting.gpus, nodes=setting.nodes)
     first = TokenTrace(trace.planned_on.experts[:, :1].copy(), trace.planned_on.experts_per_layer)
     asked: dict[str, Any] = {"layout": layout, "rule": setting.rule, "ceiling": setting.ceiling, "seed": SEED}
-    less_traffic(tokens[:1], first, **asked)
+    minimise_traffic(tokens[:1], first, **asked)
     begun = time.process_time()
-    ours = less_traffic(tokens, trace.planned_on, **asked)
+    ours = minimise_traffic(tokens, trace.planned_on, **asked)
     cpu_s = time.process_time() - begun
     by_node = eplb(tokens, slots=setting.slots, groups=GROUPS, nodes=setting.nodes, gpus=setting.gpus)
     anywhere = eplb_global(tokens, slots=setting.slots, gpus=setting.gpus)

@@ -1,9 +1,9 @@
-"""What the short-horizon forecast is held against: each gives quantiles of the highest rise, learnt anew every hour
-from the day before and from outcomes that were known by then.
+"""Baselines of the short-horizon power forecast: quantiles of the highest rise, fitted again every hour from the day
+before and from outcomes known by then.
 
-    rises of the day   persistence: the quantile of the last day's rises, whatever the row does now
-    autoregression     least squares on the last readings, and the normal distribution of what is left
-    Holt               level and trend by exponential smoothing, and the normal distribution of what is left
+    rises of the day   persistence: the quantile of the last day's rises, independent of the current readings
+    autoregression     least squares on the last readings, and the normal distribution of the residuals
+    Holt               level and trend by exponential smoothing, and the normal distribution of the residuals
 """
 
 from collections.abc import Callable, Sequence

@@ -1,21 +1,21 @@
-"""Ours with faults, each at the worst minute of its seed, and what the brake does where physics demands one.
+"""The guard under faults, each at the worst minute of its seed, and the brake where power demands one.
 
-58 servers on the budget of 40, the day around each seed's peak; the worst minute is when the uncapped row would draw
-the most.  Once the planner's budget has expired the row's own rating holds, which is that budget, at cautious clocks.
+58 servers on the budget of 40, the day around each seed's peak; in the worst minute the uncapped row draws the most.
+After the planner's budget expires the row's rating holds, which equals that budget, at degraded clocks.
 
-The rows marked `harsh` are built so that a brake is right: clocks that cannot be lowered in time while nobody sees the
-row, or a policy that holds no prompts (POLCA's) over servers of which none obeys.
+The rows marked `harsh` make a brake right: clocks that cannot be lowered in time while telemetry is lost, or a policy
+that holds no prompts (POLCA's) over servers that ignore orders.
 
 For every brake, the worst of all
-    late_s      over budget: from the arrival of the first reading above it to the order, the guard's own part
-    unseen_s    blind: from the end of the last reading to the order
-    spare_s     blind: what the breaker's curve would still have left when the brake had worked, had every server jumped
-                to its highest draw at full clocks when the last reading ended
-    bites_s     from the order to the end of the first window in which no server can have drawn more than under the
-                brake: it takes 5 s and windows are 2 s long, so 8 s is the least that can be seen
+    late_s      over budget: from the arrival of the first reading above it to the order
+    unseen_s    telemetry lost: from the end of the last reading to the order
+    spare_s     telemetry lost: margin of the breaker's curve when the brake had worked, had every server jumped to its
+                highest draw at full clocks when the last reading ended
+    bites_s     from the order to the end of the first window in which no server can draw more than under the brake: the
+                brake takes 5 s and windows are 2 s long, so 8 s is the minimum
 
-`breaker_pct`: how near the breaker came to opening (the guard's thermal replica on true means of 2 s, its rating the
-budget; 100: it opens).  Readings are the row's true ones, also where the meter is biased.
+`breaker_pct`: heat of the breaker (the guard's thermal model on true means of 2 s, its rating the budget; it opens at
+100).  Readings are the row's true ones, also where the meter is biased.
 """
 
 from collections.abc import Iterable, Iterator, Sequence

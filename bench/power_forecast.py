@@ -1,13 +1,13 @@
-"""How good the forecasts of a row's power are, and what a reading costs.
+"""Quality of the power forecasts of a row, and cost per reading.
 
 Short horizon: uncapped rows of 52 servers from the simulator, two days, the second one scored, `SEEDS` each: the POLCA
-mix, the Azure code trace (where the shared data is at hand) and a row of which a quarter trains.  Told are readings;
-readings and counts of servers by phase; and also how long the prompts in flight will still take.  A figure
-`..._over_BASELINE` is our pinball loss over that of a baseline of `bench.power_baselines`: below 1 we lose less.
+mix, the Azure code trace (if the shared data is present) and a row of which a quarter trains.  Inputs are readings;
+readings and counts of servers by phase; and also the remaining time of the prompts in flight.  A figure
+`..._over_BASELINE` is the pinball loss over that of a baseline of `bench.power_baselines`: below 1 the forecast wins.
 
-Day ahead: steps of 10 minutes from all days before, the last week of each series scored, against yesterday's course
-and last week's with quantiles of their own past errors.  Series: ServeGen's rates (14 days) as the watts of a row whose
-power rises straight with the rate, and the built-in shape of load (28 days, `SEEDS`).
+Day ahead: steps of 10 minutes from all days before, the last week of each series scored, against the course of
+yesterday and of last week with quantiles of their own past errors.  Series: ServeGen's rates (14 days) as the watts of
+a row whose power is linear in the rate, and the built-in load shape (28 days, `SEEDS`).
 """
 
 import gzip

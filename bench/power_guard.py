@@ -1,9 +1,8 @@
-"""What the guard costs: one step of the pure function, and one round of the process over HTTP with its brake.
+"""Cost of the guard: one step of the pure function, and one step of the process over HTTP with its brake.
 
 The step is timed in five situations of a row of 64 and of 1,000 servers, `time.process_time` around each call.  The
-round runs against 64 agents on loopback that live in one other process: each answers as the real agent does, and they
-share this machine's cores with the guard.  The brake is timed from the start of the round that reads too much to the
-moment at which the last server's read-back says that it is braked.
+process talks to 64 agents on loopback in one other process, which share this machine's cores with the guard.  The brake
+is timed from the start of the step that reads too much to the last server's read-back of the brake.
 """
 
 import asyncio

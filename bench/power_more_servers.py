@@ -1,8 +1,8 @@
-"""Ours: +45 % and +60 % servers under the budget of 40, inside the guard, with decode sensitivity swept.
+"""The ladder at +45 % and +60 % servers under the budget of 40, inside the guard, over decode clock sensitivities.
 
-Assumed as in `power_reproduction`, but that workers are owned: commands take effect within a second, the router counts
-who does what, holds prompts by watts and may put requests together or servers to sleep.  `s` is the decode clock
-sensitivity of the servers and of the curves the policy has.
+Assumptions as in `power_reproduction`, except that the router is owned: commands take effect within a second, the
+router counts requests per server, holds prompts by power and may batch requests or let servers sleep.  `s` is the
+decode clock sensitivity of the servers and of the policy's curves.
 """
 
 from typing import Any

@@ -1,16 +1,14 @@
 """A prefill-heavy row: Azure's code trace of 2023 on half of the servers, conversations on the rest, +30 % and more.
 
 Assumed: the server of `power_reproduction`; utilisation 0.38 at the peak, of full servers; requests, gaps and bursts as
-recorded (CC-BY 4.0; Splitwise, ISCA'24), copies shifted by the seed; the peak day of the shipped shape.  Inside its
-budget of 40 servers as everywhere: uncapped peak over 0.79.  Ours runs in the guard.
+recorded (CC-BY 4.0; Splitwise, ISCA'24), copies shifted by the seed; the peak day of the shipped shape.  The budget is
+that of 40 servers: uncapped peak over 0.79.  The ladder runs in the guard.
 
-Requests together.  32 is the assumption of the trial whose figures these rows stand beside; it is no property of the
-server, whose memory would not hold them.  BLOOM keeps 4.0 MB per token of context (keys and values of 70 layers of
-14,336 in 16 bits, `power.server_model`), and 640 GB less a tenth less 352 GB of weights leave 224 GB, so 55,804
-tokens; a
-request of the code trace has 2,076 in the mean and up to 7,841: 32 of them ask for 267 GB.  So rows with `HELD`
-together stand beside: so many that about one draw in a thousand does not fit (`does_not_fit_pct`).  It is for
-a cache without waste, in pages; a slot for the longest request of both traces, 14,089 tokens, would leave three.
+Batch size.  The published trial assumes 32 requests together, which the server's memory would not hold.  BLOOM keeps
+4.0 MB per token of context (keys and values of 70 layers of 14,336 in 16 bits, `power.server_model`); 640 GB less a
+tenth less 352 GB of weights leave 224 GB, so 55,804 tokens.  A request of the code trace has 2,076 tokens in the mean
+and up to 7,841: 32 of them need 267 GB.  Rows with `HELD` together are the alternative: about one draw in a thousand
+does not fit (`does_not_fit_pct`), for a paged cache.  A slot for the longest request, 14,089 tokens, would leave three.
 """
 
 from typing import Any

@@ -1,15 +1,16 @@
-"""Training under a power budget: energy off the critical path, swings apart, ramps, and a row where a quarter trains.
+"""Training under a power budget: energy off the critical path, staggered swings, ramps, and a row of which a quarter
+trains.
 
-- frontier: pipelines of 1F1B whose stages are up to so much slower than the fastest; a pass takes 100 ms forward and
-  200 ms backward on the fastest stage.  Clock curves: the sweeps of V100 and A40 that ship (Zeus), a board that waits
-  draws a quarter of what it draws computing.  All assumed but the curves.  Saved is against every pass at full clock.
-- stagger: ten jobs of four servers (`power.workload.training_jobs`), an hour in the row simulator, as they come and
-  with offsets; jobs are slowed to the longest period of those that train the same model.  Slips of 50 ms allowed for.
-- ramp: what keeping one server's 2 s rise within a share of what is provisioned costs in time, or in energy.
+- frontier: pipelines of 1F1B with slower stages; a pass takes 100 ms forward and 200 ms backward on the fastest stage.
+  Clock curves: the shipped sweeps of V100 and A40 (Zeus); a waiting board draws a quarter of its computing power.  All
+  else is assumed.  Savings are against every pass at full clock.
+- stagger: ten jobs of four servers (`power.workload.training_jobs`), an hour in the row simulator, without and with
+  offsets; jobs are slowed to the longest period of those that train the same model.  Slips of 50 ms are allowed for.
+- ramp: the cost in time or energy of keeping one server's 2 s rise within a share of provisioned power.
 - row: that of `power_training_share`, 48 servers on the budget of 40 under the ladder in the guard, a quarter of them
-  training: the jobs as they come, apart, and at the clock that keeps their peak within a share of the budget.  Latency
-  is against the same requests uncapped, one per server, and against the uncapped row with the same right to batch, both
-  beside the jobs as they come; each figure is the worst of the seeds.
+  training: jobs as they come, staggered, and at the clock that keeps their peak within a share of the budget.  Latency
+  is against the same requests uncapped, one per server, and against the uncapped row with the same right to batch; each
+  figure is the worst of the seeds.
 """
 
 import time

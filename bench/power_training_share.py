@@ -1,8 +1,8 @@
 """A quarter of the row trains: +20 % servers under the budget of 40 that serve.
 
-Assumed as in `power_reproduction` for the servers that serve.  Those that train, in jobs of four, draw 97 % of what is
-provisioned per server while they compute and fall to the troughs of RoBERTa, GPT-NeoX and Flan-T5 (POLCA) every few
-seconds; power above the trough follows the clock by exponent 1.3, time its inverse.
+Assumptions as in `power_reproduction` for the servers that serve.  Those that train, in jobs of four, draw 97 % of the
+provisioned power while they compute and fall to the troughs of RoBERTa, GPT-NeoX and Flan-T5 (POLCA) every few seconds;
+power above the trough follows the clock by exponent 1.3, time its inverse.
 """
 
 from typing import Any

@@ -1,9 +1,8 @@
-"""How well measured profiles tell the rate at a size that was left out: aiconfigurator's silicon table, size by size.
+"""Interpolation of measured profiles: each size of aiconfigurator's silicon table is left out and predicted.
 
 Of every configuration with at least three sizes, each size in turn is left out, and its highest rate under an SLO is
-told from the others (`planner.profiles`).  Compared is only where a size has a rate of its own, enclosed by its sweep.
-
-The table is no part of this project; without it there is nothing to measure.
+predicted from the others (`planner.profiles`).  Only sizes whose sweep encloses a rate are compared.  Without the
+table, which is not part of this project, nothing is measured.
 """
 
 from collections.abc import Iterator

@@ -195,13 +195,6 @@ REGISTRY = (
     Benchmark(name="faults_readers", section="Faults", title="Readers", target="hostile input refused, bounded memory"),
     Benchmark(name="faults_agent", section="Faults", title="Cost of the recorder", target="0.5 % of a core at 4 Hz"),
     Benchmark(name="faults_lab", section="Faults", title="Live lab", target="all faults named", slow=True),
-    Benchmark(
-        name="faults_lab_directions",
-        section="Faults",
-        title="Directions, live",
-        target="95 % right",
-        slow=True,
-    ),
     Benchmark(name="faults_lab_noise", section="Faults", title="Noise of the lab", slow=True),
     Benchmark(
         name="faults_directions", section="Faults", title="Directions, on a model", target="95 % right", slow=True

@@ -1,10 +1,9 @@
-"""What the router adds to a request, what one decision costs, and how exactly weights are followed.
+"""Latency that the router adds to a request, cost of one decision, and accuracy of the weights.
 
-Three processes on loopback: an engine that answers at once (uvicorn), the router before it as `fleetwright router` runs
-it, and the caller.  200 requests a second go through the router and as many direct to the engine, in turns and whatever
-the answers do; "added" is the difference of the quantiles of the two.  CPU time is that of the router's process, per
-request.  In `swap` its table file is replaced every two seconds under the same load: what is lost, and how far the
-split of each table is off.
+Three processes on loopback: an engine that answers at once (uvicorn), the router as `fleetwright router` runs it, and
+the caller.  200 requests a second go through the router and as many direct to the engine, in turns, open loop; "added"
+is the difference of the quantiles.  CPU time is that of the router's process, per request.  In `swap` the table file is
+replaced every two seconds under the same load: requests lost, and error of the split of each table.
 """
 
 import asyncio

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from api.client import AsyncFleetwright
+from api.client import AsyncClient
 from api.schemas.targets import RayServeApplication, TargetSpec
 from api.store import Migrations
 from tests.testbed.postgres import find_programs, running_postgres
@@ -59,7 +59,7 @@ async def _write(url: str, clients: int) -> tuple[float, list[float]]:
     latencies_s: list[float] = []
 
     async def client(number: int) -> None:
-        async with AsyncFleetwright(url, token=ADMIN_TOKEN) as api:
+        async with AsyncClient(url, token=ADMIN_TOKEN) as api:
             for write in range(WRITES // clients):
                 started_s = time.perf_counter()
                 await api.create_target(f"b{clients}-{number}-{write}", SPEC)

@@ -1,7 +1,7 @@
-"""Plans for the Azure conversation and code traces, each replayed: do their p99 limits hold, and is any GPU to spare?
+"""Plans for the Azure conversation and code traces, each replayed: p99 limits held, and GPUs to spare.
 
-The traces lie beside the project (FLEETWRIGHT_POWER_DATA says where); without them, traffic is drawn from the presets
-that were fitted on them.  FLEETWRIGHT_BENCH_FULL=1 replays a day per plan instead of the hour that the traces last.
+The traces are in FLEETWRIGHT_POWER_DATA or beside the project; without them, traffic is drawn from the fitted presets.
+FLEETWRIGHT_BENCH_FULL=1 replays a day per plan instead of the hour that the traces last.
 """
 
 import os
