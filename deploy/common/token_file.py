@@ -1,10 +1,9 @@
-"""A secret in a file.  By itself, so that who only shows a secret need not load what asks for one."""
+"""A secret in a file."""
 
 from pathlib import Path
 
 from fleet.errors import FleetwrightError
-
-SHORTEST = 16
+from fleetwright.token_file import read_token
 
 
 class TokenFileError(FleetwrightError):
@@ -14,9 +13,6 @@ class TokenFileError(FleetwrightError):
 def read_token_file(path: Path) -> str:
     """The secret, without the line's end."""
     try:
-        token = path.read_text(encoding="utf-8").strip()
-    except (OSError, UnicodeDecodeError) as error:
-        raise TokenFileError(f"{path}: {getattr(error, 'strerror', None) or error}") from error
-    if len(token) < SHORTEST or any(character.isspace() for character in token):
-        raise TokenFileError(f"{path}: expected one line of at least {SHORTEST} characters without spaces")
-    return token
+        return read_token(path)
+    except ValueError as error:
+        raise TokenFileError(str(error)) from error

@@ -4,27 +4,25 @@ Keeps nothing but a cache of immutable files.  The order is written in Serve's d
 deployment's user_config; what replicas say is read from the application's ingress.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 import httpx
 import structlog
 from pydantic import TypeAdapter, ValidationError
 
-from api.client import AsyncFleetwright
+from api.client import AsyncClient
 from api.schemas.expert_maps import ExpertMapOrder, ExpertMapPhase, ExpertMapStatus
 from api.schemas.targets import Phase, RayServeApplication, Target
-from deploy.actuators.ray_serve.actuator import RayServeActuator
-from deploy.actuators.ray_serve.config import ServeConfig, Served, UserConfig
-from deploy.actuators.registry import Maker
+from deploy.actuators.base import ConfigWrite, Observation, UserConfig
+from deploy.actuators.registry import ActuatorFactory
 from deploy.common.digests import digest_of_json
 from deploy.common.errors import ActuationError, OvertakenError, UnreachableError
 from deploy.common.leader_election import Leadership
-from deploy.controller.metrics import ControllerMetrics
-from deploy.controller.reconcile_state import joined, one_line
+from deploy.common.text import joined, one_line
 from deploy.expert_rollout.files import PlacementFiles, UnfitError, check_fits
-from deploy.expert_rollout.messages import KEY, DamagedError, Order, Says, read_order, stamp_of
 from deploy.expert_rollout.rollout import Done, Move, Refused, Sight, Wait, Write, next_move, without
+from fleetwright.expert_rollout.messages import KEY, DamagedError, Order, Says, read_order, stamp_of
 
 log = structlog.get_logger()
 
@@ -72,18 +70,26 @@ class ExpertMaps:
     """Rolls expert maps over the deployments of targets."""
 
     def __init__(
-        self, *, api: AsyncFleetwright, actuators: Maker, leadership: Leadership, metrics: ControllerMetrics
+        self,
+        *,
+        api: AsyncClient,
+        actuators: ActuatorFactory,
+        http: httpx.AsyncClient,
+        leadership: Leadership,
+        wrote: Callable[..., None],
     ) -> None:
         self._api = api
         self._actuators = actuators
+        self._http = http
         self._leadership = leadership
-        self._metrics = metrics
+        self._wrote = wrote  # counts a write by target and kind
         self._files = PlacementFiles(api)
 
     async def advance(
         self,
         target: Target,
         *,
+        observation: Observation,
         phase: Phase,
         message: str | None,
         only_looks: bool,
@@ -98,13 +104,9 @@ class ExpertMaps:
         application = target.spec.application
         if not target.spec.expert_maps or phase not in SETTLED or not isinstance(application, RayServeApplication):
             return Outcome(phase=phase, message=message)
-        actuator = self._actuators(application)
-        if not isinstance(actuator, RayServeActuator):
-            raise ActuationError("expert maps are brought to Ray Serve applications only")
-        config = ServeConfig(actuator.http, str(application.dashboard_url))
-        served = await config.read()
         parts = [
-            await self._look(actuator, served, gpu, wanted) for gpu, wanted in sorted(target.spec.expert_maps.items())
+            await self._look(application, observation, gpu, wanted)
+            for gpu, wanted in sorted(target.spec.expert_maps.items())
         ]
         due = next((part for part in parts if isinstance(part.move, Write | Wait)), None)
         wrote, digest = False, None
@@ -116,7 +118,7 @@ class ExpertMaps:
             elif target.spec.require_approval and approved != digest:
                 found = Phase.AWAITING_APPROVAL
             else:
-                found, wrote = await self._write(target, config, due, due.move.order)
+                found, wrote = await self._write(target, due, due.move.order)
                 digest = None
         maps = {part.gpu: _status(part, wrote=wrote and part is due) for part in parts}
         if only_looks or found is None:
@@ -125,15 +127,16 @@ class ExpertMaps:
             phase=found, message=joined(message, _message(maps)), maps=maps, digest=None if only_looks else digest
         )
 
-    async def _look(self, actuator: RayServeActuator, served: Served, gpu: str, wanted: ExpertMapOrder) -> _Part:
-        application = actuator.application
+    async def _look(
+        self, application: RayServeApplication, observation: Observation, gpu: str, wanted: ExpertMapOrder
+    ) -> _Part:
         deployment = application.deployments[gpu]
-        found = served.application(application.application).deployment(deployment)
-        says = {entry.replica_id: entry for entry in await self._ask(actuator.http, wanted, deployment)}
-        states = {replica.replica_id: replica.state for replica in found.replicas}
+        found = observation.deployment(deployment)
+        says = {entry.replica_id: entry for entry in await self._ask(wanted, deployment)}
+        states = found.replicas
         running = frozenset(name for name, state in states.items() if state == RUNNING)
         sight = Sight(
-            asked=found.target_num_replicas,
+            asked=found.requested,
             running=running,
             restless=sum(state not in GONE_STATES for state in states.values()) - len(running),
             stamp=stamp_of(found.user_config),
@@ -154,10 +157,10 @@ class ExpertMaps:
         known = await self._files.known(sight.says.values(), wanted.engine) if sight.order is None else {}
         return digest, next_move(wanted=fitted.file, attempt=wanted.attempt, sight=sight, known=known)
 
-    async def _ask(self, http: httpx.AsyncClient, wanted: ExpertMapOrder, deployment: str) -> list[Says]:
+    async def _ask(self, wanted: ExpertMapOrder, deployment: str) -> list[Says]:
         url = str(wanted.replicas_url)
         try:
-            response = await http.get(url, params={"deployment": deployment}, timeout=TIMEOUT)
+            response = await self._http.get(url, params={"deployment": deployment}, timeout=TIMEOUT)
         except httpx.RequestError as error:
             raise UnreachableError(f"{url} does not answer: {str(error) or type(error).__name__}") from error
         if not response.is_success:
@@ -167,7 +170,7 @@ class ExpertMaps:
         except ValidationError as error:
             raise ActuationError(f"{url} does not tell of replicas: {error.errors()[0]['msg']}") from error
 
-    async def _write(self, target: Target, config: ServeConfig, part: _Part, order: Order) -> tuple[Phase, bool]:
+    async def _write(self, target: Target, part: _Part, order: Order) -> tuple[Phase, bool]:
         # Read as late as possible, as for every other write.
         if (await self._api.get_target(target.name)).document != target:
             return Phase.APPLYING, False
@@ -175,16 +178,12 @@ class ExpertMaps:
             return Phase.FROZEN, False
         try:
             async with self._leadership.acting():
-                await config.change_user_config(
-                    application=part.application,
-                    deployment=part.deployment,
-                    key=KEY,
-                    value=order.document(),
-                    seen=part.user_config,
+                await self._actuators(target.spec.application).apply(
+                    ConfigWrite(deployment=part.deployment, key=KEY, value=order.document(), expected=part.user_config)
                 )
         except OvertakenError:
             return Phase.APPLYING, False
-        self._metrics.wrote(target=target.name, kind=KEY)
+        self._wrote(target=target.name, kind=KEY)
         log.info(
             "expert_map_ordered",
             target=target.name,

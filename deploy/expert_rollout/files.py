@@ -4,10 +4,10 @@ from collections import OrderedDict
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from api.client import AsyncFleetwright, NotFoundError
-from deploy.expert_rollout.messages import MapFile, Says, Shape
+from api.client import AsyncClient, NotFoundError
 from fleet.errors import FleetwrightError
-from placement.export import exported
+from fleetwright.expert_rollout.messages import EngineShape, MapFile, Says
+from placement.export import export_placement
 from placement.formats import Engine
 
 KEPT = 64
@@ -22,13 +22,13 @@ class Fitted:
     """A placement in an engine's format, and the sizes it was made for."""
 
     file: MapFile
-    shape: Shape
+    shape: EngineShape
 
 
 class PlacementFiles:
     """Reads placements from the API, each once: a stored placement never changes."""
 
-    def __init__(self, api: AsyncFleetwright) -> None:
+    def __init__(self, api: AsyncClient) -> None:
         self._api = api
         self._kept: OrderedDict[tuple[str, Engine], Fitted] = OrderedDict()
 
@@ -62,10 +62,10 @@ class PlacementFiles:
         except NotFoundError as error:
             raise UnfitError(f"placement {placement_id!r} does not exist") from error
         try:
-            file = MapFile.of(exported(placement, engine), placement_id=placement_id)
+            file = MapFile.of(export_placement(placement, engine), placement_id=placement_id)
         except ValueError as error:
             raise UnfitError(f"placement {placement_id} cannot be written for {engine}: {error}") from error
-        shape = Shape(
+        shape = EngineShape(
             engine=engine.value,
             layers=len(placement.layers),
             experts=placement.experts,

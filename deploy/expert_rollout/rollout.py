@@ -17,7 +17,7 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from deploy.expert_rollout.messages import MapFile, Order, Says, digest
+from fleetwright.expert_rollout.messages import MapFile, Order, Says, digest
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

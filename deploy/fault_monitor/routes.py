@@ -10,13 +10,14 @@ from starlette.requests import ClientDisconnect
 
 from deploy.common.auth import bearer
 from deploy.common.body_limit import BodyLimit
-from deploy.fault_monitor.loop import WatchLoop
-from deploy.telemetry.batch_codec import MAX_BODY_BYTES, PATH, BaseMissingError, WireError
+from deploy.fault_monitor.loop import MonitorLoop
+from deploy.telemetry.batch_codec import MAX_BODY_BYTES, BaseMissingError, WireError
+from fleetwright.telemetry.batch_format import PATH
 
 SLOWEST_BODY_S: Final = 10.0
 
 
-def watcher_app(loop: WatchLoop, *, registry: CollectorRegistry, token: str | None) -> FastAPI:
+def monitor_app(loop: MonitorLoop, *, registry: CollectorRegistry, token: str | None) -> FastAPI:
     """An application around one running loop.  Everything but health and metrics asks for the secret."""
     app = FastAPI(title="Fleetwright watcher", openapi_url=None)
     app.add_middleware(BodyLimit, limit_bytes=MAX_BODY_BYTES)
@@ -36,8 +37,8 @@ def watcher_app(loop: WatchLoop, *, registry: CollectorRegistry, token: str | No
         return Response(status_code=204)
 
     @app.get("/v1/verdicts", dependencies=guarded)
-    async def verdicts() -> Response:
-        return JSONResponse([verdict.model_dump(mode="json") for verdict in loop.verdicts])
+    async def diagnoses() -> Response:
+        return JSONResponse([diagnosis.model_dump(mode="json") for diagnosis in loop.diagnoses])
 
     @app.get("/healthz")
     async def healthz() -> Response:

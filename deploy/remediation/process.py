@@ -8,7 +8,7 @@ from typing import TextIO
 
 from prometheus_client import CollectorRegistry
 
-from api.client import AsyncFleetwright
+from api.client import AsyncClient
 from deploy.common.clock import Clock
 from deploy.common.leader_election import Leadership, LeaseSettings, new_holder
 from deploy.common.liveness import Pulse
@@ -41,7 +41,7 @@ class RemediationOptions:
 
 
 async def run_remediation(
-    options: RemediationOptions, api: AsyncFleetwright, *, out: TextIO, metrics: RemediationMetrics, pulse: Pulse
+    options: RemediationOptions, api: AsyncClient, *, out: TextIO, metrics: RemediationMetrics, pulse: Pulse
 ) -> None:
     """Run until cancelled.  Diagnoses go to the API and, one line each, to `out`."""
     runs = RunStatusReader(options.namespace)
@@ -80,7 +80,7 @@ def _observe(
     return observe
 
 
-def _loops(api: AsyncFleetwright, out: TextIO) -> MakeLoop:
+def _loops(api: AsyncClient, out: TextIO) -> MakeLoop:
     def make(file: JobConfig, names: Sequence[str]) -> tuple[MonitorLoop, ApiReporter]:
         zero_s = time.time()
         metrics = MonitorMetrics(CollectorRegistry(), job=file.name)

@@ -22,21 +22,18 @@ from deploy.telemetry.diag import Sample
 from faults.observations import Observation, Probe, ProbeReturned, Socket
 from faults.observations.jsonl import from_list
 from faults.observations.timestamps import on_clock_of
+from fleetwright.telemetry.batch_format import MAX_RANKS, VERSION, pack
 
 Ints = NDArray[np.int64]
 
 _LARGER_FROM: Final = np.uint64(1) << (np.uint64(7) * np.arange(1, 10, dtype=np.uint64))  # takes one byte more
 
-VERSION: Final = 2
 COLUMNS: Final = len(Socket._fields)
 MAX_BODY_BYTES: Final = 256 * 1024
 MAX_BYTES: Final = 8 * 1024 * 1024  # of a batch, unpacked
 MAX_PEERS: Final = 100_000
-MAX_RANKS: Final = 1 << 17
 MAX_LOOKS: Final = 1000
 MAX_OTHERS: Final = 50_000
-CONTENT_TYPE: Final = "application/x-fleetwright-observations"
-PATH: Final = "/v1/observations"
 
 
 class WireError(ValueError):
@@ -93,21 +90,17 @@ def encode(
         run = list(alike)
         looks.append(_run(run, before, sent_s=sent_s))
         before = Held(number, run[-1].peers, run[-1].rows)
-    document = {
-        "v": VERSION,
-        "session": session,
-        "number": number,
-        "base": None if held is None else held.number,
-        "node": node,
-        "sent_s": sent_s,
-        "looks": looks,
-        "others": [_short(other, sent_s) for other in others],
-    }
-    if rank is not None:
-        document["rank"] = rank
-    if prober:
-        document["prober"] = True
-    body = zlib.compress(json.dumps(document, separators=(",", ":")).encode(), 6)
+    body = pack(
+        session=session,
+        number=number,
+        base=None if held is None else held.number,
+        node=node,
+        sent_s=sent_s,
+        looks=looks,
+        others=[_short(other, sent_s) for other in others],
+        rank=rank,
+        prober=prober,
+    )
     return body, before._replace(number=number)
 
 

@@ -17,13 +17,14 @@ import ray
 import structlog
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-from deploy.fault_monitor.api_reporter import Reporter
-from deploy.fault_monitor.job_config import JobFile
-from deploy.fault_monitor.loop import WatchLoop
+from deploy.fault_monitor.api_reporter import ApiReporter
+from deploy.fault_monitor.job_config import JobConfig
+from deploy.fault_monitor.loop import MonitorLoop
 from deploy.telemetry.batch_codec import WireError
 from deploy.training.node_recorder_actor import Eye, EyeSpec
-from deploy.training.run_status import RunPhase, RunsSeen, RunView
-from fleetwright.collectives.ray_train import NODE_FIELD
+from deploy.training.run_status import RunsObserved
+from fleetwright.ray_train.collectives import NODE_FIELD
+from fleetwright.ray_train.run_status import RunPhase, RunView
 
 log = structlog.get_logger()
 
@@ -42,7 +43,7 @@ class EyeOn(Protocol):
 
 
 OpenEye = Callable[[str, EyeSpec], EyeOn]  # on a Ray node
-MakeLoop = Callable[[JobFile, Sequence[str]], tuple[WatchLoop, Reporter | None]]
+MakeLoop = Callable[[JobConfig, Sequence[str]], tuple[MonitorLoop, ApiReporter | None]]
 
 
 @dataclass(slots=True, kw_only=True)
@@ -50,8 +51,8 @@ class _Watched:
     """One attempt under watch."""
 
     view: RunView
-    loop: WatchLoop
-    reporter: Reporter | None
+    loop: MonitorLoop
+    reporter: ApiReporter | None
     eyes: tuple[EyeOn, ...]
     reporting: asyncio.Task[None] | None = field(default=None)
 
@@ -62,7 +63,7 @@ class RunsWatch:
     def __init__(
         self,
         *,
-        look: Callable[[], Awaitable[RunsSeen]],
+        look: Callable[[], Awaitable[RunsObserved]],
         open_eye: OpenEye,
         make_loop: MakeLoop,
         names: Callable[[str], str],
@@ -124,7 +125,7 @@ class RunsWatch:
         node_ids = list(dict.fromkeys(place.node_id for place in view.places))
         index = {node_id: at for at, node_id in enumerate(node_ids)}
         rank_node = tuple(index[place.node_id] for place in view.places)
-        file = JobFile(name=view.run[:200], nodes=len(node_ids), rank_node=rank_node)
+        file = JobConfig(name=view.run[:200], nodes=len(node_ids), rank_node=rank_node)
         loop, reporter = self._make_loop(file, [self._names(node_id) for node_id in node_ids])
         eyes = tuple(self._open_eye(node_id, self._spec(view, index, node_id)) for node_id in node_ids)
         log.info("run_watched", run=view.run, attempt=view.attempt, ranks=len(view.places), nodes=len(node_ids))

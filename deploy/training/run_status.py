@@ -1,154 +1,32 @@
-"""Where a training run says how it is, and where others say what they want of it: one named actor per run.
+"""Reads the status actors of all training runs (`fleetwright.ray_train.run_status`) and sends requests to them."""
 
-The run's own controller keeps it up to date (`deploy.training.status_callback`), and it ends with that controller: no
-board, no
-run.  Whoever heals, watches or resizes the run reads it and keeps nothing.  It sits on the controller's node and needs
-no CPU.
-"""
-
-from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
-from enum import StrEnum
+from dataclasses import dataclass
 from typing import Any, Final
 
 import ray
 from ray.exceptions import ActorDiedError, GetTimeoutError, RayError
 
 from deploy.common.errors import ActuationError, UnreachableError
+from fleetwright.ray_train.run_status import NAMESPACE, PREFIX, RunPhase, RunView
 
-NAMESPACE: Final = "fleetwright"
-PREFIX: Final = "run:"
 ANSWER_S: Final = 5.0
 
 
-class RunPhase(StrEnum):
-    """What the worker group of a run does."""
-
-    STARTING = "starting"
-    RUNNING = "running"
-    ENDING = "ending"  # its workers are being ended: what they do now is no fault
-    OVER = "over"
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Place:
-    """Where one rank runs."""
-
-    rank: int
-    node_id: str
-    address: str
-    pid: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RunView:
-    """A run as it is now."""
-
-    run: str
-    attempt: int = 0  # worker groups begun
-    phase: RunPhase = RunPhase.STARTING
-    places: tuple[Place, ...] = ()
-    worker_resources: Mapping[str, float] = field(default_factory=dict)
-    step: int | None = None  # last reported
-    checkpoint_step: int | None = None  # of the newest checkpoint
-    checkpoints: int = 0
-    attempt_step: int | None = None  # the first that this attempt reported
-    least_workers: int = 1
-    most_workers: int = 1
-    asked_workers: int | None = None  # by whoever moves capacity; None: as many as may be
-
-    def places_on(self, node_ids: frozenset[str]) -> tuple[Place, ...]:
-        """Ranks on these nodes."""
-        return tuple(place for place in self.places if place.node_id in node_ids)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RunsSeen:
+class RunsObserved:
     """All runs of a cluster."""
 
     runs: tuple[RunView, ...] = ()
     silent: frozenset[str] = frozenset()  # they are there and do not answer: nothing is known of them
 
 
-class RunBoard:
-    """The actor."""
-
-    def __init__(self, run: str, least_workers: int, most_workers: int) -> None:
-        self._view = RunView(run=run, least_workers=least_workers, most_workers=most_workers)
-        self._workers: dict[int, Any] = {}
-
-    def look(self) -> RunView:
-        """As it is now."""
-        return self._view
-
-    def starting(self, resources: Mapping[str, float]) -> None:
-        """A worker group is about to begin; those before are gone."""
-        self._workers = {}
-        self._view = replace(
-            self._view, phase=RunPhase.STARTING, places=(), attempt_step=None, worker_resources=dict(resources)
-        )
-
-    def running(self, places: tuple[Place, ...], workers: Mapping[int, Any]) -> None:
-        """A worker group trains."""
-        self._workers = dict(workers)
-        self._view = replace(
-            self._view,
-            attempt=self._view.attempt + 1,
-            phase=RunPhase.RUNNING,
-            places=places,
-            attempt_step=None,
-        )
-
-    def ending(self) -> None:
-        """The worker group is being ended."""
-        self._view = replace(self._view, phase=RunPhase.ENDING)
-
-    def reported(self, step: int, *, checkpoint: bool) -> None:
-        """All ranks have reported a step."""
-        view = self._view
-        self._view = replace(
-            view,
-            step=step,
-            attempt_step=step if view.attempt_step is None else view.attempt_step,
-            checkpoint_step=step if checkpoint else view.checkpoint_step,
-            checkpoints=view.checkpoints + checkpoint,
-        )
-
-    def over(self) -> None:
-        """The run has ended."""
-        self._workers = {}
-        self._view = replace(self._view, phase=RunPhase.OVER, places=())
-
-    def ask(self, workers: int | None) -> None:
-        """How many workers the run may have from its next safe point on."""
-        self._view = replace(self._view, asked_workers=workers)
-
-    def end_workers(self, attempt: int, node_ids: frozenset[str]) -> int:
-        """Kill this attempt's workers on these nodes, frozen ones too: Ray kills by SIGKILL through the raylet."""
-        if self._view.attempt != attempt:
-            return 0
-        places = self._view.places_on(node_ids)
-        for place in places:
-            ray.kill(self._workers[place.rank], no_restart=True)
-        return len(places)
-
-
-def new_board(run: str, *, least_workers: int, most_workers: int) -> Any:
-    """Of this process's run, beside it on its node."""
-    here = ray.get_runtime_context().get_node_id()
-    actor: Any = ray.remote(num_cpus=0)(RunBoard)
-    return actor.options(
-        name=PREFIX + run, namespace=NAMESPACE, get_if_exists=True, label_selector={"ray.io/node-id": here}
-    ).remote(run, least_workers, most_workers)
-
-
-class Boards:
+class RunStatusReader:
     """All boards of the cluster that this process has joined.  Calls wait for Ray: use a thread."""
 
     def __init__(self, namespace: str = NAMESPACE) -> None:
         self._namespace = namespace
 
-    def look(self) -> RunsSeen:
+    def look(self) -> RunsObserved:
         """Every run."""
         try:
             named = ray.util.list_named_actors(all_namespaces=True)
@@ -172,7 +50,7 @@ class Boards:
                 silent.add(name.removeprefix(PREFIX))
             elif view.phase is not RunPhase.OVER:
                 views.append(view)
-        return RunsSeen(runs=tuple(views), silent=frozenset(silent))
+        return RunsObserved(runs=tuple(views), silent=frozenset(silent))
 
     def look_at(self, run: str) -> RunView:
         """One run; UnreachableError when there is none, or it does not answer."""

@@ -1,9 +1,9 @@
-"""The second way: a rank tells the watcher itself over HTTP, while the inbox of its node's recorder refuses.
+"""Posts a rank's records to the fault monitor over HTTP while the inbox of its node's recorder refuses them.
 
-The job's side is an append.  A thread, begun at the first refusal, loads the recorder's Sender and what reads the
-inbox's lines, and hands over: sessions, budget, retries and what is kept are theirs.  docs/faults/recorder.md
+The job's side is one append.  A thread starts at the first refusal, and imports the sender then.
 """
 
+import json
 import logging
 import threading
 from collections import deque
@@ -14,22 +14,21 @@ from typing import TYPE_CHECKING, Final
 from urllib.parse import urlsplit
 
 if TYPE_CHECKING:
-    from faults.readers.job_map import Places
+    from fleetwright.collectives.rank_batches import RankSender
 
 log = logging.getLogger(__name__)
 
-MAX_WAITING: Final = 4096  # lines: as many as the journal holds
-MAX_RANKS_PER_NODE: Final = 64  # as a watcher's job may have
-MAX_RANKS: Final = 1 << 17
-NODE_BYTES_PER_S: Final = 1000.0  # of all ranks of a node together: what their recorder has, whose place they take
-LOOK_S: Final = 0.25  # between looks at whether what waits is due
-CLOSE_S: Final = 2.0  # that the end of a job waits at most for its last words to be sent
+MAX_WAITING: Final = 4096  # lines: as many as the queue holds
+MAX_RANKS_PER_NODE: Final = 64  # as in a monitor's job file
+NODE_BYTES_PER_S: Final = 1000.0  # shared by all ranks of a node: the budget of their recorder
+POLL_S: Final = 0.25  # while lines wait to be due
+CLOSE_S: Final = 2.0  # limit of the wait for the last batch at the end of a job
 FIELDS: Final = "ranks_per_node=NUMBER and token_file=FILE"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Second:
-    """Where a rank tells directly, and as whom.  Ranks fill the nodes one after the other."""
+class MonitorAddress:
+    """The monitor's URL, and the node and secret of the rank.  Ranks fill the nodes in order."""
 
     url: str
     ranks_per_node: int = 1
@@ -37,67 +36,67 @@ class Second:
 
     @property
     def budget_bytes_per_s(self) -> float:
-        """Of one rank: all of a node lose their recorder at the same moment."""
+        """Of one rank: all ranks of a node lose their recorder at the same time."""
         return NODE_BYTES_PER_S / self.ranks_per_node
 
 
-def second_of(said: str) -> Second:
-    """From `http://HOST:PORT` and fields after commas.  Raises ValueError, which names the field."""
-    url, *fields = said.split(",")
+def parse_address(text: str) -> MonitorAddress:
+    """From `http://HOST:PORT` and comma-separated fields.  Raises ValueError, which names the field."""
+    url, *fields = text.split(",")
     given: dict[str, str] = {}
     for each in fields:
         name, _equals, value = each.partition("=")
         if name not in ("ranks_per_node", "token_file") or not value or name in given:
-            raise ValueError(f"{each!r} after the watcher: expected {FIELDS}, each at most once")
+            raise ValueError(f"{each!r} after the monitor: expected {FIELDS}, each at most once")
         given[name] = value
-    return Second(
+    return MonitorAddress(
         url=_url(url),
         ranks_per_node=_ranks(given.get("ranks_per_node", "1")),
         token=_token(Path(given["token_file"])) if "token_file" in given else None,
     )
 
 
-def _url(said: str) -> str:
+def _url(text: str) -> str:
     try:
-        parts = urlsplit(said)
+        parts = urlsplit(text)
         usable = parts.scheme in ("http", "https") and parts.hostname and (parts.port or 1) > 0
         usable = usable and not (parts.query or parts.fragment)
-    except ValueError:  # of brackets, or of the port
+    except ValueError:  # brackets, or the port
         usable = False
     if not usable:
-        raise ValueError(f"watcher {said!r}: expected http://HOST:PORT or https://HOST:PORT")
-    return said
+        raise ValueError(f"monitor {text!r}: expected http://HOST:PORT or https://HOST:PORT")
+    return text
 
 
-def _ranks(said: str) -> int:
-    if not (said.isascii() and said.isdigit() and 1 <= int(said[:9]) <= MAX_RANKS_PER_NODE):
-        raise ValueError(f"ranks_per_node {said!r}: expected a whole number from 1 to {MAX_RANKS_PER_NODE}")
-    return int(said)
+def _ranks(text: str) -> int:
+    if not (text.isascii() and text.isdigit() and 1 <= int(text[:9]) <= MAX_RANKS_PER_NODE):
+        raise ValueError(f"ranks_per_node {text!r}: expected a whole number from 1 to {MAX_RANKS_PER_NODE}")
+    return int(text)
 
 
 def _token(path: Path) -> str:
-    from deploy.common.token_file import TokenFileError, read_token_file  # noqa: PLC0415 - only where there is one
+    from fleetwright.token_file import read_token  # noqa: PLC0415 - only if a file is named
 
     try:
-        return read_token_file(path)
-    except TokenFileError as error:
+        return read_token(path)
+    except ValueError as error:
         raise ValueError(f"token_file {error}") from error
 
 
-class Direct:
-    """Lines of a rank on their way to the watcher."""
+class HttpFallback:
+    """Lines of a rank on their way to the monitor."""
 
-    def __init__(self, second: Second, *, rank: int) -> None:
+    def __init__(self, address: MonitorAddress, *, rank: int) -> None:
         self.taken = 0  # lines
-        self.lost = 0  # of those: malformed, over the budget, or refused by the watcher
-        self._second, self._rank = second, rank
+        self.lost = 0  # of those: malformed, over the budget, or refused by the monitor
+        self._address, self._rank = address, rank
         self._waiting: deque[bytes] = deque()
         self._go, self._closing = threading.Event(), threading.Event()
         self._thread: threading.Thread | None = None
         self._failed = False
 
     def take(self, lines: Sequence[bytes]) -> bool:
-        """Never waits; false where there is no room, or no way to send."""
+        """Never waits; false if the queue is full or the thread has failed."""
         if self._failed or len(self._waiting) + len(lines) > MAX_WAITING:
             return False
         self.taken += len(lines)
@@ -109,7 +108,7 @@ class Direct:
         return True
 
     def close(self) -> None:
-        """Send what is left, and give up what takes long."""
+        """Send the remaining lines, within `CLOSE_S`."""
         self._closing.set()
         self._go.set()
         if self._thread is not None:
@@ -117,47 +116,42 @@ class Direct:
 
     def _run(self) -> None:
         try:
-            self._hand_over_until_closed()
-        except Exception as error:  # noqa: BLE001 - nothing that goes wrong here may reach the job
+            self._send_until_closed()
+        except Exception as error:  # noqa: BLE001 - no error may reach the job
             self._failed = True
             self.lost += len(self._waiting)
             self._waiting.clear()
-            log.warning("this rank cannot tell the watcher itself: %s", error)
+            log.warning("this rank cannot post to the fault monitor: %s", error)
 
-    def _hand_over_until_closed(self) -> None:
-        from deploy.telemetry.inbox import told_by_rank  # noqa: PLC0415 - loaded when they are first needed
-        from deploy.telemetry.sender import Sender  # noqa: PLC0415
-        from faults.readers.parse_errors import Tally  # noqa: PLC0415
+    def _send_until_closed(self) -> None:
+        from fleetwright.collectives.rank_batches import RankSender  # noqa: PLC0415 - loaded on first use
 
-        second, malformed = self._second, Tally()
-        places = _places(second.ranks_per_node)
-        sender = Sender(
-            second.url,
-            node=self._rank // second.ranks_per_node,
+        address, malformed = self._address, 0
+        sender = RankSender(
+            address.url,
+            node=self._rank // address.ranks_per_node,
             rank=self._rank,
-            token=second.token,
-            budget_bytes_per_s=second.budget_bytes_per_s,
+            ranks_per_node=address.ranks_per_node,
+            token=address.token,
+            budget_bytes_per_s=address.budget_bytes_per_s,
         )
         ends = False
         while not ends:
-            self._go.wait(LOOK_S if sender.waiting else None)
+            self._go.wait(POLL_S if sender.waiting else None)
             self._go.clear()
             ends = self._closing.is_set()
-            for _ in range(len(self._waiting)):
-                with malformed.skipping("direct"):
-                    sender.observed(told_by_rank(self._waiting.popleft(), places=places))
+            malformed += self._hand_over(sender)
             sender.flush()
             if ends:
                 sender.close()
-            self.lost = malformed.total + sender.sent.dropped
+            self.lost = malformed + sender.sent.dropped
 
-
-def _places(ranks_per_node: int) -> "Places":
-    """Of a job whose size is not known here: the watcher knows it, and leaves out what it has not."""
-    from faults.readers.job_map import Places  # noqa: PLC0415
-
-    class Filled(Places):
-        def node(self, rank: int) -> int:
-            return self.known(rank // ranks_per_node)
-
-    return Filled(MAX_RANKS, ())
+    def _hand_over(self, sender: "RankSender") -> int:
+        """The number of malformed lines."""
+        malformed = 0
+        for _ in range(len(self._waiting)):
+            try:
+                sender.add(json.loads(self._waiting.popleft()))
+            except (ValueError, KeyError, TypeError):
+                malformed += 1
+        return malformed

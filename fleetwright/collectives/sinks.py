@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Protocol, TextIO
 
-from fleetwright.collectives.http_fallback import Direct, second_of
+from fleetwright.collectives.http_fallback import HttpFallback, parse_address
 
 log = logging.getLogger(__name__)
 
@@ -75,9 +75,9 @@ class Datagrams:
     refuses goes the second way, where there is one.  A datagram is taken whole or not at all, so nothing goes both.
     """
 
-    def __init__(self, path: str, *, rank: int, second: Direct | None = None) -> None:
+    def __init__(self, path: str, *, rank: int, fallback: HttpFallback | None = None) -> None:
         self.ways = Ways()
-        self._path, self._rank, self._second = path, rank, second
+        self._path, self._rank, self._fallback = path, rank, fallback
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
         self._socket.setblocking(False)  # noqa: FBT003 - the standard library's
         self._held: list[bytes] = []
@@ -99,7 +99,7 @@ class Datagrams:
         try:
             self._socket.sendto(b"\n".join(held), self._path)
         except OSError:
-            if self._second is None or not self._second.take(held):
+            if self._fallback is None or not self._fallback.take(held):
                 self.ways.refused += len(held)
                 raise
             self.ways.direct += len(held)
@@ -109,11 +109,11 @@ class Datagrams:
     def close(self) -> None:
         """Close the socket, and see to it that the second way has sent what it was given."""
         self._socket.close()
-        if self._second is None:
+        if self._fallback is None:
             return
-        self._second.close()
+        self._fallback.close()
         if self.ways.direct:
-            ways, lost = self.ways, self._second.lost
+            ways, lost = self.ways, self._fallback.lost
             log.info("records: %d by the inbox, %d directly, %d of them lost", ways.inbox, ways.direct, lost)
 
 
@@ -137,5 +137,5 @@ def outlet_of(said: str | None, *, rank: int) -> Outlet:
         raise ValueError(f"nowhere to write to: name a folder or unix:PATH, or set {VARIABLE}")
     if place.startswith(_UNIX):
         path, comma, watcher = place.removeprefix(_UNIX).partition(",")
-        return Datagrams(path, rank=rank, second=Direct(second_of(watcher), rank=rank) if comma else None)
+        return Datagrams(path, rank=rank, fallback=HttpFallback(parse_address(watcher), rank=rank) if comma else None)
     return Lines(Path(place), rank=rank)

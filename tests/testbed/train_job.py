@@ -20,9 +20,9 @@ import ray.train
 import ray.train.collective
 from ray.train.v2.api.data_parallel_trainer import DataParallelTrainer
 
-from deploy.training.elastic import Budgeted
-from deploy.training.status_callback import TellRun
-from fleetwright.collectives.ray_train import WatchWorkers
+from fleetwright.ray_train.collectives import WatchWorkers
+from fleetwright.ray_train.elastic import ResizableTrainer
+from fleetwright.ray_train.status_callback import RunStatusCallback
 
 STEP_S: Final = 0.05
 BETWEEN_REPORTS: Final = 10  # steps: a report waits until Ray's controller has asked for it
@@ -61,7 +61,7 @@ class TrainJob:
         return Path(self.folder) / "ended"
 
 
-class ElasticTrainer(Budgeted, DataParallelTrainer):  # type: ignore[misc]
+class ElasticTrainer(ResizableTrainer, DataParallelTrainer):  # type: ignore[misc]
     """Its size is asked for on its board."""
 
 
@@ -98,7 +98,7 @@ def main(job: TrainJob) -> int:
             name="watched",
             storage_path=job.folder,
             failure_config=ray.train.FailureConfig(max_failures=-1 if job.healed else 1),
-            callbacks=[TellRun(), watch] if job.healed else [watch],
+            callbacks=[RunStatusCallback(), watch] if job.healed else [watch],
         ),
     )
     result = trainer.fit()

@@ -7,9 +7,9 @@ from typing import Any
 
 from pydantic import TypeAdapter
 
-from deploy.expert_rollout.messages import KEY, MapFile, Order, Says, Shape, read_order, stamp_of
-from deploy.expert_rollout.replica_agent import BrokenError, MapKeeper
 from deploy.expert_rollout.rollout import Move, Sight, Write, next_move
+from fleetwright.expert_rollout.messages import KEY, EngineShape, MapFile, Order, Says, read_order, stamp_of
+from fleetwright.expert_rollout.replica_agent import BrokenError, MapKeeper
 
 SAYS = TypeAdapter(Says)
 OLD, NEW, OTHER = (MapFile.of(f'{{"map": "{name}"}}', placement_id=name) for name in ("old", "new", "other"))
@@ -21,7 +21,7 @@ class SteeredEngine:
 
     def __init__(self, *, live: bool = False) -> None:
         self.live = live
-        self.shape = Shape(engine="vllm")
+        self.shape = EngineShape(engine="vllm")
         self.fails_check: set[str] = set()
         self.fails_load: set[str | None] = set()
         self.loads: list[str | None] = []

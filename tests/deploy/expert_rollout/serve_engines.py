@@ -13,11 +13,11 @@ from typing import Any, Final
 
 from ray import serve
 
-from deploy.expert_rollout.engines import FileThenRestart, check_map_file
-from deploy.expert_rollout.messages import Shape
-from deploy.expert_rollout.serve_engine import MapReplica
 from deploy.router.serve_app import behind_router
 from deploy.router.settings import RouterSettings
+from fleetwright.expert_rollout.engines import FileThenRestart, check_map_file
+from fleetwright.expert_rollout.messages import EngineShape
+from fleetwright.expert_rollout.serve_engine import MapReplica
 from tests.deploy.router.engine import Engine, Message, Receive, Send
 
 LITTLE: Final[dict[str, Any]] = {"num_cpus": 0.1}
@@ -49,12 +49,12 @@ class MappedEngine(MapReplica):
         self._path = self._folder / f"map-{self._id}.json"
         self._app_of_engine = RestartedEngine(self._id)
         engine = FileThenRestart(
-            self._path, shape=Shape(**shape), restart=self._restart, healthy=self._is_healthy, check=self._check
+            self._path, shape=EngineShape(**shape), restart=self._restart, healthy=self._is_healthy, check=self._check
         )
         super().__init__(self._app_of_engine, engine)
 
     def _check(self, text: str) -> None:
-        check_map_file(text, shape=Shape(**json.loads((self._folder / "real-shape.json").read_text())))
+        check_map_file(text, shape=EngineShape(**json.loads((self._folder / "real-shape.json").read_text())))
 
     async def _restart(self) -> None:
         began_s, before = time.monotonic(), self.passed_on

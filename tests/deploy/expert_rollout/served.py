@@ -6,7 +6,7 @@ from typing import Any
 
 import httpx
 
-from deploy.expert_rollout.messages import KEY
+from fleetwright.expert_rollout.messages import KEY
 from tests.deploy.expert_rollout.row import Row
 
 DASHBOARD, INGRESS = "ray-head", "ingress"

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from deploy.expert_rollout.messages import KEY
 from deploy.expert_rollout.rollout import Done, Refused, Sight, Wait, Write, next_move, without
+from fleetwright.expert_rollout.messages import KEY
 from tests.deploy.expert_rollout.row import NEW, OLD, OTHER, Row
 
 pytestmark = pytest.mark.anyio

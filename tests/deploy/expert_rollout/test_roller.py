@@ -9,10 +9,10 @@ from pydantic import ValidationError
 from api.schemas.expert_maps import ExpertMapPhase, ExpertMapStatus
 from api.schemas.targets import Mode, Phase, RayServeApplication, TargetSpec
 from deploy.controller.controller import ControllerSettings
-from deploy.expert_rollout.messages import KEY
+from fleetwright.expert_rollout.messages import KEY
 from placement.formats import Engine
 from placement.request import PlacementRequest
-from tests.deploy.controller_harness import WORKLOAD, House, house_of
+from tests.deploy.controller.harness import WORKLOAD, House, house_of
 from tests.deploy.expert_rollout.served import DASHBOARD, INGRESS, Served
 from tests.testbed.service import RunningService
 

@@ -12,11 +12,11 @@ import httpx
 import uvicorn
 from prometheus_client import CollectorRegistry
 
-from deploy.fault_monitor.job_config import JobFile
-from deploy.fault_monitor.loop import WatchLoop
-from deploy.fault_monitor.metrics import WatcherMetrics
-from deploy.fault_monitor.outputs import Lines
-from deploy.fault_monitor.routes import watcher_app
+from deploy.fault_monitor.job_config import JobConfig
+from deploy.fault_monitor.loop import MonitorLoop
+from deploy.fault_monitor.metrics import MonitorMetrics
+from deploy.fault_monitor.outputs import JsonLines
+from deploy.fault_monitor.routes import monitor_app
 from tests.testbed.waiting import PATIENCE_S, wait_for
 
 LOOPBACK = "127.0.0.1"
@@ -29,7 +29,7 @@ class Served:
         self.url, self._registry = url, registry
         self._headers = {} if token is None else {"Authorization": f"Bearer {token}"}
 
-    def verdicts(self) -> list[dict[str, Any]]:
+    def diagnoses(self) -> list[dict[str, Any]]:
         """As it tells them to anybody who may ask."""
         answer = httpx.get(f"{self.url}/v1/verdicts", headers=self._headers, timeout=PATIENCE_S)
         found: list[dict[str, Any]] = answer.raise_for_status().json()
@@ -43,17 +43,17 @@ class Served:
 
 
 @contextmanager
-def watching(file: JobFile, *, zero_s: float, token: str | None = None) -> Iterator[Served]:
+def watching(file: JobConfig, *, zero_s: float, token: str | None = None) -> Iterator[Served]:
     """Judging and listening until the end."""
     registry = CollectorRegistry()
-    loop = WatchLoop(
+    loop = MonitorLoop(
         file,
-        lines=Lines(io.StringIO(), job="told", zero_s=zero_s),
-        metrics=WatcherMetrics(registry, job="told"),
+        lines=JsonLines(io.StringIO(), job="told", zero_s=zero_s),
+        metrics=MonitorMetrics(registry, job="told"),
         bundles=None,
         zero_s=zero_s,
     )
-    app = watcher_app(loop, registry=registry, token=token)
+    app = monitor_app(loop, registry=registry, token=token)
     server = uvicorn.Server(uvicorn.Config(app, log_config=None, access_log=False, lifespan="off"))
     server.install_signal_handlers = lambda: None  # type: ignore[attr-defined] # those of the test run stay
 

@@ -7,7 +7,7 @@ import pytest
 
 from deploy.fault_monitor.agents import LOST_AFTER_S
 from deploy.fault_monitor.clock_skew import BELIEVED_S, ClockSkew
-from deploy.fault_monitor.ingest import Intake
+from deploy.fault_monitor.ingest import Ingest
 from deploy.telemetry.batch_codec import BaseMissingError, Held, WireError, encode
 from deploy.telemetry.diag import Sample
 from faults.detector import Job
@@ -35,7 +35,7 @@ def body(
 
 def test_times_count_from_the_watchers_zero() -> None:
     batch, _held = body(sent_s=ZERO_S + 10.0)
-    taken = Intake(JOB, zero_s=ZERO_S).take(batch, received_s=ZERO_S + 10.01, steady_s=0.0)
+    taken = Ingest(JOB, zero_s=ZERO_S).take(batch, received_s=ZERO_S + 10.01, steady_s=0.0)
     assert taken.malformed == 0
     assert taken.observations[0].values == Look(1)
     assert [seen.at_s for seen in taken.observations] == pytest.approx([9.75, 9.75, 10.0])
@@ -43,7 +43,7 @@ def test_times_count_from_the_watchers_zero() -> None:
 
 def test_a_clock_that_is_wrong_is_set_right() -> None:
     batch, _held = body(sent_s=ZERO_S + 70.0)
-    taken = Intake(JOB, zero_s=ZERO_S).take(batch, received_s=ZERO_S + 10.0, steady_s=0.0)
+    taken = Ingest(JOB, zero_s=ZERO_S).take(batch, received_s=ZERO_S + 10.0, steady_s=0.0)
     assert [seen.at_s for seen in taken.observations] == pytest.approx([9.75, 9.75, 10.0])
 
 
@@ -61,7 +61,7 @@ def test_a_small_delay_is_no_skew() -> None:
 
 
 def test_ranks_and_nodes_that_the_job_has_not() -> None:
-    intake = Intake(JOB, zero_s=ZERO_S)
+    intake = Ingest(JOB, zero_s=ZERO_S)
     batch, _held = body(sent_s=ZERO_S, rank=2)
     assert intake.take(batch, received_s=ZERO_S, steady_s=0.0).malformed == 1
     batch, _held = body(sent_s=ZERO_S, node=2)
@@ -83,7 +83,7 @@ def test_ranks_that_are_named_inside_have_to_be_the_jobs_too(values: Pass | Flig
     batch, _held = encode(
         [], [Observation(ZERO_S, 1, values, rank=1)], session="s", number=0, held=None, node=1, sent_s=ZERO_S
     )
-    taken = Intake(JOB, zero_s=ZERO_S).take(batch, received_s=ZERO_S, steady_s=0.0)
+    taken = Ingest(JOB, zero_s=ZERO_S).take(batch, received_s=ZERO_S, steady_s=0.0)
     assert (len(taken.observations), taken.malformed) == (kept, 1 - kept)
 
 
@@ -91,14 +91,14 @@ def test_a_watcher_that_is_new_asks_for_a_whole_batch() -> None:
     first, held = body(sent_s=ZERO_S)
     second, _held = body(sent_s=ZERO_S + 1.0, number=1, held=held)
     with pytest.raises(BaseMissingError):
-        Intake(JOB, zero_s=ZERO_S).take(second, received_s=ZERO_S + 1.0, steady_s=0.0)
-    intake = Intake(JOB, zero_s=ZERO_S)
+        Ingest(JOB, zero_s=ZERO_S).take(second, received_s=ZERO_S + 1.0, steady_s=0.0)
+    intake = Ingest(JOB, zero_s=ZERO_S)
     intake.take(first, received_s=ZERO_S, steady_s=0.0)
     assert len(intake.take(second, received_s=ZERO_S + 1.0, steady_s=1.0).observations) == 3
 
 
 def test_an_agent_that_falls_silent_is_lost() -> None:
-    intake = Intake(JOB, zero_s=ZERO_S)
+    intake = Ingest(JOB, zero_s=ZERO_S)
     intake.take(body(sent_s=ZERO_S)[0], received_s=ZERO_S, steady_s=5.0)
     assert intake.agents.lost(steady_s=5.0 + LOST_AFTER_S) == []
     assert intake.agents.lost(steady_s=5.1 + LOST_AFTER_S) == [1]
@@ -106,20 +106,20 @@ def test_an_agent_that_falls_silent_is_lost() -> None:
 
 def test_a_look_keeps_the_peers_that_the_job_has() -> None:
     batch, _held = body(sent_s=ZERO_S, peers=(0, 1, 2, 9))
-    taken = Intake(JOB, zero_s=ZERO_S).take(batch, received_s=ZERO_S, steady_s=0.0)
+    taken = Ingest(JOB, zero_s=ZERO_S).take(batch, received_s=ZERO_S, steady_s=0.0)
     assert [seen.peer for seen in taken.observations] == [None, 0, 1, None]
     assert taken.malformed == 2
 
 
 def test_looks_of_long_ago_and_of_the_future_are_counted() -> None:
-    intake = Intake(JOB, zero_s=ZERO_S)
+    intake = Ingest(JOB, zero_s=ZERO_S)
     intake.take(body(sent_s=ZERO_S)[0], received_s=ZERO_S, steady_s=0.0)  # its clock is right
     late, _held = body(sent_s=ZERO_S + 1.0)
     assert intake.take(late, received_s=ZERO_S + 500.0, steady_s=0.0).malformed == 3
 
 
 def test_an_agent_that_was_started_again_is_believed_by_its_new_clock() -> None:
-    intake = Intake(JOB, zero_s=ZERO_S)
+    intake = Ingest(JOB, zero_s=ZERO_S)
     first, held = body(sent_s=ZERO_S)
     intake.take(first, received_s=ZERO_S + 0.01, steady_s=0.0)
     again, _held = body(sent_s=ZERO_S - 300.0, session="t")  # its clock was set back five minutes
@@ -140,7 +140,7 @@ def told_directly(
 
 
 def test_a_recorder_and_the_ranks_of_its_node_are_heard_beside_each_other() -> None:
-    intake, held = Intake(JOB, zero_s=ZERO_S), None
+    intake, held = Ingest(JOB, zero_s=ZERO_S), None
     for number in range(3):
         sent_s = ZERO_S + number
         batch, held = body(sent_s=sent_s, number=number, held=held)  # builds on the one before the rank's
@@ -151,7 +151,7 @@ def test_a_recorder_and_the_ranks_of_its_node_are_heard_beside_each_other() -> N
 
 
 def test_a_rank_that_tells_of_itself_does_not_stand_for_its_recorder() -> None:
-    intake = Intake(JOB, zero_s=ZERO_S)
+    intake = Ingest(JOB, zero_s=ZERO_S)
     intake.take(body(sent_s=ZERO_S)[0], received_s=ZERO_S, steady_s=0.0)
     later_s = LOST_AFTER_S + 1.0
     intake.take(told_directly(sent_s=ZERO_S + later_s), received_s=ZERO_S + later_s, steady_s=later_s)
@@ -160,14 +160,14 @@ def test_a_rank_that_tells_of_itself_does_not_stand_for_its_recorder() -> None:
 
 
 def test_the_first_batch_of_a_rank_that_was_slow_to_find_its_way_is_set_right_by_its_recorders_clock() -> None:
-    intake, delay_s = Intake(JOB, zero_s=ZERO_S), 0.4
+    intake, delay_s = Ingest(JOB, zero_s=ZERO_S), 0.4
     intake.take(body(sent_s=ZERO_S)[0], received_s=ZERO_S + 0.01, steady_s=0.0)
     first = intake.take(told_directly(sent_s=ZERO_S + 5.0), received_s=ZERO_S + 5.0 + delay_s, steady_s=5.0)
     assert [seen.at_s for seen in first.observations] == pytest.approx([5.0])
 
 
 def test_a_rank_whose_clock_was_set_is_believed_by_its_new_clock() -> None:
-    intake = Intake(JOB, zero_s=ZERO_S)
+    intake = Ingest(JOB, zero_s=ZERO_S)
     intake.take(body(sent_s=ZERO_S)[0], received_s=ZERO_S, steady_s=0.0)
     intake.take(told_directly(sent_s=ZERO_S + 1.0), received_s=ZERO_S + 1.0, steady_s=1.0)
     again = told_directly(sent_s=ZERO_S - 300.0, session="anew")
@@ -178,13 +178,13 @@ def test_a_rank_whose_clock_was_set_is_believed_by_its_new_clock() -> None:
 @pytest.mark.parametrize("rank", [0, 2])
 def test_a_rank_of_another_node_is_refused(rank: int) -> None:
     with pytest.raises(WireError, match="a rank of node 1"):
-        Intake(JOB, zero_s=ZERO_S).take(told_directly(sent_s=ZERO_S, rank=rank), received_s=ZERO_S, steady_s=0.0)
+        Ingest(JOB, zero_s=ZERO_S).take(told_directly(sent_s=ZERO_S, rank=rank), received_s=ZERO_S, steady_s=0.0)
 
 
 def test_a_rank_speaks_for_itself_alone() -> None:
     job = Job(nodes=2, rank_node=(0, 1, 1))
     batch = told_directly(sent_s=ZERO_S, rank=1, of_rank=2)
-    taken = Intake(job, zero_s=ZERO_S).take(batch, received_s=ZERO_S, steady_s=0.0)
+    taken = Ingest(job, zero_s=ZERO_S).take(batch, received_s=ZERO_S, steady_s=0.0)
     assert (taken.observations, taken.malformed) == ([], 1)
 
 
@@ -193,4 +193,4 @@ def test_a_rank_has_no_looks_and_an_index() -> None:
     for samples, rank in (([sample], 1), ([], -1), ([], 1 << 17)):
         batch, _held = encode(samples, [], session="s", number=0, held=None, node=1, sent_s=ZERO_S, rank=rank)
         with pytest.raises(WireError, match=r"of a rank|rank's index"):
-            Intake(JOB, zero_s=ZERO_S).take(batch, received_s=ZERO_S, steady_s=0.0)
+            Ingest(JOB, zero_s=ZERO_S).take(batch, received_s=ZERO_S, steady_s=0.0)

@@ -11,14 +11,15 @@ from prometheus_client import CollectorRegistry
 from pydantic import ValidationError
 
 from deploy.fault_monitor.agents import LOST_AFTER_S
-from deploy.fault_monitor.job_config import JobFile
-from deploy.fault_monitor.loop import BUNDLE_AFTER_S, WatchClock, WatchLoop
-from deploy.fault_monitor.metrics import WatcherMetrics
-from deploy.fault_monitor.outputs import UNPROVEN, Bundles, Lines
-from deploy.fault_monitor.routes import watcher_app
-from deploy.telemetry.batch_codec import PATH, WireError, encode
+from deploy.fault_monitor.job_config import JobConfig
+from deploy.fault_monitor.loop import BUNDLE_AFTER_S, MonitorClock, MonitorLoop
+from deploy.fault_monitor.metrics import MonitorMetrics
+from deploy.fault_monitor.outputs import UNPROVEN, BundleFolder, JsonLines
+from deploy.fault_monitor.routes import monitor_app
+from deploy.telemetry.batch_codec import WireError, encode
 from faults.bundle import read_bundle
-from faults.monitor import WatcherSettings
+from faults.monitor import MonitorSettings
+from fleetwright.telemetry.batch_format import PATH
 from tests.deploy.fault_monitor.batches import batches, batches_of_ranks
 from tests.faults.stories import Story
 
@@ -31,15 +32,15 @@ class Told:
 
     def __init__(self, bundles: Path | None = None) -> None:
         self.at_s = 0.0
-        self.file = JobFile(name="told", nodes=4)
+        self.file = JobConfig(name="told", nodes=4)
         self.out, self.registry = io.StringIO(), CollectorRegistry()
-        self.loop = WatchLoop(
+        self.loop = MonitorLoop(
             self.file,
-            lines=Lines(self.out, job="told", zero_s=ZERO_S),
-            metrics=WatcherMetrics(self.registry, job="told"),
-            bundles=Bundles(bundles, job=self.file.job(), settings=self.file.settings) if bundles else None,
+            lines=JsonLines(self.out, job="told", zero_s=ZERO_S),
+            metrics=MonitorMetrics(self.registry, job="told"),
+            bundles=BundleFolder(bundles, job=self.file.job(), settings=self.file.settings) if bundles else None,
             zero_s=ZERO_S,
-            clock=WatchClock(now_s=lambda: ZERO_S + self.at_s, steady_s=lambda: self.at_s),
+            clock=MonitorClock(now_s=lambda: ZERO_S + self.at_s, steady_s=lambda: self.at_s),
         )
 
     def tell(self, story: Story, *, until_s: float, twice: bool = False) -> None:
@@ -105,8 +106,8 @@ def test_what_is_told_by_the_recorder_and_directly_too_changes_no_verdict(story:
     once, again = Told(), Told()
     once.tell(story, until_s=15.0)
     again.tell(story, until_s=15.0, twice=True)
-    assert again.loop.verdicts == once.loop.verdicts
-    assert bool(once.loop.verdicts) is not story.goes_on
+    assert again.loop.diagnoses == once.loop.diagnoses
+    assert bool(once.loop.diagnoses) is not story.goes_on
     assert again.metric("agents") == once.metric("agents") == 4.0
 
 
@@ -131,7 +132,7 @@ def test_a_judgement_that_raises_is_counted_and_the_next_is_made(monkeypatch: py
         assert told.loop.turn() == ()
     assert told.metric("judge_failures_total") == 1.0
     told.tell(DIES, until_s=7.0)
-    assert [verdict.node for verdict in told.loop.verdicts] == [2]
+    assert [diagnosis.node for diagnosis in told.loop.diagnoses] == [2]
 
 
 def test_an_isolation_that_comes_after_the_fault_was_named_is_told_again(tmp_path: Path) -> None:
@@ -141,9 +142,9 @@ def test_an_isolation_that_comes_after_the_fault_was_named_is_told_again(tmp_pat
     assert [(line["said"], line["node"], line["isolate"]) for line in lines] == [("new", 1, False), ("again", 1, True)]
     assert told.metric("verdicts_total", **{"class": "noncomm-hang", "scope": lines[0]["scope"]}) == 1.0
     assert told.metric("isolations_recommended_total") == 1.0
-    assert [verdict.isolate for verdict in told.loop.verdicts] == [True]
+    assert [diagnosis.isolate for diagnosis in told.loop.diagnoses] == [True]
     proofs = [read_bundle(bundle.splitlines()) for bundle in kept(tmp_path)]
-    assert any(verdict.isolate for proof in proofs for verdict in proof.verdicts)
+    assert any(diagnosis.isolate for proof in proofs for diagnosis in proof.diagnoses)
 
 
 def test_a_bundle_whose_tape_is_too_short_says_that_it_proves_nothing(
@@ -155,9 +156,9 @@ def test_a_bundle_whose_tape_is_too_short_says_that_it_proves_nothing(
     (path,) = tmp_path.iterdir()
     assert path.name.endswith(f"-crash-rank-2{UNPROVEN}.bundle.jsonl")
     bundle = read_bundle(path.read_text().splitlines())
-    assert (bundle.holds, bundle.proves, bundle.verdicts) == (True, False, ())
+    assert (bundle.holds, bundle.proves, bundle.diagnoses) == (True, False, ())
     assert bundle.dropped > 0
-    assert list(bundle.told) == told.loop.verdicts
+    assert list(bundle.told) == told.loop.diagnoses
     assert (told.metric("bundles_total", outcome="unproven"), told.metric("bundles_total", outcome="proves")) == (1, 0)
 
 
@@ -185,7 +186,7 @@ def test_its_face_takes_batches_and_shows_verdicts() -> None:
 
 
 async def through_its_face(told: Told) -> None:
-    app = watcher_app(told.loop, registry=told.registry, token="hush")
+    app = monitor_app(told.loop, registry=told.registry, token="hush")
     (body, *_rest) = batches(DIES.told(), zero_s=ZERO_S, sent_s=ZERO_S + 4.5)
     shown = {"Authorization": "Bearer hush"}
     async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://watcher") as client:
@@ -193,8 +194,8 @@ async def through_its_face(told: Told) -> None:
         assert (await client.post(PATH, content=body, headers=shown)).status_code == 204
         assert (await client.post(PATH, content=b"{}", headers=shown)).status_code == 422
         told.tell(DIES, until_s=7.0)
-        (verdict,) = (await client.get("/v1/verdicts", headers=shown)).json()
-        assert (verdict["fault"], verdict["node"]) == ("crash", 2)
+        (diagnosis,) = (await client.get("/v1/verdicts", headers=shown)).json()
+        assert (diagnosis["fault"], diagnosis["node"]) == ("crash", 2)
         assert (await client.get("/healthz")).status_code == 200
         assert "fleetwright_faults_decision_seconds_count" in (await client.get("/metrics")).text
         told.at_s += 60.0
@@ -203,20 +204,20 @@ async def through_its_face(told: Told) -> None:
 
 def test_a_job_names_what_does_not_agree() -> None:
     with pytest.raises(ValidationError, match="rank_node") as violations:
-        JobFile(nodes=2, rank_node=(0, 2), groups=((0, 5),))
+        JobConfig(nodes=2, rank_node=(0, 2), groups=((0, 5),))
     assert "expected a rank from 0 to 1, got 5" in str(violations.value)
 
 
 @pytest.mark.parametrize("per_node", [1, 2])
 def test_where_the_ranks_are_is_said_once(per_node: int) -> None:
     with pytest.raises(ValidationError, match="expected ranks_per_node or rank_node, not both"):
-        JobFile(nodes=2, ranks_per_node=per_node, rank_node=(0, 1))
-    assert JobFile(nodes=2, ranks_per_node=2).job().rank_node == (0, 0, 1, 1)
-    assert JobFile(nodes=2, rank_node=(1, 0)).job().rank_node == (1, 0)
+        JobConfig(nodes=2, ranks_per_node=per_node, rank_node=(0, 1))
+    assert JobConfig(nodes=2, ranks_per_node=2).job().rank_node == (0, 0, 1, 1)
+    assert JobConfig(nodes=2, rank_node=(1, 0)).job().rank_node == (1, 0)
 
 
 def test_a_job_of_more_ranks_than_a_bundle_holds_is_refused() -> None:
     with pytest.raises(ValidationError, match="ranks_per_node"):
-        JobFile(nodes=100_000, ranks_per_node=8)
+        JobConfig(nodes=100_000, ranks_per_node=8)
     with pytest.raises(ValidationError, match="judge_s"):
-        JobFile(nodes=2, settings=WatcherSettings(judge_s=1e-9))
+        JobConfig(nodes=2, settings=MonitorSettings(judge_s=1e-9))

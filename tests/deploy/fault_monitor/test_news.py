@@ -1,10 +1,10 @@
 """What is told of faults: each when it is new, also after another was withdrawn, and again when it gets better."""
 
-from deploy.fault_monitor.diagnosis_changes import News, Said
-from faults.diagnosis import Direction, FaultClass, Scope, Verdict
-from faults.monitor.dedup import KEPT, FaultsSeen
+from deploy.fault_monitor.diagnosis_changes import DiagnosisChanges, Change
+from faults.diagnosis import Diagnosis, Direction, FaultClass, Scope
+from faults.monitor.dedup import KEPT, FaultDedup
 
-FIRST = Verdict(
+FIRST = Diagnosis(
     fault=FaultClass.COMM_HANG,
     scope=Scope.LINK,
     node=1,
@@ -18,37 +18,37 @@ FIRST = Verdict(
 NODE = FIRST.model_copy(update={"scope": Scope.NODE, "peer": None})
 
 
-def told(*turns: tuple[Verdict, ...], same_fault_s: float = 10.0) -> list[tuple[Scope, Said, bool]]:
+def told(*turns: tuple[Diagnosis, ...], same_fault_s: float = 10.0) -> list[tuple[Scope, Change, bool]]:
     """Judgements a quarter of a second apart, through the memory of a watcher."""
-    seen, news = FaultsSeen(same_fault_s), News()
+    seen, news = FaultDedup(same_fault_s), DiagnosisChanges()
     lines = [item for at, turn in enumerate(turns) for item in news.of(seen.say(turn, now_s=2.0 + at / 4))]
-    return [(item.verdict.scope, item.said, item.isolates) for item in lines]
+    return [(item.diagnosis.scope, item.said, item.isolates) for item in lines]
 
 
-def but(verdict: Verdict, **changes: object) -> Verdict:
-    return verdict.model_copy(update=changes)
+def but(diagnosis: Diagnosis, **changes: object) -> Diagnosis:
+    return diagnosis.model_copy(update=changes)
 
 
 def test_what_stays_the_same_is_told_once() -> None:
-    assert told(*[(NODE,)] * 9) == [(Scope.NODE, Said.NEW, False)]
+    assert told(*[(NODE,)] * 9) == [(Scope.NODE, Change.NEW, False)]
 
 
 def test_a_node_that_takes_the_place_of_its_link_is_told() -> None:
-    assert told((FIRST,), (NODE,)) == [(Scope.LINK, Said.NEW, False), (Scope.NODE, Said.NEW, False)]
+    assert told((FIRST,), (NODE,)) == [(Scope.LINK, Change.NEW, False), (Scope.NODE, Change.NEW, False)]
 
 
 def test_an_isolation_that_comes_later_is_told_and_counted_once() -> None:
     lines = told((NODE,), *[(but(NODE, isolate=True),)] * 3)
-    assert lines == [(Scope.NODE, Said.NEW, False), (Scope.NODE, Said.AGAIN, True)]
+    assert lines == [(Scope.NODE, Change.NEW, False), (Scope.NODE, Change.AGAIN, True)]
 
 
 def test_a_better_place_or_direction_is_told() -> None:
     way = but(FIRST, direction=Direction.FORWARD, confidence=0.6)
-    assert told((FIRST,), (way,)) == [(Scope.LINK, Said.NEW, False), (Scope.LINK, Said.AGAIN, False)]
+    assert told((FIRST,), (way,)) == [(Scope.LINK, Change.NEW, False), (Scope.LINK, Change.AGAIN, False)]
     rank = but(NODE, scope=Scope.RANK)
     assert told((rank,), (but(NODE, confidence=0.6),)) == [
-        (Scope.RANK, Said.NEW, False),
-        (Scope.NODE, Said.AGAIN, False),
+        (Scope.RANK, Change.NEW, False),
+        (Scope.NODE, Change.AGAIN, False),
     ]
 
 
@@ -59,13 +59,13 @@ def test_confidence_is_told_each_time_the_doubt_halves() -> None:
 
 
 def test_the_same_fault_much_later_is_new() -> None:
-    assert told((NODE,), (), (but(NODE, detected_s=2.5),), same_fault_s=0.3)[-1] == (Scope.NODE, Said.NEW, False)
+    assert told((NODE,), (), (but(NODE, detected_s=2.5),), same_fault_s=0.3)[-1] == (Scope.NODE, Change.NEW, False)
 
 
 def test_more_faults_than_a_watcher_remembers_are_all_told_and_memory_stays_bounded() -> None:
-    seen, news, lines = FaultsSeen(10.0), News(most=100), 0
+    seen, news, lines = FaultDedup(10.0), DiagnosisChanges(most=100), 0
     for at in range(2 * KEPT):
-        verdict = but(NODE, node=at, detected_s=float(at))
-        lines += len(list(news.of(seen.say([verdict], now_s=float(at)))))
+        diagnosis = but(NODE, node=at, detected_s=float(at))
+        lines += len(list(news.of(seen.say([diagnosis], now_s=float(at)))))
     assert lines == 2 * KEPT
     assert len(news._told) == 100

@@ -13,10 +13,11 @@ from time import monotonic, time
 
 import pytest
 
-from deploy.fault_monitor.ingest import Intake
-from deploy.telemetry.batch_codec import PATH, BaseMissingError, WireError
+from deploy.fault_monitor.ingest import Ingest
+from deploy.telemetry.batch_codec import BaseMissingError, WireError
 from faults.detector import Job
 from faults.observations import Look, Observation, Probe, ProbeReturned
+from fleetwright.telemetry.batch_format import PATH
 from tests.deploy.telemetry.servers import Answer, http_server
 from tests.testbed.processes import Process
 from tests.testbed.waiting import wait_for
@@ -29,7 +30,7 @@ class Door:
     """A watcher's, by which a test can look in."""
 
     def __init__(self) -> None:
-        self.intake = Intake(Job(nodes=2, rank_node=(0, 1)), zero_s=time())
+        self.intake = Ingest(Job(nodes=2, rank_node=(0, 1)), zero_s=time())
         self.wrong: list[str] = []  # batches that were not taken, or not whole
         self._seen: list[Observation] = []
         self._lock = Lock()

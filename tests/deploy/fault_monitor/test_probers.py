@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from deploy.fault_monitor.agents import LATEST_AGE_S, LOST_AFTER_S
-from deploy.fault_monitor.ingest import Intake, Taken
+from deploy.fault_monitor.ingest import Ingest, Ingested
 from deploy.telemetry.batch_codec import BaseMissingError, Held, WireError, encode
 from deploy.telemetry.diag import Sample
 from faults.detector import Job
@@ -20,24 +20,24 @@ DELAY_S = 0.002  # of a train
 class Node:
     """Recorder and prober of one node, by its own clock."""
 
-    def __init__(self, intake: Intake, node: int = 1, *, off_s: float = 0.0) -> None:
+    def __init__(self, intake: Ingest, node: int = 1, *, off_s: float = 0.0) -> None:
         self.intake, self.node, self.off_s = intake, node, off_s
         self.held: Held | None = None
         self.numbers = {"recorder": 0, "prober": 0}
 
-    def looks(self, at_s: float, *, session: str = "recorder", late_s: float = 0.0) -> Taken:
+    def looks(self, at_s: float, *, session: str = "recorder", late_s: float = 0.0) -> Ingested:
         """Builds on the batch before, as a recorder's do."""
         rows = np.full((1, 19), int(at_s), np.int64)
         sample = Sample(ZERO_S + at_s + self.off_s, self.node, np.array([0], np.int64), rows)
         return self._take("recorder", [sample], [], at_s, session=session, late_s=late_s)
 
-    def trains(self, at_s: float, *, session: str = "prober", late_s: float = 0.0) -> Taken:
+    def trains(self, at_s: float, *, session: str = "prober", late_s: float = 0.0) -> Ingested:
         """One that came of the other node, by the clocks of both."""
         arrived_s = ZERO_S + at_s - 1.0 + DELAY_S + self.off_s
         told = self._told(at_s, Probe(2048, ZERO_S + at_s - 1.0, arrived_s))
         return self._take("prober", [], [told], at_s, session=session, late_s=late_s)
 
-    def words(self, at_s: float, *, of: "Node", by: str) -> Taken:
+    def words(self, at_s: float, *, of: "Node", by: str) -> Ingested:
         """Of one that went there."""
         arrived_s = ZERO_S + at_s - 1.0 + DELAY_S + of.off_s
         told = self._told(at_s, ProbeReturned(2048, ZERO_S + at_s - 1.0 + self.off_s, arrived_s))
@@ -48,7 +48,7 @@ class Node:
 
     def _take(
         self, of: str, samples: list[Sample], told: Sequence[Observation], at_s: float, *, session: str, late_s: float
-    ) -> Taken:
+    ) -> Ingested:
         held = self.held if of == "recorder" else None
         body, after = encode(
             samples,
@@ -68,11 +68,11 @@ class Node:
 
 
 @pytest.fixture
-def intake() -> Intake:
-    return Intake(JOB, zero_s=ZERO_S)
+def intake() -> Ingest:
+    return Ingest(JOB, zero_s=ZERO_S)
 
 
-def test_sending_in_turn_they_refuse_each_other_nothing(intake: Intake) -> None:
+def test_sending_in_turn_they_refuse_each_other_nothing(intake: Ingest) -> None:
     node = Node(intake)
     for turn in range(20):  # a batch that builds on none which is held would raise
         looks, trains = node.looks(2.0 * turn), node.trains(2.0 * turn + 1.0)
@@ -81,7 +81,7 @@ def test_sending_in_turn_they_refuse_each_other_nothing(intake: Intake) -> None:
     assert (node.numbers["recorder"], node.held is not None) == (20, True)
 
 
-def test_a_recorders_batch_cannot_build_on_its_probers(intake: Intake) -> None:
+def test_a_recorders_batch_cannot_build_on_its_probers(intake: Ingest) -> None:
     node = Node(intake)
     node.trains(0.0, session="shared")
     node.held = Held(0, np.array([0], np.int64), np.zeros((1, 19), np.int64))
@@ -89,7 +89,7 @@ def test_a_recorders_batch_cannot_build_on_its_probers(intake: Intake) -> None:
         node.looks(1.0, session="shared")
 
 
-def test_each_is_lost_apart(intake: Intake) -> None:
+def test_each_is_lost_apart(intake: Ingest) -> None:
     node, gone_s = Node(intake), LOST_AFTER_S + 1.0
     node.looks(0.0)
     node.trains(0.0)
@@ -101,13 +101,13 @@ def test_each_is_lost_apart(intake: Intake) -> None:
     assert (intake.agents.lost(steady_s=later_s), intake.agents.lost_probers(steady_s=later_s)) == ([], [1])
 
 
-def test_a_recorder_that_never_was_is_not_lost_for_its_prober_is_heard(intake: Intake) -> None:
+def test_a_recorder_that_never_was_is_not_lost_for_its_prober_is_heard(intake: Ingest) -> None:
     Node(intake).trains(0.0)
     assert intake.agents.lost(steady_s=100.0) == []
     assert intake.agents.lost_probers(steady_s=100.0) == [1]
 
 
-def test_a_prober_of_a_node_that_the_job_has_not_is_refused(intake: Intake) -> None:
+def test_a_prober_of_a_node_that_the_job_has_not_is_refused(intake: Ingest) -> None:
     with pytest.raises(WireError, match="0 to 1"):
         Node(intake, 2).trains(0.0)
 
@@ -115,7 +115,7 @@ def test_a_prober_of_a_node_that_the_job_has_not_is_refused(intake: Intake) -> N
 @pytest.mark.parametrize("off_s", [0.0, 300.0])
 def test_the_first_batch_of_either_that_comes_late_is_set_right_by_the_other(off_s: float) -> None:
     late_s = 0.4
-    first, then = Intake(JOB, zero_s=ZERO_S), Intake(JOB, zero_s=ZERO_S)
+    first, then = Ingest(JOB, zero_s=ZERO_S), Ingest(JOB, zero_s=ZERO_S)
     beside, alone = Node(first, off_s=off_s), Node(then, off_s=off_s)
     beside.looks(0.0)
     (seen,) = beside.trains(5.0, late_s=late_s).observations
@@ -124,7 +124,7 @@ def test_the_first_batch_of_either_that_comes_late_is_set_right_by_the_other(off
     assert [seen.at_s for seen in alone.looks(5.0, late_s=late_s).observations] == pytest.approx([5.0, 5.0])
 
 
-def test_what_was_known_of_a_clock_long_ago_is_forgotten(intake: Intake) -> None:
+def test_what_was_known_of_a_clock_long_ago_is_forgotten(intake: Ingest) -> None:
     node = Node(intake, off_s=300.0)
     node.looks(0.0)
     node.off_s = 0.0  # it was set right while nobody told
@@ -133,7 +133,7 @@ def test_what_was_known_of_a_clock_long_ago_is_forgotten(intake: Intake) -> None
 
 
 def test_one_whose_clock_was_set_is_believed_by_its_new_clock_though_the_other_has_yet_to_say_so(
-    intake: Intake,
+    intake: Ingest,
 ) -> None:
     node = Node(intake)
     node.looks(0.0)
@@ -146,7 +146,7 @@ def test_one_whose_clock_was_set_is_believed_by_its_new_clock_though_the_other_h
 @pytest.mark.parametrize("off_s", [0.0, 300.0, -300.0])
 @pytest.mark.parametrize("recorder", ["heard", "lost", "never heard"])
 def test_both_ends_tell_alike_of_a_train_whoever_is_left_of_the_receiver(
-    intake: Intake, recorder: str, off_s: float
+    intake: Ingest, recorder: str, off_s: float
 ) -> None:
     """Of node 1, by whose clock it arrived; the other end tells by a recorder that sends probes itself."""
     sender, receiver = Node(intake, 0), Node(intake, 1, off_s=off_s)
@@ -164,7 +164,7 @@ def test_both_ends_tell_alike_of_a_train_whoever_is_left_of_the_receiver(
     assert its.values.received_s == pytest.approx(now_s - 1.0 + DELAY_S, abs=1e-5)
 
 
-def test_where_the_clock_was_set_after_the_recorder_was_lost_the_prober_is_believed(intake: Intake) -> None:
+def test_where_the_clock_was_set_after_the_recorder_was_lost_the_prober_is_believed(intake: Ingest) -> None:
     sender, receiver = Node(intake, 0), Node(intake, 1)
     receiver.looks(0.0)
     receiver.off_s, now_s = 300.0, LOST_AFTER_S + 5.0
@@ -174,7 +174,7 @@ def test_where_the_clock_was_set_after_the_recorder_was_lost_the_prober_is_belie
     assert its.values.received_s == pytest.approx(now_s - 1.0 + DELAY_S, abs=1e-5)
 
 
-def test_a_prober_tells_of_no_process_of_the_node(intake: Intake) -> None:
+def test_a_prober_tells_of_no_process_of_the_node(intake: Ingest) -> None:
     told = [Observation(ZERO_S, 1, Process(5, "T", 1.0), rank=1)]
     body, _held = encode([], told, session="s", number=0, held=None, node=1, sent_s=ZERO_S, prober=True)
     taken = intake.take(body, received_s=ZERO_S, steady_s=0.0)

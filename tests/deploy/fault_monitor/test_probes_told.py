@@ -7,7 +7,7 @@ from itertools import count
 
 import pytest
 
-from deploy.fault_monitor.ingest import Intake
+from deploy.fault_monitor.ingest import Ingest
 from deploy.telemetry.batch_codec import encode
 from deploy.telemetry.prober import Prober
 from faults.detector import Job
@@ -45,7 +45,7 @@ class Watched:
     """The readings of a job, as a watcher comes to know them."""
 
     def __init__(self, *, off_s: dict[int, float] | None = None) -> None:
-        self.intake, self.ends = Intake(JOB, zero_s=ZERO_S), BothEnds(NODES, most=100)
+        self.intake, self.ends = Ingest(JOB, zero_s=ZERO_S), BothEnds(NODES, most=100)
         self.off_s = off_s or {}
         self.readings: list[tuple[Pair, Probe]] = []
         self.numbers = count()

@@ -6,9 +6,9 @@ import sys
 import time
 from pathlib import Path
 
-from deploy.telemetry.batch_codec import PATH
-from deploy.telemetry.http_post import Poster
 from faults.bundle import read_bundle
+from fleetwright.telemetry.batch_format import PATH
+from fleetwright.telemetry.http_post import HttpPoster
 from tests.deploy.fault_monitor.batches import batches
 from tests.faults.stories import Story
 from tests.testbed.processes import LOOPBACK, Process, answers_ok, free_ports
@@ -28,7 +28,7 @@ def test_ended_right_after_a_verdict_it_still_writes_the_bundle(tmp_path: Path) 
     with Process.start([*argv, "--bundles", bundles], name="watcher", log_dir=tmp_path) as watcher:
         watcher.wait_ready(lambda: answers_ok(f"http://{LOOPBACK}:{port}/healthz"))
         headers = {"Authorization": f"Bearer {SECRET}"}
-        poster = Poster(f"http://{LOOPBACK}:{port}", path=PATH, headers=headers, timeout_s=PATIENCE_S)
+        poster = HttpPoster(f"http://{LOOPBACK}:{port}", path=PATH, headers=headers, timeout_s=PATIENCE_S)
         now_s = time.time()
         for body in batches(DIES.told(), zero_s=now_s - DIES.end_s, sent_s=now_s):
             assert poster.post(body)[0] == 204

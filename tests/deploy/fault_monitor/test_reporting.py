@@ -8,17 +8,17 @@ import httpx
 import pytest
 from prometheus_client import CollectorRegistry
 
-from api.client import AsyncFleetwright, Retries
-from api.schemas.faults import VerdictSummary
+from api.client import AsyncClient, Retries
+from api.schemas.faults import DiagnosisSummary
 from api.schemas.tokens import Scope
-from deploy.fault_monitor.api_reporter import BELIEVED_FOR_S, GONE_AFTER_S, MAX_WAITING, RENEWED_EVERY_S, Reporter
-from deploy.fault_monitor.job_config import JobFile, NodeNames
-from deploy.fault_monitor.loop import WatchClock, WatchLoop
-from deploy.fault_monitor.metrics import WatcherMetrics
-from deploy.fault_monitor.outputs import Lines
+from deploy.fault_monitor.api_reporter import GONE_AFTER_S, MAX_WAITING, RENEWED_EVERY_S, EXPIRES_IN_S, ApiReporter
+from deploy.fault_monitor.job_config import JobConfig, NodeNames
+from deploy.fault_monitor.loop import MonitorClock, MonitorLoop
+from deploy.fault_monitor.metrics import MonitorMetrics
+from deploy.fault_monitor.outputs import JsonLines
 from faults import diagnosis as words
-from faults.diagnosis import FaultClass, Verdict
-from faults.monitor import Watcher
+from faults.diagnosis import Diagnosis, FaultClass
+from faults.monitor import FaultMonitor
 from faults.replay import acts, run
 from fleet.documents import RuleError
 from tests.deploy.fault_monitor.batches import batches
@@ -27,10 +27,10 @@ from tests.testbed.fault_bundles import HANG
 from tests.testbed.service import TOKENS, RunningService
 
 pytestmark = pytest.mark.anyio
-JOB = JobFile.model_validate({"name": "llm", "nodes": 4, "settings": {"slow": None}})
+JOB = JobConfig.model_validate({"name": "llm", "nodes": 4, "settings": {"slow": None}})
 NAMES = NodeNames(nodes=("gpu-[0-3]",)).of(JOB)
 TOLD = tuple(acts(HANG.told(), judge_s=JOB.settings.judge_s))
-(STANDS,) = run(Watcher(JOB.job(), JOB.settings), TOLD)
+(STANDS,) = run(FaultMonitor(JOB.job(), JOB.settings), TOLD)
 DIES = Story(nodes=4, gone=((5.1, 2),), end_s=7.0)
 
 
@@ -56,10 +56,10 @@ class Desk:
         self.way = Away(service)
         self.clock = service.clock
         self.counts: Counter[str] = Counter()
-        self.client = AsyncFleetwright(
+        self.client = AsyncClient(
             "http://localhost", token=TOKENS[scope], transport=self.way, retries=Retries(attempts=1)
         )
-        self.reporter = Reporter(
+        self.reporter = ApiReporter(
             client=self.client,
             file=JOB,
             names=NAMES,
@@ -69,12 +69,12 @@ class Desk:
             steady_s=service.clock.monotonic_s,
         )
 
-    def tell(self, **changes: Any) -> Verdict:
+    def tell(self, **changes: Any) -> Diagnosis:
         said = STANDS.model_copy(update=changes)
         self.reporter.tell(said, TOLD, dropped=0)
         return said
 
-    async def later(self, seconds: float, *, believed: tuple[Verdict, ...] = ()) -> None:
+    async def later(self, seconds: float, *, believed: tuple[Diagnosis, ...] = ()) -> None:
         """Time goes by in steps of a second, in each of which the watcher judges."""
         for _ in range(round(seconds)):
             self.clock.advance(1.0)
@@ -82,11 +82,11 @@ class Desk:
             await self.reporter.turn()
 
 
-async def kept(service: RunningService) -> list[VerdictSummary]:
-    async with AsyncFleetwright(
+async def kept(service: RunningService) -> list[DiagnosisSummary]:
+    async with AsyncClient(
         "http://localhost", token=TOKENS[Scope.ADMIN], transport=httpx.ASGITransport(service.app)
     ) as client:
-        return [each async for each in client.iter_fault_verdicts()]
+        return [each async for each in client.iter_diagnoses()]
 
 
 async def test_a_fault_is_reported_by_name_with_a_proof_that_holds(sqlite_service: RunningService) -> None:
@@ -95,7 +95,7 @@ async def test_a_fault_is_reported_by_name_with_a_proof_that_holds(sqlite_servic
     await desk.reporter.turn()
     (found,) = await kept(sqlite_service)
     assert (found.job, found.node, found.fault, found.isolate) == ("llm", "gpu-2", STANDS.fault, STANDS.isolate)
-    again = await desk.client.replay_fault_bundle(found.id)
+    again = await desk.client.replay_diagnosis_bundle(found.id)
     assert (again.same, again.names_it) == (True, True)
     assert desk.counts == {"kept": 1}
 
@@ -105,24 +105,24 @@ async def test_what_a_service_would_not_take_is_made_to_fit(sqlite_service: Runn
     said = desk.tell(onset_s=STANDS.detected_s + 0.3, reason="phase " + "x" * 2000)
     await desk.reporter.turn()
     (found,) = await kept(sqlite_service)
-    verdict = (await desk.client.get_fault_verdict(found.id)).verdict
-    assert (verdict.onset_s, verdict.detected_s) == (said.detected_s, said.detected_s)
-    assert (len(verdict.reason), verdict.reason[-5:]) == (2000, "x ...")
+    diagnosis = (await desk.client.get_diagnosis(found.id)).diagnosis
+    assert (diagnosis.onset_s, diagnosis.detected_s) == (said.detected_s, said.detected_s)
+    assert (len(diagnosis.reason), diagnosis.reason[-5:]) == (2000, "x ...")
     assert desk.counts == {"kept": 1}
 
 
 async def test_it_is_believed_as_long_as_the_watcher_does_and_no_longer(sqlite_service: RunningService) -> None:
     desk, clock = Desk(sqlite_service), sqlite_service.clock
     said = desk.tell()
-    await desk.later(10 * BELIEVED_FOR_S, believed=(said,))
+    await desk.later(10 * EXPIRES_IN_S, believed=(said,))
     (found,) = await kept(sqlite_service)
-    left_s = (found.believed_until - clock.now()).total_seconds()
-    assert BELIEVED_FOR_S - RENEWED_EVERY_S <= left_s <= BELIEVED_FOR_S
+    left_s = (found.expires_at - clock.now()).total_seconds()
+    assert EXPIRES_IN_S - RENEWED_EVERY_S <= left_s <= EXPIRES_IN_S
     await desk.later(GONE_AFTER_S - 1.0)
-    assert (await kept(sqlite_service))[0].believed_until > clock.now()
+    assert (await kept(sqlite_service))[0].expires_at > clock.now()
     await desk.later(3.0)
     (ended,) = await kept(sqlite_service)
-    assert ended.believed_until <= clock.now()
+    assert ended.expires_at <= clock.now()
     tried = desk.way.tried
     await desk.later(100.0)
     assert desk.way.tried == tried  # what has ended is asked for no more
@@ -135,12 +135,12 @@ async def test_a_fault_that_is_believed_again_after_it_was_withdrawn_stands_agai
     said = desk.tell()
     await desk.later(3.0, believed=(said,))
     await desk.later(GONE_AFTER_S + 2.0)
-    assert (await kept(sqlite_service))[0].believed_until <= clock.now()
-    await desk.later(2 * BELIEVED_FOR_S, believed=(said,))  # a watcher tells it as the same fault: no news
+    assert (await kept(sqlite_service))[0].expires_at <= clock.now()
+    await desk.later(2 * EXPIRES_IN_S, believed=(said,))  # a watcher tells it as the same fault: no news
     (found,) = await kept(sqlite_service)
-    assert found.believed_until > clock.now()
+    assert found.expires_at > clock.now()
     await desk.later(GONE_AFTER_S + 2.0)
-    assert (await kept(sqlite_service))[0].believed_until <= clock.now()
+    assert (await kept(sqlite_service))[0].expires_at <= clock.now()
 
 
 async def test_what_waited_for_the_service_comes_when_it_is_back(sqlite_service: RunningService) -> None:
@@ -153,7 +153,7 @@ async def test_what_waited_for_the_service_comes_when_it_is_back(sqlite_service:
     desk.way.cut = False
     await desk.later(60.0, believed=(said,))
     (found,) = await kept(sqlite_service)
-    assert found.believed_until > sqlite_service.clock.now()
+    assert found.expires_at > sqlite_service.clock.now()
 
 
 async def test_a_watcher_that_begins_anew_goes_on_with_what_stands(sqlite_service: RunningService) -> None:
@@ -164,20 +164,20 @@ async def test_a_watcher_that_begins_anew_goes_on_with_what_stands(sqlite_servic
     later = second.tell(onset_s=0.5, detected_s=1.0)  # it saw nothing of the beginning
     await second.later(120.0, believed=(later,))
     (found,) = await kept(sqlite_service)
-    assert found.believed_until > sqlite_service.clock.now()
+    assert found.expires_at > sqlite_service.clock.now()
     assert second.counts == {"found": 1}
 
 
 async def test_the_same_fault_told_after_its_belief_lapsed_is_still_one(sqlite_service: RunningService) -> None:
     first = Desk(sqlite_service)
     await _reported(first)
-    began_s = 2 * BELIEVED_FOR_S
+    began_s = 2 * EXPIRES_IN_S
     sqlite_service.clock.advance(began_s)
     second = Desk(sqlite_service)
     later = second.tell(onset_s=STANDS.onset_s - began_s, detected_s=1.0, reason="told anew")
     await second.later(30.0, believed=(later,))
     (found,) = await kept(sqlite_service)
-    assert found.believed_until > sqlite_service.clock.now()
+    assert found.expires_at > sqlite_service.clock.now()
 
 
 async def test_a_fault_that_is_known_better_takes_the_place_of_the_first_word(sqlite_service: RunningService) -> None:
@@ -187,7 +187,7 @@ async def test_a_fault_that_is_known_better_takes_the_place_of_the_first_word(sq
     surer = desk.tell(isolate=True, confidence=0.99)
     await desk.later(2.0, believed=(surer,))
     now = sqlite_service.clock.now()
-    assert {(each.isolate, each.believed_until > now) for each in await kept(sqlite_service)} == {
+    assert {(each.isolate, each.expires_at > now) for each in await kept(sqlite_service)} == {
         (True, True),
         (False, False),
     }
@@ -224,13 +224,13 @@ async def test_what_the_loop_names_is_reported_and_judging_never_waits(sqlite_se
     desk.way.cut = True
     zero_s = sqlite_service.clock.now().timestamp()
     at_s = 7.0
-    loop = WatchLoop(
+    loop = MonitorLoop(
         JOB,
-        lines=Lines(io.StringIO(), job="llm", zero_s=zero_s),
-        metrics=WatcherMetrics(CollectorRegistry(), job="llm"),
+        lines=JsonLines(io.StringIO(), job="llm", zero_s=zero_s),
+        metrics=MonitorMetrics(CollectorRegistry(), job="llm"),
         bundles=None,
         zero_s=zero_s,
-        clock=WatchClock(now_s=lambda: zero_s + at_s, steady_s=lambda: at_s),
+        clock=MonitorClock(now_s=lambda: zero_s + at_s, steady_s=lambda: at_s),
         reporter=desk.reporter,
     )
     for body in batches(DIES.told(), zero_s=zero_s, sent_s=zero_s + at_s):
@@ -241,7 +241,7 @@ async def test_what_the_loop_names_is_reported_and_judging_never_waits(sqlite_se
     await desk.reporter.finish()
     (found,) = await kept(sqlite_service)
     assert (found.node, found.has_bundle) == ("gpu-2", True)
-    assert (await desk.client.replay_fault_bundle(found.id)).names_it
+    assert (await desk.client.replay_diagnosis_bundle(found.id)).names_it
 
 
 @pytest.mark.parametrize(

@@ -3,25 +3,25 @@
 import socket
 import time
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
 import pytest
 
-from deploy.telemetry.batch_codec import PATH, BaseMissingError, Batch, Held, WireError, decode
+from deploy.telemetry.batch_codec import BaseMissingError, Batch, Held, WireError, decode
 from deploy.telemetry.diag import Sample
-from deploy.telemetry.http_post import MAX_BODY_BYTES, MAX_HEAD_BYTES, Poster
 from deploy.telemetry.sampling_budget import Alarms, affordable
 from deploy.telemetry.sender import Sender
 from faults.observations import Collective, Device, Heartbeat, Observation, Probe, ProbeReturned, Process
-from tests.deploy.telemetry.servers import Answer, http_server, raw_server
-from tests.testbed.waiting import PATIENCE_S, wait_for
+from fleetwright.telemetry.batch_format import PATH
+from tests.deploy.telemetry.servers import Answer, http_server
+from tests.testbed.waiting import wait_for
 
 BEGAN_S = time.time()  # a batch's times count from its sending
 
 
-class Watcher:
+class FaultMonitor:
     """Holds what a watcher would, and can forget it."""
 
     def __init__(self) -> None:
@@ -48,7 +48,7 @@ class Watcher:
 
 
 @contextmanager
-def sending(watcher: Watcher, token: str | None = None, **more: Any) -> Iterator[Sender]:
+def sending(watcher: FaultMonitor, token: str | None = None, **more: Any) -> Iterator[Sender]:
     with http_server(watcher.answer) as url:
         sender = Sender(url, node=3, token=token, **more)
         yield sender
@@ -66,7 +66,7 @@ def process(state: str) -> list[Observation]:
 
 
 def test_everything_arrives_and_the_secret_is_shown() -> None:
-    watcher = Watcher()
+    watcher = FaultMonitor()
     with sending(watcher, token="hush") as sender:
         for number in range(3):
             sender.sample(look(number))
@@ -78,7 +78,7 @@ def test_everything_arrives_and_the_secret_is_shown() -> None:
 
 
 def test_a_watcher_that_was_started_again_gets_a_whole_batch() -> None:
-    watcher = Watcher()
+    watcher = FaultMonitor()
     with sending(watcher) as sender:
         sender.sample(look(0))
         sender.sample(look(1, peers=(0,)))  # a peer vanished: sent at once
@@ -91,7 +91,7 @@ def test_a_watcher_that_was_started_again_gets_a_whole_batch() -> None:
 
 
 def test_a_stopped_process_is_told_before_the_wait_is_over() -> None:
-    watcher = Watcher()
+    watcher = FaultMonitor()
     with sending(watcher, steady_s=lambda: 0.0, now_s=lambda: BEGAN_S) as sender:  # its wait is never over
         sender.observed(process("R"))
         sender.flush()
@@ -102,7 +102,7 @@ def test_a_stopped_process_is_told_before_the_wait_is_over() -> None:
 
 
 def test_a_prober_says_every_two_seconds_that_it_lives_where_it_has_nothing_to_tell() -> None:
-    watcher, at_s = Watcher(), 0.0
+    watcher, at_s = FaultMonitor(), 0.0
     with sending(watcher, prober=True, steady_s=lambda: at_s, now_s=lambda: BEGAN_S + at_s) as sender:
         for number in range(1, 4):
             at_s = 2.0 * number - 0.2
@@ -117,7 +117,7 @@ def test_a_prober_says_every_two_seconds_that_it_lives_where_it_has_nothing_to_t
 
 
 def test_a_recorder_that_has_nothing_to_tell_sends_nothing() -> None:
-    watcher = Watcher()
+    watcher = FaultMonitor()
     with sending(watcher, steady_s=iter(range(100_000)).__next__) as sender:
         for _ in range(10):
             sender.flush()
@@ -167,7 +167,7 @@ def trains() -> list[Observation]:
 def test_what_is_told_once_waits_for_a_watcher_that_is_away_not_for_one_that_refuses(
     status: int, sent: list[type]
 ) -> None:
-    watcher, refused = Watcher(), list[bytes]()
+    watcher, refused = FaultMonitor(), list[bytes]()
 
     def answer(path: str, headers: dict[str, str], body: bytes) -> Answer:
         if not refused:
@@ -189,7 +189,7 @@ def test_what_is_told_once_waits_for_a_watcher_that_is_away_not_for_one_that_ref
 
 @pytest.mark.parametrize("step_s", [-300.0, 300.0])
 def test_a_clock_that_was_set_begins_a_new_session_without_the_looks_of_both(step_s: float) -> None:
-    watcher, ahead_s = Watcher(), [0.0]
+    watcher, ahead_s = FaultMonitor(), [0.0]
     with http_server(watcher.answer) as url:
         sender = Sender(url, node=3, now_s=lambda: time.time() + ahead_s[0])
         for number, peers in ((0, (0, 1)), (1, (0,)), (2, (0, 1)), (3, ())):
@@ -204,37 +204,3 @@ def test_a_clock_that_was_set_begins_a_new_session_without_the_looks_of_both(ste
     assert sessions[0] == sessions[1] != sessions[2] == sessions[3]
     assert [len(batch.samples) for batch in watcher.batches] == [1, 1, 0, 1]
     assert watcher.asked_again == 0
-
-
-def served(answers: list[bytes]) -> Iterator[int]:
-    """Statuses that a poster sees of a server that says these, a connection each."""
-    waiting = iter(answers)
-
-    def serve(connection: socket.socket) -> None:
-        connection.recv(1 << 16)
-        connection.sendall(next(waiting))
-
-    with raw_server(serve) as (host, port):
-        poster = Poster(f"http://{host}:{port}/base", path="/x", headers={}, timeout_s=PATIENCE_S)
-        with closing(poster):
-            for _ in answers:
-                yield poster.post(b"body")[0]
-
-
-def test_a_connection_that_was_closed_is_opened_anew() -> None:
-    assert list(served([b"HTTP/1.1 204 No Content\r\n\r\n"] * 3)) == [204] * 3
-
-
-def test_a_body_is_read_past_and_an_endless_one_left() -> None:
-    short = b"HTTP/1.1 409 Conflict\r\nContent-Length: 4\r\n\r\nbody"
-    long = b"HTTP/1.1 500 No\r\nContent-Length: 99999999999\r\n\r\n"
-    chunked = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n"
-    assert list(served([short, long, chunked, short])) == [409, 500, 200, 409]
-
-
-@pytest.mark.parametrize(
-    "said", [b"", b"SSH-2.0-x\r\n\r\n", b"HTTP/1.1 abc\r\n\r\n", bytes(MAX_HEAD_BYTES + MAX_BODY_BYTES + 1)]
-)
-def test_what_is_no_answer_is_an_error(said: bytes) -> None:
-    with pytest.raises(OSError, match=r"answer is|reset"):
-        list(served([said]))

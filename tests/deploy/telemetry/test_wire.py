@@ -9,9 +9,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from deploy.telemetry.batch_codec import COLUMNS, VERSION, BaseMissingError, Batch, Held, WireError, decode, encode
+from deploy.telemetry.batch_codec import COLUMNS, BaseMissingError, Batch, Held, WireError, decode, encode
 from deploy.telemetry.diag import Sample
 from faults.observations import Collective, Heartbeat, Observation, Probe, ProbeReturned, Process
+from fleetwright.telemetry.batch_format import VERSION
 
 SENT_S = 1_795_000_000.5
 

@@ -8,22 +8,24 @@ import pytest
 pytest.importorskip("ray.train", reason="ray.train is not there", exc_type=ImportError)
 
 from api.schemas.targets import RayTrainRun
-from deploy.actuators.base import Step
+from deploy.actuators.base import Bounds, Step
 from deploy.actuators.ray_train import RayTrainActuator, ray_train_actuators
 from deploy.common.errors import PlanUnusableError, UnreachableError
-from deploy.training.run_status import Boards, Place, RunPhase, RunView
+from deploy.controller.rollout import plan_changes, verify
+from deploy.training.run_status import RunStatusReader
+from fleetwright.ray_train.run_status import RankLocation, RunPhase, RunView
 
 pytestmark = pytest.mark.anyio
 RUN = RayTrainRun(run="llm", gpu="H100", workers_per_replica=2)
 
 
 def view(workers: int, **more: Any) -> RunView:
-    places = tuple(Place(rank=rank, node_id="n", address="", pid=rank) for rank in range(workers))
+    places = tuple(RankLocation(rank=rank, node_id="n", address="", pid=rank) for rank in range(workers))
     return replace(RunView(run="llm", phase=RunPhase.RUNNING, places=places, least_workers=2, most_workers=8), **more)
 
 
 @dataclass
-class OneBoard(Boards):
+class OneBoard(RunStatusReader):
     """Of one run, in this process."""
 
     now: RunView | None
@@ -43,15 +45,19 @@ async def test_it_speaks_of_replicas_and_asks_for_workers() -> None:
     board = OneBoard(view(8))
     actuator = RayTrainActuator(board, RUN)
     seen = await actuator.observe()
-    assert (seen.asked, seen.running, seen.allowed) == ({"H100": 4}, {"H100": 4}, {"H100": (1, 4)})
-    (step,) = actuator.plan_changes(wanted={"H100": 2}, observation=seen, max_step=10)
+    assert (seen.requested, seen.running, seen.bounds) == (
+        {"H100": 4},
+        {"H100": 4},
+        {"H100": Bounds(1, 4, "ScalingConfig.num_workers of training run 'llm'")},
+    )
+    (step,) = plan_changes(wanted={"H100": 2}, observation=seen, max_step=10)
     await actuator.apply(step)
     assert board.now is not None
     assert board.now.asked_workers == 4
     waiting = await actuator.observe()
-    assert not actuator.verify(wanted={"H100": 2}, observation=waiting)
+    assert not verify(wanted={"H100": 2}, observation=waiting)
     board.now = replace(view(4), asked_workers=4)
-    assert actuator.verify(wanted={"H100": 2}, observation=await actuator.observe())
+    assert verify(wanted={"H100": 2}, observation=await actuator.observe())
 
 
 async def test_between_two_groups_nothing_trains_and_the_note_says_so() -> None:
@@ -62,12 +68,12 @@ async def test_between_two_groups_nothing_trains_and_the_note_says_so() -> None:
 async def test_what_it_cannot_have_is_refused_with_what_it_can() -> None:
     board = OneBoard(view(8))
     with pytest.raises(PlanUnusableError, match="cannot have 10 workers; allowed: 2 to 8"):
-        await RayTrainActuator(board, RUN).apply(Step(gpu="H100", replicas_before=4, replicas_after=5))
+        await RayTrainActuator(board, RUN).apply(Step(part="H100", replicas_before=4, replicas_after=5))
     assert board.now is not None
     assert board.now.asked_workers is None
     fixed = await RayTrainActuator(OneBoard(view(8, least_workers=8)), RUN).observe()
     assert fixed.note is not None
-    assert "no range" in fixed.note
+    assert "not a range" in fixed.note
 
 
 async def test_a_run_that_is_not_there_cannot_be_reached() -> None:
@@ -78,7 +84,7 @@ async def test_a_run_that_is_not_there_cannot_be_reached() -> None:
 def test_each_run_is_looked_for_in_its_namespace() -> None:
     asked: list[str] = []
 
-    def boards(namespace: str) -> Boards:
+    def boards(namespace: str) -> RunStatusReader:
         asked.append(namespace)
         return OneBoard(None)
 

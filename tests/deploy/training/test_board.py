@@ -11,12 +11,13 @@ pytest.importorskip("ray.train", reason="ray.train is not there", exc_type=Impor
 import ray
 from ray.train.v2._internal.execution.callback import ControllerCallback, ReportCallback, WorkerGroupCallback
 
-from deploy.training import status_callback
-from deploy.training.process_state import Here
-from deploy.training.run_status import Boards, Place, RunBoard, RunPhase, RunView
-from deploy.training.status_callback import TellRun
+from deploy.training.run_status import RunStatusReader
+from fleetwright.ray_train import status_callback
+from fleetwright.ray_train.process_state import TrainProcess
+from fleetwright.ray_train.run_status import RankLocation, RunPhase, RunStatusActor, RunView
+from fleetwright.ray_train.status_callback import RunStatusCallback
 
-PLACES = (Place(rank=0, node_id="x", address="", pid=1), Place(rank=1, node_id="y", address="", pid=2))
+PLACES = (RankLocation(rank=0, node_id="x", address="", pid=1), RankLocation(rank=1, node_id="y", address="", pid=2))
 
 
 class Method:
@@ -33,7 +34,7 @@ class Method:
 class Near:
     """A board in place of the actor."""
 
-    board: RunBoard
+    board: RunStatusActor
 
     def __getattr__(self, name: str) -> Method:
         return Method(getattr(self.board, name))
@@ -52,18 +53,18 @@ def group(*node_ids: str) -> SimpleNamespace:
 
 
 @pytest.fixture
-def board(monkeypatch: pytest.MonkeyPatch) -> RunBoard:
-    board = RunBoard("llm", 1, 4)
-    monkeypatch.setattr(status_callback, "new_board", lambda *_args, **_named: Near(board))
+def board(monkeypatch: pytest.MonkeyPatch) -> RunStatusActor:
+    board = RunStatusActor("llm", 1, 4)
+    monkeypatch.setattr(status_callback, "create_run_status_actor", lambda *_args, **_named: Near(board))
     monkeypatch.setattr(ray, "get", lambda answer, timeout: answer)  # noqa: ARG005 - Ray's signature
-    monkeypatch.setattr(Here, "checkpoints", 0)
-    monkeypatch.setattr(Here, "board", None)
+    monkeypatch.setattr(TrainProcess, "checkpoints", 0)
+    monkeypatch.setattr(TrainProcess, "board", None)
     return board
 
 
 @pytest.fixture
-def told(board: RunBoard) -> TellRun:  # noqa: ARG001 - whom it tells
-    tell = TellRun()
+def told(board: RunStatusActor) -> RunStatusCallback:  # noqa: ARG001 - whom it tells
+    tell = RunStatusCallback()
     run = SimpleNamespace(name="llm")
     scaling = SimpleNamespace(min_workers=1, max_workers=4)
     tell.after_controller_start(SimpleNamespace(scaling_config=scaling, get_run_config=lambda: run))
@@ -77,11 +78,11 @@ def test_ray_calls_it_by_names_that_it_has() -> None:
         for name in dir(base)
         if name[0] != "_"
     }
-    own = {name for name in vars(TellRun) if name[0] != "_"}
+    own = {name for name in vars(RunStatusCallback) if name[0] != "_"}
     assert own <= inherited
 
 
-def test_an_attempt_is_told_from_its_start_to_its_end(board: RunBoard, told: TellRun) -> None:
+def test_an_attempt_is_told_from_its_start_to_its_end(board: RunStatusActor, told: RunStatusCallback) -> None:
     told.before_worker_group_start(SimpleNamespace(resources_per_worker={"CPU": 1.0}))
     assert (board.look().phase, board.look().attempt) == (RunPhase.STARTING, 0)
     told.after_worker_group_training_start(group("x", "y"))
@@ -93,7 +94,7 @@ def test_an_attempt_is_told_from_its_start_to_its_end(board: RunBoard, told: Tel
     assert board.look().places == running.places
 
 
-def test_steps_and_checkpoints_are_told_and_the_first_of_an_attempt_is_kept(board: RunBoard, told: TellRun) -> None:
+def test_steps_and_checkpoints_are_told_and_the_first_of_an_attempt_is_kept(board: RunStatusActor, told: RunStatusCallback) -> None:
     told.after_worker_group_training_start(group("x"))
     told.after_report(SimpleNamespace(checkpoint="c"), [{"step": 9}])
     told.after_report(SimpleNamespace(checkpoint=None), [{"step": 19}])
@@ -103,17 +104,17 @@ def test_steps_and_checkpoints_are_told_and_the_first_of_an_attempt_is_kept(boar
     assert (board.look().attempt_step, board.look().checkpoint_step) == (None, 9)
     told.after_report(SimpleNamespace(checkpoint=None), [{"loss": 1.0}])
     assert board.look().attempt_step == 3  # the number of the report, where the job names no step
-    assert Here.checkpoints == 1
+    assert TrainProcess.checkpoints == 1
 
 
-def test_what_goes_wrong_is_no_matter_of_the_job(told: TellRun) -> None:
+def test_what_goes_wrong_is_no_matter_of_the_job(told: RunStatusCallback) -> None:
     told.after_worker_group_training_start(SimpleNamespace())
     told.after_report(SimpleNamespace(checkpoint=None), [{"step": "nine"}])
-    TellRun().before_worker_group_shutdown(group())
+    RunStatusCallback().before_worker_group_shutdown(group())
 
 
 def test_only_the_named_attempts_workers_on_the_named_nodes_are_ended(
-    board: RunBoard, monkeypatch: pytest.MonkeyPatch
+    board: RunStatusActor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     killed: list[Any] = []
     monkeypatch.setattr(ray, "kill", lambda actor, no_restart: killed.append((actor, no_restart)))
@@ -138,9 +139,9 @@ def test_a_board_that_died_is_a_run_that_is_over_and_one_that_is_late_or_away_is
     named = [{"name": f"run:{name}", "namespace": "fleetwright"} for name in answers]
     named += [{"name": "run:other", "namespace": "else"}, {"name": "SERVE", "namespace": "fleetwright"}]
     monkeypatch.setattr(ray.util, "list_named_actors", lambda all_namespaces: named)  # noqa: ARG005
-    monkeypatch.setattr(Boards, "_asked", lambda _self, name, _method: name.removeprefix("run:"))
+    monkeypatch.setattr(RunStatusReader, "_asked", lambda _self, name, _method: name.removeprefix("run:"))
     monkeypatch.setattr(ray, "wait", lambda refs, **_: ([ref for ref in refs if ref != "late"], ["late"]))
     monkeypatch.setattr(ray, "get", get)
-    seen = Boards().look()
+    seen = RunStatusReader().look()
     assert [view.run for view in seen.runs] == ["fine"]
     assert seen.silent == {"away", "late"}

@@ -12,15 +12,16 @@ pytest.importorskip("ray.train", reason="ray.train is not there", exc_type=Impor
 
 from prometheus_client import CollectorRegistry
 
-from deploy.fault_monitor.job_config import JobFile
-from deploy.fault_monitor.loop import WatchClock, WatchLoop
-from deploy.fault_monitor.metrics import WatcherMetrics
+from deploy.fault_monitor.job_config import JobConfig
+from deploy.fault_monitor.loop import MonitorClock, MonitorLoop
+from deploy.fault_monitor.metrics import MonitorMetrics
 from deploy.fault_monitor.outputs import Lines
 from deploy.telemetry.batch_codec import encode
 from deploy.training.node_recorder_actor import EyeSpec
 from deploy.training.run_monitor import RunsWatch
-from deploy.training.run_status import Place, RunPhase, RunsSeen, RunView
+from deploy.training.run_status import RunsObserved
 from faults.observations import Heartbeat, Observation, Process
+from fleetwright.ray_train.run_status import RankLocation, RunPhase, RunView
 
 pytestmark = pytest.mark.anyio
 ZERO_S = 1_700_000_000.0
@@ -63,7 +64,7 @@ class Eye:
 
 def run_on(*node_ids: str, attempt: int = 1, **more: Any) -> RunView:
     places = tuple(
-        Place(rank=rank, node_id=node, address="127.0.0.1", pid=100 + rank) for rank, node in enumerate(node_ids)
+        RankLocation(rank=rank, node_id=node, address="127.0.0.1", pid=100 + rank) for rank, node in enumerate(node_ids)
     )
     return RunView(run="llm", attempt=attempt, places=places, **{"phase": RunPhase.RUNNING} | more)
 
@@ -99,23 +100,23 @@ class Ward:
         for eye in self.eyes:
             eye.enq = enq
 
-    async def _look(self) -> RunsSeen:
-        return RunsSeen(runs=self.runs)
+    async def _look(self) -> RunsObserved:
+        return RunsObserved(runs=self.runs)
 
     def _open(self, node_id: str, spec: EyeSpec) -> Eye:
         self.eyes.append(Eye(node_id, spec))
         return self.eyes[-1]
 
-    def _make(self, file: JobFile, names: Sequence[str]) -> tuple[WatchLoop, None]:
+    def _make(self, file: JobConfig, names: Sequence[str]) -> tuple[MonitorLoop, None]:
         self.names.append(names)
         zero_s = self.now_s
-        loop = WatchLoop(
+        loop = MonitorLoop(
             file,
             lines=Lines(self.told, job=file.name, zero_s=zero_s),
-            metrics=WatcherMetrics(CollectorRegistry(), job=file.name),
+            metrics=MonitorMetrics(CollectorRegistry(), job=file.name),
             bundles=None,
             zero_s=zero_s,
-            clock=WatchClock(now_s=lambda: self.now_s, steady_s=time.monotonic),
+            clock=MonitorClock(now_s=lambda: self.now_s, steady_s=time.monotonic),
         )
         return loop, None
 
@@ -189,7 +190,7 @@ async def test_a_run_that_cannot_be_watched_leaves_the_others_watched(monkeypatc
     ward.runs = tuple(replace(run_on("x", "y"), run=name) for name in ("first", "second", "third"))
     make = ward.watch._make_loop
 
-    def fail_one(file: JobFile, names: Sequence[str]) -> tuple[WatchLoop, Any]:
+    def fail_one(file: JobConfig, names: Sequence[str]) -> tuple[MonitorLoop, Any]:
         if file.name == "second":
             raise RuntimeError("a defect")
         return make(file, names)

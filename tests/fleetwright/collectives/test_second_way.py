@@ -11,17 +11,18 @@ from typing import Any
 
 import pytest
 
-from deploy.fault_monitor.job_config import JobFile
-from deploy.telemetry.batch_codec import PATH, Batch, decode
-from deploy.telemetry.http_post import Poster
+from deploy.fault_monitor.job_config import JobConfig
+from deploy.telemetry.batch_codec import Batch, decode
 from deploy.telemetry.inbox import Inbox
 from deploy.telemetry.jsonl import line_of
 from faults.observations import Heartbeat, Observation, on_clock_of
 from faults.readers import Tally
 from faults.readers.job_map import Places
 from fleetwright.collectives import http_fallback, watch
-from fleetwright.collectives.http_fallback import Direct, Second, second_of
+from fleetwright.collectives.http_fallback import HttpFallback, MonitorAddress, parse_address
 from fleetwright.collectives.sinks import Datagrams, Ways
+from fleetwright.telemetry.batch_format import PATH
+from fleetwright.telemetry.http_post import HttpPoster
 from tests.deploy.fault_monitor.batches import batches
 from tests.deploy.fault_monitor.served import Served, watching
 from tests.deploy.telemetry.servers import Answer, http_server
@@ -40,10 +41,10 @@ def inbox_at(path: Path) -> Inbox:
     return Inbox(path, places=Places(4, (0, 1, 2, 3)), tally=Tally())
 
 
-def outlet_to(path: Path, url: str, **said: str) -> tuple[Datagrams, Direct]:
+def outlet_to(path: Path, url: str, **said: str) -> tuple[Datagrams, HttpFallback]:
     fields = "".join(f",{name}={value}" for name, value in said.items())
-    way = Direct(second_of(f"{url}{fields}"), rank=RANK)
-    return Datagrams(str(path), rank=RANK, second=way), way
+    way = HttpFallback(parse_address(f"{url}{fields}"), rank=RANK)
+    return Datagrams(str(path), rank=RANK, fallback=way), way
 
 
 def tell(outlet: Datagrams, told: list[Observation], *, zero_s: float) -> None:
@@ -55,7 +56,7 @@ def tell(outlet: Datagrams, told: list[Observation], *, zero_s: float) -> None:
 
 
 def tell_of_others(watcher: Served, *, zero_s: float) -> None:
-    poster = Poster(watcher.url, path=PATH, headers={"Authorization": f"Bearer {SECRET}"}, timeout_s=PATIENCE_S)
+    poster = HttpPoster(watcher.url, path=PATH, headers={"Authorization": f"Bearer {SECRET}"}, timeout_s=PATIENCE_S)
     told = [seen for seen in HANGS.told() if seen.node != RANK]
     for body in batches(told, zero_s=zero_s, sent_s=time.time()):
         assert poster.post(body)[0] == 204
@@ -64,7 +65,7 @@ def tell_of_others(watcher: Served, *, zero_s: float) -> None:
 
 def isolations(watcher: Served) -> dict[int, dict[str, Any]]:
     """By node: the verdicts that justify one."""
-    return {verdict["node"]: verdict for verdict in watcher.verdicts() if verdict["isolate"]}
+    return {diagnosis["node"]: diagnosis for diagnosis in watcher.diagnoses() if diagnosis["isolate"]}
 
 
 @contextmanager
@@ -100,7 +101,7 @@ def test_a_rank_whose_recorder_is_gone_is_known_until_it_is_back_and_then_by_it(
     (tmp_path / "token").write_text(f"{SECRET}\n")
     told = [seen for seen in HANGS.told() if seen.rank == RANK]
     before, after = told[:30], told[30:]
-    with watching(JobFile(name="told", nodes=4), zero_s=zero_s, token=SECRET) as watcher:
+    with watching(JobConfig(name="told", nodes=4), zero_s=zero_s, token=SECRET) as watcher:
         outlet, way = outlet_to(path, watcher.url, token_file=str(tmp_path / "token"))
         inbox = inbox_at(path)
         tell(outlet, before, zero_s=zero_s)
@@ -113,15 +114,15 @@ def test_a_rank_whose_recorder_is_gone_is_known_until_it_is_back_and_then_by_it(
         wait_for(lambda: watcher.metric("observations_total") == len(after), what="records of the rank")
         tell_of_others(watcher, zero_s=zero_s)
         wait_for(lambda: isolations(watcher), what="verdict")
-        verdict = isolations(watcher)[RANK]
+        diagnosis = isolations(watcher)[RANK]
         back = inbox_at(path)
         outlet.put("hb", BEAT)
         outlet.flush()
         wait_for(lambda: back.look(0.0), what="heartbeat by the inbox")
         outlet.close()
         back.close()
-    assert verdict["fault"] == "noncomm-hang"
-    assert "heartbeat" in verdict["evidence"]  # its own word: its silence alone would isolate nobody
+    assert diagnosis["fault"] == "noncomm-hang"
+    assert "heartbeat" in diagnosis["evidence"]  # its own word: its silence alone would isolate nobody
     assert outlet.ways == Ways(inbox=len(before) + 1, direct=len(after))
     assert (way.taken, way.lost) == (len(after), 0)
 
@@ -186,7 +187,7 @@ def test_what_has_no_room_on_the_second_way_is_refused_and_counted(
 
 def test_a_line_that_nobody_can_read_is_lost_alone() -> None:
     with collecting() as (url, came):
-        way = Direct(Second(url=url), rank=RANK)
+        way = HttpFallback(MonitorAddress(url=url), rank=RANK)
         assert way.take([b'{"k":"hb","rank":2}', b"no line"])
         way.close()
     assert (came, way.lost) == ([], 2)
@@ -195,25 +196,25 @@ def test_a_line_that_nobody_can_read_is_lost_alone() -> None:
 @pytest.mark.parametrize(
     ("said", "names"),
     [
-        ("", "watcher"),
-        ("ftp://watcher", "watcher"),
-        ("http://watcher:99999", "watcher"),
-        ("http://[", "watcher"),
+        ("", "monitor"),
+        ("ftp://watcher", "monitor"),
+        ("http://watcher:99999", "monitor"),
+        ("http://[", "monitor"),
         ("http://watcher,ranks_per_node=0", "ranks_per_node '0'.*1 to 64"),
         ("http://watcher,ranks_per_node=65", "ranks_per_node '65'"),
         ("http://watcher,ranks_per_node=many", "ranks_per_node 'many'"),
         ("http://watcher,token_file=/proc/none", "token_file /proc/none"),
-        ("http://watcher,node=3", "'node=3' after the watcher: expected ranks_per_node=NUMBER and token_file=FILE"),
+        ("http://watcher,node=3", "'node=3' after the monitor: expected ranks_per_node=NUMBER and token_file=FILE"),
         ("http://watcher,ranks_per_node=2,ranks_per_node=2", "at most once"),
     ],
 )
 def test_what_is_said_wrong_is_named(said: str, names: str) -> None:
     with pytest.raises(ValueError, match=names):
-        second_of(said)
+        parse_address(said)
 
 
 def test_ranks_of_a_node_share_what_their_recorder_had() -> None:
-    assert second_of("http://watcher:9404,ranks_per_node=8").budget_bytes_per_s * 8 == pytest.approx(1000.0)
+    assert parse_address("http://watcher:9404,ranks_per_node=8").budget_bytes_per_s * 8 == pytest.approx(1000.0)
 
 
 def test_a_rank_loads_nothing_of_it_before_it_is_needed() -> None:

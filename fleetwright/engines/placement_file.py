@@ -24,7 +24,7 @@ MAX_BYTES = 1 << 26  # 1000 layers of 4096 slots are 25 MB
 
 
 @dataclass(frozen=True)
-class EngineShape:
+class MapShape:
     """What the engine says its placements must look like."""
 
     layers: int  # MoE layers only
@@ -37,7 +37,7 @@ class UnusableError(ValueError):
     """Why this placement is not for this engine."""
 
 
-def parse(text: bytes, *, shape: EngineShape) -> Ints:
+def parse(text: bytes, *, shape: MapShape) -> Ints:
     """The map [layers, slots] in a placement file, if it fits the engine."""
     document = json.loads(text)
     if not isinstance(document, dict) or MAP not in document:
@@ -57,7 +57,7 @@ def parse(text: bytes, *, shape: EngineShape) -> Ints:
     return _checked(expert_of_slot.astype(np.int64), shape)
 
 
-def _checked(expert_of_slot: Ints, shape: EngineShape) -> Ints:
+def _checked(expert_of_slot: Ints, shape: MapShape) -> Ints:
     if ((expert_of_slot < 0) | (expert_of_slot >= shape.experts)).any():
         raise UnusableError(f"{MAP} must name experts from 0 to {shape.experts - 1}")
     for layer, row in enumerate(expert_of_slot):
@@ -103,7 +103,7 @@ class PlacementFile:
         self._version: tuple[int, int, int] | None = None
         self._text = b""
 
-    def read(self, shape: EngineShape) -> Ints:
+    def read(self, shape: MapShape) -> Ints:
         """The placement in it now, or an OSError or ValueError that says why there is none."""
         found = self.path.stat()
         version = (found.st_mtime_ns, found.st_size, found.st_ino)

@@ -24,8 +24,8 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 from urllib.parse import quote
 
-from deploy.engine_plugins.agent_client import Agent, AgentAccess, AgentError, RefusedError
-from deploy.engine_plugins.visible_gpus import Gpu, UnknownGpusError, nvml_uuids, own_gpus
+from fleetwright.engines.agent_client import Agent, AgentAccess, AgentError, RefusedError
+from fleetwright.engines.visible_gpus import Gpu, UnknownGpusError, nvml_uuids, own_gpus
 
 KEY = "clock"  # in Serve's user_config
 FULL = 1.0

@@ -3,7 +3,7 @@
     class Engine(MapReplica):
         def __init__(self):
             app = build_app(...)                                    # anything that speaks ASGI
-            super().__init__(app, LiveFile(path, shape=Shape(engine="vllm", ...)))
+            super().__init__(app, LiveFile(path, shape=EngineShape(engine="vllm", ...)))
 
 While a replica is out, the requests that Serve still sends it are passed on to a sibling before anything of an answer
 was given.  Serve picks the sibling and may pick the same replica, which says so in the head of its answer and is asked
@@ -19,9 +19,9 @@ from ray import serve
 from ray.exceptions import RayError
 from ray.serve.exceptions import RayServeException
 
-from deploy.expert_rollout.engines import MapEngine
-from deploy.expert_rollout.replica_agent import DRAIN_S, MapKeeper
-from deploy.router.asgi_handle import AsgiApp, Part, answered
+from fleetwright.expert_rollout.engines import MapEngine
+from fleetwright.expert_rollout.replica_agent import DRAIN_S, MapKeeper
+from fleetwright.serve import AsgiApp, Part, answered
 
 METHOD, SAYS_METHOD = "answer_openai", "say_expert_map"
 OUT = b"x-fleetwright-out"  # in a head: this replica cannot; in a request: passed on by this one

@@ -16,8 +16,8 @@ from contextlib import asynccontextmanager
 from dataclasses import asdict
 from typing import Any
 
-from deploy.expert_rollout.engines import MapEngine
-from deploy.expert_rollout.messages import KEY, DamagedError, MapFile, Order, digest, read_order, stamp_of
+from fleetwright.expert_rollout.engines import MapEngine
+from fleetwright.expert_rollout.messages import KEY, DamagedError, MapFile, Order, digest, read_order, stamp_of
 
 DRAIN_S = 600.0  # requests that have begun are waited for so long, and never cut off
 _LOG = logging.getLogger("fleetwright.expert_maps")

@@ -3,7 +3,7 @@
 from typing import Any
 
 
-class Here:
+class TrainProcess:
     """At most one run per process."""
 
     board: Any = None

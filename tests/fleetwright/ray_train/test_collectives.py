@@ -14,7 +14,7 @@ from fleetwright.collectives.rank_reporter import Telling
 from fleetwright.collectives.sinks import Lines
 
 ray_train = pytest.importorskip(
-    "fleetwright.collectives.ray_train", reason="ray.train is not there", exc_type=ImportError
+    "fleetwright.ray_train.collectives", reason="ray.train is not there", exc_type=ImportError
 )
 
 

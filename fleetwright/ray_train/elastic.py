@@ -1,9 +1,9 @@
 """A run whose number of workers others may choose within its bounds, honoured at the next safe point.
 
-    class Trainer(Budgeted, TorchTrainer): ...
-    Trainer(..., scaling_config=ScalingConfig(num_workers=(2, 16), ...), run_config=RunConfig(callbacks=[TellRun()]))
+    class Trainer(ResizableTrainer, TorchTrainer): ...
+    Trainer(..., scaling_config=ScalingConfig(num_workers=(2, 16), ...), run_config=RunConfig(callbacks=[RunStatusCallback()]))
 
-Whoever moves GPUs between training and inference asks on the run's board (`Boards.ask`).  Ray Train changes the size of
+Whoever moves GPUs between training and inference asks on the run's board (`RunStatusReader.ask`).  Ray Train changes the size of
 a group by starting it anew from the last checkpoint, so what was trained since is lost: a change waits until a
 checkpoint has just come, for `PATIENCE_S` at most.  Between changes Ray's own elastic policy goes on: the group grows
 into what is free, up to what was asked for.
@@ -23,8 +23,8 @@ from ray.train.v2._internal.execution.scaling_policy import (
     ScalingDecision,
 )
 
-from deploy.training.process_state import Here
-from deploy.training.run_status import RunView
+from fleetwright.ray_train.process_state import TrainProcess
+from fleetwright.ray_train.run_status import RunView
 
 log = logging.getLogger(__name__)
 
@@ -35,16 +35,16 @@ PATIENCE_S: Final = 600.0  # a run that never checkpoints is resized all the sam
 
 def board_says() -> int | None:
     """What is asked for on the board of this process's run; None: nothing, or it does not answer."""
-    if Here.board is None:
+    if TrainProcess.board is None:
         return None
     try:
-        view: RunView = ray.get(Here.board.look.remote(), timeout=ANSWER_S)
+        view: RunView = ray.get(TrainProcess.board.look.remote(), timeout=ANSWER_S)
     except (GetTimeoutError, RayError):
         return None
     return view.asked_workers
 
 
-class BudgetedScalingPolicy(ElasticScalingPolicy):  # type: ignore[misc]
+class ResizableScalingPolicy(ElasticScalingPolicy):  # type: ignore[misc]
     """Ray's elastic policy, and no more workers than are asked for."""
 
     def __init__(
@@ -100,12 +100,12 @@ class BudgetedScalingPolicy(ElasticScalingPolicy):  # type: ignore[misc]
         self._asked_at_s = now_s
         asked = self._asked_of()
         if asked is not None and asked != self._asked:
-            self._asked, self._changed_at_s, self._checkpoints = asked, now_s, Here.checkpoints
+            self._asked, self._changed_at_s, self._checkpoints = asked, now_s, TrainProcess.checkpoints
 
     def _is_safe(self) -> bool:
         """A checkpoint has come since the change, or none has for too long, or none ever."""
         waited_s = self._steady_s() - self._changed_at_s
-        return Here.checkpoints > self._checkpoints or Here.checkpoints == 0 or waited_s >= PATIENCE_S
+        return TrainProcess.checkpoints > self._checkpoints or TrainProcess.checkpoints == 0 or waited_s >= PATIENCE_S
 
     def _later(self) -> NoopDecision:
         """Asked again at once, not only after Ray's usual interval."""
@@ -113,11 +113,11 @@ class BudgetedScalingPolicy(ElasticScalingPolicy):  # type: ignore[misc]
         return NoopDecision()
 
 
-class Budgeted:
+class ResizableTrainer:
     """Before any trainer of Ray Train v2, in its bases: an elastic run takes its size from its board."""
 
     def _initialize_and_run_controller(self, **parts: Any) -> Any:
         policy = parts.get("scaling_policy")
         if isinstance(policy, ElasticScalingPolicy):
-            parts["scaling_policy"] = BudgetedScalingPolicy(policy.scaling_config)
+            parts["scaling_policy"] = ResizableScalingPolicy(policy.scaling_config)
         return super()._initialize_and_run_controller(**parts)  # type: ignore[misc]

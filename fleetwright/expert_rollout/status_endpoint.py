@@ -13,7 +13,7 @@ from urllib.parse import parse_qs
 from ray.exceptions import RayError
 from ray.serve.exceptions import RayServeException
 
-from deploy.common.asgi import Send, answer_json
+from fleetwright.asgi import Send, answer_json
 
 PATH = "/fleetwright/expert-maps"
 SAYS_METHOD = "say_expert_map"
@@ -40,7 +40,7 @@ class MapTeller:
 
     async def _tell(self, handle: Any, send: Send) -> None:
         try:
-            replicas = await said_by(handle, patience_s=self._patience_s)
+            replicas = await replica_statuses(handle, patience_s=self._patience_s)
         except TimeoutError:
             await answer_json(send, 504, {"error": f"some replicas did not answer within {self._patience_s:g} s"})
         except (RayError, RayServeException) as error:
@@ -49,7 +49,7 @@ class MapTeller:
             await answer_json(send, 200, {"replicas": replicas})
 
 
-async def said_by(handle: Any, *, patience_s: float = PATIENCE_S) -> list[dict[str, Any]]:
+async def replica_statuses(handle: Any, *, patience_s: float = PATIENCE_S) -> list[dict[str, Any]]:
     """What each replica behind a handle says; those that fail to say anything are left out."""
     answers = await handle.broadcast(SAYS_METHOD).results_async(timeout_s=patience_s, return_exceptions=True)
     return [answer for answer in answers if isinstance(answer, dict)]

@@ -10,8 +10,8 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Protocol
 
-from deploy.engine_plugins.placement_file import EngineShape, parse, publish
-from deploy.expert_rollout.messages import Shape
+from fleetwright.engines.placement_file import MapShape, parse, publish
+from fleetwright.expert_rollout.messages import EngineShape
 
 START_S = 1800.0  # weights of a large model load for many minutes
 
@@ -20,7 +20,7 @@ class MapEngine(Protocol):
     """One replica's engine.  What `check` and `load` raise is told as the reason of a refusal."""
 
     live: bool  # takes another map while it serves
-    shape: Shape
+    shape: EngineShape
 
     def check(self, text: str) -> None:
         """Whether it could load this file; asked before anything is stopped."""
@@ -34,7 +34,7 @@ class LiveFile:
 
     live = True
 
-    def __init__(self, path: Path, *, shape: Shape) -> None:
+    def __init__(self, path: Path, *, shape: EngineShape) -> None:
         self._path = path
         self.shape = shape
 
@@ -56,7 +56,7 @@ class FileThenRestart:
         self,
         path: Path,
         *,
-        shape: Shape,
+        shape: EngineShape,
         restart: Callable[[], Awaitable[None]],
         healthy: Callable[[], Awaitable[bool]],
         check: Callable[[str], None] | None = None,
@@ -97,8 +97,8 @@ def put_file(text: str | None, path: Path) -> None:
         publish(text, path)
 
 
-def check_map_file(text: str, *, shape: Shape) -> None:
+def check_map_file(text: str, *, shape: EngineShape) -> None:
     """A vLLM file against what the engine says of itself, if it does; UnusableError says what does not fit."""
     if shape.layers is None or shape.experts is None or shape.slots is None or shape.gpus is None:
         return
-    parse(text.encode(), shape=EngineShape(shape.layers, shape.experts, shape.slots, shape.gpus))
+    parse(text.encode(), shape=MapShape(shape.layers, shape.experts, shape.slots, shape.gpus))

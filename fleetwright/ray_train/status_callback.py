@@ -1,6 +1,6 @@
 """Ray Train v2: the callback that keeps a run's board up to date, from the run's own controller.
 
-    RunConfig(name="llm-7b", callbacks=[TellRun(), WatchWorkers(to="unix:/run/fleetwright/inbox")])
+    RunConfig(name="llm-7b", callbacks=[RunStatusCallback(), WatchWorkers(to="unix:/run/fleetwright/inbox")])
 
 What the board says of a group of workers is said before the group's workers are ended, so that whoever watches them
 never takes the end for a crash.  A step is what the job calls `step` in its report, else the number of the report.
@@ -15,15 +15,15 @@ from typing import Any, Final
 import ray
 from ray.train.v2._internal.execution.callback import ControllerCallback, ReportCallback, WorkerGroupCallback
 
-from deploy.training.process_state import Here
-from deploy.training.run_status import Place, new_board
+from fleetwright.ray_train.process_state import TrainProcess
+from fleetwright.ray_train.run_status import RankLocation, create_run_status_actor
 
 log = logging.getLogger(__name__)
 
 ANSWER_S: Final = 5.0
 
 
-class TellRun(ControllerCallback, WorkerGroupCallback, ReportCallback):  # type: ignore[misc]
+class RunStatusCallback(ControllerCallback, WorkerGroupCallback, ReportCallback):  # type: ignore[misc]
     """A callback for `ray.train.RunConfig(callbacks=[...])`."""
 
     def __init__(self) -> None:
@@ -34,12 +34,12 @@ class TellRun(ControllerCallback, WorkerGroupCallback, ReportCallback):  # type:
         """The run begins."""
         with _guarded():
             scaling = train_run_context.scaling_config
-            self._board = new_board(
+            self._board = create_run_status_actor(
                 train_run_context.get_run_config().name,
                 least_workers=scaling.min_workers,
                 most_workers=scaling.max_workers,
             )
-            Here.board = self._board
+            TrainProcess.board = self._board
 
     def before_worker_group_start(self, worker_group_context: Any) -> None:
         """Workers are about to be asked for."""
@@ -50,7 +50,7 @@ class TellRun(ControllerCallback, WorkerGroupCallback, ReportCallback):  # type:
         with _guarded():
             workers = {worker.distributed_context.world_rank: worker for worker in worker_group.get_workers()}
             places = tuple(
-                Place(
+                RankLocation(
                     rank=rank,
                     node_id=worker.metadata.node_id,
                     address=worker.metadata.node_ip,
@@ -58,7 +58,7 @@ class TellRun(ControllerCallback, WorkerGroupCallback, ReportCallback):  # type:
                 )
                 for rank, worker in sorted(workers.items())
             )
-            Here.workers = len(places)
+            TrainProcess.workers = len(places)
             self._tell("running", places, {rank: worker.actor for rank, worker in workers.items()})
 
     def before_worker_group_shutdown(self, worker_group: Any) -> None:  # noqa: ARG002 - Ray's signature
@@ -77,7 +77,7 @@ class TellRun(ControllerCallback, WorkerGroupCallback, ReportCallback):  # type:
             step = said if said is not None and said >= 0 else self._reports
             checkpoint = training_report.checkpoint is not None
             if checkpoint:
-                Here.checkpoints += 1
+                TrainProcess.checkpoints += 1
             if self._board is not None:
                 self._board.reported.remote(step, checkpoint=checkpoint)
 

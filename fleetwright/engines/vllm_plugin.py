@@ -24,9 +24,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from deploy.engine_plugins.placement_file import (
-    EngineShape,
+from fleetwright.engines.placement_file import (
     Ints,
+    MapShape,
     PlacementFile,
     as_map,
     describe,
@@ -67,7 +67,7 @@ def placed_policy(own: Any, source: PlacementFile, *, agree: Agreement) -> Any:
             told.add(reason)
             _LOG.warning("placement %s is not used: %s", source.path, reason)
 
-    def read(shape: EngineShape) -> Ints | None:
+    def read(shape: MapShape) -> Ints | None:
         try:
             return source.read(shape)
         except Exception as error:  # noqa: BLE001 - other workers wait for this one, whatever its file holds
@@ -87,7 +87,7 @@ def placed_policy(own: Any, source: PlacementFile, *, agree: Agreement) -> Any:
             num_ranks: int,
             old_global_expert_indices: Any = None,
         ) -> Any:
-            shape = EngineShape(int(weight.shape[0]), int(weight.shape[1]), num_replicas, num_ranks)
+            shape = MapShape(int(weight.shape[0]), int(weight.shape[1]), num_replicas, num_ranks)
             current = None if old_global_expert_indices is None else as_map(old_global_expert_indices)
             wanted = agreed_map(read(shape), current, shape=shape, agree=agree, tell=tell)
             if wanted is None:
@@ -102,7 +102,7 @@ def placed_policy(own: Any, source: PlacementFile, *, agree: Agreement) -> Any:
 
 
 def agreed_map(
-    found: Ints | None, current: Ints | None, *, shape: EngineShape, agree: Agreement, tell: Callable[[str], None]
+    found: Ints | None, current: Ints | None, *, shape: MapShape, agree: Agreement, tell: Callable[[str], None]
 ) -> Ints | None:
     """What all workers return: the map that all of them found, or the one now loaded; None for vLLM's own policy."""
     smallest, largest = agree(NONE if found is None else fingerprint(found))

@@ -82,7 +82,7 @@ class Order:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Shape:
+class EngineShape:
     """What a replica's engine says that its maps must look like; None: it does not say."""
 
     engine: str
@@ -100,7 +100,7 @@ class Says:
     replica_id: str
     stamp: str  # of the user_config that it heard last
     number: int  # of the last order it could read; 0: none
-    shape: Shape
+    shape: EngineShape
     loaded: str | None = None  # digest; None: the engine's own placement
     placement_id: str | None = None  # of what is loaded
     changing: bool = False  # from the moment it heard that it is its turn until it serves again

@@ -1,0 +1,129 @@
+"""The status of a training run: one named Ray actor per run.
+
+The run's own Train controller keeps the actor up to date (`status_callback`) and ends it with itself: without the actor
+there is no run.  Remediation, the fault monitor and the elastic policy read the actor and store nothing.  It runs on
+the controller's node and needs no CPU.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+from typing import Any, Final
+
+import ray
+
+NAMESPACE: Final = "fleetwright"
+PREFIX: Final = "run:"
+
+
+class RunPhase(StrEnum):
+    """What the worker group of a run does."""
+
+    STARTING = "starting"
+    RUNNING = "running"
+    ENDING = "ending"  # its workers are being ended: what they do now is no fault
+    OVER = "over"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RankLocation:
+    """Where one rank runs."""
+
+    rank: int
+    node_id: str
+    address: str
+    pid: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunView:
+    """A run as it is now."""
+
+    run: str
+    attempt: int = 0  # worker groups begun
+    phase: RunPhase = RunPhase.STARTING
+    places: tuple[RankLocation, ...] = ()
+    worker_resources: Mapping[str, float] = field(default_factory=dict)
+    step: int | None = None  # last reported
+    checkpoint_step: int | None = None  # of the newest checkpoint
+    checkpoints: int = 0
+    attempt_step: int | None = None  # the first that this attempt reported
+    least_workers: int = 1
+    most_workers: int = 1
+    asked_workers: int | None = None  # by whoever moves capacity; None: as many as may be
+
+    def places_on(self, node_ids: frozenset[str]) -> tuple[RankLocation, ...]:
+        """Ranks on these nodes."""
+        return tuple(place for place in self.places if place.node_id in node_ids)
+
+
+class RunStatusActor:
+    """The actor."""
+
+    def __init__(self, run: str, least_workers: int, most_workers: int) -> None:
+        self._view = RunView(run=run, least_workers=least_workers, most_workers=most_workers)
+        self._workers: dict[int, Any] = {}
+
+    def look(self) -> RunView:
+        """As it is now."""
+        return self._view
+
+    def starting(self, resources: Mapping[str, float]) -> None:
+        """A worker group is about to begin; those before are gone."""
+        self._workers = {}
+        self._view = replace(
+            self._view, phase=RunPhase.STARTING, places=(), attempt_step=None, worker_resources=dict(resources)
+        )
+
+    def running(self, places: tuple[RankLocation, ...], workers: Mapping[int, Any]) -> None:
+        """A worker group trains."""
+        self._workers = dict(workers)
+        self._view = replace(
+            self._view,
+            attempt=self._view.attempt + 1,
+            phase=RunPhase.RUNNING,
+            places=places,
+            attempt_step=None,
+        )
+
+    def ending(self) -> None:
+        """The worker group is being ended."""
+        self._view = replace(self._view, phase=RunPhase.ENDING)
+
+    def reported(self, step: int, *, checkpoint: bool) -> None:
+        """All ranks have reported a step."""
+        view = self._view
+        self._view = replace(
+            view,
+            step=step,
+            attempt_step=step if view.attempt_step is None else view.attempt_step,
+            checkpoint_step=step if checkpoint else view.checkpoint_step,
+            checkpoints=view.checkpoints + checkpoint,
+        )
+
+    def over(self) -> None:
+        """The run has ended."""
+        self._workers = {}
+        self._view = replace(self._view, phase=RunPhase.OVER, places=())
+
+    def ask(self, workers: int | None) -> None:
+        """How many workers the run may have from its next safe point on."""
+        self._view = replace(self._view, asked_workers=workers)
+
+    def end_workers(self, attempt: int, node_ids: frozenset[str]) -> int:
+        """Kill this attempt's workers on these nodes, frozen ones too: Ray kills by SIGKILL through the raylet."""
+        if self._view.attempt != attempt:
+            return 0
+        places = self._view.places_on(node_ids)
+        for place in places:
+            ray.kill(self._workers[place.rank], no_restart=True)
+        return len(places)
+
+
+def create_run_status_actor(run: str, *, least_workers: int, most_workers: int) -> Any:
+    """Of this process's run, beside it on its node."""
+    here = ray.get_runtime_context().get_node_id()
+    actor: Any = ray.remote(num_cpus=0)(RunStatusActor)
+    return actor.options(
+        name=PREFIX + run, namespace=NAMESPACE, get_if_exists=True, label_selector={"ray.io/node-id": here}
+    ).remote(run, least_workers, most_workers)

@@ -1,0 +1,58 @@
+"""A rank's batches are read by the monitor's codec, and equal what the recorder's inbox makes of the same lines."""
+
+import json
+from typing import Any
+
+import pytest
+
+from deploy.telemetry.batch_codec import decode, encode
+from deploy.telemetry.inbox import told_by_rank
+from faults.readers.job_map import Places
+from fleetwright.collectives.rank_batches import affordable, row_of, shifted
+from fleetwright.telemetry.batch_format import pack
+
+SENT_S = 1_800_000_010.25
+BEAT = {"k": "hb", "rank": 5, "t": 1_800_000_000.5, "enq": 5, "done": 4, "op": "p2p", "step": 4, "phase": "comm"}
+DONE = {
+    "k": "coll",
+    "rank": 5,
+    "seq": 7,
+    "op": "all_reduce",
+    "n": 64,
+    "t0": 1_800_000_001.0,
+    "t1": 1_800_000_001.123457,
+}
+ARRIVED = {**DONE, "t1": None, "step": 3, "group": "0-7"}
+PASS = {"k": "coll", "rank": 5, "op": "p2p", "src": 3, "dst": 6, "n": 8, "t0": 1_800_000_002.0, "tr": 1_800_000_002.5,
+        "ts": 1_800_000_002.25, "step": 3}  # fmt: skip
+
+
+class TwoRanksANode(Places):
+    def node(self, rank: int) -> int:
+        return rank // 2
+
+
+@pytest.mark.parametrize("line", [BEAT, DONE, ARRIVED, PASS])
+def test_the_codec_reads_the_same_from_a_rank_as_from_its_recorder(line: dict[str, Any]) -> None:
+    observations = told_by_rank(json.dumps(line).encode(), places=TwoRanksANode(100, ()))
+    by_recorder, _ = encode([], observations, session="s", number=1, held=None, node=2, sent_s=SENT_S, rank=5)
+    rows = [shifted(row_of(line, node=2, ranks_per_node=2), SENT_S)]
+    by_rank = pack(session="s", number=1, base=None, node=2, sent_s=SENT_S, looks=[], others=rows, rank=5)
+    expected, _ = decode(by_recorder, held_of=lambda _node, _session: None)
+    assert decode(by_rank, held_of=lambda _node, _session: None)[0] == expected
+    assert expected.malformed == 0
+
+
+@pytest.mark.parametrize("line", [{}, {"k": "x", "rank": 5}, {**BEAT, "t": None}, {**ARRIVED, "group": "1," * 200}])
+def test_a_line_outside_the_schema_is_refused(line: dict[str, Any]) -> None:
+    with pytest.raises((KeyError, TypeError, ValueError)):
+        row_of(line, node=2, ranks_per_node=2)
+
+
+def test_over_the_budget_the_newest_heartbeat_and_the_newest_rows_stay() -> None:
+    beat, *rest = ([at, 2, 5, None, "heartbeat" if at == 0 else "collective", []] for at in range(6))
+    rows = [beat, *rest]
+    assert affordable(rows, 6) == rows
+    assert affordable(rows, 3) == [beat, *rest[-2:]]
+    newest_beat = [9, 2, 5, None, "heartbeat", []]
+    assert affordable([*rows, newest_beat], 2) == [rest[-1], newest_beat]

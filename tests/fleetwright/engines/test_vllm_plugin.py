@@ -1,0 +1,250 @@
+"""The vLLM plug-in: off unless asked for, all workers or none, and vLLM's own balancing whenever ours does not fit.
+
+vLLM and PyTorch are not here; modules of their names stand in with only what the plug-in touches.  It was run against
+the real ones too: see `docs/placement/engines.md`.
+"""
+
+import json
+import logging
+import subprocess
+import sys
+import threading
+from collections.abc import Callable
+from importlib.metadata import entry_points
+from pathlib import Path
+from types import ModuleType, SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from fleetwright.engines.placement_file import PlacementFile, fingerprint, publish
+from fleetwright.engines.vllm_plugin import VARIABLE, placed_policy, register
+
+LAYERS, EXPERTS, SLOTS, GPUS = 2, 3, 4, 2
+FIRST = np.array([[0, 1, 2, 0], [2, 1, 1, 0]])
+SECOND = np.array([[2, 0, 1, 2], [0, 2, 1, 0]])
+START = np.array([[0, 1, 2, 0], [0, 1, 2, 0]])
+OWN = np.array([[1, 0, 2, 1], [1, 0, 2, 1]])
+WEIGHT = np.ones((LAYERS, EXPERTS))
+
+
+class OwnPolicy:
+    """vLLM's, as far as the plug-in sees it."""
+
+    @classmethod
+    def rebalance_experts(cls, *_: Any) -> Any:
+        return OWN
+
+
+@pytest.fixture(autouse=True)
+def engine(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
+    """vLLM's registry of policies."""
+    policies: dict[str, Any] = {"default": OwnPolicy}
+    torch = ModuleType("torch")
+    torch.from_numpy = lambda array: array  # type: ignore[attr-defined]
+    policy = ModuleType("vllm.distributed.eplb.policy")
+    policy.EPLB_POLICIES = policies  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "torch", torch)
+    for name in ("vllm", "vllm.distributed", "vllm.distributed.eplb"):
+        monkeypatch.setitem(sys.modules, name, ModuleType(name))
+    monkeypatch.setitem(sys.modules, "vllm.distributed.eplb.policy", policy)
+    return policies
+
+
+def put(path: Path, rows: Any, **more: Any) -> None:
+    publish(json.dumps({"physical_to_logical_map": np.asarray(rows).tolist(), **more}), path)
+
+
+def alone(mine: int) -> tuple[int, int]:
+    return mine, mine
+
+
+def balanced(policy: Any, current: Any = START, *, weight: Any = WEIGHT) -> Any:
+    return policy.rebalance_experts(weight, SLOTS, 1, 1, GPUS, current).tolist()
+
+
+class TestRegister:
+    def test_nothing_happens_unless_a_file_is_named(
+        self, engine: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.delenv(VARIABLE, raising=False)
+        register()
+        monkeypatch.setenv(VARIABLE, "")
+        register()
+        assert engine == {"default": OwnPolicy}
+
+    def test_the_policy_is_wrapped_once_however_often_it_is_called(
+        self, engine: dict[str, Any], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    ) -> None:
+        monkeypatch.setenv(VARIABLE, str(tmp_path / "placement.json"))
+        register()
+        wrapped = engine["default"]
+        assert issubclass(wrapped, OwnPolicy)
+        register()
+        assert engine == {"default": wrapped}
+
+    def test_a_vllm_without_such_policies_serves_on(
+        self, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, engine: dict[str, Any]
+    ) -> None:
+        monkeypatch.setenv(VARIABLE, "placement.json")
+        engine.clear()
+        register()
+        monkeypatch.setitem(sys.modules, "vllm.distributed.eplb.policy", None)
+        register()
+        assert [record.message.startswith(f"{VARIABLE} is not used") for record in caplog.records] == [True, True]
+
+
+class TestOneWorker:
+    def test_experts_go_where_the_file_says_and_stay_where_they_can(self, tmp_path: Path) -> None:
+        path = tmp_path / "placement.json"
+        put(path, SECOND)
+        policy = placed_policy(OwnPolicy, PlacementFile(path), agree=alone)
+        assert balanced(policy) == [[0, 2, 2, 1], [0, 2, 1, 0]]  # the second: 0 stays on the first GPU, 2 comes
+        assert balanced(policy, None) == SECOND.tolist()
+        loaded = np.array(balanced(policy))
+        assert balanced(policy, loaded) == loaded.tolist()
+
+    def test_a_new_file_counts_from_the_next_call(self, tmp_path: Path) -> None:
+        path = tmp_path / "placement.json"
+        policy = placed_policy(OwnPolicy, PlacementFile(path), agree=alone)
+        assert balanced(policy, None) == OWN.tolist()
+        put(path, FIRST)
+        assert balanced(policy, None) == FIRST.tolist()
+        put(path, SECOND)
+        assert balanced(policy, None) == SECOND.tolist()
+
+    @pytest.mark.parametrize(
+        ("rows", "more", "reason"),
+        [
+            (FIRST[:1], {}, "2 MoE layers x 4 slots"),
+            (FIRST, {"gpus": 4}, "gpus must be 2"),
+            (FIRST, {"experts": 8}, "experts must be 3"),
+            ([[0, 1, 1, 0]] * 2, {}, "must hold every expert"),
+        ],
+    )
+    def test_a_file_that_does_not_fit_is_one_log_line(
+        self, rows: Any, more: dict[str, Any], reason: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        path = tmp_path / "placement.json"
+        put(path, rows, **more)
+        policy = placed_policy(OwnPolicy, PlacementFile(path), agree=alone)
+        with caplog.at_level(logging.WARNING, logger="vllm.fleetwright"):
+            assert [balanced(policy), balanced(policy)] == [OWN.tolist()] * 2
+        assert [record.message for record in caplog.records if reason in record.message] == [
+            record.message for record in caplog.records
+        ]
+        assert len(caplog.records) == 1
+
+    def test_the_draft_model_keeps_vllms_policy_while_the_model_has_ours(self, tmp_path: Path) -> None:
+        path = tmp_path / "placement.json"
+        put(path, FIRST)
+        policy = placed_policy(OwnPolicy, PlacementFile(path), agree=alone)
+        assert balanced(policy, START[:1], weight=np.ones((1, EXPERTS))) == OWN.tolist()
+        assert balanced(policy) == FIRST.tolist()
+
+    def test_nothing_in_a_file_breaks_serving(self, tmp_path: Path) -> None:
+        path = tmp_path / "placement.json"
+        policy = placed_policy(OwnPolicy, PlacementFile(path), agree=alone)
+        for text in ("", "{", "[]", "null", "[" * 100_000, '{"physical_to_logical_map": {"a": 1}}'):
+            publish(text, path)
+            assert balanced(policy) == OWN.tolist()
+
+
+class TestSeveralWorkers:
+    """Workers with a file each, as on nodes that a new file reaches at different times."""
+
+    @staticmethod
+    def together(paths: list[Path], current: Any = START) -> list[Any]:
+        """What each worker returns, all calling in the same step."""
+        barrier = threading.Barrier(len(paths))
+        offered = [0] * len(paths)
+
+        def agreement(worker: int) -> Callable[[int], tuple[int, int]]:
+            def agree(mine: int) -> tuple[int, int]:
+                offered[worker] = mine
+                barrier.wait(10)
+                return min(offered), max(offered)
+
+            return agree
+
+        returned: list[Any] = [None] * len(paths)
+
+        def work(worker: int) -> None:
+            policy = placed_policy(OwnPolicy, PlacementFile(paths[worker]), agree=agreement(worker))
+            returned[worker] = balanced(policy, current)
+
+        threads = [threading.Thread(target=work, args=(worker,)) for worker in range(len(paths))]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        return returned
+
+    def test_all_have_the_same_file(self, tmp_path: Path) -> None:
+        paths = [tmp_path / name for name in "abc"]
+        for path in paths:
+            put(path, FIRST)
+        assert self.together(paths) == [FIRST.tolist()] * 3
+
+    def test_between_two_files_everything_stays_where_it_is(self, tmp_path: Path) -> None:
+        paths = [tmp_path / name for name in "abc"]
+        for path, rows in zip(paths, (FIRST, SECOND, FIRST), strict=True):
+            put(path, rows)
+        assert self.together(paths) == [START.tolist()] * 3
+
+    @pytest.mark.parametrize("missing", [0, 1, 2])
+    def test_one_without_a_file_holds_the_others_back(self, missing: int, tmp_path: Path) -> None:
+        paths = [tmp_path / name for name in "abc"]
+        for worker, path in enumerate(paths):
+            if worker != missing:
+                put(path, FIRST)
+        assert self.together(paths) == [START.tolist()] * 3
+
+    @pytest.mark.parametrize("current", [None, np.array([[0, 1, 2], [0, 1, 2]]), np.where(START == 2, -1, START)])
+    def test_without_a_map_to_stay_with_it_is_vllms_own(self, current: Any, tmp_path: Path) -> None:
+        paths = [tmp_path / name for name in "ab"]
+        put(paths[0], FIRST)
+        assert self.together(paths, current) == [OWN.tolist()] * 2
+
+    def test_nobody_has_a_file(self, tmp_path: Path) -> None:
+        assert self.together([tmp_path / name for name in "abc"]) == [OWN.tolist()] * 3
+
+
+def test_workers_agree_by_one_reduction_over_the_balancers_own_group(
+    monkeypatch: pytest.MonkeyPatch, engine: dict[str, Any], tmp_path: Path
+) -> None:
+    other = fingerprint(SECOND)
+    calls: list[tuple[Any, Any]] = []
+
+    def all_reduce(values: Any, *, op: Any, group: Any) -> None:
+        calls.append((op, group))
+        np.minimum(values, np.array([other, -other]), out=values)
+
+    torch = sys.modules["torch"]
+    torch.tensor = lambda values, dtype: np.array(values, dtype=dtype)  # type: ignore[attr-defined]
+    torch.int64 = np.int64  # type: ignore[attr-defined]
+    torch.distributed = SimpleNamespace(all_reduce=all_reduce, ReduceOp=SimpleNamespace(MIN="min"))  # type: ignore[attr-defined]
+    state = ModuleType("vllm.distributed.parallel_state")
+    state.get_eplb_group = lambda: SimpleNamespace(cpu_group="eplb")  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "vllm.distributed.parallel_state", state)
+    path = tmp_path / "placement.json"
+    monkeypatch.setenv(VARIABLE, str(path))
+    register()
+    put(path, FIRST)
+    assert balanced(engine["default"]) == START.tolist()
+    put(path, SECOND)
+    assert balanced(engine["default"], None) == SECOND.tolist()
+    assert calls == [("min", "eplb")] * 2
+
+
+def test_vllm_finds_it_among_its_plug_ins() -> None:
+    (found,) = (one for one in entry_points(group="vllm.general_plugins") if one.name == "fleetwright")
+    assert found.load() is register
+
+
+def test_an_engine_that_loads_it_loads_no_controller() -> None:
+    script = (
+        "import fleetwright.engines.vllm_plugin, sys; sys.exit(bool({'httpx', 'pydantic', 'ray'} & set(sys.modules)))"
+    )
+    assert subprocess.run([sys.executable, "-c", script], check=False).returncode == 0

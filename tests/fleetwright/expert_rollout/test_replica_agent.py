@@ -1,0 +1,249 @@
+"""A replica's side: what it hears, when it goes out, what it says, and how it comes back."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fleetwright.engines.placement_file import UnusableError
+from fleetwright.expert_rollout.engines import FileThenRestart, LiveFile
+from fleetwright.expert_rollout.messages import KEY, DamagedError, EngineShape, MapFile, Order, read_order, stamp_of
+from fleetwright.expert_rollout.replica_agent import BrokenError, MapKeeper
+from tests.deploy.expert_rollout.row import NEW, OLD, SteeredEngine
+
+pytestmark = pytest.mark.anyio
+
+ME = "me"
+
+
+def config(*, turn: str | None = ME, good: MapFile | None = None, **others: Any) -> dict[str, Any]:
+    return {KEY: Order(number=1, next=NEW, good=good, turn=turn, **others).document(), "clock": 1}
+
+
+def keeper(engine: SteeredEngine | None = None, *, drain_s: float = 60.0) -> MapKeeper:
+    """One that serves already."""
+    found = MapKeeper(engine or SteeredEngine(), replica_id=ME, drain_s=drain_s)
+    found.check_health()
+    return found
+
+
+@asynccontextmanager
+async def with_request(found: MapKeeper) -> AsyncIterator[asyncio.Event]:
+    """A request at work until the event is set."""
+    end, begun = asyncio.Event(), asyncio.Event()
+
+    async def work() -> None:
+        async with found.at_work_on_a_request():
+            begun.set()
+            await end.wait()
+
+    task = asyncio.create_task(work())
+    await begun.wait()
+    yield end
+    end.set()
+    await task
+
+
+async def changed(found: MapKeeper) -> dict[str, Any]:
+    """What it says when it is through."""
+    async with asyncio.timeout(30):
+        while found.says()["changing"]:
+            await asyncio.sleep(0)
+    return found.says()
+
+
+async def test_says_what_it_heard_and_has() -> None:
+    found = keeper()
+    await found.hear(config(turn="another"))
+    said = found.says()
+    assert (said["stamp"], said["number"]) == (stamp_of(config(turn="another")), 1)
+    assert (said["loaded"], said["changing"], said["refusals"]) == (None, False, {})
+    assert said["shape"]["engine"] == "vllm"
+
+
+async def test_in_its_turn_it_is_out_until_the_engine_serves_with_the_map() -> None:
+    engine = SteeredEngine()
+    engine.gate = asyncio.Event()
+    found = keeper(engine)
+    await found.hear(config())
+    assert found.out
+    assert found.says()["changing"]
+    engine.gate.set()
+    said = await changed(found)
+    assert (said["loaded"], said["placement_id"]) == (NEW.digest, "new")
+    assert not found.out
+
+
+async def test_requests_that_have_begun_end_before_the_engine_is_touched() -> None:
+    engine = SteeredEngine()
+    found = keeper(engine)
+    async with with_request(found) as end:
+        await found.hear(config())
+        for _ in range(10):
+            await asyncio.sleep(0)
+        assert (found.out, engine.loads) == (True, [])
+        end.set()
+    assert (await changed(found))["loaded"] == NEW.digest
+
+
+async def test_requests_that_do_not_end_are_not_cut_off() -> None:
+    engine = SteeredEngine()
+    found = keeper(engine, drain_s=0.0)
+    async with with_request(found):
+        await found.hear(config())
+        said = await changed(found)
+        assert said["refusals"] == {NEW.digest: "1 requests had not ended after 0 s"}
+        assert (found.out, engine.loads) == (False, [])
+
+
+async def test_a_live_engine_takes_the_map_while_it_serves() -> None:
+    engine = SteeredEngine(live=True)
+    found = keeper(engine)
+    async with with_request(found):
+        await found.hear(config())
+        assert not found.out
+        assert (await changed(found))["loaded"] == NEW.digest
+
+
+async def test_a_map_that_fails_is_told_and_the_one_before_is_loaded_again() -> None:
+    engine = SteeredEngine()
+    found = MapKeeper(engine, replica_id=ME)
+    await found.hear(config(turn=None, good=OLD))
+    engine.fails_load = {NEW.text()}
+    await found.hear(config(good=OLD))
+    said = await changed(found)
+    assert (said["loaded"], said["refusals"]) == (OLD.digest, {NEW.digest: "does not start"})
+    assert engine.loads == [OLD.text(), NEW.text(), OLD.text()]
+    assert not found.out
+    found.check_health()
+
+
+async def test_where_that_fails_too_serve_is_told_to_replace_it() -> None:
+    engine = SteeredEngine()
+    engine.fails_load = {NEW.text(), None}
+    found = keeper(engine)
+    await found.hear(config())
+    await changed(found)
+    with pytest.raises(BrokenError, match="the map before could not be loaded again: does not start"):
+        found.check_health()
+    assert found.out, "nothing new is sent to a lost engine"
+
+
+async def test_a_map_that_does_not_fit_is_refused_before_anything_is_stopped() -> None:
+    engine = SteeredEngine()
+    engine.fails_check = {NEW.text()}
+    found = keeper(engine)
+    await found.hear(config())
+    assert found.says()["refusals"] == {NEW.digest: "does not fit"}
+    assert (found.out, engine.loads) == (False, [])
+
+
+async def test_another_attempt_is_checked_anew() -> None:
+    engine = SteeredEngine()
+    engine.fails_check = {NEW.text()}
+    found = keeper(engine)
+    await found.hear(config())
+    engine.fails_check = set()
+    await found.hear(config(attempt=2))
+    assert (await changed(found))["loaded"] == NEW.digest
+
+
+async def test_a_new_replica_starts_with_the_good_map_and_an_old_one_does_not_touch_its_own() -> None:
+    engine = SteeredEngine()
+    new = MapKeeper(engine, replica_id=ME)
+    await new.hear(config(turn=None, good=OLD))
+    assert (new.says()["loaded"], engine.loads) == (OLD.digest, [OLD.text()])
+    engine = SteeredEngine()
+    old = keeper(engine)
+    await old.hear(config(turn=None, good=OLD))
+    assert (old.says()["loaded"], engine.loads) == (None, [])
+
+
+async def test_a_new_replica_that_cannot_start_with_the_good_map_starts_without() -> None:
+    engine = SteeredEngine()
+    engine.fails_load = {OLD.text()}
+    found = MapKeeper(engine, replica_id=ME)
+    await found.hear(config(turn=None, good=OLD))
+    assert found.says()["loaded"] is None
+    assert found.says()["refusals"] == {OLD.digest: "does not start"}
+
+
+@pytest.mark.parametrize("damaged", [None, 7, [], {}, {"number": 0}, {"number": "1"}], ids=repr)
+async def test_a_damaged_order_changes_nothing(damaged: Any) -> None:
+    found = keeper()
+    await found.hear({KEY: damaged})
+    assert found.says()["number"] == 0
+    assert found.says()["stamp"] == stamp_of({KEY: damaged}), "it was heard all the same"
+    assert not found.out
+
+
+def test_a_file_that_is_not_the_one_of_its_digest_is_no_order() -> None:
+    order = Order(number=1, next=replace(NEW, packed=OLD.packed), good=None)
+    with pytest.raises(DamagedError, match="not the one that its digest names"):
+        read_order(order.document())
+    whole = Order(number=3, next=NEW, good=OLD, attempt=2, refusal="no", turn=ME)
+    assert read_order(whole.document()) == whole
+    assert whole.goal == OLD
+
+
+VLLM = '{"experts": 2, "gpus": 1, "physical_to_logical_map": [[0, 1]]}'
+
+
+async def test_a_live_file_is_checked_by_the_rules_of_the_plug_in_and_replaced_whole(tmp_path: Path) -> None:
+    path = tmp_path / "placement.json"
+    engine = LiveFile(path, shape=EngineShape(engine="vllm", layers=1, experts=2, slots=2, gpus=1))
+    engine.check(VLLM)
+    with pytest.raises(UnusableError, match="1 is in no slot"):
+        engine.check(VLLM.replace("[0, 1]", "[0, 0]"))
+    await engine.load(VLLM)
+    assert path.read_text() == VLLM
+    await engine.load(None)
+    assert not path.exists()
+
+
+async def test_an_engine_is_restarted_with_the_file_in_place_and_waited_for(tmp_path: Path) -> None:
+    path, story, now_s = tmp_path / "map.json", [], [0.0]
+
+    async def restart() -> None:
+        story.append(f"restart with {path.read_text()}")
+
+    async def healthy() -> bool:
+        story.append("asked")
+        return now_s[0] == 2.0
+
+    async def sleep(seconds: float) -> None:
+        now_s[0] += seconds
+
+    engine = FileThenRestart(
+        path,
+        shape=EngineShape(engine="sglang"),
+        restart=restart,
+        healthy=healthy,
+        start_s=5.0,
+        steady_s=lambda: now_s[0],
+        sleep=sleep,
+    )
+    await engine.load("{}")
+    assert story == ["restart with {}", "asked", "asked", "asked"]
+    now_s[0] = 3.0
+    with pytest.raises(TimeoutError, match="not healthy within 5 s"):
+        await engine.load("{}")
+
+
+async def test_the_engines_own_placement_that_cannot_be_had_back_is_tried_once_an_order() -> None:
+    engine = SteeredEngine(live=True)
+    found = keeper(engine)
+    await found.hear(config())
+    assert (await changed(found))["loaded"] == NEW.digest
+    engine.fails_load, engine.loads = {None}, []
+    back = Order(number=2, next=NEW, good=None, turn=ME, refusal="another refuses it")
+    await found.hear({KEY: back.document()})
+    assert (await changed(found))["loaded"] == NEW.digest
+    assert engine.loads == [None, NEW.text()]
+    engine.fails_load = set()
+    await found.hear({KEY: replace(back, number=3).document()})
+    assert (await changed(found))["loaded"] is None

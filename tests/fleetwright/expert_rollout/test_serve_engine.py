@@ -1,0 +1,207 @@
+"""A replica that is out: its requests go to siblings, come back from itself, or wait, and none of them fails."""
+
+import asyncio
+from collections.abc import AsyncIterator, Iterator
+from dataclasses import dataclass, field
+from types import SimpleNamespace
+from typing import Any, Self
+
+import pytest
+
+from fleetwright.expert_rollout.messages import KEY, Order
+from fleetwright.serve import Part
+from tests.deploy.expert_rollout.row import NEW, SteeredEngine
+from tests.deploy.router.engine import Engine
+
+pytest.importorskip("ray.serve", reason="the extra `ray`")
+
+from ray.serve.exceptions import RayServeException
+
+from fleetwright.expert_rollout import serve_engine
+from fleetwright.expert_rollout.serve_engine import OUT, MapReplica
+
+pytestmark = pytest.mark.anyio
+
+ME = b"me"
+BODY = b'{"max_tokens": 2, "stream": true}'
+FROM_SIBLING: list[Part] = [(200, [(b"content-type", b"text/plain")]), b"from ", b"a sibling"]
+
+
+class Dies(RayServeException):  # type: ignore[misc]
+    """A replica that is gone."""
+
+
+@dataclass
+class Answer:
+    """What a handle gives: the parts in turn, an exception among them raised."""
+
+    parts: list[Any]
+    cancelled: bool = False
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> Any:
+        await asyncio.sleep(0)
+        if not self.parts:
+            raise StopAsyncIteration
+        part = self.parts.pop(0)
+        if isinstance(part, Exception):
+            raise part
+        return part
+
+    def cancel(self) -> None:
+        self.cancelled = True
+
+
+@dataclass
+class Siblings:
+    """A handle of one's own deployment; `itself` where it picks the replica that asks."""
+
+    answers: list[list[Any] | str] = field(default_factory=list)
+    replica: MapReplica | None = None
+    asked: list[tuple[Any, ...]] = field(default_factory=list)
+    given: list[Answer] = field(default_factory=list)
+
+    def options(self, **_options: Any) -> Self:
+        return self
+
+    def remote(self, *call: Any) -> Any:
+        self.asked.append(call)
+        planned = self.answers.pop(0) if self.answers else "itself"
+        if isinstance(planned, str):
+            assert self.replica is not None
+            return _Cancellable(self.replica.answer_openai(*call))
+        answer = Answer(list(planned))
+        self.given.append(answer)
+        return answer
+
+
+class _Cancellable:
+    def __init__(self, parts: AsyncIterator[Part]) -> None:
+        self._parts = parts
+
+    def __aiter__(self) -> AsyncIterator[Part]:
+        return self._parts
+
+    def cancel(self) -> None:
+        """Nothing is left to cancel: a replica that is out answers with one part."""
+
+
+@pytest.fixture
+def siblings(monkeypatch: pytest.MonkeyPatch) -> Siblings:
+    found = Siblings()
+    context = SimpleNamespace(deployment="engine", app_name="chat", replica_id=SimpleNamespace(unique_id=ME.decode()))
+    double = SimpleNamespace(get_replica_context=lambda: context, get_deployment_handle=lambda *_names: found)
+    monkeypatch.setattr(serve_engine, "serve", double)
+    monkeypatch.setattr(serve_engine, "PAUSES_S", (0.0,))
+    return found
+
+
+@pytest.fixture
+def engine() -> SteeredEngine:
+    found = SteeredEngine()
+    found.gate = asyncio.Event()
+    return found
+
+
+@pytest.fixture
+def app() -> Engine:
+    return Engine("own")
+
+
+@pytest.fixture
+def replica(siblings: Siblings, engine: SteeredEngine, app: Engine) -> Iterator[MapReplica]:
+    found = MapReplica(app, engine)
+    siblings.replica = found
+    yield found
+    assert engine.gate is not None
+    engine.gate.set()
+
+
+async def put_out(replica: MapReplica) -> None:
+    order = Order(number=1, next=NEW, good=None, turn=ME.decode())
+    await replica.reconfigure({KEY: order.document()})
+
+
+async def answer(replica: MapReplica, headers: list[tuple[bytes, bytes]] | None = None) -> list[Part]:
+    async with asyncio.timeout(30):
+        return [part async for part in replica.answer_openai("POST", "/v1/chat/completions", headers or [], BODY)]
+
+
+def is_own(parts: list[Part]) -> bool:
+    return b'"on": "own"' in b"".join(part for part in parts if isinstance(part, bytes))
+
+
+async def test_a_replica_that_serves_answers_itself(replica: MapReplica, siblings: Siblings) -> None:
+    assert is_own(await answer(replica))
+    assert is_own(await answer(replica, [(OUT, b"another")])), "passed on by one that is out"
+    assert siblings.asked == []
+
+
+async def test_one_that_is_out_passes_on_what_comes(replica: MapReplica, siblings: Siblings, app: Engine) -> None:
+    await put_out(replica)
+    siblings.answers = [FROM_SIBLING]
+    assert await answer(replica, [(b"x", b"1")]) == FROM_SIBLING
+    assert siblings.asked == [("POST", "/v1/chat/completions", [(b"x", b"1"), (OUT, ME)], BODY)]
+    assert (app.bodies, replica.passed_on) == ([], 1)
+    assert not siblings.given[0].cancelled
+
+
+async def test_picked_by_itself_it_says_so_and_asks_again(replica: MapReplica, siblings: Siblings) -> None:
+    await put_out(replica)
+    assert await answer(replica, [(OUT, ME)]) == [(421, [(OUT, ME)])]
+    siblings.answers = ["itself", "itself", FROM_SIBLING]
+    assert await answer(replica) == FROM_SIBLING
+    assert len(siblings.asked) == 3
+
+
+async def test_a_sibling_that_dies_before_its_answer_is_replaced(replica: MapReplica, siblings: Siblings) -> None:
+    await put_out(replica)
+    siblings.answers = [[Dies()], [], FROM_SIBLING]
+    assert await answer(replica) == FROM_SIBLING
+
+
+async def test_a_sibling_that_dies_in_its_answer_fails_it_as_any_replica_does(
+    replica: MapReplica, siblings: Siblings
+) -> None:
+    await put_out(replica)
+    siblings.answers = [[FROM_SIBLING[0], Dies()]]
+    with pytest.raises(Dies):
+        await answer(replica)
+
+
+async def test_without_a_sibling_the_answer_comes_when_it_is_back(
+    replica: MapReplica, siblings: Siblings, engine: SteeredEngine, app: Engine
+) -> None:
+    await put_out(replica)
+    waiting = asyncio.create_task(answer(replica))
+    while len(siblings.asked) < 3:
+        await asyncio.sleep(0)
+    assert app.bodies == []
+    assert engine.gate is not None
+    engine.gate.set()
+    assert is_own(await waiting)
+
+
+async def test_a_caller_that_goes_ends_the_work_of_the_sibling(replica: MapReplica, siblings: Siblings) -> None:
+    await put_out(replica)
+    siblings.answers = [FROM_SIBLING]
+    parts: Any = replica.answer_openai("POST", "/", [], BODY)
+    await anext(parts)
+    await anext(parts)
+    await parts.aclose()
+    assert siblings.given[0].cancelled
+
+
+async def test_a_request_at_work_is_waited_for(replica: MapReplica, engine: SteeredEngine) -> None:
+    parts: Any = replica.answer_openai("POST", "/", [], BODY)
+    await anext(parts)
+    await put_out(replica)
+    for _ in range(10):
+        await asyncio.sleep(0)
+    assert engine.loads == []
+    assert is_own([part async for part in parts])
+    while not engine.loads:
+        await asyncio.sleep(0)
+    assert engine.loads == [NEW.text()]

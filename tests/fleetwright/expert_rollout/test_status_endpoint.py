@@ -1,0 +1,83 @@
+"""The ingress tells what replicas say."""
+
+import json
+from collections.abc import MutableMapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+
+pytest.importorskip("ray.serve", reason="the extra `ray`")
+
+from ray.serve.exceptions import RayServeException
+
+from fleetwright.asgi import asks_for
+from fleetwright.expert_rollout.status_endpoint import PATH, MapTeller
+
+pytestmark = pytest.mark.anyio
+
+
+@dataclass
+class Handle:
+    """A deployment whose replicas answer so; an exception in their place is raised."""
+
+    answers: list[Any] | Exception
+    called: list[str] = field(default_factory=list)
+
+    def broadcast(self, method: str) -> "Handle":
+        self.called.append(method)
+        return self
+
+    async def results_async(self, *, timeout_s: float, return_exceptions: bool) -> list[Any]:
+        assert timeout_s > 0
+        assert return_exceptions
+        if isinstance(self.answers, Exception):
+            raise self.answers
+        return self.answers
+
+
+async def ask(handle: Handle, *, method: str = "GET", query: bytes = b"deployment=on-h100") -> tuple[int, Any]:
+    sent: list[MutableMapping[str, Any]] = []
+
+    async def send(message: MutableMapping[str, Any]) -> None:
+        sent.append(message)
+
+    scope = {"type": "http", "method": method, "path": PATH, "query_string": query}
+    await MapTeller({"on-h100": handle})(scope, send)
+    return sent[0]["status"], json.loads(sent[1]["body"])
+
+
+async def test_tells_what_each_replica_says_and_leaves_out_those_that_fail_to() -> None:
+    handle = Handle([{"replica_id": "a"}, ValueError("no"), {"replica_id": "b"}])
+    assert await ask(handle) == (200, {"replicas": [{"replica_id": "a"}, {"replica_id": "b"}]})
+    assert handle.called == ["say_expert_map"]
+
+
+@pytest.mark.parametrize(
+    ("answers", "request_", "status"),
+    [
+        (TimeoutError(), {}, 504),
+        (RayServeException(), {}, 503),
+        ([], {"query": b"deployment=other"}, 404),
+        ([], {"query": b""}, 404),
+        ([], {"method": "POST"}, 405),
+    ],
+    ids=["slow", "gone", "unknown", "none", "method"],
+)
+async def test_says_why_it_cannot(answers: Any, request_: dict[str, Any], status: int) -> None:
+    found, body = await ask(Handle(answers), **request_)
+    assert found == status
+    assert body["error"]
+
+
+@pytest.mark.parametrize(
+    ("scope", "asked"),
+    [
+        ({"type": "http", "path": PATH}, True),
+        ({"type": "http", "path": f"/chat{PATH}", "root_path": "/chat"}, True),
+        ({"type": "http", "path": "/v1/models"}, False),
+        ({"type": "lifespan"}, False),
+    ],
+)
+def test_only_its_own_path_is_its_own(*, scope: dict[str, Any], asked: bool) -> None:
+    assert asks_for(PATH, scope) is asked
