@@ -1,1 +1,5 @@
-"""Actuators: each reads and changes the replica counts of one kind of running workload."""
+"""Actuators: one protocol, `observe` and `apply`, for every kind of target that the controller scales.
+
+`base` has the protocol and its values; `ray_serve`, `ray_cluster` and `ray_train` implement it.  Use
+`registry.reachable_actuators` for all kinds that this process can reach.
+"""

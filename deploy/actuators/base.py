@@ -1,31 +1,67 @@
-"""The one face of everything that can be scaled: observe, plan changes, apply, verify.
+"""The actuator protocol: read one target, write one change.
 
-An actuator knows one target and speaks of it by GPU type; how a GPU type is spelt on the other side (a deployment, a
-worker group) is its own affair.  It keeps no state: what it needs to know, it reads.
+A target consists of parts.  A part is what is scaled together: a deployment, a worker group or a run.  Its key in the
+target's registration names the replicas it takes by GPU type, role, option and clock
+(`deploy.controller.deployment_mapping`), so prefill and decode, or two options on one GPU type, are two parts.  All
+counts are keyed by part.
+
+An actuator keeps no state.  Choosing steps and comparing counts are the same for all kinds
+(`deploy.controller.rollout`).
 """
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
-Replicas = Mapping[str, int]  # GPU type -> replicas
+from pydantic import JsonValue
+
+from deploy.common.errors import ActuationError
+
+Replicas = Mapping[str, int]  # part -> replicas
+UserConfig = Mapping[str, JsonValue]
+
+
+class Bounds(NamedTuple):
+    """The counts that a target allows for a part."""
+
+    least: int
+    most: int
+    source: str  # the field that sets them, for error messages
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeploymentState:
+    """One deployment of a target whose configuration can be written."""
+
+    requested: int
+    user_config: UserConfig
+    healthy: bool = False  # every requested replica runs with this user_config
+    replicas: Mapping[str, str] = field(default_factory=dict)  # id -> state
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Observation:
-    """What was read from the target just now.  `asked` and `running` name the same GPU types."""
+    """A target as it was read.  `requested` and `running` have the same parts."""
 
-    asked: Replicas  # what the target has been told to run
-    running: Replicas  # what serves requests
-    allowed: Mapping[str, tuple[int, int]] = field(default_factory=dict)  # least and most, where the target has bounds
-    note: str | None = None  # what the target itself says is wrong
+    requested: Replicas
+    running: Replicas  # replicas that serve requests
+    bounds: Mapping[str, Bounds] = field(default_factory=dict)  # of parts that have some
+    note: str | None = None  # a problem that the target reports
+    deployments: Mapping[str, DeploymentState] = field(default_factory=dict)  # by name; none where nothing is written
+
+    def deployment(self, name: str) -> DeploymentState:
+        """Raise ActuationError where the target has no such deployment."""
+        if (found := self.deployments.get(name)) is None:
+            listed = ", ".join(sorted(self.deployments)) or "none"
+            raise ActuationError(f"the target has no deployment {name!r}; it has: {listed}")
+        return found
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Step:
-    """Ask for another number of replicas of one GPU type.  Absolute, so doing it twice is doing it once."""
+    """Request another number of replicas of one part.  The count is absolute, so a repeated step changes nothing."""
 
-    gpu: str
+    part: str
     replicas_before: int
     replicas_after: int
 
@@ -35,22 +71,26 @@ class Step:
         return abs(self.replicas_after - self.replicas_before)
 
     @property
-    def rises(self) -> bool:
-        """Whether it takes nothing away."""
+    def is_increase(self) -> bool:
+        """Whether the step stops no replica."""
         return self.replicas_after > self.replicas_before
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConfigWrite:
+    """Set one key of a deployment's `user_config`, or remove the key where `value` is None."""
+
+    deployment: str
+    key: str
+    value: JsonValue
+    expected: UserConfig | None = None  # write only while the user_config is still this one
+
+
 class Actuator(Protocol):
-    """Drives one target.  `observe` and `apply` raise ActuationError."""
+    """Drives one target.  Both methods raise ActuationError."""
 
     async def observe(self) -> Observation:
         """Read the target."""
 
-    def plan_changes(self, *, wanted: Replicas, observation: Observation, max_step: int) -> tuple[Step, ...]:
-        """The steps that may be taken now, in order; none while earlier ones have yet to show, or when all is done."""
-
-    async def apply(self, step: Step) -> None:
-        """Take one step: ask, without waiting for it to show."""
-
-    def verify(self, *, wanted: Replicas, observation: Observation) -> bool:
-        """Whether the target was read to be exactly as wanted."""
+    async def apply(self, change: Step | ConfigWrite) -> None:
+        """Write one change without waiting for its effect."""

@@ -1,7 +1,7 @@
-"""Which actuator drives which kind of target, and what of all that this process can reach.
+"""Which actuator drives which kind of target, and which kinds this process can reach.
 
-A kind without a maker is no defect: a controller outside Kubernetes drives Serve applications all the same, and says of
-the others why it does not.
+A kind without a maker is not an error: a controller outside Kubernetes still drives Serve applications, and its report
+on other targets states what is missing.
 """
 
 import sys
@@ -18,7 +18,7 @@ from deploy.actuators.ray_serve.actuator import ray_serve_actuators
 from deploy.common.errors import ActuationError
 from deploy.common.kubernetes_client import KubernetesAccess, kubernetes_server
 
-Maker = Callable[[Application], Actuator]
+ActuatorFactory = Callable[[Application], Actuator]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,23 +45,24 @@ _REACHED_THROUGH = {"ray_serve": "Ray Serve", "ray_cluster": "Kubernetes", "ray_
 
 
 @asynccontextmanager
-async def reachable_actuators(*, kubernetes: KubernetesAccess | None = None) -> AsyncIterator[Actuators]:
-    """Actuators for all that this process can reach, and the connections behind them.
+async def reachable_actuators(
+    http: httpx.AsyncClient, *, kubernetes: KubernetesAccess | None = None
+) -> AsyncIterator[Actuators]:
+    """Actuators for every kind that this process can reach, with their connections.
 
-    Kubernetes is reached only when told so; UnusableSourceError when it then cannot be.
+    UnusableSourceError where `kubernetes` is given and cannot be reached.
     """
     async with AsyncExitStack() as connections:
-        http = await connections.enter_async_context(httpx.AsyncClient())
         kube = None if kubernetes is None else await connections.enter_async_context(kubernetes_server(kubernetes))
         yield Actuators(
             ray_serve=ray_serve_actuators(http),
             ray_cluster=None if kube is None else ray_cluster_actuators(kube),
-            ray_train=_within_ray(),
+            ray_train=_ray_train_if_joined(),
         )
 
 
-def _within_ray() -> Callable[[RayTrainRun], Actuator] | None:
-    """Runs are reached by a process of their cluster only; whoever is in one has loaded Ray."""
+def _ray_train_if_joined() -> Callable[[RayTrainRun], Actuator] | None:
+    """Only a process of the run's Ray cluster reaches a run; such a process has loaded Ray."""
     ray = sys.modules.get("ray")
     if ray is None or not ray.is_initialized():
         return None

@@ -19,7 +19,7 @@ from enum import StrEnum
 
 import structlog
 
-from api.client import ApiError, AsyncFleetwright, NotFoundError, PreconditionFailedError
+from api.client import ApiError, AsyncClient, NotFoundError, PreconditionFailedError
 from api.client.calls import Versioned
 from api.schemas.leases import Lease, LeaseClaim
 from deploy.common.clock import Clock
@@ -64,7 +64,7 @@ class _Sight:
 class Leadership:
     """One process's share in a lease."""
 
-    def __init__(self, *, api: AsyncFleetwright, settings: LeaseSettings, clock: Clock) -> None:
+    def __init__(self, *, api: AsyncClient, settings: LeaseSettings, clock: Clock) -> None:
         self._api, self._settings, self._clock = api, settings, clock
         self._sight: _Sight | None = None
         self._until_s = float("-inf")

@@ -1,47 +1,46 @@
-"""The exact change set of a target, and its digest: what an operator approves.  Pure."""
+"""The change set of a target and its digest, which an operator approves.  Pure."""
 
 from collections.abc import Iterable, Mapping
 
 from api.schemas.targets import Change
 from deploy.actuators.base import Observation, Replicas
 from deploy.common.digests import digest_of_json
-from deploy.controller.config_changes import Telling
+from deploy.controller.config_changes import ConfigChange
 
 
-def changes_to(wanted: Replicas, *, observation: Observation, parts: Mapping[str, str]) -> tuple[Change, ...]:
-    """All moves that are left, whether or not they may be made in this round."""
-    asked, running = observation.asked, observation.running
+def change_set(wanted: Replicas, *, observation: Observation, parts: Mapping[str, str]) -> tuple[Change, ...]:
+    """All replica changes that are left, whether or not this reconcile may make them."""
+    requested, running = observation.requested, observation.running
     return tuple(
         Change(
-            gpu=gpu,
-            deployment=parts[gpu],
-            replicas_now=running[gpu] if running[gpu] != count else asked[gpu],
+            gpu=part,
+            deployment=parts[part],
+            replicas_now=running[part] if running[part] != count else requested[part],
             replicas_planned=count,
         )
-        for gpu, count in sorted(wanted.items())
-        if (running[gpu], asked[gpu]) != (count, count)
+        for part, count in sorted(wanted.items())
+        if (running[part], requested[part]) != (count, count)
     )
 
 
-def digest_of(
+def change_set_digest(
     wanted: Replicas,
     *,
     plan_id: str,
     observation: Observation,
     parts: Mapping[str, str],
-    tellings: Iterable[Telling] = (),
+    config_changes: Iterable[ConfigChange] = (),
 ) -> str | None:
-    """Of the requests that are left to make, and of what is left to tell; None when there is none.
+    """The digest of the writes that are left; None when there is none.
 
-    Over what was asked for, not over what runs: a replica that restarts changes nothing of what is to be written.
+    It covers requested counts instead of running ones: a replica that restarts does not change what is to be written.
     """
-    requests = [
-        (gpu, parts[gpu], observation.asked[gpu], count)
-        for gpu, count in sorted(wanted.items())
-        if observation.asked[gpu] != count
+    counts = [
+        (part, parts[part], observation.requested[part], count)
+        for part, count in sorted(wanted.items())
+        if observation.requested[part] != count
     ]
-    settings = [(each.deployment, each.key, each.now, each.value) for each in tellings if not each.asked]
-    if not requests and not settings:
+    settings = [(each.deployment, each.key, each.current, each.value) for each in config_changes if not each.is_written]
+    if not counts and not settings:
         return None
-    what = [plan_id, requests, settings] if settings else [plan_id, requests]
-    return digest_of_json(what)
+    return digest_of_json([plan_id, counts, settings] if settings else [plan_id, counts])

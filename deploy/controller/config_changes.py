@@ -1,8 +1,8 @@
-"""What deployments of a target are still to be told in their `user_config`, and when each may be.  Pure.
+"""Changes to the `user_config` of a target's deployments that are left, and when each may be written.  Pure.
 
-Beside counts of replicas a plan wants clock levels and, where the application has a router, its weights.  Both are keys
-of a deployment's `user_config`, which Serve hands to running replicas without restarting any.  What gives something may
-be told at any time; what takes something waits, as counts do (`deploy.controller.rollout`).
+Beside replica counts a plan has clock levels and, where the application has a router, routing weights.  Both are keys
+of a deployment's `user_config`, which Serve passes to running replicas without a restart.  A change that adds capacity
+may be written at any time; one that removes capacity waits, as replica counts do (`deploy.controller.rollout`).
 """
 
 from collections.abc import Iterable, Mapping
@@ -13,93 +13,93 @@ from pydantic import JsonValue
 
 from api.schemas.targets import SettingChange
 from deploy.actuators.base import Observation, Replicas, Step
-from deploy.controller.rollout import is_settled, missing_replicas
+from deploy.controller.rollout import missing_replicas, verify
 
 CLOCK = "clock"
 
 
-class When(IntEnum):
-    """How far replicas must be."""
+class Progress(IntEnum):
+    """How far the replicas are on their way to the planned counts."""
 
-    ANY_TIME = 0
-    ALL_RUN = 1  # all that are wanted
-    NO_OTHERS = 2  # exactly those that are wanted
+    ANY = 0
+    ALL_RUNNING = 1  # every planned replica
+    EXACT = 2  # exactly the planned replicas
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Telling:
+class ConfigChange:
     """One key of one deployment's `user_config`."""
 
-    part: str | None  # what it is for: a GPU type; None: the router
+    part: str | None  # None: the router's deployment
     deployment: str
     key: str
     value: JsonValue
-    now: str | None  # as people read it
+    current: str | None  # as a report shows it
     planned: str
-    when: When
-    on_the_way: bool = False  # to what is planned: told for a while, and never waited for
-    holds_losses: bool = False  # while it is left, no replica is given up
-    asked: bool = False  # written already, and not heard by all replicas yet
+    needs: Progress  # before it may be written
+    is_intermediate: bool = False  # in force for a while on the way to the plan; never waited for
+    blocks_decreases: bool = False  # no replica stops while this change is left
+    is_written: bool = False  # written, and not yet in every replica
 
     @property
     def change(self) -> SettingChange:
-        """As a report says it."""
+        """As a report contains it."""
         return SettingChange(
-            gpu=self.part, deployment=self.deployment, key=self.key, now=self.now, planned=self.planned
+            gpu=self.part, deployment=self.deployment, key=self.key, now=self.current, planned=self.planned
         )
 
     def __str__(self) -> str:
-        """As a message says it."""
-        whose = f"{self.key} of {self.part or self.deployment}"
-        return (
-            f"{whose}: {self.planned}, not heard by all"
-            if self.asked
-            else f"{whose}: {self.now}, planned {self.planned}"
-        )
+        """As a message contains it."""
+        name = f"{self.key} of {self.part or self.deployment}"
+        if self.is_written:
+            return f"{name}: {self.planned}, not yet in every replica"
+        return f"{name}: {self.current}, planned {self.planned}"
 
 
-def clocks_left(
-    planned: Mapping[str, float], *, deployments: Mapping[str, str], told: Mapping[str, float]
-) -> tuple[Telling, ...]:
-    """By part; those that are as planned are left out.  Speed is given at once, and taken last."""
+def clock_changes(
+    planned: Mapping[str, float], *, deployments: Mapping[str, str], current: Mapping[str, float]
+) -> tuple[ConfigChange, ...]:
+    """Parts whose clock differs from the plan.  A clock is raised at once and lowered last."""
     return tuple(
-        Telling(
+        ConfigChange(
             part=part,
             deployment=deployments[part],
             key=CLOCK,
             value=clock,
-            now=f"{told[part]:g}",
+            current=f"{current[part]:g}",
             planned=f"{clock:g}",
-            when=When.ANY_TIME if clock > told[part] else When.NO_OTHERS,
+            needs=Progress.ANY if clock > current[part] else Progress.EXACT,
         )
         for part, clock in sorted(planned.items())
-        if told[part] != clock
+        if current[part] != clock
     )
 
 
-def due(tellings: Iterable[Telling], *, wanted: Replicas, observation: Observation) -> tuple[Telling, ...]:
-    """Those that may be told now; what is on the way only where the goal may not be told yet."""
-    reached = _reached(wanted=wanted, observation=observation)
-    found = [each for each in tellings if each.when <= reached and not each.asked]
-    reachable = {(each.deployment, each.key) for each in found if not each.on_the_way}
-    return tuple(each for each in found if not each.on_the_way or (each.deployment, each.key) not in reachable)
+def ready_changes(
+    changes: Iterable[ConfigChange], *, wanted: Replicas, observation: Observation
+) -> tuple[ConfigChange, ...]:
+    """Changes that may be written now; an intermediate one only where the final one may not."""
+    reached = _progress(wanted=wanted, observation=observation)
+    ready = [each for each in changes if each.needs <= reached and not each.is_written]
+    final = {(each.deployment, each.key) for each in ready if not each.is_intermediate}
+    return tuple(each for each in ready if not each.is_intermediate or (each.deployment, each.key) not in final)
 
 
-def without_losses(steps: tuple[Step, ...], *, tellings: Iterable[Telling]) -> tuple[Step, ...]:
-    """The steps that need not wait for anything to be told."""
-    if not any(each.holds_losses for each in tellings):
+def without_blocked_decreases(steps: tuple[Step, ...], *, changes: Iterable[ConfigChange]) -> tuple[Step, ...]:
+    """The steps that need not wait for a configuration change."""
+    if not any(each.blocks_decreases for each in changes):
         return steps
-    return tuple(step for step in steps if step.rises)
+    return tuple(step for step in steps if step.is_increase)
 
 
-def goals(tellings: Iterable[Telling]) -> tuple[Telling, ...]:
-    """Without what is told on the way only."""
-    return tuple(each for each in tellings if not each.on_the_way)
+def final_changes(changes: Iterable[ConfigChange]) -> tuple[ConfigChange, ...]:
+    """Without intermediate ones."""
+    return tuple(each for each in changes if not each.is_intermediate)
 
 
-def _reached(*, wanted: Replicas, observation: Observation) -> When:
-    if is_settled(wanted=wanted, observation=observation):
-        return When.NO_OTHERS
-    rising = any(observation.asked[part] < count for part, count in wanted.items())
+def _progress(*, wanted: Replicas, observation: Observation) -> Progress:
+    if verify(wanted=wanted, observation=observation):
+        return Progress.EXACT
+    rising = any(observation.requested[part] < count for part, count in wanted.items())
     waiting = rising or missing_replicas(wanted=wanted, observation=observation)
-    return When.ANY_TIME if waiting else When.ALL_RUN
+    return Progress.ANY if waiting else Progress.ALL_RUNNING

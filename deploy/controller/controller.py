@@ -10,12 +10,13 @@ Of several controllers only the one that holds the lease reads targets, writes t
 import asyncio
 from dataclasses import dataclass
 
+import httpx
 import structlog
 
-from api.client import ApiError, AsyncFleetwright, NotFoundError
+from api.client import ApiError, AsyncClient, NotFoundError
 from api.schemas.pages import PAGE_LIMIT_MAX
 from api.schemas.targets import Phase, Target, TargetStatus
-from deploy.actuators.registry import Maker
+from deploy.actuators.registry import ActuatorFactory
 from deploy.common.backoff import Backoff
 from deploy.common.clock import Clock
 from deploy.common.errors import NotLeadingError
@@ -25,7 +26,6 @@ from deploy.controller.metrics import ControllerMetrics
 from deploy.controller.plan_reader import PlanReader
 from deploy.controller.prometheus_health import HealthReader, unread_health
 from deploy.controller.reconcile import Reconciler
-from deploy.controller.serve_settings import ServeSettings
 from deploy.expert_rollout.controller import ExpertMaps
 
 log = structlog.get_logger()
@@ -52,8 +52,9 @@ class Controller:
     def __init__(
         self,
         *,
-        api: AsyncFleetwright,
-        actuators: Maker,
+        api: AsyncClient,
+        actuators: ActuatorFactory,
+        http: httpx.AsyncClient,
         metrics: ControllerMetrics,
         leadership: Leadership,
         health: HealthReader = unread_health,
@@ -70,6 +71,7 @@ class Controller:
         self._reconciler = new_reconciler(
             api=api,
             actuators=actuators,
+            http=http,
             health=health,
             plans=self._plans,
             metrics=metrics,
@@ -162,8 +164,9 @@ class Controller:
 
 def new_reconciler(
     *,
-    api: AsyncFleetwright,
-    actuators: Maker,
+    api: AsyncClient,
+    actuators: ActuatorFactory,
+    http: httpx.AsyncClient,
     health: HealthReader,
     plans: PlanReader,
     metrics: ControllerMetrics,
@@ -176,12 +179,12 @@ def new_reconciler(
     return Reconciler(
         api=api,
         actuators=actuators,
+        http=http,
         health=health,
         plans=plans,
         metrics=metrics,
         leadership=leadership,
-        expert_maps=ExpertMaps(api=api, actuators=actuators, leadership=leadership, metrics=metrics),
-        settings=ServeSettings(actuators),
+        expert_maps=ExpertMaps(api=api, actuators=actuators, http=http, leadership=leadership, wrote=metrics.wrote),
         now=clock.now,
         timeout_s=settings.target_timeout_s,
         plan_max_age_s=settings.plan_max_age_s,

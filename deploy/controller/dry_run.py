@@ -1,18 +1,19 @@
-"""What a controller would do in its next round, found out by doing all of the round but its writes."""
+"""The writes of the next reconcile, found by a reconcile that writes nothing."""
 
 import asyncio
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+import httpx
 from prometheus_client import CollectorRegistry
 
-from api.client import AsyncFleetwright
+from api.client import AsyncClient
 from api.schemas.targets import Target, TargetStatus
 from deploy.actuators.base import Step
-from deploy.actuators.registry import Maker
+from deploy.actuators.registry import ActuatorFactory
 from deploy.common.clock import Clock
 from deploy.common.leader_election import Leadership, LeaseSettings
-from deploy.controller.config_changes import Telling
+from deploy.controller.config_changes import ConfigChange
 from deploy.controller.controller import ControllerSettings, new_reconciler
 from deploy.controller.metrics import ControllerMetrics
 from deploy.controller.plan_reader import PlanReader
@@ -20,28 +21,30 @@ from deploy.controller.prometheus_health import HealthReader
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Foreseen:
-    """One target: how it stands, all that is left to change, and of that what the next round would ask for."""
+class DryRun:
+    """One target: its report with all changes that are left, and the writes of the next reconcile."""
 
     target: Target
     status: TargetStatus
     steps: tuple[Step, ...]
-    told: tuple[Telling, ...]
+    config_writes: tuple[ConfigChange, ...]
 
 
-async def foresee(
+async def dry_run(
     targets: Iterable[Target],
     *,
-    api: AsyncFleetwright,
-    actuators: Maker,
+    api: AsyncClient,
+    actuators: ActuatorFactory,
+    http: httpx.AsyncClient,
     health: HealthReader,
     settings: ControllerSettings,
     clock: Clock,
-) -> list[Foreseen]:
-    """Look at every target as a controller would.  Nobody holds the lease here: a write by mistake would be refused."""
+) -> list[DryRun]:
+    """Reconcile every target without writes.  No lease is held: the leadership would refuse a write made by mistake."""
     reconciler = new_reconciler(
         api=api,
         actuators=actuators,
+        http=http,
         health=health,
         plans=PlanReader(api),
         metrics=ControllerMetrics(CollectorRegistry()),
@@ -52,9 +55,9 @@ async def foresee(
     )
     slots = asyncio.Semaphore(settings.concurrency)
 
-    async def look(target: Target) -> Foreseen:
+    async def one(target: Target) -> DryRun:
         async with slots:
-            status, seen = await reconciler.pursue(target)
-        return Foreseen(target=target, status=status, steps=seen.steps, told=seen.told)
+            status, state = await reconciler.reconcile_with_state(target)
+        return DryRun(target=target, status=status, steps=state.steps, config_writes=state.config_writes)
 
-    return await asyncio.gather(*map(look, targets))
+    return await asyncio.gather(*map(one, targets))

@@ -4,8 +4,8 @@
     good       every value is known and within its limit
     unclear    all else: a value is missing, or it was as bad before
 
-Only `worse` undoes a change and only `good` verifies one.  A limit that was passed before the change began is not the
-change's doing: more replicas are often the cure.
+Only `worse` undoes a change and only `good` verifies one.  A value that was beyond its limit before the change has
+another cause: more replicas are often the cure.
 """
 
 from collections.abc import Mapping
@@ -19,8 +19,8 @@ from api.schemas.target_state import Readings
 TOLERANCE = 0.1
 
 
-class Verdict(StrEnum):
-    """What health says of a change."""
+class HealthOutcome(StrEnum):
+    """The result of a health check."""
 
     GOOD = "good"
     WORSE = "worse"
@@ -29,50 +29,50 @@ class Verdict(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Health:
-    """What was read; `missing` says why, for each value that was not."""
+    """The values that were read; `missing` has the reason for each value that was not."""
 
     readings: Readings
     missing: Mapping[str, str]
 
 
 @dataclass(frozen=True, slots=True)
-class Judgement:
-    """A verdict and what it rests on."""
+class HealthCheck:
+    """An outcome and its reason."""
 
-    verdict: Verdict
+    outcome: HealthOutcome
     reason: str
 
 
-def judged_at(write_at: datetime, probe: HealthProbe) -> datetime:
-    """From when on the values can show what a write did."""
+def check_due_at(write_at: datetime, probe: HealthProbe) -> datetime:
+    """The earliest time at which values show the effect of a write."""
     return write_at + timedelta(seconds=probe.judge_after_s)
 
 
-def judge(probe: HealthProbe, *, health: Health, before: Readings | None) -> Judgement:
-    """Hold what was read against the limits; without `before` nothing can be worse than it was."""
+def check_health(probe: HealthProbe, *, health: Health, before: Readings | None) -> HealthCheck:
+    """Compare the values with their limits; without `before` nothing counts as worse."""
     worse, unclear = [], [f"{name} is not known: {why}" for name, why in sorted(health.missing.items())]
     for name, limit, now, then in _values(probe, health.readings, before):
         if now is None or now <= limit:
             continue
-        said = f"{name} is {now:.4g}, beyond {limit:g}"
+        problem = f"{name} is {now:.4g}, beyond {limit:g}"
         if before is None or (then is not None and now <= then * (1.0 + TOLERANCE)):
-            unclear.append(f"{said}, and was so before" if then is not None else said)
+            unclear.append(f"{problem}, and was so before" if then is not None else problem)
         else:
-            worse.append(f"{said}; before the change it was {'not known' if then is None else format(then, '.4g')}")
+            worse.append(f"{problem}; before the change it was {'not known' if then is None else format(then, '.4g')}")
     if worse:
-        return Judgement(Verdict.WORSE, "; ".join(worse))
+        return HealthCheck(HealthOutcome.WORSE, "; ".join(worse))
     if unclear:
-        return Judgement(Verdict.UNCLEAR, "; ".join(unclear))
-    return Judgement(Verdict.GOOD, "within its limits")
+        return HealthCheck(HealthOutcome.UNCLEAR, "; ".join(unclear))
+    return HealthCheck(HealthOutcome.GOOD, "within its limits")
 
 
 def _values(
     probe: HealthProbe, now: Readings, before: Readings | None
 ) -> list[tuple[str, float, float | None, float | None]]:
-    """(name, limit, now, before) of every value that is asked for."""
+    """(name, limit, now, before) of every value that has a limit."""
     then = before or Readings()
-    asked = (
+    values = (
         ("error rate", probe.max_error_rate, now.error_rate, then.error_rate),
         ("latency", probe.max_latency_s, now.latency_s, then.latency_s),
     )
-    return [(name, limit, here, there) for name, limit, here, there in asked if limit is not None]
+    return [(name, limit, here, there) for name, limit, here, there in values if limit is not None]

@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Collection, Iterable
 from datetime import datetime, timedelta
 
-from api.client import AsyncFleetwright, NotFoundError
+from api.client import AsyncClient, NotFoundError
 from api.schemas.plans import PlanRecord
 from api.schemas.targets import TargetSpec
 from deploy.common.errors import PlanUnusableError
@@ -16,7 +16,7 @@ from power.controls import FULL_CLOCK
 class PlanReader:
     """Reads plans from the API, each once: a stored plan never changes."""
 
-    def __init__(self, api: AsyncFleetwright) -> None:
+    def __init__(self, api: AsyncClient) -> None:
         self._api = api
         self._plans: dict[str, PlanRecord] = {}
 

@@ -1,6 +1,5 @@
-"""What one round has found out about one target so far, and the report made of it."""
+"""What one reconcile has found out about a target so far, and the report made of it."""
 
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -9,53 +8,50 @@ from api.schemas.expert_maps import ExpertMapStatus
 from api.schemas.target_state import Approval, TargetMemory
 from api.schemas.targets import Phase, Target, TargetStatus
 from deploy.actuators.base import Observation, Replicas, Step
-from deploy.controller.change_set import changes_to, digest_of
-from deploy.controller.config_changes import Telling, goals
+from deploy.common.text import joined, one_line
+from deploy.controller.change_set import change_set, change_set_digest
+from deploy.controller.config_changes import ConfigChange, final_changes
 from deploy.controller.rollout import missing_replicas
-
-MESSAGE_MAX_CHARS = 500
-_CONTROL_CHARACTERS = re.compile(r"[\x00-\x1f\x7f]+")
 
 
 @dataclass(slots=True)
-class Seen:
-    """Filled from the top while the round goes on; a failure reports what was seen before it."""
+class ReconcileState:
+    """Filled in the order of the fields; a failure reports what was found before it."""
 
     target: Target
-    observation: Observation = field(default_factory=lambda: Observation(asked={}, running={}))
-    kept: TargetMemory | None = None  # what the API holds; None: not read, and so not to be touched
-    memory: TargetMemory = field(default_factory=TargetMemory)  # what it shall hold
+    observation: Observation = field(default_factory=lambda: Observation(requested={}, running={}))
+    stored: TargetMemory | None = None  # the state that the API stores; None: not read, and so not to be written
+    memory: TargetMemory = field(default_factory=TargetMemory)  # the state to store
     approval: Approval | None = None
-    plan_id: str | None = None  # the plan pursued: not the wanted one while that is refused
+    plan_id: str | None = None  # the plan pursued; not the target's plan while that one is refused
     planned: Replicas = field(default_factory=dict)
-    wanted: Replicas = field(default_factory=dict)  # the planned replicas, raised to the target's least
-    settings_digest: str | None = None  # of all that deployments are to be told for the plan pursued
-    tellings: tuple[Telling, ...] = ()  # what of it is left
+    wanted: Replicas = field(default_factory=dict)  # the planned replicas, raised to the target's min_replicas
+    settings_digest: str | None = None  # of all configuration that the plan pursued wants
+    config_changes: tuple[ConfigChange, ...] = ()  # those that are left
     digest: str | None = None
-    steps: tuple[Step, ...] = ()
-    told: tuple[Telling, ...] = ()  # in this round, or what would be
+    steps: tuple[Step, ...] = ()  # of this reconcile; in a dry run, of the next one
+    config_writes: tuple[ConfigChange, ...] = ()  # likewise
     expert_maps: Mapping[str, ExpertMapStatus] = field(default_factory=dict)
 
     @property
-    def wanted_plan_id(self) -> str:
-        """The plan that the target is to have."""
+    def target_plan_id(self) -> str:
+        """The plan that the target is registered with."""
         return self.target.spec.plan_id or ""
 
-    def note_digest(self) -> None:
-        """Put a name to the change set that leads to what is wanted."""
-        parts = self.target.spec.application.parts
-        self.digest = digest_of(
+    def compute_digest(self) -> None:
+        """Set the digest of the change set that leads to the wanted state."""
+        self.digest = change_set_digest(
             self.wanted,
-            plan_id=self.wanted_plan_id,
+            plan_id=self.target_plan_id,
             observation=self.observation,
-            parts=parts,
-            tellings=goals(self.tellings),
+            parts=self.target.spec.application.parts,
+            config_changes=final_changes(self.config_changes),
         )
 
     def report(self, *, phase: Phase, message: str | None, now: datetime, with_changes: bool) -> TargetStatus:
         """The report on the target."""
         parts = self.target.spec.application.parts
-        changes = changes_to(self.wanted, observation=self.observation, parts=parts) if with_changes else ()
+        changes = change_set(self.wanted, observation=self.observation, parts=parts) if with_changes else ()
         return TargetStatus(
             phase=phase,
             observed_at=now,
@@ -63,34 +59,23 @@ class Seen:
             planned=dict(self.planned),
             applied=dict(self.observation.running),
             changes=changes,
-            settings=tuple(each.change for each in goals(self.tellings)) if with_changes else (),
+            settings=tuple(each.change for each in final_changes(self.config_changes)) if with_changes else (),
             message=one_line(message) if message else None,
             digest=self.digest if with_changes else None,
-            memory=self.memory if self.kept is not None else None,
+            memory=self.memory if self.stored is not None else None,
             expert_maps=dict(self.expert_maps),
         )
 
     def notes(self) -> str | None:
-        """What is worth saying of the target whatever is done about it."""
+        """Facts that every report on the target contains."""
         notes, least = [], self.target.spec.min_replicas
-        if (in_all := sum(self.planned.values())) < least:
-            notes.append(f"the plan has {in_all} in all; min_replicas keeps {least}")
-        asked_but_absent = {
-            gpu: count
-            for gpu, count in missing_replicas(wanted=self.wanted, observation=self.observation).items()
-            if self.observation.asked[gpu] >= self.wanted[gpu]
+        if (total := sum(self.planned.values())) < least:
+            notes.append(f"the plan has {total} in all; min_replicas keeps {least}")
+        starting = {
+            part: count
+            for part, count in missing_replicas(wanted=self.wanted, observation=self.observation).items()
+            if self.observation.requested[part] >= self.wanted[part]
         }
-        if asked_but_absent:
-            notes.append("waiting for " + ", ".join(f"{count} {gpu}" for gpu, count in asked_but_absent.items()))
-        return joined(*notes, *map(str, goals(self.tellings)), self.observation.note)
-
-
-def joined(*notes: str | None) -> str | None:
-    """Several remarks as one."""
-    return "; ".join(note for note in notes if note) or None
-
-
-def one_line(text: str) -> str:
-    """Text as a report may carry it: other people's errors hold line ends, and have no bounds."""
-    flat = _CONTROL_CHARACTERS.sub(" ", text).strip()
-    return flat if len(flat) <= MESSAGE_MAX_CHARS else flat[: MESSAGE_MAX_CHARS - 1] + "…"
+        if starting:
+            notes.append("waiting for " + ", ".join(f"{count} {part}" for part, count in starting.items()))
+        return joined(*notes, *map(str, final_changes(self.config_changes)), self.observation.note)

@@ -1,71 +1,81 @@
-"""Which replicas to start and stop next: make before break, a bounded number a round.  Pure.
+"""The order of replica changes: make before break, a limited number per reconcile.  Pure.
 
-For GPU types g with wanted w, asked a and running r replicas:
+For parts p with wanted w, requested a and running r replicas:
 
-    up       while some a[g] < w[g]:            raise those a[g], and lower none
-    wait     while some r[g] < w[g]:            ask for nothing
-    down     when every r[g] >= w[g]:           lower each a[g] > w[g]
+    up       while some a[p] < w[p]:            raise those a[p], and lower none
+    wait     while some r[p] < w[p]:            request nothing
+    down     when every r[p] >= w[p]:           lower each a[p] > w[p]
 
-with at most `max_step` replicas asked for or given up in one round.  Nothing here remembers an earlier round: the three
-phases follow from what is read, so a controller may die between any two steps and the next one goes on.
+At most `max_step` replicas are requested or given up in one reconcile.  The three phases follow from the observation
+alone, so a controller may stop between any two steps and the next one continues.
 """
 
 from collections.abc import Mapping
 
 from deploy.actuators.base import Observation, Replicas, Step
+from deploy.common.errors import PlanUnusableError
 
 
-def next_steps(*, wanted: Replicas, observation: Observation, max_step: int) -> tuple[Step, ...]:
-    """The steps that may be taken now.  Empty when waiting for replicas, and when there is nothing to do."""
-    asked = observation.asked
-    if rising := [gpu for gpu in sorted(wanted) if asked[gpu] < wanted[gpu]]:
-        return _within(max_step, rising, wanted, asked)
+def plan_changes(*, wanted: Replicas, observation: Observation, max_step: int) -> tuple[Step, ...]:
+    """The steps allowed now; none while replicas start, and when nothing differs.
+
+    PlanUnusableError where the plan is outside the bounds of a part: then no part of it is applied.
+    """
+    for part, count in sorted(wanted.items()):
+        bounds = observation.bounds.get(part)
+        if bounds is not None and not bounds.least <= count <= bounds.most:
+            raise PlanUnusableError(
+                f"the plan has {count} {part}: {bounds.source} allows {bounds.least} to {bounds.most}"
+            )
+    requested = observation.requested
+    if rising := [part for part in sorted(wanted) if requested[part] < wanted[part]]:
+        return _within(max_step, rising, wanted, requested)
     if missing_replicas(wanted=wanted, observation=observation):
         return ()
-    return _within(max_step, [gpu for gpu in sorted(wanted) if asked[gpu] > wanted[gpu]], wanted, asked)
+    return _within(max_step, [part for part in sorted(wanted) if requested[part] > wanted[part]], wanted, requested)
+
+
+def verify(*, wanted: Replicas, observation: Observation) -> bool:
+    """Whether exactly the wanted replicas are requested and run."""
+    return all(observation.requested[part] == observation.running[part] == count for part, count in wanted.items())
 
 
 def missing_replicas(*, wanted: Replicas, observation: Observation) -> Mapping[str, int]:
-    """GPU types that do not run what is wanted of them yet, and how many replicas they lack."""
+    """Parts that run fewer replicas than wanted, and how many they lack."""
     running = observation.running
-    return {gpu: count - running[gpu] for gpu, count in sorted(wanted.items()) if running[gpu] < count}
-
-
-def is_settled(*, wanted: Replicas, observation: Observation) -> bool:
-    """Whether exactly what is wanted has been asked for and runs."""
-    return all(observation.asked[gpu] == observation.running[gpu] == count for gpu, count in wanted.items())
+    return {part: count - running[part] for part, count in sorted(wanted.items()) if running[part] < count}
 
 
 def raise_to_floor(
-    *, planned: Replicas, asked: Replicas, min_replicas: int, keep_unplanned: bool = True
+    *, planned: Replicas, requested: Replicas, min_replicas: int, keep_unplanned: bool = True
 ) -> dict[str, int]:
-    """The planned replicas, raised until there are `min_replicas` in all.
+    """The planned replicas, raised to `min_replicas` in total.
 
-    What is there already is kept first, from the type with most to give up; only then is more of the most planned type
-    asked for.  Without `keep_unplanned` types that the plan does not use are not kept: nothing would be sent to them.
+    Existing replicas are kept first, of the part with the largest surplus; then replicas of the most planned part are
+    added.  Without `keep_unplanned`, parts that the plan does not use are not kept, because they get no requests.
     """
     wanted = dict(planned)
     lacking = max(0, min_replicas - sum(planned.values()))
-    for gpu in sorted(planned, key=lambda gpu: (planned[gpu] - asked[gpu], gpu)):
-        spare = max(0, asked[gpu] - planned[gpu]) if keep_unplanned or planned[gpu] else 0
+    for part in sorted(planned, key=lambda part: (planned[part] - requested[part], part)):
+        spare = max(0, requested[part] - planned[part]) if keep_unplanned or planned[part] else 0
         kept = min(lacking, spare)
-        wanted[gpu] += kept
+        wanted[part] += kept
         lacking -= kept
     if lacking:
-        wanted[min(planned, key=lambda gpu: (-planned[gpu], gpu))] += lacking
+        wanted[min(planned, key=lambda part: (-planned[part], part))] += lacking
     return wanted
 
 
-def _within(max_step: int, gpus: list[str], wanted: Replicas, asked: Replicas) -> tuple[Step, ...]:
-    """Steps towards `wanted`, in order, until `max_step` replicas have moved."""
+def _within(max_step: int, parts: list[str], wanted: Replicas, requested: Replicas) -> tuple[Step, ...]:
+    """Steps towards `wanted`, in order, until `max_step` replicas have changed."""
     steps: list[Step] = []
     left = max_step
-    for gpu in gpus:
-        difference = wanted[gpu] - asked[gpu]
-        move = min(left, abs(difference))
-        if move == 0:
+    for part in parts:
+        difference = wanted[part] - requested[part]
+        size = min(left, abs(difference))
+        if size == 0:
             break
-        left -= move
-        after = asked[gpu] + (move if difference > 0 else -move)
-        steps.append(Step(gpu=gpu, replicas_before=asked[gpu], replicas_after=after))
+        left -= size
+        after = requested[part] + (size if difference > 0 else -size)
+        steps.append(Step(part=part, replicas_before=requested[part], replicas_after=after))
     return tuple(steps)

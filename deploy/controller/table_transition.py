@@ -1,10 +1,10 @@
-"""A router's way from the weights of one plan to those of another, beside the counts.  Pure.
+"""The steps of a router from the weights of one plan to those of another, beside the replica counts.  Pure.
 
-    replicas rise       half of each table, once every deployment that the new one names runs a replica
-    all wanted run      the new table
-    heard by all        replicas that only the old one named are given up
+    replicas rise               half of each table, once every deployment of the new table runs a replica
+    all wanted replicas run     the new table
+    in every router replica     replicas that only the old table names stop
 
-So no table is ever in force that names a deployment without replicas, and what comes up takes its share while it does.
+So no table in force names a deployment without replicas, and new replicas get requests while the others start.
 """
 
 from collections.abc import Mapping
@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from pydantic import ValidationError
 
 from deploy.common.errors import PlanUnusableError
-from deploy.controller.config_changes import Telling, When
-from deploy.controller.reconcile_state import one_line
+from deploy.common.text import one_line
+from deploy.controller.config_changes import ConfigChange, Progress
 from deploy.controller.table_builder import both_tables
 from deploy.router.table import RoutingTable
 
@@ -22,51 +22,60 @@ TABLE = "table"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RouterSeen:
-    """What a router was read to be told."""
+class RouterState:
+    """A router's configuration as it was read."""
 
     deployment: str
-    table: RoutingTable | None  # None: nothing, or nothing that makes sense
-    heard: bool  # all its replicas have heard the last word
+    table: RoutingTable | None  # None: none, or an unreadable one
+    in_every_replica: bool
 
 
-def tables_left(planned: RoutingTable, *, seen: RouterSeen, running: Mapping[str, int]) -> tuple[Telling, ...]:
-    """What is left to tell, the last of them the plan's own table; nothing when that has been heard.
+def table_changes(
+    planned: RoutingTable, *, router: RouterState, running: Mapping[str, int]
+) -> tuple[ConfigChange, ...]:
+    """Changes that are left, the plan's own table last; none when every router replica has it.
 
-    `running` are the replicas by deployment.
+    `running` has the replicas by deployment.
     """
-    told = seen.table
-    if told == planned:
-        return () if seen.heard else (_telling(planned, seen=seen, asked=True),)
-    present = all(running.get(name, 0) > 0 for name, route in planned.routes.items() if route.replicas > 0)
-    if told is None:
-        return (_telling(planned, seen=seen, when=When.ANY_TIME if present else When.ALL_RUN),)
-    goal = _telling(planned, seen=seen)
-    both = _both(told, planned) if present else None
-    return (goal,) if both is None else (_telling(both, seen=seen, when=When.ANY_TIME, on_the_way=True), goal)
+    current = router.table
+    if current == planned:
+        return () if router.in_every_replica else (_change(planned, router=router, is_written=True),)
+    serving = all(running.get(name, 0) > 0 for name, route in planned.routes.items() if route.replicas > 0)
+    if current is None:
+        return (_change(planned, router=router, needs=Progress.ANY if serving else Progress.ALL_RUNNING),)
+    final = _change(planned, router=router)
+    both = _both(current, planned) if serving else None
+    if both is None:
+        return (final,)
+    return (_change(both, router=router, needs=Progress.ANY, is_intermediate=True), final)
 
 
-def _both(told: RoutingTable, planned: RoutingTable) -> RoutingTable | None:
-    """None where it is told already, where the plans have other buckets, and where it would have too many routes."""
+def _both(current: RoutingTable, planned: RoutingTable) -> RoutingTable | None:
+    """None where it is in force already, where the plans have different buckets, and where it has too many routes."""
     try:
-        both = both_tables(told, planned)
+        both = both_tables(current, planned)
     except (PlanUnusableError, ValidationError):
         return None
-    return None if told.version == both.version else both
+    return None if current.version == both.version else both
 
 
-def _telling(
-    table: RoutingTable, *, seen: RouterSeen, when: When = When.ALL_RUN, on_the_way: bool = False, asked: bool = False
-) -> Telling:
-    return Telling(
+def _change(
+    table: RoutingTable,
+    *,
+    router: RouterState,
+    needs: Progress = Progress.ALL_RUNNING,
+    is_intermediate: bool = False,
+    is_written: bool = False,
+) -> ConfigChange:
+    return ConfigChange(
         part=None,
-        deployment=seen.deployment,
+        deployment=router.deployment,
         key=TABLE,
         value=table.model_dump(mode="json"),
-        now=(one_line(seen.table.version) or None) if seen.table is not None else None,
+        current=(one_line(router.table.version) or None) if router.table is not None else None,
         planned=table.version,
-        when=when,
-        on_the_way=on_the_way,
-        holds_losses=True,
-        asked=asked,
+        needs=needs,
+        is_intermediate=is_intermediate,
+        blocks_decreases=True,
+        is_written=is_written,
     )

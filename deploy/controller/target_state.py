@@ -1,7 +1,7 @@
-"""What one round leaves to the next, as the API keeps it with the target.  Pure: each function returns a new memory.
+"""The state that one reconcile leaves to the next; the API stores it with the target.  Pure.
 
-Everything here is written before the act that it stands for.  A controller that dies in between has then counted a
-change that was not made, never made one that was not counted.
+The state is stored before the action that it describes.  A controller that dies in between has counted a change that it
+did not make; it never makes a change that it did not count.
 """
 
 from collections.abc import Mapping
@@ -10,33 +10,33 @@ from datetime import datetime, timedelta
 from api.schemas.target_state import SPENT_MAX, Goal, Licence, PendingChange, Readings, Refusal, Spent, TargetMemory
 from api.schemas.targets import Target, TargetSpec
 
-# Moves close to each other are kept as one, at the time of the latest: that forgets none too early.
+# Changes close to each other are stored as one, at the time of the latest, so that none leaves the window too early.
 _PARTS_OF_WINDOW = SPENT_MAX // 2
 
 
 def with_goal(
     memory: TargetMemory, *, planned: Mapping[str, int], settings: str | None = None, now: datetime
 ) -> TargetMemory:
-    """Something differs from this plan; since when is kept while what it wants stays the same."""
+    """A difference from this plan was observed; its start time stays while the planned state is the same."""
     if memory.goal is not None and (memory.goal.planned, memory.goal.settings) == (planned, settings):
         return memory
     return memory.model_copy(update={"goal": Goal(planned=dict(planned), settings=settings, since=now)})
 
 
-def arrived(memory: TargetMemory) -> TargetMemory:
-    """Nothing differs any more."""
+def without_goal(memory: TargetMemory) -> TargetMemory:
+    """The plan is in place."""
     if memory.goal is None and memory.licence is None:
         return memory
     return memory.model_copy(update={"goal": None, "licence": None})
 
 
 def settled_s(memory: TargetMemory, *, now: datetime) -> float:
-    """For how long the goal has been the same and not reached.  A clock set back counts as no time."""
+    """Time for which the planned state has been the same and not in place.  A clock set back counts as no time."""
     return max(0.0, (now - memory.goal.since).total_seconds()) if memory.goal is not None else 0.0
 
 
 def window_left(memory: TargetMemory, spec: TargetSpec, *, now: datetime) -> int:
-    """Replicas that may still be changed now; times in the future count as now, or a clock set back would open it."""
+    """Replicas that may still change now.  Future times count as now, or a clock set back would open the window."""
     if spec.max_step_per_window is None:
         return spec.max_step
     spent = sum(entry.replicas for entry in _recent(memory, spec, now))
@@ -44,14 +44,14 @@ def window_left(memory: TargetMemory, spec: TargetSpec, *, now: datetime) -> int
 
 
 def window_opens_at(memory: TargetMemory, spec: TargetSpec, *, now: datetime) -> datetime | None:
-    """When the next replica may be changed; None when one may now."""
+    """When the next replica may change; None when one may now."""
     if window_left(memory, spec, now=now) > 0:
         return None
     return min(entry.at for entry in _recent(memory, spec, now)) + timedelta(seconds=spec.window_s)
 
 
 def spend(memory: TargetMemory, spec: TargetSpec, *, replicas: int, now: datetime) -> TargetMemory:
-    """Replicas are about to be changed."""
+    """These replicas are about to change."""
     if spec.max_step_per_window is None:
         return memory.model_copy(update={"spent": ()}) if memory.spent else memory
     if replicas == 0:
@@ -66,8 +66,8 @@ def spend(memory: TargetMemory, spec: TargetSpec, *, replicas: int, now: datetim
     return memory.model_copy(update={"spent": tuple(kept)})
 
 
-def began(memory: TargetMemory, *, plan_id: str, before: Readings | None, now: datetime) -> TargetMemory:
-    """A write towards a plan is about to be made.  `before` counts where no earlier change waits for its judgement."""
+def with_change_begun(memory: TargetMemory, *, plan_id: str, before: Readings | None, now: datetime) -> TargetMemory:
+    """A write towards a plan is about to be made.  `before` counts where no earlier change awaits its health check."""
     pending = memory.change
     if pending is None:
         change = PendingChange(plan_id=plan_id, began_at=now, moved_at=now, before=before or Readings())
@@ -79,20 +79,20 @@ def began(memory: TargetMemory, *, plan_id: str, before: Readings | None, now: d
 
 
 def verified(memory: TargetMemory, *, plan_id: str) -> TargetMemory:
-    """A plan is in place, and good."""
+    """A plan is in place and healthy."""
     if memory.verified_plan_id == plan_id and memory.change is None:
         return memory
     return memory.model_copy(update={"verified_plan_id": plan_id, "change": None})
 
 
 def refused(memory: TargetMemory, target: Target, *, plan_id: str, reason: str, now: datetime) -> TargetMemory:
-    """Health worsened after a plan: it is not pursued any more."""
+    """Health worsened after this plan: it is not applied any more."""
     refusal = Refusal(plan_id=plan_id, target_version=target.version, at=now, reason=reason)
     return memory.model_copy(update={"refused": refusal, "change": None, "licence": None, "goal": None})
 
 
 def with_refusal_in_force(memory: TargetMemory, target: Target) -> TargetMemory:
-    """Without a refusal of another plan, or of a target that was said otherwise since."""
+    """Without a refusal of another plan or of an earlier version of the target."""
     refusal, spec = memory.refused, target.spec
     if refusal is None or (refusal.plan_id, refusal.target_version) == (spec.plan_id, target.version):
         return memory
@@ -100,24 +100,24 @@ def with_refusal_in_force(memory: TargetMemory, target: Target) -> TargetMemory:
 
 
 def licensed(memory: TargetMemory, target: Target, *, approval_number: int) -> TargetMemory:
-    """An approval is taken up; it also lifts a refusal."""
+    """An approval is used; it also ends a refusal."""
     licence = Licence(plan_id=target.spec.plan_id or "", target_version=target.version)
     return memory.model_copy(update={"licence": licence, "approvals_used": approval_number, "refused": None})
 
 
 def is_licensed(memory: TargetMemory, target: Target) -> bool:
-    """Whether an approval of just this is being carried out."""
+    """Whether an approval of this plan and target version is in use."""
     licence = memory.licence
     return licence is not None and (licence.plan_id, licence.target_version) == (target.spec.plan_id, target.version)
 
 
-def maps_approved(memory: TargetMemory, *, digest: str, approval_number: int) -> TargetMemory:
-    """An approval of expert maps is taken up; it stands until the target is said otherwise."""
+def with_approved_maps(memory: TargetMemory, *, digest: str, approval_number: int) -> TargetMemory:
+    """An approval of expert maps is used; it holds until the target changes."""
     return memory.model_copy(update={"approved_maps": digest, "approvals_used": approval_number})
 
 
 def _recent(memory: TargetMemory, spec: TargetSpec, now: datetime) -> list[Spent]:
-    """What counts against the window, oldest first."""
+    """Changes inside the window, oldest first."""
     since = now - timedelta(seconds=spec.window_s)
     return sorted((entry for entry in memory.spent if entry.at > since), key=lambda entry: entry.at)
 

@@ -13,23 +13,22 @@ from typing import Any
 import httpx
 import numpy as np
 
-from api.client import AsyncFleetwright, NotFoundError
+from api.client import AsyncClient, NotFoundError
 from api.schemas.plans import PlanRecord
 from api.schemas.targets import Mode, Phase, RayServeApplication, TargetSpec, TargetStatus
-from deploy.actuators.ray_serve.config import ServeConfig
+from deploy.actuators.ray_serve.client import RUNNING, ServeClient
+from deploy.controller.table_builder import routing_table
 from deploy.emulator.errors import StageError
 from deploy.emulator.load import Load, percentile_s, sending
 from deploy.emulator.names import IMPORT_PATH, METER_PATH
 from deploy.emulator.ray_sandbox import Stage, wait_until
 from deploy.emulator.scenario import MODEL, POOLS, WORKLOAD, Act
 from deploy.router.settings import SERVE_NAME, TABLE_PATH, RouterConfig
-from deploy.controller.table_builder import routing_table
 from fleet.documents import Frozen
 from power.controls import FULL_CLOCK
 
 NAME = "demo"
 IN_FLIGHT = dict.fromkeys(POOLS.values(), 256)  # of a replica: vLLM's max_num_seqs, beyond which its own queue begins
-RUNNING = "RUNNING"
 
 
 class ActResult(Frozen):
@@ -63,7 +62,7 @@ class ActResult(Frozen):
 class Demonstration:
     """Plays acts on a stage."""
 
-    api: AsyncFleetwright
+    api: AsyncClient
     stage: Stage
     seconds: float  # of this machine that each act is looked at once its plan is in place
     time_scale: float
@@ -167,7 +166,7 @@ class Demonstration:
 
     async def _running(self) -> set[str]:
         """Replicas of all pools."""
-        served = await ServeConfig(self.stage.http, self.stage.dashboard_url).read()
+        served = await ServeClient(self.stage.http, self.stage.dashboard_url).read()
         found = served.application(NAME)
         replicas = [replica for name in POOLS.values() for replica in found.deployment(name).replicas]
         return {replica.replica_id for replica in replicas if replica.state == RUNNING}

@@ -11,10 +11,11 @@ from datetime import UTC, datetime
 from typing import Final
 from wsgiref.simple_server import WSGIServer
 
+import httpx
 import structlog
 from prometheus_client import CollectorRegistry, start_http_server
 
-from api.client import ApiError, AsyncFleetwright, token_from_environment, token_from_file
+from api.client import ApiError, AsyncClient, token_from_environment, token_from_file
 from deploy.actuators.registry import reachable_actuators
 from deploy.common.clock import Clock
 from deploy.common.kubernetes_client import KubernetesAccess
@@ -70,7 +71,7 @@ class Controlling:
     """One controller's work, for `LoopThread`."""
 
     def __init__(
-        self, settings: HostSettings, *, client: Callable[[HostSettings], AsyncFleetwright] | None = None
+        self, settings: HostSettings, *, client: Callable[[HostSettings], AsyncClient] | None = None
     ) -> None:
         self.holder = new_holder()
         self._settings, self._client = settings, client or _client
@@ -95,7 +96,8 @@ class Controlling:
         told, clock = self._settings, Clock()
         async with (
             self._client(told) as api,
-            reachable_actuators(kubernetes=_kubernetes(told)) as actuators,
+            httpx.AsyncClient() as http,
+            reachable_actuators(http, kubernetes=_kubernetes(told)) as actuators,
             prometheus_health(now=clock.now) as health,
             self._served_metrics(),
         ):
@@ -106,6 +108,7 @@ class Controlling:
                 api=api,
                 leadership=self._leadership,
                 actuators=actuators,
+                http=http,
                 health=health,
                 metrics=self._counts,
                 settings=ControllerSettings(period_s=told.period_s, observe_only=told.observe_only),
@@ -159,10 +162,10 @@ class Controlling:
             await asyncio.sleep(BIND_AGAIN_S)
 
 
-def _client(told: HostSettings) -> AsyncFleetwright:
+def _client(told: HostSettings) -> AsyncClient:
     """The token is read here, at each try: it may have been replaced."""
     token = token_from_file(told.token_file) if told.token_file else token_from_environment(os.environ)
-    return AsyncFleetwright(told.url, token=token)
+    return AsyncClient(told.url, token=token)
 
 
 def _kubernetes(told: HostSettings) -> KubernetesAccess | None:

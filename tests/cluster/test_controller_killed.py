@@ -13,8 +13,8 @@ import httpx
 import pytest
 
 from deploy.common.leader_election import MARGIN
-from tests.deploy.controller_harness import app
-from tests.deploy.serve_double import ServeDouble
+from tests.deploy.actuators.serve_double import ServeDouble
+from tests.deploy.controller.harness import app
 from tests.testbed.controllers import Stage
 from tests.testbed.gate import Hold, Passed
 from tests.testbed.processes import Process

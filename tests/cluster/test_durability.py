@@ -5,7 +5,7 @@ from collections import Counter
 
 import pytest
 
-from api.client import AsyncFleetwright, ConnectionFailedError, PreconditionFailedError
+from api.client import AsyncClient, ConnectionFailedError, PreconditionFailedError
 from api.schemas.targets import RayServeApplication, TargetSpec
 from api.store import Migrations
 from planner.request import PlanRequest
@@ -42,7 +42,7 @@ def server_errors(metrics: str) -> list[str]:
     return [line for line in metrics.splitlines() if 'status="5' in line and "_created" not in line]
 
 
-async def add_to(client: AsyncFleetwright, name: str, mark: str) -> None:
+async def add_to(client: AsyncClient, name: str, mark: str) -> None:
     """Read, add a mark to what was read, write under its ETag; again until it is in."""
     while True:
         found = await client.get_target(name)

@@ -20,7 +20,7 @@ from deploy.router.settings import SERVE_NAME, RouterConfig
 from deploy.router.table import CellWeights, Route, RoutingTable
 from placement.formats import Engine
 from placement.request import PlacementRequest
-from tests.deploy.controller_harness import House, house_of
+from tests.deploy.controller.harness import House, house_of
 from tests.testbed.chat_load import ChatLoad, calling
 from tests.testbed.processes import LOOPBACK
 from tests.testbed.ray_cluster import RayCluster

@@ -13,7 +13,7 @@ from deploy.actuators.ray_cluster.actuator import ray_cluster_actuators
 from deploy.actuators.registry import Actuators
 from deploy.common.kubernetes_client import KubernetesAccess, kubernetes_server
 from deploy.controller.controller import Controller
-from tests.deploy.controller_harness import House, house_of
+from tests.deploy.controller.harness import House, house_of
 from tests.helm.chart import one, render
 from tests.testbed.gpu_nodes import GPU, GpuNodes
 from tests.testbed.helm import Helm

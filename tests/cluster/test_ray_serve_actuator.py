@@ -14,7 +14,8 @@ from deploy.actuators.base import Actuator, Observation, Replicas, Step
 from deploy.actuators.ray_serve.actuator import RayServeActuator
 from deploy.common.errors import ActuationError
 from deploy.controller.controller import Controller
-from tests.deploy.controller_harness import House, house_of
+from deploy.controller.rollout import plan_changes, verify
+from tests.deploy.controller.harness import House, house_of
 from tests.testbed.ray_cluster import RayCluster
 from tests.testbed.ray_serve import APPLICATIONS, ServeApp, running_serve_app
 from tests.testbed.service import RunningService
@@ -64,9 +65,9 @@ async def bring_about(actuator: Actuator, wanted: Replicas, *, max_step: int = 1
         while True:
             observation = await actuator.observe()
             seen.append(observation)
-            if actuator.verify(wanted=wanted, observation=observation):
+            if verify(wanted=wanted, observation=observation):
                 return seen
-            for step in actuator.plan_changes(wanted=wanted, observation=observation, max_step=max_step):
+            for step in plan_changes(wanted=wanted, observation=observation, max_step=max_step):
                 await actuator.apply(step)
             await asyncio.sleep(0.05)
 
@@ -89,7 +90,7 @@ def counts(app: ServeApp) -> dict[str, int]:
 async def test_scales_up_and_down_and_reads_it_back(actuator: RayServeActuator, app: ServeApp) -> None:
     for wanted in ({H100: 2, A100: 1, L4: 3}, {H100: 1, A100: 0, L4: 1}, {H100: 1, A100: 1, L4: 1}):
         last = (await bring_about(actuator, wanted))[-1]
-        assert (last.running, last.asked, last.note) == (wanted, wanted, None)
+        assert (last.running, last.requested, last.note) == (wanted, wanted, None)
         assert counts(app) == {DEPLOYMENTS[gpu]: count for gpu, count in wanted.items()}
 
 
@@ -109,7 +110,7 @@ async def test_makes_before_it_breaks(actuator: RayServeActuator) -> None:
     ready = next(index for index, observation in enumerate(seen) if observation.running[H100] >= 3)
     assert all(observation.running[L4] == 4 for observation in seen[:ready])
     assert all(sum(observation.running.values()) >= sum(after.values()) for observation in seen)
-    asked = [sum(observation.asked.values()) for observation in seen]
+    asked = [sum(observation.requested.values()) for observation in seen]
     assert max(abs(later - earlier) for earlier, later in pairwise(asked)) == 2
 
 
@@ -117,13 +118,13 @@ async def test_waits_for_gpus_that_are_not_there_and_can_turn_back(actuator: Ray
     """The node has 8 H100s.  The ninth replica never starts, so the L4s that it should replace stay."""
     start, too_much = {H100: 1, A100: 1, L4: 2}, {H100: 9, A100: 1, L4: 0}
     await bring_about(actuator, start)
-    await actuator.apply(Step(gpu=H100, replicas_before=1, replicas_after=9))
+    await actuator.apply(Step(part=H100, replicas_before=1, replicas_after=9))
     running = 0
     async with asyncio.timeout(PATIENCE_S):
         while running < 8:
             observation = await actuator.observe()
             running = observation.running[H100]
-            assert actuator.plan_changes(wanted=too_much, observation=observation, max_step=100) == ()
+            assert plan_changes(wanted=too_much, observation=observation, max_step=100) == ()
             await asyncio.sleep(0.1)
     assert (await bring_about(actuator, start))[-1].running == start
 
@@ -136,7 +137,7 @@ async def test_what_serve_does_not_have_is_named(http: httpx.AsyncClient, applic
     with pytest.raises(ActuationError, match="has no deployment 'nowhere'; it has: Ingress, on-a100"):
         await stranger.observe()
     with pytest.raises(ActuationError, match="nowhere"):
-        await stranger.apply(Step(gpu=H100, replicas_before=0, replicas_after=1))
+        await stranger.apply(Step(part=H100, replicas_before=0, replicas_after=1))
 
 
 async def test_an_application_without_external_scaler_is_scaled_by_its_declaration(
@@ -151,7 +152,7 @@ async def test_an_application_without_external_scaler_is_scaled_by_its_declarati
             assert (await bring_about(actuator, wanted))[-1].running == wanted
         assert kept & {replica.replica_id for replica in app.replicas("on-a100")}
         with pytest.raises(ActuationError, match="cannot be declared with 0 replicas; allowed: 1 or more"):
-            await actuator.apply(Step(gpu=L4, replicas_before=1, replicas_after=0))
+            await actuator.apply(Step(part=L4, replicas_before=1, replicas_after=0))
         now = app.status()["deployed_app_config"]
         assert {key: now[key] for key in declared} == declared
         assert now["deployments"] == [{"name": "on-h100", "num_replicas": 1}, {"name": "on-l4", "num_replicas": 1}]
@@ -189,7 +190,7 @@ async def test_the_controller_writes_nothing_where_it_may_not(
     frozen = (await rounds_until(house, controller, Phase.FROZEN))[-1]
     assert frozen.changes == recommended.changes
     assert [change.deployment for change in frozen.changes] == ["on-a100", "on-h100", "on-l4"]
-    assert (await actuator.observe()).asked == start
+    assert (await actuator.observe()).requested == start
 
     await house.freeze(frozen=False)
     assert (await rounds_until(house, controller, Phase.APPLIED))[-1].applied == {H100: 2, A100: 0, L4: 0}

@@ -37,7 +37,7 @@ class Watched:
     inbox: Path
     log: Path
 
-    def verdicts(self) -> list[dict[str, Any]]:
+    def diagnoses(self) -> list[dict[str, Any]]:
         """The watcher's, as they come."""
         return [json.loads(line) for line in self.log.read_text().splitlines() if line.startswith('{"job"')]
 
@@ -75,8 +75,8 @@ def started(job: TrainJob, log_dir: Path) -> Process:
 def replayed(folder: Path) -> list[dict[str, Any]]:
     """What `fleetwright faults replay` says of the recording."""
     replay: list[str | Path] = [sys.executable, "-m", "api.cli", "faults", "replay", folder, "--format", "json"]
-    verdicts: list[dict[str, Any]] = json.loads(subprocess.run(replay, capture_output=True, check=True).stdout)
-    return verdicts
+    diagnoses: list[dict[str, Any]] = json.loads(subprocess.run(replay, capture_output=True, check=True).stdout)
+    return diagnoses
 
 
 def test_a_worker_that_stays_away_is_named_live_and_again_from_the_recording_and_a_restart_is_watched(
@@ -93,12 +93,12 @@ def test_a_worker_that_stays_away_is_named_live_and_again_from_the_recording_and
         )
         with started(job, tmp_path) as driver:
             wait_for(lambda: seen.lines("hb", 1), what="heartbeat")
-            named = wait_for(seen.verdicts, what="verdict")
+            named = wait_for(seen.diagnoses, what="verdict")
             job.go_on.touch()
             assert driver.popen.wait(timeout=PATIENCE_S) == 0, driver.log_path.read_text()
-    for verdicts in (named, replayed(seen.folder)):
-        assert [verdict["class"] for verdict in verdicts] == ["noncomm-hang"]
-        assert "rank 1 has not called the operation that 1 ranks wait in" in verdicts[0]["reason"]
+    for diagnoses in (named, replayed(seen.folder)):
+        assert [diagnosis["class"] for diagnosis in diagnoses] == ["noncomm-hang"]
+        assert "rank 1 has not called the operation that 1 ranks wait in" in diagnoses[0]["reason"]
     for rank in range(RANKS):
         through = [line for line in seen.lines("coll", rank) if line["t1"] is not None]
         first, second = through[:-STEPS_AGAIN], through[-STEPS_AGAIN:]

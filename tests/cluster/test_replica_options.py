@@ -10,7 +10,7 @@ import pytest
 from api.schemas.targets import Phase, RayServeApplication
 from deploy.actuators.ray_serve.actuator import RayServeActuator
 from planner.request import PlanRequest
-from tests.deploy.controller_harness import WORKLOAD, House, house_of
+from tests.deploy.controller.harness import WORKLOAD, House, house_of
 from tests.testbed.ray_cluster import RayCluster
 from tests.testbed.ray_serve import declared_applications
 from tests.testbed.service import RunningService
@@ -64,4 +64,4 @@ async def test_two_sizes_of_one_gpu_type_are_brought_to_their_plan(house: House,
             wanted = {f"{H100}/x1": 2, f"{H100}/x2": 3}
             assert (await house.status("chat")).applied == wanted
             seen = await RayServeActuator(http, application).observe()
-            assert (seen.asked, seen.running) == (wanted, wanted)
+            assert (seen.requested, seen.running) == (wanted, wanted)

@@ -13,7 +13,7 @@ import pytest
 from api.schemas.probes import HealthProbe
 from api.schemas.target_state import ApprovalRequest
 from api.schemas.targets import Phase, TargetSpec, TargetStatus
-from tests.deploy.controller_harness import request_for
+from tests.deploy.controller.harness import request_for
 from tests.testbed.controllers import Stage
 from tests.testbed.prometheus import Prometheus
 from tests.testbed.ray_cluster import RayCluster

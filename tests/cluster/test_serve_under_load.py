@@ -13,13 +13,12 @@ import httpx
 import pytest
 
 from api.schemas.targets import Phase, RayServeApplication, TargetStatus
-from deploy.actuators.base import Observation, Replicas
+from deploy.actuators.base import ConfigWrite, Observation, Replicas
 from deploy.actuators.ray_serve.actuator import RayServeActuator
-from deploy.actuators.ray_serve.config import ServeConfig
 from deploy.router.settings import SERVE_NAME, RouterConfig
 from deploy.router.table import CellWeights, Route, RoutingTable
 from planner.request import PlanRequest
-from tests.deploy.controller_harness import WORKLOAD, House, house_of
+from tests.deploy.controller.harness import WORKLOAD, House, house_of
 from tests.testbed.chat_load import ChatLoad, calling
 from tests.testbed.processes import LOOPBACK
 from tests.testbed.ray_cluster import RayCluster
@@ -143,7 +142,7 @@ async def test_a_plan_is_carried_out_and_rolled_back_under_load(
             assert [each.running for each in seen if capacity_rps(each.running) < CAPACITY_RPS] == []
             both = {gpu: max(old[gpu], new[gpu]) for gpu in old}
             assert both in [report.applied for report in reports], "the old ones stay until all new ones run"
-            assert (seen[-1].running, seen[-1].asked, reports[-1].applied) == (new, new, new)
+            assert (seen[-1].running, seen[-1].requested, reports[-1].applied) == (new, new, new)
     assert calls.faults == []
 
 
@@ -152,7 +151,6 @@ async def test_replicas_are_told_another_clock_under_load_and_none_is_restarted(
 ) -> None:
     """Each goes on answering, at the clock that it was told; every other key and count stays."""
     actuator = RayServeActuator(http, application)
-    config = ServeConfig(http, ray_cluster.dashboard_url)
     before = await actuator.observe()
     clocks: dict[str, float] = {}  # by replica, as it said last
 
@@ -162,13 +160,13 @@ async def test_replicas_are_told_another_clock_under_load_and_none_is_restarted(
     async with calling(ChatLoad(http=http, url=url_of(ray_cluster), tokens=TOKENS, hear=hear)) as calls:
         await calls.some_more()
         for deployment in DEPLOYMENTS.values():
-            await config.change_user_config(application="chat", deployment=deployment, key="clock", value=0.7)
+            await actuator.apply(ConfigWrite(deployment=deployment, key="clock", value=0.7))
         replicas = sum(before.running.values())
         async with asyncio.timeout(PATIENCE_S):
             while list(clocks.values()) != [0.7] * replicas and not calls.faults:
                 await asyncio.sleep(0.1)
                 assert len(clocks) <= replicas, "a new replica answers: one was restarted"
-        assert (await settled(actuator)).asked == before.asked
+        assert (await settled(actuator)).requested == before.requested
     assert calls.faults == []
 
 
@@ -179,6 +177,6 @@ def url_of(cluster: RayCluster) -> str:
 async def settled(actuator: RayServeActuator) -> Observation:
     """Once all that is asked for runs."""
     async with asyncio.timeout(PATIENCE_S):
-        while (found := await actuator.observe()).running != found.asked:
+        while (found := await actuator.observe()).running != found.requested:
             await asyncio.sleep(0.1)
     return found

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from api.client import Fleetwright, NotFoundError
+from api.client import Client, NotFoundError
 from api.schemas.targets import Mode, Phase, RayServeApplication, TargetSpec, TargetStatus
 from planner.request import PlanRequest
 from tests.testbed.ray_cluster import RayCluster
@@ -46,7 +46,7 @@ def question(rate_rps: float) -> PlanRequest:
     )
 
 
-def planned_by(api: Fleetwright, request: PlanRequest) -> tuple[str, dict[str, int]]:
+def planned_by(api: Client, request: PlanRequest) -> tuple[str, dict[str, int]]:
     record = api.create_plan(request)
     assert record.plan.status == "optimal", record.plan
     return record.id, {entry.gpu: entry.count for entry in record.plan.allocation}

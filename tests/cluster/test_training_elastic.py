@@ -17,8 +17,9 @@ from api.schemas.targets import RayTrainRun
 from deploy.actuators.base import Step
 from deploy.actuators.ray_train import RayTrainActuator, ray_train_actuators
 from deploy.common.errors import UnreachableError
+from deploy.controller.rollout import verify
 from deploy.remediation.ray_cluster import RayWorld
-from deploy.training.run_status import Boards
+from deploy.training.run_status import RunStatusReader
 from tests.testbed.healed_run import ENDLESS
 from tests.testbed.processes import Process
 from tests.testbed.ray_cluster import RayCluster
@@ -65,7 +66,7 @@ def test_workers_follow_what_is_asked_for_and_go_on_from_the_last_checkpoint(
             wait_for(lives, what="first step")
             wait_for(partial(_trains, actuator, MAX), what=f"{MAX} workers")
             for before, workers in ((MAX, 1), (1, 2)):
-                step = Step(gpu=GPU, replicas_before=before, replicas_after=workers)
+                step = Step(part=GPU, replicas_before=before, replicas_after=workers)
                 wait_for(partial(_asks, actuator, step), what=f"a run that is asked for {workers} workers")
                 wait_for(partial(_trains, actuator, workers), what=f"{workers} workers")
                 newest = lives()[-workers:]
@@ -76,8 +77,8 @@ def test_workers_follow_what_is_asked_for_and_go_on_from_the_last_checkpoint(
 def _trains(actuator: RayTrainActuator, workers: int) -> bool:
     """It is as asked for, and this group has reported a step, so each of its ranks has made one."""
     try:
-        as_asked = actuator.verify(wanted={GPU: workers}, observation=asyncio.run(actuator.observe()))
-        return as_asked and Boards().look_at("watched").attempt_step is not None
+        as_asked = verify(wanted={GPU: workers}, observation=asyncio.run(actuator.observe()))
+        return as_asked and RunStatusReader().look_at("watched").attempt_step is not None
     except UnreachableError:  # a busy machine: it is asked again, as by a controller's next round
         return False
 

@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator, Iterator
 import pytest
 import stamina
 
-from tests.deploy.controller_harness import House, house_of
+from tests.deploy.controller.harness import House, house_of
 from tests.testbed.service import RunningService
 
 

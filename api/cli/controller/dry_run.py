@@ -6,6 +6,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Annotated, Any
 
+import httpx
 import typer
 
 from api.cli.common.console import note, say
@@ -16,7 +17,7 @@ from api.cli.common.remote import client_errors, read_token
 from api.cli.common.tables import Column, Table, number, say_table
 from api.cli.targets.changes import COLUMNS as CHANGE_COLUMNS
 from api.cli.targets.changes import ChangeRow, change_rows
-from api.client import AsyncFleetwright
+from api.client import AsyncClient
 from api.client.transport import DEFAULT_URL
 from api.schemas.pages import PAGE_LIMIT_MAX
 from api.server import configure_logging
@@ -26,7 +27,7 @@ from deploy.common.clock import Clock
 from deploy.common.kubernetes_client import KubernetesAccess
 from deploy.common.topology_discovery import UnusableSourceError
 from deploy.controller.controller import ControllerSettings
-from deploy.controller.dry_run import Foreseen, foresee
+from deploy.controller.dry_run import DryRun, dry_run
 from deploy.controller.prometheus_health import prometheus_health
 
 KubernetesOption = Annotated[
@@ -55,7 +56,7 @@ def plan(
     # What fails is told of its target.
     configure_logging(level="ERROR", log_format=LogFormat.JSON)
     access = kubernetes_access(kubernetes=kubernetes, kubeconfig=kubeconfig)
-    found = asyncio.run(_foresee(names or [], url or DEFAULT_URL, token_file, access))
+    found = asyncio.run(_dry_run(names or [], url or DEFAULT_URL, token_file, access))
     if output is Format.JSON:
         say_json({"targets": [_json(each) for each in found]})
         return
@@ -73,23 +74,24 @@ def kubernetes_access(*, kubernetes: bool, kubeconfig: Path | None) -> Kubernete
 
 
 @asynccontextmanager
-async def usable_actuators(access: KubernetesAccess | None) -> AsyncIterator[Actuators]:
-    """All that can be reached from here; CommandError where Kubernetes is asked for and cannot be."""
+async def usable_actuators(http: httpx.AsyncClient, access: KubernetesAccess | None) -> AsyncIterator[Actuators]:
+    """Actuators that this process can reach; CommandError where Kubernetes is wanted and cannot be reached."""
     try:
-        async with reachable_actuators(kubernetes=access) as actuators:
+        async with reachable_actuators(http, kubernetes=access) as actuators:
             yield actuators
     except UnusableSourceError as error:
         raise CommandError(str(error), exit_code=EXIT_BAD_INPUT) from error
 
 
-async def _foresee(
+async def _dry_run(
     names: list[str], url: str, token_file: Path | None, access: KubernetesAccess | None
-) -> list[Foreseen]:
+) -> list[DryRun]:
     clock = Clock()
     with client_errors(url):
         async with (
-            AsyncFleetwright(url, token=read_token(token_file)) as api,
-            usable_actuators(access) as actuators,
+            AsyncClient(url, token=read_token(token_file)) as api,
+            httpx.AsyncClient() as http,
+            usable_actuators(http, access) as actuators,
             prometheus_health(now=clock.now) as health,
         ):
             if names:
@@ -97,25 +99,27 @@ async def _foresee(
             else:
                 targets = [target async for target in api.iter_targets(limit=PAGE_LIMIT_MAX)]
             settings = ControllerSettings()
-            return await foresee(targets, api=api, actuators=actuators, health=health, settings=settings, clock=clock)
+            return await dry_run(
+                targets, api=api, actuators=actuators, http=http, health=health, settings=settings, clock=clock
+            )
 
 
-def _rows(found: Foreseen) -> Iterator[tuple[object, ...]]:
+def _rows(found: DryRun) -> Iterator[tuple[object, ...]]:
     said, parts = (found.target.name, found.target.spec.mode, found.status.phase), found.target.spec.application.parts
     steps: dict[tuple[str | None, str | None], object] = {
-        (step.gpu, parts[step.gpu]): step.replicas_after for step in found.steps
-    } | {(each.key, each.deployment): each.planned for each in found.told}
+        (step.part, parts[step.part]): step.replicas_after for step in found.steps
+    } | {(each.key, each.deployment): each.planned for each in found.config_writes}
     for change in change_rows(found.status) or [ChangeRow(None, None, None, None)]:
         yield (*said, *change, steps.get((change.what, change.deployment)))
 
 
-def _json(found: Foreseen) -> dict[str, Any]:
+def _json(found: DryRun) -> dict[str, Any]:
     status = found.status.model_dump(mode="json", exclude={"memory", "approval"})
     steps = [
-        {"gpu": step.gpu, "replicas_before": step.replicas_before, "replicas_after": step.replicas_after}
+        {"gpu": step.part, "replicas_before": step.replicas_before, "replicas_after": step.replicas_after}
         for step in found.steps
     ]
-    told = [{"deployment": each.deployment, "key": each.key, "planned": each.planned} for each in found.told]
+    told = [{"deployment": each.deployment, "key": each.key, "planned": each.planned} for each in found.config_writes]
     return (
         {"target": found.target.name, "mode": found.target.spec.mode.value}
         | status

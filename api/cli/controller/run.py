@@ -7,6 +7,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
+import httpx
 import typer
 from prometheus_client import CollectorRegistry
 
@@ -18,7 +19,7 @@ from api.cli.common.options import TokenFileOption, UrlOption
 from api.cli.common.remote import client_errors, read_token
 from api.cli.controller.dry_run import KubeconfigOption, KubernetesOption, kubernetes_access, plan, usable_actuators
 from api.cli.controller.ray import COMMANDS as ON_RAY
-from api.client import AsyncFleetwright
+from api.client import AsyncClient
 from api.client.transport import DEFAULT_URL
 from api.server import configure_logging
 from api.server.settings import LogFormat
@@ -99,14 +100,20 @@ async def _run(
 ) -> bool:
     registry = CollectorRegistry()
     with client_errors(url):
-        api_client = AsyncFleetwright(url, token=read_token(token_file))
+        api_client = AsyncClient(url, token=read_token(token_file))
     clock, pulse = Clock(), Pulse()
-    async with api_client as api, usable_actuators(access) as actuators, prometheus_health(now=clock.now) as health:
+    async with (
+        api_client as api,
+        httpx.AsyncClient() as http,
+        usable_actuators(http, access) as actuators,
+        prometheus_health(now=clock.now) as health,
+    ):
         leadership = Leadership(api=api, settings=lease, clock=clock)
         controller = Controller(
             api=api,
             leadership=leadership,
             actuators=actuators,
+            http=http,
             health=health,
             metrics=ControllerMetrics(registry),
             settings=settings,

@@ -5,7 +5,7 @@ import secrets
 import httpx
 from fastapi import FastAPI
 
-from api.client import AsyncFleetwright
+from api.client import AsyncClient
 from api.schemas.tokens import Scope
 from api.server import Principal, StaticToken
 from deploy.actuators.registry import reachable_actuators
@@ -29,12 +29,19 @@ async def run_controller(app: FastAPI, token: StaticToken, *, settings: Controll
     """Run rounds until cancelled."""
     metrics, clock = ControllerMetrics(app.state.service.metrics.registry), Clock()
     async with (
-        AsyncFleetwright(URL, token=token.token, transport=httpx.ASGITransport(app)) as api,
-        reachable_actuators() as actuators,
+        AsyncClient(URL, token=token.token, transport=httpx.ASGITransport(app)) as api,
+        httpx.AsyncClient() as http,
+        reachable_actuators(http) as actuators,
         prometheus_health(now=clock.now) as health,
     ):
         leadership = Leadership(api=api, settings=LeaseSettings(holder=new_holder()), clock=clock)
         controller = Controller(
-            api=api, actuators=actuators, health=health, metrics=metrics, leadership=leadership, settings=settings
+            api=api,
+            actuators=actuators,
+            http=http,
+            health=health,
+            metrics=metrics,
+            leadership=leadership,
+            settings=settings,
         )
         await controller.run()

@@ -1,16 +1,16 @@
-"""Worker groups of a KubeRay RayCluster, one for each part of a target, scaled through the Kubernetes API.
+"""The actuator of a KubeRay RayCluster: one worker group per part, scaled through the Kubernetes API.
 
-    GET   .../rayclusters/{cluster}      what is asked for, and who manages it
+    GET   .../rayclusters/{cluster}      requested counts, and who manages the cluster
     GET   .../pods?labelSelector=...     which workers are ready
     PATCH .../rayclusters/{cluster}      a JSON patch that tests the group's name and the counts it replaces
 
-`spec.workerGroupSpecs` is an atomic list in KubeRay's CRD: by server-side apply one owns all of it, pod templates
-included, or nothing.  So the one number is patched, under the field manager `fleetwright`; where another manager holds
-the list by server-side apply, it is left to that manager and the status names it.
+`spec.workerGroupSpecs` is an atomic list in KubeRay's CRD: server-side apply owns all of it, pod templates included, or
+none.  So only the count is patched, under the field manager `fleetwright`.  Where another manager owns the list by
+server-side apply, the actuator writes nothing and names that manager.
 
-With the in-tree autoscaler on, `replicas` is the autoscaler's: `minReplicas` and `maxReplicas` are both set to what is
-wanted.  Without it, which workers go is KubeRay's choice unless told, and it takes any; so they are named in
-`scaleStrategy.workersToDelete`, those that lose least first.
+With the in-tree autoscaler, `replicas` belongs to the autoscaler: `minReplicas` and `maxReplicas` are both set to the
+planned count.  Without it, KubeRay deletes any workers unless `scaleStrategy.workersToDelete` names them, so the
+actuator names those whose loss costs least.
 """
 
 from collections.abc import Callable, Iterator
@@ -21,7 +21,7 @@ from typing import Any, TypeVar
 from pydantic import BaseModel, ValidationError
 
 from api.schemas.targets import RayClusterGroups
-from deploy.actuators.base import Observation, Replicas, Step
+from deploy.actuators.base import Bounds, ConfigWrite, Observation, Step
 from deploy.actuators.ray_cluster.objects import (
     CLUSTER_LABEL,
     KUBERAY,
@@ -32,9 +32,8 @@ from deploy.actuators.ray_cluster.objects import (
     running_replicas,
     workers_to_give_up,
 )
-from deploy.common.errors import ActuationError, PlanUnusableError
+from deploy.common.errors import ActuationError
 from deploy.common.kubernetes_client import FIELD_MANAGER, Kubernetes, RefusedError
-from deploy.controller.rollout import is_settled, next_steps
 
 FIELD = "spec.workerGroupSpecs"
 
@@ -56,51 +55,41 @@ class RayClusterActuator:
         """Read replica counts by part."""
         cluster = await self._read()
         workers = await self._workers()
-        found = {gpu: self._group(cluster, name)[1] for gpu, name in sorted(self.application.groups.items())}
+        found = {part: self._group(cluster, name)[1] for part, name in sorted(self.application.groups.items())}
         return Observation(
-            asked={gpu: group.asked for gpu, group in found.items()},
-            running={gpu: running_replicas(group, workers) for gpu, group in found.items()},
-            allowed={} if cluster.autoscaled else {gpu: (g.min_replicas, g.max_replicas) for gpu, g in found.items()},
+            requested={part: group.asked for part, group in found.items()},
+            running={part: running_replicas(group, workers) for part, group in found.items()},
+            bounds={} if cluster.autoscaled else {part: self._bounds(group) for part, group in found.items()},
             note="; ".join(_notes(cluster, list(found.values()))) or None,
         )
 
-    def plan_changes(self, *, wanted: Replicas, observation: Observation, max_step: int) -> tuple[Step, ...]:
-        """Make before break; nothing at all of a plan that goes outside a group's bounds."""
-        for gpu, count in sorted(wanted.items()):
-            least, most = observation.allowed.get(gpu, (count, count))
-            if not least <= count <= most:
-                group = self.application.groups[gpu]
-                raise PlanUnusableError(
-                    f"the plan has {count} {gpu}: {FIELD}[{group}].replicas of RayCluster {self._name} allows "
-                    f"{least} to {most}, its minReplicas and maxReplicas"
-                )
-        return next_steps(wanted=wanted, observation=observation, max_step=max_step)
-
-    async def apply(self, step: Step) -> None:
-        """Patch the step's count in, if it is what it was when the step was made."""
+    async def apply(self, change: Step | ConfigWrite) -> None:
+        """Patch the step's count in, if the old count is still the one that the step started from."""
+        if isinstance(change, ConfigWrite):
+            raise ActuationError(f"worker groups of RayCluster {self._name} have no user_config")
         cluster = await self._read()
         if appliers := cluster.appliers(ours=FIELD_MANAGER):
             raise ActuationError(
-                f"{FIELD} of RayCluster {self._name} is applied by {', '.join(appliers)}, and not taken from it: "
-                "scale there, or let it create the cluster and no longer apply that list"
+                f"{FIELD} of RayCluster {self._name} is applied by {', '.join(appliers)}, which keeps it: scale there, "
+                "or let that manager create the cluster and no longer apply the list"
             )
-        index, group = self._group(cluster, self.application.groups[step.gpu])
-        if group.asked == step.replicas_after:
+        index, group = self._group(cluster, self.application.groups[change.part])
+        if group.asked == change.replicas_after:
             return
-        if group.asked != step.replicas_before:
+        if group.asked != change.replicas_before:
             raise ActuationError(self._changed_meanwhile(cluster, group))
         workers = [] if cluster.autoscaled else await self._workers()
         try:
-            await self.kube.patch(self._path, list(_scaling_patch(cluster, index, step.replicas_after, workers)))
+            await self.kube.patch(self._path, list(_scaling_patch(cluster, index, change.replicas_after, workers)))
         except RefusedError as error:
             if error.status != HTTPStatus.UNPROCESSABLE_ENTITY:
                 raise
             now = await self._read()
             raise ActuationError(f"{self._changed_meanwhile(now, group)}: {error}") from error
 
-    def verify(self, *, wanted: Replicas, observation: Observation) -> bool:
-        """Exactly the wanted replicas are asked for and ready."""
-        return is_settled(wanted=wanted, observation=observation)
+    def _bounds(self, group: WorkerGroup) -> Bounds:
+        source = f"{FIELD}[{group.group_name}].replicas of RayCluster {self._name} (minReplicas and maxReplicas)"
+        return Bounds(group.min_replicas, group.max_replicas, source)
 
     @property
     def _name(self) -> str:
@@ -124,7 +113,7 @@ class RayClusterActuator:
         return _parsed(_Pods, await self.kube.get(path, labelSelector=selector)).items
 
     def _group(self, cluster: RayCluster, name: str) -> tuple[int, WorkerGroup]:
-        """The group and its place in the list."""
+        """The group and its index in the list."""
         groups = cluster.spec.worker_group_specs
         for index, group in enumerate(groups):
             if group.group_name == name:
@@ -134,7 +123,7 @@ class RayClusterActuator:
 
     def _changed_meanwhile(self, cluster: RayCluster, group: WorkerGroup) -> str:
         return (
-            f"worker group {group.group_name!r} of RayCluster {self._name} was changed while it was looked at; "
+            f"worker group {group.group_name!r} of RayCluster {self._name} changed since it was read; "
             f"{FIELD} was last written by {cluster.last_manager() or 'an unknown manager'}"
         )
 
@@ -145,7 +134,7 @@ def ray_cluster_actuators(kube: Kubernetes) -> Callable[[RayClusterGroups], RayC
 
 
 def _scaling_patch(cluster: RayCluster, index: int, replicas: int, workers: list[Worker]) -> Iterator[dict[str, Any]]:
-    """Operations that set the count, or fail when the group is not at its place or not as it was read."""
+    """Operations that set the count, and fail where the group moved in the list or changed since it was read."""
     group = cluster.spec.worker_group_specs[index]
     at = f"/spec/workerGroupSpecs/{index}"
     yield {"op": "test", "path": f"{at}/groupName", "value": group.group_name}
@@ -162,20 +151,20 @@ def _scaling_patch(cluster: RayCluster, index: int, replicas: int, workers: list
 
 
 def _notes(cluster: RayCluster, groups: list[WorkerGroup]) -> Iterator[str]:
-    """What keeps the counts from being what they seem, or from staying."""
+    """Conditions that invalidate the counts or may reset them."""
     if appliers := cluster.appliers(ours=FIELD_MANAGER):
-        yield f"{FIELD} is applied by {', '.join(appliers)}: it is not taken from it"
+        yield f"{FIELD} is applied by {', '.join(appliers)}, which keeps it"
     for owner in cluster.metadata.owner_references:
         if owner.controller:
-            yield f"{owner.kind} {owner.name} owns the RayCluster and may set its counts back"
+            yield f"{owner.kind} {owner.name} owns the RayCluster and may reset its counts"
     if cluster.spec.managed_by not in (None, "", KUBERAY):
-        yield f"spec.managedBy is {cluster.spec.managed_by}: the KubeRay operator leaves the cluster alone"
+        yield f"spec.managedBy is {cluster.spec.managed_by}: the KubeRay operator does not reconcile the cluster"
     if cluster.spec.suspend:
         yield "spec.suspend is on: no worker runs"
     yield from (f"worker group {group.group_name} is suspended" for group in groups if group.suspend)
     for condition in cluster.status.conditions:
         if (condition.type, condition.status) in {("ReplicaFailure", "True"), ("HeadPodReady", "False")}:
-            yield f"KubeRay says {condition.type} {condition.status}: {condition.message or condition.reason}"
+            yield f"KubeRay reports {condition.type} {condition.status}: {condition.message or condition.reason}"
 
 
 def _parsed(model: type[T], document: Any) -> T:
@@ -183,5 +172,5 @@ def _parsed(model: type[T], document: Any) -> T:
         return model.model_validate(document)
     except ValidationError as error:
         raise ActuationError(
-            f"the API server does not describe a {model.__name__} as KubeRay does: {error.errors()[0]['msg']}"
+            f"the API server returned no valid {model.__name__}: {error.errors()[0]['msg']}"
         ) from error

@@ -1,1 +1,1 @@
-"""The actuator for Ray Serve applications."""
+"""Ray Serve applications, through the REST API of the Ray dashboard."""

@@ -1,74 +1,173 @@
-"""One exchange with Ray Serve's dashboard, for whoever reads, scales or declares there.
+"""The client of one Ray dashboard's Serve REST API.
 
-Just after its start the dashboard answers 500 for some seconds, so what may be done twice is repeated.
+    GET  /api/serve/applications/                                       what is declared and what runs
+    PUT  /api/serve/applications/                                       declare all applications
+    POST /api/v1/applications/{app}/deployments/{deployment}/scale      {"target_num_replicas": n}
+
+For some seconds after its start the dashboard returns 500, so requests that may be repeated are retried.
 """
 
-from collections.abc import AsyncIterator
+import asyncio
+from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Any, Final
 from urllib.parse import quote
+from weakref import WeakValueDictionary
 
 import httpx
 import stamina
+from pydantic import BaseModel, Field, ValidationError
 
+from deploy.actuators.base import UserConfig
 from deploy.common.errors import ActuationError, UnreachableError
+from deploy.common.text import reason_of
 
 TIMEOUT: Final = httpx.Timeout(10.0, connect=3.0)
 ATTEMPTS: Final = 3
 APPLICATIONS: Final = "api/serve/applications/"
 
+# A replica on a draining node (PENDING_MIGRATION) still serves, but no other replica may stop because of it.
+RUNNING: Final = "RUNNING"
 
-def scale_path(*, application: str, deployment: str) -> str:
-    """Of the external scale API."""
-    return f"api/v1/applications/{quote(application, safe='')}/deployments/{quote(deployment, safe='')}/scale"
+_locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
+
+
+class ReplicaDetails(BaseModel):
+    """A replica as Serve lists it."""
+
+    replica_id: str = ""
+    state: str
+
+
+class DeploymentDetails(BaseModel):
+    """A deployment as it runs; `deployment_config` holds the options in force, from code or from the Serve config."""
+
+    target_num_replicas: int
+    status: str = ""
+    deployment_config: dict[str, Any] = Field(default_factory=dict)
+    replicas: list[ReplicaDetails] = Field(default_factory=list)
+
+    @property
+    def running(self) -> int:
+        """Replicas that count as capacity."""
+        return sum(replica.state == RUNNING for replica in self.replicas)
+
+    @property
+    def user_config(self) -> UserConfig:
+        """The user_config that replicas have."""
+        return self.deployment_config.get("user_config") or {}
+
+
+class ApplicationDetails(BaseModel):
+    """An application; `deployed_app_config` is null where code deployed it instead of a Serve config."""
+
+    status: str
+    message: str = ""
+    external_scaler_enabled: bool = False
+    deployed_app_config: dict[str, Any] | None = None
+    deployments: dict[str, DeploymentDetails] = Field(default_factory=dict)
+
+    def deployment(self, name: str) -> DeploymentDetails:
+        """Raise ActuationError where there is none."""
+        if (found := self.deployments.get(name)) is None:
+            raise ActuationError(f"Serve has no deployment {name!r}; it has: {_listed(self.deployments)}")
+        return found
+
+
+class ServeDetails(BaseModel):
+    """The state of one Serve instance, as far as this package uses it."""
+
+    model_config = {"extra": "allow"}
+
+    applications: dict[str, ApplicationDetails]
+
+    def application(self, name: str) -> ApplicationDetails:
+        """Raise ActuationError where there is none."""
+        if (found := self.applications.get(name)) is None:
+            raise ActuationError(f"Serve has no application {name!r}; it has: {_listed(self.applications)}")
+        return found
+
+
+@dataclass(frozen=True, slots=True)
+class ServeClient:
+    """The Serve API of one Ray dashboard."""
+
+    http: httpx.AsyncClient
+    dashboard_url: str
+
+    @property
+    def lock(self) -> asyncio.Lock:
+        """One per dashboard and process, held while Serve's config is read and written back, and while scaling."""
+        return _locks.setdefault(self.dashboard_url.rstrip("/"), asyncio.Lock())
+
+    async def read(self) -> ServeDetails:
+        """What is declared and what runs."""
+        response = self._ok(await self._call("GET", APPLICATIONS))
+        try:
+            return ServeDetails.model_validate_json(response.content)
+        except ValidationError as error:
+            raise ActuationError(
+                f"{self.dashboard_url} does not answer as Ray Serve does: {error.errors()[0]['msg']}"
+            ) from error
+
+    async def scale(self, *, application: str, deployment: str, replicas: int) -> bool:
+        """Scale through the external scale API; False where the application's config does not enable it."""
+        path = f"api/v1/applications/{quote(application, safe='')}/deployments/{quote(deployment, safe='')}/scale"
+        response = await self._call("POST", path, json={"target_num_replicas": replicas})
+        if response.status_code == HTTPStatus.PRECONDITION_FAILED:
+            return False
+        if response.status_code == HTTPStatus.NOT_FOUND:
+            raise ActuationError(f"Serve has no deployment {deployment!r} in application {application!r}")
+        self._ok(response)
+        return True
+
+    async def declare(self, body: Mapping[str, Any]) -> None:
+        """Put the Serve config.  Not retried: by the next attempt the config that `body` was made from may be old."""
+        self._ok(await self._once("PUT", APPLICATIONS, json=body))
+
+    async def _call(self, method: str, path: str, *, json: Any = None) -> httpx.Response:
+        """A request that may be repeated; any response but 5xx."""
+        async for attempt in attempts():
+            with attempt:
+                return await self._once(method, path, json=json)
+        raise AssertionError("the last attempt returns or raises")
+
+    async def _once(self, method: str, path: str, *, json: Any = None) -> httpx.Response:
+        """Any response but 5xx; UnreachableError for 5xx and for no response."""
+        url = f"{self.dashboard_url.rstrip('/')}/{path}"
+        try:
+            response = await self.http.request(method, url, json=json, timeout=TIMEOUT)
+        except httpx.RequestError as error:
+            raise UnreachableError(f"{self.dashboard_url} does not answer: {reason_of(error)}") from error
+        if response.is_server_error:
+            raise UnreachableError(self._refusal(response))
+        return response
+
+    def _ok(self, response: httpx.Response) -> httpx.Response:
+        if response.status_code != HTTPStatus.OK:
+            raise ActuationError(self._refusal(response))
+        return response
+
+    def _refusal(self, response: httpx.Response) -> str:
+        return f"{self.dashboard_url} answered {response.status_code}: {_error_in(response)}"
 
 
 def attempts() -> AsyncIterator[stamina.Attempt]:
-    """As often as something is tried that a Serve which cannot be reached may have missed."""
+    """Attempts of something that is repeated while Serve cannot be reached."""
     return stamina.retry_context(
         on=UnreachableError, attempts=ATTEMPTS, wait_initial=0.2, wait_jitter=0.2, wait_max=2.0
     ).__aiter__()
 
 
-@dataclass(frozen=True, slots=True)
-class ServeHttp:
-    """One Serve's dashboard."""
-
-    http: httpx.AsyncClient
-    url: str
-
-    async def call(self, method: str, path: str, *, json: Any = None) -> httpx.Response:
-        """What may be done twice; any answer but 5xx."""
-        async for attempt in attempts():
-            with attempt:
-                return await self.once(method, path, json=json)
-        raise AssertionError("the last attempt returns or raises")
-
-    async def once(self, method: str, path: str, *, json: Any = None) -> httpx.Response:
-        """Any answer but 5xx; UnreachableError for those, and when there is none."""
-        try:
-            response = await self.http.request(method, f"{self.url.rstrip('/')}/{path}", json=json, timeout=TIMEOUT)
-        except httpx.RequestError as error:
-            raise UnreachableError(f"{self.url} does not answer: {str(error) or type(error).__name__}") from error
-        if response.is_server_error:
-            raise UnreachableError(self._told(response))
-        return response
-
-    def ok(self, response: httpx.Response) -> httpx.Response:
-        """The answer; ActuationError when it is no 200."""
-        if response.status_code != HTTPStatus.OK:
-            raise ActuationError(self._told(response))
-        return response
-
-    def _told(self, response: httpx.Response) -> str:
-        return f"{self.url} answered {response.status_code}: {_said(response)}"
-
-
-def _said(response: httpx.Response) -> str:
-    """What the answer says: Serve's `error` member, else the last line (a traceback ends with its cause)."""
+def _error_in(response: httpx.Response) -> str:
+    """Serve's `error` member, else the last line: a traceback ends with its cause."""
     try:
         return str(response.json()["error"])
     except (ValueError, KeyError, TypeError):
         lines = response.text.strip().splitlines()
         return lines[-1][:200] if lines else "nothing"
+
+
+def _listed(names: Mapping[str, Any]) -> str:
+    return ", ".join(sorted(names)) or "none"

@@ -10,12 +10,13 @@ from deploy.actuators.base import Step
 from deploy.actuators.ray_cluster.actuator import RayClusterActuator
 from deploy.common.errors import ActuationError, PlanUnusableError
 from deploy.common.kubernetes_client import RefusedError
+from deploy.controller.rollout import plan_changes, verify
 from tests.deploy.actuators.kube_double import CLUSTER, NAMESPACE, KubeDouble, group, managed, pod
 
 pytestmark = pytest.mark.anyio
 
-UP = Step(gpu="H100", replicas_before=2, replicas_after=4)
-DOWN = Step(gpu="H100", replicas_before=4, replicas_after=2)
+UP = Step(part="H100", replicas_before=2, replicas_after=4)
+DOWN = Step(part="H100", replicas_before=4, replicas_after=2)
 
 
 def actuator(kube: KubeDouble, *, cluster: str = CLUSTER, **groups: str) -> RayClusterActuator:
@@ -32,7 +33,7 @@ async def test_observes_by_gpu_what_is_asked_for_and_what_is_ready() -> None:
         pod("d", "cpu"),
     ]
     observation = await actuator(kube, H100="h100", L4="l4").observe()
-    assert observation.asked == {"H100": 4, "L4": 0}
+    assert observation.requested == {"H100": 4, "L4": 0}
     assert observation.running == {"H100": 1, "L4": 0}, "neither unready workers nor leaving ones are capacity"
     assert observation.note is None
 
@@ -40,7 +41,7 @@ async def test_observes_by_gpu_what_is_asked_for_and_what_is_ready() -> None:
 async def test_what_is_asked_for_is_what_kuberay_makes_of_it() -> None:
     kube = KubeDouble.of(group("h100", 9, maxReplicas=6), group("l4", 1, minReplicas=2))
     observation = await actuator(kube, H100="h100", L4="l4").observe()
-    assert observation.asked == observation.running == {"H100": 6, "L4": 2}
+    assert observation.requested == observation.running == {"H100": 6, "L4": 2}
 
 
 async def test_a_replica_of_several_hosts_runs_when_all_of_them_are_ready() -> None:
@@ -70,9 +71,7 @@ async def test_doing_it_twice_writes_once() -> None:
 
 async def test_a_count_changed_since_it_was_read_stays() -> None:
     kube = KubeDouble.of(group("h100", 3), managers=[managed("kubectl-edit")])
-    with pytest.raises(
-        ActuationError, match=r"'h100' of RayCluster ml/llm was changed .* last written by kubectl-edit"
-    ):
+    with pytest.raises(ActuationError, match=r"'h100' of RayCluster ml/llm changed .* last written by kubectl-edit"):
         await actuator(kube).apply(UP)
     assert kube.patches == []
 
@@ -98,9 +97,7 @@ async def test_a_change_during_the_write_wins_and_its_author_is_named(change: st
 async def test_a_list_that_another_manager_applies_is_left_to_it() -> None:
     kube = KubeDouble.of(group("h100", 2), managers=[managed("argocd-controller", "Apply"), managed("fleetwright")])
     driver = actuator(kube)
-    assert (
-        await driver.observe()
-    ).note == "spec.workerGroupSpecs is applied by argocd-controller: it is not taken from it"
+    assert (await driver.observe()).note == "spec.workerGroupSpecs is applied by argocd-controller, which keeps it"
     with pytest.raises(ActuationError, match=r"spec.workerGroupSpecs of RayCluster ml/llm is applied by argocd-contr"):
         await driver.apply(UP)
     assert kube.patches == []
@@ -121,18 +118,18 @@ async def test_nothing_is_done_of_a_plan_outside_the_bounds(count: int) -> None:
     observation = await driver.observe()
     expected = rf"the plan has {count} H100: spec.workerGroupSpecs\[h100\].replicas of .* allows 2 to 8"
     with pytest.raises(PlanUnusableError, match=expected):
-        driver.plan_changes(wanted={"H100": count, "L4": 4}, observation=observation, max_step=100)
+        plan_changes(wanted={"H100": count, "L4": 4}, observation=observation, max_step=100)
 
 
 async def test_with_the_autoscaler_on_its_bounds_are_set_and_replicas_are_its_own() -> None:
     kube = KubeDouble.of(group("h100", 3, minReplicas=1, maxReplicas=5), enableInTreeAutoscaling=True)
     driver = actuator(kube)
     observation = await driver.observe()
-    (step,) = driver.plan_changes(wanted={"H100": 6}, observation=observation, max_step=100)
+    (step,) = plan_changes(wanted={"H100": 6}, observation=observation, max_step=100)
     await driver.apply(step)
     assert kube.groups["h100"] == group("h100", 3, minReplicas=6, maxReplicas=6)
     kube.settle()
-    assert driver.verify(wanted={"H100": 6}, observation=await driver.observe())
+    assert verify(wanted={"H100": 6}, observation=await driver.observe())
 
 
 async def test_with_the_autoscaler_on_it_picks_who_goes() -> None:
@@ -153,7 +150,7 @@ async def test_those_go_first_who_lose_least() -> None:
         pod("leaving", "h100", deletionTimestamp="2026-11-02T00:00:00Z"),
         pod("other", "cpu", ready=False),
     ]
-    await actuator(kube).apply(Step(gpu="H100", replicas_before=5, replicas_after=2))
+    await actuator(kube).apply(Step(part="H100", replicas_before=5, replicas_after=2))
     assert kube.groups["h100"]["scaleStrategy"] == {"workersToDelete": ["starting", "cheap", "young"]}
 
 
@@ -180,7 +177,7 @@ async def test_one_host_is_named_for_all_of_its_replica() -> None:
         for replica in ("r1", "r2")
         for index in range(2)
     ]
-    await actuator(kube).apply(Step(gpu="H100", replicas_before=2, replicas_after=1))
+    await actuator(kube).apply(Step(part="H100", replicas_before=2, replicas_after=1))
     assert kube.groups["h100"]["scaleStrategy"] == {"workersToDelete": ["r2-0"]}
 
 
@@ -193,10 +190,10 @@ async def test_two_gpu_types_go_to_the_plan_and_back_without_a_gap() -> None:
             observation = await driver.observe()
             for gpu, running in observation.running.items():
                 assert running >= min(before.running[gpu], wanted[gpu])
-            for step in driver.plan_changes(wanted=wanted, observation=observation, max_step=2):
+            for step in plan_changes(wanted=wanted, observation=observation, max_step=2):
                 await driver.apply(step)
             kube.settle()
-        assert driver.verify(wanted=wanted, observation=await driver.observe())
+        assert verify(wanted=wanted, observation=await driver.observe())
     assert kube.counts == {"h100": 4, "l4": 0}
 
 
@@ -206,19 +203,19 @@ async def test_two_gpu_types_go_to_the_plan_and_back_without_a_gap() -> None:
         ({"spec": {"suspend": True}}, "spec.suspend is on: no worker runs"),
         (
             {"spec": {"managedBy": "kueue.x-k8s.io/multikueue"}},
-            "spec.managedBy is kueue.x-k8s.io/multikueue: the KubeRay operator leaves the cluster alone",
+            "spec.managedBy is kueue.x-k8s.io/multikueue: the KubeRay operator does not reconcile the cluster",
         ),
         (
             {"metadata": {"ownerReferences": [{"kind": "RayService", "name": "chat", "controller": True}]}},
-            "RayService chat owns the RayCluster and may set its counts back",
+            "RayService chat owns the RayCluster and may reset its counts",
         ),
         (
             {"status": {"conditions": [{"type": "HeadPodReady", "status": "False", "message": "CrashLoopBackOff"}]}},
-            "KubeRay says HeadPodReady False: CrashLoopBackOff",
+            "KubeRay reports HeadPodReady False: CrashLoopBackOff",
         ),
         (
             {"status": {"conditions": [{"type": "ReplicaFailure", "status": "True", "reason": "FailedCreate"}]}},
-            "KubeRay says ReplicaFailure True: FailedCreate",
+            "KubeRay reports ReplicaFailure True: FailedCreate",
         ),
         ({"status": {"conditions": [{"type": "HeadPodReady", "status": "True"}]}}, None),
     ],
@@ -261,5 +258,5 @@ async def test_another_refusal_is_passed_on() -> None:
 async def test_something_else_behind_the_path_is_reported() -> None:
     kube = KubeDouble.of(group("h100", 2))
     kube.answers["/apis/ray.io/v1/namespaces/ml/rayclusters/llm"] = {"spec": []}
-    with pytest.raises(ActuationError, match="does not describe a RayCluster as KubeRay does"):
+    with pytest.raises(ActuationError, match="the API server returned no valid RayCluster"):
         await actuator(kube).observe()

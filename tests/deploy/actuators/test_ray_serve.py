@@ -15,7 +15,7 @@ from tests.deploy.actuators.serve_double import DASHBOARD_URL, Deployment, Inter
 pytestmark = pytest.mark.anyio
 
 TRACEBACK = "Traceback (most recent call last):\n  File x, line 1\nValueError: GCS is not ready"
-UP = Step(gpu="H100", replicas_before=1, replicas_after=3)
+UP = Step(part="H100", replicas_before=1, replicas_after=3)
 
 
 def actuator(serve: ServeDouble, *, application: str = "chat", **deployments: str) -> RayServeActuator:
@@ -28,7 +28,7 @@ def actuator(serve: ServeDouble, *, application: str = "chat", **deployments: st
 async def test_observes_by_gpu_what_is_asked_for_and_what_runs() -> None:
     serve = ServeDouble({"on_h100": Deployment(asked=4, running=1), "on_l4": Deployment(asked=0, running=2)})
     observation = await actuator(serve, H100="on_h100", L4="on_l4").observe()
-    assert observation.asked == {"H100": 4, "L4": 0}
+    assert observation.requested == {"H100": 4, "L4": 0}
     assert observation.running == {"H100": 1, "L4": 0}, "replicas that stop are no capacity any more"
     assert observation.note is None
 
@@ -164,7 +164,7 @@ async def test_a_declaration_is_made_of_what_was_read_for_it() -> None:
     [
         (Deployment(asked=1, running=1, autoscaled=True), 3, "num_replicas in place of autoscaling_config"),
         (Deployment(asked=1, running=1), 0, "cannot be declared with 0 replicas; allowed: 1 or more"),
-        (Deployment(asked=2, running=2), 3, "was scaled to 2 a moment ago"),
+        (Deployment(asked=2, running=2), 3, "was scaled to 2 meanwhile"),
     ],
 )
 async def test_what_a_declaration_cannot_bring_about_is_refused(
@@ -173,7 +173,7 @@ async def test_what_a_declaration_cannot_bring_about_is_refused(
     serve = ServeDouble({"on_h100": deployment})
     serve.external_scaler_enabled = False
     with pytest.raises(ActuationError, match=advice):
-        await actuator(serve).apply(Step(gpu="H100", replicas_before=1, replicas_after=after))
+        await actuator(serve).apply(Step(part="H100", replicas_before=1, replicas_after=after))
     assert serve.writes == []
 
 
@@ -181,4 +181,4 @@ async def test_what_serve_itself_complains_of_is_passed_on() -> None:
     serve = ServeDouble.running(on_h100=1)
     serve.status, serve.message = "DEPLOY_FAILED", "The deployment on_h100 failed to start 3 times."
     note = (await actuator(serve).observe()).note
-    assert note == "Serve says DEPLOY_FAILED: The deployment on_h100 failed to start 3 times."
+    assert note == "Serve reports DEPLOY_FAILED: The deployment on_h100 failed to start 3 times."

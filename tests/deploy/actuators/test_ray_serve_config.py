@@ -7,8 +7,9 @@ from typing import Any
 import httpx
 import pytest
 
-from deploy.actuators.ray_serve.client import ATTEMPTS
-from deploy.actuators.ray_serve.config import ServeConfig
+from deploy.actuators.base import ConfigWrite
+from deploy.actuators.ray_serve.client import ATTEMPTS, ServeClient
+from deploy.actuators.ray_serve.config import change_user_config
 from deploy.common.errors import ActuationError, UnreachableError
 from tests.deploy.actuators.serve_double import DASHBOARD_URL
 
@@ -31,8 +32,8 @@ class Dashboard:
     scaled: list[tuple[str, Any]] = field(default_factory=list)
 
     @property
-    def config(self) -> ServeConfig:
-        return ServeConfig(httpx.AsyncClient(transport=httpx.MockTransport(self.answer)), DASHBOARD_URL)
+    def client(self) -> ServeClient:
+        return ServeClient(httpx.AsyncClient(transport=httpx.MockTransport(self.answer)), DASHBOARD_URL)
 
     def answer(self, request: httpx.Request) -> httpx.Response:
         if self.down:
@@ -70,10 +71,11 @@ class Dashboard:
         }
 
 
-async def change(dashboard: Dashboard, value: Any, **seen: Any) -> None:
-    await dashboard.config.change_user_config(
-        application="chat", deployment="on-h100", key="expert_map", value=value, **seen
-    )
+async def change(
+    dashboard: Dashboard, value: Any, *, application: str = "chat", deployment: str = "on-h100", **expected: Any
+) -> None:
+    write = ConfigWrite(deployment=deployment, key="expert_map", value=value, **expected)
+    await change_user_config(dashboard.client, application=application, write=write)
 
 
 async def test_all_that_is_declared_goes_back_but_for_one_key() -> None:
@@ -143,10 +145,10 @@ async def test_what_is_so_already_is_not_written() -> None:
 
 async def test_a_config_that_changed_since_is_left_alone() -> None:
     dashboard = Dashboard(effective={"user_config": {"clock": 3}})
-    with pytest.raises(ActuationError, match="changed a moment ago"):
-        await change(dashboard, 1, seen={"clock": 2})
+    with pytest.raises(ActuationError, match="changed meanwhile"):
+        await change(dashboard, 1, expected={"clock": 2})
     assert dashboard.puts == []
-    await change(dashboard, 1, seen={"clock": 3})
+    await change(dashboard, 1, expected={"clock": 3})
     assert len(dashboard.puts) == 1
 
 
@@ -168,9 +170,9 @@ async def test_what_cannot_be_written_back_whole_is_refused(declared: Any, reaso
 
 async def test_what_serve_does_not_have_is_named() -> None:
     with pytest.raises(ActuationError, match="no deployment 'nowhere'; it has: on-h100"):
-        await Dashboard().config.change_user_config(application="chat", deployment="nowhere", key="k", value=1)
+        await change(Dashboard(), 1, application="chat", deployment="nowhere")
     with pytest.raises(ActuationError, match="no application 'nowhere'; it has: by-code, chat, other"):
-        await Dashboard().config.change_user_config(application="nowhere", deployment="x", key="k", value=1)
+        await change(Dashboard(), 1, application="nowhere", deployment="x")
 
 
 async def test_a_dashboard_that_is_not_ready_is_asked_again() -> None:

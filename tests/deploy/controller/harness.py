@@ -8,7 +8,7 @@ from typing import Any
 import httpx
 from prometheus_client import CollectorRegistry
 
-from api.client import AsyncFleetwright
+from api.client import AsyncClient
 from api.schemas.target_state import Approval, ApprovalRequest
 from api.schemas.targets import Application, Freeze, Mode, RayServeApplication, TargetSpec, TargetStatus
 from api.schemas.tokens import Scope
@@ -48,7 +48,7 @@ def request_for(replicas: Mapping[str, int], *, workload: str = WORKLOAD, missin
 class House:
     """What a test needs: the API, the targets by host name, and a clock to move."""
 
-    api: AsyncFleetwright
+    api: AsyncClient
     clock: SteppedClock
     targets: dict[str, ServeDouble] = field(default_factory=dict)
     registry: CollectorRegistry = field(default_factory=CollectorRegistry)
@@ -93,7 +93,7 @@ class House:
         self,
         *,
         settings: ControllerSettings | None = None,
-        api: AsyncFleetwright | None = None,
+        api: AsyncClient | None = None,
         http: httpx.AsyncClient | None = None,
         actuators: Actuators | None = None,
         sleep: Callable[[float], Awaitable[None]] | None = None,
@@ -103,15 +103,14 @@ class House:
     ) -> Controller:
         """A new controller, which knows nothing of any before it.  It meets the doubles unless given something real."""
         self.registry = CollectorRegistry()
+        http = http or httpx.AsyncClient(transport=httpx.MockTransport(self._route))
         clock = Clock(now=self.clock.now, steady_s=self.clock.monotonic_s, **({"sleep": sleep} if sleep else {}))
         leadership = Leadership(api=api or self.api, settings=lease, clock=clock)
         return Controller(
             api=api or self.api,
             leadership=leadership,
-            actuators=actuators
-            or Actuators(
-                ray_serve=ray_serve_actuators(http or httpx.AsyncClient(transport=httpx.MockTransport(self._route)))
-            ),
+            actuators=actuators or Actuators(ray_serve=ray_serve_actuators(http)),
+            http=http,
             health=health,
             metrics=ControllerMetrics(self.registry),
             settings=settings,
@@ -140,7 +139,7 @@ class House:
 async def house_of(service: RunningService) -> AsyncIterator[House]:
     """A house around a running service, called over ASGI."""
     transport = httpx.ASGITransport(service.app, raise_app_exceptions=False)
-    async with AsyncFleetwright("http://localhost", token=TOKENS[Scope.ADMIN], transport=transport) as api:
+    async with AsyncClient("http://localhost", token=TOKENS[Scope.ADMIN], transport=transport) as api:
         yield House(api=api, clock=service.clock)
 
 

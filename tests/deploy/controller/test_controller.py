@@ -203,7 +203,7 @@ async def test_a_target_switched_to_observe_while_it_is_read_is_left_alone(house
     serve.interruptions = [switch_meanwhile]
     controller = house.controller()
     await house.round(controller)
-    assert "changed a moment ago" in ((await house.status("chat")).message or "")
+    assert "changed meanwhile" in ((await house.status("chat")).message or "")
     await house.round(controller)
     assert (await house.status("chat")).phase is Phase.OBSERVED
     assert serve.writes == []

@@ -9,18 +9,19 @@ from deploy.actuators.ray_serve.actuator import ray_serve_actuators
 from deploy.actuators.registry import Actuators
 from deploy.common.clock import Clock
 from deploy.controller.controller import ControllerSettings
-from deploy.controller.dry_run import Foreseen, foresee
+from deploy.controller.dry_run import DryRun, dry_run
 from deploy.controller.prometheus_health import unread_health
 from tests.deploy.controller.harness import House, app
 
 pytestmark = pytest.mark.anyio
 
 
-async def look_ahead(house: House) -> dict[str, Foreseen]:
+async def look_ahead(house: House) -> dict[str, DryRun]:
     async with httpx.AsyncClient(transport=httpx.MockTransport(house._route)) as http:
-        found = await foresee(
+        found = await dry_run(
             [target async for target in house.api.iter_targets()],
             api=house.api,
+            http=http,
             actuators=Actuators(ray_serve=ray_serve_actuators(http)),
             health=unread_health,
             settings=ControllerSettings(),
@@ -29,7 +30,7 @@ async def look_ahead(house: House) -> dict[str, Foreseen]:
     return {each.target.name: each for each in found}
 
 
-def changes(foreseen: Foreseen) -> list[tuple[str, int, int]]:
+def changes(foreseen: DryRun) -> list[tuple[str, int, int]]:
     return [(change.gpu, change.replicas_now, change.replicas_planned) for change in foreseen.status.changes]
 
 
@@ -39,7 +40,7 @@ async def test_the_exact_change_set_is_told_in_every_mode_and_nothing_is_written
     await house.register("chat", serve, plan_id=await house.plan({"B200": 4}), mode=mode, max_step=2)
     found = (await look_ahead(house))["chat"]
     assert changes(found) == [("B200", 1, 4), ("L4", 2, 0)]
-    steps = [(step.gpu, step.replicas_before, step.replicas_after) for step in found.steps]
+    steps = [(step.part, step.replicas_before, step.replicas_after) for step in found.steps]
     assert steps == ([("B200", 1, 3)] if mode is Mode.APPLY else [])
     assert {request.method for request in serve.requests} == {"GET"}
     with pytest.raises(NotFoundError):
@@ -53,7 +54,7 @@ async def test_what_the_next_round_then_writes_is_what_was_told(house: House) ->
         told = (await look_ahead(house))["chat"]
         before = len(serve.writes)
         await house.round(house.controller())
-        assert serve.writes[before:] == [(f"on-{step.gpu}", step.replicas_after) for step in told.steps]
+        assert serve.writes[before:] == [(f"on-{step.part}", step.replicas_after) for step in told.steps]
     assert changes((await look_ahead(house))["chat"]) == []
 
 

@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator
 import httpx
 import pytest
 
-from api.client import AsyncFleetwright
+from api.client import AsyncClient
 from api.schemas.targets import Phase, Target
 from api.schemas.tokens import Scope
 from deploy.common.leader_election import LeaseSettings
@@ -101,7 +101,7 @@ async def test_a_long_error_of_many_lines_fits_into_the_report(house: House) -> 
     await house.register("chat", serve)
     await house.round(house.controller())
     message = (await house.status("chat")).message or ""
-    assert message.startswith("Serve says DEPLOY_FAILED: Traceback: line Traceback: line")
+    assert message.startswith("Serve reports DEPLOY_FAILED: Traceback: line Traceback: line")
     assert (len(message), message[-1]) == (500, "…")
 
 
@@ -204,7 +204,7 @@ async def test_without_the_api_nothing_is_written(house: House) -> None:
     serve = app(B200=1)
     await house.register("chat", serve, plan_id=await house.plan({"B200": 2}))
     down = httpx.MockTransport(raise_connect_error)
-    async with AsyncFleetwright("http://localhost", transport=down) as api:
+    async with AsyncClient("http://localhost", transport=down) as api:
         assert not await house.round(house.controller(api=api))
     assert serve.requests == []
     assert house.counted("fleetwright_controller_rounds_total", outcome="failed") == 1
@@ -213,7 +213,7 @@ async def test_without_the_api_nothing_is_written(house: House) -> None:
 async def test_while_the_freeze_cannot_be_read_nothing_is_written(house: House) -> None:
     serve = app(B200=1)
     await house.register("chat", serve, plan_id=await house.plan({"B200": 2}))
-    async with AsyncFleetwright("http://localhost", token=TOKENS[Scope.ADMIN], transport=without_freeze(house)) as api:
+    async with AsyncClient("http://localhost", token=TOKENS[Scope.ADMIN], transport=without_freeze(house)) as api:
         await house.round(house.controller(api=api))
     status = await house.status("chat")
     assert (status.phase, status.message) == (Phase.FAILED, "GET /v1/freeze: 500 Internal Server Error")
@@ -224,7 +224,7 @@ async def test_a_report_that_cannot_be_stored_fails_the_round(house: House) -> N
     """The token may read, and so the round begins; it may not report."""
     await house.register("chat", app(B200=1))
     transport = house.api._http._transport
-    async with AsyncFleetwright("http://localhost", token=TOKENS[Scope.READ], transport=transport) as api:
+    async with AsyncClient("http://localhost", token=TOKENS[Scope.READ], transport=transport) as api:
         assert not await house.round(house.controller(api=api))
 
 

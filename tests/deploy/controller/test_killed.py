@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import httpx
 import pytest
 
-from api.client import AsyncFleetwright
+from api.client import AsyncClient
 from api.schemas.targets import Phase
 from api.schemas.tokens import Scope
 from tests.deploy.actuators.serve_double import ServeDouble
@@ -49,7 +49,7 @@ async def run(house: House, serve: ServeDouble, fuse: Fuse, *, rounds: int) -> N
     way_to_api = fuse.over(house.api._http._transport)
     way_to_serve = fuse.over(httpx.MockTransport(house._route))
     async with (
-        AsyncFleetwright("http://localhost", token=TOKENS[Scope.ADMIN], transport=way_to_api) as api,
+        AsyncClient("http://localhost", token=TOKENS[Scope.ADMIN], transport=way_to_api) as api,
         httpx.AsyncClient(transport=way_to_serve) as http,
     ):
         controller = house.controller(api=api, http=http)

@@ -6,7 +6,7 @@ from typing import Any
 import httpx
 import pytest
 
-from api.client import AsyncFleetwright
+from api.client import AsyncClient
 from api.schemas.plans import PlanRecord
 from api.schemas.targets import TargetSpec
 from deploy.common.errors import PlanUnusableError
@@ -85,7 +85,7 @@ async def test_a_plan_is_asked_for_once_while_it_is_wanted() -> None:
         asked.append(request.url.path)
         return httpx.Response(200, content=record(allocation("B200", 2)).model_dump_json())
 
-    async with AsyncFleetwright("http://fleet.test", transport=httpx.MockTransport(answer)) as api:
+    async with AsyncClient("http://fleet.test", transport=httpx.MockTransport(answer)) as api:
         plans = PlanReader(api)
         for _ in range(3):
             await plans.get("p1")
@@ -99,6 +99,6 @@ async def test_a_plan_is_asked_for_once_while_it_is_wanted() -> None:
 @pytest.mark.anyio
 async def test_a_plan_that_is_not_there_is_named() -> None:
     nothing = httpx.MockTransport(lambda _request: httpx.Response(404))
-    async with AsyncFleetwright("http://fleet.test", transport=nothing) as api:
+    async with AsyncClient("http://fleet.test", transport=nothing) as api:
         with pytest.raises(PlanUnusableError, match="plan 'p1' does not exist"):
             await PlanReader(api).get("p1")

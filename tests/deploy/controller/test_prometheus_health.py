@@ -11,7 +11,7 @@ from pydantic import ValidationError
 from api.schemas.probes import HealthProbe
 from api.schemas.target_state import Readings
 from deploy.controller import prometheus_health
-from deploy.controller.health_check import Health, Verdict, judge
+from deploy.controller.health_check import Health, HealthOutcome, check_health
 from deploy.controller.prometheus_health import ANSWER_MAX_BYTES, MAX, PrometheusHealth, unread_health
 
 NOW = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
@@ -112,25 +112,25 @@ async def test_without_a_way_there_nothing_is_known() -> None:
 
 
 @pytest.mark.parametrize(
-    ("now", "before", "verdict"),
+    ("now", "before", "outcome"),
     [
-        (Readings(error_rate=0.05, latency_s=2.0), Readings(), Verdict.GOOD),
-        (Readings(error_rate=0.06, latency_s=1.0), Readings(error_rate=0.01), Verdict.WORSE),
-        (Readings(error_rate=0.06, latency_s=1.0), Readings(), Verdict.WORSE),
-        (Readings(error_rate=0.06, latency_s=1.0), Readings(error_rate=0.06), Verdict.UNCLEAR),
-        (Readings(error_rate=0.06, latency_s=1.0), None, Verdict.UNCLEAR),
-        (Readings(error_rate=0.01, latency_s=9.0), Readings(latency_s=8.5), Verdict.UNCLEAR),
-        (Readings(error_rate=0.01, latency_s=9.0), Readings(latency_s=8.0), Verdict.WORSE),
-        (Readings(error_rate=0.01), Readings(), Verdict.UNCLEAR),
-        (Readings(latency_s=9.0), Readings(latency_s=1.0), Verdict.WORSE),
+        (Readings(error_rate=0.05, latency_s=2.0), Readings(), HealthOutcome.GOOD),
+        (Readings(error_rate=0.06, latency_s=1.0), Readings(error_rate=0.01), HealthOutcome.WORSE),
+        (Readings(error_rate=0.06, latency_s=1.0), Readings(), HealthOutcome.WORSE),
+        (Readings(error_rate=0.06, latency_s=1.0), Readings(error_rate=0.06), HealthOutcome.UNCLEAR),
+        (Readings(error_rate=0.06, latency_s=1.0), None, HealthOutcome.UNCLEAR),
+        (Readings(error_rate=0.01, latency_s=9.0), Readings(latency_s=8.5), HealthOutcome.UNCLEAR),
+        (Readings(error_rate=0.01, latency_s=9.0), Readings(latency_s=8.0), HealthOutcome.WORSE),
+        (Readings(error_rate=0.01), Readings(), HealthOutcome.UNCLEAR),
+        (Readings(latency_s=9.0), Readings(latency_s=1.0), HealthOutcome.WORSE),
     ],
 )
 def test_only_what_is_worse_than_before_and_than_allowed_is_worse(
-    now: Readings, before: Readings | None, verdict: Verdict
+    now: Readings, before: Readings | None, outcome: HealthOutcome
 ) -> None:
     values = {"error rate": now.error_rate, "latency": now.latency_s}
     missing = {name: "no value" for name, value in values.items() if value is None}
-    assert judge(PROBE, health=Health(readings=now, missing=missing), before=before).verdict is verdict
+    assert check_health(PROBE, health=Health(readings=now, missing=missing), before=before).outcome is outcome
 
 
 @pytest.mark.parametrize(

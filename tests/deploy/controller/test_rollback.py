@@ -1,4 +1,4 @@
-"""A plan that does harm is undone: verified, judged by its health, rolled back, and not tried again unasked."""
+"""A plan that does harm is undone: verified by its health, rolled back, and not tried again unasked."""
 
 from dataclasses import dataclass, field
 
@@ -85,7 +85,7 @@ async def test_a_good_change_is_verified_after_its_time(house: House) -> None:
     await house.change("chat", plan_id=plan_id)
     assert await rounds(house, vitals, 2) == [Phase.APPLYING, Phase.APPLIED]
     assert await verified_plan_id(house) == first
-    assert (await house.status("chat")).message == "judged by its health from 12:00:20 UTC on"
+    assert (await house.status("chat")).message == "health check at 12:00:20 UTC"
     await rounds(house, vitals, 1)
     assert await verified_plan_id(house) == plan_id
     asked = len(vitals.asked)

@@ -7,14 +7,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from deploy.actuators.base import Observation, Replicas
-from deploy.controller.rollout import is_settled, missing_replicas, next_steps, raise_to_floor
+from deploy.controller.rollout import missing_replicas, plan_changes, raise_to_floor, verify
 
 GPUS = ("A100", "H100", "L4")
 COUNTS = st.fixed_dictionaries(dict.fromkeys(GPUS, st.integers(0, 12)))
 
 
 def observed(*, asked: Replicas, running: Replicas | None = None) -> Observation:
-    return Observation(asked=asked, running=asked if running is None else running)
+    return Observation(requested=asked, running=asked if running is None else running)
 
 
 def moves(**wanted_asked_running: tuple[int, int, int]) -> dict[str, tuple[int, int]]:
@@ -22,8 +22,8 @@ def moves(**wanted_asked_running: tuple[int, int, int]) -> dict[str, tuple[int, 
     wanted, asked, running = (
         {gpu: numbers[index] for gpu, numbers in wanted_asked_running.items()} for index in range(3)
     )
-    steps = next_steps(wanted=wanted, observation=observed(asked=asked, running=running), max_step=1_000)
-    return {step.gpu: (step.replicas_before, step.replicas_after) for step in steps}
+    steps = plan_changes(wanted=wanted, observation=observed(asked=asked, running=running), max_step=1_000)
+    return {step.part: (step.replicas_before, step.replicas_after) for step in steps}
 
 
 @dataclass
@@ -66,8 +66,8 @@ def test_replicas_that_never_start_can_be_taken_back() -> None:
 
 
 def test_the_step_limit_counts_replicas_over_all_types() -> None:
-    steps = next_steps(wanted={"A100": 2, "H100": 9}, observation=observed(asked={"A100": 0, "H100": 0}), max_step=5)
-    assert [(step.gpu, step.replicas_after, step.size) for step in steps] == [("A100", 2, 2), ("H100", 3, 3)]
+    steps = plan_changes(wanted={"A100": 2, "H100": 9}, observation=observed(asked={"A100": 0, "H100": 0}), max_step=5)
+    assert [(step.part, step.replicas_after, step.size) for step in steps] == [("A100", 2, 2), ("H100", 3, 3)]
 
 
 @given(wanted=COUNTS, start=COUNTS, max_step=st.integers(1, 20), data=st.data())
@@ -87,12 +87,12 @@ def test_capacity_holds_throughout_and_the_plan_is_reached(
             assert all(world.running[gpu] >= start[gpu] for gpu in GPUS), "broken before made"
         assert all(world.running[gpu] >= min(start[gpu], wanted[gpu]) for gpu in GPUS)
 
-        observation = Observation(asked=dict(world.asked), running=dict(world.running))
-        steps = next_steps(wanted=wanted, observation=observation, max_step=max_step)
+        observation = Observation(requested=dict(world.asked), running=dict(world.running))
+        steps = plan_changes(wanted=wanted, observation=observation, max_step=max_step)
         assert sum(step.size for step in steps) <= max_step
-        assert all(step.size > 0 and step.replicas_before == world.asked[step.gpu] for step in steps)
+        assert all(step.size > 0 and step.replicas_before == world.asked[step.part] for step in steps)
         for step in steps:
-            world.asked[step.gpu] = step.replicas_after
+            world.asked[step.part] = step.replicas_after
     world.settle()
     assert world.running == wanted
 
@@ -100,8 +100,8 @@ def test_capacity_holds_throughout_and_the_plan_is_reached(
 @given(wanted=COUNTS, max_step=st.integers(1, 20))
 def test_nothing_is_done_when_all_is_as_wanted(wanted: dict[str, int], max_step: int) -> None:
     observation = observed(asked=wanted)
-    assert next_steps(wanted=wanted, observation=observation, max_step=max_step) == ()
-    assert is_settled(wanted=wanted, observation=observation)
+    assert plan_changes(wanted=wanted, observation=observation, max_step=max_step) == ()
+    assert verify(wanted=wanted, observation=observation)
     assert missing_replicas(wanted=wanted, observation=observation) == {}
 
 
@@ -109,7 +109,7 @@ def test_nothing_is_done_when_all_is_as_wanted(wanted: dict[str, int], max_step:
 def test_settled_means_both_asked_for_and_running(
     wanted: dict[str, int], asked: dict[str, int], running: dict[str, int]
 ) -> None:
-    settled = is_settled(wanted=wanted, observation=observed(asked=asked, running=running))
+    settled = verify(wanted=wanted, observation=observed(asked=asked, running=running))
     assert settled == (asked == wanted and running == wanted)
 
 
@@ -117,7 +117,7 @@ def test_settled_means_both_asked_for_and_running(
 def test_the_floor_adds_just_what_the_plan_lacks(
     planned: dict[str, int], asked: dict[str, int], min_replicas: int
 ) -> None:
-    wanted = raise_to_floor(planned=planned, asked=asked, min_replicas=min_replicas)
+    wanted = raise_to_floor(planned=planned, requested=asked, min_replicas=min_replicas)
     assert all(wanted[gpu] >= planned[gpu] for gpu in GPUS)
     assert sum(wanted.values()) == max(min_replicas, sum(planned.values()))
     if sum(asked.values()) >= sum(planned.values()) >= min_replicas:
@@ -131,13 +131,13 @@ def test_the_floor_holds_still_on_the_way_to_the_plan(
     """The floor is drawn anew in each round from what is asked for by then; that must not go round in circles."""
     present = dict(asked)
     for _ in range(3 * (sum(asked.values()) + sum(planned.values()) + min_replicas) + 3):
-        wanted = raise_to_floor(planned=planned, asked=present, min_replicas=min_replicas)
-        steps = next_steps(wanted=wanted, observation=observed(asked=present), max_step=max_step)
+        wanted = raise_to_floor(planned=planned, requested=present, min_replicas=min_replicas)
+        steps = plan_changes(wanted=wanted, observation=observed(asked=present), max_step=max_step)
         if not steps:
             break
-        present |= {step.gpu: step.replicas_after for step in steps}
+        present |= {step.part: step.replicas_after for step in steps}
         assert sum(present.values()) >= min(min_replicas, sum(asked.values()))
-    assert raise_to_floor(planned=planned, asked=present, min_replicas=min_replicas) == present
+    assert raise_to_floor(planned=planned, requested=present, min_replicas=min_replicas) == present
 
 
 @pytest.mark.parametrize(
@@ -154,4 +154,4 @@ def test_the_floor_holds_still_on_the_way_to_the_plan(
     ],
 )
 def test_floor_of_three(planned: dict[str, int], asked: dict[str, int], wanted: dict[str, int]) -> None:
-    assert raise_to_floor(planned=planned, asked=asked, min_replicas=3) == wanted
+    assert raise_to_floor(planned=planned, requested=asked, min_replicas=3) == wanted

@@ -9,7 +9,7 @@ from api.schemas.target_state import Refusal, TargetMemory
 from api.schemas.targets import Mode, Phase, RayServeApplication
 from deploy.actuators.base import Observation, Step
 from deploy.common.errors import PlanUnusableError
-from deploy.controller.config_changes import When, clocks_left, due, without_losses
+from deploy.controller.config_changes import Progress, clock_changes, ready_changes, without_blocked_decreases
 from deploy.controller.controller import Controller
 from deploy.controller.plan_reader import planned_clocks
 from deploy.controller.table_builder import routing_table
@@ -22,14 +22,14 @@ pytestmark = pytest.mark.anyio
 
 H100, A100, L4 = "H100-SXM", "A100-80GB-SXM", "L4"
 NIGHT, DAY, POWER_CUT = ACTS
-UP, DOWN = clocks_left({"A": 1.0, "B": 0.7}, deployments={"A": "a", "B": "b"}, told={"A": 0.7, "B": 1.0})
+UP, DOWN = clock_changes({"A": 1.0, "B": 0.7}, deployments={"A": "a", "B": "b"}, current={"A": 0.7, "B": 1.0})
 
 
 def test_only_what_differs_is_left() -> None:
     deployments = {"A": "a", "B": "b", "C": "c"}
-    left = clocks_left({"A": 1.0, "B": 0.7}, deployments=deployments, told={"A": 0.7, "B": 0.7, "C": 0.3})
+    left = clock_changes({"A": 1.0, "B": 0.7}, deployments=deployments, current={"A": 0.7, "B": 0.7, "C": 0.3})
     assert left == (UP,)
-    assert (UP.when, DOWN.when) == (When.ANY_TIME, When.NO_OTHERS)
+    assert (UP.needs, DOWN.needs) == (Progress.ANY, Progress.EXACT)
     assert str(DOWN) == "clock of B: 1, planned 0.7"
 
 
@@ -45,19 +45,19 @@ def test_only_what_differs_is_left() -> None:
 def test_speed_is_given_at_any_time_and_taken_only_when_exactly_the_wanted_replicas_stand(
     asked: int, running: int, expected: tuple[object, ...]
 ) -> None:
-    observation = Observation(asked={"A": asked}, running={"A": running})
-    assert due((UP, DOWN), wanted={"A": 2}, observation=observation) == expected
+    observation = Observation(requested={"A": asked}, running={"A": running})
+    assert ready_changes((UP, DOWN), wanted={"A": 2}, observation=observation) == expected
 
 
 def test_only_what_must_be_heard_first_holds_replicas_that_are_given_up() -> None:
-    more = Step(gpu="A", replicas_before=1, replicas_after=2)
-    less = Step(gpu="B", replicas_before=1, replicas_after=0)
-    assert without_losses((more, less), tellings=(UP, DOWN)) == (more, less)
+    more = Step(part="A", replicas_before=1, replicas_after=2)
+    less = Step(part="B", replicas_before=1, replicas_after=0)
+    assert without_blocked_decreases((more, less), changes=(UP, DOWN)) == (more, less)
 
 
 def test_a_plan_that_says_no_clock_wants_the_full_one_back() -> None:
-    (back,) = clocks_left({"A": 1.0}, deployments={"A": "a"}, told={"A": 0.7})
-    assert (back.value, back.when) == (1.0, When.ANY_TIME)
+    (back,) = clock_changes({"A": 1.0}, deployments={"A": "a"}, current={"A": 0.7})
+    assert (back.value, back.needs) == (1.0, Progress.ANY)
 
 
 async def plan_id(house: House, act: object = POWER_CUT) -> str:
@@ -221,7 +221,7 @@ async def test_no_way_back_is_said_and_an_operator_may_have_another_try(house: H
     await house.round(house.controller())
     status = await house.status("chat")
     assert status.phase is Phase.FAILED
-    assert "no way back" in (status.message or "")
+    assert "rollback is not possible" in (status.message or "")
     assert status.digest is not None
     await house.approve("chat")
     await house.round(house.controller())
@@ -319,7 +319,7 @@ class TestRouter:
             serve.deployments["Router"].running = 1
         status = await house.status("chat")
         assert status.phase is Phase.APPLYING
-        assert f"table of Router: {status.plan_id}, not heard by all" in (status.message or "")
+        assert f"table of Router: {status.plan_id}, not yet in every replica" in (status.message or "")
         assert serve.deployments["on-a100"].asked == 1
         serve.deployments["Router"].running = 2
         for _ in range(3):
@@ -336,7 +336,7 @@ class TestRouter:
         assert status.phase is Phase.APPLYING, "it does not say"
         serve.table_in_force = "another"
         await house.round(controller)
-        assert "not heard by all" in ((await house.status("chat")).message or "")
+        assert "not yet in every replica" in ((await house.status("chat")).message or "")
         serve.table_in_force = status.plan_id
         await house.round(controller)
         assert (await house.status("chat")).phase is Phase.APPLIED

@@ -9,10 +9,8 @@ from hypothesis import strategies as st
 from api.schemas.target_state import SPENT_MAX, Readings, TargetMemory
 from api.schemas.targets import Target, TargetSpec
 from deploy.actuators.base import Observation
-from deploy.controller.rollout import next_steps, raise_to_floor
+from deploy.controller.rollout import plan_changes, raise_to_floor
 from deploy.controller.target_state import (
-    arrived,
-    began,
     is_licensed,
     licensed,
     refused,
@@ -21,8 +19,10 @@ from deploy.controller.target_state import (
     verified,
     window_left,
     window_opens_at,
+    with_change_begun,
     with_goal,
     with_refusal_in_force,
+    without_goal,
 )
 
 START = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
@@ -55,16 +55,16 @@ def test_no_window_ever_holds_more_than_its_limit_and_capacity_holds(
     for _ in range(30):
         now_s += data.draw(st.floats(0.0, window_s / 2.0), label="pause")
         planned = data.draw(st.sampled_from(plans), label="plan")
-        wanted = raise_to_floor(planned=planned, asked=world, min_replicas=min_replicas)
+        wanted = raise_to_floor(planned=planned, requested=world, min_replicas=min_replicas)
         left = window_left(kept, spec, now=after(now_s))
         assert (left > 0) == (window_opens_at(kept, spec, now=after(now_s)) is None)
-        observation = Observation(asked=dict(world), running=dict(world))
-        steps = next_steps(wanted=wanted, observation=observation, max_step=left) if left else ()
+        observation = Observation(requested=dict(world), running=dict(world))
+        steps = plan_changes(wanted=wanted, observation=observation, max_step=left) if left else ()
         if not steps:
             continue
         kept = spend(kept, spec, replicas=sum(step.size for step in steps), now=after(now_s))
         for step in steps[: data.draw(st.integers(0, len(steps)), label="writes before the end")]:
-            world[step.gpu] = step.replicas_after
+            world[step.part] = step.replicas_after
             moved.append((now_s, step.size))
         assert sum(world.values()) >= floor, "below what may never be given up"
         assert len(kept.spent) <= SPENT_MAX
@@ -85,10 +85,10 @@ def test_a_window_delays_and_never_prevents(wanted: dict[str, int], start: dict[
         now_s = now_s if opens_at is None else (opens_at - START).total_seconds()
         left = window_left(kept, spec, now=after(now_s))
         assert left > 0, "it opens when it says so"
-        observation = Observation(asked=dict(world), running=dict(world))
-        steps = next_steps(wanted=wanted, observation=observation, max_step=left)
+        observation = Observation(requested=dict(world), running=dict(world))
+        steps = plan_changes(wanted=wanted, observation=observation, max_step=left)
         kept = spend(kept, spec, replicas=sum(step.size for step in steps), now=after(now_s))
-        world |= {step.gpu: step.replicas_after for step in steps}
+        world |= {step.part: step.replicas_after for step in steps}
     assert world == wanted
 
 
@@ -113,16 +113,16 @@ def test_a_goal_is_as_old_as_its_plan() -> None:
     assert settled_s(first, now=after(-9.0)) == 0.0
     other = with_goal(first, planned={"H100": 3}, now=after(9.0))
     assert settled_s(other, now=after(9.0)) == 0.0
-    assert settled_s(arrived(other), now=after(99.0)) == 0.0
+    assert settled_s(without_goal(other), now=after(99.0)) == 0.0
 
 
 def test_health_before_an_unjudged_change_stays_what_it_is_held_against() -> None:
     good, bad = Readings(error_rate=0.01), Readings(error_rate=0.5)
-    first = began(TargetMemory(), plan_id="p1", before=good, now=START)
-    again = began(first, plan_id="p1", before=None, now=after(5.0))
+    first = with_change_begun(TargetMemory(), plan_id="p1", before=good, now=START)
+    again = with_change_begun(first, plan_id="p1", before=None, now=after(5.0))
     assert again.change is not None
     assert (again.change.began_at, again.change.moved_at, again.change.before) == (START, after(5.0), good)
-    other = began(again, plan_id="p2", before=bad, now=after(9.0))
+    other = with_change_begun(again, plan_id="p2", before=bad, now=after(9.0))
     assert other.change is not None
     assert (other.change.plan_id, other.change.began_at, other.change.before) == ("p2", after(9.0), good)
     assert verified(other, plan_id="p2").change is None
@@ -140,4 +140,4 @@ def test_an_approval_taken_up_lifts_a_refusal_and_ends_with_the_arrival() -> Non
     memory = licensed(memory, target(), approval_number=3)
     assert (memory.refused, memory.approvals_used, is_licensed(memory, target())) == (None, 3, True)
     assert not is_licensed(memory, target(plan_id="p2"))
-    assert not is_licensed(arrived(memory), target())
+    assert not is_licensed(without_goal(memory), target())

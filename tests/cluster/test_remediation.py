@@ -15,7 +15,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from api.schemas.remediation import CasePhase
 from deploy.remediation.ray_nodes import RayNodes
-from faults.quarantine import Act
+from faults.quarantine import DecisionKind
 from tests.testbed.healed_run import healed_run
 from tests.testbed.ray_cluster import RayCluster
 from tests.testbed.waiting import PATIENCE_S, wait_for
@@ -39,15 +39,15 @@ def test_a_frozen_workers_node_goes_alone_and_the_run_steps_on_a_spare_though_th
             told = wait_for(lambda: _told(run.healer_url), lambda told: told["runs_watched"] == 1.0, what="its watch")
             assert (httpx.get(f"{run.healer_url}/healthz").json(), told["leads"]) == ({"status": "ok"}, 1.0)
             assert 0.0 <= time.time() - told["last_round_timestamp_seconds"] < PATIENCE_S
-        isolation = run.client.get_isolation()
+        isolation = run.client.get_quarantine()
         others = set(run.cluster.node_ids.values()) - {victim["node_id"]}
         assert _left_when_the_drained_one_has_ended(run.cluster, others) == others
         after = run.lives()[len(before) :]
     (case,) = (each.case for each in cases)
     (moved,) = case.runs
     assert (case.node, isolation.out) == (victim["node_id"], (victim["node_id"],))
-    assert [each.act for each in isolation.decisions if each.act is Act.ISOLATE] == [Act.ISOLATE]
-    assert {act.detail for act in case.acts if act.act == "drain"} <= {victim["node_id"]}
+    assert [each.kind for each in isolation.decisions if each.kind is DecisionKind.QUARANTINE] == [DecisionKind.QUARANTINE]
+    assert {kind.detail for kind in case.acts if kind.kind == "drain"} <= {victim["node_id"]}
     assert (moved.workers, moved.resumed_attempt) == (1, moved.attempt + 1)
     assert moved.checkpoint_step is not None
     assert moved.resumed_step is not None
