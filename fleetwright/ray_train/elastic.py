@@ -1,12 +1,12 @@
-"""A run whose number of workers others may choose within its bounds, honoured at the next safe point.
+"""An elastic run whose number of workers Fleetwright may change within its bounds, at the next safe point.
 
     class Trainer(ResizableTrainer, TorchTrainer): ...
-    Trainer(..., scaling_config=ScalingConfig(num_workers=(2, 16), ...), run_config=RunConfig(callbacks=[RunStatusCallback()]))
+    scaling = ScalingConfig(num_workers=(2, 16), ...)
+    Trainer(..., scaling_config=scaling, run_config=RunConfig(callbacks=[RunStatusCallback()]))
 
-Whoever moves GPUs between training and inference asks on the run's board (`RunStatusReader.ask`).  Ray Train changes the size of
-a group by starting it anew from the last checkpoint, so what was trained since is lost: a change waits until a
-checkpoint has just come, for `PATIENCE_S` at most.  Between changes Ray's own elastic policy goes on: the group grows
-into what is free, up to what was asked for.
+A request for workers goes to the run's status actor.  Ray Train resizes a group by restarting it from the last
+checkpoint, which loses the training since then.  So a change waits for the next checkpoint, for `PATIENCE_S` at most.
+Between changes Ray's elastic policy applies: the group grows into free resources up to the requested number.
 """
 
 import logging
