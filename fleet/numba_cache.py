@@ -36,7 +36,11 @@ def jit_entry(signature: Any) -> Callable[[Function], Function]:
             _stamp(dispatcher)
         except (RuntimeError, OSError):  # "no locator available": neither NUMBA_CACHE_DIR, nor this folder, nor a home
             dispatcher = njit(nogil=True, error_model="numpy")(function)
-        dispatcher.compile(signature)
+        try:
+            dispatcher.compile(signature)
+        except (AttributeError, ImportError):  # an index of an earlier version, whose argument types no longer exist
+            dispatcher._cache.flush()  # noqa: SLF001 - numba 0.61 to 0.68 offer no other way
+            dispatcher.compile(signature)
         dispatcher.disable_compile()
         return cast("Function", dispatcher)
 

@@ -52,3 +52,27 @@ def test_is_kept_until_a_part_or_a_constant_of_another_file_changes(folder: Path
     (folder / "constant.py").write_text(CONSTANT.format(300))
     assert ran(folder) == "321 0"
     assert ran(folder) == "321 1"
+
+
+PAIR = """
+from typing import NamedTuple
+from numba import int64, typeof
+from fleet.numba_cache import jit_entry
+
+class {name}(NamedTuple):
+    first: int
+    second: int
+
+@jit_entry(int64(typeof({name}(1, 2))))
+def total(pair):
+    return pair.first + pair.second
+
+print(total({name}(1, 2)), sum(total.stats.cache_hits.values()))
+"""
+
+
+def test_an_index_with_an_argument_type_of_another_name_is_replaced(tmp_path: Path) -> None:
+    for name in ("Pair", "Both"):
+        (tmp_path / "entrance.py").write_text(PAIR.format(name=name))
+        assert ran(tmp_path) == "3 0"
+        assert ran(tmp_path) == "3 1"
