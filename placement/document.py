@@ -18,7 +18,7 @@ from placement.arrays import MAX_EXPERTS, MAX_LAYERS, Floats, Ints
 from placement.layout_schema import LayoutSchema
 from placement.loads import ExpertLoads
 from placement.options import Dispatch, DrawingEngine, Method
-from placement.validation import check_room, check_slots
+from placement.validation import check_capacity, check_slots
 
 SCHEMA_VERSION: Literal[1] = 1
 
@@ -181,7 +181,7 @@ class Placement(LayoutSchema):
         RuleError.raise_for(_violations(self))
         if self.expert_loads.experts != self.experts:
             RuleError.raise_for([(("experts",), f"must be as in the loads ({self.expert_loads.experts})")])
-        check_room(experts=self.experts, layout=self.layout)
+        check_capacity(experts=self.experts, layout=self.layout)
         check_slots(self.expert_of_slot, experts=self.experts, layout=self.layout)
         return self
 

@@ -4,7 +4,7 @@ from placement.document import Placement
 from placement.formats.engine_writers import Engine, EnginePlacement, write_for
 
 
-def exported(placement: Placement, engine: Engine) -> str:
+def export_placement(placement: Placement, engine: Engine) -> str:
     """The file's text.  RuleError where the engine cannot load such a placement."""
     return write_for(
         engine,

@@ -27,13 +27,13 @@ from placement.imbalance import imbalance
 from placement.joint import joint_balanced
 from placement.layout import Layout
 from placement.loads import ExpertLoads
-from placement.migration import fewest_moves
-from placement.nearest import balanced_nearest, evened_for_engine
+from placement.migration import minimise_moves
+from placement.nearest import balanced_for_sglang, balanced_nearest
 from placement.options import Dispatch, Method
 from placement.problem import PlacementProblem
-from placement.report import Found, Traffic, answered, figures
+from placement.report import Solution, Traffic, evaluate, placement_document
 from placement.token_trace import TokenTrace
-from placement.traffic import Routing, less_traffic, modelled_trace
+from placement.traffic import Routing, generate_trace, minimise_traffic
 from placement.validation import check_slots
 
 TRAFFIC_CEILING = 1.02  # mean imbalance that less traffic may cost, unless told otherwise
@@ -60,7 +60,7 @@ def place(problem: PlacementProblem, *, version: str, clock_s: Callable[[], floa
     exact = _exact(problem, expert_of_slot, bound, clock_s=clock_s)
     solve_s = clock_s() - started_s
     _keep_promise(problem, exact.expert_of_slot)
-    found = Found(
+    found = Solution(
         expert_of_slot=exact.expert_of_slot,
         bound=exact.bound,
         method=exact.method,
@@ -68,7 +68,7 @@ def place(problem: PlacementProblem, *, version: str, clock_s: Callable[[], floa
         redundancy=_redundancy(problem, bound),
         solve_s=solve_s,
     )
-    return answered(problem, found, version=version)
+    return placement_document(problem, found, version=version)
 
 
 def _warm_up(problem: PlacementProblem, *, clock_s: Callable[[], float]) -> None:
@@ -134,32 +134,32 @@ def _keep_promise(problem: PlacementProblem, expert_of_slot: Ints) -> None:
 
 def _chosen(problem: PlacementProblem, *, bound: Floats, traffic: Traffic | None) -> Ints:
     if problem.current is not None:
-        return moved(problem, problem.current)
-    start = even(problem, bound)
+        return solve_migration(problem, problem.current)
+    start = solve_balance(problem, bound)
     if traffic is None or problem.layout.nodes == 1:
         return start
-    return less_traffic(
+    return minimise_traffic(
         problem.loads.total,
         traffic.trace,
         layout=problem.layout,
         rule=problem.rule,
-        ceiling=max(problem.max_imbalance or TRAFFIC_CEILING, figures(problem, start).mean),
+        ceiling=max(problem.max_imbalance or TRAFFIC_CEILING, evaluate(problem, start).mean),
         seed=problem.seed,
         start=start,
         cost=problem.node_costs,
     )
 
 
-def even(problem: PlacementProblem, bound: Floats) -> Ints:
+def solve_balance(problem: PlacementProblem, bound: Floats) -> Ints:
     """As even as the methods for the engine's rule make it."""
     tokens, layout = problem.loads.total, problem.layout
     if problem.rule is Dispatch.NEAREST:
         found = _even_for_nearest(tokens, bound, layout=layout)
         if problem.engine is None:
             return found
-        return evened_for_engine(found, tokens, layout=layout, layers=problem.loads.layers)
+        return balanced_for_sglang(found, tokens, layout=layout, layers=problem.loads.layers)
     found = balanced(tokens, layout=layout)
-    left = np.flatnonzero(figures(problem, found).per_layer > bound * (1 + CLOSE_TO_BOUND))
+    left = np.flatnonzero(evaluate(problem, found).per_layer > bound * (1 + CLOSE_TO_BOUND))
     if len(left):
         found[left] = joint_balanced(tokens[left], layout=layout, start=found[left])
     return found
@@ -180,9 +180,9 @@ def _even_for_nearest(tokens: Floats, bound: Floats, *, layout: Layout) -> Ints:
     return found
 
 
-def moved(problem: PlacementProblem, current: Ints) -> Ints:
+def solve_migration(problem: PlacementProblem, current: Ints) -> Ints:
     """The loaded placement, with as few copies elsewhere as the ceiling needs and the bound on moves allows."""
-    return fewest_moves(
+    return minimise_moves(
         current,
         problem.loads.total,
         layout=problem.layout,
@@ -206,7 +206,7 @@ def _traffic(problem: PlacementProblem) -> Traffic | None:
         active=min(active, problem.loads.experts), groups=problem.groups, active_groups=-(-problem.groups // 2)
     )
     rng = np.random.default_rng(problem.seed)
-    trace = modelled_trace(problem.loads.total, routing=routing, count=MODELLED_TOKENS + JUDGED_TOKENS, rng=rng)
+    trace = generate_trace(problem.loads.total, routing=routing, count=MODELLED_TOKENS + JUDGED_TOKENS, rng=rng)
     return Traffic(
         trace=trace.part(0, MODELLED_TOKENS),
         judged=trace.part(MODELLED_TOKENS, trace.tokens),

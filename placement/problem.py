@@ -12,7 +12,7 @@ from placement.document import Source
 from placement.layout import Layout
 from placement.loads import ExpertLoads
 from placement.options import Dispatch, DrawingEngine, Method
-from placement.validation import check_loaded, check_room
+from placement.validation import check_capacity, check_loaded
 
 if TYPE_CHECKING:  # only for whoever has a trace
     from placement.token_trace import TokenTrace
@@ -63,7 +63,7 @@ class PlacementProblem:
 
     def checked(self) -> Self:
         """Itself, or RuleError with every field that does not fit the others."""
-        check_room(experts=self.loads.experts, layout=self.layout)
+        check_capacity(experts=self.loads.experts, layout=self.layout)
         RuleError.raise_for(_violations(self))
         if self.current is not None:
             _check_current(self.current, experts=self.loads.experts, layout=self.layout)

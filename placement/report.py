@@ -32,7 +32,7 @@ class Traffic:
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class Found:
+class Solution:
     """What the methods came to."""
 
     expert_of_slot: Ints
@@ -43,10 +43,10 @@ class Found:
     solve_s: float
 
 
-def answered(problem: PlacementProblem, found: Found, *, version: str) -> Placement:
+def placement_document(problem: PlacementProblem, found: Solution, *, version: str) -> Placement:
     """The document of a placement."""
     loads, layout = problem.loads, problem.layout
-    spread = figures(problem, found.expert_of_slot)
+    spread = evaluate(problem, found.expert_of_slot)
     reached = _reached(problem, found.expert_of_slot, found.traffic)
     return Placement(
         model=problem.model_name,
@@ -105,7 +105,7 @@ def _of_nodes(problem: PlacementProblem) -> dict[str, Any]:
     }
 
 
-def figures(problem: PlacementProblem, expert_of_slot: Ints) -> Imbalance:
+def evaluate(problem: PlacementProblem, expert_of_slot: Ints) -> Imbalance:
     """How even a placement is, as the question counts it."""
     tokens, layout = problem.loads.total, problem.layout
     if problem.engine is not None:
@@ -124,7 +124,7 @@ def _reached(problem: PlacementProblem, expert_of_slot: Ints, traffic: Traffic |
     return remote_nodes(expert_of_slot, traffic.judged, layout=problem.layout, rule=problem.rule)
 
 
-def _remote_nodes(problem: PlacementProblem, found: Found, reached: Floats | None) -> RemoteNodes | None:
+def _remote_nodes(problem: PlacementProblem, found: Solution, reached: Floats | None) -> RemoteNodes | None:
     traffic = found.traffic
     if traffic is None or reached is None:
         return None
@@ -145,7 +145,7 @@ def _cost(problem: PlacementProblem, expert_of_slot: Ints, traffic: Traffic | No
     return float(costs.mean())
 
 
-def _predictions(problem: PlacementProblem, found: Found) -> Predictions:
+def _predictions(problem: PlacementProblem, found: Solution) -> Predictions:
     tokens, layout = problem.loads.total, problem.layout
     rules = (Dispatch.EQUAL, Dispatch.NEAREST)  # by hash GPUs carry what they do under equal
     by_rule = {rule: imbalance(found.expert_of_slot, tokens, layout=layout, rule=rule).mean for rule in rules}

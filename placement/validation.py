@@ -9,15 +9,15 @@ from placement.arrays import Ints
 from placement.layout import Layout
 
 
-def check_room(*, experts: int, layout: Layout) -> None:
+def check_capacity(*, experts: int, layout: Layout) -> None:
     """Whether the experts fit the slots at all."""
-    RuleError.raise_for(_room_violations(experts, layout))
+    RuleError.raise_for(_capacity_violations(experts, layout))
 
 
 def check_slots(expert_of_slot: Ints, *, experts: int, layout: Layout) -> None:
     """Refuse what no engine may load, or what wastes memory: [layers, slots]."""
     RuleError.raise_for(_violations(expert_of_slot, experts, layout))
-    RuleError.raise_for(_twin_violations(expert_of_slot, layout))
+    RuleError.raise_for(_duplicate_violations(expert_of_slot, layout))
 
 
 def check_loaded(expert_of_slot: Ints, *, experts: int, layout: Layout) -> None:
@@ -37,7 +37,7 @@ def copies(expert_of_slot: Ints, *, experts: int) -> Ints:
     return np.bincount((expert_of_slot + rows).ravel(), minlength=layers * experts).reshape(layers, experts)
 
 
-def _room_violations(experts: int, layout: Layout) -> Iterator[Violation]:
+def _capacity_violations(experts: int, layout: Layout) -> Iterator[Violation]:
     if layout.slots < experts:
         yield ("slots",), f"must be at least the number of experts ({experts}), got {layout.slots}"
     elif (most := int(layout.slots_of_gpu.max())) > experts:
@@ -57,7 +57,7 @@ def _violations(expert_of_slot: Ints, experts: int, layout: Layout) -> Iterator[
         yield ("physical_to_logical_map", layer), f"must hold every expert, {expert} is in no slot"
 
 
-def _twin_violations(expert_of_slot: Ints, layout: Layout) -> Iterator[Violation]:
+def _duplicate_violations(expert_of_slot: Ints, layout: Layout) -> Iterator[Violation]:
     for layer, row in enumerate(expert_of_slot):
         places = row * layout.gpus + layout.gpu_of_slot
         if len(np.unique(places)) < len(places):

@@ -5,7 +5,7 @@ import numpy as np
 from placement.arrays import MAX_EXPERTS, Floats, Ints
 from placement.bounds.lower_bound import quick_bound
 from placement.layout import Layout
-from placement.validation import check_room
+from placement.validation import check_capacity
 
 TOLERANCE = 7e-4  # of the bound: loads of the next minutes differ by far more
 EFFORT = 2**17  # kicks x slots^2 spent on each layer that is not: 1 kick at 288 slots, 512 at 16
@@ -20,12 +20,12 @@ def balanced(tokens: Floats, *, layout: Layout, tolerance: float = TOLERANCE, ef
     from placement.balance.kernel import balance  # noqa: PLC0415 - compiles on import
     from placement.balance.replica_counts import room_of  # noqa: PLC0415
 
-    check_room(experts=tokens.shape[1], layout=layout)
+    check_capacity(experts=tokens.shape[1], layout=layout)
     targets = quick_bound(tokens, layout=layout) * (1 + tolerance)
     parts = np.ascontiguousarray(tokens / tokens.sum(axis=1, keepdims=True))
-    room, kicks = room_of(layout.slots_of_gpu), effort // layout.slots**2
+    room, rounds = room_of(layout.slots_of_gpu), effort // layout.slots**2
     alike = len(room) == 2 and float(layout.speeds.min()) == float(layout.speeds.max())
-    return balance(parts, hottest_first(parts), layout.first_slot, layout.shares, room, targets, alike, kicks)
+    return balance(parts, hottest_first(parts), layout.first_slot, layout.shares, room, targets, alike, rounds)
 
 
 def hottest_first(tokens: Floats) -> Ints:

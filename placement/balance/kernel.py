@@ -8,8 +8,8 @@ from placement.arrays import Floats, Ints
 from placement.balance.heap import Heap
 from placement.balance.local_search import Tools, descend
 from placement.balance.packing import Packing, pack
-from placement.balance.perturbation import Kept, keep, kick, restore
-from placement.balance.replica_counts import Working, replicate
+from placement.balance.perturbation import Saved, perturb, restore, save
+from placement.balance.replica_counts import Workspace, replicate
 from placement.balance.replica_moves import Holders
 from placement.balance.state import Layer, fullest
 
@@ -28,7 +28,7 @@ def balance(  # noqa: PLR0917 - numba's signatures know no keywords
     room: Ints,
     targets: Floats,
     alike: bool,  # noqa: FBT001
-    kicks: int,
+    rounds: int,
 ) -> Ints:
     """[layers, slots], for tokens that add up to 1 in each layer.
 
@@ -40,29 +40,29 @@ def balance(  # noqa: PLR0917 - numba's signatures know no keywords
     expert_of_slot = np.empty((layers, slots), np.int64)
     counts, each, load_at = np.empty(experts, np.int64), np.empty(experts), np.empty(slots)
     holds, carried = np.empty((gpus, experts), np.bool_), np.empty(gpus)
-    working = Working(Heap(np.empty(experts), np.empty(experts, np.int64)), np.empty(slots, np.int64))
+    workspace = Workspace(Heap(np.empty(experts), np.empty(experts, np.int64)), np.empty(slots, np.int64))
     gpu_heap = Heap(np.empty(gpus), np.empty(gpus, np.int64))
     filled, aside = np.empty(gpus, np.int64), np.empty(gpus, np.int64)
     tools = Tools(Holders(np.zeros(experts, np.int64), np.empty(experts), np.empty(experts)), np.empty(4, np.int64))
-    kept = Kept(np.empty(slots, np.int64), np.empty(experts, np.int64))
+    kept = Saved(np.empty(slots, np.int64), np.empty(experts, np.int64))
     starts = ALIKE_STARTS if alike else STARTS
     for row in range(layers):
         layer = Layer(tokens[row], counts, each, expert_of_slot[row], load_at, holds, carried, shares, first)
         fill, draws = np.inf, 1
-        for turn in range(starts + kicks):
+        for turn in range(starts + rounds):
             if turn < starts:
                 cold = 0 if alike else (slots - experts) * turn // (STARTS - 1)
-                replicate(layer, order[row], room, working, cold)
-                pack(layer, working.copies, Packing(filled, gpu_heap, aside, alike and turn == 0))
+                replicate(layer, order[row], room, workspace, cold)
+                pack(layer, workspace.copies, Packing(filled, gpu_heap, aside, alike and turn == 0))
             else:
-                draws = kick(layer, draws)
+                draws = perturb(layer, draws)
             descend(layer, tools, targets[row])
             found = fullest(layer)[2]
             if found <= fill:
                 fill = found
                 if fill <= targets[row]:
                     break
-                keep(layer, kept)
+                save(layer, kept)
             elif turn >= starts - 1:
                 restore(layer, kept)
     return expert_of_slot

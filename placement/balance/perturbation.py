@@ -15,7 +15,7 @@ from placement.balance.swaps import swap
 MAX_CHANGES = 6  # per kick
 
 
-class Kept(NamedTuple):
+class Saved(NamedTuple):
     """The best placement of a layer so far."""
 
     expert_at: Ints  # [slots]
@@ -23,7 +23,7 @@ class Kept(NamedTuple):
 
 
 @jit_inner
-def keep(layer: Layer, kept: Kept) -> None:
+def save(layer: Layer, kept: Saved) -> None:
     """Remember this placement."""
     for place in range(len(layer.expert_at)):
         kept.expert_at[place] = layer.expert_at[place]
@@ -32,7 +32,7 @@ def keep(layer: Layer, kept: Kept) -> None:
 
 
 @jit_inner
-def restore(layer: Layer, kept: Kept) -> None:
+def restore(layer: Layer, kept: Saved) -> None:
     """Go back to it."""
     for gpu in range(len(layer.shares)):
         for place in range(layer.first[gpu], layer.first[gpu + 1]):
@@ -47,7 +47,7 @@ def restore(layer: Layer, kept: Kept) -> None:
 
 
 @jit_inner
-def kick(layer: Layer, draws: int) -> int:
+def perturb(layer: Layer, draws: int) -> int:
     """A few changes at random; returns where the next draws go on."""
     draws = _next(draws)
     for _change in range(1 + _below(MAX_CHANGES, draws)):

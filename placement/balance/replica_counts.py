@@ -23,7 +23,7 @@ from placement.balance.heap import Heap, drop_top, push, replace_top
 from placement.balance.state import Layer
 
 
-class Working(NamedTuple):
+class Workspace(NamedTuple):
     """Space for the search, and what comes of it."""
 
     heap: Heap  # of experts that have more than one copy
@@ -31,12 +31,12 @@ class Working(NamedTuple):
 
 
 @jit_inner
-def replicate(layer: Layer, order: Ints, room: Ints, working: Working, cold: int) -> None:
+def replicate(layer: Layer, order: Ints, room: Ints, workspace: Workspace, cold: int) -> None:
     """Fill in counts and loads, and the expert of each copy, most loaded first.
 
     `order`: experts, hottest first.  `room`: `room_of` the layout.  `cold`: copies kept for the coldest experts.
     """
-    heap, copies = working.heap, working.copies
+    heap, copies = workspace.heap, workspace.copies
     spare = len(copies) - len(order) - _coldest_twice(layer, order, room, cold)
     size, following, written = 0, 0, 0
     while written < len(copies):

@@ -17,7 +17,7 @@ def greedy_counts(weights: Floats, *, slots: int, most: int) -> Ints:
     return counts
 
 
-def paired_peak(weights: Floats, counts: Ints, *, singles: int) -> float:
+def paired_max_load(weights: Floats, counts: Ints, *, singles: int) -> float:
     """The fullest GPU of one layer when the heaviest copies lie alone and the others heaviest with lightest."""
     copies = np.sort(np.repeat(weights / counts, counts))
     paired = copies[: len(copies) - singles]

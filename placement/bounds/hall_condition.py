@@ -24,7 +24,7 @@ ROUNDING = 1e-12  # of the even load: what sums and quotients may be off by
 MAX_THRESHOLDS = 64  # per expert: how many counts make a copy heavy; fewer rows only weaken a bound
 
 
-class Twos(NamedTuple):
+class TwoSlotCase(NamedTuple):
     """One layer on GPUs of one or two slots."""
 
     weights: Floats  # [experts], even load per GPU = 1
@@ -33,7 +33,7 @@ class Twos(NamedTuple):
     most: int  # copies that an expert can have
 
 
-TWOS: Any = cast("Any", types).NamedTuple((float64[::1], int64, int64, int64), Twos)  # as entries name it
+TWOS: Any = cast("Any", types).NamedTuple((float64[::1], int64, int64, int64), TwoSlotCase)  # as entries name it
 
 
 @jit_inner
@@ -72,14 +72,14 @@ def up_to(rows: Floats, limit: float) -> int:
 
 
 @jit_inner
-def thresholds(twos: Twos, ceiling: float) -> Floats:
+def thresholds(case: TwoSlotCase, ceiling: float) -> Floats:
     """Every h, rising: weights from half the ceiling up that a copy can have."""
-    weights = twos.weights
+    weights = case.weights
     found = np.empty(len(weights) * MAX_THRESHOLDS)
     filled = 0
     for expert in range(len(weights)):
         count = least_count(weights[expert], ceiling)
-        for more in range(count, min(twos.most, count + MAX_THRESHOLDS - 1) + 1):
+        for more in range(count, min(case.most, count + MAX_THRESHOLDS - 1) + 1):
             if weights[expert] / more <= ceiling / 2:
                 break
             found[filled] = weights[expert] / more

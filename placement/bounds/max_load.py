@@ -30,7 +30,7 @@ ROUNDING = 1e-12
 ROUNDS = 4  # of counts and company; fewer leave the bound lower, but a bound
 
 
-class Kinds(NamedTuple):
+class GpuClasses(NamedTuple):
     """GPUs that are alike count as one kind; and the rule."""
 
     shares: Floats  # of all speed, of each GPU of the kind
@@ -40,7 +40,7 @@ class Kinds(NamedTuple):
 
 
 @jit_inner
-def _companies(weights: Floats, kinds: Kinds, counts: Ints, spare: int, companies: Floats) -> None:
+def _neighbour_loads(weights: Floats, kinds: GpuClasses, counts: Ints, spare: int, companies: Floats) -> None:
     """companies[n]: the least that n copies of different experts weigh."""
     most, gpus, equal = len(companies) - 1, 0, kinds.equal
     for of_kind in kinds.gpus:
@@ -78,7 +78,7 @@ def _count(weight: float, rooms: Floats, gpus: Ints, equal: int) -> int:
 
 
 @jit_inner
-def _in_reach(weights: Floats, kinds: Kinds, ceiling: float, counts: Ints, companies: Floats) -> bool:
+def _is_feasible(weights: Floats, kinds: GpuClasses, ceiling: float, counts: Ints, companies: Floats) -> bool:
     """Whether nothing speaks against the ceiling."""
     slots, spent = 0, -1
     for kind in range(len(kinds.gpus)):
@@ -107,26 +107,26 @@ def _in_reach(weights: Floats, kinds: Kinds, ceiling: float, counts: Ints, compa
         if used == spent:
             return True
         spent = used
-        _companies(weights, kinds, counts, slots - used, companies)
+        _neighbour_loads(weights, kinds, counts, slots - used, companies)
     return True
 
 
 @jit_entry(float64[::1](float64[:, ::1], float64[::1], int64[::1], int64[::1], int64, int64))
-def hottest_bounds(  # noqa: PLR0917 - compiled code takes no keywords
+def max_load_bounds(  # noqa: PLR0917 - compiled code takes no keywords
     parts: Floats, shares_of_kind: Floats, slots_of_kind: Ints, gpus_of_kind: Ints, most: int, equal: int
 ) -> Floats:
     """Per layer, for parts of its tokens and kinds of GPUs; `most`: slots of any GPU."""
     layers, experts = parts.shape
-    kinds = Kinds(shares_of_kind, slots_of_kind, gpus_of_kind, equal)
+    kinds = GpuClasses(shares_of_kind, slots_of_kind, gpus_of_kind, equal)
     counts, companies = np.empty(experts, np.int64), np.empty(most + 1)
     bounds = np.ones(layers)
     for layer in range(layers):
         low, high = 1.0, 1.0
-        while not _in_reach(parts[layer], kinds, high, counts, companies):
+        while not _is_feasible(parts[layer], kinds, high, counts, companies):
             low, high = high, 2 * high
         while high - low > TOLERANCE * low:
             ceiling = (low + high) / 2
-            if _in_reach(parts[layer], kinds, ceiling, counts, companies):
+            if _is_feasible(parts[layer], kinds, ceiling, counts, companies):
                 high = ceiling
             else:
                 low = ceiling

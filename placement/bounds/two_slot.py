@@ -23,7 +23,7 @@ from numba import boolean, float64, int64
 
 from fleet.numba_cache import jit_entry, jit_inner
 from placement.arrays import Floats, Ints
-from placement.bounds.hall_condition import TWOS, Twos, least_count, place, thresholds
+from placement.bounds.hall_condition import TWOS, TwoSlotCase, least_count, place, thresholds
 
 OPTIONS = 40  # counts looked at per expert; all larger ones stand as one that is lighter than any
 AIM = 0.05  # by how much, per unit of all prices, a step tries to pass the check
@@ -39,9 +39,9 @@ class Options(NamedTuple):
 
 
 @jit_inner
-def _options(twos: Twos, rows: Floats, ceiling: float) -> Options:
+def _options(case: TwoSlotCase, rows: Floats, ceiling: float) -> Options:
     """All that may matter under the ceiling."""
-    weights = twos.weights
+    weights = case.weights
     experts, lightest = len(weights), -len(rows)
     first = np.empty(experts + 1, np.int64)
     counts, places = np.empty(experts * OPTIONS, np.int64), np.empty(experts * OPTIONS, np.int64)
@@ -49,7 +49,7 @@ def _options(twos: Twos, rows: Floats, ceiling: float) -> Options:
     for expert in range(experts):
         first[expert] = filled
         least = least_count(weights[expert], ceiling)
-        for count in range(least, max(least, twos.most) + 1):
+        for count in range(least, max(least, case.most) + 1):
             at = place(rows, weights[expert] / count, ceiling)
             if filled - first[expert] == OPTIONS - 1:
                 at = lightest
@@ -90,12 +90,12 @@ def _cheapest(options: Options, prices: Floats, slot_price: float, held: Floats)
 
 
 @jit_entry(boolean(TWOS, float64, int64))
-def out_of_reach(twos: Twos, ceiling: float, steps: int) -> bool:
+def is_infeasible(case: TwoSlotCase, ceiling: float, steps: int) -> bool:
     """Whether prices were found that prove it."""
-    rows = thresholds(twos, ceiling)
+    rows = thresholds(case, ceiling)
     if len(rows) == 0:
         return False
-    options = _options(twos, rows, ceiling)
+    options = _options(case, rows, ceiling)
     mu, slope = np.full(len(rows), 1.0 / len(rows)), np.empty(len(rows))
     held, prices = np.empty(len(rows) + 1), np.zeros(len(rows) + 1)
     slot_price = 2.0
@@ -105,10 +105,10 @@ def out_of_reach(twos: Twos, ceiling: float, steps: int) -> bool:
         total = prices[-1]
         slot_price = max(slot_price, total)  # below that, ever more of the lightest copies would pay
         cost, used = _cheapest(options, prices, slot_price, held)
-        surplus = cost - slot_price * twos.slots - twos.singles * total
+        surplus = cost - slot_price * case.slots - case.singles * total
         if surplus > PROVEN * (1 + total):
             return True
-        square, over = float((used - twos.slots) ** 2), float(-twos.singles)
+        square, over = float((used - case.slots) ** 2), float(-case.singles)
         for row in range(len(rows) - 1, -1, -1):
             over += held[row + 1]
             slope[row] = 0.0 if mu[row] <= 0 and over < 0 else over
@@ -124,5 +124,5 @@ def out_of_reach(twos: Twos, ceiling: float, steps: int) -> bool:
             return False
         for row in range(len(rows)):
             mu[row] /= total
-        slot_price = (slot_price + step * (used - twos.slots)) / total
+        slot_price = (slot_price + step * (used - case.slots)) / total
     return False

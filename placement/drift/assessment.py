@@ -18,9 +18,18 @@ from placement.document import Moves, Placement, Spread
 from placement.drift import Staleness, staleness
 from placement.imbalance import imbalance
 from placement.loads import ExpertLoads
-from placement.migration import Decision, Levels, Window, Worth, decided, moved_copies, rests_up_to, worth_of
+from placement.migration import (
+    CostBenefit,
+    Decision,
+    Levels,
+    Window,
+    decide,
+    evaluate_migration,
+    idle_up_to,
+    moved_copies,
+)
 from placement.migration.report import moves
-from placement.pipeline import MOVES_CEILING, even, moved
+from placement.pipeline import MOVES_CEILING, solve_balance, solve_migration
 from placement.problem import Pace, PlacementProblem
 
 ONE_LEVEL = Levels(MOVES_CEILING, MOVES_CEILING)
@@ -38,7 +47,7 @@ class Terms:
     under_way: bool = False  # moves have begun, and go on down to `settle_at`
 
 
-class Judgement(Frozen):
+class Assessment(Frozen):
     """What is to be said of a placement under new loads."""
 
     act: bool = Field(description="Whether to move copies now.")
@@ -68,7 +77,7 @@ class Judgement(Frozen):
     )
 
 
-def judged(placement: Placement, loads: ExpertLoads, *, terms: Terms | None = None) -> Judgement:
+def assess(placement: Placement, loads: ExpertLoads, *, terms: Terms | None = None) -> Assessment:
     """A placement on new loads of the same model.  RuleError where they are not."""
     RuleError.raise_for(_violations(placement, loads))
     terms = terms or Terms()
@@ -80,16 +89,16 @@ def judged(placement: Placement, loads: ExpertLoads, *, terms: Terms | None = No
     bound = lower_bound(loads.total, layout=layout, rule=rule)
     found = imbalance(now, loads.total, layout=layout, rule=rule)
     foreseen = _foreseen(placement, loads, levels.act_above)
-    fresh, back = even(problem, bound), moved(problem, now)
+    fresh, back = solve_balance(problem, bound), solve_migration(problem, now)
     after = imbalance(back, loads.total, layout=layout, rule=rule).mean
     planned = _moves(placement, loads, back, terms.pace)
-    worth = _worth(found.mean, after, planned, terms.window)
+    benefit = _benefit(found.mean, after, planned, terms.window)
     last = _last(placement, terms)
-    decision = decided(last, now=found.mean, levels=levels, worth=worth)
+    decision = decide(last, now=found.mean, levels=levels, benefit=benefit)
     holds = found.mean <= levels.act_above
-    return Judgement(
+    return Assessment(
         act=decision.act,
-        reason=_reason(found.mean, last, decision, worth, terms, gpus=gpus),
+        reason=_reason(found.mean, last, decision, benefit, terms, gpus=gpus),
         promised=placement.imbalance.mean,
         imbalance=Spread.of(found.per_layer),
         bound=Spread.of(bound),
@@ -100,8 +109,8 @@ def judged(placement: Placement, loads: ExpertLoads, *, terms: Terms | None = No
         holds=holds,
         moved_copies=moved_copies(now, back, layout=layout),
         after_moves=after,
-        gain_gpu_s=worth.gain_s * gpus,
-        cost_gpu_s=None if planned is None else worth.cost_s * gpus,
+        gain_gpu_s=benefit.gain_s * gpus,
+        cost_gpu_s=None if planned is None else benefit.cost_s * gpus,
         moves=planned,
         fresh_moved_copies=moved_copies(now, fresh, layout=layout),
         expected=() if foreseen is None else tuple(window.mean for window in foreseen.expected),
@@ -118,9 +127,9 @@ def _moves(placement: Placement, loads: ExpertLoads, back: Ints, pace: Pace | No
     )
 
 
-def _worth(now: float, after: float, planned: Moves | None, window: Window) -> Worth:
+def _benefit(now: float, after: float, planned: Moves | None, window: Window) -> CostBenefit:
     moving_s, batches = (0.0, 0) if planned is None else (planned.duration_s, len(planned.batches))
-    return worth_of(now=now, after=after, moving_s=moving_s, batches=batches, window=window)
+    return evaluate_migration(now=now, after=after, moving_s=moving_s, batches=batches, window=window)
 
 
 def _last(placement: Placement, terms: Terms) -> Decision:
@@ -130,11 +139,11 @@ def _last(placement: Placement, terms: Terms) -> Decision:
     return Decision(settled_at=promised if promised > terms.levels.settle_at + ALIKE else None)
 
 
-def _reason(now: float, last: Decision, decision: Decision, worth: Worth, terms: Terms, *, gpus: int) -> str:
-    levels, rests = terms.levels, rests_up_to(last, terms.levels)
-    gain = f"gains {worth.gain_s * gpus:,.1f} GPU-seconds in {terms.window.window_s:,.6g} s"
+def _reason(now: float, last: Decision, decision: Decision, benefit: CostBenefit, terms: Terms, *, gpus: int) -> str:
+    levels, rests = terms.levels, idle_up_to(last, terms.levels)
+    gain = f"gains {benefit.gain_s * gpus:,.1f} GPU-seconds in {terms.window.window_s:,.6g} s"
     if terms.pace is not None:
-        gain += f" and costs {worth.cost_s * gpus:,.1f}"
+        gain += f" and costs {benefit.cost_s * gpus:,.1f}"
     if decision.act:
         begun = "moves are under way" if last.act else f"the mean of {now:.4f} is above {rests:.6g}"
         return f"{begun}, and moving {gain}"
@@ -143,9 +152,9 @@ def _reason(now: float, last: Decision, decision: Decision, worth: Worth, terms:
     if not last.act and now <= rests + ALIKE:
         settled = "" if rests <= levels.act_above else f", as it settled at {last.settled_at:.4f}"
         return f"the mean of {now:.4f} is not above {rests:.6g}{settled}"
-    if worth.gain_s <= 0:
+    if benefit.gain_s <= 0:
         return f"no move lowers the mean of {now:.4f}"
-    return f"moving {gain}, of which {worth.margin:g} times must be gained"
+    return f"moving {gain}, of which {benefit.margin:g} times must be gained"
 
 
 def _foreseen(placement: Placement, loads: ExpertLoads, act_above: float) -> Staleness | None:

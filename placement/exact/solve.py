@@ -19,7 +19,7 @@ from placement.exact.pattern_model import lowest_ceiling
 from placement.exact.program import Certificate, limits_after_building
 from placement.imbalance import imbalance
 from placement.layout import Layout
-from placement.validation import check_room, check_slots
+from placement.validation import check_capacity, check_slots
 
 MIN_GAIN = 1e-6  # of an imbalance: smaller gains are within a solver's tolerance
 MAX_PATTERNS = 20_000  # with more, the assignment formulation is no larger
@@ -64,7 +64,7 @@ def solve_exact(
     Without `start` [layers, slots] the incumbent is the result of the local search.
     """
     experts = tokens.shape[1]
-    check_room(experts=experts, layout=layout)
+    check_capacity(experts=experts, layout=layout)
     RuleError.raise_for(size_violations(experts, layout))
     start = incumbent(tokens, layout=layout) if start is None else start
     check_slots(start, experts=experts, layout=layout)

@@ -19,7 +19,7 @@ from numba import boolean, float64, int64
 
 from fleet.numba_cache import jit_entry, jit_inner
 from placement.arrays import Floats, Ints
-from placement.bounds.hall_condition import TWOS, Twos, least_count, place, thresholds
+from placement.bounds.hall_condition import TWOS, TwoSlotCase, least_count, place, thresholds
 
 GIVERS, TAKERS = 6, 10  # how many of the best givers and takers of a copy are tried with each other
 REST_STEPS = 3
@@ -72,13 +72,13 @@ def _settled(lines: Ints, keep: int) -> int:
 
 
 @jit_inner
-def _look(twos: Twos, state: Counting, expert: int, ceiling: float) -> None:
+def _evaluate(case: TwoSlotCase, state: Counting, expert: int, ceiling: float) -> None:
     """Find the places of an expert's copies anew."""
-    least = least_count(twos.weights[expert], ceiling)
+    least = least_count(case.weights[expert], ceiling)
     for step in range(3):
         after = state.counts[expert] + step - 1
         fits = after >= least
-        at = place(state.rows, twos.weights[expert] / after, ceiling) if fits else NOWHERE
+        at = place(state.rows, case.weights[expert] / after, ceiling) if fits else NOWHERE
         state.experts[step, expert] = at
 
 
@@ -145,33 +145,33 @@ def _chosen(state: Counting, over: int) -> tuple[int, int, int]:
 
 
 @jit_inner
-def _begun(twos: Twos, ceiling: float, counts: Ints) -> Counting:
+def _initial(case: TwoSlotCase, ceiling: float, counts: Ints) -> Counting:
     """Every expert has at least as many copies as the ceiling asks."""
-    rows = thresholds(twos, ceiling)
+    rows = thresholds(case, ceiling)
     state = Counting(rows, counts, np.zeros((6, len(counts)), np.int64), np.zeros((3, len(rows) + 1), np.int64))
     for row in range(len(rows)):
-        state.lines[BROKEN, row], state.lines[PRICE, row] = -twos.singles, 1
+        state.lines[BROKEN, row], state.lines[PRICE, row] = -case.singles, 1
     for expert in range(len(counts)):
-        counts[expert] = max(counts[expert], least_count(twos.weights[expert], ceiling))
-        _look(twos, state, expert, ceiling)
+        counts[expert] = max(counts[expert], least_count(case.weights[expert], ceiling))
+        _evaluate(case, state, expert, ceiling)
         _climb(state.lines[STAIR], counts[expert], state.experts[NOW, expert])
     return state
 
 
 @jit_entry(boolean(TWOS, float64, int64[::1], int64))
-def counts_under(twos: Twos, ceiling: float, counts: Ints, steps: int) -> bool:
+def counts_under(case: TwoSlotCase, ceiling: float, counts: Ints, steps: int) -> bool:
     """Change the counts until they keep every row; whether they do."""
-    state = _begun(twos, ceiling, counts)
-    over = -twos.slots
+    state = _initial(case, ceiling, counts)
+    over = -case.slots
     for expert in range(len(counts)):
         over += counts[expert]
-        if counts[expert] > twos.most:
+        if counts[expert] > case.most:
             return False
     for _ in range(steps):
         now = _settled(state.lines, 1)
         if over == 0 and now == 0:
             return True
-        _alone(state, twos.most)
+        _alone(state, case.most)
         giver, taker, best = _chosen(state, over)
         stuck, resting = giver < 0 and taker < 0, False
         for expert in range(len(counts)):
@@ -187,6 +187,6 @@ def counts_under(twos: Twos, ceiling: float, counts: Ints, steps: int) -> bool:
                 _tried(state, expert, 2 * side - 1)
                 counts[expert] += 2 * side - 1
                 over += 2 * side - 1
-                _look(twos, state, expert, ceiling)
+                _evaluate(case, state, expert, ceiling)
                 state.experts[REST, expert] = REST_STEPS
     return False

@@ -4,12 +4,12 @@ import numpy as np
 
 from placement.arrays import Floats, Ints
 from placement.balance import balanced
-from placement.bounds.lower_bound import pairs_up, quick_bound
+from placement.bounds.lower_bound import has_two_slots, quick_bound
 from placement.dispatch import Dispatch
 from placement.imbalance import imbalance
 from placement.joint.two_slot_search import best_pairs
 from placement.layout import Layout
-from placement.validation import check_room, check_slots
+from placement.validation import check_capacity, check_slots
 
 PAIR_STEPS = 50  # moves of a copy from expert to expert, per ceiling
 PACK_STEPS = 400  # of one copy or two, per ceiling
@@ -25,26 +25,26 @@ def joint_balanced(tokens: Floats, *, layout: Layout, start: Ints | None = None,
     `effort` scales the number of moves that are tried.
     """
     experts = tokens.shape[1]
-    check_room(experts=experts, layout=layout)
+    check_capacity(experts=experts, layout=layout)
     if start is not None:
         check_slots(start, experts=experts, layout=layout)
     proven = quick_bound(tokens, layout=layout)
     begun = balanced(tokens, layout=layout) if start is None else start
-    if pairs_up(layout, Dispatch.EQUAL):
+    if has_two_slots(layout, Dispatch.EQUAL):
         begun = _paired(tokens, begun, layout=layout, proven=proven, steps=round(PAIR_STEPS * effort))
         if layout.slots > FEW:
             return begun
     steps = PACK_STEPS if layout.slots_of_gpu.min() == layout.slots_of_gpu.max() else UNEVEN_STEPS
-    return _repacked(tokens, begun, layout=layout, proven=proven, steps=round(steps * effort))
+    return _searched(tokens, begun, layout=layout, proven=proven, steps=round(steps * effort))
 
 
-def _repacked(tokens: Floats, start: Ints, *, layout: Layout, proven: Floats, steps: int) -> Ints:
-    from placement.joint.slot_search import repacked  # noqa: PLC0415 - compiled code
+def _searched(tokens: Floats, start: Ints, *, layout: Layout, proven: Floats, steps: int) -> Ints:
+    from placement.joint.slot_search import search_slots  # noqa: PLC0415 - compiled code
 
     parts = np.ascontiguousarray(tokens / tokens.sum(axis=1, keepdims=True))
     begun = np.ascontiguousarray(start, dtype=np.int64)
     tolerance = FINE if layout.slots <= FEW else TOLERANCE
-    return repacked(parts, begun, layout.first_slot, layout.gpu_of_slot, layout.shares, proven, steps, tolerance)
+    return search_slots(parts, begun, layout.first_slot, layout.gpu_of_slot, layout.shares, proven, steps, tolerance)
 
 
 def _paired(tokens: Floats, start: Ints, *, layout: Layout, proven: Floats, steps: int) -> Ints:

@@ -18,7 +18,7 @@ from placement.arrays import Floats, Ints
 Flags = npt.NDArray[np.bool_]
 
 
-class Board(NamedTuple):
+class LayerState(NamedTuple):
     """The slots of expert e are slots_of[e, : counts[e]], in no order."""
 
     tokens: Floats  # [experts]: parts of the layer's tokens
@@ -34,89 +34,89 @@ class Board(NamedTuple):
 
 
 @jit_inner
-def lay(board: Board, expert_of: Ints) -> None:
+def lay(state: LayerState, expert_of: Ints) -> None:
     """Start from these slots, all prices 1."""
-    board.counts.fill(0)
-    board.holds[:] = False
-    board.loads.fill(0.0)
-    board.prices.fill(1.0)
+    state.counts.fill(0)
+    state.holds[:] = False
+    state.loads.fill(0.0)
+    state.prices.fill(1.0)
     for slot in range(len(expert_of)):
         expert = expert_of[slot]
-        board.expert_of[slot] = expert
-        board.slots_of[expert, board.counts[expert]] = slot
-        board.counts[expert] += 1
-        board.holds[board.gpu_of[slot], expert] = True
+        state.expert_of[slot] = expert
+        state.slots_of[expert, state.counts[expert]] = slot
+        state.counts[expert] += 1
+        state.holds[state.gpu_of[slot], expert] = True
     for slot in range(len(expert_of)):
-        board.loads[board.gpu_of[slot]] += board.tokens[expert_of[slot]] / board.counts[expert_of[slot]]
+        state.loads[state.gpu_of[slot]] += state.tokens[expert_of[slot]] / state.counts[expert_of[slot]]
 
 
 @jit_inner
-def peak(board: Board) -> float:
+def peak(state: LayerState) -> float:
     """The fullest GPU over its even share."""
     fullest = 0.0
-    for gpu in range(len(board.loads)):
-        fullest = max(fullest, board.loads[gpu] / board.shares[gpu])
+    for gpu in range(len(state.loads)):
+        fullest = max(fullest, state.loads[gpu] / state.shares[gpu])
     return fullest
 
 
 @jit_inner
-def beyond(board: Board, ceiling: float, gpu: int, load: float) -> float:
+def overload(state: LayerState, ceiling: float, gpu: int, load: float) -> float:
     """What this load would cost on a GPU."""
-    over = load - ceiling * board.shares[gpu]
-    return float(board.prices[gpu] * over * over / board.shares[gpu]) if over > 0 else 0.0
+    over = load - ceiling * state.shares[gpu]
+    return float(state.prices[gpu] * over * over / state.shares[gpu]) if over > 0 else 0.0
 
 
 @jit_inner
-def changed(board: Board, ceiling: float, gpu: int, more: float) -> float:
+def changed(state: LayerState, ceiling: float, gpu: int, more: float) -> float:
     """How the cost of a GPU changes with its load."""
-    load = board.loads[gpu]
-    return float(beyond(board, ceiling, gpu, load + more) - beyond(board, ceiling, gpu, load))
+    load = state.loads[gpu]
+    return float(overload(state, ceiling, gpu, load + more) - overload(state, ceiling, gpu, load))
 
 
 @jit_inner
-def shifts(board: Board, expert: int, step: int) -> float:
+def shifts(state: LayerState, expert: int, step: int) -> float:
     """By how much each copy's load changes when the expert has `step` copies more."""
-    now = board.counts[expert]
-    return float(board.tokens[expert] / (now + step) - board.tokens[expert] / now)
+    now = state.counts[expert]
+    return float(state.tokens[expert] / (now + step) - state.tokens[expert] / now)
 
 
 @jit_inner
-def put(board: Board, slot: int, expert: int) -> None:
+def put(state: LayerState, slot: int, expert: int) -> None:
     """A copy of `expert` takes the place of the one there, which is not its expert's last."""
-    gone, gpu = board.expert_of[slot], board.gpu_of[slot]
+    gone, gpu = state.expert_of[slot], state.gpu_of[slot]
     for old in (gone, expert):
-        for at in range(board.counts[old]):
-            board.loads[board.gpu_of[board.slots_of[old, at]]] -= board.tokens[old] / board.counts[old]
+        for at in range(state.counts[old]):
+            state.loads[state.gpu_of[state.slots_of[old, at]]] -= state.tokens[old] / state.counts[old]
     at = 0
-    while board.slots_of[gone, at] != slot:
+    while state.slots_of[gone, at] != slot:
         at += 1
-    board.counts[gone] -= 1
-    board.slots_of[gone, at] = board.slots_of[gone, board.counts[gone]]
-    board.slots_of[expert, board.counts[expert]] = slot
-    board.counts[expert] += 1
-    board.holds[gpu, gone], board.holds[gpu, expert] = False, True
-    board.expert_of[slot] = expert
+    state.counts[gone] -= 1
+    state.slots_of[gone, at] = state.slots_of[gone, state.counts[gone]]
+    state.slots_of[expert, state.counts[expert]] = slot
+    state.counts[expert] += 1
+    state.holds[gpu, gone], state.holds[gpu, expert] = False, True
+    state.expert_of[slot] = expert
     for new in (gone, expert):
-        for at in range(board.counts[new]):
-            board.loads[board.gpu_of[board.slots_of[new, at]]] += board.tokens[new] / board.counts[new]
+        for at in range(state.counts[new]):
+            state.loads[state.gpu_of[state.slots_of[new, at]]] += state.tokens[new] / state.counts[new]
 
 
 @jit_inner
-def swap(board: Board, one: int, other: int) -> None:
+def swap(state: LayerState, one: int, other: int) -> None:
     """Two copies of different experts change places."""
-    a, b = board.expert_of[one], board.expert_of[other]
-    more = board.tokens[b] / board.counts[b] - board.tokens[a] / board.counts[a]
+    a, b = state.expert_of[one], state.expert_of[other]
+    more = state.tokens[b] / state.counts[b] - state.tokens[a] / state.counts[a]
     for slot, gone, come, sign in ((one, a, b, 1.0), (other, b, a, -1.0)):
-        gpu = board.gpu_of[slot]
-        board.loads[gpu] += sign * more
-        board.holds[gpu, gone] = False
+        gpu = state.gpu_of[slot]
+        state.loads[gpu] += sign * more
+        state.holds[gpu, gone] = False
         at = 0
-        while board.slots_of[gone, at] != slot:
+        while state.slots_of[gone, at] != slot:
             at += 1
-        board.slots_of[gone, at] = -slot - 1  # until both have moved
-        board.expert_of[slot] = come
+        state.slots_of[gone, at] = -slot - 1  # until both have moved
+        state.expert_of[slot] = come
     for slot, gone, partner in ((one, a, other), (other, b, one)):
-        for at in range(board.counts[gone]):
-            if board.slots_of[gone, at] == -slot - 1:
-                board.slots_of[gone, at] = partner
-        board.holds[board.gpu_of[partner], gone] = True
+        for at in range(state.counts[gone]):
+            if state.slots_of[gone, at] == -slot - 1:
+                state.slots_of[gone, at] = partner
+        state.holds[state.gpu_of[partner], gone] = True

@@ -17,7 +17,7 @@ from numba import float64, int64
 
 from fleet.numba_cache import jit_entry, jit_inner
 from placement.arrays import Floats, Ints
-from placement.joint.layer_state import Board, beyond, changed, lay, peak, put, shifts, swap
+from placement.joint.layer_state import LayerState, changed, lay, overload, peak, put, shifts, swap
 
 LITTLE = 1e-13  # an improvement below this is rounding
 STUCK = 8  # price rises without a better peak after which a ceiling is given up
@@ -33,110 +33,110 @@ class Move(NamedTuple):
 
 
 @jit_inner
-def _recount(board: Board, ceiling: float, slot: int, expert: int) -> float:
+def _recount(state: LayerState, ceiling: float, slot: int, expert: int) -> float:
     """The change of cost when `expert` takes the slot."""
-    gone, gpu = board.expert_of[slot], board.gpu_of[slot]
-    fewer, more = shifts(board, expert, 1), shifts(board, gone, -1)
-    here = board.tokens[expert] / (board.counts[expert] + 1) - board.tokens[gone] / board.counts[gone]
-    total = changed(board, ceiling, gpu, here)
-    for at in range(board.counts[expert]):
-        there = board.gpu_of[board.slots_of[expert, at]]
-        total += changed(board, ceiling, there, fewer + (more if board.holds[there, gone] else 0.0))
-    for at in range(board.counts[gone]):
-        there = board.gpu_of[board.slots_of[gone, at]]
-        if there != gpu and not board.holds[there, expert]:
-            total += changed(board, ceiling, there, more)
+    gone, gpu = state.expert_of[slot], state.gpu_of[slot]
+    fewer, more = shifts(state, expert, 1), shifts(state, gone, -1)
+    here = state.tokens[expert] / (state.counts[expert] + 1) - state.tokens[gone] / state.counts[gone]
+    total = changed(state, ceiling, gpu, here)
+    for at in range(state.counts[expert]):
+        there = state.gpu_of[state.slots_of[expert, at]]
+        total += changed(state, ceiling, there, fewer + (more if state.holds[there, gone] else 0.0))
+    for at in range(state.counts[gone]):
+        there = state.gpu_of[state.slots_of[gone, at]]
+        if there != gpu and not state.holds[there, expert]:
+            total += changed(state, ceiling, there, more)
     return total
 
 
 @jit_inner
-def _best_swap(board: Board, ceiling: float, gpu: int, best: Move) -> Move:
-    for slot in range(board.first[gpu], board.first[gpu + 1]):
-        mine = board.expert_of[slot]
-        load = board.tokens[mine] / board.counts[mine]
-        for other in range(len(board.expert_of)):
-            there, yours = board.gpu_of[other], board.expert_of[other]
-            less = load - board.tokens[yours] / board.counts[yours]
-            if less <= 0 or there == gpu or board.holds[there, mine] or board.holds[gpu, yours]:
+def _best_swap(state: LayerState, ceiling: float, gpu: int, best: Move) -> Move:
+    for slot in range(state.first[gpu], state.first[gpu + 1]):
+        mine = state.expert_of[slot]
+        load = state.tokens[mine] / state.counts[mine]
+        for other in range(len(state.expert_of)):
+            there, yours = state.gpu_of[other], state.expert_of[other]
+            less = load - state.tokens[yours] / state.counts[yours]
+            if less <= 0 or there == gpu or state.holds[there, mine] or state.holds[gpu, yours]:
                 continue
-            gain = -changed(board, ceiling, gpu, -less) - changed(board, ceiling, there, less)
+            gain = -changed(state, ceiling, gpu, -less) - changed(state, ceiling, there, less)
             if gain > best.gain:
                 best = Move(gain, slot, other, -1)
     return best
 
 
 @jit_inner
-def _best_recount(board: Board, ceiling: float, gpu: int, best: Move) -> Move:
-    for slot in range(len(board.expert_of)):
-        there, gone = board.gpu_of[slot], board.expert_of[slot]
-        if there == gpu or board.counts[gone] < 2:
+def _best_recount(state: LayerState, ceiling: float, gpu: int, best: Move) -> Move:
+    for slot in range(len(state.expert_of)):
+        there, gone = state.gpu_of[slot], state.expert_of[slot]
+        if there == gpu or state.counts[gone] < 2:
             continue
-        for place in range(board.first[gpu], board.first[gpu + 1]):
-            expert = board.expert_of[place]
-            if expert != gone and not board.holds[there, expert]:
-                gain = -_recount(board, ceiling, slot, expert)
+        for place in range(state.first[gpu], state.first[gpu + 1]):
+            expert = state.expert_of[place]
+            if expert != gone and not state.holds[there, expert]:
+                gain = -_recount(state, ceiling, slot, expert)
                 if gain > best.gain:
                     best = Move(gain, slot, -1, expert)
-    for slot in range(board.first[gpu], board.first[gpu + 1]):
-        if board.counts[board.expert_of[slot]] > 1:
-            for expert in range(len(board.tokens)):
-                if not board.holds[gpu, expert]:
-                    gain = -_recount(board, ceiling, slot, expert)
+    for slot in range(state.first[gpu], state.first[gpu + 1]):
+        if state.counts[state.expert_of[slot]] > 1:
+            for expert in range(len(state.tokens)):
+                if not state.holds[gpu, expert]:
+                    gain = -_recount(state, ceiling, slot, expert)
                     if gain > best.gain:
                         best = Move(gain, slot, -1, expert)
     return best
 
 
 @jit_inner
-def _dearest(board: Board, ceiling: float, passed: Ints) -> int:
+def _costliest_gpu(state: LayerState, ceiling: float, passed: Ints) -> int:
     """The GPU that costs most and was not passed over; -1: none costs anything."""
     most, gpu = 0.0, -1
-    for at in range(len(board.loads)):
+    for at in range(len(state.loads)):
         if not passed[at]:
-            cost = beyond(board, ceiling, at, board.loads[at])
+            cost = overload(state, ceiling, at, state.loads[at])
             if cost > most:
                 most, gpu = cost, at
     return gpu
 
 
 @jit_inner
-def _under(board: Board, ceiling: float, kept: Ints, reached: float, steps: int) -> float:
+def _under(state: LayerState, ceiling: float, kept: Ints, reached: float, steps: int) -> float:
     """Search at one ceiling; keeps the best slots seen and returns their peak."""
-    passed = np.zeros(len(board.loads), np.int64)
+    passed = np.zeros(len(state.loads), np.int64)
     stuck, waiting = 0, False
     for _ in range(steps):
-        gpu = _dearest(board, ceiling, passed)
+        gpu = _costliest_gpu(state, ceiling, passed)
         if gpu < 0:
             if not waiting or stuck == STUCK:
                 break
             stuck += 1
-            for at in range(len(board.loads)):
-                board.prices[at] += board.loads[at] > ceiling * board.shares[at]
+            for at in range(len(state.loads)):
+                state.prices[at] += state.loads[at] > ceiling * state.shares[at]
             passed.fill(0)
             waiting = False
             continue
-        move = _best_recount(board, ceiling, gpu, _best_swap(board, ceiling, gpu, Move(LITTLE, -1, -1, -1)))
+        move = _best_recount(state, ceiling, gpu, _best_swap(state, ceiling, gpu, Move(LITTLE, -1, -1, -1)))
         if move.slot < 0:
             passed[gpu], waiting = 1, True
             continue
         if move.other >= 0:
-            swap(board, move.slot, move.other)
+            swap(state, move.slot, move.other)
         else:
-            put(board, move.slot, move.expert)
+            put(state, move.slot, move.expert)
         passed.fill(0)
         waiting = False
-        now = peak(board)
+        now = peak(state)
         if now < reached - LITTLE:
             reached, stuck = now, 0
             for slot in range(len(kept)):
-                kept[slot] = board.expert_of[slot]
+                kept[slot] = state.expert_of[slot]
     return reached
 
 
 @jit_entry(
     int64[:, ::1](float64[:, ::1], int64[:, ::1], int64[::1], int64[::1], float64[::1], float64[::1], int64, float64)
 )
-def repacked(  # noqa: PLR0917 - compiled code takes no keywords
+def search_slots(  # noqa: PLR0917 - compiled code takes no keywords
     parts: Floats, start: Ints, first: Ints, gpu_of: Ints, shares: Floats, proven: Floats, steps: int, tolerance: float
 ) -> Ints:
     """[layers, slots]: never less even than the start, a legal placement; `tolerance` of the even share."""
@@ -145,7 +145,7 @@ def repacked(  # noqa: PLR0917 - compiled code takes no keywords
     kept = start.copy()
     most = min(gpus, slots - experts + 1)
     for layer in range(layers):
-        board = Board(
+        state = LayerState(
             parts[layer],
             np.empty(slots, np.int64),
             gpu_of,
@@ -157,12 +157,12 @@ def repacked(  # noqa: PLR0917 - compiled code takes no keywords
             np.empty(gpus),
             np.empty(gpus),
         )
-        lay(board, kept[layer])
-        low, high = proven[layer], peak(board)
+        lay(state, kept[layer])
+        low, high = proven[layer], peak(state)
         while high - low > tolerance:
             ceiling = (low + high) / 2
-            lay(board, kept[layer])
-            high = _under(board, ceiling, kept[layer], high, steps)
+            lay(state, kept[layer])
+            high = _under(state, ceiling, kept[layer], high, steps)
             if high > ceiling:
                 low = ceiling
     return kept

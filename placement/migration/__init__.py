@@ -1,14 +1,23 @@
 """From the placement now loaded to a better one: which copies move, when, and whether it is worth it."""
 
-from placement.migration.cost_benefit import Decision, Levels, Window, Worth, decided, rests_up_to, worth_of
-from placement.migration.min_moves import Migration, fewest_moves
+from placement.migration.cost_benefit import (
+    CostBenefit,
+    Decision,
+    Levels,
+    Window,
+    decide,
+    evaluate_migration,
+    idle_up_to,
+)
+from placement.migration.min_moves import Migration, minimise_moves
 from placement.migration.move_order import Step, steps_of_layer
 from placement.migration.moves import moved_copies, moved_per_layer
 from placement.migration.relabelling import relabelled
-from placement.migration.schedule import Batch, Links, Schedule, scheduled
+from placement.migration.schedule import Batch, Links, Schedule, schedule_moves
 
 __all__ = [
     "Batch",
+    "CostBenefit",
     "Decision",
     "Levels",
     "Links",
@@ -16,14 +25,13 @@ __all__ = [
     "Schedule",
     "Step",
     "Window",
-    "Worth",
-    "decided",
-    "fewest_moves",
+    "decide",
+    "evaluate_migration",
+    "idle_up_to",
+    "minimise_moves",
     "moved_copies",
     "moved_per_layer",
     "relabelled",
-    "rests_up_to",
-    "scheduled",
+    "schedule_moves",
     "steps_of_layer",
-    "worth_of",
 ]

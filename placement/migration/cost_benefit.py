@@ -48,7 +48,7 @@ class Window:
 
 
 @dataclass(frozen=True, slots=True)
-class Worth:
+class CostBenefit:
     """Gain and cost of one migration, in seconds of the whole fleet."""
 
     gain_s: float
@@ -73,14 +73,14 @@ class Decision:
     settled_at: float | None = None  # where moving ended above `settle_at`, as nothing better was found or paid
 
 
-def worth_of(*, now: float, after: float, moving_s: float, batches: int, window: Window) -> Worth:
+def evaluate_migration(*, now: float, after: float, moving_s: float, batches: int, window: Window) -> CostBenefit:
     """Of a migration that takes the mean imbalance from `now` to `after`."""
     gain_s = window.window_s * window.moe_share * (1 - after / now)
     cost_s = moving_s * window.slowdown + batches * window.stall_s
-    return Worth(gain_s, cost_s, window.margin)
+    return CostBenefit(gain_s, cost_s, window.margin)
 
 
-def decided(last: Decision, *, now: float, levels: Levels, worth: Worth | None = None) -> Decision:
+def decide(last: Decision, *, now: float, levels: Levels, benefit: CostBenefit | None = None) -> Decision:
     """Whether to move at the mean imbalance `now`; `worth` of the best move known, or None where there is none to try.
 
     Call it again with the imbalance reached once the moves are done, so that it settles.
@@ -88,15 +88,15 @@ def decided(last: Decision, *, now: float, levels: Levels, worth: Worth | None =
     if now <= levels.settle_at + SAME:
         return Decision()
     if last.act:
-        if worth is not None and worth.pays:
+        if benefit is not None and benefit.pays:
             return Decision(act=True)
         return Decision(settled_at=now)
-    if now <= rests_up_to(last, levels) + SAME:
+    if now <= idle_up_to(last, levels) + SAME:
         return last
-    return Decision(act=True) if worth is not None and worth.pays else last
+    return Decision(act=True) if benefit is not None and benefit.pays else last
 
 
-def rests_up_to(last: Decision, levels: Levels) -> float:
+def idle_up_to(last: Decision, levels: Levels) -> float:
     """The mean imbalance up to which nothing moves, unless moves are under way."""
     if last.settled_at is None:
         return levels.act_above

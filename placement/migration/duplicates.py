@@ -13,10 +13,10 @@ from placement.layout import Layout
 from placement.validation import check_slots
 
 
-def without_twins(current: Ints, tokens: Floats, *, layout: Layout, rule: Dispatch) -> Ints:
+def without_duplicates(current: Ints, tokens: Floats, *, layout: Layout, rule: Dispatch) -> Ints:
     """A legal placement, one copy loaded for each slot that repeats another of its GPU."""
     legal = current
-    for layer, slot in _twins(current, layout):
+    for layer, slot in _duplicates(current, layout):
         legal = current.copy() if legal is current else legal
         gpu = layout.gpu_of_slot[slot]
         here = legal[layer, layout.first_slot[gpu] : layout.first_slot[gpu + 1]]
@@ -29,7 +29,7 @@ def without_twins(current: Ints, tokens: Floats, *, layout: Layout, rule: Dispat
     return legal
 
 
-def _twins(current: Ints, layout: Layout) -> Iterator[tuple[int, int]]:
+def _duplicates(current: Ints, layout: Layout) -> Iterator[tuple[int, int]]:
     """Layer and slot of every copy whose GPU holds the expert in a slot before."""
     if current.ndim != 2 or current.shape[1] != layout.slots:
         return  # for `check_slots` to name

@@ -45,7 +45,7 @@ class Options:
         )
 
 
-def chosen(layers: Sequence[Options], *, ceiling: float, max_moves: int | None) -> list[int]:
+def choose(layers: Sequence[Options], *, ceiling: float, max_moves: int | None) -> list[int]:
     """Which option of each layer: least moves for the mean ceiling; else the least mean within the moves allowed."""
     goal = ceiling * len(layers) + SLACK
     enough = _enough(layers, goal)

@@ -15,8 +15,8 @@ from placement.arrays import Experts, Floats, Ints
 from placement.dispatch import RULES, Dispatch
 from placement.imbalance import Imbalance, imbalance
 from placement.layout import Layout
-from placement.migration.duplicates import without_twins
-from placement.migration.knapsack import SLACK, Options, chosen
+from placement.migration.duplicates import without_duplicates
+from placement.migration.knapsack import SLACK, Options, choose
 from placement.migration.moves import in_kept_slots, moved_per_layer
 from placement.migration.relabelling import relabelled
 
@@ -89,7 +89,7 @@ class _Sought:
         return longest, evenest
 
 
-def fewest_moves(
+def minimise_moves(
     current: Ints,
     tokens: Floats,
     *,
@@ -105,7 +105,7 @@ def fewest_moves(
     `current` may hold an expert twice on one GPU, as EPLB's placements do; one of the two is overwritten.
     """
     _check(current, tokens, ceiling=ceiling, width=width)
-    start = without_twins(current, tokens, layout=layout, rule=rule)
+    start = without_duplicates(current, tokens, layout=layout, rule=rule)
     least = moved_per_layer(current, start, layout=layout)
     if max_moves is not None and max_moves < least.sum():
         message = f"must be at least {least.sum()}, got {max_moves}"
@@ -146,19 +146,19 @@ def _searched(
     everywhere = np.full(len(offers), 1 + min(sought.layout.slots, MAX_LEVELS))
     targets = np.maximum(1 + DEEP * (ceiling - 1), reach + NEAR)
     offers = _with(offers, sought.frontiers(targets=targets, depths=everywhere, width=1))
-    picks = chosen(offers, ceiling=ceiling, max_moves=None)
+    picks = choose(offers, ceiling=ceiling, max_moves=None)
     taken = [(int(it.moves[pick]), float(it.imbalances[pick])) for it, pick in zip(offers, picks, strict=True)]
     targets = 1 + AIM * (np.array([value for _, value in taken]) - 1)
     met = sum(value for _, value in taken) <= ceiling * len(taken) + SLACK
     depths = np.array([moves for moves, _ in taken]) + 1 + BEYOND if met else everywhere
     offers = _with(offers, sought.frontiers(targets=targets, depths=depths, width=width))
-    picks = chosen(offers, ceiling=ceiling, max_moves=None)
+    picks = choose(offers, ceiling=ceiling, max_moves=None)
     if max_moves is not None and sum(int(it.moves[pick]) for it, pick in zip(offers, picks, strict=True)) > max_moves:
         now = np.array([it.imbalances[0] for it in offers])
         for step in LADDER:
             targets = ceiling + step * np.maximum(now - ceiling, 0)
             offers = _with(offers, sought.frontiers(targets=targets, depths=depths, width=width))
-        picks = chosen(offers, ceiling=ceiling, max_moves=max_moves)
+        picks = choose(offers, ceiling=ceiling, max_moves=max_moves)
     return np.stack([it.rows[pick] for it, pick in zip(offers, picks, strict=True)]).astype(np.int64)
 
 

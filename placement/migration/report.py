@@ -5,7 +5,7 @@ import numpy as np
 from placement.arrays import Floats, Ints
 from placement.document import MoveBatch, Moves
 from placement.layout import Layout
-from placement.migration import Batch, Links, moved_copies, scheduled
+from placement.migration import Batch, Links, moved_copies, schedule_moves
 from placement.options import Dispatch
 from placement.problem import Pace
 
@@ -23,7 +23,7 @@ def moves(
     """From one placement to another whose kept copies keep their slots; `layers` are the rows' numbers in the model."""
     node_gb_per_s = pace.node_gb_per_s or pace.move_gb_per_s * int(np.bincount(layout.node_of_gpu).max())
     links = Links(pace.move_gb_per_s, node_gb_per_s, share=1.0)
-    found = scheduled(before, after, tokens, layout=layout, rule=rule, expert_bytes=pace.expert_bytes, links=links)
+    found = schedule_moves(before, after, tokens, layout=layout, rule=rule, expert_bytes=pace.expert_bytes, links=links)
     return Moves(
         copies=moved_copies(before, after, layout=layout),
         bytes=round(found.moved_bytes),

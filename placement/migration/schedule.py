@@ -81,7 +81,7 @@ class _Timed:
     copies: int
 
 
-def scheduled(
+def schedule_moves(
     before: Ints,
     after: Ints,
     tokens: Floats,

@@ -4,7 +4,7 @@
 which `engine_loads` and `engine_imbalance` work out for any placement.
 """
 
-from placement.nearest.sglang_model import Draws, engine_choices, engine_imbalance, engine_loads, evened_for_engine
+from placement.nearest.sglang_model import Draws, balanced_for_sglang, engine_choices, engine_imbalance, engine_loads
 from placement.nearest.solve import balanced_nearest
 
-__all__ = ["Draws", "balanced_nearest", "engine_choices", "engine_imbalance", "engine_loads", "evened_for_engine"]
+__all__ = ["Draws", "balanced_for_sglang", "balanced_nearest", "engine_choices", "engine_imbalance", "engine_loads"]

@@ -20,35 +20,35 @@ import numpy as np
 
 from fleet.numba_cache import jit_inner
 from placement.arrays import Floats, Ints
-from placement.nearest.state import Ground, apart, falling
+from placement.nearest.state import Instance, apart, falling
 
 
 @jit_inner
-def counts_of(ground: Ground, heaviest: float) -> Ints:
+def counts_of(instance: Instance, heaviest: float) -> Ints:
     """[experts]; a copy should have at most `heaviest` of what a GPU has when all are even, where that is above 0."""
-    slots, gpus = len(ground.gpu_of_slot), len(ground.node_of_gpu)
-    if heaviest > 0.0 and apart(ground) > 2:
-        counts = _few_drawn(ground, slots, apart(ground), heaviest)
+    slots, gpus = len(instance.gpu_of_slot), len(instance.node_of_gpu)
+    if heaviest > 0.0 and apart(instance) > 2:
+        counts = _few_drawn(instance, slots, apart(instance), heaviest)
         if counts.sum() == slots:
             return counts
-    return _greedy(ground.tokens, slots, ground.node_of_gpu[gpus - 1] + 1, gpus)
+    return _greedy(instance.tokens, slots, instance.node_of_gpu[gpus - 1] + 1, gpus)
 
 
 @jit_inner
-def _few_drawn(ground: Ground, slots: int, nodes: int, heaviest: float) -> Ints:
+def _few_drawn(instance: Instance, slots: int, nodes: int, heaviest: float) -> Ints:
     """Their sum is not `slots` where that does not fit."""
-    most = heaviest * ground.even.min()
-    counts = np.ones(len(ground.tokens), np.int64)
+    most = heaviest * instance.even.min()
+    counts = np.ones(len(instance.tokens), np.int64)
     for expert in range(len(counts)):
-        counts[expert] = min(nodes, max(1, math.ceil(ground.tokens[expert] / most)))
+        counts[expert] = min(nodes, max(1, math.ceil(instance.tokens[expert] / most)))
     spare = slots - counts.sum()
     while spare > 0:
-        expert = _most_off(ground, counts, nodes)
+        expert = _most_off(instance, counts, nodes)
         if expert < 0:
             break
         counts[expert] += 1
         spare -= 1
-    order = falling(ground.tokens)
+    order = falling(instance.tokens)
     for expert in order:
         if counts[expert] == 1 and nodes - 1 <= spare:
             counts[expert] = nodes
@@ -61,14 +61,14 @@ def _few_drawn(ground: Ground, slots: int, nodes: int, heaviest: float) -> Ints:
 
 
 @jit_inner
-def _most_off(ground: Ground, counts: Ints, nodes: int) -> int:
+def _most_off(instance: Instance, counts: Ints, nodes: int) -> int:
     """The expert with several copies for which one more takes most off the variance of what is drawn, or -1."""
-    gpus = len(ground.node_of_gpu) // nodes
+    gpus = len(instance.node_of_gpu) // nodes
     best, most = -1, 0.0
     for expert in range(len(counts)):
         if 1 < counts[expert] < nodes:
             before, after = _variance(counts[expert], nodes, gpus), _variance(counts[expert] + 1, nodes, gpus)
-            gain = ground.tokens[expert] * ground.tokens[expert] * (before - after)
+            gain = instance.tokens[expert] * instance.tokens[expert] * (before - after)
             if gain > most:
                 best, most = expert, gain
     return best

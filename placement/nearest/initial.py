@@ -13,94 +13,94 @@ import numpy as np
 from fleet.numba_cache import jit_inner
 from placement.arrays import Ints
 from placement.nearest.counts import counts_of
-from placement.nearest.node_spread import part_copies
-from placement.nearest.state import Ground, Layer, apart, empty_layer, falling, on_gpu, on_node, put, reshare
+from placement.nearest.node_spread import spread_copies
+from placement.nearest.state import Instance, Layer, apart, empty_layer, falling, on_gpu, on_node, put, reshare
 
 
 @jit_inner
-def constructed(ground: Ground, heaviest: float) -> Layer:
+def initial_placement(instance: Instance, heaviest: float) -> Layer:
     """A plan that may stand, with all shares known."""
-    gpus, counts = len(ground.node_of_gpu), counts_of(ground, heaviest)
-    layer = empty_layer(ground)
+    gpus, counts = len(instance.node_of_gpu), counts_of(instance, heaviest)
+    layer = empty_layer(instance)
     free = np.empty(gpus, np.int64)
     for gpu in range(gpus):
-        free[gpu] = ground.first_slot[gpu + 1] - ground.first_slot[gpu]
-    may_stand = _laid_by_weight(layer, ground, counts, free.copy())
+        free[gpu] = instance.first_slot[gpu + 1] - instance.first_slot[gpu]
+    may_stand = _laid_by_weight(layer, instance, counts, free.copy())
     if may_stand:
-        _share(layer, ground)
-        may_stand = part_copies(layer, ground) or free.min() < free.max()
+        _share(layer, instance)
+        may_stand = spread_copies(layer, instance) or free.min() < free.max()
     if not may_stand:
-        layer = empty_layer(ground)
-        if ground.roams and free.min() == free.max():
-            _dealt(layer, ground, counts)
+        layer = empty_layer(instance)
+        if instance.roams and free.min() == free.max():
+            _dealt(layer, instance, counts)
         else:
-            _laid_anyhow(layer, ground)
-        _share(layer, ground)
+            _laid_anyhow(layer, instance)
+        _share(layer, instance)
     return layer
 
 
 @jit_inner
-def _share(layer: Layer, ground: Ground) -> None:
+def _share(layer: Layer, instance: Instance) -> None:
     layer.loads[:] = 0.0
-    for expert in range(len(ground.tokens)):
-        reshare(layer, ground, expert)
+    for expert in range(len(instance.tokens)):
+        reshare(layer, instance, expert)
 
 
 @jit_inner
-def _dealt(layer: Layer, ground: Ground, counts: Ints) -> None:
+def _dealt(layer: Layer, instance: Instance, counts: Ints) -> None:
     """Where all GPUs have as many slots: from node to node, on each from GPU to GPU; never two on one that need not."""
-    gpus, nodes, at = len(ground.node_of_gpu), apart(ground), 0
+    gpus, nodes, at = len(instance.node_of_gpu), apart(instance), 0
     for expert in range(len(counts)):
         for _ in range(counts[expert]):
             gpu = at % nodes * (gpus // nodes) + at // nodes % (gpus // nodes)
-            put(layer, expert, ground.first_slot[gpu] + at // gpus)
+            put(layer, expert, instance.first_slot[gpu] + at // gpus)
             at += 1
 
 
 @jit_inner
-def _laid_by_weight(layer: Layer, ground: Ground, counts: Ints, free: Ints) -> bool:
+def _laid_by_weight(layer: Layer, instance: Instance, counts: Ints, free: Ints) -> bool:
     """Largest copies first; whether each found a slot."""
-    for expert in falling(ground.tokens / counts):
-        tokens = ground.tokens[expert] / counts[expert]
+    for expert in falling(instance.tokens / counts):
+        tokens = instance.tokens[expert] / counts[expert]
         for _ in range(counts[expert]):
-            gpu = _least_busy(layer, ground, expert, tokens, free)
+            gpu = _least_busy(layer, instance, expert, tokens, free)
             if gpu < 0:
                 return False
             free[gpu] -= 1
-            put(layer, expert, ground.first_slot[gpu] + free[gpu])
+            put(layer, expert, instance.first_slot[gpu] + free[gpu])
             layer.loads[gpu] += tokens
     return True
 
 
 @jit_inner
-def _least_busy(layer: Layer, ground: Ground, expert: int, tokens: float, free: Ints) -> int:
+def _least_busy(layer: Layer, instance: Instance, expert: int, tokens: float, free: Ints) -> int:
     """Where a copy may go: to a node without one if any has room, else to a GPU without one."""
     best, best_apart, best_busy = -1, False, np.inf
     for gpu in range(len(free)):
         if free[gpu] == 0:
             continue
-        busy = (layer.loads[gpu] + tokens) / ground.even[gpu]
+        busy = (layer.loads[gpu] + tokens) / instance.even[gpu]
         if best_apart and busy >= best_busy:
             continue
-        apart = on_node(layer, ground, expert, ground.node_of_gpu[gpu]) == 0
+        apart = on_node(layer, instance, expert, instance.node_of_gpu[gpu]) == 0
         if apart == best_apart and busy >= best_busy:
             continue
-        if apart >= best_apart and (apart or not on_gpu(layer, ground, expert, gpu)):
+        if apart >= best_apart and (apart or not on_gpu(layer, instance, expert, gpu)):
             best, best_apart, best_busy = gpu, apart, busy
     return best
 
 
 @jit_inner
-def _laid_anyhow(layer: Layer, ground: Ground) -> None:
+def _laid_anyhow(layer: Layer, instance: Instance) -> None:
     """Always ends: no GPU has more slots than there are experts."""
-    experts = len(ground.tokens)
+    experts = len(instance.tokens)
     for expert in range(experts):
         put(layer, expert, expert)
-    for slot in range(experts, len(ground.gpu_of_slot)):
+    for slot in range(experts, len(instance.gpu_of_slot)):
         best = -1
         for expert in range(experts):
-            if on_gpu(layer, ground, expert, ground.gpu_of_slot[slot]):
+            if on_gpu(layer, instance, expert, instance.gpu_of_slot[slot]):
                 continue
-            if best < 0 or ground.tokens[expert] * layer.copies[best] > ground.tokens[best] * layer.copies[expert]:
+            if best < 0 or instance.tokens[expert] * layer.copies[best] > instance.tokens[best] * layer.copies[expert]:
                 best = expert
         put(layer, best, slot)

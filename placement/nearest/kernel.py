@@ -7,10 +7,10 @@ from numba import boolean, float64, int64
 
 from fleet.numba_cache import jit_entry, jit_inner
 from placement.arrays import Floats, Ints
-from placement.nearest.initial import constructed
-from placement.nearest.node_spread import part_copies
+from placement.nearest.initial import initial_placement
+from placement.nearest.node_spread import spread_copies
 from placement.nearest.perturbation import busiest_of, given, searched
-from placement.nearest.state import Ground, Layer, empty_layer
+from placement.nearest.state import Instance, Layer, empty_layer
 
 EFFORT = 2000  # searches times slots, per layer
 HEAVIEST = (0.8, 0.65, 0.5, 0.4, 0.0)  # of a GPU's even load, for a copy; 0: split as far as slots allow
@@ -38,25 +38,25 @@ def _are_alike(node_of_gpu: Ints) -> bool:
 
 
 @jit_inner
-def _first(ground: Ground, start: Ints, at: int, parts: bool) -> Layer:  # noqa: FBT001
+def _first(instance: Instance, start: Ints, at: int, parts: bool) -> Layer:  # noqa: FBT001
     if len(start) == 0:
-        return constructed(ground, HEAVIEST[at])
-    layer = given(ground, start)
+        return initial_placement(instance, HEAVIEST[at])
+    layer = given(instance, start)
     if parts:
-        part_copies(layer, ground)
+        spread_copies(layer, instance)
     return layer
 
 
 @jit_inner
-def _planned(ground: Ground, start: Ints, settings: Settings) -> Layer:
+def _planned(instance: Instance, start: Ints, settings: Settings) -> Layer:
     """Of made plans the first that is close to even, which has least to draw; else the most even of all."""
-    best, least = empty_layer(ground), np.inf
+    best, least = empty_layer(instance), np.inf
     tried = 0 if len(start) == 0 else len(HEAVIEST) - 1
     for at in range(tried, len(HEAVIEST)):
-        tries = EFFORT // len(ground.gpu_of_slot) + 2 if HEAVIEST[at] == 0.0 else 1
-        layer = _first(ground, start, at, settings.parts)
-        layer = searched(layer, ground, settings.tolerance, settings.rounds, tries)
-        busiest = busiest_of(layer, ground)
+        tries = EFFORT // len(instance.gpu_of_slot) + 2 if HEAVIEST[at] == 0.0 else 1
+        layer = _first(instance, start, at, settings.parts)
+        layer = searched(layer, instance, settings.tolerance, settings.rounds, tries)
+        busiest = busiest_of(layer, instance)
         if busiest < least:
             best, least = layer, busiest
         if least <= 1.0 + CLOSE:
@@ -92,8 +92,8 @@ def plan(  # noqa: PLR0917 - compiled code takes no keywords
     found = np.empty((len(tokens), len(gpu_of_slot)), np.int64)
     roams, none, settings = _are_alike(node_of_gpu), np.empty(0, np.int64), Settings(tolerance, rounds, parts)
     for row in range(len(tokens)):
-        ground = Ground(gpu_of_slot, node_of_gpu, first_slot, roams, tokens[row], shares * tokens[row].sum())
-        layer = _planned(ground, start[row] if len(start) > 0 else none, settings)
+        instance = Instance(gpu_of_slot, node_of_gpu, first_slot, roams, tokens[row], shares * tokens[row].sum())
+        layer = _planned(instance, start[row] if len(start) > 0 else none, settings)
         for slot in range(len(gpu_of_slot)):  # one by one: it compiles faster than a copy of arrays
             found[row, slot] = layer.expert_of_slot[slot]
     return found

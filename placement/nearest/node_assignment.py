@@ -120,7 +120,7 @@ def _relay(expert_of_slot: Ints, slots: Ints, chosen: Ints) -> None:
 
 
 @jit_entry(int64[:, ::1](int64[:, ::1], float64[:, ::1], int64[::1], int64[::1], uint64[::1], boolean))
-def dealt(  # noqa: PLR0917 - compiled code takes no keywords
+def assign_nodes(  # noqa: PLR0917 - compiled code takes no keywords
     expert_of_slot: Ints,
     tokens: Floats,
     gpu_of_slot: Ints,

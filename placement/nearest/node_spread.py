@@ -10,20 +10,20 @@ import numpy as np
 
 from fleet.numba_cache import jit_inner
 from placement.nearest.search import swap
-from placement.nearest.state import Ground, Layer, apart, on_node
+from placement.nearest.state import Instance, Layer, apart, on_node
 
 
 @jit_inner
-def part_copies(layer: Layer, ground: Ground) -> bool:
+def spread_copies(layer: Layer, instance: Instance) -> bool:
     """Until no copy can; whether none shares a node that need not."""
     moved, parted = True, False
     while moved:
         moved, parted = False, True
         for slot in range(len(layer.weights)):
-            if _is_crowded(layer, ground, slot):
-                other = _exchange_for(layer, ground, slot)
+            if _is_crowded(layer, instance, slot):
+                other = _exchange_for(layer, instance, slot)
                 if other >= 0:
-                    swap(layer, ground, slot, other)
+                    swap(layer, instance, slot, other)
                     moved = True
                 else:
                     parted = False
@@ -31,24 +31,24 @@ def part_copies(layer: Layer, ground: Ground) -> bool:
 
 
 @jit_inner
-def _is_crowded(layer: Layer, ground: Ground, slot: int) -> bool:
+def _is_crowded(layer: Layer, instance: Instance, slot: int) -> bool:
     """Whether another copy shares the node and need not."""
-    expert, node = layer.expert_of_slot[slot], ground.node_of_gpu[ground.gpu_of_slot[slot]]
-    return 1 < layer.copies[expert] <= apart(ground) and on_node(layer, ground, expert, node) > 1
+    expert, node = layer.expert_of_slot[slot], instance.node_of_gpu[instance.gpu_of_slot[slot]]
+    return 1 < layer.copies[expert] <= apart(instance) and on_node(layer, instance, expert, node) > 1
 
 
 @jit_inner
-def _exchange_for(layer: Layer, ground: Ground, slot: int) -> int:
+def _exchange_for(layer: Layer, instance: Instance, slot: int) -> int:
     """The slot to change places with, or -1."""
-    expert, here = layer.expert_of_slot[slot], ground.node_of_gpu[ground.gpu_of_slot[slot]]
+    expert, here = layer.expert_of_slot[slot], instance.node_of_gpu[instance.gpu_of_slot[slot]]
     best, best_off = -1, np.inf
     for other in range(len(layer.weights)):
-        node = ground.node_of_gpu[ground.gpu_of_slot[other]]
+        node = instance.node_of_gpu[instance.gpu_of_slot[other]]
         off = abs(layer.weights[other] - layer.weights[slot])
         if (
             off < best_off
-            and on_node(layer, ground, expert, node) == 0
-            and on_node(layer, ground, layer.expert_of_slot[other], here) == 0
+            and on_node(layer, instance, expert, node) == 0
+            and on_node(layer, instance, layer.expert_of_slot[other], here) == 0
         ):
             best, best_off = other, off
     return best

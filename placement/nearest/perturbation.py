@@ -9,7 +9,7 @@ import numpy as np
 from fleet.numba_cache import jit_inner
 from placement.arrays import Ints
 from placement.nearest.search import give, improve, may_give, swap
-from placement.nearest.state import Ground, Layer, empty_layer, fullest, may_move, put, reshare
+from placement.nearest.state import Instance, Layer, empty_layer, fullest, may_move, put, reshare
 
 FAR = 0.02  # over even: what is nearer is left as it is
 SEED = 42
@@ -17,38 +17,38 @@ SWAPS = 2  # before each search, and one slot given to another expert
 
 
 @jit_inner
-def given(ground: Ground, expert_of_slot: Ints) -> Layer:
+def given(instance: Instance, expert_of_slot: Ints) -> Layer:
     """A layer as it lies."""
-    layer = empty_layer(ground)
+    layer = empty_layer(instance)
     for slot in range(len(expert_of_slot)):
         put(layer, expert_of_slot[slot], slot)
-    for expert in range(len(ground.tokens)):
-        reshare(layer, ground, expert)
+    for expert in range(len(instance.tokens)):
+        reshare(layer, instance, expert)
     return layer
 
 
 @jit_inner
-def searched(start: Layer, ground: Ground, tolerance: float, rounds: int, tries: int) -> Layer:
+def searched(start: Layer, instance: Instance, tolerance: float, rounds: int, tries: int) -> Layer:
     """The best found from a start, which changes."""
     best, least, state = start, np.inf, SEED
     trial = start
     for _ in range(tries):
-        improve(trial, ground, tolerance, rounds)
-        busiest = busiest_of(trial, ground)
+        improve(trial, instance, tolerance, rounds)
+        busiest = busiest_of(trial, instance)
         if busiest < least:
             best, least = trial, busiest
         if least <= 1.0 + FAR:
             break
-        trial = given(ground, best.expert_of_slot)
-        state = _shake(trial, ground, state)
+        trial = given(instance, best.expert_of_slot)
+        state = _perturb(trial, instance, state)
     return best
 
 
 @jit_inner
-def busiest_of(layer: Layer, ground: Ground) -> float:
+def busiest_of(layer: Layer, instance: Instance) -> float:
     """Over even, of the fullest GPU."""
-    gpu = fullest(layer, ground)
-    return float(layer.loads[gpu] / ground.even[gpu])
+    gpu = fullest(layer, instance)
+    return float(layer.loads[gpu] / instance.even[gpu])
 
 
 @jit_inner
@@ -63,20 +63,20 @@ def _drawn(state: int, limit: int) -> int:
 
 
 @jit_inner
-def _shake(layer: Layer, ground: Ground, state: int) -> int:
-    slots, gpu_of_slot = len(layer.weights), ground.gpu_of_slot
+def _perturb(layer: Layer, instance: Instance, state: int) -> int:
+    slots, gpu_of_slot = len(layer.weights), instance.gpu_of_slot
     for _ in range(SWAPS):
         state = _next(state)
         slot = _drawn(state, slots)
         state = _next(state)
         other = _drawn(state, slots)
-        if may_move(layer, ground, slot, gpu_of_slot[other]) and may_move(layer, ground, other, gpu_of_slot[slot]):
-            swap(layer, ground, slot, other)
+        if may_move(layer, instance, slot, gpu_of_slot[other]) and may_move(layer, instance, other, gpu_of_slot[slot]):
+            swap(layer, instance, slot, other)
     state = _next(state)
     slot = _drawn(state, slots)
     state = _next(state)
-    taker = _drawn(state, len(ground.tokens))
+    taker = _drawn(state, len(instance.tokens))
     giver = layer.expert_of_slot[slot]
-    if layer.copies[giver] > 1 and may_give(layer, ground, slot, taker):
-        give(layer, ground, slot, giver, taker)
+    if layer.copies[giver] > 1 and may_give(layer, instance, slot, taker):
+        give(layer, instance, slot, giver, taker)
     return state

@@ -9,23 +9,23 @@ from fleet.numba_cache import jit_entry, jit_inner
 from placement.arrays import Floats, Ints
 from placement.nearest.repacking import repacked
 from placement.nearest.search import even_out
-from placement.nearest.state import Ground, Layer, empty_layer, fullest, put
+from placement.nearest.state import Instance, Layer, empty_layer, fullest, put
 
 
 @jit_inner
-def _given(ground: Ground, start: Ints, weights: Floats) -> Layer:
-    layer = empty_layer(ground)
+def _given(instance: Instance, start: Ints, weights: Floats) -> Layer:
+    layer = empty_layer(instance)
     for slot in range(len(start)):
         put(layer, start[slot], slot)
         layer.weights[slot] = weights[slot]
-        layer.loads[ground.gpu_of_slot[slot]] += weights[slot]
+        layer.loads[instance.gpu_of_slot[slot]] += weights[slot]
     return layer
 
 
 @jit_inner
-def _busiest(layer: Layer, ground: Ground) -> float:
-    gpu = fullest(layer, ground)
-    return float(layer.loads[gpu] / ground.even[gpu])
+def _busiest(layer: Layer, instance: Instance) -> float:
+    gpu = fullest(layer, instance)
+    return float(layer.loads[gpu] / instance.even[gpu])
 
 
 @jit_entry(
@@ -41,7 +41,7 @@ def _busiest(layer: Layer, ground: Ground) -> float:
         int64,
     )
 )
-def evened(  # noqa: PLR0917 - compiled code takes no keywords
+def rebalance(  # noqa: PLR0917 - compiled code takes no keywords
     tokens: Floats,
     start: Ints,
     weights: Floats,
@@ -59,12 +59,12 @@ def evened(  # noqa: PLR0917 - compiled code takes no keywords
         if total == 0:
             continue
         roams = False  # what is drawn for a copy holds while it stays on its node
-        ground = Ground(gpu_of_slot, node_of_gpu, first_slot, roams, tokens[row], shares * total)
-        layer = _given(ground, start[row], weights[row])
-        other = repacked(layer, ground)
-        even_out(layer, ground, tolerance, rounds)
-        even_out(other, ground, tolerance, rounds)
-        better = other if _busiest(other, ground) < _busiest(layer, ground) else layer
+        instance = Instance(gpu_of_slot, node_of_gpu, first_slot, roams, tokens[row], shares * total)
+        layer = _given(instance, start[row], weights[row])
+        other = repacked(layer, instance)
+        even_out(layer, instance, tolerance, rounds)
+        even_out(other, instance, tolerance, rounds)
+        better = other if _busiest(other, instance) < _busiest(layer, instance) else layer
         for slot in range(len(gpu_of_slot)):  # one by one: it compiles faster than a copy of arrays
             found[row, slot] = better.expert_of_slot[slot]
     return found

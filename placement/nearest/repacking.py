@@ -10,7 +10,7 @@ import numpy as np
 
 from fleet.numba_cache import jit_inner
 from placement.arrays import Ints
-from placement.nearest.state import Ground, Layer, empty_layer, falling, on_node, put
+from placement.nearest.state import Instance, Layer, empty_layer, falling, on_node, put
 
 ANYWHERE, NODE, SLOT = 0, 1, 2  # where a copy may go
 
@@ -23,64 +23,64 @@ class Room(NamedTuple):
 
 
 @jit_inner
-def repacked(old: Layer, ground: Ground) -> Layer:
+def repacked(old: Layer, instance: Instance) -> Layer:
     """The same copies with the same weights."""
-    layer, bound = empty_layer(ground), _bounds(old, ground)
-    room = _room(ground, bound)
+    layer, bound = empty_layer(instance), _bounds(old, instance)
+    room = _room(instance, bound)
     for slot in range(len(bound)):
         if bound[slot] == SLOT:
-            _lay(layer, ground, old, slot, slot)
+            _lay(layer, instance, old, slot, slot)
     for slot in falling(old.weights):
         if bound[slot] == SLOT:
             continue
-        node = ground.node_of_gpu[ground.gpu_of_slot[slot]] if bound[slot] == NODE else -1
-        gpu = _least_busy(layer, ground, room, node, old.weights[slot])
-        into = ground.first_slot[gpu]
+        node = instance.node_of_gpu[instance.gpu_of_slot[slot]] if bound[slot] == NODE else -1
+        gpu = _least_busy(layer, instance, room, node, old.weights[slot])
+        into = instance.first_slot[gpu]
         while layer.expert_of_slot[into] >= 0:
             into += 1
-        _lay(layer, ground, old, slot, into)
+        _lay(layer, instance, old, slot, into)
         room.free[gpu] -= 1
         if node < 0:
-            room.unclaimed[ground.node_of_gpu[gpu]] -= 1
+            room.unclaimed[instance.node_of_gpu[gpu]] -= 1
     return layer
 
 
 @jit_inner
-def _bounds(old: Layer, ground: Ground) -> Ints:
+def _bounds(old: Layer, instance: Instance) -> Ints:
     bound = np.empty(len(old.weights), np.int64)
     for slot in range(len(bound)):
         expert = old.expert_of_slot[slot]
-        alone = on_node(old, ground, expert, ground.node_of_gpu[ground.gpu_of_slot[slot]]) == 1
+        alone = on_node(old, instance, expert, instance.node_of_gpu[instance.gpu_of_slot[slot]]) == 1
         bound[slot] = ANYWHERE if old.copies[expert] == 1 else NODE if alone else SLOT
     return bound
 
 
 @jit_inner
-def _room(ground: Ground, bound: Ints) -> Room:
-    gpus = len(ground.node_of_gpu)
-    room = Room(np.zeros(gpus, np.int64), np.zeros(ground.node_of_gpu[-1] + 1, np.int64))
+def _room(instance: Instance, bound: Ints) -> Room:
+    gpus = len(instance.node_of_gpu)
+    room = Room(np.zeros(gpus, np.int64), np.zeros(instance.node_of_gpu[-1] + 1, np.int64))
     for slot in range(len(bound)):
-        gpu = ground.gpu_of_slot[slot]
+        gpu = instance.gpu_of_slot[slot]
         room.free[gpu] += bound[slot] != SLOT
-        room.unclaimed[ground.node_of_gpu[gpu]] += bound[slot] == ANYWHERE
+        room.unclaimed[instance.node_of_gpu[gpu]] += bound[slot] == ANYWHERE
     return room
 
 
 @jit_inner
-def _lay(layer: Layer, ground: Ground, old: Layer, slot: int, into: int) -> None:
+def _lay(layer: Layer, instance: Instance, old: Layer, slot: int, into: int) -> None:
     put(layer, old.expert_of_slot[slot], into)
     layer.weights[into] = old.weights[slot]
-    layer.loads[ground.gpu_of_slot[into]] += old.weights[slot]
+    layer.loads[instance.gpu_of_slot[into]] += old.weights[slot]
 
 
 @jit_inner
-def _least_busy(layer: Layer, ground: Ground, room: Room, node: int, weight: float) -> int:
+def _least_busy(layer: Layer, instance: Instance, room: Room, node: int, weight: float) -> int:
     """On one node, or where it is -1 on any that has slots to spare."""
     best, best_busy = -1, np.inf
     for gpu in range(len(room.free)):
-        here = ground.node_of_gpu[gpu]
+        here = instance.node_of_gpu[gpu]
         allowed = room.unclaimed[here] > 0 if node < 0 else here == node
-        busy = (layer.loads[gpu] + weight) / ground.even[gpu]
+        busy = (layer.loads[gpu] + weight) / instance.even[gpu]
         if allowed and room.free[gpu] > 0 and busy < best_busy:
             best, best_busy = gpu, busy
     return best

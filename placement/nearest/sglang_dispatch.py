@@ -103,7 +103,7 @@ def slots_of_experts(row: Ints, first: Ints, slots: Ints) -> None:
 
 
 @jit_entry(int64[:, :, ::1](int64[:, ::1], int64[::1], int64[::1], int64, uint64[::1], boolean))
-def chosen(  # noqa: PLR0917 - compiled code takes no keywords
+def choose_slots(  # noqa: PLR0917 - compiled code takes no keywords
     expert_of_slot: Ints,
     gpu_of_slot: Ints,
     node_of_gpu: Ints,

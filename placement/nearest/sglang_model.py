@@ -81,7 +81,7 @@ def engine_imbalance(
     return Imbalance((loads / even).max(axis=1))
 
 
-def evened_for_engine(
+def balanced_for_sglang(
     expert_of_slot: Ints,
     tokens: Floats,
     *,
@@ -96,18 +96,18 @@ def evened_for_engine(
     """
     experts = tokens.shape[1]
     numbers = _checked(expert_of_slot, experts=experts, layout=layout, layers=layers)
-    from placement.nearest.node_assignment import dealt  # noqa: PLC0415  # compiles when first used
-    from placement.nearest.rebalance import evened  # noqa: PLC0415  # as well
+    from placement.nearest.node_assignment import assign_nodes  # noqa: PLC0415  # compiles when first used
+    from placement.nearest.rebalance import rebalance  # noqa: PLC0415  # as well
 
     rows, loads = _whole(expert_of_slot, experts, layout, numbers), _whole_tokens(tokens, numbers)
     rows = _enough(
-        lambda drawn: dealt(rows, loads, layout.gpu_of_slot, layout.node_of_gpu, drawn, draws is Draws.SHARED)
+        lambda drawn: assign_nodes(rows, loads, layout.gpu_of_slot, layout.node_of_gpu, drawn, draws is Draws.SHARED)
     )
     drawn, average = _weights(rows, loads, layout, draws), _average_weights(rows, loads)
     best, least = np.array(expert_of_slot), np.inf
     before = engine_imbalance(best, tokens, layout=layout, layers=layers, draws=draws).mean
     for part in PARTS:
-        found = evened(
+        found = rebalance(
             loads,
             rows,
             part * drawn + (1 - part) * average,
@@ -143,10 +143,10 @@ def _weights(rows: Ints, tokens: Floats, layout: Layout, draws: Draws) -> Floats
 
 
 def _choices(rows: Ints, experts: int, layout: Layout, draws: Draws) -> Ints:
-    from placement.nearest.sglang_dispatch import chosen  # noqa: PLC0415  # compiles when first used
+    from placement.nearest.sglang_dispatch import choose_slots  # noqa: PLC0415  # compiles when first used
 
     return _enough(
-        lambda drawn: chosen(rows, layout.gpu_of_slot, layout.node_of_gpu, experts, drawn, draws is Draws.SHARED)
+        lambda drawn: choose_slots(rows, layout.gpu_of_slot, layout.node_of_gpu, experts, drawn, draws is Draws.SHARED)
     )
 
 

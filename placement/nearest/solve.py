@@ -6,7 +6,7 @@ from placement.arrays import Floats, Ints
 from placement.dispatch import Dispatch
 from placement.imbalance import imbalance
 from placement.layout import Layout
-from placement.validation import check_room, check_slots
+from placement.validation import check_capacity, check_slots
 
 TOLERANCE = 2e-4  # of the fullest GPU over even: loads of the next window differ by far more
 ROUNDS = 2000  # steps per layer; what is measured ends within 200
@@ -18,7 +18,7 @@ def balanced_nearest(tokens: Floats, *, layout: Layout, start: Ints | None = Non
     An expert with no more copies than there are nodes has no two on one node, where the layout allows that.  Without
     `start` a plan is made; with it, that plan is improved and never made worse.
     """
-    check_room(experts=tokens.shape[1], layout=layout)
+    check_capacity(experts=tokens.shape[1], layout=layout)
     loads = np.ascontiguousarray(tokens, dtype=np.float64)
     if start is None:
         return _planned(loads, np.empty((0, layout.slots), np.int64), layout, parts=True)

@@ -13,7 +13,7 @@ from placement.arrays import Floats, Ints
 from placement.dispatch import NEAREST, shares_of_copies
 
 
-class Ground(NamedTuple):
+class Instance(NamedTuple):
     """What stays: the layout as arrays, and the loads of one layer."""
 
     gpu_of_slot: Ints
@@ -35,9 +35,9 @@ class Layer(NamedTuple):
 
 
 @jit_inner
-def empty_layer(ground: Ground) -> Layer:
+def empty_layer(instance: Instance) -> Layer:
     """Nothing in any slot."""
-    slots, gpus, experts = len(ground.gpu_of_slot), len(ground.node_of_gpu), len(ground.tokens)
+    slots, gpus, experts = len(instance.gpu_of_slot), len(instance.node_of_gpu), len(instance.tokens)
     return Layer(
         np.full(slots, -1),
         np.zeros(experts, np.int64),
@@ -60,7 +60,7 @@ def put(layer: Layer, expert: int, slot: int) -> None:
 
 
 @jit_inner
-def take(layer: Layer, ground: Ground, slot: int) -> None:
+def take(layer: Layer, instance: Instance, slot: int) -> None:
     """Take what lies there away with what it carries, without sharing out anew."""
     expert = layer.expert_of_slot[slot]
     row, last, at = layer.slots_of[expert], layer.copies[expert] - 1, 0
@@ -70,78 +70,78 @@ def take(layer: Layer, ground: Ground, slot: int) -> None:
         row[at] = row[at + 1]
         at += 1
     layer.copies[expert] = last
-    layer.loads[ground.gpu_of_slot[slot]] -= layer.weights[slot]
+    layer.loads[instance.gpu_of_slot[slot]] -= layer.weights[slot]
     layer.weights[slot] = 0.0
     layer.expert_of_slot[slot] = -1
 
 
 @jit_inner
-def reshare(layer: Layer, ground: Ground, expert: int) -> None:
+def reshare(layer: Layer, instance: Instance, expert: int) -> None:
     """Share an expert's tokens among its copies as they lie now."""
     slots = layer.slots_of[expert, : layer.copies[expert]]
     shares = np.empty(len(slots))
-    shares_of_copies(slots, ground.gpu_of_slot, ground.node_of_gpu, NEAREST, shares)
+    shares_of_copies(slots, instance.gpu_of_slot, instance.node_of_gpu, NEAREST, shares)
     for c in range(len(slots)):
         slot = slots[c]
-        tokens = ground.tokens[expert] * shares[c]
-        layer.loads[ground.gpu_of_slot[slot]] += tokens - layer.weights[slot]
+        tokens = instance.tokens[expert] * shares[c]
+        layer.loads[instance.gpu_of_slot[slot]] += tokens - layer.weights[slot]
         layer.weights[slot] = tokens
 
 
 @jit_inner
-def on_gpu(layer: Layer, ground: Ground, expert: int, gpu: int) -> bool:
+def on_gpu(layer: Layer, instance: Instance, expert: int, gpu: int) -> bool:
     """Whether a copy lies there."""
     found = False
     for c in range(layer.copies[expert]):
-        found |= ground.gpu_of_slot[layer.slots_of[expert, c]] == gpu
+        found |= instance.gpu_of_slot[layer.slots_of[expert, c]] == gpu
     return found
 
 
 @jit_inner
-def on_node(layer: Layer, ground: Ground, expert: int, node: int) -> int:
+def on_node(layer: Layer, instance: Instance, expert: int, node: int) -> int:
     """How many copies lie there."""
     found = 0
     for c in range(layer.copies[expert]):
-        if ground.node_of_gpu[ground.gpu_of_slot[layer.slots_of[expert, c]]] == node:
+        if instance.node_of_gpu[instance.gpu_of_slot[layer.slots_of[expert, c]]] == node:
             found += 1
     return found
 
 
 @jit_inner
-def apart(ground: Ground) -> int:
+def apart(instance: Instance) -> int:
     """As many copies of an expert as lie on nodes of their own: one for each node where nodes are alike, else none.
 
     Where they differ, copies that share a node make shares that are wanted.
     """
-    return int(ground.node_of_gpu[-1]) + 1 if ground.roams else 0
+    return int(instance.node_of_gpu[-1]) + 1 if instance.roams else 0
 
 
 @jit_inner
-def may_move(layer: Layer, ground: Ground, slot: int, gpu: int) -> bool:
+def may_move(layer: Layer, instance: Instance, slot: int, gpu: int) -> bool:
     """Whether what lies in a slot may go to a GPU: none is there, and no two come to one node that need not."""
-    expert, node = layer.expert_of_slot[slot], ground.node_of_gpu[gpu]
-    if on_gpu(layer, ground, expert, gpu):
+    expert, node = layer.expert_of_slot[slot], instance.node_of_gpu[gpu]
+    if on_gpu(layer, instance, expert, gpu):
         return False
-    stays = node == ground.node_of_gpu[ground.gpu_of_slot[slot]]
-    return stays or layer.copies[expert] > apart(ground) or on_node(layer, ground, expert, node) == 0
+    stays = node == instance.node_of_gpu[instance.gpu_of_slot[slot]]
+    return stays or layer.copies[expert] > apart(instance) or on_node(layer, instance, expert, node) == 0
 
 
 @jit_inner
-def fullest(layer: Layer, ground: Ground) -> int:
+def fullest(layer: Layer, instance: Instance) -> int:
     """The GPU that everything waits for."""
     found = 0
     for gpu in range(1, len(layer.loads)):
-        if layer.loads[gpu] * ground.even[found] > layer.loads[found] * ground.even[gpu]:
+        if layer.loads[gpu] * instance.even[found] > layer.loads[found] * instance.even[gpu]:
             found = gpu
     return found
 
 
 @jit_inner
-def spread(layer: Layer, ground: Ground) -> float:
+def spread(layer: Layer, instance: Instance) -> float:
     """Sum of squares of how busy each GPU is: falls with every step towards even loads, near the top or not."""
     total = 0.0
     for gpu in range(len(layer.loads)):
-        total += layer.loads[gpu] * layer.loads[gpu] / ground.even[gpu]
+        total += layer.loads[gpu] * layer.loads[gpu] / instance.even[gpu]
     return total
 
 

@@ -2,7 +2,7 @@
 
 from placement.token_trace import TokenTrace
 from placement.traffic.expected import remote_nodes, traffic_cost
-from placement.traffic.search import less_traffic
-from placement.traffic.synthetic_trace import Routing, modelled_trace, residual
+from placement.traffic.search import minimise_traffic
+from placement.traffic.synthetic_trace import Routing, generate_trace, residual
 
-__all__ = ["Routing", "TokenTrace", "less_traffic", "modelled_trace", "remote_nodes", "residual", "traffic_cost"]
+__all__ = ["Routing", "TokenTrace", "generate_trace", "minimise_traffic", "remote_nodes", "residual", "traffic_cost"]

@@ -46,7 +46,7 @@ class Start:
         return all(np.array_equal(mine[name], theirs[name]) for name in mine)
 
 
-def start_of(
+def initial_start(
     loads: Floats, trace: Experts, *, groups: int, cost: Floats, layout: Layout, rule: Dispatch, carried: float
 ) -> Start:
     """For loads that add up to 1; a copy carries up to `carried` of a GPU's part if slots allow.

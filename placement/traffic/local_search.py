@@ -22,7 +22,7 @@ MIN_GAIN = 1e-9
 
 
 @dataclass(frozen=True, eq=False)
-class Aim:
+class Target:
     """What all layers are judged by."""
 
     layout: Layout
@@ -36,16 +36,16 @@ def is_small(trace: Experts, *, experts: int, layout: Layout) -> bool:
     return layout.slots * (layout.slots + experts) * trace.size <= MAX_WORK
 
 
-def polished(row: Ints, tokens: Floats, trace: Experts, aim: Aim) -> Ints:
+def improve(row: Ints, tokens: Floats, trace: Experts, target: Target) -> Ints:
     """[slots]: under the ceiling if changes lead there, then to less traffic; from loads [experts]."""
-    best = _judged(row[np.newaxis], tokens, trace, aim)[0]
+    best = _evaluated(row[np.newaxis], tokens, trace, target)[0]
     for _ in range(ROUNDS):
-        changed = _changed(row, experts=len(tokens), layout=aim.layout)
-        if aim.rule is Dispatch.NEAREST:
-            changed = changed[~together(changed, experts=len(tokens), layout=aim.layout).any(axis=1)]
+        changed = _changed(row, experts=len(tokens), layout=target.layout)
+        if target.rule is Dispatch.NEAREST:
+            changed = changed[~together(changed, experts=len(tokens), layout=target.layout).any(axis=1)]
         if not len(changed):
             return row
-        judged = _judged(changed, tokens, trace, aim)
+        judged = _evaluated(changed, tokens, trace, target)
         at = int(np.lexsort(judged.T[::-1])[0])
         if tuple(judged[at]) >= tuple(best):
             return row
@@ -53,14 +53,14 @@ def polished(row: Ints, tokens: Floats, trace: Experts, aim: Aim) -> Ints:
     return row
 
 
-def _judged(rows: Ints, tokens: Floats, trace: Experts, aim: Aim) -> Floats:
+def _evaluated(rows: Ints, tokens: Floats, trace: Experts, target: Target) -> Floats:
     """[rows, 2]: how far above the ceiling, then the traffic of the nearest, in steps of what counts as a gain."""
     found = np.full((len(rows), 2), np.inf)
-    uneven = imbalance(rows, np.tile(tokens, (len(rows), 1)), layout=aim.layout, rule=aim.rule).per_layer
-    found[:, 0] = np.rint(np.maximum(0.0, uneven - aim.ceiling) / MIN_GAIN)
+    uneven = imbalance(rows, np.tile(tokens, (len(rows), 1)), layout=target.layout, rule=target.rule).per_layer
+    found[:, 0] = np.rint(np.maximum(0.0, uneven - target.ceiling) / MIN_GAIN)
     nearest = found[:, 0] == found[:, 0].min()
     tiled = TokenTrace(np.repeat(trace[:, np.newaxis], int(nearest.sum()), axis=1), len(tokens))
-    costs = traffic_cost(rows[nearest], tiled, layout=aim.layout, rule=aim.rule, cost=aim.cost)
+    costs = traffic_cost(rows[nearest], tiled, layout=target.layout, rule=target.rule, cost=target.cost)
     found[nearest, 1] = np.rint(costs / MIN_GAIN)
     return found
 

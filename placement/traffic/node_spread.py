@@ -23,7 +23,7 @@ def together(rows: Ints, *, experts: int, layout: Layout) -> npt.NDArray[np.bool
     return found
 
 
-def parted(row: Ints, tokens: Floats, *, layout: Layout) -> Ints:
+def spread_over_nodes(row: Ints, tokens: Floats, *, layout: Layout) -> Ints:
     """[slots]: the row with such copies exchanged for those of other nodes, as evenly as single exchanges can.
 
     Where none can be made, a copy gives its slot to an expert that its node lacks; where there is none, it stays.

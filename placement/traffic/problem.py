@@ -34,7 +34,7 @@ class Nodes:
         return cls(slots, gpus, shares, gpus / layout.gpus)
 
 
-def with_room(start: Start, loads: Floats, nodes: Nodes) -> Ints | None:
+def with_capacity(start: Start, loads: Floats, nodes: Nodes) -> Ints | None:
     """[experts]: homes so that all nodes' slots suffice, the least loaded experts having moved; None where none do."""
     home = start.home.copy()
     for _ in range(len(home)):

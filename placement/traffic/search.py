@@ -17,12 +17,12 @@ from placement.layout import Layout
 from placement.token_trace import TokenTrace
 from placement.traffic.copies import copies_of, packed
 from placement.traffic.expected import traffic_cost, weighted
-from placement.traffic.initial_partition import Start, groups_of, start_of
+from placement.traffic.initial_partition import Start, groups_of, initial_start
 from placement.traffic.knapsack import chosen
-from placement.traffic.local_search import Aim, is_small, polished
-from placement.traffic.node_spread import parted
-from placement.traffic.problem import MAX_SUM, SCALE, Nodes, carried, tokens_of_experts, used, weights, with_room
-from placement.validation import check_room, check_slots
+from placement.traffic.local_search import Target, improve, is_small
+from placement.traffic.node_spread import spread_over_nodes
+from placement.traffic.problem import MAX_SUM, SCALE, Nodes, carried, tokens_of_experts, used, weights, with_capacity
+from placement.validation import check_capacity, check_slots
 
 LIMITS = (1.5, 1.0, 0.3)  # of what the ceiling allows above 1, for nodes
 HEATS = ((2e-4, 2e-5), (5e-5, 1e-5), (5e-5, 1e-5))  # cost per token, from and to, at each limit
@@ -44,7 +44,7 @@ class _Problem:
     seed: int
 
 
-def less_traffic(
+def minimise_traffic(
     tokens: Floats,
     trace: TokenTrace,
     *,
@@ -63,7 +63,7 @@ def less_traffic(
     where they can (`apart`), but in a start that is itself the answer.  Where nothing keeps it: the most even found.
     """
     RuleError.raise_for(_violations(tokens, trace, ceiling, effort))
-    check_room(experts=tokens.shape[1], layout=layout)
+    check_capacity(experts=tokens.shape[1], layout=layout)
     if start is not None:
         check_slots(start, experts=tokens.shape[1], layout=layout)
     problem = _Problem(
@@ -84,7 +84,7 @@ def less_traffic(
     others = [] if start is None else [start]
     if cost is not None:
         others.append(
-            less_traffic(
+            minimise_traffic(
                 tokens, trace, layout=layout, rule=rule, ceiling=ceiling, seed=seed, effort=effort, start=start
             )
         )
@@ -104,18 +104,18 @@ def less_traffic(
 
 def _add_polished(answers: list[list[Ints]], tokens: Floats, trace: TokenTrace, problem: _Problem) -> None:
     """Each layer's answers polished, those that come to the same once."""
-    aim = Aim(problem.layout, problem.rule, problem.given_cost, problem.ceiling)
+    target = Target(problem.layout, problem.rule, problem.given_cost, problem.ceiling)
     for layer, found in enumerate(answers):
         experts = np.ascontiguousarray(trace.experts[:, layer])
         different = {tuple(row.tolist()): row for row in found}
-        found += [polished(row, tokens[layer], experts, aim) for row in different.values()]
+        found += [improve(row, tokens[layer], experts, target) for row in different.values()]
 
 
 def _add(answers: list[list[Ints]], placement: Ints, tokens: Floats, problem: _Problem) -> None:
     """One more answer per layer, under `nearest` with copies on different nodes."""
     apart = problem.rule is Dispatch.NEAREST
     for found, row, loads in zip(answers, placement, tokens, strict=True):
-        found.append(parted(row, loads, layout=problem.layout) if apart else row)
+        found.append(spread_over_nodes(row, loads, layout=problem.layout) if apart else row)
 
 
 def _evenest(tokens: Floats, *, layout: Layout, rule: Dispatch) -> Ints:
@@ -158,7 +158,7 @@ def _answers(loads: Floats, trace: Experts, problem: _Problem, layer: int) -> li
     done: list[Start] = []
     groups = groups_of(trace, experts=len(loads))
     for most in CARRIED:
-        start = start_of(
+        start = initial_start(
             loads,
             trace,
             groups=groups,
@@ -178,7 +178,7 @@ def _front(loads: Floats, trace: Experts, start: Start, problem: _Problem, layer
     from placement.traffic.annealing import front  # noqa: PLC0415 - compiles on import
 
     nodes, rule = problem.nodes, problem.rule
-    home = with_room(start, loads, nodes)
+    home = with_capacity(start, loads, nodes)
     if home is None:
         return []
     highest = float(problem.cost.sum(axis=0).max()) or 1.0

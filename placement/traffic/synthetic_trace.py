@@ -38,7 +38,7 @@ class Routing:
     active_groups: int = 1  # of one token
 
 
-def modelled_trace(
+def generate_trace(
     tokens: Floats,
     *,
     routing: Routing,

@@ -13,7 +13,7 @@ from fleet.documents import RuleError
 from placement.balance import balanced
 from placement.dispatch import Dispatch
 from placement.document import Placement
-from placement.drift.assessment import Terms, judged
+from placement.drift.assessment import Terms, assess
 from placement.imbalance import imbalance
 from placement.layout import Layout
 from placement.loads import ExpertLoads
@@ -111,7 +111,10 @@ def test_each_layer_gets_the_better_of_two_methods() -> None:
 def test_traffic_is_less_and_the_ceiling_is_kept() -> None:
     loads, layout = skewed(2, 16, 3), Layout.even(slots=24, gpus=4, nodes=2)
     trace = trace_of(loads, 300, 4, 5)
-    even, less = placed(PlacementProblem(loads=loads, layout=layout)), placed(PlacementProblem(loads=loads, layout=layout, trace=trace))
+    even, less = (
+        placed(PlacementProblem(loads=loads, layout=layout)),
+        placed(PlacementProblem(loads=loads, layout=layout, trace=trace)),
+    )
     before = remote_nodes(even.expert_of_slot, trace, layout=layout, rule=Dispatch.EQUAL).mean()
     assert less.remote_nodes_per_token is not None
     assert less.remote_nodes_per_token < before
@@ -157,14 +160,14 @@ class TestJudging:
 
     def test_its_own_loads_are_what_was_promised(self) -> None:
         found = placed(PlacementProblem(loads=skewed(3, 16, 1), layout=self.LAYOUT))
-        verdict = judged(found, found.expert_loads)
+        verdict = assess(found, found.expert_loads)
         assert verdict.holds
         assert verdict.imbalance == found.imbalance
         assert (verdict.moved_copies, verdict.promised) == (0, found.imbalance.mean)
 
     def test_other_loads_make_it_stale_and_moves_mend_it(self) -> None:
         found = placed(PlacementProblem(loads=skewed(3, 16, 1), layout=self.LAYOUT))
-        verdict = judged(found, skewed(3, 16, 2), terms=at(1.1))
+        verdict = assess(found, skewed(3, 16, 2), terms=at(1.1))
         assert not verdict.holds
         assert verdict.after_moves <= 1.1 + ROUNDING < verdict.imbalance.mean
         assert verdict.fresh <= verdict.after_moves + ROUNDING
@@ -174,7 +177,7 @@ class TestJudging:
         found = placed(PlacementProblem(loads=skewed(3, 16, 1), layout=self.LAYOUT))
         first, last = skewed(3, 16, 1).total, skewed(3, 16, 2).total
         drifting = np.stack([first + (last - first) * part for part in (0.0, 0.2, 0.4)])
-        verdict = judged(found, ExpertLoads.of(drifting))
+        verdict = assess(found, ExpertLoads.of(drifting))
         assert verdict.expected
         assert all(mean >= 1.0 for mean in verdict.expected)
         assert verdict.act_in == 0
@@ -182,16 +185,16 @@ class TestJudging:
     def test_loads_of_another_model_are_refused(self) -> None:
         found = placed(PlacementProblem(loads=skewed(3, 16, 1), layout=self.LAYOUT))
         with pytest.raises(RuleError, match="must have 16 experts per layer, as the placement, got 8"):
-            judged(found, skewed(3, 8, 1))
+            assess(found, skewed(3, 8, 1))
         with pytest.raises(RuleError, match="must have the placement's 3 layers"):
-            judged(found, skewed(2, 16, 1))
+            assess(found, skewed(2, 16, 1))
 
     def test_between_the_levels_it_stays_unless_moves_are_under_way(self) -> None:
         found, loads = placed(PlacementProblem(loads=skewed(3, 16, 1), layout=self.LAYOUT)), skewed(3, 16, 2)
-        now = judged(found, loads).imbalance.mean
-        waits = judged(found, loads, terms=at(now + 0.01, now - 0.05))
-        goes_on = judged(found, loads, terms=at(now + 0.01, now - 0.05, under_way=True))
-        acts = judged(found, loads, terms=at(now - 0.01, now - 0.05))
+        now = assess(found, loads).imbalance.mean
+        waits = assess(found, loads, terms=at(now + 0.01, now - 0.05))
+        goes_on = assess(found, loads, terms=at(now + 0.01, now - 0.05, under_way=True))
+        acts = assess(found, loads, terms=at(now - 0.01, now - 0.05))
         assert [verdict.act for verdict in (waits, goes_on, acts)] == [False, True, True]
         assert f"not above {now + 0.01:.6g}" in waits.reason
         assert goes_on.after_moves <= now - 0.05 + ROUNDING
@@ -200,7 +203,7 @@ class TestJudging:
         hot = ExpertLoads.of([[40.0, *[1.0] * 15]])
         found = placed(PlacementProblem(loads=hot, layout=Layout.even(slots=16, gpus=4, nodes=1)))
         assert found.imbalance.mean > 2
-        verdict = judged(found, hot)
+        verdict = assess(found, hot)
         assert (verdict.act, verdict.holds, verdict.settled_at) == (False, False, found.imbalance.mean)
         assert "as it settled at" in verdict.reason
 
@@ -208,14 +211,14 @@ class TestJudging:
         found, loads = placed(PlacementProblem(loads=skewed(3, 16, 1), layout=self.LAYOUT)), skewed(3, 16, 2)
         pace = Pace(expert_bytes=10**9, move_gb_per_s=2.0)
         window = Window(window_s=1000, moe_share=0.5, slowdown=0.5)
-        verdict = judged(found, loads, terms=at(1.1, pace=pace, window=window))
+        verdict = assess(found, loads, terms=at(1.1, pace=pace, window=window))
         gain_s = 1000 * 0.5 * (1 - verdict.after_moves / verdict.imbalance.mean)
         assert verdict.moves is not None
         assert verdict.gain_gpu_s == pytest.approx(gain_s * 4)
         assert verdict.cost_gpu_s == pytest.approx(verdict.moves.duration_s * 0.5 * 4)
         assert verdict.act
         short = Window(window_s=verdict.moves.duration_s * 0.5 / gain_s * 1000 * 1.4, moe_share=0.5, slowdown=0.5)
-        kept = judged(found, loads, terms=at(1.1, pace=pace, window=short))
+        kept = assess(found, loads, terms=at(1.1, pace=pace, window=short))
         assert (kept.act, kept.moved_copies) == (False, verdict.moved_copies)
         assert "1.5 times must be gained" in kept.reason
 
@@ -225,7 +228,9 @@ def test_links_that_cost_more_are_used_less() -> None:
     loads, near = skewed(3, 32, 4), 8.0
     costs = np.array([[0, 1, near, near], [1, 0, near, near], [near, near, 0, 1], [near, near, 1, 0]])
     trace = trace_of(loads, 400, 4, 5)
-    problem = PlacementProblem(loads=loads, layout=Layout.even(slots=40, gpus=8, nodes=4), trace=trace, max_imbalance=1.2)
+    problem = PlacementProblem(
+        loads=loads, layout=Layout.even(slots=40, gpus=8, nodes=4), trace=trace, max_imbalance=1.2
+    )
     plain, weighted = placed(problem), placed(replace(problem, node_costs=costs))
     plain_costs = traffic_cost(plain.expert_of_slot, trace, layout=problem.layout, rule=problem.rule, cost=costs)
     assert plain.remote_nodes is not None
@@ -248,7 +253,9 @@ def test_under_the_nearest_rule_a_plan_for_even_shares_is_tried_too() -> None:
 
 def test_modelled_tokens_are_judged_on_others_than_those_planned_on() -> None:
     loads = skewed(2, 32, 7)
-    found = placed(PlacementProblem(loads=loads, layout=Layout.even(slots=40, gpus=8, nodes=2), groups=4, max_imbalance=1.1))
+    found = placed(
+        PlacementProblem(loads=loads, layout=Layout.even(slots=40, gpus=8, nodes=2), groups=4, max_imbalance=1.1)
+    )
     assert found.remote_nodes is not None
     assert (found.remote_nodes.source, found.remote_nodes.trace_tokens) == ("modelled", JUDGED_TOKENS)
 

@@ -5,7 +5,7 @@ import pytest
 
 from fleet.documents import RuleError
 from placement.layout import Layout
-from placement.validation import check_room, check_slots, contiguous, copies
+from placement.validation import check_capacity, check_slots, contiguous, copies
 
 LAYOUT = Layout.even(slots=6, gpus=3, nodes=1)
 
@@ -22,7 +22,7 @@ def test_copies_are_counted_layer_by_layer() -> None:
 
 
 def test_room_for_each_expert_once_will_do() -> None:
-    check_room(experts=6, layout=LAYOUT)
+    check_capacity(experts=6, layout=LAYOUT)
 
 
 @pytest.mark.parametrize(
@@ -34,7 +34,7 @@ def test_room_for_each_expert_once_will_do() -> None:
 )
 def test_experts_that_do_not_fit_are_refused(experts: int, message: str) -> None:
     with pytest.raises(RuleError, match=message):
-        check_room(experts=experts, layout=LAYOUT)
+        check_capacity(experts=experts, layout=LAYOUT)
 
 
 @pytest.mark.parametrize(

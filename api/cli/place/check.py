@@ -22,7 +22,7 @@ from placement.request import MAX_CEILING
 from placement.slot_capacity import MAX_EXPERT_BYTES
 
 if TYPE_CHECKING:  # loads compiled code
-    from placement.drift.assessment import Judgement, Terms
+    from placement.drift.assessment import Assessment, Terms
 
 COLUMNS = (Column(""), number("imbalance", decimals=4), number("copies to move"))
 
@@ -86,10 +86,10 @@ def check(
         pace=_pace(placement, move_gb_per_s, node_gb_per_s, expert_bytes),
         under_way=under_way,
     )
-    from placement.drift.assessment import judged  # noqa: PLC0415 - loads compiled code: wrong input is told before that
+    from placement.drift.assessment import assess  # noqa: PLC0415 - loads compiled code: wrong input is told before that
 
     try:
-        found = judged(placement, placement.same_rows(given), terms=terms)
+        found = assess(placement, placement.same_rows(given), terms=terms)
     except RuleError as error:
         names = ", ".join(map(name_of, loads))
         lines = (f"{names}: {dotted(path)}: {in_options(message)}" for path, message in error.violations)
@@ -136,7 +136,7 @@ def _refused(error: RuleError) -> CommandError:
     return CommandError(*lines, exit_code=EXIT_BAD_INPUT)
 
 
-def _say(found: "Judgement") -> None:
+def _say(found: "Assessment") -> None:
     rows: list[tuple[Any, ...]] = [
         ("promised, on its own loads", found.promised, None),
         ("now", found.imbalance.mean, 0),

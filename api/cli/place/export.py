@@ -11,7 +11,7 @@ from api.cli.common.lazy_groups import new_app
 from api.cli.common.text_files import name_of
 from api.cli.place.files import given_placement, refuse_unwritable, write_whole
 from fleet.documents import RuleError, dotted
-from placement.export import exported
+from placement.export import export_placement
 from placement.formats.engine_writers import Engine
 
 app = new_app()
@@ -34,7 +34,7 @@ def export(
         refuse_unwritable(target)
     placement, _source = given_placement(file)
     try:
-        text = exported(placement, engine)
+        text = export_placement(placement, engine)
     except RuleError as error:
         lines = (f"{name_of(file)}: {dotted(path)}: {message}" for path, message in error.violations)
         raise CommandError(*lines, exit_code=EXIT_BAD_INPUT) from error

@@ -10,7 +10,7 @@ from bench.expert_loads import synthetic
 from fleet.documents import RuleError
 from fleet.solvers import Limits, Solver, SolveStatus, run
 from placement.bounds import lower_bound
-from placement.bounds.lower_bound import pair_bound, pairs_up, quick_bound
+from placement.bounds.lower_bound import has_two_slots, quick_bound, two_slot_bound
 from placement.dispatch import Dispatch
 from placement.layout import Layout
 from tests.placement.bounds.every import optimum
@@ -73,7 +73,7 @@ def test_pairing_sees_what_the_hottest_copy_does_not() -> None:
     tokens = synthetic("deepseek-v3").tokens[:6]
     layout = Layout.even(slots=288, gpus=144, nodes=18)
     quick = quick_bound(tokens, layout=layout)
-    paired = pair_bound(tokens, layout=layout, proven=quick)
+    paired = two_slot_bound(tokens, layout=layout, proven=quick)
     assert (paired >= quick).all()
     assert paired.mean() > quick.mean() + 0.01
 
@@ -109,7 +109,7 @@ def test_pairing_is_for_two_slots_alike_and_an_even_split(
     slots_of_gpu: list[int], speeds: list[float] | None, rule: Dispatch, *, pairing: bool
 ) -> None:
     layout = Layout.of(node_of_gpu=[0, 0], slots_of_gpu=slots_of_gpu, speeds=speeds)
-    assert pairs_up(layout, rule) is pairing
+    assert has_two_slots(layout, rule) is pairing
 
 
 def test_too_few_slots_are_refused() -> None:

@@ -12,7 +12,7 @@ from placement.balance import balanced
 from placement.dispatch import Dispatch
 from placement.imbalance import imbalance
 from placement.layout import Layout
-from placement.migration import fewest_moves, moved_copies, moved_per_layer
+from placement.migration import minimise_moves, moved_copies, moved_per_layer
 from placement.validation import check_slots
 from tests.placement.migration.placements import drifted, fewest, loads, placement
 
@@ -38,7 +38,7 @@ def test_is_the_fewest_on_layers_small_enough_to_try_everything(layout: Layout, 
         if best is None:
             continue
         plan = balanced(tokens, layout=layout)
-        found = fewest_moves(before, tokens, layout=layout, rule=rule, ceiling=ceiling, width=64, plan=plan)
+        found = minimise_moves(before, tokens, layout=layout, rule=rule, ceiling=ceiling, width=64, plan=plan)
         assert found.reached
         assert found.moves == best
         asked += 1
@@ -50,7 +50,7 @@ def test_is_the_fewest_on_layers_small_enough_to_try_everything(layout: Layout, 
 def test_is_legal_and_says_what_it_does(seed: int, ceiling: float, rule: Dispatch, max_moves: int | None) -> None:
     rng = np.random.default_rng(seed)
     tokens, before = loads(rng, layers=3, experts=32), placement(rng, layers=3, experts=32, layout=LARGER)
-    found = fewest_moves(
+    found = minimise_moves(
         before,
         tokens,
         layout=LARGER,
@@ -72,8 +72,8 @@ def test_is_legal_and_says_what_it_does(seed: int, ceiling: float, rule: Dispatc
 def test_moves_nothing_within_the_ceiling() -> None:
     rng = np.random.default_rng(1)
     tokens, before = loads(rng, layers=4, experts=32), placement(rng, layers=4, experts=32, layout=LARGER)
-    first = fewest_moves(before, tokens, layout=LARGER, ceiling=1.1)
-    again = fewest_moves(first.expert_of_slot, tokens, layout=LARGER, ceiling=1.1)
+    first = minimise_moves(before, tokens, layout=LARGER, ceiling=1.1)
+    again = minimise_moves(first.expert_of_slot, tokens, layout=LARGER, ceiling=1.1)
     assert first.moves > 0
     assert again.moves == 0
     assert again.expert_of_slot.tolist() == first.expert_of_slot.tolist()
@@ -84,7 +84,7 @@ def test_moves_far_less_than_a_new_plan() -> None:
     tokens = loads(rng, layers=8, experts=32)
     before = balanced(tokens, layout=LARGER)
     later = drifted(rng, tokens)
-    found = fewest_moves(before, later, layout=LARGER, ceiling=1.05)
+    found = minimise_moves(before, later, layout=LARGER, ceiling=1.05)
     assert found.reached
     assert found.before.mean > 1.1
     assert found.moves < found.full_plan_moves / 3
@@ -97,7 +97,7 @@ def test_layers_share_one_budget() -> None:
     before = balanced(tokens, layout=LARGER)
     later = tokens.copy()
     later[:2] = drifted(rng, tokens[:2], by=0.6)
-    found = fewest_moves(before, later, layout=LARGER, ceiling=1.03)
+    found = minimise_moves(before, later, layout=LARGER, ceiling=1.03)
     assert found.reached
     assert found.moved[2:].sum() == 0
     assert (found.after.per_layer[:2] > 1.03).all()
@@ -107,7 +107,7 @@ def test_more_moves_never_make_it_less_even() -> None:
     rng = np.random.default_rng(4)
     tokens, before = loads(rng, layers=3, experts=32), placement(rng, layers=3, experts=32, layout=LARGER)
     means = [
-        fewest_moves(before, tokens, layout=LARGER, ceiling=1.0, max_moves=moves).after.mean
+        minimise_moves(before, tokens, layout=LARGER, ceiling=1.0, max_moves=moves).after.mean
         for moves in range(0, 30, 3)
     ]
     assert means == sorted(means, reverse=True)
@@ -120,7 +120,7 @@ def test_reaches_whatever_the_full_plan_reaches() -> None:
     tokens, before = loads(rng, layers=6, experts=32, skew=1.5), placement(rng, layers=6, experts=32, layout=LARGER)
     plan = balanced(tokens, layout=LARGER)
     ceiling = imbalance(plan, tokens, layout=LARGER).mean
-    found = fewest_moves(before, tokens, layout=LARGER, ceiling=ceiling, plan=plan, width=1)
+    found = minimise_moves(before, tokens, layout=LARGER, ceiling=ceiling, plan=plan, width=1)
     assert found.reached
     assert found.moves <= found.full_plan_moves
 
@@ -146,5 +146,5 @@ def test_names_what_is_wrong(wrong: dict[str, Any], field: str) -> None:
         **wrong,
     }
     with pytest.raises(RuleError) as raised:
-        fewest_moves(**asked)
+        minimise_moves(**asked)
     assert raised.value.violations[0][0][0] == field

@@ -13,7 +13,7 @@ from placement.balance import balanced
 from placement.dispatch import Dispatch
 from placement.imbalance import imbalance
 from placement.layout import Layout
-from placement.migration import Batch, Links, Schedule, fewest_moves, moved_copies, scheduled
+from placement.migration import Batch, Links, Schedule, minimise_moves, moved_copies, schedule_moves
 from placement.migration.moves import in_kept_slots
 from placement.validation import check_slots
 from tests.placement.migration.placements import drifted, loads, placement
@@ -24,7 +24,7 @@ EXPERT_BYTES = 44e6
 
 
 def _planned(before: Ints, after: Ints, tokens: Floats, *, copies: int = 4, links: Links = LINKS) -> Schedule:
-    return scheduled(
+    return schedule_moves(
         before, after, tokens, layout=LAYOUT, expert_bytes=EXPERT_BYTES, links=links, copies_per_batch=copies
     )
 
@@ -102,7 +102,7 @@ def test_every_batch_of_a_small_migration_makes_it_more_even() -> None:
     tokens = loads(rng, layers=6, experts=18)
     before = balanced(tokens, layout=LAYOUT)
     later = drifted(rng, tokens)
-    found = fewest_moves(before, later, layout=LAYOUT, ceiling=1.05)
+    found = minimise_moves(before, later, layout=LAYOUT, ceiling=1.05)
     schedule = _planned(before, found.expert_of_slot, later, copies=24)
     means = [found.before.mean, *(batch.mean_imbalance for batch in schedule.batches)]
     assert len(means) > 6
@@ -133,7 +133,7 @@ def test_half_the_bandwidth_takes_twice_as_long() -> None:
 def test_nothing_to_move_takes_no_time() -> None:
     rng = np.random.default_rng(6)
     same = placement(rng, layers=2, experts=18, layout=LAYOUT)
-    schedule = scheduled(
+    schedule = schedule_moves(
         same,
         same,
         loads(rng, layers=2, experts=18),
@@ -152,9 +152,9 @@ def test_names_what_is_wrong() -> None:
         with pytest.raises(RuleError, match=next(iter(wrong))):
             Links(**{"gpu_gb_per_s": 1, "node_gb_per_s": 1, **wrong})
     with pytest.raises(RuleError, match="expert_bytes"):
-        scheduled(same, same, tokens, layout=LAYOUT, expert_bytes=0, links=LINKS)
+        schedule_moves(same, same, tokens, layout=LAYOUT, expert_bytes=0, links=LINKS)
     with pytest.raises(RuleError, match="copies_per_batch"):
-        scheduled(same, same, tokens, layout=LAYOUT, expert_bytes=1, links=LINKS, copies_per_batch=0)
+        schedule_moves(same, same, tokens, layout=LAYOUT, expert_bytes=1, links=LINKS, copies_per_batch=0)
 
 
 def test_steps_over_different_links_share_a_batch() -> None:
@@ -162,7 +162,9 @@ def test_steps_over_different_links_share_a_batch() -> None:
     before, after = (np.array([[0, 4, 1, 5, *rest]]) for rest in ([2, 3, 2, 3], [0, 3, 2, 1]))
     tokens = np.array([[10.0, 8.0, 1.0, 1.0, 1.0, 1.0]])
     together, apart = (
-        scheduled(before, after, tokens, layout=layout, expert_bytes=EXPERT_BYTES, links=LINKS, copies_per_batch=copies)
+        schedule_moves(
+            before, after, tokens, layout=layout, expert_bytes=EXPERT_BYTES, links=LINKS, copies_per_batch=copies
+        )
         for copies in (8, 1)
     )
     assert [batch.sources for batch in together.batches] == [(0, 1)]

@@ -8,8 +8,8 @@ from placement.arrays import Floats, Ints
 from placement.dispatch import Dispatch
 from placement.imbalance import imbalance
 from placement.layout import Layout
-from placement.migration import fewest_moves, moved_copies
-from placement.migration.duplicates import without_twins
+from placement.migration import minimise_moves, moved_copies
+from placement.migration.duplicates import without_duplicates
 from placement.validation import check_slots
 from tests.placement.migration.placements import loads, placement
 
@@ -38,7 +38,7 @@ def _with_twins(seed: int) -> tuple[Ints, Floats]:
 def test_one_copy_is_loaded_for_each_twin(seed: int, rule: Dispatch) -> None:
     current, tokens = _with_twins(seed)
     twins = sum(5 - len(set(row[:5].tolist())) for row in current)
-    legal = without_twins(current, tokens, layout=LAYOUT, rule=rule)
+    legal = without_duplicates(current, tokens, layout=LAYOUT, rule=rule)
     check_slots(legal, experts=18, layout=LAYOUT)
     assert moved_copies(current, legal, layout=LAYOUT) == (legal != current).sum() == twins
 
@@ -50,7 +50,7 @@ def test_the_result_is_legal_however_even_it_was(ceiling: float, rule: Dispatch)
     for seed in range(8):
         current, tokens = _with_twins(seed)
         asked += any(len(set(row[:5].tolist())) < 5 for row in current)
-        found = fewest_moves(current, tokens, layout=LAYOUT, rule=rule, ceiling=ceiling)
+        found = minimise_moves(current, tokens, layout=LAYOUT, rule=rule, ceiling=ceiling)
         check_slots(found.expert_of_slot, experts=18, layout=LAYOUT)
         assert found.moves == moved_copies(current, found.expert_of_slot, layout=LAYOUT)
         assert found.after.mean == pytest.approx(imbalance(found.expert_of_slot, tokens, layout=LAYOUT, rule=rule).mean)
@@ -62,10 +62,10 @@ def test_too_few_moves_to_be_legal_are_named() -> None:
     layout = Layout.even(slots=6, gpus=2, nodes=1)
     current = np.array([[0, 1, 1, 2, 3, 0]])
     with pytest.raises(RuleError, match="at least 1"):
-        fewest_moves(current, loads(rng, layers=1, experts=4), layout=layout, ceiling=1.0, max_moves=0)
+        minimise_moves(current, loads(rng, layers=1, experts=4), layout=layout, ceiling=1.0, max_moves=0)
 
 
 def test_a_legal_placement_stays_as_it_is() -> None:
     rng = np.random.default_rng(2)
     current, tokens = placement(rng, layers=2, experts=18, layout=LAYOUT), loads(rng, layers=2, experts=18)
-    assert without_twins(current, tokens, layout=LAYOUT, rule=Dispatch.EQUAL) is current
+    assert without_duplicates(current, tokens, layout=LAYOUT, rule=Dispatch.EQUAL) is current

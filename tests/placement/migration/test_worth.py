@@ -5,59 +5,61 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fleet.documents import RuleError
-from placement.migration import Decision, Levels, Window, Worth, decided, worth_of
+from placement.migration import CostBenefit, Decision, Levels, Window, decide, evaluate_migration
 
 LEVELS = Levels(act_above=1.10, settle_at=1.05)
 WINDOW = Window(window_s=600, moe_share=0.5, slowdown=0.1, stall_s=0.01, margin=1.5)
-PAYS, DOES_NOT = Worth(10, 1, 1.5), Worth(1, 1, 1.5)
+PAYS, DOES_NOT = CostBenefit(10, 1, 1.5), CostBenefit(1, 1, 1.5)
 
 
 def test_gain_is_the_time_that_moe_layers_save_and_cost_what_moving_takes() -> None:
-    worth = worth_of(now=1.2, after=1.05, moving_s=20, batches=50, window=WINDOW)
-    assert worth.gain_s == pytest.approx(600 * 0.5 * 0.125)
-    assert worth.cost_s == pytest.approx(20 * 0.1 + 50 * 0.01)
-    assert worth.pays
-    assert worth.gpu_seconds(gpus=32) == pytest.approx(32 * (37.5 - 2.5))
+    benefit = evaluate_migration(now=1.2, after=1.05, moving_s=20, batches=50, window=WINDOW)
+    assert benefit.gain_s == pytest.approx(600 * 0.5 * 0.125)
+    assert benefit.cost_s == pytest.approx(20 * 0.1 + 50 * 0.01)
+    assert benefit.pays
+    assert benefit.gpu_seconds(gpus=32) == pytest.approx(32 * (37.5 - 2.5))
 
 
 def test_a_short_window_does_not_pay() -> None:
     short = Window(window_s=20, moe_share=0.5, slowdown=0.1)
-    assert not worth_of(now=1.2, after=1.05, moving_s=20, batches=1, window=short).pays
+    assert not evaluate_migration(now=1.2, after=1.05, moving_s=20, batches=1, window=short).pays
 
 
 def test_acts_above_one_level_and_settles_at_the_other() -> None:
     state = Decision()
     acts = []
     for now in (1.04, 1.08, 1.101, 1.07, 1.05, 1.08, 1.10, 1.2):
-        state = decided(state, now=now, levels=LEVELS, worth=PAYS)
+        state = decide(state, now=now, levels=LEVELS, benefit=PAYS)
         acts.append(state.act)
     assert acts == [False, False, True, True, False, False, False, True]
 
 
 def test_what_does_not_pay_is_not_begun() -> None:
-    assert not decided(Decision(), now=1.3, levels=LEVELS, worth=DOES_NOT).act
-    assert not decided(Decision(), now=1.3, levels=LEVELS).act
+    assert not decide(Decision(), now=1.3, levels=LEVELS, benefit=DOES_NOT).act
+    assert not decide(Decision(), now=1.3, levels=LEVELS).act
 
 
 def test_a_level_that_nothing_betters_counts_as_settled() -> None:
-    stuck = decided(Decision(act=True), now=1.2, levels=LEVELS, worth=DOES_NOT)
+    stuck = decide(Decision(act=True), now=1.2, levels=LEVELS, benefit=DOES_NOT)
     assert stuck == Decision(settled_at=1.2)
-    assert not decided(stuck, now=1.24, levels=LEVELS, worth=PAYS).act
-    assert decided(stuck, now=1.26, levels=LEVELS, worth=PAYS).act
-    assert decided(stuck, now=1.04, levels=LEVELS, worth=PAYS) == Decision()
+    assert not decide(stuck, now=1.24, levels=LEVELS, benefit=PAYS).act
+    assert decide(stuck, now=1.26, levels=LEVELS, benefit=PAYS).act
+    assert decide(stuck, now=1.04, levels=LEVELS, benefit=PAYS) == Decision()
 
 
 @given(st.floats(1, 3), st.floats(1, 3), st.lists(st.sampled_from([PAYS, DOES_NOT, None]), min_size=8, max_size=8))
-def test_constant_loads_are_acted_on_at_most_once(now: float, reachable: float, worths: list[Worth | None]) -> None:
+def test_constant_loads_are_acted_on_at_most_once(
+    now: float, reachable: float, worths: list[CostBenefit | None]
+) -> None:
     """Each act takes the placement to what can be reached; after that nothing can be bettered."""
     state, level, acts = Decision(), now, 0
-    for worth in worths:
-        best = worth if level > max(reachable, LEVELS.settle_at) else None
-        state = decided(state, now=level, levels=LEVELS, worth=best)
+    for benefit in worths:
+        best = benefit if level > max(reachable, LEVELS.settle_at) else None
+        state = decide(state, now=level, levels=LEVELS, benefit=best)
         if state.act:
             acts += 1
             level = min(level, max(reachable, LEVELS.settle_at))
-            state = decided(state, now=level, levels=LEVELS)
+            state = decide(state, now=level, levels=LEVELS)
             assert not state.act
     assert acts <= 1
 
@@ -67,7 +69,7 @@ def test_within_the_band_nothing_changes(series: list[float]) -> None:
     for start in (Decision(), Decision(settled_at=1.09)):
         state = start
         for now in series:
-            state = decided(state, now=now, levels=LEVELS, worth=PAYS)
+            state = decide(state, now=now, levels=LEVELS, benefit=PAYS)
         assert state == start
 
 

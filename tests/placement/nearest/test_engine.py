@@ -17,11 +17,11 @@ from placement.imbalance import imbalance
 from placement.layout import Layout
 from placement.nearest import (
     Draws,
+    balanced_for_sglang,
     balanced_nearest,
     engine_choices,
     engine_imbalance,
     engine_loads,
-    evened_for_engine,
 )
 from placement.nearest.sglang_rng import words
 from placement.validation import check_slots, contiguous, copies
@@ -120,7 +120,7 @@ def test_what_the_engine_makes_is_evened_out_and_so_are_averages(
     tokens = synthetic("deepseek-v3", seed=5).tokens[: len(DEEPSEEK_ROWS)]
     layout = Layout.even(slots=slots, gpus=gpus, nodes=nodes)
     plan = balanced_nearest(tokens, layout=layout)
-    found = evened_for_engine(plan, tokens, layout=layout, layers=DEEPSEEK_ROWS)
+    found = balanced_for_sglang(plan, tokens, layout=layout, layers=DEEPSEEK_ROWS)
     check_slots(found, experts=256, layout=layout)
     assert (copies(found, experts=256) == copies(plan, experts=256)).all()
     assert engine_imbalance(plan, tokens, layout=layout, layers=DEEPSEEK_ROWS).mean > 1.015
@@ -133,7 +133,7 @@ def test_a_plan_that_is_drawn_for_is_evened_out_in_whole_numbers() -> None:
     tokens = synthetic("deepseek-v3", seed=5).tokens[: len(DEEPSEEK_ROWS)]
     layout = Layout.even(slots=288, gpus=32, nodes=4)
     plan = balanced(tokens, layout=layout)
-    found = evened_for_engine(plan, tokens, layout=layout, layers=DEEPSEEK_ROWS)
+    found = balanced_for_sglang(plan, tokens, layout=layout, layers=DEEPSEEK_ROWS)
     before = engine_imbalance(plan, tokens, layout=layout, layers=DEEPSEEK_ROWS).mean
     assert before > 1.05
     assert engine_imbalance(found, tokens, layout=layout, layers=DEEPSEEK_ROWS).mean < 1 + (before - 1) / 2
@@ -144,7 +144,7 @@ def test_a_plan_that_is_drawn_for_is_evened_out_in_whole_numbers() -> None:
 def test_evened_maps_may_stand_and_are_never_worse(case: tuple[Ints, int, Layout], draws: Draws) -> None:
     expert_of_slot, experts, layout = case
     tokens = np.random.default_rng(2).lognormal(0, 2, (len(expert_of_slot), experts))
-    found = evened_for_engine(expert_of_slot, tokens, layout=layout, draws=draws)
+    found = balanced_for_sglang(expert_of_slot, tokens, layout=layout, draws=draws)
     check_slots(found, experts=experts, layout=layout)
     assert (copies(found, experts=experts) == copies(expert_of_slot, experts=experts)).all()
     before = engine_imbalance(expert_of_slot, tokens, layout=layout, draws=draws).mean

@@ -16,7 +16,7 @@ from placement.traffic import hypergraph_gains
 from placement.traffic.copies import copies_of, taken
 from placement.traffic.counting import token_cost
 from placement.traffic.initial_partition import EVERYWHERE, SPREAD, Start
-from placement.traffic.problem import Nodes, carried, tokens_of_experts, used, weights, with_room
+from placement.traffic.problem import Nodes, carried, tokens_of_experts, used, weights, with_capacity
 from tests.placement.traffic.instances import instance
 
 SCALE = 2.0**20  # fine enough for costs of any kind
@@ -128,6 +128,6 @@ def test_books_are_those_of_the_copies(seed: int, nodes: int, rule: Dispatch) ->
     assert parts.sum(axis=1) == pytest.approx(np.ones(12))
     assert carried(home, begun, loads, of, rule=rule) == pytest.approx(loads @ parts)
     assert (used(home, begun, of) == copies.sum(axis=0)).all()
-    settled = with_room(begun, loads, of)
+    settled = with_capacity(begun, loads, of)
     assert settled is not None
     assert (used(settled, begun, of) <= of.slots).all()

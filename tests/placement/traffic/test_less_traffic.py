@@ -14,8 +14,8 @@ from placement.dispatch import Dispatch, gpu_loads
 from placement.imbalance import imbalance
 from placement.layout import Layout
 from placement.token_trace import TokenTrace
-from placement.traffic import less_traffic, remote_nodes, traffic_cost
-from placement.traffic.node_spread import parted, together
+from placement.traffic import minimise_traffic, remote_nodes, traffic_cost
+from placement.traffic.node_spread import spread_over_nodes, together
 from placement.validation import check_slots
 from tests.placement.traffic.instances import Instance, instance, instances
 
@@ -29,7 +29,7 @@ def test_is_a_placement_no_worse_than_its_start(case: Instance) -> None:
     for rule in RULES:
         before = imbalance(case.placement, case.tokens, layout=case.layout, rule=rule).mean
         for ceiling in (before, before * 1.3):
-            found = less_traffic(
+            found = minimise_traffic(
                 case.tokens, case.trace, layout=case.layout, rule=rule, ceiling=ceiling, start=case.placement
             )
             check_slots(found, experts=case.tokens.shape[1], layout=case.layout)
@@ -56,7 +56,7 @@ def test_under_nearest_copies_lie_on_different_nodes_and_plainer_readings_agree(
     layout, experts = case.layout, case.tokens.shape[1]
     if layout.nodes == 1 or layout.slots > layout.nodes * experts:
         return  # not every copy can have a node to itself
-    found = less_traffic(case.tokens, case.trace, layout=layout, rule=Dispatch.NEAREST, ceiling=ceiling)
+    found = minimise_traffic(case.tokens, case.trace, layout=layout, rule=Dispatch.NEAREST, ceiling=ceiling)
     assert not together(found, experts=experts, layout=layout).any()
     for row, tokens in zip(found, case.tokens, strict=True):
         loads = gpu_loads(row[np.newaxis], tokens[np.newaxis], layout=layout, rule=Dispatch.NEAREST)[0]
@@ -67,10 +67,10 @@ def test_parting_keeps_what_it_need_not_touch() -> None:
     layout = Layout.even(slots=8, gpus=4, nodes=2)
     row, tokens = np.array([0, 1, 0, 2, 3, 4, 5, 3]), np.arange(6, 0, -1.0)
     assert together(row[np.newaxis], experts=6, layout=layout)[0].tolist() == [True, False, False, True, False, False]
-    made = parted(row, tokens, layout=layout)
+    made = spread_over_nodes(row, tokens, layout=layout)
     check_slots(made[np.newaxis], experts=6, layout=layout)
     assert not together(made[np.newaxis], experts=6, layout=layout).any()
-    assert (parted(made, tokens, layout=layout) == made).all()
+    assert (spread_over_nodes(made, tokens, layout=layout) == made).all()
 
 
 def least(case: Instance, rule: Dispatch, ceiling: float) -> float:
@@ -89,7 +89,7 @@ def least(case: Instance, rule: Dispatch, ceiling: float) -> float:
 def test_finds_the_best_of_tiny_layers(seed: int) -> None:
     case = instance(seed, experts=6, slots_per_gpu=3, gpus_per_node=1, layers=1, active=2)
     best = least(case, Dispatch.EQUAL, 1.25)
-    found = less_traffic(case.tokens, case.trace, layout=case.layout, rule=Dispatch.EQUAL, ceiling=1.25)
+    found = minimise_traffic(case.tokens, case.trace, layout=case.layout, rule=Dispatch.EQUAL, ceiling=1.25)
     if np.isfinite(best):
         sent = remote_nodes(found, case.trace, layout=case.layout, rule=Dispatch.EQUAL)[0]
         assert sent == pytest.approx(best)
@@ -107,7 +107,7 @@ def grouped(count: int) -> TokenTrace:
 
 def test_keeps_together_what_goes_together() -> None:
     trace, layout = grouped(400), Layout.even(slots=16, gpus=8, nodes=4)
-    found = less_traffic(trace.loads(), trace, layout=layout, rule=Dispatch.EQUAL, ceiling=1.6, effort=20)
+    found = minimise_traffic(trace.loads(), trace, layout=layout, rule=Dispatch.EQUAL, ceiling=1.6, effort=20)
     assert remote_nodes(found, trace, layout=layout, rule=Dispatch.EQUAL)[0] == pytest.approx(3 / 4)
 
 
@@ -115,7 +115,7 @@ def test_spends_free_slots_on_copies_near_everyone() -> None:
     case = instance(1, nodes=2, gpus_per_node=2, slots_per_gpu=5, experts=12, count=400)
     sent = {
         rule: remote_nodes(
-            less_traffic(case.tokens, case.trace, layout=case.layout, rule=rule, ceiling=1.2),
+            minimise_traffic(case.tokens, case.trace, layout=case.layout, rule=rule, ceiling=1.2),
             case.trace,
             layout=case.layout,
             rule=rule,
@@ -128,12 +128,12 @@ def test_spends_free_slots_on_copies_near_everyone() -> None:
 def test_tokens_to_a_dear_node_are_fewer() -> None:
     case = instance(5, nodes=3, gpus_per_node=2, slots_per_gpu=3, experts=16, count=70, layers=1)
     given_all: dict[str, Any] = {"layout": case.layout, "rule": Dispatch.EQUAL, "ceiling": 1.5}
-    plain = less_traffic(case.tokens, case.trace, **given_all)
+    plain = minimise_traffic(case.tokens, case.trace, **given_all)
     before, after = [], []
     for node in range(3):
         dear = 1.0 - np.eye(3)
         dear[:, node] *= 20.0
-        found = less_traffic(case.tokens, case.trace, cost=dear, **given_all)
+        found = minimise_traffic(case.tokens, case.trace, cost=dear, **given_all)
         before.append(_reached(plain, case, node))
         after.append(_reached(found, case, node))
     assert (np.array(after) <= before).all()
@@ -149,7 +149,7 @@ def test_with_costs_no_dearer_than_the_start_nor_than_without(case: Instance, se
         ceiling = 1.2 * imbalance(case.placement, case.tokens, layout=layout, rule=rule).mean
         given_all: dict[str, Any] = {"layout": layout, "rule": rule, "ceiling": ceiling}
         found, without = (
-            less_traffic(case.tokens, case.trace, start=case.placement, cost=of, **given_all) for of in (cost, None)
+            minimise_traffic(case.tokens, case.trace, start=case.placement, cost=of, **given_all) for of in (cost, None)
         )
         assert imbalance(found, case.tokens, layout=layout, rule=rule).mean <= ceiling + TINY
         paid, paid_without, paid_before = (
@@ -167,7 +167,7 @@ def _reached(found: Ints, case: Instance, node: int) -> float:
 def test_equal_arguments_give_equal_answers() -> None:
     case = instance(2, nodes=2, experts=10)
     arguments: dict[str, Any] = {"layout": case.layout, "rule": Dispatch.NEAREST, "ceiling": 1.1, "seed": 7}
-    one, other = (less_traffic(case.tokens, case.trace, **arguments) for _ in range(2))
+    one, other = (minimise_traffic(case.tokens, case.trace, **arguments) for _ in range(2))
     assert (one == other).all()
 
 
@@ -178,7 +178,7 @@ def test_under_hash_keeps_the_ceiling_and_sends_no_more_than_its_start() -> None
     assert (
         even.per_layer == imbalance(case.placement, case.tokens, layout=layout, rule=Dispatch.EQUAL).per_layer
     ).all()
-    found = less_traffic(case.tokens, case.trace, layout=layout, rule=rule, ceiling=even.mean, start=case.placement)
+    found = minimise_traffic(case.tokens, case.trace, layout=layout, rule=rule, ceiling=even.mean, start=case.placement)
     assert imbalance(found, case.tokens, layout=layout, rule=rule).mean <= even.mean + TINY
     sent, before = (remote_nodes(made, case.trace, layout=layout, rule=rule).sum() for made in (found, case.placement))
     assert sent < before
@@ -187,7 +187,7 @@ def test_under_hash_keeps_the_ceiling_and_sends_no_more_than_its_start() -> None
 def test_takes_uneven_slots_and_speeds() -> None:
     layout = Layout.of(node_of_gpu=[0, 0, 1, 1], slots_of_gpu=[4, 2, 3, 3], speeds=[2.0, 1.0, 1.0, 1.0])
     case = instance(4, experts=9)
-    found = less_traffic(case.tokens, case.trace, layout=layout, rule=Dispatch.NEAREST, ceiling=1.1)
+    found = minimise_traffic(case.tokens, case.trace, layout=layout, rule=Dispatch.NEAREST, ceiling=1.1)
     check_slots(found, experts=9, layout=layout)
 
 
@@ -196,7 +196,7 @@ def test_one_expert_too_hot_for_a_node_is_spread() -> None:
     tokens = np.array([[100.0, 1, 1, 1, 1, 1, 1, 1]])
     trace = TokenTrace.of(np.zeros((10, 1, 1), dtype=int), experts_per_layer=8)
     for rule in RULES:
-        found = less_traffic(tokens, trace, layout=layout, rule=rule, ceiling=1.1)
+        found = minimise_traffic(tokens, trace, layout=layout, rule=rule, ceiling=1.1)
         assert imbalance(found, tokens, layout=layout, rule=rule).mean <= 1.1
 
 
@@ -204,12 +204,12 @@ def test_refuses_what_does_not_fit_together() -> None:
     case = instance(0)
     good: dict[str, Any] = {"layout": case.layout, "rule": Dispatch.EQUAL}
     with pytest.raises(RuleError, match=r"max_imbalance.*from 1 to"):
-        less_traffic(case.tokens, case.trace, ceiling=0.9, **good)
+        minimise_traffic(case.tokens, case.trace, ceiling=0.9, **good)
     with pytest.raises(RuleError, match="effort"):
-        less_traffic(case.tokens, case.trace, ceiling=1.1, effort=0, **good)
+        minimise_traffic(case.tokens, case.trace, ceiling=1.1, effort=0, **good)
     with pytest.raises(RuleError, match="trace"):
-        less_traffic(case.tokens[:, 1:], case.trace, ceiling=1.1, **good)
+        minimise_traffic(case.tokens[:, 1:], case.trace, ceiling=1.1, **good)
     with pytest.raises(RuleError, match="slots"):
-        less_traffic(
+        minimise_traffic(
             case.tokens, case.trace, layout=Layout.even(slots=4, gpus=2, nodes=2), rule=Dispatch.EQUAL, ceiling=2
         )

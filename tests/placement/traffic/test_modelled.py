@@ -5,7 +5,7 @@ import pytest
 
 from fleet.documents import RuleError
 from placement.arrays import Floats
-from placement.traffic import Routing, modelled_trace, residual
+from placement.traffic import Routing, generate_trace, residual
 from placement.traffic.initial_partition import groups_of
 
 
@@ -16,14 +16,14 @@ def skewed(layers: int = 2, experts: int = 32) -> Floats:
 @pytest.mark.parametrize("routing", [Routing(4), Routing(4, groups=8, active_groups=4)])
 def test_loads_are_those_wanted(routing: Routing) -> None:
     loads = skewed()
-    trace = modelled_trace(loads, routing=routing, count=4000, rng=np.random.default_rng(1))
+    trace = generate_trace(loads, routing=routing, count=4000, rng=np.random.default_rng(1))
     assert trace.experts.shape == (4000, 2, 4)
     assert residual(trace, loads).max() < 0.02
     assert (np.diff(np.sort(trace.experts, axis=2), axis=2) > 0).all()
 
 
 def test_no_token_uses_more_groups_than_it_may() -> None:
-    trace = modelled_trace(
+    trace = generate_trace(
         skewed(), routing=Routing(6, groups=8, active_groups=3), count=800, rng=np.random.default_rng(1)
     )
     for layer in range(2):
@@ -35,7 +35,7 @@ def test_no_token_uses_more_groups_than_it_may() -> None:
 def test_topics_bring_experts_together() -> None:
     def pairs(strength: float) -> float:
         loads = np.ones((1, 32))
-        made = modelled_trace(
+        made = generate_trace(
             loads, routing=Routing(4), count=4000, rng=np.random.default_rng(2), strength=strength
         ).experts[:, 0]
         used = np.zeros((len(made), 32))
@@ -49,7 +49,7 @@ def test_topics_bring_experts_together() -> None:
 
 def test_equal_seeds_give_equal_traces() -> None:
     one, other = (
-        modelled_trace(skewed(), routing=Routing(2), count=100, rng=np.random.default_rng(3)).experts for _ in range(2)
+        generate_trace(skewed(), routing=Routing(2), count=100, rng=np.random.default_rng(3)).experts for _ in range(2)
     )
     assert (one == other).all()
 
@@ -65,4 +65,4 @@ def test_equal_seeds_give_equal_traces() -> None:
 )
 def test_refuses_routing_that_cannot_be(routing: Routing, count: int, field: str) -> None:
     with pytest.raises(RuleError, match=field):
-        modelled_trace(skewed(), routing=routing, count=count, rng=np.random.default_rng(0))
+        generate_trace(skewed(), routing=routing, count=count, rng=np.random.default_rng(0))
