@@ -23,8 +23,8 @@ from typing import Any, Final
 from pydantic import ValidationError
 
 from faults.detector import Job, JobFabric, is_leaves
-from faults.diagnosis import Verdict
-from faults.monitor import Watcher, WatcherSettings
+from faults.diagnosis import Diagnosis
+from faults.monitor import FaultMonitor, MonitorSettings
 from faults.observations import Observation, from_line, to_line
 from faults.observations.jsonl import FARTHEST
 from faults.replay import Act, run
@@ -61,53 +61,53 @@ class Bundle:
     """A bundle read back, not yet replayed."""
 
     job: Job
-    settings: WatcherSettings
+    settings: MonitorSettings
     version: str
     dropped: int
     acts: tuple[Act, ...]
-    verdicts: tuple[Verdict, ...]
-    told: tuple[Verdict, ...] = ()  # what it was written for, as the watcher had it that heard everything
+    diagnoses: tuple[Diagnosis, ...]
+    told: tuple[Diagnosis, ...] = ()  # what it was written for, as the watcher had it that heard everything
 
-    def replayed(self) -> tuple[Verdict, ...]:
+    def replayed(self) -> tuple[Diagnosis, ...]:
         """What a new watcher says of the same calls."""
-        return run(Watcher(self.job, self.settings), self.acts)
+        return run(FaultMonitor(self.job, self.settings), self.acts)
 
     @property
     def holds(self) -> bool:
         """Whether that is, bit for bit, what the bundle says."""
-        return self.replayed() == self.verdicts
+        return self.replayed() == self.diagnoses
 
     @property
     def proves(self) -> bool:
         """Whether its verdicts hold what it was written for: a tape that dropped calls may not reach so far back."""
-        return proves(self.told, self.verdicts)
+        return proves(self.told, self.diagnoses)
 
 
 def write_bundle(
     job: Job,
-    settings: WatcherSettings,
+    settings: MonitorSettings,
     what: Iterable[Act],
     *,
     version: str,
     dropped: int = 0,
-    told: Iterable[Verdict] = (),
+    told: Iterable[Diagnosis] = (),
 ) -> Iterator[str]:
     """Its lines, each with its newline.  The verdicts are made anew from the calls, so that they are theirs."""
     digest = hashlib.sha256()
-    watcher = Watcher(job, settings)
+    watcher = FaultMonitor(job, settings)
 
     def line(text: str) -> str:
         digest.update(f"{text}\n".encode())
         return f"{text}\n"
 
     head = {"bundle": FORMAT, "dropped": dropped, "job": asdict(job), "version": version}
-    if said := [verdict.model_dump(mode="json") for verdict in told]:
+    if said := [diagnosis.model_dump(mode="json") for diagnosis in told]:
         head["told"] = said
     yield line(_canonical({**head, "settings": settings.model_dump(mode="json")}))
     for act in what:
         run(watcher, (act,))
         yield line(to_line(act) if isinstance(act, Observation) else _canonical(["judge", act]))
-    yield line(_canonical({"verdicts": [verdict.model_dump(mode="json") for verdict in watcher.verdicts()]}))
+    yield line(_canonical({"verdicts": [diagnosis.model_dump(mode="json") for diagnosis in watcher.diagnoses()]}))
     yield _canonical({"sha256": digest.hexdigest()}) + "\n"
 
 
@@ -116,7 +116,7 @@ def read_bundle(lines: Iterable[str | bytes]) -> Bundle:
     digest = hashlib.sha256()
     head: dict[str, Any] = {}
     acts: list[Act] = []
-    verdicts: tuple[Verdict, ...] | None = None
+    diagnoses: tuple[Diagnosis, ...] | None = None
     number, summed = 0, False
     for number, line in enumerate(lines, start=1):
         if summed:
@@ -129,35 +129,35 @@ def read_bundle(lines: Iterable[str | bytes]) -> Bundle:
             if found != {"sha256": digest.hexdigest()}:
                 raise _wrong(number, "the sum does not match: expected the lines as they were written")
             summed = True
-        elif isinstance(found, dict) and set(found) == {"verdicts"} and verdicts is None:
-            verdicts = _verdicts(found, number)
-        elif verdicts is None:
+        elif isinstance(found, dict) and set(found) == {"verdicts"} and diagnoses is None:
+            diagnoses = _diagnoses(found, number)
+        elif diagnoses is None:
             acts.append(_act(found, text, number))
         else:
             raise _wrong(number, "expected the sum after the verdicts")
         digest.update(f"{text}\n".encode())
     if not summed:
         raise _wrong(number, "ends before its sum, expected the whole bundle")
-    if verdicts is None:
+    if diagnoses is None:
         raise _wrong(number, "has no verdicts, expected the whole bundle")
-    told = _verdicts({"verdicts": head.get("told", [])}, 1)
-    return Bundle(_job(head), _settings(head), str(head["version"]), head["dropped"], tuple(acts), verdicts, told)
+    told = _diagnoses({"verdicts": head.get("told", [])}, 1)
+    return Bundle(_job(head), _settings(head), str(head["version"]), head["dropped"], tuple(acts), diagnoses, told)
 
 
-def proves(told: Iterable[Verdict], verdicts: Iterable[Verdict]) -> bool:
+def proves(told: Iterable[Diagnosis], diagnoses: Iterable[Diagnosis]) -> bool:
     """Whether each that was told is among these: fault, place, way and isolation; times may differ by what was lost."""
-    said = {_claim(verdict) for verdict in verdicts}
-    return all(_claim(verdict) in said for verdict in told)
+    said = {_claim(diagnosis) for diagnosis in diagnoses}
+    return all(_claim(diagnosis) in said for diagnosis in told)
 
 
-def verdicts_in(line: str) -> tuple[Verdict, ...] | None:
+def diagnoses_in(line: str) -> tuple[Diagnosis, ...] | None:
     """The verdicts of a line that was just written; none where it holds something else."""
-    return _verdicts(json.loads(line), 0) if line.startswith('{"verdicts":') else None
+    return _diagnoses(json.loads(line), 0) if line.startswith('{"verdicts":') else None
 
 
-def _claim(verdict: Verdict) -> tuple[object, ...]:
-    place = verdict.scope, verdict.node, verdict.peer, verdict.switch, verdict.direction
-    return verdict.fault, *place, verdict.isolate
+def _claim(diagnosis: Diagnosis) -> tuple[object, ...]:
+    place = diagnosis.scope, diagnosis.node, diagnosis.peer, diagnosis.switch, diagnosis.direction
+    return diagnosis.fault, *place, diagnosis.isolate
 
 
 def is_bundle(first: str | bytes) -> bool:
@@ -216,11 +216,11 @@ def _act(found: Any, text: str, number: int) -> Act:
         raise _wrong(number, f"is no observation: {error}") from error
 
 
-def _verdicts(found: dict[str, Any], number: int) -> tuple[Verdict, ...]:
+def _diagnoses(found: dict[str, Any], number: int) -> tuple[Diagnosis, ...]:
     if not isinstance(found["verdicts"], list):
         raise _wrong(number, "expected a list of verdicts")
     try:
-        return tuple(Verdict.model_validate(verdict) for verdict in found["verdicts"])
+        return tuple(Diagnosis.model_validate(diagnosis) for diagnosis in found["verdicts"])
     except ValidationError as error:
         raise RuleError((("line", number, *path), text) for path, text in validation_problems(error)) from error
 
@@ -259,8 +259,8 @@ def _indices(found: Any, *, below: int) -> bool:
     return isinstance(found, list) and all(type(index) is int and 0 <= index < below for index in found)
 
 
-def _settings(head: dict[str, Any]) -> WatcherSettings:
+def _settings(head: dict[str, Any]) -> MonitorSettings:
     try:
-        return WatcherSettings.model_validate(head.get("settings"))
+        return MonitorSettings.model_validate(head.get("settings"))
     except ValidationError as error:
         raise RuleError((("line", 1, "settings", *path), text) for path, text in validation_problems(error)) from error

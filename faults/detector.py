@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Protocol, TypeGuard
 
-from faults.diagnosis import Verdict
+from faults.diagnosis import Diagnosis
 from faults.observations import Observation
 
 MAX_NAME: Final = 256  # characters
@@ -38,10 +38,10 @@ def is_leaves(found: Any, *, nodes: int) -> TypeGuard[Sequence[str]]:
 class Detector(Protocol):
     """Sees observations in the order in which they became known; judges when asked, by the given time."""
 
-    def see(self, observation: Observation) -> None:
+    def observe(self, observation: Observation) -> None:
         """Take one in.  Never raises: what cannot be used is left."""
         ...
 
-    def judge(self, now_s: float) -> Sequence[Verdict]:
+    def evaluate(self, now_s: float) -> Sequence[Diagnosis]:
         """The faults that are believed now, each for as long as it lasts."""
         ...

@@ -4,8 +4,8 @@ from collections.abc import Iterable, Iterator
 from math import floor
 
 from faults.detector import Job
-from faults.diagnosis import Verdict
-from faults.monitor import Watcher, WatcherSettings
+from faults.diagnosis import Diagnosis
+from faults.monitor import FaultMonitor, MonitorSettings
 from faults.observations import Observation
 
 Act = Observation | float  # seen, or judged at that moment
@@ -25,19 +25,19 @@ def acts(observations: Iterable[Observation], *, judge_s: float) -> Iterator[Act
         yield due_s
 
 
-def run(watcher: Watcher, what: Iterable[Act]) -> tuple[Verdict, ...]:
+def run(watcher: FaultMonitor, what: Iterable[Act]) -> tuple[Diagnosis, ...]:
     """Do it; every fault that was found, in the order of detection."""
     for act in what:
         if isinstance(act, Observation):
-            watcher.see(act)
+            watcher.observe(act)
         else:
-            watcher.judge(act)
-    return watcher.verdicts()
+            watcher.evaluate(act)
+    return watcher.diagnoses()
 
 
 def replay(
-    job: Job, observations: Iterable[Observation], settings: WatcherSettings | None = None
-) -> tuple[Verdict, ...]:
+    job: Job, observations: Iterable[Observation], settings: MonitorSettings | None = None
+) -> tuple[Diagnosis, ...]:
     """The faults of a recording.  Times are on the observations' clock."""
-    settings = settings or WatcherSettings()
-    return run(Watcher(job, settings), acts(observations, judge_s=settings.judge_s))
+    settings = settings or MonitorSettings()
+    return run(FaultMonitor(job, settings), acts(observations, judge_s=settings.judge_s))

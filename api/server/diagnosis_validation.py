@@ -1,49 +1,49 @@
-"""What a reported verdict must be beside well formed: its place fits its scope, and nothing in it has no end.
+"""Checks of a new diagnosis beyond its schema: the place fits the scope, the times are ordered, and texts are bounded.
 
-Only what is reported now is held to it; what was kept before is read as it is.
+Stored diagnoses are read without these checks.
 """
 
 from collections.abc import Iterator
 from typing import Final
 
-from api.schemas.faults import MAX_EVIDENCE, MAX_REASON, VerdictReport
-from faults.diagnosis import Scope, Verdict
+from api.schemas.faults import MAX_EVIDENCE, MAX_REASON, DiagnosisReport
+from faults.diagnosis import Diagnosis, Scope
 from fleet.errors import DocumentError, Problem
 
 _SWITCHES: Final = (Scope.LEAF, Scope.UPLINK)
-_PAIRS: Final = (Scope.LINK, Scope.WORKLOAD)  # foreign traffic goes from a node to a peer, and is no hardware's
+_PAIRS: Final = (Scope.LINK, Scope.WORKLOAD)  # cross traffic of a workload goes from a node to a peer
 _NODES: Final = (Scope.RANK, Scope.NODE)
 
 
-def refuse_unfit(report: VerdictReport) -> None:
-    """Raises a DocumentError that names every field that does not fit."""
-    if problems := [Problem(f"verdict.{field}", message) for field, message in _violations(report.verdict)]:
+def refuse_invalid(report: DiagnosisReport) -> None:
+    """Raises a DocumentError that names every wrong field."""
+    if problems := [Problem(f"diagnosis.{field}", message) for field, message in _violations(report.diagnosis)]:
         raise DocumentError(name="request", problems=problems)
 
 
-def _violations(verdict: Verdict) -> Iterator[tuple[str, str]]:
-    yield from _of_place(verdict)
-    if verdict.isolate and verdict.scope not in _NODES:
-        yield "isolate", f"is true for scope {verdict.scope.value}, allowed: only for {_words(_NODES)}"
-    if verdict.detected_s < verdict.onset_s:
-        yield "detected_s", f"is before onset_s, expected {verdict.onset_s:g} or later, got {verdict.detected_s:g}"
-    if len(verdict.reason) > MAX_REASON:
-        yield "reason", f"expected at most {MAX_REASON:,} characters, got {len(verdict.reason):,}"
-    if len(verdict.evidence) > MAX_EVIDENCE:
-        yield "evidence", f"expected at most {MAX_EVIDENCE} entries, got {len(verdict.evidence):,}"
+def _violations(diagnosis: Diagnosis) -> Iterator[tuple[str, str]]:
+    yield from _of_place(diagnosis)
+    if diagnosis.isolate and diagnosis.scope not in _NODES:
+        yield "isolate", f"is true for scope {diagnosis.scope.value}, allowed: only for {_names(_NODES)}"
+    if diagnosis.detected_s < diagnosis.onset_s:
+        yield "detected_s", f"is before onset_s, expected {diagnosis.onset_s:g} or later, got {diagnosis.detected_s:g}"
+    if len(diagnosis.reason) > MAX_REASON:
+        yield "reason", f"expected at most {MAX_REASON:,} characters, got {len(diagnosis.reason):,}"
+    if len(diagnosis.evidence) > MAX_EVIDENCE:
+        yield "evidence", f"expected at most {MAX_EVIDENCE} entries, got {len(diagnosis.evidence):,}"
 
 
-def _of_place(verdict: Verdict) -> Iterator[tuple[str, str]]:
-    scope = verdict.scope
-    if scope in _SWITCHES and not verdict.switch:
+def _of_place(diagnosis: Diagnosis) -> Iterator[tuple[str, str]]:
+    scope = diagnosis.scope
+    if scope in _SWITCHES and not diagnosis.switch:
         yield "switch", f"is required for scope {scope.value}: its name"
-    if scope not in _SWITCHES and verdict.switch is not None:
-        yield "switch", f"is given for scope {scope.value}, allowed: only for {_words(_SWITCHES)}"
-    if scope is Scope.LINK and verdict.peer is None:
+    if scope not in _SWITCHES and diagnosis.switch is not None:
+        yield "switch", f"is given for scope {scope.value}, allowed: only for {_names(_SWITCHES)}"
+    if scope is Scope.LINK and diagnosis.peer is None:
         yield "peer", "is required for scope link: the node at its other end"
-    if scope not in _PAIRS and verdict.peer is not None:
-        yield "peer", f"is given for scope {scope.value}, allowed: only for {_words(_PAIRS)}"
+    if scope not in _PAIRS and diagnosis.peer is not None:
+        yield "peer", f"is given for scope {scope.value}, allowed: only for {_names(_PAIRS)}"
 
 
-def _words(scopes: tuple[Scope, ...]) -> str:
+def _names(scopes: tuple[Scope, ...]) -> str:
     return " and ".join(scope.value for scope in scopes)

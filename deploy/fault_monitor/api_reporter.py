@@ -24,21 +24,21 @@ from typing import Final
 
 import structlog
 
-from api.client import ApiError, AsyncFleetwright, ForbiddenError, InvalidRequestError, NotFoundError
-from api.schemas.faults import MAX_REASON, VerdictReport, VerdictSummary
+from api.client import ApiError, AsyncClient, ForbiddenError, InvalidRequestError, NotFoundError
+from api.schemas.faults import MAX_REASON, DiagnosisReport, DiagnosisSummary
 from api.schemas.pages import PAGE_LIMIT_MAX
 from deploy.common.backoff import Backoff
-from deploy.fault_monitor.job_config import JobFile
+from deploy.fault_monitor.job_config import JobConfig
 from faults.bundle import write_bundle
-from faults.diagnosis import Scope, Verdict
+from faults.diagnosis import Diagnosis, Scope
 from faults.monitor import Key, key_of
 from faults.replay import Act
 
 log = structlog.get_logger()
 
 MAX_WAITING: Final = 64  # each holds the calls of some minutes
-BELIEVED_FOR_S: Final = 60.0
-RENEWED_EVERY_S: Final = BELIEVED_FOR_S / 3  # two may be lost
+EXPIRES_IN_S: Final = 60.0
+RENEWED_EVERY_S: Final = EXPIRES_IN_S / 3  # two may be lost
 GONE_AFTER_S: Final = 5.0  # a judgement in between that says nothing does not withdraw it
 MAX_WITHDRAWN: Final = 1024  # as many as a watcher remembers
 TURN_S: Final = 0.25
@@ -53,7 +53,7 @@ KEY_FIELD: Final = "header.Idempotency-Key"
 class _Fault:
     """One that was told."""
 
-    verdict: Verdict
+    diagnosis: Diagnosis
     acts: Sequence[Act]
     dropped: int
     believed_s: float  # when it was last
@@ -63,11 +63,11 @@ class _Fault:
 
 
 @dataclass(slots=True, kw_only=True)
-class Reporter:
+class ApiReporter:
     """Of one job, to one service."""
 
-    client: AsyncFleetwright
-    file: JobFile
+    client: AsyncClient
+    file: JobConfig
     names: Sequence[str]  # of nodes, by index
     zero_s: float
     counted: Callable[[str], None] = lambda _outcome: None
@@ -78,25 +78,25 @@ class Reporter:
     _standing: dict[Key, _Fault] = field(default_factory=dict)
     _withdrawn: dict[Key, _Fault] = field(default_factory=dict)
 
-    def tell(self, verdict: Verdict, acts: Sequence[Act], *, dropped: int) -> None:
+    def tell(self, diagnosis: Diagnosis, acts: Sequence[Act], *, dropped: int) -> None:
         """A fault that is new, or better known than before; not one of the workload itself."""
-        if verdict.scope is Scope.WORKLOAD:
+        if diagnosis.scope is Scope.WORKLOAD:
             return
         if len(self._waiting) >= MAX_WAITING:
             self.counted("dropped")
             log.warning("verdict_not_reported", reason="too many wait")
             return
-        fault = _Fault(verdict=verdict, acts=acts, dropped=dropped, believed_s=self.steady_s())
-        self._withdrawn.pop(key_of(verdict), None)
-        if (known := self._standing.get(key_of(verdict))) is not None:
+        fault = _Fault(diagnosis=diagnosis, acts=acts, dropped=dropped, believed_s=self.steady_s())
+        self._withdrawn.pop(key_of(diagnosis), None)
+        if (known := self._standing.get(key_of(diagnosis))) is not None:
             fault.before = known.id or known.before
         self._waiting.append(fault)
-        self._standing[key_of(verdict)] = fault
+        self._standing[key_of(diagnosis)] = fault
 
-    def believe(self, believed: Iterable[Verdict]) -> None:
+    def believe(self, believed: Iterable[Diagnosis]) -> None:
         """What a judgement says now.  A fault that was withdrawn stands again: the watcher tells it as the same one."""
-        for verdict in believed:
-            key = key_of(verdict)
+        for diagnosis in believed:
+            key = key_of(diagnosis)
             if (again := self._withdrawn.pop(key, None)) is not None:
                 self._standing[key] = again
                 again.renewed_s = -inf
@@ -141,7 +141,7 @@ class Reporter:
             self.backoff.succeeded(self.file.name)
 
     async def _report(self, fault: _Fault) -> None:
-        found = await self._found(fault.verdict, believed=True)
+        found = await self._found(fault.diagnosis, believed=True)
         if found is None:
             await self._send(fault, await asyncio.to_thread(self._packed, fault))
         else:
@@ -151,17 +151,17 @@ class Reporter:
             await self._believe(fault.before, for_s=0.0)
 
     async def _send(self, fault: _Fault, bundle: str | None) -> None:
-        verdict = _fitting(fault.verdict)
-        ends = [end for end in (verdict.node, verdict.peer) if end is not None]
-        report = VerdictReport(
+        diagnosis = _fitting(fault.diagnosis)
+        ends = [end for end in (diagnosis.node, diagnosis.peer) if end is not None]
+        report = DiagnosisReport(
             job=self.file.name,
-            verdict=verdict,
+            diagnosis=diagnosis,
             nodes={str(end): self.names[end] for end in ends},
-            believed_for_s=BELIEVED_FOR_S,
+            expires_in_s=EXPIRES_IN_S,
             bundle=bundle,
         )
         try:
-            record = await self.client.report_fault_verdict(report, idempotency_key=self.key(verdict))
+            record = await self.client.report_diagnosis(report, idempotency_key=self.key(diagnosis))
         except InvalidRequestError as error:
             await self._refused(fault, error, bundle=bundle)
         else:
@@ -172,7 +172,7 @@ class Reporter:
         if any(
             violation.path == KEY_FIELD for violation in error.problem.errors
         ):  # it was reported before, in other words
-            found = await self._found(fault.verdict, believed=False)
+            found = await self._found(fault.diagnosis, believed=False)
             fault.id = None if found is None else found.id
             self.counted("found")
         elif bundle is not None:  # too large, or too long to replay: that must not cost the verdict
@@ -186,48 +186,54 @@ class Reporter:
         now_s = self.steady_s()
         gone = now_s - fault.believed_s > GONE_AFTER_S
         if fault.id is not None and (gone or now_s - fault.renewed_s >= RENEWED_EVERY_S):
-            await self._believe(fault.id, for_s=0.0 if gone else BELIEVED_FOR_S)
+            await self._believe(fault.id, for_s=0.0 if gone else EXPIRES_IN_S)
             fault.renewed_s = now_s
         if gone and self._standing.get(place) is fault:  # not told anew in the meantime
             self._withdrawn[place] = self._standing.pop(place)
             if len(self._withdrawn) > MAX_WITHDRAWN:
                 del self._withdrawn[next(iter(self._withdrawn))]
 
-    async def _believe(self, verdict_id: str, *, for_s: float) -> None:
+    async def _believe(self, diagnosis_id: str, *, for_s: float) -> None:
         try:
-            await self.client.believe_fault_verdict(verdict_id, believed_for_s=for_s)
+            await self.client.set_diagnosis_expiry(diagnosis_id, expires_in_s=for_s)
         except (InvalidRequestError, NotFoundError) as error:
             log.warning("belief_not_told", reason=str(error))
 
-    async def _found(self, verdict: Verdict, *, believed: bool) -> VerdictSummary | None:
+    async def _found(self, diagnosis: Diagnosis, *, believed: bool) -> DiagnosisSummary | None:
         """The same fault as another watcher of this job reported it."""
         try:
-            newest = await self.client.list_fault_verdicts(limit=PAGE_LIMIT_MAX)
+            newest = await self.client.list_diagnoses(limit=PAGE_LIMIT_MAX)
         except ForbiddenError:  # the token may report but not read
             return None
         now = datetime.fromtimestamp(self.now_s(), UTC)
         ours = {known for fault in self._standing.values() for known in (fault.id, fault.before)}
         for each in newest.items:
-            counts = each.id not in ours and (each.believed_until > now or not believed)
-            if counts and each.job == self.file.name and self._same(each, verdict):
+            counts = each.id not in ours and (each.expires_at > now or not believed)
+            if counts and each.job == self.file.name and self._same(each, diagnosis):
                 return each
         return None
 
-    def _same(self, known: VerdictSummary, verdict: Verdict) -> bool:
-        said = (verdict.fault, verdict.scope, self._name(verdict.node), self._name(verdict.peer), verdict.switch)
-        as_sure = 1.0 - verdict.confidence > (1.0 - known.confidence) / 2 or verdict.confidence <= known.confidence
+    def _same(self, known: DiagnosisSummary, diagnosis: Diagnosis) -> bool:
+        said = (
+            diagnosis.fault,
+            diagnosis.scope,
+            self._name(diagnosis.node),
+            self._name(diagnosis.peer),
+            diagnosis.switch,
+        )
+        as_sure = 1.0 - diagnosis.confidence > (1.0 - known.confidence) / 2 or diagnosis.confidence <= known.confidence
         return (
             said == (known.fault, known.scope, known.node, known.peer, known.switch)
-            and (known.isolate or not verdict.isolate)  # what takes no node out does not stand for what does
+            and (known.isolate or not diagnosis.isolate)  # what takes no node out does not stand for what does
             and as_sure
         )
 
-    def key(self, verdict: Verdict) -> str:
+    def key(self, diagnosis: Diagnosis) -> str:
         """The same for the same fault, whoever tells it."""
-        place = (verdict.fault.value, verdict.scope.value, self._name(verdict.node), self._name(verdict.peer))
-        onset_s = round(self.zero_s + verdict.onset_s)
-        sure = verdict.direction, verdict.isolate, f"{verdict.confidence:.2f}"
-        said = "\n".join(map(str, (self.file.name, *place, verdict.switch, onset_s, *sure)))
+        place = (diagnosis.fault.value, diagnosis.scope.value, self._name(diagnosis.node), self._name(diagnosis.peer))
+        onset_s = round(self.zero_s + diagnosis.onset_s)
+        sure = diagnosis.direction, diagnosis.isolate, f"{diagnosis.confidence:.2f}"
+        said = "\n".join(map(str, (self.file.name, *place, diagnosis.switch, onset_s, *sure)))
         return hashlib.sha256(said.encode()).hexdigest()
 
     def _name(self, index: int | None) -> str | None:
@@ -241,9 +247,9 @@ class Reporter:
         return base64.b64encode(gzip.compress("".join(lines).encode(), mtime=0)).decode()
 
 
-def _fitting(verdict: Verdict) -> Verdict:
+def _fitting(diagnosis: Diagnosis) -> Diagnosis:
     """As a service takes it: an agent's clock may be ahead of ours, and a reason holds what a job calls its phases."""
-    reason = verdict.reason
+    reason = diagnosis.reason
     if len(reason) > MAX_REASON:
         reason = reason[: MAX_REASON - len(CUT)] + CUT
-    return verdict.model_copy(update={"onset_s": min(verdict.onset_s, verdict.detected_s), "reason": reason})
+    return diagnosis.model_copy(update={"onset_s": min(diagnosis.onset_s, diagnosis.detected_s), "reason": reason})

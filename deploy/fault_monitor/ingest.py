@@ -17,14 +17,14 @@ MAX_AHEAD_S: Final = 5.0
 
 
 @dataclass(slots=True)
-class Taken:
+class Ingested:
     """What came of a batch."""
 
     observations: list[Observation]
     malformed: int
 
 
-class Intake:
+class Ingest:
     """All agents of a job."""
 
     def __init__(self, job: Job, *, zero_s: float) -> None:
@@ -32,7 +32,7 @@ class Intake:
         self._zero_s = zero_s
         self.agents = Agents()
 
-    def take(self, body: bytes, *, received_s: float, steady_s: float) -> Taken:
+    def take(self, body: bytes, *, received_s: float, steady_s: float) -> Ingested:
         """Raises WireError; BaseMissingError where the agent should send a whole batch.
 
         A recorder that was started again has a new session.  Its first batch is whole.
@@ -47,7 +47,7 @@ class Intake:
         zero_s = self._zero_s - agent.skew.ahead_s
         kept = self._looks(batch.samples, zero_s, received_s=received_s)
         kept += self._others(batch.others, zero_s, received_s=received_s, steady_s=steady_s)
-        return Taken(kept, batch.malformed + told - len(kept))
+        return Ingested(kept, batch.malformed + told - len(kept))
 
     def _looks(self, samples: Sequence[Sample], zero_s: float, *, received_s: float) -> list[Observation]:
         """Of now, counted from zero; moved as a whole, for it is most of what comes."""

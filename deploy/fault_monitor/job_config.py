@@ -8,7 +8,7 @@ from pydantic import Field, model_validator
 
 from api.schemas.faults import NODE_PATTERN
 from faults.detector import MAX_NAME, Job, JobFabric
-from faults.monitor import WatcherSettings
+from faults.monitor import MonitorSettings
 from fleet.documents import Frozen, RuleError, Violation
 from fleet.topology.hostlist import NameSeries, expand_all
 
@@ -40,7 +40,7 @@ class NodeNames(Frozen):
             yield ("nodes",), f"{wrong!r}: expected up to 160 letters, digits, '.', '_', ':' or '-'"
 
 
-class JobFile(Frozen):
+class JobConfig(Frozen):
     """One job: its nodes, where its ranks are, who talks to whom."""
 
     name: Annotated[str, Field(min_length=1, max_length=200)] = "job"
@@ -51,7 +51,7 @@ class JobFile(Frozen):
     leaves: tuple[Leaf, ...] = ()  # name of the leaf switch of each node; none: not known
     look_period_s: Seconds = 0.25
     heartbeat_s: Seconds = 0.5
-    settings: WatcherSettings = WatcherSettings()
+    settings: MonitorSettings = MonitorSettings()
 
     @model_validator(mode="after")
     def _agrees(self) -> Self:

@@ -12,16 +12,16 @@ from typing import Final
 
 import structlog
 
-from deploy.fault_monitor.api_reporter import Reporter
-from deploy.fault_monitor.diagnosis_changes import Item, News, Said
-from deploy.fault_monitor.ingest import Intake
-from deploy.fault_monitor.job_config import JobFile
-from deploy.fault_monitor.metrics import WatcherMetrics
-from deploy.fault_monitor.outputs import Bundles, Lines
+from deploy.fault_monitor.api_reporter import ApiReporter
+from deploy.fault_monitor.diagnosis_changes import Change, DiagnosisChange, DiagnosisChanges
+from deploy.fault_monitor.ingest import Ingest
+from deploy.fault_monitor.job_config import JobConfig
+from deploy.fault_monitor.metrics import MonitorMetrics
+from deploy.fault_monitor.outputs import BundleFolder, JsonLines
 from deploy.telemetry.batch_codec import BaseMissingError, WireError
 from faults.bundle import MAX_ACTS, Tape
-from faults.diagnosis import Verdict
-from faults.monitor import Key, Watcher, key_of
+from faults.diagnosis import Diagnosis
+from faults.monitor import FaultMonitor, Key, key_of
 from faults.observations import Observation
 
 log = structlog.get_logger()
@@ -33,39 +33,39 @@ MAX_TAPE: Final = MAX_ACTS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class WatchClock:
+class MonitorClock:
     """Wall time for what agents say, steady time for what we do."""
 
     now_s: Callable[[], float] = time.time
     steady_s: Callable[[], float] = time.monotonic
 
 
-class WatchLoop:
+class MonitorLoop:
     """One job under watch."""
 
     def __init__(
         self,
-        file: JobFile,
+        file: JobConfig,
         *,
-        lines: Lines,
-        metrics: WatcherMetrics,
-        bundles: Bundles | None,
+        lines: JsonLines,
+        metrics: MonitorMetrics,
+        bundles: BundleFolder | None,
         zero_s: float,
-        clock: WatchClock | None = None,
-        reporter: Reporter | None = None,
+        clock: MonitorClock | None = None,
+        reporter: ApiReporter | None = None,
     ) -> None:
         self.file = file
         self.metrics = metrics
         self.judged_s = float("-inf")
         self._job = file.job()
-        self._intake = Intake(self._job, zero_s=zero_s)
+        self._intake = Ingest(self._job, zero_s=zero_s)
         self._lines, self._bundles, self._reporter = lines, bundles, reporter
         self._zero_s = zero_s
-        self._clock = clock or WatchClock()
+        self._clock = clock or MonitorClock()
         self._waiting: list[Observation] = []
-        self._watcher = Watcher(self._job, file.settings)
-        self._news = News()  # of this watcher's verdicts
-        self._before: list[Verdict] = []  # of watchers that failed
+        self._watcher = FaultMonitor(self._job, file.settings)
+        self._news = DiagnosisChanges()  # of this watcher's verdicts
+        self._before: list[Diagnosis] = []  # of watchers that failed
         self._tape = Tape(MAX_TAPE)
         self._bundle_due_s: float | None = None
         self._bundle_name = ""
@@ -99,7 +99,7 @@ class WatchLoop:
             self.turn()
             await asyncio.sleep(max(0.0, period_s - (self._clock.steady_s() - started_s)))
 
-    def turn(self) -> tuple[Verdict, ...]:
+    def turn(self) -> tuple[Diagnosis, ...]:
         """See what came, judge, tell."""
         started_s = self._clock.steady_s()
         now_s = self._clock.now_s() - self._zero_s
@@ -119,9 +119,9 @@ class WatchLoop:
         return believed
 
     @property
-    def verdicts(self) -> list[Verdict]:
+    def diagnoses(self) -> list[Diagnosis]:
         """The newest faults as they are known now; without those that were withdrawn."""
-        return [*self._before, *self._watcher.verdicts()][-MAX_SHOWN:]
+        return [*self._before, *self._watcher.diagnoses()][-MAX_SHOWN:]
 
     def is_alive(self) -> bool:
         """Whether judgements are made in time."""
@@ -132,13 +132,13 @@ class WatchLoop:
         self._write_bundle(float("inf"))
         await asyncio.gather(*self._writing)
 
-    def _judge(self, now_s: float) -> tuple[Verdict, ...]:
+    def _judge(self, now_s: float) -> tuple[Diagnosis, ...]:
         came, self._waiting = sorted(self._waiting, key=_at_s), []
         for seen in came:
             self._tape.add(seen)
-            self._watcher.see(seen)
+            self._watcher.observe(seen)
         self._tape.add(now_s)
-        believed = self._watcher.judge(now_s)
+        believed = self._watcher.evaluate(now_s)
         for item in self._news.of(believed):
             self._tell(item, now_s)
         return believed
@@ -152,26 +152,26 @@ class WatchLoop:
 
     def _begin_anew(self) -> None:
         self._write_bundle(float("inf"))  # of the calls that led to it
-        self._before = self.verdicts
-        self._watcher, self._news = Watcher(self._job, self.file.settings), News()
+        self._before = self.diagnoses
+        self._watcher, self._news = FaultMonitor(self._job, self.file.settings), DiagnosisChanges()
         self._tape = Tape(MAX_TAPE)
 
-    def _tell(self, item: Item, now_s: float) -> None:
-        verdict = item.verdict
-        self._lines.tell(verdict, item.said)
+    def _tell(self, item: DiagnosisChange, now_s: float) -> None:
+        diagnosis = item.diagnosis
+        self._lines.tell(diagnosis, item.said)
         if self._reporter is not None:
-            self._reporter.tell(verdict, list(self._tape), dropped=self._tape.dropped)
-        self.metrics.told(verdict, new=item.said is Said.NEW, isolates=item.isolates)
-        self._bundle_for.add((key_of(verdict), verdict.detected_s))
+            self._reporter.tell(diagnosis, list(self._tape), dropped=self._tape.dropped)
+        self.metrics.told(diagnosis, new=item.said is Change.NEW, isolates=item.isolates)
+        self._bundle_for.add((key_of(diagnosis), diagnosis.detected_s))
         if self._bundle_due_s is None:
             self._bundle_due_s = now_s + BUNDLE_AFTER_S
-            place = "" if verdict.node is None else f"-{verdict.node}"
-            self._bundle_name = f"{self._zero_s + now_s:.0f}-{verdict.fault.value}-{verdict.scope.value}{place}"
+            place = "" if diagnosis.node is None else f"-{diagnosis.node}"
+            self._bundle_name = f"{self._zero_s + now_s:.0f}-{diagnosis.fault.value}-{diagnosis.scope.value}{place}"
 
     def _write_bundle(self, now_s: float) -> None:
         if self._bundle_due_s is None or now_s < self._bundle_due_s:
             return
-        told = [each for each in self._watcher.verdicts() if (key_of(each), each.detected_s) in self._bundle_for]
+        told = [each for each in self._watcher.diagnoses() if (key_of(each), each.detected_s) in self._bundle_for]
         self._bundle_due_s, self._bundle_for = None, set()
         if self._bundles is None:
             return

@@ -6,13 +6,13 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
 from deploy.fault_monitor.api_reporter import OUTCOMES
 from deploy.fault_monitor.outputs import OUTCOMES as BUNDLED
-from faults.diagnosis import FaultClass, Verdict
+from faults.diagnosis import Diagnosis, FaultClass
 
 _DECISION_BUCKETS_S: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5)
 REFUSALS: Final = ("malformed", "base", "node")
 
 
-class WatcherMetrics:
+class MonitorMetrics:
     """Of one job, on the registry of whoever serves it."""
 
     def __init__(self, registry: CollectorRegistry, *, job: str) -> None:
@@ -28,7 +28,7 @@ class WatcherMetrics:
         self._malformed = counter("malformed", "Observations that were left out.")
         self._refused = counter("refused_batches", "Batches that were not taken.", "reason")
         self._bytes = counter("batch_bytes", "Bytes of the batches that were taken.")
-        self._verdicts = counter("verdicts", "Verdicts, each fault once.", "class", "scope")
+        self._diagnoses = counter("verdicts", "Verdicts, each fault once.", "class", "scope")
         self._isolations = counter("isolations_recommended", "Verdicts whose evidence would justify an isolation.")
         self._failures = counter("judge_failures", "Judgements that raised.")
         self._reports = counter("reports", "Reports to the service, by what came of them.", "outcome")
@@ -55,7 +55,7 @@ class WatcherMetrics:
         for outcome in BUNDLED:
             self._bundles.labels(job, outcome)
         for fault in FaultClass:
-            self._verdicts.labels(job, fault.value, "node")
+            self._diagnoses.labels(job, fault.value, "node")
 
     def took(self, *, observations: int, malformed: int, size_bytes: int) -> None:
         """A batch was taken."""
@@ -67,10 +67,10 @@ class WatcherMetrics:
         """A batch was not."""
         self._refused.labels(self._job, reason).inc()
 
-    def told(self, verdict: Verdict, *, new: bool, isolates: bool) -> None:
+    def told(self, diagnosis: Diagnosis, *, new: bool, isolates: bool) -> None:
         """A fault was named: for the first time, or again; each is counted once, its isolation too."""
         if new:
-            self._verdicts.labels(self._job, verdict.fault.value, verdict.scope.value).inc()
+            self._diagnoses.labels(self._job, diagnosis.fault.value, diagnosis.scope.value).inc()
         if isolates:
             self._isolations.labels(self._job).inc()
 

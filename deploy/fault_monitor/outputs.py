@@ -11,11 +11,11 @@ from typing import Final, TextIO
 
 import structlog
 
-from deploy.fault_monitor.diagnosis_changes import Said
-from faults.bundle import proves, verdicts_in, write_bundle
+from deploy.fault_monitor.diagnosis_changes import Change
+from faults.bundle import diagnoses_in, proves, write_bundle
 from faults.detector import Job
-from faults.diagnosis import Verdict
-from faults.monitor import WatcherSettings
+from faults.diagnosis import Diagnosis
+from faults.monitor import MonitorSettings
 from faults.replay import Act
 
 log = structlog.get_logger()
@@ -26,16 +26,16 @@ UNPROVEN: Final = "-unproven"  # ends the name of a bundle whose calls do not gi
 OUTCOMES: Final = ("proves", "unproven", "failed")
 
 
-class Lines:
+class JsonLines:
     """Verdicts as JSON lines."""
 
     def __init__(self, stream: TextIO, *, job: str, zero_s: float) -> None:
         self._stream, self._job, self._zero_s = stream, job, zero_s
 
-    def tell(self, verdict: Verdict, said: Said) -> None:
+    def tell(self, diagnosis: Diagnosis, said: Change) -> None:
         """One line; a reader that went away costs nothing but the line."""
-        document = verdict.model_dump(mode="json", exclude_none=True)
-        at = datetime.fromtimestamp(self._zero_s + verdict.detected_s, tz=UTC).isoformat()
+        document = diagnosis.model_dump(mode="json", exclude_none=True)
+        at = datetime.fromtimestamp(self._zero_s + diagnosis.detected_s, tz=UTC).isoformat()
         line = json.dumps(
             {"job": self._job, "at": at, "said": said.value, "class": document.pop("fault"), **document},
             separators=(",", ":"),
@@ -47,16 +47,16 @@ class Lines:
             log.warning("verdict_not_told", reason=str(error))
 
 
-class Bundles:
+class BundleFolder:
     """A folder of bundles.  Writing one replays its calls, so it is done in a thread, one at a time."""
 
-    def __init__(self, folder: Path, *, job: Job, settings: WatcherSettings) -> None:
+    def __init__(self, folder: Path, *, job: Job, settings: MonitorSettings) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         self._folder, self._job, self._settings = folder, job, settings
         self._lock = asyncio.Lock()
         self.written = self.failed = 0
 
-    async def write(self, name: str, acts: Sequence[Act], *, dropped: int, told: Sequence[Verdict] = ()) -> str:
+    async def write(self, name: str, acts: Sequence[Act], *, dropped: int, told: Sequence[Diagnosis] = ()) -> str:
         """One bundle, and what came of it (OUTCOMES); a disk that is full is logged and counted."""
         async with self._lock:
             try:
@@ -70,7 +70,7 @@ class Bundles:
             log.warning("bundle_unproven", name=name, calls=len(acts), dropped=dropped)
         return "proves" if proven else "unproven"
 
-    def _write(self, name: str, acts: Sequence[Act], dropped: int, told: Sequence[Verdict]) -> bool:
+    def _write(self, name: str, acts: Sequence[Act], dropped: int, told: Sequence[Diagnosis]) -> bool:
         draft = self._folder / f"{name}.part"
         lines = write_bundle(
             self._job, self._settings, acts, version=version("fleetwright"), dropped=dropped, told=told
@@ -79,8 +79,8 @@ class Bundles:
         with draft.open("w", encoding="ascii") as file:
             for line in lines:
                 file.write(line)
-                if (verdicts := verdicts_in(line)) is not None:
-                    proven = proves(told, verdicts)
+                if (diagnoses := diagnoses_in(line)) is not None:
+                    proven = proves(told, diagnoses)
         draft.replace(self._folder / f"{name}{'' if proven else UNPROVEN}.bundle.jsonl")  # whole or not at all
         self._make_room()
         return proven

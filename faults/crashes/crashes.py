@@ -10,8 +10,8 @@ vanished rank has not finished.
 from dataclasses import dataclass
 
 from faults.crashes.settings import CrashSettings
-from faults.diagnosis import FaultClass, Scope, Verdict
-from faults.job_state import Ledger, NodeSeen
+from faults.diagnosis import Diagnosis, FaultClass, Scope
+from faults.job_state import JobState, NodeSamples
 from faults.job_state.ranks import DONE, FAILED
 
 
@@ -26,60 +26,60 @@ class Vanished:
     by_sockets: bool
 
 
-def crashes(ledger: Ledger, settings: CrashSettings, *, now_s: float) -> tuple[Verdict, ...]:
+def crashes(state: JobState, settings: CrashSettings, *, now_s: float) -> tuple[Diagnosis, ...]:
     """The node that vanished first, if somebody still waits for it."""
-    missed = _missed_by_peers(ledger)
-    nodes = range(len(ledger.nodes))
-    gone = [found for node in nodes if (found := _vanished(ledger, node) or missed.get(node)) is not None]
-    gone = [each for each in gone if not _said(ledger, each.node, DONE)]
-    accused = [each for each in gone if not _said(ledger, each.node, FAILED)]
-    complaining = [index for index, rank in enumerate(ledger.ranks) if rank.phase == FAILED]
+    missed = _missed_by_peers(state)
+    nodes = range(len(state.nodes))
+    gone = [found for node in nodes if (found := _vanished(state, node) or missed.get(node)) is not None]
+    gone = [each for each in gone if not _said(state, each.node, DONE)]
+    accused = [each for each in gone if not _said(state, each.node, FAILED)]
+    complaining = [index for index, rank in enumerate(state.ranks) if rank.phase == FAILED]
     if accused and complaining:
-        return (_verdict(ledger, settings, accused, waiting=len(complaining), now_s=now_s),)
-    if not gone or len(gone) == len(ledger.nodes):
+        return (_diagnosis(state, settings, accused, waiting=len(complaining), now_s=now_s),)
+    if not gone or len(gone) == len(state.nodes):
         return ()
-    waiting = _waiting_for(ledger, gone)
+    waiting = _waiting_for(state, gone)
     if waiting is None:
-        return _by_sockets_alone(ledger, settings, gone, now_s=now_s)
-    return (_verdict(ledger, settings, gone, waiting=len(waiting), now_s=now_s),) if waiting else ()
+        return _by_sockets_alone(state, settings, gone, now_s=now_s)
+    return (_diagnosis(state, settings, gone, waiting=len(waiting), now_s=now_s),) if waiting else ()
 
 
-def _missed_by_peers(ledger: Ledger) -> dict[int, Vanished]:
+def _missed_by_peers(state: JobState) -> dict[int, Vanished]:
     """Nodes whose own agents say nothing of it, and to which all that look and had sockets have none any more."""
     had: dict[int, list[tuple[float, float]]] = {}
-    for (looker, node), pair in ledger.pairs.items():
-        seen = ledger.nodes[looker]
+    for (looker, node), pair in state.pairs.items():
+        seen = state.nodes[looker]
         if seen.peers and seen.look_s is not None:
             had.setdefault(node, []).append((pair.at_s, seen.look_s))
     found = {}
     for node, times in had.items():
         after_s, seen_s = max(at for at, _ in times), min(look for _, look in times)
-        own_s = ledger.nodes[node].look_s
+        own_s = state.nodes[node].look_s
         if len(times) > 1 and after_s < seen_s and (own_s is None or own_s < seen_s):
             found[node] = Vanished(node, after_s, seen_s, by_process=False, by_sockets=True)
     return found
 
 
-def _unseen(ledger: Ledger, first: Vanished) -> bool:
+def _unseen(state: JobState, first: Vanished) -> bool:
     """Whether some agent has not looked since: its node may have gone before the one that is seen to be."""
-    since_s = first.seen_s - ledger.job.look_period_s / 2
+    since_s = first.seen_s - state.job.look_period_s / 2
     return any(
         node != first.node and seen.look_s is not None and seen.look_s < since_s
-        for node, seen in enumerate(ledger.nodes)
+        for node, seen in enumerate(state.nodes)
     )
 
 
-def _said(ledger: Ledger, node: int, phase: str) -> bool:
-    return any(ledger.ranks[index].phase == phase for index in ledger.ranks_on(node))
+def _said(state: JobState, node: int, phase: str) -> bool:
+    return any(state.ranks[index].phase == phase for index in state.ranks_on(node))
 
 
-def _vanished(ledger: Ledger, node: int) -> Vanished | None:
-    seen = ledger.nodes[node]
-    gone = [rank.gone_s for index in ledger.ranks_on(node) if (rank := ledger.ranks[index]).gone_s is not None]
-    if seen.vanished_s is not None and seen.socketed_s is not None and (gone or _confirmed(ledger, node, seen)):
+def _vanished(state: JobState, node: int) -> Vanished | None:
+    seen = state.nodes[node]
+    gone = [rank.gone_s for index in state.ranks_on(node) if (rank := state.ranks[index]).gone_s is not None]
+    if seen.vanished_s is not None and seen.socketed_s is not None and (gone or _confirmed(state, node, seen)):
         return Vanished(node, seen.socketed_s, min([seen.vanished_s, *gone]), bool(gone), by_sockets=True)
     if gone:
-        alive = [beat for index in ledger.ranks_on(node) if (beat := ledger.ranks[index].beat_s) is not None]
+        alive = [beat for index in state.ranks_on(node) if (beat := state.ranks[index].beat_s) is not None]
         return Vanished(
             node,
             max([at for at in alive if at <= min(gone)], default=min(gone)),
@@ -90,28 +90,28 @@ def _vanished(ledger: Ledger, node: int) -> Vanished | None:
     return None
 
 
-def _confirmed(ledger: Ledger, node: int, seen: NodeSeen) -> bool:
+def _confirmed(state: JobState, node: int, seen: NodeSamples) -> bool:
     """Another look of its own agent, or a peer that still has sockets but none to it any more."""
     if seen.vanished_s is None or seen.look_s is None:
         return False
     if seen.look_s > seen.vanished_s:
         return True
-    for peer, other in enumerate(ledger.nodes):
-        pair = ledger.pairs.get((peer, node))
+    for peer, other in enumerate(state.nodes):
+        pair = state.pairs.get((peer, node))
         if pair is not None and other.look_s is not None and other.peers and pair.at_s < other.look_s:
             return True
     return False
 
 
-def _waiting_for(ledger: Ledger, gone: list[Vanished]) -> list[int] | None:
+def _waiting_for(state: JobState, gone: list[Vanished]) -> list[int] | None:
     """Ranks elsewhere that wait in what a vanished one has not finished; None where no rank counts operations."""
-    if not any(rank.entered for rank in ledger.ranks):
+    if not any(rank.entered for rank in state.ranks):
         return None
     away = {each.node for each in gone}
     seen_s = min(each.seen_s for each in gone)
-    behind = min(ledger.ranks[index].finished for node in away for index in ledger.ranks_on(node))
+    behind = min(state.ranks[index].finished for node in away for index in state.ranks_on(node))
     waiting = []
-    for index, rank in enumerate(ledger.ranks):
+    for index, rank in enumerate(state.ranks):
         known = rank.records_s is not None or (rank.beat_s is not None and rank.beat_s >= seen_s)
         if rank.node not in away and known and rank.pending and rank.entered > behind:
             waiting.append(index)
@@ -124,36 +124,36 @@ def _tied(gone: list[Vanished]) -> list[Vanished]:
     return [each for each in gone if each is earliest or each.after_s < earliest.seen_s]
 
 
-def _first(ledger: Ledger, gone: list[Vanished]) -> Vanished:
+def _first(state: JobState, gone: list[Vanished]) -> Vanished:
     """The earliest; of those that vanished in the same look, the one that was last known to move the longest ago."""
-    return min(_tied(gone), key=lambda each: (not each.by_process, _moved_s(ledger, each.node), each.seen_s, each.node))
+    return min(_tied(gone), key=lambda each: (not each.by_process, _moved_s(state, each.node), each.seen_s, each.node))
 
 
-def _moved_s(ledger: Ledger, node: int) -> float:
+def _moved_s(state: JobState, node: int) -> float:
     return max(
-        (moved for index in ledger.ranks_on(node) if (moved := ledger.ranks[index].moved_s()) is not None), default=0.0
+        (moved for index in state.ranks_on(node) if (moved := state.ranks[index].moved_s()) is not None), default=0.0
     )
 
 
 def _by_sockets_alone(
-    ledger: Ledger, settings: CrashSettings, gone: list[Vanished], *, now_s: float
-) -> tuple[Verdict, ...]:
-    first = _first(ledger, gone)
+    state: JobState, settings: CrashSettings, gone: list[Vanished], *, now_s: float
+) -> tuple[Diagnosis, ...]:
+    first = _first(state, gone)
     standing = [
         node
-        for node, seen in enumerate(ledger.nodes)
+        for node, seen in enumerate(state.nodes)
         if seen.peers and (seen.look_s or 0.0) >= first.seen_s + settings.sockets_only_s
     ]
-    if len(standing) * 2 < len(ledger.nodes):
+    if len(standing) * 2 < len(state.nodes):
         return ()
-    return (_verdict(ledger, settings, gone, waiting=None, now_s=now_s),)
+    return (_diagnosis(state, settings, gone, waiting=None, now_s=now_s),)
 
 
-def _verdict(
-    ledger: Ledger, settings: CrashSettings, gone: list[Vanished], *, waiting: int | None, now_s: float
-) -> Verdict:
-    first = _first(ledger, gone)
-    clear = len(_tied(gone)) == 1 and not _unseen(ledger, first)
+def _diagnosis(
+    state: JobState, settings: CrashSettings, gone: list[Vanished], *, waiting: int | None, now_s: float
+) -> Diagnosis:
+    first = _first(state, gone)
+    clear = len(_tied(gone)) == 1 and not _unseen(state, first)
     evidence = ["sockets-gone"] if first.by_sockets else []
     if first.by_process:
         evidence.append("process")
@@ -161,14 +161,14 @@ def _verdict(
         evidence.append("sequence")
     events = [
         said
-        for at_s, said in ledger.nodes[first.node].device_events
+        for at_s, said in state.nodes[first.node].device_events
         if abs(at_s - first.seen_s) <= settings.device_event_s
     ]
     evidence += ["device"] if events else []
     known = waiting is not None and clear
     others = "the other nodes keep theirs" if waiting is None else f"{waiting} ranks wait for it"
     what = "process is gone" if not first.by_sockets else "sockets have all gone"
-    return Verdict(
+    return Diagnosis(
         fault=FaultClass.CRASH,
         scope=Scope.RANK,
         node=first.node,

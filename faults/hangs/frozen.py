@@ -8,8 +8,8 @@ miss, unread bytes name a node only if they lie nowhere else.
 from dataclasses import dataclass
 
 from faults.hangs.settings import HangSettings
-from faults.hangs.stall import Standstill, alive_share, fresh
-from faults.job_state import Ledger
+from faults.hangs.stall import Stall, fresh, share_with_heartbeat
+from faults.job_state import JobState
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,48 +24,48 @@ class Frozen:
     beats: bool  # its heartbeat goes on: only its communication is stuck
 
 
-def frozen(ledger: Ledger, settings: HangSettings, still: Standstill, *, now_s: float) -> list[Frozen]:
+def frozen(state: JobState, settings: HangSettings, stall: Stall, *, now_s: float) -> list[Frozen]:
     """Ranks that do not run, by rank."""
-    unread = _unread(ledger, settings, still)
+    unread = _unread(state, settings, stall)
     found = []
-    for index, rank in enumerate(ledger.ranks):
-        node = ledger.nodes[rank.node]
-        if not fresh(node.look_s, ledger, settings, now_s=now_s) and rank.stopped_s is None:
+    for index, rank in enumerate(state.ranks):
+        node = state.nodes[rank.node]
+        if not fresh(node.look_s, state, settings, now_s=now_s) and rank.stopped_s is None:
             continue
-        silent_s = _silent_s(ledger, settings, index)
+        silent_s = _silent_s(state, settings, index)
         bytes_, for_s = unread.get(rank.node, (0, 0.0))
         if rank.stopped_s is not None:
             found.append(Frozen(index, rank.node, silent_s, bytes_, stopped=True, beats=False))
         elif silent_s is not None and for_s >= settings.frozen_s:
             found.append(Frozen(index, rank.node, silent_s, bytes_, stopped=False, beats=False))
-        elif silent_s is None and for_s >= settings.unread_s and list(unread) == [rank.node] and _alone(ledger, index):
+        elif silent_s is None and for_s >= settings.unread_s and list(unread) == [rank.node] and _alone(state, index):
             found.append(Frozen(index, rank.node, None, bytes_, stopped=False, beats=rank.beat_s is not None))
     return found
 
 
-def _alone(ledger: Ledger, rank: int) -> bool:
+def _alone(state: JobState, rank: int) -> bool:
     """Unread bytes belong to a node: with several ranks on it they do not say whose they are."""
-    return len(ledger.ranks_on(ledger.ranks[rank].node)) == 1
+    return len(state.ranks_on(state.ranks[rank].node)) == 1
 
 
-def _unread(ledger: Ledger, settings: HangSettings, still: Standstill) -> dict[int, tuple[int, float]]:
+def _unread(state: JobState, settings: HangSettings, stall: Stall) -> dict[int, tuple[int, float]]:
     """Per node: how many bytes have lain unread during the standstill, and for how long."""
     found: dict[int, tuple[int, float]] = {}
-    for key in sorted(ledger.unread):
-        pair = ledger.pairs[key]
-        if pair.looks_unread >= settings.looks and pair.at_s > still.since_s:
+    for key in sorted(state.unread):
+        pair = state.pairs[key]
+        if pair.looks_unread >= settings.looks and pair.at_s > stall.since_s:
             bytes_, for_s = found.get(key[0], (0, 0.0))
             found[key[0]] = (bytes_ + pair.socket.read_queue_bytes, max(for_s, pair.unread_s()))
     return found
 
 
-def _silent_s(ledger: Ledger, settings: HangSettings, index: int) -> float | None:
+def _silent_s(state: JobState, settings: HangSettings, index: int) -> float | None:
     """For how long its heartbeat has been missing, if that is long for it and most of the others beat."""
-    rank = ledger.ranks[index]
-    look_s = ledger.nodes[rank.node].look_s
+    rank = state.ranks[index]
+    look_s = state.nodes[rank.node].look_s
     if rank.beat_s is None or look_s is None:
         return None
-    limit_s = max(settings.frozen_beats * ledger.job.heartbeat_s, settings.frozen_gap * rank.longest_gap_s)
+    limit_s = max(settings.frozen_beats * state.job.heartbeat_s, settings.frozen_gap * rank.longest_gap_s)
     silent_s = look_s - rank.beat_s
-    others = alive_share(ledger, since_s=rank.beat_s + limit_s / 2)
+    others = share_with_heartbeat(state, since_s=rank.beat_s + limit_s / 2)
     return silent_s if silent_s >= limit_s and others >= 0.5 else None

@@ -4,100 +4,100 @@ The strongest evidence speaks first: a process that does not run, then bytes tha
 came.  What one kind explains the next does not look at, since everybody waits for the same cause in the end.
 """
 
-from faults.diagnosis import Verdict
-from faults.hangs.diagnoses import of_cut, of_dumps, of_frozen, of_laggard, of_nowhere, of_silence
+from faults.diagnosis import Diagnosis
+from faults.hangs.diagnoses import of_cut, of_dumps, of_frozen, of_missing_rank, of_nowhere, of_silence
 from faults.hangs.frozen import Frozen, frozen
 from faults.hangs.link_cuts import CutLink, CutNode, cuts, placed, undecided
 from faults.hangs.missing_ranks import Graph, graph_of, waiters, waits_since_s
 from faults.hangs.settings import HangSettings
-from faults.hangs.stall import Standstill, standstill
-from faults.job_state import Ledger
+from faults.hangs.stall import Stall, find_stall
+from faults.job_state import JobState
 from faults.job_state.ranks import ALIVE_PHASES
 
 PATIENT = 10.0  # times as patient with a rank that says it does something else: a checkpoint, an evaluation
 
 
-def hangs(ledger: Ledger, settings: HangSettings, *, now_s: float) -> tuple[Verdict, ...]:
+def hangs(state: JobState, settings: HangSettings, *, now_s: float) -> tuple[Diagnosis, ...]:
     """The hangs that are believed now."""
-    still = standstill(ledger, settings, now_s=now_s)
-    if still is None:
-        return _of_dumps(ledger, now_s=now_s)
-    if still.seen_s < max(settings.cut_still_s, settings.still_steps * still.step_s):
+    stall = find_stall(state, settings, now_s=now_s)
+    if stall is None:
+        return _of_dumps(state, now_s=now_s)
+    if stall.duration_s < max(settings.cut_still_s, settings.still_steps * stall.step_s):
         return ()
-    dead = frozen(ledger, settings, still, now_s=now_s)
-    apart = _cut(ledger, settings, still, dead)
+    dead = frozen(state, settings, stall, now_s=now_s)
+    apart = _cut(state, settings, stall, dead)
     if dead or apart:
         return (
-            *(of_frozen(each, still, ledger, now_s=now_s) for each in dead),
-            *(of_cut(each, still, now_s=now_s) for each in apart),
+            *(of_frozen(each, stall, state, now_s=now_s) for each in dead),
+            *(of_cut(each, stall, now_s=now_s) for each in apart),
         )
-    return _late(ledger, settings, still, now_s=now_s)
+    return _missing_ranks(state, settings, stall, now_s=now_s)
 
 
-def _cut(ledger: Ledger, settings: HangSettings, still: Standstill, dead: list[Frozen]) -> list[CutNode | CutLink]:
+def _cut(state: JobState, settings: HangSettings, stall: Stall, dead: list[Frozen]) -> list[CutNode | CutLink]:
     """Cuts that no frozen process explains: its full buffers stop its peers too."""
-    found = cuts(ledger, settings, since_s=still.since_s)
+    found = cuts(state, settings, since_s=stall.since_s)
     nodes = {each.node for each in dead}
     found = {ends: cut for ends, cut in found.items() if not nodes.intersection(ends)}
-    apart = placed(found, ledger, since_s=still.since_s)
-    if any(isinstance(each, CutLink) for each in apart) and undecided(found, ledger, since_s=still.since_s):
+    apart = placed(found, state, since_s=stall.since_s)
+    if any(isinstance(each, CutLink) for each in apart) and undecided(found, state, since_s=stall.since_s):
         return [each for each in apart if isinstance(each, CutNode)]
     return apart
 
 
-def _late(ledger: Ledger, settings: HangSettings, still: Standstill, *, now_s: float) -> tuple[Verdict, ...]:
-    patience_s = max(settings.own_code_s, settings.still_steps * still.step_s)
-    patience_s = max(patience_s, settings.own_code_late * ledger.pace.latest_s())
-    if still.seen_s < patience_s:
+def _missing_ranks(state: JobState, settings: HangSettings, stall: Stall, *, now_s: float) -> tuple[Diagnosis, ...]:
+    patience_s = max(settings.own_code_s, settings.still_steps * stall.step_s)
+    patience_s = max(patience_s, settings.own_code_late * state.pace.latest_s())
+    if stall.duration_s < patience_s:
         return ()
-    graph = graph_of(ledger, since_s=still.since_s)
-    if graph is None or not graph.waits.still:
+    graph = graph_of(state, since_s=stall.since_s)
+    if graph is None or not graph.waits.stall:
         return ()
     waiting = waiters(graph)
     named = [
-        of_laggard(
+        of_missing_rank(
             rank,
-            ledger,
-            still,
+            state,
+            stall,
             waiting=waiting,
             sure=graph.reporting,
-            isolate=still.seen_s >= max(settings.own_code_isolate_s, 2 * patience_s) and graph.reporting,
-            onset_s=waits_since_s(graph, still),
+            isolate=stall.duration_s >= max(settings.own_code_isolate_s, 2 * patience_s) and graph.reporting,
+            onset_s=waits_since_s(graph, stall),
             now_s=now_s,
         )
-        for rank in graph.waits.laggards.tolist()
-        if _speaks(ledger, settings, still, rank, patience_s=patience_s)
+        for rank in graph.waits.missing.tolist()
+        if _reports_itself(state, settings, stall, rank, patience_s=patience_s)
     ]
-    return tuple(named) or _unnamed(ledger, settings, still, graph, now_s=now_s)
+    return tuple(named) or _unnamed(state, settings, stall, graph, now_s=now_s)
 
 
-def _speaks(ledger: Ledger, settings: HangSettings, still: Standstill, index: int, *, patience_s: float) -> bool:
+def _reports_itself(state: JobState, settings: HangSettings, stall: Stall, index: int, *, patience_s: float) -> bool:
     """Whether the rank itself has said, all through the standstill, that it is not there yet."""
-    rank = ledger.ranks[index]
+    rank = state.ranks[index]
     needed_s = patience_s if rank.phase in ALIVE_PHASES or not rank.phase else PATIENT * patience_s
     beats = rank.beat_s is None or rank.beats_since_entered >= settings.own_code_beats
-    return beats and still.seen_s >= needed_s
+    return beats and stall.duration_s >= needed_s
 
 
 def _unnamed(
-    ledger: Ledger, settings: HangSettings, still: Standstill, graph: Graph, *, now_s: float
-) -> tuple[Verdict, ...]:
-    if still.seen_s < settings.nowhere_s:
+    state: JobState, settings: HangSettings, stall: Stall, graph: Graph, *, now_s: float
+) -> tuple[Diagnosis, ...]:
+    if stall.duration_s < settings.nowhere_s:
         return ()
     silent = graph.waits.silent.tolist()
     if len(silent) == 1:
-        return (of_silence(silent[0], ledger, still, now_s=now_s),)
+        return (of_silence(silent[0], state, stall, now_s=now_s),)
     if silent or graph.waits.stuck.any():
-        return (of_nowhere(still, waiting=waiters(graph), now_s=now_s),)
+        return (of_nowhere(stall, waiting=waiters(graph), now_s=now_s),)
     return ()
 
 
-def _of_dumps(ledger: Ledger, *, now_s: float) -> tuple[Verdict, ...]:
+def _of_dumps(state: JobState, *, now_s: float) -> tuple[Diagnosis, ...]:
     """Flight recorders and nothing else: they were dumped because nothing moved."""
-    if ledger.progress_s is not None or ledger.pairs or any(rank.beat_s is not None for rank in ledger.ranks):
+    if state.progress_s is not None or state.pairs or any(rank.beat_s is not None for rank in state.ranks):
         return ()
-    graph = graph_of(ledger, since_s=-float("inf"))
-    if graph is None or not graph.waits.still:
+    graph = graph_of(state, since_s=-float("inf"))
+    if graph is None or not graph.waits.stall:
         return ()
     onset_s = min(
         (
@@ -109,6 +109,6 @@ def _of_dumps(ledger: Ledger, *, now_s: float) -> tuple[Verdict, ...]:
         default=now_s,
     )
     return tuple(
-        of_dumps(rank, ledger, waiting=waiters(graph), complete=graph.reporting, onset_s=onset_s, now_s=now_s)
-        for rank in graph.waits.laggards.tolist()
+        of_dumps(rank, state, waiting=waiters(graph), complete=graph.reporting, onset_s=onset_s, now_s=now_s)
+        for rank in graph.waits.missing.tolist()
     )

@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 from faults.diagnosis import Direction
 from faults.hangs.settings import HangSettings
-from faults.job_state import Ledger, PairSeen
+from faults.job_state import JobState, PairTraffic
 from faults.job_state.pairs import HANDSHAKE_BYTES
 
 Edge = tuple[int, int]
@@ -51,18 +51,18 @@ class CutLink(NamedTuple):
     backoff: int
 
 
-def cuts(ledger: Ledger, settings: HangSettings, *, since_s: float) -> dict[Edge, Cut]:
+def cuts(state: JobState, settings: HangSettings, *, since_s: float) -> dict[Edge, Cut]:
     """By pair, lower node first: what has been outstanding in vain since the standstill."""
     found = {}
-    for key in sorted(ledger.stuck):
-        pair = ledger.pairs[key]
+    for key in sorted(state.stuck):
+        pair = state.pairs[key]
         if _in_vain(pair, settings, since_s=since_s):
             ends = (min(key), max(key))
-            found[ends] = _cut(ledger, ends)
+            found[ends] = _cut(state, ends)
     return found
 
 
-def placed(found: Mapping[Edge, Cut], ledger: Ledger, *, since_s: float) -> list[CutNode | CutLink]:
+def placed(found: Mapping[Edge, Cut], state: JobState, *, since_s: float) -> list[CutNode | CutLink]:
     """The fewest nodes and links that explain all cuts; a node only where it has two cut peers and no live one."""
     of_node: dict[int, set[int]] = defaultdict(set)
     for one, other in found:
@@ -72,7 +72,7 @@ def placed(found: Mapping[Edge, Cut], ledger: Ledger, *, since_s: float) -> list
     while left:
         weight = {node: sum(tuple(sorted((node, peer))) in left for peer in peers) for node, peers in of_node.items()}
         node = max(weight, key=lambda each: (weight[each], -each))
-        if weight[node] < 2 or _still_talks(node, of_node[node], ledger, since_s=since_s):
+        if weight[node] < 2 or _still_talks(node, of_node[node], state, since_s=since_s):
             of_node.pop(node)
             if weight[node] < 2 or not of_node:
                 break
@@ -83,14 +83,14 @@ def placed(found: Mapping[Edge, Cut], ledger: Ledger, *, since_s: float) -> list
     return named + [_cut_link(ends, found[ends]) for ends in sorted(left)]
 
 
-def undecided(found: Mapping[Edge, Cut], ledger: Ledger, *, since_s: float) -> bool:
+def undecided(found: Mapping[Edge, Cut], state: JobState, *, since_s: float) -> bool:
     """Whether a further pair of one of these nodes is about to be cut: then a link may yet turn out to be a node."""
     nodes = {node for ends in found for node in ends}
-    others = (key for key in ledger.stuck if nodes.intersection(key) and (min(key), max(key)) not in found)
-    return any(ledger.pairs[key].socket.backoff > 0 and ledger.pairs[key].at_s >= since_s for key in others)
+    others = (key for key in state.stuck if nodes.intersection(key) and (min(key), max(key)) not in found)
+    return any(state.pairs[key].socket.backoff > 0 and state.pairs[key].at_s >= since_s for key in others)
 
 
-def _in_vain(pair: PairSeen, settings: HangSettings, *, since_s: float) -> bool:
+def _in_vain(pair: PairTraffic, settings: HangSettings, *, since_s: float) -> bool:
     return (
         pair.looks_stuck >= settings.looks
         and pair.stuck_s() >= settings.cut_s
@@ -99,12 +99,12 @@ def _in_vain(pair: PairSeen, settings: HangSettings, *, since_s: float) -> bool:
     )
 
 
-def _cut(ledger: Ledger, ends: Edge) -> Cut:
+def _cut(state: JobState, ends: Edge) -> Cut:
     one, other = ends
     dead, live = set[Edge](), set[Edge]()
     backoff = came_bytes = 0
     for edge in ((one, other), (other, one)):
-        sender, receiver = ledger.pairs.get(edge), ledger.pairs.get((edge[1], edge[0]))
+        sender, receiver = state.pairs.get(edge), state.pairs.get((edge[1], edge[0]))
         if sender is None or sender.stuck_since_s is None:
             continue
         backoff = max(backoff, sender.socket.backoff)
@@ -118,14 +118,14 @@ def _cut(ledger: Ledger, ends: Edge) -> Cut:
     return Cut(frozenset(dead), frozenset(live), backoff, came_bytes)
 
 
-def _still_talks(node: int, cut_peers: Iterable[int], ledger: Ledger, *, since_s: float) -> bool:
+def _still_talks(node: int, cut_peers: Iterable[int], state: JobState, *, since_s: float) -> bool:
     """Whether bytes have moved between the node and somebody else, and not before the cut: between two looks since."""
     apart = set(cut_peers)
     return any(
         pair.moved_from_s >= since_s
-        for peer in range(ledger.job.nodes)
+        for peer in range(state.job.nodes)
         if peer not in apart
-        for pair in (ledger.pairs.get((node, peer)), ledger.pairs.get((peer, node)))
+        for pair in (state.pairs.get((node, peer)), state.pairs.get((peer, node)))
         if pair is not None
     )
 

@@ -4,9 +4,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from faults.hangs.stall import Standstill
+from faults.hangs.stall import Stall
 from faults.hangs.wait_for_graph import Memberships, Waits, wait_for
-from faults.job_state import GroupSeen, Ledger
+from faults.job_state import GroupProgress, JobState
 
 PAIRWISE = "->"  # operations of a pair are numbered by each rank on its own: they do not tell who is behind
 
@@ -18,7 +18,7 @@ class Graph:
     names: tuple[str, ...]
     rows: Memberships
     waits: Waits
-    groups: tuple[GroupSeen, ...]
+    groups: tuple[GroupProgress, ...]
 
     @property
     def reporting(self) -> bool:
@@ -26,20 +26,20 @@ class Graph:
         return not self.waits.uncertain.any()
 
 
-def graph_of(ledger: Ledger, *, since_s: float) -> Graph | None:
+def graph_of(state: JobState, *, since_s: float) -> Graph | None:
     """Ranks that have not spoken since then count as unheard.  None: nobody counts operations."""
-    found = dict(_groups(ledger))
+    found = dict(_groups(state))
     if not found:
         return None
     groups = tuple(found.values())
-    rows = Memberships.of([sorted(group.members) for group in groups], ranks=len(ledger.ranks))
-    entered, finished, heard = (np.zeros(len(rows), dtype=np.int64) for _ in range(3))
+    rows = Memberships.of([sorted(group.members) for group in groups], ranks=len(state.ranks))
+    entered, finished, reported = (np.zeros(len(rows), dtype=np.int64) for _ in range(3))
     for row, (group, rank) in enumerate(zip(rows.group.tolist(), rows.rank.tolist(), strict=True)):
         seen = groups[group]
         entered[row] = seen.entered.get(rank, 0)
         finished[row] = seen.finished.get(rank, 0)
-        heard[row] = seen.told_s.get(rank, -np.inf) >= since_s
-    waits = wait_for(rows, entered=entered, finished=finished, heard=heard.astype(np.bool_))
+        reported[row] = seen.reported_s.get(rank, -np.inf) >= since_s
+    waits = wait_for(rows, entered=entered, finished=finished, reported=reported.astype(np.bool_))
     return Graph(tuple(found), rows, waits, groups)
 
 
@@ -48,7 +48,7 @@ def waiters(graph: Graph) -> int:
     return int(graph.rows.anywhere(graph.waits.waiting).sum())
 
 
-def waits_since_s(graph: Graph, still: Standstill) -> float:
+def waits_since_s(graph: Graph, stall: Stall) -> float:
     """When the last of the waiting called its operation, where that is told: before that nobody was missing."""
     told = [
         pending.since_s
@@ -56,22 +56,22 @@ def waits_since_s(graph: Graph, still: Standstill) -> float:
         for rank, pending in group.pending.items()
         if pending.since_s is not None and group.entered[rank] > group.finished.get(rank, 0)
     ]
-    return max([still.since_s, *(since for since in told if since <= still.seen_until_s)])
+    return max([stall.since_s, *(since for since in told if since <= stall.observed_until_s)])
 
 
-def _groups(ledger: Ledger) -> list[tuple[str, GroupSeen]]:
-    named = [(name, group) for name, group in ledger.groups.items() if name and PAIRWISE not in name]
-    own = any(name in ledger.recorded for name, _ in named)  # the job's records tell its groups apart
-    whole = [] if own else [("", _everybody(ledger))]
+def _groups(state: JobState) -> list[tuple[str, GroupProgress]]:
+    named = [(name, group) for name, group in state.groups.items() if name and PAIRWISE not in name]
+    own = any(name in state.recorded for name, _ in named)  # the job's records tell its groups apart
+    whole = [] if own else [("", _everybody(state))]
     return [(name, group) for name, group in [*whole, *named] if len(group.entered) > 1]
 
 
-def _everybody(ledger: Ledger) -> GroupSeen:
+def _everybody(state: JobState) -> GroupProgress:
     """All ranks as one group, by heartbeat and by record."""
-    group = GroupSeen(tuple(range(len(ledger.ranks))))
-    for index, rank in enumerate(ledger.ranks):
+    group = GroupProgress(tuple(range(len(state.ranks))))
+    for index, rank in enumerate(state.ranks):
         told = [at for at in (rank.beat_s, rank.records_s) if at is not None]
         if told and rank.entered:
             group.entered[index], group.finished[index] = rank.entered, rank.finished
-            group.told_s[index] = max(told)
+            group.reported_s[index] = max(told)
     return group

@@ -4,57 +4,57 @@ from dataclasses import dataclass
 from statistics import median
 
 from faults.hangs.settings import HangSettings
-from faults.job_state import Ledger, RankSeen
+from faults.job_state import JobState, RankProgress
 
 
 @dataclass(frozen=True, slots=True)
-class Standstill:
+class Stall:
     """Nobody has got through a collective since then."""
 
     since_s: float
-    seen_until_s: float  # how far the evidence reaches: not now, but the newest word of the ranks or the sockets
+    observed_until_s: float  # how far the evidence reaches: not now, but the newest word of the ranks or the sockets
     step_s: float
 
     @property
-    def seen_s(self) -> float:
+    def duration_s(self) -> float:
         """For how long it is known to last; a watcher that hears nothing does not grow impatient."""
-        return self.seen_until_s - self.since_s
+        return self.observed_until_s - self.since_s
 
 
-def standstill(ledger: Ledger, settings: HangSettings, *, now_s: float) -> Standstill | None:
+def find_stall(state: JobState, settings: HangSettings, *, now_s: float) -> Stall | None:
     """None: somebody got on, or nothing says that the job has begun."""
-    step_s = ledger.pace.step_s() or settings.step_s
-    since_s = ledger.progress_s
+    step_s = state.pace.step_s() or settings.step_s
+    since_s = state.progress_s
     if since_s is None:
-        since_s = _traffic_s(ledger)
-    until_s = _heard_until_s(ledger, now_s=now_s)
+        since_s = _traffic_s(state)
+    until_s = _heard_until_s(state, now_s=now_s)
     if since_s is None or until_s is None or until_s <= since_s:
         return None
-    return Standstill(since_s, until_s, step_s)
+    return Stall(since_s, until_s, step_s)
 
 
-def fresh(at_s: float | None, ledger: Ledger, settings: HangSettings, *, now_s: float) -> bool:
+def fresh(at_s: float | None, state: JobState, settings: HangSettings, *, now_s: float) -> bool:
     """Whether an agent that last looked then still says something of now."""
-    return at_s is not None and now_s - at_s <= settings.stale_looks * ledger.job.look_period_s
+    return at_s is not None and now_s - at_s <= settings.stale_looks * state.job.look_period_s
 
 
-def alive_share(ledger: Ledger, *, since_s: float) -> float:
+def share_with_heartbeat(state: JobState, *, since_s: float) -> float:
     """The share of ranks with a heartbeat that have beaten since: a machine without a free core beats nowhere."""
-    beating = [rank for rank in ledger.ranks if rank.beat_s is not None]
+    beating = [rank for rank in state.ranks if rank.beat_s is not None]
     return sum(_beat_since(rank, since_s) for rank in beating) / len(beating) if beating else 0.0
 
 
-def _beat_since(rank: RankSeen, since_s: float) -> bool:
+def _beat_since(rank: RankProgress, since_s: float) -> bool:
     return rank.beat_s is not None and rank.beat_s >= since_s
 
 
-def _traffic_s(ledger: Ledger) -> float | None:
+def _traffic_s(state: JobState) -> float | None:
     """Without a word from any rank: when bytes last moved between any two nodes."""
-    return max((pair.moved_s for pair in ledger.pairs.values()), default=None)
+    return max((pair.moved_s for pair in state.pairs.values()), default=None)
 
 
-def _heard_until_s(ledger: Ledger, *, now_s: float) -> float | None:
+def _heard_until_s(state: JobState, *, now_s: float) -> float | None:
     """The median newest word: one agent more or less does not move it."""
-    words = [rank.beat_s for rank in ledger.ranks if rank.beat_s is not None]
-    words += [node.look_s for node in ledger.nodes if node.look_s is not None]
+    words = [rank.beat_s for rank in state.ranks if rank.beat_s is not None]
+    words += [node.look_s for node in state.nodes if node.look_s is not None]
     return min(median(words), now_s) if words else None

@@ -93,31 +93,31 @@ class Waits:
     blocked: Flags
     uncertain: Flags
     stuck: Flags
-    laggards: Ints  # ranks
+    missing: Ints  # ranks
     deadlocked: Ints  # ranks
     silent: Ints  # ranks whose silence is the only evidence, and that no other root excuses
     excused: Ints  # ranks that do not report and can be waiting for a root themselves
     confirmed: Ints  # of the silent: those that an independent source says are dead
 
     @property
-    def still(self) -> bool:
+    def stall(self) -> bool:
         """Whether anybody waits at all."""
         return bool(self.waiting.any())
 
 
 def wait_for(
-    rows: Memberships, *, entered: Ints, finished: Ints, heard: Flags, alive: NDArray[np.int8] | None = None
+    rows: Memberships, *, entered: Ints, finished: Ints, reported: Flags, alive: NDArray[np.int8] | None = None
 ) -> Waits:
     """`entered`, `finished` and `heard` per row; `alive` per rank, if asked: 1 yes, 0 no, -1 not known."""
     needs = finished + 1
-    waiting = heard & (entered > finished)
-    blocked = waiting & (rows.least(entered, heard) < needs)
-    passed = rows.most(finished, heard)
-    may_lack = ~heard & (passed < rows.most(needs, waiting))
-    uncertain = waiting & ~blocked & (passed < needs) & rows.in_group(~heard)
+    waiting = reported & (entered > finished)
+    blocked = waiting & (rows.least(entered, reported) < needs)
+    passed = rows.most(finished, reported)
+    may_lack = ~reported & (passed < rows.most(needs, waiting))
+    uncertain = waiting & ~blocked & (passed < needs) & rows.in_group(~reported)
     stuck = waiting & ~blocked & ~uncertain
 
-    wanted = rows.anywhere(heard & (entered < rows.most(needs, waiting)))
+    wanted = rows.anywhere(reported & (entered < rows.most(needs, waiting)))
     lagging = wanted & ~rows.anywhere(waiting)
     grounded, excused = _grounded(rows, entered, needs, blocked=blocked, uncertain=uncertain, stuck=stuck, root=lagging)
     open_ended = _ends(rows, entered, needs, blocked=blocked, ends=grounded | uncertain, root=lagging)
@@ -128,10 +128,10 @@ def wait_for(
         blocked=blocked,
         uncertain=uncertain,
         stuck=stuck,
-        laggards=np.flatnonzero(lagging),
+        missing=np.flatnonzero(lagging),
         deadlocked=np.flatnonzero(rows.anywhere(blocked) & ~open_ended),
         silent=np.flatnonzero(suspects),
-        excused=np.flatnonzero(excused & rows.anywhere(~heard)),
+        excused=np.flatnonzero(excused & rows.anywhere(~reported)),
         confirmed=np.flatnonzero(suspects & dead),
     )
 

@@ -13,23 +13,23 @@ class Pending(NamedTuple):
     since_s: float | None
 
 
-class GroupSeen:
+class GroupProgress:
     """Members, and for each how many operations it has called and finished."""
 
-    __slots__ = ("entered", "finished", "members", "pending", "through_s", "told_s")
+    __slots__ = ("entered", "finished", "members", "pending", "reported_s", "through_s")
 
     def __init__(self, members: tuple[int, ...] = ()) -> None:
         self.members: set[int] = set(members)
         self.entered: dict[int, int] = {}
         self.finished: dict[int, int] = {}
         self.pending: dict[int, Pending] = {}
-        self.told_s: dict[int, float] = {}  # when a rank was last heard of in this group
+        self.reported_s: dict[int, float] = {}  # when a rank was last heard of in this group
         self.through_s: dict[int, float] = {}  # when it finished what it has finished, by its own record
 
     def come(self, at_s: float, rank: int, seq: int, pending: Pending) -> None:
         """`rank` has called operation `seq`."""
         self.members.add(rank)
-        self.told_s[rank] = at_s
+        self.reported_s[rank] = at_s
         if seq > self.entered.get(rank, -1):
             self.entered[rank] = seq
             self.pending[rank] = pending
@@ -47,7 +47,7 @@ class GroupSeen:
 
     def forget(self, rank: int) -> None:
         """What it did in an earlier life says nothing of this one; it stays a member."""
-        for told in (self.entered, self.finished, self.pending, self.through_s, self.told_s):
+        for told in (self.entered, self.finished, self.pending, self.through_s, self.reported_s):
             told.pop(rank, None)
 
 

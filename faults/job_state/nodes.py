@@ -5,7 +5,7 @@ from collections import deque
 KEPT_EVENTS = 8
 
 
-class NodeSeen:
+class NodeSamples:
     """What the agent of one node has said of the node itself."""
 
     __slots__ = ("device_events", "look_s", "peers", "socketed_s", "vanished_s")

@@ -9,7 +9,7 @@ from faults.observations import Socket
 HANDSHAKE_BYTES = 1  # the SYN counts as acknowledged, not as received
 
 
-class PairSeen:
+class PairTraffic:
     """From `node` to `peer`, as `node` sees it."""
 
     __slots__ = (
@@ -33,7 +33,7 @@ class PairSeen:
         self.looks_stuck = int(socket.unacked > 0)
         self.looks_unread = int(socket.read_queue_bytes > 0)
 
-    def see(self, at_s: float, socket: Socket) -> None:
+    def observe(self, at_s: float, socket: Socket) -> None:
         """One look further."""
         before, before_s = self.socket, self.at_s
         self.socket, self.at_s = socket, at_s

@@ -14,7 +14,7 @@ FAILED = "failed"  # a collective raised: what a rank says last that complains o
 DONE = "done"
 
 
-class RankSeen:
+class RankProgress:
     """The newest word of a rank.  `entered` and `finished` count collectives, by heartbeat or by record."""
 
     __slots__ = (

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from faults.detector import Job
-from faults.diagnosis import FaultClass, Scope, Verdict
+from faults.diagnosis import Diagnosis, FaultClass, Scope
 from faults.large_jobs import traffic_graph as of_edges
 from faults.large_jobs.compute_gaps import Computing, Gaps, Steps
 from faults.large_jobs.pairs import OUTSIDE, Pair, Pairs, Sum, Trains
@@ -59,16 +59,16 @@ class _Fitted:
         """Whether the job has come back with others talking to each other."""
         return self._strange >= self._settings.relearn_windows
 
-    def step(self, index: int, sums: dict[Pair, Sum], trains: Trains, *, stood: bool = False) -> tuple[Verdict, ...]:
+    def step(self, index: int, sums: dict[Pair, Sum], trains: Trains, *, stood: bool = False) -> tuple[Diagnosis, ...]:
         """One window on.  `stood`: what was busy while the job stood tells no bandwidth."""
         from_s = index * self._settings.window_s
         to_s = from_s + self._settings.window_s
         told = {pair: total for pair, total in sums.items() if pair[1] == OUTSIDE} if stood else sums
         seen = of_edges.window(self.edges, told, self._settings, from_s=from_s, to_s=to_s, trains=trains)
-        self._state, verdicts = self._localiser.step(self._state, seen)
+        self._state, diagnoses = self._localiser.step(self._state, seen)
         if not stood:
             self._strange = self._strange + 1 if of_edges.strange(self.edges, sums) else 0
-        return verdicts
+        return diagnoses
 
 
 class JobwideDetector:
@@ -88,10 +88,10 @@ class JobwideDetector:
         self._stragglers = Stragglers(roles_of(job), self.settings.stragglers)
         self._late: StragglerState = self._stragglers.start()
         self._names = () if job.fabric is None else tuple(np.unique(job.fabric.leaves).tolist())
-        self._wires: tuple[Verdict, ...] = ()
-        self._nodes: tuple[Verdict, ...] = ()
+        self._wires: tuple[Diagnosis, ...] = ()
+        self._nodes: tuple[Diagnosis, ...] = ()
         self._told_s: dict[Place, float] = {}
-        self._verdicts: tuple[Verdict, ...] = ()
+        self._diagnoses: tuple[Diagnosis, ...] = ()
 
     def __len__(self) -> int:
         """Counters and sums that are held: what its memory grows with."""
@@ -100,7 +100,7 @@ class JobwideDetector:
         kept = len(self._pairs) + len(self._ends)
         return kept + sum(map(len, sums)) + sum(len(each.of) for each in trains)
 
-    def see(self, observation: Observation) -> None:
+    def observe(self, observation: Observation) -> None:
         """Take one in."""
         if not isinstance(observation.values, Socket | Collective | Heartbeat | Pass | Probe | ProbeReturned):
             return
@@ -117,7 +117,7 @@ class JobwideDetector:
             gaps = self._gaps.at(observation.at_s)  # None: over already; the step goes on all the same
             self._computing.take(observation, opened.steps, Gaps() if gaps is None else gaps)
 
-    def judge(self, now_s: float) -> Sequence[Verdict]:
+    def evaluate(self, now_s: float) -> Sequence[Diagnosis]:
         """What is believed since the last window that is over."""
         gaps, windows = self._gaps.over(now_s), self._open.over(now_s)
         for index, told in gaps:
@@ -130,8 +130,8 @@ class JobwideDetector:
             if of is not None:  # else nothing was seen
                 self._close(index, of)
         if gaps or windows:
-            self._verdicts = tuple(self._words(now_s))
-        return self._verdicts
+            self._diagnoses = tuple(self._words(now_s))
+        return self._diagnoses
 
     def _close(self, index: int, of: _Open) -> None:
         window_s = self.settings.window_s
@@ -160,30 +160,30 @@ class JobwideDetector:
         for at, old, probes in windows:
             self._wires = self._fitted.step(at, old, probes)
 
-    def _words(self, now_s: float) -> Iterator[Verdict]:
+    def _words(self, now_s: float) -> Iterator[Diagnosis]:
         """By names, with the moment it was first told."""
         told_s: dict[Place, float] = {}
-        for verdict in (*self._wires, *self._nodes):
-            place = (verdict.fault, verdict.scope, verdict.node, verdict.peer, verdict.switch)
+        for diagnosis in (*self._wires, *self._nodes):
+            place = (diagnosis.fault, diagnosis.scope, diagnosis.node, diagnosis.peer, diagnosis.switch)
             told_s[place] = self._told_s.get(place, now_s)
-            isolate = verdict.isolate and self._costs(verdict)
-            changed = {"detected_s": told_s[place], "isolate": isolate, "switch": self._switch(verdict)}
-            yield verdict.model_copy(update=changed)
+            isolate = diagnosis.isolate and self._costs(diagnosis)
+            changed = {"detected_s": told_s[place], "isolate": isolate, "switch": self._switch(diagnosis)}
+            yield diagnosis.model_copy(update=changed)
         self._told_s = told_s
 
-    def _switch(self, verdict: Verdict) -> str | None:
+    def _switch(self, diagnosis: Diagnosis) -> str | None:
         """By the name that the job's fabric has for it."""
-        if verdict.scope is not Scope.LEAF or verdict.switch is None:
-            return verdict.switch
-        return str(self._names[int(verdict.switch.removeprefix("leaf-"))])
+        if diagnosis.scope is not Scope.LEAF or diagnosis.switch is None:
+            return diagnosis.switch
+        return str(self._names[int(diagnosis.switch.removeprefix("leaf-"))])
 
-    def _costs(self, verdict: Verdict) -> bool:
+    def _costs(self, diagnosis: Diagnosis) -> bool:
         """Whether steps are longer since: nobody is taken out for what the job does not feel.
 
         Where steps have no baseline, a wire stands apart from wires that do the same; of a node that always computed
         longer nobody knows that it should not.
         """
-        chance = self._computing.chance_of_no_harm(verdict.onset_s)
+        chance = self._computing.chance_of_no_harm(diagnosis.onset_s)
         if chance is None:
-            return verdict.fault is FaultClass.COMM_SLOW
+            return diagnosis.fault is FaultClass.COMM_SLOW
         return chance <= self.settings.chance_of_harm

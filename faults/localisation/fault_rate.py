@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Final
 
-from faults.diagnosis import Scope, Verdict
+from faults.diagnosis import Diagnosis, Scope
 
 MEMORY_H: Final = 24.0
 
@@ -30,9 +30,9 @@ class Rate:
         keep = math.exp(-hours / MEMORY_H)
         return replace(self, count=keep * self.count, hours=keep * self.hours + hours)
 
-    def told(self, verdicts: Iterable[Verdict]) -> "Rate":
+    def told(self, diagnoses: Iterable[Diagnosis]) -> "Rate":
         """What is told at the end of a window; what goes on is no other fault."""
-        now = frozenset((one.scope, one.node, one.peer, one.switch) for one in verdicts)
+        now = frozenset((one.scope, one.node, one.peer, one.switch) for one in diagnoses)
         return replace(self, count=self.count + len(now - self.open), open=now)
 
     def every_h(self, prior_h: float) -> float:

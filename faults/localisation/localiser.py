@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from faults.diagnosis import Verdict
+from faults.diagnosis import Diagnosis
 from faults.fabric import Fabric, Floats, Ints, Window
 from faults.localisation import evidence as evidence_of
 from faults.localisation import history as usual
@@ -131,7 +131,7 @@ class Localiser:
             rate=Rate(),
         )
 
-    def step(self, state: LocaliserState, window: Window) -> tuple[LocaliserState, tuple[Verdict, ...]]:
+    def step(self, state: LocaliserState, window: Window) -> tuple[LocaliserState, tuple[Diagnosis, ...]]:
         """The state after this window, and the faults that are believed now."""
         talks, probes = (
             told is not None and bool(np.isfinite(told).any()) for told in (window.slowdown, window.probed)
@@ -169,8 +169,8 @@ class Localiser:
         if probed is not None:
             second = SecondLook(self.fabric, self._ways, probed.reading, state.probes, self.settings)
         young = known.young(self.settings)
-        after, verdicts = self._name(state, Trial(board, explained, of_links.slow, window, young=young, second=second))
-        return (after if talks else replace(after, slow=before.slow)), verdicts
+        after, diagnoses = self._name(state, Trial(board, explained, of_links.slow, window, young=young, second=second))
+        return (after if talks else replace(after, slow=before.slow)), diagnoses
 
     def _by_probes(self, state: LocaliserState, window: Window) -> tuple["LocaliserState | None", NDArray[np.bool_]]:
         """(state of the plane of probes, per pair whether it explains what its probe says)."""
@@ -180,7 +180,7 @@ class Localiser:
             return None, np.isfinite(nothing)
         return self._plane.step(state.plane, Window(window.from_s, window.to_s, nothing if said is None else said))
 
-    def _silent(self, state: LocaliserState, window: Window) -> tuple[LocaliserState, tuple[Verdict, ...]]:
+    def _silent(self, state: LocaliserState, window: Window) -> tuple[LocaliserState, tuple[Diagnosis, ...]]:
         """Nobody talks: nothing is learnt, and what was named is not named for ever."""
         named = update(state.named, {}, frozenset(), now_s=window.to_s, forget=self.settings.forget)
         after = replace(
@@ -193,13 +193,13 @@ class Localiser:
         )
         return after, self._told(named, after.plane)
 
-    def _told(self, named: Mapping[Key, Named], plane: "LocaliserState | None") -> tuple[Verdict, ...]:
+    def _told(self, named: Mapping[Key, Named], plane: "LocaliserState | None") -> tuple[Diagnosis, ...]:
         """What is sure enough: decided here, so that whoever counts it counts what a live watcher says."""
         least = self.settings.least_confidence
-        sure = {key: one for key, one in named.items() if one.verdict.confidence >= least}
+        sure = {key: one for key, one in named.items() if one.diagnosis.confidence >= least}
         by_probes = {} if plane is None else hosts_and_leaves(plane.named, besides=sure)
-        sure |= {key: one for key, one in by_probes.items() if one.verdict.confidence >= least}
-        return tuple(one.verdict for one in sure.values())
+        sure |= {key: one for key, one in by_probes.items() if one.diagnosis.confidence >= least}
+        return tuple(one.diagnosis for one in sure.values())
 
     def _no_fit(self) -> _Fit:
         return _Fit(np.zeros(0, np.int64), np.zeros(len(self.entities)), np.zeros(0), np.zeros(0))
@@ -338,7 +338,7 @@ class Localiser:
         told[self._sender[np.isfinite(window.slowdown)]] = 1
         return np.asarray((before << np.uint32(1)) | told)
 
-    def _name(self, state: LocaliserState, trial: Trial) -> tuple[LocaliserState, tuple[Verdict, ...]]:
+    def _name(self, state: LocaliserState, trial: Trial) -> tuple[LocaliserState, tuple[Diagnosis, ...]]:
         hosts, alive_hosts = accused_hosts(self.fabric, self.entities, self.settings, state, trial)
         switches, alive_switches = accused_switches(self.entities, self.settings, state, trial)
         pairs, alive_pairs = accused_links(self.pair_ends, self.entities, self.settings, state, trial)

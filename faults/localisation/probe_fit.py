@@ -60,7 +60,7 @@ class ProbePlane:
 def hosts_and_leaves(named: Mapping[Key, Named], *, besides: Mapping[Key, Named]) -> dict[Key, Named]:
     """What probes alone accuse; links are judged where their traffic is."""
     return {
-        key: replace(one, verdict=one.verdict.model_copy(update={"isolate": False, "evidence": EVIDENCE}))
+        key: replace(one, diagnosis=one.diagnosis.model_copy(update={"isolate": False, "evidence": EVIDENCE}))
         for key, one in named.items()
         if key[0] in {Scope.NODE, Scope.LEAF} and key not in besides
     }

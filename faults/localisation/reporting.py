@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from faults.diagnosis import Direction, FaultClass, Scope, Verdict
+from faults.diagnosis import Diagnosis, Direction, FaultClass, Scope
 from faults.localisation.entities import Kind
 
 Key = tuple[Scope, int | str, int]
@@ -31,7 +31,7 @@ class Accused:
 class Named:
     """A verdict and for how many windows nothing has spoken for it."""
 
-    verdict: Verdict
+    diagnosis: Diagnosis
     quiet: int = 0
 
 
@@ -49,14 +49,14 @@ def switch_of(accused: Accused) -> str:
     return f"{'leaf' if accused.kind is Kind.LEAF else 'uplink'}-{accused.which}"
 
 
-def verdict(accused: Accused, *, detected_s: float) -> Verdict:
+def diagnosis(accused: Accused, *, detected_s: float) -> Diagnosis:
     """In words."""
     scope, _, _ = key_of(accused)
     node = accused.which if scope in (Scope.NODE, Scope.LINK) else None
     direction = None if accused.kind is None else _DIRECTION.get(accused.kind)
     if scope is Scope.LINK:
         direction = Direction.FORWARD
-    return Verdict(
+    return Diagnosis(
         fault=FaultClass.COMM_SLOW,
         scope=scope,
         node=node,
@@ -100,11 +100,11 @@ def update(
     after: dict[Key, Named] = {}
     for key, old in named.items():
         if key in accused:
-            fresh = verdict(accused[key], detected_s=old.verdict.detected_s)
-            after[key] = Named(fresh.model_copy(update={"onset_s": old.verdict.onset_s}))
+            fresh = diagnosis(accused[key], detected_s=old.diagnosis.detected_s)
+            after[key] = Named(fresh.model_copy(update={"onset_s": old.diagnosis.onset_s}))
         elif key in alive or old.quiet + 1 < forget:
             after[key] = replace(old, quiet=0 if key in alive else old.quiet + 1)
     for key, new in accused.items():
         if key not in after:
-            after[key] = Named(verdict(new, detected_s=now_s))
+            after[key] = Named(diagnosis(new, detected_s=now_s))
     return after

@@ -12,51 +12,51 @@ windows, which a name need not wait for and a node's isolation must.
 from collections.abc import Iterator, Sequence
 
 from faults.detector import Detector
-from faults.diagnosis import FaultClass, Scope, Verdict
+from faults.diagnosis import Diagnosis, FaultClass, Scope
 from faults.monitor.dedup import SWITCHES, key_of
 from faults.observations import Observation
 
 
-class WithLeaves:
+class CombinedDetector:
     """Two detectors as one `Detector`."""
 
     def __init__(self, quick: Detector, fit: Detector) -> None:
         self._quick, self._fit = quick, fit
 
-    def see(self, observation: Observation) -> None:
+    def observe(self, observation: Observation) -> None:
         """Take one in."""
-        self._quick.see(observation)
-        self._fit.see(observation)
+        self._quick.observe(observation)
+        self._fit.observe(observation)
 
-    def judge(self, now_s: float) -> Sequence[Verdict]:
+    def evaluate(self, now_s: float) -> Sequence[Diagnosis]:
         """What either believes, one word for each fault."""
-        return tuple(joined(self._quick.judge(now_s), self._fit.judge(now_s)))
+        return tuple(joined(self._quick.evaluate(now_s), self._fit.evaluate(now_s)))
 
 
-def joined(quick: Sequence[Verdict], fit: Sequence[Verdict]) -> Iterator[Verdict]:
+def joined(quick: Sequence[Diagnosis], fit: Sequence[Diagnosis]) -> Iterator[Diagnosis]:
     """One word for each fault."""
-    consents = {key_of(verdict) for verdict in fit if verdict.isolate}
-    fitted = {key_of(verdict) for verdict in fit}
-    switch = any(verdict.scope in SWITCHES for verdict in fit)
+    consents = {key_of(diagnosis) for diagnosis in fit if diagnosis.isolate}
+    fitted = {key_of(diagnosis) for diagnosis in fit}
+    switch = any(diagnosis.scope in SWITCHES for diagnosis in fit)
     said, ends = set(), set[int]()
-    for verdict in quick:
-        key = key_of(verdict)
-        if _is_wire(verdict):
+    for diagnosis in quick:
+        key = key_of(diagnosis)
+        if _is_wire(diagnosis):
             if switch and key not in fitted:
                 continue
-            ends |= _ends(verdict)
-            yield verdict.model_copy(update={"isolate": verdict.isolate and key in consents})
+            ends |= _ends(diagnosis)
+            yield diagnosis.model_copy(update={"isolate": diagnosis.isolate and key in consents})
         else:
-            yield verdict
+            yield diagnosis
         said.add(key)
-    for verdict in fit:
-        if key_of(verdict) not in said and not (_is_wire(verdict) and ends & _ends(verdict)):
-            yield verdict
+    for diagnosis in fit:
+        if key_of(diagnosis) not in said and not (_is_wire(diagnosis) and ends & _ends(diagnosis)):
+            yield diagnosis
 
 
-def _is_wire(verdict: Verdict) -> bool:
-    return verdict.fault is FaultClass.COMM_SLOW and verdict.scope in (Scope.NODE, Scope.LINK)
+def _is_wire(diagnosis: Diagnosis) -> bool:
+    return diagnosis.fault is FaultClass.COMM_SLOW and diagnosis.scope in (Scope.NODE, Scope.LINK)
 
 
-def _ends(verdict: Verdict) -> set[int]:
-    return {end for end in (verdict.node, verdict.peer) if end is not None}
+def _ends(diagnosis: Diagnosis) -> set[int]:
+    return {end for end in (diagnosis.node, diagnosis.peer) if end is not None}

@@ -16,7 +16,7 @@ MIN_S = 1e-3  # nothing here is measured in less; what is counted per such a tim
 Seconds = Annotated[float, Field(ge=MIN_S, le=3600.0)]
 
 
-class WatcherSettings(Frozen):
+class MonitorSettings(Frozen):
     """How often it judges, and what its detectors go by."""
 
     judge_s: Seconds = 0.25  # as often as agents look

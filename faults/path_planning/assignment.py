@@ -13,7 +13,7 @@ from typing import Final
 from faults.path_planning.clos import Clos, Trunk
 from faults.path_planning.colouring import Colouring
 from faults.path_planning.routes import Hops, Routes
-from faults.path_planning.spine_rebalancing import Effort, Relief
+from faults.path_planning.spine_rebalancing import Effort, SpineRebalancing
 
 UP, DOWN = 0, 1
 SLACK: Final = 1e-9  # of a connection's size: sums of shares are not exact
@@ -35,7 +35,7 @@ class Part:
     gb_per_s: float
 
 
-class Placing:
+class Assignment:
     """Connections placed so far, and what that leaves on every directed link."""
 
     def __init__(self, clos: Clos, routes: Routes, effort: Effort | None = None) -> None:
@@ -46,7 +46,7 @@ class Placing:
 
     def copy(self, *, fair: bool = False) -> "Placing":
         """The same, to try something on, in fair shares or not; what is spent there is spent here."""
-        other = Placing(self.clos, self.routes, self._effort)
+        other = Assignment(self.clos, self.routes, self._effort)
         other.load, other.paths, other.fair = self.load.copy(), self.paths.copy(), fair or self.fair
         return other
 
@@ -153,7 +153,7 @@ class Placing:
         onward = [pod[part.source] != pod[part.target] for part in crossing]
         places = {(side, spine) for side, of in enumerate(spines) for spine in of.values()}
         room = {(side, spine): len(self._core_slots(spine, side, limit, size)) for side, spine in places}
-        Relief(colouring, spines, onward, room, pod, effort=self._effort).run()
+        SpineRebalancing(colouring, spines, onward, room, pod, effort=self._effort).run()
 
     def _spine_slots(
         self, crossing: Sequence[Part], limit: float, spines: _Spines

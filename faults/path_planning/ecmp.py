@@ -25,7 +25,7 @@ Words = NDArray[np.uint64]
 Ints = NDArray[np.int64]
 
 
-def mixed(words: Words) -> Words:
+def mix64(words: Words) -> Words:
     """Every bit of a word into every bit of the answer."""
     with np.errstate(over="ignore"):
         words = (words ^ (words >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
@@ -107,9 +107,9 @@ class Fabric:
 
     def sent(self, sources: Ints, targets: Ints, ports: Ints) -> tuple[Ints, Ints, Ints]:
         """Which port each packet leaves by and arrives at, and the links of its way, -1 after its end."""
-        tuples = mixed(mixed(self._addresses[sources] ^ mixed(self._addresses[targets])) ^ ports.astype(np.uint64))
-        out = (mixed(tuples ^ np.uint64(1)) % self._ports[sources].astype(np.uint64)).astype(np.int64)
-        into = (mixed(tuples ^ np.uint64(2)) % self._ports[targets].astype(np.uint64)).astype(np.int64)
+        tuples = mix64(mix64(self._addresses[sources] ^ mix64(self._addresses[targets])) ^ ports.astype(np.uint64))
+        out = (mix64(tuples ^ np.uint64(1)) % self._ports[sources].astype(np.uint64)).astype(np.int64)
+        into = (mix64(tuples ^ np.uint64(2)) % self._ports[targets].astype(np.uint64)).astype(np.int64)
         nics = self.traffic.nics
         states = np.array(
             [
@@ -124,7 +124,7 @@ class Fabric:
         for hop in range(MAX_HOPS):
             counts = self._counts[states]
             on = counts > 0
-            pick = (mixed(tuples ^ self._salt[states]) % np.maximum(counts, 1).astype(np.uint64)).astype(np.int64)
+            pick = (mix64(tuples ^ self._salt[states]) % np.maximum(counts, 1).astype(np.uint64)).astype(np.int64)
             links[on, hop] = self._links[states, pick][on]
             states = np.where(on, self._next[states, pick], states)
         return out, into, links

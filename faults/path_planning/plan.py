@@ -14,7 +14,7 @@ from functools import cached_property
 from itertools import islice
 from typing import Final
 
-from faults.path_planning.assignment import DOWN, UP, Part, Path, Placing
+from faults.path_planning.assignment import DOWN, UP, Assignment, Part, Path
 from faults.path_planning.bound import Bound, cut_bound, fractional_optimum, refuse_cut_off
 from faults.path_planning.routes import Routes
 from faults.path_planning.traffic import Traffic
@@ -76,13 +76,13 @@ def make_plan(traffic: Traffic) -> Plan:
     routes = Routes(traffic.clos)
     refuse_cut_off(traffic, routes)
     cut = cut_bound(traffic)
-    placing = Placing(traffic.clos, routes)
-    if not _whole(placing, traffic, range(len(traffic.flows)), cut.utilisation * (1 + EXACT)):
-        return Plan(traffic, placing.paths, cut)
-    return _within(traffic, Placing(traffic.clos, routes), range(len(traffic.flows)))
+    assignment = Assignment(traffic.clos, routes)
+    if not _whole(assignment, traffic, range(len(traffic.flows)), cut.utilisation * (1 + EXACT)):
+        return Plan(traffic, assignment.paths, cut)
+    return _within(traffic, Assignment(traffic.clos, routes), range(len(traffic.flows)))
 
 
-def _within(traffic: Traffic, kept: Placing, flows: Sequence[int]) -> Plan:
+def _within(traffic: Traffic, kept: Assignment, flows: Sequence[int]) -> Plan:
     """Place flows beside what is kept, within 1.02 times what the cuts prove, or else what the linear program does."""
     bound = cut_bound(traffic)
     trial = _tried(traffic, kept, flows, bound)
@@ -91,24 +91,24 @@ def _within(traffic: Traffic, kept: Placing, flows: Sequence[int]) -> Plan:
         if better.utilisation > bound.utilisation * (1 + EXACT):
             trial = _tried(traffic, kept, flows, better)
         bound = better
-    return _forced(trial, traffic, kept, bound) if trial.left else Plan(traffic, trial.placing.paths, bound)
+    return _forced(trial, traffic, kept, bound) if trial.left else Plan(traffic, trial.assignment.paths, bound)
 
 
 @dataclass(frozen=True, slots=True)
 class _Trial:
     """What was placed within a limit, and the flows that found no room."""
 
-    placing: Placing
+    assignment: Assignment
     left: list[int]
 
 
-def _tried(traffic: Traffic, kept: Placing, flows: Sequence[int], bound: Bound) -> _Trial:
+def _tried(traffic: Traffic, kept: Assignment, flows: Sequence[int], bound: Bound) -> _Trial:
     limit = bound.utilisation * (1 + TOLERANCE)
-    placing = kept.copy()
-    off = _beyond(placing, limit)
-    placing.take_flows(off)
-    left = _whole(placing, traffic, sorted({*flows, *off}), limit)
-    trial = _split(placing, traffic, left, limit, tries=COUNTS if kept.paths else None)
+    assignment = kept.copy()
+    off = _beyond(assignment, limit)
+    assignment.take_flows(off)
+    left = _whole(assignment, traffic, sorted({*flows, *off}), limit)
+    trial = _split(assignment, traffic, left, limit, tries=COUNTS if kept.paths else None)
     if trial.left and not kept.paths:
         trial = min(trial, _all_split(traffic, kept, limit), key=lambda trial: len(trial.left))
     return trial
@@ -120,12 +120,12 @@ def repair(plan: Plan, dead: Iterable[int]) -> Repair:
     traffic = plan.traffic.on(plan.traffic.clos.without(dead))
     routes = Routes(traffic.clos)
     refuse_cut_off(traffic, routes)
-    placing = Placing(traffic.clos, routes)
+    assignment = Assignment(traffic.clos, routes)
     struck = {part.flow for part, path in plan.paths.items() if any(link // 2 in traffic.clos.dead for link in path)}
     for part, path in plan.paths.items():
         if part.flow not in struck:
-            placing.put(part, path)
-    after = _within(traffic, placing, sorted(struck))
+            assignment.put(part, path)
+    after = _within(traffic, assignment, sorted(struck))
     if after.greatest > after.bound.utilisation * (1 + TOLERANCE + EXACT):
         after = min(after, make_plan(traffic), key=lambda found: found.greatest)
     return _compared(plan, after)
@@ -144,54 +144,56 @@ def parts_of(traffic: Traffic, flow: int, count: int) -> list[Part]:
     return [Part(flow, index, *pairs[index % len(pairs)], what.gb_per_s / count) for index in range(count)]
 
 
-def _whole(placing: Placing, traffic: Traffic, flows: Iterable[int], limit: float) -> list[int]:
+def _whole(assignment: Assignment, traffic: Traffic, flows: Iterable[int], limit: float) -> list[int]:
     return _attempt(
-        placing, [part for flow in flows for part in parts_of(traffic, flow, first_count(traffic, flow))], limit
+        assignment, [part for flow in flows for part in parts_of(traffic, flow, first_count(traffic, flow))], limit
     )
 
 
-def _attempt(placing: Placing, parts: Sequence[Part], limit: float) -> list[int]:
+def _attempt(assignment: Assignment, parts: Sequence[Part], limit: float) -> list[int]:
     """Place flows whole or not at all; those that found no room."""
-    failed = {part.flow for part in placing.place(parts, limit)}
+    failed = {part.flow for part in assignment.place(parts, limit)}
     for part in parts:
-        if part.flow in failed and part in placing.paths:
-            placing.take(part)
+        if part.flow in failed and part in assignment.paths:
+            assignment.take(part)
     return sorted(failed)
 
 
-def _split(placing: Placing, traffic: Traffic, flows: Sequence[int], limit: float, *, tries: int | None) -> _Trial:
+def _split(
+    assignment: Assignment, traffic: Traffic, flows: Sequence[int], limit: float, *, tries: int | None
+) -> _Trial:
     """Place what found no room, in the least number of parts that lets everything in.
 
     Where parts find no room either, others of the same leaves are taken off, and it is drawn anew which stay whole.
     """
-    best = _Trial(placing, list(flows))
+    best = _Trial(assignment, list(flows))
     counts = (
         count
         for count in range(2, traffic.job.most_connections + 1)
-        if placing.fits(_divided(traffic, flows, count), limit)
+        if assignment.fits(_divided(traffic, flows, count), limit)
     )
     for count in islice(counts, tries):
         if not best.left:
             break
-        trial = _drawn(placing.copy(), traffic, flows, count, limit)
+        trial = _drawn(assignment.copy(), traffic, flows, count, limit)
         if len(trial.left) < len(best.left):
             best = trial
     return best
 
 
-def _forced(trial: _Trial, traffic: Traffic, kept: Placing, bound: Bound) -> Plan:
+def _forced(trial: _Trial, traffic: Traffic, kept: Assignment, bound: Bound) -> Plan:
     """With a limit that rises: for those that are left, or for all, each in parts, where that ends lower."""
     limit = bound.utilisation * (1 + TOLERANCE)
-    _force(trial.placing, traffic, trial.left, limit)
-    plan = Plan(traffic, trial.placing.paths, bound)
+    _force(trial.assignment, traffic, trial.left, limit)
+    plan = Plan(traffic, trial.assignment.paths, bound)
     while not kept.paths and (limit := limit * RAISE) < plan.greatest:
         other = _all_split(traffic, kept, limit, fairs=(True,))
         if not other.left:
-            return Plan(traffic, other.placing.paths, bound)
+            return Plan(traffic, other.assignment.paths, bound)
     return plan
 
 
-def _all_split(traffic: Traffic, empty: Placing, limit: float, *, fairs: Sequence[bool] = (True, False)) -> _Trial:
+def _all_split(traffic: Traffic, empty: Assignment, limit: float, *, fairs: Sequence[bool] = (True, False)) -> _Trial:
     """Every flow in the same number of parts: many lame switches leave too little room between whole ones."""
     flows = range(len(traffic.flows))
     best = _Trial(empty, list(flows))
@@ -210,28 +212,28 @@ def _all_split(traffic: Traffic, empty: Placing, limit: float, *, fairs: Sequenc
 
 
 def _drawn(
-    placing: Placing, traffic: Traffic, flows: Sequence[int], count: int, limit: float, *, swaps: int = SWAPS
+    assignment: Assignment, traffic: Traffic, flows: Sequence[int], count: int, limit: float, *, swaps: int = SWAPS
 ) -> _Trial:
     rng = random.Random(count)
-    left = _attempt(placing, _divided(traffic, flows, count), limit)
+    left = _attempt(assignment, _divided(traffic, flows, count), limit)
     least, since = len(left), 0
     for turn in range(ROUNDS):
         if not left or len(left) > MAX_LEFT or turn - since > PATIENCE:
             break
-        left += _evicted(placing, traffic, left, rng)
+        left += _evicted(assignment, traffic, left, rng)
         if turn < swaps:
             rng.shuffle(left)
-            left = _whole(placing, traffic, left, limit)
-        left = _attempt(placing, _divided(traffic, left, count), limit)
+            left = _whole(assignment, traffic, left, limit)
+        left = _attempt(assignment, _divided(traffic, left, count), limit)
         if len(left) < least:
             least, since = len(left), turn
-    return _Trial(placing, left)
+    return _Trial(assignment, left)
 
 
-def _evicted(placing: Placing, traffic: Traffic, flows: Sequence[int], rng: random.Random) -> list[int]:
+def _evicted(assignment: Assignment, traffic: Traffic, flows: Sequence[int], rng: random.Random) -> list[int]:
     """One flow beside each that found no room, from its source's or target's leaf, taken off."""
     beside: dict[tuple[int, int], list[int]] = defaultdict(list)
-    for part in placing.paths:
+    for part in assignment.paths:
         beside[UP, part.source].append(part.flow)
         beside[DOWN, part.target].append(part.flow)
     taken: set[int] = set()
@@ -240,17 +242,17 @@ def _evicted(placing: Placing, traffic: Traffic, flows: Sequence[int], rng: rand
             way = rng.choice(((UP, part.source), (DOWN, part.target)))
             found = sorted(set(beside[way]) - taken)
             taken |= set(rng.sample(found, min(len(found), rng.choice(MAX_TAKEN))))
-    placing.take_flows(taken)
+    assignment.take_flows(taken)
     return sorted(taken)
 
 
-def _force(placing: Placing, traffic: Traffic, left: Sequence[int], limit: float) -> None:
+def _force(assignment: Assignment, traffic: Traffic, left: Sequence[int], limit: float) -> None:
     """Place what no number of connections lets in within the limit: let the limit rise for those."""
     most = traffic.job.most_connections
     while left:
         limit *= RAISE
         for count in range(1, most + 1):
-            left = _attempt(placing, _divided(traffic, left, count), limit)
+            left = _attempt(assignment, _divided(traffic, left, count), limit)
 
 
 def _divided(traffic: Traffic, flows: Iterable[int], count: int) -> list[Part]:
@@ -261,15 +263,15 @@ def _divided(traffic: Traffic, flows: Iterable[int], count: int) -> list[Part]:
     return parts
 
 
-def _beyond(placing: Placing, limit: float) -> set[int]:
+def _beyond(assignment: Assignment, limit: float) -> set[int]:
     """Flows to take off so that no cable stays beyond the limit: the least that does on each."""
     over = {
-        link: load - limit * placing.clos.wires[link // 2].gb_per_s
-        for link, load in enumerate(placing.load)
-        if load > limit * placing.clos.wires[link // 2].gb_per_s * (1 + EXACT)
+        link: load - limit * assignment.clos.wires[link // 2].gb_per_s
+        for link, load in enumerate(assignment.load)
+        if load > limit * assignment.clos.wires[link // 2].gb_per_s * (1 + EXACT)
     }
     flows: set[int] = set()
-    for part, path in sorted(placing.paths.items(), key=lambda item: item[0].gb_per_s):
+    for part, path in sorted(assignment.paths.items(), key=lambda item: item[0].gb_per_s):
         if any(over.get(link, 0.0) > 0 for link in path):
             flows.add(part.flow)
             for link in path:

@@ -27,7 +27,7 @@ class Effort:
         self.edges = edges
 
 
-class Relief(Generic[ColourT]):
+class SpineRebalancing(Generic[ColourT]):
     """One colouring, with the spine that each colour of a leaf leads to."""
 
     def __init__(

@@ -12,7 +12,7 @@ Indices = NDArray[np.int32]
 
 
 @dataclass(frozen=True, slots=True)
-class Passing:
+class AffectedEdges:
     """Edges in the order of the place that one of their ways names, way by way; `begin` as in a sparse matrix."""
 
     order: Indices  # [way, edge]

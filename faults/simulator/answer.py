@@ -6,7 +6,7 @@ from typing import Annotated
 
 from pydantic import Field
 
-from faults.simulator.fault_schedule import FAULTS, What
+from faults.simulator.fault_schedule import FAULTS, FaultKind
 from faults.simulator.intervals import poisson_upper, wilson
 from faults.simulator.matching import CLASS, DIRECTED
 from faults.simulator.outcome import Outcome
@@ -56,7 +56,7 @@ class Score(Frozen):
     recall_slow_interval: Interval | None
     precision: Share | None
     precision_interval: Interval | None
-    diagnoses: int
+    verdicts: int
     congestion_verdicts: int  # on links and uplinks that others did fill; in neither precision nor recall
     workload_verdicts: int  # "not hardware"
     false_isolations: int
@@ -96,7 +96,7 @@ def score(outcome: Outcome, *, scenario: str, ranks: int, seed: int, window_s: f
         recall_slow_interval=wilson(slow_named, slow_faults),
         precision=_share(tally.right, diagnoses),
         precision_interval=wilson(tally.right, diagnoses),
-        diagnoses=diagnoses,
+        verdicts=diagnoses,
         congestion_verdicts=tally.congestion,
         workload_verdicts=tally.workload,
         false_isolations=tally.false_isolations,
@@ -105,7 +105,7 @@ def score(outcome: Outcome, *, scenario: str, ranks: int, seed: int, window_s: f
         carried_out=tally.carried_out,
         carried_out_per_week_upper95=poisson_upper(tally.carried_out) / weeks,
         ttd_s=_times(tally.ttd_s),
-        by_kind={what.value: _kind(outcome, what) for what in What if tally.asked[what]},
+        by_kind={what.value: _kind(outcome, what) for what in FaultKind if tally.asked[what]},
         compute_s_per_window=sum(outcome.spent_s) / max(1, len(outcome.spent_s)),
         compute_s_per_window_max=max(outcome.spent_s, default=0.0),
         window_s=window_s,
@@ -117,7 +117,7 @@ def _share(hits: int, of: int) -> float | None:
     return hits / of if of else None
 
 
-def _kind(outcome: Outcome, what: What) -> KindScore:
+def _kind(outcome: Outcome, what: FaultKind) -> KindScore:
     tally = outcome.tally
     asked, named, seen = tally.asked[what], tally.named[what], tally.named[what] + tally.late[what]
     ways, told = tally.ways[what], seen if what in DIRECTED else 0
@@ -133,7 +133,7 @@ def _kind(outcome: Outcome, what: What) -> KindScore:
     )
 
 
-def _times(by_kind: Mapping[What, Sequence[float]]) -> dict[str, Times]:
+def _times(by_kind: Mapping[FaultKind, Sequence[float]]) -> dict[str, Times]:
     """By class of verdict, what was late included."""
     by_class: dict[str, list[float]] = {}
     for what, times in by_kind.items():

@@ -13,7 +13,7 @@ from faults.fabric import Fabric, Window
 
 
 @dataclass(frozen=True, slots=True)
-class Plain:
+class C4Detector:
     """A localiser without state."""
 
     fabric: Fabric

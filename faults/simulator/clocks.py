@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from faults.simulator.cluster import Cluster
-from faults.simulator.fault_schedule import Happening
+from faults.simulator.fault_schedule import FaultEvent
 from faults.simulator.noise import Noise
 
 Times = NDArray[np.float64]
@@ -43,7 +43,7 @@ class Clocks:
         edge_s = float(rng.uniform(0.0, noise.step_s))
         return cls(skew_s, of_node[node].astype(np.float32), most_s, noise, rng, node, edge_s)
 
-    def both(self, one: Happening, from_s: float, to_s: float) -> NDArray[np.float32]:
+    def both(self, one: FaultEvent, from_s: float, to_s: float) -> NDArray[np.float32]:
         """Log slowdown over a window, by the earliest and by the latest clock."""
         early, late = (felt_log(one, from_s + by_s, to_s + by_s) for by_s in (-self.most_s, self.most_s))
         return np.array([early, late], np.float32)
@@ -66,6 +66,6 @@ class Clocks:
         return steps * step_s + np.minimum(within_s, talks * step_s) / talks
 
 
-def felt_log(one: Happening, from_s: float, to_s: float) -> float:
+def felt_log(one: FaultEvent, from_s: float, to_s: float) -> float:
     """Log slowdown over a stretch of what lasts a part of it."""
     return float(-np.log1p(-one.share(from_s, to_s) * (1.0 - 1.0 / one.factor)))

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from faults.simulator.cluster import Cluster
-from faults.simulator.fault_schedule import HANGS, Happening, What
+from faults.simulator.fault_schedule import HANGS, FaultEvent, FaultKind
 from faults.simulator.noise import Noise
 
 _USUAL_S = 0.8  # of a step of a second
@@ -53,7 +53,7 @@ class ComputePlane:
         self._of_node = noise.gap_wander * self._rng.standard_normal(shape.nodes)
         self._of_replica = imbalance * self._rng.standard_normal(shape.replicas)
 
-    def window(self, from_s: float, *, heard: NDArray[np.bool_], happenings: Sequence[Happening] = ()) -> Gaps:
+    def window(self, from_s: float, *, reported: NDArray[np.bool_], events: Sequence[FaultEvent] = ()) -> Gaps:
         """What is heard of the window that begins at `from_s`."""
         noise, rng, to_s = self._noise, self._rng, from_s + self._window_s
         nodes = self._usual.size
@@ -71,18 +71,18 @@ class ComputePlane:
         paused = rng.integers(0, nodes, rng.poisson(noise.pauses_per_node_h * nodes * self._window_s / 3600.0))
         log_gap[paused] += np.log1p(rng.exponential(noise.pause_share * scale * scale, paused.size))
         still = 0.0
-        for one in happenings:
-            if one.what is What.STRAGGLER:
+        for one in events:
+            if one.what is FaultKind.STRAGGLER:
                 log_gap[one.at] += self._late(one, one.at, from_s)
-            elif one.what is What.IMBALANCE:
+            elif one.what is FaultKind.IMBALANCE:
                 for node in np.flatnonzero(self._replica == one.at):
                     log_gap[node] += self._late(one, int(node), from_s)
-            elif one.what in HANGS or one.what is What.PAUSE:
+            elif one.what in HANGS or one.what is FaultKind.PAUSE:
                 still += one.share(from_s, to_s)
-        gone = ~heard if still < 0.9 else np.ones(nodes, dtype=bool)
+        gone = ~reported if still < 0.9 else np.ones(nodes, dtype=bool)
         return Gaps(from_s=from_s, to_s=to_s, gap_s=np.where(gone, np.nan, np.exp(log_gap)))
 
-    def _late(self, one: Happening, node: int, from_s: float) -> float:
+    def _late(self, one: FaultEvent, node: int, from_s: float) -> float:
         """By the steps that end within the window on the node's own clock."""
         from_s += float(self._skew_s[node])
         return float(np.log1p(one.share(from_s, from_s + self._window_s) * (one.factor - 1.0)))

@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from faults.fabric import Fabric, Ints
-from faults.simulator.fault_schedule import Happening, What
+from faults.simulator.fault_schedule import FaultEvent, FaultKind
 
 _CUT_KNOWN_S = 0.7  # Linux repeats after 0.2 and 0.6 s at the least: twice in vain
 
@@ -20,13 +20,13 @@ class Cut:
     arrived: NDArray[np.bool_]  # of those: the bytes come, their acknowledgements do not
 
 
-def cuts(fabric: Fabric, happenings: tuple[Happening, ...]) -> tuple[Cut, ...]:
+def cuts(fabric: Fabric, events: tuple[FaultEvent, ...]) -> tuple[Cut, ...]:
     """Of all that cuts anything off."""
-    return tuple(_cut(fabric, one) for one in happenings if one.what in (What.HANG_NODE, What.HANG_LINK))
+    return tuple(_cut(fabric, one) for one in events if one.what in (FaultKind.HANG_NODE, FaultKind.HANG_LINK))
 
 
-def _cut(fabric: Fabric, one: Happening) -> Cut:
-    if one.what is What.HANG_NODE:
+def _cut(fabric: Fabric, one: FaultEvent) -> Cut:
+    if one.what is FaultKind.HANG_NODE:
         nics = np.flatnonzero(fabric.node == one.at)
         vain = np.flatnonzero(np.isin(fabric.source, nics) ^ np.isin(fabric.target, nics))
         return Cut(one.from_s, vain, np.zeros(vain.size, dtype=bool))
@@ -37,13 +37,13 @@ def _cut(fabric: Fabric, one: Happening) -> Cut:
 
 
 def in_vain(
-    of_now: tuple[Cut, ...], fabric: Fabric, at_s: float, heard: NDArray[np.bool_]
+    of_now: tuple[Cut, ...], fabric: Fabric, at_s: float, reported: NDArray[np.bool_]
 ) -> tuple[Ints, NDArray[np.bool_]]:
     """(edges, whether the receiver's counter says that the bytes came), as agents that are heard see them."""
     known = [cut for cut in of_now if at_s >= cut.from_s + _CUT_KNOWN_S]
     if not known:
         return np.empty(0, np.int64), np.empty(0, dtype=bool)
     vain = np.concatenate([cut.vain for cut in known])
-    came = np.concatenate([cut.arrived for cut in known]) & heard[fabric.node[fabric.target[vain]]]
-    told = heard[fabric.node[fabric.source[vain]]]
+    came = np.concatenate([cut.arrived for cut in known]) & reported[fabric.node[fabric.target[vain]]]
+    told = reported[fabric.node[fabric.source[vain]]]
     return vain[told], came[told]

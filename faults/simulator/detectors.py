@@ -5,12 +5,12 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from faults.diagnosis import Diagnosis
-from faults.simulator.c4_baseline import Plain
+from faults.simulator.c4_baseline import C4Detector
 from faults.simulator.cluster import Cluster
 from faults.simulator.compute import Gaps
 
 
-class Judge(Protocol):
+class SimulatedDetector(Protocol):
     """What a plane's windows are given to, one after the other."""
 
     def start(self) -> Any:
@@ -23,30 +23,30 @@ class Judge(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Judges:
+class Detectors:
     """None: the plane is simulated for nobody, and left out."""
 
-    slow: Judge | None = None
-    compute: Judge | None = None
-    hang: Judge | None = None
+    slow: SimulatedDetector | None = None
+    compute: SimulatedDetector | None = None
+    hang: SimulatedDetector | None = None
 
 
-Panel = Callable[[Cluster], Judges]  # each plane says itself how long its windows are
+Panel = Callable[[Cluster], Detectors]  # each plane says itself how long its windows are
 
 
-def plain(cluster: Cluster) -> Judges:
+def plain(cluster: Cluster) -> Detectors:
     """C4's rule, to compare with."""
-    return Judges(slow=Plain(cluster.known))
+    return Detectors(slow=C4Detector(cluster.known))
 
 
-def ours(cluster: Cluster) -> Judges:
+def ours(cluster: Cluster) -> Detectors:
     """The joint fit, the straggler's sums and the wait-for graph."""
     from faults.localisation import Localiser  # noqa: PLC0415 - compiled
-    from faults.simulator.stall_detector import StandingJudge  # noqa: PLC0415
+    from faults.simulator.stall_detector import StallDetector  # noqa: PLC0415
     from faults.stragglers import Roles, Stragglers  # noqa: PLC0415
 
     stragglers = _Stragglers(Stragglers(Roles(*cluster.groups)))
-    return Judges(slow=Localiser(cluster.known), compute=stragglers, hang=StandingJudge.of(cluster))
+    return Detectors(slow=Localiser(cluster.known), compute=stragglers, hang=StallDetector.of(cluster))
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,40 +11,46 @@ from types import MappingProxyType
 import numpy as np
 
 from faults.simulator.cluster import Cluster
-from faults.simulator.fault_schedule import SLOW, Happening, What
+from faults.simulator.fault_schedule import SLOW, FaultEvent, FaultKind
 
 Rng = np.random.Generator
-PUBLIC: Mapping[What, float] = MappingProxyType(
+PUBLIC: Mapping[FaultKind, float] = MappingProxyType(
     {
-        What.CRASH: 40.0,
-        What.HANG_CODE: 12.0,
-        What.HANG_NODE: 9.0,
-        What.HANG_LINK: 6.0,
-        What.SLOW_TX: 4.0,
-        What.SLOW_RX: 4.0,
-        What.SLOW_NIC: 2.0,
-        What.SLOW_NODE: 2.0,
-        What.SLOW_LINK: 8.0,
-        What.STRAGGLER: 8.0,
-        What.LEAF: 3.0,
-        What.UPLINK: 1.0,
+        FaultKind.CRASH: 40.0,
+        FaultKind.HANG_CODE: 12.0,
+        FaultKind.HANG_NODE: 9.0,
+        FaultKind.HANG_LINK: 6.0,
+        FaultKind.SLOW_TX: 4.0,
+        FaultKind.SLOW_RX: 4.0,
+        FaultKind.SLOW_NIC: 2.0,
+        FaultKind.SLOW_NODE: 2.0,
+        FaultKind.SLOW_LINK: 8.0,
+        FaultKind.STRAGGLER: 8.0,
+        FaultKind.LEAF: 3.0,
+        FaultKind.UPLINK: 1.0,
     }
 )
-SLOW_ONES: Mapping[What, float] = MappingProxyType(
-    {what: share for what, share in PUBLIC.items() if what in SLOW or what is What.STRAGGLER}
+SLOW_ONES: Mapping[FaultKind, float] = MappingProxyType(
+    {what: share for what, share in PUBLIC.items() if what in SLOW or what is FaultKind.STRAGGLER}
 )
-NEGATIVES: Mapping[What, float] = MappingProxyType(
-    {What.FOREIGN: 4.0, What.IMBALANCE: 3.0, What.HICCUP: 4.0, What.CHECKPOINT: 1.0, What.SILENCE: 1.0}
+NEGATIVES: Mapping[FaultKind, float] = MappingProxyType(
+    {
+        FaultKind.FOREIGN: 4.0,
+        FaultKind.IMBALANCE: 3.0,
+        FaultKind.HICCUP: 4.0,
+        FaultKind.CHECKPOINT: 1.0,
+        FaultKind.SILENCE: 1.0,
+    }
 )
 FACTORS, FACTOR_SHARES = (1.25, 1.5, 2.0, 4.0), (0.4, 0.3, 0.2, 0.1)
 
 
 @dataclass(frozen=True, slots=True)
-class Mix:
+class FaultMix:
     """Faults one after the other, `together` of them at once in a share `crowded` of episodes."""
 
-    shares: Mapping[What, float] = field(default_factory=lambda: PUBLIC)
-    crowded: float = 0.02
+    shares: Mapping[FaultKind, float] = field(default_factory=lambda: PUBLIC)
+    congested: float = 0.02
     together: tuple[int, int] = (2, 8)
     factors: tuple[float, ...] = FACTORS
     factor_shares: tuple[float, ...] = FACTOR_SHARES
@@ -54,12 +60,12 @@ class Mix:
     negatives: float = 10.0  # per fault
 
 
-def drawn(cluster: Cluster, mix: Mix, *, until_s: float, rng: Rng) -> list[Happening]:
+def drawn(cluster: Cluster, mix: FaultMix, *, until_s: float, rng: Rng) -> list[FaultEvent]:
     """A diary: faults by the mix up to `until_s`, and their negatives at any time."""
-    faults: list[Happening] = []
+    faults: list[FaultEvent] = []
     from_s = float(rng.uniform(0.0, mix.first_s))
     while mix.shares and from_s < until_s:
-        count = int(rng.integers(mix.together[0], mix.together[1] + 1)) if rng.random() < mix.crowded else 1
+        count = int(rng.integers(mix.together[0], mix.together[1] + 1)) if rng.random() < mix.congested else 1
         shares = mix.shares if count == 1 else {w: s for w, s in mix.shares.items() if w not in _ALONE} or mix.shares
         faults += _together(cluster, mix, shares, count=count, from_s=from_s, rng=rng)
         from_s += mix.lasting_s + float(rng.exponential(mix.rest_s)) + _APART_S
@@ -68,17 +74,17 @@ def drawn(cluster: Cluster, mix: Mix, *, until_s: float, rng: Rng) -> list[Happe
 
 
 def _together(
-    cluster: Cluster, mix: Mix, shares: Mapping[What, float], *, count: int, from_s: float, rng: Rng
-) -> list[Happening]:
+    cluster: Cluster, mix: FaultMix, shares: Mapping[FaultKind, float], *, count: int, from_s: float, rng: Rng
+) -> list[FaultEvent]:
     """Several at once hit different nodes: of two on one node nobody could ask for both names."""
     kinds, weights = list(shares), np.array(list(shares.values()))
-    found: list[Happening] = []
+    found: list[FaultEvent] = []
     taken: set[int] = set()
     while len(found) < count:
         what = kinds[int(rng.choice(len(kinds), p=weights / weights.sum()))]
         begin_s = from_s + (float(rng.uniform(0.0, 5.0)) if found else 0.0)
         factor = float(rng.choice(mix.factors, p=mix.factor_shares))
-        lasting_s = max(mix.lasting_s, UPLINK_S) if what is What.UPLINK else mix.lasting_s
+        lasting_s = max(mix.lasting_s, UPLINK_S) if what is FaultKind.UPLINK else mix.lasting_s
         one = fault(cluster, what, from_s=begin_s, to_s=from_s + lasting_s, factor=factor, rng=rng)
         touched = nodes_of(cluster, one)
         if not touched & taken:
@@ -87,83 +93,85 @@ def _together(
     return found
 
 
-def fault(cluster: Cluster, what: What, *, from_s: float, to_s: float, factor: float, rng: Rng) -> Happening:
+def fault(cluster: Cluster, what: FaultKind, *, from_s: float, to_s: float, factor: float, rng: Rng) -> FaultEvent:
     """One fault of a kind, somewhere."""
     shape, fabric = cluster.shape, cluster.fabric
     at, to = int(rng.integers(shape.nodes)), -1
-    if what in (What.SLOW_LINK, What.HANG_LINK):
+    if what in (FaultKind.SLOW_LINK, FaultKind.HANG_LINK):
         edge = int(rng.integers(len(fabric)))
         at, to = int(fabric.source[edge]), int(fabric.target[edge])
-    elif what in (What.SLOW_TX, What.SLOW_RX, What.SLOW_NIC):
+    elif what in (FaultKind.SLOW_TX, FaultKind.SLOW_RX, FaultKind.SLOW_NIC):
         at = int(rng.integers(shape.ranks))
-    elif what is What.LEAF:
+    elif what is FaultKind.LEAF:
         at = int(rng.integers(shape.leaves))
-    elif what is What.UPLINK:
+    elif what is FaultKind.UPLINK:
         used = np.concatenate([fabric.up[fabric.up >= 0], fabric.down[fabric.down >= 0]])
         at = int(rng.choice(used))
-    return Happening(what=what, at=at, to=to, from_s=from_s, to_s=to_s, factor=factor)
+    return FaultEvent(what=what, at=at, to=to, from_s=from_s, to_s=to_s, factor=factor)
 
 
-def nodes_of(cluster: Cluster, one: Happening) -> set[int]:
+def nodes_of(cluster: Cluster, one: FaultEvent) -> set[int]:
     """The nodes that a fault is on or at: two of a link, all behind a leaf."""
     fabric = cluster.fabric
-    if one.what in (What.SLOW_LINK, What.HANG_LINK):
+    if one.what in (FaultKind.SLOW_LINK, FaultKind.HANG_LINK):
         return {int(fabric.node[one.at]), int(fabric.node[one.to])}
-    if one.what in (What.SLOW_TX, What.SLOW_RX, What.SLOW_NIC):
+    if one.what in (FaultKind.SLOW_TX, FaultKind.SLOW_RX, FaultKind.SLOW_NIC):
         return {int(fabric.node[one.at])}
-    if one.what is What.LEAF:
+    if one.what is FaultKind.LEAF:
         return {int(node) for node in np.unique(fabric.node[fabric.leaf == one.at])}
-    return set() if one.what is What.UPLINK else {one.at}
+    return set() if one.what is FaultKind.UPLINK else {one.at}
 
 
-def negatives(cluster: Cluster, *, count: int, until_s: float, rng: Rng) -> list[Happening]:
+def negatives(cluster: Cluster, *, count: int, until_s: float, rng: Rng) -> list[FaultEvent]:
     """What looks like a fault, anywhere, at any time."""
     kinds, weights = list(NEGATIVES), np.array(list(NEGATIVES.values()))
     chosen = rng.choice(len(kinds), size=count, p=weights / weights.sum())
     return [one for at in chosen for one in _MAKE[kinds[int(at)]](cluster, float(rng.uniform(0.0, until_s)), rng)]
 
 
-def _foreign(cluster: Cluster, from_s: float, rng: Rng) -> list[Happening]:
+def _foreign(cluster: Cluster, from_s: float, rng: Rng) -> list[FaultEvent]:
     at = int(rng.integers(cluster.shape.ranks))
     to = int((at + cluster.shape.per_node * rng.integers(1, cluster.shape.nodes)) % cluster.shape.ranks)
     lasting_s = float(min(300.0, 20.0 * rng.lognormal(0.0, 0.8)))
-    return [Happening(What.FOREIGN, at, from_s, from_s + lasting_s, float(rng.uniform(1.2, 2.0)), to)]
+    return [FaultEvent(FaultKind.FOREIGN, at, from_s, from_s + lasting_s, float(rng.uniform(1.2, 2.0)), to)]
 
 
-def _imbalance(cluster: Cluster, from_s: float, rng: Rng) -> list[Happening]:
+def _imbalance(cluster: Cluster, from_s: float, rng: Rng) -> list[FaultEvent]:
     replica, lasting_s = int(rng.integers(cluster.shape.replicas)), float(rng.uniform(30.0, 300.0))
-    return [Happening(What.IMBALANCE, replica, from_s, from_s + lasting_s, float(rng.uniform(1.05, 1.3)))]
+    return [FaultEvent(FaultKind.IMBALANCE, replica, from_s, from_s + lasting_s, float(rng.uniform(1.05, 1.3)))]
 
 
-def _hiccup(cluster: Cluster, from_s: float, rng: Rng) -> list[Happening]:
+def _hiccup(cluster: Cluster, from_s: float, rng: Rng) -> list[FaultEvent]:
     node, lasting_s = int(rng.integers(cluster.shape.nodes)), float(min(10.0, 1.0 + rng.exponential(3.0)))
-    return [Happening(What.HICCUP, node, from_s, from_s + lasting_s, float(rng.uniform(1.1, 2.0)))]
+    return [FaultEvent(FaultKind.HICCUP, node, from_s, from_s + lasting_s, float(rng.uniform(1.1, 2.0)))]
 
 
-def _checkpoint(cluster: Cluster, from_s: float, rng: Rng) -> list[Happening]:
+def _checkpoint(cluster: Cluster, from_s: float, rng: Rng) -> list[FaultEvent]:
     del cluster  # all of it
     still_s, writing_s = float(rng.uniform(2.0, 15.0)), float(rng.uniform(10.0, 40.0))
     resumed_s = from_s + still_s
     return [
-        Happening(What.PAUSE, 0, from_s, resumed_s),
-        Happening(What.CHECKPOINT, 0, resumed_s, resumed_s + writing_s, float(rng.uniform(1.1, 1.6))),
+        FaultEvent(FaultKind.PAUSE, 0, from_s, resumed_s),
+        FaultEvent(FaultKind.CHECKPOINT, 0, resumed_s, resumed_s + writing_s, float(rng.uniform(1.1, 1.6))),
     ]
 
 
-def _silence(cluster: Cluster, from_s: float, rng: Rng) -> list[Happening]:
+def _silence(cluster: Cluster, from_s: float, rng: Rng) -> list[FaultEvent]:
     pod = int(rng.integers(cluster.shape.pods))
-    return [Happening(What.SILENCE, pod, from_s, from_s + float(rng.uniform(10.0, 60.0)))]
+    return [FaultEvent(FaultKind.SILENCE, pod, from_s, from_s + float(rng.uniform(10.0, 60.0)))]
 
 
-_MAKE: Mapping[What, Callable[[Cluster, float, Rng], list[Happening]]] = MappingProxyType(
+_MAKE: Mapping[FaultKind, Callable[[Cluster, float, Rng], list[FaultEvent]]] = MappingProxyType(
     {
-        What.FOREIGN: _foreign,
-        What.IMBALANCE: _imbalance,
-        What.HICCUP: _hiccup,
-        What.CHECKPOINT: _checkpoint,
-        What.SILENCE: _silence,
+        FaultKind.FOREIGN: _foreign,
+        FaultKind.IMBALANCE: _imbalance,
+        FaultKind.HICCUP: _hiccup,
+        FaultKind.CHECKPOINT: _checkpoint,
+        FaultKind.SILENCE: _silence,
     }
 )
-_ALONE = frozenset({What.HANG_CODE, What.HANG_NODE, What.HANG_LINK, What.CRASH})  # they stop the traffic of all others
+_ALONE = frozenset(
+    {FaultKind.HANG_CODE, FaultKind.HANG_NODE, FaultKind.HANG_LINK, FaultKind.CRASH}
+)  # they stop the traffic of all others
 UPLINK_S = 900.0  # a bad cable stays until it is replaced; what is over sooner cannot be told from others' traffic
 _APART_S = 20.0

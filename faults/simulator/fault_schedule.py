@@ -10,7 +10,7 @@ from enum import StrEnum
 from faults.fabric import NOWHERE
 
 
-class What(StrEnum):
+class FaultKind(StrEnum):
     """The public mix's classes first, then the negatives."""
 
     CRASH = "crash"  # node: its processes are gone, its sockets too
@@ -33,16 +33,26 @@ class What(StrEnum):
     SILENCE = "silence"  # pod: none of its agents is heard, the job is well
 
 
-SLOW = frozenset({What.SLOW_TX, What.SLOW_RX, What.SLOW_NIC, What.SLOW_NODE, What.SLOW_LINK, What.LEAF, What.UPLINK})
-HANGS = frozenset({What.CRASH, What.HANG_CODE, What.HANG_NODE, What.HANG_LINK})
-FAULTS = SLOW | HANGS | {What.STRAGGLER}
+SLOW = frozenset(
+    {
+        FaultKind.SLOW_TX,
+        FaultKind.SLOW_RX,
+        FaultKind.SLOW_NIC,
+        FaultKind.SLOW_NODE,
+        FaultKind.SLOW_LINK,
+        FaultKind.LEAF,
+        FaultKind.UPLINK,
+    }
+)
+HANGS = frozenset({FaultKind.CRASH, FaultKind.HANG_CODE, FaultKind.HANG_NODE, FaultKind.HANG_LINK})
+FAULTS = SLOW | HANGS | {FaultKind.STRAGGLER}
 
 
 @dataclass(frozen=True, slots=True)
-class Happening:
+class FaultEvent:
     """One of them.  A factor of 1.25 means that bytes, or computing, take 1.25 times as long."""
 
-    what: What
+    what: FaultKind
     at: int
     from_s: float
     to_s: float
@@ -54,19 +64,19 @@ class Happening:
         return max(0.0, min(to_s, self.to_s) - max(from_s, self.from_s)) / (to_s - from_s)
 
 
-def takes_machine(one: Happening) -> bool:
+def takes_machine(one: FaultEvent) -> bool:
     """Every second crash takes its machine along, and the agent with it."""
-    return one.what is What.CRASH and int(one.from_s * 1000) % 2 == 1
+    return one.what is FaultKind.CRASH and int(one.from_s * 1000) % 2 == 1
 
 
-class Diary:
+class FaultSchedule:
     """Happenings in order of their beginnings, handed out by window.  Windows must be asked for in order."""
 
-    def __init__(self, happenings: Iterable[Happening]) -> None:
-        self._coming = sorted(happenings, key=lambda one: one.from_s, reverse=True)
-        self._lasting: list[Happening] = []
+    def __init__(self, events: Iterable[FaultEvent]) -> None:
+        self._coming = sorted(events, key=lambda one: one.from_s, reverse=True)
+        self._lasting: list[FaultEvent] = []
 
-    def during(self, from_s: float, to_s: float) -> Sequence[Happening]:
+    def during(self, from_s: float, to_s: float) -> Sequence[FaultEvent]:
         """All that last at any time from `from_s` to `to_s`."""
         while self._coming and self._coming[-1].from_s < to_s:
             self._lasting.append(self._coming.pop())

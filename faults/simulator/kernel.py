@@ -69,14 +69,14 @@ def fill(  # noqa: PLR0917 - compiled code takes no keywords
     ways: NDArray[np.int32],  # [source, target, and more; edge]
     sends: NDArray[np.float32],  # per NIC: what shows on all it sends
     takes: NDArray[np.float32],
-    heard: NDArray[np.bool_],  # per NIC
+    reported: NDArray[np.bool_],  # per NIC
 ) -> None:
     """Write what every edge says when nothing is wrong; NaN where the sender's agent is not heard."""
     u, w, noise = np.empty(_BLOCK), np.empty(_BLOCK), np.empty(_BLOCK)
     state, at, there = seed, 0, 0
     for edge in range(out.size):
         first = ways[0, edge]
-        if not heard[first]:
+        if not reported[first]:
             out[edge] = np.nan
             continue
         if at == there:
@@ -173,8 +173,8 @@ def narrow_probes(  # noqa: PLR0917 - compiled code takes no keywords
         least = np.inf
         for train in range(min(trains, ports)):
             way = 2 + 2 * ((first_port + train) % ports)
-            crowded = max(_seen(path, ways[way, edge], clock), _seen(path, ways[way + 1, edge], clock))
-            least = min(least, crowded)
+            congested = max(_seen(path, ways[way, edge], clock), _seen(path, ways[way + 1, edge], clock))
+            least = min(least, congested)
         out[edge] += max(least, _seen(send, first, clock), _seen(take, last, clock))
 
 

@@ -7,49 +7,49 @@ import numpy as np
 
 from faults.diagnosis import Diagnosis, Direction, FaultClass, Scope
 from faults.fabric import Fabric
-from faults.simulator.fault_schedule import Happening, What
+from faults.simulator.fault_schedule import FaultEvent, FaultKind
 
-CLASS: Mapping[What, FaultClass] = MappingProxyType(
+CLASS: Mapping[FaultKind, FaultClass] = MappingProxyType(
     {
-        What.CRASH: FaultClass.CRASH,
-        What.HANG_CODE: FaultClass.NONCOMM_HANG,
-        What.HANG_NODE: FaultClass.COMM_HANG,
-        What.HANG_LINK: FaultClass.COMM_HANG,
-        What.SLOW_TX: FaultClass.COMM_SLOW,
-        What.SLOW_RX: FaultClass.COMM_SLOW,
-        What.SLOW_NIC: FaultClass.COMM_SLOW,
-        What.SLOW_NODE: FaultClass.COMM_SLOW,
-        What.SLOW_LINK: FaultClass.COMM_SLOW,
-        What.STRAGGLER: FaultClass.NONCOMM_SLOW,
-        What.LEAF: FaultClass.COMM_SLOW,
-        What.UPLINK: FaultClass.COMM_SLOW,
+        FaultKind.CRASH: FaultClass.CRASH,
+        FaultKind.HANG_CODE: FaultClass.NONCOMM_HANG,
+        FaultKind.HANG_NODE: FaultClass.COMM_HANG,
+        FaultKind.HANG_LINK: FaultClass.COMM_HANG,
+        FaultKind.SLOW_TX: FaultClass.COMM_SLOW,
+        FaultKind.SLOW_RX: FaultClass.COMM_SLOW,
+        FaultKind.SLOW_NIC: FaultClass.COMM_SLOW,
+        FaultKind.SLOW_NODE: FaultClass.COMM_SLOW,
+        FaultKind.SLOW_LINK: FaultClass.COMM_SLOW,
+        FaultKind.STRAGGLER: FaultClass.NONCOMM_SLOW,
+        FaultKind.LEAF: FaultClass.COMM_SLOW,
+        FaultKind.UPLINK: FaultClass.COMM_SLOW,
     }
 )
-DIRECTION: Mapping[What, Direction] = MappingProxyType(
+DIRECTION: Mapping[FaultKind, Direction] = MappingProxyType(
     {
-        What.SLOW_TX: Direction.TX,
-        What.SLOW_RX: Direction.RX,
-        What.SLOW_NIC: Direction.BOTH,
-        What.SLOW_NODE: Direction.BOTH,
-        What.HANG_NODE: Direction.BOTH,
+        FaultKind.SLOW_TX: Direction.TX,
+        FaultKind.SLOW_RX: Direction.RX,
+        FaultKind.SLOW_NIC: Direction.BOTH,
+        FaultKind.SLOW_NODE: Direction.BOTH,
+        FaultKind.HANG_NODE: Direction.BOTH,
     }
 )
-DIRECTED = frozenset(DIRECTION) | {What.SLOW_LINK, What.HANG_LINK}
-_NIC = frozenset({What.SLOW_TX, What.SLOW_RX, What.SLOW_NIC})
-_LINK = frozenset({What.SLOW_LINK, What.HANG_LINK})
-_NODE = frozenset({What.CRASH, What.HANG_CODE, What.HANG_NODE, What.SLOW_NODE, What.STRAGGLER})
+DIRECTED = frozenset(DIRECTION) | {FaultKind.SLOW_LINK, FaultKind.HANG_LINK}
+_NIC = frozenset({FaultKind.SLOW_TX, FaultKind.SLOW_RX, FaultKind.SLOW_NIC})
+_LINK = frozenset({FaultKind.SLOW_LINK, FaultKind.HANG_LINK})
+_NODE = frozenset({FaultKind.CRASH, FaultKind.HANG_CODE, FaultKind.HANG_NODE, FaultKind.SLOW_NODE, FaultKind.STRAGGLER})
 
 
-def names(diagnosis: Diagnosis, one: Happening, fabric: Fabric) -> bool:
+def names(diagnosis: Diagnosis, one: FaultEvent, fabric: Fabric) -> bool:
     """The right class, and the right node, pair of nodes, leaf or uplink."""
     if diagnosis.fault != CLASS.get(one.what):
         return False
     if one.what in _LINK:
         ends = {int(fabric.node[one.at]), int(fabric.node[one.to])}
         return diagnosis.scope is Scope.LINK and {diagnosis.node, diagnosis.peer} == ends
-    if one.what is What.LEAF:
+    if one.what is FaultKind.LEAF:
         return diagnosis.scope is Scope.LEAF and diagnosis.switch == f"leaf-{one.at}"
-    if one.what is What.UPLINK:
+    if one.what is FaultKind.UPLINK:
         if diagnosis.scope is Scope.LINK:
             return _pairs_on(one.at, fabric) == {frozenset((diagnosis.node, diagnosis.peer))}
         return diagnosis.scope is Scope.UPLINK and diagnosis.switch == f"uplink-{one.at}"
@@ -63,14 +63,14 @@ def _pairs_on(uplink: int, fabric: Fabric) -> set[frozenset[int | None]]:
     return {frozenset(pair) for pair in ends}
 
 
-def faulty_node(one: Happening, fabric: Fabric) -> int | None:
+def faulty_node(one: FaultEvent, fabric: Fabric) -> int | None:
     """The node that may be taken out for it; none for links, switches and what is no fault."""
     if one.what in _NIC:
         return int(fabric.node[one.at])
     return one.at if one.what in _NODE else None
 
 
-def right_way(diagnosis: Diagnosis, one: Happening, fabric: Fabric) -> bool:
+def right_way(diagnosis: Diagnosis, one: FaultEvent, fabric: Fabric) -> bool:
     """The direction of a verdict that names it."""
     if one.what in _LINK:
         return diagnosis.node == int(fabric.node[one.at]) and diagnosis.direction in (Direction.FORWARD, None)

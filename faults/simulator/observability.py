@@ -9,42 +9,44 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from faults.simulator.fault_schedule import Happening, What, takes_machine
+from faults.simulator.fault_schedule import FaultEvent, FaultKind, takes_machine
 
-MIN_HEARD = 0.5  # of the time that there is to name it
+MIN_REPORTED = 0.5  # of the time that there is to name it
 
 
-def only_witness(one: Happening) -> int | None:
+def only_observer(one: FaultEvent) -> int | None:
     """The node whose agent alone can tell; none where others see it too."""
-    if one.what in (What.HANG_CODE, What.STRAGGLER) or (one.what is What.CRASH and not takes_machine(one)):
+    if one.what in (FaultKind.HANG_CODE, FaultKind.STRAGGLER) or (
+        one.what is FaultKind.CRASH and not takes_machine(one)
+    ):
         return one.at
     return None
 
 
-class Witnesses:
+class Observability:
     """Counts for how much of its time each fault's only witness was heard."""
 
-    def __init__(self, faults: Sequence[Happening], unanswered: NDArray[np.bool_], *, in_time_s: float) -> None:
+    def __init__(self, faults: Sequence[FaultEvent], unanswered: NDArray[np.bool_], *, in_time_s: float) -> None:
         """`unanswered`: per node, whether the independent source can never say that its machine is dead."""
         self._in_time_s, self._unanswered = in_time_s, unanswered
-        self._heard_s = {one: 0.0 for one in faults if only_witness(one) is not None}
+        self._heard_s = {one: 0.0 for one in faults if only_observer(one) is not None}
         self._coming = sorted(self._heard_s, key=lambda one: one.from_s, reverse=True)
-        self._open: list[Happening] = []
+        self._open: list[FaultEvent] = []
 
-    def see(
-        self, from_s: float, to_s: float, heard: NDArray[np.bool_], *, told: NDArray[np.bool_] | None = None
+    def observe(
+        self, from_s: float, to_s: float, reported: NDArray[np.bool_], *, told: NDArray[np.bool_] | None = None
     ) -> None:
         """The agents that are heard of a window, and `told` whose ranks' records arrive; none: of the same nodes."""
         while self._coming and self._coming[-1].from_s < to_s:
             self._open.append(self._coming.pop())
         self._open = [one for one in self._open if one.from_s + self._in_time_s > from_s]
         for one in self._open:
-            of = heard if told is None or one.what is not What.STRAGGLER else told
+            of = reported if told is None or one.what is not FaultKind.STRAGGLER else told
             if of[one.at]:
                 self._heard_s[one] += min(to_s, one.from_s + self._in_time_s) - max(from_s, one.from_s)
 
-    def hidden(self, one: Happening) -> bool:
+    def hidden(self, one: FaultEvent) -> bool:
         """Whether it could be known for too little of its time."""
         if takes_machine(one):
             return bool(self._unanswered[one.at])
-        return one in self._heard_s and self._heard_s[one] < MIN_HEARD * self._in_time_s
+        return one in self._heard_s and self._heard_s[one] < MIN_REPORTED * self._in_time_s

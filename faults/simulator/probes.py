@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from faults.fabric import Floats, Ints
-from faults.simulator.affected_edges import Passing
+from faults.simulator.affected_edges import AffectedEdges
 from faults.simulator.cluster import Cluster
 from faults.simulator.kernel import fill_probes, narrow_probes
 from faults.simulator.noise import Noise
@@ -54,7 +54,7 @@ class Probes:
         self._ports, self._next = len(cluster.probe_up), 0
         # One of these ports sends in any window, and what does not crowd its way does not crowd all.
         ways = [row for port in range(0, self._ports, TRAINS) for row in (2 + 2 * port, 3 + 2 * port)]
-        self._passing = Passing.of(self._ways[[0, 1, *ways]], nics=nics, uplinks=cluster.shape.uplinks)
+        self._passing = AffectedEdges.of(self._ways[[0, 1, *ways]], nics=nics, uplinks=cluster.shape.uplinks)
         key = fabric.source * nics + fabric.target
         self._pairs, pair = np.unique(key, return_inverse=True)
         self._pair = pair.astype(np.int32)

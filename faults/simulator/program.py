@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from faults.fabric import Ints, Traffic
 from faults.simulator.cluster import Cluster
-from faults.simulator.fault_schedule import Happening, What
+from faults.simulator.fault_schedule import FaultEvent, FaultKind
 
 Times = NDArray[np.float64]
 STEP_S, COLLECTIVE_S, JITTER = 0.85, 0.05, 0.03
@@ -39,7 +39,7 @@ class Timetable:
         )
 
 
-def timetable(cluster: Cluster, happenings: list[Happening], *, from_s: float, to_s: float, seed: int) -> Timetable:
+def timetable(cluster: Cluster, events: list[FaultEvent], *, from_s: float, to_s: float, seed: int) -> Timetable:
     """Of a job that has run evenly until `from_s`."""
     rng = np.random.default_rng([seed, 8, int((from_s + 60.0) * 1000)])
     ranks, steps = cluster.shape.ranks, int((to_s - from_s) / STEP_S) + 2
@@ -47,10 +47,10 @@ def timetable(cluster: Cluster, happenings: list[Happening], *, from_s: float, t
     begin = np.full(ranks, from_s)
     step = 0
     for step in range(steps):
-        called = _called(cluster, happenings, begin, rng)
+        called = _called(cluster, events, begin, rng)
         for kind in (TENSOR, PIPELINE, DATA):
-            came[kind, step] = _silenced(cluster, happenings, called)
-            called = _through(cluster, happenings, kind, came[kind, step])
+            came[kind, step] = _silenced(cluster, events, called)
+            called = _through(cluster, events, kind, came[kind, step])
             through[kind, step] = called
         begin = called
         if not np.isfinite(begin).any():
@@ -59,27 +59,27 @@ def timetable(cluster: Cluster, happenings: list[Happening], *, from_s: float, t
     return Timetable(came, through, came.min(axis=(0, 2)), through.max(axis=(0, 2)))
 
 
-def _called(cluster: Cluster, happenings: list[Happening], begin: Times, rng: np.random.Generator) -> Times:
+def _called(cluster: Cluster, events: list[FaultEvent], begin: Times, rng: np.random.Generator) -> Times:
     """When each rank has computed: later where state is saved, never where its code hangs."""
     compute_s = (STEP_S - 3 * COLLECTIVE_S) * (1.0 + JITTER * np.abs(rng.standard_normal(begin.size)))
     called = begin + compute_s
     shape = cluster.shape
     saving = np.isin(np.arange(shape.ranks) // shape.per_node, writing_nodes(cluster))
-    for from_s, to_s in _pauses(happenings):
+    for from_s, to_s in _pauses(events):
         held = saving & (called >= from_s) & (begin < to_s)
         called[held] += to_s - from_s
-    for one in happenings:
-        if one.what is What.HANG_CODE:
+    for one in events:
+        if one.what is FaultKind.HANG_CODE:
             rank = one.at * shape.per_node + int(one.from_s * 1000) % shape.per_node
             if called[rank] >= one.from_s:
                 called[rank] = np.inf
     return called
 
 
-def _pauses(happenings: list[Happening]) -> list[tuple[float, float]]:
+def _pauses(events: list[FaultEvent]) -> list[tuple[float, float]]:
     """From when to when state is saved: what begins in the middle of it is the same."""
     found: list[tuple[float, float]] = []
-    for one in sorted((one for one in happenings if one.what is What.PAUSE), key=lambda one: one.from_s):
+    for one in sorted((one for one in events if one.what is FaultKind.PAUSE), key=lambda one: one.from_s):
         if found and one.from_s <= found[-1][1]:
             found[-1] = found[-1][0], max(found[-1][1], one.to_s)
         else:
@@ -87,36 +87,36 @@ def _pauses(happenings: list[Happening]) -> list[tuple[float, float]]:
     return found
 
 
-def _silenced(cluster: Cluster, happenings: list[Happening], called: Times) -> Times:
+def _silenced(cluster: Cluster, events: list[FaultEvent], called: Times) -> Times:
     """A process that is gone calls nothing more."""
     came = called.copy()
-    for one in happenings:
-        if one.what is What.CRASH:
+    for one in events:
+        if one.what is FaultKind.CRASH:
             mine = slice(one.at * cluster.shape.per_node, (one.at + 1) * cluster.shape.per_node)
             came[mine] = np.where(came[mine] >= one.from_s, np.inf, came[mine])
     return came
 
 
-def _through(cluster: Cluster, happenings: list[Happening], kind: int, came: Times) -> Times:
+def _through(cluster: Cluster, events: list[FaultEvent], kind: int, came: Times) -> Times:
     shape = cluster.shape
     grid = came.reshape(shape.stages, shape.replicas, shape.per_node)
     axis = {TENSOR: 2, PIPELINE: 0, DATA: 1}[kind]
     done = grid.max(axis=axis, keepdims=True) + COLLECTIVE_S
     cut = np.zeros(done.shape, dtype=bool)
-    for one in happenings:
+    for one in events:
         cut |= _cut(cluster, one, kind, done)
     return np.broadcast_to(np.where(cut, np.inf, done), grid.shape).reshape(came.shape)
 
 
-def _cut(cluster: Cluster, one: Happening, kind: int, done: Times) -> NDArray[np.bool_]:
+def _cut(cluster: Cluster, one: FaultEvent, kind: int, done: Times) -> NDArray[np.bool_]:
     """Groups, in the grid's shape, whose bytes do not get through."""
     shape = cluster.shape
     cut = np.zeros(done.shape, dtype=bool)
-    if one.what is What.HANG_LINK:
+    if one.what is FaultKind.HANG_LINK:
         stage, replica, rail = _place(cluster, one.at)
         if kind == (PIPELINE if _is_small(cluster, one) else DATA):
             cut[(0, replica, rail) if kind == PIPELINE else (stage, 0, rail)] = True
-    elif one.what in (What.HANG_NODE, What.CRASH) and kind != TENSOR:
+    elif one.what in (FaultKind.HANG_NODE, FaultKind.CRASH) and kind != TENSOR:
         stage, replica, _ = _place(cluster, one.at * shape.per_node)
         cut[(0, replica) if kind == PIPELINE else (stage, 0)] = True
     return cut & (done > one.from_s)
@@ -128,7 +128,7 @@ def _place(cluster: Cluster, rank: int) -> tuple[int, int, int]:
     return stage, replica, rail
 
 
-def _is_small(cluster: Cluster, one: Happening) -> bool:
+def _is_small(cluster: Cluster, one: FaultEvent) -> bool:
     fabric = cluster.fabric
     kinds = fabric.traffic[(fabric.source == one.at) & (fabric.target == one.to)]
     return bool(kinds.size) and bool((kinds == Traffic.SMALL).all())

@@ -14,17 +14,17 @@ from faults.diagnosis import Diagnosis, Scope
 from faults.simulator.cluster import Cluster, build
 from faults.simulator.compute import ComputePlane, Gaps
 from faults.simulator.congestion import Congestion
-from faults.simulator.detectors import Judge, Judges, Panel
+from faults.simulator.detectors import Detectors, Panel, SimulatedDetector
 from faults.simulator.fault_mix import drawn, negatives
-from faults.simulator.fault_schedule import Diary, Happening, What
-from faults.simulator.observability import Witnesses
+from faults.simulator.fault_schedule import FaultEvent, FaultKind, FaultSchedule
+from faults.simulator.observability import Observability
 from faults.simulator.outcome import Outcome
 from faults.simulator.probes import Probers
 from faults.simulator.scenario import HOUR_S, Scenario
 from faults.simulator.score import Scorer
 from faults.simulator.shape import Shape
 from faults.simulator.slow import SlowPlane
-from faults.simulator.stall_plane import HangPlane
+from faults.simulator.stall_plane import StallPlane
 from faults.simulator.telemetry import Telemetry
 
 WINDOW_S = 5.0
@@ -60,27 +60,27 @@ def job(
     number = int(np.random.SeedSequence(seed).generate_state(1)[0])
     ports = scenario.probe_ports if scenario.probes else 0
     cluster = build(shape, seed=number, paths_known=scenario.paths_known, probe_ports=ports)
-    happenings = diary(scenario, cluster, until_s=until_s, rng=np.random.default_rng([number, 5]))
+    events = schedule(scenario, cluster, until_s=until_s, rng=np.random.default_rng([number, 5]))
     judges = panel(cluster)
     planes = _Planes(scenario, cluster, judges, window_s=window_s, seed=number)
-    scorer = Scorer(cluster.fabric, happenings, until_s=until_s, in_time_s=scenario.in_time_s)
-    witnesses = Witnesses(scorer.asked, planes.unanswered, in_time_s=scenario.in_time_s)
-    book, spent_s = Diary(happenings), list[float]()
+    scorer = Scorer(cluster.fabric, events, until_s=until_s, in_time_s=scenario.in_time_s)
+    witnesses = Observability(scorer.asked, planes.unanswered, in_time_s=scenario.in_time_s)
+    book, spent_s = FaultSchedule(events), list[float]()
     for at in range(int(until_s // window_s)):
         from_s = at * window_s
         lasting = book.during(from_s, from_s + window_s)
         spent_s.append(0.0)
-        for now_s, judge in planes.windows(from_s, lasting):
+        for now_s, evaluate in planes.windows(from_s, lasting):
             begun_s = clock_s()
-            diagnoses = judge()
+            diagnoses = evaluate()
             spent_s[-1] += clock_s() - begun_s
-            scorer.see(now_s, diagnoses, crowded=planes.crowded)
-        witnesses.see(from_s, from_s + window_s, planes.heard, told=planes.told)
+            scorer.observe(now_s, diagnoses, congested=planes.congested)
+        witnesses.observe(from_s, from_s + window_s, planes.reported, told=planes.told)
     scorer.hide(witnesses.hidden)
     return Outcome(hours=until_s / HOUR_S, tally=scorer.tally, spent_s=spent_s, wrongs=scorer.wrongs)
 
 
-def diary(scenario: Scenario, cluster: Cluster, *, until_s: float, rng: np.random.Generator) -> list[Happening]:
+def schedule(scenario: Scenario, cluster: Cluster, *, until_s: float, rng: np.random.Generator) -> list[FaultEvent]:
     """Faults by the scenario's mix after its quiet time, and what goes on in any cluster beside them."""
     mix, rarer = scenario.mix, 16_384 / cluster.shape.ranks if scenario.natural else 1.0
     mix = replace(mix, rest_s=mix.rest_s * rarer, first_s=mix.first_s * rarer)
@@ -95,7 +95,7 @@ def diary(scenario: Scenario, cluster: Cluster, *, until_s: float, rng: np.rando
 class _Planes:
     """What is heard of a job, and who judges it."""
 
-    def __init__(self, scenario: Scenario, cluster: Cluster, judges: Judges, *, window_s: float, seed: int) -> None:
+    def __init__(self, scenario: Scenario, cluster: Cluster, judges: Detectors, *, window_s: float, seed: int) -> None:
         self._cluster, self._window_s = cluster, window_s
         self._congestion = Congestion(cluster.shape.uplinks, scenario.crowding, np.random.default_rng([seed, 6]))
         self._telemetry, self._probing = (
@@ -109,63 +109,63 @@ class _Planes:
         self._compute = ComputePlane(
             cluster, noise, window_s=self._gap_s, seed=seed, imbalance=scenario.imbalance, skew_s=skew_s
         )
-        self._hang = HangPlane(cluster, skew_s, seed=seed)
-        self.unanswered, self.heard = self._hang.unknown, np.ones(cluster.shape.nodes, dtype=bool)
-        self.told = self.heard
-        self._probers = Probers(self.heard, self.heard)
-        self._judges: dict[str, Judge] = {
-            name: judge for name in sorted(planes) if (judge := getattr(judges, name)) is not None
+        self._hang = StallPlane(cluster, skew_s, seed=seed)
+        self.unanswered, self.reported = self._hang.unknown, np.ones(cluster.shape.nodes, dtype=bool)
+        self.told = self.reported
+        self._probers = Probers(self.reported, self.reported)
+        self._judges: dict[str, SimulatedDetector] = {
+            name: evaluate for name in sorted(planes) if (evaluate := getattr(judges, name)) is not None
         }
-        self._states: dict[str, Any] = {name: judge.start() for name, judge in self._judges.items()}
+        self._states: dict[str, Any] = {name: evaluate.start() for name, evaluate in self._judges.items()}
         self._bad: set[int] = set()
         fabric = cluster.fabric
         self._pod_of_node = np.zeros(cluster.shape.nodes, dtype=np.int64)
         self._pod_of_node[fabric.node] = fabric.leaf // cluster.shape.per_node
 
     def windows(
-        self, from_s: float, lasting: Sequence[Happening]
+        self, from_s: float, lasting: Sequence[FaultEvent]
     ) -> Iterator[tuple[float, Callable[[], tuple[Diagnosis, ...]]]]:
         """What there is to judge of a window, in order, with the time at which it is known."""
         to_s = from_s + self._window_s
         path = self._congestion.advance(from_s, to_s, skew_s=self._skew_s)
-        self.heard, self.told = self._heard(from_s, to_s, lasting)
-        heard = self.heard
-        self._bad = {one.at for one in lasting if one.what is What.UPLINK}
-        moments = self._hang.between(from_s, to_s, heard=heard, happenings=lasting) if "hang" in self._judges else ()
+        self.reported, self.told = self._heard(from_s, to_s, lasting)
+        reported = self.reported
+        self._bad = {one.at for one in lasting if one.what is FaultKind.UPLINK}
+        moments = self._hang.between(from_s, to_s, reported=reported, events=lasting) if "hang" in self._judges else ()
         hangs = ((progress.at_s, partial(self._step, "hang", progress)) for progress in moments)
         late = self._gaps(from_s, lasting) if "compute" in self._judges else ()
         gaps = ((each.to_s, partial(self._step, "compute", each)) for each in late)
         yield from merge(hangs, gaps, key=itemgetter(0))
         if "slow" in self._judges:
-            window = self._slow.window(from_s, path=path, heard=heard, happenings=lasting, probers=self._probers)
+            window = self._slow.window(from_s, path=path, reported=reported, events=lasting, probers=self._probers)
             yield to_s, partial(self._step, "slow", window)
 
-    def _gaps(self, from_s: float, lasting: Sequence[Happening]) -> Iterator[Gaps]:
+    def _gaps(self, from_s: float, lasting: Sequence[FaultEvent]) -> Iterator[Gaps]:
         """Who computes for how long, by the windows that a window holds."""
         for at in range(GAP_WINDOWS):
             begin_s, end_s = from_s + at * self._gap_s, from_s + (at + 1) * self._gap_s
             now = [one for one in lasting if one.from_s < end_s and one.to_s > begin_s]
-            yield self._compute.window(begin_s, heard=self._telemetry.told & self._arriving(now), happenings=now)
+            yield self._compute.window(begin_s, reported=self._telemetry.told & self._arriving(now), events=now)
 
     def _step(self, name: str, seen: Any) -> tuple[Diagnosis, ...]:
         self._states[name], diagnoses = self._judges[name].step(self._states[name], seen)
         return diagnoses
 
     def _heard(
-        self, from_s: float, to_s: float, lasting: Sequence[Happening]
+        self, from_s: float, to_s: float, lasting: Sequence[FaultEvent]
     ) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
         """Whose agents are heard, and whose ranks' records arrive."""
         arriving = self._arriving(lasting)
-        heard, probing = self._telemetry.heard(from_s, to_s), self._probing.heard(from_s, to_s)
+        reported, probing = self._telemetry.reported(from_s, to_s), self._probing.reported(from_s, to_s)
         self._probers = Probers(self._probing.run, probing & arriving)
-        return heard & arriving, self._telemetry.told & arriving
+        return reported & arriving, self._telemetry.told & arriving
 
-    def _arriving(self, lasting: Sequence[Happening]) -> NDArray[np.bool_]:
+    def _arriving(self, lasting: Sequence[FaultEvent]) -> NDArray[np.bool_]:
         """Of which nodes anything arrives at all."""
-        silent = [one.at for one in lasting if one.what is What.SILENCE]
+        silent = [one.at for one in lasting if one.what is FaultKind.SILENCE]
         return np.asarray(~np.isin(self._pod_of_node, silent))
 
-    def crowded(self, diagnosis: Diagnosis, now_s: float) -> bool:
+    def congested(self, diagnosis: Diagnosis, now_s: float) -> bool:
         """Whether others did fill, within the last half minute, what a verdict on a link or an uplink names."""
         if diagnosis.scope is Scope.UPLINK:
             named = [int(str(diagnosis.switch).rsplit("-", 1)[-1])]

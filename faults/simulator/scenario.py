@@ -6,13 +6,13 @@ from enum import StrEnum
 from types import MappingProxyType
 
 from faults.simulator.congestion import Crowding
-from faults.simulator.fault_mix import SLOW_ONES, Mix
-from faults.simulator.fault_schedule import SLOW, What
+from faults.simulator.fault_mix import SLOW_ONES, FaultMix
+from faults.simulator.fault_schedule import SLOW, FaultKind
 from faults.simulator.noise import LAB, Noise
 from faults.simulator.telemetry import Losses
 
 HOUR_S = 3600.0
-NO_FAULTS = Mix(shares={})
+NO_FAULTS = FaultMix(shares={})
 _USUAL, _FEW = Crowding(), Losses()
 
 
@@ -21,7 +21,7 @@ class Scenario:
     """A job of `job_s` is simulated again and again, each with its own seed, until the hours are full."""
 
     what: str
-    mix: Mix = field(default_factory=lambda: NO_FAULTS)
+    mix: FaultMix = field(default_factory=lambda: NO_FAULTS)
     background_h: float = 60.0  # negatives per hour that belong to no fault, at 16,384 ranks
     crowding: Crowding = _USUAL
     losses: Losses = _FEW
@@ -40,20 +40,20 @@ class Scenario:
     planes: frozenset[str] = field(default=frozenset({"slow", "compute", "hang"}))
 
 
-_LEAVES = Mix(shares={What.LEAF: 0.75, What.UPLINK: 0.25})
-_SLOW = Mix(shares={what: share for what, share in SLOW_ONES.items() if what in SLOW})
-_SMALL = Mix(
-    shares={What.STRAGGLER: 1.0},
+_LEAVES = FaultMix(shares={FaultKind.LEAF: 0.75, FaultKind.UPLINK: 0.25})
+_SLOW = FaultMix(shares={what: share for what, share in SLOW_ONES.items() if what in SLOW})
+_SMALL = FaultMix(
+    shares={FaultKind.STRAGGLER: 1.0},
     factors=(1.03,),
     factor_shares=(1.0,),
     lasting_s=300.0,
     rest_s=300.0,
     negatives=5.0,
-    crowded=0.0,
+    congested=0.0,
 )
-_RARE = Mix(lasting_s=300.0, rest_s=2.4 * HOUR_S, first_s=2.4 * HOUR_S)  # of 16,384 ranks; 1.8 to 3.1 h published
+_RARE = FaultMix(lasting_s=300.0, rest_s=2.4 * HOUR_S, first_s=2.4 * HOUR_S)  # of 16,384 ranks; 1.8 to 3.1 h published
 _CLUSTER = "as a cluster lives: a fault in hours"
-_EIGHT = Mix(shares=SLOW_ONES, crowded=1.0, together=(8, 8), negatives=2.0)  # sixteen each time
+_EIGHT = FaultMix(shares=SLOW_ONES, congested=1.0, together=(8, 8), negatives=2.0)  # sixteen each time
 _BUSY = Crowding(per_uplink_h=5.0)
 
 
@@ -84,7 +84,7 @@ class ScenarioName(StrEnum):
 SCENARIOS: Mapping[str, Scenario] = MappingProxyType(
     {
         "healthy": Scenario("no fault; congestion, look-alikes and lost telemetry as ever"),
-        "mixed": Scenario("the public mix one after the other, up to 8 at once, the first within a second", Mix()),
+        "mixed": Scenario("the public mix one after the other, up to 8 at once, the first within a second", FaultMix()),
         "congestion": Scenario("slow faults under ten times the congestion", _SLOW, crowding=_BUSY),
         "leaf": Scenario("leaf switches and their cables that slow all through them; no node is to blame", _LEAVES),
         "straggler": Scenario(
@@ -97,30 +97,30 @@ SCENARIOS: Mapping[str, Scenario] = MappingProxyType(
         ),
         "imbalance": Scenario(
             "slower nodes while replicas differ by 10 % in what they have to compute",
-            Mix(shares={What.STRAGGLER: 1.0}, lasting_s=120.0),
+            FaultMix(shares={FaultKind.STRAGGLER: 1.0}, lasting_s=120.0),
             imbalance=0.10,
             quiet_s=300.0,
             planes=frozenset({"compute"}),
         ),
         "public": Scenario(
             "slow faults of the public mix, up to 8 at once, under ten times the congestion",
-            Mix(shares=SLOW_ONES),
+            FaultMix(shares=SLOW_ONES),
             crowding=_BUSY,
         ),
         "eight": Scenario("eight slow things at once, every time", _EIGHT),
-        "early": Scenario("a new job each minute and a half, with faults from its first second", Mix(), job_s=90.0),
+        "early": Scenario("a new job each minute and a half, with faults from its first second", FaultMix(), job_s=90.0),
         "hangs": Scenario(
             "crashes and hangs only",
-            Mix(shares={What.CRASH: 40, What.HANG_CODE: 12, What.HANG_NODE: 9, What.HANG_LINK: 6}, crowded=0.0),
+            FaultMix(shares={FaultKind.CRASH: 40, FaultKind.HANG_CODE: 12, FaultKind.HANG_NODE: 9, FaultKind.HANG_LINK: 6}, congested=0.0),
             planes=frozenset({"hang"}),
         ),
-        "lost-agents": Scenario("5 % of agents lost in place of 1 %", Mix(), losses=Losses(agents=0.05)),
-        "skew": Scenario("clocks wrong by up to 50 ms in place of 5", Mix(), losses=Losses(skew_s=0.05)),
+        "lost-agents": Scenario("5 % of agents lost in place of 1 %", FaultMix(), losses=Losses(agents=0.05)),
+        "skew": Scenario("clocks wrong by up to 50 ms in place of 5", FaultMix(), losses=Losses(skew_s=0.05)),
         "blind": Scenario("slow faults where nobody can say which path a flow takes", _SLOW, paths_known=False),
         "ring-only": Scenario("one peer each way: nothing tells a link from its ends", _SLOW, trees=False, stages=1),
         "experts": Scenario("slow faults with an all-to-all of eight on each rail", _SLOW, experts=8),
-        "mild": Scenario("slow faults of 1.15x", Mix(shares=_SLOW.shares, factors=(1.15,), factor_shares=(1.0,))),
-        "no-probes": Scenario("the public mix where agents send no probes", Mix(), probes=False),
+        "mild": Scenario("slow faults of 1.15x", FaultMix(shares=_SLOW.shares, factors=(1.15,), factor_shares=(1.0,))),
+        "no-probes": Scenario("the public mix where agents send no probes", FaultMix(), probes=False),
         "weeks": Scenario(_CLUSTER, _RARE, job_s=6 * HOUR_S, natural=True),
         "weeks-no-probes": Scenario(
             f"{_CLUSTER}, without probes", _RARE, job_s=6 * HOUR_S, natural=True, probes=False

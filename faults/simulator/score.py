@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 from faults.diagnosis import Diagnosis, Scope
 from faults.fabric import Fabric
-from faults.simulator.fault_schedule import FAULTS, Happening, What
+from faults.simulator.fault_schedule import FAULTS, FaultEvent, FaultKind
 from faults.simulator.matching import CLASS, faulty_node, names, right_way
 from faults.simulator.quarantine_outcome import QuarantineOutcome
 
@@ -23,27 +23,27 @@ IN_TIME_S = 30.0
 UPLINK_TIME_S = 720.0  # congestion of 10 minutes is weather
 
 Key = tuple[object, ...]
-Crowded = Callable[[Diagnosis, float], bool]
+Congested = Callable[[Diagnosis, float], bool]
 
 
 @dataclass(slots=True)
 class Tally:
     """Counts of one job, or of many added up."""
 
-    asked: Counter[What] = field(default_factory=Counter)  # faults that had to be named
-    named: Counter[What] = field(default_factory=Counter)  # in time
-    late: Counter[What] = field(default_factory=Counter)
-    ways: Counter[What] = field(default_factory=Counter)  # named with the right direction
-    isolated: Counter[What] = field(default_factory=Counter)  # of the asked: a node was, rightly
-    hidden: Counter[What] = field(default_factory=Counter)  # of the asked: the only agent that could tell was lost
-    hidden_named: Counter[What] = field(default_factory=Counter)  # of these, in time all the same
+    asked: Counter[FaultKind] = field(default_factory=Counter)  # faults that had to be named
+    named: Counter[FaultKind] = field(default_factory=Counter)  # in time
+    late: Counter[FaultKind] = field(default_factory=Counter)
+    ways: Counter[FaultKind] = field(default_factory=Counter)  # named with the right direction
+    isolated: Counter[FaultKind] = field(default_factory=Counter)  # of the asked: a node was, rightly
+    hidden: Counter[FaultKind] = field(default_factory=Counter)  # of the asked: the only agent that could tell was lost
+    hidden_named: Counter[FaultKind] = field(default_factory=Counter)  # of these, in time all the same
     right: int = 0  # verdicts
     wrong: int = 0
     congestion: int = 0  # verdicts on links and uplinks that others did fill
     workload: int = 0  # "not hardware"
     false_isolations: int = 0  # verdicts with leave to
     carried_out: int = 0  # nodes that the policy would have taken out for nothing
-    ttd_s: dict[What, list[float]] = field(default_factory=lambda: defaultdict(list))
+    ttd_s: dict[FaultKind, list[float]] = field(default_factory=lambda: defaultdict(list))
 
     def add(self, other: "Tally") -> None:
         for name in ("asked", "named", "late", "ways", "isolated", "hidden", "hidden_named"):
@@ -58,10 +58,10 @@ class Scorer:
     """Follows one job."""
 
     def __init__(
-        self, fabric: Fabric, happenings: Sequence[Happening], *, until_s: float, in_time_s: float = IN_TIME_S
+        self, fabric: Fabric, events: Sequence[FaultEvent], *, until_s: float, in_time_s: float = IN_TIME_S
     ) -> None:
         self._fabric, self._in_time_s = fabric, in_time_s
-        self._faults = [one for one in happenings if one.what in FAULTS]
+        self._faults = [one for one in events if one.what in FAULTS]
         self._open = {at for at, one in enumerate(self._faults) if self._is_asked(one, until_s)}
         self._asked = tuple(self._open)
         self._named: set[int] = set()  # in time
@@ -72,21 +72,21 @@ class Scorer:
         self._policy = QuarantineOutcome(fabric)
         self.wrongs: list[tuple[float, Diagnosis]] = []
 
-    def _is_asked(self, one: Happening, until_s: float) -> bool:
+    def _is_asked(self, one: FaultEvent, until_s: float) -> bool:
         """Harmful enough, and there for long enough, for a detector to be blamed for missing it."""
         heavy = one.factor >= MIN_FACTOR or CLASS[one.what] not in _GRADED or self._in_time_s > IN_TIME_S
         return heavy and min(one.to_s, until_s) - one.from_s >= self._limit_s(one)
 
-    def _limit_s(self, one: Happening) -> float:
+    def _limit_s(self, one: FaultEvent) -> float:
         """What a cable carries is slowed by others every day: a bad one is told by how long it lasts."""
-        return max(self._in_time_s, UPLINK_TIME_S) if one.what is What.UPLINK else self._in_time_s
+        return max(self._in_time_s, UPLINK_TIME_S) if one.what is FaultKind.UPLINK else self._in_time_s
 
     @property
-    def asked(self) -> tuple[Happening, ...]:
+    def asked(self) -> tuple[FaultEvent, ...]:
         """What has to be named."""
         return tuple(self._faults[at] for at in self._asked)
 
-    def hide(self, hidden: Callable[[Happening], bool]) -> None:
+    def hide(self, hidden: Callable[[FaultEvent], bool]) -> None:
         """At the end: count the faults that nobody could have named."""
         for at in self._asked:
             one = self._faults[at]
@@ -94,7 +94,7 @@ class Scorer:
                 self.tally.hidden[one.what] += 1
                 self.tally.hidden_named[one.what] += at in self._named
 
-    def see(self, now_s: float, diagnoses: Sequence[Diagnosis], *, crowded: Crowded) -> None:
+    def observe(self, now_s: float, diagnoses: Sequence[Diagnosis], *, congested: Congested) -> None:
         """What is believed now.  `crowded`: whether others fill what a verdict on a link or an uplink names."""
         gone = self._policy.step(now_s, diagnoses)
         if not diagnoses and not gone:
@@ -104,12 +104,12 @@ class Scorer:
         self.tally.carried_out += sum(node not in guilty for node in gone)
         for diagnosis in diagnoses:
             self._name(now_s, diagnosis)
-            self._judge(now_s, diagnosis, lasting, crowded)
+            self._judge(now_s, diagnosis, lasting, congested)
             if diagnosis.isolate and diagnosis.node is not None:
                 self._isolate(now_s, diagnosis.node, diagnosis, guilty)
 
-    def _slack_s(self, one: Happening) -> float:
-        return 240.0 if one.what is What.STRAGGLER else 0.0  # a mean of minutes ends minutes later
+    def _slack_s(self, one: FaultEvent) -> float:
+        return 240.0 if one.what is FaultKind.STRAGGLER else 0.0  # a mean of minutes ends minutes later
 
     def _name(self, now_s: float, diagnosis: Diagnosis) -> None:
         key = _key(diagnosis)
@@ -130,7 +130,7 @@ class Scorer:
                 self.tally.ways[one.what] += right_way(diagnosis, one, self._fabric)
                 self.tally.isolated[one.what] += diagnosis.isolate
 
-    def _judge(self, now_s: float, diagnosis: Diagnosis, lasting: Sequence[Happening], crowded: Crowded) -> None:
+    def _judge(self, now_s: float, diagnosis: Diagnosis, lasting: Sequence[FaultEvent], congested: Congested) -> None:
         key = _key(diagnosis)
         before_s, self._said[key] = self._said.get(key, -AGAIN_S), now_s
         if now_s - before_s < AGAIN_S:
@@ -139,7 +139,7 @@ class Scorer:
             self.tally.workload += 1
         elif any(names(diagnosis, one, self._fabric) for one in lasting):
             self.tally.right += 1
-        elif diagnosis.scope in (Scope.LINK, Scope.UPLINK) and crowded(diagnosis, now_s):
+        elif diagnosis.scope in (Scope.LINK, Scope.UPLINK) and congested(diagnosis, now_s):
             self.tally.congestion += 1
         else:
             self.tally.wrong += 1
@@ -156,4 +156,4 @@ def _key(diagnosis: Diagnosis) -> Key:
     return diagnosis.fault, diagnosis.scope, diagnosis.node, diagnosis.peer, diagnosis.switch
 
 
-_GRADED = frozenset({CLASS[What.SLOW_TX], CLASS[What.STRAGGLER]})  # that come in degrees
+_GRADED = frozenset({CLASS[FaultKind.SLOW_TX], CLASS[FaultKind.STRAGGLER]})  # that come in degrees

@@ -11,10 +11,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from faults.fabric import Window
-from faults.simulator.affected_edges import Passing
+from faults.simulator.affected_edges import AffectedEdges
 from faults.simulator.clocks import Clocks, felt_log
 from faults.simulator.cluster import Cluster
-from faults.simulator.fault_schedule import HANGS, Happening, What
+from faults.simulator.fault_schedule import HANGS, FaultEvent, FaultKind
 from faults.simulator.kernel import fill, narrow
 from faults.simulator.noise import Noise
 from faults.simulator.probes import Probers, Probes
@@ -45,7 +45,7 @@ class SlowPlane:
         self._ways = np.stack(
             [fabric.source, fabric.target, fabric.up, fabric.down, cluster.ack_up, cluster.ack_down]
         ).astype(np.int32)
-        self._passing = Passing.of(self._ways, nics=nics, uplinks=cluster.shape.uplinks)
+        self._passing = AffectedEdges.of(self._ways, nics=nics, uplinks=cluster.shape.uplinks)
         self._kind = fabric.traffic.astype(np.int8)
         unit = (noise.tail / (noise.tail - 2.0)) ** 0.5  # the standard deviation of t itself
         self._scale = np.array(noise.sd(window_s)) / unit
@@ -67,8 +67,8 @@ class SlowPlane:
         from_s: float,
         *,
         path: NDArray[np.float32],
-        heard: NDArray[np.bool_],
-        happenings: Sequence[Happening] = (),
+        reported: NDArray[np.bool_],
+        events: Sequence[FaultEvent] = (),
         probers: Probers | None = None,
     ) -> Window:
         """What is heard of the window that begins at `from_s`.  `path`: of `Congestion.advance`; changed in place.
@@ -77,23 +77,23 @@ class SlowPlane:
         """
         to_s = from_s + self._window_s
         self._wandering(to_s)
-        hung, paused = (sum(one.share(from_s, to_s) for one in happenings if one.what in of) for of in (HANGS, _PAUSES))
+        hung, paused = (sum(one.share(from_s, to_s) for one in events if one.what in of) for of in (HANGS, _PAUSES))
         flowing = 1.0 - hung - paused
         talks = flowing >= _MIN_SHARE
         if not talks and (self._probes is None or hung > 0.0):
             nothing = np.full(len(self._cluster.fabric), np.nan)
             return Window(from_s=from_s, to_s=to_s, slowdown=nothing, probed=None if self._probes is None else nothing)
-        links = self._narrowed(happenings, from_s, to_s, path)
-        nic_heard = heard[self._cluster.fabric.node]
+        links = self._narrowed(events, from_s, to_s, path)
+        nic_heard = reported[self._cluster.fabric.node]
         out = (
             self._traffic(from_s, to_s, flowing, path, nic_heard, links) if talks else np.full(self._kind.size, np.nan)
         )
-        foreign = self._foreign(happenings, nic_heard)
+        foreign = self._foreign(events, nic_heard)
         if self._probes is None:
             return Window(from_s=from_s, to_s=to_s, slowdown=out, foreign=foreign)
         felt = [(one.at, one.to, self._felt_from(one.at, one, from_s, to_s)) for one in links]
         probed = self._probes.window(
-            probers=(probers or Probers(heard, heard)).of(self._cluster.fabric.node),
+            probers=(probers or Probers(reported, reported)).of(self._cluster.fabric.node),
             send=self._send,
             take=self._take,
             path=path,
@@ -104,7 +104,7 @@ class SlowPlane:
 
     def _traffic(  # noqa: PLR0917 - arrays of one window
         self, from_s: float, to_s: float, flowing: float, path: NDArray[np.float32], nic_heard: NDArray[np.bool_],
-        links: Sequence[Happening],
+        links: Sequence[FaultEvent],
     ) -> NDArray[np.float64]:  # fmt: skip
         """Per edge, of a window of which a share `flowing` has traffic."""
         out = np.empty(self._kind.size)
@@ -135,30 +135,32 @@ class SlowPlane:
             self._drifted_s = to_s
 
     def _narrowed(
-        self, happenings: Sequence[Happening], from_s: float, to_s: float, path: NDArray[np.float32]
-    ) -> list[Happening]:
+        self, events: Sequence[FaultEvent], from_s: float, to_s: float, path: NDArray[np.float32]
+    ) -> list[FaultEvent]:
         """Set what NICs and uplinks are slowed by; give back what concerns single links."""
         self._send[:] = 0.0
         self._take[:] = 0.0
-        links: list[Happening] = []
+        links: list[FaultEvent] = []
         fabric = self._cluster.fabric
-        for one in happenings:
+        for one in events:
             felt = self._clocks.both(one, from_s, to_s)
             match one.what:
-                case What.SLOW_LINK:
+                case FaultKind.SLOW_LINK:
                     links.append(one)
-                case What.UPLINK:
+                case FaultKind.UPLINK:
                     path[one.at] = np.maximum(path[one.at], felt)
-                case What.FOREIGN:
+                case FaultKind.FOREIGN:
                     self._send[one.at] = np.maximum(self._send[one.at], felt)
                     self._take[one.to] = np.maximum(self._take[one.to], felt)
-                case What.SLOW_TX | What.SLOW_RX | What.SLOW_NIC:
-                    self._nics(np.array([one.at]), felt, send=one.what != What.SLOW_RX, take=one.what != What.SLOW_TX)
-                case What.SLOW_NODE | What.HICCUP:
+                case FaultKind.SLOW_TX | FaultKind.SLOW_RX | FaultKind.SLOW_NIC:
+                    self._nics(
+                        np.array([one.at]), felt, send=one.what != FaultKind.SLOW_RX, take=one.what != FaultKind.SLOW_TX
+                    )
+                case FaultKind.SLOW_NODE | FaultKind.HICCUP:
                     self._nics(np.flatnonzero(fabric.node == one.at), felt)
-                case What.LEAF:
+                case FaultKind.LEAF:
                     self._nics(np.flatnonzero(fabric.leaf == one.at), felt)
-                case What.CHECKPOINT:
+                case FaultKind.CHECKPOINT:
                     self._nics(self.writers(), felt, take=False)
                 case _:
                     pass
@@ -177,7 +179,7 @@ class SlowPlane:
         shape = self._cluster.shape
         return np.arange(shape.stages) * shape.replicas * shape.per_node
 
-    def _slow_links(self, links: Sequence[Happening], out: NDArray[np.float64], from_s: float, to_s: float) -> None:
+    def _slow_links(self, links: Sequence[FaultEvent], out: NDArray[np.float64], from_s: float, to_s: float) -> None:
         """One way of a pair, and by its acknowledgements a part of the other."""
         fabric = self._cluster.fabric
         for one in links:
@@ -185,15 +187,15 @@ class SlowPlane:
                 edges = np.flatnonzero((fabric.source == first) & (fabric.target == last))
                 out[edges] += leak * self._felt_from(first, one, from_s, to_s) * self._feels[edges]
 
-    def _felt_from(self, nic: int, one: Happening, from_s: float, to_s: float) -> float:
+    def _felt_from(self, nic: int, one: FaultEvent, from_s: float, to_s: float) -> float:
         """Log slowdown over a window by the clock of a NIC's agent."""
         late_s = float(self._clocks.skew_s[self._cluster.fabric.node[nic]])
         return felt_log(one, from_s + late_s, to_s + late_s)
 
-    def _foreign(self, happenings: Sequence[Happening], nic_heard: NDArray[np.bool_]) -> NDArray[np.bool_] | None:
+    def _foreign(self, events: Sequence[FaultEvent], nic_heard: NDArray[np.bool_]) -> NDArray[np.bool_] | None:
         """Edges of NICs on which an agent sees connections that are not the job's."""
-        seen = [nic for one in happenings if one.what is What.FOREIGN for nic in (one.at, one.to)]
-        seen += [int(nic) for one in happenings if one.what is What.CHECKPOINT for nic in self.writers()]
+        seen = [nic for one in events if one.what is FaultKind.FOREIGN for nic in (one.at, one.to)]
+        seen += [int(nic) for one in events if one.what is FaultKind.CHECKPOINT for nic in self.writers()]
         seen = [nic for nic in seen if nic_heard[nic]]
         if not seen:
             return None
@@ -203,4 +205,6 @@ class SlowPlane:
         return np.asarray(marked[fabric.source] | marked[fabric.target])
 
 
-_PAUSES = frozenset({What.PAUSE})  # nobody in a bulk-synchronous job gets anywhere, nor while one hangs; agents go on
+_PAUSES = frozenset(
+    {FaultKind.PAUSE}
+)  # nobody in a bulk-synchronous job gets anywhere, nor while one hangs; agents go on

@@ -21,7 +21,7 @@ Place = tuple[FaultClass, Scope, int, int | None, Direction | None]
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
+class StallState:
     """Since when each place has been under suspicion without a break, and how far the job was then."""
 
     since_s: dict[Place, float] = field(default_factory=dict)
@@ -30,7 +30,7 @@ class Standing:
 
 
 @dataclass(frozen=True, slots=True)
-class StandingJudge:
+class StallDetector:
     """Of one job."""
 
     fabric: Fabric
@@ -41,7 +41,7 @@ class StandingJudge:
     cut_steps: float = 1.0
 
     @classmethod
-    def of(cls, cluster: Cluster) -> "StandingJudge":
+    def of(cls, cluster: Cluster) -> "StallDetector":
         """Rows in the order of kinds of groups, then ranks within each: as `Progress` counts."""
         shape = cluster.shape
         grid = np.arange(shape.ranks).reshape(shape.stages, shape.replicas, shape.per_node)
@@ -52,15 +52,15 @@ class StandingJudge:
         )
         return cls(cluster.known, Memberships.of([list(group) for kind in kinds for group in kind], ranks=shape.ranks))
 
-    def start(self) -> Standing:
+    def start(self) -> StallState:
         """Nobody is under suspicion."""
-        return Standing()
+        return StallState()
 
-    def step(self, state: Standing, seen: Progress) -> tuple[Standing, tuple[Diagnosis, ...]]:
+    def step(self, state: StallState, seen: Progress) -> tuple[StallState, tuple[Diagnosis, ...]]:
         """What has stood still for long enough, and who holds it up."""
         same = state.seen is not None and _alike(state.seen, seen)
         places = list(state.since_s) if same else self._places(seen)
-        steps = int(seen.finished[:, seen.heard].max(axis=1, initial=0).sum())
+        steps = int(seen.finished[:, seen.reported].max(axis=1, initial=0).sum())
         before_s = state.since_s if steps == state.steps else {}  # somebody got on: it was no standstill
         since_s = {place: before_s.get(place, _stamp_s(place, seen)) for place in places}
         until_s = _until_s(seen)
@@ -69,7 +69,7 @@ class StandingJudge:
             for place, begun_s in since_s.items()
             if until_s - begun_s >= self._patience_s(place[0], seen.step_s)
         ]
-        return Standing(since_s, steps, seen), tuple(found)
+        return StallState(since_s, steps, seen), tuple(found)
 
     def _patience_s(self, fault: FaultClass, step_s: float) -> float:
         """A process that is not there needs no second look."""
@@ -81,16 +81,16 @@ class StandingJudge:
 
     def _places(self, seen: Progress) -> list[Place]:
         """Suspects of this moment."""
-        kind = np.repeat(np.arange(3), seen.heard.size)
+        kind = np.repeat(np.arange(3), seen.reported.size)
         waits = wait_for(
             self.rows,
             entered=seen.entered[kind, self.rows.rank],
             finished=seen.finished[kind, self.rows.rank],
-            heard=seen.heard[self.rows.rank],
+            reported=seen.reported[self.rows.rank],
             alive=seen.alive,
         )
         dead = [int(rank) for rank in waits.confirmed] + [int(rank) for rank in np.flatnonzero(seen.gone)]
-        late = [int(rank) for rank in waits.laggards if not seen.saving[rank] and not seen.gone[rank]]
+        late = [int(rank) for rank in waits.missing if not seen.saving[rank] and not seen.gone[rank]]
         places: list[Place] = [(FaultClass.CRASH, Scope.NODE, node, None, None) for node in self._nodes(dead)]
         if not places:
             places += [(FaultClass.NONCOMM_HANG, Scope.NODE, node, None, None) for node in self._nodes(late)]
@@ -131,20 +131,20 @@ def _alike(before: Progress, now: Progress) -> bool:
     """Whether two moments show the same: all that the graph is made of, so not when it was said."""
     return all(
         np.array_equal(getattr(before, name), getattr(now, name))
-        for name in ("finished", "entered", "heard", "alive", "gone", "saving", "vain", "arrived")
+        for name in ("finished", "entered", "reported", "alive", "gone", "saving", "vain", "arrived")
     )
 
 
 def _stamp_s(place: Place, seen: Progress) -> float:
     """When the agent of who is under suspicion last said something; of one that is not heard, when that was known."""
     stamp_s = float(seen.stamp_s[place[2]])
-    per_node = seen.heard.size // seen.stamp_s.size
-    return stamp_s if seen.heard[place[2] * per_node] else min(_until_s(seen), seen.at_s)
+    per_node = seen.reported.size // seen.stamp_s.size
+    return stamp_s if seen.reported[place[2] * per_node] else min(_until_s(seen), seen.at_s)
 
 
 def _until_s(seen: Progress) -> float:
     """How far the evidence reaches: the middle of the newest words of those that are heard."""
-    told = seen.heard[:: seen.heard.size // seen.stamp_s.size]
+    told = seen.reported[:: seen.reported.size // seen.stamp_s.size]
     return float(np.median(seen.stamp_s[told])) if told.any() else -np.inf
 
 

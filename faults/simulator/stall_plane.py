@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from faults.fabric import Ints
 from faults.simulator.cluster import Cluster
 from faults.simulator.cuts import Cut, cuts, in_vain
-from faults.simulator.fault_schedule import HANGS, Happening, What, takes_machine
+from faults.simulator.fault_schedule import HANGS, FaultEvent, FaultKind, takes_machine
 from faults.simulator.program import STEP_S, Timetable, timetable, writing_nodes
 
 BEAT_S = 0.25  # as the recorder looks: 4 Hz
@@ -33,7 +33,7 @@ class Progress:
     at_s: float
     entered: Ints  # [kind of group, rank], counted from an arbitrary step
     finished: Ints
-    heard: NDArray[np.bool_]  # per rank
+    reported: NDArray[np.bool_]  # per rank
     stamp_s: NDArray[np.float64]  # per node, by its own clock: of what it said last
     alive: NDArray[np.int8]  # per rank, by the independent source: 1 yes, 0 no, -1 not known
     gone: NDArray[np.bool_]  # per rank: its agent sees no process
@@ -43,7 +43,7 @@ class Progress:
     arrived: NDArray[np.bool_]  # of those: the receiver's counter says that the bytes came
 
 
-class HangPlane:
+class StallPlane:
     """Snapshots of one job, in order."""
 
     def __init__(self, cluster: Cluster, skew_s: NDArray[np.float64], *, seed: int) -> None:
@@ -51,15 +51,15 @@ class HangPlane:
         rng = np.random.default_rng([seed, 9])
         self._phase_s = rng.uniform(0.0, BEAT_S, cluster.shape.nodes)
         self.unknown = rng.random(cluster.shape.nodes) < _UNKNOWN  # by the independent source
-        self._held_by: tuple[Happening, ...] = ()
+        self._held_by: tuple[FaultEvent, ...] = ()
         self._plan: Timetable | None = None
         self._cuts: tuple[Cut, ...] = ()
 
     def between(
-        self, from_s: float, to_s: float, *, heard: NDArray[np.bool_], happenings: Sequence[Happening]
+        self, from_s: float, to_s: float, *, reported: NDArray[np.bool_], events: Sequence[FaultEvent]
     ) -> Iterator[Progress]:
         """The snapshots of a window."""
-        holding = tuple(one for one in happenings if one.what in _HOLDING)
+        holding = tuple(one for one in events if one.what in _HOLDING)
         if not holding:
             self._held_by, self._plan = (), None
             return
@@ -70,29 +70,29 @@ class HangPlane:
             self._plan = timetable(self._cluster, list(holding), from_s=begin_s, to_s=until_s, seed=self._seed)
             self._held_by, self._cuts = holding, cuts(self._cluster.fabric, holding)
         for at_s in _ticks(from_s, to_s, holding):
-            yield self._progress(at_s, self._plan, heard, holding)
+            yield self._progress(at_s, self._plan, reported, holding)
 
     def _progress(
-        self, at_s: float, plan: Timetable, heard: NDArray[np.bool_], holding: tuple[Happening, ...]
+        self, at_s: float, plan: Timetable, reported: NDArray[np.bool_], holding: tuple[FaultEvent, ...]
     ) -> Progress:
         per_node = self._cluster.shape.per_node
         stamp_s = at_s + self._skew_s - np.mod(at_s + self._skew_s - self._phase_s, BEAT_S)
         said_s = stamp_s - self._skew_s  # each node's last beat, by the right clock
         entered, finished = plan.seen(np.repeat(said_s, per_node))
-        heard, alive = heard.copy(), np.where(self.unknown, -1, 1).astype(np.int8)
-        gone, saving = np.zeros(heard.size, dtype=bool), np.zeros(heard.size, dtype=bool)
+        reported, alive = reported.copy(), np.where(self.unknown, -1, 1).astype(np.int8)
+        gone, saving = np.zeros(reported.size, dtype=bool), np.zeros(reported.size, dtype=bool)
         for one in holding:
-            if one.what is What.CRASH and at_s >= one.from_s:
-                self._crashed(one, at_s, said_s, heard=heard, alive=alive, gone=gone)
-            elif one.what is What.PAUSE and one.from_s <= at_s < one.to_s:
+            if one.what is FaultKind.CRASH and at_s >= one.from_s:
+                self._crashed(one, at_s, said_s, reported=reported, alive=alive, gone=gone)
+            elif one.what is FaultKind.PAUSE and one.from_s <= at_s < one.to_s:
                 saving[writing_nodes(self._cluster)] = True
-        vain, arrived = in_vain(self._cuts, self._cluster.fabric, at_s, heard)
-        wide = [np.repeat(values, per_node) for values in (heard, gone & heard, saving & heard)]
+        vain, arrived = in_vain(self._cuts, self._cluster.fabric, at_s, reported)
+        wide = [np.repeat(values, per_node) for values in (reported, gone & reported, saving & reported)]
         return Progress(
             at_s=at_s,
             entered=entered,
             finished=finished,
-            heard=wide[0],
+            reported=wide[0],
             stamp_s=stamp_s,
             alive=np.repeat(alive, per_node),
             gone=wide[1],
@@ -104,30 +104,30 @@ class HangPlane:
 
     def _crashed(
         self,
-        one: Happening,
+        one: FaultEvent,
         at_s: float,
         said_s: NDArray[np.float64],
         *,
-        heard: NDArray[np.bool_],
+        reported: NDArray[np.bool_],
         alive: NDArray[np.int8],
         gone: NDArray[np.bool_],
     ) -> None:
         """Every second time the machine goes with its processes, and only the independent source can tell."""
         if takes_machine(one):
-            heard[one.at] = False
+            reported[one.at] = False
             if at_s >= one.from_s + _PING_S and not self.unknown[one.at]:
                 alive[one.at] = 0
         elif said_s[one.at] >= one.from_s:
             gone[one.at] = True
 
 
-def _ticks(from_s: float, to_s: float, holding: tuple[Happening, ...]) -> list[float]:
+def _ticks(from_s: float, to_s: float, holding: tuple[FaultEvent, ...]) -> list[float]:
     """When the watcher looks, within a window."""
-    last_s = max(one.from_s + _FOLLOWED_S if one.what is What.SILENCE else one.to_s for one in holding)
+    last_s = max(one.from_s + _FOLLOWED_S if one.what is FaultKind.SILENCE else one.to_s for one in holding)
     settled_s = max(one.from_s for one in holding) + _SETTLED_S
     ticks = np.arange(np.ceil(from_s / BEAT_S), np.ceil(min(to_s, last_s) / BEAT_S))
     seldom = round(_SELDOM_S / BEAT_S)
     return [float(tick * BEAT_S) for tick in ticks if tick * BEAT_S < settled_s or tick % seldom == 0]
 
 
-_HOLDING = HANGS | {What.PAUSE, What.SILENCE}
+_HOLDING = HANGS | {FaultKind.PAUSE, FaultKind.SILENCE}

@@ -29,14 +29,14 @@ class Telemetry:
         self.told: NDArray[np.bool_] = np.ones(nodes, dtype=bool)  # whose ranks' records of the last window arrive
         self.skew_s: NDArray[np.float64] = rng.uniform(-losses.skew_s, losses.skew_s, nodes)
 
-    def heard(self, from_s: float, to_s: float) -> NDArray[np.bool_]:
+    def reported(self, from_s: float, to_s: float) -> NDArray[np.bool_]:
         """Nodes whose report of a window arrives.  An agent that comes back within it has not seen all of it."""
         nodes, losses, rng = self._back_s.size, self._losses, self._rng
         rate_per_s = losses.agents / (1.0 - losses.agents) / losses.outage_s
         failing = rng.integers(0, nodes, rng.poisson(nodes * rate_per_s * (to_s - from_s)))
         self._back_s[failing] = np.maximum(self._back_s[failing], to_s + rng.exponential(losses.outage_s, failing.size))
         self.run = self._back_s <= from_s
-        heard, self.told = self.run.copy(), self.run | losses.direct
+        reported, self.told = self.run.copy(), self.run | losses.direct
         lost = rng.integers(0, nodes, rng.poisson(nodes * losses.reports))
-        heard[lost] = self.told[lost] = False
-        return heard
+        reported[lost] = self.told[lost] = False
+        return reported

@@ -66,7 +66,7 @@ class Gaps:
         self._first_s: float | None = None  # end of the first step
         self._from_s: float | None = None  # of the first one that counts
 
-    def see(self, seen: Observation) -> None:
+    def observe(self, seen: Observation) -> None:
         """Take an operation that is over."""
         rank, values = seen.rank, seen.values
         if rank is None or not 0 <= rank < self._ranks:

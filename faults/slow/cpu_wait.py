@@ -32,7 +32,7 @@ class Cores:
     def __init__(self, ranks: int) -> None:
         self._seen: list[deque[tuple[float, float]]] = [deque(maxlen=KEPT) for _ in range(ranks)]
 
-    def see(self, seen: Observation) -> None:
+    def observe(self, seen: Observation) -> None:
         """Take a look at a process."""
         rank, values = seen.rank, seen.values
         if not isinstance(values, Process) or values.waited_s is None:

@@ -7,7 +7,7 @@ from typing import Final
 import numpy as np
 
 from faults.detector import Job
-from faults.diagnosis import Verdict
+from faults.diagnosis import Diagnosis
 from faults.observations import BothEnds, Collective, Heartbeat, Observation, Pass, Probe, ProbeReturned, Process
 from faults.slow.compute_gaps import Gaps, Late
 from faults.slow.cpu_wait import Cores
@@ -72,36 +72,36 @@ class SlowDetector:
         self._due_s: float | None = None  # the next look
         self._onset_s: float | None = None  # steps after this are no baseline
         self._named: dict[Hashable, Named] = {}  # of what is believed
-        self._verdicts: tuple[Verdict, ...] = ()
+        self._diagnoses: tuple[Diagnosis, ...] = ()
 
-    def see(self, observation: Observation) -> None:
+    def observe(self, observation: Observation) -> None:
         """Take one in."""
         if self._due_s is None:
             self._due_s = observation.at_s + self._settings.warm_up_s + self._settings.window_s
         if is_of_sockets(observation):
-            self._sockets.see(observation)  # more nodes than it was made for are none of its
+            self._sockets.observe(observation)  # more nodes than it was made for are none of its
             return
         if isinstance(observation.values, Process):
-            self._cores.see(observation)
+            self._cores.observe(observation)
         if isinstance(observation.values, Collective | Heartbeat):
-            self._steps.see(observation)
+            self._steps.observe(observation)
         if isinstance(observation.values, Collective | Pass):
-            self._gaps.see(observation)
+            self._gaps.observe(observation)
         if isinstance(observation.values, Pass) and self._sockets.nodes:
-            self._delays.see(observation)
+            self._delays.observe(observation)
         if isinstance(observation.values, Probe | ProbeReturned) and self._sockets.nodes:
             reading = self._ends.reading(observation)
             if reading is not None:
-                self._accuser.see(reading)
+                self._accuser.observe(reading)
 
-    def judge(self, now_s: float) -> Sequence[Verdict]:
+    def evaluate(self, now_s: float) -> Sequence[Diagnosis]:
         """The slow faults that are believed now, and what explains slowness that is none."""
         s = self._settings
         if self._due_s is None:
-            return self._verdicts
+            return self._diagnoses
         due = floor((now_s - self._due_s) / s.every_s + 1.0 - EARLY)
         if due < 0 or self._stalled(now_s):
-            return self._verdicts
+            return self._diagnoses
         self._due_s += (due + 1) * s.every_s  # the grid stays where it is, however late this look is
         late = self._own_doing(self._gaps.late(self._step_s(now_s)), now_s)
         looked = self._look(now_s) if self._sockets.nodes else None
@@ -109,8 +109,8 @@ class SlowDetector:
         self._late.look(now_s, dict(late.items()))
         self._explanations(looked, now_s)
         self._mark_onset(now_s)
-        self._verdicts = tuple(self._words(now_s))
-        return self._verdicts
+        self._diagnoses = tuple(self._words(now_s))
+        return self._diagnoses
 
     def _look(self, now_s: float) -> Looked | None:
         suspected, ripe_s = self._suspected(), RIPE * self._settings.window_s
@@ -230,7 +230,7 @@ class SlowDetector:
         sure = measured.chance < s.chance_of_harm or (measured.log_ratio > 0 and implied >= s.plain_harm)
         return measured.ratio if sure and not slow.probed and min(measured.ratio, implied) >= s.least_harm else None
 
-    def _words(self, now_s: float) -> Iterator[Verdict]:
+    def _words(self, now_s: float) -> Iterator[Diagnosis]:
         wires = self._slow.confirmed()
         self._named = {each.key: self._called(each, now_s) for each in wires}
         for each in wires:  # of several at once a switch may be the cause; where leaves are known, others tell

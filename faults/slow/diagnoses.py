@@ -10,7 +10,7 @@ from typing import Final
 
 import numpy as np
 
-from faults.diagnosis import Direction, FaultClass, Scope, Verdict
+from faults.diagnosis import Diagnosis, Direction, FaultClass, Scope
 from faults.slow.compute_gaps import Late
 from faults.slow.findings import Slow
 from faults.slow.persistence import Confirmed
@@ -92,7 +92,7 @@ def direction(looks: Sequence[Wire], node: int) -> Direction:
     return Direction.TX if tx > rx else Direction.RX
 
 
-def of_wire(confirmed: Confirmed[Wire], place: Named, window_s: float, *, alone: bool = True) -> Verdict:
+def of_wire(confirmed: Confirmed[Wire], place: Named, window_s: float, *, alone: bool = True) -> Diagnosis:
     """A slow NIC or link.  `alone`: no switch may be the cause of it."""
     found = confirmed.found
     node, peer = place.node, place.peer
@@ -113,7 +113,7 @@ def of_wire(confirmed: Confirmed[Wire], place: Named, window_s: float, *, alone:
         reason = f"the pairs of node {node} are slow, {what}: {cost}"
     else:
         reason = f"of all pairs only {node} -> {peer} is slow: {cost}"
-    return Verdict(
+    return Diagnosis(
         fault=FaultClass.COMM_SLOW,
         scope=Scope.NODE if peer is None else Scope.LINK,
         node=node,
@@ -128,11 +128,11 @@ def of_wire(confirmed: Confirmed[Wire], place: Named, window_s: float, *, alone:
     )
 
 
-def of_rank(confirmed: Confirmed[Late], node: int) -> Verdict:
+def of_rank(confirmed: Confirmed[Late], node: int) -> Diagnosis:
     """A rank that comes late by its own doing."""
     last = confirmed.found[-1]
     against = "its peers, since the first step" if last.from_start else "before"
-    return Verdict(
+    return Diagnosis(
         fault=FaultClass.NONCOMM_SLOW,
         scope=Scope.NODE,
         node=node,
@@ -148,10 +148,10 @@ def of_rank(confirmed: Confirmed[Late], node: int) -> Verdict:
     )
 
 
-def of_foreign(confirmed: Confirmed[tuple[int, int]]) -> Verdict:
+def of_foreign(confirmed: Confirmed[tuple[int, int]]) -> Diagnosis:
     """Other people's bytes on the job's wires."""
     source, target = confirmed.found[-1]
-    return Verdict(
+    return Diagnosis(
         fault=FaultClass.COMM_SLOW,
         scope=Scope.WORKLOAD,
         node=source,
@@ -166,10 +166,10 @@ def of_foreign(confirmed: Confirmed[tuple[int, int]]) -> Verdict:
     )
 
 
-def of_unread(confirmed: Confirmed[int]) -> Verdict:
+def of_unread(confirmed: Confirmed[int]) -> Diagnosis:
     """A process that does not take what has arrived."""
     node = confirmed.found[-1]
-    return Verdict(
+    return Diagnosis(
         fault=FaultClass.NONCOMM_SLOW,
         scope=Scope.WORKLOAD,
         node=node,
@@ -182,10 +182,10 @@ def of_unread(confirmed: Confirmed[int]) -> Verdict:
     )
 
 
-def of_workload(confirmed: Confirmed[Lost]) -> Verdict:
+def of_workload(confirmed: Confirmed[Lost]) -> Diagnosis:
     """Time lost to the job's own doing."""
     last = confirmed.found[-1]
-    return Verdict(
+    return Diagnosis(
         fault=FaultClass.NONCOMM_SLOW,
         scope=Scope.WORKLOAD,
         onset_s=max(0.0, confirmed.first_s),

@@ -91,7 +91,7 @@ class Delays:
         self._taken = 0  # messages that have become usual when the clocks were last looked at
         self._apart_s = np.full((nodes, nodes), np.nan)
 
-    def see(self, seen: Observation) -> None:
+    def observe(self, seen: Observation) -> None:
         """Take a pass: both sides are needed."""
         values = seen.values
         if isinstance(values, Pass) and seen.rank is not None and values.step is not None:

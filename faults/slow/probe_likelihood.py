@@ -185,9 +185,9 @@ class Accuser:
         self._nodes, self._health = nodes, Health()
         self._probes = Probes(nodes, keep_s=keep_s, ripe_s=ripe_s)
 
-    def see(self, seen: Observation) -> None:
+    def observe(self, seen: Observation) -> None:
         """Take a probe."""
-        self._probes.see(seen)
+        self._probes.observe(seen)
 
     def look(self, now_s: float, *, suspected: bool) -> tuple[View, ...]:
         """Against the past and against the others; nothing where nobody probes."""

@@ -66,7 +66,7 @@ class Probes:
         self._recent = np.empty((0, 2, MAX_RECENT))  # known at, value
         self._usual_s = np.empty(0)
 
-    def see(self, seen: Observation) -> None:
+    def observe(self, seen: Observation) -> None:
         """Take a probe."""
         values, source, target = seen.values, seen.peer, seen.node
         if not isinstance(values, Probe) or source is None or source == target:

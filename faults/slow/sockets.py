@@ -60,7 +60,7 @@ class Sockets:
         self.rows: tuple[deque[Row], ...] = tuple(deque() for _ in range(nodes))
         self._keep_s = keep_s
 
-    def see(self, seen: Observation) -> None:
+    def observe(self, seen: Observation) -> None:
         """Take a look or a socket; one that is older than the newest of its node is left."""
         at_s, node, peer = seen.at_s, seen.node, seen.peer
         if not 0 <= node < self.nodes:

@@ -29,7 +29,7 @@ class Steps:
         self._records = False
         self._first_s: float | None = None
 
-    def see(self, seen: Observation) -> None:
+    def observe(self, seen: Observation) -> None:
         """Take a collective or a heartbeat."""
         rank, values = seen.rank, seen.values
         if rank is None or not 0 <= rank < self._ranks:

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from faults.fabric import Floats
-from faults.stragglers.kalman import WINSOR, Belief, Gain
+from faults.stragglers.kalman import WINSOR, Gain, Validity
 
 STALE: Final = 0.25  # of a size: when the filter that knows of none has learnt the rest, windows tell no more
 
@@ -52,7 +52,7 @@ def start(sizes: int, nodes: int) -> Bank:
 def step(
     bank: Bank,
     seen: Heard,
-    after: Belief,
+    after: Validity,
     gain: Gain,
     *,
     sizes: Floats,

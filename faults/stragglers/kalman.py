@@ -23,7 +23,7 @@ ODD: Final = 1.25  # nodes differ by more than a normal distribution of their sc
 
 
 @dataclass(frozen=True, slots=True)
-class Belief:
+class Validity:
     """Means and covariance, per node."""
 
     usual: Floats
@@ -41,21 +41,21 @@ class Gain(NamedTuple):
     sway: Floats
 
 
-def start(nodes: int) -> Belief:
+def start(nodes: int) -> Validity:
     """Nothing heard: the variance of the usual is set by the first word, when it is known how far nodes differ."""
     zero = np.zeros(nodes)
-    return Belief(zero, zero, np.full(nodes, np.nan), zero, zero)
+    return Validity(zero, zero, np.full(nodes, np.nan), zero, zero)
 
 
 def ahead(
-    belief: Belief,
+    belief: Validity,
     scales: Scales,
     settings: StragglerSettings,
     *,
     alone: NDArray[np.bool_],
     seconds: float,
     window_s: float,
-) -> Belief:
+) -> Validity:
     """`seconds` later."""
     keep = exp(-seconds / settings.wander_memory_s)
     slow = scales.noise**2 * window_s + 2.0 * settings.wander_memory_s * scales.wander**2  # spectrum at rest
@@ -65,20 +65,20 @@ def ahead(
     if fresh.any():
         prior = np.where(alone, max(UNLIKE, scales.spread), ODD * scales.spread)
         usual2, sway2 = np.where(fresh, prior**2, usual2), np.where(fresh, scales.wander**2, sway2)
-    return Belief(belief.usual, keep * belief.sway, usual2, keep * belief.both, sway2)
+    return Validity(belief.usual, keep * belief.sway, usual2, keep * belief.both, sway2)
 
 
-def deviation(belief: Belief, noise: float) -> Floats:
+def deviation(belief: Validity, noise: float) -> Floats:
     """Of a surprise."""
     return np.asarray(np.sqrt(belief.usual2 + 2.0 * belief.both + belief.sway2 + noise**2))
 
 
-def gain(belief: Belief, learnt: NDArray[np.bool_], deviation: Floats) -> tuple[Gain, Belief]:
+def gain(belief: Validity, learnt: NDArray[np.bool_], deviation: Floats) -> tuple[Gain, Validity]:
     """(Kalman's gain, the covariance afterwards); 0 where nothing is learnt."""
     of_usual, of_sway = belief.usual2 + belief.both, belief.both + belief.sway2
     share = learnt / deviation**2
     usual, sway = share * of_usual, share * of_sway
-    after = Belief(
+    after = Validity(
         belief.usual,
         belief.sway,
         belief.usual2 - usual * of_usual,

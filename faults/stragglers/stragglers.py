@@ -16,14 +16,14 @@ from typing import Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from faults.diagnosis import FaultClass, Scope, Verdict
+from faults.diagnosis import Diagnosis, FaultClass, Scope
 from faults.fabric import Floats, Ints
 from faults.stragglers import cusum as of_bank
 from faults.stragglers import kalman as of_belief
 from faults.stragglers import noise_scales, peers
 from faults.stragglers.consecutive_windows import alike, windows_of
 from faults.stragglers.cusum import Bank, Heard
-from faults.stragglers.kalman import Belief
+from faults.stragglers.kalman import Validity
 from faults.stragglers.noise_scales import Scales
 from faults.stragglers.peers import Roles
 from faults.stragglers.settings import StragglerSettings
@@ -42,7 +42,7 @@ class StragglerState:
     """Everything that is remembered between two windows."""
 
     scales: Scales
-    belief: Belief
+    belief: Validity
     bank: Bank
     shift: Floats  # what named nodes are known to be late by
     lately: tuple[Floats, ...]  # lateness in the windows of the last minute, the newest first; NaN where not heard
@@ -54,7 +54,7 @@ class StragglerState:
     resumed_share: float  # of windows: the job stood before
     heard: NDArray[np.bool_]  # in the last window
     quiet: Mapping[int, int]  # named nodes: for how many windows nothing spoke for it
-    named: Mapping[int, Verdict]
+    named: Mapping[int, Diagnosis]
     now_s: float | None
     silent_s: float  # since anybody was heard
 
@@ -98,7 +98,7 @@ class Stragglers:
 
     def step(
         self, state: StragglerState, gaps_s: Floats, now_s: float, *, window_s: float | None = None
-    ) -> tuple[StragglerState, tuple[Verdict, ...]]:
+    ) -> tuple[StragglerState, tuple[Diagnosis, ...]]:
         """One window on.  `gaps_s`: mean time to compute per node, NaN where not heard; the window ends at `now_s`."""
         if window_s is None:
             window_s = now_s - state.now_s if state.now_s is not None else now_s
@@ -158,7 +158,7 @@ class Stragglers:
             silent_s=0.0,
         )
 
-    def _name(self, state: StragglerState, now_s: float, window_s: float) -> tuple[StragglerState, tuple[Verdict, ...]]:
+    def _name(self, state: StragglerState, now_s: float, window_s: float) -> tuple[StragglerState, tuple[Diagnosis, ...]]:
         named, quiet = dict(state.named), dict(state.quiet)
         for node in list(named):
             lately = float(state.recent(np.array([node]), len(state.lately))[0])
@@ -172,10 +172,10 @@ class Stragglers:
                 state = self._doubted(state, found.node, window_s)
             else:
                 state = _adopted(state, found)
-                verdict = self._verdict(found, float(state.shift[found.node]), now_s)
+                diagnosis = self._diagnosis(found, float(state.shift[found.node]), now_s)
                 old = named.get(found.node)
                 kept = {} if old is None else {"detected_s": old.detected_s, "onset_s": old.onset_s}
-                named[found.node] = verdict.model_copy(update=kept)
+                named[found.node] = diagnosis.model_copy(update=kept)
                 quiet[found.node] = 0
         after = replace(state, named=MappingProxyType(named), quiet=MappingProxyType(quiet))
         return after, tuple(named[node] for node in sorted(named))
@@ -230,8 +230,8 @@ class Stragglers:
         evidence[:, node], run[node] = np.minimum(evidence[:, node], half), 0.0
         return replace(state, bank=replace(state.bank, evidence=evidence), run=run)
 
-    def _verdict(self, found: _Found, late: float, now_s: float) -> Verdict:
-        return Verdict(
+    def _diagnosis(self, found: _Found, late: float, now_s: float) -> Diagnosis:
+        return Diagnosis(
             fault=FaultClass.NONCOMM_SLOW,
             scope=Scope.NODE,
             node=found.node,

@@ -9,18 +9,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from faults.bundle import Tape, is_bundle, proves, read_bundle, write_bundle
-from faults.monitor import Watcher, WatcherSettings
+from faults.monitor import FaultMonitor, MonitorSettings
 from faults.observations import Observation
 from faults.replay import Act, acts, replay
 from faults.slow.settings import SlowSettings
 from fleet.documents import RuleError
 from tests.faults.stories import Story
 
-ONLY = WatcherSettings(slow=None)
+ONLY = MonitorSettings(slow=None)
 HANG = Story(behind=2, end_s=8.0)
 
 
-def lines_of(story: Story = HANG, settings: WatcherSettings = ONLY) -> list[str]:
+def lines_of(story: Story = HANG, settings: MonitorSettings = ONLY) -> list[str]:
     what = acts(story.told(), judge_s=settings.judge_s)
     return list(write_bundle(story.job, settings, what, version="1.2.3"))
 
@@ -36,30 +36,30 @@ HANG_LINES = lines_of()
 )
 def test_whatever_was_told_in_whatever_order_it_says_the_same_again(calls: list[tuple[int, float, bool]]) -> None:
     told = HANG.told()
-    what: list[Act] = [at_s if judge else told[index]._replace(at_s=at_s) for index, at_s, judge in calls]
-    watcher = Watcher(HANG.job, ONLY)
+    what: list[Act] = [at_s if evaluate else told[index]._replace(at_s=at_s) for index, at_s, evaluate in calls]
+    watcher = FaultMonitor(HANG.job, ONLY)
     for act in what:
         if isinstance(act, Observation):
-            watcher.see(act)
+            watcher.observe(act)
         else:
-            watcher.judge(act)
+            watcher.evaluate(act)
     bundle = read_bundle(write_bundle(HANG.job, ONLY, what, version="0"))
     assert bundle.acts == tuple(what)
-    assert bundle.verdicts == watcher.verdicts()
+    assert bundle.diagnoses == watcher.diagnoses()
     assert bundle.holds
 
 
 def test_a_hang_is_told_again_bit_for_bit() -> None:
     bundle = read_bundle(HANG_LINES)
-    assert bundle.verdicts == replay(HANG.job, HANG.told(), ONLY)
-    assert bundle.verdicts
+    assert bundle.diagnoses == replay(HANG.job, HANG.told(), ONLY)
+    assert bundle.diagnoses
     assert bundle.holds
     assert list(write_bundle(bundle.job, bundle.settings, bundle.acts, version=bundle.version)) == HANG_LINES
 
 
 def test_slowness_too() -> None:
     story = Story(nodes=4, goes_on=True, end_s=4.0)
-    assert read_bundle(lines_of(story, WatcherSettings())).holds
+    assert read_bundle(lines_of(story, MonitorSettings())).holds
 
 
 def test_bytes_read_as_text_does() -> None:
@@ -175,7 +175,7 @@ def test_it_says_what_it_was_written_for_and_whether_what_is_left_gives_it() -> 
         tape.add(act)
     rest = read_bundle(write_bundle(HANG.job, ONLY, tape, version="0", dropped=tape.dropped, told=told))
     assert (rest.dropped, rest.told, rest.holds, rest.proves) == (len(what) - 8, told, True, False)
-    less = tuple(verdict.model_copy(update={"isolate": not verdict.isolate}) for verdict in told)
+    less = tuple(diagnosis.model_copy(update={"isolate": not diagnosis.isolate}) for diagnosis in told)
     assert not proves(less, told)
 
 

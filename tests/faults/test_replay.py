@@ -42,9 +42,9 @@ def test_a_recorded_hang_or_crash_is_named(name: str) -> None:
         pytest.skip("the shared recordings are not beside this checkout")
     recording = open_recording(RECORDINGS / name)
     found = [
-        verdict for verdict in replay(recording.job, recording.observations) if verdict.scope is not Scope.WORKLOAD
+        diagnosis for diagnosis in replay(recording.job, recording.observations) if diagnosis.scope is not Scope.WORKLOAD
     ]
     fault, node, peer, at_s = EXPECTED[name]
-    assert [(verdict.fault.value, verdict.node, verdict.peer) for verdict in found] == [(fault, node, peer)]
+    assert [(diagnosis.fault.value, diagnosis.node, diagnosis.peer) for diagnosis in found] == [(fault, node, peer)]
     assert found[0].isolate == (peer is None)
     assert found[0].detected_s - at_s <= LIMIT_S[fault]

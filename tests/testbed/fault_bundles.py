@@ -1,4 +1,4 @@
-"""A verdict as a watcher reports it, with a real bundle of a told job."""
+"""Diagnoses as a fault monitor reports them, with a real bundle of a generated job."""
 
 import base64
 import gzip
@@ -6,37 +6,37 @@ from functools import cache
 from typing import Any
 
 from faults.bundle import read_bundle, write_bundle
-from faults.monitor import WatcherSettings
+from faults.monitor import MonitorSettings
 from faults.replay import acts
 from tests.faults.stories import Story
 
-SETTINGS = WatcherSettings(slow=None)
+SETTINGS = MonitorSettings(slow=None)
 HANG = Story(nodes=4, behind=2, end_s=8.0)
 NODES = {str(index): f"gpu-{index}" for index in range(HANG.nodes)}
 
 
 @cache
 def bundle_text() -> str:
-    """The bundle of a job in which node 2 never comes."""
+    """The bundle of a job in which node 2 never enters the collective."""
     what = acts(HANG.told(), judge_s=SETTINGS.judge_s)
     return "".join(write_bundle(HANG.job, SETTINGS, what, version="0.0.1"))
 
 
 def packed(text: str) -> str:
-    """As it travels."""
+    """A bundle as it is sent."""
     return base64.b64encode(gzip.compress(text.encode(), mtime=0)).decode()
 
 
 def report(**changes: Any) -> dict[str, Any]:
-    """The bundle's own verdict, reported with it."""
-    (verdict,) = read_bundle(bundle_text().splitlines(keepends=True)).verdicts
-    said = {"job": "llm-7b", "verdict": verdict.model_dump(mode="json"), "nodes": NODES}
-    return said | {"bundle": packed(bundle_text())} | changes
+    """The bundle's diagnosis, with the bundle."""
+    (diagnosis,) = read_bundle(bundle_text().splitlines(keepends=True)).diagnoses
+    body = {"job": "llm-7b", "diagnosis": diagnosis.model_dump(mode="json"), "nodes": NODES}
+    return body | {"bundle": packed(bundle_text())} | changes
 
 
-def accusation(name: str, /, **changes: Any) -> dict[str, Any]:
-    """A verdict that would take a node out at once, without a bundle."""
-    verdict = {
+def node_diagnosis(name: str, /, **changes: Any) -> dict[str, Any]:
+    """A diagnosis that quarantines a node at once, without a bundle."""
+    diagnosis = {
         "fault": "crash",
         "scope": "node",
         "node": 0,
@@ -47,4 +47,4 @@ def accusation(name: str, /, **changes: Any) -> dict[str, Any]:
         "reason": f"all sockets of {name} vanished",
         "evidence": ["peer-reset"],
     }
-    return {"job": "llm-7b", "verdict": verdict | changes, "nodes": {"0": name}}
+    return {"job": "llm-7b", "diagnosis": diagnosis | changes, "nodes": {"0": name}}

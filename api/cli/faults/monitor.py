@@ -12,10 +12,10 @@ from api.cli.common.errors import EXIT_BAD_INPUT, CommandError
 from api.cli.common.files import read_file
 from api.cli.common.lazy_groups import new_app
 from api.cli.common.sockets import HostOption, LogLevel, LogLevelOption, listen, read_secret, refuse_strangers
-from api.client import AsyncFleetwright, ClientSettingsError, token_from_file
+from api.client import AsyncClient, ClientSettingsError, token_from_file
 from deploy.common.logs import configure_logs
-from deploy.fault_monitor.job_config import JobFile, NodeNames
-from deploy.fault_monitor.process import ReportTo, run_watcher
+from deploy.fault_monitor.job_config import JobConfig, NodeNames
+from deploy.fault_monitor.process import ReportTarget, run_monitor
 from fleet.documents import RuleError, dotted
 
 app = new_app()
@@ -49,7 +49,7 @@ def watch(
     One JSON object a line on stdout; with --report also to a service, by the names in --names.  It only observes:
     nothing is cordoned, drained or killed.  /metrics and /healthz are on the same port.
     """
-    file = read_file(job, JobFile)
+    file = read_file(job, JobConfig)
     report_to = _report_to(file, report, report_token_file, names)
     token = read_secret(token_file)
     listener = listen(host, port)
@@ -62,10 +62,10 @@ def watch(
     address, number = listener.getsockname()[:2]
     note(f"watcher of {file.name}: {file.nodes} nodes; http://{address}:{number}/metrics")
     configure_logs(level=log_level)
-    asyncio.run(run_watcher(file, listener, token=token, out=sys.stdout, bundles=bundles, report_to=report_to))
+    asyncio.run(run_monitor(file, listener, token=token, out=sys.stdout, bundles=bundles, report_to=report_to))
 
 
-def _report_to(file: JobFile, url: str | None, token_file: Path | None, names: Path | None) -> ReportTo | None:
+def _report_to(file: JobConfig, url: str | None, token_file: Path | None, names: Path | None) -> ReportTarget | None:
     if url is None and token_file is None and names is None:
         return None
     if url is None or names is None:
@@ -74,7 +74,7 @@ def _report_to(file: JobFile, url: str | None, token_file: Path | None, names: P
     try:
         called = known.of(file)
         token = token_from_file(token_file) if token_file is not None else None
-        return ReportTo(AsyncFleetwright(url, token=token), called)
+        return ReportTarget(AsyncClient(url, token=token), called)
     except RuleError as error:
         lines = (f"{names}: {dotted(path)}: {message}" for path, message in error.violations)
         raise CommandError(*lines, exit_code=EXIT_BAD_INPUT) from error

@@ -17,7 +17,7 @@ from api.cli.faults.recordings import EXPECTED, open_recording
 from api.cli.place.files import refuse_unwritable, write_whole
 from faults.bundle import Bundle, proves, read_bundle, write_bundle
 from faults.diagnosis import Diagnosis, Scope
-from faults.monitor import WatcherSettings
+from faults.monitor import MonitorSettings
 from faults.readers import Recording
 from faults.replay import acts, replay
 from fleet.documents import RuleError, dotted
@@ -116,7 +116,7 @@ def _replayed(recording: Recording, source: Path, bundle_out: Path | None) -> tu
         note(f"{count:,} malformed and left out: {kind}")
     if not recording.observations:
         note(f"nothing was observed in {source}: {EXPECTED}")
-    settings = WatcherSettings()
+    settings = MonitorSettings()
     if bundle_out is None:
         return replay(recording.job, recording.observations, settings)
     what = acts(recording.observations, judge_s=settings.judge_s)

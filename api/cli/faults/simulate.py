@@ -84,7 +84,7 @@ def _remarks(found: Score) -> list[str]:
     recall, precision = _rate(found.recall, found.recall_interval), _rate(found.precision, found.precision_interval)
     per_week = f"{found.false_isolations_per_week_upper95:,.1f} a week"
     lines = [
-        f"recall {recall} of {found.faults:,} faults; precision {precision} of {found.diagnoses:,} verdicts",
+        f"recall {recall} of {found.faults:,} faults; precision {precision} of {found.verdicts:,} verdicts",
         f"{found.false_isolations:,} false isolations in {found.hours:,.4g} h: at most {per_week} with 95 % confidence",
     ]
     if found.hidden_faults:

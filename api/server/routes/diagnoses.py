@@ -20,7 +20,7 @@ from api.server.diagnoses import (
     summary_of,
     with_expiry,
 )
-from api.server.diagnosis_validation import refuse_unfit
+from api.server.diagnosis_validation import refuse_invalid
 from api.server.idempotency import IdempotencyKey, Once, Reply
 from api.server.openapi import WITH_BODY, Responses, problems
 from api.server.problems import ProblemError
@@ -59,7 +59,7 @@ async def report_diagnosis(
     once = await Once.of(request, service=service, principal=principal, key=idempotency_key)
     if (saved := await once.saved()) is not None:
         return saved
-    refuse_unfit(body)
+    refuse_invalid(body)
     bundle = await service.solver_pool.check_bundle(body.bundle) if body.bundle is not None else None
     now = service.now()
     sha256 = bundle.sha256 if bundle is not None else None

@@ -1,76 +1,76 @@
-"""Verdicts and simulations of faults over HTTP: kept with their bundles, replayed, believed for a time."""
+"""Diagnoses and fault simulations over HTTP: stored with their bundles, replayed, and expired."""
 
 import json
 from typing import Any
 
 import pytest
 
-from api.schemas.faults import FaultSimulationRecord, VerdictRecord
+from api.schemas.faults import DiagnosisRecord, FaultSimulationRecord
 from api.schemas.tokens import Scope
-from tests.testbed.fault_bundles import accusation, bundle_text, packed, report
+from tests.testbed.fault_bundles import bundle_text, node_diagnosis, packed, report
 from tests.testbed.service import RunningService, StartService
 
 pytestmark = pytest.mark.anyio
 
-VERDICTS = "/v1/faults/verdicts"
+DIAGNOSES = "/v1/faults/diagnoses"
 LEAF = {"scope": "leaf", "node": None, "switch": "leaf-1", "isolate": False}
 LINK = {"scope": "link", "peer": 1, "isolate": False}
 ENDS = {"nodes": {"0": "gpu-0", "1": "gpu-1"}}
 UNKNOWN = "01990000-0000-7000-8000-000000000000"
 
 
-class TestVerdicts:
-    async def test_one_is_kept_with_its_bundle(self, service: RunningService) -> None:
+class TestDiagnoses:
+    async def test_a_diagnosis_is_stored_with_its_bundle(self, service: RunningService) -> None:
         async with service.client() as client:
-            made = await client.post(VERDICTS, json=report())
+            made = await client.post(DIAGNOSES, json=report())
             assert made.status_code == 201, made.text
-            record = VerdictRecord.model_validate_json(made.content)
+            record = DiagnosisRecord.model_validate_json(made.content)
             found = await client.get(made.headers["location"])
-            bundle = await client.get(f"{VERDICTS}/{record.id}/bundle")
-            listed = (await client.get(VERDICTS)).json()["items"]
+            bundle = await client.get(f"{DIAGNOSES}/{record.id}/bundle")
+            listed = (await client.get(DIAGNOSES)).json()["items"]
             audit = (await client.get("/v1/audit")).json()["items"][0]
         assert found.json() == made.json()
-        assert (record.node, record.verdict.fault.value) == ("gpu-2", "noncomm-hang")
+        assert (record.node, record.diagnosis.fault.value) == ("gpu-2", "noncomm-hang")
         assert bundle.text == bundle_text()
         assert bundle.headers["content-type"] == "application/x-ndjson"
         assert bundle_text().splitlines()[-1] == f'{{"sha256":"{record.bundle_sha256}"}}'
         assert [(each["id"], each["node"], each["has_bundle"]) for each in listed] == [(record.id, "gpu-2", True)]
-        assert (audit["action"], audit["detail"]["job"]) == ("fault-verdict.reported", "llm-7b")
+        assert (audit["action"], audit["detail"]["job"]) == ("diagnosis.reported", "llm-7b")
         assert audit["detail"]["bundle_sha256"] == record.bundle_sha256
 
-    async def test_a_key_keeps_it_once(self, sqlite_service: RunningService) -> None:
+    async def test_an_idempotency_key_stores_it_once(self, sqlite_service: RunningService) -> None:
         async with sqlite_service.client(Scope.OPERATE) as client, sqlite_service.client() as admin:
             first, second = [
-                await client.post(VERDICTS, json=report(), headers={"Idempotency-Key": "k"}) for _ in range(2)
+                await client.post(DIAGNOSES, json=report(), headers={"Idempotency-Key": "k"}) for _ in range(2)
             ]
             assert first.json() == second.json()
-            assert len((await admin.get(VERDICTS)).json()["items"]) == 1
+            assert len((await admin.get(DIAGNOSES)).json()["items"]) == 1
 
-    async def test_its_bundle_says_the_same_again(self, service: RunningService) -> None:
+    async def test_its_bundle_replays_to_the_same_diagnosis(self, service: RunningService) -> None:
         async with service.client() as client:
-            record = (await client.post(VERDICTS, json=report())).json()
-            other = report(verdict=report()["verdict"] | {"node": 3})
-            elsewhere = (await client.post(VERDICTS, json=other)).json()
-            done = await client.post(f"{VERDICTS}/{record['id']}/replay")
-            wrong = await client.post(f"{VERDICTS}/{elsewhere['id']}/replay")
+            record = (await client.post(DIAGNOSES, json=report())).json()
+            other = report(diagnosis=report()["diagnosis"] | {"node": 3})
+            elsewhere = (await client.post(DIAGNOSES, json=other)).json()
+            done = await client.post(f"{DIAGNOSES}/{record['id']}/replay")
+            wrong = await client.post(f"{DIAGNOSES}/{elsewhere['id']}/replay")
             metrics = (await client.get("/metrics")).text
         assert done.status_code == 200
-        assert (done.json()["same"], done.json()["names_it"]) == (True, True)
-        assert done.json()["replayed"] == done.json()["said"] == [record["verdict"]]
-        assert (wrong.json()["same"], wrong.json()["names_it"]) == (True, False)
-        assert 'fleetwright_fault_replays_total{outcome="same"} 2.0' in metrics
-        assert 'fleetwright_fault_replays_total{outcome="differs"} 0.0' in metrics
+        assert (done.json()["same"], done.json()["includes_report"]) == (True, True)
+        assert done.json()["replayed"] == done.json()["bundled"] == [record["diagnosis"]]
+        assert (wrong.json()["same"], wrong.json()["includes_report"]) == (True, False)
+        assert 'fleetwright_faults_bundle_replays_total{outcome="same"} 2.0' in metrics
+        assert 'fleetwright_faults_bundle_replays_total{outcome="differs"} 0.0' in metrics
 
-    async def test_one_without_a_bundle_has_nothing_to_replay(self, sqlite_service: RunningService) -> None:
+    async def test_a_diagnosis_without_a_bundle_cannot_be_replayed(self, sqlite_service: RunningService) -> None:
         async with sqlite_service.client() as client:
-            made = (await client.post(VERDICTS, json=accusation("gpu-7"))).json()
+            made = (await client.post(DIAGNOSES, json=node_diagnosis("gpu-7"))).json()
             for answer in (
-                await client.get(f"{VERDICTS}/{made['id']}/bundle"),
-                await client.post(f"{VERDICTS}/{made['id']}/replay"),
+                await client.get(f"{DIAGNOSES}/{made['id']}/bundle"),
+                await client.post(f"{DIAGNOSES}/{made['id']}/replay"),
             ):
                 assert (answer.status_code, "without one" in answer.json()["detail"]) == (409, True)
-            assert (await client.get(f"{VERDICTS}/{UNKNOWN}")).status_code == 404
-            assert (await client.post(f"{VERDICTS}/{UNKNOWN}/replay")).status_code == 404
+            assert (await client.get(f"{DIAGNOSES}/{UNKNOWN}")).status_code == 404
+            assert (await client.post(f"{DIAGNOSES}/{UNKNOWN}/replay")).status_code == 404
 
     @pytest.mark.parametrize(
         ("changes", "path", "words"),
@@ -80,14 +80,14 @@ class TestVerdicts:
             ({"bundle": packed(bundle_text())[:400]}, "bundle", "broken gzip"),
             ({"bundle": packed("{}\n")}, "bundle.line[1]", "head of a bundle"),
             ({"bundle": packed(bundle_text().replace('"node":2', '"node":1', 1))}, "bundle.line", "sum"),
-            ({"bundle": packed(bundle_text() + "x\n")}, "bundle", "nothing behind it"),
+            ({"bundle": packed(bundle_text() + "x\n")}, "bundle", "has lines after the checksum"),
             ({"nodes": {"2": "Gpu 2"}}, "nodes", "pattern"),
             ({"nodes": {"02": "gpu-2"}}, "nodes", "pattern"),
             ({"nodes": {}}, "nodes", "must name node 2"),
-            ({"believed_for_s": -1.0}, "believed_for_s", "greater than or equal to 0"),
+            ({"expires_in_s": -1.0}, "expires_in_s", "greater than or equal to 0"),
             ({"job": ""}, "job", "at least 1 character"),
-            ({"verdict": report()["verdict"] | {"fault": "slow"}}, "verdict.fault", "comm-hang"),
-            ({"verdict": report()["verdict"] | {"node": None}}, "verdict.node", "must name a node"),
+            ({"diagnosis": report()["diagnosis"] | {"fault": "slow"}}, "diagnosis.fault", "comm-hang"),
+            ({"diagnosis": report()["diagnosis"] | {"node": None}}, "diagnosis.node", "must name a node"),
             ({"severity": 3}, "severity", "not a known field"),
         ],
     )
@@ -95,12 +95,12 @@ class TestVerdicts:
         self, sqlite_service: RunningService, changes: dict[str, Any], path: str, words: str
     ) -> None:
         async with sqlite_service.client() as client:
-            refused = await client.post(VERDICTS, json=report(**changes))
+            refused = await client.post(DIAGNOSES, json=report(**changes))
             assert refused.status_code == 422
             error = refused.json()["errors"][0]
             assert error["path"].startswith(path)
             assert words in error["message"]
-            assert (await client.get(VERDICTS)).json()["items"] == []
+            assert (await client.get(DIAGNOSES)).json()["items"] == []
 
     @pytest.mark.parametrize(
         ("changes", "path", "words"),
@@ -121,16 +121,16 @@ class TestVerdicts:
             ({"evidence": ["x"] * 17}, "evidence", "expected at most 16 entries, got 17"),
         ],
     )
-    async def test_a_verdict_whose_fields_do_not_fit_is_refused(
+    async def test_a_diagnosis_with_inconsistent_fields_is_refused(
         self, sqlite_service: RunningService, changes: dict[str, Any], path: str, words: str
     ) -> None:
         async with sqlite_service.client() as client:
-            refused = await client.post(VERDICTS, json=accusation("gpu-0", **changes) | ENDS)
+            refused = await client.post(DIAGNOSES, json=node_diagnosis("gpu-0", **changes) | ENDS)
             assert refused.status_code == 422
             (error,) = refused.json()["errors"]
-            assert error["path"] == f"verdict.{path}"
+            assert error["path"] == f"diagnosis.{path}"
             assert words in error["message"]
-            assert (await client.get(VERDICTS)).json()["items"] == []
+            assert (await client.get(DIAGNOSES)).json()["items"] == []
 
     @pytest.mark.parametrize(
         "changes",
@@ -139,73 +139,73 @@ class TestVerdicts:
             LEAF | {"scope": "uplink"},
             LINK,
             {"scope": "rank"},
-            {"scope": "workload", "isolate": False, "peer": 1},  # foreign traffic
+            {"scope": "workload", "isolate": False, "peer": 1},  # cross traffic
             {"detected_s": 10.0, "reason": "x" * 2000, "evidence": ["x"] * 16},
         ],
     )
-    async def test_a_verdict_whose_fields_fit_is_kept(
+    async def test_a_diagnosis_with_consistent_fields_is_stored(
         self, sqlite_service: RunningService, changes: dict[str, Any]
     ) -> None:
         async with sqlite_service.client() as client:
-            made = await client.post(VERDICTS, json=accusation("gpu-0", **changes) | ENDS)
+            made = await client.post(DIAGNOSES, json=node_diagnosis("gpu-0", **changes) | ENDS)
         assert made.status_code == 201, made.text
 
     @pytest.mark.parametrize("field", ["onset_s", "detected_s"])
-    async def test_a_time_without_end_is_refused(self, sqlite_service: RunningService, field: str) -> None:
-        body = json.dumps(accusation("gpu-0", **{field: "TIME"})).replace('"TIME"', "1e999")
+    async def test_an_infinite_time_is_refused(self, sqlite_service: RunningService, field: str) -> None:
+        body = json.dumps(node_diagnosis("gpu-0", **{field: "TIME"})).replace('"TIME"', "1e999")
         async with sqlite_service.client() as client:
-            refused = await client.post(VERDICTS, content=body, headers={"Content-Type": "application/json"})
+            refused = await client.post(DIAGNOSES, content=body, headers={"Content-Type": "application/json"})
         assert refused.status_code == 422
         (error,) = refused.json()["errors"]
-        assert (error["path"], "expected a finite number" in error["message"]) == (f"verdict.{field}", True)
+        assert (error["path"], "expected a finite number" in error["message"]) == (f"diagnosis.{field}", True)
 
-    async def test_what_was_kept_before_is_read_as_it_is(
+    async def test_a_stored_diagnosis_is_read_without_the_checks(
         self, sqlite_service: RunningService, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr("api.server.routes.diagnoses.refuse_unfit", lambda _report: None)
+        monkeypatch.setattr("api.server.routes.diagnoses.refuse_invalid", lambda _report: None)
         async with sqlite_service.client() as client:
-            made = await client.post(VERDICTS, json=accusation("gpu-0", detected_s=9.5))
+            made = await client.post(DIAGNOSES, json=node_diagnosis("gpu-0", detected_s=9.5))
             monkeypatch.undo()
             assert (await client.get(made.headers["location"])).json() == made.json()
 
-    async def test_a_small_file_that_holds_a_large_one_is_refused(self, sqlite_service: RunningService) -> None:
+    async def test_a_bundle_that_unpacks_to_a_large_text_is_refused(self, sqlite_service: RunningService) -> None:
         async with sqlite_service.client() as client:
-            refused = await client.post(VERDICTS, json=report(bundle=packed("0" * (65 * 1024 * 1024))))
+            refused = await client.post(DIAGNOSES, json=report(bundle=packed("0" * (65 * 1024 * 1024))))
         assert (refused.status_code, "more than 64 MiB" in refused.json()["detail"]) == (422, True)
 
-    async def test_belief_ends_is_renewed_and_withdrawn(self, service: RunningService) -> None:
+    async def test_a_diagnosis_expires_is_extended_and_withdrawn(self, service: RunningService) -> None:
         async with service.client() as client:
-            made = (await client.post(VERDICTS, json=report(believed_for_s=30.0))).json()
-            assert made["believed_until"] == "2026-11-21T12:00:30Z"
-            assert "fleetwright_fault_verdicts_believed{" in (await client.get("/metrics")).text
+            made = (await client.post(DIAGNOSES, json=report(expires_in_s=30.0))).json()
+            assert made["expires_at"] == "2026-11-21T12:00:30Z"
+            assert "fleetwright_faults_active{" in (await client.get("/metrics")).text
             service.clock.advance(31.0)
-            assert "fleetwright_fault_verdicts_believed{" not in (await client.get("/metrics")).text
-            path = f"{VERDICTS}/{made['id']}/belief"
-            renewed = await client.put(path, json={"believed_for_s": 60.0})
-            assert renewed.json() == made | {"believed_until": "2026-11-21T12:01:31Z"}
-            assert 'believed{class="noncomm-hang",scope=' in (await client.get("/metrics")).text
-            await client.put(path, json={"believed_for_s": 0.0})
-            assert "fleetwright_fault_verdicts_believed{" not in (await client.get("/metrics")).text
+            assert "fleetwright_faults_active{" not in (await client.get("/metrics")).text
+            path = f"{DIAGNOSES}/{made['id']}/expiry"
+            renewed = await client.put(path, json={"expires_in_s": 60.0})
+            assert renewed.json() == made | {"expires_at": "2026-11-21T12:01:31Z"}
+            assert 'faults_active{class="noncomm-hang",scope=' in (await client.get("/metrics")).text
+            await client.put(path, json={"expires_in_s": 0.0})
+            assert "fleetwright_faults_active{" not in (await client.get("/metrics")).text
             audit = (await client.get("/v1/audit")).json()["items"]
-            unknown = await client.put(f"{VERDICTS}/{UNKNOWN}/belief", json={"believed_for_s": 1.0})
+            unknown = await client.put(f"{DIAGNOSES}/{UNKNOWN}/expiry", json={"expires_in_s": 1.0})
         assert unknown.status_code == 404
-        assert [entry["action"] for entry in audit][:2] == ["fault-verdict.withdrawn", "fault-verdict.reported"]
+        assert [entry["action"] for entry in audit][:2] == ["diagnosis.withdrawn", "diagnosis.reported"]
 
-    async def test_who_may(self, sqlite_service: RunningService) -> None:
+    async def test_each_endpoint_needs_its_scope(self, sqlite_service: RunningService) -> None:
         async with sqlite_service.client() as admin:
-            made = (await admin.post(VERDICTS, json=report())).json()
+            made = (await admin.post(DIAGNOSES, json=report())).json()
         allowed = {
-            ("POST", VERDICTS): Scope.OPERATE,
-            ("GET", VERDICTS): Scope.READ,
-            ("GET", f"{VERDICTS}/{made['id']}/bundle"): Scope.READ,
-            ("POST", f"{VERDICTS}/{made['id']}/replay"): Scope.PLAN,
-            ("PUT", f"{VERDICTS}/{made['id']}/belief"): Scope.OPERATE,
+            ("POST", DIAGNOSES): Scope.OPERATE,
+            ("GET", DIAGNOSES): Scope.READ,
+            ("GET", f"{DIAGNOSES}/{made['id']}/bundle"): Scope.READ,
+            ("POST", f"{DIAGNOSES}/{made['id']}/replay"): Scope.PLAN,
+            ("PUT", f"{DIAGNOSES}/{made['id']}/expiry"): Scope.OPERATE,
             ("POST", "/v1/faults/simulations"): Scope.PLAN,
-            ("PUT", "/v1/faults/isolation/rules"): Scope.OPERATE,
-            ("POST", "/v1/faults/isolation/looks"): Scope.OPERATE,
-            ("POST", "/v1/faults/isolation/nodes/n"): Scope.OPERATE,
-            ("POST", "/v1/faults/isolation/breaker/close"): Scope.OPERATE,
-            ("GET", "/v1/faults/isolation"): Scope.READ,
+            ("PUT", "/v1/faults/quarantine/rules"): Scope.OPERATE,
+            ("POST", "/v1/faults/quarantine/evaluations"): Scope.OPERATE,
+            ("POST", "/v1/faults/quarantine/nodes/n/actions"): Scope.OPERATE,
+            ("POST", "/v1/faults/quarantine/breaker/reset"): Scope.OPERATE,
+            ("GET", "/v1/faults/quarantine"): Scope.READ,
         }
         for scope in (Scope.READ, Scope.PLAN, Scope.OPERATE):
             async with sqlite_service.client(scope) as client:
@@ -215,12 +215,12 @@ class TestVerdicts:
                     assert (answer.status_code == 403) == (scope is not needed), (scope, method, path)
 
 
-async def test_a_report_is_counted_with_the_time_it_took_to_detect(sqlite_service: RunningService) -> None:
+async def test_a_report_is_counted_with_its_detection_time(sqlite_service: RunningService) -> None:
     async with sqlite_service.client() as client:
-        await client.post(VERDICTS, json=accusation("gpu-1"))
+        await client.post(DIAGNOSES, json=node_diagnosis("gpu-1"))
         metrics = (await client.get("/metrics")).text
-    assert 'fleetwright_fault_reports_total{class="crash",scope="node"} 1.0' in metrics
-    assert 'fleetwright_fault_detection_seconds_sum{class="crash"} 0.5' in metrics
+    assert 'fleetwright_faults_reported_total{class="crash",scope="node"} 1.0' in metrics
+    assert 'fleetwright_faults_detection_seconds_sum{class="crash"} 0.5' in metrics
 
 
 class TestSimulations:

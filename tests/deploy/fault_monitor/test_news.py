@@ -1,6 +1,6 @@
 """What is told of faults: each when it is new, also after another was withdrawn, and again when it gets better."""
 
-from deploy.fault_monitor.diagnosis_changes import DiagnosisChanges, Change
+from deploy.fault_monitor.diagnosis_changes import Change, DiagnosisChanges
 from faults.diagnosis import Diagnosis, Direction, FaultClass, Scope
 from faults.monitor.dedup import KEPT, FaultDedup
 

@@ -11,7 +11,7 @@ from prometheus_client import CollectorRegistry
 from api.client import AsyncClient, Retries
 from api.schemas.faults import DiagnosisSummary
 from api.schemas.tokens import Scope
-from deploy.fault_monitor.api_reporter import GONE_AFTER_S, MAX_WAITING, RENEWED_EVERY_S, EXPIRES_IN_S, ApiReporter
+from deploy.fault_monitor.api_reporter import EXPIRES_IN_S, GONE_AFTER_S, MAX_WAITING, RENEWED_EVERY_S, ApiReporter
 from deploy.fault_monitor.job_config import JobConfig, NodeNames
 from deploy.fault_monitor.loop import MonitorClock, MonitorLoop
 from deploy.fault_monitor.metrics import MonitorMetrics

@@ -1,21 +1,21 @@
 """Crashes in told jobs: the one that vanished first, its cascade, and a job that simply ends."""
 
-from faults.diagnosis import FaultClass, Scope, Verdict
-from faults.monitor import WatcherSettings
+from faults.diagnosis import Diagnosis, FaultClass, Scope
+from faults.monitor import MonitorSettings
 from faults.observations import Device, Heartbeat, Look, Observation, Process
 from faults.replay import replay
 from tests.faults.stories import Story
 
-ONLY = WatcherSettings(slow=None)
+ONLY = MonitorSettings(slow=None)
 DIES = Story(nodes=4, gone=((5.1, 2),))
 
 
-def verdicts(story: Story) -> tuple[Verdict, ...]:
+def diagnoses(story: Story) -> tuple[Diagnosis, ...]:
     return replay(story.job, story.told(), ONLY)
 
 
-def only(story: Story) -> Verdict:
-    (found,) = verdicts(story)
+def only(story: Story) -> Diagnosis:
+    (found,) = diagnoses(story)
     return found
 
 
@@ -38,7 +38,7 @@ def test_all_gone_in_one_look_the_one_that_did_not_complain() -> None:
 
 def test_all_gone_in_one_look_and_nobody_complained_is_the_end_of_a_job() -> None:
     everybody = tuple((5.1, node) for node in range(4))
-    assert verdicts(DIES.but(gone=everybody, goes_on=True)) == ()
+    assert diagnoses(DIES.but(gone=everybody, goes_on=True)) == ()
 
 
 def test_a_job_whose_nodes_end_one_after_another() -> None:

@@ -2,8 +2,8 @@
 
 import pytest
 
-from faults.diagnosis import Direction, FaultClass, Scope, Verdict
-from faults.monitor import WatcherSettings
+from faults.diagnosis import Diagnosis, Direction, FaultClass, Scope
+from faults.monitor import MonitorSettings
 from faults.observations import Collective, Observation
 from faults.observations.kinds import Values
 from faults.replay import replay
@@ -13,20 +13,20 @@ HANG = Story()
 QUICK_S = 3.0
 
 
-HANGS_ONLY = WatcherSettings(slow=None)
+HANGS_ONLY = MonitorSettings(slow=None)
 
 
-def verdicts(story: Story) -> tuple[Verdict, ...]:
+def diagnoses(story: Story) -> tuple[Diagnosis, ...]:
     return replay(story.job, story.told(), HANGS_ONLY)
 
 
-def only(story: Story) -> Verdict:
-    (found,) = verdicts(story)
+def only(story: Story) -> Diagnosis:
+    (found,) = diagnoses(story)
     return found
 
 
 def test_a_healthy_job_hangs_nowhere() -> None:
-    assert verdicts(Story(goes_on=True)) == ()
+    assert diagnoses(Story(goes_on=True)) == ()
 
 
 class TestOwnCode:
@@ -41,7 +41,7 @@ class TestOwnCode:
         assert only(HANG.but(behind=2, end_s=15.0)).isolate
 
     def test_a_checkpoint_that_says_so_is_given_time(self) -> None:
-        assert verdicts(HANG.but(behind=0, phase="checkpoint", end_s=15.0)) == ()
+        assert diagnoses(HANG.but(behind=0, phase="checkpoint", end_s=15.0)) == ()
 
     def test_without_records_heartbeats_tell_it(self) -> None:
         assert only(HANG.but(behind=3, records=False)).node == 3
@@ -60,14 +60,14 @@ class TestFrozen:
 
     def test_unread_bytes_of_a_rank_that_beats_do_not_isolate(self) -> None:
         # A communication thread that gets no core looks so for seconds.
-        assert verdicts(HANG.but(unread=1, end_s=HANG.stop_s + 4.5)) == ()
+        assert diagnoses(HANG.but(unread=1, end_s=HANG.stop_s + 4.5)) == ()
         assert not only(HANG.but(unread=1)).isolate
 
 
 class TestSilence:
     def test_a_missing_heartbeat_alone_never_isolates(self) -> None:
-        found = verdicts(HANG.but(silent=2, behind=2))
-        assert all(not verdict.isolate for verdict in found)
+        found = diagnoses(HANG.but(silent=2, behind=2))
+        assert all(not diagnosis.isolate for diagnosis in found)
 
     @pytest.mark.parametrize("node", range(4))
     def test_an_agent_that_says_nothing_more_is_no_hang(self, node: int) -> None:
@@ -76,12 +76,12 @@ class TestSilence:
 
     def test_nobody_says_anything_any_more(self) -> None:
         told = [seen for seen in Story(goes_on=True).told() if seen.at_s < 5.0 or seen.at_s > 15.0]
-        assert all(not verdict.isolate for verdict in replay(HANG.job, told, HANGS_ONLY))
+        assert all(not diagnosis.isolate for diagnosis in replay(HANG.job, told, HANGS_ONLY))
 
     def test_a_machine_without_time_to_look_shows_no_cut(self) -> None:
         # Two looks 2 s apart with something outstanding in both: twice a moment, not 2 s of it.
         busy = Story(dead=((1, 0),), end_s=7.0, late_looks=lambda at_s: 5.0 < at_s < 6.9)
-        assert verdicts(busy) == ()
+        assert diagnoses(busy) == ()
 
 
 class TestCuts:
@@ -111,8 +111,8 @@ class TestCuts:
         assert (found.scope, found.node, found.direction) == (Scope.NODE, 1, direction)
 
     def test_two_links_without_a_node_in_common(self) -> None:
-        found = verdicts(Story(nodes=6, dead=((1, 0), (4, 3))))
-        assert {(verdict.node, verdict.peer) for verdict in found} == {(1, 0), (4, 3)}
+        found = diagnoses(Story(nodes=6, dead=((1, 0), (4, 3))))
+        assert {(diagnosis.node, diagnosis.peer) for diagnosis in found} == {(1, 0), (4, 3)}
 
     @pytest.mark.parametrize("dead", [(1, 0), (0, 1)])
     def test_one_agent_alone_tells_the_pair_and_not_the_way(self, dead: tuple[int, int]) -> None:
@@ -144,13 +144,13 @@ def test_what_a_job_survived_before_is_no_hang() -> None:
     # Rank 0 comes 3 s late in one step, and is later as late again.
     story = Story(goes_on=True, end_s=10.0)
     told = [seen for seen in story.told() if isinstance(seen.values, Collective)]
-    late = [_late(seen) for seen in told]
+    late = [_missing_ranks(seen) for seen in told]
     then = HANG.but(behind=0, stop_s=10.0, end_s=14.9).told()
     rest = [seen for seen in then if seen.at_s >= 10.0 and seen.rank is not None]
     assert replay(HANG.job, [*late, *rest], HANGS_ONLY) == ()
 
 
-def _late(seen: Observation) -> Observation:
+def _missing_ranks(seen: Observation) -> Observation:
     values = seen.values
     assert isinstance(values, Collective)
     if values.seq == 20 and seen.rank != 0:

@@ -18,17 +18,17 @@ def jobs(draw: st.DrawFn) -> Job:
     size = sum(map(len, groups))
     finished = draw(st.lists(st.integers(0, 3), min_size=size, max_size=size))
     entered = [done + draw(st.integers(0, 2)) for done in finished]
-    heard = draw(st.lists(st.booleans(), min_size=size, max_size=size))
-    return ranks, groups, entered, finished, heard
+    reported = draw(st.lists(st.booleans(), min_size=size, max_size=size))
+    return ranks, groups, entered, finished, reported
 
 
 def answer(job: Job, alive: list[int] | None = None) -> Waits:
-    ranks, groups, entered, finished, heard = job
+    ranks, groups, entered, finished, reported = job
     return wait_for(
         Memberships.of(groups, ranks=ranks),
         entered=np.array(entered, dtype=np.int64),
         finished=np.array(finished, dtype=np.int64),
-        heard=np.array(heard, dtype=np.bool_),
+        reported=np.array(reported, dtype=np.bool_),
         alive=None if alive is None else np.array(alive, dtype=np.int8),
     )
 
@@ -37,8 +37,8 @@ class Walked:
     """The same by walking from rank to rank, in the words of the module's docstring."""
 
     def __init__(self, job: Job) -> None:
-        self.ranks, groups, entered, finished, heard = job
-        flat = iter(zip(entered, finished, heard, strict=True))
+        self.ranks, groups, entered, finished, reported = job
+        flat = iter(zip(entered, finished, reported, strict=True))
         self.groups = [{rank: next(flat) for rank in members} for members in groups]
         self.waiting: set[tuple[int, int]] = set()
         self.blockers: dict[tuple[int, int], set[int]] = {}
@@ -56,11 +56,11 @@ class Walked:
         self.uncertain = {row for row in self.waiting if not self.blockers[row] and self.lacking[row]}
         self.stuck = self.waiting - self.blocked - self.uncertain
         busy = {rank for _, rank in self.waiting}
-        self.laggards = {q for row in self.blocked for q in self.blockers[row]} - busy
+        self.missing = {q for row in self.blocked for q in self.blockers[row]} - busy
 
     def ends_at(self, rows: set[tuple[int, int]]) -> set[int]:
         """Ranks from which some walk over blocked rows comes to a laggard or to one of those rows."""
-        good = self.laggards | {rank for _, rank in rows}
+        good = self.missing | {rank for _, rank in rows}
         while True:
             more = good | {rank for number, rank in self.blocked if self.blockers[(number, rank)] & good}
             if more == good:
@@ -73,7 +73,7 @@ class Walked:
     def grounded(self) -> tuple[set[tuple[int, int]], set[int]]:
         rows, excused = set(self.stuck), set[int]()
         while True:
-            ends = self.laggards | {rank for _, rank in rows}
+            ends = self.missing | {rank for _, rank in rows}
             more = rows | {row for row in self.blocked if self.blockers[row] & ends}
             more |= {row for row in self.uncertain if excused & set(self.groups[row[0]])}
             by = excused | {rank for number, _ in more for rank in self.groups[number]}
@@ -98,37 +98,37 @@ def test_it_is_what_walking_every_pair_gives(job: Job) -> None:
     assert marked(waits.blocked) == walked.blocked
     assert marked(waits.uncertain) == walked.uncertain
     assert marked(waits.stuck) == walked.stuck
-    assert set(waits.laggards.tolist()) == walked.laggards
+    assert set(waits.missing.tolist()) == walked.missing
     assert set(waits.deadlocked.tolist()) == walked.deadlocked()
     assert set(waits.silent.tolist()) == walked.silent()
-    roots = waits.laggards.size + waits.deadlocked.size + int(waits.stuck.sum()) + int(waits.uncertain.sum())
-    assert (roots > 0) == waits.still
+    roots = waits.missing.size + waits.deadlocked.size + int(waits.stuck.sum()) + int(waits.uncertain.sum())
+    assert (roots > 0) == waits.stall
 
 
 def test_a_hang_seen_through_two_groups_names_the_one_that_waits_in_neither() -> None:
     # All ranks, then pairs (0, 1) and (2, 3): rank 2 left after its pair's seventh operation.
     waits = answer((4, [[0, 1, 2, 3], [0, 1], [2, 3]], [8, 8, 7, 8, 7, 7, 7, 7], [7] * 8, [True] * 8))
-    assert waits.laggards.tolist() == [2]
+    assert waits.missing.tolist() == [2]
     assert not waits.stuck.any()
 
 
 def test_everybody_came_and_nobody_is_through() -> None:
     waits = answer((3, [[0, 1, 2]], [5, 5, 5], [4, 4, 4], [True] * 3))
     assert waits.stuck.all()
-    assert waits.laggards.size == waits.silent.size == 0
+    assert waits.missing.size == waits.silent.size == 0
 
 
 def test_operations_called_in_different_orders() -> None:
     # 0 is in the first group and waits for 1, which is in the second and waits for 0.
     waits = answer((2, [[0, 1], [0, 1]], [1, 0, 0, 1], [0, 0, 0, 0], [True] * 4))
     assert waits.deadlocked.tolist() == [0, 1]
-    assert waits.laggards.size == 0
+    assert waits.missing.size == 0
 
 
 def test_silence_is_excused_by_a_root_elsewhere() -> None:
     # Rank 3 does not report; its partner 2 waits for laggard 0, and so may 3.
     waits = answer((4, [[0, 2, 3], [1, 3]], [0, 1, 0, 1, 0], [0] * 5, [True, True, False, True, False]))
-    assert waits.laggards.tolist() == [0]
+    assert waits.missing.tolist() == [0]
     assert waits.silent.size == 0
     assert waits.excused.tolist() == [0, 2, 3] or 3 in waits.excused.tolist()
 
@@ -149,7 +149,7 @@ def test_who_got_through_proves_that_all_came() -> None:
 
 
 def test_nothing_at_all() -> None:
-    assert not answer((1, [], [], [], [])).still
+    assert not answer((1, [], [], [], [])).stall
 
 
 def cluster(ranks: int) -> list[list[int]]:
@@ -167,10 +167,10 @@ def cluster(ranks: int) -> list[list[int]]:
 def test_one_of_16384_ranks_is_found_through_tensor_pipeline_data_and_expert_groups(culprit: int) -> None:
     ranks = 16_384
     rows = Memberships.of(cluster(ranks), ranks=ranks)
-    entered, finished = standstill(rows, culprit)
-    heard = np.ones(len(rows), dtype=np.bool_)
-    waits = wait_for(rows, entered=entered, finished=finished, heard=heard)
-    assert waits.laggards.tolist() == [culprit]
+    entered, finished = find_stall(rows, culprit)
+    reported = np.ones(len(rows), dtype=np.bool_)
+    waits = wait_for(rows, entered=entered, finished=finished, reported=reported)
+    assert waits.missing.tolist() == [culprit]
     root = np.zeros(ranks, dtype=np.bool_)
     root[culprit] = True
     assert behind(rows, waits, entered=entered, finished=finished, root=root).sum() == ranks - 1
@@ -179,30 +179,30 @@ def test_one_of_16384_ranks_is_found_through_tensor_pipeline_data_and_expert_gro
 def test_lost_agents_are_not_accused_while_the_laggard_reports() -> None:
     ranks, culprit = 16_384, 4321
     rows = Memberships.of(cluster(ranks), ranks=ranks)
-    entered, finished = standstill(rows, culprit)
+    entered, finished = find_stall(rows, culprit)
     lost = np.random.default_rng(5).random(ranks // 8) < 0.01
     lost[culprit // 8] = False
-    waits = wait_for(rows, entered=entered, finished=finished, heard=~np.repeat(lost, 8)[rows.rank])
-    assert waits.laggards.tolist() == [culprit]
+    waits = wait_for(rows, entered=entered, finished=finished, reported=~np.repeat(lost, 8)[rows.rank])
+    assert waits.missing.tolist() == [culprit]
     assert waits.silent.size == 0
 
 
 def test_a_laggard_that_is_lost_itself_is_among_the_silent_and_confirmed_by_another_source() -> None:
     ranks, culprit = 16_384, 4321
     rows = Memberships.of(cluster(ranks), ranks=ranks)
-    entered, finished = standstill(rows, culprit)
+    entered, finished = find_stall(rows, culprit)
     lost = np.random.default_rng(5).random(ranks // 8) < 0.01
     lost[culprit // 8] = True
     alive = np.ones(ranks, dtype=np.int8)
     alive[8 * (culprit // 8) : 8 * (culprit // 8) + 8] = 0
-    heard = ~np.repeat(lost, 8)[rows.rank]
-    waits = wait_for(rows, entered=entered, finished=finished, heard=heard, alive=alive)
-    assert waits.laggards.size == 0
+    reported = ~np.repeat(lost, 8)[rows.rank]
+    waits = wait_for(rows, entered=entered, finished=finished, reported=reported, alive=alive)
+    assert waits.missing.size == 0
     assert culprit in waits.silent.tolist()
     assert set(waits.confirmed // 8) == {culprit // 8}
 
 
-def standstill(
+def find_stall(
     rows: Memberships, culprit: int
 ) -> tuple["np.ndarray[tuple[int, ...], np.dtype[np.int64]]", "np.ndarray[tuple[int, ...], np.dtype[np.int64]]"]:
     """How far everybody gets, in rounds of one operation per group, when `culprit` stops after ten of them.

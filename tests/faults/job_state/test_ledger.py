@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from faults.detector import Job
-from faults.job_state import Ledger, PairSeen
+from faults.job_state import JobState, PairTraffic
 from faults.job_state.groups import ranks_of
 from faults.observations import Collective, Counts, Flight, Heartbeat, Look, Observation, Process, Socket
 from tests.faults.stories import IDLE
@@ -15,61 +15,61 @@ SENT = IDLE._replace(unacked=2)
 
 class TestPairs:
     def test_a_stretch_is_as_long_as_its_looks_say(self) -> None:
-        pair = PairSeen(1.0, SENT)
+        pair = PairTraffic(1.0, SENT)
         for at_s in (1.25, 1.5):
-            pair.see(at_s, SENT)
+            pair.observe(at_s, SENT)
         assert (pair.stuck_s(), pair.looks_stuck) == (0.5, 3)
 
     def test_an_acknowledgement_begins_it_anew(self) -> None:
-        pair = PairSeen(1.0, SENT)
-        pair.see(1.25, SENT._replace(acked_bytes=100))
+        pair = PairTraffic(1.0, SENT)
+        pair.observe(1.25, SENT._replace(acked_bytes=100))
         assert (pair.stuck_s(), pair.looks_stuck) == (0.0, 1)
 
     def test_nothing_outstanding_ends_it(self) -> None:
-        pair = PairSeen(1.0, SENT)
-        pair.see(1.25, IDLE)
+        pair = PairTraffic(1.0, SENT)
+        pair.observe(1.25, IDLE)
         assert (pair.stuck_since_s, pair.looks_stuck) == (None, 0)
 
     def test_bytes_that_are_read_do_not_lie_unread(self) -> None:
-        pair = PairSeen(1.0, IDLE._replace(read_queue_bytes=100))
-        pair.see(1.25, IDLE._replace(read_queue_bytes=50))
+        pair = PairTraffic(1.0, IDLE._replace(read_queue_bytes=100))
+        pair.observe(1.25, IDLE._replace(read_queue_bytes=50))
         assert pair.unread_s() == 0.0
 
 
 def test_only_pairs_that_stand_still_are_looked_at_again() -> None:
-    ledger = Ledger(JOB)
+    state = JobState(JOB)
     for at_s in (0.0, 0.25):
-        ledger.see(Observation(at_s, 0, SENT, peer=1))
-        ledger.see(Observation(at_s, 1, IDLE, peer=0))
-    assert ledger.stuck == {(0, 1)}
-    ledger.see(Observation(0.5, 0, IDLE, peer=1))
-    assert ledger.stuck == set()
+        state.observe(Observation(at_s, 0, SENT, peer=1))
+        state.observe(Observation(at_s, 1, IDLE, peer=0))
+    assert state.stuck == {(0, 1)}
+    state.observe(Observation(0.5, 0, IDLE, peer=1))
+    assert state.stuck == set()
 
 
 def test_steps_and_lateness_come_from_records() -> None:
-    ledger = Ledger(JOB)
+    state = JobState(JOB)
     for seq in range(1, 6):
         for rank in range(3):
             late = 0.5 if (seq, rank) == (3, 2) else 0.0
             done = Collective(seq, "all_reduce", 8, seq * 0.2 - 0.1 + late, seq * 0.2 + late, seq)
-            ledger.see(Observation(seq * 0.2 + late, rank, done, rank=rank))
-    assert round(ledger.pace.step_s() or 0.0, 6) == 0.2
-    assert round(ledger.pace.latest_s(), 6) == 0.5
+            state.observe(Observation(seq * 0.2 + late, rank, done, rank=rank))
+    assert round(state.pace.step_s() or 0.0, 6) == 0.2
+    assert round(state.pace.latest_s(), 6) == 0.5
 
 
 def test_groups_are_told_apart_and_their_members_known() -> None:
-    ledger = Ledger(JOB)
-    ledger.see(Observation(1.0, 0, Flight("0", (), 3, -1, 2, "all_reduce", 0.5), rank=0))
-    ledger.see(Observation(1.0, 0, Collective(1, "all_gather", 8, 0.9, None, group="0,2"), rank=0))
-    assert ledger.groups["0"].members == {0, 1}
-    assert ledger.groups["0,2"].members == {0, 2}
-    assert ledger.groups["0"].entered == {0: 3}
+    state = JobState(JOB)
+    state.observe(Observation(1.0, 0, Flight("0", (), 3, -1, 2, "all_reduce", 0.5), rank=0))
+    state.observe(Observation(1.0, 0, Collective(1, "all_gather", 8, 0.9, None, group="0,2"), rank=0))
+    assert state.groups["0"].members == {0, 1}
+    assert state.groups["0,2"].members == {0, 2}
+    assert state.groups["0"].entered == {0: 3}
 
 
 def test_what_ras_counts_is_called_and_not_finished() -> None:
-    ledger = Ledger(JOB)
-    ledger.see(Observation(1.0, 0, Counts("0xab", 3, (("AllReduce", 7), ("Broadcast", 2)), "ok"), rank=0))
-    assert ledger.groups["ras:0xab"].entered == {0: 9}
+    state = JobState(JOB)
+    state.observe(Observation(1.0, 0, Counts("0xab", 3, (("AllReduce", 7), ("Broadcast", 2)), "ok"), rank=0))
+    assert state.groups["ras:0xab"].entered == {0: 9}
 
 
 def test_short_names_of_groups() -> None:
@@ -110,17 +110,17 @@ observations = st.builds(Observation, st.floats(), st.integers(-2, 5), values, i
 
 @given(st.lists(observations, max_size=80))
 def test_nothing_that_is_told_breaks_it(told: list[Observation]) -> None:
-    from faults.monitor import Watcher, WatcherSettings  # noqa: PLC0415 - what reads it must hold too
+    from faults.monitor import FaultMonitor, MonitorSettings  # noqa: PLC0415 - what reads it must hold too
 
-    watcher = Watcher(JOB, WatcherSettings(slow=None))
+    watcher = FaultMonitor(JOB, MonitorSettings(slow=None))
     for number, observation in enumerate(told):
-        watcher.see(observation)
-        watcher.judge(float(number))
+        watcher.observe(observation)
+        watcher.evaluate(float(number))
 
 
 def test_a_flood_of_groups_and_operations_is_bounded() -> None:
-    ledger = Ledger(JOB)
+    state = JobState(JOB)
     for seq in range(3000):
-        ledger.see(Observation(0.0, 0, Collective(seq, "all_reduce", 8, 0.0, None, group=f"g{seq}"), rank=0))
-        ledger.see(Observation(0.0, 0, Collective(seq, "all_reduce", 8, 0.0, 0.0, step=seq), rank=0))
-    assert len(ledger.pace._arrivals) <= 33
+        state.observe(Observation(0.0, 0, Collective(seq, "all_reduce", 8, 0.0, None, group=f"g{seq}"), rank=0))
+        state.observe(Observation(0.0, 0, Collective(seq, "all_reduce", 8, 0.0, 0.0, step=seq), rank=0))
+    assert len(state.pace._arrivals) <= 33

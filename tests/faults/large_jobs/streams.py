@@ -10,7 +10,7 @@ from faults.fabric import Traffic
 from faults.observations import Collective, Observation, Socket
 from faults.simulator.cluster import Cluster, build
 from faults.simulator.compute import ComputePlane
-from faults.simulator.fault_schedule import Happening
+from faults.simulator.fault_schedule import FaultEvent
 from faults.simulator.noise import LAB
 from faults.simulator.shape import Shape
 from faults.simulator.slow import SlowPlane
@@ -59,15 +59,15 @@ class Stream:
         self.at_s = 0.0
 
     def windows(
-        self, count: int, happenings: Sequence[Happening] = (), *, unheard: Sequence[int] = (), longer: float = 1.0
+        self, count: int, happenings: Sequence[FaultEvent] = (), *, unheard: Sequence[int] = (), longer: float = 1.0
     ) -> Iterator[Observation]:
         """`longer`: how many times as long steps take for what happens."""
         heard = np.ones(self.of.shape.nodes, dtype=np.bool_)
         heard[list(unheard)] = False
         for _ in range(count):
-            told = self._slow.window(self.at_s, path=self._path, heard=heard, happenings=happenings)
+            told = self._slow.window(self.at_s, path=self._path, reported=heard, events=happenings)
             begin_s = np.arange(self.at_s, self.at_s + WINDOW_S, STEP_S)
-            gaps_s = [self._compute.window(at_s, heard=heard, happenings=happenings).gap_s for at_s in begin_s.tolist()]
+            gaps_s = [self._compute.window(at_s, reported=heard, events=happenings).gap_s for at_s in begin_s.tolist()]
             found = [*self._sockets(told.slowdown, heard), *self._steps(gaps_s, heard, longer)]
             yield from sorted(found, key=lambda one: one.at_s)
             self.at_s += WINDOW_S

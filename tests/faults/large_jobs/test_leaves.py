@@ -7,7 +7,7 @@ import pytest
 from faults.bundle import read_bundle, write_bundle
 from faults.detector import Job, JobFabric
 from faults.large_jobs.parallel_groups import roles_of
-from faults.monitor import WatcherSettings
+from faults.monitor import MonitorSettings
 from faults.readers.run import parse_run
 from fleet.documents import RuleError
 
@@ -28,7 +28,7 @@ def test_a_recording_that_tells_them_wrongly_is_refused(leaves: object) -> None:
 @pytest.mark.parametrize("fabric", [None, JobFabric(tuple(LEAVES))])
 def test_a_bundle_keeps_them(fabric: JobFabric | None) -> None:
     job = Job(3, (0, 1, 2), fabric=fabric)
-    assert read_bundle(write_bundle(job, WatcherSettings(), (), version="0")).job == job
+    assert read_bundle(write_bundle(job, MonitorSettings(), (), version="0")).job == job
 
 
 def test_groups_divide_a_job_into_stages_and_replicas() -> None:

@@ -6,13 +6,13 @@ import numpy as np
 import pytest
 
 from faults.detector import Job
-from faults.diagnosis import Direction, Scope, Verdict
+from faults.diagnosis import Diagnosis, Direction, Scope
 from faults.large_jobs import JobwideDetector
 from faults.large_jobs.pairs import Sum, Trains
 from faults.large_jobs.settings import JobwideSettings
 from faults.large_jobs.traffic_graph import settled, window
 from faults.observations import Observation, Probe
-from faults.simulator.fault_schedule import Happening, What
+from faults.simulator.fault_schedule import FaultEvent, FaultKind
 from tests.faults.ends import End, told_by
 from tests.faults.large_jobs.streams import WINDOW_S, Stream, cluster, job_of
 
@@ -78,14 +78,14 @@ def test_few_probes_or_broken_clocks_say_nothing() -> None:
     assert told(trains) is None
 
 
-def judged(slow: Happening, *, felt_by: int | None, end: End = End.RECEIVER) -> list[Verdict]:
+def judged(slow: FaultEvent, *, felt_by: int | None, end: End = End.RECEIVER) -> list[Diagnosis]:
     """A stream with a slow node and five probes of each pair in a window, of which `end` tells; `felt_by`: whose
     sending they find slow.
     """
     of = cluster()
     stream, rng = Stream(of, seed=5), np.random.default_rng(6)
     detector = JobwideDetector(job_of(of))
-    found: dict[tuple[object, ...], Verdict] = {}
+    found: dict[tuple[object, ...], Diagnosis] = {}
     for _ in range(24):
         from_s = stream.at_s
         sick = from_s >= slow.from_s
@@ -94,9 +94,9 @@ def judged(slow: Happening, *, felt_by: int | None, end: End = End.RECEIVER) -> 
             *told_by(end, _probes(stream, rng, felt_by if sick else None, from_s)),
         ]
         for one in sorted(seen, key=lambda each: each.at_s):
-            detector.see(one)
-        for verdict in detector.judge(from_s + WINDOW_S + 1.5):
-            found[verdict.scope, verdict.node, verdict.peer] = verdict
+            detector.observe(one)
+        for diagnosis in detector.evaluate(from_s + WINDOW_S + 1.5):
+            found[diagnosis.scope, diagnosis.node, diagnosis.peer] = diagnosis
     return list(found.values())
 
 
@@ -111,7 +111,7 @@ def _probes(stream: Stream, rng: np.random.Generator, felt_by: int | None, from_
             yield Observation(at_s, target, Probe(65_536, at_s, at_s + took_s, took_s), peer=source)
 
 
-SLOW = Happening(What.SLOW_TX, 9, 60.0, 200.0, 1.5)
+SLOW = FaultEvent(FaultKind.SLOW_TX, 9, 60.0, 200.0, 1.5)
 
 
 def test_probes_tell_a_sender_in_a_stream() -> None:
@@ -126,11 +126,11 @@ def test_senders_that_were_sent_word_tell_the_same_as_receivers(end: End) -> Non
 
 def test_a_train_that_both_ends_tell_of_counts_once_in_a_window() -> None:
     """Two trains of a pair are too few, and told of twice they are still two."""
-    told: list[list[Verdict]] = []
+    told: list[list[Diagnosis]] = []
     for every in (1, 2):
         of = cluster()
         stream, rng = Stream(of, seed=5), np.random.default_rng(6)
-        detector, found = JobwideDetector(job_of(of)), dict[object, Verdict]()
+        detector, found = JobwideDetector(job_of(of)), dict[object, Diagnosis]()
         for _ in range(24):
             from_s = stream.at_s
             sick = from_s >= SLOW.from_s
@@ -139,8 +139,8 @@ def test_a_train_that_both_ends_tell_of_counts_once_in_a_window() -> None:
             heard = told_by(End.BOTH if every == 2 else End.RECEIVER, few)
             seen = [*stream.windows(1, [SLOW], longer=2.0 if sick else 1.0), *heard]
             for one in sorted(seen, key=lambda each: each.at_s):
-                detector.see(one)
-            found |= {(one.scope, one.node, one.peer): one for one in detector.judge(from_s + WINDOW_S + 1.5)}
+                detector.observe(one)
+            found |= {(one.scope, one.node, one.peer): one for one in detector.evaluate(from_s + WINDOW_S + 1.5)}
         told.append(list(found.values()))
     assert told[0] == told[1]
 
@@ -153,14 +153,14 @@ def test_probes_tell_a_sender_while_the_job_stands() -> None:
     of = cluster()
     stream, rng = Stream(of, seed=5), np.random.default_rng(6)
     detector = JobwideDetector(job_of(of))
-    told: list[list[Verdict]] = []
+    told: list[list[Diagnosis]] = []
     for at in range(20):
         from_s, stands = stream.at_s, at >= 12
         seen = [] if stands else list(stream.windows(1))
         stream.at_s = from_s + WINDOW_S
         for one in sorted([*seen, *_probes(stream, rng, 9 if stands else None, from_s)], key=lambda each: each.at_s):
-            detector.see(one)
-        told.append(list(detector.judge(from_s + WINDOW_S + 1.5)))
+            detector.observe(one)
+        told.append(list(detector.evaluate(from_s + WINDOW_S + 1.5)))
     assert not any(told[:14])  # two windows of it are no more than a hiccup
     (found,) = told[17]
     assert (found.scope, found.node, found.direction, found.isolate) == (Scope.NODE, 9, Direction.TX, False)

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from faults.diagnosis import Direction, FaultClass, Scope, Verdict
+from faults.diagnosis import Diagnosis, Direction, FaultClass, Scope
 from faults.fabric import NOWHERE, Floats
 from faults.localisation import Localiser, LocaliserSettings
 from faults.localisation import history as usual
@@ -32,8 +32,8 @@ def links_named(slow: Floats, probed: Floats | None, *, seed: int) -> set[tuple[
         if probed is not None:
             told = 0.015 * rng.standard_t(4, len(FABRIC)) + (probed if at >= HEALTHY else 0.0)
             window = replace(window, probed=told)
-        state, verdicts = localiser.step(state, window)
-        found |= {(one.node, one.peer) for one in verdicts if one.scope is Scope.LINK}
+        state, diagnoses = localiser.step(state, window)
+        found |= {(one.node, one.peer) for one in diagnoses if one.scope is Scope.LINK}
     return found
 
 
@@ -47,16 +47,16 @@ def only(edge: int, factor: float) -> Floats:
 
 @pytest.mark.parametrize("seed", [1, 2, 3])
 def test_a_link_that_is_slower_than_its_crowded_cable_is_named(seed: int) -> None:
-    crowded, link = slow_uplink(FABRIC, CABLE, 1.4), only(int(BEHIND[0]), 4.0)
-    assert links_named(np.maximum(crowded, link), link, seed=seed) == {ends(int(BEHIND[0]))}
+    congested, link = slow_uplink(FABRIC, CABLE, 1.4), only(int(BEHIND[0]), 4.0)
+    assert links_named(np.maximum(congested, link), link, seed=seed) == {ends(int(BEHIND[0]))}
 
 
 @pytest.mark.parametrize("probes", [True, False])
 @pytest.mark.parametrize("seed", [1, 2, 3])
 def test_links_behind_a_crowded_cable_are_not(seed: int, probes: bool) -> None:  # noqa: FBT001
     uneven = np.random.default_rng(seed).uniform(0.7, 1.3, len(FABRIC))
-    crowded = uneven * slow_uplink(FABRIC, CABLE, 1.6)
-    assert not links_named(crowded, np.zeros(len(FABRIC)) if probes else None, seed=seed)
+    congested = uneven * slow_uplink(FABRIC, CABLE, 1.6)
+    assert not links_named(congested, np.zeros(len(FABRIC)) if probes else None, seed=seed)
 
 
 NEAR = np.flatnonzero(FABRIC.leaf[FABRIC.source] == FABRIC.leaf[FABRIC.target])
@@ -79,23 +79,23 @@ def suspected(link: int, slow: Floats, *, seed: int) -> float:
     return float(state.links.nats[localiser.entities.pair[link]])
 
 
-def verdict(node: int) -> Verdict:
-    return Verdict(
+def diagnosis(node: int) -> Diagnosis:
+    return Diagnosis(
         fault=FaultClass.COMM_SLOW, scope=Scope.NODE, node=node, direction=Direction.TX, onset_s=1.0, detected_s=2.0,
         isolate=False, confidence=0.9, reason="slow", evidence=("joint-fit",),
     )  # fmt: skip
 
 
 def test_what_is_told_for_long_is_one_fault() -> None:
-    rate = Rate().told([verdict(1)]).told([verdict(1), verdict(2)]).told([verdict(2)])
+    rate = Rate().told([diagnosis(1)]).told([diagnosis(1), diagnosis(2)]).told([diagnosis(2)])
     assert rate.count == 2.0
-    assert rate.told([verdict(1), verdict(2)]).count == 3.0  # again, after it was taken back
+    assert rate.told([diagnosis(1), diagnosis(2)]).count == 3.0  # again, after it was taken back
 
 
 def test_a_quiet_day_forgets_a_storm() -> None:
     rate = Rate()
     for node in range(8):
-        rate = rate.told([verdict(node)])
+        rate = rate.told([diagnosis(node)])
     stormy = rate.after(125.0).every_h(2.4)
     for _ in range(3 * 24):
         rate = rate.after(3600.0)
@@ -106,7 +106,7 @@ def test_a_quiet_day_forgets_a_storm() -> None:
 @given(st.integers(0, 50), st.floats(0.0, 1e6))
 def test_the_more_often_something_breaks_the_less_the_next_has_to_prove(count: int, seconds: float) -> None:
     settings, rate = LocaliserSettings(), Rate(count=float(count)).after(seconds)
-    more = rate.told([verdict(1)])
+    more = rate.told([diagnosis(1)])
     prices = [settings.price(1000, 5.0, every_h=of.every_h(settings.fault_every_h)) for of in (rate, more)]
     assert prices[1] <= prices[0]
     assert settings.price(1000, 5.0) == settings.price(1000, 5.0, every_h=Rate().every_h(settings.fault_every_h))

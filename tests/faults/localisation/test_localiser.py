@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from faults.diagnosis import Direction, FaultClass, Scope, Verdict
+from faults.diagnosis import Diagnosis, Direction, FaultClass, Scope
 from faults.fabric import Fabric, Floats, Window
 from faults.localisation import Localiser, LocaliserSettings, LocaliserState
 from tests.faults.localisation.fabrics import (
@@ -27,17 +27,17 @@ HEALTHY, SICK = 20, 6  # windows
 def named(
     fabric: Fabric, slow: Floats, *, seed: int = 1, before: int = HEALTHY, during: int = SICK, lost: float = 0.0,
     settings: LocaliserSettings | None = None,
-) -> tuple[Verdict, ...]:  # fmt: skip
+) -> tuple[Diagnosis, ...]:  # fmt: skip
     """All verdicts of a run."""
     weather, localiser = Weather(fabric, seed=seed), Localiser(fabric, settings)
     state = localiser.start()
-    found: dict[tuple[object, ...], Verdict] = {}
+    found: dict[tuple[object, ...], Diagnosis] = {}
     for at in range(before + during):
         window = weather.window(slow if at >= before else 0.0)
         silent = weather.rng.random(fabric.node.size) < lost
         window.slowdown[silent[fabric.source]] = np.nan
-        state, verdicts = localiser.step(state, window)
-        for one in verdicts:
+        state, diagnoses = localiser.step(state, window)
+        for one in diagnoses:
             found.setdefault((one.scope, one.node, one.peer, one.switch), one)
     return tuple(found.values())
 
@@ -124,22 +124,22 @@ def test_a_hiccup_that_touches_two_windows_is_no_fault(seed: int) -> None:
     state = localiser.start()
     slow = np.maximum(slow_tx(FABRIC, 21, 2.0), slow_rx(FABRIC, 20, 2.0))
     for at in range(30):
-        state, verdicts = localiser.step(state, weather.window(slow if at in (20, 21) else 0.0))
-        assert not verdicts
+        state, diagnoses = localiser.step(state, weather.window(slow if at in (20, 21) else 0.0))
+        assert not diagnoses
 
 
 def test_who_is_not_heard_is_not_isolated() -> None:
     """Foreign traffic on it would not be seen."""
     localiser, weather = Localiser(FABRIC), Weather(FABRIC, seed=7)
     state = localiser.start()
-    verdicts: tuple[Verdict, ...] = ()
+    diagnoses: tuple[Diagnosis, ...] = ()
     slow = slow_rx(FABRIC, 21, 2.0)
     for at in range(28):
         window = weather.window(slow if at >= 20 else 0.0)
         window.slowdown[FABRIC.node[FABRIC.source] == 10] = np.nan
-        state, verdicts = localiser.step(state, window)
-        assert not [one for one in verdicts if one.isolate]
-    assert 10 in {one.node for one in verdicts}
+        state, diagnoses = localiser.step(state, window)
+        assert not [one for one in diagnoses if one.isolate]
+    assert 10 in {one.node for one in diagnoses}
 
 
 def test_a_silent_start_and_a_window_half_filled_accuse_nobody() -> None:
@@ -151,19 +151,19 @@ def test_a_silent_start_and_a_window_half_filled_accuse_nobody() -> None:
             window.slowdown[:] = np.nan
         elif at in (6, 20):
             window.slowdown[:] += 0.1 * weather.rng.standard_t(4, len(FABRIC))
-        state, verdicts = localiser.step(state, window)
-        assert not verdicts
+        state, diagnoses = localiser.step(state, window)
+        assert not diagnoses
 
 
 def test_foreign_traffic_is_no_fault() -> None:
     localiser, weather = Localiser(FABRIC), Weather(FABRIC, seed=2)
     state = localiser.start()
-    verdicts: tuple[Verdict, ...] = ()
+    diagnoses: tuple[Diagnosis, ...] = ()
     marked = (FABRIC.source == 21) | (FABRIC.target == 21)
     for at in range(30):
         window = weather.window(slow_tx(FABRIC, 21, 2.0) if at >= 20 else 0.0)
-        state, verdicts = localiser.step(state, replace(window, foreign=marked))
-        assert not verdicts
+        state, diagnoses = localiser.step(state, replace(window, foreign=marked))
+        assert not diagnoses
 
 
 def test_a_ring_cannot_tell_a_link_from_its_ends_and_isolates_nobody() -> None:
@@ -183,12 +183,12 @@ def test_eight_nodes_on_one_switch_over_tcp() -> None:
 def test_a_fault_that_goes_is_forgotten() -> None:
     localiser, weather = Localiser(FABRIC), Weather(FABRIC, seed=3)
     state = localiser.start()
-    verdicts: tuple[Verdict, ...] = ()
+    diagnoses: tuple[Diagnosis, ...] = ()
     for at in range(45):
-        state, verdicts = localiser.step(state, weather.window(slow_tx(FABRIC, 8, 2.0) if 20 <= at < 30 else 0.0))
+        state, diagnoses = localiser.step(state, weather.window(slow_tx(FABRIC, 8, 2.0) if 20 <= at < 30 else 0.0))
         if at == 29:
-            assert [one.node for one in verdicts] == [4]
-    assert not verdicts
+            assert [one.node for one in diagnoses] == [4]
+    assert not diagnoses
 
 
 def test_the_state_that_went_in_is_left_as_it_was() -> None:
@@ -217,5 +217,5 @@ def test_nothing_heard_at_all_is_no_evidence() -> None:
     state = localiser.start()
     for at in range(5):
         nothing = Window(10.0 * at, 10.0 * at + 10.0, np.full(len(FABRIC), np.nan))
-        state, verdicts = localiser.step(state, nothing)
-        assert not verdicts
+        state, diagnoses = localiser.step(state, nothing)
+        assert not diagnoses

@@ -6,11 +6,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from faults.diagnosis import Direction, Scope, Verdict
+from faults.diagnosis import Diagnosis, Direction, Scope
 from faults.fabric import NOWHERE, Fabric, Floats
 from faults.localisation import Localiser, LocaliserSettings
 from faults.localisation.entities import Kind
-from faults.localisation.reporting import Accused, Named, key_of, verdict
+from faults.localisation.reporting import Accused, Named, diagnosis, key_of
 from tests.faults.localisation.fabrics import Weather, rails, slow_leaf
 
 FABRIC = rails()
@@ -33,20 +33,20 @@ class Watched:
     def look(
         self, *, probed: Floats | float = 0.0, slow: Floats | float = 0.0, stands: bool = False,
         unheard: Sequence[int] = (),
-    ) -> tuple[Verdict, ...]:  # fmt: skip
+    ) -> tuple[Diagnosis, ...]:  # fmt: skip
         """One window on; `unheard`: edges whose traffic is not told."""
         window = self._weather.window(slow)
         window.slowdown[list(unheard)] = np.nan
         if stands:
             window.slowdown[:] = np.nan
         told = self._usual + NOISE * self._rng.standard_t(4, len(self.fabric)) + probed
-        self._state, verdicts = self._localiser.step(self._state, replace(window, probed=told))
-        return verdicts
+        self._state, diagnoses = self._localiser.step(self._state, replace(window, probed=told))
+        return diagnoses
 
     def believe(self, node: int, *, confidence: float) -> None:
         """As if traffic had accused a node and were no surer of it."""
         accused = Accused(kind=Kind.TX, which=node, peer=-1, slowdown=0.2, nats=0.0, edges=3, since_s=0.0)
-        unsure = verdict(accused, detected_s=0.0).model_copy(update={"confidence": confidence})
+        unsure = diagnosis(accused, detected_s=0.0).model_copy(update={"confidence": confidence})
         self._state = replace(self._state, named={key_of(accused): Named(unsure)})
 
 
@@ -59,7 +59,7 @@ def test_a_sender_of_whose_traffic_little_is_heard_is_no_slow_link_beside(seed: 
     watched, sent = Watched(seed=seed), np.flatnonzero(FABRIC.source == NIC)
     unheard = [*sent[1:], *np.flatnonzero(FABRIC.target == NIC)]  # one edge: no fit of traffic makes a host of it
     told = [watched.look(slow=_out_of(NIC), probed=_out_of(NIC), unheard=unheard) for _ in range(6)]
-    assert {(one.scope, one.node) for verdicts in told for one in verdicts} == {(Scope.NODE, FABRIC.node[NIC])}
+    assert {(one.scope, one.node) for diagnoses in told for one in diagnoses} == {(Scope.NODE, FABRIC.node[NIC])}
 
 
 @pytest.mark.parametrize("seed", [1, 2, 3])
@@ -134,7 +134,7 @@ def test_probes_alone_name_a_link_only_where_no_weather_lies_on_the_way(edge: in
     watched = Watched()
     found = [watched.look(probed=link, stands=True) for _ in range(8)]
     assert any(found) == told
-    assert all(one.scope is Scope.LINK and not one.isolate for verdicts in found for one in verdicts)
+    assert all(one.scope is Scope.LINK and not one.isolate for diagnoses in found for one in diagnoses)
 
 
 def test_a_link_whose_traffic_is_not_heard_for_a_while_is_judged_by_its_probe() -> None:

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from faults.diagnosis import Direction, Scope, Verdict
+from faults.diagnosis import Diagnosis, Direction, Scope
 from faults.fabric import Fabric, Floats
 from faults.localisation import Localiser, LocaliserSettings
 from faults.localisation.chance_model import hashed_nats
@@ -35,20 +35,20 @@ def one_way(fabric: Fabric, *, out: int | None = None, into: int | None = None, 
 def named(
     slow: Floats, probed: Floats | None, *, fabric: Fabric = FABRIC, seed: int = 1, during: int = SICK,
     settings: LocaliserSettings | None = None, noise: float = 0.03,
-) -> list[Verdict]:  # fmt: skip
+) -> list[Diagnosis]:  # fmt: skip
     """All verdicts of a run; `probed` None: nobody probes, NaN: none is heard."""
     weather, localiser = Weather(fabric, seed=seed, noise=noise), Localiser(fabric, settings)
     rng, state = np.random.default_rng(seed + 100), localiser.start()
     usual = 0.02 * rng.standard_normal(len(fabric))
-    found: dict[tuple[object, ...], Verdict] = {}
+    found: dict[tuple[object, ...], Diagnosis] = {}
     for at in range(HEALTHY + during):
         sick = at >= HEALTHY
         window = weather.window(slow if sick else 0.0)
         if probed is not None:
             told = usual + PROBE_NOISE * rng.standard_t(4, len(fabric)) + (probed if sick else 0.0 * probed)
             window = replace(window, probed=told)
-        state, verdicts = localiser.step(state, window)
-        for one in verdicts:
+        state, diagnoses = localiser.step(state, window)
+        for one in diagnoses:
             found[one.scope, one.node, one.peer, one.switch] = one
     return list(found.values())
 
@@ -66,13 +66,13 @@ def test_probes_that_agree_isolate() -> None:
 @pytest.mark.parametrize(("pattern", "isolated"), [("sick well sick", False), ("sick sick sick", True)])
 def test_two_hiccups_isolate_nobody_though_probes_agree(pattern: str, *, isolated: bool) -> None:
     weather, localiser = Weather(FABRIC, seed=1), Localiser(FABRIC)
-    rng, state, found = np.random.default_rng(101), localiser.start(), list[Verdict]()
+    rng, state, found = np.random.default_rng(101), localiser.start(), list[Diagnosis]()
     slow, probed = slow_tx(FABRIC, 21, 1.5), one_way(FABRIC, out=21)
     for word in [*["well"] * HEALTHY, *pattern.split(), "well"]:
         sick = float(word == "sick")
         told = sick * probed + PROBE_NOISE * rng.standard_t(4, len(FABRIC))
-        state, verdicts = localiser.step(state, replace(weather.window(sick * slow), probed=told))
-        found += verdicts
+        state, diagnoses = localiser.step(state, replace(weather.window(sick * slow), probed=told))
+        found += diagnoses
     assert any(one.isolate for one in found) is isolated
 
 

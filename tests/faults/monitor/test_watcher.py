@@ -3,90 +3,90 @@
 import pytest
 
 from faults.diagnosis import Direction, FaultClass, Scope
-from faults.monitor import Watcher, WatcherSettings
-from faults.monitor.dedup import FaultsSeen, again
+from faults.monitor import FaultMonitor, MonitorSettings
+from faults.monitor.dedup import FaultDedup, again
 from faults.monitor.episode import Episode
 from faults.observations import Observation
+from tests.faults.diagnoses import diagnosis
 from tests.faults.stories import Story
-from tests.faults.verdicts import verdict
 
-ONLY = WatcherSettings(slow=None)
+ONLY = MonitorSettings(slow=None)
 
 
-LINK = verdict(scope=Scope.LINK, node=1, peer=0, direction=Direction.FORWARD)
+LINK = diagnosis(scope=Scope.LINK, node=1, peer=0, direction=Direction.FORWARD)
 
 
 class TestMerging:
     def test_the_first_moment_stands_and_the_surer_word_is_kept(self) -> None:
-        later = verdict(detected_s=3.0, onset_s=2.5, confidence=0.99, isolate=True, reason="now surer")
-        merged = again(verdict(), later)
+        later = diagnosis(detected_s=3.0, onset_s=2.5, confidence=0.99, isolate=True, reason="now surer")
+        merged = again(diagnosis(), later)
         assert (merged.onset_s, merged.detected_s, merged.isolate, merged.reason) == (1.0, 2.0, True, "now surer")
 
     def test_what_was_once_sure_does_not_become_less_so(self) -> None:
-        sure = verdict(confidence=0.99, isolate=True)
-        assert again(sure, verdict(detected_s=3.0)) == sure
+        sure = diagnosis(confidence=0.99, isolate=True)
+        assert again(sure, diagnosis(detected_s=3.0)) == sure
 
     def test_a_rank_and_its_node_are_one_place(self) -> None:
-        seen = FaultsSeen(10.0)
-        seen.say([verdict(scope=Scope.RANK)], now_s=2.0)
-        seen.say([verdict(scope=Scope.NODE, detected_s=3.0)], now_s=3.0)
-        assert len(seen.verdicts()) == 1
+        seen = FaultDedup(10.0)
+        seen.say([diagnosis(scope=Scope.RANK)], now_s=2.0)
+        seen.say([diagnosis(scope=Scope.NODE, detected_s=3.0)], now_s=3.0)
+        assert len(seen.diagnoses()) == 1
 
     def test_a_link_is_one_from_either_end(self) -> None:
-        seen = FaultsSeen(10.0)
+        seen = FaultDedup(10.0)
         seen.say([LINK], now_s=2.0)
         seen.say([LINK.model_copy(update={"node": 0, "peer": 1})], now_s=3.0)
-        assert len(seen.verdicts()) == 1
+        assert len(seen.diagnoses()) == 1
 
     def test_the_same_much_later_is_another_fault(self) -> None:
-        seen = FaultsSeen(10.0)
+        seen = FaultDedup(10.0)
         for now_s in (2.0, 12.1):
-            seen.say([verdict(detected_s=now_s)], now_s=now_s)
-        assert [fault.detected_s for fault in seen.verdicts()] == [2.0, 12.1]
+            seen.say([diagnosis(detected_s=now_s)], now_s=now_s)
+        assert [fault.detected_s for fault in seen.diagnoses()] == [2.0, 12.1]
 
     @pytest.mark.parametrize("fault", [FaultClass.COMM_HANG, FaultClass.COMM_SLOW])
     def test_a_link_is_withdrawn_when_its_node_hangs_or_is_slow(self, fault: FaultClass) -> None:
-        seen = FaultsSeen(10.0)
-        seen.say([verdict(fault, scope=Scope.LINK, node=1, peer=0), verdict(fault, 3)], now_s=2.0)
-        seen.say([verdict(fault, detected_s=2.5)], now_s=2.5)
-        assert [(each.scope, each.node) for each in seen.verdicts()] == [(Scope.NODE, 3), (Scope.NODE, 1)]
+        seen = FaultDedup(10.0)
+        seen.say([diagnosis(fault, scope=Scope.LINK, node=1, peer=0), diagnosis(fault, 3)], now_s=2.0)
+        seen.say([diagnosis(fault, detected_s=2.5)], now_s=2.5)
+        assert [(each.scope, each.node) for each in seen.diagnoses()] == [(Scope.NODE, 3), (Scope.NODE, 1)]
 
     def test_a_link_that_is_still_said_beside_its_node_stays(self) -> None:
-        seen = FaultsSeen(10.0)
-        link = verdict(FaultClass.COMM_SLOW, scope=Scope.LINK, node=1, peer=0)
+        seen = FaultDedup(10.0)
+        link = diagnosis(FaultClass.COMM_SLOW, scope=Scope.LINK, node=1, peer=0)
         seen.say([link], now_s=2.0)
-        seen.say([link, verdict(FaultClass.COMM_SLOW, detected_s=2.5)], now_s=2.5)
-        assert [fault.scope for fault in seen.verdicts()] == [Scope.LINK, Scope.NODE]
+        seen.say([link, diagnosis(FaultClass.COMM_SLOW, detected_s=2.5)], now_s=2.5)
+        assert [fault.scope for fault in seen.diagnoses()] == [Scope.LINK, Scope.NODE]
 
     def test_a_flood_of_faults_is_bounded(self) -> None:
-        seen = FaultsSeen(10.0)
+        seen = FaultDedup(10.0)
         for node in range(5000):
-            seen.say([verdict(node=node)], now_s=2.0)
-        assert len(seen.verdicts()) == 1024
+            seen.say([diagnosis(node=node)], now_s=2.0)
+        assert len(seen.diagnoses()) == 1024
 
 
 class TestEpisodes:
     def test_a_node_takes_the_place_of_its_link(self) -> None:
         episode = Episode()
         episode.tell([LINK], now_s=2.0)
-        assert episode.tell([verdict(confidence=0.97, isolate=True)], now_s=2.5) == (
-            verdict(confidence=0.97, isolate=True),
+        assert episode.tell([diagnosis(confidence=0.97, isolate=True)], now_s=2.5) == (
+            diagnosis(confidence=0.97, isolate=True),
         )
 
     def test_a_link_of_a_node_that_was_told_is_no_news(self) -> None:
         episode = Episode()
-        node = verdict(confidence=0.97, isolate=True)
+        node = diagnosis(confidence=0.97, isolate=True)
         episode.tell([node], now_s=2.0)
         assert episode.tell([LINK.model_copy(update={"confidence": 0.97})], now_s=2.5) == (node,)
 
     def test_a_weaker_word_on_another_place_is_not_heard(self) -> None:
         episode = Episode()
-        episode.tell([verdict(confidence=0.97, isolate=True)], now_s=2.0)
-        assert len(episode.tell([verdict(FaultClass.NONCOMM_HANG, node=3)], now_s=2.5)) == 1
+        episode.tell([diagnosis(confidence=0.97, isolate=True)], now_s=2.0)
+        assert len(episode.tell([diagnosis(FaultClass.NONCOMM_HANG, node=3)], now_s=2.5)) == 1
 
     def test_two_that_are_as_sure_stand_side_by_side(self) -> None:
         episode = Episode()
-        assert len(episode.tell([verdict(isolate=True), verdict(node=4, isolate=True)], now_s=2.0)) == 2
+        assert len(episode.tell([diagnosis(isolate=True), diagnosis(node=4, isolate=True)], now_s=2.0)) == 2
 
     def test_it_ends_when_the_job_goes_on(self) -> None:
         episode = Episode()
@@ -98,37 +98,37 @@ class TestEpisodes:
 class TestLive:
     def test_a_hang_that_passes_is_no_longer_believed_and_stays_told(self) -> None:
         hangs, goes_on = Story(behind=2, end_s=9.0), Story(goes_on=True, end_s=12.0)
-        watcher = Watcher(hangs.job, ONLY)
+        watcher = FaultMonitor(hangs.job, ONLY)
         for seen in [*hangs.told(), *(seen for seen in goes_on.told() if seen.at_s >= 9.0)]:
-            watcher.see(seen)
-            watcher.judge(seen.at_s)
-        assert watcher.judge(12.0) == ()
-        assert [fault.node for fault in watcher.verdicts()] == [2]
+            watcher.observe(seen)
+            watcher.evaluate(seen.at_s)
+        assert watcher.evaluate(12.0) == ()
+        assert [fault.node for fault in watcher.diagnoses()] == [2]
 
     def test_a_standstill_is_never_called_slow(self) -> None:
         story = Story(nodes=8, behind=2, end_s=30.0)
-        watcher = Watcher(story.job)
+        watcher = FaultMonitor(story.job)
         for seen in story.told():
-            watcher.see(seen)
-            for found in watcher.judge(seen.at_s):
+            watcher.observe(seen)
+            for found in watcher.evaluate(seen.at_s):
                 assert found.fault not in (FaultClass.COMM_SLOW, FaultClass.NONCOMM_SLOW) or seen.at_s < 5.0
 
     @pytest.mark.parametrize("node", [-1, 4, 10**9])
     def test_what_does_not_fit_the_job_is_left(self, node: int) -> None:
         story = Story(goes_on=True, end_s=2.0)
-        watcher = Watcher(story.job, ONLY)
+        watcher = FaultMonitor(story.job, ONLY)
         for seen in story.told():
-            watcher.see(Observation(seen.at_s, node, seen.values, seen.rank, seen.peer))
-            watcher.see(Observation(seen.at_s, 0, seen.values, node, node))
-        assert watcher.judge(2.0) == ()
+            watcher.observe(Observation(seen.at_s, node, seen.values, seen.rank, seen.peer))
+            watcher.observe(Observation(seen.at_s, 0, seen.values, node, node))
+        assert watcher.evaluate(2.0) == ()
 
     def test_judging_again_changes_nothing(self) -> None:
         story = Story(behind=2, end_s=9.0)
-        often, seldom = Watcher(story.job, ONLY), Watcher(story.job, ONLY)
+        often, seldom = FaultMonitor(story.job, ONLY), FaultMonitor(story.job, ONLY)
         for seen in story.told():
-            often.see(seen)
-            seldom.see(seen)
-            often.judge(seen.at_s)
-            often.judge(seen.at_s)
-            seldom.judge(seen.at_s)
-        assert often.verdicts() == seldom.verdicts()
+            often.observe(seen)
+            seldom.observe(seen)
+            often.evaluate(seen.at_s)
+            often.evaluate(seen.at_s)
+            seldom.evaluate(seen.at_s)
+        assert often.diagnoses() == seldom.diagnoses()

@@ -5,21 +5,21 @@ from dataclasses import replace
 
 import pytest
 
-from faults.diagnosis import Direction, FaultClass, Scope, Verdict
-from faults.monitor import Watcher
+from faults.diagnosis import Diagnosis, Direction, FaultClass, Scope
+from faults.monitor import FaultMonitor
 from faults.monitor.combined_detector import joined
-from faults.monitor.dedup import FaultsSeen
-from faults.simulator.fault_schedule import Happening, What
+from faults.monitor.dedup import FaultDedup
+from faults.simulator.fault_schedule import FaultEvent, FaultKind
+from tests.faults.diagnoses import diagnosis
 from tests.faults.large_jobs.streams import WINDOW_S, Stream, cluster, job_of
-from tests.faults.verdicts import verdict
 
 SMALL = cluster()
 HEALTHY = 13  # windows
 FROM_S = HEALTHY * WINDOW_S
 
 
-def slow(scope: Scope = Scope.NODE, node: int | None = 3, **more: object) -> Verdict:
-    return verdict(
+def slow(scope: Scope = Scope.NODE, node: int | None = 3, **more: object) -> Diagnosis:
+    return diagnosis(
         FaultClass.COMM_SLOW, node, scope=scope, **{"onset_s": 100.0, "isolate": scope is Scope.NODE, **more}
     )
 
@@ -27,7 +27,7 @@ def slow(scope: Scope = Scope.NODE, node: int | None = 3, **more: object) -> Ver
 LINK = slow(Scope.LINK, node=3, peer=4, direction=Direction.FORWARD)
 LEAF = slow(Scope.LEAF, None, switch="rack 1")
 MAY_STAY = slow(isolate=False)
-LATE = verdict(FaultClass.NONCOMM_SLOW, 7, isolate=True)
+LATE = diagnosis(FaultClass.NONCOMM_SLOW, 7, isolate=True)
 
 
 @pytest.mark.parametrize(
@@ -46,16 +46,16 @@ LATE = verdict(FaultClass.NONCOMM_SLOW, 7, isolate=True)
     ],
 )
 def test_what_two_detectors_say_is_one_word_for_each_fault(
-    quick: Sequence[Verdict], fit: Sequence[Verdict], said: Sequence[Verdict]
+    quick: Sequence[Diagnosis], fit: Sequence[Diagnosis], said: Sequence[Diagnosis]
 ) -> None:
     assert list(joined(quick, fit)) == said
 
 
 def test_wires_that_became_slow_with_a_switch_are_withdrawn_for_it() -> None:
-    seen, others = FaultsSeen(10.0), slow(node=9, isolate=False, onset_s=60.0)
+    seen, others = FaultDedup(10.0), slow(node=9, isolate=False, onset_s=60.0)
     seen.say([MAY_STAY, LINK.model_copy(update={"node": 5}), slow(node=6), others], now_s=118.0)
     seen.say([LEAF], now_s=120.0)
-    assert [(each.scope, each.node) for each in seen.verdicts()] == [
+    assert [(each.scope, each.node) for each in seen.diagnoses()] == [
         (Scope.NODE, 6),  # it was sure of that
         (Scope.NODE, 9),  # slow long before
         (Scope.LEAF, None),
@@ -63,44 +63,44 @@ def test_wires_that_became_slow_with_a_switch_are_withdrawn_for_it() -> None:
 
 
 def test_they_are_too_where_the_fit_misses_the_switch_for_a_window() -> None:
-    seen = FaultsSeen(10.0)
+    seen = FaultDedup(10.0)
     for now_s, said in ((120.0, [LEAF]), (125.0, [MAY_STAY, LINK]), (130.0, [LEAF])):
         seen.say(said, now_s=now_s)
-    assert [each.scope for each in seen.verdicts()] == [Scope.LEAF]
+    assert [each.scope for each in seen.diagnoses()] == [Scope.LEAF]
 
 
 def test_a_wire_that_became_slow_long_after_a_switch_is_its_own() -> None:
-    seen = FaultsSeen(10.0)
+    seen = FaultDedup(10.0)
     for now_s, said in ((120.0, [LEAF]), (164.0, [LEAF, LINK.model_copy(update={"onset_s": 160.0})]), (170.0, [LEAF])):
         seen.say(said, now_s=now_s)
-    assert [each.scope for each in seen.verdicts()] == [Scope.LEAF, Scope.LEAF, Scope.LINK]
+    assert [each.scope for each in seen.diagnoses()] == [Scope.LEAF, Scope.LEAF, Scope.LINK]
 
 
 class Heard:
     """Two watchers of one stream, with leaves and without."""
 
-    def __init__(self, *faults: Happening, longer: float = 1.4) -> None:
+    def __init__(self, *faults: FaultEvent, longer: float = 1.4) -> None:
         job = job_of(SMALL)
-        self.with_leaves, self.without = Watcher(job), Watcher(replace(job, fabric=None))
+        self.with_leaves, self.without = FaultMonitor(job), FaultMonitor(replace(job, fabric=None))
         self.isolated_s: dict[int | None, float] = {}
         stream, now_s = Stream(SMALL, seed=2, looks=20), 0.0
         for one in (*stream.windows(HEALTHY), *stream.windows(5, faults, longer=longer)):
             while one.at_s > now_s + 0.25:
                 now_s += 0.25
-                for each in self.with_leaves.judge(now_s):
+                for each in self.with_leaves.evaluate(now_s):
                     if each.isolate:
                         self.isolated_s.setdefault(each.node, now_s)
-                self.without.judge(now_s)
-            self.with_leaves.see(one)
-            self.without.see(one)
+                self.without.evaluate(now_s)
+            self.with_leaves.observe(one)
+            self.without.observe(one)
 
 
-def hardware(watcher: Watcher) -> list[Verdict]:
-    return [each for each in watcher.verdicts() if each.scope is not Scope.WORKLOAD]
+def hardware(watcher: FaultMonitor) -> list[Diagnosis]:
+    return [each for each in watcher.diagnoses() if each.scope is not Scope.WORKLOAD]
 
 
 def test_a_slow_nic_is_named_as_soon_and_taken_out_when_the_fit_consents() -> None:
-    heard = Heard(Happening(What.SLOW_NIC, 3, FROM_S, 1e9, 2.0))
+    heard = Heard(FaultEvent(FaultKind.SLOW_NIC, 3, FROM_S, 1e9, 2.0))
     (found,), (other,) = hardware(heard.with_leaves), hardware(heard.without)
     assert found.node == other.node == 3
     assert found.detected_s == other.detected_s <= FROM_S + 10.0
@@ -109,7 +109,7 @@ def test_a_slow_nic_is_named_as_soon_and_taken_out_when_the_fit_consents() -> No
 
 
 def test_no_node_is_taken_out_for_its_leaf_known_or_not() -> None:
-    heard = Heard(Happening(What.LEAF, 0, FROM_S, 1e9, 2.5))
+    heard = Heard(FaultEvent(FaultKind.LEAF, 0, FROM_S, 1e9, 2.5))
     assert [each.switch for each in hardware(heard.with_leaves)] == ["rack 0"]
     nodes = hardware(heard.without)
     assert len(nodes) > 1  # one of them alone would have gone
@@ -118,7 +118,7 @@ def test_no_node_is_taken_out_for_its_leaf_known_or_not() -> None:
 
 
 def test_two_slow_nics_of_two_leaves_are_taken_out_where_leaves_are_known() -> None:
-    faults = [Happening(What.SLOW_NIC, nic, FROM_S, 1e9, 2.0) for nic in (3, 20)]
+    faults = [FaultEvent(FaultKind.SLOW_NIC, nic, FROM_S, 1e9, 2.0) for nic in (3, 20)]
     heard = Heard(*faults, longer=1.9)
     assert set(heard.isolated_s) == {3, 20}
     assert not any(each.isolate for each in hardware(heard.without))  # a switch may be the cause

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 import faults.path_planning.plan as plan_module
 from faults.path_planning import Plan, Traffic, make_plan, planned, repair
-from faults.path_planning.assignment import Placing, directed
+from faults.path_planning.assignment import Assignment, directed
 from faults.path_planning.bound import cut_bound, fractional_optimum
 from faults.path_planning.clos import Clos
 from faults.path_planning.plan import _divided, _Trial, first_count
@@ -91,10 +91,10 @@ def test_parts_are_spread_over_spines_by_what_each_can_pass_on() -> None:
     parts = _divided(broken, range(len(broken.flows)), 15)
     left = {}
     for fair in (True, False):
-        placing = Placing(broken.clos, Routes(broken.clos)).copy(fair=fair)
-        assert placing.fit_together(parts, limit, fair=fair)
-        left[fair] = len(placing.place(parts, limit))
-        plan = Plan(broken, placing.paths, cut_bound(broken))
+        assignment = Assignment(broken.clos, Routes(broken.clos)).copy(fair=fair)
+        assert assignment.fit_together(parts, limit, fair=fair)
+        left[fair] = len(assignment.place(parts, limit))
+        plan = Plan(broken, assignment.paths, cut_bound(broken))
         assert plan.greatest <= limit + 1e-9
     assert left[True] == 0 < left[False]
 
@@ -142,7 +142,7 @@ def test_a_dead_cable_costs_both_ports_of_a_bonded_nic_the_same(parallel: int) -
 
 def test_where_parts_find_no_room_beside_whole_flows_all_are_split(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
-        plan_module, "_split", lambda placing, _traffic, flows, _limit, **_: _Trial(placing, list(flows))
+        plan_module, "_split", lambda assignment, _traffic, flows, _limit, **_: _Trial(assignment, list(flows))
     )
     traffic = job(tree(pods=2, width=4, hosts=4), seed=1)
     plan = make_plan(traffic.on(traffic.clos.without([0])))

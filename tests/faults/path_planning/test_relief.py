@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from faults.path_planning.colouring import Colouring
-from faults.path_planning.spine_rebalancing import Effort, Relief
+from faults.path_planning.spine_rebalancing import Effort, SpineRebalancing
 
 LEAVES, PLANES = 4, 4  # of a pod; a plane is a spine of it
 GRAPHS = st.lists(st.tuples(st.integers(0, 7), st.integers(0, 7)), max_size=32)
@@ -33,7 +33,7 @@ def test_no_spine_gets_worse_off_and_no_flow_loses_its_colour(edges: list[tuple[
     places = [(side, spine) for side in (0, 1) for spine in sorted(PODS)]
     room = dict(zip(places, rooms, strict=True))
     before, without = excess(found, onward, room), found.colour.count(None)
-    Relief(found, (SPINES, SPINES), onward, room, PODS).run()
+    SpineRebalancing(found, (SPINES, SPINES), onward, room, PODS).run()
     assert excess(found, onward, room) <= before
     assert found.colour.count(None) == without
     for side in (0, 1):
@@ -49,9 +49,9 @@ def test_a_flow_that_turns_round_takes_the_place_of_one_that_goes_on() -> None:
     found.run()
     assert found.colour == [0, 1]
     room = {(side, spine): 4 for side in (0, 1) for spine in PODS} | {(0, 0): 0}
-    Relief(found, (SPINES, SPINES), [True, False], room, PODS, effort=Effort(0)).run()
+    SpineRebalancing(found, (SPINES, SPINES), [True, False], room, PODS, effort=Effort(0)).run()
     assert found.colour == [0, 1]
     effort = Effort(100)
-    Relief(found, (SPINES, SPINES), [True, False], room, PODS, effort=effort).run()
+    SpineRebalancing(found, (SPINES, SPINES), [True, False], room, PODS, effort=effort).run()
     assert found.colour == [1, 0]
     assert effort.edges < 100

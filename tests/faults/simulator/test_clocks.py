@@ -11,7 +11,7 @@ from faults.simulator.clocks import Clocks
 from faults.simulator.cluster import build
 from faults.simulator.compute import ComputePlane
 from faults.simulator.congestion import Congestion, Crowding
-from faults.simulator.fault_schedule import Happening, What
+from faults.simulator.fault_schedule import FaultEvent, FaultKind
 from faults.simulator.noise import LAB
 from faults.simulator.shape import Shape
 from faults.simulator.slow import SlowPlane
@@ -27,10 +27,10 @@ HEARD = np.ones(NODES, dtype=bool)
 SKEW_S = np.linspace(-0.005, 0.005, NODES)
 
 
-def _seen(*happenings: Happening, skew_s: NDArray[np.float64] = SKEW_S) -> NDArray[np.float64]:
+def _seen(*events: FaultEvent, skew_s: NDArray[np.float64] = SKEW_S) -> NDArray[np.float64]:
     plane = SlowPlane(CLUSTER, SILENT, window_s=5.0, seed=1, skew_s=skew_s)
     path = np.zeros((CLUSTER.shape.uplinks + 1, 2), np.float32)
-    return plane.window(10.0, path=path, heard=HEARD, happenings=happenings).slowdown
+    return plane.window(10.0, path=path, reported=HEARD, events=events).slowdown
 
 
 def _felt(factor: float, share: float) -> float:
@@ -38,7 +38,7 @@ def _felt(factor: float, share: float) -> float:
 
 
 def test_each_agent_counts_as_much_of_a_fault_as_its_own_stretch_holds() -> None:
-    leaf = Happening(What.LEAF, 3, 12.0, 99.0, 2.0)  # 3 s of 5, and what a late clock adds
+    leaf = FaultEvent(FaultKind.LEAF, 3, 12.0, 99.0, 2.0)  # 3 s of 5, and what a late clock adds
     slow = _seen(leaf)
     through = np.flatnonzero(
         ((FABRIC.leaf[FABRIC.source] == 3) | (FABRIC.leaf[FABRIC.target] == 3)) & (FABRIC.traffic == Traffic.RING)
@@ -55,15 +55,15 @@ def test_a_slow_link_is_counted_by_the_clock_of_the_end_that_sends() -> None:
     a, b = int(FABRIC.source[edge]), int(FABRIC.target[edge])
     skew_s = np.zeros(NODES)
     skew_s[FABRIC.node[a]] = 0.05
-    link = Happening(What.SLOW_LINK, a, 14.0, 99.0, 4.0, to=b)
+    link = FaultEvent(FaultKind.SLOW_LINK, a, 14.0, 99.0, 4.0, to=b)
     assert _seen(link, skew_s=skew_s)[edge] == pytest.approx(_felt(4.0, 1.05 / 5.0))
 
 
 def test_what_begins_after_a_window_is_seen_in_it_by_agents_whose_clocks_are_late() -> None:
-    slow = _seen(Happening(What.SLOW_NODE, NODES - 1, 15.001, 99.0, 4.0))
+    slow = _seen(FaultEvent(FaultKind.SLOW_NODE, NODES - 1, 15.001, 99.0, 4.0))
     rows = (FABRIC.node[FABRIC.source] == NODES - 1) & (FABRIC.traffic == Traffic.RING)
     assert (slow[rows] > 0.0).all()
-    early = _seen(Happening(What.SLOW_NODE, 0, 15.001, 99.0, 4.0))
+    early = _seen(FaultEvent(FaultKind.SLOW_NODE, 0, 15.001, 99.0, 4.0))
     assert early[FABRIC.node[FABRIC.source] == 0] == pytest.approx(0.0, abs=1e-12)
 
 
@@ -93,10 +93,10 @@ def test_nothing_is_moved_between_windows_by_right_clocks() -> None:
 
 def test_a_gap_is_of_one_clock_so_that_its_error_cancels_but_for_the_edges_of_the_window() -> None:
     quiet = replace(LAB, gap=0.0, gap_wander=0.0, pauses_per_node_h=0.0)
-    late = Happening(What.STRAGGLER, NODES - 1, 14.0, 99.0, 1.5)
+    late = FaultEvent(FaultKind.STRAGGLER, NODES - 1, 14.0, 99.0, 1.5)
     planes = [ComputePlane(CLUSTER, quiet, window_s=5.0, seed=1, skew_s=skew) for skew in (None, SKEW_S * 10, None)]
     even, skewed, right = (
-        plane.window(10.0, heard=HEARD, happenings=what).gap_s
+        plane.window(10.0, reported=HEARD, events=what).gap_s
         for plane, what in zip(planes, ([], [late], [late]), strict=True)
     )
     assert (skewed[:-1] == even[:-1]).all()

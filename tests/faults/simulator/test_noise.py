@@ -12,7 +12,7 @@ from faults.simulator.cluster import build
 from faults.simulator.compute import ComputePlane
 from faults.simulator.congestion import Congestion, Crowding
 from faults.simulator.detectors import ours
-from faults.simulator.fault_schedule import Diary, Happening, What
+from faults.simulator.fault_schedule import FaultEvent, FaultKind, FaultSchedule
 from faults.simulator.noise import KINDS, LAB, Noise
 from faults.simulator.run import job
 from faults.simulator.scenario import SCENARIOS
@@ -26,24 +26,24 @@ STILL_PATH = np.zeros((CLUSTER.shape.uplinks + 1, 2), np.float32)
 FABRIC = CLUSTER.fabric
 
 
-def _window(noise: Noise, *happenings: Happening, path: NDArray[np.float32] | None = None, lost: int = -1) -> Window:
+def _window(noise: Noise, *events: FaultEvent, path: NDArray[np.float32] | None = None, lost: int = -1) -> Window:
     plane = SlowPlane(CLUSTER, replace(noise, uneven=0.0), window_s=5.0, seed=1)
-    heard = np.ones(CLUSTER.shape.nodes, dtype=bool)
+    reported = np.ones(CLUSTER.shape.nodes, dtype=bool)
     if lost >= 0:
-        heard[lost] = False
+        reported[lost] = False
     path = STILL_PATH.copy() if path is None else path
-    return plane.window(0.0, path=path, heard=heard, happenings=happenings)
+    return plane.window(0.0, path=path, reported=reported, events=events)
 
 
-def _lasting(what: What, at: int, factor: float, *, to: int = -1, to_s: float = 100.0) -> Happening:
-    return Happening(what, at, 0.0, to_s, factor, to)
+def _lasting(what: FaultKind, at: int, factor: float, *, to: int = -1, to_s: float = 100.0) -> FaultEvent:
+    return FaultEvent(what, at, 0.0, to_s, factor, to)
 
 
 def test_noise_has_the_spread_that_was_measured_for_each_kind_of_traffic() -> None:
     plane = SlowPlane(CLUSTER, replace(STILL, ring=0.035, tree=0.05, small=0.07), window_s=10.0, seed=2)
     still = STILL_PATH.copy()
-    heard = np.ones(CLUSTER.shape.nodes, dtype=bool)
-    seen = np.array([plane.window(10.0 * at, path=still, heard=heard).slowdown for at in range(60)])
+    reported = np.ones(CLUSTER.shape.nodes, dtype=bool)
+    seen = np.array([plane.window(10.0 * at, path=still, reported=reported).slowdown for at in range(60)])
     for kind, sd in ((Traffic.RING, 0.035), (Traffic.TREE, 0.05), (Traffic.SMALL, 0.07)):
         assert seen[:, FABRIC.traffic == kind].std() == pytest.approx(sd, rel=0.06)
 
@@ -52,15 +52,15 @@ def test_noise_has_the_spread_that_was_measured_for_each_kind_of_traffic() -> No
 def test_tails_are_those_of_students_t(tail: float, beyond_4_sd: float) -> None:
     plane = SlowPlane(CLUSTER, replace(STILL, ring=1.0, tree=1.0, small=1.0, tail=tail), window_s=10.0, seed=2)
     still = STILL_PATH.copy()
-    heard = np.ones(CLUSTER.shape.nodes, dtype=bool)
-    seen = np.array([plane.window(10.0 * at, path=still, heard=heard).slowdown for at in range(100)])
+    reported = np.ones(CLUSTER.shape.nodes, dtype=bool)
+    seen = np.array([plane.window(10.0 * at, path=still, reported=reported).slowdown for at in range(100)])
     # P(|t| > 4 sqrt(n / (n - 2))): n = 4, 5.657: 0.0048 both sides; n = 3, 6.928: 0.0062.
     assert (seen > 4.0).mean() == pytest.approx(beyond_4_sd, rel=0.15)
     assert abs((seen > 0.0).mean() - 0.5) < 0.005
 
 
 def test_a_slow_sender_slows_its_row_and_by_its_acknowledgements_a_part_of_its_column() -> None:
-    slow = _window(STILL, _lasting(What.SLOW_TX, 40, 1.5)).slowdown
+    slow = _window(STILL, _lasting(FaultKind.SLOW_TX, 40, 1.5)).slowdown
     feels = np.where(FABRIC.traffic == Traffic.SMALL, STILL.small_feels, 1.0)
     row, column = FABRIC.source == 40, FABRIC.target == 40
     assert slow[row] == pytest.approx(np.log(1.5) * feels[row])
@@ -72,12 +72,12 @@ def test_of_two_narrow_places_on_one_way_the_narrower_counts() -> None:
     edge = int(np.flatnonzero((FABRIC.traffic == Traffic.RING) & (FABRIC.up >= 0))[0])
     path = STILL_PATH.copy()
     path[FABRIC.up[edge]] = np.log(2.0)
-    slow = _window(STILL, _lasting(What.SLOW_TX, int(FABRIC.source[edge]), 1.5), path=path).slowdown
+    slow = _window(STILL, _lasting(FaultKind.SLOW_TX, int(FABRIC.source[edge]), 1.5), path=path).slowdown
     assert slow[edge] == pytest.approx(np.log(2.0))
 
 
 def test_a_leaf_slows_all_through_it_and_nothing_else() -> None:
-    slow = _window(STILL, _lasting(What.LEAF, 3, 2.0)).slowdown
+    slow = _window(STILL, _lasting(FaultKind.LEAF, 3, 2.0)).slowdown
     through = (FABRIC.leaf[FABRIC.source] == 3) | (FABRIC.leaf[FABRIC.target] == 3)
     assert (slow[through] > 0.4).all()
     assert not slow[~through].any()
@@ -86,7 +86,7 @@ def test_a_leaf_slows_all_through_it_and_nothing_else() -> None:
 def test_one_way_of_a_link_is_slow_and_the_other_feels_it() -> None:
     edge = int(np.flatnonzero(FABRIC.traffic == Traffic.TREE)[0])
     a, b = int(FABRIC.source[edge]), int(FABRIC.target[edge])
-    slow = _window(STILL, _lasting(What.SLOW_LINK, a, 2.0, to=b)).slowdown
+    slow = _window(STILL, _lasting(FaultKind.SLOW_LINK, a, 2.0, to=b)).slowdown
     forth, back = (FABRIC.source == a) & (FABRIC.target == b), (FABRIC.source == b) & (FABRIC.target == a)
     assert slow[forth].max() == pytest.approx(np.log(2.0))
     assert slow[back].max() == pytest.approx(STILL.leak * np.log(2.0))
@@ -94,7 +94,7 @@ def test_one_way_of_a_link_is_slow_and_the_other_feels_it() -> None:
 
 
 def test_what_lasts_half_of_a_window_lets_three_quarters_of_the_bytes_through() -> None:
-    slow = _window(STILL, _lasting(What.SLOW_NODE, 7, 2.0, to_s=2.5)).slowdown
+    slow = _window(STILL, _lasting(FaultKind.SLOW_NODE, 7, 2.0, to_s=2.5)).slowdown
     ring = (FABRIC.node[FABRIC.source] == 7) & (FABRIC.traffic == Traffic.RING)
     assert slow[ring] == pytest.approx(-np.log(0.75))
 
@@ -105,12 +105,12 @@ def test_an_agent_that_is_lost_takes_what_its_node_sends_with_it() -> None:
 
 
 def test_while_nobody_talks_nothing_is_heard() -> None:
-    assert np.isnan(_window(LAB, _lasting(What.PAUSE, 0, 1.0)).slowdown).all()
-    assert np.isfinite(_window(LAB, _lasting(What.PAUSE, 0, 1.0, to_s=2.0)).slowdown).all()
+    assert np.isnan(_window(LAB, _lasting(FaultKind.PAUSE, 0, 1.0)).slowdown).all()
+    assert np.isfinite(_window(LAB, _lasting(FaultKind.PAUSE, 0, 1.0, to_s=2.0)).slowdown).all()
 
 
 def test_foreign_traffic_is_marked_where_an_agent_can_see_it() -> None:
-    foreign = _lasting(What.FOREIGN, 40, 1.5, to=80)
+    foreign = _lasting(FaultKind.FOREIGN, 40, 1.5, to=80)
     seen, half = _window(STILL, foreign).foreign, _window(STILL, foreign, lost=80 // 8).foreign
     assert seen is not None
     assert half is not None
@@ -137,7 +137,7 @@ def test_congestion_comes_as_often_and_stays_as_long_as_said() -> None:
 
 def test_a_hundredth_of_the_agents_is_lost_at_any_time() -> None:
     telemetry = Telemetry(2000, Losses(reports=0.0), np.random.default_rng(3))
-    lost = [1.0 - telemetry.heard(at * 5.0, at * 5.0 + 5.0).mean() for at in range(2000)]
+    lost = [1.0 - telemetry.reported(at * 5.0, at * 5.0 + 5.0).mean() for at in range(2000)]
     assert np.mean(lost) == pytest.approx(0.01, rel=0.25)
     assert np.abs(telemetry.skew_s).max() <= 0.005
 
@@ -147,22 +147,22 @@ def test_ranks_tell_how_long_they_compute_while_their_agent_is_lost_unless_the_r
         Telemetry(2000, Losses(agents=0.1, reports=0.01, direct=one), np.random.default_rng(3)) for one in (True, False)
     )
     for at in range(100):
-        heard = direct.heard(at * 5.0, at * 5.0 + 5.0)
-        assert np.array_equal(heard, by_agents.heard(at * 5.0, at * 5.0 + 5.0))
-        assert np.array_equal(by_agents.told, heard)
-        assert (direct.told | ~heard).all()
-        assert (direct.run | ~heard).all()
-        assert 0 < (direct.run & ~heard).sum() < 60  # it runs, and one report of it is lost
-        assert 0 < (~direct.told).sum() < 60 < (~heard).sum()  # of a single report nobody hears again
+        reported = direct.reported(at * 5.0, at * 5.0 + 5.0)
+        assert np.array_equal(reported, by_agents.reported(at * 5.0, at * 5.0 + 5.0))
+        assert np.array_equal(by_agents.told, reported)
+        assert (direct.told | ~reported).all()
+        assert (direct.run | ~reported).all()
+        assert 0 < (direct.run & ~reported).sum() < 60  # it runs, and one report of it is lost
+        assert 0 < (~direct.told).sum() < 60 < (~reported).sum()  # of a single report nobody hears again
 
 
 def test_a_straggler_computes_longer_and_a_replica_with_more_data_does_so_everywhere() -> None:
-    heard = np.ones(CLUSTER.shape.nodes, dtype=bool)
+    reported = np.ones(CLUSTER.shape.nodes, dtype=bool)
     quiet = replace(LAB, gap=0.0, gap_wander=0.0, pauses_per_node_h=0.0)
     makes = [ComputePlane(CLUSTER, quiet, window_s=5.0, seed=1) for _ in range(3)]
-    usual = makes[0].window(0.0, heard=heard).gap_s
-    late = makes[1].window(0.0, heard=heard, happenings=[_lasting(What.STRAGGLER, 5, 1.03)]).gap_s / usual
-    uneven = makes[2].window(0.0, heard=heard, happenings=[_lasting(What.IMBALANCE, 2, 1.1)]).gap_s / usual
+    usual = makes[0].window(0.0, reported=reported).gap_s
+    late = makes[1].window(0.0, reported=reported, events=[_lasting(FaultKind.STRAGGLER, 5, 1.03)]).gap_s / usual
+    uneven = makes[2].window(0.0, reported=reported, events=[_lasting(FaultKind.IMBALANCE, 2, 1.1)]).gap_s / usual
     assert late[5] == pytest.approx(1.03)
     assert np.delete(late, 5) == pytest.approx(1.0)
     assert uneven[CLUSTER.groups[1] == 2] == pytest.approx(1.1)
@@ -170,17 +170,17 @@ def test_a_straggler_computes_longer_and_a_replica_with_more_data_does_so_everyw
 
 
 def test_steps_of_a_window_are_averaged() -> None:
-    heard = np.ones(CLUSTER.shape.nodes, dtype=bool)
+    reported = np.ones(CLUSTER.shape.nodes, dtype=bool)
     plain = replace(LAB, gap=0.03, step_s=2.5, gap_wander=0.0, gap_spread=0.0, pauses_per_node_h=0.0)
     plane = ComputePlane(CLUSTER, plain, window_s=5.0, seed=1)
-    late = np.log([plane.window(5.0 * at, heard=heard).gap_s for at in range(50)])
+    late = np.log([plane.window(5.0 * at, reported=reported).gap_s for at in range(50)])
     middle = CLUSTER.groups[0] == 3
     assert (late[:, middle] - late[:, middle].mean(axis=1, keepdims=True)).std() == pytest.approx(0.0212, rel=0.06)
 
 
 def test_a_diary_is_read_by_windows() -> None:
-    first, second = Happening(What.CRASH, 0, 3.0, 8.0), Happening(What.CRASH, 1, 7.0, 30.0)
-    book = Diary([second, first])
+    first, second = FaultEvent(FaultKind.CRASH, 0, 3.0, 8.0), FaultEvent(FaultKind.CRASH, 1, 7.0, 30.0)
+    book = FaultSchedule([second, first])
     assert [list(book.during(at, at + 5.0)) for at in (0.0, 5.0, 10.0, 30.0)] == [
         [first], [first, second], [second], [],
     ]  # fmt: skip
@@ -191,13 +191,13 @@ def test_probers_are_lost_apart_from_agents(monkeypatch: pytest.MonkeyPatch) -> 
     window = SlowPlane.window
 
     def noted(self: SlowPlane, from_s: float, **given: Any) -> Window:
-        seen.append((given["heard"], given["probers"].run))
+        seen.append((given["reported"], given["probers"].run))
         return window(self, from_s, **given)
 
     monkeypatch.setattr(SlowPlane, "window", noted)
     scenario = replace(SCENARIOS["healthy"], losses=Losses(agents=0.2, reports=0.0), background_h=0.0)
     job(scenario, ranks=1024, until_s=100.0, seed=(1, 2), panel=ours, clock_s=lambda: 0.0)
-    heard, runs = seen[-1]
-    for lost in (~heard, ~runs, ~heard & ~runs, heard & ~runs, runs & ~heard):
+    reported, runs = seen[-1]
+    for lost in (~reported, ~runs, ~reported & ~runs, reported & ~runs, runs & ~reported):
         assert lost.any()
-    assert abs((~heard & ~runs).mean() - (~heard).mean() * (~runs).mean()) < 0.06
+    assert abs((~reported & ~runs).mean() - (~reported).mean() * (~runs).mean()) < 0.06

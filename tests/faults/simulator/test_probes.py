@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from faults.fabric import Floats, Traffic, Window
 from faults.simulator.cluster import build
-from faults.simulator.fault_schedule import Happening, What
+from faults.simulator.fault_schedule import FaultEvent, FaultKind
 from faults.simulator.noise import KINDS, LAB, Noise
 from faults.simulator.probes import TRAINS, Probers
 from faults.simulator.scenario import SCENARIOS
@@ -28,28 +28,26 @@ def _plane(noise: Noise, *, probes: bool = True, seed: int = 1, skew_s: NDArray[
     return SlowPlane(CLUSTER if probes else SILENT, noise, window_s=5.0, seed=seed, skew_s=skew_s)
 
 
-def _next(
-    plane: SlowPlane, at: int, *happenings: Happening, path: NDArray[np.float32] = STILL, lost: int = -1
-) -> Window:
-    heard = np.arange(NODES) != lost
-    return plane.window(5.0 * at, path=path.copy(), heard=heard, happenings=happenings)
+def _next(plane: SlowPlane, at: int, *events: FaultEvent, path: NDArray[np.float32] = STILL, lost: int = -1) -> Window:
+    reported = np.arange(NODES) != lost
+    return plane.window(5.0 * at, path=path.copy(), reported=reported, events=events)
 
 
-def _probed(noise: Noise, *happenings: Happening, path: NDArray[np.float32] = STILL, lost: int = -1) -> Floats:
-    probed = _next(_plane(noise), 0, *happenings, path=path, lost=lost).probed
+def _probed(noise: Noise, *events: FaultEvent, path: NDArray[np.float32] = STILL, lost: int = -1) -> Floats:
+    probed = _next(_plane(noise), 0, *events, path=path, lost=lost).probed
     assert probed is not None
     return probed
 
 
-def _lasting(what: What, at: int, factor: float, *, to: int = -1, to_s: float = 100.0) -> Happening:
-    return Happening(what, at, 0.0, to_s, factor, to)
+def _lasting(what: FaultKind, at: int, factor: float, *, to: int = -1, to_s: float = 100.0) -> FaultEvent:
+    return FaultEvent(what, at, 0.0, to_s, factor, to)
 
 
 def test_without_probes_all_else_is_the_same() -> None:
-    happenings = [_lasting(What.SLOW_TX, 40, 1.5), _lasting(What.FOREIGN, 9, 1.4, to=90)]
+    events = [_lasting(FaultKind.SLOW_TX, 40, 1.5), _lasting(FaultKind.FOREIGN, 9, 1.4, to=90)]
     with_them, without = _plane(LAB), _plane(LAB, probes=False)
     for at in range(30):
-        one, other = (_next(plane, at, *happenings) for plane in (with_them, without))
+        one, other = (_next(plane, at, *events) for plane in (with_them, without))
         assert np.array_equal(one.slowdown, other.slowdown)
         assert np.array_equal(np.asarray(one.foreign), np.asarray(other.foreign))
         assert other.probed is None
@@ -76,16 +74,23 @@ def test_readings_scatter_as_said_for_ever_and_from_window_to_window(tail: float
 
 def test_what_slows_nics_slows_probes_and_their_way_back_does_not() -> None:
     row, column = FABRIC.source == 40, FABRIC.target == 40
-    for what, touched in ((What.SLOW_TX, row), (What.SLOW_RX, column), (What.SLOW_NIC, row | column)):
+    for what, touched in ((FaultKind.SLOW_TX, row), (FaultKind.SLOW_RX, column), (FaultKind.SLOW_NIC, row | column)):
         slow = _probed(SURE, _lasting(what, 40, 1.5))
         assert slow[touched] == pytest.approx(np.log(1.5))
         assert not slow[~touched].any()
 
 
 @pytest.mark.parametrize(
-    ("what", "at"), [(What.LEAF, 3), (What.SLOW_NODE, 7), (What.HICCUP, 7), (What.FOREIGN, 56), (What.CHECKPOINT, 0)]
+    ("what", "at"),
+    [
+        (FaultKind.LEAF, 3),
+        (FaultKind.SLOW_NODE, 7),
+        (FaultKind.HICCUP, 7),
+        (FaultKind.FOREIGN, 56),
+        (FaultKind.CHECKPOINT, 0),
+    ],
 )
-def test_whatever_else_is_on_the_nics_slows_probes_too(what: What, at: int) -> None:
+def test_whatever_else_is_on_the_nics_slows_probes_too(what: FaultKind, at: int) -> None:
     one = _lasting(what, at, 2.0, to=100)
     window = _next(
         _plane(replace(SURE, leak=0.0, ring=0.0, tree=0.0, small=0.0, spread=0.0, nic=0.0, leaf=0.0)), 0, one
@@ -100,7 +105,7 @@ def test_whatever_else_is_on_the_nics_slows_probes_too(what: What, at: int) -> N
 def test_a_slow_link_slows_the_probes_of_its_own_way() -> None:
     edge = int(np.flatnonzero(FABRIC.traffic == Traffic.TREE)[0])
     a, b = int(FABRIC.source[edge]), int(FABRIC.target[edge])
-    slow = _probed(SURE, _lasting(What.SLOW_LINK, a, 2.0, to=b))
+    slow = _probed(SURE, _lasting(FaultKind.SLOW_LINK, a, 2.0, to=b))
     forth = (FABRIC.source == a) & (FABRIC.target == b)
     assert slow[forth] == pytest.approx(np.log(2.0))
     assert not slow[~forth].any()
@@ -125,15 +130,15 @@ def test_a_crowded_cable_shows_where_all_ports_meet_one() -> None:
         assert before[edge] == 0.0
         ways = CLUSTER.probe_down if port == 1 else CLUSTER.probe_up
         path[ways[port, edge]] = np.maximum(path[ways[port, edge]], each[port])
-    crowded = np.array(
+    congested = np.array(
         [np.maximum(path[CLUSTER.probe_up[port], 0], path[CLUSTER.probe_down[port], 0]) for port in range(PORTS)]
     )
-    assert _probed(SURE, path=path) == pytest.approx(crowded.min(axis=0), abs=1e-6)
+    assert _probed(SURE, path=path) == pytest.approx(congested.min(axis=0), abs=1e-6)
     assert _probed(SURE, path=path)[edge] == pytest.approx(np.log(2.0))
 
 
 def test_of_a_window_probes_feel_the_share_that_traffic_feels() -> None:
-    slow = _probed(SURE, _lasting(What.SLOW_TX, 40, 2.0, to_s=2.5))
+    slow = _probed(SURE, _lasting(FaultKind.SLOW_TX, 40, 2.0, to_s=2.5))
     assert slow[FABRIC.source == 40] == pytest.approx(-np.log(0.75))
 
 
@@ -143,14 +148,14 @@ def test_both_probers_of_a_pair_are_needed() -> None:
 
 
 def test_probes_go_on_while_the_job_pauses_and_end_with_the_window() -> None:
-    one = _next(_plane(LAB), 0, _lasting(What.PAUSE, 0, 1.0, to_s=4.0))
+    one = _next(_plane(LAB), 0, _lasting(FaultKind.PAUSE, 0, 1.0, to_s=4.0))
     assert one.probed is not None
     assert np.nanstd(one.probed) < 0.05
     assert np.nanstd(one.slowdown) > 0.12  # a fifth of the time to measure in
 
 
 def test_while_the_job_stands_probes_go_on_and_nothing_else_is_told() -> None:
-    paused = _next(_plane(LAB), 0, _lasting(What.PAUSE, 0, 1.0), _lasting(What.SLOW_TX, 40, 1.5))
+    paused = _next(_plane(LAB), 0, _lasting(FaultKind.PAUSE, 0, 1.0), _lasting(FaultKind.SLOW_TX, 40, 1.5))
     assert np.isnan(paused.slowdown).all()
     slow = np.asarray(paused.probed)[FABRIC.source == 40]
     assert slow == pytest.approx(np.log(1.5), abs=0.2)
@@ -158,7 +163,7 @@ def test_while_the_job_stands_probes_go_on_and_nothing_else_is_told() -> None:
 
 
 def test_while_it_hangs_nobody_knows_whose_probes_would_come() -> None:
-    assert np.isnan(np.asarray(_next(_plane(LAB), 0, _lasting(What.HANG_CODE, 0, 1.0)).probed)).all()
+    assert np.isnan(np.asarray(_next(_plane(LAB), 0, _lasting(FaultKind.HANG_CODE, 0, 1.0)).probed)).all()
 
 
 @pytest.mark.parametrize("name", sorted(KINDS))
@@ -189,7 +194,7 @@ def test_a_reading_is_known_where_both_ends_probe_and_either_is_heard() -> None:
     arriving = ~np.isin(np.arange(NODES), (5, 6))  # of these two the network takes nothing
     agents = arriving & (np.arange(NODES) != 9)  # lost apart from probers
     probers = Probers(runs, runs & arriving)
-    window = _plane(LAB).window(0.0, path=STILL.copy(), heard=agents, probers=probers)
+    window = _plane(LAB).window(0.0, path=STILL.copy(), reported=agents, probers=probers)
     assert window.probed is not None
     begin, end = FABRIC.node[FABRIC.source], FABRIC.node[FABRIC.target]
     among = np.isin(begin, (5, 6)) & np.isin(end, (5, 6))

@@ -7,13 +7,13 @@ import pytest
 from faults.diagnosis import Diagnosis, Direction, FaultClass, Scope
 from faults.quarantine import QuarantineRules
 from faults.simulator.cluster import build
-from faults.simulator.fault_schedule import Happening, What
+from faults.simulator.fault_schedule import FaultEvent, FaultKind
 from faults.simulator.quarantine_outcome import RULES, QuarantineOutcome
 from faults.simulator.score import Scorer, Tally
 from faults.simulator.shape import Shape
 
 FABRIC = build(Shape(ranks=1024), seed=1).fabric
-TX = Happening(What.SLOW_TX, 40, 100.0, 200.0, 1.5)  # NIC 40 is of node 5
+TX = FaultEvent(FaultKind.SLOW_TX, 40, 100.0, 200.0, 1.5)  # NIC 40 is of node 5
 
 
 def _slow(node: int | None = 5, **more: object) -> Diagnosis:
@@ -86,10 +86,10 @@ def test_rules_of_a_verdict_are_the_shipped_ones_and_none_lessens_the_number() -
     assert len(_went(many)) == 100
 
 
-def _tally(happenings: Sequence[Happening], said: Sequence[tuple[float, Sequence[Diagnosis]]]) -> Tally:
-    scorer, by_time = Scorer(FABRIC, happenings, until_s=1000.0), dict(said)
+def _tally(events: Sequence[FaultEvent], said: Sequence[tuple[float, Sequence[Diagnosis]]]) -> Tally:
+    scorer, by_time = Scorer(FABRIC, events, until_s=1000.0), dict(said)
     for at in range(200):
-        scorer.see(5.0 * at, by_time.get(5.0 * at, ()), crowded=lambda _diagnosis, _now_s: False)
+        scorer.observe(5.0 * at, by_time.get(5.0 * at, ()), congested=lambda _diagnosis, _now_s: False)
     return scorer.tally
 
 

@@ -11,9 +11,9 @@ import pytest
 from faults.diagnosis import Diagnosis, Direction, FaultClass, Scope
 from faults.simulator import SCENARIOS, simulate
 from faults.simulator.cluster import Cluster, build
-from faults.simulator.detectors import Judges, ours, plain
-from faults.simulator.fault_mix import PUBLIC, Mix, drawn, nodes_of
-from faults.simulator.fault_schedule import FAULTS, HANGS, What
+from faults.simulator.detectors import Detectors, ours, plain
+from faults.simulator.fault_mix import PUBLIC, FaultMix, drawn, nodes_of
+from faults.simulator.fault_schedule import FAULTS, HANGS, FaultKind
 from faults.simulator.run import job, jobs
 from faults.simulator.scenario import ScenarioName
 from faults.simulator.shape import Shape
@@ -27,7 +27,7 @@ def _no_clock() -> float:
 
 
 def test_faults_come_as_the_public_mix_says() -> None:
-    found = drawn(CLUSTER, Mix(crowded=0.0), until_s=50 * 3600.0, rng=np.random.default_rng(1))
+    found = drawn(CLUSTER, FaultMix(congested=0.0), until_s=50 * 3600.0, rng=np.random.default_rng(1))
     count = Counter(one.what for one in found if one.what in FAULTS)
     total, weight = sum(count.values()), sum(PUBLIC.values())
     assert total > 1200
@@ -49,7 +49,7 @@ def test_of_several_at_once_none_share_a_node_and_none_stops_the_job() -> None:
 
 
 def test_a_diary_is_the_same_for_the_same_seed() -> None:
-    one, same = (drawn(CLUSTER, Mix(), until_s=3600.0, rng=np.random.default_rng(7)) for _ in range(2))
+    one, same = (drawn(CLUSTER, FaultMix(), until_s=3600.0, rng=np.random.default_rng(7)) for _ in range(2))
     assert one == same
 
 
@@ -81,9 +81,9 @@ def test_a_judge_that_blames_a_node_all_the_time_is_told_so() -> None:
             ),
         )
 
-    def panel(cluster: Cluster) -> Judges:
+    def panel(cluster: Cluster) -> Detectors:
         del cluster
-        return Judges(slow=_Scripted(says))
+        return Detectors(slow=_Scripted(says))
 
     found = job(SCENARIOS["healthy"], ranks=128, until_s=300.0, seed=(1, 0), panel=panel, clock_s=_no_clock)
     assert found.tally.false_isolations == 1
@@ -116,7 +116,7 @@ def test_every_scenario_runs(name: str) -> None:
     ranks = 512 if name == "experts" else 256
     found = simulate(ranks=ranks, hours=1 / 60, scenario=name, seed=2, clock_s=_no_clock)
     assert found.hours == pytest.approx(1 / 60)
-    assert found.diagnoses >= found.false_isolations
+    assert found.verdicts >= found.false_isolations
 
 
 def test_every_scenario_has_a_name_to_choose() -> None:
@@ -134,4 +134,11 @@ def test_what_cannot_be_simulated_is_told(field: str, given: dict[str, Any]) -> 
 
 
 def test_a_negative_never_counts_as_a_fault() -> None:
-    assert not FAULTS & {What.PAUSE, What.CHECKPOINT, What.FOREIGN, What.IMBALANCE, What.HICCUP, What.SILENCE}
+    assert not FAULTS & {
+        FaultKind.PAUSE,
+        FaultKind.CHECKPOINT,
+        FaultKind.FOREIGN,
+        FaultKind.IMBALANCE,
+        FaultKind.HICCUP,
+        FaultKind.SILENCE,
+    }

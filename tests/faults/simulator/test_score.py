@@ -9,15 +9,15 @@ import pytest
 from faults.diagnosis import Diagnosis, Direction, FaultClass, Scope
 from faults.simulator.answer import score
 from faults.simulator.cluster import build
-from faults.simulator.fault_schedule import Happening, What, takes_machine
-from faults.simulator.observability import Witnesses
+from faults.simulator.fault_schedule import FaultEvent, FaultKind, takes_machine
+from faults.simulator.observability import Observability
 from faults.simulator.outcome import Outcome
 from faults.simulator.score import AFTER_S, Scorer, Tally
 from faults.simulator.shape import Shape
 from tests.faults.diagnoses import diagnosis
 
 FABRIC = build(Shape(ranks=1024), seed=1).fabric
-TX = Happening(What.SLOW_TX, 40, 100.0, 200.0, 1.5)  # NIC 40 is of node 5
+TX = FaultEvent(FaultKind.SLOW_TX, 40, 100.0, 200.0, 1.5)  # NIC 40 is of node 5
 
 
 def _diagnosis(
@@ -27,27 +27,27 @@ def _diagnosis(
 
 
 def _tally(
-    happenings: Sequence[Happening],
+    events: Sequence[FaultEvent],
     said: Sequence[tuple[float, Diagnosis]],
     *,
     until_s: float = 1000.0,
-    crowded: bool = False,
+    congested: bool = False,
 ) -> Tally:
-    scorer = Scorer(FABRIC, happenings, until_s=until_s)
+    scorer = Scorer(FABRIC, events, until_s=until_s)
     for now_s, one in said:
-        scorer.see(now_s, [one], crowded=lambda _diagnosis, _now_s: crowded)
+        scorer.observe(now_s, [one], congested=lambda _diagnosis, _now_s: congested)
     return scorer.tally
 
 
 def test_a_fault_is_named_once_however_often_it_is_said() -> None:
     tally = _tally([TX], [(120.0 + at, _diagnosis(direction=Direction.TX)) for at in range(0, 60, 5)])
-    assert (tally.asked, tally.named, tally.ways) == (Counter({What.SLOW_TX: 1}),) * 3
-    assert tally.ttd_s[What.SLOW_TX] == [20.0]
+    assert (tally.asked, tally.named, tally.ways) == (Counter({FaultKind.SLOW_TX: 1}),) * 3
+    assert tally.ttd_s[FaultKind.SLOW_TX] == [20.0]
     assert (tally.right, tally.wrong, tally.false_isolations) == (1, 0, 0)
 
 
 def test_the_clock_is_the_scorers_and_not_the_verdicts() -> None:
-    assert _tally([TX], [(140.0, _diagnosis(detected_s=101.0))]).late[What.SLOW_TX] == 1
+    assert _tally([TX], [(140.0, _diagnosis(detected_s=101.0))]).late[FaultKind.SLOW_TX] == 1
 
 
 def test_nothing_is_named_before_it_happens() -> None:
@@ -59,27 +59,37 @@ def test_nothing_is_named_before_it_happens() -> None:
 @pytest.mark.parametrize(
     ("what", "at", "to", "right", "other"),
     [
-        (What.SLOW_LINK, 40, 48, _diagnosis(Scope.LINK, 5, peer=6), _diagnosis(Scope.LINK, 5, peer=7)),
-        (What.SLOW_LINK, 40, 48, _diagnosis(Scope.LINK, 6, peer=5), _diagnosis(Scope.NODE, 5)),
-        (What.LEAF, 3, -1, _diagnosis(Scope.LEAF, None, switch="leaf-3"), _diagnosis(Scope.LEAF, None, switch="leaf-4")),
-        (What.UPLINK, 9, -1, _diagnosis(Scope.UPLINK, None, switch="uplink-9"), _diagnosis(Scope.NODE, 9)),
-        (What.SLOW_RX, 47, -1, _diagnosis(), _diagnosis(Scope.NODE, 6)),
-        (What.STRAGGLER, 5, -1, _diagnosis(fault=FaultClass.NONCOMM_SLOW), _diagnosis()),
-        (What.CRASH, 5, -1, _diagnosis(fault=FaultClass.CRASH), _diagnosis(fault=FaultClass.NONCOMM_HANG)),
-        (What.HANG_LINK, 40, 48, _diagnosis(Scope.LINK, 5, peer=6, fault=FaultClass.COMM_HANG), _diagnosis()),
+        (FaultKind.SLOW_LINK, 40, 48, _diagnosis(Scope.LINK, 5, peer=6), _diagnosis(Scope.LINK, 5, peer=7)),
+        (FaultKind.SLOW_LINK, 40, 48, _diagnosis(Scope.LINK, 6, peer=5), _diagnosis(Scope.NODE, 5)),
+        (
+            FaultKind.LEAF,
+            3,
+            -1,
+            _diagnosis(Scope.LEAF, None, switch="leaf-3"),
+            _diagnosis(Scope.LEAF, None, switch="leaf-4"),
+        ),
+        (FaultKind.UPLINK, 9, -1, _diagnosis(Scope.UPLINK, None, switch="uplink-9"), _diagnosis(Scope.NODE, 9)),
+        (FaultKind.SLOW_RX, 47, -1, _diagnosis(), _diagnosis(Scope.NODE, 6)),
+        (FaultKind.STRAGGLER, 5, -1, _diagnosis(fault=FaultClass.NONCOMM_SLOW), _diagnosis()),
+        (FaultKind.CRASH, 5, -1, _diagnosis(fault=FaultClass.CRASH), _diagnosis(fault=FaultClass.NONCOMM_HANG)),
+        (FaultKind.HANG_LINK, 40, 48, _diagnosis(Scope.LINK, 5, peer=6, fault=FaultClass.COMM_HANG), _diagnosis()),
     ],
 )
-def test_class_and_entity_must_both_be_right(what: What, at: int, to: int, right: Diagnosis, other: Diagnosis) -> None:
-    happening = Happening(what, at, 100.0, 900.0, 1.5, to)
+def test_class_and_entity_must_both_be_right(
+    what: FaultKind, at: int, to: int, right: Diagnosis, other: Diagnosis
+) -> None:
+    happening = FaultEvent(what, at, 100.0, 900.0, 1.5, to)
     assert _tally([happening], [(120.0, right)]).named[what] == 1
     tally = _tally([happening], [(120.0, other)])
     assert not tally.named
     assert tally.wrong == 1
 
 
-@pytest.mark.parametrize(("what", "at"), [(What.LEAF, 3), (What.SLOW_LINK, 40), (What.HICCUP, 5), (What.FOREIGN, 40)])
-def test_no_node_may_be_taken_out_for_a_switch_a_link_or_a_look_alike(what: What, at: int) -> None:
-    tally = _tally([Happening(what, at, 100.0, 200.0, 2.0, 48)], [(120.0, _diagnosis())])
+@pytest.mark.parametrize(
+    ("what", "at"), [(FaultKind.LEAF, 3), (FaultKind.SLOW_LINK, 40), (FaultKind.HICCUP, 5), (FaultKind.FOREIGN, 40)]
+)
+def test_no_node_may_be_taken_out_for_a_switch_a_link_or_a_look_alike(what: FaultKind, at: int) -> None:
+    tally = _tally([FaultEvent(what, at, 100.0, 200.0, 2.0, 48)], [(120.0, _diagnosis())])
     assert tally.false_isolations == 1
 
 
@@ -92,26 +102,28 @@ def test_a_cable_has_longer_and_is_its_link_where_it_carries_but_one_pair() -> N
     shared = next(cable for cable, ends in pairs.items() if len(ends) > 1)
     for cable, named in ((alone, 1), (shared, 0)):
         a, b = sorted(next(iter(pairs[cable])))
-        bad = Happening(What.UPLINK, cable, 0.0, 900.0, 2.0)
+        bad = FaultEvent(FaultKind.UPLINK, cable, 0.0, 900.0, 2.0)
         tally = _tally([bad], [(700.0, _diagnosis(Scope.LINK, a, peer=b))])
-        assert (tally.asked[What.UPLINK], tally.named[What.UPLINK]) == (1, named)
-    assert not _tally([Happening(What.UPLINK, alone, 0.0, 600.0, 2.0)], []).asked  # no longer than congestion lasts
+        assert (tally.asked[FaultKind.UPLINK], tally.named[FaultKind.UPLINK]) == (1, named)
+    assert not _tally(
+        [FaultEvent(FaultKind.UPLINK, alone, 0.0, 600.0, 2.0)], []
+    ).asked  # no longer than congestion lasts
 
 
 def test_an_accusation_that_stood_before_has_not_found_the_fault() -> None:
     before = [(at, _diagnosis()) for at in (90.0, 95.0, 100.0, 105.0, 110.0)]
     assert not _tally([TX], before).named
-    assert _tally([TX], [*before, (125.0, _diagnosis())]).named[What.SLOW_TX] == 1  # said anew
+    assert _tally([TX], [*before, (125.0, _diagnosis())]).named[FaultKind.SLOW_TX] == 1  # said anew
 
 
 def test_a_mild_fault_need_not_be_found_and_may_be() -> None:
-    mild = Happening(What.SLOW_NIC, 40, 100.0, 200.0, 1.15)
+    mild = FaultEvent(FaultKind.SLOW_NIC, 40, 100.0, 200.0, 1.15)
     tally = _tally([mild], [(120.0, _diagnosis())])
     assert (sum(tally.asked.values()), tally.right, tally.false_isolations) == (0, 1, 0)
 
 
 def test_what_ends_too_soon_or_is_cut_off_by_the_end_is_not_asked() -> None:
-    brief = Happening(What.SLOW_NIC, 40, 100.0, 125.0, 2.0)
+    brief = FaultEvent(FaultKind.SLOW_NIC, 40, 100.0, 125.0, 2.0)
     assert not _tally([brief], []).asked
     assert not _tally([TX], [], until_s=120.0).asked
 
@@ -123,9 +135,9 @@ def test_a_verdict_may_outlive_its_fault_a_little() -> None:
 
 def test_congestion_that_is_there_and_what_is_the_workloads_are_counted_apart() -> None:
     link, load = _diagnosis(Scope.LINK, 5, peer=6), _diagnosis(Scope.WORKLOAD, isolate=False)
-    tally = _tally([], [(50.0, link), (60.0, load)], crowded=True)
+    tally = _tally([], [(50.0, link), (60.0, load)], congested=True)
     assert (tally.congestion, tally.workload, tally.right, tally.wrong) == (1, 1, 0, 0)
-    assert _tally([], [(50.0, link)], crowded=False).wrong == 1
+    assert _tally([], [(50.0, link)], congested=False).wrong == 1
 
 
 def test_a_node_that_is_accused_again_after_a_while_counts_again() -> None:
@@ -151,7 +163,7 @@ def test_the_answer_says_shares_with_their_intervals_and_what_a_week_would_bring
 
 def test_of_twenty_times_the_nineteenth_is_the_95th_percentile() -> None:
     tally = Tally()
-    tally.ttd_s[What.SLOW_TX] = [float(time_s) for time_s in range(20, 0, -1)]
+    tally.ttd_s[FaultKind.SLOW_TX] = [float(time_s) for time_s in range(20, 0, -1)]
     times = score(Outcome(1.0, tally), scenario="x", ranks=1024, seed=1, window_s=5.0, run_s=1.0).ttd_s["comm-slow"]
     assert (times.p50, times.p95, times.max) == (10.0, 19.0, 20.0)
 
@@ -160,16 +172,16 @@ def test_what_nobody_could_have_named_is_counted_apart_and_stays_in_the_recall()
     silent = np.ones(FABRIC.node.max() + 1, dtype=bool)
     silent[[5, 9]] = False
     faults = [
-        Happening(What.HANG_CODE, 5, 100.0, 200.0),
-        Happening(What.HANG_CODE, 6, 300.0, 400.0),
-        Happening(What.HANG_NODE, 9, 500.0, 600.0),  # its peers see it
+        FaultEvent(FaultKind.HANG_CODE, 5, 100.0, 200.0),
+        FaultEvent(FaultKind.HANG_CODE, 6, 300.0, 400.0),
+        FaultEvent(FaultKind.HANG_NODE, 9, 500.0, 600.0),  # its peers see it
     ]
     scorer = Scorer(FABRIC, faults, until_s=1000.0)
-    witnesses = Witnesses(scorer.asked, ~silent, in_time_s=30.0)
+    witnesses = Observability(scorer.asked, ~silent, in_time_s=30.0)
     for at in range(200):
-        witnesses.see(5.0 * at, 5.0 * at + 5.0, silent)
+        witnesses.observe(5.0 * at, 5.0 * at + 5.0, silent)
     named = _diagnosis(node=6, fault=FaultClass.NONCOMM_HANG)
-    scorer.see(310.0, [named], crowded=lambda _diagnosis, _now_s: False)
+    scorer.observe(310.0, [named], congested=lambda _diagnosis, _now_s: False)
     scorer.hide(witnesses.hidden)
     found = score(Outcome(1.0, scorer.tally), scenario="hangs", ranks=1024, seed=1, window_s=5.0, run_s=1.0)
     assert (found.faults, found.hidden_faults) == (3, 1)
@@ -180,32 +192,32 @@ def test_what_nobody_could_have_named_is_counted_apart_and_stays_in_the_recall()
 
 @pytest.mark.parametrize(("heard_s", "hidden"), [(10.0, True), (20.0, False)])
 def test_a_witness_that_comes_back_soon_enough_hides_nothing(heard_s: float, *, hidden: bool) -> None:
-    late = Happening(What.STRAGGLER, 5, 100.0, 200.0, 1.5)
-    witnesses = Witnesses([late], np.zeros(128, dtype=bool), in_time_s=30.0)
+    late = FaultEvent(FaultKind.STRAGGLER, 5, 100.0, 200.0, 1.5)
+    witnesses = Observability([late], np.zeros(128, dtype=bool), in_time_s=30.0)
     for at in range(40):
-        heard = np.ones(128, dtype=bool)
-        heard[5] = 5.0 * at >= 130.0 - heard_s
-        witnesses.see(5.0 * at, 5.0 * at + 5.0, heard)
+        reported = np.ones(128, dtype=bool)
+        reported[5] = 5.0 * at >= 130.0 - heard_s
+        witnesses.observe(5.0 * at, 5.0 * at + 5.0, reported)
     assert witnesses.hidden(late) is hidden
 
 
 def test_a_straggler_whose_ranks_tell_of_it_is_not_hidden_with_its_agent() -> None:
-    late, hung = (Happening(what, 5, 100.0, 200.0, 1.5) for what in (What.STRAGGLER, What.HANG_CODE))
-    witnesses = Witnesses([late, hung], np.zeros(128, dtype=bool), in_time_s=30.0)
+    late, hung = (FaultEvent(what, 5, 100.0, 200.0, 1.5) for what in (FaultKind.STRAGGLER, FaultKind.HANG_CODE))
+    witnesses = Observability([late, hung], np.zeros(128, dtype=bool), in_time_s=30.0)
     told = np.ones(128, dtype=bool)
-    heard = told.copy()
-    heard[5] = False
+    reported = told.copy()
+    reported[5] = False
     for at in range(40):
-        witnesses.see(5.0 * at, 5.0 * at + 5.0, heard, told=told)
+        witnesses.observe(5.0 * at, 5.0 * at + 5.0, reported, told=told)
     assert [witnesses.hidden(one) for one in (late, hung)] == [False, True]
 
 
 def test_a_machine_that_dies_with_its_agent_is_hidden_only_where_nothing_else_can_tell() -> None:
-    dead = [Happening(What.CRASH, node, 100.001, 200.0) for node in (5, 6)]
+    dead = [FaultEvent(FaultKind.CRASH, node, 100.001, 200.0) for node in (5, 6)]
     assert all(map(takes_machine, dead))
     unanswered = np.zeros(128, dtype=bool)
     unanswered[5] = True
-    witnesses = Witnesses(dead, unanswered, in_time_s=30.0)
+    witnesses = Observability(dead, unanswered, in_time_s=30.0)
     assert [witnesses.hidden(one) for one in dead] == [True, False]
 
 

@@ -6,35 +6,35 @@ from numpy.typing import NDArray
 
 from faults.diagnosis import Diagnosis, Direction, FaultClass, Scope
 from faults.simulator.cluster import build
-from faults.simulator.fault_schedule import Happening, What
+from faults.simulator.fault_schedule import FaultEvent, FaultKind
 from faults.simulator.program import DATA, PIPELINE, TENSOR, timetable, writing_nodes
 from faults.simulator.shape import Shape
-from faults.simulator.stall_detector import StandingJudge
-from faults.simulator.stall_plane import BEAT_S, HangPlane
+from faults.simulator.stall_detector import StallDetector
+from faults.simulator.stall_plane import BEAT_S, StallPlane
 
 CLUSTER = build(Shape(ranks=512), seed=2)  # 64 nodes: 8 stages of 8 replicas
-JUDGE = StandingJudge.of(CLUSTER)
+JUDGE = StallDetector.of(CLUSTER)
 NODE, RANK = 19, 19 * 8
 
 
 def _diagnoses(
-    *happenings: Happening, lost: int = -1, until_s: float = 40.0, skew_s: NDArray[np.float64] | None = None
+    *events: FaultEvent, lost: int = -1, until_s: float = 40.0, skew_s: NDArray[np.float64] | None = None
 ) -> list[tuple[float, Diagnosis]]:
-    plane = HangPlane(CLUSTER, np.zeros(CLUSTER.shape.nodes) if skew_s is None else skew_s, seed=1)
-    heard = np.ones(CLUSTER.shape.nodes, dtype=bool)
+    plane = StallPlane(CLUSTER, np.zeros(CLUSTER.shape.nodes) if skew_s is None else skew_s, seed=1)
+    reported = np.ones(CLUSTER.shape.nodes, dtype=bool)
     if lost >= 0:
-        heard[lost] = False
+        reported[lost] = False
     state, found = JUDGE.start(), list[tuple[float, Diagnosis]]()
     for from_s in np.arange(0.0, until_s, 5.0):
-        lasting = [one for one in happenings if one.from_s < from_s + 5.0 and one.to_s > from_s]
-        for seen in plane.between(float(from_s), float(from_s) + 5.0, heard=heard, happenings=lasting):
+        lasting = [one for one in events if one.from_s < from_s + 5.0 and one.to_s > from_s]
+        for seen in plane.between(float(from_s), float(from_s) + 5.0, reported=reported, events=lasting):
             state, diagnoses = JUDGE.step(state, seen)
             found += [(seen.at_s, diagnosis) for diagnosis in diagnoses]
     return found
 
 
 def test_a_rank_that_never_calls_holds_up_its_groups_first_and_then_everybody() -> None:
-    hung = Happening(What.HANG_CODE, NODE, 10.0, 60.0)
+    hung = FaultEvent(FaultKind.HANG_CODE, NODE, 10.0, 60.0)
     plan = timetable(CLUSTER, [hung], from_s=5.0, to_s=60.0, seed=1)
     hung_rank = RANK + 10_000 % 8
     step = int(np.isfinite(plan.came_s[TENSOR, :, hung_rank]).sum())
@@ -48,7 +48,7 @@ def test_a_rank_that_never_calls_holds_up_its_groups_first_and_then_everybody() 
 def test_a_cut_link_holds_up_one_group_whose_members_all_came() -> None:
     fabric = CLUSTER.fabric
     edge = 0  # of a ring
-    cut = Happening(What.HANG_LINK, int(fabric.source[edge]), 10.0, 60.0, to=int(fabric.target[edge]))
+    cut = FaultEvent(FaultKind.HANG_LINK, int(fabric.source[edge]), 10.0, 60.0, to=int(fabric.target[edge]))
     plan = timetable(CLUSTER, [cut], from_s=5.0, to_s=60.0, seed=1)
     step = int(np.isfinite(plan.through_s[DATA, :, 0]).sum())
     members = np.arange(8) * 8  # stage 0, rail 0
@@ -66,26 +66,26 @@ def test_collectives_end_when_the_last_has_come() -> None:
 @pytest.mark.parametrize(
     ("what", "fault"),
     [
-        (What.HANG_CODE, FaultClass.NONCOMM_HANG),
-        (What.HANG_NODE, FaultClass.COMM_HANG),
-        (What.CRASH, FaultClass.CRASH),
+        (FaultKind.HANG_CODE, FaultClass.NONCOMM_HANG),
+        (FaultKind.HANG_NODE, FaultClass.COMM_HANG),
+        (FaultKind.CRASH, FaultClass.CRASH),
     ],
 )
-def test_the_node_that_began_is_named_within_seconds_and_nobody_else(what: What, fault: FaultClass) -> None:
-    found = _diagnoses(Happening(what, NODE, 10.0, 60.0))
+def test_the_node_that_began_is_named_within_seconds_and_nobody_else(what: FaultKind, fault: FaultClass) -> None:
+    found = _diagnoses(FaultEvent(what, NODE, 10.0, 60.0))
     assert {(diagnosis.fault, diagnosis.scope, diagnosis.node) for _, diagnosis in found} == {(fault, Scope.NODE, NODE)}
-    assert found[0][0] - 10.0 <= (1.0 if what is What.CRASH else 3.25)
+    assert found[0][0] - 10.0 <= (1.0 if what is FaultKind.CRASH else 3.25)
 
 
 def test_a_machine_that_went_with_its_agent_is_named_by_the_independent_source() -> None:
-    found = _diagnoses(Happening(What.CRASH, NODE, 10.001, 60.0))
+    found = _diagnoses(FaultEvent(FaultKind.CRASH, NODE, 10.001, 60.0))
     assert {(diagnosis.fault, diagnosis.node) for _, diagnosis in found} == {(FaultClass.CRASH, NODE)}
     assert 1.0 <= found[0][0] - 10.0 <= 2.5
 
 
-@pytest.mark.parametrize("what", [What.HANG_CODE, What.HANG_NODE])
-def test_wrong_clocks_change_neither_who_is_named_nor_how_soon(what: What) -> None:
-    fault = Happening(what, NODE, 10.0, 60.0)
+@pytest.mark.parametrize("what", [FaultKind.HANG_CODE, FaultKind.HANG_NODE])
+def test_wrong_clocks_change_neither_who_is_named_nor_how_soon(what: FaultKind) -> None:
+    fault = FaultEvent(what, NODE, 10.0, 60.0)
     right = _diagnoses(fault)
     wrong = _diagnoses(fault, skew_s=np.random.default_rng(3).uniform(-0.05, 0.05, CLUSTER.shape.nodes))
     assert {diagnosis.node for _, diagnosis in wrong} == {NODE}
@@ -97,10 +97,10 @@ def test_wrong_clocks_change_neither_who_is_named_nor_how_soon(what: What) -> No
 
 def test_stamps_are_by_clocks_of_their_own_and_what_they_tell_by_the_right_one() -> None:
     skew_s = np.linspace(-0.05, 0.05, CLUSTER.shape.nodes)
-    plane = HangPlane(CLUSTER, skew_s, seed=1)
-    heard = np.ones(CLUSTER.shape.nodes, dtype=bool)
-    cut = Happening(What.HANG_NODE, NODE, 11.0, 60.0)
-    for seen in plane.between(10.0, 15.0, heard=heard, happenings=[cut]):
+    plane = StallPlane(CLUSTER, skew_s, seed=1)
+    reported = np.ones(CLUSTER.shape.nodes, dtype=bool)
+    cut = FaultEvent(FaultKind.HANG_NODE, NODE, 11.0, 60.0)
+    for seen in plane.between(10.0, 15.0, reported=reported, events=[cut]):
         told_s = seen.stamp_s - skew_s
         assert (told_s <= seen.at_s + 1e-9).all()
         assert (told_s > seen.at_s - BEAT_S - 1e-9).all()
@@ -108,13 +108,13 @@ def test_stamps_are_by_clocks_of_their_own_and_what_they_tell_by_the_right_one()
 
 
 def test_what_does_not_change_is_looked_at_seldom() -> None:
-    plane = HangPlane(CLUSTER, np.zeros(CLUSTER.shape.nodes), seed=1)
-    heard = np.ones(CLUSTER.shape.nodes, dtype=bool)
+    plane = StallPlane(CLUSTER, np.zeros(CLUSTER.shape.nodes), seed=1)
+    reported = np.ones(CLUSTER.shape.nodes, dtype=bool)
 
-    def looks(one: Happening, from_s: float) -> int:
-        return len(list(plane.between(from_s, from_s + 5.0, heard=heard, happenings=[one])))
+    def looks(one: FaultEvent, from_s: float) -> int:
+        return len(list(plane.between(from_s, from_s + 5.0, reported=reported, events=[one])))
 
-    hung, silent = Happening(What.HANG_CODE, NODE, 10.0, 300.0), Happening(What.SILENCE, 0, 10.0, 70.0)
+    hung, silent = FaultEvent(FaultKind.HANG_CODE, NODE, 10.0, 300.0), FaultEvent(FaultKind.SILENCE, 0, 10.0, 70.0)
     assert (looks(hung, 10.0), looks(hung, 60.0)) == (20, 1)
     assert (looks(silent, 10.0), looks(silent, 20.0)) == (20, 0)
 
@@ -123,25 +123,25 @@ def test_a_cut_link_is_named_with_its_way_and_isolates_nobody() -> None:
     fabric = CLUSTER.fabric
     for edge in (0, int(np.flatnonzero(fabric.traffic == 1)[3]), int(np.flatnonzero(fabric.traffic == 2)[5])):
         a, b = int(fabric.source[edge]), int(fabric.target[edge])
-        found = _diagnoses(Happening(What.HANG_LINK, a, 10.0, 60.0, to=b))
+        found = _diagnoses(FaultEvent(FaultKind.HANG_LINK, a, 10.0, 60.0, to=b))
         assert {(v.scope, v.node, v.peer, v.direction, v.isolate) for _, v in found} == {
             (Scope.LINK, int(fabric.node[a]), int(fabric.node[b]), Direction.FORWARD, False)
         }
 
 
 def test_an_agent_that_is_lost_while_all_is_well_or_somebody_else_hangs_is_not_blamed() -> None:
-    silent = [Happening(What.SILENCE, 0, 5.0, 35.0)]
+    silent = [FaultEvent(FaultKind.SILENCE, 0, 5.0, 35.0)]
     assert not _diagnoses(*silent, lost=NODE)
-    found = _diagnoses(Happening(What.HANG_CODE, 40, 10.0, 60.0), lost=NODE)
+    found = _diagnoses(FaultEvent(FaultKind.HANG_CODE, 40, 10.0, 60.0), lost=NODE)
     assert {diagnosis.node for _, diagnosis in found} == {40}
 
 
 def test_a_silent_rank_that_hangs_is_not_isolated_for_its_silence() -> None:
-    assert not [diagnosis for _, diagnosis in _diagnoses(Happening(What.HANG_CODE, NODE, 10.0, 60.0), lost=NODE)]
+    assert not [diagnosis for _, diagnosis in _diagnoses(FaultEvent(FaultKind.HANG_CODE, NODE, 10.0, 60.0), lost=NODE)]
 
 
 def test_ranks_that_save_state_are_waited_for_and_not_blamed() -> None:
-    plan = timetable(CLUSTER, [Happening(What.PAUSE, 0, 10.0, 22.0)], from_s=5.0, to_s=40.0, seed=1)
+    plan = timetable(CLUSTER, [FaultEvent(FaultKind.PAUSE, 0, 10.0, 22.0)], from_s=5.0, to_s=40.0, seed=1)
     gaps = np.diff(plan.came_s[TENSOR, :, int(writing_nodes(CLUSTER)[0]) * 8])
     assert np.nanmax(gaps[np.isfinite(gaps)]) > 10.0
-    assert not _diagnoses(Happening(What.PAUSE, 0, 10.0, 22.0))
+    assert not _diagnoses(FaultEvent(FaultKind.PAUSE, 0, 10.0, 22.0))

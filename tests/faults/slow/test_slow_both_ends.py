@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 
 from faults.detector import Job
-from faults.diagnosis import Verdict
+from faults.diagnosis import Diagnosis
 from faults.observations import Observation, Probe
 from tests.faults.ends import End, told_by
-from tests.faults.slow.test_slow_detector import NODES, job, verdicts
+from tests.faults.slow.test_slow_detector import NODES, diagnoses, job
 
 WIRE_S, TURN_S, FROM_S, UNTIL_S = 0.0026, 0.5, 14.0, 22.0
 
@@ -25,30 +25,30 @@ def trains() -> list[Observation]:
     return found
 
 
-def said(end: End) -> list[Verdict]:
+def said(end: End) -> list[Diagnosis]:
     stream = sorted([*job({(4, 3): 1.5}, FROM_S, UNTIL_S), *told_by(end, trains())], key=lambda seen: seen.at_s)
-    return list(verdicts(Job(NODES, tuple(range(NODES))), stream).values())
+    return list(diagnoses(Job(NODES, tuple(range(NODES))), stream).values())
 
 
 @pytest.fixture(scope="module")
-def by_receivers() -> list[Verdict]:
+def by_receivers() -> list[Diagnosis]:
     return said(End.RECEIVER)
 
 
-def probed(found: list[Verdict]) -> list[tuple[object, ...]]:
+def probed(found: list[Diagnosis]) -> list[tuple[object, ...]]:
     """What trains have a part in."""
     return [(one.fault, one.node, one.peer, one.direction) for one in found if "one-way-probes" in one.evidence]
 
 
-def test_trains_matter_here(by_receivers: list[Verdict]) -> None:
+def test_trains_matter_here(by_receivers: list[Diagnosis]) -> None:
     ((_fault, node, peer, _way),) = probed(by_receivers)
     assert (node, peer) == (4, None)
     assert not probed(said(End.NEITHER))
 
 
-def test_a_train_known_from_both_ends_counts_once(by_receivers: list[Verdict]) -> None:
+def test_a_train_known_from_both_ends_counts_once(by_receivers: list[Diagnosis]) -> None:
     assert said(End.BOTH) == by_receivers
 
 
-def test_what_senders_alone_tell_names_the_same(by_receivers: list[Verdict]) -> None:
+def test_what_senders_alone_tell_names_the_same(by_receivers: list[Diagnosis]) -> None:
     assert probed(said(End.SENDER)) == probed(by_receivers)

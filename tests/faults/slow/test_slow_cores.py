@@ -33,8 +33,8 @@ def told(from_s: float, until_s: float, *, waits: bool) -> list[Observation]:
 def test_only_who_computes_longer_is_named(*, waits: bool, named: set[tuple[FaultClass, int, bool]]) -> None:
     detector, said = SlowDetector(Job(RANKS, tuple(range(RANKS)))), set()
     for seen in told(15.0, 25.0, waits=waits):
-        detector.see(seen)
-        said |= {(v.fault, v.node, v.isolate) for v in detector.judge(seen.at_s) if v.scope is not Scope.WORKLOAD}
+        detector.observe(seen)
+        said |= {(v.fault, v.node, v.isolate) for v in detector.evaluate(seen.at_s) if v.scope is not Scope.WORKLOAD}
     assert said == named
 
 
@@ -42,9 +42,9 @@ def test_what_the_kernel_does_not_tell_is_not_known() -> None:
     cores = Cores(2)
     assert cores.waited(0, 1.0, 5.0) is None
     for at_s in (1.0, 2.0, 3.0):
-        cores.see(Observation(at_s, 0, Process(1, "R", 0.0, 1, None), rank=0))
-        cores.see(Observation(at_s, 1, Process(1, "R", 0.0, 1, at_s / 2.0), rank=1))
-        cores.see(Observation(at_s, 1, Process(1, "R", 0.0, 1, 9.0), rank=2))  # no rank of this job
+        cores.observe(Observation(at_s, 0, Process(1, "R", 0.0, 1, None), rank=0))
+        cores.observe(Observation(at_s, 1, Process(1, "R", 0.0, 1, at_s / 2.0), rank=1))
+        cores.observe(Observation(at_s, 1, Process(1, "R", 0.0, 1, 9.0), rank=2))  # no rank of this job
     assert cores.waited(0, 1.0, 3.0) is None
     assert cores.waited(1, 1.0, 3.0) is None  # against nobody
 
@@ -53,7 +53,7 @@ def test_a_new_process_counts_from_its_own_start() -> None:
     cores = Cores(3)
     for at_s, waited_s in ((1.0, 50.0), (2.0, 50.5), (3.0, 0.0), (4.5, 0.3)):
         for rank in range(3):
-            cores.see(Observation(at_s, rank, Process(1, "R", 0.0, 1, waited_s * (rank == 0)), rank=rank))
+            cores.observe(Observation(at_s, rank, Process(1, "R", 0.0, 1, waited_s * (rank == 0)), rank=rank))
     assert cores.waited(0, 2.5, 4.5) == pytest.approx((0.3, 2.5, 4.5))
 
 
@@ -61,6 +61,6 @@ def test_a_new_process_counts_from_its_own_start() -> None:
 def test_any_order_of_anything_is_taken(looks: list[tuple[int, float, float]], since_s: float) -> None:
     cores = Cores(3)
     for rank, at_s, waited_s in looks:
-        cores.see(Observation(at_s, 0, Process(1, "R", 0.0, 1, waited_s), rank=rank))
+        cores.observe(Observation(at_s, 0, Process(1, "R", 0.0, 1, waited_s), rank=rank))
     told = [cores.waited(rank, since_s, 50.0) for rank in range(3)]
     assert all(each is None or abs(each.seconds) <= 1e6 for each in told)

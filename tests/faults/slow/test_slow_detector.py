@@ -7,7 +7,7 @@ import pytest
 
 from api.cli.faults.recordings import open_recording
 from faults.detector import Job
-from faults.diagnosis import Direction, FaultClass, Scope, Verdict
+from faults.diagnosis import Diagnosis, Direction, FaultClass, Scope
 from faults.observations import Collective, Look, Observation, Socket
 from faults.slow import SlowDetector
 
@@ -47,15 +47,15 @@ def job(slow: dict[tuple[int, int], float], from_s: float, until_s: float) -> li
     return sorted(found, key=lambda seen: seen.at_s)
 
 
-def verdicts(described: Job, observations: list[Observation]) -> dict[tuple[object, ...], Verdict]:
+def diagnoses(described: Job, observations: list[Observation]) -> dict[tuple[object, ...], Diagnosis]:
     detector, now_s = SlowDetector(described), observations[0].at_s
-    found: dict[tuple[object, ...], Verdict] = {}
+    found: dict[tuple[object, ...], Diagnosis] = {}
     for seen in observations:
         while seen.at_s > now_s:
-            for verdict in detector.judge(now_s):
-                found.setdefault((verdict.fault, verdict.scope, verdict.node, verdict.peer), verdict)
+            for diagnosis in detector.evaluate(now_s):
+                found.setdefault((diagnosis.fault, diagnosis.scope, diagnosis.node, diagnosis.peer), diagnosis)
             now_s += 0.25
-        detector.see(seen)
+        detector.observe(seen)
     return found
 
 
@@ -66,10 +66,10 @@ def first_said_s(asked_s: list[float], observations: list[Observation]) -> dict[
     waiting = next(known)
     for now_s in asked_s:
         while waiting.at_s <= now_s:
-            detector.see(waiting)
+            detector.observe(waiting)
             waiting = next(known)
-        for verdict in detector.judge(now_s):
-            found.setdefault((verdict.scope, verdict.node, verdict.peer, verdict.direction), verdict.detected_s)
+        for diagnosis in detector.evaluate(now_s):
+            found.setdefault((diagnosis.scope, diagnosis.node, diagnosis.peer, diagnosis.direction), diagnosis.detected_s)
     return found
 
 
@@ -91,8 +91,8 @@ def test_who_asks_late_once_does_not_move_the_looks_that_follow() -> None:
     assert first_said_s(late_s, observations) == first_said_s(grid_s, observations)
 
 
-def told(slow: dict[tuple[int, int], float], from_s: float = 9.0) -> list[Verdict]:
-    return list(verdicts(Job(NODES, tuple(range(NODES))), job(slow, from_s, 15.0)).values())
+def told(slow: dict[tuple[int, int], float], from_s: float = 9.0) -> list[Diagnosis]:
+    return list(diagnoses(Job(NODES, tuple(range(NODES))), job(slow, from_s, 15.0)).values())
 
 
 def test_a_healthy_job_has_no_verdict() -> None:
@@ -128,8 +128,8 @@ def test_a_job_that_stands_still_is_not_judged() -> None:
     observations = job({}, 99.0, 8.0)
     detector = SlowDetector(Job(NODES, tuple(range(NODES))))
     for seen in observations:
-        detector.see(seen)
-    assert list(detector.judge(60.0)) == []
+        detector.observe(seen)
+    assert list(detector.evaluate(60.0)) == []
 
 
 EXPECTED = {
@@ -142,11 +142,11 @@ EXPECTED = {
 @pytest.mark.parametrize("name", EXPECTED)
 def test_recordings(name: str) -> None:
     recording = open_recording(RECORDINGS / name)
-    found = list(verdicts(recording.job, list(recording.observations)).values())
+    found = list(diagnoses(recording.job, list(recording.observations)).values())
     expected = EXPECTED[name]
     if expected is None:
         assert found == []
         return
-    (verdict,) = found
-    assert (verdict.fault, verdict.scope, verdict.node, verdict.peer, verdict.direction) == expected
-    assert 8.0 < verdict.detected_s < 13.0
+    (diagnosis,) = found
+    assert (diagnosis.fault, diagnosis.scope, diagnosis.node, diagnosis.peer, diagnosis.direction) == expected
+    assert 8.0 < diagnosis.detected_s < 13.0

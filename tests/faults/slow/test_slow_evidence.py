@@ -24,8 +24,8 @@ def socket(acked: int, busy_us: int) -> Socket:
 def test_bandwidth_is_bytes_over_busy_time() -> None:
     sockets = Sockets(2, 10.0)
     for at_s, acked, busy in ((0.0, 0, 0), (1.0, 2_500_000, 100_000)):
-        sockets.see(Observation(at_s, 0, Look(1)))
-        sockets.see(Observation(at_s, 0, socket(acked, busy), peer=1))
+        sockets.observe(Observation(at_s, 0, Look(1)))
+        sockets.observe(Observation(at_s, 0, socket(acked, busy), peer=1))
     span = sockets.span(0.0, 1.0)
     assert span is not None
     assert span.bandwidth_mbit(5.0)[0, 1] == 200.0
@@ -35,7 +35,7 @@ def test_bandwidth_is_bytes_over_busy_time() -> None:
 def test_a_connection_opened_anew_tells_nothing() -> None:
     sockets = Sockets(2, 10.0)
     for at_s, acked in ((0.0, 1000), (1.0, 10)):
-        sockets.see(Observation(at_s, 0, socket(acked, 0), peer=1))
+        sockets.observe(Observation(at_s, 0, socket(acked, 0), peer=1))
     span = sockets.span(0.0, 1.0)
     assert span is not None
     assert np.isnan(span.bytes[0, 1])
@@ -45,7 +45,7 @@ def test_a_connection_opened_anew_tells_nothing() -> None:
 def test_sockets_take_anything(rows: list[tuple[float, int, int]]) -> None:
     sockets = Sockets(3, 2.0)
     for at_s, node, peer in rows:
-        sockets.see(Observation(at_s, node, socket(1, 1), peer=peer))
+        sockets.observe(Observation(at_s, node, socket(1, 1), peer=peer))
     assert all(a.at_s < b.at_s for line in sockets.rows for a, b in zip(line, list(line)[1:], strict=False))
 
 
@@ -70,7 +70,7 @@ def run_steps(gaps: Gaps, extra_s: dict[int, float], steps: range, seed: int = 0
             start_s = float(step)
             arrived_s = start_s + 0.03 + float(rng.normal(0, 0.002)) + extra_s.get(rank, 0.0)
             values = Collective(step, "all_reduce", 1, arrived_s, start_s + 1.0, step)
-            gaps.see(Observation(start_s + 1.0, rank, values, rank))
+            gaps.observe(Observation(start_s + 1.0, rank, values, rank))
 
 
 def test_a_rank_that_begins_to_lag_is_found_and_no_other() -> None:
@@ -103,8 +103,8 @@ def test_steps_by_records_and_by_heartbeats() -> None:
     for step in range(20):
         for rank in range(2):
             values = Collective(step, "x", 1, 0.25 * step, 0.25 * step + 0.1, step)
-            records.see(Observation(0.25 * step + 0.1, rank, values, rank))
-            beats.see(Observation(0.5 * step, rank, Heartbeat(0, 0, None, 2 * step, "comm"), rank))
+            records.observe(Observation(0.25 * step + 0.1, rank, values, rank))
+            beats.observe(Observation(0.5 * step, rank, Heartbeat(0, 0, None, 2 * step, "comm"), rank))
     assert np.allclose(records.between(0.0, 9.0), 0.25)
     assert np.allclose(beats.between(0.0, 9.0), 0.25)
 
@@ -144,10 +144,10 @@ def counted(nodes: int, skew_s: np.ndarray, slow_from_s: float, looks: int = 60)
             mine_s, queued = at_s - skew_s[i], (60e3 if at_s >= slow_from_s else 0.0)
             acked, received = rate * (mine_s + 1.0), rate * (mine_s + 1.0) + 10e3
             unacked = 20e3 + (queued if i == 1 else 0.0)
-            sockets.see(Observation(at_s, i, Look(2)))
+            sockets.observe(Observation(at_s, i, Look(2)))
             values = Socket(1, int(acked), 0, 0, 0, 0, 0, 0, 0, round(unacked / 1448), *([0] * 9))
-            sockets.see(Observation(at_s, i, values, peer=down))
-            sockets.see(Observation(at_s, i, Socket(1, 0, int(received), *([0] * 16)), peer=up))
+            sockets.observe(Observation(at_s, i, values, peer=down))
+            sockets.observe(Observation(at_s, i, Socket(1, 0, int(received), *([0] * 16)), peer=up))
         waiting.take(at_s, suspected=False, ripe_s=5.0)
     return sockets, waiting
 
@@ -179,7 +179,7 @@ def passed(delays: Delays, until_s: float, offset_s: tuple[float, float], slow_f
             took_s = 0.02 if rank == 1 and at_s >= slow_from_s else 0.005
             called_s, got_s = at_s + offset_s[rank], at_s + took_s + offset_s[rank]
             values = Pass(1 - rank, 1 - rank, 1, called_s, got_s, got_s, step)
-            delays.see(Observation(at_s, rank, values, rank, 1 - rank))
+            delays.observe(Observation(at_s, rank, values, rank, 1 - rank))
         delays.ripen(at_s, suspected=at_s >= slow_from_s)
 
 

@@ -57,7 +57,7 @@ def looked(seen: list[Observation], until_s: float, suspected_from_s: float) -> 
     views: tuple[View, ...] = ()
     for now_s in np.arange(0.5, until_s + 0.01, 0.5):
         while at < len(seen) and seen[at].at_s <= now_s:
-            accuser.see(seen[at])
+            accuser.observe(seen[at])
             at += 1
         views = accuser.look(float(now_s), suspected=bool(now_s >= suspected_from_s))
     return views
@@ -113,7 +113,7 @@ def test_healthy_wires_are_hardly_ever_accused_however_often_trains_meet_the_job
     accuser, at, found = Accuser(NODES, keep_s=10.0, ripe_s=5.0), 0, 0
     for now_s in np.arange(0.5, 120.0, 0.5):
         while at < len(seen) and seen[at].at_s <= now_s:
-            accuser.see(seen[at])
+            accuser.observe(seen[at])
             at += 1
         found += sum(bool(view.probed().entities(1e-4)) for view in accuser.look(float(now_s), suspected=False))
     assert found <= 2
@@ -190,14 +190,14 @@ def test_once_probes_have_spoken_looks_at_sockets_alone_count_no_more() -> None:
 def test_while_nobody_asks_memory_is_bounded() -> None:
     probes = Probes(2, keep_s=10.0, ripe_s=5.0)
     for number in range(2_000):
-        probes.see(Observation(0.1 * number, 1, Probe(64, 0.0, 0.0, 0.002), peer=0))
+        probes.observe(Observation(0.1 * number, 1, Probe(64, 0.0, 0.0, 0.002), peer=0))
     assert len(probes.ripen(1e6, suspected=False)) <= BASELINE
 
 
 def test_probes_that_are_none_of_the_job_are_left() -> None:
     probes = Probes(3, keep_s=10.0, ripe_s=5.0)
     for source, target in ((0, 3), (5, 1), (1, 1), (-1, 0), (None, 1)):
-        probes.see(Observation(1.0, target, Probe(1, 0.0, 1.0, 0.5), peer=source))
+        probes.observe(Observation(1.0, target, Probe(1, 0.0, 1.0, 0.5), peer=source))
     assert probes.ratios(0.0) is None
 
 

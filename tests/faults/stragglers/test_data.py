@@ -35,8 +35,8 @@ class Job:
             if silent is not None:
                 gaps[silent] = np.nan
             self.at += 1
-            self.state, verdicts = self.watch.step(self.state, gaps, WINDOW_S * self.at, window_s=WINDOW_S)
-            self.named |= {one.node for one in verdicts}
+            self.state, diagnoses = self.watch.step(self.state, gaps, WINDOW_S * self.at, window_s=WINDOW_S)
+            self.named |= {one.node for one in diagnoses}
 
 
 def more(of: Roles, replica: int, share: float) -> Floats:

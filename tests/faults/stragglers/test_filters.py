@@ -12,7 +12,7 @@ from faults.stragglers import StragglerSettings, noise_scales
 from faults.stragglers import cusum as of_bank
 from faults.stragglers import kalman as of_belief
 from faults.stragglers.cusum import Bank, Heard
-from faults.stragglers.kalman import Belief
+from faults.stragglers.kalman import Validity
 from faults.stragglers.noise_scales import Scales
 
 WINDOW_S, NOISE, SPREAD = 5.0, 0.019, 0.01
@@ -34,7 +34,7 @@ def covariance(windows: int, wander: float) -> Floats:
     return np.asarray((of_belief.ODD * SPREAD) ** 2 + sway + NOISE**2 * np.eye(windows))
 
 
-def through(late: Floats, wander: float, *, pause: float = 1e-12) -> tuple[Belief, Bank, float]:
+def through(late: Floats, wander: float, *, pause: float = 1e-12) -> tuple[Validity, Bank, float]:
     """(what is known, the bank, log-likelihood) after all windows; the bank is never set back below zero here."""
     belief, bank, likelihood = of_belief.start(1), of_bank.start(1, 1), 0.0
     keep = exp(-WINDOW_S / SETTINGS.wander_memory_s)
@@ -46,7 +46,7 @@ def through(late: Floats, wander: float, *, pause: float = 1e-12) -> tuple[Belie
         gain, after = of_belief.gain(before, heard, of_belief.deviation(before, NOISE))
         expected = before.usual + before.sway
         surprise = np.where(heard, each - expected, 0.0)
-        belief = Belief(
+        belief = Validity(
             before.usual + gain.usual * surprise, before.sway + gain.sway * surprise,
             after.usual2, after.both, after.sway2,
         )  # fmt: skip

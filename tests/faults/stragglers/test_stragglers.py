@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from faults.diagnosis import FaultClass, Scope, Verdict
+from faults.diagnosis import Diagnosis, FaultClass, Scope
 from faults.fabric import Floats
 from faults.stragglers import Roles, Stragglers, StragglerSettings
 from faults.stragglers.consecutive_windows import alike
@@ -32,16 +32,16 @@ class Days:
 def run(
     late: Floats | float, *, before: int, during: int, seed: int = 1, settings: StragglerSettings | None = None,
     lost: float = 0.0, jitter: float = JITTER,
-) -> dict[int, Verdict]:  # fmt: skip
+) -> dict[int, Diagnosis]:  # fmt: skip
     """The first verdict of each node that was ever named."""
     days, watch = Days(seed, jitter=jitter), Stragglers(ROLES, settings)
     state = watch.start()
-    found: dict[int, Verdict] = {}
+    found: dict[int, Diagnosis] = {}
     for at in range(before + during):
         gaps = days.gaps(late if at >= before else 0.0)
         gaps[days.rng.random(NODES) < lost] = np.nan
-        state, verdicts = watch.step(state, gaps, WINDOW_S * (at + 1), window_s=WINDOW_S)
-        for one in verdicts:
+        state, diagnoses = watch.step(state, gaps, WINDOW_S * (at + 1), window_s=WINDOW_S)
+        for one in diagnoses:
             found.setdefault(one.node if one.node is not None else -1, one)
     return found
 
@@ -87,8 +87,8 @@ def test_who_is_left_of_a_stage_is_not_held_against_the_other_stages() -> None:
         gaps = days.gaps()
         if at >= HOUR:
             gaps[2:REPLICAS] = np.nan
-        state, verdicts = watch.step(state, gaps, WINDOW_S * (at + 1))
-        assert not verdicts
+        state, diagnoses = watch.step(state, gaps, WINDOW_S * (at + 1))
+        assert not diagnoses
 
 
 @pytest.mark.parametrize("seed", range(4))
@@ -100,8 +100,8 @@ def test_stages_of_two_nodes_are_not_held_against_other_stages(seed: int) -> Non
     usual = 0.1 * np.isin(stage, (0, 7)) + 0.01 * rng.standard_normal(16)
     for at in range(200):
         gaps = 0.8 * np.exp(usual + 0.02 * rng.standard_normal(16))
-        state, verdicts = watch.step(state, gaps, 5.0 * (at + 1))
-        assert not verdicts
+        state, diagnoses = watch.step(state, gaps, 5.0 * (at + 1))
+        assert not diagnoses
 
 
 def test_half_of_the_replicas_with_more_data_are_not_hardware() -> None:
@@ -134,8 +134,8 @@ def test_without_roles_eight_nodes_are_each_others_peers() -> None:
     named: set[int | None] = set()
     for at in range(240):
         gaps = 0.03 * np.exp(0.03 * rng.standard_normal(8) + 0.4 * (np.arange(8) == 2) * (at >= 120))
-        state, verdicts = watch.step(state, gaps, 2.5 * (at + 1))
-        named |= {one.node for one in verdicts}
+        state, diagnoses = watch.step(state, gaps, 2.5 * (at + 1))
+        named |= {one.node for one in diagnoses}
         assert at >= 120 or not named
     assert named == {2}
 
@@ -143,13 +143,13 @@ def test_without_roles_eight_nodes_are_each_others_peers() -> None:
 def test_one_that_recovers_is_forgotten() -> None:
     days, watch = Days(4), Stragglers(ROLES)
     state = watch.start()
-    verdicts: tuple[Verdict, ...] = ()
+    diagnoses: tuple[Diagnosis, ...] = ()
     for at in range(HOUR + 150):
         gaps = days.gaps(of(77, 0.10) if HOUR <= at < HOUR + 30 else 0.0)
-        state, verdicts = watch.step(state, gaps, WINDOW_S * (at + 1), window_s=WINDOW_S)
+        state, diagnoses = watch.step(state, gaps, WINDOW_S * (at + 1), window_s=WINDOW_S)
         if at == HOUR + 29:
-            assert [one.node for one in verdicts] == [77]
-    assert not verdicts
+            assert [one.node for one in diagnoses] == [77]
+    assert not diagnoses
 
 
 @pytest.mark.parametrize("nonsense", [np.nan, 0.0, -1.0, np.inf])
@@ -159,8 +159,8 @@ def test_nonsense_is_not_heard(nonsense: float) -> None:
     for at in range(30):
         gaps = days.gaps()
         gaps[3] = nonsense
-        state, verdicts = watch.step(state, gaps, WINDOW_S * (at + 1), window_s=WINDOW_S)
-        assert not verdicts
+        state, diagnoses = watch.step(state, gaps, WINDOW_S * (at + 1), window_s=WINDOW_S)
+        assert not diagnoses
 
 
 def test_fewer_false_alarms_ask_for_more_evidence() -> None:
@@ -192,8 +192,8 @@ def test_a_large_slowdown_is_named_within_the_windows_that_no_hiccup_fills(windo
     state = watch.start()
     took: list[int] = []
     for at in range(HOUR + 12):
-        state, verdicts = watch.step(state, days.gaps(of(40, 0.25) if at >= HOUR else 0.0), window_s * (at + 1))
-        took += [at - HOUR + 1 for one in verdicts if one.node == 40]
+        state, diagnoses = watch.step(state, days.gaps(of(40, 0.25) if at >= HOUR else 0.0), window_s * (at + 1))
+        took += [at - HOUR + 1 for one in diagnoses if one.node == 40]
     least = int(np.ceil(settings.hiccup_s / window_s)) + 1
     assert took
     assert took[0] <= max(least, 4)
@@ -206,8 +206,8 @@ def test_a_hiccup_names_nobody() -> None:
     state = watch.start()
     for at in range(HOUR + 60):
         late = of(40, 1.0) if HOUR <= at < HOUR + hiccup_windows else 0.0
-        state, verdicts = watch.step(state, days.gaps(late), WINDOW_S * (at + 1))
-        assert not verdicts
+        state, diagnoses = watch.step(state, days.gaps(late), WINDOW_S * (at + 1))
+        assert not diagnoses
 
 
 @pytest.mark.parametrize("heard_before", [0, 1, 40])
@@ -218,8 +218,8 @@ def test_silence_teaches_nothing(heard_before: int) -> None:
     for at in range(heard_before + 66):
         silent = heard_before <= at < heard_before + 6
         gaps = np.full(NODES, np.nan) if silent else days.gaps()
-        state, verdicts = watch.step(state, gaps, WINDOW_S * (at + 1))
-        assert not verdicts
+        state, diagnoses = watch.step(state, gaps, WINDOW_S * (at + 1))
+        assert not diagnoses
 
 
 def test_where_a_replica_is_not_heard_nobody_says_it_is_the_node() -> None:
@@ -231,8 +231,8 @@ def test_where_a_replica_is_not_heard_nobody_says_it_is_the_node() -> None:
     for at in range(HOUR + 30):
         gaps = days.gaps(late if at >= HOUR else 0.0)
         gaps[silent] = np.nan
-        state, verdicts = watch.step(state, gaps, WINDOW_S * (at + 1))
-        assert not verdicts
+        state, diagnoses = watch.step(state, gaps, WINDOW_S * (at + 1))
+        assert not diagnoses
 
 
 @given(share=st.floats(1e-6, 0.4), nodes=st.integers(2, 20_000), window_s=st.floats(1.0, 60.0))
@@ -268,8 +268,8 @@ def test_a_standstill_amid_a_large_slowdown_is_time_that_no_hiccup_fills(stands_
     late = [*[0.0] * HOUR, 0.06, 0.25, *[None] * round(stands_s / window_s), 0.25]
     for at, share in enumerate(late):
         gaps = np.full(NODES, np.nan) if share is None else days.gaps(of(node, share))
-        state, verdicts = watch.step(state, gaps, window_s * (at + 1), window_s=window_s)
-        told.append([one.node for one in verdicts] == [node])
+        state, diagnoses = watch.step(state, gaps, window_s * (at + 1), window_s=window_s)
+        told.append([one.node for one in diagnoses] == [node])
     assert not any(told[:-1])
     assert told[-1] == (stands_s >= 5.0)
 
@@ -313,8 +313,8 @@ def test_a_slowdown_is_named_at_its_third_window_where_these_are_alike() -> None
     state, told = watch.start(), list[bool]()
     for at in range(HOUR + 3):
         late = of(node, 0.25) if at >= HOUR else 0.0
-        state, verdicts = watch.step(state, days.gaps(late), window_s * (at + 1), window_s=window_s)
-        told.append([one.node for one in verdicts] == [node])
+        state, diagnoses = watch.step(state, days.gaps(late), window_s * (at + 1), window_s=window_s)
+        told.append([one.node for one in diagnoses] == [node])
     assert told[-3:] == [False, False, True]
 
 
@@ -327,6 +327,6 @@ def test_a_node_that_falls_silent_after_three_pauses_is_not_slow(fourth: float |
     for share in [*[0.0] * HOUR, 0.08, 0.2, 0.5, *[fourth] * 4]:
         gaps = days.gaps(of(node, share or 0.0))
         gaps[node] = np.nan if share is None else gaps[node]
-        state, verdicts = watch.step(state, gaps, (state.now_s or 0.0) + window_s, window_s=window_s)
-        told = told or any(one.node == node for one in verdicts)
+        state, diagnoses = watch.step(state, gaps, (state.now_s or 0.0) + window_s, window_s=window_s)
+        told = told or any(one.node == node for one in diagnoses)
     assert told == (fourth == 0.25)

@@ -5,10 +5,10 @@ from math import isfinite
 from typing import Any
 
 from faults.detector import Job
-from faults.job_state.groups import RESTART_S, GroupSeen, Pending, ranks_of
-from faults.job_state.nodes import NodeSeen
-from faults.job_state.pairs import PairSeen
-from faults.job_state.ranks import RankSeen
+from faults.job_state.groups import RESTART_S, GroupProgress, Pending, ranks_of
+from faults.job_state.nodes import NodeSamples
+from faults.job_state.pairs import PairTraffic
+from faults.job_state.ranks import RankProgress
 from faults.job_state.step_pace import Pace
 from faults.observations import Collective, Counts, Device, Flight, Heartbeat, Look, Observation, Process, Socket
 
@@ -16,17 +16,17 @@ GAP_FADE = 0.999  # per heartbeat: at two a second the longest gap halves in abo
 GROUPS_KEPT = 65_536
 
 
-class Ledger:
+class JobState:
     """Takes in observations in the order in which they became known."""
 
     def __init__(self, job: Job) -> None:
         self.job = job
-        self.nodes = tuple(NodeSeen() for _ in range(job.nodes))
-        self.ranks = tuple(RankSeen(node) for node in job.rank_node)
-        self.pairs: dict[tuple[int, int], PairSeen] = {}
+        self.nodes = tuple(NodeSamples() for _ in range(job.nodes))
+        self.ranks = tuple(RankProgress(node) for node in job.rank_node)
+        self.pairs: dict[tuple[int, int], PairTraffic] = {}
         self.stuck: set[tuple[int, int]] = set()  # pairs with something outstanding that has not moved for a look
         self.unread: set[tuple[int, int]] = set()
-        self.groups: dict[str, GroupSeen] = {}
+        self.groups: dict[str, GroupProgress] = {}
         self.recorded: set[str] = set()  # groups that the job's own records name
         self.pace = Pace()
         self.progress_s: float | None = None  # when any rank last got through anything
@@ -44,7 +44,7 @@ class Ledger:
             Device: self._device,
         }
 
-    def see(self, observation: Observation) -> None:
+    def observe(self, observation: Observation) -> None:
         """Take one in; what does not fit the job is left."""
         rank, node = observation.rank, observation.node
         if not isfinite(observation.at_s) or not 0 <= node < len(self.nodes):
@@ -70,9 +70,9 @@ class Ledger:
         key = (observation.node, observation.peer)
         pair = self.pairs.get(key)
         if pair is None:
-            pair = self.pairs[key] = PairSeen(observation.at_s, values)
+            pair = self.pairs[key] = PairTraffic(observation.at_s, values)
         else:
-            pair.see(observation.at_s, values)
+            pair.observe(observation.at_s, values)
         (self.stuck.add if pair.looks_stuck > 1 else self.stuck.discard)(key)
         (self.unread.add if pair.looks_unread > 1 else self.unread.discard)(key)
 
@@ -147,7 +147,7 @@ class Ledger:
             said = f"{values.what} {values.code} on {values.gpu}"
             self.nodes[observation.node].device_events.append((observation.at_s, said))
 
-    def _restarted(self, group: GroupSeen, rank: int, record: Collective) -> None:
+    def _restarted(self, group: GroupProgress, rank: int, record: Collective) -> None:
         if not group.restarted(rank, record.seq, arrived_s=record.arrived_s):
             return
         if record.group:
@@ -167,10 +167,10 @@ class Ledger:
     def _progressed(self, at_s: float) -> None:
         self.progress_s = at_s if self.progress_s is None else max(at_s, self.progress_s)
 
-    def _group(self, name: str) -> GroupSeen | None:
+    def _group(self, name: str) -> GroupProgress | None:
         found = self.groups.get(name)
         if found is None and len(self.groups) < GROUPS_KEPT:
-            found = self.groups[name] = GroupSeen(self._members(name))
+            found = self.groups[name] = GroupProgress(self._members(name))
         return found
 
     def _members(self, name: str) -> tuple[int, ...]:

@@ -8,7 +8,7 @@ from contextlib import nullcontext
 import pytest
 
 from api.cli.remediate import run
-from api.client import Fleetwright
+from api.client import Client
 from api.schemas.remediation import CaseSpec
 from tests.api.cli.conftest import Cli, Done
 from tests.testbed.processes import LOOPBACK, free_ports
@@ -31,8 +31,8 @@ CASE = {
 
 
 def test_cases_are_listed_and_shown_with_every_act(remote: Cli, service: str) -> None:
-    with Fleetwright(service, token=ADMIN_TOKEN) as client:
-        client.open_healing_case("v-1", CaseSpec.model_validate(CASE))
+    with Client(service, token=ADMIN_TOKEN) as client:
+        client.open_remediation_case("v-1", CaseSpec.model_validate(CASE))
     (row,) = remote("heal", "cases").stdout.splitlines()[1:]
     assert row.split()[:3] == ["v-1", "gpu-3", "replaced"]
     shown = remote("heal", "case", "v-1").stdout
