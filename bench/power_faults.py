@@ -38,7 +38,7 @@ from bench.power_rows import (
     worst_minute_s,
 )
 from power.controls import Priority
-from power.guard import Cause, Event, Kind, Mode, TripCurve
+from power.guard import Cause, Event, EventKind, GuardMode, TripCurve
 from power.policies import policy_named
 from power.server_model import BLOOM_A100
 from power.simulator import (
@@ -159,7 +159,7 @@ def _run(name: str, case: Case) -> Run:
         )
         for priority in Priority
     }
-    braked = [event for event in _modes(outcome) if event.mode is Mode.BRAKED]
+    braked = [event for event in _modes(outcome) if event.mode is GuardMode.BRAKED]
     return Run(
         name=name,
         brakes=outcome.brakes,
@@ -174,7 +174,7 @@ def _run(name: str, case: Case) -> Run:
 
 
 def _modes(outcome: Outcome) -> list[Event]:
-    return [event for event in outcome.events if isinstance(event, Event) and event.kind is Kind.MODE]
+    return [event for event in outcome.events if isinstance(event, Event) and event.kind is EventKind.MODE]
 
 
 def _brake_of(outcome: Outcome, event: Event) -> Brake:
@@ -184,7 +184,8 @@ def _brake_of(outcome: Outcome, event: Event) -> Brake:
     if event.cause is Cause.OVER_BUDGET:
         return Brake(late_s=order_s - _came_s(outcome, order_s), bites_s=bites_s)
     blind_s = max(
-        (each.at_s for each in _modes(outcome) if each.mode is Mode.BLIND and each.at_s <= order_s), default=nan
+        (each.at_s for each in _modes(outcome) if each.mode is GuardMode.TELEMETRY_LOST and each.at_s <= order_s),
+        default=nan,
     )
     unseen_s = order_s - (blind_s - BLIND_AT_AGE_S)
     curve_s = TripCurve().seconds_to_trip(SERVERS * BLOOM_A100.prompt_w() / outcome.budget_w)

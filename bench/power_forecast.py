@@ -45,7 +45,7 @@ AZURE = "AzureLLMInferenceTrace_code_2023.csv.gz"
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class CommandState:
     """One row: its readings, and drivers by what is told of them."""
 
     watts: Floats
@@ -72,12 +72,12 @@ def _short(name: str, sources: Sources, training_share: float) -> Iterator[dict[
             yield {"what": name, "told": known, "horizon_s": lag * STEP_S, **_mean([each[i] for each in scored])}
 
 
-def _told(sources: Sources, training_share: float, seed: int) -> Told:
+def _told(sources: Sources, training_share: float, seed: int) -> CommandState:
     model = sources.model()
     work = sources.work(servers=SERVERS, days=DAYS, seed=seed, training_share=training_share)
     spec = RowSpec(budget_w=UNLIMITED_W, model=model, together=None if sources.traces else 1)
     outcome = simulate(spec, work, policy=policy_named("none"), seed=seed)
-    return Told(outcome.readings_w, _drivers(outcome, model))
+    return CommandState(outcome.readings_w, _drivers(outcome, model))
 
 
 def _drivers(outcome: Outcome, model: ServerModel) -> dict[str, list[list[float]] | None]:
@@ -121,7 +121,7 @@ def _left_s(start: Floats, first: Floats, readings: int) -> Floats:
     return left
 
 
-def _scored(row: Told, known: str) -> list[dict[str, float]]:
+def _scored(row: CommandState, known: str) -> list[dict[str, float]]:
     at_s = STEP_S * np.arange(len(row.watts), dtype=np.float64)
     said = replayed(at_s, row.watts, drivers_w=row.drivers[known])
     return [_of_lag(row.watts, said[:, i], lag) for i, lag in enumerate(LAGS)]

@@ -24,10 +24,10 @@ from deploy.power_guard.config import GuardFile
 from deploy.power_guard.loop import GuardLoop
 from deploy.power_guard.process import guard_loop
 from power.controls import UNTOUCHED, NodeClocks, Phase, Setting
-from power.guard import BudgetOrder, Guard, GuardSettings, Mode, Row, Servers, Telemetry
+from power.guard import BudgetOrder, Guard, GuardMode, GuardSettings, Row, Servers, Telemetry
 from power.guard.telemetry import BRAKE
 from power.server_model import BLOOM_A100
-from power.telemetry import Budget, Reading, Seen
+from power.telemetry import Budget, Observation, Reading
 
 STEPS, WARM_UP = 2000, 100
 ROUNDS, BRAKES = 60, 5
@@ -46,7 +46,7 @@ class _Steady(NamedTuple):
     def start(self) -> int:
         return 0
 
-    def decide(self, state: int, seen: Seen) -> tuple[int, Setting]:  # noqa: ARG002 - the port's
+    def decide(self, state: int, seen: Observation) -> tuple[int, Setting]:  # noqa: ARG002 - the port's
         return state, UNTOUCHED
 
     def calm_below_w(self, state: int, budget_w: float) -> float:  # noqa: ARG002 - the port's
@@ -83,7 +83,7 @@ class _Bed:
         started_s = time.process_time()
         self.state, orders = self.guard.step(self.state, telemetry)
         spent_s = time.process_time() - started_s
-        self.held[:BRAKE, orders.tell] = self.guard.row.clocks_of(orders.setting.clocks)[:, orders.tell]
+        self.held[:BRAKE, orders.command] = self.guard.row.clocks_of(orders.setting.clocks)[:, orders.command]
         self.held[BRAKE, orders.brake] = 1.0
         self.held[BRAKE, orders.release] = 0.0
         return spent_s
@@ -196,7 +196,7 @@ async def _measured(listeners: list[socket.socket]) -> dict[str, Any]:
 
 async def _timed_rounds(loop: GuardLoop, agents: Agents) -> dict[str, Any]:
     _budget(loop, 6000.0)
-    while _mode(loop) is not Mode.NORMAL or loop.state.told.open:
+    while _mode(loop) is not GuardMode.NORMAL or loop.state.commands.open:
         await loop.run_round()
         await asyncio.sleep(0.2)
     timed = [await _timed(loop) for _ in range(ROUNDS)]
@@ -206,12 +206,12 @@ async def _timed_rounds(loop: GuardLoop, agents: Agents) -> dict[str, Any]:
         _budget(loop, 5000.0)  # 64 servers reading prompts draw 5.7 kW each
         started_s = time.perf_counter()
         await loop.run_round()
-        assert _mode(loop) is Mode.BRAKED
+        assert _mode(loop) is GuardMode.BRAKED
         while any(heard is None or not heard.said.braked for heard in agents.heard):
             await agents.ask()
         brakes_s.append(time.perf_counter() - started_s)
         _budget(loop, 6000.0)
-        while _mode(loop) is not Mode.NORMAL:
+        while _mode(loop) is not GuardMode.NORMAL:
             await loop.run_round()
             await asyncio.sleep(0.5)
     return {
@@ -226,7 +226,7 @@ async def _timed_rounds(loop: GuardLoop, agents: Agents) -> dict[str, Any]:
     }
 
 
-def _mode(loop: GuardLoop) -> Mode:
+def _mode(loop: GuardLoop) -> GuardMode:
     return loop.state.mode
 
 

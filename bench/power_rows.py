@@ -59,7 +59,7 @@ class Case:
     traced: bool = False
     load: float | None = None
     training_share: float = 0.0
-    believed: ServerModel | None = None
+    nominal: ServerModel | None = None
     bare: bool = False  # the power brake alone beside the policy, as POLCA has it; else the whole guard
     delay_s: float | None = None
     faults: tuple[Fault, ...] = ()
@@ -73,7 +73,7 @@ class Case:
     @property
     def uncapped(self) -> "Case":
         """The same servers and requests without any limit."""
-        return replace(self, policy="none", believed=None, bare=True, delay_s=None, faults=())
+        return replace(self, policy="none", nominal=None, bare=True, delay_s=None, faults=())
 
     @property
     def uncapped_batched(self) -> "Case":
@@ -248,9 +248,9 @@ def work_of(case: Case) -> Work:
 
 def _run(case: Case, limit_w: float) -> Outcome:
     work = work_of(case)
-    believed = case.believed or case.truth
-    policy = policy_named(case.policy, kinds=(believed,), jobs=work.jobs, command_delay_s=case.delay_s)
-    spec = RowSpec(budget_w=limit_w, model=case.truth, believed=case.believed, together=case.together)
+    nominal = case.nominal or case.truth
+    policy = policy_named(case.policy, kinds=(nominal,), jobs=work.jobs, command_delay_s=case.delay_s)
+    spec = RowSpec(budget_w=limit_w, model=case.truth, nominal=case.nominal, together=case.together)
     return simulate(spec, work, policy=policy, bare=case.bare, faults=case.faults, seed=case.seed)
 
 

@@ -21,7 +21,7 @@ class Budget(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Seen:
+class Observation:
     """What a policy decides on.  All of it may be late; `now_s` says what time it is."""
 
     now_s: float

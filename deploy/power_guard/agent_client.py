@@ -33,8 +33,7 @@ from deploy.node_agent.schemas import (
     MeterReading,
     NodeTelemetry,
 )
-from deploy.power_guard.config import AgentEntry, GuardFile
-from deploy.power_guard.config import Mode as GuardMode
+from deploy.power_guard.config import ActuationMode, AgentEntry, GuardFile
 from deploy.power_guard.metrics import GuardMetrics, Path
 from power.controls import NodeClocks
 from power.telemetry import Reading
@@ -83,7 +82,7 @@ class Agents:
         self._metrics = metrics
         self._steady_s = steady_s
         self._headers = {"Authorization": f"Bearer {token}"} if token else {}
-        self._acting = config.mode is GuardMode.APPLY
+        self._acting = config.mode is ActuationMode.APPLY
         self._beat = Beat(guard=config.guard, lease_s=config.lease_s)
         self._owed: dict[tuple[int, Path], _Order] = {}
         self.heard: list[Heard | None] = [None] * len(config.agents)
@@ -116,7 +115,7 @@ class Agents:
         await self._wait([*range(len(self._config.agents)), "meter"], at_most_s=self._config.answer_s)
         return self._metered
 
-    async def send(self, *, brake: Iterable[int], release: Iterable[int], tell: Mapping[int, NodeClocks]) -> None:
+    async def send(self, *, brake: Iterable[int], release: Iterable[int], command: Mapping[int, NodeClocks]) -> None:
         """Send what is ordered and what is owed, the brake before everything else."""
         if not self._acting:
             return
@@ -124,7 +123,7 @@ class Agents:
             self._owe(at, Path.BRAKE, "POST", BRAKE_PATH, BrakeOrder(**self._beat.model_dump(), on=True))
         for at in release:
             self._owe(at, Path.BRAKE, "POST", BRAKE_PATH, BrakeOrder(**self._beat.model_dump(), on=False))
-        for at, clocks in tell.items():
+        for at, clocks in command.items():
             body = ClocksOrder(**self._beat.model_dump(), token_clock=clocks.token, prompt_clock=clocks.prompt)
             self._owe(at, Path.CLOCKS, "PUT", CLOCKS_PATH, body)
         # One wait for both: with another for asking, a round ends within its period whoever is silent.

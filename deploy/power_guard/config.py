@@ -21,7 +21,7 @@ Name = Annotated[str, Field(min_length=1, max_length=200)]
 Url = Annotated[str, Field(pattern=r"^https?://[^\s/]+(/\S*)?$", max_length=1000)]
 
 
-class Mode(StrEnum):
+class ActuationMode(StrEnum):
     """Whether the guard acts."""
 
     OBSERVE = "observe"  # decides, logs and counts; sends nothing
@@ -61,7 +61,7 @@ class GuardFile(Frozen):
     agents: Annotated[tuple[AgentEntry, ...], Field(min_length=1, max_length=MAX_SERVERS)]
     models: tuple[ServerModel, ...] = ()  # beside the built-in ones
     training: Draw | None = None  # of a server that trains, at the plug
-    mode: Mode = Mode.OBSERVE
+    mode: ActuationMode = ActuationMode.OBSERVE
     policy: Name = "ladder"
     command_delay_s: Annotated[float, Field(ge=0, le=3600)] = 1.0
     guard: Name = "guard"  # how agents know it

@@ -38,7 +38,7 @@ class Outlook:
             registry=registry,
         )
         self._holds = Gauge(
-            "fleetwright_power_admission_hold_watts",
+            "fleetwright_power_admission_limit_watts",
             "Prompts of a priority wait while the row, as modelled, would draw more with them.",
             ["row", "priority"],
             registry=registry,

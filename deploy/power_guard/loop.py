@@ -12,8 +12,7 @@ import structlog
 
 from deploy.common.clock import Clock
 from deploy.power_guard.agent_client import Agents
-from deploy.power_guard.config import GuardFile
-from deploy.power_guard.config import Mode as GuardMode
+from deploy.power_guard.config import ActuationMode, GuardFile
 from deploy.power_guard.forecast_metrics import Outlook
 from deploy.power_guard.metrics import GuardMetrics, Source
 from deploy.power_guard.telemetry_assembly import counts_of, servers_of, summed
@@ -21,7 +20,7 @@ from power.controls import NodeClocks, Setting
 from power.guard import BudgetOrder, Guard, GuardState, Orders, Telemetry, Timetable, accept
 from power.guard.telemetry import BRAKE, PROMPT_CLOCK, TOKEN_CLOCK
 from power.policies.interface import Policy
-from power.telemetry import Reading, Seen
+from power.telemetry import Observation, Reading
 
 log = structlog.get_logger()
 
@@ -36,7 +35,7 @@ class _LastWord(NamedTuple):
     def start(self) -> None:
         """Nothing to remember."""
 
-    def decide(self, state: Any, seen: Seen) -> tuple[Any, Setting]:  # noqa: ARG002 - the port's
+    def decide(self, state: Any, observed: Observation) -> tuple[Any, Setting]:  # noqa: ARG002 - the port's
         """What it wanted when it last could."""
         return state, self.setting
 
@@ -142,7 +141,7 @@ class GuardLoop:
             reading=self._reading,
             counts=counts_of(heard, self.row),
             # Where nothing is sent nothing can be verified.
-            servers=servers_of(heard) if self.config.mode is GuardMode.APPLY else None,
+            servers=servers_of(heard) if self.config.mode is ActuationMode.APPLY else None,
             budget=self.budget.at(now_s) if self.budget else None,
             coming_w=self.budget.coming_w(now_s, lead_s=settings.lead_s) if self.budget else inf,
         )
@@ -162,7 +161,7 @@ class GuardLoop:
         await self._agents.send(
             brake=orders.brake.tolist(),
             release=orders.release.tolist(),
-            tell={at: NodeClocks(*clocks[:, at].tolist()) for at in orders.tell.tolist()},
+            command={at: NodeClocks(*clocks[:, at].tolist()) for at in orders.command.tolist()},
         )
 
     def _tell_of(self, telemetry: Telemetry, orders: Orders) -> None:
@@ -175,7 +174,7 @@ class GuardLoop:
                 state=event.mode,
                 cause=event.cause,
                 servers=names,
-                acting=self.config.mode is GuardMode.APPLY,
+                acting=self.config.mode is ActuationMode.APPLY,
                 brakes=self.state.brakes,
             )
         reading = telemetry.reading
@@ -191,10 +190,10 @@ class GuardLoop:
         self._over_since_s = now_s if over else None
 
     def _tell_caps(self, orders: Orders) -> None:
-        planned = self.state.told.expected.copy()
+        planned = self.state.commands.expected.copy()
         planned[:BRAKE] = self.row.clocks_of(self.state.wanted.clocks)
         planned[BRAKE] = 0.0
-        applied = self.state.told.expected.copy()
+        applied = self.state.commands.expected.copy()
         applied[:BRAKE] = self.row.clocks_of(orders.setting.clocks)
         enforced = servers_of(self._agents.heard).held
         by_source = {Source.PLANNED: planned, Source.APPLIED: applied, Source.ENFORCED: enforced}

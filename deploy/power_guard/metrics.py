@@ -6,11 +6,11 @@ from enum import StrEnum
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
 from power.controls import Setting
-from power.guard import Cause, Event, GuardState, Kind, Mode, Orders
+from power.guard import Cause, Event, EventKind, GuardMode, GuardState, Orders
 
 _ACTUATION_BUCKETS_S = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0)
 _ROUND_BUCKETS_S = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.0)
-_BRAKING = (Cause.OVER_BUDGET, Cause.BLIND_TOO_LONG)
+_BRAKING = (Cause.OVER_BUDGET, Cause.TELEMETRY_LOST_TOO_LONG)
 
 
 class Path(StrEnum):
@@ -55,13 +55,13 @@ class GuardMetrics:
         self._caps = gauge("power_cap_watts", "What a server can draw at most with its clocks.", "server", "source")
         self._clocks = gauge("gpu_clock_cap_hertz", "Clock in force, by lever.", "phase")
         self._mode = gauge("guard_mode", "1 for the state that the guard is in.", "mode")
-        self._deaf = gauge("guard_deaf_servers", "Servers that do not do what they are told, or are silent.")
+        self._deaf = gauge("guard_unresponsive_servers", "Servers that do not do what they are told, or are silent.")
         self._brakes = counter("power_brake_events", "Times that the brake was engaged.", "cause")
         self._exceeded = counter("power_budget_exceeded_seconds", "Time with the newest reading above the budget.")
         self._actuations = counter("power_cap_actuations", "Orders to servers.", "path", "result")
         self._events = counter("guard_events", "What the guard noticed.", "kind")
         self._refused = counter("power_budget_refusals", "Budgets that were not taken.")
-        self._asked = counter("power_budget_asks", "Times that the service was asked for the budget.", "result")
+        self._asked = counter("power_budget_fetches", "Times that the service was asked for the budget.", "result")
         self._actuation_seconds = Histogram(
             "fleetwright_power_cap_actuation_seconds",
             "From an order to the server's answer.",
@@ -70,7 +70,7 @@ class GuardMetrics:
             registry=registry,
         )
         self._round_seconds = Histogram(
-            "fleetwright_guard_round_seconds",
+            "fleetwright_guard_reconcile_duration_seconds",
             "From asking the agents to the last answer to an order.",
             ["row"],
             buckets=_ROUND_BUCKETS_S,
@@ -88,9 +88,9 @@ class GuardMetrics:
             self._power.labels(self._row).set(row_w)
             self._utilization.labels(self._row).set(row_w / state.limit_w)
             self._age.labels(self._row).set(age_s)
-        for mode in Mode:
+        for mode in GuardMode:
             self._mode.labels(self._row, mode.value).set(mode is state.mode)
-        self._deaf.labels(self._row).set(int(state.told.deaf.sum()))
+        self._deaf.labels(self._row).set(int(state.commands.unresponsive.sum()))
         self._set_clocks(orders.setting)
         for event in orders.events:
             self._noticed(event)
@@ -122,7 +122,7 @@ class GuardMetrics:
 
     def _noticed(self, event: Event) -> None:
         self._events.labels(self._row, event.kind.value).inc(max(1, len(event.servers)))
-        if event.kind is Kind.MODE and event.mode is Mode.BRAKED and event.cause in _BRAKING:
+        if event.kind is EventKind.MODE and event.mode is GuardMode.BRAKED and event.cause in _BRAKING:
             self._brakes.labels(self._row, event.cause.value).inc()
 
     def _set_clocks(self, setting: Setting) -> None:

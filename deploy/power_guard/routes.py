@@ -36,7 +36,7 @@ class GuardReport(Frozen):
     brakes: int
     limit_w: float
     budget: BudgetInForce | None
-    deaf: tuple[str, ...]
+    unresponsive: tuple[str, ...]
 
 
 def guard_app(loop: GuardLoop, *, registry: CollectorRegistry, budget_token: str | None) -> FastAPI:
@@ -95,7 +95,11 @@ def report_of(loop: GuardLoop) -> GuardReport:
         brakes=state.brakes,
         limit_w=state.limit_w,
         budget=in_force(loop) if loop.budget else None,
-        deaf=tuple(agent.name for agent, deaf in zip(loop.config.agents, state.told.deaf, strict=True) if deaf),
+        unresponsive=tuple(
+            agent.name
+            for agent, unresponsive in zip(loop.config.agents, state.commands.unresponsive, strict=True)
+            if unresponsive
+        ),
     )
 
 

@@ -112,7 +112,7 @@ _FIELDS = (
     ("fleetwright_row_power_watts", ""),
     ("fleetwright_row_power_reading_age_seconds", ""),
     ("fleetwright_row_power_budget_watts", ""),
-    ("fleetwright_power_admission_hold_watts", "low"),
-    ("fleetwright_power_admission_hold_watts", "high"),
+    ("fleetwright_power_admission_limit_watts", "low"),
+    ("fleetwright_power_admission_limit_watts", "high"),
 )
 _WANTED = frozenset(name for name, _ in _FIELDS)

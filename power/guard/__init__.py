@@ -10,31 +10,31 @@ from power.guard.budgets import BudgetError, BudgetOrder, Entry, Timetable, acce
 from power.guard.guard import Guard
 from power.guard.orders import NOT_CALM, Calm, Orders
 from power.guard.row import Duty, Row
-from power.guard.settings import POLCA_CAUTIOUS, GuardSettings
-from power.guard.states import Cause, Event, GuardState, Kind, Mode, Told
+from power.guard.settings import POLCA_DEGRADED, GuardSettings
+from power.guard.states import Cause, CommandState, Event, EventKind, GuardMode, GuardState
 from power.guard.telemetry import Servers, Telemetry
 
 __all__ = [
     "NOT_CALM",
-    "POLCA_CAUTIOUS",
+    "POLCA_DEGRADED",
     "BudgetError",
     "BudgetOrder",
     "Calm",
     "Cause",
+    "CommandState",
     "Duty",
     "Entry",
     "Event",
+    "EventKind",
     "Guard",
+    "GuardMode",
     "GuardSettings",
     "GuardState",
-    "Kind",
-    "Mode",
     "Orders",
     "Row",
     "Servers",
     "Telemetry",
     "Timetable",
-    "Told",
     "TripCurve",
     "accept",
 ]

@@ -12,19 +12,19 @@ import numpy as np
 from power.arrays import Ints
 from power.controls import UNTOUCHED, Clocks, Setting
 from power.guard.orders import NOT_CALM, Calm, Orders
-from power.guard.readback import Confirming, Finding, events_of, nothing_told
+from power.guard.readback import Finding, Readback, events_of, no_commands
 from power.guard.row import Row
 from power.guard.settings import GuardSettings
-from power.guard.states import Cause, Event, GuardState, Kind, Mode
-from power.guard.telemetry import BRAKE, NOBODY, Telemetry
-from power.guard.telemetry_health import Sight, believed, blind_allowance_s, look
-from power.guard.transitions import is_over, last_seen_s, next_mode
+from power.guard.states import Cause, Event, EventKind, GuardMode, GuardState
+from power.guard.telemetry import BRAKE, NO_SERVERS, Telemetry
+from power.guard.telemetry_health import TelemetryHealth, allowed_outage_s, assess, is_valid
+from power.guard.transitions import is_over, last_reading_s, next_mode
 from power.policies.interface import Policy
-from power.telemetry import Budget, Seen
+from power.telemetry import Budget, Observation
 
 StateT = TypeVar("StateT")
 
-SEEING = frozenset((Mode.NORMAL, Mode.CAUTIOUS))  # the policy decides
+POLICY_MODES = frozenset((GuardMode.NORMAL, GuardMode.DEGRADED))  # the policy decides
 LEVEL_STEPS = 200  # of the rating: limits are rounded down to one before a level is sought, so that few are told
 
 
@@ -35,7 +35,7 @@ class Guard(Generic[StateT]):
         self.policy = policy
         self.row = row
         self.settings = settings
-        self._confirming = Confirming(row=row, settings=settings, command_delay_s=policy.command_delay_s)
+        self._readback = Readback(row=row, settings=settings, command_delay_s=policy.command_delay_s)
         self._clocks_of = lru_cache(maxsize=256)(row.clocks_of)  # read, never written
         self._stale_after_s, self._standing_w = settings.stale_after_s, settings.standing_limit_w
         self._level_within = lru_cache(maxsize=64)(self._sought_level)
@@ -43,7 +43,7 @@ class Guard(Generic[StateT]):
     def start(self) -> GuardState[StateT]:
         """Before anything was seen; nobody has been told anything."""
         return GuardState(
-            mode=Mode.NORMAL,
+            mode=GuardMode.NORMAL,
             since_s=-inf,
             cause=None,
             policy=self.policy.start(),
@@ -51,9 +51,9 @@ class Guard(Generic[StateT]):
             setting=UNTOUCHED,
             limit_w=self.settings.standing_limit_w,
             had_budget=False,
-            told=nothing_told(len(self.row)),
-            met=False,
-            spoken=False,
+            commands=no_commands(len(self.row)),
+            has_readback=False,
+            has_commanded=False,
             started_s=inf,
             engaged_s=-inf,
             released_s=-inf,
@@ -64,29 +64,29 @@ class Guard(Generic[StateT]):
 
     def step(self, state: GuardState[StateT], telemetry: Telemetry) -> tuple[GuardState[StateT], Orders]:
         """One look, one decision.  Call it every period, and at once when a reading comes in."""
-        reading, budget_w = telemetry.reading, self._undisturbed_w(state, telemetry)
+        reading, budget_w = telemetry.reading, self._short_path_budget_w(state, telemetry)
         if reading is None or budget_w is None:
-            return self.looked(state, telemetry)
-        seen = Seen(now_s=telemetry.now_s, reading=reading, counts=telemetry.counts, budget_w=budget_w)
-        return self._went_on(state, seen)
+            return self.full_step(state, telemetry)
+        observed = Observation(now_s=telemetry.now_s, reading=reading, counts=telemetry.counts, budget_w=budget_w)
+        return self._policy_step(state, observed)
 
-    def looked(self, state: GuardState[StateT], telemetry: Telemetry) -> tuple[GuardState[StateT], Orders]:
+    def full_step(self, state: GuardState[StateT], telemetry: Telemetry) -> tuple[GuardState[StateT], Orders]:
         """The whole step; `step` takes the short way to the same end where only the reading is new."""
-        sight = look(telemetry, self.settings, last_limit_w=state.limit_w)
+        health = assess(telemetry, self.settings, last_limit_w=state.limit_w)
         first = state.started_s == inf
-        if first or state.limit_w != sight.limit_w or state.had_budget is not (state.had_budget or sight.planned):
+        if first or state.limit_w != health.limit_w or state.had_budget is not (state.had_budget or health.planned):
             state = state._replace(
-                limit_w=sight.limit_w,
-                had_budget=state.had_budget or sight.planned,
-                started_s=min(state.started_s, sight.now_s),
+                limit_w=health.limit_w,
+                had_budget=state.had_budget or health.planned,
+                started_s=min(state.started_s, health.now_s),
             )
-        finding, events = self._checked(state, telemetry) if state.spoken else (None, ())
+        finding, events = self._checked(state, telemetry) if state.has_commanded else (None, ())
         if finding is not None:
-            state = state._replace(told=finding.told)
-        state, changes = self._changed(state, telemetry, sight)
-        if state.mode in SEEING:
-            state = self._decided(state, telemetry, sight)
-        return self._ordered(state, sight, finding, (*events, *changes))
+            state = state._replace(commands=finding.commands)
+        state, changes = self._changed(state, telemetry, health)
+        if state.mode in POLICY_MODES:
+            state = self._decided(state, telemetry, health)
+        return self._ordered(state, health, finding, (*events, *changes))
 
     def calm(self, state: GuardState[StateT], telemetry: Telemetry) -> Calm:
         """For how long, and below which readings, stepping on from here would change nothing.
@@ -94,11 +94,11 @@ class Guard(Generic[StateT]):
         Holds while readings are fresh, and read-backs, the budget and what is coming stay as in this telemetry.
         """
         budget, now_s = telemetry.budget, telemetry.now_s
-        if state.mode is not Mode.NORMAL or not state.spoken or budget is None:
+        if state.mode is not GuardMode.NORMAL or not state.has_commanded or budget is None:
             return NOT_CALM
-        if state.told.open and telemetry.servers is not None:
+        if state.commands.open and telemetry.servers is not None:
             return NOT_CALM
-        if not believed(budget, self.settings, now_s=now_s):
+        if not is_valid(budget, self.settings, now_s=now_s):
             return NOT_CALM
         calm_w = self.policy.calm_below_w(state.policy, self._left_w(state, telemetry, budget))
         if calm_w == -inf:
@@ -106,17 +106,19 @@ class Guard(Generic[StateT]):
         lead_at_s = budget.expires_at_s - self.settings.lead_s
         return Calm(min(calm_w, budget.limit_w), lead_at_s if now_s < lead_at_s else budget.expires_at_s)
 
-    def _undisturbed_w(self, state: GuardState[StateT], telemetry: Telemetry) -> float | None:
+    def _short_path_budget_w(self, state: GuardState[StateT], telemetry: Telemetry) -> float | None:
         """What the policy may use where nothing but the reading can have changed; None: look at everything."""
         now_s, reading, _, servers, budget, _ = telemetry
-        if state.mode is not Mode.NORMAL or not state.spoken or reading is None or budget is None:
+        if state.mode is not GuardMode.NORMAL or not state.has_commanded or reading is None or budget is None:
             return None
         limit_w = state.limit_w
-        in_sight = 0 <= reading.row_w <= limit_w and 0 <= now_s - reading.at_s <= self._stale_after_s
+        has_reading = 0 <= reading.row_w <= limit_w and 0 <= now_s - reading.at_s <= self._stale_after_s
         planned = state.had_budget and budget.limit_w == limit_w and now_s < budget.expires_at_s
-        if not in_sight or not planned or state.told.reserve_w > self.settings.most_reserved * limit_w:
+        if not has_reading or not planned or state.commands.reserve_w > self.settings.most_reserved * limit_w:
             return None
-        if servers is not None and not (state.met and self._confirming.check(state.told, servers, now_s=now_s) is None):
+        if servers is not None and not (
+            state.has_readback and self._readback.check(state.commands, servers, now_s=now_s) is None
+        ):
             return None
         return self._left_w(state, telemetry, budget)
 
@@ -125,151 +127,155 @@ class Guard(Generic[StateT]):
         limit_w = min(budget.limit_w, telemetry.coming_w)
         if budget.expires_at_s <= telemetry.now_s + self.settings.lead_s:
             limit_w = min(limit_w, self._standing_w)
-        return max(0.0, limit_w - state.told.reserve_w)
+        return max(0.0, limit_w - state.commands.reserve_w)
 
-    def _went_on(self, state: GuardState[StateT], seen: Seen) -> tuple[GuardState[StateT], Orders]:
+    def _policy_step(self, state: GuardState[StateT], observed: Observation) -> tuple[GuardState[StateT], Orders]:
         """The policy's next word, and nothing else."""
-        policy, wanted = self.policy.decide(state.policy, seen)
-        told, tell = state.told, NOBODY
+        policy, wanted = self.policy.decide(state.policy, observed)
+        commands, command = state.commands, NO_SERVERS
         if wanted is not state.setting and wanted.clocks != state.setting.clocks:
-            told, tell = self._confirming.told_clocks(told, self._clocks_of(wanted.clocks), now_s=seen.now_s)
+            commands, command = self._readback.command_clocks(
+                commands, self._clocks_of(wanted.clocks), now_s=observed.now_s
+            )
         if not (policy is state.policy and wanted is state.setting is state.wanted):
-            state = state._replace(policy=policy, wanted=wanted, setting=wanted, told=told)
-        return state, Orders(Mode.NORMAL, wanted, tell)
+            state = state._replace(policy=policy, wanted=wanted, setting=wanted, commands=commands)
+        return state, Orders(GuardMode.NORMAL, wanted, command)
 
     def _checked(self, state: GuardState[StateT], telemetry: Telemetry) -> tuple[Finding | None, tuple[Event, ...]]:
         if telemetry.servers is None:
             return None, ()
-        finding = self._confirming.check(state.told, telemetry.servers, now_s=telemetry.now_s)
+        finding = self._readback.check(state.commands, telemetry.servers, now_s=telemetry.now_s)
         return finding, () if finding is None else events_of(finding, mode=state.mode, now_s=telemetry.now_s)
 
     def _changed(
-        self, state: GuardState[StateT], telemetry: Telemetry, sight: Sight
+        self, state: GuardState[StateT], telemetry: Telemetry, health: TelemetryHealth
     ) -> tuple[GuardState[StateT], tuple[Event, ...]]:
         """The mode after this look."""
-        if not state.met and telemetry.servers is not None:
-            state = state._replace(met=True)
-            if state.mode is not Mode.BRAKED and (telemetry.servers.held[BRAKE] > 0).any():
-                return self._entered(state, Mode.BRAKED, Cause.FOUND_BRAKED, sight)
-        state = _counted(state, sight)
-        if state.mode is Mode.BRAKED and state.cause is Cause.BLIND_TOO_LONG and is_over(state, sight):
+        if not state.has_readback and telemetry.servers is not None:
+            state = state._replace(has_readback=True)
+            if state.mode is not GuardMode.BRAKED and (telemetry.servers.held[BRAKE] > 0).any():
+                return self._entered(state, GuardMode.BRAKED, Cause.FOUND_BRAKED, health)
+        state = _counted(state, health)
+        if state.mode is GuardMode.BRAKED and state.cause is Cause.TELEMETRY_LOST_TOO_LONG and is_over(state, health):
             # Had it come a step before the brake, it would have been the cause: clocks alone let go of that no more.
             state = state._replace(cause=Cause.OVER_BUDGET)
         change = next_mode(
-            state, sight, self.settings, blind_most_s=lambda: self._blind_most_s(state, telemetry, sight)
+            state, health, self.settings, max_outage_s=lambda: self._max_outage_s(state, telemetry, health)
         )
-        return (state, ()) if change is None else self._entered(state, *change, sight)
+        return (state, ()) if change is None else self._entered(state, *change, health)
 
-    def _blind_most_s(self, state: GuardState[StateT], telemetry: Telemetry, sight: Sight) -> float:
+    def _max_outage_s(self, state: GuardState[StateT], telemetry: Telemetry, health: TelemetryHealth) -> float:
         """How long the row may stay unseen with the highest clocks that may now hold on its servers."""
-        if state.mode is Mode.BRAKED and telemetry.servers is None:
+        if state.mode is GuardMode.BRAKED and telemetry.servers is None:
             return 0.0  # what lies under the brake has to be shown
-        held = state.told.expected.copy()
+        held = state.commands.expected.copy()
         held[:BRAKE] = 1.0  # a guard that has told nobody anything knows no better
-        if state.spoken:
-            held[:BRAKE] = self._clocks_of(state.wanted.clocks.slower(self._blind_level(state, sight)))
+        if state.has_commanded:
+            held[:BRAKE] = self._clocks_of(state.wanted.clocks.slower(self._worst_case_clocks(state, health)))
         held[BRAKE] = 0.0
         if telemetry.servers is not None:
             shown = telemetry.servers.held[:BRAKE]
-            told = held[:BRAKE] if state.spoken else shown
-            held[:BRAKE] = np.where(np.isnan(shown), 1.0, np.maximum(told, shown))
-        held[:BRAKE, state.told.silent] = 1.0
+            commands = held[:BRAKE] if state.has_commanded else shown
+            held[:BRAKE] = np.where(np.isnan(shown), 1.0, np.maximum(commands, shown))
+        held[:BRAKE, state.commands.silent] = 1.0
         worst_w = float(self.row.worst_each_w(held).sum())
-        allowed_s = blind_allowance_s(worst_w, sight.limit_w, self.settings)
-        if not state.spoken or state.mode is Mode.BLIND or worst_w <= sight.limit_w:
+        allowed_s = allowed_outage_s(worst_w, health.limit_w, self.settings)
+        if not state.has_commanded or state.mode is GuardMode.TELEMETRY_LOST or worst_w <= health.limit_w:
             return allowed_s
         # Lower clocks have not been tried yet: they are, where the brake would still be in time one step after them.
         try_s = self.policy.command_delay_s + self.settings.period_s + self.settings.brake_s
-        return max(allowed_s, self.settings.trip.seconds_to_trip(worst_w / sight.limit_w) - try_s)
+        return max(allowed_s, self.settings.trip.seconds_to_trip(worst_w / health.limit_w) - try_s)
 
     def _entered(
-        self, state: GuardState[StateT], mode: Mode, cause: Cause, sight: Sight
+        self, state: GuardState[StateT], mode: GuardMode, cause: Cause, health: TelemetryHealth
     ) -> tuple[GuardState[StateT], tuple[Event, ...]]:
-        now_s = sight.now_s
-        if mode is Mode.BRAKED:
+        now_s = health.now_s
+        if mode is GuardMode.BRAKED:
             state = state._replace(engaged_s=now_s, brakes=state.brakes + (cause is not Cause.FOUND_BRAKED))
-        elif state.mode is Mode.BRAKED:
+        elif state.mode is GuardMode.BRAKED:
             state = state._replace(released_s=now_s)
-        if mode is Mode.BLIND:
-            state = state._replace(good_readings=0, read_s=last_seen_s(state, sight, self.settings))
-        return state._replace(mode=mode, cause=cause, since_s=now_s), (Event(Kind.MODE, now_s, mode, cause),)
+        if mode is GuardMode.TELEMETRY_LOST:
+            state = state._replace(good_readings=0, read_s=last_reading_s(state, health, self.settings))
+        return state._replace(mode=mode, cause=cause, since_s=now_s), (Event(EventKind.MODE, now_s, mode, cause),)
 
-    def _decided(self, state: GuardState[StateT], telemetry: Telemetry, sight: Sight) -> GuardState[StateT]:
-        if sight.reading is None or not (sight.fresh or state.spoken):
+    def _decided(self, state: GuardState[StateT], telemetry: Telemetry, health: TelemetryHealth) -> GuardState[StateT]:
+        if health.reading is None or not (health.fresh or state.has_commanded):
             return state
-        budget_w = max(0.0, sight.policy_limit_w - state.told.reserve_w)  # what is kept back, others make up for
-        seen = Seen(now_s=sight.now_s, reading=sight.reading, counts=telemetry.counts, budget_w=budget_w)
-        policy, wanted = self.policy.decide(state.policy, seen)
+        budget_w = max(0.0, health.policy_limit_w - state.commands.reserve_w)  # what is kept back, others make up for
+        observed = Observation(now_s=health.now_s, reading=health.reading, counts=telemetry.counts, budget_w=budget_w)
+        policy, wanted = self.policy.decide(state.policy, observed)
         if policy is state.policy and wanted is state.wanted:
             return state
         return state._replace(policy=policy, wanted=wanted)
 
-    def _setting(self, state: GuardState[StateT], sight: Sight) -> Setting:
+    def _setting(self, state: GuardState[StateT], health: TelemetryHealth) -> Setting:
         """Whose word holds."""
         wanted = state.wanted
-        if state.mode is Mode.NORMAL and (state.spoken or sight.fresh):
+        if state.mode is GuardMode.NORMAL and (state.has_commanded or health.fresh):
             return wanted
-        if state.mode is Mode.NORMAL:
-            return self._held_back(wanted, sight)
-        if state.mode is Mode.CAUTIOUS:
-            return wanted._replace(clocks=wanted.clocks.slower(self.settings.cautious_clocks))
-        held_back = self._held_back(wanted, sight)
-        return held_back._replace(clocks=wanted.clocks.slower(self._blind_level(state, sight)))
+        if state.mode is GuardMode.NORMAL:
+            return self._held_back(wanted, health)
+        if state.mode is GuardMode.DEGRADED:
+            return wanted._replace(clocks=wanted.clocks.slower(self.settings.degraded_clocks))
+        held_back = self._held_back(wanted, health)
+        return held_back._replace(clocks=wanted.clocks.slower(self._worst_case_clocks(state, health)))
 
-    def _held_back(self, wanted: Setting, sight: Sight) -> Setting:
+    def _held_back(self, wanted: Setting, health: TelemetryHealth) -> Setting:
         """Prompts wait sooner while the row cannot be seen."""
         return wanted._replace(
-            low_limit_w=min(wanted.low_limit_w, self.settings.telemetry_lost_low_limit * sight.limit_w),
-            high_limit_w=min(wanted.high_limit_w, self.settings.telemetry_lost_high_limit * sight.limit_w),
+            low_limit_w=min(wanted.low_limit_w, self.settings.telemetry_lost_low_limit * health.limit_w),
+            high_limit_w=min(wanted.high_limit_w, self.settings.telemetry_lost_high_limit * health.limit_w),
         )
 
-    def _blind_level(self, state: GuardState[StateT], sight: Sight) -> Clocks:
+    def _worst_case_clocks(self, state: GuardState[StateT], health: TelemetryHealth) -> Clocks:
         """The mildest level that fits without any hope, and never milder than the cautious one."""
-        limit_w = max(0.0, sight.policy_limit_w - state.told.reserve_w)  # what is coming must find the row low enough
+        limit_w = max(
+            0.0, health.policy_limit_w - state.commands.reserve_w
+        )  # what is coming must find the row low enough
         step_w = self.settings.rating_w / LEVEL_STEPS
         return self._level_within(step_w * (limit_w // step_w))
 
     def _sought_level(self, limit_w: float) -> Clocks:
         level = self.row.level_within(limit_w, lowest=self.settings.lowest_clock)
-        return level.slower(self.settings.cautious_clocks)
+        return level.slower(self.settings.degraded_clocks)
 
     def _ordered(
         self,
         state: GuardState[StateT],
-        sight: Sight,
+        health: TelemetryHealth,
         finding: Finding | None,
         events: tuple[Event, ...],
     ) -> tuple[GuardState[StateT], Orders]:
         """The orders that bring servers from what they were told to what now holds."""
-        setting, told, now_s = self._setting(state, sight), state.told, sight.now_s
-        braked = state.mode is Mode.BRAKED
+        setting, commands, now_s = self._setting(state, health), state.commands, health.now_s
+        braked = state.mode is GuardMode.BRAKED
         if finding is None:
-            tell = switch = NOBODY
+            command = switch = NO_SERVERS
         else:
-            tell, switch = finding.late_clocks, finding.late_brake
-        first = not state.spoken and (state.mode is not Mode.NORMAL or sight.fresh)
+            command, switch = finding.late_clocks, finding.late_brake
+        first = not state.has_commanded and (state.mode is not GuardMode.NORMAL or health.fresh)
         if first:
-            state = state._replace(spoken=True)
-        if first or (state.spoken and setting.clocks != state.setting.clocks):
-            told, changed = self._confirming.told_clocks(told, self._clocks_of(setting.clocks), now_s=now_s)
-            tell = _both(tell, changed)
-        if told.braked is not braked:
-            told, switch = self._confirming.told_brake(told, on=braked, now_s=now_s), self.row.all
-        if setting is not state.setting or told is not state.told:
-            state = state._replace(setting=setting, told=told)
-        brake, release = (switch, NOBODY) if braked else (NOBODY, switch)
-        return state, Orders(state.mode, setting, tell, brake, release, events)
+            state = state._replace(has_commanded=True)
+        if first or (state.has_commanded and setting.clocks != state.setting.clocks):
+            commands, changed = self._readback.command_clocks(commands, self._clocks_of(setting.clocks), now_s=now_s)
+            command = _both(command, changed)
+        if commands.braked is not braked:
+            commands, switch = self._readback.command_brake(commands, on=braked, now_s=now_s), self.row.all
+        if setting is not state.setting or commands is not state.commands:
+            state = state._replace(setting=setting, commands=commands)
+        brake, release = (switch, NO_SERVERS) if braked else (NO_SERVERS, switch)
+        return state, Orders(state.mode, setting, command, brake, release, events)
 
 
-def _counted(state: GuardState[StateT], sight: Sight) -> GuardState[StateT]:
+def _counted(state: GuardState[StateT], health: TelemetryHealth) -> GuardState[StateT]:
     """Fresh readings in a row while blind."""
-    if state.mode is not Mode.BLIND:
+    if state.mode is not GuardMode.TELEMETRY_LOST:
         return state
-    reading = sight.reading
-    good = state.good_readings if sight.fresh else 0
+    reading = health.reading
+    good = state.good_readings if health.fresh else 0
     if reading is None or reading.at_s <= state.read_s:
         return state if good == state.good_readings else state._replace(good_readings=good)
-    return state._replace(read_s=reading.at_s, good_readings=good + sight.fresh)
+    return state._replace(read_s=reading.at_s, good_readings=good + health.fresh)
 
 
 def _both(some: Ints, others: Ints) -> Ints:

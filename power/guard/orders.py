@@ -5,24 +5,24 @@ from typing import NamedTuple
 
 from power.arrays import Ints
 from power.controls import Setting
-from power.guard.states import Event, Mode
-from power.guard.telemetry import NOBODY
+from power.guard.states import Event, GuardMode
+from power.guard.telemetry import NO_SERVERS
 
 
 class Orders(NamedTuple):
     """What to do now.  Doing it twice is doing it once."""
 
-    mode: Mode
+    mode: GuardMode
     setting: Setting  # in force: holds and routing for the router, clocks for those in `tell`
-    tell: Ints = NOBODY  # servers to be told `setting.clocks`
-    brake: Ints = NOBODY  # servers to brake
-    release: Ints = NOBODY  # servers to release from the brake
+    command: Ints = NO_SERVERS  # servers to be told `setting.clocks`
+    brake: Ints = NO_SERVERS  # servers to brake
+    release: Ints = NO_SERVERS  # servers to release from the brake
     events: tuple[Event, ...] = ()
 
     @property
     def quiet(self) -> bool:
         """Nothing to send."""
-        return not (self.tell.size or self.brake.size or self.release.size)
+        return not (self.command.size or self.brake.size or self.release.size)
 
 
 class Calm(NamedTuple):

@@ -19,8 +19,8 @@ import numpy as np
 from power.arrays import Bools, Floats, Ints
 from power.guard.row import Row
 from power.guard.settings import GuardSettings
-from power.guard.states import Event, Kind, Mode, Told
-from power.guard.telemetry import BRAKE, EPOCH, NOBODY, PROMPT_CLOCK, TOKEN_CLOCK, Servers
+from power.guard.states import CommandState, Event, EventKind, GuardMode
+from power.guard.telemetry import BRAKE, EPOCH, NO_SERVERS, PROMPT_CLOCK, TOKEN_CLOCK, Servers
 
 SHOWN = -np.inf  # a `due_s` whose order has been seen to hold
 MAX_DOUBLINGS = 10
@@ -29,12 +29,12 @@ MAX_DOUBLINGS = 10
 class Finding(NamedTuple):
     """What the read-backs came to."""
 
-    told: Told
+    commands: CommandState
     late_clocks: Ints  # tell these their clocks again
     late_brake: Ints  # tell these again to brake, or to let go
     reloaded: Ints
-    deaf: Ints  # since now
-    heard: Ints  # since now
+    unresponsive: Ints  # since now
+    responsive: Ints  # since now
 
     @property
     def quiet(self) -> bool:
@@ -42,31 +42,31 @@ class Finding(NamedTuple):
         return not any(which.size for which in self[1:])
 
 
-def events_of(finding: Finding, *, mode: Mode, now_s: float) -> tuple[Event, ...]:
+def events_of(finding: Finding, *, mode: GuardMode, now_s: float) -> tuple[Event, ...]:
     """What there is to tell about a finding."""
     if finding.quiet:
         return ()
-    told = (
-        (Kind.DRIVER_RELOADED, finding.reloaded),
-        (Kind.TOLD_AGAIN, np.union1d(finding.late_clocks, finding.late_brake)),
-        (Kind.DEAF, finding.deaf),
-        (Kind.HEARD, finding.heard),
+    commands = (
+        (EventKind.DRIVER_RELOADED, finding.reloaded),
+        (EventKind.COMMANDED_AGAIN, np.union1d(finding.late_clocks, finding.late_brake)),
+        (EventKind.UNRESPONSIVE, finding.unresponsive),
+        (EventKind.RESPONSIVE, finding.responsive),
     )
-    return tuple(Event(kind, now_s, mode, servers=tuple(which.tolist())) for kind, which in told if which.size)
+    return tuple(Event(kind, now_s, mode, servers=tuple(which.tolist())) for kind, which in commands if which.size)
 
 
-def _quiet(told: Told) -> Finding:
-    return Finding(told, NOBODY, NOBODY, NOBODY, NOBODY, NOBODY)
+def _quiet(commands: CommandState) -> Finding:
+    return Finding(commands, NO_SERVERS, NO_SERVERS, NO_SERVERS, NO_SERVERS, NO_SERVERS)
 
 
-def nothing_told(servers: int) -> Told:
+def no_commands(servers: int) -> CommandState:
     """Before the first order."""
-    return Told(
+    return CommandState(
         expected=np.vstack([np.full((2, servers), np.nan), np.zeros(servers), np.full(servers, np.nan)]),
         sent=np.full((2, servers), np.nan),
         due_s=np.full(servers, SHOWN),
         tries=np.zeros(servers, dtype=np.int64),
-        deaf=np.zeros(servers, dtype=np.bool_),
+        unresponsive=np.zeros(servers, dtype=np.bool_),
         silent=np.zeros(servers, dtype=np.bool_),
         braked=False,
         open=True,
@@ -75,7 +75,7 @@ def nothing_told(servers: int) -> Told:
     )
 
 
-class Confirming:
+class Readback:
     """Judges read-backs for one row."""
 
     def __init__(self, *, row: Row, settings: GuardSettings, command_delay_s: float) -> None:
@@ -86,87 +86,92 @@ class Confirming:
         self._shown, self._none = np.full(len(row), SHOWN), np.zeros(len(row), dtype=np.int64)
         self._nobody = np.zeros(len(row), dtype=np.bool_)
 
-    def told_clocks(self, told: Told, clocks: Floats, *, now_s: float) -> tuple[Told, Ints]:
+    def command_clocks(self, commands: CommandState, clocks: Floats, *, now_s: float) -> tuple[CommandState, Ints]:
         """The orders after a change of setting, and the servers that it concerns."""
-        changed = (told.expected[:BRAKE] != clocks).any(axis=0)
-        expected = told.expected.copy()
+        changed = (commands.expected[:BRAKE] != clocks).any(axis=0)
+        expected = commands.expected.copy()
         expected[:BRAKE] = clocks
-        return self._due(told, expected, changed, now_s + self._clock_wait_s), np.flatnonzero(changed)
+        return self._due(commands, expected, changed, now_s + self._clock_wait_s), np.flatnonzero(changed)
 
-    def told_brake(self, told: Told, *, on: bool, now_s: float) -> Told:
+    def command_brake(self, commands: CommandState, *, on: bool, now_s: float) -> CommandState:
         """The orders after engaging the brake or letting it go."""
-        expected = told.expected.copy()
+        expected = commands.expected.copy()
         expected[BRAKE] = float(on)
         everybody = np.ones(len(self._row), dtype=np.bool_)
         # An order to brake starts its own time, whatever was due before.
-        shown = told._replace(due_s=np.full(len(self._row), SHOWN), braked=on)
+        shown = commands._replace(due_s=np.full(len(self._row), SHOWN), braked=on)
         return self._due(shown, expected, everybody, now_s + self._brake_wait_s)
 
-    def check(self, told: Told, servers: Servers, *, now_s: float) -> Finding | None:
+    def check(self, commands: CommandState, servers: Servers, *, now_s: float) -> Finding | None:
         """What to do about what servers say; None when all is as it was."""
         silent_before_s = now_s - self._settings.silent_after_s
         if servers.read_at_s.min() >= silent_before_s:
-            same = servers.held == told.expected
-            if same.all() and not told.deaf.any():
-                return self._all_right(told) if told.open else None
-            if same[BRAKE:].all() and not told.stacked and not told.tries.any() and not told.deaf.any():
-                after = self._waiting(told, servers.held, now_s=now_s)
+            same = servers.held == commands.expected
+            if same.all() and not commands.unresponsive.any():
+                return self._all_right(commands) if commands.open else None
+            if (
+                same[BRAKE:].all()
+                and not commands.stacked
+                and not commands.tries.any()
+                and not commands.unresponsive.any()
+            ):
+                after = self._waiting(commands, servers.held, now_s=now_s)
                 if after is not None:
-                    return None if after is told else _quiet(after)
-        return self._judged(told, servers, now_s=now_s, silent=servers.read_at_s < silent_before_s)
+                    return None if after is commands else _quiet(after)
+        return self._evaluated(commands, servers, now_s=now_s, silent=servers.read_at_s < silent_before_s)
 
-    def _all_right(self, told: Told) -> Finding:
+    def _all_right(self, commands: CommandState) -> Finding:
         """All do as they were last told, and none was deaf."""
-        after = told._replace(sent=told.expected[:BRAKE], due_s=self._shown, tries=self._none, open=False)
+        after = commands._replace(sent=commands.expected[:BRAKE], due_s=self._shown, tries=self._none, open=False)
         return _quiet(after._replace(stacked=False, silent=self._nobody, reserve_w=0.0))
 
-    def _waiting(self, told: Told, held: Floats, *, now_s: float) -> Told | None:
+    def _waiting(self, commands: CommandState, held: Floats, *, now_s: float) -> CommandState | None:
         """Where all speak and none has failed: orders that have shown are done, others have time; else None."""
-        right = self._near(told.expected, held)
-        due_s = np.where(right, SHOWN, told.due_s)
+        right = self._near(commands.expected, held)
+        due_s = np.where(right, SHOWN, commands.due_s)
         left = due_s != SHOWN
         if (left | right).all() and (due_s[left] > now_s).all():
-            unchanged = (due_s == told.due_s).all() and told.open is bool(left.any())
-            return told if unchanged else told._replace(due_s=due_s, open=bool(left.any()))
+            unchanged = (due_s == commands.due_s).all() and commands.open is bool(left.any())
+            return commands if unchanged else commands._replace(due_s=due_s, open=bool(left.any()))
         return None
 
-    def _judged(self, told: Told, servers: Servers, *, now_s: float, silent: Bools) -> Finding:
+    def _evaluated(self, commands: CommandState, servers: Servers, *, now_s: float, silent: Bools) -> Finding:
         held = servers.held
-        expected, reloaded = self._epochs(told.expected, held, silent)
+        expected, reloaded = self._epochs(commands.expected, held, silent)
         right = self._near(expected, held) & (held[BRAKE] == expected[BRAKE]) & ~silent
         switch = held[BRAKE] != expected[BRAKE]
         wait_s = np.where(switch, self._brake_wait_s, self._clock_wait_s)
         # Only a word newer than the moment the order should have shown is evidence against the server.
-        spoke_since = servers.read_at_s >= told.due_s - self._settings.margin_s
-        landed = self._landed(told, held, due=~right & ~switch & ~silent & ~reloaded)
-        late = ~right & ~landed & ((now_s >= told.due_s) & (spoke_since | silent) | reloaded)
-        tries = np.where(right, 0, np.where(reloaded, 1, told.tries + late))
+        reported_since = servers.read_at_s >= commands.due_s - self._settings.margin_s
+        landed = self._landed(commands, held, due=~right & ~switch & ~silent & ~reloaded)
+        late = ~right & ~landed & ((now_s >= commands.due_s) & (reported_since | silent) | reloaded)
+        tries = np.where(right, 0, np.where(reloaded, 1, commands.tries + late))
         longer = 2.0 ** np.clip(tries - 1, 0, MAX_DOUBLINGS)
         waiting_s = np.maximum(wait_s, np.minimum(wait_s * longer, self._settings.longest_wait_s))
-        due_s = np.where(right, SHOWN, np.where(late, now_s + waiting_s, told.due_s))
+        due_s = np.where(right, SHOWN, np.where(late, now_s + waiting_s, commands.due_s))
         due_s = np.where(landed, now_s + self._clock_wait_s, due_s)
-        sent = np.where(right | late | landed, expected[:BRAKE], told.sent)
-        deaf = (tries > self._settings.most_tries) | silent
+        sent = np.where(right | late | landed, expected[:BRAKE], commands.sent)
+        unresponsive = (tries > self._settings.most_tries) | silent
         excess_w = self._excess_w(expected, held, silent)
-        after = Told(
+        after = CommandState(
             expected=expected,
             sent=sent,
             due_s=due_s,
             tries=tries,
-            deaf=deaf,
+            unresponsive=unresponsive,
             silent=silent,
-            braked=told.braked,
+            braked=commands.braked,
             open=not right.all(),
-            stacked=told.stacked and bool((sent != expected[:BRAKE]).any()),
-            reserve_w=float(excess_w[deaf].sum()) if deaf.any() else 0.0,
+            stacked=commands.stacked and bool((sent != expected[:BRAKE]).any()),
+            reserve_w=float(excess_w[unresponsive].sum()) if unresponsive.any() else 0.0,
         )
         return Finding(
             after,
             late_clocks=np.flatnonzero(late & (~self._near(expected, held) | silent | reloaded)),
-            late_brake=np.flatnonzero(late & (switch | silent | (reloaded & told.braked))),
+            late_brake=np.flatnonzero(late & (switch | silent | (reloaded & commands.braked))),
             reloaded=np.flatnonzero(reloaded),
-            deaf=np.flatnonzero(deaf & ~told.deaf),
-            heard=np.flatnonzero(told.deaf & ~deaf & right),
+            unresponsive=np.flatnonzero(unresponsive & ~commands.unresponsive),
+            responsive=np.flatnonzero(commands.unresponsive & ~unresponsive & right),
         )
 
     def _near(self, expected: Floats, held: Floats) -> Bools:
@@ -175,19 +180,19 @@ class Confirming:
         both: Bools = np.logical_and(near[TOKEN_CLOCK], near[PROMPT_CLOCK])
         return both
 
-    def _landed(self, told: Told, held: Floats, *, due: Bools) -> Bools:
+    def _landed(self, commands: CommandState, held: Floats, *, due: Bools) -> Bools:
         """Servers that now hold what was under way when they were told anew."""
-        if not told.stacked:
+        if not commands.stacked:
             return np.zeros(len(self._row), dtype=np.bool_)
-        told_anew = (told.sent != told.expected[:BRAKE]).any(axis=0) & (told.due_s != SHOWN)
-        landed: Bools = due & told_anew & self._near(told.sent, held)
+        superseded = (commands.sent != commands.expected[:BRAKE]).any(axis=0) & (commands.due_s != SHOWN)
+        landed: Bools = due & superseded & self._near(commands.sent, held)
         return landed
 
     @staticmethod
     def _epochs(expected: Floats, held: Floats, silent: Bools) -> tuple[Floats, Bools]:
         """The loads of the driver as now known, and the servers where it was loaded anew."""
-        spoke = ~silent & ~np.isnan(held[EPOCH])
-        differs: Bools = np.not_equal(held[EPOCH], expected[EPOCH]) & spoke
+        reported = ~silent & ~np.isnan(held[EPOCH])
+        differs: Bools = np.not_equal(held[EPOCH], expected[EPOCH]) & reported
         if not differs.any():
             return expected, differs
         reloaded: Bools = differs & ~np.isnan(expected[EPOCH])
@@ -204,10 +209,10 @@ class Confirming:
         return excess
 
     @staticmethod
-    def _due(told: Told, expected: Floats, changed: Bools, due_s: float) -> Told:
+    def _due(commands: CommandState, expected: Floats, changed: Bools, due_s: float) -> CommandState:
         """An older order that has yet to show keeps its time, else a stream of new ones would hide a deaf server."""
-        free = told.due_s == SHOWN
-        due = np.where(changed & free, due_s, told.due_s)
-        sent = np.where(free, expected[:BRAKE], told.sent)
-        stacked = told.stacked or bool((changed & ~free).any())
-        return told._replace(expected=expected, sent=sent, due_s=due, open=True, stacked=stacked)
+        free = commands.due_s == SHOWN
+        due = np.where(changed & free, due_s, commands.due_s)
+        sent = np.where(free, expected[:BRAKE], commands.sent)
+        stacked = commands.stacked or bool((changed & ~free).any())
+        return commands._replace(expected=expected, sent=sent, due_s=due, open=True, stacked=stacked)

@@ -126,11 +126,15 @@ class Row:
 
         spared = [group for (_, duty), group in groups.items() if duty == Duty.HIGH]
         yielding = [group for (_, duty), group in groups.items() if duty != Duty.HIGH]
-        low = _mildest(lambda share: _clocks_at(share, yielding, lowest), lambda pair: fits(_clocks(pair, FULL)))
+        low = _highest_fitting(
+            lambda share: _clocks_at(share, yielding, lowest), lambda pair: fits(_clocks(pair, FULL))
+        )
         if low is not None:
             return _clocks(low, FULL)
         floor = (lowest, lowest)
-        high = _mildest(lambda share: _clocks_at(share, spared, lowest), lambda pair: fits(_clocks(floor, pair)))
+        high = _highest_fitting(
+            lambda share: _clocks_at(share, spared, lowest), lambda pair: fits(_clocks(floor, pair))
+        )
         return _clocks(floor, high or floor)
 
     def _curves_of(self, model: ServerModel, duty: int) -> tuple[_Curve, _Curve]:
@@ -173,7 +177,7 @@ def _clocks_at(share: float, groups: list[_Group], lowest: float) -> Pair:
     return token, prompt
 
 
-def _mildest(clocks_at: Callable[[float], Pair], fits: Callable[[Pair], bool]) -> Pair | None:
+def _highest_fitting(clocks_at: Callable[[float], Pair], fits: Callable[[Pair], bool]) -> Pair | None:
     """The clocks of the highest share that fits; None where not even the lowest does."""
     if fits(clocks_at(FULL_CLOCK)):
         return clocks_at(FULL_CLOCK)

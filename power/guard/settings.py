@@ -14,7 +14,7 @@ Share = Annotated[float, Field(gt=0, le=1)]
 Clock = Annotated[float, Field(gt=0, le=1)]
 
 # POLCA's second threshold (arXiv 2308.12908): 1110 and 1305 of 1410 MHz.
-POLCA_CAUTIOUS = Clocks(1110 / 1410, 1305 / 1410, 1110 / 1410, 1305 / 1410, 1110 / 1410)
+POLCA_DEGRADED = Clocks(1110 / 1410, 1305 / 1410, 1110 / 1410, 1305 / 1410, 1110 / 1410)
 
 
 class GuardSettings(Frozen):
@@ -42,7 +42,7 @@ class GuardSettings(Frozen):
     most_reserved: Share = 0.05  # of the budget: with more kept back for deaf servers, the row goes cautious
 
     lead_s: Seconds = 60.0  # so long before a lower limit comes into force, the policy is given it
-    cautious: Annotated[tuple[Clock, ...], Field(min_length=5, max_length=5)] = POLCA_CAUTIOUS
+    degraded: Annotated[tuple[Clock, ...], Field(min_length=5, max_length=5)] = POLCA_DEGRADED
     lowest_clock: Clock = 0.4  # of the blind level; below, memory-bound work waits for arithmetic too
     telemetry_lost_low_limit: Share = 0.90  # of the budget, on the uncorrected model of the row
     telemetry_lost_high_limit: Share = 0.95
@@ -50,9 +50,9 @@ class GuardSettings(Frozen):
     trip_share: Share = 0.75  # of the time that the breaker's curve leaves, until the brake has to have worked
 
     @property
-    def cautious_clocks(self) -> Clocks:
+    def degraded_clocks(self) -> Clocks:
         """Never milder than this while planner or actuation is not trusted."""
-        return Clocks(*self.cautious)
+        return Clocks(*self.degraded)
 
     @property
     def standing_limit_w(self) -> float:

@@ -16,12 +16,12 @@ from power.controls import Setting
 StateT = TypeVar("StateT")
 
 
-class Mode(StrEnum):
+class GuardMode(StrEnum):
     """Which setting holds."""
 
     NORMAL = "normal"
-    CAUTIOUS = "cautious"
-    BLIND = "blind"
+    DEGRADED = "degraded"
+    TELEMETRY_LOST = "telemetry-lost"
     BRAKED = "braked"
     RELEASING = "releasing"
 
@@ -30,7 +30,9 @@ class Cause(StrEnum):
     """Why a mode was entered.  The first three of these brake."""
 
     OVER_BUDGET = "over-budget"  # a reading above the budget
-    BLIND_TOO_LONG = "blind-too-long"  # the worst case does not fit, and the breaker's curve leaves no more time
+    TELEMETRY_LOST_TOO_LONG = (
+        "telemetry-lost-too-long"  # the worst case does not fit, and the breaker's curve leaves no more time
+    )
     FOUND_BRAKED = "found-braked"  # a guard that was started anew met servers under the brake
     STALE_TELEMETRY = "stale-telemetry"
     NO_TELEMETRY = "no-telemetry"
@@ -41,34 +43,34 @@ class Cause(StrEnum):
     RECOVERED = "recovered"
 
 
-class Kind(StrEnum):
+class EventKind(StrEnum):
     """What an event tells."""
 
     MODE = "mode"
-    TOLD_AGAIN = "told-again"  # what servers enforce is not what they were told
+    COMMANDED_AGAIN = "commanded-again"  # what servers enforce is not what they were told
     DRIVER_RELOADED = "driver-reloaded"  # caps forgotten
-    DEAF = "deaf"  # told several times in vain, or silent
-    HEARD = "heard"  # deaf no more
+    UNRESPONSIVE = "unresponsive"  # told several times in vain, or silent
+    RESPONSIVE = "responsive"  # deaf no more
 
 
 class Event(NamedTuple):
     """Something to count, log and keep."""
 
-    kind: Kind
+    kind: EventKind
     at_s: float
-    mode: Mode
+    mode: GuardMode
     cause: Cause | None = None
     servers: tuple[int, ...] = ()
 
 
-class Told(NamedTuple):
+class CommandState(NamedTuple):
     """What every server was told, and how that went.  Arrays are never written to; a change makes new ones."""
 
     expected: Floats  # [4, servers], as `Servers.held`
     sent: Floats  # [2, servers]: the clocks that are under way to each; newer ones wait until these have landed
     due_s: Floats  # when the order under way must show; minus infinity: it has shown
     tries: Ints  # orders in a row that did not show
-    deaf: Bools
+    unresponsive: Bools
     silent: Bools
     braked: bool
     open: bool  # whether any order has yet to show, or any server is deaf
@@ -79,7 +81,7 @@ class Told(NamedTuple):
 class GuardState(NamedTuple, Generic[StateT]):
     """All that the guard remembers.  A value: a step returns another."""
 
-    mode: Mode
+    mode: GuardMode
     since_s: float
     cause: Cause | None
     policy: StateT
@@ -87,9 +89,9 @@ class GuardState(NamedTuple, Generic[StateT]):
     setting: Setting  # in force
     limit_w: float  # the last believed budget, never above the standing one once it is believed no more
     had_budget: bool  # whether a planner was ever believed
-    told: Told
-    met: bool  # whether servers have been heard at all
-    spoken: bool  # whether servers were told any clocks
+    commands: CommandState
+    has_readback: bool  # whether servers have been heard at all
+    has_commanded: bool  # whether servers were told any clocks
     started_s: float  # of the first step
     engaged_s: float  # when the brake last was
     released_s: float  # readings up to here say nothing new about the budget

@@ -10,7 +10,7 @@ from power.arrays import Floats, Ints
 from power.telemetry import Budget, Reading
 
 TOKEN_CLOCK, PROMPT_CLOCK, BRAKE, EPOCH = range(4)  # rows of `Servers.held`
-NOBODY: Ints = np.empty(0, dtype=np.int64)
+NO_SERVERS: Ints = np.empty(0, dtype=np.int64)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

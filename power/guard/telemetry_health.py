@@ -8,7 +8,7 @@ from power.guard.telemetry import Telemetry
 from power.telemetry import Budget, Reading
 
 
-class Sight(NamedTuple):
+class TelemetryHealth(NamedTuple):
     """One step's view."""
 
     now_s: float
@@ -20,23 +20,23 @@ class Sight(NamedTuple):
     above_at_s: float  # when a reading above the limit was taken; minus infinity: none was
 
 
-def look(telemetry: Telemetry, settings: GuardSettings, *, last_limit_w: float) -> Sight:
+def assess(telemetry: Telemetry, settings: GuardSettings, *, last_limit_w: float) -> TelemetryHealth:
     """Believe what can be believed."""
     now_s, reading, said = telemetry.now_s, telemetry.reading, telemetry.reading
     if reading is not None and not (0 <= reading.row_w < inf and reading.at_s <= now_s):
         reading = None
     fresh = reading is not None and now_s - reading.at_s <= settings.stale_after_s
     budget = telemetry.budget
-    if budget is not None and believed(budget, settings, now_s=now_s):
+    if budget is not None and is_valid(budget, settings, now_s=now_s):
         limit_w = policy_w = budget.limit_w
         if budget.expires_at_s <= now_s + settings.lead_s:
             policy_w = min(policy_w, settings.standing_limit_w)
         above_at_s = _above_at_s(said, limit_w, now_s=now_s)
-        return Sight(now_s, reading, fresh, limit_w, min(policy_w, telemetry.coming_w), True, above_at_s)  # noqa: FBT003
+        return TelemetryHealth(now_s, reading, fresh, limit_w, min(policy_w, telemetry.coming_w), True, above_at_s)  # noqa: FBT003
     # The last budget may have been lower than the standing one for a reason that still holds.
     limit_w = min(last_limit_w, settings.standing_limit_w)
     above_at_s = _above_at_s(said, limit_w, now_s=now_s)
-    return Sight(now_s, reading, fresh, limit_w, min(limit_w, telemetry.coming_w), False, above_at_s)  # noqa: FBT003
+    return TelemetryHealth(now_s, reading, fresh, limit_w, min(limit_w, telemetry.coming_w), False, above_at_s)  # noqa: FBT003
 
 
 def _above_at_s(reading: Reading | None, limit_w: float, *, now_s: float) -> float:
@@ -44,12 +44,12 @@ def _above_at_s(reading: Reading | None, limit_w: float, *, now_s: float) -> flo
     return min(reading.at_s, now_s) if reading is not None and reading.row_w > limit_w else -inf
 
 
-def believed(budget: Budget, settings: GuardSettings, *, now_s: float) -> bool:
+def is_valid(budget: Budget, settings: GuardSettings, *, now_s: float) -> bool:
     """Not expired, and nothing that no planner may say."""
     return now_s < budget.expires_at_s and 0 < budget.limit_w <= settings.rating_w
 
 
-def blind_allowance_s(worst_w: float, limit_w: float, settings: GuardSettings) -> float:
+def allowed_outage_s(worst_w: float, limit_w: float, settings: GuardSettings) -> float:
     """How long the row may go unseen before the brake must be ordered: for ever where the worst case fits.
 
     The breaker is taken to be as warm as the limit leaves it, and its rating to be the limit: what stands above the

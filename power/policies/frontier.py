@@ -38,7 +38,7 @@ class Point(NamedTuple):
 class Step(NamedTuple):
     """From one clock of a lever to the next on its hull."""
 
-    lever: str  # a field of Clocks
+    control: str  # a field of Clocks
     clock: float
     loss: float  # more than before
     saved_w: float  # more than before
@@ -54,7 +54,7 @@ class Rung:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Lever:
+class Control:
     """Servers that share one clock."""
 
     name: str  # a field of Clocks
@@ -76,26 +76,26 @@ def clock_grid(lowest: float = LOWEST_CLOCK, step: float = CLOCK_STEP) -> tuple[
     return tuple(round(FULL_CLOCK - each * step, 6) for each in range(steps + 1))
 
 
-def levers_of(
+def controls_of(
     kinds: Sequence[ServerModel], mix: Floats, *, slack: Slack, jobs: Sequence[TrainingJob] = ()
-) -> tuple[Lever, ...]:
+) -> tuple[Control, ...]:
     """The levers of a row; `mix` is how many servers are expected in each [kind, priority, phase]."""
     serving = [
-        _serving_lever(kinds, mix, name=name, priority=priority, phase=phase, slack=slack)
+        _serving_control(kinds, mix, name=name, priority=priority, phase=phase, slack=slack)
         for name, priority, phase in SERVING
     ]
-    return (*serving, *([_training_lever(jobs)] if jobs else []))
+    return (*serving, *([_training_control(jobs)] if jobs else []))
 
 
-def frontier(levers: Sequence[Lever], grid: Sequence[float]) -> tuple[Rung, ...]:
+def frontier(controls: Sequence[Control], grid: Sequence[float]) -> tuple[Rung, ...]:
     """From nothing saved to everything, each rung the least loss that saves its watts."""
-    steps = [step for lever in levers for step in _hull_steps(lever, grid)]
+    steps = [step for control in controls for step in _hull_steps(control, grid)]
     # Equal worth: the earlier lever first.  Within a lever worth falls, so its own order holds.
     steps.sort(key=lambda step: -step.saved_w / step.loss if step.loss > 0 else -np.inf)
     rungs = [Rung(clocks=Clocks(), loss=0.0, saved_w=0.0)]
     for step in steps:
         last = rungs[-1]
-        clocks = last.clocks._replace(**{step.lever: step.clock})
+        clocks = last.clocks._replace(**{step.control: step.clock})
         rungs.append(Rung(clocks=clocks, loss=last.loss + step.loss, saved_w=last.saved_w + step.saved_w))
     return tuple(rungs)
 
@@ -110,9 +110,9 @@ def training_slowdown(job: TrainingJob, clock: float) -> float:
     return 1 + job.compute_share * (1 / clock - 1)
 
 
-def _serving_lever(
+def _serving_control(
     kinds: Sequence[ServerModel], mix: Floats, *, name: str, priority: Priority, phase: Phase, slack: Slack
-) -> Lever:
+) -> Control:
     expected = [(model, float(count)) for model, count in zip(kinds, mix[:, priority, phase], strict=True)]
 
     def loss(clock: float) -> float:
@@ -121,23 +121,23 @@ def _serving_lever(
     def saved_w(clock: float) -> float:
         return sum(count * (model.watts(phase) - model.watts(phase, clock)) for model, count in expected)
 
-    return Lever(name=name, loss=loss, saved_w=saved_w)
+    return Control(name=name, loss=loss, saved_w=saved_w)
 
 
-def _training_lever(jobs: Sequence[TrainingJob]) -> Lever:
+def _training_control(jobs: Sequence[TrainingJob]) -> Control:
     def loss(clock: float) -> float:
         return sum(job.servers * (training_slowdown(job, clock) - 1) for job in jobs) / TRAINING_SLACK
 
     def saved_w(clock: float) -> float:
         return sum(job.servers * (job.compute_w - training_w(job, clock)) for job in jobs)
 
-    return Lever(name="training", loss=loss, saved_w=saved_w)
+    return Control(name="training", loss=loss, saved_w=saved_w)
 
 
-def _hull_steps(lever: Lever, grid: Sequence[float]) -> Iterator[Step]:
-    points = (Point(clock, lever.loss(clock), lever.saved_w(clock)) for clock in grid)
+def _hull_steps(control: Control, grid: Sequence[float]) -> Iterator[Step]:
+    points = (Point(clock, control.loss(clock), control.saved_w(clock)) for clock in grid)
     for before, after in pairwise(_concave(points)):
-        yield Step(lever.name, after.clock, after.loss - before.loss, after.saved_w - before.saved_w)
+        yield Step(control.name, after.clock, after.loss - before.loss, after.saved_w - before.saved_w)
 
 
 def _concave(points: Iterator[Point]) -> list[Point]:

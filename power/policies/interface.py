@@ -3,7 +3,7 @@
 from typing import Protocol, TypeVar
 
 from power.controls import Setting
-from power.telemetry import Seen
+from power.telemetry import Observation
 
 StateT = TypeVar("StateT")
 
@@ -22,7 +22,7 @@ class Policy(Protocol[StateT]):
     def start(self) -> StateT:
         """Before anything was seen."""
 
-    def decide(self, state: StateT, seen: Seen) -> tuple[StateT, Setting]:
+    def decide(self, state: StateT, observed: Observation) -> tuple[StateT, Setting]:
         """What to ask for now."""
 
     def calm_below_w(self, state: StateT, budget_w: float) -> float:

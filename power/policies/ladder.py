@@ -31,10 +31,10 @@ import numpy.typing as npt
 from power.admission import HIGH_LIMIT_SHARE, LOW_LIMIT_SHARE
 from power.arrays import Floats
 from power.controls import Phase, Priority, Routing, Setting
-from power.policies.frontier import Rung, clock_grid, frontier, levers_of, training_w
+from power.policies.frontier import Rung, clock_grid, controls_of, frontier, training_w
 from power.policies.loss import Slack
 from power.server_model import BLOOM_A100, ServerModel
-from power.telemetry import Seen
+from power.telemetry import Observation
 from power.workload.workload import TrainingJob
 
 Watts = tuple[tuple[float, ...], ...]
@@ -81,7 +81,7 @@ class Margins(NamedTuple):
     routing_band: float = 0.10  # a routing step is undone this far below where it was taken
 
 
-class Climb(NamedTuple):
+class LadderState(NamedTuple):
     """What the ladder remembers."""
 
     rung: int = 0
@@ -117,20 +117,20 @@ class Ladder:
     def rungs(self) -> tuple[Rung, ...]:
         """From full clocks down."""
         mix = np.ones((len(self.kinds), len(Priority), len(Phase))) if self.mix is None else self.mix
-        return frontier(levers_of(self.kinds, mix, slack=self.slack, jobs=self.jobs), clock_grid())
+        return frontier(controls_of(self.kinds, mix, slack=self.slack, jobs=self.jobs), clock_grid())
 
-    def start(self) -> Climb:
+    def start(self) -> LadderState:
         """On the ground."""
-        return Climb()
+        return LadderState()
 
-    def decide(self, state: Climb, seen: Seen) -> tuple[Climb, Setting]:
+    def decide(self, state: LadderState, observed: Observation) -> tuple[LadderState, Setting]:
         """One reading further."""
-        budget_w = seen.budget_w
-        if seen.reading.row_w < self.calm_below_w(state, budget_w):
+        budget_w = observed.budget_w
+        if observed.reading.row_w < self.calm_below_w(state, budget_w):
             return state, self._setting(state.rung, state.step, budget_w)
         margins, (low_places, high_places) = self.margins, self._places
-        counts: list[float] = seen.counts.ravel().tolist()
-        correction = self._corrected(state, seen, counts)
+        counts: list[float] = observed.counts.ravel().tolist()
+        correction = self._corrected(state, observed, counts)
         low = self._split(counts, low_places, state.low_prompts)
         high = self._split(counts, high_places, state.high_prompts)
         allowed_w = max(MIN_ALLOWED_W, margins.share * budget_w / (correction * (1 + margins.growth)))
@@ -138,9 +138,9 @@ class Ladder:
         full_w = _draw_w(self._draws.peak_w[0], counts)
         pressure = state.pressure + margins.learn_pressure * (full_w / allowed_w - state.pressure)
         step = self._step(state.step, pressure, max(high, low))
-        return Climb(rung, correction, low, high, pressure, step), self._setting(rung, step, budget_w)
+        return LadderState(rung, correction, low, high, pressure, step), self._setting(rung, step, budget_w)
 
-    def calm_below_w(self, state: Climb, budget_w: float) -> float:
+    def calm_below_w(self, state: LadderState, budget_w: float) -> float:
         """A share of the budget, while every lever is mild."""
         return -inf if state.rung or state.step else self.margins.calm_share * budget_w
 
@@ -151,8 +151,8 @@ class Ladder:
         serving = np.asarray(servers, dtype=float)
         shape = (-1, len(self.kinds), len(Priority), len(Phase))
         peak_w = np.array(self._draws.peak_w).reshape(shape)
-        hungriest_w = peak_w[..., [Phase.IDLE, Phase.TOKEN, Phase.PROMPT]].max(axis=-1)
-        worst_w = (hungriest_w * serving).sum(axis=(1, 2)) + np.array([self._jobs_w(rung) for rung in self.rungs])
+        highest_w = peak_w[..., [Phase.IDLE, Phase.TOKEN, Phase.PROMPT]].max(axis=-1)
+        worst_w = (highest_w * serving).sum(axis=(1, 2)) + np.array([self._jobs_w(rung) for rung in self.rungs])
         fits = np.flatnonzero(worst_w <= budget_w)
         return self.rungs[int(fits[0])] if len(fits) else None
 
@@ -212,12 +212,12 @@ class Ladder:
             rung -= 1
         return rung
 
-    def _corrected(self, state: Climb, seen: Seen, counts: list[float]) -> float:
-        at_s, row_w = seen.reading
-        believed_w = _draw_w(self._draws.mean_w[state.rung], counts)
-        if believed_w <= 0 or seen.now_s - at_s > TRUSTED_AGE_S:
+    def _corrected(self, state: LadderState, observed: Observation, counts: list[float]) -> float:
+        at_s, row_w = observed.reading
+        modelled_w = _draw_w(self._draws.mean_w[state.rung], counts)
+        if modelled_w <= 0 or observed.now_s - at_s > TRUSTED_AGE_S:
             return state.correction
-        ratio = min(max(row_w / believed_w, MIN_CORRECTION), MAX_CORRECTION)
+        ratio = min(max(row_w / modelled_w, MIN_CORRECTION), MAX_CORRECTION)
         return state.correction + self.margins.learn_correction * (ratio - state.correction)
 
     def _split(self, counts: list[float], places: tuple[tuple[int, int], ...], before: float) -> float:

@@ -27,7 +27,7 @@ class Slack(Frozen):
         return self.high if priority is Priority.HIGH else self.low
 
 
-class Slowed(Protocol):
+class HasSlowdown(Protocol):
     """What is known of a server's speed; `power.server_model.ServerModel` is one."""
 
     def prompt_slowdown(self, clock: float) -> float:
@@ -37,13 +37,13 @@ class Slowed(Protocol):
         """Time over time at full clock."""
 
 
-def slowdown(model: Slowed, phase: Phase, clock: float) -> float:
+def slowdown(model: HasSlowdown, phase: Phase, clock: float) -> float:
     """Time over time at full clock; nothing waits for a server that serves nothing."""
     if phase is Phase.PROMPT:
         return model.prompt_slowdown(clock)
     return model.token_slowdown(clock) if phase is Phase.TOKEN else 1.0
 
 
-def clock_loss(model: Slowed, priority: Priority, phase: Phase, clock: float, slack: Slack) -> float:
+def clock_loss(model: HasSlowdown, priority: Priority, phase: Phase, clock: float, slack: Slack) -> float:
     """Of one server in a phase at a clock."""
     return (slowdown(model, phase, clock) - 1) / slack.of(priority)

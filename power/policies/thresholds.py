@@ -16,7 +16,7 @@ from math import inf
 from typing import NamedTuple
 
 from power.controls import FULL_CLOCK, UNTOUCHED, Clocks, Setting
-from power.telemetry import Seen
+from power.telemetry import Observation
 
 OUT_OF_BAND_S = 40.0
 A100_MHZ = 1410.0
@@ -36,7 +36,7 @@ class Untouched:
     def start(self) -> None:
         """Nothing to remember."""
 
-    def decide(self, state: None, seen: Seen) -> tuple[None, Setting]:  # noqa: ARG002 - the interface
+    def decide(self, state: None, observed: Observation) -> tuple[None, Setting]:  # noqa: ARG002 - the interface
         """Always the same."""
         return None, UNTOUCHED
 
@@ -59,9 +59,9 @@ class OneThreshold:
         """Full clocks."""
         return False
 
-    def decide(self, state: bool, seen: Seen) -> tuple[bool, Setting]:  # noqa: FBT001 - the interface
+    def decide(self, state: bool, observed: Observation) -> tuple[bool, Setting]:  # noqa: FBT001 - the interface
         """Cap, hold or undo."""
-        capped = _held(seen, asked=state, threshold=self.threshold, undo_band=self.undo_band)
+        capped = _held(observed, active=state, threshold=self.threshold, undo_band=self.undo_band)
         return capped, Setting(self.clocks) if capped else UNTOUCHED
 
     def calm_below_w(self, state: bool, budget_w: float) -> float:  # noqa: FBT001 - the interface
@@ -69,7 +69,7 @@ class OneThreshold:
         return -inf if state else self.threshold * budget_w
 
 
-class Asked(NamedTuple):
+class PolcaState(NamedTuple):
     """What POLCA has asked for."""
 
     base: bool = False  # the action of T1
@@ -90,22 +90,22 @@ class Polca:
     low_clock: float = LOW_CLOCK
     high_clock: float = HIGH_CLOCK
 
-    def start(self) -> Asked:
+    def start(self) -> PolcaState:
         """Full clocks."""
-        return Asked()
+        return PolcaState()
 
-    def decide(self, state: Asked, seen: Seen) -> tuple[Asked, Setting]:
+    def decide(self, state: PolcaState, observed: Observation) -> tuple[PolcaState, Setting]:
         """One reading further."""
-        base = _held(seen, asked=state.base, threshold=self.t1, undo_band=self.undo_band)
-        low = _held(seen, asked=state.low_since_s < inf, threshold=self.t2, undo_band=self.undo_band)
-        since_s = min(state.low_since_s, seen.now_s) if low else inf
-        took_effect = low and seen.now_s >= since_s + self.command_delay_s
-        high = low and (state.high or (took_effect and seen.reading.row_w > self.t2 * seen.budget_w))
-        return Asked(base, since_s, high), Setting(self._clocks(base=base, low=low, high=high))
+        base = _held(observed, active=state.base, threshold=self.t1, undo_band=self.undo_band)
+        low = _held(observed, active=state.low_since_s < inf, threshold=self.t2, undo_band=self.undo_band)
+        since_s = min(state.low_since_s, observed.now_s) if low else inf
+        took_effect = low and observed.now_s >= since_s + self.command_delay_s
+        high = low and (state.high or (took_effect and observed.reading.row_w > self.t2 * observed.budget_w))
+        return PolcaState(base, since_s, high), Setting(self._clocks(base=base, low=low, high=high))
 
-    def calm_below_w(self, state: Asked, budget_w: float) -> float:
+    def calm_below_w(self, state: PolcaState, budget_w: float) -> float:
         """T1, while nothing is capped."""
-        return -inf if state != Asked() else self.t1 * budget_w
+        return -inf if state != PolcaState() else self.t1 * budget_w
 
     def _clocks(self, *, base: bool, low: bool, high: bool) -> Clocks:
         low_clock = self.low_clock if low else self.base_clock if base else FULL_CLOCK
@@ -113,7 +113,7 @@ class Polca:
         return Clocks(low_token=low_clock, low_prompt=low_clock, high_token=high_clock, high_prompt=high_clock)
 
 
-def _held(seen: Seen, *, asked: bool, threshold: float, undo_band: float) -> bool:
+def _held(observed: Observation, *, active: bool, threshold: float, undo_band: float) -> bool:
     """Whether an action holds after a reading: asked above its threshold, undone below it by the band."""
-    used_w, budget_w = seen.reading.row_w, seen.budget_w
-    return used_w > threshold * budget_w or (asked and used_w >= (threshold - undo_band) * budget_w)
+    used_w, budget_w = observed.reading.row_w, observed.budget_w
+    return used_w > threshold * budget_w or (active and used_w >= (threshold - undo_band) * budget_w)

@@ -5,10 +5,10 @@ from math import inf
 from typing import Any, Protocol
 
 from power.controls import UNTOUCHED
-from power.guard import NOT_CALM, Calm, Mode, Orders, Row, Telemetry
-from power.guard.telemetry import NOBODY
+from power.guard import NOT_CALM, Calm, GuardMode, Orders, Row, Telemetry
+from power.guard.telemetry import NO_SERVERS
 from power.policies.interface import Policy
-from power.telemetry import Seen
+from power.telemetry import Observation
 
 BRAKE_HELD_S = 10.0
 RELEASED_BELOW = 0.93
@@ -37,7 +37,7 @@ class Control(Protocol):
         """What there is to tell."""
 
     @property
-    def watchful(self) -> bool:
+    def reads_every_step(self) -> bool:
         """Whether servers are read back at every step now."""
 
     def calm(self) -> Calm:
@@ -76,20 +76,22 @@ class PolicyAlone:
         before = self._setting.clocks
         limit_w = self._limit_w = inf if budget is None else budget.limit_w
         if reading is None:
-            return Orders(Mode.NORMAL, self._setting)
-        seen = Seen(now_s=now_s, reading=reading, counts=counts, budget_w=limit_w)
-        self._state, self._setting = self._policy.decide(self._state, seen)
-        tell = NOBODY if self._setting.clocks == before else self._row.all
-        brake = release = NOBODY
+            return Orders(GuardMode.NORMAL, self._setting)
+        observed = Observation(now_s=now_s, reading=reading, counts=counts, budget_w=limit_w)
+        self._state, self._setting = self._policy.decide(self._state, observed)
+        command = NO_SERVERS if self._setting.clocks == before else self._row.all
+        brake = release = NO_SERVERS
         if self._braked_s == inf and reading.row_w > limit_w and reading.at_s > self._judged_s:
             self._braked_s, brake = now_s, self._row.all
             self.brakes += 1
         elif now_s >= self._braked_s + self._held_s and reading.row_w < RELEASED_BELOW * limit_w:
             self._braked_s, self._judged_s, release = inf, now_s, self._row.all
-        return Orders(Mode.NORMAL if self._braked_s == inf else Mode.BRAKED, self._setting, tell, brake, release)
+        return Orders(
+            GuardMode.NORMAL if self._braked_s == inf else GuardMode.BRAKED, self._setting, command, brake, release
+        )
 
     @property
-    def watchful(self) -> bool:
+    def reads_every_step(self) -> bool:
         """Never: it believes what it orders."""
         return False
 

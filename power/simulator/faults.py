@@ -12,7 +12,7 @@ from power.simulator.spec import (
     PlannerKilled,
     StaleTelemetry,
 )
-from power.simulator.state import Board
+from power.simulator.state import RowState
 
 _PREFIX = {
     StaleTelemetry: "stale",
@@ -23,9 +23,9 @@ _PREFIX = {
 }
 
 
-def install(board: Board, faults: Sequence[Fault]) -> None:
+def install(state: RowState, faults: Sequence[Fault]) -> None:
     """One of each kind at most."""
-    row = board.row[0]
+    row = state.row[0]
     for fault in faults:
         if isinstance(fault, PlannerKilled):
             continue

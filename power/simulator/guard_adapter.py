@@ -5,11 +5,11 @@ from typing import Any
 
 import numpy as np
 
-from power.guard import NOT_CALM, Calm, Duty, Guard, GuardSettings, Mode, Orders, Row, Telemetry
+from power.guard import NOT_CALM, Calm, Duty, Guard, GuardMode, GuardSettings, Orders, Row, Telemetry
 from power.policies.interface import Policy
 from power.server_model import Draw, ServerModel
 from power.simulator.spec import RowSpec
-from power.simulator.state import NOBODY, WINDOW_S, Records
+from power.simulator.state import NO_INDEX, WINDOW_S, Records
 from power.workload import TrainingJob
 
 
@@ -28,7 +28,7 @@ def settings_of(spec: RowSpec) -> GuardSettings:
 
 def row_of(servers: Records, models: Sequence[ServerModel], jobs: Sequence[TrainingJob]) -> Row:
     """The row as its guard knows it."""
-    duty = np.where(servers["job"] != NOBODY, Duty.TRAINING, servers["priority"]).astype(np.int64)
+    duty = np.where(servers["job"] != NO_INDEX, Duty.TRAINING, servers["priority"]).astype(np.int64)
     return Row(models=tuple(models), kind=servers["kind"].astype(np.int64), duty=duty, training=_training(jobs))
 
 
@@ -39,7 +39,7 @@ class Guarded:
         self._guard = Guard(policy=policy, row=row, settings=settings)
         self._state = self._guard.start()
         self._read_back_s = max(read_back_s, WINDOW_S)
-        self._seen: Telemetry | None = None
+        self._telemetry: Telemetry | None = None
         self.events: list[object] = []
 
     @property
@@ -58,28 +58,30 @@ class Guarded:
         return self._state.brakes
 
     @property
-    def watchful(self) -> bool:
+    def reads_every_step(self) -> bool:
         """In any state but the normal one."""
-        return self._state.mode is not Mode.NORMAL
+        return self._state.mode is not GuardMode.NORMAL
 
     def step(self, telemetry: Telemetry) -> Orders:
         """One step of the guard."""
         self._state, orders = self._guard.step(self._state, telemetry)
-        self._seen = telemetry
+        self._telemetry = telemetry
         if orders.events:
             self.events += orders.events
         return orders
 
     def calm(self) -> Calm:
         """As the guard says."""
-        seen = self._seen
-        if seen is None:
+        telemetry = self._telemetry
+        if telemetry is None:
             return NOT_CALM
-        calm = self._guard.calm(self._state, seen if seen.servers is None else seen._replace(servers=None))
-        if calm is NOT_CALM or not self._state.told.open:
+        calm = self._guard.calm(
+            self._state, telemetry if telemetry.servers is None else telemetry._replace(servers=None)
+        )
+        if calm is NOT_CALM or not self._state.commands.open:
             return calm
         # The next read-back may change something.
-        return Calm(calm.below_w, min(calm.until_s, self._read_back_s * (seen.now_s // self._read_back_s + 1)))
+        return Calm(calm.below_w, min(calm.until_s, self._read_back_s * (telemetry.now_s // self._read_back_s + 1)))
 
 
 def _training(jobs: Sequence[TrainingJob]) -> Draw | None:

@@ -9,19 +9,19 @@ from power.arrays import Floats
 from power.controls import Phase, Priority
 from power.server_model import ServerModel
 from power.simulator.spec import RowSpec
-from power.simulator.state import JOB, KIND, NOBODY, POOL, REQUEST, ROW, SERVER, SLOT, WINDOW_S, Board, Records
+from power.simulator.state import JOB, KIND, NO_INDEX, POOL, REQUEST, ROW, SERVER, SLOT, WINDOW_S, Records, RowState
 from power.workload import Work
 
 _BIAS_STREAM = 1  # of the seed; others draw from streams of their own
 
 
-def fresh_board(spec: RowSpec, work: Work, *, seed: int) -> Board:
+def initial_state(spec: RowSpec, work: Work, *, seed: int) -> RowState:
     """A row at rest at time 0, its requests in the order of pool and arrival."""
     models = models_of(spec, work)
     servers = _servers(spec, work, models, seed=seed)
     leaves = 1 << max(0, len(servers) - 1).bit_length()
     ticks = int(np.ceil(work.duration_s / WINDOW_S))
-    board = Board(
+    state = RowState(
         servers=servers,
         slots=np.zeros((len(servers), max(_most_together(spec, model) for model in models)), SLOT),
         requests=_requests(work),
@@ -34,8 +34,8 @@ def fresh_board(spec: RowSpec, work: Work, *, seed: int) -> Board:
         readings=np.full(ticks, np.nan),
         modelled=np.full(ticks, np.nan),
     )
-    _rest(board)
-    return board
+    _rest(state)
+    return state
 
 
 def models_of(spec: RowSpec, work: Work) -> tuple[ServerModel, ...]:
@@ -50,7 +50,7 @@ def models_of(spec: RowSpec, work: Work) -> tuple[ServerModel, ...]:
 
 def _believed(spec: RowSpec, model: ServerModel) -> ServerModel:
     """Only the row's own kind may be believed to be another."""
-    return spec.believed if spec.believed is not None and model == spec.model else model
+    return spec.nominal if spec.nominal is not None and model == spec.model else model
 
 
 def _most_together(spec: RowSpec, model: ServerModel) -> int:
@@ -83,7 +83,7 @@ def _servers(spec: RowSpec, work: Work, models: Sequence[ServerModel], *, seed: 
     servers = np.zeros(work.servers, SERVER)
     servers["bias"] = np.random.default_rng([_BIAS_STREAM, seed]).normal(1.0, spec.bias, len(servers))
     for name in ("pool", "job", "reads"):
-        servers[name] = NOBODY
+        servers[name] = NO_INDEX
     for name in ("token", "prompt"):
         for clock in ("clock", "lock", "sent", "wanted"):
             servers[f"{name}_{clock}"] = 1.0
@@ -113,7 +113,7 @@ def _requests(work: Work) -> Records:
         requests[name] = getattr(work, name)[order]
     for name in ("held_since_s", "start_s", "first_s", "finish_s"):
         requests[name] = np.nan
-    requests["server"] = NOBODY
+    requests["server"] = NO_INDEX
     return requests
 
 
@@ -147,7 +147,7 @@ def _jobs(work: Work, first: int) -> Records:
 def _row(spec: RowSpec, *, seed: int) -> Records:
     row = np.zeros(1, ROW)
     one = row[0]
-    one["ratio"], one["seen"], one["meter_factor"] = 1.0, NOBODY, 1.0
+    one["ratio"], one["reading_index"], one["meter_factor"] = 1.0, NO_INDEX, 1.0
     one["smoothing"], one["patience_s"] = spec.smoothing, spec.patience_s
     one["delay_windows"] = int(np.ceil(spec.telemetry_delay_s / WINDOW_S))
     one["low_together"] = one["high_together"] = 1
@@ -160,18 +160,18 @@ def _row(spec: RowSpec, *, seed: int) -> Records:
     return row
 
 
-def _rest(board: Board) -> None:
+def _rest(state: RowState) -> None:
     """Idle power, counts and first events."""
-    servers, row = board.servers, board.row[0]
-    kinds = board.kinds[servers["kind"]]
+    servers, row = state.servers, state.row[0]
+    kinds = state.kinds[servers["kind"]]
     servers["watts"] = kinds["idle_w"][:, 0] * servers["bias"]
     servers["modelled_w"] = kinds["idle_w"][:, 1]
     row["row_w"], row["modelled_w"] = _sum(servers["watts"]), _sum(servers["modelled_w"])
-    for job in board.jobs:  # it may begin at any moment
+    for job in state.jobs:  # it may begin at any moment
         theirs = servers[job["first"] : job["first"] + job["servers"]]
         job["swing_w"] = _sum(job["compute_w"] - theirs["modelled_w"])
         row["swing_w"] += job["swing_w"]
-    np.add.at(board.counts, (servers["kind"], servers["priority"], servers["phase"]), 1.0)
+    np.add.at(state.counts, (servers["kind"], servers["priority"], servers["phase"]), 1.0)
 
 
 def _sum(watts: Floats) -> float:

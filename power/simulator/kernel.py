@@ -15,10 +15,10 @@ from power.simulator.meter import elapse, meter
 from power.simulator.power_model import next_server
 from power.simulator.routing import dispatch, park
 from power.simulator.serving import arrival, arrive, work
-from power.simulator.state import JOB, KIND, NOBODY, POOL, REQUEST, ROW, SERVER, SLOT, WINDOW_S, Board
+from power.simulator.state import JOB, KIND, NO_INDEX, POOL, REQUEST, ROW, SERVER, SLOT, WINDOW_S, RowState
 from power.simulator.training_jobs import next_job, swing
 
-BOARD = types.NamedTuple(  # type: ignore[no-untyped-call]
+ROW_STATE = types.NamedTuple(  # type: ignore[no-untyped-call]
     [
         from_dtype(SERVER)[::1],
         from_dtype(SLOT)[:, ::1],
@@ -28,63 +28,63 @@ BOARD = types.NamedTuple(  # type: ignore[no-untyped-call]
         float64[:, :, ::1],
         *(float64[::1] for _ in range(3)),
     ],
-    Board,
+    RowState,
 )
 
 
 @jit_inner
-def _happen(board: Board, at_s: float) -> None:
+def _happen(state: RowState, at_s: float) -> None:
     """Whatever is due at this moment, one thing."""
-    p, j = arrival(board), next_job(board)
-    if len(board.pools) > 0 and board.pools[p].arrives_s == at_s:
-        arrive(board, p)
-    elif j != NOBODY and board.jobs[j].next_s == at_s:
-        swing(board, j)
+    p, j = arrival(state), next_job(state)
+    if len(state.pools) > 0 and state.pools[p].arrives_s == at_s:
+        arrive(state, p)
+    elif j != NO_INDEX and state.jobs[j].next_s == at_s:
+        swing(state, j)
     else:
-        i = next_server(board)
-        if board.servers[i].due_s == at_s:
-            land(board, i)
-        elif board.servers[i].brake_due_s == at_s:
-            brake(board, i)
+        i = next_server(state)
+        if state.servers[i].due_s == at_s:
+            land(state, i)
+        elif state.servers[i].brake_due_s == at_s:
+            brake(state, i)
         else:
-            work(board, i)
+            work(state, i)
 
 
 @jit_inner
-def _next_s(board: Board) -> float:
+def _next_s(state: RowState) -> float:
     """When something happens next."""
-    at_s = board.tree[1]
-    if len(board.pools) > 0:
-        at_s = min(at_s, board.pools[arrival(board)].arrives_s)
-    j = next_job(board)
-    return float(at_s if j == NOBODY else min(at_s, board.jobs[j].next_s))
+    at_s = state.tree[1]
+    if len(state.pools) > 0:
+        at_s = min(at_s, state.pools[arrival(state)].arrives_s)
+    j = next_job(state)
+    return float(at_s if j == NO_INDEX else min(at_s, state.jobs[j].next_s))
 
 
-@jit_entry(void(BOARD, float64, float64))
-def advance(board: Board, until_s: float, calm_w: float) -> None:
+@jit_entry(void(ROW_STATE, float64, float64))
+def advance(state: RowState, until_s: float, calm_w: float) -> None:
     """Run to the end of the first window whose delivered reading is not below `calm_w`, or fails to come, or ends at
     `until_s` or later."""
-    row = board.row[0]
+    row = state.row[0]
     if row.ordered:
-        order(board)
+        order(state)
     changed = False
     while True:
         tick_s = (row.ticks + 1) * WINDOW_S
-        at_s = _next_s(board)
+        at_s = _next_s(state)
         if changed and at_s > row.now_s:  # all that is due at one moment happens before anything starts
             changed = False
-            dispatch(board)
+            dispatch(state)
             continue
         if at_s < tick_s:
             elapse(row, at_s)
-            _happen(board, at_s)
+            _happen(state, at_s)
             changed = True
             continue
         elapse(row, tick_s)
-        fresh = meter(board)
+        fresh = meter(state)
         if row.now_s >= row.reloaded_s:
-            reload(board)
-        park(board)
-        dispatch(board)
-        if not fresh or row.seen_w >= calm_w or row.now_s >= until_s:
+            reload(state)
+        park(state)
+        dispatch(state)
+        if not fresh or row.reading_w >= calm_w or row.now_s >= until_s:
             return

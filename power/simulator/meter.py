@@ -2,7 +2,7 @@
 
 from fleet.numba_cache import jit_inner
 from power.simulator.rng import strikes
-from power.simulator.state import WINDOW_S, Board, Record
+from power.simulator.state import WINDOW_S, Record, RowState
 
 
 @jit_inner
@@ -16,10 +16,10 @@ def elapse(row: Record, until_s: float) -> None:
 
 
 @jit_inner
-def meter(board: Board) -> bool:
+def meter(state: RowState) -> bool:
     """A window ends.  Whether a fresh reading came."""
-    row, servers = board.row[0], board.servers
-    board.readings[row.ticks], board.modelled[row.ticks] = row.window_j / WINDOW_S, row.window_modelled_j / WINDOW_S
+    row, servers = state.row[0], state.servers
+    state.readings[row.ticks], state.modelled[row.ticks] = row.window_j / WINDOW_S, row.window_modelled_j / WINDOW_S
     row.energy_j += row.window_j
     row.window_j = row.window_modelled_j = 0.0
     row.row_w = row.modelled_w = 0.0  # anew, so that sums of differences do not drift
@@ -31,8 +31,8 @@ def meter(board: Board) -> bool:
     lost = row.stale_from_s <= row.now_s < row.stale_to_s
     if newest < 0 or lost or strikes(row, row.missing_share, row.missing_from_s, row.missing_to_s):
         return False
-    row.seen, row.seen_w = newest, board.readings[newest]
+    row.reading_index, row.reading_w = newest, state.readings[newest]
     if row.meter_from_s <= row.now_s < row.meter_to_s:
-        row.seen_w *= row.meter_factor
-    row.ratio += row.smoothing * (row.seen_w / board.modelled[newest] - row.ratio)
+        row.reading_w *= row.meter_factor
+    row.ratio += row.smoothing * (row.reading_w / state.modelled[newest] - row.ratio)
     return True

@@ -8,7 +8,7 @@ from math import inf
 
 from fleet.numba_cache import jit_inner
 from power.controls import Phase
-from power.simulator.state import WAKING, Board, Record
+from power.simulator.state import WAKING, Record, RowState
 
 IDLE, TOKEN, PROMPT = int(Phase.IDLE), int(Phase.TOKEN), int(Phase.PROMPT)
 TRAINING, PARKED = int(Phase.TRAINING), int(Phase.PARKED)
@@ -72,18 +72,18 @@ def bring_job(job: Record, now_s: float) -> None:
 
 
 @jit_inner
-def count(board: Board, server: Record, by: int) -> None:
+def count(state: RowState, server: Record, by: int) -> None:
     """Enter or leave the counts; whoever wakes counts as idle."""
     phase = IDLE if server.phase == WAKING else server.phase
-    board.counts[server.kind, server.priority, phase] += by
+    state.counts[server.kind, server.priority, phase] += by
     if phase in (TOKEN, PROMPT):
-        board.row[0].busy += by
+        state.row[0].busy += by
 
 
 @jit_inner
-def schedule(board: Board, i: int) -> None:
+def schedule(state: RowState, i: int) -> None:
     """Put the next event of a server where the least is found."""
-    server, tree = board.servers[i], board.tree
+    server, tree = state.servers[i], state.tree
     node = len(tree) // 2 + i
     tree[node] = min(server.works_s, server.due_s, server.brake_due_s)
     while node > 1:
@@ -92,9 +92,9 @@ def schedule(board: Board, i: int) -> None:
 
 
 @jit_inner
-def next_server(board: Board) -> int:
+def next_server(state: RowState) -> int:
     """Whose event is the least."""
-    tree, node = board.tree, 1
+    tree, node = state.tree, 1
     leaves = len(tree) // 2
     while node < leaves:
         node = 2 * node if tree[2 * node] == tree[node] else 2 * node + 1
@@ -102,19 +102,19 @@ def next_server(board: Board) -> int:
 
 
 @jit_inner
-def redraw(board: Board, server: Record, watts: float, modelled_w: float) -> None:
+def redraw(state: RowState, server: Record, watts: float, modelled_w: float) -> None:
     """Its power is now this, before its bias."""
-    row = board.row[0]
+    row = state.row[0]
     row.row_w += watts * server.bias - server.watts
     row.modelled_w += modelled_w - server.modelled_w
     server.watts, server.modelled_w = watts * server.bias, modelled_w
 
 
 @jit_inner
-def settle(board: Board, i: int) -> None:
+def settle(state: RowState, i: int) -> None:
     """Rate, power and next event of a server that serves."""
-    server = board.servers[i]
-    true, believed = board.kinds[server.kind, 0], board.kinds[server.kind, 1]
+    server = state.servers[i]
+    true, nominal = state.kinds[server.kind, 0], state.kinds[server.kind, 1]
     phase, together = server.phase, server.together
     server.rate = rate_of(true, server)
     if phase == TOKEN:
@@ -125,28 +125,28 @@ def settle(board: Board, i: int) -> None:
         server.works_s = inf
     token_clock, prompt_clock = server.token_clock, server.prompt_clock
     redraw(
-        board,
+        state,
         server,
         draw_w(true, phase, together, token_clock, prompt_clock),
-        draw_w(believed, phase, together, token_clock, prompt_clock),
+        draw_w(nominal, phase, together, token_clock, prompt_clock),
     )
-    schedule(board, i)
+    schedule(state, i)
 
 
 @jit_inner
-def settle_job(board: Board, j: int) -> None:
+def settle_job(state: RowState, j: int) -> None:
     """Pace and power of a job: as slow as its slowest server."""
-    job, row = board.jobs[j], board.row[0]
+    job, row = state.jobs[j], state.row[0]
     slowest, swing_w = 1.0, 0.0
     for i in range(job.first, job.first + job.servers):
-        server = board.servers[i]
+        server = state.servers[i]
         slowest = min(slowest, server.token_clock)
         if job.stage == NOT_BEGUN:
-            kind = board.kinds[server.kind, 0]
-            redraw(board, server, kind.idle_w, board.kinds[server.kind, 1].idle_w)
+            kind = state.kinds[server.kind, 0]
+            redraw(state, server, kind.idle_w, state.kinds[server.kind, 1].idle_w)
         else:
             watts = training_w(job, server.token_clock, job.stage)
-            redraw(board, server, watts, watts)
+            redraw(state, server, watts, watts)
         swing_w += training_w(job, server.token_clock, COMPUTES) - server.modelled_w
     row.swing_w += swing_w - job.swing_w
     job.swing_w = swing_w

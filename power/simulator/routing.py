@@ -11,7 +11,7 @@ from math import isnan
 from fleet.numba_cache import jit_inner
 from power.admission import admits, limit_w
 from power.simulator.power_model import IDLE, PARKED, PROMPT, TOKEN, bring, count, prompt_w, settle
-from power.simulator.state import NOBODY, WAKING, Board, Record
+from power.simulator.state import NO_INDEX, WAKING, Record, RowState
 
 _limit_w = jit_inner(limit_w)
 _admits = jit_inner(admits)
@@ -24,102 +24,102 @@ def together_in(row: Record, priority: int) -> int:
 
 
 @jit_inner
-def choose(board: Board, pool: Record) -> int:
+def choose(state: RowState, pool: Record) -> int:
     """The server that should take the next request of a pool; NOBODY where all are full or reading."""
-    wanted = together_in(board.row[0], pool.priority)
-    idle, fullest, emptiest, most, least = NOBODY, NOBODY, NOBODY, 0, 1 << 62
+    wanted = together_in(state.row[0], pool.priority)
+    idle, fullest, emptiest, most, least = NO_INDEX, NO_INDEX, NO_INDEX, 0, 1 << 62
     for i in range(pool.first, pool.first + pool.servers):
-        server = board.servers[i]
+        server = state.servers[i]
         if server.phase == IDLE:
-            if idle == NOBODY:
+            if idle == NO_INDEX:
                 idle = i
                 if wanted == 1:
                     return idle  # nobody is filled before it
         elif server.phase == TOKEN:
-            holds = min(wanted, board.kinds[server.kind, 0].most_together)
+            holds = min(wanted, state.kinds[server.kind, 0].most_together)
             if most < server.together < holds:
                 fullest, most = i, server.together
-            if server.together < min(least, board.kinds[server.kind, 0].most_together):
+            if server.together < min(least, state.kinds[server.kind, 0].most_together):
                 emptiest, least = i, server.together
-    if fullest != NOBODY:
+    if fullest != NO_INDEX:
         return fullest
-    return idle if idle != NOBODY else emptiest
+    return idle if idle != NO_INDEX else emptiest
 
 
 @jit_inner
-def admitted(board: Board, i: int, request: Record) -> bool:
+def admitted(state: RowState, i: int, request: Record) -> bool:
     """Whether there are watts for a prompt on a server."""
-    row, server = board.row[0], board.servers[i]
+    row, server = state.row[0], state.servers[i]
     waited_s = 0.0 if isnan(request.held_since_s) else row.now_s - request.held_since_s
     most_w = _limit_w(server.priority, waited_s, row.patience_s, row.low_limit_w, row.high_limit_w)
-    step_w = prompt_w(board.kinds[server.kind, 1], server.prompt_clock) - server.modelled_w
+    step_w = prompt_w(state.kinds[server.kind, 1], server.prompt_clock) - server.modelled_w
     return bool(_admits(row.ratio * (row.modelled_w + row.swing_w), row.ratio * step_w, most_w))
 
 
 @jit_inner
-def start(board: Board, i: int, r: int) -> None:
+def start(state: RowState, i: int, r: int) -> None:
     """Read the prompt of a request on a server; who writes there pauses."""
-    server, request, now_s = board.servers[i], board.requests[r], board.row[0].now_s
-    kind, tokens = board.kinds[server.kind, 0], request.prompt_tokens
+    server, request, now_s = state.servers[i], state.requests[r], state.row[0].now_s
+    kind, tokens = state.kinds[server.kind, 0], request.prompt_tokens
     bring(server, now_s)
-    count(board, server, -1)
+    count(state, server, -1)
     server.phase, server.reads = PROMPT, r
     server.left_s = kind.prompt_s0 + kind.prompt_s1 * tokens + kind.prompt_s2 * tokens * tokens
-    count(board, server, 1)
+    count(state, server, 1)
     request.start_s, request.server = now_s, i
-    settle(board, i)
+    settle(state, i)
 
 
 @jit_inner
-def dispatch(board: Board) -> None:
+def dispatch(state: RowState) -> None:
     """Start what can start, pools of high priority first."""
     for priority in (1, 0):
-        for p in range(len(board.pools)):
-            pool = board.pools[p]
+        for p in range(len(state.pools)):
+            pool = state.pools[p]
             while pool.priority == priority and pool.head < pool.arriving:
-                i, request = choose(board, pool), board.requests[pool.head]
-                if i == NOBODY:
+                i, request = choose(state, pool), state.requests[pool.head]
+                if i == NO_INDEX:
                     break
-                if not admitted(board, i, request):
+                if not admitted(state, i, request):
                     if isnan(request.held_since_s):
-                        request.held_since_s = board.row[0].now_s
+                        request.held_since_s = state.row[0].now_s
                     break
-                start(board, i, pool.head)
+                start(state, i, pool.head)
                 pool.head += 1
 
 
 @jit_inner
-def rest(board: Board, i: int, phase: int, left_s: float) -> None:
+def rest(state: RowState, i: int, phase: int, left_s: float) -> None:
     """A server that does nothing goes to sleep, or wakes, or is awake."""
-    server = board.servers[i]
-    bring(server, board.row[0].now_s)
-    count(board, server, -1)
+    server = state.servers[i]
+    bring(server, state.row[0].now_s)
+    count(state, server, -1)
     server.phase, server.left_s = phase, left_s
-    count(board, server, 1)
-    settle(board, i)
+    count(state, server, 1)
+    settle(state, i)
 
 
 @jit_inner
-def park(board: Board) -> None:
+def park(state: RowState) -> None:
     """Send to sleep what may sleep, the last servers of a pool first; wake what may not, or is waited for."""
-    row = board.row[0]
-    for p in range(len(board.pools)):
-        pool = board.pools[p]
+    row = state.row[0]
+    for p in range(len(state.pools)):
+        pool = state.pools[p]
         if row.parked_share == 0.0 and pool.asleep == 0:
             continue
         allowed = int(row.parked_share * pool.servers)
-        waiting = choose(board, pool) == NOBODY and pool.head < pool.arriving
+        waiting = choose(state, pool) == NO_INDEX and pool.head < pool.arriving
         wanted = pool.arriving - pool.head if waiting else 0
         for i in range(pool.first, pool.first + pool.servers):
-            wanted -= board.servers[i].phase == WAKING
+            wanted -= state.servers[i].phase == WAKING
         surplus = max(pool.asleep - allowed, wanted)
         for i in range(pool.first, pool.first + pool.servers):
-            if surplus > 0 and board.servers[i].phase == PARKED:
-                rest(board, i, WAKING, board.kinds[board.servers[i].kind, 0].wake_s)
+            if surplus > 0 and state.servers[i].phase == PARKED:
+                rest(state, i, WAKING, state.kinds[state.servers[i].kind, 0].wake_s)
                 pool.asleep, surplus = pool.asleep - 1, surplus - 1
         if pool.head < pool.arriving:
             continue
         for k in range(pool.servers - 1, -1, -1):
-            if pool.asleep < allowed and board.servers[pool.first + k].phase == IDLE:
-                rest(board, pool.first + k, PARKED, 0.0)
+            if pool.asleep < allowed and state.servers[pool.first + k].phase == IDLE:
+                rest(state, pool.first + k, PARKED, 0.0)
                 pool.asleep += 1

@@ -19,10 +19,10 @@ from power.policies.interface import Policy
 from power.simulator.control import Control, PolicyAlone
 from power.simulator.faults import install, kill_times
 from power.simulator.guard_adapter import Guarded, row_of, settings_of
-from power.simulator.initial_state import fresh_board, models_of
+from power.simulator.initial_state import initial_state, models_of
 from power.simulator.outcome import ClockChange, Outcome, requests_of
 from power.simulator.spec import Fault, PlannerKilled, RowSpec
-from power.simulator.state import ROW, WINDOW_S, Board
+from power.simulator.state import ROW, WINDOW_S, RowState
 from power.telemetry import Budget, Reading
 from power.workload import Work
 
@@ -30,7 +30,7 @@ from power.workload import Work
 class Kernel(Protocol):
     """`power.simulator.kernel`, which is imported when it is first needed: numba and compiling take seconds."""
 
-    def advance(self, board: Board, until_s: float, calm_w: float, /) -> None: ...
+    def advance(self, state: RowState, until_s: float, calm_w: float, /) -> None: ...
 
 
 def load_kernel() -> Kernel:
@@ -53,15 +53,15 @@ def simulate(
 
     The same arguments give the same outcome, to the last bit; so does `skip_calm=False`, which asks at every tick.
     """
-    board = fresh_board(spec, work, seed=seed)
-    row = row_of(board.servers, models_of(spec, work), work.jobs)
+    state = initial_state(spec, work, seed=seed)
+    row = row_of(state.servers, models_of(spec, work), work.jobs)
     control: Control
     if bare:
         control = PolicyAlone(policy, row=row, brake_delay_s=spec.brake_delay_s)
     else:
         settings = guard or settings_of(spec)
         control = Guarded(policy, row=row, settings=settings, read_back_s=spec.read_back_s)
-    run = _Run(spec, work, board=board, control=control, faults=tuple(faults))
+    run = _Run(spec, work, state=state, control=control, faults=tuple(faults))
     run.through(load_kernel(), skip_calm=skip_calm)
     return run.outcome()
 
@@ -73,20 +73,20 @@ class _Planner:
     spec: RowSpec
     kills: tuple[PlannerKilled, ...]
     _until_s: float = field(default=-inf, init=False)
-    _word: Budget = field(init=False)
+    _budget: Budget = field(init=False)
 
-    def said(self, now_s: float) -> Budget:
+    def budget_at(self, now_s: float) -> Budget:
         """The last word that the row has heard; time only goes on."""
         if now_s < self._until_s:
-            return self._word
+            return self._budget
         every_s = self.spec.budget_renewed_s
         at_s = now_s // every_s * every_s
         self._until_s = at_s + every_s
         for kill in self.kills:
             if kill.from_s <= at_s < kill.to_s:
                 at_s = kill.from_s // every_s * every_s
-        self._word = Budget(self.spec.budget_w, at_s + self.spec.budget_valid_s)
-        return self._word
+        self._budget = Budget(self.spec.budget_w, at_s + self.spec.budget_valid_s)
+        return self._budget
 
 
 def _column(name: str) -> int:
@@ -94,7 +94,7 @@ def _column(name: str) -> int:
     return (ROW.names or ()).index(name)
 
 
-_NOW_S, _SEEN, _SEEN_W, _CHANGES = map(_column, ("now_s", "seen", "seen_w", "changes"))
+_NOW_S, _READING_INDEX, _READING_W, _CHANGES = map(_column, ("now_s", "reading_index", "reading_w", "changes"))
 
 
 @dataclass
@@ -108,37 +108,39 @@ class _Times:
 class _Run:
     """One run, tick by tick."""
 
-    def __init__(self, spec: RowSpec, work: Work, *, board: Board, control: Control, faults: tuple[Fault, ...]) -> None:
+    def __init__(
+        self, spec: RowSpec, work: Work, *, state: RowState, control: Control, faults: tuple[Fault, ...]
+    ) -> None:
         self._spec, self._work, self._control = spec, work, control
-        self._board = board
-        install(self._board, faults)
+        self._state = state
+        install(self._state, faults)
         self._planner = _Planner(spec, kill_times(faults))
-        self._row = self._board.row[0]
+        self._row = self._state.row[0]
         self._row["command_delay_s"] = control.command_delay_s
-        self._floats, self._ints = board.row.view(np.float64), board.row.view(np.int64)
-        self._counts = board.counts.view()
+        self._floats, self._ints = state.row.view(np.float64), state.row.view(np.int64)
+        self._counts = state.counts.view()
         self._counts.flags.writeable = False
         self._setting = Setting()
         self._times = _Times()
         self._held, self._held_at = np.zeros((4, work.servers)), -1
-        self._asked = 0
+        self._ticks = 0
 
     def through(self, kernel: Kernel, *, skip_calm: bool) -> None:
         """To the end of the work."""
-        board, control, end_s = self._board, self._control, len(self._board.readings) * WINDOW_S
+        state, control, end_s = self._state, self._control, len(self._state.readings) * WINDOW_S
         calm_w, until_s, now_s = -inf, end_s, 0.0
         while now_s < end_s:
-            kernel.advance(board, until_s, calm_w)
+            kernel.advance(state, until_s, calm_w)
             now_s = self._floats.item(_NOW_S)
             self._do(control.step(self._telemetry(now_s)))
-            self._asked += 1
+            self._ticks += 1
             if skip_calm:
                 calm_w, until_s = control.calm()
                 until_s = min(until_s, end_s)
 
     def outcome(self) -> Outcome:
         """What came of it."""
-        board, row, work = self._board, self._row, self._work
+        state, row, work = self._state, self._row, self._work
         pool = np.sort(work.pool, kind="stable")
         priority = np.array([each.priority for each in work.pools], np.int64)
         serving = sum(each.servers for each in work.pools)
@@ -149,35 +151,39 @@ class _Run:
             servers=work.servers,
             duration_s=end_s,
             brakes=self._control.brakes,
-            readings_w=board.readings,
-            modelled_w=board.modelled,
+            readings_w=state.readings,
+            modelled_w=state.modelled,
             energy_kwh=float(row["energy_j"]) / 3.6e6,
             utilisation=float(row["busy_server_s"]) / max(1.0, serving * end_s),
-            requests=requests_of(board.requests, pool=pool, priority=priority[pool]),
-            iterations=board.jobs["iterations"].copy(),
+            requests=requests_of(state.requests, pool=pool, priority=priority[pool]),
+            iterations=state.jobs["iterations"].copy(),
             clocks=tuple(self._times.clocks),
             braked_s=tuple((start, end) for start, end in self._times.braked),
             commands=int(row["commands"]),
             ignored=int(row["ignored"]),
-            ticks=self._asked,
+            ticks=self._ticks,
             events=tuple(self._control.events),
         )
 
     def _telemetry(self, now_s: float) -> Telemetry:
-        seen = self._ints.item(_SEEN)
-        reading = Reading((seen + 1) * WINDOW_S, self._floats.item(_SEEN_W)) if seen >= 0 else None
-        return Telemetry(now_s, reading, self._counts, self._read_back(now_s), self._planner.said(now_s))
+        reading_index = self._ints.item(_READING_INDEX)
+        reading = Reading((reading_index + 1) * WINDOW_S, self._floats.item(_READING_W)) if reading_index >= 0 else None
+        return Telemetry(now_s, reading, self._counts, self._read_back(now_s), self._planner.budget_at(now_s))
 
     def _read_back(self, now_s: float) -> Servers | None:
         """What holds on the servers, when it is time to say so; the same array as long as nothing has changed."""
         every_s = self._spec.read_back_s
-        if every_s > WINDOW_S and now_s // every_s == (now_s - WINDOW_S) // every_s and not self._control.watchful:
+        if (
+            every_s > WINDOW_S
+            and now_s // every_s == (now_s - WINDOW_S) // every_s
+            and not self._control.reads_every_step
+        ):
             return None
         if self._held_at != self._ints.item(_CHANGES):
-            servers = self._board.servers
+            servers = self._state.servers
             self._held_at = self._ints.item(_CHANGES)
             self._held = np.array([servers[name] for name in ("token_lock", "prompt_lock", "braked", "epoch")], float)
-        return Servers(np.full(len(self._board.servers), now_s), self._held)
+        return Servers(np.full(len(self._state.servers), now_s), self._held)
 
     def _do(self, orders: Orders) -> None:
         """Write orders where the engine finds them."""
@@ -185,12 +191,12 @@ class _Run:
             self._set(orders.setting)
         if orders.quiet:
             return
-        if orders.tell.size:
-            self._board.servers["told"][orders.tell] = 1
+        if orders.command.size:
+            self._state.servers["commanded"][orders.command] = 1
             self._row["ordered"] = 1
-        for to, whom in ((1, orders.brake), (0, orders.release)):
-            if whom.size:
-                self._brake(to, whom)
+        for to, servers_ in ((1, orders.brake), (0, orders.release)):
+            if servers_.size:
+                self._brake(to, servers_)
 
     def _set(self, setting: Setting) -> None:
         row = self._row
@@ -203,12 +209,12 @@ class _Run:
         row["parked_share"] = setting.routing.parked_share
         self._setting = setting
 
-    def _brake(self, to: int, whom: Ints) -> None:
-        servers, now_s = self._board.servers, float(self._row["now_s"])
-        due_s = servers["brake_due_s"][whom]
-        under_way = (servers["brake_to"][whom] == to) & (due_s < inf)  # to say it again delays nothing
-        servers["brake_due_s"][whom] = np.where(under_way, due_s, now_s + self._spec.brake_delay_s)
-        servers["brake_to"][whom] = to
+    def _brake(self, to: int, servers_: Ints) -> None:
+        servers, now_s = self._state.servers, float(self._row["now_s"])
+        due_s = servers["brake_due_s"][servers_]
+        under_way = (servers["brake_to"][servers_] == to) & (due_s < inf)  # to say it again delays nothing
+        servers["brake_due_s"][servers_] = np.where(under_way, due_s, now_s + self._spec.brake_delay_s)
+        servers["brake_to"][servers_] = to
         self._row["ordered"] = 1
         if to and (not self._times.braked or self._times.braked[-1][1] < inf):
             self._times.braked.append([now_s, inf])

@@ -13,80 +13,80 @@ from math import inf
 from fleet.numba_cache import jit_inner
 from power.simulator.power_model import IDLE, PROMPT, TOKEN, count, settle
 from power.simulator.routing import rest
-from power.simulator.state import NOBODY, WAKING, Board
+from power.simulator.state import NO_INDEX, WAKING, RowState
 
 
 @jit_inner
-def _nearest(board: Board, i: int) -> None:
+def _nearest(state: RowState, i: int) -> None:
     """The least mark of those who write."""
-    server = board.servers[i]
+    server = state.servers[i]
     server.nearest = inf
     for k in range(server.together):
-        server.nearest = min(server.nearest, board.slots[i, k].mark)
+        server.nearest = min(server.nearest, state.slots[i, k].mark)
 
 
 @jit_inner
-def _read(board: Board, i: int) -> None:
+def _read(state: RowState, i: int) -> None:
     """A prompt was read: its first token is there, it writes with the others."""
-    server, now_s = board.servers[i], board.row[0].now_s
-    slot, request = board.slots[i, server.together], board.requests[server.reads]
+    server, now_s = state.servers[i], state.row[0].now_s
+    slot, request = state.slots[i, server.together], state.requests[server.reads]
     request.first_s = now_s
     slot.request, slot.mark = server.reads, server.written + request.output_tokens
-    count(board, server, -1)
-    server.phase, server.reads, server.left_s, server.since_s = TOKEN, NOBODY, 0.0, now_s
+    count(state, server, -1)
+    server.phase, server.reads, server.left_s, server.since_s = TOKEN, NO_INDEX, 0.0, now_s
     server.together += 1
-    count(board, server, 1)
-    _nearest(board, i)
-    settle(board, i)
+    count(state, server, 1)
+    _nearest(state, i)
+    settle(state, i)
 
 
 @jit_inner
-def _finish(board: Board, i: int) -> None:
+def _finish(state: RowState, i: int) -> None:
     """Answers are written to the end."""
-    server, now_s, k = board.servers[i], board.row[0].now_s, 0
+    server, now_s, k = state.servers[i], state.row[0].now_s, 0
     server.written, server.since_s = server.nearest, now_s
     while k < server.together:
-        slot = board.slots[i, k]
+        slot = state.slots[i, k]
         if slot.mark <= server.written:
-            board.requests[slot.request].finish_s = now_s
-            last = board.slots[i, server.together - 1]
+            state.requests[slot.request].finish_s = now_s
+            last = state.slots[i, server.together - 1]
             slot.request, slot.mark = last.request, last.mark
             server.together -= 1
         else:
             k += 1
     if server.together == 0:
-        count(board, server, -1)
+        count(state, server, -1)
         server.phase, server.written = IDLE, 0.0
-        count(board, server, 1)
-    _nearest(board, i)
-    settle(board, i)
+        count(state, server, 1)
+    _nearest(state, i)
+    settle(state, i)
 
 
 @jit_inner
-def work(board: Board, i: int) -> None:
+def work(state: RowState, i: int) -> None:
     """What a server did is done."""
-    phase = board.servers[i].phase
+    phase = state.servers[i].phase
     if phase == PROMPT:
-        _read(board, i)
+        _read(state, i)
     elif phase == TOKEN:
-        _finish(board, i)
+        _finish(state, i)
     elif phase == WAKING:
-        rest(board, i, IDLE, 0.0)
+        rest(state, i, IDLE, 0.0)
 
 
 @jit_inner
-def arrival(board: Board) -> int:
+def arrival(state: RowState) -> int:
     """The pool where a request arrives next."""
     soonest = 0
-    for p in range(len(board.pools)):
-        if board.pools[p].arrives_s < board.pools[soonest].arrives_s:
+    for p in range(len(state.pools)):
+        if state.pools[p].arrives_s < state.pools[soonest].arrives_s:
             soonest = p
     return soonest
 
 
 @jit_inner
-def arrive(board: Board, p: int) -> None:
+def arrive(state: RowState, p: int) -> None:
     """A request joins its queue."""
-    pool = board.pools[p]
+    pool = state.pools[p]
     pool.arriving += 1
-    pool.arrives_s = board.requests[pool.arriving].arrival_s if pool.arriving < pool.end else inf
+    pool.arrives_s = state.requests[pool.arriving].arrival_s if pool.arriving < pool.end else inf

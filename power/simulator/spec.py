@@ -21,7 +21,7 @@ class RowSpec(Frozen):
     # By the name of a pool that has another kind of server.
     pool_models: dict[str, ServerModel] = Field(default_factory=dict)
     # What admission reckons with; None: the true one but for the servers' bias.
-    believed: ServerModel | None = None
+    nominal: ServerModel | None = None
     # Requests that a server takes at once; None: what its memory holds.  1: POLCA's row, which batches nothing.
     together: Annotated[int, Field(ge=1, le=1024)] | None = None
     bias: Share = 0.03  # standard deviation of a server's watts over its kind's

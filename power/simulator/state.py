@@ -15,7 +15,7 @@ from power.arrays import Floats
 Records: TypeAlias = npt.NDArray[np.void]
 Record: TypeAlias = Any  # one of them: its fields are attributes inside the engine
 
-NOBODY = -1
+NO_INDEX = -1
 WINDOW_S = 2.0  # of the meter
 WAKING = 5  # a phase of the engine only: draws as if idle, takes nothing yet
 
@@ -59,7 +59,7 @@ SERVER = np.dtype(
         ("token_wanted", _F),  # what to order when nothing is under way
         ("prompt_wanted", _F),
         ("due_s", _F),  # when the order under way takes effect
-        ("told", _I),  # to be sent what is wanted, even where it was sent before
+        ("commanded", _I),  # to be sent what is wanted, even where it was sent before
         ("brake_due_s", _F),  # when the brake bites or lets go
         ("brake_to", _I),
         ("braked", _I),
@@ -130,8 +130,8 @@ ROW = np.dtype(
         ("ratio", _F),  # of the meter to the model
         ("smoothing", _F),
         ("delay_windows", _I),
-        ("seen", _I),  # the newest reading delivered; NOBODY: none
-        ("seen_w", _F),
+        ("reading_index", _I),  # the newest reading delivered; NOBODY: none
+        ("reading_w", _F),
         # orders
         ("ordered", _I),  # some servers are told, or braked
         *((name, _F) for name in ("low_token", "high_token", "low_prompt", "high_prompt", "training")),
@@ -158,7 +158,7 @@ ROW = np.dtype(
 )
 
 
-class Board(NamedTuple):
+class RowState(NamedTuple):
     """All that the engine knows and changes."""
 
     servers: Records

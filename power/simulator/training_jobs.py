@@ -2,16 +2,16 @@
 
 from fleet.numba_cache import jit_inner
 from power.simulator.power_model import COMPUTES, NOT_BEGUN, settle_job
-from power.simulator.state import NOBODY, Board
+from power.simulator.state import NO_INDEX, RowState
 
 EXCHANGES = 2
 
 
 @jit_inner
-def swing(board: Board, j: int) -> None:
+def swing(state: RowState, j: int) -> None:
     """A training job begins, or goes from computing to exchanging, or back."""
-    job = board.jobs[j]
-    job.since_s = board.row[0].now_s
+    job = state.jobs[j]
+    job.since_s = state.row[0].now_s
     if job.stage == COMPUTES:
         job.stage, job.left_s = EXCHANGES, job.exchange_s
     else:
@@ -19,14 +19,14 @@ def swing(board: Board, j: int) -> None:
         if job.stage == NOT_BEGUN:
             job.since_s = job.start_s
         job.stage, job.left_s = COMPUTES, job.compute_s
-    settle_job(board, j)
+    settle_job(state, j)
 
 
 @jit_inner
-def next_job(board: Board) -> int:
+def next_job(state: RowState) -> int:
     """The job that swings next; NOBODY where none trains."""
-    soonest = NOBODY
-    for j in range(len(board.jobs)):
-        if soonest == NOBODY or board.jobs[j].next_s < board.jobs[soonest].next_s:
+    soonest = NO_INDEX
+    for j in range(len(state.jobs)):
+        if soonest == NO_INDEX or state.jobs[j].next_s < state.jobs[soonest].next_s:
             soonest = j
     return soonest

@@ -17,8 +17,8 @@ import numpy as np
 from fleet.documents import RuleError
 from power.arrays import Floats
 from power.controls import Priority
-from power.guard import Event as Told
-from power.guard import Kind
+from power.guard import Event as GuardEvent
+from power.guard import EventKind
 from power.policies.registry import OWN_ROUTER, policy_named
 from power.server_model import ServerModel
 from power.simulator import Fault, Outcome, RowSpec, simulate
@@ -239,7 +239,7 @@ def _events(row: Outcome) -> list[Event]:
     found += (
         (event.at_s, f"guard {event.mode}" + (f": {event.cause}" if event.cause else ""))
         for event in row.events
-        if isinstance(event, Told) and event.kind is Kind.MODE
+        if isinstance(event, GuardEvent) and event.kind is EventKind.MODE
     )
     return [Event(at_s=at_s, what=what, row_w=_reading_w(row, at_s)) for at_s, what in sorted(found)]
 

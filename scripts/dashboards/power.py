@@ -89,7 +89,7 @@ def _now() -> list[Panel]:
         Stat(
             title="Deaf servers",
             description="Servers that do not do what they are told, or are silent.",
-            queries=[one(f"sum(fleetwright_guard_deaf_servers{{{ON_ROW}}})")],
+            queries=[one(f"sum(fleetwright_guard_unresponsive_servers{{{ON_ROW}}})")],
             thresholds={1: Colour.WARN},
         ),
     ]

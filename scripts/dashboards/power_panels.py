@@ -1,16 +1,16 @@
 """Panels of the power dashboard beside those of rows and domains: caps, who pays for them, the guard, studies."""
 
-from power.guard import Mode
+from power.guard import GuardMode
 from scripts.dashboards.grafana import Colour, Panel, Query, StateTimeline, TimeSeries, Unit
 from scripts.dashboards.power_queries import ON_ROW, off_cap
 from scripts.dashboards.promql import HERE, increase, meaning, one, quantile, quantiles, state
 
 MODE_COLOURS = {
-    Mode.NORMAL: Colour.GOOD,
-    Mode.CAUTIOUS: Colour.ODD,
-    Mode.BLIND: Colour.WARN,
-    Mode.BRAKED: Colour.BAD,
-    Mode.RELEASING: Colour.CALM,
+    GuardMode.NORMAL: Colour.GOOD,
+    GuardMode.DEGRADED: Colour.ODD,
+    GuardMode.TELEMETRY_LOST: Colour.WARN,
+    GuardMode.BRAKED: Colour.BAD,
+    GuardMode.RELEASING: Colour.CALM,
 }
 
 
@@ -102,7 +102,7 @@ def slo() -> list[Panel]:
             description="A prompt waits while the modelled power of the row, with the prompt, is above this limit.",
             queries=[
                 one(
-                    f"min by (row, priority) (fleetwright_power_admission_hold_watts{{{ON_ROW}}})",
+                    f"min by (row, priority) (fleetwright_power_admission_limit_watts{{{ON_ROW}}})",
                     legend="{{row}} {{priority}}",
                 )
             ],
@@ -119,9 +119,9 @@ def guard() -> list[Panel]:
             title="State",
             description="Whose setting holds: the policy's, a cautious one, a blind one, or the brake's.",
             queries=[
-                Query(expr=state("fleetwright_guard_mode", "mode", Mode, of="row", where=ON_ROW), legend="{{row}}")
+                Query(expr=state("fleetwright_guard_mode", "mode", GuardMode, of="row", where=ON_ROW), legend="{{row}}")
             ],
-            meanings=[meaning(i, mode, MODE_COLOURS[mode]) for i, mode in enumerate(Mode)],
+            meanings=[meaning(i, mode, MODE_COLOURS[mode]) for i, mode in enumerate(GuardMode)],
         ),
         TimeSeries(
             title="Noticed",
@@ -134,7 +134,7 @@ def guard() -> list[Panel]:
         TimeSeries(
             title="Time of a round",
             description="From asking the agents to the last answer to an order; a round has two seconds.",
-            queries=quantiles("fleetwright_guard_round_seconds", where=ON_ROW),
+            queries=quantiles("fleetwright_guard_reconcile_duration_seconds", where=ON_ROW),
             unit=Unit.SECONDS,
         ),
         TimeSeries(

@@ -21,7 +21,7 @@ from api.server.metrics import FleetState, ReportedTarget, ServiceMetrics, rende
 from api.server.power_metrics import PowerState
 from api.server.remediation_metrics import CaseMark
 from deploy.controller.metrics import ControllerMetrics
-from deploy.fault_monitor.metrics import WatcherMetrics
+from deploy.fault_monitor.metrics import MonitorMetrics
 from deploy.remediation.metrics import HealerMetrics
 from faults.diagnosis import Diagnosis, FaultClass
 from faults.quarantine import Decision, DecisionKind, QuarantineState
@@ -83,7 +83,7 @@ def test_every_value_of_a_state_has_a_meaning(dashboard: Dashboard) -> None:
         (query,) = panel.queries
         numbers = [int(number) for number in re.findall(r"\* (\d+)", query.expr)]
         assert numbers == [meaning.value for meaning in panel.meanings]
-        assert re.findall(r'"(\w+)"\} == 1', query.expr) == [meaning.text for meaning in panel.meanings]
+        assert re.findall(r'"([\w-]+)"\} == 1', query.expr) == [meaning.text for meaning in panel.meanings]
 
 
 @dashboards
@@ -112,13 +112,13 @@ def test_the_dashboards_show_everything_that_is_exported() -> None:
 
 
 def _assert_exported(expression: str) -> None:
-    exported = _exported()
+    export_placement = _exported()
     found = list(SELECTOR.finditer(expression))
     assert found, expression
     for match in found:
-        assert match["metric"] in exported, expression
+        assert match["metric"] in export_placement, expression
         labels = set(MATCHER.findall(match["matchers"] or "")) - {"namespace"}  # Prometheus' own
-        assert labels <= exported[match["metric"]], expression
+        assert labels <= export_placement[match["metric"]], expression
 
 
 @cache
@@ -133,7 +133,7 @@ def _exported() -> dict[str, set[str]]:
     diagnosis = Diagnosis.model_validate(diagnosis_id("gpu-1")["verdict"])
     service.faults.observe_report(diagnosis)
     service.faults.observe_decisions([Decision(DecisionKind.REFUSE, "gpu-1", "budget: two are out")])
-    watcher = WatcherMetrics(registry, job="llm")
+    watcher = MonitorMetrics(registry, job="llm")
     watcher.took(observations=8, malformed=0, size_bytes=100)
     watcher.refused_by("base")
     watcher.told(diagnosis, new=True, isolates=diagnosis.isolate)
@@ -142,9 +142,9 @@ def _exported() -> dict[str, set[str]]:
     watcher.agents(heard=8, lost=0, skew_s=0.001)
     watcher.probers(heard=8, lost=0)
     controller = ControllerMetrics(registry)
-    controller.round_ended(ok=True, duration_s=0.1)
+    controller.count_reconcile(ok=True, duration_s=0.1, at=NOW)
     controller.wrote(target="chat", kind="scale")
-    controller.leads(leads=True)
+    controller.set_leader_source(lambda: True)
     HealerMetrics(registry).round_ended(ok=True, duration_s=0.1, at=NOW)
     pages = service.render() + render_state(_state()) + generate_latest(registry) + guard_page() + router_page()
     families = text_string_to_metric_families(pages.decode())

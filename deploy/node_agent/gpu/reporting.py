@@ -91,7 +91,7 @@ class GpuMetrics(Collector):
             yield self._gauge(name, text, {s: getattr(s.reading, field) for s in seen}, unit=unit)
         for kind in Kind:
             yield self._caps(kind, seen)
-        yield self._gauge("fleetwright_gpu_answers", "Whether it does.", {s: float(not s.lost) for s in sights})
+        yield self._gauge("fleetwright_gpu_up", "Whether it does.", {s: float(not s.lost) for s in sights})
         yield from self._counters(seen)
 
     def _gauge(

@@ -27,7 +27,7 @@ from deploy.power_guard.config import GuardFile
 from deploy.power_guard.loop import GuardLoop
 from deploy.power_guard.process import guard_loop
 from power.controls import NodeClocks, Phase
-from power.guard import Mode
+from power.guard import GuardMode
 from power.testing import ActuatorFaults
 from tests.testbed.processes import LOOPBACK
 from tests.testbed.waiting import PATIENCE_S, wait_for
@@ -177,7 +177,7 @@ class Guarding:
     registry: CollectorRegistry
     hands: Hands | None = None
 
-    def mode(self) -> Mode:
+    def mode(self) -> GuardMode:
         """The state that the guard is in."""
         return self.loop.state.mode
 

@@ -36,12 +36,12 @@ async def test_a_round_ends_within_its_period_whoever_is_silent_and_whatever_is_
     said = {"agents": [{"name": f"n{at}", "url": f"http://n{at}:1"} for at in range(3)]}
     config = AgentRow().config(settings={"rating_w": 15_000.0}, **said)
     metrics = GuardMetrics(CollectorRegistry(), row="row-a", full_clock_hz=1e9)
-    deaf = Deaf(config=config, token=None, metrics=metrics)
-    monkeypatch.setattr(agent_client, "time", SimpleNamespace(monotonic=lambda: deaf.now_s))
-    async with deaf:
+    unresponsive = Deaf(config=config, token=None, metrics=metrics)
+    monkeypatch.setattr(agent_client, "time", SimpleNamespace(monotonic=lambda: unresponsive.now_s))
+    async with unresponsive:
         for _ in range(3):
-            began_s = deaf.now_s
-            await deaf.ask()
-            await deaf.send(brake=[0, 1, 2], release=[], tell=dict.fromkeys(range(3), NodeClocks(0.5, 0.5)))
-            assert deaf.now_s - began_s <= PERIOD_S
-        assert len(deaf._in_flight) == 9, "asked once, braked once and told once: nothing piles up"
+            began_s = unresponsive.now_s
+            await unresponsive.ask()
+            await unresponsive.send(brake=[0, 1, 2], release=[], command=dict.fromkeys(range(3), NodeClocks(0.5, 0.5)))
+            assert unresponsive.now_s - began_s <= PERIOD_S
+        assert len(unresponsive._in_flight) == 9, "asked once, braked once and told once: nothing piles up"

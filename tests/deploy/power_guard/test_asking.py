@@ -19,7 +19,7 @@ from api.schemas.tokens import Scope
 from deploy.common.clock import Clock
 from deploy.power_guard.budget_client import BudgetSource, asking
 from deploy.power_guard.config import BudgetsFrom
-from power.guard import BudgetOrder, Cause, Mode
+from power.guard import BudgetOrder, Cause, GuardMode
 from tests.deploy.power_guard.row_of_agents import Guarding, guarding, staged
 from tests.power.trees import group, row
 from tests.testbed.processes import LOOPBACK
@@ -73,7 +73,7 @@ async def until(guard: Guarding, holds: Callable[[], object]) -> None:
 
 
 def asks(guard: Guarding, result: str) -> float:
-    return guard.sample("power_budget_asks_total", result=result)
+    return guard.sample("power_budget_fetches_total", result=result)
 
 
 async def test_a_budget_set_at_the_service_is_taken_changed_and_withdrawn(
@@ -81,10 +81,10 @@ async def test_a_budget_set_at_the_service_is_taken_changed_and_withdrawn(
 ) -> None:
     async with on_loopback(sqlite_service) as (url, planner), fetching(url, tmp_path) as guard:
         await until(guard, lambda: asks(guard, "none") > 0)
-        assert guard.mode() is Mode.CAUTIOUS
+        assert guard.mode() is GuardMode.DEGRADED
         made = await planner.create_power_budget("row", budget(9_000.0))
         await until(guard, lambda: guard.loop.state.limit_w == 9_000.0)
-        assert guard.mode() is Mode.NORMAL
+        assert guard.mode() is GuardMode.NORMAL
 
         made = await planner.replace_power_budget("row", budget(40_000.0), if_match=made.etag)  # above the guard's feed
         await until(guard, lambda: guard.sample("power_budget_refusals_total") > 0)
@@ -96,7 +96,7 @@ async def test_a_budget_set_at_the_service_is_taken_changed_and_withdrawn(
         made = await planner.replace_power_budget("row", budget(9_500.0), if_match=made.etag)
         await until(guard, lambda: guard.loop.state.limit_w == 9_500.0)
         await planner.delete_power_budget("row", if_match=made.etag)
-        await until(guard, lambda: guard.mode() is Mode.CAUTIOUS)
+        await until(guard, lambda: guard.mode() is GuardMode.DEGRADED)
         assert guard.loop.state.cause is Cause.BUDGET_EXPIRED
 
 
@@ -110,10 +110,10 @@ async def test_with_the_service_gone_the_budget_expires_and_the_row_turns_cautio
             await until(guard, lambda: guard.loop.state.limit_w == 9_000.0)
             await serving.aclose()
             await until(guard, lambda: asks(guard, "failed") > 0)
-            assert guard.mode() is Mode.NORMAL
+            assert guard.mode() is GuardMode.NORMAL
             await guard.rounds(1, every_s=3000.0)
             await until(guard, lambda: guard.loop.state.cause is Cause.BUDGET_EXPIRED)
-            assert guard.mode() is Mode.CAUTIOUS
+            assert guard.mode() is GuardMode.DEGRADED
             assert guard.sample("power_budget_remaining_seconds") <= 0
 
 
@@ -134,7 +134,7 @@ async def test_a_service_that_never_answers_holds_up_no_round() -> None:
         asking_it = asyncio.create_task(source.run(every_s=EVERY_S))
         async with guard.agents:
             await guard.rounds(5)
-            assert guard.mode() is Mode.CAUTIOUS
+            assert guard.mode() is GuardMode.DEGRADED
         assert not asking_it.done()
         assert service.asked == 1
         asking_it.cancel()

@@ -11,7 +11,7 @@ def value(registry: CollectorRegistry, name: str, **labels: str) -> float | None
     return registry.get_sample_value(f"fleetwright_{name}", {"row": "r", **labels})
 
 
-def looked(*readings: Reading, budget: Budget | None = None, period_s: float = 2.0) -> CollectorRegistry:
+def full_step(*readings: Reading, budget: Budget | None = None, period_s: float = 2.0) -> CollectorRegistry:
     registry = CollectorRegistry()
     outlook = Outlook(registry, row="r", period_s=period_s)
     for reading in readings:
@@ -20,7 +20,7 @@ def looked(*readings: Reading, budget: Budget | None = None, period_s: float = 2
 
 
 def test_the_forecast_lies_above_the_reading_and_rises_with_the_quantile() -> None:
-    registry = looked(*(Reading(2.0 * i, 1e5) for i in range(5)))
+    registry = full_step(*(Reading(2.0 * i, 1e5) for i in range(5)))
     said = [value(registry, "row_power_forecast_watts", horizon="40s", quantile=q) for q in ("0.5", "0.99", "0.999")]
     known = [each for each in said if each is not None]
     assert len(known) == 3
@@ -28,23 +28,23 @@ def test_the_forecast_lies_above_the_reading_and_rises_with_the_quantile() -> No
 
 
 def test_the_same_reading_twice_is_one_reading() -> None:
-    once, twice = looked(Reading(2.0, 1e5)), looked(Reading(2.0, 1e5), Reading(2.0, 1e5))
+    once, twice = full_step(Reading(2.0, 1e5)), full_step(Reading(2.0, 1e5), Reading(2.0, 1e5))
     labels = {"horizon": "2s", "quantile": "0.999"}
     assert value(once, "row_power_forecast_watts", **labels) == value(twice, "row_power_forecast_watts", **labels)
 
 
 def test_what_cannot_be_forecast_is_left_out_and_the_rest_is_told() -> None:
-    registry = looked(Reading(2.0, 1e5), Reading(4.0, float("nan")))
+    registry = full_step(Reading(2.0, 1e5), Reading(4.0, float("nan")))
     assert value(registry, "row_power_forecast_watts", horizon="2s", quantile="0.5") is None
-    assert value(registry, "power_admission_hold_watts", priority="low") == 90
+    assert value(registry, "power_admission_limit_watts", priority="low") == 90
 
 
 def test_horizons_beyond_the_forecast_are_left_out() -> None:
-    registry = looked(Reading(2.0, 1e5), period_s=0.5)
+    registry = full_step(Reading(2.0, 1e5), period_s=0.5)
     assert value(registry, "row_power_forecast_watts", horizon="10s", quantile="0.5") is not None
     assert value(registry, "row_power_forecast_watts", horizon="40s", quantile="0.5") is None
 
 
 def test_a_budget_counts_down_and_none_is_not_told() -> None:
-    assert value(looked(Reading(2.0, 1e5)), "power_budget_remaining_seconds") is None
-    assert value(looked(Reading(2.0, 1e5), budget=Budget(1e5, 1.0)), "power_budget_remaining_seconds") == -3
+    assert value(full_step(Reading(2.0, 1e5)), "power_budget_remaining_seconds") is None
+    assert value(full_step(Reading(2.0, 1e5), budget=Budget(1e5, 1.0)), "power_budget_remaining_seconds") == -3

@@ -4,7 +4,7 @@ import asyncio
 from typing import Any
 
 from power.controls import NodeClocks, Phase, Setting
-from power.guard import BudgetOrder, Cause, Mode
+from power.guard import BudgetOrder, Cause, GuardMode
 from power.testing import ActuatorFaults
 from tests.deploy.power_guard.row_of_agents import PERIOD_S, SAFE, AgentRow, Guarding, guarding, staged
 from tests.testbed.waiting import wait_for
@@ -29,7 +29,7 @@ def test_agents_start_at_their_safe_clocks_and_are_told_others() -> None:
             guard.loop.take(order(row, per_server_w=5000.0))
             assert [node.clocks for node in row.nodes] == [SAFE] * 3
             await guard.rounds(2)
-            assert guard.mode() is Mode.NORMAL
+            assert guard.mode() is GuardMode.NORMAL
             assert [node.clocks for node in row.nodes] == [FULL] * 3
             assert guard.sample("power_cap_actuations_total", path="clocks", result="ok") == 3
             drawn_w = sum(node.device.read().power_w for node in row.nodes)
@@ -47,7 +47,7 @@ def test_a_reading_above_the_budget_brakes_every_server_within_the_round() -> No
             guard.loop.take(order(row, per_server_w=5000.0))
             # Prompts draw 5.7 kW at full clock: the round after the caps are lifted reads it and brakes.
             rounds = 0
-            while guard.mode() is not Mode.BRAKED:
+            while guard.mode() is not GuardMode.BRAKED:
                 assert not any(node.braked for node in row.nodes)
                 assert rounds < 5
                 rounds += 1
@@ -67,7 +67,7 @@ def test_in_mode_observe_nothing_is_sent() -> None:
             guard = guarding(row.config(mode="observe"), hands=row.hands)
             guard.loop.take(order(row, per_server_w=2000.0))
             await guard.rounds(3)
-            assert guard.mode() is Mode.BRAKED
+            assert guard.mode() is GuardMode.BRAKED
             assert guard.sample("power_brake_events_total", cause=Cause.OVER_BUDGET) == 1
             assert not any(node.braked for node in row.nodes)
             assert [node.agent.telemetry().holder for node in row.nodes] == [None] * 3
@@ -108,7 +108,7 @@ def test_a_driver_that_was_reloaded_is_told_again_at_once() -> None:
         async def work() -> None:
             guard = guarding(row.config(settings={"rating_w": 12_000.0, "standing_w": 12_000.0}), hands=row.hands)
             await guard.rounds(3)  # no budget: cautious
-            assert guard.mode() is Mode.CAUTIOUS
+            assert guard.mode() is GuardMode.DEGRADED
             capped = row.nodes[1].clocks
             assert capped != FULL
             row.nodes[1].device.actuator.reload_driver(["n1"])
@@ -128,12 +128,12 @@ def test_a_server_that_ignores_its_orders_is_told_again_and_then_counted_as_deaf
         async def work() -> None:
             guard = guarding(row.config(settings={"longest_wait_s": 12.0, "margin_s": 12.0}), hands=row.hands)
             rounds = 0
-            while not guard.loop.state.told.deaf[2]:
+            while not guard.loop.state.told.unresponsive[2]:
                 assert rounds < 100
                 rounds += 1
                 await guard.rounds(1)
-            assert guard.loop.state.told.deaf.tolist() == [False, False, True, False]
-            assert guard.sample("guard_deaf_servers") == 1
+            assert guard.loop.state.told.unresponsive.tolist() == [False, False, True, False]
+            assert guard.sample("guard_unresponsive_servers") == 1
             assert guard.sample("guard_events_total", kind="told-again") >= 3
             await guard.agents.aclose()
 
@@ -150,10 +150,10 @@ def test_a_node_that_vanished_counts_with_its_worst_and_two_make_the_row_blind()
             before_w = guard.sample("row_power_watts")
             await asyncio.to_thread(row.nodes[0].stop)
             while guard.sample("row_power_watts") <= before_w:
-                assert guard.mode() is Mode.NORMAL
+                assert guard.mode() is GuardMode.NORMAL
                 await guard.rounds(1)
             await asyncio.to_thread(row.nodes[1].stop)
-            await _until(guard, Mode.BLIND)
+            await _until(guard, GuardMode.TELEMETRY_LOST)
             await guard.agents.aclose()
 
         led(work())
@@ -168,7 +168,7 @@ def test_an_order_that_was_not_answered_is_sent_until_it_is() -> None:
             await guard.rounds(1)
             device = row.nodes[1].device
             real, row.nodes[1].device.brake = device.brake, _broken  # type: ignore[method-assign]
-            while guard.mode() is not Mode.BRAKED:
+            while guard.mode() is not GuardMode.BRAKED:
                 await guard.rounds(1)
             assert [node.braked for node in row.nodes] == [True, False, True]
             device.brake = real  # type: ignore[method-assign]
@@ -192,11 +192,11 @@ def test_another_guard_is_not_obeyed_while_one_is_heard() -> None:
                 guarding(row.config(guard="first"), hands=row.hands),
                 guarding(row.config(guard="second"), hands=row.hands),
             )
-            while second.mode() is not Mode.BLIND:  # it hears nobody, and says so
+            while second.mode() is not GuardMode.TELEMETRY_LOST:  # it hears nobody, and says so
                 await first.rounds(1)
                 await second.rounds(1)
             assert [node.agent.telemetry().holder for node in row.nodes] == ["first"] * 2
-            assert first.mode() is Mode.CAUTIOUS
+            assert first.mode() is GuardMode.DEGRADED
             await first.agents.aclose()
             await second.agents.aclose()
 
@@ -226,20 +226,20 @@ def test_a_policy_that_fails_leaves_the_guard_standing() -> None:
             guard.loop._guard.policy = policy
             guard.loop.take(order(row, per_server_w=6000.0))
             await guard.rounds(2)
-            assert guard.mode() is Mode.NORMAL
+            assert guard.mode() is GuardMode.NORMAL
             policy.broken = True
             await guard.rounds(2)
-            assert guard.mode() is Mode.CAUTIOUS
+            assert guard.mode() is GuardMode.DEGRADED
             assert row.nodes[0].clocks != FULL
             policy.broken = False
             await guard.rounds(1)
-            assert guard.mode() is Mode.NORMAL
+            assert guard.mode() is GuardMode.NORMAL
             await guard.agents.aclose()
 
         led(work())
 
 
-async def _until(guard: Guarding, mode: Mode, *, rounds: int = 100) -> None:
+async def _until(guard: Guarding, mode: GuardMode, *, rounds: int = 100) -> None:
     while guard.mode() is not mode:
         assert rounds
         rounds -= 1
@@ -253,8 +253,8 @@ def test_a_budget_that_expires_makes_the_row_cautious() -> None:
             guard = guarding(row.config(), hands=row.hands)
             guard.loop.take(order(row, per_server_w=5000.0, valid_s=30.0))
             await guard.rounds(1)
-            assert guard.mode() is Mode.NORMAL
-            await _until(guard, Mode.CAUTIOUS)
+            assert guard.mode() is GuardMode.NORMAL
+            await _until(guard, GuardMode.DEGRADED)
             assert guard.loop.state.cause is Cause.BUDGET_EXPIRED
             await guard.agents.aclose()
 

@@ -14,7 +14,7 @@ from deploy.common.http_server import MutualTls, server_of
 from deploy.common.tls import CertificateError
 from deploy.node_agent.routes import agent_app
 from deploy.power_guard.config import GuardFile
-from power.guard import Mode
+from power.guard import GuardMode
 from tests.deploy.power_guard.row_of_agents import AgentRow, Guarding, guarding, staged
 from tests.testbed.certificates import Authority, KeyPair
 from tests.testbed.processes import LOOPBACK
@@ -61,7 +61,7 @@ def test_a_guard_is_heard_by_its_certificate_and_hears_only_its_own_agents(tmp_p
             assert row.nodes[0].agent.telemetry().holder is None
         guard = asked(row, url, ours, mine)
         assert row.nodes[0].agent.telemetry().holder == "guard"
-        assert guard.mode() is Mode.CAUTIOUS, "it hears, and has no budget"
+        assert guard.mode() is GuardMode.DEGRADED, "it hears, and has no budget"
 
 
 def test_certificates_that_cannot_be_used_are_told_before_anything_is_asked(tmp_path: Path) -> None:

@@ -26,8 +26,8 @@ LOW = [(b"x-fleetwright-priority", b"low")]
 PAGE = """fleetwright_row_power_watts{{row="r"}} {row_w}
 fleetwright_row_power_reading_age_seconds{{row="r"}} 1
 fleetwright_row_power_budget_watts{{row="r"}} 10000
-fleetwright_power_admission_hold_watts{{row="r",priority="low"}} 9800
-fleetwright_power_admission_hold_watts{{row="r",priority="high"}} 9900
+fleetwright_power_admission_limit_watts{{row="r",priority="low"}} 9800
+fleetwright_power_admission_limit_watts{{row="r",priority="high"}} 9900
 """
 
 

@@ -8,9 +8,9 @@ import numpy as np
 
 from power.arrays import Floats
 from power.controls import UNTOUCHED, Clocks, Setting
-from power.guard import Guard, GuardSettings, GuardState, Mode, Orders, Row, Servers, Telemetry
+from power.guard import Guard, GuardMode, GuardSettings, GuardState, Orders, Row, Servers, Telemetry
 from power.server_model import BLOOM_A100
-from power.telemetry import Budget, Reading, Seen
+from power.telemetry import Budget, Observation, Reading
 
 SERVERS = 58
 LIMIT_W = 211_600.0  # 40 servers at 5.29 kW
@@ -29,13 +29,13 @@ class Wants(NamedTuple):
     def name(self) -> str:
         return "wants"
 
-    def start(self) -> tuple[Seen, ...]:
+    def start(self) -> tuple[Observation, ...]:
         return ()
 
-    def decide(self, state: tuple[Seen, ...], seen: Seen) -> tuple[tuple[Seen, ...], Setting]:
-        return (*state[-9:], seen), self.setting
+    def decide(self, state: tuple[Observation, ...], observed: Observation) -> tuple[tuple[Observation, ...], Setting]:
+        return (*state[-9:], observed), self.setting
 
-    def calm_below_w(self, state: tuple[Seen, ...], budget_w: float) -> float:  # noqa: ARG002 - the port's
+    def calm_below_w(self, state: tuple[Observation, ...], budget_w: float) -> float:  # noqa: ARG002 - the port's
         return min(self.calm_w, budget_w)
 
 
@@ -56,13 +56,13 @@ class Led:
 
     def __post_init__(self) -> None:
         self.guard = Guard(policy=self.policy, row=row(self.servers), settings=self.settings)
-        self.state: GuardState[tuple[Seen, ...]] = self.guard.start()
+        self.state: GuardState[tuple[Observation, ...]] = self.guard.start()
         self.held = np.vstack([np.ones((2, self.servers)), np.zeros(self.servers), np.ones(self.servers)])
         self.read_at_s = np.zeros(self.servers)
-        self.deaf = np.zeros(self.servers, dtype=np.bool_)
+        self.unresponsive = np.zeros(self.servers, dtype=np.bool_)
         self.budget: Budget | None = Budget(LIMIT_W, FOR_EVER_S)
         self.reading: Reading | None = None
-        self.told = 0
+        self.commands = 0
         self.all: list[Orders] = []
 
     def step(self, row_w: float | None = None, *, after_s: float = 2.0, coming_w: float = inf) -> Orders:
@@ -83,12 +83,12 @@ class Led:
 
     def obey(self, orders: Orders) -> None:
         """Do as told, at once; the deaf do nothing."""
-        tell = orders.tell[~self.deaf[orders.tell]]
-        self.held[:2, tell] = self.guard.row.clocks_of(orders.setting.clocks)[:, tell]
+        command = orders.command[~self.unresponsive[orders.command]]
+        self.held[:2, command] = self.guard.row.clocks_of(orders.setting.clocks)[:, command]
         self.held[2, orders.brake] = 1.0
         self.held[2, orders.release] = 0.0
 
-    def mode(self) -> Mode:
+    def mode(self) -> GuardMode:
         """The state that the guard is in."""
         return self.state.mode
 

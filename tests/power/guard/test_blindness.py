@@ -5,7 +5,7 @@ from math import inf, nan
 import pytest
 
 from power.controls import UNTOUCHED, Clocks, Routing, Setting
-from power.guard import Cause, GuardSettings, Kind, Mode, TripCurve
+from power.guard import Cause, EventKind, GuardMode, GuardSettings, TripCurve
 from power.guard.telemetry import BRAKE
 from power.telemetry import Budget, Reading
 from tests.power.guard.rows import LIMIT_W, SERVERS, Led, Wants, no_faster
@@ -21,15 +21,19 @@ SLOW = Setting(
 class TestStaleTelemetry:
     def test_a_reading_is_believed_for_two_periods_beyond_its_delay(self) -> None:
         led = Led().steady()
-        assert [led.step(after_s=2.0).mode for _ in range(4)] == [Mode.NORMAL] * 3 + [Mode.BLIND]
+        assert [led.step(after_s=2.0).mode for _ in range(4)] == [GuardMode.NORMAL] * 3 + [GuardMode.TELEMETRY_LOST]
         (event,) = led.all[-1].events
-        assert (event.kind, event.mode, event.cause) == (Kind.MODE, Mode.BLIND, Cause.STALE_TELEMETRY)
+        assert (event.kind, event.mode, event.cause) == (
+            EventKind.MODE,
+            GuardMode.TELEMETRY_LOST,
+            Cause.STALE_TELEMETRY,
+        )
 
     def test_blind_the_worst_case_fits_and_the_holds_are_lower(self) -> None:
         led = Led().steady()
         setting = led.step(after_s=7.0).setting
         assert led.guard.row.worst_w(setting.clocks) <= LIMIT_W
-        assert no_faster(setting.clocks, led.settings.cautious_clocks)
+        assert no_faster(setting.clocks, led.settings.degraded_clocks)
         assert (setting.low_limit_w, setting.high_limit_w) == (0.90 * LIMIT_W, 0.95 * LIMIT_W)
 
     def test_blind_never_milder_than_the_policy_was(self) -> None:
@@ -42,38 +46,38 @@ class TestStaleTelemetry:
         led = Led().steady()
         for _ in range(1800):
             led.step()
-        assert (led.state.mode, led.state.brakes) == (Mode.BLIND, 0)
-        assert sum(orders.tell.size for orders in led.all[4:]) == SERVERS  # one order each
+        assert (led.state.mode, led.state.brakes) == (GuardMode.TELEMETRY_LOST, 0)
+        assert sum(orders.command.size for orders in led.all[4:]) == SERVERS  # one order each
 
     def test_sight_is_trusted_after_two_readings(self) -> None:
         led = Led().steady()
         led.step(after_s=7.0)
-        assert [led.step(0.8 * LIMIT_W).mode for _ in range(2)] == [Mode.BLIND, Mode.NORMAL]
+        assert [led.step(0.8 * LIMIT_W).mode for _ in range(2)] == [GuardMode.TELEMETRY_LOST, GuardMode.NORMAL]
         assert led.all[-1].events[-1].cause is Cause.RECOVERED
 
     def test_the_same_reading_again_is_not_a_second_one(self) -> None:
         led = Led().steady()
         led.step(after_s=7.0)
         led.step(0.8 * LIMIT_W)
-        assert led.step(after_s=1.0).mode is Mode.BLIND
+        assert led.step(after_s=1.0).mode is GuardMode.TELEMETRY_LOST
 
     @pytest.mark.parametrize("row_w", [nan, -inf, -5.0])
     def test_a_reading_that_is_none_is_not_believed(self, row_w: float) -> None:
         led = Led().steady()
-        assert led.step(row_w).mode is Mode.BLIND
+        assert led.step(row_w).mode is GuardMode.TELEMETRY_LOST
         assert led.state.brakes == 0
 
     def test_a_reading_from_the_future_is_not_believed(self) -> None:
         led = Led().steady()
         led.reading = Reading(led.now_s + 3600, 0.8 * LIMIT_W)
-        assert led.step().mode is Mode.BLIND
+        assert led.step().mode is GuardMode.TELEMETRY_LOST
 
     def test_too_much_brakes_also_from_a_meter_whose_clock_is_ahead_or_whose_number_ran_over(self) -> None:
         for at_s, row_w in ((0.3, 1.07 * LIMIT_W), (0.0, inf)):
             led = Led().steady()
             led.reading = Reading(led.now_s + 2.0 + at_s, row_w)
-            assert led.step().mode is Mode.BRAKED
-            assert led.step().mode is Mode.BRAKED
+            assert led.step().mode is GuardMode.BRAKED
+            assert led.step().mode is GuardMode.BRAKED
             assert led.state.brakes == 1
 
     def test_a_cut_that_is_coming_finds_a_blind_row_low_enough(self) -> None:
@@ -83,17 +87,17 @@ class TestStaleTelemetry:
         for _ in range(30):
             led.step(coming_w=0.88 * LIMIT_W)
         led.budget = Budget(0.88 * LIMIT_W, 1e9)
-        assert [led.step().mode for _ in range(5)] == [Mode.BLIND] * 5
+        assert [led.step().mode for _ in range(5)] == [GuardMode.TELEMETRY_LOST] * 5
 
     def test_no_reading_ever(self) -> None:
         """A guard that has just started waits for the meter's first word, tells nobody anything, and then is blind."""
         led = Led()
         waited = [led.step() for _ in range(3)]
-        assert all(orders.mode is Mode.NORMAL and orders.quiet and not orders.events for orders in waited)
+        assert all(orders.mode is GuardMode.NORMAL and orders.quiet and not orders.events for orders in waited)
         assert waited[-1].setting.high_limit_w == led.settings.telemetry_lost_high_limit * LIMIT_W
-        assert led.step().mode is Mode.BLIND
+        assert led.step().mode is GuardMode.TELEMETRY_LOST
         assert led.all[-1].events[-1].cause is Cause.NO_TELEMETRY
-        assert led.all[-1].tell.size == led.servers
+        assert led.all[-1].command.size == led.servers
 
     def test_the_first_word_of_the_meter_ends_the_waiting(self) -> None:
         led = Led()
@@ -101,7 +105,7 @@ class TestStaleTelemetry:
         led.step()
         assert (led.held[:2] == 0.6).all()
         orders = led.step(0.8 * LIMIT_W)
-        assert (orders.mode, orders.setting, orders.tell.size) == (Mode.NORMAL, led.policy.setting, led.servers)
+        assert (orders.mode, orders.setting, orders.command.size) == (GuardMode.NORMAL, led.policy.setting, led.servers)
 
     def test_one_that_starts_with_an_old_reading_asks_no_policy(self) -> None:
         led = Led(now_s=100.0)
@@ -110,56 +114,59 @@ class TestStaleTelemetry:
         for _ in range(3):
             assert led.step().quiet
         assert led.state.policy == ()
-        assert led.step().mode is Mode.BLIND
+        assert led.step().mode is GuardMode.TELEMETRY_LOST
 
     def test_one_that_starts_with_nobody_in_sight_brakes_where_unknown_clocks_would_open_the_breaker(self) -> None:
         """Nobody was told anything yet, so full clocks are what has to be reckoned with."""
         led = Led(settings=GuardSettings(rating_w=LIMIT_W, trip=TripCurve(time_constant_s=150.0)), read_back=False)
-        assert [led.step().mode for _ in range(3)] == [Mode.NORMAL, Mode.NORMAL, Mode.BRAKED]
-        assert led.state.cause is Cause.BLIND_TOO_LONG
+        assert [led.step().mode for _ in range(3)] == [GuardMode.NORMAL, GuardMode.NORMAL, GuardMode.BRAKED]
+        assert led.state.cause is Cause.TELEMETRY_LOST_TOO_LONG
 
 
 class TestBlindTooLong:
     def test_the_brake_comes_before_the_breakers_curve_where_the_worst_case_does_not_fit(self) -> None:
         settings = GuardSettings(rating_w=LIMIT_W, lowest_clock=0.9)
         led = Led(settings=settings).steady()
-        seen_s = led.now_s
-        while led.state.mode is not Mode.BRAKED:
+        last_s = led.now_s
+        while led.state.mode is not GuardMode.BRAKED:
             led.step(after_s=1.0)
         worst_w = led.guard.row.worst_w(led.all[-2].setting.clocks)
         assert worst_w > LIMIT_W
-        working_s = led.now_s + settings.brake_s - seen_s
+        working_s = led.now_s + settings.brake_s - last_s
         assert working_s <= settings.trip.seconds_to_trip(worst_w / LIMIT_W)
-        assert led.state.cause is Cause.BLIND_TOO_LONG
+        assert led.state.cause is Cause.TELEMETRY_LOST_TOO_LONG
         assert led.state.brakes == 1
 
     def test_servers_that_do_not_follow_count_as_they_are(self) -> None:
         led = Led().steady()
-        led.deaf[:] = True
+        led.unresponsive[:] = True
         for _ in range(6):
             led.step()
-        assert (led.state.mode, led.state.cause) == (Mode.BRAKED, Cause.BLIND_TOO_LONG)
+        assert (led.state.mode, led.state.cause) == (GuardMode.BRAKED, Cause.TELEMETRY_LOST_TOO_LONG)
 
     def test_in_band_clocks_are_tried_before_the_brake_where_it_would_still_be_in_time(self) -> None:
         """64 servers behind the budget of 40: 0.75 of the curve's time is over at the first blind step."""
-        tried, deaf = (Led(servers=64).steady() for _ in range(2))
-        deaf.deaf[:] = True
-        assert [led.step(after_s=7.5).mode for led in (tried, deaf)] == [Mode.BLIND] * 2
-        assert [led.step(after_s=2.0).mode for led in (tried, deaf)] == [Mode.BLIND, Mode.BRAKED]
-        full_w = deaf.guard.row.worst_w(UNTOUCHED.clocks)
-        assert 7.5 + 2.0 + deaf.settings.brake_s <= deaf.settings.trip.seconds_to_trip(full_w / LIMIT_W)
+        tried, unresponsive = (Led(servers=64).steady() for _ in range(2))
+        unresponsive.unresponsive[:] = True
+        assert [led.step(after_s=7.5).mode for led in (tried, unresponsive)] == [GuardMode.TELEMETRY_LOST] * 2
+        assert [led.step(after_s=2.0).mode for led in (tried, unresponsive)] == [
+            GuardMode.TELEMETRY_LOST,
+            GuardMode.BRAKED,
+        ]
+        full_w = unresponsive.guard.row.worst_w(UNTOUCHED.clocks)
+        assert 7.5 + 2.0 + unresponsive.settings.brake_s <= unresponsive.settings.trip.seconds_to_trip(full_w / LIMIT_W)
 
     def test_blind_and_braked_it_lets_go_when_clocks_have_shown_at_which_no_load_is_too_much(self) -> None:
         led = Led().steady()
-        led.deaf[:] = True
-        while led.state.mode is not Mode.BRAKED:
+        led.unresponsive[:] = True
+        while led.state.mode is not GuardMode.BRAKED:
             led.step()
         for _ in range(20):
-            assert led.step().mode is Mode.BRAKED
-        led.deaf[:] = False
+            assert led.step().mode is GuardMode.BRAKED
+        led.unresponsive[:] = False
         for _ in range(40):
             led.step()
-        assert (led.state.mode, led.state.brakes) == (Mode.BLIND, 1)
+        assert (led.state.mode, led.state.brakes) == (GuardMode.TELEMETRY_LOST, 1)
         assert not led.held[BRAKE].any()
 
     @pytest.mark.parametrize(("old_s", "row_w"), [(10.0, 1.05 * LIMIT_W), (-0.3, 1.05 * LIMIT_W), (0.0, inf)])
@@ -167,38 +174,38 @@ class TestBlindTooLong:
         """Late, from the future or run over: blindness alone is no longer why the row is braked."""
         led = self._braked_with_clocks_that_fit()
         led.reading = Reading(led.now_s + 2.0 - old_s, row_w)
-        assert led.step().mode is Mode.BRAKED
+        assert led.step().mode is GuardMode.BRAKED
         assert (led.state.cause, led.state.brakes) == (Cause.OVER_BUDGET, 1)
         for _ in range(20):
             led.reading = Reading(led.now_s - 5.0, 0.4 * LIMIT_W)
-            assert led.step().mode is Mode.BRAKED  # 7 s old: no sight of now
-        assert led.step(0.4 * LIMIT_W).mode is Mode.RELEASING
+            assert led.step().mode is GuardMode.BRAKED  # 7 s old: no sight of now
+        assert led.step(0.4 * LIMIT_W).mode is GuardMode.RELEASING
         assert led.state.brakes == 1
 
     def test_a_late_reading_below_the_budget_does_not_keep_the_brake(self) -> None:
         led = self._braked_with_clocks_that_fit()
         led.reading = Reading(led.now_s - 8.0, 0.95 * LIMIT_W)
-        assert led.step().mode is Mode.BLIND
+        assert led.step().mode is GuardMode.TELEMETRY_LOST
 
     @staticmethod
     def _braked_with_clocks_that_fit() -> Led:
         """Braked for blindness; the next step would let go."""
         led = Led().steady()
-        led.deaf[:] = True
-        while led.state.mode is not Mode.BRAKED:
+        led.unresponsive[:] = True
+        while led.state.mode is not GuardMode.BRAKED:
             led.step()
         for _ in range(20):
             led.step()
-        led.deaf[:] = False
-        while not led.step().tell.size:
+        led.unresponsive[:] = False
+        while not led.step().command.size:
             pass
-        assert (led.state.mode, led.state.cause) == (Mode.BRAKED, Cause.BLIND_TOO_LONG)
+        assert (led.state.mode, led.state.cause) == (GuardMode.BRAKED, Cause.TELEMETRY_LOST_TOO_LONG)
         return led
 
     def test_it_stays_braked_until_the_row_is_in_sight(self) -> None:
         led = Led(settings=GuardSettings(rating_w=LIMIT_W, lowest_clock=0.9)).steady()
         for _ in range(100):
             led.step()
-        assert led.state.mode is Mode.BRAKED
-        assert led.step(0.4 * LIMIT_W).mode is Mode.RELEASING
+        assert led.state.mode is GuardMode.BRAKED
+        assert led.step(0.4 * LIMIT_W).mode is GuardMode.RELEASING
         assert led.state.brakes == 1

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from power.controls import Setting
-from power.guard import Duty, Guard, GuardSettings, Mode, Telemetry, TripCurve
+from power.guard import Duty, Guard, GuardMode, GuardSettings, Telemetry, TripCurve
 from power.guard.telemetry import BRAKE
 from power.policies.interface import Policy
 from power.server_model import BLOOM_A100
@@ -82,7 +82,7 @@ class Plant:
             budget=Budget(LIMIT_W, self.now_s + 600 if budget else 0.0),
         )
         self.state, orders = self.guard.step(self.state, telemetry)
-        self.actuator.set_clocks([NAMES[at] for at in orders.tell], orders.setting.clocks)
+        self.actuator.set_clocks([NAMES[at] for at in orders.command], orders.setting.clocks)
         self.actuator.brake([NAMES[at] for at in orders.brake], on=True)
         self.actuator.brake([NAMES[at] for at in orders.release], on=False)
         if orders.brake.size and self.state.engaged_s == self.now_s:
@@ -110,10 +110,10 @@ def test_a_blind_row_that_jumps_to_its_worst_does_not_open_the_breaker(delay_s: 
     plant.share_busy = 1.0  # in the very moment in which the meter dies
     plant.run(lost_s + 600, seeing=False)
     if delay_s < 10:
-        assert (plant.state.mode, plant.state.brakes) == (Mode.BLIND, 0)
+        assert (plant.state.mode, plant.state.brakes) == (GuardMode.TELEMETRY_LOST, 0)
     else:
         # Caps that take 40 s come too late for the breaker; once they have shown, the brake can go.
-        assert (plant.state.mode, plant.state.brakes) == (Mode.BLIND, 1)
+        assert (plant.state.mode, plant.state.brakes) == (GuardMode.TELEMETRY_LOST, 1)
     plant.run(plant.now_s + 60)
     assert plant.heat < CURVE.holds**2
 
@@ -140,7 +140,7 @@ def test_ten_seconds_without_telemetry_cost_no_brake() -> None:
     plant.run(60)
     plant.run(70, seeing=False)
     plant.run(120)
-    assert (plant.state.mode, plant.state.brakes) == (Mode.NORMAL, 0)
+    assert (plant.state.mode, plant.state.brakes) == (GuardMode.NORMAL, 0)
 
 
 def test_a_dead_planner_costs_no_brake() -> None:
@@ -148,9 +148,9 @@ def test_a_dead_planner_costs_no_brake() -> None:
     plant.share_busy = 0.4
     plant.run(60)
     plant.run(600, budget=False)
-    assert (plant.state.mode, plant.state.brakes) == (Mode.CAUTIOUS, 0)
+    assert (plant.state.mode, plant.state.brakes) == (GuardMode.DEGRADED, 0)
     held = plant.actuator.servers().held[:BRAKE]
-    assert held.max() == pytest.approx(max(plant.guard.settings.cautious_clocks))
+    assert held.max() == pytest.approx(max(plant.guard.settings.degraded_clocks))
 
 
 def test_servers_that_ignore_5_percent_of_orders_are_brought_to_obey() -> None:
@@ -158,6 +158,6 @@ def test_servers_that_ignore_5_percent_of_orders_are_brought_to_obey() -> None:
     plant.share_busy = 0.4
     plant.run(60)
     plant.run(120, seeing=False)
-    expected = plant.state.told.expected
+    expected = plant.state.commands.expected
     np.testing.assert_array_equal(plant.actuator.servers().held[:BRAKE], expected[:BRAKE])
     assert plant.state.brakes == 0

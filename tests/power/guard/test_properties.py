@@ -9,25 +9,25 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from power.controls import Clocks, Setting
-from power.guard import Cause, GuardSettings, Mode, Orders
+from power.guard import Cause, GuardMode, GuardSettings, Orders
 from power.guard.telemetry import BRAKE, EPOCH
-from power.telemetry import Budget, Reading, Seen
+from power.telemetry import Budget, Observation, Reading
 from tests.power.guard.rows import LIMIT_W, Led, Wants, no_faster
 
 SERVERS = 12
 ROW_LIMIT_W = LIMIT_W * SERVERS / 58
 SETTINGS = GuardSettings(rating_w=ROW_LIMIT_W)
 WAYS = {
-    Mode.NORMAL: {Mode.CAUTIOUS, Mode.BLIND, Mode.BRAKED},
-    Mode.CAUTIOUS: {Mode.NORMAL, Mode.BLIND, Mode.BRAKED},
-    Mode.BLIND: {Mode.NORMAL, Mode.CAUTIOUS, Mode.BRAKED},
-    Mode.BRAKED: {Mode.RELEASING, Mode.BLIND},
-    Mode.RELEASING: {Mode.NORMAL, Mode.CAUTIOUS, Mode.BLIND, Mode.BRAKED},
+    GuardMode.NORMAL: {GuardMode.DEGRADED, GuardMode.TELEMETRY_LOST, GuardMode.BRAKED},
+    GuardMode.DEGRADED: {GuardMode.NORMAL, GuardMode.TELEMETRY_LOST, GuardMode.BRAKED},
+    GuardMode.TELEMETRY_LOST: {GuardMode.NORMAL, GuardMode.DEGRADED, GuardMode.BRAKED},
+    GuardMode.BRAKED: {GuardMode.RELEASING, GuardMode.TELEMETRY_LOST},
+    GuardMode.RELEASING: {GuardMode.NORMAL, GuardMode.DEGRADED, GuardMode.TELEMETRY_LOST, GuardMode.BRAKED},
 }
 # What read-backs alone may change: clocks have shown that fit blindness, or the last deaf server has obeyed.
 SHOWN_WAYS = {
-    (Mode.BRAKED, Cause.BLIND_TOO_LONG, Mode.BLIND),
-    (Mode.CAUTIOUS, Cause.ACTUATION_IGNORED, Mode.NORMAL),
+    (GuardMode.BRAKED, Cause.TELEMETRY_LOST_TOO_LONG, GuardMode.TELEMETRY_LOST),
+    (GuardMode.DEGRADED, Cause.ACTUATION_IGNORED, GuardMode.NORMAL),
 }
 clocks = st.builds(Clocks, *[st.sampled_from([0.3, 0.5, 0.8, 1.0])] * 5)
 
@@ -38,7 +38,7 @@ def same(one: object, other: object) -> bool:
         return len(one) == len(other) and all(map(same, one, other))
     if isinstance(one, np.ndarray) and isinstance(other, np.ndarray):
         return np.array_equal(one, other, equal_nan=one.dtype.kind == "f")
-    if isinstance(one, Seen) and isinstance(other, Seen):
+    if isinstance(one, Observation) and isinstance(other, Observation):
         return same(
             (one.now_s, one.reading, one.counts, one.budget_w),
             (other.now_s, other.reading, other.counts, other.budget_w),
@@ -53,10 +53,10 @@ class AnyGuard(RuleBasedStateMachine):
         super().__init__()
         self.led = Led(policy=Wants(), settings=SETTINGS, servers=SERVERS)
         self.led.budget = Budget(ROW_LIMIT_W, 1e9)
-        self.before: Mode | None = None
+        self.before: GuardMode | None = None
         self.orders: Orders | None = None
         self.over_s: float | None = None
-        self.told: dict[int, list[tuple[float, bool]]] = {}  # when each server was, and whether in vain
+        self.commands: dict[int, list[tuple[float, bool]]] = {}  # when each server was, and whether in vain
 
     def _step(self, row_w: float | None, after_s: float, *, old_s: float = 0.0) -> None:
         led = self.led
@@ -67,14 +67,14 @@ class AnyGuard(RuleBasedStateMachine):
             if row_w > led.state.limit_w and led.reading.at_s > led.state.released_s:
                 self.over_s = led.now_s
         led.read_at_s = np.full(SERVERS, led.now_s)
-        whole, orders = led.guard.looked(led.state, led.telemetry())
+        whole, orders = led.guard.full_step(led.state, led.telemetry())
         led.state, self.orders = led.guard.step(led.state, led.telemetry())
         assert same(whole, led.state)
         assert same(orders, self.orders)
         led.obey(self.orders)
         led.all.append(self.orders)
-        for at in self.orders.tell.tolist():
-            self.told.setdefault(at, []).append((led.now_s, bool(led.deaf[at])))
+        for at in self.orders.command.tolist():
+            self.commands.setdefault(at, []).append((led.now_s, bool(led.unresponsive[at])))
         self._ask_again()
 
     def _ask_again(self) -> None:
@@ -82,18 +82,22 @@ class AnyGuard(RuleBasedStateMachine):
         ways that waited for what the first step made servers show."""
         led, state = self.led, self.led.state
         again, orders = led.guard.step(state, led.telemetry())
-        ignored = bool(led.deaf.any() or state.told.deaf.any())
+        ignored = bool(led.unresponsive.any() or state.commands.unresponsive.any())
         assert self.orders is not None
         if again.mode is state.mode:
             assert ignored or orders.quiet
-        elif again.mode is Mode.BRAKED:
+        elif again.mode is GuardMode.BRAKED:
             # Lower clocks were tried before the brake: they have not shown, or the lowest are not low enough.
-            assert led.deaf.any() or self._floor_w() > state.limit_w
-            assert (state.mode, state.since_s, again.cause) == (Mode.BLIND, led.now_s, Cause.BLIND_TOO_LONG)
+            assert led.unresponsive.any() or self._floor_w() > state.limit_w
+            assert (state.mode, state.since_s, again.cause) == (
+                GuardMode.TELEMETRY_LOST,
+                led.now_s,
+                Cause.TELEMETRY_LOST_TOO_LONG,
+            )
         else:
-            assert self.orders.tell.size
+            assert self.orders.command.size
             assert (state.mode, state.cause, again.mode) in SHOWN_WAYS
-        assert again.brakes == state.brakes + (state.mode is not again.mode is Mode.BRAKED)
+        assert again.brakes == state.brakes + (state.mode is not again.mode is GuardMode.BRAKED)
 
     def _floor_w(self) -> float:
         """What the row may draw at the lowest clocks of the blind level."""
@@ -115,9 +119,9 @@ class AnyGuard(RuleBasedStateMachine):
     def plan(self, valid_s: float, share: float) -> None:
         self.led.budget = Budget(share * ROW_LIMIT_W, self.led.now_s + valid_s)
 
-    @rule(which=st.integers(0, SERVERS - 1), deaf=st.booleans())
-    def turn_deaf(self, which: int, *, deaf: bool) -> None:
-        self.led.deaf[which] = deaf
+    @rule(which=st.integers(0, SERVERS - 1), unresponsive=st.booleans())
+    def turn_deaf(self, which: int, *, unresponsive: bool) -> None:
+        self.led.unresponsive[which] = unresponsive
 
     @rule(which=st.integers(0, SERVERS - 1))
     def reload(self, which: int) -> None:
@@ -138,9 +142,9 @@ class AnyGuard(RuleBasedStateMachine):
     def never_milder_than_conservative_when_not_normal(self) -> None:
         assert self.orders is not None
         mode, level = self.led.state.mode, self.orders.setting.clocks
-        if mode is not Mode.NORMAL:
-            assert no_faster(level, SETTINGS.cautious_clocks)
-        if mode in (Mode.BLIND, Mode.BRAKED, Mode.RELEASING):
+        if mode is not GuardMode.NORMAL:
+            assert no_faster(level, SETTINGS.degraded_clocks)
+        if mode in (GuardMode.TELEMETRY_LOST, GuardMode.BRAKED, GuardMode.RELEASING):
             worst_w = self.led.guard.row.worst_w(level)
             assert worst_w <= max(self.led.state.limit_w, self._floor_w()) + 1e-6
         assert no_faster(level, self.led.state.wanted.clocks)
@@ -151,14 +155,14 @@ class AnyGuard(RuleBasedStateMachine):
         # A planner's rise in the same step may have made it one below the budget.
         reading = self.led.reading
         assert reading is not None
-        assert self.led.state.mode is Mode.BRAKED or reading.row_w <= self.led.state.limit_w
+        assert self.led.state.mode is GuardMode.BRAKED or reading.row_w <= self.led.state.limit_w
 
     @precondition(lambda self: self.orders is not None)
     @invariant()
     def the_brake_is_ordered_for_all_exactly_while_braked(self) -> None:
-        told = self.led.state.told
-        assert told.braked is (self.led.state.mode is Mode.BRAKED)
-        assert (self.led.held[BRAKE] == float(told.braked)).all()
+        commands = self.led.state.commands
+        assert commands.braked is (self.led.state.mode is GuardMode.BRAKED)
+        assert (self.led.held[BRAKE] == float(commands.braked)).all()
 
     @precondition(lambda self: self.orders is not None)
     @invariant()
@@ -167,13 +171,13 @@ class AnyGuard(RuleBasedStateMachine):
         order before it was lost, whose time goes on."""
         led = self.led
         assert self.orders is not None
-        assert self.orders.tell.size <= SERVERS
-        assert len(set(self.orders.tell.tolist())) == self.orders.tell.size
+        assert self.orders.command.size <= SERVERS
+        assert len(set(self.orders.command.tolist())) == self.orders.command.size
         if len(led.all) > 1 and led.all[-2].setting.clocks == self.orders.setting.clocks:
             wait_s = led.policy.command_delay_s + SETTINGS.margin_s
-            for at in self.orders.tell.tolist():
+            for at in self.orders.command.tolist():
                 reloaded = any(at in event.servers for event in self.orders.events if event.kind == "driver-reloaded")
-                before_s, in_vain = self.told[at][-2] if len(self.told[at]) > 1 else (-inf, False)
+                before_s, in_vain = self.commands[at][-2] if len(self.commands[at]) > 1 else (-inf, False)
                 assert reloaded or in_vain or led.now_s - before_s >= wait_s - 1e-9
 
     @invariant()
@@ -182,7 +186,7 @@ class AnyGuard(RuleBasedStateMachine):
             event
             for orders in self.led.all
             for event in orders.events
-            if event.kind == "mode" and event.mode is Mode.BRAKED and event.cause is not Cause.FOUND_BRAKED
+            if event.kind == "mode" and event.mode is GuardMode.BRAKED and event.cause is not Cause.FOUND_BRAKED
         ]
         assert len(entered) == self.led.state.brakes
 
@@ -200,12 +204,12 @@ def test_the_release_waits_until_servers_show_what_they_were_told() -> None:
     machine.reload(which=2)
     machine.lose_sight(after_s=18.0)
     led = machine.led
-    assert (led.state.mode, led.state.cause) == (Mode.BRAKED, Cause.BLIND_TOO_LONG)
+    assert (led.state.mode, led.state.cause) == (GuardMode.BRAKED, Cause.TELEMETRY_LOST_TOO_LONG)
     machine.reload(which=0)
     machine.lose_sight(after_s=15.0)
-    assert (led.state.mode, led.all[-1].tell.tolist()) == (Mode.BRAKED, [0])
+    assert (led.state.mode, led.all[-1].command.tolist()) == (GuardMode.BRAKED, [0])
     assert led.step(after_s=0.0).release.size == SERVERS
-    assert led.state.mode is Mode.BLIND
+    assert led.state.mode is GuardMode.TELEMETRY_LOST
     assert led.step(after_s=0.0).quiet
 
 

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from power.controls import Clocks, Phase, Priority
-from power.policies.frontier import Lever, Rung, clock_grid, frontier, levers_of
+from power.policies.frontier import Control, Rung, clock_grid, controls_of, frontier
 from power.policies.loss import Slack, clock_loss, slowdown
 from power.server_model import BLOOM_A100, Draw, ServerModel
 from power.workload.workload import TrainingJob
@@ -25,13 +25,13 @@ def evenly(*kinds: ServerModel) -> np.ndarray[tuple[int, ...], np.dtype[np.float
     return np.ones((len(kinds), len(Priority), len(Phase)))
 
 
-def least_losses(levers: tuple[Lever, ...], rung: Rung) -> float:
+def least_losses(controls: tuple[Control, ...], rung: Rung) -> float:
     """By trial of every combination: the least loss that saves what the rung saves."""
     wanted_w = rung.saved_w * (1 - 1e-12) - 1e-9
     return min(
-        sum(lever.loss(clock) for lever, clock in zip(levers, clocks, strict=True))
-        for clocks in product(GRID, repeat=len(levers))
-        if sum(lever.saved_w(clock) for lever, clock in zip(levers, clocks, strict=True)) >= wanted_w
+        sum(control.loss(clock) for control, clock in zip(controls, clocks, strict=True))
+        for clocks in product(GRID, repeat=len(controls))
+        if sum(control.saved_w(clock) for control, clock in zip(controls, clocks, strict=True)) >= wanted_w
     )
 
 
@@ -40,13 +40,13 @@ def least_losses(levers: tuple[Lever, ...], rung: Rung) -> float:
 def test_no_combination_of_clocks_beats_a_rung(
     mix: np.ndarray[tuple[int, ...], np.dtype[np.float64]], low: float, high: float
 ) -> None:
-    levers = levers_of((BLOOM_A100, OTHER), mix, slack=Slack(low=low, high=high))
-    for rung in frontier(levers, GRID)[::3]:
-        assert rung.loss <= least_losses(levers, rung) * (1 + 1e-9) + 1e-9
+    controls = controls_of((BLOOM_A100, OTHER), mix, slack=Slack(low=low, high=high))
+    for rung in frontier(controls, GRID)[::3]:
+        assert rung.loss <= least_losses(controls, rung) * (1 + 1e-9) + 1e-9
 
 
 def test_every_rung_costs_more_and_saves_more_at_a_falling_rate() -> None:
-    rungs = frontier(levers_of((BLOOM_A100,), evenly(BLOOM_A100), slack=Slack(), jobs=(JOB,)), clock_grid())
+    rungs = frontier(controls_of((BLOOM_A100,), evenly(BLOOM_A100), slack=Slack(), jobs=(JOB,)), clock_grid())
     worth = [(b.saved_w - a.saved_w) / (b.loss - a.loss) for a, b in pairwise(rungs)]
     assert rungs[0].clocks == Clocks()
     assert all(a >= b * (1 - 1e-9) > 0 for a, b in pairwise(worth))
@@ -56,21 +56,21 @@ def test_every_rung_costs_more_and_saves_more_at_a_falling_rate() -> None:
 
 def test_a_rung_says_what_its_clocks_lose_and_save() -> None:
     slack, mix = Slack(low=0.1, high=0.02), 3 * evenly(BLOOM_A100)
-    for rung in frontier(levers_of((BLOOM_A100,), mix, slack=slack), GRID):
+    for rung in frontier(controls_of((BLOOM_A100,), mix, slack=slack), GRID):
         served = [
             (priority, phase, rung.clocks.of(priority, phase))
             for priority, phase in product(Priority, (Phase.TOKEN, Phase.PROMPT))
         ]
-        lost = sum(3 * clock_loss(BLOOM_A100, *lever, slack) for lever in served)
+        lost = sum(3 * clock_loss(BLOOM_A100, *control, slack) for control in served)
         saved_w = sum(3 * (BLOOM_A100.watts(phase) - BLOOM_A100.watts(phase, clock)) for _, phase, clock in served)
         assert (rung.loss, rung.saved_w) == pytest.approx((lost, saved_w))
 
 
 def test_low_priority_decode_is_first_and_high_priority_prompts_are_last() -> None:
-    rungs = frontier(levers_of((BLOOM_A100,), evenly(BLOOM_A100), slack=Slack()), clock_grid())
+    rungs = frontier(controls_of((BLOOM_A100,), evenly(BLOOM_A100), slack=Slack()), clock_grid())
     first = {
-        lever: next(at for at, rung in enumerate(rungs) if getattr(rung.clocks, lever) < 1)
-        for lever in ("low_token", "low_prompt", "high_token", "high_prompt")
+        control: next(at for at, rung in enumerate(rungs) if getattr(rung.clocks, control) < 1)
+        for control in ("low_token", "low_prompt", "high_token", "high_prompt")
     }
     assert sorted(first, key=first.__getitem__) == ["low_token", "low_prompt", "high_token", "high_prompt"]
 
@@ -79,24 +79,24 @@ def test_how_many_there_are_of_one_kind_does_not_matter_but_of_two_it_does() -> 
     slack = Slack()
     few, many = evenly(BLOOM_A100), evenly(BLOOM_A100)
     many[:, :, Phase.PROMPT] = 7
-    one = [[r.clocks for r in frontier(levers_of((BLOOM_A100,), mix, slack=slack), GRID)] for mix in (few, many)]
+    one = [[r.clocks for r in frontier(controls_of((BLOOM_A100,), mix, slack=slack), GRID)] for mix in (few, many)]
     assert one[0] == one[1]
     mixes = evenly(BLOOM_A100, OTHER), evenly(BLOOM_A100, OTHER)
     mixes[1][1, Priority.LOW] = 50
     grid = clock_grid()
-    two = [[r.clocks for r in frontier(levers_of((BLOOM_A100, OTHER), mix, slack=slack), grid)] for mix in mixes]
+    two = [[r.clocks for r in frontier(controls_of((BLOOM_A100, OTHER), mix, slack=slack), grid)] for mix in mixes]
     assert two[0] != two[1]
 
 
 def test_a_clock_that_saves_nothing_is_not_a_rung() -> None:
     flat = BLOOM_A100.model_copy(update={"token": Draw(floor_w=250.0, rise_w=0.0, exponent=1.0)})
-    rungs = frontier(levers_of((flat,), evenly(flat), slack=Slack()), GRID)
+    rungs = frontier(controls_of((flat,), evenly(flat), slack=Slack()), GRID)
     assert {rung.clocks.low_token for rung in rungs} == {1.0}
 
 
 def test_what_costs_nothing_comes_first() -> None:
     free = BLOOM_A100.model_copy(update={"token_sensitivity": 0.0, "token_floor_time": 0.0})
-    rungs = frontier(levers_of((free,), evenly(free), slack=Slack()), GRID)
+    rungs = frontier(controls_of((free,), evenly(free), slack=Slack()), GRID)
     costless = [rung for rung in rungs if rung.loss == 0]
     assert costless[-1].clocks == Clocks(low_token=0.35, high_token=0.35)
 

@@ -9,11 +9,11 @@ from hypothesis import strategies as st
 
 from power.arrays import Floats
 from power.controls import Clocks, Phase, Priority, Routing
-from power.policies.ladder import Climb, Ladder, Margins, Step
+from power.policies.ladder import Ladder, LadderState, Margins, Step
 from power.server_model import BLOOM_A100
-from power.telemetry import Reading, Seen
+from power.telemetry import Observation, Reading
 from power.workload.workload import TrainingJob
-from tests.power.policies.rows import BUDGET_W, any_counts, busy, seen, shares
+from tests.power.policies.rows import BUDGET_W, any_counts, busy, observed, shares
 
 LADDER = Ladder()
 ROUTED = Ladder(routing=(Step(0.9, Routing(low_together=2)), Step(1.1, Routing(low_together=4, high_together=2))))
@@ -21,7 +21,7 @@ EXACT = Ladder(margins=Margins(growth=0.0, spread=0.0, learn_prompts=1.0, learn_
 JOB = TrainingJob(name="job", servers=10, iteration_s=4.0, compute_share=0.75, compute_w=6000.0, trough_w=3000.0)
 
 states = st.builds(
-    Climb,
+    LadderState,
     rung=st.integers(0, len(LADDER.rungs) - 1),
     correction=st.floats(0.85, 1.25),
     low_prompts=st.floats(0, 1),
@@ -39,18 +39,18 @@ def row_w(counts: Floats, clocks: Clocks) -> float:
     )
 
 
-def settled(ladder: Ladder, counts: Floats, budget_w: float, ticks: int = 400) -> Climb:
+def settled(ladder: Ladder, counts: Floats, budget_w: float, ticks: int = 400) -> LadderState:
     """After many readings of a row that does as its curves say."""
     state = ladder.start()
     for tick in range(ticks):
         reading_w = row_w(counts, ladder.rungs[state.rung].clocks)
-        state, _ = ladder.decide(state, Seen(2.0 * tick, Reading(2.0 * tick, reading_w), counts, budget_w))
+        state, _ = ladder.decide(state, Observation(2.0 * tick, Reading(2.0 * tick, reading_w), counts, budget_w))
     return state
 
 
 @given(counts=any_counts(), budget_w=st.floats(60_000, 400_000))
 def test_the_rung_is_the_mildest_that_fits(counts: Floats, budget_w: float) -> None:
-    state, setting = EXACT.decide(EXACT.start(), Seen(2.0, Reading(2.0, budget_w), counts, budget_w))
+    state, setting = EXACT.decide(EXACT.start(), Observation(2.0, Reading(2.0, budget_w), counts, budget_w))
     allowed_w = EXACT.margins.share * budget_w
     assert setting.clocks == EXACT.rungs[state.rung].clocks
     if state.rung:
@@ -60,32 +60,36 @@ def test_the_rung_is_the_mildest_that_fits(counts: Floats, budget_w: float) -> N
 
 
 @given(state=states, counts=any_counts(), used=st.tuples(shares, shares))
-def test_a_higher_reading_never_asks_for_milder_clocks(state: Climb, counts: Floats, used: tuple[float, float]) -> None:
-    mild, _ = ROUTED.decide(state, seen(used=min(used), counts=counts))
-    hard, _ = ROUTED.decide(state, seen(used=max(used), counts=counts))
+def test_a_higher_reading_never_asks_for_milder_clocks(
+    state: LadderState, counts: Floats, used: tuple[float, float]
+) -> None:
+    mild, _ = ROUTED.decide(state, observed(used=min(used), counts=counts))
+    hard, _ = ROUTED.decide(state, observed(used=max(used), counts=counts))
     assert hard.rung >= mild.rung
     assert hard.step >= mild.step
 
 
 @given(state=states, counts=any_counts(), share=st.floats(0, 0.999999), now_s=st.floats(0, 1e6))
-def test_below_calm_nothing_changes(state: Climb, counts: Floats, share: float, now_s: float) -> None:
+def test_below_calm_nothing_changes(state: LadderState, counts: Floats, share: float, now_s: float) -> None:
     calm_w = ROUTED.calm_below_w(state, BUDGET_W)
     if calm_w > 0:
         used = share * calm_w / BUDGET_W
-        before = ROUTED.decide(state, seen(used=used))
-        assert ROUTED.decide(state, seen(used=used, counts=counts, now_s=now_s)) == before
+        before = ROUTED.decide(state, observed(used=used))
+        assert ROUTED.decide(state, observed(used=used, counts=counts, now_s=now_s)) == before
         assert before[0] == state
 
 
 def test_it_is_calm_only_on_the_ground() -> None:
-    assert LADDER.calm_below_w(Climb(), 100.0) == pytest.approx(100 * LADDER.margins.calm_share)
-    assert LADDER.calm_below_w(Climb(rung=1), 100.0) < 0
-    assert LADDER.calm_below_w(Climb(step=1), 100.0) < 0
+    assert LADDER.calm_below_w(LadderState(), 100.0) == pytest.approx(100 * LADDER.margins.calm_share)
+    assert LADDER.calm_below_w(LadderState(rung=1), 100.0) < 0
+    assert LADDER.calm_below_w(LadderState(step=1), 100.0) < 0
 
 
 @given(counts=any_counts(), low=st.floats(60_000, 200_000), more=st.floats(1, 3))
 def test_a_larger_budget_never_asks_for_harder_clocks(counts: Floats, low: float, more: float) -> None:
-    small, large = (EXACT.decide(EXACT.start(), Seen(2.0, Reading(2.0, w), counts, w))[0] for w in (low, low * more))
+    small, large = (
+        EXACT.decide(EXACT.start(), Observation(2.0, Reading(2.0, w), counts, w))[0] for w in (low, low * more)
+    )
     assert large.rung <= small.rung
 
 
@@ -97,14 +101,14 @@ def test_the_meter_corrects_the_curves() -> None:
         state = LADDER.start()
         for tick in range(600):
             reading_w = factor * row_w(counts, LADDER.rungs[state.rung].clocks)
-            state, _ = LADDER.decide(state, Seen(2.0 * tick, Reading(2.0 * tick, reading_w), counts, budget_w))
+            state, _ = LADDER.decide(state, Observation(2.0 * tick, Reading(2.0 * tick, reading_w), counts, budget_w))
         states.append(state)
     assert [state.correction for state in states] == pytest.approx([0.95, 1.0, 1.05], abs=1e-3)
     assert [state.rung for state in states] == sorted(state.rung for state in states)
 
 
 def test_a_stale_reading_corrects_nothing() -> None:
-    state = LADDER.decide(LADDER.start(), seen(used=1.2, counts=busy(), age_s=60))[0]
+    state = LADDER.decide(LADDER.start(), observed(used=1.2, counts=busy(), age_s=60))[0]
     assert state.correction == LADDER.start().correction
 
 
@@ -121,14 +125,14 @@ def test_who_happens_to_read_now_moves_the_rung_less_than_who_is_busy() -> None:
     state = settled(LADDER, busy(), row_w(busy(), Clocks()))
     budget_w = row_w(busy(), Clocks())
     reading = Reading(1000.0, budget_w)
-    burst, _ = LADDER.decide(state, Seen(1000.0, reading, busy(low=(12, 12), high=(14, 10)), budget_w))
-    fuller, _ = LADDER.decide(state, Seen(1000.0, reading, busy(low=(24, 4), high=(26, 2)), budget_w))
+    burst, _ = LADDER.decide(state, Observation(1000.0, reading, busy(low=(12, 12), high=(14, 10)), budget_w))
+    fuller, _ = LADDER.decide(state, Observation(1000.0, reading, busy(low=(24, 4), high=(26, 2)), budget_w))
     assert abs(burst.rung - state.rung) < fuller.rung - state.rung
 
 
 def test_it_asks_for_everything_when_the_whole_budget_is_kept_back() -> None:
     counts = busy()
-    state, setting = LADDER.decide(LADDER.start(), Seen(2.0, Reading(2.0, 1000.0), counts, 0.0))
+    state, setting = LADDER.decide(LADDER.start(), Observation(2.0, Reading(2.0, 1000.0), counts, 0.0))
     assert (setting.clocks, setting.low_limit_w) == (LADDER.rungs[-1].clocks, 0.0)
     assert state.rung == len(LADDER.rungs) - 1
 
@@ -139,7 +143,7 @@ def test_a_milder_rung_has_to_leave_room() -> None:
     state = settled(LADDER, counts, budget_w)
     reading = Reading(1e4, row_w(counts, LADDER.rungs[state.rung].clocks))
     little, much = (
-        LADDER.decide(state, Seen(1e4, reading, counts, budget_w * (1 + more)))[0] for more in (0.004, 0.04)
+        LADDER.decide(state, Observation(1e4, reading, counts, budget_w * (1 + more)))[0] for more in (0.004, 0.04)
     )
     assert little.rung == state.rung > much.rung
 
@@ -150,11 +154,11 @@ def test_routing_steps_up_with_pressure_and_down_only_below_the_band() -> None:
     assert ROUTED._step(2, 1.5, 0.2) == 1  # who writes would wait for too many prompts
     counts = busy(low=(22, 1), high=(22, 1))
     state = settled(ROUTED, counts, row_w(counts, Clocks()) / 1.3)
-    assert ROUTED.decide(state, seen(used=0.9, counts=counts))[1].routing == ROUTED.routing[1].routing
+    assert ROUTED.decide(state, observed(used=0.9, counts=counts))[1].routing == ROUTED.routing[1].routing
 
 
 def test_prompts_are_held_to_shares_of_the_budget() -> None:
-    _, setting = LADDER.decide(LADDER.start(), seen(counts=busy(), used=0.9))
+    _, setting = LADDER.decide(LADDER.start(), observed(counts=busy(), used=0.9))
     assert (setting.low_limit_w, setting.high_limit_w) == (
         LADDER.margins.low_limit * BUDGET_W,
         LADDER.margins.high_limit * BUDGET_W,
@@ -168,10 +172,10 @@ def test_training_is_reckoned_at_what_it_draws_while_it_computes_and_learnt_at_i
     mean_w = 10 * (0.75 * 6000 + 0.25 * 3000)
     state = ladder.start()
     for tick in range(50):
-        state, _ = ladder.decide(state, Seen(2.0 * tick, Reading(2.0 * tick, mean_w), counts, 66_000.0))
+        state, _ = ladder.decide(state, Observation(2.0 * tick, Reading(2.0 * tick, mean_w), counts, 66_000.0))
     assert state.rung == 0
     assert state.correction == pytest.approx(1.0)
-    _, tighter = ladder.decide(state, Seen(100.0, Reading(100.0, mean_w), counts, 61_000.0))
+    _, tighter = ladder.decide(state, Observation(100.0, Reading(100.0, mean_w), counts, 61_000.0))
     assert tighter.clocks.training < 1  # computing takes 60 kW of 61: less than the margins is free
 
 
@@ -202,6 +206,7 @@ def test_two_kinds_of_server_are_reckoned_apart() -> None:
     more = counts[::-1].copy() * [[[1.0]], [[2.0]]]
     budget_w = 10 * (BLOOM_A100.token_w() + small.token_w())
     one, other = (
-        both.decide(both.start(), Seen(2.0, Reading(2.0, budget_w), each, budget_w))[0] for each in (counts, more)
+        both.decide(both.start(), Observation(2.0, Reading(2.0, budget_w), each, budget_w))[0]
+        for each in (counts, more)
     )
     assert other.rung > one.rung > 0

@@ -6,14 +6,14 @@ from fleet.documents import RuleError
 from power.policies import POLICY_NAMES, policy_named
 from power.policies.ladder import CONSOLIDATE, Ladder
 from power.server_model import BLOOM_A100
-from power.telemetry import Reading, Seen
-from tests.power.policies.rows import busy, seen
+from power.telemetry import Observation, Reading
+from tests.power.policies.rows import busy, observed
 
 
 @pytest.mark.parametrize("name", POLICY_NAMES)
 def test_every_name_makes_a_policy_of_that_name(name: str) -> None:
     policy = policy_named(name)
-    state, setting = policy.decide(policy.start(), seen(used=0.3, counts=busy()))
+    state, setting = policy.decide(policy.start(), observed(used=0.3, counts=busy()))
     assert policy.name == name
     assert set(setting.clocks) == {1.0}
     assert policy.calm_below_w(state, 100.0) > 0
@@ -36,13 +36,13 @@ def test_the_ladder_consolidates_only_where_servers_write_for_several() -> None:
 @pytest.mark.parametrize("name", POLICY_NAMES)
 def test_no_budget_is_no_error(name: str) -> None:
     policy = policy_named(name)
-    empty = Seen(2.0, Reading(2.0, 0.0), busy(), 0.0)
+    empty = Observation(2.0, Reading(2.0, 0.0), busy(), 0.0)
     policy.decide(policy.start(), empty)
 
 
 def test_one_threshold_for_low_spares_high_and_one_for_all_does_not() -> None:
     low, everyone = (
-        policy.decide(policy.start(), seen(used=0.95))[1].clocks
+        policy.decide(policy.start(), observed(used=0.95))[1].clocks
         for policy in (policy_named("threshold-low"), policy_named("threshold-all"))
     )
     assert low.low_token < 1 == low.high_token

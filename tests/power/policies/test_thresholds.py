@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from power.controls import UNTOUCHED, Clocks, Setting
-from power.policies.thresholds import BASE_CLOCK, HIGH_CLOCK, LOW_CLOCK, Asked, OneThreshold, Polca, Untouched
-from tests.power.policies.rows import BUDGET_W, seen, shares
+from power.policies.thresholds import BASE_CLOCK, HIGH_CLOCK, LOW_CLOCK, OneThreshold, Polca, PolcaState, Untouched
+from tests.power.policies.rows import BUDGET_W, observed, shares
 
 LOW_AT_BASE = Clocks(low_token=BASE_CLOCK, low_prompt=BASE_CLOCK)
 LOW_AT_LOW = Clocks(low_token=LOW_CLOCK, low_prompt=LOW_CLOCK)
@@ -19,7 +19,7 @@ def course(policy: Polca, *readings: tuple[float, float]) -> list[Clocks]:
     """What is asked at each (second, share of the budget)."""
     state, asked = policy.start(), []
     for now_s, used in readings:
-        state, setting = policy.decide(state, seen(used=used, now_s=now_s))
+        state, setting = policy.decide(state, observed(used=used, now_s=now_s))
         asked.append(setting.clocks)
     return asked
 
@@ -59,10 +59,10 @@ def test_a_higher_reading_never_asks_for_milder_clocks(readings: list[float], us
     for policy in (Polca(command_delay_s=2), OneThreshold(name="one", clocks=BOTH)):
         state = policy.start()
         for tick, reading in enumerate(readings):
-            state, _ = policy.decide(state, seen(used=reading, now_s=2.0 * tick))  # type: ignore[arg-type]
+            state, _ = policy.decide(state, observed(used=reading, now_s=2.0 * tick))  # type: ignore[arg-type]
         now_s = 2.0 * len(readings)
-        _, mild = policy.decide(state, seen(used=min(used), now_s=now_s))  # type: ignore[arg-type]
-        _, hard = policy.decide(state, seen(used=max(used), now_s=now_s))  # type: ignore[arg-type]
+        _, mild = policy.decide(state, observed(used=min(used), now_s=now_s))  # type: ignore[arg-type]
+        _, hard = policy.decide(state, observed(used=max(used), now_s=now_s))  # type: ignore[arg-type]
         assert hard.clocks.slower(mild.clocks) == hard.clocks
 
 
@@ -71,17 +71,17 @@ def test_below_calm_nothing_changes(readings: list[float], share: float, now_s: 
     for policy in (Polca(), OneThreshold(name="one", clocks=BOTH)):
         state, asked = policy.start(), UNTOUCHED
         for tick, reading in enumerate(readings):
-            state, asked = policy.decide(state, seen(used=reading, now_s=2.0 * tick))  # type: ignore[arg-type]
+            state, asked = policy.decide(state, observed(used=reading, now_s=2.0 * tick))  # type: ignore[arg-type]
         calm_w = policy.calm_below_w(state, BUDGET_W)  # type: ignore[arg-type]
         if calm_w > 0:
-            below = seen(used=share * calm_w / BUDGET_W, now_s=now_s)
+            below = observed(used=share * calm_w / BUDGET_W, now_s=now_s)
             assert policy.decide(state, below) == (state, asked)  # type: ignore[arg-type]
 
 
 def test_calm_lasts_up_to_the_threshold_until_something_is_asked() -> None:
     polca, one = Polca(), OneThreshold(name="one", clocks=BOTH)
-    assert polca.calm_below_w(Asked(), BUDGET_W) == pytest.approx(0.80 * BUDGET_W)
-    assert polca.calm_below_w(Asked(base=True), BUDGET_W) == -inf
+    assert polca.calm_below_w(PolcaState(), BUDGET_W) == pytest.approx(0.80 * BUDGET_W)
+    assert polca.calm_below_w(PolcaState(base=True), BUDGET_W) == -inf
     assert one.calm_below_w(state=False, budget_w=BUDGET_W) == pytest.approx(0.89 * BUDGET_W)
     assert one.calm_below_w(state=True, budget_w=BUDGET_W) == -inf
 
@@ -90,12 +90,12 @@ def test_one_threshold_asks_above_and_undoes_below_the_band() -> None:
     policy, state = OneThreshold(name="one", clocks=LOW_AT_LOW), False
     asked = []
     for used in (0.89, 0.891, 0.85, 0.839):
-        state, setting = policy.decide(state, seen(used=used))
+        state, setting = policy.decide(state, observed(used=used))
         asked.append(setting)
     assert asked == [UNTOUCHED, Setting(LOW_AT_LOW), Setting(LOW_AT_LOW), UNTOUCHED]
 
 
 def test_none_lets_everything_be() -> None:
     policy = Untouched()
-    assert policy.decide(None, seen(used=1.4)) == (None, UNTOUCHED)
+    assert policy.decide(None, observed(used=1.4)) == (None, UNTOUCHED)
     assert policy.calm_below_w(None, BUDGET_W) == inf

@@ -11,7 +11,7 @@ from power.controls import UNTOUCHED, Clocks, Priority, Routing, Setting
 from power.policies.thresholds import Untouched
 from power.server_model import Draw, ServerModel
 from power.simulator import Outcome, RowSpec, simulate
-from power.telemetry import Seen
+from power.telemetry import Observation
 from power.workload import Pool, TrainingJob, Work
 
 SMALL = ServerModel(
@@ -77,9 +77,9 @@ class Scripted:
     def start(self) -> None:
         """Nothing to remember."""
 
-    def decide(self, state: None, seen: Seen) -> tuple[None, Setting]:  # noqa: ARG002 - the interface
+    def decide(self, state: None, observed: Observation) -> tuple[None, Setting]:  # noqa: ARG002 - the interface
         """By the clock."""
-        return None, self.at(seen.now_s)
+        return None, self.at(observed.now_s)
 
     def calm_below_w(self, state: None, budget_w: float) -> float:  # noqa: ARG002 - the interface
         """Time counts, so never; a script of nothing is calm for ever."""

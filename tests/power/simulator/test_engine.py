@@ -190,7 +190,7 @@ def test_admission_is_corrected_by_the_meter() -> None:
     work = work_of([(at * 0.05, 0, 3000, 60) for at in range(1200)], pools=((Priority.LOW, 10),), duration_s=60.0)
     hold_w = 5 * SMALL.prompt_w() + 5 * SMALL.idle_w
     setting = Setting(low_limit_w=hold_w, high_limit_w=hold_w)
-    spec = EXACT.model_copy(update={"believed": half, "smoothing": 0.5})
+    spec = EXACT.model_copy(update={"nominal": half, "smoothing": 0.5})
     blind = spec.model_copy(update={"smoothing": 0.0})
     corrected, uncorrected = (run(work, (2.0, setting), spec=each) for each in (spec, blind))
     assert uncorrected.readings_w[20:].mean() > 1.2 * hold_w

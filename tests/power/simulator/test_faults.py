@@ -20,7 +20,7 @@ from power.simulator import (
     simulate,
 )
 from power.simulator.spec import Fault
-from power.telemetry import Seen
+from power.telemetry import Observation
 from power.workload import Work
 from tests.power.simulator.rows import SMALL, Scripted, work_of
 
@@ -37,13 +37,13 @@ def busy(duration_s: float = 120.0) -> Work:
 class Watching(Scripted):
     """Keeps what it was shown."""
 
-    def decide(self, state: None, seen: Seen) -> tuple[None, Setting]:
+    def decide(self, state: None, observed: Observation) -> tuple[None, Setting]:
         """By the clock."""
-        SHOWN.append(seen)
-        return super().decide(state, seen)
+        SHOWN.append(observed)
+        return super().decide(state, observed)
 
 
-SHOWN: list[Seen] = []
+SHOWN: list[Observation] = []
 
 
 def run(
@@ -80,15 +80,15 @@ def test_a_row_within_its_budget_never_brakes() -> None:
 
 def test_readings_come_late() -> None:
     outcome = run()
-    for seen in SHOWN:
-        assert seen.now_s - seen.reading.at_s == 2.0
-        assert seen.reading.row_w == outcome.readings_w[round(seen.reading.at_s / 2) - 1]
-        assert seen.counts.sum() == 4
+    for observed in SHOWN:
+        assert observed.now_s - observed.reading.at_s == 2.0
+        assert observed.reading.row_w == outcome.readings_w[round(observed.reading.at_s / 2) - 1]
+        assert observed.counts.sum() == 4
 
 
 def test_stale_telemetry_repeats_the_last_reading() -> None:
     run(StaleTelemetry(from_s=50.0, to_s=70.0))
-    ages = {seen.now_s: seen.now_s - seen.reading.at_s for seen in SHOWN}
+    ages = {observed.now_s: observed.now_s - observed.reading.at_s for observed in SHOWN}
     assert ages[48.0] == 2.0
     assert [ages[at] for at in (50.0, 60.0, 68.0)] == [4.0, 14.0, 22.0]
     assert ages[70.0] == 2.0
@@ -96,22 +96,22 @@ def test_stale_telemetry_repeats_the_last_reading() -> None:
 
 def test_missing_readings_are_lost_one_by_one() -> None:
     run(MissingTelemetry(share=0.5))
-    fresh = [seen.now_s - seen.reading.at_s == 2.0 for seen in SHOWN]
+    fresh = [observed.now_s - observed.reading.at_s == 2.0 for observed in SHOWN]
     assert 0.25 < np.mean(fresh) < 0.75
 
 
 @pytest.mark.parametrize("factor", [0.6, 0.9, 1.3])
 def test_a_biased_meter_is_off_while_the_row_is_not(factor: float) -> None:
     outcome = run(BiasedTelemetry(factor=factor, from_s=40.0, to_s=80.0))
-    for seen in SHOWN:
-        told = factor if 40.0 <= seen.now_s < 80.0 else 1.0
-        assert seen.reading.row_w == pytest.approx(told * outcome.readings_w[round(seen.reading.at_s / 2) - 1])
+    for observed in SHOWN:
+        told = factor if 40.0 <= observed.now_s < 80.0 else 1.0
+        assert observed.reading.row_w == pytest.approx(told * outcome.readings_w[round(observed.reading.at_s / 2) - 1])
 
 
 def test_ignored_orders_leave_servers_as_they_were() -> None:
-    deaf = run(IgnoredActuation(share=1.0), steps=((40.0, HALF),))
-    assert (deaf.commands, deaf.ignored) == (0, 4)
-    assert deaf.readings_w[-1] == pytest.approx(4 * SMALL.token_w())
+    unresponsive = run(IgnoredActuation(share=1.0), steps=((40.0, HALF),))
+    assert (unresponsive.commands, unresponsive.ignored) == (0, 4)
+    assert unresponsive.readings_w[-1] == pytest.approx(4 * SMALL.token_w())
     some = run(IgnoredActuation(share=0.5), steps=tuple((40.0 + 4 * at, (HALF, Setting())[at % 2]) for at in range(20)))
     assert 20 < some.ignored < 60
     assert some.ignored + some.commands == 80
