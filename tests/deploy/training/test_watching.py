@@ -15,7 +15,7 @@ from prometheus_client import CollectorRegistry
 from deploy.fault_monitor.job_config import JobConfig
 from deploy.fault_monitor.loop import MonitorClock, MonitorLoop
 from deploy.fault_monitor.metrics import MonitorMetrics
-from deploy.fault_monitor.outputs import Lines
+from deploy.fault_monitor.outputs import JsonLines
 from deploy.telemetry.batch_codec import encode
 from deploy.training.node_recorder_actor import EyeSpec
 from deploy.training.run_monitor import RunsWatch
@@ -112,7 +112,7 @@ class Ward:
         zero_s = self.now_s
         loop = MonitorLoop(
             file,
-            lines=Lines(self.told, job=file.name, zero_s=zero_s),
+            lines=JsonLines(self.told, job=file.name, zero_s=zero_s),
             metrics=MonitorMetrics(CollectorRegistry(), job=file.name),
             bundles=None,
             zero_s=zero_s,
