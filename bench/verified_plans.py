@@ -15,6 +15,7 @@ from fleet.gpus import builtin_gpus
 from fleet.models import builtin_models
 from fleet.offers import builtin_prices
 from planner import Plan, PlanRequest, plan
+from planner.policy import ExplainLevel
 
 TRACES = {
     "azure-conversation": ("AzureLLMInferenceTrace_conv_2023.csv.gz", 5.53),
@@ -72,13 +73,12 @@ def _answer(trace: str, model: str, speed: int) -> Plan:
     }
     request = {"workloads": [workload], "replay": {"hours": HOURS}, "time_limit_s": 60}
     return plan(
-        PlanRequest.model_validate(request),
+        PlanRequest.model_validate(request).explained(ExplainLevel.NONE),
         gpus=builtin_gpus(),
         models=builtin_models(),
         prices=builtin_prices(),
         now=datetime.now(UTC),
         clock_s=time.perf_counter,
-        questions=False,
     )
 
 

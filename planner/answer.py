@@ -122,5 +122,6 @@ class Plan(Frozen):
     explanation: tuple[str, ...] = ()
     inputs: tuple[InputAge, ...] = ()
     solver: Solver
-    solve_s: float = Field(ge=0)
+    solve_s: float = Field(ge=0, description="Time to solve the mix, without estimates, replay and explanation.")
+    explain_s: float = Field(default=0.0, ge=0, description="Time for the explanation.")
     planned_at: AwareDatetime

@@ -3,7 +3,9 @@
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from datetime import datetime
-from math import isfinite
+from functools import partial
+from math import inf, isfinite
+from typing import TypeVar
 
 from fleet.gpus import GpuCatalogue
 from fleet.models import ModelCatalogue
@@ -11,13 +13,13 @@ from fleet.offers import Offer, PriceSheet
 from fleet.solvers import Limits
 from planner import report
 from planner.answer import Plan
-from planner.explain.explanation import Explanation, explain, premises
-from planner.explain.what_if import Inquiry
+from planner.explain.explanation import explain, premises
+from planner.explain.what_if import SolveTime, WhatIf
 from planner.hysteresis import keep_running
 from planner.options.builder import candidates
 from planner.options.expert_imbalance import spread_in_words
 from planner.options.search import Candidate
-from planner.policy import Horizon
+from planner.policy import ExplainLevel, Horizon
 from planner.problem_builder import mix_problem
 from planner.request import PlanRequest
 from planner.rollout_report import RolloutReport, rollout_report
@@ -25,6 +27,8 @@ from planner.routing_weights import routing_weights
 from planner.schedule import Schedule, plan_schedule
 from planner.solve.solution import MixSolution
 from planner.validation.slo_validation import SloValidator, ValidatedPlan, validation_in_words
+
+T = TypeVar("T")
 
 
 def plan(
@@ -35,31 +39,31 @@ def plan(
     prices: PriceSheet,
     now: datetime,
     clock_s: Callable[[], float],
-    questions: bool = True,
 ) -> Plan:
-    """The cheapest mix for a request; `prices` serves where the request brings no offers of its own.
+    """The best mix for a request; `prices` is used where the request has no offers of its own.
 
-    `now` dates the answer and the ages of its inputs; `clock_s` is a monotonic clock in seconds that times the solving.
-    Without `questions` the follow-up questions are left out, for sweeps over many requests.
-    DocumentError names what in the request cannot be planned.  A request that the stock cannot serve is an answer.
+    `now` dates the plan and the ages of its inputs; `clock_s` is a monotonic clock in seconds.  DocumentError names the
+    parts of the request that cannot be planned.  An infeasible request is a plan without a mix.
     """
-    started_s = clock_s()
     offers = prices.offers if request.offers is None else request.offers
     found = candidates(request, gpus=gpus, models=models, offers=offers, profiles=request.profiles)
-    inquiry = Inquiry(
+    what_if = WhatIf(
         problem=mix_problem(request, found),
         solver=request.solver,
         limits=Limits(time_limit_s=request.time_limit_s, relative_gap=request.relative_gap),
         deadline_s=clock_s() + request.time_limit_s,
         clock_s=clock_s,
     )
-    proven = _proven(request, found, inquiry)
+    proven = _proven(request, found, what_if)
     solution = proven.solution
-    follow_up = replace(inquiry.about(proven.problem), deadline_s=clock_s() + request.time_limit_s)
-    told = explain(follow_up, request, found, solution) if questions else Explanation()
+    schedule, schedule_s = None, 0.0
+    if request.horizon is not None and solution.status.has_mix:
+        schedule, schedule_s = _timed(partial(_schedule, request, found, proven, request.horizon, clock_s), clock_s)
+    follow_up = replace(what_if.with_problem(proven.problem), deadline_s=inf, time=SolveTime())
+    explained, explain_s = _timed(partial(explain, follow_up, request, found, solution), clock_s)
     spreads = report.expert_spreads(request, found, solution)
     lines = (
-        *told.lines,
+        *explained.lines,
         *validation_in_words(proven),
         *premises(request, found, left_out=_left_out(request, offers)),
         *(spread_in_words(spread, option) for options in spreads.values() for option, spread in options.items()),
@@ -76,34 +80,40 @@ def plan(
         verified=proven.verified,
         proofs=proven.proofs,
         moves=_moves(request, proven),
-        timetable=_timetable(request, found, proven, clock_s=clock_s),
+        timetable=schedule,
         power_w=sum(entry.power_w for entry in allocation),
         allocation=allocation,
-        hires=tuple(report.hires(inquiry.problem, found, solution)),
-        routing=routing_weights(request, inquiry.problem, solution),
+        hires=tuple(report.hires(what_if.problem, found, solution)),
+        routing=routing_weights(request, what_if.problem, solution),
         throughput=report.throughputs(request, found, solution),
         experts=spreads,
-        prices=told.prices,
-        power_domains=told.power_domains,
-        alternatives=told.alternatives,
-        runners_up=told.runners_up,
-        break_evens=told.break_evens,
-        conflicts=told.conflicts,
-        perfect=told.perfect,
-        explanation=lines,
+        prices=explained.prices,
+        power_domains=explained.power_domains,
+        alternatives=explained.alternatives,
+        runners_up=explained.runners_up,
+        break_evens=explained.break_evens,
+        conflicts=explained.conflicts,
+        perfect=explained.perfect,
+        explanation=() if request.policy.explain is ExplainLevel.NONE else lines,
         inputs=tuple(report.input_ages(request, found, now=now)),
         solver=request.solver,
-        solve_s=clock_s() - started_s,
+        solve_s=what_if.time.total_s + schedule_s,
+        explain_s=explain_s,
         planned_at=now,
     )
 
 
-def _proven(request: PlanRequest, found: Sequence[Candidate], inquiry: Inquiry) -> ValidatedPlan:
+def _timed(step: Callable[[], T], clock_s: Callable[[], float]) -> tuple[T, float]:
+    started_s = clock_s()
+    return step(), clock_s() - started_s
+
+
+def _proven(request: PlanRequest, found: Sequence[Candidate], what_if: WhatIf) -> ValidatedPlan:
     """The best mix, or where it is to be proven the best whose replay holds."""
-    solution = keep_running(inquiry.problem, inquiry.cheapest(), within=request.policy.change.keep_within)
+    solution = keep_running(what_if.problem, what_if.cheapest(), within=request.policy.change.keep_within)
     if request.proof is None:
-        return ValidatedPlan(inquiry.problem, solution, ())
-    return SloValidator.of(request, found, request.proof).validate(inquiry, solution)
+        return ValidatedPlan(what_if.problem, solution, ())
+    return SloValidator.of(request, found, request.proof).validate(what_if, solution)
 
 
 def _moves(request: PlanRequest, proven: ValidatedPlan) -> RolloutReport | None:
@@ -113,21 +123,15 @@ def _moves(request: PlanRequest, proven: ValidatedPlan) -> RolloutReport | None:
     return rollout_report(proven.problem, target=proven.solution.replicas, warm_up_min=warm_up_min)
 
 
-def _timetable(
-    request: PlanRequest, found: Sequence[Candidate], proven: ValidatedPlan, *, clock_s: Callable[[], float]
-) -> Schedule | None:
-    if request.horizon is None or not proven.solution.status.has_mix:
-        return None
+def _schedule(
+    request: PlanRequest,
+    found: Sequence[Candidate],
+    proven: ValidatedPlan,
+    how: Horizon,
+    clock_s: Callable[[], float],
+) -> Schedule:
     limits = Limits(time_limit_s=request.time_limit_s, relative_gap=request.relative_gap)
-    return plan_schedule(
-        request,
-        found,
-        proven.problem,
-        how=request.horizon,
-        solver=request.solver,
-        limits=limits,
-        clock_s=clock_s,
-    )
+    return plan_schedule(request, found, proven.problem, how=how, solver=request.solver, limits=limits, clock_s=clock_s)
 
 
 def _gap(solution: MixSolution) -> float | None:

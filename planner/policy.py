@@ -21,6 +21,14 @@ class Failure(StrEnum):
     ZONE = "zone"  # all that stands in any one zone
 
 
+class ExplainLevel(StrEnum):
+    """How much of an explanation a plan carries."""
+
+    NONE = "none"
+    SHORT = "short"  # the parts that need no further mix
+    FULL = "full"
+
+
 class SpotPolicy(Frozen):
     """How far to lean on instances that may be taken back."""
 
@@ -62,6 +70,16 @@ class Policy(Frozen):
         ge=0,
         le=65_536,
         description="Per option, how many buckets may turn out at the low end of their rate's interval at once.",
+    )
+    explain: ExplainLevel = Field(
+        default=ExplainLevel.FULL,
+        description="What the plan explains; short: its summary, ideal bound and power domains; none: nothing.",
+    )
+    explain_time_limit_s: float | None = Field(
+        default=None,
+        ge=0,
+        le=600,
+        description="For all of the explanation; absent: a fifth of time_limit_s, or half of it if there is no mix.",
     )
 
 

@@ -19,7 +19,7 @@ from fleet.slo import Slo
 from fleet.solvers import Solver
 from planner.expert_loads import RecordedLoads
 from planner.performance.config import KvPrecision, WeightPrecision
-from planner.policy import Carbon, Horizon, Policy, PowerDomain, Quota, Replay, Running
+from planner.policy import Carbon, ExplainLevel, Horizon, Policy, PowerDomain, Quota, Replay, Running
 from planner.profiles import Profiles
 from planner.throughput import Rate, Table
 
@@ -156,6 +156,10 @@ class PlanRequest(Frozen):
     time_limit_s: float = Field(default=10.0, ge=0.01, le=600)
     relative_gap: float = Field(default=0.0, ge=0, le=0.5, description="How far from the optimum is good enough.")
     solver: Solver = Solver.HIGHS
+
+    def explained(self, level: ExplainLevel) -> Self:
+        """The same with another level of explanation."""
+        return self.model_copy(update={"policy": self.policy.model_copy(update={"explain": level})})
 
     @property
     def proof(self) -> Replay | None:

@@ -20,7 +20,7 @@ from fleet.slo import LatencyLimits, Metric, Slo
 from fleet.solvers import SolveStatus
 from planner.answer import Plan
 from planner.objectives import COST, Objective
-from planner.policy import PowerDomain
+from planner.policy import ExplainLevel, PowerDomain
 from planner.request import GivenOption, PlanRequest, Workload
 from planner.sweep_axes import MAX_POINTS, Axis, Knob
 
@@ -62,7 +62,7 @@ Question = tuple[dict[str, float], PlanRequest, PriceSheet]
 def questions(
     request: PlanRequest, prices: PriceSheet, axes: Sequence[Axis], *, gpus: GpuCatalogue | None = None
 ) -> tuple[Question, ...]:
-    """Every request of the grid with the factors that made it.
+    """Every request of the grid, without explanation, and the factors that made it.
 
     `gpus` says which names of a GPU type are one and the same.  RuleError names the axis, and where a factor leads out
     of the request's own ranges the factor and the range.
@@ -71,7 +71,8 @@ def questions(
     RuleError.raise_for(_violations(request, prices, axes, known))
     turns = [(axis, _meant(axis, request, prices, known)) for axis in axes]
     grid = product(*(axis.factors for axis in axes))
-    return tuple(_turned(request, prices, turns, factors) for factors in grid)
+    bare = request.explained(ExplainLevel.NONE)
+    return tuple(_turned(bare, prices, turns, factors) for factors in grid)
 
 
 def point(factors: dict[str, float], answer: Plan) -> SweepPoint:

@@ -1,21 +1,22 @@
 """Why not only X: for each GPU type among the options, the cheapest plan on that type alone, or what forbids it."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from pydantic import Field
 
 from fleet.documents import Frozen
 from fleet.solvers import SolveStatus
 from planner.explain.constraints import Kind, plural
-from planner.explain.deltas import listed, negligible, worse_by
+from planner.explain.deltas import NOT_PROVEN, listed, negligible, worse_by
 from planner.explain.iis import Conflict, conflicts
-from planner.explain.what_if import Inquiry, avoiding
+from planner.explain.what_if import WhatIf, avoiding
 from planner.problem import MixProblem
 from planner.request import PlanRequest, bucket_names
 from planner.solve.solution import MixSolution
 
 MAX_NAMED = 3  # buckets
 MAX_LINES = 6  # GPU types; the rest are in the answer's figures
+SETTLED = {SolveStatus.OPTIMAL, SolveStatus.INFEASIBLE}
 
 
 class Alternative(Frozen):
@@ -30,12 +31,24 @@ class Alternative(Frozen):
     )
 
 
-def single_gpu_plans(inquiry: Inquiry, request: PlanRequest, solution: MixSolution) -> list[Alternative]:
+def single_gpu_plans(what_if: WhatIf, request: PlanRequest, solution: MixSolution) -> list[Alternative]:
     """One per GPU type, cheapest first; none where there is no mix to compare with, or but one type."""
-    found = list(_single_gpu_plans(inquiry, request, solution))
-    return sorted(
-        found, key=lambda alternative: (alternative.cost_usd_per_h is None, alternative.cost_usd_per_h or 0.0)
-    )
+    return _cheapest_first(_single_gpu_plans(what_if, request, solution))
+
+
+def improved(what_if: WhatIf, found: Sequence[Alternative], solution: MixSolution) -> list[Alternative]:
+    """The same, where a later question met a better mix on one type alone."""
+    better = []
+    for alternative in found:
+        others = [o for o, option in enumerate(what_if.problem.options) if option.gpu != alternative.gpu]
+        known = None if alternative.status in SETTLED else what_if.best_known(others, None)
+        if known is not None and known.cost_usd_per_h is not None:
+            cost = alternative.cost_usd_per_h
+            if cost is None or known.cost_usd_per_h < cost:
+                better.append(_compared(alternative.gpu, what_if.problem, known, solution))
+                continue
+        better.append(alternative)
+    return _cheapest_first(better)
 
 
 def in_words(found: Sequence[Alternative]) -> Iterator[str]:
@@ -45,43 +58,57 @@ def in_words(found: Sequence[Alternative]) -> Iterator[str]:
         yield f"{plural(more, 'other GPU type')} alone: dearer than these, not possible or not compared"
 
 
+def _cheapest_first(found: Iterable[Alternative]) -> list[Alternative]:
+    return sorted(
+        found, key=lambda alternative: (alternative.cost_usd_per_h is None, alternative.cost_usd_per_h or 0.0)
+    )
+
+
 def _line(alternative: Alternative) -> str:
     if alternative.cost_usd_per_h is None or alternative.extra_usd_per_h is None:
         return f"only {alternative.gpu}: {alternative.reason}"
     cost, extra = alternative.cost_usd_per_h, alternative.extra_usd_per_h
+    doubt = NOT_PROVEN if alternative.status is SolveStatus.FEASIBLE else ""
     if alternative.reason is not None:
-        return f"only {alternative.gpu}: {alternative.reason}, at {cost:.2f} $/h"
+        return f"only {alternative.gpu}: {alternative.reason}, at {cost:.2f} $/h{doubt}"
     if negligible(extra, of=cost):
-        return f"only {alternative.gpu}: {cost:.2f} $/h, the same"
+        return f"only {alternative.gpu}: {cost:.2f} $/h, the same{doubt}"
     base = cost - extra
     relative = f" ({abs(extra) / base:.0%})" if base > 0 else ""
-    return f"only {alternative.gpu}: {cost:.2f} $/h, {abs(extra):.2f} $/h{relative} {'more' if extra > 0 else 'less'}"
+    more = "more" if extra > 0 else "less"
+    return f"only {alternative.gpu}: {cost:.2f} $/h, {abs(extra):.2f} $/h{relative} {more}{doubt}"
 
 
-def _single_gpu_plans(inquiry: Inquiry, request: PlanRequest, solution: MixSolution) -> Iterator[Alternative]:
-    types = sorted({option.gpu for option in inquiry.problem.options}) if solution.status.has_mix else []
+def _single_gpu_plans(what_if: WhatIf, request: PlanRequest, solution: MixSolution) -> Iterator[Alternative]:
+    types = sorted({option.gpu for option in what_if.problem.options}) if solution.status.has_mix else []
     for gpu in types if len(types) > 1 else ():
-        others = [o for o, option in enumerate(inquiry.problem.options) if option.gpu != gpu]
-        alone = avoiding(inquiry.problem, others)
+        others = [o for o, option in enumerate(what_if.problem.options) if option.gpu != gpu]
+        alone = avoiding(what_if.problem, others)
         if obstacle := _obstacle(alone, request, others):
             yield Alternative(gpu=gpu, status=SolveStatus.INFEASIBLE, reason=obstacle)
         else:
-            yield _priced(gpu, inquiry, alone, solution)
+            yield _priced(gpu, what_if, others, solution)
 
 
-def _priced(gpu: str, inquiry: Inquiry, alone: MixProblem, solution: MixSolution) -> Alternative:
-    answer = inquiry.ask(alone)
+def _priced(gpu: str, what_if: WhatIf, others: list[int], solution: MixSolution) -> Alternative:
+    answer = what_if.without_options(others)
     if answer is None:
         return Alternative(gpu=gpu, status=SolveStatus.TIME_LIMIT, reason="not compared, the time limit struck")
     if answer.cost_usd_per_h is None or solution.cost_usd_per_h is None:
-        found = conflicts(inquiry.about(alone))
+        found = conflicts(what_if.with_problem(avoiding(what_if.problem, others)))
         return Alternative(gpu=gpu, status=answer.status, reason=_broken(found))
+    return _compared(gpu, what_if.problem, answer, solution)
+
+
+def _compared(gpu: str, problem: MixProblem, answer: MixSolution, solution: MixSolution) -> Alternative:
+    if answer.cost_usd_per_h is None or solution.cost_usd_per_h is None:
+        raise AssertionError("both have a mix")
     return Alternative(
         gpu=gpu,
         status=answer.status,
         cost_usd_per_h=answer.cost_usd_per_h,
         extra_usd_per_h=answer.cost_usd_per_h - solution.cost_usd_per_h,
-        reason=_by_the_goal(inquiry.problem, answer, than=solution),
+        reason=_by_the_goal(problem, answer, than=solution),
     )
 
 

@@ -15,7 +15,7 @@ from fleet.documents import Frozen
 from fleet.solvers import SolveStatus
 from planner.explain.deltas import NEGLIGIBLE
 from planner.explain.runner_up import type_names
-from planner.explain.what_if import Inquiry
+from planner.explain.what_if import WhatIf
 from planner.problem import LimitKind, MixProblem
 from planner.solve.solution import MixSolution
 
@@ -42,11 +42,11 @@ class _Priced:
     type_usd_per_h: float
 
 
-def break_evens(inquiry: Inquiry, solution: MixSolution) -> tuple[BreakEven, ...]:
+def break_evens(what_if: WhatIf, solution: MixSolution) -> tuple[BreakEven, ...]:
     """One per GPU type among the options that the plan does not use, nearest to its price first."""
-    if solution.status is not SolveStatus.OPTIMAL or not inquiry.problem.objective.counts_price:
+    if solution.status is not SolveStatus.OPTIMAL or not what_if.problem.objective.counts_price:
         return ()
-    found = list(_break_evens(inquiry, solution))
+    found = list(_break_evens(what_if, solution))
     return tuple(sorted(found, key=lambda entry: -entry.factor))
 
 
@@ -62,14 +62,14 @@ def in_words(entry: BreakEven) -> str:
     return f"{name}; it would pay below {price} ({entry.supply}){known}"
 
 
-def _break_evens(inquiry: Inquiry, solution: MixSolution) -> Iterator[BreakEven]:
-    problem = inquiry.problem
+def _break_evens(what_if: WhatIf, solution: MixSolution) -> Iterator[BreakEven]:
+    problem = what_if.problem
     for gpu in sorted(set(type_names(problem))):
         options = [o for o, name in enumerate(type_names(problem)) if name == gpu]
         supplies = {problem.options[o].supply for o in options}
         if any(solution.units[f] for f in supplies) or not any(problem.supplies[f].price_usd_per_h for f in supplies):
             continue
-        if (answer := _factor(inquiry, solution, supplies)) is not None:
+        if (answer := _factor(what_if, solution, supplies)) is not None:
             factor, proven = answer
             cheapest = min((problem.supplies[f] for f in supplies), key=lambda supply: supply.price_usd_per_h)
             yield BreakEven(
@@ -81,15 +81,15 @@ def _break_evens(inquiry: Inquiry, solution: MixSolution) -> Iterator[BreakEven]
             )
 
 
-def _factor(inquiry: Inquiry, plan: MixSolution, supplies: set[int]) -> tuple[float, bool] | None:
+def _factor(what_if: WhatIf, plan: MixSolution, supplies: set[int]) -> tuple[float, bool] | None:
     """The factor, and whether nothing above it pays; None where no question was answered."""
     objective_value, factor, answered = plan.objective_value or 0.0, 0.0, False
     for _ in range(MAX_STEPS):
-        answer = inquiry.ask(_at(inquiry.problem, dict.fromkeys(supplies, factor)))
+        answer = what_if.solve(_at(what_if.problem, dict.fromkeys(supplies, factor)))
         if answer is None or answer.objective_value is None:
             break
         answered = True
-        spent = sum(answer.units[f] * inquiry.problem.supplies[f].price_usd_per_h for f in supplies)
+        spent = sum(answer.units[f] * what_if.problem.supplies[f].price_usd_per_h for f in supplies)
         if objective_value - answer.objective_value <= NEGLIGIBLE or spent <= 0:
             return min(factor, 1.0), answer.status is SolveStatus.OPTIMAL
         factor = (objective_value - answer.objective_value + factor * spent) / spent

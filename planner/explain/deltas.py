@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from planner.problem import MixProblem
 from planner.solve.solution import MixSolution
 
+NOT_PROVEN = " (not proven: the time limit expired, a better one may exist)"
 NEGLIGIBLE = 1e-6  # in any goal's unit: less is the solvers' rounding
 NEGLIGIBLE_SHARE = 1e-5  # of a goal's value: solvers end at a share of it, and one solve leaves the next a little room
 

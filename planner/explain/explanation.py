@@ -18,16 +18,17 @@ from planner.explain.iis import Conflict
 from planner.explain.power_prices import DomainWatts, domain_watts
 from planner.explain.prices import Prices
 from planner.explain.runner_up import RunnerUp
-from planner.explain.what_if import Inquiry, Shortage
+from planner.explain.what_if import Shortage, WhatIf
 from planner.options.search import Candidate
+from planner.policy import ExplainLevel
 from planner.problem import MixProblem
 from planner.request import PlanRequest, bucket_names
 from planner.solve.solution import MixSolution
 from planner.throughput import Provenance
 
 NOT_WORKED_OUT = "was not worked out: the time limit struck"
-SHARE_FOR_A_MIX = 0.2  # of the time limit, at most, for the questions about a plan
-SHARE_FOR_A_CONFLICT = 0.5  # the reason is then all the answer there is
+MIX_SHARE = 0.2  # of the request's time limit, by default, for all questions about a mix
+CONFLICT_SHARE = 0.5  # the same where there is no mix, because the conflict is then the whole answer
 
 
 class Explanation(Frozen):
@@ -44,12 +45,22 @@ class Explanation(Frozen):
 
 
 def explain(
-    inquiry: Inquiry, request: PlanRequest, candidates: Sequence[Candidate], solution: MixSolution
+    what_if: WhatIf, request: PlanRequest, candidates: Sequence[Candidate], solution: MixSolution
 ) -> Explanation:
-    """Everything, within a share of the time limit; what time ran out for says so."""
-    if solution.status is SolveStatus.INFEASIBLE:
-        return _of_nothing(inquiry.within(SHARE_FOR_A_CONFLICT), request, solution)
-    return _of_a_mix(inquiry.within(SHARE_FOR_A_MIX), request, candidates, solution)
+    """The parts of the requested level, within the requested time; a part without a result says so."""
+    level, limit_s = request.policy.explain, request.policy.explain_time_limit_s
+    if level is ExplainLevel.NONE:
+        return Explanation()
+    is_infeasible = solution.status is SolveStatus.INFEASIBLE
+    if limit_s is None:
+        limit_s = (CONFLICT_SHARE if is_infeasible else MIX_SHARE) * request.time_limit_s
+    timed = what_if.within(limit_s)
+    if is_infeasible:
+        return _of_nothing(timed, request, solution)
+    if level is ExplainLevel.SHORT:
+        return _short(timed, request, candidates, solution)
+    timed.known.append((frozenset(), solution))
+    return _of_a_mix(timed, request, candidates, solution)
 
 
 def summary(problem: MixProblem, solution: MixSolution) -> str:
@@ -89,13 +100,14 @@ def premises(request: PlanRequest, chosen: Sequence[Candidate], *, left_out: int
 
 
 def _of_a_mix(
-    inquiry: Inquiry, request: PlanRequest, candidates: Sequence[Candidate], solution: MixSolution
+    what_if: WhatIf, request: PlanRequest, candidates: Sequence[Candidate], solution: MixSolution
 ) -> Explanation:
-    problem = inquiry.problem
-    binding = prices.prices(inquiry, solution)
-    others = tuple(alternatives.single_gpu_plans(inquiry, request, solution))
-    next_best = runner_up.runners_up(inquiry, solution)
-    unused = break_even.break_evens(inquiry, solution)
+    problem = what_if.problem
+    binding = prices.prices(what_if, solution)
+    others = tuple(alternatives.single_gpu_plans(what_if, request, solution))
+    next_best = runner_up.runners_up(what_if, solution)
+    others = tuple(alternatives.improved(what_if, others, solution))
+    unused = break_even.break_evens(what_if, solution)
     bound = _perfect(problem, request, candidates, solution)
     lines = chain(
         [summary(problem, solution)],
@@ -112,20 +124,36 @@ def _of_a_mix(
         runners_up=next_best,
         break_evens=unused,
         perfect=bound,
-        power_domains=domain_watts(problem, solution, limits=prices.ESTIMATE_LIMITS),
+        power_domains=domain_watts(problem, solution, limits=what_if.estimate_limits()),
     )
 
 
-def _of_nothing(inquiry: Inquiry, request: PlanRequest, solution: MixSolution) -> Explanation:
-    problem = inquiry.problem
-    found = iis.conflicts(inquiry)
+def _short(
+    what_if: WhatIf, request: PlanRequest, candidates: Sequence[Candidate], solution: MixSolution
+) -> Explanation:
+    """The parts that need no further mix."""
+    problem = what_if.problem
+    bound = _perfect(problem, request, candidates, solution)
+    lines = [summary(problem, solution)]
+    if solution.status.has_mix and any(problem.buckets()):
+        lines.append(ideal_bound.in_words(bound))
+    return Explanation(
+        lines=tuple(lines),
+        perfect=bound,
+        power_domains=domain_watts(problem, solution, limits=what_if.estimate_limits()),
+    )
+
+
+def _of_nothing(what_if: WhatIf, request: PlanRequest, solution: MixSolution) -> Explanation:
+    problem = what_if.problem
+    found = iis.conflicts(what_if, relaxed=request.policy.explain is ExplainLevel.FULL)
     lines = [summary(problem, solution), *map(iis.in_words, found)]
     if len(found) > 1:
         lines.insert(1, f"there are {len(found)} conflicts, and each must be settled:")
     if not found:
         lines.append(f"which requirements conflict {NOT_WORKED_OUT}")
     if not found or any(Kind.DEMAND in conflict.kinds for conflict in found):
-        lines += _unserved(problem, request, inquiry.shortage())
+        lines += _unserved(problem, request, what_if.shortage())
     return Explanation(lines=tuple(lines), conflicts=found)
 
 

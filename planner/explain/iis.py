@@ -16,7 +16,7 @@ from planner.explain.constraints import Kind, Requirement, requirements, without
 from planner.explain.deltas import listed
 from planner.explain.hitting_set import Set, smallest_hitting_set
 from planner.explain.relaxations import WayOut, ways_out
-from planner.explain.what_if import Inquiry, OutOfTimeError
+from planner.explain.what_if import OutOfTimeError, WhatIf
 from planner.objectives import COST
 from planner.problem import MixProblem
 from planner.solve.solution import MixSolution
@@ -40,27 +40,27 @@ class Conflict(Frozen):
     ways_out: tuple[WayOut, ...] = ()
 
 
-def conflicts(inquiry: Inquiry) -> tuple[Conflict, ...]:
+def conflicts(what_if: WhatIf, *, relaxed: bool = True) -> tuple[Conflict, ...]:
     """Conflicts of a problem that has no mix, no two of which share more than demand; none where time ran out at once.
 
     None either where everything can hold.  Where there are several, each must be settled, and its ways out count once
     the others are.
     """
-    strict = _strict(inquiry.problem)
+    strict = _strict(what_if.problem)
     parts = requirements(strict)
     found: list[tuple[tuple[Requirement, ...], Proof]] = []
     try:
         while len(found) < MAX_CONFLICTS:
             rest = [part for part in parts if not any(part in _settling(members) for members, _ in found)]
             problem = without(strict, [part for part in parts if part not in rest])
-            search = _Search(inquiry, problem, rest)
+            search = _Search(what_if, problem, rest)
             if search.holds(frozenset(range(len(rest)))):
                 break
             members, proof = search.smallest()
             found.append((tuple(rest[i] for i in sorted(members)), proof))
     except OutOfTimeError:
         pass
-    return tuple(_conflict(inquiry, strict, members, proof, found) for members, proof in found)
+    return tuple(_conflict(what_if, strict, members, proof, found, relaxed=relaxed) for members, proof in found)
 
 
 def in_words(conflict: Conflict) -> str:
@@ -85,7 +85,7 @@ def _cannot_hold(conflict: Conflict) -> str:
 class _Search:
     """Which of these requirements can hold together, on top of what the problem asks for besides."""
 
-    inquiry: Inquiry
+    what_if: WhatIf
     problem: MixProblem
     parts: Sequence[Requirement]
     holding: list[Set] = field(default_factory=list)  # sets that can hold
@@ -124,7 +124,7 @@ class _Search:
     def mix(self, kept: Set) -> MixSolution:
         """A mix that meets these, or the proof that there is none."""
         dropped = [part for i, part in enumerate(self.parts) if i not in kept]
-        answer = self.inquiry.any_mix(without(self.problem, dropped))
+        answer = self.what_if.any_mix(without(self.problem, dropped))
         if answer is None:
             raise OutOfTimeError
         return answer
@@ -159,11 +159,13 @@ class _Search:
 
 
 def _conflict(
-    inquiry: Inquiry,
+    what_if: WhatIf,
     strict: MixProblem,
     members: tuple[Requirement, ...],
     proof: Proof,
     found: Sequence[tuple[tuple[Requirement, ...], Proof]],
+    *,
+    relaxed: bool,
 ) -> Conflict:
     others = (part for other, _ in found if other is not members for part in _settling(other))
     problem = without(strict, others)
@@ -171,7 +173,7 @@ def _conflict(
         requirements=tuple(part.name for part in members),
         kinds=tuple(part.kind for part in members),
         proof=proof,
-        ways_out=tuple(ways_out(inquiry, problem, members)),
+        ways_out=tuple(ways_out(what_if, problem, members)) if relaxed else (),
     )
 
 

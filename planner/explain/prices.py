@@ -12,15 +12,13 @@ from math import inf, isfinite
 from pydantic import Field
 
 from fleet.documents import Frozen
-from fleet.solvers import Limits, SolveStatus
+from fleet.solvers import SolveStatus
 from planner.explain.constraints import Kind, Requirement, requirements, without
 from planner.explain.deltas import NEGLIGIBLE, worse_by
 from planner.explain.shadow_prices import Relaxation, relaxation
-from planner.explain.what_if import Inquiry
+from planner.explain.what_if import WhatIf
 from planner.problem import MixProblem
 from planner.solve.solution import MixSolution
-
-ESTIMATE_LIMITS = Limits(time_limit_s=0.5)  # a linear program
 
 
 class Basis(StrEnum):
@@ -51,12 +49,12 @@ class Prices(Frozen):
     complete: bool = False
 
 
-def prices(inquiry: Inquiry, solution: MixSolution) -> Prices:
+def prices(what_if: WhatIf, solution: MixSolution) -> Prices:
     """The prices of a plan's requirements, all but the demand itself."""
-    limiting = [part for part in requirements(inquiry.problem) if part.kind is not Kind.DEMAND]
+    limiting = [part for part in requirements(what_if.problem) if part.kind is not Kind.DEMAND]
     if not solution.status.has_mix or not limiting:
         return Prices(complete=True)
-    search = _Search(inquiry, solution)
+    search = _Search(what_if, solution)
     found = [search.price(part, dropped) for part, dropped in search.binding(limiting)]
     ranked = sorted(found, key=lambda price: (-price.saves, -(price.saves_without or 0.0)))
     return Prices(binding=tuple(ranked), saves_together=search.together, complete=not search.cut_short)
@@ -79,8 +77,8 @@ def in_words(found: Prices, problem: MixProblem) -> Iterator[str]:
 class _Search:
     """The questions asked about one plan."""
 
-    def __init__(self, inquiry: Inquiry, solution: MixSolution) -> None:
-        self.inquiry = inquiry
+    def __init__(self, what_if: WhatIf, solution: MixSolution) -> None:
+        self.what_if = what_if
         self.solution = solution
         self.together: float | None = None
         self.cut_short = False
@@ -88,7 +86,7 @@ class _Search:
 
     def binding(self, group: Sequence[Requirement]) -> Iterator[tuple[Requirement, MixSolution | None]]:
         """Those of a group without which the plan would be better, each with the plan without it."""
-        answer = self.inquiry.ask(without(self.inquiry.problem, group))
+        answer = self.what_if.solve(without(self.what_if.problem, group))
         saved = self._saved(answer)
         if self.together is None:
             self.together = saved
@@ -109,7 +107,7 @@ class _Search:
         """What one step is worth."""
         step = min(part.step, part.most) if isfinite(part.step) else inf
         whole = step >= part.most
-        answer = dropped if whole or dropped is None else self.inquiry.ask(part.ease(self.inquiry.problem, step))
+        answer = dropped if whole or dropped is None else self.what_if.solve(part.ease(self.what_if.problem, step))
         saved = self._saved(answer)
         if saved is None or answer is None:
             saves, basis = self._estimate(part), Basis.ESTIMATE
@@ -127,17 +125,17 @@ class _Search:
         )
 
     def _saved(self, answer: MixSolution | None) -> float | None:
-        if answer is None or (worse := worse_by(self.inquiry.problem, answer, than=self.solution)) is None:
+        if answer is None or (worse := worse_by(self.what_if.problem, answer, than=self.solution)) is None:
             return None
         return max(0.0, -worse)
 
     def _estimate(self, part: Requirement) -> float:
         """The shadow price, 0 where the requirement is no single row."""
-        problem = self.inquiry.problem
+        problem = self.what_if.problem
         if not problem.objective.serves_all or not (row := _row(part)):
             return 0.0
         if self._relaxation is None:
-            self._relaxation = relaxation(problem, limits=ESTIMATE_LIMITS) or Relaxation({}, {})
+            self._relaxation = relaxation(problem, limits=self.what_if.estimate_limits()) or Relaxation({}, {})
         return self._relaxation.per_row.get(row, 0.0) * _right_hand_side(part, problem, self._relaxation)
 
 

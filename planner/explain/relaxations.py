@@ -9,7 +9,7 @@ from pydantic import Field
 from fleet.documents import Frozen
 from fleet.solvers import SolveStatus
 from planner.explain.constraints import Kind, Requirement
-from planner.explain.what_if import Inquiry, OutOfTimeError
+from planner.explain.what_if import OutOfTimeError, WhatIf
 from planner.objectives import COST, ENERGY
 from planner.problem import Limit, MixProblem
 
@@ -27,11 +27,11 @@ class WayOut(Frozen):
     least: bool = Field(description="Whether it is proven that less would not do.")
 
 
-def ways_out(inquiry: Inquiry, problem: MixProblem, members: Sequence[Requirement]) -> Iterator[WayOut]:
+def ways_out(what_if: WhatIf, problem: MixProblem, members: Sequence[Requirement]) -> Iterator[WayOut]:
     """Of each that could settle the matter on its own; those for which time ran out are left out."""
     for part in members:
         try:
-            found = _least(inquiry, problem, part)
+            found = _least(what_if, problem, part)
         except OutOfTimeError:
             continue
         if found is not None:
@@ -45,35 +45,35 @@ def ways_out(inquiry: Inquiry, problem: MixProblem, members: Sequence[Requiremen
             )
 
 
-def _least(inquiry: Inquiry, problem: MixProblem, part: Requirement) -> tuple[float, bool] | None:
+def _least(what_if: WhatIf, problem: MixProblem, part: Requirement) -> tuple[float, bool] | None:
     """The least amount by which it must give, and whether less is proven not to do.  None: dropping it is not enough.
 
     A cap that can be aimed at takes one question, the rest a search in grains.
     """
     if (aimed := _aimed_at(problem, part)) is not None:
-        answer = inquiry.ask(aimed)
+        answer = what_if.solve(aimed)
         if answer is None:
             raise OutOfTimeError
         if answer.objective_value is None:
             return None
         excess = answer.objective_value - problem.limits[part.position].at_most
         return max(excess, 0.0), answer.status is SolveStatus.OPTIMAL
-    if not _holds(inquiry, part.dropped(problem)):
+    if not _holds(what_if, part.dropped(problem)):
         return None
     if not isfinite(part.grain):
         return inf, True
     grain = part.grain or part.step / COARSE
     low, high = 0, ceil(part.most / grain - ROUNDING) if isfinite(part.most) else 1
-    while not isfinite(part.most) and not _holds(inquiry, part.ease(problem, high * grain)):
+    while not isfinite(part.most) and not _holds(what_if, part.ease(problem, high * grain)):
         low, high = high, 2 * high
     while high - low > 1:
         middle = (low + high) // 2
-        low, high = (low, middle) if _holds(inquiry, part.ease(problem, middle * grain)) else (middle, high)
+        low, high = (low, middle) if _holds(what_if, part.ease(problem, middle * grain)) else (middle, high)
     return min(high * grain, part.most), True
 
 
-def _holds(inquiry: Inquiry, problem: MixProblem) -> bool:
-    answer = inquiry.any_mix(problem)
+def _holds(what_if: WhatIf, problem: MixProblem) -> bool:
+    answer = what_if.any_mix(problem)
     if answer is None:
         raise OutOfTimeError
     return answer.status.has_mix

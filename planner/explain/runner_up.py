@@ -9,13 +9,14 @@ import heapq
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from math import inf, isfinite
 
 from pydantic import Field
 
 from fleet.documents import Frozen
 from fleet.solvers import SolveStatus
-from planner.explain.deltas import NEGLIGIBLE, listed, worse_by
-from planner.explain.what_if import Inquiry
+from planner.explain.deltas import NEGLIGIBLE, NOT_PROVEN, listed, worse_by
+from planner.explain.what_if import WhatIf
 from planner.problem import MixProblem
 from planner.solve.solution import MixSolution
 
@@ -34,30 +35,33 @@ class RunnerUp(Frozen):
     proven: bool = Field(description="Whether no such mix between this one and the one before exists.")
 
 
-def runners_up(inquiry: Inquiry, solution: MixSolution, *, count: int = RUNNERS_UP) -> tuple[RunnerUp, ...]:
+def runners_up(what_if: WhatIf, solution: MixSolution, *, count: int = RUNNERS_UP) -> tuple[RunnerUp, ...]:
     """The best of them; fewer where there are no more, or time runs out."""
     if not solution.status.has_mix:
         return ()
-    search = _Search(inquiry, type_names(inquiry.problem), solution)
-    found: list[RunnerUp] = []
+    search = _Search(what_if, type_names(what_if.problem), solution)
+    found: list[tuple[Types, MixSolution, bool]] = []
     for banned, answer in search.in_order():
         if len(found) == count:
             break
-        if not any(answer.replicas):  # serves nothing, which is no mix
-            continue
-        found.append(_runner_up(inquiry.problem, banned, answer, solution, proven=search.complete))
-    return tuple(found)
+        if any(answer.replicas):
+            found.append((banned, answer, search.complete))
+    return tuple(
+        _runner_up(what_if.problem, banned, answer, solution, proven=proven)
+        for banned, answer, proven in search.improved(found)
+    )
 
 
 def in_words(runner_up: RunnerUp, problem: MixProblem) -> str:
     """One line."""
     mix = ", ".join(f"{count} x {name}" for name, count in runner_up.replicas.items()) or "nothing"
     line = f"next without {listed(runner_up.without, 'and')}: {mix} at {runner_up.cost_usd_per_h:.2f} $/h"
+    doubt = "" if runner_up.proven else NOT_PROVEN
     if runner_up.worse_by <= NEGLIGIBLE:
-        return f"{line}, as good as the plan"
+        return f"{line}, as good as the plan{doubt}"
     base = runner_up.cost_usd_per_h - runner_up.worse_by
     relative = f" ({runner_up.worse_by / base:.1%})" if problem.objective.is_price_only and base > 0 else ""
-    return f"{line}, {problem.objective.with_unit(runner_up.worse_by)}{relative} {problem.objective.worse}"
+    return f"{line}, {problem.objective.with_unit(runner_up.worse_by)}{relative} {problem.objective.worse}{doubt}"
 
 
 def type_names(problem: MixProblem) -> tuple[str, ...]:
@@ -70,7 +74,7 @@ def type_names(problem: MixProblem) -> tuple[str, ...]:
 class _Search:
     """A best-first walk over sets of types to do without."""
 
-    inquiry: Inquiry
+    what_if: WhatIf
     types: tuple[str, ...]  # per option
     plan: MixSolution
     complete: bool = True  # no question so far went unanswered
@@ -98,11 +102,31 @@ class _Search:
             if more in self.asked:
                 continue
             self.asked.add(more)
-            answer = self.inquiry.without_options([o for o, kind in enumerate(self.types) if kind in more])
-            worse = None if answer is None else worse_by(self.inquiry.problem, answer, than=self.plan)
+            answer = self.what_if.without_options(self.options_of(more))
             self.complete &= answer is not None and answer.status is not SolveStatus.FEASIBLE
-            if answer is not None and worse is not None:
-                heapq.heappush(self.open, (round(worse, 9), tuple(sorted(more)), answer))
+            if answer is not None and isfinite(rank := self.rank(answer)):
+                heapq.heappush(self.open, (rank, tuple(sorted(more)), answer))
+
+    def improved(self, found: list[tuple[Types, MixSolution, bool]]) -> Iterator[tuple[Types, MixSolution, bool]]:
+        """The same in order, each replaced by a better mix that the search met later, where it met one."""
+        if all(proven for _, _, proven in found):
+            yield from found
+            return
+        best = [(banned, self.what_if.best_known(self.options_of(banned), answer), ok) for banned, answer, ok in found]
+        reported = [self.used(self.plan)]
+        for banned, answer, ok in sorted(best, key=lambda entry: self.rank(entry[1])):
+            if answer is not None and not any(types <= self.used(answer) for types in reported):
+                yield banned, answer, ok
+                reported.append(self.used(answer))
+
+    def rank(self, answer: MixSolution | None) -> float:
+        """How much worse than the plan."""
+        worse = None if answer is None else worse_by(self.what_if.problem, answer, than=self.plan)
+        return inf if worse is None else round(worse, 9)
+
+    def options_of(self, types: Types) -> list[int]:
+        """The options of these types."""
+        return [o for o, kind in enumerate(self.types) if kind in types]
 
     def used(self, answer: MixSolution) -> Types:
         """The types that a mix runs on."""

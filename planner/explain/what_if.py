@@ -1,7 +1,7 @@
-"""Follow-up questions to a mix problem, asked until the time is up: the same problem again with one thing changed."""
+"""Follow-up questions to a mix problem: the same problem solved again with one thing changed, until the time is up."""
 
 from collections.abc import Callable, Collection
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Self
 
 from fleet.errors import FleetwrightError
@@ -9,58 +9,100 @@ from fleet.solvers import Limits, Solver, SolveStatus, run
 from planner.problem import Limit, LimitKind, MixProblem
 from planner.solve import ilp
 from planner.solve.dispatch import solve_mix
+from planner.solve.fixed_counts import ROUNDING, Counts, at_counts, one_option_per_load, pruned
 from planner.solve.solution import MixSolution
 
 ANY_MIX = 1.0  # a relative gap at which a solver stops at the first mix it finds
-MIN_TIME_S = 0.005  # with less there is no point in asking
-QUESTIONS_PER_TIME = 4  # each may take a quarter of what is left, so that a hard one does not starve the next
+MIN_TIME_S = 0.005  # less time is not worth a solve
+MAX_ESTIMATE_S = 0.5  # for a linear program
+QUESTIONS_PER_TIME = 4  # each may take a quarter of the time left, so that a hard one leaves time for the next
 
 
 class OutOfTimeError(FleetwrightError):
-    """A question that others rest on went unanswered; whoever asks them catches it."""
+    """A question without which others have no result got none in time; its caller catches the error."""
 
 
 @dataclass(frozen=True, slots=True)
 class Shortage:
-    """Why the stock does not do: what it lacks, and what of the demand it leaves unserved."""
+    """What the stock lacks, and which demand it leaves unserved."""
 
-    extra_units: tuple[int, ...]  # per supply, the fewest GPUs' worth beyond the stock
+    extra_units: tuple[int, ...]  # per supply, beyond the stock, with the fewest GPUs in total
     unserved_rps: dict[tuple[int, int], float]  # (load, bucket) -> rate, when as much as possible is served
 
 
+@dataclass(slots=True)
+class SolveTime:
+    """How long solves took."""
+
+    total_s: float = 0.0
+    overrun_s: float = 0.0  # the most that one took beyond its limit, to build its program for example
+
+
 @dataclass(frozen=True, slots=True)
-class Inquiry:
-    """A problem, a solver and the time left.  None is the answer when it has run out."""
+class WhatIf:
+    """A problem, a solver and the time left.  None is the result of a question for which time ran out."""
 
     problem: MixProblem
     solver: Solver
     limits: Limits
     deadline_s: float
     clock_s: Callable[[], float]
+    time: SolveTime = field(default_factory=SolveTime, compare=False)
+    known: list[tuple[frozenset[int], MixSolution]] = field(default_factory=list, compare=False)
+    # Mixes of this very problem: the options left out of the search, and the best mix found without them.
 
     def cheapest(self) -> MixSolution:
-        """The question itself, with all the time there is."""
-        return solve_mix(self.problem, solver=self.solver, limits=self.limits)
+        """The best mix of the problem itself, with the whole time limit."""
+        return self._timed(self.problem, self.limits)
 
-    def within(self, share: float) -> Self:
-        """The same, with so much of the time limit at most."""
-        return replace(self, deadline_s=min(self.deadline_s, self.clock_s() + share * self.limits.time_limit_s))
+    def within(self, seconds: float) -> Self:
+        """The same with no more than this time from now on."""
+        return replace(self, deadline_s=min(self.deadline_s, self.clock_s() + seconds))
 
-    def about(self, problem: MixProblem) -> Self:
+    def with_problem(self, problem: MixProblem) -> Self:
         """The same time for another problem."""
-        return replace(self, problem=problem)
+        return replace(self, problem=problem, known=[])
 
-    def ask(self, problem: MixProblem) -> MixSolution | None:
-        """The best mix of a problem that differs from this one.  None: nothing is known but that time ran out."""
-        return self._ask(problem, relative_gap=self.limits.relative_gap)
+    def solve(self, problem: MixProblem) -> MixSolution | None:
+        """The best mix of a changed problem."""
+        return self._solve(problem, relative_gap=self.limits.relative_gap)
 
     def any_mix(self, problem: MixProblem) -> MixSolution | None:
-        """The first mix found that holds all that a problem asks for."""
-        return self._ask(problem, relative_gap=ANY_MIX)
+        """The first mix found of a changed problem."""
+        return self._solve(problem, relative_gap=ANY_MIX)
 
     def without_options(self, banned: Collection[int]) -> MixSolution | None:
-        """The best mix that runs nothing on some options."""
-        return self.ask(avoiding(self.problem, banned))
+        """The best mix that runs nothing on some options, no worse than any mix known to do so.
+
+        A mix that the time limit cut off loses the replicas that no requirement needs.
+        """
+        left_out = frozenset(banned)
+        for banned_before, mix in self.known:
+            if mix.status is SolveStatus.OPTIMAL and banned_before <= left_out and not _uses(mix, left_out):
+                return mix
+        problem = avoiding(self.problem, left_out)
+        found = self.solve(problem)
+        if found is None or found.status is SolveStatus.FEASIBLE:
+            if (simple := self._simple(problem)) is not None:
+                self.known.append((left_out, simple))
+            found = None if found is None else self._pruned(problem, found)
+        found = self.best_known(left_out, found)
+        if found is not None and found.status.has_mix:
+            self.known.append((left_out, found))
+        return found
+
+    def best_known(self, banned: Collection[int], found: MixSolution | None) -> MixSolution | None:
+        """The mix found, or a better known one that also runs nothing on these options."""
+        left_out = frozenset(banned)
+        for _, mix in self.known:
+            if mix.objective_value is None or _uses(mix, left_out):
+                continue
+            if found is None or found.objective_value is None:
+                bound = next((other.bound for before, other in self.known if before <= left_out), mix.bound)
+                found = replace(mix, status=SolveStatus.FEASIBLE, bound=bound)
+            elif self.problem.objective.worsening(mix.objective_value, than=found.objective_value) < -ROUNDING:
+                found = replace(mix, status=SolveStatus.FEASIBLE, bound=found.bound)
+        return found
 
     def shortage(self) -> Shortage | None:
         """What is missing, for a problem that has no mix."""
@@ -71,31 +113,73 @@ class Inquiry:
                 return None
         return Shortage(missing.counts_of_extra_units(), _unserved(served))
 
-    def _ask(self, problem: MixProblem, *, relative_gap: float) -> MixSolution | None:
+    def estimate_limits(self) -> Limits:
+        """For a linear program that gives an estimate."""
+        left_s = self.deadline_s - self.clock_s()
+        return replace(self.limits, time_limit_s=min(MAX_ESTIMATE_S, max(MIN_TIME_S, left_s)))
+
+    def _solve(self, problem: MixProblem, *, relative_gap: float) -> MixSolution | None:
         limits = self._remaining()
         if limits is None:
             return None
-        answer = solve_mix(problem, solver=self.solver, limits=replace(limits, relative_gap=relative_gap))
-        return None if answer.status is SolveStatus.TIME_LIMIT else answer
+        found = self._timed(problem, replace(limits, relative_gap=relative_gap))
+        return None if found.status is SolveStatus.TIME_LIMIT else found
+
+    def _timed(self, problem: MixProblem, limits: Limits) -> MixSolution:
+        started_s = self.clock_s()
+        found = solve_mix(problem, solver=self.solver, limits=limits)
+        spent_s = self.clock_s() - started_s
+        self.time.total_s += spent_s
+        self.time.overrun_s = max(self.time.overrun_s, spent_s - limits.time_limit_s)
+        return found
+
+    def _simple(self, problem: MixProblem) -> MixSolution | None:
+        """A mix of one option per workload, found without a solver."""
+        if self.clock_s() >= self.deadline_s or problem.erring_buckets or not problem.objective.serves_all:
+            return None
+        replicas = one_option_per_load(problem)
+        if replicas is None:
+            return None
+        bound = next((mix.bound for before, mix in self.known if not before), 0.0)
+        nothing = MixSolution.without_mix(problem, status=SolveStatus.FEASIBLE, bound=bound)
+        return at_counts(problem, nothing, replicas)
+
+    def _pruned(self, problem: MixProblem, found: MixSolution) -> MixSolution:
+        limits = self._remaining()
+        if limits is None or problem.erring_buckets or not problem.objective.serves_all:
+            return found
+        end_s = self.clock_s() + limits.time_limit_s
+
+        def holds(replicas: Counts) -> bool:
+            return self.clock_s() < end_s and at_counts(problem, found, replicas) is not None
+
+        fewer = at_counts(problem, found, pruned(problem, found.replicas, holds=holds))
+        if fewer is None or fewer.objective_value is None or found.objective_value is None:
+            return found
+        return fewer if problem.objective.worsening(fewer.objective_value, than=found.objective_value) < 0 else found
 
     def _remaining(self) -> Limits | None:
-        left_s = (self.deadline_s - self.clock_s()) / QUESTIONS_PER_TIME
+        left_s = (self.deadline_s - self.clock_s() - self.time.overrun_s) / QUESTIONS_PER_TIME
         return replace(self.limits, time_limit_s=left_s) if left_s > MIN_TIME_S else None
 
 
 def avoiding(problem: MixProblem, banned: Collection[int]) -> MixProblem:
-    """The problem in which nothing may run on some options."""
+    """The problem without some options."""
     change = problem.change
     counted = problem.objective.counts_switching or (change.max_started, change.max_stopped) != (None, None)
-    if counted and banned:  # what no route passes is not in a program, and would stop unseen
+    if counted and banned:  # a program has no option without a route, so its stops would not be counted
         none = Limit("none of these", LimitKind.QUOTA, 0.0, replicas=dict.fromkeys(banned, 1.0))
         return replace(problem, limits=(*problem.limits, none))
     routes = (route for route in problem.routes if all(leg.option not in banned for leg in route.legs))
     return replace(problem, routes=tuple(routes))
 
 
+def _uses(mix: MixSolution, options: Collection[int]) -> bool:
+    return any(mix.replicas[o] for o in options)
+
+
 def _unserved(model: ilp.MixModel) -> dict[tuple[int, int], float]:
-    """What is left of each bucket, without the solver's rounding."""
+    """The unserved rate of each bucket, without the solver's rounding."""
     loads = model.problem.loads
     left = {(w, b): loads[w].rate_rps[b] for w, b in model.problem.buckets()}
     for (r, b), share in model.shares_found().items():

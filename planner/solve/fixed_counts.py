@@ -34,7 +34,7 @@ def units_of(problem: MixProblem, replicas: Sequence[int]) -> Counts:
 
 
 def within_limits(problem: MixProblem, *, units: Sequence[int], replicas: Sequence[int]) -> bool:
-    """Whether the rows `stock`, `limit` and `min_replicas` hold."""
+    """Whether the rows `stock`, `limit`, `min_replicas`, `starts` and `stops` hold."""
     if any(s.available is not None and m > s.available for s, m in zip(problem.supplies, units, strict=True)):
         return False
     for limit in problem.limits:
@@ -42,6 +42,12 @@ def within_limits(problem: MixProblem, *, units: Sequence[int], replicas: Sequen
         used += fsum(weight * replicas[o] for o, weight in limit.replicas.items())
         if used > limit.at_most * (1 + ROUNDING) + ROUNDING:
             return False
+    moves = [count - option.held for count, option in zip(replicas, problem.options, strict=True)]
+    change = problem.change
+    if change.max_started is not None and sum(max(0, move) for move in moves) > change.max_started:
+        return False
+    if change.max_stopped is not None and sum(max(0, -move) for move in moves) > change.max_stopped:
+        return False
     return all(
         sum(replicas[o] for o in problem.options_of(w)) >= load.min_replicas for w, load in enumerate(problem.loads)
     )
@@ -81,6 +87,34 @@ def pruned(problem: MixProblem, replicas: Counts, *, holds: Holds) -> Counts:
         if replicas == before:
             break
     return replicas
+
+
+def one_option_per_load(problem: MixProblem) -> Counts | None:
+    """Counts with which each workload runs on the one option that serves it for the least; None where none can.
+
+    Found without a solver; `at_counts` checks what the workloads share.
+    """
+    replicas = [0] * len(problem.options)
+    for w, load in enumerate(problem.loads):
+        demanded = [b for b, rate_rps in enumerate(load.rate_rps) if rate_rps > 0]
+        if not demanded and not load.min_replicas:
+            continue
+        ways = []
+        for way in problem.routes:
+            if way.load == w and len(way.legs) == 1 and all(way.serves(b) for b in demanded):
+                (leg,) = way.legs
+                option = problem.options[leg.option]
+                busy = fsum(problem.replicas_per_share(way, leg, b) for b in demanded)
+                count = max(load.min_replicas, ceil(busy / option.uptime - ROUNDING)) if option.uptime > 0 else 0
+                supply = problem.supplies[option.supply]
+                units = ceil(count * option.slots / supply.slots)
+                if count and (supply.available is None or units <= supply.available):
+                    ways.append((units * supply.price_usd_per_h, count, leg.option))
+        if not ways:
+            return None
+        _, count, o = min(ways)
+        replicas[o] += count
+    return tuple(replicas)
 
 
 def _fewest(replicas: Counts, option: int, *, holds: Holds) -> Counts:

@@ -17,7 +17,7 @@ import numpy as np
 from fleet.demand import DemandSeries
 from fleet.documents import RuleError, dotted
 from fleet.errors import DocumentError, Problem
-from planner.explain.what_if import Inquiry
+from planner.explain.what_if import WhatIf
 from planner.hysteresis import keep_running
 from planner.options.search import Candidate
 from planner.policy import Replay
@@ -84,20 +84,20 @@ class SloValidator:
                     raise _unreplayable(position, error) from error
         return cls(request, candidates, how, streams)
 
-    def validate(self, inquiry: Inquiry, solution: MixSolution) -> ValidatedPlan:
+    def validate(self, what_if: WhatIf, solution: MixSolution) -> ValidatedPlan:
         """Validate this mix, or find the cheapest one whose replay holds."""
-        obstacle = self._obstacle(inquiry.problem, solution)
+        obstacle = self._obstacle(what_if.problem, solution)
         if obstacle is not None or not solution.status.has_mix:
-            return ValidatedPlan(inquiry.problem, solution, (), obstacle)
-        if not self.how.size or not inquiry.problem.objective.serves_all:
-            return self._proven(inquiry.problem, solution)
-        found = self._sized(inquiry)
+            return ValidatedPlan(what_if.problem, solution, (), obstacle)
+        if not self.how.size or not what_if.problem.objective.serves_all:
+            return self._proven(what_if.problem, solution)
+        found = self._sized(what_if)
         if found.best is not None and found.best.plan is not None:
-            return self._proven(*self._trimmed(inquiry, *found.best.plan))
+            return self._proven(*self._trimmed(what_if, *found.best.plan))
         chosen = _roomiest(found)
-        return self._proven(*(chosen.plan if chosen is not None and chosen.plan else (inquiry.problem, solution)))
+        return self._proven(*(chosen.plan if chosen is not None and chosen.plan else (what_if.problem, solution)))
 
-    def _trimmed(self, inquiry: Inquiry, problem: MixProblem, solution: MixSolution) -> Planned:
+    def _trimmed(self, what_if: WhatIf, problem: MixProblem, solution: MixSolution) -> Planned:
         """Prune spare replicas, unless the request gives a utilisation: that is the user's headroom."""
         if self.request.utilisation is not None:
             return problem, solution
@@ -105,7 +105,7 @@ class SloValidator:
         counts = pruned(problem, solution.replicas, holds=lambda fewer: trials.hold_with(fewer, served))
         if counts == solution.replicas:
             return problem, solution
-        tight, best, mine = resolved_at_utilisation(problem, counts, solve=lambda new: inquiry.about(new).cheapest())
+        tight, best, mine = resolved_at_utilisation(problem, counts, solve=lambda new: what_if.with_problem(new).cheapest())
         if best.objective_value is not None and self._obstacle(tight, best) is None and best.replicas != mine.replicas:
             again = self._trials(tight, best)
             if all(again.holds(workload) for workload in served):
@@ -115,14 +115,14 @@ class SloValidator:
     def _obstacle(self, problem: MixProblem, solution: MixSolution) -> str | None:
         return replay_obstacle(self.request, self.candidates, problem, solution.replicas)
 
-    def _sized(self, inquiry: Inquiry) -> Headroom[Planned]:
-        budget = max(MIN_TIME_S, inquiry.limits.time_limit_s / SOLVES_PER_LIMIT)
-        quick = replace(inquiry, limits=replace(inquiry.limits, time_limit_s=budget))
+    def _sized(self, what_if: WhatIf) -> Headroom[Planned]:
+        budget = max(MIN_TIME_S, what_if.limits.time_limit_s / SOLVES_PER_LIMIT)
+        quick = replace(what_if, limits=replace(what_if.limits, time_limit_s=budget))
 
         def plan_at(utilisations: Mapping[str, float]) -> tuple[Planned, float] | None:
-            problem = at_utilisation(inquiry.problem, utilisations)
+            problem = at_utilisation(what_if.problem, utilisations)
             answer = keep_running(
-                problem, quick.about(problem).cheapest(), within=self.request.policy.change.keep_within
+                problem, quick.with_problem(problem).cheapest(), within=self.request.policy.change.keep_within
             )
             if answer.objective_value is None or self._obstacle(problem, answer) is not None:
                 return None

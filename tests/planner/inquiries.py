@@ -7,7 +7,7 @@ from typing import Any
 from hypothesis import strategies as st
 
 from fleet.solvers import Limits, Solver
-from planner.explain.what_if import Inquiry
+from planner.explain.what_if import WhatIf
 from planner.problem import Change, Limit, LimitKind, Load, Loss, MixProblem, Supply
 from planner.solve.dispatch import solve_mix
 from planner.solve.solution import MixSolution
@@ -21,9 +21,9 @@ def stopped() -> float:
     return 0.0
 
 
-def inquiry(problem: MixProblem, *, clock_s: Callable[[], float] = stopped, deadline_s: float = 60.0) -> Inquiry:
+def what_if(problem: MixProblem, *, clock_s: Callable[[], float] = stopped, deadline_s: float = 60.0) -> WhatIf:
     """Questions about a problem."""
-    return Inquiry(problem, Solver.HIGHS, LIMITS, deadline_s, clock_s)
+    return WhatIf(problem, Solver.HIGHS, LIMITS, deadline_s, clock_s)
 
 
 def solved(problem: MixProblem) -> MixSolution:

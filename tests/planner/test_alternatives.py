@@ -8,12 +8,12 @@ from planner.explain.prices import in_words as prices_in_words
 from planner.objectives import SERVED
 from planner.problem import MixProblem
 from planner.request import PlanRequest
-from tests.planner.inquiries import inquiry, solved, three_types
+from tests.planner.inquiries import solved, three_types, what_if
 from tests.planner.requests import given
 
 
 def lines(problem: MixProblem) -> list[str]:
-    return list(in_words(single_gpu_plans(inquiry(problem), PlanRequest.model_validate(given()), solved(problem))))
+    return list(in_words(single_gpu_plans(what_if(problem), PlanRequest.model_validate(given()), solved(problem))))
 
 
 class TestServed:
@@ -22,7 +22,7 @@ class TestServed:
     def test_one_type_alone_serves_less_and_says_so(self) -> None:
         plan, request = solved(self.problem), PlanRequest.model_validate(given())
         whole = plan.objective_value or 0.0
-        (alone,) = [one for one in single_gpu_plans(inquiry(self.problem), request, plan) if one.gpu == "A100"]
+        (alone,) = [one for one in single_gpu_plans(what_if(self.problem), request, plan) if one.gpu == "A100"]
         served = solved(three_types(objective=SERVED, stock=(0, 1, 0))).objective_value or 0.0
         assert alone.reason == f"serves {served:,.4g} rps, {whole - served:,.4g} rps less"
         (line,) = [line for line in lines(self.problem) if line.startswith("only A100")]

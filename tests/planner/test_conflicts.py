@@ -15,7 +15,7 @@ from planner.explain.iis import Conflict, Proof, conflicts, in_words
 from planner.explain.relaxations import WayOut
 from planner.objectives import SERVED
 from planner.problem import Change, Limit, LimitKind, Load, Loss, MixProblem, Supply
-from tests.planner.inquiries import budget, inquiry, limited_problems, power, solved, three_types
+from tests.planner.inquiries import budget, limited_problems, power, solved, three_types, what_if
 from tests.planner.mixes import Way, mix_of
 
 
@@ -25,7 +25,7 @@ def holds(problem: MixProblem) -> bool:
 
 def found_in(problem: MixProblem) -> tuple[Conflict, ...]:
     assert solved(problem).status is SolveStatus.INFEASIBLE
-    return conflicts(inquiry(problem))
+    return conflicts(what_if(problem))
 
 
 def the(problem: MixProblem) -> Conflict:
@@ -179,11 +179,11 @@ class TestWords:
     def test_demand_that_may_go_unserved_is_in_no_conflict(self) -> None:
         problem = three_types(stock=(0, 0, 0), objective=SERVED)
         assert solved(problem).status is SolveStatus.OPTIMAL
-        assert conflicts(inquiry(problem)) == ()
+        assert conflicts(what_if(problem)) == ()
 
 
 def test_without_time_nothing_is_claimed() -> None:
-    assert conflicts(inquiry(three_types(stock=(0, 0, 0)), deadline_s=0.0)) == ()
+    assert conflicts(what_if(three_types(stock=(0, 0, 0)), deadline_s=0.0)) == ()
 
 
 def test_when_time_runs_out_half_way_the_rest_is_left_open() -> None:
@@ -191,7 +191,7 @@ def test_when_time_runs_out_half_way_the_rest_is_left_open() -> None:
     problem = three_types(stock=(None, None, None), limits=(power(1500.0),))
     for questions in range(1, 40, 3):
         ticks = iter([0.0] * questions)
-        partial = conflicts(inquiry(problem, clock_s=lambda ticks=ticks: next(ticks, 99.0)))  # type: ignore[misc]
+        partial = conflicts(what_if(problem, clock_s=lambda ticks=ticks: next(ticks, 99.0)))  # type: ignore[misc]
         for conflict in partial:
             assert set(conflict.kinds) == {Kind.DEMAND, Kind.POWER}
             for out in conflict.ways_out:

@@ -1,14 +1,19 @@
 """The plan explained as a user reads it: through the planner's one entry."""
 
-import itertools
+from typing import Any
 
 import pytest
 
-from fleet.solvers import SolveStatus
+from fleet.solvers import Limits, Solver, SolveStatus
 from planner import Plan
+from planner.explain import what_if
 from planner.explain.constraints import Kind
+from planner.problem import MixProblem
+from planner.solve.dispatch import solve_mix
+from planner.solve.solution import MixSolution
 from tests.planner.requests import OFFERS, from_offers, given, offer, solved
 
+SMALL = {"name": "small", "gpu": "L4", "price_usd_per_h": 0.8, "max_rps": [[2, 1], [1, 1]]}
 PARTS = ("prices", "alternatives", "runners_up", "break_evens", "conflicts", "perfect")
 
 
@@ -106,20 +111,73 @@ class TestOfNone:
 
 class TestWithoutTime:
     def test_what_was_not_worked_out_is_said(self) -> None:
-        clock = itertools.count(step=100.0)
         options = given()["workloads"][0]["options"]
         options[1]["available"] = 0
         nothing, something = (
-            solved(request, clock_s=lambda: next(clock)) for request in (given(options=options), given())
+            solved(request, policy={"explain_time_limit_s": 0}) for request in (given(options=options), given())
         )
         assert "which requirements conflict was not worked out: the time limit struck" in nothing.explanation
         assert "which limits bind was not worked out: the time limit struck" in something.explanation
         assert something.runners_up == ()
 
-    def test_nothing_is_asked_unless_wanted(self) -> None:
-        plan = solved(given())
-        assert all(part in Plan.model_fields for part in PARTS)
-        assert plan.explanation
+    def test_no_question_starts_after_the_limit(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Each solve takes ten of the fake clock's seconds, whatever its limit."""
+        now = [0.0]
+        asked = []
+
+        def slow(problem: MixProblem, *, solver: Solver, limits: Limits) -> MixSolution:
+            asked.append(now[0])
+            now[0] += 10.0
+            return solve_mix(problem, solver=solver, limits=limits)
+
+        monkeypatch.setattr(what_if, "solve_mix", slow)
+        plan = solved(given(), clock_s=lambda: now[0], policy={"explain_time_limit_s": 35})
+        assert len(asked) > 2  # the plan and some questions
+        assert plan.explain_s <= 35
+        assert plan.solve_s == 10
+
+
+class TestLevels:
+    def solves(self, monkeypatch: pytest.MonkeyPatch, request: dict[str, Any], level: str) -> tuple[Plan, int]:
+        asked = []
+
+        def counted(problem: MixProblem, *, solver: Solver, limits: Limits) -> MixSolution:
+            asked.append(problem)
+            return solve_mix(problem, solver=solver, limits=limits)
+
+        monkeypatch.setattr(what_if, "solve_mix", counted)
+        return solved(request, policy={"explain": level}), len(asked)
+
+    def test_none_explains_nothing(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        plan, solves = self.solves(monkeypatch, given(), "none")
+        assert solves == 1
+        assert plan.explanation == ()
+        assert {part: getattr(plan, part) for part in PARTS} == {
+            part: Plan.model_fields[part].default for part in PARTS
+        }
+
+    def test_short_needs_no_further_mix(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        plan, solves = self.solves(monkeypatch, given(), "short")
+        full = solved(given())
+        assert solves == 1
+        assert plan.explanation[0] == full.explanation[0]
+        assert (plan.perfect, plan.alternatives, plan.runners_up) == (full.perfect, (), ())
+
+    def test_short_names_a_conflict_without_ways_out(self) -> None:
+        request = given(min_replicas=5, rate_rps=1, options=[{**SMALL, "available": 1}])
+        short, full = (solved(request, policy={"explain": level}) for level in ("short", "full"))
+        assert [conflict.requirements for conflict in short.conflicts] == [
+            conflict.requirements for conflict in full.conflicts
+        ]
+        assert all(not conflict.ways_out for conflict in short.conflicts)
+        assert any(conflict.ways_out for conflict in full.conflicts)
+
+    def test_the_plan_is_the_same_at_every_level(self) -> None:
+        plans = [solved(given(), policy={"explain": level}) for level in ("none", "short", "full")]
+        assert (
+            len({plan.model_dump_json(include={"status", "allocation", "routing", "goal_bound"}) for plan in plans})
+            == 1
+        )
 
 
 def test_many_offers_of_one_type() -> None:

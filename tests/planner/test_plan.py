@@ -199,8 +199,7 @@ class TestExplanation:
         assert "3 replicas fewer required of chat" in plan.explanation[1]
 
     def test_after_the_time_limit_follow_up_questions_are_left_open(self) -> None:
-        clock = itertools.count(step=100.0)
-        plan = solved(given(), clock_s=lambda: next(clock))
+        plan = solved(given(), policy={"explain_time_limit_s": 0})
         assert plan.status is SolveStatus.OPTIMAL
         assert {alternative.status for alternative in plan.alternatives} == {
             SolveStatus.TIME_LIMIT,
@@ -244,9 +243,17 @@ def test_a_plan_survives_storage() -> None:
 
 
 def test_the_clock_and_the_date_are_the_caller_s() -> None:
-    ticks = iter((10.0, 10.0, *itertools.repeat(12.5, 20)))
-    plan = solved(given(), clock_s=lambda: next(ticks))
+    clock = itertools.count(step=2.5)
+    plan = solved(given(), clock_s=lambda: next(clock))
     assert (plan.solve_s, plan.planned_at) == (2.5, NOW)
+
+
+def test_the_time_of_the_solve_and_of_the_explanation_are_apart() -> None:
+    clock = itertools.count(step=0.001)
+    full = solved(given(), clock_s=lambda: next(clock))
+    bare = solved(given(), clock_s=lambda: next(clock), policy={"explain": "none"})
+    assert full.solve_s == pytest.approx(bare.solve_s)
+    assert full.explain_s > 10 * bare.explain_s > 0
 
 
 def test_nothing_is_printed(capfd: pytest.CaptureFixture[str]) -> None:

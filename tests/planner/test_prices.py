@@ -9,12 +9,12 @@ from planner.explain.constraints import Kind, requirements
 from planner.explain.prices import Basis, Price, Prices, in_words, prices
 from planner.objectives import ENERGY
 from planner.problem import Change, Limit, LimitKind, Load, Loss, MixProblem, Supply
-from tests.planner.inquiries import cost, inquiry, limited_problems, power, solved, three_types
+from tests.planner.inquiries import cost, limited_problems, power, solved, three_types, what_if
 from tests.planner.mixes import Way, mix_of
 
 
 def priced(problem: MixProblem) -> Prices:
-    return prices(inquiry(problem), solved(problem))
+    return prices(what_if(problem), solved(problem))
 
 
 def only(problem: MixProblem, kind: Kind) -> Price:
@@ -154,7 +154,7 @@ class TestKinds:
 class TestWithoutTime:
     def test_the_linear_relaxation_stands_in_and_says_so(self) -> None:
         problem = three_types(stock=(None, 3, 1))
-        found = prices(inquiry(problem, deadline_s=0.0), solved(problem))
+        found = prices(what_if(problem, deadline_s=0.0), solved(problem))
         assert not found.complete
         assert {(price.kind, price.basis) for price in found.binding} == {(Kind.STOCK, Basis.ESTIMATE)}
         assert all(price.saves > 0 for price in found.binding)
@@ -163,7 +163,7 @@ class TestWithoutTime:
     def test_a_shadow_price_is_what_more_stock_saves_in_fractions(self) -> None:
         """With a hundred times the demand, rounding to whole units hardly matters."""
         problem = three_types(stock=(None, None, 50), rate_rps=3000.0)
-        estimate = prices(inquiry(problem, deadline_s=0.0), solved(problem)).binding[0]
+        estimate = prices(what_if(problem, deadline_s=0.0), solved(problem)).binding[0]
         more = three_types(stock=(None, None, 55), rate_rps=3000.0)
         saved = ((cost(problem) or 0) - (cost(more) or 0)) / 5
         assert estimate.saves == pytest.approx(saved, rel=0.05)

@@ -6,17 +6,25 @@ from itertools import combinations
 import pytest
 from hypothesis import given, settings
 
+from fleet.solvers import SolveStatus
+from planner import PlanRequest
+from planner.explain import what_if as what_if_module
+from planner.explain.alternatives import improved, single_gpu_plans
+from planner.explain.alternatives import in_words as alternatives_in_words
 from planner.explain.break_even import BreakEven, break_evens
 from planner.explain.break_even import in_words as price_in_words
 from planner.explain.runner_up import RunnerUp, in_words, runners_up, type_names
 from planner.explain.what_if import avoiding
 from planner.problem import Change, Load, MixProblem, Supply
-from tests.planner.inquiries import budget, cost, inquiry, limited_problems, solved, three_types
+from planner.solve.fixed_counts import at_counts
+from planner.solve.solution import MixSolution
+from tests.planner.inquiries import budget, cost, limited_problems, solved, three_types, what_if
 from tests.planner.mixes import Way, mix_of
+from tests.planner.requests import given as given_request
 
 
 def others(problem: MixProblem, *, count: int = 3) -> tuple[RunnerUp, ...]:
-    return runners_up(inquiry(problem), solved(problem), count=count)
+    return runners_up(what_if(problem), solved(problem), count=count)
 
 
 def types_of(problem: MixProblem, names: set[str]) -> frozenset[str]:
@@ -86,12 +94,59 @@ class TestRunnersUp:
 
     def test_none_without_time(self) -> None:
         problem = three_types()
-        assert runners_up(inquiry(problem, deadline_s=0.0), solved(problem)) == ()
+        assert runners_up(what_if(problem, deadline_s=0.0), solved(problem)) == ()
+
+
+class TestCutOff:
+    """Mixes that the time limit cut off before the solver made anything of them."""
+
+    def wasteful(self, problem: MixProblem, **_: object) -> MixSolution:
+        """The best mix with every count five times as high, as a solver may leave it."""
+        best = solved(problem)
+        cut_off = replace(best, status=SolveStatus.FEASIBLE, bound=0.0)
+        return at_counts(problem, cut_off, tuple(5 * n for n in best.replicas)) or cut_off
+
+    def nothing(self, problem: MixProblem, **_: object) -> MixSolution:
+        return MixSolution.without_mix(problem, status=SolveStatus.TIME_LIMIT, bound=0.0)
+
+    @pytest.mark.parametrize("solver", ["wasteful", "nothing"])
+    def test_none_is_dearer_than_a_known_mix_without_the_same_types(
+        self, solver: str, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        problem = three_types(stock=(None, None, None))
+        plan = solved(problem)
+        asking = what_if(problem)
+        asking.known.append((frozenset(), plan))
+        monkeypatch.setattr(what_if_module, "solve_mix", getattr(self, solver))
+        request = PlanRequest.model_validate(given_request())
+        found = single_gpu_plans(asking, request, plan)
+        mixes = runners_up(asking, plan)
+        assert mixes
+        for mix in mixes:
+            assert not mix.proven
+            assert "not proven" in in_words(mix, problem)
+            for entry in found:
+                if entry.cost_usd_per_h is not None and entry.gpu not in mix.without:
+                    assert mix.cost_usd_per_h <= entry.cost_usd_per_h + 1e-9
+        before = {entry.gpu: entry.cost_usd_per_h for entry in found}
+        for entry in improved(asking, found, plan):
+            known = [mix.cost_usd_per_h for mix in mixes if set(mix.replicas) == {entry.gpu}]
+            assert all((entry.cost_usd_per_h or 0.0) <= dearest for dearest in [*known, before[entry.gpu]] if dearest)
+        assert all("not proven" in line for line in alternatives_in_words(found) if "cannot" not in line)
+
+    def test_replicas_that_carry_nothing_are_dropped(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        problem = three_types(stock=(None, None, None))
+        monkeypatch.setattr(what_if_module, "solve_mix", self.wasteful)
+        without_h100 = what_if(problem).without_options([2])
+        assert without_h100 is not None
+        assert without_h100.cost_usd_per_h == pytest.approx(cost(avoiding(problem, [2])), rel=0.2)
+        fewer = (tuple(n - (o == option) for o, n in enumerate(without_h100.replicas)) for option in (0, 1))
+        assert all(min(counts) < 0 or at_counts(problem, without_h100, counts) is None for counts in fewer)
 
 
 class TestBreakEven:
     def unused(self, problem: MixProblem) -> dict[str, BreakEven]:
-        return {entry.gpu: entry for entry in break_evens(inquiry(problem), solved(problem))}
+        return {entry.gpu: entry for entry in break_evens(what_if(problem), solved(problem))}
 
     def at(self, problem: MixProblem, entry: BreakEven, factor: float) -> MixProblem:
         supplies = tuple(

@@ -15,6 +15,7 @@ from fleet.gpus import GpuCatalogue
 from fleet.models import ModelCatalogue, builtin_models
 from fleet.offers import PriceSheet, builtin_prices
 from planner import Plan, PlanRequest, plan
+from planner.policy import ExplainLevel
 from planner.profiles import Profiles, read_points
 
 ModelsOption = Annotated[
@@ -28,6 +29,10 @@ ProfilesOption = Annotated[
     typer.Option(
         "--profiles", metavar="FILE", help="Measured points, as `profiles import` writes them or any it reads."
     ),
+]
+ExplainOption = Annotated[
+    ExplainLevel | None,
+    typer.Option("--explain", help="How much to explain; overrides policy.explain of the request."),
 ]
 
 
@@ -62,9 +67,7 @@ def with_profiles(request: PlanRequest, path: Path | None, *, gpus: GpuCatalogue
     return request.model_copy(update={"profiles": Profiles(points=points)})
 
 
-def planned(
-    request: PlanRequest, world: World, *, now: datetime, clock_s: Callable[[], float], questions: bool = True
-) -> Plan:
+def planned(request: PlanRequest, world: World, *, now: datetime, clock_s: Callable[[], float]) -> Plan:
     """One answer."""
     return plan(
         request,
@@ -73,5 +76,4 @@ def planned(
         prices=world.prices,
         now=now,
         clock_s=clock_s,
-        questions=questions,
     )

@@ -13,7 +13,15 @@ from api.cli.common.files import found_in, read_document
 from api.cli.common.lazy_groups import new_app
 from api.cli.common.options import AskUrlOption, FileArgument, GpusOption, TokenFileOption
 from api.cli.common.output import Format, FormatOption, say_json
-from api.cli.plan.context import ModelsOption, OffersOption, ProfilesOption, known_world, planned, with_profiles
+from api.cli.plan.context import (
+    ExplainOption,
+    ModelsOption,
+    OffersOption,
+    ProfilesOption,
+    known_world,
+    planned,
+    with_profiles,
+)
 from api.cli.plan.file_references import with_files
 from api.cli.plan.output import say_plan
 from fleet.documents import Document, read_model
@@ -31,6 +39,7 @@ def plan(
     models: ModelsOption = None,
     offers: OffersOption = None,
     profiles: ProfilesOption = None,
+    explain: ExplainOption = None,
     url: AskUrlOption = None,
     token_file: TokenFileOption = None,
     output: FormatOption = Format.TABLE,
@@ -48,6 +57,8 @@ def plan(
         raise CommandError(message, exit_code=EXIT_BAD_INPUT)
     question = with_files(read_document(file), file)
     request = with_profiles(read_model(question, PlanRequest), profiles, gpus=known_gpus(gpus))
+    if explain is not None:
+        request = request.explained(explain)
     if url is None:
         answer = _solve(question, request, gpus=gpus, models=models, offers=offers)
         _say(answer, output)

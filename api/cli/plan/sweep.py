@@ -99,9 +99,7 @@ def _answers(runner: Runner, asked: tuple[Question, ...], world: World) -> list[
 
 def _answer(world: World, question: Question) -> SweepPoint:
     factors, request, prices = question
-    answer = planned(
-        request, world.at_prices(prices), now=datetime.now(UTC), clock_s=time.perf_counter, questions=False
-    )
+    answer = planned(request, world.at_prices(prices), now=datetime.now(UTC), clock_s=time.perf_counter)
     return point(factors, answer)
 
 
@@ -128,5 +126,3 @@ def _columns(found: Sweep) -> Iterator[tuple[Column, Callable[[SweepPoint], obje
 
 def _factor(one: SweepPoint, *, name: str) -> float:
     return one.factors[name]
-
-

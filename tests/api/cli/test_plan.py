@@ -49,6 +49,17 @@ def test_the_example_as_programs_read_it(cli: Cli) -> None:
     assert {entry.option: entry.count for entry in plan.allocation} == {"L4": 1, "A100": 1, "H100": 2}
 
 
+@pytest.mark.parametrize(("level", "sentences"), [("none", 0), ("short", 2)])
+def test_the_explanation_can_be_shortened(cli: Cli, level: str, sentences: int) -> None:
+    assert (
+        sum(line.startswith("- ") for line in cli("plan", EXAMPLE, "--explain", level).stdout.splitlines()) == sentences
+    )
+    document = cli("plan", EXAMPLE, "--explain", level, "--format", "json").json
+    assert (document["status"], document["alternatives"]) == ("optimal", [])
+    assert document["solve_s"] > 0
+    assert document["explain_s"] >= 0
+
+
 def test_the_request_may_come_on_stdin(cli: Cli) -> None:
     assert cli("plan", "-", "-o", "json", stdin=EXAMPLE.read_bytes()).json["status"] == "optimal"
 

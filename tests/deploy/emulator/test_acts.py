@@ -13,6 +13,7 @@ from fleet.gpus import builtin_gpus
 from fleet.models import builtin_models
 from fleet.offers import builtin_prices
 from planner import Plan, plan
+from planner.policy import ExplainLevel
 
 NOW = datetime(2026, 11, 21, tzinfo=UTC)
 
@@ -20,13 +21,14 @@ NOW = datetime(2026, 11, 21, tzinfo=UTC)
 def planned(act: Act) -> Plan:
     """The planner's answer."""
     return plan(
-        act.request(today=NOW.date()).model_copy(update={"time_limit_s": 600.0}),  # however busy the machine
+        act.request(today=NOW.date())
+        .model_copy(update={"time_limit_s": 600.0})  # however busy the machine
+        .explained(ExplainLevel.NONE),
         gpus=builtin_gpus(),
         models=builtin_models(),
         prices=builtin_prices(),
         now=NOW,
         clock_s=time.monotonic,
-        questions=False,
     )
 
 
