@@ -87,7 +87,7 @@ async def _rounds(controller: Controller, fleet: "Fleet", rounds: int, *, changi
         if changing and number % 3 == 0:  # up, down, verified
             fleet.turn()
         began = time.process_time(), time.perf_counter()
-        assert await controller.run_round()
+        assert await controller.reconcile()
         cpu_s += time.process_time() - began[0]
         wall_s += time.perf_counter() - began[1]
     if not changing:

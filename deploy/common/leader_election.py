@@ -1,11 +1,11 @@
-"""One of several processes acts: the one that holds the lease, and only while it surely does.
+"""Leader election by a lease in the API: only the holder acts, and only while it certainly holds the lease.
 
-    follower   looks every `renew_s`; the same lease seen for `lease_s` of its holder by our own clock: takes it
-    leader     renews every `renew_s`; acts until `sent + lease_s (1 - MARGIN)` of the last renewal that was granted
+    follower   polls every `renew_s`; takes a lease that stayed unchanged for its `lease_s` by the follower's own clock
+    leader     renews every `renew_s`; acts until `sent + lease_s (1 - MARGIN)` of the last granted renewal
 
-`sent` is when the renewal left, not when its answer came, so the holder's time ends before any candidate's wait does.
-A renewal whose answer was lost may have been granted: the next look finds our own name there and goes on.  Nothing
-compares two machines' clocks; `MARGIN` covers that one runs faster than the other.
+`sent` is when the renewal was sent, not when its response arrived, so the holder stops before any candidate takes the
+lease.  A renewal whose response was lost may have been granted: the next poll finds this process as the holder.  No
+clocks of two machines are compared; `MARGIN` covers different clock rates.
 """
 
 import asyncio
@@ -15,6 +15,7 @@ import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
+from datetime import datetime
 from enum import StrEnum
 
 import structlog
@@ -32,7 +33,7 @@ MARGIN = 0.1  # of the lease
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LeaseSettings:
-    """Who asks for which lease, and how often it is renewed."""
+    """The lease, its holder, and how often the holder renews it."""
 
     name: str = "controller"
     holder: str
@@ -41,40 +42,42 @@ class LeaseSettings:
 
 
 def new_holder() -> str:
-    """A name that no other process has, and that tells people where to look."""
+    """A name that is unique to this process and shows where it runs."""
     return f"{socket.gethostname()}:{os.getpid()}:{secrets.token_hex(4)}"
 
 
-class Standing(StrEnum):
-    """What this process is."""
+class LeaseRole(StrEnum):
+    """The role of this process."""
 
-    LEADS = "leads"
-    FOLLOWS = "follows"  # another one leads
-    UNKNOWN = "unknown"  # the API did not say
+    LEADER = "leads"
+    FOLLOWER = "follows"  # another process leads
+    UNKNOWN = "unknown"  # the API did not respond
 
 
 @dataclass(frozen=True, slots=True)
-class _Sight:
-    """A lease as it was first seen."""
+class _Observed:
+    """A version of the lease and when it was first observed."""
 
-    seen: Versioned[Lease]
+    lease: Versioned[Lease]
     at_s: float
 
 
 class Leadership:
-    """One process's share in a lease."""
+    """Takes, renews and releases one lease for this process."""
 
     def __init__(self, *, api: AsyncClient, settings: LeaseSettings, clock: Clock) -> None:
         self._api, self._settings, self._clock = api, settings, clock
-        self._sight: _Sight | None = None
+        self._observed: _Observed | None = None
         self._until_s = float("-inf")
         self._answered = False
-        self._told = Standing.UNKNOWN
+        self._role = LeaseRole.UNKNOWN  # as last logged
+        self._since: datetime | None = None
+        self.was_requested = False
         self._bounds: set[asyncio.Timeout] = set()  # of what is being done
 
     @property
     def left_s(self) -> float:
-        """For how long this process may still act; 0 when it may not."""
+        """Time for which this process may still act; 0 when it may not."""
         return max(0.0, self._until_s - self._clock.steady_s())
 
     @property
@@ -83,25 +86,30 @@ class Leadership:
         return self.left_s > 0.0
 
     @property
-    def standing(self) -> Standing:
-        """What this process is, as of the last renewal."""
+    def role(self) -> LeaseRole:
+        """The role since the last renewal."""
         if self.holds:
-            return Standing.LEADS
-        return Standing.FOLLOWS if self._answered else Standing.UNKNOWN
+            return LeaseRole.LEADER
+        return LeaseRole.FOLLOWER if self._answered else LeaseRole.UNKNOWN
+
+    @property
+    def since(self) -> datetime | None:
+        """Since when this process leads; None where it does not."""
+        return self._since if self.holds else None
 
     @property
     def term(self) -> int | None:
         """The term in which this process leads."""
-        return self._sight.seen.document.term if self.holds and self._sight is not None else None
+        return self._observed.lease.document.term if self.holds and self._observed is not None else None
 
     @asynccontextmanager
     async def acting(self) -> AsyncIterator[None]:
-        """A block that ends with the lease at the latest; NotLeadingError when it is or becomes another's to act.
+        """A block that ends with the lease at the latest; NotLeadingError where the lease is not held or is lost.
 
-        Renewals that are granted meanwhile are time for the block too: what takes longer than a lease can be done.
+        A granted renewal extends the block, so it may take longer than one lease.
         """
         if not self.holds:
-            raise NotLeadingError("another controller leads, or the API cannot say")
+            raise NotLeadingError("another controller leads, or the API does not respond")
         bound = asyncio.timeout(self.left_s)
         try:
             async with bound:
@@ -113,10 +121,10 @@ class Leadership:
         except TimeoutError as error:
             if not bound.expired():
                 raise
-            raise NotLeadingError("the lease ended during a write; the next leader looks at what came of it") from error
+            raise NotLeadingError("the lease ended during a write; the next leader observes its effect") from error
 
     async def run(self) -> None:
-        """Hold the lease, or wait for it, until cancelled; then give it back."""
+        """Hold the lease or wait for it, until cancelled; then release it."""
         try:
             while True:
                 await self.renew()
@@ -124,91 +132,93 @@ class Leadership:
         finally:
             with suppress(ApiError, TimeoutError):
                 async with asyncio.timeout(self._settings.renew_s):
-                    await self.give_back()
+                    await self.release()
 
-    async def renew(self) -> Standing:
-        """Take or keep the lease if it may be had."""
+    async def renew(self) -> LeaseRole:
+        """Take or keep the lease if it is free."""
         try:
             async with asyncio.timeout(self._settings.lease_s):
                 await self._renew()
             self._answered = True
         except (ApiError, TimeoutError) as error:
             self._answered = False
-            log.warning("lease_not_renewed", lease=self._settings.name, reason=str(error) or "no answer")
-        self._tell()
-        return self.standing
+            log.warning("lease_not_renewed", lease=self._settings.name, reason=str(error) or "no response")
+        self.was_requested = True
+        self._log_role()
+        return self.role
 
     async def wait(self) -> bool:
-        """Take the lease once its last holder is surely gone; false when another one renews it."""
+        """Take the lease once its last holder has certainly stopped; false when another process renews it."""
         given_up_s = self._clock.steady_s() + self._settings.lease_s + self._settings.renew_s
-        while await self.renew() is not Standing.LEADS and self._clock.steady_s() < given_up_s:
+        while await self.renew() is not LeaseRole.LEADER and self._clock.steady_s() < given_up_s:
             await self._clock.sleep(1.0)
         return self.holds
 
-    async def give_back(self) -> None:
-        """Let the next one lead at once."""
-        sight, self._until_s = self._sight, float("-inf")
-        if sight is not None and sight.seen.document.holder == self._settings.holder:
-            self._sight = None
+    async def release(self) -> None:
+        """Release the lease, so that another process leads at once."""
+        observed, self._until_s = self._observed, float("-inf")
+        if observed is not None and observed.lease.document.holder == self._settings.holder:
+            self._observed = None
             with suppress(PreconditionFailedError):
                 await self._api.replace_lease(
                     self._settings.name,
                     LeaseClaim(holder=None, lease_s=self._settings.lease_s),
-                    if_match=sight.seen.etag,
+                    if_match=observed.lease.etag,
                 )
-        self._tell()
+        self._log_role()
 
     async def _renew(self) -> None:
-        sight = self._sight
-        if sight is None or not self._may_take(sight):
-            sight = await self._look()
-            if sight is not None and not self._may_take(sight):
+        observed = self._observed
+        if observed is None or not self._may_take(observed):
+            observed = await self._poll()
+            if observed is not None and not self._may_take(observed):
                 return
-        if await self._claim(sight):
+        if await self._claim(observed):
             return
-        # Somebody was quicker, or our own last claim came through after all.
-        sight = await self._look()
-        if sight is not None and sight.seen.document.holder == self._settings.holder:
-            await self._claim(sight)
+        # Another process was faster, or this process's last claim was granted after all.
+        observed = await self._poll()
+        if observed is not None and observed.lease.document.holder == self._settings.holder:
+            await self._claim(observed)
 
-    async def _look(self) -> _Sight | None:
-        """What is there now; the moment since which it has been there is kept while it does not change."""
+    async def _poll(self) -> _Observed | None:
+        """Read the lease; the time of its first observation stays while it does not change."""
         try:
             seen = await self._api.get_lease(self._settings.name)
         except NotFoundError:
-            self._sight = None
+            self._observed = None
             return None
         if seen.document.holder != self._settings.holder:
-            self._until_s = float("-inf")  # an operator may give it to another before its time
-        if self._sight is None or self._sight.seen.etag != seen.etag:
-            self._sight = _Sight(seen, self._clock.steady_s())
-        return self._sight
+            self._until_s = float("-inf")  # an operator may reassign it early
+        if self._observed is None or self._observed.lease.etag != seen.etag:
+            self._observed = _Observed(seen, self._clock.steady_s())
+        return self._observed
 
-    def _may_take(self, sight: _Sight) -> bool:
-        lease = sight.seen.document
-        waited_s = self._clock.steady_s() - sight.at_s
+    def _may_take(self, observed: _Observed) -> bool:
+        lease = observed.lease.document
+        waited_s = self._clock.steady_s() - observed.at_s
         return lease.holder in {None, self._settings.holder} or waited_s >= lease.lease_s
 
-    async def _claim(self, sight: _Sight | None) -> bool:
+    async def _claim(self, observed: _Observed | None) -> bool:
         claim = LeaseClaim(holder=self._settings.holder, lease_s=self._settings.lease_s)
         sent_s = self._clock.steady_s()
         try:
-            if sight is None:
+            if observed is None:
                 granted = await self._api.create_lease(self._settings.name, claim)
             else:
-                granted = await self._api.replace_lease(self._settings.name, claim, if_match=sight.seen.etag)
+                granted = await self._api.replace_lease(self._settings.name, claim, if_match=observed.lease.etag)
         except PreconditionFailedError:
-            # Nothing more is begun before a look has found our own name there.
-            self._sight, self._until_s = None, float("-inf")
+            # No write starts before a poll has found this process as the holder.
+            self._observed, self._until_s = None, float("-inf")
             return False
-        self._sight = _Sight(granted, self._clock.steady_s())
+        self._observed = _Observed(granted, self._clock.steady_s())
         self._until_s = sent_s + self._settings.lease_s * (1.0 - MARGIN)
         for bound in self._bounds:
             if not bound.expired():
                 bound.reschedule(asyncio.get_running_loop().time() + self.left_s)
         return True
 
-    def _tell(self) -> None:
-        if self.standing is not self._told:
-            self._told = self.standing
-            log.info("leadership", lease=self._settings.name, standing=self._told.value, term=self.term)
+    def _log_role(self) -> None:
+        if self.role is not self._role:
+            self._role = self.role
+            self._since = self._clock.now() if self.holds else None
+            log.info("leader_election", lease=self._settings.name, role=self._role.value, term=self.term)

@@ -1,14 +1,13 @@
-"""The controller: every period, each target is brought one round nearer to its plan.
+"""The controller: every period it reconciles each target.
 
-Level-triggered.  A round starts from what the API and the targets say now and leaves nothing behind that the next one
-needs; it may be ended anywhere and another process may go on.  Targets do not wait for each other: each has its own
-timeout and its own backoff, and one that is still busy is passed over while the others have their next round.
-
-Of several controllers only the one that holds the lease reads targets, writes to them and reports.
+Targets do not wait for each other: each has its own timeout and backoff, and a target whose last reconcile still runs
+is skipped.  Of several controllers only the holder of the lease reads targets, writes to them and reports.
 """
 
 import asyncio
+from collections.abc import Coroutine
 from dataclasses import dataclass
+from typing import Any
 
 import httpx
 import structlog
@@ -20,8 +19,9 @@ from deploy.actuators.registry import ActuatorFactory
 from deploy.common.backoff import Backoff
 from deploy.common.clock import Clock
 from deploy.common.errors import NotLeadingError
-from deploy.common.leader_election import Leadership, Standing
-from deploy.common.liveness import Pulse
+from deploy.common.leader_election import Leadership
+from deploy.common.leader_loop import LeaderLoop
+from deploy.common.liveness import Liveness
 from deploy.controller.metrics import ControllerMetrics
 from deploy.controller.plan_reader import PlanReader
 from deploy.controller.prometheus_health import HealthReader, unread_health
@@ -33,21 +33,20 @@ log = structlog.get_logger()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ControllerSettings:
-    """Bounds of the loop."""
+    """Limits of the loop."""
 
     period_s: float = 5.0
-    concurrency: int = 32  # targets at work at once
-    listing_timeout_s: float = 60.0  # for the API to tell all targets
-    target_timeout_s: float = 30.0  # for everything done to one target in one round
+    concurrency: int = 32  # targets at once
+    listing_timeout_s: float = 60.0  # for the API to list all targets
+    target_timeout_s: float = 30.0  # for one reconcile of one target
     backoff_most_s: float = 60.0
-    # Demand repeats by the week: a plan older than that was made for another one.
+    # Demand repeats by the week: an older plan was made for another demand.
     plan_max_age_s: float = 7 * 86_400.0
-    # Whatever the targets say: look and report, write nothing.
-    observe_only: bool = False
+    observe_only: bool = False  # write to no target, whatever its mode
 
 
 class Controller:
-    """Runs rounds over all targets; writes to the API through its client only."""
+    """Reconciles all targets."""
 
     def __init__(
         self,
@@ -60,13 +59,13 @@ class Controller:
         health: HealthReader = unread_health,
         settings: ControllerSettings | None = None,
         clock: Clock | None = None,
-        pulse: Pulse | None = None,
+        liveness: Liveness | None = None,
     ) -> None:
         self._api = api
         self._leadership = leadership
         self._settings = settings or ControllerSettings()
         self._clock = clock or Clock()
-        self._metrics, self._pulse = metrics, pulse or Pulse()
+        metrics.set_leader_source(lambda: leadership.holds)
         self._plans = PlanReader(api)
         self._reconciler = new_reconciler(
             api=api,
@@ -83,32 +82,35 @@ class Controller:
         self._slots = asyncio.Semaphore(self._settings.concurrency)
         self._busy: set[str] = set()
 
-    async def run(self) -> None:
-        """A round every period, until cancelled.  Targets that take longer do not hold the next round up."""
-        longest_s = self._settings.listing_timeout_s + self._settings.period_s
-        async with asyncio.TaskGroup() as rounds:
-            rounds.create_task(self._leadership.run())
-            while True:
-                self._pulse.beat(longest_s=longest_s)
-                started_s = self._clock.steady_s()
-                rounds.create_task(self._visit_all(await self._due_targets(), started_s))
-                await self._clock.sleep(self._settings.period_s)
+        self._loop = LeaderLoop(
+            leadership=leadership,
+            reconcile=self._started,
+            metrics=metrics,
+            clock=self._clock,
+            liveness=liveness or Liveness(),
+            period_s=self._settings.period_s,
+            timeout_s=self._settings.listing_timeout_s,
+        )
 
-    async def run_round(self) -> bool:
-        """One round over the targets that are due; true when every one of them could be reported on."""
+    async def run(self) -> None:
+        """Reconcile every period, until cancelled.  A slow target does not delay the next reconcile of the others."""
+        await self._loop.run()
+
+    async def reconcile(self) -> bool:
+        """Request the lease, then reconcile once; true when every due target could be reported on."""
         await self._leadership.renew()
-        started_s = self._clock.steady_s()
-        return await self._visit_all(await self._due_targets(), started_s)
+        return await self._loop.once()
+
+    async def _started(self) -> Coroutine[Any, Any, bool]:
+        return self._reconcile_all(await self._due_targets())
 
     async def _due_targets(self) -> list[Target] | None:
-        """The targets to visit now, marked as busy: none while another leads, None when the API does not tell."""
-        if self._leadership.standing is not Standing.LEADS:
-            return [] if self._leadership.standing is Standing.FOLLOWS else None
+        """The targets to reconcile now, marked as busy; None when the API does not list them."""
         try:
             async with asyncio.timeout(self._settings.listing_timeout_s):
                 targets = [target async for target in self._api.iter_targets(limit=PAGE_LIMIT_MAX)]
         except (ApiError, TimeoutError) as error:
-            log.warning("round_failed", reason=str(error) or "the API does not tell all targets in time")
+            log.warning("reconcile_failed", reason=str(error) or "the API did not list all targets in time")
             return None
         self._backoff.forget_all_but(map(_key, targets))
         self._plans.forget_all_but(target.spec.plan_id for target in targets)
@@ -117,26 +119,21 @@ class Controller:
         self._busy.update(target.name for target in due)
         return due
 
-    async def _visit_all(self, due: list[Target] | None, started_s: float) -> bool:
-        self._metrics.leads(leads=self._leadership.holds)
-        if self._leadership.standing is Standing.FOLLOWS:
-            return True  # no round: a follower's peace must not hide that the leader fails
-        ok = due is not None and all(await asyncio.gather(*map(self._visit, due)))
-        self._metrics.round_ended(ok=ok, duration_s=self._clock.steady_s() - started_s)
-        return ok
+    async def _reconcile_all(self, due: list[Target] | None) -> bool:
+        return due is not None and all(await asyncio.gather(*map(self._reconcile, due)))
 
     def _is_due(self, target: Target, now_s: float) -> bool:
         return target.name not in self._busy and self._backoff.is_due(_key(target), now_s=now_s)
 
-    async def _visit(self, target: Target) -> bool:
+    async def _reconcile(self, target: Target) -> bool:
         try:
             async with self._slots:
                 status = await self._reconciler.reconcile(target)
                 self._note_outcome(target, status)
                 return await self._report(target, status)
         except Exception:
-            # A defect met on one target must not end the work on the others.
-            log.exception("target_defect", target=target.name)
+            # A defect in one target must not stop the others.
+            log.exception("reconcile_error", target=target.name)
             self._backoff.failed(_key(target), now_s=self._clock.steady_s())
             return False
         finally:
@@ -150,12 +147,12 @@ class Controller:
 
     async def _report(self, target: Target, status: TargetStatus) -> bool:
         try:
-            async with self._leadership.acting():  # it holds what is remembered, which the next leader may have written
+            async with self._leadership.acting():  # the report contains state that the next leader may have stored
                 await self._api.report_target_status(target.name, status)
         except NotLeadingError:
-            return False  # the next leader looks for itself
+            return False  # the next leader reports
         except NotFoundError:
-            log.info("target_gone", target=target.name)
+            log.info("target_deleted", target=target.name)
         except ApiError as error:
             log.warning("report_failed", target=target.name, reason=str(error))
             return False
@@ -175,7 +172,7 @@ def new_reconciler(
     clock: Clock,
     dry_run: bool = False,
 ) -> Reconciler:
-    """All that is done to one target, put together."""
+    """The reconciler of a controller."""
     return Reconciler(
         api=api,
         actuators=actuators,
@@ -194,5 +191,5 @@ def new_reconciler(
 
 
 def _key(target: Target) -> tuple[str, int]:
-    """A changed target is a new one to the backoff: its change may be the cure."""
+    """A changed target has no backoff: its change may be the fix."""
     return (target.name, target.version)

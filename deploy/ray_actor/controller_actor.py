@@ -12,7 +12,7 @@ from typing import Any
 
 from deploy.common.logs import configure_logs
 from deploy.ray_actor.cluster import RayCluster, own_place
-from deploy.ray_actor.controller_work import Controlling
+from deploy.ray_actor.controller_work import ControllerWork
 from deploy.ray_actor.loop_thread import LoopThread
 from deploy.ray_actor.messages import HostReport, HostSettings
 from deploy.ray_actor.names import HostName
@@ -26,7 +26,7 @@ class ControllerHost:
         configure_logs(level="INFO")
         self._settings = HostSettings.model_validate(told)
         self._place = own_place()
-        self._work = Controlling(self._settings)
+        self._work = ControllerWork(self._settings)
         self._loop = LoopThread(self._work.run)
         self._keeper = Keeper(
             HostName(name, generation),
@@ -39,12 +39,12 @@ class ControllerHost:
 
     def status(self) -> dict[str, Any]:
         """What it is, and what it has done since its process began."""
-        done = self._work.done()
+        done = self._work.progress()
         age_s = None if done.last_round_s is None else time.monotonic() - done.last_round_s
         report = HostReport(
             version=version("fleetwright"),
             state=self._loop.state,
-            standing=done.standing.value,
+            standing=done.role.value,
             holder=self._work.holder,
             pid=os.getpid(),
             node_id=self._place.node_id,

@@ -1,4 +1,4 @@
-"""The controller as an actor runs it: made anew from its settings at each try, and what it has done since."""
+"""The controller's work in a Ray actor: built from its settings at each attempt, with counters for the status."""
 
 import asyncio
 import os
@@ -7,7 +7,7 @@ import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Final
 from wsgiref.simple_server import WSGIServer
 
@@ -19,7 +19,7 @@ from api.client import ApiError, AsyncClient, token_from_environment, token_from
 from deploy.actuators.registry import reachable_actuators
 from deploy.common.clock import Clock
 from deploy.common.kubernetes_client import KubernetesAccess
-from deploy.common.leader_election import Leadership, LeaseSettings, Standing, new_holder
+from deploy.common.leader_election import Leadership, LeaseRole, LeaseSettings, new_holder
 from deploy.controller.controller import Controller, ControllerSettings
 from deploy.controller.metrics import ControllerMetrics
 from deploy.controller.prometheus_health import prometheus_health
@@ -27,82 +27,72 @@ from deploy.ray_actor.messages import HostSettings
 
 log = structlog.get_logger()
 
-GIVE_BACK_S: Final = 5.0
-BIND_AGAIN_S: Final = 2.0
+RELEASE_S: Final = 5.0
+BIND_RETRY_S: Final = 2.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Done:
-    """What a controller has done, at one moment."""
+class Progress:
+    """What a controller has done until now."""
 
-    standing: Standing = Standing.UNKNOWN
+    role: LeaseRole = LeaseRole.UNKNOWN
     since: datetime | None = None
     rounds: int = 0
     rounds_failed: int = 0
     last_round_s: float | None = None  # by the steady clock
 
 
-class RoundCounts(ControllerMetrics):
-    """The controller's metrics, and the same for whoever asks the actor."""
+class CountedMetrics(ControllerMetrics):
+    """The controller's metrics, and the number of reconciles for the actor's status."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
         super().__init__(registry)
         self._lock = threading.Lock()
         self.rounds = self.rounds_failed = 0
         self.last_round_s: float | None = None
-        self.since: datetime | None = None
 
-    def round_ended(self, *, ok: bool, duration_s: float) -> None:
-        """A round is over."""
-        super().round_ended(ok=ok, duration_s=duration_s)
+    def count_reconcile(self, *, ok: bool, duration_s: float, at: datetime) -> None:
+        """Count one reconcile over all targets."""
+        super().count_reconcile(ok=ok, duration_s=duration_s, at=at)
         with self._lock:
             self.rounds += ok
             self.rounds_failed += not ok
             self.last_round_s = time.monotonic()
 
-    def leads(self, *, leads: bool) -> None:
-        """Whether it is this one's to act."""
-        super().leads(leads=leads)
-        with self._lock:
-            self.since = (self.since or datetime.now(UTC)) if leads else None
 
-
-class Controlling:
+class ControllerWork:
     """One controller's work, for `LoopThread`."""
 
-    def __init__(
-        self, settings: HostSettings, *, client: Callable[[HostSettings], AsyncClient] | None = None
-    ) -> None:
+    def __init__(self, settings: HostSettings, *, client: Callable[[HostSettings], AsyncClient] | None = None) -> None:
         self.holder = new_holder()
         self._settings, self._client = settings, client or _client
         self._registry = CollectorRegistry()
-        self._counts = RoundCounts(self._registry)
+        self._counts = CountedMetrics(self._registry)
         self._leadership: Leadership | None = None
 
-    def done(self) -> Done:
-        """Until now."""
+    def progress(self) -> Progress:
+        """What the controller has done until now."""
         leadership, counts = self._leadership, self._counts
-        standing = Standing.UNKNOWN if leadership is None else leadership.standing
-        return Done(
-            standing=standing,
-            since=counts.since if standing is Standing.LEADS else None,
+        return Progress(
+            role=LeaseRole.UNKNOWN if leadership is None else leadership.role,
+            since=None if leadership is None else leadership.since,
             rounds=counts.rounds,
             rounds_failed=counts.rounds_failed,
             last_round_s=counts.last_round_s,
         )
 
-    async def run(self, begun: Callable[[], None]) -> None:
-        """Until cancelled; then the lease is given back."""
-        told, clock = self._settings, Clock()
+    async def run(self, running: Callable[[], None]) -> None:
+        """Run until cancelled, then release the lease."""
+        settings, clock = self._settings, Clock()
         async with (
-            self._client(told) as api,
+            self._client(settings) as api,
             httpx.AsyncClient() as http,
-            reachable_actuators(http, kubernetes=_kubernetes(told)) as actuators,
+            reachable_actuators(http, kubernetes=_kubernetes(settings)) as actuators,
             prometheus_health(now=clock.now) as health,
             self._served_metrics(),
         ):
-            await api.get_freeze()  # a token that is not taken, and an API that is not there, are told first
-            lease = LeaseSettings(holder=self.holder, lease_s=told.lease_s, renew_s=told.lease_s / 3.0)
+            await api.get_freeze()  # reports a refused token or an unreachable API first
+            lease = LeaseSettings(holder=self.holder, lease_s=settings.lease_s, renew_s=settings.lease_s / 3.0)
             self._leadership = Leadership(api=api, settings=lease, clock=clock)
             controller = Controller(
                 api=api,
@@ -111,26 +101,26 @@ class Controlling:
                 http=http,
                 health=health,
                 metrics=self._counts,
-                settings=ControllerSettings(period_s=told.period_s, observe_only=told.observe_only),
+                settings=ControllerSettings(period_s=settings.period_s, observe_only=settings.observe_only),
             )
-            await self._leadership.renew()  # so that whoever waits for it to be up is told whether it leads
-            begun()
+            await self._leadership.renew()  # so that `start` and `upgrade` know the role once the loop runs
+            running()
             try:
                 await controller.run()
             finally:
-                await self._let_go()
+                await self._release()
 
-    async def _let_go(self) -> None:
-        """Give the lease back where the controller was ended before it had begun to hold it; else it is done."""
+    async def _release(self) -> None:
+        """Release the lease where the controller was cancelled before its own loop could."""
         leadership, self._leadership = self._leadership, None
         if leadership is not None:
             with suppress(ApiError, TimeoutError):
-                async with asyncio.timeout(GIVE_BACK_S):
-                    await leadership.give_back()
+                async with asyncio.timeout(RELEASE_S):
+                    await leadership.release()
 
     @asynccontextmanager
     async def _served_metrics(self) -> AsyncIterator[None]:
-        """/metrics while the block lasts, where it is asked for."""
+        """Serve /metrics during the block, where a port is set."""
         serving = asyncio.create_task(self._serve_metrics()) if self._settings.metrics_port else None
         try:
             yield
@@ -149,24 +139,24 @@ class Controlling:
             thread.join()
 
     async def _bound(self) -> tuple[WSGIServer, threading.Thread]:
-        """While an upgrade is under way the port is the old one's: it is tried until it is free."""
+        """During an upgrade the old controller has the port, so binding is retried until it is free."""
         host, port = self._settings.metrics_host, self._settings.metrics_port
-        told = False
+        logged = False
         while True:
             try:
                 return start_http_server(port, addr=host, registry=self._registry)
             except OSError as error:
-                if not told:
+                if not logged:
                     log.warning("metrics_not_served", host=host, port=port, reason=error.strerror)
-                told = True
-            await asyncio.sleep(BIND_AGAIN_S)
+                logged = True
+            await asyncio.sleep(BIND_RETRY_S)
 
 
-def _client(told: HostSettings) -> AsyncClient:
-    """The token is read here, at each try: it may have been replaced."""
-    token = token_from_file(told.token_file) if told.token_file else token_from_environment(os.environ)
-    return AsyncClient(told.url, token=token)
+def _client(settings: HostSettings) -> AsyncClient:
+    """The token is read at each attempt, because it may have been replaced."""
+    token = token_from_file(settings.token_file) if settings.token_file else token_from_environment(os.environ)
+    return AsyncClient(settings.url, token=token)
 
 
-def _kubernetes(told: HostSettings) -> KubernetesAccess | None:
-    return KubernetesAccess(kubeconfig=told.kubeconfig) if told.kubernetes or told.kubeconfig else None
+def _kubernetes(settings: HostSettings) -> KubernetesAccess | None:
+    return KubernetesAccess(kubeconfig=settings.kubeconfig) if settings.kubernetes or settings.kubeconfig else None

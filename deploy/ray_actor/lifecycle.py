@@ -20,7 +20,7 @@ import structlog
 from pydantic import BaseModel, ValidationError
 
 from deploy.common.errors import ActuationError, UnreachableError
-from deploy.common.leader_election import Standing
+from deploy.common.leader_election import LeaseRole
 from deploy.ray_actor.cluster import Cluster, NoActorError, TakenError
 from deploy.ray_actor.messages import HostReport, HostSettings, HostState, WatchSettings
 from deploy.ray_actor.names import HostName, hosts_among, watchers_among
@@ -112,7 +112,7 @@ class Conductor:
         new = HostName(name, old.generation + 1)
         self._create(new, settings, runtime_env)
         self._up(new)
-        self._hand_over(old, new, led=before.standing == Standing.LEADS)
+        self._hand_over(old, new, led=before.standing == LeaseRole.LEADER)
         for host in there:
             self._kill(host)
         self._end_watchers(name, but_of=new)
@@ -171,7 +171,7 @@ class Conductor:
                 continue
             if report.state is HostState.FAILED:
                 raise NotUpError(f"controller {host} does not come up: {report.error}")
-            if report.state is HostState.RUNNING and report.standing != Standing.UNKNOWN:
+            if report.state is HostState.RUNNING and report.standing != LeaseRole.UNKNOWN:
                 return report
             reason = f"it is {report.state}, and whether it leads is {report.standing}"
         raise NotUpError(f"controller {host} is not up after {self._patience.up_s:g} s: {reason}")
@@ -192,9 +192,9 @@ class Conductor:
             except ActuationError as error:
                 seen = str(error)
                 continue
-            if seen == Standing.LEADS:
+            if seen == LeaseRole.LEADER:
                 return
-        if seen == Standing.FOLLOWS:
+        if seen == LeaseRole.FOLLOWER:
             return  # a third one was quicker
         self._end(new)
         self._call_quietly(old, "resume")

@@ -7,7 +7,7 @@ from typing import Final
 
 import structlog
 
-from api.client import AsyncFleetwright
+from api.client import AsyncClient
 from api.schemas.remediation import MAX_ACTIONS, CaseAction, CaseSpec
 from deploy.common.errors import ActuationError, NotLeadingError
 from deploy.common.leader_election import Leadership
@@ -39,7 +39,7 @@ class ActionRunner:
     def __init__(
         self,
         *,
-        api: AsyncFleetwright,
+        api: AsyncClient,
         cluster: ClusterInterface,
         leadership: Leadership,
         metrics: RemediationMetrics,

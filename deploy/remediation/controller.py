@@ -12,23 +12,24 @@ of it (a hook, a probe) still runs.
 
 import asyncio
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Coroutine, Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Final
+from typing import Any, Final
 
 import structlog
 
-from api.client import ApiError, AsyncFleetwright, PreconditionFailedError
+from api.client import ApiError, AsyncClient, PreconditionFailedError
 from api.client.calls import Versioned
 from api.schemas.pages import PAGE_LIMIT_MAX
 from api.schemas.quarantine import EvaluationResult, NodeView, ProbeReport, QuarantineView
 from api.schemas.remediation import CaseAction, CaseSpec, RemediationCase, Stage
 from deploy.common.clock import Clock
 from deploy.common.errors import ActuationError, NotLeadingError
-from deploy.common.leader_election import Leadership, Standing
-from deploy.common.liveness import Pulse
+from deploy.common.leader_election import Leadership
+from deploy.common.leader_loop import LeaderLoop
+from deploy.common.liveness import Liveness
 from deploy.remediation.action_runner import ActionRunner, split, with_actions
 from deploy.remediation.case_state_machine import Advance, Probe, advance
 from deploy.remediation.cluster_interface import ClusterInterface, ClusterSnapshot
@@ -60,18 +61,17 @@ class RemediationController:
     def __init__(
         self,
         *,
-        api: AsyncFleetwright,
+        api: AsyncClient,
         cluster: ClusterInterface,
         leadership: Leadership,
         metrics: RemediationMetrics,
         settings: RemediationSettings | None = None,
-        pulse: Pulse | None = None,
+        liveness: Liveness | None = None,
         clock: Clock | None = None,
     ) -> None:
         self._api, self._cluster, self._leadership = api, cluster, leadership
         self._settings = settings or RemediationSettings()
         self._clock = clock or Clock()
-        self._metrics, self._pulse = metrics, pulse or Pulse()
         metrics.set_leader_source(lambda: leadership.holds)
         self._runner = ActionRunner(
             api=api, cluster=cluster, leadership=leadership, metrics=metrics, now=self._clock.now
@@ -83,16 +83,20 @@ class RemediationController:
         self._unstored: dict[str, tuple[CaseAction, ...]] = {}  # by open case: actions that could not be stored yet
         self.ending: frozenset[tuple[str, int]] = frozenset()  # attempts whose workers a case ends or has ended
 
+        self._loop = LeaderLoop(
+            leadership=leadership,
+            reconcile=self._started,
+            metrics=metrics,
+            clock=self._clock,
+            liveness=liveness or Liveness(),
+            period_s=self._settings.period_s,
+            timeout_s=self._settings.reconcile_timeout_s,
+        )
+
     async def run(self) -> None:
-        """Reconcile every period, until cancelled; never before the first request for the lease."""
-        longest_s = self._settings.period_s + self._settings.reconcile_timeout_s
+        """Reconcile every period, until cancelled."""
         try:
-            async with asyncio.TaskGroup() as tasks:
-                tasks.create_task(self._leadership.run())
-                while True:
-                    self._pulse.beat(longest_s=longest_s)
-                    await self._clock.sleep(self._settings.period_s)
-                    await self.reconcile()
+            await self._loop.run()
         finally:
             for task in (running := list(self._running.values())):
                 task.cancel()
@@ -100,14 +104,11 @@ class RemediationController:
 
     async def reconcile(self) -> bool:
         """One reconcile; true if nothing failed."""
-        standing = self._leadership.standing
-        if standing is Standing.FOLLOWS:
-            return True  # not counted: success of a follower must not hide a failing leader
-        started_s = self._clock.steady_s()
-        ok = standing is Standing.LEADS and await self._try()
-        duration_s = self._clock.steady_s() - started_s
-        self._metrics.count_reconcile(ok=ok, duration_s=duration_s, at=self._clock.now())
-        return ok
+        return await self._loop.once()
+
+    async def _started(self) -> Coroutine[Any, Any, bool]:
+        """Nothing of a reconcile overlaps with the next one but the actions of its cases."""
+        return _value(ok=await self._try())
 
     async def _try(self) -> bool:
         try:
@@ -293,3 +294,7 @@ def _only_requested(case: CaseSpec, after: Advance, now: datetime) -> CaseSpec:
 def _as_text(action: object) -> str:
     values = (getattr(action, name) for name in getattr(action, "__slots__", ()))
     return f"{type(action).__name__.lower()} {', '.join(map(str, values))}"
+
+
+async def _value(*, ok: bool) -> bool:
+    return ok

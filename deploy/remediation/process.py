@@ -11,7 +11,7 @@ from prometheus_client import CollectorRegistry
 from api.client import AsyncClient
 from deploy.common.clock import Clock
 from deploy.common.leader_election import Leadership, LeaseSettings, new_holder
-from deploy.common.liveness import Pulse
+from deploy.common.liveness import Liveness
 from deploy.common.thread_calls import BlockingCalls
 from deploy.fault_monitor.api_reporter import ApiReporter
 from deploy.fault_monitor.job_config import JobConfig
@@ -41,7 +41,7 @@ class RemediationOptions:
 
 
 async def run_remediation(
-    options: RemediationOptions, api: AsyncClient, *, out: TextIO, metrics: RemediationMetrics, pulse: Pulse
+    options: RemediationOptions, api: AsyncClient, *, out: TextIO, metrics: RemediationMetrics, liveness: Liveness
 ) -> None:
     """Run until cancelled.  Diagnoses go to the API and, one line each, to `out`."""
     runs = RunStatusReader(options.namespace)
@@ -52,7 +52,7 @@ async def run_remediation(
     case_timeout_s = options.controller.case_timeout_s + options.hook_timeout_s
     settings = replace(options.controller, case_timeout_s=case_timeout_s)
     controller = RemediationController(
-        api=api, cluster=cluster, leadership=leadership, metrics=metrics, settings=settings, pulse=pulse
+        api=api, cluster=cluster, leadership=leadership, metrics=metrics, settings=settings, liveness=liveness
     )
     async with asyncio.TaskGroup() as tasks:
         tasks.create_task(controller.run())

@@ -3,7 +3,7 @@
 Watchers tell of their jobs, the service of verdicts, bundles, isolation and healing, a healer of its rounds.
 """
 
-from faults.quarantine import Mode
+from faults.quarantine import PolicyMode
 from scripts.dashboards.grafana import (
     Colour,
     Dashboard,
@@ -39,7 +39,7 @@ def faults() -> Dashboard:
         ],
         rows=[
             Row(title="Now", panels=_now()),
-            Row(title="Verdicts", panels=_verdicts()),
+            Row(title="Verdicts", panels=_diagnoses()),
             Row(title="Isolation", panels=_isolation()),
             Row(title="Healing", panels=cases()),
             Row(title="Healer", panels=healer()),
@@ -95,7 +95,7 @@ def _now() -> list[Panel]:
     ]
 
 
-def _verdicts() -> list[Panel]:
+def _diagnoses() -> list[Panel]:
     return [
         TimeSeries(
             title="Reported",
@@ -126,8 +126,10 @@ def _isolation() -> list[Panel]:
         StateTimeline(
             title="Mode",
             description="How far a decision goes.",
-            queries=[one(state("fleetwright_isolation_mode", "mode", Mode, of="namespace", where=HERE), legend="mode")],
-            meanings=mode_meanings(Mode),
+            queries=[
+                one(state("fleetwright_isolation_mode", "mode", PolicyMode, of="namespace", where=HERE), legend="mode")
+            ],
+            meanings=mode_meanings(PolicyMode),
             width=24,
             height=4,
         ),

@@ -258,19 +258,19 @@ def _controller() -> list[Panel]:
         TimeSeries(
             title="Leader",
             description="Controllers that hold the lease: one, and for some seconds after a crash none.",
-            queries=[one(f"sum(fleetwright_controller_leads{{{HERE}}})", legend="leading")],
+            queries=[one(f"sum(fleetwright_controller_is_leader{{{HERE}}})", legend="leading")],
             steps=True,
         ),
         TimeSeries(
             title="Rounds",
             description="Rounds completed and failed.",
-            queries=[increase("fleetwright_controller_rounds_total", by="outcome", legend="{{outcome}}")],
+            queries=[increase("fleetwright_controller_reconciles_total", by="outcome", legend="{{outcome}}")],
             bars=True,
         ),
         TimeSeries(
             title="Time of a round",
             description="By share of rounds.",
-            queries=quantiles("fleetwright_controller_round_seconds"),
+            queries=quantiles("fleetwright_controller_reconcile_duration_seconds"),
             unit=Unit.SECONDS,
         ),
         TimeSeries(

@@ -26,7 +26,7 @@ from tests.testbed.waiting import PATIENCE_S, wait_for
 
 pytestmark = pytest.mark.ray
 
-LEADING = "fleetwright_controller_leads 1.0"
+LEADING = "fleetwright_controller_is_leader 1.0"
 EXTRA = RayNode(name="extra", cpus=1, gpus=2, accelerator="L4", rack="rack-9", power_domain="pdu-z")
 
 

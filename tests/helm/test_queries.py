@@ -17,11 +17,11 @@ import yaml
 from prometheus_client import CollectorRegistry
 
 from api.cli.common.metrics_port import served_metrics
-from api.client import GPUS, Fleetwright, UnauthorizedError
+from api.client import GPUS, Client, UnauthorizedError
 from api.schemas.faults import VerdictReport
 from api.schemas.power import CapPlanRequest, PowerBudget, SimulationRequest
 from api.schemas.quarantine import Evaluation
-from api.schemas.targets import Phase, PolicyMode, TargetSpec, TargetStatus
+from api.schemas.targets import Mode, Phase, TargetSpec, TargetStatus
 from deploy.remediation.metrics import HealerMetrics
 from fleet.sizes.histogram import SizeBuckets
 from placement.request import PlacementRequest
@@ -60,7 +60,7 @@ def scraped(prometheus: Prometheus, start_server: StartServer, sqlite_url: str, 
         running.enter_context(_healer(healer_address))
         client = running.enter_context(server.client())
         _use(client)
-        with Fleetwright(server.url) as stranger, pytest.raises(UnauthorizedError):
+        with Client(server.url) as stranger, pytest.raises(UnauthorizedError):
             stranger.get_freeze()
         addresses = {"api": server.url.removeprefix("http://"), "controller": controller_address}
         watcher_address = f"{LOOPBACK}:{free_ports(1)[0]}"
@@ -77,7 +77,7 @@ def scraped(prometheus: Prometheus, start_server: StartServer, sqlite_url: str, 
         )
         for counter in (
             "fleetwright_plans_total",
-            "fleetwright_controller_rounds_total",
+            "fleetwright_controller_reconciles_total",
             "fleetwright_guard_events_total",
             "fleetwright_healer_rounds_total",
             "fleetwright_router_admission_wait_seconds_count",
@@ -171,14 +171,14 @@ def _watcher(address: str, directory: Path) -> Process:
     return process
 
 
-def _use(client: Fleetwright) -> None:
+def _use(client: Client) -> None:
     gpu = client.get_document(GPUS).document.gpus[0].name
     client.create_plan(_request(gpu))
     client.create_placement(PlacementRequest(loads=((4.0, 2.0, 1.0, 1.0),), slots=6, gpus=2, nodes=1))
     spec = TargetSpec.model_validate(
         {
             "workload": "chat",
-            "mode": PolicyMode.APPLY,
+            "mode": Mode.APPLY,
             "application": {
                 "dashboard_url": f"http://{LOOPBACK}:8265",
                 "application": "chat",
@@ -198,7 +198,7 @@ def _use(client: Fleetwright) -> None:
     _accuse(client)
 
 
-def _accuse(client: Fleetwright) -> None:
+def _accuse(client: Client) -> None:
     """One node goes in the dry run, one stays by a rule."""
     kept = client.report_fault_verdict(VerdictReport.model_validate(report()))
     client.replay_fault_bundle(kept.id)

@@ -1,4 +1,4 @@
-"""The recorder as a sidecar, as docs/faults/kubernetes.md shows it: valid, restricted, with a script that works."""
+"""The recorder as a sidecar, as docs/how-to/monitor-faults-on-kubernetes.md shows it: valid, restricted, with a script that works."""
 
 import os
 import re
@@ -11,13 +11,13 @@ import yaml
 from typer.testing import CliRunner
 
 from api.cli.app import app
-from deploy.fault_monitor.job_config import JobFile
+from deploy.fault_monitor.job_config import JobConfig
 from deploy.telemetry.peers import parse_peers
 from tests.helm.chart import Object, one, render
 from tests.helm.test_templates import KUBERNETES_VERSIONS
 from tests.testbed.helm import Helm
 
-PAGE = Path(__file__).parents[2] / "docs" / "faults" / "kubernetes.md"
+PAGE = Path(__file__).parents[2] / "docs" / "how-to" / "monitor-faults-on-kubernetes.md"
 RUN = "/run/fleetwright"
 GETENT = '#!/bin/sh\necho "10.0.0.${2%%.*}  $2.training.svc.cluster.local" | sed "s/llm-7b-//"\n'
 FLEETWRIGHT = '#!/bin/sh\nprintf "%s\\n" "$@"\n'
@@ -80,6 +80,6 @@ def test_it_sends_to_the_watcher_that_the_values_make(helm3: Helm, tmp_path: Pat
     service = one(objects, "Service", "-watcher")
     url = f"http://{service['metadata']['name']}.fleetwright:{service['spec']['ports'][0]['port']}"
     assert f"--send {url} " in RECORDER["args"][0]
-    job = JobFile.model_validate(values["watcher"]["job"])
+    job = JobConfig.model_validate(values["watcher"]["job"])
     assert (job.nodes, job.ranks_per_node) == (one(MANIFEST, "Job")["spec"]["completions"], 8)
     assert "--ranks-per-node 8 " in RECORDER["args"][0]

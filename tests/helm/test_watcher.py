@@ -7,7 +7,7 @@ import pytest
 from typer.testing import CliRunner
 
 from api.cli.app import app
-from deploy.fault_monitor.job_config import JobFile, NodeNames
+from deploy.fault_monitor.job_config import JobConfig, NodeNames
 from fleet.documents import parse_document, read_model
 from tests.helm.chart import Object, container, kinds, one, render
 from tests.testbed.helm import Helm, HelmError
@@ -35,7 +35,7 @@ def test_it_is_off_by_default(helm3: Helm) -> None:
 
 def test_its_files_say_what_the_values_say(helm3: Helm) -> None:
     objects = render(helm3, *ON, *REPORTING)
-    file = read_model(parse_document(said(objects, "job.json"), name="job.json"), JobFile)
+    file = read_model(parse_document(said(objects, "job.json"), name="job.json"), JobConfig)
     assert (file.name, file.nodes, len(file.job().rank_node)) == ("llm-7b", 4, 32)
     names = read_model(parse_document(said(objects, "names.json"), name="names.json"), NodeNames)
     assert names.of(file) == ("gpu-1", "gpu-2", "gpu-3", "gpu-4")

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Final
 
-from deploy.common.leader_election import Standing
+from deploy.common.leader_election import LeaseRole
 from deploy.ray_actor.cluster import RayCluster, join, leave
 from deploy.ray_actor.lifecycle import Conductor, Listed, Patience
 from deploy.ray_actor.messages import HostReport
@@ -38,7 +38,7 @@ def leader(conductor: Conductor, wanted: Callable[[HostReport], object] = bool) 
 
     def leads(there: list[Listed]) -> object:
         report = there[0].report if len(there) == 1 else None  # one that was ended may be listed for a moment
-        return report is not None and report.standing == Standing.LEADS and wanted(report)
+        return report is not None and report.standing == LeaseRole.LEADER and wanted(report)
 
     (one,) = wait_for(conductor.listing, leads, what="leading controller")
     assert one.report is not None

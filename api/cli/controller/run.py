@@ -26,7 +26,7 @@ from api.server.settings import LogFormat
 from deploy.common.clock import Clock
 from deploy.common.kubernetes_client import KubernetesAccess
 from deploy.common.leader_election import Leadership, LeaseSettings, new_holder
-from deploy.common.liveness import Pulse
+from deploy.common.liveness import Liveness
 from deploy.controller.controller import Controller, ControllerSettings
 from deploy.controller.metrics import ControllerMetrics
 from deploy.controller.prometheus_health import prometheus_health
@@ -101,7 +101,7 @@ async def _run(
     registry = CollectorRegistry()
     with client_errors(url):
         api_client = AsyncClient(url, token=read_token(token_file))
-    clock, pulse = Clock(), Pulse()
+    clock, liveness = Clock(), Liveness()
     async with (
         api_client as api,
         httpx.AsyncClient() as http,
@@ -117,11 +117,11 @@ async def _run(
             health=health,
             metrics=ControllerMetrics(registry),
             settings=settings,
-            pulse=pulse,
+            liveness=liveness,
         )
         if once:
             return await _once(controller, leadership)
-        with served_metrics(*metrics_at, registry, alive=pulse.is_alive):
+        with served_metrics(*metrics_at, registry, alive=liveness.is_alive):
             await controller.run()
         return True
 
@@ -131,9 +131,9 @@ async def _once(controller: Controller, leadership: Leadership) -> bool:
         note("another controller leads; nothing was done")
         return False
     try:
-        return await controller.run_round()
+        return await controller.reconcile()
     finally:
-        await leadership.give_back()
+        await leadership.release()
 
 
 app.command("plan")(plan)

@@ -19,12 +19,12 @@ from api.cli.common.ray_session import joined
 from api.cli.common.remote import client_errors, connect, read_token
 from api.cli.common.tables import Column, Table, moment, say_fields, say_table
 from api.cli.controller.run import LogLevel
-from api.client import AsyncFleetwright
+from api.client import AsyncClient
 from api.client.transport import DEFAULT_URL
 from api.schemas.remediation import RemediationCase
 from api.server import configure_logging
 from api.server.settings import LogFormat
-from deploy.common.liveness import Pulse
+from deploy.common.liveness import Liveness
 from deploy.remediation.hooks import HOOKS
 from deploy.remediation.metrics import RemediationMetrics
 
@@ -90,9 +90,9 @@ def run(
     commands = _hooks(hook or [])
     configure_logging(level=log_level, log_format=LogFormat.JSON)
     with client_errors(url or DEFAULT_URL):
-        client = AsyncFleetwright(url or DEFAULT_URL, token=read_token(token_file))
-    registry, pulse = CollectorRegistry(), Pulse()
-    with joined(address, namespace), served_metrics(metrics_host, metrics_port, registry, alive=pulse.is_alive):
+        client = AsyncClient(url or DEFAULT_URL, token=read_token(token_file))
+    registry, liveness = CollectorRegistry(), Liveness()
+    with joined(address, namespace), served_metrics(metrics_host, metrics_port, registry, alive=liveness.is_alive):
         from deploy.remediation.controller import RemediationSettings  # noqa: PLC0415 - needs Ray
         from deploy.remediation.process import RemediationOptions, run_remediation  # noqa: PLC0415
 
@@ -108,7 +108,7 @@ def run(
         async def work() -> None:
             async with client as api:
                 metrics = RemediationMetrics(registry)
-                await run_remediation(options, api, out=sys.stdout, metrics=metrics, pulse=pulse)
+                await run_remediation(options, api, out=sys.stdout, metrics=metrics, liveness=liveness)
 
         asyncio.run(_until_terminated(work()))
 

@@ -9,13 +9,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from api.client import AsyncFleetwright
+from api.client import AsyncClient
 from api.schemas.leases import Lease, LeaseClaim
 from api.schemas.targets import Phase, TargetStatus
 from api.schemas.tokens import Scope
 from deploy.common.clock import Clock
 from deploy.common.errors import NotLeadingError
-from deploy.common.leader_election import Leadership, LeaseSettings, Standing, new_holder
+from deploy.common.leader_election import Leadership, LeaseRole, LeaseSettings, new_holder
 from tests.deploy.controller.harness import House, app
 from tests.testbed.service import TOKENS
 
@@ -34,10 +34,10 @@ def of(
 
 async def test_the_first_leads_and_the_second_waits(house: House) -> None:
     first, second = of(house, "a"), of(house, "b")
-    assert await first.renew() is Standing.LEADS
+    assert await first.renew() is LeaseRole.LEADER
     for _ in range(10):
         house.clock.advance(RENEW_S)
-        assert (await first.renew(), await second.renew()) == (Standing.LEADS, Standing.FOLLOWS)
+        assert (await first.renew(), await second.renew()) == (LeaseRole.LEADER, LeaseRole.FOLLOWER)
     assert (first.term, second.term) == (1, None)
 
 
@@ -50,21 +50,21 @@ async def test_a_dead_leader_is_followed_after_its_lease(house: House) -> None:
         house.clock.advance(RENEW_S)
         stood.append((first.holds, await second.renew()))
     assert stood == [
-        (True, Standing.FOLLOWS),
-        (True, Standing.FOLLOWS),
-        (False, Standing.LEADS),  # the first stopped at 13.5 s, the second began at 15 s
-        (False, Standing.LEADS),
+        (True, LeaseRole.FOLLOWER),
+        (True, LeaseRole.FOLLOWER),
+        (False, LeaseRole.LEADER),  # the first stopped at 13.5 s, the second began at 15 s
+        (False, LeaseRole.LEADER),
     ]
-    assert (await first.renew(), second.term) == (Standing.FOLLOWS, 2)
+    assert (await first.renew(), second.term) == (LeaseRole.FOLLOWER, 2)
 
 
 async def test_what_is_given_back_is_had_at_once(house: House) -> None:
     first, second = of(house, "a"), of(house, "b")
     await first.renew()
-    assert await second.renew() is Standing.FOLLOWS
-    await first.give_back()
-    assert (first.holds, await second.renew()) == (False, Standing.LEADS)
-    assert await first.renew() is Standing.FOLLOWS
+    assert await second.renew() is LeaseRole.FOLLOWER
+    await first.release()
+    assert (first.holds, await second.renew()) == (False, LeaseRole.LEADER)
+    assert await first.renew() is LeaseRole.FOLLOWER
 
 
 async def test_giving_back_what_another_took_takes_nothing_from_it(house: House) -> None:
@@ -72,8 +72,8 @@ async def test_giving_back_what_another_took_takes_nothing_from_it(house: House)
     await first.renew()
     await second.renew()
     house.clock.advance(LEASE_S)
-    assert await second.renew() is Standing.LEADS
-    await first.give_back()
+    assert await second.renew() is LeaseRole.LEADER
+    await first.release()
     assert (await house.api.get_lease("controller")).document.holder == "b"
 
 
@@ -81,9 +81,9 @@ async def test_a_restart_is_another_process(house: House) -> None:
     assert new_holder() != new_holder()
     await of(house, "a:1").renew()
     again = of(house, "a:2")
-    assert await again.renew() is Standing.FOLLOWS
+    assert await again.renew() is LeaseRole.FOLLOWER
     house.clock.advance(LEASE_S)
-    assert await again.renew() is Standing.LEADS
+    assert await again.renew() is LeaseRole.LEADER
 
 
 async def test_a_renewal_whose_answer_was_lost_is_found_again(house: House) -> None:
@@ -92,9 +92,9 @@ async def test_a_renewal_whose_answer_was_lost_is_found_again(house: House) -> N
     renewed = await house.api.get_lease("controller")
     await house.api.replace_lease("controller", LeaseClaim(holder="a", lease_s=LEASE_S), if_match=renewed.etag)
     house.clock.advance(RENEW_S)
-    assert await first.renew() is Standing.LEADS, "the refusal is no loss: the lease is still its own"
+    assert await first.renew() is LeaseRole.LEADER, "the refusal is no loss: the lease is still its own"
     house.clock.advance(RENEW_S)
-    assert (await first.renew(), first.term, first.left_s) == (Standing.LEADS, 1, LEASE_S * 0.9)
+    assert (await first.renew(), first.term, first.left_s) == (LeaseRole.LEADER, 1, LEASE_S * 0.9)
 
 
 async def test_an_operator_may_give_it_to_another(house: House) -> None:
@@ -102,7 +102,7 @@ async def test_an_operator_may_give_it_to_another(house: House) -> None:
     await first.renew()
     held = await house.api.get_lease("controller")
     await house.api.replace_lease("controller", LeaseClaim(holder="b", lease_s=LEASE_S), if_match=held.etag)
-    assert (await first.renew(), first.holds) == (Standing.FOLLOWS, False), "at once, not a renewal later"
+    assert (await first.renew(), first.holds) == (LeaseRole.FOLLOWER, False), "at once, not a renewal later"
 
 
 async def test_a_lease_found_taken_ends_at_once_even_when_nobody_says_whose_it_is(house: House) -> None:
@@ -113,9 +113,9 @@ async def test_a_lease_found_taken_ends_at_once_even_when_nobody_says_whose_it_i
 
     first = of(house, "a")
     await first.renew()
-    async with AsyncFleetwright("http://api", transport=httpx.MockTransport(refuse)) as api:
+    async with AsyncClient("http://api", transport=httpx.MockTransport(refuse)) as api:
         first._api = api
-        assert (await first.renew(), first.left_s) == (Standing.UNKNOWN, 0.0)
+        assert (await first.renew(), first.left_s) == (LeaseRole.UNKNOWN, 0.0)
 
 
 async def test_a_write_ends_with_the_lease(house: House) -> None:
@@ -139,7 +139,7 @@ async def test_a_renewal_gives_what_is_under_way_its_time_too(house: House) -> N
     async with first.acting():
         bound = next(iter(first._bounds))
         before_s = bound.when()
-        assert await first.renew() is Standing.LEADS
+        assert await first.renew() is LeaseRole.LEADER
         after_s = bound.when()
     assert before_s is not None
     assert after_s is not None
@@ -161,14 +161,14 @@ async def test_without_an_answer_it_leads_until_its_time_is_up(house: House) -> 
 
     first = of(house, "a")
     await first.renew()
-    real, broken = house.api, AsyncFleetwright("http://api", transport=httpx.MockTransport(route))
+    real, broken = house.api, AsyncClient("http://api", transport=httpx.MockTransport(route))
     first._api = broken
     house.clock.advance(RENEW_S)
-    assert await first.renew() is Standing.LEADS
+    assert await first.renew() is LeaseRole.LEADER
     house.clock.advance(RENEW_S + 4.0)
-    assert (await first.renew(), first.standing) == (Standing.UNKNOWN, Standing.UNKNOWN)
+    assert (await first.renew(), first.role) == (LeaseRole.UNKNOWN, LeaseRole.UNKNOWN)
     first._api = real
-    assert await first.renew() is Standing.LEADS, "nobody took it in the meantime"
+    assert await first.renew() is LeaseRole.LEADER, "nobody took it in the meantime"
     await broken.close()
 
 
@@ -179,19 +179,19 @@ async def test_only_the_leader_writes_and_reports(house: House) -> None:
     follows = house.controller(lease=LeaseSettings(holder="b"))
     assert await house.round(leads, settle=False)
     for _ in range(3):
-        assert await follows.run_round()
+        assert await follows.reconcile()
     assert serve.writes == [("on-B200", 3)]
-    assert house.counted("fleetwright_controller_leads") == 0.0
-    assert house.counted("fleetwright_controller_rounds_total", outcome="ok") == 0.0
+    assert house.counted("fleetwright_controller_is_leader") == 0.0
+    assert house.counted("fleetwright_controller_reconciles_total", outcome="ok") == 0.0
     reported = (await house.status("chat")).observed_at
     house.clock.advance(1.0)
-    assert await follows.run_round()
+    assert await follows.reconcile()
     assert (await house.status("chat")).observed_at == reported
     await house.round(follows)  # 6 s without a renewal: not yet
     assert (await house.status("chat")).observed_at == reported
     house.clock.advance(LEASE_S)
     serve.settle()
-    assert await follows.run_round()
+    assert await follows.reconcile()
     assert (await house.status("chat")).phase is Phase.APPLIED
 
 
@@ -269,7 +269,7 @@ def test_never_do_two_act_while_clocks_differ_by_less_than_the_margin(
 
 
 async def _play(moves: list[tuple[str, int, float]], rates: list[float]) -> None:
-    async with AsyncFleetwright(
+    async with AsyncClient(
         "http://api", token=TOKENS[Scope.ADMIN], transport=httpx.MockTransport(Shelf().answer)
     ) as client:
         own = [[0.0] for _ in rates]
@@ -288,5 +288,5 @@ async def _play(moves: list[tuple[str, int, float]], rates: list[float]) -> None
             elif what == "renew":
                 await processes[who].renew()
             else:
-                await processes[who].give_back()
+                await processes[who].release()
             assert sum(process.holds for process in processes) <= 1

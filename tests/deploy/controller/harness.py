@@ -16,7 +16,7 @@ from deploy.actuators.ray_serve.actuator import ray_serve_actuators
 from deploy.actuators.registry import Actuators
 from deploy.common.clock import Clock
 from deploy.common.leader_election import Leadership, LeaseSettings
-from deploy.common.liveness import Pulse
+from deploy.common.liveness import Liveness
 from deploy.controller.controller import Controller, ControllerSettings
 from deploy.controller.metrics import ControllerMetrics
 from deploy.controller.prometheus_health import HealthReader, unread_health
@@ -99,7 +99,7 @@ class House:
         sleep: Callable[[float], Awaitable[None]] | None = None,
         lease: LeaseSettings = LEASE,
         health: HealthReader = unread_health,
-        pulse: Pulse | None = None,
+        liveness: Liveness | None = None,
     ) -> Controller:
         """A new controller, which knows nothing of any before it.  It meets the doubles unless given something real."""
         self.registry = CollectorRegistry()
@@ -115,13 +115,13 @@ class House:
             metrics=ControllerMetrics(self.registry),
             settings=settings,
             clock=clock,
-            pulse=pulse,
+            liveness=liveness,
         )
 
     async def round(self, controller: Controller, *, settle: bool = True) -> bool:
         """One round, a period later; then, unless told otherwise, everything asked for happens."""
         self.clock.advance(5.0)
-        ok = await controller.run_round()
+        ok = await controller.reconcile()
         if settle:
             for serve in self.targets.values():
                 serve.settle()

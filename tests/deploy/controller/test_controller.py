@@ -294,7 +294,7 @@ async def test_rounds_and_writes_are_counted(house: House) -> None:
     controller = house.controller()
     for _ in range(3):
         await house.round(controller)
-    assert house.counted("fleetwright_controller_rounds_total", outcome="ok") == 3
-    assert house.counted("fleetwright_controller_rounds_total", outcome="failed") == 0
-    assert house.counted("fleetwright_controller_round_seconds_count") == 3
+    assert house.counted("fleetwright_controller_reconciles_total", outcome="ok") == 3
+    assert house.counted("fleetwright_controller_reconciles_total", outcome="failed") == 0
+    assert house.counted("fleetwright_controller_reconcile_duration_seconds_count") == 3
     assert house.counted("fleetwright_controller_writes_total", target="chat", kind="scale") == 2

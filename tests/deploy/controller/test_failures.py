@@ -10,7 +10,7 @@ from api.client import AsyncClient
 from api.schemas.targets import Phase, Target
 from api.schemas.tokens import Scope
 from deploy.common.leader_election import LeaseSettings
-from deploy.common.liveness import ALLOWANCE, Pulse
+from deploy.common.liveness import ALLOWANCE, Liveness
 from deploy.controller.controller import ControllerSettings
 from tests.deploy.actuators.serve_double import ServeDouble, answering, raising
 from tests.deploy.controller.harness import House, app
@@ -144,29 +144,29 @@ async def test_targets_do_not_wait_for_one_that_hangs(house: House) -> None:
 
 
 async def test_it_lives_while_its_rounds_follow_and_not_once_one_is_stuck(house: House) -> None:
-    settings, pulse = ControllerSettings(), Pulse(steady_s=house.clock.monotonic_s)
+    settings, liveness = ControllerSettings(), Liveness(steady_s=house.clock.monotonic_s)
     alive, stands = list[bool](), asyncio.Event()
 
     async def next_period(period_s: float) -> None:
-        alive.append(pulse.is_alive())
+        alive.append(liveness.is_alive())
         house.clock.advance(period_s)
         if len(alive) == 3:
             stands.set()
             await asyncio.Event().wait()
         await asyncio.sleep(0)
 
-    assert not pulse.is_alive()
+    assert not liveness.is_alive()
     lease = LeaseSettings(holder="the only one", lease_s=3600.0)
-    controller = house.controller(settings=settings, sleep=next_period, lease=lease, pulse=pulse)
+    controller = house.controller(settings=settings, sleep=next_period, lease=lease, liveness=liveness)
     running = asyncio.create_task(controller.run())
     async with asyncio.timeout(30):
         await stands.wait()
     assert alive == [True] * 3
     longest_s = settings.listing_timeout_s + settings.period_s
     house.clock.advance(longest_s)
-    assert pulse.is_alive()  # a turn may take so long
+    assert liveness.is_alive()  # a turn may take so long
     house.clock.advance(ALLOWANCE * longest_s)
-    assert not pulse.is_alive()
+    assert not liveness.is_alive()
     running.cancel()
     await asyncio.wait([running])
 
@@ -180,7 +180,7 @@ async def test_an_api_that_tells_its_targets_without_end_is_given_up(
 
     monkeypatch.setattr(house.api, "iter_targets", never)
     assert not await house.round(house.controller(settings=ControllerSettings(listing_timeout_s=0.05)))
-    assert house.counted("fleetwright_controller_rounds_total", outcome="failed") == 1
+    assert house.counted("fleetwright_controller_reconciles_total", outcome="failed") == 1
 
 
 async def test_a_defect_met_on_one_target_does_not_end_the_others(house: House) -> None:
@@ -195,7 +195,7 @@ async def test_a_defect_met_on_one_target_does_not_end_the_others(house: House) 
     controller = house.controller()
     assert not await house.round(controller)
     assert (await house.status("fine")).phase is Phase.OBSERVED
-    assert house.counted("fleetwright_controller_rounds_total", outcome="failed") == 1
+    assert house.counted("fleetwright_controller_reconciles_total", outcome="failed") == 1
     await house.round(controller)
     assert (await house.status("broken")).phase is Phase.OBSERVED
 
@@ -207,7 +207,7 @@ async def test_without_the_api_nothing_is_written(house: House) -> None:
     async with AsyncClient("http://localhost", transport=down) as api:
         assert not await house.round(house.controller(api=api))
     assert serve.requests == []
-    assert house.counted("fleetwright_controller_rounds_total", outcome="failed") == 1
+    assert house.counted("fleetwright_controller_reconciles_total", outcome="failed") == 1
 
 
 async def test_while_the_freeze_cannot_be_read_nothing_is_written(house: House) -> None:

@@ -118,7 +118,7 @@ async def test_a_new_controller_after_any_reconcile_reaches_the_same_end(site: S
     controller = site.controller(holder="first")
     for number in range(6):
         if number == rounds:
-            await controller._leadership.give_back()
+            await controller._leadership.release()
             controller = site.controller(holder="second")
         calls += await site.round(controller)
         if calls[-1:] == ["end llm/1"]:

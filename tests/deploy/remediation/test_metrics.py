@@ -14,7 +14,7 @@ from api.client import ApiError
 from deploy.common.clock import Clock
 from deploy.common.errors import ActuationError
 from deploy.common.leader_election import Leadership, LeaseSettings
-from deploy.common.liveness import ALLOWANCE, Pulse
+from deploy.common.liveness import ALLOWANCE, Liveness
 from deploy.remediation.cluster_interface import ClusterSnapshot
 from deploy.remediation.controller import LEASE, RemediationController, RemediationSettings
 from deploy.remediation.metrics import RemediationMetrics
@@ -41,7 +41,7 @@ class Observed:
 
     def __post_init__(self) -> None:
         now, steady_s = self.house.clock.now, self.house.clock.monotonic_s
-        self.pulse = Pulse(steady_s=steady_s)
+        self.liveness = Liveness(steady_s=steady_s)
         self.settings = RemediationSettings(act=True, action_wait_s=ACTION_WAIT_S)
         self.leadership = Leadership(
             api=self.house.api,
@@ -54,7 +54,7 @@ class Observed:
             leadership=self.leadership,
             metrics=RemediationMetrics(self.registry),
             settings=self.settings,
-            pulse=self.pulse,
+            liveness=self.liveness,
             clock=Clock(now=now, steady_s=steady_s, sleep=self._turned),
         )
 
@@ -81,7 +81,7 @@ class Observed:
         await asyncio.Event().wait()
 
     async def _turned(self, _seconds: float) -> None:
-        self.alive.append(self.pulse.is_alive())
+        self.alive.append(self.liveness.is_alive())
         self.house.clock.advance(1.0)
         await self.renewed.wait()
         if len(self.alive) > TURNS:
@@ -180,7 +180,7 @@ async def test_it_is_alive_while_its_loop_runs_and_not_once_it_is_stuck(
     observed: Observed, monkeypatch: pytest.MonkeyPatch, state: str, reconciles: Mapping[tuple[str, ...], float]
 ) -> None:
     await _prepare(state, observed, monkeypatch)
-    assert not observed.pulse.is_alive()
+    assert not observed.liveness.is_alive()
     async with asyncio.timeout(ACTION_WAIT_S):
         running = asyncio.create_task(observed.controller.run())
         await observed.stands.wait()
@@ -188,9 +188,9 @@ async def test_it_is_alive_while_its_loop_runs_and_not_once_it_is_stuck(
     assert observed.counted("reconciles") == reconciles
     longest_s = observed.settings.period_s + observed.settings.reconcile_timeout_s
     observed.house.clock.advance(longest_s)
-    assert observed.pulse.is_alive()  # a cycle can take so long
+    assert observed.liveness.is_alive()  # a cycle can take so long
     observed.house.clock.advance(ALLOWANCE * longest_s)
-    assert not observed.pulse.is_alive()
+    assert not observed.liveness.is_alive()
     running.cancel()
     await asyncio.wait([running])
 
