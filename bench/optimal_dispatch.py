@@ -9,7 +9,7 @@ import pulp
 from fleet.solvers import Limits, Solver, run
 from placement.arrays import Floats, Ints
 from placement.balance import balanced
-from placement.bounds.counts import greedy_counts
+from placement.bounds.lower_bound import greedy_counts
 from placement.imbalance import imbalance
 from placement.layout import Layout
 

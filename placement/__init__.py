@@ -1,5 +1,5 @@
-"""Expert loads and topology in; replica counts and slots out.
+"""Plans where the experts of a mixture-of-experts model lie: replica counts and a GPU slot for each copy.
 
-`placement.pipeline.place` is the one entry, from a `Question` to a `Placement`; import it late, as it loads compiled
+`placement.pipeline.place` is the entry, from a `PlacementProblem` to a `Placement`.  Import it late: it loads compiled
 code.
 """

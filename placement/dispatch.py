@@ -1,14 +1,14 @@
-"""Which copy of an expert a token goes to, as engines decide it, and what that makes each GPU carry.
+"""The dispatch rules of engines, and the load of each GPU under a rule.
 
-Tokens come from all GPUs alike (attention is data-parallel).  The rules:
+All GPUs send equally many tokens (attention is data-parallel).  The rules:
 
-- `equal`: every copy gets the same share, each expert by itself.  SGLang's `dynamic`.
-- `hash`: every copy gets the same share, and one number picks for all experts of a token (`placement.traffic.hashing`).
-  vLLM, by a hash of the token's place: GPUs carry what they do under `equal`.
+- `equal`: every copy receives the same share, for each expert alone.  SGLang's `dynamic`.
+- `hash`: every copy receives the same share; one number selects the copies of all experts of a token
+  (`placement.traffic.hashing`).  vLLM, by a hash of the token's position.  Loads equal those under `equal`.
 - `nearest`: SGLang's `static`, read in `expert_location.py` (0.5.23): the copy on the token's own GPU; else, unless all
-  copies lie on one node, the first on its own, by slot; all other GPUs share out the copies evenly among themselves.
+  copies lie on one node, the first on its own node, by slot.  All other GPUs share the copies evenly.
 
-An expert of one copy needs no rule.
+An expert with one copy needs no rule.
 """
 
 import numpy as np
@@ -21,13 +21,13 @@ from placement.options import Dispatch
 
 __all__ = ["EQUAL", "NEAREST", "RULES", "Dispatch", "gpu_loads", "shares_of_copies"]
 
-EQUAL, NEAREST = 0, 1  # as compiled code knows them
-RULES = {Dispatch.EQUAL: EQUAL, Dispatch.HASH: EQUAL, Dispatch.NEAREST: NEAREST}  # by what GPUs carry
+EQUAL, NEAREST = 0, 1  # codes in compiled functions
+RULES = {Dispatch.EQUAL: EQUAL, Dispatch.HASH: EQUAL, Dispatch.NEAREST: NEAREST}  # equal loads
 
 
 @jit_inner
 def shares_of_copies(slots: Ints, gpu_of_slot: Ints, node_of_gpu: Ints, rule: int, shares: Floats) -> None:
-    """The share of its expert's tokens that each copy takes; `slots`, rising, are where the copies lie."""
+    """The share of its expert's tokens that each copy receives.  `slots`, rising, hold the copies."""
     copies, gpus = len(slots), len(node_of_gpu)
     if rule == EQUAL or copies == 1:
         for c in range(copies):

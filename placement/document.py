@@ -1,7 +1,7 @@
-"""`placement.json`: where every copy lies, the loads that this was decided for, and what was promised of it.
+"""`placement.json`: the slot of every copy, the loads it was planned for, and the predicted figures.
 
-It holds enough to be judged again, on its own loads or on others, and to be written for any engine.  Field by field it
-is described in docs/placement/index.md.
+The document is enough for another evaluation, on its own loads or on others, and for every engine's file.
+docs/explanation/placement/index.md describes the fields.
 """
 
 import json
@@ -29,7 +29,7 @@ TokensPerExpert = tuple[Annotated[tuple[Tokens, ...], Field(max_length=MAX_EXPER
 
 
 class Spread(Frozen):
-    """A figure of every layer."""
+    """A figure per layer, with mean and maximum."""
 
     mean: float
     max: float
@@ -37,23 +37,23 @@ class Spread(Frozen):
 
     @classmethod
     def of(cls, per_layer: Floats) -> "Spread":
-        """Of an array [layers]."""
+        """From an array [layers]."""
         return cls(mean=float(per_layer.mean()), max=float(per_layer.max()), per_layer=tuple(per_layer.tolist()))
 
 
 class RemoteNodes(Frozen):
-    """Where the figure of remote nodes comes from."""
+    """Remote nodes per layer and their source."""
 
     source: Literal["trace", "modelled"]
     trace_tokens: int
     per_layer: tuple[float, ...]
     cost_per_token: float | None = Field(
-        default=None, description="The same by node_costs, a way at cost 1 counting 1; null without costs."
+        default=None, description="Remote nodes weighted by node_costs; null without costs."
     )
 
 
 class Before(Frozen):
-    """What the placement replaces: the one now loaded, or experts in their order as engines start."""
+    """The placement before: the current one, or experts in order as engines start."""
 
     what: Literal["current", "contiguous"]
     imbalance: Spread
@@ -62,28 +62,29 @@ class Before(Frozen):
 
 
 class Redundancy(Frozen):
-    """How many slots would let the loads lie evenly, where they cannot now."""
+    """The number of slots that would allow an even load."""
 
     slots: int
     bound_mean: float
     fp8_bytes_per_gpu: int | None = Field(
-        default=None, description="Memory for the slots added, with weights of one byte; null without a known model."
+        default=None,
+        description="Memory of the additional slots, with weights of one byte; null without a known model.",
     )
 
 
 class Predictions(Frozen):
-    """What to expect of it, beside the figures at the top."""
+    """Further predictions."""
 
-    imbalance_by_rule: dict[Dispatch, float] = Field(description="Mean over layers, had the engine this rule or that.")
+    imbalance_by_rule: dict[Dispatch, float] = Field(description="Mean over layers under each dispatch rule.")
     engine_imbalance: Spread | None = Field(
-        default=None, description="Nearest dispatch only: with the very choices that SGLang 0.5.23 draws for far GPUs."
+        default=None, description="Nearest dispatch only: with the choices that SGLang 0.5.23 draws for far GPUs."
     )
     before: Before
-    redundancy: Redundancy | None = Field(default=None, description="Null where the bound is good as it is.")
+    redundancy: Redundancy | None = Field(default=None, description="Null where the bound is low enough.")
 
 
 class Source(Frozen):
-    """A file that was read."""
+    """An input file."""
 
     format: str | None
     name: str | None = None
@@ -91,58 +92,62 @@ class Source(Frozen):
 
 
 class MoveBatch(Frozen):
-    """Copies of one layer that travel together, and are put in at the end."""
+    """Copies of one layer that move together."""
 
-    layer: int = Field(description="Its number in the whole model.")
-    copies: int = Field(description="That come from other GPUs; the rest only change slot.")
+    layer: int = Field(description="Number of the layer in the whole model.")
+    copies: int = Field(description="Copies from other GPUs; the others only change their slot.")
     start_s: float
     end_s: float
-    imbalance: float = Field(description="Mean over all layers, once they are in.")
-    slots: tuple[int, ...] = Field(description="That change; what they hold then is in the map.")
-    sources: tuple[int, ...] = Field(description="The GPU that each slot's copy comes from.")
-    beside: bool = Field(description="Whether GPUs need room for them beside what they serve until all are there.")
+    imbalance: float = Field(description="Mean over all layers after the batch.")
+    slots: tuple[int, ...] = Field(description="The slots that change; the map has their new experts.")
+    sources: tuple[int, ...] = Field(description="The source GPU of each slot's copy.")
+    beside: bool = Field(description="Whether GPUs need room for the new copies beside the serving ones.")
 
 
 class Moves(Frozen):
-    """When each copy moves, and how long that takes, within what links may carry of it."""
+    """The schedule of the moves, within the bandwidth that moves may use."""
 
     copies: int
     bytes: int
     duration_s: float
     expert_bytes: int = Field(description="Weights of one expert in one layer.")
-    gpu_gb_per_s: float = Field(description="What moves may send, and what receive, per GPU.")
-    node_gb_per_s: float = Field(description="The same per node, over all its uplinks.")
-    batches: tuple[MoveBatch, ...] = Field(description="One after another.")
+    gpu_gb_per_s: float = Field(description="Bandwidth for moves, each way, per GPU.")
+    node_gb_per_s: float = Field(description="Bandwidth for moves, each way, per node over all its uplinks.")
+    batches: tuple[MoveBatch, ...] = Field(description="In order.")
 
 
 class Provenance(Frozen):
-    """What it was made from, and how: the same again gives the same placement."""
+    """The inputs and parameters of a placement."""
 
     version: str
     loads: tuple[Source, ...] = ()
     trace: Source | None = None
     current: Source | None = None
-    windows: int = Field(ge=1, description="How many windows of loads were added up.")
+    windows: int = Field(ge=1, description="Number of load windows, added up.")
     least_tokens: float = Field(default=0.0, ge=0)
-    max_imbalance: float | None = Field(default=None, description="The ceiling asked for.")
+    max_imbalance: float | None = Field(default=None, description="The requested ceiling.")
     max_moves: int | None = None
     groups: int | None = None
     method: Method = Field(default=Method.SEARCH, description="The requested method.")
-    time_limit_s: float | None = Field(default=None, description="Of the integer programs; null for `search`.")
+    time_limit_s: float | None = Field(
+        default=None, description="Time limit of the integer programs; null for `search`."
+    )
     seed: int = 0
 
 
 class Placement(LayoutSchema):
-    """One placement of all MoE layers."""
+    """A placement of all MoE layers."""
 
     schema_version: Literal[1] = SCHEMA_VERSION
     model: ModelName | None = None
     experts: Annotated[int, Field(ge=1, le=MAX_EXPERTS)]
-    layers: tuple[Layer, ...] = Field(min_length=1, description="Number in the whole model of each row below.")
-    hidden_layers: Annotated[int, Field(ge=1, le=MAX_LAYERS)] = Field(description="Dense layers counted.")
+    layers: tuple[Layer, ...] = Field(min_length=1, description="Number in the whole model of each row.")
+    hidden_layers: Annotated[int, Field(ge=1, le=MAX_LAYERS)] = Field(
+        description="Layers of the model, dense ones included."
+    )
     dispatch: Dispatch
     engine: DrawingEngine | None = Field(
-        default=None, description="Planned for this engine's own draws, and judged so."
+        default=None, description="Planned and evaluated with the draws of this engine."
     )
     method: Method = Field(default=Method.SEARCH, description="`exact` where an integer program continued the search.")
     imbalance: Spread
@@ -150,16 +155,18 @@ class Placement(LayoutSchema):
     gap: float | None = Field(
         default=None, description="(mean - bound) / mean of the imbalance: the maximum distance from the optimum."
     )
-    holds: bool = Field(description="False where the ceiling asked for was not reached.")
+    holds: bool = Field(description="False where the placement misses the requested ceiling.")
     remote_nodes_per_token: float | None = Field(description="Mean over layers; null without a trace.")
     remote_nodes: RemoteNodes | None = None
-    moved_copies: int | None = Field(description="Copies to load where they are not now; null without a current one.")
-    moves: Moves | None = Field(default=None, description="When they move; null without `move_gb_per_s`.")
+    moved_copies: int | None = Field(
+        description="Copies on GPUs that did not hold the expert before; null without a current placement."
+    )
+    moves: Moves | None = Field(default=None, description="The schedule of the moves; null without `move_gb_per_s`.")
     solve_s: Annotated[float, Field(ge=0)]
     predictions: Predictions
     provenance: Provenance
     physical_to_logical_map: tuple[tuple[int, ...], ...] = Field(description="[layers][slots]: MoE layers only.")
-    loads: TokensPerExpert = Field(description="[layers][experts]: tokens it was made for.")
+    loads: TokensPerExpert = Field(description="[layers][experts]: tokens that the placement was planned for.")
 
     @cached_property
     def expert_of_slot(self) -> Ints:
@@ -168,11 +175,11 @@ class Placement(LayoutSchema):
 
     @cached_property
     def expert_loads(self) -> ExpertLoads:
-        """The loads it was made for."""
+        """The loads that the placement was planned for."""
         return ExpertLoads.of(self.loads, layers=self.layers, hidden_layers=self.hidden_layers)
 
     def same_rows(self, loads: ExpertLoads) -> ExpertLoads:
-        """Loads that say nothing of their rows but that they are MoE layers, under the numbers used here."""
+        """Loads whose rows have no layer numbers get those of this placement."""
         bare = loads.hidden_layers == len(loads.layers) == len(self.layers)
         return replace(loads, layers=self.layers, hidden_layers=self.hidden_layers) if bare else loads
 
@@ -186,12 +193,12 @@ class Placement(LayoutSchema):
         return self
 
     def summary(self) -> dict[str, Any]:
-        """All but what is as large as the model."""
+        """All fields except the map and the loads."""
         return self.model_dump(mode="json", exclude={"physical_to_logical_map", "loads"})
 
 
 def placement_text(placement: Placement) -> str:
-    """The document, a layer a line, so that two versions of it can be compared."""
+    """The document with one layer per line, for a readable diff."""
     values = {"schema_version": placement.schema_version} | placement.model_dump(mode="json")
     fields = (f"{json.dumps(name)}: {_value_text(value)}" for name, value in values.items())
     return "{\n  " + ",\n  ".join(fields) + "\n}\n"

@@ -1,24 +1,24 @@
-"""The expert-parallel group that some nodes of a topology make: its layout, and what a byte costs from node to node.
+"""The expert-parallel group of named nodes of a topology: its layout and the cost of a byte between nodes.
 
 Slots.  With `expert_bytes` for the weights of one expert of one layer, L MoE layers and a share q of a GPU's memory M_g
-for experts, GPU g can hold floor(q M_g / (L expert_bytes)) slots of each layer, at most one per expert.  Either as many
-as that, or `slots` in all: then every GPU gets its even part, and what does not fit into smaller ones goes to the rest.
+for experts, GPU g can hold floor(q M_g / (L expert_bytes)) slots of each layer, at most one per expert.  The group has
+that many slots, or `slots` in all, distributed as evenly as the limit allows.
 
-Speeds are relative to the fastest GPU of the group, by one figure of the GPU catalogue: memory bandwidth where experts
-are read again for each step (decode), else dense compute of one precision (prefill).
+Speeds are relative to the fastest GPU of the group, by one figure of the GPU catalogue: memory bandwidth where every
+step reads the experts (decode), else dense compute of one precision (prefill).
 
-Costs [nodes, nodes] are seconds per byte from one node to another over those of the cheapest pair, 0 within a node.  On
-the way a byte passes (all in GB/s of one node and direction):
+Costs [nodes, nodes] are seconds per byte between two nodes over those of the cheapest pair, 0 within a node.  A byte
+passes (all in GB/s of one node and direction):
 
     scale-up    gpus x link_gb_per_s            between nodes of one scale-up domain, and nothing else then
     NICs        leaves x nic_gb_per_s           of either node
     uplinks     sum over the node's leaves of links x link_gb_per_s of all uplinks / nodes of the group on the leaf
-                                                where the two share no leaf
-    spines      the same again for the uplinks of the spines, shared by the group's nodes below
+                                                where the two nodes share no leaf
+    spines      the same for the uplinks of the spines, shared by the group's nodes below
                                                 where they share no spine either
 
-and takes 1 / the least of them.  A figure that the topology does not give does not narrow the way; a pair of which
-nothing is known, or between which no way is written down, costs as much as the dearest pair that is known.
+The cost is 1 / the lowest of these.  A figure that the topology does not give is no limit.  A pair without any known
+figure costs as much as the most expensive known pair.
 """
 
 from collections.abc import Iterator, Sequence
@@ -40,7 +40,7 @@ Figure = Literal["bandwidth"] | Precision
 
 @dataclass(frozen=True)
 class ExpertMemory:
-    """What experts take, and how much of each GPU they may have."""
+    """The memory of experts and its limit per GPU."""
 
     experts: int  # of one layer
     layers: int  # MoE layers
@@ -51,7 +51,7 @@ class ExpertMemory:
         RuleError.raise_for(self._violations())
 
     def slots_on(self, gpu: GpuSpec) -> int:
-        """Of each layer."""
+        """Slots of each layer on a GPU."""
         share = gpu.memory_bytes * self.memory_share
         return slots_in(share, experts=self.experts, layers=self.layers, expert_bytes=self.expert_bytes)
 
@@ -68,7 +68,7 @@ class ExpertMemory:
 
 @dataclass(frozen=True, eq=False)
 class ExpertGroup:
-    """Nodes whose GPUs share a model's experts.  Build one with `expert_group`."""
+    """Nodes whose GPUs share a model's experts.  Create with `expert_group`."""
 
     nodes: tuple[str, ...]  # in the order their GPUs are numbered
     layout: Layout
@@ -84,7 +84,7 @@ def expert_group(
     slots: int | None = None,
     figure: Figure = "bandwidth",
 ) -> ExpertGroup:
-    """The group of these nodes, numbered so that near ones stand together; without `slots` as many as memory holds."""
+    """The group of these nodes, with near nodes adjacent; without `slots` as many as memory holds."""
     ordered = near_together(index, nodes)
     found = [index.node(name) for name in ordered]
     RuleError.raise_for(_node_violations(found))
@@ -103,7 +103,7 @@ def expert_group(
 
 
 def near_together(index: TopologyIndex, nodes: Sequence[str]) -> tuple[str, ...]:
-    """The nodes, each followed by the nearest that is left; the first given first, and in that order where alike."""
+    """The nodes, each followed by the nearest remaining one; the first given node first, ties in the given order."""
     RuleError.raise_for(_name_violations(nodes))
     left = [index.node(name).name for name in nodes]
     ordered = [left.pop(0)]
@@ -115,7 +115,7 @@ def near_together(index: TopologyIndex, nodes: Sequence[str]) -> tuple[str, ...]
 
 
 def _farness(index: TopologyIndex, here: str, there: str) -> tuple[int, int]:
-    """How traffic gets there; among those that share a leaf, the more leaves the nearer."""
+    """The distance between two nodes; of nodes that share leaves, more leaves are nearer."""
     shared = set(index.node(here).leaves) & set(index.node(there).leaves)
     return index.distance(here, there), -len(shared)
 
@@ -135,7 +135,7 @@ def _costs(index: TopologyIndex, nodes: Sequence[Node], kinds: Sequence[GpuSpec]
 
 
 class _Ways:
-    """What a byte passes from one node of the group to another."""
+    """The links between nodes of the group."""
 
     def __init__(self, index: TopologyIndex, nodes: Sequence[Node], kinds: Sequence[GpuSpec]) -> None:
         self._index = index
@@ -143,7 +143,7 @@ class _Ways:
         self._kinds = kinds
 
     def s_per_gb(self, here: int, there: int) -> float:
-        """0 within a node, infinite where nothing is known."""
+        """0 within a node, infinite where no figure is known."""
         if here == there:
             return 0.0
         distance = self._index.distance(self._nodes[here].name, self._nodes[there].name)
@@ -153,7 +153,7 @@ class _Ways:
         return inf if narrowest == inf else 1 / narrowest
 
     def _gb_per_s(self, at: int, distance: Distance) -> float:
-        """The narrowest place on one node's side of the way; infinite where no figure is given."""
+        """The narrowest link on one node's side; infinite where no figure is given."""
         node = self._nodes[at]
         if distance is Distance.SAME_SCALE_UP:
             return node.gpus * self._kinds[at].link_gb_per_s
@@ -165,7 +165,7 @@ class _Ways:
         return narrowest
 
     def _part_of_uplinks(self, switches: Sequence[str]) -> float:
-        """A node's part of what these switches send up, when all nodes of the group below send alike."""
+        """A node's part of the uplinks of these switches, when all nodes of the group below send equally."""
         total = 0.0
         for name in dict.fromkeys(switches):
             switch = self._index.switch(name)

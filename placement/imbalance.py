@@ -1,7 +1,7 @@
-"""How uneven a placement is: the fullest GPU over what it would carry were all equally busy, layer by layer.
+"""The imbalance of a placement, per layer: the maximum load over the load of an even share.
 
-Layers run one after another, each as long as its busiest GPU, so the mean over layers is what a step's time follows; it
-is what ceilings are stated for.
+Layers run one after another, each as long as its most loaded GPU, so the step time follows the mean over layers.
+Ceilings apply to this mean.
 """
 
 from dataclasses import dataclass
@@ -13,23 +13,23 @@ from placement.layout import Layout
 
 @dataclass(frozen=True, eq=False)
 class Imbalance:
-    """1 is even.  With GPUs of different speeds a GPU's load counts by the time it takes."""
+    """1 is even.  With different speeds, a GPU's load counts by its time."""
 
     per_layer: Floats
 
     @property
     def mean(self) -> float:
-        """Over the layers."""
+        """The mean over layers."""
         return float(self.per_layer.mean())
 
     @property
     def max(self) -> float:
-        """Of the worst layer."""
+        """The imbalance of the worst layer."""
         return float(self.per_layer.max())
 
 
 def imbalance(expert_of_slot: Ints, tokens: Floats, *, layout: Layout, rule: Dispatch = Dispatch.EQUAL) -> Imbalance:
-    """Of a placement [layers, slots] under loads [layers, experts]."""
+    """The imbalance of a placement [layers, slots] under loads [layers, experts]."""
     loads = gpu_loads(expert_of_slot, tokens, layout=layout, rule=rule)
     even = tokens.sum(axis=1, keepdims=True) * layout.shares
     return Imbalance((loads / even).max(axis=1))

@@ -1,4 +1,4 @@
-"""Where expert copies can lie: slots on GPUs on nodes, and how fast each GPU is.
+"""The slots for expert copies: slots on GPUs on nodes, and the speed of each GPU.
 
 GPUs are numbered node by node, slots GPU by GPU, as every engine numbers its expert-parallel ranks: with equal counts
 slot s lies on GPU s // (slots / GPUs), GPU g on node g // (GPUs / nodes).
@@ -18,11 +18,11 @@ MIN_SPEED, MAX_SPEED = 1e-3, 1e3
 
 @dataclass(frozen=True, eq=False)
 class Layout:
-    """Slots of one layer; all layers are alike.  Build one with `even` or `of`, which check it."""
+    """The slots of one layer; all layers are equal.  Create with `even` or `of`, which check the values."""
 
     node_of_gpu: Ints  # from 0, never falling
-    slots_of_gpu: Ints  # how many copies of one layer's experts lie there, at least 1
-    speeds: Floats  # work per second of each GPU; only their ratios count
+    slots_of_gpu: Ints  # copies of one layer's experts, at least 1
+    speeds: Floats  # work per second of each GPU; only ratios matter
 
     @classmethod
     def even(cls, *, slots: int, gpus: int, nodes: int, speeds: Sequence[float] | None = None) -> "Layout":
@@ -38,7 +38,7 @@ class Layout:
     def of(
         cls, *, node_of_gpu: Sequence[int], slots_of_gpu: Sequence[int], speeds: Sequence[float] | None = None
     ) -> "Layout":
-        """Any counts, for GPUs whose memories differ and nodes that are not all alike."""
+        """Any counts, for GPUs with different memories and nodes of different sizes."""
         given = [1.0] * len(node_of_gpu) if speeds is None else list(speeds)
         RuleError.raise_for(_violations(node_of_gpu, slots_of_gpu, given))
         return cls(
@@ -49,22 +49,22 @@ class Layout:
 
     @property
     def gpus(self) -> int:
-        """How many there are."""
+        """The number of GPUs."""
         return len(self.node_of_gpu)
 
     @property
     def nodes(self) -> int:
-        """How many there are."""
+        """The number of nodes."""
         return int(self.node_of_gpu[-1]) + 1
 
     @property
     def slots(self) -> int:
-        """Of one layer, on all GPUs together."""
+        """The slots of one layer on all GPUs together."""
         return int(self.slots_of_gpu.sum())
 
     @property
     def is_even(self) -> bool:
-        """Whether every GPU has as many slots and every node as many GPUs as any other: what engines can load."""
+        """Whether all GPUs have equal slots and all nodes equal GPUs, as engines require."""
         return len(set(self.slots_of_gpu.tolist())) == 1 and len(set(np.bincount(self.node_of_gpu).tolist())) == 1
 
     @cached_property
@@ -74,18 +74,18 @@ class Layout:
 
     @cached_property
     def gpu_of_slot(self) -> Ints:
-        """[slots]."""
+        """[slots]: the GPU of each slot."""
         return np.repeat(np.arange(self.gpus, dtype=np.int64), self.slots_of_gpu)
 
     @cached_property
     def node_of_slot(self) -> Ints:
-        """[slots]."""
+        """[slots]: the node of each slot."""
         found: Ints = self.node_of_gpu[self.gpu_of_slot]
         return found
 
     @cached_property
     def shares(self) -> Floats:
-        """[GPUs]: each GPU's part of all speed, which is its part of the load when every GPU is equally busy."""
+        """[GPUs]: each GPU's part of the total speed, which is its even share of the load."""
         parts: Floats = self.speeds / self.speeds.sum()
         return parts
 

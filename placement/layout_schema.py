@@ -1,4 +1,4 @@
-"""Where copies can lie, as documents and requests write it down; `Layout` is what computes with it."""
+"""The layout fields of documents and requests; `Layout` is the form for computation."""
 
 from collections.abc import Iterator
 from functools import cached_property
@@ -28,24 +28,24 @@ class LayoutSchema(Frozen):
     gpus: GpuCount
     nodes: GpuCount
     gpu_slots: tuple[SlotCount, ...] | None = Field(
-        default=None, max_length=MAX_GPUS, description="Slots of each GPU where memories differ; null: all alike."
+        default=None, max_length=MAX_GPUS, description="Slots of each GPU where memories differ; null: all equal."
     )
     gpu_speeds: tuple[Speed, ...] | None = Field(
-        default=None, max_length=MAX_GPUS, description="Relative speed of each GPU; null: all alike."
+        default=None, max_length=MAX_GPUS, description="Relative speed of each GPU; null: all equal."
     )
     node_gpus: tuple[GpuCount, ...] | None = Field(
-        default=None, max_length=MAX_GPUS, description="GPUs of each node where they differ; null: all alike."
+        default=None, max_length=MAX_GPUS, description="GPUs of each node where they differ; null: all equal."
     )
     node_names: tuple[NodeName, ...] | None = Field(default=None, max_length=MAX_GPUS)
     node_costs: tuple[Annotated[tuple[Cost, ...], Field(max_length=MAX_COSTED_NODES)], ...] | None = Field(
         default=None,
         max_length=MAX_COSTED_NODES,
-        description="[nodes][nodes]: what a byte from one to the other costs, 0 from a node to itself; null: 1 each.",
+        description="[nodes][nodes]: cost of a byte between two nodes, 0 within a node; null: 1 each.",
     )
 
     @cached_property
     def layout(self) -> Layout:
-        """The same for computing, checked."""
+        """The checked layout."""
         RuleError.raise_for(_sum_violations(self))
         slots = self.slots if self.gpu_slots is None else self.gpus
         nodes = self.nodes if self.node_gpus is None else 1

@@ -1,4 +1,4 @@
-"""How many tokens each expert took, in each layer, over one or more windows of time."""
+"""The tokens that each expert received, per layer, over one or more time windows."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -13,14 +13,14 @@ from placement.arrays import MAX_EXPERTS, MAX_LAYERS, Floats
 
 @dataclass(frozen=True, eq=False)
 class ExpertLoads:
-    """Tokens per window, MoE layer and expert.  Build one with `of`, which checks it.
+    """Tokens per window, MoE layer and expert.  Create with `of`, which checks the values.
 
-    An expert without any token is refused: one that a short recording missed is not one that costs nothing.  Whoever
-    knows better says how many tokens to count it with.
+    An expert without tokens is refused, because a short recording may have missed it.  `least_tokens` gives a count
+    to such experts.
     """
 
     tokens: Floats  # [windows, layers, experts], oldest window first
-    layers: tuple[int, ...]  # each row's number in the whole model, dense layers counted
+    layers: tuple[int, ...]  # each row's number in the whole model, dense layers included
     hidden_layers: int  # of the whole model
 
     @classmethod
@@ -32,7 +32,7 @@ class ExpertLoads:
         hidden_layers: int | None = None,
         least_tokens: float = 0.0,
     ) -> "ExpertLoads":
-        """[windows x] layers x experts; without numbers all layers are MoE layers."""
+        """From [windows x] layers x experts; without numbers all layers are MoE layers."""
         counts = np.array(tokens, dtype=np.float64)
         if counts.ndim == 2:
             counts = counts[np.newaxis]
@@ -47,22 +47,22 @@ class ExpertLoads:
 
     @property
     def experts(self) -> int:
-        """Of one layer."""
+        """The experts of one layer."""
         return int(self.tokens.shape[2])
 
     @property
     def windows(self) -> int:
-        """How many there are."""
+        """The number of windows."""
         return int(self.tokens.shape[0])
 
     @cached_property
     def total(self) -> Floats:
-        """[layers, experts]: of all windows together."""
+        """[layers, experts]: the sum over windows."""
         return np.ascontiguousarray(self.tokens.sum(axis=0))
 
     @cached_property
     def shares(self) -> Floats:
-        """[layers, experts]: of the layer's tokens, adding up to 1 in each layer."""
+        """[layers, experts]: parts of the layer's tokens, adding up to 1 in each layer."""
         return np.ascontiguousarray(self.total / self.total.sum(axis=1, keepdims=True))
 
 

@@ -1,14 +1,15 @@
-"""The room's one entry: a question in, a placement out, by whichever of the methods beside it the question calls for.
+"""The entry of the package: from a placement problem to a placement, by the method that the problem calls for.
 
-| asked for | method | page |
+| problem | method | page |
 |---|---|---|
-| rule equal | `balance`, and `joint` where it leaves a gap to the bound | balance.md, few-slots.md |
+| rule equal | `balance`, and `joint` where it leaves a gap to the bound | balance.md |
+| the same with method exact or auto | `exact`, from the result above | exact.md |
 | rule nearest | `nearest` | dispatch.md |
-| a trace, or groups and a ceiling to model one by | `traffic`, from the above | traffic.md |
-| a placement that is loaded now | `migration` | migration.md |
+| a trace, or groups and a ceiling to generate one | `traffic`, from the result above | traffic.md |
+| a current placement | `migration` | migration.md |
 
-Layers are independent but for the ceiling on their mean, so of two methods each layer takes the better.  No step gives
-back what is worse than what it began with.  Importing this module loads compiled code: import it late.
+Only the ceiling on the mean joins layers, so of two methods each layer takes the better.  No step returns a worse
+placement than its start.  Importing this module loads compiled code: import it late.
 """
 
 from collections.abc import Callable
@@ -36,20 +37,20 @@ from placement.token_trace import TokenTrace
 from placement.traffic import Routing, generate_trace, minimise_traffic
 from placement.validation import check_slots
 
-TRAFFIC_CEILING = 1.02  # mean imbalance that less traffic may cost, unless told otherwise
-MOVES_CEILING = 1.05  # what a loaded placement may drift to before copies are moved
+TRAFFIC_CEILING = 1.02  # default for the mean imbalance that less traffic may cost
+MOVES_CEILING = 1.05  # default for the mean imbalance above which copies move
 MIN_GAP = 1e-6  # relative: smaller gaps are within a solver's tolerance
 CLOSE_TO_BOUND = 1e-3  # relative: loads of the next window differ by far more
-MODELLED_TOKENS = 2048  # to plan on; on 512, what is spared there is not on other tokens
+MODELLED_TOKENS = 2048  # for planning; a plan on 512 does not save as much on other tokens
 JUDGED_TOKENS = 512
-USUAL_ACTIVE = 8  # experts of one token, where no model says
+USUAL_ACTIVE = 8  # experts per token, without a model
 
 
 def place(problem: PlacementProblem, *, version: str, clock_s: Callable[[], float]) -> Placement:
-    """The placement that a question calls for.  RuleError names what does not fit together.
+    """Solve a problem.  RuleError names the fields that do not fit together.
 
-    `version` is of this program, for the record; `clock_s` a monotonic clock in seconds that times the solving, which
-    loading compiled code is no part of.
+    `version` of this program goes into the provenance.  `clock_s` is a monotonic clock in seconds; `solve_s` excludes
+    the loading of compiled code.
     """
     problem.checked()
     _warm_up(problem, clock_s=clock_s)
@@ -72,7 +73,7 @@ def place(problem: PlacementProblem, *, version: str, clock_s: Callable[[], floa
 
 
 def _warm_up(problem: PlacementProblem, *, clock_s: Callable[[], float]) -> None:
-    """Load what the question will call, on the smallest case there is: the first call of a process takes long."""
+    """Load the code that the problem needs on the smallest case: the first call of a process takes long."""
     nodes = min(2, problem.layout.nodes)
     tiny = PlacementProblem(
         loads=ExpertLoads.of([[8.0, 1.0, 1.0, 1.0]]),
@@ -86,7 +87,7 @@ def _warm_up(problem: PlacementProblem, *, clock_s: Callable[[], float]) -> None
         method=problem.method,
     )
     start = _chosen(tiny, bound=np.zeros(1), traffic=_traffic(tiny))
-    _exact(tiny, start, np.zeros(1), clock_s=clock_s)  # a bound that leaves a gap, for every method to be called
+    _exact(tiny, start, np.zeros(1), clock_s=clock_s)  # a bound with a gap, so that every method runs
 
 
 @dataclass(frozen=True, eq=False)
@@ -95,7 +96,7 @@ class _Exact:
 
     expert_of_slot: Ints
     bound: Floats
-    method: Method  # that ran
+    method: Method  # the method that ran
 
 
 def _exact(problem: PlacementProblem, found: Ints, bound: Floats, *, clock_s: Callable[[], float]) -> _Exact:
@@ -125,11 +126,11 @@ def _exact(problem: PlacementProblem, found: Ints, bound: Floats, *, clock_s: Ca
 
 
 def _keep_promise(problem: PlacementProblem, expert_of_slot: Ints) -> None:
-    """What no engine may load is a defect of a method, not of the question."""
+    """An illegal placement is a defect of a method, not of the problem."""
     try:
         check_slots(expert_of_slot, experts=problem.loads.experts, layout=problem.layout)
     except RuleError as error:
-        raise AssertionError(f"a method of this room broke its promise: {error}") from error
+        raise AssertionError(f"a placement method returned an illegal placement: {error}") from error
 
 
 def _chosen(problem: PlacementProblem, *, bound: Floats, traffic: Traffic | None) -> Ints:
@@ -151,7 +152,7 @@ def _chosen(problem: PlacementProblem, *, bound: Floats, traffic: Traffic | None
 
 
 def solve_balance(problem: PlacementProblem, bound: Floats) -> Ints:
-    """As even as the methods for the engine's rule make it."""
+    """The most even placement that the methods for the rule find."""
     tokens, layout = problem.loads.total, problem.layout
     if problem.rule is Dispatch.NEAREST:
         found = _even_for_nearest(tokens, bound, layout=layout)
@@ -166,7 +167,7 @@ def solve_balance(problem: PlacementProblem, bound: Floats) -> Ints:
 
 
 def _even_for_nearest(tokens: Floats, bound: Floats, *, layout: Layout) -> Ints:
-    """By a plan for the rule, and where that leaves a gap, by one for even shares: better where slots are few."""
+    """A plan for the rule; layers with a gap also from a plan for the even split, which is better with few slots."""
     rule = Dispatch.NEAREST
     found = balanced_nearest(tokens, layout=layout)
     reached = imbalance(found, tokens, layout=layout, rule=rule).per_layer
@@ -181,7 +182,7 @@ def _even_for_nearest(tokens: Floats, bound: Floats, *, layout: Layout) -> Ints:
 
 
 def solve_migration(problem: PlacementProblem, current: Ints) -> Ints:
-    """The loaded placement, with as few copies elsewhere as the ceiling needs and the bound on moves allows."""
+    """The current placement after the fewest moves that the ceiling needs, within `max_moves`."""
     return minimise_moves(
         current,
         problem.loads.total,
@@ -193,9 +194,9 @@ def solve_migration(problem: PlacementProblem, current: Ints) -> Ints:
 
 
 def _traffic(problem: PlacementProblem) -> Traffic | None:
-    """The trace given, else one modelled from the loads where groups are given and a ceiling says what it may cost."""
+    """The given trace, or one generated from the loads where groups and a ceiling are given."""
     if problem.trace is not None:
-        # Compiled code takes writable arrays, and one that was read from bytes is not.
+        # Compiled code takes writable arrays; an array from bytes is read-only.
         experts = np.require(problem.trace.experts, requirements=["C", "W"])
         trace = replace(problem.trace, experts=experts)
         return Traffic(trace=trace, judged=trace, modelled=False)
@@ -215,7 +216,7 @@ def _traffic(problem: PlacementProblem) -> Traffic | None:
 
 
 def _redundancy(problem: PlacementProblem, bound: Floats) -> Redundancy | None:
-    """How many slots would let these loads lie evenly, where those there are do not."""
+    """The number of slots that would allow an even load, where the present ones do not."""
     if bound.mean() <= TARGET:
         return None
     advice = redundancy_advice(

@@ -1,4 +1,4 @@
-"""What is asked, in arrays: loads, where copies can lie, the engine's rule, a ceiling, and what is loaded now."""
+"""A placement problem in arrays: loads, layout, dispatch rule, ceiling and current placement."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -14,7 +14,7 @@ from placement.loads import ExpertLoads
 from placement.options import Dispatch, DrawingEngine, Method
 from placement.validation import check_capacity, check_loaded
 
-if TYPE_CHECKING:  # only for whoever has a trace
+if TYPE_CHECKING:  # only with a trace
     from placement.token_trace import TokenTrace
 
 
@@ -23,11 +23,11 @@ TIME_LIMIT_S = 10.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pace:
-    """What moving copies may take of the links."""
+    """The bandwidth that moves may use."""
 
     expert_bytes: int  # weights of one expert in one layer
-    move_gb_per_s: float  # sent at most, and received, per GPU
-    node_gb_per_s: float | None = None  # the same per node; None: all its GPUs together
+    move_gb_per_s: float  # each way, per GPU
+    node_gb_per_s: float | None = None  # each way, per node; None: all its GPUs together
 
     def __post_init__(self) -> None:
         RuleError.raise_for(_rate_violations(self))
@@ -35,23 +35,23 @@ class Pace:
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class PlacementProblem:
-    """Everything that a placement follows from."""
+    """All inputs of a placement."""
 
     loads: ExpertLoads
     layout: Layout
     node_names: tuple[str, ...] | None = None
-    node_costs: Floats | None = None  # [nodes, nodes], of a byte; 1 each if not given
+    node_costs: Floats | None = None  # [nodes, nodes], of a byte; None: 1 each
     rule: Dispatch = Dispatch.EQUAL
-    engine: DrawingEngine | None = None  # plan for its own draws, not for what they are on average
+    engine: DrawingEngine | None = None  # plan for its draws instead of their average
     method: Method = Method.SEARCH
     time_limit_s: float = TIME_LIMIT_S  # of the integer programs together
     trace: "TokenTrace | None" = None
-    current: Ints | None = None  # [layers, slots]: what is loaded now
+    current: Ints | None = None  # [layers, slots]: the current placement
     max_imbalance: float | None = None
     max_moves: int | None = None
-    move_gb_per_s: float | None = None  # with it, moves are scheduled
+    move_gb_per_s: float | None = None  # given: moves get a schedule
     node_gb_per_s: float | None = None
-    expert_bytes: int | None = None  # else the model's, of one byte per weight
+    expert_bytes: int | None = None  # None: the model's, with one byte per weight
     groups: int | None = None  # expert groups of group-limited routing
     model: ModelArchitecture | None = None
     model_name: str | None = None
@@ -62,7 +62,7 @@ class PlacementProblem:
     current_source: Source | None = None
 
     def checked(self) -> Self:
-        """Itself, or RuleError with every field that does not fit the others."""
+        """The problem itself, or RuleError with every field that does not fit the others."""
         check_capacity(experts=self.loads.experts, layout=self.layout)
         RuleError.raise_for(_violations(self))
         if self.current is not None:
@@ -81,7 +81,7 @@ class PlacementProblem:
 
     @property
     def pace(self) -> Pace | None:
-        """Of moves, where it was said."""
+        """The bandwidth for moves, where it is given."""
         expert_bytes = self.expert_bytes or (None if self.model is None else self.model.expert_parameters)
         if self.move_gb_per_s is None or expert_bytes is None:
             return None
@@ -89,7 +89,7 @@ class PlacementProblem:
 
 
 def numbered(loads: ExpertLoads, model: ModelArchitecture | None) -> ExpertLoads:
-    """Rows that say nothing but that they are MoE layers, under their numbers in the model."""
+    """Rows without layer numbers get those of the model's MoE layers."""
     bare = loads.hidden_layers == len(loads.layers)
     if model is None or not bare or len(loads.layers) != model.moe_layers:
         return loads
@@ -97,7 +97,7 @@ def numbered(loads: ExpertLoads, model: ModelArchitecture | None) -> ExpertLoads
 
 
 def moe_layers(model: ModelArchitecture) -> tuple[int, ...]:
-    """Numbers of a model's MoE layers: behind the dense ones, unless the two alternate."""
+    """The numbers of a model's MoE layers: after the dense ones, unless the two alternate."""
     if model.family.startswith("llama4") and model.moe_layers < model.layers:
         raise RuleError([(("layers",), f"must be given for {model.name}, whose dense layers do not come first")])
     return tuple(range(model.layers - model.moe_layers, model.layers))
@@ -106,7 +106,7 @@ def moe_layers(model: ModelArchitecture) -> tuple[int, ...]:
 def _check_current(expert_of_slot: Ints, *, experts: int, layout: Layout) -> None:
     try:
         check_loaded(expert_of_slot, experts=experts, layout=layout)
-    except RuleError as error:  # which names the field of the answer
+    except RuleError as error:  # the error names the field of a document
         raise RuleError((("current", *path[1:]), message) for path, message in error.violations) from error
 
 
@@ -115,15 +115,15 @@ def _violations(problem: PlacementProblem) -> Iterator[Violation]:
     if groups is not None and (not 1 <= groups <= loads.experts or loads.experts % groups):
         yield ("groups",), f"must divide the number of experts ({loads.experts}), got {groups}"
     if problem.max_moves is not None and problem.current is None:
-        yield ("max_moves",), "needs `current`, the placement that is loaded now"
+        yield ("max_moves",), "needs `current`, the current placement"
     if problem.current is not None and len(problem.current) != len(loads.layers):
         yield ("current",), f"must have as many layers as the loads ({len(loads.layers)}), got {len(problem.current)}"
     if problem.engine is not None and problem.rule is not Dispatch.NEAREST:
-        yield ("engine",), "must go with dispatch nearest: only there an engine draws"
+        yield ("engine",), "must go with dispatch nearest: only that rule has draws"
     elif problem.engine is not None and not problem.layout.is_even:
-        yield ("engine",), "must go with as many slots on every GPU, as the engine has"
+        yield ("engine",), "must go with equal slots on every GPU, as the engine has"
     elif problem.engine is not None and (problem.trace or problem.groups or problem.current is not None):
-        yield ("engine",), "must not go with a trace, groups or a current placement: its draws decide where copies lie"
+        yield ("engine",), "must not go with a trace, groups or a current placement: the draws decide where copies lie"
     if problem.method is Method.EXACT:
         yield from _exact_violations(problem)
     if not 0 < problem.time_limit_s < inf:
@@ -150,13 +150,13 @@ def _rate_violations(of: PlacementProblem | Pace) -> Iterator[Violation]:
 def _pace_violations(problem: PlacementProblem) -> Iterator[Violation]:
     yield from _rate_violations(problem)
     if problem.node_gb_per_s is not None and problem.move_gb_per_s is None:
-        yield ("node_gb_per_s",), "needs `move_gb_per_s`, what moves may take of each GPU's link"
+        yield ("node_gb_per_s",), "needs `move_gb_per_s`, the bandwidth for moves per GPU"
     if problem.move_gb_per_s is None:
         return
     if problem.current is None:
-        yield ("move_gb_per_s",), "needs `current`, the placement that is loaded now"
+        yield ("move_gb_per_s",), "needs `current`, the current placement"
     if problem.expert_bytes is None and problem.model is None:
-        yield ("move_gb_per_s",), "needs `expert_bytes` or `model`, to know how large a copy is"
+        yield ("move_gb_per_s",), "needs `expert_bytes` or `model`, for the size of a copy"
 
 
 def _model_violations(problem: PlacementProblem) -> Iterator[Violation]:

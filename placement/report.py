@@ -1,4 +1,4 @@
-"""What is said of a placement: how even it is, how even it could be, how many nodes a token reaches, what must move."""
+"""The figures of a placement: imbalance, bound, remote nodes and moves."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -22,18 +22,16 @@ ROUNDING = 1e-9  # of a mean over layers
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Traffic:
-    """Tokens whose ways between nodes are counted, and whether anybody saw them."""
+    """The tokens for traffic figures, recorded or generated."""
 
-    trace: TokenTrace  # to plan on
-    judged: (
-        TokenTrace  # to judge on: where tokens are modelled, others than those, since a plan fits its own tokens best
-    )
+    trace: TokenTrace  # for planning
+    judged: TokenTrace  # for evaluation: where tokens are generated, others, because a plan fits its own tokens better
     modelled: bool
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Solution:
-    """What the methods came to."""
+    """The result of the methods."""
 
     expert_of_slot: Ints
     bound: Floats  # [layers], proven
@@ -44,7 +42,7 @@ class Solution:
 
 
 def placement_document(problem: PlacementProblem, found: Solution, *, version: str) -> Placement:
-    """The document of a placement."""
+    """The document of a solution."""
     loads, layout = problem.loads, problem.layout
     spread = evaluate(problem, found.expert_of_slot)
     reached = _reached(problem, found.expert_of_slot, found.traffic)
@@ -95,7 +93,7 @@ def _moves(problem: PlacementProblem, expert_of_slot: Ints) -> Moves | None:
 
 
 def _of_nodes(problem: PlacementProblem) -> dict[str, Any]:
-    """What a document says of nodes that are not all alike."""
+    """The node fields of a document, for nodes that differ or have names."""
     gpus = np.bincount(problem.layout.node_of_gpu).tolist()
     costs = problem.node_costs
     return {
@@ -106,7 +104,7 @@ def _of_nodes(problem: PlacementProblem) -> dict[str, Any]:
 
 
 def evaluate(problem: PlacementProblem, expert_of_slot: Ints) -> Imbalance:
-    """How even a placement is, as the question counts it."""
+    """The imbalance of a placement, under the rule of the problem."""
     tokens, layout = problem.loads.total, problem.layout
     if problem.engine is not None:
         return _drawn(problem, expert_of_slot)
@@ -147,7 +145,7 @@ def _cost(problem: PlacementProblem, expert_of_slot: Ints, traffic: Traffic | No
 
 def _predictions(problem: PlacementProblem, found: Solution) -> Predictions:
     tokens, layout = problem.loads.total, problem.layout
-    rules = (Dispatch.EQUAL, Dispatch.NEAREST)  # by hash GPUs carry what they do under equal
+    rules = (Dispatch.EQUAL, Dispatch.NEAREST)  # loads under `hash` equal those under `equal`
     by_rule = {rule: imbalance(found.expert_of_slot, tokens, layout=layout, rule=rule).mean for rule in rules}
     drawn = problem.rule is Dispatch.NEAREST and layout.is_even
     return Predictions(

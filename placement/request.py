@@ -1,4 +1,4 @@
-"""A question as JSON, which is how it crosses HTTP."""
+"""A placement problem as JSON, for the API."""
 
 from collections.abc import Iterator, Sequence
 from functools import cached_property
@@ -18,7 +18,7 @@ from placement.options import Dispatch, DrawingEngine, Method
 from placement.problem import TIME_LIMIT_S, PlacementProblem, numbered
 from placement.slot_capacity import MAX_EXPERT_BYTES
 
-if TYPE_CHECKING:  # only for whoever has a trace
+if TYPE_CHECKING:  # only with a trace
     from placement.token_trace import TokenTrace
 
 MAX_CEILING = 1000.0
@@ -36,7 +36,7 @@ Window = Annotated[
 
 
 class PlacementRequest(LayoutSchema):
-    """Loads of one window or of several, and where copies can lie."""
+    """Loads of one or more windows, and the layout."""
 
     model: ModelName | None = Field(default=None, description="A name of the model catalogue.")
     loads: Window | None = Field(default=None, description="[layers][experts]: tokens of each expert.")
@@ -44,13 +44,14 @@ class PlacementRequest(LayoutSchema):
         default=None, description="[windows][layers][experts] instead, oldest first."
     )
     layers: Annotated[tuple[Layer, ...], Field(min_length=1, max_length=MAX_LAYERS)] | None = Field(
-        default=None, description="Number in the whole model of each row; null: the model's, else all are MoE layers."
+        default=None,
+        description="Number in the whole model of each row; null: those of the model, else all layers are MoE layers.",
     )
     hidden_layers: Annotated[int, Field(ge=1, le=MAX_LAYERS)] | None = None
-    least_tokens: Load = Field(default=0.0, description="Count every expert with at least so many tokens.")
+    least_tokens: Load = Field(default=0.0, description="Count every expert with at least this many tokens.")
     dispatch: Dispatch = Dispatch.EQUAL
     engine: DrawingEngine | None = Field(
-        default=None, description="With dispatch nearest: plan for the very choices that this engine draws."
+        default=None, description="With dispatch nearest: plan for the choices that this engine draws."
     )
     method: Method = Field(
         default=Method.SEARCH,
@@ -58,34 +59,36 @@ class PlacementRequest(LayoutSchema):
         "`auto` only where the search leaves a gap.",
     )
     time_limit_s: Annotated[float, Field(ge=0.01, le=MAX_TIME_LIMIT_S)] = Field(
-        default=TIME_LIMIT_S, description="For all integer programs together."
+        default=TIME_LIMIT_S, description="For all integer programs together, in seconds."
     )
     groups: Annotated[int, Field(ge=1, le=MAX_EXPERTS)] | None = Field(
         default=None, description="Expert groups of group-limited routing."
     )
     trace: tuple[tuple[tuple[Expert, ...], ...], ...] | None = Field(
-        default=None, min_length=1, description="[tokens][layers][k]: the experts that tokens chose."
+        default=None, min_length=1, description="[tokens][layers][k]: the experts of each token."
     )
     max_imbalance: Annotated[float, Field(ge=1, le=MAX_CEILING)] | None = Field(
         default=None, description="Ceiling on the mean over layers."
     )
     current: tuple[tuple[Expert, ...], ...] | None = Field(
-        default=None, description="[layers][slots]: the placement that is loaded now."
+        default=None, description="[layers][slots]: the current placement."
     )
     max_moves: Annotated[int, Field(ge=0, le=10**9)] | None = Field(
-        default=None, description="Most copies to load anew; needs `current`."
+        default=None, description="Maximum number of copies to move; needs `current`."
     )
     move_gb_per_s: Rate | None = Field(
-        default=None, description="What moves may send, and receive, per GPU: says when each copy moves."
+        default=None, description="Bandwidth for moves, each way, per GPU; the result then has a schedule."
     )
-    node_gb_per_s: Rate | None = Field(default=None, description="The same per node; null: all its GPUs together.")
+    node_gb_per_s: Rate | None = Field(
+        default=None, description="Bandwidth for moves, each way, per node; null: all its GPUs together."
+    )
     expert_bytes: Annotated[int, Field(ge=1, le=MAX_EXPERT_BYTES)] | None = Field(
         default=None, description="Weights of one expert in one layer; null: the model's in FP8."
     )
     seed: Annotated[int, Field(ge=0, le=MAX_SEED)] = 0
 
     def problem(self, model: ModelArchitecture | None = None) -> PlacementProblem:
-        """The same in arrays, held against the model it names."""
+        """The problem in arrays, checked against its model."""
         return self._problem if model is None else self._about(model)
 
     @cached_property
@@ -130,9 +133,9 @@ class PlacementRequest(LayoutSchema):
     @model_validator(mode="after")
     def _fits_together(self) -> Self:
         if (self.loads is None) == (self.windows is None):
-            raise RuleError([(("loads",), "give either loads or windows, and not both")])
+            raise RuleError([(("loads",), "give either loads or windows, not both")])
         if self.model is None:
-            _ = self._problem  # else whoever knows the model asks
+            _ = self._problem  # with a model, the caller checks
         return self
 
 
@@ -147,7 +150,7 @@ def _token_trace(chosen: Sequence[Any] | None, *, experts: int) -> "TokenTrace |
 def _rectangle(rows: Sequence[Any], field: str) -> npt.NDArray[Any]:
     try:
         return np.array(rows)
-    except ValueError as error:  # numpy's word for it is "inhomogeneous"
+    except ValueError as error:  # numpy reports "inhomogeneous"
         raise RuleError([((field,), "must have rows of one length")]) from error
 
 

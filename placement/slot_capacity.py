@@ -1,7 +1,7 @@
-"""How many experts fit each GPU: with M_g bytes for experts and L MoE layers, floor(M_g / (L expert_bytes)) slots.
+"""The slots that fit each GPU: with M_g bytes for experts and L MoE layers, floor(M_g / (L expert_bytes)).
 
-Slots are shared out as evenly as that allows: first every GPU gets its even part, and what smaller ones have no room
-for goes to the rest.
+Slots are distributed as evenly as this limit allows: every GPU gets its even part, and the excess of smaller GPUs goes
+to the others.
 """
 
 from collections.abc import Iterator, Sequence
@@ -15,14 +15,14 @@ GIGABYTE = 10**9
 
 
 def slots_in(memory_bytes: float, *, experts: int, layers: int, expert_bytes: int) -> int:
-    """Of each layer, in so much memory; a second copy of an expert would be of no use."""
+    """Slots of each layer in this memory, at most one per expert."""
     return min(int(memory_bytes // (layers * expert_bytes)), experts)
 
 
 def slots_within(
     memory_gb: Sequence[float], slots: int, *, experts: int, layers: int, expert_bytes: int
 ) -> tuple[int, ...]:
-    """Slots of each GPU, so many in all.  RuleError where memory does not hold them."""
+    """Slots of each GPU for a total of `slots`.  RuleError where memory does not hold them."""
     RuleError.raise_for(_violations(memory_gb))
     room = [slots_in(gb * GIGABYTE, experts=experts, layers=layers, expert_bytes=expert_bytes) for gb in memory_gb]
     RuleError.raise_for(_room_violations(room, slots, layers * expert_bytes / GIGABYTE))
@@ -30,7 +30,7 @@ def slots_within(
 
 
 def filled(room: Sequence[int], slots: int) -> list[int]:
-    """So many slots in all, as evenly as the room on each GPU allows, earlier GPUs taking what does not divide."""
+    """A total of `slots`, as evenly as the limit of each GPU allows; earlier GPUs take the remainder."""
     found = [0] * len(room)
     while left := slots - sum(found):
         open_gpus = [gpu for gpu, most in enumerate(room) if found[gpu] < most]

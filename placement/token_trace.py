@@ -1,7 +1,7 @@
-"""Which experts each of many tokens took, in each layer: what traffic between nodes is counted on.
+"""The experts of many single tokens, per layer: the input for traffic between nodes.
 
-Loads say how many tokens an expert took; only a trace says which experts were taken together, and so how many nodes a
-token must reach.
+Loads contain how many tokens an expert received.  Only a trace contains which experts a token used together, and so how
+many nodes it reaches.
 """
 
 from collections.abc import Iterator
@@ -18,14 +18,14 @@ MAX_ACTIVE = 64  # experts of one token in one layer
 
 @dataclass(frozen=True, eq=False)
 class TokenTrace:
-    """Experts of each token.  Build one with `of`, which checks it."""
+    """Experts of each token.  Create with `of`, which checks the values."""
 
     experts: Experts  # [tokens, layers, k], distinct within a token and layer
     experts_per_layer: int
 
     @classmethod
     def of(cls, experts: npt.ArrayLike, *, experts_per_layer: int) -> "TokenTrace":
-        """[tokens, layers, k], of whole numbers from 0 up to the number of experts."""
+        """From [tokens, layers, k], whole numbers below the number of experts."""
         given = np.asarray(experts)
         RuleError.raise_for(_shape_violations(given, experts_per_layer))
         RuleError.raise_for(_number_violations(given, experts_per_layer))
@@ -35,12 +35,12 @@ class TokenTrace:
 
     @property
     def tokens(self) -> int:
-        """How many there are."""
+        """The number of tokens."""
         return int(self.experts.shape[0])
 
     @property
     def layers(self) -> int:
-        """How many there are."""
+        """The number of layers."""
         return int(self.experts.shape[1])
 
     @property
@@ -49,14 +49,14 @@ class TokenTrace:
         return int(self.experts.shape[2])
 
     def loads(self) -> Floats:
-        """[layers, experts]: tokens that each took."""
+        """[layers, experts]: tokens of each expert."""
         rows = np.arange(self.layers)[:, np.newaxis] * self.experts_per_layer
         places = (self.experts.astype(np.int64) + rows).ravel()
         counts = np.bincount(places, minlength=self.layers * self.experts_per_layer)
         return counts.reshape(self.layers, self.experts_per_layer).astype(np.float64)
 
     def part(self, first: int, last: int) -> "TokenTrace":
-        """The tokens from `first` up to `last`: to plan on some and to judge on others."""
+        """The tokens from `first` up to `last`, to plan on some and evaluate on others."""
         RuleError.raise_for(_part_violations(first, last, self.tokens))
         return TokenTrace(np.ascontiguousarray(self.experts[first:last]), self.experts_per_layer)
 

@@ -1,4 +1,4 @@
-"""What every placement must be: each expert at least once, never twice on one GPU; and simple ones to start from."""
+"""The rules of a legal placement: each expert at least once, never twice on one GPU; and the contiguous placement."""
 
 from collections.abc import Iterator
 
@@ -10,28 +10,28 @@ from placement.layout import Layout
 
 
 def check_capacity(*, experts: int, layout: Layout) -> None:
-    """Whether the experts fit the slots at all."""
+    """RuleError where the experts do not fit the slots."""
     RuleError.raise_for(_capacity_violations(experts, layout))
 
 
 def check_slots(expert_of_slot: Ints, *, experts: int, layout: Layout) -> None:
-    """Refuse what no engine may load, or what wastes memory: [layers, slots]."""
+    """RuleError for a placement [layers, slots] that no engine can load or that wastes memory."""
     RuleError.raise_for(_violations(expert_of_slot, experts, layout))
     RuleError.raise_for(_duplicate_violations(expert_of_slot, layout))
 
 
 def check_loaded(expert_of_slot: Ints, *, experts: int, layout: Layout) -> None:
-    """Refuse what no engine can have loaded; an expert twice on one GPU is a waste that other planners leave there."""
+    """RuleError for a map that no engine can hold; other planners may place an expert twice on one GPU."""
     RuleError.raise_for(_violations(expert_of_slot, experts, layout))
 
 
 def contiguous(*, layers: int, experts: int, layout: Layout) -> Ints:
-    """What engines start with: 0, 1, ... and again from 0 for the redundant slots.  May repeat an expert on a GPU."""
+    """The placement that engines start with: 0, 1, ... and again from 0.  May repeat an expert on a GPU."""
     return np.tile(np.arange(layout.slots, dtype=np.int64) % experts, (layers, 1))
 
 
 def copies(expert_of_slot: Ints, *, experts: int) -> Ints:
-    """[layers, experts]: how many slots hold each."""
+    """[layers, experts]: the slots that hold each expert."""
     layers = len(expert_of_slot)
     rows = np.arange(layers)[:, np.newaxis] * experts
     return np.bincount((expert_of_slot + rows).ravel(), minlength=layers * experts).reshape(layers, experts)

@@ -24,8 +24,7 @@ from fleet.models import ModelCatalogue
 from fleet.offers import PriceSheet
 from fleet.topology import Topology
 from placement.document import Placement
-from placement.export import export_placement
-from placement.formats.engine_writers import Engine
+from placement.formats.engine_writers import Engine, export_placement
 from placement.request import PlacementRequest
 from planner import plan
 from planner.answer import Plan

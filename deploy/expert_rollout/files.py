@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from api.client import AsyncClient, NotFoundError
 from fleet.errors import FleetwrightError
 from fleetwright.expert_rollout.messages import EngineShape, MapFile, Says
-from placement.export import export_placement
-from placement.formats import Engine
+from placement.formats import Engine, export_placement
 
 KEPT = 64
 

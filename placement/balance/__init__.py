@@ -1,4 +1,7 @@
-"""Copies of experts onto GPUs, for engines that share an expert's tokens evenly among its copies."""
+"""Load balancing for engines that split an expert's tokens evenly among its copies; `balanced` is the entry.
+
+docs/explanation/placement/balance.md has the formulation and the steps of the search.
+"""
 
 import numpy as np
 
@@ -8,14 +11,14 @@ from placement.layout import Layout
 from placement.validation import check_capacity
 
 TOLERANCE = 7e-4  # of the bound: loads of the next minutes differ by far more
-EFFORT = 2**17  # kicks x slots^2 spent on each layer that is not: 1 kick at 288 slots, 512 at 16
+EFFORT = 2**17  # rounds x slots^2 of perturbation per layer that is further off: 1 round at 288 slots, 512 at 16
 
 
 def balanced(tokens: Floats, *, layout: Layout, tolerance: float = TOLERANCE, effort: int = EFFORT) -> Ints:
     """An even placement [layers, slots] for loads [layers, experts].
 
-    A layer within `tolerance` of its bound is left as it is; `effort` bounds the work on one that the first searches
-    leave further off: kicks times slots squared.
+    The search ends for a layer within `tolerance` of its bound.  `effort` limits the perturbation of the others: rounds
+    times slots squared.
     """
     from placement.balance.kernel import balance  # noqa: PLC0415 - compiles on import
     from placement.balance.replica_counts import room_of  # noqa: PLC0415
@@ -31,8 +34,8 @@ def balanced(tokens: Floats, *, layout: Layout, tolerance: float = TOLERANCE, ef
 def hottest_first(tokens: Floats) -> Ints:
     """[layers, experts]: experts by falling load, by rising number among nearly equal ones.
 
-    Sorted are the loads' bits, which order as positive floats do, with the expert's number in the last ones: all keys
-    differ, so any sort gives the same order, and the quickest will do.
+    The sort key is the bits of the load, which order as positive floats do, with the expert's number in the last bits.  All
+    keys differ, so every sort algorithm gives the same order.
     """
     experts = np.arange(tokens.shape[1])
     bits: Ints = tokens.view(np.int64)

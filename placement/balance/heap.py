@@ -10,7 +10,7 @@ from placement.arrays import Floats, Ints
 
 
 class Heap(NamedTuple):
-    """Room for as many items as the arrays are long."""
+    """The arrays limit the number of items."""
 
     keys: Floats
     items: Ints
@@ -18,7 +18,7 @@ class Heap(NamedTuple):
 
 @jit_inner
 def push(heap: Heap, size: int, key: float, item: int) -> int:
-    """One more; the new size."""
+    """Add an item; returns the new size."""
     keys, items, at = heap.keys, heap.items, size
     while at > 0 and key > keys[(at - 1) // 2]:
         keys[at], items[at] = keys[(at - 1) // 2], items[(at - 1) // 2]
@@ -29,11 +29,11 @@ def push(heap: Heap, size: int, key: float, item: int) -> int:
 
 @jit_inner
 def replace_top(heap: Heap, size: int, key: float, item: int) -> None:
-    """Another item, or another key, instead of the top."""
+    """Replace the item at the top."""
     keys, items, at, child = heap.keys, heap.items, 0, 1
     while child < size:
         if child + 1 < size:
-            child += int(keys[child + 1] > keys[child])  # no branch: it would be guessed wrong half the time
+            child += int(keys[child + 1] > keys[child])  # without a branch, whose prediction would fail half the time
         if keys[child] <= key:
             break
         keys[at], items[at] = keys[child], items[child]
@@ -43,6 +43,6 @@ def replace_top(heap: Heap, size: int, key: float, item: int) -> None:
 
 @jit_inner
 def drop_top(heap: Heap, size: int) -> int:
-    """Take the top away; the new size."""
+    """Remove the item at the top; returns the new size."""
     replace_top(heap, size - 1, heap.keys[size - 1], heap.items[size - 1])
     return size - 1

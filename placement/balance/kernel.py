@@ -1,4 +1,4 @@
-"""All layers of a model, one by one, each on its own: start, search, and start anew or kick while it is uneven."""
+"""The search for all layers, each on its own: start, local search, and further starts or perturbation while it is uneven."""
 
 import numpy as np
 from numba import boolean, float64, int64
@@ -13,8 +13,8 @@ from placement.balance.replica_counts import Workspace, replicate
 from placement.balance.replica_moves import Holders
 from placement.balance.state import Layer, fullest
 
-STARTS = 5  # from all spare copies for the hottest experts to all for the coldest, where GPUs differ
-ALIKE_STARTS = 2  # two ways to pack the same copies, where they do not
+STARTS = 5  # the part of spare copies for the coldest experts, where GPUs differ
+ALIKE_STARTS = 2  # two packings of the same copies, where GPUs are equal
 
 
 @jit_entry(
@@ -32,8 +32,8 @@ def balance(  # noqa: PLR0917 - numba's signatures know no keywords
 ) -> Ints:
     """[layers, slots], for tokens that add up to 1 in each layer.
 
-    `order`: each layer's experts, hottest first.  `targets`: fill of the fullest GPU that is good enough.  `alike`:
-    whether all GPUs are as fast and have as many slots.
+    `order`: each layer's experts, hottest first.  `targets`: the fill at which the search ends.  `alike`: whether all GPUs
+    have equal speed and equal slots.
     """
     layers, experts = tokens.shape
     slots, gpus = first[-1], len(shares)

@@ -1,4 +1,4 @@
-"""The search from a start: swaps, then what else empties the fullest GPU, and swaps again, until nothing does."""
+"""Local search from a start: swaps, then replica moves and pair swaps, until none lowers the maximum load."""
 
 from typing import NamedTuple
 
@@ -9,12 +9,12 @@ from placement.balance.replica_moves import Holders, best_exchange, exchange
 from placement.balance.state import CLEARLY, Layer, fullest
 from placement.balance.swaps import swap_down
 
-MAX_WORK = 10**8  # copies looked at; thousands of GPUs meet it, tens come nowhere near
-MAX_FOR_DOUBLES = 32  # copies per GPU; the work grows with their cube, and with more the swaps suffice
+MAX_WORK = 10**8  # examined copies; only thousands of GPUs reach this limit
+MAX_FOR_DOUBLES = 32  # copies per GPU; the work grows with their cube, and with more copies the swaps suffice
 
 
 class Tools(NamedTuple):
-    """Working space of the search."""
+    """Workspace of the search."""
 
     holders: Holders
     places: Ints  # [4]
@@ -22,7 +22,7 @@ class Tools(NamedTuple):
 
 @jit_inner
 def descend(layer: Layer, tools: Tools, target: float) -> None:
-    """Until the fullest GPU meets `target`, nothing helps or the work is done."""
+    """Search until the most loaded GPU meets `target`, nothing helps or the work limit is reached."""
     slots, work = len(layer.expert_at), MAX_WORK
     while work > 0:
         work -= (1 + swap_down(layer, target, work // slots)) * slots

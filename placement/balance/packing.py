@@ -1,14 +1,14 @@
-"""Copies to GPUs for a start: the most loaded copy first, to the GPU that is neediest.
+"""The initial packing: the most loaded copy first, to the GPU that lacks most load.
 
-A GPU's need is the load that it lacks to its fair load, per slot still free.  With equal GPUs this is almost the
-longest-processing-time rule; with GPUs of different speed or memory it leaves the cold copies to those that can carry
-least per slot, where the plain rule fills the fast ones first and has only their slots left too few.
+A GPU's need is its fair load less its load, per free slot.  With equal GPUs this is almost the
+longest-processing-time rule.  With GPUs of different speed or memory it leaves the cold copies to those with little fair
+load per slot; the plain rule fills the fast GPUs first and leaves too few slots elsewhere.
 
-Two copies of one expert never share a GPU.  Where every GPU with room already holds the expert, one swap makes room:
-some copy x moves from a full GPU h to a GPU g with room, and the expert takes its place.  With equal slots n there
-is always such an x: h holds n other experts, g at most n - 2.  With unequal slots there may be none; then the layer is
-laid anew by the rule that proves Gale's and Ryser's condition sufficient: the copies of each expert in turn go to the
-GPUs with most room.
+Two copies of one expert never share a GPU.  Where every GPU with a free slot already holds the expert, one swap makes
+room: a copy x moves from a full GPU h to a GPU g with a free slot, and the expert takes its place.  With equal slots n
+such an x always exists: h holds n other experts, g at most n - 2.  With unequal slots it may not.  The layer is then
+packed by the rule that proves Gale's and Ryser's condition sufficient: the copies of each expert in turn go to the GPUs
+with most free slots.
 """
 
 from typing import NamedTuple
@@ -20,17 +20,17 @@ from placement.balance.state import Layer, settle
 
 
 class Packing(NamedTuple):
-    """Working space."""
+    """Workspace."""
 
-    filled: Ints  # [GPUs]: slots taken
+    filled: Ints  # [GPUs]: occupied slots
     heap: Heap  # GPUs with free slots
-    aside: Ints  # [GPUs]: those out of the heap for a moment
-    by_load: bool  # the least loaded GPU first, else the neediest
+    aside: Ints  # [GPUs]: temporarily out of the heap
+    by_load: bool  # order by least load, else by need
 
 
 @jit_inner
 def pack(layer: Layer, copies: Ints, packing: Packing) -> None:
-    """Lay out `copies`, most loaded first."""
+    """Place `copies`, most loaded first."""
     heap, aside = packing.heap, packing.aside
     size = 0
     _clear(layer, packing)
@@ -88,7 +88,7 @@ def _need(layer: Layer, packing: Packing, gpu: int) -> float:
 
 @jit_inner
 def _laid_by_swap(layer: Layer, packing: Packing, with_room: Ints, expert: int) -> bool:
-    """Some copy moves from a full GPU to one with room and leaves its place to `expert`; False if none can."""
+    """Move some copy from a full GPU to one with a free slot and put `expert` in its place; False if impossible."""
     for full in range(len(layer.shares)):
         if layer.holds[full, expert] or _free(layer, packing, full) > 0:
             continue
@@ -106,7 +106,7 @@ def _laid_by_swap(layer: Layer, packing: Packing, with_room: Ints, expert: int) 
 
 @jit_inner
 def _pack_by_room(layer: Layer, copies: Ints, packing: Packing) -> None:
-    """Each expert's copies to the GPUs with most free slots: always possible where `replicate` chose the counts."""
+    """Each expert's copies to the GPUs with most free slots; always possible for counts of `replicate`."""
     size, at = 0, 0
     _clear(layer, packing)
     for gpu in range(len(layer.shares)):

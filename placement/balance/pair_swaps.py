@@ -1,7 +1,7 @@
-"""Two copies for two: for when the fullest GPU has no single swap left.
+"""Swaps of two copies for two, for layers without a useful single swap.
 
-With few copies per GPU there are few swaps to choose from, and the search ends early; pairs give many more.  For two
-copies of the fullest GPU the best two of another come from one walk over its list from both ends.
+With few copies per GPU there are few single swaps; pairs give many more.  For two copies of the most loaded GPU, one
+walk over another GPU's list from both ends finds the best two.
 """
 
 from fleet.numba_cache import jit_inner
@@ -12,7 +12,7 @@ from placement.balance.swaps import swap
 
 @jit_inner
 def best_double(layer: Layer, full: int, other: int, fill: float, places: Ints) -> float:
-    """The double swap that leaves both GPUs least full, if below `fill`: that fill; `places` gets two and two."""
+    """The fill after the pair swap that lowers the greater load of both GPUs most, if below `fill`; `places` gets two and two."""
     share, other_share = layer.shares[full], layer.shares[other]
     carried, other_carried = layer.carried[full], layer.carried[other]
     best = (carried * other_share - other_carried * share) / (share + other_share)
@@ -46,7 +46,7 @@ def best_double(layer: Layer, full: int, other: int, fill: float, places: Ints) 
 
 @jit_inner
 def swap_two(layer: Layer, full: int, other: int, places: Ints) -> None:
-    """Carry it out."""
+    """Make the swap."""
     one, two = layer.expert_at[places[0]], layer.expert_at[places[1]]
     three, four = layer.expert_at[places[2]], layer.expert_at[places[3]]
     swap(layer, full, place_of(layer, full, one), other, place_of(layer, other, three))

@@ -1,7 +1,7 @@
-"""Out of a local optimum: change a little at random, for the search to begin again; and the way back.
+"""Perturbation out of a local optimum: a few random changes, and a way back.
 
-For layers of few slots, where a search from one start ends early.  The draws follow from a counter of their own, so
-equal loads give equal placements everywhere.
+For layers with few slots, where a search from one start ends early.  The random numbers come from a counter, so equal
+loads give equal placements on every machine.
 """
 
 from typing import NamedTuple
@@ -12,7 +12,7 @@ from placement.balance.replica_moves import exchange
 from placement.balance.state import Layer, fullest, place_of, settle
 from placement.balance.swaps import swap
 
-MAX_CHANGES = 6  # per kick
+MAX_CHANGES = 6  # per round
 
 
 class Saved(NamedTuple):
@@ -24,7 +24,7 @@ class Saved(NamedTuple):
 
 @jit_inner
 def save(layer: Layer, kept: Saved) -> None:
-    """Remember this placement."""
+    """Save this placement."""
     for place in range(len(layer.expert_at)):
         kept.expert_at[place] = layer.expert_at[place]
     for expert in range(len(layer.counts)):
@@ -33,7 +33,7 @@ def save(layer: Layer, kept: Saved) -> None:
 
 @jit_inner
 def restore(layer: Layer, kept: Saved) -> None:
-    """Go back to it."""
+    """Restore the saved placement."""
     for gpu in range(len(layer.shares)):
         for place in range(layer.first[gpu], layer.first[gpu + 1]):
             layer.holds[gpu, layer.expert_at[place]] = False
@@ -48,7 +48,7 @@ def restore(layer: Layer, kept: Saved) -> None:
 
 @jit_inner
 def perturb(layer: Layer, draws: int) -> int:
-    """A few changes at random; returns where the next draws go on."""
+    """Make a few random changes; returns the next state of the generator."""
     draws = _next(draws)
     for _change in range(1 + _below(MAX_CHANGES, draws)):
         draws = _change_at_random(layer, draws)
@@ -57,7 +57,7 @@ def perturb(layer: Layer, draws: int) -> int:
 
 @jit_inner
 def _change_at_random(layer: Layer, draws: int) -> int:
-    """Another expert at some place, where that is allowed: one more copy of it, or one from elsewhere in exchange."""
+    """Put another expert into a random place where that is legal: one more copy, or a swap."""
     gpus, experts = len(layer.shares), len(layer.tokens)
     draws = _next(draws)
     gpu = _below(gpus, draws)
@@ -82,7 +82,7 @@ def _change_at_random(layer: Layer, draws: int) -> int:
 
 @jit_inner
 def _first_missing(layer: Layer, gpu: int, start: int) -> int:
-    """The first expert from `start` on, round and round, that the GPU does not hold; -1 where it holds all."""
+    """The first expert from `start` on, cyclically, that the GPU does not hold; -1 where it holds all."""
     experts = len(layer.tokens)
     for step in range(experts):
         if not layer.holds[gpu, (start + step) % experts]:
@@ -103,7 +103,7 @@ def _first_trading(layer: Layer, given: int, taken: int, start: int) -> int:
 
 @jit_inner
 def _next(draws: int) -> int:
-    """The following number of a linear congruential sequence modulo 2^64 (Knuth's constants)."""
+    """The next number of a linear congruential generator modulo 2^64 (Knuth's constants)."""
     return draws * 6364136223846793005 + 1442695040888963407
 
 

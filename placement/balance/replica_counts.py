@@ -1,16 +1,16 @@
-"""How many copies each expert gets at first: one more, again and again, of the expert whose copies are most loaded.
+"""Initial replica counts: the expert whose copies are the most loaded gets one more copy, again and again.
 
-That makes the hottest copy as cold as it can be for the number of slots.  No expert may have more copies than can lie
-on different GPUs.  With equal slots per GPU that is the number of GPUs; with unequal ones the counts c and the slots n
-must also allow a table of zeros and ones with these sums (Gale 1957, Ryser 1957): for each j,
+This minimises the load of the hottest copy for the number of slots.  An expert has at most one copy per GPU.  With
+unequal slots per GPU the counts c and the slots n must also allow a table of zeros and ones with these sums (Gale 1957,
+Ryser 1957): for each j,
 
     the j greatest c together  <=  sum over GPUs of min(n, j)
 
-Counts that allow it and still fall short of the slots can always be raised somewhere, as such counts form a matroid's
-independent sets; so the greedy rule never gets stuck, and its hottest copy is the coldest possible there too.
+Counts that allow a table are the independent sets of a matroid.  The greedy rule can therefore always fill the slots,
+and its hottest copy is the coldest possible.
 
-Where GPUs differ in load per slot, copies all alike are not wanted: slow GPUs need cold copies for their slots, and
-those with few slots hot ones.  Then some copies are kept for the coldest experts, which leaves the hot ones hotter.
+Where GPUs differ in load per slot, equal copies are not best: slow GPUs need cold copies for their slots, and GPUs with
+few slots need hot ones.  Some copies are then reserved for the coldest experts.
 """
 
 from typing import NamedTuple
@@ -24,17 +24,17 @@ from placement.balance.state import Layer
 
 
 class Workspace(NamedTuple):
-    """Space for the search, and what comes of it."""
+    """Workspace and result."""
 
-    heap: Heap  # of experts that have more than one copy
-    copies: Ints  # [slots]: their experts
+    heap: Heap  # of experts with more than one copy
+    copies: Ints  # [slots]: the expert of each copy
 
 
 @jit_inner
 def replicate(layer: Layer, order: Ints, room: Ints, workspace: Workspace, cold: int) -> None:
-    """Fill in counts and loads, and the expert of each copy, most loaded first.
+    """Compute counts and loads, and the expert of each copy, most loaded first.
 
-    `order`: experts, hottest first.  `room`: `room_of` the layout.  `cold`: copies kept for the coldest experts.
+    `order`: experts, hottest first.  `room`: `room_of` the layout.  `cold`: copies reserved for the coldest experts.
     """
     heap, copies = workspace.heap, workspace.copies
     spare = len(copies) - len(order) - _coldest_twice(layer, order, room, cold)
@@ -60,7 +60,7 @@ def replicate(layer: Layer, order: Ints, room: Ints, workspace: Workspace, cold:
 
 @jit_inner
 def _coldest_twice(layer: Layer, order: Ints, room: Ints, cold: int) -> int:
-    """One copy each, and a second one of up to `cold` of the coldest; how many got it."""
+    """One copy of each expert, and a second one of up to `cold` of the coldest; returns the number of second copies."""
     experts, given = len(order), 0
     for expert in range(experts):
         layer.counts[expert], layer.each[expert] = 1, layer.tokens[expert]
@@ -77,7 +77,7 @@ def _add_copy(layer: Layer, expert: int) -> None:
 
 
 def room_of(slots_of_gpu: Ints) -> Ints:
-    """[most slots of a GPU + 1]: how many copies j experts may have together; with equal slots just that of one."""
+    """[maximum slots of a GPU + 1]: the copies that j experts may have together; with equal slots only that of one."""
     gpus, most = len(slots_of_gpu), int(slots_of_gpu.max())
     if (slots_of_gpu == most).all():
         return np.array([0, gpus], dtype=np.int64)

@@ -1,8 +1,8 @@
-"""Changes of the replica counts that empty the fullest GPU, for when no swap does any more.
+"""Changes of replica counts that relieve the most loaded GPU, for layers without a useful swap.
 
-A place that holds a copy of expert b, of which there are others, gets one more copy of expert a instead.  All copies
-of a become lighter, those of b heavier:  tokens(a) / (copies(a) + 1)  and  tokens(b) / (copies(b) - 1)  each.  The
-fullest GPU gains when a lies on it, or when the place is its own and a's copy the lighter one.
+A place that holds one of several copies of expert b gets one more copy of expert a.  All copies of a become lighter,
+all copies of b heavier:  tokens(a) / (copies(a) + 1)  and  tokens(b) / (copies(b) - 1)  each.  The most loaded GPU gains
+when it holds a, or when the place is its own and a's copy is the lighter one.
 """
 
 from typing import NamedTuple
@@ -13,16 +13,16 @@ from placement.balance.state import Layer, fill_of, move_to_order, place_of, put
 
 
 class Holders(NamedTuple):
-    """How full the holders of an expert would be with one copy of it less: [experts] each."""
+    """The fill of an expert's holders with one copy less of it: [experts] each."""
 
-    fullest: Ints  # GPU
-    fill: Floats  # of that GPU
-    next_fill: Floats  # of the second fullest
+    fullest: Ints  # the GPU with the greatest fill
+    fill: Floats  # its fill
+    next_fill: Floats  # the second greatest fill
 
 
 @jit_inner
 def best_exchange(layer: Layer, holders: Holders, full: int, fill: float) -> tuple[float, int, int, int]:
-    """The exchange whose fullest GPU is least full, if below `fill`: that fill, GPU, place and new expert, or -1."""
+    """The move with the lowest maximum fill, if below `fill`: that fill, GPU, place and new expert, or -1."""
     _note_holders(layer, holders)
     best = _lighter_there(layer, holders, full, fill)
     gpu, place, expert = -1, -1, -1
@@ -50,7 +50,7 @@ def best_exchange(layer: Layer, holders: Holders, full: int, fill: float) -> tup
 
 @jit_inner
 def exchange(layer: Layer, gpu: int, place: int, expert: int) -> None:
-    """The copy at `place` gives way to one more of `expert`."""
+    """Replace the copy at `place` by one more of `expert`."""
     gone = layer.expert_at[place]
     layer.counts[gone] -= 1
     layer.counts[expert] += 1
@@ -66,7 +66,7 @@ def exchange(layer: Layer, gpu: int, place: int, expert: int) -> None:
 
 @jit_inner
 def _lighter_there(layer: Layer, holders: Holders, full: int, fill: float) -> tuple[float, int, int]:
-    """A place of the fullest GPU for one more copy of an expert that it does not hold yet."""
+    """The best place of the most loaded GPU for one more copy of an expert that it does not hold."""
     place, expert = -1, -1
     for at in range(layer.first[full], layer.first[full + 1]):
         gone = layer.expert_at[at]
@@ -101,7 +101,7 @@ def _note_holders(layer: Layer, holders: Holders) -> None:
 
 @jit_inner
 def _others(holders: Holders, expert: int, gpu: int) -> float:
-    """The fullest of its holders but `gpu`."""
+    """The greatest fill of the expert's holders except `gpu`."""
     return float(holders.next_fill[expert] if holders.fullest[expert] == gpu else holders.fill[expert])
 
 

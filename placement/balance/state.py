@@ -1,8 +1,8 @@
-"""One layer while it is being balanced, as compiled code sees it.
+"""The state of one layer during balancing, for compiled code.
 
-Loads are parts of the layer's tokens, so they add up to 1, and a GPU's fair load is its part of all speed.  A GPU's
-`fill` is what it carries over what is fair; the fullest GPU's fill is the layer's imbalance.  The copies of each GPU
-stand in falling order of load, which is what makes the search for a swap linear in the number of copies.
+Loads are parts of the layer's tokens.  A GPU's fair load is its part of the total speed, and its `fill` is its load over
+its fair load.  The greatest fill is the layer's imbalance.  The copies of each GPU are sorted by falling load, so the
+search for a swap is linear in the number of copies.
 """
 
 from typing import NamedTuple
@@ -19,7 +19,7 @@ CLEARLY = 1 - 1e-12  # an improvement below this factor is rounding
 
 
 class Layer(NamedTuple):
-    """GPU g's copies stand at the places first[g] up to first[g + 1]."""
+    """GPU g's copies are at the places first[g] up to first[g + 1]."""
 
     tokens: Floats  # [experts]: part of the layer's tokens
     counts: Ints  # [experts]: copies
@@ -34,13 +34,13 @@ class Layer(NamedTuple):
 
 @jit_inner
 def fill_of(layer: Layer, gpu: int) -> float:
-    """What a GPU carries over its fair load."""
+    """A GPU's load over its fair load."""
     return float(layer.carried[gpu] / layer.shares[gpu])
 
 
 @jit_inner
 def fullest(layer: Layer) -> tuple[int, int, float]:
-    """The fullest GPU, the emptiest, and the fill of the former."""
+    """The most loaded GPU, the least loaded one, and the fill of the former."""
     full, empty = 0, 0
     most = least = layer.carried[0] / layer.shares[0]
     for gpu in range(1, len(layer.shares)):
@@ -54,7 +54,7 @@ def fullest(layer: Layer) -> tuple[int, int, float]:
 
 @jit_inner
 def settle(layer: Layer) -> None:
-    """Bring loads, sums and order of all copies in line with what lies where and with the counts."""
+    """Recompute loads, sums and the order of all copies from the placement and the counts."""
     for gpu in range(len(layer.shares)):
         layer.carried[gpu] = 0.0
         for place in range(layer.first[gpu], layer.first[gpu + 1]):
@@ -65,7 +65,7 @@ def settle(layer: Layer) -> None:
 
 @jit_inner
 def move_to_order(layer: Layer, first: int, place: int, end: int) -> None:
-    """The copy at `place` goes where it belongs among those of its GPU, from `first` up to `end`."""
+    """Move the copy at `place` to its position in the order of its GPU, from `first` up to `end`."""
     expert_at, load_at = layer.expert_at, layer.load_at
     expert, load = expert_at[place], load_at[place]
     while place + 1 < end and load_at[place + 1] > load:
@@ -79,7 +79,7 @@ def move_to_order(layer: Layer, first: int, place: int, end: int) -> None:
 
 @jit_inner
 def put(layer: Layer, gpu: int, place: int, expert: int) -> None:
-    """A copy of `expert` takes the place of the one there."""
+    """Replace the copy at a place by one of `expert`."""
     layer.holds[gpu, layer.expert_at[place]] = False
     layer.holds[gpu, expert] = True
     layer.carried[gpu] += layer.each[expert] - layer.load_at[place]
@@ -89,7 +89,7 @@ def put(layer: Layer, gpu: int, place: int, expert: int) -> None:
 
 @jit_inner
 def place_of(layer: Layer, gpu: int, expert: int) -> int:
-    """Where a GPU's copy of an expert stands; it must have one."""
+    """The place of a GPU's copy of an expert; the GPU must hold one."""
     place = layer.first[gpu]
     while layer.expert_at[place] != expert:
         place += 1

@@ -1,23 +1,23 @@
-"""Swaps that empty the fullest GPU: the search every start goes through.
+"""Swaps that relieve the most loaded GPU.
 
-Again and again the fullest GPU h gives a copy a to some GPU l and takes a copy b for it.  With x = load(a) - load(b),
+The most loaded GPU h gives a copy a to some GPU l and takes a copy b for it.  With x = load(a) - load(b),
 
     fill(h) = (carried(h) - x) / share(h),    fill(l) = (carried(l) + x) / share(l)
 
-and the best x makes both alike.  As copies stand in falling order of load on each GPU, the best b for every a comes
-from one walk over both lists.  The emptiest GPU is tried first; a swap that takes off a third of what h carries too
-much, or meets the target, is taken at once, as a better one is seldom worth its search.
+and the best x makes both equal.  Copies are sorted by falling load on each GPU, so one walk over both lists finds the
+best b for every a.  The least loaded GPU is tried first.  A swap that removes a third of h's excess, or meets the
+target, is taken at once: a better one is seldom worth its search.
 """
 
 from fleet.numba_cache import jit_inner
 from placement.balance.state import CLEARLY, Layer, fullest, put
 
-ENOUGH = 0.65  # of the excess may stay for a swap to be taken without looking further
+ENOUGH = 0.65  # of the excess may remain for a swap to be taken at once
 
 
 @jit_inner
 def swap_down(layer: Layer, target: float, most: int) -> int:
-    """Swap until the fullest GPU meets `target`, none helps or `most` are done; how many were."""
+    """Swap until the most loaded GPU meets `target`, no swap helps or `most` are done; returns the number of swaps."""
     turn = 0
     for done in range(most):
         full, empty, fill = fullest(layer)
@@ -42,7 +42,7 @@ def swap_down(layer: Layer, target: float, most: int) -> int:
 
 @jit_inner
 def swap(layer: Layer, one: int, place: int, other: int, other_place: int) -> None:
-    """Two copies change places."""
+    """Exchange two copies."""
     expert, other_expert = layer.expert_at[place], layer.expert_at[other_place]
     put(layer, one, place, other_expert)
     put(layer, other, other_place, expert)
@@ -50,7 +50,7 @@ def swap(layer: Layer, one: int, place: int, other: int, other_place: int) -> No
 
 @jit_inner
 def best_swap(layer: Layer, full: int, other: int, fill: float) -> tuple[float, int, int]:
-    """The swap that leaves both GPUs least full, if below `fill`: that fill and both places, or places of -1."""
+    """The swap with the lowest greater fill of both GPUs, if below `fill`: that fill and both places, or places of -1."""
     share, other_share = layer.shares[full], layer.shares[other]
     carried, other_carried = layer.carried[full], layer.carried[other]
     best = (carried * other_share - other_carried * share) / (share + other_share)

@@ -1,4 +1,7 @@
-"""How even a placement can be at best, proven: `lower_bound`; and what more slots would do for it: `advice`."""
+"""Proven lower bounds of the imbalance (`lower_bound`), and advice on more slots (`redundancy_advice`).
+
+docs/explanation/placement/bounds.md has the proofs.
+"""
 
 from placement.bounds.advice import Advice, Step, redundancy_advice
 from placement.bounds.lower_bound import lower_bound

@@ -1,7 +1,7 @@
-"""What more slots would do where the bound itself is poor, and what they would cost in memory.
+"""The effect of more slots on the bound, and their cost in memory.
 
-Every GPU takes one slot more per step, as engines want equally many on each.  A slot holds one expert of every layer,
-so n more slots cost n x layers x expert_bytes on each GPU.
+Every GPU gets one more slot per step, because engines need equal slots.  A slot holds one expert of every layer, so n
+more slots cost n x layers x expert_bytes on each GPU.
 """
 
 from dataclasses import dataclass, replace
@@ -20,31 +20,31 @@ MAX_STEPS = 8
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """How even these slots could at best be."""
+    """The bound for one number of slots."""
 
     slots: int  # of one layer, on all GPUs
-    bound_mean: float  # over the layers
+    bound_mean: float  # over layers
     bound_max: float  # of the worst layer
-    layers_above: int  # whose bound is above the target
-    extra_bytes_per_gpu: int  # for all layers, beyond the slots there are
+    layers_above: int  # layers with a bound above the target
+    extra_bytes_per_gpu: int  # for all layers, beyond the present slots
 
 
 @dataclass(frozen=True, eq=False)
 class Advice:
-    """From the slots there are, step by step, until every layer's bound meets the target or steps run out."""
+    """Steps from the present slots until every layer's bound meets the target or the steps end."""
 
     target: float
     steps: tuple[Step, ...]
-    slots_of_layer: Ints  # [layers]: the fewest whose bound meets the target, 0 where no step does
+    slots_of_layer: Ints  # [layers]: the fewest with a bound that meets the target, 0 where no step does
 
     @property
     def is_needed(self) -> bool:
-        """Whether the slots there are keep the mean over the layers above the target."""
+        """Whether the present slots keep the mean bound above the target."""
         return self.steps[0].bound_mean > self.target
 
     @property
     def enough(self) -> Step | None:
-        """The first step that brings the mean over the layers to the target."""
+        """The first step whose mean bound meets the target."""
         return next((step for step in self.steps if step.bound_mean <= self.target), None)
 
 
@@ -57,7 +57,7 @@ def redundancy_advice(
     target: float = TARGET,
     most_steps: int = MAX_STEPS,
 ) -> Advice:
-    """For loads [layers, experts]; `expert_bytes`: the weights of one expert of one layer."""
+    """Advice for loads [layers, experts]; `expert_bytes`: the weights of one expert of one layer."""
     RuleError.raise_for(() if target >= 1 else [(("target",), f"must be at least 1, got {target:g}")])
     layers, experts = tokens.shape
     enough = np.zeros(layers, dtype=np.int64)

@@ -20,8 +20,8 @@ from numba import float64, int64, types
 from fleet.numba_cache import jit_inner
 from placement.arrays import Floats
 
-ROUNDING = 1e-12  # of the even load: what sums and quotients may be off by
-MAX_THRESHOLDS = 64  # per expert: how many counts make a copy heavy; fewer rows only weaken a bound
+ROUNDING = 1e-12  # of the even load: the error of sums and quotients
+MAX_THRESHOLDS = 64  # per expert: counts that make a copy heavy; fewer rows only weaken a bound
 
 
 class TwoSlotCase(NamedTuple):
@@ -33,18 +33,18 @@ class TwoSlotCase(NamedTuple):
     most: int  # copies that an expert can have
 
 
-TWOS: Any = cast("Any", types).NamedTuple((float64[::1], int64, int64, int64), TwoSlotCase)  # as entries name it
+TWOS: Any = cast("Any", types).NamedTuple((float64[::1], int64, int64, int64), TwoSlotCase)  # the numba type
 
 
 @jit_inner
 def least_count(weight: float, limit: float) -> int:
-    """The fewest copies that each weigh at most the limit."""
+    """The minimum number of copies that each weigh at most the limit."""
     return max(1, int(np.ceil(weight / limit - ROUNDING)))
 
 
 @jit_inner
 def sort(keys: Floats) -> None:
-    """Rising (Shell 1959, gaps of a third)."""
+    """Sort in rising order (Shell 1959, gaps of a third)."""
     gap = 1
     while gap < len(keys) // 3:
         gap = 3 * gap + 1
@@ -60,7 +60,7 @@ def sort(keys: Floats) -> None:
 
 @jit_inner
 def up_to(rows: Floats, limit: float) -> int:
-    """How many rows, rising, are at most the limit."""
+    """The number of rows, rising, that are at most the limit."""
     low, high = 0, len(rows)
     while low < high:
         middle = (low + high) // 2
@@ -73,7 +73,7 @@ def up_to(rows: Floats, limit: float) -> int:
 
 @jit_inner
 def thresholds(case: TwoSlotCase, ceiling: float) -> Floats:
-    """Every h, rising: weights from half the ceiling up that a copy can have."""
+    """Every h, rising: possible weights of a copy from half the ceiling up."""
     weights = case.weights
     found = np.empty(len(weights) * MAX_THRESHOLDS)
     filled = 0
@@ -96,7 +96,7 @@ def thresholds(case: TwoSlotCase, ceiling: float) -> Floats:
 
 @jit_inner
 def place(rows: Floats, weight: float, ceiling: float) -> int:
-    """+n: a copy of this weight stands among the heavy ones of the first n rows; -n: among their light ones."""
+    """+n: a copy of this weight is heavy in the first n rows; -n: it is light in them."""
     heavy = weight > ceiling / 2
     among = up_to(rows, weight if heavy else ceiling - weight + ROUNDING)
     return among if heavy else -among

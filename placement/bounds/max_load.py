@@ -1,20 +1,20 @@
-"""The quick bound: every copy fits its GPU together with the lightest company it can have there.
+"""The quick bound: every copy fits its GPU together with the lightest neighbours that it can have there.
 
-Loads are parts of the layer's tokens, s_g a GPU's part of all speed, k_g its slots, T the ceiling under test.  A copy
-on GPU g lies with k_g - 1 copies of other experts, which weigh p(k_g - 1) or more, so it finds room for at most
+Loads are parts of the layer's tokens, s_g a GPU's part of the total speed, k_g its slots, T the tested ceiling.  A copy
+on GPU g shares it with k_g - 1 copies of other experts, which weigh p(k_g - 1) or more, so its capacity is at most
 
     R_g = T s_g - p(k_g - 1),    R_(1) >= R_(2) >= ...
 
-An expert of weight w in c copies lies on c GPUs, one of which has no more room than the c-th:
+An expert of weight w in c copies lies on c GPUs, one of which has no more capacity than the c-th:
 
     even split:  w / c <= R_(c)
     any rule:    w <= R_(1) + ... + R_(c)
 
-and c_e(T), the least c that keeps this, adds up to no more than the slots.  However slow, each GPU has all its slots
-filled: p(k_g) <= T s_g.  What is left, r = slots - sum c_e(T), is
-all that any expert can have on top; so a copy of expert f weighs at least w_f / (c_f + r), or w_f / GPUs where the rule
-is free (a GPU that holds one of several copies computes its own tokens), and p(n) is the sum of the n least of these.
-As p grows the counts do, until nothing changes or the slots are spent.  T = 1 always is a bound.
+c_e(T), the minimum c that satisfies this, adds up to no more than the slots.  Each GPU has all its slots filled, however
+slow it is: p(k_g) <= T s_g.  The remaining slots, r = slots - sum c_e(T), are the maximum that any expert can have in
+addition.  A copy of expert f therefore weighs at least w_f / (c_f + r), or w_f / GPUs where the rule is free (a GPU that
+holds one of several copies computes its own tokens), and p(n) is the sum of the n least of these.  As p grows the counts
+grow, until nothing changes or the slots are used up.  T = 1 is always a bound.
 """
 
 from typing import NamedTuple
@@ -27,21 +27,21 @@ from placement.arrays import Floats, Ints
 
 TOLERANCE = 1e-6
 ROUNDING = 1e-12
-ROUNDS = 4  # of counts and company; fewer leave the bound lower, but a bound
+ROUNDS = 4  # of counts and neighbours; fewer give a lower bound
 
 
 class GpuClasses(NamedTuple):
-    """GPUs that are alike count as one kind; and the rule."""
+    """Classes of equal GPUs, and the rule."""
 
-    shares: Floats  # of all speed, of each GPU of the kind
-    slots: Ints  # of each
-    gpus: Ints  # how many
+    shares: Floats  # of the total speed, of each GPU of the class
+    slots: Ints  # of each GPU
+    gpus: Ints  # number of GPUs
     equal: int  # whether copies share evenly
 
 
 @jit_inner
 def _neighbour_loads(weights: Floats, kinds: GpuClasses, counts: Ints, spare: int, companies: Floats) -> None:
-    """companies[n]: the least that n copies of different experts weigh."""
+    """[n]: the minimum weight of n copies of different experts."""
     most, gpus, equal = len(companies) - 1, 0, kinds.equal
     for of_kind in kinds.gpus:
         gpus += of_kind
@@ -63,7 +63,7 @@ def _neighbour_loads(weights: Floats, kinds: GpuClasses, counts: Ints, spare: in
 
 @jit_inner
 def _count(weight: float, rooms: Floats, gpus: Ints, equal: int) -> int:
-    """The least number of copies, rooms falling; 0: there is none."""
+    """The minimum number of copies for falling capacities; 0: none suffices."""
     before, room_before = 0, 0.0
     for kind in range(len(rooms)):
         if rooms[kind] <= 0:
@@ -79,7 +79,7 @@ def _count(weight: float, rooms: Floats, gpus: Ints, equal: int) -> int:
 
 @jit_inner
 def _is_feasible(weights: Floats, kinds: GpuClasses, ceiling: float, counts: Ints, companies: Floats) -> bool:
-    """Whether nothing speaks against the ceiling."""
+    """Whether the conditions allow the ceiling."""
     slots, spent = 0, -1
     for kind in range(len(kinds.gpus)):
         slots += kinds.slots[kind] * kinds.gpus[kind]
@@ -91,7 +91,7 @@ def _is_feasible(weights: Floats, kinds: GpuClasses, ceiling: float, counts: Int
                 return False
             falling[kind] = ceiling * kinds.shares[kind] - companies[kinds.slots[kind] - 1]
             of_kind[kind] = kinds.gpus[kind]
-        for last in range(1, len(falling)):  # falling; the kinds are few
+        for last in range(1, len(falling)):  # falling; there are few classes
             at = last
             while at > 0 and falling[at - 1] < falling[at]:
                 falling[at - 1], falling[at] = falling[at], falling[at - 1]
@@ -115,7 +115,7 @@ def _is_feasible(weights: Floats, kinds: GpuClasses, ceiling: float, counts: Int
 def max_load_bounds(  # noqa: PLR0917 - compiled code takes no keywords
     parts: Floats, shares_of_kind: Floats, slots_of_kind: Ints, gpus_of_kind: Ints, most: int, equal: int
 ) -> Floats:
-    """Per layer, for parts of its tokens and kinds of GPUs; `most`: slots of any GPU."""
+    """[layers], for parts of each layer's tokens and classes of GPUs; `most`: maximum slots of a GPU."""
     layers, experts = parts.shape
     kinds = GpuClasses(shares_of_kind, slots_of_kind, gpus_of_kind, equal)
     counts, companies = np.empty(experts, np.int64), np.empty(most + 1)

@@ -1,19 +1,19 @@
-"""A certified bound where no GPU has more than two slots: replica counts and pairing seen together.
+"""A certified bound for GPUs with at most two slots, from replica counts and pairing together.
 
-One number y[e,c] in [0, 1] per expert e and count c says "e has c copies".  With the rows h of
-`placement.bounds.hall_condition` a ceiling T is out of reach when this linear program has no solution:
+One number y[e,c] in [0, 1] per expert e and count c means "e has c copies".  With the rows h of
+`placement.bounds.hall_condition`, a ceiling T is infeasible when this linear program has no solution:
 
     sum_c y[e,c] = 1 for each e,   sum_{e,c} c y[e,c] = slots,
     sum_{e,c: w_e/c >= h} c y[e,c] - sum_{e,c: w_e/c <= T-h} c y[e,c] <= single GPUs   for each h.
 
-Prices mu_h >= 0 on the rows and lambda on the slots prove that.  With M(a) = sum of mu_h over h <= a a copy costs
-phi(a) = M(a) where a > T/2 and -M(T - a) elsewhere, and T is out of reach once
+Prices mu_h >= 0 on the rows and lambda on the slots prove this.  With M(a) = sum of mu_h over h <= a, a copy costs
+phi(a) = M(a) where a > T/2 and -M(T - a) elsewhere, and T is infeasible when
 
     sum_e min_c c (lambda + phi(w_e/c))  >  lambda slots + single GPUs * sum_h mu_h.
 
-The left side is separable, so a proof is checked in one pass over experts and counts.  Prices are found by the
-relaxation method (Agmon 1954, Motzkin and Schoenberg 1954): step along the violated subgradient, by Polyak's length.
-Whatever the prices, a passed check is a proof; too few steps only leave the bound lower.
+The left side is separable, so one pass over experts and counts checks a proof.  The relaxation method (Agmon 1954,
+Motzkin and Schoenberg 1954) finds prices: it steps along the violated subgradient, by Polyak's length.  A passed check
+is a proof for any prices; too few steps only give a lower bound.
 """
 
 from typing import NamedTuple
@@ -25,13 +25,13 @@ from fleet.numba_cache import jit_entry, jit_inner
 from placement.arrays import Floats, Ints
 from placement.bounds.hall_condition import TWOS, TwoSlotCase, least_count, place, thresholds
 
-OPTIONS = 40  # counts looked at per expert; all larger ones stand as one that is lighter than any
-AIM = 0.05  # by how much, per unit of all prices, a step tries to pass the check
-PROVEN = 1e-9  # by how much it must pass
+OPTIONS = 40  # examined counts per expert; one that is lighter than any stands for all larger ones
+AIM = 0.05  # the margin, per unit of all prices, by which a step tries to pass the check
+PROVEN = 1e-9  # the margin that the check needs
 
 
 class Options(NamedTuple):
-    """What expert e can have, from first[e] up to first[e + 1]; of one place only the least count."""
+    """The counts of expert e, from first[e] up to first[e + 1]; of equal places only the least count."""
 
     first: Ints
     counts: Ints
@@ -40,7 +40,7 @@ class Options(NamedTuple):
 
 @jit_inner
 def _options(case: TwoSlotCase, rows: Floats, ceiling: float) -> Options:
-    """All that may matter under the ceiling."""
+    """All counts that may matter under the ceiling."""
     weights = case.weights
     experts, lightest = len(weights), -len(rows)
     first = np.empty(experts + 1, np.int64)
@@ -65,7 +65,7 @@ def _options(case: TwoSlotCase, rows: Floats, ceiling: float) -> Options:
 
 @jit_inner
 def _cheapest(options: Options, prices: Floats, slot_price: float, held: Floats) -> tuple[float, int]:
-    """What the experts cost at least, and the slots they take so; fills `held`: copies by place, light ones minus."""
+    """The minimum cost of the experts and the slots they then use; fills `held`: copies by place, light ones negative."""
     first, counts, places = options
     total = prices[-1]
     held.fill(0.0)
@@ -91,7 +91,7 @@ def _cheapest(options: Options, prices: Floats, slot_price: float, held: Floats)
 
 @jit_entry(boolean(TWOS, float64, int64))
 def is_infeasible(case: TwoSlotCase, ceiling: float, steps: int) -> bool:
-    """Whether prices were found that prove it."""
+    """Whether prices were found that prove the ceiling infeasible."""
     rows = thresholds(case, ceiling)
     if len(rows) == 0:
         return False

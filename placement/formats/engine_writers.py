@@ -20,6 +20,7 @@ import numpy as np
 
 from fleet.documents import RuleError, Violation
 from placement.arrays import MAX_LAYERS, Ints
+from placement.document import Placement
 from placement.layout import Layout
 from placement.validation import contiguous, copies
 
@@ -128,6 +129,19 @@ WRITERS: Mapping[Engine, Callable[[EnginePlacement], str]] = {
     Engine.TRTLLM: trtllm_yaml,
     Engine.ASCEND: ascend_json,
 }
+
+
+def export_placement(placement: Placement, engine: Engine) -> str:
+    """The text of the file that an engine loads; RuleError where the engine cannot load this placement."""
+    placed = EnginePlacement.of(
+        placement.expert_of_slot,
+        layout=placement.layout,
+        experts=placement.experts,
+        layers=placement.layers,
+        hidden_layers=placement.hidden_layers,
+        model=placement.model,
+    )
+    return write_for(engine, placed)
 
 
 def write_for(engine: Engine, placed: EnginePlacement) -> str:

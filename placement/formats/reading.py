@@ -14,6 +14,7 @@ Errors name the file, the field and what is allowed there.  Nothing in a file is
 what `archives` allows.
 """
 
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -28,14 +29,18 @@ from placement.formats.archives import ZIP_START, open_archive
 from placement.formats.arrays import NPY_START, Numbers, read_member, read_npy
 from placement.formats.counts import Counts, Routed, Source, routed_of_whole_model
 from placement.formats.json_csv import nested_floats, read_csv, read_json
-from placement.formats.rank_files import by_recording
 from placement.formats.safetensors import is_safetensors, read_safetensors
 from placement.formats.torch_files import PICKLE, read_torch
 from placement.loads import ExpertLoads
 from placement.token_trace import TokenTrace
 
 LOAD, TRACE = "load", "trace"
-Files = Iterable[tuple[str, bytes]]  # each with its name
+File = tuple[str, bytes]  # name and content
+Files = Iterable[File]
+RANK_FILES = (  # of SGLang and of TensorRT-LLM
+    re.compile(r"(?P<recording>.*expert_distribution_recorder_[0-9.]+)_(?P<rank>[0-9]+)\.pt"),
+    re.compile(r"(?P<recording>(?:.*/)?)rank(?P<rank>[0-9]+)(?:_raw)?\.safetensors"),
+)
 
 
 def read_loads(data: bytes, *, name: str, least_tokens: float = 0.0, experts: int | None = None) -> ExpertLoads:
@@ -56,7 +61,7 @@ def read_ranks(files: Files, *, least_tokens: float = 0.0, experts: int | None =
 
 def read_windows(files: Files, *, least_tokens: float = 0.0, experts: int | None = None) -> ExpertLoads:
     """Loads of several recordings, oldest first, each its own windows; ranks of one, known by their names, join."""
-    groups = by_recording(files)
+    groups = _by_recording(files)
     with _about(_names(file for group in groups for file in group)):
         parts = [_together(group, experts) for group in groups]
         first = _alike(parts)
@@ -71,6 +76,27 @@ def read_trace(data: bytes, *, name: str, experts: int | None = None) -> TokenTr
         if isinstance(source, Counts):
             raise RuleError([((), "holds counts, expected the experts of single tokens (tokens x layers x k)")])
         return TokenTrace.of(source.experts, experts_per_layer=source.experts_per_layer(experts))
+
+
+def _by_recording(files: Iterable[File]) -> list[list[File]]:
+    """Files of one recording together, in the order of each recording's first file.
+
+    Engines write one file per rank.  A rank that repeats starts another recording, for names without their folder.
+    """
+    groups: list[list[File]] = []
+    open_groups: dict[str, tuple[list[File], set[str]]] = {}  # by recording, with the ranks it has
+    for file in files:
+        matched = next((found for name in RANK_FILES if (found := name.fullmatch(file[0]))), None)
+        if matched is None:
+            groups.append([file])
+            continue
+        recording, rank = matched["recording"], matched["rank"]
+        if recording not in open_groups or rank in open_groups[recording][1]:
+            open_groups[recording] = ([], set())
+            groups.append(open_groups[recording][0])
+        open_groups[recording][0].append(file)
+        open_groups[recording][1].add(rank)
+    return groups
 
 
 @contextmanager

@@ -1,15 +1,15 @@
-"""Replica counts under a ceiling, where no GPU has more than two slots: a local search on the rows of pairing.
+"""Replica counts under a ceiling for GPUs with at most two slots: a local search on the rows of the pairing condition.
 
-Any counts c with sum c = slots break row h (see `placement.bounds.hall_condition`) by
+Counts c with sum c = slots violate row h (see `placement.bounds.hall_condition`) by
 
     v_h = copies that weigh >= h  -  copies that weigh <= T - h  -  GPUs of one slot,
 
-and can be paired under T when no v_h is above 0.  The search minimises sum_h pi_h max(0, v_h) by moving one copy at a
-time from one expert to another; where no move helps, the prices pi of the broken rows rise (breakout, Morris 1993)
-and a least bad move is made, with the experts it touched left alone for a few steps.
+and can be paired under T when no v_h is above 0.  The search minimises sum_h pi_h max(0, v_h).  A move takes one copy
+from one expert and gives it to another.  Where no move helps, the prices pi of the violated rows rise (breakout, Morris
+1993) and a least bad move is made; its experts are then tabu for a few steps.
 
-All but weights is whole numbers.  A copy changes the first rows up to its place, so a move is a few steps of a
-staircase, and what it costs is one pass over the rows.
+All values except weights are whole numbers.  A copy changes the first rows up to its place, so a move is a few steps of
+a staircase, and one pass over the rows gives its cost.
 """
 
 from typing import NamedTuple
@@ -21,27 +21,27 @@ from fleet.numba_cache import jit_entry, jit_inner
 from placement.arrays import Floats, Ints
 from placement.bounds.hall_condition import TWOS, TwoSlotCase, least_count, place, thresholds
 
-GIVERS, TAKERS = 6, 10  # how many of the best givers and takers of a copy are tried with each other
+GIVERS, TAKERS = 6, 10  # the best givers and takers of a copy, tried with each other
 REST_STEPS = 3
 NOWHERE = 2**40  # the place of copies that would weigh more than the ceiling
-NEVER = 2**60  # the cost of what is not allowed
+NEVER = 2**60  # of illegal moves
 
-FEWER, NOW, MORE, REST, GIVES, TAKES = range(6)  # of an expert: places with one copy less, as now, with one more; ...
-BROKEN, PRICE, STAIR = range(3)  # of a row: v, pi, and where a move under trial steps up or down
+FEWER, NOW, MORE, REST, GIVES, TAKES = range(6)  # of an expert: places with one copy less, the same, one more; ...
+BROKEN, PRICE, STAIR = range(3)  # of a row: v, pi, and the steps of a move under trial
 
 
 class Counting(NamedTuple):
-    """Where the search stands."""
+    """The state of the search."""
 
     rows: Floats  # h, rising
     counts: Ints  # [experts]
-    experts: Ints  # [6, experts]: places, steps to rest, costs of giving a copy and of taking one
+    experts: Ints  # [6, experts]: places, tabu steps, costs of giving a copy and of taking one
     lines: Ints  # [3, rows + 1]
 
 
 @jit_inner
 def _climb(stair: Ints, copies: int, at: int) -> None:
-    """More copies (or fewer, below 0) at a place among the rows."""
+    """Add copies (or remove, below 0) at a place among the rows."""
     if at < 0:
         at, copies = -at, -copies
     stair[0] += copies
@@ -50,7 +50,7 @@ def _climb(stair: Ints, copies: int, at: int) -> None:
 
 @jit_inner
 def _tried(state: Counting, expert: int, step: int) -> None:
-    """Put one copy more (step 1) or fewer (-1) of an expert on the stair."""
+    """Add one copy (step 1) or remove one (-1) of an expert."""
     count, places = state.counts[expert], state.experts
     _climb(state.lines[STAIR], -count, places[NOW, expert])
     _climb(state.lines[STAIR], count + step, places[NOW + step, expert])
@@ -58,7 +58,7 @@ def _tried(state: Counting, expert: int, step: int) -> None:
 
 @jit_inner
 def _settled(lines: Ints, keep: int) -> int:
-    """What the rows cost with the stair, which is cleared; its changes are kept (1) or not (0)."""
+    """The cost of the rows with the steps under trial, which are cleared; the changes are kept (1) or not (0)."""
     total, more = 0, 0
     for row in range(lines.shape[1] - 1):
         more += lines[STAIR, row]
@@ -73,7 +73,7 @@ def _settled(lines: Ints, keep: int) -> int:
 
 @jit_inner
 def _evaluate(case: TwoSlotCase, state: Counting, expert: int, ceiling: float) -> None:
-    """Find the places of an expert's copies anew."""
+    """Recompute the places of an expert's copies."""
     least = least_count(case.weights[expert], ceiling)
     for step in range(3):
         after = state.counts[expert] + step - 1
@@ -84,7 +84,7 @@ def _evaluate(case: TwoSlotCase, state: Counting, expert: int, ceiling: float) -
 
 @jit_inner
 def _alone(state: Counting, most: int) -> None:
-    """What each expert's giving or taking one copy would cost by itself."""
+    """The cost of each expert's giving and taking one copy alone."""
     counts, experts = state.counts, state.experts
     for expert in range(len(counts)):
         for side in range(2):
@@ -97,7 +97,7 @@ def _alone(state: Counting, most: int) -> None:
 
 @jit_inner
 def _cheapest(costs: Ints, chosen: Ints) -> None:
-    """Fill `chosen` with the experts of least cost, cheapest first; -1 where no more are allowed."""
+    """Fill `chosen` with the cheapest experts; -1 where no more are allowed."""
     for at in range(len(chosen)):
         chosen[at] = -1
     for expert in range(len(costs)):
@@ -112,7 +112,7 @@ def _cheapest(costs: Ints, chosen: Ints) -> None:
 
 @jit_inner
 def _together(state: Counting) -> tuple[int, int, int]:
-    """The best of the exchanges among those that are good by themselves."""
+    """The best exchange among those that are good alone."""
     chosen = np.empty(GIVERS + TAKERS, np.int64)
     _cheapest(state.experts[GIVES], chosen[:GIVERS])
     _cheapest(state.experts[TAKES], chosen[GIVERS:])
@@ -131,7 +131,7 @@ def _together(state: Counting) -> tuple[int, int, int]:
 
 @jit_inner
 def _chosen(state: Counting, over: int) -> tuple[int, int, int]:
-    """Who gives a copy and who takes one, -1 for nobody; both -1: no move is left.  And the cost, of an exchange."""
+    """The experts that give and take a copy, -1 for none; both -1: no move is left.  And the cost of the exchange."""
     if over == 0:
         return _together(state)
     costs = state.experts[GIVES if over > 0 else TAKES]
@@ -146,7 +146,7 @@ def _chosen(state: Counting, over: int) -> tuple[int, int, int]:
 
 @jit_inner
 def _initial(case: TwoSlotCase, ceiling: float, counts: Ints) -> Counting:
-    """Every expert has at least as many copies as the ceiling asks."""
+    """Initial counts: every expert has at least as many copies as the ceiling requires."""
     rows = thresholds(case, ceiling)
     state = Counting(rows, counts, np.zeros((6, len(counts)), np.int64), np.zeros((3, len(rows) + 1), np.int64))
     for row in range(len(rows)):
@@ -160,7 +160,7 @@ def _initial(case: TwoSlotCase, ceiling: float, counts: Ints) -> Counting:
 
 @jit_entry(boolean(TWOS, float64, int64[::1], int64))
 def counts_under(case: TwoSlotCase, ceiling: float, counts: Ints, steps: int) -> bool:
-    """Change the counts until they keep every row; whether they do."""
+    """Change the counts until they satisfy every row; returns whether they do."""
     state = _initial(case, ceiling, counts)
     over = -case.slots
     for expert in range(len(counts)):

@@ -1,4 +1,4 @@
-"""The joint method: by pairing where no GPU has more than two slots and all are alike; else by local search."""
+"""The joint search: by pairing for equal GPUs with at most two slots, else by local search over slots."""
 
 import numpy as np
 
@@ -13,14 +13,14 @@ from placement.validation import check_capacity, check_slots
 
 PAIR_STEPS = 50  # moves of a copy from expert to expert, per ceiling
 PACK_STEPS = 400  # of one copy or two, per ceiling
-UNEVEN_STEPS = 1200  # likewise where GPUs have unequal slots: more is left to gain there
-TOLERANCE = 5e-4  # of the even share: where the search for the ceiling stops
-FINE = 1e-6  # likewise where few slots make that cheap
-FEW = 64  # slots: pairings of more gained less than 1e-5 by repacking
+UNEVEN_STEPS = 1200  # the same for unequal slots, where more can be gained
+TOLERANCE = 5e-4  # of the even share: the end of the bisection
+FINE = 1e-6  # the same where few slots make it cheap
+FEW = 64  # slots: for larger pairings the slot search gained less than 1e-5
 
 
 def joint_balanced(tokens: Floats, *, layout: Layout, start: Ints | None = None, effort: float = 1.0) -> Ints:
-    """[layers, slots] for engines that share an expert's tokens evenly among its copies; no layer worse than `start`.
+    """[layers, slots] for engines that split an expert's tokens evenly among its copies; no layer is worse than `start`.
 
     `effort` scales the number of moves that are tried.
     """
@@ -48,7 +48,7 @@ def _searched(tokens: Floats, start: Ints, *, layout: Layout, proven: Floats, st
 
 
 def _paired(tokens: Floats, start: Ints, *, layout: Layout, proven: Floats, steps: int) -> Ints:
-    """Layers that pairing does not make more even stay as they are."""
+    """Layers that pairing does not make more even stay unchanged."""
     weights = np.ascontiguousarray(tokens / tokens.sum(axis=1, keepdims=True) * layout.gpus)
     singles = int((layout.slots_of_gpu == 1).sum())
     pairs, peaks = best_pairs(weights, slots=layout.slots, gpus=layout.gpus, proven=proven, steps=steps)

@@ -1,10 +1,10 @@
-"""One layer while counts and packing are searched together, as compiled code sees it.
+"""The state of one layer during the joint search over counts and packing, for compiled code.
 
-Loads are parts of the layer's tokens.  A ceiling T allows GPU g the load T share_g; what it carries beyond costs
+Loads are parts of the layer's tokens.  A ceiling T allows GPU g the load T share_g; a higher load costs
 
     price_g (load_g - T share_g)^2 / share_g,
 
-and 0 in all is a placement under the ceiling.
+and a total of 0 is a placement under the ceiling.
 """
 
 from typing import NamedTuple
@@ -19,13 +19,13 @@ Flags = npt.NDArray[np.bool_]
 
 
 class LayerState(NamedTuple):
-    """The slots of expert e are slots_of[e, : counts[e]], in no order."""
+    """The slots of expert e are slots_of[e, : counts[e]], unordered."""
 
     tokens: Floats  # [experts]: parts of the layer's tokens
     expert_of: Ints  # [slots]
     gpu_of: Ints  # [slots]
     first: Ints  # [GPUs + 1]: slots of each GPU
-    shares: Floats  # [GPUs]: of all speed
+    shares: Floats  # [GPUs]: of the total speed
     counts: Ints  # [experts]
     slots_of: Ints  # [experts, most copies]
     holds: Flags  # [GPUs, experts]
@@ -52,7 +52,7 @@ def lay(state: LayerState, expert_of: Ints) -> None:
 
 @jit_inner
 def peak(state: LayerState) -> float:
-    """The fullest GPU over its even share."""
+    """The maximum load over the even share."""
     fullest = 0.0
     for gpu in range(len(state.loads)):
         fullest = max(fullest, state.loads[gpu] / state.shares[gpu])
@@ -61,28 +61,28 @@ def peak(state: LayerState) -> float:
 
 @jit_inner
 def overload(state: LayerState, ceiling: float, gpu: int, load: float) -> float:
-    """What this load would cost on a GPU."""
+    """The cost of this load on a GPU."""
     over = load - ceiling * state.shares[gpu]
     return float(state.prices[gpu] * over * over / state.shares[gpu]) if over > 0 else 0.0
 
 
 @jit_inner
 def changed(state: LayerState, ceiling: float, gpu: int, more: float) -> float:
-    """How the cost of a GPU changes with its load."""
+    """The change of a GPU's cost with its load."""
     load = state.loads[gpu]
     return float(overload(state, ceiling, gpu, load + more) - overload(state, ceiling, gpu, load))
 
 
 @jit_inner
 def shifts(state: LayerState, expert: int, step: int) -> float:
-    """By how much each copy's load changes when the expert has `step` copies more."""
+    """The change of each copy's load when the expert gets `step` more copies."""
     now = state.counts[expert]
     return float(state.tokens[expert] / (now + step) - state.tokens[expert] / now)
 
 
 @jit_inner
 def put(state: LayerState, slot: int, expert: int) -> None:
-    """A copy of `expert` takes the place of the one there, which is not its expert's last."""
+    """Replace the copy in a slot, which is not its expert's last, by one of `expert`."""
     gone, gpu = state.expert_of[slot], state.gpu_of[slot]
     for old in (gone, expert):
         for at in range(state.counts[old]):
@@ -103,7 +103,7 @@ def put(state: LayerState, slot: int, expert: int) -> None:
 
 @jit_inner
 def swap(state: LayerState, one: int, other: int) -> None:
-    """Two copies of different experts change places."""
+    """Exchange two copies of different experts."""
     a, b = state.expert_of[one], state.expert_of[other]
     more = state.tokens[b] / state.counts[b] - state.tokens[a] / state.counts[a]
     for slot, gone, come, sign in ((one, a, b, 1.0), (other, b, a, -1.0)):

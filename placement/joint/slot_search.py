@@ -1,13 +1,13 @@
 """Local search over replica counts and packing together, for any number of slots and any speeds.
 
-At a ceiling T (see `placement.joint.layer_state`) the GPU that costs most is relieved by the best of
+At a ceiling T (see `placement.joint.layer_state`) the GPU with the highest cost is relieved by the best of
 
-    swap     one of its copies changes places with another GPU's,
+    swap     exchange one of its copies with another GPU's,
     recount  a slot anywhere gives up its copy, if not its expert's last, for one of an expert that the GPU holds,
     replace  one of the GPU's own copies, if not its expert's last, gives way to one of any expert,
 
-each taken with all it does to every GPU that holds the two experts.  Where none helps, the prices of all GPUs above the
-ceiling rise (breakout, Morris 1993).  Ceilings are bisected between the proven bound and what was reached.
+each evaluated on every GPU that holds the two experts.  Where none helps, the prices of all GPUs above the ceiling rise
+(breakout, Morris 1993).  Ceilings are bisected between the proven bound and the best result.
 """
 
 from typing import NamedTuple
@@ -20,11 +20,11 @@ from placement.arrays import Floats, Ints
 from placement.joint.layer_state import LayerState, changed, lay, overload, peak, put, shifts, swap
 
 LITTLE = 1e-13  # an improvement below this is rounding
-STUCK = 8  # price rises without a better peak after which a ceiling is given up
+STUCK = 8  # price rises without a better maximum after which a ceiling is given up
 
 
 class Move(NamedTuple):
-    """`other` is a slot to swap with, or -1: then `expert` comes to `slot`."""
+    """`other` is a slot to swap with, or -1: then `expert` takes `slot`."""
 
     gain: float
     slot: int
@@ -89,7 +89,7 @@ def _best_recount(state: LayerState, ceiling: float, gpu: int, best: Move) -> Mo
 
 @jit_inner
 def _costliest_gpu(state: LayerState, ceiling: float, passed: Ints) -> int:
-    """The GPU that costs most and was not passed over; -1: none costs anything."""
+    """The GPU with the highest cost that was not skipped; -1: no GPU has a cost."""
     most, gpu = 0.0, -1
     for at in range(len(state.loads)):
         if not passed[at]:
@@ -101,7 +101,7 @@ def _costliest_gpu(state: LayerState, ceiling: float, passed: Ints) -> int:
 
 @jit_inner
 def _under(state: LayerState, ceiling: float, kept: Ints, reached: float, steps: int) -> float:
-    """Search at one ceiling; keeps the best slots seen and returns their peak."""
+    """Search at one ceiling; saves the best slots found and returns their maximum load."""
     passed = np.zeros(len(state.loads), np.int64)
     stuck, waiting = 0, False
     for _ in range(steps):

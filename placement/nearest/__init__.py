@@ -1,7 +1,7 @@
-"""Plans for engines that send a token to the nearest copy (placement.dispatch, rule `nearest`).
+"""Placements for engines that send a token to the nearest copy (placement.dispatch, rule `nearest`).
 
-`balanced_nearest` plans against the rule; `evened_for_engine` goes on to the whole numbers that SGLang makes of it,
-which `engine_loads` and `engine_imbalance` work out for any placement.
+`balanced_nearest` plans for the rule.  `balanced_for_sglang` continues with the whole numbers that SGLang draws;
+`engine_loads` and `engine_imbalance` compute these for any placement.
 """
 
 from placement.nearest.sglang_model import Draws, balanced_for_sglang, engine_choices, engine_imbalance, engine_loads

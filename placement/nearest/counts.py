@@ -1,16 +1,15 @@
-"""How many copies of each expert: one, or one on every node, and numbers in between only where the load asks for them.
+"""Replica counts: one, or one on every node, and numbers in between only where the load requires them.
 
-Nobody draws for an expert with one copy, nor for one with a copy on every node: every GPU has a nearest copy then.  For
-numbers in between SGLang's far GPUs draw (placement.nearest.sglang_dispatch), and what they draw is even on average
-only.  So where nodes are alike:
+With one copy, or one on every node, no GPU draws.  For numbers in between SGLang's far GPUs draw
+(placement.nearest.sglang_dispatch), and the draws are even on average only.  Where nodes are equal:
 
-1. As few copies of each as keep each under a given part of a GPU's even load.
-2. One more always for the expert with several where that takes most off the variance of what is drawn.  It is small
-   from one node less than all: the GPUs of a node draw from one shuffle, which is as even as whole numbers are.
+1. As few copies of each expert as keep each copy under a given part of a GPU's even load.
+2. One more, repeatedly, for the expert with several where that lowers the variance of the draws most.  The variance is
+   small from one node less than all: the GPUs of a node draw from one shuffle, which is as even as whole numbers allow.
 3. One on every node for others, hottest first, while slots are left for that.
-4. What is left to the coldest: there it does no harm.
+4. The rest to the coldest experts, where it does no harm.
 
-Where that does not fit, and where nodes differ: another copy always for the expert with the most tokens per copy; more
+Where these do not fit, and where nodes differ: one more, repeatedly, for the expert with the most tokens per copy; more
 than one per node only when all have that.
 """
 
@@ -25,7 +24,7 @@ from placement.nearest.state import Instance, apart, falling
 
 @jit_inner
 def counts_of(instance: Instance, heaviest: float) -> Ints:
-    """[experts]; a copy should have at most `heaviest` of what a GPU has when all are even, where that is above 0."""
+    """[experts]; a copy should have at most `heaviest` of a GPU's even load, where that is above 0."""
     slots, gpus = len(instance.gpu_of_slot), len(instance.node_of_gpu)
     if heaviest > 0.0 and apart(instance) > 2:
         counts = _few_drawn(instance, slots, apart(instance), heaviest)
@@ -36,7 +35,7 @@ def counts_of(instance: Instance, heaviest: float) -> Ints:
 
 @jit_inner
 def _few_drawn(instance: Instance, slots: int, nodes: int, heaviest: float) -> Ints:
-    """Their sum is not `slots` where that does not fit."""
+    """The counts of steps 1 to 4; their sum is not `slots` where they do not fit."""
     most = heaviest * instance.even.min()
     counts = np.ones(len(instance.tokens), np.int64)
     for expert in range(len(counts)):
@@ -62,7 +61,7 @@ def _few_drawn(instance: Instance, slots: int, nodes: int, heaviest: float) -> I
 
 @jit_inner
 def _most_off(instance: Instance, counts: Ints, nodes: int) -> int:
-    """The expert with several copies for which one more takes most off the variance of what is drawn, or -1."""
+    """The expert with several copies for which one more lowers the variance of the draws most, or -1."""
     gpus = len(instance.node_of_gpu) // nodes
     best, most = -1, 0.0
     for expert in range(len(counts)):
@@ -76,9 +75,9 @@ def _most_off(instance: Instance, counts: Ints, nodes: int) -> int:
 
 @jit_inner
 def _variance(copies: int, nodes: int, gpus: int) -> float:
-    """Of the far GPUs that one copy gets: each node without one takes its part of its own shuffle (hypergeometric)."""
+    """The variance of a copy's far GPUs: each node without a copy takes its part of its own shuffle (hypergeometric)."""
     far = (nodes - copies) * gpus
-    if far <= gpus:  # one shuffle at most: copies get as many, or one more
+    if far <= gpus:  # one shuffle at most: copies get equally many, or one more
         rest = far % copies / copies
         return rest * (1.0 - rest)
     return (nodes - copies) * gpus / copies * (1.0 - 1.0 / copies) * (far - gpus) / (far - 1.0)

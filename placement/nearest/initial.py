@@ -1,11 +1,11 @@
-"""A first plan for rule `nearest`: where copies go (placement.nearest.counts), no two of one expert on one node.
+"""An initial plan for rule `nearest`: places for the counts, with copies of one expert on different nodes.
 
-With nodes alike and copies on nodes of their own, every copy takes the same share under the rule: its node's GPUs and
+With equal nodes and copies on different nodes, every copy receives the same share under the rule: its node's GPUs and
 an equal part of the far ones, (m + (N - n) m / n) / (N m) = 1 / n for n copies, N nodes of m GPUs.  A second copy on a
-node takes only its own GPU's tokens, 1 / (N m).  So no expert gets more copies than there are nodes while others can.
+node only receives its own GPU's tokens, 1 / (N m).  So no expert gets more copies than there are nodes while others can.
 
-Copies go largest first to the GPU that is least busy with them (LPT).  Where that ends with no slot allowed, copies are
-dealt out one by one; where GPUs differ, every expert is laid once and the slots left take whatever they may.
+The largest copy goes first, to the least loaded GPU (LPT).  Where no slot is then legal, copies are dealt one by one.
+Where GPUs differ, every expert is placed once and the remaining slots take any legal copy.
 """
 
 import numpy as np
@@ -19,7 +19,7 @@ from placement.nearest.state import Instance, Layer, apart, empty_layer, falling
 
 @jit_inner
 def initial_placement(instance: Instance, heaviest: float) -> Layer:
-    """A plan that may stand, with all shares known."""
+    """A legal plan, with all shares computed."""
     gpus, counts = len(instance.node_of_gpu), counts_of(instance, heaviest)
     layer = empty_layer(instance)
     free = np.empty(gpus, np.int64)
@@ -48,7 +48,7 @@ def _share(layer: Layer, instance: Instance) -> None:
 
 @jit_inner
 def _dealt(layer: Layer, instance: Instance, counts: Ints) -> None:
-    """Where all GPUs have as many slots: from node to node, on each from GPU to GPU; never two on one that need not."""
+    """For equal slots: from node to node, on each from GPU to GPU; copies share a node only when necessary."""
     gpus, nodes, at = len(instance.node_of_gpu), apart(instance), 0
     for expert in range(len(counts)):
         for _ in range(counts[expert]):
@@ -59,7 +59,7 @@ def _dealt(layer: Layer, instance: Instance, counts: Ints) -> None:
 
 @jit_inner
 def _laid_by_weight(layer: Layer, instance: Instance, counts: Ints, free: Ints) -> bool:
-    """Largest copies first; whether each found a slot."""
+    """Largest copies first; returns whether each found a slot."""
     for expert in falling(instance.tokens / counts):
         tokens = instance.tokens[expert] / counts[expert]
         for _ in range(counts[expert]):
@@ -74,7 +74,7 @@ def _laid_by_weight(layer: Layer, instance: Instance, counts: Ints, free: Ints) 
 
 @jit_inner
 def _least_busy(layer: Layer, instance: Instance, expert: int, tokens: float, free: Ints) -> int:
-    """Where a copy may go: to a node without one if any has room, else to a GPU without one."""
+    """The least loaded legal GPU: on a node without a copy if any has a free slot, else any GPU without one."""
     best, best_apart, best_busy = -1, False, np.inf
     for gpu in range(len(free)):
         if free[gpu] == 0:

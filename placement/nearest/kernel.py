@@ -1,4 +1,4 @@
-"""All layers, one after the other, in compiled code.  Compiled on import: import it late."""
+"""The search for all layers, one after the other, in compiled code.  Compiled on import: import it late."""
 
 from typing import NamedTuple
 
@@ -14,11 +14,11 @@ from placement.nearest.state import Instance, Layer, empty_layer
 
 EFFORT = 2000  # searches times slots, per layer
 HEAVIEST = (0.8, 0.65, 0.5, 0.4, 0.0)  # of a GPU's even load, for a copy; 0: split as far as slots allow
-CLOSE = 0.005  # over even: what is nearer is taken
+CLOSE = 0.005  # over even: a plan as near is taken
 
 
 class Settings(NamedTuple):
-    """What the caller wants."""
+    """Parameters of the search."""
 
     tolerance: float
     rounds: int
@@ -27,7 +27,7 @@ class Settings(NamedTuple):
 
 @jit_inner
 def _are_alike(node_of_gpu: Ints) -> bool:
-    """Whether all nodes have as many GPUs: then where a copy's far GPUs are does not matter."""
+    """Whether all nodes have equal numbers of GPUs: then the nodes of a copy's far GPUs do not matter."""
     gpus = np.zeros(node_of_gpu[-1] + 1, np.int64)
     for node in node_of_gpu:
         gpus[node] += 1
@@ -49,7 +49,7 @@ def _first(instance: Instance, start: Ints, at: int, parts: bool) -> Layer:  # n
 
 @jit_inner
 def _planned(instance: Instance, start: Ints, settings: Settings) -> Layer:
-    """Of made plans the first that is close to even, which has least to draw; else the most even of all."""
+    """Of several plans the first that is close to even, which has the fewest draws; else the most even one."""
     best, least = empty_layer(instance), np.inf
     tried = 0 if len(start) == 0 else len(HEAVIEST) - 1
     for at in range(tried, len(HEAVIEST)):
@@ -88,7 +88,7 @@ def plan(  # noqa: PLR0917 - compiled code takes no keywords
     rounds: int,
     parts: bool,  # noqa: FBT001
 ) -> Ints:
-    """[layers, slots]; `start` has as many rows, or none; whether copies that share a node there are first parted."""
+    """[layers, slots]; `start` has as many rows, or none; copies that share a node there may be spread first."""
     found = np.empty((len(tokens), len(gpu_of_slot)), np.int64)
     roams, none, settings = _are_alike(node_of_gpu), np.empty(0, np.int64), Settings(tolerance, rounds, parts)
     for row in range(len(tokens)):

@@ -1,9 +1,9 @@
-"""Which nodes an expert's copies lie on, chosen so that SGLang's draws for the far GPUs come out even.
+"""The nodes of an expert's copies, chosen so that SGLang's draws for the far GPUs are even.
 
-What is drawn for an expert follows from the nodes of its copies and from what was drawn before it, so a plan can pick
-nodes whose draw gives every copy as many GPUs as equal shares would.  Then the whole numbers agree with the rule's
-averages, and the plan is even under both.  Experts are taken in the engine's order, layer by layer; a copy changes its
-node by changing places with the single copy of another expert, for which nothing is drawn, the nearest in weight.
+The draws for an expert follow from the nodes of its copies and from all draws before it.  A plan can therefore choose
+nodes whose draw gives every copy as many GPUs as equal shares would.  The whole numbers then agree with the rule's
+averages, and the plan is even under both.  Experts are processed in the engine's order, layer by layer.  A copy moves
+to another node by a swap with the single copy of another expert, for which nothing is drawn, the nearest in load.
 
 Compiled on import: import it late.
 """
@@ -18,8 +18,8 @@ from placement.arrays import Floats, Ints
 from placement.nearest.sglang_dispatch import Table, choose, slots_of_experts
 from placement.nearest.sglang_rng import Words
 
-ENOUGH = 0.6  # GPUs more or fewer than equal shares, for the copy that is furthest off
-MAX_OFF = 0.3  # of a copy's weight: who takes its place must be about as heavy, or its node gets too much or little
+ENOUGH = 0.6  # GPUs more or fewer than equal shares, for the worst copy
+MAX_OFF = 0.3  # of a copy's load: its swap partner must be about as heavy, or the node gets too much or too little
 PASSES = 3  # from the best nodes so far, one copy moved at a time
 
 
@@ -33,7 +33,7 @@ class Row(NamedTuple):
 
 @jit_inner
 def _unevenness(slots: Ints, table: Table) -> float:
-    """How many GPUs the copy furthest from an equal share is off, by what would be drawn for it next."""
+    """The GPUs by which the worst copy is off an equal share, in the next draw."""
     chosen = np.empty(len(table.node_of_gpu), np.int64)
     trial = Table(table.gpu_of_slot, table.node_of_gpu, table.words, table.cursors.copy(), table.together)
     choose(slots, trial, chosen)
@@ -56,7 +56,7 @@ def _lies_on(slots: Ints, table: Table, node: int) -> bool:
 
 @jit_inner
 def _stand_in(row: Row, table: Table, node: int, weight: float) -> int:
-    """The slot on a node with the single copy nearest in weight, or -1 where none is near."""
+    """The slot on a node with the single copy nearest in load, or -1 where none is near."""
     best, best_off = -1, weight * MAX_OFF
     for slot in range(len(row.expert_of_slot)):
         expert = row.expert_of_slot[slot]
@@ -69,7 +69,7 @@ def _stand_in(row: Row, table: Table, node: int, weight: float) -> int:
 
 @jit_inner
 def _replaced(slots: Ints, at: int, slot: int) -> Ints:
-    """One of the slots by another; they keep rising."""
+    """Replace one of the slots by another; the order stays rising."""
     found = slots.copy()
     while at > 0 and found[at - 1] > slot:
         found[at] = found[at - 1]
@@ -83,7 +83,7 @@ def _replaced(slots: Ints, at: int, slot: int) -> Ints:
 
 @jit_inner
 def _evenly_drawn(slots: Ints, row: Row, table: Table) -> Ints:
-    """Where an expert's copies should go: one move at a time, until its draw is even or the passes are over."""
+    """The best slots of an expert's copies: one move at a time, until its draw is even or the passes end."""
     best, best_off = slots.copy(), _unevenness(slots, table)
     for _ in range(PASSES):
         start = best.copy()
@@ -105,7 +105,7 @@ def _evenly_drawn(slots: Ints, row: Row, table: Table) -> Ints:
 
 @jit_inner
 def _relay(expert_of_slot: Ints, slots: Ints, chosen: Ints) -> None:
-    """Move copies from the slots left to the slots taken, both rising; who lay there goes the other way."""
+    """Swap copies from the old slots with those in the new slots, both rising."""
     expert = expert_of_slot[slots[0]]
     for slot in chosen:
         if expert_of_slot[slot] == expert:
@@ -128,14 +128,14 @@ def assign_nodes(  # noqa: PLR0917 - compiled code takes no keywords
     words: Words,
     together: bool,  # noqa: FBT001
 ) -> Ints:
-    """[layers, slots]; [0, 0] is -1 where the words did not suffice.  Layers without tokens stay as they are."""
+    """[layers, slots]; [0, 0] is -1 where the generator's output did not suffice.  Layers without tokens stay unchanged."""
     layers, experts = tokens.shape
     found = expert_of_slot.copy()
     table = Table(gpu_of_slot, node_of_gpu, words, np.zeros(len(node_of_gpu), np.int64), together)
     drawn = np.empty(len(node_of_gpu), np.int64)
     first, slots = np.empty(experts + 1, np.int64), np.empty(len(gpu_of_slot), np.int64)
     for layer in range(layers):
-        slots_of_experts(found[layer], first, slots)  # of experts with several copies right until their turn
+        slots_of_experts(found[layer], first, slots)  # of experts with several copies, valid until their turn
         copies = first[1:] - first[:-1]
         row = Row(found[layer], copies, tokens[layer] / copies)
         for expert in range(experts):

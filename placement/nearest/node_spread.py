@@ -1,9 +1,8 @@
-"""Copies of one expert that share a node, laid on nodes of their own.
+"""Moves copies of one expert that share a node to different nodes.
 
-A copy beside another changes places with what lies on a node without one and is not on its own node either, the nearest
-in weight.  Every such swap leaves fewer pairs.  Where nodes are alike, with equally many slots, and no expert has more
-copies than there are nodes, none is left: on the node with the fewest different experts one may always go, as any node
-without it holds something that is not there.
+A copy beside another swaps with a copy on a node without one, whose expert is not on the first node, the nearest in
+load.  Every swap leaves fewer pairs.  With equal nodes and slots, and no expert with more copies than there are nodes,
+none is left: the node with the fewest different experts always allows a swap.
 """
 
 import numpy as np
@@ -15,7 +14,7 @@ from placement.nearest.state import Instance, Layer, apart, on_node
 
 @jit_inner
 def spread_copies(layer: Layer, instance: Instance) -> bool:
-    """Until no copy can; whether none shares a node that need not."""
+    """Spread until no copy can move; returns whether no copies share a node unnecessarily."""
     moved, parted = True, False
     while moved:
         moved, parted = False, True
@@ -32,14 +31,14 @@ def spread_copies(layer: Layer, instance: Instance) -> bool:
 
 @jit_inner
 def _is_crowded(layer: Layer, instance: Instance, slot: int) -> bool:
-    """Whether another copy shares the node and need not."""
+    """Whether another copy shares the node unnecessarily."""
     expert, node = layer.expert_of_slot[slot], instance.node_of_gpu[instance.gpu_of_slot[slot]]
     return 1 < layer.copies[expert] <= apart(instance) and on_node(layer, instance, expert, node) > 1
 
 
 @jit_inner
 def _exchange_for(layer: Layer, instance: Instance, slot: int) -> int:
-    """The slot to change places with, or -1."""
+    """The slot to swap with, or -1."""
     expert, here = layer.expert_of_slot[slot], instance.node_of_gpu[instance.gpu_of_slot[slot]]
     best, best_off = -1, np.inf
     for other in range(len(layer.weights)):

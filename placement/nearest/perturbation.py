@@ -1,7 +1,7 @@
-"""The search, and out of its dead ends: a few random changes, the search again, and back to the best there was.
+"""Local search with perturbation: a few random changes, the search again, and back to the best placement.
 
-Iterated local search, only for layers that the search leaves far from even, as it does where GPUs have few slots.
-Numbers come from a linear congruential generator (Knuth's MMIX), so that equal loads give equal plans.
+Iterated local search, only for layers that the search leaves far from even, as with few slots per GPU.  Random numbers
+come from a linear congruential generator (Knuth's MMIX), so equal loads give equal plans.
 """
 
 import numpy as np
@@ -11,14 +11,14 @@ from placement.arrays import Ints
 from placement.nearest.search import give, improve, may_give, swap
 from placement.nearest.state import Instance, Layer, empty_layer, fullest, may_move, put, reshare
 
-FAR = 0.02  # over even: what is nearer is left as it is
+FAR = 0.02  # over even: nearer layers are not perturbed
 SEED = 42
-SWAPS = 2  # before each search, and one slot given to another expert
+SWAPS = 2  # before each search, and one slot for another expert
 
 
 @jit_inner
 def given(instance: Instance, expert_of_slot: Ints) -> Layer:
-    """A layer as it lies."""
+    """A layer with the given placement."""
     layer = empty_layer(instance)
     for slot in range(len(expert_of_slot)):
         put(layer, expert_of_slot[slot], slot)
@@ -29,7 +29,7 @@ def given(instance: Instance, expert_of_slot: Ints) -> Layer:
 
 @jit_inner
 def searched(start: Layer, instance: Instance, tolerance: float, rounds: int, tries: int) -> Layer:
-    """The best found from a start, which changes."""
+    """The best placement found from a start; changes the start."""
     best, least, state = start, np.inf, SEED
     trial = start
     for _ in range(tries):
@@ -46,7 +46,7 @@ def searched(start: Layer, instance: Instance, tolerance: float, rounds: int, tr
 
 @jit_inner
 def busiest_of(layer: Layer, instance: Instance) -> float:
-    """Over even, of the fullest GPU."""
+    """The load of the most loaded GPU over even."""
     gpu = fullest(layer, instance)
     return float(layer.loads[gpu] / instance.even[gpu])
 
@@ -58,7 +58,7 @@ def _next(state: int) -> int:
 
 @jit_inner
 def _drawn(state: int, limit: int) -> int:
-    """From 0 to limit - 1, of the upper bits."""
+    """A random number from 0 to limit - 1, from the upper bits."""
     return ((state >> 33) & 0x7FFFFFFF) % limit
 
 

@@ -1,4 +1,4 @@
-"""All layers evened out where every copy keeps its weight: as they lie and packed anew, whichever ends better.
+"""All layers balanced with a fixed load per copy: as placed and packed again, whichever is better.
 
 Compiled on import: import it late.
 """
@@ -52,13 +52,13 @@ def rebalance(  # noqa: PLR0917 - compiled code takes no keywords
     tolerance: float,
     rounds: int,
 ) -> Ints:
-    """[layers, slots], from as many slots with the weight of each; layers without tokens stay as they are."""
+    """[layers, slots], from a placement with the load of each copy; layers without tokens stay unchanged."""
     found = start.copy()
     for row in range(len(tokens)):
         total = tokens[row].sum()
         if total == 0:
             continue
-        roams = False  # what is drawn for a copy holds while it stays on its node
+        roams = False  # the draws for a copy are valid while it stays on its node
         instance = Instance(gpu_of_slot, node_of_gpu, first_slot, roams, tokens[row], shares * total)
         layer = _given(instance, start[row], weights[row])
         other = repacked(layer, instance)

@@ -1,7 +1,8 @@
-"""A layer packed anew where every copy keeps its weight: what the engine draws for it stays as it is.
+"""A new packing of a layer with a fixed load per copy, which changes no draw of the engine.
 
-A copy alone on its node stays there; copies that share a node stay in their slots; single copies go anywhere.  Largest
-first to the least busy GPU that is allowed, with slots kept free for those that must stay on their node.
+A copy alone on its node stays there; copies that share a node stay in their slots; single copies go anywhere.  The
+largest copy goes first, to the least loaded GPU that is allowed, with slots reserved for those that must stay on their
+node.
 """
 
 from typing import NamedTuple
@@ -12,19 +13,19 @@ from fleet.numba_cache import jit_inner
 from placement.arrays import Ints
 from placement.nearest.state import Instance, Layer, empty_layer, falling, on_node, put
 
-ANYWHERE, NODE, SLOT = 0, 1, 2  # where a copy may go
+ANYWHERE, NODE, SLOT = 0, 1, 2  # the places that a copy may take
 
 
 class Room(NamedTuple):
-    """Slots without a copy."""
+    """Free slots."""
 
     free: Ints  # [GPUs]
-    unclaimed: Ints  # [nodes]: of these, how many no copy waits for that must stay on the node
+    unclaimed: Ints  # [nodes]: free slots without the ones reserved for copies that must stay on the node
 
 
 @jit_inner
 def repacked(old: Layer, instance: Instance) -> Layer:
-    """The same copies with the same weights."""
+    """The same copies with the same loads, packed again."""
     layer, bound = empty_layer(instance), _bounds(old, instance)
     room = _room(instance, bound)
     for slot in range(len(bound)):
@@ -75,7 +76,7 @@ def _lay(layer: Layer, instance: Instance, old: Layer, slot: int, into: int) -> 
 
 @jit_inner
 def _least_busy(layer: Layer, instance: Instance, room: Room, node: int, weight: float) -> int:
-    """On one node, or where it is -1 on any that has slots to spare."""
+    """The least loaded GPU of a node, or with -1 of any node with unreserved slots."""
     best, best_busy = -1, np.inf
     for gpu in range(len(room.free)):
         here = instance.node_of_gpu[gpu]

@@ -1,12 +1,12 @@
-"""Local search on the fullest GPU: swap two slots, else give a slot to another expert.
+"""Local search on the most loaded GPU: swap two slots, else give a slot to another expert.
 
-A swap is plain when neither expert's shares change by it: one of a single copy, or a copy alone on its node that stays
-there or goes to another node of the same size without one, or any copy that stays on a node where all of them lie.
-Plain swaps change two numbers, so all of them are looked at and the best is made.  Only where none helps are the others
-tried, each by doing it and looking.
+A swap is plain when it changes the shares of neither expert: of a single copy, of a copy alone on its node that stays
+there or goes to another node of the same size without one, or of any copy that stays on a node that holds them all.
+Plain swaps change two numbers, so all of them are evaluated and the best is made.  Only where none helps are the others
+tried, each by making it.
 
-Where nodes are alike, no move lays two copies of an expert on one while it has no more copies than there are nodes.
-Then every copy's share is plain, and it does not matter which of several copies on a node an engine would take.
+On equal nodes no move puts two copies of an expert on one node while it has no more copies than there are nodes.  Then
+every copy's share is plain, and it does not matter which of several copies on a node an engine would take.
 """
 
 from fleet.numba_cache import jit_inner
@@ -30,7 +30,7 @@ NEAR = 2e-3  # over even: nearer than this only plain swaps are tried
 
 @jit_inner
 def _is_plain(layer: Layer, instance: Instance, slot: int, gpu: int) -> bool:
-    """Whether what lies in a slot can go to a GPU without any share changing."""
+    """Whether the copy in a slot can go to a GPU without a change of shares."""
     expert, node = layer.expert_of_slot[slot], instance.node_of_gpu[gpu]
     if layer.copies[expert] == 1:
         return True
@@ -44,7 +44,7 @@ def _is_plain(layer: Layer, instance: Instance, slot: int, gpu: int) -> bool:
 
 @jit_inner
 def _exchange(layer: Layer, instance: Instance, slot: int, other: int) -> None:
-    """A plain swap: each copy keeps its weight."""
+    """Make a plain swap: each copy keeps its load."""
     weight, other_weight = layer.weights[slot], layer.weights[other]
     expert, there = layer.expert_of_slot[slot], layer.expert_of_slot[other]
     take(layer, instance, slot)
@@ -58,7 +58,7 @@ def _exchange(layer: Layer, instance: Instance, slot: int, other: int) -> None:
 
 @jit_inner
 def _swapped_plainly(layer: Layer, instance: Instance, gpu: int) -> bool:
-    """Make the plain swap that leaves the busier of its two GPUs least busy."""
+    """Make the plain swap with the lowest greater load of its two GPUs."""
     even, load = instance.even[gpu], layer.loads[gpu]
     best, best_slot, best_other = load / even - MIN_GAIN, -1, -1
     for other_gpu in range(len(layer.loads)):
@@ -107,7 +107,7 @@ def _swapped(layer: Layer, instance: Instance, gpu: int) -> bool:
 
 @jit_inner
 def swap(layer: Layer, instance: Instance, slot: int, other: int) -> None:
-    """What lies in two slots, whatever it does to shares."""
+    """Swap two slots and recompute shares."""
     expert, there = layer.expert_of_slot[slot], layer.expert_of_slot[other]
     take(layer, instance, slot)
     take(layer, instance, other)
@@ -119,7 +119,7 @@ def swap(layer: Layer, instance: Instance, slot: int, other: int) -> None:
 
 @jit_inner
 def _given(layer: Layer, instance: Instance, gpu: int) -> bool:
-    """Give one expert's spare copy's slot to another: here to a lighter one, or elsewhere to one that lies here."""
+    """Give the slot of an expert's spare copy to another: on this GPU to a lighter one, or elsewhere to one of this GPU."""
     experts = len(layer.copies)
     for slot in range(instance.first_slot[gpu], instance.first_slot[gpu + 1]):
         expert = layer.expert_of_slot[slot]
@@ -137,7 +137,7 @@ def _given(layer: Layer, instance: Instance, gpu: int) -> bool:
 
 @jit_inner
 def _gave(layer: Layer, instance: Instance, slot: int, taker: int, gpu: int) -> bool:
-    """Whether the slot is the taker's now, because that helped the GPU that is fullest."""
+    """Give the slot and keep the change if it helps the most loaded GPU."""
     if not may_give(layer, instance, slot, taker):
         return False
     giver = layer.expert_of_slot[slot]
@@ -151,7 +151,7 @@ def _gave(layer: Layer, instance: Instance, slot: int, taker: int, gpu: int) -> 
 
 @jit_inner
 def may_give(layer: Layer, instance: Instance, slot: int, taker: int) -> bool:
-    """Whether a slot of an expert with copies to spare may be the taker's, by the rule of `may_move`."""
+    """Whether the slot of an expert with spare copies may go to the taker, by the rule of `may_move`."""
     giver, gpu, most = layer.expert_of_slot[slot], instance.gpu_of_slot[slot], apart(instance)
     node = instance.node_of_gpu[gpu]
     if on_gpu(layer, instance, taker, gpu):
@@ -169,7 +169,7 @@ def may_give(layer: Layer, instance: Instance, slot: int, taker: int) -> bool:
 
 @jit_inner
 def give(layer: Layer, instance: Instance, slot: int, giver: int, taker: int) -> None:
-    """The slot of one expert to another."""
+    """Give the slot of one expert to another."""
     take(layer, instance, slot)
     put(layer, taker, slot)
     reshare(layer, instance, giver)
@@ -178,7 +178,7 @@ def give(layer: Layer, instance: Instance, slot: int, giver: int, taker: int) ->
 
 @jit_inner
 def _is_better(layer: Layer, instance: Instance, before: float, busy: float) -> bool:
-    """All GPUs are below what the fullest was, or one is as full as that but the whole is more even."""
+    """Whether all GPUs are below the old maximum, or the maximum is equal and the loads are more even."""
     gpu = fullest(layer, instance)
     now = layer.loads[gpu] / instance.even[gpu]
     if now < busy - MIN_GAIN:
@@ -188,7 +188,7 @@ def _is_better(layer: Layer, instance: Instance, before: float, busy: float) -> 
 
 @jit_inner
 def even_out(layer: Layer, instance: Instance, tolerance: float, rounds: int) -> None:
-    """By plain swaps only: every copy keeps its weight."""
+    """Improve by plain swaps only: every copy keeps its load."""
     for _ in range(rounds):
         gpu = fullest(layer, instance)
         if layer.loads[gpu] <= instance.even[gpu] * (1.0 + tolerance) or not _swapped_plainly(layer, instance, gpu):
@@ -197,7 +197,7 @@ def even_out(layer: Layer, instance: Instance, tolerance: float, rounds: int) ->
 
 @jit_inner
 def improve(layer: Layer, instance: Instance, tolerance: float, rounds: int) -> None:
-    """Until the fullest GPU is within `tolerance` of even, or nothing worth its time helps it any more."""
+    """Improve until the most loaded GPU is within `tolerance` of even, or no move helps."""
     for _ in range(rounds):
         gpu = fullest(layer, instance)
         busy = layer.loads[gpu] / instance.even[gpu]

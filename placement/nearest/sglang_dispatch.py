@@ -1,16 +1,16 @@
-"""Which copy each GPU sends an expert's tokens to for good, as SGLang 0.5.23 decides when it loads a map.
+"""The copy to which each GPU sends an expert's tokens, as SGLang 0.5.23 decides when it loads a map.
 
 `static` dispatch is a table [GPUs, layers, experts] of slots, made once (`expert_location.py`).  Every GPU makes its
-own row of it.  First it keeps, of each expert, only the nearest copy where there is one.  Then it goes through layers
-and experts in order and, for each expert with several copies left, deals them to the far GPUs: each copy as often as
-whole numbers allow, the rest a sample, all shuffled (`placement.nearest.sglang_rng`); of that it reads its own place.
+own row.  It first reduces each expert to the nearest copy where there is one.  It then goes through layers and experts
+in order and, for each expert with several copies left, deals the copies to the far GPUs: each copy as often as whole
+numbers allow, the rest a sample, all shuffled (`placement.nearest.sglang_rng`).  From the result it reads its own entry.
 
-As each GPU draws only for experts far from it, GPUs of different nodes read different shuffles, so what each deal makes
-even does not stay so when every node takes its part from another: with two copies, 4 nodes and 8 GPUs on each, the
-share of a copy is off by 1.5 GPUs of 32 (standard deviation), with 9 nodes by 3.5 of 72.
+Each GPU draws only for experts far from it, so GPUs of different nodes read different shuffles, and the counts are not
+even: with two copies, 4 nodes and 8 GPUs on each, the share of a copy is off by 1.5 GPUs of 32 (standard deviation),
+with 9 nodes by 3.5 of 72.
 
-A map that the engine itself rebalances to is not cut down to the nearest copies first: then all GPUs read the same
-shuffles (`together`) and shares are as even as whole numbers are.
+A map from the engine's own rebalance is not reduced to the nearest copies: then all GPUs read the same shuffles
+(`together`) and shares are as even as whole numbers allow.
 
 Near is a copy on the GPU itself, else the first on its node, by slot, unless all copies lie there.
 
@@ -28,18 +28,18 @@ from placement.nearest.sglang_rng import Words, sample, shuffle
 
 
 class Table(NamedTuple):
-    """What the GPUs read from, and how far each has read."""
+    """The generator's output and the cursor of each GPU."""
 
     gpu_of_slot: Ints
     node_of_gpu: Ints
     words: Words
     cursors: Ints  # [GPUs]
-    together: bool  # whether GPUs read on where they need not, too
+    together: bool  # whether GPUs also draw for near experts
 
 
 @jit_inner
 def choose(copies: Ints, table: Table, found: Ints) -> None:
-    """[GPUs]: the slot that each sends one expert's tokens to; `copies`, rising, are the slots it lies in."""
+    """[GPUs]: the slot to which each sends one expert's tokens; `copies`, rising, are the expert's slots."""
     gpus, far = len(found), 0
     for gpu in range(gpus):
         found[gpu] = _near(copies, table, gpu)
@@ -51,7 +51,7 @@ def choose(copies: Ints, table: Table, found: Ints) -> None:
     for gpu in range(gpus):
         if found[gpu] >= 0:
             continue
-        if table.cursors[gpu] != before:  # GPUs that have read as far as each other read the same
+        if table.cursors[gpu] != before:  # GPUs with equal cursors draw the same numbers
             before = table.cursors[gpu]
             after = _deal(copies, table.words, before, dealt)
         table.cursors[gpu] = after
@@ -63,7 +63,7 @@ def choose(copies: Ints, table: Table, found: Ints) -> None:
 
 @jit_inner
 def _near(copies: Ints, table: Table, gpu: int) -> int:
-    """The copy a GPU need not draw for, or -1."""
+    """The near copy, for which a GPU does not draw, or -1."""
     if len(copies) == 1:
         return int(copies[0])
     first, there = -1, 0
@@ -90,7 +90,7 @@ def _deal(copies: Ints, words: Words, cursor: int, dealt: Ints) -> int:
 
 @jit_inner
 def slots_of_experts(row: Ints, first: Ints, slots: Ints) -> None:
-    """Of one layer: expert e lies in slots[first[e] : first[e + 1]], rising."""
+    """The slots of one layer by expert: expert e is in slots[first[e] : first[e + 1]], rising."""
     first[:] = 0
     for expert in row:
         first[expert + 1] += 1
@@ -111,7 +111,7 @@ def choose_slots(  # noqa: PLR0917 - compiled code takes no keywords
     words: Words,
     together: bool,  # noqa: FBT001
 ) -> Ints:
-    """[layers, experts, GPUs]: slots; [0, 0, 0] is -1 where the words did not suffice."""
+    """[layers, experts, GPUs]: slots; [0, 0, 0] is -1 where the generator's output did not suffice."""
     layers = len(expert_of_slot)
     found = np.empty((layers, experts, len(node_of_gpu)), np.int64)
     table = Table(gpu_of_slot, node_of_gpu, words, np.zeros(len(node_of_gpu), np.int64), together)

@@ -1,14 +1,12 @@
-"""What a placement really makes each GPU carry once SGLang has loaded it, and the same evened out.
+"""The load of each GPU after SGLang has loaded a map, and placements that make these loads even.
 
-Rule `nearest` says what a far GPU's choice is on average.  SGLang 0.5.23 makes that choice once for each GPU, in whole
-numbers and by a fixed seed (placement.nearest.sglang_dispatch), so the loads of a map are known exactly:
-`engine_loads`.
-`evened_for_engine` takes them for what they are.  First it picks the nodes of experts with several copies so that what
-is drawn for them is even (placement.nearest.node_assignment), then it packs anew without changing a draw
-(placement.nearest.rebalance): experts of one copy have none, and a copy alone on its node keeps its place among its
-expert's copies while it stays there.
+Rule `nearest` gives the average choice of a far GPU.  SGLang 0.5.23 makes that choice once for each GPU, in whole
+numbers and with a fixed seed (placement.nearest.sglang_dispatch), so `engine_loads` is exact.  `balanced_for_sglang`
+plans for these loads.  It first assigns experts with several copies to nodes so that their draws are even
+(placement.nearest.node_assignment).  It then packs again without a change of draws (placement.nearest.rebalance):
+single copies have none, and a copy alone on its node keeps its position among the expert's copies there.
 
-Draws run on from layer to layer, through dense layers too, for which the map holds `placement.validation.contiguous`
+Draws continue from layer to layer, through dense layers too, for which the map holds `placement.validation.contiguous`
 (placement.formats writes that).  `layers` are the rows' numbers in the whole model; without them it has no dense layer.
 """
 
@@ -26,16 +24,16 @@ from placement.nearest.sglang_rng import Words, words
 from placement.nearest.solve import ROUNDS, TOLERANCE
 from placement.validation import check_slots, contiguous, copies
 
-CEILING = 1.02  # mean imbalance under the rule's averages, which other versions and seeds come near
-PARTS = (1.0, 0.5)  # of what is drawn in what is evened out; the rest are averages
+CEILING = 1.02  # mean imbalance under the average rule, which approximates other versions and seeds
+PARTS = (1.0, 0.5)  # weight of the draws in the balanced loads; the rest are averages
 FIRST_WORDS = 1 << 18  # four times as many while they do not suffice
 
 
 class Draws(StrEnum):
-    """Whose draws a GPU's choices come from."""
+    """The origin of a map, which decides how GPUs draw."""
 
-    OWN = "own"  # of a map loaded from a file
-    SHARED = "shared"  # of a map that rebalancing brought in; its copies are taken to be listed by slot
+    OWN = "own"  # a map loaded from a file: each GPU draws on its own
+    SHARED = "shared"  # a map of the engine's rebalance, with copies assumed to be listed by slot
 
 
 def engine_choices(
@@ -46,7 +44,7 @@ def engine_choices(
     layers: Sequence[int] | None = None,
     draws: Draws = Draws.OWN,
 ) -> Ints:
-    """[layers, experts, GPUs]: the slot to which each GPU sends the tokens it has for an expert."""
+    """[layers, experts, GPUs]: the slot to which each GPU sends its tokens for an expert."""
     numbers = _checked(expert_of_slot, experts=experts, layout=layout, layers=layers)
     return _choices(_whole(expert_of_slot, experts, layout, numbers), experts, layout, draws)[numbers]
 
@@ -59,7 +57,7 @@ def engine_loads(
     layers: Sequence[int] | None = None,
     draws: Draws = Draws.OWN,
 ) -> Floats:
-    """[layers, GPUs]: tokens that each GPU computes, when all GPUs have as many for each expert."""
+    """[layers, GPUs]: tokens that each GPU computes, when all GPUs send equally many for each expert."""
     numbers = _checked(expert_of_slot, experts=tokens.shape[1], layout=layout, layers=layers)
     rows = _whole(expert_of_slot, tokens.shape[1], layout, numbers)
     weights = _weights(rows, _whole_tokens(tokens, numbers), layout, draws)[numbers]
@@ -75,7 +73,7 @@ def engine_imbalance(
     layers: Sequence[int] | None = None,
     draws: Draws = Draws.OWN,
 ) -> Imbalance:
-    """The same as `placement.imbalance`, of what the engine does instead of what it does on average."""
+    """As `placement.imbalance`, with the engine's draws instead of their average."""
     loads = engine_loads(expert_of_slot, tokens, layout=layout, layers=layers, draws=draws)
     even = tokens.sum(axis=1, keepdims=True) * layout.shares
     return Imbalance((loads / even).max(axis=1))
@@ -89,10 +87,10 @@ def balanced_for_sglang(
     layers: Sequence[int] | None = None,
     draws: Draws = Draws.OWN,
 ) -> Ints:
-    """[layers, slots]: as many copies of each expert as before, laid so that what the engine makes of them is even.
+    """[layers, slots]: the same replica counts, placed so that the loads with the engine's draws are even.
 
-    Never worse on the mean than what was given; where it would be, that comes back.  Where what the rule has on average
-    is over `CEILING` then, plans are made in between, and the one where the worse of both is least comes back.
+    The mean is never worse than that of the given placement.  Where the average under the rule is then above `CEILING`,
+    plans in between are made, and the one with the lowest maximum of both is returned.
     """
     experts = tokens.shape[1]
     numbers = _checked(expert_of_slot, experts=experts, layout=layout, layers=layers)
@@ -128,7 +126,7 @@ def balanced_for_sglang(
 
 
 def _average_weights(rows: Ints, tokens: Floats) -> Floats:
-    """[layers, slots]: tokens of each copy as the rule has it for copies on nodes of their own."""
+    """[layers, slots]: average tokens of each copy under the rule, for copies on different nodes."""
     found: Floats = np.take_along_axis(tokens / copies(rows, experts=tokens.shape[1]), rows, axis=1)
     return found
 
@@ -151,7 +149,7 @@ def _choices(rows: Ints, experts: int, layout: Layout, draws: Draws) -> Ints:
 
 
 def _enough(drawing: Callable[[Words], Ints]) -> Ints:
-    """What is drawn with as many words as it takes."""
+    """The draws with as much generator output as they need."""
     count = FIRST_WORDS
     while (found := drawing(words(count))).flat[0] < 0:
         count *= 4
@@ -181,7 +179,7 @@ def _checked(expert_of_slot: Ints, *, experts: int, layout: Layout, layers: Sequ
 
 def _violations(layout: Layout, numbers: Ints, rows: int) -> Iterator[Violation]:
     if not layout.is_even:
-        yield ("layout",), "must have as many slots on every GPU and as many GPUs on every node, as SGLang has"
+        yield ("layout",), "must have equal slots on every GPU and equal GPUs on every node, as SGLang has"
     if len(numbers) != rows or rows < 1:
         yield ("layers",), f"must be one number per row ({rows}), got {len(numbers)}"
     elif numbers[0] < 0 or numbers[-1] >= MAX_LAYERS or (np.diff(numbers) < 1).any():

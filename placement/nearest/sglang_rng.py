@@ -1,8 +1,8 @@
-"""What SGLang's generator draws: CPython's `random.Random(42)`, its `sample` and `shuffle`, in compiled code.
+"""SGLang's random numbers: CPython's `random.Random(42)`, its `sample` and `shuffle`, in compiled code.
 
-CPython's generator is the Mersenne Twister and takes 32 bits at a time, so all its 32-bit numbers are made at once and
-every GPU reads them with its own cursor.  A number below n is the top bits of the next one, as many as n has, again
-until it is below n.  Tests compare with the interpreter at hand.
+CPython's generator is the Mersenne Twister and takes 32 bits at a time.  All its 32-bit numbers are generated at once,
+and every GPU reads them with its own cursor.  A number below n is the top bits of the next number, as many as n has,
+repeated until it is below n.  Tests compare with the interpreter's generator.
 """
 
 import math
@@ -32,7 +32,7 @@ def words(count: int) -> Words:
 
 @jit_inner
 def below(words: Words, cursor: int, limit: int) -> tuple[int, int]:
-    """A number from 0 to limit - 1, and the new cursor; past the last word always 0, for the caller to notice."""
+    """A number from 0 to limit - 1, and the new cursor; past the last 32-bit number always 0, which the caller must check."""
     bits = 0
     while (limit >> bits) > 0:
         bits += 1
@@ -46,7 +46,7 @@ def below(words: Words, cursor: int, limit: int) -> tuple[int, int]:
 
 @jit_inner
 def sample(words: Words, cursor: int, among: Ints, count: int, found: Ints) -> int:
-    """`count` of `among` without repeating a place, into the front of `found`; returns the new cursor."""
+    """`count` of `among` at distinct positions, into the front of `found`; returns the new cursor."""
     places = len(among)
     small = 21
     if count > 5:
@@ -63,7 +63,7 @@ def sample(words: Words, cursor: int, among: Ints, count: int, found: Ints) -> i
 
 @jit_inner
 def _sample_few(words: Words, cursor: int, among: Ints, count: int, found: Ints) -> int:
-    """The same where there are many places: draw again what was drawn before."""
+    """The same for many positions: a repeated draw is drawn again."""
     drawn = np.zeros(len(among), np.bool_)
     for i in range(count):
         place, cursor = below(words, cursor, len(among))

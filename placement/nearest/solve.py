@@ -1,4 +1,4 @@
-"""Plans against rule `nearest` as it is on average."""
+"""Plans for rule `nearest`, by its average."""
 
 import numpy as np
 
@@ -8,15 +8,15 @@ from placement.imbalance import imbalance
 from placement.layout import Layout
 from placement.validation import check_capacity, check_slots
 
-TOLERANCE = 2e-4  # of the fullest GPU over even: loads of the next window differ by far more
-ROUNDS = 2000  # steps per layer; what is measured ends within 200
+TOLERANCE = 2e-4  # of the maximum load over even: loads of the next window differ by far more
+ROUNDS = 2000  # per layer; measured cases end within 200
 
 
 def balanced_nearest(tokens: Floats, *, layout: Layout, start: Ints | None = None) -> Ints:
-    """[layers, slots]: the plan whose fullest GPU under rule `nearest` is least full, from tokens [layers, experts].
+    """[layers, slots]: the most even plan found under rule `nearest`, for tokens [layers, experts].
 
-    An expert with no more copies than there are nodes has no two on one node, where the layout allows that.  Without
-    `start` a plan is made; with it, that plan is improved and never made worse.
+    An expert with no more copies than there are nodes has no two on one node, where the layout allows that.  With `start`
+    that plan is improved and never made worse.
     """
     check_capacity(experts=tokens.shape[1], layout=layout)
     loads = np.ascontiguousarray(tokens, dtype=np.float64)
@@ -26,7 +26,7 @@ def balanced_nearest(tokens: Floats, *, layout: Layout, start: Ints | None = Non
     first = np.ascontiguousarray(start, dtype=np.int64)
     found = _planned(loads, first, layout, parts=True)
     worse = np.flatnonzero(_imbalances(found, loads, layout) > _imbalances(first, loads, layout))
-    if len(worse):  # parted copies cost more than the search gained
+    if len(worse):  # copies on different nodes cost more than the search gained
         found[worse] = _planned(loads[worse], first[worse], layout, parts=False)
     return found
 

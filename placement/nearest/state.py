@@ -1,7 +1,7 @@
-"""One layer while it is being planned for rule `nearest`: where copies lie, what each carries, what each GPU carries.
+"""The state of one layer during planning for rule `nearest`: places, load of each copy, load of each GPU.
 
-A copy's share depends on where all copies of its expert lie (placement.dispatch), so a change of one slot changes what
-other GPUs carry.  `reshare` is the one place that follows this; everything else moves slots and calls it.
+A copy's share depends on the places of all copies of its expert (placement.dispatch), so a change of one slot changes
+the load of other GPUs.  `reshare` is the only function that computes shares; all others move slots and call it.
 """
 
 from typing import NamedTuple
@@ -14,29 +14,29 @@ from placement.dispatch import NEAREST, shares_of_copies
 
 
 class Instance(NamedTuple):
-    """What stays: the layout as arrays, and the loads of one layer."""
+    """The fixed part: the layout as arrays, and the loads of one layer."""
 
     gpu_of_slot: Ints
     node_of_gpu: Ints
     first_slot: Ints
     roams: bool  # whether a copy alone on its node may go to any node without one and keep its share
     tokens: Floats  # [experts]
-    even: Floats  # [GPUs]: tokens of each when all are equally busy
+    even: Floats  # [GPUs]: even load of each
 
 
 class Layer(NamedTuple):
-    """What changes."""
+    """The variable part."""
 
     expert_of_slot: Ints
     copies: Ints  # [experts]
-    slots_of: Ints  # [experts, most copies]: rising, the first `copies` of each row
+    slots_of: Ints  # [experts, maximum copies]: rising, the first `copies` of each row
     weights: Floats  # [slots]: tokens of each copy
     loads: Floats  # [GPUs]
 
 
 @jit_inner
 def empty_layer(instance: Instance) -> Layer:
-    """Nothing in any slot."""
+    """A layer with empty slots."""
     slots, gpus, experts = len(instance.gpu_of_slot), len(instance.node_of_gpu), len(instance.tokens)
     return Layer(
         np.full(slots, -1),
@@ -49,7 +49,7 @@ def empty_layer(instance: Instance) -> Layer:
 
 @jit_inner
 def put(layer: Layer, expert: int, slot: int) -> None:
-    """Lay a copy there, without sharing out anew."""
+    """Put a copy into a slot, without new shares."""
     row, at = layer.slots_of[expert], layer.copies[expert]
     while at > 0 and row[at - 1] > slot:
         row[at] = row[at - 1]
@@ -61,7 +61,7 @@ def put(layer: Layer, expert: int, slot: int) -> None:
 
 @jit_inner
 def take(layer: Layer, instance: Instance, slot: int) -> None:
-    """Take what lies there away with what it carries, without sharing out anew."""
+    """Remove the copy of a slot with its load, without new shares."""
     expert = layer.expert_of_slot[slot]
     row, last, at = layer.slots_of[expert], layer.copies[expert] - 1, 0
     while row[at] != slot:
@@ -77,7 +77,7 @@ def take(layer: Layer, instance: Instance, slot: int) -> None:
 
 @jit_inner
 def reshare(layer: Layer, instance: Instance, expert: int) -> None:
-    """Share an expert's tokens among its copies as they lie now."""
+    """Compute the shares of an expert's copies."""
     slots = layer.slots_of[expert, : layer.copies[expert]]
     shares = np.empty(len(slots))
     shares_of_copies(slots, instance.gpu_of_slot, instance.node_of_gpu, NEAREST, shares)
@@ -90,7 +90,7 @@ def reshare(layer: Layer, instance: Instance, expert: int) -> None:
 
 @jit_inner
 def on_gpu(layer: Layer, instance: Instance, expert: int, gpu: int) -> bool:
-    """Whether a copy lies there."""
+    """Whether a GPU holds a copy."""
     found = False
     for c in range(layer.copies[expert]):
         found |= instance.gpu_of_slot[layer.slots_of[expert, c]] == gpu
@@ -99,7 +99,7 @@ def on_gpu(layer: Layer, instance: Instance, expert: int, gpu: int) -> bool:
 
 @jit_inner
 def on_node(layer: Layer, instance: Instance, expert: int, node: int) -> int:
-    """How many copies lie there."""
+    """The number of copies on a node."""
     found = 0
     for c in range(layer.copies[expert]):
         if instance.node_of_gpu[instance.gpu_of_slot[layer.slots_of[expert, c]]] == node:
@@ -109,16 +109,16 @@ def on_node(layer: Layer, instance: Instance, expert: int, node: int) -> int:
 
 @jit_inner
 def apart(instance: Instance) -> int:
-    """As many copies of an expert as lie on nodes of their own: one for each node where nodes are alike, else none.
+    """The maximum number of copies that must be on different nodes: the number of nodes where nodes are equal, else 0.
 
-    Where they differ, copies that share a node make shares that are wanted.
+    With unequal nodes, copies that share a node can give useful shares.
     """
     return int(instance.node_of_gpu[-1]) + 1 if instance.roams else 0
 
 
 @jit_inner
 def may_move(layer: Layer, instance: Instance, slot: int, gpu: int) -> bool:
-    """Whether what lies in a slot may go to a GPU: none is there, and no two come to one node that need not."""
+    """Whether a copy may go to a GPU: the GPU has none, and no two copies meet on a node unnecessarily."""
     expert, node = layer.expert_of_slot[slot], instance.node_of_gpu[gpu]
     if on_gpu(layer, instance, expert, gpu):
         return False
@@ -128,7 +128,7 @@ def may_move(layer: Layer, instance: Instance, slot: int, gpu: int) -> bool:
 
 @jit_inner
 def fullest(layer: Layer, instance: Instance) -> int:
-    """The GPU that everything waits for."""
+    """The most loaded GPU."""
     found = 0
     for gpu in range(1, len(layer.loads)):
         if layer.loads[gpu] * instance.even[found] > layer.loads[found] * instance.even[gpu]:
@@ -138,7 +138,7 @@ def fullest(layer: Layer, instance: Instance) -> int:
 
 @jit_inner
 def spread(layer: Layer, instance: Instance) -> float:
-    """Sum of squares of how busy each GPU is: falls with every step towards even loads, near the top or not."""
+    """The sum of squares of the relative loads, which falls with every step towards even loads."""
     total = 0.0
     for gpu in range(len(layer.loads)):
         total += layer.loads[gpu] * layer.loads[gpu] / instance.even[gpu]
@@ -147,7 +147,7 @@ def spread(layer: Layer, instance: Instance) -> float:
 
 @jit_inner
 def falling(values: Floats) -> Ints:
-    """Places in order of falling value, the first of equals first.  numpy's sort takes seconds to compile."""
+    """Positions by falling value, the first of equals first.  numpy's sort takes seconds to compile."""
     order = np.empty(len(values), np.int64)
     for place in range(len(values)):
         at = place

@@ -11,8 +11,7 @@ from api.cli.common.lazy_groups import new_app
 from api.cli.common.text_files import name_of
 from api.cli.place.files import given_placement, refuse_unwritable, write_whole
 from fleet.documents import RuleError, dotted
-from placement.export import export_placement
-from placement.formats.engine_writers import Engine
+from placement.formats.engine_writers import Engine, export_placement
 
 app = new_app()
 

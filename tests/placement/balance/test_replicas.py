@@ -11,7 +11,7 @@ from numba import njit
 from placement.arrays import Floats, Ints
 from placement.balance import hottest_first
 from placement.balance.heap import Heap
-from placement.balance.replica_counts import Working, replicate, room_of
+from placement.balance.replica_counts import Workspace, replicate, room_of
 from placement.balance.state import Layer
 from placement.layout import Layout
 from tests.placement.balance.oracle import coldest_hottest_copy
@@ -29,7 +29,7 @@ def counted() -> Counted:
         holds = np.empty((0, 0), np.bool_)
         layer = Layer(tokens, counts, each, none, nothing, holds, nothing, nothing, none)
         heap = Heap(np.empty(experts), np.empty(experts, np.int64))
-        replicate(layer, order, room, Working(heap, copies), cold)
+        replicate(layer, order, room, Workspace(heap, copies), cold)
         return counts, copies
 
     compiled: Counted = njit()(run)
