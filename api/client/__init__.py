@@ -1,14 +1,14 @@
-"""The client of the API: `Fleetwright` for ordinary code, `AsyncFleetwright` for asyncio.
+"""The client of the API: `Client`, and `AsyncClient` for asyncio.  Users import both from `fleetwright`.
 
-    with Fleetwright("http://127.0.0.1:8400", token=token) as fleet:
-        offers = fleet.get_document(OFFERS)
-        fleet.replace_document(OFFERS, cheaper(offers.document), if_match=offers.etag)
+    with fleetwright.Client("http://127.0.0.1:8400", token=token) as client:
+        offers = client.get_document(OFFERS)
+        client.replace_document(OFFERS, cheaper(offers.document), if_match=offers.etag)
 
 Written by hand from `api.schemas`; a test holds it against the service's OpenAPI document.
 """
 
-from api.client.asynchronous import AsyncFleetwright
-from api.client.blocking import Fleetwright
+from api.client.asynchronous import AsyncClient
+from api.client.blocking import Client
 from api.client.calls import Versioned
 from api.client.documents import GPUS, MODELS, OFFERS, TOPOLOGY, DocumentType
 from api.client.errors import (
@@ -37,12 +37,12 @@ __all__ = [
     "OFFERS",
     "TOPOLOGY",
     "ApiError",
-    "AsyncFleetwright",
+    "AsyncClient",
+    "Client",
     "ClientSettingsError",
     "ConflictError",
     "ConnectionFailedError",
     "DocumentType",
-    "Fleetwright",
     "ForbiddenError",
     "InvalidRequestError",
     "NotFoundError",

@@ -1,4 +1,4 @@
-"""Operations on diagnoses, bundles, simulations, path plans, quarantine and remediation.  As `api.client.operations`."""
+"""Operations on diagnoses, path plans, quarantine and remediation.  As `api.client.operations`."""
 
 from http import HTTPStatus
 from uuid import uuid4
@@ -12,9 +12,6 @@ from api.schemas.faults import (
     DiagnosisReport,
     DiagnosisSummary,
     ExpiryChange,
-    FaultQuestion,
-    FaultSimulationRecord,
-    FaultSimulationSummary,
 )
 from api.schemas.pages import Page
 from api.schemas.quarantine import (
@@ -32,7 +29,6 @@ from faults.quarantine import OperatorAction, QuarantineRules
 CHECKING_S = 30.0  # a bundle
 REPLAYING_S = 120.0
 PLANNING_S = 120.0
-SIMULATING_S = 600.0  # the default limit of a service, plus queueing
 
 
 def report_diagnosis(report: DiagnosisReport, *, idempotency_key: str | None = None) -> Call[DiagnosisRecord]:
@@ -71,26 +67,6 @@ def replay_diagnosis_bundle(diagnosis_id: str) -> Call[BundleReplay]:
     """The diagnoses that the service's version gives for the same observations."""
     path = f"{_diagnosis_path(diagnosis_id)}/replay"
     return Call(method="POST", path=path, read=as_type(BundleReplay), repeatable=True, work_s=REPLAYING_S)
-
-
-def create_fault_simulation(
-    question: FaultQuestion, *, idempotency_key: str | None = None
-) -> Call[FaultSimulationRecord]:
-    """Simulate a cluster with known faults and store the score of the detectors."""
-    return creating("/v1/faults/simulations", question, idempotency_key, FaultSimulationRecord, work_s=SIMULATING_S)
-
-
-def list_fault_simulations(
-    *, limit: int | None = None, cursor: str | None = None
-) -> Call[Page[FaultSimulationSummary]]:
-    """Simulations of faults, newest first."""
-    return listing("/v1/faults/simulations", FaultSimulationSummary, limit=limit, cursor=cursor)
-
-
-def get_fault_simulation(simulation_id: str) -> Call[FaultSimulationRecord]:
-    """One simulation of faults with its request."""
-    path = path_of("/v1/faults/simulations/{simulation_id}", simulation_id=simulation_id)
-    return reading(path, as_type(FaultSimulationRecord))
 
 
 def plan_fault_paths(request: PathsRequest) -> Call[PathsAnswer]:

@@ -10,30 +10,29 @@ from typing import Any
 
 from api.client.calls import Call, Versioned, as_bytes, as_nothing, as_text, as_type, as_versioned, json_body, path_of
 from api.client.documents import DocumentT, DocumentType
-from api.client.request_builders import JSON, MISSING, creating, deleting, if_matching, listing, putting, reading
+from api.client.request_builders import (
+    JSON,
+    MISSING,
+    ResultOperations,
+    creating,
+    deleting,
+    if_matching,
+    listing,
+    putting,
+    reading,
+)
 from api.schemas.audit import AuditCheck, AuditEntry
 from api.schemas.documents import VersionInfo
+from api.schemas.faults import FAULT_SIMULATIONS
 from api.schemas.leases import Lease, LeaseClaim
 from api.schemas.pages import Page
-from api.schemas.placements import PlacementRecord, PlacementSummary
-from api.schemas.plans import PlanRecord, PlanSummary
-from api.schemas.power import (
-    CapPlanRecord,
-    CapPlanRequest,
-    CapPlanSummary,
-    PowerBudget,
-    SimulationRecord,
-    SimulationRequest,
-    SimulationSummary,
-    StoredBudget,
-    StoredTree,
-)
+from api.schemas.placements import PLACEMENTS
+from api.schemas.plans import PLANS
+from api.schemas.power import POWER_PLANS, POWER_SIMULATIONS, PowerBudget, StoredBudget, StoredTree
 from api.schemas.target_state import Approval, ApprovalRequest
 from api.schemas.targets import Freeze, Target, TargetSpec, TargetStatus
 from api.schemas.tokens import TokenCreated, TokenInfo, TokenRequest
 from placement.formats.engine_writers import Engine
-from placement.request import PlacementRequest
-from planner.request import PlanRequest
 from power.tree import PowerTree
 
 PLACING_S = 60.0  # with a trace, and others waiting their turn
@@ -93,73 +92,22 @@ def get_document_version(document_type: DocumentType[DocumentT], version: int) -
     return reading(path, as_versioned(document_type.model))
 
 
-def create_plan(request: PlanRequest, *, idempotency_key: str | None = None) -> Call[PlanRecord]:
-    """Solve and store a plan.  An infeasible request is answered too: look at the plan's status."""
-    return creating("/v1/plans", request, idempotency_key, PlanRecord, work_s=request.time_limit_s)
-
-
-def list_plans(*, limit: int | None = None, cursor: str | None = None) -> Call[Page[PlanSummary]]:
-    """Plans, newest first."""
-    return listing("/v1/plans", PlanSummary, limit=limit, cursor=cursor)
-
-
-def get_plan(plan_id: str) -> Call[PlanRecord]:
-    """One plan with its request."""
-    return reading(path_of("/v1/plans/{plan_id}", plan_id=plan_id), as_type(PlanRecord))
-
-
-def create_placement(request: PlacementRequest, *, idempotency_key: str | None = None) -> Call[PlacementRecord]:
-    """Place experts and store the outcome.  A ceiling that cannot be met is answered too: look at `holds`."""
-    return creating("/v1/placements", request, idempotency_key, PlacementRecord, work_s=PLACING_S)
-
-
-def list_placements(*, limit: int | None = None, cursor: str | None = None) -> Call[Page[PlacementSummary]]:
-    """Placements, newest first."""
-    return listing("/v1/placements", PlacementSummary, limit=limit, cursor=cursor)
-
-
-def get_placement(placement_id: str) -> Call[PlacementRecord]:
-    """One placement with its request."""
-    return reading(path_of("/v1/placements/{placement_id}", placement_id=placement_id), as_type(PlacementRecord))
+_PLANS = ResultOperations(PLANS, lambda request: request.time_limit_s)
+create_plan, list_plans, get_plan = _PLANS.create, _PLANS.page, _PLANS.get
+_PLACEMENTS = ResultOperations(PLACEMENTS, lambda _request: PLACING_S)
+create_placement, list_placements, get_placement = _PLACEMENTS.create, _PLACEMENTS.page, _PLACEMENTS.get
+_POWER_PLANS = ResultOperations(POWER_PLANS, lambda request: request.time_limit_s)
+create_power_plan, list_power_plans, get_power_plan = _POWER_PLANS.create, _POWER_PLANS.page, _POWER_PLANS.get
+_ROWS = ResultOperations(POWER_SIMULATIONS, lambda _request: SIMULATING_S)
+create_power_simulation, list_power_simulations, get_power_simulation = _ROWS.create, _ROWS.page, _ROWS.get
+_FAULTS = ResultOperations(FAULT_SIMULATIONS, lambda _request: SIMULATING_S)
+create_fault_simulation, list_fault_simulations, get_fault_simulation = _FAULTS.create, _FAULTS.page, _FAULTS.get
 
 
 def export_placement(placement_id: str, *, engine: Engine) -> Call[bytes]:
     """One placement as the file that an engine loads."""
     path = path_of("/v1/placements/{placement_id}/export", placement_id=placement_id)
     return Call(method="GET", path=path, query={"engine": engine.value}, read=as_bytes, repeatable=True)
-
-
-def create_power_simulation(
-    request: SimulationRequest, *, idempotency_key: str | None = None
-) -> Call[SimulationRecord]:
-    """Simulate a row behind a budget and store what became of it."""
-    return creating("/v1/power/simulations", request, idempotency_key, SimulationRecord, work_s=SIMULATING_S)
-
-
-def list_power_simulations(*, limit: int | None = None, cursor: str | None = None) -> Call[Page[SimulationSummary]]:
-    """Simulations, newest first."""
-    return listing("/v1/power/simulations", SimulationSummary, limit=limit, cursor=cursor)
-
-
-def get_power_simulation(simulation_id: str) -> Call[SimulationRecord]:
-    """One simulation with its question."""
-    path = path_of("/v1/power/simulations/{simulation_id}", simulation_id=simulation_id)
-    return reading(path, as_type(SimulationRecord))
-
-
-def create_power_plan(request: CapPlanRequest, *, idempotency_key: str | None = None) -> Call[CapPlanRecord]:
-    """Plan caps and store them.  A tree that nothing holds is answered too: look at the plan's status."""
-    return creating("/v1/power/plans", request, idempotency_key, CapPlanRecord, work_s=request.time_limit_s)
-
-
-def list_power_plans(*, limit: int | None = None, cursor: str | None = None) -> Call[Page[CapPlanSummary]]:
-    """Plans of caps, newest first."""
-    return listing("/v1/power/plans", CapPlanSummary, limit=limit, cursor=cursor)
-
-
-def get_power_plan(plan_id: str) -> Call[CapPlanRecord]:
-    """One plan of caps with its request."""
-    return reading(path_of("/v1/power/plans/{plan_id}", plan_id=plan_id), as_type(CapPlanRecord))
 
 
 def list_power_trees(*, limit: int | None = None, cursor: str | None = None) -> Call[Page[StoredTree]]:

@@ -1,14 +1,16 @@
 """The forms that operations come in: a read, a page of a list, a creation under a key, a write under a condition."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from http import HTTPStatus
-from typing import Any
+from typing import Any, Generic
 from uuid import uuid4
 
 from pydantic import BaseModel
 
-from api.client.calls import Call, as_nothing, as_type, json_body
+from api.client.calls import Call, as_nothing, as_type, json_body, path_of
 from api.schemas.pages import Page
+from api.schemas.results import RecordT, RequestT, ResultType, SummaryT
 
 JSON: Mapping[str, str] = {"Content-Type": "application/json"}
 MISSING: Mapping[str, str] = {"If-None-Match": "*"}
@@ -67,3 +69,24 @@ def deleting(path: str, condition: Mapping[str, str]) -> Call[None]:
 def if_matching(etag: str) -> Mapping[str, str]:
     """The version that a write replaces."""
     return {"If-Match": etag}
+
+
+@dataclass(frozen=True, slots=True)
+class ResultOperations(Generic[RequestT, RecordT, SummaryT]):
+    """The operations on one kind of stored result.  `work_s`: how long the service may work on a request."""
+
+    stored: ResultType[RequestT, RecordT, SummaryT]
+    work_s: Callable[[RequestT], float]
+
+    def create(self, request: RequestT, *, idempotency_key: str | None = None) -> Call[RecordT]:
+        """Solve the request and store the result.  An infeasible request has a result too."""
+        path, work_s = f"/v1/{self.stored.path}", self.work_s(request)
+        return creating(path, request, idempotency_key, self.stored.record, work_s=work_s)
+
+    def page(self, *, limit: int | None = None, cursor: str | None = None) -> Call[Page[SummaryT]]:
+        """Results, newest first."""
+        return listing(f"/v1/{self.stored.path}", self.stored.summary, limit=limit, cursor=cursor)
+
+    def get(self, result_id: str) -> Call[RecordT]:
+        """One result with its request."""
+        return reading(path_of(f"/v1/{self.stored.path}/{{id}}", id=result_id), as_type(self.stored.record))

@@ -1,18 +1,28 @@
 """The public face: what can be imported, and that both clients offer every operation."""
 
 import inspect
-from types import FunctionType
-
-import pytest
+from types import FunctionType, MethodType, ModuleType
 
 import api.client
-from api.client import AsyncFleetwright, Fleetwright, fault_operations, operations
+from api.client import AsyncClient, Client, fault_operations, operations
+from api.client.methods import Items, Method, Methods
+from api.client.request_builders import ResultOperations
+
+
+def is_module(value: object) -> bool:
+    return inspect.ismodule(value)
+
+
+def is_operation(function: FunctionType | MethodType, module: ModuleType) -> bool:
+    """Whether a function of a module is an operation: defined there, or one of a kind of stored result."""
+    return function.__module__ == module.__name__ or isinstance(getattr(function, "__self__", None), ResultOperations)
+
 
 OPERATIONS = {
     name: function
     for module in (operations, fault_operations)
     for name, function in vars(module).items()
-    if isinstance(function, FunctionType) and function.__module__ == module.__name__ and not name.startswith("_")
+    if isinstance(function, FunctionType | MethodType) and is_operation(function, module) and not name.startswith("_")
 }
 
 
@@ -23,13 +33,17 @@ def test_everything_public_is_re_exported_once_in_order() -> None:
     assert imported == set(api.client.__all__)
 
 
-@pytest.mark.parametrize("client", [Fleetwright, AsyncFleetwright])
-def test_a_client_has_every_operation_under_its_name_and_no_other(client: type) -> None:
-    methods = {name: method for name, method in vars(client).items() if isinstance(method, FunctionType)}
-    offered = {name: method.__wrapped__ for name, method in methods.items() if hasattr(method, "__wrapped__")}
+def test_the_table_has_every_operation_under_its_name_and_no_other() -> None:
+    offered = {name: each.__wrapped__ for name, each in vars(Methods).items() if isinstance(each, Method | Items)}
     lists = {name.replace("list_", "iter_", 1): OPERATIONS[name] for name in OPERATIONS if name.startswith("list_")}
     assert offered == OPERATIONS | lists
 
 
-def is_module(value: object) -> bool:
-    return inspect.ismodule(value)
+def test_a_method_is_of_its_clients_kind_and_keeps_signature_and_help() -> None:
+    with Client("http://fleet.test") as client:
+        asynchronous = AsyncClient("http://fleet.test")
+        for method in (client.get_plan, asynchronous.get_plan):
+            assert method.__doc__ == operations.get_plan.__doc__
+            assert inspect.signature(method) == inspect.signature(operations.get_plan)
+        assert inspect.isgenerator(client.iter_plans())
+        assert inspect.isasyncgen(asynchronous.iter_plans())

@@ -1,0 +1,178 @@
+"""The methods of both clients: one table of operations, from which each client makes methods of its own kind.
+
+An operation describes a `Call`.  A `Method` of the blocking client sends that call and returns the result; the same
+`Method` of the asynchronous client returns a coroutine.  `Items` iterates over the items of all pages.
+"""
+
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
+from functools import update_wrapper, wraps
+from typing import Any, Generic, ParamSpec, Self, TypeVar, overload
+
+from api.client import fault_operations, operations
+from api.client.calls import Call
+from api.schemas.pages import Page
+
+P = ParamSpec("P")
+ResultT = TypeVar("ResultT")
+ItemT = TypeVar("ItemT")
+
+
+class Sender:
+    """Carries out calls while the caller waits."""
+
+    def send(self, call: Call[ResultT]) -> ResultT:
+        """Carry out one call."""
+        raise NotImplementedError
+
+    def pages(self, call: Call[Page[ItemT]]) -> Iterator[ItemT]:
+        """The items of this page and of all that follow."""
+        raise NotImplementedError
+
+
+class AsyncSender:
+    """Carries out calls on the event loop."""
+
+    async def send(self, call: Call[ResultT]) -> ResultT:
+        """Carry out one call."""
+        raise NotImplementedError
+
+    def pages(self, call: Call[Page[ItemT]]) -> AsyncIterator[ItemT]:
+        """The items of this page and of all that follow."""
+        raise NotImplementedError
+
+
+class Method(Generic[P, ResultT]):
+    """A method that sends the described call."""
+
+    def __init__(self, describe: Callable[P, Call[ResultT]]) -> None:
+        self._describe = describe
+        update_wrapper(self, describe)
+
+    @overload
+    def __get__(self, client: None, owner: type) -> Self: ...
+    @overload
+    def __get__(self, client: Sender, owner: type) -> Callable[P, ResultT]: ...
+    @overload
+    def __get__(self, client: AsyncSender, owner: type) -> Callable[P, Coroutine[Any, Any, ResultT]]: ...
+    def __get__(self, client: Sender | AsyncSender | None, owner: type) -> Any:
+        if client is None:
+            return self
+
+        @wraps(self._describe)
+        def method(*args: P.args, **kwargs: P.kwargs) -> Any:
+            return client.send(self._describe(*args, **kwargs))
+
+        return method
+
+
+class Items(Generic[P, ItemT]):
+    """A method that yields the items of every page, from the described one on."""
+
+    def __init__(self, describe: Callable[P, Call[Page[ItemT]]]) -> None:
+        self._describe = describe
+        update_wrapper(self, describe)
+
+    @overload
+    def __get__(self, client: None, owner: type) -> Self: ...
+    @overload
+    def __get__(self, client: Sender, owner: type) -> Callable[P, Iterator[ItemT]]: ...
+    @overload
+    def __get__(self, client: AsyncSender, owner: type) -> Callable[P, AsyncIterator[ItemT]]: ...
+    def __get__(self, client: Sender | AsyncSender | None, owner: type) -> Any:
+        if client is None:
+            return self
+
+        @wraps(self._describe)
+        def method(*args: P.args, **kwargs: P.kwargs) -> Any:
+            return client.pages(self._describe(*args, **kwargs))
+
+        return method
+
+
+class Methods:
+    """Every operation of the API."""
+
+    check_live = Method(operations.check_live)
+    check_ready = Method(operations.check_ready)
+    get_metrics = Method(operations.get_metrics)
+    get_document = Method(operations.get_document)
+    get_document_if_changed = Method(operations.get_document_if_changed)
+    replace_document = Method(operations.replace_document)
+    list_document_versions = Method(operations.list_document_versions)
+    iter_document_versions = Items(operations.list_document_versions)
+    get_document_version = Method(operations.get_document_version)
+    create_plan = Method(operations.create_plan)
+    list_plans = Method(operations.list_plans)
+    iter_plans = Items(operations.list_plans)
+    get_plan = Method(operations.get_plan)
+    create_placement = Method(operations.create_placement)
+    list_placements = Method(operations.list_placements)
+    iter_placements = Items(operations.list_placements)
+    get_placement = Method(operations.get_placement)
+    export_placement = Method(operations.export_placement)
+    create_power_simulation = Method(operations.create_power_simulation)
+    list_power_simulations = Method(operations.list_power_simulations)
+    iter_power_simulations = Items(operations.list_power_simulations)
+    get_power_simulation = Method(operations.get_power_simulation)
+    create_power_plan = Method(operations.create_power_plan)
+    list_power_plans = Method(operations.list_power_plans)
+    iter_power_plans = Items(operations.list_power_plans)
+    get_power_plan = Method(operations.get_power_plan)
+    list_power_trees = Method(operations.list_power_trees)
+    iter_power_trees = Items(operations.list_power_trees)
+    get_power_tree = Method(operations.get_power_tree)
+    create_power_tree = Method(operations.create_power_tree)
+    replace_power_tree = Method(operations.replace_power_tree)
+    delete_power_tree = Method(operations.delete_power_tree)
+    list_power_budgets = Method(operations.list_power_budgets)
+    iter_power_budgets = Items(operations.list_power_budgets)
+    get_power_budget = Method(operations.get_power_budget)
+    create_power_budget = Method(operations.create_power_budget)
+    replace_power_budget = Method(operations.replace_power_budget)
+    delete_power_budget = Method(operations.delete_power_budget)
+    report_diagnosis = Method(fault_operations.report_diagnosis)
+    list_diagnoses = Method(fault_operations.list_diagnoses)
+    iter_diagnoses = Items(fault_operations.list_diagnoses)
+    get_diagnosis = Method(fault_operations.get_diagnosis)
+    set_diagnosis_expiry = Method(fault_operations.set_diagnosis_expiry)
+    get_diagnosis_bundle = Method(fault_operations.get_diagnosis_bundle)
+    replay_diagnosis_bundle = Method(fault_operations.replay_diagnosis_bundle)
+    create_fault_simulation = Method(operations.create_fault_simulation)
+    list_fault_simulations = Method(operations.list_fault_simulations)
+    iter_fault_simulations = Items(operations.list_fault_simulations)
+    get_fault_simulation = Method(operations.get_fault_simulation)
+    plan_fault_paths = Method(fault_operations.plan_fault_paths)
+    get_quarantine_rules = Method(fault_operations.get_quarantine_rules)
+    replace_quarantine_rules = Method(fault_operations.replace_quarantine_rules)
+    get_quarantine = Method(fault_operations.get_quarantine)
+    evaluate_quarantine = Method(fault_operations.evaluate_quarantine)
+    request_node_action = Method(fault_operations.request_node_action)
+    reset_quarantine_breaker = Method(fault_operations.reset_quarantine_breaker)
+    list_remediation_cases = Method(fault_operations.list_remediation_cases)
+    iter_remediation_cases = Items(fault_operations.list_remediation_cases)
+    get_remediation_case = Method(fault_operations.get_remediation_case)
+    open_remediation_case = Method(fault_operations.open_remediation_case)
+    update_remediation_case = Method(fault_operations.update_remediation_case)
+    list_targets = Method(operations.list_targets)
+    iter_targets = Items(operations.list_targets)
+    get_target = Method(operations.get_target)
+    create_target = Method(operations.create_target)
+    replace_target = Method(operations.replace_target)
+    delete_target = Method(operations.delete_target)
+    get_target_status = Method(operations.get_target_status)
+    report_target_status = Method(operations.report_target_status)
+    approve_target = Method(operations.approve_target)
+    list_leases = Method(operations.list_leases)
+    iter_leases = Items(operations.list_leases)
+    get_lease = Method(operations.get_lease)
+    create_lease = Method(operations.create_lease)
+    replace_lease = Method(operations.replace_lease)
+    get_freeze = Method(operations.get_freeze)
+    replace_freeze = Method(operations.replace_freeze)
+    create_token = Method(operations.create_token)
+    list_tokens = Method(operations.list_tokens)
+    iter_tokens = Items(operations.list_tokens)
+    revoke_token = Method(operations.revoke_token)
+    list_audit = Method(operations.list_audit)
+    iter_audit = Items(operations.list_audit)
+    check_audit = Method(operations.check_audit)
