@@ -36,9 +36,10 @@ class Allocation(Frozen):
     )
     offer: str | None = Field(description="Id of the offer; absent where the option was given outright.")
     busy: float = Field(ge=0, description="Mean share of the replicas' highest rate in use.")
-    power_w: float = Field(
+    power_w: float | None = Field(
         ge=0,
-        description="Of all these replicas at full load, by the power curves, their share of the servers included.",
+        description="Of all these replicas at full load, by the power curves, their share of the servers included; "
+        "absent for a GPU that is not in the catalogue.",
     )
 
 
@@ -93,7 +94,11 @@ class Plan(Frozen):
     )
     timetable: Schedule | None = Field(default=None, description="The demand period by period, where asked for.")
     proofs: tuple[WorkloadValidation, ...] = Field(default=(), description="What the replay of each workload showed.")
-    power_w: float = Field(default=0.0, ge=0, description="At full load, by the power curves.")
+    power_w: float | None = Field(
+        default=0.0,
+        ge=0,
+        description="At full load, by the power curves; absent if a GPU in use is not in the catalogue.",
+    )
     allocation: tuple[Allocation, ...] = ()
     hires: tuple[Hire, ...] = ()
     routing: Weights = Field(

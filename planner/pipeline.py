@@ -12,7 +12,7 @@ from fleet.models import ModelCatalogue
 from fleet.offers import Offer, PriceSheet
 from fleet.solvers import Limits
 from planner import report
-from planner.answer import Plan
+from planner.answer import Allocation, Plan
 from planner.explain.explanation import explain, premises
 from planner.explain.what_if import SolveTime, WhatIf
 from planner.hysteresis import keep_running
@@ -81,7 +81,7 @@ def plan(
         proofs=proven.proofs,
         moves=_moves(request, proven),
         timetable=schedule,
-        power_w=sum(entry.power_w for entry in allocation),
+        power_w=_total_w(allocation),
         allocation=allocation,
         hires=tuple(report.hires(what_if.problem, found, solution)),
         routing=routing_weights(request, what_if.problem, solution),
@@ -101,6 +101,11 @@ def plan(
         explain_s=explain_s,
         planned_at=now,
     )
+
+
+def _total_w(allocation: Sequence[Allocation]) -> float | None:
+    known = [entry.power_w for entry in allocation if entry.power_w is not None]
+    return sum(known) if len(known) == len(allocation) else None
 
 
 def _timed(step: Callable[[], T], clock_s: Callable[[], float]) -> tuple[T, float]:

@@ -52,12 +52,12 @@ def _option(request: PlanRequest, candidate: Candidate, *, supply: int, running:
     power = candidate.power
     return ReplicaOption(
         name=candidate.name,
-        gpu=candidate.gpu.name,
+        gpu=candidate.gpu_name,
         supply=supply,
         slots=candidate.slots,
         uptime=_uptime(request, candidate),
-        idle_w=power.planned_idle_w,
-        busy_w=power.planned_busy_w,
+        idle_w=0.0 if power is None else power.planned_idle_w,
+        busy_w=0.0 if power is None else power.planned_busy_w,
         held=running,
     )
 

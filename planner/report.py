@@ -22,13 +22,13 @@ def allocations(request: PlanRequest, candidates: Sequence[Candidate], solution:
             yield Allocation(
                 workload=request.workloads[candidate.workload].name,
                 option=candidate.name,
-                gpu=candidate.gpu.name,
+                gpu=candidate.gpu_name,
                 count=count,
                 gpus_per_replica=candidate.gpus,
                 clock=None if candidate.shape is None else candidate.shape.clock,
                 offer=candidate.offer.id if candidate.offer is not None else None,
                 busy=busy / count,
-                power_w=candidate.power.planned_busy_w * count,
+                power_w=None if candidate.power is None else candidate.power.planned_busy_w * count,
             )
 
 
@@ -82,7 +82,7 @@ def input_ages(request: PlanRequest, candidates: Sequence[Candidate], *, now: da
             yield InputAge(kind="price", name=candidate.supply.name, as_of=None, age_days=None, source="the request")
         else:
             yield _dated("price", offer.id, offer.as_of, offer.source, today=today)
-    for gpu in {candidate.gpu.name: candidate.gpu for candidate in candidates}.values():
+    for gpu in {candidate.gpu.name: candidate.gpu for candidate in candidates if candidate.gpu is not None}.values():
         yield _dated("gpu", gpu.name, gpu.date, gpu.source, today=today)
     for model in {c.model.name: c.model for c in candidates if c.model is not None}.values():
         yield _dated("model", model.name, model.date, model.source, today=today)

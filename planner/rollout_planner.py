@@ -116,7 +116,7 @@ class _Search:
 
     def _path(self) -> list[tuple[Action, int]] | None:
         """A valid order of single starts and stops: depth first, continuing with the last action."""
-        seen = {self.current}
+        visited = {self.current}
         trail: list[tuple[Counts, Action, Iterator[tuple[Action, int]]]] = []
         trail.append((self.current, Action.START, self._moves(self.current, Action.START)))
         done: list[tuple[Action, int]] = []
@@ -125,10 +125,10 @@ class _Search:
             if counts == self.target:
                 return done
             for action, option in moves:
-                after = _moved(counts, action, option)
-                if after not in seen and self._allowed(counts, after, action):
-                    seen.add(after)
-                    self.states = len(seen)
+                after = _applied(counts, action, option)
+                if after not in visited and self._allowed(counts, after, action):
+                    visited.add(after)
+                    self.states = len(visited)
                     if self.states > MAX_STATES:
                         return None
                     done.append((action, option))
@@ -171,7 +171,7 @@ class _Search:
         for position, (action, options) in enumerate(groups):
             after = running
             for option in options:
-                after = _moved(after, action, option)
+                after = _applied(after, action, option)
             wave += action is Action.START or position == 0
             if action is Action.START:
                 warm_h = max(self.pace.warmup_h[option] for option in options)
@@ -222,6 +222,6 @@ class _Search:
         return self.problem.cost_usd_per_h(self._units(counts))
 
 
-def _moved(counts: Counts, action: Action, option: int) -> Counts:
+def _applied(counts: Counts, action: Action, option: int) -> Counts:
     step = 1 if action is Action.START else -1
     return (*counts[:option], counts[option] + step, *counts[option + 1 :])

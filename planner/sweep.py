@@ -36,7 +36,7 @@ class SweepPoint(Frozen):
     status: SolveStatus
     cost_usd_per_h: float | None
     gap: float | None
-    power_w: float
+    power_w: float | None
     gpus: int
     mix: str = Field(description="Replicas by option.")
     goal_value: float | None = Field(

@@ -104,7 +104,7 @@ class Demonstration:
             planned=_kept(status.planned),
             applied=_kept(status.applied),
             clocks=_clocks(record),
-            planned_power_w=record.plan.power_w,
+            planned_power_w=record.plan.power_w or 0.0,
             power_w=power_w,
             applied_after_s=applied_s - began_s,
             requests=load.sent,

@@ -1,6 +1,7 @@
 """What the data sheets promise of the candidates, for the bound of a perfect system."""
 
 from collections.abc import Sequence
+from math import inf
 
 import numpy as np
 
@@ -19,6 +20,8 @@ GIGA = 1e9
 def hardware(candidate: Candidate) -> Hardware:
     """An option's GPUs at the fastest arithmetic that its precision may use, at full clock."""
     sheet = candidate.gpu
+    if sheet is None:  # no limit is known, which keeps the bound a bound
+        return Hardware(inf, inf, candidate.gpus)
     kinds = {*sheet.dense_tflops}
     if candidate.shape is not None and candidate.model is not None:
         config = candidate.shape.config(candidate.model, sheet, expert_imbalance=1.0)

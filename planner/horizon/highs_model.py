@@ -106,7 +106,7 @@ class LoadedProgram:
         return self._between(low, np.full(len(low), highspy.kHighsInf) if at_least else low, time_limit_s)
 
     @property
-    def standing(self) -> Floats:
+    def running_values(self) -> Floats:
         """Replicas that run, in the last solution, whole or not: period after period."""
         return self.values[self._held]
 

@@ -104,8 +104,8 @@ class HorizonProblem:
         counts = []
         for o in range(len(self.base.options)):
             periods, from_start = self.window(period, o)
-            standing = [held[s][o] for s in periods]
-            counts.append(min([*standing, self.initial[o]] if from_start and self.initial else standing))
+            running = [held[s][o] for s in periods]
+            counts.append(min([*running, self.initial[o]] if from_start and self.initial else running))
         return tuple(counts)
 
     def mix(self, period: int) -> MixProblem:
@@ -128,7 +128,7 @@ class HorizonProblem:
             self,
             rates_rps=tuple(self._highest(group) for group in groups),
             period_h=self.period_h * count,
-            stock=tuple(tuple(self._least_stock(group, f) for f in every) for group in groups),
+            stock=tuple(tuple(self._min_stock(group, f) for f in every) for group in groups),
             limits=tuple(tuple(limit for t in group for limit in self.limits_of(t)) for group in groups)
             if self.limits is not None
             else None,
@@ -146,7 +146,7 @@ class HorizonProblem:
         loads = zip(*(self.rates_rps[t] for t in group), strict=True)
         return tuple(tuple(max(rates) for rates in zip(*load, strict=True)) for load in loads)
 
-    def _least_stock(self, group: Sequence[int], supply: int) -> int | None:
+    def _min_stock(self, group: Sequence[int], supply: int) -> int | None:
         counts = (self.available(t, supply) for t in group)
         return min((count for count in counts if count is not None), default=None)
 

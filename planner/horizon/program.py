@@ -81,12 +81,12 @@ def add_path(model: HorizonModel) -> None:
     for (t, o), held in model.held.items():
         model.started[t, o] = model.add_variable(f"started_{t}_{o}")
         model.stopped[t, o] = model.add_variable(f"stopped_{t}_{o}")
-        moved = [(held, 1.0), (model.started[t, o], -1.0), (model.stopped[t, o], 1.0)]
+        changes = [(held, 1.0), (model.started[t, o], -1.0), (model.stopped[t, o], 1.0)]
         before = problem.before(t)
         if before is None:
-            model.equal(f"path_{t}_{o}", moved, problem.initial[o] if problem.initial else 0)
+            model.equal(f"path_{t}_{o}", changes, problem.initial[o] if problem.initial else 0)
         elif before != t:
-            model.equal(f"path_{t}_{o}", [*moved, (model.held[before, o], -1.0)], 0)
+            model.equal(f"path_{t}_{o}", [*changes, (model.held[before, o], -1.0)], 0)
 
 
 def add_ready(model: HorizonModel) -> None:
@@ -145,8 +145,8 @@ def add_reach(model: HorizonModel) -> None:
     reaches = _reaches(model.problem)
     for t, rates in enumerate(model.problem.rates_rps):
         needed = {options for (w, b), sets in reaches.items() if rates[w][b] > 0 for options in sets}
-        least = [options for options in needed if not any(other < options for other in needed)]
-        for k, options in enumerate(sorted(map(sorted, least))):
+        minimal = [options for options in needed if not any(other < options for other in needed)]
+        for k, options in enumerate(sorted(map(sorted, minimal))):
             model.at_most(f"reach_{t}_{k}", [(model.ready[t, o], -1.0) for o in options], -1)
 
 

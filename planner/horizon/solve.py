@@ -94,7 +94,7 @@ class Search:
         It does not start from that path: HiGHS 1.15 finds better ones sooner without a start (measured on 96 periods of
         14 options).
         """
-        relaxed = self.loaded.standing
+        relaxed = self.loaded.running_values
         if self.loaded.rounded_up(relaxed, time_limit_s=self.left_s).status.has_mix:
             self._keep_or_repair()
         outcome = self.loaded.near_relaxed(relaxed, time_limit_s=NEAR_SHARE * self.left_s)

@@ -2,6 +2,7 @@
 
 from collections.abc import Hashable, Iterable, Iterator, Sequence
 
+from fleet.catalogues import folded
 from fleet.documents import Path, dotted
 from fleet.errors import DocumentError, Problem, UnknownNameError
 from fleet.gpu_references import unknown_gpus
@@ -88,13 +89,14 @@ def _needed(request: PlanRequest, offers: list[Offer], *, gpus: GpuCatalogue) ->
     rules: tuple[Rule, ...] = (*request.quotas, *request.power_domains)
 
     def traits(offer: Offer) -> Hashable:
+        names = gpus.get(offer.gpu).folded_names
         return (
             offer.market,
             offer.commitment_h,
             uptime(request, offer),
             carbon_g_per_kwh(request, offer) if request.policy.goal.needs_carbon else None,
             zone_of(offer) if Failure.ZONE in request.policy.survive else None,
-            tuple(covers(rule, name=offer.id, offer=offer, gpu=gpus.get(offer.gpu)) for rule in rules),
+            tuple(covers(rule, name=offer.id, offer=offer, gpu_names=names) for rule in rules),
         )
 
     def pinned(offer: Offer) -> bool:
@@ -154,19 +156,45 @@ def _given(position: int, workload: Workload, option: GivenOption, *, gpus: GpuC
         max_rps=option.max_rps, provenance=Provenance.GIVEN, interval_note="the request states no interval"
     )
     supply = Supply(f"{workload.name}/{option.name}", option.price_usd_per_h, available=option.available)
-    return Candidate(position, option.name, gpus.get(option.gpu), option.gpus, throughput, supply)
+    return Candidate(
+        position, option.name, gpus.index.get(folded(option.gpu)), option.gpus, throughput, supply, given_gpu=option.gpu
+    )
 
 
 def _unknown_gpus(request: PlanRequest, *, gpus: GpuCatalogue, offers: tuple[Offer, ...]) -> Violations:
+    """A given option needs no data sheet, unless the request counts its power."""
+    given = {folded(option.gpu) for workload in request.workloads for option in workload.options or ()}
     mentions: list[tuple[Path, str]] = [
-        (("workloads", w, "options", o, "gpu"), option.gpu)
-        for w, workload in enumerate(request.workloads)
-        for o, option in enumerate(workload.options or ())
+        (("offers", position, "gpu"), offer.gpu) for position, offer in enumerate(offers)
     ]
-    mentions += [(("offers", position, "gpu"), offer.gpu) for position, offer in enumerate(offers)]
-    mentions += [(("quotas", position, "gpu"), quota.gpu) for position, quota in enumerate(request.quotas) if quota.gpu]
+    mentions += [
+        (("quotas", position, "gpu"), quota.gpu)
+        for position, quota in enumerate(request.quotas)
+        if quota.gpu and folded(quota.gpu) not in given
+    ]
     measured = request.profiles.unknown_gpus(gpus) if request.profiles is not None else ()
-    return [*unknown_gpus(mentions, gpus), *((("profiles", *path), message) for path, message in measured)]
+    return [
+        *_unlisted_power(request, gpus=gpus),
+        *unknown_gpus(mentions, gpus),
+        *((("profiles", *path), message) for path, message in measured),
+    ]
+
+
+def _unlisted_power(request: PlanRequest, *, gpus: GpuCatalogue) -> Iterator[tuple[Path, str]]:
+    """Given options whose power counts, although no data sheet of their GPU is known."""
+    for w, workload in enumerate(request.workloads):
+        for o, option in enumerate(workload.options or ()):
+            name = f"{workload.name}/{option.name}"
+            needs = [f"the objective {request.policy.goal}"] if request.policy.goal.counts_power else []
+            needs += [
+                f"power domain {domain.name}"
+                for domain in request.power_domains
+                if domain.members is None or name in domain.members
+            ]
+            if needs:
+                at: Path = ("workloads", w, "options", o, "gpu")
+                for path, reason in unknown_gpus([(at, option.gpu)], gpus):
+                    yield path, f"{reason}; {needs[0]} needs its data sheet"
 
 
 def _oversize(request: PlanRequest, placed: Sequence[Placed]) -> Iterator[tuple[Path, str]]:

@@ -6,7 +6,7 @@ from functools import cached_property
 
 from fleet.offers import Market
 from planner.options.rule_scopes import Rule, covers, zone_of
-from planner.options.search import Candidate
+from planner.options.search import Candidate, known_power
 from planner.policy import Failure
 from planner.problem import Change, Limit, LimitKind, Loss, ReplicaOption, Supply
 from planner.request import PlanRequest
@@ -32,7 +32,11 @@ class Parts:
 
     def covered_supplies(self, rule: Rule) -> list[int]:
         """Those that a rule counts."""
-        return [f for f, c in self.behind.items() if covers(rule, name=c.supply.name, offer=c.offer, gpu=c.gpu)]
+        return [
+            f
+            for f, c in self.behind.items()
+            if covers(rule, name=c.supply.name, offer=c.offer, gpu_names=c.folded_gpu_names)
+        ]
 
     def covered_options(self, rule: Rule) -> list[int]:
         """Those on supplies that a rule counts."""
@@ -46,7 +50,7 @@ def limits(request: PlanRequest, parts: Parts) -> Iterator[Limit]:
         gpus = {f: parts.gpus_per_unit(f) for f in parts.covered_supplies(quota)}
         yield Limit(quota.name, LimitKind.QUOTA, quota.gpus, units=gpus)
     for domain in request.power_domains:
-        watts = {o: parts.candidates[o].power.limit_w for o in parts.covered_options(domain)}
+        watts = {o: known_power(parts.candidates[o]).limit_w for o in parts.covered_options(domain)}
         yield Limit(domain.name, LimitKind.POWER, domain.limit_w, replicas=watts)
     yield from _spot_share(request.policy.spot.max_share, parts)
     if (budget := request.policy.budget_usd_per_h) is not None:

@@ -3,12 +3,11 @@
 An offer goes by its id, an option given outright by `workload/option`: the names of the mix problem's supplies.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 
 from fleet.catalogues import folded
 from fleet.documents import Violation
 from fleet.errors import nearest_names
-from fleet.gpus import GpuSpec
 from fleet.offers import Market, Offer
 from planner.policy import Failure, PowerDomain, Quota
 from planner.request import PlanRequest
@@ -19,13 +18,13 @@ MAX_NAMED = 8  # of names that something may have
 Rule = Quota | PowerDomain
 
 
-def covers(rule: Rule, *, name: str, offer: Offer | None, gpu: GpuSpec) -> bool:
+def covers(rule: Rule, *, name: str, offer: Offer | None, gpu_names: Collection[str]) -> bool:
     """Whether a rule counts what is hired under this name.  What was given outright stands in no region."""
     if rule.members is not None and name not in rule.members:
         return False
     if isinstance(rule, PowerDomain):
         return True
-    if rule.gpu is not None and folded(rule.gpu) not in gpu.folded_names:
+    if rule.gpu is not None and folded(rule.gpu) not in gpu_names:
         return False
     where = ("", "") if offer is None else (offer.provider, offer.region)
     return all(wanted in {None, found} for wanted, found in zip((rule.provider, rule.region), where, strict=True))

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import product
 
+from fleet.catalogues import folded
 from fleet.documents import Path
 from fleet.gpus import GpuSpec
 from fleet.models import ModelArchitecture
@@ -42,7 +43,7 @@ class Candidate:
 
     workload: int
     name: str
-    gpu: GpuSpec
+    gpu: GpuSpec | None  # None: given in the request and not in the catalogue
     gpus: int
     throughput: Throughput
     supply: Supply
@@ -52,6 +53,17 @@ class Candidate:
     worst_rps: tuple[float, ...] | None = None  # row by row; None: not known to err
     feeds: tuple[Feed, ...] = ()  # of a prefill option
     spread: ExpertSpread | None = None  # of its experts over GPUs, where whole experts are
+    given_gpu: str = ""  # as a given option names it
+
+    @property
+    def gpu_name(self) -> str:
+        """As the catalogue names the GPU, or else the request."""
+        return self.given_gpu if self.gpu is None else self.gpu.name
+
+    @property
+    def folded_gpu_names(self) -> frozenset[str]:
+        """All names of the GPU, for comparisons."""
+        return frozenset({folded(self.given_gpu)} if self.gpu is None else self.gpu.folded_names)
 
     @property
     def role(self) -> Role:
@@ -64,14 +76,11 @@ class Candidate:
         return 1 if self.offer is None else self.gpus
 
     @property
-    def power(self) -> ReplicaPower:
-        """What one replica draws."""
+    def power(self) -> ReplicaPower | None:
+        """The power of one replica; None without a data sheet."""
+        if self.gpu is None:
+            return None
         return replica_power(self.gpu, gpus=self.gpus, level=FULL_CLOCK if self.shape is None else self.shape.clock)
-
-    @property
-    def power_w(self) -> float:
-        """Nameplate power of one replica's GPUs."""
-        return self.gpu.tdp_w * self.gpus
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,8 +170,8 @@ class Search:
     def _pairs(self, prefills: Sequence[Candidate], decodes: Sequence[Candidate]) -> Iterator[disaggregation.Pair]:
         for (p, prefill), (d, decode) in product(enumerate(prefills), enumerate(decodes)):
             if _may_pair(prefill, decode):
-                link = disaggregation.slower_link_gb_per_s((prefill.gpu, prefill.gpus), (decode.gpu, decode.gpus))
-                fed = self.table.variant(prefill.gpu, _shape(prefill), kv_link_gb_per_s=link)
+                link = disaggregation.slower_link_gb_per_s((_spec(prefill), prefill.gpus), (_spec(decode), decode.gpus))
+                fed = self.table.variant(_spec(prefill), _shape(prefill), kv_link_gb_per_s=link)
                 if any(ours and theirs for ours, theirs in zip(fed.rates_rps, self._rates(decode), strict=True)):
                     yield disaggregation.Pair(p, d, fed.rates_rps, fed.worst_rps)
 
@@ -172,7 +181,7 @@ class Search:
         return prefill.name in self.held and decode.name in self.held and pair not in kept
 
     def _rates(self, candidate: Candidate) -> tuple[float, ...]:
-        return self.table.variant(candidate.gpu, _shape(candidate)).rates_rps
+        return self.table.variant(_spec(candidate), _shape(candidate)).rates_rps
 
     def _leg(self, candidate: Candidate) -> disaggregation.Leg:
         supply = candidate.supply
@@ -210,3 +219,16 @@ def _shape(candidate: Candidate) -> Shape:
     if candidate.shape is None:
         raise AssertionError(f"{candidate.name} was given outright")
     return candidate.shape
+
+
+def _spec(candidate: Candidate) -> GpuSpec:
+    if candidate.gpu is None:
+        raise AssertionError(f"{candidate.name} was given in the request")
+    return candidate.gpu
+
+
+def known_power(candidate: Candidate) -> ReplicaPower:
+    """The power of a replica that a power domain counts; its data sheet was required before."""
+    if candidate.power is None:
+        raise AssertionError(f"{candidate.name} has no data sheet")
+    return candidate.power

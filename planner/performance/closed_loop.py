@@ -54,7 +54,7 @@ def closed_loop(
         shared = np.where(apart, 0.0, 1.0)
         prompts = split.prefill
         work_s = np.where(apart, prompt_work_s(prompts, reached), work_s)
-    running = soft_least(per_decode, demand.sequences * reached.cache_capacity)
+    running = soft_min(per_decode, demand.sequences * reached.cache_capacity)
     waiting_for_turn = np.where(shared > 0, running, per_prefill)
     guesses = np.where(np.asarray(speculative) > 0, reached.speculation, 1.0)
 
@@ -71,19 +71,19 @@ def closed_loop(
         batch = np.maximum(1.0, running * decoding_s / (decoding_s + turn_s))
     step_s, tpot_s, turn_s = times(batch)
     decoding_s = demand.output_tokens * tpot_s
-    room_s = np.maximum(0.0, per_decode - running) / running * (decoding_s + turn_s)
+    place_wait_s = np.maximum(0.0, per_decode - running) / running * (decoding_s + turn_s)
     ttft_s = (
         reached.request_s
         + prompt_alone_s(prompts, reached)
         + (turn_s - work_s)
         + reached.start * waiting_for_turn * work_s
         + reached.first_steps * step_s
-        + np.where(shared > 0, room_s, reached.transfer_s)
+        + np.where(shared > 0, place_wait_s, reached.transfer_s)
     )
     return Physical(tpot_s, ttft_s, batch)
 
 
-def soft_least(one: Array, other: Array) -> Array:
+def soft_min(one: Array, other: Array) -> Array:
     """The smaller of two, smoothed where they are close, because the cache fills unevenly."""
     return np.asarray((one**-SHARPNESS + other**-SHARPNESS) ** (-1 / SHARPNESS))
 

@@ -106,8 +106,8 @@ class Coefficients(Frozen):
     def interval(self, *, gpu: str, model: str, moe: bool) -> Intervals | None:
         """The intervals for a replica; None without a fit."""
         kind = "moe" if moe else "dense"
-        seen = gpu in self.measured_gpus and model in self.measured_models
-        return self.intervals.get(kind if seen else f"{kind}-unseen")
+        measured = gpu in self.measured_gpus and model in self.measured_models
+        return self.intervals.get(kind if measured else f"{kind}-unseen")
 
 
 UNCALIBRATED = Coefficients()

@@ -29,11 +29,11 @@ def step_costs(
     """The costs for requests of about this size and a batch of about this number."""
     chosen = builtin_coefficients() if coefficients is None else coefficients
     loop = open_loop(config, sizes=[(input_tokens, output_tokens)], arrival_cv=1.0, coefficients=chosen)
-    seen = np.minimum(batch, loop.places)
-    tpot, ttft = (np.exp(log) for log in loop.corrections(seen))
+    batch_in_use = np.minimum(batch, loop.places)
+    tpot, ttft = (np.exp(log) for log in loop.corrections(batch_in_use))
     # A busy iteration hides a share of a prompt's work; the rest also keeps its floor.
-    seen_share = min(1.0, chosen.reached.interference) if config.role == "both" else 1.0
-    part, beside = parts(loop.demand, chosen.reached, tpot), parts(loop.demand, chosen.reached, seen_share * tpot)
+    visible_share = min(1.0, chosen.reached.interference) if config.role == "both" else 1.0
+    part, beside = parts(loop.demand, chosen.reached, tpot), parts(loop.demand, chosen.reached, visible_share * tpot)
     context = input_tokens + output_tokens // 2
     chunk = chunk_tokens(config)
     costs = StepCosts(
@@ -41,17 +41,17 @@ def step_costs(
         weights_s=part.weights_s.item(),
         experts_s=part.experts_s.item(),
         expert_share=loop.demand.expert_share.item(),
-        token_s=beside.token_s.item() / seen_share,
+        token_s=beside.token_s.item() / visible_share,
         traffic_s=part.traffic_s.item(),
         cached_token_s=part.cache_s.item() / context,
-        pair_s=beside.attention_s.item() / seen_share / (input_tokens**2 / 2),
+        pair_s=beside.attention_s.item() / visible_share / (input_tokens**2 / 2),
         sequence_s=part.sequence_s.item(),
         request_s=0.0,
         cache_tokens=cache_tokens(config, context),
         max_sequences=int(min(MAX_SEQUENCES * config.attention_data_parallel, chunk)),
         chunk_tokens=chunk,
-        expert_token_s=beside.expert_token_s.item() / seen_share,
-        hidden_share=1.0 - seen_share,
+        expert_token_s=beside.expert_token_s.item() / visible_share,
+        hidden_share=1.0 - visible_share,
     )
     return _with_request(costs, loop, ttft=ttft.item(), input_tokens=input_tokens)
 

@@ -157,21 +157,21 @@ class Residuals:
         columns = self.sample.terms(form.terms)
         errors = {metric: np.zeros(len(parts)) for metric, _ in self._targets()}
         for part in np.unique(parts):
-            seen = parts != part
+            training = parts != part
             for metric, target in self._targets():
-                weights = self._fitted(target, form, seen)
-                errors[metric][~seen] = columns[~seen] @ weights - target[~seen]
+                weights = self._fitted(target, form, training)
+                errors[metric][~training] = columns[~training] @ weights - target[~training]
         return errors
 
     def _targets(self) -> tuple[tuple[str, Array], ...]:
         return ("tpot", self.tpot), ("ttft", self.ttft)
 
-    def _fitted(self, target: Array, form: Form, seen: npt.NDArray[np.bool_]) -> Array:
-        given = np.ones(seen.sum())
+    def _fitted(self, target: Array, form: Form, training: npt.NDArray[np.bool_]) -> Array:
+        given = np.ones(training.sum())
         if form.balanced:
-            given = 1 / self.sample.family_sizes[seen]
-        columns = self.sample.terms(form.terms)[seen]
-        return _ridge(columns, target[seen], penalties=_penalties(form), given=given / given.mean())
+            given = 1 / self.sample.family_sizes[training]
+        columns = self.sample.terms(form.terms)[training]
+        return _ridge(columns, target[training], penalties=_penalties(form), given=given / given.mean())
 
 
 def _ridge(columns: Array, target: Array, *, penalties: Array, given: Array) -> Array:
@@ -202,13 +202,13 @@ def _rounded(names: Sequence[str], weights: Array) -> dict[str, float]:
 def _intervals(sample: Sample, left_over: Residuals) -> dict[str, Intervals]:
     """Kinds with points: from folds of whole curves.  Kinds without: from leaving out GPU types."""
     gpus = np.unique([point.config.gpu.name for point in sample.points], return_inverse=True)[1]
-    seen = left_over.left_out(Form.local(sample), sample.curves % FOLDS)
+    training = left_over.left_out(Form.local(sample), sample.curves % FOLDS)
     unseen = left_over.left_out(PORTABLE, gpus)
     moe = np.array([point.config.model.experts > 0 for point in sample.points])
     found = {}
     for kind, chosen in (("dense", ~moe), ("moe", moe)):
         if chosen.any():
-            found[kind] = _interval_pair(seen, chosen)
+            found[kind] = _interval_pair(training, chosen)
             found[f"{kind}-unseen"] = _interval_pair(unseen, chosen)
     return found
 

@@ -53,7 +53,7 @@ class OpenLoop:
         """Time per output token after the first."""
         if (quantile := statistic.quantile) is None:
             return self._mean_tpot_s
-        calm_s, reading_s = self._step_parts_s(self._seen(statistic))
+        calm_s, reading_s = self._step_parts_s(self._observed_batch(statistic))
         return calm_s + np.maximum(reading_s, self._interruptions_s(quantile))
 
     def ttft_s(self, statistic: Statistic) -> Array:
@@ -62,7 +62,7 @@ class OpenLoop:
         if (quantile := statistic.quantile) is not None:
             turn_s = wait_quantile_s(turn_s, delayed=self.turn_load, quantile=quantile)
             place_s = wait_quantile_s(place_s, delayed=self._place_load, quantile=quantile)
-        return self._first_token_s(self._seen(statistic)) + turn_s + place_s
+        return self._first_token_s(self._observed_batch(statistic)) + turn_s + place_s
 
     def e2e_s(self, statistic: Statistic) -> Array:
         """Time of the whole request."""
@@ -82,7 +82,7 @@ class OpenLoop:
         return self.decoding / (self.demand.output_tokens * self._mean_tpot_s)
 
     @cached_property
-    def most_rps(self) -> Array:
+    def hardware_limit_rps(self) -> Array:
         """The data sheet's limit on the rate: all arithmetic and all cache reads, overlapping."""
         prompt_s = 0.0 if self.config.role == "decode" else prompt_floor_s(self.demand)
         answer_s = 0.0 if self.config.role == "prefill" else answer_floor_s(self.demand)
@@ -128,7 +128,7 @@ class OpenLoop:
         busy = np.minimum(1.0, self.decoding / self.places)
         return np.asarray(busy ** (np.sqrt(2 * (self.places + 1)) - 1))
 
-    def _seen(self, statistic: Statistic) -> Array:
+    def _observed_batch(self, statistic: Statistic) -> Array:
         """Sequences in a request's steps, including itself."""
         others = np.zeros_like(self.decoding) if self.config.role == "prefill" else self.decoding
         if (quantile := statistic.quantile) is not None:
@@ -152,7 +152,7 @@ class OpenLoop:
 
     @cached_property
     def _mean_parts_s(self) -> tuple[Array, Array]:
-        return self._step_parts_s(self._seen(Statistic.MEAN))
+        return self._step_parts_s(self._observed_batch(Statistic.MEAN))
 
     def _step_parts_s(self, batch: Array) -> tuple[Array, Array]:
         """A step of this batch without prompts, and the mean addition of prompts."""

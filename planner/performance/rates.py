@@ -62,23 +62,23 @@ def open_loop(
     flat = demands(config, sizes=sizes)
     demand = Demands(**{field.name: getattr(flat, field.name)[:, None] for field in fields(Demands)})
     places = np.minimum(demand.sequences, MAX_SEQUENCES * config.attention_data_parallel)
-    most = np.full_like(places, FULLEST) if config.role == "prefill" else FULLEST * places
+    ceiling = np.full_like(places, FULLEST) if config.role == "prefill" else FULLEST * places
     ratio = np.linspace(0.0, 1.0, GRID)[None, :]
-    decoding = MIN_DECODING * (most / MIN_DECODING) ** ratio
+    decoding = MIN_DECODING * (ceiling / MIN_DECODING) ** ratio
     return OpenLoop(config, coefficients, demand, decoding, places, arrival_cv)
 
 
 def _estimates(loop: OpenLoop, slo: Slo) -> list[Estimate]:
     config = loop.config
     limits = [(metric, statistic, limit_ms) for metric, statistic, limit_ms in slo.limits()]
-    latencies = [_rising(_judged_s(loop, metric, statistic)) * MS_PER_S for metric, statistic, _ in limits]
+    latencies = [_rising(_limited_latency_s(loop, metric, statistic)) * MS_PER_S for metric, statistic, _ in limits]
     rate_rps = _rising(loop.rate_rps)
     model = config.model
     interval = loop.coefficients.interval(gpu=config.gpu.name, model=model.name, moe=model.experts > 0)
 
     def rates(factors: dict[Metric, float]) -> tuple[Array, Array, Array]:
         found, binding, at_best = _best(limits, latencies, rate_rps, factors)
-        return np.minimum(found, loop.most_rps[:, 0]), binding, at_best
+        return np.minimum(found, loop.hardware_limit_rps[:, 0]), binding, at_best
 
     likely, binding, at_best = rates(dict.fromkeys(Metric, 1.0))
     low = high = None
@@ -91,7 +91,7 @@ def _estimates(loop: OpenLoop, slo: Slo) -> list[Estimate]:
     ]
 
 
-def _judged_s(loop: OpenLoop, metric: Metric, statistic: Statistic) -> Array:
+def _limited_latency_s(loop: OpenLoop, metric: Metric, statistic: Statistic) -> Array:
     """A latency as the limits apply to it: a request of one token has no time per token after the first."""
     found = loop.latency_s(metric, statistic)
     return np.where(loop.demand.output_tokens > 1, found, 0.0) if metric is Metric.TPOT else found

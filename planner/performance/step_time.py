@@ -50,11 +50,11 @@ def parts(demand: Demands, reached: Reached, factor: Array | None = None) -> Par
     """Times the factor, and never faster than the floor."""
     times = 1.0 if factor is None else factor
 
-    def part(share: Array | float, demanded_s: Array, least_s: Array | None = None) -> Array:
+    def part(share: Array | float, demanded_s: Array, floor_s: Array | None = None) -> Array:
         taken_s = demanded_s / share * times
         if factor is None:
             return np.asarray(taken_s)
-        return np.asarray(np.maximum(taken_s, (demanded_s if least_s is None else least_s) / MAX_REACHED))
+        return np.asarray(np.maximum(taken_s, (demanded_s if floor_s is None else floor_s) / MAX_REACHED))
 
     return Parts(
         fixed_s=np.asarray(fixed_s(demand, reached) * times),

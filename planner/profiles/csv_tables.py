@@ -16,7 +16,7 @@ from fleet.errors import DocumentError, Problem, nearest_names
 from fleet.slo import Metric, Statistic
 from planner.profiles.json_records import is_number
 from planner.profiles.points import MeasuredPoint
-from planner.profiles.raw_points import Draft
+from planner.profiles.raw_points import RawPoint
 
 PLAIN = tuple(field for field in MeasuredPoint.model_fields if field not in set(Metric))
 LATENCIES = {f"{metric[:-3]}_{statistic}_ms": (metric, statistic) for metric in Metric for statistic in Statistic}
@@ -41,22 +41,22 @@ _MEASURED = re.compile(r"\bmeasured=(\d{4}-\d{2}-\d{2})")
 _TEXT = {"model", "gpu", "precision", "engine", "engine_version", "source", "date"}  # also where the cell is a number
 
 
-def own_drafts(text: str, *, name: str) -> list[Draft]:
+def own_raw_points(text: str, *, name: str) -> list[RawPoint]:
     """Fleetwright's own table: any of `OWN_COLUMNS`, in any order; an empty cell is absent."""
     header, rows = _rows(text, name)
     problems = [Problem(column, _unknown(column), 1) for column in header if column not in OWN_COLUMNS]
     if problems:
         raise DocumentError(name=name, problems=problems)
-    drafts = []
+    raw_points = []
     for line, row in rows:
-        draft = Draft(line=line)
+        raw = RawPoint(line=line)
         for column, cell in row.items():
-            draft.put(LATENCIES.get(column, column), _value(column, cell), column)
-        drafts.append(draft)
-    return drafts
+            raw.put(LATENCIES.get(column, column), _value(column, cell), column)
+        raw_points.append(raw)
+    return raw_points
 
 
-def silicon_drafts(text: str, *, name: str) -> tuple[list[Draft], int]:
+def silicon_raw_points(text: str, *, name: str) -> tuple[list[RawPoint], int]:
     """The replicas in a silicon table, and the number of omitted rows."""
     _, rows = _rows(text, name)
     replicas = [(line, row) for line, row in rows if row.get("mode", "agg") != "disagg"]
@@ -75,29 +75,29 @@ def own_csv(points: Iterable[MeasuredPoint]) -> str:
     return out.getvalue()
 
 
-def _silicon(line: int, row: Mapping[str, str]) -> Draft:
-    draft = Draft(line=line)
+def _silicon(line: int, row: Mapping[str, str]) -> RawPoint:
+    raw = RawPoint(line=line)
     for column, field in SILICON.items():
         value = _value(field, row.get(column, ""))
-        draft.put(field, None if value == 0 and column in MAY_BE_NONE else value, column)
+        raw.put(field, None if value == 0 and column in MAY_BE_NONE else value, column)
     precision = "gemm_quant_mode" if row.get("gemm_quant_mode") else "precision"
-    draft.put("precision", row.get(precision) or None, precision)
+    raw.put("precision", row.get(precision) or None, precision)
     ttft_ms, tpot_ms = (_value("", row.get(f"silicon_{metric}_ms", "")) for metric in ("ttft", "tpot"))
-    draft.put((Metric.TTFT, Statistic.MEAN), ttft_ms, "silicon_ttft_ms")
-    draft.put((Metric.TPOT, Statistic.MEAN), tpot_ms, "silicon_tpot_ms")
-    _put_rate(draft, ttft_ms=ttft_ms, tpot_ms=tpot_ms)
-    draft.put("source", row.get("silicon_data_source", "").partition(";")[0].strip() or None, "silicon_data_source")
+    raw.put((Metric.TTFT, Statistic.MEAN), ttft_ms, "silicon_ttft_ms")
+    raw.put((Metric.TPOT, Statistic.MEAN), tpot_ms, "silicon_tpot_ms")
+    _put_rate(raw, ttft_ms=ttft_ms, tpot_ms=tpot_ms)
+    raw.put("source", row.get("silicon_data_source", "").partition(";")[0].strip() or None, "silicon_data_source")
     if measured := _MEASURED.search(row.get("silicon_data_source", "")):
-        draft.put("date", measured[1], "silicon_data_source")
-    return draft
+        raw.put("date", measured[1], "silicon_data_source")
+    return raw
 
 
-def _put_rate(draft: Draft, *, ttft_ms: Any, tpot_ms: Any) -> None:
-    in_flight, tokens = draft.values.get(("concurrency",)), draft.values.get(("output_tokens",))
+def _put_rate(raw: RawPoint, *, ttft_ms: Any, tpot_ms: Any) -> None:
+    in_flight, tokens = raw.values.get(("concurrency",)), raw.values.get(("output_tokens",))
     if is_number(ttft_ms) and is_number(tpot_ms) and is_number(in_flight) and is_number(tokens):
         whole_ms = ttft_ms + (tokens - 1) * tpot_ms
-        draft.put((Metric.E2E, Statistic.MEAN), whole_ms, "silicon_tpot_ms")
-        draft.put("achieved_rps", 1e3 * in_flight / whole_ms if whole_ms else 0, "batch_size")
+        raw.put((Metric.E2E, Statistic.MEAN), whole_ms, "silicon_tpot_ms")
+        raw.put("achieved_rps", 1e3 * in_flight / whole_ms if whole_ms else 0, "batch_size")
 
 
 def _rows(text: str, name: str) -> tuple[Sequence[str], list[tuple[int, dict[str, str]]]]:

@@ -18,7 +18,7 @@ from typing import Any
 from fleet.errors import DocumentError, Problem
 from fleet.slo import Metric, Statistic
 from planner.profiles.json_records import Record, at, is_number, scaled
-from planner.profiles.raw_points import Draft
+from planner.profiles.raw_points import RawPoint
 
 METRICS = {
     Metric.TTFT: ("time_to_first_token_ms", 1.0),
@@ -28,7 +28,7 @@ METRICS = {
 COUNTS = (("metrics", "request_totals"), ("scheduler_metrics", "requests_made"), ("run_stats", "requests_made"))
 
 
-def guidellm_drafts(record: Record, *, name: str) -> list[Draft]:
+def guidellm_drafts(record: Record, *, name: str) -> list[RawPoint]:
     """One draft per benchmark of the report."""
     benchmarks = record.data.get("benchmarks")
     if not isinstance(benchmarks, Sequence) or isinstance(benchmarks, str) or not benchmarks:
@@ -37,41 +37,41 @@ def guidellm_drafts(record: Record, *, name: str) -> list[Draft]:
     return [_draft(benchmark, number, record) for number, benchmark in enumerate(benchmarks)]
 
 
-def _draft(benchmark: Any, number: int, record: Record) -> Draft:
-    draft = Draft(at=("benchmarks", number), line=record.line)
+def _draft(benchmark: Any, number: int, record: Record) -> RawPoint:
+    raw = RawPoint(at=("benchmarks", number), line=record.line)
     model = at(record.data, "args", "model") or at(benchmark, "config", "backend", "model")
-    draft.put("model", model or at(benchmark, "worker", "backend_model"))
+    raw.put("model", model or at(benchmark, "worker", "backend_model"))
     for field, metric in (
         ("achieved_rps", "requests_per_second"),
         ("input_tokens", "prompt_token_count"),
         ("output_tokens", "output_token_count"),
     ):
-        draft.put(field, _statistic(benchmark, metric, "mean"), "metrics", metric, "successful", "mean")
+        raw.put(field, _statistic(benchmark, metric, "mean"), "metrics", metric, "successful", "mean")
     for place in COUNTS:
-        draft.put("requests", at(benchmark, *place, "successful"), *place, "successful")
-        draft.put("failed", at(benchmark, *place, "errored"), *place, "errored")
-    _put_pressure(draft, benchmark)
-    _put_latencies(draft, benchmark)
-    _put_date(draft, benchmark)
-    return draft
+        raw.put("requests", at(benchmark, *place, "successful"), *place, "successful")
+        raw.put("failed", at(benchmark, *place, "errored"), *place, "errored")
+    _put_pressure(raw, benchmark)
+    _put_latencies(raw, benchmark)
+    _put_date(raw, benchmark)
+    return raw
 
 
-def _put_pressure(draft: Draft, benchmark: Any) -> None:
+def _put_pressure(raw: RawPoint, benchmark: Any) -> None:
     """The offered rate where requests were sent on a schedule, else the number in flight."""
     home = "config" if at(benchmark, "config", "strategy") is not None else "args"
     strategy = at(benchmark, home, "strategy")
     kind = at(strategy, "type_") or at(strategy, "kind")
     if kind in ("constant", "poisson"):
-        draft.put("offered_rps", at(strategy, "rate"), home, "strategy", "rate")
+        raw.put("offered_rps", at(strategy, "rate"), home, "strategy", "rate")
     elif kind == "concurrent":
-        draft.put("concurrency", at(strategy, "streams"), home, "strategy", "streams")
+        raw.put("concurrency", at(strategy, "streams"), home, "strategy", "streams")
     elif kind == "synchronous":
-        draft.put("concurrency", 1)
+        raw.put("concurrency", 1)
     in_flight = _statistic(benchmark, "request_concurrency", "mean")
-    draft.put("concurrency", in_flight or None, "metrics", "request_concurrency", "successful", "mean")
+    raw.put("concurrency", in_flight or None, "metrics", "request_concurrency", "successful", "mean")
 
 
-def _put_latencies(draft: Draft, benchmark: Any) -> None:
+def _put_latencies(raw: RawPoint, benchmark: Any) -> None:
     for metric, (theirs, factor) in METRICS.items():
         for statistic in Statistic:
             inside = ("mean",) if statistic is Statistic.MEAN else ("percentiles", str(statistic))
@@ -80,13 +80,13 @@ def _put_latencies(draft: Draft, benchmark: Any) -> None:
                 inside = ("median",)
                 found = _statistic(benchmark, theirs, *inside)
             if found != 0:
-                draft.put((metric, statistic), scaled(found, factor), "metrics", theirs, "successful", *inside)
+                raw.put((metric, statistic), scaled(found, factor), "metrics", theirs, "successful", *inside)
 
 
-def _put_date(draft: Draft, benchmark: Any) -> None:
+def _put_date(raw: RawPoint, benchmark: Any) -> None:
     started = at(benchmark, "start_time") or at(benchmark, "run_stats", "start_time")
     if is_number(started) and 0 < started < 1e11:
-        draft.put("date", datetime.fromtimestamp(started, UTC).date(), "start_time")
+        raw.put("date", datetime.fromtimestamp(started, UTC).date(), "start_time")
 
 
 def _statistic(benchmark: Any, metric: str, *inside: str) -> Any:

@@ -9,11 +9,11 @@ from fleet.documents import MAX_PROBLEMS, parse_document, read_model
 from fleet.errors import DocumentError, Problem
 from fleet.gpus import GpuCatalogue
 from fleet.models import ModelCatalogue
-from planner.profiles.csv_tables import own_drafts, silicon_drafts
+from planner.profiles.csv_tables import own_raw_points, silicon_raw_points
 from planner.profiles.guidellm import guidellm_drafts
 from planner.profiles.json_records import at, json_records
 from planner.profiles.points import MeasuredPoint, Profiles
-from planner.profiles.raw_points import Draft, Given, points_of
+from planner.profiles.raw_points import Given, RawPoint, points_of
 from planner.profiles.vllm_bench import SGLANG, VLLM, Dialect, serving_draft
 
 
@@ -50,9 +50,9 @@ def read_points(
     form = form or format_of(text, name=name)
     if form is Format.OWN:
         return Imported(form, _own(text, name, gpus))
-    drafts, left_out = READERS[form](text, name)
+    raw_points, left_out = READERS[form](text, name)
     given = given or Given()
-    return Imported(form, points_of(drafts, name=name, given=given, gpus=gpus, models=models), left_out)
+    return Imported(form, points_of(raw_points, name=name, given=given, gpus=gpus, models=models), left_out)
 
 
 def format_of(text: str, *, name: str) -> Format:
@@ -86,23 +86,23 @@ def _own(text: str, name: str, gpus: GpuCatalogue) -> tuple[MeasuredPoint, ...]:
     return tuple(point.model_copy(update={"gpu": gpus.get(point.gpu).name}) for point in profiles.points)
 
 
-def _serving(dialect: Dialect) -> Callable[[str, str], tuple[list[Draft], int]]:
-    def read(text: str, name: str) -> tuple[list[Draft], int]:
+def _serving(dialect: Dialect) -> Callable[[str, str], tuple[list[RawPoint], int]]:
+    def read(text: str, name: str) -> tuple[list[RawPoint], int]:
         records = json_records(text, name=name)
         return [serving_draft(record, dialect=dialect) for record in records], 0
 
     return read
 
 
-def _guidellm(text: str, name: str) -> tuple[list[Draft], int]:
+def _guidellm(text: str, name: str) -> tuple[list[RawPoint], int]:
     records = json_records(text, name=name)
-    return [draft for record in records for draft in guidellm_drafts(record, name=name)], 0
+    return [raw for record in records for raw in guidellm_drafts(record, name=name)], 0
 
 
-READERS: Mapping[Format, Callable[[str, str], tuple[list[Draft], int]]] = {
-    Format.OWN_CSV: lambda text, name: (own_drafts(text, name=name), 0),
+READERS: Mapping[Format, Callable[[str, str], tuple[list[RawPoint], int]]] = {
+    Format.OWN_CSV: lambda text, name: (own_raw_points(text, name=name), 0),
     Format.VLLM: _serving(VLLM),
     Format.SGLANG: _serving(SGLANG),
     Format.GUIDELLM: _guidellm,
-    Format.SILICON: lambda text, name: silicon_drafts(text, name=name),
+    Format.SILICON: lambda text, name: silicon_raw_points(text, name=name),
 }

@@ -22,15 +22,15 @@ from itertools import product
 from math import exp, inf, log
 
 from fleet.slo import Metric, Slo, Statistic
-from planner.profiles.load_curves import Held, held
+from planner.profiles.load_curves import SustainedRate, held
 from planner.profiles.points import Latency, MeasuredPoint
 
 SAME_SIZE = 1.05
 LARGER_AT_MAX = 2.0  # the largest factor, on either side, at which a larger size stands for a smaller one
 LARGER_TRIED = 3  # on either side
-MOVED_AT_MAX = 2.0
+SCALED_AT_MAX = 2.0
 STEEPEST = 2.0
-ROOM_TAKEN = 0.5
+RANGE_SHARE = 0.5
 
 Size = tuple[float, float]  # input and output tokens
 
@@ -41,7 +41,7 @@ class Basis(StrEnum):
     MEASURED = "measured"
     INTERPOLATED = "interpolated"
     LARGER = "larger"  # the rate of a larger size
-    MOVED = "moved"  # scaled from a smaller size of the same bucket
+    SCALED = "moved"  # scaled from a smaller size of the same bucket
     NONE = "none"
 
 
@@ -72,14 +72,14 @@ def grouped(points: Sequence[MeasuredPoint]) -> dict[Size, tuple[MeasuredPoint, 
     return {(max(p.input_tokens for p in g), max(p.output_tokens for p in g)): tuple(g) for g in groups}
 
 
-def at_size(size: Size, *, lower: Size, sweeps: Mapping[Size, Held], slo: Slo) -> Cell:
+def at_size(size: Size, *, lower: Size, sweeps: Mapping[Size, SustainedRate], slo: Slo) -> Cell:
     """The rate at a size, from sweeps at others; `lower` is the lower edge of the size's bucket."""
     low_rps, high_rps = _bounds(size, sweeps)
     near = [known for known in sweeps if _same(known, size)]
     if near:
         return _measured(sweeps[min(near, key=lambda known: _distance(known, size))], low_rps, high_rps)
     serving = {known: sweep for known, sweep in sweeps.items() if sweep.serves}
-    cell = _interpolated(size, serving) or _of_larger(size, serving) or _moved(size, lower, serving, slo)
+    cell = _interpolated(size, serving) or _of_larger(size, serving) or _scaled(size, lower, serving, slo)
     if cell is None:
         return Cell(0.0, low_rps, high_rps, Basis.NONE, _why_not(size, sweeps))
     rate_rps = min(max(cell.max_rps, low_rps), high_rps)
@@ -91,7 +91,7 @@ def at_size(size: Size, *, lower: Size, sweeps: Mapping[Size, Held], slo: Slo) -
     )
 
 
-def moved(point: MeasuredPoint, size: Size) -> MeasuredPoint:
+def scaled_run(point: MeasuredPoint, size: Size) -> MeasuredPoint:
     """A run scaled by the worst case to a size that is larger on either side.
 
     TTFT grows with the square of the input, TPOT with the context that a step reads, the time in flight with each by
@@ -122,14 +122,14 @@ def _share_of_first(point: MeasuredPoint) -> float:
     return ttft_ms / (ttft_ms + max(after_ms, 0.0))
 
 
-def _measured(sweep: Held, low_rps: float, high_rps: float) -> Cell:
+def _measured(sweep: SustainedRate, low_rps: float, high_rps: float) -> Cell:
     if sweep.serves or sweep.cannot_serve:
         high = sweep.high_rps if sweep.serves else 0.0
         return Cell(sweep.rate_rps, sweep.low_rps, high, Basis.MEASURED)
     return Cell(0.0, low_rps, high_rps, Basis.NONE, "breaks the SLO at the lightest load that was measured")
 
 
-def _interpolated(size: Size, sweeps: Mapping[Size, Held]) -> Cell | None:
+def _interpolated(size: Size, sweeps: Mapping[Size, SustainedRate]) -> Cell | None:
     """By the smallest rectangle of measured sizes around the size."""
     around = [corners for low in sweeps for high in sweeps if (corners := _corners(low, high, size, sweeps))]
     if not around:
@@ -144,7 +144,9 @@ def _interpolated(size: Size, sweeps: Mapping[Size, Held]) -> Cell | None:
     return Cell(rate, low, _mean(weights, [sweep.high_rps for sweep in found]) * exp(above), Basis.INTERPOLATED)
 
 
-def _corners(low: Size, high: Size, size: Size, sweeps: Mapping[Size, Held]) -> tuple[Size, Size, Size, Size] | None:
+def _corners(
+    low: Size, high: Size, size: Size, sweeps: Mapping[Size, SustainedRate]
+) -> tuple[Size, Size, Size, Size] | None:
     """The rectangle's corners as measured, row by row; a side on which the size was measured needs no width."""
     for side in (0, 1):
         if not low[side] / SAME_SIZE <= size[side] <= high[side] * SAME_SIZE:
@@ -153,7 +155,7 @@ def _corners(low: Size, high: Size, size: Size, sweeps: Mapping[Size, Held]) -> 
     return None if others[0] is None or others[1] is None else (low, others[0], others[1], high)
 
 
-def _find(size: Size, sweeps: Mapping[Size, Held]) -> Size | None:
+def _find(size: Size, sweeps: Mapping[Size, SustainedRate]) -> Size | None:
     return next((known for known in sweeps if _same(known, size)), None)
 
 
@@ -163,7 +165,7 @@ def _fraction(low: float, high: float, tokens: float) -> float:
 
 
 def _slack(
-    corners: tuple[Size, Size, Size, Size], ways: Sequence[float], side: int, sweeps: Mapping[Size, Held]
+    corners: tuple[Size, Size, Size, Size], ways: Sequence[float], side: int, sweeps: Mapping[Size, SustainedRate]
 ) -> tuple[float, float]:
     """The range of a curve below and above the straight line along one side of the rectangle, in logarithms."""
     width = max(log(corners[3][side] / corners[0][side]), 0.0)
@@ -173,12 +175,12 @@ def _slack(
     pairs = ((0, 2), (1, 3)) if side == 0 else ((0, 1), (2, 3))
     falls = [log(sweeps[corners[a]].rate_rps / sweeps[corners[b]].rate_rps) for a, b in pairs]
     fall = max((1 - other) * falls[0] + other * falls[1], 0.0)
-    most = max(STEEPEST * width, 2 * fall)
-    below, above = min((most - fall) * way, fall * (1 - way)), min(fall * way, (most - fall) * (1 - way))
-    return below * ROOM_TAKEN, above * ROOM_TAKEN
+    maximum = max(STEEPEST * width, 2 * fall)
+    below, above = min((maximum - fall) * way, fall * (1 - way)), min(fall * way, (maximum - fall) * (1 - way))
+    return below * RANGE_SHARE, above * RANGE_SHARE
 
 
-def _of_larger(size: Size, sweeps: Mapping[Size, Held]) -> Cell | None:
+def _of_larger(size: Size, sweeps: Mapping[Size, SustainedRate]) -> Cell | None:
     """The best rate of the next larger sizes, measured or interpolated."""
     sides = [[size[side], *_next_larger(size[side], [known[side] for known in sweeps])] for side in (0, 1)]
     larger = [cell for raised in product(*sides) if (cell := _interpolated((raised[0], raised[1]), sweeps)) is not None]
@@ -192,25 +194,25 @@ def _next_larger(tokens: float, known: Sequence[float]) -> list[float]:
     return sorted({each for each in known if tokens < each <= tokens * LARGER_AT_MAX})[:LARGER_TRIED]
 
 
-def _moved(size: Size, lower: Size, sweeps: Mapping[Size, Held], slo: Slo) -> Cell | None:
+def _scaled(size: Size, lower: Size, sweeps: Mapping[Size, SustainedRate], slo: Slo) -> Cell | None:
     inside = [
         known
         for known in sweeps
         if all(
-            start < theirs <= mine * SAME_SIZE and mine <= theirs * MOVED_AT_MAX
+            start < theirs <= mine * SAME_SIZE and mine <= theirs * SCALED_AT_MAX
             for theirs, mine, start in zip(known, size, lower, strict=True)
         )
     ]
     if not inside:
         return None
     known = min(inside, key=lambda each: _distance(each, size))
-    found = held([moved(point, size) for point in sweeps[known].points], slo)
+    found = held([scaled_run(point, size) for point in sweeps[known].points], slo)
     if found is None or not found.serves:
         return None
-    return Cell(found.rate_rps, found.low_rps, sweeps[known].high_rps, Basis.MOVED)
+    return Cell(found.rate_rps, found.low_rps, sweeps[known].high_rps, Basis.SCALED)
 
 
-def _bounds(size: Size, sweeps: Mapping[Size, Held]) -> tuple[float, float]:
+def _bounds(size: Size, sweeps: Mapping[Size, SustainedRate]) -> tuple[float, float]:
     """The bounds of a size by monotony: at least the rate of a larger one, at most that of a smaller one."""
     low, high = 0.0, inf
     for known, sweep in sweeps.items():
@@ -221,14 +223,16 @@ def _bounds(size: Size, sweeps: Mapping[Size, Held]) -> tuple[float, float]:
     return min(low, high), high
 
 
-def _why_not(size: Size, sweeps: Mapping[Size, Held]) -> str:
+def _why_not(size: Size, sweeps: Mapping[Size, SustainedRate]) -> str:
     if not sweeps:
         return "nothing was measured that the SLO limits"
     if not any(sweep.serves for sweep in sweeps.values()):
         return "no measured size holds the SLO at the loads that were measured"
     largest = max(known[0] for known in sweeps), max(known[1] for known in sweeps)
     beyond = [
-        word for word, mine, most in zip(("input", "output"), size, largest, strict=True) if mine > most * SAME_SIZE
+        side
+        for side, mine, maximum in zip(("input", "output"), size, largest, strict=True)
+        if mine > maximum * SAME_SIZE
     ]
     return f"lies beyond the measured {' and '.join(beyond)} sizes" if beyond else "is too far from any measured size"
 

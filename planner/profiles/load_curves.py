@@ -36,7 +36,7 @@ class End(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Held:
+class SustainedRate:
     """The highest rate inside the SLO at one size, and its 90 % interval."""
 
     rate_rps: float
@@ -83,20 +83,20 @@ class Level:
         return failed > FAILED_SHARE_MAX * (failed + sum(point.requests or 0 for point in self.points))
 
 
-def held(points: Iterable[MeasuredPoint], slo: Slo) -> Held | None:
+def held(points: Iterable[MeasuredPoint], slo: Slo) -> SustainedRate | None:
     """The result of a sweep; None where no run recorded what the SLO limits."""
     limits = tuple(slo.limits())
-    judged = [
+    usable = [
         point for point in points if all(point.latency(metric).at(stat) is not None for metric, stat, _ in limits)
     ]
-    open_loop = [point for point in judged if point.offered_rps is not None]
-    levels = _levels(open_loop or judged)
+    open_loop = [point for point in usable if point.offered_rps is not None]
+    levels = _levels(open_loop or usable)
     if not levels:
         return None
     used = tuple(point for level in levels for point in level.points)
     rate, low, high, end = _crossing(levels, limits)
     spread = _spread(levels)
-    return Held(rate, max(low * (1 - spread), 0.0), high * (1 + spread), end, used, bool(open_loop))
+    return SustainedRate(rate, max(low * (1 - spread), 0.0), high * (1 + spread), end, used, bool(open_loop))
 
 
 def missing(points: Sequence[MeasuredPoint], slo: Slo) -> str:

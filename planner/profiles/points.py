@@ -24,7 +24,7 @@ Ms = Annotated[float, Field(gt=0, le=MAX_LIMIT_MS)]
 Tokens = Annotated[float, Field(ge=1, le=100_000_000)]
 Rps = Annotated[float, Field(gt=0, le=1e6)]
 Degree = Annotated[int, Field(ge=1, le=1024)]
-Word = Annotated[str, Field(min_length=1, max_length=200, pattern=r"^\S(.*\S)?$")]
+ShortText = Annotated[str, Field(min_length=1, max_length=200, pattern=r"^\S(.*\S)?$")]
 
 
 class Latency(Frozen):
@@ -84,8 +84,8 @@ class Configuration:
 
     def __str__(self) -> str:
         degrees = (("pp", self.pipeline_parallel), ("dp", self.data_parallel), ("ep", self.expert_parallel))
-        beyond = "".join(f" {word}{degree}" for word, degree in degrees if degree > 1)
-        ran = " ".join(word for word in (self.precision, self.engine, self.engine_version) if word)
+        beyond = "".join(f" {prefix}{degree}" for prefix, degree in degrees if degree > 1)
+        ran = " ".join(prefix for prefix in (self.precision, self.engine, self.engine_version) if prefix)
         return f"{self.model} on {self.gpu} tp{self.tensor_parallel}{beyond}{f' ({ran})' if ran else ''}"
 
 
@@ -98,9 +98,9 @@ class MeasuredPoint(Frozen):
     pipeline_parallel: Degree = 1
     data_parallel: Degree = 1
     expert_parallel: Degree = Field(default=1, description="Experts spread over this many of the replica's own GPUs.")
-    precision: Word | None = None
-    engine: Word | None = None
-    engine_version: Word | None = None
+    precision: ShortText | None = None
+    engine: ShortText | None = None
+    engine_version: ShortText | None = None
     input_tokens: Tokens = Field(description="Mean per request.")
     output_tokens: Tokens = Field(description="Mean per request.")
     offered_rps: Rps | None = Field(default=None, description="Rate of sending, independent of completions.")
@@ -114,7 +114,7 @@ class MeasuredPoint(Frozen):
     requests: Annotated[int, Field(ge=1)] | None = None
     failed: Annotated[int, Field(ge=0)] = 0
     date: dt.date | None = None
-    source: Word
+    source: ShortText
 
     @property
     def configuration(self) -> Configuration:
@@ -137,7 +137,7 @@ class MeasuredPoint(Frozen):
         return found
 
     @model_validator(mode="after")
-    def _tells_something(self) -> Self:
+    def _has_load_and_latency(self) -> Self:
         RuleError.raise_for(self._violations())
         return self
 

@@ -48,7 +48,7 @@ class Given:
 
 
 @dataclass(slots=True)
-class Draft:
+class RawPoint:
     """One run as the file states it, before validation."""
 
     at: Path = ()  # the run's line in the file
@@ -89,7 +89,7 @@ class Draft:
 
 
 def points_of(
-    drafts: Iterable[Draft], *, name: str, given: Given, gpus: GpuCatalogue, models: ModelCatalogue | None = None
+    raw_points: Iterable[RawPoint], *, name: str, given: Given, gpus: GpuCatalogue, models: ModelCatalogue | None = None
 ) -> tuple[MeasuredPoint, ...]:
     """The points, with GPU and model under their catalogue names; DocumentError names every invalid field.
 
@@ -97,33 +97,33 @@ def points_of(
     """
     found: list[MeasuredPoint] = []
     problems: list[Problem] = []
-    for draft in drafts:
-        draft.fill(given)
-        draft.put("source", name)
-        _rename(draft, models)
+    for raw in raw_points:
+        raw.fill(given)
+        raw.put("source", name)
+        _rename(raw, models)
         try:
-            draft.values[("gpu",)] = gpus.get(draft.values[("gpu",)]).name
+            raw.values[("gpu",)] = gpus.get(raw.values[("gpu",)]).name
         except (KeyError, AttributeError):
             pass  # absent or not text: validation reports it
         except UnknownNameError as error:
-            problems.append(draft.problem(("gpu",), str(error)))
+            problems.append(raw.problem(("gpu",), str(error)))
         try:
-            found.append(MeasuredPoint.model_validate(draft.nested()))
+            found.append(MeasuredPoint.model_validate(raw.nested()))
         except ValidationError as error:
-            problems += (draft.problem(path, message) for path, message in validation_problems(error))
+            problems += (raw.problem(path, message) for path, message in validation_problems(error))
     if problems:
         raise DocumentError(name=name, problems=list(islice(_once(problems), MAX_PROBLEMS)))
     return tuple(found)
 
 
-def _rename(draft: Draft, models: ModelCatalogue | None) -> None:
-    model, precision = draft.values.get(("model",)), draft.values.get(("precision",))
+def _rename(raw: RawPoint, models: ModelCatalogue | None) -> None:
+    model, precision = raw.values.get(("model",)), raw.values.get(("precision",))
     if models is not None and isinstance(model, str):
         known = models.index.get(folded(model))  # not `get`, which searches for near names and is slow
-        draft.values[("model",)] = model if known is None else known.name
+        raw.values[("model",)] = model if known is None else known.name
     if isinstance(precision, str):
         plain = precision.strip().casefold()
-        draft.values[("precision",)] = PRECISIONS.get(plain, plain)
+        raw.values[("precision",)] = PRECISIONS.get(plain, plain)
 
 
 def _once(problems: Iterable[Problem]) -> Iterator[Problem]:

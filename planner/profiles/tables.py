@@ -15,7 +15,7 @@ from fleet.documents import RuleError, Violation
 from fleet.sizes.histogram import Bucket, SizeBuckets
 from fleet.slo import Slo
 from planner.profiles.interpolation import Basis, Cell, Size, at_size, grouped
-from planner.profiles.load_curves import Held, held, missing
+from planner.profiles.load_curves import SustainedRate, held, missing
 from planner.profiles.points import Configuration, MeasuredPoint
 from planner.throughput import Provenance, Throughput
 
@@ -121,14 +121,14 @@ def merged(
         tuple(_rate(cell, None if fallback is None else fallback[r][c]) for c, cell in enumerate(row))
         for r, row in enumerate(table.cells)
     )
-    own = {Basis.MEASURED, Basis.INTERPOLATED, Basis.LARGER, *((Basis.MOVED,) if fallback is None else ())}
+    own = {Basis.MEASURED, Basis.INTERPOLATED, Basis.LARGER, *((Basis.SCALED,) if fallback is None else ())}
     share = min(sum(b.share for b in buckets.buckets() if table.cells[b.row][b.column].basis in own), 1.0)
     rest = (
         "" if share >= 1 or fallback is None else f"; {1 - share:.0%} of requests are of sizes left to {fallback_name}"
     )
     interval = _interval(table, buckets, fallback_interval if fallback is not None else None, whole=share > 1 - 1e-9)
     return MergedTable(
-        rates, interval, share, f"{table.evidence}; {_words(table)}{rest}", None if fallback is None else computed
+        rates, interval, share, f"{table.evidence}; {_coverage(table)}{rest}", None if fallback is None else computed
     )
 
 
@@ -139,7 +139,7 @@ def _rate(cell: Cell, fallback_rps: float | None) -> float:
     return cell.between(fallback_rps)
 
 
-def _cell(bucket: Bucket, sweeps: Mapping[Size, Held], points: Sequence[MeasuredPoint], slo: Slo) -> Cell:
+def _cell(bucket: Bucket, sweeps: Mapping[Size, SustainedRate], points: Sequence[MeasuredPoint], slo: Slo) -> Cell:
     if not sweeps:
         return Cell(0.0, 0.0, inf, Basis.NONE, missing(points, slo))
     size, lower = (float(bucket.edge[0]), float(bucket.edge[1])), (float(bucket.lower[0]), float(bucket.lower[1]))
@@ -164,13 +164,13 @@ def _interval(
     return (min(low for low, _ in known), max([1.0, *finite])) if known else None
 
 
-def _words(table: MeasuredTable) -> str:
+def _coverage(table: MeasuredTable) -> str:
     total = sum(len(row) for row in table.cells)
     counts = (f"{count} {basis}" for basis, count in table.counts().items() if basis is not Basis.NONE)
     return f"{table.covered} of {total} buckets covered" + (f" ({', '.join(counts)})" if table.covered else "")
 
 
-def _evidence(points: Sequence[MeasuredPoint], sweeps: Mapping[Size, Held]) -> Evidence:
+def _evidence(points: Sequence[MeasuredPoint], sweeps: Mapping[Size, SustainedRate]) -> Evidence:
     dates = sorted(point.date for point in points if point.date is not None)
     return Evidence(
         points=len(points),

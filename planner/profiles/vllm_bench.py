@@ -20,7 +20,7 @@ from typing import Any
 from fleet.documents import Path
 from fleet.slo import PERCENTILES, Metric, Statistic
 from planner.profiles.json_records import Record, at, is_number, per_request
-from planner.profiles.raw_points import Draft
+from planner.profiles.raw_points import RawPoint
 
 METADATA: Mapping[str, Sequence[str]] = {  # field of a point -> common metadata keys for it
     "gpu": ("gpu", "gpu_type", "accelerator", "hardware"),
@@ -31,7 +31,9 @@ METADATA: Mapping[str, Sequence[str]] = {  # field of a point -> common metadata
     "precision": ("precision", "quantization", "dtype"),
     "engine_version": ("engine_version", "vllm_version", "sglang_version", "version"),
 }
-WORDS = {statistic: (str(statistic), *(("median",) if statistic is Statistic.P50 else ())) for statistic in Statistic}
+STATISTIC_PREFIXES = {
+    statistic: (str(statistic), *(("median",) if statistic is Statistic.P50 else ())) for statistic in Statistic
+}
 UNSET = ("auto", "none", "")  # of a precision: the engine chose
 
 
@@ -49,32 +51,32 @@ VLLM = Dialect("vllm", "e2el", ("model_id",), ())
 SGLANG = Dialect("sglang", "e2e_latency", ("server_info", "model_path"), ("server_info",))
 
 
-def serving_draft(record: Record, *, dialect: Dialect) -> Draft:
+def serving_draft(record: Record, *, dialect: Dialect) -> RawPoint:
     """One result."""
     data = record.data
-    draft = Draft(line=record.line)
-    draft.put("model", at(data, *map(str, dialect.model)), *dialect.model)
-    draft.put("engine", dialect.engine)
-    _put_about(draft, at(data, *map(str, dialect.about)), dialect)
-    draft.put("requests", data.get("completed"), "completed")
-    draft.put("failed", _failed(data), "failed")
+    raw = RawPoint(line=record.line)
+    raw.put("model", at(data, *map(str, dialect.model)), *dialect.model)
+    raw.put("engine", dialect.engine)
+    _put_about(raw, at(data, *map(str, dialect.about)), dialect)
+    raw.put("requests", data.get("completed"), "completed")
+    raw.put("failed", _failed(data), "failed")
     for field, total in (("input_tokens", "total_input_tokens"), ("output_tokens", "total_output_tokens")):
         mean = per_request(data.get(total), data.get("completed"))
-        draft.put(field, data.get(total) if mean is None else mean, total)
-    draft.put("achieved_rps", data.get("request_throughput"), "request_throughput")
-    _put_pressure(draft, data)
-    _put_latencies(draft, data, dialect)
-    _put_date(draft, data)
-    return draft
+        raw.put(field, data.get(total) if mean is None else mean, total)
+    raw.put("achieved_rps", data.get("request_throughput"), "request_throughput")
+    _put_pressure(raw, data)
+    _put_latencies(raw, data, dialect)
+    _put_date(raw, data)
+    return raw
 
 
-def _put_about(draft: Draft, about: Any, dialect: Dialect) -> None:
+def _put_about(raw: RawPoint, about: Any, dialect: Dialect) -> None:
     for field, keys in METADATA.items():
         for key in keys:
             value = at(about, key)
             if field == "precision" and (value is None or str(value).casefold() in UNSET):
                 continue
-            draft.put(field, _number_in(value), *dialect.about, key)
+            raw.put(field, _number_in(value), *dialect.about, key)
 
 
 def _number_in(value: Any) -> Any:
@@ -82,17 +84,17 @@ def _number_in(value: Any) -> Any:
     return int(value) if isinstance(value, str) and value.isdecimal() and len(value) < 10 else value
 
 
-def _put_pressure(draft: Draft, data: Mapping[str, Any]) -> None:
+def _put_pressure(raw: RawPoint, data: Mapping[str, Any]) -> None:
     limit, rate = data.get("max_concurrency"), data.get("request_rate")
     if limit is not None:
-        draft.put("concurrency", limit, "max_concurrency")
+        raw.put("concurrency", limit, "max_concurrency")
     elif is_number(rate) and rate != float("inf"):
-        draft.put("offered_rps", rate, "request_rate")
+        raw.put("offered_rps", rate, "request_rate")
     elif rate is not None and rate not in ("inf", float("inf"), "trace"):
-        draft.put("offered_rps", rate, "request_rate")  # not a number: validation reports it
+        raw.put("offered_rps", rate, "request_rate")  # not a number: validation reports it
     else:  # all at once, or at the times of a trace
         for key in ("max_concurrent_requests", "concurrency", "completed"):
-            draft.put("concurrency", data.get(key), key)
+            raw.put("concurrency", data.get(key), key)
 
 
 def _failed(data: Mapping[str, Any]) -> Any:
@@ -102,15 +104,15 @@ def _failed(data: Mapping[str, Any]) -> Any:
     return sum(1 for error in errors if error)
 
 
-def _put_latencies(draft: Draft, data: Mapping[str, Any], dialect: Dialect) -> None:
+def _put_latencies(raw: RawPoint, data: Mapping[str, Any], dialect: Dialect) -> None:
     for metric, samples_ms in _samples_ms(data).items():
         for statistic in (Statistic.MEAN, *PERCENTILES) if samples_ms else ():
-            draft.put((metric, statistic), statistic.of(samples_ms), "ttfts" if metric is Metric.TTFT else "itls")
+            raw.put((metric, statistic), statistic.of(samples_ms), "ttfts" if metric is Metric.TTFT else "itls")
     names = {Metric.TTFT: "ttft", Metric.TPOT: "tpot", Metric.E2E: dialect.whole_request}
     for metric, name in names.items():
         for statistic in Statistic:
-            for word in WORDS[statistic]:
-                draft.put((metric, statistic), data.get(f"{word}_{name}_ms"), f"{word}_{name}_ms")
+            for prefix in STATISTIC_PREFIXES[statistic]:
+                raw.put((metric, statistic), data.get(f"{prefix}_{name}_ms"), f"{prefix}_{name}_ms")
 
 
 def _samples_ms(data: Mapping[str, Any]) -> dict[Metric, list[float]]:
@@ -141,11 +143,11 @@ def _is_request(entry: tuple[Any, Any, Any]) -> bool:
     return is_number(ttft) and isinstance(tokens, int) and isinstance(gaps, list) and all(map(is_number, gaps))
 
 
-def _put_date(draft: Draft, data: Mapping[str, Any]) -> None:
+def _put_date(raw: RawPoint, data: Mapping[str, Any]) -> None:
     date = data.get("date")  # vLLM: 20261121-061500, local time
     if date is None:
         return
     try:
-        draft.put("date", datetime.strptime(str(date)[:8], "%Y%m%d").date(), "date")  # noqa: DTZ007 - a day, no zone
+        raw.put("date", datetime.strptime(str(date)[:8], "%Y%m%d").date(), "date")  # noqa: DTZ007 - a day, no zone
     except ValueError:
-        draft.put("date", date, "date")
+        raw.put("date", date, "date")

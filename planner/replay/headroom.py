@@ -79,18 +79,18 @@ def find_headroom(
     verify: Callable[[PlanT], Mapping[str, bool]],
     grid: Sequence[float] = GRID,
     start: float = 1.0,
-    most_plans: int = MAX_PLANS,
+    max_plans: int = MAX_PLANS,
 ) -> Headroom[PlanT]:
     """Plan, replay and plan again, with headroom only where it is missing; `start` on the grid comes first.
 
     `plan_at` returns a plan and its cost, or None without a plan; `verify` returns the workloads that hold in a replay.
     """
-    _refuse(grid, most_plans)
+    _refuse(grid, max_plans)
     top = len(grid) - 1
     intervals = {workload: _Interval(low=0, high=top + 1) for workload in workloads}
     positions = dict.fromkeys(workloads, max(0, bisect_right(grid, start) - 1))
     trials: dict[tuple[int, ...], Trial[PlanT]] = {}
-    while len(trials) < most_plans and tuple(positions.values()) not in trials:
+    while len(trials) < max_plans and tuple(positions.values()) not in trials:
         trial = _try({name: grid[at] for name, at in positions.items()}, plan_at=plan_at, verify=verify)
         trials[tuple(positions.values())] = trial
         for name, interval in intervals.items():
@@ -119,9 +119,9 @@ def _try(
     return Trial(utilisations, plan, verify(plan), cost_usd_per_h)
 
 
-def _refuse(grid: Sequence[float], most_plans: int) -> None:
+def _refuse(grid: Sequence[float], max_plans: int) -> None:
     rising = all(lower < upper for lower, upper in pairwise(grid))
     if not grid or not rising or not 0 < grid[0] <= grid[-1] < inf:
         raise RuleError([(("grid",), "must rise from above 0")])
-    if most_plans < 1:
-        raise RuleError([(("most_plans",), f"{most_plans} is out of range, expected at least 1")])
+    if max_plans < 1:
+        raise RuleError([(("most_plans",), f"{max_plans} is out of range, expected at least 1")])

@@ -22,7 +22,7 @@ from numba import from_dtype, int64, void
 
 from fleet.numba_cache import jit_entry, jit_inner
 from planner.performance.steps import step_s
-from planner.replay.kernel_layout import COSTS, NOBODY, REPLICA, REQUEST, Record, Records, Slots
+from planner.replay.kernel_layout import COSTS, NONE_INDEX, REPLICA, REQUEST, Record, Records, Slots
 
 Function = TypeVar("Function", bound=Callable[..., object])
 
@@ -65,7 +65,7 @@ def _iterations_to_pass(first_s: float, growth_s: float, span_s: float) -> int:
 @jit_inner
 def _enqueue(state: Record, requests: Records, i: int) -> None:
     """Append a request to the queue."""
-    if state.head == NOBODY:
+    if state.head == NONE_INDEX:
         state.head = i
     else:
         requests[state.tail].behind = i
@@ -81,18 +81,18 @@ def _requeue(state: Record, requests: Records, i: int, held: int) -> None:
     state.preemptions += 1
     requests[i].carried = 0
     requests[i].behind = state.head
-    if state.head == NOBODY:
+    if state.head == NONE_INDEX:
         state.tail = i
     state.head = i
 
 
 @jit_inner
-def _make_room(costs: Record, state: Record, requests: Records, slots: Slots) -> None:
+def _free_cache(costs: Record, state: Record, requests: Records, slots: Slots) -> None:
     """Preempt the request admitted last until every remaining decoding sequence has space for one more token."""
     while costs.cache_tokens - state.used < state.decodes:
-        if state.partial != NOBODY:
+        if state.partial != NONE_INDEX:
             _requeue(state, requests, state.partial, state.partial_done)
-            state.partial = NOBODY
+            state.partial = NONE_INDEX
         else:
             state.decodes -= 1
             i, ends_at = slots[0, state.decodes], slots[1, state.decodes]
@@ -113,7 +113,7 @@ def _add_chunk(state: Record, slots: Slots, i: int, done: int, missing: int) -> 
     if chunk == missing:
         slots[0, state.decodes + state.complete] = i
         state.complete += 1
-        state.partial = NOBODY
+        state.partial = NONE_INDEX
     else:
         state.partial, state.partial_done = i, done + chunk
 
@@ -122,7 +122,7 @@ def _add_chunk(state: Record, slots: Slots, i: int, done: int, missing: int) -> 
 def _admit(costs: Record, state: Record, requests: Records, slots: Slots) -> bool:
     """Admit the head of the queue if it has arrived, a place is free, and all its tokens fit."""
     i = state.head
-    if i == NOBODY or state.partial != NOBODY or state.budget <= 0:
+    if i == NONE_INDEX or state.partial != NONE_INDEX or state.budget <= 0:
         return False
     tokens = requests[i].input_tokens + requests[i].generated
     if (
@@ -193,16 +193,16 @@ def _pass(state: Record, took_s: float, iterations: int) -> None:
 def _iterate(costs: Record, state: Record, requests: Records, slots: Slots) -> None:
     """One iteration of any kind, from scheduling to its tokens."""
     preemptions = state.preemptions
-    _make_room(costs, state, requests, slots)
+    _free_cache(costs, state, requests, slots)
     state.used += state.decodes
     state.budget = costs.chunk_tokens - state.decodes
     state.decoding, state.read_tokens = state.decodes, state.cached
     state.prompt_tokens = state.pairs = state.complete = 0
-    if state.partial != NOBODY and state.budget > 0:
+    if state.partial != NONE_INDEX and state.budget > 0:
         i, done = state.partial, state.partial_done
         missing = requests[i].input_tokens + requests[i].generated - done
         if costs.cache_tokens - state.used < min(missing, state.budget):
-            state.partial = NOBODY
+            state.partial = NONE_INDEX
             _requeue(state, requests, i, done)
         else:
             _add_chunk(state, slots, i, done, missing)
@@ -222,7 +222,7 @@ def _leap(costs: Record, state: Record, requests: Records, slots: Slots, until_s
     """Iterations that only decode, up to the next event: an end, a full cache, an arrival, `until_s`."""
     first_s = _step_s(costs, float(state.decodes), float(state.cached), 0.0, 0.0)
     growth_s = costs.cached_token_s * state.decodes
-    if state.head != NOBODY and requests[state.head].ready_s > state.clock_s:
+    if state.head != NONE_INDEX and requests[state.head].ready_s > state.clock_s:
         until_s = min(until_s, requests[state.head].ready_s)
     count = min(state.next_finish - state.steps, (costs.cache_tokens - state.used) // state.decodes)
     if state.clock_s + _leap_s(first_s, growth_s, count) > until_s:
@@ -236,21 +236,21 @@ def _leap(costs: Record, state: Record, requests: Records, slots: Slots, until_s
 @jit_inner
 def _only_decodes(costs: Record, state: Record, requests: Records) -> bool:
     """Whether the next iteration only gives every decoding sequence one token."""
-    i, room = state.head, costs.cache_tokens - state.used - state.decodes
-    if state.partial != NOBODY or room < 0:
+    i, free = state.head, costs.cache_tokens - state.used - state.decodes
+    if state.partial != NONE_INDEX or free < 0:
         return False
     return bool(
-        i == NOBODY
+        i == NONE_INDEX
         or requests[i].ready_s > state.clock_s
         or state.decodes >= min(costs.max_sequences, costs.chunk_tokens)
-        or room < requests[i].input_tokens + requests[i].generated
+        or free < requests[i].input_tokens + requests[i].generated
     )
 
 
 @jit_inner
 def _next_end_s(costs: Record, state: Record) -> float:
     """The end of the sequence that finishes next, where no other event can come before it."""
-    if state.partial != NOBODY or state.head != NOBODY:
+    if state.partial != NONE_INDEX or state.head != NONE_INDEX:
         return NEVER
     if state.decodes == 0:
         return inf
@@ -265,8 +265,8 @@ def _next_end_s(costs: Record, state: Record) -> float:
 def _advance(costs: Record, state: Record, requests: Records, slots: Slots, until_s: float) -> None:
     """Simulate every iteration that starts before `until_s`."""
     while state.clock_s < until_s:
-        if state.decodes == 0 and state.partial == NOBODY:
-            if state.head == NOBODY or requests[state.head].ready_s >= until_s:
+        if state.decodes == 0 and state.partial == NONE_INDEX:
+            if state.head == NONE_INDEX or requests[state.head].ready_s >= until_s:
                 break
             state.clock_s = max(state.clock_s, requests[state.head].ready_s)
         if state.decodes > 0 and _only_decodes(costs, state, requests):
@@ -282,25 +282,29 @@ def _in_flight(state: Record, now_s: float) -> int:
 
 
 @jit_entry(SIGNATURE)
-def simulate(packed: Records, replicas: Records, requests: Records, slots: Slots, looks: Slots) -> None:
+def simulate(packed: Records, replicas: Records, requests: Records, slots: Slots, candidates: Slots) -> None:
     """Send each request to the least busy replica among those that its router considers, and run all to the end.
 
-    `requests` are in order of arrival.  `looks` has a column per considered replica.  Its rows name them, request by
+    `requests` are in order of arrival.  `candidates` has a column per considered replica.  Its rows name them, request by
     request; without rows they are the next in turn after the last chosen.  One column and no rows is round robin.
     """
     costs, count, turn = packed[0], len(replicas), 0
-    looked_at = looks.shape[1]
+    choices = candidates.shape[1]
     for i in range(len(requests)):
-        best, least = turn, MANY
-        if looked_at > 1:
-            for look in range(looked_at):
-                r = looks[i, look] if len(looks) > 0 else turn + look - (count if turn + look >= count else 0)
+        best, fewest = turn, MANY
+        if choices > 1:
+            for column in range(choices):
+                r = (
+                    candidates[i, column]
+                    if len(candidates) > 0
+                    else turn + column - (count if turn + column >= count else 0)
+                )
                 if replicas[r].quiet_until_s < requests[i].arrival_s:
                     _advance(costs, replicas[r], requests, slots[r], requests[i].arrival_s)
                     replicas[r].quiet_until_s = _next_end_s(costs, replicas[r])
                 load = _in_flight(replicas[r], requests[i].arrival_s)
-                if load < least:
-                    best, least = r, load
+                if load < fewest:
+                    best, fewest = r, load
         turn = (best + 1) % count
         requests[i].replica = best
         _enqueue(replicas[best], requests, i)

@@ -20,7 +20,7 @@ Records = npt.NDArray[np.void]
 Record: TypeAlias = Any  # one of them: its fields are attributes inside the kernel
 Slots = npt.NDArray[np.int64]
 
-NOBODY = -1  # no request
+NONE_INDEX = -1  # no request
 
 
 def _digest() -> str:
@@ -101,7 +101,7 @@ def fresh_replicas(count: int) -> Records:
     """Idle replicas at time 0."""
     state = np.zeros(count, REPLICA)
     for name in ("partial", "head", "tail"):
-        state[name] = NOBODY
+        state[name] = NONE_INDEX
     state["quiet_until_s"] = np.inf
     return state
 
@@ -121,5 +121,5 @@ def fresh_requests(
     requests["first_s"] = requests["finish_s"] = np.nan
     requests["input_tokens"], requests["output_tokens"] = input_tokens, output_tokens
     requests["carried"] = carried
-    requests["behind"] = requests["replica"] = NOBODY
+    requests["behind"] = requests["replica"] = NONE_INDEX
     return requests

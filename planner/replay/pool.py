@@ -10,7 +10,7 @@ import numpy.typing as npt
 from planner.performance.steps import StepCosts
 from planner.replay.fleet import Pool, SplitPool, Stage
 from planner.replay.kernel_layout import Records, Slots, fresh_replicas, fresh_requests, pack_costs
-from planner.replay.router import Balancing, looks
+from planner.replay.router import Balancing, candidates
 from planner.replay.stream import Seconds, Tokens
 
 
@@ -18,7 +18,7 @@ class Kernel(Protocol):
     """`planner.replay.kernel`, imported at its first use, because numba and compilation take seconds."""
 
     def simulate(
-        self, packed: Records, replicas: Records, requests: Records, slots: Slots, looks: Slots, /
+        self, packed: Records, replicas: Records, requests: Records, slots: Slots, candidates: Slots, /
     ) -> None: ...
 
 
@@ -127,8 +127,8 @@ def _run_stage(
     )
     state = fresh_replicas(replicas)
     slots = np.zeros((replicas, 2, costs.max_sequences), dtype=np.int64)
-    looked_at = looks(balancing, replicas=replicas, requests=len(requests), rng=rng)
-    load_kernel().simulate(pack_costs(costs), state, requests, slots, looked_at)
+    choices = candidates(balancing, replicas=replicas, requests=len(requests), rng=rng)
+    load_kernel().simulate(pack_costs(costs), state, requests, slots, choices)
     first_s, finish_s = np.full((2, len(load.arrival_s)), np.nan)
     first_s[fits], finish_s[fits] = requests["first_s"], requests["finish_s"]
     over_s = max(load.duration_s, float(state["clock_s"].max()))

@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from fleet.documents import RuleError
 from fleet.sizes.histogram import SizeBuckets
-from planner.replay.kernel_layout import NOBODY, Slots
+from planner.replay.kernel_layout import NONE_INDEX, Slots
 from planner.replay.stream import Stream
 from planner.request import bucket_name
 
@@ -38,7 +38,7 @@ def options_of(
     cells = rows * len(buckets.output_tokens) + columns
     drawn = rng.random(stream.requests)
     cumulated = np.cumsum(weights, axis=1)
-    chosen = np.full(stream.requests, NOBODY, dtype=np.int64)
+    chosen = np.full(stream.requests, NONE_INDEX, dtype=np.int64)
     for cell in np.unique(cells):
         here = np.flatnonzero(cells == cell)
         if (total := cumulated[cell, -1]) > 0:
@@ -48,7 +48,7 @@ def options_of(
     return chosen
 
 
-def looks(balancing: Balancing, *, replicas: int, requests: int, rng: np.random.Generator) -> Slots:
+def candidates(balancing: Balancing, *, replicas: int, requests: int, rng: np.random.Generator) -> Slots:
     """The replicas that a router considers, in the form of `kernel.simulate`."""
     if balancing is Balancing.ROUND_ROBIN or replicas == 1:
         return np.zeros((0, 1), dtype=np.int64)

@@ -10,7 +10,7 @@ from fleet.documents import RuleError
 from fleet.sizes.histogram import SizeBuckets
 from fleet.slo import Metric, Statistic
 from planner.replay.fleet import Pool
-from planner.replay.kernel_layout import NOBODY
+from planner.replay.kernel_layout import NONE_INDEX
 from planner.replay.pool import PoolResult, PoolRun, run_pool
 from planner.replay.router import Balancing, Routing, options_of
 from planner.replay.stream import Seconds, Stream, Tokens
@@ -37,14 +37,14 @@ class ReplayResult:
     runs: Mapping[Pool, tuple[Tokens, PoolRun]] = field(repr=False)  # the requests of a pool, and their token times
 
     @property
-    def judged(self) -> npt.NDArray[np.bool_]:
+    def after_warm_up(self) -> npt.NDArray[np.bool_]:
         """Requests that arrived after the warm-up."""
         return self.stream.arrival_s >= self.warm_up_s
 
     @property
     def unrouted(self) -> int:
         """Requests in buckets without a route."""
-        return int(np.count_nonzero(self.option == NOBODY))
+        return int(np.count_nonzero(self.option == NONE_INDEX))
 
     @property
     def too_long(self) -> int:
@@ -59,7 +59,7 @@ class ReplayResult:
     def samples_ms(self, metric: Metric) -> Seconds:
         """The metric of every counted request that has it; infinite for a request that was not served."""
         seconds = {Metric.TTFT: self.ttft_s, Metric.TPOT: self.tpot_s, Metric.E2E: self.e2e_s}[metric]
-        samples_ms = np.where(np.isnan(self.e2e_s), np.inf, seconds)[self.judged] * MS_PER_S
+        samples_ms = np.where(np.isnan(self.e2e_s), np.inf, seconds)[self.after_warm_up] * MS_PER_S
         return np.asarray(samples_ms[~np.isnan(samples_ms)])
 
     def measured_ms(self, metric: Metric, statistic: Statistic) -> float:

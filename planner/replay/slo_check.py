@@ -88,7 +88,7 @@ def check_slo(result: ReplayResult, slo: Slo) -> SloCheck:
     return SloCheck(
         verified=all(limit.holds for limit in limits) and not queue_grows(result),
         limits=limits,
-        requests=int(result.judged.sum()),
+        requests=int(result.after_warm_up.sum()),
         not_served=result.unrouted + result.too_long,
         notes=tuple(_notes(result, limits)),
     )
@@ -159,11 +159,11 @@ def _limit(result: ReplayResult, metric: Metric, statistic: Statistic, limit_ms:
         measured_ms=measured_ms if isfinite(measured_ms) else None,
         holds=measured_ms <= limit_ms,
         requests=count,
-        enough=count >= least_requests(statistic),
+        enough=count >= min_requests(statistic),
     )
 
 
-def least_requests(statistic: Statistic) -> int:
+def min_requests(statistic: Statistic) -> int:
     """The number of requests that makes a statistic steady: 1000 for p99, 100 for p90."""
     beyond = 0.1 if statistic.quantile is None else 1 - statistic.quantile
     return round(SAMPLES_BEYOND / beyond)
@@ -175,9 +175,9 @@ def queue_grows(result: ReplayResult) -> bool:
     It compares the medians of the last tenth and of the first half, in time; small waits do not count.
     """
     end_s = result.stream.duration_s
-    judged_s = end_s - result.warm_up_s
-    late = result.stream.arrival_s >= end_s - judged_s / 10
-    early = result.judged & (result.stream.arrival_s < result.warm_up_s + judged_s / 2)
+    counted_s = end_s - result.warm_up_s
+    late = result.stream.arrival_s >= end_s - counted_s / 10
+    early = result.after_warm_up & (result.stream.arrival_s < result.warm_up_s + counted_s / 2)
     waits = [result.ttft_s[part & np.isfinite(result.ttft_s)] for part in (early, late)]
     if min(len(wait) for wait in waits) < MIN_WAITS:
         return False
@@ -191,7 +191,7 @@ def _notes(result: ReplayResult, limits: Sequence[LimitCheck]) -> Iterator[str]:
     for limit in limits:
         if not limit.enough:
             name = f"{limit.statistic} {limit.metric.name}"
-            yield f"{name} rests on {limit.requests:,} requests, fewer than {least_requests(limit.statistic):,}"
+            yield f"{name} rests on {limit.requests:,} requests, fewer than {min_requests(limit.statistic):,}"
     if result.too_long:
         yield f"{result.too_long:,} requests are too long for the cache of their replica and count as never served"
     if result.unrouted:

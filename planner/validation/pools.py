@@ -87,7 +87,7 @@ def _mean_size(workload: Workload) -> tuple[int, int]:
 
 
 def _config(candidate: Candidate, *, kv_link_gb_per_s: float | None = None) -> ReplicaConfig:
-    if candidate.shape is None or candidate.model is None:
+    if candidate.gpu is None or candidate.shape is None or candidate.model is None:
         raise AssertionError(f"{candidate.name} has given rates")
     imbalance = 1.0 if candidate.spread is None else candidate.spread.expert_imbalance
     return candidate.shape.config(

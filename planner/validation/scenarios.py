@@ -57,7 +57,7 @@ class Scenarios:
     def hold_with(self, replicas: Counts, workloads: Sequence[Workload]) -> bool:
         """Whether every limit of these workloads holds with other counts, also after each failure."""
         for workload in workloads:
-            found = self._judged(workload, replicas)
+            found = self._checked(workload, replicas)
             if found is None or not found.verified or not self._survives(workload, replicas):
                 return False
         return True
@@ -69,7 +69,7 @@ class Scenarios:
     def _removals(self, workload: Workload, option: int) -> Iterator[Removal]:
         replicas = self.solution.replicas
         fewer = (*replicas[:option], replicas[option] - 1, *replicas[option + 1 :])
-        found = self._judged(workload, fewer)
+        found = self._checked(workload, fewer)
         verified = found is not None and found.verified and self._survives(workload, fewer)
         yield Removal(
             option=self.problem.options[option].name,
@@ -86,9 +86,9 @@ class Scenarios:
         for loss in self.problem.losses:
             left = loss.survivors(replicas)
             if any(left[o] != replicas[o] for o in used):
-                yield loss.name, self._judged(workload, left)
+                yield loss.name, self._checked(workload, left)
 
-    def _judged(self, workload: Workload, replicas: Counts) -> SloCheck | None:
+    def _checked(self, workload: Workload, replicas: Counts) -> SloCheck | None:
         result = self._result(workload, self._there(replicas))
         return None if result is None else check_slo(result, _slo(workload))
 

@@ -94,7 +94,7 @@ class SloValidator:
         found = self._sized(what_if)
         if found.best is not None and found.best.plan is not None:
             return self._proven(*self._trimmed(what_if, *found.best.plan))
-        chosen = _roomiest(found)
+        chosen = _most_headroom(found)
         return self._proven(*(chosen.plan if chosen is not None and chosen.plan else (what_if.problem, solution)))
 
     def _trimmed(self, what_if: WhatIf, problem: MixProblem, solution: MixSolution) -> Planned:
@@ -105,7 +105,9 @@ class SloValidator:
         counts = pruned(problem, solution.replicas, holds=lambda fewer: trials.hold_with(fewer, served))
         if counts == solution.replicas:
             return problem, solution
-        tight, best, mine = resolved_at_utilisation(problem, counts, solve=lambda new: what_if.with_problem(new).cheapest())
+        tight, best, mine = resolved_at_utilisation(
+            problem, counts, solve=lambda new: what_if.with_problem(new).cheapest()
+        )
         if best.objective_value is not None and self._obstacle(tight, best) is None and best.replicas != mine.replicas:
             again = self._trials(tight, best)
             if all(again.holds(workload) for workload in served):
@@ -136,7 +138,7 @@ class SloValidator:
         grid = GRID if ceiling is None else (*(step for step in GRID if step < ceiling), ceiling)
         start = 1.0 if ceiling is None else ceiling
         return find_headroom(
-            tuple(self.streams), plan_at=plan_at, verify=verify, grid=grid, start=start, most_plans=PLANS
+            tuple(self.streams), plan_at=plan_at, verify=verify, grid=grid, start=start, max_plans=PLANS
         )
 
     def _proven(self, problem: MixProblem, solution: MixSolution) -> ValidatedPlan:
@@ -227,7 +229,7 @@ def _tight_in_words(found: Tightness) -> str:
     return f"not tight: the replay also holds with one replica less of {spare}"
 
 
-def _roomiest(found: Headroom[Planned]) -> Trial[Planned] | None:
+def _most_headroom(found: Headroom[Planned]) -> Trial[Planned] | None:
     """The plan with the most headroom, where none holds."""
     planned = [trial for trial in found.trials if trial.plan is not None]
     return min(planned, key=lambda trial: sum(trial.utilisations.values()), default=None)

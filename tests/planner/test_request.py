@@ -118,8 +118,10 @@ class TestForm:
 
 class TestMeaning:
     def test_an_unknown_gpu_comes_with_the_nearest_names(self) -> None:
-        problems = unplannable(changed("workloads.0.options.1.gpu", "H1000"))
-        assert problems["workloads[0].options[1].gpu"].startswith("unknown GPU 'H1000'; nearest: H100")
+        request = changed("workloads.0.options.1.gpu", "H1000") | {"policy": {"goal": "energy"}}
+        problem = unplannable(request)["workloads[0].options[1].gpu"]
+        assert problem.startswith("unknown GPU 'H1000'; nearest: H100")
+        assert problem.endswith("the objective energy needs its data sheet")
         problems = unplannable(from_offers() | {"offers": [OFFERS[0], OFFERS[1] | {"gpu": "A1O0-80GB"}]})
         assert "nearest: A100-80GB" in problems["offers[1].gpu"]
 

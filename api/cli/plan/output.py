@@ -54,7 +54,7 @@ def say_plan(plan: Plan) -> None:
         say(f"no plan: {plan.status.replace('_', ' ')}")
     else:
         cost = f"{plan.cost_usd_per_h:,.2f} $/h, {_proof(plan)}"
-        say(f"{cost}{_replayed(plan)}; {plan.power_w:,.0f} W; solved in {plan.solve_s:.2f} s{_explained(plan)}\n")
+        say(f"{cost}{_replayed(plan)}; {_power_w(plan)}; solved in {plan.solve_s:.2f} s{_explained(plan)}\n")
         say_table(_allocation(plan))
         if any(hire.offer for hire in plan.hires):
             say("")
@@ -67,6 +67,10 @@ def say_plan(plan: Plan) -> None:
     say("")
     for line in plan.explanation:
         say(f"- {line}")
+
+
+def _power_w(plan: Plan) -> str:
+    return "power not known" if plan.power_w is None else f"{plan.power_w:,.0f} W"
 
 
 def _explained(plan: Plan) -> str:

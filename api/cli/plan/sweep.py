@@ -116,7 +116,10 @@ def _columns(found: Sweep) -> Iterator[tuple[Column, Callable[[SweepPoint], obje
     yield number("$/h", decimals=2), lambda one: one.cost_usd_per_h
     if not found.goal.counts_price:
         yield number(found.goal.column, decimals=2), lambda one: one.goal_value
-    yield number("kW", decimals=2), lambda one: one.power_w / 1000 if one.cost_usd_per_h is not None else None
+    yield (
+        number("kW", decimals=2),
+        lambda one: one.power_w / 1000 if one.cost_usd_per_h is not None and one.power_w is not None else None,
+    )
     yield number("GPUs"), lambda one: one.gpus if one.cost_usd_per_h is not None else None
     yield Column("status"), lambda one: one.status
     if any(one.verified is not None for one in found.points):

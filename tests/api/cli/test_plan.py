@@ -18,6 +18,14 @@ workloads:
     options:
       - {name: L4, gpu: L4, price_usd_per_h: 0.75, max_rps: [[2.5]], available: 3}
 """
+UNLISTED = """\
+workloads:
+  - name: chat
+    rate_rps: 10
+    buckets: {input_tokens: [500], output_tokens: [250], share: [[1.0]]}
+    options:
+      - {name: mine, gpu: XPU-9, price_usd_per_h: 1, max_rps: [[2.5]]}
+"""
 
 
 @pytest.fixture
@@ -58,6 +66,44 @@ def test_the_explanation_can_be_shortened(cli: Cli, level: str, sentences: int) 
     assert (document["status"], document["alternatives"]) == ("optimal", [])
     assert document["solve_s"] > 0
     assert document["explain_s"] >= 0
+
+
+class TestAGpuOutsideTheCatalogue:
+    """An option with its own rates and price needs no data sheet."""
+
+    def test_its_option_is_planned(self, cli: Cli) -> None:
+        done = cli("plan", "-", "-o", "json", stdin=UNLISTED.encode())
+        assert (done.code, done.stderr) == (0, "")
+        (entry,) = done.json["allocation"]
+        assert (entry["gpu"], entry["count"], entry["power_w"]) == ("XPU-9", 4, None)
+        assert (done.json["status"], done.json["cost_usd_per_h"], done.json["power_w"]) == ("optimal", 4.0, None)
+        assert "power not known" in cli("plan", "-", stdin=UNLISTED.encode()).stdout
+
+    def test_a_quota_may_count_it(self, cli: Cli) -> None:
+        quota = "quotas: [{name: few, gpus: 3, gpu: xpu-9}]\n"
+        done = cli("plan", "-", stdin=f"{UNLISTED}{quota}".encode())
+        assert (done.code, done.stderr) == (1, "")
+        assert "the quota few (3 GPUs)" in done.stdout
+
+    @pytest.mark.parametrize(
+        ("rule", "need"),
+        [
+            ("power_domains: [{name: row-2, limit_w: 9000}]", "power domain row-2"),
+            ("policy: {goal: energy}", "the objective energy"),
+        ],
+    )
+    def test_a_rule_on_power_needs_its_data_sheet(self, cli: Cli, rule: str, need: str) -> None:
+        done = cli("plan", "-", stdin=f"{UNLISTED}{rule}\n".encode())
+        assert done.code == 2
+        assert "workloads[0].options[0].gpu: unknown GPU 'XPU-9'" in done.stderr
+        assert f"{need} needs its data sheet" in done.stderr
+
+    def test_a_power_domain_elsewhere_does_not(self, cli: Cli) -> None:
+        two = UNLISTED.replace(
+            "    options:\n", "    options:\n      - {name: l4, gpu: L4, price_usd_per_h: 9, max_rps: [[2]]}\n"
+        )
+        rule = "power_domains: [{name: row-2, limit_w: 9000, members: [chat/l4]}]\n"
+        assert cli("plan", "-", stdin=f"{two}{rule}".encode()).code == 0
 
 
 def test_the_request_may_come_on_stdin(cli: Cli) -> None:

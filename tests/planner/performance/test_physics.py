@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from fleet.gpus import builtin_gpus
 from fleet.models import builtin_models
-from planner.performance.closed_loop import Split, closed_loop, soft_least
+from planner.performance.closed_loop import Split, closed_loop, soft_min
 from planner.performance.coefficients import Reached
 from planner.performance.config import ReplicaConfig
 from planner.performance.hardware_demand import Array, demands
@@ -127,7 +127,7 @@ def test_runs_that_guess_ahead_take_less_per_token() -> None:
 @settings(max_examples=50, deadline=None)
 @given(st.floats(1, 1000), st.floats(1, 1000))
 def test_the_soft_minimum_stays_below_both(one_side: float, other: float) -> None:
-    found = soft_least(one(one_side), one(other)).item()
+    found = soft_min(one(one_side), one(other)).item()
     assert 0.89 * min(one_side, other) <= found <= min(one_side, other)
 
 

@@ -153,8 +153,8 @@ def test_no_replica_beats_its_own_arithmetic() -> None:
     """Prompt and output together cannot pass faster than peak compute allows (NanoFlow, arXiv 2408.12757)."""
     for config in CONFIGS[:3]:
         peak_flops = config.tflops(config.arithmetic) * 1e12 * config.gpus
-        most_rps = peak_flops / (2 * config.model.matmul_parameters * (1000 + 250))
-        assert 0 < rate(config, slo(Metric.TPOT, Statistic.MEAN, 1000)) < most_rps
+        hardware_limit_rps = peak_flops / (2 * config.model.matmul_parameters * (1000 + 250))
+        assert 0 < rate(config, slo(Metric.TPOT, Statistic.MEAN, 1000)) < hardware_limit_rps
 
 
 def test_requests_of_one_token_have_no_time_per_token() -> None:

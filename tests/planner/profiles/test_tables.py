@@ -11,8 +11,8 @@ from fleet.documents import RuleError
 from fleet.sizes.histogram import SizeBuckets
 from fleet.slo import LatencyLimits, Slo
 from planner.profiles import Basis, Cell, Latency, MeasuredPoint, merged, throughput_from_points
-from planner.profiles.interpolation import at_size, moved
-from planner.profiles.load_curves import End, Held, held
+from planner.profiles.interpolation import at_size, scaled_run
+from planner.profiles.load_curves import End, SustainedRate, held
 from planner.throughput import Provenance
 
 TPOT_40 = Slo(tpot_ms=LatencyLimits(mean=40))
@@ -46,7 +46,7 @@ def point(
     )
 
 
-def sweep(points: list[MeasuredPoint], slo: Slo = TPOT_40) -> Held:
+def sweep(points: list[MeasuredPoint], slo: Slo = TPOT_40) -> SustainedRate:
     found = held(points, slo)
     assert found is not None
     return found
@@ -209,7 +209,7 @@ class TestBetweenSizes:
         points = measured_at((1000, 100))
         points += [point(1, 10, size=(1000, 100))]
         found = self.cell((1200, 110), points, lower=(800, 80))
-        assert found.basis is Basis.MOVED
+        assert found.basis is Basis.SCALED
         assert 0 < found.max_rps < true_rate((1200, 110)) < found.high_rps
         outside = self.cell((1200, 110), points, lower=(1000, 80))
         assert outside.basis is Basis.NONE
@@ -229,10 +229,10 @@ class TestBetweenSizes:
             tpot_ms=Latency(mean=19),
             source="lab",
         )
-        there = moved(start, (2000, 200))
+        there = scaled_run(start, (2000, 200))
         assert (there.ttft_ms.mean, there.tpot_ms.mean, there.e2e_ms.mean) == (400, 38, 8000)
         assert there.achieved_rps == pytest.approx((10 / 2) / 8)  # half as many in flight, four times as long
-        assert moved(start, (500, 50)) == start
+        assert scaled_run(start, (500, 50)) == start
 
     def test_a_size_that_cannot_be_served_rules_out_larger_ones(self) -> None:
         found = self.cell((2000, 200), [point(1, 50, rate=0.3, closed=True)])
@@ -272,7 +272,7 @@ class TestTable:
         buckets = even([1200], [110])
         found = throughput_from_points(points, buckets=buckets, slo=TPOT_40)
         (cell,) = found.cells[0]
-        assert cell.basis is Basis.MOVED
+        assert cell.basis is Basis.SCALED
         truth = true_rate((1200, 110))
         assert merged(found, buckets=buckets).max_rps == ((cell.max_rps,),)
         assert merged(found, buckets=buckets, fallback=[[truth]]).max_rps == ((truth,),)

@@ -29,9 +29,9 @@ class TestConservation:
             arrival_s=times_s, input_tokens=inputs, output_tokens=outputs, delay_s=engine.request_s, carried=False
         )
         replicas = fresh_replicas(3)
-        looks = np.zeros((0, 1 if balancing is Balancing.ROUND_ROBIN else 3), dtype=np.int64)
+        candidates = np.zeros((0, 1 if balancing is Balancing.ROUND_ROBIN else 3), dtype=np.int64)
         compiled.simulate(
-            pack_costs(engine), replicas, requests, np.zeros((3, 2, engine.max_sequences), np.int64), looks
+            pack_costs(engine), replicas, requests, np.zeros((3, 2, engine.max_sequences), np.int64), candidates
         )
         for name in ("used", "cached", "in_flight", "decodes"):
             assert not replicas[name].any(), name

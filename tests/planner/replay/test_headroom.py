@@ -31,8 +31,8 @@ class Planner:
     def verify(self, plan: Plan) -> dict[str, bool]:
         return {workload: utilisation <= self.edges[workload] for workload, utilisation in plan}
 
-    def search(self, *, most_plans: int = 8) -> Headroom[Plan]:
-        return find_headroom(list(self.edges), plan_at=self.plan_at, verify=self.verify, most_plans=most_plans)
+    def search(self, *, max_plans: int = 8) -> Headroom[Plan]:
+        return find_headroom(list(self.edges), plan_at=self.plan_at, verify=self.verify, max_plans=max_plans)
 
 
 EDGES = st.dictionaries(st.sampled_from("abcd"), st.floats(0.25, 1.0), min_size=1)
@@ -89,7 +89,7 @@ class TestSearch:
 
     def test_the_number_of_plans_is_kept(self) -> None:
         planner = Planner({"a": 0.3})
-        assert len(planner.search(most_plans=2).trials) == 2
+        assert len(planner.search(max_plans=2).trials) == 2
 
     @given(
         edges=EDGES,

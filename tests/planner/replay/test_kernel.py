@@ -47,8 +47,8 @@ class TestAgainstThePlainSimulator:
             arrival_s=times_s, input_tokens=inputs, output_tokens=outputs, delay_s=0.0, carried=True
         )
         slots = np.zeros((replicas, 2, engine.max_sequences), dtype=np.int64)
-        looks = np.zeros((0, replicas if balancing is Balancing.MIN_REQUESTS else 1), dtype=np.int64)
-        compiled.simulate(pack_costs(engine), fresh_replicas(replicas), requests, slots, looks)
+        candidates = np.zeros((0, replicas if balancing is Balancing.MIN_REQUESTS else 1), dtype=np.int64)
+        compiled.simulate(pack_costs(engine), fresh_replicas(replicas), requests, slots, candidates)
         assert list(requests["first_s"]) == expected.first_s
         assert list(requests["finish_s"]) == expected.finish_s
 
