@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from faults.localisation import Localiser
+from faults.localisation import LocalisationDetector
 from faults.simulator.cluster import Cluster, build
 from faults.simulator.congestion import Congestion, Crowding
 from faults.simulator.fault_schedule import FaultEvent, FaultKind, FaultSchedule
@@ -38,7 +38,7 @@ def _timed(ranks: int, what: str, *, per_uplink_h: float, eight: bool) -> dict[s
     weather = Congestion(cluster.shape.uplinks, Crowding(per_uplink_h=per_uplink_h), rng)
     telemetry = Telemetry(cluster.shape.nodes, Losses(), rng)
     schedule = FaultSchedule(_faults(cluster) if eight else [])
-    localiser = Localiser(cluster.known)
+    localiser = LocalisationDetector(cluster.known)
     state, spent_s, nodes = localiser.start(), [], 0
     for at in range(WARM_UP + WINDOWS):
         from_s, to_s = at * WINDOW_S, (at + 1) * WINDOW_S

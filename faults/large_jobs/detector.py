@@ -18,7 +18,7 @@ from faults.large_jobs.parallel_groups import roles_of
 from faults.large_jobs.settings import JobwideSettings
 from faults.large_jobs.traffic_graph import Edges
 from faults.large_jobs.windows import Windows
-from faults.localisation import Localiser, LocaliserState
+from faults.localisation import LocalisationDetector, LocalisationState
 from faults.observations import (
     BothEnds,
     Collective,
@@ -50,8 +50,8 @@ class _Fitted:
 
     def __init__(self, edges: Edges, settings: JobwideSettings) -> None:
         self.edges, self._settings = edges, settings
-        self._localiser = Localiser(edges.fabric, settings.localiser)
-        self._state: LocaliserState = self._localiser.start()
+        self._localiser = LocalisationDetector(edges.fabric, settings.localiser)
+        self._state: LocalisationState = self._localiser.start()
         self._strange = 0  # windows in a row
 
     @property

@@ -1,11 +1,13 @@
-"""Who of thousands is slow: a joint sparse fit over everything that can slow an edge.  docs/faults/localisation.md
+"""Finds the slow NICs, nodes, leaves, cables and links of a large job by a joint sparse fit of all edges.
 
-localiser = Localiser(fabric, settings)
-state = localiser.start()
-state, verdicts = localiser.step(state, window)   # every window
+    detector = LocalisationDetector(fabric, settings)
+    state = detector.start()
+    state, diagnoses = detector.step(state, window)  # for every window
+
+Formulas: docs/explanation/faults/localisation.md
 """
 
-from faults.localisation.localiser import Localiser, LocaliserState
+from faults.localisation.detector import LocalisationDetector, LocalisationState
 from faults.localisation.settings import LocaliserSettings
 
-__all__ = ["Localiser", "LocaliserSettings", "LocaliserState"]
+__all__ = ["LocalisationDetector", "LocalisationState", "LocaliserSettings"]

@@ -1,11 +1,11 @@
-"""One window in, who is slow out: history, screening, joint fit, evidence over windows, names.
+"""One joint fit: history, screening, fit, evidence over windows, names.
 
-A pure state machine: the state goes in and a new one comes out.  docs/faults/localisation.md has the formulas.
+A pure state machine: `step` takes a state and a window and returns the next state.  Formulas:
+docs/explanation/faults/localisation.md
 """
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from functools import cached_property
 from types import MappingProxyType
 from typing import NamedTuple
 
@@ -23,7 +23,7 @@ from faults.localisation.entities import Elsewhere, Indices, Kind, Links, entiti
 from faults.localisation.fault_rate import Rate
 from faults.localisation.priors import CROWDED, Prices, board_of, candidates, counted, inflation
 from faults.localisation.probe_confirmation import SecondLook
-from faults.localisation.probe_fit import ProbePlane, fabric_of_pairs, hosts_and_leaves, settings_of_pairs
+from faults.localisation.probe_fit import ProbeFit, reported
 from faults.localisation.reporting import Key, Named, merged, update
 from faults.localisation.settings import LocaliserSettings
 from faults.localisation.significance import Trial, accused_hosts, accused_links, accused_switches
@@ -48,7 +48,6 @@ class LocaliserState:
     named: Mapping[Key, Named]
     probes: probing.Probes
     rate: Rate
-    plane: "LocaliserState | None" = None  # of probes by themselves; None: nobody has probed yet
 
 
 class _Reading(NamedTuple):
@@ -88,7 +87,7 @@ class _OfLinks(NamedTuple):
 class Localiser:
     """Of one job on one fabric."""
 
-    def __init__(self, fabric: Fabric, settings: LocaliserSettings | None = None, *, plane: bool = True) -> None:
+    def __init__(self, fabric: Fabric, settings: LocaliserSettings | None = None) -> None:
         self.fabric = fabric
         self.settings = settings or LocaliserSettings()
         self.entities = entities(fabric, self.settings)
@@ -103,17 +102,8 @@ class Localiser:
         self._some_pairs = probing.samples(self.entities.pairs.back.size)
         self._edge_ways = scratch.ways(fabric, self.entities)
         self._room, self._columns = scratch.read(self._edge_ways), np.empty((7, len(fabric)))
-        self._first_edge = self.entities.pairs.edge[self.entities.pairs.first[:-1]]
-        self._has_plane = plane
+        self.first_edge = self.entities.pairs.edge[self.entities.pairs.first[:-1]]
         self.pair_ends = _pair_ends(fabric, self.entities.pair, self.entities.pairs.back.size)
-
-    @cached_property
-    def _plane(self) -> ProbePlane | None:
-        """Made when the first probe comes."""
-        if not self._has_plane:
-            return None
-        pairs = fabric_of_pairs(self.fabric, self.entities.pair, self._first_edge.size)
-        return ProbePlane(Localiser(pairs, settings_of_pairs(self.settings), plane=False))
 
     def start(self) -> LocaliserState:
         """Before the first window."""
@@ -131,13 +121,15 @@ class Localiser:
             rate=Rate(),
         )
 
-    def step(self, state: LocaliserState, window: Window) -> tuple[LocaliserState, tuple[Diagnosis, ...]]:
-        """The state after this window, and the faults that are believed now."""
+    def step(
+        self, state: LocaliserState, window: Window, probe_fit: ProbeFit | None = None
+    ) -> tuple[LocaliserState, tuple[Diagnosis, ...]]:
+        """The state after this window, and the active diagnoses, with those of `probe_fit` alone."""
         talks, probes = (
             told is not None and bool(np.isfinite(told).any()) for told in (window.slowdown, window.probed)
         )
         if not talks and not probes:
-            return self._silent(state, window)
+            return self._silent(state, window, probe_fit)
         known, reading = self._read(state, window)
         fit, prices = self._fit(state, reading) if talks else (self._no_fit(), state.prices)
         x = fit.x
@@ -147,7 +139,7 @@ class Localiser:
         suspects = self._suspects(state, known, reading, fit, window) if talks else evidence_of.silent(state.suspicion)
         doubtful = self._doubtful(board, x, suspects)
         probed = self._probed(state.probes, window)
-        by_probes, aside = self._by_probes(state, window)
+        aside = np.zeros(self.first_edge.size, bool) if probe_fit is None else probe_fit.explained
         links, of_links = self._links(
             state, known, reading, self._elsewhere(board, x, explained), probed, aside, window.from_s
         )
@@ -163,25 +155,19 @@ class Localiser:
             named=state.named,
             probes=state.probes if probed is None else self._taught(state.probes, probed, traffic, doubtful, links),
             rate=state.rate.after(window.to_s - window.from_s),
-            plane=by_probes,
         )  # fmt: skip
         second = None
         if probed is not None:
             second = SecondLook(self.fabric, self._ways, probed.reading, state.probes, self.settings)
         young = known.young(self.settings)
-        after, diagnoses = self._name(state, Trial(board, explained, of_links.slow, window, young=young, second=second))
+        trial = Trial(board, explained, of_links.slow, window, young=young, second=second)
+        after, diagnoses = self._name(state, trial, probe_fit)
         return (after if talks else replace(after, slow=before.slow)), diagnoses
 
-    def _by_probes(self, state: LocaliserState, window: Window) -> tuple["LocaliserState | None", NDArray[np.bool_]]:
-        """(state of the plane of probes, per pair whether it explains what its probe says)."""
-        said = probing.per_pair(window, self._first_edge)
-        nothing = np.full(self._first_edge.size, np.nan)
-        if self._plane is None or (state.plane is None and said is None):
-            return None, np.isfinite(nothing)
-        return self._plane.step(state.plane, Window(window.from_s, window.to_s, nothing if said is None else said))
-
-    def _silent(self, state: LocaliserState, window: Window) -> tuple[LocaliserState, tuple[Diagnosis, ...]]:
-        """Nobody talks: nothing is learnt, and what was named is not named for ever."""
+    def _silent(
+        self, state: LocaliserState, window: Window, probe_fit: ProbeFit | None
+    ) -> tuple[LocaliserState, tuple[Diagnosis, ...]]:
+        """Nothing was observed: nothing is learnt, and names expire."""
         named = update(state.named, {}, frozenset(), now_s=window.to_s, forget=self.settings.forget)
         after = replace(
             state,
@@ -189,17 +175,8 @@ class Localiser:
             heard=state.heard << np.uint32(1),
             quiet=(state.quiet << np.uint32(1)) | np.uint32(1),
             named=MappingProxyType(named),
-            plane=self._by_probes(state, window)[0],
         )
-        return after, self._told(named, after.plane)
-
-    def _told(self, named: Mapping[Key, Named], plane: "LocaliserState | None") -> tuple[Diagnosis, ...]:
-        """What is sure enough: decided here, so that whoever counts it counts what a live watcher says."""
-        least = self.settings.least_confidence
-        sure = {key: one for key, one in named.items() if one.diagnosis.confidence >= least}
-        by_probes = {} if plane is None else hosts_and_leaves(plane.named, besides=sure)
-        sure |= {key: one for key, one in by_probes.items() if one.diagnosis.confidence >= least}
-        return tuple(one.diagnosis for one in sure.values())
+        return after, reported(named, probe_fit, min_confidence=self.settings.least_confidence)
 
     def _no_fit(self) -> _Fit:
         return _Fit(np.zeros(0, np.int64), np.zeros(len(self.entities)), np.zeros(0), np.zeros(0))
@@ -267,7 +244,7 @@ class Localiser:
         return most
 
     def _probed(self, before: probing.Probes, window: Window) -> _Probed | None:
-        said = probing.per_pair(window, self._first_edge)
+        said = probing.per_pair(window, self.first_edge)
         if said is None:
             return None
         return _Probed(said, *probing.read(before.history, said, self._some_pairs, self.settings))
@@ -275,7 +252,7 @@ class Localiser:
     def _taught(
         self, before: probing.Probes, probed: _Probed, traffic: Floats, doubtful: NDArray[np.bool_], links: Links
     ) -> probing.Probes:
-        suspected = doubtful[self._first_edge] | (links.nats > evidence_of.SPAN)
+        suspected = doubtful[self.first_edge] | (links.nats > evidence_of.SPAN)
         return probing.learnt(before, probed, suspected, traffic, self._ways, self.settings)
 
     def _links(  # noqa: PLR0917 - arrays of one window
@@ -338,7 +315,9 @@ class Localiser:
         told[self._sender[np.isfinite(window.slowdown)]] = 1
         return np.asarray((before << np.uint32(1)) | told)
 
-    def _name(self, state: LocaliserState, trial: Trial) -> tuple[LocaliserState, tuple[Diagnosis, ...]]:
+    def _name(
+        self, state: LocaliserState, trial: Trial, probe_fit: ProbeFit | None
+    ) -> tuple[LocaliserState, tuple[Diagnosis, ...]]:
         hosts, alive_hosts = accused_hosts(self.fabric, self.entities, self.settings, state, trial)
         switches, alive_switches = accused_switches(self.entities, self.settings, state, trial)
         pairs, alive_pairs = accused_links(self.pair_ends, self.entities, self.settings, state, trial)
@@ -349,7 +328,7 @@ class Localiser:
             now_s=trial.window.to_s,
             forget=self.settings.forget,
         )
-        told = self._told(named, state.plane)
+        told = reported(named, probe_fit, min_confidence=self.settings.least_confidence)
         return replace(state, named=MappingProxyType(named), rate=state.rate.told(told)), told
 
 

@@ -1,32 +1,36 @@
-"""What probes say of hosts and leaves by themselves: the joint fit once more, with pairs of NICs for edges.
+"""The fit of probes alone: the joint fit on pairs of NICs instead of edges.
 
-Probes go on where the job does not: while it stands (a checkpoint), and over wires that it has not used yet.  What goes
-one way has no acknowledgements, so nothing leaks; over which cables it goes is not known, so a crowded one makes an odd
-edge.  Whom only probes accuse is named and never isolated: that the job feels it has to be seen.
+Probes continue while the job stands (a checkpoint) and on paths that the job has not used yet.  A probe has no
+acknowledgements, so nothing leaks, and its cables are unknown, so a busy cable makes an outlier edge.  A host or leaf
+that only probes find is named and never isolated, because its effect on the job is unknown.
 """
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Final
+from typing import Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from faults.diagnosis import Scope
-from faults.fabric import NOWHERE, Fabric, Traffic, Window
-from faults.localisation.entities import Indices, Kind
+from faults.diagnosis import Diagnosis, Scope
+from faults.fabric import NOWHERE, Fabric, Traffic
+from faults.localisation.entities import Indices
 from faults.localisation.reporting import Key, Named
 from faults.localisation.settings import LocaliserSettings
-
-if TYPE_CHECKING:
-    from faults.localisation.localiser import Localiser, LocaliserState
 
 EVIDENCE: Final = ("one-way-probes", "joint-fit")
 SPREAD: Final = 0.02  # log, first guess: pairs of NICs differ less than flows
 
 
+class ProbeFit(NamedTuple):
+    """What the fit of probes found in one window."""
+
+    named: Mapping[Key, Named]
+    explained: NDArray[np.bool_]  # per pair: a slow host or leaf lies on its path
+
+
 def fabric_of_pairs(fabric: Fabric, pair: Indices, pairs: int) -> Fabric:
-    """An edge for each pair that talks."""
+    """One edge for each pair of NICs with traffic."""
     source, target = np.empty(pairs, np.int64), np.empty(pairs, np.int64)
     source[pair], target[pair] = fabric.source, fabric.target
     nowhere = np.full(pairs, NOWHERE)
@@ -37,28 +41,20 @@ def fabric_of_pairs(fabric: Fabric, pair: Indices, pairs: int) -> Fabric:
 
 
 def settings_of_pairs(settings: LocaliserSettings) -> LocaliserSettings:
-    """Nothing comes back, and nothing is too short to fill a link."""
+    """Without acknowledgements, and without short messages."""
     return settings.model_copy(update={"leak": 0.0, "spread": SPREAD})
 
 
-class ProbePlane:
-    """The fit of probes, beside that of traffic."""
-
-    def __init__(self, of_pairs: "Localiser") -> None:
-        self._of_pairs = of_pairs
-
-    def step(self, before: "LocaliserState | None", window: Window) -> tuple["LocaliserState", NDArray[np.bool_]]:
-        """(state after this window, per pair whether a host or a leaf that is slow lies on its way)."""
-        after, _ = self._of_pairs.step(self._of_pairs.start() if before is None else before, window)
-        all_of = self._of_pairs.entities
-        explained = np.zeros(all_of.pair.size, bool)
-        for entity in np.flatnonzero(after.slow[: all_of.of_kind[Kind.UP].start]):
-            explained[all_of.edges_of(int(entity))] = True
-        return after, explained
+def reported(named: Mapping[Key, Named], probe_fit: ProbeFit | None, *, min_confidence: float) -> tuple[Diagnosis, ...]:
+    """The diagnoses that are sure enough, those of `probe_fit` alone last."""
+    sure = {key: one for key, one in named.items() if one.diagnosis.confidence >= min_confidence}
+    by_probes = {} if probe_fit is None else _hosts_and_leaves(probe_fit.named, besides=sure)
+    sure |= {key: one for key, one in by_probes.items() if one.diagnosis.confidence >= min_confidence}
+    return tuple(one.diagnosis for one in sure.values())
 
 
-def hosts_and_leaves(named: Mapping[Key, Named], *, besides: Mapping[Key, Named]) -> dict[Key, Named]:
-    """What probes alone accuse; links are judged where their traffic is."""
+def _hosts_and_leaves(named: Mapping[Key, Named], *, besides: Mapping[Key, Named]) -> dict[Key, Named]:
+    """Without links, which the fit of traffic judges."""
     return {
         key: replace(one, diagnosis=one.diagnosis.model_copy(update={"isolate": False, "evidence": EVIDENCE}))
         for key, one in named.items()

@@ -41,12 +41,12 @@ def plain(cluster: Cluster) -> Detectors:
 
 def ours(cluster: Cluster) -> Detectors:
     """The joint fit, the straggler's sums and the wait-for graph."""
-    from faults.localisation import Localiser  # noqa: PLC0415 - compiled
+    from faults.localisation import LocalisationDetector  # noqa: PLC0415 - compiled
     from faults.simulator.stall_detector import StallDetector  # noqa: PLC0415
     from faults.stragglers import Roles, Stragglers  # noqa: PLC0415
 
     stragglers = _Stragglers(Stragglers(Roles(*cluster.groups)))
-    return Detectors(slow=Localiser(cluster.known), compute=stragglers, hang=StallDetector.of(cluster))
+    return Detectors(slow=LocalisationDetector(cluster.known), compute=stragglers, hang=StallDetector.of(cluster))
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from faults.diagnosis import Diagnosis, Direction, FaultClass, Scope
 from faults.fabric import NOWHERE, Floats
-from faults.localisation import Localiser, LocaliserSettings
+from faults.localisation import LocalisationDetector, LocaliserSettings
 from faults.localisation import history as usual
 from faults.localisation import probes as probing
 from faults.localisation.entities import entities
@@ -24,7 +24,7 @@ BEHIND = np.flatnonzero(FABRIC.up == CABLE)
 
 
 def links_named(slow: Floats, probed: Floats | None, *, seed: int) -> set[tuple[int | None, int | None]]:
-    weather, localiser = Weather(FABRIC, seed=seed), Localiser(FABRIC)
+    weather, localiser = Weather(FABRIC, seed=seed), LocalisationDetector(FABRIC)
     rng, state = np.random.default_rng(seed + 100), localiser.start()
     found: set[tuple[int | None, int | None]] = set()
     for at in range(HEALTHY + SICK):
@@ -71,12 +71,12 @@ def test_an_edge_that_was_always_quicker_speaks_once_against_a_link_slow_from_th
 
 def suspected(link: int, slow: Floats, *, seed: int) -> float:
     """Nats after a job's first windows, in which the probes of a link are slow by 1.25 times, and traffic by `slow`."""
-    weather, localiser = Weather(FABRIC, seed=seed, spread=0.0), Localiser(FABRIC)
+    weather, localiser = Weather(FABRIC, seed=seed, spread=0.0), LocalisationDetector(FABRIC)
     rng, state = np.random.default_rng(seed + 100), localiser.start()
     for _ in range(SICK):
         told = 0.015 * rng.standard_t(4, len(FABRIC)) + only(link, 1.25)
         state, _ = localiser.step(state, replace(weather.window(slow), probed=told))
-    return float(state.links.nats[localiser.entities.pair[link]])
+    return float(state.traffic.links.nats[localiser.traffic_fit.entities.pair[link]])
 
 
 def diagnosis(node: int) -> Diagnosis:

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from faults.diagnosis import Diagnosis, Direction, FaultClass, Scope
 from faults.fabric import Fabric, Floats, Window
-from faults.localisation import Localiser, LocaliserSettings, LocaliserState
+from faults.localisation import LocalisationDetector, LocalisationState, LocaliserSettings
 from tests.faults.localisation.fabrics import (
     Weather,
     one_switch,
@@ -29,7 +29,7 @@ def named(
     settings: LocaliserSettings | None = None,
 ) -> tuple[Diagnosis, ...]:  # fmt: skip
     """All verdicts of a run."""
-    weather, localiser = Weather(fabric, seed=seed), Localiser(fabric, settings)
+    weather, localiser = Weather(fabric, seed=seed), LocalisationDetector(fabric, settings)
     state = localiser.start()
     found: dict[tuple[object, ...], Diagnosis] = {}
     for at in range(before + during):
@@ -120,7 +120,7 @@ def test_one_hiccup_is_no_fault() -> None:
 @pytest.mark.parametrize("seed", [5, 6])
 def test_a_hiccup_that_touches_two_windows_is_no_fault(seed: int) -> None:
     """Whatever is remembered of it afterwards."""
-    localiser, weather = Localiser(FABRIC), Weather(FABRIC, seed=seed)
+    localiser, weather = LocalisationDetector(FABRIC), Weather(FABRIC, seed=seed)
     state = localiser.start()
     slow = np.maximum(slow_tx(FABRIC, 21, 2.0), slow_rx(FABRIC, 20, 2.0))
     for at in range(30):
@@ -130,7 +130,7 @@ def test_a_hiccup_that_touches_two_windows_is_no_fault(seed: int) -> None:
 
 def test_who_is_not_heard_is_not_isolated() -> None:
     """Foreign traffic on it would not be seen."""
-    localiser, weather = Localiser(FABRIC), Weather(FABRIC, seed=7)
+    localiser, weather = LocalisationDetector(FABRIC), Weather(FABRIC, seed=7)
     state = localiser.start()
     diagnoses: tuple[Diagnosis, ...] = ()
     slow = slow_rx(FABRIC, 21, 2.0)
@@ -143,7 +143,7 @@ def test_who_is_not_heard_is_not_isolated() -> None:
 
 
 def test_a_silent_start_and_a_window_half_filled_accuse_nobody() -> None:
-    localiser, weather = Localiser(FABRIC), Weather(FABRIC, seed=8)
+    localiser, weather = LocalisationDetector(FABRIC), Weather(FABRIC, seed=8)
     state = localiser.start()
     for at in range(40):
         window = weather.window()
@@ -156,7 +156,7 @@ def test_a_silent_start_and_a_window_half_filled_accuse_nobody() -> None:
 
 
 def test_foreign_traffic_is_no_fault() -> None:
-    localiser, weather = Localiser(FABRIC), Weather(FABRIC, seed=2)
+    localiser, weather = LocalisationDetector(FABRIC), Weather(FABRIC, seed=2)
     state = localiser.start()
     diagnoses: tuple[Diagnosis, ...] = ()
     marked = (FABRIC.source == 21) | (FABRIC.target == 21)
@@ -181,7 +181,7 @@ def test_eight_nodes_on_one_switch_over_tcp() -> None:
 
 
 def test_a_fault_that_goes_is_forgotten() -> None:
-    localiser, weather = Localiser(FABRIC), Weather(FABRIC, seed=3)
+    localiser, weather = LocalisationDetector(FABRIC), Weather(FABRIC, seed=3)
     state = localiser.start()
     diagnoses: tuple[Diagnosis, ...] = ()
     for at in range(45):
@@ -193,7 +193,7 @@ def test_a_fault_that_goes_is_forgotten() -> None:
 
 def test_the_state_that_went_in_is_left_as_it_was() -> None:
     """The same state and window give the same answer twice."""
-    localiser, weather = Localiser(FABRIC), Weather(FABRIC, seed=4)
+    localiser, weather = LocalisationDetector(FABRIC), Weather(FABRIC, seed=4)
     state = localiser.start()
     for _ in range(22):
         state, _ = localiser.step(state, weather.window(slow_tx(FABRIC, 8, 2.0)))
@@ -203,17 +203,17 @@ def test_the_state_that_went_in_is_left_as_it_was() -> None:
     assert _same(first[0], second[0])
 
 
-def _same(one: LocaliserState, other: LocaliserState) -> bool:
+def _same(one: LocalisationState, other: LocalisationState) -> bool:
     pairs: list[tuple[NDArray[Any], NDArray[Any]]] = [
-        (one.slow, other.slow),
-        (one.links.nats, other.links.nats),
-        (one.history.usual.mean, other.history.usual.mean),
+        (one.traffic.slow, other.traffic.slow),
+        (one.traffic.links.nats, other.traffic.links.nats),
+        (one.traffic.history.usual.mean, other.traffic.history.usual.mean),
     ]
     return all(np.array_equal(left, right, equal_nan=True) for left, right in pairs)
 
 
 def test_nothing_heard_at_all_is_no_evidence() -> None:
-    localiser = Localiser(FABRIC)
+    localiser = LocalisationDetector(FABRIC)
     state = localiser.start()
     for at in range(5):
         nothing = Window(10.0 * at, 10.0 * at + 10.0, np.full(len(FABRIC), np.nan))

@@ -8,7 +8,7 @@ import pytest
 
 from faults.diagnosis import Diagnosis, Direction, Scope
 from faults.fabric import NOWHERE, Fabric, Floats
-from faults.localisation import Localiser, LocaliserSettings
+from faults.localisation import LocalisationDetector, LocaliserSettings
 from faults.localisation.entities import Kind
 from faults.localisation.reporting import Accused, Named, diagnosis, key_of
 from tests.faults.localisation.fabrics import Weather, rails, slow_leaf
@@ -23,7 +23,7 @@ class Watched:
     """A job whose pairs are probed."""
 
     def __init__(self, *, seed: int = 1, fabric: Fabric = FABRIC) -> None:
-        self.fabric, self._weather, self._localiser = fabric, Weather(fabric, seed=seed), Localiser(fabric)
+        self.fabric, self._weather, self._localiser = fabric, Weather(fabric, seed=seed), LocalisationDetector(fabric)
         self._rng = np.random.default_rng(seed + 100)
         self._usual = 0.02 * self._rng.standard_normal(len(fabric))
         self._state = self._localiser.start()
@@ -47,7 +47,8 @@ class Watched:
         """As if traffic had accused a node and were no surer of it."""
         accused = Accused(kind=Kind.TX, which=node, peer=-1, slowdown=0.2, nats=0.0, edges=3, since_s=0.0)
         unsure = diagnosis(accused, detected_s=0.0).model_copy(update={"confidence": confidence})
-        self._state = replace(self._state, named={key_of(accused): Named(unsure)})
+        traffic = replace(self._state.traffic, named={key_of(accused): Named(unsure)})
+        self._state = replace(self._state, traffic=traffic)
 
 
 def _out_of(nic: int, factor: float = 1.25) -> Floats:

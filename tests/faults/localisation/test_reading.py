@@ -6,8 +6,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from faults.fabric import NOWHERE, Fabric, Window
-from faults.localisation import Localiser
 from faults.localisation.edge_kernels import UNHEARD
+from faults.localisation.localiser import Localiser
 from faults.localisation.median_kernel import told
 
 KINDS = 3

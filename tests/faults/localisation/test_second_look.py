@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from faults.diagnosis import Diagnosis, Direction, Scope
 from faults.fabric import Fabric, Floats
-from faults.localisation import Localiser, LocaliserSettings
+from faults.localisation import LocalisationDetector, LocaliserSettings
 from faults.localisation.chance_model import hashed_nats
 from faults.localisation.evidence import outlasts, recent_hits, run_of_hits
 from faults.localisation.probe_confirmation import windows_slow
@@ -37,7 +37,7 @@ def named(
     settings: LocaliserSettings | None = None, noise: float = 0.03,
 ) -> list[Diagnosis]:  # fmt: skip
     """All verdicts of a run; `probed` None: nobody probes, NaN: none is heard."""
-    weather, localiser = Weather(fabric, seed=seed, noise=noise), Localiser(fabric, settings)
+    weather, localiser = Weather(fabric, seed=seed, noise=noise), LocalisationDetector(fabric, settings)
     rng, state = np.random.default_rng(seed + 100), localiser.start()
     usual = 0.02 * rng.standard_normal(len(fabric))
     found: dict[tuple[object, ...], Diagnosis] = {}
@@ -65,7 +65,7 @@ def test_probes_that_agree_isolate() -> None:
 
 @pytest.mark.parametrize(("pattern", "isolated"), [("sick well sick", False), ("sick sick sick", True)])
 def test_two_hiccups_isolate_nobody_though_probes_agree(pattern: str, *, isolated: bool) -> None:
-    weather, localiser = Weather(FABRIC, seed=1), Localiser(FABRIC)
+    weather, localiser = Weather(FABRIC, seed=1), LocalisationDetector(FABRIC)
     rng, state, found = np.random.default_rng(101), localiser.start(), list[Diagnosis]()
     slow, probed = slow_tx(FABRIC, 21, 1.5), one_way(FABRIC, out=21)
     for word in [*["well"] * HEALTHY, *pattern.split(), "well"]:
