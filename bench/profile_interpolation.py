@@ -16,7 +16,7 @@ from fleet.models import builtin_models
 from fleet.slo import LatencyLimits, Slo
 from planner.profiles import Basis, Profiles, read_points
 from planner.profiles.interpolation import Cell, Size, at_size, grouped
-from planner.profiles.load_curves import End, Held, held
+from planner.profiles.load_curves import End, SustainedRate, held
 
 LIMITS_MS = (20.0, 40.0, 80.0)
 
@@ -48,9 +48,9 @@ def _rows(profiles: Profiles, limit_ms: float) -> Iterator[dict[str, Any]]:
         yield row | ({"inside_pct": round(float(np.mean(inside)) * 100, 1)} if pairs else {})
 
 
-def _left_out(points: Any, slo: Slo) -> Iterator[tuple[Cell, Held]]:
+def _left_out(points: Any, slo: Slo) -> Iterator[tuple[Cell, SustainedRate]]:
     sweeps = {size: sweep for size, group in grouped(points).items() if (sweep := held(group, slo)) is not None}
     for size, sweep in sweeps.items() if len(sweeps) >= 3 else ():
         if sweep.serves and sweep.end is End.ENCLOSED:
-            others: dict[Size, Held] = {known: other for known, other in sweeps.items() if known != size}
+            others: dict[Size, SustainedRate] = {known: other for known, other in sweeps.items() if known != size}
             yield at_size(size, lower=(0.0, 0.0), sweeps=others, slo=slo), sweep

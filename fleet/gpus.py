@@ -93,9 +93,9 @@ def _range_violations(gpu: GpuSpec) -> Iterator[tuple[Path, str]]:
         yield ("cap_min_w",), f"must be at most {ceiling} ({cap_ceiling_w:g}), got {gpu.cap_min_w:g}"
     if gpu.clock_min_mhz is not None and gpu.clock_max_mhz is not None and gpu.clock_min_mhz > gpu.clock_max_mhz:
         yield ("clock_min_mhz",), f"must be at most clock_max_mhz ({gpu.clock_max_mhz}), got {gpu.clock_min_mhz}"
-    least_mib, most_mib = gpu.memory_gb * 0.5e9 / MIB, gpu.memory_gb * 1024
-    if gpu.memory_visible_mib is not None and not least_mib <= gpu.memory_visible_mib <= most_mib:
-        bounds = f"must be from half of memory_gb ({least_mib:.0f}) to all of it in GiB ({most_mib:.0f})"
+    min_mib, max_mib = gpu.memory_gb * 0.5e9 / MIB, gpu.memory_gb * 1024
+    if gpu.memory_visible_mib is not None and not min_mib <= gpu.memory_visible_mib <= max_mib:
+        bounds = f"must be from half of memory_gb ({min_mib:.0f}) to all of it in GiB ({max_mib:.0f})"
         yield ("memory_visible_mib",), f"{bounds}, got {gpu.memory_visible_mib}"
     if gpu.link == "pcie" and gpu.link_gb_per_s != gpu.pcie_gb_per_s:
         yield ("link_gb_per_s",), f"must equal pcie_gb_per_s ({gpu.pcie_gb_per_s:g}) when link is pcie"

@@ -178,9 +178,9 @@ def _violations(model: ModelArchitecture) -> Iterator[tuple[Path, str]]:
         yield ("moe_layers",), f"must be at most layers ({model.layers}), got {model.moe_layers}"
     if model.moe_layers and not 1 <= model.experts_active <= model.experts:
         yield ("experts_active",), f"must be from 1 to experts ({model.experts}), got {model.experts_active}"
-    least = model.embedding_parameters + model.routed_parameters
-    if model.parameters < least:
-        yield ("parameters",), f"must be at least the embedding and the experts ({least}), got {model.parameters}"
+    minimum = model.embedding_parameters + model.routed_parameters
+    if model.parameters < minimum:
+        yield ("parameters",), f"must be at least the embedding and the experts ({minimum}), got {model.parameters}"
     counted = (
         ("published", model.published, model.parameters),
         ("published_active", model.published_active, model.active_parameters),

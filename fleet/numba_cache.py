@@ -55,15 +55,15 @@ def _stamp(dispatcher: Any) -> None:
 
 def _made_of(function: Any) -> Iterator[str]:
     """Every file whose code the function reaches, with size and time, and every constant that it uses."""
-    waiting, seen = [function], {function}
+    waiting, visited = [function], {function}
     while waiting:
         here = waiting.pop()
         about = Path(here.__code__.co_filename).stat()
         yield f"{here.__code__.co_filename} {about.st_size} {about.st_mtime_ns}"
         for name in here.__code__.co_names:
             value = here.__globals__.get(name)
-            if is_jitted(value) and value.py_func not in seen:
-                seen.add(value.py_func)
+            if is_jitted(value) and value.py_func not in visited:
+                visited.add(value.py_func)
                 waiting.append(value.py_func)
             elif isinstance(value, int | float | str | tuple):
                 yield f"{here.__module__}.{name} = {value!r}"

@@ -20,7 +20,7 @@ from fleet.errors import UnknownNameError
 HOURS_PER_YEAR = 8760
 
 OfferId = Annotated[str, StringConstraints(pattern=r"^[a-z0-9][a-z0-9._/-]*$", max_length=120)]
-Word = Annotated[str, StringConstraints(min_length=1, max_length=100)]
+ShortText = Annotated[str, StringConstraints(min_length=1, max_length=100)]
 
 
 class Market(StrEnum):
@@ -36,12 +36,12 @@ class Offer(Frozen):
     """One kind of instance in one region, on one market, at one price."""
 
     id: OfferId
-    provider: Word
-    region: Word
-    zone: Word | None = None
+    provider: ShortText
+    region: ShortText
+    zone: ShortText | None = None
     market: Market
-    instance: Word | None = None  # the provider's instance type
-    gpu: Word  # a name of the GPU catalogue
+    instance: ShortText | None = None  # the provider's instance type
+    gpu: ShortText  # a name of the GPU catalogue
     gpus_per_instance: int = Field(default=1, ge=1, le=1024)
     price_usd_per_h: float = Field(ge=0, le=1e6)  # of one instance, all its GPUs together
     available: int | None = Field(default=None, ge=0)  # instances in stock; None: no limit is known

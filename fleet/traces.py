@@ -95,8 +95,8 @@ class Trace:
         elif self.duration_s <= 0:
             yield (), "all requests arrive at once, so they have no rate; expected at least two different times"
         elif self.arrival_s[-1] / step_s >= MAX_PERIODS:
-            least_s = self.arrival_s[-1] / MAX_PERIODS
-            yield ("step_s",), f"cuts the trace into more than {MAX_PERIODS:,} steps, expected more than {least_s:g}"
+            min_step_s = self.arrival_s[-1] / MAX_PERIODS
+            yield ("step_s",), f"cuts the trace into more than {MAX_PERIODS:,} steps, expected more than {min_step_s:g}"
 
 
 def read_trace(text: str, *, name: str) -> Trace:
@@ -152,15 +152,15 @@ class _Columns:
 
     def tokens(self, lines: Sequence[tuple[int, Sequence[str]]], column: int) -> Integers:
         cells = [row[self.positions[column]] for _, row in lines]
-        least = 1 if column == 2 and not self.form.failures_have_no_output else 0
+        minimum = 1 if column == 2 and not self.form.failures_have_no_output else 0
         numbers = _numbers(cells)
-        if numbers is not None and _whole(numbers, least).all():
+        if numbers is not None and _whole(numbers, minimum).all():
             return numbers.astype(np.int64)
-        expected = f"expected a whole number from {least} to {MAX_TOKENS:,}"
+        expected = f"expected a whole number from {minimum} to {MAX_TOKENS:,}"
         self._refuse(
             Problem(self.headings[column], f"{expected}, got {cell!r}", line)
             for (line, _), cell in zip(lines, cells, strict=True)
-            if (number := _numbers([cell])) is None or not _whole(number, least).all()
+            if (number := _numbers([cell])) is None or not _whole(number, minimum).all()
         )
         raise AssertionError("the column has an invalid cell, but no cell is invalid")
 
@@ -203,8 +203,8 @@ def _numbers(cells: Sequence[str]) -> Floats | None:
         return None
 
 
-def _whole(numbers: Floats, least: int) -> npt.NDArray[np.bool_]:
-    fits: npt.NDArray[np.bool_] = (numbers >= least) & (numbers <= MAX_TOKENS) & (numbers == np.floor(numbers))
+def _whole(numbers: Floats, minimum: int) -> npt.NDArray[np.bool_]:
+    fits: npt.NDArray[np.bool_] = (numbers >= minimum) & (numbers <= MAX_TOKENS) & (numbers == np.floor(numbers))
     return fits
 
 

@@ -32,17 +32,19 @@ class Cuts:
     overstated: float
 
     @classmethod
-    def best(cls, tokens: Sequence[int] | npt.NDArray[np.int64], *, most: int) -> Self:
+    def best(cls, tokens: Sequence[int] | npt.NDArray[np.int64], *, max_edges: int) -> Self:
         """The best edges for these sizes, at most `most` of them; fewer where fewer overstate no more."""
         sizes = np.asarray(tokens).clip(min=1)
         grid = np.array(round_sizes(int(sizes.max())))
         per_cell = np.bincount(np.searchsorted(grid, sizes), minlength=len(grid))
-        planned, chosen = _fewest_tokens(grid, np.concatenate(([0], np.cumsum(per_cell))), most=min(most, len(grid)))
+        planned, chosen = _fewest_tokens(
+            grid, np.concatenate(([0], np.cumsum(per_cell))), max_edges=min(max_edges, len(grid))
+        )
         return cls(edges=tuple(int(grid[position]) for position in chosen), overstated=planned / float(sizes.sum()))
 
 
 def _fewest_tokens(
-    grid: npt.NDArray[np.int64], requests_below: npt.NDArray[np.int64], *, most: int
+    grid: npt.NDArray[np.int64], requests_below: npt.NDArray[np.int64], *, max_edges: int
 ) -> tuple[float, list[int]]:
     """The minimum sum of edges over all requests, and the positions of the edges; the last one is the grid's last.
 
@@ -54,7 +56,7 @@ def _fewest_tokens(
     cost = grid * counts.astype(float)
     found = [(float(cost[-1]), [len(grid) - 1])]
     before: list[npt.NDArray[np.int64]] = []
-    for _ in range(most - 1):
+    for _ in range(max_edges - 1):
         options = cost[:, None] + joined
         before.append(options.argmin(axis=0))
         cost = options.min(axis=0)

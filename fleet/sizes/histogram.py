@@ -82,15 +82,15 @@ class SizeBuckets(Frozen):
         *,
         input_edges: Sequence[int] | None = None,
         output_edges: Sequence[int] | None = None,
-        most_inputs: int = MAX_INPUT_EDGES,
-        most_outputs: int = MAX_OUTPUT_EDGES,
+        max_input_edges: int = MAX_INPUT_EDGES,
+        max_output_edges: int = MAX_OUTPUT_EDGES,
     ) -> Self:
         """The histogram of a trace; edges that are not given overstate its tokens the least (`bucketing`)."""
         return cls.from_requests(
             input_tokens=trace.input_tokens,
             output_tokens=trace.output_tokens,
-            input_edges=input_edges or Cuts.best(trace.input_tokens, most=most_inputs).edges,
-            output_edges=output_edges or Cuts.best(trace.output_tokens, most=most_outputs).edges,
+            input_edges=input_edges or Cuts.best(trace.input_tokens, max_edges=max_input_edges).edges,
+            output_edges=output_edges or Cuts.best(trace.output_tokens, max_edges=max_output_edges).edges,
         )
 
     def buckets(self) -> Iterator[Bucket]:

@@ -66,9 +66,9 @@ def topology_from_kubernetes_nodes(
 def _discover(machines: Iterable[Machine], names: LabelNames, gpu_namer: GpuNamer, *, source: str) -> Discovery:
     assembly = _Assembly(names, gpu_namer)
     for machine in machines:
-        with _said_of(source, f"node {machine.name}", dotted(machine.path)):
+        with _label_errors(source, f"node {machine.name}", dotted(machine.path)):
             assembly.add(machine)
-    with _said_of(source, "topology", "nodes"):
+    with _label_errors(source, "topology", "nodes"):
         sites = assembly.sites()
         if assembly.contradictions:
             raise DocumentError(name=source, problems=assembly.contradictions)
@@ -78,7 +78,7 @@ def _discover(machines: Iterable[Machine], names: LabelNames, gpu_namer: GpuName
 
 
 @contextmanager
-def _said_of(source: str, what: str, place: str) -> Iterator[None]:
+def _label_errors(source: str, what: str, place: str) -> Iterator[None]:
     """Report values that no element may have as errors of the labels."""
     try:
         yield
@@ -140,8 +140,8 @@ class _Assembly:
         return [*self._domains.contradictions, *self._switches.contradictions]
 
     def _site_of(self, machine: Machine) -> str:
-        looked_for = (*self._names.site, *self._names.zone, *self._names.region)
-        return self._labelled(machine, "site", looked_for) or UNKNOWN_SITE
+        labels = (*self._names.site, *self._names.zone, *self._names.region)
+        return self._labelled(machine, "site", labels) or UNKNOWN_SITE
 
     def _power_domain(self, machine: Machine, site: str) -> str | None:
         """Record the chain of domains in the labels, and return the lowest."""

@@ -53,9 +53,11 @@ class Claims:
         return (claim for claim in self._by_name.values() if claim.above["site"][0] == site)
 
     def _agree(self, claim: Claim, level: str, upper: str, machine: Machine) -> None:
-        said, by = claim.above.setdefault(level, (upper, machine))
-        if said != upper:
-            where = f"{claim.kind} {claim.name!r} stands in {level} {upper!r} here and in {level} {said!r} on {by.name}"
+        stated, by = claim.above.setdefault(level, (upper, machine))
+        if stated != upper:
+            where = (
+                f"{claim.kind} {claim.name!r} stands in {level} {upper!r} here and in {level} {stated!r} on {by.name}"
+            )
             self._contradict(machine, where)
 
     def _contradict(self, machine: Machine, message: str) -> None:

@@ -186,7 +186,7 @@ class TestEdges:
 
     @given(sizes, st.integers(1, 3))
     def test_no_other_choice_of_round_edges_overstates_less(self, tokens: list[int], most: int) -> None:
-        cuts = Cuts.best(tokens, most=most)
+        cuts = Cuts.best(tokens, max_edges=most)
         grid = round_sizes(max(tokens))
         choices = (
             (*inner, grid[-1]) for count in range(most) for inner in combinations(grid[:-1], min(count, len(grid) - 1))
@@ -198,11 +198,11 @@ class TestEdges:
 
     @given(sizes)
     def test_more_edges_never_overstate_more(self, tokens: list[int]) -> None:
-        by_count = [Cuts.best(tokens, most=most).overstated for most in range(1, 8)]
+        by_count = [Cuts.best(tokens, max_edges=most).overstated for most in range(1, 8)]
         assert all(more <= fewer + 1e-9 for fewer, more in pairwise(by_count))
 
     def test_a_single_size_needs_one_edge(self) -> None:
-        assert Cuts.best([512] * 10, most=10).edges == (600,)
+        assert Cuts.best([512] * 10, max_edges=10).edges == (600,)
 
 
 class TestBucketsOfATrace:

@@ -24,7 +24,7 @@ from fleetwright.collectives.sinks import Datagrams, Ways
 from fleetwright.telemetry.batch_format import PATH
 from fleetwright.telemetry.http_post import HttpPoster
 from tests.deploy.fault_monitor.batches import batches
-from tests.deploy.fault_monitor.served import Served, watching
+from tests.deploy.fault_monitor.served import Served, served
 from tests.deploy.telemetry.servers import Answer, http_server
 from tests.faults.stories import Story
 from tests.fleetwright.collectives.test_watch import Tensor, fake_dist
@@ -101,7 +101,7 @@ def test_a_rank_whose_recorder_is_gone_is_known_until_it_is_back_and_then_by_it(
     (tmp_path / "token").write_text(f"{SECRET}\n")
     told = [seen for seen in HANGS.told() if seen.rank == RANK]
     before, after = told[:30], told[30:]
-    with watching(JobConfig(name="told", nodes=4), zero_s=zero_s, token=SECRET) as watcher:
+    with served(JobConfig(name="told", nodes=4), zero_s=zero_s, token=SECRET) as watcher:
         outlet, way = outlet_to(path, watcher.url, token_file=str(tmp_path / "token"))
         inbox = inbox_at(path)
         tell(outlet, before, zero_s=zero_s)

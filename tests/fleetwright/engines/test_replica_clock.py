@@ -20,18 +20,19 @@ from hypothesis import strategies as st
 
 from deploy.common.http_server import MutualTls, unix_listener
 from deploy.node_agent.agent import NodeAgent
-from deploy.node_agent.gpu.cap_controller import Keeper
-from deploy.node_agent.gpu.interface import Gpus
+from deploy.node_agent.gpu.cap_controller import CapController
+from deploy.node_agent.gpu.interface import GpuDriver
 from deploy.node_agent.gpu.node import GpuNode
-from deploy.node_agent.gpu.nvml import NvmlGpus
-from deploy.node_agent.gpu.simulated import SimulatedGpus
-from deploy.node_agent.gpu.state_file import Memory
-from deploy.node_agent.gpu.workload_phase import Phases
+from deploy.node_agent.gpu.nvml import NvmlDriver
+from deploy.node_agent.gpu.simulated import SimulatedDriver
+from deploy.node_agent.gpu.state_file import StateFile
+from deploy.node_agent.gpu.workload_phase import WorkloadPhases
 from deploy.node_agent.routes import agent_app
 from fleet.gpus import builtin_gpus
 from fleetwright.engines.agent_client import AgentAccess, AgentError, RefusedError
 from fleetwright.engines.replica_clock import LEASE_S, ReplicaClock
 from power.controls import NodeClocks
+from power.testing.simulated_actuator import NO_FAULTS, ActuatorFaults
 from tests.deploy.node_agent.gpu.stub_driver import StubDriver
 from tests.deploy.node_agent.gpu.test_caps_app import TOKEN, serving
 from tests.testbed.certificates import Authority
@@ -56,7 +57,7 @@ time.sleep(600)
 class Node:
     """One node's agent and GPUs.  The time is the test's, and nothing listens: workers ask the application itself."""
 
-    gpus: Gpus
+    gpus: GpuDriver
     state: Path | None = None
     now_s: float = 100.0
     down: bool = False
@@ -67,9 +68,11 @@ class Node:
 
     def start(self) -> None:
         """Another agent over the same GPUs."""
-        memory = Memory(self.state, boot="boot-1")
-        keeper = Keeper(gpus=self.gpus, memory=memory, acting=True, safe_share=SAFE, now_s=lambda: self.now_s)
-        self.node = GpuNode(keeper=keeper, phases=Phases(), now_s=lambda: self.now_s)
+        memory = StateFile(self.state, boot="boot-1")
+        cap_controller = CapController(
+            gpus=self.gpus, state_file=memory, acting=True, safe_share=SAFE, now_s=lambda: self.now_s
+        )
+        self.node = GpuNode(cap_controller=cap_controller, phases=WorkloadPhases(), now_s=lambda: self.now_s)
         self.agent = NodeAgent(
             server="n1", device=self.node, safe=NodeClocks(0.7, SAFE), now_s=lambda: self.now_s, guarded=False
         )
@@ -79,7 +82,7 @@ class Node:
     def looks(self, count: int = 3) -> None:
         for _ in range(count):
             self.node.refresh()
-            self.node.keeper.round()
+            self.node.cap_controller.reconcile()
             self.now_s += 0.25
 
     def ask(self, method: str, path: str, body: Mapping[str, Any] | None = None) -> dict[str, Any]:
@@ -124,7 +127,7 @@ class NoThread:
 def simulated(count: int = 2, **more: Any) -> Node:
     node: list[Node] = []
     now_s = lambda: node[0].now_s if node else 0.0  # noqa: E731
-    node.append(Node(SimulatedGpus(spec=SPEC, count=count, now_s=now_s, rng=np.random.default_rng(0)), **more))
+    node.append(Node(SimulatedDriver(spec=SPEC, count=count, now_s=now_s, rng=np.random.default_rng(0)), **more))
     return node[0]
 
 
@@ -144,16 +147,16 @@ def test_a_share_is_set_on_the_workers_own_gpus_and_read_back() -> None:
     node.told(clock, 1.0)
     assert node.locks == [None] * 4
     assert clock.clock_enforced == 1.0
-    assert node.node.keeper.orders() == ()
+    assert node.node.cap_controller.leases() == ()
 
 
 def test_what_is_not_enforced_is_not_said_to_be() -> None:
     node = simulated()
-    node.gpus.faults.ignored_share = 1.0  # type: ignore[attr-defined]
+    node.gpus.faults = ActuatorFaults(ignored_share=1.0)  # type: ignore[attr-defined]
     clock = node.worker(0)
     node.told(clock, 0.75)
     assert clock.clock_enforced == 1.0
-    node.gpus.faults.ignored_share = 0.0  # type: ignore[attr-defined]
+    node.gpus.faults = NO_FAULTS  # type: ignore[attr-defined]
     node.looks(60)
     clock.step()
     assert clock.clock_enforced == 0.75
@@ -183,7 +186,7 @@ def test_a_worker_that_was_killed_leaves_its_gpu_as_it_was_found() -> None:
     node.now_s += LEASE_S + 1
     node.looks()
     assert node.locks == [None, None]
-    assert node.node.keeper.orders() == ()
+    assert node.node.cap_controller.leases() == ()
 
 
 def test_any_other_holder_that_fell_silent_leaves_it_safe() -> None:
@@ -214,7 +217,7 @@ def test_an_agent_that_was_killed_has_the_wish_again(tmp_path: Path, *, kept: bo
     clock = node.worker(0)
     node.told(clock, 0.6)
     node.start()
-    assert [order.holder for order in node.node.keeper.orders()] == (["w"] if kept else [])
+    assert [order.holder for order in node.node.cap_controller.leases()] == (["w"] if kept else [])
     clock.step()
     node.looks()
     assert node.locks[0] == at(0.6)
@@ -240,7 +243,7 @@ def test_the_guards_lower_clock_holds() -> None:
 def test_nvidias_gpus_are_locked_and_freed(tmp_path: Path) -> None:
     driver = StubDriver(tmp_path / "node")
     driver.use()
-    node = Node(NvmlGpus())
+    node = Node(NvmlDriver())
     clock = node.worker(1)
     node.told(clock, 0.75)
     assert driver.locks_mhz == [0, 1485]
@@ -302,7 +305,7 @@ def token(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def over_unix(tmp_path: Path, token: Path) -> Iterator[tuple[SimulatedGpus, dict[str, str]]]:
+def over_unix(tmp_path: Path, token: Path) -> Iterator[tuple[SimulatedDriver, dict[str, str]]]:
     """An agent on a Unix socket, in real time, and the environment of its workers."""
     path = tmp_path / "agent.sock"
     with serving(unix_listener(path, mode=0o600)) as gpus:
@@ -316,11 +319,11 @@ def over_unix(tmp_path: Path, token: Path) -> Iterator[tuple[SimulatedGpus, dict
         )
 
 
-def locks_of(gpus: SimulatedGpus) -> list[int | None]:
+def locks_of(gpus: SimulatedDriver) -> list[int | None]:
     return [board.lock_mhz for board in gpus.boards.values()]
 
 
-def test_over_a_unix_socket_by_a_thread_of_its_own(over_unix: tuple[SimulatedGpus, dict[str, str]]) -> None:
+def test_over_a_unix_socket_by_a_thread_of_its_own(over_unix: tuple[SimulatedDriver, dict[str, str]]) -> None:
     gpus, environment = over_unix
     clock = ReplicaClock(environment=environment, local=lambda: None)
     clock.follow({"clock": 0.75})
@@ -331,7 +334,7 @@ def test_over_a_unix_socket_by_a_thread_of_its_own(over_unix: tuple[SimulatedGpu
 
 
 def test_a_worker_killed_without_warning_is_over_with_its_lease(
-    over_unix: tuple[SimulatedGpus, dict[str, str]],
+    over_unix: tuple[SimulatedDriver, dict[str, str]],
 ) -> None:
     gpus, environment = over_unix
     path = {"PATH": os.environ["PATH"], "PYTHONPATH": str(ROOT)}
@@ -370,7 +373,7 @@ def test_over_mutual_tls_with_the_authoritys_certificates_only(tmp_path: Path) -
 
 
 def test_a_wrong_secret_is_said_and_fails_nobody(
-    over_unix: tuple[SimulatedGpus, dict[str, str]], token: Path, caplog: pytest.LogCaptureFixture
+    over_unix: tuple[SimulatedDriver, dict[str, str]], token: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     gpus, environment = over_unix
     token.write_text("of somebody else")
