@@ -87,6 +87,40 @@ class PlacementRequest(LayoutSchema):
     )
     seed: Annotated[int, Field(ge=0, le=MAX_SEED)] = 0
 
+    @classmethod
+    def of(cls, problem: PlacementProblem) -> Self:
+        """A problem in arrays as a request: what a service needs to solve the same problem."""
+        loads, layout = problem.loads, problem.layout
+        node_gpus, slots, speeds = np.bincount(layout.node_of_gpu), layout.slots_of_gpu, layout.speeds
+        return cls(
+            model=problem.model_name,
+            windows=_tuples(loads.tokens),
+            layers=loads.layers,
+            hidden_layers=loads.hidden_layers,
+            least_tokens=problem.least_tokens,
+            slots=layout.slots,
+            gpus=layout.gpus,
+            nodes=layout.nodes,
+            gpu_slots=None if np.ptp(slots) == 0 else _tuples(slots),
+            gpu_speeds=None if (speeds == 1).all() else _tuples(speeds),
+            node_gpus=None if np.ptp(node_gpus) == 0 else _tuples(node_gpus),
+            node_names=problem.node_names,
+            node_costs=None if problem.node_costs is None else _tuples(problem.node_costs),
+            dispatch=problem.rule,
+            engine=problem.engine,
+            method=problem.method,
+            time_limit_s=problem.time_limit_s,
+            groups=problem.groups,
+            trace=None if problem.trace is None else _tuples(problem.trace.experts),
+            max_imbalance=problem.max_imbalance,
+            current=None if problem.current is None else _tuples(problem.current),
+            max_moves=problem.max_moves,
+            move_gb_per_s=problem.move_gb_per_s,
+            node_gb_per_s=problem.node_gb_per_s,
+            expert_bytes=problem.expert_bytes,
+            seed=problem.seed,
+        )
+
     def problem(self, model: ModelArchitecture | None = None) -> PlacementProblem:
         """The problem in arrays, checked against its model."""
         return self._problem if model is None else self._about(model)
@@ -137,6 +171,13 @@ class PlacementRequest(LayoutSchema):
         if self.model is None:
             _ = self._problem  # with a model, the caller checks
         return self
+
+
+def _tuples(values: npt.NDArray[Any]) -> Any:
+    """An array as nested tuples."""
+    if values.ndim == 1:
+        return tuple(values.tolist())
+    return tuple(_tuples(row) for row in values)
 
 
 def _token_trace(chosen: Sequence[Any] | None, *, experts: int) -> "TokenTrace | None":

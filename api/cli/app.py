@@ -6,13 +6,13 @@ from typing import Annotated
 
 import typer
 
-from api.cli.common.console import note, say, show_unprintable_as_escapes
+from api.cli.common.console import note, print_line, show_unprintable_as_escapes
 from api.cli.common.errors import EXIT_INTERRUPTED, exit_code_of, lines_of
 from api.cli.common.lazy_groups import Lazy, lazy_group, new_app
 from fleet.errors import FleetwrightError
 
 NAME = "fleetwright"
-HELP = """Plan, place, cap and heal GPU fleets.
+HELP = """Plan, place, cap and remediate GPU fleets.
 
 Questions are answered here, from what ships with the product and from your files; commands that take --url ask a
 service.  Answers go to stdout, everything else to stderr.  Exit codes: 0 done, 1 the answer is no, 2 wrong input.
@@ -33,7 +33,7 @@ COMMANDS = {
     "serve": Lazy("api.cli.serve.run", "Serve the API, on SQLite with the controller inside."),
     "migrate": Lazy("api.cli.serve.migrate", "Bring a database's schema up or down."),
     "controller": Lazy("api.cli.controller.run", "Carry plans out on running applications."),
-    "heal": Lazy("api.cli.remediate.run", "Take bad nodes out and move their training to spares."),
+    "remediate": Lazy("api.cli.remediate.run", "Drain bad nodes and move their training to spares."),
     "guard": Lazy("api.cli.power.guard", "Hold a row under its power budget, every two seconds."),
     "agent": Lazy("api.cli.agent.run", "Do what the guard says to one node while it is heard."),
     "router": Lazy("api.cli.router.run", "Send each request to the deployment its plan wants."),
@@ -51,7 +51,7 @@ app = new_app(cls=lazy_group(COMMANDS), summary=HELP, add_completion=True)
 
 def _show_version(on: bool) -> None:
     if on:
-        say(f"{NAME} {version(NAME)}")
+        print_line(f"{NAME} {version(NAME)}")
         raise typer.Exit
 
 

@@ -104,6 +104,22 @@ class SimulationRequest(RowQuestion):
             raise RuleError([(("traces", twice, "name"), f"must differ from the others, got {names[twice]!r} again")])
         return self
 
+    @classmethod
+    def of(cls, question: RowQuestion, sources: Sources) -> Self:
+        """A local question with its traces, for a service."""
+        if sources.shape is not None:
+            raise RuleError([(("traces",), "a file of rates needs a local simulation")])
+        traces = tuple(
+            GivenTrace(
+                name=name,
+                arrival_s=tuple(trace.arrival_s.tolist()),
+                input_tokens=tuple(trace.input_tokens.tolist()),
+                output_tokens=tuple(trace.output_tokens.tolist()),
+            )
+            for name, trace in ((each.name, each.trace) for each in sources.traces)
+        )
+        return cls(**{name: getattr(question, name) for name in question.model_fields_set}, traces=traces)
+
     @property
     def sources(self) -> Sources:
         """What the row has to do."""

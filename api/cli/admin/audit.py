@@ -4,13 +4,13 @@ import itertools
 
 import typer
 
-from api.cli.common.console import say
+from api.cli.common.console import print_line
 from api.cli.common.errors import EXIT_REFUSED
 from api.cli.common.lazy_groups import new_app
 from api.cli.common.options import MostOption, TokenFileOption, UrlOption
-from api.cli.common.output import Format, FormatOption, say_json
+from api.cli.common.output import Format, FormatOption, print_json
 from api.cli.common.remote import connect
-from api.cli.common.tables import Column, Table, moment, number, say_table
+from api.cli.common.tables import Column, Table, moment, number, print_table
 
 COLUMNS = (number("seq"), moment("at"), Column("actor"), Column("action"), Column("subject"))
 
@@ -28,9 +28,9 @@ def list_audit(
     with connect(url, token_file) as client:
         entries = list(itertools.islice(client.iter_audit(), most))
     if output is Format.JSON:
-        say_json(entries)
+        print_json(entries)
         return
-    say_table(Table(COLUMNS, ((each.seq, each.at, each.actor, each.action, each.subject) for each in entries)))
+    print_table(Table(COLUMNS, ((each.seq, each.at, each.actor, each.action, each.subject) for each in entries)))
 
 
 @app.command("check")
@@ -39,10 +39,10 @@ def check(url: UrlOption = None, token_file: TokenFileOption = None, output: For
     with connect(url, token_file) as client:
         result = client.check_audit()
     if output is Format.JSON:
-        say_json(result)
+        print_json(result)
     elif result.intact:
-        say(f"{result.entries:,} entries, intact")
+        print_line(f"{result.entries:,} entries, intact")
     else:
-        say(f"{result.entries:,} entries, broken at {result.first_broken_seq}")
+        print_line(f"{result.entries:,} entries, broken at {result.first_broken_seq}")
     if not result.intact:
         raise typer.Exit(EXIT_REFUSED)

@@ -4,13 +4,13 @@ from typing import Annotated
 
 import typer
 
-from api.cli.common.build_model import made_of
-from api.cli.common.console import note, say
+from api.cli.common.build_model import build_model
+from api.cli.common.console import note, print_line
 from api.cli.common.lazy_groups import new_app
 from api.cli.common.options import TokenFileOption, UrlOption
-from api.cli.common.output import Format, FormatOption, say_json
+from api.cli.common.output import Format, FormatOption, print_json
 from api.cli.common.remote import connect
-from api.cli.common.tables import Column, Table, moment, say_table
+from api.cli.common.tables import Column, Table, moment, print_table
 from api.schemas.tokens import Scope, TokenRequest
 
 COLUMNS = (
@@ -38,14 +38,14 @@ def create(
     output: FormatOption = Format.TABLE,
 ) -> None:
     """Make a token.  Its secret is printed once, alone on stdout."""
-    request = made_of(TokenRequest, "token", name=name, scopes=frozenset(scope), expires_in_s=expires_in_s)
+    request = build_model(TokenRequest, "token", name=name, scopes=frozenset(scope), expires_in_s=expires_in_s)
     with connect(url, token_file) as client:
         made = client.create_token(request)
     if output is Format.JSON:
-        say_json(made)
+        print_json(made)
         return
     note(f"token {made.info.id} for {made.info.name}; keep this, it is not shown again:")
-    say(made.secret or "")
+    print_line(made.secret or "")
 
 
 @app.command("list")
@@ -54,9 +54,9 @@ def list_tokens(url: UrlOption = None, token_file: TokenFileOption = None, outpu
     with connect(url, token_file) as client:
         tokens = list(client.iter_tokens())
     if output is Format.JSON:
-        say_json(tokens)
+        print_json(tokens)
         return
-    say_table(
+    print_table(
         Table(
             COLUMNS,
             (
@@ -86,6 +86,6 @@ def revoke(
     with connect(url, token_file) as client:
         client.revoke_token(token_id)
     if output is Format.JSON:
-        say_json({"id": token_id, "revoked": True})
+        print_json({"id": token_id, "revoked": True})
     else:
-        say(f"token {token_id} is revoked")
+        print_line(f"token {token_id} is revoked")

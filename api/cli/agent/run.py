@@ -38,7 +38,8 @@ from api.cli.common.console import note
 from api.cli.common.errors import EXIT_BAD_INPUT, CommandError
 from api.cli.common.files import read_file
 from api.cli.common.lazy_groups import new_app
-from api.cli.common.sockets import HostOption, LogLevel, LogLevelOption, listen, read_secret, refuse_strangers
+from api.cli.common.log_level import LogLevel, LogLevelOption
+from api.cli.common.sockets import HostOption, listen, read_secret, refuse_strangers
 from deploy.common.http_server import MutualTls, unix_listener
 from deploy.common.logs import configure_logs
 from deploy.node_agent.agent import NodeAgent
@@ -113,7 +114,7 @@ def agent(
             options = DriverOptions(redfish=access, simulation=simulation)
             held = node = _gpu_node(driver, options, acting=acting, state_file=state_file, safe=safe)
     holder = NodeAgent(server=server, device=held, safe=safe, now_s=time.monotonic, guarded=guarded)
-    observing = "" if node is None or node.keeper.acting else ", observing: --act sets caps"
+    observing = "" if node is None or node.cap_controller.acting else ", observing: --act sets caps"
     note(f"agent of {server} on {_where(listener, tls=tls)}, device {device}{observing}")
     with _closing_on_failure(listener):
         beside = _recording(recording)

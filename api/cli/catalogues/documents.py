@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from api.cli.catalogues.kinds import DocumentT, Kind, known_gpus
-from api.cli.common.console import note, say
+from api.cli.common.console import note, print_line
 from api.cli.common.errors import EXIT_BAD_INPUT, CommandError
 from api.cli.common.files import read_file
 from api.cli.common.lazy_groups import Group, new_app
 from api.cli.common.options import AskUrlOption, FileArgument, GpusOption, MostOption, TokenFileOption, UrlOption
-from api.cli.common.output import DocumentFormat, DocumentFormatOption, Format, FormatOption, say_document, say_json
-from api.cli.common.tables import Column, Table, moment, number, say_fields, say_table
+from api.cli.common.output import DocumentFormat, DocumentFormatOption, Format, FormatOption, print_document, print_json
+from api.cli.common.tables import Column, Table, moment, number, print_fields, print_table
 
 if TYPE_CHECKING:
     from api.cli.catalogues.exchange import Exchange
@@ -43,9 +43,9 @@ def _add_reading(app: typer.Typer, kind: Kind[DocumentT]) -> None:
     ) -> None:
         document = _current(kind, file or (), url, token_file)
         if output is Format.JSON:
-            say_json(document)
+            print_json(document)
         else:
-            say_table(kind.table(document))
+            print_table(kind.table(document))
 
     @app.command("show", help=f"Show all that is known of one {kind.entry_name}, and what follows from it.")
     def show(
@@ -61,18 +61,18 @@ def _add_reading(app: typer.Typer, kind: Kind[DocumentT]) -> None:
         entry = kind.entry(document, name)
         fields, derived = entry.model_dump(mode="json"), kind.derived(document, entry)
         if output is Format.JSON:
-            say_json(fields | {"derived": derived})
+            print_json(fields | {"derived": derived})
         else:
-            say_fields(fields | derived)
+            print_fields(fields | derived)
 
 
 def _add_check(app: typer.Typer, kind: Kind[DocumentT]) -> None:
     def answer(file: Path, value: DocumentT, output: Format) -> None:
         count = sum(1 for _ in kind.names(value))
         if output is Format.JSON:
-            say_json({"file": str(file), "good": True, kind.name: count})
+            print_json({"file": str(file), "good": True, kind.name: count})
         else:
-            say(f"{file}: good, {count:,} {kind.entry_name}{'s' if count != 1 else ''}")
+            print_line(f"{file}: good, {count:,} {kind.entry_name}{'s' if count != 1 else ''}")
 
     summary = "Check a file: a line per defect, with what is allowed, and exit code 2."
     if kind.require_known is None:
@@ -100,7 +100,7 @@ def _add_exchange(app: typer.Typer, kind: Kind[DocumentT]) -> None:
     ) -> None:
         found = _exchange(kind, url, token_file).fetch(version)
         note(f"version {found.etag}")
-        say_document(found.document, output)
+        print_document(found.document, output)
 
     @app.command("push", help="Replace the document that a service keeps by a file.")
     def push(
@@ -115,9 +115,9 @@ def _add_exchange(app: typer.Typer, kind: Kind[DocumentT]) -> None:
     ) -> None:
         stored = _exchange(kind, url, token_file).replace(read_file(file, kind.model), etag=etag)
         if output is Format.JSON:
-            say_json({"etag": stored})
+            print_json({"etag": stored})
         else:
-            say(f"{kind.name}: version {stored}")
+            print_line(f"{kind.name}: version {stored}")
 
     @app.command("versions", help="List the versions that a service keeps, newest first.")
     def versions(
@@ -128,10 +128,10 @@ def _add_exchange(app: typer.Typer, kind: Kind[DocumentT]) -> None:
     ) -> None:
         found = _exchange(kind, url, token_file).versions(most)
         if output is Format.JSON:
-            say_json(found)
+            print_json(found)
         else:
             rows = ((each.version, each.created_at, each.created_by, each.etag) for each in found)
-            say_table(Table((number("version"), moment("at"), Column("by"), Column("etag")), rows))
+            print_table(Table((number("version"), moment("at"), Column("by"), Column("etag")), rows))
 
 
 def _current(kind: Kind[DocumentT], files: Sequence[Path], url: str | None, token_file: Path | None) -> DocumentT:

@@ -9,8 +9,8 @@ import typer
 from api.cli.catalogues.documents import document_app
 from api.cli.catalogues.kinds import Kind
 from api.cli.common.files import found_in, read_document
-from api.cli.common.output import Format, FormatOption, say_json
-from api.cli.common.tables import Column, Table, number, say_fields
+from api.cli.common.output import Format, FormatOption, print_json
+from api.cli.common.tables import Column, Table, number, print_fields
 from fleet.errors import DocumentError, Problem
 from fleet.models import ModelArchitecture, ModelCatalogue, builtin_models, model_from_hf_config
 
@@ -90,6 +90,6 @@ def from_config(
         model = model_from_hf_config(document.data, name=name)
     catalogue = ModelCatalogue(models=(model,))
     if output is Format.JSON:
-        say_json(catalogue)
+        print_json(catalogue)
     else:
-        say_fields(model.model_dump(mode="json") | _derived(catalogue, model))
+        print_fields(model.model_dump(mode="json") | _derived(catalogue, model))

@@ -13,7 +13,7 @@ from api.cli.common.errors import EXIT_BAD_INPUT, CommandError
 from api.cli.common.files import read_file
 from api.cli.common.lazy_groups import new_app
 from api.cli.common.options import GpusOption
-from api.cli.common.output import DocumentFormat, DocumentFormatOption, say_document
+from api.cli.common.output import DocumentFormat, DocumentFormatOption, print_document
 from deploy.common.topology_discovery import UnusableSourceError, discover_kubernetes, discover_ray
 from fleet.topology import LabelNames
 
@@ -65,4 +65,4 @@ def discover(
         raise CommandError(str(error), exit_code=EXIT_BAD_INPUT) from error
     for unknown in found.unknown:
         note(str(unknown))
-    say_document(found.topology, output)
+    print_document(found.topology, output)

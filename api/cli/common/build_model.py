@@ -11,7 +11,7 @@ from fleet.errors import DocumentError, Problem
 ValueT = TypeVar("ValueT")
 
 
-def made_of(make: Callable[..., ValueT], what: str, /, **fields: Any) -> ValueT:
+def build_model(make: Callable[..., ValueT], what: str, /, **fields: Any) -> ValueT:
     """`make(**fields)`, where a field that does not fit is a defect of `what` was given."""
     try:
         return make(**fields)

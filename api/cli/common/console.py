@@ -7,7 +7,7 @@ import sys
 
 import typer
 
-from api.cli.common.errors import EXIT_NOBODY_READS, EXIT_REFUSED, CommandError
+from api.cli.common.errors import EXIT_PIPE_CLOSED, EXIT_REFUSED, CommandError
 
 
 def show_unprintable_as_escapes() -> None:
@@ -16,7 +16,7 @@ def show_unprintable_as_escapes() -> None:
         sys.stdout.reconfigure(errors="backslashreplace")
 
 
-def say(line: str) -> None:
+def print_line(line: str) -> None:
     """One line on stdout."""
     write(f"{line}\n")
 
@@ -33,7 +33,7 @@ def write(text: str) -> None:
         sys.stdout.flush()
     except BrokenPipeError:  # `fleetwright … | head`
         _forget_stdout()
-        raise typer.Exit(EXIT_NOBODY_READS) from None
+        raise typer.Exit(EXIT_PIPE_CLOSED) from None
     except OSError as error:
         _forget_stdout()
         raise CommandError(f"stdout: {error.strerror}", exit_code=EXIT_REFUSED) from error

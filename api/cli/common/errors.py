@@ -14,7 +14,7 @@ from fleet.errors import DocumentError, FleetwrightError, UnknownNameError
 EXIT_REFUSED = 1
 EXIT_BAD_INPUT = 2
 EXIT_INTERRUPTED = 130
-EXIT_NOBODY_READS = 141
+EXIT_PIPE_CLOSED = 141
 
 
 class CommandError(FleetwrightError):

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 from pydantic import BaseModel
 
-from api.cli.common.console import say, write
+from api.cli.common.console import print_line, write
 from fleet.documents import write_model
 
 Jsonable = BaseModel | Sequence[BaseModel] | Mapping[str, Any]
@@ -33,16 +33,16 @@ FormatOption = Annotated[Format, typer.Option("--format", "-o", help="For people
 DocumentFormatOption = Annotated[DocumentFormat, typer.Option("--format", "-o", help="Either can be read back.")]
 
 
-def say_json(value: Jsonable) -> None:
+def print_json(value: Jsonable) -> None:
     """A value as one JSON document."""
     encoding = sys.stdout.encoding or "ascii"
-    say(json.dumps(_plain(value), indent=2, ensure_ascii=not encoding.lower().startswith("utf")))
+    print_line(json.dumps(_plain(value), indent=2, ensure_ascii=not encoding.lower().startswith("utf")))
 
 
-def say_document(document: BaseModel, output: DocumentFormat) -> None:
+def print_document(document: BaseModel, output: DocumentFormat) -> None:
     """A document as `check` and `push` read it."""
     if output is DocumentFormat.JSON:
-        say_json(document)
+        print_json(document)
     else:
         write(write_model(document))
 

@@ -4,7 +4,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from api.cli.common.errors import EXIT_BAD_INPUT, CommandError
-from deploy.ray_actor.cluster import NoRayError, RayCluster, join, leave
+from deploy.ray_actor.cluster import RayCluster, join, leave
+from deploy.ray_actor.interface import RayMissingError
 
 
 @contextmanager
@@ -12,7 +13,7 @@ def joined(address: str, namespace: str) -> Iterator[RayCluster]:
     """In the main thread, where a signal ends the wait for a cluster that does not answer."""
     try:
         cluster = join(address, namespace=namespace)
-    except NoRayError as error:
+    except RayMissingError as error:
         raise CommandError(str(error), exit_code=EXIT_BAD_INPUT) from error
     try:
         yield cluster

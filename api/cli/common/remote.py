@@ -11,9 +11,9 @@ import stamina
 from api.cli.common.errors import EXIT_BAD_INPUT, EXIT_REFUSED, CommandError
 from api.client import (
     ApiError,
+    Client,
     ClientSettingsError,
     ConnectionFailedError,
-    Fleetwright,
     InvalidRequestError,
     PreconditionFailedError,
     UnauthorizedError,
@@ -27,11 +27,11 @@ StoredT = TypeVar("StoredT")
 
 
 @contextmanager
-def connect(url: str | None, token_file: Path | None) -> Iterator[Fleetwright]:
+def connect(url: str | None, token_file: Path | None) -> Iterator[Client]:
     """A client, for as long as one command takes."""
     service = url or DEFAULT_URL
     stamina.instrumentation.set_on_retry_hooks([])  # else it logs every further try; a command tells how it ended
-    with client_errors(service), Fleetwright(service, token=read_token(token_file)) as client:
+    with client_errors(service), Client(service, token=read_token(token_file)) as client:
         yield client
 
 

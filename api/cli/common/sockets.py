@@ -1,8 +1,7 @@
-"""What commands share that listen on a socket of their own."""
+"""Listening sockets of commands and the secrets that protect them."""
 
 import ipaddress
 import socket
-from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
@@ -11,20 +10,7 @@ import typer
 from api.cli.common.errors import EXIT_BAD_INPUT, CommandError
 from deploy.common.token_file import TokenFileError, read_token_file
 
-
-class LogLevel(StrEnum):
-    """From which severity on something is logged."""
-
-    DEBUG = "DEBUG"
-    INFO = "INFO"
-    WARNING = "WARNING"
-    ERROR = "ERROR"
-
-
 HostOption = Annotated[str, typer.Option(metavar="HOST", help="Address to listen on.")]
-LogLevelOption = Annotated[
-    LogLevel, typer.Option(envvar="FLEETWRIGHT_LOG_LEVEL", case_sensitive=False, help="Least severity logged.")
-]
 
 
 def listen(host: str, port: int) -> socket.socket:

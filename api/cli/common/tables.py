@@ -52,7 +52,7 @@ def moment(heading: str) -> Column:
     return Column(heading, show=_moment)
 
 
-def say_table(table: Table) -> None:
+def print_table(table: Table) -> None:
     """A table on stdout: bold headings on a terminal, plain text elsewhere."""
     # Who sets NO_COLOR (https://no-color.org) wants no bold either.
     grid = Grid(box=None, pad_edge=False, header_style="" if os.environ.get("NO_COLOR") else "bold")
@@ -68,9 +68,9 @@ def say_table(table: Table) -> None:
     write("".join(f"{line.rstrip()}\n" for line in captured.get().splitlines()))
 
 
-def say_fields(fields: Mapping[str, Any]) -> None:
+def print_fields(fields: Mapping[str, Any]) -> None:
     """What is known of one thing, a field a line."""
-    say_table(Table((Column("field"), Column("value", show=in_words)), list(_flat(fields))))
+    print_table(Table((Column("field"), Column("value", show=in_words)), list(_flat(fields))))
 
 
 def in_words(value: Any) -> str:

@@ -9,22 +9,22 @@ from typing import Annotated, Any
 import httpx
 import typer
 
-from api.cli.common.console import note, say
+from api.cli.common.console import note, print_line
 from api.cli.common.errors import EXIT_BAD_INPUT, CommandError
+from api.cli.common.log_level import LogLevel
 from api.cli.common.options import TokenFileOption, UrlOption
-from api.cli.common.output import Format, FormatOption, say_json
+from api.cli.common.output import Format, FormatOption, print_json
 from api.cli.common.remote import client_errors, read_token
-from api.cli.common.tables import Column, Table, number, say_table
+from api.cli.common.tables import Column, Table, number, print_table
 from api.cli.targets.changes import COLUMNS as CHANGE_COLUMNS
 from api.cli.targets.changes import ChangeRow, change_rows
 from api.client import AsyncClient
 from api.client.transport import DEFAULT_URL
 from api.schemas.pages import PAGE_LIMIT_MAX
-from api.server import configure_logging
-from api.server.settings import LogFormat
 from deploy.actuators.registry import Actuators, reachable_actuators
 from deploy.common.clock import Clock
 from deploy.common.kubernetes_client import KubernetesAccess
+from deploy.common.logs import configure_logs
 from deploy.common.topology_discovery import UnusableSourceError
 from deploy.controller.controller import ControllerSettings
 from deploy.controller.dry_run import DryRun, dry_run
@@ -54,18 +54,18 @@ def plan(
 ) -> None:
     """Show the exact change set of every target, and what the next round would ask for.  Writes nothing."""
     # What fails is told of its target.
-    configure_logging(level="ERROR", log_format=LogFormat.JSON)
+    configure_logs(level=LogLevel.ERROR)
     access = kubernetes_access(kubernetes=kubernetes, kubeconfig=kubeconfig)
     found = asyncio.run(_dry_run(names or [], url or DEFAULT_URL, token_file, access))
     if output is Format.JSON:
-        say_json({"targets": [_json(each) for each in found]})
+        print_json({"targets": [_json(each) for each in found]})
         return
-    say_table(Table(COLUMNS, (row for each in found for row in _rows(each))))
+    print_table(Table(COLUMNS, (row for each in found for row in _rows(each))))
     for each in found:
         if each.status.message is not None:
             note(f"{each.target.name}: {each.status.message}")
     if not any(change_rows(each.status) for each in found):
-        say("nothing to change")
+        print_line("nothing to change")
 
 
 def kubernetes_access(*, kubernetes: bool, kubeconfig: Path | None) -> KubernetesAccess | None:

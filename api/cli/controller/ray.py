@@ -7,12 +7,12 @@ from typing import Any
 
 from pydantic import RootModel, ValidationError
 
-from api.cli.common.console import note, say
+from api.cli.common.console import note, print_line
 from api.cli.common.errors import EXIT_BAD_INPUT, CommandError
 from api.cli.common.files import read_file
-from api.cli.common.output import Format, FormatOption, say_json
+from api.cli.common.output import Format, FormatOption, print_json
 from api.cli.common.ray_session import joined
-from api.cli.common.tables import Column, Table, moment, number, say_table
+from api.cli.common.tables import Column, Table, moment, number, print_table
 from api.cli.controller.ray_options import (
     AddressOption,
     NameOption,
@@ -22,8 +22,8 @@ from api.cli.controller.ray_options import (
     taking_settings,
 )
 from api.client.tokens import TOKEN_VARIABLE
-from deploy.ray_actor.lifecycle import Conductor, Listed, Outcome, Patience, settings_of
-from deploy.ray_actor.messages import HostReport
+from deploy.ray_actor.lifecycle import Lifecycle, Listed, Outcome, Patience, settings_of
+from deploy.ray_actor.messages import ControllerReport
 from fleet.documents import dotted, validation_problems
 
 COLUMNS = (
@@ -59,8 +59,8 @@ def start(
     with _wrong_settings():
         settings = settings_of({}, changes)
     with joined(address, namespace) as cluster:
-        outcome = Conductor(cluster, patience=Patience(up_s=up_s)).start(name, settings, runtime_env=environment)
-    _say_outcome(outcome, "started" if outcome.changed else "already runs", output)
+        outcome = Lifecycle(cluster, patience=Patience(up_s=up_s)).start(name, settings, runtime_env=environment)
+    _print_outcome(outcome, "started" if outcome.changed else "already runs", output)
 
 
 def stop(
@@ -74,11 +74,11 @@ def stop(
     It gives its lease back, so that another one leads at once.  One that is not there is as good as stopped.
     """
     with joined(address, namespace) as cluster:
-        stopped = Conductor(cluster).stop(name)
+        stopped = Lifecycle(cluster).stop(name)
     if output is Format.JSON:
-        say_json({"name": name, "stopped": [str(host) for host in stopped]})
+        print_json({"name": name, "stopped": [str(host) for host in stopped]})
     else:
-        say(f"stopped {', '.join(map(str, stopped))}" if stopped else f"no controller {name} runs")
+        print_line(f"stopped {', '.join(map(str, stopped))}" if stopped else f"no controller {name} runs")
 
 
 @taking_settings
@@ -99,8 +99,8 @@ def upgrade(
     """
     environment = _runtime_env(runtime_env)
     with _wrong_settings(), joined(address, namespace) as cluster:
-        outcome = Conductor(cluster, patience=Patience(up_s=up_s)).upgrade(name, changes, runtime_env=environment)
-    _say_outcome(outcome, "took over", output)
+        outcome = Lifecycle(cluster, patience=Patience(up_s=up_s)).upgrade(name, changes, runtime_env=environment)
+    _print_outcome(outcome, "took over", output)
 
 
 def list_controllers(
@@ -108,11 +108,11 @@ def list_controllers(
 ) -> None:
     """List the controllers on a Ray cluster, and what each says of itself."""
     with joined(address, namespace) as cluster:
-        listed = Conductor(cluster).listing()
+        listed = Lifecycle(cluster).listing()
     if output is Format.JSON:
-        say_json({"controllers": [_json(each) for each in listed]})
+        print_json({"controllers": [_json(each) for each in listed]})
         return
-    say_table(Table(COLUMNS, map(_row, listed)))
+    print_table(Table(COLUMNS, map(_row, listed)))
     for each in listed:
         _note_watchers(each)
 
@@ -142,12 +142,12 @@ def _runtime_env(path: Path | None) -> Mapping[str, Any] | None:
     return environment
 
 
-def _say_outcome(outcome: Outcome, verb: str, output: Format) -> None:
+def _print_outcome(outcome: Outcome, verb: str, output: Format) -> None:
     report = outcome.report
     if output is Format.JSON:
-        say_json({"name": str(outcome.name), "changed": outcome.changed, **report.model_dump(mode="json")})
+        print_json({"name": str(outcome.name), "changed": outcome.changed, **report.model_dump(mode="json")})
         return
-    say(f"{outcome.name} {verb}: version {report.version}, it {report.standing}")
+    print_line(f"{outcome.name} {verb}: version {report.version}, it {report.standing}")
 
 
 def _json(listed: Listed) -> dict[str, Any]:
@@ -163,7 +163,7 @@ def _row(listed: Listed) -> tuple[object, ...]:
     return (listed.name, *said, _watchers(report), listed.message)
 
 
-def _watchers(report: HostReport) -> str | None:
+def _watchers(report: ControllerReport) -> str | None:
     """Of those that should answer, how many do."""
     if report.settings.get("watch") is None:
         return None

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from api.client.transport import DEFAULT_URL
-from deploy.ray_actor.messages import GpuLook
+from deploy.ray_actor.messages import GpuSource
 
 _NAME = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 
@@ -110,7 +110,7 @@ HzOption = Annotated[
     typer.Option("--watch-hz", metavar="RATE", min=0.1, max=100.0, help="Looks a second.", show_default="4"),
 ]
 GpusOption = Annotated[
-    GpuLook | None,
+    GpuSource | None,
     typer.Option("--watch-gpus", help="Read GPUs: by the driver there is, or simulated ones.", show_default="auto"),
 ]
 SendOption = Annotated[

@@ -1,9 +1,6 @@
 """`fleetwright controller`: the controller as a process of its own."""
 
 import asyncio
-import signal
-from collections.abc import Coroutine
-from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
@@ -14,6 +11,7 @@ from prometheus_client import CollectorRegistry
 from api.cli.common.console import note
 from api.cli.common.errors import EXIT_REFUSED
 from api.cli.common.lazy_groups import new_app
+from api.cli.common.log_level import LogLevel, LogLevelOption
 from api.cli.common.metrics_port import MetricsHostOption, MetricsPortOption, served_metrics
 from api.cli.common.options import TokenFileOption, UrlOption
 from api.cli.common.remote import client_errors, read_token
@@ -21,26 +19,17 @@ from api.cli.controller.dry_run import KubeconfigOption, KubernetesOption, kuber
 from api.cli.controller.ray import COMMANDS as ON_RAY
 from api.client import AsyncClient
 from api.client.transport import DEFAULT_URL
-from api.server import configure_logging
-from api.server.settings import LogFormat
 from deploy.common.clock import Clock
 from deploy.common.kubernetes_client import KubernetesAccess
 from deploy.common.leader_election import Leadership, LeaseSettings, new_holder
 from deploy.common.liveness import Liveness
+from deploy.common.logs import configure_logs
+from deploy.common.shutdown import run_until_sigterm
 from deploy.controller.controller import Controller, ControllerSettings
 from deploy.controller.metrics import ControllerMetrics
 from deploy.controller.prometheus_health import prometheus_health
 
 app = new_app()
-
-
-class LogLevel(StrEnum):
-    """From which severity on something is logged."""
-
-    DEBUG = "DEBUG"
-    INFO = "INFO"
-    WARNING = "WARNING"
-    ERROR = "ERROR"
 
 
 @app.callback()
@@ -64,28 +53,16 @@ def run(
     metrics_host: MetricsHostOption = "127.0.0.1",
     kubernetes: KubernetesOption = False,
     kubeconfig: KubeconfigOption = None,
-    log_level: Annotated[
-        LogLevel, typer.Option(envvar="FLEETWRIGHT_LOG_LEVEL", case_sensitive=False, help="Least severity logged.")
-    ] = LogLevel.INFO,
+    log_level: LogLevelOption = LogLevel.INFO,
 ) -> None:
     """Observe every target in rounds, and bring those in mode `apply` to their plans."""
-    configure_logging(level=log_level, log_format=LogFormat.JSON)
+    configure_logs(level=log_level)
     settings = ControllerSettings(period_s=period_s, observe_only=observe_only)
     access = kubernetes_access(kubernetes=kubernetes, kubeconfig=kubeconfig)
     lease = LeaseSettings(holder=new_holder(), lease_s=lease_s, renew_s=lease_s / 3.0)
     work = _run(url or DEFAULT_URL, token_file, settings, lease, (metrics_host, metrics_port), access=access, once=once)
-    if not asyncio.run(_until_told_to_end(work)):
+    if asyncio.run(run_until_sigterm(work)) is False:
         raise typer.Exit(EXIT_REFUSED)
-
-
-async def _until_told_to_end(work: Coroutine[None, None, bool]) -> bool:
-    """Do the work; SIGTERM ends it well, also as process 1 of a container, whose default would be to ignore it."""
-    task = asyncio.create_task(work)
-    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
-    try:
-        return await task
-    except asyncio.CancelledError:
-        return True
 
 
 async def _run(

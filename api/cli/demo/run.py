@@ -1,7 +1,6 @@
 """`fleetwright demo`: everything at once on this machine, without a GPU."""
 
 import asyncio
-import signal
 import tempfile
 from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager, aclosing, asynccontextmanager
@@ -12,17 +11,18 @@ import httpx
 import typer
 from fastapi import FastAPI
 
-from api.cli.common.console import note, say
+from api.cli.common.console import note, print_line
 from api.cli.common.errors import EXIT_INTERRUPTED, EXIT_REFUSED
 from api.cli.common.lazy_groups import new_app
-from api.cli.common.output import Format, FormatOption, say_json
+from api.cli.common.output import Format, FormatOption, print_json
 from api.cli.serve.database import open_migrations, read_settings
 from api.cli.serve.inprocess_controller import URL, controller_token, run_controller
-from api.client import AsyncFleetwright
+from api.client import AsyncClient
 from api.schemas.tokens import Scope
 from api.server import Principal, StaticToken, configure_logging, create_app
 from api.server.settings import LogFormat
 from api.store import Store
+from deploy.common.shutdown import run_until_sigterm
 from deploy.controller.controller import ControllerSettings
 from deploy.emulator.demo import ActResult, Demonstration
 from deploy.emulator.ray_sandbox import Stage, given_stage, local_stage
@@ -57,25 +57,18 @@ def demo(
     away again.  Ends with 1 when a plan was not in place at the end of its act, or a request was lost.
     """
     configure_logging(level="ERROR", log_format=LogFormat.JSON)
-    try:
-        results = asyncio.run(_until_told_to_end(address, seconds, time_scale, acts, output))
-    except asyncio.CancelledError:
-        raise typer.Exit(EXIT_INTERRUPTED) from None
+    results = asyncio.run(run_until_sigterm(_play(address, seconds, time_scale, acts, output)))
+    if results is None:
+        raise typer.Exit(EXIT_INTERRUPTED)
     good = all(result.as_planned for result in results)
     if output is Format.JSON:
-        say_json({"ok": good, "acts": [result.model_dump(mode="json") for result in results]})
+        print_json({"ok": good, "acts": [result.model_dump(mode="json") for result in results]})
     if not good:
         raise typer.Exit(EXIT_REFUSED)
 
 
-async def _until_told_to_end(
-    address: str | None, seconds: float, time_scale: float, acts: int, output: Format
-) -> list[ActResult]:
-    """SIGTERM takes everything away, as Ctrl-C does."""
-    running = asyncio.current_task()
-    if running is not None:
-        asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, running.cancel)
-    tell = say if output is Format.TABLE else note
+async def _play(address: str | None, seconds: float, time_scale: float, acts: int, output: Format) -> list[ActResult]:
+    tell = print_line if output is Format.TABLE else note
     tell("Starting Ray, the service and its controller ...")
     results = []
     async with _stage(address) as stage, _service() as api:
@@ -96,7 +89,7 @@ def _stage(address: str | None) -> AbstractAsyncContextManager[Stage]:
 
 
 @asynccontextmanager
-async def _service() -> AsyncIterator[AsyncFleetwright]:
+async def _service() -> AsyncIterator[AsyncClient]:
     """The service on a database of its own, with a controller, and an admin's client to it."""
     with tempfile.TemporaryDirectory(prefix="fw-demo-", ignore_cleanup_errors=True) as folder:
         settings = read_settings(database_url=f"sqlite+aiosqlite:///{Path(folder) / 'demo.db'}")
@@ -110,7 +103,7 @@ async def _service() -> AsyncIterator[AsyncFleetwright]:
         service = create_app(settings=settings, store=store, schema_head=head, static_tokens=[token, admin])
         async with service.router.lifespan_context(service), _controller(service, token):
             transport = httpx.ASGITransport(service)
-            async with AsyncFleetwright(URL, token=admin.token, transport=transport) as api:
+            async with AsyncClient(URL, token=admin.token, transport=transport) as api:
                 yield api
 
 

@@ -10,14 +10,14 @@ from typing import Annotated, Any
 
 import typer
 
-from api.cli.common.build_model import made_of
-from api.cli.common.console import say, write
+from api.cli.common.build_model import build_model
+from api.cli.common.console import print_line, write
 from api.cli.common.errors import EXIT_BAD_INPUT, EXIT_REFUSED, CommandError
 from api.cli.common.lazy_groups import new_app
 from api.cli.common.options import MostOption, TokenFileOption, UrlOption
-from api.cli.common.output import Format, FormatOption, say_json
+from api.cli.common.output import Format, FormatOption, print_json
 from api.cli.common.remote import connect
-from api.cli.common.tables import Column, Table, in_words, moment, number, say_fields, say_table
+from api.cli.common.tables import Column, Table, in_words, moment, number, print_fields, print_table
 from api.cli.common.text_files import read_text
 from api.cli.place.files import refuse_unwritable, write_whole
 from api.schemas.faults import DiagnosisRecord, DiagnosisReport, DiagnosisSummary
@@ -60,10 +60,10 @@ def list_diagnoses(
     with connect(url, token_file) as client:
         found = list(itertools.islice(client.iter_diagnoses(), most))
     if output is Format.JSON:
-        say_json(found)
+        print_json(found)
         return
     now = datetime.now(UTC)
-    say_table(Table(COLUMNS, (_row(each, now) for each in found)))
+    print_table(Table(COLUMNS, (_row(each, now) for each in found)))
 
 
 @app.command("show")
@@ -77,9 +77,9 @@ def show(
     with connect(url, token_file) as client:
         found = client.get_diagnosis(diagnosis_id)
     if output is Format.JSON:
-        say_json(found)
+        print_json(found)
     else:
-        _say(found)
+        _print(found)
 
 
 @app.command("bundle")
@@ -113,11 +113,13 @@ def replay(
     with connect(url, token_file) as client:
         found = client.replay_diagnosis_bundle(diagnosis_id)
     if output is Format.JSON:
-        say_json(found)
+        print_json(found)
     else:
-        say(f"{len(found.replayed)} verdict(s) by version {found.replayed_by}, {len(found.said)} by {found.written_by}")
-        say("the same, bit for bit" if found.same else "not the same")
-        say("the reported fault is among them" if found.names_it else "the reported fault is not among them")
+        print_line(
+            f"{len(found.replayed)} verdict(s) by version {found.replayed_by}, {len(found.said)} by {found.written_by}"
+        )
+        print_line("the same, bit for bit" if found.same else "not the same")
+        print_line("the reported fault is among them" if found.names_it else "the reported fault is not among them")
     if not (found.same and found.names_it):
         raise typer.Exit(EXIT_REFUSED)
 
@@ -144,20 +146,20 @@ def report(
     names = dict(_named(entry) for entry in node or ())
     said: dict[str, Any] = {"job": job, "nodes": names, "domains": domain or [], "believed_for_s": believed_for}
     reports = [
-        made_of(DiagnosisReport, "report", diagnosis=diagnosis, bundle=packed, **said)
+        build_model(DiagnosisReport, "report", diagnosis=diagnosis, bundle=packed, **said)
         for diagnosis in _hardware(text, file)
     ]
     with connect(url, token_file) as client:
         records = [client.report_diagnosis(each) for each in reports]
     if output is Format.JSON:
-        say_json(records)
+        print_json(records)
         return
     for record in records:
-        say(
+        print_line(
             f"verdict {record.id}: {record.diagnosis.fault.value}, {_where(record.diagnosis, record.node, record.peer)}"
         )
     if not records:
-        say("the bundle says that nothing is wrong with hardware")
+        print_line("the bundle says that nothing is wrong with hardware")
 
 
 def _hardware(text: str, file: Path) -> Sequence[Diagnosis]:
@@ -189,8 +191,8 @@ def _where(diagnosis: Diagnosis, node: str | None, peer: str | None) -> str:
     return f"{diagnosis.scope.value} {place}"
 
 
-def _say(found: DiagnosisRecord) -> None:
+def _print(found: DiagnosisRecord) -> None:
     diagnosis = found.diagnosis
     fields = found.model_dump(mode="json", exclude={"verdict", "nodes", "node", "peer"})
     detail = diagnosis.model_dump(mode="json", exclude={"node", "peer", "scope"})
-    say_fields(fields | {"where": _where(diagnosis, found.node, found.peer)} | detail)
+    print_fields(fields | {"where": _where(diagnosis, found.node, found.peer)} | detail)

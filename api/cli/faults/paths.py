@@ -11,12 +11,12 @@ from typing import Annotated, Any
 
 import typer
 
-from api.cli.common.console import note, say
+from api.cli.common.console import note, print_line
 from api.cli.common.errors import EXIT_BAD_INPUT, CommandError
 from api.cli.common.files import read_document, read_file
 from api.cli.common.lazy_groups import new_app
 from api.cli.common.output import Format, FormatOption
-from api.cli.common.tables import Column, Table, number, say_table
+from api.cli.common.tables import Column, Table, number, print_table
 from api.cli.common.text_files import read_text
 from api.cli.place.files import refuse_unwritable, write_whole
 from api.schemas.fault_paths import PathsAnswer
@@ -93,9 +93,9 @@ def paths_command(
     if probe_plan is not None:
         write_whole(probe_plan, _csv(probes(plan)).encode())
     if output is Format.JSON:
-        say(json.dumps(answer, indent=2))
+        print_line(json.dumps(answer, indent=2))
     else:
-        _say(answer, by_model=probed is None)
+        _print(answer, by_model=probed is None)
 
 
 def _traffic(topology: Path, document: Document) -> Traffic:
@@ -143,27 +143,31 @@ def _answer(plan: Plan, mended: Repair | None, rows: Sequence[Row], *, draws: in
     return answer.model_dump(mode="json", exclude_none=True)
 
 
-def _say(answer: dict[str, Any], *, by_model: bool) -> None:
+def _print(answer: dict[str, Any], *, by_model: bool) -> None:
     load, hash_ = answer["planned"], answer["hashed"]
-    say(
+    print_line(
         f"{answer['job']}: {answer['flows']:,} flows of {answer['rings']:,} rings, "
         f"{answer['connections']:,} connections"
     )
-    say("")
-    say_table(Table(COLUMNS, list(load["by_tier"].items())))
-    say("")
-    say(
+    print_line("")
+    print_table(Table(COLUMNS, list(load["by_tier"].items())))
+    print_line("")
+    print_line(
         f"- greatest utilisation {load['greatest']:.3f}; "
         f"no assignment can have less than {answer['fractional_optimum']:.3f} (proof: {answer['proof']})"
     )
-    say(
+    print_line(
         f"- hashed: {hash_['mean']:.3f} in the mean of {hash_['draws']:,} draws "
         f"(p50 {hash_['p50']:.3f}, p99 {hash_['p99']:.3f}, at most {hash_['worst']:.3f})"
     )
-    say(f"- slowest ring: {load['slowest_ring']:.1%} of its demand planned, {hash_['slowest_ring_mean']:.1%} hashed")
-    say(f"- {answer['split_flows']:,} flows split over more connections; {load['over']:,} ports and cables above 1")
+    print_line(
+        f"- slowest ring: {load['slowest_ring']:.1%} of its demand planned, {hash_['slowest_ring_mean']:.1%} hashed"
+    )
+    print_line(
+        f"- {answer['split_flows']:,} flows split over more connections; {load['over']:,} ports and cables above 1"
+    )
     if "repair" in answer:
-        say(
+        print_line(
             "- after the link died: {moved} connections moved, {opened} opened, {closed} closed".format(
                 **answer["repair"]
             )

@@ -7,14 +7,14 @@ from typing import Annotated
 import typer
 import yaml
 
-from api.cli.common.console import note, say, write
+from api.cli.common.console import note, print_line, write
 from api.cli.common.errors import EXIT_BAD_INPUT, CommandError
 from api.cli.common.files import read_file
 from api.cli.common.lazy_groups import new_app
 from api.cli.common.options import TokenFileOption, UrlOption
-from api.cli.common.output import DocumentFormat, DocumentFormatOption, Format, FormatOption, say_json
+from api.cli.common.output import DocumentFormat, DocumentFormatOption, Format, FormatOption, print_json
 from api.cli.common.remote import connect
-from api.cli.common.tables import Column, Table, in_words, moment, number, say_fields, say_table
+from api.cli.common.tables import Column, Table, in_words, moment, number, print_fields, print_table
 from api.schemas.quarantine import NodeView, QuarantineView
 from faults.quarantine import OperatorAction, PolicyMode, QuarantineRules
 
@@ -53,7 +53,7 @@ def show(url: UrlOption = None, token_file: TokenFileOption = None, output: Form
     with connect(url, token_file) as client:
         found = client.get_quarantine()
     if output is Format.JSON:
-        say_json(found)
+        print_json(found)
     else:
         _print(found)
 
@@ -68,7 +68,7 @@ def rules(
     note(f"version {found.etag}")
     rules_now = found.document.rules
     if output is DocumentFormat.JSON:
-        say_json(rules_now)
+        print_json(rules_now)
     else:  # also the rules with their shipped values, so that the file lists all of them
         write(yaml.safe_dump(rules_now.model_dump(mode="json"), sort_keys=False))
 
@@ -100,9 +100,9 @@ def set_rules(
             wanted = wanted.model_copy(update={"mode": mode})
         stored = client.replace_quarantine_rules(wanted, if_match=etag or now.etag)
     if output is Format.JSON:
-        say_json(stored.document)
+        print_json(stored.document)
     else:
-        say(f"quarantine rules: version {stored.etag}, mode {stored.document.rules.mode.value}")
+        print_line(f"quarantine rules: version {stored.etag}, mode {stored.document.rules.mode.value}")
 
 
 @app.command("approve")
@@ -145,23 +145,23 @@ def reset_breaker(
     with connect(url, token_file) as client:
         found = client.reset_quarantine_breaker()
     if output is Format.JSON:
-        say_json(found)
+        print_json(found)
     else:
-        say("the next evaluation closes the breaker")
+        print_line("the next evaluation closes the breaker")
 
 
 def _request(node: str, action: OperatorAction, url: str | None, token_file: Path | None, output: Format) -> None:
     with connect(url, token_file) as client:
         found = client.request_node_action(node, action)
     if output is Format.JSON:
-        say_json(found)
+        print_json(found)
     else:
-        say(f"{found.node} is {found.state.value}; the next evaluation applies: {found.pending_action}")
+        print_line(f"{found.node} is {found.state.value}; the next evaluation applies: {found.pending_action}")
 
 
 def _print(found: QuarantineView) -> None:
     opened_at = found.breaker.opened_at
-    say_fields(
+    print_fields(
         {
             "mode": found.mode.value,
             "frozen": found.frozen,
@@ -173,12 +173,12 @@ def _print(found: QuarantineView) -> None:
         }
     )
     if found.nodes:
-        say("")
-        say_table(Table(NODES, (_row(node) for node in found.nodes)))
+        print_line("")
+        print_table(Table(NODES, (_row(node) for node in found.nodes)))
     if found.decisions:
-        say("")
+        print_line("")
         rows = ((each.at, each.kind.value, each.node, each.dry_run, each.reason) for each in found.decisions)
-        say_table(Table(DECISIONS, rows))
+        print_table(Table(DECISIONS, rows))
 
 
 def _row(node: NodeView) -> tuple[object, ...]:

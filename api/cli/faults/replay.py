@@ -1,4 +1,4 @@
-"""`fleetwright faults replay`: a recorded job through the watcher, or a bundle through the watcher that wrote it."""
+"""`fleetwright faults replay`: the diagnoses of a recording, or a check of a bundle."""
 
 import json
 from collections.abc import Iterator
@@ -8,21 +8,21 @@ from typing import Annotated, Any
 
 import typer
 
-from api.cli.common.console import note, say
+from api.cli.common.console import note, print_line
 from api.cli.common.errors import EXIT_BAD_INPUT, EXIT_REFUSED, CommandError
 from api.cli.common.lazy_groups import new_app
 from api.cli.common.output import Format, FormatOption
-from api.cli.common.tables import Column, Table, number, say_table
+from api.cli.common.tables import Column, Table, number, print_table
 from api.cli.faults.recordings import EXPECTED, open_recording
 from api.cli.place.files import refuse_unwritable, write_whole
 from faults.bundle import Bundle, proves, read_bundle, write_bundle
 from faults.diagnosis import Diagnosis, Scope
 from faults.monitor import MonitorSettings
 from faults.readers import Recording
-from faults.replay import acts, replay
+from faults.replay import calls, replay
 from fleet.documents import RuleError, dotted
 
-DECIMALS = 3  # of seconds: agents look some times a second
+DECIMALS = 3  # of seconds; agents sample a few times per second
 PACKAGE = "fleetwright"
 
 COLUMNS = (
@@ -43,18 +43,18 @@ app = new_app()
 def replay_command(
     source: Annotated[Path, typer.Argument(metavar="DIR|BUNDLE", help="A recording's folder, or a bundle.")],
     bundle_out: Annotated[
-        Path | None, typer.Option("--bundle-out", metavar="FILE", help="Also write what it takes to say it again.")
+        Path | None, typer.Option("--bundle-out", metavar="FILE", help="Also write a bundle, for an exact replay.")
     ] = None,
     workload: Annotated[
-        bool, typer.Option("--workload", help="With --format json: also what is the workload's and not hardware's.")
+        bool, typer.Option("--workload", help="With --format json: also findings of the workload.")
     ] = False,
     output: FormatOption = Format.TABLE,
 ) -> None:
-    """Say what was wrong in a recorded job, as live.
+    """Diagnose a recorded job, or check a bundle.
 
-    Times are seconds after the recording's t_go.  A bundle is replayed with the settings it holds; where it does not
-    give the verdicts it says, bit for bit, the exit code is 1.  A bundle that was written too late to hold all that its
-    watcher heard may not show what was said live: what is missing is told on stderr, and "proven" is added to the JSON.
+    Times are seconds after the recording's t_go.  A bundle is replayed with its own settings; if it does not give its
+    diagnoses again, bit for bit, the exit code is 1.  If calls were dropped before the bundle was written, live
+    diagnoses can be missing in it: these are listed on stderr, and the JSON has "proven".
     """
     if bundle_out is not None:
         refuse_unwritable(bundle_out)
@@ -65,16 +65,16 @@ def replay_command(
         diagnoses, missing = _replayed(recording, source, bundle_out), tuple[Diagnosis, ...]()
     else:
         bundle = _open_bundle(source)
-        diagnoses, missing = _proven(bundle, source, bundle_out), _missing(bundle)
+        diagnoses, missing = _checked(bundle, source, bundle_out), _missing(bundle)
         _note_missing(missing, bundle)
     if output is Format.JSON:
-        say(json.dumps([*_listed(diagnoses, missing, workload=workload)], indent=2))
+        print_line(json.dumps([*_listed(diagnoses, missing, workload=workload)], indent=2))
         return
-    _say(diagnoses)
+    _print(diagnoses)
 
 
 def as_json(diagnosis: Diagnosis) -> dict[str, Any]:
-    """A verdict by the names of the contract, and the switch of a leaf or an uplink."""
+    """A diagnosis as JSON; times and confidence are rounded."""
     return {
         "class": diagnosis.fault.value,
         "scope": diagnosis.scope.value,
@@ -93,43 +93,45 @@ def as_json(diagnosis: Diagnosis) -> dict[str, Any]:
 def _listed(
     diagnoses: tuple[Diagnosis, ...], missing: tuple[Diagnosis, ...], *, workload: bool
 ) -> Iterator[dict[str, Any]]:
-    """What is shown, and behind it what a bundle should show and does not."""
+    """The diagnoses, followed by the missing ones of a bundle."""
     for diagnosis in (*diagnoses, *missing):
         if workload or diagnosis.scope is not Scope.WORKLOAD:
             yield as_json(diagnosis) | ({"proven": diagnosis in diagnoses} if missing else {})
 
 
 def _missing(bundle: Bundle) -> tuple[Diagnosis, ...]:
-    """What it was written for and does not show."""
-    return tuple(told for told in bundle.told if not proves((told,), bundle.diagnoses))
+    """Live diagnoses that the bundle does not give."""
+    return tuple(live for live in bundle.live if not proves((live,), bundle.diagnoses))
 
 
 def _note_missing(missing: tuple[Diagnosis, ...], bundle: Bundle) -> None:
     if missing:
-        note(f"this bundle is no proof: {bundle.dropped:,} calls were dropped from it, and it does not show again that")
+        note(
+            f"unproven bundle: {bundle.dropped:,} calls were dropped, and the replay does not give these diagnoses again:"
+        )
     for diagnosis in missing:
         note(f"  {diagnosis.reason}")
 
 
 def _replayed(recording: Recording, source: Path, bundle_out: Path | None) -> tuple[Diagnosis, ...]:
     for kind, count in sorted(recording.malformed.items()):
-        note(f"{count:,} malformed and left out: {kind}")
+        note(f"{count:,} malformed and skipped: {kind}")
     if not recording.observations:
-        note(f"nothing was observed in {source}: {EXPECTED}")
+        note(f"no observations in {source}: {EXPECTED}")
     settings = MonitorSettings()
     if bundle_out is None:
         return replay(recording.job, recording.observations, settings)
-    what = acts(recording.observations, judge_s=settings.judge_s)
+    what = calls(recording.observations, judge_s=settings.judge_s)
     _write(bundle_out, write_bundle(recording.job, settings, what, version=version(PACKAGE)))
     return _open_bundle(bundle_out).diagnoses
 
 
-def _proven(bundle: Bundle, source: Path, bundle_out: Path | None) -> tuple[Diagnosis, ...]:
-    """What the bundle says, once it has been made to say it again."""
+def _checked(bundle: Bundle, source: Path, bundle_out: Path | None) -> tuple[Diagnosis, ...]:
+    """The bundle's diagnoses, after a replay that gives the same ones."""
     if bundle.replayed() != bundle.diagnoses:
         raise CommandError(
-            f"{source}: written by version {bundle.version}, this one ({version(PACKAGE)}) says otherwise of the same "
-            "observations",
+            f"{source}: written by version {bundle.version}; this version ({version(PACKAGE)}) gives other diagnoses for "
+            "the same observations",
             exit_code=EXIT_REFUSED,
         )
     if bundle_out is not None:
@@ -138,10 +140,10 @@ def _proven(bundle: Bundle, source: Path, bundle_out: Path | None) -> tuple[Diag
             write_bundle(
                 bundle.job,
                 bundle.settings,
-                bundle.acts,
+                bundle.calls,
                 version=version(PACKAGE),
                 dropped=bundle.dropped,
-                told=bundle.told,
+                live=bundle.live,
             ),
         )
     return bundle.diagnoses
@@ -162,11 +164,11 @@ def _write(path: Path, lines: Iterator[str]) -> None:
     write_whole(path, "".join(lines).encode("ascii"))
 
 
-def _say(diagnoses: tuple[Diagnosis, ...]) -> None:
+def _print(diagnoses: tuple[Diagnosis, ...]) -> None:
     if not diagnoses:
-        say("nothing wrong")
+        print_line("no faults")
         return
-    say_table(Table(COLUMNS, [_row(diagnosis) for diagnosis in diagnoses]))
+    print_table(Table(COLUMNS, [_row(diagnosis) for diagnosis in diagnoses]))
 
 
 def _row(diagnosis: Diagnosis) -> tuple[object, ...]:

@@ -1,17 +1,19 @@
 """`fleetwright faults simulate`: thousands of ranks with a known mix of faults, and what the detectors make of them."""
 
 import time
-from typing import Annotated
+from pathlib import Path
+from typing import Annotated, Any
 
 import typer
 
-from api.cli.common.console import say
+from api.cli.common.console import print_line
 from api.cli.common.errors import EXIT_BAD_INPUT, CommandError
 from api.cli.common.lazy_groups import new_app
-from api.cli.common.output import Format, FormatOption, say_json
-from api.cli.common.tables import Column, Table, number, say_table
-from api.cli.power.simulate_request import told_as_options
-from api.schemas.faults import MAX_SEED
+from api.cli.common.options import AskUrlOption, TokenFileOption
+from api.cli.common.output import Format, FormatOption, print_json
+from api.cli.common.tables import Column, Table, number, print_table
+from api.cli.power.simulate_request import option_errors
+from api.schemas.faults import MAX_SEED, FaultQuestion
 from faults.simulator import Score, simulate
 from faults.simulator.answer import KindScore
 from faults.simulator.scenario import ScenarioName
@@ -47,6 +49,8 @@ def simulate_command(
     hours: HoursOption = 1.0,
     scenario: ScenarioOption = ScenarioName.MIXED.value,
     seed: SeedOption = 0,
+    url: AskUrlOption = None,
+    token_file: TokenFileOption = None,
     output: FormatOption = Format.TABLE,
 ) -> None:
     """Grade the detectors on a simulated cluster of known faults.
@@ -57,23 +61,37 @@ def simulate_command(
     """
     if not 0 <= seed <= MAX_SEED:
         raise CommandError(f"--seed: expected 0 to {MAX_SEED:,}, got {seed}", exit_code=EXIT_BAD_INPUT)
-    with told_as_options():
+    if url is not None:
+        _simulate_remotely(url, token_file, output, ranks=ranks, hours=hours, scenario=scenario, seed=seed)
+        return
+    with option_errors():
         found = simulate(ranks=ranks, hours=hours, scenario=scenario, seed=seed, clock_s=time.process_time)
     if output is Format.JSON:
-        say_json(found)
+        print_json(found)
     else:
-        say_score(found)
+        print_score(found)
 
 
-def say_score(found: Score) -> None:
+def _simulate_remotely(url: str, token_file: Path | None, output: Format, **options: Any) -> None:
+    from api.cli.common.remote import connect  # noqa: PLC0415 - the client costs more than most local results
+    from api.cli.faults.simulations import FAULT_SIMULATIONS  # noqa: PLC0415 - as above
+
+    with option_errors():
+        request = FaultQuestion.model_validate(options, strict=False)
+    with connect(url, token_file) as client:
+        record = client.create_fault_simulation(request)
+    FAULT_SIMULATIONS.print_record(record, output)
+
+
+def print_score(found: Score) -> None:
     """A heading, a row per kind of fault, and the figures that matter."""
-    say(f"{found.ranks:,} ranks for {found.hours:g} h, scenario {found.scenario}, seed {found.seed}")
-    say("")
+    print_line(f"{found.ranks:,} ranks for {found.hours:g} h, scenario {found.scenario}, seed {found.seed}")
+    print_line("")
     if found.by_kind:
-        say_table(Table(COLUMNS, [_row(name, kind) for name, kind in found.by_kind.items()]))
-        say("")
+        print_table(Table(COLUMNS, [_row(name, kind) for name, kind in found.by_kind.items()]))
+        print_line("")
     for line in _remarks(found):
-        say(f"- {line}")
+        print_line(f"- {line}")
 
 
 def _row(name: str, kind: KindScore) -> tuple[object, ...]:

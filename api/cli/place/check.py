@@ -5,11 +5,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from api.cli.common.console import say
+from api.cli.common.console import print_line
 from api.cli.common.errors import EXIT_BAD_INPUT, EXIT_REFUSED, CommandError
 from api.cli.common.lazy_groups import new_app
-from api.cli.common.output import Format, FormatOption, say_json
-from api.cli.common.tables import Column, Table, number, say_table
+from api.cli.common.output import Format, FormatOption, print_json
+from api.cli.common.tables import Column, Table, number, print_table
 from api.cli.common.text_files import name_of
 from api.cli.place.files import given_placement
 from api.cli.place.output import moves_text
@@ -95,9 +95,9 @@ def check(
         lines = (f"{names}: {dotted(path)}: {in_options(message)}" for path, message in error.violations)
         raise CommandError(*lines, exit_code=EXIT_BAD_INPUT) from error
     if output is Format.JSON:
-        say_json(found)
+        print_json(found)
     else:
-        _say(found)
+        _print(found)
     if found.act:
         raise typer.Exit(EXIT_REFUSED)
 
@@ -136,7 +136,7 @@ def _refused(error: RuleError) -> CommandError:
     return CommandError(*lines, exit_code=EXIT_BAD_INPUT)
 
 
-def _say(found: "Assessment") -> None:
+def _print(found: "Assessment") -> None:
     rows: list[tuple[Any, ...]] = [
         ("promised, on its own loads", found.promised, None),
         ("now", found.imbalance.mean, 0),
@@ -144,10 +144,10 @@ def _say(found: "Assessment") -> None:
         ("made anew", found.fresh, found.fresh_moved_copies),
         ("bound", found.bound.mean, None),
     ]
-    say_table(Table(COLUMNS, rows))
-    say("")
+    print_table(Table(COLUMNS, rows))
+    print_line("")
     if found.expected:
-        say(f"next windows: {', '.join(f'{mean:.4f}' for mean in found.expected)}")
+        print_line(f"next windows: {', '.join(f'{mean:.4f}' for mean in found.expected)}")
     if found.moves is not None and found.moves.copies:
-        say(f"few moves: {found.moves.copies:,} copies, {moves_text(found.moves)}")
-    say(f"{'act' if found.act else 'wait'}: {found.reason}")
+        print_line(f"few moves: {found.moves.copies:,} copies, {moves_text(found.moves)}")
+    print_line(f"{'act' if found.act else 'wait'}: {found.reason}")

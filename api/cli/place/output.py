@@ -2,8 +2,8 @@
 
 from collections.abc import Iterator
 
-from api.cli.common.console import say
-from api.cli.common.tables import Column, Table, number, say_table
+from api.cli.common.console import print_line
+from api.cli.common.tables import Column, Table, number, print_table
 from placement.document import Moves, Placement, Redundancy
 from placement.options import Method
 
@@ -18,19 +18,19 @@ TO_THE_UNIT = 100
 PROVEN = 2e-6  # relative: the tolerance of the solvers
 
 
-def say_placement(placement: Placement) -> None:
+def print_placement(placement: Placement) -> None:
     """A heading, a small table, and what else there is to say."""
     before, found, bound = placement.predictions.before, placement.imbalance, placement.bound
-    say(f"{_shape(placement)}; solved in {placement.solve_s:.2f} s\n")
+    print_line(f"{_shape(placement)}; solved in {placement.solve_s:.2f} s\n")
     rows = [
         (f"before: {before.what}", before.imbalance.mean, before.imbalance.max, before.remote_nodes_per_token),
         ("after", found.mean, found.max, placement.remote_nodes_per_token),
         ("bound", bound.mean, bound.max, None),
     ]
-    say_table(Table(COLUMNS, rows))
-    say("")
+    print_table(Table(COLUMNS, rows))
+    print_line("")
     for line in _remarks(placement):
-        say(f"- {line}")
+        print_line(f"- {line}")
 
 
 def _shape(placement: Placement) -> str:

@@ -10,16 +10,17 @@ import typer
 from api.cli.common.console import note
 from api.cli.common.errors import EXIT_REFUSED
 from api.cli.common.lazy_groups import new_app
-from api.cli.common.output import Format, say_json
+from api.cli.common.options import AskUrlOption, TokenFileOption
+from api.cli.common.output import Format, print_json
 from api.cli.common.plot_files import PlotOption, refuse_unplottable
 from api.cli.place.files import refuse_unwritable, write_whole
 from api.cli.place.layout import Where
-from api.cli.place.output import say_placement
+from api.cli.place.output import print_placement
 from api.cli.place.request import Files, asked_of, violations_of
 from placement.document import Placement, placement_text
 from placement.options import Dispatch, DrawingEngine, Method
 from placement.problem import TIME_LIMIT_S, PlacementProblem
-from placement.request import MAX_CEILING, MAX_SEED, MAX_TIME_LIMIT_S
+from placement.request import MAX_CEILING, MAX_SEED, MAX_TIME_LIMIT_S, PlacementRequest
 from placement.slot_capacity import MAX_EXPERT_BYTES
 
 LoadsArgument = Annotated[
@@ -111,6 +112,8 @@ def make(
         Path | None, typer.Option("--output", "-o", metavar="FILE", help="Where placement.json goes.")
     ] = None,
     plot: PlotOption = None,
+    url: AskUrlOption = None,
+    token_file: TokenFileOption = None,
     output: PlainFormatOption = Format.TABLE,
 ) -> None:
     """Place experts by their loads; `make` may be left out.
@@ -155,20 +158,30 @@ def make(
         least_tokens=least_tokens,
         seed=seed,
     )
-    placement = _placed(asked, files, where)
+    placement = _place_remotely(asked, url, token_file, output) if url is not None else _placed(asked, files, where)
     if target is not None:
         write_whole(target, placement_text(placement).encode())
     if plot is not None:
         from api.cli.place.plot import plot_placement  # noqa: PLC0415 - compiles and draws
 
         plot_placement(placement, plot, current=asked.current)
-    if output is Format.JSON:
-        say_json(placement.summary())
-    else:
-        say_placement(placement)
+    if url is None and output is Format.JSON:
+        print_json(placement.summary())
+    elif url is None:
+        print_placement(placement)
     if not placement.holds:
         note(f"mean imbalance {placement.imbalance.mean:.4f} is above the ceiling of {max_imbalance:g}")
         raise typer.Exit(EXIT_REFUSED)
+
+
+def _place_remotely(asked: PlacementProblem, url: str, token_file: Path | None, output: Format) -> Placement:
+    from api.cli.common.remote import connect  # noqa: PLC0415 - the client costs more than most local results
+    from api.cli.place.placements import PLACEMENTS  # noqa: PLC0415 - as above
+
+    with connect(url, token_file) as client:
+        record = client.create_placement(PlacementRequest.of(asked))
+    PLACEMENTS.print_record(record, output)
+    return record.placement
 
 
 def _placed(asked: PlacementProblem, files: Files, where: Where) -> Placement:

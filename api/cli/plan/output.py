@@ -2,8 +2,8 @@
 
 from collections.abc import Sequence
 
-from api.cli.common.console import say
-from api.cli.common.tables import Column, Table, number, say_table
+from api.cli.common.console import print_line
+from api.cli.common.tables import Column, Table, number, print_table
 from planner import Plan
 from planner.rollout_report import Count
 from planner.schedule import Schedule
@@ -48,25 +48,25 @@ PERIODS = (
 )
 
 
-def say_plan(plan: Plan) -> None:
+def print_plan(plan: Plan) -> None:
     """The whole answer; without a mix only the reasons."""
     if plan.cost_usd_per_h is None:
-        say(f"no plan: {plan.status.replace('_', ' ')}")
+        print_line(f"no plan: {plan.status.replace('_', ' ')}")
     else:
         cost = f"{plan.cost_usd_per_h:,.2f} $/h, {_proof(plan)}"
-        say(f"{cost}{_replayed(plan)}; {_power_w(plan)}; solved in {plan.solve_s:.2f} s{_explained(plan)}\n")
-        say_table(_allocation(plan))
+        print_line(f"{cost}{_replayed(plan)}; {_power_w(plan)}; solved in {plan.solve_s:.2f} s{_explained(plan)}\n")
+        print_table(_allocation(plan))
         if any(hire.offer for hire in plan.hires):
-            say("")
-            say_table(_hires(plan))
+            print_line("")
+            print_table(_hires(plan))
         if plan.power_domains:
-            say("")
-            say_table(_power(plan))
-        _say_moves(plan)
-        _say_timetable(plan)
-    say("")
+            print_line("")
+            print_table(_power(plan))
+        _print_moves(plan)
+        _print_timetable(plan)
+    print_line("")
     for line in plan.explanation:
-        say(f"- {line}")
+        print_line(f"- {line}")
 
 
 def _power_w(plan: Plan) -> str:
@@ -93,32 +93,32 @@ def _replayed(plan: Plan) -> str:
     return ", verified by replay" if plan.verified else ", NOT verified: a limit breaks in the replay"
 
 
-def _say_moves(plan: Plan) -> None:
+def _print_moves(plan: Plan) -> None:
     if plan.moves is None:
         return
-    say("")
+    print_line("")
     if not plan.moves.steps:
-        say(f"moves: {plan.moves.reason}")
+        print_line(f"moves: {plan.moves.reason}")
         return
     steps = plan.moves.steps
     rows = [(m.wave, m.action, _counted(plan, m.replicas), m.minutes, m.temporary_usd) for m in steps]
-    say_table(Table(MOVES, rows))
+    print_table(Table(MOVES, rows))
 
 
-def _say_timetable(plan: Plan) -> None:
+def _print_timetable(plan: Plan) -> None:
     if plan.timetable is None:
         return
     table = plan.timetable
-    say("")
+    print_line("")
     if table.total_usd is None:
-        say(f"no timetable: {table.reason or table.status}")
-        _say_notes(table)
+        print_line(f"no timetable: {table.reason or table.status}")
+        _print_notes(table)
         return
     saving = f", {table.saving:.1%} less than the peak's mix all the time" if table.saving is not None else ""
-    say(f"period by period: {table.total_usd:,.2f} $, at most {table.gap or 0.0:.2%} above the least{saving}")
+    print_line(f"period by period: {table.total_usd:,.2f} $, at most {table.gap or 0.0:.2%} above the least{saving}")
     for offer, units in table.committed.items():
-        say(f"reserve {units} x {offer}")
-    say("")
+        print_line(f"reserve {units} x {offer}")
+    print_line("")
     rows = (
         (
             period.start_h,
@@ -127,13 +127,13 @@ def _say_timetable(plan: Plan) -> None:
         )
         for period in table.periods
     )
-    say_table(Table(PERIODS, list(rows)))
-    _say_notes(table)
+    print_table(Table(PERIODS, list(rows)))
+    _print_notes(table)
 
 
-def _say_notes(table: Schedule) -> None:
+def _print_notes(table: Schedule) -> None:
     for note in table.notes:
-        say(f"note: {note}")
+        print_line(f"note: {note}")
 
 
 def _counted(plan: Plan, counts: Sequence[Count]) -> str | None:

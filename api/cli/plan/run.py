@@ -7,12 +7,11 @@ from pathlib import Path
 import typer
 
 from api.cli.catalogues.kinds import known_gpus
-from api.cli.common.console import say
 from api.cli.common.errors import EXIT_BAD_INPUT, EXIT_REFUSED, CommandError
 from api.cli.common.files import found_in, read_document
 from api.cli.common.lazy_groups import new_app
 from api.cli.common.options import AskUrlOption, FileArgument, GpusOption, TokenFileOption
-from api.cli.common.output import Format, FormatOption, say_json
+from api.cli.common.output import Format, FormatOption, print_json
 from api.cli.plan.context import (
     ExplainOption,
     ModelsOption,
@@ -23,7 +22,7 @@ from api.cli.plan.context import (
     with_profiles,
 )
 from api.cli.plan.file_references import with_files
-from api.cli.plan.output import say_plan
+from api.cli.plan.output import print_plan
 from fleet.documents import Document, read_model
 from fleet.documents import Path as Place
 from fleet.offers import PriceSheet
@@ -61,7 +60,7 @@ def plan(
         request = request.explained(explain)
     if url is None:
         answer = _solve(question, request, gpus=gpus, models=models, offers=offers)
-        _say(answer, output)
+        _print(answer, output)
     else:
         answer = _ask(request, url, token_file, output)
     if answer.cost_usd_per_h is None:
@@ -86,19 +85,16 @@ def _solve(
 
 def _ask(request: PlanRequest, url: str, token_file: Path | None, output: Format) -> Plan:
     from api.cli.common.remote import connect  # noqa: PLC0415 - its client costs more than most answers given here
+    from api.cli.plan.plans import PLANS  # noqa: PLC0415 - as above
 
     with connect(url, token_file) as client:
         record = client.create_plan(request)
-    if output is Format.JSON:
-        say_json(record)
-    else:
-        say(f"plan {record.id}\n")
-        say_plan(record.plan)
+    PLANS.print_record(record, output)
     return record.plan
 
 
-def _say(answer: Plan, output: Format) -> None:
+def _print(answer: Plan, output: Format) -> None:
     if output is Format.JSON:
-        say_json(answer)
+        print_json(answer)
     else:
-        say_plan(answer)
+        print_plan(answer)

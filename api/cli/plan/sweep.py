@@ -15,17 +15,17 @@ from api.cli.common.errors import EXIT_BAD_INPUT, CommandError
 from api.cli.common.files import read_document, read_file
 from api.cli.common.lazy_groups import new_app
 from api.cli.common.options import FileArgument, GpusOption
-from api.cli.common.output import Format, FormatOption, say_json
+from api.cli.common.output import Format, FormatOption, print_json
 from api.cli.common.plot_files import PlotOption, refuse_unplottable
 from api.cli.common.plots import plot_sweep
-from api.cli.common.tables import Column, Table, in_words, number, say_table
+from api.cli.common.tables import Column, Table, in_words, number, print_table
 from api.cli.plan.context import ModelsOption, OffersOption, ProfilesOption, World, known_world, planned, with_profiles
 from api.cli.plan.file_references import with_files
 from deploy.common.executors import Processes, RayTasks, Runner
 from fleet.documents import RuleError, read_model
 from fleet.offers import PriceSheet
 from planner import PlanRequest
-from planner.sweep import Question, Sweep, SweepPoint, gathered, point, questions
+from planner.sweep import GridRequest, Sweep, SweepPoint, mark_front, point, grid_requests
 from planner.sweep_axes import Axis
 
 OverOption = Annotated[
@@ -72,21 +72,21 @@ def sweep(
     prices = None if offers is None else read_file(offers, PriceSheet)
     world = known_world(gpus=known_gpus(gpus), models=models, prices=prices)
     try:
-        axes = [Axis.parsed(text) for text in over]
-        asked = questions(request, world.prices, axes, gpus=world.gpus)
+        axes = [Axis.parse(text) for text in over]
+        asked = grid_requests(request, world.prices, axes, gpus=world.gpus)
     except RuleError as error:
         raise CommandError(f"--over: {error}", exit_code=EXIT_BAD_INPUT) from error
     runner = RayTasks(address=ray) if ray is not None else Processes(workers=workers)
-    found = gathered(axes, _answers(runner, asked, world), goal=request.policy.goal)
+    found = mark_front(axes, _answers(runner, asked, world), goal=request.policy.goal)
     if output is Format.JSON:
-        say_json(found)
+        print_json(found)
     else:
-        say_table(_table(found))
+        print_table(_table(found))
     if plot is not None:
         plot_sweep(found, plot)
 
 
-def _answers(runner: Runner, asked: tuple[Question, ...], world: World) -> list[SweepPoint]:
+def _answers(runner: Runner, asked: tuple[GridRequest, ...], world: World) -> list[SweepPoint]:
     found: dict[int, SweepPoint] = {}
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
@@ -97,7 +97,7 @@ def _answers(runner: Runner, asked: tuple[Question, ...], world: World) -> list[
     return [found[position] for position in range(len(asked))]
 
 
-def _answer(world: World, question: Question) -> SweepPoint:
+def _answer(world: World, question: GridRequest) -> SweepPoint:
     factors, request, prices = question
     answer = planned(request, world.at_prices(prices), now=datetime.now(UTC), clock_s=time.perf_counter)
     return point(factors, answer)

@@ -6,14 +6,14 @@ from typing import Annotated
 
 import typer
 
-from api.cli.common.build_model import made_of
-from api.cli.common.console import say
+from api.cli.common.build_model import build_model
+from api.cli.common.console import print_line
 from api.cli.common.errors import EXIT_BAD_INPUT, CommandError
 from api.cli.common.lazy_groups import new_app
 from api.cli.common.options import TokenFileOption, UrlOption
-from api.cli.common.output import Format, FormatOption, say_json
+from api.cli.common.output import Format, FormatOption, print_json
 from api.cli.common.remote import connect, put_document
-from api.cli.common.tables import Column, Table, moment, number, say_fields, say_table
+from api.cli.common.tables import Column, Table, moment, number, print_fields, print_table
 from api.schemas.power import PowerBudget, StoredBudget
 
 COLUMNS = (
@@ -44,10 +44,10 @@ def list_budgets(
     with connect(url, token_file) as client:
         found = list(client.iter_power_budgets())
     if output is Format.JSON:
-        say_json(found)
+        print_json(found)
         return
     now = datetime.now(UTC)
-    say_table(Table(COLUMNS, (_row(each, now) for each in found)))
+    print_table(Table(COLUMNS, (_row(each, now) for each in found)))
 
 
 @app.command("show")
@@ -60,7 +60,7 @@ def show(
     """Show what a power domain may draw, and until when."""
     with connect(url, token_file) as client:
         found = client.get_power_budget(domain).document
-    _say(found, output)
+    _print(found, output)
 
 
 @app.command("set")
@@ -80,14 +80,14 @@ def set_budget(
             f"--for-minutes: must be above 0 and at most a week, got {minutes}", exit_code=EXIT_BAD_INPUT
         )
     expires_at = datetime.now(UTC) + timedelta(minutes=min(max(minutes, 0.0), 1e6))
-    budget = made_of(PowerBudget, "budget", limit_w=limit_w, expires_at=expires_at.isoformat())
+    budget = build_model(PowerBudget, "budget", limit_w=limit_w, expires_at=expires_at.isoformat())
     with connect(url, token_file) as client:
         stored = put_document(
             create=lambda: client.create_power_budget(domain, budget),
             replace=lambda tag: client.replace_power_budget(domain, budget, if_match=tag),
             current=lambda: client.get_power_budget(domain).etag,
         )
-    _say(stored.document, output)
+    _print(stored.document, output)
 
 
 @app.command("withdraw")
@@ -101,9 +101,9 @@ def withdraw(
     with connect(url, token_file) as client:
         client.delete_power_budget(domain, if_match=client.get_power_budget(domain).etag)
     if output is Format.JSON:
-        say_json({"domain": domain, "withdrawn": True})
+        print_json({"domain": domain, "withdrawn": True})
     else:
-        say(f"the budget of {domain} is withdrawn")
+        print_line(f"the budget of {domain} is withdrawn")
 
 
 def _row(found: StoredBudget, now: datetime) -> tuple[object, ...]:
@@ -112,8 +112,8 @@ def _row(found: StoredBudget, now: datetime) -> tuple[object, ...]:
     return found.domain, budget.limit_w, budget.expires_at, in_force, found.version, found.set_at, found.set_by
 
 
-def _say(found: StoredBudget, output: Format) -> None:
+def _print(found: StoredBudget, output: Format) -> None:
     if output is Format.JSON:
-        say_json(found)
+        print_json(found)
     else:
-        say_fields(found.model_dump(mode="json"))
+        print_fields(found.model_dump(mode="json"))

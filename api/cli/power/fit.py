@@ -16,7 +16,7 @@ from api.cli.common.errors import EXIT_BAD_INPUT, EXIT_REFUSED, CommandError
 from api.cli.common.files import read_file
 from api.cli.common.lazy_groups import new_app
 from api.cli.common.options import GpusOption
-from api.cli.common.output import DocumentFormat, DocumentFormatOption, say_document
+from api.cli.common.output import DocumentFormat, DocumentFormatOption, print_document
 from api.cli.common.text_files import name_of
 from api.cli.place.files import read_bytes
 from fleet.documents import RuleError, dotted, write_model
@@ -85,7 +85,7 @@ def fit_power(
     for line in errors_of(fitted):
         note(line)
     if out is None:
-        say_document(fitted, output)
+        print_document(fitted, output)
     else:
         _write(fitted, out, output)
 

@@ -10,8 +10,8 @@ import typer
 from api.cli.common.console import note
 from api.cli.common.errors import EXIT_BAD_INPUT, CommandError
 from api.cli.common.lazy_groups import new_app
-from api.cli.common.output import Format, FormatOption, say_json
-from api.cli.common.tables import Column, Table, say_table
+from api.cli.common.output import Format, FormatOption, print_json
+from api.cli.common.tables import Column, Table, print_table
 from api.cli.common.text_files import name_of, read_text
 from fleet.documents import RuleError, dotted
 from power.forecast import DayForecast, Readings, next_day, read_power
@@ -64,23 +64,23 @@ def forecast(
     name = name_of(file)
     readings = read_power(read_text(file), name=name)
     if ahead is Ahead.READINGS:
-        _say_readings(readings, output)
+        _print_readings(readings, output)
         return
     try:
         day = next_day(readings.steps(step_min * MINUTE_S, of=of.value))
     except RuleError as error:
         lines = (f"{name}: {dotted(path)}: {message}" for path, message in error.violations)
         raise CommandError(*lines, exit_code=EXIT_BAD_INPUT) from error
-    _say_day(day, output)
+    _print_day(day, output)
 
 
-def _say_readings(readings: Readings, output: Format) -> None:
+def _print_readings(readings: Readings, output: Format) -> None:
     step_s = min(SHORT_STEP_S, readings.step_s)
     said = replayed(readings.at_s, readings.watts, step_s=step_s)
     last_w = float(readings.watts[-1])
     rows = [_horizon(readings, said, i, step_s) for i in range(len(LAGS))]
     if output is Format.JSON:
-        say_json({"at_s": float(readings.at_s[-1]), "row_w": last_w, "step_s": step_s, "horizons": rows})
+        print_json({"at_s": float(readings.at_s[-1]), "row_w": last_w, "step_s": step_s, "horizons": rows})
         return
     columns = [Column("HORIZON", lambda horizon_s: f"{horizon_s:g} s", right=True)]
     columns += [Column(f"{quantile:g}", lambda watts: f"+{watts:,.0f} W", right=True) for quantile in QUANTILES]
@@ -89,7 +89,7 @@ def _say_readings(readings: Readings, output: Format) -> None:
     if scored:
         columns += [Column(f"BELOW {quantile:g}", "{:.2%}".format, right=True) for quantile in QUANTILES]
         values = [[*known, *(row["coverage"] or NO_SCORES).values()] for known, row in zip(values, rows, strict=True)]
-    say_table(Table(columns, values))
+    print_table(Table(columns, values))
     note(f"watts that the highest reading of the horizon may lie above the last one, {last_w:,.0f}")
     if scored:
         note(f"below: share of past outcomes that lay below, of {len(readings.watts):,} readings")
@@ -111,7 +111,7 @@ def _horizon(readings: Readings, said: Any, lag: int, step_s: float) -> dict[str
     }
 
 
-def _say_day(day: DayForecast, output: Format) -> None:
+def _print_day(day: DayForecast, output: Format) -> None:
     names = [f"{quantile:g}" for quantile in day.quantiles]
     begins_s = [(day.second_of_day + i * day.step_s) % DAY_S for i in range(len(day.watts))]
     if output is Format.JSON:
@@ -119,9 +119,11 @@ def _say_day(day: DayForecast, output: Format) -> None:
             {"second_of_day": begin_s, "watts": dict(zip(names, map(float, watts), strict=True))}
             for begin_s, watts in zip(begins_s, day.watts, strict=True)
         ]
-        say_json({"step_s": day.step_s, "past_days": day.days, "steps": steps})
+        print_json({"step_s": day.step_s, "past_days": day.days, "steps": steps})
         return
     columns = [Column("FROM", lambda begin_s: f"{int(begin_s // 3600):02d}:{int(begin_s % 3600 // 60):02d}")]
     columns += [Column(name, "{:,.0f} W".format, right=True) for name in names]
-    say_table(Table(columns, [[begin_s, *watts] for begin_s, watts in zip(begins_s, day.watts.tolist(), strict=True)]))
+    print_table(
+        Table(columns, [[begin_s, *watts] for begin_s, watts in zip(begins_s, day.watts.tolist(), strict=True)])
+    )
     note(f"watts by step, from {day.days} past days")

@@ -10,10 +10,11 @@ from api.cli.common.console import note
 from api.cli.common.errors import EXIT_BAD_INPUT, CommandError
 from api.cli.common.files import read_file
 from api.cli.common.lazy_groups import new_app
-from api.cli.common.sockets import HostOption, LogLevel, LogLevelOption, listen, read_secret
+from api.cli.common.log_level import LogLevel, LogLevelOption
+from api.cli.common.sockets import HostOption, listen, read_secret
 from deploy.common.logs import configure_logs
 from deploy.common.tls import CertificateError, trust_of
-from deploy.power_guard.config import GuardFile, Mode
+from deploy.power_guard.config import ActuationMode, GuardFile
 from deploy.power_guard.process import run_guard
 
 app = new_app()
@@ -40,7 +41,7 @@ def guard(
     except CertificateError as error:
         raise CommandError(str(error), exit_code=EXIT_BAD_INPUT) from error
     listener = listen(host, port)
-    sends = "sends orders" if file.mode is Mode.APPLY else "sends nothing"
+    sends = "sends orders" if file.mode is ActuationMode.APPLY else "sends nothing"
     address, number = listener.getsockname()[:2]
     note(f"guard of {file.row}: {len(file.agents)} servers, {sends}; http://{address}:{number}/state")
     configure_logs(level=log_level)

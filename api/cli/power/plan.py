@@ -7,13 +7,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from api.cli.common.console import say
+from api.cli.common.build_model import build_model
+from api.cli.common.console import print_line
 from api.cli.common.errors import EXIT_BAD_INPUT, EXIT_REFUSED, CommandError
-from api.cli.common.files import read_document, read_file
+from api.cli.common.files import STDIN, read_document, read_file
 from api.cli.common.lazy_groups import new_app
-from api.cli.common.options import FileArgument
-from api.cli.common.output import Format, FormatOption, say_json
-from api.cli.power.plan_output import say_caps, say_room
+from api.cli.common.options import AskUrlOption, FileArgument, TokenFileOption
+from api.cli.common.output import Format, FormatOption, print_json
+from api.cli.power.plan_output import print_caps, print_room
 from fleet.documents import Document, read_model
 from fleet.solvers import Limits, Solver
 from fleet.topology import Topology
@@ -55,20 +56,31 @@ def plan(
     gap: Annotated[
         float, typer.Option(min=0.0, max=1.0, metavar="X", help="Share of the loss that may stay open.")
     ] = 1e-2,
+    url: AskUrlOption = None,
+    token_file: TokenFileOption = None,
     output: FormatOption = Format.TABLE,
 ) -> None:
     """Choose clocks and budgets that hold a power tree.
 
     TREE holds feeds with their limits, and groups of servers with their load by period.  When no clocks hold it, the
     feeds and watts in conflict are the answer, the exit code is 1, and no budget is given: those in force stay.
+    With --url, TREE may also be the name of a tree that the service stores.
     """
-    known = _tree(tree, topology, site)
+    if url is not None and (samples or starts_at is not None):
+        message = "--samples and --starts-at: need a local plan, without --url"
+        raise CommandError(message, exit_code=EXIT_BAD_INPUT)
+    stored = url is not None and tree != STDIN and not tree.exists()
+    known = None if stored else _tree(tree, topology, site)
     from power.caps import Terms, domain_budgets, feed_headroom, plan_caps  # noqa: PLC0415
 
     try:
         terms = Terms(risk=risk, within_slo=within_slo)
     except ValueError as error:
         raise CommandError(f"--risk: must be from 1e-09 to 0.5, got {risk:g}", exit_code=EXIT_BAD_INPUT) from error
+    if url is not None or known is None:
+        of = {"tree_name": str(tree)} if known is None else {"tree": known}
+        _plan_remotely(url, token_file, output, **of, terms=terms, time_limit_s=time_limit_s, solver=solver)
+        return
     found = plan_caps(
         known, terms=terms, solver=solver, limits=Limits(time_limit_s=time_limit_s, relative_gap=gap, seed=seed)
     )
@@ -76,12 +88,25 @@ def plan(
     begins = starts_at.replace(tzinfo=UTC) if starts_at is not None else _midnight()
     budgets = domain_budgets(known, found, starts_at_s=begins.timestamp())
     if output is Format.JSON:
-        say_json({"plan": _plain(found), "budgets": _all(budgets), "room": _all(growth)})
+        print_json({"plan": _plain(found), "budgets": _all(budgets), "room": _all(growth)})
     else:
-        say_caps(found)
-        say("")
-        say_room(growth)
+        print_caps(found)
+        print_line("")
+        print_room(growth)
     if not found.status.has_mix:
+        raise typer.Exit(EXIT_REFUSED)
+
+
+def _plan_remotely(url: str | None, token_file: Path | None, output: Format, **fields: Any) -> None:
+    from api.cli.common.remote import connect  # noqa: PLC0415 - the client costs more than most local results
+    from api.cli.power.plans import POWER_PLANS  # noqa: PLC0415 - as above
+    from api.schemas.power import CapPlanRequest  # noqa: PLC0415 - as above
+
+    request = build_model(CapPlanRequest, "power plan", **fields)
+    with connect(url, token_file) as client:
+        record = client.create_power_plan(request)
+    POWER_PLANS.print_record(record, output)
+    if not record.plan.status.has_mix:
         raise typer.Exit(EXIT_REFUSED)
 
 

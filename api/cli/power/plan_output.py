@@ -4,8 +4,8 @@ from collections.abc import Iterable, Iterator
 from itertools import groupby
 from typing import TYPE_CHECKING, NamedTuple
 
-from api.cli.common.console import note, say
-from api.cli.common.tables import Column, Table, number, say_table
+from api.cli.common.console import note, print_line
+from api.cli.common.tables import Column, Table, number, print_table
 
 if TYPE_CHECKING:
     from power.caps import CapPlan, ClassCaps, FeedCaps, FeedRoom, PeriodCaps
@@ -63,34 +63,34 @@ class _Hold(NamedTuple):
     lost_prompt_clock: float | None
 
 
-def say_caps(plan: "CapPlan") -> None:
+def print_caps(plan: "CapPlan") -> None:
     """The plan for people; what is long is cut, and says so."""
     if plan.loss is None:
-        say(f"{plan.tree}: {plan.status} at a risk of {plan.risk:g}: no budget is given, those in force stay")
+        print_line(f"{plan.tree}: {plan.status} at a risk of {plan.risk:g}: no budget is given, those in force stay")
         for conflict in plan.conflicts:
-            say(conflict.reason)
+            print_line(conflict.reason)
         return
     gap = 0.0 if plan.gap is None else 100 * plan.gap
     binding = plan.binding or "no feed"
-    say(f"{plan.tree}: loss {plan.loss:.4g} servers (gap {gap:.2f} %), risk {plan.risk:g}, {binding} binds")
-    say("")
-    say_table(Table(PERIODS, [_period(plan, period) for period in plan.periods]))
+    print_line(f"{plan.tree}: loss {plan.loss:.4g} servers (gap {gap:.2f} %), risk {plan.risk:g}, {binding} binds")
+    print_line("")
+    print_table(Table(PERIODS, [_period(plan, period) for period in plan.periods]))
     clocks = list(_clocks(plan))
     if clocks:
-        say("")
-        say_table(Table(CLOCKS, _cut(clocks, "lines of clocks")))
+        print_line("")
+        print_table(Table(CLOCKS, _cut(clocks, "lines of clocks")))
     worst = max(plan.periods, key=lambda period: (period.loss or 0.0, period.lost_loss or 0.0))
-    say("")
-    say(f"hours {_hours(plan, worst.period, worst.period)}, the dearest:")
-    say_table(Table(FEEDS, _cut([_feed(feed) for feed in worst.feeds], "feeds")))
+    print_line("")
+    print_line(f"hours {_hours(plan, worst.period, worst.period)}, the dearest:")
+    print_table(Table(FEEDS, _cut([_feed(feed) for feed in worst.feeds], "feeds")))
     remarks = list(_remarks(plan))
     if remarks:
-        say("")
+        print_line("")
     for line in remarks:
-        say(f"- {line}")
+        print_line(f"- {line}")
 
 
-def say_room(growth: "Iterable[FeedRoom]") -> None:
+def print_room(growth: "Iterable[FeedRoom]") -> None:
     """What each feed could take."""
     rows: list[tuple[object, ...]] = []
     for one in growth:
@@ -111,7 +111,7 @@ def say_room(growth: "Iterable[FeedRoom]") -> None:
                 risk,
             )
         )
-    say_table(Table(ROOM, _cut(rows, "feeds")))
+    print_table(Table(ROOM, _cut(rows, "feeds")))
 
 
 def _period(plan: "CapPlan", period: "PeriodCaps") -> tuple[object, ...]:

@@ -8,12 +8,14 @@ import typer
 
 from api.cli.common.errors import EXIT_BAD_INPUT, CommandError
 from api.cli.common.lazy_groups import new_app
-from api.cli.common.output import Format, FormatOption, say_json
+from api.cli.common.options import AskUrlOption, TokenFileOption
+from api.cli.common.output import Format, FormatOption, print_json
 from api.cli.common.plot_files import PlotOption, refuse_unplottable
 from api.cli.place.files import refuse_unwritable
-from api.cli.power.simulate_output import say_row
-from api.cli.power.simulate_request import asked, given_server, given_sources, told_as_options
-from power.whatif.request import FaultName, PolicyName
+from api.cli.power.simulate_output import print_row
+from api.cli.power.simulate_request import asked, given_server, given_sources, option_errors
+from power.whatif.request import FaultName, PolicyName, RowQuestion
+from power.workload import Sources
 
 app = new_app()
 
@@ -77,6 +79,8 @@ def simulate(
         Path | None, typer.Option(metavar="FILE", help="Curves that `power fit` wrote, in place of the shipped ones.")
     ] = None,
     plot: PlotOption = None,
+    url: AskUrlOption = None,
+    token_file: TokenFileOption = None,
     output: FormatOption = Format.TABLE,
 ) -> None:
     """Run a row of servers behind a budget, and count its brakes.
@@ -85,6 +89,8 @@ def simulate(
     that of the first, less one.  The same question gives the same answer.  Traces are CSV files of Azure, Mooncake,
     BurstGPT or plain time, input_tokens, output_tokens.
     """
+    if url is not None and plot is not None:
+        raise CommandError("--plot: needs a local simulation, without --url", exit_code=EXIT_BAD_INPUT)
     if plot is not None:
         refuse_unplottable(plot)
         refuse_unwritable(plot)
@@ -108,15 +114,32 @@ def simulate(
         server=given_server(server, curves, gpu=gpu, model=model, together=together),
     )
     sources = given_sources((*(trace or ()), *(more or ())))
+    if url is not None:
+        _simulate_remotely(question, sources, url, token_file, output)
+        return
     from power.whatif.run import study  # noqa: PLC0415 - loads compiled code: wrong input is told before that
 
-    with told_as_options():
+    with option_errors():
         found = study(question, clock_s=time.process_time, sources=sources)
     if plot is not None:
         from api.cli.power.plot import plot_row  # noqa: PLC0415 - draws
 
         plot_row(found.answer, found.record, plot)
     if output is Format.JSON:
-        say_json(found.answer)
+        print_json(found.answer)
     else:
-        say_row(found.answer)
+        print_row(found.answer)
+
+
+def _simulate_remotely(
+    question: RowQuestion, sources: Sources, url: str, token_file: Path | None, output: Format
+) -> None:
+    from api.cli.common.remote import connect  # noqa: PLC0415 - the client costs more than most local results
+    from api.cli.power.simulations import POWER_SIMULATIONS  # noqa: PLC0415 - as above
+    from api.schemas.power import SimulationRequest  # noqa: PLC0415 - as above
+
+    with option_errors():
+        request = SimulationRequest.of(question, sources)
+    with connect(url, token_file) as client:
+        record = client.create_power_simulation(request)
+    POWER_SIMULATIONS.print_record(record, output)

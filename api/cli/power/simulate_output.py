@@ -2,8 +2,8 @@
 
 from collections.abc import Iterator
 
-from api.cli.common.console import say
-from api.cli.common.tables import Column, Table, number, say_table
+from api.cli.common.console import print_line
+from api.cli.common.tables import Column, Table, number, print_table
 from power.controls import Priority
 from power.slo_impact import POLCA_SLO, Limit
 from power.whatif.response import Assumptions, Impact, RowAnswer, Waits
@@ -19,19 +19,19 @@ COLUMNS = (
 )
 
 
-def say_row(answer: RowAnswer) -> None:
+def print_row(answer: RowAnswer) -> None:
     """A heading, the objectives, and what the figures rest on."""
-    say(_heading(answer))
-    say("")
+    print_line(_heading(answer))
+    print_line("")
     waits = answer.admission_wait_s
     rows = [
         _row("high priority", answer.slo.high, POLCA_SLO[Priority.HIGH], waits.high),
         _row("low priority", answer.slo.low, POLCA_SLO[Priority.LOW], waits.low),
     ]
-    say_table(Table(COLUMNS, rows))
-    say("")
+    print_table(Table(COLUMNS, rows))
+    print_line("")
     for line in _remarks(answer):
-        say(f"- {line}")
+        print_line(f"- {line}")
 
 
 def _heading(answer: RowAnswer) -> str:

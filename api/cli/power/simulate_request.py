@@ -20,13 +20,13 @@ from power.workload import Sources, read_sources
 
 def asked(**fields: Any) -> RowQuestion:
     """The question, checked; options that were not given stand as the question has them."""
-    with told_as_options():
+    with option_errors():
         return RowQuestion(**{name: value for name, value in fields.items() if value is not None})
 
 
 def given_sources(paths: Sequence[Path]) -> Sources:
     """What the row has to do: traces of requests, and at most one file of rates that shapes the day."""
-    with told_as_options():
+    with option_errors():
         return read_sources([(path.name or name_of(path), read_text(path)) for path in paths])
 
 
@@ -47,12 +47,12 @@ def given_server(
     from power.measured_models.servers import server_model  # noqa: PLC0415 - as above
 
     fitted = builtin_curves() if curves is None else read_file(curves, PowerShares)
-    with told_as_options():
+    with option_errors():
         return server_model(fitted, builtin_gpus().get(gpu), model=model, together=together or 1)
 
 
 @contextmanager
-def told_as_options() -> Iterator[None]:
+def option_errors() -> Iterator[None]:
     """What does not fit: a line each, under the option that brought it."""
     try:
         yield

@@ -5,12 +5,12 @@ from typing import Annotated
 
 import typer
 
-from api.cli.common.console import note, say
+from api.cli.common.console import note, print_line
 from api.cli.common.files import read_file
 from api.cli.common.lazy_groups import new_app
 from api.cli.common.options import FileArgument, TokenFileOption, UrlOption
-from api.cli.common.output import DocumentFormat, DocumentFormatOption, Format, FormatOption, say_document, say_json
-from api.cli.common.tables import Column, Table, number, say_table
+from api.cli.common.output import DocumentFormat, DocumentFormatOption, Format, FormatOption, print_document, print_json
+from api.cli.common.tables import Column, Table, number, print_table
 from power.tree import PowerTree
 
 FEEDS = (
@@ -42,10 +42,10 @@ def list_trees(url: UrlOption = None, token_file: TokenFileOption = None, output
     with connect(url, token_file) as client:
         found = list(client.iter_power_trees())
     if output is Format.JSON:
-        say_json(found)
+        print_json(found)
         return
     rows = ((each.name, each.version, len(each.tree.hierarchy.feeds), _servers(each.tree)) for each in found)
-    say_table(Table(TREES, rows))
+    print_table(Table(TREES, rows))
 
 
 @app.command("check")
@@ -53,9 +53,9 @@ def check(file: FileArgument, output: FormatOption = Format.TABLE) -> None:
     """Check a file: a line per defect, with what is allowed, and exit code 2."""
     tree = read_file(file, PowerTree)
     if output is Format.JSON:
-        say_json({"file": str(file), "good": True, "feeds": len(tree.hierarchy.feeds), "servers": _servers(tree)})
+        print_json({"file": str(file), "good": True, "feeds": len(tree.hierarchy.feeds), "servers": _servers(tree)})
         return
-    say_table(Table(FEEDS, _rows(tree)))
+    print_table(Table(FEEDS, _rows(tree)))
 
 
 @app.command("pull")
@@ -71,7 +71,7 @@ def pull(
     with connect(url, token_file) as client:
         found = client.get_power_tree(name)
     note(f"version {found.etag}")
-    say_document(found.document.tree, output)
+    print_document(found.document.tree, output)
 
 
 @app.command("push")
@@ -96,9 +96,9 @@ def push(
             etag=etag,
         )
     if output is Format.JSON:
-        say_json({"name": tree.name, "etag": stored.etag})
+        print_json({"name": tree.name, "etag": stored.etag})
     else:
-        say(f"power tree {tree.name}: version {stored.etag}")
+        print_line(f"power tree {tree.name}: version {stored.etag}")
 
 
 @app.command("delete")
@@ -111,9 +111,9 @@ def delete(
     with connect(url, token_file) as client:
         client.delete_power_tree(name, if_match=client.get_power_tree(name).etag)
     if output is Format.JSON:
-        say_json({"name": name, "deleted": True})
+        print_json({"name": name, "deleted": True})
     else:
-        say(f"power tree {name} is forgotten")
+        print_line(f"power tree {name} is forgotten")
 
 
 def _rows(tree: PowerTree) -> Iterator[tuple[object, ...]]:

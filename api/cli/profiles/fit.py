@@ -14,7 +14,7 @@ from api.cli.common.errors import EXIT_BAD_INPUT, EXIT_REFUSED, CommandError
 from api.cli.common.files import read_file
 from api.cli.common.lazy_groups import new_app
 from api.cli.common.options import GpusOption
-from api.cli.common.output import DocumentFormat, DocumentFormatOption, say_document
+from api.cli.common.output import DocumentFormat, DocumentFormatOption, print_document
 from fleet.documents import write_model
 from fleet.errors import DocumentError, Problem
 from fleet.models import ModelCatalogue, builtin_models
@@ -79,7 +79,7 @@ def fit_profiles(
     if validation:
         fitted = fitted.model_copy(update={"errors": tuple(_errors(sample, seed=seed))})
     if out is None:
-        say_document(fitted, output)
+        print_document(fitted, output)
     else:
         _write(fitted, out, output)
 

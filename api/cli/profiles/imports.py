@@ -11,8 +11,8 @@ from api.cli.common.console import note, write
 from api.cli.common.errors import EXIT_BAD_INPUT, CommandError, lines_of
 from api.cli.common.lazy_groups import new_app
 from api.cli.common.options import GpusOption
-from api.cli.common.output import DocumentFormat, DocumentFormatOption, Format, FormatOption, say_document, say_json
-from api.cli.common.tables import Column, Table, number, say_table
+from api.cli.common.output import DocumentFormat, DocumentFormatOption, Format, FormatOption, print_document, print_json
+from api.cli.common.tables import Column, Table, number, print_table
 from api.cli.common.text_files import name_of, read_text
 from fleet.errors import DocumentError
 from fleet.gpus import GpuCatalogue
@@ -90,7 +90,7 @@ def import_results(
     if csv:
         write(own_csv(profiles.points))
     else:
-        say_document(profiles, output)
+        print_document(profiles, output)
 
 
 @show_app.command("show")
@@ -103,9 +103,9 @@ def show(files: FilesArgument, gpus: GpusOption = None, output: FormatOption = F
     profiles = _merged(files, form=None, given=Given(), gpus=known_gpus(gpus), quiet=True)
     covered = [_coverage(configuration, profiles.of(configuration)) for configuration in profiles.configurations()]
     if output is Format.JSON:
-        say_json({"configurations": covered})
+        print_json({"configurations": covered})
     else:
-        say_table(Table(COLUMNS, [_row(each) for each in covered]))
+        print_table(Table(COLUMNS, [_row(each) for each in covered]))
 
 
 def _merged(

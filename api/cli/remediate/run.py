@@ -1,30 +1,28 @@
 """`fleetwright remediate`: the remediation controller, and its cases."""
 
 import asyncio
-import signal
 import sys
-from collections.abc import Coroutine
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 from prometheus_client import CollectorRegistry
 
-from api.cli.common.console import note, say
+from api.cli.common.console import print_line
 from api.cli.common.errors import EXIT_BAD_INPUT, CommandError
 from api.cli.common.lazy_groups import new_app
+from api.cli.common.log_level import LogLevel, LogLevelOption
 from api.cli.common.metrics_port import MetricsHostOption, MetricsPortOption, served_metrics
 from api.cli.common.options import TokenFileOption, UrlOption
-from api.cli.common.output import Format, FormatOption, say_json
+from api.cli.common.output import Format, FormatOption, print_json
 from api.cli.common.ray_session import joined
 from api.cli.common.remote import client_errors, connect, read_token
-from api.cli.common.tables import Column, Table, moment, say_fields, say_table
-from api.cli.controller.run import LogLevel
+from api.cli.common.tables import Column, Table, moment, print_fields, print_table
 from api.client import AsyncClient
 from api.client.transport import DEFAULT_URL
 from api.schemas.remediation import RemediationCase
-from api.server import configure_logging
-from api.server.settings import LogFormat
 from deploy.common.liveness import Liveness
+from deploy.common.logs import configure_logs
+from deploy.common.shutdown import run_until_sigterm
 from deploy.remediation.hooks import HOOKS
 from deploy.remediation.metrics import RemediationMetrics
 
@@ -79,16 +77,14 @@ def run(
     metrics_host: MetricsHostOption = "127.0.0.1",
     url: UrlOption = None,
     token_file: TokenFileOption = None,
-    log_level: Annotated[
-        LogLevel, typer.Option(envvar="FLEETWRIGHT_LOG_LEVEL", case_sensitive=False, help="Least severity logged.")
-    ] = LogLevel.INFO,
+    log_level: LogLevelOption = LogLevel.INFO,
 ) -> None:
     """Apply the decisions of the quarantine policy to a Ray cluster, case by case.
 
     The policy (`faults quarantine`) decides which nodes leave service.  Its shipped mode is `observe`.
     """
     commands = _hooks(hook or [])
-    configure_logging(level=log_level, log_format=LogFormat.JSON)
+    configure_logs(level=log_level)
     with client_errors(url or DEFAULT_URL):
         client = AsyncClient(url or DEFAULT_URL, token=read_token(token_file))
     registry, liveness = CollectorRegistry(), Liveness()
@@ -110,7 +106,7 @@ def run(
                 metrics = RemediationMetrics(registry)
                 await run_remediation(options, api, out=sys.stdout, metrics=metrics, liveness=liveness)
 
-        asyncio.run(_until_terminated(work()))
+        asyncio.run(run_until_sigterm(work()))
 
 
 @app.command("cases")
@@ -119,9 +115,9 @@ def cases(url: UrlOption = None, token_file: TokenFileOption = None, output: For
     with connect(url, token_file) as client:
         found = list(client.iter_remediation_cases())
     if output is Format.JSON:
-        say_json(found)
+        print_json(found)
     else:
-        say_table(Table(CASES, map(_row, found)))
+        print_table(Table(CASES, map(_row, found)))
 
 
 @app.command("case")
@@ -135,10 +131,10 @@ def case(
     with connect(url, token_file) as client:
         found = client.get_remediation_case(case_id).document
     if output is Format.JSON:
-        say_json(found)
+        print_json(found)
         return
     spec = found.case
-    say_fields(
+    print_fields(
         {
             "node": spec.node,
             "state": spec.state.value,
@@ -150,9 +146,9 @@ def case(
     for each in spec.runs:
         resumed = f"resumed at step {each.resumed_step}" if each.settled else "has not resumed yet"
         progress = "over" if each.over else resumed
-        say(f"run {each.run}: {each.workers} worker(s), checkpoint {each.checkpoint_step}; {progress}")
+        print_line(f"run {each.run}: {each.workers} worker(s), checkpoint {each.checkpoint_step}; {progress}")
     for done in spec.actions:
-        say(f"{done.at:%Y-%m-%d %H:%M:%S}Z  {done.action}  {done.detail}")
+        print_line(f"{done.at:%Y-%m-%d %H:%M:%S}Z  {done.action}  {done.detail}")
 
 
 def _row(found: RemediationCase) -> tuple[object, ...]:
@@ -171,12 +167,3 @@ def _hooks(entries: list[str]) -> dict[str, str]:
             )
         found[name] = command
     return found
-
-
-async def _until_terminated(work: Coroutine[Any, Any, None]) -> None:
-    task = asyncio.create_task(work)
-    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
-    try:
-        await task
-    except asyncio.CancelledError:
-        note("terminated")

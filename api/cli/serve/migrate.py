@@ -4,10 +4,10 @@ from typing import Annotated
 
 import typer
 
-from api.cli.common.console import say
+from api.cli.common.console import print_line
 from api.cli.common.errors import EXIT_REFUSED
 from api.cli.common.lazy_groups import new_app
-from api.cli.common.output import Format, FormatOption, say_json
+from api.cli.common.output import Format, FormatOption, print_json
 from api.cli.serve.database import open_migrations, read_settings
 from api.store import Migrations
 
@@ -22,7 +22,7 @@ def migrate_up(
     """Bring the schema up, by default to the newest revision."""
     with open_migrations(read_settings()) as migrations:
         migrations.upgrade(revision)
-        _say_where(migrations, output)
+        _print_revision(migrations, output)
 
 
 @app.command("down")
@@ -33,23 +33,23 @@ def migrate_down(
     """Take the schema down.  What only newer revisions hold is lost."""
     with open_migrations(read_settings()) as migrations:
         migrations.downgrade(revision)
-        _say_where(migrations, output)
+        _print_revision(migrations, output)
 
 
 @app.command("status")
 def migrate_status(output: FormatOption = Format.TABLE) -> None:
     """Say where the schema is; exit 1 when that is not where this program needs it."""
     with open_migrations(read_settings()) as migrations:
-        current = _say_where(migrations, output)
+        current = _print_revision(migrations, output)
         if current != migrations.head:
             raise typer.Exit(EXIT_REFUSED)
 
 
-def _say_where(migrations: Migrations, output: Format) -> str | None:
+def _print_revision(migrations: Migrations, output: Format) -> str | None:
     current = migrations.current()
     if output is Format.JSON:
-        say_json({"revision": current, "needed": migrations.head})
+        print_json({"revision": current, "needed": migrations.head})
     else:
         needed = "as this program needs it" if current == migrations.head else f"this program needs {migrations.head}"
-        say(f"the schema is at {current or 'nothing'}, {needed}")
+        print_line(f"the schema is at {current or 'nothing'}, {needed}")
     return current

@@ -11,7 +11,7 @@ import typer
 import uvicorn
 from fastapi import FastAPI
 
-from api.cli.common.console import note, say
+from api.cli.common.console import note, print_line
 from api.cli.common.errors import EXIT_BAD_INPUT, CommandError
 from api.cli.common.lazy_groups import new_app
 from api.cli.serve.database import open_migrations, read_settings
@@ -127,7 +127,7 @@ async def _greet(settings: Settings, listener: socket.socket) -> None:
     host, port = listener.getsockname()[:2]
     url = f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
     bearer = "" if settings.is_open else " -H 'Authorization: Bearer TOKEN'"
-    say(f"Fleetwright answers on {url}\nTry:  curl{bearer} {url}/v1/gpus")
+    print_line(f"Fleetwright answers on {url}\nTry:  curl{bearer} {url}/v1/gpus")
 
 
 def _listen(host: str, port: int) -> socket.socket:

@@ -4,11 +4,11 @@ from typing import Annotated
 
 import typer
 
-from api.cli.common.build_model import made_of
-from api.cli.common.console import say
+from api.cli.common.build_model import build_model
+from api.cli.common.console import print_line
 from api.cli.common.lazy_groups import new_app
 from api.cli.common.options import TokenFileOption, UrlOption
-from api.cli.common.output import Format, FormatOption, say_json
+from api.cli.common.output import Format, FormatOption, print_json
 from api.cli.common.remote import connect
 from api.schemas.targets import Freeze
 
@@ -27,13 +27,13 @@ def freeze(
 
     It holds until `fleetwright thaw`.  `fleetwright targets list` says whether it is on.
     """
-    wanted = made_of(Freeze, "freeze", frozen=True, reason=reason)
+    wanted = build_model(Freeze, "freeze", frozen=True, reason=reason)
     with connect(url, token_file) as client:
         stored = client.replace_freeze(wanted, if_match="*").document
     if output is Format.JSON:
-        say_json(stored)
+        print_json(stored)
     else:
-        say("frozen: nothing is written to any target until `fleetwright thaw`")
+        print_line("frozen: nothing is written to any target until `fleetwright thaw`")
 
 
 @thaw_app.command()
@@ -42,6 +42,6 @@ def thaw(url: UrlOption = None, token_file: TokenFileOption = None, output: Form
     with connect(url, token_file) as client:
         stored = client.replace_freeze(Freeze(), if_match="*").document
     if output is Format.JSON:
-        say_json(stored)
+        print_json(stored)
     else:
-        say("thawed")
+        print_line("thawed")

@@ -6,18 +6,18 @@ from typing import Annotated, Any
 import typer
 from pydantic import ValidationError
 
-from api.cli.common.console import note, say
+from api.cli.common.console import note, print_line
 from api.cli.common.errors import EXIT_BAD_INPUT, EXIT_REFUSED, CommandError
 from api.cli.common.files import read_file
 from api.cli.common.lazy_groups import new_app
 from api.cli.common.options import FileArgument, TokenFileOption, UrlOption
-from api.cli.common.output import Format, FormatOption, say_json
+from api.cli.common.output import Format, FormatOption, print_json
 from api.cli.common.remote import connect
-from api.cli.common.tables import Column, Table, moment, number, say_fields, say_table
+from api.cli.common.tables import Column, Table, moment, number, print_fields, print_table
 from api.cli.targets.changes import COLUMNS as CHANGE_COLUMNS
 from api.cli.targets.changes import change_rows
 from api.cli.targets.table import table
-from api.client import Fleetwright, NotFoundError, PreconditionFailedError
+from api.client import Client, NotFoundError, PreconditionFailedError
 from api.schemas.expert_maps import ExpertMapStatus
 from api.schemas.target_state import ApprovalRequest
 from api.schemas.targets import Freeze, Mode, Target, TargetSpec, TargetStatus
@@ -58,9 +58,9 @@ def list_targets(
         freeze = client.get_freeze().document
     if output is Format.JSON:
         rows = [_json(target, status) for target, status in targets]
-        say_json({"freeze": freeze.model_dump(mode="json"), "targets": rows})
+        print_json({"freeze": freeze.model_dump(mode="json"), "targets": rows})
         return
-    say_table(Table(COLUMNS, (_row(target, status) for target, status in targets)))
+    print_table(Table(COLUMNS, (_row(target, status) for target, status in targets)))
     _note_freeze(freeze)
 
 
@@ -74,7 +74,7 @@ def show(
         status = _status(client, name)
         freeze = client.get_freeze().document
     if output is Format.JSON:
-        say_json(_json(target, status))
+        print_json(_json(target, status))
         return
     spec = target.spec.model_dump(mode="json")
     report = (
@@ -82,9 +82,9 @@ def show(
         if status is None
         else status.model_dump(mode="json", exclude={"changes", "settings", "plan_id", "expert_maps"})
     )
-    say_fields({"target": target.name, "version": target.version} | spec | report)
+    print_fields({"target": target.name, "version": target.version} | spec | report)
     if status is not None:
-        _say_ready(status)
+        _print_ready(status)
     _note_freeze(freeze)
 
 
@@ -100,7 +100,7 @@ def put(
     spec = read_file(file, TargetSpec)
     with connect(url, token_file) as client:
         target = _replace(client, name, spec)
-    _say_target(target, output)
+    _print_target(target, output)
 
 
 @app.command("set")
@@ -121,7 +121,7 @@ def change(
         found = client.get_target(name)
         spec = found.document.spec.model_copy(update=changes)
         target = client.replace_target(name, spec, if_match=found.etag).document
-    _say_target(target, output)
+    _print_target(target, output)
 
 
 @app.command("approve")
@@ -143,11 +143,11 @@ def approve(
         request = _approval(target.spec.plan_id, digest or status.digest)
         approval = client.approve_target(name, request)
     if output is Format.JSON:
-        say_json(approval)
+        print_json(approval)
         return
-    say_fields({"target": name} | approval.model_dump(mode="json"))
+    print_fields({"target": name} | approval.model_dump(mode="json"))
     if digest is None:
-        _say_ready(status)
+        _print_ready(status)
 
 
 @app.command("delete")
@@ -158,19 +158,19 @@ def delete(
     with connect(url, token_file) as client:
         client.delete_target(name, if_match=client.get_target(name).etag)
     if output is Format.JSON:
-        say_json({"name": name, "deleted": True})
+        print_json({"name": name, "deleted": True})
     else:
-        say(f"target {name} is forgotten")
+        print_line(f"target {name} is forgotten")
 
 
-def _replace(client: Fleetwright, name: str, spec: TargetSpec) -> Target:
+def _replace(client: Client, name: str, spec: TargetSpec) -> Target:
     try:
         return client.create_target(name, spec).document
     except PreconditionFailedError:
         return client.replace_target(name, spec, if_match=client.get_target(name).etag).document
 
 
-def _status(client: Fleetwright, name: str) -> TargetStatus | None:
+def _status(client: Client, name: str) -> TargetStatus | None:
     try:
         return client.get_target_status(name)
     except NotFoundError:
@@ -190,21 +190,21 @@ def _approval(plan_id: str | None, digest: str) -> ApprovalRequest:
         raise CommandError(message, exit_code=EXIT_BAD_INPUT) from error
 
 
-def _say_ready(status: TargetStatus) -> None:
+def _print_ready(status: TargetStatus) -> None:
     """What stands ready: changes, and expert maps."""
     if rows := change_rows(status):
-        say("")
-        say_table(Table(CHANGE_COLUMNS, rows))
+        print_line("")
+        print_table(Table(CHANGE_COLUMNS, rows))
     if status.expert_maps:
-        say("")
-        say_table(Table(MAPS, (_map_row(gpu, each) for gpu, each in sorted(status.expert_maps.items()))))
+        print_line("")
+        print_table(Table(MAPS, (_map_row(gpu, each) for gpu, each in sorted(status.expert_maps.items()))))
 
 
-def _say_target(target: Target, output: Format) -> None:
+def _print_target(target: Target, output: Format) -> None:
     if output is Format.JSON:
-        say_json(target)
+        print_json(target)
     else:
-        say_fields({"target": target.name, "version": target.version} | target.spec.model_dump(mode="json"))
+        print_fields({"target": target.name, "version": target.version} | target.spec.model_dump(mode="json"))
 
 
 def _note_freeze(freeze: Freeze) -> None:

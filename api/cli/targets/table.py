@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from api.cli.common.console import note, say
+from api.cli.common.console import note, print_line
 from api.cli.common.errors import EXIT_BAD_INPUT, EXIT_REFUSED, CommandError
 from api.cli.common.options import TokenFileOption, UrlOption
 from api.cli.common.remote import connect
@@ -57,7 +57,7 @@ def table(
         raise CommandError(str(error), exit_code=EXIT_REFUSED) from error
     told = found.model_dump_json(indent=2)
     if into is None:
-        say(told)
+        print_line(told)
         return
     write_whole(into, f"{told}\n".encode())
     note(f"{into}: table {found.version} of {', '.join(sorted(found.routes))}")

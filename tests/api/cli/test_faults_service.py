@@ -59,11 +59,11 @@ def test_what_is_no_bundle_is_refused_here(cli: Cli, bundle: Path) -> None:
     assert (done.code, str(bundle) in done.refused[0]) == (2, True)
 
 
-def test_simulations_are_asked_for_listed_and_shown(remote: Cli) -> None:
+def test_simulations_are_created_listed_and_shown(remote: Cli) -> None:
     question = ("--ranks", "128", "--hours", "0.05", "--scenario", "healthy", "--seed", "3")
-    asked = remote("faults", "simulations", "ask", *question)
+    asked = remote("faults", "simulate", *question)
     assert asked.code == 0, asked.stderr
-    name = asked.stdout.split()[1]
+    name = asked.stdout.split()[1].rstrip(",")
     assert "\n128 ranks for 0.05 h, scenario healthy, seed 3\n" in asked.stdout
     (listed,) = remote("faults", "simulations", "list", "--format", "json").json
     assert (listed["id"], listed["ranks"], listed["scenario"], listed["seed"]) == (name, 128, "healthy", 3)
@@ -82,11 +82,11 @@ def test_simulations_are_asked_for_listed_and_shown(remote: Cli) -> None:
         (["--ranks", "100"], "--ranks: input should be a multiple of 64"),
         (["--hours", "0"], "--hours: input should be greater than or equal to"),
         (["--scenario", "sunny"], "--scenario: input should be 'healthy'"),
-        (["--seed", "-1"], "--seed: input should be greater than or equal to 0"),
+        (["--seed", "-1"], "--seed: expected 0 to 2,147,483,647, got -1"),
     ],
 )
-def test_a_wrong_question_is_a_line(cli: Cli, args: list[str], said: str) -> None:
-    done = cli("faults", "simulations", "ask", *args)
+def test_a_wrong_question_is_a_line(remote: Cli, args: list[str], said: str) -> None:
+    done = remote("faults", "simulate", *args)
     assert done.code == 2
     assert said in done.refused[0]
 

@@ -94,36 +94,41 @@ def test_budgets_are_set_refused_and_withdrawn(remote: Cli, tree: Path) -> None:
     remote("power", "trees", "delete", "north")
 
 
-def test_simulations_are_asked_for_listed_and_shown(remote: Cli, tmp_path: Path) -> None:
-    asked = remote("power", "simulations", "ask", "-", stdin=QUESTION.encode())
-    assert asked.code == 0, asked.stderr
-    name = asked.stdout.split()[1]
+def test_simulations_are_created_listed_and_shown(remote: Cli, tmp_path: Path) -> None:
+    row = ("--servers", "8", "--budget-servers", "6", "--policy", "threshold-all", "--days", "0.02", "--seed", "1")
+    made = remote("power", "simulate", *row)
+    assert made.code == 0, made.stderr
+    name = made.stdout.split()[1].rstrip(",")
     listed = remote("power", "simulations", "list", "--format", "json").json
     assert [(one["id"], one["servers"], one["policy"]) for one in listed] == [(name, 8, "threshold-all")]
     assert f"\n{name} " in remote("power", "simulations", "list").stdout
     shown = remote("power", "simulations", "show", name).stdout
     assert shown.startswith(f"simulation {name}, ")
-    assert asked.stdout.partition("\n\n")[2] == shown.partition("\n\n")[2]
+    assert made.stdout == shown
     record = remote("power", "simulations", "show", name, "--format", "json").json
     assert (record["request"]["days"], record["simulation"]["brakes"]) == (0.02, listed[0]["brakes"])
-    path = tmp_path / "question.yaml"
-    path.write_text(QUESTION.replace("servers: 8,", "servers: 0,", 1))
-    refused = remote("power", "simulations", "ask", path)
-    assert (refused.code, "line 1: servers: input should be" in refused.refused[0]) == (2, True)
+    trace = tmp_path / "trace.csv"
+    trace.write_text("time,input_tokens,output_tokens\n0,100,10\n1,200,20\n3,150,15\n")
+    traced = remote("power", "simulate", *row, "--trace", trace, "--format", "json").json
+    assert [len(each["arrival_s"]) for each in traced["request"]["traces"]] == [3]
+    drawn = remote("power", "simulate", *row, "--plot", tmp_path / "row.png")
+    assert (drawn.code, drawn.refused) == (2, ["--plot: needs a local simulation, without --url"])
 
 
-def test_plans_are_asked_for_listed_and_shown(remote: Cli, tree: Path, tmp_path: Path) -> None:
+def test_plans_are_created_listed_and_shown(
+    remote: Cli, tree: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     remote("power", "trees", "push", tree)
-    path = tmp_path / "plan.yaml"
-    path.write_text("tree_name: north\nterms: {risk: 0.01}\n")
-    made = remote("power", "plans", "ask", path, "--format", "json").json
+    made = remote("power", "plan", "north", "--risk", "0.01", "--format", "json").json
     assert (made["plan"]["status"], made["plan"]["risk"]) == ("optimal", 0.01)
     row = remote("power", "plans", "list").stdout.splitlines()[1].split()
     assert (row[0], row[4], row[6], row[7]) == (made["id"], "north", "0.01", "optimal")
     shown = remote("power", "plans", "show", made["id"]).stdout
-    assert shown.startswith(f"plan {made['id']} of north, ")
+    assert shown.startswith(f"plan {made['id']}, ")
     assert "\nnorth: loss 0 servers (gap 0.00 %), risk 0.01, no feed binds\n" in shown
-    here = remote("power", "plan", tree, "--risk", "0.01").stdout
+    with monkeypatch.context() as local:
+        local.delenv("FLEETWRIGHT_URL")
+        here = remote("power", "plan", tree, "--risk", "0.01").stdout
     assert shown.partition("\n\n")[2].strip() in here  # one answer, said in one way
     (kept,) = remote("power", "trees", "list", "--format", "json").json
     assert remote("power", "plans", "list", "--format", "json").json[0]["tree_version"] == kept["version"]
@@ -142,8 +147,9 @@ def test_plans_are_asked_for_listed_and_shown(remote: Cli, tree: Path, tmp_path:
             }
         ],
     }
-    path.write_text(json.dumps({"tree": tight}))
-    impossible = remote("power", "plans", "ask", path)
+    path = tmp_path / "tight.json"
+    path.write_text(json.dumps(tight))
+    impossible = remote("power", "plan", path)
     assert impossible.code == 1
     assert "row-2 may draw 50,000 W" in impossible.stdout
     remote("power", "trees", "delete", "north")

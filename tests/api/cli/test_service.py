@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from api.client import Fleetwright
+from api.client import Client
 from api.schemas.targets import Change, Phase, TargetStatus
 from tests.api.cli.conftest import Cli
 from tests.api.cli.samples import OFFER, REQUEST, TARGET
@@ -102,11 +102,11 @@ class TestPlans:
 
         shown = remote("plans", "show", record["id"]).stdout
         assert shown.startswith(f"plan {record['id']}, ")
-        assert "asked for by token:admin0000000\n\n" in shown
+        assert "created by token:admin0000000\n\n" in shown
 
     def test_the_table_names_the_stored_plan(self, remote: Cli, files: Path) -> None:
         done = remote("plan", files / "request.yaml")
-        assert remote("plans", "list", "-o", "json").json[0]["id"] == done.stdout.split()[1]
+        assert remote("plans", "list", "-o", "json").json[0]["id"] == done.stdout.split()[1].rstrip(",")
 
     def test_no_plan_is_stored_and_exit_code_1(self, remote: Cli, files: Path) -> None:
         (files / "request.yaml").write_text(REQUEST + OFFER.replace("gpu: H100", "gpu: H100\n    available: 0"))
@@ -121,11 +121,11 @@ class TestPlans:
 
 
 class TestPlacements:
-    def test_asked_for_listed_shown_saved(self, remote: Cli, cli: Cli, tmp_path: Path) -> None:
-        request = {"loads": [[9, 5, 4, 3], [1, 2, 3, 9]], "slots": 6, "gpus": 2, "nodes": 1}
-        asked = tmp_path / "request.json"
-        asked.write_text(json.dumps(request))
-        record = remote("placements", "ask", asked, "--format", "json").json
+    def test_created_listed_shown_saved(self, remote: Cli, cli: Cli, tmp_path: Path) -> None:
+        loads = tmp_path / "loads.json"
+        loads.write_text("[[9, 5, 4, 3], [1, 2, 3, 9]]")
+        where = ("--slots", "6", "--gpus", "2", "--nodes", "1")
+        record = remote("place", loads, *where, "--format", "json").json
         assert remote("placements", "show", record["id"], "--format", "json").json == record
         assert remote("placements", "list", "-o", "json", "--most", "1").json[0]["id"] == record["id"]
         listed = remote("placements", "list").stdout.splitlines()
@@ -135,13 +135,32 @@ class TestPlacements:
         saved = tmp_path / "placement.json"
         shown = remote("placements", "show", record["id"], "--save", saved)
         assert shown.stdout.startswith(f"placement {record['id']}, ")
-        exported = cli("place", "export", saved, "--engine", "sglang").json
-        assert exported["physical_to_logical_map"] == record["placement"]["physical_to_logical_map"]
+        export_placement = cli("place", "export", saved, "--engine", "sglang").json
+        assert export_placement["physical_to_logical_map"] == record["placement"]["physical_to_logical_map"]
 
-    def test_a_request_that_does_not_fit_is_told_here(self, remote: Cli, tmp_path: Path) -> None:
-        asked = tmp_path / "request.json"
-        asked.write_text(json.dumps({"loads": [[9, 5, 4, 3]], "slots": 5, "gpus": 2, "nodes": 1}))
-        done = remote("placements", "ask", asked)
+    def test_the_service_places_as_the_command_does(
+        self, remote: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        windows = [tmp_path / "first.json", tmp_path / "second.json"]
+        for path in windows:
+            path.write_text("[[9, 5, 4, 3, 7, 1, 2, 6], [1, 2, 3, 9, 4, 8, 6, 2]]")
+        speeds, slots = tmp_path / "speeds.json", tmp_path / "slots.json"
+        speeds.write_text("[1, 1, 0.5, 1]")
+        slots.write_text("[3, 3, 2, 4]")
+        where = ("--slots", "12", "--gpus", "4", "--nodes", "2", "--gpu-speeds", speeds, "--gpu-slots", slots)
+        asked = ("place", *windows, *where, "--groups", "2", "--max-imbalance", "1.5", "--seed", "3")
+        at_service = tmp_path / "service.json"
+        assert remote(*asked, "-o", at_service).code == 0
+        monkeypatch.delenv("FLEETWRIGHT_URL")
+        local = tmp_path / "local.json"
+        assert remote(*asked, "-o", local).code == 0
+        maps = [json.loads(path.read_text())["physical_to_logical_map"] for path in (at_service, local)]
+        assert maps[0] == maps[1]
+
+    def test_slots_that_do_not_fit_are_refused_before_the_call(self, remote: Cli, tmp_path: Path) -> None:
+        loads = tmp_path / "loads.json"
+        loads.write_text("[[9, 5, 4, 3]]")
+        done = remote("place", loads, "--slots", "5", "--gpus", "2", "--nodes", "1")
         assert done.code == 2
         assert "slots: must be a multiple of the number of GPUs (2), got 5" in done.refused[0]
 
@@ -178,7 +197,7 @@ class TestTargets:
                 "message": "two more",
             }
         )
-        with Fleetwright(service, token=ADMIN_TOKEN) as client:
+        with Client(service, token=ADMIN_TOKEN) as client:
             client.report_target_status(target, status)
         row = remote("targets", "list").stdout.splitlines()[1]
         assert row.split(maxsplit=3)[3] == "recommended  3 H100   1 H100   2026-11-21 06:00:00Z  two more"
@@ -202,7 +221,7 @@ class TestTargets:
         status = TargetStatus.model_validate(
             {"phase": Phase.APPLYING, "observed_at": "2026-11-21T06:00:00Z", "expert_maps": {"H100": roll}}
         )
-        with Fleetwright(service, token=ADMIN_TOKEN) as client:
+        with Client(service, token=ADMIN_TOKEN) as client:
             client.report_target_status(target, status)
         assert remote("targets", "show", target).stdout.splitlines()[-1].split() == [
             *("H100", placement_id, "waiting", "4", "1", "3", "0", "r2")
@@ -222,7 +241,7 @@ class TestTargets:
                 "changes": [Change(gpu="H100", deployment="large", replicas_now=1, replicas_planned=3)],
             }
         )
-        with Fleetwright(service, token=ADMIN_TOKEN) as client:
+        with Client(service, token=ADMIN_TOKEN) as client:
             client.report_target_status(target, status)
         assert remote("targets", "approve", target, "--digest", "nonsense").code == 2
         other = remote("targets", "approve", target, "--digest", "b" * 64)

@@ -8,9 +8,9 @@ import httpx
 import pytest
 
 from api.client import (
-    AsyncFleetwright,
+    AsyncClient,
+    Client,
     ClientSettingsError,
-    Fleetwright,
     UnexpectedAnswerError,
     token_from_environment,
     token_from_file,
@@ -65,11 +65,11 @@ def test_the_token_shows_in_no_log_and_no_error(
 
 def test_the_token_shows_in_no_representation() -> None:
     wire = Wire([FREEZE])
-    with Fleetwright(URL, token=SECRET, transport=wire.transport) as client:
+    with Client(URL, token=SECRET, transport=wire.transport) as client:
         holders = (client, client._connection, BearerToken(SECRET), vars(client), vars(BearerToken(SECRET)))
         assert PART not in "".join(map(repr, holders))
-        assert repr(client) == "Fleetwright('http://fleet.test')"
-    assert repr(AsyncFleetwright(URL, token=SECRET)) == "AsyncFleetwright('http://fleet.test')"
+        assert repr(client) == "Client('http://fleet.test')"
+    assert repr(AsyncClient(URL, token=SECRET)) == "AsyncClient('http://fleet.test')"
 
 
 def test_a_new_token_in_a_broken_answer_does_not_show(send: Send) -> None:
@@ -84,7 +84,7 @@ def test_a_new_token_in_a_broken_answer_does_not_show(send: Send) -> None:
 @pytest.mark.parametrize("token", ["", "two words", "line\nend", "ümlaut", "x" * 513])
 def test_a_token_that_no_header_can_carry_is_refused_unshown(token: str) -> None:
     with pytest.raises(ClientSettingsError, match="1 to 512 visible ASCII characters") as caught:
-        Fleetwright(URL, token=token)
+        Client(URL, token=token)
     assert not token or token not in str(caught.value)
 
 
@@ -101,7 +101,7 @@ def test_a_token_that_no_header_can_carry_is_refused_unshown(token: str) -> None
 )
 def test_a_url_that_cannot_be_meant_is_refused(url: str, reason: str) -> None:
     with pytest.raises(ClientSettingsError, match=f"^url: .*{reason}") as caught:
-        Fleetwright(url)
+        Client(url)
     assert "hunter2" not in str(caught.value)
 
 
@@ -129,8 +129,8 @@ def test_a_client_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("FLEETWRIGHT_TOKEN_FILE", raising=False)
     monkeypatch.delenv("FLEETWRIGHT_URL", raising=False)
     monkeypatch.setenv("FLEETWRIGHT_TOKEN", SECRET)
-    assert repr(Fleetwright.from_environment()) == "Fleetwright('http://127.0.0.1:8400')"
+    assert repr(Client.from_environment()) == "Client('http://127.0.0.1:8400')"
     monkeypatch.setenv("FLEETWRIGHT_URL", "https://fleet.test/base")
-    client = AsyncFleetwright.from_environment()
-    assert repr(client) == "AsyncFleetwright('https://fleet.test/base')"
+    client = AsyncClient.from_environment()
+    assert repr(client) == "AsyncClient('https://fleet.test/base')"
     assert client._connection.auth is not None

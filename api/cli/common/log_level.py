@@ -1,0 +1,20 @@
+"""The option `--log-level` of commands that run a process."""
+
+from enum import StrEnum
+from typing import Annotated
+
+import typer
+
+
+class LogLevel(StrEnum):
+    """The least severity that is logged."""
+
+    DEBUG = "DEBUG"
+    INFO = "INFO"
+    WARNING = "WARNING"
+    ERROR = "ERROR"
+
+
+LogLevelOption = Annotated[
+    LogLevel, typer.Option(envvar="FLEETWRIGHT_LOG_LEVEL", case_sensitive=False, help="Least severity logged.")
+]
