@@ -20,7 +20,7 @@ import numpy as np
 from faults.detector import Job
 from faults.diagnosis import Diagnosis, Direction, Scope
 from faults.fabric import Floats
-from faults.observations import Collective, Look, Observation, Pass, Probe, Socket
+from faults.observations import Collective, Observation, PointToPoint, Probe, Socket, SocketPoll
 from faults.simulator.intervals import wilson
 from faults.slow import SlowDetector
 
@@ -173,7 +173,7 @@ def _looked(  # noqa: PLR0917 - the state of the model
         received[j, i] = acks * moving + rate[i, j] * (clock[i] - clock[j]) * moving
     for i in range(NODES):
         at_s = round(float(clock[i]), 2)
-        found.append(Observation(at_s, i, Look(NODES - 1)))
+        found.append(Observation(at_s, i, SocketPoll(NODES - 1)))
         for j in range(NODES):
             if j != i:
                 got = acked[j, i] + received[i, j]
@@ -199,7 +199,7 @@ def _passed(  # noqa: PLR0917 - the state of the model
         hit = (fault == "tx" and source == node) or (fault == "rx" and r == node)
         takes_s = usual_s * (slowdown if hit else 1.0) * float(rng.lognormal(0.0, PASS_SD))
         called_s, got_s = clock[r] + 0.2, clock[r] + 0.2 + takes_s
-        values = Pass(source, (r + 1) % NODES, PASS_BYTES, called_s, got_s, got_s, step)
+        values = PointToPoint(source, (r + 1) % NODES, PASS_BYTES, called_s, got_s, got_s, step)
         found.append(Observation(got_s, r, values, r, source))
     return found
 

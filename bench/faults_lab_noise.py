@@ -17,7 +17,7 @@ from statistics import fmean, median, pstdev, stdev
 from typing import Any
 
 from api.cli.faults.recordings import open_recording
-from faults.observations import Collective, Observation, Pass, Probe, Socket
+from faults.observations import Collective, Observation, PointToPoint, Probe, Socket
 from tests.testbed.lab import network
 from tests.testbed.lab.experiment import Experiment
 from tests.testbed.lab.session import run_experiment
@@ -162,7 +162,7 @@ def _gap_row(what: str, observations: Sequence[Observation]) -> dict[str, Any]:
     gaps: defaultdict[int, list[float]] = defaultdict(list)
     for seen in observations:
         rank, values = seen.rank or 0, seen.values
-        if isinstance(values, Pass):
+        if isinstance(values, PointToPoint):
             through[rank] = max(values.received_s, values.sent_s)
         elif isinstance(values, Collective) and values.op == "all_reduce" and rank in through:
             gaps[rank].append(values.arrived_s - through[rank])

@@ -20,7 +20,7 @@ from bench.data import found
 from faults.detector import Job
 from faults.diagnosis import Diagnosis, Direction, Scope
 from faults.monitor import FaultMonitor, MonitorSettings
-from faults.observations import Collective, Heartbeat, Look, Observation, Socket
+from faults.observations import Collective, Heartbeat, Observation, Socket, SocketPoll
 from faults.observations.timestamps import on_clock_of
 from faults.replay import replay
 
@@ -189,7 +189,7 @@ def _told(nodes: int, quarter: int) -> list[Observation]:
     at_s, told = 0.25 * quarter, []
     socket = Socket(1, quarter * 10**6, quarter * 10**6, quarter * 10**4, 0, 0, 200, 100, 10, *[0] * 10)
     for node in range(nodes):
-        told.append(Observation(at_s, node, Look(2)))
+        told.append(Observation(at_s, node, SocketPoll(2)))
         told += [Observation(at_s, node, socket, peer=(node + step) % nodes) for step in (1, nodes - 1)]
         record = Collective(quarter + 1, "all_reduce", 10**6, at_s, at_s + 0.1, quarter)
         told.append(Observation(at_s + 0.1, node, record, rank=node))

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from deploy.telemetry.diag import Sample
 from faults.observations import Observation, Probe, ProbeReturned, Socket
-from faults.observations.jsonl import from_list
+from faults.observations.jsonl import KIND_NAMES, from_list
 from faults.observations.timestamps import on_clock_of
 from fleetwright.telemetry.batch_format import MAX_RANKS, VERSION, pack
 
@@ -250,7 +250,7 @@ def _short(other: Observation, sent_s: float) -> list[Any]:
     """As `to_line` has it, times from `sent_s` on and to the microsecond."""
     at_s, node, values, rank, peer = on_clock_of(other, sent_s)
     short = [round(value, 6) if type(value) is float else value for value in values]
-    return [round(at_s, 6), node, rank, peer, type(values).__name__.lower(), short]
+    return [round(at_s, 6), node, rank, peer, KIND_NAMES[type(values)].lower(), short]
 
 
 def _ms(at_s: float, sent_s: float) -> int:

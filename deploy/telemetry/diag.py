@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from deploy.telemetry.netlink import INET_DIAG_INFO, SOCK_DIAG_BY_FAMILY, TCPDIAG_GETSOCK
 from deploy.telemetry.peers import Peers
-from faults.observations import Look, Observation, Socket
+from faults.observations import Observation, Socket, SocketPoll
 
 Ints = NDArray[np.int64]
 Words = NDArray[np.uint32]
@@ -70,7 +70,7 @@ class Sample(NamedTuple):
         """As the detectors take it: the look first, then each peer."""
         at_s, node, of_row = self.at_s, self.node, Socket._make
         rows = zip(self.peers.tolist(), self.rows.tolist(), strict=True)
-        look = Observation(at_s, node, Look(len(self.peers)))
+        look = Observation(at_s, node, SocketPoll(len(self.peers)))
         return [look, *(Observation(at_s, node, of_row(row), None, peer) for peer, row in rows)]
 
 

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Final
 from urllib.parse import urlsplit
 
-from faults.observations import Device, Observation
+from faults.observations import DeviceCounter, Observation
 from faults.readers import Tally
 from faults.readers.dcgm import parse_dcgm
 from faults.readers.job_map import Places
@@ -45,7 +45,7 @@ class ExporterSource:
     def _changed(self, seen: Observation) -> bool:
         values = seen.values
         key: tuple[object, ...] = (seen.node, seen.rank, *values[:-1])
-        if isinstance(values, Device) and values.what in {"xid", "nvswitch"}:
+        if isinstance(values, DeviceCounter) and values.what in {"xid", "nvswitch"}:
             key = (seen.node, values.gpu, values.what)  # the number of the last error is what changes
         before = self._last.get(key)
         self._last[key] = seen

@@ -2,7 +2,8 @@
 
 from typing import Any
 
-from faults.observations import Collective, Heartbeat, Observation, Pass
+from faults.observations import Collective, Heartbeat, Observation, PointToPoint
+from faults.observations.jsonl import KIND_NAMES
 
 Line = dict[str, Any]
 
@@ -14,7 +15,7 @@ def line_of(observation: Observation) -> tuple[str, Line]:
         return f"hb_rank{observation.rank}.jsonl", _heartbeat(observation.at_s, observation.rank, values)
     if isinstance(values, Collective) and observation.rank is not None:
         return f"coll_rank{observation.rank}.jsonl", _collective(values)
-    if isinstance(values, Pass) and observation.rank is not None:
+    if isinstance(values, PointToPoint) and observation.rank is not None:
         return f"coll_rank{observation.rank}.jsonl", _pass(values)
     return f"seen_node{observation.node}.jsonl", _seen(observation)
 
@@ -40,7 +41,7 @@ def _collective(done: Collective) -> Line:
     return line
 
 
-def _pass(done: Pass) -> Line:
+def _pass(done: PointToPoint) -> Line:
     line: Line = {
         "op": "p2p",
         "src": done.source,
@@ -60,4 +61,4 @@ def _seen(observation: Observation) -> Line:
     for key in ("rank", "peer"):
         if (value := getattr(observation, key)) is not None:
             line[key] = value
-    return line | {"kind": type(observation.values).__name__, "v": list(observation.values)}
+    return line | {"kind": KIND_NAMES[type(observation.values)], "v": list(observation.values)}

@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from deploy.telemetry.diag import Sample
-from faults.observations import Collective, Heartbeat, Observation, Pass, ProbeReturned, Process, Socket
+from faults.observations import Collective, Heartbeat, Observation, PointToPoint, ProbeReturned, Process, Socket
 
 _BACKOFF: Final = Socket._fields.index("backoff")
 _ALIVE: Final = frozenset("RSD")
@@ -100,7 +100,7 @@ def affordable(others: Sequence[Observation], most: int) -> list[Observation]:
         values = others[at].values
         if isinstance(values, ProbeReturned):
             return 3, -at
-        common = isinstance(values, Collective | Pass | Heartbeat)
+        common = isinstance(values, Collective | PointToPoint | Heartbeat)
         return (0 if not common else 1 if at in beats else 2), -at
 
     return [others[at] for at in sorted(sorted(range(len(others)), key=rank_of)[:most])]

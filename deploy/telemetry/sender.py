@@ -14,7 +14,7 @@ import structlog
 from deploy.telemetry.batch_codec import Held, encode
 from deploy.telemetry.diag import Sample
 from deploy.telemetry.sampling_budget import Alarms, ProcessNews, SocketNews, affordable, thinned
-from faults.observations import Collective, Heartbeat, Observation, Pass, Probe, ProbeReturned, Process
+from faults.observations import Collective, Heartbeat, Observation, PointToPoint, Probe, ProbeReturned, Process
 from fleetwright.telemetry.batch_sender import MAX_OTHERS, MAX_WAIT_S, MIN_WAIT_S, OTHER_BYTES, BatchSender
 
 log = structlog.get_logger()
@@ -22,7 +22,7 @@ log = structlog.get_logger()
 MAX_LOOKS: Final = 64
 KEPT_S: Final = 60.0
 SHARE_OF_LOOKS: Final = 0.5  # of a batch's bytes, while it has other observations too
-REPEATED: Final = (Collective, Heartbeat, Pass, Probe, ProbeReturned, Process)
+REPEATED: Final = (Collective, Heartbeat, PointToPoint, Probe, ProbeReturned, Process)
 
 
 class Content(NamedTuple):

@@ -10,7 +10,17 @@ from faults.job_state.nodes import NodeSamples
 from faults.job_state.pairs import PairTraffic
 from faults.job_state.ranks import RankProgress
 from faults.job_state.step_pace import Pace
-from faults.observations import Collective, Counts, Device, Flight, Heartbeat, Look, Observation, Process, Socket
+from faults.observations import (
+    Collective,
+    DeviceCounter,
+    FlightProgress,
+    Heartbeat,
+    Observation,
+    OperationCounts,
+    Process,
+    Socket,
+    SocketPoll,
+)
 
 GAP_FADE = 0.999  # per heartbeat: at two a second the longest gap halves in about six minutes
 GROUPS_KEPT = 65_536
@@ -34,14 +44,14 @@ class JobState:
         self._ranks_on = _ranks_on(job)
         # By exact type: all kinds are final, and a lookup costs a tenth of what functools.singledispatchmethod does.
         self._takes: Mapping[type, Callable[[Any, Observation], None]] = {
-            Look: self._look,
+            SocketPoll: self._look,
             Socket: self._socket,
             Heartbeat: self._heartbeat,
             Collective: self._collective,
             Process: self._process,
-            Flight: self._flight,
-            Counts: self._counts,
-            Device: self._device,
+            FlightProgress: self._flight,
+            OperationCounts: self._counts,
+            DeviceCounter: self._device,
         }
 
     def observe(self, observation: Observation) -> None:
@@ -61,7 +71,7 @@ class JobState:
         """The ranks of a node."""
         return self._ranks_on[node]
 
-    def _look(self, values: Look, observation: Observation) -> None:
+    def _look(self, values: SocketPoll, observation: Observation) -> None:
         self.nodes[observation.node].look(observation.at_s, values.peers)
 
     def _socket(self, values: Socket, observation: Observation) -> None:
@@ -117,7 +127,7 @@ class JobState:
         if observation.rank is not None:
             self.ranks[observation.rank].process(observation.at_s, values)
 
-    def _flight(self, values: Flight, observation: Observation) -> None:
+    def _flight(self, values: FlightProgress, observation: Observation) -> None:
         group = self._group(values.group)
         if observation.rank is None or group is None:
             return
@@ -127,7 +137,7 @@ class JobState:
         group.come(observation.at_s, observation.rank, values.entered, Pending(values.op, values.since_s))
         group.finished[observation.rank] = max(values.finished, group.finished.get(observation.rank, -1))
 
-    def _counts(self, values: Counts, observation: Observation) -> None:
+    def _counts(self, values: OperationCounts, observation: Observation) -> None:
         group = self._group(f"ras:{values.group}")
         if observation.rank is None or group is None:
             return
@@ -142,7 +152,7 @@ class JobState:
             rank = self.ranks[observation.rank]
             rank.gone_s = rank.gone_s or observation.at_s
 
-    def _device(self, values: Device, observation: Observation) -> None:
+    def _device(self, values: DeviceCounter, observation: Observation) -> None:
         if values.what in ("xid", "ecc-double", "nvlink"):
             said = f"{values.what} {values.code} on {values.gpu}"
             self.nodes[observation.node].device_events.append((observation.at_s, said))

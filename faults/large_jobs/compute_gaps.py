@@ -10,7 +10,7 @@ import numpy as np
 
 from faults.detector import Job
 from faults.fabric import Floats
-from faults.observations import Collective, Heartbeat, Observation, Pass
+from faults.observations import Collective, Heartbeat, Observation, PointToPoint
 from faults.slow.steps import NO_HARM, harm
 
 MAX_WINDOWS: Final = 720  # an hour of 5 s
@@ -65,7 +65,7 @@ class Computing:
             step = values.seq if values.step is None else values.step
             _reach(of, step, values.arrived_s, into)
             _operation(of, step, values.arrived_s, values.finished_s, gaps)
-        elif isinstance(values, Pass) and values.step is not None:
+        elif isinstance(values, PointToPoint) and values.step is not None:
             _operation(of, values.step, values.called_s, max(values.received_s, values.sent_s), gaps)
 
     def gaps(self, of: Gaps) -> Floats:

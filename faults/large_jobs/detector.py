@@ -20,12 +20,12 @@ from faults.large_jobs.traffic_graph import Edges
 from faults.large_jobs.windows import Windows
 from faults.localisation import LocalisationDetector, LocalisationState
 from faults.observations import (
-    BothEnds,
     Collective,
     Heartbeat,
     Observation,
-    Pass,
+    PointToPoint,
     Probe,
+    ProbeDeduplicator,
     ProbeReturned,
     Socket,
 )
@@ -78,7 +78,7 @@ class JobwideDetector:
         self.settings = settings or JobwideSettings()
         self._job = job
         self._pairs = Pairs(job.nodes, self.settings.most_pairs)
-        self._ends = BothEnds(job.nodes, most=self.settings.most_pairs)
+        self._ends = ProbeDeduplicator(job.nodes, most=self.settings.most_pairs)
         self._computing = Computing(job)
         late_s = self.settings.late_s
         self._open = Windows(_Open, length_s=self.settings.window_s, late_s=late_s)
@@ -102,7 +102,7 @@ class JobwideDetector:
 
     def observe(self, observation: Observation) -> None:
         """Take one in."""
-        if not isinstance(observation.values, Socket | Collective | Heartbeat | Pass | Probe | ProbeReturned):
+        if not isinstance(observation.values, Socket | Collective | Heartbeat | PointToPoint | Probe | ProbeReturned):
             return
         opened = self._open.at(observation.at_s) if 0 <= observation.node < self._job.nodes else None
         if opened is None:

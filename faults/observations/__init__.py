@@ -3,23 +3,23 @@
 from faults.observations.jsonl import from_line, from_list, to_line
 from faults.observations.kinds import (
     Collective,
-    Counts,
-    Device,
-    Flight,
+    DeviceCounter,
+    ExternalFinding,
+    FlightProgress,
     Heartbeat,
-    Look,
-    Pass,
+    OperationCounts,
+    OperationDuration,
+    PointToPoint,
     Port,
     Probe,
     ProbeReturned,
     Process,
     Socket,
-    Told,
-    Took,
+    SocketPoll,
     Values,
 )
 from faults.observations.observation import Observation
-from faults.observations.probe_dedup import BothEnds
+from faults.observations.probe_dedup import ProbeDeduplicator
 from faults.observations.timestamps import on_clock_of
 
 __all__ = [

@@ -8,10 +8,29 @@ import types
 from collections.abc import Callable, Mapping
 from typing import Any, Union, get_args, get_origin, get_type_hints
 
-from faults.observations.kinds import Values
+from faults.observations.kinds import (
+    DeviceCounter,
+    ExternalFinding,
+    FlightProgress,
+    OperationCounts,
+    OperationDuration,
+    PointToPoint,
+    SocketPoll,
+    Values,
+)
 from faults.observations.observation import Observation
 
-KINDS: Mapping[str, type[Values]] = {kind.__name__.lower(): kind for kind in get_args(Values)}
+_NAMES: Mapping[type[Any], str] = {  # in files and batches, where it is not the class's own
+    SocketPoll: "Look",
+    PointToPoint: "Pass",
+    FlightProgress: "Flight",
+    OperationCounts: "Counts",
+    DeviceCounter: "Device",
+    OperationDuration: "Took",
+    ExternalFinding: "Told",
+}
+KIND_NAMES: Mapping[type[Values], str] = {kind: _NAMES.get(kind, kind.__name__) for kind in get_args(Values)}
+KINDS: Mapping[str, type[Values]] = {name.lower(): kind for kind, name in KIND_NAMES.items()}
 
 MAX_COUNT = 2**63 - 1
 MAX_CHARACTERS = 1024
@@ -23,7 +42,7 @@ Check = Callable[[Any], Any]  # gives the value in its own type, or raises Value
 def to_line(observation: Observation) -> str:
     """Without a line end."""
     at_s, node, values, rank, peer = observation
-    return json.dumps([at_s, node, rank, peer, type(values).__name__.lower(), values], separators=(",", ":"))
+    return json.dumps([at_s, node, rank, peer, KIND_NAMES[type(values)].lower(), values], separators=(",", ":"))
 
 
 def from_line(line: str | bytes) -> Observation:

@@ -3,7 +3,7 @@
 from typing import NamedTuple, TypeAlias
 
 
-class Look(NamedTuple):
+class SocketPoll(NamedTuple):
     """An agent looked at its node's sockets: that many peers had one.  Without it, no sockets and no look are alike."""
 
     peers: int
@@ -55,7 +55,7 @@ class Collective(NamedTuple):
     group: str = ""
 
 
-class Pass(NamedTuple):
+class PointToPoint(NamedTuple):
     """A point-to-point exchange: received from `source` (the observation's peer), sent to `to`."""
 
     source: int
@@ -95,7 +95,7 @@ class Process(NamedTuple):
     waited_s: float | None = None  # of its first thread, ready to run, for a core; None where the kernel does not say
 
 
-class Flight(NamedTuple):
+class FlightProgress(NamedTuple):
     """How far a rank is in one group, from a flight recorder's dump."""
 
     group: str
@@ -107,7 +107,7 @@ class Flight(NamedTuple):
     since_s: float | None  # when that was called
 
 
-class Counts(NamedTuple):
+class OperationCounts(NamedTuple):
     """How many operations a rank has begun on a communicator (NCCL RAS), and what RAS thinks of the rank."""
 
     group: str
@@ -126,7 +126,7 @@ class Port(NamedTuple):
     counters: tuple[tuple[str, int], ...]
 
 
-class Device(NamedTuple):
+class DeviceCounter(NamedTuple):
     """What a GPU or its driver reports of itself."""
 
     gpu: str  # its number on the node, or its UUID
@@ -135,7 +135,7 @@ class Device(NamedTuple):
     total: float
 
 
-class Took(NamedTuple):
+class OperationDuration(NamedTuple):
     """How long one finished operation took; when it was is not told (NCCL Inspector without its event trace)."""
 
     group: str
@@ -146,7 +146,7 @@ class Took(NamedTuple):
     bus_gb_per_s: float
 
 
-class Told(NamedTuple):
+class ExternalFinding(NamedTuple):
     """What another watcher says of a rank: its conclusion, not a thing seen."""
 
     by: str  # xpu_timer
@@ -155,18 +155,18 @@ class Told(NamedTuple):
 
 
 Values: TypeAlias = (
-    Look
+    SocketPoll
     | Socket
     | Heartbeat
     | Collective
-    | Pass
+    | PointToPoint
     | Probe
     | ProbeReturned
     | Process
-    | Flight
-    | Counts
+    | FlightProgress
+    | OperationCounts
     | Port
-    | Device
-    | Took
-    | Told
+    | DeviceCounter
+    | OperationDuration
+    | ExternalFinding
 )

@@ -2,7 +2,7 @@
 
 from typing import NamedTuple
 
-from faults.observations.kinds import Flight, Pass, Values
+from faults.observations.kinds import FlightProgress, PointToPoint, Values
 
 
 class Observation(NamedTuple):
@@ -21,6 +21,6 @@ class Observation(NamedTuple):
     def ranks(self) -> tuple[int, ...]:
         """All that it speaks of: its own, and those that are named inside."""
         own = () if self.rank is None else (self.rank,)
-        if isinstance(self.values, Pass):
+        if isinstance(self.values, PointToPoint):
             return (*own, self.values.source, self.values.to)
-        return (*own, *self.values.ranks) if isinstance(self.values, Flight) else own
+        return (*own, *self.values.ranks) if isinstance(self.values, FlightProgress) else own

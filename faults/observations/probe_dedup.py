@@ -16,7 +16,7 @@ Pair = tuple[int, int]
 _Open = tuple[float, bool]  # when it was sent, and whether the sender has told of it
 
 
-class BothEnds:
+class ProbeDeduplicator:
     """Of all pairs of so many nodes; of more than `most` pairs the words of senders are left out."""
 
     def __init__(self, nodes: int, *, most: int) -> None:

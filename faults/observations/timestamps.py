@@ -3,15 +3,15 @@
 from collections.abc import Mapping
 from typing import Any
 
-from faults.observations.kinds import Collective, Flight, Pass, Probe, ProbeReturned, Values
+from faults.observations.kinds import Collective, FlightProgress, PointToPoint, Probe, ProbeReturned, Values
 from faults.observations.observation import Observation
 
 MOMENTS: Mapping[type[Values], tuple[str, ...]] = {
     Collective: ("arrived_s", "finished_s"),
-    Pass: ("called_s", "received_s", "sent_s"),
+    PointToPoint: ("called_s", "received_s", "sent_s"),
     Probe: ("sent_s", "received_s"),
     ProbeReturned: ("sent_s", "received_s"),
-    Flight: ("since_s",),
+    FlightProgress: ("since_s",),
 }
 
 

@@ -9,7 +9,7 @@ import math
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Final
 
-from faults.observations import Device, Observation
+from faults.observations import DeviceCounter, Observation
 from faults.readers.job_map import Places
 from faults.readers.parse_errors import MalformedError, Tally
 from faults.readers.prometheus import Sample, parse_samples
@@ -62,7 +62,7 @@ def _node(sample: Sample, *, node: int, places: Places) -> int:
     return places.host(host) if host is not None and places.hosts else places.known(node)
 
 
-def _device(sample: Sample) -> Device | None:
+def _device(sample: Sample) -> DeviceCounter | None:
     name, value = sample.name, sample.value
     if name not in COUNTERS and name not in LAST_ERRORS and name not in COUNTED_ERRORS:
         return None
@@ -75,11 +75,11 @@ def _device(sample: Sample) -> Device | None:
         raise MalformedError("no gpu label")
     if name in LAST_ERRORS:
         code = _code(value)
-        return Device(gpu, LAST_ERRORS[name], code, float(code > 0))
+        return DeviceCounter(gpu, LAST_ERRORS[name], code, float(code > 0))
     if name in COUNTED_ERRORS:
-        return Device(gpu, "xid", _label_code(sample.labels), value)
+        return DeviceCounter(gpu, "xid", _label_code(sample.labels), value)
     what, counter = COUNTERS[name]
-    return Device(gpu, what, counter, value)
+    return DeviceCounter(gpu, what, counter, value)
 
 
 def _code(value: float) -> int:

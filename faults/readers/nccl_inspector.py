@@ -9,7 +9,7 @@ it took; and all of it is known when it was dumped, not when it happened.
 from dataclasses import dataclass
 from typing import Final
 
-from faults.observations import Collective, Observation, Took
+from faults.observations import Collective, Observation, OperationDuration
 from faults.readers.fields import MAX_INDEX, Record, items, mapping, number, parse_record, text, whole
 from faults.readers.job_map import Places
 from faults.readers.parse_errors import MalformedError
@@ -72,7 +72,7 @@ class InspectorLines:
             left=left,
         )
 
-    def _seen(self, at_s: float, values: Took | Collective, *, peer: int | None = None) -> Observation:
+    def _seen(self, at_s: float, values: OperationDuration | Collective, *, peer: int | None = None) -> Observation:
         return Observation(at_s, self._places.node(self._rank), values, rank=self._rank, peer=peer)
 
     def _collective(self, perf: Record, dump: _Dump) -> Observation:
@@ -80,7 +80,7 @@ class InspectorLines:
         seq, op, size_bytes = whole(perf, "coll_sn"), text(perf, "coll"), whole(perf, "coll_msg_size_bytes")
         trace = mapping(perf, "event_trace_ts")
         if not trace:
-            took = Took(dump.group, seq, op, size_bytes, took_s, number(perf, "coll_busbw_gbs"))
+            took = OperationDuration(dump.group, seq, op, size_bytes, took_s, number(perf, "coll_busbw_gbs"))
             return self._seen(dump.at_s, took)
         arrived_s = self._stamp(trace, "coll_start_ts")
         stops = [self._stamp(trace, "coll_stop_ts")]
@@ -93,7 +93,7 @@ class InspectorLines:
         return self._seen(max(dump.at_s, finished_s), values)
 
     def _point_to_point(self, perf: Record, dump: _Dump) -> Observation:
-        values = Took(
+        values = OperationDuration(
             group=dump.group,
             seq=whole(perf, "p2p_sn"),
             op=text(perf, "p2p"),
@@ -111,7 +111,7 @@ class InspectorLines:
         if took_s < 0:
             raise MalformedError("proxy_op_stop_ts is before proxy_op_start_ts")
         size_bytes = whole(proxy, "trans_size_bytes")
-        values = Took(
+        values = OperationDuration(
             group=dump.group,
             seq=whole(proxy, "parent_sn"),
             op=f"proxy-{text(proxy, 'direction')}",

@@ -8,7 +8,7 @@ import json
 from collections.abc import Iterable, Iterator
 from typing import Any, Final
 
-from faults.observations import Counts, Observation
+from faults.observations import Observation, OperationCounts
 from faults.readers.communicators import Members, Process
 from faults.readers.documents import most_values, whole_document
 from faults.readers.fields import MAX_INDEX, Record, items, mapping, parse_record, text, whole
@@ -55,11 +55,11 @@ def _communicator(
             process = (text(each, "host"), _signed(each, "pid"), _signed(each, "cuda_dev"))
             members.learn(process, rank=whole(each, "rank", most=MAX_INDEX), size=size)
             status = mapping(each, "status")
-            values = Counts(group, size, _ops(each), _lost(status) if missing else _state(status))
+            values = OperationCounts(group, size, _ops(each), _lost(status) if missing else _state(status))
             yield _seen(process, values, at_s=at_s, places=places, members=members)
 
 
-def _seen(process: Process, values: Counts, *, at_s: float, places: Places, members: Members) -> Observation:
+def _seen(process: Process, values: OperationCounts, *, at_s: float, places: Places, members: Members) -> Observation:
     rank = members.rank(process)
     if rank is None and not places.hosts:
         raise MalformedError("of a process that is not known")
@@ -100,7 +100,7 @@ def parse_ras_events(
             if text(event, "event") != DEAD:
                 continue
             for process in _processes(mapping(event, "peer")):
-                yield _seen(process, Counts("", 0, (), "dead"), at_s=at_s, places=places, members=members)
+                yield _seen(process, OperationCounts("", 0, (), "dead"), at_s=at_s, places=places, members=members)
 
 
 def _processes(peer: Record) -> list[Process]:

@@ -1,6 +1,6 @@
 """The lines that a rank writes of itself: heartbeats and finished collectives.  Schema: docs/faults/observations.md"""
 
-from faults.observations import Collective, Heartbeat, Observation, Pass
+from faults.observations import Collective, Heartbeat, Observation, PointToPoint
 from faults.readers.fields import (
     MAX_INDEX,
     Record,
@@ -64,7 +64,7 @@ def _pass(record: Record, *, rank: int, places: Places) -> Observation:
     received_s, sent_s = places.time(moment(record, "tr")), places.time(moment(record, "ts"))
     if min(received_s, sent_s) < called_s:
         raise MalformedError("tr or ts is before t0")
-    values = Pass(
+    values = PointToPoint(
         source=source,
         to=to,
         size_bytes=whole(record, "n"),

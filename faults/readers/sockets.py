@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from faults.observations import Look, Observation, Socket
+from faults.observations import Observation, Socket, SocketPoll
 from faults.readers.fields import MAX, MAX_INDEX, items, moment, parse_record, whole
 from faults.readers.job_map import Places
 from faults.readers.parse_errors import MalformedError, Tally
@@ -22,7 +22,7 @@ def parse_look(line: bytes, *, node: int, places: Places, tally: Tally) -> list[
     places.known(node)
     at_s = places.time(moment(record, "t"))
     rows = items(record, "c")
-    found = [Observation(at_s, node, Look(peers=len(rows)))]
+    found = [Observation(at_s, node, SocketPoll(peers=len(rows)))]
     for row in rows:
         try:
             found.append(_row(row, at_s=at_s, node=node, nodes=places.nodes))

@@ -4,7 +4,7 @@ import math
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Final
 
-from faults.observations import Observation, Told
+from faults.observations import ExternalFinding, Observation
 from faults.readers.job_map import Places
 from faults.readers.parse_errors import MalformedError, Tally
 from faults.readers.prometheus import Sample, parse_samples
@@ -39,4 +39,4 @@ def _told(sample: Sample, *, at_s: float, places: Places) -> Observation:
         raise MalformedError("value is no number in range")
     kind = "/".join(sample.labels[label] for label in KIND_LABELS if label in sample.labels)
     what = f"{WHAT[sample.name]} {kind}" if kind else WHAT[sample.name]
-    return Observation(at_s, places.node(int(text)), Told(SOURCE, what, sample.value), rank=int(text))
+    return Observation(at_s, places.node(int(text)), ExternalFinding(SOURCE, what, sample.value), rank=int(text))

@@ -16,7 +16,7 @@ from typing import Final
 import numpy as np
 
 from faults.fabric import Floats
-from faults.observations import Collective, Observation, Pass
+from faults.observations import Collective, Observation, PointToPoint
 from faults.slow.sampling import Sample
 from faults.slow.settings import SlowSettings
 
@@ -74,7 +74,7 @@ class Gaps:
         if isinstance(values, Collective) and values.finished_s is not None:
             step = values.seq if values.step is None else values.step
             self._operation(rank, step, values.arrived_s, values.finished_s)
-        elif isinstance(values, Pass) and values.step is not None:
+        elif isinstance(values, PointToPoint) and values.step is not None:
             self._operation(rank, values.step, values.called_s, max(values.received_s, values.sent_s))
 
     def late(self, step_s: float) -> list[Late]:

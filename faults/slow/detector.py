@@ -8,7 +8,16 @@ import numpy as np
 
 from faults.detector import Job
 from faults.diagnosis import Diagnosis
-from faults.observations import BothEnds, Collective, Heartbeat, Observation, Pass, Probe, ProbeReturned, Process
+from faults.observations import (
+    Collective,
+    Heartbeat,
+    Observation,
+    PointToPoint,
+    Probe,
+    ProbeDeduplicator,
+    ProbeReturned,
+    Process,
+)
 from faults.slow.compute_gaps import Gaps, Late
 from faults.slow.cpu_wait import Cores
 from faults.slow.diagnoses import (
@@ -60,7 +69,7 @@ class SlowDetector:
         self._wires = Wires(self._sockets, s)
         self._delays = Delays(nodes, keep_s=2 * RIPE * s.window_s, ripe_s=RIPE * s.window_s)
         self._accuser = Accuser(nodes, keep_s=2 * RIPE * s.window_s, ripe_s=RIPE * s.window_s)
-        self._ends = BothEnds(nodes, most=nodes * nodes)
+        self._ends = ProbeDeduplicator(nodes, most=nodes * nodes)
         self._waiting = Waiting(self._sockets, s)
         self._steps, self._gaps, self._cores = Steps(ranks), Gaps(ranks, s), Cores(ranks)
         self._accused: Persistence[Slow] = Persistence(1, 1, 2 * s.every_s)  # before the harm gate
@@ -85,9 +94,9 @@ class SlowDetector:
             self._cores.observe(observation)
         if isinstance(observation.values, Collective | Heartbeat):
             self._steps.observe(observation)
-        if isinstance(observation.values, Collective | Pass):
+        if isinstance(observation.values, Collective | PointToPoint):
             self._gaps.observe(observation)
-        if isinstance(observation.values, Pass) and self._sockets.nodes:
+        if isinstance(observation.values, PointToPoint) and self._sockets.nodes:
             self._delays.observe(observation)
         if isinstance(observation.values, Probe | ProbeReturned) and self._sockets.nodes:
             reading = self._ends.reading(observation)

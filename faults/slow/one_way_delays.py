@@ -17,7 +17,7 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from faults.fabric import Floats
-from faults.observations import Observation, Pass
+from faults.observations import Observation, PointToPoint
 from faults.slow.clock_offsets import FEWEST as FEWEST_WAITED
 from faults.slow.clock_offsets import QUICK, WAITED_S, ahead_of
 
@@ -94,7 +94,7 @@ class Delays:
     def observe(self, seen: Observation) -> None:
         """Take a pass: both sides are needed."""
         values = seen.values
-        if isinstance(values, Pass) and seen.rank is not None and values.step is not None:
+        if isinstance(values, PointToPoint) and seen.rank is not None and values.step is not None:
             self._pass(seen.rank, seen.node, values, values.step)
 
     def ripen(self, now_s: float, *, suspected: bool) -> None:
@@ -143,7 +143,7 @@ class Delays:
         known = [len(pair.usual) >= FEWEST_USUAL for pair in self._passes.values()]
         return bool(known) and sum(known) * 2 > len(known)
 
-    def _pass(self, rank: int, node: int, values: Pass, step: int) -> None:
+    def _pass(self, rank: int, node: int, values: PointToPoint, step: int) -> None:
         self._forget(step)
         self._called[step, rank] = (values.called_s, node)
         self._waiting[step, values.source] = (node, values.called_s, values.received_s)

@@ -13,7 +13,7 @@ from typing import Final
 import numpy as np
 
 from faults.fabric import Floats
-from faults.observations import Look, Observation, Socket
+from faults.observations import Observation, Socket, SocketPoll
 
 ACKED, RECEIVED, BUSY, UNACKED, CONNECTIONS, RWND, SNDBUF, UNREAD = range(8)
 FIELDS: Final = 8
@@ -118,7 +118,7 @@ def between(rows: deque[Row], from_s: float, to_s: float) -> list[Row]:
 
 def is_of_sockets(seen: Observation) -> bool:
     """Whether `Sockets` wants it."""
-    return isinstance(seen.values, Socket | Look)
+    return isinstance(seen.values, Socket | SocketPoll)
 
 
 def _fields(socket: Socket) -> tuple[float, ...]:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
 from faults.detector import Job
-from faults.observations import Collective, Heartbeat, Look, Observation, Process, Socket
+from faults.observations import Collective, Heartbeat, Observation, Process, Socket, SocketPoll
 
 STEP_S = 0.2
 LOOK_S = 0.25
@@ -102,7 +102,7 @@ class Story:
                 continue
             for node in range(self.nodes):
                 peers = [peer for peer in self._peers(node) if at_s < min(self._gone_s(node), self._gone_s(peer))]
-                yield Observation(at_s, node, Look(len(peers)))
+                yield Observation(at_s, node, SocketPoll(len(peers)))
                 for peer in peers:
                     yield Observation(at_s, node, self._socket(node, peer, at_s), peer=peer)
 

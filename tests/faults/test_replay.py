@@ -7,8 +7,8 @@ import pytest
 from api.cli.faults.recordings import open_recording
 from faults.detector import Job
 from faults.diagnosis import Scope
-from faults.observations import Look, Observation
-from faults.replay import acts, replay
+from faults.observations import Observation, SocketPoll
+from faults.replay import calls, replay
 
 RECORDINGS = Path(__file__).resolve().parents[3] / "shared" / "data" / "faults"
 # class, scope, node, peer, and the moment of the fault, after t_go
@@ -24,11 +24,11 @@ LIMIT_S = {"noncomm-hang": 3.0, "comm-hang": 3.0, "crash": 1.0}
 
 
 def look(at_s: float) -> Observation:
-    return Observation(at_s, 0, Look(0))
+    return Observation(at_s, 0, SocketPoll(0))
 
 
 def test_judgements_follow_observations_and_never_precede_them() -> None:
-    what = list(acts([look(0.1), look(0.2), look(0.3), look(100.1)], judge_s=0.25))
+    what = list(calls([look(0.1), look(0.2), look(0.3), look(100.1)], judge_s=0.25))
     assert what == [look(0.1), look(0.2), 0.25, look(0.3), 0.5, look(100.1), 100.25]
 
 
@@ -42,7 +42,9 @@ def test_a_recorded_hang_or_crash_is_named(name: str) -> None:
         pytest.skip("the shared recordings are not beside this checkout")
     recording = open_recording(RECORDINGS / name)
     found = [
-        diagnosis for diagnosis in replay(recording.job, recording.observations) if diagnosis.scope is not Scope.WORKLOAD
+        diagnosis
+        for diagnosis in replay(recording.job, recording.observations)
+        if diagnosis.scope is not Scope.WORKLOAD
     ]
     fault, node, peer, at_s = EXPECTED[name]
     assert [(diagnosis.fault.value, diagnosis.node, diagnosis.peer) for diagnosis in found] == [(fault, node, peer)]

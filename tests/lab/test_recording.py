@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from api.cli.faults.recordings import open_recording
-from faults.observations import Collective, Heartbeat, Look, Pass, Probe, Process, Socket
+from faults.observations import Collective, Heartbeat, SocketPoll, PointToPoint, Probe, Process, Socket
 from faults.readers import Recording
 from tests.testbed.lab import commands
 from tests.testbed.lab.experiment import Experiment
@@ -36,8 +36,8 @@ def test_every_line_is_read_and_every_kind_is_there(recorded: tuple[Workload, Re
     assert dict(recording.malformed) == {}
     assert recording.job.nodes == RANKS
     kinds = Counter(type(seen.values) for seen in recording.observations)
-    assert {Look, Socket, Heartbeat, Collective, Pass, Probe, Process} <= set(kinds)
-    assert kinds[Look] >= RANKS * 4 * DURATION_S / 2  # four times a second, and a busy host may be late
+    assert {SocketPoll, Socket, Heartbeat, Collective, PointToPoint, Probe, Process} <= set(kinds)
+    assert kinds[SocketPoll] >= RANKS * 4 * DURATION_S / 2  # four times a second, and a busy host may be late
 
 
 def test_all_ranks_go_through_the_same_collectives(recorded: tuple[Workload, Recording]) -> None:
@@ -57,7 +57,7 @@ def test_the_kernel_counts_the_bytes_that_the_collectives_moved(recorded: tuple[
     steps = max(
         seen.values.step or 0
         for seen in recording.observations
-        if isinstance(seen.values, Pass) and seen.rank == 2  # of which all is through
+        if isinstance(seen.values, PointToPoint) and seen.rank == 2  # of which all is through
     )
     acked = [
         seen.values.acked_bytes

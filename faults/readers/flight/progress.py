@@ -9,7 +9,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import groupby
 
-from faults.observations import Flight, Observation
+from faults.observations import FlightProgress, Observation
 from faults.readers.flight.dump import NOT_TIMED, SOURCE, Dump, Entry
 from faults.readers.job_map import Places
 from faults.readers.parse_errors import Tally
@@ -43,7 +43,7 @@ def _of_rank(
     for group_id, status in sorted(dump.status.items()):
         if group_id not in told:
             entered, finished = max(status.entered, 0), max(status.finished, 0)
-            values = Flight(str(group_id), (), entered, status.started, min(finished, entered), None, None)
+            values = FlightProgress(str(group_id), (), entered, status.started, min(finished, entered), None, None)
             yield Observation(at_s, node, values, rank=rank)
 
 
@@ -58,12 +58,12 @@ def _stream(entry: Entry) -> tuple[int, str, tuple[int, ...]]:
     return entry.group_id, entry.group, (here, there) if match[1] == "send" else (there, here)
 
 
-def _flight(entries: Sequence[Entry], *, name: str, ranks: Ranks, places: Places) -> Flight:
+def _flight(entries: Sequence[Entry], *, name: str, ranks: Ranks, places: Places) -> FlightProgress:
     entered = max(entry.seq for entry in entries)
     open_ones = [entry for entry in entries if not entry.finished]
     first = min(open_ones, key=lambda entry: entry.seq, default=None)
     timed = [entry.seq for entry in entries if entry.state != "scheduled"]
-    return Flight(
+    return FlightProgress(
         group=name,
         ranks=ranks,
         entered=entered,

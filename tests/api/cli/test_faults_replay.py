@@ -12,10 +12,10 @@ from typer.testing import CliRunner, Result
 
 from api.cli.common.errors import CommandError
 from api.cli.faults.replay import app
-from faults.bundle import Tape, write_bundle
-from faults.monitor import WatcherSettings
-from faults.observations import Collective, Heartbeat, Look, Observation, Socket
-from faults.replay import acts, replay
+from faults.bundle import CallLog, write_bundle
+from faults.monitor import MonitorSettings
+from faults.observations import Collective, Heartbeat, Observation, Socket, SocketPoll
+from faults.replay import calls, replay
 from tests.api.cli.conftest import Cli
 from tests.faults.stories import Story
 
@@ -50,7 +50,7 @@ def written(story: Story, folder: Path) -> Path:
     files: dict[str, list[str]] = defaultdict(list)
     looks: dict[tuple[float, int], list[list[int | None]]] = {}
     for seen in story.told():
-        if isinstance(seen.values, Look):
+        if isinstance(seen.values, SocketPoll):
             looks[(seen.at_s, seen.node)] = []
         elif isinstance(seen.values, Socket):
             looks[(seen.at_s, seen.node)].append([seen.peer, *seen.values])
@@ -78,12 +78,17 @@ def _line(seen: Observation) -> tuple[str, str]:
 
 
 def test_json_is_a_list_of_verdicts_by_the_names_of_the_contract(folder: Path) -> None:
-    (verdict,) = answer(folder)
-    assert tuple(verdict) == KEYS
-    assert verdict["class"] == "comm-hang"
-    assert (verdict["scope"], verdict["node"], verdict["peer"], verdict["direction"]) == ("link", 1, 0, "forward")
-    assert verdict["isolate"] is False
-    assert 0.0 <= verdict["detected_s"] - HANG.stop_s <= 3.0
+    (diagnosis,) = answer(folder)
+    assert tuple(diagnosis) == KEYS
+    assert diagnosis["class"] == "comm-hang"
+    assert (diagnosis["scope"], diagnosis["node"], diagnosis["peer"], diagnosis["direction"]) == (
+        "link",
+        1,
+        0,
+        "forward",
+    )
+    assert diagnosis["isolate"] is False
+    assert 0.0 <= diagnosis["detected_s"] - HANG.stop_s <= 3.0
 
 
 def test_a_healthy_job_is_an_empty_list(tmp_path: Path) -> None:
@@ -131,21 +136,21 @@ def test_a_changed_bundle_is_refused(folder: Path, tmp_path: Path) -> None:
 
 
 def test_a_bundle_that_is_no_proof_says_what_is_missing(tmp_path: Path) -> None:
-    settings = WatcherSettings()
+    settings = MonitorSettings()
     told = replay(HANG.job, HANG.told(), settings)
-    tape = Tape(most=8)
-    for act in acts(HANG.told(), judge_s=settings.judge_s):
+    tape = CallLog(most=8)
+    for act in calls(HANG.told(), judge_s=settings.judge_s):
         tape.add(act)
     bundle, again = tmp_path / "hang.bundle", tmp_path / "again"
-    lines = write_bundle(HANG.job, settings, tape, version=version("fleetwright"), dropped=tape.dropped, told=told)
+    lines = write_bundle(HANG.job, settings, tape, version=version("fleetwright"), dropped=tape.dropped, live=told)
     bundle.write_text("".join(lines))
     done = ran(bundle, "--format", "json", "--bundle-out", again)
     assert done.exit_code == 0  # bit for bit what it says; only that is not what was told
     assert f"no proof: {tape.dropped} calls were dropped" in done.stderr
-    assert all(verdict.reason in done.stderr for verdict in told)
+    assert all(diagnosis.reason in done.stderr for diagnosis in told)
     (missing,) = json.loads(done.stdout)
     assert (missing["class"], missing["node"], missing["proven"]) == ("comm-hang", 1, False)
-    assert "nothing wrong" in ran(bundle).stdout
+    assert "no faults" in ran(bundle).stdout
     assert again.read_bytes() == bundle.read_bytes()
 
 

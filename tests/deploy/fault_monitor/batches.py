@@ -6,7 +6,7 @@ import numpy as np
 
 from deploy.telemetry.batch_codec import encode
 from deploy.telemetry.diag import Sample
-from faults.observations import Collective, Heartbeat, Look, Observation, Socket, on_clock_of
+from faults.observations import Collective, Heartbeat, Observation, Socket, SocketPoll, on_clock_of
 
 
 def batches(told: Iterable[Observation], *, zero_s: float, sent_s: float, session: str = "s") -> Iterator[bytes]:
@@ -15,7 +15,7 @@ def batches(told: Iterable[Observation], *, zero_s: float, sent_s: float, sessio
     for seen in told:
         by_node.setdefault(seen.node, []).append(on_clock_of(seen, -zero_s))
     for node, own in sorted(by_node.items()):
-        others = [seen for seen in own if not isinstance(seen.values, Look | Socket)]
+        others = [seen for seen in own if not isinstance(seen.values, SocketPoll | Socket)]
         body, _held = encode(
             list(_samples(own)), others, session=session, number=0, held=None, node=node, sent_s=sent_s
         )
@@ -37,7 +37,7 @@ def batches_of_ranks(
 
 def _samples(own: list[Observation]) -> Iterator[Sample]:
     for look in own:
-        if isinstance(look.values, Look):
+        if isinstance(look.values, SocketPoll):
             seen = [one for one in own if one.at_s == look.at_s and isinstance(one.values, Socket)]
             rows = {one.peer: one.values for one in seen if one.peer is not None}
             peers = np.array(sorted(rows), np.int64)

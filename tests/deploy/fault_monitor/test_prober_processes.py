@@ -16,7 +16,7 @@ import pytest
 from deploy.fault_monitor.ingest import Ingest
 from deploy.telemetry.batch_codec import BaseMissingError, WireError
 from faults.detector import Job
-from faults.observations import Look, Observation, Probe, ProbeReturned
+from faults.observations import Observation, Probe, ProbeReturned, SocketPoll
 from fleetwright.telemetry.batch_format import PATH
 from tests.deploy.telemetry.servers import Answer, http_server
 from tests.testbed.processes import Process
@@ -89,7 +89,7 @@ def test_nodes_without_recorders_tell_of_their_links_from_both_ends(tmp_path: Pa
     assert door.wrong == []
 
 
-@pytest.mark.parametrize(("victim", "goes_on"), [("recorder", Probe), ("prober", Look)])
+@pytest.mark.parametrize(("victim", "goes_on"), [("recorder", Probe), ("prober", SocketPoll)])
 def test_where_one_of_a_nodes_two_is_killed_the_other_goes_on_and_none_was_ever_refused(
     tmp_path: Path, victim: str, goes_on: type
 ) -> None:
@@ -98,7 +98,7 @@ def test_where_one_of_a_nodes_two_is_killed_the_other_goes_on_and_none_was_ever_
         nodes = Nodes(url, tmp_path, stack)
         both = {"recorder": nodes.recorder(0), "prober": nodes.prober(0)}
         nodes.prober(1)
-        wait_for(lambda: door.told(Look), _of_each(0, least=20), what="looks of node 0")
+        wait_for(lambda: door.told(SocketPoll), _of_each(0, least=20), what="looks of node 0")
         wait_for(lambda: door.told(Probe), _of_each(0, 1, least=5), what="trains that came to both")
         assert door.wrong == []
         both[victim].popen.kill()

@@ -11,7 +11,7 @@ from deploy.fault_monitor.ingest import Ingest
 from deploy.telemetry.batch_codec import encode
 from deploy.telemetry.prober import Prober
 from faults.detector import Job
-from faults.observations import BothEnds, Observation, Probe, ProbeReturned
+from faults.observations import Observation, Probe, ProbeDeduplicator, ProbeReturned
 from tests.deploy.telemetry.loopback import HERE, arrived, free_port
 
 ZERO_S = time.time()
@@ -45,7 +45,7 @@ class Watched:
     """The readings of a job, as a watcher comes to know them."""
 
     def __init__(self, *, off_s: dict[int, float] | None = None) -> None:
-        self.intake, self.ends = Ingest(JOB, zero_s=ZERO_S), BothEnds(NODES, most=100)
+        self.intake, self.ends = Ingest(JOB, zero_s=ZERO_S), ProbeDeduplicator(NODES, most=100)
         self.off_s = off_s or {}
         self.readings: list[tuple[Pair, Probe]] = []
         self.numbers = count()

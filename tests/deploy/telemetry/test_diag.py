@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from deploy.telemetry.diag import DumpReader, Sample, samples
 from deploy.telemetry.peers import Peers
-from faults.observations import Look, Observation, Socket
+from faults.observations import Observation, Socket, SocketPoll
 from tests.deploy.telemetry.dumps import Told, attribute, joined, message
 
 PEERS = Peers({"10.0.0.1": 0, "10.0.0.2": 1, "fd00::3": 2, "10.0.0.4": 3})
@@ -110,7 +110,7 @@ def test_any_bytes_at_all(dump: bytes) -> None:
 def test_observations_begin_with_the_look() -> None:
     rows = np.arange(38, dtype=np.int64).reshape(2, 19)
     found = Sample(2.5, 7, np.array([1, 4]), rows).observations()
-    assert found[0] == Observation(2.5, 7, Look(2))
+    assert found[0] == Observation(2.5, 7, SocketPoll(2))
     assert [(one.peer, one.values) for one in found[1:]] == [
         (1, Socket(*range(19))),
         (4, Socket(*range(19, 38))),

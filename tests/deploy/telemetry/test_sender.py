@@ -13,7 +13,7 @@ from deploy.telemetry.batch_codec import BaseMissingError, Batch, Held, WireErro
 from deploy.telemetry.diag import Sample
 from deploy.telemetry.sampling_budget import Alarms, affordable
 from deploy.telemetry.sender import Sender
-from faults.observations import Collective, Device, Heartbeat, Observation, Probe, ProbeReturned, Process
+from faults.observations import Collective, DeviceCounter, Heartbeat, Observation, Probe, ProbeReturned, Process
 from fleetwright.telemetry.batch_format import PATH
 from tests.deploy.telemetry.servers import Answer, http_server
 from tests.testbed.waiting import wait_for
@@ -155,7 +155,7 @@ def test_a_watcher_that_is_away_costs_the_batch_and_nothing_else() -> None:
 
 
 def error_of_a_gpu() -> list[Observation]:
-    return [Observation(time.time(), 3, Device("0", "xid", 79, 1.0))]
+    return [Observation(time.time(), 3, DeviceCounter("0", "xid", 79, 1.0))]
 
 
 def trains() -> list[Observation]:
@@ -163,7 +163,7 @@ def trains() -> list[Observation]:
     return [Observation(time.time(), 3, values, peer=1) for values in both]
 
 
-@pytest.mark.parametrize(("status", "sent"), [(503, [Device]), (422, [])])
+@pytest.mark.parametrize(("status", "sent"), [(503, [DeviceCounter]), (422, [])])
 def test_what_is_told_once_waits_for_a_watcher_that_is_away_not_for_one_that_refuses(
     status: int, sent: list[type]
 ) -> None:

@@ -17,7 +17,7 @@ from deploy.telemetry.inbox import Inbox, LateInbox
 from deploy.telemetry.ports import PortSource
 from deploy.telemetry.ras import RasSource
 from deploy.telemetry.threaded_source import Aside
-from faults.observations import Counts, Device, Heartbeat, Observation, Port
+from faults.observations import DeviceCounter, Heartbeat, Observation, OperationCounts, Port
 from faults.readers import Tally
 from faults.readers.job_map import Places
 from fleetwright.collectives.sinks import Datagrams
@@ -137,7 +137,7 @@ def test_an_exporter_tells_a_value_once_and_again_when_it_changes(tally: Tally) 
         told = [[seen.values for seen in source.look(float(at))] for at in range(3)]
     assert [len(values) for values in told] == [1, 0, 1]
     (xid,) = told[2]
-    assert isinstance(xid, Device)
+    assert isinstance(xid, DeviceCounter)
     assert (xid.what, xid.code) == ("xid", 79)
 
 
@@ -169,7 +169,7 @@ def test_a_scrape_that_breaks_off_is_a_failure_and_what_it_said_is_told_by_the_n
         with pytest.raises(OSError, match="cut off"):
             source.look(1.0)
         (seen,) = source.look(2.0)
-    assert isinstance(seen.values, Device)
+    assert isinstance(seen.values, DeviceCounter)
     assert seen.values.code == 79
 
 
@@ -200,7 +200,7 @@ def test_counts_of_ras_become_observations(tally: Tally) -> None:
     said = {"nccl_version": "2.30.7", "communicators": [{"hash": "0x2", "size": 2, "ranks": ranks}], "ras": {}}
     with raw_server(ras_server(json.dumps(said).encode(), [])) as address:
         seen = RasSource(places=PLACES, tally=tally, address=address).look(1.0)
-    counts = [(one.rank, one.values.ops) for one in seen if isinstance(one.values, Counts)]
+    counts = [(one.rank, one.values.ops) for one in seen if isinstance(one.values, OperationCounts)]
     assert counts == [(0, (("AllReduce", 40),)), (1, (("AllReduce", 41),))]
 
 
@@ -277,7 +277,7 @@ class Slow:
         self.looks += 1
         if self.looks == 1:
             raise OSError("not yet")
-        return [Observation(now_s, 0, Counts("g", 1, (), "ok"), rank=0)]
+        return [Observation(now_s, 0, OperationCounts("g", 1, (), "ok"), rank=0)]
 
     def close(self) -> None:
         self.closed = True

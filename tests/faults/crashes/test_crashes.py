@@ -2,7 +2,7 @@
 
 from faults.diagnosis import Diagnosis, FaultClass, Scope
 from faults.monitor import MonitorSettings
-from faults.observations import Device, Heartbeat, Look, Observation, Process
+from faults.observations import DeviceCounter, Heartbeat, Observation, Process, SocketPoll
 from faults.replay import replay
 from tests.faults.stories import Story
 
@@ -60,7 +60,7 @@ def test_sockets_alone_take_longer_and_isolate_nobody() -> None:
 
 
 def test_what_the_devices_reported_is_told_with_it() -> None:
-    xid = Observation(5.05, 2, Device("GPU-0", "xid", 79, 1.0))
+    xid = Observation(5.05, 2, DeviceCounter("GPU-0", "xid", 79, 1.0))
     told = sorted([*DIES.told(), xid], key=lambda seen: seen.at_s)
     (found,) = replay(DIES.job, told, ONLY)
     assert "xid 79" in found.reason
@@ -84,6 +84,6 @@ def test_a_last_heartbeat_in_the_very_moment_of_its_end() -> None:
     told = [
         Observation(1.0, 2, Heartbeat(0, 0, None, 0, "comm"), rank=2),
         Observation(1.0, 2, Process(1, "gone", 0.0), rank=2),
-        *(Observation(at_s, node, Look(2), None) for at_s in range(1, 8) for node in (0, 1)),
+        *(Observation(at_s, node, SocketPoll(2), None) for at_s in range(1, 8) for node in (0, 1)),
     ]
     assert [(found.node, found.isolate) for found in replay(job, told, ONLY)] == [(2, False)]

@@ -6,7 +6,16 @@ from hypothesis import strategies as st
 from faults.detector import Job
 from faults.job_state import JobState, PairTraffic
 from faults.job_state.groups import ranks_of
-from faults.observations import Collective, Counts, Flight, Heartbeat, Look, Observation, Process, Socket
+from faults.observations import (
+    Collective,
+    FlightProgress,
+    Heartbeat,
+    Observation,
+    OperationCounts,
+    Process,
+    Socket,
+    SocketPoll,
+)
 from tests.faults.stories import IDLE
 
 JOB = Job(3, (0, 1, 2), groups=((0, 1),))
@@ -59,7 +68,7 @@ def test_steps_and_lateness_come_from_records() -> None:
 
 def test_groups_are_told_apart_and_their_members_known() -> None:
     state = JobState(JOB)
-    state.observe(Observation(1.0, 0, Flight("0", (), 3, -1, 2, "all_reduce", 0.5), rank=0))
+    state.observe(Observation(1.0, 0, FlightProgress("0", (), 3, -1, 2, "all_reduce", 0.5), rank=0))
     state.observe(Observation(1.0, 0, Collective(1, "all_gather", 8, 0.9, None, group="0,2"), rank=0))
     assert state.groups["0"].members == {0, 1}
     assert state.groups["0,2"].members == {0, 2}
@@ -68,7 +77,7 @@ def test_groups_are_told_apart_and_their_members_known() -> None:
 
 def test_what_ras_counts_is_called_and_not_finished() -> None:
     state = JobState(JOB)
-    state.observe(Observation(1.0, 0, Counts("0xab", 3, (("AllReduce", 7), ("Broadcast", 2)), "ok"), rank=0))
+    state.observe(Observation(1.0, 0, OperationCounts("0xab", 3, (("AllReduce", 7), ("Broadcast", 2)), "ok"), rank=0))
     assert state.groups["ras:0xab"].entered == {0: 9}
 
 
@@ -81,7 +90,7 @@ def test_short_names_of_groups() -> None:
 
 
 values = st.one_of(
-    st.builds(Look, st.integers(0, 9)),
+    st.builds(SocketPoll, st.integers(0, 9)),
     st.builds(Socket, *[st.integers(0, 2**40)] * 19),
     st.builds(Heartbeat, *[st.integers(0, 99)] * 2, st.none(), st.integers(0, 99), st.sampled_from(["comm", "x"])),
     st.builds(
@@ -96,7 +105,7 @@ values = st.one_of(
     ),
     st.builds(Process, st.integers(0, 9), st.sampled_from(["R", "T", "gone", "?"]), st.floats(0, 9)),
     st.builds(
-        Flight,
+        FlightProgress,
         st.text(max_size=2),
         st.lists(st.integers(-5, 9), max_size=3).map(tuple),
         *[st.integers(-1, 99)] * 3,

@@ -5,7 +5,7 @@ import pytest
 from faults.diagnosis import Diagnosis, FaultClass
 from faults.job_state import JobState
 from faults.monitor import MonitorSettings
-from faults.observations import Collective, Counts, Flight, Heartbeat, Look, Observation
+from faults.observations import Collective, FlightProgress, Heartbeat, Observation, OperationCounts, SocketPoll
 from faults.observations.timestamps import on_clock_of
 from faults.replay import replay
 from tests.faults.stories import LOOK_S, Story
@@ -24,7 +24,7 @@ def diagnoses(second: Story, *, down_s: float, records: bool, beats: bool) -> tu
         on_clock_of(seen, -from_s) for story, from_s in lives for seen in story.but(records=records, beats=beats).told()
     ]
     away = range(int(FIRST.end_s / LOOK_S), int(begins_s / LOOK_S))
-    told += [Observation(look * LOOK_S, node, Look(0)) for look in away for node in range(FIRST.nodes)]
+    told += [Observation(look * LOOK_S, node, SocketPoll(0)) for look in away for node in range(FIRST.nodes)]
     return replay(FIRST.job, sorted(told, key=lambda seen: seen.at_s), ONLY)
 
 
@@ -82,8 +82,8 @@ class TestOneRank:
     def test_a_dump_of_a_new_life_counts_for_it(self) -> None:
         state = JobState(FIRST.job)
         for at_s, entered in ((1.0, 100), (9.0, 4)):
-            state.observe(Observation(at_s, 0, Flight("0", (), entered, -1, entered - 1, "send", None), rank=0))
-            state.observe(Observation(at_s, 0, Counts("0xab", 2, (("AllReduce", entered),), "ok"), rank=0))
+            state.observe(Observation(at_s, 0, FlightProgress("0", (), entered, -1, entered - 1, "send", None), rank=0))
+            state.observe(Observation(at_s, 0, OperationCounts("0xab", 2, (("AllReduce", entered),), "ok"), rank=0))
         assert [state.groups[name].entered[0] for name in ("0", "ras:0xab")] == [4, 4]
 
     def test_a_group_that_is_made_anew_counts_from_the_start(self) -> None:

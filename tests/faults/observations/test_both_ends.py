@@ -3,15 +3,15 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from faults.observations import BothEnds, Look, Observation, Probe, ProbeReturned
+from faults.observations import Observation, Probe, ProbeDeduplicator, ProbeReturned, SocketPoll
 from faults.observations.probe_dedup import MAX_OPEN, SAME_S
 
 NODES = 4
 SIZE_BYTES = 65_536
 
 
-def ends(nodes: int = NODES, most: int = 16) -> BothEnds:
-    return BothEnds(nodes, most=most)
+def ends(nodes: int = NODES, most: int = 16) -> ProbeDeduplicator:
+    return ProbeDeduplicator(nodes, most=most)
 
 
 def by_receiver(number: int, *, source: int = 0, target: int = 1, moved_s: float = 0.0) -> Observation:
@@ -66,7 +66,7 @@ def test_what_is_no_reading_of_the_job_is_none() -> None:
     for source, target in ((0, NODES), (NODES, 0), (1, 1), (-1, 0)):
         assert ends().reading(by_sender(0, source=source, target=target)) is None
         assert ends().reading(by_receiver(0, source=source, target=target)) is None
-    assert ends().reading(Observation(1.0, 0, Look(3))) is None
+    assert ends().reading(Observation(1.0, 0, SocketPoll(3))) is None
     assert ends().reading(by_sender(0)._replace(peer=None)) is None
 
 

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from faults.observations import Look, Observation, Process, Values, from_line, to_line
+from faults.observations import Observation, Process, SocketPoll, Values, from_line, to_line
 from faults.observations.jsonl import KINDS, MAX_COUNT
 
 numbers = st.floats(-1e299, 1e299)
@@ -104,4 +104,4 @@ def test_values_that_have_defaults_may_be_absent() -> None:
 
 
 def test_a_line_is_short() -> None:
-    assert to_line(Observation(1.5, 3, Look(peers=7))) == '[1.5,3,null,null,"look",[7]]'
+    assert to_line(Observation(1.5, 3, SocketPoll(peers=7))) == '[1.5,3,null,null,"look",[7]]'

@@ -2,7 +2,16 @@
 
 from typing import get_type_hints
 
-from faults.observations import Collective, Flight, Look, Observation, Pass, Probe, ProbeReturned, on_clock_of
+from faults.observations import (
+    Collective,
+    FlightProgress,
+    Observation,
+    PointToPoint,
+    Probe,
+    ProbeReturned,
+    SocketPoll,
+    on_clock_of,
+)
 from faults.observations.jsonl import KINDS
 from faults.observations.timestamps import MOMENTS
 
@@ -17,7 +26,7 @@ def test_what_has_not_happened_stays_so() -> None:
     assert on_clock_of(Observation(105.0, 1, Collective(1, "x", 8, 103.0, None)), 100.0).values == Collective(
         1, "x", 8, 3.0, None
     )
-    assert on_clock_of(Observation(105.0, 1, Look(2)), 100.0) == Observation(5.0, 1, Look(2))
+    assert on_clock_of(Observation(105.0, 1, SocketPoll(2)), 100.0) == Observation(5.0, 1, SocketPoll(2))
 
 
 def test_a_kind_whose_moments_are_not_listed_has_none() -> None:
@@ -26,4 +35,4 @@ def test_a_kind_whose_moments_are_not_listed_has_none() -> None:
     for kind in KINDS.values():
         timed = {name for name in get_type_hints(kind) if name.endswith("_s") and "_per_" not in name} - durations
         assert timed == set(MOMENTS.get(kind, ()))
-    assert set(MOMENTS) == {Collective, Pass, Probe, ProbeReturned, Flight}
+    assert set(MOMENTS) == {Collective, PointToPoint, Probe, ProbeReturned, FlightProgress}

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from faults.observations import Flight, Observation
+from faults.observations import FlightProgress, Observation
 from faults.readers import read
 from faults.readers.flight import Dump, flights, parse_dump
 from faults.readers.job_map import Places
@@ -37,7 +37,7 @@ def test_nccl_says_what_has_started_and_what_is_done(form: str) -> None:
 
     (seen,) = flights({1: parsed(dump, form=form)}, at_s=9.0, places=PLACES, tally=Tally())
 
-    assert seen == Observation(9.0, 1, Flight("0", (0, 1, 2), 3, 2, 1, "all_reduce", 3.0), rank=1)
+    assert seen == Observation(9.0, 1, FlightProgress("0", (0, 1, 2), 3, 2, 1, "all_reduce", 3.0), rank=1)
 
 
 @pytest.mark.parametrize("form", FORMS)
@@ -54,13 +54,13 @@ def test_gloo_only_retires_what_is_done(form: str) -> None:
 
     (seen,) = flights({0: parsed(dump, form=form)}, at_s=9.0, places=PLACES, tally=Tally())
 
-    assert seen.values == Flight("0", (0, 1, 2), 8, -1, 7, "all_reduce", 0.0)
+    assert seen.values == FlightProgress("0", (0, 1, 2), 8, -1, 7, "all_reduce", 0.0)
 
 
 def test_an_operation_that_nccl_gave_up_is_not_done() -> None:
     (seen,) = told(made.dump(made.waiting(collective_seq_id=4, retired=True)))
 
-    assert isinstance(seen.values, Flight)
+    assert isinstance(seen.values, FlightProgress)
     assert (seen.values.entered, seen.values.finished) == (4, 3)
 
 
@@ -71,8 +71,8 @@ def test_each_group_counts_for_itself() -> None:
     seen = told(made.dump(made.entry(), made.entry(**other), pg_config=config))
 
     assert [each.values for each in seen] == [
-        Flight("0", (0, 1, 2), 1, 1, 1, None, None),
-        Flight("5", (0, 2), 40, 40, 40, None, None),
+        FlightProgress("0", (0, 1, 2), 1, 1, 1, None, None),
+        FlightProgress("5", (0, 2), 40, 40, 40, None, None),
     ]
 
 
@@ -86,7 +86,9 @@ def test_a_group_whose_ranks_no_dump_tells_is_the_smallest_of_the_jobs_that_fits
         groups=((0, 1, 2), (0, 1), (1, 2)),
     )
 
-    assert {(each.rank, each.values.group, each.values.ranks) for each in seen if isinstance(each.values, Flight)} == {
+    assert {
+        (each.rank, each.values.group, each.values.ranks) for each in seen if isinstance(each.values, FlightProgress)
+    } == {
         (0, "0", (0, 1, 2)),
         (0, "1", (0, 1)),
         (1, "0", (0, 1, 2)),
@@ -110,9 +112,9 @@ def test_point_to_point_operations_are_told_by_pair_and_direction() -> None:
     )
 
     assert [(each.values, each.peer) for each in seen] == [
-        (Flight("0 p2p -1", (), 4, 4, 4, None, None), None),
-        (Flight("0 0->1", (0, 1), 3, 3, 2, "send 0->1", 0.0), 1),
-        (Flight("0 2->0", (2, 0), 2, 2, 1, "recv 0<-2", 0.0), 2),
+        (FlightProgress("0 p2p -1", (), 4, 4, 4, None, None), None),
+        (FlightProgress("0 0->1", (0, 1), 3, 3, 2, "send 0->1", 0.0), 1),
+        (FlightProgress("0 2->0", (2, 0), 2, 2, 1, "recv 0<-2", 0.0), 2),
     ]
 
 
@@ -124,7 +126,7 @@ def test_a_pair_is_numbered_within_its_group() -> None:
         {1: parsed(made.dump(made.waiting(**sends), pg_config=config))}, at_s=9.0, places=PLACES, tally=Tally()
     )
 
-    assert isinstance(seen.values, Flight)
+    assert isinstance(seen.values, FlightProgress)
     assert (seen.values.group, seen.values.ranks, seen.peer) == ("9 1->2", (1, 2), 2)
 
 
@@ -133,7 +135,7 @@ def test_ranks_that_the_job_has_not_are_not_believed() -> None:
 
     (seen,) = told(made.dump(made.entry(process_group=["5", "mesh_tp"]), pg_config=config), groups=((0, 1),))
 
-    assert isinstance(seen.values, Flight)
+    assert isinstance(seen.values, FlightProgress)
     assert seen.values.ranks == (0, 1)
 
 
@@ -144,7 +146,7 @@ def test_a_group_without_entries_is_told_by_its_counters() -> None:
 
     (seen,) = told(made.dump(pg_status=status))
 
-    assert seen.values == Flight("7", (), 12, 12, 11, None, None)
+    assert seen.values == FlightProgress("7", (), 12, 12, 11, None, None)
 
 
 def test_json_leaves_an_empty_list_of_entries_out() -> None:
@@ -205,7 +207,7 @@ def test_a_hostile_dump_in_a_recording_is_counted_and_the_rest_is_read() -> None
     recording = read(files)
 
     assert recording.malformed == {"fr: pickle that is more than data": 1}
-    assert [seen.rank for seen in recording.observations if isinstance(seen.values, Flight)] == [0]
+    assert [seen.rank for seen in recording.observations if isinstance(seen.values, FlightProgress)] == [0]
 
 
 def test_a_dump_is_known_when_the_recorder_asked() -> None:
@@ -231,13 +233,13 @@ def test_the_public_dumps_of_three_groups_show_who_is_behind() -> None:
     folder = made.PUBLIC / "hang_fr_multigroup"
     recording = read({path.name: path.read_bytes() for path in folder.iterdir()})
 
-    found = [seen.values for seen in recording.observations if isinstance(seen.values, Flight)]
+    found = [seen.values for seen in recording.observations if isinstance(seen.values, FlightProgress)]
     assert recording.malformed == {}
     assert len(found) == 8
     in_all = {
         seen.rank: seen.values
         for seen in recording.observations
-        if isinstance(seen.values, Flight) and seen.values.group == "0"
+        if isinstance(seen.values, FlightProgress) and seen.values.group == "0"
     }
     assert [in_all[rank].entered for rank in range(4)] == [8, 8, 7, 8]
     assert {each.ranks for each in found} == {(0, 1, 2, 3), (0, 1), (2, 3)}
@@ -245,9 +247,9 @@ def test_the_public_dumps_of_three_groups_show_who_is_behind() -> None:
 
 @pytest.mark.skipif(not (made.PUBLIC / "hang_sigstop").is_dir(), reason="the public recordings are not at hand")
 def test_a_public_pickle_tells_the_same_as_its_json() -> None:
-    def told_by(name: str) -> list[Flight]:
+    def told_by(name: str) -> list[FlightProgress]:
         folder = Path(made.PUBLIC / "hang_sigstop")
         recording = read({each: (folder / each).read_bytes() for each in ("run.json", name)})
-        return [seen.values for seen in recording.observations if isinstance(seen.values, Flight)]
+        return [seen.values for seen in recording.observations if isinstance(seen.values, FlightProgress)]
 
     assert told_by("fr_rank0.pickle") == told_by("fr_rank0.json")

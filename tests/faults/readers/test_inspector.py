@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from faults.observations import Collective, Took
+from faults.observations import Collective, OperationDuration
 from faults.readers import Tally, read
 from faults.readers.job_map import Places
 from faults.readers.nccl_inspector import InspectorLines
@@ -73,7 +73,7 @@ def test_a_line_with_its_own_header() -> None:
     (seen,) = parsed({"header": HEADER, "metadata": METADATA, "coll_perf": COLLECTIVE})
 
     assert (seen.at_s, seen.node, seen.rank, seen.peer) == (DUMPED_S, 1, 1, None)
-    assert seen.values == Took("0x7f8c", 7, "AllReduce", 4096, 0.00025, 175.5)
+    assert seen.values == OperationDuration("0x7f8c", 7, "AllReduce", 4096, 0.00025, 175.5)
 
 
 def test_lines_that_belong_to_the_marker_before_them() -> None:
@@ -119,7 +119,7 @@ def test_a_proxy_operation_times_one_peer() -> None:
     (seen,) = parsed(marker(proxy=2), {"proxy_trace": {**PROXY, "event_trace_ts": trace}})
 
     assert seen.peer == 2
-    assert seen.values == Took("0x7f8c", 7, "proxy-send", 1_000_000, 0.5, 0.002)
+    assert seen.values == OperationDuration("0x7f8c", 7, "proxy-send", 1_000_000, 0.5, 0.002)
     assert parsed(marker(proxy=1), {"proxy_trace": {**PROXY, "record_type": "proxy_step"}}) == []
 
 

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from faults.observations import Device, Told
+from faults.observations import DeviceCounter, ExternalFinding
 from faults.readers import Tally
 from faults.readers.dcgm import parse_dcgm
 from faults.readers.job_map import Places
@@ -64,15 +64,15 @@ def test_the_last_xid_of_a_gpu_and_that_there_was_none() -> None:
     assert [
         seen.values for seen in devices(f'DCGM_FI_DEV_XID_ERRORS{{{LABELS}}} 79\nDCGM_FI_DEV_XID_ERRORS{{gpu="0"}} 0\n')
     ] == [
-        Device("3", "xid", 79, 1.0),
-        Device("0", "xid", 0, 0.0),
+        DeviceCounter("3", "xid", 79, 1.0),
+        DeviceCounter("0", "xid", 0, 0.0),
     ]
 
 
 def test_counted_xids_have_their_number_in_a_label() -> None:
     line = f'DCGM_EXP_XID_ERRORS_COUNT{{{LABELS},window_size_in_ms="300000",xid="42"}} 2\n'
 
-    assert [seen.values for seen in devices(line)] == [Device("3", "xid", 42, 2.0)]
+    assert [seen.values for seen in devices(line)] == [DeviceCounter("3", "xid", 42, 2.0)]
 
 
 def test_error_counters() -> None:
@@ -87,9 +87,9 @@ def test_error_counters() -> None:
     )
 
     assert [seen.values for seen in devices(text)] == [
-        Device("3", "ecc-double", 0, 1.0),
-        Device("3", "row-remap", 0, 1.0),
-        Device("3", "nvlink", 2, 12.0),
+        DeviceCounter("3", "ecc-double", 0, 1.0),
+        DeviceCounter("3", "row-remap", 0, 1.0),
+        DeviceCounter("3", "nvlink", 2, 12.0),
     ]
 
 
@@ -144,8 +144,8 @@ exposer_scrapes_total 6174
     seen = list(parse_xpu_timer([text.encode()], at_s=1.0, places=PLACES, tally=tally))
 
     assert [(each.node, each.rank, each.values) for each in seen] == [
-        (1, 1, Told("xpu_timer", "hang", 1.0)),
-        (0, 0, Told("xpu_timer", "collective-gb-per-s AllReduce/fp16/InterNode/3", 45.5)),
+        (1, 1, ExternalFinding("xpu_timer", "hang", 1.0)),
+        (0, 0, ExternalFinding("xpu_timer", "collective-gb-per-s AllReduce/fp16/InterNode/3", 45.5)),
     ]
     assert tally.counts() == {
         "xpu_timer: of a rank that the job has not": 1,
@@ -160,7 +160,7 @@ def test_public_fixtures_of_xpu_timer(path: Path) -> None:
     tally = Tally()
     seen = list(parse_xpu_timer([path.read_bytes()], at_s=1.0, places=Places(1, (0,) * 8), tally=tally))
 
-    hung = {each.rank for each in seen if each.values == Told("xpu_timer", "hang", 1.0)}
+    hung = {each.rank for each in seen if each.values == ExternalFinding("xpu_timer", "hang", 1.0)}
     expected = {"hang_xpu_timer_metric_all": set(range(8)), "hang_xpu_timer_metric_some": {0, 2, 5}}
     assert tally.total == 0
     assert hung == expected.get(path.stem, set())

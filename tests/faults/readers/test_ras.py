@@ -3,7 +3,7 @@
 import json
 from typing import Any
 
-from faults.observations import Counts, Observation
+from faults.observations import Observation, OperationCounts
 from faults.readers import Tally
 from faults.readers.communicators import Members
 from faults.readers.job_map import Places
@@ -62,7 +62,7 @@ def test_counts_of_each_rank() -> None:
     seen = told(b"OK\n" + answer(communicator(*(rank(index, index) for index in range(4)), size=4)))
 
     assert [(each.node, each.rank) for each in seen] == [(0, 0), (0, 1), (1, 2), (1, 3)]
-    assert seen[0].values == Counts("0x4/0x1:0x2", 4, (("AllReduce", 40), ("Broadcast", 1)), "ok")
+    assert seen[0].values == OperationCounts("0x4/0x1:0x2", 4, (("AllReduce", 40), ("Broadcast", 1)), "ok")
 
 
 def test_a_smaller_communicators_ranks_are_known_from_the_one_of_all() -> None:
@@ -71,7 +71,7 @@ def test_a_smaller_communicators_ranks_are_known_from_the_one_of_all() -> None:
 
     seen = told(answer(pair, everybody))
 
-    assert [each.rank for each in seen if isinstance(each.values, Counts) and each.values.size == 2] == [1, 3]
+    assert [each.rank for each in seen if isinstance(each.values, OperationCounts) and each.values.size == 2] == [1, 3]
 
 
 def test_a_rank_that_is_not_known_still_has_its_node() -> None:
@@ -94,7 +94,7 @@ def test_what_ras_thinks_of_a_rank() -> None:
         ),
     )
 
-    states = [each.values.state for each in told(answer(found)) if isinstance(each.values, Counts)]
+    states = [each.values.state for each in told(answer(found)) if isinstance(each.values, OperationCounts)]
     assert states == ["aborted", "error", "ok", "missing", "unresponsive", "dead"]
 
 
@@ -136,5 +136,5 @@ def test_events_name_processes_that_are_lost() -> None:
     seen = list(parse_ras_events(data, at_s=3.0, places=PLACES, members=members, tally=tally))
 
     assert [(each.node, each.rank) for each in seen] == [(1, 3), (0, None)]
-    assert {each.values for each in seen} == {Counts("", 0, (), "dead")}
+    assert {each.values for each in seen} == {OperationCounts("", 0, (), "dead")}
     assert tally.total == 0

@@ -11,7 +11,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from faults.observations import Collective, Device, Flight, Heartbeat, Look, Pass, Process, Socket
+from faults.observations import (
+    Collective,
+    DeviceCounter,
+    FlightProgress,
+    Heartbeat,
+    PointToPoint,
+    Process,
+    Socket,
+    SocketPoll,
+)
+from faults.observations.jsonl import KIND_NAMES
 from faults.readers import Recording, read
 from fleet.documents import RuleError
 from tests.faults.readers import made
@@ -21,7 +31,7 @@ RECORDINGS = [made.PUBLIC / name for name in RUNS if (made.PUBLIC / name / "run.
 
 
 def kinds(recording: Recording) -> Counter[str]:
-    return Counter(type(seen.values).__name__ for seen in recording.observations)
+    return Counter(KIND_NAMES[type(seen.values)] for seen in recording.observations)
 
 
 def values(recording: Recording, kind: type[Any]) -> list[Any]:
@@ -54,7 +64,7 @@ def test_a_finished_operation_is_known_when_it_is_finished() -> None:
         if isinstance(seen.values, Collective):
             assert seen.values.finished_s == seen.at_s
             assert seen.values.arrived_s == seen.at_s - 0.25
-        if isinstance(seen.values, Pass):
+        if isinstance(seen.values, PointToPoint):
             assert seen.at_s == max(seen.values.received_s, seen.values.sent_s)
             assert seen.peer == seen.values.source
 
@@ -89,22 +99,22 @@ def test_an_arrival_that_was_written_is_known_at_once() -> None:
 
 
 def test_a_look_comes_before_its_sockets() -> None:
-    seen = [each for each in read(made.folder()).observations if isinstance(each.values, Look | Socket)]
+    seen = [each for each in read(made.folder()).observations if isinstance(each.values, SocketPoll | Socket)]
 
     for at, each in enumerate(seen):
-        if isinstance(each.values, Look):
+        if isinstance(each.values, SocketPoll):
             at_once = [other for other in seen if other.at_s == each.at_s and other.node == each.node]
             assert at_once[0] is each
             assert len(at_once) == 1 + each.values.peers
         else:
-            assert any(isinstance(other.values, Look) and other.node == each.node for other in seen[:at])
+            assert any(isinstance(other.values, SocketPoll) and other.node == each.node for other in seen[:at])
 
 
 def test_a_look_without_peers_is_a_look() -> None:
     bare = {"t": made.T_GO_S, "node": 2, "c": []}
     recording = read({"run.json": made.run(), "tcp_node2.jsonl": made.lines([bare])})
 
-    assert [seen.values for seen in recording.observations] == [Look(peers=0)]
+    assert [seen.values for seen in recording.observations] == [SocketPoll(peers=0)]
 
 
 def test_a_look_of_a_node_that_the_job_has_not_is_counted() -> None:
@@ -113,7 +123,7 @@ def test_a_look_of_a_node_that_the_job_has_not_is_counted() -> None:
     name = f"tcp_node{made.RANKS}.jsonl"
     recording = read({"run.json": made.run(), name: made.lines([strange]), "tcp_node0.jsonl": made.lines([peer])})
 
-    assert [(seen.node, seen.values) for seen in recording.observations] == [(0, Look(peers=1))]
+    assert [(seen.node, seen.values) for seen in recording.observations] == [(0, SocketPoll(peers=1))]
     assert recording.malformed == {
         "tcp: of a node that the job has not": 1,
         "tcp: row of a node that the job has not": 1,
@@ -145,8 +155,8 @@ def test_anything_else_that_a_recorder_saw_is_read_on_the_same_clock() -> None:
     assert recording.malformed == {}
     assert [seen.values for seen in recording.observations] == [
         Process(77, "T", 1.5, 12),
-        Device("0", "xid", 79, 1.0),
-        Flight("0", (0, 1, 2), 5, -1, 4, "all_reduce", 2.5),
+        DeviceCounter("0", "xid", 79, 1.0),
+        FlightProgress("0", (0, 1, 2), 5, -1, 4, "all_reduce", 2.5),
     ]
     assert [seen.at_s for seen in recording.observations] == [1.0, 2.0, 3.0]
 
@@ -309,4 +319,4 @@ def test_public_recordings_are_read_to_the_last_line(folder: Path) -> None:
     found = kinds(recording)
     assert recording.malformed == {}
     assert sum(found[kind] for kind in ("Collective", "Pass", "Heartbeat", "Look")) == expected
-    assert len(values(recording, Flight)) > 0 or folder.name == "crash_sigkill"
+    assert len(values(recording, FlightProgress)) > 0 or folder.name == "crash_sigkill"

@@ -4,7 +4,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from faults.observations import Observation, Pass
+from faults.observations import Observation, PointToPoint
 from faults.slow.clock_offsets import ahead_of
 from faults.slow.one_way_delays import MAX_RECENT, Delays
 
@@ -66,7 +66,7 @@ def shaped(offset_s: list[float], *, late_s: float, slow_from_s: float, until_s:
             source, took_s = (rank - 1) % nodes, 0.02 if (rank - 1) % nodes == 1 and at_s >= slow_from_s else 0.004
             got_s = max(called_s[rank], called_s[source]) + took_s
             called, got = called_s[rank] + offset_s[rank], got_s + offset_s[rank]
-            values = Pass(source, (rank + 1) % nodes, 1, called, got, got, step)
+            values = PointToPoint(source, (rank + 1) % nodes, 1, called, got, got, step)
             delays.observe(Observation(at_s + 0.05, rank, values, rank, source))
         delays.ripen(at_s, suspected=at_s >= slow_from_s)
     return delays
@@ -85,8 +85,8 @@ def test_delays_are_the_same_whatever_the_clocks(offset_s: list[float], seed: in
 
 def exchanged(delays: Delays, step: int, at_s: float, *, receiver_first: bool) -> None:
     """Rank 0 sends to rank 1 and tells of it before or after it."""
-    sent = Observation(at_s, 0, Pass(1, 1, 1, at_s, at_s + 0.004, at_s + 0.004, step), 0, 1)
-    got = Observation(at_s, 1, Pass(0, 0, 1, at_s, at_s + 0.004, at_s + 0.004, step), 1, 0)
+    sent = Observation(at_s, 0, PointToPoint(1, 1, 1, at_s, at_s + 0.004, at_s + 0.004, step), 0, 1)
+    got = Observation(at_s, 1, PointToPoint(0, 0, 1, at_s, at_s + 0.004, at_s + 0.004, step), 1, 0)
     for seen in (got, sent) if receiver_first else (sent, got):
         delays.observe(seen)
 
@@ -106,7 +106,7 @@ def test_memory_is_bounded_whatever_steps_are_told() -> None:
     delays, rng = Delays(2, keep_s=10.0, ripe_s=5.0), np.random.default_rng(0)
     for _ in range(5_000):
         step = int(rng.choice([rng.integers(0, 50), rng.integers(0, 10**9)]))
-        delays.observe(Observation(1.0, 0, Pass(1, 1, 1, 1.0, 1.0, 1.0, step), 0, 1))
+        delays.observe(Observation(1.0, 0, PointToPoint(1, 1, 1, 1.0, 1.0, 1.0, step), 0, 1))
     assert len(delays._called) + len(delays._waiting) < 100
     for step in range(3_000):  # and nobody asks
         exchanged(delays, 50 + step, 1.0 + 0.01 * step, receiver_first=False)
@@ -119,6 +119,6 @@ def test_a_pair_whose_message_takes_no_time_says_nothing_until_its_clocks_are_se
     assert np.isfinite(log[0, 1])
     for step in range(80, 90):  # the clock of rank 1 is set back by half a second
         at_s = 0.25 * step
-        delays.observe(Observation(at_s, 0, Pass(3, 1, 1, at_s, at_s + 0.004, at_s + 0.004, step), 0, 3))
-        delays.observe(Observation(at_s, 1, Pass(0, 2, 1, at_s - 0.5, at_s - 0.496, at_s - 0.496, step), 1, 0))
+        delays.observe(Observation(at_s, 0, PointToPoint(3, 1, 1, at_s, at_s + 0.004, at_s + 0.004, step), 0, 3))
+        delays.observe(Observation(at_s, 1, PointToPoint(0, 2, 1, at_s - 0.5, at_s - 0.496, at_s - 0.496, step), 1, 0))
     assert np.isnan(delays.slowdowns(19.0, 22.5)[0][0, 1])

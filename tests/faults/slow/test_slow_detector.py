@@ -8,7 +8,7 @@ import pytest
 from api.cli.faults.recordings import open_recording
 from faults.detector import Job
 from faults.diagnosis import Diagnosis, Direction, FaultClass, Scope
-from faults.observations import Collective, Look, Observation, Socket
+from faults.observations import Collective, Observation, Socket, SocketPoll
 from faults.slow import SlowDetector
 
 RECORDINGS = Path(__file__).resolve().parents[4] / "shared" / "data" / "faults"
@@ -37,7 +37,7 @@ def job(slow: dict[tuple[int, int], float], from_s: float, until_s: float) -> li
         now_s, step = now_s + took_s, step + 1
         while next_look_s <= now_s:
             for i in range(NODES):
-                found.append(Observation(next_look_s, i, Look(NODES - 1)))
+                found.append(Observation(next_look_s, i, SocketPoll(NODES - 1)))
                 found += [
                     Observation(next_look_s, i, Socket(1, int(acked[i, j]), 0, int(busy[i, j]), *([0] * 15)), peer=j)
                     for j in range(NODES)
@@ -69,7 +69,9 @@ def first_said_s(asked_s: list[float], observations: list[Observation]) -> dict[
             detector.observe(waiting)
             waiting = next(known)
         for diagnosis in detector.evaluate(now_s):
-            found.setdefault((diagnosis.scope, diagnosis.node, diagnosis.peer, diagnosis.direction), diagnosis.detected_s)
+            found.setdefault(
+                (diagnosis.scope, diagnosis.node, diagnosis.peer, diagnosis.direction), diagnosis.detected_s
+            )
     return found
 
 

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from faults.diagnosis import Direction
-from faults.observations import Collective, Heartbeat, Look, Observation, Pass, Socket
+from faults.observations import Collective, Heartbeat, Observation, PointToPoint, Socket, SocketPoll
 from faults.slow.baselines import classes, common
 from faults.slow.compute_gaps import Gaps
 from faults.slow.one_way_delays import Delays
@@ -24,7 +24,7 @@ def socket(acked: int, busy_us: int) -> Socket:
 def test_bandwidth_is_bytes_over_busy_time() -> None:
     sockets = Sockets(2, 10.0)
     for at_s, acked, busy in ((0.0, 0, 0), (1.0, 2_500_000, 100_000)):
-        sockets.observe(Observation(at_s, 0, Look(1)))
+        sockets.observe(Observation(at_s, 0, SocketPoll(1)))
         sockets.observe(Observation(at_s, 0, socket(acked, busy), peer=1))
     span = sockets.span(0.0, 1.0)
     assert span is not None
@@ -144,7 +144,7 @@ def counted(nodes: int, skew_s: np.ndarray, slow_from_s: float, looks: int = 60)
             mine_s, queued = at_s - skew_s[i], (60e3 if at_s >= slow_from_s else 0.0)
             acked, received = rate * (mine_s + 1.0), rate * (mine_s + 1.0) + 10e3
             unacked = 20e3 + (queued if i == 1 else 0.0)
-            sockets.observe(Observation(at_s, i, Look(2)))
+            sockets.observe(Observation(at_s, i, SocketPoll(2)))
             values = Socket(1, int(acked), 0, 0, 0, 0, 0, 0, 0, round(unacked / 1448), *([0] * 9))
             sockets.observe(Observation(at_s, i, values, peer=down))
             sockets.observe(Observation(at_s, i, Socket(1, 0, int(received), *([0] * 16)), peer=up))
@@ -178,7 +178,7 @@ def passed(delays: Delays, until_s: float, offset_s: tuple[float, float], slow_f
         for rank in range(2):
             took_s = 0.02 if rank == 1 and at_s >= slow_from_s else 0.005
             called_s, got_s = at_s + offset_s[rank], at_s + took_s + offset_s[rank]
-            values = Pass(1 - rank, 1 - rank, 1, called_s, got_s, got_s, step)
+            values = PointToPoint(1 - rank, 1 - rank, 1, called_s, got_s, got_s, step)
             delays.observe(Observation(at_s, rank, values, rank, 1 - rank))
         delays.ripen(at_s, suspected=at_s >= slow_from_s)
 

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from faults.detector import Job
 from faults.diagnosis import Diagnosis
-from faults.observations import Collective, Look, Observation, Socket
+from faults.observations import Collective, Observation, Socket, SocketPoll
 from faults.slow import SlowDetector, SlowSettings
 from faults.slow.cross_traffic import foreign_pairs
 from faults.slow.sampling import MIN_ROWS, Sample
@@ -22,7 +22,7 @@ def span(heard: set[int]) -> Span:
     sockets = Sockets(NODES, 5.0)
     for at_s in (0.0, 2.0):
         for i in sorted(heard):
-            sockets.observe(Observation(at_s, i, Look(NODES - 1)))
+            sockets.observe(Observation(at_s, i, SocketPoll(NODES - 1)))
             for j in set(range(NODES)) - {i}:
                 sent, got = (1e6 + 2e7 * ((a, b) == (1, 2)) for a, b in ((i, j), (j, i)))
                 counters = (1 + ({i, j} == {1, 2}), int(at_s * sent), int(at_s * got), int(at_s * 1e5))
@@ -74,7 +74,7 @@ def test_above_its_limit_no_pair_is_watched_and_late_ranks_still_are() -> None:
             arrived_s = 0.25 * step + 0.05 + (0.05 if rank == 7 and step > 40 else 0.0) + 1e-4 * ((rank + step) % 5)
             ended_s = 0.25 * step + 0.2
             detector.observe(Observation(ended_s, rank, Collective(step, "x", 1, arrived_s, ended_s, step), rank))
-        detector.observe(Observation(0.25 * step + 0.2, 299, Look(1)))
+        detector.observe(Observation(0.25 * step + 0.2, 299, SocketPoll(1)))
         detector.observe(Observation(0.25 * step + 0.2, 299, Socket(1, step, step, step, *([0] * 15)), peer=0))
         found += detector.evaluate(0.25 * step + 0.2)
     assert {(diagnosis.node, diagnosis.isolate) for diagnosis in found} == {(7, True)}

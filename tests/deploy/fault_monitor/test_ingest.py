@@ -1,0 +1,196 @@
+"""Batches become observations of the job on the watcher's clock, whatever the agents are."""
+
+from collections.abc import Sequence
+
+import numpy as np
+import pytest
+
+from deploy.fault_monitor.agents import LOST_AFTER_S
+from deploy.fault_monitor.clock_skew import MAX_DELAY_S, ClockSkew
+from deploy.fault_monitor.ingest import Ingest
+from deploy.telemetry.batch_codec import BaseMissingError, Held, WireError, encode
+from deploy.telemetry.diag import Sample
+from faults.detector import Job
+from faults.observations import FlightProgress, Heartbeat, Observation, PointToPoint, Process, SocketPoll
+
+ZERO_S = 1_795_000_000.0
+JOB = Job(nodes=2, rank_node=(0, 1))
+
+
+def body(
+    *,
+    node: int = 1,
+    sent_s: float,
+    number: int = 0,
+    held: Held | None = None,
+    rank: int = 1,
+    peers: Sequence[int] = (0,),
+    session: str = "s",
+) -> tuple[bytes, Held]:
+    rows = np.arange(19 * len(peers), dtype=np.int64).reshape(-1, 19)
+    sample = Sample(sent_s - 0.25, node, np.array(peers, np.int64), rows)
+    others = [Observation(sent_s, node, Process(5, "T", 1.0), rank=rank)]
+    return encode([sample], others, session=session, number=number, held=held, node=node, sent_s=sent_s)
+
+
+def test_times_count_from_the_watchers_zero() -> None:
+    batch, _held = body(sent_s=ZERO_S + 10.0)
+    taken = Ingest(JOB, zero_s=ZERO_S).take(batch, received_s=ZERO_S + 10.01, steady_s=0.0)
+    assert taken.malformed == 0
+    assert taken.observations[0].values == SocketPoll(1)
+    assert [seen.at_s for seen in taken.observations] == pytest.approx([9.75, 9.75, 10.0])
+
+
+def test_a_clock_that_is_wrong_is_set_right() -> None:
+    batch, _held = body(sent_s=ZERO_S + 70.0)
+    taken = Ingest(JOB, zero_s=ZERO_S).take(batch, received_s=ZERO_S + 10.0, steady_s=0.0)
+    assert [seen.at_s for seen in taken.observations] == pytest.approx([9.75, 9.75, 10.0])
+
+
+def test_the_least_delay_tells_the_skew() -> None:
+    skew = ClockSkew()
+    for delay_s in (0.3, 0.02, 0.5):
+        skew.add(sent_s=5.0, received_s=7.0 + delay_s)
+    assert skew.ahead_s == pytest.approx(2.02)
+
+
+def test_a_small_delay_is_no_skew() -> None:
+    skew = ClockSkew()
+    skew.add(sent_s=5.0, received_s=5.0 + MAX_DELAY_S / 2)
+    assert skew.ahead_s == 0.0
+
+
+def test_ranks_and_nodes_that_the_job_has_not() -> None:
+    intake = Ingest(JOB, zero_s=ZERO_S)
+    batch, _held = body(sent_s=ZERO_S, rank=2)
+    assert intake.take(batch, received_s=ZERO_S, steady_s=0.0).malformed == 1
+    batch, _held = body(sent_s=ZERO_S, node=2)
+    with pytest.raises(WireError, match="0 to 1"):
+        intake.take(batch, received_s=ZERO_S, steady_s=0.0)
+
+
+@pytest.mark.parametrize(
+    ("values", "kept"),
+    [
+        (PointToPoint(0, 1, 8, ZERO_S, ZERO_S, ZERO_S), 1),
+        (PointToPoint(2, 1, 8, ZERO_S, ZERO_S, ZERO_S), 0),
+        (PointToPoint(0, 9, 8, ZERO_S, ZERO_S, ZERO_S), 0),
+        (FlightProgress("g", (0, 1), 3, 3, 3, None, None), 1),
+        (FlightProgress("g", (0, 1, 2), 3, 3, 3, None, None), 0),
+    ],
+)
+def test_ranks_that_are_named_inside_have_to_be_the_jobs_too(values: PointToPoint | FlightProgress, kept: int) -> None:
+    batch, _held = encode(
+        [], [Observation(ZERO_S, 1, values, rank=1)], session="s", number=0, held=None, node=1, sent_s=ZERO_S
+    )
+    taken = Ingest(JOB, zero_s=ZERO_S).take(batch, received_s=ZERO_S, steady_s=0.0)
+    assert (len(taken.observations), taken.malformed) == (kept, 1 - kept)
+
+
+def test_a_watcher_that_is_new_asks_for_a_whole_batch() -> None:
+    first, held = body(sent_s=ZERO_S)
+    second, _held = body(sent_s=ZERO_S + 1.0, number=1, held=held)
+    with pytest.raises(BaseMissingError):
+        Ingest(JOB, zero_s=ZERO_S).take(second, received_s=ZERO_S + 1.0, steady_s=0.0)
+    intake = Ingest(JOB, zero_s=ZERO_S)
+    intake.take(first, received_s=ZERO_S, steady_s=0.0)
+    assert len(intake.take(second, received_s=ZERO_S + 1.0, steady_s=1.0).observations) == 3
+
+
+def test_an_agent_that_falls_silent_is_lost() -> None:
+    intake = Ingest(JOB, zero_s=ZERO_S)
+    intake.take(body(sent_s=ZERO_S)[0], received_s=ZERO_S, steady_s=5.0)
+    assert intake.agents.lost(steady_s=5.0 + LOST_AFTER_S) == []
+    assert intake.agents.lost(steady_s=5.1 + LOST_AFTER_S) == [1]
+
+
+def test_a_look_keeps_the_peers_that_the_job_has() -> None:
+    batch, _held = body(sent_s=ZERO_S, peers=(0, 1, 2, 9))
+    taken = Ingest(JOB, zero_s=ZERO_S).take(batch, received_s=ZERO_S, steady_s=0.0)
+    assert [seen.peer for seen in taken.observations] == [None, 0, 1, None]
+    assert taken.malformed == 2
+
+
+def test_looks_of_long_ago_and_of_the_future_are_counted() -> None:
+    intake = Ingest(JOB, zero_s=ZERO_S)
+    intake.take(body(sent_s=ZERO_S)[0], received_s=ZERO_S, steady_s=0.0)  # its clock is right
+    late, _held = body(sent_s=ZERO_S + 1.0)
+    assert intake.take(late, received_s=ZERO_S + 500.0, steady_s=0.0).malformed == 3
+
+
+def test_an_agent_that_was_started_again_is_believed_by_its_new_clock() -> None:
+    intake = Ingest(JOB, zero_s=ZERO_S)
+    first, held = body(sent_s=ZERO_S)
+    intake.take(first, received_s=ZERO_S + 0.01, steady_s=0.0)
+    again, _held = body(sent_s=ZERO_S - 300.0, session="t")  # its clock was set back five minutes
+    taken = intake.take(again, received_s=ZERO_S + 1.01, steady_s=1.0)
+    assert taken.malformed == 0
+    assert [seen.at_s for seen in taken.observations] == pytest.approx([0.76, 0.76, 1.01])
+    old, _held = body(sent_s=ZERO_S + 1.0, number=1, held=held)
+    with pytest.raises(BaseMissingError):  # of the one that is gone
+        intake.take(old, received_s=ZERO_S + 1.01, steady_s=1.0)
+
+
+def told_directly(
+    *, sent_s: float, rank: int = 1, node: int = 1, of_rank: int | None = None, session: str = "of a rank"
+) -> bytes:
+    """A rank tells of itself, or of another."""
+    beat = Observation(sent_s, node, Heartbeat(5, 5, None, 4, "compute"), rank=rank if of_rank is None else of_rank)
+    return encode([], [beat], session=session, number=0, held=None, node=node, sent_s=sent_s, rank=rank)[0]
+
+
+def test_a_recorder_and_the_ranks_of_its_node_are_heard_beside_each_other() -> None:
+    intake, held = Ingest(JOB, zero_s=ZERO_S), None
+    for number in range(3):
+        sent_s = ZERO_S + number
+        batch, held = body(sent_s=sent_s, number=number, held=held)  # builds on the one before the rank's
+        assert len(intake.take(batch, received_s=sent_s, steady_s=float(number)).observations) == 3
+        taken = intake.take(told_directly(sent_s=sent_s), received_s=sent_s, steady_s=float(number))
+        assert [seen.rank for seen in taken.observations] == [1]
+        assert [seen.at_s for seen in taken.observations] == pytest.approx([number])
+
+
+def test_a_rank_that_tells_of_itself_does_not_stand_for_its_recorder() -> None:
+    intake = Ingest(JOB, zero_s=ZERO_S)
+    intake.take(body(sent_s=ZERO_S)[0], received_s=ZERO_S, steady_s=0.0)
+    later_s = LOST_AFTER_S + 1.0
+    intake.take(told_directly(sent_s=ZERO_S + later_s), received_s=ZERO_S + later_s, steady_s=later_s)
+    assert intake.agents.lost(steady_s=later_s) == [1]
+    assert intake.agents.lost(steady_s=3 * later_s) == [1]  # nor is a rank lost that has gone back to the inbox
+
+
+def test_the_first_batch_of_a_rank_that_was_slow_to_find_its_way_is_set_right_by_its_recorders_clock() -> None:
+    intake, delay_s = Ingest(JOB, zero_s=ZERO_S), 0.4
+    intake.take(body(sent_s=ZERO_S)[0], received_s=ZERO_S + 0.01, steady_s=0.0)
+    first = intake.take(told_directly(sent_s=ZERO_S + 5.0), received_s=ZERO_S + 5.0 + delay_s, steady_s=5.0)
+    assert [seen.at_s for seen in first.observations] == pytest.approx([5.0])
+
+
+def test_a_rank_whose_clock_was_set_is_believed_by_its_new_clock() -> None:
+    intake = Ingest(JOB, zero_s=ZERO_S)
+    intake.take(body(sent_s=ZERO_S)[0], received_s=ZERO_S, steady_s=0.0)
+    intake.take(told_directly(sent_s=ZERO_S + 1.0), received_s=ZERO_S + 1.0, steady_s=1.0)
+    again = told_directly(sent_s=ZERO_S - 300.0, session="anew")
+    taken = intake.take(again, received_s=ZERO_S + 2.0, steady_s=2.0)
+    assert [seen.at_s for seen in taken.observations] == pytest.approx([2.0])
+
+
+@pytest.mark.parametrize("rank", [0, 2])
+def test_a_rank_of_another_node_is_refused(rank: int) -> None:
+    with pytest.raises(WireError, match="a rank of node 1"):
+        Ingest(JOB, zero_s=ZERO_S).take(told_directly(sent_s=ZERO_S, rank=rank), received_s=ZERO_S, steady_s=0.0)
+
+
+def test_a_rank_speaks_for_itself_alone() -> None:
+    job = Job(nodes=2, rank_node=(0, 1, 1))
+    batch = told_directly(sent_s=ZERO_S, rank=1, of_rank=2)
+    taken = Ingest(job, zero_s=ZERO_S).take(batch, received_s=ZERO_S, steady_s=0.0)
+    assert (taken.observations, taken.malformed) == ([], 1)
+
+
+def test_a_rank_has_no_looks_and_an_index() -> None:
+    sample = Sample(ZERO_S, 1, np.array([0], np.int64), np.zeros((1, 19), np.int64))
+    for samples, rank in (([sample], 1), ([], -1), ([], 1 << 17)):
+        batch, _held = encode(samples, [], session="s", number=0, held=None, node=1, sent_s=ZERO_S, rank=rank)
+        with pytest.raises(WireError, match=r"of a rank|rank's index"):
+            Ingest(JOB, zero_s=ZERO_S).take(batch, received_s=ZERO_S, steady_s=0.0)
