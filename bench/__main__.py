@@ -19,6 +19,7 @@ from rich.table import Table
 
 from bench.registry import REGISTRY
 from bench.report import OUT, shown, write_tables
+from tests.testbed.requirements import UnavailableError
 
 WIDTH = 500  # so that no column is cut; a terminal wraps what it cannot show
 
@@ -34,7 +35,11 @@ def main() -> int:
     chosen = [] if given.report else given.names or [each.name for each in REGISTRY if given.all or not each.slow]
     OUT.mkdir(exist_ok=True)
     for name in chosen:
-        rows: list[dict[str, Any]] = import_module(f"bench.{name}").run()
+        try:
+            rows: list[dict[str, Any]] = import_module(f"bench.{name}").run()
+        except UnavailableError as unavailable:
+            print(f"{name}: not measured: {unavailable}")
+            continue
         report = {
             "benchmark": name,
             "at": datetime.now(UTC).isoformat(timespec="seconds"),

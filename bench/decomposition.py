@@ -32,7 +32,7 @@ from fleet.solvers import Limits, Solver, SolveStatus
 from fleet.solvers import run as run_program
 from planner.problem import Leg, Limit, LimitKind, Load, MixProblem, ReplicaOption, Route, Supply
 from planner.solve import ilp
-from planner.solve.branch_and_price import Solved, solve_and_tell
+from planner.solve.branch_and_price import Solved, solve_with_progress
 
 MODEL_COUNTS = (20, 50, 100)
 LIMITS = Limits(time_limit_s=10.0, relative_gap=1e-3)
@@ -90,7 +90,7 @@ def _measured(models: int) -> dict[str, Any]:
 
 def solve(problem: MixProblem, limits: Limits) -> Solved:
     """By decomposition, on the real clock."""
-    return solve_and_tell(problem, limits=limits, clock_s=time.perf_counter)
+    return solve_with_progress(problem, limits=limits, clock_s=time.perf_counter)
 
 
 def _whole(problem: MixProblem) -> tuple[float, float]:
@@ -160,7 +160,7 @@ def _supply(gpu: str) -> Supply:
 def _tables(model: str, tpot_ms: float) -> Iterator[tuple[ReplicaOption, tuple[float, ...]]]:
     for supply, (gpu, sizes) in enumerate(SIZES_OF.items()):
         for gpus in sizes:
-            watts = gpus * builtin_gpus().get(gpu).tdp_w
+            watts = gpus * builtin_gpus().get(gpu).rated_w
             yield ReplicaOption(f"{gpu} x{gpus}", gpu, supply, gpus, busy_w=watts), _max_rps(model, gpu, gpus, tpot_ms)
 
 

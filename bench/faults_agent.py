@@ -48,10 +48,10 @@ class Cost(NamedTuple):
     """Of one run of the whole recorder."""
 
     core_share: float
-    late_looks: int
+    late_polls: int
     body_bytes_per_s: float
     wire_bytes_per_s: float
-    thinned_looks: int
+    thinned_polls: int
     told_per_s: float  # observations
     rss_mib: float
 
@@ -78,10 +78,10 @@ def _row(count: int, each: int) -> dict[str, Any]:
         "looks_only_core_share_at_4_hz": round(4 * float(np.mean(look_ms)) / 1e3, 5),
         "to_folder_core_share_at_4_hz": round(alone.core_share, 5),
         "to_folder_and_watcher_core_share_at_4_hz": round(cost.core_share, 5),
-        "late_looks": cost.late_looks,
+        "late_looks": cost.late_polls,
         "body_bytes_per_s": round(cost.body_bytes_per_s),
         "wire_bytes_per_s": round(cost.wire_bytes_per_s),
-        "looks_thinned_share": round(cost.thinned_looks / (4 * run_s), 3),
+        "looks_thinned_share": round(cost.thinned_polls / (4 * run_s), 3),
         "machine_load_1_min": round(os.getloadavg()[0], 1),
     }
 
@@ -112,7 +112,7 @@ def _row_of_two(size_bytes: int) -> dict[str, Any]:
         "prober_told_per_s": round(its.told_per_s, 1),
         "wire_bytes_per_s": round(ours.wire_bytes_per_s),
         "prober_wire_bytes_per_s": round(its.wire_bytes_per_s),
-        "late_looks": ours.late_looks + its.late_looks,
+        "late_looks": ours.late_polls + its.late_polls,
         "machine_load_1_min": round(os.getloadavg()[0], 1),
     }
 
@@ -160,10 +160,10 @@ def _whole(recording: Recording, run_s: float) -> Cost:
     sent = next((sink.sent for sink in recorder.sinks if isinstance(sink, Sender)), None)
     return Cost(
         core_share=(_cpu_s() - before_s) / lasted_s,
-        late_looks=tally.late_looks,
+        late_polls=tally.late_polls,
         body_bytes_per_s=sent.body_bytes / lasted_s if sent else 0.0,
         wire_bytes_per_s=sent.wire_bytes / lasted_s if sent else 0.0,
-        thinned_looks=sent.thinned_looks if sent else 0,
+        thinned_polls=sent.thinned_polls if sent else 0,
         told_per_s=(tally.observations - told) / lasted_s,
         rss_mib=_rss_mib(),
     )

@@ -110,7 +110,7 @@ def instances(
             for workload in WORKLOADS:
                 shares = workload_shares(workload, tables)
                 for rate_rps in rates_rps:
-                    problem = mix_problem(tables, shares=shares, rate_rps=rate_rps)
+                    problem = build_problem(tables, shares=shares, rate_rps=rate_rps)
                     yield Instance(base.name, expansion, workload, rate_rps, problem)
 
 
@@ -124,7 +124,7 @@ def workload_shares(workload: str, tables: Tables) -> npt.NDArray[np.float64]:
     return np.asarray(shares / shares.sum())
 
 
-def mix_problem(tables: Tables, *, shares: npt.NDArray[np.float64], rate_rps: float) -> MixProblem:
+def build_problem(tables: Tables, *, shares: npt.NDArray[np.float64], rate_rps: float) -> MixProblem:
     """One workload over these tables; options are given outright, each its own supply."""
     kinds = tables.options
     return MixProblem(
@@ -168,7 +168,7 @@ def example() -> MixProblem:
         Table("A100-80GB", "A100-80GB-SXM", 3.67, (20.0, 20.0, 40.0, 20.0)),
     )
     tables = Tables("example", (1, 2), (1, 2), options)
-    return mix_problem(tables, shares=np.array([0.2, 0.1, 0.5, 0.2]), rate_rps=30.0)
+    return build_problem(tables, shares=np.array([0.2, 0.1, 0.5, 0.2]), rate_rps=30.0)
 
 
 def _roofline(model: str, gpus: Sequence[str], degrees: Sequence[int], tpot_ms: int) -> Tables:

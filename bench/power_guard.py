@@ -197,7 +197,7 @@ async def _measured(listeners: list[socket.socket]) -> dict[str, Any]:
 async def _timed_rounds(loop: GuardLoop, agents: Agents) -> dict[str, Any]:
     _budget(loop, 6000.0)
     while _mode(loop) is not GuardMode.NORMAL or loop.state.commands.open:
-        await loop.run_round()
+        await loop.reconcile()
         await asyncio.sleep(0.2)
     timed = [await _timed(loop) for _ in range(ROUNDS)]
     rounds_s, cpu_s = [wall_s for wall_s, _ in timed], [spent_s for _, spent_s in timed]
@@ -205,14 +205,14 @@ async def _timed_rounds(loop: GuardLoop, agents: Agents) -> dict[str, Any]:
     for _ in range(BRAKES):
         _budget(loop, 5000.0)  # 64 servers reading prompts draw 5.7 kW each
         started_s = time.perf_counter()
-        await loop.run_round()
+        await loop.reconcile()
         assert _mode(loop) is GuardMode.BRAKED
-        while any(heard is None or not heard.said.braked for heard in agents.heard):
-            await agents.ask()
+        while any(heard is None or not heard.said.braked for heard in agents.reports):
+            await agents.poll()
         brakes_s.append(time.perf_counter() - started_s)
         _budget(loop, 6000.0)
         while _mode(loop) is not GuardMode.NORMAL:
-            await loop.run_round()
+            await loop.reconcile()
             await asyncio.sleep(0.5)
     return {
         "what": f"one round over HTTP, {AGENTS} agents",
@@ -233,11 +233,11 @@ def _mode(loop: GuardLoop) -> GuardMode:
 def _budget(loop: GuardLoop, per_server_w: float) -> None:
     limits = [{"limit_w": per_server_w * AGENTS}]
     said = {"domain": "row-a", "limits": limits, "valid_s": 3600.0, "at_once": True}
-    loop.take(BudgetOrder.model_validate(said))
+    loop.set_budget(BudgetOrder.model_validate(said))
 
 
 async def _timed(loop: GuardLoop) -> tuple[float, float]:
     """Wall time, and the guard's own processor time: the agents' share of this machine is not in it."""
     started_s, spent_s = time.perf_counter(), time.process_time()
-    await loop.run_round()
+    await loop.reconcile()
     return time.perf_counter() - started_s, time.process_time() - spent_s

@@ -192,7 +192,7 @@ REGISTRY = (
         title="Recordings",
         target="right class, place and direction; no wrong quarantine",
     ),
-    Benchmark(name="faults_readers", section="Faults", title="Readers", target="hostile input refused, bounded memory"),
+    Benchmark(name="faults_readers", section="Faults", title="Readers", target="bounded memory"),
     Benchmark(name="faults_agent", section="Faults", title="Cost of the recorder", target="0.5 % of a core at 4 Hz"),
     Benchmark(name="faults_lab", section="Faults", title="Live lab", target="all faults named", slow=True),
     Benchmark(name="faults_lab_noise", section="Faults", title="Noise of the lab", slow=True),
