@@ -1,16 +1,16 @@
-"""A bundle: what a watcher was told, what it said, and all it went by, so that anybody can make it say it again.
+"""A bundle: the calls, the settings and the diagnoses of a fault monitor, for an exact replay.
 
-Canonical JSON, one value a line:
+Canonical JSON, one value per line:
 
     {"bundle": 1, "dropped": D, "job": {...}, "settings": {...}, "told": [...], "version": "..."}
     ["judge", now_s] or an observation's line, in the order of the calls
     {"verdicts": [...]}
     {"sha256": "..."}   of all lines before
 
-Replaying the calls gives the same verdicts bit for bit: a watcher has no clock and draws no lots, and numbers are
-written so that reading gives the same ones.  A tape keeps the newest calls only; if it had to drop any (D), the
-verdicts are those that a new watcher reaches from what is left.  Observations hold counters, times and phases: no
-payload, no address, no environment, so a bundle has no secrets to lose.
+Replaying the calls gives the same diagnoses bit for bit: the monitor reads no clock and draws no random numbers, and
+every number reads back as the same double.  A call log keeps only the newest calls.  If it dropped D calls, the
+diagnoses are those of a new monitor on the rest.  Observations hold counters, times and phases, and no payload,
+address or environment.  docs/explanation/faults/bundles.md
 """
 
 import hashlib
@@ -27,131 +27,131 @@ from faults.diagnosis import Diagnosis
 from faults.monitor import FaultMonitor, MonitorSettings
 from faults.observations import Observation, from_line, to_line
 from faults.observations.jsonl import FARTHEST
-from faults.replay import Act, run
+from faults.replay import Call, run
 from fleet.documents import RuleError, validation_problems
 
 FORMAT: Final = 1
-MAX_ACTS: Final = 200_000  # 92 MB of memory, 20 MB of text: 8 minutes of 8 nodes with records at 4 Hz
+MAX_CALLS: Final = 200_000  # 92 MB of memory, 20 MB of text: 8 minutes of 8 nodes with records at 4 Hz
 MAX_LINE: Final = 1 << 20
 MAX_NODES: Final = 1 << 17  # as many as a recording may have
 HEAD: Final = frozenset({"bundle", "dropped", "job", "settings", "told", "version"})
 
 
-class Tape:
-    """The newest calls of a watcher."""
+class CallLog:
+    """The newest calls of a fault monitor."""
 
-    def __init__(self, most: int = MAX_ACTS) -> None:
-        self._acts: deque[Act] = deque(maxlen=most)
+    def __init__(self, most: int = MAX_CALLS) -> None:
+        self._calls: deque[Call] = deque(maxlen=most)
         self.dropped = 0
 
-    def add(self, act: Act) -> None:
-        """An observation that was seen, or the moment of a judgement."""
-        self.dropped += len(self._acts) == self._acts.maxlen
-        self._acts.append(act)
+    def add(self, call: Call) -> None:
+        """Add an observation, or the time of an evaluation."""
+        self.dropped += len(self._calls) == self._calls.maxlen
+        self._calls.append(call)
 
-    def __iter__(self) -> Iterator[Act]:
-        return iter(self._acts)
+    def __iter__(self) -> Iterator[Call]:
+        return iter(self._calls)
 
     def __len__(self) -> int:
-        return len(self._acts)
+        return len(self._calls)
 
 
 @dataclass(frozen=True, slots=True)
 class Bundle:
-    """A bundle read back, not yet replayed."""
+    """A parsed bundle."""
 
     job: Job
     settings: MonitorSettings
     version: str
     dropped: int
-    acts: tuple[Act, ...]
+    calls: tuple[Call, ...]
     diagnoses: tuple[Diagnosis, ...]
-    told: tuple[Diagnosis, ...] = ()  # what it was written for, as the watcher had it that heard everything
+    live: tuple[Diagnosis, ...] = ()  # of the live monitor, which had all calls
 
     def replayed(self) -> tuple[Diagnosis, ...]:
-        """What a new watcher says of the same calls."""
-        return run(FaultMonitor(self.job, self.settings), self.acts)
+        """The diagnoses of a new monitor for the same calls."""
+        return run(FaultMonitor(self.job, self.settings), self.calls)
 
     @property
     def holds(self) -> bool:
-        """Whether that is, bit for bit, what the bundle says."""
+        """Whether the replay equals the bundle's diagnoses, bit for bit."""
         return self.replayed() == self.diagnoses
 
     @property
     def proves(self) -> bool:
-        """Whether its verdicts hold what it was written for: a tape that dropped calls may not reach so far back."""
-        return proves(self.told, self.diagnoses)
+        """Whether the bundle's diagnoses contain those of the live monitor; dropped calls can be needed for them."""
+        return proves(self.live, self.diagnoses)
 
 
 def write_bundle(
     job: Job,
     settings: MonitorSettings,
-    what: Iterable[Act],
+    calls: Iterable[Call],
     *,
     version: str,
     dropped: int = 0,
-    told: Iterable[Diagnosis] = (),
+    live: Iterable[Diagnosis] = (),
 ) -> Iterator[str]:
-    """Its lines, each with its newline.  The verdicts are made anew from the calls, so that they are theirs."""
+    """The lines of a bundle, each with its newline.  Its diagnoses are those of a replay of the calls."""
     digest = hashlib.sha256()
-    watcher = FaultMonitor(job, settings)
+    monitor = FaultMonitor(job, settings)
 
     def line(text: str) -> str:
         digest.update(f"{text}\n".encode())
         return f"{text}\n"
 
     head = {"bundle": FORMAT, "dropped": dropped, "job": asdict(job), "version": version}
-    if said := [diagnosis.model_dump(mode="json") for diagnosis in told]:
-        head["told"] = said
+    if live_json := [diagnosis.model_dump(mode="json") for diagnosis in live]:
+        head["told"] = live_json
     yield line(_canonical({**head, "settings": settings.model_dump(mode="json")}))
-    for act in what:
-        run(watcher, (act,))
-        yield line(to_line(act) if isinstance(act, Observation) else _canonical(["judge", act]))
-    yield line(_canonical({"verdicts": [diagnosis.model_dump(mode="json") for diagnosis in watcher.diagnoses()]}))
+    for call in calls:
+        run(monitor, (call,))
+        yield line(to_line(call) if isinstance(call, Observation) else _canonical(["judge", call]))
+    yield line(_canonical({"verdicts": [diagnosis.model_dump(mode="json") for diagnosis in monitor.diagnoses()]}))
     yield _canonical({"sha256": digest.hexdigest()}) + "\n"
 
 
 def read_bundle(lines: Iterable[str | bytes]) -> Bundle:
-    """Raises a RuleError that names the line.  Nothing of a bundle is believed before its sum is right."""
+    """Parse a bundle and check its checksum.  Raises a RuleError that names the line."""
     digest = hashlib.sha256()
     head: dict[str, Any] = {}
-    acts: list[Act] = []
+    calls: list[Call] = []
     diagnoses: tuple[Diagnosis, ...] | None = None
     number, summed = 0, False
     for number, line in enumerate(lines, start=1):
         if summed:
-            raise _wrong(number, "goes on after its sum, expected nothing behind it")
+            raise _wrong(number, "has lines after the checksum, expected none")
         text = _text(line, number)
         found = _value(text, number)
         if not head:
             head = _head(found, number)
         elif isinstance(found, dict) and "sha256" in found:
             if found != {"sha256": digest.hexdigest()}:
-                raise _wrong(number, "the sum does not match: expected the lines as they were written")
+                raise _wrong(number, "the checksum does not match the lines")
             summed = True
         elif isinstance(found, dict) and set(found) == {"verdicts"} and diagnoses is None:
             diagnoses = _diagnoses(found, number)
         elif diagnoses is None:
-            acts.append(_act(found, text, number))
+            calls.append(_call(found, text, number))
         else:
-            raise _wrong(number, "expected the sum after the verdicts")
+            raise _wrong(number, "expected the checksum after the diagnoses")
         digest.update(f"{text}\n".encode())
     if not summed:
-        raise _wrong(number, "ends before its sum, expected the whole bundle")
+        raise _wrong(number, "ends before its checksum, expected the whole bundle")
     if diagnoses is None:
-        raise _wrong(number, "has no verdicts, expected the whole bundle")
-    told = _diagnoses({"verdicts": head.get("told", [])}, 1)
-    return Bundle(_job(head), _settings(head), str(head["version"]), head["dropped"], tuple(acts), diagnoses, told)
+        raise _wrong(number, "has no diagnoses, expected the whole bundle")
+    live = _diagnoses({"verdicts": head.get("told", [])}, 1)
+    return Bundle(_job(head), _settings(head), str(head["version"]), head["dropped"], tuple(calls), diagnoses, live)
 
 
-def proves(told: Iterable[Diagnosis], diagnoses: Iterable[Diagnosis]) -> bool:
-    """Whether each that was told is among these: fault, place, way and isolation; times may differ by what was lost."""
-    said = {_claim(diagnosis) for diagnosis in diagnoses}
-    return all(_claim(diagnosis) in said for diagnosis in told)
+def proves(live: Iterable[Diagnosis], diagnoses: Iterable[Diagnosis]) -> bool:
+    """Whether each live diagnosis is among these, by class, place, direction and isolation; times can differ."""
+    claims = {_claim(diagnosis) for diagnosis in diagnoses}
+    return all(_claim(diagnosis) in claims for diagnosis in live)
 
 
 def diagnoses_in(line: str) -> tuple[Diagnosis, ...] | None:
-    """The verdicts of a line that was just written; none where it holds something else."""
+    """The diagnoses of a written line; None for another kind of line."""
     return _diagnoses(json.loads(line), 0) if line.startswith('{"verdicts":') else None
 
 
@@ -161,7 +161,7 @@ def _claim(diagnosis: Diagnosis) -> tuple[object, ...]:
 
 
 def is_bundle(first: str | bytes) -> bool:
-    """Whether a file that begins with this line is one."""
+    """Whether a file with this first line is a bundle."""
     try:
         found = json.loads(first)
     except (ValueError, RecursionError):
@@ -201,14 +201,14 @@ def _head(found: Any, number: int) -> dict[str, Any]:
         raise _wrong(number, f"{unknown[0][:80]!r} is not a known field of the head")
     dropped = found.get("dropped")
     if type(dropped) is not int or dropped < 0 or not isinstance(found.get("version"), str):
-        raise _wrong(number, "expected `dropped`, a whole number from 0, and `version`, a text")
+        raise _wrong(number, "expected `dropped`, an integer of at least 0, and `version`, a string")
     return found
 
 
-def _act(found: Any, text: str, number: int) -> Act:
+def _call(found: Any, text: str, number: int) -> Call:
     if isinstance(found, list) and len(found) == 2 and found[0] == "judge" and type(found[1]) in (int, float):
         if not -FARTHEST < found[1] < FARTHEST:
-            raise _wrong(number, f"judges at no time, expected seconds within +-{FARTHEST:g}")
+            raise _wrong(number, f"has no valid time, expected seconds within +-{FARTHEST:g}")
         return float(found[1])
     try:
         return from_line(text)
@@ -218,7 +218,7 @@ def _act(found: Any, text: str, number: int) -> Act:
 
 def _diagnoses(found: dict[str, Any], number: int) -> tuple[Diagnosis, ...]:
     if not isinstance(found["verdicts"], list):
-        raise _wrong(number, "expected a list of verdicts")
+        raise _wrong(number, "expected a list of diagnoses")
     try:
         return tuple(Diagnosis.model_validate(diagnosis) for diagnosis in found["verdicts"])
     except ValidationError as error:

@@ -1,4 +1,4 @@
-"""What every detector of a live job can do; the watcher feeds them all and asks them all."""
+"""The interface of the detectors of a live job, and the description of the job."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -12,36 +12,36 @@ MAX_NAME: Final = 256  # characters
 
 @dataclass(frozen=True, slots=True)
 class JobFabric:
-    """What a job's operator knows of the switches."""
+    """Switches of the job's fabric, as its operator gives them."""
 
-    leaves: tuple[str, ...]  # the leaf switch of each node, by name
+    leaves: tuple[str, ...]  # name of the leaf switch of each node
 
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """What is known of a job before anything is observed."""
+    """Description of a job, known before any observation."""
 
     nodes: int
     rank_node: tuple[int, ...]  # the node of each rank
-    groups: tuple[tuple[int, ...], ...] = ()  # ranks of each communicator; empty: one of all
+    groups: tuple[tuple[int, ...], ...] = ()  # ranks of each communicator; empty: one communicator of all ranks
     look_period_s: float = 0.25
     heartbeat_s: float = 0.5
-    fabric: JobFabric | None = None  # not known
+    fabric: JobFabric | None = None  # None: unknown
 
 
 def is_leaves(found: Any, *, nodes: int) -> TypeGuard[Sequence[str]]:
-    """Whether it names the leaf switch of each node."""
+    """Whether the value names the leaf switch of each node."""
     names = isinstance(found, list | tuple) and len(found) == nodes
     return names and all(isinstance(name, str) and 0 < len(name) <= MAX_NAME for name in found)
 
 
 class Detector(Protocol):
-    """Sees observations in the order in which they became known; judges when asked, by the given time."""
+    """Takes observations in the order in which they became known, and gives diagnoses for a given time."""
 
     def observe(self, observation: Observation) -> None:
-        """Take one in.  Never raises: what cannot be used is left."""
+        """Take an observation.  Never raises: an unusable observation is ignored."""
         ...
 
     def evaluate(self, now_s: float) -> Sequence[Diagnosis]:
-        """The faults that are believed now, each for as long as it lasts."""
+        """The active faults at this time."""
         ...

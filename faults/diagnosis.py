@@ -1,4 +1,4 @@
-"""What is wrong, where, since when, how sure, and why.  docs/faults/index.md"""
+"""A diagnosis: fault class, place, onset, confidence and reason.  docs/explanation/faults/index.md"""
 
 from enum import StrEnum
 from typing import Annotated, Final
@@ -7,34 +7,34 @@ from pydantic import Field
 
 from fleet.documents import Frozen
 
-SILENCE: Final = "silence"  # the evidence that nothing is heard: it never isolates alone
+SILENCE: Final = "silence"  # evidence kind: no message.  Silence alone never isolates
 
 
 class FaultClass(StrEnum):
-    """C4's four classes (arXiv 2406.04594) and the crash."""
+    """The four classes of C4 (arXiv 2406.04594), and the crash."""
 
-    COMM_HANG = "comm-hang"  # all came, nobody gets through
-    NONCOMM_HANG = "noncomm-hang"  # somebody never came
-    COMM_SLOW = "comm-slow"  # bytes take longer on their way
-    NONCOMM_SLOW = "noncomm-slow"  # somebody comes late, its bytes do not
+    COMM_HANG = "comm-hang"  # all ranks entered the collective, none finished
+    NONCOMM_HANG = "noncomm-hang"  # a rank never entered the collective
+    COMM_SLOW = "comm-slow"  # the network is slow
+    NONCOMM_SLOW = "noncomm-slow"  # a rank enters late
     CRASH = "crash"
 
 
 class Scope(StrEnum):
-    """What has to be mended."""
+    """The component to repair."""
 
     RANK = "rank"  # the process
-    NODE = "node"  # the machine or its NIC; the direction says whether only one way
+    NODE = "node"  # the machine or its NIC, in both directions or one
     LINK = "link"  # between two nodes, one way or both
     LEAF = "leaf"
     UPLINK = "uplink"
-    WORKLOAD = "workload"  # not hardware: data imbalance, checkpoint, garbage collection, foreign traffic
+    WORKLOAD = "workload"  # no hardware: data imbalance, checkpoint, garbage collection, cross traffic
 
 
 class Direction(StrEnum):
-    """Which way is slow or cut."""
+    """The slow or cut direction."""
 
-    TX = "tx"  # of a node's NIC: what it sends
+    TX = "tx"  # of a node's NIC: outgoing
     RX = "rx"
     BOTH = "both"
     FORWARD = "forward"  # of a link: from `node` to `peer`
@@ -44,7 +44,7 @@ Share = Annotated[float, Field(ge=0.0, le=1.0)]
 
 
 class Diagnosis(Frozen):
-    """One fault.  Times are seconds on the clock of the one who asked (a recording's: after its t_go)."""
+    """One fault.  Times are seconds on the clock of the caller (of a recording: after its t_go)."""
 
     fault: FaultClass
     scope: Scope
@@ -54,7 +54,7 @@ class Diagnosis(Frozen):
     direction: Direction | None = None
     onset_s: float
     detected_s: float
-    isolate: bool  # whether the evidence would justify taking the node out; whether it is, the policy says
+    isolate: bool  # whether the evidence justifies isolation; the quarantine policy decides
     confidence: Share
     reason: str
-    evidence: tuple[str, ...] = ()  # the kinds it rests on; silence alone never isolates
+    evidence: tuple[str, ...] = ()  # kinds of evidence

@@ -1,4 +1,4 @@
-"""A recorded job through a watcher, as it would have gone live: every observation when it was known, never before."""
+"""Replays a recording through the fault monitor: each observation at the time when it was known, as in a live job."""
 
 from collections.abc import Iterable, Iterator
 from math import floor
@@ -8,11 +8,11 @@ from faults.diagnosis import Diagnosis
 from faults.monitor import FaultMonitor, MonitorSettings
 from faults.observations import Observation
 
-Act = Observation | float  # seen, or judged at that moment
+Call = Observation | float  # an observation, or the time of an evaluation
 
 
-def acts(observations: Iterable[Observation], *, judge_s: float) -> Iterator[Act]:
-    """The observations, with a judgement after each period in which there was any, and one at the end."""
+def calls(observations: Iterable[Observation], *, judge_s: float) -> Iterator[Call]:
+    """The observations, with an evaluation after each period that has any, and one at the end."""
     due_s: float | None = None
     for observation in observations:
         if due_s is not None and observation.at_s > due_s:
@@ -25,14 +25,14 @@ def acts(observations: Iterable[Observation], *, judge_s: float) -> Iterator[Act
         yield due_s
 
 
-def run(watcher: FaultMonitor, what: Iterable[Act]) -> tuple[Diagnosis, ...]:
-    """Do it; every fault that was found, in the order of detection."""
-    for act in what:
-        if isinstance(act, Observation):
-            watcher.observe(act)
+def run(monitor: FaultMonitor, inputs: Iterable[Call]) -> tuple[Diagnosis, ...]:
+    """Make the calls; returns every fault in the order of detection."""
+    for call in inputs:
+        if isinstance(call, Observation):
+            monitor.observe(call)
         else:
-            watcher.evaluate(act)
-    return watcher.diagnoses()
+            monitor.evaluate(call)
+    return monitor.diagnoses()
 
 
 def replay(
@@ -40,4 +40,4 @@ def replay(
 ) -> tuple[Diagnosis, ...]:
     """The faults of a recording.  Times are on the observations' clock."""
     settings = settings or MonitorSettings()
-    return run(FaultMonitor(job, settings), acts(observations, judge_s=settings.judge_s))
+    return run(FaultMonitor(job, settings), calls(observations, judge_s=settings.judge_s))

@@ -18,7 +18,7 @@ from faults.observations import Observation
 from fleet.documents import RuleError, dotted
 
 MAX_BYTES: Final = 64 * 1024 * 1024  # of text; some minutes of a few nodes are 10 MB
-MAX_ACTS: Final = 200_000
+MAX_CALLS: Final = 200_000
 # An evaluation reads every rank: five minutes of 4,096 ranks at 4 Hz take about a minute of a core.
 MAX_RANK_EVALUATIONS: Final = 5_000_000
 GZIP = 16 + zlib.MAX_WBITS
@@ -93,10 +93,10 @@ def _read(lines: list[bytes]) -> Bundle:
 
 
 def _refuse_costly(bundle: Bundle) -> None:
-    acts = len(bundle.acts)
-    if acts > MAX_ACTS:
-        raise invalid(PATH, f"holds {acts:,} calls, allowed: {MAX_ACTS:,}")
-    evaluations = sum(not isinstance(act, Observation) for act in bundle.acts)
+    calls = len(bundle.calls)
+    if calls > MAX_CALLS:
+        raise invalid(PATH, f"holds {calls:,} calls, allowed: {MAX_CALLS:,}")
+    evaluations = sum(not isinstance(act, Observation) for act in bundle.calls)
     if (cost := evaluations * _size(bundle.job)) > MAX_RANK_EVALUATIONS:
         raise invalid(PATH, f"needs {cost:,} evaluations of a rank or node, allowed: {MAX_RANK_EVALUATIONS:,}")
 

@@ -1,8 +1,9 @@
-"""The watcher of one job: recorders tell it what they see, it says what is wrong.  It acts on nothing.
+"""The fault monitor of one job, as a process: it receives batches from recorders and publishes diagnoses.
 
-    intake     batches in, aligned observations out; agents and their clocks     (agents, skew)
-    loop       sees and judges; tells each verdict once                          (loop, tellers, bundles)
-    process    the same behind HTTP, with metrics                                (watcher_app, metrics)
+    ingest      batches to observations on one clock      (agents, clock_skew)
+    loop        evaluation four times a second            (diagnosis_changes, outputs, api_reporter)
+    process     the same behind HTTP, with metrics        (routes, metrics)
 
-docs/faults/recorder.md
+`process.run_monitor` is the entry of `fleetwright faults monitor`; `faults.monitor` holds the detectors.  The process
+only observes.  docs/explanation/faults/recorder.md
 """

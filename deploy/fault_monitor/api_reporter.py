@@ -1,12 +1,12 @@
-"""Reporting faults to the service: each once with its names and its proof, believed for as long as the watcher does.
+"""Reports diagnoses to the API: each fault once, with node names and its bundle, and extends the expiry while it lasts.
 
-Judging never waits for it: what is told is put on a short queue, and one task carries it over.  While the service is
-away it comes again and again, at longer and longer distances; what finds no room is counted and left out.
+The evaluation never waits for a report: diagnoses go to a short queue, which one task empties.  While the API is
+unavailable, the task retries with growing delays.  A full queue drops further diagnoses and counts them.
 
-    told ──> waiting ──> reported ──(every third of its belief)──> renewed ──> withdrawn, once it is believed no more
+    diagnosed ──> queued ──> reported ──(every third of the expiry)──> extended ──> withdrawn, once no longer active
 
-A watcher that begins anew finds the fault that still stands among the verdicts believed there, and goes on with it.
-The key of a report says fault, place and onset on the wall clock, so that the same one is kept once whoever sends it.
+A new monitor finds the active diagnoses of its job in the API and continues them.  The idempotency key of a report has
+the fault, its place and its onset by wall clock, so the API stores a fault once, whichever monitor reports it.
 """
 
 import asyncio
@@ -32,18 +32,18 @@ from deploy.fault_monitor.job_config import JobConfig
 from faults.bundle import write_bundle
 from faults.diagnosis import Diagnosis, Scope
 from faults.monitor import Key, key_of
-from faults.replay import Act
+from faults.replay import Call
 
 log = structlog.get_logger()
 
 MAX_WAITING: Final = 64  # each holds the calls of some minutes
 EXPIRES_IN_S: Final = 60.0
-RENEWED_EVERY_S: Final = EXPIRES_IN_S / 3  # two may be lost
-GONE_AFTER_S: Final = 5.0  # a judgement in between that says nothing does not withdraw it
-MAX_WITHDRAWN: Final = 1024  # as many as a watcher remembers
-TURN_S: Final = 0.25
-LAST_WORDS_S: Final = 5.0
-CUT: Final = " ..."
+EXTENDED_EVERY_S: Final = EXPIRES_IN_S / 3  # two extensions can be lost
+GONE_AFTER_S: Final = 5.0  # a single evaluation without the fault does not withdraw it
+MAX_WITHDRAWN: Final = 1024  # as many faults as a monitor keeps
+PERIOD_S: Final = 0.25
+FINISH_TIMEOUT_S: Final = 5.0
+ELLIPSIS: Final = " ..."
 OUTCOMES: Final = ("kept", "found", "refused", "dropped", "failed")
 
 KEY_FIELD: Final = "header.Idempotency-Key"
@@ -51,107 +51,107 @@ KEY_FIELD: Final = "header.Idempotency-Key"
 
 @dataclass(slots=True, kw_only=True)
 class _Fault:
-    """One that was told."""
+    """A diagnosed fault."""
 
     diagnosis: Diagnosis
-    acts: Sequence[Act]
+    calls: Sequence[Call]
     dropped: int
-    believed_s: float  # when it was last
-    renewed_s: float = 0.0
+    active_s: float  # when it was last active
+    extended_s: float = 0.0
     id: str | None = None
-    before: str | None = None  # id of what was reported of it when less was known
+    before: str | None = None  # id of its earlier, weaker diagnosis
 
 
 @dataclass(slots=True, kw_only=True)
 class ApiReporter:
-    """Of one job, to one service."""
+    """Reports the diagnoses of one job to one API."""
 
     client: AsyncClient
     file: JobConfig
     names: Sequence[str]  # of nodes, by index
     zero_s: float
-    counted: Callable[[str], None] = lambda _outcome: None
+    count: Callable[[str], None] = lambda _outcome: None
     now_s: Callable[[], float] = time.time
     steady_s: Callable[[], float] = time.monotonic
     backoff: Backoff = field(default_factory=lambda: Backoff(first_s=1.0, most_s=60.0))
     _waiting: deque[_Fault] = field(default_factory=deque)
-    _standing: dict[Key, _Fault] = field(default_factory=dict)
+    _active: dict[Key, _Fault] = field(default_factory=dict)
     _withdrawn: dict[Key, _Fault] = field(default_factory=dict)
 
-    def tell(self, diagnosis: Diagnosis, acts: Sequence[Act], *, dropped: int) -> None:
-        """A fault that is new, or better known than before; not one of the workload itself."""
+    def report(self, diagnosis: Diagnosis, calls: Sequence[Call], *, dropped: int) -> None:
+        """Queue a new or improved diagnosis; diagnoses of the workload are not reported."""
         if diagnosis.scope is Scope.WORKLOAD:
             return
         if len(self._waiting) >= MAX_WAITING:
-            self.counted("dropped")
-            log.warning("verdict_not_reported", reason="too many wait")
+            self.count("dropped")
+            log.warning("diagnosis_not_reported", reason="the queue is full")
             return
-        fault = _Fault(diagnosis=diagnosis, acts=acts, dropped=dropped, believed_s=self.steady_s())
+        fault = _Fault(diagnosis=diagnosis, calls=calls, dropped=dropped, active_s=self.steady_s())
         self._withdrawn.pop(key_of(diagnosis), None)
-        if (known := self._standing.get(key_of(diagnosis))) is not None:
+        if (known := self._active.get(key_of(diagnosis))) is not None:
             fault.before = known.id or known.before
         self._waiting.append(fault)
-        self._standing[key_of(diagnosis)] = fault
+        self._active[key_of(diagnosis)] = fault
 
-    def believe(self, believed: Iterable[Diagnosis]) -> None:
-        """What a judgement says now.  A fault that was withdrawn stands again: the watcher tells it as the same one."""
-        for diagnosis in believed:
+    def refresh(self, active: Iterable[Diagnosis]) -> None:
+        """Take the active faults of an evaluation.  A withdrawn fault can become active again."""
+        for diagnosis in active:
             key = key_of(diagnosis)
             if (again := self._withdrawn.pop(key, None)) is not None:
-                self._standing[key] = again
-                again.renewed_s = -inf
-            if (fault := self._standing.get(key)) is not None:
-                fault.believed_s = self.steady_s()
+                self._active[key] = again
+                again.extended_s = -inf
+            if (fault := self._active.get(key)) is not None:
+                fault.active_s = self.steady_s()
 
     async def run(self) -> None:
-        """For ever."""
+        """Send all that is due every period, until cancelled."""
         while True:
             try:
-                await self.turn()
-            except Exception:  # whatever is wrong with one report, the watcher goes on
+                await self.send_due()
+            except Exception:  # a defect in one report must not end the reporter
                 log.exception("report_failed")
-                self.counted("refused")
+                self.count("refused")
                 if self._waiting:
                     self._waiting.popleft()
-            await asyncio.sleep(TURN_S)
+            await asyncio.sleep(PERIOD_S)
 
     async def finish(self) -> None:
-        """Report what still waits.  Beliefs are left to lapse: whoever begins anew goes on with them."""
+        """Send the waiting reports.  Active diagnoses expire, unless a new monitor continues them."""
         try:
-            async with asyncio.timeout(LAST_WORDS_S):
-                await self.turn()
+            async with asyncio.timeout(FINISH_TIMEOUT_S):
+                await self.send_due()
         except TimeoutError:
-            log.warning("verdicts_not_reported", waiting=len(self._waiting))
+            log.warning("diagnoses_not_reported", waiting=len(self._waiting))
 
-    async def turn(self) -> None:
-        """All that is due, unless the service was away a moment ago."""
+    async def send_due(self) -> None:
+        """Send the waiting reports and the due extensions, unless the backoff still lasts."""
         if not self.backoff.is_due(self.file.name, now_s=self.steady_s()):
             return
         try:
             while self._waiting:
                 await self._report(self._waiting[0])
-                self._waiting.popleft().acts = ()  # a tape is large, and a fault may stand for days
-            for place, fault in list(self._standing.items()):
-                await self._keep_up(place, fault)
+                self._waiting.popleft().calls = ()  # a call log is large, and a fault can last for days
+            for place, fault in list(self._active.items()):
+                await self._extend(place, fault)
         except ApiError as error:
             self.backoff.failed(self.file.name, now_s=self.steady_s())
-            self.counted("failed")
-            log.warning("service_not_told", reason=str(error))
+            self.count("failed")
+            log.warning("api_unavailable", reason=str(error))
         else:
             self.backoff.succeeded(self.file.name)
 
     async def _report(self, fault: _Fault) -> None:
-        found = await self._found(fault.diagnosis, believed=True)
+        found = await self._find(fault.diagnosis, only_active=True)
         if found is None:
             await self._send(fault, await asyncio.to_thread(self._packed, fault))
         else:
             fault.id = found.id
-            self.counted("found")
+            self.count("found")
         if fault.before is not None and fault.before != fault.id:
-            await self._believe(fault.before, for_s=0.0)
+            await self._set_expiry(fault.before, expires_in_s=0.0)
 
     async def _send(self, fault: _Fault, bundle: str | None) -> None:
-        diagnosis = _fitting(fault.diagnosis)
+        diagnosis = _within_limits(fault.diagnosis)
         ends = [end for end in (diagnosis.node, diagnosis.peer) if end is not None]
         report = DiagnosisReport(
             job=self.file.name,
@@ -165,91 +165,83 @@ class ApiReporter:
         except InvalidRequestError as error:
             await self._refused(fault, error, bundle=bundle)
         else:
-            fault.id, fault.renewed_s = record.id, self.steady_s()
-            self.counted("kept")
+            fault.id, fault.extended_s = record.id, self.steady_s()
+            self.count("kept")
 
     async def _refused(self, fault: _Fault, error: InvalidRequestError, *, bundle: str | None) -> None:
-        if any(
-            violation.path == KEY_FIELD for violation in error.problem.errors
-        ):  # it was reported before, in other words
-            found = await self._found(fault.diagnosis, believed=False)
+        # A used key: the fault was reported before, with another body.
+        if any(violation.path == KEY_FIELD for violation in error.problem.errors):
+            found = await self._find(fault.diagnosis, only_active=False)
             fault.id = None if found is None else found.id
-            self.counted("found")
-        elif bundle is not None:  # too large, or too long to replay: that must not cost the verdict
+            self.count("found")
+        elif bundle is not None:  # too large, or too long to replay: report the diagnosis without it
             log.warning("bundle_refused", reason=str(error))
             await self._send(fault, None)
         else:
-            self.counted("refused")
-            log.error("verdict_refused", reason=str(error))
+            self.count("refused")
+            log.error("diagnosis_refused", reason=str(error))
 
-    async def _keep_up(self, place: Key, fault: _Fault) -> None:
+    async def _extend(self, place: Key, fault: _Fault) -> None:
         now_s = self.steady_s()
-        gone = now_s - fault.believed_s > GONE_AFTER_S
-        if fault.id is not None and (gone or now_s - fault.renewed_s >= RENEWED_EVERY_S):
-            await self._believe(fault.id, for_s=0.0 if gone else EXPIRES_IN_S)
-            fault.renewed_s = now_s
-        if gone and self._standing.get(place) is fault:  # not told anew in the meantime
-            self._withdrawn[place] = self._standing.pop(place)
+        gone = now_s - fault.active_s > GONE_AFTER_S
+        if fault.id is not None and (gone or now_s - fault.extended_s >= EXTENDED_EVERY_S):
+            await self._set_expiry(fault.id, expires_in_s=0.0 if gone else EXPIRES_IN_S)
+            fault.extended_s = now_s
+        if gone and self._active.get(place) is fault:  # no new diagnosis in the meantime
+            self._withdrawn[place] = self._active.pop(place)
             if len(self._withdrawn) > MAX_WITHDRAWN:
                 del self._withdrawn[next(iter(self._withdrawn))]
 
-    async def _believe(self, diagnosis_id: str, *, for_s: float) -> None:
+    async def _set_expiry(self, diagnosis_id: str, *, expires_in_s: float) -> None:
         try:
-            await self.client.set_diagnosis_expiry(diagnosis_id, expires_in_s=for_s)
+            await self.client.set_diagnosis_expiry(diagnosis_id, expires_in_s=expires_in_s)
         except (InvalidRequestError, NotFoundError) as error:
-            log.warning("belief_not_told", reason=str(error))
+            log.warning("expiry_not_set", reason=str(error))
 
-    async def _found(self, diagnosis: Diagnosis, *, believed: bool) -> DiagnosisSummary | None:
-        """The same fault as another watcher of this job reported it."""
+    async def _find(self, diagnosis: Diagnosis, *, only_active: bool) -> DiagnosisSummary | None:
+        """The same fault in a report of another monitor of this job."""
         try:
             newest = await self.client.list_diagnoses(limit=PAGE_LIMIT_MAX)
-        except ForbiddenError:  # the token may report but not read
+        except ForbiddenError:  # the token can report but not read
             return None
         now = datetime.fromtimestamp(self.now_s(), UTC)
-        ours = {known for fault in self._standing.values() for known in (fault.id, fault.before)}
+        ours = {known for fault in self._active.values() for known in (fault.id, fault.before)}
         for each in newest.items:
-            counts = each.id not in ours and (each.expires_at > now or not believed)
-            if counts and each.job == self.file.name and self._same(each, diagnosis):
+            counts = each.id not in ours and (each.expires_at > now or not only_active)
+            if counts and each.job == self.file.name and self._is_same(each, diagnosis):
                 return each
         return None
 
-    def _same(self, known: DiagnosisSummary, diagnosis: Diagnosis) -> bool:
-        said = (
-            diagnosis.fault,
-            diagnosis.scope,
-            self._name(diagnosis.node),
-            self._name(diagnosis.peer),
-            diagnosis.switch,
-        )
-        as_sure = 1.0 - diagnosis.confidence > (1.0 - known.confidence) / 2 or diagnosis.confidence <= known.confidence
+    def _is_same(self, known: DiagnosisSummary, diagnosis: Diagnosis) -> bool:
+        """The same fault, and the known diagnosis is not weaker."""
+        place = (diagnosis.fault, diagnosis.scope, self._name(diagnosis.node), self._name(diagnosis.peer))
+        not_halved = 1.0 - diagnosis.confidence > (1.0 - known.confidence) / 2
         return (
-            said == (known.fault, known.scope, known.node, known.peer, known.switch)
-            and (known.isolate or not diagnosis.isolate)  # what takes no node out does not stand for what does
-            and as_sure
+            (*place, diagnosis.switch) == (known.fault, known.scope, known.node, known.peer, known.switch)
+            and (known.isolate or not diagnosis.isolate)
+            and (not_halved or diagnosis.confidence <= known.confidence)
         )
 
     def key(self, diagnosis: Diagnosis) -> str:
-        """The same for the same fault, whoever tells it."""
+        """The idempotency key: equal for the same fault, whichever monitor reports it."""
         place = (diagnosis.fault.value, diagnosis.scope.value, self._name(diagnosis.node), self._name(diagnosis.peer))
         onset_s = round(self.zero_s + diagnosis.onset_s)
-        sure = diagnosis.direction, diagnosis.isolate, f"{diagnosis.confidence:.2f}"
-        said = "\n".join(map(str, (self.file.name, *place, diagnosis.switch, onset_s, *sure)))
-        return hashlib.sha256(said.encode()).hexdigest()
+        strength = diagnosis.direction, diagnosis.isolate, f"{diagnosis.confidence:.2f}"
+        text = "\n".join(map(str, (self.file.name, *place, diagnosis.switch, onset_s, *strength)))
+        return hashlib.sha256(text.encode()).hexdigest()
 
     def _name(self, index: int | None) -> str | None:
         return None if index is None else self.names[index]
 
     def _packed(self, fault: _Fault) -> str:
-        settings = self.file.settings
-        lines = write_bundle(
-            self.file.job(), settings, fault.acts, version=version("fleetwright"), dropped=fault.dropped
-        )
+        job, settings = self.file.job(), self.file.settings
+        lines = write_bundle(job, settings, fault.calls, version=version("fleetwright"), dropped=fault.dropped)
         return base64.b64encode(gzip.compress("".join(lines).encode(), mtime=0)).decode()
 
 
-def _fitting(diagnosis: Diagnosis) -> Diagnosis:
-    """As a service takes it: an agent's clock may be ahead of ours, and a reason holds what a job calls its phases."""
+def _within_limits(diagnosis: Diagnosis) -> Diagnosis:
+    """Within the limits of the API: an agent's clock can be ahead of ours, and a job names its phases freely."""
     reason = diagnosis.reason
     if len(reason) > MAX_REASON:
-        reason = reason[: MAX_REASON - len(CUT)] + CUT
+        reason = reason[: MAX_REASON - len(ELLIPSIS)] + ELLIPSIS
     return diagnosis.model_copy(update={"onset_s": min(diagnosis.onset_s, diagnosis.detected_s), "reason": reason})

@@ -1,29 +1,29 @@
-"""How far a node's clock is from ours, from one-way delays alone (as in Cristian 1989, with the answer left out).
+"""The offset of a node's clock, from one-way delays (Cristian 1989, without the reply).
 
-A batch sent at s by the node's clock arrives at r by ours: r - s = skew + delay, and delay is at least 0.  The least of
-the newest differences is thus the skew plus the least delay.  Where that is as small as a delay alone can be, the clock
-is believed: both ends of a connection compare what they saw at one moment, and a guess would only blur it.
+A batch sent at s by the node's clock arrives at r by ours: r - s = skew + delay, and delay is at least 0.  The minimum
+of the newest differences is the skew plus the minimum delay.  If a delay alone can explain this value, no correction is
+applied: both ends of a connection are compared at the same time, and an inexact correction would blur the comparison.
 """
 
 from collections import deque
 from typing import Final
 
-BELIEVED_S: Final = 0.025  # a batch through a loaded machine takes as long
-NEWEST: Final = 64  # batches: a minute of a quiet agent
+MAX_DELAY_S: Final = 0.025  # of a batch on a loaded machine
+NEWEST: Final = 64  # batches: two minutes of an idle agent
 
 
 class ClockSkew:
-    """Of one node."""
+    """The skew of one node."""
 
     def __init__(self) -> None:
         self._differences_s: deque[float] = deque(maxlen=NEWEST)
 
-    def heard(self, *, sent_s: float, received_s: float) -> None:
-        """A batch has arrived."""
+    def add(self, *, sent_s: float, received_s: float) -> None:
+        """Add the times of a batch."""
         self._differences_s.append(received_s - sent_s)
 
     @property
     def ahead_s(self) -> float:
-        """What to add to the node's times; 0 while its clock may be right."""
+        """The correction of the node's times; 0 while its clock can be right."""
         least_s = min(self._differences_s, default=0.0)
-        return 0.0 if 0.0 <= least_s <= BELIEVED_S else least_s
+        return 0.0 if 0.0 <= least_s <= MAX_DELAY_S else least_s

@@ -1,10 +1,9 @@
-"""Which verdicts are worth a line: new faults, and known ones of which something better is known.
+"""Selects the diagnoses to publish: new faults, and known faults whose diagnosis has improved.
 
-    new      a fault that was not told, also where it takes the place of one that was withdrawn
-    again    it is to be isolated now, it has another place or way, or the doubt in it has halved
+    new       a fault that was not published yet, also if it replaces a withdrawn one
+    updated   it justifies isolation now, has another place or direction, or its uncertainty (1 - confidence) has halved
 
-A fault is known by its place and by when it was first detected, never by how many there are: faults are withdrawn, and
-old ones forgotten.
+A fault is identified by its place and its detection time.
 """
 
 from collections.abc import Iterable, Iterator
@@ -14,52 +13,52 @@ from typing import Final, NamedTuple
 from faults.diagnosis import Diagnosis
 from faults.monitor import Key, key_of
 
-KEPT: Final = 4096  # faults; four times what a watcher remembers, so that none that it believes is forgotten here
-HALVED: Final = 0.5  # of the doubt, 1 - confidence
+KEPT: Final = 4096  # faults; four times as many as a monitor keeps, so that no active fault is published twice
+HALVED: Final = 0.5  # of the uncertainty
 
 
 class Change(StrEnum):
-    """What a line is."""
+    """Kind of a published diagnosis."""
 
     NEW = "new"
-    AGAIN = "again"
+    UPDATED = "updated"
 
 
 class DiagnosisChange(NamedTuple):
-    """One line to be told."""
+    """A diagnosis to publish."""
 
     diagnosis: Diagnosis
-    said: Change
+    change: Change
     isolates: bool  # for the first time
 
 
 class DiagnosisChanges:
-    """What was told of each fault of one watcher."""
+    """The last published diagnosis of each fault of one monitor."""
 
     def __init__(self, most: int = KEPT) -> None:
         self._most = most
-        self._told: dict[tuple[Key, float], Diagnosis] = {}
+        self._published: dict[tuple[Key, float], Diagnosis] = {}
 
-    def of(self, believed: Iterable[Diagnosis]) -> Iterator[DiagnosisChange]:
-        """What of the faults that are believed now has yet to be told."""
-        for diagnosis in believed:
+    def of(self, active: Iterable[Diagnosis]) -> Iterator[DiagnosisChange]:
+        """The active diagnoses that are new or have improved."""
+        for diagnosis in active:
             fault = (key_of(diagnosis), diagnosis.detected_s)
-            before = self._told.pop(fault, None)
-            better = before is None or _better(before, diagnosis)
-            self._told[fault] = diagnosis if before is None or better else before
-            if len(self._told) > self._most:
-                del self._told[next(iter(self._told))]  # the one that has not been believed for longest
+            before = self._published.pop(fault, None)
+            better = before is None or _is_better(before, diagnosis)
+            self._published[fault] = diagnosis if before is None or better else before
+            if len(self._published) > self._most:
+                del self._published[next(iter(self._published))]  # the fault that has been inactive longest
             if before is None:
                 yield DiagnosisChange(diagnosis, Change.NEW, diagnosis.isolate)
             elif better:
-                yield DiagnosisChange(diagnosis, Change.AGAIN, diagnosis.isolate and not before.isolate)
+                yield DiagnosisChange(diagnosis, Change.UPDATED, diagnosis.isolate and not before.isolate)
 
 
-def _better(told: Diagnosis, now: Diagnosis) -> bool:
-    if now.isolate and not told.isolate:
+def _is_better(before: Diagnosis, now: Diagnosis) -> bool:
+    if now.isolate and not before.isolate:
         return True
-    halved = 1.0 - now.confidence <= HALVED * (1.0 - told.confidence) and now.confidence > told.confidence
-    return halved or _place(now) != _place(told)
+    halved = 1.0 - now.confidence <= HALVED * (1.0 - before.confidence) and now.confidence > before.confidence
+    return halved or _place(now) != _place(before)
 
 
 def _place(diagnosis: Diagnosis) -> tuple[object, ...]:

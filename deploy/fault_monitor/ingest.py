@@ -1,7 +1,4 @@
-"""Batches in, of recorders, probers and ranks that tell of themselves; observations on one clock out.
-
-Nothing that anybody sends gets further than here.
-"""
+"""Decodes batches of recorders, probers and ranks, checks them, and gives observations on one clock."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -18,14 +15,14 @@ MAX_AHEAD_S: Final = 5.0
 
 @dataclass(slots=True)
 class Ingested:
-    """What came of a batch."""
+    """The content of a batch."""
 
     observations: list[Observation]
     malformed: int
 
 
 class Ingest:
-    """All agents of a job."""
+    """The batches of one job."""
 
     def __init__(self, job: Job, *, zero_s: float) -> None:
         self._job = job
@@ -33,24 +30,24 @@ class Ingest:
         self.agents = Agents()
 
     def take(self, body: bytes, *, received_s: float, steady_s: float) -> Ingested:
-        """Raises WireError; BaseMissingError where the agent should send a whole batch.
+        """Decode a batch.  Raises WireError, or BaseMissingError if the agent must send a complete batch.
 
-        A recorder that was started again has a new session.  Its first batch is whole.
+        The first batch of a session is complete.
         """
         batch, held = decode(body, held_of=self.agents.held_of)
         if batch.node >= self._job.nodes:
             raise WireError(f"expected a node from 0 to {self._job.nodes - 1}")
         if batch.rank is not None and self._node_of(batch.rank) != batch.node:
             raise WireError(f"expected a rank of node {batch.node}")
-        agent = self.agents.heard(batch, held, received_s=received_s, steady_s=steady_s)
-        told = sum(1 + len(sample.peers) for sample in batch.samples) + len(batch.others)
+        agent = self.agents.record(batch, held, received_s=received_s, steady_s=steady_s)
+        total = sum(1 + len(sample.peers) for sample in batch.samples) + len(batch.others)
         zero_s = self._zero_s - agent.skew.ahead_s
-        kept = self._looks(batch.samples, zero_s, received_s=received_s)
+        kept = self._samples(batch.samples, zero_s, received_s=received_s)
         kept += self._others(batch.others, zero_s, received_s=received_s, steady_s=steady_s)
-        return Ingested(kept, batch.malformed + told - len(kept))
+        return Ingested(kept, batch.malformed + total - len(kept))
 
-    def _looks(self, samples: Sequence[Sample], zero_s: float, *, received_s: float) -> list[Observation]:
-        """Of now, counted from zero; moved as a whole, for it is most of what comes."""
+    def _samples(self, samples: Sequence[Sample], zero_s: float, *, received_s: float) -> list[Observation]:
+        """Current samples with times from zero; samples are most of the data, so each moves as a whole."""
         kept: list[Observation] = []
         for sample in samples:
             moved = sample._replace(at_s=sample.at_s - zero_s)
@@ -63,7 +60,7 @@ class Ingest:
     def _others(
         self, others: Sequence[Observation], zero_s: float, *, received_s: float, steady_s: float
     ) -> Iterator[Observation]:
-        """Of the job's nodes and ranks, and of now; counted from zero."""
+        """Current observations of the job's nodes and ranks, with times from zero."""
         for seen in others:
             moved = on_clock_of(seen, zero_s)
             if isinstance(seen.values, Probe | ProbeReturned):
@@ -74,7 +71,7 @@ class Ingest:
                 yield moved
 
     def _zero_of_node(self, node: int | None, zero_s: float, *, steady_s: float) -> float:
-        """What counts as zero of the clock by which a train arrived, whoever tells: so both ends tell of it alike."""
+        """The zero of the receiver's clock, whichever end reports the probe, so that both reports have equal times."""
         agent = None if node is None else self.agents.of_node(node, steady_s=steady_s)
         return zero_s if agent is None else self._zero_s - agent.skew.ahead_s
 

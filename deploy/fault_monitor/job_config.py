@@ -1,4 +1,4 @@
-"""What a watcher is told of its job."""
+"""The job file of a fault monitor."""
 
 import re
 from collections.abc import Iterator
@@ -21,17 +21,17 @@ Seconds = Annotated[float, Field(gt=0.0, le=60.0)]
 
 
 class NodeNames(Frozen):
-    """What the fleet calls the nodes of a job, in the order of their indices."""
+    """The fleet's names of the job's nodes, in the order of their indices."""
 
     nodes: Annotated[tuple[NameSeries, ...], Field(min_length=1, max_length=MAX_NODES)]
 
-    def of(self, job: "JobFile") -> tuple[str, ...]:
-        """One for each node of a job."""
+    def of(self, job: "JobConfig") -> tuple[str, ...]:
+        """One name for each node of a job."""
         names = expand_all(self.nodes)
         RuleError.raise_for(self._violations(names, job))
         return names
 
-    def _violations(self, names: tuple[str, ...], job: "JobFile") -> Iterator[Violation]:
+    def _violations(self, names: tuple[str, ...], job: "JobConfig") -> Iterator[Violation]:
         if len(names) != job.nodes:
             yield ("nodes",), f"expected {job.nodes} names, one for each node of the job, got {len(names)}"
         if len(set(names)) != len(names):
@@ -41,14 +41,14 @@ class NodeNames(Frozen):
 
 
 class JobConfig(Frozen):
-    """One job: its nodes, where its ranks are, who talks to whom."""
+    """A job: its nodes, the nodes of its ranks, its communicators and leaf switches."""
 
     name: Annotated[str, Field(min_length=1, max_length=200)] = "job"
     nodes: Annotated[int, Field(ge=1, le=MAX_NODES)]
     ranks_per_node: Annotated[int, Field(ge=1, le=64)] = 1
-    rank_node: tuple[Index, ...] = ()  # node of each rank; without it ranks fill the nodes one after the other
-    groups: tuple[tuple[Index, ...], ...] = ()  # ranks of each communicator; none: one of all
-    leaves: tuple[Leaf, ...] = ()  # name of the leaf switch of each node; none: not known
+    rank_node: tuple[Index, ...] = ()  # node of each rank; empty: ranks fill the nodes in order
+    groups: tuple[tuple[Index, ...], ...] = ()  # ranks of each communicator; empty: one of all ranks
+    leaves: tuple[Leaf, ...] = ()  # name of the leaf switch of each node; empty: unknown
     look_period_s: Seconds = 0.25
     heartbeat_s: Seconds = 0.5
     settings: MonitorSettings = MonitorSettings()
@@ -59,7 +59,7 @@ class JobConfig(Frozen):
         return self
 
     def job(self) -> Job:
-        """As detectors have it."""
+        """The job as detectors take it."""
         filled = tuple(rank // self.ranks_per_node for rank in range(self.nodes * self.ranks_per_node))
         return Job(
             nodes=self.nodes,
@@ -73,7 +73,7 @@ class JobConfig(Frozen):
     def _violations(self) -> Iterator[Violation]:
         ranks = len(self.rank_node) or self.nodes * self.ranks_per_node
         if self.rank_node and "ranks_per_node" in self.model_fields_set:
-            yield ("ranks_per_node",), "expected ranks_per_node or rank_node, not both: each says where the ranks are"
+            yield ("ranks_per_node",), "expected ranks_per_node or rank_node, not both"
         if ranks > MAX_RANKS:
             yield (
                 ("rank_node" if self.rank_node else "ranks_per_node",),

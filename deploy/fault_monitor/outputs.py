@@ -1,4 +1,4 @@
-"""Telling verdicts: one JSON object a line on a stream, and a bundle beside each so that anybody can replay it."""
+"""Publishes diagnoses: one JSON object per line on a stream, and a bundle in a folder."""
 
 import asyncio
 import json
@@ -16,39 +16,39 @@ from faults.bundle import diagnoses_in, proves, write_bundle
 from faults.detector import Job
 from faults.diagnosis import Diagnosis
 from faults.monitor import MonitorSettings
-from faults.replay import Act
+from faults.replay import Call
 
 log = structlog.get_logger()
 
-MAX_BUNDLES: Final = 1000  # the oldest go first
-MAX_BUNDLE_BYTES: Final = 4 * 1024**3  # of all together
-UNPROVEN: Final = "-unproven"  # ends the name of a bundle whose calls do not give the verdict it was written for
+MAX_BUNDLES: Final = 1000  # the oldest are deleted first
+MAX_BUNDLE_BYTES: Final = 4 * 1024**3  # of all bundles together
+UNPROVEN: Final = "-unproven"  # ends the name of a bundle that does not give the live diagnoses again
 OUTCOMES: Final = ("proves", "unproven", "failed")
 
 
 class JsonLines:
-    """Verdicts as JSON lines."""
+    """Diagnoses as JSON lines."""
 
     def __init__(self, stream: TextIO, *, job: str, zero_s: float) -> None:
         self._stream, self._job, self._zero_s = stream, job, zero_s
 
-    def tell(self, diagnosis: Diagnosis, said: Change) -> None:
-        """One line; a reader that went away costs nothing but the line."""
+    def write(self, diagnosis: Diagnosis, change: Change) -> None:
+        """Write one line; a closed stream costs only this line."""
         document = diagnosis.model_dump(mode="json", exclude_none=True)
         at = datetime.fromtimestamp(self._zero_s + diagnosis.detected_s, tz=UTC).isoformat()
         line = json.dumps(
-            {"job": self._job, "at": at, "said": said.value, "class": document.pop("fault"), **document},
+            {"job": self._job, "at": at, "change": change.value, "class": document.pop("fault"), **document},
             separators=(",", ":"),
         )
         try:
             self._stream.write(line + "\n")
             self._stream.flush()
         except (OSError, ValueError) as error:
-            log.warning("verdict_not_told", reason=str(error))
+            log.warning("diagnosis_not_written", reason=str(error))
 
 
 class BundleFolder:
-    """A folder of bundles.  Writing one replays its calls, so it is done in a thread, one at a time."""
+    """A folder of bundles.  Writing one replays its calls, so a thread does it, one bundle at a time."""
 
     def __init__(self, folder: Path, *, job: Job, settings: MonitorSettings) -> None:
         folder.mkdir(parents=True, exist_ok=True)
@@ -56,36 +56,36 @@ class BundleFolder:
         self._lock = asyncio.Lock()
         self.written = self.failed = 0
 
-    async def write(self, name: str, acts: Sequence[Act], *, dropped: int, told: Sequence[Diagnosis] = ()) -> str:
-        """One bundle, and what came of it (OUTCOMES); a disk that is full is logged and counted."""
+    async def write(self, name: str, calls: Sequence[Call], *, dropped: int, live: Sequence[Diagnosis] = ()) -> str:
+        """Write a bundle; returns the outcome (OUTCOMES).  A full disk is logged and counted."""
         async with self._lock:
             try:
-                proven = await asyncio.to_thread(self._write, name, acts, dropped, told)
+                proven = await asyncio.to_thread(self._write, name, calls, dropped, live)
             except Exception:
                 self.failed += 1
                 log.exception("bundle_not_written", name=name)
                 return "failed"
         self.written += 1
         if not proven:
-            log.warning("bundle_unproven", name=name, calls=len(acts), dropped=dropped)
+            log.warning("bundle_unproven", name=name, calls=len(calls), dropped=dropped)
         return "proves" if proven else "unproven"
 
-    def _write(self, name: str, acts: Sequence[Act], dropped: int, told: Sequence[Diagnosis]) -> bool:
+    def _write(self, name: str, calls: Sequence[Call], dropped: int, live: Sequence[Diagnosis]) -> bool:
         draft = self._folder / f"{name}.part"
         lines = write_bundle(
-            self._job, self._settings, acts, version=version("fleetwright"), dropped=dropped, told=told
+            self._job, self._settings, calls, version=version("fleetwright"), dropped=dropped, live=live
         )
         proven = False
         with draft.open("w", encoding="ascii") as file:
             for line in lines:
                 file.write(line)
                 if (diagnoses := diagnoses_in(line)) is not None:
-                    proven = proves(told, diagnoses)
-        draft.replace(self._folder / f"{name}{'' if proven else UNPROVEN}.bundle.jsonl")  # whole or not at all
-        self._make_room()
+                    proven = proves(live, diagnoses)
+        draft.replace(self._folder / f"{name}{'' if proven else UNPROVEN}.bundle.jsonl")  # complete or not at all
+        self._delete_oldest()
         return proven
 
-    def _make_room(self) -> None:
+    def _delete_oldest(self) -> None:
         kept = sorted(self._folder.glob("*.bundle.jsonl"), key=os.path.getmtime, reverse=True)
         size_bytes = 0
         for place, path in enumerate(kept):

@@ -1,4 +1,4 @@
-"""The watcher of one job as a process."""
+"""The process of a fault monitor: its loop, HTTP server and API reporter."""
 
 import asyncio
 import signal
@@ -25,7 +25,7 @@ from deploy.fault_monitor.routes import monitor_app
 
 @dataclass(frozen=True, slots=True)
 class ReportTarget:
-    """The service that faults are reported to, and what it calls the job's nodes."""
+    """The API that diagnoses are reported to, and the fleet's names of the job's nodes."""
 
     client: AsyncClient
     names: Sequence[str]
@@ -40,14 +40,14 @@ async def run_monitor(
     bundles: Path | None,
     report_to: ReportTarget | None = None,
 ) -> None:
-    """Until told to end; what is due of bundles and reports goes out before."""
+    """Run until SIGTERM, then write the due bundles and reports."""
     registry = CollectorRegistry()
     zero_s = time.time()
     metrics = MonitorMetrics(registry, job=file.name)
     reporter = None
     if report_to is not None:
         reporter = ApiReporter(
-            client=report_to.client, file=file, names=report_to.names, zero_s=zero_s, counted=metrics.reported
+            client=report_to.client, file=file, names=report_to.names, zero_s=zero_s, count=metrics.count_report
         )
     loop = MonitorLoop(
         file,
@@ -57,7 +57,7 @@ async def run_monitor(
         zero_s=zero_s,
         reporter=reporter,
     )
-    with _outliving_sigterm():
+    with _ignoring_second_sigterm():
         try:
             app = monitor_app(loop, registry=registry, token=token)
             await serve_beside(app, listener, _both(loop, reporter))
@@ -76,8 +76,8 @@ async def _both(loop: MonitorLoop, reporter: ApiReporter | None) -> None:
 
 
 @contextmanager
-def _outliving_sigterm() -> Iterator[None]:
-    """The server ends at SIGTERM and then raises it again, for whoever was there before: that would end us at once."""
+def _ignoring_second_sigterm() -> Iterator[None]:
+    """Ignore the second SIGTERM: the server stops at the first one and raises it again, which would end the process."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return

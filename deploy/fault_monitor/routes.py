@@ -1,4 +1,4 @@
-"""The watcher's HTTP face: batches in; health, verdicts and metrics out."""
+"""HTTP routes of a fault monitor: batches in; health, diagnoses and metrics out."""
 
 import asyncio
 from typing import Final
@@ -18,8 +18,8 @@ SLOWEST_BODY_S: Final = 10.0
 
 
 def monitor_app(loop: MonitorLoop, *, registry: CollectorRegistry, token: str | None) -> FastAPI:
-    """An application around one running loop.  Everything but health and metrics asks for the secret."""
-    app = FastAPI(title="Fleetwright watcher", openapi_url=None)
+    """The application of one running loop.  All routes but health and metrics need the token."""
+    app = FastAPI(title="Fleetwright fault monitor", openapi_url=None)
     app.add_middleware(BodyLimit, limit_bytes=MAX_BODY_BYTES)
     guarded = [Depends(bearer(token))]
 
@@ -27,23 +27,23 @@ def monitor_app(loop: MonitorLoop, *, registry: CollectorRegistry, token: str | 
     async def observations(request: Request) -> Response:
         try:
             body = await asyncio.wait_for(request.body(), SLOWEST_BODY_S)
-            loop.take(body)
+            loop.receive(body)
         except BaseMissingError as error:
             return _refused(409, "Conflict", str(error))
         except WireError as error:
             return _refused(422, "Unprocessable Content", str(error))
         except (TimeoutError, ClientDisconnect):
-            return _refused(408, "Request Timeout", "the body did not come")
+            return _refused(408, "Request Timeout", "the body did not arrive in time")
         return Response(status_code=204)
 
-    @app.get("/v1/verdicts", dependencies=guarded)
+    @app.get("/v1/diagnoses", dependencies=guarded)
     async def diagnoses() -> Response:
         return JSONResponse([diagnosis.model_dump(mode="json") for diagnosis in loop.diagnoses])
 
     @app.get("/healthz")
     async def healthz() -> Response:
         alive = loop.is_alive()
-        return JSONResponse({"status": "ok" if alive else "judgements are not made in time"}, 200 if alive else 503)
+        return JSONResponse({"status": "ok" if alive else "evaluations are late"}, 200 if alive else 503)
 
     @app.get("/metrics")
     async def metrics() -> Response:

@@ -21,7 +21,7 @@ from deploy.fault_monitor.api_reporter import ApiReporter
 from deploy.fault_monitor.job_config import JobConfig
 from deploy.fault_monitor.loop import MonitorLoop
 from deploy.telemetry.batch_codec import WireError
-from deploy.training.node_recorder_actor import Eye, EyeSpec
+from deploy.training.node_recorder_actor import NodeRecorderActor, NodeRecorderSpec
 from deploy.training.run_status import RunsObserved
 from fleetwright.ray_train.collectives import NODE_FIELD
 from fleetwright.ray_train.run_status import RunPhase, RunView
@@ -32,7 +32,7 @@ Attempt = tuple[str, int]  # of a run
 PERIOD_S: Final = 0.5
 
 
-class EyeOn(Protocol):
+class NodeRecorderHandle(Protocol):
     """One eye, wherever it is."""
 
     async def take(self) -> bytes | None:
@@ -42,7 +42,7 @@ class EyeOn(Protocol):
         """Be rid of it."""
 
 
-OpenEye = Callable[[str, EyeSpec], EyeOn]  # on a Ray node
+OpenEye = Callable[[str, NodeRecorderSpec], NodeRecorderHandle]  # on a Ray node
 MakeLoop = Callable[[JobConfig, Sequence[str]], tuple[MonitorLoop, ApiReporter | None]]
 
 
@@ -53,11 +53,11 @@ class _Watched:
     view: RunView
     loop: MonitorLoop
     reporter: ApiReporter | None
-    eyes: tuple[EyeOn, ...]
+    eyes: tuple[NodeRecorderHandle, ...]
     reporting: asyncio.Task[None] | None = field(default=None)
 
 
-class RunsWatch:
+class RunMonitor:
     """All runs of a cluster."""
 
     def __init__(
@@ -134,10 +134,10 @@ class RunsWatch:
             watched.reporting = asyncio.get_running_loop().create_task(reporter.run())
         return watched
 
-    def _spec(self, view: RunView, index: dict[str, int], node_id: str) -> EyeSpec:
+    def _spec(self, view: RunView, index: dict[str, int], node_id: str) -> NodeRecorderSpec:
         addresses = {place.address: index[place.node_id] for place in view.places}
         inbox = self._inbox.replace(NODE_FIELD, node_id) if self._inbox is not None else None
-        return EyeSpec(
+        return NodeRecorderSpec(
             node=index[node_id],
             nodes=len(index),
             rank_node=tuple(index[place.node_id] for place in view.places),
@@ -167,13 +167,13 @@ def _told(attempt: Attempt) -> Iterator[None]:
 def _judge(watched: _Watched, bodies: Sequence[bytes]) -> None:
     for body in bodies:
         try:
-            watched.loop.take(body)
+            watched.loop.receive(body)
         except WireError as error:
             log.warning("eye_not_understood", run=watched.view.run, reason=str(error))
-    watched.loop.turn()
+    watched.loop.evaluate()
 
 
-class RayEye:
+class RayNodeRecorder:
     """An eye on a node of the Ray cluster that this process has joined; it ends with this process at the latest."""
 
     ANSWER_S: Final = 2.0
@@ -196,8 +196,8 @@ class RayEye:
         ray.kill(self._handle, no_restart=True)
 
 
-def open_ray_eye(node_id: str, spec: EyeSpec) -> EyeOn:
+def start_ray_recorder(node_id: str, spec: NodeRecorderSpec) -> NodeRecorderHandle:
     """On that node and no other."""
-    actor: Any = ray.remote(num_cpus=0)(Eye)
+    actor: Any = ray.remote(num_cpus=0)(NodeRecorderActor)
     there = NodeAffinitySchedulingStrategy(node_id, soft=False)
-    return RayEye(actor.options(scheduling_strategy=there).remote(spec))
+    return RayNodeRecorder(actor.options(scheduling_strategy=there).remote(spec))

@@ -1,12 +1,12 @@
-"""A small job whose leaves are known: the quick detector names, the job-wide fit finds switches and consents.
+"""Combines the detectors of a small job with known leaves: the pairwise one is fast, the large-job fit finds switches.
 
-    wires   what either says; where both say something of one node, the quick one's word
-    switch  while the fit names a leaf or an uplink, of wires only what the fit names beside it
-    isolate a wire only where the fit would; and not where the quick detector, awake, sees it and would not
-    ranks   what either says; the quick one's word where both do
+    NICs and links   diagnoses of both; for the same node that of the pairwise detector
+    switches         while the fit diagnoses a leaf or uplink, only NICs and links that the fit diagnoses too
+    isolation        of a NIC only if both detectors justify it
+    ranks            diagnoses of both; for the same rank that of the pairwise detector
 
-A slow leaf looks to the quick detector like several slow nodes, and some of them come first.  The fit takes four
-windows, which a name need not wait for and a node's isolation must.
+A slow leaf looks to the pairwise detector like several slow nodes.  The fit needs four windows: a diagnosis does not
+wait for it, an isolation does.
 """
 
 from collections.abc import Iterator, Sequence
@@ -18,39 +18,39 @@ from faults.observations import Observation
 
 
 class CombinedDetector:
-    """Two detectors as one `Detector`."""
+    """A `Detector` of two detectors."""
 
-    def __init__(self, quick: Detector, fit: Detector) -> None:
-        self._quick, self._fit = quick, fit
+    def __init__(self, pairwise: Detector, fit: Detector) -> None:
+        self._pairwise, self._fit = pairwise, fit
 
     def observe(self, observation: Observation) -> None:
-        """Take one in."""
-        self._quick.observe(observation)
+        """Pass an observation to both detectors."""
+        self._pairwise.observe(observation)
         self._fit.observe(observation)
 
     def evaluate(self, now_s: float) -> Sequence[Diagnosis]:
-        """What either believes, one word for each fault."""
-        return tuple(joined(self._quick.evaluate(now_s), self._fit.evaluate(now_s)))
+        """The combined diagnoses, one per fault."""
+        return tuple(combine(self._pairwise.evaluate(now_s), self._fit.evaluate(now_s)))
 
 
-def joined(quick: Sequence[Diagnosis], fit: Sequence[Diagnosis]) -> Iterator[Diagnosis]:
-    """One word for each fault."""
-    consents = {key_of(diagnosis) for diagnosis in fit if diagnosis.isolate}
+def combine(pairwise: Sequence[Diagnosis], fit: Sequence[Diagnosis]) -> Iterator[Diagnosis]:
+    """The combined diagnoses, one per fault."""
+    isolating = {key_of(diagnosis) for diagnosis in fit if diagnosis.isolate}
     fitted = {key_of(diagnosis) for diagnosis in fit}
     switch = any(diagnosis.scope in SWITCHES for diagnosis in fit)
-    said, ends = set(), set[int]()
-    for diagnosis in quick:
+    given, ends = set(), set[int]()
+    for diagnosis in pairwise:
         key = key_of(diagnosis)
         if _is_wire(diagnosis):
             if switch and key not in fitted:
                 continue
             ends |= _ends(diagnosis)
-            yield diagnosis.model_copy(update={"isolate": diagnosis.isolate and key in consents})
+            yield diagnosis.model_copy(update={"isolate": diagnosis.isolate and key in isolating})
         else:
             yield diagnosis
-        said.add(key)
+        given.add(key)
     for diagnosis in fit:
-        if key_of(diagnosis) not in said and not (_is_wire(diagnosis) and ends & _ends(diagnosis)):
+        if key_of(diagnosis) not in given and not (_is_wire(diagnosis) and ends & _ends(diagnosis)):
             yield diagnosis
 
 

@@ -1,4 +1,4 @@
-"""One fault, one verdict: what is said of the same thing again and again, merged, with the moment it was first said."""
+"""One diagnosis per fault: repeated diagnoses of a fault are merged and keep the time of the first one."""
 
 from collections import deque
 from collections.abc import Iterable
@@ -9,34 +9,34 @@ from faults.diagnosis import Diagnosis, FaultClass, Scope
 KEPT: Final = 1024
 SWITCHES: Final = frozenset({Scope.LEAF, Scope.UPLINK})
 WIRES: Final = frozenset({FaultClass.COMM_HANG, FaultClass.COMM_SLOW})
-TOGETHER_S: Final = 5.0  # onsets of one fault as two detectors see them
-SPREADING_S: Final = 30.0  # in which the wires of a slow switch are taken for slow, one after the other
+TOGETHER_S: Final = 5.0  # difference between the onsets that two detectors give for one fault
+SPREADING_S: Final = 30.0  # the links of a slow switch become slow one after the other within this time
 
 Key = tuple[str, int | None, int | None, str | None]
 
 
 class FaultDedup:
-    """The faults of a job in the order of their detection; the newest KEPT of them."""
+    """The newest KEPT faults of a job, in the order of their detection."""
 
     def __init__(self, same_fault_s: float) -> None:
         self._same_s = same_fault_s
         self._all: deque[_Fault] = deque()
         self._newest: dict[Key, _Fault] = {}
 
-    def say(self, diagnoses: Iterable[Diagnosis], *, now_s: float) -> tuple[Diagnosis, ...]:
-        """Take what is believed now; the same as merged with what was said before."""
+    def update(self, diagnoses: Iterable[Diagnosis], *, now_s: float) -> tuple[Diagnosis, ...]:
+        """Merge the active diagnoses with the earlier ones; returns the merged ones."""
         return tuple(self._merged(diagnosis, now_s=now_s) for diagnosis in diagnoses)
 
     def diagnoses(self) -> tuple[Diagnosis, ...]:
-        """Every fault so far, as it was last said."""
+        """The last diagnosis of every fault so far."""
         return tuple(fault.diagnosis for fault in self._all)
 
     def _merged(self, diagnosis: Diagnosis, *, now_s: float) -> Diagnosis:
         key = key_of(diagnosis)
         fault = self._newest.get(key)
-        if fault is not None and now_s - fault.said_s <= self._same_s:
-            fault.diagnosis = again(fault.diagnosis, diagnosis)
-            fault.said_s = now_s
+        if fault is not None and now_s - fault.last_s <= self._same_s:
+            fault.diagnosis = merged(fault.diagnosis, diagnosis)
+            fault.last_s = now_s
             self._withdraw(fault.diagnosis, now_s=now_s)
             return fault.diagnosis
         self._withdraw(diagnosis, now_s=now_s)
@@ -49,39 +49,39 @@ class FaultDedup:
         return diagnosis
 
     def _withdraw(self, diagnosis: Diagnosis, *, now_s: float) -> None:
-        """What was told before of a part of this."""
-        for fault in [each for each in self._all if now_s - self._same_s <= each.said_s < now_s]:
+        """Withdraw earlier diagnoses of a part of this fault."""
+        for fault in [each for each in self._all if now_s - self._same_s <= each.last_s < now_s]:
             if _is_link_of(fault.diagnosis, diagnosis) or _is_behind(fault.diagnosis, diagnosis):
                 self._all.remove(fault)
                 self._newest.pop(fault.key, None)
 
 
 class _Fault:
-    __slots__ = ("diagnosis", "key", "said_s")
+    __slots__ = ("diagnosis", "key", "last_s")
 
     def __init__(self, key: Key, diagnosis: Diagnosis, now_s: float) -> None:
-        self.key, self.diagnosis, self.said_s = key, diagnosis, now_s
+        self.key, self.diagnosis, self.last_s = key, diagnosis, now_s
 
 
-def _is_link_of(told: Diagnosis, node: Diagnosis) -> bool:
-    """A link of a node that hangs or is slow as a whole was no fault of its own, unless it was slow long before."""
-    wires = node.fault is told.fault and node.fault in WIRES
-    part = node.scope is Scope.NODE and told.scope is Scope.LINK and node.node in (told.node, told.peer)
-    before = node.fault is FaultClass.COMM_SLOW and told.onset_s < node.onset_s - TOGETHER_S
+def _is_link_of(earlier: Diagnosis, node: Diagnosis) -> bool:
+    """A link of a node that hangs or is slow as a whole is no separate fault, unless it was slow much earlier."""
+    wires = node.fault is earlier.fault and node.fault in WIRES
+    part = node.scope is Scope.NODE and earlier.scope is Scope.LINK and node.node in (earlier.node, earlier.peer)
+    before = node.fault is FaultClass.COMM_SLOW and earlier.onset_s < node.onset_s - TOGETHER_S
     return wires and part and not before
 
 
-def _is_behind(told: Diagnosis, switch: Diagnosis) -> bool:
-    """A wire that became slow with a switch, and that nobody was to be taken out for, was the switch's."""
-    wire = told.scope in (Scope.NODE, Scope.LINK) and told.fault is switch.fault and not told.isolate
-    with_it = -TOGETHER_S <= told.onset_s - switch.onset_s <= SPREADING_S
+def _is_behind(earlier: Diagnosis, switch: Diagnosis) -> bool:
+    """A NIC or link that became slow together with a switch, and justifies no isolation, belongs to the switch."""
+    wire = earlier.scope in (Scope.NODE, Scope.LINK) and earlier.fault is switch.fault and not earlier.isolate
+    with_it = -TOGETHER_S <= earlier.onset_s - switch.onset_s <= SPREADING_S
     return switch.scope in SWITCHES and wire and with_it
 
 
-def again(before: Diagnosis, now: Diagnosis) -> Diagnosis:
-    """The later word with the earlier times; what was once sure does not become less so."""
-    surer = now if (now.confidence, now.isolate) > (before.confidence, before.isolate) else before
-    return surer.model_copy(
+def merged(before: Diagnosis, now: Diagnosis) -> Diagnosis:
+    """The more confident diagnosis with the earlier times; isolation stays justified."""
+    best = now if (now.confidence, now.isolate) > (before.confidence, before.isolate) else before
+    return best.model_copy(
         update={
             "onset_s": before.onset_s,
             "detected_s": before.detected_s,
@@ -92,7 +92,7 @@ def again(before: Diagnosis, now: Diagnosis) -> Diagnosis:
 
 
 def key_of(diagnosis: Diagnosis) -> Key:
-    """A rank and its node are one place; a link is one, whichever end it is told from."""
+    """The place of a fault.  A rank equals its node, and a link has no order of its ends."""
     if diagnosis.scope is Scope.LINK and diagnosis.node is not None and diagnosis.peer is not None:
         ends = sorted((diagnosis.node, diagnosis.peer))
         return (f"{diagnosis.fault}/link", ends[0], ends[1], None)

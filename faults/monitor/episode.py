@@ -1,8 +1,8 @@
-"""A standstill from its first verdict until the job goes on: what belongs together, and what is only its cascade.
+"""An episode: a stall from its first diagnosis until the job continues.
 
-no crash yet    hangs are judged; a stronger cause replaces a weaker one that isolates nobody
-a hang is told  ranks that vanish now are killed by it: timeouts, operators
-a crash is told whatever follows is its cascade
+no diagnosis yet   crashes are evaluated first, then hangs
+after a hang       a stronger cause replaces a weaker one that isolates no node; vanished ranks are consequences
+after a crash      everything else is its cascade
 """
 
 from collections.abc import Sequence
@@ -13,49 +13,49 @@ HANGS = frozenset({FaultClass.COMM_HANG, FaultClass.NONCOMM_HANG})
 
 
 class Episode:
-    """The verdicts of one standstill."""
+    """The diagnoses of one stall."""
 
     def __init__(self) -> None:
-        self._told: dict[tuple[FaultClass, int | None, int | None], Diagnosis] = {}
-        self.since_s: float | None = None  # when the first was told
+        self._diagnoses: dict[tuple[FaultClass, int | None, int | None], Diagnosis] = {}
+        self.since_s: float | None = None  # time of the first diagnosis
 
     def over(self, progress_s: float | None) -> bool:
-        """Whether the job has gone on since."""
+        """Whether the job has continued since."""
         return self.since_s is not None and progress_s is not None and progress_s > self.since_s
 
     @property
     def crashed(self) -> bool:
-        """Whether a crash is what it is about."""
-        return any(diagnosis.fault is FaultClass.CRASH for diagnosis in self._told.values())
+        """Whether the episode has a crash."""
+        return any(diagnosis.fault is FaultClass.CRASH for diagnosis in self._diagnoses.values())
 
     @property
     def open(self) -> bool:
-        """Whether anything has been told."""
-        return bool(self._told)
+        """Whether the episode has a diagnosis."""
+        return bool(self._diagnoses)
 
-    def tell(self, diagnoses: Sequence[Diagnosis], *, now_s: float) -> tuple[Diagnosis, ...]:
-        """Take what is judged now; what the episode is about, after it."""
+    def add(self, diagnoses: Sequence[Diagnosis], *, now_s: float) -> tuple[Diagnosis, ...]:
+        """Add the current diagnoses; returns those of the episode."""
         for diagnosis in diagnoses:
-            if any(_explains(other, diagnosis) for other in self._told.values()):
+            if any(_explains(other, diagnosis) for other in self._diagnoses.values()):
                 continue
-            self._told = {key: other for key, other in self._told.items() if not _replaces(diagnosis, other)}
-            self._told[(diagnosis.fault, diagnosis.node, diagnosis.peer)] = diagnosis
-        if self._told and self.since_s is None:
+            self._diagnoses = {key: other for key, other in self._diagnoses.items() if not _replaces(diagnosis, other)}
+            self._diagnoses[(diagnosis.fault, diagnosis.node, diagnosis.peer)] = diagnosis
+        if self._diagnoses and self.since_s is None:
             self.since_s = now_s
-        return tuple(self._told.values())
+        return tuple(self._diagnoses.values())
 
 
-def _explains(told: Diagnosis, later: Diagnosis) -> bool:
-    """Whether what was told is at least as sure and of another place, or a node whose link this is."""
-    other = (told.fault, told.node, told.peer) != (later.fault, later.node, later.peer)
-    return other and (later.confidence < told.confidence or _part_of(later, told))
+def _explains(earlier: Diagnosis, later: Diagnosis) -> bool:
+    """Whether the earlier diagnosis is of another place and more confident, or is the node of this link."""
+    other = (earlier.fault, earlier.node, earlier.peer) != (later.fault, later.node, later.peer)
+    return other and (later.confidence < earlier.confidence or _part_of(later, earlier))
 
 
-def _replaces(later: Diagnosis, told: Diagnosis) -> bool:
-    """A surer word on another place, where the earlier was not sure; or a node where its link was told before."""
-    if (later.fault, later.node, later.peer) == (told.fault, told.node, told.peer):
+def _replaces(later: Diagnosis, earlier: Diagnosis) -> bool:
+    """Whether the later one has another place and is more confident than a weak one, or is the node of this link."""
+    if (later.fault, later.node, later.peer) == (earlier.fault, earlier.node, earlier.peer):
         return False
-    return _part_of(told, later) or (later.confidence > told.confidence and not told.isolate)
+    return _part_of(earlier, later) or (later.confidence > earlier.confidence and not earlier.isolate)
 
 
 def _part_of(link: Diagnosis, node: Diagnosis) -> bool:

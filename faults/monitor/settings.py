@@ -1,4 +1,4 @@
-"""All numbers of a watcher in one document."""
+"""The settings of a fault monitor.  Their names are part of the bundle format."""
 
 from collections.abc import Iterator
 from typing import Annotated, Self
@@ -11,21 +11,21 @@ from faults.large_jobs.settings import JobwideSettings
 from faults.slow.settings import SlowSettings
 from fleet.documents import Frozen, RuleError, Violation
 
-MIN_S = 1e-3  # nothing here is measured in less; what is counted per such a time stays countable
+MIN_S = 1e-3  # shortest time; bounds every count per time
 
 Seconds = Annotated[float, Field(ge=MIN_S, le=3600.0)]
 
 
 class MonitorSettings(Frozen):
-    """How often it judges, and what its detectors go by."""
+    """The evaluation period, and the settings of the detectors."""
 
-    judge_s: Seconds = 0.25  # as often as agents look
-    settle_s: Seconds = 5.0  # after a standstill, before slowness is judged again: windows still hold the standstill
-    same_fault_s: Seconds = 10.0  # said again so soon after, it is the same fault
+    judge_s: Seconds = 0.25  # the sample period of agents
+    settle_s: Seconds = 5.0  # pause of the slow detectors after a stall, which is still in their windows
+    same_fault_s: Seconds = 10.0  # a repeated diagnosis within this time is the same fault
     hangs: HangSettings = HangSettings()
     crashes: CrashSettings = CrashSettings()
-    slow: SlowSettings | None = SlowSettings()  # none: only hangs and crashes
-    jobwide: JobwideSettings = JobwideSettings()  # in its place where nodes are many, beside it where leaves are known
+    slow: SlowSettings | None = SlowSettings()  # None: hangs and crashes only
+    jobwide: JobwideSettings = JobwideSettings()  # replaces `slow` for many nodes, and joins it if the leaves are known
 
     @model_validator(mode="after")
     def _no_second_too_short(self) -> Self:
@@ -33,7 +33,7 @@ class MonitorSettings(Frozen):
         return self
 
     def _violations(self) -> Iterator[Violation]:
-        """A window each MIN_S at the most, in every detector."""
+        """No window or period shorter than MIN_S in any detector."""
         for name in ("slow", "jobwide"):
             part = getattr(self, name)
             for field, value in () if part is None else part:

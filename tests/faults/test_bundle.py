@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from faults.bundle import Tape, is_bundle, proves, read_bundle, write_bundle
+from faults.bundle import CallLog, is_bundle, proves, read_bundle, write_bundle
 from faults.monitor import FaultMonitor, MonitorSettings
 from faults.observations import Observation
-from faults.replay import Act, acts, replay
+from faults.replay import Call, calls, replay
 from faults.slow.settings import SlowSettings
 from fleet.documents import RuleError
 from tests.faults.stories import Story
@@ -21,7 +21,7 @@ HANG = Story(behind=2, end_s=8.0)
 
 
 def lines_of(story: Story = HANG, settings: MonitorSettings = ONLY) -> list[str]:
-    what = acts(story.told(), judge_s=settings.judge_s)
+    what = calls(story.told(), judge_s=settings.judge_s)
     return list(write_bundle(story.job, settings, what, version="1.2.3"))
 
 
@@ -36,7 +36,7 @@ HANG_LINES = lines_of()
 )
 def test_whatever_was_told_in_whatever_order_it_says_the_same_again(calls: list[tuple[int, float, bool]]) -> None:
     told = HANG.told()
-    what: list[Act] = [at_s if evaluate else told[index]._replace(at_s=at_s) for index, at_s, evaluate in calls]
+    what: list[Call] = [at_s if evaluate else told[index]._replace(at_s=at_s) for index, at_s, evaluate in calls]
     watcher = FaultMonitor(HANG.job, ONLY)
     for act in what:
         if isinstance(act, Observation):
@@ -44,7 +44,7 @@ def test_whatever_was_told_in_whatever_order_it_says_the_same_again(calls: list[
         else:
             watcher.evaluate(act)
     bundle = read_bundle(write_bundle(HANG.job, ONLY, what, version="0"))
-    assert bundle.acts == tuple(what)
+    assert bundle.calls == tuple(what)
     assert bundle.diagnoses == watcher.diagnoses()
     assert bundle.holds
 
@@ -54,7 +54,7 @@ def test_a_hang_is_told_again_bit_for_bit() -> None:
     assert bundle.diagnoses == replay(HANG.job, HANG.told(), ONLY)
     assert bundle.diagnoses
     assert bundle.holds
-    assert list(write_bundle(bundle.job, bundle.settings, bundle.acts, version=bundle.version)) == HANG_LINES
+    assert list(write_bundle(bundle.job, bundle.settings, bundle.calls, version=bundle.version)) == HANG_LINES
 
 
 def test_slowness_too() -> None:
@@ -115,9 +115,9 @@ def head_with(**changes: object) -> str:
     return json.dumps(head) + "\n"
 
 
-def test_a_right_sum_alone_is_no_bundle_and_one_unchanged_is() -> None:
+def test_a_right_checksum_alone_is_no_bundle() -> None:
     assert read_bundle(summed(head_with(), *HANG_LINES[1:-1])).holds
-    with pytest.raises(RuleError, match="no verdicts"):
+    with pytest.raises(RuleError, match="no diagnoses"):
         read_bundle(summed(head_with()))
 
 
@@ -127,7 +127,7 @@ def test_a_right_sum_alone_is_no_bundle_and_one_unchanged_is() -> None:
         ({"dropped": -5}, "dropped"),
         ({"extra": 1}, "extra"),
         ({"told": [{"fault": "none"}]}, "fault"),
-        ({"told": 1}, "verdicts"),
+        ({"told": 1}, "list of diagnoses"),
         ({"job__nodes": 1 << 18}, "job.nodes"),
         ({"job__nodes": 0}, "job.nodes"),
         ({"job__rank_node": []}, "job.rank_node"),
@@ -139,22 +139,20 @@ def test_a_right_sum_alone_is_no_bundle_and_one_unchanged_is() -> None:
         ({"settings__hangs__more": 1}, "more"),
     ],
 )
-def test_a_head_that_cannot_be_is_refused_with_its_field_though_the_sum_is_right(
-    changes: dict[str, object], said: str
-) -> None:
+def test_an_invalid_head_is_refused_by_field_despite_a_right_checksum(changes: dict[str, object], said: str) -> None:
     with pytest.raises(RuleError, match=said):
         read_bundle(summed(head_with(**changes), *HANG_LINES[1:-1]))
 
 
 @pytest.mark.parametrize("moment", ["NaN", "Infinity", "-Infinity", "1e999", "1" + "0" * 400])
-def test_a_judgement_at_no_time_is_refused(moment: str) -> None:
-    with pytest.raises(RuleError, match="no time"):
+def test_an_evaluation_without_a_valid_time_is_refused(moment: str) -> None:
+    with pytest.raises(RuleError, match="no valid time"):
         read_bundle(summed(HANG_LINES[0], f'["judge",{moment}]\n', *HANG_LINES[-2:-1]))
 
 
 @pytest.mark.parametrize("behind", ["rubbish\n", "\n", HANG_LINES[1], HANG_LINES[-1]])
-def test_nothing_may_follow_the_sum(behind: str) -> None:
-    with pytest.raises(RuleError, match="after its sum"):
+def test_no_line_may_follow_the_checksum(behind: str) -> None:
+    with pytest.raises(RuleError, match="after the checksum"):
         read_bundle([*HANG_LINES, behind])
 
 
@@ -165,22 +163,22 @@ def test_a_sum_with_something_beside_it_is_refused() -> None:
 
 
 def test_it_says_what_it_was_written_for_and_whether_what_is_left_gives_it() -> None:
-    what = list(acts(HANG.told(), judge_s=ONLY.judge_s))
+    what = list(calls(HANG.told(), judge_s=ONLY.judge_s))
     told = replay(HANG.job, HANG.told(), ONLY)
     assert told
-    whole = read_bundle(write_bundle(HANG.job, ONLY, what, version="0", told=told))
-    assert (whole.told, whole.holds, whole.proves) == (told, True, True)
-    tape = Tape(most=8)
+    whole = read_bundle(write_bundle(HANG.job, ONLY, what, version="0", live=told))
+    assert (whole.live, whole.holds, whole.proves) == (told, True, True)
+    tape = CallLog(most=8)
     for act in what:
         tape.add(act)
-    rest = read_bundle(write_bundle(HANG.job, ONLY, tape, version="0", dropped=tape.dropped, told=told))
-    assert (rest.dropped, rest.told, rest.holds, rest.proves) == (len(what) - 8, told, True, False)
+    rest = read_bundle(write_bundle(HANG.job, ONLY, tape, version="0", dropped=tape.dropped, live=told))
+    assert (rest.dropped, rest.live, rest.holds, rest.proves) == (len(what) - 8, told, True, False)
     less = tuple(diagnosis.model_copy(update={"isolate": not diagnosis.isolate}) for diagnosis in told)
     assert not proves(less, told)
 
 
 def test_a_tape_keeps_the_newest_and_counts_what_it_dropped() -> None:
-    tape = Tape(most=3)
+    tape = CallLog(most=3)
     for number in range(5):
         tape.add(float(number))
     assert (list(tape), tape.dropped) == ([2.0, 3.0, 4.0], 2)

@@ -7,7 +7,7 @@ from typing import Any
 
 from faults.bundle import read_bundle, write_bundle
 from faults.monitor import MonitorSettings
-from faults.replay import acts
+from faults.replay import calls
 from tests.faults.stories import Story
 
 SETTINGS = MonitorSettings(slow=None)
@@ -18,7 +18,7 @@ NODES = {str(index): f"gpu-{index}" for index in range(HANG.nodes)}
 @cache
 def bundle_text() -> str:
     """The bundle of a job in which node 2 never enters the collective."""
-    what = acts(HANG.told(), judge_s=SETTINGS.judge_s)
+    what = calls(HANG.told(), judge_s=SETTINGS.judge_s)
     return "".join(write_bundle(HANG.job, SETTINGS, what, version="0.0.1"))
 
 

@@ -1,4 +1,4 @@
-"""The real watcher of a job on loopback: its loop, its HTTP face and their server, in a thread of the test."""
+"""The real fault monitor of a job on loopback: its loop, its routes and their server, in a thread of the test."""
 
 import asyncio
 import io
@@ -23,28 +23,28 @@ LOOPBACK = "127.0.0.1"
 
 
 class Served:
-    """As its callers see it."""
+    """The client of a served monitor."""
 
     def __init__(self, url: str, registry: CollectorRegistry, token: str | None) -> None:
         self.url, self._registry = url, registry
         self._headers = {} if token is None else {"Authorization": f"Bearer {token}"}
 
     def diagnoses(self) -> list[dict[str, Any]]:
-        """As it tells them to anybody who may ask."""
-        answer = httpx.get(f"{self.url}/v1/verdicts", headers=self._headers, timeout=PATIENCE_S)
+        """The diagnoses over HTTP."""
+        answer = httpx.get(f"{self.url}/v1/diagnoses", headers=self._headers, timeout=PATIENCE_S)
         found: list[dict[str, Any]] = answer.raise_for_status().json()
         return found
 
     def metric(self, name: str, **labels: str) -> float:
-        """One of its counts."""
+        """The value of a metric."""
         found = self._registry.get_sample_value(f"fleetwright_faults_{name}", {"job": "told", **labels})
         assert found is not None
         return found
 
 
 @contextmanager
-def watching(file: JobConfig, *, zero_s: float, token: str | None = None) -> Iterator[Served]:
-    """Judging and listening until the end."""
+def served(file: JobConfig, *, zero_s: float, token: str | None = None) -> Iterator[Served]:
+    """Evaluate and serve until the end of the block."""
     registry = CollectorRegistry()
     loop = MonitorLoop(
         file,
@@ -58,14 +58,14 @@ def watching(file: JobConfig, *, zero_s: float, token: str | None = None) -> Ite
     server.install_signal_handlers = lambda: None  # type: ignore[attr-defined] # those of the test run stay
 
     async def serve(listener: socket.socket) -> None:
-        judging = asyncio.create_task(loop.run())
+        evaluating = asyncio.create_task(loop.run())
         await server.serve(sockets=[listener])
-        judging.cancel()
+        evaluating.cancel()
 
     with socket.create_server((LOOPBACK, 0)) as listener:
         thread = threading.Thread(target=lambda: asyncio.run(serve(listener)), daemon=True)
         thread.start()
-        wait_for(lambda: server.started, what="watcher")
+        wait_for(lambda: server.started, what="monitor")
         try:
             yield Served(f"http://{LOOPBACK}:{listener.getsockname()[1]}", registry, token)
         finally:

@@ -1,4 +1,4 @@
-"""The watcher of a told job, in told time: batches in, verdicts, metrics and bundles out; and its HTTP face."""
+"""The loop of a generated job in generated time: batches in; diagnoses, metrics and bundles out."""
 
 import asyncio
 import io
@@ -27,8 +27,8 @@ ZERO_S = 1_795_000_000.0
 DIES = Story(nodes=4, gone=((5.1, 2),), end_s=7.0)
 
 
-class Told:
-    """A loop in a time of its own."""
+class TimedLoop:
+    """A loop with its own time."""
 
     def __init__(self, bundles: Path | None = None) -> None:
         self.at_s = 0.0
@@ -43,21 +43,21 @@ class Told:
             clock=MonitorClock(now_s=lambda: ZERO_S + self.at_s, steady_s=lambda: self.at_s),
         )
 
-    def tell(self, story: Story, *, until_s: float, twice: bool = False) -> None:
-        """What each second brings, and four judgements in it; what ranks say by their recorders and directly."""
+    def feed(self, story: Story, *, until_s: float, twice: bool = False) -> None:
+        """The batches of each half second, followed by an evaluation; `twice`: ranks also report directly."""
         told = story.told()
         while self.at_s < until_s:
             came = [seen for seen in told if self.at_s <= seen.at_s < self.at_s + 0.5]
             self.at_s += 0.5
             for body in batches(came, zero_s=ZERO_S, sent_s=ZERO_S + self.at_s, session=f"at {self.at_s}"):
-                self.loop.take(body)
+                self.loop.receive(body)
             for body in batches_of_ranks(came if twice else [], zero_s=ZERO_S, sent_s=ZERO_S + self.at_s):
-                self.loop.take(body)
-            self.loop.turn()
+                self.loop.receive(body)
+            self.loop.evaluate()
 
     async def whole(self, story: Story, *, until_s: float) -> None:
-        """To the end of the process."""
-        self.tell(story, until_s=until_s)
+        """Up to the end of the process."""
+        self.feed(story, until_s=until_s)
         await self.loop.finish()
 
     def metric(self, name: str, **labels: str) -> float | None:
@@ -65,29 +65,29 @@ class Told:
 
 
 def test_a_prober_that_is_lost_is_no_lost_agent() -> None:
-    told = Told()
+    fed = TimedLoop()
     whole = {"session": "s", "number": 0, "held": None}
     for node in range(2):
-        told.loop.take(encode([], [], node=node, sent_s=ZERO_S, prober=True, **whole)[0])  # type: ignore[arg-type]
-    told.at_s = LOST_AFTER_S + 1.0
+        fed.loop.receive(encode([], [], node=node, sent_s=ZERO_S, prober=True, **whole)[0])  # type: ignore[arg-type]
+    fed.at_s = LOST_AFTER_S + 1.0
     for node, prober in ((0, True), (1, False)):
-        told.loop.take(encode([], [], node=node, sent_s=ZERO_S + told.at_s, prober=prober, **whole)[0])  # type: ignore[arg-type]
-    told.loop.turn()
-    assert (told.metric("probers"), told.metric("lost_probers")) == (2.0, 1.0)
-    assert (told.metric("agents"), told.metric("lost_agents")) == (1.0, 0.0)
+        fed.loop.receive(encode([], [], node=node, sent_s=ZERO_S + fed.at_s, prober=prober, **whole)[0])  # type: ignore[arg-type]
+    fed.loop.evaluate()
+    assert (fed.metric("probers"), fed.metric("lost_probers")) == (2.0, 1.0)
+    assert (fed.metric("agents"), fed.metric("lost_agents")) == (1.0, 0.0)
 
 
 def kept(folder: Path) -> list[str]:
     return [path.read_text() for path in folder.glob("*.bundle.jsonl")]
 
 
-def test_a_crash_is_told_once_counted_and_its_bundle_holds(tmp_path: Path) -> None:
-    told = Told(tmp_path)
-    asyncio.run(told.whole(DIES, until_s=7.0))
-    (line,) = map(json.loads, told.out.getvalue().splitlines())
+def test_a_crash_is_published_once_and_counted_and_its_bundle_replays(tmp_path: Path) -> None:
+    fed = TimedLoop(tmp_path)
+    asyncio.run(fed.whole(DIES, until_s=7.0))
+    (line,) = map(json.loads, fed.out.getvalue().splitlines())
     assert (line["class"], line["node"], line["isolate"]) == ("crash", 2, True)
-    assert (told.metric("verdicts_total", **{"class": "crash", "scope": "rank"}), told.metric("agents")) == (1.0, 4.0)
-    assert told.metric("isolations_recommended_total") == 1.0
+    assert (fed.metric("diagnoses_total", **{"class": "crash", "scope": "rank"}), fed.metric("agents")) == (1.0, 4.0)
+    assert fed.metric("isolations_justified_total") == 1.0
     (bundle,) = kept(tmp_path)
     assert read_bundle(bundle.splitlines()).holds
 
@@ -102,114 +102,115 @@ def test_a_crash_is_told_once_counted_and_its_bundle_holds(tmp_path: Path) -> No
     ],
     ids=["well", "behind", "frozen", "crashed"],
 )
-def test_what_is_told_by_the_recorder_and_directly_too_changes_no_verdict(story: Story) -> None:
-    once, again = Told(), Told()
-    once.tell(story, until_s=15.0)
-    again.tell(story, until_s=15.0, twice=True)
+def test_direct_reports_beside_the_recorder_change_no_diagnosis(story: Story) -> None:
+    once, again = TimedLoop(), TimedLoop()
+    once.feed(story, until_s=15.0)
+    again.feed(story, until_s=15.0, twice=True)
     assert again.loop.diagnoses == once.loop.diagnoses
     assert bool(once.loop.diagnoses) is not story.goes_on
     assert again.metric("agents") == once.metric("agents") == 4.0
 
 
 def test_a_bundle_is_written_when_it_is_due(tmp_path: Path) -> None:
-    told = Told(tmp_path)
+    fed = TimedLoop(tmp_path)
 
     async def run() -> None:
-        told.tell(DIES, until_s=7.0)
-        assert told.loop._writing == set()  # not before what follows is in it too
-        told.tell(DIES, until_s=7.0 + BUNDLE_AFTER_S)
-        await asyncio.gather(*told.loop._writing)
+        fed.feed(DIES, until_s=7.0)
+        assert fed.loop._writing == set()  # not before the following observations are in it too
+        fed.feed(DIES, until_s=7.0 + BUNDLE_AFTER_S)
+        await asyncio.gather(*fed.loop._writing)
 
     asyncio.run(run())
     assert len(kept(tmp_path)) == 1
 
 
-def test_a_judgement_that_raises_is_counted_and_the_next_is_made(monkeypatch: pytest.MonkeyPatch) -> None:
-    told = Told()
-    told.tell(DIES, until_s=2.0)
+def test_an_evaluation_that_raises_is_counted_and_the_next_one_works(monkeypatch: pytest.MonkeyPatch) -> None:
+    fed = TimedLoop()
+    fed.feed(DIES, until_s=2.0)
     with monkeypatch.context() as broken:
-        broken.setattr(told.loop._watcher, "judge", lambda _now_s: 1 / 0)
-        assert told.loop.turn() == ()
-    assert told.metric("judge_failures_total") == 1.0
-    told.tell(DIES, until_s=7.0)
-    assert [diagnosis.node for diagnosis in told.loop.diagnoses] == [2]
+        broken.setattr(fed.loop._monitor, "evaluate", lambda _now_s: 1 / 0)
+        assert fed.loop.evaluate() == ()
+    assert fed.metric("evaluation_failures_total") == 1.0
+    fed.feed(DIES, until_s=7.0)
+    assert [diagnosis.node for diagnosis in fed.loop.diagnoses] == [2]
 
 
-def test_an_isolation_that_comes_after_the_fault_was_named_is_told_again(tmp_path: Path) -> None:
-    told = Told(tmp_path)
-    asyncio.run(told.whole(Story(nodes=4, behind=1, end_s=20.0), until_s=20.0))
-    lines = [json.loads(line) for line in told.out.getvalue().splitlines()]
-    assert [(line["said"], line["node"], line["isolate"]) for line in lines] == [("new", 1, False), ("again", 1, True)]
-    assert told.metric("verdicts_total", **{"class": "noncomm-hang", "scope": lines[0]["scope"]}) == 1.0
-    assert told.metric("isolations_recommended_total") == 1.0
-    assert [diagnosis.isolate for diagnosis in told.loop.diagnoses] == [True]
+def test_an_isolation_after_the_first_diagnosis_is_published_as_an_update(tmp_path: Path) -> None:
+    fed = TimedLoop(tmp_path)
+    asyncio.run(fed.whole(Story(nodes=4, behind=1, end_s=20.0), until_s=20.0))
+    lines = [json.loads(line) for line in fed.out.getvalue().splitlines()]
+    assert [(line["change"], line["node"], line["isolate"]) for line in lines] == [
+        ("new", 1, False),
+        ("updated", 1, True),
+    ]
+    assert fed.metric("diagnoses_total", **{"class": "noncomm-hang", "scope": lines[0]["scope"]}) == 1.0
+    assert fed.metric("isolations_justified_total") == 1.0
+    assert [diagnosis.isolate for diagnosis in fed.loop.diagnoses] == [True]
     proofs = [read_bundle(bundle.splitlines()) for bundle in kept(tmp_path)]
     assert any(diagnosis.isolate for proof in proofs for diagnosis in proof.diagnoses)
 
 
-def test_a_bundle_whose_tape_is_too_short_says_that_it_proves_nothing(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("deploy.fault_monitor.loop.MAX_TAPE", 10)
-    told = Told(tmp_path)
-    asyncio.run(told.whole(DIES, until_s=7.0))
+def test_a_bundle_of_a_too_short_call_log_is_unproven(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("deploy.fault_monitor.loop.MAX_LOG", 10)
+    fed = TimedLoop(tmp_path)
+    asyncio.run(fed.whole(DIES, until_s=7.0))
     (path,) = tmp_path.iterdir()
     assert path.name.endswith(f"-crash-rank-2{UNPROVEN}.bundle.jsonl")
     bundle = read_bundle(path.read_text().splitlines())
     assert (bundle.holds, bundle.proves, bundle.diagnoses) == (True, False, ())
     assert bundle.dropped > 0
-    assert list(bundle.told) == told.loop.diagnoses
-    assert (told.metric("bundles_total", outcome="unproven"), told.metric("bundles_total", outcome="proves")) == (1, 0)
+    assert list(bundle.live) == fed.loop.diagnoses
+    assert (fed.metric("bundles_total", outcome="unproven"), fed.metric("bundles_total", outcome="proves")) == (1, 0)
 
 
-def test_bundles_together_take_no_more_than_is_allowed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_bundles_together_stay_within_the_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("deploy.fault_monitor.outputs.MAX_BUNDLE_BYTES", 1)
     for number in range(3):
         (tmp_path / f"{number}.bundle.jsonl").write_text("old")
-    told = Told(tmp_path)
-    asyncio.run(told.whole(DIES, until_s=7.0))
+    fed = TimedLoop(tmp_path)
+    asyncio.run(fed.whole(DIES, until_s=7.0))
     assert [path.name.endswith("-crash-rank-2.bundle.jsonl") for path in tmp_path.iterdir()] == [True]
-    assert told.metric("bundles_total", outcome="proves") == 1
+    assert fed.metric("bundles_total", outcome="proves") == 1
 
 
-def test_what_is_no_batch_is_refused_and_counted() -> None:
-    told = Told()
+def test_an_invalid_batch_is_refused_and_counted() -> None:
+    fed = TimedLoop()
     with pytest.raises(WireError):
-        told.loop.take(b"{}")
-    assert told.metric("refused_batches_total", reason="malformed") == 1.0
+        fed.loop.receive(b"{}")
+    assert fed.metric("refused_batches_total", reason="malformed") == 1.0
 
 
-def test_its_face_takes_batches_and_shows_verdicts() -> None:
-    told = Told()
-    told.tell(DIES, until_s=4.5)
-    asyncio.run(through_its_face(told))
+def test_its_routes_take_batches_and_show_diagnoses() -> None:
+    fed = TimedLoop()
+    fed.feed(DIES, until_s=4.5)
+    asyncio.run(through_the_routes(fed))
 
 
-async def through_its_face(told: Told) -> None:
-    app = monitor_app(told.loop, registry=told.registry, token="hush")
+async def through_the_routes(fed: TimedLoop) -> None:
+    app = monitor_app(fed.loop, registry=fed.registry, token="hush")
     (body, *_rest) = batches(DIES.told(), zero_s=ZERO_S, sent_s=ZERO_S + 4.5)
     shown = {"Authorization": "Bearer hush"}
-    async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://watcher") as client:
+    async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://monitor") as client:
         assert (await client.post(PATH, content=body)).status_code == 401
         assert (await client.post(PATH, content=body, headers=shown)).status_code == 204
         assert (await client.post(PATH, content=b"{}", headers=shown)).status_code == 422
-        told.tell(DIES, until_s=7.0)
-        (diagnosis,) = (await client.get("/v1/verdicts", headers=shown)).json()
+        fed.feed(DIES, until_s=7.0)
+        (diagnosis,) = (await client.get("/v1/diagnoses", headers=shown)).json()
         assert (diagnosis["fault"], diagnosis["node"]) == ("crash", 2)
         assert (await client.get("/healthz")).status_code == 200
-        assert "fleetwright_faults_decision_seconds_count" in (await client.get("/metrics")).text
-        told.at_s += 60.0
+        assert "fleetwright_faults_evaluation_duration_seconds_count" in (await client.get("/metrics")).text
+        fed.at_s += 60.0
         assert (await client.get("/healthz")).status_code == 503
 
 
-def test_a_job_names_what_does_not_agree() -> None:
+def test_an_inconsistent_job_file_is_refused_by_field() -> None:
     with pytest.raises(ValidationError, match="rank_node") as violations:
         JobConfig(nodes=2, rank_node=(0, 2), groups=((0, 5),))
     assert "expected a rank from 0 to 1, got 5" in str(violations.value)
 
 
 @pytest.mark.parametrize("per_node", [1, 2])
-def test_where_the_ranks_are_is_said_once(per_node: int) -> None:
+def test_the_placement_of_ranks_is_given_once(per_node: int) -> None:
     with pytest.raises(ValidationError, match="expected ranks_per_node or rank_node, not both"):
         JobConfig(nodes=2, ranks_per_node=per_node, rank_node=(0, 1))
     assert JobConfig(nodes=2, ranks_per_node=2).job().rank_node == (0, 0, 1, 1)

@@ -1,4 +1,4 @@
-"""`faults watch` as a process: told of a crash over HTTP, ended at once, it leaves the verdict and its bundle."""
+"""`faults monitor` as a process: after a crash over HTTP and SIGTERM, the diagnosis and its bundle are written."""
 
 import json
 import signal
@@ -16,30 +16,30 @@ from tests.testbed.waiting import PATIENCE_S, wait_for
 
 DIES = Story(nodes=4, gone=((5.1, 2),), end_s=6.0)
 SECRET = "a-secret-for-one-test"
-WATCH = "from api.cli.faults.monitor import app; app()"
+MONITOR = "from api.cli.faults.monitor import app; app()"
 
 
-def test_ended_right_after_a_verdict_it_still_writes_the_bundle(tmp_path: Path) -> None:
+def test_after_sigterm_it_still_writes_the_bundle(tmp_path: Path) -> None:
     (port,) = free_ports(1)
     job, bundles, secret = tmp_path / "job.yaml", tmp_path / "bundles", tmp_path / "token"
-    job.write_text("{name: told, nodes: 4}")
+    job.write_text("{name: job, nodes: 4}")
     secret.write_text(f"{SECRET}\n")
-    argv: list[str | Path] = [sys.executable, "-c", WATCH, job, "--port", str(port), "--token-file", secret]
-    with Process.start([*argv, "--bundles", bundles], name="watcher", log_dir=tmp_path) as watcher:
-        watcher.wait_ready(lambda: answers_ok(f"http://{LOOPBACK}:{port}/healthz"))
+    argv: list[str | Path] = [sys.executable, "-c", MONITOR, job, "--port", str(port), "--token-file", secret]
+    with Process.start([*argv, "--bundles", bundles], name="monitor", log_dir=tmp_path) as monitor:
+        monitor.wait_ready(lambda: answers_ok(f"http://{LOOPBACK}:{port}/healthz"))
         headers = {"Authorization": f"Bearer {SECRET}"}
         poster = HttpPoster(f"http://{LOOPBACK}:{port}", path=PATH, headers=headers, timeout_s=PATIENCE_S)
         now_s = time.time()
         for body in batches(DIES.told(), zero_s=now_s - DIES.end_s, sent_s=now_s):
             assert poster.post(body)[0] == 204
         poster.close()
-        (line,) = wait_for(lambda: told(watcher), what="verdict")
-        watcher.popen.send_signal(signal.SIGTERM)
-        assert watcher.popen.wait(timeout=PATIENCE_S) == 0
+        (line,) = wait_for(lambda: lines(monitor), what="diagnosis")
+        monitor.popen.send_signal(signal.SIGTERM)
+        assert monitor.popen.wait(timeout=PATIENCE_S) == 0
     assert (line["class"], line["node"]) == ("crash", 2)
     (bundle,) = bundles.glob("*.bundle.jsonl")
     assert read_bundle(bundle.read_text().splitlines()).holds
 
 
-def told(watcher: Process) -> list[dict[str, object]]:
-    return [json.loads(line) for line in watcher.log_path.read_text().splitlines() if line.startswith('{"job"')]
+def lines(monitor: Process) -> list[dict[str, object]]:
+    return [json.loads(line) for line in monitor.log_path.read_text().splitlines() if line.startswith('{"job"')]

@@ -4,7 +4,7 @@ import pytest
 
 from faults.diagnosis import Direction, FaultClass, Scope
 from faults.monitor import FaultMonitor, MonitorSettings
-from faults.monitor.dedup import FaultDedup, again
+from faults.monitor.dedup import FaultDedup, merged
 from faults.monitor.episode import Episode
 from faults.observations import Observation
 from tests.faults.diagnoses import diagnosis
@@ -17,80 +17,80 @@ LINK = diagnosis(scope=Scope.LINK, node=1, peer=0, direction=Direction.FORWARD)
 
 
 class TestMerging:
-    def test_the_first_moment_stands_and_the_surer_word_is_kept(self) -> None:
+    def test_the_first_times_and_the_more_confident_diagnosis_are_kept(self) -> None:
         later = diagnosis(detected_s=3.0, onset_s=2.5, confidence=0.99, isolate=True, reason="now surer")
-        merged = again(diagnosis(), later)
-        assert (merged.onset_s, merged.detected_s, merged.isolate, merged.reason) == (1.0, 2.0, True, "now surer")
+        both = merged(diagnosis(), later)
+        assert (both.onset_s, both.detected_s, both.isolate, both.reason) == (1.0, 2.0, True, "now surer")
 
-    def test_what_was_once_sure_does_not_become_less_so(self) -> None:
+    def test_confidence_never_decreases(self) -> None:
         sure = diagnosis(confidence=0.99, isolate=True)
-        assert again(sure, diagnosis(detected_s=3.0)) == sure
+        assert merged(sure, diagnosis(detected_s=3.0)) == sure
 
     def test_a_rank_and_its_node_are_one_place(self) -> None:
         seen = FaultDedup(10.0)
-        seen.say([diagnosis(scope=Scope.RANK)], now_s=2.0)
-        seen.say([diagnosis(scope=Scope.NODE, detected_s=3.0)], now_s=3.0)
+        seen.update([diagnosis(scope=Scope.RANK)], now_s=2.0)
+        seen.update([diagnosis(scope=Scope.NODE, detected_s=3.0)], now_s=3.0)
         assert len(seen.diagnoses()) == 1
 
-    def test_a_link_is_one_from_either_end(self) -> None:
+    def test_a_link_has_no_order_of_its_ends(self) -> None:
         seen = FaultDedup(10.0)
-        seen.say([LINK], now_s=2.0)
-        seen.say([LINK.model_copy(update={"node": 0, "peer": 1})], now_s=3.0)
+        seen.update([LINK], now_s=2.0)
+        seen.update([LINK.model_copy(update={"node": 0, "peer": 1})], now_s=3.0)
         assert len(seen.diagnoses()) == 1
 
-    def test_the_same_much_later_is_another_fault(self) -> None:
+    def test_the_same_diagnosis_much_later_is_another_fault(self) -> None:
         seen = FaultDedup(10.0)
         for now_s in (2.0, 12.1):
-            seen.say([diagnosis(detected_s=now_s)], now_s=now_s)
+            seen.update([diagnosis(detected_s=now_s)], now_s=now_s)
         assert [fault.detected_s for fault in seen.diagnoses()] == [2.0, 12.1]
 
     @pytest.mark.parametrize("fault", [FaultClass.COMM_HANG, FaultClass.COMM_SLOW])
     def test_a_link_is_withdrawn_when_its_node_hangs_or_is_slow(self, fault: FaultClass) -> None:
         seen = FaultDedup(10.0)
-        seen.say([diagnosis(fault, scope=Scope.LINK, node=1, peer=0), diagnosis(fault, 3)], now_s=2.0)
-        seen.say([diagnosis(fault, detected_s=2.5)], now_s=2.5)
+        seen.update([diagnosis(fault, scope=Scope.LINK, node=1, peer=0), diagnosis(fault, 3)], now_s=2.0)
+        seen.update([diagnosis(fault, detected_s=2.5)], now_s=2.5)
         assert [(each.scope, each.node) for each in seen.diagnoses()] == [(Scope.NODE, 3), (Scope.NODE, 1)]
 
-    def test_a_link_that_is_still_said_beside_its_node_stays(self) -> None:
+    def test_a_link_that_is_diagnosed_beside_its_node_stays(self) -> None:
         seen = FaultDedup(10.0)
         link = diagnosis(FaultClass.COMM_SLOW, scope=Scope.LINK, node=1, peer=0)
-        seen.say([link], now_s=2.0)
-        seen.say([link, diagnosis(FaultClass.COMM_SLOW, detected_s=2.5)], now_s=2.5)
+        seen.update([link], now_s=2.0)
+        seen.update([link, diagnosis(FaultClass.COMM_SLOW, detected_s=2.5)], now_s=2.5)
         assert [fault.scope for fault in seen.diagnoses()] == [Scope.LINK, Scope.NODE]
 
     def test_a_flood_of_faults_is_bounded(self) -> None:
         seen = FaultDedup(10.0)
         for node in range(5000):
-            seen.say([diagnosis(node=node)], now_s=2.0)
+            seen.update([diagnosis(node=node)], now_s=2.0)
         assert len(seen.diagnoses()) == 1024
 
 
 class TestEpisodes:
-    def test_a_node_takes_the_place_of_its_link(self) -> None:
+    def test_a_node_replaces_its_link(self) -> None:
         episode = Episode()
-        episode.tell([LINK], now_s=2.0)
-        assert episode.tell([diagnosis(confidence=0.97, isolate=True)], now_s=2.5) == (
+        episode.add([LINK], now_s=2.0)
+        assert episode.add([diagnosis(confidence=0.97, isolate=True)], now_s=2.5) == (
             diagnosis(confidence=0.97, isolate=True),
         )
 
-    def test_a_link_of_a_node_that_was_told_is_no_news(self) -> None:
+    def test_a_link_of_a_diagnosed_node_is_ignored(self) -> None:
         episode = Episode()
         node = diagnosis(confidence=0.97, isolate=True)
-        episode.tell([node], now_s=2.0)
-        assert episode.tell([LINK.model_copy(update={"confidence": 0.97})], now_s=2.5) == (node,)
+        episode.add([node], now_s=2.0)
+        assert episode.add([LINK.model_copy(update={"confidence": 0.97})], now_s=2.5) == (node,)
 
-    def test_a_weaker_word_on_another_place_is_not_heard(self) -> None:
+    def test_a_weaker_diagnosis_of_another_place_is_ignored(self) -> None:
         episode = Episode()
-        episode.tell([diagnosis(confidence=0.97, isolate=True)], now_s=2.0)
-        assert len(episode.tell([diagnosis(FaultClass.NONCOMM_HANG, node=3)], now_s=2.5)) == 1
+        episode.add([diagnosis(confidence=0.97, isolate=True)], now_s=2.0)
+        assert len(episode.add([diagnosis(FaultClass.NONCOMM_HANG, node=3)], now_s=2.5)) == 1
 
-    def test_two_that_are_as_sure_stand_side_by_side(self) -> None:
+    def test_two_equally_confident_diagnoses_are_both_kept(self) -> None:
         episode = Episode()
-        assert len(episode.tell([diagnosis(isolate=True), diagnosis(node=4, isolate=True)], now_s=2.0)) == 2
+        assert len(episode.add([diagnosis(isolate=True), diagnosis(node=4, isolate=True)], now_s=2.0)) == 2
 
-    def test_it_ends_when_the_job_goes_on(self) -> None:
+    def test_it_ends_when_the_job_continues(self) -> None:
         episode = Episode()
-        episode.tell([LINK], now_s=2.0)
+        episode.add([LINK], now_s=2.0)
         assert not episode.over(1.5)
         assert episode.over(2.5)
 

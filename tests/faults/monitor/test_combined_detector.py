@@ -7,7 +7,7 @@ import pytest
 
 from faults.diagnosis import Diagnosis, Direction, FaultClass, Scope
 from faults.monitor import FaultMonitor
-from faults.monitor.combined_detector import joined
+from faults.monitor.combined_detector import combine
 from faults.monitor.dedup import FaultDedup
 from faults.simulator.fault_schedule import FaultEvent, FaultKind
 from tests.faults.diagnoses import diagnosis
@@ -48,13 +48,13 @@ LATE = diagnosis(FaultClass.NONCOMM_SLOW, 7, isolate=True)
 def test_what_two_detectors_say_is_one_word_for_each_fault(
     quick: Sequence[Diagnosis], fit: Sequence[Diagnosis], said: Sequence[Diagnosis]
 ) -> None:
-    assert list(joined(quick, fit)) == said
+    assert list(combine(quick, fit)) == said
 
 
 def test_wires_that_became_slow_with_a_switch_are_withdrawn_for_it() -> None:
     seen, others = FaultDedup(10.0), slow(node=9, isolate=False, onset_s=60.0)
-    seen.say([MAY_STAY, LINK.model_copy(update={"node": 5}), slow(node=6), others], now_s=118.0)
-    seen.say([LEAF], now_s=120.0)
+    seen.update([MAY_STAY, LINK.model_copy(update={"node": 5}), slow(node=6), others], now_s=118.0)
+    seen.update([LEAF], now_s=120.0)
     assert [(each.scope, each.node) for each in seen.diagnoses()] == [
         (Scope.NODE, 6),  # it was sure of that
         (Scope.NODE, 9),  # slow long before
@@ -65,14 +65,14 @@ def test_wires_that_became_slow_with_a_switch_are_withdrawn_for_it() -> None:
 def test_they_are_too_where_the_fit_misses_the_switch_for_a_window() -> None:
     seen = FaultDedup(10.0)
     for now_s, said in ((120.0, [LEAF]), (125.0, [MAY_STAY, LINK]), (130.0, [LEAF])):
-        seen.say(said, now_s=now_s)
+        seen.update(said, now_s=now_s)
     assert [each.scope for each in seen.diagnoses()] == [Scope.LEAF]
 
 
 def test_a_wire_that_became_slow_long_after_a_switch_is_its_own() -> None:
     seen = FaultDedup(10.0)
     for now_s, said in ((120.0, [LEAF]), (164.0, [LEAF, LINK.model_copy(update={"onset_s": 160.0})]), (170.0, [LEAF])):
-        seen.say(said, now_s=now_s)
+        seen.update(said, now_s=now_s)
     assert [each.scope for each in seen.diagnoses()] == [Scope.LEAF, Scope.LEAF, Scope.LINK]
 
 
