@@ -33,10 +33,10 @@ class NodeAgent:
         self._now_s = now_s
         self._safe = safe
         self._lease = CapLease(caps=safe)  # of the guard
-        self._asked: NodeClocks | None = None  # of the device; None: nothing, or it refused
-        self._lapsed = True  # nobody was heard yet
+        self._commanded: NodeClocks | None = None  # of the device; None: nothing, or it refused
+        self._expired = True  # nobody was heard yet
 
-    def heard(self, beat: Beat) -> NodeTelemetry:
+    def renew(self, beat: Beat) -> NodeTelemetry:
         """A sign of life; raises HeldByAnotherError while another guard is obeyed."""
         self._lease = self._lease.renewed(beat.guard, now_s=self._now_s(), lease_s=beat.lease_s)
         self.tick()
@@ -44,9 +44,9 @@ class NodeAgent:
 
     def set_clocks(self, order: ClocksOrder) -> NodeTelemetry:
         """Hold these clocks.  Asked of the device again even where they are the same: it may have forgotten."""
-        heard = self._lease.renewed(order.guard, now_s=self._now_s(), lease_s=order.lease_s)
-        self._lease = replace(heard, caps=NodeClocks(order.token_clock, order.prompt_clock))
-        self._asked = None
+        renewed = self._lease.renewed(order.guard, now_s=self._now_s(), lease_s=order.lease_s)
+        self._lease = replace(renewed, caps=NodeClocks(order.token_clock, order.prompt_clock))
+        self._commanded = None
         self.tick()
         return self.telemetry()
 
@@ -66,20 +66,20 @@ class NodeAgent:
         now_s = self._now_s()
         clocks = self._lease.caps_at(now_s, safe=self._safe)
         lapsed = self._lease.expired(now_s)
-        if lapsed is not self._lapsed:
-            log.warning("guard_lost" if lapsed else "guard_heard", server=self.server, guard=self._lease.holder)
-            self._lapsed = lapsed
-        if clocks is None or clocks == self._asked:
+        if lapsed is not self._expired:
+            log.warning("guard_lost" if lapsed else "guard_connected", server=self.server, guard=self._lease.holder)
+            self._expired = lapsed
+        if clocks is None or clocks == self._commanded:
             return
         try:
             self._device.set_clocks(clocks)
         except OSError as error:
-            self._asked = None  # the next tick tries again
+            self._commanded = None  # the next tick tries again
             log.warning("clocks_refused", server=self.server, reason=str(error))
         else:
-            self._asked = clocks
+            self._commanded = clocks
 
-    def leave(self) -> None:
+    def shut_down(self) -> None:
         """This process is told to end: as if the guard were lost, for nobody would slow the node after it."""
         self._lease = replace(self._lease, until_s=-inf)
         self.tick()

@@ -58,7 +58,7 @@ def agent_app(
             finally:
                 task.cancel()
                 if gpus is None:
-                    agent.leave()
+                    agent.shut_down()
                 else:
                     await asyncio.to_thread(gpus.stop)
 
@@ -77,7 +77,7 @@ def agent_app(
 
     @app.post(BEAT_PATH)
     async def beat(body: Beat) -> NodeTelemetry:
-        return agent.heard(body)
+        return agent.renew(body)
 
     @app.put(CLOCKS_PATH)
     async def clocks(body: ClocksOrder) -> NodeTelemetry:

@@ -149,7 +149,7 @@ class GpuReport(Frozen):
     clock_state: str
 
 
-class OrderReport(CapsBody):
+class LeaseReport(CapsBody):
     """One holder's word about one GPU."""
 
     holder: str
@@ -166,5 +166,5 @@ class NodeReport(NodeStatus):
     clock_is_read_back: bool  # else it counts as enforced until a GPU is seen to run above it
     phase_source: str
     gpus: tuple[GpuReport, ...]
-    orders: tuple[OrderReport, ...]
+    orders: tuple[LeaseReport, ...]
     counts: dict[str, int]  # by lever and event

@@ -43,11 +43,11 @@ log = structlog.get_logger()
 PATIENCE = 5  # an answer that takes so many times longer than a round waits for is given up
 
 
-class Heard(NamedTuple):
+class AgentReport(NamedTuple):
     """An agent's word and when it was true, by this process's steady clock."""
 
     at_s: float
-    said: NodeTelemetry
+    report: NodeTelemetry
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,14 +78,14 @@ class Agents:
             self._clients.setdefault(config.meter, _client(trusted if config.agent_tls is None else trust_of(None)))
         self._in_flight: dict[Hashable, asyncio.Task[None]] = {}
         self._metered: Reading | None = None
-        self._silent: set[str] = set()  # whose last answer did not come
+        self._unreachable: set[str] = set()  # whose last answer did not come
         self._metrics = metrics
         self._steady_s = steady_s
         self._headers = {"Authorization": f"Bearer {token}"} if token else {}
         self._acting = config.mode is ActuationMode.APPLY
         self._beat = Beat(guard=config.guard, lease_s=config.lease_s)
-        self._owed: dict[tuple[int, Path], _Order] = {}
-        self.heard: list[Heard | None] = [None] * len(config.agents)
+        self._pending: dict[tuple[int, Path], _Order] = {}
+        self.reports: list[AgentReport | None] = [None] * len(config.agents)
 
     async def __aenter__(self) -> Self:
         return self
@@ -103,15 +103,15 @@ class Agents:
         for client in self._clients.values():
             await client.aclose()
 
-    async def ask(self) -> Reading | None:
+    async def poll(self) -> Reading | None:
         """Hear every agent, and the row's own meter where there is one: its newest reading.
 
         In mode `apply` asking is the sign of life that keeps the agents' leases.
         """
         for at, agent in enumerate(self._config.agents):
-            self._start(at, partial(self._ask_one, at, agent))
+            self._start(at, partial(self._poll_agent, at, agent))
         if self._config.meter is not None:
-            self._start("meter", self._ask_meter)
+            self._start("meter", self._poll_meter)
         await self._wait([*range(len(self._config.agents)), "meter"], at_most_s=self._config.answer_s)
         return self._metered
 
@@ -120,12 +120,12 @@ class Agents:
         if not self._acting:
             return
         for at in brake:
-            self._owe(at, Path.BRAKE, "POST", BRAKE_PATH, BrakeOrder(**self._beat.model_dump(), on=True))
+            self._queue(at, Path.BRAKE, "POST", BRAKE_PATH, BrakeOrder(**self._beat.model_dump(), on=True))
         for at in release:
-            self._owe(at, Path.BRAKE, "POST", BRAKE_PATH, BrakeOrder(**self._beat.model_dump(), on=False))
+            self._queue(at, Path.BRAKE, "POST", BRAKE_PATH, BrakeOrder(**self._beat.model_dump(), on=False))
         for at, clocks in command.items():
             body = ClocksOrder(**self._beat.model_dump(), token_clock=clocks.token, prompt_clock=clocks.prompt)
-            self._owe(at, Path.CLOCKS, "PUT", CLOCKS_PATH, body)
+            self._queue(at, Path.CLOCKS, "PUT", CLOCKS_PATH, body)
         # One wait for both: with another for asking, a round ends within its period whoever is silent.
         waits_until_s = time.monotonic() + self._config.answer_s
         for path in (Path.BRAKE, Path.CLOCKS):
@@ -147,74 +147,74 @@ class Agents:
             await asyncio.wait(tasks, timeout=max(0.0, at_most_s))
 
     def _of(self, path: Path) -> list[tuple[tuple[int, Path], _Order]]:
-        return [(key, order) for key, order in self._owed.items() if order.path is path]
+        return [(key, order) for key, order in self._pending.items() if order.path is path]
 
-    def _owe(self, at: int, path: Path, method: str, where: str, body: Beat) -> None:
+    def _queue(self, at: int, path: Path, method: str, where: str, body: Beat) -> None:
         agent = self._config.agents[at]
-        self._owed[at, path] = _Order(path, method, agent.url.rstrip("/") + where, body)
+        self._pending[at, path] = _Order(path, method, agent.url.rstrip("/") + where, body)
 
-    async def _ask_one(self, at: int, agent: AgentEntry) -> None:
-        asked_s = self._steady_s()
+    async def _poll_agent(self, at: int, agent: AgentEntry) -> None:
+        sent_s = self._steady_s()
         base = agent.url.rstrip("/")
         if self._acting:
-            answer = await self._answer(agent.url, "POST", base + BEAT_PATH, self._beat)
+            response = await self._request(agent.url, "POST", base + BEAT_PATH, self._beat)
         else:
-            answer = await self._answer(agent.url, "GET", base + TELEMETRY_PATH, None)
-        if answer is not None:
-            self._note(at, agent, answer, asked_s)
+            response = await self._request(agent.url, "GET", base + TELEMETRY_PATH, None)
+        if response is not None:
+            self._note(at, agent, response, sent_s)
 
-    async def _ask_meter(self) -> None:
+    async def _poll_meter(self) -> None:
         meter = self._config.meter
         if meter is None:
             return
-        asked_s = self._steady_s()
-        answer = await self._answer(meter, "GET", meter, None)
-        if answer is None:
+        sent_s = self._steady_s()
+        response = await self._request(meter, "GET", meter, None)
+        if response is None:
             return
         try:
-            said = MeterReading.model_validate_json(answer.content)
+            report_ = MeterReading.model_validate_json(response.content)
         except ValidationError as error:
             log.warning("meter_unreadable", reason=str(error).splitlines()[0])
             return
-        self._metered = Reading(asked_s - said.age_s, said.power_w)
+        self._metered = Reading(sent_s - report_.age_s, report_.power_w)
 
     async def _send_one(self, key: tuple[int, Path], order: _Order) -> None:
         sent_s = self._steady_s()
         agent = self._config.agents[key[0]]
-        answer = await self._answer(agent.url, order.method, order.url, order.body)
-        result = "ok" if answer is not None else "failed"
+        response = await self._request(agent.url, order.method, order.url, order.body)
+        result = "ok" if response is not None else "failed"
         self._metrics.actuated(order.path, result, duration_s=self._steady_s() - sent_s)
-        if answer is not None and self._owed.get(key) is order:
-            del self._owed[key]
+        if response is not None and self._pending.get(key) is order:
+            del self._pending[key]
 
-    async def _answer(self, whose: str, method: str, url: str, body: Beat | None) -> httpx.Response | None:
+    async def _request(self, url_key: str, method: str, url: str, body: Beat | None) -> httpx.Response | None:
         content = None if body is None else body.model_dump_json()
         headers = self._headers | ({"Content-Type": "application/json"} if content else {})
         try:
             async with asyncio.timeout(PATIENCE * self._config.answer_s):
-                answer = await self._clients[whose].request(method, url, content=content, headers=headers)
-                answer.raise_for_status()
+                response = await self._clients[url_key].request(method, url, content=content, headers=headers)
+                response.raise_for_status()
         except (httpx.HTTPError, httpx.InvalidURL, TimeoutError) as error:
-            if whose not in self._silent:  # once, not at every round
-                self._silent.add(whose)
-                log.warning("no_answer", url=url, reason=str(error) or type(error).__name__)
+            if url_key not in self._unreachable:  # once, not at every round
+                self._unreachable.add(url_key)
+                log.warning("agent_unreachable", url=url, reason=str(error) or type(error).__name__)
             return None
-        if whose in self._silent:
-            self._silent.discard(whose)
-            log.info("answers_again", url=url)
-        return answer
+        if url_key in self._unreachable:
+            self._unreachable.discard(url_key)
+            log.info("agent_recovered", url=url)
+        return response
 
-    def _note(self, at: int, agent: AgentEntry, answer: httpx.Response, asked_s: float) -> None:
+    def _note(self, at: int, agent: AgentEntry, response: httpx.Response, sent_s: float) -> None:
         try:
-            said = NodeTelemetry.model_validate_json(answer.content)
+            report_ = NodeTelemetry.model_validate_json(response.content)
         except ValidationError as error:
             log.warning("agent_unreadable", server=agent.name, reason=str(error).splitlines()[0])
             return
-        if said.server != agent.name:
-            log.warning("another_server", server=agent.name, answered=said.server)
+        if report_.server != agent.name:
+            log.warning("agent_name_mismatch", server=agent.name, answered=report_.server)
             return
         # As old as can be: true when the question left, at the latest.
-        self.heard[at] = Heard(asked_s - said.age_s, said)
+        self.reports[at] = AgentReport(sent_s - report_.age_s, report_)
 
 
 def _client(trusted: ssl.SSLContext) -> httpx.AsyncClient:

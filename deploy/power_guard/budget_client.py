@@ -24,7 +24,7 @@ from api.schemas.power import StoredBudget
 from deploy.common.clock import Clock
 from deploy.power_guard.config import BudgetsFrom
 from deploy.power_guard.loop import GuardLoop
-from deploy.power_guard.metrics import Asked
+from deploy.power_guard.metrics import FetchResult
 from fleet.documents import RuleError
 from power.guard import BudgetOrder, Timetable
 from power.guard.budgets import Entry
@@ -37,14 +37,14 @@ DATE_LAG = timedelta(
 )  # HTTP dates are whole seconds; a server makes a new one once a second, a busy one later
 
 
-class Answer(NamedTuple):
+class DatedBudget(NamedTuple):
     """What the service said, and when by its own clock where it told."""
 
     found: Versioned[StoredBudget]
     at: datetime | None
 
 
-class BudgetSource:
+class BudgetFetcher:
     """What a service says of one row's budget, offered to the row's guard."""
 
     def __init__(self, *, api: AsyncClient, loop: GuardLoop, clock: Clock | None = None) -> None:
@@ -53,52 +53,52 @@ class BudgetSource:
         self._call = _dated(get_power_budget(loop.config.row))
         self._etag: str | None = None  # of the version that was taken or refused
         self._taken: Timetable | None = None
-        self._answering = True
-        for result in Asked:
-            loop.metrics.asked(result, times=0)
+        self._reachable = True
+        for result in FetchResult:
+            loop.metrics.budget_fetched(result, times=0)
 
     async def run(self, *, every_s: float) -> None:
         """Ask for ever; nothing that goes wrong here ends it."""
         while True:
             try:
-                await self.ask()
+                await self.fetch()
             except Exception:
-                log.exception("budgets_unreadable", row=self._loop.config.row)
-                self._loop.metrics.asked(Asked.FAILED)
+                log.exception("budget_fetch_error", row=self._loop.config.row)
+                self._loop.metrics.budget_fetched(FetchResult.FAILED)
             await self._clock.sleep(every_s)
 
-    async def ask(self) -> None:
+    async def fetch(self) -> None:
         """Fetch once, and hand over what is new."""
-        asked_s = self._clock.steady_s()
+        sent_s = self._clock.steady_s()
         try:
-            answer = await self._api.send(self._call)
+            response_ = await self._api.send(self._call)
         except NotFoundError:
-            self._heard(Asked.NONE)
+            self._fetched(FetchResult.NONE)
             self._end(None, reason="withdrawn")
             return
         except ApiError as error:
             self._failed(error)
             return
-        left_s = self._left_s(answer) - (self._clock.steady_s() - asked_s)
-        self._heard(Asked.FOUND)
+        left_s = self._left_s(response_) - (self._clock.steady_s() - sent_s)
+        self._fetched(FetchResult.FOUND)
         if left_s <= 0:
-            self._end(answer.found.etag, reason="expired")
-        elif answer.found.etag != self._etag:
-            self._offer(answer.found, valid_s=left_s)
+            self._end(response_.found.etag, reason="expired")
+        elif response_.found.etag != self._etag:
+            self._offer(response_.found, valid_s=left_s)
 
-    def _left_s(self, answer: Answer) -> float:
+    def _left_s(self, response_: DatedBudget) -> float:
         """Until it expires, at the least."""
-        now = self._clock.now() if answer.at is None else answer.at + DATE_LAG
-        return (answer.found.document.budget.expires_at - now).total_seconds()
+        now = self._clock.now() if response_.at is None else response_.at + DATE_LAG
+        return (response_.found.document.budget.expires_at - now).total_seconds()
 
     def _offer(self, found: Versioned[StoredBudget], *, valid_s: float) -> None:
         self._etag = found.etag
-        said = found.document
-        order = BudgetOrder(domain=said.domain, limits=(Entry(limit_w=said.budget.limit_w),), valid_s=valid_s)
+        document = found.document
+        order = BudgetOrder(domain=document.domain, limits=(Entry(limit_w=document.budget.limit_w),), valid_s=valid_s)
         try:
-            self._taken = self._loop.take(order)
+            self._taken = self._loop.set_budget(order)
         except RuleError as error:
-            log.warning("budget_refused", row=self._loop.config.row, version=said.version, reason=str(error))
+            log.warning("budget_refused", row=self._loop.config.row, version=document.version, reason=str(error))
 
     def _end(self, etag: str | None, *, reason: str) -> None:
         """Only what came from here: another may have set one since."""
@@ -108,26 +108,26 @@ class BudgetSource:
             self._loop.withdraw()
         self._taken = None
 
-    def _heard(self, result: Asked) -> None:
-        self._loop.metrics.asked(result)
-        if not self._answering:
-            log.info("budgets_heard_again", row=self._loop.config.row)
-        self._answering = True
+    def _fetched(self, result: FetchResult) -> None:
+        self._loop.metrics.budget_fetched(result)
+        if not self._reachable:
+            log.info("budget_fetch_recovered", row=self._loop.config.row)
+        self._reachable = True
 
     def _failed(self, error: ApiError) -> None:
-        self._loop.metrics.asked(Asked.FAILED)
-        if self._answering:  # once, not every few seconds
-            log.warning("budgets_not_heard", row=self._loop.config.row, reason=str(error))
-        self._answering = False
+        self._loop.metrics.budget_fetched(FetchResult.FAILED)
+        if self._reachable:  # once, not every few seconds
+            log.warning("budget_fetch_failed", row=self._loop.config.row, reason=str(error))
+        self._reachable = False
 
 
 @asynccontextmanager
-async def asking(said: BudgetsFrom, *, loop: GuardLoop) -> AsyncIterator[None]:
+async def fetching_budgets(document: BudgetsFrom, *, loop: GuardLoop) -> AsyncIterator[None]:
     """Fetch beside whatever is done inside."""
-    token = token_from_file(said.token_file) if said.token_file else None
-    async with AsyncClient(said.url, token=token, timeouts=TIMEOUTS, retries=Retries(attempts=1)) as api:
-        source = BudgetSource(api=api, loop=loop)
-        task = asyncio.create_task(source.run(every_s=said.every_s))
+    token = token_from_file(document.token_file) if document.token_file else None
+    async with AsyncClient(document.url, token=token, timeouts=TIMEOUTS, retries=Retries(attempts=1)) as api:
+        source = BudgetFetcher(api=api, loop=loop)
+        task = asyncio.create_task(source.run(every_s=document.every_s))
         try:
             yield
         finally:
@@ -136,11 +136,11 @@ async def asking(said: BudgetsFrom, *, loop: GuardLoop) -> AsyncIterator[None]:
                 await task
 
 
-def _dated(call: Call[Versioned[StoredBudget]]) -> Call[Answer]:
+def _dated(call: Call[Versioned[StoredBudget]]) -> Call[DatedBudget]:
     """The same call, with the moment of its answer."""
 
-    def read(response: httpx.Response) -> Answer:
-        return Answer(call.read(response), _date_of(response))
+    def read(response: httpx.Response) -> DatedBudget:
+        return DatedBudget(call.read(response), _date_of(response))
 
     return Call(method=call.method, path=call.path, read=read, retried=False)
 

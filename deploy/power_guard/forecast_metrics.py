@@ -17,7 +17,7 @@ QUANTILES = (0.5, 0.99, 0.999)
 MAX_STEPS = 20  # that a forecast looks ahead
 
 
-class Outlook:
+class ForecastMetrics:
     """Of one row, on the registry of whoever serves it."""
 
     def __init__(self, registry: CollectorRegistry, *, row: str, period_s: float) -> None:
@@ -37,24 +37,24 @@ class Outlook:
             ["row"],
             registry=registry,
         )
-        self._holds = Gauge(
+        self._limits = Gauge(
             "fleetwright_power_admission_limit_watts",
             "Prompts of a priority wait while the row, as modelled, would draw more with them.",
             ["row", "priority"],
             registry=registry,
         )
 
-    def look(self, *, now_s: float, reading: Reading | None, budget: Budget | None, setting: Setting) -> None:
+    def update(self, *, now_s: float, reading: Reading | None, budget: Budget | None, setting: Setting) -> None:
         """A step was taken."""
         if budget is not None:
             self._remaining.labels(self._row).set(budget.expires_at_s - now_s)
-        self._holds.labels(self._row, "low").set(setting.low_limit_w)
-        self._holds.labels(self._row, "high").set(setting.high_limit_w)
+        self._limits.labels(self._row, "low").set(setting.low_limit_w)
+        self._limits.labels(self._row, "high").set(setting.high_limit_w)
         if reading is not None and reading.at_s > self._last_s:
             self._last_s = reading.at_s
-            self._foresee(reading)
+            self._predict(reading)
 
-    def _foresee(self, reading: Reading) -> None:
+    def _predict(self, reading: Reading) -> None:
         try:
             self._forecast = self._forecast.after(at_s=reading.at_s, row_w=reading.row_w)
         except Exception:

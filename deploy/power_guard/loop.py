@@ -13,7 +13,7 @@ import structlog
 from deploy.common.clock import Clock
 from deploy.power_guard.agent_client import Agents
 from deploy.power_guard.config import ActuationMode, GuardFile
-from deploy.power_guard.forecast_metrics import Outlook
+from deploy.power_guard.forecast_metrics import ForecastMetrics
 from deploy.power_guard.metrics import GuardMetrics, Source
 from deploy.power_guard.telemetry_assembly import counts_of, servers_of, summed
 from power.controls import NodeClocks, Setting
@@ -25,7 +25,7 @@ from power.telemetry import Observation, Reading
 log = structlog.get_logger()
 
 
-class _LastWord(NamedTuple):
+class _LastSetting(NamedTuple):
     """In place of a policy that failed."""
 
     setting: Setting
@@ -54,7 +54,7 @@ class GuardLoop:
         policy: Policy[Any],
         agents: Agents,
         metrics: GuardMetrics,
-        outlook: Outlook,
+        forecast_metrics: ForecastMetrics,
         clock: Clock | None = None,
     ) -> None:
         self.config = config
@@ -62,10 +62,10 @@ class GuardLoop:
         self._guard = Guard(policy=policy, row=self.row, settings=config.settings)
         self.state: GuardState[Any] = self._guard.start()
         self.budget: Timetable | None = None
-        self.round_ended_s = -inf
+        self.reconciled_at_s = -inf
         self._agents = agents
         self.metrics = metrics
-        self._outlook = outlook
+        self._forecast_metrics = forecast_metrics
         self._clock = clock or Clock()
         self._reading: Reading | None = None
         self._over_since_s: float | None = None
@@ -75,27 +75,27 @@ class GuardLoop:
         while True:
             started_s = self._clock.steady_s()
             try:
-                await self.run_round()
+                await self.reconcile()
             except Exception:
                 # The next look may be better; agents fall to their safe clocks if none is.
-                log.exception("round_failed", row=self.config.row)
+                log.exception("reconcile_failed", row=self.config.row)
             spent_s = self._clock.steady_s() - started_s
             await self._clock.sleep(max(0.0, self.config.settings.period_s - spent_s))
 
-    async def run_round(self) -> Orders:
+    async def reconcile(self) -> Orders:
         """Look, decide, act."""
         started_s = self._clock.steady_s()
-        telemetry = self._telemetry(await self._agents.ask())
+        telemetry = self._telemetry(await self._agents.poll())
         orders = self._step(telemetry)
         try:
             await self._send(orders)
         finally:
-            self._tell_of(telemetry, orders)
-        self.round_ended_s = self._clock.steady_s()
-        self.metrics.round_took(self.round_ended_s - started_s)
+            self._report(telemetry, orders)
+        self.reconciled_at_s = self._clock.steady_s()
+        self.metrics.reconciled(self.reconciled_at_s - started_s)
         return orders
 
-    def take(self, order: BudgetOrder) -> Timetable:
+    def set_budget(self, order: BudgetOrder) -> Timetable:
         """A planner's word; raises BudgetError, and then the old one stays."""
         try:
             self.budget = accept(
@@ -108,7 +108,7 @@ class GuardLoop:
         except Exception:
             self.metrics.budget_refused()
             raise
-        log.info("budget_taken", row=self.config.row, limits_w=self.budget.limits_w, valid_s=order.valid_s)
+        log.info("budget_set", row=self.config.row, limits_w=self.budget.limits_w, valid_s=order.valid_s)
         return self.budget
 
     def withdraw(self) -> None:
@@ -123,14 +123,14 @@ class GuardLoop:
 
     def is_alive(self) -> bool:
         """Whether rounds end in time."""
-        return self.now_s() - self.round_ended_s <= 3 * self.config.settings.period_s
+        return self.now_s() - self.reconciled_at_s <= 3 * self.config.settings.period_s
 
     def _telemetry(self, metered: Reading | None) -> Telemetry:
-        now_s, settings, heard = self._clock.steady_s(), self.config.settings, self._agents.heard
+        now_s, settings, reports = self._clock.steady_s(), self.config.settings, self._agents.reports
         if self.config.meter is None:
             share = self.config.most_missing_share
             newest = summed(
-                heard, self.row, now_s=now_s, stale_after_s=settings.stale_after_s, most_missing_share=share
+                reports, self.row, now_s=now_s, stale_after_s=settings.stale_after_s, most_missing_share=share
             )
         else:
             newest = metered
@@ -139,9 +139,9 @@ class GuardLoop:
         return Telemetry(
             now_s=now_s,
             reading=self._reading,
-            counts=counts_of(heard, self.row),
+            counts=counts_of(reports, self.row),
             # Where nothing is sent nothing can be verified.
-            servers=servers_of(heard) if self.config.mode is ActuationMode.APPLY else None,
+            servers=servers_of(reports) if self.config.mode is ActuationMode.APPLY else None,
             budget=self.budget.at(now_s) if self.budget else None,
             coming_w=self.budget.coming_w(now_s, lead_s=settings.lead_s) if self.budget else inf,
         )
@@ -151,7 +151,7 @@ class GuardLoop:
             self.state, orders = self._guard.step(self.state, telemetry)
         except Exception:
             log.exception("policy_failed", row=self.config.row, policy=self._guard.policy.name)
-            stand_in = _LastWord(self.state.wanted, self._guard.policy.command_delay_s)
+            stand_in = _LastSetting(self.state.wanted, self._guard.policy.command_delay_s)
             guard = Guard(policy=stand_in, row=self.row, settings=self.config.settings)
             self.state, orders = guard.step(self.state, telemetry._replace(budget=None))
         return orders
@@ -164,7 +164,7 @@ class GuardLoop:
             command={at: NodeClocks(*clocks[:, at].tolist()) for at in orders.command.tolist()},
         )
 
-    def _tell_of(self, telemetry: Telemetry, orders: Orders) -> None:
+    def _report(self, telemetry: Telemetry, orders: Orders) -> None:
         for event in orders.events:
             names = [self.config.agents[at].name for at in event.servers]
             log.warning(
@@ -181,21 +181,21 @@ class GuardLoop:
         row_w, age_s = (None, 0.0) if reading is None else (reading.row_w, telemetry.now_s - reading.at_s)
         self.metrics.stepped(self.state, orders, row_w=row_w, age_s=age_s)
         self._count_exceeded(telemetry.now_s, over=row_w is not None and row_w > self.state.limit_w)
-        self._tell_caps(orders)
-        self._outlook.look(now_s=telemetry.now_s, reading=reading, budget=telemetry.budget, setting=orders.setting)
+        self._report_caps(orders)
+        self._forecast_metrics.update(now_s=telemetry.now_s, reading=reading, budget=telemetry.budget, setting=orders.setting)
 
     def _count_exceeded(self, now_s: float, *, over: bool) -> None:
         if self._over_since_s is not None:
             self.metrics.exceeded(now_s - self._over_since_s)
         self._over_since_s = now_s if over else None
 
-    def _tell_caps(self, orders: Orders) -> None:
+    def _report_caps(self, orders: Orders) -> None:
         planned = self.state.commands.expected.copy()
         planned[:BRAKE] = self.row.clocks_of(self.state.wanted.clocks)
         planned[BRAKE] = 0.0
         applied = self.state.commands.expected.copy()
         applied[:BRAKE] = self.row.clocks_of(orders.setting.clocks)
-        enforced = servers_of(self._agents.heard).held
+        enforced = servers_of(self._agents.reports).held
         by_source = {Source.PLANNED: planned, Source.APPLIED: applied, Source.ENFORCED: enforced}
         for source, held in by_source.items():
             watts = self.row.worst_each_w(held)

@@ -20,7 +20,7 @@ class Path(StrEnum):
     BRAKE = "brake"
 
 
-class Asked(StrEnum):
+class FetchResult(StrEnum):
     """How asking the service for the row's budget ended."""
 
     FOUND = "found"
@@ -55,13 +55,15 @@ class GuardMetrics:
         self._caps = gauge("power_cap_watts", "What a server can draw at most with its clocks.", "server", "source")
         self._clocks = gauge("gpu_clock_cap_hertz", "Clock in force, by lever.", "phase")
         self._mode = gauge("guard_mode", "1 for the state that the guard is in.", "mode")
-        self._deaf = gauge("guard_unresponsive_servers", "Servers that do not do what they are told, or are silent.")
+        self._unresponsive = gauge(
+            "guard_unresponsive_servers", "Servers that do not do what they are told, or are silent."
+        )
         self._brakes = counter("power_brake_events", "Times that the brake was engaged.", "cause")
         self._exceeded = counter("power_budget_exceeded_seconds", "Time with the newest reading above the budget.")
         self._actuations = counter("power_cap_actuations", "Orders to servers.", "path", "result")
         self._events = counter("guard_events", "What the guard noticed.", "kind")
         self._refused = counter("power_budget_refusals", "Budgets that were not taken.")
-        self._asked = counter("power_budget_fetches", "Times that the service was asked for the budget.", "result")
+        self._fetches = counter("power_budget_fetches", "Times that the service was asked for the budget.", "result")
         self._actuation_seconds = Histogram(
             "fleetwright_power_cap_actuation_seconds",
             "From an order to the server's answer.",
@@ -90,7 +92,7 @@ class GuardMetrics:
             self._age.labels(self._row).set(age_s)
         for mode in GuardMode:
             self._mode.labels(self._row, mode.value).set(mode is state.mode)
-        self._deaf.labels(self._row).set(int(state.commands.unresponsive.sum()))
+        self._unresponsive.labels(self._row).set(int(state.commands.unresponsive.sum()))
         self._set_clocks(orders.setting)
         for event in orders.events:
             self._noticed(event)
@@ -108,7 +110,7 @@ class GuardMetrics:
         self._actuations.labels(self._row, path.value, result).inc()
         self._actuation_seconds.labels(self._row, path.value).observe(duration_s)
 
-    def round_took(self, duration_s: float) -> None:
+    def reconciled(self, duration_s: float) -> None:
         """A round is over."""
         self._round_seconds.labels(self._row).observe(duration_s)
 
@@ -116,9 +118,9 @@ class GuardMetrics:
         """A planner's word was not taken."""
         self._refused.labels(self._row).inc()
 
-    def asked(self, result: Asked, *, times: int = 1) -> None:
+    def budget_fetched(self, result: FetchResult, *, times: int = 1) -> None:
         """The service was asked for the row's budget."""
-        self._asked.labels(self._row, result.value).inc(times)
+        self._fetches.labels(self._row, result.value).inc(times)
 
     def _noticed(self, event: Event) -> None:
         self._events.labels(self._row, event.kind.value).inc(max(1, len(event.servers)))

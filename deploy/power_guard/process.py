@@ -10,7 +10,7 @@ from deploy.common.http_server import serve_beside
 from deploy.common.token_file import read_token_file
 from deploy.power_guard.agent_client import Agents
 from deploy.power_guard.config import BudgetsFrom, GuardFile
-from deploy.power_guard.forecast_metrics import Outlook
+from deploy.power_guard.forecast_metrics import ForecastMetrics
 from deploy.power_guard.loop import GuardLoop
 from deploy.power_guard.metrics import GuardMetrics
 from deploy.power_guard.routes import guard_app
@@ -27,12 +27,12 @@ async def run_guard(config: GuardFile, listener: socket.socket) -> None:
         await serve_beside(app, listener, loop.run())
 
 
-def _fetching(said: BudgetsFrom | None, loop: GuardLoop) -> AbstractAsyncContextManager[None]:
-    if said is None:
+def _fetching(config_: BudgetsFrom | None, loop: GuardLoop) -> AbstractAsyncContextManager[None]:
+    if config_ is None:
         return nullcontext()
-    from deploy.power_guard.budget_client import asking  # noqa: PLC0415 - the client, large: only where it is needed
+    from deploy.power_guard.budget_client import fetching_budgets  # noqa: PLC0415 - the client, large: only where it is needed
 
-    return asking(said, loop=loop)
+    return fetching_budgets(config_, loop=loop)
 
 
 def guard_loop(
@@ -45,6 +45,8 @@ def guard_loop(
     token = read_token_file(config.agent_token_file) if config.agent_token_file else None
     policy = policy_named(config.policy, kinds=row.models, command_delay_s=config.command_delay_s)
     agents = Agents(config=config, token=token, metrics=metrics, steady_s=clock.steady_s)
-    outlook = Outlook(registry, row=config.row, period_s=config.settings.period_s)
-    loop = GuardLoop(config=config, policy=policy, agents=agents, metrics=metrics, outlook=outlook, clock=clock)
+    forecast_metrics = ForecastMetrics(registry, row=config.row, period_s=config.settings.period_s)
+    loop = GuardLoop(
+        config=config, policy=policy, agents=agents, metrics=metrics, forecast_metrics=forecast_metrics, clock=clock
+    )
     return loop, agents

@@ -69,7 +69,7 @@ def guard_app(loop: GuardLoop, *, registry: CollectorRegistry, budget_token: str
 
         @app.put("/budget", dependencies=[Depends(bearer(budget_token))])
         async def budget(body: BudgetOrder) -> BudgetInForce:
-            loop.take(body)
+            loop.set_budget(body)
             return in_force(loop)
 
     return app

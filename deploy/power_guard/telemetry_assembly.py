@@ -5,7 +5,7 @@ from math import inf
 
 import numpy as np
 
-from deploy.power_guard.agent_client import Heard
+from deploy.power_guard.agent_client import AgentReport
 from power.arrays import Floats
 from power.controls import Phase, Priority
 from power.guard import Duty, Row, Servers
@@ -13,45 +13,45 @@ from power.guard.telemetry import BRAKE, EPOCH, PROMPT_CLOCK, TOKEN_CLOCK
 from power.telemetry import Reading
 
 
-def servers_of(heard: Sequence[Heard | None]) -> Servers:
+def servers_of(reports: Sequence[AgentReport | None]) -> Servers:
     """What holds on each server; one that never spoke is silent since ever."""
-    held = np.full((4, len(heard)), np.nan)
-    read_at_s = np.full(len(heard), -inf)
-    for at, one in enumerate(heard):
+    held = np.full((4, len(reports)), np.nan)
+    read_at_s = np.full(len(reports), -inf)
+    for at, one in enumerate(reports):
         if one is None:
             continue
-        said, read_at_s[at] = one.said, one.at_s
-        held[TOKEN_CLOCK, at], held[PROMPT_CLOCK, at] = said.token_clock, said.prompt_clock
-        held[BRAKE, at], held[EPOCH, at] = float(said.braked), float(said.epoch)
+        report, read_at_s[at] = one.report, one.at_s
+        held[TOKEN_CLOCK, at], held[PROMPT_CLOCK, at] = report.token_clock, report.prompt_clock
+        held[BRAKE, at], held[EPOCH, at] = float(report.braked), float(report.epoch)
     return Servers(read_at_s=read_at_s, held=held)
 
 
-def counts_of(heard: Sequence[Heard | None], row: Row) -> Floats:
+def counts_of(reports: Sequence[AgentReport | None], row: Row) -> Floats:
     """Servers by kind, priority and phase.  One that is not heard counts as reading a prompt: the worst."""
     counts = np.zeros((len(row.models), len(Priority), len(Phase)))
-    for at, one in enumerate(heard):
+    for at, one in enumerate(reports):
         duty, kind = Duty(int(row.duty[at])), int(row.kind[at])
-        phase = Phase.PROMPT if one is None else one.said.phase.phase
+        phase = Phase.PROMPT if one is None else one.report.phase.phase
         counts[kind, Priority.HIGH if duty is Duty.HIGH else Priority.LOW, phase] += 1
     return counts
 
 
 def summed(
-    heard: Sequence[Heard | None], row: Row, *, now_s: float, stale_after_s: float, most_missing_share: float
+    reports: Sequence[AgentReport | None], row: Row, *, now_s: float, stale_after_s: float, most_missing_share: float
 ) -> Reading | None:
     """The row's power from its agents: as old as the oldest word in it.
 
     An agent whose word is stale counts with the worst that its server can draw, so that the sum errs upwards only;
     with too many of them there is no reading.
     """
-    fresh = [one is not None and now_s - one.at_s <= stale_after_s for one in heard]
+    fresh = [one is not None and now_s - one.at_s <= stale_after_s for one in reports]
     missing = len(fresh) - sum(fresh)
-    if missing > most_missing_share * len(heard) or missing == len(heard):
+    if missing > most_missing_share * len(reports) or missing == len(reports):
         return None
     watts = row.worst_each_w(np.vstack([np.ones((2, len(row))), np.zeros((2, len(row)))]))
     at_s = inf
-    for at, one in enumerate(heard):
+    for at, one in enumerate(reports):
         if one is not None and fresh[at]:
-            watts[at] = one.said.power_w
+            watts[at] = one.report.power_w
             at_s = min(at_s, one.at_s)
     return Reading(at_s, float(watts.sum()))

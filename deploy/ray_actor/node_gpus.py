@@ -1,35 +1,35 @@
-"""The GPUs of a node as a watcher sees them: looked at, never written to."""
+"""The GPUs of a node as a node actor reads them."""
 
 from collections.abc import Callable
 from typing import Final
 
 from deploy.node_agent.gpu.errors import GpuError
 from deploy.node_agent.gpu.factory import DRIVERS, DriverName, DriverOptions, Simulation, node_of, open_gpus
-from deploy.node_agent.gpu.interface import Gpus
+from deploy.node_agent.gpu.interface import GpuDriver
 from deploy.node_agent.gpu.node import GpuNode
-from deploy.ray_actor.messages import GpuLook, WatchOrder
+from deploy.ray_actor.messages import GpuSource, NodeActorConfig
 from fleet.errors import UnknownNameError
 from fleet.gpus import builtin_gpus
 
 ANY_BOARD: Final = "H100-SXM"
-FULL_CLOCK: Final = 1.0  # no guard is heard here, and nothing is held without one
+FULL_CLOCK: Final = 1.0  # a node actor has no guard and sets no clock
 
-Opened = Callable[..., Gpus]
+Opened = Callable[..., GpuDriver]
 
 
-def gpus_of(order: WatchOrder, *, opened: Opened = open_gpus) -> GpuNode | None:
-    """None where there is nothing to look at.  Raises GpuError where there should be, and no driver answers."""
-    if order.settings.gpus is GpuLook.NONE or order.gpus < 1:
+def gpus_of(order: NodeActorConfig, *, opened: Opened = open_gpus) -> GpuNode | None:
+    """None where there is no GPU to read; GpuError where there is one and no driver responds."""
+    if order.settings.gpus is GpuSource.NONE or order.gpus < 1:
         return None
-    gpus = _simulated(order, opened) if order.settings.gpus is GpuLook.SIMULATED else _first_driver(opened)
+    gpus = _simulated(order, opened) if order.settings.gpus is GpuSource.SIMULATED else _first_driver(opened)
     return node_of(gpus, acting=False, state_file=None, safe_share=FULL_CLOCK)
 
 
-def _simulated(order: WatchOrder, opened: Opened) -> Gpus:
+def _simulated(order: NodeActorConfig, opened: Opened) -> GpuDriver:
     return opened(DriverName.SIMULATED, DriverOptions(simulation=_simulation(order)))
 
 
-def _first_driver(opened: Opened) -> Gpus:
+def _first_driver(opened: Opened) -> GpuDriver:
     reasons = []
     for name in (name for name, driver in DRIVERS.items() if driver.in_band):
         try:
@@ -39,7 +39,7 @@ def _first_driver(opened: Opened) -> Gpus:
     raise GpuError("; ".join(reasons))
 
 
-def _simulation(order: WatchOrder) -> Simulation:
+def _simulation(order: NodeActorConfig) -> Simulation:
     """Simulate boards of the type in Ray's label, if the catalogue has it."""
     try:
         board = builtin_gpus().get(order.accelerator or ANY_BOARD).name

@@ -71,7 +71,7 @@ async def _requests(found: Bed) -> None:
 async def _rounds(guard: Guarding) -> None:
     async with guard.agents:
         await guard.rounds(3)  # without a budget, which is an event
-        guard.loop.take(BudgetOrder.model_validate(ORDER))
+        guard.loop.set_budget(BudgetOrder.model_validate(ORDER))
         with contextlib.suppress(RuleError):
-            guard.loop.take(BudgetOrder.model_validate(ORDER | {"domain": "another"}))
+            guard.loop.set_budget(BudgetOrder.model_validate(ORDER | {"domain": "another"}))
         await guard.rounds(3)

@@ -50,7 +50,7 @@ from deploy.node_agent.gpu.state_file import StateFileError
 from deploy.node_agent.routes import run_agent
 from deploy.node_agent.schemas import Name, PhaseName
 from deploy.node_agent.simulated import SimulatedDevice
-from deploy.telemetry.background import recording_beside
+from deploy.telemetry.background import record_in_background
 from deploy.telemetry.config import RecordingFile
 from deploy.telemetry.factory import recorder_of
 from fleet.errors import FleetwrightError
@@ -165,7 +165,7 @@ def _listener(
 def _recording(said: RecordingFile | None) -> AbstractContextManager[None] | None:
     """What `fleetwright faults record` does, beside the agent."""
     try:
-        return recording_beside(recorder_of(said.recording(), started_s=time.time())) if said else None
+        return record_in_background(recorder_of(said.recording(), started_s=time.time())) if said else None
     except OSError as error:
         raise _bad(f"--record: {error.strerror or error}") from error
     except FleetwrightError as error:

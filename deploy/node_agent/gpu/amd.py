@@ -41,12 +41,12 @@ _KINDS: dict[str, type[GpuError]] = {
 }
 
 
-class AmdGpus:
+class AmdDriver:
     """Every GPU that AMD SMI shows."""
 
     driver = "amd"
     period_s = PERIOD_S
-    reads_locks = True
+    reports_locked_clock = True
 
     def __init__(self) -> None:
         self._smi = _library()
@@ -56,7 +56,7 @@ class AmdGpus:
         self._handles = Handles(
             raised=self._smi.AmdSmiException, translated=self._translated, opened=self._opened, closed=self.close
         )
-        self._ask, self._optional = self._handles.ask, self._handles.optional
+        self._call, self._optional = self._handles.call, self._handles.optional
 
     @property
     def epoch(self) -> int:
@@ -69,7 +69,7 @@ class AmdGpus:
 
     def limits(self, uuid: str) -> GpuLimits:
         """Clocks from the board's own range; none where it tells none."""
-        cap = self._ask(uuid, self._smi.amdsmi_get_power_cap_info)
+        cap = self._call(uuid, self._smi.amdsmi_get_power_cap_info)
         clock = self._optional(uuid, self._graphics_clock) or {}
         return GpuLimits(
             least_w=_micro(cap["min_power_cap"]),
@@ -81,7 +81,7 @@ class AmdGpus:
     def read(self, uuid: str) -> GpuReading:
         """Newer boards tell their power now, older ones a mean."""
         smi = self._smi
-        power = self._ask(uuid, smi.amdsmi_get_power_info)
+        power = self._call(uuid, smi.amdsmi_get_power_info)
         watts = (_watts(power.get(name)) for name in ("current_socket_power", "average_socket_power", "socket_power"))
         activity = self._optional(uuid, smi.amdsmi_get_gpu_activity) or {}
         busy = _number(activity.get("gfx_activity"))
@@ -101,11 +101,11 @@ class AmdGpus:
 
     def enforced(self, uuid: str) -> Caps:
         """The cap, and the top of the range in which the clock may move."""
-        cap = self._ask(uuid, self._smi.amdsmi_get_power_cap_info)
+        cap = self._call(uuid, self._smi.amdsmi_get_power_cap_info)
         top = _number((self._optional(uuid, self._graphics_clock) or {}).get("max_clk"))
         return Caps(_micro(cap["power_cap"]), None if top is None else int(top))
 
-    def standing(self, uuid: str) -> Caps:
+    def configured(self, uuid: str) -> Caps:
         """The same: nothing else is told."""
         return self.enforced(uuid)
 
@@ -115,16 +115,16 @@ class AmdGpus:
         wanted_w = self.limits(uuid).default_w if watts is None else watts
         if wanted_w is None:
             raise NotSupportedError(f"{uuid}: tells no default limit")
-        self._ask(uuid, lambda handle: smi.amdsmi_set_power_cap(handle, 0, round(wanted_w / MICRO)))
+        self._call(uuid, lambda handle: smi.amdsmi_set_power_cap(handle, 0, round(wanted_w / MICRO)))
 
     def lock_clock(self, uuid: str, mhz: int | None) -> None:
         """The top of the range; without one, back to the driver's own choice."""
         smi = self._smi
         if mhz is None:
             auto = smi.AmdSmiDevPerfLevel.AUTO
-            self._ask(uuid, lambda handle: smi.amdsmi_set_gpu_perf_level(handle, auto))
+            self._call(uuid, lambda handle: smi.amdsmi_set_gpu_perf_level(handle, auto))
         else:
-            self._ask(uuid, lambda handle: smi.amdsmi_set_gpu_clk_limit(handle, "sclk", "max", mhz))
+            self._call(uuid, lambda handle: smi.amdsmi_set_gpu_clk_limit(handle, "sclk", "max", mhz))
 
     def close(self) -> None:
         """Let go of the driver."""
@@ -146,17 +146,17 @@ class AmdGpus:
         )
 
     def _energy_j(self, uuid: str) -> float | None:
-        said = self._optional(uuid, self._smi.amdsmi_get_energy_count)
-        if said is None:
+        info = self._optional(uuid, self._smi.amdsmi_get_energy_count)
+        if info is None:
             return None
-        count = int(said["energy_accumulator"])
-        self._handles.counted(uuid, count)
-        return float(count * said["counter_resolution"] * MICRO)
+        count = int(info["energy_accumulator"])
+        self._handles.note_energy(uuid, count)
+        return float(count * info["counter_resolution"] * MICRO)
 
     def _translated(self, error: Any) -> GpuError:
         code = getattr(error, "err_code", None)
-        said = error.get_error_info(detailed=False) if hasattr(error, "get_error_info") else str(error)
-        return self._kinds.get(code, GpuError)(f"AMD SMI: {said}")
+        info = error.get_error_info(detailed=False) if hasattr(error, "get_error_info") else str(error)
+        return self._kinds.get(code, GpuError)(f"AMD SMI: {info}")
 
 
 def _library() -> Any:

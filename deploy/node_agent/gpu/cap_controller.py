@@ -15,12 +15,12 @@ import structlog
 
 from deploy.node_agent.cap_lease import OnExpiry
 from deploy.node_agent.gpu.cap_leases import CapLeases, GpuCapLease
-from deploy.node_agent.gpu.cap_state_machine import Event, Lever, Step, step, target
+from deploy.node_agent.gpu.cap_state_machine import CapState, Event, Transition, step, target
 from deploy.node_agent.gpu.curves import caps_at, curve_of
 from deploy.node_agent.gpu.errors import DriverGoneError, GpuError, GpuLostError, NotSupportedError, OutOfRangeError
-from deploy.node_agent.gpu.gpu_state import Kind, Sight
-from deploy.node_agent.gpu.interface import NO_CAPS, Caps, GpuIdentity, GpuLimits, Gpus
-from deploy.node_agent.gpu.state_file import Memory
+from deploy.node_agent.gpu.gpu_state import CapKind, GpuState
+from deploy.node_agent.gpu.interface import NO_CAPS, Caps, GpuDriver, GpuIdentity, GpuLimits
+from deploy.node_agent.gpu.state_file import StateFile
 from power.controls import FULL_CLOCK
 
 log = structlog.get_logger()
@@ -32,46 +32,46 @@ RESTORE_TRIES = 4  # and one look more
 KEEP_S = 5.0  # orders that were renewed are written down no more often
 
 
-class Keeper:
+class CapController:
     """Everything that one agent has to do with its GPUs."""
 
     def __init__(
         self,
         *,
-        gpus: Gpus,
-        memory: Memory,
+        gpus: GpuDriver,
+        state_file: StateFile,
         acting: bool,
         safe_share: float = FULL_CLOCK,
         now_s: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
         self.gpus, self.acting = gpus, acting
-        self.counts: Counter[tuple[Kind, Event]] = Counter()
-        self._memory, self._now_s, self._sleep = memory, now_s, sleep
+        self.counts: Counter[tuple[CapKind, Event]] = Counter()
+        self._state_file, self._now_s, self._sleep = state_file, now_s, sleep
         self._safe_share = safe_share
         self._leases = CapLeases()
         self._lock = threading.RLock()
         self._epoch = gpus.epoch
-        self._kept_s = -inf
-        self._writes_down = True
+        self._stored_at_s = -inf
+        self._state_file_ok = True
         self._absent: dict[str, Caps] = {}  # what a killed agent found of GPUs that are not here now
-        self._sights = {identity.uuid: self._first(identity) for identity in gpus.identities()}
-        if not any(sight.known for sight in self._sights.values()):
-            raise DriverGoneError(next((s.error for s in self._sights.values() if s.error), "no GPU answers"))
-        self._recall()
+        self._gpu_states = {identity.uuid: self._first(identity) for identity in gpus.identities()}
+        if not any(gpu.known for gpu in self._gpu_states.values()):
+            raise DriverGoneError(next((s.error for s in self._gpu_states.values() if s.error), "no GPU answers"))
+        self._restore_from_state_file()
 
-    def sights(self) -> tuple[Sight, ...]:
+    def gpu_states(self) -> tuple[GpuState, ...]:
         """Every GPU as it was last seen, with what is wanted of it now."""
         with self._lock:
             now_s = self._now_s()
-            return tuple(replace(s, planned=self._planned(s, now_s=now_s)) for s in self._sights.values())
+            return tuple(replace(s, planned=self._planned(s, now_s=now_s)) for s in self._gpu_states.values())
 
-    def orders(self) -> tuple[GpuCapLease, ...]:
+    def leases(self) -> tuple[GpuCapLease, ...]:
         """Of everybody."""
         with self._lock:
             return self._leases.all()
 
-    def order(
+    def request(
         self,
         holder: str,
         caps: Caps,
@@ -86,7 +86,7 @@ class Keeper:
         Raises what the port's errors say before anything is taken.
         """
         with self._lock:
-            named = tuple(uuids) or tuple(uuid for uuid, sight in self._sights.items() if sight.known)
+            named = tuple(uuids) or tuple(uuid for uuid, gpu in self._gpu_states.items() if gpu.known)
             asked = {uuid: caps if share is None else caps.slower(self._at(uuid, share)) for uuid in named}
             for uuid, each in asked.items():
                 self._check(uuid, each)
@@ -98,16 +98,16 @@ class Keeper:
         with self._lock:
             return self._leases.release(holder)
 
-    def round(self) -> None:
+    def reconcile(self) -> None:
         """Look at every GPU, and write what differs."""
         with self._lock:
             over = self._leases.remove_ended(self._now_s())
         for order in over:
             log.warning("cap_expired", holder=order.holder, gpu=order.uuid)
-        for uuid in tuple(self._sights):
-            self._round_of(uuid)
+        for uuid in tuple(self._gpu_states):
+            self._reconcile_gpu(uuid)
         if self.acting:
-            self._write_down()
+            self._update_state_file()
 
     def restore(self) -> bool:
         """Put everything back as it was found; whether all of it was read back."""
@@ -117,98 +117,98 @@ class Keeper:
         if not self.acting:
             return not touched
         if not touched:
-            self._write_down()
+            self._update_state_file()
             return True
-        self.round()
+        self.reconcile()
         for _ in range(RESTORE_TRIES):
             if not self._touched():
                 break
             self._sleep(SETTLE_PERIODS * self.gpus.period_s)
-            self._hurry()
-            self.round()
+            self._retry_refused()
+            self.reconcile()
         left = self._touched()
         if left:
-            self._restore_unseen()
+            self._restore_without_readback()
             log.warning("caps_not_restored", gpus=left)
         else:
             log.info("caps_restored", gpus=touched)
         return not left
 
-    def _hurry(self) -> None:
-        for uuid, sight in self._sights.items():
-            power, clock = (lever.hurried() for lever in sight.levers)
-            self._put(replace(self._sights[uuid], levers=(power, clock)))
+    def _retry_refused(self) -> None:
+        for uuid, gpu in self._gpu_states.items():
+            power, clock = (cap_state.hurried() for cap_state in gpu.cap_states)
+            self._put(replace(self._gpu_states[uuid], cap_states=(power, clock)))
 
-    def _restore_unseen(self) -> None:
+    def _restore_without_readback(self) -> None:
         """Of GPUs that do not answer: what cannot be read may be set all the same."""
-        for uuid, sight in self._sights.items():
-            for kind in Kind:
-                if sight.lost and sight.known and sight.levers[kind].touched:
+        for uuid, gpu in self._gpu_states.items():
+            for kind in CapKind:
+                if gpu.lost and gpu.known and gpu.cap_states[kind].touched:
                     with suppress(GpuError):  # said as the reason why it is lost
-                        self._set(uuid, kind, sight.found[kind])
+                        self._set(uuid, kind, gpu.found[kind])
 
     def _touched(self) -> list[str]:
-        return [uuid for uuid, sight in self._sights.items() if sight.touched]
+        return [uuid for uuid, gpu in self._gpu_states.items() if gpu.touched]
 
-    def _first(self, identity: GpuIdentity) -> Sight:
+    def _first(self, identity: GpuIdentity) -> GpuState:
         """One that does not answer yet is asked again at every look."""
         settle_s = SETTLE_PERIODS * self.gpus.period_s
-        power, clock = (Lever(tolerance=each, settle_s=settle_s) for each in (WATT_TOLERANCE, CLOCK_TOLERANCE_MHZ))
-        sight = Sight(identity=identity, limits=GpuLimits(), found=NO_CAPS, levers=(power, clock), known=False)
+        power, clock = (CapState(tolerance=each, settle_s=settle_s) for each in (WATT_TOLERANCE, CLOCK_TOLERANCE_MHZ))
+        gpu = GpuState(identity=identity, limits=GpuLimits(), found=NO_CAPS, cap_states=(power, clock), known=False)
         try:
-            return self._known(sight)
+            return self._known(gpu)
         except GpuError as error:
-            log.warning("gpu_silent", gpu=identity.uuid, reason=str(error))
-            return sight.silent(error)
+            log.warning("gpu_unreachable", gpu=identity.uuid, reason=str(error))
+            return gpu.silent(error)
 
-    def _known(self, sight: Sight) -> Sight:
+    def _known(self, gpu: GpuState) -> GpuState:
         """What may be set, and what stands, unless a killed agent's word for that is there."""
-        uuid = sight.identity.uuid
+        uuid = gpu.identity.uuid
         with _typed(uuid):
-            limits, standing = self.gpus.limits(uuid), self.gpus.standing(uuid)
-        return replace(sight, limits=limits, found=sight.found if sight.touched else standing, known=True)
+            limits, configured = self.gpus.limits(uuid), self.gpus.configured(uuid)
+        return replace(gpu, limits=limits, found=gpu.found if gpu.touched else configured, known=True)
 
-    def _recall(self) -> None:
+    def _restore_from_state_file(self) -> None:
         """An agent that was killed left its caps: what it found is what was found."""
-        kept = self._memory.recall()
+        kept = self._state_file.read()
         if kept is None:
             return
         for uuid, found in kept.found.items():
-            sight = self._sights.get(uuid)
-            if sight is None:
+            gpu = self._gpu_states.get(uuid)
+            if gpu is None:
                 self._absent[uuid] = found.caps
                 continue
             # What stands now is what it was told, as long as nothing else is seen.
             power, clock = (
-                replace(lever, touched=True, before=stands)
-                for lever, stands in zip(sight.levers, sight.found, strict=True)
+                replace(cap_state, touched=True, before=stands)
+                for cap_state, stands in zip(gpu.cap_states, gpu.found, strict=True)
             )
-            self._sights[uuid] = replace(sight, found=found.caps, levers=(power, clock))
+            self._gpu_states[uuid] = replace(gpu, found=found.caps, cap_states=(power, clock))
         for each in kept.orders:
-            if each.uuid in self._sights:
+            if each.uuid in self._gpu_states:
                 self._leases.put(each.order)
         log.warning(
-            "caps_of_a_killed_agent",
+            "caps_recovered",
             gpus=len(kept.found),
             absent=sorted(self._absent),
             orders=len(kept.orders),
             acting=self.acting,
         )
 
-    def _known_sight(self, uuid: str) -> Sight:
-        sight = self._sights.get(uuid)
-        if sight is None:
-            raise OutOfRangeError(f"gpus: no {uuid!r} here; known: {', '.join(self._sights)}")
-        if not sight.known:
-            raise GpuLostError(f"gpus: {uuid} has not answered yet: {sight.error}")
-        return sight
+    def _initialised_gpu(self, uuid: str) -> GpuState:
+        gpu = self._gpu_states.get(uuid)
+        if gpu is None:
+            raise OutOfRangeError(f"gpus: no {uuid!r} here; known: {', '.join(self._gpu_states)}")
+        if not gpu.known:
+            raise GpuLostError(f"gpus: {uuid} has not answered yet: {gpu.error}")
+        return gpu
 
     def _at(self, uuid: str, share: float) -> Caps:
-        sight = self._known_sight(uuid)
-        return caps_at(share, limits=sight.limits, curve=curve_of(sight.identity.name))
+        gpu = self._initialised_gpu(uuid)
+        return caps_at(share, limits=gpu.limits, curve=curve_of(gpu.identity.name))
 
     def _check(self, uuid: str, caps: Caps) -> None:
-        limits = self._known_sight(uuid).limits
+        limits = self._initialised_gpu(uuid).limits
         if caps.clock_mhz is not None and not limits.clocks_mhz:
             raise NotSupportedError(f"clock_mhz: the clock of {uuid} cannot be locked by {self.gpus.driver}")
         if caps.power_limit_w is not None and limits.most_w is None:
@@ -220,84 +220,86 @@ class Keeper:
             if value is not None and not (least or 0) <= value <= (most or value):
                 raise OutOfRangeError(f"{name}: must be from {least or 0:g} to {most:g} on {uuid}, got {value:g}")
 
-    def _round_of(self, uuid: str) -> None:
-        sight = self._sights[uuid]
+    def _reconcile_gpu(self, uuid: str) -> None:
+        gpu = self._gpu_states[uuid]
         try:
-            sight = self._look(sight)
+            gpu = self._poll(gpu)
         except GpuError as error:
-            if not sight.lost:
-                log.warning("gpu_silent", gpu=uuid, reason=str(error))
-            self._put(self._sights[uuid].silent(error))
+            if not gpu.lost:
+                log.warning("gpu_unreachable", gpu=uuid, reason=str(error))
+            self._put(self._gpu_states[uuid].silent(error))
             return
-        self._put(sight)
-        for kind in Kind if self.acting else ():
-            sight = self._pull(sight, kind)
-            self._put(sight)
+        self._put(gpu)
+        for kind in CapKind if self.acting else ():
+            gpu = self._advance(gpu, kind)
+            self._put(gpu)
 
-    def _put(self, sight: Sight) -> None:
+    def _put(self, gpu: GpuState) -> None:
         with self._lock:
-            self._sights[sight.identity.uuid] = sight
+            self._gpu_states[gpu.identity.uuid] = gpu
 
-    def _look(self, sight: Sight) -> Sight:
-        uuid = sight.identity.uuid
-        if not sight.known:
-            sight = self._known(sight)
-            self._put(sight)
+    def _poll(self, gpu: GpuState) -> GpuState:
+        uuid = gpu.identity.uuid
+        if not gpu.known:
+            gpu = self._known(gpu)
+            self._put(gpu)
         with _typed(uuid):
             reading, enforced = self.gpus.read(uuid), self.gpus.enforced(uuid)
             # Another hand may have set something since the start: that is what will be put back.
-            found = sight.found if sight.touched or not self._wanted(uuid) else self.gpus.standing(uuid)
+            found = gpu.found if gpu.touched or not self._wanted(uuid) else self.gpus.configured(uuid)
         if self.gpus.epoch != self._epoch:
             self._reloaded()
-            sight = self._sights[uuid]
-        elif sight.lost:
-            sight = self._forgotten(sight)  # it may have been reset: of a lock there is no telling
+            gpu = self._gpu_states[uuid]
+        elif gpu.lost:
+            gpu = self._forgotten(gpu)  # it may have been reset: of a lock there is no telling
         now_s = self._now_s()
-        sight = replace(sight, found=found).seen(reading, enforced, now_s=now_s, reads_locks=self.gpus.reads_locks)
+        gpu = replace(gpu, found=found).polled(
+            reading, enforced, now_s=now_s, reports_locked_clock=self.gpus.reports_locked_clock
+        )
         with self._lock:
-            return replace(sight, planned=self._planned(sight, now_s=now_s))
+            return replace(gpu, planned=self._planned(gpu, now_s=now_s))
 
     def _reloaded(self) -> None:
         self._epoch = self.gpus.epoch
         log.warning("driver_reloaded", driver=self.gpus.driver, epoch=self._epoch)
-        for uuid, sight in self._sights.items():
-            self._sights[uuid] = self._forgotten(sight)
+        for uuid, gpu in self._gpu_states.items():
+            self._gpu_states[uuid] = self._forgotten(gpu)
 
-    def _forgotten(self, sight: Sight) -> Sight:
-        for kind in Kind:
-            self.counts[kind, Event.FORGOTTEN] += sight.levers[kind].written
-        return sight.forgotten()
+    def _forgotten(self, gpu: GpuState) -> GpuState:
+        for kind in CapKind:
+            self.counts[kind, Event.FORGOTTEN] += gpu.cap_states[kind].written
+        return gpu.forgotten()
 
-    def _planned(self, sight: Sight, *, now_s: float) -> Caps:
-        curve = curve_of(sight.identity.name)
-        safe = caps_at(self._safe_share, limits=sight.limits, curve=curve)
-        return sight.bounded(self._leases.requested(sight.identity.uuid, now_s=now_s, safe=safe))
+    def _planned(self, gpu: GpuState, *, now_s: float) -> Caps:
+        curve = curve_of(gpu.identity.name)
+        safe = caps_at(self._safe_share, limits=gpu.limits, curve=curve)
+        return gpu.bounded(self._leases.requested(gpu.identity.uuid, now_s=now_s, safe=safe))
 
-    def _pull(self, sight: Sight, kind: Kind) -> Sight:
+    def _advance(self, gpu: GpuState, kind: CapKind) -> GpuState:
         """One lever, one step."""
-        wanted, rest, enforced = sight.planned[kind], sight.found[kind], sight.enforced[kind]
-        done = step(sight.levers[kind], wanted=wanted, rest=rest, enforced=enforced, now_s=self._now_s())
+        wanted, rest, enforced = gpu.planned[kind], gpu.found[kind], gpu.enforced[kind]
+        done = step(gpu.cap_states[kind], wanted=wanted, rest=rest, enforced=enforced, now_s=self._now_s())
         if done.event is not None:
             self.counts[kind, done.event] += 1
-            log.warning("cap_not_held", gpu=sight.identity.uuid, lever=kind.name.lower(), reason=done.event.value)
-        return self._write(sight, kind, done, to=target(wanted=wanted, rest=rest))
+            log.warning("cap_not_held", gpu=gpu.identity.uuid, cap_state=kind.name.lower(), reason=done.event.value)
+        return self._write(gpu, kind, done, to=target(wanted=wanted, rest=rest))
 
-    def _write(self, sight: Sight, kind: Kind, done: Step, *, to: float | None) -> Sight:
+    def _write(self, gpu: GpuState, kind: CapKind, done: Transition, *, to: float | None) -> GpuState:
         if not done.write:
-            return sight.with_lever(kind, done.lever)
+            return gpu.with_cap_state(kind, done.cap_state)
         try:
-            self._remember_found(sight)
-            self._set(sight.identity.uuid, kind, to)
+            self._store_found(gpu)
+            self._set(gpu.identity.uuid, kind, to)
         except GpuError as error:
             self.counts[kind, Event.REFUSED] += 1
-            log.warning("cap_refused", gpu=sight.identity.uuid, lever=kind.name.lower(), reason=str(error))
-            return replace(sight.with_lever(kind, done.lever.refused(now_s=self._now_s())), error=str(error))
+            log.warning("cap_refused", gpu=gpu.identity.uuid, cap_state=kind.name.lower(), reason=str(error))
+            return replace(gpu.with_cap_state(kind, done.cap_state.refused(now_s=self._now_s())), error=str(error))
         self.counts[kind, Event.WRITTEN] += 1
-        return replace(sight.with_lever(kind, done.lever.wrote(to, now_s=self._now_s())), over=0)
+        return replace(gpu.with_cap_state(kind, done.cap_state.wrote(to, now_s=self._now_s())), over=0)
 
-    def _set(self, uuid: str, kind: Kind, value: float | None) -> None:
+    def _set(self, uuid: str, kind: CapKind, value: float | None) -> None:
         with _typed(uuid):
-            if kind is Kind.POWER:
+            if kind is CapKind.POWER:
                 self.gpus.set_power_limit(uuid, value)
             else:
                 self.gpus.lock_clock(uuid, None if value is None else int(value))
@@ -306,34 +308,34 @@ class Keeper:
         with self._lock:
             return any(self._leases.on(uuid))
 
-    def _write_down(self) -> None:
+    def _update_state_file(self) -> None:
         """Renewed orders now and then; nothing once everything is as it was found and nobody wants anything."""
-        lasting = any(order.until_s < inf for order in self.orders())
+        lasting = any(order.until_s < inf for order in self.leases())
         try:
             if self._touched() or lasting or self._absent:
-                if self._memory.in_use and self._now_s() >= self._kept_s + KEEP_S:
-                    self._remember()
+                if self._state_file.in_use and self._now_s() >= self._stored_at_s + KEEP_S:
+                    self._store()
             else:
-                self._memory.forget()
+                self._state_file.remove()
         except GpuError as error:
-            if self._writes_down:
-                log.warning("caps_not_written_down", reason=str(error))
-            self._writes_down = False
+            if self._state_file_ok:
+                log.warning("state_file_write_failed", reason=str(error))
+            self._state_file_ok = False
         else:
-            self._writes_down = True
+            self._state_file_ok = True
 
-    def _remember_found(self, sight: Sight) -> None:
+    def _store_found(self, gpu: GpuState) -> None:
         """Nothing is set that could not be put back; that an order cannot be written down keeps nobody from it."""
         try:
-            self._remember()
+            self._store()
         except GpuError:
-            if not self._memory.knows(sight.identity.uuid, sight.found):
+            if not self._state_file.knows(gpu.identity.uuid, gpu.found):
                 raise
 
-    def _remember(self) -> None:
-        found = self._absent | {uuid: sight.found for uuid, sight in self._sights.items() if sight.known}
-        self._kept_s = self._now_s()
-        self._memory.keep(found=found, orders=self.orders())
+    def _store(self) -> None:
+        found = self._absent | {uuid: gpu.found for uuid, gpu in self._gpu_states.items() if gpu.known}
+        self._stored_at_s = self._now_s()
+        self._state_file.write(found=found, orders=self.leases())
 
 
 @contextmanager

@@ -16,10 +16,10 @@ from math import inf
 from typing import NamedTuple
 
 MAX_TRIES = 8
-SELDOM_S = 60.0
+RETRY_S = 60.0
 
 
-class State(StrEnum):
+class CapStatus(StrEnum):
     """Where a lever stands."""
 
     FREE = "free"
@@ -41,77 +41,85 @@ class Event(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Lever:
+class CapState:
     """What was asked of the driver, and how that went."""
 
     tolerance: float  # drivers round
     settle_s: float  # from a write to its effect, at the most
-    state: State = State.FREE
+    state: CapStatus = CapStatus.FREE
     touched: bool = False  # by us, since it was found
     written: bool = False  # `asked` is this load's
-    asked: float | None = None
+    commanded: float | None = None
     before: float | None = None  # asked before that, or found standing of an agent that was killed
     tries: int = 0  # in a row that did not show
     due_s: float = -inf
 
-    def forgotten(self) -> "Lever":
+    def forgotten(self) -> "CapState":
         """The driver was loaded anew."""
-        return replace(self, written=False, asked=None, before=None, tries=0, due_s=-inf)
+        return replace(self, written=False, commanded=None, before=None, tries=0, due_s=-inf)
 
-    def wrote(self, value: float | None, *, now_s: float) -> "Lever":
+    def wrote(self, value: float | None, *, now_s: float) -> "CapState":
         """The driver took it."""
-        again = self.written and self.asked == value
+        again = self.written and self.commanded == value
         return replace(
             self,
-            state=State.GIVEN_UP if self.tries >= MAX_TRIES else State.IGNORED if self.tries else State.ASKED,
+            state=CapStatus.GIVEN_UP
+            if self.tries >= MAX_TRIES
+            else CapStatus.IGNORED
+            if self.tries
+            else CapStatus.ASKED,
             touched=True,
             written=True,
-            asked=value,
-            before=self.asked if self.written and not again else self.before,
-            due_s=now_s + min(SELDOM_S, self.settle_s * 2.0**self.tries),
+            commanded=value,
+            before=self.commanded if self.written and not again else self.before,
+            due_s=now_s + min(RETRY_S, self.settle_s * 2.0**self.tries),
         )
 
-    def refused(self, *, now_s: float) -> "Lever":
+    def refused(self, *, now_s: float) -> "CapState":
         """The driver said no."""
-        return replace(self, state=State.REFUSED, due_s=now_s + SELDOM_S)
+        return replace(self, state=CapStatus.REFUSED, due_s=now_s + RETRY_S)
 
-    def hurried(self) -> "Lever":
+    def hurried(self) -> "CapState":
         """There is no time to wait a minute after a refusal."""
-        return replace(self, due_s=-inf) if self.state is State.REFUSED else self
+        return replace(self, due_s=-inf) if self.state is CapStatus.REFUSED else self
 
     def shows(self, enforced: float | None) -> bool:
         """Whether what is enforced is what was asked, or lower for another's reason."""
-        if self.asked is None or enforced is None:
-            return self.asked is None and enforced is None
-        if enforced > self.asked + self.tolerance:
+        if self.commanded is None or enforced is None:
+            return self.commanded is None and enforced is None
+        if enforced > self.commanded + self.tolerance:
             return False
         # A limit that was to be raised and stands where we had put it was not raised.
         unmoved = self.before is not None and abs(enforced - self.before) <= self.tolerance
-        return not (unmoved and enforced < self.asked - self.tolerance)
+        return not (unmoved and enforced < self.commanded - self.tolerance)
 
 
-class Step(NamedTuple):
+class Transition(NamedTuple):
     """What comes of a look."""
 
-    lever: Lever
+    cap_state: CapState
     write: bool = False
     event: Event | None = None
 
 
-def step(lever: Lever, *, wanted: float | None, rest: float | None, enforced: float | None, now_s: float) -> Step:
+def step(
+    cap_state: CapState, *, wanted: float | None, rest: float | None, enforced: float | None, now_s: float
+) -> Transition:
     """After a look: where the lever stands, and whether to ask the driver (for `target`)."""
-    if wanted is None and not lever.touched:
-        return Step(lever)
-    if not lever.written or lever.asked != target(wanted=wanted, rest=rest):
-        return Step(_at_once(lever), write=True) if _may_ask(lever, now_s=now_s) else Step(lever)
-    if lever.shows(enforced):
-        settled = State.FREE if wanted is None else State.HELD
-        return Step(replace(lever, state=settled, touched=wanted is not None, tries=0))
-    if lever.state is State.HELD:
-        return Step(replace(lever, tries=0), write=True, event=Event.CHANGED)
-    if now_s < lever.due_s:
-        return Step(lever)
-    return Step(replace(lever, tries=lever.tries + 1), write=True, event=Event.IGNORED)
+    if wanted is None and not cap_state.touched:
+        return Transition(cap_state)
+    if not cap_state.written or cap_state.commanded != target(wanted=wanted, rest=rest):
+        return (
+            Transition(_at_once(cap_state), write=True) if _may_ask(cap_state, now_s=now_s) else Transition(cap_state)
+        )
+    if cap_state.shows(enforced):
+        settled = CapStatus.FREE if wanted is None else CapStatus.HELD
+        return Transition(replace(cap_state, state=settled, touched=wanted is not None, tries=0))
+    if cap_state.state is CapStatus.HELD:
+        return Transition(replace(cap_state, tries=0), write=True, event=Event.CHANGED)
+    if now_s < cap_state.due_s:
+        return Transition(cap_state)
+    return Transition(replace(cap_state, tries=cap_state.tries + 1), write=True, event=Event.IGNORED)
 
 
 def target(*, wanted: float | None, rest: float | None) -> float | None:
@@ -119,10 +127,10 @@ def target(*, wanted: float | None, rest: float | None) -> float | None:
     return rest if wanted is None else wanted
 
 
-def _may_ask(lever: Lever, *, now_s: float) -> bool:
+def _may_ask(cap_state: CapState, *, now_s: float) -> bool:
     """Another value is asked for at once; one that was refused waits."""
-    return lever.state is not State.REFUSED or now_s >= lever.due_s
+    return cap_state.state is not CapStatus.REFUSED or now_s >= cap_state.due_s
 
 
-def _at_once(lever: Lever) -> Lever:
-    return replace(lever, tries=0)
+def _at_once(cap_state: CapState) -> CapState:
+    return replace(cap_state, tries=0)

@@ -12,12 +12,12 @@ from pathlib import Path
 
 import numpy as np
 
-from deploy.node_agent.gpu.cap_controller import Keeper
+from deploy.node_agent.gpu.cap_controller import CapController
 from deploy.node_agent.gpu.errors import DriverGoneError, GpuError
-from deploy.node_agent.gpu.interface import Gpus
+from deploy.node_agent.gpu.interface import GpuDriver
 from deploy.node_agent.gpu.node import GpuNode
-from deploy.node_agent.gpu.state_file import Memory
-from deploy.node_agent.gpu.workload_phase import Phases
+from deploy.node_agent.gpu.state_file import StateFile
+from deploy.node_agent.gpu.workload_phase import WorkloadPhases
 from fleet.gpus import builtin_gpus
 
 
@@ -63,45 +63,45 @@ class DriverOptions:
 class Driver:
     """A driver of one vendor or path; `open` imports its packages and raises GpuError if there is nothing to open."""
 
-    open: Callable[[DriverOptions], Gpus]
+    open: Callable[[DriverOptions], GpuDriver]
     in_band: bool = False  # reads the GPUs of the machine that it runs on
     is_real: bool = True
 
 
-def open_gpus(name: DriverName, options: DriverOptions) -> Gpus:
+def open_gpus(name: DriverName, options: DriverOptions) -> GpuDriver:
     """Open a driver; raise GpuError if there is nothing to open."""
     return DRIVERS[name].open(options)
 
 
-def node_of(gpus: Gpus, *, acting: bool, state_file: Path | None, safe_share: float) -> GpuNode:
+def node_of(gpus: GpuDriver, *, acting: bool, state_file: Path | None, safe_share: float) -> GpuNode:
     """Build the node of these GPUs; its thread is not started yet."""
-    memory = Memory(state_file)
+    stored = StateFile(state_file)
     if acting:
-        memory.check_writable()
-    keeper = Keeper(gpus=gpus, memory=memory, acting=acting, safe_share=safe_share)
-    return GpuNode(keeper=keeper, phases=Phases())
+        stored.check_writable()
+    cap_controller = CapController(gpus=gpus, state_file=stored, acting=acting, safe_share=safe_share)
+    return GpuNode(cap_controller=cap_controller, phases=WorkloadPhases())
 
 
-def _nvml(_options: DriverOptions) -> Gpus:
-    from deploy.node_agent.gpu.nvml import NvmlGpus  # noqa: PLC0415 - needs an extra
+def _nvml(_options: DriverOptions) -> GpuDriver:
+    from deploy.node_agent.gpu.nvml import NvmlDriver  # noqa: PLC0415 - needs an extra
 
-    return _with_gpus(NvmlGpus())
-
-
-def _amd(_options: DriverOptions) -> Gpus:
-    from deploy.node_agent.gpu.amd import AmdGpus  # noqa: PLC0415 - needs AMD's package
-
-    return _with_gpus(AmdGpus())
+    return _with_gpus(NvmlDriver())
 
 
-def _with_gpus(gpus: Gpus) -> Gpus:
+def _amd(_options: DriverOptions) -> GpuDriver:
+    from deploy.node_agent.gpu.amd import AmdDriver  # noqa: PLC0415 - needs AMD's package
+
+    return _with_gpus(AmdDriver())
+
+
+def _with_gpus(gpus: GpuDriver) -> GpuDriver:
     if not gpus.identities():
         raise DriverGoneError(f"{gpus.driver}: the driver is loaded and shows no GPU")
     return gpus
 
 
-def _redfish(options: DriverOptions) -> Gpus:
-    from deploy.node_agent.gpu.redfish import RedfishGpus  # noqa: PLC0415
+def _redfish(options: DriverOptions) -> GpuDriver:
+    from deploy.node_agent.gpu.redfish import RedfishDriver  # noqa: PLC0415
     from deploy.node_agent.gpu.redfish_client import RedfishClient, read_login  # noqa: PLC0415
 
     access = options.redfish
@@ -110,18 +110,18 @@ def _redfish(options: DriverOptions) -> Gpus:
     login = read_login(access.login) if access.login else None
     client = RedfishClient(access.url, login=login, basic=access.basic, authority=access.authority)
     try:
-        return RedfishGpus(client)
+        return RedfishDriver(client)
     except GpuError:
         client.close()
         raise
 
 
-def _simulated(options: DriverOptions) -> Gpus:
-    from deploy.node_agent.gpu.simulated import SimulatedGpus  # noqa: PLC0415
+def _simulated(options: DriverOptions) -> GpuDriver:
+    from deploy.node_agent.gpu.simulated import SimulatedDriver  # noqa: PLC0415
     from power.testing import ActuatorFaults  # noqa: PLC0415
 
     simulation = options.simulation
-    return SimulatedGpus(
+    return SimulatedDriver(
         spec=builtin_gpus().get(simulation.board),
         count=simulation.count,
         now_s=time.monotonic,

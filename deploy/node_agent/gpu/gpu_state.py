@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from enum import IntEnum
 from typing import Self
 
-from deploy.node_agent.gpu.cap_state_machine import Lever, State
+from deploy.node_agent.gpu.cap_state_machine import CapState, CapStatus
 from deploy.node_agent.gpu.errors import GpuError
 from deploy.node_agent.gpu.interface import NO_CAPS, Caps, GpuIdentity, GpuLimits, GpuReading
 
@@ -19,7 +19,7 @@ CLOCK_TOLERANCE = 0.01  # of the lock: drivers step by 0.8 to 1.1 % of the full 
 NO_READING = GpuReading()
 
 
-class Kind(IntEnum):
+class CapKind(IntEnum):
     """Which lever: its place in `Caps` and in `Sight.levers`."""
 
     POWER = 0
@@ -27,18 +27,18 @@ class Kind(IntEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Sight:
+class GpuState:
     """What is known of one GPU."""
 
     identity: GpuIdentity
     limits: GpuLimits
     found: Caps  # before anything was set
-    levers: tuple[Lever, Lever]
+    cap_states: tuple[CapState, CapState]
     known: bool = True  # limits and what was found were told; no order can be taken before
     reading: GpuReading = NO_READING
     enforced: Caps = NO_CAPS
     planned: Caps = NO_CAPS
-    seen_s: float = -float("inf")
+    polled_at_s: float = -float("inf")
     over: int = 0  # looks in a row at which it ran above its lock
     lost: bool = False  # it did not answer the last look
     error: str | None = None  # of the last look or write
@@ -46,31 +46,31 @@ class Sight:
     @property
     def applied(self) -> Caps:
         """What the driver took, in this load of it."""
-        power, clock = self.levers
-        return Caps(power.asked, None if clock.asked is None else int(clock.asked))
+        power, clock = self.cap_states
+        return Caps(power.commanded, None if clock.commanded is None else int(clock.commanded))
 
     @property
     def touched(self) -> bool:
         """Whether anything is not as it was found, for all that is known."""
-        return any(lever.touched for lever in self.levers)
+        return any(cap_state.touched for cap_state in self.cap_states)
 
-    def with_lever(self, kind: Kind, lever: Lever) -> Self:
+    def with_cap_state(self, kind: CapKind, cap_state: CapState) -> Self:
         """One of them moved."""
-        power, clock = self.levers
-        return replace(self, levers=(lever, clock) if kind is Kind.POWER else (power, lever))
+        power, clock = self.cap_states
+        return replace(self, cap_states=(cap_state, clock) if kind is CapKind.POWER else (power, cap_state))
 
-    def seen(self, reading: GpuReading, enforced: Caps, *, now_s: float, reads_locks: bool) -> Self:
+    def polled(self, reading: GpuReading, enforced: Caps, *, now_s: float, reports_locked_clock: bool) -> Self:
         """A look."""
-        over = 0 if reads_locks else self._over(reading)
-        clock = enforced.clock_mhz if reads_locks else self._clock_inferred(reading, over=over)
+        over = 0 if reports_locked_clock else self._over(reading)
+        clock = enforced.clock_mhz if reports_locked_clock else self._clock_inferred(reading, over=over)
         return replace(
             self,
             reading=reading,
             enforced=Caps(enforced.power_limit_w, clock),
             over=over,
-            seen_s=now_s,
+            polled_at_s=now_s,
             lost=False,
-            error=self.error if any(lever.state is State.REFUSED for lever in self.levers) else None,
+            error=self.error if any(cap_state.state is CapStatus.REFUSED for cap_state in self.cap_states) else None,
         )
 
     def bounded(self, wanted: Caps) -> Caps:
@@ -85,15 +85,15 @@ class Sight:
 
     def forgotten(self) -> Self:
         """The driver was loaded anew."""
-        power, clock = self.levers
-        return replace(self, levers=(power.forgotten(), clock.forgotten()), over=0)
+        power, clock = self.cap_states
+        return replace(self, cap_states=(power.forgotten(), clock.forgotten()), over=0)
 
     def silent(self, error: GpuError) -> Self:
         """It did not answer."""
         return replace(self, lost=True, error=str(error))
 
     def _over(self, reading: GpuReading) -> int:
-        lock, clock_mhz = self.levers[Kind.CLOCK].asked, reading.sm_clock_mhz
+        lock, clock_mhz = self.cap_states[CapKind.CLOCK].commanded, reading.sm_clock_mhz
         if lock is None or clock_mhz is None or clock_mhz <= lock * (1 + CLOCK_TOLERANCE):
             return 0
         return self.over + 1

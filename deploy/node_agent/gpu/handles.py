@@ -10,7 +10,7 @@ from typing import Any
 from deploy.node_agent.gpu.errors import DriverGoneError, GpuError, GpuLostError, NotSupportedError
 from deploy.node_agent.gpu.interface import GpuIdentity
 
-SELDOM = 240  # questions, a minute of looks, until another load is tried for the sake of a GPU that gained by none
+RETRY_CALLS = 240  # questions, a minute of looks, until another load is tried for the sake of a GPU that gained by none
 
 
 class Handles:
@@ -29,7 +29,7 @@ class Handles:
         self._raised, self._translated, self._opened, self._closed = raised, translated, opened, closed
         self._of: dict[str, Any] = {}
         self._energy: dict[str, int] = {}
-        self._in_vain: dict[str, int] = {}  # questions of a GPU since a load that did not bring it back
+        self._failed_calls: dict[str, int] = {}  # questions of a GPU since a load that did not bring it back
         self.load()
 
     def load(self) -> None:
@@ -40,41 +40,41 @@ class Handles:
             raise self._translated(error) from error
         self._of = {identity.uuid: handle for identity, handle in found}
         self.identities = tuple(identity for identity, _handle in found)
-        self._begun_anew()
+        self._reloaded()
 
-    def ask(self, uuid: str, what: Callable[[Any], Any]) -> Any:
+    def call(self, uuid: str, what: Callable[[Any], Any]) -> Any:
         """Of the handle that the present load has for it; a driver that is gone may have come back, once.
 
         Every load makes all GPUs be told their caps again, so one that answers nonsense must not bring one about at
         every look.
         """
         try:
-            answer = self._asked(uuid, what)
+            result = self._call_once(uuid, what)
         except DriverGoneError:
-            if self._in_vain.get(uuid, 0) % SELDOM:
-                self._in_vain[uuid] += 1
+            if self._failed_calls.get(uuid, 0) % RETRY_CALLS:
+                self._failed_calls[uuid] += 1
                 raise
             self._closed()
             self.load()
-            self._in_vain[uuid] = 1
-            answer = self._asked(uuid, what)
-        self._in_vain.pop(uuid, None)
-        return answer
+            self._failed_calls[uuid] = 1
+            result = self._call_once(uuid, what)
+        self._failed_calls.pop(uuid, None)
+        return result
 
     def optional(self, uuid: str, what: Callable[[Any], Any]) -> Any:
         """None where this GPU or this driver has no such thing."""
         try:
-            return self.ask(uuid, what)
+            return self.call(uuid, what)
         except NotSupportedError:
             return None
 
-    def counted(self, uuid: str, energy: int) -> None:
+    def note_energy(self, uuid: str, energy: int) -> None:
         """A counter that fell was started anew: by a reload between two looks."""
         if energy < self._energy.get(uuid, 0):
-            self._begun_anew()
+            self._reloaded()
         self._energy[uuid] = energy
 
-    def _asked(self, uuid: str, what: Callable[[Any], Any]) -> Any:
+    def _call_once(self, uuid: str, what: Callable[[Any], Any]) -> Any:
         if uuid not in self._of:
             raise GpuLostError(f"{uuid}: the driver does not show it any more")
         try:
@@ -82,6 +82,6 @@ class Handles:
         except self._raised as error:
             raise self._translated(error) from error
 
-    def _begun_anew(self) -> None:
+    def _reloaded(self) -> None:
         self.epoch += 1
         self._energy = {}

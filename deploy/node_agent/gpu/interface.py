@@ -83,12 +83,12 @@ class GpuLimits:
 CLOCK_MARGIN_MHZ = 0.5  # a share of the full clock that names a step comes back to that step
 
 
-class Gpus(Protocol):
+class GpuDriver(Protocol):
     """All GPUs of one node that one driver or BMC answers for.  Every call may raise GpuError, and may take a while."""
 
     driver: str
     period_s: float  # looking more often shows nothing new, or is a burden
-    reads_locks: bool  # whether `enforced` tells the locked clock
+    reports_locked_clock: bool  # whether `enforced` tells the locked clock
 
     @property
     def epoch(self) -> int:
@@ -106,7 +106,7 @@ class Gpus(Protocol):
     def enforced(self, uuid: str) -> Caps:
         """What holds now, whoever set it."""
 
-    def standing(self, uuid: str) -> Caps:
+    def configured(self, uuid: str) -> Caps:
         """What was set by this way, to be put back one day; what holds may be lower for another's reason."""
 
     def set_power_limit(self, uuid: str, watts: float | None) -> None:

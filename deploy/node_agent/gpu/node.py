@@ -14,12 +14,12 @@ from math import inf
 import structlog
 
 from deploy.node_agent.device import DeviceState
-from deploy.node_agent.gpu.cap_controller import Keeper
+from deploy.node_agent.gpu.cap_controller import CapController
 from deploy.node_agent.gpu.curves import brake_caps, caps_at, curve_of, share_of
 from deploy.node_agent.gpu.errors import DriverGoneError, GpuError
-from deploy.node_agent.gpu.gpu_state import Sight
+from deploy.node_agent.gpu.gpu_state import GpuState
 from deploy.node_agent.gpu.interface import Caps
-from deploy.node_agent.gpu.workload_phase import Doing, Phases, PhaseSource
+from deploy.node_agent.gpu.workload_phase import NodePhase, PhaseSource, WorkloadPhases
 from power.controls import NodeClocks, Phase
 
 log = structlog.get_logger()
@@ -31,9 +31,11 @@ STALE_PERIODS = 8.0  # a look that is older is no look
 class GpuNode:
     """One node's GPUs and the thread that keeps them."""
 
-    def __init__(self, *, keeper: Keeper, phases: Phases, now_s: Callable[[], float] = time.monotonic) -> None:
-        self.keeper, self.phases, self.now_s = keeper, phases, now_s
-        self._told: NodeClocks | None = None
+    def __init__(
+        self, *, cap_controller: CapController, phases: WorkloadPhases, now_s: Callable[[], float] = time.monotonic
+    ) -> None:
+        self.cap_controller, self.phases, self.now_s = cap_controller, phases, now_s
+        self._commanded: NodeClocks | None = None
         self._braked = False
         self._lock = threading.Lock()
         self._wake, self._ending = threading.Event(), threading.Event()
@@ -42,7 +44,7 @@ class GpuNode:
     def set_clocks(self, clocks: NodeClocks) -> None:
         """Ask; the thread does it at once."""
         with self._lock:
-            self._told = clocks
+            self._commanded = clocks
         self.refresh()
         self._wake.set()
 
@@ -55,42 +57,42 @@ class GpuNode:
 
     def read(self) -> DeviceState:
         """The last look; DriverGoneError when it is too old to be one."""
-        sights, now_s = self.keeper.sights(), self.now_s()
-        seen = [sight for sight in sights if not sight.lost]
-        age_s = now_s - min((sight.seen_s for sight in seen), default=-inf)
-        if age_s > STALE_PERIODS * self.keeper.gpus.period_s:
-            reason = next((sight.error for sight in sights if sight.error), "the driver does not answer")
+        gpu_states, now_s = self.cap_controller.gpu_states(), self.now_s()
+        reachable = [gpu for gpu in gpu_states if not gpu.lost]
+        age_s = now_s - min((gpu.polled_at_s for gpu in reachable), default=-inf)
+        if age_s > STALE_PERIODS * self.cap_controller.gpus.period_s:
+            reason = next((gpu.error for gpu in gpu_states if gpu.error), "the driver does not answer")
             raise DriverGoneError(reason)
-        doing = self.phases.now(seen, now_s=now_s)
+        node_phase = self.phases.now(reachable, now_s=now_s)
         return DeviceState(
-            power_w=sum(map(_power_w, sights)),
-            clocks=NodeClocks(*(self._clock(phase, seen) for phase in (Phase.TOKEN, Phase.PROMPT))),
-            braked=self._braked and all(_within(sight, _brake_of(sight)) for sight in seen),
-            epoch=self.keeper.gpus.epoch,
-            phase=doing.phase,
+            power_w=sum(map(_power_w, gpu_states)),
+            clocks=NodeClocks(*(self._clock(phase, reachable) for phase in (Phase.TOKEN, Phase.PROMPT))),
+            braked=self._braked and all(_within(gpu, _brake_of(gpu)) for gpu in reachable),
+            epoch=self.cap_controller.gpus.epoch,
+            phase=node_phase.phase,
             age_s=max(0.0, age_s),
         )
 
-    def doing(self) -> Doing:
+    def node_phase(self) -> NodePhase:
         """The phase, and who says so."""
-        return self.phases.now(self.keeper.sights(), now_s=self.now_s())
+        return self.phases.now(self.cap_controller.gpu_states(), now_s=self.now_s())
 
     def refresh(self) -> None:
         """Bring the guard's orders to the phase that the node is in now."""
         with self._lock:
-            told, braked = self._told, self._braked
-        if told is None and not braked:
+            commanded, braked = self._commanded, self._braked
+        if commanded is None and not braked:
             return
-        sights = self.keeper.sights()
-        share = _share(told or NodeClocks(), self.phases.now(sights, now_s=self.now_s()))
+        gpu_states = self.cap_controller.gpu_states()
+        share = _share(commanded or NodeClocks(), self.phases.now(gpu_states, now_s=self.now_s()))
         refused: list[GpuError] = []
-        for sight in sights:
-            if not sight.known:
+        for gpu in gpu_states:
+            if not gpu.known:
                 continue  # nothing can be set there; its watts are counted
-            caps = caps_at(share, limits=sight.limits, curve=curve_of(sight.identity.name))
-            caps = caps.slower(_brake_of(sight)) if braked else caps
+            caps = caps_at(share, limits=gpu.limits, curve=curve_of(gpu.identity.name))
+            caps = caps.slower(_brake_of(gpu)) if braked else caps
             try:
-                self.keeper.order(GUARD, caps, uuids=(sight.identity.uuid,), until_s=inf)
+                self.cap_controller.request(GUARD, caps, uuids=(gpu.identity.uuid,), until_s=inf)
             except GpuError as error:
                 refused.append(error)  # the others first
         if refused:
@@ -110,37 +112,37 @@ class GpuNode:
         self._ending.set()
         self._wake.set()
         if self._thread is not None:
-            self._thread.join(STALE_PERIODS * self.keeper.gpus.period_s + 5.0)
+            self._thread.join(STALE_PERIODS * self.cap_controller.gpus.period_s + 5.0)
             if self._thread.is_alive():
-                log.error("driver_hangs", driver=self.keeper.gpus.driver)
+                log.error("driver_hangs", driver=self.cap_controller.gpus.driver)
                 return False
         try:
-            return self.keeper.restore()
+            return self.cap_controller.restore()
         finally:
             with suppress(GpuError):  # of a driver that is gone there is nothing to let go
-                self.keeper.gpus.close()
+                self.cap_controller.gpus.close()
 
     def _run(self) -> None:
         while not self._ending.is_set():
             self._wake.clear()
-            for work in (self.refresh, self.keeper.round):
+            for work in (self.refresh, self.cap_controller.reconcile):
                 try:
                     work()
                 except Exception:
                     # The next look may be better; meanwhile every answer says how old its look is.
-                    log.exception("round_failed", driver=self.keeper.gpus.driver)
-            self._wake.wait(self.keeper.gpus.period_s)
+                    log.exception("reconcile_failed", driver=self.cap_controller.gpus.driver)
+            self._wake.wait(self.cap_controller.gpus.period_s)
 
-    def _clock(self, phase: Phase, sights: list[Sight]) -> float:
+    def _clock(self, phase: Phase, gpu_states: list[GpuState]) -> float:
         """What an order for this phase came to: as told where what is enforced is no milder, else what is enforced."""
-        shares = [share_of(s.enforced, limits=s.limits, curve=curve_of(s.identity.name)) for s in sights]
-        if self._told is None:
+        shares = [share_of(s.enforced, limits=s.limits, curve=curve_of(s.identity.name)) for s in gpu_states]
+        if self._commanded is None:
             return max(shares)
-        told, doing = _of(self._told, phase), self.phases.now(sights, now_s=self.now_s())
+        commanded, node_phase = _of(self._commanded, phase), self.phases.now(gpu_states, now_s=self.now_s())
         # The clock of another phase is set when that phase comes.
-        due = max(told, _share(self._told, doing))
-        held = all(_within(s, caps_at(due, limits=s.limits, curve=curve_of(s.identity.name))) for s in sights)
-        return told if held else max(shares)
+        due = max(commanded, _share(self._commanded, node_phase))
+        held = all(_within(s, caps_at(due, limits=s.limits, curve=curve_of(s.identity.name))) for s in gpu_states)
+        return commanded if held else max(shares)
 
 
 def _of(clocks: NodeClocks, phase: Phase) -> float:
@@ -149,26 +151,26 @@ def _of(clocks: NodeClocks, phase: Phase) -> float:
     return clocks.prompt if phase in (Phase.PROMPT, Phase.TRAINING) else min(clocks)
 
 
-def _share(clocks: NodeClocks, doing: Doing) -> float:
+def _share(clocks: NodeClocks, node_phase: NodePhase) -> float:
     """What holds now: the lower of both where no worker says what it does."""
-    return _of(clocks, doing.phase) if doing.source is PhaseSource.WORKERS else min(clocks)
+    return _of(clocks, node_phase.phase) if node_phase.source is PhaseSource.WORKERS else min(clocks)
 
 
-def _brake_of(sight: Sight) -> Caps:
-    return brake_caps(limits=sight.limits, curve=curve_of(sight.identity.name))
+def _brake_of(gpu: GpuState) -> Caps:
+    return brake_caps(limits=gpu.limits, curve=curve_of(gpu.identity.name))
 
 
-def _within(sight: Sight, caps: Caps) -> bool:
+def _within(gpu: GpuState, caps: Caps) -> bool:
     """Whether what is enforced is no milder, within what drivers round."""
-    for lever, asked, enforced in zip(sight.levers, caps, sight.enforced, strict=True):
-        if asked is not None and (enforced is None or enforced > asked + lever.tolerance):
+    for cap_state, asked, enforced in zip(gpu.cap_states, caps, gpu.enforced, strict=True):
+        if asked is not None and (enforced is None or enforced > asked + cap_state.tolerance):
             return False
     return True
 
 
-def _power_w(sight: Sight) -> float:
+def _power_w(gpu: GpuState) -> float:
     """The board's, and its share of the server beside; of a board that does not answer, the most that it may draw."""
-    board_w, curve = sight.reading.power_w, curve_of(sight.identity.name)
-    if board_w is None or sight.lost:
-        board_w = sight.limits.most_w or (0.0 if curve is None else curve.busy_w().high)
+    board_w, curve = gpu.reading.power_w, curve_of(gpu.identity.name)
+    if board_w is None or gpu.lost:
+        board_w = gpu.limits.most_w or (0.0 if curve is None else curve.busy_w().high)
     return board_w if curve is None else board_w + curve.server_w(board_w).mid

@@ -48,12 +48,12 @@ _GONE = (
 _LOST = ("NVML_ERROR_GPU_IS_LOST", "NVML_ERROR_RESET_REQUIRED", "NVML_ERROR_NOT_FOUND", "NVML_ERROR_GPU_NOT_FOUND")
 
 
-class NvmlGpus:
+class NvmlDriver:
     """Every GPU that NVML shows."""
 
     driver = "nvml"
     period_s = PERIOD_S
-    reads_locks = False
+    reports_locked_clock = False
 
     def __init__(self) -> None:
         self._nvml = _library()
@@ -61,7 +61,7 @@ class NvmlGpus:
         self._handles = Handles(
             raised=self._nvml.NVMLError, translated=self._translated, opened=self._opened, closed=self.close
         )
-        self._ask, self._optional = self._handles.ask, self._handles.optional
+        self._call, self._optional = self._handles.call, self._handles.optional
 
     @property
     def epoch(self) -> int:
@@ -86,10 +86,10 @@ class NvmlGpus:
     def read(self, uuid: str) -> GpuReading:
         """The power is the driver's mean over its own window; a GPU that tells none is none to be capped blindly."""
         nvml = self._nvml
-        power_mw = self._ask(uuid, nvml.nvmlDeviceGetPowerUsage)
+        power_mw = self._call(uuid, nvml.nvmlDeviceGetPowerUsage)
         energy_mj = self._optional(uuid, nvml.nvmlDeviceGetTotalEnergyConsumption)
         if energy_mj is not None:
-            self._handles.counted(uuid, energy_mj)
+            self._handles.note_energy(uuid, energy_mj)
         rates = self._optional(uuid, nvml.nvmlDeviceGetUtilizationRates)
         return GpuReading(
             power_w=power_mw / 1000,
@@ -105,28 +105,28 @@ class NvmlGpus:
 
     def enforced(self, uuid: str) -> Caps:
         """The limit that the driver goes by; its clock it does not tell."""
-        limit_mw = self._ask(uuid, self._nvml.nvmlDeviceGetEnforcedPowerLimit)
+        limit_mw = self._call(uuid, self._nvml.nvmlDeviceGetEnforcedPowerLimit)
         return Caps(power_limit_w=limit_mw / 1000)
 
-    def standing(self, uuid: str) -> Caps:
+    def configured(self, uuid: str) -> Caps:
         """Without limits from out of band, which are not ours to put back."""
-        return Caps(power_limit_w=self._ask(uuid, self._nvml.nvmlDeviceGetPowerManagementLimit) / 1000)
+        return Caps(power_limit_w=self._call(uuid, self._nvml.nvmlDeviceGetPowerManagementLimit) / 1000)
 
     def set_power_limit(self, uuid: str, watts: float | None) -> None:
         """In milliwatts."""
         if watts is None:
-            limit_mw = self._ask(uuid, self._nvml.nvmlDeviceGetPowerManagementDefaultLimit)
+            limit_mw = self._call(uuid, self._nvml.nvmlDeviceGetPowerManagementDefaultLimit)
         else:
             limit_mw = round(watts * 1000)
-        self._ask(uuid, partial(_swapped, self._nvml.nvmlDeviceSetPowerManagementLimit, limit_mw))
+        self._call(uuid, partial(_swapped, self._nvml.nvmlDeviceSetPowerManagementLimit, limit_mw))
 
     def lock_clock(self, uuid: str, mhz: int | None) -> None:
         """Any clock up to this one: the lowest as the lower bound, so that an idle GPU still idles."""
         if mhz is None:
-            self._ask(uuid, self._nvml.nvmlDeviceResetGpuLockedClocks)
+            self._call(uuid, self._nvml.nvmlDeviceResetGpuLockedClocks)
             return
         lowest = self._clocks(uuid)[-1:] or (mhz,)
-        self._ask(uuid, lambda handle: self._nvml.nvmlDeviceSetGpuLockedClocks(handle, min(lowest[0], mhz), mhz))
+        self._call(uuid, lambda handle: self._nvml.nvmlDeviceSetGpuLockedClocks(handle, min(lowest[0], mhz), mhz))
 
     def close(self) -> None:
         """The driver may be unloaded after this, where nobody else holds it."""
@@ -164,8 +164,8 @@ class NvmlGpus:
         """By the newer function; drivers before it have the older one."""
         for name in ("nvmlDeviceGetTemperatureV", "nvmlDeviceGetTemperature"):
             if hasattr(self._nvml, name):
-                ask = partial(_swapped, getattr(self._nvml, name), self._nvml.NVML_TEMPERATURE_GPU)
-                found = self._optional(uuid, ask)
+                call = partial(_swapped, getattr(self._nvml, name), self._nvml.NVML_TEMPERATURE_GPU)
+                found = self._optional(uuid, call)
                 if found is not None:
                     return found
         return None
@@ -174,7 +174,7 @@ class NvmlGpus:
         for name in ("nvmlDeviceGetCurrentClocksEventReasons", "nvmlDeviceGetCurrentClocksThrottleReasons"):
             bits = self._optional(uuid, getattr(self._nvml, name)) if hasattr(self._nvml, name) else None
             if bits is not None:
-                return tuple(said for bit, said in _REASONS.items() if bits & bit)
+                return tuple(reason for bit, reason in _REASONS.items() if bits & bit)
         return ()
 
     def _ecc(self, uuid: str, kind: int) -> Any:

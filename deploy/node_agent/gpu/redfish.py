@@ -36,12 +36,12 @@ class Target:
     member: int | None = None  # of PowerControl, in the old schema
 
 
-class RedfishGpus:
+class RedfishDriver:
     """Whatever the BMC lets be limited."""
 
     driver = "redfish"
     period_s = PERIOD_S
-    reads_locks = True  # there are none to read
+    reports_locked_clock = True  # there are none to read
 
     def __init__(self, client: RedfishClient, *, now_s: Callable[[], float] = time.monotonic) -> None:
         self.epoch = 1
@@ -89,7 +89,7 @@ class RedfishGpus:
         limit = body.get("PowerLimitWatts") or {}
         return NO_CAPS if limit.get("ControlMode") == DISABLED else Caps(power_limit_w=_number(limit, "SetPoint"))
 
-    def standing(self, uuid: str) -> Caps:
+    def configured(self, uuid: str) -> Caps:
         """The same: nothing else is told."""
         return self.enforced(uuid)
 

@@ -99,14 +99,14 @@ class RedfishClient:
 
     def get(self, path: str) -> Resource:
         """A resource by the place that the service gave for it."""
-        answer = self._send("GET", path)
+        response = self._send("GET", path)
         try:
-            body = answer.json()
+            body = response.json()
         except ValueError as error:
             raise DriverGoneError(f"{path}: the answer is not JSON") from error
         if not isinstance(body, dict):
             raise DriverGoneError(f"{path}: the answer is no resource")
-        return Resource(body, answer.headers.get("etag") or body.get("@odata.etag"))
+        return Resource(body, response.headers.get("etag") or body.get("@odata.etag"))
 
     def members(self, path: str) -> list[str]:
         """Places of a collection's members."""
@@ -131,18 +131,18 @@ class RedfishClient:
             raise DriverGoneError(f"{path!r} is no place of this service")
         if self._login is not None and not self._basic and self._session is None and path != ROOT:
             self._log_in(self._login)
-        answer = self._once(method, path, **more)
-        if answer.status_code == httpx.codes.UNAUTHORIZED and self._session is not None and self._login:
+        response = self._once(method, path, **more)
+        if response.status_code == httpx.codes.UNAUTHORIZED and self._session is not None and self._login:
             self._log_in(self._login)  # sessions run out
-            answer = self._once(method, path, **more)
-        _raise_for(answer, path=path)
-        return answer
+            response = self._once(method, path, **more)
+        _raise_for(response, path=path)
+        return response
 
     def _log_in(self, login: Login) -> None:
         self._http.headers.pop("X-Auth-Token", None)
-        answer = self._once("POST", SESSIONS, json={"UserName": login.user, "Password": login.password})
-        _raise_for(answer, path=SESSIONS)
-        token, place = answer.headers.get("x-auth-token"), answer.headers.get("location")
+        response = self._once("POST", SESSIONS, json={"UserName": login.user, "Password": login.password})
+        _raise_for(response, path=SESSIONS)
+        token, place = response.headers.get("x-auth-token"), response.headers.get("location")
         if not token or not place:
             raise DriverGoneError(f"{SESSIONS}: a session without X-Auth-Token or Location")
         self._http.headers["X-Auth-Token"] = token
@@ -155,21 +155,21 @@ class RedfishClient:
             raise DriverGoneError(f"{path}: {str(error) or type(error).__name__}") from error
 
 
-def _raise_for(answer: httpx.Response, *, path: str) -> None:
-    if answer.is_success:
+def _raise_for(response: httpx.Response, *, path: str) -> None:
+    if response.is_success:
         return
-    said = f"{path}: {answer.status_code}{_message(answer)}"
-    if answer.status_code in (httpx.codes.PRECONDITION_FAILED, httpx.codes.PRECONDITION_REQUIRED):
-        raise ChangedError(said)
-    raise _KINDS.get(answer.status_code, DriverGoneError)(said)
+    message_ = f"{path}: {response.status_code}{_message(response)}"
+    if response.status_code in (httpx.codes.PRECONDITION_FAILED, httpx.codes.PRECONDITION_REQUIRED):
+        raise ChangedError(message_)
+    raise _KINDS.get(response.status_code, DriverGoneError)(message_)
 
 
-def _message(answer: httpx.Response) -> str:
+def _message(response: httpx.Response) -> str:
     """The first of the extended messages, where the body has them."""
     try:
-        error = answer.json()["error"]
-        said = next(iter(error.get("@Message.ExtendedInfo", ())), error)
-        text = said.get("Message") or said.get("message") or ""
+        error = response.json()["error"]
+        message_ = next(iter(error.get("@Message.ExtendedInfo", ())), error)
+        text = message_.get("Message") or message_.get("message") or ""
     except (ValueError, KeyError, TypeError, AttributeError):
         return ""
     return f" {text}"[:300] if text else ""

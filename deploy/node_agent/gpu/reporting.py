@@ -9,14 +9,14 @@ from prometheus_client.registry import Collector
 
 from deploy.node_agent.gpu.cap_state_machine import Event
 from deploy.node_agent.gpu.curves import curve_of, share_of
-from deploy.node_agent.gpu.gpu_state import Kind, Sight
+from deploy.node_agent.gpu.gpu_state import CapKind, GpuState
 from deploy.node_agent.gpu.interface import Caps
 from deploy.node_agent.gpu.node import GpuNode
-from deploy.node_agent.schemas import Act, CapsBody, GpuReport, NodeReport, OrderReport, PhaseName
+from deploy.node_agent.schemas import Act, CapsBody, GpuReport, LeaseReport, NodeReport, PhaseName
 
 _CAP_NAMES = {
-    Kind.POWER: ("fleetwright_gpu_power_cap_watts", "Power limit of a GPU, by whose word it is.", 1.0),
-    Kind.CLOCK: ("fleetwright_gpu_locked_clock_hertz", "Locked clock of a GPU, by whose word it is.", 1e6),
+    CapKind.POWER: ("fleetwright_gpu_power_cap_watts", "Power limit of a GPU, by whose word it is.", 1.0),
+    CapKind.CLOCK: ("fleetwright_gpu_locked_clock_hertz", "Locked clock of a GPU, by whose word it is.", 1e6),
 }
 _GAUGES = (
     ("fleetwright_gpu_power_watts", "Board power.", "power_w", 1.0),
@@ -29,47 +29,51 @@ _GAUGES = (
 
 def report_of(node: GpuNode, *, server: str) -> NodeReport:
     """Everything."""
-    keeper, now_s, doing = node.keeper, node.now_s(), node.doing()
+    cap_controller, now_s, node_phase = node.cap_controller, node.now_s(), node.node_phase()
     return NodeReport(
         server=server,
-        driver=keeper.gpus.driver,
-        act=Act.APPLY if keeper.acting else Act.OBSERVE,
-        epoch=keeper.gpus.epoch,
-        clock_is_read_back=keeper.gpus.reads_locks,
-        phase=PhaseName[doing.phase.name],
-        phase_source=doing.source.value,
-        gpus=tuple(_gpu(sight, now_s=now_s) for sight in keeper.sights()),
+        driver=cap_controller.gpus.driver,
+        act=Act.APPLY if cap_controller.acting else Act.OBSERVE,
+        epoch=cap_controller.gpus.epoch,
+        clock_is_read_back=cap_controller.gpus.reports_locked_clock,
+        phase=PhaseName[node_phase.phase.name],
+        phase_source=node_phase.source.value,
+        gpus=tuple(_gpu(gpu, now_s=now_s) for gpu in cap_controller.gpu_states()),
         orders=tuple(
-            OrderReport(
+            LeaseReport(
                 holder=order.holder,
                 uuid=order.uuid,
                 lapses_in_s=None if isinf(order.until_s) else order.until_s - now_s,
                 on_lapse=order.on_lapse,
                 **order.caps._asdict(),
             )
-            for order in keeper.orders()
+            for order in cap_controller.leases()
         ),
-        counts={f"{kind.name.lower()}.{event.value}": keeper.counts[kind, event] for kind in Kind for event in Event},
+        counts={
+            f"{kind.name.lower()}.{event.value}": cap_controller.counts[kind, event]
+            for kind in CapKind
+            for event in Event
+        },
     )
 
 
-def _gpu(sight: Sight, *, now_s: float) -> GpuReport:
-    identity, limits, curve = asdict(sight.identity), asdict(sight.limits), curve_of(sight.identity.name)
+def _gpu(gpu: GpuState, *, now_s: float) -> GpuReport:
+    identity, limits, curve = asdict(gpu.identity), asdict(gpu.limits), curve_of(gpu.identity.name)
     return GpuReport(
         **identity,
         **limits,
-        **asdict(sight.reading),
-        age_s=None if sight.seen_s == -inf else max(0.0, now_s - sight.seen_s),
-        error=sight.error,
-        found=_body(sight.found),
-        planned=_body(sight.planned),
-        applied=_body(sight.applied),
-        enforced=_body(sight.enforced),
+        **asdict(gpu.reading),
+        age_s=None if gpu.polled_at_s == -inf else max(0.0, now_s - gpu.polled_at_s),
+        error=gpu.error,
+        found=_body(gpu.found),
+        planned=_body(gpu.planned),
+        applied=_body(gpu.applied),
+        enforced=_body(gpu.enforced),
         enforced_share=None
-        if sight.lost or sight.seen_s == -inf
-        else share_of(sight.enforced, limits=sight.limits, curve=curve),
-        power_state=sight.levers[Kind.POWER].state.value,
-        clock_state=sight.levers[Kind.CLOCK].state.value,
+        if gpu.lost or gpu.polled_at_s == -inf
+        else share_of(gpu.enforced, limits=gpu.limits, curve=curve),
+        power_state=gpu.cap_states[CapKind.POWER].state.value,
+        clock_state=gpu.cap_states[CapKind.CLOCK].state.value,
     )
 
 
@@ -85,43 +89,43 @@ class GpuMetrics(Collector):
 
     def collect(self) -> Iterator[Metric]:
         """Of all GPUs."""
-        sights = self._node.keeper.sights()
-        seen = [sight for sight in sights if not sight.lost]
+        gpu_states = self._node.cap_controller.gpu_states()
+        reachable = [gpu for gpu in gpu_states if not gpu.lost]
         for name, text, field, unit in _GAUGES:
-            yield self._gauge(name, text, {s: getattr(s.reading, field) for s in seen}, unit=unit)
-        for kind in Kind:
-            yield self._caps(kind, seen)
-        yield self._gauge("fleetwright_gpu_up", "Whether it does.", {s: float(not s.lost) for s in sights})
-        yield from self._counters(seen)
+            yield self._gauge(name, text, {s: getattr(s.reading, field) for s in reachable}, unit=unit)
+        for kind in CapKind:
+            yield self._caps(kind, reachable)
+        yield self._gauge("fleetwright_gpu_up", "Whether it does.", {s: float(not s.lost) for s in gpu_states})
+        yield from self._counters(reachable)
 
     def _gauge(
-        self, name: str, text: str, values: dict[Sight, float | None], *, unit: float = 1.0
+        self, name: str, text: str, values: dict[GpuState, float | None], *, unit: float = 1.0
     ) -> GaugeMetricFamily:
         family = GaugeMetricFamily(name, text, labels=["server", "gpu"])
-        for sight, value in values.items():
+        for gpu, value in values.items():
             if value is not None:
-                family.add_metric([self._server, sight.identity.uuid], value * unit)
+                family.add_metric([self._server, gpu.identity.uuid], value * unit)
         return family
 
-    def _caps(self, kind: Kind, sights: list[Sight]) -> GaugeMetricFamily:
+    def _caps(self, kind: CapKind, gpu_states: list[GpuState]) -> GaugeMetricFamily:
         name, text, unit = _CAP_NAMES[kind]
         family = GaugeMetricFamily(name, text, labels=["server", "gpu", "source"])
-        for sight in sights:
+        for gpu in gpu_states:
             for source in ("planned", "applied", "enforced"):
-                value = getattr(sight, source)[kind]
+                value = getattr(gpu, source)[kind]
                 if value is not None:
-                    family.add_metric([self._server, sight.identity.uuid, source], value * unit)
+                    family.add_metric([self._server, gpu.identity.uuid, source], value * unit)
         return family
 
-    def _counters(self, sights: list[Sight]) -> Iterator[CounterMetricFamily]:
+    def _counters(self, gpu_states: list[GpuState]) -> Iterator[CounterMetricFamily]:
         energy = CounterMetricFamily(
             "fleetwright_gpu_energy_joules", "Since the driver was loaded.", labels=["server", "gpu"]
         )
         errors = CounterMetricFamily(
             "fleetwright_gpu_ecc_errors", "Since the driver was loaded.", labels=["server", "gpu", "kind"]
         )
-        for sight in sights:
-            reading, labels = sight.reading, [self._server, sight.identity.uuid]
+        for gpu in gpu_states:
+            reading, labels = gpu.reading, [self._server, gpu.identity.uuid]
             if reading.energy_j is not None:
                 energy.add_metric(labels, reading.energy_j)
             for kind, count in (("corrected", reading.ecc_corrected), ("uncorrected", reading.ecc_uncorrected)):
@@ -130,8 +134,8 @@ class GpuMetrics(Collector):
         events = CounterMetricFamily(
             "fleetwright_gpu_cap_events", "What became of caps.", labels=["server", "lever", "event"]
         )
-        for lever in Kind:
+        for cap_state in CapKind:
             for event in Event:
-                count = self._node.keeper.counts[lever, event]
-                events.add_metric([self._server, lever.name.lower(), event.value], count)
+                count = self._node.cap_controller.counts[cap_state, event]
+                events.add_metric([self._server, cap_state.name.lower(), event.value], count)
         yield from (energy, errors, events)

@@ -27,7 +27,7 @@ def caps_routes(node: GpuNode, *, server: str) -> APIRouter:
             raise OutOfRangeError("power_limit_w, clock_mhz, clock_share: at least one is needed; DELETE releases")
         if body.holder == GUARD:
             raise OutOfRangeError(f"holder: {GUARD!r} is the one that speaks at /v1/clocks")
-        node.keeper.order(
+        node.cap_controller.request(
             body.holder,
             caps,
             share=body.clock_share,
@@ -40,14 +40,14 @@ def caps_routes(node: GpuNode, *, server: str) -> APIRouter:
 
     @router.delete(CAPS_PATH + "/{holder}")
     def release(holder: str) -> NodeReport:
-        if holder == GUARD or not node.keeper.release(holder):
+        if holder == GUARD or not node.cap_controller.release(holder):
             raise HTTPException(404, f"{holder!r} holds nothing here")
         node.wake()
         return report_of(node, server=server)
 
     @router.put(PHASE_PATH)
     def phase(body: PhaseRequest) -> NodeReport:
-        node.phases.say(body.worker, body.phase.phase, until_s=node.now_s() + body.lease_s)
+        node.phases.report(body.worker, body.phase.phase, until_s=node.now_s() + body.lease_s)
         node.wake()
         return report_of(node, server=server)
 

@@ -35,7 +35,7 @@ class Board:
 
 
 @dataclass(slots=True)
-class SimulatedGpus:
+class SimulatedDriver:
     """So many equal boards."""
 
     spec: GpuSpec
@@ -46,7 +46,7 @@ class SimulatedGpus:
     faults: ActuatorFaults = NO_FAULTS
     period_s: float = 0.25
     driver: str = "simulated"
-    reads_locks: bool = True
+    reports_locked_clock: bool = True
     epoch: int = 1
     boards: dict[str, Board] = field(init=False)
     _curve: PowerCurve = field(init=False)
@@ -54,7 +54,7 @@ class SimulatedGpus:
     def __post_init__(self) -> None:
         self._curve = power_curve(self.spec)
         uuids = (f"GPU-{self.name}-{at}" for at in range(self.count))
-        self.boards = {uuid: Board(limit_w=self.spec.tdp_w) for uuid in uuids}
+        self.boards = {uuid: Board(limit_w=self.spec.rated_w) for uuid in uuids}
 
     def identities(self) -> Sequence[GpuIdentity]:
         """In order."""
@@ -66,9 +66,9 @@ class SimulatedGpus:
         spec = self.spec
         full, lowest = int(self._full_mhz), int(spec.clock_min_mhz or LOWEST_SHARE * self._full_mhz)
         clocks = range(full, lowest - 1, -CLOCK_STEP_MHZ)
-        least_w = spec.cap_min_w or MIN_SHARE * spec.tdp_w
+        least_w = spec.cap_min_w or MIN_SHARE * spec.rated_w
         return GpuLimits(
-            least_w=least_w, most_w=spec.cap_max_w or spec.tdp_w, default_w=spec.tdp_w, clocks_mhz=tuple(clocks)
+            least_w=least_w, most_w=spec.cap_max_w or spec.rated_w, default_w=spec.rated_w, clocks_mhz=tuple(clocks)
         )
 
     def read(self, uuid: str) -> GpuReading:
@@ -81,7 +81,7 @@ class SimulatedGpus:
         return GpuReading(
             power_w=power_w,
             energy_j=board.energy_j,
-            temperature_c=30.0 + 40.0 * power_w / self.spec.tdp_w,
+            temperature_c=30.0 + 40.0 * power_w / self.spec.rated_w,
             sm_clock_mhz=round(clock * self._full_mhz) if board.load else self.limits(uuid).brake_clock_mhz,
             utilization=board.load,
             slowed_by=("power-cap",) if clock < self._locked(board) else () if board.load else ("idle",),
@@ -92,14 +92,14 @@ class SimulatedGpus:
         board = self._board(uuid)
         return Caps(board.limit_w, board.lock_mhz)
 
-    def standing(self, uuid: str) -> Caps:
+    def configured(self, uuid: str) -> Caps:
         """The same: nothing else is told."""
         return self.enforced(uuid)
 
     def set_power_limit(self, uuid: str, watts: float | None) -> None:
         """Within the limits."""
         limits, board = self.limits(uuid), self._board(uuid)
-        wanted = self.spec.tdp_w if watts is None else watts
+        wanted = self.spec.rated_w if watts is None else watts
         if wanted != limits.watts_within(wanted):
             raise OutOfRangeError(f"{uuid}: {wanted:g} W is outside of {limits.least_w:g} to {limits.most_w:g}")
         if self._obeys():
@@ -120,7 +120,7 @@ class SimulatedGpus:
         """Everything that was set is forgotten."""
         self.epoch += 1
         for uuid, board in self.boards.items():
-            self.boards[uuid] = Board(limit_w=self.spec.tdp_w, load=board.load, lost=board.lost)
+            self.boards[uuid] = Board(limit_w=self.spec.rated_w, load=board.load, lost=board.lost)
 
     @property
     def _full_mhz(self) -> float:

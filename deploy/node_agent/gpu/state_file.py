@@ -28,7 +28,7 @@ class StateFileError(GpuError):
     """The file that says what was found cannot be read or written."""
 
 
-class KeptCaps(Frozen):
+class StoredCaps(Frozen):
     """Of one GPU."""
 
     power_limit_w: float | None = None
@@ -40,19 +40,19 @@ class KeptCaps(Frozen):
         return Caps(self.power_limit_w, self.clock_mhz)
 
 
-class KeptOrder(Frozen):
+class StoredLease(Frozen):
     """One order."""
 
     holder: str
     uuid: str
-    caps: KeptCaps
+    caps: StoredCaps
     until_s: float
     on_lapse: OnExpiry = OnExpiry.SAFE
 
     @classmethod
-    def of(cls, order: GpuCapLease) -> "KeptOrder":
+    def of(cls, order: GpuCapLease) -> "StoredLease":
         """As the file has it."""
-        caps = KeptCaps(**order.caps._asdict())
+        caps = StoredCaps(**order.caps._asdict())
         return cls(holder=order.holder, uuid=order.uuid, caps=caps, until_s=order.until_s, on_lapse=order.on_lapse)
 
     @property
@@ -63,29 +63,29 @@ class KeptOrder(Frozen):
         )
 
 
-class Kept(Frozen):
+class StoredState(Frozen):
     """The file."""
 
     version: Literal[1] = 1
     boot: str
-    found: dict[str, KeptCaps]
-    orders: tuple[KeptOrder, ...] = ()
+    found: dict[str, StoredCaps]
+    orders: tuple[StoredLease, ...] = ()
 
 
-class Memory:
+class StateFile:
     """A file, or none: then a killed agent's caps stay until somebody else changes them."""
 
     def __init__(self, path: Path | None, *, boot: str | None = None) -> None:
         self._path = path
         self._boot = boot if boot is not None else _boot_id()
-        self._saved: Kept | None = None
+        self._saved: StoredState | None = None
 
-    def recall(self) -> Kept | None:
+    def read(self) -> StoredState | None:
         """What a killed agent left; its orders only if they are of this boot."""
         if self._path is None:
             return None
         try:
-            kept = Kept.model_validate_json(self._path.read_bytes())
+            kept = StoredState.model_validate_json(self._path.read_bytes())
         except (FileNotFoundError, NotADirectoryError):
             return None
         except (OSError, ValidationError) as error:
@@ -118,14 +118,14 @@ class Memory:
 
     def knows(self, uuid: str, found: Caps) -> bool:
         """Whether the next agent would put this GPU back to that."""
-        return self._saved is not None and self._saved.found.get(uuid) == KeptCaps(**found._asdict())
+        return self._saved is not None and self._saved.found.get(uuid) == StoredCaps(**found._asdict())
 
-    def keep(self, *, found: dict[str, Caps], orders: tuple[GpuCapLease, ...]) -> None:
+    def write(self, *, found: dict[str, Caps], orders: tuple[GpuCapLease, ...]) -> None:
         """Before anything is set; a file that says the same already is left alone."""
-        kept = Kept(
+        kept = StoredState(
             boot=self._boot,
-            found={uuid: KeptCaps(**caps._asdict()) for uuid, caps in found.items()},
-            orders=tuple(KeptOrder.of(order) for order in orders if order.until_s != float("inf")),
+            found={uuid: StoredCaps(**caps._asdict()) for uuid, caps in found.items()},
+            orders=tuple(StoredLease.of(order) for order in orders if order.until_s != float("inf")),
         )
         if self._path is None or kept == self._saved:
             return
@@ -135,7 +135,7 @@ class Memory:
             raise StateFileError(f"{self._path}: {error.strerror}") from error
         self._saved = kept
 
-    def forget(self) -> None:
+    def remove(self) -> None:
         """Everything is as it was found."""
         if self._path is None or self._saved is None:
             return

@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from enum import StrEnum
 from typing import NamedTuple
 
-from deploy.node_agent.gpu.gpu_state import Sight
+from deploy.node_agent.gpu.gpu_state import GpuState
 from power.controls import Phase
 
 # Of workers that differ, the one that draws the most speaks for the node.
@@ -23,31 +23,31 @@ class PhaseSource(StrEnum):
     UTILIZATION = "utilization"
 
 
-class Doing(NamedTuple):
+class NodePhase(NamedTuple):
     """The node's phase, and who says so."""
 
     phase: Phase
     source: PhaseSource
 
 
-class Phases:
+class WorkloadPhases:
     """What workers said, each until its word runs out."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._said: dict[str, tuple[Phase, float]] = {}
+        self._reported: dict[str, tuple[Phase, float]] = {}
 
-    def say(self, worker: str, phase: Phase, *, until_s: float) -> None:
+    def report(self, worker: str, phase: Phase, *, until_s: float) -> None:
         """A worker's word replaces its last one."""
         with self._lock:
-            self._said[worker] = (phase, until_s)
+            self._reported[worker] = (phase, until_s)
 
-    def now(self, sights: Iterable[Sight], *, now_s: float) -> Doing:
+    def now(self, gpu_states: Iterable[GpuState], *, now_s: float) -> NodePhase:
         """What holds."""
         with self._lock:
-            self._said = {worker: said for worker, said in self._said.items() if now_s < said[1]}
-            phases = {phase for phase, _until_s in self._said.values()}
+            self._reported = {worker: said for worker, said in self._reported.items() if now_s < said[1]}
+            phases = {phase for phase, _until_s in self._reported.values()}
         if phases:
-            return Doing(next(phase for phase in _HEAVIEST if phase in phases), PhaseSource.WORKERS)
-        idle = all(sight.reading.utilization == 0 for sight in sights)
-        return Doing(Phase.IDLE if idle else Phase.PROMPT, PhaseSource.UTILIZATION)
+            return NodePhase(next(phase for phase in _HEAVIEST if phase in phases), PhaseSource.WORKERS)
+        idle = all(gpu.reading.utilization == 0 for gpu in gpu_states)
+        return NodePhase(Phase.IDLE if idle else Phase.PROMPT, PhaseSource.UTILIZATION)

@@ -190,7 +190,7 @@ class Guarding:
     async def rounds(self, count: int, *, every_s: float | None = None) -> None:
         """Some rounds; five a period, where nothing else is said."""
         for _ in range(count):
-            await self.loop.run_round()
+            await self.loop.reconcile()
             if self.hands is None:
                 await asyncio.sleep(0.1 if every_s is None else every_s)
             else:

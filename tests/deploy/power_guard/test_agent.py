@@ -50,7 +50,7 @@ def test_clocks_hold_for_the_lease_and_no_longer() -> None:
     assert node.at(9.0) == NodeClocks(0.9, 0.8)
     assert node.at(10.0) == SAFE
     assert node.agent.telemetry().lapsed
-    node.agent.heard(Beat(guard="g", lease_s=10.0))
+    node.agent.renew(Beat(guard="g", lease_s=10.0))
     assert node.at(11.0) == NodeClocks(0.9, 0.8)
 
 
@@ -64,7 +64,7 @@ def test_a_brake_outlives_the_guard() -> None:
 
 def test_any_guard_may_brake_but_only_the_one_that_is_heard_may_let_go() -> None:
     node = Node()
-    node.agent.heard(Beat(guard="g", lease_s=10.0))
+    node.agent.renew(Beat(guard="g", lease_s=10.0))
     other: dict[str, Any] = {"guard": "other", "lease_s": 10.0}
     with pytest.raises(HeldByAnotherError):
         node.agent.brake(BrakeOrder(**other, on=True))
@@ -109,7 +109,7 @@ def test_an_agent_that_is_told_to_end_leaves_its_node_slow() -> None:
     node = Node()
     node.agent.set_clocks(told(0.9, 0.4))
     assert node.at(1.0) == NodeClocks(0.9, 0.4)
-    node.agent.leave()
+    node.agent.shut_down()
     node.now_s += 0.1
     assert node.device.read().clocks == NodeClocks(0.6, 0.4)
 
@@ -131,7 +131,7 @@ async def test_a_device_that_fails_in_an_unknown_way_does_not_stop_the_switch(mo
             broken.setattr(node.device, "set_clocks", failing)
             node.now_s = 20.0  # the lease is over
             await holds(lambda: failed)
-        await holds(lambda: node.agent._asked == SAFE)
+        await holds(lambda: node.agent._commanded == SAFE)
     node.now_s += 0.1
     assert node.device.read().clocks == SAFE
 

@@ -41,7 +41,7 @@ async def test_a_round_ends_within_its_period_whoever_is_silent_and_whatever_is_
     async with unresponsive:
         for _ in range(3):
             began_s = unresponsive.now_s
-            await unresponsive.ask()
+            await unresponsive.poll()
             await unresponsive.send(brake=[0, 1, 2], release=[], command=dict.fromkeys(range(3), NodeClocks(0.5, 0.5)))
             assert unresponsive.now_s - began_s <= PERIOD_S
         assert len(unresponsive._in_flight) == 9, "asked once, braked once and told once: nothing piles up"

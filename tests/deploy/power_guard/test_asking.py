@@ -17,7 +17,7 @@ from api.client.calls import Versioned
 from api.schemas.power import PowerBudget, StoredBudget
 from api.schemas.tokens import Scope
 from deploy.common.clock import Clock
-from deploy.power_guard.budget_client import BudgetSource, asking
+from deploy.power_guard.budget_client import BudgetFetcher, fetching_budgets
 from deploy.power_guard.config import BudgetsFrom
 from power.guard import BudgetOrder, Cause, GuardMode
 from tests.deploy.power_guard.row_of_agents import Guarding, guarding, staged
@@ -56,7 +56,7 @@ async def fetching(url: str, folder: Path) -> AsyncIterator[Guarding]:
     with staged(2) as nodes:
         guard = guarding(nodes.config(row="row"), hands=nodes.hands)
         said = BudgetsFrom(url=url, token_file=file, every_s=EVERY_S)
-        async with guard.agents, asking(said, loop=guard.loop):
+        async with guard.agents, fetching_budgets(said, loop=guard.loop):
             yield guard
 
 
@@ -130,7 +130,7 @@ class NeverAnswering:
 async def test_a_service_that_never_answers_holds_up_no_round() -> None:
     with staged(2) as nodes:
         guard, service = guarding(nodes.config(row="row"), hands=nodes.hands), NeverAnswering()
-        source: Any = BudgetSource(api=service, loop=guard.loop)  # type: ignore[arg-type] # of which `send` is used
+        source: Any = BudgetFetcher(api=service, loop=guard.loop)  # type: ignore[arg-type] # of which `send` is used
         asking_it = asyncio.create_task(source.run(every_s=EVERY_S))
         async with guard.agents:
             await guard.rounds(5)
@@ -146,7 +146,7 @@ async def test_validity_is_reckoned_by_the_clock_of_the_service(sqlite_service: 
         guard = guarding(nodes.config(row="row"), hands=nodes.hands)
         async with on_loopback(sqlite_service) as (_url, planner), guard.agents:
             await planner.create_power_budget("row", budget(4_000.0, lasts_s=3000.0))
-            await BudgetSource(api=planner, loop=guard.loop, clock=astray).ask()
+            await BudgetFetcher(api=planner, loop=guard.loop, clock=astray).fetch()
             assert guard.loop.budget is not None
             left_s = guard.loop.budget.expires_at_s - guard.loop.now_s()
             assert 2000 < left_s <= 3000
@@ -158,12 +158,12 @@ async def test_what_another_has_set_since_is_not_ended(sqlite_service: RunningSe
         guard = guarding(nodes.config(row="row"), hands=nodes.hands)
         async with on_loopback(sqlite_service) as (_url, planner), guard.agents:
             made: Versioned[StoredBudget] = await planner.create_power_budget("row", budget(4_000.0))
-            source = BudgetSource(api=planner, loop=guard.loop)
-            await source.ask()
-            held: Any = guard.loop.take(direct)
-            await source.ask()  # the same version again
+            source = BudgetFetcher(api=planner, loop=guard.loop)
+            await source.fetch()
+            held: Any = guard.loop.set_budget(direct)
+            await source.fetch()  # the same version again
             await planner.delete_power_budget("row", if_match=made.etag)
-            await source.ask()
+            await source.fetch()
             assert guard.loop.budget is held
 
 
@@ -172,6 +172,6 @@ async def test_an_expired_budget_is_no_refusal(sqlite_service: RunningService) -
         guard = guarding(nodes.config(row="row"), hands=nodes.hands)
         async with on_loopback(sqlite_service) as (_url, planner), guard.agents:
             await planner.create_power_budget("row", budget(4_000.0, lasts_s=0.2))
-            await BudgetSource(api=planner, loop=guard.loop).ask()
+            await BudgetFetcher(api=planner, loop=guard.loop).fetch()
             assert guard.loop.budget is None
             assert guard.sample("power_budget_refusals_total") == 0

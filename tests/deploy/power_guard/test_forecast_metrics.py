@@ -2,7 +2,7 @@
 
 from prometheus_client import CollectorRegistry
 
-from deploy.power_guard.forecast_metrics import Outlook
+from deploy.power_guard.forecast_metrics import ForecastMetrics
 from power.controls import Setting
 from power.telemetry import Budget, Reading
 
@@ -13,9 +13,11 @@ def value(registry: CollectorRegistry, name: str, **labels: str) -> float | None
 
 def full_step(*readings: Reading, budget: Budget | None = None, period_s: float = 2.0) -> CollectorRegistry:
     registry = CollectorRegistry()
-    outlook = Outlook(registry, row="r", period_s=period_s)
+    forecast_metrics = ForecastMetrics(registry, row="r", period_s=period_s)
     for reading in readings:
-        outlook.look(now_s=reading.at_s + 2, reading=reading, budget=budget, setting=Setting(low_limit_w=90.0))
+        forecast_metrics.update(
+            now_s=reading.at_s + 2, reading=reading, budget=budget, setting=Setting(low_limit_w=90.0)
+        )
     return registry
 
 

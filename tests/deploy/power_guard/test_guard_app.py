@@ -30,7 +30,7 @@ async def test_a_budget_is_taken() -> None:
             done = await http.put("/budget", json=GOOD)
             assert done.status_code == 200
             assert done.json()["limit_w"] == 9000.0
-            await guard.loop.run_round()
+            await guard.loop.reconcile()
             state = (await http.get("/state")).json()
             assert (state["state"], state["limit_w"], state["brakes"]) == ("normal", 9000.0, 0)
 
@@ -58,7 +58,7 @@ async def test_a_bad_budget_is_refused_by_name_and_the_old_one_stays() -> None:
                 assert error["path"] == path, bad
                 assert said in error["message"], bad
                 assert (await http.get("/state")).json()["budget"]["limit_w"] == 9000.0
-                await guard.loop.run_round()
+                await guard.loop.reconcile()
                 assert guard.loop.state.limit_w == 9000.0, bad
 
 
@@ -102,7 +102,7 @@ async def test_it_is_healthy_while_rounds_end() -> None:
     with staged(1) as row:
         async with faced(row) as (guard, http):
             assert (await http.get("/healthz")).status_code == 503
-            await guard.loop.run_round()
+            await guard.loop.reconcile()
             assert (await http.get("/healthz")).status_code == 200
             row.pass_(3 * PERIOD_S)
             assert (await http.get("/healthz")).status_code == 200
@@ -114,7 +114,7 @@ async def test_metrics_have_base_units_and_the_names_that_operators_know() -> No
     with staged(2) as row:
         async with faced(row) as (guard, http):
             await http.put("/budget", json=GOOD)
-            await guard.loop.run_round()
+            await guard.loop.reconcile()
             text = (await http.get("/metrics")).text
     for line in (
         'fleetwright_row_power_budget_watts{row="row-a"} 9000.0',

@@ -26,7 +26,7 @@ def test_agents_start_at_their_safe_clocks_and_are_told_others() -> None:
 
         async def work() -> None:
             guard = guarding(row.config(), hands=row.hands)
-            guard.loop.take(order(row, per_server_w=5000.0))
+            guard.loop.set_budget(order(row, per_server_w=5000.0))
             assert [node.clocks for node in row.nodes] == [SAFE] * 3
             await guard.rounds(2)
             assert guard.mode() is GuardMode.NORMAL
@@ -44,7 +44,7 @@ def test_a_reading_above_the_budget_brakes_every_server_within_the_round() -> No
 
         async def work() -> None:
             guard = guarding(row.config(), hands=row.hands)
-            guard.loop.take(order(row, per_server_w=5000.0))
+            guard.loop.set_budget(order(row, per_server_w=5000.0))
             # Prompts draw 5.7 kW at full clock: the round after the caps are lifted reads it and brakes.
             rounds = 0
             while guard.mode() is not GuardMode.BRAKED:
@@ -65,7 +65,7 @@ def test_in_mode_observe_nothing_is_sent() -> None:
 
         async def work() -> None:
             guard = guarding(row.config(mode="observe"), hands=row.hands)
-            guard.loop.take(order(row, per_server_w=2000.0))
+            guard.loop.set_budget(order(row, per_server_w=2000.0))
             await guard.rounds(3)
             assert guard.mode() is GuardMode.BRAKED
             assert guard.sample("power_brake_events_total", cause=Cause.OVER_BUDGET) == 1
@@ -82,7 +82,7 @@ def test_without_a_guard_the_nodes_fall_to_their_safe_clocks_and_a_new_guard_lif
 
         async def work() -> None:
             guard = guarding(row.config(lease_s=2 * PERIOD_S), hands=row.hands)
-            guard.loop.take(order(row, per_server_w=5000.0))
+            guard.loop.set_budget(order(row, per_server_w=5000.0))
             await guard.rounds(2, every_s=1.0)
             assert [node.clocks for node in row.nodes] == [FULL] * 3
             row.pass_(2 * PERIOD_S - 1.0)  # the lease, since the last round
@@ -93,7 +93,7 @@ def test_without_a_guard_the_nodes_fall_to_their_safe_clocks_and_a_new_guard_lif
 
             wait_for(clocks, lambda found: found == [SAFE] * 3, what="nodes at their safe clocks")
             again = guarding(row.config(lease_s=2 * PERIOD_S), hands=row.hands)
-            again.loop.take(order(row, per_server_w=5000.0))
+            again.loop.set_budget(order(row, per_server_w=5000.0))
             await again.rounds(2)
             assert [node.clocks for node in row.nodes] == [FULL] * 3
             await guard.agents.aclose()
@@ -128,11 +128,11 @@ def test_a_server_that_ignores_its_orders_is_told_again_and_then_counted_as_deaf
         async def work() -> None:
             guard = guarding(row.config(settings={"longest_wait_s": 12.0, "margin_s": 12.0}), hands=row.hands)
             rounds = 0
-            while not guard.loop.state.told.unresponsive[2]:
+            while not guard.loop.state.commands.unresponsive[2]:
                 assert rounds < 100
                 rounds += 1
                 await guard.rounds(1)
-            assert guard.loop.state.told.unresponsive.tolist() == [False, False, True, False]
+            assert guard.loop.state.commands.unresponsive.tolist() == [False, False, True, False]
             assert guard.sample("guard_unresponsive_servers") == 1
             assert guard.sample("guard_events_total", kind="told-again") >= 3
             await guard.agents.aclose()
@@ -145,7 +145,7 @@ def test_a_node_that_vanished_counts_with_its_worst_and_two_make_the_row_blind()
 
         async def work() -> None:
             guard = guarding(row.config(most_missing_share=0.2), hands=row.hands)
-            guard.loop.take(order(row, per_server_w=5000.0))
+            guard.loop.set_budget(order(row, per_server_w=5000.0))
             await guard.rounds(2)
             before_w = guard.sample("row_power_watts")
             await asyncio.to_thread(row.nodes[0].stop)
@@ -164,7 +164,7 @@ def test_an_order_that_was_not_answered_is_sent_until_it_is() -> None:
 
         async def work() -> None:
             guard = guarding(row.config(), hands=row.hands)
-            guard.loop.take(order(row, per_server_w=5000.0))
+            guard.loop.set_budget(order(row, per_server_w=5000.0))
             await guard.rounds(1)
             device = row.nodes[1].device
             real, row.nodes[1].device.brake = device.brake, _broken  # type: ignore[method-assign]
@@ -224,7 +224,7 @@ def test_a_policy_that_fails_leaves_the_guard_standing() -> None:
             guard = guarding(row.config(settings={"rating_w": 13_000.0}), hands=row.hands)
             policy = Failing()
             guard.loop._guard.policy = policy
-            guard.loop.take(order(row, per_server_w=6000.0))
+            guard.loop.set_budget(order(row, per_server_w=6000.0))
             await guard.rounds(2)
             assert guard.mode() is GuardMode.NORMAL
             policy.broken = True
@@ -251,7 +251,7 @@ def test_a_budget_that_expires_makes_the_row_cautious() -> None:
 
         async def work() -> None:
             guard = guarding(row.config(), hands=row.hands)
-            guard.loop.take(order(row, per_server_w=5000.0, valid_s=30.0))
+            guard.loop.set_budget(order(row, per_server_w=5000.0, valid_s=30.0))
             await guard.rounds(1)
             assert guard.mode() is GuardMode.NORMAL
             await _until(guard, GuardMode.DEGRADED)

@@ -57,7 +57,7 @@ def test_a_guard_is_heard_by_its_certificate_and_hears_only_its_own_agents(tmp_p
     with staged(1) as row, over_tls(row, ours) as url:
         for authority, shown in ((ours, strangers), (theirs, mine)):
             guard = asked(row, url, authority, shown)
-            assert guard.agents.heard == [None]
+            assert guard.agents.reports == [None]
             assert row.nodes[0].agent.telemetry().holder is None
         guard = asked(row, url, ours, mine)
         assert row.nodes[0].agent.telemetry().holder == "guard"

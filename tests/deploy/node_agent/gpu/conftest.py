@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from deploy.node_agent.gpu.cap_controller import Keeper
-from deploy.node_agent.gpu.interface import Caps, Gpus
-from deploy.node_agent.gpu.nvml import NvmlGpus
-from deploy.node_agent.gpu.state_file import Memory
+from deploy.node_agent.gpu.cap_controller import CapController
+from deploy.node_agent.gpu.interface import Caps, GpuDriver
+from deploy.node_agent.gpu.nvml import NvmlDriver
+from deploy.node_agent.gpu.state_file import StateFile
 from tests.deploy.node_agent.gpu.stub_driver import StubDriver
 
 
@@ -23,10 +23,10 @@ def driver(tmp_path: Path) -> StubDriver:
 
 
 @pytest.fixture
-def nvml(driver: StubDriver) -> Iterator[NvmlGpus]:
+def nvml(driver: StubDriver) -> Iterator[NvmlDriver]:
     """Opened on it."""
     assert driver.state.loads == 1
-    gpus = NvmlGpus()
+    gpus = NvmlDriver()
     yield gpus
     gpus.close()
 
@@ -35,7 +35,7 @@ def nvml(driver: StubDriver) -> Iterator[NvmlGpus]:
 class Keeping:
     """A keeper, its driver, and what time it is."""
 
-    gpus: Gpus
+    gpus: GpuDriver
     memory: Path | None = None
     acting: bool = True
     safe_share: float = 1.0
@@ -43,31 +43,31 @@ class Keeping:
     slept_s: list[float] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        self.keeper = self.started()
+        self.cap_controller = self.started()
 
-    def started(self, *, boot: str = "boot-1") -> Keeper:
+    def started(self, *, boot: str = "boot-1") -> CapController:
         """Another agent over the same driver and file."""
-        memory = Memory(self.memory, boot=boot)
-        self.keeper = Keeper(
+        memory = StateFile(self.memory, boot=boot)
+        self.cap_controller = CapController(
             gpus=self.gpus,
-            memory=memory,
+            state_file=memory,
             acting=self.acting,
             safe_share=self.safe_share,
             now_s=lambda: self.now_s,
             sleep=self._sleep,
         )
-        return self.keeper
+        return self.cap_controller
 
     def rounds(self, count: int = 1, *, every_s: float = 0.25) -> None:
         """Some looks."""
         for _ in range(count):
-            self.keeper.round()
+            self.cap_controller.reconcile()
             self.now_s += every_s
 
     def order(self, holder: str = "h", *, lease_s: float = 100.0, **more: Any) -> None:
         """From now on."""
         uuids = more.pop("uuids", ())
-        self.keeper.order(holder, Caps(**more), uuids=uuids, until_s=self.now_s + lease_s)
+        self.cap_controller.request(holder, Caps(**more), uuids=uuids, until_s=self.now_s + lease_s)
 
     def _sleep(self, duration_s: float) -> None:
         self.slept_s.append(duration_s)
@@ -75,6 +75,6 @@ class Keeping:
 
 
 @pytest.fixture
-def keeping(nvml: NvmlGpus, tmp_path: Path) -> Keeping:
+def keeping(nvml: NvmlDriver, tmp_path: Path) -> Keeping:
     """Over the stub driver, with a state file."""
     return Keeping(nvml, memory=tmp_path / "state.json")

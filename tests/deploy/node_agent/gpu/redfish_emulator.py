@@ -141,21 +141,21 @@ class _Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
 
     def do_GET(self) -> None:
-        self._asked("GET")
+        self._call_once("GET")
 
     def do_PATCH(self) -> None:
-        self._asked("PATCH")
+        self._call_once("PATCH")
 
     def do_POST(self) -> None:
-        self._asked("POST")
+        self._call_once("POST")
 
     def do_DELETE(self) -> None:
-        self._asked("DELETE")
+        self._call_once("DELETE")
 
     def log_message(self, *_args: Any) -> None:
         """Tests look at `seen`."""
 
-    def _asked(self, method: str) -> None:
+    def _call_once(self, method: str) -> None:
         length = int(self.headers.get("Content-Length") or 0)
         body = json.loads(self.rfile.read(length)) if length else None
         self.bmc.seen.append((method, self.path, deepcopy(body)))

@@ -16,10 +16,10 @@ from typing import Any
 
 import pytest
 
-from deploy.node_agent.gpu.amd import AmdGpus
+from deploy.node_agent.gpu.amd import AmdDriver
 from deploy.node_agent.gpu.cap_state_machine import Event
 from deploy.node_agent.gpu.errors import DriverGoneError, NoPermissionError, OutOfRangeError
-from deploy.node_agent.gpu.gpu_state import Kind
+from deploy.node_agent.gpu.gpu_state import CapKind
 from deploy.node_agent.gpu.interface import Caps
 from tests.deploy.node_agent.gpu.conftest import Keeping
 
@@ -103,7 +103,7 @@ def stub(library: ctypes.CDLL) -> Any:
 
 
 def test_a_look_tells_everything_in_our_units(stub: Any) -> None:
-    gpus = AmdGpus()
+    gpus = AmdDriver()
     (gpu,) = gpus.identities()
     assert (gpu.uuid, gpu.name, gpu.bus_id) == ("amd-0", "AMD Instinct MI300X", "0000:03:00.0")
     reading, limits = gpus.read("amd-0"), gpus.limits("amd-0")
@@ -120,7 +120,7 @@ def test_a_look_tells_everything_in_our_units(stub: Any) -> None:
 
 
 def test_refusals_have_their_types(stub: Any) -> None:
-    gpus = AmdGpus()
+    gpus = AmdDriver()
     with pytest.raises(OutOfRangeError, match="AMDSMI_STATUS_INVAL"):
         gpus.set_power_limit("amd-0", 900.0)
     stub.refuse = 1
@@ -132,25 +132,25 @@ def test_refusals_have_their_types(stub: Any) -> None:
 
 
 def test_caps_are_held_over_ignored_writes_and_a_new_load_and_put_back(stub: Any) -> None:
-    keeping = Keeping(AmdGpus())
+    keeping = Keeping(AmdDriver())
     stub.ignore = 1
     keeping.order(power_limit_w=500.0, clock_mhz=1500, lease_s=1e6)
     keeping.rounds(20)
-    (sight,) = keeping.keeper.sights()
+    (sight,) = keeping.cap_controller.gpu_states()
     assert sight.planned == sight.applied == sight.enforced == Caps(500.0, 1500)
-    assert keeping.keeper.counts[Kind.POWER, Event.IGNORED] == 1
+    assert keeping.cap_controller.counts[CapKind.POWER, Event.IGNORED] == 1
     stub.loads, stub.cap_uw, stub.top_mhz, stub.energy = stub.loads + 1, 750_000_000, 2100, 0
     keeping.rounds(2)
     assert (stub.cap_uw, stub.top_mhz) == (500_000_000, 1500)
     assert keeping.gpus.epoch == 2
-    assert keeping.keeper.restore()
+    assert keeping.cap_controller.restore()
     assert (stub.cap_uw, stub.top_mhz) == (750_000_000, 2100)
 
 
 def test_without_package_or_library_the_reason_is_told(tmp_path: Path) -> None:
-    code = "import sys\nfrom deploy.node_agent.gpu.amd import AmdGpus\n"
+    code = "import sys\nfrom deploy.node_agent.gpu.amd import AmdDriver\n"
     code += "from deploy.node_agent.gpu.errors import DriverGoneError\n"
-    code += "try: AmdGpus()\nexcept DriverGoneError as error: print(error)\n"
+    code += "try: AmdDriver()\nexcept DriverGoneError as error: print(error)\n"
     hidden = f"import sys\nsys.modules['amdsmi'] = None\n{code}"
     done = subprocess.run([sys.executable, "-c", hidden], cwd=ROOT, capture_output=True, text=True, check=True)
     assert done.stdout == "AMD GPUs need the package `amdsmi`, which comes with ROCm\n"
@@ -160,4 +160,4 @@ def test_without_package_or_library_the_reason_is_told(tmp_path: Path) -> None:
     assert done.stdout == "AMD GPUs need libamd_smi.so of ROCm: 'libamd_smi.so'\n"
     with pytest.raises(DriverGoneError), pytest.MonkeyPatch.context() as patch:
         patch.setitem(sys.modules, "amdsmi", None)
-        AmdGpus()
+        AmdDriver()

@@ -16,11 +16,11 @@ import pytest
 
 from deploy.common.http_server import MutualTls, server_of, unix_listener
 from deploy.node_agent.agent import NodeAgent
-from deploy.node_agent.gpu.cap_controller import Keeper
+from deploy.node_agent.gpu.cap_controller import CapController
 from deploy.node_agent.gpu.node import GpuNode
-from deploy.node_agent.gpu.simulated import SimulatedGpus
-from deploy.node_agent.gpu.state_file import Memory
-from deploy.node_agent.gpu.workload_phase import Phases
+from deploy.node_agent.gpu.simulated import SimulatedDriver
+from deploy.node_agent.gpu.state_file import StateFile
+from deploy.node_agent.gpu.workload_phase import WorkloadPhases
 from deploy.node_agent.routes import agent_app
 from deploy.node_agent.schemas import CAPS_PATH, GPUS_PATH, PHASE_PATH, NodeReport
 from fleet.gpus import builtin_gpus
@@ -37,11 +37,13 @@ ORDER: dict[str, Any] = {"holder": "planner", "lease_s": 60.0, "power_limit_w": 
 @contextmanager
 def serving(
     listener: socket.socket, *, token: str | None = TOKEN, tls: MutualTls | None = None
-) -> Iterator[SimulatedGpus]:
+) -> Iterator[SimulatedDriver]:
     """An agent over simulated GPUs, in a thread of this process, until the block ends."""
     spec = builtin_gpus().get("H100-SXM")
-    gpus = SimulatedGpus(spec=spec, count=2, now_s=time.monotonic, rng=np.random.default_rng(0), period_s=0.02)
-    node = GpuNode(keeper=Keeper(gpus=gpus, memory=Memory(None), acting=True), phases=Phases())
+    gpus = SimulatedDriver(spec=spec, count=2, now_s=time.monotonic, rng=np.random.default_rng(0), period_s=0.02)
+    node = GpuNode(
+        cap_controller=CapController(gpus=gpus, state_file=StateFile(None), acting=True), phases=WorkloadPhases()
+    )
     agent = NodeAgent(server="n1", device=node, safe=NodeClocks(0.7, 0.5), now_s=time.monotonic, guarded=False)
     server = server_of(agent_app(agent, token=token, gpus=node), tls=tls)
     thread = threading.Thread(target=asyncio.run, args=(server.serve(sockets=[listener]),), daemon=True)

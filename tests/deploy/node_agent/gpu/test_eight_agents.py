@@ -16,7 +16,7 @@ import pytest
 from deploy.node_agent.schemas import CAPS_PATH, GPUS_PATH, PHASE_PATH
 from deploy.power_guard.config import GuardFile
 from deploy.power_guard.metrics import Source
-from power.guard import BudgetOrder, Mode
+from power.guard import BudgetOrder, GuardMode
 from power.guard.budgets import Entry
 from tests.deploy.node_agent.gpu.stub_driver import StubDriver, stub_library
 from tests.deploy.power_guard.row_of_agents import Guarding, Hands, guarding
@@ -70,10 +70,10 @@ class Agent:
         except httpx.HTTPError:
             return False
 
-    def caps(self, lever: str) -> set[tuple[Any, ...]]:
+    def caps(self, cap_state: str) -> set[tuple[Any, ...]]:
         """Of every GPU: planned, applied, enforced."""
         gpus = self.ask("GET", GPUS_PATH)["gpus"]
-        return {tuple(gpu[source][lever] for source in ("planned", "applied", "enforced")) for gpu in gpus}
+        return {tuple(gpu[source][cap_state] for source in ("planned", "applied", "enforced")) for gpu in gpus}
 
 
 @pytest.fixture(scope="module")
@@ -181,19 +181,19 @@ async def test_without_an_agent_the_guard_falls_back_within_two_periods(agents: 
     guard = guarding(config, hands=hands)
     async with guard.agents:
         order = BudgetOrder(domain="row-a", limits=(Entry(limit_w=config.settings.rating_w),), valid_s=3600.0)
-        guard.loop.take(order)
+        guard.loop.set_budget(order)
         await guard.rounds(1, every_s=0.5)
         async with asyncio.timeout(PATIENCE_S):
-            while guard.mode() is not Mode.NORMAL or not obeyed(guard):
+            while guard.mode() is not GuardMode.NORMAL or not obeyed(guard):
                 await guard.rounds(1, every_s=0.5)
                 await asyncio.sleep(0.1)
         await guard.rounds(1, every_s=0.0)
         heard_s = hands.now_s
         agents[3].kill()
-        while guard.mode() is Mode.NORMAL:
+        while guard.mode() is GuardMode.NORMAL:
             hands.pass_(PERIOD_S)
             assert hands.now_s <= heard_s + 2 * PERIOD_S
             await guard.rounds(1, every_s=0.0)
-        assert guard.mode() is Mode.BLIND
+        assert guard.mode() is GuardMode.TELEMETRY_LOST
         assert guard.sample("guard_events_total", kind="mode") >= 1
-        assert [at for at, heard in enumerate(guard.agents.heard) if heard and heard.at_s <= heard_s] == [3]
+        assert [at for at, heard in enumerate(guard.agents.reports) if heard and heard.at_s <= heard_s] == [3]

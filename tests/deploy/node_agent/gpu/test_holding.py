@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from deploy.node_agent.gpu.cap_leases import CapLeases, GpuCapLease
-from deploy.node_agent.gpu.cap_state_machine import MAX_TRIES, SELDOM_S, Event, Lever, State, step, target
+from deploy.node_agent.gpu.cap_state_machine import MAX_TRIES, RETRY_S, CapState, CapStatus, Event, step, target
 from deploy.node_agent.gpu.interface import Caps
 
 FOUND_W = 700.0
@@ -18,15 +18,15 @@ WATTS = st.one_of(st.none(), st.sampled_from([300.0, 400.0, 500.0, 600.0]))
 class World:
     """A driver that does, ignores or refuses, and one lever on it."""
 
-    lever: Lever = field(default_factory=lambda: Lever(tolerance=1.0, settle_s=1.0))
+    cap_state: CapState = field(default_factory=lambda: CapState(tolerance=1.0, settle_s=1.0))
     enforced: float = FOUND_W
     now_s: float = 0.0
     writes: int = 0
     events: list[Event] = field(default_factory=list)
 
     def look(self, wanted: float | None, *, driver: str = "does") -> None:
-        done = step(self.lever, wanted=wanted, rest=FOUND_W, enforced=self.enforced, now_s=self.now_s)
-        self.lever = done.lever
+        done = step(self.cap_state, wanted=wanted, rest=FOUND_W, enforced=self.enforced, now_s=self.now_s)
+        self.cap_state = done.cap_state
         if done.event:
             self.events.append(done.event)
         if done.write:
@@ -36,9 +36,9 @@ class World:
     def _write(self, value: float | None, driver: str) -> None:
         self.writes += 1
         if driver == "refuses":
-            self.lever = self.lever.refused(now_s=self.now_s)
+            self.cap_state = self.cap_state.refused(now_s=self.now_s)
             return
-        self.lever = self.lever.wrote(value, now_s=self.now_s)
+        self.cap_state = self.cap_state.wrote(value, now_s=self.now_s)
         if driver == "does":
             self.enforced = FOUND_W if value is None else value
 
@@ -53,20 +53,20 @@ def test_an_obedient_driver_is_brought_to_what_is_wanted_from_wherever_it_was(
     world = World()
     for want, driver, what in before:
         if what == "reload":
-            world.lever, world.enforced = world.lever.forgotten(), FOUND_W
+            world.cap_state, world.enforced = world.cap_state.forgotten(), FOUND_W
         elif what == "meddle":
             world.enforced = 650.0
         world.look(want, driver=driver)
-    touched = world.lever.touched or wanted is not None
-    for _ in range(int(2 * SELDOM_S / PERIOD_S) + 4):
+    touched = world.cap_state.touched or wanted is not None
+    for _ in range(int(2 * RETRY_S / PERIOD_S) + 4):
         world.look(wanted)
     if not touched:
-        assert world.lever.state in (State.FREE, State.REFUSED)
+        assert world.cap_state.state in (CapStatus.FREE, CapStatus.REFUSED)
     elif wanted is None:
-        assert (world.lever.state, world.lever.touched) == (State.FREE, False)
+        assert (world.cap_state.state, world.cap_state.touched) == (CapStatus.FREE, False)
         assert world.enforced in {FOUND_W, 650.0}  # another's lower limit stays
     else:
-        assert world.lever.state is State.HELD
+        assert world.cap_state.state is CapStatus.HELD
         assert world.enforced <= wanted + 1.0
 
 
@@ -75,7 +75,7 @@ def test_a_deaf_driver_is_asked_a_bounded_number_of_times(looks: int) -> None:
     world = World()
     for _ in range(looks):
         world.look(400.0, driver="ignores")
-    assert world.writes <= MAX_TRIES + 2 + world.now_s / SELDOM_S
+    assert world.writes <= MAX_TRIES + 2 + world.now_s / RETRY_S
 
 
 @given(st.integers(min_value=1, max_value=2000))
@@ -83,8 +83,8 @@ def test_one_that_refuses_is_asked_once_a_minute(looks: int) -> None:
     world = World()
     for _ in range(looks):
         world.look(400.0, driver="refuses")
-    assert world.writes <= 1 + world.now_s / SELDOM_S
-    assert world.lever.state is State.REFUSED
+    assert world.writes <= 1 + world.now_s / RETRY_S
+    assert world.cap_state.state is CapStatus.REFUSED
 
 
 def test_a_new_wish_does_not_wait_for_the_old_one() -> None:
@@ -94,7 +94,7 @@ def test_a_new_wish_does_not_wait_for_the_old_one() -> None:
     world.look(500.0)
     assert world.enforced == 500.0
     world.look(500.0)
-    assert world.lever.state is State.HELD
+    assert world.cap_state.state is CapStatus.HELD
 
 
 def test_a_limit_that_was_not_raised_is_seen() -> None:

@@ -10,15 +10,15 @@ import numpy as np
 import pytest
 
 from deploy.node_agent.gpu import state_file
-from deploy.node_agent.gpu.cap_controller import Keeper
-from deploy.node_agent.gpu.cap_state_machine import State
+from deploy.node_agent.gpu.cap_controller import CapController
+from deploy.node_agent.gpu.cap_state_machine import CapStatus
 from deploy.node_agent.gpu.errors import DriverGoneError, GpuError, GpuLostError, NoPermissionError
-from deploy.node_agent.gpu.gpu_state import Kind
-from deploy.node_agent.gpu.handles import SELDOM, Handles
+from deploy.node_agent.gpu.gpu_state import CapKind
+from deploy.node_agent.gpu.handles import RETRY_CALLS, Handles
 from deploy.node_agent.gpu.interface import Caps, GpuIdentity
 from deploy.node_agent.gpu.node import GpuNode
-from deploy.node_agent.gpu.simulated import SimulatedGpus
-from deploy.node_agent.gpu.workload_phase import Phases
+from deploy.node_agent.gpu.simulated import SimulatedDriver
+from deploy.node_agent.gpu.workload_phase import WorkloadPhases
 from fleet.gpus import builtin_gpus
 from power.controls import NodeClocks
 from power.testing import ActuatorFaults
@@ -30,7 +30,7 @@ BAD = "GPU-sim-0"  # the first to be looked at
 
 
 @dataclass(slots=True)
-class Faulty(SimulatedGpus):
+class Faulty(SimulatedDriver):
     """One of them raises what a test says, where it says so."""
 
     broken: dict[str, Exception] = field(default_factory=dict)
@@ -41,15 +41,15 @@ class Faulty(SimulatedGpus):
 
     def limits(self, uuid: str) -> Any:
         self._fails(uuid, "limits")
-        return SimulatedGpus.limits(self, uuid)
+        return SimulatedDriver.limits(self, uuid)
 
     def read(self, uuid: str) -> Any:
         self._fails(uuid, "read")
-        return SimulatedGpus.read(self, uuid)
+        return SimulatedDriver.read(self, uuid)
 
     def set_power_limit(self, uuid: str, watts: float | None) -> None:
         self._fails(uuid, "set")
-        SimulatedGpus.set_power_limit(self, uuid, watts)
+        SimulatedDriver.set_power_limit(self, uuid, watts)
 
     def held(self) -> list[tuple[float, int | None]]:
         return [(board.limit_w, board.lock_mhz) for board in self.boards.values()]
@@ -75,8 +75,8 @@ def test_seven_get_their_caps_and_are_put_back(eight: Keeping, gpus: Faulty, wha
     eight.order(power_limit_w=450.0, clock_mhz=1500)
     eight.rounds(3)
     assert gpus.held()[1:] == [(450.0, 1500)] * 7
-    assert str(error) in str(eight.keeper.sights()[0].error)
-    eight.keeper.restore()
+    assert str(error) in str(eight.cap_controller.gpu_states()[0].error)
+    eight.cap_controller.restore()
     assert gpus.held()[1:] == [FREE] * 7
 
 
@@ -87,7 +87,7 @@ def test_one_that_refuses_at_the_end_keeps_no_other_from_being_put_back(
     eight.order(power_limit_w=450.0, clock_mhz=1500)
     eight.rounds(3)
     gpus.broken["set"] = error
-    assert not eight.keeper.restore()
+    assert not eight.cap_controller.restore()
     assert gpus.held() == [(450.0, None)] + [FREE] * 7
     assert eight.memory is not None
     assert eight.memory.exists(), "for the next agent"
@@ -103,9 +103,9 @@ def test_one_that_refuses_only_at_first_is_put_back_within_the_end(eight: Keepin
     gpus.broken["set"] = NoPermissionError("busy")
     eight.order(power_limit_w=400.0)
     eight.rounds(1)
-    assert eight.keeper.sights()[0].levers[Kind.POWER].state is State.REFUSED
+    assert eight.cap_controller.gpu_states()[0].cap_states[CapKind.POWER].state is CapStatus.REFUSED
     del gpus.broken["set"]
-    assert eight.keeper.restore(), "not a minute later"
+    assert eight.cap_controller.restore(), "not a minute later"
     assert gpus.held() == [FREE] * 8
 
 
@@ -113,7 +113,7 @@ def test_one_that_cannot_be_read_at_the_end_is_put_back_unseen(eight: Keeping, g
     eight.order(power_limit_w=450.0)
     eight.rounds(3)
     gpus.broken["read"] = ValueError("watts: 'N/A'")
-    assert not eight.keeper.restore(), "nobody saw it"
+    assert not eight.cap_controller.restore(), "nobody saw it"
     assert gpus.held() == [FREE] * 8
     assert eight.memory is not None
     assert eight.memory.exists()
@@ -132,7 +132,7 @@ def test_one_that_is_silent_at_the_start_joins_when_it_answers(gpus: Faulty, tmp
     late.order(power_limit_w=450.0, lease_s=1e6)
     late.rounds(3)
     assert gpus.held() == [(450.0, None)] * 8
-    assert late.keeper.restore()
+    assert late.cap_controller.restore()
     assert gpus.held() == [FREE] * 8
 
 
@@ -146,19 +146,19 @@ def test_where_none_answers_there_is_nothing_to_keep(gpus: Faulty) -> None:
 def test_the_guards_orders_reach_the_others_too(gpus: Faulty) -> None:
     gpus.broken["limits"] = GpuLostError("off the bus")
     now_s = 100.0
-    node = GpuNode(keeper=Keeping(gpus).keeper, phases=Phases(), now_s=lambda: now_s)
+    node = GpuNode(cap_controller=Keeping(gpus).cap_controller, phases=WorkloadPhases(), now_s=lambda: now_s)
     node.set_clocks(NodeClocks(0.6, 0.6))
-    node.keeper.round()
+    node.cap_controller.reconcile()
     assert {lock for _limit, lock in gpus.held()[1:]} == {1185}
     node.brake(on=True)
-    node.keeper.round()
+    node.cap_controller.reconcile()
     assert {lock for _limit, lock in gpus.held()[1:]} == {gpus.limits("GPU-sim-1").brake_clock_mhz}
 
 
 def test_one_that_never_answered_counts_with_the_most_that_it_may_draw(gpus: Faulty) -> None:
     def drawn_w() -> float:
-        node = GpuNode(keeper=Keeping(gpus).keeper, phases=Phases(), now_s=lambda: 1000.0)
-        node.keeper.round()
+        node = GpuNode(cap_controller=Keeping(gpus).cap_controller, phases=WorkloadPhases(), now_s=lambda: 1000.0)
+        node.cap_controller.reconcile()
         return node.read().power_w
 
     answering_w = drawn_w()
@@ -175,7 +175,7 @@ def test_a_full_disk_keeps_nobody_from_new_caps_or_from_the_end(
     eight.order(power_limit_w=400.0)
     eight.rounds(3)
     assert gpus.held() == [(400.0, None)] * 8, "what was found is in the file already"
-    assert eight.keeper.restore()
+    assert eight.cap_controller.restore()
     assert gpus.held() == [FREE] * 8
     assert eight.memory is not None
     assert not eight.memory.exists()
@@ -188,8 +188,8 @@ def test_on_a_disk_that_is_full_from_the_start_nothing_is_set(
     eight.order(power_limit_w=450.0)
     eight.rounds(3)
     assert gpus.held() == [FREE] * 8
-    assert "No space left" in str(eight.keeper.sights()[0].error)
-    assert eight.keeper.restore()
+    assert "No space left" in str(eight.cap_controller.gpu_states()[0].error)
+    assert eight.cap_controller.restore()
 
 
 def full(*_args: object) -> None:
@@ -201,18 +201,18 @@ def test_the_file_goes_when_nobody_wants_anything_and_at_the_end(eight: Keeping)
     eight.order(power_limit_w=450.0)
     eight.rounds(3)
     assert eight.memory.exists()
-    eight.keeper.release("h")
+    eight.cap_controller.release("h")
     eight.rounds(3)
     assert not eight.memory.exists()
-    assert eight.keeper.restore()
+    assert eight.cap_controller.restore()
     assert not eight.memory.exists()
 
 
 def test_a_file_of_a_killed_agent_goes_with_the_clean_end_of_the_next(eight: Keeping) -> None:
     eight.order(power_limit_w=450.0)
     eight.rounds(3)
-    eight.keeper.release("h")
-    eight.keeper.round()  # written, and killed before it was read back
+    eight.cap_controller.release("h")
+    eight.cap_controller.reconcile()  # written, and killed before it was read back
     assert eight.memory is not None
     assert eight.started().restore()
     assert not eight.memory.exists()
@@ -241,7 +241,7 @@ def test_an_ignored_end_of_a_killed_agents_cap_is_not_taken_for_anothers_lower_l
     eight.started(boot="another")  # whose orders are not believed
     gpus.faults = ActuatorFaults(ignored_share=1.0)
     eight.rounds(2)
-    assert all(sight.touched for sight in eight.keeper.sights())
+    assert all(sight.touched for sight in eight.cap_controller.gpu_states())
     gpus.faults = ActuatorFaults(ignored_share=0.0)
     eight.rounds(20)
     assert gpus.held() == [FREE] * 8
@@ -252,20 +252,20 @@ def test_what_another_hand_set_before_the_first_cap_is_what_is_put_back(eight: K
     eight.rounds(3)
     eight.order(power_limit_w=450.0)
     eight.rounds(3)
-    assert {sight.planned for sight in eight.keeper.sights()} == {Caps(450.0)}
-    assert eight.keeper.restore()
+    assert {sight.planned for sight in eight.cap_controller.gpu_states()} == {Caps(450.0)}
+    assert eight.cap_controller.restore()
     assert gpus.held() == [(500.0, None)] + [FREE] * 7
 
 
 def test_the_driver_is_let_go_of_whatever_happens_at_the_end(gpus: Faulty, monkeypatch: pytest.MonkeyPatch) -> None:
     closed: list[bool] = []
 
-    def broken(_keeper: Keeper) -> bool:
+    def broken(_keeper: CapController) -> bool:
         raise RuntimeError("of whatever kind")
 
-    node = GpuNode(keeper=Keeping(gpus).keeper, phases=Phases())
+    node = GpuNode(cap_controller=Keeping(gpus).cap_controller, phases=WorkloadPhases())
     monkeypatch.setattr(Faulty, "close", lambda _gpus: closed.append(True))
-    monkeypatch.setattr(Keeper, "restore", broken)
+    monkeypatch.setattr(CapController, "restore", broken)
     with pytest.raises(RuntimeError):
         node.stop()
     assert closed == [True]
@@ -279,7 +279,7 @@ def handles(loads: list[int], answer: Callable[[str], int]) -> tuple[Handles, Ca
     found = Handles(
         raised=ValueError, translated=lambda error: DriverGoneError(str(error)), opened=opened, closed=lambda: None
     )
-    return found, lambda uuid: found.ask(uuid, answer)
+    return found, lambda uuid: found.call(uuid, answer)
 
 
 def test_a_gpu_that_talks_nonsense_does_not_have_the_driver_opened_at_every_look() -> None:
@@ -292,12 +292,12 @@ def test_a_gpu_that_talks_nonsense_does_not_have_the_driver_opened_at_every_look
 
     loads: list[int] = []
     found, ask = handles(loads, answer)
-    looks = 3 * SELDOM
+    looks = 3 * RETRY_CALLS
     for _ in range(looks):
         with pytest.raises(GpuError, match="unknown error"):
             ask("bad")
         assert ask("good") == 1
-    assert len(loads) == found.epoch <= 2 + looks / SELDOM
+    assert len(loads) == found.epoch <= 2 + looks / RETRY_CALLS
 
 
 def test_a_driver_that_came_back_is_opened_for_whoever_asks_first() -> None:

@@ -5,11 +5,11 @@ from pathlib import Path
 
 import pytest
 
-from deploy.node_agent.gpu.cap_state_machine import MAX_TRIES, Event, State
+from deploy.node_agent.gpu.cap_state_machine import MAX_TRIES, CapStatus, Event
 from deploy.node_agent.gpu.errors import NotSupportedError, OutOfRangeError
-from deploy.node_agent.gpu.gpu_state import Kind
+from deploy.node_agent.gpu.gpu_state import CapKind
 from deploy.node_agent.gpu.interface import Caps
-from deploy.node_agent.gpu.nvml import NvmlGpus
+from deploy.node_agent.gpu.nvml import NvmlDriver
 from deploy.node_agent.gpu.state_file import StateFileError
 from tests.deploy.node_agent.gpu.conftest import Keeping
 from tests.deploy.node_agent.gpu.stub_driver import StubDriver
@@ -17,18 +17,18 @@ from tests.deploy.node_agent.gpu.stub_driver import StubDriver
 
 def agree(keeping: Keeping, caps: Caps) -> bool:
     """Planned, applied and enforced on all GPUs."""
-    return all(s.planned == s.applied == caps and held(s.enforced, caps) for s in keeping.keeper.sights())
+    return all(s.planned == s.applied == caps and held(s.enforced, caps) for s in keeping.cap_controller.gpu_states())
 
 
 def held(enforced: Caps, caps: Caps) -> bool:
-    return all(asked is None or asked == found for asked, found in zip(caps, enforced, strict=True))
+    return all(commanded is None or commanded == found for commanded, found in zip(caps, enforced, strict=True))
 
 
 def test_an_order_is_planned_applied_and_enforced(driver: StubDriver, keeping: Keeping) -> None:
     keeping.rounds()
     assert driver.gpu(0).power_writes == driver.gpu(0).clock_writes == 0  # nothing wanted, nothing touched
     keeping.order(power_limit_w=450.0, clock_mhz=1500)
-    (first, _second) = keeping.keeper.sights()
+    (first, _second) = keeping.cap_controller.gpu_states()
     assert first.planned == Caps(450.0, 1500)
     assert first.applied == Caps()
     keeping.rounds(2)
@@ -50,17 +50,19 @@ def test_the_lowest_of_several_holders_holds_and_each_may_let_go(driver: StubDri
     keeping.order("operator", power_limit_w=400.0, uuids=driver.uuids[:1])
     keeping.rounds(2)
     assert driver.limits_w == [400.0, 500.0]
-    assert keeping.keeper.release("operator")
+    assert keeping.cap_controller.release("operator")
     keeping.rounds(2)
     assert driver.limits_w == [500.0, 500.0]
-    assert not keeping.keeper.release("operator")
-    assert keeping.keeper.release("planner")
+    assert not keeping.cap_controller.release("operator")
+    assert keeping.cap_controller.release("planner")
     keeping.rounds(2)
     assert driver.limits_w == [700.0, 700.0]
-    assert [lever.state for s in keeping.keeper.sights() for lever in s.levers] == [State.FREE] * 4
+    assert [cap_state.state for s in keeping.cap_controller.gpu_states() for cap_state in s.cap_states] == [
+        CapStatus.FREE
+    ] * 4
 
 
-def test_an_order_that_lapses_falls_to_the_safe_caps_and_never_speeds_up(driver: StubDriver, nvml: NvmlGpus) -> None:
+def test_an_order_that_lapses_falls_to_the_safe_caps_and_never_speeds_up(driver: StubDriver, nvml: NvmlDriver) -> None:
     keeping = Keeping(nvml, safe_share=0.5)
     keeping.order(clock_mhz=1800, lease_s=10.0)
     keeping.order("low", clock_mhz=600, uuids=driver.uuids[1:], lease_s=10.0)
@@ -74,23 +76,23 @@ def test_an_order_that_lapses_falls_to_the_safe_caps_and_never_speeds_up(driver:
     assert driver.locks_mhz == [1800, 600]
 
 
-def test_never_above_what_was_found(driver: StubDriver, nvml: NvmlGpus) -> None:
+def test_never_above_what_was_found(driver: StubDriver, nvml: NvmlDriver) -> None:
     driver.gpu(0).limit_mw = 350_000
     keeping = Keeping(nvml)
     keeping.order(power_limit_w=600.0)
     keeping.rounds(2)
     assert driver.limits_w == [350.0, 600.0]
-    keeping.keeper.restore()
+    keeping.cap_controller.restore()
     assert driver.limits_w == [350.0, 700.0]
 
 
-def test_a_limit_from_out_of_band_is_not_taken_for_what_was_set(driver: StubDriver, nvml: NvmlGpus) -> None:
+def test_a_limit_from_out_of_band_is_not_taken_for_what_was_set(driver: StubDriver, nvml: NvmlDriver) -> None:
     driver.gpu(0).out_of_band_mw = 300_000
     keeping = Keeping(nvml)
     keeping.order(power_limit_w=250.0)
     keeping.rounds(2)
-    assert keeping.keeper.sights()[0].enforced.power_limit_w == 250.0
-    assert keeping.keeper.restore()
+    assert keeping.cap_controller.gpu_states()[0].enforced.power_limit_w == 250.0
+    assert keeping.cap_controller.restore()
     assert driver.limits_w == [700.0, 700.0]
     assert nvml.enforced(driver.uuids[0]).power_limit_w == 300.0
 
@@ -101,7 +103,7 @@ def test_an_ignored_power_limit_is_seen_and_asked_again(driver: StubDriver, keep
     keeping.order(power_limit_w=450.0)
     keeping.rounds(60)
     assert agree(keeping, Caps(450.0))
-    assert keeping.keeper.counts[Kind.POWER, Event.IGNORED] == 2 * ignored
+    assert keeping.cap_controller.counts[CapKind.POWER, Event.IGNORED] == 2 * ignored
     assert driver.gpu(0).power_writes == ignored + 1
 
 
@@ -109,11 +111,15 @@ def test_an_ignored_lock_shows_by_the_clock_of_a_busy_gpu(driver: StubDriver, ke
     driver.state.ignore_clocks = 2
     keeping.order(clock_mhz=1500)
     keeping.rounds(3)
-    assert keeping.keeper.sights()[0].enforced.clock_mhz == 1980
+    assert keeping.cap_controller.gpu_states()[0].enforced.clock_mhz == 1980
     keeping.rounds(20)
     assert agree(keeping, Caps(None, 1500))
     assert driver.locks_mhz == [1500, 1500]
-    assert keeping.keeper.counts[Kind.CLOCK, Event.IGNORED] + keeping.keeper.counts[Kind.CLOCK, Event.CHANGED] == 2
+    assert (
+        keeping.cap_controller.counts[CapKind.CLOCK, Event.IGNORED]
+        + keeping.cap_controller.counts[CapKind.CLOCK, Event.CHANGED]
+        == 2
+    )
 
 
 def test_a_driver_that_ignores_for_ever_is_asked_a_bounded_number_of_times(
@@ -124,11 +130,11 @@ def test_a_driver_that_ignores_for_ever_is_asked_a_bounded_number_of_times(
     keeping.rounds(1000, every_s=1.0)
     # First, then after 1, 2, 4 ... 60 s, then once a minute.
     assert driver.gpu(0).power_writes <= MAX_TRIES + 1 + 1000 / 60
-    assert keeping.keeper.sights()[0].levers[Kind.POWER].state is State.GIVEN_UP
+    assert keeping.cap_controller.gpu_states()[0].cap_states[CapKind.POWER].state is CapStatus.GIVEN_UP
     driver.state.ignore_power = 0
     keeping.rounds(61, every_s=1.0)
     assert driver.limits_w[0] == 450.0
-    assert keeping.keeper.sights()[0].levers[Kind.POWER].state is State.HELD
+    assert keeping.cap_controller.gpu_states()[0].cap_states[CapKind.POWER].state is CapStatus.HELD
 
 
 def test_somebody_elses_limit_is_put_back_at_once_and_a_lower_one_is_left(driver: StubDriver, keeping: Keeping) -> None:
@@ -138,7 +144,7 @@ def test_somebody_elses_limit_is_put_back_at_once_and_a_lower_one_is_left(driver
     driver.gpu(1).limit_mw = 300_000
     keeping.rounds(2)
     assert driver.limits_w == [450.0, 300.0]
-    assert keeping.keeper.counts[Kind.POWER, Event.CHANGED] == 1
+    assert keeping.cap_controller.counts[CapKind.POWER, Event.CHANGED] == 1
 
 
 def test_a_reload_forgets_and_everything_is_asked_again_at_once(driver: StubDriver, keeping: Keeping) -> None:
@@ -148,7 +154,7 @@ def test_a_reload_forgets_and_everything_is_asked_again_at_once(driver: StubDriv
     keeping.rounds(1)
     assert driver.limits_w == [450.0, 450.0]
     assert driver.locks_mhz == [1500, 1500]
-    assert keeping.keeper.counts[Kind.CLOCK, Event.FORGOTTEN] == 2
+    assert keeping.cap_controller.counts[CapKind.CLOCK, Event.FORGOTTEN] == 2
     assert keeping.gpus.epoch == 2
 
 
@@ -157,8 +163,8 @@ def test_a_gpu_that_came_back_is_told_its_lock_again(driver: StubDriver, keeping
     keeping.rounds(2)
     driver.gpu(0).lost = 1
     keeping.rounds()
-    assert [s.lost for s in keeping.keeper.sights()] == [True, False]
-    assert "GPU is lost" in str(keeping.keeper.sights()[0].error)
+    assert [s.lost for s in keeping.cap_controller.gpu_states()] == [True, False]
+    assert "GPU is lost" in str(keeping.cap_controller.gpu_states()[0].error)
     driver.gpu(0).lost = 0
     driver.gpu(0).lock_high = 0  # it was reset, at an idle moment
     driver.gpu(0).busy = 0
@@ -170,22 +176,22 @@ def test_without_the_right_it_only_looks_and_says_so(driver: StubDriver, keeping
     driver.state.refuse = 1
     keeping.order(power_limit_w=450.0, lease_s=1e6)
     keeping.rounds(100, every_s=1.0)
-    sight = keeping.keeper.sights()[0]
-    assert sight.levers[Kind.POWER].state is State.REFUSED
+    sight = keeping.cap_controller.gpu_states()[0]
+    assert sight.cap_states[CapKind.POWER].state is CapStatus.REFUSED
     assert "Insufficient Permissions" in str(sight.error)
     assert (sight.planned, sight.applied, sight.enforced.power_limit_w) == (Caps(450.0), Caps(), 700.0)
-    assert keeping.keeper.counts[Kind.POWER, Event.REFUSED] == 4  # two GPUs, once a minute
+    assert keeping.cap_controller.counts[CapKind.POWER, Event.REFUSED] == 4  # two GPUs, once a minute
     driver.state.refuse = 0
     keeping.rounds(61, every_s=1.0)
     assert agree(keeping, Caps(450.0))
 
 
-def test_an_observer_writes_nothing(driver: StubDriver, nvml: NvmlGpus, tmp_path: Path) -> None:
+def test_an_observer_writes_nothing(driver: StubDriver, nvml: NvmlDriver, tmp_path: Path) -> None:
     keeping = Keeping(nvml, memory=tmp_path / "state.json", acting=False)
     keeping.order(power_limit_w=450.0)
     keeping.rounds(10)
-    assert keeping.keeper.sights()[0].planned == Caps(450.0)
-    assert keeping.keeper.restore()
+    assert keeping.cap_controller.gpu_states()[0].planned == Caps(450.0)
+    assert keeping.cap_controller.restore()
     assert driver.gpu(0).power_writes == 0
     assert not (tmp_path / "state.json").exists()
 
@@ -199,7 +205,7 @@ def test_orders_outside_of_the_range_are_refused_by_field_and_nothing_is_taken(
         keeping.order(clock_mhz=2000)
     with pytest.raises(OutOfRangeError, match=r"gpus: no 'GPU-x' here; known: "):
         keeping.order(power_limit_w=400.0, uuids=(driver.uuids[0], "GPU-x"))
-    assert keeping.keeper.orders() == ()
+    assert keeping.cap_controller.leases() == ()
     driver.gpu(0).no_clocks = 1
     keeping.started()
     with pytest.raises(NotSupportedError, match=r"clock_mhz: the clock of .* cannot be locked by nvml"):
@@ -214,7 +220,7 @@ def test_what_was_found_is_restored_at_the_end(driver: StubDriver, keeping: Keep
     assert keeping.memory is not None
     assert keeping.memory.stat().st_mode & 0o777 == 0o600
     driver.state.ignore_power = 1
-    assert keeping.keeper.restore()
+    assert keeping.cap_controller.restore()
     assert driver.limits_w == [700.0, 600.0]
     assert driver.locks_mhz == [0, 0]
     assert not keeping.memory.exists()
@@ -224,7 +230,7 @@ def test_what_cannot_be_restored_is_left_to_the_next_one(driver: StubDriver, kee
     keeping.order(power_limit_w=450.0)
     keeping.rounds(2)
     driver.state.refuse = 1
-    assert not keeping.keeper.restore()
+    assert not keeping.cap_controller.restore()
     assert keeping.memory is not None
     assert keeping.memory.exists()
     driver.state.refuse = 0
@@ -238,7 +244,7 @@ def test_the_agent_after_a_killed_one_goes_on_with_orders_that_run(driver: StubD
     keeping.started()  # the one before never got to its end
     keeping.rounds(2)
     assert agree(keeping, Caps(450.0, 1500))
-    assert keeping.keeper.restore()
+    assert keeping.cap_controller.restore()
     assert driver.limits_w == [700.0, 700.0]  # not the 450 W that it found
     assert driver.locks_mhz == [0, 0]
 
@@ -247,7 +253,7 @@ def test_orders_of_another_boot_are_not_believed_but_what_was_found_is(driver: S
     keeping.order(power_limit_w=450.0)
     keeping.rounds(2)
     keeping.started(boot="boot-2")
-    assert keeping.keeper.orders() == ()
+    assert keeping.cap_controller.leases() == ()
     keeping.rounds(2)
     assert driver.limits_w == [700.0, 700.0]
 
@@ -259,9 +265,9 @@ def test_a_state_file_that_cannot_be_read_stops_the_start(keeping: Keeping) -> N
         keeping.started()
 
 
-def test_nothing_is_set_that_could_not_be_put_back(driver: StubDriver, nvml: NvmlGpus, tmp_path: Path) -> None:
+def test_nothing_is_set_that_could_not_be_put_back(driver: StubDriver, nvml: NvmlDriver, tmp_path: Path) -> None:
     keeping = Keeping(nvml, memory=tmp_path / "none" / "state.json")
     keeping.order(power_limit_w=450.0)
     keeping.rounds(4)
     assert driver.limits_w == [700.0, 700.0]
-    assert "No such file" in str(keeping.keeper.sights()[0].error)
+    assert "No such file" in str(keeping.cap_controller.gpu_states()[0].error)

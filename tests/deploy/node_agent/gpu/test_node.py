@@ -7,14 +7,14 @@ import numpy as np
 import pytest
 
 from deploy.node_agent.agent import NodeAgent
-from deploy.node_agent.gpu.cap_controller import Keeper
+from deploy.node_agent.gpu.cap_controller import CapController
 from deploy.node_agent.gpu.curves import brake_caps, caps_at, curve_of, share_of
 from deploy.node_agent.gpu.errors import DriverGoneError
 from deploy.node_agent.gpu.interface import Caps, GpuLimits
 from deploy.node_agent.gpu.node import GpuNode
-from deploy.node_agent.gpu.simulated import SimulatedGpus
-from deploy.node_agent.gpu.state_file import Memory
-from deploy.node_agent.gpu.workload_phase import Phases, PhaseSource
+from deploy.node_agent.gpu.simulated import SimulatedDriver
+from deploy.node_agent.gpu.state_file import StateFile
+from deploy.node_agent.gpu.workload_phase import PhaseSource, WorkloadPhases
 from deploy.node_agent.schemas import ClocksOrder, PhaseName
 from fleet.gpus import builtin_gpus
 from power.controls import NodeClocks, Phase
@@ -26,24 +26,24 @@ SPEC = builtin_gpus().get("H100-SXM")
 @dataclass
 class Node:
     now_s: float = 100.0
-    gpus: SimulatedGpus = field(init=False)
+    gpus: SimulatedDriver = field(init=False)
     node: GpuNode = field(init=False)
 
     def __post_init__(self) -> None:
         clock: Callable[[], float] = lambda: self.now_s  # noqa: E731
-        self.gpus = SimulatedGpus(spec=SPEC, count=2, now_s=clock, rng=np.random.default_rng(0))
-        keeper = Keeper(gpus=self.gpus, memory=Memory(None), acting=True, now_s=clock)
-        self.node = GpuNode(keeper=keeper, phases=Phases(), now_s=clock)
+        self.gpus = SimulatedDriver(spec=SPEC, count=2, now_s=clock, rng=np.random.default_rng(0))
+        cap_controller = CapController(gpus=self.gpus, state_file=StateFile(None), acting=True, now_s=clock)
+        self.node = GpuNode(cap_controller=cap_controller, phases=WorkloadPhases(), now_s=clock)
         self.looks()
 
     def looks(self, count: int = 2) -> None:
         for _ in range(count):
             self.node.refresh()
-            self.node.keeper.round()
+            self.node.cap_controller.reconcile()
             self.now_s += 0.25
 
-    def say(self, phase: Phase, *, lease_s: float = 100.0) -> None:
-        self.node.phases.say("w", phase, until_s=self.now_s + lease_s)
+    def report(self, phase: Phase, *, lease_s: float = 100.0) -> None:
+        self.node.phases.report("w", phase, until_s=self.now_s + lease_s)
 
     @property
     def locks(self) -> set[int | None]:
@@ -56,25 +56,25 @@ def test_the_clock_of_the_phase_that_workers_report_holds() -> None:
     node.looks()
     assert node.locks == {1185}  # nobody says: the lower of both; 0.6 x 1980 = 1188, rounded down
     for phase, lock in ((Phase.TOKEN, 1770), (Phase.PROMPT, 1185), (Phase.TRAINING, 1185), (Phase.IDLE, 1185)):
-        node.say(phase)
+        node.report(phase)
         node.looks()
         assert node.locks == {lock}, phase
         state = node.node.read()
         assert (state.clocks, state.phase) == (NodeClocks(0.9, 0.6), phase)
-    node.say(Phase.TOKEN, lease_s=1.0)
+    node.report(Phase.TOKEN, lease_s=1.0)
     node.looks()
     assert node.locks == {1770}
     node.now_s += 1.0
     node.looks()
     assert node.locks == {1185}  # its word ran out
-    assert node.node.doing() == (Phase.PROMPT, PhaseSource.UTILIZATION)
+    assert node.node.node_phase() == (Phase.PROMPT, PhaseSource.UTILIZATION)
 
 
 def test_the_heaviest_of_several_workers_speaks_for_the_node() -> None:
     node = Node()
-    node.node.phases.say("a", Phase.TOKEN, until_s=1e9)
-    node.node.phases.say("b", Phase.PROMPT, until_s=1e9)
-    assert node.node.doing() == (Phase.PROMPT, PhaseSource.WORKERS)
+    node.node.phases.report("a", Phase.TOKEN, until_s=1e9)
+    node.node.phases.report("b", Phase.PROMPT, until_s=1e9)
+    assert node.node.node_phase() == (Phase.PROMPT, PhaseSource.WORKERS)
 
 
 def test_an_idle_node_is_told_by_its_utilisation() -> None:
@@ -82,7 +82,7 @@ def test_an_idle_node_is_told_by_its_utilisation() -> None:
     for board in node.gpus.boards.values():
         board.load = 0.0
     node.looks()
-    assert node.node.doing() == (Phase.IDLE, PhaseSource.UTILIZATION)
+    assert node.node.node_phase() == (Phase.IDLE, PhaseSource.UTILIZATION)
 
 
 def test_what_the_driver_did_not_do_shows_as_what_is_enforced() -> None:
@@ -142,7 +142,7 @@ def test_a_lost_board_counts_with_the_most_that_it_may_draw() -> None:
     assert idle_w < before_w
     next(iter(node.gpus.boards.values())).lost = True
     node.looks()
-    assert node.node.read().power_w > idle_w + SPEC.tdp_w / 2
+    assert node.node.read().power_w > idle_w + (SPEC.tdp_w or 0.0) / 2
 
 
 def test_an_agent_without_a_guard_leaves_the_device_alone_until_one_is_heard() -> None:

@@ -14,9 +14,9 @@ from deploy.node_agent.gpu.errors import (
     NotSupportedError,
     OutOfRangeError,
 )
-from deploy.node_agent.gpu.gpu_state import Kind
+from deploy.node_agent.gpu.gpu_state import CapKind
 from deploy.node_agent.gpu.interface import NO_CAPS, Caps, GpuLimits
-from deploy.node_agent.gpu.redfish import RedfishGpus
+from deploy.node_agent.gpu.redfish import RedfishDriver
 from deploy.node_agent.gpu.redfish_client import ChangedError, Login, RedfishClient, read_login
 from tests.deploy.node_agent.gpu.conftest import Keeping
 from tests.deploy.node_agent.gpu.redfish_emulator import PASSWORD, SESSIONS, USER, Bmc, answering, hgx, legacy, modules
@@ -25,9 +25,9 @@ LOGIN = Login(USER, PASSWORD)
 
 
 @contextmanager
-def opened(bmc: Bmc, *, basic: bool = False, login: Login = LOGIN) -> Iterator[RedfishGpus]:
+def opened(bmc: Bmc, *, basic: bool = False, login: Login = LOGIN) -> Iterator[RedfishDriver]:
     with answering(bmc) as url, RedfishClient(url, login=login, basic=basic) as client:
-        yield RedfishGpus(client, now_s=lambda: 0.0)
+        yield RedfishDriver(client, now_s=lambda: 0.0)
 
 
 def metrics(bmc: Bmc, at: int) -> dict[str, object]:
@@ -94,7 +94,7 @@ def test_refusals_have_their_types_and_the_bmcs_words() -> None:
     with pytest.raises(DriverGoneError, match="503 SessionLimitExceeded"), opened(bmc):
         pass
     with pytest.raises(DriverGoneError), RedfishClient("http://127.0.0.1:9", login=LOGIN) as client:
-        RedfishGpus(client)
+        RedfishDriver(client)
 
 
 def test_a_disabled_control_is_enabled_and_disabled_again() -> None:
@@ -151,9 +151,9 @@ def test_the_keeper_holds_and_restores_over_a_bmc_that_ignores() -> None:
         keeping = Keeping(gpus)
         keeping.order(power_limit_w=450.0, lease_s=1e6)
         keeping.rounds(16, every_s=2.0)
-        assert {sight.enforced for sight in keeping.keeper.sights()} == {Caps(450.0)}
-        assert keeping.keeper.counts[Kind.POWER, Event.IGNORED] == 1
-        assert keeping.keeper.restore()
+        assert {sight.enforced for sight in keeping.cap_controller.gpu_states()} == {Caps(450.0)}
+        assert keeping.cap_controller.counts[CapKind.POWER, Event.IGNORED] == 1
+        assert keeping.cap_controller.restore()
         assert [metrics(bmc, at)["ControlMode"] for at in (1, 2)] == ["Disabled", "Disabled"]
 
 

@@ -5,7 +5,7 @@ import pytest
 
 from deploy.node_agent.gpu.errors import GpuLostError, NoPermissionError, OutOfRangeError
 from deploy.node_agent.gpu.interface import Caps
-from deploy.node_agent.gpu.simulated import SimulatedGpus
+from deploy.node_agent.gpu.simulated import SimulatedDriver
 from fleet.gpus import builtin_gpus
 from power.curves import power_curve
 from power.testing import ActuatorFaults
@@ -14,11 +14,11 @@ SPEC = builtin_gpus().get("H100-SXM")
 
 
 @pytest.fixture
-def gpus() -> SimulatedGpus:
-    return SimulatedGpus(spec=SPEC, count=1, now_s=lambda: 0.0, rng=np.random.default_rng(0))
+def gpus() -> SimulatedDriver:
+    return SimulatedDriver(spec=SPEC, count=1, now_s=lambda: 0.0, rng=np.random.default_rng(0))
 
 
-def test_a_lock_and_a_limit_both_bite(gpus: SimulatedGpus) -> None:
+def test_a_lock_and_a_limit_both_bite(gpus: SimulatedDriver) -> None:
     (uuid,) = gpus.boards
     curve = power_curve(SPEC)
     free = gpus.read(uuid)
@@ -40,7 +40,7 @@ def test_a_lock_and_a_limit_both_bite(gpus: SimulatedGpus) -> None:
 
 def test_energy_is_power_over_time() -> None:
     now_s = 0.0
-    gpus = SimulatedGpus(spec=SPEC, count=1, now_s=lambda: now_s, rng=np.random.default_rng(0))
+    gpus = SimulatedDriver(spec=SPEC, count=1, now_s=lambda: now_s, rng=np.random.default_rng(0))
     (uuid,) = gpus.boards
     power_w = gpus.read(uuid).power_w
     now_s = 10.0
@@ -48,7 +48,7 @@ def test_energy_is_power_over_time() -> None:
     assert gpus.read(uuid).energy_j == pytest.approx(10 * power_w)
 
 
-def test_it_goes_wrong_as_drivers_do(gpus: SimulatedGpus) -> None:
+def test_it_goes_wrong_as_drivers_do(gpus: SimulatedDriver) -> None:
     (uuid,) = gpus.boards
     with pytest.raises(OutOfRangeError, match="is outside of"):
         gpus.set_power_limit(uuid, 5.0)
